@@ -1,0 +1,32 @@
+PYTHON ?= python3
+BIN := .venv/bin
+
+.PHONY: demo test check format bench
+
+demo: .venv
+	$(BIN)/python main.py --config=experiments/quickstart.py
+
+test: .venv
+	$(BIN)/python -m pytest
+
+check: .venv
+	$(BIN)/ruff format --check .
+	$(BIN)/ruff check .
+
+format: .venv
+	$(BIN)/ruff format .
+	$(BIN)/ruff check --fix .
+
+bench: .venv-bench
+	.venv-bench/bin/python -m benchmarks.train_step
+
+.venv: requirements.txt constraints.txt tests/requirements.txt
+	$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11) and "Python 3.11 or newer is needed; set PYTHON=...")'
+	$(PYTHON) -m venv .venv
+	$(BIN)/python -m pip install --disable-pip-version-check -q -r requirements.txt -r tests/requirements.txt
+	touch .venv
+
+.venv-bench: requirements.txt constraints.txt benchmarks/requirements.txt
+	$(PYTHON) -m venv .venv-bench
+	.venv-bench/bin/python -m pip install --disable-pip-version-check -q -r requirements.txt -r benchmarks/requirements.txt
+	touch .venv-bench

@@ -1,0 +1,1 @@
+"""The configuration schema and one short file per experiment."""

@@ -1,0 +1,213 @@
+"""The configuration schema: every setting of a run, its default (stated here and nowhere else) and its limits.
+
+An experiment file defines `get_config()` and returns a `Config`. An experiment of several runs names them in
+`variants`: run name -> {dotted field: value}, applied over the shared settings by `expand`.
+"""
+
+import dataclasses
+import json
+from dataclasses import dataclass, field
+from typing import Any, get_type_hints
+
+from errors import UserError
+
+SOURCES = ("enwik8", "pydoc")
+MASKS = ("causal", "bidirectional")
+NORMS = ("pre", "post")
+POSITIONS = ("learned", "rotary")
+DTYPES = ("auto", "float32", "bfloat16")
+OBJECTIVES = ("next", "masked")
+FAMILIES = ("spectrum", "dimension", "similarity", "attention")
+
+
+@dataclass(slots=True, kw_only=True)
+class DataConfig:
+    source: str = "enwik8"  # enwik8, or pydoc (the language reference inside every CPython, needs no network)
+    path: str | None = None  # a local copy of enwik8, or any text: plain, .zip, .gz or .xz
+    clean: bool = False  # strip markup, code and media, as The Shape of Learning does
+    cache: str = "~/.cache/anisoscope"  # where a downloaded enwik8 is kept
+
+
+@dataclass(slots=True, kw_only=True)
+class ModelConfig:
+    layers: int = 6
+    width: int = 512
+    heads: int = 8
+    context: int = 512
+    expansion: int = 4  # feed-forward width / width
+    mask: str = "causal"  # causal (decoder) or bidirectional (encoder)
+    norm: str = "pre"  # LayerNorm before each sublayer (GPT-2) or after the residual sum (BERT)
+    positions: str = "learned"  # learned embeddings or rotary
+    tied: bool = True  # the output head is the embedding table
+    bias: bool = True  # biases in linear layers and LayerNorm
+    remat: bool = False  # recompute activations in the backward pass: less memory, more time
+    dtype: str = "auto"  # compute type; auto: float32 on a CPU, bfloat16 on an accelerator
+
+
+@dataclass(slots=True, kw_only=True)
+class TrainConfig:
+    steps: int = 10_000
+    batch_size: int = 64  # windows per step, over all devices
+    learning_rate: float = 1e-3  # at the end of the warm-up
+    warmup_fraction: float = 0.05  # of the steps, linear from 0
+    final_fraction: float = 0.1  # cosine decay ends at this fraction of the learning rate
+    weight_decay: float = 0.1  # on matrices only
+    beta1: float = 0.9
+    beta2: float = 0.99
+    clip_norm: float = 1.0  # global gradient norm
+    accumulate: int = 1  # micro-batches per step
+    dispatch: int = 32  # at most this many steps per call to the device
+    log_every: int = 10
+    seed: int = 0  # initial parameters and order of the windows
+
+
+@dataclass(slots=True, kw_only=True)
+class EvaluateConfig:
+    every: int = 250  # steps between validations
+    windows: int = 64  # fixed validation windows
+    stride: int | None = None  # test protocol: new characters per window; None: half the context
+
+
+@dataclass(slots=True, kw_only=True)
+class CheckpointConfig:
+    every: int = 1000  # beside 0, 1, 2, 4 ... 512 and the last step
+
+
+@dataclass(slots=True, kw_only=True)
+class MeasureConfig:
+    points: int = 4096  # vectors per cloud
+    batches: int = 4  # clouds per checkpoint, over disjoint windows
+    families: tuple[str, ...] = FAMILIES
+    seed: int = 0  # which validation windows and positions are probed
+
+
+@dataclass(slots=True, kw_only=True)
+class MeshConfig:
+    data: int = -1  # devices that split the batch; -1: all that fsdp leaves
+    fsdp: int = 1  # devices that split parameters and batch
+
+
+@dataclass(slots=True, kw_only=True)
+class Config:
+    data: DataConfig = field(default_factory=DataConfig)
+    model: ModelConfig = field(default_factory=ModelConfig)
+    objective: str = "next"  # next character, or masked character
+    train: TrainConfig = field(default_factory=TrainConfig)
+    evaluate: EvaluateConfig = field(default_factory=EvaluateConfig)
+    checkpoint: CheckpointConfig = field(default_factory=CheckpointConfig)
+    measure: MeasureConfig = field(default_factory=MeasureConfig)
+    mesh: MeshConfig = field(default_factory=MeshConfig)
+    variants: dict[str, dict[str, Any]] = field(default_factory=dict)
+
+
+def expand(config: Config) -> dict[str, Config]:
+    """The runs of an experiment: {name: single-run Config}; a plain config is the one run named ''."""
+    if not config.variants:
+        return {"": config}
+    runs = {}
+    for name, changes in config.variants.items():
+        run = from_dict(to_dict(config) | {"variants": {}})
+        for path, value in changes.items():
+            *groups, leaf = path.split(".")
+            target = run
+            for group in groups:
+                target = getattr(target, group)
+            setattr(target, leaf, value)
+        runs[name] = from_dict(to_dict(run))
+    return runs
+
+
+def to_dict(config: Config) -> dict[str, Any]:
+    """Nested plain dict, as JSON would hold it (tuples become lists)."""
+    return json.loads(json.dumps(dataclasses.asdict(config)))
+
+
+def from_dict(values: dict[str, Any], kind: type = Config, where: str = "") -> Any:
+    """Rebuild a config dataclass; an unknown, missing or ill-typed field is a UserError."""
+    hints = get_type_hints(kind)
+    for name in (*values.keys() - hints.keys(), *hints.keys() - values.keys()):
+        raise UserError(f"config field {where}{name} is {'unknown' if name in values else 'missing'}")
+    made = {}
+    for name, hint in hints.items():
+        value = values[name]
+        if dataclasses.is_dataclass(hint):
+            value = from_dict(value, hint, f"{where}{name}.")
+        elif hint == tuple[str, ...] and isinstance(value, list | tuple):
+            value = tuple(value)
+        elif hint is float and type(value) is int:
+            value = float(value)
+        elif not _has_type(value, hint):
+            raise UserError(f"config field {where}{name} is {value!r}, not {getattr(hint, '__name__', hint)}")
+        made[name] = value
+    return kind(**made)
+
+
+def _has_type(value: Any, hint: Any) -> bool:
+    if hint == dict[str, dict[str, Any]]:
+        return isinstance(value, dict)
+    if isinstance(hint, type):
+        return type(value) is hint
+    return any(type(value) is option for option in getattr(hint, "__args__", ()))
+
+
+def validate(config: Config) -> None:
+    """Raise UserError, one line, where a single-run config cannot be trained or measured."""
+    model, train, measure = config.model, config.train, config.measure
+    for name, value, allowed in (
+        ("data.source", config.data.source, SOURCES),
+        ("model.mask", model.mask, MASKS),
+        ("model.norm", model.norm, NORMS),
+        ("model.positions", model.positions, POSITIONS),
+        ("model.dtype", model.dtype, DTYPES),
+        ("objective", config.objective, OBJECTIVES),
+        *(("measure.families", family, FAMILIES) for family in measure.families),
+    ):
+        if value not in allowed:
+            raise UserError(f"{name} is {value!r}; choose one of {', '.join(allowed)}")
+    for name, value, least in (
+        ("model.layers", model.layers, 1),
+        ("model.width", model.width, 1),
+        ("model.heads", model.heads, 1),
+        ("model.context", model.context, 2),
+        ("model.expansion", model.expansion, 1),
+        ("train.steps", train.steps, 0),
+        ("train.batch_size", train.batch_size, 1),
+        ("train.accumulate", train.accumulate, 1),
+        ("train.dispatch", train.dispatch, 1),
+        ("train.log_every", train.log_every, 1),
+        ("train.seed", train.seed, 0),
+        ("evaluate.every", config.evaluate.every, 1),
+        ("evaluate.windows", config.evaluate.windows, 1),
+        ("checkpoint.every", config.checkpoint.every, 1),
+        ("measure.points", measure.points, 8),
+        ("measure.batches", measure.batches, 1),
+        ("measure.seed", measure.seed, 0),
+        ("mesh.fsdp", config.mesh.fsdp, 1),
+    ):
+        if value < least:
+            raise UserError(f"{name} is {value}; it must be at least {least}")
+    for name, value, low, high in (
+        ("train.learning_rate", train.learning_rate, 0.0, float("inf")),
+        ("train.warmup_fraction", train.warmup_fraction, 0.0, 1.0),
+        ("train.final_fraction", train.final_fraction, 0.0, 1.0),
+        ("train.weight_decay", train.weight_decay, 0.0, float("inf")),
+        ("train.beta1", train.beta1, 0.0, 1.0),
+        ("train.beta2", train.beta2, 0.0, 1.0),
+        ("train.clip_norm", train.clip_norm, 0.0, float("inf")),
+    ):
+        if not low <= value <= high:
+            raise UserError(f"{name} is {value}; it must lie in [{low:g}, {high:g}]")
+    if model.width % model.heads:
+        raise UserError(f"model.heads is {model.heads}; it must divide model.width ({model.width})")
+    if model.positions == "rotary" and (model.width // model.heads) % 2:
+        raise UserError(f"model.positions=rotary needs an even head width; width/heads is {model.width // model.heads}")
+    if train.batch_size % train.accumulate:
+        raise UserError(f"train.accumulate is {train.accumulate}; it must divide train.batch_size ({train.batch_size})")
+    if config.mesh.data != -1 and config.mesh.data < 1:
+        raise UserError(f"mesh.data is {config.mesh.data}; it must be at least 1, or -1 for all devices")
+    if config.evaluate.stride is not None and not 1 <= config.evaluate.stride <= model.context:
+        raise UserError(
+            f"evaluate.stride is {config.evaluate.stride}; it must lie in [1, model.context={model.context}]"
+        )
+    if config.objective == "next" and model.mask == "bidirectional":
+        raise UserError("objective=next under model.mask=bidirectional shows the answer; use objective=masked")

@@ -1,0 +1,1 @@
+"""The papers' figures, drawn from tables alone."""

@@ -1,0 +1,15 @@
+"""Every test runs on 8 fake CPU devices, with rank promotion an error, shapes checked and compilations cached."""
+
+import os
+import pathlib
+
+os.environ["XLA_FLAGS"] = os.environ.get("XLA_FLAGS", "") + " --xla_force_host_platform_device_count=8"
+os.environ["MPLBACKEND"] = "Agg"
+
+import jax
+from jaxtyping import install_import_hook
+
+jax.config.update("jax_numpy_rank_promotion", "raise")
+jax.config.update("jax_compilation_cache_dir", str(pathlib.Path(__file__).parent.parent / ".cache" / "jax"))
+jax.config.update("jax_persistent_cache_min_compile_time_secs", 0)
+install_import_hook(["metrics", "models"], "beartype.beartype")
