@@ -20,13 +20,17 @@ format: .venv
 bench: .venv-bench
 	.venv-bench/bin/python -m benchmarks.train_step
 
-.venv: requirements.txt constraints.txt tests/requirements.txt
+.venv: .venv/installed
+
+.venv/installed: requirements.txt constraints.txt tests/requirements.txt
 	$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11) and "Python 3.11 or newer is needed; set PYTHON=...")'
 	$(PYTHON) -m venv .venv
 	$(BIN)/python -m pip install --disable-pip-version-check -q -r requirements.txt -r tests/requirements.txt
-	touch .venv
+	touch $@
 
-.venv-bench: requirements.txt constraints.txt benchmarks/requirements.txt
+.venv-bench: .venv-bench/installed
+
+.venv-bench/installed: requirements.txt constraints.txt benchmarks/requirements.txt
 	$(PYTHON) -m venv .venv-bench
 	.venv-bench/bin/python -m pip install --disable-pip-version-check -q -r requirements.txt -r benchmarks/requirements.txt
-	touch .venv-bench
+	touch $@
