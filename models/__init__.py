@@ -3,3 +3,7 @@
 B batch, T time (positions), D width, H heads, K head width, F feed-forward width, V vocabulary, N layers,
 P points (vectors) of a cloud, E eigenvalues.
 """
+
+from models.transformer import Activations, Model, build, count_parameters
+
+__all__ = ["Activations", "Model", "build", "count_parameters"]

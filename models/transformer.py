@@ -1,0 +1,128 @@
+"""The Transformer. Decoder and encoder are one class: what differs is the mask.
+
+The default is GPT-2's block (pre-LN, learned positions, exact GELU, tied head). Matrix products run in the compute
+type; parameters, the residual stream, LayerNorm, softmax and logits are float32 always.
+"""
+
+from collections.abc import Callable
+from typing import Any, NamedTuple
+
+import flax.linen as nn
+import jax
+import jax.numpy as jnp
+from jaxtyping import Array, Float, Int, Key
+
+from experiments.base import ModelConfig
+from models.attention import attend, rotate
+
+Params = dict[str, Any]
+
+
+class Activations(NamedTuple):
+    """What the measurements see. Whatever a jitted caller does not return costs nothing: XLA removes it."""
+
+    resid_NBTD: Array  # N+1 entries: the embedding sum, then the residual stream after every block, before a final norm
+    q_NBTHK: Array  # N entries, as they enter the dot product: after rotary, before the scaling by 1/sqrt(K)
+    k_NBTHK: Array
+
+
+class Model(NamedTuple):
+    """Pure functions. Parameters are a nested dict of float32, those of the blocks stacked on axis 0."""
+
+    init: Callable[[Array], Params]  # key -> params; the mask plays no part in it
+    apply: Callable[..., tuple[Array, Activations]]  # params, tokens_BT, taps_NBTD=None -> logits_BTV, activations
+
+
+class Block(nn.Module):
+    config: ModelConfig
+    dtype: jnp.dtype
+
+    @nn.compact
+    def __call__(self, x_BTD, tap_BTD):
+        config = self.config
+        norm_attention, norm_mlp = (layer_norm(config, name) for name in ("norm_attention", "norm_mlp"))
+        if config.norm == "pre":
+            attended_BTD, q_BTHK, k_BTHK = self.attention(norm_attention(x_BTD))
+            x_BTD = x_BTD + attended_BTD
+            x_BTD = x_BTD + self.mlp(norm_mlp(x_BTD))
+        else:
+            attended_BTD, q_BTHK, k_BTHK = self.attention(x_BTD)
+            x_BTD = norm_attention(x_BTD + attended_BTD)
+            x_BTD = norm_mlp(x_BTD + self.mlp(x_BTD))
+        if tap_BTD is not None:
+            x_BTD = x_BTD + tap_BTD
+        return x_BTD, (x_BTD, q_BTHK, k_BTHK)
+
+    def attention(self, x_BTD):
+        config = self.config
+        qkv_BTD = self.linear(3 * config.width, "qkv")(x_BTD)
+        split = (*x_BTD.shape[:2], config.heads, config.width // config.heads)
+        q_BTHK, k_BTHK, v_BTHK = (part.reshape(split) for part in jnp.split(qkv_BTD, 3, axis=-1))
+        if config.positions == "rotary":
+            q_BTHK, k_BTHK = rotate(q_BTHK), rotate(k_BTHK)
+        mixed_BTHK = attend(q_BTHK, k_BTHK, v_BTHK, causal=config.mask == "causal")
+        out_BTD = self.linear(config.width, "attention_out", into_residual=True)(mixed_BTHK.reshape(x_BTD.shape))
+        return out_BTD.astype(jnp.float32), q_BTHK, k_BTHK
+
+    def mlp(self, x_BTD):
+        config = self.config
+        hidden_BTF = jax.nn.gelu(self.linear(config.expansion * config.width, "mlp_up")(x_BTD), approximate=False)
+        return self.linear(config.width, "mlp_down", into_residual=True)(hidden_BTF).astype(jnp.float32)
+
+    def linear(self, features: int, name: str, into_residual: bool = False) -> nn.Dense:
+        """GPT-2's initial values: N(0, 0.02²), over sqrt(2N) for the 2N projections that add up in the residual."""
+        stddev = 0.02 / (2 * self.config.layers) ** 0.5 if into_residual else 0.02
+        init = nn.initializers.normal(stddev)
+        return nn.Dense(features, use_bias=self.config.bias, dtype=self.dtype, kernel_init=init, name=name)
+
+
+class Transformer(nn.Module):
+    config: ModelConfig
+    vocab_size: int
+    dtype: jnp.dtype
+
+    @nn.compact
+    def __call__(self, tokens_BT, taps_NBTD=None):
+        config, table_init = self.config, nn.initializers.normal(0.02)
+        table_VD = self.param("tokens", table_init, (self.vocab_size, config.width))
+        x_BTD = table_VD[tokens_BT]
+        if config.positions == "learned":
+            positions_TD = self.param("positions", table_init, (config.context, config.width))
+            x_BTD = x_BTD + positions_TD[None, : tokens_BT.shape[1]]
+        block = nn.remat(Block, prevent_cse=False) if config.remat else Block
+        blocks = nn.scan(block, variable_axes={"params": 0}, split_rngs={"params": True}, length=config.layers)
+        last_BTD, (resid_NBTD, q_NBTHK, k_NBTHK) = blocks(config, self.dtype, name="blocks")(x_BTD, taps_NBTD)
+        if config.norm == "pre":
+            last_BTD = layer_norm(config, "norm_final")(last_BTD)
+        head_DV = table_VD.T if config.tied else self.param("head", table_init, (config.width, self.vocab_size))
+        logits_BTV = jnp.matmul(
+            last_BTD.astype(self.dtype), head_DV.astype(self.dtype), preferred_element_type=jnp.float32
+        )
+        return logits_BTV, Activations(jnp.concatenate([x_BTD[None], resid_NBTD]), q_NBTHK, k_NBTHK)
+
+
+def layer_norm(config: ModelConfig, name: str) -> nn.LayerNorm:
+    """The variance is the mean squared deviation: E[x²] - E[x]² cancels where a few dimensions are very large."""
+    return nn.LayerNorm(epsilon=1e-5, use_bias=config.bias, use_fast_variance=False, name=name)
+
+
+def build(config: ModelConfig, vocab_size: int, dtype: str | None = None) -> Model:
+    """The model of a configuration; `dtype` (float32, bfloat16) overrides the compute type of the configuration."""
+    dtype = dtype or config.dtype
+    if dtype == "auto":
+        dtype = "float32" if jax.default_backend() == "cpu" else "bfloat16"
+    transformer = Transformer(config, vocab_size, jnp.dtype(dtype))
+
+    def init(key: Key[Array, ""]) -> Params:
+        return transformer.init(key, jnp.zeros((1, config.context), jnp.int32))["params"]
+
+    def apply(
+        params: Params, tokens_BT: Int[Array, "B T"], taps_NBTD: Float[Array, "N B T D"] | None = None
+    ) -> tuple[Float[Array, "B T V"], Activations]:
+        return transformer.apply({"params": params}, tokens_BT, taps_NBTD)
+
+    return Model(init, apply)
+
+
+def count_parameters(params: Params) -> int:
+    return sum(leaf.size for leaf in jax.tree.leaves(params))

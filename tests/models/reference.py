@@ -1,0 +1,81 @@
+"""A Transformer in NumPy float64, one window at a time, written from the published architectures.
+
+GPT-2 (Radford et al. 2019): pre-LN blocks, learned positions, exact GELU, tied head. BERT (Devlin et al. 2018):
+LayerNorm after each residual sum. Rotary positions: Su et al. 2021, in the half-split form of GPT-NeoX.
+"""
+
+import math
+
+import numpy as np
+
+erf = np.vectorize(math.erf)
+
+
+def layer_norm(x_TD, params):
+    centred_TD = x_TD - x_TD.mean(-1, keepdims=True)
+    normal_TD = centred_TD / np.sqrt((centred_TD**2).mean(-1, keepdims=True) + 1e-5)
+    return normal_TD * params["scale"] + params.get("bias", 0.0)
+
+
+def linear(x_TD, params):
+    return x_TD @ params["kernel"] + params.get("bias", 0.0)
+
+
+def rotate(x_TK):
+    """Each pair (i, i + K/2) is a complex number, turned by t·10000^(-2i/K)."""
+    time, width = x_TK.shape
+    half = width // 2
+    turn_TK = np.exp(1j * np.outer(np.arange(time), 10000.0 ** (-2 * np.arange(half) / width)))
+    turned_TK = (x_TK[:, :half] + 1j * x_TK[:, half:]) * turn_TK
+    return np.concatenate([turned_TK.real, turned_TK.imag], axis=1)
+
+
+def attention(x_TD, block, config):
+    width = config.width // config.heads
+    query_TD, key_TD, value_TD = np.split(linear(x_TD, block["qkv"]), 3, axis=1)
+    mixed, queries, keys = [], [], []
+    for head in range(config.heads):
+        part = slice(head * width, (head + 1) * width)
+        q_TK, k_TK, v_TK = query_TD[:, part], key_TD[:, part], value_TD[:, part]
+        if config.positions == "rotary":
+            q_TK, k_TK = rotate(q_TK), rotate(k_TK)
+        scores_TT = q_TK @ k_TK.T / math.sqrt(width)
+        if config.mask == "causal":
+            scores_TT[np.triu_indices(len(x_TD), k=1)] = -np.inf
+        weights_TT = np.exp(scores_TT - scores_TT.max(1, keepdims=True))
+        mixed.append(weights_TT / weights_TT.sum(1, keepdims=True) @ v_TK)
+        queries.append(q_TK)
+        keys.append(k_TK)
+    return linear(np.concatenate(mixed, axis=1), block["attention_out"]), np.stack(queries, 1), np.stack(keys, 1)
+
+
+def mlp(x_TD, block):
+    hidden_TF = linear(x_TD, block["mlp_up"])
+    return linear(hidden_TF * (1 + erf(hidden_TF / math.sqrt(2))) / 2, block["mlp_down"])
+
+
+def forward(params, tokens_T, config):
+    """Logits (T, V), residual stream (N+1, T, D), queries and keys (N, T, H, K)."""
+    x_TD = params["tokens"][tokens_T]
+    if config.positions == "learned":
+        x_TD = x_TD + params["positions"][: len(tokens_T)]
+    residual, queries, keys = [x_TD], [], []
+    for layer in range(config.layers):
+        block = {
+            name: {leaf: value[layer] for leaf, value in group.items()} for name, group in params["blocks"].items()
+        }
+        if config.norm == "pre":
+            out_TD, q_THK, k_THK = attention(layer_norm(x_TD, block["norm_attention"]), block, config)
+            x_TD = x_TD + out_TD
+            x_TD = x_TD + mlp(layer_norm(x_TD, block["norm_mlp"]), block)
+        else:
+            out_TD, q_THK, k_THK = attention(x_TD, block, config)
+            x_TD = layer_norm(x_TD + out_TD, block["norm_attention"])
+            x_TD = layer_norm(x_TD + mlp(x_TD, block), block["norm_mlp"])
+        residual.append(x_TD)
+        queries.append(q_THK)
+        keys.append(k_THK)
+    if config.norm == "pre":
+        x_TD = layer_norm(x_TD, params["norm_final"])
+    head_DV = params["tokens"].T if config.tied else params["head"]
+    return x_TD @ head_DV, np.stack(residual), np.stack(queries), np.stack(keys)
