@@ -1,0 +1,27 @@
+"""Anisotropy over relative depth at the last checkpoint: a bell for decoders, flat for encoders? (Shape of Learning, 1)"""
+
+from matplotlib.figure import Figure
+
+from figures import style
+from figures.run import POSITIONS, Run, holding, positions, words
+
+
+def build(runs: dict[str, Run]) -> Figure | None:
+    looks, runs = style.inks(runs), holding(runs, "anisotropy")
+    if not runs:
+        return None
+    sides = positions(runs)
+    figure = style.new(style.PAGE, 2.9)
+    axes = figure.subplots(1, len(sides), sharey=True, squeeze=False)[0]
+    for ax, side in zip(axes, sides, strict=True):
+        for label, run in runs.items():
+            last = run.results.isel(step=-1).sel(positions=side)
+            mean, std = last["anisotropy_mean"].values, last["anisotropy_std"].values
+            style.banded(ax, last.depth.values, mean, std, label=label, **looks[label])
+        ax.set(title=POSITIONS[side], xlabel="relative depth (0 = embedding, 1 = last block)")
+    axes[0].set_ylim(bottom=0)
+    axes[0].set_ylabel(style.wrap(words(runs, "anisotropy"), 2, 8))
+    figure.suptitle("Anisotropy over depth at the last checkpoint (band: ±1 standard deviation over batches)")
+    figure.legend(*axes[0].get_legend_handles_labels(), loc="outside upper center", ncols=3)
+    style.footer(figure, runs)
+    return figure

@@ -1,0 +1,37 @@
+"""Draw every figure that the tables allow."""
+
+import pathlib
+
+from figures import (
+    anisotropy_by_checkpoint,
+    anisotropy_profile,
+    attention_sharpness,
+    cosine_against_drift,
+    dimension_over_training,
+    query_key_drift,
+    style,
+    training_curve,
+)
+from figures.run import Run
+
+FIGURES = {
+    "anisotropy_profile": anisotropy_profile.build,
+    "dimension_over_training": dimension_over_training.build,
+    "anisotropy_by_checkpoint": anisotropy_by_checkpoint.build,
+    "query_key_drift": query_key_drift.build,
+    "attention_sharpness": attention_sharpness.build,
+    "cosine_against_drift": cosine_against_drift.build,
+    "training_curve": training_curve.build,
+}
+
+
+def draw(runs: dict[str, Run], folder: pathlib.Path) -> list[pathlib.Path]:
+    """Compare the runs (label -> Run) in each figure; PNG and PDF under `folder`. Returns the paths written."""
+    folder.mkdir(parents=True, exist_ok=True)
+    paths = []
+    with style.context():
+        for name, build in FIGURES.items():
+            figure = build(runs)
+            if figure is not None:
+                paths += style.save(figure, folder, name)
+    return paths

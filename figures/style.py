@@ -1,0 +1,147 @@
+"""The look that all figures share: type, colours, the step axis, bands, the footer, and files that are the same twice."""
+
+import io
+import math
+import os
+import pathlib
+import textwrap
+from collections.abc import Iterable
+from contextlib import AbstractContextManager
+from itertools import cycle
+from typing import Any
+
+import matplotlib.style
+import numpy as np
+from matplotlib.axes import Axes
+from matplotlib.cm import ScalarMappable
+from matplotlib.colors import BoundaryNorm, Colormap, LinearSegmentedColormap, SymLogNorm
+from matplotlib.figure import Figure
+
+from figures.run import Run, provenance
+
+COLUMN, PAGE = 3.4, 6.9  # inches: one column and the full width of a two-column paper
+OKABE_ITO = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#000000")
+MARKERS = ("o", "s", "^", "D", "v", "P")
+FOOTER_SIZE = 5.5
+RC = {
+    "font.family": "DejaVu Sans",  # ships with matplotlib: the same shapes on every machine
+    "font.size": 8,
+    "axes.titlesize": 8,
+    "figure.titlesize": 9,
+    "legend.fontsize": 7,
+    "legend.frameon": False,
+    "xtick.labelsize": 7,
+    "ytick.labelsize": 7,
+    "axes.spines.top": False,
+    "axes.spines.right": False,
+    "axes.grid": True,
+    "grid.color": "0.92",
+    "grid.linewidth": 0.5,
+    "axes.axisbelow": True,
+    "lines.linewidth": 1.4,
+    "lines.markersize": 4,
+    "savefig.dpi": 200,
+    "pdf.fonttype": 42,  # TrueType: text stays text, and journals accept it
+}
+
+
+def context() -> AbstractContextManager[None]:
+    """Draw and save inside this: matplotlib's defaults with the settings above, whatever the user's own are."""
+    return matplotlib.style.context(RC, after_reset=True)
+
+
+def new(width: float, height: float) -> Figure:
+    """A figure outside pyplot, with no global state, whose legends and footer take their own space."""
+    return Figure(figsize=(width, height), layout="constrained")
+
+
+def inks(runs: Iterable[str]) -> dict[str, dict[str, str]]:
+    """Colour and marker of each run, by its place among all runs: the same in every figure, and told apart in grey."""
+    looks = zip(cycle(OKABE_ITO), cycle(MARKERS), strict=False)  # 7 and 6 are coprime: 42 different pairs
+    return {run: {"color": color, "marker": marker} for run, (color, marker) in zip(runs, looks, strict=False)}
+
+
+def shades() -> Colormap:
+    """Viridis without its last tenth, too pale on white paper."""
+    return LinearSegmentedColormap.from_list("shades", matplotlib.colormaps["viridis"](np.linspace(0, 0.9, 256)))
+
+
+def banded(ax: Axes, x: np.ndarray, mean: np.ndarray, std: np.ndarray, **look: Any) -> None:
+    """A line with a band of one standard deviation; one batch has no deviation (NaN), so no band."""
+    ax.plot(x, mean, **look)
+    if np.isfinite(std).any():
+        ax.fill_between(x, mean - std, mean + std, color=look["color"], alpha=0.2, linewidth=0)
+
+
+def step_axis(ax: Axes, last: int) -> None:
+    """Training steps on a log axis that also has room for step 0."""
+    ax.set_xscale("symlog", linthresh=1, linscale=0.5)
+    ax.set_xlim(-0.25, max(last, 1) * 1.3)
+    ticks = _decades(last)
+    ax.set_xticks(ticks, [_short(tick) for tick in ticks])
+    ax.set_xticks([], minor=True)
+    ax.set_xlabel("training step")
+
+
+def step_colours(last: int) -> ScalarMappable:
+    """Training steps as colours, on the scale of `step_axis`."""
+    return ScalarMappable(SymLogNorm(linthresh=1, linscale=0.5, vmin=0, vmax=max(last, 1), base=10), shades())
+
+
+def step_bar(figure: Figure, colours: ScalarMappable, axes: np.ndarray) -> None:
+    ticks = _decades(int(colours.norm.vmax))
+    bar = figure.colorbar(colours, ax=axes, label="training step", aspect=30, pad=0.02)
+    bar.set_ticks(ticks, labels=[_short(tick) for tick in ticks])
+    bar.minorticks_off()
+    bar.outline.set_visible(False)
+
+
+def block_colours(blocks: int) -> ScalarMappable:
+    """Blocks 1 .. N as colours, one flat patch each."""
+    return ScalarMappable(BoundaryNorm(np.arange(blocks + 1) + 0.5, 256), shades())
+
+
+def block_bar(figure: Figure, colours: ScalarMappable, axes: np.ndarray) -> None:
+    blocks = len(colours.norm.boundaries) - 1
+    ticks = np.unique(np.linspace(1, blocks, min(blocks, 8)).round().astype(int))
+    bar = figure.colorbar(colours, ax=axes, label="block", aspect=30, pad=0.02)
+    bar.set_ticks(ticks, labels=[str(tick) for tick in ticks])
+    bar.minorticks_off()
+    bar.outline.set_visible(False)
+
+
+def _decades(last: int) -> list[int]:
+    return [0, *(10**power for power in range(int(math.log10(max(last, 1))) + 1))]
+
+
+def _short(step: int) -> str:
+    for size, letter in ((10**6, "M"), (10**3, "k")):
+        if step >= size:
+            return f"{step // size}{letter}"
+    return str(step)
+
+
+def wrap(text: str, width: float, size: float) -> str:
+    """Break text into lines no wider than so many inches at this type size (a letter is about 0.58 of its height)."""
+    return textwrap.fill(text, int(width * 72 / (0.58 * size)))
+
+
+def footer(figure: Figure, runs: dict[str, Run]) -> None:
+    """What the figure was made from, small, below everything: no figure travels without its origin."""
+    width = figure.get_figwidth() - 0.1
+    text = "\n".join(wrap(line, width, FOOTER_SIZE) for line in provenance(runs))
+    figure.supxlabel(text, x=0.01, ha="left", fontsize=FOOTER_SIZE, color="0.35", linespacing=1.3)
+
+
+def save(figure: Figure, folder: pathlib.Path, name: str) -> list[pathlib.Path]:
+    """Write name.png and name.pdf; each appears whole or not at all, and without a date, so the same twice."""
+    paths = []
+    for kind, metadata in (("png", None), ("pdf", {"CreationDate": None})):
+        content = io.BytesIO()
+        figure.savefig(content, format=kind, metadata=metadata)
+        path = folder / f"{name}.{kind}"
+        partial = path.with_name(f".{path.name}.partial")
+        partial.write_bytes(content.getvalue())
+        os.replace(partial, path)
+        paths.append(path)
+    return paths

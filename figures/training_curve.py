@@ -1,0 +1,42 @@
+"""Bits per character on training batches and on validation windows against training step."""
+
+from typing import Any
+
+from matplotlib.figure import Figure
+from matplotlib.lines import Line2D
+
+from figures import style
+from figures.run import OBJECTIVES, Run
+
+
+def build(runs: dict[str, Run]) -> Figure | None:
+    looks, runs = style.inks(runs), {label: run for label, run in runs.items() if run.log}
+    if not runs:
+        return None
+    kinds = [kind for kind in OBJECTIVES if any(run.results.attrs["objective"] == kind for run in runs.values())]
+    figure = style.new(style.COLUMN if len(kinds) == 1 else style.PAGE, 2.9)
+    axes = figure.subplots(1, len(kinds), squeeze=False)[0]
+    for ax, kind in zip(axes, kinds, strict=True):
+        last = 0
+        for label, run in runs.items():
+            if run.results.attrs["objective"] != kind:
+                continue
+            color, marker = looks[label]["color"], looks[label]["marker"]
+            steps, bits = curve(run.log, "train")
+            ax.plot(steps, bits, color=color, linewidth=0.6, alpha=0.7)
+            marked, measured = curve(run.log, "valid")
+            ax.plot(marked, measured, color=color, marker=marker, linestyle="none", label=label)
+            last = max(last, *steps, *marked)
+        style.step_axis(ax, last)
+        ax.set(title=f"predicting {OBJECTIVES[kind]}", ylabel="cross-entropy (bits per predicted character)")
+        ax.legend(loc="upper right")
+    note = "" if len(kinds) == 1 else ": the two panels' bits are not comparable"
+    figure.suptitle(f"Learning{note}")
+    style.footer(figure, runs)
+    return figure
+
+
+def curve(log: list[dict[str, Any]], kind: str) -> tuple[list[int], list[float]]:
+    """Steps and bits per character of one kind of line; of a step that was run twice the later line counts."""
+    bits = {line["step"]: line["bits_per_character"] for line in log if line["kind"] == kind}
+    return sorted(bits), [bits[step] for step in sorted(bits)]
