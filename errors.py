@@ -1,5 +1,9 @@
-"""The one error that speaks to the user."""
+"""The errors that speak to the user. The message is one line: what, where, what to do."""
 
 
 class UserError(Exception):
-    """Something the user can put right. The message is one line: what, where, what to do; main exits with 2."""
+    """Bad input, something the user can put right before anything has run: exit code 2."""
+
+
+class RunError(Exception):
+    """A run that cannot go on: exit code 1."""

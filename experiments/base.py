@@ -6,6 +6,7 @@ An experiment file defines `get_config()` and returns a `Config`. An experiment 
 
 import dataclasses
 import json
+from collections.abc import Iterable
 from dataclasses import dataclass, field
 from typing import Any, get_type_hints
 
@@ -100,20 +101,25 @@ class Config:
     variants: dict[str, dict[str, Any]] = field(default_factory=dict)
 
 
-def expand(config: Config) -> dict[str, Config]:
-    """The runs of an experiment: {name: single-run Config}; a plain config is the one run named ''."""
+def expand(config: Config, overridden: Iterable[str] = ()) -> dict[str, Config]:
+    """The runs of an experiment: {name: single-run Config}; a plain config is the one run named ''.
+
+    A field that the variants set must not be among the `overridden`: it would have no effect.
+    """
     if not config.variants:
         return {"": config}
     runs = {}
     for name, changes in config.variants.items():
-        run = from_dict(to_dict(config) | {"variants": {}})
+        values = to_dict(config) | {"variants": {}}
         for path, value in changes.items():
+            if path in overridden:
+                raise UserError(f"--config.{path} differs between the runs of this experiment and cannot be overridden")
             *groups, leaf = path.split(".")
-            target = run
+            target = values
             for group in groups:
-                target = getattr(target, group)
-            setattr(target, leaf, value)
-        runs[name] = from_dict(to_dict(run))
+                target = target[group]
+            target[leaf] = value
+        runs[name] = from_dict(values)
     return runs
 
 

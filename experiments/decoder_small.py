@@ -1,7 +1,17 @@
-"""A causal Transformer that predicts the next character, 6 layers of width 512."""
+"""Decoder: causal mask, next character. 6 layers, D = 512, T = 512, sized for one GPU; `:tiny` runs on a CPU."""
 
-from experiments.base import Config
+from errors import UserError
+from experiments.base import CheckpointConfig, Config, EvaluateConfig, ModelConfig, TrainConfig
 
 
-def get_config() -> Config:
-    return Config()
+def get_config(size: str = "small") -> Config:
+    if size == "small":
+        return Config()
+    if size == "tiny":
+        return Config(
+            model=ModelConfig(layers=6, width=128, heads=4, context=256),
+            train=TrainConfig(steps=2000, batch_size=16, learning_rate=2e-3),
+            evaluate=EvaluateConfig(every=100, windows=64),
+            checkpoint=CheckpointConfig(every=500),
+        )
+    raise UserError(f"experiment size {size!r} is unknown; choose small or tiny")

@@ -1,0 +1,117 @@
+"""Measure every checkpoint of a run with one compiled program; what is measured already is left alone."""
+
+import dataclasses
+import json
+import pathlib
+import sys
+
+import jax
+import xarray as xr
+from jax.sharding import NamedSharding
+from jax.sharding import PartitionSpec as P
+from tqdm import tqdm
+
+import models
+from analysis import results
+from analysis.measure import make_measure
+from analysis.probe import Probe, make_probe
+from data.corpus import Corpus
+from errors import RunError, UserError
+from experiments.base import Config
+from stop import Stop
+from training import checkpoint, folder, mesh
+
+
+def sweep(config: Config, corpus: Corpus, run: pathlib.Path, name: str) -> bool:
+    """Write measurements/<step>.nc for every checkpoint on the schedule, then results.nc and results.csv.
+
+    False if a signal stopped it early; every table is written whole or not at all.
+    """
+    tables = run / "measurements"
+    claim(tables, config)
+    kept = checkpoint.schedule(config.train.steps, config.checkpoint.every)
+    store = checkpoint.Checkpoints(run / "checkpoints", kept)
+    try:
+        steps = [step for step in store.steps() if step in kept]
+        if not steps:
+            raise UserError(f"{run / 'checkpoints'} holds no checkpoint to measure; run --stages=train first")
+        todo = [step for step in steps if not (tables / f"{step}.nc").exists()]
+        if todo:
+            measure = make_program(config, corpus, store.restore_params(todo[0]))
+            interval = 0.1 if sys.stderr.isatty() else 10.0
+            with Stop() as stop:
+                for step in tqdm(todo, desc=f"{name}: measure", unit="checkpoint", mininterval=interval):
+                    if stop.asked:
+                        print(f"{name}: stopped before step {step}; the same command goes on from there")
+                        return False
+                    table = results.table(measure(store.restore_params(step)), step, attributes(config, corpus, name))
+                    results.write(table, tables / f"{step}.nc")
+    except RunError as error:
+        raise RunError(f"{error}; move it elsewhere to measure without it") from error
+    finally:
+        store.close()
+    join(run, steps)
+    print(f"{name}: {len(steps)} checkpoints measured ({len(todo)} now): {run / 'results.nc'}, {run / 'results.csv'}")
+    return True
+
+
+def claim(tables: pathlib.Path, config: Config) -> None:
+    """Measurements of one folder share their settings: record them, or check that they are the same."""
+    record, path = {"measure": dataclasses.asdict(config.measure)}, tables / "config.json"
+    record = json.loads(json.dumps(record))
+    if path.exists():
+        folder.check_same(path, record, (), f"move {tables} away to measure again")
+        return
+    tables.mkdir(parents=True, exist_ok=True)
+    folder.write_atomically(path, json.dumps(record, indent=2) + "\n")
+
+
+def check(config: Config, corpus: Corpus) -> None:
+    """Raise UserError, before any work is done, where the run could not be measured later."""
+    probe_of(config, corpus)
+
+
+def probe_of(config: Config, corpus: Corpus) -> Probe:
+    measure = config.measure
+    return make_probe(corpus.valid, config.model.context, measure.points, measure.batches, measure.seed)
+
+
+def make_program(config: Config, corpus: Corpus, params: dict):
+    """measure(params) -> {quantity: array}: jitted once, in float32 whatever the run was trained in."""
+    model = models.build(config.model, corpus.vocab_size, "float32")
+    probe = probe_of(config, corpus)
+    devices = mesh.make_mesh(config.mesh)
+    windows = P(None, ("data", "fsdp")) if probe.tokens_GWT.shape[1] % devices.size == 0 else P()
+    tokens_GWT = jax.device_put(probe.tokens_GWT, NamedSharding(devices, windows))
+    picks_SGP = jax.device_put(probe.picks_SGP, NamedSharding(devices, P()))
+    shardings = mesh.parameter_sharding(devices, params)
+    compute = jax.jit(make_measure(model.apply, config.model.mask, config.measure.families))
+    return lambda params: jax.device_get(compute(jax.device_put(params, shardings), tokens_GWT, picks_SGP))
+
+
+def attributes(config: Config, corpus: Corpus, name: str) -> dict:
+    """What every table says about where its numbers come from."""
+    model = config.model
+    return {
+        "run": name,
+        "corpus": corpus.name,
+        "corpus_sha256": corpus.sha256,
+        "model": f"{model.mask}, {model.norm}-LN, {model.layers} layers, D={model.width}, H={model.heads}, "
+        f"T={model.context}",
+        "objective": config.objective,
+        "steps": config.train.steps,
+        "seed": config.train.seed,
+        "points": config.measure.points,
+        "batches": config.measure.batches,
+        "input": "validation windows, unmasked, model applied in float32",
+        "config": json.dumps(dataclasses.asdict(config)),
+    }
+
+
+def join(run: pathlib.Path, steps: list[int]) -> None:
+    """results.nc and results.csv from the tables of `steps`."""
+    whole = xr.concat([results.read(run / "measurements" / f"{step}.nc") for step in steps], "step", join="exact")
+    results.write(whole, run / "results.nc")
+    temporary = run / "results.csv.tmp"
+    results.tidy(whole).to_csv(temporary, index=False)
+    temporary.replace(run / "results.csv")

@@ -1,0 +1,22 @@
+"""Both twins, small, on the language reference inside every CPython: the whole tour in minutes, without a network."""
+
+from experiments.base import (
+    CheckpointConfig,
+    Config,
+    DataConfig,
+    EvaluateConfig,
+    ModelConfig,
+    TrainConfig,
+)
+from experiments.twins_small import TWINS
+
+
+def get_config() -> Config:
+    return Config(
+        data=DataConfig(source="pydoc"),
+        model=ModelConfig(layers=4, width=128, heads=4, context=128),
+        train=TrainConfig(steps=500, batch_size=16, learning_rate=2e-3),
+        evaluate=EvaluateConfig(every=50, windows=64),
+        checkpoint=CheckpointConfig(every=250),
+        variants=TWINS,
+    )

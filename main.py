@@ -1,0 +1,116 @@
+"""Train, measure and draw: python main.py --config=experiments/decoder_small.py [--config.train.steps=100 …]"""
+
+import dataclasses
+import difflib
+import logging
+import pathlib
+import re
+import sys
+
+import absl.logging
+from absl import app, flags
+from ml_collections import config_flags
+
+from errors import RunError, UserError
+from experiments import base
+
+STAGES = ("train", "measure", "figures")
+
+CONFIG = config_flags.DEFINE_config_file("config", None, "Experiment file, as experiments/decoder_small.py.")
+WORKDIR = flags.DEFINE_string("workdir", None, "Folder of the run; runs/<experiment> where not given.")
+WANTED = flags.DEFINE_list("stages", list(STAGES), f"Which of {', '.join(STAGES)} to do.")
+COMPARE = flags.DEFINE_list("compare", [], "Folders of other runs to draw in the same figures.")
+
+
+def parse(argv: list[str]) -> list[str]:
+    """Parse the flags; whatever is wrong with them is one line and exit code 2."""
+    try:
+        left = flags.FLAGS(argv)
+        if len(left) > 1:
+            raise UserError(f"{left[1]!r} is not a flag; see main.py --help")
+        if flags.FLAGS["config"].value is None:
+            raise UserError("no experiment given; pass --config=experiments/quickstart.py, say")
+        _ = CONFIG.value.variants  # an unreadable file raises only when it is looked at
+        for stage in WANTED.value:
+            if stage not in STAGES:
+                raise UserError(f"--stages: {stage!r} is unknown; choose from {', '.join(STAGES)}")
+        return left
+    except (flags.Error, UserError, AttributeError, KeyError, TypeError, ValueError, OSError, ImportError) as error:
+        sys.exit(fail(error, 2))
+
+
+def fail(error: Exception, code: int) -> int:
+    lines = str(error.args[0] if isinstance(error, KeyError) and error.args else error).strip().splitlines()
+    line = lines[-1].strip() if lines else type(error).__name__
+    if unknown := re.match(r"Field (\w+) not found on dataclass <class '[\w.]*\.(\w+)'>", line):
+        names = [field.name for field in dataclasses.fields(getattr(base, unknown[2]))]
+        near = difflib.get_close_matches(unknown[1], names, 1)
+        hint = f"did you mean {near[0]!r}?" if near else f"choose from {', '.join(names)}"
+        line = f"{unknown[2]} has no field {unknown[1]!r}; {hint}"
+    print(f"error: {line}", file=sys.stderr)
+    return code
+
+
+def main(_: list[str]) -> int:
+    absl.logging.set_verbosity(absl.logging.ERROR)
+    logging.getLogger().setLevel(logging.ERROR)
+    try:
+        return run(CONFIG.value)
+    except UserError as error:
+        return fail(error, 2)
+    except RunError as error:
+        return fail(error, 1)
+
+
+def run(experiment: base.Config) -> int:
+    configs = base.expand(experiment, config_flags.get_override_values(flags.FLAGS["config"]))
+    for config in configs.values():
+        base.validate(config)
+
+    # Imported late: a wrong setting should be told without waiting for JAX.
+    from analysis import sweep
+    from data import corpus
+    from figures import draw
+    from training import folder, loop
+
+    experiment_name = _experiment_name()
+    root = pathlib.Path(WORKDIR.value or f"runs/{experiment_name}")
+    text = corpus.load(experiment.data, experiment.model.context)
+    print(f"corpus: {text.name}, {len(text.vocabulary)} distinct bytes, from {text.origin}")
+    for name, config in configs.items():
+        folder.resolve_dtype(config)
+        if "measure" in WANTED.value:
+            sweep.check(config, text)
+        folder.claim(root / name, config)
+        folder.record_environment(root / name, text)
+    for stage, work in (("train", loop.train), ("measure", sweep.sweep)):
+        for name, config in configs.items():
+            if stage in WANTED.value and not work(config, text, root / name, name or experiment_name):
+                return 0
+    if "figures" in WANTED.value:
+        runs = {name or experiment_name: root / name for name in configs}
+        runs |= {pathlib.Path(path).name: pathlib.Path(path) for path in COMPARE.value}
+        for path in draw.draw({name: _load(path) for name, path in runs.items()}, root / "figures"):
+            print(path)
+    return 0
+
+
+def _load(path: pathlib.Path) -> "Run":  # noqa: F821
+    from analysis import results
+    from figures.run import Run
+    from training import log
+
+    for name, stage in (("train.jsonl", "train"), ("results.nc", "measure")):
+        if not (path / name).exists():
+            raise UserError(f"{path / name} does not exist; run --stages={stage} first")
+    return Run(results.read(path / "results.nc"), log.read(path))
+
+
+def _experiment_name() -> str:
+    """Stem of the experiment file, with its argument: decoder_small.py:tiny -> decoder_small_tiny."""
+    path, _, argument = config_flags.get_config_filename(flags.FLAGS["config"]).partition(":")
+    return "_".join(filter(None, (pathlib.Path(path).stem, argument)))
+
+
+if __name__ == "__main__":
+    app.run(main, flags_parser=parse)

@@ -1,0 +1,26 @@
+"""Stopping politely: the first SIGINT or SIGTERM asks, the second one interrupts at once."""
+
+import signal
+from types import FrameType
+
+
+class Stop:
+    """Context in which SIGINT and SIGTERM only set `asked`; long loops look at it between two units of work."""
+
+    def __init__(self) -> None:
+        self.asked = False
+
+    def __enter__(self) -> "Stop":
+        self._before = {s: signal.signal(s, self._ask) for s in (signal.SIGINT, signal.SIGTERM)}
+        return self
+
+    def _ask(self, signum: int, frame: FrameType | None) -> None:
+        self.asked = True
+        self._restore()
+
+    def _restore(self) -> None:
+        for signum, handler in self._before.items():
+            signal.signal(signum, handler)
+
+    def __exit__(self, *exception: object) -> None:
+        self._restore()

@@ -1,0 +1,106 @@
+"""Checkpoints: the only file that knows Orbax.
+
+A checkpoint holds the items `params` and `train` (optimizer state, step) and, in its metadata, a sha256 digest of
+every leaf, checked at each restore, because Orbax restores flipped bits without a word.
+"""
+
+import hashlib
+import pathlib
+from typing import Any
+
+import jax
+import numpy as np
+from jax.experimental import multihost_utils
+from orbax.checkpoint import v1 as ocp
+
+from errors import RunError
+
+policies = ocp.training.preservation_policies
+
+
+def schedule(steps: int, every: int) -> list[int]:
+    """Steps kept for good: 0, 1, 2, 4 … 512, then every `every`-th, and the last."""
+    powers = [2**i for i in range(10)]
+    return sorted({0, *(p for p in powers if p <= steps), *range(every, steps + 1, every), steps})
+
+
+class Checkpoints:
+    """The checkpoints of one run. A step outside `kept` (saved at an interruption) lives until the next save."""
+
+    def __init__(self, folder: pathlib.Path, kept: list[int]):
+        self._kept = kept
+        self._folder = folder.absolute()
+        self._open()
+
+    def _open(self) -> None:
+        self._orbax = ocp.training.Checkpointer(
+            self._folder,
+            save_decision_policy=ocp.training.save_decision_policies.FixedIntervalPolicy(1),
+            preservation_policy=policies.AnyPreservationPolicy([policies.CustomSteps(self._kept), policies.LatestN(1)]),
+            cleanup_tmp_directories=True,
+        )
+
+    def steps(self) -> list[int]:
+        return [checkpoint.step for checkpoint in self._orbax.checkpoints]
+
+    def save(self, step: int, params: Any, train: Any) -> None:
+        items = {"params": params, "train": train}
+        if not self._orbax.save_checkpointables(step, items, force=True, custom_metadata={"sha256": digests(items)}):
+            raise RunError(f"checkpoint {self._folder / str(step)} was not saved; is the disk full?")
+
+    def restore(self, step: int, params: Any, train: Any) -> tuple[Any, Any]:
+        """The items in the structure, types and shardings of the abstract `params` and `train`."""
+        items = self._verified(step, {"params": params, "train": train})
+        return items["params"], items["train"]
+
+    def restore_params(self, step: int) -> Any:
+        """Parameters alone, as NumPy arrays, with no model or optimizer at hand."""
+        try:
+            stored = self._orbax.checkpointables_metadata(step).metadata["params"]
+        except Exception as error:  # Orbax raises many kinds, a bare Exception among them
+            raise self._damaged(step, error) from error
+        return self._verified(step, {"params": jax.tree.map(lambda a: np.empty(a.shape, a.dtype), stored)})["params"]
+
+    def _verified(self, step: int, abstract: dict[str, Any]) -> dict[str, Any]:
+        try:
+            items = self._orbax.load_checkpointables(step, abstract)
+            written = self._orbax.checkpointables_metadata(step).custom_metadata["sha256"]
+        except Exception as error:
+            raise self._damaged(step, error) from error
+        for leaf, digest in digests(items).items():
+            if written.get(leaf) != digest:
+                raise self._damaged(step, f"{leaf} has changed since it was saved")
+        return items
+
+    def _damaged(self, step: int, why: Any) -> RunError:
+        why = (str(getattr(why, "__cause__", None) or why).splitlines() or [repr(why)])[0]
+        return RunError(f"checkpoint {self._folder / str(step)} is damaged: {why[:200]}")
+
+    def set_aside(self, step: int) -> pathlib.Path:
+        """Rename a damaged checkpoint so that its step can be saved again; nothing is deleted."""
+        self._orbax.close()
+        target = next(
+            path
+            for i in range(1000)
+            if not (path := self._folder.with_name("damaged_checkpoints") / f"{step}.{i}").exists()
+        )
+        if jax.process_index() == 0:
+            target.parent.mkdir(exist_ok=True)
+            (self._folder / str(step)).rename(target)
+        self._open()
+        return target
+
+    def close(self) -> None:
+        self._orbax.close()
+
+
+def digests(tree: Any) -> dict[str, str]:
+    """{path of leaf: sha256 of its type, shape and bytes}."""
+
+    def digest(leaf: Any) -> str:
+        if isinstance(leaf, jax.Array) and not leaf.is_fully_addressable:
+            leaf = multihost_utils.process_allgather(leaf, tiled=True)
+        array = np.ascontiguousarray(leaf)
+        return hashlib.sha256(f"{array.dtype}{array.shape}".encode() + array.tobytes()).hexdigest()
+
+    return {jax.tree_util.keystr(path): digest(leaf) for path, leaf in jax.tree_util.tree_leaves_with_path(tree)}

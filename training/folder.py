@@ -1,0 +1,112 @@
+"""A run's folder: what was run is written before anything else and never changed afterwards."""
+
+import json
+import os
+import pathlib
+import platform
+import subprocess
+import sys
+from importlib import metadata
+
+import jax
+
+from data.corpus import Corpus
+from errors import UserError
+from experiments.base import Config, to_dict
+
+# A run may go on with another layout or a moved corpus (its digest is checked); measurements keep their own record.
+ANYWHERE = ("mesh", "measure", "data.path", "data.cache")
+PACKAGES = ("jax", "jaxlib", "flax", "optax", "orbax-checkpoint", "numpy", "xarray")
+
+
+def write_atomically(path: pathlib.Path, text: str) -> None:
+    temporary = path.with_name(path.name + ".tmp")
+    temporary.write_text(text)
+    os.replace(temporary, path)
+
+
+def resolve_dtype(config: Config) -> None:
+    """Put the type that "auto" means on this machine into the config, so that a run never changes it halfway."""
+    if config.model.dtype == "auto":
+        config.model.dtype = "float32" if jax.default_backend() == "cpu" else "bfloat16"
+
+
+def claim(folder: pathlib.Path, config: Config) -> None:
+    """Make the folder this config's own: write config.json, or check that it holds the same run."""
+    path = folder / "config.json"
+    if not path.exists():
+        if folder.exists() and any(folder.iterdir()):
+            raise UserError(f"--workdir {folder} is not empty and holds no run (no config.json); name another folder")
+        folder.mkdir(parents=True, exist_ok=True)
+        write_atomically(path, json.dumps(to_dict(config), indent=2) + "\n")
+        return
+    check_same(path, to_dict(config), ANYWHERE, "name another --workdir, or pass the same settings")
+
+
+def check_same(path: pathlib.Path, now: dict, leave_out: tuple[str, ...], advice: str) -> None:
+    """Raise UserError, naming the fields, where the settings recorded at `path` differ from `now`."""
+    try:
+        before = _flat(json.loads(path.read_text()))
+    except (OSError, ValueError) as error:
+        raise UserError(f"{path} cannot be read ({error}); name another --workdir") from error
+    now = _flat(now)
+    different = [
+        f"{name}={before.get(name)!r} there, {now.get(name)!r} now"
+        for name in sorted(before.keys() | now.keys())
+        if not name.startswith(leave_out) and before.get(name) != now.get(name)
+    ]
+    if different:
+        more = f" and {len(different) - 3} more" if len(different) > 3 else ""
+        raise UserError(f"{path.parent} holds a run with other settings: {'; '.join(different[:3])}{more}; {advice}")
+
+
+def _flat(values: dict, prefix: str = "") -> dict:
+    flat = {}
+    for name, value in values.items():
+        flat |= _flat(value, f"{prefix}{name}.") if isinstance(value, dict) else {prefix + name: value}
+    return flat
+
+
+def record_environment(folder: pathlib.Path, corpus: Corpus) -> None:
+    """environment.json: corpus, versions, device and commit of every session; the corpus must never change."""
+    path = folder / "environment.json"
+    record = {"corpus": corpus_record(corpus), "sessions": []}
+    if path.exists():
+        record = json.loads(path.read_text())
+        if record["corpus"]["sha256"] != corpus.sha256:
+            raise UserError(
+                f"{folder} was trained on another corpus ({record['corpus']['name']}, sha256 "
+                f"{record['corpus']['sha256'][:12]}…; now {corpus.name}, {corpus.sha256[:12]}…); name another --workdir"
+            )
+    session = {
+        "command": sys.argv,
+        "versions": {"python": platform.python_version(), **{p: metadata.version(p) for p in PACKAGES}},
+        "device": {"kind": jax.devices()[0].device_kind, "count": jax.device_count(), "cpus": os.cpu_count()},
+        "commit": _commit(),
+    }
+    if session not in record["sessions"]:
+        record["sessions"].append(session)
+    write_atomically(path, json.dumps(record, indent=2) + "\n")
+
+
+def corpus_record(corpus: Corpus) -> dict:
+    return {
+        "name": corpus.name,
+        "origin": corpus.origin,
+        "sha256": corpus.sha256,
+        "vocabulary": list(corpus.vocabulary),
+        "characters": {"train": corpus.train.size, "valid": corpus.valid.size, "test": corpus.test.size},
+    }
+
+
+def _commit() -> str | None:
+    """Commit of the code, with '+' where the tree has changes; None outside a checkout."""
+    root = pathlib.Path(__file__).parent.parent
+    try:
+        run = subprocess.run(
+            ["git", "describe", "--always", "--dirty=+", "--abbrev=40", "--exclude=*"],
+            cwd=root, capture_output=True, text=True, check=True, timeout=10,
+        )  # fmt: skip
+    except (OSError, subprocess.SubprocessError):
+        return None
+    return run.stdout.strip()

@@ -1,0 +1,169 @@
+"""The training loop: one for every experiment. Resumes where it stopped, exactly."""
+
+import json
+import math
+import pathlib
+import sys
+import time
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from tqdm import tqdm
+
+import models
+from data.corpus import Corpus
+from errors import RunError
+from experiments.base import Config
+from stop import Stop
+from training import checkpoint, evaluate, optimizer, step
+from training.folder import write_atomically
+from training.log import Log
+from training.program import Program, make_program
+
+DISPATCH_SECONDS = 1.0  # steps are run together up to about this long, so that the bar moves and a stop is heard
+
+
+def train(config: Config, corpus: Corpus, folder: pathlib.Path, name: str) -> bool:
+    """Train the run in `folder` to its last step and score the test split; False if a signal stopped it early."""
+    kept = checkpoint.schedule(config.train.steps, config.checkpoint.every)
+    store = checkpoint.Checkpoints(folder / "checkpoints", kept)
+    try:
+        if config.train.steps in store.steps() and (folder / "test.json").exists():
+            print(f"{name}: trained already, {config.train.steps} steps, in {folder}")
+            return True
+        program = make_program(config, corpus)
+        state = _resume(program, store, name)
+        now = int(state.step)
+        count, device = models.count_parameters(state.params), jax.devices()[0].device_kind
+        print(f"{name}: {count:,} parameters, on {program.devices} × {device}, from step {now} in {folder}")
+        log = Log(folder, now)
+        with Stop() as stop:
+            state = _Session(config, corpus, program, store, kept, log, stop, name).run(state)
+        log.close()
+        if int(state.step) < config.train.steps:
+            print(f"{name}: stopped at step {int(state.step)}, saved in {folder}; the same command goes on from there")
+            return False
+        _test(config, corpus, program, state, folder, name)
+        return True
+    finally:
+        store.close()
+
+
+def _resume(program: Program, store: checkpoint.Checkpoints, name: str) -> step.State:
+    """The newest checkpoint that is whole; a damaged one is set aside, with a word about it."""
+    for newest in reversed(store.steps()):
+        try:
+            params, rest = store.restore(newest, program.abstract.params, _train_item(program.abstract))
+        except RunError as error:
+            print(f"{name}: {error}; moved to {store.set_aside(newest)}", file=sys.stderr)
+            continue
+        return step.State(params, rest["opt_state"], rest["step"])
+    return program.create()
+
+
+def _train_item(state: step.State) -> dict:
+    return {"opt_state": state.opt_state, "step": state.step}
+
+
+class _Session:
+    """One stretch of training, from a state to the last step or to a request to stop."""
+
+    def __init__(
+        self,
+        config: Config,
+        corpus: Corpus,
+        program: Program,
+        store: checkpoint.Checkpoints,
+        kept: list[int],
+        log: Log,
+        stop: Stop,
+        name: str,
+    ):
+        self.config, self.program, self.store, self.kept = config, program, store, kept
+        self.log, self.stop, self.name = log, stop, name
+        self.valid = evaluate.valid_batch(config, corpus.valid, corpus.mask_token)
+        self.rate = optimizer.schedule(config.train)
+        self.loss = self.valid_bits = math.nan
+        self.seconds = math.inf  # per step
+
+    def run(self, state: step.State) -> step.State:
+        last, now = self.config.train.steps, int(state.step)
+        interval = 0.1 if sys.stderr.isatty() else 10.0
+        with tqdm(total=last, initial=now, desc=self.name, unit="step", mininterval=interval) as bar:
+            self.arrive(state, now)
+            while now < last and not self.stop.asked:
+                count = self.next_count(now)
+                began = time.perf_counter()
+                state, metrics = self.program.steps(state, self.program.tokens_N, jnp.int32(count))
+                metrics = jax.tree.map(np.asarray, metrics)
+                self.seconds = (time.perf_counter() - began) / count
+                self.log_steps(now, count, metrics)
+                now += count
+                self.arrive(state, now)
+                bar.set_postfix_str(
+                    f"loss {self.loss:.3f}, {self.loss / math.log(2):.3f} bits/char, valid {self.valid_bits:.3f}, "
+                    f"{self.characters_per_second():,.0f} chars/s",
+                    refresh=False,
+                )
+                bar.update(count)
+        return state
+
+    def next_count(self, now: int) -> int:
+        """How many steps to run together: never past a checkpoint or a validation, nor for much over a second."""
+        every = self.config.evaluate.every
+        boundary = min(min(k for k in self.kept if k > now), (now // every + 1) * every)
+        most = max(1, min(self.config.train.dispatch, int(DISPATCH_SECONDS / self.seconds)))
+        return min(most, boundary - now)
+
+    def arrive(self, state: step.State, now: int) -> None:
+        """Validate and save where the schedule says so; the log reaches the disk before its checkpoint does."""
+        if now in self.store.steps():
+            return
+        if now % self.config.evaluate.every == 0 or now == self.config.train.steps:
+            result = self.program.score(state.params, self.valid)
+            self.valid_bits = result.bits_per_character
+            self.log.write(now, "valid", loss=result.loss, bits_per_character=self.valid_bits)
+        if now in self.kept or self.stop.asked:
+            self.log.flush()
+            self.store.save(now, state.params, _train_item(state))
+
+    def log_steps(self, first: int, count: int, metrics: step.StepMetrics) -> None:
+        """Log the steps just done, or raise at the first one that is not finite."""
+        for i in range(count):
+            now, loss, norm = first + i + 1, float(metrics.loss[i]), float(metrics.gradient_norm[i])
+            if not (math.isfinite(loss) and math.isfinite(norm)):
+                self.log.flush()
+                raise RunError(
+                    f"{self.name}: not finite at step {now} (loss {loss}, gradient norm {norm}); last finite loss "
+                    f"{self.loss:.4f}, last good checkpoint: step {max(self.store.steps())}; "
+                    "try a lower --config.train.learning_rate in a new --workdir"
+                )
+            self.loss = loss
+            if now % self.config.train.log_every == 0 or now == 1:
+                self.log.write(
+                    now,
+                    "train",
+                    loss=loss,
+                    bits_per_character=loss / math.log(2),
+                    learning_rate=float(self.rate(now - 1)),
+                    gradient_norm=norm,
+                    characters_per_second=self.characters_per_second(),
+                )
+
+    def characters_per_second(self) -> float:
+        return self.config.train.batch_size * self.config.model.context / self.seconds
+
+
+def _test(config: Config, corpus: Corpus, program: Program, state: step.State, folder: pathlib.Path, name: str) -> None:
+    batch, protocol = evaluate.test_batch(config, corpus.test, corpus.mask_token)
+    result = program.score(state.params, batch, f"{name}: test")
+    record = {
+        "bits_per_character": result.bits_per_character,
+        "loss": result.loss,
+        "characters": result.characters,
+        "protocol": protocol,
+        "step": int(state.step),
+    }
+    write_atomically(folder / "test.json", json.dumps(record, indent=2) + "\n")
+    print(f"{name}: test {result.bits_per_character:.4f} bits per character ({protocol}, {result.characters:,} scored)")

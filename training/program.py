@@ -1,0 +1,51 @@
+"""All that is compiled once for a run, and how it lies on the devices."""
+
+from collections.abc import Callable
+from typing import NamedTuple
+
+import jax
+from jax.sharding import NamedSharding
+from jax.sharding import PartitionSpec as P
+
+import models
+from data.corpus import Corpus
+from experiments.base import Config
+from training import evaluate, mesh, optimizer, step
+
+
+class Program(NamedTuple):
+    steps: Callable  # state, tokens_N, count -> state, metrics
+    score: Callable  # params, batch, label -> Score
+    create: Callable[[], step.State]
+    abstract: step.State  # shapes, types and shardings of the state
+    tokens_N: jax.Array  # the training split, on the devices
+    devices: int
+
+
+def make_program(config: Config, corpus: Corpus) -> Program:
+    model = models.build(config.model, corpus.vocab_size)
+    devices = mesh.make_mesh(config.mesh)
+    rows = config.train.batch_size // config.train.accumulate
+    mesh.check_rows(devices, "train.batch_size / train.accumulate", rows)
+    adamw = optimizer.make_optimizer(config.train)
+    by_batch, everywhere = mesh.batch_sharding(devices), NamedSharding(devices, P())
+
+    def create() -> step.State:
+        return step.init_state(model.init(jax.random.key(config.train.seed)), adamw)
+
+    def constrain(batch: evaluate.objective.Batch) -> evaluate.objective.Batch:
+        return jax.lax.with_sharding_constraint(batch, by_batch)
+
+    shapes = jax.eval_shape(create)
+    shardings = mesh.parameter_sharding(devices, shapes)
+    steps = step.make_steps(
+        step.make_step(model.apply, adamw, config, corpus.mask_token, constrain), config.train.dispatch
+    )
+    return Program(
+        steps=jax.jit(steps, donate_argnums=0, out_shardings=(shardings, everywhere)),
+        score=evaluate.make_scorer(model.apply, lambda batch: jax.device_put(batch, by_batch), rows),
+        create=jax.jit(create, out_shardings=shardings),
+        abstract=jax.tree.map(lambda a, s: jax.ShapeDtypeStruct(a.shape, a.dtype, sharding=s), shapes, shardings),
+        tokens_N=jax.device_put(corpus.train, everywhere),
+        devices=devices.size,
+    )

@@ -1,0 +1,103 @@
+"""The pure training step: (state, corpus) -> (state, loss and gradient norm)."""
+
+from collections.abc import Callable
+from typing import Any, NamedTuple
+
+import jax
+import jax.numpy as jnp
+import optax
+
+from data import batches
+from experiments.base import Config
+from training import objective
+
+Params = Any
+NO_STEP = 2**32 - 1  # folded into the key where a step would be: the root of the masks, apart from every step's windows
+
+
+class State(NamedTuple):
+    params: Params
+    opt_state: optax.OptState
+    step: jax.Array  # () int32, updates done
+
+
+class StepMetrics(NamedTuple):
+    loss: jax.Array  # nats per predicted character, before the update
+    gradient_norm: jax.Array  # before clipping
+
+
+def init_state(params: Params, optimizer: optax.GradientTransformation) -> State:
+    return State(params, optimizer.init(params), jnp.zeros((), jnp.int32))
+
+
+def train_batch(config: Config, tokens_N: jax.Array, step: jax.Array, mask_token: int) -> objective.Batch:
+    """The batch of update `step`: a pure function of (seed, step, example index)."""
+    examples_B = jnp.arange(config.train.batch_size)
+    length = config.model.context + 1
+    starts_B = batches.starts(config.train.seed, step, examples_B, tokens_N.shape[0], length)
+    windows_BL = batches.crop(tokens_N, starts_B, length)
+    masks = jax.random.fold_in(jax.random.key(config.train.seed), NO_STEP)
+    key = jax.random.fold_in(masks, step)
+    return objective.make_batch(config.objective, windows_BL, key, examples_B, mask_token)
+
+
+def make_step(
+    apply: Callable,
+    optimizer: optax.GradientTransformation,
+    config: Config,
+    mask_token: int,
+    shard: Callable[[objective.Batch], objective.Batch] = lambda batch: batch,
+) -> Callable[[State, jax.Array], tuple[State, StepMetrics]]:
+    """Build the step. `shard` constrains how a (micro-)batch lies on the devices.
+
+    Weights are divided by their sum over the whole batch first, so that micro-batches add up to the same
+    loss and gradient as one batch, also where they predict different numbers of characters.
+    """
+
+    def loss(params: Params, batch: objective.Batch) -> jax.Array:
+        return objective.nats(apply(params, batch.tokens_BT)[0], batch)
+
+    def step(state: State, tokens_N: jax.Array) -> tuple[State, StepMetrics]:
+        batch = train_batch(config, tokens_N, state.step, mask_token)
+        batch = batch._replace(weights_BT=batch.weights_BT / jnp.maximum(batch.weights_BT.sum(), 1.0))
+        if config.train.accumulate == 1:
+            value, grads = jax.value_and_grad(loss)(state.params, shard(batch))
+        else:
+            value, grads = _accumulated(loss, state.params, batch, config.train.accumulate, shard)
+        updates, opt_state = optimizer.update(grads, state.opt_state, state.params)
+        params = optax.apply_updates(state.params, updates)
+        return State(params, opt_state, state.step + 1), StepMetrics(value, optax.tree.norm(grads))
+
+    return step
+
+
+def _accumulated(
+    loss: Callable, params: Params, batch: objective.Batch, parts: int, shard: Callable
+) -> tuple[jax.Array, Params]:
+    parts_of_batch = jax.tree.map(lambda x: x.reshape(parts, -1, *x.shape[1:]), batch)
+
+    def add(carry: tuple, part: objective.Batch) -> tuple[tuple, None]:
+        return jax.tree.map(jnp.add, carry, jax.value_and_grad(loss)(params, shard(part))), None
+
+    zero = (jnp.zeros(()), jax.tree.map(jnp.zeros_like, params))
+    return jax.lax.scan(add, zero, parts_of_batch)[0]
+
+
+def make_steps(
+    step: Callable[[State, jax.Array], tuple[State, StepMetrics]], most: int
+) -> Callable[[State, jax.Array, jax.Array], tuple[State, StepMetrics]]:
+    """Run `count` <= `most` steps in one call; one compiled program for every count.
+
+    The metrics have `most` entries, of which the first `count` are filled.
+    """
+
+    def steps(state: State, tokens_N: jax.Array, count: jax.Array) -> tuple[State, StepMetrics]:
+        def body(i: jax.Array, carry: tuple[State, StepMetrics]) -> tuple[State, StepMetrics]:
+            state, done = carry
+            state, metrics = step(state, tokens_N)
+            return state, jax.tree.map(lambda all_S, one: all_S.at[i].set(one), done, metrics)
+
+        empty = StepMetrics(jnp.full(most, jnp.nan), jnp.full(most, jnp.nan))
+        return jax.lax.fori_loop(0, count, body, (state, empty))
+
+    return steps
