@@ -1,0 +1,74 @@
+"""How the scalar products of one attention head are spread, and how sharp its patterns are."""
+
+from typing import NamedTuple
+
+import jax.numpy as jnp
+from jax.lax import Precision
+from jaxtyping import Array, Bool, Float
+
+
+class AttentionStatistics(NamedTuple):
+    score_mean: Float[Array, ""]
+    score_std: Float[Array, ""]
+    score_std_within: Float[Array, ""]
+    entropy: Float[Array, ""]
+    maximum: Float[Array, ""]
+    minimum: Float[Array, ""]
+
+
+def attention_statistics(
+    q_BTK: Float[Array, "B T K"], k_BTK: Float[Array, "B T K"], visible_TT: Bool[Array, "T T"]
+) -> AttentionStatistics:
+    """Statistics of the scores s_ij = <q_i, k_j>/sqrt(K) and of p_ij = softmax_j s_ij over the visible pairs of a head.
+
+    Shapes: queries and keys of B windows, and which key j (column) the query i (row) sees -> six scalars.
+    score_mean, score_std: mean and population standard deviation over all visible pairs of all windows; real, >= 0.
+    score_std_within: sqrt(mean over rows of the variance within a row); >= 0, at most score_std for rows of equal
+        length. What differs between score_std and this is a constant per row, which the softmax removes.
+    entropy: mean over rows of -sum_j p_ij ln p_ij, in nats; [0, ln T].
+    maximum, minimum: mean over rows of the largest and the smallest visible p_ij; [0, 1].
+    A row with fewer than two visible keys has nothing to choose: it enters score_mean and score_std only. No row
+    with two: NaN in the last four; no visible pair: NaN in all. Source: Godey et al. 2024 for score, entropy, maximum
+    and minimum; the split of the deviation into within and between rows is ours.
+
+    Scores are never formed with their offset: with a common bias they are large and nearly equal (mean 1e3, deviation
+    within a row 0.07), and float32 would leave two digits. Instead s_ij = c + a_i + e_ij, where e_ij uses centred
+    keys, a_i centred queries against the mean key, and c is the product of the means. Sums run over a row first, then
+    over rows, since adding millions of float32 numbers in one run loses digits.
+    """
+    q_BTK, k_BTK = q_BTK.astype(jnp.float32), k_BTK.astype(jnp.float32)
+    scale = q_BTK.shape[-1] ** -0.5
+    mean_q_K, mean_k_K = q_BTK.mean(axis=(0, 1)), k_BTK.mean(axis=(0, 1))
+    offset = (mean_q_K * mean_k_K).sum() * scale
+    row_offset_BT = jnp.matmul(q_BTK - mean_q_K[None, None], mean_k_K, precision=Precision.HIGHEST) * scale
+    centred_k_BTK = k_BTK - mean_k_K[None, None]
+    e_BTT = jnp.einsum("bik,bjk->bij", q_BTK, centred_k_BTK, precision=Precision.HIGHEST) * scale
+    visible_BTT = visible_TT[None]
+
+    keys_BT = visible_TT.sum(axis=1)[None].astype(jnp.float32)
+    row_mean_BT = jnp.where(visible_BTT, e_BTT, 0.0).sum(axis=2) / jnp.maximum(keys_BT, 1.0)
+    square_BT = jnp.where(visible_BTT, jnp.square(e_BTT - row_mean_BT[:, :, None]), 0.0).sum(axis=2)
+    level_BT = row_mean_BT + row_offset_BT
+    pairs = keys_BT.sum() * q_BTK.shape[0]
+    level = (keys_BT * level_BT).sum() / pairs
+    variance = (square_BT + keys_BT * jnp.square(level_BT - level)).sum() / pairs
+
+    shifted_BTT = e_BTT - jnp.where(visible_BTT, e_BTT, -jnp.inf).max(axis=2, keepdims=True)
+    weight_BTT = jnp.where(visible_BTT, jnp.exp(shifted_BTT), 0.0)
+    total_BT = weight_BTT.sum(axis=2)
+    entropy_BT = jnp.log(total_BT) - jnp.where(visible_BTT, weight_BTT * shifted_BTT, 0.0).sum(axis=2) / total_BT
+    least_BT = jnp.where(visible_BTT, weight_BTT, jnp.inf).min(axis=2) / total_BT
+    chooses_BT = keys_BT >= 2
+
+    def row_mean(value_BT):
+        kept_BT = jnp.where(chooses_BT, value_BT, 0.0)
+        return kept_BT.sum() / (chooses_BT.sum() * q_BTK.shape[0])
+
+    return AttentionStatistics(
+        score_mean=offset + level,
+        score_std=jnp.sqrt(variance),
+        score_std_within=jnp.sqrt(row_mean(square_BT / keys_BT)),
+        entropy=row_mean(entropy_BT),
+        maximum=row_mean(1.0 / total_BT),
+        minimum=row_mean(least_BT),
+    )
