@@ -12,7 +12,7 @@ def build(runs: dict[str, Run]) -> Figure | None:
     if not runs:
         return None
     sides = positions(runs)
-    figure = style.new(style.PAGE, 0.9 + 1.7 * len(runs))
+    figure = style.new(style.PAGE, 0.6 + 1.4 * len(runs))
     axes = figure.subplots(len(runs), len(sides), sharey=True, squeeze=False)
     colours = style.step_colours(last_step(runs))
     for row, (label, run) in zip(axes, runs.items(), strict=True):
@@ -25,7 +25,7 @@ def build(runs: dict[str, Run]) -> Figure | None:
     for ax in axes[-1]:
         ax.set_xlabel("layer (0 = embedding)")
     axes[0, 0].set_ylim(bottom=0)
-    figure.supylabel(words(runs, "anisotropy"), fontsize=8)
+    figure.supylabel(words(runs, "anisotropy") + " (largest eigenvalue's share)", fontsize=8)
     figure.suptitle("Anisotropy over layers while training")
     style.step_bar(figure, colours, axes)
     style.footer(figure, runs)

@@ -1,4 +1,4 @@
-"""Anisotropy over relative depth at the last checkpoint: a bell for decoders, flat for encoders? (Shape of Learning, 1)"""
+"""Anisotropy over relative depth, last checkpoint: a bell for decoders, flat for encoders? (Shape of Learning, 1)"""
 
 from matplotlib.figure import Figure
 
@@ -11,17 +11,17 @@ def build(runs: dict[str, Run]) -> Figure | None:
     if not runs:
         return None
     sides = positions(runs)
-    figure = style.new(style.PAGE, 2.9)
+    figure = style.new(style.PAGE, 2.6)
     axes = figure.subplots(1, len(sides), sharey=True, squeeze=False)[0]
     for ax, side in zip(axes, sides, strict=True):
         for label, run in runs.items():
             last = run.results.isel(step=-1).sel(positions=side)
             mean, std = last["anisotropy_mean"].values, last["anisotropy_std"].values
             style.banded(ax, last.depth.values, mean, std, label=label, **looks[label])
-        ax.set(title=POSITIONS[side], xlabel="relative depth (0 = embedding, 1 = last block)")
+        ax.set(title=POSITIONS[side], xlabel="relative depth (0 = embedding)")
     axes[0].set_ylim(bottom=0)
-    axes[0].set_ylabel(style.wrap(words(runs, "anisotropy"), 2, 8))
-    figure.suptitle("Anisotropy over depth at the last checkpoint (band: ±1 standard deviation over batches)")
-    figure.legend(*axes[0].get_legend_handles_labels(), loc="outside upper center", ncols=3)
+    axes[0].set_ylabel(words(runs, "anisotropy") + "\n(largest eigenvalue's share)")
+    figure.suptitle("Anisotropy over depth, last checkpoint (band: ±1 standard deviation over batches)")
+    style.legend(axes)
     style.footer(figure, runs)
     return figure

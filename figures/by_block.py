@@ -1,4 +1,4 @@
-"""The grid behind the figures of queries, keys and attention: a row per run, a column per quantity, a line per block."""
+"""The grid of the figures of queries, keys and attention: a row per run, a column per quantity, a line per block."""
 
 from matplotlib.figure import Figure
 
@@ -11,7 +11,7 @@ def build(runs: dict[str, Run], variables: tuple[str, ...], title: str) -> Figur
     runs = holding(runs, *variables)
     if not runs:
         return None
-    figure = style.new(style.PAGE, 1.2 + 1.4 * len(runs))
+    figure = style.new(style.PAGE, 1.0 + 1.4 * len(runs))
     axes = figure.subplots(len(runs), len(variables), sharex=True, sharey="col", squeeze=False)
     colours = style.block_colours(max(run.results.sizes["block"] for run in runs.values()))
     for row, (label, run) in zip(axes, runs.items(), strict=True):
@@ -24,8 +24,11 @@ def build(runs: dict[str, Run], variables: tuple[str, ...], title: str) -> Figur
     for ax, name in zip(axes[0], variables, strict=True):
         ax.set_title(style.wrap(words(runs, name), 0.85 * style.PAGE / len(variables), 7), fontsize=7)
     for ax in axes.flat:
+        ax.axhline(0, color="0.7", linewidth=0.6, zorder=1)
         style.step_axis(ax, last_step(runs))
-        ax.label_outer()
+    for ax in axes[:-1].flat:
+        ax.set_xlabel("")
+        ax.tick_params(labelbottom=False)
     figure.suptitle(f"{title} (mean over heads and batches, all positions)")
     style.block_bar(figure, colours, axes)
     style.footer(figure, runs)

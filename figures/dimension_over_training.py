@@ -6,28 +6,24 @@ from matplotlib.figure import Figure
 from figures import style
 from figures.run import Run, holding, last_step, words
 
-ESTIMATORS = {
-    "twonn": "fit to 90 % of points",
-    "twonn_mle": "maximum likelihood",
-    "twonn_microscope": "LLM-Microscope, 20 %",
-}
+ESTIMATORS = ("twonn", "twonn_mle", "twonn_microscope")
 
 
 def build(runs: dict[str, Run]) -> Figure | None:
     looks, runs = style.inks(runs), holding(runs, *ESTIMATORS)
     if not runs:
         return None
-    figure = style.new(style.PAGE, 2.9)
+    figure = style.new(style.PAGE, 2.6)
     axes = figure.subplots(1, len(ESTIMATORS), sharey=True)
-    for ax, (name, title) in zip(axes, ESTIMATORS.items(), strict=True):
+    for ax, name in zip(axes, ESTIMATORS, strict=True):
         for label, run in runs.items():
             mean, std = over_blocks(run.results[name].sel(positions="all"))
             style.banded(ax, run.results.step.values, mean.values, std.values, label=label, **looks[label])
         style.step_axis(ax, last_step(runs))
-        ax.set_title(title)
-    axes[0].set_ylabel(style.wrap(words(runs, "twonn"), 2, 8))
-    figure.suptitle("TwoNN dimension over training, mean over blocks, by three estimators (band: ±1 s.d. over batches)")
-    figure.legend(*axes[0].get_legend_handles_labels(), loc="outside upper center", ncols=3)
+        ax.set_title(style.wrap(words(runs, name), 0.85 * style.PAGE / len(ESTIMATORS), 7), fontsize=7)
+    axes[0].set_ylabel("dimension, mean over blocks")
+    figure.suptitle("Dimension while training, by three estimators (band: ±1 standard deviation over batches)")
+    style.legend(axes)
     style.footer(figure, runs)
     return figure
 

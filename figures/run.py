@@ -52,5 +52,5 @@ def _facts(results: xr.Dataset) -> list[str]:
         f"predicts {OBJECTIVES[attrs['objective']]}",
         f"{reached} steps" if reached == f"{attrs['steps']:,}" else f"step {reached} of {attrs['steps']:,}",
         f"seed {attrs['seed']}",
-        f"{attrs['points']:,} points × {attrs['batches']} batches",
+        f"points × batches = {attrs['points']:,} × {attrs['batches']}",
     ]

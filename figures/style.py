@@ -1,4 +1,4 @@
-"""The look that all figures share: type, colours, the step axis, bands, the footer, and files that are the same twice."""
+"""The look that all figures share: type, colours, the step axis, bands, the footer; files that repeat to the byte."""
 
 import io
 import math
@@ -19,7 +19,7 @@ from matplotlib.figure import Figure
 
 from figures.run import Run, provenance
 
-COLUMN, PAGE = 3.4, 6.9  # inches: one column and the full width of a two-column paper
+PAGE = 6.9  # inches: the full width of a two-column paper
 OKABE_ITO = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#000000")
 MARKERS = ("o", "s", "^", "D", "v", "P")
 FOOTER_SIZE = 5.5
@@ -29,6 +29,7 @@ RC = {
     "axes.titlesize": 8,
     "figure.titlesize": 9,
     "legend.fontsize": 7,
+    "legend.title_fontsize": 7,
     "legend.frameon": False,
     "xtick.labelsize": 7,
     "ytick.labelsize": 7,
@@ -73,6 +74,13 @@ def banded(ax: Axes, x: np.ndarray, mean: np.ndarray, std: np.ndarray, **look: A
         ax.fill_between(x, mean - std, mean + std, color=look["color"], alpha=0.2, linewidth=0)
 
 
+def legend(axes: np.ndarray) -> None:
+    """The runs of all panels, right of the last, where no line can pass under them."""
+    found = [ax.get_legend_handles_labels() for ax in axes]
+    handles = {label: handle for pair in found for handle, label in zip(*pair, strict=True)}
+    axes[-1].legend(handles.values(), handles.keys(), loc="upper left", bbox_to_anchor=(1.02, 1), borderaxespad=0)
+
+
 def step_axis(ax: Axes, last: int) -> None:
     """Training steps on a log axis that also has room for step 0."""
     ax.set_xscale("symlog", linthresh=1, linscale=0.5)
@@ -90,10 +98,7 @@ def step_colours(last: int) -> ScalarMappable:
 
 def step_bar(figure: Figure, colours: ScalarMappable, axes: np.ndarray) -> None:
     ticks = _decades(int(colours.norm.vmax))
-    bar = figure.colorbar(colours, ax=axes, label="training step", aspect=30, pad=0.02)
-    bar.set_ticks(ticks, labels=[_short(tick) for tick in ticks])
-    bar.minorticks_off()
-    bar.outline.set_visible(False)
+    _bar(figure, colours, axes, "training step", ticks, [_short(tick) for tick in ticks])
 
 
 def block_colours(blocks: int) -> ScalarMappable:
@@ -103,9 +108,15 @@ def block_colours(blocks: int) -> ScalarMappable:
 
 def block_bar(figure: Figure, colours: ScalarMappable, axes: np.ndarray) -> None:
     blocks = len(colours.norm.boundaries) - 1
-    ticks = np.unique(np.linspace(1, blocks, min(blocks, 8)).round().astype(int))
-    bar = figure.colorbar(colours, ax=axes, label="block", aspect=30, pad=0.02)
-    bar.set_ticks(ticks, labels=[str(tick) for tick in ticks])
+    ticks = np.unique(np.linspace(1, blocks, min(blocks, 8)).round().astype(int)).tolist()
+    _bar(figure, colours, axes, "block", ticks, [str(tick) for tick in ticks])
+
+
+def _bar(
+    figure: Figure, colours: ScalarMappable, axes: np.ndarray, words: str, ticks: list[int], names: list[str]
+) -> None:
+    bar = figure.colorbar(colours, ax=axes, label=words, aspect=16 * len(axes), fraction=0.05, pad=0.02)
+    bar.set_ticks(ticks, labels=names)
     bar.minorticks_off()
     bar.outline.set_visible(False)
 
@@ -127,9 +138,9 @@ def wrap(text: str, width: float, size: float) -> str:
 
 
 def footer(figure: Figure, runs: dict[str, Run]) -> None:
-    """What the figure was made from, small, below everything: no figure travels without its origin."""
-    width = figure.get_figwidth() - 0.1
-    text = "\n".join(wrap(line, width, FOOTER_SIZE) for line in provenance(runs))
+    """What the figure was made from, small, in added height below everything: no figure travels without its origin."""
+    text = "\n".join(wrap(line, figure.get_figwidth() - 0.1, FOOTER_SIZE) for line in provenance(runs))
+    figure.set_figheight(figure.get_figheight() + 1.4 * FOOTER_SIZE / 72 * len(text.splitlines()))
     figure.supxlabel(text, x=0.01, ha="left", fontsize=FOOTER_SIZE, color="0.35", linespacing=1.3)
 
 
@@ -139,6 +150,7 @@ def save(figure: Figure, folder: pathlib.Path, name: str) -> list[pathlib.Path]:
     for kind, metadata in (("png", None), ("pdf", {"CreationDate": None})):
         content = io.BytesIO()
         figure.savefig(content, format=kind, metadata=metadata)
+        figure.set_layout_engine("none")  # laid out once, by the first: both files have the same geometry
         path = folder / f"{name}.{kind}"
         partial = path.with_name(f".{path.name}.partial")
         partial.write_bytes(content.getvalue())

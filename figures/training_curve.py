@@ -3,7 +3,6 @@
 from typing import Any
 
 from matplotlib.figure import Figure
-from matplotlib.lines import Line2D
 
 from figures import style
 from figures.run import OBJECTIVES, Run
@@ -14,7 +13,7 @@ def build(runs: dict[str, Run]) -> Figure | None:
     if not runs:
         return None
     kinds = [kind for kind in OBJECTIVES if any(run.results.attrs["objective"] == kind for run in runs.values())]
-    figure = style.new(style.COLUMN if len(kinds) == 1 else style.PAGE, 2.9)
+    figure = style.new(style.PAGE * (0.65 if len(kinds) == 1 else 1), 2.6)
     axes = figure.subplots(1, len(kinds), squeeze=False)[0]
     for ax, kind in zip(axes, kinds, strict=True):
         last = 0
@@ -25,13 +24,14 @@ def build(runs: dict[str, Run]) -> Figure | None:
             steps, bits = curve(run.log, "train")
             ax.plot(steps, bits, color=color, linewidth=0.6, alpha=0.7)
             marked, measured = curve(run.log, "valid")
-            ax.plot(marked, measured, color=color, marker=marker, linestyle="none", label=label)
+            ax.plot(marked, measured, color=color, marker=marker, markersize=3, linestyle="none", label=label)
             last = max(last, *steps, *marked)
         style.step_axis(ax, last)
-        ax.set(title=f"predicting {OBJECTIVES[kind]}", ylabel="cross-entropy (bits per predicted character)")
-        ax.legend(loc="upper right")
-    note = "" if len(kinds) == 1 else ": the two panels' bits are not comparable"
-    figure.suptitle(f"Learning{note}")
+        ax.set(title=f"predicting {OBJECTIVES[kind]}", ylabel="bits per predicted character")
+    style.legend(axes)
+    figure.suptitle("Line: training batches; marks: validation")
+    if len(kinds) > 1:
+        figure.suptitle("Line: training batches; marks: validation. Bits of the two objectives are not comparable")
     style.footer(figure, runs)
     return figure
 
