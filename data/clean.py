@@ -1,0 +1,199 @@
+"""Wikitext to plain text: what The Shape of Learning calls enwik8 without code, media and HTML tags.
+
+Of an XML dump only titles (a line above each article) and texts remain; redirects are dropped. Of the wikitext:
+
+    dropped whole    comments, references, <math> <code> <pre> <nowiki> and their like, tables, templates, images and
+                     other media with their captions, categories, links to other languages
+    reduced to text  [[target|text]], [http://address text], ''quotes'', == headings ==, indents, HTML tags, entities
+
+An entity may spell markup ("&lt;math&gt;" is how a dump stores a tag), and what is removed may leave new markup
+behind, so a text is passed over until nothing changes. Markers without a partner are deleted, what they would have
+enclosed stays. Text that is no dump is taken as wikitext: prose passes through but for line ends, blank lines and what
+reads as markup (an empty '' in program code, say).
+
+The stream is cut after every page, or in long texts at a blank line, by its content alone: the result does not depend
+on how it arrives. No marker survives and no pattern crosses a blank line unless its opening marker is one of those, so
+cleaning a cleaned text changes nothing.
+"""
+
+import functools
+import html
+import re
+from collections.abc import Iterable, Iterator
+from html.entities import html5
+
+UNIT = 1 << 20  # characters after which a text without pages is cut at a blank line
+DEPTH = 40  # nesting beyond this is taken for stray markers
+
+_ATTRIBUTES = rb"\b[^<>\n]*+(?:\n(?!\n)[^<>\n]*+)*+"
+_DROPPED = (
+    rb"math|code|pre|nowiki|source|syntaxhighlight|timeline|hiero|score|chem|ce|graph|script|style|"
+    rb"gallery|imagemap|ref|references"
+)
+_TAGS = (
+    rb"a|abbr|acronym|b|base|bdi|bdo|big|blockquote|body|br|caption|center|cite|col|colgroup|dd|del|dfn|dir|div|dl|dt|"
+    rb"em|font|form|h[1-6]|head|hr|html|i|img|includeonly|input|ins|kbd|li|link|mark|meta|noinclude|o|ol|onlyinclude|p|"
+    rb"q|rb|rp|rt|ruby|s|samp|select|small|span|strike|strong|sub|sup|table|tbody|td|tfoot|th|thead|tr|tt|u|ul|var|wbr|"
+    rb"mediawiki|siteinfo|page|revision|text|title|" + _DROPPED
+)
+
+_PAGE_END = b"</page>"
+_PAGE_TEXT = re.compile(rb'<text\b[^<>\n]*xml:space="preserve"[^<>\n]*(?:/>|>([^<]*))')
+_TEXT_END = re.compile(rb"</text>\s*(?:<sha1>[^<]*</sha1>\s*)?</revision>")
+_TITLE = re.compile(rb"<title>([^<]*)</title>")
+_PAGE_START = re.compile(rb"<page>\s*<title>")
+_REDIRECT = re.compile(rb"\s*#redirect\b", re.I)
+
+_ENTITY = re.compile(rb"&(?:amp;)*(#[0-9]{1,7}|#[xX][0-9a-fA-F]{1,6}|[A-Za-z][A-Za-z0-9]{1,31});")
+_ELEMENT = re.compile(
+    rb"<!--[^-<]*+(?:(?:-(?!->)|<(?!!--))[^-<]*+)*+-->"
+    rb"|<(" + _DROPPED + rb")" + _ATTRIBUTES + rb"(?<!/)>[^<]*+(?:<(?!/?\1\b)[^<]*+)*+</\1\s*>",
+    re.I,
+)
+_INDENT = re.compile(rb"\n(?:[ \t:;]*[:;][ \t]*|[ \t]+(?=\{\||\|\}))")
+_MARKER = re.compile(
+    rb"\[\[|\]\]|\n\n|\{\{|\}\}|\{\|(?<![^\n]\{\|)|\|\}(?<![^\n]\|\})(?!\})|<(?i:table)"
+    + _ATTRIBUTES
+    + rb">|</(?i:table)\s*>"
+)
+_HIDDEN_LINK = re.compile(rb"\s*(?:(?i:image|file|media|category)|[a-z]{2,3}(?:-[a-z]+)*|simple)\s*:")
+_BREAK = re.compile(rb"<(?:br|hr|p|li|tr|dd|dt|blockquote)" + _ATTRIBUTES + rb">\n?", re.I)
+_TAG = re.compile(rb"</?(?:" + _TAGS + rb")" + _ATTRIBUTES + rb">|<!--", re.I)
+_ADDRESS = re.compile(
+    rb"\[(?:(?:https?|ftp|irc|gopher)://|mailto:|news:)[^\s\[\]]*+[ \t]*+"
+    rb"(?:((?:[^\[\]\n]++|\[[^\[\]\n]*+\])*+)\])?"
+)
+_QUOTES = re.compile(rb"''+")
+_HEADING = re.compile(rb"\n=+[ \t]*([^=\s](?:[^\n]*[^=\s])?)[ \t]*=+[ \t]*(?=\n)")
+_EMPTY = re.compile(rb"\n(?:-{4,}|[*#]{1,3}|\|[^\n]*)(?=\n)|__(?:NO|FORCE)?(?:TOC|EDITSECTION)__")
+_BLANK = re.compile(rb"\n{3,}")
+
+_OPENS = {b"]]": b"[[", b"}}": b"{{", b"|}": b"{|", b"</": b"<t"}  # the partner of each closing marker
+
+
+def clean(text: bytes) -> bytes:
+    """The whole text at once."""
+    return b"".join(stream([text]))
+
+
+def stream(chunks: Iterable[bytes]) -> Iterator[bytes]:
+    """The cleaned text, piece by piece; memory stays at the size of a page."""
+    separator = b""
+    for unit in _units(chunks):
+        if cleaned := _strip(_readable(unit)):
+            yield separator + cleaned
+            separator = b"\n\n"
+
+
+def _units(chunks: Iterable[bytes]) -> Iterator[bytes]:
+    """The stream cut after every page, or at the last blank line within UNIT characters."""
+    buffer = b""
+    for chunk in chunks:
+        buffer += bytes(chunk).replace(b"\r", b"")
+        start = 0
+        while end := _cut(buffer, start):
+            yield buffer[start:end]
+            start = end
+        buffer = buffer[start:]
+    yield buffer
+
+
+def _cut(buffer: bytes, start: int) -> int:
+    """Where the unit that begins at `start` ends, or 0 as long as that depends on what follows."""
+    limit = start + UNIT
+    if (page := buffer.find(_PAGE_END, start, limit)) >= 0:
+        return page + len(_PAGE_END)
+    if len(buffer) < limit:
+        return 0
+    if (blank := buffer.rfind(b"\n\n", start, limit)) >= 0:
+        return blank + 2
+    found = {end: buffer.find(end, limit - len(end) + 1) for end in (b"\n\n", _PAGE_END)}
+    return min((at + len(end) for end, at in found.items() if at >= 0), default=0)
+
+
+def _readable(unit: bytes) -> bytes:
+    """The wikitext of a unit: title and text of a page of a dump; all of it where there is no such page."""
+    if page := _PAGE_TEXT.search(unit):
+        if not page[1] or _REDIRECT.match(page[1]):
+            return b""
+        title = _TITLE.search(unit, 0, page.start())
+        return (title[1] + b"\n\n" if title else b"") + page[1]
+    for metadata in (_TEXT_END, _PAGE_START):
+        if found := metadata.search(unit):
+            unit = unit[: found.start()]
+    return unit
+
+
+def _strip(text: bytes) -> bytes:
+    """Wikitext to plain text, repeated until nothing is left to do."""
+    before = None
+    while text != before:
+        before = text
+        text = _ENTITY.sub(_character, text)
+        text = _ELEMENT.sub(b"", text)
+        text = _INDENT.sub(b"\n", b"\n" + text + b"\n")
+        text = _resolve(text)
+        text = _ADDRESS.sub(rb"\1", text)
+        text = _BREAK.sub(b"\n", text)
+        text = _TAG.sub(b"", text)
+        text = _QUOTES.sub(b"", text)
+        text = _HEADING.sub(rb"\n\1", text)
+        text = b"\n".join(map(bytes.rstrip, text.split(b"\n")))
+        text = _EMPTY.sub(b"", text)
+        text = _BLANK.sub(b"\n\n", text).strip(b"\n")
+    return text
+
+
+def _resolve(text: bytes) -> bytes:
+    """Drop templates and tables, reduce links to what they show; a marker without a partner is deleted alone."""
+    kept, opened, end = [], [], 0  # opened: the kind of a marker, and how much was kept before it
+    for found in _MARKER.finditer(text):
+        kept.append(text[end : found.start()])
+        end = found.end()
+        marker = found[0][:2].lower()
+        if marker == b"\n\n":
+            kept.append(marker)
+            while opened and opened[-1][0] == b"[[":  # a link ends with its paragraph
+                opened.pop()
+        elif marker not in _OPENS:
+            if len(opened) < DEPTH:
+                opened.append((marker, len(kept)))
+        else:
+            _close(_OPENS[marker], kept, opened)
+    return b"".join(kept) + text[end:]
+
+
+def _close(kind: bytes, kept: list[bytes], opened: list[tuple[bytes, int]]) -> None:
+    """Replace what was kept since the last marker of this kind by what a reader sees of it."""
+    for depth in range(len(opened) - 1, -1, -1):
+        if opened[depth][0] == kind:
+            start = opened[depth][1]
+            inside = kept[start:]
+            del kept[start:], opened[depth:]
+            if kind == b"[[":
+                kept.append(_shown(b"".join(inside)))
+            return
+        if kind == b"[[":  # a link lies wholly inside its template or table
+            return
+
+
+def _shown(link: bytes) -> bytes:
+    """The visible text of what stands between [[ and ]]."""
+    target, _, label = link.partition(b"|")
+    if _HIDDEN_LINK.match(target):
+        return b""
+    return label if label.strip() else target.strip().removeprefix(b":")
+
+
+@functools.lru_cache(maxsize=4096)
+def _decode(entity: bytes) -> bytes | None:
+    """UTF-8 of an entity's name or number; None where there is no such entity."""
+    text = html.unescape(f"&{entity.decode()};") if entity[:1] == b"#" else html5.get(entity.decode() + ";")
+    if text is None:
+        return None
+    return "".join(c for c in text.replace("\xa0", " ") if c >= " " or c in "\t\n").encode()
+
+
+def _character(entity: re.Match[bytes]) -> bytes:
+    decoded = _decode(entity[1])
+    return b"&" + entity[1] + b";" if decoded is None else decoded
