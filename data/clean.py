@@ -89,7 +89,7 @@ def _units(chunks: Iterable[bytes]) -> Iterator[bytes]:
     """The stream cut after every page, or at the last blank line within UNIT characters."""
     buffer = b""
     for chunk in chunks:
-        buffer += bytes(chunk).replace(b"\r", b"")
+        buffer += chunk.replace(b"\r", b"")
         start = 0
         while end := _cut(buffer, start):
             yield buffer[start:end]
