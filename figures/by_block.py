@@ -22,7 +22,7 @@ def build(runs: dict[str, Run], variables: tuple[str, ...], title: str) -> Figur
                 ax.plot(lines.step.values, lines.sel(block=block).values, **look)
         row[0].set_ylabel(label, fontweight="bold")
     for ax, name in zip(axes[0], variables, strict=True):
-        ax.set_title(style.wrap(words(runs, name), 0.85 * style.PAGE / len(variables), 7), fontsize=7)
+        ax.set_title(style.wrap(words(runs, name), 0.7 * style.PAGE / len(variables), 7), fontsize=7)
     for ax in axes.flat:
         ax.axhline(0, color="0.7", linewidth=0.6, zorder=1)
         style.step_axis(ax, last_step(runs))

@@ -15,7 +15,7 @@ def build(runs: dict[str, Run]) -> Figure | None:
     if not runs:
         return None
     sides = positions(runs)
-    key = 0.2 + 0.27 * len(runs)
+    key = 0.3 + 0.29 * len(runs)  # inches: a title and two lines of type for each run
     figure = style.new(style.PAGE, 2.4 + key)
     grid = figure.add_gridspec(2, len(sides), height_ratios=(1.8, key))
     for column, side in enumerate(sides):

@@ -20,7 +20,7 @@ def build(runs: dict[str, Run]) -> Figure | None:
             mean, std = over_blocks(run.results[name].sel(positions="all"))
             style.banded(ax, run.results.step.values, mean.values, std.values, label=label, **looks[label])
         style.step_axis(ax, last_step(runs))
-        ax.set_title(style.wrap(words(runs, name), 0.85 * style.PAGE / len(ESTIMATORS), 7), fontsize=7)
+        ax.set_title(words(runs, name).replace(" (", "\n("), fontsize=7)
     axes[0].set_ylabel("dimension, mean over blocks")
     figure.suptitle("Dimension while training, by three estimators (band: ±1 standard deviation over batches)")
     style.legend(axes)

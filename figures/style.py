@@ -134,7 +134,7 @@ def _short(step: int) -> str:
 
 def wrap(text: str, width: float, size: float) -> str:
     """Break text into lines no wider than so many inches at this type size (a letter is about 0.58 of its height)."""
-    return textwrap.fill(text, int(width * 72 / (0.58 * size)))
+    return textwrap.fill(text, int(width * 72 / (0.58 * size)), break_on_hyphens=False)
 
 
 def footer(figure: Figure, runs: dict[str, Run]) -> None:
