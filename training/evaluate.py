@@ -3,6 +3,7 @@
 import math
 from collections.abc import Callable
 from dataclasses import dataclass
+from typing import Any
 
 import jax
 import jax.numpy as jnp
@@ -63,10 +64,10 @@ def make_scorer(apply: Callable, place: Callable, rows: int) -> Callable:
     """score(params, batch, label='') -> Score. Feeds `rows` windows at a time; `place` puts them on the devices."""
 
     @jax.jit
-    def nats(params: objective.Batch, batch: objective.Batch) -> jax.Array:
+    def nats(params: Any, batch: objective.Batch) -> jax.Array:
         return objective.nats(apply(params, batch.tokens_BT)[0], batch)
 
-    def score(params: objective.Batch, batch: objective.Batch, label: str = "") -> Score:
+    def score(params: Any, batch: objective.Batch, label: str = "") -> Score:
         padding = -len(batch.tokens_BT) % rows  # padded rows weigh nothing
         padded = jax.tree.map(lambda x: np.pad(x, ((0, padding), (0, 0))), batch)
         total = 0.0

@@ -1,5 +1,6 @@
 """The training loop: one for every experiment. Resumes where it stopped, exactly."""
 
+import contextlib
 import json
 import math
 import pathlib
@@ -37,10 +38,8 @@ def train(config: Config, corpus: Corpus, folder: pathlib.Path, name: str) -> bo
         now = int(state.step)
         count, device = models.count_parameters(state.params), jax.devices()[0].device_kind
         print(f"{name}: {count:,} parameters, on {program.devices} × {device}, from step {now} in {folder}")
-        log = Log(folder, now)
-        with Stop() as stop:
+        with contextlib.closing(Log(folder, now)) as log, Stop() as stop:
             state = _Session(config, corpus, program, store, kept, log, stop, name).run(state)
-        log.close()
         if int(state.step) < config.train.steps:
             print(f"{name}: stopped at step {int(state.step)}, saved in {folder}; the same command goes on from there")
             return False

@@ -1,0 +1,125 @@
+import shutil
+import signal
+
+import jax
+import numpy as np
+import pandas as pd
+import pytest
+
+from analysis import measure, results, sweep
+from errors import RunError, UserError
+from tests import tiny
+from training import loop, mesh
+
+
+@pytest.fixture(scope="module")
+def trained(tmp_path_factory):
+    """A run trained to its end, to be copied: [folder, config]."""
+    folder, config = tmp_path_factory.mktemp("trained"), tiny.config()
+    loop.train(config, tiny.corpus(), folder, "run")
+    return folder, config
+
+
+@pytest.fixture
+def run(trained, tmp_path):
+    folder = tmp_path / "run"
+    shutil.copytree(trained[0], folder)
+    return folder, trained[1]
+
+
+def traces(monkeypatch):
+    """Counts how often the measurement is traced, that is, compiled."""
+    count = []
+
+    def make(*args):
+        inner = measure.make_measure(*args)
+
+        def counted(*arrays):
+            count.append(1)
+            return inner(*arrays)
+
+        return counted
+
+    monkeypatch.setattr(sweep, "make_measure", make)
+    return count
+
+
+def test_all_checkpoints_in_one_program_and_then_nothing_to_do(run, monkeypatch, capsys):
+    folder, config = run
+    count = traces(monkeypatch)
+    assert sweep.sweep(config, tiny.corpus(), folder, "run")
+    assert len(count) == 1
+    table = results.read(folder / "results.nc")
+    assert list(table.step.values) == [0, 1, 2, 4, 5, 6]
+    assert table.sizes == {"step": 6, "positions": 2, "batch": 2, "layer": 3, "block": 2, "head": 2}
+    assert np.isfinite(table.anisotropy).all()
+    assert not np.array_equal(table.anisotropy.sel(step=0), table.anisotropy.sel(step=6))
+    assert table.attrs["corpus"] == "letters"
+    frame = pd.read_csv(folder / "results.csv")
+    assert set(frame.step) == {0, 1, 2, 4, 5, 6}
+
+    before = {p: p.read_bytes() for p in folder.rglob("*.nc")}
+    assert sweep.sweep(config, tiny.corpus(), folder, "run")
+    assert len(count) == 1
+    assert "(0 now)" in capsys.readouterr().out
+    assert {p: p.read_bytes() for p in folder.rglob("*.nc")} == before
+
+
+def test_stopping_and_going_on_gives_the_same_bytes(run, tmp_path, monkeypatch, capsys):
+    folder, config = run
+    sweep.sweep(config, tiny.corpus(), folder, "run")
+    whole = {p.name: p.read_bytes() for p in folder.rglob("*.nc")}
+    for name in ("2.nc", "6.nc"):
+        (folder / "measurements" / name).unlink()
+    (folder / "results.nc").unlink()
+    write = results.write
+
+    def interrupted(dataset, path):
+        write(dataset, path)
+        signal.raise_signal(signal.SIGINT)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(results, "write", interrupted)
+        assert not sweep.sweep(config, tiny.corpus(), folder, "run")
+    assert "the same command goes on" in capsys.readouterr().out
+    assert (folder / "measurements" / "2.nc").exists()
+    assert not (folder / "measurements" / "6.nc").exists()
+    assert sweep.sweep(config, tiny.corpus(), folder, "run")
+    assert {p.name: p.read_bytes() for p in folder.rglob("*.nc")} == whole
+
+
+def test_other_settings_are_refused_and_overwrite_nothing(run):
+    folder, config = run
+    sweep.sweep(config, tiny.corpus(), folder, "run")
+    other = tiny.config()
+    other.measure.points = 24
+    with pytest.raises(UserError, match=r"measure\.points=16 there, 24 now.*move .*measurements away"):
+        sweep.sweep(other, tiny.corpus(), folder, "run")
+
+
+def test_a_run_without_checkpoints_says_what_to_do(tmp_path):
+    with pytest.raises(UserError, match="--stages=train first"):
+        sweep.sweep(tiny.config(), tiny.corpus(), tmp_path, "run")
+
+
+@pytest.mark.filterwarnings("ignore")  # Orbax leaves coroutines behind when a file is damaged
+def test_a_damaged_checkpoint_is_named_never_measured(run):
+    folder, config = run
+    (folder / "checkpoints" / "4" / "_CHECKPOINT_METADATA").unlink()
+    with pytest.raises(RunError, match=r"checkpoints/4 is damaged.*move it elsewhere"):
+        sweep.sweep(config, tiny.corpus(), folder, "run")
+    assert sorted(p.name for p in (folder / "measurements").glob("*.nc")) == ["0.nc", "1.nc", "2.nc"]
+    assert not (folder / "results.nc").exists()
+
+
+def test_eight_devices_measure_what_one_does(run, monkeypatch):
+    folder, config = run
+    sweep.sweep(config, tiny.corpus(), folder, "run")
+    many = results.read(folder / "results.nc")
+    (folder / "measurements").rename(folder / "of eight")
+    one = jax.make_mesh((1, 1), ("data", "fsdp"), (jax.sharding.AxisType.Auto,) * 2, devices=jax.devices()[:1])
+    monkeypatch.setattr(mesh, "make_mesh", lambda _: one)
+    sweep.sweep(config, tiny.corpus(), folder, "run")
+    alone = results.read(folder / "results.nc")
+    for name in many.data_vars:
+        np.testing.assert_allclose(many[name], alone[name], rtol=2e-4, atol=1e-6, err_msg=name)

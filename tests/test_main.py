@@ -1,0 +1,144 @@
+"""The program as its users start it: processes, exit codes, files."""
+
+import json
+import os
+import pathlib
+import signal
+import subprocess
+import sys
+import time
+
+import pytest
+
+from analysis import results
+from training import log
+
+ROOT = pathlib.Path(__file__).parent.parent
+SMALL = [
+    "--config=experiments/quickstart.py",
+    "--config.model.layers=2",
+    "--config.model.width=16",
+    "--config.model.heads=2",
+    "--config.model.context=16",
+    "--config.train.steps=40",
+    "--config.train.batch_size=4",
+    "--config.evaluate.every=10",
+    "--config.checkpoint.every=20",
+    "--config.measure.points=64",
+    "--config.measure.batches=2",
+]
+
+
+def command(*flags):
+    return [sys.executable, "main.py", *flags]
+
+
+def environment():
+    """One device, as on a user's machine, with the compilation cache of the test suite."""
+    cache = str(ROOT / ".cache" / "jax")
+    return os.environ | {
+        "XLA_FLAGS": "",
+        "JAX_COMPILATION_CACHE_DIR": cache,
+        "JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS": "0",
+    }
+
+
+def main(*flags):
+    return subprocess.run(command(*flags), cwd=ROOT, env=environment(), capture_output=True, text=True, timeout=300)
+
+
+DECODER = "--config=experiments/decoder_small.py"
+
+
+@pytest.mark.parametrize(
+    ("flags", "words"),
+    [
+        ([], "no experiment given"),
+        (["--config=experiments/nothing.py"], "experiments/nothing.py"),
+        ([DECODER + ":huge"], "choose small or tiny"),
+        ([DECODER, "--colour=red"], "colour"),
+        ([DECODER, "now"], "'now' is not a flag"),
+        ([DECODER, "--stages=trian"], "'trian' is unknown; choose from train, measure, figures"),
+        ([DECODER, "--config.train.stps=3"], "did you mean 'steps'?"),
+        ([DECODER, "--config.train.steps=many"], "--config.train.steps=many"),
+        ([DECODER, "--config.train.steps=1.5"], "--config.train.steps=1.5"),
+        ([DECODER, "--config.model.heads=7"], "it must divide model.width (512)"),
+        ([DECODER, "--config.data.path=/nowhere/enwik8"], "/nowhere/enwik8"),
+        (["--config=experiments/twins_small.py", "--config.objective=next"], "cannot be overridden"),
+        (["--config=experiments/encoder_small.py", "--config.objective=next"], "shows the answer"),
+    ],
+)
+def test_bad_input_is_one_line_and_exit_code_2(flags, words, tmp_path):
+    workdir = tmp_path / "run"
+    process = main(*flags, f"--workdir={workdir}")
+    assert process.returncode == 2
+    assert words in process.stderr
+    assert len(process.stderr.strip().splitlines()) == 1
+    assert not workdir.exists()
+
+
+@pytest.fixture(scope="module")
+def twins(tmp_path_factory):
+    workdir = tmp_path_factory.mktemp("runs") / "twins"
+    process = main(*SMALL, f"--workdir={workdir}")
+    assert process.returncode == 0, process.stderr
+    return workdir, process.stdout
+
+
+def test_one_command_trains_measures_and_draws(twins):
+    workdir, output = twins
+    for run in ("decoder", "encoder"):
+        table = results.read(workdir / run / "results.nc")
+        assert list(table.step.values) == [0, 1, 2, 4, 8, 16, 20, 32, 40]
+        assert table.attrs["run"] == run
+        assert "pydoc" in table.attrs["corpus"]
+        assert json.loads((workdir / run / "config.json").read_text())["train"]["steps"] == 40
+        assert (workdir / run / "environment.json").exists()
+        assert list((workdir / run).glob("events.out.tfevents.*"))
+    figures = [line for line in output.splitlines() if line.endswith((".png", ".pdf"))]
+    assert {pathlib.Path(path).stem for path in figures} >= {"anisotropy_profile", "dimension_over_training"}
+    assert all(pathlib.Path(path).stat().st_size > 1000 for path in figures)
+
+
+def test_the_same_command_again_does_nothing(twins):
+    workdir, _ = twins
+    before = {p: p.stat().st_mtime_ns for p in workdir.rglob("*.nc") if "measurements" in p.parts}
+    process = main(*SMALL, f"--workdir={workdir}")
+    assert process.returncode == 0
+    assert process.stdout.count("trained already") == 2
+    assert {p: p.stat().st_mtime_ns for p in before} == before
+
+
+def test_another_config_in_the_same_folder_is_refused(twins):
+    workdir, _ = twins
+    process = main(*SMALL, "--config.train.seed=1", f"--workdir={workdir}")
+    assert process.returncode == 2
+    assert "train.seed=0 there, 1 now" in process.stderr
+
+
+def test_figures_without_tables_name_the_missing_stage(tmp_path):
+    process = main(*SMALL, "--stages=figures", f"--workdir={tmp_path / 'run'}")
+    assert process.returncode == 2
+    assert "--stages=train first" in process.stderr
+
+
+def test_a_killed_run_goes_on_to_the_same_numbers(twins, tmp_path):
+    """SIGKILL in the middle of training; the same command again ends with the same tables and log."""
+    workdir = tmp_path / "twins"
+    with subprocess.Popen(
+        command(*SMALL, f"--workdir={workdir}"), cwd=ROOT, env=environment(), stderr=subprocess.DEVNULL
+    ) as p:
+        deadline = time.monotonic() + 120
+        while not (workdir / "decoder" / "checkpoints" / "8").exists():
+            assert time.monotonic() < deadline
+            time.sleep(0.01)
+        p.send_signal(signal.SIGKILL)
+    assert not (workdir / "decoder" / "test.json").exists()
+    assert main(*SMALL, f"--workdir={workdir}").returncode == 0
+    for run in ("decoder", "encoder"):
+        assert (workdir / run / "results.csv").read_bytes() == (twins[0] / run / "results.csv").read_bytes()
+        logs = [log.read(root / run) for root in (workdir, twins[0])]
+        for lines in logs:
+            for line in lines:
+                line.pop("characters_per_second", None)
+        assert logs[0] == logs[1]

@@ -1,0 +1,118 @@
+import pathlib
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from jax.sharding import NamedSharding
+from jax.sharding import PartitionSpec as P
+
+from errors import RunError
+from training import checkpoint
+
+KEPT = [0, 1, 2, 4, 8]
+
+
+@pytest.fixture
+def store(tmp_path):
+    made = checkpoint.Checkpoints(tmp_path / "checkpoints", KEPT)
+    yield made
+    made.close()
+
+
+def items(step=0):
+    kernel = jax.random.normal(jax.random.key(step), (64, 48))
+    params = {"blocks": {"kernel": kernel}, "tokens": jnp.ones(4)}
+    return params, {"opt_state": (params, jnp.int32(step)), "step": jnp.int32(step)}
+
+
+def abstract(tree):
+    return jax.tree.map(lambda x: jax.ShapeDtypeStruct(x.shape, x.dtype, sharding=x.sharding), tree)
+
+
+def assert_same(a, b):
+    assert jax.tree.structure(a) == jax.tree.structure(b)
+    for x, y in zip(jax.tree.leaves(a), jax.tree.leaves(b), strict=True):
+        np.testing.assert_array_equal(x, y)
+
+
+def test_schedule_is_the_literal_list():
+    assert checkpoint.schedule(3000, 1000) == [0, 1, 2, 4, 8, 16, 32, 64, 128, 256, 512, 1000, 2000, 3000]
+    assert checkpoint.schedule(700, 300) == [0, 1, 2, 4, 8, 16, 32, 64, 128, 256, 300, 512, 600, 700]
+    assert checkpoint.schedule(3, 1000) == [0, 1, 2, 3]
+    assert checkpoint.schedule(0, 10) == [0]
+
+
+def test_what_is_saved_comes_back_to_the_bit(store):
+    for step in (0, 1, 2):
+        store.save(step, *items(step))
+    assert store.steps() == [0, 1, 2]
+    assert_same(store.restore(1, *map(abstract, items())), items(1))
+    assert_same(store.restore_params(2), items(2)[0])
+
+
+def test_an_interruption_is_kept_only_until_the_next_save(store):
+    for step in (0, 1, 2, 3):
+        store.save(step, *items(step))
+    assert store.steps() == [0, 1, 2, 3]
+    store.save(4, *items(4))
+    assert store.steps() == [0, 1, 2, 4]
+
+
+def test_parameters_move_between_layouts(store):
+    store.save(0, *items())
+    mesh = jax.make_mesh((2,), ("fsdp",), (jax.sharding.AxisType.Auto,), devices=jax.devices()[:2])
+    split = jax.ShapeDtypeStruct((64, 48), jnp.float32, sharding=NamedSharding(mesh, P("fsdp")))
+    params, rest = map(abstract, items())
+    restored, _ = store.restore(0, params | {"blocks": {"kernel": split}}, rest)
+    assert restored["blocks"]["kernel"].sharding.spec == P("fsdp")
+    np.testing.assert_array_equal(restored["blocks"]["kernel"], items()[0]["blocks"]["kernel"])
+
+
+def largest(folder: pathlib.Path) -> pathlib.Path:
+    return max((p for p in folder.rglob("*") if p.is_file()), key=lambda p: p.stat().st_size)
+
+
+def flip(folder):
+    """Flip one bit in the middle of the file that holds the array data."""
+    path = largest(folder)
+    data = bytearray(path.read_bytes())
+    data[len(data) // 2] ^= 1
+    path.write_bytes(data)
+
+
+DAMAGE = {
+    "bit flipped": (lambda step: flip(step / "params"), "kernel.* has changed since it was saved"),
+    "truncated": (lambda step: largest(step / "params").write_bytes(b""), ""),
+    "item missing": (lambda step: (step / "params").rename(step.parent / "elsewhere"), ""),
+    "digests missing": (lambda step: (step / "_CHECKPOINT_METADATA").unlink(), ""),
+}
+
+
+@pytest.mark.filterwarnings("ignore")  # Orbax leaves coroutines behind when a file is damaged
+@pytest.mark.parametrize(("damage", "why"), DAMAGE.values(), ids=DAMAGE)
+def test_damage_is_always_noticed_and_named(store, tmp_path, damage, why):
+    for step in (0, 1):
+        store.save(step, *items(step))
+    damage(tmp_path / "checkpoints" / "1")
+    with pytest.raises(RunError, match=f"checkpoints/1 is damaged: .*{why}") as error:
+        store.restore_params(1)
+    assert "\n" not in str(error.value)
+    with pytest.raises(RunError):
+        store.restore(1, *map(abstract, items()))
+    assert_same(store.restore_params(0), items(0)[0])
+
+
+def test_a_stray_folder_is_no_checkpoint(store, tmp_path):
+    store.save(0, *items())
+    store.close()
+    (tmp_path / "checkpoints" / "10").mkdir()
+    again = checkpoint.Checkpoints(tmp_path / "checkpoints", KEPT)
+    with pytest.raises(RunError):
+        again.restore_params(10)
+    aside = again.set_aside(10)
+    assert aside.is_dir()
+    assert again.steps() == [0]
+    again.save(10, *items(10))
+    assert again.steps() == [0, 10]
+    again.close()

@@ -1,0 +1,58 @@
+import dataclasses
+import json
+
+import pytest
+
+from errors import UserError
+from tests import tiny
+from training import folder
+
+
+def test_a_folder_belongs_to_one_config(tmp_path):
+    run = tmp_path / "run"
+    folder.claim(run, tiny.config())
+    folder.claim(run, tiny.config())
+    before = (run / "config.json").read_text()
+    with pytest.raises(UserError, match=r"train\.steps=6 there, 7 now.*another --workdir"):
+        folder.claim(run, tiny.config(steps=7))
+    assert (run / "config.json").read_text() == before
+    assert json.loads(before)["train"]["steps"] == 6
+
+
+def test_layout_place_of_the_corpus_and_measurement_may_change(tmp_path):
+    folder.claim(tmp_path / "run", tiny.config())
+    config = tiny.config()
+    config.mesh.fsdp, config.data.path, config.measure.points = 2, "/elsewhere", 99
+    folder.claim(tmp_path / "run", config)
+
+
+def test_a_folder_with_other_things_in_it_is_refused(tmp_path):
+    (tmp_path / "thesis.tex").write_text("x")
+    with pytest.raises(UserError, match="is not empty and holds no run"):
+        folder.claim(tmp_path, tiny.config())
+    assert [p.name for p in tmp_path.iterdir()] == ["thesis.tex"]
+
+
+def test_an_unreadable_record_is_one_line(tmp_path):
+    (tmp_path / "config.json").write_text("{")
+    with pytest.raises(UserError, match=r"config.json cannot be read"):
+        folder.claim(tmp_path, tiny.config())
+
+
+def test_the_corpus_may_not_change_under_a_run(tmp_path):
+    folder.record_environment(tmp_path, tiny.corpus())
+    folder.record_environment(tmp_path, tiny.corpus())
+    record = json.loads((tmp_path / "environment.json").read_text())
+    assert record["corpus"]["characters"] == {"train": 200, "valid": 100, "test": 100}
+    assert len(record["sessions"]) == 1
+    assert record["sessions"][0]["versions"]["jax"]
+    other = dataclasses.replace(tiny.corpus(), sha256="another")
+    with pytest.raises(UserError, match="trained on another corpus"):
+        folder.record_environment(tmp_path, other)
+
+
+def test_auto_becomes_the_type_of_this_machine():
+    config = tiny.config()
+    config.model.dtype = "auto"
+    folder.resolve_dtype(config)
+    assert config.model.dtype == "float32"

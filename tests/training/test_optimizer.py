@@ -1,0 +1,48 @@
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+import models
+from experiments.base import ModelConfig, TrainConfig
+from training import optimizer
+
+
+def test_schedule_warms_up_and_decays_to_its_fraction():
+    rate = optimizer.schedule(TrainConfig(steps=100, warmup_fraction=0.1, learning_rate=2.0, final_fraction=0.25))
+    rates = np.array([float(rate(i)) for i in range(100)])
+    np.testing.assert_allclose(rates[:10], 2.0 * np.arange(1, 11) / 10, rtol=1e-6)
+    assert (np.diff(rates[10:]) < 0).all()
+    np.testing.assert_allclose(rates[-1], 0.5, rtol=1e-6)
+
+
+def test_schedule_exists_without_warm_up_and_for_the_shortest_runs():
+    for steps in (0, 1, 2):
+        for warmup in (0.0, 1.0):
+            rate = optimizer.schedule(TrainConfig(steps=steps, warmup_fraction=warmup))
+            assert np.isfinite(float(rate(0)))
+            assert float(rate(0)) > 0
+
+
+def test_only_matrices_decay():
+    """With zero gradients AdamW moves exactly what it decays."""
+    params = models.build(ModelConfig(layers=2, width=8, heads=2, context=4), 11).init(jax.random.key(0))
+    params = jax.tree.map(lambda p: p + 1.0, params)
+    adamw = optimizer.make_optimizer(TrainConfig(weight_decay=0.5))
+    updates, _ = adamw.update(jax.tree.map(jnp.zeros_like, params), adamw.init(params), params)
+    moved = {
+        jax.tree_util.keystr(path): bool((u != 0).all()) for path, u in jax.tree_util.tree_leaves_with_path(updates)
+    }
+    assert moved == {name: not name.endswith(("['bias']", "['scale']")) for name in moved}
+    assert any(moved.values())
+    assert not all(moved.values())
+
+
+def test_gradients_are_clipped_by_their_global_norm():
+    """AdamW is nearly blind to scale, so look at the first moment, which is (1 - beta1) times the clipped gradient."""
+    params = {"a": {"kernel": jnp.ones((2, 2))}, "b": {"bias": jnp.ones(5)}}
+    grads = jax.tree.map(lambda p: 100.0 * p, params)
+    for clip, norm in ((1.0, 1.0), (0.0, 300.0)):
+        adamw = optimizer.make_optimizer(TrainConfig(clip_norm=clip, beta1=0.5))
+        _, state = adamw.update(grads, adamw.init(params), params)
+        moments = jax.tree.leaves(state[1][0].mu)
+        np.testing.assert_allclose(np.sqrt(sum((m**2).sum() for m in moments)), 0.5 * norm, rtol=1e-5)
