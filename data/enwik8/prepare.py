@@ -35,7 +35,8 @@ def read(cache: Path) -> bytearray:
     except (OSError, tfds.download.DownloadError) as error:
         reason = str(error).partition("\n")[0]
         raise UserError(
-            f"enwik8 could not be prepared in data.cache={cache} ({reason}): choose another folder with --config.data.cache=, or {_advice(cache)}"
+            f"enwik8 could not be prepared in data.cache={cache} ({reason}): "
+            f"choose another folder with --config.data.cache=, or {_advice(cache)}"
         ) from error
     if not text:
         raise UserError(f"enwik8 as prepared in data.cache={cache} is damaged (wrong sha256): {_advice(cache)}")
@@ -94,7 +95,7 @@ def _expect_network(cache: Path) -> None:
             with urllib.request.urlopen(urllib.request.Request(url, method="HEAD"), timeout=PATIENCE):
                 failures.clear()
         except (OSError, HTTPException, ValueError) as error:
-            failures.append(str(getattr(error, "reason", error)).partition("\n")[0])
+            failures.append(str(error).strip("<>").partition("\n")[0])
 
     # In a thread of its own, since no time limit reaches into the look-up of a name.
     thread = threading.Thread(target=ask, daemon=True)

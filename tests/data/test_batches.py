@@ -1,0 +1,60 @@
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jax.sharding import NamedSharding, PartitionSpec
+
+from data import batches
+
+
+def test_starts_cover_every_window_evenly():
+    num_characters, length, draws = 10, 3, 8000
+    starts = np.asarray(batches.starts(0, 0, jnp.arange(draws), num_characters, length))
+    counts = np.bincount(starts, minlength=8)
+    assert counts.shape == (8,)  # 0 .. 7: the last window ends with the text
+    spread = np.sqrt(draws * (1 / 8) * (7 / 8))
+    assert np.abs(counts - draws / 8).max() < 4 * spread
+
+
+def test_starts_reach_both_ends_of_a_large_corpus():
+    starts = np.asarray(batches.starts(1, 2, jnp.arange(50_000), 90_000_000, 512))
+    assert 0 <= starts.min() < 10_000
+    assert 90_000_000 - 512 - 10_000 < starts.max() <= 90_000_000 - 512
+
+
+def test_starts_depend_on_seed_step_and_example():
+    def draw(seed, step):
+        return np.asarray(batches.starts(seed, step, jnp.arange(64), 1_000_000, 16))
+
+    assert len(np.unique(draw(0, 0))) > 60
+    assert not np.array_equal(draw(0, 0), draw(1, 0))
+    assert not np.array_equal(draw(0, 0), draw(0, 1))
+    assert not np.array_equal(draw(0, 1), draw(1, 0))
+    np.testing.assert_array_equal(draw(3, 7), draw(3, 7))
+
+
+def test_any_share_of_the_examples_draws_the_same_windows():
+    examples_B = jnp.arange(16)
+    whole = np.asarray(batches.starts(5, 6, examples_B, 12_345, 32))
+    for size in (1, 3, 8):
+        shares = [batches.starts(5, 6, examples_B[i : i + size], 12_345, 32) for i in range(0, 16, size)]
+        np.testing.assert_array_equal(np.concatenate(shares), whole)
+    mesh = jax.make_mesh((8,), ("data",))
+    over_devices = jax.device_put(examples_B, NamedSharding(mesh, PartitionSpec("data")))
+    np.testing.assert_array_equal(batches.starts(5, 6, over_devices, 12_345, 32), whole)
+
+
+def test_jit_with_traced_seed_and_step_gives_the_same_windows():
+    corpus_N = jnp.asarray(np.random.default_rng(0).integers(0, 205, 5000, dtype=np.uint8))
+
+    def batch(seed, step):
+        return batches.crop(corpus_N, batches.starts(seed, step, jnp.arange(8), 5000, 20), 20)
+
+    np.testing.assert_array_equal(jax.jit(batch)(jnp.int32(3), jnp.int32(4)), batch(3, 4))
+
+
+def test_crop_equals_a_loop_of_slices():
+    corpus = np.random.default_rng(1).integers(0, 256, 300, dtype=np.uint8)
+    starts = np.array([0, 17, 280, 3], np.int32)
+    windows = batches.crop(jnp.asarray(corpus), jnp.asarray(starts), 20)
+    assert windows.dtype == jnp.int32
+    np.testing.assert_array_equal(windows, np.stack([corpus[start : start + 20] for start in starts]))

@@ -1,0 +1,181 @@
+import functools
+import http.server
+import shutil
+import socket
+import sys
+import threading
+import time
+
+import pytest
+
+from data import enwik8
+from data.enwik8 import enwik8_dataset_builder, prepare
+from tests.data.conftest import publish
+
+ADVICE = ("enwik8.zip", "--config.data.path=")
+
+
+def test_published_facts():
+    assert enwik8.SIZE == 100_000_000
+    assert enwik8.SHA256 == "2b49720ec4d78c3c9fabaee6e4179a5e997302b3a70029f30f2d582218c024a8"
+    info = enwik8_dataset_builder.Builder.url_infos["http://mattmahoney.net/dc/enwik8.zip"]
+    assert int(info.size) == 36_445_475
+    assert info.checksum == "547994d9980ebed1288380d652999f38a14fe291a6247c157c3d33d4932534bc"
+    assert info.filename == "enwik8.zip"
+    assert enwik8_dataset_builder.URL == "http://mattmahoney.net/dc/enwik8.zip"
+
+
+def test_zip_in_the_cache_stands_in_for_the_network(published, tmp_path, capfd):
+    text, archive = published
+    (tmp_path / "enwik8.zip").write_bytes(archive)
+    assert prepare.read(tmp_path) == text
+    assert capfd.readouterr().out == ""
+    builder = enwik8_dataset_builder.Builder(data_dir=tmp_path, file_format="array_record")
+    sizes = [record["text"].size for record in builder.as_data_source("text")]
+    assert sizes == [65_536] * 4 + [300_000 - 4 * 65_536]
+    (tmp_path / "enwik8.zip").unlink()
+    assert prepare.read(tmp_path) == text
+    assert "tensorflow" not in sys.modules
+
+
+@pytest.fixture
+def serve(tmp_path, monkeypatch):
+    """Publish at a local address what is put into the folder it returns."""
+    folder = tmp_path / "served"
+    folder.mkdir()
+
+    class Handler(http.server.SimpleHTTPRequestHandler):
+        def log_message(self, *_):
+            pass
+
+    server = http.server.ThreadingHTTPServer(("127.0.0.1", 0), functools.partial(Handler, directory=folder))
+    thread = threading.Thread(target=server.serve_forever)
+    thread.start()
+
+    def start(archive):
+        publish(monkeypatch, f"http://127.0.0.1:{server.server_port}/enwik8.zip", archive)
+        return folder
+
+    yield start
+    server.shutdown()
+    server.server_close()
+    thread.join()
+
+
+def test_download(published, serve, tmp_path, refused):
+    text, archive = published
+    served, cache = serve(archive) / "enwik8.zip", tmp_path / "deep" / "cache"
+    with refused("no network", "404", *ADVICE):
+        prepare.read(cache)
+    served.write_bytes(archive[:-100])
+    with refused("what came from", "not enwik8.zip as published", *ADVICE):
+        prepare.read(cache)
+    served.write_bytes(archive)
+    assert prepare.read(cache) == text
+    served.unlink()
+    assert prepare.read(cache) == text
+    assert not (cache / "downloads").exists()
+
+
+def test_wrong_zip_in_the_cache(published, tmp_path, refused):
+    text, archive = published
+    given = tmp_path / "enwik8.zip"
+    given.write_bytes(archive[:-1] + b"x")
+    with refused(str(given), "not enwik8.zip as published", f"delete {given}", *ADVICE):
+        prepare.read(tmp_path)
+    given.write_bytes(archive)
+    assert prepare.read(tmp_path) == text
+
+
+def flip(path):
+    content = bytearray(path.read_bytes())
+    content[len(content) // 2] ^= 1
+    path.write_bytes(content)
+
+
+def halve(path):
+    path.write_bytes(path.read_bytes()[: path.stat().st_size // 2])
+
+
+@pytest.mark.parametrize("damage", [flip, halve, lambda path: path.unlink()], ids=["flip", "halve", "unlink"])
+@pytest.mark.parametrize("file", ["dataset_info.json", "features.json", "enwik8-text.array_record-00000-of-00001"])
+def test_damaged_cache_is_prepared_again_or_refused(published, tmp_path, refused, file, damage):
+    text, archive = published
+    given = tmp_path / "enwik8.zip"
+    given.write_bytes(archive)
+    prepare.read(tmp_path)
+    damage(tmp_path / "enwik8" / "1.0.0" / file)
+    assert prepare.read(tmp_path) == text
+    given.unlink()
+    damage(tmp_path / "enwik8" / "1.0.0" / "enwik8-text.array_record-00000-of-00001")
+    with refused("no network", enwik8_dataset_builder.URL, *ADVICE):
+        prepare.read(tmp_path)
+
+
+def test_interrupted_preparation_leaves_nothing_behind(published, tmp_path):
+    text, archive = published
+    (tmp_path / "enwik8.zip").write_bytes(archive)
+    (tmp_path / "enwik8" / "incomplete.XYZ_1.0.0").mkdir(parents=True)
+    (tmp_path / "enwik8" / "1.0.0").mkdir()
+    assert prepare.read(tmp_path) == text
+    assert [path.name for path in (tmp_path / "enwik8").iterdir()] == ["1.0.0"]
+
+
+def test_text_that_is_not_enwik8_is_refused(published, tmp_path, refused, monkeypatch):
+    (tmp_path / "enwik8.zip").write_bytes(published[1])
+    monkeypatch.setattr(enwik8, "SHA256", "0" * 64)
+    with refused(str(tmp_path), "wrong sha256", *ADVICE):
+        prepare.read(tmp_path)
+
+
+def test_cache_that_cannot_be_written(published, tmp_path, refused):
+    (tmp_path / "file").write_bytes(b"")
+    with refused(f"data.cache={tmp_path / 'file'}", "--config.data.cache=", *ADVICE):
+        prepare.read(tmp_path / "file")
+
+
+def refusing(_):
+    with socket.socket() as unused:
+        unused.bind(("127.0.0.1", 0))
+        return unused.getsockname()[1]
+
+
+def silent(request):
+    listener = socket.create_server(("127.0.0.1", 0))  # takes the connection, never says a word
+    request.addfinalizer(listener.close)
+    return listener.getsockname()[1]
+
+
+@pytest.mark.parametrize("port_of", [refusing, silent])
+def test_no_network_is_reported_in_time(published, tmp_path, refused, monkeypatch, request, port_of):
+    assert prepare.PATIENCE < 15
+    monkeypatch.setattr(prepare, "PATIENCE", 1.0)
+    url = f"http://127.0.0.1:{port_of(request)}/enwik8.zip"
+    publish(monkeypatch, url, published[1])
+    begin = time.monotonic()
+    with refused("no network", url, str(tmp_path), *ADVICE):
+        prepare.read(tmp_path)
+    assert time.monotonic() - begin < 3
+
+
+def test_name_look_up_that_hangs_is_reported_in_time(published, tmp_path, refused, monkeypatch):
+    released = threading.Event()
+
+    def hang(*_args, **_kwargs):
+        released.wait(20)
+        raise socket.gaierror("released")
+
+    monkeypatch.setattr(socket, "getaddrinfo", hang)
+    monkeypatch.setattr(prepare, "PATIENCE", 0.5)
+    begin = time.monotonic()
+    with refused("no network", "no answer", *ADVICE):
+        prepare.read(tmp_path)
+    assert time.monotonic() - begin < 3
+    released.set()
+
+
+def test_nothing_but_the_lock_is_left_without_network(published, tmp_path, refused):
+    with refused("no network"):
+        prepare.read(tmp_path / "cache")
+    assert [path.name for path in (tmp_path / "cache").iterdir()] == ["enwik8.lock"]
+    shutil.rmtree(tmp_path / "cache")

@@ -1,0 +1,93 @@
+import gzip
+import lzma
+import os
+
+import pytest
+
+from data import local
+from tests.data.conftest import zipped
+
+TEXT = b"In the beginning was the word. " * 400
+PACK = {"plain": lambda text: text, "gz": gzip.compress, "xz": lzma.compress, "zip": lambda text: zipped(text=text)}
+
+
+@pytest.mark.parametrize("name", ["text", "text.bin", "text.data"])
+@pytest.mark.parametrize("kind", PACK)
+def test_compression_is_told_by_content(tmp_path, kind, name):
+    path = tmp_path / name
+    path.write_bytes(PACK[kind](TEXT))
+    assert local.read(path) == TEXT
+
+
+@pytest.mark.parametrize("keep", [0.5, 0.99])
+@pytest.mark.parametrize("kind", ["gz", "xz", "zip"])
+def test_truncated(tmp_path, refused, kind, keep):
+    path = tmp_path / f"text.{kind}"
+    packed = PACK[kind](os.urandom(5000))
+    path.write_bytes(packed[: int(len(packed) * keep)])
+    with refused(str(path), "damaged or cut short", "copy or download it again"):
+        local.read(path)
+
+
+@pytest.mark.parametrize("kind", ["gz", "xz", "zip"])
+def test_flipped_byte(tmp_path, refused, kind):
+    path = tmp_path / f"text.{kind}"
+    packed = bytearray(PACK[kind](os.urandom(5000)))
+    packed[2500] ^= 0xFF
+    path.write_bytes(packed)
+    with refused(str(path), "damaged or cut short"):
+        local.read(path)
+
+
+@pytest.mark.parametrize("kind", ["gz", "xz", "zip"])
+def test_a_suffix_that_does_not_fit_the_content(tmp_path, refused, kind):
+    path = tmp_path / f"enwik8.{kind}"
+    path.write_bytes(b"<html>404 Not Found</html>")
+    with refused(str(path), f"is no .{kind} file", "copy it again"):
+        local.read(path)
+
+
+@pytest.mark.parametrize("kind", PACK)
+def test_empty(tmp_path, refused, kind):
+    path = tmp_path / "text"
+    path.write_bytes(PACK[kind](b""))
+    with refused(str(path), "is empty", "--config.data.path="):
+        local.read(path)
+
+
+def test_missing_folder_and_unreadable(tmp_path, refused, monkeypatch):
+    with refused(str(tmp_path / "none"), "does not exist", "--config.data.path="):
+        local.read(tmp_path / "none")
+    with refused(str(tmp_path), "is not a file", "--config.data.path="):
+        local.read(tmp_path)
+    path = tmp_path / "text"
+    path.write_bytes(TEXT)
+
+    def denied(*_):
+        raise PermissionError(13, "Permission denied")
+
+    monkeypatch.setattr("builtins.open", denied)
+    with refused(str(path), "cannot be read", "Permission denied", "check its rights"):
+        local.read(path)
+
+
+def test_zip_of_several_files(tmp_path, refused):
+    path = tmp_path / "texts.zip"
+    path.write_bytes(zipped(readme=b"read me", enwik8=TEXT, **{"folder/": b"", "__MACOSX/x": b"x"}))
+    assert local.read(path) == TEXT
+    path.write_bytes(zipped(one=TEXT, two=TEXT))
+    with refused(str(path), "holds 2 files", "unpack it", "--config.data.path="):
+        local.read(path)
+    path.write_bytes(zipped(**{"folder/": b""}))
+    with refused(str(path), "holds 0 files"):
+        local.read(path)
+
+
+def test_zip_with_a_password(tmp_path, refused):
+    path = tmp_path / "text.zip"
+    packed = bytearray(zipped(text=TEXT))
+    packed[6] |= 1  # the flag of encryption, in the file's header and in the directory
+    packed[packed.index(b"PK\x01\x02") + 8] |= 1
+    path.write_bytes(packed)
+    with refused(str(path), "cannot be read", "password"):
+        local.read(path)
