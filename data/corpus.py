@@ -15,8 +15,8 @@ from errors import UserError
 from experiments.base import DataConfig
 
 # The first million characters of enwik8 tell its prefixes from other texts.
-_HEAD = 1_000_000
-_HEAD_SHA256 = "369b688978f649681136198fb96db14c1616756260c55fb4b65e9bc049552cad"
+HEAD = 1_000_000
+HEAD_SHA256 = "369b688978f649681136198fb96db14c1616756260c55fb4b65e9bc049552cad"
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -93,7 +93,7 @@ def _identified(text: bytes, path: Path) -> str:
             f"data.path {path} holds {len(text):,} of the {enwik8.SIZE:,} bytes of enwik8: "
             "copy or download it again, or rename it if a part is meant"
         )
-    if _HEAD <= len(text) < enwik8.SIZE and hashlib.sha256(text[:_HEAD]).hexdigest() == _HEAD_SHA256:
+    if HEAD <= len(text) < enwik8.SIZE and hashlib.sha256(text[:HEAD]).hexdigest() == HEAD_SHA256:
         return f"enwik8, first {len(text):,} bytes"
     return path.name
 

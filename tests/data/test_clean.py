@@ -1,0 +1,210 @@
+import hashlib
+import html
+import itertools
+import lzma
+import os
+import pathlib
+import re
+import time
+from unittest import mock
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from data import clean
+
+WIKITEXT = {
+    "plain text": ("A plain sentence, (with) a [note] & 2 < 3 > 1.", "A plain sentence, (with) a [note] & 2 < 3 > 1."),
+    "links": ("[[cat]]s, [[Cat (animal)|cats]] and [[dog|]]", "cats, cats and dog"),
+    "link with pipes in its label": ("[[a|b|c]]", "b|c"),
+    "link shown by a colon": ("see [[:Category:Cats]]", "see Category:Cats"),
+    "nested links in a caption": (
+        "[[Image:Cat.jpg|thumb|A [[cat]] by [[Artist (painter)|the artist]], [[1900]]]]The cat sat.",
+        "The cat sat.",
+    ),
+    "media in every spelling": ("a[[File:x.png]]b[[image:y.gif|left|c]]d[[ Media : z.ogg|e]]f", "abdf"),
+    "template in a caption": ("[[Image:x.jpg|thumb|{{small|a [[b]]}} c]]d", "d"),
+    "categories and other languages": (
+        "a\n\n[[Category:Cats|*]]\n[[de:Katze]]\n[[zh-min-nan:Niau]]\n[[simple:Cat]]",
+        "a",
+    ),
+    "prefix that is no language": ("[[WP:CAT]] and [[Star Trek: Voyager]]", "WP:CAT and Star Trek: Voyager"),
+    "addresses": ("[http://a.b/c the page] and [http://a.b/c] and http://a.b/c", "the page and  and http://a.b/c"),
+    "address around a link": ("[https://a.b my [[dog|cat]] [PDF] file]", "my cat [PDF] file"),
+    "address without end": ("[http://a.b my cat", "my cat"),
+    "nested templates": ("a{{b|{{c|{{d}}}}|[[e|f]]}}g", "ag"),
+    "template over several paragraphs": ("{{Infobox\n|a = 1\n\n|b = {{c|}}\n}}\nText", "Text"),
+    "table": ('Before\n\n{| class="wikitable"\n|-\n! a !! b\n|-\n| [[c]] || d\n\ne\n|}\n\nAfter', "Before\n\nAfter"),
+    "nested and indented tables": ("a\n:{|\n| x\n  {|\n| y\n|}\n| z\n|}\nb", "a\n\nb"),
+    "HTML table": ("a<table border=1><tr><td>b<TABLE><tr></tr></TABLE></td></tr></table>c", "ac"),
+    "bars that are no table": ("the set {|x| < 1} and |} here", "the set {|x| < 1} and |} here"),
+    "comments": ("a<!-- b [[c\n\n{{d -->e<!---->f", "aef"),
+    "references": ('a<ref>b {{cite}}</ref>c<ref name="d" />e<ref name=f>g</ref>.', "ace."),
+    "code": (
+        "a<math>\\frac{{x}}{{y}}</math>b<code>c</code>d<pre>\n{{e\n</pre>f<NoWiki>[[</nowiki>g",
+        "abdfg",
+    ),
+    "markup inside code": ("a<nowiki><!-- <math> {{ </nowiki>b<!-- <nowiki> -->c", "abc"),
+    "tags": ('a<br>b<br />\nc<b class="x\ny">d</b> H<sub>2</sub>O <FONT color=red>e</FONT>', "a\nb\ncd H2O e"),
+    "tags nobody knows": ("<module> and x<y and z>w", "<module> and x<y and z>w"),
+    "quotes": ("'''''a''''' ''b'' '''c''' d's 'e'", "a b c d's 'e'"),
+    "headings": ("== A ==\nb\n===C [[d]]===\n=e=\nf = g == h", "A\nb\nC d\ne\nf = g == h"),
+    "indents, rules, empty items": (":a\n:: b\n----\n* c\n*\n#\n;d\n__NOTOC__\n", "a\nb\n* c\nd"),
+    "entities": ("&quot;a&quot;&nbsp;&mdash; &#945;&#x3b2; &eacute; &unknown; AT&T", '"a" — αβ é &unknown; AT&T'),
+    "entities twice": ("a&amp;nbsp;b &amp;amp;lt; c &amp; d", "a b < c & d"),
+    "entities that spell markup": ("a&lt;math&gt;b&lt;/math&gt;c&amp;lt;br&amp;gt;d &#91;[e|f]]", "ac\nd f"),
+    "control characters": ("a&#0;b&#1;c&#13;d\r\ne", "a\N{REPLACEMENT CHARACTER}bcd\ne"),
+    "blank lines and line ends": ("\n\n a  \n\n\n\n  b\t\nc\n\n", " a\n\n  b\nc"),
+    "markup left by what is removed": ("[{{x}}[a|b]] '{{y}}' <{{z}}b>c", "a|b  c"),
+}
+UNBALANCED = {
+    "link": ("[[a|b\n\nnext ]] last", "a|b\n\nnext  last"),
+    "caption": ("[[Image:x|thumb|a [[b]] c\n\nnext", "Image:x|thumb|a b c\n\nnext"),
+    "template": ("{{a b\n\nnext {{c}} last", "a b\n\nnext  last"),
+    "closing": ("a]] b}} c\n|}\nd</table></math>", "a b c\n\nd"),
+    "table": ("{|\n| a\n\nnext\n\n{|\n| b\n|}\nlast", "next\n\nlast"),
+    "comment": ("a<!-- b\n\nnext <!-- c --> last", "a b\n\nnext  last"),
+    "code": ("a<math>b\n\nnext <math>c</math> last <nowiki>d", "ab\n\nnext  last d"),
+    "link closed in a template": ("[[a {{b]] c}} d", "a  d"),
+    "overlap": ("{{a [[b}}c]] d", "c d"),
+    "tag": ("a <b c\n\nd > e", "a <b c\n\nd > e"),
+}
+
+
+@pytest.mark.parametrize("name", WIKITEXT)
+def test_wikitext(name):
+    text, expected = WIKITEXT[name]
+    assert clean.clean(text.encode()).decode() == expected
+
+
+@pytest.mark.parametrize("name", UNBALANCED)
+def test_unbalanced_markers_swallow_nothing(name):
+    text, expected = UNBALANCED[name]
+    assert clean.clean(text.encode()).decode() == expected
+
+
+def dump(*pages: tuple[str, str]) -> bytes:
+    text = '<mediawiki version="0.3">\n  <siteinfo>\n    <sitename>Wikipedia</sitename>\n  </siteinfo>\n'
+    for number, (title, body) in enumerate(pages):
+        text += f"  <page>\n    <title>{title}</title>\n    <id>{number}</id>\n    <revision>\n"
+        text += "      <timestamp>2006-03-03T00:00:00Z</timestamp>\n      <comment>typo [[x]]</comment>\n"
+        text += f'      <text xml:space="preserve">{html.escape(body)}</text>\n    </revision>\n  </page>\n'
+    return (text + "</mediawiki>\n").encode()
+
+
+def test_dump_keeps_titles_and_texts():
+    pages = dump(
+        ("Cat &amp; dog", "The '''cat''' {{open\n\nof <math>x</math>&nbsp;old."),
+        ("CaT", "#REDIRECT [[Cat]]"),
+        ("Empty", ""),
+        ("Dog", "A [[dog]]}}."),
+    )
+    assert clean.clean(pages) == b"Cat & dog\n\nThe cat open\n\nof  old.\n\nDog\n\nA dog."
+
+
+def test_parts_of_a_dump():
+    pages = dump(("Cat", "The [[cat]]."), ("Dog", "The <b>dog</b>."))
+    assert clean.clean(pages[: pages.index(b"dog")]) == b"Cat\n\nThe cat.\n\nDog\n\nThe"
+    assert clean.clean(pages[: pages.rindex(b"<revision>")]) == b"Cat\n\nThe cat."
+    assert clean.clean(pages[pages.index(b"[[cat") :]) == b"cat.\n\nDog\n\nThe dog."
+
+
+def test_page_longer_than_a_unit():
+    pages = dump(("Cat", "The [[cat]] sat.\n\n" * 40), ("Dog", "The dog."))
+    whole = clean.clean(pages)
+    assert whole == b"Cat\n\n" + b"The cat sat.\n\n" * 40 + b"Dog\n\nThe dog."
+    with mock.patch.object(clean, "UNIT", 400):
+        assert clean.clean(pages) == whole
+
+
+def seconds(text: bytes) -> float:
+    def once() -> float:
+        begin = time.process_time()
+        clean.clean(text)
+        return time.process_time() - begin
+
+    return min(once() for _ in range(3))
+
+
+PAIRS = {"{{a ": "}}", "[[a ": "]]", "\n{|": "\n|}", "<table>": "</table>", "<math>": "</math>"}
+LONE = ("{{", "[[a ", "[[a|", "<!--", "<math>", "<b ", "[http://a ", "&amp;", "&", "\n=a", "=a", ": ")
+
+
+@pytest.mark.parametrize(("opening", "closing"), [*PAIRS.items(), *((opening, "") for opening in LONE)])
+def test_deep_nesting_takes_linear_time(opening, closing):
+    few, many = (f"\n{opening * count}{closing * count}".encode() for count in (4_000, 32_000))
+    assert seconds(many) < 24 * seconds(few)  # 8 times the text: 64 were it quadratic
+
+
+FRAGMENTS = st.sampled_from(
+    re.findall(
+        r"\S+",
+        "[[ ]] {{ }} {| |} | || |- ! [ ] { } < > </ <!-- --> <math> </math> <nowiki> </nowiki> <ref> <ref/> </ref> <b "
+        "<br/> <table> </table> <page> </page> <title> </title> <revision> </revision> </text> & &amp; &lt; &gt; &#91; "
+        "&#93; &#10; &#13; &#39; &nbsp; amp; lt; ' '' ''' = == * : ; # - ---- __TOC__ Image: Category: de: http:// "
+        "[http://x a é #REDIRECT",
+    )
+) | st.sampled_from(["\n", "\n\n", " ", "\r", "\t", '<text xml:space="preserve">', "\N{NO-BREAK SPACE}"])
+TEXTS = st.lists(FRAGMENTS, max_size=40).map(lambda fragments: "".join(fragments).encode())
+
+
+@settings(max_examples=1000, deadline=None)
+@given(TEXTS, st.sampled_from([16, 64, clean.UNIT]))
+def test_idempotent(text, unit):
+    with mock.patch.object(clean, "UNIT", unit):
+        cleaned = clean.clean(text)
+        assert clean.clean(cleaned) == cleaned
+    for marker in (b"[[", b"]]", b"{{", b"}}", b"''", b"<!--", b"<page>", b"</math>"):
+        assert marker not in cleaned
+
+
+@settings(max_examples=300, deadline=None)
+@given(TEXTS, st.lists(st.integers(0, 200)), st.sampled_from([16, 64, clean.UNIT]))
+def test_independent_of_the_chunks_it_arrives_in(text, cuts, unit):
+    bounds = [0, *sorted(cut for cut in cuts if cut < len(text)), len(text)]
+    chunks = [text[start:end] for start, end in itertools.pairwise(bounds)]
+    with mock.patch.object(clean, "UNIT", unit):
+        assert b"".join(clean.stream(chunks)) == clean.clean(text)
+
+
+@settings(max_examples=200, deadline=None)
+@given(st.binary(max_size=300))
+def test_any_bytes(text):
+    cleaned = clean.clean(text)
+    assert clean.clean(cleaned) == cleaned
+
+
+def test_streams_page_by_page():
+    pages = dump(*((f"Page {number}", "Text.") for number in range(10)))
+    taken = []
+
+    def chunks():
+        for start in range(0, len(pages), 100):
+            taken.append(start)
+            yield pages[start : start + 100]
+
+    assert next(clean.stream(chunks())) == b"Page 0\n\nText."
+    assert len(taken) * 100 < len(pages) / 4
+
+
+@pytest.mark.skipif("ANISOSCOPE_ENWIK8" not in os.environ, reason="needs the prefix of enwik8 (xz) that CI has")
+def test_real_prefix_of_enwik8():
+    text = lzma.decompress(pathlib.Path(os.environ["ANISOSCOPE_ENWIK8"]).read_bytes())
+    assert len(text) == 4_154_399
+    assert hashlib.sha256(text).hexdigest() == "d502ac7ecb9dd47a062e7d19b8dcd3c753b07c142e48b13dcd521cb747116bdd"
+    cleaned = clean.clean(text)
+    assert clean.clean(cleaned) == cleaned
+    for marker in re.findall(
+        r"\S+", "[[ ]] {{ }} {| |} |- '' <text <page <math <ref <br <!-- thumb| &lt; &gt; &amp; &quot;"
+    ):
+        assert marker.encode() not in cleaned, marker
+    for rest, at_most in ((b"<", 1), (b"|", 40), (b"http://", 30), (b"==", 8), (b"{", 2)):
+        assert cleaned.count(rest) <= at_most, rest
+    assert cleaned.startswith(
+        b"Anarchism\n\nAnarchism originated as a term of abuse first used against early working class"
+    )
+    assert b"The word anarchism is derived from the Greek" in cleaned
+    assert 0.65 < len(cleaned) / len(text) < 0.75
+    letters = sum(cleaned.count(bytes([value])) for value in b" abcdefghijklmnopqrstuvwxyz")
+    assert letters / len(cleaned) > 0.88

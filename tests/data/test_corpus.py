@@ -1,0 +1,176 @@
+import hashlib
+import lzma
+import os
+import pathlib
+import platform
+import random
+
+import numpy as np
+import pytest
+
+from data import clean, corpus, enwik8, local
+from data.enwik8 import enwik8_dataset_builder
+from experiments.base import DataConfig
+from tests.data.conftest import zipped
+
+TEXT = b"The quick brown fox jumps over the lazy dog.\n" * 100
+
+
+def decoded(loaded: corpus.Corpus) -> bytes:
+    tokens = np.concatenate([loaded.train, loaded.valid, loaded.test])
+    return bytes(np.frombuffer(loaded.vocabulary, np.uint8)[tokens])
+
+
+def test_tokens_stand_for_the_bytes_in_use(tmp_path):
+    path = tmp_path / "fox.txt"
+    path.write_bytes(TEXT)
+    loaded = corpus.load(DataConfig(path=str(path)), context=16)
+    assert loaded.name == "fox.txt"
+    assert loaded.origin == str(path)
+    assert loaded.vocabulary == bytes(sorted(set(TEXT)))
+    assert loaded.mask_token == len(set(TEXT))
+    assert loaded.vocab_size == len(set(TEXT)) + 1
+    assert loaded.sha256 == hashlib.sha256(TEXT).hexdigest()
+    assert [len(split) for split in (loaded.train, loaded.valid, loaded.test)] == [4050, 225, 225]
+    assert loaded.train.dtype == np.uint8
+    assert decoded(loaded) == TEXT
+
+
+def test_all_256_bytes(tmp_path):
+    path = tmp_path / "bytes"
+    path.write_bytes(random.Random(0).randbytes(20_000))
+    loaded = corpus.load(DataConfig(path=str(path)), context=16)
+    assert loaded.vocab_size == 257
+    assert decoded(loaded) == path.read_bytes()
+
+
+def test_split_of_the_whole_enwik8(monkeypatch):
+    text = bytes(range(256)).ljust(90_000_000, b"a").ljust(95_000_000, b"b").ljust(100_000_000, b"c")
+    monkeypatch.setattr(local, "read", lambda path: text)
+    monkeypatch.setattr(enwik8, "SHA256", hashlib.sha256(text).hexdigest())
+    loaded = corpus.load(DataConfig(path="enwik8"), context=512)
+    assert loaded.name == "enwik8"
+    splits = (loaded.train, loaded.valid, loaded.test)
+    assert [len(split) for split in splits] == [90_000_000, 5_000_000, 5_000_000]
+    assert bytes([loaded.train[-1], loaded.valid[0], loaded.valid[-1], loaded.test[0], loaded.test[-1]]) == b"abbcc"
+    assert np.shares_memory(loaded.train.base, loaded.test.base)  # one copy of the text, not three
+
+
+@pytest.mark.parametrize(
+    ("size", "split", "has"), [(0, "train", 0), (10, "train", 9), (300, "valid", 15), (339, "valid", 17)]
+)
+def test_too_short(tmp_path, refused, monkeypatch, size, split, has):
+    path = tmp_path / "short.txt"
+    monkeypatch.setattr(local, "read", lambda path: TEXT[:size])
+    with refused(
+        "short.txt", str(path), f"{split} split has {has}", "needs 18", "longer text", "--config.model.context="
+    ):
+        corpus.load(DataConfig(path=str(path)), context=17)
+    monkeypatch.setattr(local, "read", lambda path: TEXT[:360])
+    assert len(corpus.load(DataConfig(path=str(path)), context=17).test) == 18
+
+
+def test_enwik8_from_the_cache(published, tmp_path):
+    text, archive = published
+    (tmp_path / "enwik8.zip").write_bytes(archive)
+    loaded = corpus.load(DataConfig(cache=str(tmp_path)), context=512)
+    assert (loaded.name, loaded.origin) == ("enwik8", enwik8_dataset_builder.URL)
+    assert [len(split) for split in (loaded.train, loaded.valid, loaded.test)] == [270_000, 15_000, 15_000]
+    assert decoded(loaded) == text
+
+
+def test_cache_in_the_home_folder(published, tmp_path, monkeypatch):
+    monkeypatch.setenv("HOME", str(tmp_path))
+    (tmp_path / "kept").mkdir()
+    (tmp_path / "kept" / "enwik8.zip").write_bytes(published[1])
+    corpus.load(DataConfig(cache="~/kept"), context=512)
+    (tmp_path / "whole.zip").write_bytes(published[1])
+    assert corpus.load(DataConfig(path="~/whole.zip"), context=512).name == "enwik8"
+
+
+def test_no_network_never_gives_another_corpus(published, tmp_path, refused):
+    with refused("no network", enwik8_dataset_builder.URL, "enwik8.zip", "--config.data.path="):
+        corpus.load(DataConfig(cache=str(tmp_path)), context=16)
+
+
+def test_claims_of_the_whole_enwik8_are_checked(published, tmp_path, refused):
+    text, _ = published
+    wrong = tmp_path / "copy.txt"
+    wrong.write_bytes(text[:-1] + b"?")
+    with refused(str(wrong), "size of enwik8 (300,000 bytes)", "not its sha256", "copy or download it again"):
+        corpus.load(DataConfig(path=str(wrong)), context=16)
+    for name, content in (
+        ("enwik8", text[:-9]),
+        ("enwik8.zip", zipped(enwik8=text[:-9])),
+        ("enwik8.xz", lzma.compress(text[1:])),
+    ):
+        (tmp_path / name).write_bytes(content)
+        with refused(str(tmp_path / name), "of the 300,000 bytes of enwik8", "copy or download it again", "rename it"):
+            corpus.load(DataConfig(path=str(tmp_path / name)), context=16)
+
+
+def test_prefix_of_enwik8_is_told_from_other_texts(tmp_path, monkeypatch):
+    text = random.Random(1).randbytes(3000)
+    monkeypatch.setattr(corpus, "HEAD", 1000)
+    monkeypatch.setattr(corpus, "HEAD_SHA256", hashlib.sha256(text[:1000]).hexdigest())
+    monkeypatch.setattr(enwik8, "SIZE", 2500)
+    path = tmp_path / "part.bin"
+    for content, name in (
+        (text[:1000], "enwik8, first 1,000 bytes"),
+        (text[:2000], "enwik8, first 2,000 bytes"),
+        (text[:999], "part.bin"),
+        (b"x" + text[:2000], "part.bin"),
+        (text, "part.bin"),  # longer than enwik8: a text that begins with it
+    ):
+        path.write_bytes(content)
+        assert corpus.load(DataConfig(path=str(path)), context=16).name == name
+
+
+def test_language_reference():
+    loaded = corpus.load(DataConfig(source="pydoc"), context=512)
+    assert loaded.name == f"pydoc (Python {platform.python_version()})"
+    assert loaded.origin == f"Python {platform.python_version()}"
+    assert b'The "assert" statement' in decoded(loaded)
+    assert corpus.load(DataConfig(source="pydoc"), context=512).sha256 == loaded.sha256
+    assert 300_000 < len(loaded.train) < 700_000
+
+
+def test_language_reference_takes_no_path(refused):
+    with refused("data.source=pydoc", "data.path", "leave one of the two out"):
+        corpus.load(DataConfig(source="pydoc", path="enwik8.zip"), context=16)
+
+
+def test_cleaned(tmp_path, monkeypatch, capfd):
+    wikitext = b"The ''quick'' [[fox|brown fox]] {{jumps}}over.\n\n" * 200
+    path = tmp_path / "fox.txt"
+    path.write_bytes(wikitext)
+    monkeypatch.setattr(clean, "UNIT", 1000)
+    loaded = corpus.load(DataConfig(path=str(path), clean=True), context=16)
+    assert loaded.name == "fox.txt, cleaned"
+    assert decoded(loaded) == b"\n\n".join([b"The quick brown fox over."] * 200)
+    assert loaded.sha256 == hashlib.sha256(decoded(loaded)).hexdigest()
+    assert b"'" not in loaded.vocabulary
+    assert b"[" not in loaded.vocabulary
+    output = capfd.readouterr()
+    assert output.out == ""
+    assert "cleaning" in output.err
+
+
+def test_nothing_left_after_cleaning(tmp_path, refused):
+    path = tmp_path / "fox.txt"
+    path.write_bytes(b"{{fox}}" * 1000)
+    with refused("fox.txt, cleaned", "train split has 0"):
+        corpus.load(DataConfig(path=str(path), clean=True), context=16)
+
+
+@pytest.mark.skipif("ANISOSCOPE_ENWIK8" not in os.environ, reason="needs the prefix of enwik8 (xz) that CI has")
+def test_real_prefix_of_enwik8(tmp_path):
+    source = pathlib.Path(os.environ["ANISOSCOPE_ENWIK8"])
+    loaded = corpus.load(DataConfig(path=str(source)), context=512)
+    assert loaded.name == "enwik8, first 4,154,399 bytes"
+    assert loaded.sha256 == "d502ac7ecb9dd47a062e7d19b8dcd3c753b07c142e48b13dcd521cb747116bdd"
+    assert [len(split) for split in (loaded.train, loaded.valid, loaded.test)] == [3_738_959, 207_720, 207_720]
+    assert loaded.vocab_size == 201
+    cleaned = corpus.load(DataConfig(path=str(source), clean=True), context=512)
+    assert cleaned.name == "enwik8, first 4,154,399 bytes, cleaned"
+    assert len(cleaned.vocabulary) == 190
