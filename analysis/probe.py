@@ -20,7 +20,7 @@ def make_probe(valid_tokens_N: np.ndarray, context: int, points: int, batches: i
     """Aligned, non-overlapping windows drawn without replacement, and shuffled positions drawn without replacement.
 
     W is the least number of windows with W (T - 1) >= points, so that position 0 can be left out. Both position sets
-    take the first `points` that they allow from one shuffle: they differ in position 0 and in as little else as possible.
+    take the first `points` that they allow from one shuffle: they differ in position 0, and in little else.
     """
     windows = -(-points // (context - 1))
     available = len(valid_tokens_N) // context

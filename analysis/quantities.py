@@ -42,7 +42,7 @@ QUANTITIES = {
         "intrinsic dimension (TwoNN, maximum likelihood)",
         "1",
         "(n - 1) / sum ln(r2/r1) over the n distinct points",
-        FACCO,
+        f"{FACCO}, in DADApy's unbiased form",
     ),
     "twonn_microscope": Quantity(
         "dimension",

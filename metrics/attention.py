@@ -26,7 +26,7 @@ def attention_statistics(
     score_std_within: sqrt(mean over rows of the variance within a row); >= 0, at most score_std for rows of equal
         length. What differs between score_std and this is a constant per row, which the softmax removes.
     entropy: mean over rows of -sum_j p_ij ln p_ij, in nats; [0, ln T].
-    maximum, minimum: mean over rows of the largest and the smallest visible p_ij; [0, 1].
+    maximum, minimum: mean over rows of the largest and the smallest visible p_ij; [0, 1], 0 for a p_ij below 1e-38.
     A row with fewer than two visible keys has nothing to choose: it enters score_mean and score_std only. No row
     with two: NaN in the last four; no visible pair: NaN in all. Source: Godey et al. 2024 for score, entropy, maximum
     and minimum; the split of the deviation into within and between rows is ours.
@@ -36,39 +36,44 @@ def attention_statistics(
     keys, a_i centred queries against the mean key, and c is the product of the means. Sums run over a row first, then
     over rows, since adding millions of float32 numbers in one run loses digits.
     """
-    q_BTK, k_BTK = q_BTK.astype(jnp.float32), k_BTK.astype(jnp.float32)
-    scale = q_BTK.shape[-1] ** -0.5
-    mean_q_K, mean_k_K = q_BTK.mean(axis=(0, 1)), k_BTK.mean(axis=(0, 1))
-    offset = (mean_q_K * mean_k_K).sum() * scale
-    row_offset_BT = jnp.matmul(q_BTK - mean_q_K[None, None], mean_k_K, precision=Precision.HIGHEST) * scale
-    centred_k_BTK = k_BTK - mean_k_K[None, None]
-    e_BTT = jnp.einsum("bik,bjk->bij", q_BTK, centred_k_BTK, precision=Precision.HIGHEST) * scale
-    visible_BTT = visible_TT[None]
+    q_BTK, k_BTK = q_BTK.astype(jnp.float32) * q_BTK.shape[-1] ** -0.5, k_BTK.astype(jnp.float32)
+    mean_q_K = _mean_over(q_BTK, visible_TT.any(axis=1))
+    mean_k_K = _mean_over(k_BTK, visible_TT.any(axis=0))
+    offset = (mean_q_K * mean_k_K).sum()
+    row_offset_BT = jnp.matmul(q_BTK - mean_q_K[None, None], mean_k_K, precision=Precision.HIGHEST)
+    e_BTT = jnp.einsum("bik,bjk->bij", q_BTK, k_BTK - mean_k_K[None, None], precision=Precision.HIGHEST)
 
     keys_BT = visible_TT.sum(axis=1)[None].astype(jnp.float32)
-    row_mean_BT = jnp.where(visible_BTT, e_BTT, 0.0).sum(axis=2) / jnp.maximum(keys_BT, 1.0)
-    square_BT = jnp.where(visible_BTT, jnp.square(e_BTT - row_mean_BT[:, :, None]), 0.0).sum(axis=2)
+    row_mean_BT = jnp.where(visible_TT[None], e_BTT, 0.0).sum(axis=2) / jnp.maximum(keys_BT, 1.0)
+    square_BT = jnp.where(visible_TT[None], jnp.square(e_BTT - row_mean_BT[:, :, None]), 0.0).sum(axis=2)
     level_BT = row_mean_BT + row_offset_BT
     pairs = keys_BT.sum() * q_BTK.shape[0]
     level = (keys_BT * level_BT).sum() / pairs
     variance = (square_BT + keys_BT * jnp.square(level_BT - level)).sum() / pairs
 
+    def over_rows(value_BT):
+        chooses_BT = keys_BT >= 2
+        return jnp.where(chooses_BT, value_BT, 0.0).sum() / (chooses_BT.sum() * q_BTK.shape[0])
+
+    within = jnp.sqrt(over_rows(square_BT / keys_BT))
+    sharpness = (over_rows(value_BT) for value_BT in _row_sharpness(e_BTT, visible_TT))
+    return AttentionStatistics(offset + level, jnp.sqrt(variance), within, *sharpness)
+
+
+def _row_sharpness(
+    e_BTT: Float[Array, "B T T"], visible_TT: Bool[Array, "T T"]
+) -> tuple[Float[Array, "B T"], Float[Array, "B T"], Float[Array, "B T"]]:
+    """Entropy, largest and smallest weight of each row's softmax; no visible key, no meaning."""
+    visible_BTT = visible_TT[None]
     shifted_BTT = e_BTT - jnp.where(visible_BTT, e_BTT, -jnp.inf).max(axis=2, keepdims=True)
     weight_BTT = jnp.where(visible_BTT, jnp.exp(shifted_BTT), 0.0)
     total_BT = weight_BTT.sum(axis=2)
     entropy_BT = jnp.log(total_BT) - jnp.where(visible_BTT, weight_BTT * shifted_BTT, 0.0).sum(axis=2) / total_BT
-    least_BT = jnp.where(visible_BTT, weight_BTT, jnp.inf).min(axis=2) / total_BT
-    chooses_BT = keys_BT >= 2
+    least_BT = jnp.where(visible_BTT, weight_BTT, jnp.inf).min(axis=2)
+    return jnp.maximum(entropy_BT, 0.0), 1.0 / total_BT, least_BT / total_BT  # rounding can leave an entropy of -1e-8
 
-    def row_mean(value_BT):
-        kept_BT = jnp.where(chooses_BT, value_BT, 0.0)
-        return kept_BT.sum() / (chooses_BT.sum() * q_BTK.shape[0])
 
-    return AttentionStatistics(
-        score_mean=offset + level,
-        score_std=jnp.sqrt(variance),
-        score_std_within=jnp.sqrt(row_mean(square_BT / keys_BT)),
-        entropy=row_mean(entropy_BT),
-        maximum=row_mean(1.0 / total_BT),
-        minimum=row_mean(least_BT),
-    )
+def _mean_over(x_BTK: Float[Array, "B T K"], chosen_T: Bool[Array, " T"]) -> Float[Array, " K"]:
+    """Mean over the windows and the chosen positions: what is masked may be huge, as at an attention sink."""
+    chosen_BTK = jnp.where(chosen_T[None, :, None], x_BTK, 0.0)
+    return chosen_BTK.mean(axis=0).sum(axis=0) / chosen_T.sum()

@@ -2,8 +2,8 @@
 
 The duplicates rule. Copies of a point say nothing about the dimension, but r1 = 0 breaks every formula. Leaving out
 the points with r1 = 0 would keep only what occurs once: of a character model's embeddings, the rarest characters.
-So neighbours are sought among the *distinct* points, each counted once; copies are counted and reported. LLM-Microscope's
-rule keeps copies, and is computed from the same neighbours and the numbers of copies.
+So neighbours are sought among the *distinct* points, each counted once; copies are counted and reported.
+LLM-Microscope's rule keeps copies, and is computed from the same neighbours and the numbers of copies.
 """
 
 from fractions import Fraction
@@ -159,7 +159,8 @@ def _originals(cloud_PD: Float[Array, "P D"]) -> tuple[Int[Array, " P"], Int[Arr
     without a sort over D columns. Two different rows of a million share a hash with a chance below 1e-7.
     """
     points, width = cloud_PD.shape
-    bits_PD = jax.lax.bitcast_convert_type(cloud_PD + 0.0, jnp.uint32)  # + 0.0 makes -0.0 and 0.0 one
+    unsigned_PD = jnp.where(cloud_PD == 0, 0.0, cloud_PD)  # -0.0 and 0.0 are equal and differ in a bit
+    bits_PD = jax.lax.bitcast_convert_type(unsigned_PD, jnp.uint32)
     bits_PD = (bits_PD ^ (bits_PD >> 16)) * jnp.uint32(0x7FEB352D)  # carries high bits down: bfloat16 has only those
     bits_PD = bits_PD ^ (bits_PD >> 15)
     factor_2D = jax.random.bits(jax.random.key(0), (2, width), jnp.uint32)

@@ -1,0 +1,179 @@
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from scipy.special import gammainc
+
+from metrics import dimension
+from metrics.dimension import nearest_neighbours, twonn, twonn_microscope, twonn_mle
+from tests import reference
+from tests.metrics.clouds import CLOUDS, gaussian, rotation, with_copies
+
+find = jax.jit(nearest_neighbours)
+
+
+@jax.jit
+def measured(cloud_PD):
+    neighbours = nearest_neighbours(cloud_PD)
+    counts = jnp.array([neighbours.duplicates(), neighbours.dropped()])
+    return jnp.array([twonn(neighbours), twonn_mle(neighbours)]), counts, twonn_microscope(neighbours)
+
+
+@pytest.mark.parametrize("name", CLOUDS)
+def test_agrees_with_the_float64_twin(name):
+    cloud = jnp.asarray(CLOUDS[name])
+    dimensions, counts, microscope = measured(cloud)
+    np.testing.assert_allclose(dimensions, [reference.twonn(cloud), reference.twonn_mle(cloud)], rtol=1e-4)
+    assert counts.tolist() == [reference.duplicate_points(cloud), 0]
+    expected, useless, dropped = reference.twonn_microscope(cloud)
+    np.testing.assert_allclose(microscope.dimension, expected, rtol=1e-4)
+    assert (int(microscope.useless), int(microscope.dropped)) == (useless, dropped)
+
+
+@pytest.mark.parametrize("name", ["gaussian", "mean 1000 x spread", "curve", "rogue coordinate"])
+def test_finds_the_two_nearest(name):
+    found = find(jnp.asarray(CLOUDS[name]))
+    expected = reference.two_distances(reference.float64(CLOUDS[name]))
+    np.testing.assert_allclose([found.r1_P, found.r2_P], expected, rtol=1e-5)
+
+
+def test_rows_beyond_a_block_find_their_neighbours(monkeypatch):
+    cloud = jnp.asarray(with_copies(gaussian(101, 5)))
+    whole = nearest_neighbours(cloud)
+    monkeypatch.setattr(dimension, "BLOCK", 16)
+    for blocked, expected in zip(nearest_neighbours(cloud), whole, strict=True):
+        np.testing.assert_allclose(blocked, expected, rtol=1e-6)
+
+
+@pytest.mark.parametrize("fraction", [0.2, 0.5, 0.95, 1.0])
+def test_keeps_the_fraction_asked_for(fraction):
+    cloud = jnp.asarray(gaussian())
+    expected = reference.twonn(cloud, min(fraction, 300 / 301))
+    assert twonn(find(cloud), fraction) == pytest.approx(expected, rel=1e-4)
+
+
+# mean and deviation of 4 draws, of the 90 % fit, maximum likelihood and LLM-Microscope's fit
+@pytest.mark.parametrize(
+    ("width", "mean", "deviation"),
+    [
+        (5, [5.08, 5.08, 5.10], [0.10, 0.11, 0.18]),
+        (10, [9.97, 9.95, 9.82], [0.16, 0.12, 0.30]),
+        (20, [17.35, 17.45, 16.99], [0.27, 0.27, 0.90]),
+        (50, [33.4, 33.6, 32.7], [0.8, 0.8, 1.0]),
+    ],
+)
+def test_is_calibrated_on_gaussians(width, mean, deviation):
+    results = []
+    for seed in range(2):
+        dimensions, _, microscope = measured(jnp.asarray(gaussian(4096, width, seed)))
+        results.append([*dimensions, microscope.dimension])
+    np.testing.assert_array_less(np.abs(np.mean(results, axis=0) - mean), 2 * np.array(deviation))
+
+
+def test_reproduces_scikit_dimensions_published_values():
+    """4.05496 and 4.11323, rounded, for 30 points of a 5-ball at seed 0. There F is numbered from 0."""
+    normal = np.random.RandomState(0).randn(30, 5)
+    square = (normal**2).sum(1, keepdims=True)
+    ball = np.zeros((30, 10))
+    ball[:, :5] = normal * gammainc(5 / 2, square / 2) ** (1 / 5) / np.sqrt(square)  # uniform in the unit ball
+    found = find(jnp.asarray(ball, jnp.float32))
+    x = np.sort(np.log(reference.float64(found.r2_P) / reference.float64(found.r1_P)))
+    for kept, published in ((27, 4.05496), (28, 4.11323)):
+        y = -np.log(1 - np.arange(kept) / 30)
+        assert (x[:kept] @ y) / (x[:kept] @ x[:kept]) == pytest.approx(published, abs=2e-5)
+    assert twonn(found) == pytest.approx(reference.twonn(ball), rel=1e-5)
+
+
+@pytest.mark.parametrize(("copies", "published"), [(0, 7.2), (50, 15.9), (200, 48.5), (500, np.nan)])
+def test_reproduces_llm_microscope_s_flaw(copies, published):
+    cloud = gaussian(1000, 8)
+    cloud[:copies] = cloud[copies : 2 * copies]
+    (fit, mle), (duplicates, _), microscope = measured(jnp.asarray(cloud))
+    assert microscope.dimension == pytest.approx(published, abs=0.06, nan_ok=True)
+    assert microscope.useless == 2 * copies
+    assert duplicates == copies
+    assert 7 < fit < 9
+    assert 7 < mle < 9
+
+
+@pytest.mark.parametrize("distinct", [1, 2])
+def test_too_few_distinct_points_are_nan_with_counts(distinct):
+    cloud = jnp.asarray(np.repeat(gaussian(distinct, 3), 4, axis=0))
+    dimensions, counts, microscope = measured(cloud)
+    assert jnp.isnan(dimensions).all()
+    assert jnp.isnan(microscope.dimension)
+    assert counts.tolist() == [3 * distinct, distinct]
+    assert (microscope.useless, microscope.dropped) == (4 * distinct, 4 * distinct)
+
+
+@pytest.mark.parametrize("points", [1, 2])
+def test_too_few_points_are_nan_with_counts(points):
+    dimensions, counts, microscope = measured(jnp.asarray(gaussian(points, 3)))
+    assert jnp.isnan(jnp.append(dimensions, microscope.dimension)).all()
+    assert counts.tolist() == [0, points]
+
+
+def test_three_distinct_points_among_copies_have_a_dimension():
+    """0, 1 and 3 on a line: ratios 3, 2, 3/2, of which the fit keeps 3/2 and 2 with F = 1/3 and 2/3."""
+    cloud = jnp.asarray(np.repeat([[0.0, 1.0], [1.0, 1.0], [3.0, 1.0]], 50, axis=0), jnp.float32)
+    dimensions, counts, _ = measured(cloud)
+    x, y = np.log([1.5, 2.0]), np.log([1.5, 3.0])
+    np.testing.assert_allclose(dimensions, [x @ y / (x @ x), 2 / np.log(9.0)], rtol=1e-5)
+    assert counts.tolist() == [147, 0]
+
+
+def test_a_lattice_is_infinite_and_not_nan():
+    x, y = np.meshgrid(np.arange(6.0), np.arange(6.0))
+    dimensions, _, _ = measured(jnp.asarray(np.c_[x.ravel(), y.ravel()], jnp.float32))
+    assert (dimensions == jnp.inf).all()
+
+
+@pytest.mark.parametrize("bad", [np.nan, np.inf])
+def test_a_cloud_that_is_not_finite_is_nan_and_dropped(bad):
+    cloud = gaussian(40, 3)
+    cloud[7, 1] = bad
+    dimensions, counts, microscope = measured(jnp.asarray(cloud))
+    assert jnp.isnan(jnp.append(dimensions, microscope.dimension)).all()
+    assert counts.tolist() == [0, 40]
+
+
+def test_zero_and_minus_zero_are_one_point():
+    cloud = jnp.asarray([[0.0, 1.0], [-0.0, 1.0], [2.0, 0.0], [5.0, 0.0]])
+    assert find(cloud).duplicates() == 1
+
+
+def test_close_points_are_not_copies():
+    cloud = gaussian(100, 4)
+    cloud[1] = np.nextafter(cloud[0], np.float32(np.inf))
+    neighbours = find(jnp.asarray(cloud))
+    assert neighbours.duplicates() == 0
+    assert 0 < neighbours.r1_P[0] < 1e-6
+
+
+@settings(max_examples=15, deadline=None, derandomize=True)
+@given(seed=st.integers(0, 2**16), scale=st.floats(1e-6, 1e6), shift=st.floats(-10, 10))
+def test_does_not_see_rotation_scale_order_or_translation(seed, scale, shift):
+    cloud = gaussian(200, 6, seed)
+    moved = np.random.default_rng(seed).permutation((cloud.astype(float) + shift) @ rotation(6, seed) * scale)
+    before, _, microscope_before = measured(jnp.asarray(cloud))
+    after, _, microscope_after = measured(jnp.asarray(moved, jnp.float32))
+    np.testing.assert_allclose(after, before, rtol=1e-4)
+    np.testing.assert_allclose(microscope_after.dimension, microscope_before.dimension, rtol=1e-4)
+
+
+def test_copies_change_nothing_but_their_count():
+    cloud = gaussian(200, 6)
+    dimensions, counts, _ = measured(jnp.asarray(np.concatenate([cloud, cloud[:77], cloud[:5]])))
+    np.testing.assert_allclose(dimensions, measured(jnp.asarray(cloud))[0], rtol=1e-5)
+    assert counts.tolist() == [82, 0]
+
+
+def test_jit_and_vmap_change_nothing():
+    clouds = jnp.stack([with_copies(gaussian(65, 9, seed)) for seed in range(3)])
+    one_by_one = [measured(cloud) for cloud in clouds]
+    at_once = jax.vmap(measured)(clouds)
+    jax.tree.map(lambda batch, *ones: np.testing.assert_allclose(batch, ones, rtol=1e-5), at_once, *one_by_one)
+    eager = measured.__wrapped__(clouds[0])
+    jax.tree.map(lambda one, jitted: np.testing.assert_allclose(one, jitted, rtol=1e-5), eager, one_by_one[0])

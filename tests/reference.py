@@ -1,0 +1,114 @@
+"""Plain NumPy float64 twins of the metrics, written from the formulas: whole distance matrices, loops over rows."""
+
+import numpy as np
+
+
+def float64(array):
+    """The float64 values of any array, bfloat16 included."""
+    return np.asarray(array).astype(np.float64)
+
+
+def eigenvalues(cloud):
+    """By singular values, where the metric diagonalises a covariance."""
+    x = float64(cloud)
+    return np.linalg.svd(x - x.mean(0), compute_uv=False) ** 2 / len(x)
+
+
+def anisotropy(cloud):
+    values = eigenvalues(cloud)
+    return values[0] / values.sum()
+
+
+def two_distances(x):
+    """Each point's distances to its two nearest others, copies included."""
+    nearest = []
+    for i, row in enumerate(x):
+        nearest.append(np.sort(np.linalg.norm(np.delete(x, i, axis=0) - row, axis=1))[:2])
+    return np.array(nearest).T
+
+
+def log_ratios(cloud):
+    r1, r2 = two_distances(np.unique(float64(cloud), axis=0))
+    return np.sort(np.log(r2 / r1))
+
+
+def twonn(cloud, fraction=0.9):
+    x = log_ratios(cloud)
+    kept = int(fraction * len(x))
+    y = -np.log(1 - np.arange(1, kept + 1) / len(x))
+    return (x[:kept] @ y) / (x[:kept] @ x[:kept])
+
+
+def twonn_mle(cloud):
+    x = log_ratios(cloud)
+    return (len(x) - 1) / x.sum()
+
+
+def duplicate_points(cloud):
+    return len(cloud) - len(np.unique(float64(cloud), axis=0))
+
+
+def twonn_microscope(cloud):
+    """Dimension, useless points, dropped points."""
+    x = float64(cloud)
+    x = x - x.mean(0)
+    r1, r2 = two_distances(x / np.linalg.norm(x, axis=1).mean())
+    useless = r1 < 1e-8
+    mu = np.ones(len(x))
+    mu[~useless] = r2[~useless] / r1[~useless]
+    dropped = int((mu <= 1 + 1e-8).sum())
+    mu = np.sort(mu)[dropped:]
+    empirical = (dropped + np.arange(1, len(mu) + 1)) / (len(mu) + dropped)
+    kept = max(min(len(mu) // 5, len(mu) - 1), 0)
+    if kept == 0:
+        return np.nan, int(useless.sum()), dropped
+    x, y = np.log(mu[:kept]), -np.log(1 - empirical[:kept])
+    return (x @ y) / (x @ x), int(useless.sum()), dropped
+
+
+def directions(cloud):
+    x = float64(cloud)
+    norms = np.linalg.norm(x, axis=1)
+    return x[norms > 0] / norms[norms > 0, None]
+
+
+def mean_cosine(cloud):
+    unit = directions(cloud)
+    cosines = unit @ unit.T
+    return cosines[~np.eye(len(unit), dtype=bool)].mean()
+
+
+def cross_cosine(a, b):
+    return (directions(a) @ directions(b).T).mean()
+
+
+def cosine(u, v):
+    u, v = float64(u), float64(v)
+    return u @ v / np.sqrt((u @ u) * (v @ v))
+
+
+def drift(cloud):
+    return np.linalg.norm(float64(cloud).mean(0))
+
+
+def mean_norm(cloud):
+    return np.linalg.norm(float64(cloud), axis=1).mean()
+
+
+def attention_statistics(q, k, visible):
+    """Score mean, standard deviation, deviation within rows, entropy, largest, smallest: row by row."""
+    scores, variances, entropies, largest, smallest = [], [], [], [], []
+    for q_window, k_window in zip(float64(q), float64(k), strict=True):
+        for i, query in enumerate(q_window):
+            row = k_window[visible[i]] @ query / np.sqrt(len(query))
+            scores.extend(row)
+            if len(row) < 2:
+                continue
+            p = np.exp(row - row.max())
+            p = p / p.sum()
+            variances.append(row.var())
+            entropies.append(-(p[p > 0] * np.log(p[p > 0])).sum())
+            largest.append(p.max())
+            smallest.append(p.min())
+    within = np.sqrt(np.mean(variances))
+    return np.array([np.mean(scores), np.std(scores), within, np.mean(entropies), np.mean(largest), np.mean(smallest)])
