@@ -52,9 +52,8 @@ _ELEMENT = re.compile(
 )
 _INDENT = re.compile(rb"\n(?:[ \t:;]*[:;][ \t]*|[ \t]+(?=\{\||\|\}))")
 _MARKER = re.compile(
-    rb"\[\[|\]\]|\n\n|\{\{|\}\}|\{\|(?<![^\n]\{\|)|\|\}(?<![^\n]\|\})(?!\})|<(?i:table)"
-    + _ATTRIBUTES
-    + rb">|</(?i:table)\s*>"
+    rb"(\[\[|\]\]|\n\n|\{\{|\}\}|\{\|(?<![^\n]\{\|)|\|\}(?<![^\n]\|\})(?!\})"  # those of tables only begin a line
+    rb"|<(?i:table)" + _ATTRIBUTES + rb">|</(?i:table)\s*>)"
 )
 _HIDDEN_LINK = re.compile(rb"\s*(?:(?i:image|file|media|category)|[a-z]{2,3}(?:-[a-z]+)*|simple)\s*:")
 _BREAK = re.compile(rb"<(?:br|hr|p|li|tr|dd|dt|blockquote)" + _ATTRIBUTES + rb">\n?", re.I)
@@ -65,8 +64,9 @@ _ADDRESS = re.compile(
 )
 _QUOTES = re.compile(rb"''+")
 _HEADING = re.compile(rb"\n=+[ \t]*([^=\s](?:[^\n]*[^=\s])?)[ \t]*=+[ \t]*(?=\n)")
-_EMPTY = re.compile(rb"\n(?:-{4,}|[*#]{1,3}|\|[^\n]*)(?=\n)|__(?:NO|FORCE)?(?:TOC|EDITSECTION)__")
-_BLANK = re.compile(rb"\n{3,}")
+_SWITCH = re.compile(rb"__(?:NO|FORCE)?(?:TOC|EDITSECTION)__")
+_EMPTY = re.compile(rb"\n(?:-{4,}|[*#]{1,3}|\|[^\n]*)(?=\n)")
+_BLANK = re.compile(rb"\n\n\n+")
 
 _OPENS = {b"]]": b"[[", b"}}": b"{{", b"|}": b"{|", b"</": b"<t"}  # the partner of each closing marker
 
@@ -138,6 +138,7 @@ def _strip(text: bytes) -> bytes:
         text = _TAG.sub(b"", text)
         text = _QUOTES.sub(b"", text)
         text = _HEADING.sub(rb"\n\1", text)
+        text = _SWITCH.sub(b"", text)
         text = b"\n".join(map(bytes.rstrip, text.split(b"\n")))
         text = _EMPTY.sub(b"", text)
         text = _BLANK.sub(b"\n\n", text).strip(b"\n")
@@ -146,21 +147,20 @@ def _strip(text: bytes) -> bytes:
 
 def _resolve(text: bytes) -> bytes:
     """Drop templates and tables, reduce links to what they show; a marker without a partner is deleted alone."""
-    kept, opened, end = [], [], 0  # opened: the kind of a marker, and how much was kept before it
-    for found in _MARKER.finditer(text):
-        kept.append(text[end : found.start()])
-        end = found.end()
-        marker = found[0][:2].lower()
-        if marker == b"\n\n":
-            kept.append(marker)
+    first, *rest = _MARKER.split(text)
+    kept, opened = [first], []  # opened: the kind of a marker, and how much was kept before it
+    for marker, after in zip(rest[::2], rest[1::2], strict=True):
+        kind = marker[:2].lower()
+        if kind == b"\n\n":
+            kept.append(kind)
             while opened and opened[-1][0] == b"[[":  # a link ends with its paragraph
                 opened.pop()
-        elif marker not in _OPENS:
-            if len(opened) < DEPTH:
-                opened.append((marker, len(kept)))
-        else:
-            _close(_OPENS[marker], kept, opened)
-    return b"".join(kept) + text[end:]
+        elif kind in _OPENS:
+            _close(_OPENS[kind], kept, opened)
+        elif len(opened) < DEPTH:
+            opened.append((kind, len(kept)))
+        kept.append(after)
+    return b"".join(kept)
 
 
 def _close(kind: bytes, kept: list[bytes], opened: list[tuple[bytes, int]]) -> None:

@@ -13,11 +13,11 @@ _MAGIC = {b"PK\x03\x04": ".zip", b"PK\x05\x06": ".zip", b"\x1f\x8b": ".gz", b"\x
 
 def read(path: Path) -> bytes:
     """The uncompressed text of `path`, or a UserError that says what is wrong with it."""
-    if not path.exists():
-        raise UserError(f"data.path {path} does not exist: check --config.data.path=")
-    if not path.is_file():
-        raise UserError(f"data.path {path} is not a file: name the text itself with --config.data.path=")
     try:
+        if not path.exists():
+            raise UserError(f"data.path {path} does not exist: check --config.data.path=")
+        if not path.is_file():
+            raise UserError(f"data.path {path} is not a file: name the text itself with --config.data.path=")
         text = _decompressed(path)
     except (EOFError, zipfile.BadZipFile, gzip.BadGzipFile, zlib.error, lzma.LZMAError) as error:
         raise UserError(f"data.path {path} is damaged or cut short ({error}): copy or download it again") from error

@@ -1,3 +1,4 @@
+import concurrent.futures
 import functools
 import http.server
 import shutil
@@ -40,21 +41,22 @@ def test_zip_in_the_cache_stands_in_for_the_network(published, tmp_path, capfd):
 
 @pytest.fixture
 def serve(tmp_path, monkeypatch):
-    """Publish at a local address what is put into the folder it returns."""
+    """Publish at a local address what is put into the folder it returns, with the list of what is asked for."""
     folder = tmp_path / "served"
     folder.mkdir()
 
     class Handler(http.server.SimpleHTTPRequestHandler):
         def log_message(self, *_):
-            pass
+            self.server.requests.append(self.command)
 
     server = http.server.ThreadingHTTPServer(("127.0.0.1", 0), functools.partial(Handler, directory=folder))
+    server.requests = []
     thread = threading.Thread(target=server.serve_forever)
     thread.start()
 
     def start(archive):
         publish(monkeypatch, f"http://127.0.0.1:{server.server_port}/enwik8.zip", archive)
-        return folder
+        return folder, server.requests
 
     yield start
     server.shutdown()
@@ -64,7 +66,8 @@ def serve(tmp_path, monkeypatch):
 
 def test_download(published, serve, tmp_path, refused):
     text, archive = published
-    served, cache = serve(archive) / "enwik8.zip", tmp_path / "deep" / "cache"
+    folder, _ = serve(archive)
+    served, cache = folder / "enwik8.zip", tmp_path / "deep" / "cache"
     with refused("no network", "404", *ADVICE):
         prepare.read(cache)
     served.write_bytes(archive[:-100])
@@ -75,6 +78,15 @@ def test_download(published, serve, tmp_path, refused):
     served.unlink()
     assert prepare.read(cache) == text
     assert not (cache / "downloads").exists()
+
+
+def test_runs_that_start_together_download_once(published, serve, tmp_path):
+    text, archive = published
+    folder, requests = serve(archive)
+    (folder / "enwik8.zip").write_bytes(archive)
+    with concurrent.futures.ThreadPoolExecutor(4) as pool:
+        assert list(pool.map(prepare.read, [tmp_path / "cache"] * 4)) == [text] * 4
+    assert requests.count("GET") == 1
 
 
 def test_wrong_zip_in_the_cache(published, tmp_path, refused):

@@ -69,6 +69,8 @@ def test_missing_folder_and_unreadable(tmp_path, refused, monkeypatch):
     monkeypatch.setattr("builtins.open", denied)
     with refused(str(path), "cannot be read", "Permission denied", "check its rights"):
         local.read(path)
+    with refused("cannot be read", "name too long"):
+        local.read(tmp_path / ("x" * 300))
 
 
 def test_zip_of_several_files(tmp_path, refused):
