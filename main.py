@@ -31,6 +31,8 @@ def parse(argv: list[str]) -> list[str]:
         if flags.FLAGS["config"].value is None:
             raise UserError("no experiment given; pass --config=experiments/quickstart.py, say")
         _ = CONFIG.value.variants  # an unreadable file raises only when it is looked at
+        if not WANTED.value:
+            raise UserError(f"--stages names no stage; choose from {', '.join(STAGES)}")
         for stage in WANTED.value:
             if stage not in STAGES:
                 raise UserError(f"--stages: {stage!r} is unknown; choose from {', '.join(STAGES)}")
@@ -39,7 +41,7 @@ def parse(argv: list[str]) -> list[str]:
         sys.exit(fail(error, 2))
 
 
-def fail(error: Exception, code: int) -> int:
+def fail(error: BaseException, code: int) -> int:
     lines = str(error.args[0] if isinstance(error, KeyError) and error.args else error).strip().splitlines()
     line = lines[-1].strip() if lines else type(error).__name__
     if unknown := re.match(r"Field (\w+) not found on dataclass <class '[\w.]*\.(\w+)'>", line):
@@ -60,12 +62,15 @@ def main(_: list[str]) -> int:
         return fail(error, 2)
     except RunError as error:
         return fail(error, 1)
+    except KeyboardInterrupt:
+        return fail(KeyboardInterrupt("interrupted; the same command goes on from the last checkpoint"), 130)
 
 
 def run(experiment: base.Config) -> int:
     configs = base.expand(experiment, config_flags.get_override_values(flags.FLAGS["config"]))
     for config in configs.values():
         base.validate(config)
+    compared = {path: _load(pathlib.Path(path)) for path in COMPARE.value}
 
     # Imported late: a wrong setting should be told without waiting for JAX.
     from analysis import sweep
@@ -73,24 +78,27 @@ def run(experiment: base.Config) -> int:
     from figures import draw
     from training import folder, loop
 
-    experiment_name = _experiment_name()
-    root = pathlib.Path(WORKDIR.value or f"runs/{experiment_name}")
-    text = corpus.load(experiment.data, experiment.model.context)
-    print(f"corpus: {text.name}, {len(text.vocabulary)} distinct bytes, from {text.origin}")
-    for name, config in configs.items():
+    title = _experiment_name()
+    root = pathlib.Path(WORKDIR.value or f"runs/{title}")
+    for config in configs.values():
         folder.resolve_dtype(config)
-        if "measure" in WANTED.value:
-            sweep.check(config, text)
-        folder.claim(root / name, config)
-        folder.record_environment(root / name, text)
+    if {"train", "measure"} & set(WANTED.value):
+        text = corpus.load(experiment.data, experiment.model.context)
+        print(f"corpus: {text.name}, {len(text.vocabulary)} distinct bytes, from {text.origin}")
+        for name, config in configs.items():
+            if "measure" in WANTED.value:
+                sweep.check(config, text)
+            folder.claim(root / name, config, new="train" in WANTED.value)
+            folder.record_environment(root / name, text)
     for stage, work in (("train", loop.train), ("measure", sweep.sweep)):
         for name, config in configs.items():
-            if stage in WANTED.value and not work(config, text, root / name, name or experiment_name):
+            if stage in WANTED.value and not work(config, text, root / name, name or title):
                 return 0
     if "figures" in WANTED.value:
-        runs = {name or experiment_name: root / name for name in configs}
-        runs |= {pathlib.Path(path).name: pathlib.Path(path) for path in COMPARE.value}
-        for path in draw.draw({name: _load(path) for name, path in runs.items()}, root / "figures"):
+        for name, config in configs.items():
+            folder.claim(root / name, config, new=False)
+        runs = {name or title: _load(root / name) for name in configs} | compared
+        for path in draw.draw(runs, root / "figures"):
             print(path)
     return 0
 

@@ -96,8 +96,8 @@ def attributes(config: Config, corpus: Corpus, name: str) -> dict:
         "run": name,
         "corpus": corpus.name,
         "corpus_sha256": corpus.sha256,
-        "model": f"{model.mask}, {model.norm}-LN, {model.layers} layers, D={model.width}, H={model.heads}, "
-        f"T={model.context}",
+        "model": f"{model.mask}, {model.norm}-LN, {model.layers} layer{'s' * (model.layers > 1)}, "
+        f"D={model.width}, H={model.heads}, T={model.context}",
         "objective": config.objective,
         "steps": config.train.steps,
         "seed": config.train.seed,

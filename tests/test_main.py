@@ -59,6 +59,8 @@ DECODER = "--config=experiments/decoder_small.py"
         ([DECODER, "--colour=red"], "colour"),
         ([DECODER, "now"], "'now' is not a flag"),
         ([DECODER, "--stages=trian"], "'trian' is unknown; choose from train, measure, figures"),
+        ([DECODER, "--stages="], "names no stage"),
+        ([DECODER, "--compare=runs/nothing"], "runs/nothing/train.jsonl does not exist"),
         ([DECODER, "--config.train.stps=3"], "did you mean 'steps'?"),
         ([DECODER, "--config.train.steps=many"], "--config.train.steps=many"),
         ([DECODER, "--config.train.steps=1.5"], "--config.train.steps=1.5"),

@@ -31,16 +31,23 @@ def resolve_dtype(config: Config) -> None:
         config.model.dtype = "float32" if jax.default_backend() == "cpu" else "bfloat16"
 
 
-def claim(folder: pathlib.Path, config: Config) -> None:
-    """Make the folder this config's own: write config.json, or check that it holds the same run."""
+def claim(folder: pathlib.Path, config: Config, new: bool) -> None:
+    """Make the folder this config's own: check that it holds the same run, or, where `new` is allowed, begin one."""
     path = folder / "config.json"
-    if not path.exists():
-        if folder.exists() and any(folder.iterdir()):
-            raise UserError(f"--workdir {folder} is not empty and holds no run (no config.json); name another folder")
-        folder.mkdir(parents=True, exist_ok=True)
-        write_atomically(path, json.dumps(to_dict(config), indent=2) + "\n")
-        return
-    check_same(path, to_dict(config), ANYWHERE, "name another --workdir, or pass the same settings")
+    if path.exists():
+        check_same(path, to_dict(config), ANYWHERE, "name another --workdir, or pass the same settings")
+    elif not new:
+        raise UserError(f"{folder} holds no run (no config.json); run --stages=train first, or name another --workdir")
+    else:
+        try:
+            folder.mkdir(parents=True, exist_ok=True)
+            if any(folder.iterdir()):
+                raise UserError(
+                    f"--workdir {folder} is not empty and holds no run (no config.json); name another folder"
+                )
+            write_atomically(path, json.dumps(to_dict(config), indent=2) + "\n")
+        except OSError as error:
+            raise UserError(f"--workdir {folder} cannot be written ({error.strerror}); name another folder") from error
 
 
 def check_same(path: pathlib.Path, now: dict, leave_out: tuple[str, ...], advice: str) -> None:

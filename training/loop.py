@@ -100,11 +100,9 @@ class _Session:
                 self.log_steps(now, count, metrics)
                 now += count
                 self.arrive(state, now)
-                bar.set_postfix_str(
-                    f"loss {self.loss:.3f}, {self.loss / math.log(2):.3f} bits/char, valid {self.valid_bits:.3f}, "
-                    f"{self.characters_per_second():,.0f} chars/s",
-                    refresh=False,
-                )
+                valid = "" if math.isnan(self.valid_bits) else f"valid {self.valid_bits:.3f}, "
+                bits = f"loss {self.loss:.3f}, {self.loss / math.log(2):.3f} bits/char, {valid}"
+                bar.set_postfix_str(f"{bits}{self.characters_per_second():,.0f} chars/s", refresh=False)
                 bar.update(count)
         return state
 

@@ -10,33 +10,33 @@ from training import folder
 
 def test_a_folder_belongs_to_one_config(tmp_path):
     run = tmp_path / "run"
-    folder.claim(run, tiny.config())
-    folder.claim(run, tiny.config())
+    folder.claim(run, tiny.config(), new=True)
+    folder.claim(run, tiny.config(), new=True)
     before = (run / "config.json").read_text()
     with pytest.raises(UserError, match=r"train\.steps=6 there, 7 now.*another --workdir"):
-        folder.claim(run, tiny.config(steps=7))
+        folder.claim(run, tiny.config(steps=7), new=True)
     assert (run / "config.json").read_text() == before
     assert json.loads(before)["train"]["steps"] == 6
 
 
 def test_layout_place_of_the_corpus_and_measurement_may_change(tmp_path):
-    folder.claim(tmp_path / "run", tiny.config())
+    folder.claim(tmp_path / "run", tiny.config(), new=True)
     config = tiny.config()
     config.mesh.fsdp, config.data.path, config.measure.points = 2, "/elsewhere", 99
-    folder.claim(tmp_path / "run", config)
+    folder.claim(tmp_path / "run", config, new=False)
 
 
 def test_a_folder_with_other_things_in_it_is_refused(tmp_path):
     (tmp_path / "thesis.tex").write_text("x")
     with pytest.raises(UserError, match="is not empty and holds no run"):
-        folder.claim(tmp_path, tiny.config())
+        folder.claim(tmp_path, tiny.config(), new=True)
     assert [p.name for p in tmp_path.iterdir()] == ["thesis.tex"]
 
 
 def test_an_unreadable_record_is_one_line(tmp_path):
     (tmp_path / "config.json").write_text("{")
     with pytest.raises(UserError, match=r"config.json cannot be read"):
-        folder.claim(tmp_path, tiny.config())
+        folder.claim(tmp_path, tiny.config(), new=True)
 
 
 def test_the_corpus_may_not_change_under_a_run(tmp_path):
@@ -56,3 +56,16 @@ def test_auto_becomes_the_type_of_this_machine():
     config.model.dtype = "auto"
     folder.resolve_dtype(config)
     assert config.model.dtype == "float32"
+
+
+def test_only_training_begins_a_run(tmp_path):
+    with pytest.raises(UserError, match="--stages=train first"):
+        folder.claim(tmp_path / "typo", tiny.config(), new=False)
+    assert not (tmp_path / "typo").exists()
+
+
+def test_a_workdir_that_cannot_be_one_is_refused(tmp_path):
+    (tmp_path / "file").write_text("mine")
+    with pytest.raises(UserError, match="cannot be written"):
+        folder.claim(tmp_path / "file" / "run", tiny.config(), new=True)
+    assert (tmp_path / "file").read_text() == "mine"
