@@ -39,7 +39,6 @@ _TAGS = (
 
 _PAGE_END = b"</page>"
 _PAGE_TEXT = re.compile(rb'<text\b[^<>\n]*xml:space="preserve"[^<>\n]*(?:/>|>([^<]*))')
-_TEXT_END = re.compile(rb"</text>\s*(?:<sha1>[^<]*</sha1>\s*)?</revision>")
 _TITLE = re.compile(rb"<title>([^<]*)</title>")
 _PAGE_START = re.compile(rb"<page>\s*<title>")
 _REDIRECT = re.compile(rb"\s*#redirect\b", re.I)
@@ -118,10 +117,8 @@ def _readable(unit: bytes) -> bytes:
             return b""
         title = _TITLE.search(unit, 0, page.start())
         return (title[1] + b"\n\n" if title else b"") + page[1]
-    for metadata in (_TEXT_END, _PAGE_START):
-        if found := metadata.search(unit):
-            unit = unit[: found.start()]
-    return unit
+    head = _PAGE_START.search(unit)  # of a page that ends before its text
+    return unit[: head.start()] if head else unit
 
 
 def _strip(text: bytes) -> bytes:

@@ -92,7 +92,7 @@ def _expect_network(cache: Path) -> None:
 
     def ask() -> None:
         try:
-            with urllib.request.urlopen(urllib.request.Request(url, method="HEAD"), timeout=PATIENCE):
+            with urllib.request.urlopen(urllib.request.Request(url, method="HEAD")):
                 failures.clear()
         except (OSError, HTTPException, ValueError) as error:
             failures.append(str(error).strip("<>").partition("\n")[0])

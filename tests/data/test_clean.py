@@ -41,6 +41,9 @@ WIKITEXT = {
     "bars that are no table": ("the set {|x| < 1} and |} here", "the set {|x| < 1} and |} here"),
     "comments": ("a<!-- b [[c\n\n{{d -->e<!---->f", "aef"),
     "references": ('a<ref>b {{cite}}</ref>c<ref name="d" />e<ref name=f>g</ref>.', "ace."),
+    "reference that closes itself": ("a<ref name=b />c</ref>d", "acd"),
+    "template that ends like a table": ("{{Infobox\n|a\n|}}Text", "Text"),
+    "line ends of other systems": ("[[a\r\n\r\nb]] c", "a\n\nb c"),
     "code": (
         "a<math>\\frac{{x}}{{y}}</math>b<code>c</code>d<pre>\n{{e\n</pre>f<NoWiki>[[</nowiki>g",
         "abdfg",
@@ -127,13 +130,20 @@ def seconds(text: bytes) -> float:
     return min(once() for _ in range(3))
 
 
-PAIRS = {"{{a ": "}}", "[[a ": "]]", "\n{|": "\n|}", "<table>": "</table>", "<math>": "</math>"}
-LONE = ("{{", "[[a ", "[[a|", "<!--", "<math>", "<b ", "[http://a ", "&amp;", "&", "\n=a", "=a", ": ")
+PAIRS = [
+    ("{{a ", "}}"),
+    ("[[a ", "]]"),
+    ("\n{|", "\n|}"),
+    ("\n{|", "}}"),
+    ("<table>", "</table>"),
+    ("<math>", "</math>"),
+]
+LONE = ("{{", "[[a ", "[[a|", "<!--", "<math>", "<b ", "[http://a ", "&amp;", "amp;", "&", "\n=a", "=a", ": ")
 
 
-@pytest.mark.parametrize(("opening", "closing"), [*PAIRS.items(), *((opening, "") for opening in LONE)])
+@pytest.mark.parametrize(("opening", "closing"), [*PAIRS, *((opening, "") for opening in LONE)])
 def test_deep_nesting_takes_linear_time(opening, closing):
-    few, many = (f"\n{opening * count}{closing * count}".encode() for count in (4_000, 32_000))
+    few, many = (f"\n&{opening * count}{closing * count}".encode() for count in (4_000, 32_000))
     assert seconds(many) < 24 * seconds(few)  # 8 times the text: 64 were it quadratic
 
 
@@ -165,7 +175,7 @@ def test_independent_of_the_chunks_it_arrives_in(text, cuts, unit):
     bounds = [0, *sorted(cut for cut in cuts if cut < len(text)), len(text)]
     chunks = [text[start:end] for start, end in itertools.pairwise(bounds)]
     with mock.patch.object(clean, "UNIT", unit):
-        assert b"".join(clean.stream(chunks)) == clean.clean(text)
+        assert list(clean.stream(chunks)) == list(clean.stream([text]))
 
 
 @settings(max_examples=200, deadline=None)
@@ -173,6 +183,14 @@ def test_independent_of_the_chunks_it_arrives_in(text, cuts, unit):
 def test_any_bytes(text):
     cleaned = clean.clean(text)
     assert clean.clean(cleaned) == cleaned
+
+
+@pytest.mark.parametrize("chunk", [1, 7, 1000])
+def test_text_without_pages_is_cut_at_blank_lines(chunk):
+    text = b"aaaa\n\nbbbb\n\ncccc\n\n" + b"d" * 15 + b"\n\n" + b"e" * 40 + b"\n\nf</page>g"
+    with mock.patch.object(clean, "UNIT", 16):
+        pieces = list(clean.stream(text[start : start + chunk] for start in range(0, len(text), chunk)))
+    assert [piece.strip() for piece in pieces] == [b"aaaa\n\nbbbb", b"cccc", b"d" * 15, b"e" * 40, b"f", b"g"]
 
 
 def test_streams_page_by_page():
