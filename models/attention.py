@@ -18,12 +18,21 @@ def rotate(x_BTHK: Float[Array, "B T H K"]) -> Float[Array, "B T H K"]:
 def attend(
     q_BTHK: Float[Array, "B T H K"], k_BTHK: Float[Array, "B T H K"], v_BTHK: Float[Array, "B T H K"], causal: bool
 ) -> Float[Array, "B T H K"]:
-    """softmax(q k' / sqrt(K)) v; scores and softmax in float32 whatever the compute type."""
-    scale = q_BTHK.shape[-1] ** -0.5
-    scores_BHTT = scale * jnp.einsum("bthk,bshk->bhts", q_BTHK, k_BTHK, preferred_element_type=jnp.float32)
+    """softmax(q k' / sqrt(K)) v; scores and softmax in float32 whatever the compute type.
+
+    Heads go before time once, so that every product of the backward pass is a plain batched one too. The backward pass
+    recomputes the T x T weights, which are the largest arrays of a block, from q, k and v.
+    """
+    q_BHTK, k_BHTK, v_BHTK = (x_BTHK.transpose(0, 2, 1, 3) for x_BTHK in (q_BTHK, k_BTHK, v_BTHK))
+    mixed_BHTK = jax.checkpoint(_mix, static_argnums=3, prevent_cse=False)(q_BHTK, k_BHTK, v_BHTK, causal)
+    return mixed_BHTK.transpose(0, 2, 1, 3)
+
+
+def _mix(q_BHTK: Array, k_BHTK: Array, v_BHTK: Array, causal: bool) -> Array:
+    time, width = q_BHTK.shape[2:]
+    scores_BHTT = jnp.einsum("bhtk,bhsk->bhts", q_BHTK, k_BHTK, preferred_element_type=jnp.float32) * width**-0.5
     if causal:
-        time = q_BTHK.shape[1]
-        visible_TT = jnp.tril(jnp.ones((time, time), bool))[None, None]
-        scores_BHTT = jnp.where(visible_TT, scores_BHTT, -jnp.inf)
-    weights_BHTT = jax.nn.softmax(scores_BHTT).astype(v_BTHK.dtype)
-    return jnp.einsum("bhts,bshk->bthk", weights_BHTT, v_BTHK)
+        # Adding -inf, unlike selecting, leaves the backward pass nothing to keep.
+        scores_BHTT += jnp.where(jnp.tril(jnp.ones((time, time), bool)), 0.0, -jnp.inf)[None, None]
+    weights_BHTT = jax.nn.softmax(scores_BHTT).astype(v_BHTK.dtype)
+    return jnp.einsum("bhts,bhsk->bhtk", weights_BHTT, v_BHTK)

@@ -14,6 +14,7 @@ from jaxtyping import Array, Float, Int, Key
 
 from experiments.base import ModelConfig
 from models.attention import attend, rotate
+from models.linear import gelu, product
 
 Params = dict[str, Any]
 
@@ -66,14 +67,20 @@ class Block(nn.Module):
 
     def mlp(self, x_BTD):
         config = self.config
-        hidden_BTF = jax.nn.gelu(self.linear(config.expansion * config.width, "mlp_up")(x_BTD), approximate=False)
+        hidden_BTF = gelu(self.linear(config.expansion * config.width, "mlp_up")(x_BTD))
         return self.linear(config.width, "mlp_down", into_residual=True)(hidden_BTF).astype(jnp.float32)
 
     def linear(self, features: int, name: str, into_residual: bool = False) -> nn.Dense:
         """GPT-2's initial values: N(0, 0.02²), over sqrt(2N) for the 2N projections that add up in the residual."""
         stddev = 0.02 / (2 * self.config.layers) ** 0.5 if into_residual else 0.02
-        init = nn.initializers.normal(stddev)
-        return nn.Dense(features, use_bias=self.config.bias, dtype=self.dtype, kernel_init=init, name=name)
+        return nn.Dense(
+            features,
+            use_bias=self.config.bias,
+            dtype=self.dtype,
+            kernel_init=nn.initializers.normal(stddev),
+            dot_general=product,
+            name=name,
+        )
 
 
 class Transformer(nn.Module):
