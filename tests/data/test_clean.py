@@ -43,7 +43,7 @@ WIKITEXT = {
     "references": ('a<ref>b {{cite}}</ref>c<ref name="d" />e<ref name=f>g</ref>.', "ace."),
     "reference that closes itself": ("a<ref name=b />c</ref>d", "acd"),
     "template that ends like a table": ("{{Infobox\n|a\n|}}Text", "Text"),
-    "line ends of other systems": ("[[a\r\n\r\nb]] c", "a\n\nb c"),
+    "line ends of other systems": ("[[Image:a\r\n\r\nb]] c", "Image:a\n\nb c"),
     "code": (
         "a<math>\\frac{{x}}{{y}}</math>b<code>c</code>d<pre>\n{{e\n</pre>f<NoWiki>[[</nowiki>g",
         "abdfg",
