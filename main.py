@@ -3,6 +3,7 @@
 import dataclasses
 import difflib
 import logging
+import os
 import pathlib
 import re
 import sys
@@ -19,6 +20,7 @@ STAGES = ("train", "measure", "figures")
 CONFIG = config_flags.DEFINE_config_file("config", None, "Experiment file, as experiments/decoder_small.py.")
 WORKDIR = flags.DEFINE_string("workdir", None, "Folder of the run; runs/<experiment> where not given.")
 WANTED = flags.DEFINE_list("stages", list(STAGES), f"Which of {', '.join(STAGES)} to do.")
+DISTRIBUTED = flags.DEFINE_bool("distributed", False, "Join the other processes of the cluster (TPU pod, SLURM, MPI).")
 COMPARE = flags.DEFINE_list("compare", [], "Folders of other runs to draw in the same figures.")
 
 
@@ -73,10 +75,19 @@ def run(experiment: base.Config) -> int:
     compared = {path: _load(pathlib.Path(path)) for path in COMPARE.value}
 
     # Imported late: a wrong setting should be told without waiting for JAX.
+    import jax
+
+    if DISTRIBUTED.value:
+        jax.distributed.initialize()
+
+    import processes
     from analysis import sweep
     from data import corpus
     from figures import draw
     from training import folder, loop
+
+    if not processes.is_first():
+        sys.stdout = open(os.devnull, "w")  # noqa: SIM115 (the first process speaks for all)
 
     title = _experiment_name()
     root = pathlib.Path(WORKDIR.value or f"runs/{title}")
@@ -88,13 +99,15 @@ def run(experiment: base.Config) -> int:
         for name, config in configs.items():
             if "measure" in WANTED.value:
                 sweep.check(config, text)
-            folder.claim(root / name, config, new="train" in WANTED.value)
-            folder.record_environment(root / name, text)
+            if processes.is_first():
+                folder.claim(root / name, config, new="train" in WANTED.value)
+                folder.record_environment(root / name, text)
+        processes.meet("folders are claimed")
     for stage, work in (("train", loop.train), ("measure", sweep.sweep)):
         for name, config in configs.items():
             if stage in WANTED.value and not work(config, text, root / name, name or title):
                 return 0
-    if "figures" in WANTED.value:
+    if "figures" in WANTED.value and processes.is_first():
         for name, config in configs.items():
             folder.claim(root / name, config, new=False)
         runs = {name or title: _load(root / name) for name in configs} | compared

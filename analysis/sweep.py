@@ -12,6 +12,7 @@ from jax.sharding import PartitionSpec as P
 from tqdm import tqdm
 
 import models
+import processes
 from analysis import results
 from analysis.measure import make_measure
 from analysis.probe import Probe, make_probe
@@ -28,7 +29,9 @@ def sweep(config: Config, corpus: Corpus, run: pathlib.Path, name: str) -> bool:
     False if a signal stopped it early; every table is written whole or not at all.
     """
     tables = run / "measurements"
-    claim(tables, config)
+    if processes.is_first():
+        claim(tables, config)
+    processes.meet("measurements are claimed")
     kept = checkpoint.schedule(config.train.steps, config.checkpoint.every)
     store = checkpoint.Checkpoints(run / "checkpoints", kept)
     try:
@@ -40,17 +43,21 @@ def sweep(config: Config, corpus: Corpus, run: pathlib.Path, name: str) -> bool:
             measure = make_program(config, corpus, store.restore_params(todo[0]))
             interval = 0.1 if sys.stderr.isatty() else 10.0
             with Stop() as stop:
-                for step in tqdm(todo, desc=f"{name}: measure", unit="checkpoint", mininterval=interval):
-                    if stop.asked:
+                quiet = not processes.is_first()
+                bar = tqdm(todo, desc=f"{name}: measure", unit="checkpoint", mininterval=interval, disable=quiet)
+                for step in bar:
+                    if any(processes.largest(stop.asked)):
                         print(f"{name}: stopped before step {step}; the same command goes on from there")
                         return False
                     table = results.table(measure(store.restore_params(step)), step, attributes(config, corpus, name))
-                    results.write(table, tables / f"{step}.nc")
+                    if processes.is_first():
+                        results.write(table, tables / f"{step}.nc")
     except RunError as error:
         raise RunError(f"{error}; move it elsewhere to measure without it") from error
     finally:
         store.close()
-    join(run, steps)
+    if processes.is_first():
+        join(run, steps)
     print(f"{name}: {len(steps)} checkpoints measured ({len(todo)} now): {run / 'results.nc'}, {run / 'results.csv'}")
     return True
 
@@ -85,7 +92,8 @@ def make_program(config: Config, corpus: Corpus, params: dict):
     tokens_GWT = jax.device_put(probe.tokens_GWT, NamedSharding(devices, windows))
     picks_SGP = jax.device_put(probe.picks_SGP, NamedSharding(devices, P()))
     shardings = mesh.parameter_sharding(devices, params)
-    compute = jax.jit(make_measure(model.apply, config.model.mask, config.measure.families))
+    measure = make_measure(model.apply, config.model.mask, config.measure.families)
+    compute = jax.jit(measure, out_shardings=NamedSharding(devices, P()))
     return lambda params: jax.device_get(compute(jax.device_put(params, shardings), tokens_GWT, picks_SGP))
 
 

@@ -8,6 +8,7 @@ import subprocess
 import sys
 import time
 
+import numpy as np
 import pytest
 
 from analysis import results
@@ -122,6 +123,35 @@ def test_figures_without_tables_name_the_missing_stage(tmp_path):
     process = main(*SMALL, "--stages=figures", f"--workdir={tmp_path / 'run'}")
     assert process.returncode == 2
     assert "--stages=train first" in process.stderr
+
+
+def test_two_processes_train_and_measure_one_run(twins, tmp_path):
+    """As under SLURM, each process with two devices, parameters split over both."""
+    workdir = tmp_path / "twins"
+    flags = [*SMALL, "--config.mesh.fsdp=2", "--distributed", "--stages=train,measure", f"--workdir={workdir}"]
+    cluster = {"SLURM_JOB_ID": str(os.getpid()), "SLURM_STEP_NODELIST": "localhost", "SLURM_STEP_NUM_NODES": "1"}
+    cluster |= {"SLURM_NTASKS": "2", "XLA_FLAGS": "--xla_force_host_platform_device_count=2"}
+    started = [
+        subprocess.Popen(
+            command(*flags),
+            cwd=ROOT,
+            env=environment() | cluster | {"SLURM_PROCID": rank, "SLURM_LOCALID": rank},
+            stdout=subprocess.PIPE,
+            stderr=subprocess.DEVNULL,
+            text=True,
+        )
+        for rank in "01"
+    ]
+    outputs = [process.communicate(timeout=300)[0] for process in started]
+    assert [process.returncode for process in started] == [0, 0]
+    assert outputs[0].count("9 checkpoints measured") == 2
+    assert "checkpoints" not in outputs[1]
+    for run in ("decoder", "encoder"):
+        many, one = (results.read(root / run / "results.nc") for root in (workdir, twins[0]))
+        np.testing.assert_allclose(many.mean_norm, one.mean_norm, rtol=1e-3)
+        np.testing.assert_allclose(many.anisotropy, one.anisotropy, rtol=1e-2)
+        lines = [[line["loss"] for line in log.read(root / run)] for root in (workdir, twins[0])]
+        np.testing.assert_allclose(*lines, rtol=1e-3)
 
 
 def test_a_killed_run_goes_on_to_the_same_numbers(twins, tmp_path):

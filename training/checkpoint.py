@@ -13,6 +13,7 @@ import numpy as np
 from jax.experimental import multihost_utils
 from orbax.checkpoint import v1 as ocp
 
+import processes
 from errors import RunError
 
 policies = ocp.training.preservation_policies
@@ -84,9 +85,11 @@ class Checkpoints:
             for i in range(1000)
             if not (path := self._folder.with_name("damaged_checkpoints") / f"{step}.{i}").exists()
         )
-        if jax.process_index() == 0:
+        processes.meet("a damaged checkpoint is to be set aside")
+        if processes.is_first():
             target.parent.mkdir(exist_ok=True)
             (self._folder / str(step)).rename(target)
+        processes.meet("a damaged checkpoint is set aside")
         self._open()
         return target
 

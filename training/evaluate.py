@@ -10,6 +10,7 @@ import jax.numpy as jnp
 import numpy as np
 from tqdm import tqdm
 
+import processes
 from experiments.base import Config
 from training import objective
 
@@ -71,7 +72,12 @@ def make_scorer(apply: Callable, place: Callable, rows: int) -> Callable:
         padding = -len(batch.tokens_BT) % rows  # padded rows weigh nothing
         padded = jax.tree.map(lambda x: np.pad(x, ((0, padding), (0, 0))), batch)
         total = 0.0
-        for i in tqdm(range(0, len(padded.tokens_BT), rows), desc=label, disable=not label, leave=False):
+        for i in tqdm(
+            range(0, len(padded.tokens_BT), rows),
+            desc=label,
+            disable=not label or not processes.is_first(),
+            leave=False,
+        ):
             total += float(nats(params, place(jax.tree.map(lambda x, i=i: x[i : i + rows], padded))))
         characters = int(batch.weights_BT.sum())
         loss = total / characters if characters else math.nan

@@ -2,9 +2,11 @@
 
 import json
 import pathlib
+import tempfile
 
 from tensorboardX import SummaryWriter
 
+from processes import is_first
 from training.folder import write_atomically
 
 
@@ -12,6 +14,8 @@ class Log:
     """Append-only; what an interrupted session wrote past step `resumed` is dropped, since it will be done again."""
 
     def __init__(self, folder: pathlib.Path, resumed: int):
+        if not is_first():
+            folder = pathlib.Path(tempfile.mkdtemp())  # every process logs, but only the first one's log is the run's
         path = folder / "train.jsonl"
         if path.exists():
             kept = [line for line in read(folder) if line["step"] <= resumed]

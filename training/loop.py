@@ -13,6 +13,7 @@ import numpy as np
 from tqdm import tqdm
 
 import models
+import processes
 from data.corpus import Corpus
 from errors import RunError
 from experiments.base import Config
@@ -85,18 +86,20 @@ class _Session:
         self.rate = optimizer.schedule(config.train)
         self.loss = self.valid_bits = math.nan
         self.seconds = math.inf  # per step
+        self.stopping = False
 
     def run(self, state: step.State) -> step.State:
         last, now = self.config.train.steps, int(state.step)
         interval = 0.1 if sys.stderr.isatty() else 10.0
-        with tqdm(total=last, initial=now, desc=self.name, unit="step", mininterval=interval) as bar:
+        quiet = not processes.is_first()
+        with tqdm(total=last, initial=now, desc=self.name, unit="step", mininterval=interval, disable=quiet) as bar:
             self.arrive(state, now)
-            while now < last and not self.stop.asked:
+            while now < last and not self.stopping:
                 count = self.next_count(now)
                 began = time.perf_counter()
                 state, metrics = self.program.steps(state, self.program.tokens_N, jnp.int32(count))
                 metrics = jax.tree.map(np.asarray, metrics)
-                self.seconds = (time.perf_counter() - began) / count
+                self.seconds, self.stopping = processes.largest((time.perf_counter() - began) / count, self.stop.asked)
                 self.log_steps(now, count, metrics)
                 now += count
                 self.arrive(state, now)
@@ -121,7 +124,7 @@ class _Session:
             result = self.program.score(state.params, self.valid)
             self.valid_bits = result.bits_per_character
             self.log.write(now, "valid", loss=result.loss, bits_per_character=self.valid_bits)
-        if now in self.kept or self.stop.asked:
+        if now in self.kept or self.stopping:
             self.log.flush()
             self.store.save(now, state.params, _train_item(state))
 
@@ -162,5 +165,6 @@ def _test(config: Config, corpus: Corpus, program: Program, state: step.State, f
         "protocol": protocol,
         "step": int(state.step),
     }
-    write_atomically(folder / "test.json", json.dumps(record, indent=2) + "\n")
+    if processes.is_first():
+        write_atomically(folder / "test.json", json.dumps(record, indent=2) + "\n")
     print(f"{name}: test {result.bits_per_character:.4f} bits per character ({protocol}, {result.characters:,} scored)")
