@@ -54,7 +54,7 @@ def mlp(x_TD, block):
     return linear(hidden_TF * (1 + erf(hidden_TF / math.sqrt(2))) / 2, block["mlp_down"])
 
 
-def forward(params, tokens_T, config):
+def forward(params, tokens_T, config, taps_NTD=None):
     """Logits (T, V), residual stream (N+1, T, D), queries and keys (N, T, H, K)."""
     x_TD = params["tokens"][tokens_T]
     if config.positions == "learned":
@@ -72,6 +72,8 @@ def forward(params, tokens_T, config):
             out_TD, q_THK, k_THK = attention(x_TD, block, config)
             x_TD = layer_norm(x_TD + out_TD, block["norm_attention"])
             x_TD = layer_norm(x_TD + mlp(x_TD, block), block["norm_mlp"])
+        if taps_NTD is not None:
+            x_TD = x_TD + taps_NTD[layer]
         residual.append(x_TD)
         queries.append(q_THK)
         keys.append(k_THK)

@@ -1,4 +1,4 @@
-"""The Transformer against an independent NumPy float64 twin, and the properties every caller relies on."""
+"""The Transformer against an independent NumPy float64 twin: values, gradients, dependence, parameter counts."""
 
 import dataclasses
 import importlib
@@ -12,50 +12,9 @@ import pytest
 import models
 from experiments.base import ModelConfig, expand
 from tests.models import reference
+from tests.models.cases import CONFIGS, SMALL, VOCAB, loss_of, make
 
-VOCAB = 29
-SMALL = ModelConfig(layers=3, width=24, heads=4, context=12)
-CONFIGS = {
-    "gpt2": SMALL,
-    "one_layer": dataclasses.replace(SMALL, layers=1),
-    "one_head": dataclasses.replace(SMALL, heads=1),
-    "odd_width": dataclasses.replace(SMALL, width=21, heads=3, expansion=3),
-    "no_bias": dataclasses.replace(SMALL, bias=False),
-    "encoder": dataclasses.replace(SMALL, mask="bidirectional"),
-    "post_norm": dataclasses.replace(SMALL, norm="post"),
-    "rotary": dataclasses.replace(SMALL, positions="rotary"),
-    "untied": dataclasses.replace(SMALL, tied=False),
-    "bert": dataclasses.replace(SMALL, norm="post", mask="bidirectional", tied=False),
-    "rotary_post_no_bias": dataclasses.replace(
-        SMALL, norm="post", positions="rotary", bias=False, mask="bidirectional"
-    ),
-}
 every_config = pytest.mark.parametrize("config", CONFIGS.values(), ids=CONFIGS.keys())
-
-
-def make(config, seed=0, dtype="float32", scale=1.0):
-    """A model, its parameters moved off their special initial values (zero biases, unit scales), and tokens."""
-    model = models.build(config, VOCAB, dtype)
-    params = jax.jit(model.init)(jax.random.key(seed))
-    leaves, tree = jax.tree.flatten(params)
-    keys = jax.random.split(jax.random.key(seed + 1), len(leaves))
-    leaves = [leaf + scale * 0.2 * jax.random.normal(key, leaf.shape) for leaf, key in zip(leaves, keys, strict=True)]
-    tokens_BT = jax.random.randint(jax.random.key(seed + 2), (2, config.context), 0, VOCAB)
-    return model, jax.tree.unflatten(tree, leaves), tokens_BT
-
-
-def loss_of(model, tokens_BT):
-    weights = jnp.cos(jnp.arange(VOCAB, dtype=jnp.float32))
-
-    def loss(params, taps_NBTD=None):
-        logits_BTV, _ = model.apply(params, tokens_BT, taps_NBTD)
-        return jnp.mean(jax.nn.log_softmax(logits_BTV) @ weights)
-
-    return loss
-
-
-def assert_trees_close(left, right, rtol, atol=0.0):
-    jax.tree.map(lambda a, b: np.testing.assert_allclose(a, b, rtol=rtol, atol=atol), left, right)
 
 
 @every_config
@@ -76,6 +35,30 @@ def test_a_window_shorter_than_the_context():
     model, params, tokens_BT = make(SMALL)
     whole, short = model.apply(params, tokens_BT)[0], model.apply(params, tokens_BT[:, :5])[0]
     np.testing.assert_allclose(short, whole[:, :5], atol=1e-5)
+
+
+@pytest.mark.parametrize("name", ["gpt2", "bert", "rotary"])
+def test_taps_give_the_gradient_at_every_layer(name):
+    """One jax.grad against central differences of the NumPy twin, along a random direction per layer."""
+    config = CONFIGS[name]
+    model, params, tokens_BT = make(config)
+    shape = (config.layers, *tokens_BT.shape, config.width)
+    gradient_NBTD = jax.jit(jax.grad(loss_of(model, tokens_BT), argnums=1))(params, jnp.zeros(shape))
+    assert gradient_NBTD.shape == shape
+    params = jax.tree.map(lambda leaf: np.asarray(leaf, np.float64), params)
+    weights_V = np.cos(np.arange(VOCAB))
+
+    def loss(taps_NTD):
+        logits_TV = reference.forward(params, np.asarray(tokens_BT[0]), config, taps_NTD)[0]
+        log_sum_T = np.log(np.exp(logits_TV).sum(-1, keepdims=True))
+        return ((logits_TV - log_sum_T) @ weights_V).mean() / len(tokens_BT)
+
+    for layer in range(config.layers):
+        direction_NTD = np.zeros((shape[0], *shape[2:]))
+        direction_NTD[layer] = np.random.default_rng(layer).normal(size=shape[2:])
+        slope = (loss(1e-4 * direction_NTD) - loss(-1e-4 * direction_NTD)) / 2e-4
+        found = np.sum(np.asarray(gradient_NBTD[:, 0], np.float64) * direction_NTD)
+        np.testing.assert_allclose(found, slope, rtol=1e-3, atol=1e-6)
 
 
 @pytest.mark.parametrize("norm", ["pre", "post"])
