@@ -1,0 +1,169 @@
+"""Seconds per training step, JAX against PyTorch, in rounds that alternate between them.
+
+    python -m benchmarks.train_step [--layers 6 --width 256 --heads 8 --context 256 --batch 8] [--rounds 7 --steps 6]
+
+The JAX side is the product's own training program. Each side lives in a process of its own that sleeps while the other
+one works, so that their thread pools never compete.
+"""
+
+import argparse
+import multiprocessing
+import os
+import platform
+import re
+import statistics
+import time
+
+import numpy as np
+
+from experiments.base import Config, ModelConfig, TrainConfig
+
+SHAPES = {  # by kind of device
+    "cpu": {"layers": 6, "width": 256, "heads": 8, "context": 256, "batch": 8},
+    "gpu": {"layers": 6, "width": 512, "heads": 8, "context": 512, "batch": 64},
+}
+VOCAB = 206  # the bytes of enwik8 and [MASK]
+PEAK_TFLOPS = {
+    "A100": 312,
+    "H100": 989,
+    "H200": 989,
+    "L4": 121,
+}  # dense bfloat16, of the SXM boards; by name of the board
+
+
+def random_tokens() -> np.ndarray:
+    return np.random.default_rng(0).integers(0, VOCAB - 1, 2_000_000, np.uint8)
+
+
+def jax_side(shape: dict[str, int], steps: int):
+    """(function that runs `steps` training steps, facts about this side)"""
+    import jax
+
+    import models
+    from data.corpus import Corpus
+    from training.program import make_program
+
+    model = ModelConfig(**{name: shape[name] for name in ("layers", "width", "heads", "context")})
+    config = Config(model=model, train=TrainConfig(batch_size=shape["batch"], dispatch=steps))
+    tokens_N = random_tokens()
+    corpus = Corpus("random", bytes(range(VOCAB - 1)), tokens_N, tokens_N, tokens_N, sha256="", origin="")
+    program = make_program(config, corpus)
+    state = program.create()
+    parameters = models.count_parameters(state.params)
+
+    def run():
+        nonlocal state
+        state, metrics = program.steps(state, program.tokens_N, steps)
+        jax.block_until_ready((state, metrics))
+
+    kind = jax.default_backend()
+    device = jax.devices()[0].device_kind
+    return run, {"version": f"jax {jax.__version__}", "kind": kind, "device": device, "parameters": parameters}
+
+
+def torch_side(shape: dict[str, int], steps: int):
+    import torch
+
+    from benchmarks import torch_twin
+
+    kind = "gpu" if torch.cuda.is_available() else "cpu"
+    device = torch.device("cuda" if kind == "gpu" else "cpu")
+    sizes = [shape[name] for name in ("layers", "width", "heads", "context")]
+    model = torch_twin.Transformer(*sizes, VOCAB).to(device)
+    corpus_N = torch.from_numpy(random_tokens()).to(device)
+    step = torch_twin.make_step(model, corpus_N, shape["batch"], shape["context"], bfloat16=kind == "gpu")
+
+    def run():
+        for _ in range(steps):
+            loss = step()
+        loss.item()  # waits for the device
+
+    parameters = sum(parameter.numel() for parameter in model.parameters())
+    version = f"torch {torch.__version__}, {torch.get_num_threads()} threads"
+    return run, {"version": version, "kind": kind, "parameters": parameters}
+
+
+def work(side, shape: dict[str, int], steps: int, pipe) -> None:
+    """Build one side, warm it up, then run one round for every message."""
+    run, facts = side(shape, steps)
+    run()
+    run()
+    pipe.send(facts)
+    while pipe.recv():
+        begin = time.perf_counter()
+        run()
+        pipe.send((time.perf_counter() - begin) / steps)
+
+
+def measure(shape: dict[str, int], rounds: int, steps: int):
+    """Facts and seconds per step of every round, for each side."""
+    context = multiprocessing.get_context("spawn")
+    facts, pipes, seconds = {}, {}, {"JAX": [], "PyTorch": []}
+    for name, side in (("JAX", jax_side), ("PyTorch", torch_side)):
+        pipes[name], theirs = context.Pipe()
+        context.Process(target=work, args=(side, shape, steps, theirs), daemon=True).start()
+        theirs.close()
+        facts[name] = pipes[name].recv()
+    for _ in range(rounds):
+        for name, pipe in pipes.items():
+            pipe.send(True)
+            seconds[name].append(pipe.recv())
+    for pipe in pipes.values():
+        pipe.send(False)
+    return facts, seconds
+
+
+def model_flops(shape: dict[str, int]) -> int:
+    """Per step: 6 per token and weight of a matrix product, and 12 N T D per token for the full T x T attention."""
+    layers, width, time_ = shape["layers"], shape["width"], shape["context"]
+    weights = layers * 12 * width**2 + VOCAB * width
+    return shape["batch"] * time_ * (6 * weights + 12 * layers * time_ * width)
+
+
+def report(shape: dict[str, int], facts: dict[str, dict], seconds: dict[str, list[float]]) -> None:
+    kind, parameters = facts["JAX"]["kind"], facts["JAX"]["parameters"]
+    assert parameters == facts["PyTorch"]["parameters"], "the twins differ"
+    print(", ".join(f"{name} {value}" for name, value in shape.items()), f"vocabulary {VOCAB}", sep=", ")
+    print(f"{parameters:,} parameters, {'float32' if kind == 'cpu' else 'bfloat16'}, random corpus, next character")
+    print(f"{facts['JAX']['device']} ({processor()}, {os.cpu_count()} cores), Python {platform.python_version()}")
+    print("; ".join(fact["version"] for fact in facts.values()))
+    characters = shape["batch"] * shape["context"]
+    for name, times in seconds.items():
+        median = statistics.median(times)
+        spread = f"{min(times):.4f}-{max(times):.4f}"
+        print(f"{name:8} {median:.4f} s a step ({spread}), {characters / median:,.0f} characters/s", end="")
+        peak = [PEAK_TFLOPS[word] for word in re.split(r"\W", facts["JAX"]["device"]) if word in PEAK_TFLOPS]
+        rate = model_flops(shape) / median / 1e12
+        utilisation = f"{rate / peak[0]:.1%} of {peak[0]} TFLOP/s" if peak else "peak unknown"
+        print(f", {rate:.2f} model TFLOP/s" + (f" ({utilisation})" if kind != "cpu" else ""))
+    if kind != facts["PyTorch"]["kind"]:
+        print(f"No ratio: JAX ran on {kind}, PyTorch on {facts['PyTorch']['kind']}")
+        return
+    ratios = [theirs / ours for ours, theirs in zip(seconds["JAX"], seconds["PyTorch"], strict=True)]
+    print(
+        f"JAX runs at {statistics.median(ratios):.2f} of PyTorch's speed ({min(ratios):.2f}-{max(ratios):.2f} by round)"
+    )
+
+
+def processor() -> str:
+    with open("/proc/cpuinfo") as lines:
+        return next((line.split(": ")[1].strip() for line in lines if line.startswith("model name")), "unknown CPU")
+
+
+def main() -> None:
+    import jax
+
+    kind = "cpu" if jax.default_backend() == "cpu" else "gpu"
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    for name, value in SHAPES[kind].items():
+        parser.add_argument(f"--{name}", type=int, default=value)
+    parser.add_argument("--rounds", type=int, default=7)
+    parser.add_argument("--steps", type=int, default=6, help="steps per round")
+    options = vars(parser.parse_args())
+    shape = {name: options[name] for name in SHAPES[kind]}
+    report(shape, *measure(shape, options["rounds"], options["steps"]))
+
+
+if __name__ == "__main__":
+    os.environ["XLA_PYTHON_CLIENT_PREALLOCATE"] = "false"  # two processes share the device's memory
+    main()
