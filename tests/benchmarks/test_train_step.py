@@ -18,7 +18,7 @@ def test_the_jax_side_trains():
 
 
 def test_model_flops_are_three_times_those_of_a_forward_pass():
-    """Twice the multiplications of every product in the forward program of one layer.."""
+    """Forward: twice the multiplications of every product in the program of one layer."""
     sizes = {name: size for name, size in SHAPE.items() if name != "batch"} | {"layers": 1}
     model = models.build(ModelConfig(**sizes), train_step.VOCAB, "float32")
     params = jax.eval_shape(model.init, jax.random.key(0))
@@ -34,5 +34,6 @@ def products(jaxpr) -> int:
             (contracted, _), _ = equation.params["dimension_numbers"]
             depth = [equation.invars[0].aval.shape[axis] for axis in contracted]
             total += 2 * equation.outvars[0].aval.size * depth[0]
-        total += sum(products(getattr(inner, "jaxpr", inner)) for inner in jax.extend.core.jaxprs_in_params(equation.params))
+        inner = jax.extend.core.jaxprs_in_params(equation.params)
+        total += sum(products(getattr(closed, "jaxpr", closed)) for closed in inner)
     return total
