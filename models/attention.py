@@ -30,7 +30,7 @@ def attend(
 
 def _mix(q_BHTK: Array, k_BHTK: Array, v_BHTK: Array, causal: bool) -> Array:
     time, width = q_BHTK.shape[2:]
-    scores_BHTT = jnp.einsum("bhtk,bhsk->bhts", q_BHTK, k_BHTK, preferred_element_type=jnp.float32) * width**-0.5
+    scores_BHTT = jnp.einsum("bhtk,bhsk->bhts", q_BHTK * width**-0.5, k_BHTK, preferred_element_type=jnp.float32)
     if causal:
         # Adding -inf, unlike selecting, leaves the backward pass nothing to keep.
         scores_BHTT += jnp.where(jnp.tril(jnp.ones((time, time), bool)), 0.0, -jnp.inf)[None, None]
