@@ -67,10 +67,17 @@ def _read(config: DataConfig) -> tuple[bytes | bytearray, str, str]:
             raise UserError("data.source=pydoc takes no data.path: leave one of the two out")
         return _pydoc(), f"pydoc (Python {platform.python_version()})", f"Python {platform.python_version()}"
     if config.path is None:
-        return prepare.read(Path(config.cache).expanduser()), "enwik8", enwik8_dataset_builder.URL
-    path = Path(config.path).expanduser()
+        return prepare.read(_expanded(config.cache)), "enwik8", enwik8_dataset_builder.URL
+    path = _expanded(config.path)
     text = local.read(path)
     return text, _identified(text, path), str(path)
+
+
+def _expanded(path: str) -> Path:
+    try:
+        return Path(path).expanduser()
+    except RuntimeError as error:  # of a user without a home folder, or of nobody
+        raise UserError(f"{path}: what ~ stands for is not known here: write the path out") from error
 
 
 def _pydoc() -> bytes:
@@ -88,7 +95,7 @@ def _identified(text: bytes, path: Path) -> str:
                 "copy or download it again, or, if it is another text, add or cut a character"
             )
         return "enwik8"
-    if path.name in ("enwik8", "enwik8.zip", "enwik8.gz", "enwik8.xz"):
+    if path.name in ("enwik8", "enwik8.zip", "enwik8.gz", "enwik8.bz2", "enwik8.xz"):
         raise UserError(
             f"data.path {path} holds {len(text):,} of the {enwik8.SIZE:,} bytes of enwik8: "
             "copy or download it again, or rename it if a part is meant"

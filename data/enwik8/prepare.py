@@ -1,10 +1,15 @@
-"""enwik8 from the cache folder: prepared by TFDS on first use, checked at every use, prepared again when damaged."""
+"""enwik8 from the cache folder: prepared by TFDS on first use, checked at every use, prepared again when damaged.
+
+The cache folder may hold anything else. TFDS works in a folder made for it; what it made is moved into place once it is
+verified, over nothing but files of the same names.
+"""
 
 import contextlib
 import fcntl
 import hashlib
 import io
 import shutil
+import tempfile
 import threading
 import urllib.request
 from http.client import HTTPException
@@ -19,28 +24,26 @@ from errors import UserError
 
 PATIENCE = 10.0  # seconds until a network that does not answer counts as none
 FILE = "enwik8.zip"
+WORK = "enwik8.incomplete."  # and eight characters: the folder in which TFDS works
+KEPT = Path("enwik8", str(enwik8_dataset_builder.Builder.VERSION))  # where TFDS looks for the prepared text
+WRITTEN = ("dataset_info.json", "features.json", "enwik8-text.array_record-*")  # all that lies there
 
 
 def read(cache: Path) -> bytearray:
     """The 100,000,000 bytes; downloaded only where neither the prepared text nor enwik8.zip lies in `cache`."""
-    if text := _prepared(cache):
-        return text
     try:
+        if text := _prepared(cache):
+            return text
         cache.mkdir(parents=True, exist_ok=True)
-        with open(cache / "enwik8.lock", "w") as lock:
+        with open(cache / "enwik8.lock", "a") as lock:
             fcntl.flock(lock, fcntl.LOCK_EX)  # a second run waits, and finds the text prepared
-            if not (text := _prepared(cache)):
-                _prepare(cache)
-                text = _prepared(cache)
+            return _prepared(cache) or _prepare(cache)
     except (OSError, tfds.download.DownloadError) as error:
         reason = str(error).partition("\n")[0]
         raise UserError(
             f"enwik8 could not be prepared in data.cache={cache} ({reason}): "
             f"choose another folder with --config.data.cache=, or {_advice(cache)}"
         ) from error
-    if not text:
-        raise UserError(f"enwik8 as prepared in data.cache={cache} is damaged (wrong sha256): {_advice(cache)}")
-    return text
 
 
 def _advice(cache: Path) -> str:
@@ -66,23 +69,46 @@ def _prepared(cache: Path) -> bytearray | None:
     return text if hashlib.sha256(text).hexdigest() == enwik8.SHA256 else None
 
 
-def _prepare(cache: Path) -> None:
+def _prepare(cache: Path) -> bytearray:
     """Download and convert, or convert the enwik8.zip that lies in the cache folder; TFDS verifies either."""
-    given, downloads = cache / FILE, cache / "downloads"
-    if not given.exists():
+    kept = cache / KEPT
+    _expect_own(kept)
+    if not (cache / FILE).exists():
         _expect_network(cache)
-    for leftover in (cache / "enwik8", downloads):
+    for leftover in cache.glob(WORK + "?" * 8):  # of a run that was killed: the lock says that none is at work
         shutil.rmtree(leftover, ignore_errors=True)
+    with tempfile.TemporaryDirectory(prefix=WORK, dir=cache, ignore_cleanup_errors=True) as work:
+        _convert(cache, Path(work))
+        if not (text := _prepared(Path(work))):
+            raise UserError(f"enwik8 as prepared in data.cache={cache} is damaged (wrong sha256): {_advice(cache)}")
+        kept.mkdir(parents=True, exist_ok=True)
+        for made in Path(work, KEPT).iterdir():
+            made.replace(kept / made.name)
+    return text
+
+
+def _expect_own(kept: Path) -> None:
+    """Raise where the folder of the prepared text holds what this builder does not write."""
+    hint = "move it away, or choose another folder with --config.data.cache="
+    for folder in (kept.parent, kept):
+        if folder.exists() and not folder.is_dir():
+            raise UserError(f"{folder} stands where the folder of the prepared enwik8 belongs: {hint}")
+    for file in kept.iterdir() if kept.exists() else ():
+        if not file.is_file() or not any(file.match(pattern) for pattern in WRITTEN):
+            raise UserError(f"{file} stands among the files of the prepared enwik8 and is none of them: {hint}")
+
+
+def _convert(cache: Path, work: Path) -> None:
+    """Have TFDS download and prepare inside `work`."""
+    given = cache / FILE
     config = tfds.download.DownloadConfig(manual_dir=cache, force_checksums_validation=True, try_download_gcs=False)
     try:
         with contextlib.redirect_stdout(io.StringIO()):  # TFDS announces itself with print; its progress bars stay
-            _builder(cache).download_and_prepare(download_dir=downloads, download_config=config)
+            _builder(work).download_and_prepare(download_dir=work / "downloads", download_config=config)
     except NonMatchingChecksumError as error:
         what = f"{given} is" if given.exists() else f"what came from {enwik8_dataset_builder.URL} is"
         hint = f"delete {given} to have it downloaded, or " if given.exists() else ""
         raise UserError(f"{what} not {FILE} as published (size or sha256 differ): {hint}{_advice(cache)}") from error
-    finally:
-        shutil.rmtree(downloads, ignore_errors=True)
 
 
 def _expect_network(cache: Path) -> None:

@@ -1,3 +1,4 @@
+import bz2
 import hashlib
 import lzma
 import os
@@ -88,6 +89,12 @@ def test_cache_in_the_home_folder(published, tmp_path, monkeypatch):
     assert corpus.load(DataConfig(path="~/whole.zip"), context=512).name == "enwik8"
 
 
+def test_home_folder_that_is_not_known(refused):
+    for config in (DataConfig(cache="~nobody knows/kept"), DataConfig(path="~nobody knows/text")):
+        with refused("~nobody knows/", "write the path out"):
+            corpus.load(config, context=16)
+
+
 def test_no_network_never_gives_another_corpus(published, tmp_path, refused):
     with refused("no network", enwik8_dataset_builder.URL, "enwik8.zip", "--config.data.path="):
         corpus.load(DataConfig(cache=str(tmp_path)), context=16)
@@ -102,6 +109,7 @@ def test_claims_of_the_whole_enwik8_are_checked(published, tmp_path, refused):
     for name, content in (
         ("enwik8", text[:-9]),
         ("enwik8.zip", zipped(enwik8=text[:-9])),
+        ("enwik8.bz2", bz2.compress(text[:-9])),
         ("enwik8.xz", lzma.compress(text[1:])),
     ):
         (tmp_path / name).write_bytes(content)

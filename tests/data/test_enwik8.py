@@ -127,10 +127,74 @@ def test_damaged_cache_is_prepared_again_or_refused(published, tmp_path, refused
 def test_interrupted_preparation_leaves_nothing_behind(published, tmp_path):
     text, archive = published
     (tmp_path / "enwik8.zip").write_bytes(archive)
-    (tmp_path / "enwik8" / "incomplete.XYZ_1.0.0").mkdir(parents=True)
-    (tmp_path / "enwik8" / "1.0.0").mkdir()
+    (tmp_path / "enwik8.incomplete.01234567" / "downloads").mkdir(parents=True)
+    (tmp_path / "enwik8" / "1.0.0").mkdir(parents=True)
+    (tmp_path / "enwik8" / "1.0.0" / "features.json").write_bytes(b"{")
     assert prepare.read(tmp_path) == text
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["enwik8", "enwik8.lock", "enwik8.zip"]
     assert [path.name for path in (tmp_path / "enwik8").iterdir()] == ["1.0.0"]
+
+
+def contents(folder):
+    return {path: path.read_bytes() for path in folder.rglob("*") if path.is_file()}
+
+
+def test_what_else_lies_in_the_cache_stays(published, serve, tmp_path, refused):
+    text, archive = published
+    folder, _ = serve(archive)
+    cache = tmp_path / "cache"
+    for name in (
+        "downloads/thesis.txt",
+        "downloads/extracted/enwik8.zip",
+        "downloads.txt",
+        "enwik8/thesis.txt",
+        "enwik8/2.0.0/dataset_info.json",
+        "enwik8/incomplete.ABCDEF_1.0.0/features.json",
+        "enwik8.incomplete/thesis.txt",
+        "enwik8.incomplete.notes/thesis.txt",
+        "enwik8.lock",
+    ):
+        (cache / name).parent.mkdir(parents=True, exist_ok=True)
+        (cache / name).write_text(f"mine: {name}")
+    mine = contents(cache)
+    with refused("no network", "404"):
+        prepare.read(cache)
+    assert contents(cache) == mine
+    (folder / "enwik8.zip").write_bytes(archive[:-100])
+    with refused("not enwik8.zip as published"):
+        prepare.read(cache)
+    assert contents(cache) == mine
+    (folder / "enwik8.zip").write_bytes(archive)
+    assert prepare.read(cache) == text
+    assert mine.items() <= contents(cache).items()
+    assert {path.parent for path in contents(cache).keys() - mine.keys()} == {cache / "enwik8" / "1.0.0"}
+
+
+@pytest.mark.parametrize(
+    "name",
+    ["enwik8", "enwik8/1.0.0", "enwik8/1.0.0/enwik8-train.tfrecord-00000-of-00001", "enwik8/1.0.0/features.json/mine"],
+)
+def test_what_stands_in_the_way_is_named_and_stays(published, tmp_path, refused, name):
+    (tmp_path / "enwik8.zip").write_bytes(published[1])
+    (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
+    (tmp_path / name).write_bytes(b"mine")
+    before = contents(tmp_path)
+    with refused(str(tmp_path / name).removesuffix("/mine"), "stands", "move it away", "--config.data.cache="):
+        prepare.read(tmp_path)
+    assert contents(tmp_path).items() - before.items() == {(tmp_path / "enwik8.lock", b"")}
+    assert before.items() <= contents(tmp_path).items()
+
+
+def test_damaged_text_stays_until_another_is_there(published, tmp_path, refused):
+    given = tmp_path / "enwik8.zip"
+    given.write_bytes(published[1])
+    prepare.read(tmp_path)
+    halve(tmp_path / "enwik8" / "1.0.0" / "enwik8-text.array_record-00000-of-00001")
+    halve(given)
+    before = contents(tmp_path)
+    with refused("not enwik8.zip as published"):
+        prepare.read(tmp_path)
+    assert contents(tmp_path) == before
 
 
 def test_text_that_is_not_enwik8_is_refused(published, tmp_path, refused, monkeypatch):
@@ -144,6 +208,8 @@ def test_cache_that_cannot_be_written(published, tmp_path, refused):
     (tmp_path / "file").write_bytes(b"")
     with refused(f"data.cache={tmp_path / 'file'}", "--config.data.cache=", *ADVICE):
         prepare.read(tmp_path / "file")
+    with refused("name too long", "--config.data.cache=", *ADVICE):
+        prepare.read(tmp_path / ("x" * 300))
 
 
 def refusing(_):

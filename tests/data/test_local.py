@@ -1,6 +1,8 @@
+import bz2
 import gzip
 import lzma
 import os
+import tarfile
 
 import pytest
 
@@ -8,7 +10,22 @@ from data import local
 from tests.data.conftest import zipped
 
 TEXT = b"In the beginning was the word. " * 400
-PACK = {"plain": lambda text: text, "gz": gzip.compress, "xz": lzma.compress, "zip": lambda text: zipped(text=text)}
+PACK = {
+    "plain": lambda text: text,
+    "gz": gzip.compress,
+    "bz2": bz2.compress,
+    "xz": lzma.compress,
+    "zip": lambda text: zipped(text=text),
+}
+FOREIGN = {
+    "zst": b"\x28\xb5\x2f\xfd",
+    "lz4": b"\x04\x22\x4d\x18",
+    "lzma": lzma.compress(TEXT, lzma.FORMAT_ALONE),
+    "lz": b"LZIP\x01",
+    "z": b"\x1f\x9d\x90",
+    "7z": b"7z\xbc\xaf\x27\x1c",
+    "rar": b"Rar!\x1a\x07\x01\x00",
+}
 
 
 @pytest.mark.parametrize("name", ["text", "text.bin", "text.data"])
@@ -20,7 +37,7 @@ def test_compression_is_told_by_content(tmp_path, kind, name):
 
 
 @pytest.mark.parametrize("keep", [0.5, 0.99])
-@pytest.mark.parametrize("kind", ["gz", "xz", "zip"])
+@pytest.mark.parametrize("kind", ["gz", "bz2", "xz", "zip"])
 def test_truncated(tmp_path, refused, kind, keep):
     path = tmp_path / f"text.{kind}"
     packed = PACK[kind](os.urandom(5000))
@@ -29,7 +46,7 @@ def test_truncated(tmp_path, refused, kind, keep):
         local.read(path)
 
 
-@pytest.mark.parametrize("kind", ["gz", "xz", "zip"])
+@pytest.mark.parametrize("kind", ["gz", "bz2", "xz", "zip"])
 def test_flipped_byte(tmp_path, refused, kind):
     path = tmp_path / f"text.{kind}"
     packed = bytearray(PACK[kind](os.urandom(5000)))
@@ -39,11 +56,64 @@ def test_flipped_byte(tmp_path, refused, kind):
         local.read(path)
 
 
-@pytest.mark.parametrize("kind", ["gz", "xz", "zip"])
+@pytest.mark.parametrize("kind", ["gz", "bz2", "xz", "zip", *FOREIGN])
 def test_a_suffix_that_does_not_fit_the_content(tmp_path, refused, kind):
     path = tmp_path / f"enwik8.{kind}"
     path.write_bytes(b"<html>404 Not Found</html>")
     with refused(str(path), f"is no .{kind} file", "copy it again"):
+        local.read(path)
+
+
+@pytest.mark.parametrize("kind", FOREIGN)
+def test_other_compressions_are_no_text(tmp_path, refused, kind):
+    path = tmp_path / "text"
+    for pack in PACK.values():  # alone, and inside another file
+        path.write_bytes(pack(FOREIGN[kind] + bytes(range(256))))
+        with refused(str(path), f"holds .{kind} data", "unpack it first", "--config.data.path="):
+            local.read(path)
+
+
+def test_archive_or_second_compression_inside(tmp_path, refused):
+    path = tmp_path / "text.tar.gz"
+    with tarfile.open(path, "w:gz") as archive:
+        archive.add(__file__)
+    with refused(str(path), "holds .tar data", "unpack it first"):
+        local.read(path)
+    path = tmp_path / "text.zip"
+    path.write_bytes(zipped(text=bz2.compress(TEXT)))
+    with refused(str(path), "holds .bz2 data", "unpack it first"):
+        local.read(path)
+
+
+@pytest.mark.parametrize("start", [b"BZh, my friend", b"PK", b"LZIP", b"7z", b"Rar!", b"](", b"]\0\0\0 \0\0\0"])
+def test_a_text_that_begins_almost_like_a_compressed_one(tmp_path, start):
+    path = tmp_path / "text"
+    path.write_bytes(start + TEXT)
+    assert local.read(path) == start + TEXT
+
+
+def test_bzip2_of_several_streams(tmp_path):
+    path = tmp_path / "text.bz2"
+    path.write_bytes(bz2.compress(TEXT) + bz2.compress(b"And the end."))
+    assert local.read(path) == TEXT + b"And the end."
+
+
+@pytest.mark.parametrize("kind", PACK)
+@pytest.mark.parametrize("mode", ["ab", "r+b"], ids=["grows", "is overwritten"])
+def test_file_that_changes_while_it_is_read(tmp_path, refused, monkeypatch, kind, mode):
+    path = tmp_path / "text"
+    path.write_bytes(PACK[kind](TEXT))
+    os.utime(path, (1, 1))
+    decompressed = local._decompressed
+
+    def during(*args):
+        text = decompressed(*args)
+        with open(path, mode) as file:
+            file.write(b"I")
+        return text
+
+    monkeypatch.setattr(local, "_decompressed", during)
+    with refused(str(path), "changed while it was read"):
         local.read(path)
 
 
@@ -92,4 +162,11 @@ def test_zip_with_a_password(tmp_path, refused):
     packed[packed.index(b"PK\x01\x02") + 8] |= 1
     path.write_bytes(packed)
     with refused(str(path), "cannot be read", "password"):
+        local.read(path)
+
+
+def test_zip_whose_names_are_damaged(tmp_path, refused):
+    path = tmp_path / "text.zip"
+    path.write_bytes(zipped(**{"café": TEXT}).replace("é".encode(), b"\xc3\xc3"))
+    with refused(str(path), "damaged or cut short"):
         local.read(path)
