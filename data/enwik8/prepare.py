@@ -24,7 +24,7 @@ from errors import UserError
 
 PATIENCE = 10.0  # seconds until a network that does not answer counts as none
 FILE = "enwik8.zip"
-WORK = "enwik8.incomplete."  # and eight characters: the folder in which TFDS works
+WORK = "anisoscope-enwik8.incomplete."  # and eight characters: the folder in which TFDS works
 KEPT = Path("enwik8", str(enwik8_dataset_builder.Builder.VERSION))  # where TFDS looks for the prepared text
 WRITTEN = ("dataset_info.json", "features.json", "enwik8-text.array_record-*")  # all that lies there
 
@@ -38,7 +38,7 @@ def read(cache: Path) -> bytearray:
         with open(cache / "enwik8.lock", "a") as lock:
             fcntl.flock(lock, fcntl.LOCK_EX)  # a second run waits, and finds the text prepared
             return _prepared(cache) or _prepare(cache)
-    except (OSError, tfds.download.DownloadError) as error:
+    except (OSError, RuntimeError, tfds.download.DownloadError) as error:  # RuntimeError: array_record, on a full disk
         reason = str(error).partition("\n")[0]
         raise UserError(
             f"enwik8 could not be prepared in data.cache={cache} ({reason}): "

@@ -1,6 +1,7 @@
 import concurrent.futures
 import functools
 import http.server
+import resource
 import shutil
 import socket
 import sys
@@ -127,7 +128,7 @@ def test_damaged_cache_is_prepared_again_or_refused(published, tmp_path, refused
 def test_interrupted_preparation_leaves_nothing_behind(published, tmp_path):
     text, archive = published
     (tmp_path / "enwik8.zip").write_bytes(archive)
-    (tmp_path / "enwik8.incomplete.01234567" / "downloads").mkdir(parents=True)
+    (tmp_path / "anisoscope-enwik8.incomplete.01234567" / "downloads").mkdir(parents=True)
     (tmp_path / "enwik8" / "1.0.0").mkdir(parents=True)
     (tmp_path / "enwik8" / "1.0.0" / "features.json").write_bytes(b"{")
     assert prepare.read(tmp_path) == text
@@ -150,8 +151,8 @@ def test_what_else_lies_in_the_cache_stays(published, serve, tmp_path, refused):
         "enwik8/thesis.txt",
         "enwik8/2.0.0/dataset_info.json",
         "enwik8/incomplete.ABCDEF_1.0.0/features.json",
-        "enwik8.incomplete/thesis.txt",
-        "enwik8.incomplete.notes/thesis.txt",
+        "enwik8.incomplete.01234567/thesis.txt",
+        "anisoscope-enwik8.incomplete.notes/thesis.txt",
         "enwik8.lock",
     ):
         (cache / name).parent.mkdir(parents=True, exist_ok=True)
@@ -210,6 +211,29 @@ def test_cache_that_cannot_be_written(published, tmp_path, refused):
         prepare.read(tmp_path / "file")
     with refused("name too long", "--config.data.cache=", *ADVICE):
         prepare.read(tmp_path / ("x" * 300))
+
+
+def test_disk_that_is_full(published, tmp_path, refused):
+    text, archive = published
+    (tmp_path / "enwik8.zip").write_bytes(archive)
+    limits = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (100_000, limits[1]))
+    try:
+        with refused(f"data.cache={tmp_path}", "File too large", "--config.data.cache="):
+            prepare.read(tmp_path)
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, limits)
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["enwik8.lock", "enwik8.zip"]
+    assert prepare.read(tmp_path) == text
+
+
+def test_prepared_text_needs_no_writing(published, tmp_path):
+    text, archive = published
+    (tmp_path / "enwik8.zip").write_bytes(archive)
+    prepare.read(tmp_path)
+    (tmp_path / "enwik8.lock").unlink()
+    (tmp_path / "enwik8.lock").mkdir()  # nobody can open it for writing
+    assert prepare.read(tmp_path) == text
 
 
 def refusing(_):

@@ -85,7 +85,7 @@ def test_archive_or_second_compression_inside(tmp_path, refused):
         local.read(path)
 
 
-@pytest.mark.parametrize("start", [b"BZh, my friend", b"PK", b"LZIP", b"7z", b"Rar!", b"](", b"]\0\0\0 \0\0\0"])
+@pytest.mark.parametrize("start", [b"BZh1, my friend", b"PK", b"LZIP", b"7z", b"Rar!", b"](", b"]\0\0\0 \0\0\0"])
 def test_a_text_that_begins_almost_like_a_compressed_one(tmp_path, start):
     path = tmp_path / "text"
     path.write_bytes(start + TEXT)
