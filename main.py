@@ -3,7 +3,6 @@
 import dataclasses
 import difflib
 import logging
-import os
 import pathlib
 import re
 import sys
@@ -12,7 +11,7 @@ import absl.logging
 from absl import app, flags
 from ml_collections import config_flags
 
-from errors import RunError, UserError
+from errors import RunError, Stopped, UserError
 from experiments import base
 
 STAGES = ("train", "measure", "figures")
@@ -64,6 +63,9 @@ def main(_: list[str]) -> int:
         return fail(error, 2)
     except RunError as error:
         return fail(error, 1)
+    except Stopped as stopped:
+        print(f"{stopped}; the same command goes on from there")
+        return 0
     except KeyboardInterrupt:
         return fail(KeyboardInterrupt("interrupted; the same command goes on from the last checkpoint"), 130)
 
@@ -72,59 +74,20 @@ def run(experiment: base.Config) -> int:
     configs = base.expand(experiment, config_flags.get_override_values(flags.FLAGS["config"]))
     for config in configs.values():
         base.validate(config)
-    compared = {path: _load(pathlib.Path(path)) for path in COMPARE.value}
 
     # Imported late: a wrong setting should be told without waiting for JAX.
-    import jax
+    import stages
 
     if DISTRIBUTED.value:
-        jax.distributed.initialize()
-
-    import processes
-    from analysis import sweep
-    from data import corpus
-    from figures import draw
-    from training import folder, loop
-
-    if not processes.is_first():
-        sys.stdout = open(os.devnull, "w")  # noqa: SIM115 (the first process speaks for all)
-
+        stages.join_cluster()
     title = _experiment_name()
     root = pathlib.Path(WORKDIR.value or f"runs/{title}")
-    for config in configs.values():
-        folder.resolve_dtype(config)
+    shown = stages.named(configs, root, title, COMPARE.value)
     if {"train", "measure"} & set(WANTED.value):
-        text = corpus.load(experiment.data, experiment.model.context)
-        print(f"corpus: {text.name}, {len(text.vocabulary)} distinct bytes, from {text.origin}")
-        for name, config in configs.items():
-            if "measure" in WANTED.value:
-                sweep.check(config, text)
-            if processes.is_first():
-                folder.claim(root / name, config, new="train" in WANTED.value)
-                folder.record_environment(root / name, text)
-        processes.meet("folders are claimed")
-    for stage, work in (("train", loop.train), ("measure", sweep.sweep)):
-        for name, config in configs.items():
-            if stage in WANTED.value and not work(config, text, root / name, name or title):
-                return 0
-    if "figures" in WANTED.value and processes.is_first():
-        for name, config in configs.items():
-            folder.claim(root / name, config, new=False)
-        runs = {name or title: _load(root / name) for name in configs} | compared
-        for path in draw.draw(runs, root / "figures"):
-            print(path)
+        stages.work(experiment, configs, root, title, WANTED.value)
+    if "figures" in WANTED.value:
+        stages.draw_figures(shown, root / "figures")
     return 0
-
-
-def _load(path: pathlib.Path) -> "Run":  # noqa: F821
-    from analysis import results
-    from figures.run import Run
-    from training import log
-
-    for name, stage in (("train.jsonl", "train"), ("results.nc", "measure")):
-        if not (path / name).exists():
-            raise UserError(f"{path / name} does not exist; run --stages={stage} first")
-    return Run(results.read(path / "results.nc"), log.read(path))
 
 
 def _experiment_name() -> str:

@@ -1,8 +1,12 @@
 """Several processes, one run: all of them compute, the first one writes."""
 
+from collections.abc import Callable
+
 import jax
 import numpy as np
 from jax.experimental import multihost_utils
+
+from errors import UserError
 
 
 def is_first() -> bool:
@@ -16,7 +20,13 @@ def largest(*values: float) -> list[float]:
     return multihost_utils.process_allgather(np.asarray(values, np.float32)).max(0).tolist()
 
 
-def meet(where: str) -> None:
-    """Wait until every process has come here."""
-    if jax.process_count() > 1:
-        multihost_utils.sync_global_devices(where)
+def on_first(work: Callable[[], None]) -> None:
+    """Do `work` on the first process, while the others wait; where it refuses, all of them do."""
+    refusal = None
+    if is_first():
+        try:
+            work()
+        except UserError as error:
+            refusal = error
+    if any(largest(refusal is not None)):
+        raise refusal or UserError("the first process has refused; see its message")

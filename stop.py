@@ -3,9 +3,12 @@
 import signal
 from types import FrameType
 
+import processes
+from errors import Stopped
+
 
 class Stop:
-    """Context in which SIGINT and SIGTERM only set `asked`; long loops look at it between two units of work."""
+    """Context in which SIGINT and SIGTERM only set `asked`; long work looks at it between two of its units."""
 
     def __init__(self) -> None:
         self.asked = False
@@ -24,3 +27,8 @@ class Stop:
 
     def __exit__(self, *exception: object) -> None:
         self._restore()
+
+    def check(self, where: str) -> None:
+        """Raise Stopped on every process if any of them was asked to stop."""
+        if any(processes.largest(self.asked)):
+            raise Stopped(where)

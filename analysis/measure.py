@@ -28,6 +28,8 @@ def make_measure(
     from a sink on the first character.
     """
 
+    # Accelerators round the factors of float32 products to TF32 or bfloat16 unless told not to.
+    @jax.default_matmul_precision("highest")
     def measure(params: Any, tokens_GWT: Array, picks_SGP: Array) -> dict[str, Array]:
         visible_STT = visible_keys(mask, tokens_GWT.shape[-1])
 

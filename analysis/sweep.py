@@ -18,20 +18,20 @@ from analysis.measure import make_measure
 from analysis.probe import Probe, make_probe
 from data.corpus import Corpus
 from errors import RunError, UserError
-from experiments.base import Config
+from experiments.base import Config, to_dict
 from stop import Stop
 from training import checkpoint, folder, mesh
 
+RECORD = "config.json"
 
-def sweep(config: Config, corpus: Corpus, run: pathlib.Path, name: str) -> bool:
+
+def sweep(config: Config, corpus: Corpus, run: pathlib.Path, name: str, stop: Stop) -> None:
     """Write measurements/<step>.nc for every checkpoint on the schedule, then results.nc and results.csv.
 
-    False if a signal stopped it early; every table is written whole or not at all.
+    Every table is written whole or not at all; raises Stopped between two of them.
     """
     tables = run / "measurements"
-    if processes.is_first():
-        claim(tables, config)
-    processes.meet("measurements are claimed")
+    processes.on_first(lambda: claim(tables, config))
     kept = checkpoint.schedule(config.train.steps, config.checkpoint.every)
     store = checkpoint.Checkpoints(run / "checkpoints", kept)
     try:
@@ -42,16 +42,12 @@ def sweep(config: Config, corpus: Corpus, run: pathlib.Path, name: str) -> bool:
         if todo:
             measure = make_program(config, corpus, store.restore_params(todo[0]))
             interval = 0.1 if sys.stderr.isatty() else 10.0
-            with Stop() as stop:
-                quiet = not processes.is_first()
-                bar = tqdm(todo, desc=f"{name}: measure", unit="checkpoint", mininterval=interval, disable=quiet)
-                for step in bar:
-                    if any(processes.largest(stop.asked)):
-                        print(f"{name}: stopped before step {step}; the same command goes on from there")
-                        return False
-                    table = results.table(measure(store.restore_params(step)), step, attributes(config, corpus, name))
-                    if processes.is_first():
-                        results.write(table, tables / f"{step}.nc")
+            quiet = not processes.is_first()
+            for step in tqdm(todo, desc=f"{name}: measure", unit="checkpoint", mininterval=interval, disable=quiet):
+                stop.check(f"{name}: stopped before measuring step {step}")
+                table = results.table(measure(store.restore_params(step)), step, attributes(config, corpus, name))
+                if processes.is_first():
+                    results.write(table, tables / f"{step}.nc")
     except RunError as error:
         raise RunError(f"{error}; move it elsewhere to measure without it") from error
     finally:
@@ -59,23 +55,30 @@ def sweep(config: Config, corpus: Corpus, run: pathlib.Path, name: str) -> bool:
     if processes.is_first():
         join(run, steps)
     print(f"{name}: {len(steps)} checkpoints measured ({len(todo)} now): {run / 'results.nc'}, {run / 'results.csv'}")
+
+
+def check(tables: pathlib.Path, config: Config, corpus: Corpus) -> None:
+    """Raise UserError, before any work is done, where the run could not be measured later."""
+    probe_of(config, corpus)
+    check_settings(tables, config)
+
+
+def check_settings(tables: pathlib.Path, config: Config) -> bool:
+    """Whether the settings that all measurements of a folder share are recorded there; UserError if others are."""
+    if not (tables / RECORD).exists():
+        return False
+    folder.check_same(tables / RECORD, settings(config), (), f"move {tables} away to measure again")
     return True
 
 
 def claim(tables: pathlib.Path, config: Config) -> None:
-    """Measurements of one folder share their settings: record them, or check that they are the same."""
-    record, path = {"measure": dataclasses.asdict(config.measure)}, tables / "config.json"
-    record = json.loads(json.dumps(record))
-    if path.exists():
-        folder.check_same(path, record, (), f"move {tables} away to measure again")
-        return
-    tables.mkdir(parents=True, exist_ok=True)
-    folder.write_atomically(path, json.dumps(record, indent=2) + "\n")
+    if not check_settings(tables, config):
+        tables.mkdir(parents=True, exist_ok=True)
+        folder.write_atomically(tables / RECORD, json.dumps(settings(config), indent=2) + "\n")
 
 
-def check(config: Config, corpus: Corpus) -> None:
-    """Raise UserError, before any work is done, where the run could not be measured later."""
-    probe_of(config, corpus)
+def settings(config: Config) -> dict:
+    return {"measure": to_dict(config)["measure"]}
 
 
 def probe_of(config: Config, corpus: Corpus) -> Probe:

@@ -24,7 +24,7 @@ FAMILIES = ("spectrum", "dimension", "similarity", "attention")
 @dataclass(slots=True, kw_only=True)
 class DataConfig:
     source: str = "enwik8"  # enwik8, or pydoc (the language reference inside every CPython, needs no network)
-    path: str | None = None  # a local copy of enwik8, or any text: plain, .zip, .gz or .xz
+    path: str | None = None  # a local copy of enwik8, or any text: plain, .zip, .gz, .bz2 or .xz
     clean: bool = False  # strip markup, code and media, as The Shape of Learning does
     cache: str = "~/.cache/anisoscope"  # where a downloaded enwik8 is kept
 
@@ -55,7 +55,7 @@ class TrainConfig:
     weight_decay: float = 0.1  # on matrices only
     beta1: float = 0.9
     beta2: float = 0.99
-    clip_norm: float = 1.0  # global gradient norm
+    clip_norm: float = 1.0  # global gradient norm; 0 for none
     accumulate: int = 1  # micro-batches per step
     dispatch: int = 32  # at most this many steps per call to the device
     log_every: int = 10
@@ -110,6 +110,8 @@ def expand(config: Config, overridden: Iterable[str] = ()) -> dict[str, Config]:
         return {"": config}
     runs = {}
     for name, changes in config.variants.items():
+        if not name.isidentifier():
+            raise UserError(f"variant {name!r}: a run's name becomes a folder; use letters, digits and _")
         values = to_dict(config) | {"variants": {}}
         for path, value in changes.items():
             if path in overridden:
@@ -117,7 +119,9 @@ def expand(config: Config, overridden: Iterable[str] = ()) -> dict[str, Config]:
             *groups, leaf = path.split(".")
             target = values
             for group in groups:
-                target = target[group]
+                target = target.get(group) if isinstance(target, dict) else None
+            if not isinstance(target, dict):
+                raise UserError(f"variant {name!r}: there is no config field {path}")
             target[leaf] = value
         runs[name] = from_dict(values)
     return runs
@@ -181,28 +185,30 @@ def validate(config: Config) -> None:
         ("train.accumulate", train.accumulate, 1),
         ("train.dispatch", train.dispatch, 1),
         ("train.log_every", train.log_every, 1),
-        ("train.seed", train.seed, 0),
         ("evaluate.every", config.evaluate.every, 1),
         ("evaluate.windows", config.evaluate.windows, 1),
         ("checkpoint.every", config.checkpoint.every, 1),
         ("measure.points", measure.points, 8),
         ("measure.batches", measure.batches, 1),
-        ("measure.seed", measure.seed, 0),
         ("mesh.fsdp", config.mesh.fsdp, 1),
     ):
         if value < least:
             raise UserError(f"{name} is {value}; it must be at least {least}")
     for name, value, low, high in (
-        ("train.learning_rate", train.learning_rate, 0.0, float("inf")),
+        ("train.learning_rate", train.learning_rate, 0.0, 1e30),
         ("train.warmup_fraction", train.warmup_fraction, 0.0, 1.0),
         ("train.final_fraction", train.final_fraction, 0.0, 1.0),
-        ("train.weight_decay", train.weight_decay, 0.0, float("inf")),
-        ("train.beta1", train.beta1, 0.0, 1.0),
-        ("train.beta2", train.beta2, 0.0, 1.0),
-        ("train.clip_norm", train.clip_norm, 0.0, float("inf")),
+        ("train.weight_decay", train.weight_decay, 0.0, 1e30),
+        ("train.beta1", train.beta1, 0.0, 0.999999),
+        ("train.beta2", train.beta2, 0.0, 0.999999),
+        ("train.clip_norm", train.clip_norm, 0.0, 1e30),
+        ("train.seed", train.seed, 0, 2**32 - 1),
+        ("measure.seed", measure.seed, 0, 2**32 - 1),
     ):
         if not low <= value <= high:
-            raise UserError(f"{name} is {value}; it must lie in [{low:g}, {high:g}]")
+            raise UserError(f"{name} is {value}; it must lie in [{low}, {high}]")
+    if not measure.families:
+        raise UserError(f"measure.families is empty; choose from {', '.join(FAMILIES)}")
     if model.width % model.heads:
         raise UserError(f"model.heads is {model.heads}; it must divide model.width ({model.width})")
     if model.positions == "rotary" and (model.width // model.heads) % 2:

@@ -4,6 +4,6 @@ B batch, T time (positions), D width, H heads, K head width, F feed-forward widt
 P points (vectors) of a cloud, E eigenvalues.
 """
 
-from models.transformer import Activations, Model, build, count_parameters
+from models.transformer import Activations, Model, build, compute_type, count_parameters
 
-__all__ = ["Activations", "Model", "build", "count_parameters"]
+__all__ = ["Activations", "Model", "build", "compute_type", "count_parameters"]

@@ -113,12 +113,16 @@ def layer_norm(config: ModelConfig, name: str) -> nn.LayerNorm:
     return nn.LayerNorm(epsilon=1e-5, use_bias=config.bias, use_fast_variance=False, name=name)
 
 
+def compute_type(dtype: str) -> str:
+    """What `model.dtype` means here: "auto" is float32 on a CPU and bfloat16 on an accelerator."""
+    if dtype == "auto":
+        return "float32" if jax.default_backend() == "cpu" else "bfloat16"
+    return dtype
+
+
 def build(config: ModelConfig, vocab_size: int, dtype: str | None = None) -> Model:
     """The model of a configuration; `dtype` (float32, bfloat16) overrides the compute type of the configuration."""
-    dtype = dtype or config.dtype
-    if dtype == "auto":
-        dtype = "float32" if jax.default_backend() == "cpu" else "bfloat16"
-    transformer = Transformer(config, vocab_size, jnp.dtype(dtype))
+    transformer = Transformer(config, vocab_size, jnp.dtype(compute_type(dtype or config.dtype)))
 
     def init(key: Key[Array, ""]) -> Params:
         return transformer.init(key, jnp.zeros((1, config.context), jnp.int32))["params"]

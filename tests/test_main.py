@@ -22,7 +22,8 @@ SMALL = [
     "--config.model.heads=2",
     "--config.model.context=16",
     "--config.train.steps=40",
-    "--config.train.batch_size=4",
+    "--config.train.batch_size=16",
+    "--config.evaluate.stride=16",
     "--config.evaluate.every=10",
     "--config.checkpoint.every=20",
     "--config.measure.points=64",
@@ -48,6 +49,13 @@ def main(*flags):
     return subprocess.run(command(*flags), cwd=ROOT, env=environment(), capture_output=True, text=True, timeout=300)
 
 
+def wait_for(path):
+    deadline = time.monotonic() + 120
+    while not path.exists():
+        assert time.monotonic() < deadline
+        time.sleep(0.01)
+
+
 DECODER = "--config=experiments/decoder_small.py"
 
 
@@ -62,6 +70,8 @@ DECODER = "--config=experiments/decoder_small.py"
         ([DECODER, "--stages=trian"], "'trian' is unknown; choose from train, measure, figures"),
         ([DECODER, "--stages="], "names no stage"),
         ([DECODER, "--compare=runs/nothing"], "runs/nothing/train.jsonl does not exist"),
+        ([DECODER, "--distributed"], "finds no cluster"),
+        ([DECODER, "--config.data.source=pydoc", "--config.mesh.fsdp=3"], "mesh.fsdp=3 does not use all of 1 devices"),
         ([DECODER, "--config.train.stps=3"], "did you mean 'steps'?"),
         ([DECODER, "--config.train.steps=many"], "--config.train.steps=many"),
         ([DECODER, "--config.train.steps=1.5"], "--config.train.steps=1.5"),
@@ -119,6 +129,43 @@ def test_another_config_in_the_same_folder_is_refused(twins):
     assert "train.seed=0 there, 1 now" in process.stderr
 
 
+def test_another_experiment_in_an_occupied_folder_is_refused(twins, tmp_path):
+    """Twins where a grid lives, and a single run where twins live: nothing is drawn over, nothing is added."""
+    workdir, _ = twins
+    before = {p: p.stat().st_mtime_ns for p in workdir.rglob("*")}
+    rest = [flag for flag in SMALL if not flag.startswith("--config=")]
+    for name in ("ablation_small", "decoder_small"):
+        process = main(f"--config=experiments/{name}.py", *rest, "--config.data.source=pydoc", f"--workdir={workdir}")
+        assert process.returncode == 2
+        assert "holds a run with other settings" in process.stderr
+    assert {p: p.stat().st_mtime_ns for p in workdir.rglob("*")} == before
+
+
+def test_another_run_can_be_drawn_beside(twins, tmp_path):
+    workdir, _ = twins
+    process = main(*SMALL, "--stages=figures", f"--workdir={workdir}", f"--compare={workdir / 'decoder'}")
+    assert process.returncode == 0
+    assert "anisotropy_profile.png" in process.stdout
+    assert main(*SMALL, "--stages=figures", f"--workdir={workdir}", "--compare=decoder").returncode == 2
+
+
+@pytest.mark.parametrize("signum", [signal.SIGINT, signal.SIGTERM])
+def test_a_signal_ends_the_whole_command_politely(tmp_path, signum):
+    workdir = tmp_path / "twins"
+    flags = [*SMALL, "--config.train.steps=5000", f"--workdir={workdir}"]
+    with subprocess.Popen(command(*flags), cwd=ROOT, env=environment(), stdout=subprocess.PIPE, text=True) as process:
+        wait_for(workdir / "decoder" / "checkpoints" / "8")
+        second = main(*flags)
+        process.send_signal(signum)
+        output, _ = process.communicate(timeout=60)
+    assert process.returncode == 0
+    assert "decoder: stopped at step" in output
+    assert "the same command goes on from there" in output
+    assert not (workdir / "encoder" / "checkpoints").exists()
+    assert second.returncode == 2
+    assert "another process works in" in second.stderr
+
+
 def test_figures_without_tables_name_the_missing_stage(tmp_path):
     process = main(*SMALL, "--stages=figures", f"--workdir={tmp_path / 'run'}")
     assert process.returncode == 2
@@ -160,10 +207,7 @@ def test_a_killed_run_goes_on_to_the_same_numbers(twins, tmp_path):
     with subprocess.Popen(
         command(*SMALL, f"--workdir={workdir}"), cwd=ROOT, env=environment(), stderr=subprocess.DEVNULL
     ) as p:
-        deadline = time.monotonic() + 120
-        while not (workdir / "decoder" / "checkpoints" / "8").exists():
-            assert time.monotonic() < deadline
-            time.sleep(0.01)
+        wait_for(workdir / "decoder" / "checkpoints" / "8")
         p.send_signal(signal.SIGKILL)
     assert not (workdir / "decoder" / "test.json").exists()
     assert main(*SMALL, f"--workdir={workdir}").returncode == 0

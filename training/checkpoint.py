@@ -85,11 +85,12 @@ class Checkpoints:
             for i in range(1000)
             if not (path := self._folder.with_name("damaged_checkpoints") / f"{step}.{i}").exists()
         )
-        processes.meet("a damaged checkpoint is to be set aside")
-        if processes.is_first():
+
+        def move() -> None:
             target.parent.mkdir(exist_ok=True)
             (self._folder / str(step)).rename(target)
-        processes.meet("a damaged checkpoint is set aside")
+
+        processes.on_first(move)
         self._open()
         return target
 

@@ -1,9 +1,9 @@
 """Bits per character on fixed windows of the validation split and over the whole test split."""
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -24,62 +24,81 @@ class Score:
     characters: int  # predicted
 
 
-def valid_batch(config: Config, tokens_N: np.ndarray, mask_token: int) -> objective.Batch:
-    """`evaluate.windows` windows at even distances over the split."""
-    length = config.model.context + 1
-    count = min(config.evaluate.windows, tokens_N.size - length + 1)
-    starts_M = np.linspace(0, tokens_N.size - length, count).astype(np.int64)
-    return _batch(config, tokens_N, starts_M, mask_token)
+class Windows(NamedTuple):
+    """M windows of context + 1 characters."""
+
+    starts_M: np.ndarray  # where each begins in its split
+    fresh_M: np.ndarray  # how many predictions count, at the end of each: the others an earlier window has counted
 
 
-def test_batch(config: Config, tokens_N: np.ndarray, mask_token: int) -> tuple[objective.Batch, str]:
-    """Windows that score every character of the split once, and the protocol in words.
+def valid_windows(config: Config, characters: int) -> Windows:
+    """`evaluate.windows` windows at even distances over the split; fewer where they would coincide."""
+    last = characters - config.model.context - 1
+    starts_M = np.linspace(0, last, min(config.evaluate.windows, last + 1)).astype(np.int64)
+    return Windows(starts_M, np.full_like(starts_M, config.model.context))
+
+
+def test_windows(config: Config, characters: int) -> tuple[Windows, str]:
+    """Windows that score every character of the split once (but the first or the last), and the protocol in words.
 
     Next character: windows advance by `evaluate.stride`; of all but the first only the last `stride` characters
     count, so that each is predicted from at least context - stride characters. Masked character: windows side by
     side, masks drawn once. The last window is moved back to end with the split and counts what is left.
     """
     context = config.model.context
-    stride = context
     if config.objective == "next":
         stride = config.evaluate.stride or max(context // 2, 1)
-    last = tokens_N.size - context - 1
+        protocol = f"whole test split, context {context}, stride {stride}"
+    else:
+        stride = context
+        protocol = f"15 % masked characters of the whole test split, context {context}, windows side by side"
+    last = characters - context - 1
     starts_M = np.append(np.arange(0, last, stride), last)
-    batch = _batch(config, tokens_N, starts_M, mask_token)
-    fresh_M = np.diff(starts_M, prepend=starts_M[0] - context)  # characters that no earlier window counted
-    counted_MT = np.arange(context) >= context - fresh_M[:, None]
-    batch = batch._replace(weights_BT=batch.weights_BT * counted_MT)
-    if config.objective == "next":
-        return batch, f"whole test split, context {context}, stride {stride}"
-    return batch, f"15 % masked characters of the whole test split, context {context}, windows side by side"
+    return Windows(starts_M, np.diff(starts_M, prepend=starts_M[0] - context)), protocol
 
 
-def _batch(config: Config, tokens_N: np.ndarray, starts_M: np.ndarray, mask_token: int) -> objective.Batch:
-    windows_ML = tokens_N[starts_M[:, None] + np.arange(config.model.context + 1)].astype(np.int32)
-    examples_M = jnp.arange(len(starts_M))
-    batch = objective.make_batch(config.objective, windows_ML, jax.random.key(MASK_SEED), examples_M, mask_token)
-    return jax.tree.map(np.asarray, batch)
+def batches(
+    config: Config, tokens_N: np.ndarray, windows: Windows, mask_token: int, rows: int
+) -> Iterator[objective.Batch]:
+    """The windows in batches of `rows`; the last one is filled up with rows that weigh nothing."""
+    context, count = config.model.context, len(windows.starts_M)
+    for first in range(0, count, rows):
+        index_B = np.arange(first, first + rows)
+        real_B = index_B < count
+        row_B = np.minimum(index_B, count - 1)
+        windows_BL = tokens_N[windows.starts_M[row_B, None] + np.arange(context + 1)].astype(np.int32)
+        key = jax.random.key(MASK_SEED)
+        batch = objective.make_batch(config.objective, jnp.asarray(windows_BL), key, jnp.asarray(index_B), mask_token)
+        counts_BT = (np.arange(context) >= context - windows.fresh_M[row_B, None]) & real_B[:, None]
+        yield batch._replace(weights_BT=batch.weights_BT * counts_BT)
 
 
-def make_scorer(apply: Callable, place: Callable, rows: int) -> Callable:
-    """score(params, batch, label='') -> Score. Feeds `rows` windows at a time; `place` puts them on the devices."""
+def make_scorer(apply: Callable, config: Config, mask_token: int, place: Callable, rows: int) -> Callable:
+    """score(params, tokens_N, windows, label='', check=…) -> Score.
+
+    `rows` windows go at a time and `place` puts them on the devices; a label shows a progress bar; `check` is called
+    between two batches and may raise.
+    """
 
     @jax.jit
-    def nats(params: Any, batch: objective.Batch) -> jax.Array:
-        return objective.nats(apply(params, batch.tokens_BT)[0], batch)
+    def nats(params: Any, batch: objective.Batch) -> tuple[jax.Array, jax.Array]:
+        return objective.nats(apply(params, batch.tokens_BT)[0], batch), batch.weights_BT.sum()
 
-    def score(params: Any, batch: objective.Batch, label: str = "") -> Score:
-        padding = -len(batch.tokens_BT) % rows  # padded rows weigh nothing
-        padded = jax.tree.map(lambda x: np.pad(x, ((0, padding), (0, 0))), batch)
-        total = 0.0
-        for i in tqdm(
-            range(0, len(padded.tokens_BT), rows),
-            desc=label,
-            disable=not label or not processes.is_first(),
-            leave=False,
-        ):
-            total += float(nats(params, place(jax.tree.map(lambda x, i=i: x[i : i + rows], padded))))
-        characters = int(batch.weights_BT.sum())
+    def score(
+        params: Any,
+        tokens_N: np.ndarray,
+        windows: Windows,
+        label: str = "",
+        check: Callable[[], None] = lambda: None,
+    ) -> Score:
+        total, characters = 0.0, 0
+        quiet = not label or not processes.is_first()
+        parts = batches(config, tokens_N, windows, mask_token, rows)
+        count = -(-len(windows.starts_M) // rows)
+        for batch in tqdm(parts, desc=label, total=count, unit="batch", disable=quiet, leave=False):
+            check()
+            loss, predicted = nats(params, place(batch))
+            total, characters = total + float(loss), characters + int(predicted)
         loss = total / characters if characters else math.nan
         return Score(loss, loss / math.log(2), characters)
 

@@ -1,15 +1,19 @@
 """A run's folder: what was run is written before anything else and never changed afterwards."""
 
+import contextlib
+import fcntl
 import json
 import os
 import pathlib
 import platform
 import subprocess
 import sys
+from collections.abc import Iterator
 from importlib import metadata
 
 import jax
 
+import models
 from data.corpus import Corpus
 from errors import UserError
 from experiments.base import Config, to_dict
@@ -25,10 +29,24 @@ def write_atomically(path: pathlib.Path, text: str) -> None:
     os.replace(temporary, path)
 
 
-def resolve_dtype(config: Config) -> None:
-    """Put the type that "auto" means on this machine into the config, so that a run never changes it halfway."""
+def resolve_dtype(config: Config, folder: pathlib.Path) -> None:
+    """Put the type that "auto" means into the config: the one the run began with, else the one of this machine."""
     if config.model.dtype == "auto":
-        config.model.dtype = "float32" if jax.default_backend() == "cpu" else "bfloat16"
+        try:
+            config.model.dtype = json.loads((folder / "config.json").read_text())["model"]["dtype"]
+        except (OSError, ValueError, KeyError):  # no run there, or not a readable one: `claim` speaks of it
+            config.model.dtype = models.compute_type("auto")
+
+
+@contextlib.contextmanager
+def locked(folder: pathlib.Path) -> Iterator[None]:
+    """Hold the folder for this process alone."""
+    with open(folder / ".lock", "w") as file:
+        try:
+            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except OSError as error:
+            raise UserError(f"another process works in {folder}; wait for it, or name another --workdir") from error
+        yield
 
 
 def claim(folder: pathlib.Path, config: Config, new: bool) -> None:
@@ -41,7 +59,7 @@ def claim(folder: pathlib.Path, config: Config, new: bool) -> None:
     else:
         try:
             folder.mkdir(parents=True, exist_ok=True)
-            if any(folder.iterdir()):
+            if any(child.name != "config.json.tmp" for child in folder.iterdir()):  # left by a kill in this place
                 raise UserError(
                     f"--workdir {folder} is not empty and holds no run (no config.json); name another folder"
                 )

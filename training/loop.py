@@ -26,26 +26,23 @@ from training.program import Program, make_program
 DISPATCH_SECONDS = 1.0  # steps are run together up to about this long, so that the bar moves and a stop is heard
 
 
-def train(config: Config, corpus: Corpus, folder: pathlib.Path, name: str) -> bool:
-    """Train the run in `folder` to its last step and score the test split; False if a signal stopped it early."""
+def train(config: Config, corpus: Corpus, folder: pathlib.Path, name: str, stop: Stop) -> None:
+    """Train the run in `folder` to its last step and score the test split; raises Stopped once a stop is saved."""
     kept = checkpoint.schedule(config.train.steps, config.checkpoint.every)
     store = checkpoint.Checkpoints(folder / "checkpoints", kept)
     try:
         if config.train.steps in store.steps() and (folder / "test.json").exists():
             print(f"{name}: trained already, {config.train.steps} steps, in {folder}")
-            return True
+            return
         program = make_program(config, corpus)
         state = _resume(program, store, name)
         now = int(state.step)
         count, device = models.count_parameters(state.params), jax.devices()[0].device_kind
         print(f"{name}: {count:,} parameters, on {program.devices} × {device}, from step {now} in {folder}")
-        with contextlib.closing(Log(folder, now)) as log, Stop() as stop:
+        with contextlib.closing(Log(folder, now)) as log:
             state = _Session(config, corpus, program, store, kept, log, stop, name).run(state)
-        if int(state.step) < config.train.steps:
-            print(f"{name}: stopped at step {int(state.step)}, saved in {folder}; the same command goes on from there")
-            return False
-        _test(config, corpus, program, state, folder, name)
-        return True
+        stop.check(f"{name}: stopped at step {int(state.step)}, saved in {folder}")
+        _test(config, corpus, program, state, folder, name, stop)
     finally:
         store.close()
 
@@ -82,7 +79,7 @@ class _Session:
     ):
         self.config, self.program, self.store, self.kept = config, program, store, kept
         self.log, self.stop, self.name = log, stop, name
-        self.valid = evaluate.valid_batch(config, corpus.valid, corpus.mask_token)
+        self.tokens_N, self.windows = corpus.valid, evaluate.valid_windows(config, corpus.valid.size)
         self.rate = optimizer.schedule(config.train)
         self.loss = self.valid_bits = math.nan
         self.seconds = math.inf  # per step
@@ -121,7 +118,9 @@ class _Session:
         if now in self.store.steps():
             return
         if now % self.config.evaluate.every == 0 or now == self.config.train.steps:
-            result = self.program.score(state.params, self.valid)
+            result = self.program.score(state.params, self.tokens_N, self.windows)
+            if not math.isfinite(result.loss):
+                self.fail(now, f"validation loss {result.loss}", now - 1)
             self.valid_bits = result.bits_per_character
             self.log.write(now, "valid", loss=result.loss, bits_per_character=self.valid_bits)
         if now in self.kept or self.stopping:
@@ -133,12 +132,8 @@ class _Session:
         for i in range(count):
             now, loss, norm = first + i + 1, float(metrics.loss[i]), float(metrics.gradient_norm[i])
             if not (math.isfinite(loss) and math.isfinite(norm)):
-                self.log.flush()
-                raise RunError(
-                    f"{self.name}: not finite at step {now} (loss {loss}, gradient norm {norm}); last finite loss "
-                    f"{self.loss:.4f}, last good checkpoint: step {max(self.store.steps())}; "
-                    "try a lower --config.train.learning_rate in a new --workdir"
-                )
+                # The loss of update `now` is that of the parameters at step now - 1.
+                self.fail(now, f"loss {loss}, gradient norm {norm}", now - 1 if math.isfinite(loss) else now - 2)
             self.loss = loss
             if now % self.config.train.log_every == 0 or now == 1:
                 self.log.write(
@@ -151,13 +146,25 @@ class _Session:
                     characters_per_second=self.characters_per_second(),
                 )
 
+    def fail(self, now: int, what: str, good: int) -> None:
+        """Raise RunError; the parameters up to step `good` are known to give a finite loss."""
+        self.log.flush()
+        last = max((step for step in self.store.steps() if step <= good), default="none")
+        raise RunError(
+            f"{self.name}: not finite at step {now} ({what}); last finite loss {self.loss:.4f}, last good checkpoint: "
+            f"{last}; try a lower --config.train.learning_rate in a new --workdir"
+        )
+
     def characters_per_second(self) -> float:
         return self.config.train.batch_size * self.config.model.context / self.seconds
 
 
-def _test(config: Config, corpus: Corpus, program: Program, state: step.State, folder: pathlib.Path, name: str) -> None:
-    batch, protocol = evaluate.test_batch(config, corpus.test, corpus.mask_token)
-    result = program.score(state.params, batch, f"{name}: test")
+def _test(
+    config: Config, corpus: Corpus, program: Program, state: step.State, folder: pathlib.Path, name: str, stop: Stop
+) -> None:
+    windows, protocol = evaluate.test_windows(config, corpus.test.size)
+    where = f"{name}: stopped while scoring the test split; trained to its last step, saved in {folder}"
+    result = program.score(state.params, corpus.test, windows, f"{name}: test", lambda: stop.check(where))
     record = {
         "bits_per_character": result.bits_per_character,
         "loss": result.loss,

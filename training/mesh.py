@@ -34,8 +34,3 @@ def parameter_sharding(mesh: jax.sharding.Mesh, tree: Any) -> Any:
 
 def batch_sharding(mesh: jax.sharding.Mesh) -> NamedSharding:
     return NamedSharding(mesh, P(("data", "fsdp")))
-
-
-def check_rows(mesh: jax.sharding.Mesh, name: str, rows: int) -> None:
-    if rows % mesh.size:
-        raise UserError(f"{name} gives {rows} windows per micro-batch; it must be a multiple of {mesh.size} devices")

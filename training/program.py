@@ -9,24 +9,35 @@ from jax.sharding import PartitionSpec as P
 
 import models
 from data.corpus import Corpus
+from errors import UserError
 from experiments.base import Config
 from training import evaluate, mesh, optimizer, step
 
 
 class Program(NamedTuple):
     steps: Callable  # state, tokens_N, count -> state, metrics
-    score: Callable  # params, batch, label -> Score
+    score: Callable  # params, tokens_N, windows -> Score
     create: Callable[[], step.State]
     abstract: step.State  # shapes, types and shardings of the state
     tokens_N: jax.Array  # the training split, on the devices
     devices: int
 
 
-def make_program(config: Config, corpus: Corpus) -> Program:
-    model = models.build(config.model, corpus.vocab_size)
+def check(config: Config) -> tuple[jax.sharding.Mesh, int]:
+    """The devices and the windows of a micro-batch; UserError where these cannot be split over those."""
     devices = mesh.make_mesh(config.mesh)
     rows = config.train.batch_size // config.train.accumulate
-    mesh.check_rows(devices, "train.batch_size / train.accumulate", rows)
+    if rows % devices.size:
+        raise UserError(
+            f"train.batch_size / train.accumulate gives micro-batches of {rows} windows; "
+            f"it must be a multiple of the {devices.size} devices"
+        )
+    return devices, rows
+
+
+def make_program(config: Config, corpus: Corpus) -> Program:
+    devices, rows = check(config)
+    model = models.build(config.model, corpus.vocab_size)
     adamw = optimizer.make_optimizer(config.train)
     by_batch, everywhere = mesh.batch_sharding(devices), NamedSharding(devices, P())
 
@@ -43,7 +54,9 @@ def make_program(config: Config, corpus: Corpus) -> Program:
     )
     return Program(
         steps=jax.jit(steps, donate_argnums=0, out_shardings=(shardings, everywhere)),
-        score=evaluate.make_scorer(model.apply, lambda batch: jax.device_put(batch, by_batch), rows),
+        score=evaluate.make_scorer(
+            model.apply, config, corpus.mask_token, lambda batch: jax.device_put(batch, by_batch), rows
+        ),
         create=jax.jit(create, out_shardings=shardings),
         abstract=jax.tree.map(lambda a, s: jax.ShapeDtypeStruct(a.shape, a.dtype, sharding=s), shapes, shardings),
         tokens_N=jax.device_put(corpus.train, everywhere),

@@ -6,17 +6,25 @@ import numpy as np
 import pandas as pd
 import pytest
 
+import models
 from analysis import measure, results, sweep
-from errors import RunError, UserError
+from errors import RunError, Stopped, UserError
+from stop import Stop
 from tests import tiny
 from training import loop, mesh
+
+
+def measured(config, folder):
+    with Stop() as stop:
+        sweep.sweep(config, tiny.corpus(), folder, "run", stop)
 
 
 @pytest.fixture(scope="module")
 def trained(tmp_path_factory):
     """A run trained to its end, to be copied: [folder, config]."""
     folder, config = tmp_path_factory.mktemp("trained"), tiny.config()
-    loop.train(config, tiny.corpus(), folder, "run")
+    with Stop() as stop:
+        loop.train(config, tiny.corpus(), folder, "run", stop)
     return folder, config
 
 
@@ -47,7 +55,7 @@ def traces(monkeypatch):
 def test_all_checkpoints_in_one_program_and_then_nothing_to_do(run, monkeypatch, capsys):
     folder, config = run
     count = traces(monkeypatch)
-    assert sweep.sweep(config, tiny.corpus(), folder, "run")
+    measured(config, folder)
     assert len(count) == 1
     table = results.read(folder / "results.nc")
     assert list(table.step.values) == [0, 1, 2, 4, 5, 6]
@@ -59,15 +67,15 @@ def test_all_checkpoints_in_one_program_and_then_nothing_to_do(run, monkeypatch,
     assert set(frame.step) == {0, 1, 2, 4, 5, 6}
 
     before = {p: p.read_bytes() for p in folder.rglob("*.nc")}
-    assert sweep.sweep(config, tiny.corpus(), folder, "run")
+    measured(config, folder)
     assert len(count) == 1
     assert "(0 now)" in capsys.readouterr().out
     assert {p: p.read_bytes() for p in folder.rglob("*.nc")} == before
 
 
-def test_stopping_and_going_on_gives_the_same_bytes(run, tmp_path, monkeypatch, capsys):
+def test_stopping_and_going_on_gives_the_same_bytes(run, monkeypatch):
     folder, config = run
-    sweep.sweep(config, tiny.corpus(), folder, "run")
+    measured(config, folder)
     whole = {p.name: p.read_bytes() for p in folder.rglob("*.nc")}
     for name in ("2.nc", "6.nc"):
         (folder / "measurements" / name).unlink()
@@ -80,26 +88,29 @@ def test_stopping_and_going_on_gives_the_same_bytes(run, tmp_path, monkeypatch, 
 
     with monkeypatch.context() as patch:
         patch.setattr(results, "write", interrupted)
-        assert not sweep.sweep(config, tiny.corpus(), folder, "run")
-    assert "the same command goes on" in capsys.readouterr().out
+        with pytest.raises(Stopped, match="stopped before measuring step 6"):
+            measured(config, folder)
     assert (folder / "measurements" / "2.nc").exists()
     assert not (folder / "measurements" / "6.nc").exists()
-    assert sweep.sweep(config, tiny.corpus(), folder, "run")
+    measured(config, folder)
     assert {p.name: p.read_bytes() for p in folder.rglob("*.nc")} == whole
 
 
 def test_other_settings_are_refused_and_overwrite_nothing(run):
     folder, config = run
-    sweep.sweep(config, tiny.corpus(), folder, "run")
+    measured(config, folder)
     other = tiny.config()
     other.measure.points = 24
-    with pytest.raises(UserError, match=r"measure\.points=16 there, 24 now.*move .*measurements away"):
-        sweep.sweep(other, tiny.corpus(), folder, "run")
+    words = r"measure\.points=16 there, 24 now.*move .*measurements away"
+    with pytest.raises(UserError, match=words):
+        measured(other, folder)
+    with pytest.raises(UserError, match=words):
+        sweep.check(folder / "measurements", other, tiny.corpus())
 
 
 def test_a_run_without_checkpoints_says_what_to_do(tmp_path):
     with pytest.raises(UserError, match="--stages=train first"):
-        sweep.sweep(tiny.config(), tiny.corpus(), tmp_path, "run")
+        measured(tiny.config(), tmp_path)
 
 
 @pytest.mark.filterwarnings("ignore")  # Orbax leaves coroutines behind when a file is damaged
@@ -107,19 +118,31 @@ def test_a_damaged_checkpoint_is_named_never_measured(run):
     folder, config = run
     (folder / "checkpoints" / "4" / "_CHECKPOINT_METADATA").unlink()
     with pytest.raises(RunError, match=r"checkpoints/4 is damaged.*move it elsewhere"):
-        sweep.sweep(config, tiny.corpus(), folder, "run")
+        measured(config, folder)
     assert sorted(p.name for p in (folder / "measurements").glob("*.nc")) == ["0.nc", "1.nc", "2.nc"]
     assert not (folder / "results.nc").exists()
 
 
 def test_eight_devices_measure_what_one_does(run, monkeypatch):
     folder, config = run
-    sweep.sweep(config, tiny.corpus(), folder, "run")
+    measured(config, folder)
     many = results.read(folder / "results.nc")
     (folder / "measurements").rename(folder / "of eight")
     one = jax.make_mesh((1, 1), ("data", "fsdp"), (jax.sharding.AxisType.Auto,) * 2, devices=jax.devices()[:1])
     monkeypatch.setattr(mesh, "make_mesh", lambda _: one)
-    sweep.sweep(config, tiny.corpus(), folder, "run")
+    measured(config, folder)
     alone = results.read(folder / "results.nc")
     for name in many.data_vars:
         np.testing.assert_allclose(many[name], alone[name], rtol=2e-4, atol=1e-6, err_msg=name)
+
+
+def test_every_product_of_a_measurement_has_full_float32_precision():
+    """On an accelerator a product without it rounds its factors to TF32 or bfloat16; a CPU cannot show that."""
+    config, corpus = tiny.config(), tiny.corpus()
+    model = models.build(config.model, corpus.vocab_size, "float32")
+    params, probe = model.init(jax.random.key(0)), sweep.probe_of(config, corpus)
+    compute = measure.make_measure(model.apply, config.model.mask, config.measure.families)
+    text = str(jax.make_jaxpr(compute)(params, *probe))
+    products = text.count("dot_general[")
+    assert products > 7
+    assert text.count("precision=(Precision.HIGHEST, Precision.HIGHEST)") + text.count("precision=HIGHEST") == products

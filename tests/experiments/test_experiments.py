@@ -48,9 +48,15 @@ def test_a_varied_field_cannot_be_overridden_in_silence():
 
 
 def test_an_experiment_with_an_unknown_or_ill_typed_variant_is_refused():
-    for changes, words in (({"train.stps": 1}, "train.stps is unknown"), ({"train.steps": "1"}, "train.steps is '1'")):
+    for name, changes, words in (
+        ("a", {"train.stps": 1}, "train.stps is unknown"),
+        ("a", {"train.steps": "1"}, "train.steps is '1'"),
+        ("a", {"modle.mask": "causal"}, "no config field modle.mask"),
+        ("a", {"objective.x": 1}, "no config field objective.x"),
+        ("../a", {}, "becomes a folder"),
+    ):
         with pytest.raises(UserError, match=words):
-            base.expand(base.Config(variants={"a": changes}))
+            base.expand(base.Config(variants={name: changes}))
 
 
 def change(path, value):
@@ -75,6 +81,10 @@ def change(path, value):
         ("train.learning_rate", -1.0),
         ("train.learning_rate", float("nan")),
         ("train.beta2", 1.5),
+        ("train.beta1", 1.0),
+        ("train.learning_rate", float("inf")),
+        ("train.seed", 2**64),
+        ("measure.families", ()),
         ("train.log_every", 0),
         ("evaluate.stride", 513),
         ("measure.families", ("spectra",)),

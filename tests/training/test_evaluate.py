@@ -5,16 +5,19 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
+from errors import Stopped
 from tests import tiny
 from training import evaluate
 
 
-def scored_characters(config, tokens_N):
+def scored_characters(config, characters, rows=3):
     """How often each character of the split is a counted target, when tokens are their own positions."""
-    batch, protocol = evaluate.test_batch(config, np.arange(tokens_N), 10_000)
-    counts = np.zeros(tokens_N, int)
-    np.add.at(counts, np.asarray(batch.targets_BT)[np.asarray(batch.weights_BT) > 0], 1)
-    return batch, counts, protocol
+    windows, protocol = evaluate.test_windows(config, characters)
+    counts = np.zeros(characters, int)
+    for batch in evaluate.batches(config, np.arange(characters), windows, 10_000, rows):
+        assert batch.tokens_BT.shape == (rows, config.model.context)
+        np.add.at(counts, np.asarray(batch.targets_BT)[np.asarray(batch.weights_BT) > 0], 1)
+    return windows, counts, protocol
 
 
 @pytest.mark.parametrize("characters", [9, 10, 16, 17, 23, 100])
@@ -22,12 +25,11 @@ def scored_characters(config, tokens_N):
 def test_every_character_but_the_first_is_scored_once(characters, stride):
     config = tiny.config()
     config.evaluate.stride = stride
-    batch, counts, protocol = scored_characters(config, characters)
+    windows, counts, protocol = scored_characters(config, characters)
     assert counts[0] == 0
     assert (counts[1:] == 1).all()
     assert f"stride {stride or 4}" in protocol
-    later = np.asarray(batch.weights_BT)[1:-1]
-    assert (later.sum(1) == (stride or 4)).all()
+    assert (windows.fresh_M[1:-1] == (stride or 4)).all()
 
 
 def test_masked_windows_overlap_only_where_nothing_is_counted_twice():
@@ -41,21 +43,50 @@ def test_masked_windows_overlap_only_where_nothing_is_counted_twice():
 
 def test_validation_windows_are_fixed_inside_the_split_and_never_more_than_there_are():
     config = tiny.config()
-    batch = evaluate.valid_batch(config, np.arange(100), 1000)
-    assert batch.tokens_BT.shape == (8, 8)
+    windows = evaluate.valid_windows(config, 100)
+    assert len(windows.starts_M) == 8
+    (batch,) = evaluate.batches(config, np.arange(100), windows, 1000, 8)
     assert batch.targets_BT.max() == 99
-    assert evaluate.valid_batch(config, np.arange(9), 1000).tokens_BT.shape == (1, 8)
+    assert (batch.weights_BT == 1).all()
+    assert len(evaluate.valid_windows(config, 9).starts_M) == 1
 
 
-def test_scores_are_nats_per_counted_character_whatever_the_padding():
+@pytest.mark.parametrize("rows", [1, 4, 7, 64])
+def test_scores_are_nats_per_counted_character_whatever_the_padding(rows):
     """A uniform model over V characters costs ln V nats, log2 V bits."""
     config = tiny.config()
-    batch, _ = evaluate.test_batch(config, np.zeros(100, np.uint8), 7)
-    for rows in (1, 4, 7, 64):
-        score = evaluate.make_scorer(
-            lambda params, x_BT: (params + jnp.zeros((*x_BT.shape, 8)), None), jax.device_put, rows
-        )
-        result = score(jnp.zeros(()), jax.tree.map(np.asarray, batch))
-        assert result.characters == 99
-        assert math.isclose(result.bits_per_character, 3.0, rel_tol=1e-6)
-        assert math.isclose(result.loss, math.log(8), rel_tol=1e-6)
+    windows, _ = evaluate.test_windows(config, 100)
+
+    def uniform(params, x_BT):
+        return params + jnp.zeros((*x_BT.shape, 8)), None
+
+    score = evaluate.make_scorer(uniform, config, 7, jax.device_put, rows)
+    result = score(jnp.zeros(()), np.zeros(100, np.uint8), windows)
+    assert result.characters == 99
+    assert math.isclose(result.bits_per_character, 3.0, rel_tol=1e-6)
+    assert math.isclose(result.loss, math.log(8), rel_tol=1e-6)
+
+
+def test_masks_of_an_evaluation_do_not_depend_on_the_batch_size():
+    config = tiny.config()
+    config.objective, config.model.mask = "masked", "bidirectional"
+    windows, _ = evaluate.test_windows(config, 100)
+    whole, parts = (
+        np.concatenate([b.tokens_BT for b in evaluate.batches(config, np.arange(100), windows, 1000, rows)])
+        for rows in (len(windows.starts_M), 5)
+    )
+    np.testing.assert_array_equal(whole, parts[: len(whole)])
+
+
+def test_a_check_between_two_batches_can_stop_the_scoring():
+    config, seen = tiny.config(), []
+
+    def check():
+        seen.append(1)
+        if len(seen) == 2:
+            raise Stopped("there")
+
+    windows, _ = evaluate.test_windows(config, 100)
+    score = evaluate.make_scorer(lambda p, x_BT: (jnp.zeros((*x_BT.shape, 8)), None), config, 7, jax.device_put, 4)
+    with pytest.raises(Stopped):
+        score(jnp.zeros(()), np.zeros(100, np.uint8), windows, "", check)

@@ -51,11 +51,29 @@ def test_the_corpus_may_not_change_under_a_run(tmp_path):
         folder.record_environment(tmp_path, other)
 
 
-def test_auto_becomes_the_type_of_this_machine():
+def test_auto_becomes_the_type_the_run_began_with_or_that_of_this_machine(tmp_path):
     config = tiny.config()
     config.model.dtype = "auto"
-    folder.resolve_dtype(config)
+    folder.resolve_dtype(config, tmp_path)
     assert config.model.dtype == "float32"
+    begun = tiny.config()
+    begun.model.dtype = "bfloat16"
+    folder.claim(tmp_path / "run", begun, new=True)
+    config.model.dtype = "auto"
+    folder.resolve_dtype(config, tmp_path / "run")
+    assert config.model.dtype == "bfloat16"
+
+
+def test_a_folder_is_held_by_one_process(tmp_path):
+    with folder.locked(tmp_path), pytest.raises(UserError, match="another process works in"), folder.locked(tmp_path):
+        pass
+    with folder.locked(tmp_path):
+        pass
+
+
+def test_a_kill_while_claiming_leaves_a_folder_that_can_be_claimed(tmp_path):
+    (tmp_path / "config.json.tmp").write_text("{")
+    folder.claim(tmp_path, tiny.config(), new=True)
 
 
 def test_only_training_begins_a_run(tmp_path):

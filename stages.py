@@ -1,0 +1,88 @@
+"""What the stages of an experiment do to its runs, in order: train them all, measure them all, draw them together."""
+
+import contextlib
+import os
+import pathlib
+import sys
+
+import jax
+
+import processes
+from analysis import results, sweep
+from data import corpus
+from errors import UserError
+from experiments.base import Config
+from figures import draw
+from figures.run import Run
+from stop import Stop
+from training import folder, log, loop, program
+
+
+def join_cluster() -> None:
+    """Become one of several processes; only the first one speaks and writes."""
+    try:
+        jax.distributed.initialize()
+    except (RuntimeError, ValueError) as error:
+        reason = str(error).splitlines()[0]
+        raise UserError(f"--distributed finds no cluster ({reason}); leave it out on a single machine") from error
+    if not processes.is_first():
+        sys.stdout = open(os.devnull, "w")  # noqa: SIM115 (stays open until the process ends)
+
+
+def named(configs: dict[str, Config], root: pathlib.Path, title: str, compare: list[str]) -> dict[str, pathlib.Path]:
+    """Label and folder of all runs that are drawn together; those to compare with must exist already."""
+    shown = {name or title: root / name for name in configs}
+    for path in compare:
+        if path in shown:
+            raise UserError(f"--compare={path}: two runs would have this name in the figures; give a longer path")
+        shown[path] = pathlib.Path(path)
+        load(shown[path])
+    return shown
+
+
+def work(experiment: Config, configs: dict[str, Config], root: pathlib.Path, title: str, wanted: list[str]) -> None:
+    """Train and measure. What can be refused is refused before the first folder is made."""
+    for config in (experiment, *configs.values()):
+        folder.resolve_dtype(config, root)
+    texts = {}
+    for config in configs.values():
+        if text_key(config) not in texts:
+            text = texts[text_key(config)] = corpus.load(config.data, config.model.context)
+            print(f"corpus: {text.name}, {len(text.vocabulary)} distinct bytes, from {text.origin}")
+    for name, config in configs.items():
+        program.check(config)
+        if "measure" in wanted:
+            sweep.check(root / name / "measurements", config, texts[text_key(config)])
+
+    def claim() -> None:
+        for path, config in {root: experiment, **{root / name: config for name, config in configs.items()}}.items():
+            folder.claim(path, config, new="train" in wanted)
+        for name, config in configs.items():
+            folder.record_environment(root / name, texts[text_key(config)])
+
+    processes.on_first(claim)
+    with contextlib.ExitStack() as lock, Stop() as stop:
+        processes.on_first(lambda: lock.enter_context(folder.locked(root)))
+        for stage, do in (("train", loop.train), ("measure", sweep.sweep)):
+            for name, config in configs.items():
+                if stage in wanted:
+                    do(config, texts[text_key(config)], root / name, name or title, stop)
+                    stop.check(f"{name or title}: stopped when {stage} was done")
+
+
+def text_key(config: Config) -> str:
+    """Runs with equal keys read the same text, loaded once."""
+    return str((config.data, config.model.context))
+
+
+def draw_figures(shown: dict[str, pathlib.Path], to: pathlib.Path) -> None:
+    if processes.is_first():
+        for path in draw.draw({name: load(path) for name, path in shown.items()}, to):
+            print(path)
+
+
+def load(path: pathlib.Path) -> Run:
+    for name, stage in (("train.jsonl", "train"), ("results.nc", "measure")):
+        if not (path / name).exists():
+            raise UserError(f"{path / name} does not exist; run --stages={stage} first")
+    return Run(results.read(path / "results.nc"), log.read(path))
