@@ -4,6 +4,7 @@ A checkpoint holds the items `params` and `train` (optimizer state, step) and, i
 every leaf, checked at each restore, because Orbax restores flipped bits without a word.
 """
 
+import contextlib
 import hashlib
 import pathlib
 from typing import Any
@@ -31,6 +32,7 @@ class Checkpoints:
     def __init__(self, folder: pathlib.Path, kept: list[int]):
         self._kept = kept
         self._folder = folder.absolute()
+        self._failed = False
         self._open()
 
     def _open(self) -> None:
@@ -45,9 +47,19 @@ class Checkpoints:
         return [checkpoint.step for checkpoint in self._orbax.checkpoints]
 
     def save(self, step: int, params: Any, train: Any) -> None:
+        """Write the checkpoint of `step`, all of it or nothing."""
         items = {"params": params, "train": train}
-        if not self._orbax.save_checkpointables(step, items, force=True, custom_metadata={"sha256": digests(items)}):
-            raise RunError(f"checkpoint {self._folder / str(step)} was not saved; is the disk full?")
+        why = "Orbax declined"
+        try:
+            if self._orbax.save_checkpointables(step, items, force=True, custom_metadata={"sha256": digests(items)}):
+                return
+        except Exception as error:  # Orbax raises many kinds
+            why = (str(error).splitlines() or [repr(error)])[0][:200]
+        self._failed = True
+        raise RunError(
+            f"checkpoint {self._folder / str(step)} could not be saved ({why}): make room on the disk or check its rights; "
+            "the same command goes on from the checkpoint before"
+        )
 
     def restore(self, step: int, params: Any, train: Any) -> tuple[Any, Any]:
         """The items in the structure, types and shardings of the abstract `params` and `train`."""
@@ -95,7 +107,8 @@ class Checkpoints:
         return target
 
     def close(self) -> None:
-        self._orbax.close()
+        with contextlib.suppress(Exception) if self._failed else contextlib.nullcontext():
+            self._orbax.close()  # raises the error of a failed save once more
 
 
 def digests(tree: Any) -> dict[str, str]:
