@@ -57,8 +57,8 @@ class Checkpoints:
             why = (str(error).splitlines() or [repr(error)])[0][:200]
         self._failed = True
         raise RunError(
-            f"checkpoint {self._folder / str(step)} could not be saved ({why}): make room on the disk or check its rights; "
-            "the same command goes on from the checkpoint before"
+            f"checkpoint {self._folder / str(step)} could not be saved ({why}): make room on the disk or check "
+            "its rights; the same command goes on from the checkpoint before"
         )
 
     def restore(self, step: int, params: Any, train: Any) -> tuple[Any, Any]:
