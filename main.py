@@ -40,6 +40,8 @@ def parse(argv: list[str]) -> list[str]:
         return left
     except (flags.Error, UserError, AttributeError, KeyError, TypeError, ValueError, OSError, ImportError) as error:
         sys.exit(fail(error, 2))
+    except SyntaxError as error:
+        sys.exit(fail(UserError(f"{error.filename}, line {error.lineno}: {error.msg}"), 2))
 
 
 def fail(error: BaseException, code: int) -> int:
@@ -55,13 +57,13 @@ def fail(error: BaseException, code: int) -> int:
 
 
 def main(_: list[str]) -> int:
-    absl.logging.set_verbosity(absl.logging.ERROR)
-    logging.getLogger().setLevel(logging.ERROR)
+    absl.logging.set_verbosity(absl.logging.FATAL)  # Orbax logs tracebacks of what is told in one line here
+    logging.getLogger().setLevel(logging.CRITICAL)
     try:
         return run(CONFIG.value)
     except UserError as error:
         return fail(error, 2)
-    except RunError as error:
+    except (RunError, OSError) as error:
         return fail(error, 1)
     except Stopped as stopped:
         print(f"{stopped}; the same command goes on from there")
@@ -82,10 +84,12 @@ def run(experiment: base.Config) -> int:
         stages.join_cluster()
     title = _experiment_name()
     root = pathlib.Path(WORKDIR.value or f"runs/{title}")
+    stages.resolve_types(experiment, configs, root)
     shown = stages.named(configs, root, title, COMPARE.value)
     if {"train", "measure"} & set(WANTED.value):
         stages.work(experiment, configs, root, title, WANTED.value)
     if "figures" in WANTED.value:
+        stages.check_folders(experiment, configs, root, new=False)
         stages.draw_figures(shown, root / "figures")
     return 0
 

@@ -6,7 +6,7 @@ import jax
 import numpy as np
 from jax.experimental import multihost_utils
 
-from errors import UserError
+from errors import RunError, UserError
 
 
 def is_first() -> bool:
@@ -26,7 +26,7 @@ def on_first(work: Callable[[], None]) -> None:
     if is_first():
         try:
             work()
-        except UserError as error:
+        except (UserError, RunError, OSError) as error:
             refusal = error
     if any(largest(refusal is not None)):
         raise refusal or UserError("the first process has refused; see its message")

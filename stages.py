@@ -42,32 +42,44 @@ def named(configs: dict[str, Config], root: pathlib.Path, title: str, compare: l
 
 def work(experiment: Config, configs: dict[str, Config], root: pathlib.Path, title: str, wanted: list[str]) -> None:
     """Train and measure. What can be refused is refused before the first folder is made."""
-    for config in (experiment, *configs.values()):
-        folder.resolve_dtype(config, root)
     texts = {}
     for config in configs.values():
         if text_key(config) not in texts:
             text = texts[text_key(config)] = corpus.load(config.data, config.model.context)
             print(f"corpus: {text.name}, {len(text.vocabulary)} distinct bytes, from {text.origin}")
     for name, config in configs.items():
-        program.check(config)
+        if "train" in wanted:
+            program.check(config)
         if "measure" in wanted:
             sweep.check(root / name / "measurements", config, texts[text_key(config)])
 
-    def claim() -> None:
-        for path, config in {root: experiment, **{root / name: config for name, config in configs.items()}}.items():
-            folder.claim(path, config, new="train" in wanted)
-        for name, config in configs.items():
-            folder.record_environment(root / name, texts[text_key(config)])
+    with contextlib.ExitStack() as locks, Stop() as stop:
 
-    processes.on_first(claim)
-    with contextlib.ExitStack() as lock, Stop() as stop:
-        processes.on_first(lambda: lock.enter_context(folder.locked(root)))
+        def claim() -> None:
+            check_folders(experiment, configs, root, new="train" in wanted)
+            for path in {root, *(root / name for name in configs)}:
+                locks.enter_context(folder.locked(path))
+            for name, config in configs.items():
+                folder.record_environment(root / name, texts[text_key(config)])
+
+        processes.on_first(claim)
         for stage, do in (("train", loop.train), ("measure", sweep.sweep)):
             for name, config in configs.items():
                 if stage in wanted:
                     do(config, texts[text_key(config)], root / name, name or title, stop)
                     stop.check(f"{name or title}: stopped when {stage} was done")
+
+
+def check_folders(experiment: Config, configs: dict[str, Config], root: pathlib.Path, new: bool) -> None:
+    """The experiment's folder and those of its runs must hold them and nothing else; `new` ones are begun."""
+    for path, config in {root: experiment, **{root / name: config for name, config in configs.items()}}.items():
+        folder.claim(path, config, new)
+
+
+def resolve_types(experiment: Config, configs: dict[str, Config], root: pathlib.Path) -> None:
+    """Say what model.dtype=auto means: what the runs began with, or what this machine is best at."""
+    for config in (experiment, *configs.values()):
+        folder.resolve_dtype(config, root)
 
 
 def text_key(config: Config) -> str:

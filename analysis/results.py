@@ -2,6 +2,7 @@
 
 import os
 import pathlib
+import warnings
 
 import numpy as np
 import pandas as pd
@@ -9,6 +10,7 @@ import xarray as xr
 
 from analysis.probe import POSITION_SETS
 from analysis.quantities import QUANTITIES
+from errors import RunError
 
 Arrays = dict[str, np.ndarray]
 
@@ -51,8 +53,12 @@ def write(dataset: xr.Dataset, path: pathlib.Path) -> None:
 
 
 def read(path: pathlib.Path) -> xr.Dataset:
-    with xr.open_dataset(path, engine="scipy") as dataset:
-        return dataset.load()
+    try:
+        with warnings.catch_warnings(action="ignore"), xr.open_dataset(path, engine="scipy") as dataset:
+            return dataset.load()
+    except (TypeError, ValueError, IndexError, KeyError) as error:
+        reason = str(error).splitlines()[0]
+        raise RunError(f"table {path} is damaged ({reason}); move it away and run --stages=measure again") from error
 
 
 def tidy(dataset: xr.Dataset) -> pd.DataFrame:

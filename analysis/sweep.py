@@ -16,6 +16,7 @@ import processes
 from analysis import results
 from analysis.measure import make_measure
 from analysis.probe import Probe, make_probe
+from analysis.quantities import QUANTITIES
 from data.corpus import Corpus
 from errors import RunError, UserError
 from experiments.base import Config, to_dict
@@ -31,14 +32,16 @@ def sweep(config: Config, corpus: Corpus, run: pathlib.Path, name: str, stop: St
     Every table is written whole or not at all; raises Stopped between two of them.
     """
     tables = run / "measurements"
-    processes.on_first(lambda: claim(tables, config))
+    check_settings(tables, config)
     kept = checkpoint.schedule(config.train.steps, config.checkpoint.every)
     store = checkpoint.Checkpoints(run / "checkpoints", kept)
     try:
-        steps = [step for step in store.steps() if step in kept]
-        if not steps:
+        stored = store.steps()
+        done = [step for step in kept if (tables / f"{step}.nc").exists()]
+        todo = [step for step in kept if step in stored and step not in done]
+        if not done + todo:
             raise UserError(f"{run / 'checkpoints'} holds no checkpoint to measure; run --stages=train first")
-        todo = [step for step in steps if not (tables / f"{step}.nc").exists()]
+        processes.on_first(lambda: record_settings(tables, config))
         if todo:
             measure = make_program(config, corpus, store.restore_params(todo[0]))
             interval = 0.1 if sys.stderr.isatty() else 10.0
@@ -49,9 +52,10 @@ def sweep(config: Config, corpus: Corpus, run: pathlib.Path, name: str, stop: St
                 if processes.is_first():
                     results.write(table, tables / f"{step}.nc")
     except RunError as error:
-        raise RunError(f"{error}; move it elsewhere to measure without it") from error
+        raise RunError(f"{error}; move it elsewhere to measure without it, or to train its step again") from error
     finally:
         store.close()
+    steps = sorted(done + todo)
     if processes.is_first():
         join(run, steps)
     print(f"{name}: {len(steps)} checkpoints measured ({len(todo)} now): {run / 'results.nc'}, {run / 'results.csv'}")
@@ -59,26 +63,27 @@ def sweep(config: Config, corpus: Corpus, run: pathlib.Path, name: str, stop: St
 
 def check(tables: pathlib.Path, config: Config, corpus: Corpus) -> None:
     """Raise UserError, before any work is done, where the run could not be measured later."""
+    mesh.make_mesh(config.mesh)
     probe_of(config, corpus)
     check_settings(tables, config)
 
 
-def check_settings(tables: pathlib.Path, config: Config) -> bool:
-    """Whether the settings that all measurements of a folder share are recorded there; UserError if others are."""
-    if not (tables / RECORD).exists():
-        return False
-    folder.check_same(tables / RECORD, settings(config), (), f"move {tables} away to measure again")
-    return True
+def check_settings(tables: pathlib.Path, config: Config) -> None:
+    """Raise UserError where tables were measured with other settings or by other formulas."""
+    if any(tables.glob("*.nc")):
+        folder.check_same(tables / RECORD, settings(config), (), f"move {tables} away to measure again")
 
 
-def claim(tables: pathlib.Path, config: Config) -> None:
-    if not check_settings(tables, config):
-        tables.mkdir(parents=True, exist_ok=True)
-        folder.write_atomically(tables / RECORD, json.dumps(settings(config), indent=2) + "\n")
+def record_settings(tables: pathlib.Path, config: Config) -> None:
+    tables.mkdir(parents=True, exist_ok=True)
+    folder.write_atomically(tables / RECORD, json.dumps(settings(config), indent=2) + "\n")
 
 
 def settings(config: Config) -> dict:
-    return {"measure": to_dict(config)["measure"]}
+    """What all tables of a run have in common, or they must not be joined."""
+    families = config.measure.families
+    formulas = {name: quantity.formula for name, quantity in QUANTITIES.items() if quantity.family in families}
+    return {"measure": to_dict(config)["measure"], "formulas": formulas}
 
 
 def probe_of(config: Config, corpus: Corpus) -> Probe:

@@ -66,7 +66,7 @@ class TrainConfig:
 class EvaluateConfig:
     every: int = 250  # steps between validations
     windows: int = 64  # fixed validation windows
-    stride: int | None = None  # test protocol: new characters per window; None: half the context
+    stride: int | None = None  # test protocol: new characters per window; left out: half the context
 
 
 @dataclass(slots=True, kw_only=True)

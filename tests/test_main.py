@@ -135,9 +135,11 @@ def test_another_experiment_in_an_occupied_folder_is_refused(twins, tmp_path):
     before = {p: p.stat().st_mtime_ns for p in workdir.rglob("*")}
     rest = [flag for flag in SMALL if not flag.startswith("--config=")]
     for name in ("ablation_small", "decoder_small"):
-        process = main(f"--config=experiments/{name}.py", *rest, "--config.data.source=pydoc", f"--workdir={workdir}")
-        assert process.returncode == 2
-        assert "holds a run with other settings" in process.stderr
+        for stages in ("train,measure", "figures"):
+            flags = ["--config.data.source=pydoc", f"--workdir={workdir}", f"--stages={stages}"]
+            process = main(f"--config=experiments/{name}.py", *rest, *flags)
+            assert process.returncode == 2
+            assert "holds a run with other settings" in process.stderr
     assert {p: p.stat().st_mtime_ns for p in workdir.rglob("*")} == before
 
 
@@ -199,6 +201,18 @@ def test_two_processes_train_and_measure_one_run(twins, tmp_path):
         np.testing.assert_allclose(many.anisotropy, one.anisotropy, rtol=1e-2)
         lines = [[line["loss"] for line in log.read(root / run)] for root in (workdir, twins[0])]
         np.testing.assert_allclose(*lines, rtol=1e-3)
+
+
+def test_a_checkpoint_that_cannot_be_written_is_one_line(tmp_path):
+    """No file may grow over 8 blocks of 1 KiB, as on a disk that is full."""
+    program = " ".join(command(*SMALL, "--stages=train", f"--workdir={tmp_path / 'run'}"))
+    limited = ["bash", "-c", f"ulimit -f 8; exec {program}"]
+    env = environment() | {"JAX_COMPILATION_CACHE_DIR": ""}
+    process = subprocess.run(limited, cwd=ROOT, env=env, capture_output=True, text=True, timeout=300)
+    assert process.returncode == 1
+    lines = [line for line in process.stderr.splitlines() if line.strip() and "step/s" not in line]
+    assert len(lines) == 1
+    assert "checkpoints/0 could not be saved" in lines[0]
 
 
 def test_a_killed_run_goes_on_to_the_same_numbers(twins, tmp_path):

@@ -62,12 +62,12 @@ def batches(
 ) -> Iterator[objective.Batch]:
     """The windows in batches of `rows`; the last one is filled up with rows that weigh nothing."""
     context, count = config.model.context, len(windows.starts_M)
+    key = jax.random.key(MASK_SEED)
     for first in range(0, count, rows):
         index_B = np.arange(first, first + rows)
         real_B = index_B < count
         row_B = np.minimum(index_B, count - 1)
         windows_BL = tokens_N[windows.starts_M[row_B, None] + np.arange(context + 1)].astype(np.int32)
-        key = jax.random.key(MASK_SEED)
         batch = objective.make_batch(config.objective, jnp.asarray(windows_BL), key, jnp.asarray(index_B), mask_token)
         counts_BT = (np.arange(context) >= context - windows.fresh_M[row_B, None]) & real_B[:, None]
         yield batch._replace(weights_BT=batch.weights_BT * counts_BT)

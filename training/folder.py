@@ -1,4 +1,4 @@
-"""A run's folder: what was run is written before anything else and never changed afterwards."""
+"""A run's folder: whose it is, who works in it, and under what each session ran."""
 
 import contextlib
 import fcntl
@@ -52,20 +52,21 @@ def locked(folder: pathlib.Path) -> Iterator[None]:
 def claim(folder: pathlib.Path, config: Config, new: bool) -> None:
     """Make the folder this config's own: check that it holds the same run, or, where `new` is allowed, begin one."""
     path = folder / "config.json"
-    if path.exists():
-        check_same(path, to_dict(config), ANYWHERE, "name another --workdir, or pass the same settings")
-    elif not new:
-        raise UserError(f"{folder} holds no run (no config.json); run --stages=train first, or name another --workdir")
-    else:
-        try:
+    try:
+        if path.exists():
+            check_same(path, to_dict(config), ANYWHERE, "name another --workdir, or pass the same settings")
+        elif not new:
+            words = "run --stages=train first, or name another --workdir"
+            raise UserError(f"{folder} holds no run (no config.json); {words}")
+        else:
             folder.mkdir(parents=True, exist_ok=True)
             if any(child.name != "config.json.tmp" for child in folder.iterdir()):  # left by a kill in this place
                 raise UserError(
                     f"--workdir {folder} is not empty and holds no run (no config.json); name another folder"
                 )
             write_atomically(path, json.dumps(to_dict(config), indent=2) + "\n")
-        except OSError as error:
-            raise UserError(f"--workdir {folder} cannot be written ({error.strerror}); name another folder") from error
+    except OSError as error:
+        raise UserError(f"--workdir {folder} cannot be written ({error.strerror}); name another folder") from error
 
 
 def check_same(path: pathlib.Path, now: dict, leave_out: tuple[str, ...], advice: str) -> None:

@@ -48,15 +48,29 @@ def train(config: Config, corpus: Corpus, folder: pathlib.Path, name: str, stop:
 
 
 def _resume(program: Program, store: checkpoint.Checkpoints, name: str) -> step.State:
-    """The newest checkpoint that is whole; a damaged one is set aside, with a word about it."""
-    for newest in reversed(store.steps()):
+    """The newest checkpoint, or the one before where that one is damaged and this one is not.
+
+    The damaged one is then set aside. If two cannot be read, the cause is likely another: nothing is moved.
+    """
+    steps = store.steps()
+    if not steps:
+        return program.create()
+    try:
+        return _restore(program, store, steps[-1])
+    except RunError as error:
+        if len(steps) == 1:
+            raise RunError(f"{error}; move it elsewhere to begin anew") from error
         try:
-            params, rest = store.restore(newest, program.abstract.params, _train_item(program.abstract))
-        except RunError as error:
-            print(f"{name}: {error}; moved to {store.set_aside(newest)}", file=sys.stderr)
-            continue
-        return step.State(params, rest["opt_state"], rest["step"])
-    return program.create()
+            state = _restore(program, store, steps[-2])
+        except RunError as older:
+            raise RunError(f"{error}, and the one before cannot be read either; nothing was moved") from older
+        print(f"{name}: {error}; moved to {store.set_aside(steps[-1])}", file=sys.stderr)
+        return state
+
+
+def _restore(program: Program, store: checkpoint.Checkpoints, at: int) -> step.State:
+    params, rest = store.restore(at, program.abstract.params, _train_item(program.abstract))
+    return step.State(params, rest["opt_state"], rest["step"])
 
 
 def _train_item(state: step.State) -> dict:

@@ -1,3 +1,4 @@
+import dataclasses
 import shutil
 import signal
 
@@ -8,6 +9,7 @@ import pytest
 
 import models
 from analysis import measure, results, sweep
+from analysis.quantities import QUANTITIES
 from errors import RunError, Stopped, UserError
 from stop import Stop
 from tests import tiny
@@ -106,6 +108,47 @@ def test_other_settings_are_refused_and_overwrite_nothing(run):
         measured(other, folder)
     with pytest.raises(UserError, match=words):
         sweep.check(folder / "measurements", other, tiny.corpus())
+
+
+def test_other_formulas_are_not_joined_with_what_was_measured(run, monkeypatch):
+    folder, config = run
+    measured(config, folder)
+    other = dataclasses.replace(QUANTITIES["anisotropy"], formula="another")
+    monkeypatch.setitem(QUANTITIES, "anisotropy", other)
+    with pytest.raises(UserError, match=r"formulas\.anisotropy="):
+        measured(config, folder)
+
+
+def test_settings_bind_only_where_something_was_measured(tmp_path, run):
+    folder, config = run
+    other = tiny.config()
+    other.measure.points = 24
+    with pytest.raises(UserError, match="--stages=train first"):
+        measured(other, tmp_path)
+    (folder / "measurements").mkdir()
+    (folder / "measurements" / "config.json").write_text("{}")  # left by a stop before the first table
+    measured(config, folder)
+
+
+def test_tables_outlive_their_checkpoints(run, capsys):
+    folder, config = run
+    measured(config, folder)
+    whole = (folder / "results.nc").read_bytes()
+    for step in (1, 2):
+        shutil.rmtree(folder / "checkpoints" / str(step))
+    measured(config, folder)
+    assert (folder / "results.nc").read_bytes() == whole
+    assert "6 checkpoints measured (0 now)" in capsys.readouterr().out
+
+
+def test_a_damaged_table_is_one_line(run):
+    folder, config = run
+    measured(config, folder)
+    table = folder / "measurements" / "4.nc"
+    table.write_bytes(table.read_bytes()[:3000])
+    with pytest.raises(RunError, match=r"table .*4\.nc is damaged .*move it away") as error:
+        measured(config, folder)
+    assert "\n" not in str(error.value)
 
 
 def test_a_run_without_checkpoints_says_what_to_do(tmp_path):

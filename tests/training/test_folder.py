@@ -24,6 +24,7 @@ def test_layout_place_of_the_corpus_and_measurement_may_change(tmp_path):
     config = tiny.config()
     config.mesh.fsdp, config.data.path, config.measure.points = 2, "/elsewhere", 99
     folder.claim(tmp_path / "run", config, new=False)
+    assert json.loads((tmp_path / "run" / "config.json").read_text())["mesh"]["fsdp"] == 1
 
 
 def test_a_folder_with_other_things_in_it_is_refused(tmp_path):
@@ -74,6 +75,7 @@ def test_a_folder_is_held_by_one_process(tmp_path):
 def test_a_kill_while_claiming_leaves_a_folder_that_can_be_claimed(tmp_path):
     (tmp_path / "config.json.tmp").write_text("{")
     folder.claim(tmp_path, tiny.config(), new=True)
+    assert json.loads((tmp_path / "config.json").read_text())["train"]["steps"] == 6
 
 
 def test_only_training_begins_a_run(tmp_path):

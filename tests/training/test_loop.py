@@ -121,6 +121,23 @@ def test_a_damaged_newest_checkpoint_is_set_aside_not_lost(tmp_path, capsys, nev
     assert everything(tmp_path, config) == never_stopped[0]
 
 
+def test_when_nothing_can_be_read_nothing_is_moved(tmp_path, monkeypatch):
+    """A device without memory, say: the checkpoints are whole, and hours of training must not be set aside."""
+    config = tiny.config()
+    train(config, tmp_path)
+    (tmp_path / "test.json").unlink()
+
+    def fail(*_):
+        raise MemoryError("out of memory")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(checkpoint.ocp.training.Checkpointer, "load_checkpointables", fail)
+        with pytest.raises(RunError, match="the one before cannot be read either; nothing was moved"):
+            train(config, tmp_path)
+    assert not (tmp_path / "damaged_checkpoints").exists()
+    train(config, tmp_path)
+
+
 def test_a_finished_run_is_left_alone(tmp_path, monkeypatch, capsys):
     config = tiny.config(steps=2)
     train(config, tmp_path)

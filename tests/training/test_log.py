@@ -1,0 +1,48 @@
+import json
+import struct
+
+from tensorboardX.proto.event_pb2 import Event
+
+from training.log import Log, read
+
+
+def events(folder):
+    """The events of all files, in order: length, checksum, event, checksum."""
+    found = []
+    for path in sorted(folder.glob("events.out.tfevents.*")):
+        data = path.read_bytes()
+        while data:
+            (length,) = struct.unpack("<Q", data[:8])
+            found.append(Event.FromString(data[12 : 12 + length]))
+            data = data[16 + length :]
+    return found
+
+
+def test_every_number_is_in_both_logs(tmp_path):
+    log = Log(tmp_path, 0)
+    log.write(1, "train", loss=2.5, learning_rate=0.25)
+    log.write(1, "valid", loss=2.25)
+    log.close()
+    assert read(tmp_path) == [
+        {"step": 1, "kind": "train", "loss": 2.5, "learning_rate": 0.25},
+        {"step": 1, "kind": "valid", "loss": 2.25},
+    ]
+    scalars = [(e.step, v.tag, v.simple_value) for e in events(tmp_path) for v in e.summary.value]
+    assert scalars == [(1, "train/loss", 2.5), (1, "train/learning_rate", 0.25), (1, "valid/loss", 2.25)]
+
+
+def test_what_will_be_done_again_is_dropped(tmp_path):
+    for resumed in (0, 1):
+        log = Log(tmp_path, resumed)
+        for step in (resumed + 1, resumed + 2):
+            log.write(step, "train", loss=float(10 * resumed + step))
+        log.close()
+    assert [(line["step"], line["loss"]) for line in read(tmp_path)] == [(1, 1.0), (2, 12.0), (3, 13.0)]
+    assert [e.step for e in events(tmp_path) if e.HasField("session_log")] == [1, 2]
+
+
+def test_a_line_cut_short_by_a_kill_is_left_out(tmp_path):
+    (tmp_path / "train.jsonl").write_text(json.dumps({"step": 1}) + '\n{"step": 2')
+    assert read(tmp_path) == [{"step": 1}]
+    Log(tmp_path, 5).close()
+    assert (tmp_path / "train.jsonl").read_text() == '{"step": 1}\n'
