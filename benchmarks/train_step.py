@@ -9,6 +9,7 @@ one works, so that their thread pools never compete.
 import argparse
 import multiprocessing
 import os
+import pathlib
 import platform
 import re
 import statistics
@@ -146,8 +147,12 @@ def report(shape: dict[str, int], facts: dict[str, dict], seconds: dict[str, lis
 
 
 def processor() -> str:
-    with open("/proc/cpuinfo") as lines:
-        return next((line.split(": ")[1].strip() for line in lines if line.startswith("model name")), "unknown CPU")
+    """The name of the CPU, as Linux gives it, or what Python knows elsewhere."""
+    try:
+        lines = pathlib.Path("/proc/cpuinfo").read_text().splitlines()
+    except OSError:
+        lines = []
+    return next((line.split(": ")[1] for line in lines if line.startswith("model name")), platform.processor())
 
 
 def main() -> None:
