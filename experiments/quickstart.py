@@ -15,8 +15,8 @@ def get_config() -> Config:
     return Config(
         data=DataConfig(source="pydoc"),
         model=ModelConfig(layers=4, width=128, heads=4, context=128),
-        train=TrainConfig(steps=300, batch_size=16, learning_rate=2e-3),
+        train=TrainConfig(steps=256, batch_size=16, learning_rate=2e-3),
         evaluate=EvaluateConfig(every=50, windows=64),
-        checkpoint=CheckpointConfig(every=300),
+        checkpoint=CheckpointConfig(every=256),
         variants=TWINS,
     )
