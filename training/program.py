@@ -11,7 +11,7 @@ import models
 from data.corpus import Corpus
 from errors import UserError
 from experiments.base import Config
-from training import evaluate, mesh, optimizer, step
+from training import evaluate, mesh, objective, optimizer, step
 
 
 class Program(NamedTuple):
@@ -44,7 +44,7 @@ def make_program(config: Config, corpus: Corpus) -> Program:
     def create() -> step.State:
         return step.init_state(model.init(jax.random.key(config.train.seed)), adamw)
 
-    def constrain(batch: evaluate.objective.Batch) -> evaluate.objective.Batch:
+    def constrain(batch: objective.Batch) -> objective.Batch:
         return jax.lax.with_sharding_constraint(batch, by_batch)
 
     shapes = jax.eval_shape(create)
