@@ -80,6 +80,26 @@ def test_the_twins_read_the_same_windows_and_start_from_the_same_parameters():
     assert_close(*inits, rtol=0, atol=0)
 
 
+def test_masks_change_from_step_to_step():
+    config, tokens_N = masked(tiny.config()), jnp.asarray(tiny.corpus().train)
+    weights = [step.train_batch(config, tokens_N, jnp.int32(s), 7).weights_BT for s in (0, 1)]
+    assert not np.array_equal(*weights)
+
+
+@pytest.mark.parametrize("twin", [lambda c: c, masked], ids=["next", "masked"])
+def test_the_loss_is_nats_per_predicted_character_before_the_update(twin):
+    config, corpus = twin(tiny.config(batch_size=32)), tiny.corpus()
+    params = jax.jit(models.build(config.model, corpus.vocab_size).init)(jax.random.key(0))
+    batch = step.train_batch(config, jnp.asarray(corpus.train), jnp.int32(0), corpus.mask_token)
+    logits_BTV, _ = models.build(config.model, corpus.vocab_size).apply(params, batch.tokens_BT)
+    nats_BT = -np.take_along_axis(
+        np.asarray(jax.nn.log_softmax(logits_BTV)), np.asarray(batch.targets_BT)[..., None], 2
+    )
+    chosen_BT = np.asarray(batch.weights_BT) == 1
+    _, (metrics,) = trained(config, steps=1)
+    np.testing.assert_allclose(metrics.loss, nats_BT[..., 0][chosen_BT].mean(), rtol=1e-5)
+
+
 def test_training_learns():
     _, metrics = trained(tiny.config(steps=60, learning_rate=1e-2), steps=60)
     assert metrics[-1].loss < 0.7 * metrics[0].loss
