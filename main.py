@@ -52,6 +52,13 @@ def fail(error: BaseException, code: int) -> int:
         near = difflib.get_close_matches(unknown[1], names, 1)
         hint = f"did you mean {near[0]!r}?" if near else f"choose from {', '.join(names)}"
         line = f"{unknown[2]} has no field {unknown[1]!r}; {hint}"
+    if unknown := re.match(r"Attribute <class '[\w.]*'>\.(\w+) does not exist", line):
+        names = [field.name for field in dataclasses.fields(base.Config)]
+        line = f"there is no config field {unknown[1]!r}; choose from {', '.join(names)}"
+    if "get_config() takes" in line:
+        line = "--config: this experiment takes no size after ':'"
+    if "has no attribute 'get_config'" in line:
+        line = "--config: the file is no experiment, it defines no get_config()"
     print(f"error: {line}", file=sys.stderr)
     return code
 

@@ -32,11 +32,11 @@ def join_cluster() -> None:
 def named(configs: dict[str, Config], root: pathlib.Path, title: str, compare: list[str]) -> dict[str, pathlib.Path]:
     """Label and folder of all runs that are drawn together; those to compare with must exist already."""
     shown = {name or title: root / name for name in configs}
-    for path in compare:
-        if path in shown:
-            raise UserError(f"--compare={path}: two runs would have this name in the figures; give a longer path")
-        shown[path] = pathlib.Path(path)
-        load(shown[path])
+    for path in map(pathlib.Path, compare):
+        if str(path) in shown or path.resolve() in {other.resolve() for other in shown.values()}:
+            raise UserError(f"--compare={path}: this run, or one of this name, is in the figures already")
+        shown[str(path)] = path
+        load(path)
     return shown
 
 
@@ -94,6 +94,10 @@ def draw_figures(shown: dict[str, pathlib.Path], to: pathlib.Path) -> None:
 
 
 def load(path: pathlib.Path) -> Run:
+    if inner := sorted(
+        child.parent.name for child in path.glob("*/config.json") if child.parent.name != "measurements"
+    ):
+        raise UserError(f"{path} holds the runs {', '.join(inner)}; name one of them: {path / inner[0]}")
     for name, stage in (("train.jsonl", "train"), ("results.nc", "measure")):
         if not (path / name).exists():
             raise UserError(f"{path / name} does not exist; run --stages={stage} first")

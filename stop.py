@@ -1,5 +1,6 @@
 """Stopping politely: the first SIGINT or SIGTERM asks, the second one interrupts at once."""
 
+import os
 import signal
 from types import FrameType
 
@@ -20,6 +21,7 @@ class Stop:
     def _ask(self, signum: int, frame: FrameType | None) -> None:
         self.asked = True
         self._restore()
+        os.write(2, b"\nstopping after the work at hand; once more to interrupt\n")  # print is not safe in a handler
 
     def _restore(self) -> None:
         for signum, handler in self._before.items():

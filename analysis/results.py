@@ -62,7 +62,7 @@ def read(path: pathlib.Path) -> xr.Dataset:
 
 
 def tidy(dataset: xr.Dataset) -> pd.DataFrame:
-    """One row per number: step, positions, metric, layer (or block), head, batch-mean, batch-std, units."""
+    """One row per number: run, corpus, step, positions, metric, layer (or block), head, mean and std over batches."""
     parts = []
     for name in (n for n in dataset.data_vars if n in QUANTITIES):
         frame = dataset[[f"{name}_mean", f"{name}_std"]].to_dataframe().reset_index()
@@ -72,4 +72,7 @@ def tidy(dataset: xr.Dataset) -> pd.DataFrame:
     frame = pd.concat(parts, ignore_index=True)
     if "head" not in frame:
         frame["head"] = np.nan
-    return frame[columns].astype({"head": "Int64"})
+    frame = frame[columns].astype({"head": "Int64"})
+    frame.insert(0, "run", dataset.attrs["run"])
+    frame.insert(1, "corpus", dataset.attrs["corpus"])
+    return frame

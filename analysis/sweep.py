@@ -19,7 +19,7 @@ from analysis.probe import Probe, make_probe
 from analysis.quantities import QUANTITIES
 from data.corpus import Corpus
 from errors import RunError, UserError
-from experiments.base import Config, to_dict
+from experiments.base import Config, ModelConfig, to_dict
 from stop import Stop
 from training import checkpoint, folder, mesh
 
@@ -107,13 +107,11 @@ def make_program(config: Config, corpus: Corpus, params: dict):
 
 def attributes(config: Config, corpus: Corpus, name: str) -> dict:
     """What every table says about where its numbers come from."""
-    model = config.model
     return {
         "run": name,
         "corpus": corpus.name,
         "corpus_sha256": corpus.sha256,
-        "model": f"{model.mask}, {model.norm}-LN, {model.layers} layer{'s' * (model.layers > 1)}, "
-        f"D={model.width}, H={model.heads}, T={model.context}",
+        "model": description(config.model),
         "objective": config.objective,
         "steps": config.train.steps,
         "seed": config.train.seed,
@@ -122,6 +120,15 @@ def attributes(config: Config, corpus: Corpus, name: str) -> dict:
         "input": "validation windows, unmasked, model applied in float32",
         "config": json.dumps(dataclasses.asdict(config)),
     }
+
+
+def description(model: ModelConfig) -> str:
+    """The model in words; what is as in GPT-2 goes without saying."""
+    words = [model.mask, f"{model.norm}-LN", f"{model.layers} layer{'s' * (model.layers > 1)}"]
+    words += [f"D={model.width}", f"H={model.heads}", f"T={model.context}"]
+    words += [f"F={model.expansion}D"] * (model.expansion != 4) + [model.positions] * (model.positions != "learned")
+    words += ["untied"] * (not model.tied) + ["no biases"] * (not model.bias)
+    return ", ".join(words)
 
 
 def join(run: pathlib.Path, steps: list[int]) -> None:

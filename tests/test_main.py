@@ -3,6 +3,7 @@
 import json
 import os
 import pathlib
+import shutil
 import signal
 import subprocess
 import sys
@@ -72,6 +73,9 @@ DECODER = "--config=experiments/decoder_small.py"
         ([DECODER, "--compare=runs/nothing"], "runs/nothing/train.jsonl does not exist"),
         ([DECODER, "--distributed"], "finds no cluster"),
         ([DECODER, "--config.data.source=pydoc", "--config.mesh.fsdp=3"], "mesh.fsdp=3 does not use all of 1 devices"),
+        (["--config=experiments/quickstart.py:tiny"], "takes no size"),
+        (["--config=experiments/base.py"], "the file is no experiment"),
+        ([DECODER, "--config.modle.layers=4"], "no config field 'modle'; choose from data, model"),
         ([DECODER, "--config.train.stps=3"], "did you mean 'steps'?"),
         ([DECODER, "--config.train.steps=many"], "--config.train.steps=many"),
         ([DECODER, "--config.train.steps=1.5"], "--config.train.steps=1.5"),
@@ -145,10 +149,15 @@ def test_another_experiment_in_an_occupied_folder_is_refused(twins, tmp_path):
 
 def test_another_run_can_be_drawn_beside(twins, tmp_path):
     workdir, _ = twins
-    process = main(*SMALL, "--stages=figures", f"--workdir={workdir}", f"--compare={workdir / 'decoder'}")
+    other = tmp_path / "other"
+    shutil.copytree(workdir / "decoder", other, ignore=shutil.ignore_patterns("checkpoints"))
+    process = main(*SMALL, "--stages=figures", f"--workdir={workdir}", f"--compare={other}")
     assert process.returncode == 0
     assert "anisotropy_profile.png" in process.stdout
-    assert main(*SMALL, "--stages=figures", f"--workdir={workdir}", "--compare=decoder").returncode == 2
+    for wrong, words in (("decoder", "one of this name"), (workdir, "holds the runs decoder, encoder; name one")):
+        process = main(*SMALL, "--stages=figures", f"--workdir={workdir}", f"--compare={wrong}")
+        assert process.returncode == 2
+        assert words in process.stderr
 
 
 @pytest.mark.parametrize("signum", [signal.SIGINT, signal.SIGTERM])

@@ -54,7 +54,9 @@ def test_one_batch_has_no_deviation(arrays):
 
 
 def test_tidy_has_one_row_a_number(arrays):
-    frame = results.tidy(results.table(arrays, 7, {}))
+    frame = results.tidy(results.table(arrays, 7, {"run": "decoder", "corpus": "letters"}))
+    assert set(frame.run) == {"decoder"}
+    assert set(frame.corpus) == {"letters"}
     assert len(frame) == S * (2 * LAYERS + BLOCKS * HEADS)
     row = frame[
         (frame.metric == "query_drift") & (frame.positions == "all") & (frame["layer"] == 3) & (frame["head"] == 1)

@@ -11,6 +11,7 @@ import models
 from analysis import measure, results, sweep
 from analysis.quantities import QUANTITIES
 from errors import RunError, Stopped, UserError
+from experiments.base import ModelConfig
 from stop import Stop
 from tests import tiny
 from training import loop, mesh
@@ -189,3 +190,9 @@ def test_every_product_of_a_measurement_has_full_float32_precision():
     products = text.count("dot_general[")
     assert products > 7
     assert text.count("precision=(Precision.HIGHEST, Precision.HIGHEST)") + text.count("precision=HIGHEST") == products
+
+
+def test_a_model_is_described_by_what_is_not_gpt2():
+    assert sweep.description(ModelConfig()) == "causal, pre-LN, 6 layers, D=512, H=8, T=512"
+    other = ModelConfig(layers=1, norm="post", positions="rotary", tied=False, bias=False, expansion=2)
+    assert sweep.description(other) == "causal, post-LN, 1 layer, D=512, H=8, T=512, F=2D, rotary, untied, no biases"

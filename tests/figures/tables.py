@@ -1,5 +1,6 @@
 """Made-up runs in the form of results.nc and train.jsonl: a bell-shaped decoder and a flat encoder."""
 
+import json
 from typing import Any
 
 import numpy as np
@@ -19,6 +20,7 @@ def make_run(
     heads: int = 8,
     seed: int = 0,
     without: tuple[str, ...] = (),
+    learning_rate: float = 1e-3,
 ) -> Run:
     rng = np.random.default_rng([seed, causal])
     attributes = {
@@ -30,6 +32,7 @@ def make_run(
         "seed": seed,
         "points": 4096,
         "batches": batches,
+        "config": json.dumps({"train": {"learning_rate": learning_rate}, "objective": "next" if causal else "masked"}),
     }
     tables = []
     for step in steps:

@@ -143,3 +143,9 @@ def test_a_run_keeps_its_colour_in_figures_that_lack_another():
             *style.OKABE_ITO[:2]
         ]
     assert len({tuple(look.values()) for look in style.inks(map(str, range(42))).values()}) == 42
+
+
+def test_runs_that_differ_in_one_setting_do_not_bear_one_caption():
+    runs = {"fast": make_run(learning_rate=1e-2), "slow": make_run(learning_rate=1e-3)}
+    assert provenance(runs)[1:] == ["fast: train.learning_rate=0.01", "slow: train.learning_rate=0.001"]
+    assert "learning_rate" not in " ".join(provenance({"fast": runs["fast"]}))
