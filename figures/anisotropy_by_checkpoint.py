@@ -25,7 +25,7 @@ def build(runs: dict[str, Run]) -> Figure | None:
     for ax in axes[-1]:
         ax.set_xlabel("layer (0 = embedding)")
     axes[0, 0].set_ylim(bottom=0)
-    figure.supylabel(words(runs, "anisotropy") + "\n(largest eigenvalue's share)", fontsize=8)
+    figure.supylabel(words(runs, "anisotropy") + "\n(largest eigenvalue's share)", fontsize=8, multialignment="center")
     figure.suptitle("Anisotropy over layers while training")
     style.step_bar(figure, colours, axes)
     style.footer(figure, runs)
