@@ -1,5 +1,6 @@
 """Labelled tables: one NetCDF file per checkpoint, joined into results.nc and a tidy results.csv."""
 
+import io
 import os
 import pathlib
 import warnings
@@ -53,8 +54,9 @@ def write(dataset: xr.Dataset, path: pathlib.Path) -> None:
 
 
 def read(path: pathlib.Path) -> xr.Dataset:
+    content = io.BytesIO(path.read_bytes())  # scipy leaves a damaged file open and mapped
     try:
-        with warnings.catch_warnings(action="ignore"), xr.open_dataset(path, engine="scipy") as dataset:
+        with warnings.catch_warnings(action="ignore"), xr.open_dataset(content, engine="scipy") as dataset:
             return dataset.load()
     except (TypeError, ValueError, IndexError, KeyError) as error:
         reason = str(error).splitlines()[0]
