@@ -18,7 +18,8 @@ NORMS = ("pre", "post")
 POSITIONS = ("learned", "rotary")
 DTYPES = ("auto", "float32", "bfloat16")
 OBJECTIVES = ("next", "masked")
-FAMILIES = ("spectrum", "dimension", "similarity", "attention")
+FAMILIES = ("spectrum", "outliers", "dimension", "scale", "similarity", "comparison", "attention")
+NULLS = ("gaussian", "shuffled", "untrained")
 
 
 @dataclass(slots=True, kw_only=True)
@@ -78,7 +79,9 @@ class CheckpointConfig:
 class MeasureConfig:
     points: int = 4096  # vectors per cloud
     batches: int = 4  # clouds per checkpoint, over disjoint windows
+    groups: int = 8  # groups of whole windows in a batch, resampled for the intervals; 1: no intervals
     families: tuple[str, ...] = FAMILIES
+    nulls: tuple[str, ...] = NULLS  # what every value is compared with
     seed: int = 0  # which validation windows and positions are probed
 
 
@@ -171,6 +174,7 @@ def validate(config: Config) -> None:
         ("model.dtype", model.dtype, DTYPES),
         ("objective", config.objective, OBJECTIVES),
         *(("measure.families", family, FAMILIES) for family in measure.families),
+        *(("measure.nulls", null, NULLS) for null in measure.nulls),
     ):
         if value not in allowed:
             raise UserError(f"{name} is {value!r}; choose one of {', '.join(allowed)}")
@@ -190,6 +194,7 @@ def validate(config: Config) -> None:
         ("checkpoint.every", config.checkpoint.every, 1),
         ("measure.points", measure.points, 8),
         ("measure.batches", measure.batches, 1),
+        ("measure.groups", measure.groups, 1),
         ("mesh.fsdp", config.mesh.fsdp, 1),
     ):
         if value < least:
@@ -209,6 +214,8 @@ def validate(config: Config) -> None:
             raise UserError(f"{name} is {value}; it must lie in [{low}, {high}]")
     if not measure.families:
         raise UserError(f"measure.families is empty; choose from {', '.join(FAMILIES)}")
+    if measure.points % measure.groups:
+        raise UserError(f"measure.groups is {measure.groups}; it must divide measure.points ({measure.points})")
     if model.width % model.heads:
         raise UserError(f"model.heads is {model.heads}; it must divide model.width ({model.width})")
     if model.positions == "rotary" and (model.width // model.heads) % 2:
