@@ -1,0 +1,60 @@
+"""From replicates to a 95 % interval: whole windows are resampled, since the characters of one window are dependent.
+
+Axis 0 of every array is the batch (G, over disjoint windows), axis 1 the replicate (R): 0 the value on all windows of
+the batch, then one value for each resample. How to resample depends on the statistic:
+
+- jackknife: replicate j leaves out group j of the batch's J groups of windows. For smooth statistics.
+- sections: replicate j is the statistic on section j alone, neighbours searched within it. For what is read off
+  nearest neighbours, where leaving groups out and searching again overstates the error (1.3 to 1.9 times for Gaussians
+  of 2 to 10 dimensions), and holding the neighbours fixed understates it (0.65 to 1 times).
+- without replicates (counts, or one group): the batches are the sample.
+"""
+
+from typing import NamedTuple
+
+import numpy as np
+from scipy import stats
+
+KINDS = ("jackknife", "sections")
+LEVEL = 0.95
+
+
+class Summary(NamedTuple):
+    """Of the mean over batches; arrays without the batch and replicate axes. NaN where nothing can be said."""
+
+    mean: np.ndarray
+    std: np.ndarray  # between batches, ddof = 1
+    low: np.ndarray
+    high: np.ndarray
+
+
+def summarise(values: np.ndarray, kind: str) -> Summary:
+    """Mean and deviation over batches, and Student's 95 % interval of the mean with G (J - 1) degrees of freedom."""
+    values = np.asarray(values, np.float64)
+    batches, replicates = values.shape[0], values.shape[1] - 1
+    whole = values[:, 0]
+    mean = whole.mean(axis=0)
+    std = whole.std(axis=0, ddof=1) if batches > 1 else np.full_like(mean, np.nan)
+    if replicates > 1:
+        error = np.sqrt(variance(values[:, 1:], kind).mean(axis=0) / batches)
+        freedom = batches * (replicates - 1)
+    else:
+        error, freedom = std / np.sqrt(batches), max(batches - 1, 1)
+    half = stats.t.ppf(0.5 + LEVEL / 2, freedom) * error
+    return Summary(mean, std, mean - half, mean + half)
+
+
+def variance(replicates: np.ndarray, kind: str) -> np.ndarray:
+    """Variance of one batch's value from its J replicates on axis 1."""
+    count = replicates.shape[1]
+    spread = np.square(replicates - replicates.mean(axis=1, keepdims=True)).sum(axis=1)
+    if kind == "jackknife":
+        return (count - 1) / count * spread
+    if kind == "sections":
+        return spread / (count * (count - 1))
+    raise ValueError(f"kind is {kind!r}; choose one of {', '.join(KINDS)}")
+
+
+def section_count(groups: int) -> int:
+    """Sections of equal numbers of whole groups: 4 where that divides them, since smaller ones see other scales."""
+    return next((count for count in (4, 3, 2) if groups % count == 0), groups)

@@ -1,0 +1,76 @@
+"""Intervals cover the truth as often as they say, also when the points of a window are dependent."""
+
+import numpy as np
+import pytest
+from scipy import stats
+
+from analysis.uncertainty import section_count, summarise, variance
+
+BATCHES, GROUPS, POINTS = 4, 8, 40
+
+
+def replicated(x_GJP, statistic, kind):
+    """The statistic on every batch, then on its resamples."""
+    rows = []
+    for x_JP in x_GJP:
+        parts = [np.delete(x_JP, j, axis=0) for j in range(len(x_JP))] if kind == "jackknife" else list(x_JP)
+        rows.append([statistic(x_JP.ravel()), *(statistic(part.ravel()) for part in parts)])
+    return np.array(rows)
+
+
+def dependent(rng):
+    """Points that share a part of their group: their own number is no measure of the information."""
+    return rng.normal(size=(BATCHES, GROUPS, 1)) + rng.normal(size=(BATCHES, GROUPS, POINTS))
+
+
+@pytest.mark.parametrize("kind", ["jackknife", "sections"])
+def test_of_a_mean_both_kinds_are_the_textbook_interval(kind):
+    x_GJP = dependent(np.random.default_rng(0))
+    summary = summarise(replicated(x_GJP, np.mean, kind), kind)
+    means_GJ = x_GJP.mean(2)
+    error = np.sqrt(means_GJ.var(1, ddof=1).mean() / (BATCHES * GROUPS))
+    low, high = stats.t.interval(0.95, BATCHES * (GROUPS - 1), loc=means_GJ.mean(), scale=error)
+    np.testing.assert_allclose([summary.mean, summary.low, summary.high], [means_GJ.mean(), low, high], rtol=1e-12)
+    np.testing.assert_allclose(summary.std, means_GJ.mean(1).std(ddof=1))
+
+
+@pytest.mark.parametrize("kind", ["jackknife", "sections"])
+def test_covers_the_truth_of_dependent_points(kind):
+    rng = np.random.default_rng(1)
+    hits = 0
+    for _ in range(1000):
+        summary = summarise(replicated(dependent(rng), np.mean, kind), kind)
+        hits += summary.low <= 0 <= summary.high
+    assert 0.93 <= hits / 1000 <= 0.97
+
+
+def test_without_replicates_the_batches_are_the_sample():
+    values = np.array([[1.0], [2.0], [4.0]])
+    low, high = stats.t.interval(0.95, 2, loc=7 / 3, scale=values.std(ddof=1) / np.sqrt(3))
+    summary = summarise(values, "jackknife")
+    np.testing.assert_allclose([summary.low, summary.high], [low, high])
+
+
+def test_one_batch_without_replicates_has_no_interval():
+    summary = summarise(np.array([[3.0]]), "sections")
+    assert summary.mean == 3
+    assert np.isnan([summary.std, summary.low, summary.high]).all()
+
+
+def test_a_missing_replicate_leaves_the_value_but_no_interval():
+    values = np.random.default_rng(0).normal(size=(2, 5, 3))
+    values[0, 2, 1] = np.nan
+    summary = summarise(values, "sections")
+    assert np.isfinite(summary.mean).all()
+    assert np.isnan(summary.low[1])
+    assert np.isfinite(summary.low[[0, 2]]).all()
+
+
+def test_an_unknown_kind_is_refused():
+    with pytest.raises(ValueError, match="choose one of"):
+        variance(np.zeros((1, 3)), "bootstrap")
+
+
+@pytest.mark.parametrize(("groups", "sections"), [(8, 4), (6, 3), (2, 2), (10, 2), (5, 5), (1, 1)])
+def test_sections_are_whole_groups(groups, sections):
+    assert section_count(groups) == sections
