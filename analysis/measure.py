@@ -11,7 +11,8 @@ import jax.numpy as jnp
 from jax import Array
 
 from metrics.attention import attention_statistics
-from metrics.dimension import nearest_neighbours, twonn, twonn_microscope, twonn_mle
+from metrics.dimension import twonn, twonn_microscope, twonn_mle
+from metrics.neighbours import nearest_neighbours
 from metrics.similarity import cosine, cross_cosine, drift, mean_cosine, mean_norm, mean_vector
 from metrics.spectrum import anisotropy, covariance_eigenvalues
 

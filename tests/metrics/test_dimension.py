@@ -6,8 +6,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy.special import gammainc
 
-from metrics import dimension
-from metrics.dimension import nearest_neighbours, twonn, twonn_microscope, twonn_mle
+from metrics import neighbours as search
+from metrics.dimension import twonn, twonn_microscope, twonn_mle
+from metrics.neighbours import nearest_neighbours
 from tests import reference
 from tests.metrics.clouds import CLOUDS, gaussian, rotation, with_copies
 
@@ -42,7 +43,7 @@ def test_finds_the_two_nearest(name):
 def test_rows_beyond_a_block_find_their_neighbours(monkeypatch):
     cloud = jnp.asarray(with_copies(gaussian(101, 5)))
     whole = nearest_neighbours(cloud)
-    monkeypatch.setattr(dimension, "BLOCK", 16)
+    monkeypatch.setattr(search, "BLOCK", 16)
     for blocked, expected in zip(nearest_neighbours(cloud), whole, strict=True):
         np.testing.assert_allclose(blocked, expected, rtol=1e-6)
 
