@@ -1,0 +1,98 @@
+"""The zoo's statements about its members hold for large draws of them."""
+
+import ml_dtypes
+import numpy as np
+import pytest
+
+from benchmarks.zoo import COPIED, WINDOW, ZOO, gaussian
+
+POINTS = 4000
+
+
+def drawn(name, points=POINTS, seed=0):
+    return ZOO[name].draw(np.random.default_rng(seed), points)
+
+
+def twonn_mle(cloud_PD):
+    """Of the distinct points, in float64, at full memory."""
+    x_PD = np.unique(cloud_PD, axis=0).astype(np.float64)
+    x_PD -= x_PD.mean(axis=0)
+    square_P = np.square(x_PD).sum(axis=1)
+    squared_PP = square_P[:, None] + square_P[None] - 2 * x_PD @ x_PD.T
+    np.fill_diagonal(squared_PP, np.inf)
+    r1_P, r2_P = np.sqrt(np.partition(squared_PP, 1, axis=1)[:, :2]).T
+    return (len(x_PD) - 1) / np.log(r2_P / r1_P).sum()
+
+
+@pytest.mark.parametrize("name", ZOO)
+def test_the_covariance_has_the_eigenvalues(name):
+    """The largest within the noise of 4000 points, the trace within a few per cent, and zero where they say zero."""
+    x_PD = drawn(name).astype(np.float64)
+    found_D = np.linalg.eigvalsh(np.cov(x_PD.T, bias=True))[::-1]
+    told_D = ZOO[name].eigenvalues
+    assert told_D.shape == found_D.shape
+    assert (np.diff(told_D) <= 0).all()
+    np.testing.assert_allclose(found_D.sum(), told_D.sum(), rtol=0.05)
+    np.testing.assert_allclose(found_D[0], told_D[0], rtol=0.2)
+    assert found_D[told_D == 0].sum() <= 1e-4 * told_D.sum()
+
+
+@pytest.mark.parametrize("name", ["sphere 2 in 64", "swiss roll in 512", "gaussian 8 in 64", "sphere 9 in 64"])
+def test_the_dimension_is_that_of_the_neighbours(name):
+    assert twonn_mle(drawn(name, 2000)) == pytest.approx(ZOO[name].dimension, rel=0.1)
+
+
+def test_the_curved_manifold_has_its_dimension_at_a_small_scale():
+    """Angles within a small box: neighbours as near as those of a huge sample."""
+
+    class Near:
+        def uniform(self, low, high, shape):
+            return np.random.default_rng(0).uniform(low, low + 0.05 * (high - low), shape)
+
+    assert twonn_mle(ZOO["curved 5 in 512"].draw(Near(), 2000)) == pytest.approx(5, rel=0.1)
+
+
+@pytest.mark.parametrize("name", ZOO)
+def test_a_draw_depends_on_the_seed_alone(name):
+    assert (drawn(name, 100) == drawn(name, 100)).all()
+    assert (drawn(name, 100) != drawn(name, 100, seed=1)).any()
+    assert drawn(name, 100).dtype == (ml_dtypes.bfloat16 if name == "bfloat16" else np.float32)
+
+
+def test_the_mean_stands_where_it_says():
+    for name, ratio in (("mean 10 spreads", 10), ("mean 1000 spreads", 1000)):
+        x_PD = drawn(name).astype(np.float64)
+        mean_D = x_PD.mean(axis=0)
+        spread = np.sqrt(np.square(x_PD - mean_D).sum(axis=1).mean())
+        assert np.linalg.norm(mean_D) / spread == pytest.approx(ratio, rel=0.02)
+
+
+def test_the_rogue_coordinate_holds_the_variance():
+    variance_D = drawn("rogue coordinate").var(axis=0)
+    assert variance_D.max() / np.median(variance_D) > 1000
+
+
+def test_a_fifth_are_copies_and_not_in_one_place():
+    cloud_PD = drawn("20 % copies")
+    _, first = np.unique(cloud_PD, axis=0, return_index=True)
+    assert len(cloud_PD) - len(first) == COPIED * POINTS
+    later = np.setdiff1d(np.arange(POINTS), first)
+    assert abs(later.mean() / POINTS - 2 / 3) < 0.1  # the later of two uniform places
+
+
+def test_windows_are_whole_and_consecutive():
+    """Half the variance lies between the windows of WINDOW points; shifted by half a window, less does."""
+    cloud_PD = drawn("dependent windows")
+
+    def between(x_PD):
+        return x_PD.reshape(-1, WINDOW, 64).mean(axis=1).var(axis=0).sum() / x_PD.var(axis=0).sum()
+
+    half = WINDOW // 2
+    assert between(cloud_PD) == pytest.approx(0.5 + 0.5 / WINDOW, rel=0.1)
+    assert between(cloud_PD[half:-half]) < 0.4
+
+
+def test_a_spectrum_is_given_to_a_gaussian():
+    member = gaussian(np.array([4.0, 1.0]), 8, "two")
+    assert member.dimension == 2
+    np.testing.assert_allclose(member.eigenvalues, [4, 1, 0, 0, 0, 0, 0, 0], atol=1e-12)
