@@ -1,0 +1,177 @@
+"""Intrinsic dimension against scale: generalised ratios, decimation, local dimensions, and whether there is a plateau.
+
+A dimension without a scale means little: noise fills space below its size, curvature and the end of the cloud bend
+the count of neighbours above theirs. All estimators here read neighbours among the *distinct* points, each counted
+once, as in metrics/neighbours.py. What cannot be said of a cloud so small is NaN. Ties have the ratio 1, whose
+logarithm 0 enters the sums like any other: they push dimensions up, to inf where all are ties.
+"""
+
+from typing import NamedTuple
+
+import jax
+import jax.numpy as jnp
+from jaxtyping import Array, Float
+
+from metrics.dimension import twonn
+from metrics.neighbours import Neighbours, nearest_neighbours
+
+SCALES = (1, 2, 4, 8, 16, 32, 64)  # ranks n1 of `gride_curve`, each compared with 2 n1
+FACTORS = (1, 2, 4, 8, 16, 32)  # shares 1/f of the points in `decimation`
+QUANTILES = (0.05, 0.25, 0.5, 0.75, 0.95)
+NEWTON_ROUNDS = 4  # three reach 1e-13 on the most uneven ratios tried, from a start within a third of the root
+SHORTEST = 3  # scales of a plateau: a factor 4 in the rank of the neighbour
+
+
+def gride(neighbours: Neighbours, first: int) -> Float[Array, ""]:
+    """GRIDE dimension at ranks n1 = first and n2 = 2 first: the maximum likelihood d of mu_i = r_i,n2 / r_i,n1, with
+
+        f(mu | d) = d (mu^d - 1)^(n2 - n1 - 1) / (mu^((n2 - 1) d + 1) B(n2 - n1, n1))   over the n distinct points.
+
+    With u_i = d ln mu_i the score vanishes where sum_i 1 + (n1 - 1) u_i/(exp(u_i) - 1) - n1 u_i = 0. The left side
+    falls and is convex in d, so that Newton from d = 0 climbs to the one root and never passes it. Its first step is
+    known: 2 n1 / ((3 n1 - 1) m), m = mean ln mu. At n1 = 1 the root is 1/m = n / sum ln mu: n/(n - 1) times
+    `twonn_mle`, which corrects the mean over samples.
+    Shapes: neighbours of a cloud, searched to 2 first at least -> scalar. Units: none. Range: between that first step
+    and 1/m. Fewer than 2 first + 1 distinct points (so at least 3): NaN. A tie, mu = 1, counts with the limit of its
+    score; all ties, as on a lattice: inf. Biased low above about 10 dimensions, the more the larger the ranks.
+    Source: Denti, Doimo, Laio & Mira 2022. DADApy solves the same with n - 1 for n in the score, so that its values
+    are lower by a share of about 1/n, and cuts extreme ratios off.
+    """
+    distance_PC = _searched(neighbours, 2 * first)
+    near_P, far_P = distance_PC[:, first - 1], distance_PC[:, -1]
+    enters_P = neighbours.usable() & (far_P < jnp.inf)
+    count = enters_P.sum()
+    x_P = jnp.where(enters_P, jnp.log1p((far_P - near_P) / near_P), 0.0)  # keeps the digits of a ratio near 1
+    mean = x_P.sum() / count
+
+    def newton(_, d):
+        u_P = d * x_P
+        share_P = jnp.where(u_P > 0, u_P / jnp.expm1(u_P), 1.0)
+        score_P = 1 + (first - 1) * share_P - first * u_P
+        slope_P = (first - 1) * share_P * (1 - u_P - share_P) - first * u_P  # d times the derivative of the score
+        return d * (1 - (score_P * enters_P).sum() / (slope_P * enters_P).sum())
+
+    start = 2 * first / ((3 * first - 1) * jnp.where(mean > 0, mean, 1.0))
+    d = jax.lax.fori_loop(0, NEWTON_ROUNDS, newton, start)
+    return jnp.where(count > 0, jnp.where(mean > 0, d, jnp.inf), jnp.nan)
+
+
+def gride_curve(neighbours: Neighbours) -> Float[Array, " S"]:
+    """`gride` at the ranks of SCALES; NaN at those for which the cloud, or the search for neighbours, is too small."""
+    searched = neighbours.distance_PC.shape[1]
+    return jnp.stack([gride(neighbours, first) if 2 * first <= searched else jnp.array(jnp.nan) for first in SCALES])
+
+
+def levina_bickel(neighbours: Neighbours, count: int = 20) -> Float[Array, ""]:
+    """Maximum likelihood dimension of k neighbours: n / sum_i 1/d_i, 1/d_i = sum_{j<k} ln(T_ik / T_ij) / (k - 1).
+
+    T_ij is the distance from point i to its j-th neighbour, n the number of distinct points, k = count. Inverses are
+    averaged, after MacKay & Ghahramani 2005: they are what is free of bias, under k - 1 as the sum has the mean
+    (k - 1)/d, and their mean is the maximum likelihood of all points together. Levina & Bickel 2004 average the d_i
+    themselves, too large by (k - 1)/(k - 2).
+    Shapes: neighbours of a cloud, searched to `count` at least -> scalar. Units: none. Range: > 0, with the bias of
+    `gride` at ranks between 1 and k. Fewer than k + 1 distinct points: k is as many as there are others. Fewer than 3
+    distinct points: NaN. All ties: inf.
+    """
+    sum_P, terms_P = _log_ratio_sums(neighbours, count)
+    inverse_P = jnp.where(neighbours.usable(), sum_P / terms_P, jnp.nan)
+    return 1 / jnp.nanmean(inverse_P)
+
+
+def local_dimensions(neighbours: Neighbours, count: int = 20) -> Float[Array, " P"]:
+    """Dimension around each point: (k - 2) / sum_{j<k} ln(T_ik / T_ij), with the letters of `levina_bickel`.
+
+    The sum is a gamma variable of k - 1 terms of mean 1/d, whose inverse has the mean d/(k - 2): under k - 2 each
+    value is free of bias where the density is even, with a standard deviation of d / sqrt(k - 3).
+    Shapes: neighbours of a cloud, searched to `count` at least -> P values, copies of a point having the same. Units:
+    none. Range: > 0. Fewer neighbours than `count`: k is as many as there are. Fewer than 4 distinct points: NaN. All
+    ties: inf. Source: Levina & Bickel 2004, section 3, normalised as they do for large samples.
+    """
+    sum_P, terms_P = _log_ratio_sums(neighbours, count)
+    return jnp.where(terms_P > 1, (terms_P - 1) / sum_P, jnp.nan)
+
+
+def local_quantiles(neighbours: Neighbours, count: int = 20) -> Float[Array, " Q"]:
+    """The QUANTILES of `local_dimensions` over the distinct points; NaN where these are.
+
+    Between two points the inverse 1/d is interpolated, which is finite where d is not: a share of points with ties
+    makes the upper quantiles inf, not NaN.
+    """
+    local_P = local_dimensions(neighbours, count)
+    inverse_P = jnp.where(neighbours.usable(), 1 / local_P, jnp.nan)
+    return 1 / jnp.nanquantile(inverse_P, 1 - jnp.array(QUANTILES))
+
+
+def decimation(cloud_PD: Float[Array, "P D"], neighbours: Neighbours) -> Float[Array, " S"]:
+    """`twonn` of every f-th point, for f of FACTORS: the mean over the f disjoint subsets cloud[i::f], i < f.
+
+    All points are used at every scale, but for the P mod f last. Fewer points lie farther apart: a dimension that is
+    one of the cloud and not of its noise does not move with f. A copy is left out where its original is in the same
+    subset, so that copies thin out with f before distinct points do.
+    Shapes: P points of width D, and their neighbours, which serve f = 1 -> a value per factor; the other searches
+    cost together as much as that one. Units and range: those of `twonn`. A subset with fewer than 3 distinct points:
+    NaN at that f. Source: Facco et al. 2017.
+    """
+
+    def of_subset(subset_PD):
+        return twonn(nearest_neighbours(subset_PD))
+
+    curve = []
+    for factor in FACTORS:
+        points = cloud_PD.shape[0] // factor
+        if factor == 1:
+            curve.append(twonn(neighbours))
+        elif points < 3:
+            curve.append(jnp.array(jnp.nan))
+        else:
+            subset_FPD = cloud_PD[: points * factor].reshape(points, factor, -1).swapaxes(0, 1)
+            curve.append(jax.lax.map(of_subset, subset_FPD).mean())
+    return jnp.stack(curve)
+
+
+class Plateau(NamedTuple):
+    """NaN three times: no plateau."""
+
+    value: Float[Array, ""]  # geometric mean of the dimensions on it
+    first: Float[Array, ""]  # where in the curve it begins
+    last: Float[Array, ""]  # and ends, itself included
+
+
+def plateau(curve_S: Float[Array, " S"], tolerance: float = 1.1) -> Plateau:
+    """The longest run of 3 or more consecutive finite values whose largest is at most `tolerance` x the smallest.
+
+    Of equally long runs the flattest, by that ratio; of equally flat ones the first. On a curve over SCALES three
+    values span a factor 4 in the rank of the neighbour. The value is the geometric mean, as the tolerance is a ratio.
+    A plateau says that the estimate does not move with scale, not that it is right: a bias as slow as that of
+    `gride` in many dimensions passes. Shapes: S > 2 values, all > 0 where finite -> three scalars.
+    """
+    scales = curve_S.size
+    first_R, last_R = jnp.array(
+        [(first, last) for first in range(scales) for last in range(first + SHORTEST - 1, scales)]
+    ).T
+    scale_S = jnp.arange(scales)
+    within_RS = (first_R[:, None] <= scale_S[None]) & (scale_S[None] <= last_R[:, None])
+    log_S = jnp.log(curve_S)
+    spread_R = jnp.where(within_RS, log_S[None], -jnp.inf).max(1) - jnp.where(within_RS, log_S[None], jnp.inf).min(1)
+    flat_R = spread_R <= jnp.log(tolerance)  # false where the run has NaN or inf
+    rank_R = jnp.lexsort((first_R, spread_R, first_R - last_R, ~flat_R))
+    best = rank_R[0]
+    value = jnp.exp(jnp.where(within_RS[best], log_S, 0.0).sum() / within_RS[best].sum())
+    return Plateau(*(jnp.where(flat_R[best], x, jnp.nan) for x in (value, first_R[best], last_R[best])))
+
+
+def _searched(neighbours: Neighbours, count: int) -> Float[Array, "P C"]:
+    """Distances to the `count` nearest."""
+    searched = neighbours.distance_PC.shape[1]
+    if searched < count:
+        raise ValueError(f"{count} neighbours are needed and {searched} were searched: ask nearest_neighbours for more")
+    return neighbours.distance_PC[:, :count]
+
+
+def _log_ratio_sums(neighbours: Neighbours, count: int) -> tuple[Float[Array, " P"], Float[Array, " P"]]:
+    """sum_{j<k} ln(T_k / T_j) of every point and its number of terms k - 1, over those of `count` that there are."""
+    distance_PC = _searched(neighbours, count)
+    found_PC = distance_PC < jnp.inf
+    farthest_P = jnp.where(found_PC, distance_PC, 0.0).max(axis=1)
+    log_PC = jnp.log1p((farthest_P[:, None] - distance_PC) / distance_PC)
+    return jnp.where(found_PC, log_PC, 0.0).sum(axis=1), found_PC.sum(axis=1) - 1.0
