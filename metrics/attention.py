@@ -7,6 +7,18 @@ from jax.lax import Precision
 from jaxtyping import Array, Bool, Float
 
 
+class AttentionSums(NamedTuple):
+    """What the statistics need of each window, as means over its visible pairs or its rows that choose."""
+
+    offset: Float[Array, ""]  # common to all scores
+    level_B: Float[Array, " B"]  # mean score, less the offset
+    variance_B: Float[Array, " B"]  # of the scores
+    within_B: Float[Array, " B"]  # variance of the scores of a row
+    entropy_B: Float[Array, " B"]
+    maximum_B: Float[Array, " B"]
+    minimum_B: Float[Array, " B"]
+
+
 class AttentionStatistics(NamedTuple):
     score_mean: Float[Array, ""]
     score_std: Float[Array, ""]
@@ -16,25 +28,43 @@ class AttentionStatistics(NamedTuple):
     minimum: Float[Array, ""]
 
 
-def attention_statistics(
-    q_BTK: Float[Array, "B T K"], k_BTK: Float[Array, "B T K"], visible_TT: Bool[Array, "T T"]
-) -> AttentionStatistics:
+def attention_statistics(sums: AttentionSums, keep_B: Float[Array, " B"] | None = None) -> AttentionStatistics:
     """Statistics of the scores s_ij = <q_i, k_j>/sqrt(K) and of p_ij = softmax_j s_ij over the visible pairs of a head.
 
-    Shapes: queries and keys of B windows, and which key j (column) the query i (row) sees -> six scalars.
+    Shapes: sums of B windows, and weights 1 or 0 that choose among them (None: all) -> six scalars.
     score_mean, score_std: mean and population standard deviation over all visible pairs of all windows; real, >= 0.
     score_std_within: sqrt(mean over rows of the variance within a row); >= 0, at most score_std for rows of equal
         length. What differs between score_std and this is a constant per row, which the softmax removes.
     entropy: mean over rows of -sum_j p_ij ln p_ij, in nats; [0, ln T].
     maximum, minimum: mean over rows of the largest and the smallest visible p_ij; [0, 1], 0 for a p_ij below 1e-38.
     A row with fewer than two visible keys has nothing to choose: it enters score_mean and score_std only. No row
-    with two: NaN in the last four; no visible pair: NaN in all. Source: Godey et al. 2024 for score, entropy, maximum
-    and minimum; the split of the deviation into within and between rows is ours.
+    with two: NaN in the last four; no visible pair or no window kept: NaN in all. Source: Godey et al. 2024 for
+    score, entropy, maximum and minimum; the split of the deviation into within and between rows is ours.
+    """
+    keep_B = jnp.ones(sums.level_B.shape) if keep_B is None else keep_B
+
+    def mean(value_B: Float[Array, " B"]) -> Float[Array, ""]:
+        return jnp.matmul(keep_B, value_B, precision=Precision.HIGHEST) / keep_B.sum()
+
+    level = mean(sums.level_B)
+    variance = mean(sums.variance_B + jnp.square(sums.level_B - level))
+    sharpness = (mean(value_B) for value_B in (sums.entropy_B, sums.maximum_B, sums.minimum_B))
+    return AttentionStatistics(sums.offset + level, jnp.sqrt(variance), jnp.sqrt(mean(sums.within_B)), *sharpness)
+
+
+def attention_sums(
+    q_BTK: Float[Array, "B T K"], k_BTK: Float[Array, "B T K"], visible_TT: Bool[Array, "T T"]
+) -> AttentionSums:
+    """The scores of one head, from which `attention_statistics` of any of its windows follow.
+
+    Shapes: queries and keys of B windows, and which key j (column) the query i (row) sees -> a value per window, and
+    the offset. All windows have the same visible pairs, so that they weigh the same.
 
     Scores are never formed with their offset: with a common bias they are large and nearly equal (mean 1e3, deviation
     within a row 0.07), and float32 would leave two digits. Instead s_ij = c + a_i + e_ij, where e_ij uses centred
-    keys, a_i centred queries against the mean key, and c is the product of the means. Sums run over a row first, then
-    over rows, since adding millions of float32 numbers in one run loses digits.
+    keys, a_i centred queries against the mean key, and c is the product of the means. That holds whatever the means,
+    so those of all windows serve every choice of windows. Sums run over a row first, then over rows, since adding
+    millions of float32 numbers in one run loses digits.
     """
     q_BTK, k_BTK = q_BTK.astype(jnp.float32) * q_BTK.shape[-1] ** -0.5, k_BTK.astype(jnp.float32)
     mean_q_K = _mean_over(q_BTK, visible_TT.any(axis=1))
@@ -43,21 +73,24 @@ def attention_statistics(
     row_offset_BT = jnp.matmul(q_BTK - mean_q_K[None, None], mean_k_K, precision=Precision.HIGHEST)
     e_BTT = jnp.einsum("bik,bjk->bij", q_BTK, k_BTK - mean_k_K[None, None], precision=Precision.HIGHEST)
 
-    keys_BT = visible_TT.sum(axis=1)[None].astype(jnp.float32)
-    row_mean_BT = jnp.where(visible_TT[None], e_BTT, 0.0).sum(axis=2) / jnp.maximum(keys_BT, 1.0)
+    keys_1T = visible_TT.sum(axis=1)[None].astype(jnp.float32)
+    row_mean_BT = jnp.where(visible_TT[None], e_BTT, 0.0).sum(axis=2) / jnp.maximum(keys_1T, 1.0)
     square_BT = jnp.where(visible_TT[None], jnp.square(e_BTT - row_mean_BT[:, :, None]), 0.0).sum(axis=2)
-    level_BT = row_mean_BT + row_offset_BT
-    pairs = keys_BT.sum() * q_BTK.shape[0]
-    level = (keys_BT * level_BT).sum() / pairs
-    variance = (square_BT + keys_BT * jnp.square(level_BT - level)).sum() / pairs
+    score_BT = row_mean_BT + row_offset_BT
+    level_B = (keys_1T * score_BT).sum(axis=1) / keys_1T.sum()
+    between_BT = keys_1T * jnp.square(score_BT - level_B[:, None])
 
-    def over_rows(value_BT):
-        chooses_BT = keys_BT >= 2
-        return jnp.where(chooses_BT, value_BT, 0.0).sum() / (chooses_BT.sum() * q_BTK.shape[0])
+    def over_rows(value_BT: Float[Array, "B T"]) -> Float[Array, " B"]:
+        chooses_1T = keys_1T >= 2
+        return jnp.where(chooses_1T, value_BT, 0.0).sum(axis=1) / chooses_1T.sum()
 
-    within = jnp.sqrt(over_rows(square_BT / keys_BT))
-    sharpness = (over_rows(value_BT) for value_BT in _row_sharpness(e_BTT, visible_TT))
-    return AttentionStatistics(offset + level, jnp.sqrt(variance), within, *sharpness)
+    return AttentionSums(
+        offset,
+        level_B,
+        (square_BT + between_BT).sum(axis=1) / keys_1T.sum(),
+        over_rows(square_BT / keys_1T),
+        *(over_rows(value_BT) for value_BT in _row_sharpness(e_BTT, visible_TT)),
+    )
 
 
 def _row_sharpness(

@@ -5,7 +5,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from metrics.attention import attention_statistics
+from metrics.attention import attention_statistics, attention_sums
 from tests import reference
 from tests.metrics.clouds import gaussian, rotation
 
@@ -15,7 +15,10 @@ CAUSAL = np.tril(FULL)
 WITHOUT_FIRST = CAUSAL & (np.arange(TIME) > 0) & (np.arange(TIME)[:, None] > 0)
 MASKS = {"bidirectional": FULL, "causal": CAUSAL, "causal without position 0": WITHOUT_FIRST}
 
-statistics = jax.jit(lambda q, k, visible: jnp.stack(attention_statistics(q, k, visible)))
+
+@jax.jit
+def statistics(q, k, visible, keep=None):
+    return jnp.stack(attention_statistics(attention_sums(q, k, visible), keep))
 
 
 def heads(seed=0, windows=3):
@@ -63,7 +66,7 @@ def test_rows_without_a_choice_are_left_out():
     """Two causal positions: row 0 sees one key and tells nothing; row 1 has weights 1/4 and 3/4."""
     q = jnp.array([[[5.0], [1.0]]])
     k = jnp.array([[[0.0], [np.log(3.0)]]])
-    mean, std, within, entropy, largest, smallest = attention_statistics(q, k, jnp.array([[True, False], [True, True]]))
+    mean, std, within, entropy, largest, smallest = statistics(q, k, jnp.array([[True, False], [True, True]]))
     scores = np.array([0.0, 0.0, np.log(3.0)])
     np.testing.assert_allclose([mean, std], [scores.mean(), scores.std()], rtol=1e-6)
     assert within == pytest.approx(np.log(3.0) / 2, rel=1e-6)
@@ -106,17 +109,35 @@ def test_the_order_of_windows_and_a_constant_added_to_all_keys(seed):
     np.testing.assert_allclose(shifted[2:], before[2:], rtol=1e-4)
 
 
+@pytest.mark.parametrize("mask", MASKS)
+@pytest.mark.parametrize("bias", [0, 1000])
+def test_windows_left_out_are_as_if_they_had_not_been(mask, bias):
+    """Each window has a bias of its own, and each choice of windows other means than all windows together."""
+    q, k = heads(windows=4) + np.arange(4, dtype=np.float32)[None, :, None, None]
+    q, k = q + np.float32(bias), k * np.float32(1 / max(bias, 1)) + np.float32(bias)
+    keep = np.ones((5, 4), np.float32) - np.eye(5, 4, -1, dtype=np.float32)  # all, then all but one
+    sums = attention_sums(jnp.asarray(q), jnp.asarray(k), jnp.asarray(MASKS[mask]))
+    found = jnp.stack(jax.vmap(attention_statistics, in_axes=(None, 0))(sums, keep), axis=1)
+    for kept, row in zip(keep == 1, found, strict=True):
+        np.testing.assert_allclose(row, reference.attention_statistics(q[kept], k[kept], MASKS[mask]), rtol=1e-4)
+        if bias == 0:
+            np.testing.assert_allclose(row, statistics(q[kept], k[kept], MASKS[mask]), rtol=1e-5)
+    np.testing.assert_array_equal(found[0], jnp.stack(attention_statistics(sums)))
+    assert (jnp.abs(found[1:] - found[:1]).max(axis=0) > 1e-4 * jnp.abs(found[0])).all()
+
+
+def test_no_window_kept_is_nan():
+    assert jnp.isnan(statistics(*heads(), FULL, jnp.zeros(3))).all()
+
+
 def test_jit_and_vmap_change_nothing():
     heads_q, heads_k = np.stack([heads(seed) for seed in range(3)], axis=1)
-    visible = jnp.asarray(CAUSAL)
-    one_by_one = np.stack(
-        [
-            jnp.stack(attention_statistics(*qk, visible))
-            for qk in zip(jnp.asarray(heads_q), jnp.asarray(heads_k), strict=True)
-        ]
-    )
-    at_once = jax.vmap(attention_statistics, in_axes=(0, 0, None))(heads_q, heads_k, visible)
-    np.testing.assert_allclose(jnp.stack(at_once, axis=1), one_by_one, rtol=1e-5)
-    np.testing.assert_allclose(
-        [statistics(*qk, visible) for qk in zip(heads_q, heads_k, strict=True)], one_by_one, rtol=1e-5
-    )
+    visible, keep = jnp.asarray(CAUSAL), jnp.array([1.0, 0.0, 1.0])
+
+    def of_head(q, k):
+        return jnp.stack(attention_statistics(attention_sums(q, k, visible), keep))
+
+    one_by_one = np.stack([of_head(*qk) for qk in zip(jnp.asarray(heads_q), jnp.asarray(heads_k), strict=True)])
+    np.testing.assert_allclose(jax.vmap(of_head)(heads_q, heads_k), one_by_one, rtol=1e-5)
+    at_once = [statistics(*qk, visible, keep) for qk in zip(heads_q, heads_k, strict=True)]
+    np.testing.assert_allclose(at_once, one_by_one, rtol=1e-5)
