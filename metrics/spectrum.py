@@ -1,34 +1,255 @@
-"""The spectrum of a cloud's covariance, and what is read off it."""
+"""The spectrum of a cloud's covariance: one eigendecomposition, and what is read off it."""
 
+from typing import NamedTuple
+
+import jax
 import jax.numpy as jnp
 from jax.lax import Precision
 from jaxtyping import Array, Float
 
 from metrics.cloud import centred
 
+RESOLUTION = 1e-7  # an eigenvalue below this share of the largest drowns in float32 rounding, and is set to 0
+EPSILON = 1e-7  # RankMe's, added to each share of the singular values
 
-def covariance_eigenvalues(cloud_PD: Float[Array, "P D"]) -> Float[Array, " E"]:
-    """Eigenvalues of C = (1/P) sum_i (x_i - mean)(x_i - mean)^T, largest first.
 
-    Shapes: P points of width D give E = min(P, D) eigenvalues; with fewer points than dimensions the P x P Gram
-    matrix has the same ones that can differ from zero. Units: those of x, squared. Range: >= 0, rounding clipped.
-    Float32: an eigenvalue is good to about 1e-6 of the largest. All points equal: exact zeros. A non-finite
-    coordinate: NaN. Source: the squared singular values of LLM-Microscope's centred matrix, over P.
+class Spectrum(NamedTuple):
+    """What the readings need of a cloud; from `spectrum` with a leading axis R, to the readings without it."""
+
+    eigenvalues_E: Float[Array, "*R E"]  # of the covariance about the mean, largest first; those below RESOLUTION: 0
+    mean_E: Float[Array, "*R E"]  # the mean's coordinates along the principal directions
+    mean_outside: Float[Array, "*R"]  # the norm of the rest of the mean
+    kurtosis: Float[Array, "*R"]  # mean |x - mean|^4 / (mean |x - mean|^2)^2
+    width: Float[Array, "*R"]  # D
+    points: Float[Array, "*R"]  # P, in the replicates too: to first order they keep the bias of P points
+
+
+class PowerLaw(NamedTuple):
+    exponent: Float[Array, ""]
+    r2: Float[Array, ""]
+
+
+def spectrum(cloud_PD: Float[Array, "P D"], groups: int = 1) -> Spectrum:
+    """Eigenvalues of C = (1/P) sum_i (x_i - mean)(x_i - mean)^T, and its jackknife over groups of points.
+
+    Shapes: P points of width D -> E = min(P, D) eigenvalues; with fewer points than dimensions the P x P Gram matrix
+    has the same ones that can differ from zero. The cloud is group-major: `groups` blocks of P/groups points. Every
+    field has a leading axis R: 0 is the full cloud; with groups > 1, r = 1 ... groups leaves out group r, and its
+    eigenvalues are those of the full cloud to first order, v_e^T C_(-r) v_e with the full cloud's v_e, in its order.
+    Units: those of x, squared. Range: >= 0. All points equal: exact zeros. A non-finite coordinate: NaN.
+    Float32: eigh leaves an error of 1e-6 of the largest eigenvalue; v^T C v with its eigenvectors takes most away.
+    Source: the squared singular values of LLM-Microscope's centred matrix, over P; the first-order jackknife is ours.
     """
     points, width = cloud_PD.shape
     x_PD = centred(cloud_PD)
+    mean_D = cloud_PD.astype(jnp.float32).mean(axis=0)
     if points < width:
-        gram = jnp.matmul(x_PD, x_PD.T, precision=Precision.HIGHEST)
+        value_E, vector_PE = _eigen(_product(x_PD, x_PD.T) / points)
+        length_E = jnp.sqrt(points * value_E)  # of the columns of the coordinates, before they are scaled
+        coordinate_PE = vector_PE * length_E[None]
+        along_E = _product(_product(x_PD, mean_D), vector_PE)
+        mean_E = jnp.where(length_E > 0, along_E / jnp.where(length_E > 0, length_E, 1.0), 0.0)
     else:
-        gram = jnp.matmul(x_PD.T, x_PD, precision=Precision.HIGHEST)
-    return jnp.maximum(jnp.linalg.eigvalsh(gram / points)[::-1], 0.0)
+        value_E, vector_DE = _eigen(_product(x_PD.T, x_PD) / points)
+        coordinate_PE = _product(x_PD, vector_DE) if groups > 1 else None
+        mean_E = _product(mean_D, vector_DE)
+    outside = jnp.sqrt(jnp.maximum(jnp.square(mean_D).sum() - jnp.square(mean_E).sum(), 0.0))
+    outside = outside if points < width else jnp.zeros_like(outside)
+    square_P = jnp.square(x_PD).sum(axis=1)
+    if groups == 1:
+        kurtosis = jnp.square(square_P / square_P.mean()).mean()
+        values_RE, mean_RE, kurtosis_R = value_E[None], mean_E[None], kurtosis[None]
+    else:
+        values_RE, shift_RE, kurtosis_R = _without_each_group(coordinate_PE, square_P, groups)
+        mean_RE = mean_E[None] + shift_RE
+    values_RE = jnp.where(values_RE < RESOLUTION * values_RE.max(axis=1, keepdims=True), 0.0, values_RE)
+    outside_R, width_R, points_R = (jnp.full_like(kurtosis_R, value) for value in (outside, width, points))
+    return Spectrum(values_RE, mean_RE, outside_R, kurtosis_R, width_R, points_R)
 
 
-def anisotropy(eigenvalues_E: Float[Array, " E"]) -> Float[Array, ""]:
+def anisotropy(spectrum: Spectrum) -> Float[Array, ""]:
     """Share of the variance along the top principal direction: max(lambda) / sum(lambda).
 
-    Shapes: E eigenvalues of a centred covariance -> scalar. Units: none. Range: [1/E, 1]. All eigenvalues zero (all
-    points equal): NaN, since no direction has variance. Source: Razzhigaev et al. 2024, s_1^2 / sum s_i^2 of the
-    centred cloud, as in their published code.
+    Range: [1/E, 1]. All points equal: NaN, since no direction has variance. Source: Razzhigaev et al. 2024,
+    s_1^2 / sum s_i^2 of the centred cloud, as in their published code.
     """
-    return eigenvalues_E.max() / eigenvalues_E.sum()
+    return _shares(spectrum).max()
+
+
+def anisotropy_uncentred(spectrum: Spectrum) -> Float[Array, ""]:
+    """The same without centring: top eigenvalue share of (1/P) sum_i x_i x_i^T = C + m m^T, m the mean.
+
+    Range: [1/(E + 1), 1]; 1 for equal points other than 0; all points 0: NaN. The top eigenvalue t of C + m m^T
+    is the root above lambda_1 of the secular equation sum_e m_e^2/(t - lambda_e) + |m_outside|^2/t = 1 (Golub 1973), so
+    that no second decomposition is due; found by bisection of t - lambda_1 in [0, |m|^2], to 2^-40 of |m|^2.
+    """
+    square_E, square_outside = jnp.square(spectrum.mean_E), jnp.square(spectrum.mean_outside)
+    drift = square_E.sum() + square_outside
+    top = spectrum.eigenvalues_E.max()
+    scale = top + drift
+    weight_E, outside, gap_E = square_E / scale, square_outside / scale, (top - spectrum.eigenvalues_E) / scale
+
+    def halve(_, bounds):
+        low, high = bounds
+        middle = (low + high) / 2
+        term_E = jnp.where(weight_E > 0, weight_E / (middle + gap_E), 0.0)
+        above = term_E.sum() + jnp.where(outside > 0, outside / (middle + top / scale), 0.0) > 1
+        return jnp.where(above, middle, low), jnp.where(above, high, middle)
+
+    low, high = jax.lax.fori_loop(0, 40, halve, (jnp.zeros_like(scale), drift / scale))
+    return (top / scale + (low + high) / 2) / ((spectrum.eigenvalues_E.sum() + drift) / scale)
+
+
+def participation_ratio(spectrum: Spectrum) -> Float[Array, ""]:
+    """How many directions share the variance: (tr C)^2 / tr C^2 = (sum lambda)^2 / sum lambda^2.
+
+    Range: [1, E]. All points equal: NaN. Biased low for few points: 1/PR grows by about 1/P, see
+    `participation_ratio_corrected`. Source: the inverse participation ratio of physics; Gao et al. 2017 for neurons.
+    """
+    return 1.0 / jnp.square(_shares(spectrum)).sum()
+
+
+def participation_ratio_corrected(spectrum: Spectrum) -> Float[Array, ""]:
+    """Participation ratio of the population: unbiased estimate of (tr C)^2 over unbiased estimate of tr C^2.
+
+    Both are means over all quadruples of different points i, j, k, l: of |x_i - x_j|^2 |x_k - x_l|^2 / 4 and of
+    <x_i - x_j, x_k - x_l>^2 / 4. With n points, k = `kurtosis`, c = tr C^2/(tr C)^2 they are, up to one factor,
+        n^2 - 3n + 1 - (n - 1) k + 2c     and     (n - 1)(n - 2) c + 1 - (n - 1) k.
+    Range: > 0, above D by chance; independent points from any distribution. Their ratio is biased by O(1/n) of its
+    own. Fewer than 4 points, all equal, or a second estimate <= 0: NaN. Source: the estimator that corrects for few
+    rows of Chun et al. 2025, with which it agrees; this form in moments of the centred cloud is derived here, its
+    denominator is that of Himeno and Yamada 2014.
+    """
+    n, kurtosis = spectrum.points, spectrum.kurtosis
+    c = jnp.square(_shares(spectrum)).sum()
+    top = n * n - 3 * n + 1 - (n - 1) * kurtosis + 2 * c
+    bottom = (n - 1) * (n - 2) * c + 1 - (n - 1) * kurtosis
+    return jnp.where((n > 3) & (bottom > 0), top / bottom, jnp.nan)
+
+
+def effective_rank(spectrum: Spectrum) -> Float[Array, ""]:
+    """exp of the entropy of the eigenvalue shares p_e = lambda_e / sum lambda: exp(-sum p ln p).
+
+    Range: [1, E]. All points equal: NaN. Source: Roy and Vetterli 2007, of the covariance matrix, whose singular
+    values are its eigenvalues. Of the data matrix, whose singular values are their roots, it is `rankme`.
+    """
+    return _perplexity(_shares(spectrum))
+
+
+def rankme(spectrum: Spectrum) -> Float[Array, ""]:
+    """exp of the entropy of p_e = sigma_e / sum sigma + 1e-7, sigma_e = sqrt(lambda_e): exp(-sum p ln p).
+
+    Range: [1, E], up to the 1e-7. All points equal: NaN. Source: Garrido et al. 2023; they do not centre, and the
+    mean then counts as one more direction. Without the 1e-7, Roy and Vetterli's effective rank of the data matrix.
+    """
+    root_E = jnp.sqrt(spectrum.eigenvalues_E)
+    return _perplexity(root_E / root_E.sum() + EPSILON)
+
+
+def stable_rank(spectrum: Spectrum) -> Float[Array, ""]:
+    """tr C / lambda_1 = |X|_F^2 / |X|_2^2 of the centred cloud X. Range: [1, E]. All points equal: NaN.
+
+    Source: Rudelson and Vershynin 2007 ("numerical rank").
+    """
+    return 1.0 / _shares(spectrum).max()
+
+
+def isoscore(spectrum: Spectrum) -> Float[Array, ""]:
+    """Share of the dimensions that are used evenly: (PR - 1) / (D - 1), PR the participation ratio.
+
+    Range: [0, 1]. All points equal, or D = 1: NaN. Source: Rudman et al. 2022; their algorithm (covariance of the
+    principal components, normalised, its distance to the identity, rescaled) comes to this closed form.
+    """
+    return (participation_ratio(spectrum) - 1.0) / (spectrum.width - 1.0)
+
+
+def isoscore_star(
+    covariance_DD: Float[Array, "D D"], target_DD: Float[Array, "D D"], shrinkage: Float[Array, ""] | float
+) -> Float[Array, ""]:
+    """IsoScore of a covariance shrunk towards another: (tr(C_z)^2/|C_z|_F^2 - 1)/(D - 1), C_z = (1 - z) C + z C_0.
+
+    Range: [0, 1]. C_z = 0, or D = 1: NaN. Differentiable where it is defined. Source: Rudman and Eickhoff 2024, where
+    C_0 is the covariance of more data of the same kind and z is chosen by hand; the closed form is ours.
+    """
+    shrunk_DD = (1.0 - shrinkage) * covariance_DD + shrinkage * target_DD
+    shrunk_DD = shrunk_DD / jnp.trace(shrunk_DD)
+    return (1.0 / jnp.square(shrunk_DD).sum() - 1.0) / (covariance_DD.shape[0] - 1.0)
+
+
+def isoscore_shrunk(spectrum: Spectrum) -> Float[Array, ""]:
+    """`isoscore_star` of one cloud on its own: C_0 = (tr C/D) I, z by Ledoit and Wolf 2004.
+
+    z = min(1, (mean |x - m|^4 - tr C^2) / (P |C - (tr C/D) I|_F^2)), the weight of least expected squared error.
+    Range: [0, 1]. All points equal, or D = 1: NaN. Target and weight are this project's choice: a cloud in a table
+    has no larger one beside it.
+    """
+    width, share_E = spectrum.width, _shares(spectrum)
+    even = 1.0 / width
+    away = jnp.square(share_E - even).sum() + (width - share_E.size) * even**2  # |C - C_0|_F^2 / (tr C)^2
+    noise = (spectrum.kurtosis - jnp.square(share_E).sum()) / spectrum.points
+    kept = 1.0 - jnp.where(noise < away, noise / jnp.where(noise < away, away, 1.0), 1.0)
+    shrunk = kept**2 * away + even  # tr C_z^2 / (tr C)^2: C - C_0 has no trace
+    return jnp.where(jnp.isnan(away), jnp.nan, (1.0 / shrunk - 1.0) / (width - 1.0))
+
+
+def alpha_req(spectrum: Spectrum, first: int = 4, last: int = 100) -> PowerLaw:
+    """Decay of the spectrum as a power law: lambda_i ~ i^-exponent over ranks first <= i <= last, and R^2.
+
+    Least squares of ln lambda_i on ln i with weights 1/i; R^2 = 1 - weighted residual/weighted variance, in [0, 1].
+    Eigenvalues below RESOLUTION of the largest are left out; fewer than 3 in the range: NaN; all the same: exponent 0,
+    R^2 NaN. Units: none. Range: >= 0. Source: alpha-ReQ, Agrawal et al. 2022, whose code fits with these weights (after
+    Stringer et al. 2019), from rank 4, 6 or 12 to 100; its R^2 is unweighted.
+    """
+    rank_E = jnp.arange(1, spectrum.eigenvalues_E.size + 1, dtype=jnp.float32)
+    used_E = (rank_E >= first) & (rank_E <= last) & (spectrum.eigenvalues_E > 0)
+    weight_E = jnp.where(used_E, 1.0 / rank_E, 0.0)
+    weight_E = weight_E / weight_E.sum()
+    x_E = jnp.log(rank_E)
+    y_E = jnp.log(jnp.where(used_E, spectrum.eigenvalues_E, 1.0))
+    x_E, y_E = x_E - (weight_E * x_E).sum(), y_E - (weight_E * y_E).sum()
+    variance, covariance = (weight_E * jnp.square(x_E)).sum(), (weight_E * x_E * y_E).sum()
+    r2 = jnp.square(covariance) / (variance * (weight_E * jnp.square(y_E)).sum())
+    enough = used_E.sum() > 2
+    return PowerLaw(jnp.where(enough, -covariance / variance, jnp.nan), jnp.where(enough, r2, jnp.nan))
+
+
+def _product(a: Float[Array, "..."], b: Float[Array, "..."]) -> Float[Array, "..."]:
+    return jnp.matmul(a, b, precision=Precision.HIGHEST)
+
+
+def _eigen(matrix_EE: Float[Array, "E E"]) -> tuple[Float[Array, " E"], Float[Array, "E E"]]:
+    """Eigenvalues, largest first, and eigenvectors as columns of a positive matrix.
+
+    With the largest diagonal first, the reduction to tridiagonal form sets a rogue coordinate apart, instead of
+    spreading its rounding over the others. Then lambda = v^T A v, good to second order in the error of v.
+    """
+    order_E = jnp.argsort(-jnp.diagonal(matrix_EE))
+    sorted_EE = matrix_EE[order_E[:, None], order_E[None]]
+    vector_EE = jnp.linalg.eigh(sorted_EE, symmetrize_input=False)[1][:, ::-1]
+    value_E = (vector_EE * _product(sorted_EE, vector_EE)).sum(axis=0) / jnp.square(vector_EE).sum(axis=0)
+    return jnp.maximum(value_E, 0.0), vector_EE[jnp.argsort(order_E)]
+
+
+def _without_each_group(
+    coordinate_PE: Float[Array, "P E"], square_P: Float[Array, " P"], groups: int
+) -> tuple[Float[Array, "R E"], Float[Array, "R E"], Float[Array, " R"]]:
+    """Variances along the principal directions, shift of the mean and kurtosis: of the full cloud, and without each."""
+    points = square_P.size
+    coordinate_JQE = coordinate_PE.reshape(groups, points // groups, -1)
+    keep_RJ = jnp.concatenate([jnp.ones((1, groups)), 1.0 - jnp.eye(groups)])
+    count_R = keep_RJ.sum(axis=1) * (points // groups)
+    shift_RE = _product(keep_RJ, coordinate_JQE.sum(axis=1)) / count_R[:, None]
+    value_RE = _product(keep_RJ, jnp.square(coordinate_JQE).sum(axis=1)) / count_R[:, None] - jnp.square(shift_RE)
+    square_RP = square_P[None] - 2.0 * _product(shift_RE, coordinate_PE.T) + jnp.square(shift_RE).sum(1)[:, None]
+    keep_RP = jnp.repeat(keep_RJ, points // groups, axis=1) / count_R[:, None]
+    square_R = (keep_RP * square_RP).sum(axis=1)
+    kurtosis_R = (keep_RP * jnp.square(square_RP / square_R[:, None])).sum(axis=1)
+    return jnp.maximum(value_RE, 0.0), shift_RE, kurtosis_R
+
+
+def _shares(spectrum: Spectrum) -> Float[Array, " E"]:
+    return spectrum.eigenvalues_E / spectrum.eigenvalues_E.sum()
+
+
+def _perplexity(share_E: Float[Array, " E"]) -> Float[Array, ""]:
+    return jnp.exp(-jnp.where(share_E == 0, 0.0, share_E * jnp.log(jnp.where(share_E == 0, 1.0, share_E))).sum())

@@ -1,0 +1,74 @@
+"""Coordinates that carry far more than their share of the variance, as the basis of a transformer's stream has them."""
+
+import jax.numpy as jnp
+from jax.lax import Precision
+from jaxtyping import Array, Float
+
+from metrics.cloud import centred
+
+TOPS = (1, 3, 10)  # how many of the largest coordinates
+
+
+def coordinate_share(cloud_PD: Float[Array, "P D"], keep_P: Float[Array, " P"] | None = None) -> Float[Array, " K"]:
+    """Share of the total variance in the top 1, 3 and 10 coordinates: sum of the largest v_j / sum_j v_j.
+
+    Shapes: P points of width D, weights 1 or 0 of the points (None: all) -> one share for each of TOPS. Units: none.
+    Range: [top/D, 1]. Not invariant under rotation: that is its point. All points equal: NaN; D < top: NaN.
+    Source: the outlier dimensions of Kovaleva et al. 2021 and Timkey and van Schijndel 2021; this measure is ours.
+    """
+    descending_D = -jnp.sort(-_moments(centred(cloud_PD), keep_P, 2)[1])
+    share_D = jnp.cumsum(descending_D) / descending_D.sum()
+    return jnp.stack([share_D[top - 1] if top <= share_D.size else jnp.full((), jnp.nan) for top in TOPS])
+
+
+def coordinate_kurtosis(cloud_PD: Float[Array, "P D"], keep_P: Float[Array, " P"] | None = None) -> Float[Array, ""]:
+    """How unevenly the coordinates share the variance: D sum_j v_j^2 / (sum_j v_j)^2, v_j the variance of coordinate j.
+
+    Shapes: P points of width D, weights 1 or 0 -> scalar. Units: none. Range: [1, D]: 1 when all are alike, D when one
+    has everything. All points equal: NaN. Source: He et al. 2024, the kurtosis of neuron norms; they take v_j = mean of
+    x_j^2, about zero, where here a coordinate's constant part does not count.
+    """
+    variance_D = _moments(centred(cloud_PD), keep_P, 2)[1]
+    share_D = variance_D / variance_D.sum()
+    return share_D.size * jnp.square(share_D).sum()
+
+
+def activation_kurtosis(cloud_PD: Float[Array, "P D"], keep_P: Float[Array, " P"] | None = None) -> Float[Array, ""]:
+    """Mean over the coordinates of E (x_j - E x_j)^4 / (E (x_j - E x_j)^2)^2, not in excess: a Gaussian has 3.
+
+    Shapes: P points of width D, weights 1 or 0 -> scalar. Units: none. Range: [1, P - 2 + 1/(P - 1)]. Coordinates that
+    do not vary have none and are left out; none left: NaN. Source: Pearson's kurtosis; high means that a few points
+    carry a coordinate, as massive activations do.
+    """
+    x_PD = centred(cloud_PD)
+    scale_D = jnp.sqrt(jnp.square(x_PD).mean(axis=0))
+    x_PD = x_PD / jnp.where(scale_D > 0, scale_D, 1.0)[None]  # x^4 would leave the range of float32
+    _, second_D, fourth_D = _moments(x_PD, keep_P, 4)
+    varies_D = second_D != 0  # true of NaN
+    kurtosis_D = jnp.where(varies_D, fourth_D / jnp.square(jnp.where(varies_D, second_D, 1.0)), 0.0)
+    return kurtosis_D.sum() / varies_D.sum()
+
+
+def without_top(cloud_PD: Float[Array, "P D"], top: int) -> Float[Array, "P E"]:
+    """The cloud without its `top` coordinates of largest variance, the others in their order: (P, max(D - top, 0))."""
+    largest_first_D = jnp.argsort(-jnp.square(centred(cloud_PD)).sum(axis=0))
+    return cloud_PD[:, jnp.sort(largest_first_D[top:])]
+
+
+def _moments(
+    x_PD: Float[Array, "P D"], keep_P: Float[Array, " P"] | None, order: int
+) -> tuple[Float[Array, " D"], ...]:
+    """Mean, variance and, for order 4, fourth central moment of the kept points; x about the mean of all.
+
+    Written as products with the weights, so that many sets of weights become one matrix product.
+    """
+    keep_P = jnp.ones(x_PD.shape[0]) if keep_P is None else keep_P
+    weight_P = keep_P / keep_P.sum()
+    raw = [jnp.matmul(weight_P, x_PD**power, precision=Precision.HIGHEST) for power in range(1, order + 1)]
+    mean_D, second_D = raw[:2]
+    variance_D = jnp.maximum(second_D - jnp.square(mean_D), 0.0)
+    if order == 2:
+        return mean_D, variance_D
+    third_D, fourth_D = raw[2:]
+    central_D = fourth_D - 4 * third_D * mean_D + 6 * second_D * jnp.square(mean_D) - 3 * mean_D**4
+    return mean_D, variance_D, central_D
