@@ -1,6 +1,7 @@
 """The one place where metrics are composed: a model's activations on the probe -> every quantity asked for.
 
-Arrays carry the letters of `models`, and W windows of a probe batch, G probe batches, S position sets.
+Arrays carry the letters of `models`, and W windows of a probe batch, G probe batches, S position sets, R replicates
+(see analysis/uncertainty.py).
 """
 
 from collections.abc import Callable
@@ -10,103 +11,135 @@ import jax
 import jax.numpy as jnp
 from jax import Array
 
-from metrics.attention import attention_statistics
-from metrics.dimension import twonn, twonn_microscope, twonn_mle
-from metrics.neighbours import nearest_neighbours
-from metrics.similarity import cosine, cross_cosine, drift, mean_cosine, mean_norm, mean_vector
-from metrics.spectrum import anisotropy, covariance_eigenvalues
+from analysis.clouds import Searched, Values, gaussian, leave_out, measure_cloud, search
+from analysis.compare import compare, nearest
+from analysis.probe import Probe
+from experiments.base import MeasureConfig
+from metrics.attention import attention_statistics, attention_sums
+from metrics.similarity import cosine, cross_cosine, drift, mean_cosine, mean_vector
+
+OF_POINTS = ("spectrum", "outliers", "dimension", "scale", "similarity")
+OF_GAUSSIAN = ("spectrum", "dimension", "scale")  # what is left of a cloud without its mean and its coordinates
 
 
 def make_measure(
-    apply: Callable[[Any, Array], tuple[Array, Any]], mask: str, families: tuple[str, ...]
-) -> Callable[[Any, Array, Array], dict[str, Array]]:
-    """measure(params, tokens_GWT, picks_SGP) -> {quantity: (S, G, layer) or (S, G, block, head)}, pure and un-jitted.
+    apply: Callable[[Any, Array], tuple[Array, Any]], visible_TT: Array, settings: MeasureConfig
+) -> Callable[[Any, dict[str, Any], Probe], Values]:
+    """measure(params, references, probe) -> {quantity: array of the quantity's raw_dims}, pure and un-jitted.
 
-    `apply(params, tokens_BT) -> (logits, Activations)` must compute in float32; `mask` is the model's, causal or
-    bidirectional. Batches, position sets, layers and heads go one after another: the memory is one forward pass of
-    one batch and one cloud. Without position 0 the clouds leave out the first vector of each window, and
-    attention leaves it out as query and as key: the softmax over the other keys tells what sharpness there is apart
-    from a sink on the first character.
+    `apply(params, tokens_BT) -> (logits, Activations)` must compute in float32; `visible_TT` says which key (column)
+    each query sees. `references` are the parameters to compare with, {"previous": …, "last": …}, or {} without the
+    family comparison. Names end in _shuffled and _gaussian where they belong to a null model.
+
+    Batches, position sets, layers and heads go one after another: the memory is the forward passes of one batch and
+    the clouds of its layers. Without position 0 the clouds leave out the first vector of each window, and attention
+    leaves it out as query and as key: the softmax over the other keys tells what sharpness there is apart from a sink
+    on the first character.
     """
+    families, groups = settings.families, settings.groups
+    of_points = tuple(family for family in families if family in OF_POINTS)
+    of_gaussian = tuple(family for family in of_points if family in OF_GAUSSIAN)
+    inputs = ("", "_shuffled") if "shuffled" in settings.nulls else ("",)
+    clouds = (*inputs, "_gaussian") if "gaussian" in settings.nulls else inputs
+    visible_STT = jnp.stack([visible_TT, visible_TT.at[0].set(False).at[:, 0].set(False)])
+
+    def of_positions(activations_Z: Any, others: dict[str, Array], picks_P: Array, visible_TT: Array, key: Array):
+        """Z inputs, text first; what a Gaussian cloud has too is measured in one loop with it."""
+        clouds_ZNPD = jax.vmap(_clouds, (0, None))(activations_Z.resid_NBTD, picks_P)
+        rest = tuple(family for family in of_points if family not in of_gaussian)
+        values = _named(inputs, _over(lambda cloud_PD: measure_cloud(cloud_PD, None, rest, groups), clouds_ZNPD))
+        if "_gaussian" in clouds:
+            null_NPD = jax.lax.map(lambda cloud_PD: gaussian(cloud_PD, key), clouds_ZNPD[0])
+            clouds_ZNPD = jnp.concatenate([clouds_ZNPD, null_NPD[None]])
+
+        def of_cloud(cloud_PD: Array) -> tuple[Values, Searched | None]:
+            searched = search(cloud_PD, families, groups)
+            values = measure_cloud(cloud_PD, searched, of_gaussian, groups)
+            return values, nearest(searched) if "comparison" in families else None
+
+        found, nearest_ZN = _over(of_cloud, clouds_ZNPD)
+        values |= _named(clouds, found)
+        if "attention" in families:
+            heads = jax.lax.map(
+                lambda activations: measure_attention(activations, picks_P, visible_TT, groups), activations_Z
+            )
+            values |= _named(inputs, heads)
+        if "comparison" in families:
+            others_NPD = {name: _clouds(resid_NBTD, picks_P) for name, resid_NBTD in others.items()}
+            values |= compare(clouds_ZNPD[0], jax.tree.map(lambda x: x[0], nearest_ZN), others_NPD, groups)
+        return values
 
     # Accelerators round the factors of float32 products to TF32 or bfloat16 unless told not to.
     @jax.default_matmul_precision("highest")
-    def measure(params: Any, tokens_GWT: Array, picks_SGP: Array) -> dict[str, Array]:
-        visible_STT = visible_keys(mask, tokens_GWT.shape[-1])
-
-        def measure_batch(batch: tuple[Array, Array]) -> dict[str, Array]:
-            tokens_WT, picks_SP = batch
-            _, activations = apply(params, tokens_WT)
+    def measure(params: Any, references: dict[str, Any], probe: Probe) -> Values:
+        def of_batch(batch: tuple[Array, Array, Array, Array]) -> Values:
+            tokens_WT, shuffled_WT, picks_SP, key = batch
+            tokens_ZWT = jnp.stack([tokens_WT, shuffled_WT][: len(inputs)])
+            activations_Z = jax.lax.map(lambda tokens_WT: apply(params, tokens_WT)[1], tokens_ZWT)
+            others = {name: apply(other, tokens_WT)[1].resid_NBTD for name, other in references.items()}
             return jax.lax.map(
-                lambda chosen: _measure_positions(activations, *chosen, families), (picks_SP, visible_STT)
+                lambda chosen: of_positions(activations_Z, others, *chosen, key), (picks_SP, visible_STT)
             )
 
-        values = jax.lax.map(measure_batch, (tokens_GWT, jnp.swapaxes(picks_SGP, 0, 1)))
-        return {name: jnp.swapaxes(value, 0, 1) for name, value in values.items()}
+        keys_G = jax.random.split(jax.random.key(settings.seed), settings.batches)
+        picks_GSP = jnp.swapaxes(probe.picks_SGP, 0, 1)
+        return jax.lax.map(of_batch, (probe.tokens_GWT, probe.shuffled_GWT, picks_GSP, keys_G))
 
     return measure
 
 
+def _over(of_cloud: Callable[[Array], Any], clouds_ZNPD: Array) -> Any:
+    """One cloud after another, in one loop over inputs and layers."""
+    inputs, layers = clouds_ZNPD.shape[:2]
+    found = jax.lax.map(of_cloud, clouds_ZNPD.reshape(inputs * layers, *clouds_ZNPD.shape[2:]))
+    return jax.tree.map(lambda value: value.reshape(inputs, layers, *value.shape[1:]), found)
+
+
+def _named(suffixes: tuple[str, ...], values_Z: Values) -> Values:
+    """The values of each input or null model under names of their own."""
+    return {name + suffix: value[z] for name, value in values_Z.items() for z, suffix in enumerate(suffixes)}
+
+
 def visible_keys(mask: str, time: int) -> Array:
-    """Which key (last axis) each query sees, for the two position sets: as in the model, and without position 0."""
+    """Which key (last axis) each query sees, as in the model."""
     all_TT = jnp.ones((time, time), bool)
-    all_TT = jnp.tril(all_TT) if mask == "causal" else all_TT
-    return jnp.stack([all_TT, all_TT.at[0].set(False).at[:, 0].set(False)])
+    return jnp.tril(all_TT) if mask == "causal" else all_TT
 
 
-def _measure_positions(
-    activations: Any, picks_P: Array, visible_TT: Array, families: tuple[str, ...]
-) -> dict[str, Array]:
-    def of_layer(x_BTD: Array) -> dict[str, Array]:
-        return measure_cloud(x_BTD.reshape(-1, x_BTD.shape[-1])[picks_P], families)
-
-    def of_block(qk_BTHK: tuple[Array, Array]) -> dict[str, Array]:
-        q_HBTK, k_HBTK = (jnp.moveaxis(x_BTHK, 2, 0) for x_BTHK in qk_BTHK)
-        return jax.lax.map(lambda qk_BTK: measure_head(*qk_BTK, picks_P, visible_TT), (q_HBTK, k_HBTK))
-
-    values = jax.lax.map(of_layer, activations.resid_NBTD)
-    if "attention" in families:
-        values |= jax.lax.map(of_block, (activations.q_NBTHK, activations.k_NBTHK))
-    return values
+def _clouds(resid_NBTD: Array, picks_P: Array) -> Array:
+    return resid_NBTD.reshape(resid_NBTD.shape[0], -1, resid_NBTD.shape[-1])[:, picks_P]
 
 
-def measure_cloud(cloud_PD: Array, families: tuple[str, ...]) -> dict[str, Array]:
-    """The quantities of one cloud: one spectrum and one search for neighbours, each read in several ways."""
-    values = {}
-    if "spectrum" in families:
-        values["anisotropy"] = anisotropy(covariance_eigenvalues(cloud_PD))
-    if "dimension" in families:
-        neighbours = nearest_neighbours(cloud_PD)
-        microscope = twonn_microscope(neighbours)
-        values |= {
-            "twonn": twonn(neighbours),
-            "twonn_mle": twonn_mle(neighbours),
-            "twonn_microscope": microscope.dimension,
-            "duplicate_points": neighbours.duplicates(),
-            "twonn_dropped": neighbours.dropped(),
-            "microscope_useless": microscope.useless,
-            "microscope_dropped": microscope.dropped,
-        }
-    if "similarity" in families:
-        values |= {"mean_cosine": mean_cosine(cloud_PD), "drift": drift(cloud_PD), "mean_norm": mean_norm(cloud_PD)}
-    return values
+def measure_attention(activations: Any, picks_P: Array, visible_TT: Array, groups: int) -> Values:
+    """The attention family: clouds of queries and keys at the picked positions, scores at all."""
+    keep_RP = leave_out(groups, picks_P.size)
+    keep_RB = leave_out(groups, activations.q_NBTHK.shape[1])
 
+    def of_head(qk_BTK: tuple[Array, Array]) -> Values:
+        q_PK, k_PK = (x_BTK.reshape(-1, x_BTK.shape[-1])[picks_P] for x_BTK in qk_BTK)
+        sums = attention_sums(*qk_BTK, visible_TT)
 
-def measure_head(q_BTK: Array, k_BTK: Array, picks_P: Array, visible_TT: Array) -> dict[str, Array]:
-    """The attention family of one head: clouds of queries and keys at the picked positions, scores at all."""
-    q_PK, k_PK = (x_BTK.reshape(-1, x_BTK.shape[-1])[picks_P] for x_BTK in (q_BTK, k_BTK))
-    statistics = attention_statistics(q_BTK, k_BTK, visible_TT)
-    return {
-        "query_drift": drift(q_PK),
-        "key_drift": drift(k_PK),
-        "query_key_alignment": cosine(mean_vector(q_PK), mean_vector(k_PK)),
-        "query_cosine": mean_cosine(q_PK),
-        "key_cosine": mean_cosine(k_PK),
-        "query_key_cosine": cross_cosine(q_PK, k_PK),
-        "score_mean": statistics.score_mean,
-        "score_std": statistics.score_std,
-        "score_std_within": statistics.score_std_within,
-        "attention_entropy": statistics.entropy,
-        "attention_max": statistics.maximum,
-        "attention_min": statistics.minimum,
-    }
+        def read(keep: tuple[Array, Array]) -> Values:
+            keep_P, keep_B = keep
+            statistics = attention_statistics(sums, keep_B)
+            return {
+                "query_drift": drift(q_PK, keep_P),
+                "key_drift": drift(k_PK, keep_P),
+                "query_key_alignment": cosine(mean_vector(q_PK, keep_P), mean_vector(k_PK, keep_P)),
+                "query_cosine": mean_cosine(q_PK, keep_P),
+                "key_cosine": mean_cosine(k_PK, keep_P),
+                "query_key_cosine": cross_cosine(q_PK, k_PK, keep_P, keep_P),
+                "score_mean": statistics.score_mean,
+                "score_std": statistics.score_std,
+                "score_std_within": statistics.score_std_within,
+                "attention_entropy": statistics.entropy,
+                "attention_max": statistics.maximum,
+                "attention_min": statistics.minimum,
+            }
+
+        return jax.vmap(read)((keep_RP, keep_RB))
+
+    def of_block(qk_BTHK: tuple[Array, Array]) -> Values:
+        return jax.lax.map(of_head, tuple(jnp.moveaxis(x_BTHK, 2, 0) for x_BTHK in qk_BTHK))
+
+    return jax.lax.map(of_block, (activations.q_NBTHK, activations.k_NBTHK))

@@ -3,134 +3,289 @@
 `measure` returns exactly these names; tables take their attributes, and figures their labels, from here.
 """
 
+import dataclasses
 from dataclasses import dataclass
 
+from metrics.outliers import TOPS
+from metrics.scale import FACTORS, QUANTILES, SCALES
+
 LAYER = ("layer",)  # 0: the sum of the embeddings; l: the residual stream after block l
+LAYERS = ("layer", "other_layer")
 HEAD = ("block", "head")
+COORDINATES = {"top": TOPS, "neighbours": SCALES, "decimation": FACTORS, "quantile": QUANTILES}
+OVERLAP_NEIGHBOURS = 10
 
 SHAPE_OF_LEARNING = "Razzhigaev et al. 2024, The Shape of Learning"
 INHERENT = "Godey et al. 2024, Anisotropy Is Inherent to Self-Attention in Transformers"
 FACCO = "Facco et al. 2017"
+DENTI = "Denti et al. 2022, The generalized ratios intrinsic dimension estimator"
 RECONSTRUCTED = f"reconstruction after {INHERENT}"
+HERE = "this project"
 
 
 @dataclass(frozen=True, slots=True)
 class Quantity:
     family: str
     dims: tuple[str, ...]
+    resampling: str  # how its interval is made, as in analysis/uncertainty.py; "" for none but the batches
     long_name: str
     units: str
     formula: str
     source: str
 
+    @property
+    def raw_dims(self) -> tuple[str, ...]:
+        """Of the array that `measure` returns: replicates last."""
+        return ("batch", "positions", *self.dims, *([self.resampling] if self.resampling else []))
 
-QUANTITIES = {
-    "anisotropy": Quantity(
-        "spectrum", LAYER, "anisotropy", "1", "max(lambda) / sum(lambda), lambda of cov(x)", SHAPE_OF_LEARNING
+
+def _spectral(long_name: str, formula: str, source: str) -> Quantity:
+    return Quantity("spectrum", LAYER, "jackknife", long_name, "1", formula, source)
+
+
+def _dimension(long_name: str, formula: str, source: str) -> Quantity:
+    return Quantity("dimension", LAYER, "sections", f"intrinsic dimension ({long_name})", "1", formula, source)
+
+
+def _count(long_name: str, formula: str, source: str) -> Quantity:
+    return Quantity("dimension", LAYER, "", long_name, "points", formula, source)
+
+
+def _similarity(long_name: str, units: str, formula: str, source: str) -> Quantity:
+    return Quantity("similarity", LAYER, "jackknife", long_name, units, formula, source)
+
+
+def _attention(long_name: str, units: str, formula: str, source: str) -> Quantity:
+    return Quantity("attention", HEAD, "jackknife", long_name, units, formula, source)
+
+
+SPECTRUM = {  # lambda: eigenvalues of the covariance C of the centred cloud, largest first; D: width; P: points
+    "anisotropy": _spectral("anisotropy", "max(lambda) / sum(lambda)", SHAPE_OF_LEARNING),
+    "anisotropy_uncentred": _spectral(
+        "anisotropy about the origin", "top eigenvalue's share of (1/P) sum_i x_i x_i^T, not centred", HERE
     ),
-    "twonn": Quantity(
-        "dimension",
-        LAYER,
-        "intrinsic dimension (TwoNN, 90 % fit)",
+    "participation_ratio": _spectral(
+        "participation ratio", "(sum lambda)^2 / sum(lambda^2)", "Gao et al. 2017, after Litwin-Kumar et al. 2017"
+    ),
+    "participation_ratio_corrected": _spectral(
+        "participation ratio, corrected for the number of points",
+        "unbiased estimate of (tr C)^2 / unbiased estimate of tr C^2, points taken as independent",
+        "reconstruction after Chun et al. 2025",
+    ),
+    "effective_rank": _spectral(
+        "effective rank", "exp(-sum p ln p), p = lambda / sum(lambda)", "after Roy and Vetterli 2007"
+    ),
+    "rankme": _spectral("RankMe", "exp(-sum p ln p), p = s / sum(s), s = sqrt(lambda)", "Garrido et al. 2023, centred"),
+    "stable_rank": _spectral("stable rank", "sum(lambda) / max(lambda)", "Rudelson and Vershynin 2007"),
+    "isoscore": _spectral("IsoScore", "((sum lambda)^2 / sum(lambda^2) - 1) / (D - 1)", "Rudman et al. 2022"),
+    "isoscore_star": _spectral(
+        "IsoScore*",
+        "IsoScore of (1 - z) C + z tr(C)/D I, z after Ledoit and Wolf 2004",
+        "Rudman and Eickhoff 2024; target and weight: this project",
+    ),
+    "alpha_req": _spectral(
+        "power-law exponent of the spectrum", "-slope of ln lambda_i on ln i, i = 3 ... 100", "Agrawal et al. 2022"
+    ),
+    "alpha_req_r2": _spectral("R^2 of the power law", "R^2 of that line", HERE),
+}
+
+OUTLIERS = {
+    "coordinate_share": Quantity(
+        "outliers",
+        ("layer", "top"),
+        "jackknife",
+        "variance in the top coordinates",
         "1",
+        "share of the total variance in the `top` coordinates of largest variance",
+        HERE,
+    ),
+    "coordinate_kurtosis": Quantity(
+        "outliers",
+        LAYER,
+        "jackknife",
+        "kurtosis across coordinates",
+        "1",
+        "D sum_j v_j^2 / (sum_j v_j)^2, v_j the variance of coordinate j",
+        "after He et al. 2024",
+    ),
+    "activation_kurtosis": Quantity(
+        "outliers",
+        LAYER,
+        "jackknife",
+        "kurtosis of the activations",
+        "1",
+        "mean over coordinates of the kurtosis over points",
+        HERE,
+    ),
+} | {
+    f"{name}_left_out": dataclasses.replace(
+        quantity,
+        family="outliers",
+        dims=("layer", "top"),
+        long_name=f"{quantity.long_name}, top coordinates left out",
+        formula=f"{quantity.formula}, of the cloud without its `top` coordinates of largest variance",
+    )
+    for name, quantity in SPECTRUM.items()
+}
+
+DIMENSION = {
+    "twonn": _dimension(
+        "TwoNN, 90 % fit",
         "slope through the origin of -ln(1 - i/n) on ln(r2/r1), smallest 90 % of the n distinct points",
         FACCO,
     ),
-    "twonn_mle": Quantity(
-        "dimension",
-        LAYER,
-        "intrinsic dimension (TwoNN, maximum likelihood)",
-        "1",
+    "twonn_mle": _dimension(
+        "TwoNN, maximum likelihood",
         "(n - 1) / sum ln(r2/r1) over the n distinct points",
         f"{FACCO}, in DADApy's unbiased form",
     ),
-    "twonn_microscope": Quantity(
-        "dimension",
-        LAYER,
-        "intrinsic dimension (LLM-Microscope's 20 % rule)",
-        "1",
+    "twonn_bayes": _dimension(
+        "TwoNN, posterior mean", "(2 + n) / (5 + sum ln(r2/r1)), prior Gamma(2, 5)", f"{FACCO}, with DADApy's prior"
+    ),
+    "twonn_bayes_std": _dimension(
+        "TwoNN, posterior deviation",
+        "sqrt(2 + n) / (5 + sum ln(r2/r1)); takes the ratios for independent, which they are not",
+        f"{FACCO}, with DADApy's prior",
+    ),
+    "twonn_microscope": _dimension(
+        "LLM-Microscope's 20 % rule",
         "slope through the origin of -ln(1 - (u+j)/(n+u)) on ln(r2/r1), smallest 20 %, u dropped points counted in F",
         SHAPE_OF_LEARNING,
     ),
-    "duplicate_points": Quantity(
-        "dimension",
-        LAYER,
+    "duplicate_points": _count(
         "copies of an earlier point",
-        "points",
-        "points equal in every float32 coordinate to an earlier one; left out of twonn and twonn_mle",
-        "this project",
+        "points equal in every float32 coordinate to an earlier one; left out of every dimension but LLM-Microscope's",
+        HERE,
     ),
-    "twonn_dropped": Quantity(
-        "dimension",
-        LAYER,
+    "twonn_dropped": _count(
         "distinct points without a ratio",
-        "points",
         "distinct points without two neighbours at positive, finite distances; left out of twonn and twonn_mle",
-        "this project",
+        HERE,
     ),
-    "microscope_useless": Quantity(
-        "dimension",
-        LAYER,
-        "useless points (LLM-Microscope)",
-        "points",
-        "r1 < 1e-8 mean|x - E x|, copies being neighbours",
-        SHAPE_OF_LEARNING,
+    "microscope_useless": _count(
+        "useless points (LLM-Microscope)", "r1 < 1e-8 mean|x - E x|, copies being neighbours", SHAPE_OF_LEARNING
     ),
-    "microscope_dropped": Quantity(
-        "dimension",
-        LAYER,
+    "microscope_dropped": _count(
         "dropped points (LLM-Microscope)",
-        "points",
         "useless points and those with r2/r1 <= 1 + 1e-8; still counted in F",
         SHAPE_OF_LEARNING,
     ),
-    "mean_cosine": Quantity(
-        "similarity",
+}
+
+SCALE = {
+    "gride": Quantity(
+        "scale",
+        ("layer", "neighbours"),
+        "sections",
+        "intrinsic dimension (GRIDE)",
+        "1",
+        "maximum likelihood from r_2k/r_k, k = `neighbours`",
+        DENTI,
+    ),
+    "decimation": Quantity(
+        "scale",
+        ("layer", "decimation"),
+        "sections",
+        "intrinsic dimension of a thinned cloud",
+        "1",
+        "twonn of every f-th point, mean over the f disjoint subsets, f = `decimation`",
+        FACCO,
+    ),
+    "levina_bickel": Quantity(
+        "scale",
         LAYER,
-        "mean cosine of pairs",
+        "sections",
+        "intrinsic dimension (Levina-Bickel, 20 neighbours)",
         "1",
-        "(|sum_i x_i/|x_i||^2 - P) / (P (P - 1)), all pairs",
-        INHERENT,
+        "inverse of the mean over points of the mean over j < 20 of ln(r_20/r_j)",
+        "Levina and Bickel 2004, averaged as MacKay and Ghahramani 2005",
     ),
-    "drift": Quantity("similarity", LAYER, "drift", "activation", "|E x|", INHERENT),
-    "mean_norm": Quantity("similarity", LAYER, "mean norm", "activation", "E |x|", INHERENT),
-    "query_drift": Quantity("attention", HEAD, "query drift", "activation", "|E q|", RECONSTRUCTED),
-    "key_drift": Quantity("attention", HEAD, "key drift", "activation", "|E k|", RECONSTRUCTED),
-    "query_key_alignment": Quantity(
-        "attention",
-        HEAD,
-        "alignment of query and key drift",
+    "local_dimension": Quantity(
+        "scale",
+        ("layer", "quantile"),
+        "sections",
+        "local dimension (20 neighbours), quantile over points",
         "1",
-        "<E q, E k> / (|E q| |E k|)",
-        RECONSTRUCTED,
+        "quantile over points of the Levina-Bickel dimension at each",
+        "Levina and Bickel 2004",
     ),
-    "query_cosine": Quantity("attention", HEAD, "mean cosine of queries", "1", "mean_cosine of q", RECONSTRUCTED),
-    "key_cosine": Quantity("attention", HEAD, "mean cosine of keys", "1", "mean_cosine of k", RECONSTRUCTED),
-    "query_key_cosine": Quantity(
-        "attention",
-        HEAD,
-        "mean cosine of queries and keys",
+    "plateau": Quantity(
+        "scale",
+        LAYER,
+        "sections",
+        "intrinsic dimension on the plateau",
         "1",
-        "<E q/|q|, E k/|k|>, all P x P pairs",
-        RECONSTRUCTED,
+        "mean of gride over the longest run of 3 scales or more that agree within 10 %; NaN: no plateau",
+        HERE,
     ),
-    "score_mean": Quantity(
-        "attention", HEAD, "mean score", "1", "mean of s_ij = <q_i, k_j>/sqrt(K), visible pairs", INHERENT
+}
+
+SIMILARITY = {
+    "mean_cosine": _similarity(
+        "mean cosine of pairs", "1", "(|sum_i x_i/|x_i||^2 - P) / (P (P - 1)), all pairs", INHERENT
     ),
-    "score_std": Quantity(
-        "attention", HEAD, "deviation of scores", "1", "standard deviation of s_ij, visible pairs", INHERENT
+    "mean_cosine_drift": _similarity(
+        "mean cosine, part of the drift", "1", "|E x|^2 mean over pairs of 1/(|x_i| |x_j|)", HERE
     ),
-    "score_std_within": Quantity(
-        "attention",
-        HEAD,
+    "mean_cosine_residual": _similarity("mean cosine, residual", "1", "mean_cosine - mean_cosine_drift", HERE),
+    "drift": _similarity("drift", "activation", "|E x|", INHERENT),
+    "mean_norm": _similarity("mean norm", "activation", "E |x|", INHERENT),
+    "log_partition_isotropy": _similarity(
+        "log of the partition function's isotropy",
+        "1",
+        "ln(min_c Z(c) / max_c Z(c)), Z(c) = sum_i exp(c.x_i), c = +- the eigenvectors of X^T X",
+        "Mu and Viswanath 2018; both signs: this project",
+    ),
+}
+
+
+def _comparison(dims: tuple[str, ...], kind: str, what: str) -> Quantity:
+    if kind == "cka":
+        words, resampling = ("linear CKA", "|X^T Y|_F^2 / (|X^T X|_F |Y^T Y|_F), centred"), "jackknife"
+        source = "Kornblith et al. 2019"
+    else:
+        words = (
+            "neighbourhood overlap",
+            f"share of common points among the {OVERLAP_NEIGHBOURS} nearest of each point",
+        )
+        resampling, source = "sections", "Doimo et al. 2020"
+    return Quantity("comparison", dims, resampling, f"{words[0]} {what}", "1", words[1], source)
+
+
+COMPARISON = {
+    f"{kind}_{name}": _comparison(dims, kind, what)
+    for kind in ("cka", "overlap")
+    for name, dims, what in (
+        ("layers", LAYERS, "of two layers"),
+        ("previous", LAYER, "with the checkpoint before"),
+        ("last", LAYER, "with the last checkpoint"),
+    )
+}
+
+ATTENTION = {
+    "query_drift": _attention("query drift", "activation", "|E q|", RECONSTRUCTED),
+    "key_drift": _attention("key drift", "activation", "|E k|", RECONSTRUCTED),
+    "query_key_alignment": _attention(
+        "alignment of query and key drift", "1", "<E q, E k> / (|E q| |E k|)", RECONSTRUCTED
+    ),
+    "query_cosine": _attention("mean cosine of queries", "1", "mean_cosine of q", RECONSTRUCTED),
+    "key_cosine": _attention("mean cosine of keys", "1", "mean_cosine of k", RECONSTRUCTED),
+    "query_key_cosine": _attention(
+        "mean cosine of queries and keys", "1", "<E q/|q|, E k/|k|>, all P x P pairs", RECONSTRUCTED
+    ),
+    "score_mean": _attention("mean score", "1", "mean of s_ij = <q_i, k_j>/sqrt(K), visible pairs", INHERENT),
+    "score_std": _attention("deviation of scores", "1", "standard deviation of s_ij, visible pairs", INHERENT),
+    "score_std_within": _attention(
         "deviation of scores within rows",
         "1",
         "sqrt(mean_i var_j s_ij), visible pairs, rows of two keys or more",
-        "this project",
+        HERE,
     ),
-    "attention_entropy": Quantity(
-        "attention", HEAD, "attention entropy", "nat", "mean_i of -sum_j p_ij ln p_ij, p = softmax_j s", INHERENT
+    "attention_entropy": _attention(
+        "attention entropy", "nat", "mean_i of -sum_j p_ij ln p_ij, p = softmax_j s", INHERENT
     ),
-    "attention_max": Quantity("attention", HEAD, "largest attention", "1", "mean_i max_j p_ij", INHERENT),
-    "attention_min": Quantity("attention", HEAD, "smallest attention", "1", "mean_i min_j p_ij, visible j", INHERENT),
+    "attention_max": _attention("largest attention", "1", "mean_i max_j p_ij", INHERENT),
+    "attention_min": _attention("smallest attention", "1", "mean_i min_j p_ij, visible j", INHERENT),
 }
+
+QUANTITIES: dict[str, Quantity] = SPECTRUM | OUTLIERS | DIMENSION | SCALE | SIMILARITY | COMPARISON | ATTENTION

@@ -1,4 +1,4 @@
-"""Labelled tables: one NetCDF file per checkpoint, joined into results.nc and a tidy results.csv."""
+"""Labelled tables: a NetCDF file of raw values per checkpoint, joined into results.nc and a tidy results.csv."""
 
 import io
 import os
@@ -10,39 +10,35 @@ import pandas as pd
 import xarray as xr
 
 from analysis.probe import POSITION_SETS
-from analysis.quantities import QUANTITIES
+from analysis.quantities import COORDINATES, QUANTITIES
+from analysis.summary import about_quantity
 from errors import RunError
 
 Arrays = dict[str, np.ndarray]
 
 
 def table(arrays: Arrays, step: int, attributes: dict) -> xr.Dataset:
-    """The Dataset of one checkpoint: per-batch values, and over batches `_mean` and `_std` (ddof = 1; NaN for one)."""
+    """The raw values of one checkpoint: every replicate of every batch, those of null models under _gaussian …"""
     variables = {}
     for name, values in arrays.items():
-        quantity = QUANTITIES[name]
-        dims = ("positions", "batch", *quantity.dims)
-        about = {"long_name": quantity.long_name, "units": quantity.units}
-        about |= {"formula": quantity.formula, "source": quantity.source, "family": quantity.family}
-        values = np.asarray(values)
-        variables[name] = (dims, values, about)
-        rest = (dims[0], *dims[2:])
-        batches = values.shape[1]
-        mean = values.mean(1, dtype=np.float64)
-        std = values.std(1, ddof=1, dtype=np.float64) if batches > 1 else np.full_like(mean, np.nan)
-        for suffix, words, data in (("mean", "mean", mean), ("std", "standard deviation", std)):
-            long_name = f"{quantity.long_name}, {words} over {batches} batches"
-            variables[f"{name}_{suffix}"] = (rest, data, about | {"long_name": long_name})
-    dataset = xr.Dataset(variables, attrs=attributes).expand_dims(step=[step])
-    dataset = dataset.assign_coords(positions=list(POSITION_SETS), batch=np.arange(dataset.sizes["batch"]))
-    if "layer" in dataset.sizes:
-        layers = np.arange(dataset.sizes["layer"])
-        dataset = dataset.assign_coords(layer=layers, depth=("layer", layers / max(layers[-1], 1)))
-    if "block" in dataset.sizes:
-        dataset = dataset.assign_coords(
-            block=np.arange(1, dataset.sizes["block"] + 1), head=np.arange(dataset.sizes["head"])
+        base, null = name, ""
+        if name not in QUANTITIES:
+            base, _, null = name.rpartition("_")
+        quantity = QUANTITIES[base]
+        array = xr.DataArray(
+            np.asarray(values), dims=quantity.raw_dims, attrs=about_quantity(quantity, null and f", {null}")
         )
-    return dataset
+        variables[name] = array.transpose("positions", "batch", ...)
+    dataset = xr.Dataset(variables, attrs=attributes)
+    coordinates = {"step": step, "positions": list(POSITION_SETS), "batch": np.arange(dataset.sizes["batch"])}
+    coordinates |= {name: list(values) for name, values in COORDINATES.items()}
+    if "layer" in dataset.sizes:
+        layers = coordinates["layer"] = coordinates["other_layer"] = np.arange(dataset.sizes["layer"])
+        coordinates["depth"] = "layer", layers / max(layers[-1], 1)
+    if "block" in dataset.sizes:
+        coordinates |= {"block": np.arange(1, dataset.sizes["block"] + 1), "head": np.arange(dataset.sizes["head"])}
+    present = ("step", "depth", *dataset.sizes)
+    return dataset.assign_coords({name: values for name, values in coordinates.items() if name in present})
 
 
 def write(dataset: xr.Dataset, path: pathlib.Path) -> None:
@@ -64,17 +60,30 @@ def read(path: pathlib.Path) -> xr.Dataset:
 
 
 def tidy(dataset: xr.Dataset) -> pd.DataFrame:
-    """One row per number: run, corpus, step, positions, metric, layer (or block), head, mean and std over batches."""
+    """One row per number: run, corpus, step, positions, metric, layer (or block), head, further dimension, statistics.
+
+    `axis` and `at` name a further dimension and the place on it: neighbours 8, top 3, other_layer 2. Statistics:
+    mean, std, low, high over batches, and excess_<null>, excess_<null>_low, excess_<null>_high.
+    """
     parts = []
-    for name in (n for n in dataset.data_vars if n in QUANTITIES):
-        frame = dataset[[f"{name}_mean", f"{name}_std"]].to_dataframe().reset_index()
-        frame = frame.rename(columns={f"{name}_mean": "mean", f"{name}_std": "std", "block": "layer"})
-        parts.append(frame.assign(metric=name, units=dataset[name].attrs["units"], batches=dataset.sizes["batch"]))
-    columns = ["step", "positions", "metric", "layer", "head", "mean", "std", "batches", "units"]
+    for name in (name for name in dataset.data_vars if name in QUANTITIES):
+        quantity = QUANTITIES[name]
+        columns = {suffix: dataset[f"{name}_{suffix}"] for suffix in ("mean", "std", "low", "high")}
+        if f"{name}_excess" in dataset:
+            for null in dataset["null"].values:
+                for end in ("", "_low", "_high"):
+                    columns[f"excess_{null}{end}"] = dataset[f"{name}_excess{end}"].sel(null=null, drop=True)
+        frame = xr.Dataset(columns).to_dataframe().reset_index().rename(columns={"block": "layer"})
+        for further in quantity.dims[1:]:
+            if further != "head":
+                frame = frame.rename(columns={further: "at"}).assign(axis=further)
+        parts.append(frame.assign(metric=name, units=quantity.units, batches=dataset.sizes["batch"]))
     frame = pd.concat(parts, ignore_index=True)
-    if "head" not in frame:
-        frame["head"] = np.nan
-    frame = frame[columns].astype({"head": "Int64"})
+    for column in ("head", "axis", "at"):
+        frame[column] = frame.get(column, np.nan)
+    first = ["step", "positions", "metric", "layer", "head", "axis", "at", "mean", "std", "low", "high"]
+    excess = [column for column in frame if column.startswith("excess_")]
+    frame = frame[[*first, *excess, "batches", "units"]].astype({"head": "Int64"})
     frame.insert(0, "run", dataset.attrs["run"])
     frame.insert(1, "corpus", dataset.attrs["corpus"])
     return frame

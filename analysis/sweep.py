@@ -6,6 +6,7 @@ import pathlib
 import sys
 
 import jax
+import numpy as np
 import xarray as xr
 from jax.sharding import NamedSharding
 from jax.sharding import PartitionSpec as P
@@ -14,9 +15,10 @@ from tqdm import tqdm
 import models
 import processes
 from analysis import results
-from analysis.measure import make_measure
+from analysis.measure import make_measure, visible_keys
 from analysis.probe import Probe, make_probe
 from analysis.quantities import QUANTITIES
+from analysis.summary import summary, with_plateau
 from data.corpus import Corpus
 from errors import RunError, UserError
 from experiments.base import Config, ModelConfig, to_dict
@@ -44,11 +46,14 @@ def sweep(config: Config, corpus: Corpus, run: pathlib.Path, name: str, stop: St
         processes.on_first(lambda: record_settings(tables, config))
         if todo:
             measure = make_program(config, corpus, store.restore_params(todo[0]))
+            references = References(store, stored, config)
             interval = 0.1 if sys.stderr.isatty() else 10.0
             quiet = not processes.is_first()
             for step in tqdm(todo, desc=f"{name}: measure", unit="checkpoint", mininterval=interval, disable=quiet):
                 stop.check(f"{name}: stopped before measuring step {step}")
-                table = results.table(measure(store.restore_params(step)), step, attributes(config, corpus, name))
+                params = store.restore_params(step)
+                values = references.without_itself(step, measure(params, references.of(step, params)))
+                table = results.table(values, step, attributes(config, corpus, name))
                 if processes.is_first():
                     results.write(table, tables / f"{step}.nc")
     except RunError as error:
@@ -57,7 +62,7 @@ def sweep(config: Config, corpus: Corpus, run: pathlib.Path, name: str, stop: St
         store.close()
     steps = sorted(done + todo)
     if processes.is_first():
-        join(run, steps)
+        join(run, steps, config.measure.nulls)
     print(f"{name}: {len(steps)} checkpoints measured ({len(todo)} now): {run / 'results.nc'}, {run / 'results.csv'}")
 
 
@@ -86,23 +91,61 @@ def settings(config: Config) -> dict:
     return {"measure": to_dict(config)["measure"], "formulas": formulas}
 
 
+class References:
+    """The parameters that a checkpoint is compared with: those before it, and the last of the run."""
+
+    def __init__(self, store: checkpoint.Checkpoints, stored: list[int], config: Config):
+        self.store, self.stored, self.kept = store, sorted(stored), None
+        self.wanted = "comparison" in config.measure.families
+        if self.wanted and config.train.steps not in stored:
+            raise UserError(
+                f"measure.families=comparison needs the checkpoint of the last step, {config.train.steps}; "
+                "finish the training or leave that family out"
+            )
+        self.last = store.restore_params(config.train.steps) if self.wanted else None
+
+    def of(self, step: int, params: dict) -> dict[str, dict]:
+        if not self.wanted:
+            return {}
+        before = self.before(step)
+        if self.kept is None or self.kept[0] != before:
+            self.kept = before, params if before is None else self.store.restore_params(before)
+        previous, self.kept = self.kept[1], (step, params)
+        return {"previous": previous, "last": self.last}
+
+    def before(self, step: int) -> int | None:
+        return max((other for other in self.stored if other < step), default=None)
+
+    def without_itself(self, step: int, values: results.Arrays) -> results.Arrays:
+        """The first checkpoint has none before it: NaN."""
+        if self.before(step) is None:
+            for name in ("cka_previous", "overlap_previous"):
+                if name in values:
+                    values[name] = np.full_like(values[name], np.nan)
+        return values
+
+
 def probe_of(config: Config, corpus: Corpus) -> Probe:
     measure = config.measure
-    return make_probe(corpus.valid, config.model.context, measure.points, measure.batches, measure.seed)
+    return make_probe(corpus.valid, config.model.context, measure.points, measure.batches, measure.groups, measure.seed)
 
 
 def make_program(config: Config, corpus: Corpus, params: dict):
-    """measure(params) -> {quantity: array}: jitted once, in float32 whatever the run was trained in."""
+    """measure(params, references) -> {quantity: array}: jitted once, in float32 whatever the run was trained in."""
     model = models.build(config.model, corpus.vocab_size, "float32")
     probe = probe_of(config, corpus)
     devices = mesh.make_mesh(config.mesh)
     windows = P(None, ("data", "fsdp")) if probe.tokens_GWT.shape[1] % devices.size == 0 else P()
-    tokens_GWT = jax.device_put(probe.tokens_GWT, NamedSharding(devices, windows))
-    picks_SGP = jax.device_put(probe.picks_SGP, NamedSharding(devices, P()))
+    split, whole = NamedSharding(devices, windows), NamedSharding(devices, P())
+    probe = jax.device_put(probe, Probe(tokens_GWT=split, shuffled_GWT=split, picks_SGP=whole))
     shardings = mesh.parameter_sharding(devices, params)
-    measure = make_measure(model.apply, config.model.mask, config.measure.families)
-    compute = jax.jit(measure, out_shardings=NamedSharding(devices, P()))
-    return lambda params: jax.device_get(compute(jax.device_put(params, shardings), tokens_GWT, picks_SGP))
+    compute = jax.jit(make_measure(model.apply, visible_keys(config.model.mask, config.model.context), config.measure))
+
+    def measure(params: dict, references: dict[str, dict]) -> results.Arrays:
+        params, references = jax.device_put((params, references), (shardings, dict.fromkeys(references, shardings)))
+        return jax.device_get(compute(params, references, probe))
+
+    return measure
 
 
 def attributes(config: Config, corpus: Corpus, name: str) -> dict:
@@ -117,6 +160,7 @@ def attributes(config: Config, corpus: Corpus, name: str) -> dict:
         "seed": config.train.seed,
         "points": config.measure.points,
         "batches": config.measure.batches,
+        "groups": config.measure.groups,
         "input": "validation windows, unmasked, model applied in float32",
         "config": json.dumps(dataclasses.asdict(config)),
     }
@@ -131,9 +175,11 @@ def description(model: ModelConfig) -> str:
     return ", ".join(words)
 
 
-def join(run: pathlib.Path, steps: list[int]) -> None:
+def join(run: pathlib.Path, steps: list[int], nulls: tuple[str, ...]) -> None:
     """results.nc and results.csv from the tables of `steps`."""
-    whole = xr.concat([results.read(run / "measurements" / f"{step}.nc") for step in steps], "step", join="exact")
+    raw = {step: with_plateau(results.read(run / "measurements" / f"{step}.nc")) for step in steps}
+    tables = [summary(raw[step], raw.get(0), nulls) for step in steps]
+    whole = xr.concat(tables, "step", join="exact", data_vars="all", combine_attrs="drop_conflicts")
     results.write(whole, run / "results.nc")
     temporary = run / "results.csv.tmp"
     results.tidy(whole).to_csv(temporary, index=False)

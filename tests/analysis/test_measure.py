@@ -5,15 +5,18 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from analysis.measure import make_measure
+from analysis.clouds import gaussian, leave_out, sections
+from analysis.measure import make_measure, visible_keys
 from analysis.probe import POSITION_SETS, make_probe
-from analysis.quantities import QUANTITIES
-from experiments.base import FAMILIES, ModelConfig
+from analysis.quantities import COORDINATES, QUANTITIES
+from experiments.base import FAMILIES, NULLS, MeasureConfig, ModelConfig
 from models.transformer import build
-from tests import reference
+from tests import reference, reference_comparison, reference_scale, reference_similarity
 
-VOCAB, CONTEXT, POINTS, BATCHES = 11, 12, 30, 2
-PROBE = make_probe(np.random.default_rng(0).integers(0, VOCAB, 20 * CONTEXT), CONTEXT, POINTS, BATCHES, 0)
+VOCAB, CONTEXT, POINTS, BATCHES, GROUPS = 11, 12, 48, 2, 4
+PROBE = make_probe(np.random.default_rng(0).integers(0, VOCAB, 20 * CONTEXT), CONTEXT, POINTS, BATCHES, GROUPS, 0)
+MEASURED = QUANTITIES.keys() - {"plateau"}  # which is read off the mean of all batches
+STATISTICS = ("score_mean", "score_std", "score_std_within", "attention_entropy", "attention_max", "attention_min")
 
 
 def tiny(mask):
@@ -24,96 +27,178 @@ def tiny(mask):
     return model.apply, jax.tree.map(lambda leaf: 5 * leaf + 0.1, params)  # scores far from 0, a drift to be seen
 
 
-@functools.cache
-def measured(mask, families=FAMILIES):
+def program(mask, families=FAMILIES, nulls=NULLS, groups=GROUPS):
     apply, params = tiny(mask)
-    return jax.jit(make_measure(apply, mask, families))(params, *PROBE)
+    settings = MeasureConfig(points=POINTS, batches=BATCHES, groups=groups, families=families, nulls=nulls)
+    others = {"previous": 1.1, "last": 1.3} if "comparison" in families else {}
+    others = {name: jax.tree.map(lambda leaf, by=by: leaf**2 * by + leaf, params) for name, by in others.items()}
+    return make_measure(apply, visible_keys(mask, CONTEXT), settings), params, others
 
 
-def slow(activations, picks, without_first, causal):
-    """The quantities of one batch and position set by loops over layers and heads, in float64."""
-    visible = np.ones((CONTEXT, CONTEXT), bool)
-    if causal:
-        visible = np.tril(visible)
-    if without_first:
-        visible[0] = visible[:, 0] = False
-    layers, heads = [], []
-    for resid in activations.resid_NBTD:
-        cloud = resid.reshape(-1, resid.shape[-1])[picks]
-        microscope, useless, dropped = reference.twonn_microscope(cloud)
-        layers.append(
-            {
-                "anisotropy": reference.anisotropy(cloud),
-                "twonn": reference.twonn(cloud),
-                "twonn_mle": reference.twonn_mle(cloud),
-                "twonn_microscope": microscope,
-                "duplicate_points": reference.duplicate_points(cloud),
-                "twonn_dropped": 0,
-                "microscope_useless": useless,
-                "microscope_dropped": dropped,
-                "mean_cosine": reference.mean_cosine(cloud),
-                "drift": reference.drift(cloud),
-                "mean_norm": reference.mean_norm(cloud),
-            }
-        )
-    for q_BTHK, k_BTHK in zip(activations.q_NBTHK, activations.k_NBTHK, strict=True):
-        for head in range(q_BTHK.shape[2]):
-            q, k = q_BTHK[:, :, head], k_BTHK[:, :, head]
-            names = (
-                "score_mean",
-                "score_std",
-                "score_std_within",
-                "attention_entropy",
-                "attention_max",
-                "attention_min",
-            )
-            statistics = dict(zip(names, reference.attention_statistics(q, k, visible), strict=True))
-            q, k = (reference.float64(x.reshape(-1, x.shape[-1])[picks]) for x in (q, k))
-            heads.append(
-                statistics
-                | {
-                    "query_drift": reference.drift(q),
-                    "key_drift": reference.drift(k),
-                    "query_key_alignment": reference.cosine(q.mean(0), k.mean(0)),
-                    "query_cosine": reference.mean_cosine(q),
-                    "key_cosine": reference.mean_cosine(k),
-                    "query_key_cosine": reference.cross_cosine(q, k),
-                }
-            )
-    values = {name: [layer[name] for layer in layers] for name in layers[0]}
-    return values | {name: np.reshape([head[name] for head in heads], (2, 2)) for name in heads[0]}
+@functools.cache
+def measured(mask, families=FAMILIES, nulls=NULLS, groups=GROUPS):
+    measure, *params = program(mask, families, nulls, groups)
+    return {name: np.asarray(value) for name, value in jax.jit(measure)(*params, PROBE).items()}
+
+
+def by_group(x):
+    return x.reshape(GROUPS, -1, *x.shape[1:])
+
+
+def jackknife(x):
+    """The whole of it, then all but one group after another."""
+    return [x, *(np.concatenate(np.delete(by_group(x), group, axis=0)) for group in range(GROUPS))]
+
+
+def cut(x):
+    """The whole of it, then its sections."""
+    return [x, *by_group(x)]
+
+
+def slow_cloud(cloud):
+    """Of the whole cloud and every resample, in float64."""
+    values = {name: [] for name in MEASURED if QUANTITIES[name].family in ("dimension", "scale", "similarity")}
+    for part in jackknife(cloud):
+        drift, residual = reference_similarity.mean_cosine_parts(part)
+        values["mean_cosine"].append(reference.mean_cosine(part))
+        values["mean_cosine_drift"].append(drift)
+        values["mean_cosine_residual"].append(residual)
+        values["drift"].append(reference.drift(part))
+        values["mean_norm"].append(reference.mean_norm(part))
+    for part in cut(cloud):
+        x = reference.log_ratios(part)
+        distances = reference_scale.distances(part)
+        values["twonn"].append(reference.twonn(part))
+        values["twonn_mle"].append(reference.twonn_mle(part))
+        values["twonn_bayes"].append((2 + len(x)) / (5 + x.sum()))
+        values["twonn_bayes_std"].append(np.sqrt(2 + len(x)) / (5 + x.sum()))
+        values["twonn_microscope"].append(reference.twonn_microscope(part)[0])
+        fits = [2 * first <= distances.shape[1] for first in COORDINATES["neighbours"]]
+        curve = [
+            reference_scale.gride(distances, first) if fit else np.nan
+            for first, fit in zip(COORDINATES["neighbours"], fits, strict=True)
+        ]
+        values["gride"].append(curve)
+    _, useless, dropped = reference.twonn_microscope(cloud)
+    values |= {"duplicate_points": reference.duplicate_points(cloud), "twonn_dropped": 0}
+    values |= {"microscope_useless": useless, "microscope_dropped": dropped}
+    return {name: np.moveaxis(np.array(value), 0, -1) for name, value in values.items() if np.size(value)}
+
+
+def slow_head(q, k, picks, visible):
+    values = {name: [] for name in MEASURED if QUANTITIES[name].family == "attention"}
+    q_clouds, k_clouds = (jackknife(x.reshape(-1, x.shape[-1])[picks]) for x in (q, k))
+    for q_part, k_part, q_cloud, k_cloud in zip(jackknife(q), jackknife(k), q_clouds, k_clouds, strict=True):
+        for name, value in zip(STATISTICS, reference.attention_statistics(q_part, k_part, visible), strict=True):
+            values[name].append(value)
+        values["query_drift"].append(reference.drift(q_cloud))
+        values["key_drift"].append(reference.drift(k_cloud))
+        means = (reference.float64(x).mean(0) for x in (q_cloud, k_cloud))
+        values["query_key_alignment"].append(reference.cosine(*means))
+        values["query_cosine"].append(reference.mean_cosine(q_cloud))
+        values["key_cosine"].append(reference.mean_cosine(k_cloud))
+        values["query_key_cosine"].append(reference.cross_cosine(q_cloud, k_cloud))
+    return values
+
+
+def activations_of(mask, tokens):
+    apply, params = tiny(mask)
+    return jax.tree.map(np.asarray, jax.jit(apply)(params, tokens)[1])
 
 
 @pytest.mark.parametrize("mask", ["causal", "bidirectional"])
-def test_agrees_with_slow_loops_in_float64(mask):
-    apply, params = tiny(mask)
-    found = measured(mask)
-    assert found.keys() == QUANTITIES.keys()
-    for batch, tokens in enumerate(PROBE.tokens_GWT):
-        activations = jax.tree.map(np.asarray, jax.jit(apply)(params, tokens)[1])
-        for positions, picks in enumerate(PROBE.picks_SGP[:, batch]):
-            expected = slow(activations, picks, POSITION_SETS[positions] == "without_first", mask == "causal")
-            assert expected.keys() == found.keys()
-            for name, value in expected.items():
-                np.testing.assert_allclose(found[name][positions, batch], value, rtol=1e-4, err_msg=name)
+@pytest.mark.parametrize("null", ["", "_shuffled"])
+def test_agrees_with_slow_loops_in_float64_on_every_resample(mask, null):
+    found, checked = measured(mask), set()
+    tokens_GWT = PROBE.shuffled_GWT if null else PROBE.tokens_GWT
+    for batch, positions in np.ndindex(BATCHES, len(POSITION_SETS)):
+        activations, picks = activations_of(mask, tokens_GWT[batch]), PROBE.picks_SGP[positions, batch]
+        for layer, resid in enumerate(activations.resid_NBTD):
+            for name, value in slow_cloud(resid.reshape(-1, resid.shape[-1])[picks]).items():
+                got = found[name + null][batch, positions, layer]
+                np.testing.assert_allclose(got, value, rtol=1e-4, atol=1e-6, err_msg=name)
+                checked.add(name)
+        visible = np.asarray(visible_keys(mask, CONTEXT)).copy()
+        if POSITION_SETS[positions] == "without_first":
+            visible[0] = visible[:, 0] = False
+        for block, head in np.ndindex(2, 2):
+            q, k = (x[block, :, :, head] for x in (activations.q_NBTHK, activations.k_NBTHK))
+            for name, value in slow_head(q, k, picks, visible).items():
+                got = found[name + null][batch, positions, block, head]
+                np.testing.assert_allclose(got, value, rtol=1e-4, atol=1e-6, err_msg=name)
+                checked.add(name)
+    assert len(checked) == 9 + 1 + 5 + 12
     assert (found["duplicate_points"][:, :, 0] > 0).all()
 
 
+def test_compares_layers_and_checkpoints():
+    _, params, others = program("causal")
+    found = measured("causal")
+    apply, _ = tiny("causal")
+    tokens, picks = PROBE.tokens_GWT[1], PROBE.picks_SGP[0, 1]
+
+    def clouds(params):
+        resid = np.asarray(jax.jit(apply)(params, tokens)[1].resid_NBTD)
+        return [x.reshape(-1, x.shape[-1])[picks] for x in resid]
+
+    own = clouds(params)
+    pairs = {("layers", i, j): (own[i], own[j]) for i, j in np.ndindex(3, 3)}
+    pairs |= {(name, i): (own[i], clouds(other)[i]) for name, other in others.items() for i in range(3)}
+    for (name, *place), pair in pairs.items():
+        resampled = zip(*(jackknife(cloud) for cloud in pair), strict=True)
+        cka = [reference_comparison.linear_cka(*parts) for parts in resampled]
+        np.testing.assert_allclose(found[f"cka_{name}"][(1, 0, *place)], cka, rtol=1e-4, err_msg=name)
+        resampled = zip(*(cut(cloud) for cloud in pair), strict=True)
+        overlap = [reference_comparison.neighbourhood_overlap(*parts, 10) for parts in resampled]
+        np.testing.assert_allclose(found[f"overlap_{name}"][(1, 0, *place)], overlap, rtol=1e-6, err_msg=name)
+
+
+def test_a_gaussian_cloud_has_the_spectrum_and_no_features():
+    cloud = np.random.default_rng(0).standard_exponential((4096, 5)) * [4, 3, 2, 1, 1] + 7
+    null = gaussian(jnp.asarray(cloud, jnp.float32), jax.random.key(0))
+    np.testing.assert_allclose(reference.eigenvalues(null), reference.eigenvalues(cloud), rtol=0.1)
+    assert abs(((null / null.std(0)) ** 4).mean() - 3) < 0.1
+
+
+@pytest.mark.parametrize("name", ["anisotropy", "effective_rank", "twonn", "gride"])
+def test_the_gaussian_null_model_is_measured_like_the_text(name):
+    """At 48 points in 16 dimensions most is noise: the two spectra agree in order of magnitude only."""
+    found = measured("causal")
+    text, null = (found[f"{name}{kind}"][..., 1:, 0] for kind in ("", "_gaussian"))
+    assert text.shape == null.shape
+    if name in ("anisotropy", "effective_rank"):
+        np.testing.assert_allclose(null[:, :, 1:], text[:, :, 1:], rtol=0.6)
+    assert (null != text).any()
+
+
 def test_shapes_are_the_declared_dimensions():
-    apply, params = tiny("causal")
-    sizes = {"layer": 3, "block": 2, "head": 2}
-    shapes = jax.eval_shape(make_measure(apply, "causal", FAMILIES), params, *PROBE)
-    for name, quantity in QUANTITIES.items():
-        assert shapes[name].shape == (len(POSITION_SETS), BATCHES, *(sizes[dim] for dim in quantity.dims))
-        assert shapes[name].dtype == (jnp.int32 if quantity.units == "points" else jnp.float32)
+    measure, *params = program("causal")
+    sizes = {"layer": 3, "other_layer": 3, "block": 2, "head": 2, "batch": BATCHES, "positions": len(POSITION_SETS)}
+    sizes |= {name: len(values) for name, values in COORDINATES.items()} | {"jackknife": 5, "sections": 5}
+    shapes = jax.eval_shape(measure, *params, PROBE)
+    bases = {name.removesuffix("_gaussian").removesuffix("_shuffled") for name in shapes}
+    assert bases == MEASURED
+    for name, found in shapes.items():
+        quantity = QUANTITIES[name.removesuffix("_gaussian").removesuffix("_shuffled")]
+        assert found.shape == tuple(sizes[dim] for dim in quantity.raw_dims), name
+        assert found.dtype == (jnp.int32 if quantity.units == "points" else jnp.float32), name
 
 
 @pytest.mark.parametrize("family", FAMILIES)
 def test_a_family_alone_gives_its_quantities_and_no_others(family):
-    alone = measured("causal", (family,))
-    assert alone.keys() == {name for name, quantity in QUANTITIES.items() if quantity.family == family}
+    alone = measured("causal", (family,), ())
+    assert alone.keys() == {name for name in MEASURED if QUANTITIES[name].family == family}
     for name, value in alone.items():
-        np.testing.assert_allclose(value, measured("causal")[name], rtol=1e-5)
+        np.testing.assert_allclose(value, measured("causal")[name], rtol=2e-5, atol=1e-6, err_msg=name)
+
+
+def test_one_group_is_no_resample():
+    found = measured("causal", ("spectrum", "dimension", "similarity", "attention"), ("gaussian",), 1)
+    for name in found.keys() & MEASURED:
+        assert found[name].shape[-1] == (1 if QUANTITIES[name].resampling else 3)
+    for name in ("anisotropy", "twonn", "mean_cosine", "attention_entropy"):
+        whole = measured("causal")[name][..., :1]
+        np.testing.assert_allclose(found[name], whole, rtol=2e-5, err_msg=name)
 
 
 def test_one_trace_serves_all_parameters():
@@ -124,16 +209,24 @@ def test_one_trace_serves_all_parameters():
         traces.append(1)
         return apply(params, tokens_BT)
 
-    measure = jax.jit(make_measure(counted, "causal", FAMILIES))
-    results = [
-        measure(jax.tree.map(lambda leaf, scale=scale: leaf * scale, params), *PROBE) for scale in (1.0, 0.5, 2.0)
-    ]
+    settings = MeasureConfig(points=POINTS, batches=BATCHES, groups=GROUPS, families=("spectrum",), nulls=())
+    measure = jax.jit(make_measure(counted, visible_keys("causal", CONTEXT), settings))
+    results = [measure(jax.tree.map(lambda leaf, by=by: leaf * by, params), {}, PROBE) for by in (1.0, 0.5, 2.0)]
     assert len(traces) == 1
     assert results[0]["anisotropy"].tolist() != results[1]["anisotropy"].tolist()
 
 
 def test_jit_changes_nothing():
-    apply, params = tiny("bidirectional")
-    eager = make_measure(apply, "bidirectional", FAMILIES)(params, *map(jnp.asarray, PROBE))
+    families = ("spectrum", "dimension", "similarity", "attention")
+    measure, *params = program("bidirectional", families, ("gaussian",))
+    eager = measure(*params, jax.tree.map(jnp.asarray, PROBE))
     for name, value in eager.items():
-        np.testing.assert_allclose(value, measured("bidirectional")[name], rtol=1e-4, err_msg=name)
+        np.testing.assert_allclose(
+            value, measured("bidirectional", families, ("gaussian",))[name], rtol=1e-4, atol=1e-6, err_msg=name
+        )
+
+
+def test_leaving_out_and_cutting_go_by_whole_groups():
+    np.testing.assert_array_equal(leave_out(2, 4), [[1, 1, 1, 1], [0, 0, 1, 1], [1, 1, 0, 0]])
+    np.testing.assert_array_equal(leave_out(1, 2), [[1, 1]])
+    np.testing.assert_array_equal(sections(jnp.arange(8.0)[:, None], 8)[:, :, 0], [[0, 1], [2, 3], [4, 5], [6, 7]])

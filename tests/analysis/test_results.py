@@ -1,66 +1,152 @@
 import numpy as np
 import pytest
+import xarray as xr
 
 from analysis import results
+from analysis.quantities import COORDINATES, QUANTITIES
+from analysis.summary import summary, with_plateau
+from analysis.uncertainty import summarise
 
-S, G, LAYERS, BLOCKS, HEADS = 2, 3, 4, 3, 2
+S, G, J, LAYERS, BLOCKS, HEADS = 2, 3, 4, 4, 3, 2
+SIZES = {"batch": G, "positions": S, "layer": LAYERS, "block": BLOCKS, "head": HEADS, "jackknife": 1 + J, "sections": 5}
+SIZES |= {name: len(values) for name, values in COORDINATES.items()} | {"other_layer": LAYERS}
+NAMES = ("anisotropy", "twonn", "duplicate_points", "query_drift", "coordinate_share", "gride", "cka_layers")
+NULLS = ("gaussian", "shuffled", "untrained")
+ATTRIBUTES = {"run": "decoder", "corpus": "letters"}
+
+
+def arrays(seed=0):
+    rng = np.random.default_rng(seed)
+    names = (*NAMES, "anisotropy_gaussian", "anisotropy_shuffled", "query_drift_shuffled")
+    shapes = {name: [SIZES[dim] for dim in quantity_of(name).raw_dims] for name in names}
+    return {name: rng.random(shape).astype(np.float32) for name, shape in shapes.items()}
+
+
+def quantity_of(name):
+    return QUANTITIES[name.removesuffix("_gaussian").removesuffix("_shuffled")]
 
 
 @pytest.fixture
-def arrays():
-    rng = np.random.default_rng(0)
-    return {
-        "anisotropy": rng.random((S, G, LAYERS), np.float32),
-        "duplicate_points": rng.integers(0, 9, (S, G, LAYERS), np.int32),
-        "query_drift": rng.random((S, G, BLOCKS, HEADS), np.float32),
-    }
+def raw():
+    return results.table(arrays(), 7, ATTRIBUTES)
 
 
-def test_labels_values_and_moments(arrays):
-    table = results.table(arrays, 7, {"corpus": "letters"})
+@pytest.fixture
+def untrained():
+    return results.table(arrays(1), 0, ATTRIBUTES)
+
+
+def test_a_raw_table_labels_every_replicate(raw):
+    assert raw.anisotropy.dims == ("positions", "batch", "layer", "jackknife")
+    assert raw.twonn.dims == ("positions", "batch", "layer", "sections")
+    assert raw.duplicate_points.dims == ("positions", "batch", "layer")
+    assert raw.coordinate_share.dims == ("positions", "batch", "layer", "top", "jackknife")
+    assert raw.step == 7
+    assert list(raw.positions.values) == ["all", "without_first"]
+    assert list(raw.block.values) == [1, 2, 3]
+    assert list(raw.top.values) == [1, 3, 10]
+    np.testing.assert_allclose(raw.depth, [0, 1 / 3, 2 / 3, 1])
+    one = raw.anisotropy_gaussian.sel(positions="without_first", batch=2, layer=3)
+    np.testing.assert_array_equal(one, arrays()["anisotropy_gaussian"][2, 1, 3])
+
+
+def test_a_summary_holds_values_moments_and_intervals(raw):
+    table = summary(with_plateau(raw), None, ())
     assert table.anisotropy.dims == ("step", "positions", "batch", "layer")
-    assert table.query_drift.dims == ("step", "positions", "batch", "block", "head")
-    assert list(table.positions.values) == ["all", "without_first"]
-    assert list(table.block.values) == [1, 2, 3]
-    np.testing.assert_allclose(table.depth, [0, 1 / 3, 2 / 3, 1])
+    assert table.query_drift_mean.dims == ("step", "positions", "block", "head")
+    assert not set(table.dims) & {"jackknife", "sections", "null"}
+    values = arrays()["anisotropy"][:, 1, 2]
     one = table.sel(step=7, positions="without_first", layer=2)
-    np.testing.assert_array_equal(one.anisotropy, arrays["anisotropy"][1, :, 2])
-    np.testing.assert_allclose(one.anisotropy_mean, arrays["anisotropy"][1, :, 2].mean(), rtol=1e-6)
-    np.testing.assert_allclose(one.anisotropy_std, arrays["anisotropy"][1, :, 2].std(ddof=1), rtol=1e-6)
-    for name in arrays:
-        assert {"long_name", "units", "formula", "source"} <= table[name].attrs.keys()
+    np.testing.assert_array_equal(one.anisotropy, values[:, 0])
+    np.testing.assert_allclose(one.anisotropy_mean, values[:, 0].mean(), rtol=1e-6)
+    np.testing.assert_allclose(one.anisotropy_std, values[:, 0].std(ddof=1), rtol=1e-6)
+    found = summarise(values, "jackknife")
+    np.testing.assert_allclose([one.anisotropy_low, one.anisotropy_high], [found.low, found.high])
+    for name in NAMES:
+        assert {"long_name", "units", "formula", "source", "resampling"} <= table[name].attrs.keys()
+        assert (table[f"{name}_low"] < table[f"{name}_mean"]).all()
+        assert (table[f"{name}_mean"] < table[f"{name}_high"]).all()
 
 
-def test_a_table_survives_the_disk_and_nothing_half_written_stays(arrays, tmp_path):
-    table = results.table(arrays, 7, {"corpus": "letters", "steps": 10})
-    results.write(table, tmp_path / "measurements" / "7.nc")
+def test_counts_have_the_interval_of_the_batches(raw):
+    one = summary(raw, None, ()).duplicate_points_low.values[0, 0, 0]
+    np.testing.assert_allclose(one, summarise(arrays()["duplicate_points"][:, 0, :1], "").low)
+
+
+def test_the_excess_is_that_of_each_replicate_over_its_null_model(raw, untrained):
+    table = summary(raw, untrained, NULLS).sel(step=7, positions="all", layer=1)
+    own, other = arrays(), {"untrained": arrays(1)["anisotropy"]}
+    other |= {null: own[f"anisotropy_{null}"] for null in ("gaussian", "shuffled")}
+    for null in NULLS:
+        value, model = own["anisotropy"][:, 0, 1].astype(float), other[null][:, 0, 1]
+        one, found = table.sel(null=null), summarise(value - model, "jackknife")
+        np.testing.assert_allclose(one.anisotropy_null, model[:, 0].mean(), rtol=1e-6)
+        np.testing.assert_allclose(one.anisotropy_excess, found.mean)
+        np.testing.assert_allclose(one.anisotropy_excess, one.anisotropy_mean - one.anisotropy_null, rtol=1e-5)
+        np.testing.assert_allclose([one.anisotropy_excess_low, one.anisotropy_excess_high], [found.low, found.high])
+
+
+def test_what_a_null_model_does_not_have_is_nan_and_what_none_has_is_left_out(raw, untrained):
+    table = summary(raw, untrained, NULLS)
+    assert np.isnan(table.query_drift_excess.sel(null="gaussian")).all()
+    assert np.isfinite(table.query_drift_excess.sel(null=["shuffled", "untrained"])).all()
+    assert "cka_layers_excess" not in table
+    assert "twonn_excess" not in summary(raw, None, NULLS)
+
+
+@pytest.mark.parametrize(
+    ("curve", "value", "first", "last"),
+    [([9, 6, 4, 4.1, 4.2, 4, 2], 4.075, 4, 32), ([64, 32, 16, 8, 4, 2, 1], np.nan, np.nan, np.nan)],
+)
+def test_the_plateau_is_that_of_the_mean_curve_read_off_every_replicate(curve, value, first, last):
+    noise = np.random.default_rng(0).normal(scale=0.3, size=(G, S, LAYERS, 7, 5))
+    noise[..., 0] -= noise[..., 0].mean(0, keepdims=True)  # single batches have other plateaus, or none
+    raw = with_plateau(results.table({"gride": (np.array(curve)[:, None] + noise).astype(np.float32)}, 0, ATTRIBUTES))
+    table = summary(raw, None, ()).isel(step=0, positions=0, layer=0)
+    np.testing.assert_allclose(table.plateau_mean, value, rtol=1e-6)
+    np.testing.assert_array_equal([table.plateau_first, table.plateau_last], [first, last])
+    if np.isfinite(value):
+        inside = [curve.index(4), 3, 4, 5]
+        found = summarise((np.array(curve)[:, None] + noise)[:, 0, 0, inside].mean(1), "sections")
+        np.testing.assert_allclose([table.plateau_low, table.plateau_high], [found.low, found.high], rtol=1e-5)
+
+
+def test_a_table_survives_the_disk_and_nothing_half_written_stays(raw, tmp_path):
+    results.write(raw, tmp_path / "measurements" / "7.nc")
     again = results.read(tmp_path / "measurements" / "7.nc")
-    np.testing.assert_array_equal(again.anisotropy, table.anisotropy)
-    np.testing.assert_array_equal(again.duplicate_points, table.duplicate_points)
+    xr.testing.assert_identical(again.drop_attrs(), raw.drop_attrs())
     assert again.attrs["corpus"] == "letters"
     assert [p.name for p in (tmp_path / "measurements").iterdir()] == ["7.nc"]
 
 
-def test_equal_tables_are_equal_files(arrays, tmp_path):
+def test_equal_tables_are_equal_files(raw, tmp_path):
     for name in ("a", "b"):
-        results.write(results.table(arrays, 7, {}), tmp_path / name)
+        results.write(summary(raw, None, ()), tmp_path / name)
     assert (tmp_path / "a").read_bytes() == (tmp_path / "b").read_bytes()
 
 
-def test_one_batch_has_no_deviation(arrays):
-    table = results.table({"anisotropy": arrays["anisotropy"][:, :1]}, 0, {})
+def test_one_batch_has_no_deviation_but_an_interval():
+    table = summary(results.table({"anisotropy": arrays()["anisotropy"][:1]}, 0, {}), None, ())
     assert np.isnan(table.anisotropy_std).all()
+    assert np.isfinite(table.anisotropy_low).all()
     np.testing.assert_allclose(table.anisotropy_mean, table.anisotropy[:, :, 0])
 
 
-def test_tidy_has_one_row_a_number(arrays):
-    frame = results.tidy(results.table(arrays, 7, {"run": "decoder", "corpus": "letters"}))
+def test_tidy_has_one_row_a_number(raw, untrained):
+    table = summary(raw, untrained, NULLS)
+    frame = results.tidy(table)
     assert set(frame.run) == {"decoder"}
     assert set(frame.corpus) == {"letters"}
-    assert len(frame) == S * (2 * LAYERS + BLOCKS * HEADS)
+    further = 3 * LAYERS + 7 * LAYERS + LAYERS**2
+    assert len(frame) == S * (3 * LAYERS + BLOCKS * HEADS + further)
+    assert not frame.duplicated(["step", "positions", "metric", "layer", "head", "axis", "at"]).any()
     row = frame[
         (frame.metric == "query_drift") & (frame.positions == "all") & (frame["layer"] == 3) & (frame["head"] == 1)
     ]
-    np.testing.assert_allclose(row["mean"], arrays["query_drift"][0, :, 2, 1].mean(), rtol=1e-6)
+    one = table.sel(positions="all", block=3, head=1)
+    np.testing.assert_allclose(row["mean"], one.query_drift_mean)
+    np.testing.assert_allclose(row.excess_shuffled_low, one.query_drift_excess_low.sel(null="shuffled"))
+    row = frame[(frame.metric == "coordinate_share") & (frame.positions == "all") & (frame["layer"] == 2)]
+    row = row[(row.axis == "top") & (row["at"] == 3)]
+    np.testing.assert_allclose(row.high, table.coordinate_share_high.sel(positions="all", layer=2, top=3))
     assert (row.step == 7).all()
-    assert not frame.duplicated(["step", "positions", "metric", "layer", "head"]).any()

@@ -9,7 +9,7 @@ import pytest
 
 import models
 from analysis import measure, results, sweep
-from analysis.quantities import QUANTITIES
+from analysis.quantities import COORDINATES, QUANTITIES
 from errors import RunError, Stopped, UserError
 from experiments.base import ModelConfig
 from stop import Stop
@@ -62,7 +62,8 @@ def test_all_checkpoints_in_one_program_and_then_nothing_to_do(run, monkeypatch,
     assert len(count) == 1
     table = results.read(folder / "results.nc")
     assert list(table.step.values) == [0, 1, 2, 4, 5, 6]
-    assert table.sizes == {"step": 6, "positions": 2, "batch": 2, "layer": 3, "block": 2, "head": 2}
+    sizes = {"step": 6, "positions": 2, "batch": 2, "layer": 3, "block": 2, "head": 2, "null": 3, "other_layer": 3}
+    assert table.sizes == sizes | {name: len(values) for name, values in COORDINATES.items()}
     assert np.isfinite(table.anisotropy).all()
     assert not np.array_equal(table.anisotropy.sel(step=0), table.anisotropy.sel(step=6))
     assert table.attrs["corpus"] == "letters"
@@ -74,6 +75,38 @@ def test_all_checkpoints_in_one_program_and_then_nothing_to_do(run, monkeypatch,
     assert len(count) == 1
     assert "(0 now)" in capsys.readouterr().out
     assert {p: p.read_bytes() for p in folder.rglob("*.nc")} == before
+
+
+def test_the_first_table_is_the_untrained_null_model(run):
+    folder, config = run
+    measured(config, folder)
+    table = results.read(folder / "results.nc").sel(null="untrained")
+    first = table.sel(step=0)
+    for name in ("anisotropy", "twonn", "attention_entropy"):
+        np.testing.assert_allclose(table[f"{name}_null"].sel(step=6), first[f"{name}_mean"], rtol=1e-6)
+        np.testing.assert_array_equal(first[f"{name}_excess"], 0.0)
+        np.testing.assert_array_equal(first[f"{name}_excess_low"], 0.0)
+
+
+def test_checkpoints_are_compared_with_the_one_before_and_the_last(run):
+    folder, config = run
+    measured(config, folder)
+    table = results.read(folder / "results.nc")
+    for name in ("cka", "overlap"):
+        np.testing.assert_allclose(table[f"{name}_last_mean"].sel(step=6), 1.0, rtol=1e-5)
+        np.testing.assert_allclose(table[f"{name}_last_mean"].sel(step=5), table[f"{name}_previous_mean"].sel(step=6))
+        assert np.isnan(table[f"{name}_previous_mean"].sel(step=0)).all()
+        assert np.isfinite(table[f"{name}_previous_mean"].sel(step=[1, 2, 4, 5, 6])).all()
+        assert (table[f"{name}_last_mean"].sel(step=0) < 0.999).any()
+
+
+def test_a_comparison_needs_the_last_checkpoint(run):
+    folder, config = run
+    shutil.rmtree(folder / "checkpoints" / "6")
+    with pytest.raises(UserError, match="needs the checkpoint of the last step, 6"):
+        measured(config, folder)
+    config = dataclasses.replace(config, measure=dataclasses.replace(config.measure, families=("spectrum",)))
+    measured(config, folder)
 
 
 def test_stopping_and_going_on_gives_the_same_bytes(run, monkeypatch):
@@ -185,8 +218,9 @@ def test_every_product_of_a_measurement_has_full_float32_precision():
     config, corpus = tiny.config(), tiny.corpus()
     model = models.build(config.model, corpus.vocab_size, "float32")
     params, probe = model.init(jax.random.key(0)), sweep.probe_of(config, corpus)
-    compute = measure.make_measure(model.apply, config.model.mask, config.measure.families)
-    text = str(jax.make_jaxpr(compute)(params, *probe))
+    visible_TT = measure.visible_keys(config.model.mask, config.model.context)
+    compute = measure.make_measure(model.apply, visible_TT, config.measure)
+    text = str(jax.make_jaxpr(compute)(params, {"previous": params, "last": params}, probe))
     products = text.count("dot_general[")
     assert products > 7
     assert text.count("precision=(Precision.HIGHEST, Precision.HIGHEST)") + text.count("precision=HIGHEST") == products
