@@ -2,21 +2,18 @@
 
     python -m benchmarks.train_step [--layers 6 --width 256 --heads 8 --context 256 --batch 8] [--rounds 7 --steps 6]
 
-The JAX side is the product's own training program. Each side lives in a process of its own that sleeps while the other
-one works, so that their thread pools never compete.
+The JAX side is the product's own training program.
 """
 
 import argparse
-import multiprocessing
 import os
-import pathlib
-import platform
 import re
 import statistics
-import time
+import sys
 
 import numpy as np
 
+from benchmarks.rounds import alternate, hardware, ratio, serve
 from experiments.base import Config, ModelConfig, TrainConfig
 
 SHAPES = {  # by kind of device
@@ -84,34 +81,15 @@ def torch_side(shape: dict[str, int], steps: int):
     return run, {"version": version, "kind": kind, "parameters": parameters}
 
 
-def work(side, shape: dict[str, int], steps: int, pipe) -> None:
-    """Build one side, warm it up, then run one round for every message."""
-    run, facts = side(shape, steps)
-    run()
-    run()
-    pipe.send(facts)
-    while pipe.recv():
-        begin = time.perf_counter()
-        run()
-        pipe.send((time.perf_counter() - begin) / steps)
+SIDES = {"JAX": jax_side, "PyTorch": torch_side}
 
 
 def measure(shape: dict[str, int], rounds: int, steps: int):
     """Facts and seconds per step of every round, for each side."""
-    context = multiprocessing.get_context("spawn")
-    facts, pipes, seconds = {}, {}, {"JAX": [], "PyTorch": []}
-    for name, side in (("JAX", jax_side), ("PyTorch", torch_side)):
-        pipes[name], theirs = context.Pipe()
-        context.Process(target=work, args=(side, shape, steps, theirs), daemon=True).start()
-        theirs.close()
-        facts[name] = pipes[name].recv()
-    for _ in range(rounds):
-        for name, pipe in pipes.items():
-            pipe.send(True)
-            seconds[name].append(pipe.recv())
-    for pipe in pipes.values():
-        pipe.send(False)
-    return facts, seconds
+    numbers = [f"--{name}={value}" for name, value in shape.items()]
+    command = [sys.executable, "-m", "benchmarks.train_step", *numbers, f"--steps={steps}"]
+    facts, seconds = alternate({side: [*command, f"--side={side}"] for side in SIDES}, rounds)
+    return facts, {side: [time / steps for time in tasks["steps"]] for side, tasks in seconds.items()}
 
 
 def model_flops(shape: dict[str, int]) -> int:
@@ -126,7 +104,7 @@ def report(shape: dict[str, int], facts: dict[str, dict], seconds: dict[str, lis
     assert parameters == facts["PyTorch"]["parameters"], "the twins differ"
     print(", ".join(f"{name} {value}" for name, value in shape.items()), f"vocabulary {VOCAB}", sep=", ")
     print(f"{parameters:,} parameters, {'float32' if kind == 'cpu' else 'bfloat16'}, random corpus, next character")
-    print(f"{facts['JAX']['device']} ({processor()}, {os.cpu_count()} cores), Python {platform.python_version()}")
+    print(hardware(facts["JAX"]["device"]))
     print("; ".join(fact["version"] for fact in facts.values()))
     characters = shape["batch"] * shape["context"]
     for name, times in seconds.items():
@@ -140,19 +118,7 @@ def report(shape: dict[str, int], facts: dict[str, dict], seconds: dict[str, lis
     if kind != facts["PyTorch"]["kind"]:
         print(f"No ratio: JAX ran on {kind}, PyTorch on {facts['PyTorch']['kind']}")
         return
-    ratios = [theirs / ours for ours, theirs in zip(seconds["JAX"], seconds["PyTorch"], strict=True)]
-    print(
-        f"JAX runs at {statistics.median(ratios):.2f} of PyTorch's speed ({min(ratios):.2f}-{max(ratios):.2f} by round)"
-    )
-
-
-def processor() -> str:
-    """The name of the CPU, as Linux gives it, or what Python knows elsewhere."""
-    try:
-        lines = pathlib.Path("/proc/cpuinfo").read_text().splitlines()
-    except OSError:
-        lines = []
-    return next((line.split(": ")[1] for line in lines if line.startswith("model name")), platform.processor())
+    print(f"JAX runs at {ratio(seconds['PyTorch'], seconds['JAX'])} of PyTorch's speed (least-most by round)")
 
 
 def main() -> None:
@@ -164,8 +130,13 @@ def main() -> None:
         parser.add_argument(f"--{name}", type=int, default=value)
     parser.add_argument("--rounds", type=int, default=7)
     parser.add_argument("--steps", type=int, default=6, help="steps per round")
+    parser.add_argument("--side", choices=SIDES, help="be the worker of this side")
     options = vars(parser.parse_args())
     shape = {name: options[name] for name in SHAPES[kind]}
+    if options["side"]:
+        run, facts = SIDES[options["side"]](shape, options["steps"])
+        serve(facts, {"steps": run})
+        return
     report(shape, *measure(shape, options["rounds"], options["steps"]))
 
 

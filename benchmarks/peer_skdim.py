@@ -1,0 +1,29 @@
+"""scikit-dimension, in an environment with it: values for `make parity`, tasks for `make bench`."""
+
+import warnings
+
+import skdim
+
+from benchmarks import peer
+
+VERSION = f"scikit-dimension {skdim.__version__}"
+
+
+def values(cloud_PD):
+    points = len(cloud_PD)
+    warnings.filterwarnings("ignore", message="Dropping|Gride")  # points with copies, which the table shows
+    found = {
+        "twonn": skdim.id.TwoNN(discard_fraction=0.1).fit(cloud_PD).dimension_,
+        "twonn_mle": skdim.id.TwoNN(discard_fraction=0.0, method="mle").fit(cloud_PD).dimension_,
+    }
+    for first in peer.ranks(points):
+        found[f"gride {first}"] = skdim.id.GRIDE(n1=first).fit(cloud_PD).dimension_
+    return found
+
+
+def tasks(cloud_PD):
+    return {"TwoNN": lambda: skdim.id.TwoNN(discard_fraction=0.1).fit(cloud_PD)}
+
+
+if __name__ == "__main__":
+    peer.main(VERSION, values, tasks)

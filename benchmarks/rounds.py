@@ -1,0 +1,80 @@
+"""Seconds by rounds that alternate between processes, each asleep while another one works, so that their thread pools
+never compete. A process may belong to an environment of its own: nothing is imported here but the standard library.
+"""
+
+import contextlib
+import json
+import os
+import pathlib
+import platform
+import statistics
+import subprocess
+import sys
+import time
+from collections.abc import Callable
+from typing import Any
+
+
+def serve(facts: dict[str, Any], tasks: dict[str, Callable[[], Any]]) -> None:
+    """In a worker: warm every task up, tell what there is, then run one task, timed, for every line that names it."""
+    answers = os.fdopen(os.dup(1), "w", buffering=1)
+    os.dup2(2, 1)  # what a library prints must not be read as an answer
+    for run in tasks.values():
+        run()
+        run()
+    print(json.dumps({"facts": facts, "tasks": list(tasks)}), file=answers)
+    for line in sys.stdin:
+        begin = time.perf_counter()
+        tasks[line.rstrip("\n")]()
+        print(time.perf_counter() - begin, file=answers)
+
+
+def alternate(
+    commands: dict[str, list[str]], rounds: int
+) -> tuple[dict[str, dict[str, Any]], dict[str, dict[str, list[float]]]]:
+    """Facts of each worker, and seconds of each round by worker and task. The commands start programs that `serve`."""
+    workers, facts, seconds = {}, {}, {}
+    pipes = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE, "text": True, "bufsize": 1}
+    with contextlib.ExitStack() as stack:  # at its end the workers' input closes, which ends them
+        for name, command in commands.items():  # one after another: a warm-up takes all cores too
+            workers[name] = stack.enter_context(subprocess.Popen(command, **pipes))
+            ready = json.loads(_answer(workers[name], name))
+            facts[name], seconds[name] = ready["facts"], {task: [] for task in ready["tasks"]}
+        for _ in range(rounds):
+            for name, worker in workers.items():
+                for task, times in seconds[name].items():
+                    print(task, file=worker.stdin)
+                    times.append(float(_answer(worker, name)))
+    return facts, seconds
+
+
+def _answer(worker: subprocess.Popen, name: str) -> str:
+    line = worker.stdout.readline()
+    if not line:
+        sys.exit(f"the worker {name} ended without an answer (exit code {worker.wait()})")
+    return line
+
+
+def ratio(these: list[float], those: list[float]) -> str:
+    """these / those as median (least-most) of the rounds."""
+    ratios = [this / that for this, that in zip(these, those, strict=True)]
+    return f"{statistics.median(ratios):.2f} ({min(ratios):.2f}-{max(ratios):.2f})"
+
+
+def spread(times: list[float]) -> str:
+    """Milliseconds as median (least-most) of the rounds."""
+    low, middle, high = (1000 * time_ for time_ in (min(times), statistics.median(times), max(times)))
+    return f"{middle:.3g} ({low:.3g}-{high:.3g})"
+
+
+def processor() -> str:
+    """The name of the CPU, as Linux gives it, or what Python knows elsewhere."""
+    try:
+        lines = pathlib.Path("/proc/cpuinfo").read_text().splitlines()
+    except OSError:
+        lines = []
+    return next((line.split(": ")[1] for line in lines if line.startswith("model name")), platform.processor())
+
+
+def hardware(device: str) -> str:
+    return f"{device} ({processor()}, {os.cpu_count()} cores), Python {platform.python_version()}"
