@@ -39,6 +39,25 @@ def twonn_mle(neighbours: Neighbours) -> Float[Array, ""]:
     return jnp.where(count > 2, (count - 1) / total, jnp.nan)
 
 
+class Posterior(NamedTuple):
+    mean: Float[Array, ""]
+    std: Float[Array, ""]
+
+
+def twonn_bayes(neighbours: Neighbours) -> Posterior:
+    """The posterior of the TwoNN dimension under a Gamma(2, 5) prior: Gamma(2 + n, 5 + sum_i ln(r2_i/r1_i)).
+
+    Over all n distinct points. Shapes: neighbours of a cloud -> mean (2 + n)/(5 + sum) and deviation sqrt(2 + n)/(5 + sum).
+    Units: none. Range: > 0, with the bias of `twonn`. The deviation takes the n ratios for independent; neighbours share
+    points, so that it is too small below about 10 dimensions. Fewer than 3 distinct points: NaN. Source: Facco et al.
+    2017 with the prior of DADApy's "bayesian" form.
+    """
+    x_P, count = _sorted_log_ratios(neighbours)
+    rate = 5.0 + jnp.where(jnp.arange(x_P.size) < count, x_P, 0.0).sum()
+    mean, std = (2.0 + count) / rate, jnp.sqrt(2.0 + count) / rate
+    return Posterior(*(jnp.where(count > 2, value, jnp.nan) for value in (mean, std)))
+
+
 class Microscope(NamedTuple):
     dimension: Float[Array, ""]
     useless: Int[Array, ""]  # points whose nearest neighbour is a copy: r1 < 1e-8 of the mean centred norm
