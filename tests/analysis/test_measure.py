@@ -16,6 +16,7 @@ from tests import reference, reference_comparison, reference_scale, reference_si
 VOCAB, CONTEXT, POINTS, BATCHES, GROUPS = 11, 12, 48, 2, 4
 PROBE = make_probe(np.random.default_rng(0).integers(0, VOCAB, 20 * CONTEXT), CONTEXT, POINTS, BATCHES, GROUPS, 0)
 MEASURED = QUANTITIES.keys() - {"plateau"}  # which is read off the mean of all batches
+SLOW = ("dimension", "scale", "similarity")
 STATISTICS = ("score_mean", "score_std", "score_std_within", "attention_entropy", "attention_max", "attention_min")
 
 
@@ -57,7 +58,7 @@ def cut(x):
 
 def slow_cloud(cloud):
     """Of the whole cloud and every resample, in float64."""
-    values = {name: [] for name in MEASURED if QUANTITIES[name].family in ("dimension", "scale", "similarity")}
+    values = {name: [] for name in MEASURED if QUANTITIES[name].resampling and QUANTITIES[name].family in SLOW}
     for part in jackknife(cloud):
         drift, residual = reference_similarity.mean_cosine_parts(part)
         values["mean_cosine"].append(reference.mean_cosine(part))
@@ -80,9 +81,9 @@ def slow_cloud(cloud):
         ]
         values["gride"].append(curve)
     _, useless, dropped = reference.twonn_microscope(cloud)
-    values |= {"duplicate_points": reference.duplicate_points(cloud), "twonn_dropped": 0}
-    values |= {"microscope_useless": useless, "microscope_dropped": dropped}
-    return {name: np.moveaxis(np.array(value), 0, -1) for name, value in values.items() if np.size(value)}
+    counts = {"duplicate_points": reference.duplicate_points(cloud), "twonn_dropped": 0}
+    counts |= {"microscope_useless": useless, "microscope_dropped": dropped}
+    return {name: np.moveaxis(np.array(value), 0, -1) for name, value in values.items() if len(value)} | counts
 
 
 def slow_head(q, k, picks, visible):
