@@ -1,7 +1,7 @@
 PYTHON ?= python3
 BIN := .venv/bin
 
-.PHONY: demo test check format bench
+.PHONY: demo test check format bench parity coverage
 
 demo: .venv
 	$(BIN)/python main.py --config=experiments/quickstart.py
@@ -17,8 +17,15 @@ format: .venv
 	$(BIN)/ruff format .
 	$(BIN)/ruff check --fix .
 
-bench: .venv-bench
+bench: .venv-bench .venv-dadapy
 	.venv-bench/bin/python -m benchmarks.train_step
+	.venv-bench/bin/python -m benchmarks.metrics
+
+parity: .venv-bench .venv-dadapy
+	.venv-bench/bin/python -m benchmarks.parity
+
+coverage: .venv
+	$(BIN)/python -m benchmarks.coverage
 
 .venv: .venv/installed
 
@@ -33,4 +40,11 @@ bench: .venv-bench
 .venv-bench/installed: requirements.txt constraints.txt benchmarks/requirements.txt
 	$(PYTHON) -m venv .venv-bench
 	.venv-bench/bin/python -m pip install --disable-pip-version-check -q -r requirements.txt -r benchmarks/requirements.txt
+	touch $@
+
+.venv-dadapy: .venv-dadapy/installed
+
+.venv-dadapy/installed: benchmarks/requirements-dadapy.txt
+	$(PYTHON) -m venv .venv-dadapy
+	.venv-dadapy/bin/python -m pip install --disable-pip-version-check -q -r benchmarks/requirements-dadapy.txt
 	touch $@

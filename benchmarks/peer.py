@@ -15,6 +15,11 @@ import numpy as np
 
 from benchmarks import rounds
 
+PEERS = {  # name -> the Python of its environment, and its script
+    "scikit-dimension": (sys.executable, "benchmarks.peer_skdim"),
+    "DADApy": (".venv-dadapy/bin/python", "benchmarks.peer_dadapy"),
+    "PyTorch": (sys.executable, "benchmarks.peer_torch"),
+}
 SCALES = (1, 2, 4, 8, 16, 32, 64)  # the ranks of the nearer neighbour of GRIDE
 
 

@@ -1,0 +1,177 @@
+"""How often the product's 95 % intervals hold the truth, and how far its estimates lie from it: `make coverage`.
+
+    python -m benchmarks.coverage [--draws 400] [--points 1024]
+
+Each draw is a data set as a checkpoint gives it: G batches of P points in J groups, measured and summarised by the
+product's own functions. Two coverages: of the truth, which a biased estimator misses, and of the estimator's own
+expectation (its mean over all draws), which an honest interval holds whatever the bias.
+"""
+
+import argparse
+import dataclasses
+import time
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from tqdm import tqdm
+
+from analysis import clouds
+from analysis.quantities import QUANTITIES
+from analysis.uncertainty import LEVEL, summarise
+from benchmarks.rounds import hardware
+from benchmarks.zoo import ZOO, Member, gaussian
+from metrics import spectrum as spectral
+from metrics.scale import SCALES
+from metrics.spectrum import Spectrum
+
+BATCHES, GROUPS = 4, 8
+LOW, HIGH = 0.92, 0.98  # what a nominal 95 % may measure
+SPECTRAL = {  # with what reads it off the spectrum of a population, which needs no correction
+    "anisotropy": spectral.anisotropy,
+    "participation_ratio": spectral.participation_ratio,
+    "participation_ratio_corrected": spectral.participation_ratio,
+    "effective_rank": spectral.effective_rank,
+    "rankme": spectral.rankme,
+    "stable_rank": spectral.stable_rank,
+    "alpha_req": lambda spectrum: spectral.alpha_req(spectrum).exponent,
+}
+DIMENSIONS = ("twonn", "twonn_mle", "gride 1", "gride 8", "gride 64", "levina_bickel")
+SIMILARITY = ("mean_cosine", "mean_norm", "drift")
+FAMILIES = ("spectrum", "dimension", "scale", "similarity")
+METRICS = (*SPECTRAL, *DIMENSIONS, *SIMILARITY)
+GAUSSIANS = {
+    f"gaussian {dimension} in 64": gaussian(np.ones(dimension), 64, "normal") for dimension in (2, 5, 10, 20, 50)
+}
+
+
+@dataclasses.dataclass(frozen=True)
+class Row:
+    metric: str
+    cloud: str
+    points: int
+    truth: float  # NaN where unknown
+    mean: float  # over draws: the expectation
+    of_truth: float  # share of the draws whose interval holds it
+    of_expectation: float
+    half_width: float  # mean over draws
+
+    @property
+    def bias(self) -> float:
+        """Relative to the truth; NaN where that is unknown or zero."""
+        return self.mean / self.truth - 1 if self.truth else np.nan
+
+    @property
+    def verdict(self) -> str:
+        if np.isnan(self.of_expectation):
+            return "no value"
+        if self.of_expectation < LOW:
+            return "too narrow"
+        return "too wide" if self.of_expectation > HIGH else ""
+
+
+@jax.jit
+@jax.default_matmul_precision("highest")
+def measure(cloud_GPD: jax.Array) -> dict[str, jax.Array]:
+    """The quantities of every batch, (G, R): what is not asked for here is not computed."""
+
+    def of_batch(cloud_PD: jax.Array) -> dict[str, jax.Array]:
+        searched = clouds.search(cloud_PD, FAMILIES, GROUPS)
+        values = clouds.measure_cloud(cloud_PD, searched, FAMILIES, GROUPS)
+        values |= {f"gride {first}": values["gride"][SCALES.index(first)] for first in SCALES}
+        return {name: values[name] for name in METRICS}
+
+    return jax.lax.map(of_batch, cloud_GPD)
+
+
+def truths(member: Member) -> dict[str, float]:
+    """Of the population: its spectrum as the product reads it, and its dimension. A similarity's is not known."""
+    eigenvalues_D = jnp.asarray(member.eigenvalues, jnp.float32)
+    width, unused = jnp.float32(eigenvalues_D.size), jnp.float32(0)
+    population = Spectrum(eigenvalues_D, jnp.zeros_like(eigenvalues_D), unused, unused, width, unused)
+    return {name: float(read(population)) for name, read in SPECTRAL.items()} | dict.fromkeys(
+        DIMENSIONS, member.dimension
+    )
+
+
+def score(metric: str, cloud: str, truth: float, values_GRN: np.ndarray, points: int) -> Row:
+    """Coverage over N draws of G batches with R replicates."""
+    summary = summarise(values_GRN, QUANTITIES[metric.split()[0]].resampling)
+    expectation = summary.mean.mean()
+
+    def share(value: float) -> float:
+        return np.nan if np.isnan(value) else float(((summary.low <= value) & (value <= summary.high)).mean())
+
+    half_width = float((summary.high - summary.low).mean() / 2)
+    return Row(metric, cloud, points, truth, float(expectation), share(truth), share(expectation), half_width)
+
+
+def run(name: str, member: Member, metrics: tuple[str, ...], points: int, draws: int) -> list[Row]:
+    """Rows of one cloud; draw n is a function of n alone."""
+    found = []
+    for draw in tqdm(range(draws), f"{name}, {points} points", leave=False):
+        generator = np.random.default_rng(draw)
+        cloud_GPD = np.stack([member.draw(generator, points) for _ in range(BATCHES)])
+        found.append(measure(cloud_GPD))
+    known = truths(member)
+    return [
+        score(
+            metric,
+            name,
+            known.get(metric, np.nan),
+            np.stack([np.asarray(values[metric]) for values in found], axis=-1),
+            points,
+        )
+        for metric in metrics
+    ]
+
+
+def table(rows: list[Row]) -> str:
+    lines = [
+        "| metric | cloud | points | truth | mean estimate | bias | covers the truth | expectation | half-width | |",
+        "|---|---|---|---|---|---|---|---|---|---|",
+    ]
+    for row in rows:
+        values = [f"{row.truth:.4g}", f"{row.mean:.4g}", f"{row.bias:+.1%}", f"{row.of_truth:.0%}"]
+        values += [f"{row.of_expectation:.1%}", f"{row.half_width:.2g}", row.verdict]
+        shown = ["" if value.strip("+%") == "nan" else value for value in values]
+        lines.append("| " + " | ".join([row.metric, row.cloud, str(row.points), *shown]) + " |")
+    return "\n".join(lines)
+
+
+def overview(rows: list[Row]) -> str:
+    """Of each metric: the coverages of its expectation over the clouds, and its bias where the truth is known."""
+    lines = ["| metric | covers its expectation | on clouds within 92-98 % | bias |", "|---|---|---|---|"]
+    for metric in dict.fromkeys(row.metric for row in rows):
+        mine = [row for row in rows if row.metric == metric]
+        covers = [row.of_expectation for row in mine if not np.isnan(row.of_expectation)]
+        within = sum(LOW <= value <= HIGH for value in covers)
+        bias = [row.bias for row in mine if not np.isnan(row.bias)]
+        span = f"{min(bias):+.1%} to {max(bias):+.1%}" if bias else ""
+        lines.append(f"| {metric} | {min(covers):.1%} to {max(covers):.1%} | {within} of {len(mine)} | {span} |")
+    return "\n".join(lines)
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--draws", type=int, default=400, help="data sets for each cloud")
+    parser.add_argument("--points", type=int, default=1024, help="of a batch of the zoo")
+    options = parser.parse_args()
+    begin = time.perf_counter()
+    zoo = [row for name, member in ZOO.items() for row in run(name, member, METRICS, options.points, options.draws)]
+    growth = [
+        row
+        for name, member in GAUSSIANS.items()
+        for points in (512, 2048)
+        for row in run(name, member, DIMENSIONS, points, max(options.draws // 2, 1))
+    ]
+    print(f"Nominal {LEVEL:.0%}, {BATCHES} batches in {GROUPS} groups, {options.draws} draws of each cloud of the zoo")
+    print(f"(half as many below it), {time.perf_counter() - begin:.0f} s on {hardware(jax.devices()[0].device_kind)}\n")
+    print(overview(zoo), "Estimators of dimension by dimension and number of points:", sep="\n\n", end="\n\n")
+    in_order = sorted(growth, key=lambda row: DIMENSIONS.index(row.metric))
+    print(table(in_order), "The zoo:", sep="\n\n", end="\n\n")
+    print(table(sorted(zoo, key=lambda row: METRICS.index(row.metric))))
+
+
+if __name__ == "__main__":
+    main()

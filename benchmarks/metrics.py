@@ -1,0 +1,125 @@
+"""Time and memory of the metrics beside other libraries: the search for neighbours with TwoNN, and the spectrum.
+
+    python -m benchmarks.metrics [--points 4096 --width 512] [--rounds 7] [--growth-rounds 3]
+
+Every library has a process of its own that sleeps while another one works; ratios are taken round by round. The plain
+product of the cloud with itself, P x P x D, is what an exact search cannot do without, or half of it.
+"""
+
+import argparse
+import os
+import sys
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from analysis import clouds
+from benchmarks import peer
+from benchmarks.rounds import alternate, hardware, ratio, serve, spread
+from metrics.dimension import twonn
+from metrics.neighbours import nearest_neighbours
+
+SHAPES = {"cpu": [(4096, 512)], "gpu": [(20_000, 1024), (10_000, 768)]}  # by kind of device
+POINTS, WIDTHS = (1024, 2048, 4096, 8192, 16_384), (64, 128, 256, 512, 1024)  # growth: each with the other's middle
+MIDDLE = (4096, 512)
+MEMORY_POINTS = 16_384
+
+
+def search(cloud_PD: jax.Array) -> jax.Array:
+    return twonn(nearest_neighbours(cloud_PD))
+
+
+def spectrum(cloud_PD: jax.Array) -> dict[str, jax.Array]:
+    """The whole family of one cloud, as the product computes it without resamples."""
+    return clouds.measure_cloud(cloud_PD, None, ("spectrum",), 1)
+
+
+def product(cloud_PD: jax.Array) -> jax.Array:
+    return cloud_PD @ cloud_PD.T
+
+
+def task(function, cloud_PD: np.ndarray):
+    compiled = jax.jit(jax.default_matmul_precision("highest")(function))
+    cloud_PD = jnp.asarray(cloud_PD)
+    return lambda: jax.block_until_ready(compiled(cloud_PD))
+
+
+def serve_jax(shapes: list[tuple[int, int]], names: list[str]) -> None:
+    """Tasks 'NAME POINTS WIDTH' for every shape."""
+    functions = {"TwoNN": search, "spectrum": spectrum, "product": product}
+    tasks = {}
+    for points, width in shapes:
+        cloud_PD = peer.normal(points, width)
+        tasks |= {f"{name} {points} {width}": task(functions[name], cloud_PD) for name in names}
+    facts = {"version": f"jax {jax.__version__}", "device": jax.devices()[0].device_kind}
+    serve(facts, tasks)
+
+
+def jax_command(shapes: list[tuple[int, int]], names: list[str]) -> list[str]:
+    numbers = [f"{points}x{width}" for points, width in shapes]
+    return [sys.executable, "-m", "benchmarks.metrics", "--serve", ",".join(names), *numbers]
+
+
+def side_by_side(points: int, width: int, peers: dict[str, tuple[str, str]], rounds: int) -> None:
+    size = [str(points), str(width)]
+    commands = {"ours": jax_command([(points, width)], ["TwoNN", "spectrum", "product"])}
+    commands |= {name: [python, "-m", script, "tasks", *size] for name, (python, script) in peers.items()}
+    facts, seconds = alternate(commands, rounds)
+    print(f"\n## {points} points of width {width}, float32\n")
+    print(f"{'; '.join(fact['version'] for fact in facts.values())}\n")
+    ours = {name.split()[0]: times for name, times in seconds.pop("ours").items()}
+    print("| task | who | ms: median (least-most) | ours / theirs, by round |", "|---|---|---|---|", sep="\n")
+    for mine, others in (("TwoNN", ("TwoNN", "product")), ("spectrum", ("svdvals", "SVD"))):
+        print(f"| {mine} | ours | {spread(ours[mine])} | |")
+        for other in others:
+            for name, times in seconds.items():
+                if other in times:
+                    print(f"| {other} | {name} | {spread(times[other])} | {ratio(ours[mine], times[other])} |")
+        if mine == "TwoNN":
+            print(f"| product | JAX | {spread(ours['product'])} | {ratio(ours[mine], ours['product'])} |")
+
+
+def growth(shapes: list[tuple[int, int]], rounds: int) -> None:
+    _, seconds = alternate({"ours": jax_command(shapes, ["TwoNN", "product"])}, rounds)
+    print("\n## Growth, against the product P x P x D in JAX\n")
+    print("| points | width | TwoNN, ms | product, ms | ratio by round |", "|---|---|---|---|---|", sep="\n")
+    for points, width in shapes:
+        mine, limit = (seconds["ours"][f"{name} {points} {width}"] for name in ("TwoNN", "product"))
+        print(f"| {points} | {width} | {spread(mine)} | {spread(limit)} | {ratio(mine, limit)} |")
+
+
+def extra_memory(points: int, width: int) -> float:
+    """Megabytes that the compiled search allocates beside its argument and its result."""
+    shape = jax.ShapeDtypeStruct((points, width), jnp.float32)
+    compiled = jax.jit(jax.default_matmul_precision("highest")(search)).lower(shape).compile()
+    return compiled.memory_analysis().temp_size_in_bytes / 1e6
+
+
+def main() -> None:
+    kind = "cpu" if jax.default_backend() == "cpu" else "gpu"
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--points", type=int)
+    parser.add_argument("--width", type=int)
+    parser.add_argument("--rounds", type=int, default=7)
+    parser.add_argument("--growth-rounds", type=int, default=3)
+    parser.add_argument("--serve", help="be the JAX worker of these tasks")
+    parser.add_argument("shapes", nargs="*", help="POINTSxWIDTH of the worker's clouds")
+    options = parser.parse_args()
+    if options.serve:
+        serve_jax([tuple(map(int, shape.split("x"))) for shape in options.shapes], options.serve.split(","))
+        return
+    print(hardware(jax.devices()[0].device_kind))
+    peers = peer.PEERS if kind == "cpu" else {"PyTorch": peer.PEERS["PyTorch"]}  # the others know no GPU
+    shapes = [(options.points, options.width)] if options.points and options.width else SHAPES[kind]
+    for points, width in shapes:
+        side_by_side(points, width, peers, options.rounds)
+    shapes = dict.fromkeys([(points, MIDDLE[1]) for points in POINTS] + [(MIDDLE[0], width) for width in WIDTHS])
+    growth(list(shapes), options.growth_rounds)
+    for points, width in ((MEMORY_POINTS, 512), (MEMORY_POINTS, 1024)):
+        print(f"\nExtra memory of the search at {points} points of width {width}: {extra_memory(points, width):.1f} MB")
+
+
+if __name__ == "__main__":
+    os.environ["XLA_PYTHON_CLIENT_PREALLOCATE"] = "false"  # the processes share the device's memory
+    main()

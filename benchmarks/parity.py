@@ -1,0 +1,207 @@
+"""Our values beside those of other libraries, on the same clouds: `make parity`. Fails on an unexplained difference.
+
+    python -m benchmarks.parity [--points 1024] [--all]
+
+A relative difference above 1e-3 needs a cause, and a cause must show itself: it names another way to reach the peer's
+value (the convention of the peer in float64 NumPy, or the peer on other points) and counts only where that agrees.
+"""
+
+import argparse
+import json
+import math
+import pathlib
+import subprocess
+import sys
+import tempfile
+from collections.abc import Callable
+from typing import NamedTuple
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from scipy.special import gammainc
+
+from benchmarks import conventions, peer
+from benchmarks.zoo import ZOO
+from metrics.dimension import twonn, twonn_bayes, twonn_microscope, twonn_mle
+from metrics.neighbours import nearest_neighbours
+from metrics.scale import gride
+from metrics.spectrum import anisotropy, isoscore, spectrum
+
+LIMIT = 1e-3
+GOLDEN, COPIES, DISTINCT = "golden, 30 points", "20 % copies", "20 % copies, each point once"
+PUBLISHED = {GOLDEN: {"twonn": 4.05496, "twonn at 0.95": 4.11323}}  # by scikit-dimension's tests until version 0.4
+Values = dict[str, dict[str, float]]  # cloud -> quantity -> value
+
+
+class Row(NamedTuple):
+    peer: str
+    cloud: str
+    quantity: str
+    ours: float
+    theirs: float
+
+    @property
+    def difference(self) -> float:
+        return difference(self.ours, self.theirs)
+
+
+def difference(ours: float, theirs: float) -> float:
+    """Relative to theirs; nothing where both are NaN, infinite where one is."""
+    if math.isnan(ours) or math.isnan(theirs):
+        return 0.0 if math.isnan(ours) and math.isnan(theirs) else math.inf
+    return abs(ours - theirs) / abs(theirs)
+
+
+class Cause(NamedTuple):
+    words: str
+    concerns: Callable[[Row], bool]
+    show: Callable[[Row, np.ndarray, dict[str, Values]], tuple[float, float]]  # two values that the cause makes agree
+
+
+def numbered_from_zero(row: Row, cloud_PD: np.ndarray, theirs: dict[str, Values]) -> tuple[float, float]:
+    return conventions.twonn_from_zero(cloud_PD, 0.95 if row.quantity.endswith("0.95") else 0.9), row.theirs
+
+
+def gride_of_the_peers(row: Row, cloud_PD: np.ndarray, theirs: dict[str, Values]) -> tuple[float, float]:
+    return conventions.gride_of_the_peers(cloud_PD, int(row.quantity.split()[1])), row.theirs
+
+
+def each_point_once(row: Row, cloud_PD: np.ndarray, theirs: dict[str, Values]) -> tuple[float, float]:
+    alone = theirs[row.peer][DISTINCT][row.quantity]
+    return gride_of_the_peers(row, cloud_PD, theirs)[0] if is_gride(row) else row.ours, alone
+
+
+def is_gride(row: Row) -> bool:
+    return row.quantity.startswith("gride")
+
+
+CAUSES = (
+    Cause(
+        "numbered the ratios from 0, F = (i - 1)/n, until version 0.4: so does NumPy here, and agrees",
+        lambda row: row.peer == "published",
+        numbered_from_zero,
+    ),
+    Cause(
+        "n - 1 for n in the likelihood, extreme ratios cut off: so does NumPy here, and agrees",
+        is_gride,
+        gride_of_the_peers,
+    ),
+    Cause(
+        "copies are neighbours at distance 0: given each point once, the peer agrees",
+        lambda row: row.cloud == COPIES,
+        each_point_once,
+    ),
+)
+
+
+def explain(row: Row, cloud_PD: np.ndarray, theirs: dict[str, Values]) -> str | None:
+    """The first cause that concerns the row and shows itself, and what it leaves; '' for a row that needs none."""
+    if row.difference <= LIMIT:
+        return ""
+    for cause in CAUSES:
+        if cause.concerns(row) and (left := difference(*cause.show(row, cloud_PD, theirs))) <= LIMIT:
+            return f"{cause.words} to {left:.0e}"
+    return None
+
+
+def draw_clouds(points: int) -> dict[str, np.ndarray]:
+    """Float32 clouds; scikit-dimension's own, a ball of 5 dimensions in 30, is what its generator makes of seed 0."""
+    clouds = {name: member.draw(np.random.default_rng(0), points).astype(np.float32) for name, member in ZOO.items()}
+    clouds[DISTINCT] = np.unique(clouds[COPIES], axis=0)
+    normal_PK = np.random.RandomState(0).normal(size=(30, 5))  # the generator behind the published values
+    square_P1 = np.square(normal_PK).sum(axis=1, keepdims=True)
+    ball_PK = normal_PK / np.sqrt(square_P1) * gammainc(5 / 2, square_P1 / 2) ** (1 / 5)
+    clouds[GOLDEN] = np.pad(ball_PK, ((0, 0), (0, 25)))
+    return clouds
+
+
+@jax.jit
+def measure(cloud_PD: jax.Array) -> dict[str, jax.Array]:
+    ranks = peer.ranks(len(cloud_PD))
+    neighbours = nearest_neighbours(cloud_PD, 2 * ranks[-1])
+    posterior = twonn_bayes(neighbours)
+    whole = jax.tree.map(lambda field: field[0], spectrum(cloud_PD))
+    return {
+        "twonn": twonn(neighbours),
+        "twonn at 0.95": twonn(neighbours, 0.95),
+        "twonn_mle": twonn_mle(neighbours),
+        "twonn_bayes": posterior.mean,
+        "twonn_bayes_std": posterior.std,
+        "twonn_microscope": twonn_microscope(neighbours).dimension,
+        "anisotropy": anisotropy(whole),
+        "isoscore": isoscore(whole),
+        **{f"gride {first}": gride(neighbours, first) for first in ranks},
+    }
+
+
+def ask_peers(clouds: dict[str, np.ndarray]) -> tuple[list[str], dict[str, Values]]:
+    """The peers' versions, and what each says of the clouds, given in float64."""
+    versions, theirs = [], {"published": PUBLISHED}
+    with tempfile.TemporaryDirectory() as folder:
+        for name, cloud_PD in clouds.items():
+            np.save(pathlib.Path(folder) / f"{name}.npy", cloud_PD.astype(np.float64))
+        for name, (python, script) in peer.PEERS.items():
+            command = [python, "-m", script, "values", folder]
+            answer = json.loads(subprocess.run(command, stdout=subprocess.PIPE, check=True, text=True).stdout)
+            versions.append(answer["version"])
+            theirs[name] = answer["values"]
+    return versions, theirs
+
+
+def compare(ours: Values, theirs: dict[str, Values]) -> list[Row]:
+    return [
+        Row(name, cloud, quantity, ours[cloud][quantity], value)
+        for name, values in theirs.items()
+        for cloud, found in values.items()
+        for quantity, value in found.items()
+    ]
+
+
+def table(rows: list[Row], words: list[str | None]) -> str:
+    lines = ["| peer | cloud | quantity | ours | peer's | difference | because |", "|---|---|---|---|---|---|---|"]
+    for row, why in zip(rows, words, strict=True):
+        values = f"{row.ours:.6g} | {row.theirs:.6g} | {row.difference:.1e}"
+        lines.append(
+            f"| {row.peer} | {row.cloud} | {row.quantity} | {values} | {'**unexplained**' if why is None else why} |"
+        )
+    return "\n".join(lines)
+
+
+def agreement(rows: list[Row]) -> str:
+    """Of each quantity of each peer: on how many clouds it agrees, and how well there."""
+    lines = ["| peer | quantity | agree | largest difference of these |", "|---|---|---|---|"]
+    for name, quantity in dict.fromkeys((row.peer, row.quantity) for row in rows):
+        found = [row.difference for row in rows if (row.peer, row.quantity) == (name, quantity)]
+        small = [value for value in found if value <= LIMIT]
+        lines.append(f"| {name} | {quantity} | {len(small)} of {len(found)} | {max(small, default=math.nan):.1e} |")
+    return "\n".join(lines)
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--points", type=int, default=1024)
+    parser.add_argument("--all", action="store_true", help="every row, not only those over the limit")
+    options = parser.parse_args()
+    clouds = draw_clouds(options.points)
+    versions, theirs = ask_peers(clouds)
+    with jax.default_matmul_precision("highest"):
+        ours = {
+            name: jax.tree.map(float, measure(jnp.asarray(cloud_PD, jnp.float32))) for name, cloud_PD in clouds.items()
+        }
+    rows = compare(ours, theirs)
+    words = [explain(row, clouds[row.cloud], theirs) for row in rows]
+    print(
+        f"{options.points} points a cloud; ours in float32 on {jax.default_backend()}, jax {jax.__version__};", end=" "
+    )
+    print(f"peers in float64: {'; '.join(versions)}\n")
+    print(agreement(rows), end="\n\n")
+    shown = [options.all or why != "" for why in words]
+    print(f"{'All rows' if options.all else f'Differences over {LIMIT:g}'}:\n")
+    print(table(*([value for value, show in zip(column, shown, strict=True) if show] for column in (rows, words))))
+    unexplained = words.count(None)
+    sys.exit(f"{unexplained} differences over {LIMIT:g} are not explained" if unexplained else 0)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,69 @@
+"""A difference from a peer is explained only by a cause that shows itself."""
+
+import math
+
+import numpy as np
+import pytest
+
+from benchmarks import conventions, parity, peer
+from benchmarks.parity import COPIES, DISTINCT, GOLDEN, LIMIT, PUBLISHED, Row, explain
+
+
+@pytest.fixture(scope="module")
+def clouds():
+    return parity.draw_clouds(256)
+
+
+def test_the_golden_cloud_is_the_published_one(clouds):
+    for quantity, value in PUBLISHED[GOLDEN].items():
+        fraction = 0.95 if "0.95" in quantity else 0.9
+        assert conventions.twonn_from_zero(clouds[GOLDEN], fraction) == pytest.approx(value, abs=1e-5)
+        row = Row("published", GOLDEN, quantity, 4.5, value)
+        assert "numbered" in explain(row, clouds[GOLDEN], {})
+
+
+def test_a_small_difference_needs_no_cause(clouds):
+    assert explain(Row("DADApy", GOLDEN, "twonn", 1.0, 1.0 + 0.9 * LIMIT), clouds[GOLDEN], {}) == ""
+
+
+def test_a_wrong_number_stays_unexplained(clouds):
+    """Where a cause concerns the row and does not show itself, and where none concerns it."""
+    right = conventions.gride_of_the_peers(clouds[GOLDEN], 1)
+    assert explain(Row("DADApy", GOLDEN, "gride 1", 4.9, right), clouds[GOLDEN], {}) is not None
+    assert explain(Row("DADApy", GOLDEN, "gride 1", 4.9, 1.01 * right), clouds[GOLDEN], {}) is None
+    assert explain(Row("DADApy", GOLDEN, "twonn", 4.9, 4.7), clouds[GOLDEN], {}) is None
+    assert explain(Row("DADApy", GOLDEN, "twonn", 4.9, math.nan), clouds[GOLDEN], {}) is None
+
+
+def test_copies_explain_what_goes_away_without_them(clouds):
+    row = Row("DADApy", COPIES, "twonn", 8.0, math.nan)
+    assert explain(row, clouds[COPIES], {"DADApy": {DISTINCT: {"twonn": 8.0}}}).startswith("copies")
+    assert explain(row, clouds[COPIES], {"DADApy": {DISTINCT: {"twonn": 8.1}}}) is None
+
+
+def test_the_peers_gride_is_twonn_mle_at_the_first_rank(clouds):
+    """(n - 1) / sum ln mu, over the ratios that are not cut off."""
+    cloud_PD = clouds["sphere 9 in 64"]
+    r1_P, r2_P = conventions.distances(cloud_PD, 2).T
+    expected = (len(cloud_PD) - 1) / np.log(r2_P / r1_P).sum()
+    assert conventions.gride_of_the_peers(cloud_PD, 1) == pytest.approx(expected, rel=1e-9)
+
+
+def test_ranks_fit_into_the_cloud():
+    assert peer.ranks(30) == [1, 2, 4, 8]
+    assert peer.ranks(129)[-1] == 64
+    assert peer.ranks(128)[-1] == 32
+
+
+def test_nan_agrees_with_nan_alone():
+    assert parity.difference(math.nan, math.nan) == 0
+    assert parity.difference(1.0, math.nan) == parity.difference(math.nan, 1.0) == math.inf
+    assert parity.difference(1.1, -1.0) == pytest.approx(2.1)
+
+
+def test_tables_say_what_is_unexplained():
+    rows = [Row("a", "b", "c", 1.0, 2.0), Row("a", "b", "c", 1.0, 1.0)]
+    lines = parity.table(rows, [None, ""]).splitlines()
+    assert "**unexplained**" in lines[2]
+    assert "**unexplained**" not in lines[3]
+    assert "1 of 2" in parity.agreement(rows)
