@@ -9,7 +9,9 @@ expectation (its mean over all draws), which an honest interval holds whatever t
 
 import argparse
 import dataclasses
+import os
 import time
+from concurrent.futures import ThreadPoolExecutor
 
 import jax
 import jax.numpy as jnp
@@ -100,7 +102,9 @@ def score(metric: str, cloud: str, truth: float, values_GRN: np.ndarray, points:
     expectation = summary.mean.mean()
 
     def share(value: float) -> float:
-        return np.nan if np.isnan(value) else float(((summary.low <= value) & (value <= summary.high)).mean())
+        if np.isnan(value) or np.isnan(summary.low).any():
+            return np.nan
+        return float(((summary.low <= value) & (value <= summary.high)).mean())
 
     half_width = float((summary.high - summary.low).mean() / 2)
     return Row(metric, cloud, points, truth, float(expectation), share(truth), share(expectation), half_width)
@@ -108,18 +112,21 @@ def score(metric: str, cloud: str, truth: float, values_GRN: np.ndarray, points:
 
 def run(name: str, member: Member, metrics: tuple[str, ...], points: int, draws: int) -> list[Row]:
     """Rows of one cloud; draw n is a function of n alone."""
-    found = []
-    for draw in tqdm(range(draws), f"{name}, {points} points", leave=False):
+
+    def of_draw(draw: int) -> dict[str, np.ndarray]:
         generator = np.random.default_rng(draw)
         cloud_GPD = np.stack([member.draw(generator, points) for _ in range(BATCHES)])
-        found.append(measure(cloud_GPD))
+        return jax.tree.map(np.asarray, measure(cloud_GPD))
+
+    with ThreadPoolExecutor(os.cpu_count()) as pool:  # most of a search for many neighbours runs on one core
+        found = list(tqdm(pool.map(of_draw, range(draws)), f"{name}, {points} points", draws, leave=False))
     known = truths(member)
     return [
         score(
             metric,
             name,
             known.get(metric, np.nan),
-            np.stack([np.asarray(values[metric]) for values in found], axis=-1),
+            np.stack([values[metric] for values in found], axis=-1),
             points,
         )
         for metric in metrics
@@ -145,10 +152,10 @@ def overview(rows: list[Row]) -> str:
     for metric in dict.fromkeys(row.metric for row in rows):
         mine = [row for row in rows if row.metric == metric]
         covers = [row.of_expectation for row in mine if not np.isnan(row.of_expectation)]
-        within = sum(LOW <= value <= HIGH for value in covers)
         bias = [row.bias for row in mine if not np.isnan(row.bias)]
-        span = f"{min(bias):+.1%} to {max(bias):+.1%}" if bias else ""
-        lines.append(f"| {metric} | {min(covers):.1%} to {max(covers):.1%} | {within} of {len(mine)} | {span} |")
+        spans = [f"{min(values):.1%} to {max(values):.1%}" if values else "" for values in (covers, bias)]
+        within = sum(LOW <= value <= HIGH for value in covers)
+        lines.append(f"| {metric} | {spans[0]} | {within} of {len(covers)} | {spans[1]} |")
     return "\n".join(lines)
 
 

@@ -1,0 +1,75 @@
+"""Coverage on estimators whose replicates are made by hand, and a draw through the product's own functions."""
+
+import numpy as np
+import pytest
+
+from benchmarks import coverage
+from benchmarks.coverage import Row, score
+from benchmarks.zoo import ZOO
+
+BATCHES, SECTIONS, DRAWS = 4, 4, 4000
+
+
+def replicates(width=1.0, seed=0):
+    """Of a statistic with standard error 1 on a batch: its value, and sections of which it is the mean."""
+    sections_GRN = 10 + width * 2 * np.random.default_rng(seed).normal(size=(BATCHES, SECTIONS, DRAWS))
+    whole_GN = 10 + (sections_GRN.mean(axis=1) - 10) / width
+    return np.concatenate([whole_GN[:, None], sections_GRN], axis=1)
+
+
+def test_an_honest_interval_covers_what_it_says():
+    row = score("twonn", "toy", 10.0, replicates(), 64)
+    assert row.of_truth == pytest.approx(0.95, abs=0.01)
+    assert row.of_expectation == pytest.approx(0.95, abs=0.01)
+    assert row.mean == pytest.approx(10, abs=0.03)
+    assert abs(row.bias) < 0.003
+    assert row.half_width == pytest.approx(2.18 / 2 * 0.98, rel=0.02)  # Student's t of 12 degrees, E s = 0.98
+    assert row.verdict == ""
+
+
+def test_bias_shows_in_the_coverage_of_the_truth_alone():
+    row = score("twonn", "toy", 8.0, replicates(), 64)
+    assert row.of_truth < 0.1
+    assert row.of_expectation == pytest.approx(0.95, abs=0.01)
+    assert row.bias == pytest.approx(0.25, abs=0.005)
+
+
+@pytest.mark.parametrize(("width", "verdict"), [(0.6, "too narrow"), (2.0, "too wide")])
+def test_dishonest_intervals_are_called_so(width, verdict):
+    assert score("twonn", "toy", 10.0, replicates(width), 64).verdict == verdict
+
+
+def test_what_is_unknown_is_left_out():
+    row = score("drift", "toy", np.nan, replicates(), 64)
+    assert np.isnan(row.of_truth)
+    assert not np.isnan(row.of_expectation)
+    assert "nan" not in coverage.table([row])
+    silent = score("twonn", "toy", 2.0, np.full((BATCHES, 1 + SECTIONS, 3), np.nan), 64)
+    assert silent.verdict == "no value"
+    assert "nan" not in coverage.overview([row, silent])
+
+
+def test_the_truth_is_read_off_the_population():
+    known = coverage.truths(ZOO["gaussian 8 in 64"])
+    assert known["anisotropy"] == pytest.approx(1 / 8)
+    for name in ("participation_ratio", "participation_ratio_corrected", "effective_rank", "stable_rank", "twonn"):
+        assert known[name] == pytest.approx(8, rel=1e-5)
+    assert coverage.truths(ZOO["power law in 64"])["alpha_req"] == pytest.approx(1, rel=1e-4)
+
+
+def test_a_run_gives_a_row_for_each_metric():
+    rows = coverage.run("sphere 2 in 64", ZOO["sphere 2 in 64"], coverage.METRICS, 256, 3)
+    assert [row.metric for row in rows] == list(coverage.METRICS)
+    values = {row.metric: row for row in rows}
+    assert values["twonn"].mean == pytest.approx(2, rel=0.2)
+    assert values["participation_ratio_corrected"].mean == pytest.approx(3, rel=0.05)
+    assert values["gride 64"].verdict == "no value"  # a section of 64 points has no 128th neighbour
+    assert len(coverage.table(rows).splitlines()) == 2 + len(rows)
+    assert "twonn" in coverage.overview(rows)
+
+
+def test_rows_say_their_verdict():
+    def row(share):
+        return Row("twonn", "toy", 64, 2.0, 2.0, 0.95, share, 0.1).verdict
+
+    assert [row(share) for share in (0.91, 0.93, 0.97, 0.99, np.nan)] == ["too narrow", "", "", "too wide", "no value"]
