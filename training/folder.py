@@ -93,13 +93,13 @@ def _flat(values: dict, prefix: str = "") -> dict:
     return flat
 
 
-def record_environment(folder: pathlib.Path, corpus: Corpus) -> None:
-    """environment.json: corpus, versions, device and commit of every session; the corpus must never change."""
+def record_environment(folder: pathlib.Path, corpus: Corpus | None) -> None:
+    """environment.json: corpus (if any), versions, device and commit of every session; the corpus must never change."""
     path = folder / "environment.json"
-    record = {"corpus": corpus_record(corpus), "sessions": []}
+    record = {"corpus": corpus and corpus_record(corpus), "sessions": []}
     if path.exists():
         record = json.loads(path.read_text())
-        if record["corpus"]["sha256"] != corpus.sha256:
+        if corpus and record["corpus"]["sha256"] != corpus.sha256:
             raise UserError(
                 f"{folder} was trained on another corpus ({record['corpus']['name']}, sha256 "
                 f"{record['corpus']['sha256'][:12]}…; now {corpus.name}, {corpus.sha256[:12]}…); name another --workdir"

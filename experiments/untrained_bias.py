@@ -1,0 +1,21 @@
+"""Untrained BERT blocks under a common bias, pre-LN and post-LN: minutes on two cores.
+
+`:table` is the post-LN block with normal instead of truncated initial values, and biases of norm 0, 1, 10 and 300.
+`:tiny` takes seconds.
+"""
+
+from errors import UserError
+from experiments.untrained import UntrainedConfig
+
+
+def get_config(size: str = "bert") -> UntrainedConfig:
+    if size == "bert":
+        return UntrainedConfig()
+    if size == "tiny":
+        return UntrainedConfig(width=64, heads=4, sequences=4, context=64, vocabulary=1000)
+    if size == "table":
+        config = UntrainedConfig(truncated=False, norm_orders=("post",), seeds=8)
+        row_norm = config.sigma * config.width**0.5
+        config.norms = tuple(norm / row_norm for norm in (0.0, 1.0, 10.0, 300.0))
+        return config
+    raise UserError(f"experiment size {size!r} is unknown; choose bert, table or tiny")

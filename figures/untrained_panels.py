@@ -1,0 +1,73 @@
+"""What the figures of untrained blocks share: rows of panels, the axis of the bias, intervals, the footer."""
+
+import itertools
+import json
+from collections.abc import Iterator
+from typing import Any
+
+import numpy as np
+import xarray as xr
+from matplotlib.axes import Axes
+from matplotlib.figure import Figure
+
+from figures import style
+
+NAMES = {"pre": "pre-LN", "post": "post-LN", "raw": "raw rows", "normed": "layer-normed rows"}
+RELATIVE = "bias norm / input norm"
+
+
+def kinds(results: xr.Dataset, *dims: str) -> Iterator[tuple[str, xr.Dataset]]:
+    """The tables of every combination of these dimensions' labels, and what to call each."""
+    for labels in itertools.product(*(results[dim].values.tolist() for dim in dims)):
+        chosen = dict(zip(dims, labels, strict=True))
+        yield ",\n".join(NAMES.get(label, label) for label in chosen.values()), results.sel(chosen)
+
+
+def words(results: xr.Dataset, name: str) -> str:
+    attrs = results[name].attrs
+    return attrs["long_name"] if attrs["units"] == "1" else f"{attrs['long_name']} ({attrs['units']})"
+
+
+def bias_axis(ax: Axes, norms: np.ndarray, label: str = "") -> None:
+    """Relative norms of the bias on a log axis that also has room for 0."""
+    positive = norms[norms > 0]
+    least, most = (positive.min(), positive.max()) if positive.size else (1.0, 1.0)
+    ax.set_xscale("symlog", linthresh=least, linscale=1)
+    ax.set_xlim(-0.3 * least, most * 1.6)
+    first, last = (round(np.log10(value)) for value in (least, most))
+    powers = list(range(first, last + 1, max(1, (last - first + 1) // 3)))
+    zero = ["0"] * (0 in norms)
+    ax.set_xticks(
+        [0.0] * len(zero) + [10.0**power for power in powers], zero + [f"$10^{{{power}}}$" for power in powers]
+    )
+    ax.set_xticks([], minor=True)
+    ax.set_xlabel(label)
+
+
+def measured(ax: Axes, x: np.ndarray, results: xr.Dataset, name: str, **look: Any) -> None:
+    """The mean over seeds, with a band for its interval; one seed has none."""
+    mean, low, high = (results[f"{name}_{suffix}"].values for suffix in ("mean", "low", "high"))
+    ax.plot(x, mean, **look)
+    if np.isfinite(low).any():
+        ax.fill_between(x, low, high, color=look["color"], alpha=0.2, linewidth=0)
+
+
+def below_a_strip(figure: Figure, rows: int, columns: int, height: float) -> tuple[Axes, np.ndarray]:
+    """A strip for a legend, 0.4 inches high, and below it a grid of panels whose rows are `height` inches high."""
+    grid = figure.add_gridspec(1 + rows, columns, height_ratios=(0.4, *[height] * rows))
+    strip = figure.add_subplot(grid[0, :], frameon=False, xticks=[], yticks=[])
+    places = [[grid[1 + row, column] for column in range(columns)] for row in range(rows)]
+    return strip, np.array([[figure.add_subplot(place) for place in row] for row in places])
+
+
+def footer(figure: Figure, results: xr.Dataset) -> None:
+    """What the figure was made from, small, in added height below everything."""
+    text = style.wrap(results.attrs["description"], figure.get_figwidth() - 0.1, style.FOOTER_SIZE)
+    figure.set_figheight(figure.get_figheight() + 1.4 * style.FOOTER_SIZE / 72 * len(text.splitlines()))
+    figure.supxlabel(text, x=0.01, ha="left", fontsize=style.FOOTER_SIZE, color="0.35", linespacing=1.3)
+
+
+def keys_of_rows(results: xr.Dataset, mask: str) -> np.ndarray:
+    """How many keys the rows have that can choose."""
+    time = json.loads(results.attrs["config"])["context"]
+    return np.arange(2, time + 1) if mask == "causal" else np.array([time])
