@@ -49,7 +49,7 @@ def measure_cloud(cloud_PD: Array, searched: Searched | None, families: tuple[st
     if "dimension" in families:
         values |= over_sections(_two_neighbours, searched) | _counts(searched.whole)
     if "scale" in families:
-        values |= over_sections(_scales, searched) | _decimation(cloud_PD, searched, groups)
+        values |= over_sections(_scales, searched) | {"decimation": scale.decimation(cloud_PD, searched.whole)}
     if "similarity" in families:
         values |= _similarity(cloud_PD, groups)
     return values
@@ -152,14 +152,6 @@ def _scales(neighbours: Neighbours) -> Values:
         "levina_bickel": scale.levina_bickel(neighbours),
         "local_dimension": scale.local_quantiles(neighbours),
     }
-
-
-def _decimation(cloud_PD: Array, searched: Searched, groups: int) -> Values:
-    values = scale.decimation(cloud_PD, searched.whole)[:, None]
-    if searched.parts is not None:
-        parts = jax.lax.map(lambda part: scale.decimation(*part), (sections(cloud_PD, groups), searched.parts))
-        values = jnp.concatenate([values, parts.T], axis=1)
-    return {"decimation": values}
 
 
 def _similarity(cloud_PD: Array, groups: int) -> Values:

@@ -185,7 +185,7 @@ SCALE = {
     "decimation": Quantity(
         "scale",
         ("layer", "decimation"),
-        "sections",
+        "",
         "intrinsic dimension of a thinned cloud",
         "1",
         "twonn of every f-th point, mean over the f disjoint subsets, f = `decimation`",
