@@ -47,10 +47,11 @@ class Posterior(NamedTuple):
 def twonn_bayes(neighbours: Neighbours) -> Posterior:
     """The posterior of the TwoNN dimension under a Gamma(2, 5) prior: Gamma(2 + n, 5 + sum_i ln(r2_i/r1_i)).
 
-    Over all n distinct points. Shapes: neighbours of a cloud -> mean (2 + n)/(5 + sum) and deviation
-    sqrt(2 + n)/(5 + sum). Units: none. Range: > 0, with the bias of `twonn`. The deviation takes the n ratios for
-    independent, which neighbours that share points are not: it is too small below about 10 dimensions. Fewer than 3
-    distinct points: NaN. Source: Facco et al. 2017 with the prior of DADApy's "bayesian" form.
+    A Gamma's shape and rate. Over all n distinct points. Shapes: neighbours of a cloud -> the mean (2 + n)/(5 + sum)
+    and the deviation sqrt(2 + n)/(5 + sum). Units: none. Range: > 0 and finite, with the bias of `twonn`; all ratios 1:
+    (2 + n)/5, what the prior leaves. The deviation takes the n ratios for independent; neighbours share points, so
+    that it is too small below about 10 dimensions. Fewer than 3 distinct points: NaN. Source: the likelihood of Facco
+    et al. 2017 with the prior of DADApy.
     """
     x_P, count = _sorted_log_ratios(neighbours)
     rate = 5.0 + jnp.where(jnp.arange(x_P.size) < count, x_P, 0.0).sum()

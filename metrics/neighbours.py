@@ -3,19 +3,28 @@
 The duplicates rule. Copies of a point say nothing about the dimension, but r1 = 0 breaks every formula. Leaving out
 the points with r1 = 0 would keep only what occurs once: of a character model's embeddings, the rarest characters.
 So neighbours are sought among the *distinct* points, each counted once; copies are counted and reported.
+
+Letters here: Q points and padding, C candidates of a point, S chunks of A points, B points of a block, which is one
+chunk or two, L pairs of blocks.
 """
 
 from typing import NamedTuple
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 from jax.lax import Precision
-from jaxtyping import Array, Bool, Float, Int
+from jaxtyping import Array, Bool, Float, Int, UInt
 
 from metrics.cloud import centred
 
-BLOCK = 512  # rows of the distance matrix that exist at once
-SPARE = 6  # candidates beyond those asked for, since the Gram matrix ranks near-copies roughly
+FEW = 4  # up to so many neighbours, the search multiplies each pair of blocks once and selects by passes
+CHUNK = 512  # points told apart by the low bits of a key, a power of 2
+LANES = 32  # columns whose minima a row is first reduced to; divides CHUNK
+ROWS = 128  # of the distance matrix that exist at once, where many neighbours are searched
+GATHERED = 2**20  # coordinates of candidates that exist at once
+INFINITY = np.uint32(0x7F800000)  # the bits of float32 inf: finite distances lie below, NaN above
+LAST = np.uint32(0xFFFFFFFF)
 
 
 class Neighbours(NamedTuple):
@@ -58,35 +67,117 @@ class Neighbours(NamedTuple):
 def nearest_neighbours(cloud_PD: Float[Array, "P D"], count: int = 2) -> Neighbours:
     """The `count` (at least 2) nearest of every point among the distinct points, by Euclidean distance.
 
-    Shapes: P points of width D -> P x count distances and indices, and the counts of copies; BLOCK rows of the P x P
-    distances exist at a time. Units: those of x. The Gram matrix of the centred cloud ranks the points, but its
-    float32 differences are too rough to use as distances: those of the best candidates are computed again by
-    subtraction, on the points as given. Points are equal when all their float32 coordinates are. Where fewer than
-    `count` other distinct points exist: inf. A non-finite coordinate: inf.
+    Shapes: P points of width D -> P x count distances and indices, and the counts of copies; of the P x P distances a
+    block exists at a time. Units: those of x. The Gram matrix of the centred cloud ranks the points, but its float32
+    differences are too rough to use as distances: those of the best candidates are computed again by subtraction, on
+    the points as given. There are more candidates than neighbours (2 more up to FEW neighbours, else 6), since the
+    ranking cannot tell apart points closer than about 1e-3 of the cloud's radius: of a tighter crowd of more points
+    than candidates, it may miss the nearest. Points are equal when all their float32 coordinates are. Where fewer than
+    `count` other distinct points exist: inf. A non-finite coordinate, or squares beyond float32: inf.
     """
     points = cloud_PD.shape[0]
     cloud_PD = cloud_PD.astype(jnp.float32)
-    centred_PD = centred(cloud_PD)
-    square_P = jnp.square(centred_PD).sum(axis=1)
+    # larger blocks of products are fewer steps, but leave the caches of a CPU
+    block = min(CHUNK if points <= 16 * CHUNK else 2 * CHUNK, -(-points // LANES) * LANES)
+    padding = -points % block
+    x_QD = jnp.pad(centred(cloud_PD), ((0, padding), (0, 0)))
+    # some points at a time, here and in the hashes: a sum over a whole cloud first writes the squares of it all
+    square_P = jax.lax.map(lambda i: jnp.square(x_QD[i]).sum(), jnp.arange(points), batch_size=min(ROWS, points))
     original_P, copies_P = _originals(cloud_PD)
     first_P = original_P == jnp.arange(points)
-    rank_P = jnp.where(first_P, square_P, jnp.inf)
-    candidates = min(count + SPARE, points)
-    missing = max(count - candidates, 0)
-
-    def of_point(i: Array) -> tuple[Array, Array]:
-        gram_P = jnp.matmul(centred_PD[i], centred_PD.T, precision=Precision.HIGHEST)
-        near_P = (rank_P - 2.0 * gram_P).at[original_P[i]].set(jnp.inf)
-        negative_C, index_C = jax.lax.top_k(-near_P, candidates)
-        direct_C = jnp.sqrt(jnp.square(cloud_PD[index_C] - cloud_PD[i][None]).sum(axis=1))
-        # NaN fails the comparison, so that what is not finite finds no neighbour
-        distance_C = jnp.where(negative_C > -jnp.inf, direct_C, jnp.inf)
-        distance_C, index_C = jax.lax.sort((distance_C, index_C), num_keys=1)
-        distance_C = jnp.pad(distance_C[:count], (0, missing), constant_values=jnp.inf)
-        return distance_C, jnp.pad(index_C[:count], (0, missing))
-
-    distance_PC, index_PC = jax.lax.map(of_point, jnp.arange(points), batch_size=min(BLOCK, points))
+    ranked_Q = jnp.pad(jnp.where(first_P, square_P, jnp.inf), (0, padding), constant_values=jnp.inf)
+    candidate_QC = _in_pairs(x_QD, ranked_Q, count, block) if count <= FEW else _in_rows(x_QD, ranked_Q, count)
+    distance_PC, index_PC = _by_subtraction(cloud_PD, candidate_QC[:points])
+    narrow = ((0, 0), (0, max(count - index_PC.shape[1], 0)))
+    distance_PC = jnp.pad(distance_PC[:, :count], narrow, constant_values=jnp.inf)[original_P]
+    index_PC = jnp.pad(index_PC[:, :count], narrow)[original_P]
     return Neighbours(distance_PC, index_PC, first_P, copies_P, jnp.sqrt(square_P).mean())
+
+
+def _in_pairs(x_QD: Float[Array, "Q D"], square_Q: Float[Array, " Q"], count: int, block: int) -> Int[Array, "Q C"]:
+    """Candidates of every point, nearest first; Q where there is none. A point of infinite square has and is none.
+
+    The matrix of distances is symmetric: the upper triangle of its blocks is multiplied, and each block read twice,
+    for the points of its columns and for those of its rows. What is kept of every chunk of 512 points are the keys of
+    the nearest: the bits of a squared distance, which are ordered as the distances are, with the place in the chunk
+    written over the lowest 9. So minima bring their indices along, and no two keys of a chunk are equal.
+    """
+    padded = x_QD.shape[0]
+    candidates, chunk = count + 2, min(CHUNK, block)
+    place_B = jnp.arange(block, dtype=jnp.uint32) % chunk
+    first_L, second_L = (jnp.asarray(block * number_L, jnp.int32) for number_L in np.triu_indices(padded // block))
+
+    def add_pair(pair: Array, key_SCQ: Array) -> Array:
+        i, j = first_L[pair], second_L[pair]
+        x_BD, y_BD = (jax.lax.dynamic_slice_in_dim(x_QD, start, block) for start in (i, j))
+        x_B, y_B = (jax.lax.dynamic_slice_in_dim(square_Q, start, block) for start in (i, j))
+        gram_BB = jnp.matmul(x_BD, y_BD.T, precision=Precision.HIGHEST)
+        near_BB = x_B[:, None] + y_B[None] - 2.0 * gram_BB
+        near_BB = jnp.where((i == j) & jnp.eye(block, dtype=bool), jnp.inf, near_BB)
+        bits_BB = jax.lax.bitcast_convert_type(jnp.maximum(near_BB, 0.0), jnp.uint32) & ~np.uint32(CHUNK - 1)
+        columns_SAB = (bits_BB | place_B[:, None]).reshape(-1, chunk, block)
+        rows = (bits_BB | place_B[None]).reshape(block, block // chunk, chunk // LANES, LANES)
+        rows = _smallest(rows, candidates, axis=2).reshape(block, block // chunk, candidates * LANES)
+        rows_SCB = jnp.moveaxis(_smallest(rows, candidates, axis=2), 0, 2)
+        columns_SCB = _smallest(columns_SAB, candidates, axis=1)
+        key_SCQ = jax.lax.dynamic_update_slice(key_SCQ, rows_SCB, (j // chunk, 0, i))
+        return jax.lax.dynamic_update_slice(key_SCQ, columns_SCB, (i // chunk, 0, j))
+
+    key_SCQ = jnp.full((padded // chunk, candidates, padded), LAST)
+    return _unpacked(jax.lax.fori_loop(0, len(first_L), add_pair, key_SCQ), chunk)
+
+
+def _smallest(key: Array, count: int, axis: int) -> Array:
+    """The `count` smallest of different keys along an axis, ascending: a pass for each, which vectorises."""
+    found = [key.min(axis=axis, keepdims=True)]
+    for _ in range(count - 1):
+        found.append(jnp.where(key > found[-1], key, LAST).min(axis=axis, keepdims=True))
+    return jnp.concatenate(found, axis)
+
+
+def _unpacked(key_SCQ: UInt[Array, "S C Q"], chunk: int) -> Int[Array, "Q C"]:
+    """Of the nearest of every chunk, those nearest of all, as indices. Keys of two chunks can be equal."""
+    chunks, candidates, padded = key_SCQ.shape
+    key_NQ = key_SCQ.reshape(chunks * candidates, padded)
+    number_N1 = jnp.arange(len(key_NQ), dtype=jnp.int32)[:, None]
+    index_CQ = []
+    for _ in range(candidates):
+        least_Q = key_NQ.min(axis=0)
+        number_Q = jnp.where(key_NQ == least_Q[None], number_N1, len(key_NQ)).min(axis=0)
+        key_NQ = jnp.where(number_N1 == number_Q[None], LAST, key_NQ)
+        index_Q = number_Q // candidates * chunk + (least_Q & (CHUNK - 1)).astype(jnp.int32)
+        index_CQ.append(jnp.where(least_Q < INFINITY, index_Q, padded))
+    return jnp.stack(index_CQ, axis=1)
+
+
+def _in_rows(x_QD: Float[Array, "Q D"], square_Q: Float[Array, " Q"], count: int) -> Int[Array, "Q C"]:
+    """The same from whole rows of the distance matrix, some at a time: for more neighbours than passes are worth."""
+    padded = x_QD.shape[0]
+
+    def of_point(i: Array) -> Array:
+        gram_Q = jnp.matmul(x_QD[i], x_QD.T, precision=Precision.HIGHEST)
+        near_Q = (square_Q - 2.0 * gram_Q).at[i].set(jnp.inf)
+        negative_C, index_C = jax.lax.top_k(-near_Q, min(count + 6, padded))
+        return jnp.where(negative_C > -jnp.inf, index_C, padded)  # NaN fails the comparison
+
+    return jax.lax.map(of_point, jnp.arange(padded), batch_size=min(ROWS, padded))
+
+
+def _by_subtraction(
+    cloud_PD: Float[Array, "P D"], candidate_PC: Int[Array, "P C"]
+) -> tuple[Float[Array, "P C"], Int[Array, "P C"]]:
+    """Distances to the candidates, ascending, and their indices: inf and 0 where there is none."""
+    points, width = cloud_PD.shape
+
+    def of_point(of: tuple[Array, Array]) -> Array:
+        i, index_C = of
+        distance_C = jnp.sqrt(jnp.square(cloud_PD[index_C] - cloud_PD[i][None]).sum(axis=1))
+        return jnp.where(index_C < points, distance_C, jnp.inf)
+
+    at_once = max(1, min(points, GATHERED // (candidate_PC.shape[1] * width)))
+    distance_PC = jax.lax.map(of_point, (jnp.arange(points), candidate_PC), batch_size=at_once)
+    index_PC = jnp.where(candidate_PC < points, candidate_PC, 0)
+    return jax.lax.sort((distance_PC, index_PC), num_keys=1)
 
 
 def _originals(cloud_PD: Float[Array, "P D"]) -> tuple[Int[Array, " P"], Int[Array, " P"]]:
@@ -96,13 +187,15 @@ def _originals(cloud_PD: Float[Array, "P D"]) -> tuple[Int[Array, " P"], Int[Arr
     without a sort over D columns. Two different rows of a million share a hash with a chance below 1e-7.
     """
     points, width = cloud_PD.shape
-    unsigned_PD = jnp.where(cloud_PD == 0, 0.0, cloud_PD)  # -0.0 and 0.0 are equal and differ in a bit
-    bits_PD = jax.lax.bitcast_convert_type(unsigned_PD, jnp.uint32)
-    bits_PD = (bits_PD ^ (bits_PD >> 16)) * jnp.uint32(0x7FEB352D)  # carries high bits down: bfloat16 has only those
-    bits_PD = bits_PD ^ (bits_PD >> 15)
     factor_2D = jax.random.bits(jax.random.key(0), (2, width), jnp.uint32)
-    hash_2P = (bits_PD[None] * factor_2D[:, None]).sum(axis=2, dtype=jnp.uint32)
 
+    def hash_of(x_D: Array) -> Array:
+        bits_D = jax.lax.bitcast_convert_type(jnp.where(x_D == 0, 0.0, x_D), jnp.uint32)  # -0.0 and 0.0 are equal
+        bits_D = (bits_D ^ (bits_D >> 16)) * jnp.uint32(0x7FEB352D)  # carries high bits down: bfloat16 has only those
+        bits_D = bits_D ^ (bits_D >> 15)
+        return (bits_D[None] * factor_2D).sum(axis=1, dtype=jnp.uint32)
+
+    hash_2P = jax.lax.map(hash_of, cloud_PD, batch_size=min(ROWS, points)).T
     order_P = jnp.lexsort(hash_2P)  # stable, so the first of equals has the smallest index
     sorted_2P = hash_2P[:, order_P]
     starts_P = jnp.concatenate([jnp.ones(1, bool), (sorted_2P[:, 1:] != sorted_2P[:, :-1]).any(axis=0)])

@@ -27,6 +27,17 @@ def two_distances(x):
     return np.array(nearest).T
 
 
+def distinct_distances(cloud, count):
+    """Each point's distances to the nearest others among the distinct points; inf where there are fewer."""
+    x = float64(cloud)
+    distinct, own = np.unique(x, axis=0, return_inverse=True)
+    nearest = np.full((len(x), count), np.inf)
+    for i, row in enumerate(x):
+        others = np.sort(np.linalg.norm(np.delete(distinct, own[i], axis=0) - row, axis=1))[:count]
+        nearest[i, : len(others)] = others
+    return nearest
+
+
 def log_ratios(cloud):
     r1, r2 = two_distances(np.unique(float64(cloud), axis=0))
     return np.sort(np.log(r2 / r1))
@@ -42,6 +53,12 @@ def twonn(cloud, fraction=0.9):
 def twonn_mle(cloud):
     x = log_ratios(cloud)
     return (len(x) - 1) / x.sum()
+
+
+def twonn_bayes(cloud):
+    """Mean and deviation of Gamma(2 + n, 5 + sum)."""
+    x = log_ratios(cloud)
+    return (2 + len(x)) / (5 + x.sum()), np.sqrt(2 + len(x)) / (5 + x.sum())
 
 
 def duplicate_points(cloud):

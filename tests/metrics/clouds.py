@@ -17,6 +17,12 @@ def with_copies(cloud, share=0.2):
     return copied
 
 
+def crowded(cloud, crowd, apart):
+    """In place of every point a crowd of them, at this share of the coordinates' spread from one another."""
+    moved = np.random.default_rng(6).normal(size=(crowd, *cloud.shape)) * apart + cloud
+    return moved.reshape(-1, cloud.shape[1]).astype(np.float32)
+
+
 def curve(points=257, width=11):
     """A line bent into a helix: one dimension, so that neighbours are far closer than the cloud is wide."""
     t = np.random.default_rng(3).uniform(0, 3, points)

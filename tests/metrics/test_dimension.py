@@ -6,8 +6,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy.special import gammainc
 
-from metrics import neighbours as search
-from metrics.dimension import twonn, twonn_microscope, twonn_mle
+from metrics.dimension import twonn, twonn_bayes, twonn_microscope, twonn_mle
 from metrics.neighbours import nearest_neighbours
 from tests import reference
 from tests.metrics.clouds import CLOUDS, gaussian, rotation, with_copies
@@ -22,6 +21,9 @@ def measured(cloud_PD):
     return jnp.array([twonn(neighbours), twonn_mle(neighbours)]), counts, twonn_microscope(neighbours)
 
 
+posterior = jax.jit(lambda cloud_PD: twonn_bayes(nearest_neighbours(cloud_PD)))
+
+
 @pytest.mark.parametrize("name", CLOUDS)
 def test_agrees_with_the_float64_twin(name):
     cloud = jnp.asarray(CLOUDS[name])
@@ -31,21 +33,6 @@ def test_agrees_with_the_float64_twin(name):
     expected, useless, dropped = reference.twonn_microscope(cloud)
     np.testing.assert_allclose(microscope.dimension, expected, rtol=1e-4)
     assert (int(microscope.useless), int(microscope.dropped)) == (useless, dropped)
-
-
-@pytest.mark.parametrize("name", ["gaussian", "mean 1000 x spread", "curve", "rogue coordinate"])
-def test_finds_the_two_nearest(name):
-    found = find(jnp.asarray(CLOUDS[name]))
-    expected = reference.two_distances(reference.float64(CLOUDS[name]))
-    np.testing.assert_allclose([found.r1_P, found.r2_P], expected, rtol=1e-5)
-
-
-def test_rows_beyond_a_block_find_their_neighbours(monkeypatch):
-    cloud = jnp.asarray(with_copies(gaussian(101, 5)))
-    whole = nearest_neighbours(cloud)
-    monkeypatch.setattr(search, "BLOCK", 16)
-    for blocked, expected in zip(nearest_neighbours(cloud), whole, strict=True):
-        np.testing.assert_allclose(blocked, expected, rtol=1e-6)
 
 
 @pytest.mark.parametrize("fraction", [0.2, 0.5, 0.95, 1.0])
@@ -125,6 +112,30 @@ def test_three_distinct_points_among_copies_have_a_dimension():
     assert counts.tolist() == [147, 0]
 
 
+@pytest.mark.parametrize("name", CLOUDS)
+def test_the_posterior_agrees_with_the_float64_twin(name):
+    cloud = jnp.asarray(CLOUDS[name])
+    np.testing.assert_allclose(posterior(cloud), reference.twonn_bayes(cloud), rtol=1e-4)
+
+
+def test_the_posterior_of_three_points_is_known():
+    """0, 1 and 3 on a line: Gamma(2 + 3, 5 + ln 3 + ln 2 + ln 3/2)."""
+    mean, std = posterior(jnp.array([[0.0], [1.0], [3.0]]))
+    rate = 5 + np.log(9)
+    np.testing.assert_allclose([mean, std], [5 / rate, 5**0.5 / rate], rtol=1e-6)
+
+
+@pytest.mark.parametrize("points", [1, 2])
+def test_too_few_points_have_no_posterior(points):
+    assert jnp.isnan(jnp.array(posterior(jnp.asarray(np.repeat(gaussian(points, 3), 4, axis=0))))).all()
+
+
+def test_the_posterior_of_a_lattice_is_what_the_prior_leaves():
+    """All 36 ratios are 1: Gamma(2 + 36, 5)."""
+    x, y = np.meshgrid(np.arange(6.0), np.arange(6.0))
+    np.testing.assert_allclose(posterior(jnp.asarray(np.c_[x.ravel(), y.ravel()])), [38 / 5, 38**0.5 / 5], rtol=1e-6)
+
+
 def test_a_lattice_is_infinite_and_not_nan():
     x, y = np.meshgrid(np.arange(6.0), np.arange(6.0))
     dimensions, _, _ = measured(jnp.asarray(np.c_[x.ravel(), y.ravel()], jnp.float32))
@@ -138,19 +149,6 @@ def test_a_cloud_that_is_not_finite_is_nan_and_dropped(bad):
     dimensions, counts, microscope = measured(jnp.asarray(cloud))
     assert jnp.isnan(jnp.append(dimensions, microscope.dimension)).all()
     assert counts.tolist() == [0, 40]
-
-
-def test_zero_and_minus_zero_are_one_point():
-    cloud = jnp.asarray([[0.0, 1.0], [-0.0, 1.0], [2.0, 0.0], [5.0, 0.0]])
-    assert find(cloud).duplicates() == 1
-
-
-def test_close_points_are_not_copies():
-    cloud = gaussian(100, 4)
-    cloud[1] = np.nextafter(cloud[0], np.float32(np.inf))
-    neighbours = find(jnp.asarray(cloud))
-    assert neighbours.duplicates() == 0
-    assert 0 < neighbours.r1_P[0] < 1e-6
 
 
 @settings(max_examples=15, deadline=None, derandomize=True)
