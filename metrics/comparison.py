@@ -8,11 +8,11 @@ from collections.abc import Callable
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jax.lax import Precision
 from jaxtyping import Array, Float
 
 from metrics.cloud import centred
 from metrics.neighbours import Neighbours
+from metrics.similarity import leave_out
 
 
 def linear_cka(x_PD: Float[Array, "P D"], y_PE: Float[Array, "P E"], groups: int = 1) -> Float[Array, " R"]:
@@ -31,10 +31,11 @@ def linear_cka(x_PD: Float[Array, "P D"], y_PE: Float[Array, "P E"], groups: int
 def layers_cka(x_NPD: Float[Array, "N P D"], groups: int = 1) -> Float[Array, "R N N"]:
     """`linear_cka` of every pair of N clouds, each pair computed once: symmetric, ones on the diagonal, or NaN.
 
-    Shapes: N clouds of P points -> (R, N, N). One pair at a time is in memory, with `groups` products of D x D.
+    Shapes: N clouds of P points -> (R, N, N). Memory: a copy of the clouds, so that each is centred once, and `groups`
+    products of D x D, those of one pair at a time.
     """
-
-    energy_NNR = _over_pairs(lambda n, m: _energy(_scaled(x_NPD[n]), _scaled(x_NPD[m]), groups), len(x_NPD))
+    x_NPD = jax.lax.map(_scaled, x_NPD)
+    energy_NNR = _over_pairs(lambda n, m: _energy(x_NPD[n], x_NPD[m], groups), len(x_NPD))
     own_NR = jnp.diagonal(energy_NNR, axis1=0, axis2=1).T
     return jnp.moveaxis(_normalised(energy_NNR, own_NR[:, None], own_NR[None]), 2, 0)
 
@@ -73,18 +74,22 @@ def _scaled(x_PD: Float[Array, "P D"]) -> Float[Array, "P D"]:
 
 
 def _energy(x_PD: Float[Array, "P D"], y_PE: Float[Array, "P E"], groups: int) -> Float[Array, " R"]:
-    """|X^T Y|_F^2 of clouds centred as a whole, then without each group, when the others are centred by their mean."""
+    """|X^T Y|_F^2 of the groups that are kept, centred by their own mean; x and y are centred as a whole before.
+
+    X^T Y = sum_j M_j - n a b^T, M_j the product of one group, a and b the means of the n points that are kept. All that
+    depends on the choice is read off the J x J scalar products <M_j, M_k>: a pass over M for each choice costs more.
+    """
     x_JPD, y_JPE = (z_PD.reshape(groups, -1, z_PD.shape[1]) for z_PD in (x_PD, y_PE))
-    cross_JDE = jnp.einsum("jpd,jpe->jde", x_JPD, y_JPE, precision=Precision.HIGHEST)
-    cross_DE = cross_JDE.sum(axis=0)
-    whole = jnp.square(cross_DE).sum()
-    if groups == 1:
-        return whole[None]
-    # the sum of what is left is minus that of the group, whatever the rounding of the mean of the whole
-    left = len(x_PD) - len(x_PD) // groups
-    mean_JDE = x_JPD.sum(axis=1)[:, :, None] * (y_JPE.sum(axis=1) / left)[:, None]
-    without_J = jnp.square(cross_DE[None] - cross_JDE - mean_JDE).sum(axis=(1, 2))
-    return jnp.concatenate([whole[None], without_J])
+    keep_RJ = leave_out(groups)
+    count_R = keep_RJ.sum(axis=1) * x_JPD.shape[1]
+    with jax.default_matmul_precision("highest"):
+        m_JDE = jnp.einsum("jpd,jpe->jde", x_JPD, y_JPE)
+        m_JX = m_JDE.reshape(groups, -1)
+        sum_RD, sum_RE = keep_RJ @ x_JPD.sum(axis=1), keep_RJ @ y_JPE.sum(axis=1)  # next to 0 without group left out
+        products_R = jnp.einsum("rj,jk,rk->r", keep_RJ, m_JX @ m_JX.T, keep_RJ)
+        crossed_R = jnp.einsum("rj,rd,jdr->r", keep_RJ, sum_RD, jnp.einsum("jde,re->jdr", m_JDE, sum_RE))
+    means_R = jnp.square(sum_RD).sum(axis=1) * jnp.square(sum_RE).sum(axis=1)
+    return products_R - 2.0 * crossed_R / count_R + means_R / jnp.square(count_R)
 
 
 def _normalised(shared: Float[Array, "..."], own_x: Float[Array, "..."], own_y: Float[Array, "..."]) -> Array:

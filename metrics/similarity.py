@@ -140,9 +140,15 @@ def log_partition_isotropy(cloud_PD: Float[Array, "P D"], groups: int = 1) -> Fl
     score_JPE = score_PE.reshape(groups, points // groups, width)
     # a sum for every group, each with its own largest term: without it the others would underflow
     log_z_JE = jnp.concatenate([jax.nn.logsumexp(sign * score_JPE, axis=1) for sign in (1.0, -1.0)], axis=1)
-    keep_RJ = jnp.ones((1, groups)) if groups == 1 else jnp.concatenate([jnp.ones((1, groups)), 1.0 - jnp.eye(groups)])
+    keep_RJ = leave_out(groups)
     log_z_RE = jax.nn.logsumexp(log_z_JE[None], axis=1, b=keep_RJ[:, :, None])
     return log_z_RE.min(axis=1) - log_z_RE.max(axis=1)
+
+
+def leave_out(groups: int) -> Float[Array, "R J"]:
+    """Which groups are kept, 1 or 0: all of them, then all but the j-th. One group is only kept: R = 1."""
+    everything_1J = jnp.ones((1, groups))
+    return everything_1J if groups == 1 else jnp.concatenate([everything_1J, 1.0 - jnp.eye(groups)])
 
 
 def _directions(cloud_PD: Float[Array, "P D"]) -> tuple[Float[Array, "P D"], Bool[Array, " P"]]:
