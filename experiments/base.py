@@ -8,12 +8,13 @@ import dataclasses
 import json
 from collections.abc import Iterable
 from dataclasses import dataclass, field
-from typing import Any, get_type_hints
+from typing import Any, get_args, get_origin, get_type_hints
 
 from errors import UserError
 
 SOURCES = ("enwik8", "pydoc")
-MASKS = ("causal", "bidirectional")
+MASKS = ("causal", "bidirectional", "prefix", "window", "leak")
+ATTENTIONS = ("softmax", "softmax_one", "sigmoid")
 NORMS = ("pre", "post")
 POSITIONS = ("learned", "rotary")
 DTYPES = ("auto", "float32", "bfloat16")
@@ -37,7 +38,15 @@ class ModelConfig:
     heads: int = 8
     context: int = 512
     expansion: int = 4  # feed-forward width / width
-    mask: str = "causal"  # causal (decoder) or bidirectional (encoder)
+    mask: str = "causal"  # the keys a query sees: causal (decoder), bidirectional (encoder), prefix, window or leak
+    prefix: int = 0  # mask=prefix: causal, and this many first positions are seen by all
+    window: int = 0  # mask=window: causal, but only this many last positions, the query's own among them
+    leak: float = 0.0  # mask=leak: causal, and this fraction of the pairs (query, later key), the same everywhere
+    leak_seed: int = 0  # mask=leak: which pairs
+    attention: str = "softmax"  # softmax; softmax_one, with 1 more in the denominator; or sigmoid, each key for itself
+    qk_norm: bool = False  # LayerNorm of queries and keys over the head width, with a learned scale
+    centre_queries: bool = False  # take from each query the mean query of the positions it sees
+    sink: bool = False  # a learned key and value per head, seen by all, that belong to no position
     norm: str = "pre"  # LayerNorm before each sublayer (GPT-2) or after the residual sum (BERT)
     positions: str = "learned"  # learned embeddings or rotary
     tied: bool = True  # the output head is the embedding table
@@ -57,6 +66,8 @@ class TrainConfig:
     beta1: float = 0.9
     beta2: float = 0.99
     clip_norm: float = 1.0  # global gradient norm; 0 for none
+    penalty: float = 0.0  # weight of 1 - IsoScore* of the residual stream in the training loss; < 0 rewards anisotropy
+    penalty_layers: tuple[int, ...] = ()  # 0 is the embedding, l is after block l; none given: after every block
     accumulate: int = 1  # micro-batches per step
     dispatch: int = 32  # at most this many steps per call to the device
     log_every: int = 10
@@ -145,7 +156,7 @@ def from_dict(values: dict[str, Any], kind: type = Config, where: str = "") -> A
         value = values[name]
         if dataclasses.is_dataclass(hint):
             value = from_dict(value, hint, f"{where}{name}.")
-        elif hint == tuple[str, ...] and isinstance(value, list | tuple):
+        elif get_origin(hint) is tuple and _is_tuple_of(get_args(hint)[0], value):
             value = tuple(value)
         elif hint is float and type(value) is int:
             value = float(value)
@@ -155,12 +166,16 @@ def from_dict(values: dict[str, Any], kind: type = Config, where: str = "") -> A
     return kind(**made)
 
 
+def _is_tuple_of(kind: type, value: Any) -> bool:
+    return isinstance(value, list | tuple) and all(type(item) is kind for item in value)
+
+
 def _has_type(value: Any, hint: Any) -> bool:
     if hint == dict[str, dict[str, Any]]:
         return isinstance(value, dict)
     if isinstance(hint, type):
         return type(value) is hint
-    return any(type(value) is option for option in getattr(hint, "__args__", ()))
+    return get_origin(hint) is not tuple and any(type(value) is option for option in get_args(hint))
 
 
 def validate(config: Config) -> None:
@@ -169,6 +184,7 @@ def validate(config: Config) -> None:
     for name, value, allowed in (
         ("data.source", config.data.source, SOURCES),
         ("model.mask", model.mask, MASKS),
+        ("model.attention", model.attention, ATTENTIONS),
         ("model.norm", model.norm, NORMS),
         ("model.positions", model.positions, POSITIONS),
         ("model.dtype", model.dtype, DTYPES),
@@ -207,7 +223,10 @@ def validate(config: Config) -> None:
         ("train.beta1", train.beta1, 0.0, 0.999999),
         ("train.beta2", train.beta2, 0.0, 0.999999),
         ("train.clip_norm", train.clip_norm, 0.0, 1e30),
+        ("train.penalty", train.penalty, -1e30, 1e30),
         ("train.seed", train.seed, 0, 2**32 - 1),
+        ("model.leak", model.leak, 0.0, 1.0),
+        ("model.leak_seed", model.leak_seed, 0, 2**32 - 1),
         ("measure.seed", measure.seed, 0, 2**32 - 1),
     ):
         if not low <= value <= high:
@@ -228,5 +247,36 @@ def validate(config: Config) -> None:
         raise UserError(
             f"evaluate.stride is {config.evaluate.stride}; it must lie in [1, model.context={model.context}]"
         )
-    if config.objective == "next" and model.mask == "bidirectional":
-        raise UserError("objective=next under model.mask=bidirectional shows the answer; use objective=masked")
+    _validate_mask(config)
+    if model.sink and model.attention != "softmax":
+        raise UserError(f"model.sink is one more key of a softmax; it does not go with attention={model.attention}")
+    if train.penalty and train.accumulate > 1:
+        raise UserError(
+            f"train.penalty scores the whole batch; it does not go with train.accumulate={train.accumulate}"
+        )
+    for layer in train.penalty_layers:
+        if not 0 <= layer <= model.layers or train.penalty_layers.count(layer) > 1:
+            raise UserError(f"train.penalty_layers has {layer}; give each once, 0 to model.layers={model.layers}")
+
+
+def _validate_mask(config: Config) -> None:
+    """Each mask has its own setting; and a next character that is shown is no task.
+
+    A leak shows targets through other positions where not directly: one pair in a hundred leaves none hidden inside a
+    window of 256 from 4 layers on.
+    """
+    model = config.model
+    for mask in ("prefix", "window"):
+        value = getattr(model, mask)
+        if model.mask == mask and not 1 <= value <= model.context:
+            raise UserError(f"model.{mask} is {value}; model.mask={mask} needs 1 to model.context={model.context}")
+    for mask in ("prefix", "window", "leak"):
+        if model.mask != mask and getattr(model, mask) != 0:
+            raise UserError(f"model.{mask} does nothing under model.mask={model.mask}; leave it 0 or set mask={mask}")
+    if config.objective != "next":
+        return
+    if model.mask == "bidirectional" or model.leak > 0 or (model.mask == "prefix" and model.prefix == model.context):
+        raise UserError(f"objective=next under model.mask={model.mask} shows the answer; use objective=masked")
+    if model.mask == "prefix" and (config.evaluate.stride or 1) > model.context - model.prefix + 1:
+        most = model.context - model.prefix + 1
+        raise UserError(f"evaluate.stride is {config.evaluate.stride}; the prefix leaves {most} targets hidden at most")

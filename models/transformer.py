@@ -13,8 +13,9 @@ import jax.numpy as jnp
 from jaxtyping import Array, Float, Int, Key
 
 from experiments.base import ModelConfig
-from models.attention import attend, rotate
+from models.attention import Sink, attend, centre, rotate
 from models.linear import gelu, product
+from models.masks import visible_keys
 
 Params = dict[str, Any]
 
@@ -23,7 +24,7 @@ class Activations(NamedTuple):
     """What the measurements see. Whatever a jitted caller does not return costs nothing: XLA removes it."""
 
     resid_NBTD: Array  # N+1 entries: the embedding sum, then the residual stream after every block, before a final norm
-    q_NBTHK: Array  # N entries, as they enter the dot product: after rotary, before the scaling by 1/sqrt(K)
+    q_NBTHK: Array  # N entries, as they enter the dot product: normalised, centred, rotated; not yet over sqrt(K)
     k_NBTHK: Array
 
 
@@ -59,11 +60,27 @@ class Block(nn.Module):
         qkv_BTD = self.linear(3 * config.width, "qkv")(x_BTD)
         split = (*x_BTD.shape[:2], config.heads, config.width // config.heads)
         q_BTHK, k_BTHK, v_BTHK = (part.reshape(split) for part in jnp.split(qkv_BTD, 3, axis=-1))
+        if config.qk_norm:
+            q_BTHK, k_BTHK = head_norm(q_BTHK, "norm_query"), head_norm(k_BTHK, "norm_key")
+        if config.centre_queries:
+            q_BTHK = centre(q_BTHK, visible_keys(config, x_BTD.shape[1]))
+        sink = self.learned_sink(q_BTHK) if config.sink else None
         if config.positions == "rotary":
             q_BTHK, k_BTHK = rotate(q_BTHK), rotate(k_BTHK)
-        mixed_BTHK = attend(q_BTHK, k_BTHK, v_BTHK, causal=config.mask == "causal")
+        mixed_BTHK = attend(q_BTHK, k_BTHK, v_BTHK, config, sink)
         out_BTD = self.linear(config.width, "attention_out", into_residual=True)(mixed_BTHK.reshape(x_BTD.shape))
         return out_BTD.astype(jnp.float32), q_BTHK, k_BTHK
+
+    def learned_sink(self, q_BTHK):
+        """The attention bias of Sun et al. 2024: a learned key and value per head, of no position."""
+
+        def initial(key):
+            values_2HK = 0.02 * jax.random.normal(key, (2, *q_BTHK.shape[2:]))
+            return {"key": values_2HK[0], "value": values_2HK[1]}
+
+        sink = self.param("sink", initial)
+        query_BTHK = q_BTHK.astype(jnp.float32) * q_BTHK.shape[-1] ** -0.5
+        return Sink(jnp.einsum("bthk,hk->bht", query_BTHK, sink["key"]), sink["value"])
 
     def mlp(self, x_BTD):
         config = self.config
@@ -111,6 +128,12 @@ class Transformer(nn.Module):
 def layer_norm(config: ModelConfig, name: str) -> nn.LayerNorm:
     """The variance is the mean squared deviation: E[x²] - E[x]² cancels where a few dimensions are very large."""
     return nn.LayerNorm(epsilon=1e-5, use_bias=config.bias, use_fast_variance=False, name=name)
+
+
+def head_norm(x_BTHK: Float[Array, "B T H K"], name: str) -> Float[Array, "B T H K"]:
+    """ViT-22B's query-key normalisation (Dehghani et al. 2023): LayerNorm over K; one scale for all heads, no bias."""
+    norm = nn.LayerNorm(epsilon=1e-5, use_bias=False, use_fast_variance=False, name=name)
+    return norm(x_BTHK).astype(x_BTHK.dtype)
 
 
 def compute_type(dtype: str) -> str:

@@ -138,7 +138,7 @@ def test_another_experiment_in_an_occupied_folder_is_refused(twins, tmp_path):
     workdir, _ = twins
     before = {p: p.stat().st_mtime_ns for p in workdir.rglob("*")}
     rest = [flag for flag in SMALL if not flag.startswith("--config=")]
-    for name in ("ablation_small", "decoder_small"):
+    for name in ("interventions_small", "decoder_small"):
         for stages in ("train,measure", "figures"):
             flags = ["--config.data.source=pydoc", f"--workdir={workdir}", f"--stages={stages}"]
             process = main(f"--config=experiments/{name}.py", *rest, *flags)

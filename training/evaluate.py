@@ -42,13 +42,17 @@ def test_windows(config: Config, characters: int) -> tuple[Windows, str]:
     """Windows that score every character of the split once (but the first or the last), and the protocol in words.
 
     Next character: windows advance by `evaluate.stride`; of all but the first only the last `stride` characters
-    count, so that each is predicted from at least context - stride characters. Masked character: windows side by
-    side, masks drawn once. The last window is moved back to end with the split and counts what is left.
+    count, so that each is predicted from at least context - stride characters. Under a prefix mask the first `prefix`
+    characters of the split are not scored, and the stride is at most what the prefix leaves. Masked character: windows
+    side by side, masks drawn once. The last window is moved back to end with the split and counts what is left.
     """
     context = config.model.context
     if config.objective == "next":
-        stride = config.evaluate.stride or max(context // 2, 1)
+        seen = max(config.model.prefix, 1)  # characters of a window that are never predicted
+        stride = config.evaluate.stride or min(context // 2, context + 1 - seen)
         protocol = f"whole test split, context {context}, stride {stride}"
+        if seen > 1:
+            protocol += f", but for its first {seen} characters"
     else:
         stride = context
         protocol = f"15 % masked characters of the whole test split, context {context}, windows side by side"
@@ -68,7 +72,7 @@ def batches(
         real_B = index_B < count
         row_B = np.minimum(index_B, count - 1)
         windows_BL = tokens_N[windows.starts_M[row_B, None] + np.arange(context + 1)].astype(np.int32)
-        batch = objective.make_batch(config.objective, jnp.asarray(windows_BL), key, jnp.asarray(index_B), mask_token)
+        batch = objective.make_batch(config, jnp.asarray(windows_BL), key, jnp.asarray(index_B), mask_token)
         counts_BT = (np.arange(context) >= context - windows.fresh_M[row_B, None]) & real_B[:, None]
         yield batch._replace(weights_BT=batch.weights_BT * counts_BT)
 

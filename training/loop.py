@@ -157,6 +157,7 @@ class _Session:
                     bits_per_character=loss / math.log(2),
                     learning_rate=float(self.rate(now - 1)),
                     gradient_norm=norm,
+                    **({"penalty": float(metrics.penalty[i])} if self.config.train.penalty else {}),
                     characters_per_second=self.characters_per_second(),
                 )
 

@@ -22,8 +22,9 @@ class State(NamedTuple):
 
 
 class StepMetrics(NamedTuple):
-    loss: jax.Array  # nats per predicted character, before the update
-    gradient_norm: jax.Array  # before clipping
+    loss: jax.Array  # nats per predicted character, before the update, without the penalty
+    gradient_norm: jax.Array  # of loss + penalty, before clipping
+    penalty: jax.Array  # what train.penalty adds to the loss
 
 
 def init_state(params: Params, optimizer: optax.GradientTransformation) -> State:
@@ -38,7 +39,7 @@ def train_batch(config: Config, tokens_N: jax.Array, step: jax.Array, mask_token
     windows_BL = batches.crop(tokens_N, starts_B, length)
     masks = jax.random.fold_in(jax.random.key(config.train.seed), NO_STEP)
     key = jax.random.fold_in(masks, step)
-    return objective.make_batch(config.objective, windows_BL, key, examples_B, mask_token)
+    return objective.make_batch(config, windows_BL, key, examples_B, mask_token)
 
 
 def make_step(
@@ -54,32 +55,39 @@ def make_step(
     loss and gradient as one batch, also where they predict different numbers of characters.
     """
 
-    def loss(params: Params, batch: objective.Batch) -> jax.Array:
-        return objective.nats(apply(params, batch.tokens_BT)[0], batch)
+    def loss(params: Params, batch: objective.Batch) -> tuple[jax.Array, tuple[jax.Array, jax.Array]]:
+        logits_BTV, activations = apply(params, batch.tokens_BT)
+        nats, weight = objective.nats(logits_BTV, batch), config.train.penalty
+        if not weight:
+            return nats, (nats, jnp.zeros(()))
+        penalty = weight * objective.anisotropy(activations.resid_NBTD, config.train.penalty_layers)
+        return nats + penalty, (nats, penalty)
 
     def step(state: State, tokens_N: jax.Array) -> tuple[State, StepMetrics]:
         batch = train_batch(config, tokens_N, state.step, mask_token)
         batch = batch._replace(weights_BT=batch.weights_BT / jnp.maximum(batch.weights_BT.sum(), 1.0))
         if config.train.accumulate == 1:
-            value, grads = jax.value_and_grad(loss)(state.params, shard(batch))
+            (_, values), grads = jax.value_and_grad(loss, has_aux=True)(state.params, shard(batch))
         else:
-            value, grads = _accumulated(loss, state.params, batch, config.train.accumulate, shard)
+            values, grads = _accumulated(loss, state.params, batch, config.train.accumulate, shard)
         updates, opt_state = optimizer.update(grads, state.opt_state, state.params)
         params = optax.apply_updates(state.params, updates)
-        return State(params, opt_state, state.step + 1), StepMetrics(value, optax.tree.norm(grads))
+        nats, penalty = values
+        return State(params, opt_state, state.step + 1), StepMetrics(nats, optax.tree.norm(grads), penalty)
 
     return step
 
 
 def _accumulated(
     loss: Callable, params: Params, batch: objective.Batch, parts: int, shard: Callable
-) -> tuple[jax.Array, Params]:
+) -> tuple[tuple[jax.Array, jax.Array], Params]:
     parts_of_batch = jax.tree.map(lambda x: x.reshape(parts, -1, *x.shape[1:]), batch)
 
     def add(carry: tuple, part: objective.Batch) -> tuple[tuple, None]:
-        return jax.tree.map(jnp.add, carry, jax.value_and_grad(loss)(params, shard(part))), None
+        (_, values), grads = jax.value_and_grad(loss, has_aux=True)(params, shard(part))
+        return jax.tree.map(jnp.add, carry, (values, grads)), None
 
-    zero = (jnp.zeros(()), jax.tree.map(jnp.zeros_like, params))
+    zero = ((jnp.zeros(()), jnp.zeros(())), jax.tree.map(jnp.zeros_like, params))
     return jax.lax.scan(add, zero, parts_of_batch)[0]
 
 
@@ -97,7 +105,7 @@ def make_steps(
             state, metrics = step(state, tokens_N)
             return state, jax.tree.map(lambda all_S, one: all_S.at[i].set(one), done, metrics)
 
-        empty = StepMetrics(jnp.full(most, jnp.nan), jnp.full(most, jnp.nan))
+        empty = StepMetrics(*(jnp.full(most, jnp.nan) for _ in StepMetrics._fields))
         return jax.lax.fori_loop(0, count, body, (state, empty))
 
     return steps

@@ -2,13 +2,18 @@ import importlib
 import inspect
 import json
 import pathlib
+import re
 
 import pytest
 
 from errors import UserError
 from experiments import base
 
-FILES = sorted(p.stem for p in pathlib.Path(base.__file__).parent.glob("*.py") if p.stem not in ("base", "__init__"))
+FILES = sorted(
+    path.stem
+    for path in pathlib.Path(base.__file__).parent.glob("*.py")
+    if "def get_config(" in path.read_text() and "untrained" not in path.stem
+)
 
 
 def configs():
@@ -38,6 +43,30 @@ def test_the_twins_differ_in_mask_and_objective_only():
         assert (encoder.model.mask, encoder.objective) == ("bidirectional", "masked")
         encoder.model.mask, encoder.objective = "causal", "next"
         assert encoder == decoder
+
+
+@pytest.mark.parametrize("size", ["small", "tiny"])
+def test_runs_of_the_laboratory_differ_in_mask_objective_and_seed_only(size):
+    runs = base.expand(importlib.import_module("experiments.mask_laboratory").get_config(size))
+    cells = {name.rpartition("_")[0] for name in runs}
+    assert {f"{cell}_{seed}" for cell in cells for seed in (0, 1)} == set(runs)
+    assert len({(run.model.mask, run.model.leak, run.objective) for run in runs.values()}) == len(cells) == 9
+    for name, run in runs.items():
+        assert name == f"{name.rpartition('_')[0]}_{run.train.seed}"
+        run.model.mask, run.model.prefix, run.model.window, run.model.leak = "causal", 0, 0, 0.0
+        run.objective, run.train.seed, run.model.leak_seed = "next", 0, 0
+    assert all(run == runs["causal_next_0"] for run in runs.values())
+
+
+def test_each_intervention_changes_one_setting():
+    runs = base.expand(importlib.import_module("experiments.interventions_small").get_config())
+    plain = base.to_dict(runs.pop("softmax"))
+    for run in map(base.to_dict, runs.values()):
+        changed = [
+            field for group in ("model", "train") for field in run[group] if run[group][field] != plain[group][field]
+        ]
+        assert len(changed) == 1
+    assert len({str(base.to_dict(run)) for run in runs.values()}) == len(runs)
 
 
 def test_a_varied_field_cannot_be_overridden_in_silence():
@@ -78,6 +107,19 @@ def change(path, value):
         ("objective", "both"),
         ("train.steps", -1),
         ("train.accumulate", 3),
+        ("model.attention", "linear"),
+        ("model.prefix", 4),
+        ("model.window", 4),
+        ("model.leak", 0.5),
+        ("model.leak", -0.1),
+        ("model.leak", float("nan")),
+        ("model.leak_seed", -1),
+        ("model.mask", "prefix"),
+        ("model.mask", "window"),
+        ("train.penalty", float("inf")),
+        ("train.penalty_layers", (7,)),
+        ("train.penalty_layers", (-1,)),
+        ("train.penalty_layers", (2, 2)),
         ("train.learning_rate", -1.0),
         ("train.learning_rate", float("nan")),
         ("train.beta2", 1.5),
@@ -104,3 +146,60 @@ def test_rotary_needs_an_even_head_width():
     config = base.Config(model=base.ModelConfig(width=6, heads=2, positions="rotary"))
     with pytest.raises(UserError, match="even head width"):
         base.validate(config)
+
+
+def many(**settings):
+    config = base.Config()
+    for path, value in settings.items():
+        group, _, name = path.rpartition("__")
+        setattr(getattr(config, group) if group else config, name, value)
+    return config
+
+
+@pytest.mark.parametrize(
+    ("settings", "words"),
+    [
+        ({"model__mask": "window", "model__window": 513}, r"model\.window is 513.*context=512"),
+        ({"model__mask": "prefix", "model__prefix": 513}, r"model\.prefix is 513.*context=512"),
+        ({"model__mask": "leak", "model__leak": 1.5, "objective": "masked"}, r"model\.leak is 1\.5"),
+        ({"model__mask": "leak", "model__leak": 0.01}, r"model\.mask=leak shows the answer"),
+        ({"model__mask": "prefix", "model__prefix": 512}, r"model\.mask=prefix shows the answer"),
+        (
+            {"model__mask": "prefix", "model__prefix": 500, "evaluate__stride": 14},
+            r"evaluate\.stride is 14.* 13 targets",
+        ),
+        ({"model__sink": True, "model__attention": "sigmoid"}, r"model\.sink .* attention=sigmoid"),
+        ({"model__sink": True, "model__attention": "softmax_one"}, r"model\.sink .* attention=softmax_one"),
+        ({"train__penalty": 0.1, "train__accumulate": 2}, r"train\.penalty .* train\.accumulate=2"),
+    ],
+)
+def test_settings_that_do_not_go_together(settings, words):
+    with pytest.raises(UserError, match=words) as error:
+        base.validate(many(**settings))
+    assert "\n" not in str(error.value)
+
+
+@pytest.mark.parametrize(
+    "settings",
+    [
+        {"model__mask": "window", "model__window": 512},
+        {"model__mask": "prefix", "model__prefix": 511},
+        {"model__mask": "prefix", "model__prefix": 500, "evaluate__stride": 13},
+        {"model__mask": "prefix", "model__prefix": 512, "objective": "masked"},
+        {"model__mask": "leak"},
+        {"model__mask": "leak", "model__leak": 1.0, "objective": "masked"},
+        {"train__penalty": -1.0, "train__penalty_layers": (0, 6)},
+    ],
+)
+def test_settings_at_their_limits_go(settings):
+    base.validate(many(**settings))
+    config = many(**settings)
+    assert base.from_dict(base.to_dict(config)) == config
+
+
+@pytest.mark.parametrize(("path", "value"), [("penalty_layers", ["1"]), ("penalty_layers", 1), ("log_every", [])])
+def test_a_tuple_of_the_wrong_type_is_refused(path, value):
+    values = base.to_dict(base.Config())
+    values["train"][path] = value
+    with pytest.raises(UserError, match=rf"train\.{path} is {re.escape(repr(value))}, not"):
+        base.from_dict(values)

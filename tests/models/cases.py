@@ -24,6 +24,22 @@ CONFIGS = {
     "rotary_post_no_bias": dataclasses.replace(
         SMALL, norm="post", positions="rotary", bias=False, mask="bidirectional"
     ),
+    "prefix": dataclasses.replace(SMALL, mask="prefix", prefix=5),
+    "window": dataclasses.replace(SMALL, mask="window", window=3),
+    "leak": dataclasses.replace(SMALL, mask="leak", leak=0.2),
+    "softmax_one": dataclasses.replace(SMALL, attention="softmax_one"),
+    "softmax_one_encoder": dataclasses.replace(SMALL, attention="softmax_one", mask="bidirectional"),
+    "sigmoid": dataclasses.replace(SMALL, attention="sigmoid"),
+    "sigmoid_encoder": dataclasses.replace(SMALL, attention="sigmoid", mask="bidirectional"),
+    "qk_norm": dataclasses.replace(SMALL, qk_norm=True),
+    "centre_queries": dataclasses.replace(SMALL, centre_queries=True),
+    "sink": dataclasses.replace(SMALL, sink=True),
+    "rotary_leak_all": dataclasses.replace(
+        SMALL, mask="leak", leak=0.1, positions="rotary", qk_norm=True, centre_queries=True, sink=True
+    ),
+    "rotary_prefix_sigmoid": dataclasses.replace(
+        SMALL, mask="prefix", prefix=4, positions="rotary", attention="sigmoid", qk_norm=True, centre_queries=True
+    ),
 }
 
 

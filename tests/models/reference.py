@@ -1,12 +1,15 @@
 """A Transformer in NumPy float64, one window at a time, written from the published architectures.
 
 GPT-2 (Radford et al. 2019): pre-LN blocks, learned positions, exact GELU, tied head. BERT (Devlin et al. 2018):
-LayerNorm after each residual sum. Rotary positions: Su et al. 2021, in the half-split form of GPT-NeoX.
+LayerNorm after each residual sum. Rotary positions: Su et al. 2021, in the half-split form of GPT-NeoX. Attention is
+one loop over the queries, each with the list of the keys it sees.
 """
 
 import math
 
 import numpy as np
+
+from models.masks import visible_keys
 
 erf = np.vectorize(math.erf)
 
@@ -30,23 +33,54 @@ def rotate(x_TK):
     return np.concatenate([turned_TK.real, turned_TK.imag], axis=1)
 
 
+def seen(query, time, config):
+    """The keys this query sees. Which pairs leak is drawn by the model, and its own tests are in test_masks.py."""
+    if config.mask == "bidirectional":
+        return list(range(time))
+    if config.mask == "leak":
+        return list(np.flatnonzero(visible_keys(config, time)[query]))
+    past = range(query + 1)
+    if config.mask == "prefix":
+        return sorted({*past, *range(min(config.prefix, time))})
+    return list(past)[-config.window :] if config.mask == "window" else list(past)
+
+
+def mix(q_K, k_SK, v_SK, sink, config):
+    """What one query gets from the keys it sees; a sink is one more key and value."""
+    if sink is not None:
+        v_SK = np.concatenate([v_SK, sink["value"][None]])
+    scores_S = k_SK @ q_K / math.sqrt(len(q_K))
+    if sink is not None:
+        scores_S = np.append(scores_S, sink["score"])
+    if config.attention == "sigmoid":
+        return 1 / (1 + config.context * np.exp(-scores_S)) @ v_SK
+    one = 1.0 if config.attention == "softmax_one" else 0.0
+    return np.exp(scores_S) @ v_SK / (np.exp(scores_S).sum() + one)
+
+
 def attention(x_TD, block, config):
-    width = config.width // config.heads
+    width, time = config.width // config.heads, len(x_TD)
     query_TD, key_TD, value_TD = np.split(linear(x_TD, block["qkv"]), 3, axis=1)
     mixed, queries, keys = [], [], []
     for head in range(config.heads):
         part = slice(head * width, (head + 1) * width)
         q_TK, k_TK, v_TK = query_TD[:, part], key_TD[:, part], value_TD[:, part]
+        if config.qk_norm:
+            q_TK, k_TK = layer_norm(q_TK, block["norm_query"]), layer_norm(k_TK, block["norm_key"])
+        if config.centre_queries:
+            q_TK = np.stack([q_TK[i] - np.mean([q_TK[j] for j in seen(i, time, config)], axis=0) for i in range(time)])
+        sinks = [None] * time
+        if config.sink:
+            score_T = q_TK @ block["sink"]["key"][head] / math.sqrt(width)
+            sinks = [{"score": score, "value": block["sink"]["value"][head]} for score in score_T]
         if config.positions == "rotary":
             q_TK, k_TK = rotate(q_TK), rotate(k_TK)
-        scores_TT = q_TK @ k_TK.T / math.sqrt(width)
-        if config.mask == "causal":
-            scores_TT[np.triu_indices(len(x_TD), k=1)] = -np.inf
-        weights_TT = np.exp(scores_TT - scores_TT.max(1, keepdims=True))
-        mixed.append(weights_TT / weights_TT.sum(1, keepdims=True) @ v_TK)
+        rows = (seen(i, time, config) for i in range(time))
+        mixed.append([mix(q_TK[i], k_TK[row], v_TK[row], sinks[i], config) for i, row in enumerate(rows)])
         queries.append(q_TK)
         keys.append(k_TK)
-    return linear(np.concatenate(mixed, axis=1), block["attention_out"]), np.stack(queries, 1), np.stack(keys, 1)
+    mixed_TD = np.concatenate(mixed, axis=1)
+    return linear(mixed_TD, block["attention_out"]), np.stack(queries, 1), np.stack(keys, 1)
 
 
 def mlp(x_TD, block):

@@ -17,15 +17,20 @@ def assert_trees_close(left, right, atol):
     jax.tree.map(lambda a, b: np.testing.assert_allclose(a, b, atol=atol), left, right)
 
 
-def test_twins_start_from_the_same_parameters():
-    decoder, encoder = (
-        models.build(dataclasses.replace(SMALL, mask=mask), VOCAB) for mask in ("causal", "bidirectional")
-    )
+GPT2 = {name: getattr(SMALL, name) for name in ("mask", "prefix", "window", "leak", "attention", "qk_norm")}
+GPT2 |= {"centre_queries": False, "sink": False}
+VARIANTS = [config for config in CONFIGS.values() if dataclasses.replace(config, **GPT2) == SMALL]
+
+
+@pytest.mark.parametrize("config", VARIANTS, ids=lambda config: f"{config.mask}-{config.attention}")
+def test_variants_start_from_the_same_parameters_and_an_intervention_only_adds_some(config):
+    decoder, variant = models.build(SMALL, VOCAB), models.build(config, VOCAB)
     key = jax.random.key(7)
-    for other in (jax.jit(encoder.init)(key), jax.jit(decoder.init)(key)):
-        jax.tree.map(np.testing.assert_array_equal, jax.jit(decoder.init)(key), other)
-    different = decoder.init(jax.random.key(8))
-    assert not np.array_equal(decoder.init(key)["tokens"], different["tokens"])
+    plain, other = jax.jit(decoder.init)(key), jax.jit(variant.init)(key)
+    found = dict(jax.tree_util.tree_leaves_with_path(other))
+    for path, leaf in jax.tree_util.tree_leaves_with_path(plain):
+        np.testing.assert_array_equal(found[path], leaf)
+    assert not np.array_equal(plain["tokens"], decoder.init(jax.random.key(8))["tokens"])
 
 
 def test_initial_values_are_those_of_gpt2():
@@ -49,7 +54,7 @@ def test_initial_values_are_those_of_gpt2():
         assert not norm["bias"].any()
 
 
-@pytest.mark.parametrize("name", ["gpt2", "bert", "rotary"])
+@pytest.mark.parametrize("name", ["gpt2", "bert", "rotary_leak_all", "rotary_prefix_sigmoid"])
 def test_jit_changes_nothing(name):
     model, params, tokens_BT = make(CONFIGS[name])
     compiled = jax.jit(model.apply)(params, tokens_BT)
@@ -91,7 +96,7 @@ def test_a_tap_enters_after_its_block():
     np.testing.assert_allclose(tapped[2], plain[2] + 3.0, atol=1e-5)
 
 
-@pytest.mark.parametrize("name", ["gpt2", "bert", "rotary"])
+@pytest.mark.parametrize("name", ["gpt2", "bert", "rotary_leak_all", "rotary_prefix_sigmoid"])
 def test_bfloat16_computes_near_float32(name):
     model, params, tokens_BT = make(CONFIGS[name])
     rough_model = models.build(CONFIGS[name], VOCAB, "bfloat16")

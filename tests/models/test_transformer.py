@@ -31,9 +31,13 @@ def test_agrees_with_the_numpy_twin(config):
         np.testing.assert_allclose(activations.k_NBTHK[:, row], k_NTHK, atol=1e-4)
 
 
-def test_a_window_shorter_than_the_context():
-    model, params, tokens_BT = make(SMALL)
-    whole, short = model.apply(params, tokens_BT)[0], model.apply(params, tokens_BT[:, :5])[0]
+@pytest.mark.parametrize(
+    "name", ["gpt2", "prefix", "window", "softmax_one", "sigmoid", "qk_norm", "centre_queries", "sink"]
+)
+def test_a_window_shorter_than_the_context(name):
+    """Whatever comes later changes nothing; a prefix is five positions long here."""
+    model, params, tokens_BT = make(CONFIGS[name])
+    whole, short = jax.jit(model.apply)(params, tokens_BT)[0], jax.jit(model.apply)(params, tokens_BT[:, :5])[0]
     np.testing.assert_allclose(short, whole[:, :5], atol=1e-5)
 
 
@@ -61,21 +65,48 @@ def test_taps_give_the_gradient_at_every_layer(name):
         np.testing.assert_allclose(found, slope, rtol=1e-3, atol=1e-6)
 
 
-@pytest.mark.parametrize("norm", ["pre", "post"])
-@pytest.mark.parametrize("positions", ["learned", "rotary"])
-@pytest.mark.parametrize("mask", ["causal", "bidirectional"])
-def test_what_each_position_depends_on(mask, positions, norm):
-    """Gradients of the logits at position t with respect to the embeddings of position s."""
-    config = dataclasses.replace(SMALL, mask=mask, positions=positions, norm=norm, tied=False)
-    model, params, _ = make(config)
+def influence(config):
+    """Which input position (column) moves the logits of each position (row), by gradients."""
+    model, params, _ = make(dataclasses.replace(config, tied=False))
     one_each = jnp.arange(config.context)[None]  # every position its own character, so that the table is the input
 
     def logit_sums_T(table_VD):
         return jnp.sum(jnp.sin(model.apply(params | {"tokens": table_VD}, one_each)[0][0]), axis=-1)
 
-    influence_TT = jnp.abs(jax.jacrev(logit_sums_T)(params["tokens"])).sum(-1)[:, : config.context]
-    seen_TT = np.tril(np.ones((config.context, config.context), bool)) if mask == "causal" else True
-    np.testing.assert_array_equal(np.asarray(influence_TT) > 0, np.broadcast_to(seen_TT, influence_TT.shape))
+    slopes_TVD = jax.jit(jax.jacrev(logit_sums_T))(params["tokens"])
+    return np.asarray(jnp.abs(slopes_TVD).sum(-1)[:, : config.context] > 0)
+
+
+@pytest.mark.parametrize("norm", ["pre", "post"])
+@pytest.mark.parametrize("positions", ["learned", "rotary"])
+@pytest.mark.parametrize("mask", ["causal", "bidirectional"])
+def test_what_each_position_depends_on(mask, positions, norm):
+    config = dataclasses.replace(SMALL, mask=mask, positions=positions, norm=norm)
+    square_TT = np.ones((config.context, config.context), bool)
+    np.testing.assert_array_equal(influence(config), np.tril(square_TT) if mask == "causal" else square_TT)
+
+
+PATHS = (
+    *("prefix", "window", "leak", "softmax_one", "sigmoid", "qk_norm", "centre_queries", "sink"),
+    *("rotary_leak_all", "rotary_prefix_sigmoid"),
+)
+
+
+@pytest.mark.parametrize(
+    ("name", "layers"), [*((name, 2) for name in PATHS), *((name, n) for name in ("window", "leak") for n in (1, 3))]
+)
+def test_an_output_depends_on_what_a_path_of_that_many_steps_reaches(name, layers):
+    config = dataclasses.replace(CONFIGS[name], layers=layers)
+
+    def reached(start, steps):
+        further = [reached(key, steps - 1) for key in reference.seen(start, config.context, config)] if steps else []
+        return {start}.union(*further)
+
+    expected_TT = np.zeros((config.context, config.context), bool)
+    for query in range(config.context):
+        expected_TT[query, list(reached(query, layers))] = True
+    np.testing.assert_array_equal(influence(config), expected_TT)
+    np.testing.assert_array_equal(models.dependence(config), expected_TT)
 
 
 def analytic_count(config: ModelConfig, vocab: int) -> int:
@@ -83,6 +114,10 @@ def analytic_count(config: ModelConfig, vocab: int) -> int:
     block = 3 * width * width + width * width + 2 * width * hidden + 2 * width
     if config.bias:
         block += 3 * width + width + hidden + width + 2 * width
+    if config.qk_norm:
+        block += 2 * (width // config.heads)
+    if config.sink:
+        block += 2 * width
     total = config.layers * block + vocab * width
     if config.positions == "learned":
         total += config.context * width
@@ -105,12 +140,14 @@ def test_parameter_count_of_gpt2():
     assert count(gpt2, 50257) == 124_439_808  # as published for the smallest GPT-2
 
 
-EXPERIMENTS = sorted(
-    path.stem for path in (pathlib.Path(__file__).parents[2] / "experiments").glob("*.py") if path.stem[0] != "_"
+TRAINED = sorted(
+    path.stem
+    for path in (pathlib.Path(__file__).parents[2] / "experiments").glob("*.py")
+    if "def get_config(" in path.read_text() and "untrained" not in path.stem
 )
 
 
-@pytest.mark.parametrize("name", [name for name in EXPERIMENTS if name != "base"])
+@pytest.mark.parametrize("name", TRAINED)
 def test_parameter_count_of_every_experiment(name):
     for run in expand(importlib.import_module(f"experiments.{name}").get_config()).values():
         assert count(run.model, 206) == analytic_count(run.model, 206)

@@ -32,6 +32,21 @@ def test_every_character_but_the_first_is_scored_once(characters, stride):
     assert (windows.fresh_M[1:-1] == (stride or 4)).all()
 
 
+@pytest.mark.parametrize("prefix", [1, 3, 7])
+@pytest.mark.parametrize("stride", [None, 1, 2])
+@pytest.mark.parametrize("characters", [9, 16, 100])
+def test_under_a_prefix_every_later_character_is_scored_once(characters, stride, prefix):
+    config = tiny.config()
+    config.model.mask, config.model.prefix, config.evaluate.stride = "prefix", prefix, stride
+    _, counts, protocol = scored_characters(config, characters)
+    assert (counts[:prefix] == 0).all()
+    assert (counts[prefix:] == 1).all()
+    assert (f"but for its first {prefix} characters" in protocol) == (prefix > 1)
+    windows = evaluate.valid_windows(config, characters)
+    (batch,) = evaluate.batches(config, np.arange(characters), windows, 1000, len(windows.starts_M))
+    np.testing.assert_array_equal(batch.weights_BT, np.tile(np.arange(8) >= prefix - 1, (len(windows.starts_M), 1)))
+
+
 def test_masked_windows_overlap_only_where_nothing_is_counted_twice():
     config = tiny.config()
     config.objective, config.model.mask = "masked", "bidirectional"

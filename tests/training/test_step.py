@@ -7,7 +7,7 @@ import pytest
 
 import models
 from tests import tiny
-from training import optimizer, program, step
+from training import objective, optimizer, program, step
 
 
 def trained(config, steps=3, make=jax.jit):
@@ -98,6 +98,47 @@ def test_the_loss_is_nats_per_predicted_character_before_the_update(twin):
     chosen_BT = np.asarray(batch.weights_BT) == 1
     _, (metrics,) = trained(config, steps=1)
     np.testing.assert_allclose(metrics.loss, nats_BT[..., 0][chosen_BT].mean(), rtol=1e-5)
+
+
+def prefixed(config):
+    config.model.mask, config.model.prefix = "prefix", 5
+    return config
+
+
+def test_under_a_prefix_the_loss_counts_scored_positions_only():
+    config, corpus = prefixed(tiny.config()), tiny.corpus()
+    model = models.build(config.model, corpus.vocab_size)
+    params = jax.jit(model.init)(jax.random.key(0))
+    batch = step.train_batch(config, jnp.asarray(corpus.train), jnp.int32(0), corpus.mask_token)
+    losses_BTV = -np.asarray(jax.nn.log_softmax(model.apply(params, batch.tokens_BT)[0]))
+    nats_BT = np.take_along_axis(losses_BTV, np.asarray(batch.targets_BT)[..., None], 2)[..., 0]
+    _, (metrics,) = trained(config, steps=1)
+    np.testing.assert_allclose(metrics.loss, nats_BT[:, 4:].mean(), rtol=1e-5)
+
+
+def test_the_penalty_is_in_the_gradient_and_not_in_the_loss():
+    plain, (before,) = trained(tiny.config(), steps=1)
+    pushed, (after,) = trained(tiny.config(penalty=2.0, penalty_layers=(1,)), steps=1)
+    np.testing.assert_allclose(after.loss, before.loss, rtol=1e-6)
+    assert before.penalty == 0
+    config, corpus = tiny.config(), tiny.corpus()
+    model = models.build(config.model, corpus.vocab_size)
+    batch = step.train_batch(config, jnp.asarray(corpus.train), jnp.int32(0), corpus.mask_token)
+    resid_NBTD = model.apply(jax.jit(model.init)(jax.random.key(0)), batch.tokens_BT)[1].resid_NBTD
+    np.testing.assert_allclose(after.penalty, 2.0 * objective.anisotropy(resid_NBTD, (1,)), rtol=1e-5)
+    assert not np.array_equal(plain.params["tokens"], pushed.params["tokens"])
+
+
+def test_a_penalty_of_either_sign_moves_the_residual_stream_its_way():
+    ends = {}
+    for weight in (-1.0, 0.0, 1.0):
+        config, corpus = tiny.config(steps=40, learning_rate=3e-3, penalty=weight), tiny.corpus()
+        state, _ = trained(config, steps=40)
+        batch = step.train_batch(config, jnp.asarray(corpus.train), jnp.int32(99), corpus.mask_token)
+        resid_NBTD = models.build(config.model, corpus.vocab_size).apply(state.params, batch.tokens_BT)[1].resid_NBTD
+        ends[weight] = float(objective.anisotropy(resid_NBTD, ()))
+    assert ends[1.0] < ends[0.0] - 0.02
+    assert ends[0.0] < ends[-1.0] - 0.02
 
 
 def test_training_learns():

@@ -1,0 +1,49 @@
+"""Mask × objective × seeds: which shapes follow the causal mask, and which the objective? `:tiny` is for two CPU cores.
+
+Runs of one seed differ in mask and objective only: same initial parameters, windows and budget. A next character is
+asked for where the mask hides it; bidirectional and leaking masks show it, and have masked characters alone.
+"""
+
+from typing import Any
+
+from experiments import decoder_small
+from experiments.base import CheckpointConfig, Config, EvaluateConfig, ModelConfig, TrainConfig
+
+SEEDS = (0, 1)
+LEAKS = {"leak_01": 0.01, "leak_10": 0.1}  # of the pairs (query, later key)
+HIDING = ("causal", "window", "prefix")  # masks under which the next character is a task
+
+
+def get_config(size: str = "small") -> Config:
+    config = decoder_small.get_config(size)
+    if size == "tiny":
+        config = Config(
+            model=ModelConfig(layers=4, width=64, heads=4, context=128),
+            train=TrainConfig(steps=1000, batch_size=16, learning_rate=3e-3),
+            evaluate=EvaluateConfig(every=250, windows=64),
+            checkpoint=CheckpointConfig(every=500),
+        )
+    config.variants = variants(config.model.context)
+    return config
+
+
+def masks(context: int) -> dict[str, dict[str, Any]]:
+    """From all of the past to all of the window. An eighth of the context is local; a prefix is the first quarter."""
+    return {
+        "causal": {"model.mask": "causal"},
+        "window": {"model.mask": "window", "model.window": context // 8},
+        "prefix": {"model.mask": "prefix", "model.prefix": context // 4},
+        **{name: {"model.mask": "leak", "model.leak": leak} for name, leak in LEAKS.items()},
+        "bidirectional": {"model.mask": "bidirectional"},
+    }
+
+
+def variants(context: int) -> dict[str, dict[str, Any]]:
+    """A seed decides the initial parameters, the order of the windows, the masked characters and the leaking pairs."""
+    return {
+        f"{mask}_{objective}_{seed}": settings | {"objective": objective, "train.seed": seed, "model.leak_seed": seed}
+        for seed in SEEDS
+        for objective in ("next", "masked")
+        for mask, settings in masks(context).items()
+        if objective == "masked" or mask in HIDING
+    }

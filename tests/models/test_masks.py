@@ -1,0 +1,55 @@
+"""Which keys a query sees: literal cases, and what a leak promises."""
+
+import numpy as np
+import pytest
+
+from experiments.base import ModelConfig
+from models.masks import visible_keys
+from tests.models.cases import CONFIGS
+
+LITERAL = {
+    "causal": ["x...", "xx..", "xxx.", "xxxx"],
+    "bidirectional": ["xxxx", "xxxx", "xxxx", "xxxx"],
+    "prefix": ["xx..", "xx..", "xxx.", "xxxx"],
+    "window": ["x...", "xx..", ".xx.", "..xx"],
+}
+
+
+def leaked(leak, seed=0, context=30):
+    return np.asarray(visible_keys(ModelConfig(context=context, mask="leak", leak=leak, leak_seed=seed), context))
+
+
+@pytest.mark.parametrize("mask", LITERAL)
+def test_four_positions(mask):
+    config = ModelConfig(context=4, mask=mask, prefix=2, window=2)
+    np.testing.assert_array_equal(visible_keys(config, 4), [[c == "x" for c in row] for row in LITERAL[mask]])
+
+
+@pytest.mark.parametrize("config", CONFIGS.values(), ids=CONFIGS.keys())
+def test_a_shorter_window_is_the_corner_of_the_whole(config):
+    whole_TT = visible_keys(config, config.context)
+    for time in (1, 5):
+        np.testing.assert_array_equal(visible_keys(config, time), whole_TT[:time, :time])
+
+
+def test_no_leak_is_causal_and_a_full_leak_is_bidirectional():
+    for leak, mask in ((0.0, "causal"), (1.0, "bidirectional")):
+        np.testing.assert_array_equal(leaked(leak), visible_keys(ModelConfig(context=30, mask=mask), 30))
+
+
+@pytest.mark.parametrize("leak", [0.01, 0.3, 0.995])
+def test_a_leak_shows_its_fraction_of_the_later_keys_and_no_earlier_one_less(leak):
+    visible_TT = leaked(leak)
+    assert np.tril(visible_TT).sum() == 30 * 31 / 2
+    assert np.triu(visible_TT, 1).sum() == round(leak * 30 * 29 / 2)
+
+
+def test_a_larger_leak_holds_the_smaller_one_and_another_seed_is_another_draw():
+    assert (leaked(0.4) >= leaked(0.2)).all()
+    assert (leaked(0.2) != leaked(0.2, seed=1)).any()
+    np.testing.assert_array_equal(leaked(0.2), leaked(0.2))
+
+
+def test_leaks_fall_everywhere_above_the_diagonal():
+    mean_TT = np.mean([leaked(0.3, seed) for seed in range(400)], axis=0)[np.triu_indices(30, 1)]
+    assert abs(mean_TT - 0.3).max() < 4.5 * np.sqrt(0.3 * 0.7 / 400)
