@@ -88,6 +88,16 @@ def test_equally_far_points_in_many_chunks_are_different_neighbours(count):
     np.testing.assert_allclose(found.distance_PC[:, :4], 2 * np.sin(np.pi / 40), rtol=1e-5)
 
 
+def test_equally_far_points_at_one_place_of_two_chunks_are_two_neighbours():
+    """Their keys are equal, since a key holds the place in a chunk and not the chunk."""
+    angle_P = 2 * np.pi * np.arange(1024) / 1024
+    cloud = 5 * np.stack([np.cos(angle_P), np.sin(angle_P)], axis=1).astype(np.float32)
+    cloud[[0, 7, 7 + search.CHUNK]] = [[0, 0], [1.1, 0], [-1.1, 0]]
+    found = find(jnp.asarray(cloud), FEW)
+    assert sorted(found.index_PC[0].tolist()) == [7, 7 + search.CHUNK]
+    np.testing.assert_allclose(found.distance_PC[0], 1.1, rtol=1e-5)
+
+
 def test_copies_have_the_neighbours_of_their_first():
     cloud = with_copies(gaussian(101, 5))
     found = find(jnp.asarray(cloud), FEW)
