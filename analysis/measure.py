@@ -100,12 +100,6 @@ def _named(suffixes: tuple[str, ...], values_Z: Values) -> Values:
     return {name + suffix: value[z] for name, value in values_Z.items() for z, suffix in enumerate(suffixes)}
 
 
-def visible_keys(mask: str, time: int) -> Array:
-    """Which key (last axis) each query sees, as in the model."""
-    all_TT = jnp.ones((time, time), bool)
-    return jnp.tril(all_TT) if mask == "causal" else all_TT
-
-
 def _clouds(resid_NBTD: Array, picks_P: Array) -> Array:
     return resid_NBTD.reshape(resid_NBTD.shape[0], -1, resid_NBTD.shape[-1])[:, picks_P]
 

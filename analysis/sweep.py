@@ -15,13 +15,14 @@ from tqdm import tqdm
 import models
 import processes
 from analysis import results
-from analysis.measure import make_measure, visible_keys
+from analysis.measure import make_measure
 from analysis.probe import Probe, make_probe
 from analysis.quantities import QUANTITIES
 from analysis.summary import summary, with_plateau
 from data.corpus import Corpus
 from errors import RunError, UserError
 from experiments.base import Config, ModelConfig, to_dict
+from models.masks import visible_keys
 from stop import Stop
 from training import checkpoint, folder, mesh
 
@@ -139,7 +140,7 @@ def make_program(config: Config, corpus: Corpus, params: dict):
     split, whole = NamedSharding(devices, windows), NamedSharding(devices, P())
     probe = jax.device_put(probe, Probe(tokens_GWT=split, shuffled_GWT=split, picks_SGP=whole))
     shardings = mesh.parameter_sharding(devices, params)
-    compute = jax.jit(make_measure(model.apply, visible_keys(config.model.mask, config.model.context), config.measure))
+    compute = jax.jit(make_measure(model.apply, visible_keys(config.model, config.model.context), config.measure))
 
     def measure(params: dict, references: dict[str, dict]) -> results.Arrays:
         params, references = jax.device_put((params, references), (shardings, dict.fromkeys(references, shardings)))
@@ -168,10 +169,17 @@ def attributes(config: Config, corpus: Corpus, name: str) -> dict:
 
 def description(model: ModelConfig) -> str:
     """The model in words; what is as in GPT-2 goes without saying."""
-    words = [model.mask, f"{model.norm}-LN", f"{model.layers} layer{'s' * (model.layers > 1)}"]
+    reach = {"prefix": model.prefix, "window": model.window, "leak": model.leak}.get(model.mask)
+    words = [
+        model.mask if reach is None else f"{model.mask} {reach:g}",
+        f"{model.norm}-LN",
+        f"{model.layers} layer{'s' * (model.layers > 1)}",
+    ]
     words += [f"D={model.width}", f"H={model.heads}", f"T={model.context}"]
     words += [f"F={model.expansion}D"] * (model.expansion != 4) + [model.positions] * (model.positions != "learned")
     words += ["untied"] * (not model.tied) + ["no biases"] * (not model.bias)
+    words += [model.attention] * (model.attention != "softmax") + ["query-key norm"] * model.qk_norm
+    words += ["queries centred"] * model.centre_queries + ["sink"] * model.sink
     return ", ".join(words)
 
 

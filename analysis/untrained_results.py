@@ -59,14 +59,19 @@ def table(
 
 def join(config: UntrainedConfig, paths: list[pathlib.Path], root: pathlib.Path) -> None:
     """results.csv and results.nc from all tables."""
-    whole = xr.combine_by_coords([results.read(path) for path in paths], join="exact", combine_attrs="identical")
-    whole = whole.drop_encoding()  # the lengths of labels differ between tables
-    whole = whole.sel({name: list(getattr(config, f"{name}s")) for name in KIND})  # in the order of the config
-    whole = describe(config, whole.merge(fixed_points(whole)))
+    whole = describe(config, combine(config, [results.read(path) for path in paths]))
     temporary = root / "results.csv.tmp"
     tidy(whole).to_csv(temporary, index=False)
     temporary.replace(root / "results.csv")
     results.write(whole, root / "results.nc")
+
+
+def combine(config: UntrainedConfig, tables: list[xr.Dataset]) -> xr.Dataset:
+    """One Dataset of all kinds and norms, in the order of the config, with the fixed points."""
+    whole = xr.combine_by_coords(tables, join="exact", combine_attrs="identical")
+    whole = whole.drop_encoding()  # the lengths of labels differ between tables
+    whole = whole.sel({name: list(getattr(config, f"{name}s")) for name in KIND})
+    return whole.merge(fixed_points(whole))
 
 
 def fixed_points(whole: xr.Dataset) -> xr.Dataset:

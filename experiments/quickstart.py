@@ -5,6 +5,7 @@ from experiments.base import (
     Config,
     DataConfig,
     EvaluateConfig,
+    MeasureConfig,
     ModelConfig,
     TrainConfig,
 )
@@ -18,5 +19,6 @@ def get_config() -> Config:
         train=TrainConfig(steps=256, batch_size=16, learning_rate=2e-3),
         evaluate=EvaluateConfig(every=50, windows=64),
         checkpoint=CheckpointConfig(every=256),
+        measure=MeasureConfig(batches=2, families=("spectrum", "outliers", "dimension", "similarity", "attention")),
         variants=TWINS,
     )

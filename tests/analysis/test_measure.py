@@ -6,10 +6,11 @@ import numpy as np
 import pytest
 
 from analysis.clouds import gaussian, leave_out, sections
-from analysis.measure import make_measure, visible_keys
+from analysis.measure import make_measure
 from analysis.probe import POSITION_SETS, make_probe
 from analysis.quantities import COORDINATES, QUANTITIES
 from experiments.base import FAMILIES, NULLS, MeasureConfig, ModelConfig
+from models.masks import visible_keys
 from models.transformer import build
 from tests import reference, reference_comparison, reference_scale, reference_similarity
 
@@ -33,7 +34,7 @@ def program(mask, families=FAMILIES, nulls=NULLS, groups=GROUPS):
     settings = MeasureConfig(points=POINTS, batches=BATCHES, groups=groups, families=families, nulls=nulls)
     others = {"previous": 1.1, "last": 1.3} if "comparison" in families else {}
     others = {name: jax.tree.map(lambda leaf, by=by: leaf**2 * by + leaf, params) for name, by in others.items()}
-    return make_measure(apply, visible_keys(mask, CONTEXT), settings), params, others
+    return make_measure(apply, visible_keys(ModelConfig(mask=mask), CONTEXT), settings), params, others
 
 
 @functools.cache
@@ -121,7 +122,7 @@ def test_agrees_with_slow_loops_in_float64_on_every_resample(mask, null):
                     got, value = 1 / got, 1 / value  # a mean of ln(r2/r1), whose float32 error is 1e-7 where r2 = r1
                 np.testing.assert_allclose(got, value, rtol=1e-4, atol=1e-6, err_msg=name)
                 checked.add(name)
-        visible = np.asarray(visible_keys(mask, CONTEXT)).copy()
+        visible = np.asarray(visible_keys(ModelConfig(mask=mask), CONTEXT)).copy()
         if POSITION_SETS[positions] == "without_first":
             visible[0] = visible[:, 0] = False
         for block, head in np.ndindex(2, 2):

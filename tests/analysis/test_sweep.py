@@ -12,6 +12,7 @@ from analysis import measure, results, sweep
 from analysis.quantities import COORDINATES, QUANTITIES
 from errors import RunError, Stopped, UserError
 from experiments.base import ModelConfig
+from models.masks import visible_keys
 from stop import Stop
 from tests import tiny
 from training import loop, mesh
@@ -218,7 +219,7 @@ def test_every_product_of_a_measurement_has_full_float32_precision():
     config, corpus = tiny.config(), tiny.corpus()
     model = models.build(config.model, corpus.vocab_size, "float32")
     params, probe = model.init(jax.random.key(0)), sweep.probe_of(config, corpus)
-    visible_TT = measure.visible_keys(config.model.mask, config.model.context)
+    visible_TT = visible_keys(config.model, config.model.context)
     compute = measure.make_measure(model.apply, visible_TT, config.measure)
     text = str(jax.make_jaxpr(compute)(params, {"previous": params, "last": params}, probe))
     products = text.count("dot_general[")
@@ -230,3 +231,6 @@ def test_a_model_is_described_by_what_is_not_gpt2():
     assert sweep.description(ModelConfig()) == "causal, pre-LN, 6 layers, D=512, H=8, T=512"
     other = ModelConfig(layers=1, norm="post", positions="rotary", tied=False, bias=False, expansion=2)
     assert sweep.description(other) == "causal, post-LN, 1 layer, D=512, H=8, T=512, F=2D, rotary, untied, no biases"
+    other = ModelConfig(mask="leak", leak=0.1, attention="sigmoid", qk_norm=True, sink=True)
+    assert sweep.description(other).startswith("leak 0.1, pre-LN")
+    assert sweep.description(other).endswith("T=512, sigmoid, query-key norm, sink")
