@@ -1,0 +1,83 @@
+"""Seconds and peak memory of measuring one checkpoint, by what is asked for: one compiled program, as in a sweep.
+
+python -m benchmarks.panel [--layers 12 --width 256 --heads 8 --context 256 --batches 8 --points 4096]
+"""
+
+import argparse
+import dataclasses
+import resource
+import statistics
+import time
+
+import jax
+
+import models
+from analysis import sweep
+from benchmarks.rounds import processor
+from benchmarks.train_step import VOCAB, random_tokens
+from data.corpus import Corpus
+from experiments.base import FAMILIES, NULLS, Config, MeasureConfig, ModelConfig
+
+SHAPES = {
+    "cpu": {"layers": 12, "width": 256, "heads": 8, "context": 256, "batches": 8, "points": 4096},
+    "gpu": {"layers": 12, "width": 768, "heads": 12, "context": 512, "batches": 8, "points": 4096},
+}
+QUICK = ("spectrum", "dimension", "similarity", "attention")
+PANELS = {
+    "spectrum alone": (("spectrum",), ()),
+    f"quick look ({', '.join(QUICK)})": (QUICK, ()),
+    "the same with its null models": (QUICK, NULLS),
+    "whole panel, without null models": (FAMILIES, ()),
+    "whole panel": (FAMILIES, NULLS),
+}
+
+
+def config_of(shape: dict[str, int]) -> Config:
+    model = ModelConfig(**{name: shape[name] for name in ("layers", "width", "heads", "context")})
+    return Config(model=model, measure=MeasureConfig(points=shape["points"], batches=shape["batches"]))
+
+
+def time_panel(config: Config, corpus: Corpus, rounds: int) -> tuple[float, float]:
+    """Seconds to compile and run first, and median seconds of later checkpoints."""
+    model = models.build(config.model, corpus.vocab_size, "float32")
+    checkpoints = [model.init(jax.random.key(seed)) for seed in range(rounds + 1)]
+    measure = sweep.make_program(config, corpus, checkpoints[0])
+    seconds = []
+    for params in checkpoints:
+        references = {"previous": params, "last": params} if "comparison" in config.measure.families else {}
+        begin = time.perf_counter()
+        measure(params, references)
+        seconds.append(time.perf_counter() - begin)
+    return seconds[0], statistics.median(seconds[1:])
+
+
+def peak_memory() -> str:
+    """Of the device where it is counted, else of this process so far."""
+    counted = jax.devices()[0].memory_stats() or {}
+    if "peak_bytes_in_use" in counted:
+        return f"{counted['peak_bytes_in_use'] / 2**30:.1f} GiB on the device"
+    return f"{resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 2**20:.1f} GiB"
+
+
+def main() -> None:
+    shape = SHAPES["cpu" if jax.default_backend() == "cpu" else "gpu"]
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    for name, value in shape.items():
+        parser.add_argument(f"--{name}", type=int, default=value)
+    parser.add_argument("--rounds", type=int, default=1, help="checkpoints after the first")
+    parser.add_argument("--panels", type=int, default=len(PANELS), help="only so many, the quickest first")
+    options = vars(parser.parse_args())
+    shape = {name: options[name] for name in shape}
+    config, tokens_N = config_of(shape), random_tokens()
+    corpus = Corpus("random", bytes(range(VOCAB - 1)), tokens_N, tokens_N, tokens_N, sha256="", origin="")
+    print(", ".join(f"{name} {value}" for name, value in shape.items()), f"float32, jax {jax.__version__}", sep=", ")
+    print(f"{jax.devices()[0].device_kind} ({processor()})\n")
+    print("| measured | s a checkpoint | first, with compilation | peak memory so far |\n| --- | --- | --- | --- |")
+    for words, (families, nulls) in list(PANELS.items())[: options["panels"]]:
+        settings = dataclasses.replace(config.measure, families=families, nulls=nulls)
+        first, later = time_panel(dataclasses.replace(config, measure=settings), corpus, options["rounds"])
+        print(f"| {words} | {later:.1f} | {first:.1f} | {peak_memory()} |", flush=True)
+
+
+if __name__ == "__main__":
+    main()
