@@ -85,7 +85,7 @@ def _energy(x_PD: Float[Array, "P D"], y_PE: Float[Array, "P E"], groups: int) -
     with jax.default_matmul_precision("highest"):
         m_JDE = jnp.einsum("jpd,jpe->jde", x_JPD, y_JPE)
         m_JX = m_JDE.reshape(groups, -1)
-        sum_RD, sum_RE = keep_RJ @ x_JPD.sum(axis=1), keep_RJ @ y_JPE.sum(axis=1)  # next to 0 without group left out
+        sum_RD, sum_RE = keep_RJ @ x_JPD.sum(axis=1), keep_RJ @ y_JPE.sum(axis=1)  # 0 when all are kept
         products_R = jnp.einsum("rj,jk,rk->r", keep_RJ, m_JX @ m_JX.T, keep_RJ)
         crossed_R = jnp.einsum("rj,rd,jdr->r", keep_RJ, sum_RD, jnp.einsum("jde,re->jdr", m_JDE, sum_RE))
     means_R = jnp.square(sum_RD).sum(axis=1) * jnp.square(sum_RE).sum(axis=1)

@@ -129,7 +129,7 @@ def test_copies_stand_for_one_another_within_a_cloud_and_not_across_two():
     """
     a = np.array([[0.0, 1.0, 5.0, 0.0, 20.0]], np.float32).T
     b = np.array([[9.0, 1.1, 5.0, 0.0, 20.0]], np.float32).T
-    assert overlap(a, b, 1) == 0.25
+    assert overlap(a, b, 1) == overlap(b, a, 1) == 0.25
     assert overlap(a, a, 1) == 1
 
 
