@@ -3,7 +3,7 @@
 from matplotlib.figure import Figure
 
 from figures import style
-from figures.run import POSITIONS, Run, holding, positions, words
+from figures.run import POSITIONS, Run, band, holding, interval, positions, words
 
 
 def build(runs: dict[str, Run]) -> Figure | None:
@@ -16,12 +16,11 @@ def build(runs: dict[str, Run]) -> Figure | None:
     for ax, side in zip(axes, sides, strict=True):
         for label, run in runs.items():
             last = run.results.isel(step=-1).sel(positions=side)
-            mean, std = last["anisotropy_mean"].values, last["anisotropy_std"].values
-            style.banded(ax, last.depth.values, mean, std, label=label, **looks[label])
+            style.banded(ax, last.depth.values, *interval(last, "anisotropy"), label=label, **looks[label])
         ax.set(title=POSITIONS[side], xlabel="relative depth (0 = embedding)")
     axes[0].set_ylim(bottom=0)
     axes[0].set_ylabel(words(runs, "anisotropy") + "\n(largest eigenvalue's share)")
-    figure.suptitle("Anisotropy over depth, last checkpoint (band: ±1 standard deviation over batches)")
+    figure.suptitle(f"Anisotropy over depth, last checkpoint{band(runs, 'anisotropy')}")
     style.legend(axes)
     style.footer(figure, runs)
     return figure

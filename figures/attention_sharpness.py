@@ -2,10 +2,10 @@
 
 from matplotlib.figure import Figure
 
-from figures import by_block
+from figures import by_depth
 from figures.run import Run
 
 
 def build(runs: dict[str, Run]) -> Figure | None:
     variables = ("score_std_within", "attention_entropy", "attention_max")
-    return by_block.build(runs, variables, "Sharpness of attention while training")
+    return by_depth.build(runs, variables, "Sharpness of attention while training")

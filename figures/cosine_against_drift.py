@@ -5,7 +5,7 @@ from matplotlib.figure import Figure
 from scipy import stats
 
 from figures import style
-from figures.run import POSITIONS, Run, holding, positions, words
+from figures.run import POSITIONS, Run, band, holding, interval, positions, words
 
 PERMUTATIONS = 9_999  # every ordering of up to 7 layers; a random sample of that many beyond
 
@@ -22,16 +22,21 @@ def build(runs: dict[str, Run]) -> Figure | None:
         ax = figure.add_subplot(grid[0, column], sharey=figure.axes[0] if column else None)
         for label, run in runs.items():
             last = run.results.isel(step=-1).sel(positions=side)
-            drift, cosine = last["drift_mean"].values, last["mean_cosine_mean"].values
+            (drift, *across), (cosine, *upright) = interval(last, "drift"), interval(last, "mean_cosine")
             text = f"{label}, {correlations(drift, cosine)}"
             ax.plot(drift, cosine, label=text, linestyle="none", **looks[label])
+            bars = {"ecolor": looks[label]["color"], "elinewidth": 0.8, "fmt": "none"}
+            ax.errorbar(drift, cosine, np.abs(upright - cosine), np.abs(across - drift), **bars)
             embedding = {"color": looks[label]["color"], "marker": looks[label]["marker"], "markerfacecolor": "white"}
             ax.plot(drift[:1], cosine[:1], linestyle="none", **embedding)
         ax.set(title=POSITIONS[side], xlabel=words(runs, "drift"))
         below = figure.add_subplot(grid[1, column], frameon=False, xticks=[], yticks=[])
-        below.legend(*ax.get_legend_handles_labels(), loc="upper center", title="Pearson r, Spearman ρ")
+        below.legend(
+            *ax.get_legend_handles_labels(), loc="upper center", title="Pearson r, Spearman ρ (hollow: embedding)"
+        )
     figure.axes[0].set_ylabel(words(runs, "mean_cosine"))
-    figure.suptitle("Mean cosine against drift, one point per layer, last checkpoint (hollow: embedding)")
+    bars = band(runs, "drift", "mean_cosine").replace("band", "bars")
+    figure.suptitle(f"Mean cosine against drift, last checkpoint{bars}")
     style.footer(figure, runs)
     return figure
 

@@ -4,12 +4,18 @@ import json
 from dataclasses import dataclass
 from typing import Any
 
+import numpy as np
 import xarray as xr
+
+from analysis.uncertainty import LEVEL, summarise
 
 POSITIONS = {"all": "all positions", "without_first": "without position 0"}
 OBJECTIVES = {"next": "next character", "masked": "masked characters"}
-
-
+NULLS = {
+    "gaussian": "Gaussian cloud,\nsame spectrum",
+    "shuffled": "shuffled bytes\nas input",
+    "untrained": "same network,\nuntrained",
+}
 TOLD = (
     *("model.mask", "model.norm", "model.layers", "model.width", "model.heads", "model.context", "model.positions"),
     *("model.tied", "model.bias", "model.expansion", "train.steps", "train.seed", "measure.points", "measure.batches"),
@@ -31,6 +37,39 @@ def words(runs: dict[str, Run], variable: str) -> str:
     """The variable's name and unit for an axis, from its own attributes."""
     attrs = next(iter(runs.values())).results[variable].attrs
     return attrs["long_name"] if attrs["units"] in ("", "1") else f"{attrs['long_name']} ({attrs['units']})"
+
+
+def interval(results: xr.Dataset, name: str, **where: Any) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """Mean over batches and the ends of its interval, at these places on the dimensions."""
+    return tuple(results[f"{name}_{end}"].sel(where).values for end in ("mean", "low", "high"))
+
+
+def over_batches(values: xr.DataArray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """The same of an average over layers or heads, which has no interval in the tables: Student's, from the batches.
+
+    NaN where a batch has no number: the curve would jump where others of them count.
+    """
+    values = values.where(np.isfinite(values)).transpose("batch", ...)
+    found = summarise(values.values[:, None], "")
+    return found.mean, found.low, found.high
+
+
+def band(runs: dict[str, Run], *names: str) -> str:
+    """What the bands of `interval` are, to end a title with; nothing where no run has any."""
+    ways = set()
+    for run in runs.values():
+        ends = [run.results[f"{name}_low"] for name in names if name in run.results]
+        if any(np.isfinite(end).any() for end in ends):
+            ways.add("windows resampled" if run.results.attrs["groups"] > 1 else "over batches")
+    return _band(" or ".join(sorted(ways))) if ways else ""
+
+
+def band_over_batches(runs: dict[str, Run]) -> str:
+    return _band("over batches") if any(run.results.sizes["batch"] > 1 for run in runs.values()) else ""
+
+
+def _band(words: str) -> str:
+    return f" (band: {LEVEL * 100:.0f} % interval, {words})"
 
 
 def last_step(runs: dict[str, Run]) -> int:

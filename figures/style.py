@@ -5,7 +5,7 @@ import math
 import os
 import pathlib
 import textwrap
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from contextlib import AbstractContextManager
 from itertools import cycle
 from typing import Any
@@ -67,18 +67,28 @@ def shades() -> Colormap:
     return LinearSegmentedColormap.from_list("shades", matplotlib.colormaps["viridis"](np.linspace(0, 0.9, 256)))
 
 
-def banded(ax: Axes, x: np.ndarray, mean: np.ndarray, std: np.ndarray, **look: Any) -> None:
-    """A line with a band of one standard deviation; one batch has no deviation (NaN), so no band."""
+def banded(ax: Axes, x: np.ndarray, mean: np.ndarray, low: np.ndarray, high: np.ndarray, **look: Any) -> None:
+    """A line with its interval as band; where nothing was resampled there is none (NaN), so no band."""
     ax.plot(x, mean, **look)
-    if np.isfinite(std).any():
-        ax.fill_between(x, mean - std, mean + std, color=look["color"], alpha=0.2, linewidth=0)
+    if np.isfinite(low).any():
+        ax.fill_between(x, low, high, color=look["color"], alpha=0.2, linewidth=0)
+
+
+def ground(axes: Iterable[Axes]) -> None:
+    """Zero, as a line on axes of one scale, unless all that they hold keeps far from it: it would flatten the rest."""
+    axes = list(axes)
+    low, high = min(ax.dataLim.y0 for ax in axes), max(ax.dataLim.y1 for ax in axes)
+    if low < high / 2 or high <= 0:
+        for ax in axes:
+            ax.axhline(0, color="0.7", linewidth=0.6, zorder=1)
 
 
 def legend(axes: np.ndarray) -> None:
-    """The runs of all panels, right of the last, where no line can pass under them."""
-    found = [ax.get_legend_handles_labels() for ax in axes]
+    """The runs of all panels, right of the first row, where no line can pass under them."""
+    found = [ax.get_legend_handles_labels() for ax in axes.flat]
     handles = {label: handle for pair in found for handle, label in zip(*pair, strict=True)}
-    axes[-1].legend(handles.values(), handles.keys(), loc="upper left", bbox_to_anchor=(1.02, 1), borderaxespad=0)
+    corner = np.atleast_2d(axes)[0, -1]
+    corner.legend(handles.values(), handles.keys(), loc="upper left", bbox_to_anchor=(1.02, 1), borderaxespad=0)
 
 
 def step_axis(ax: Axes, last: int) -> None:
@@ -97,8 +107,10 @@ def step_colours(last: int) -> ScalarMappable:
 
 
 def step_bar(figure: Figure, colours: ScalarMappable, axes: np.ndarray) -> None:
-    ticks = _decades(int(colours.norm.vmax))
-    _bar(figure, colours, axes, "training step", ticks, [_short(tick) for tick in ticks])
+    """Decades and the last step, without a decade that would touch it."""
+    last = int(colours.norm.vmax)
+    ticks = [*(tick for tick in _decades(last) if 3 * tick <= last), last]
+    bar(figure, colours, axes, "training step", ticks, [_short(tick) for tick in ticks])
 
 
 def block_colours(blocks: int) -> ScalarMappable:
@@ -107,14 +119,28 @@ def block_colours(blocks: int) -> ScalarMappable:
 
 
 def block_bar(figure: Figure, colours: ScalarMappable, axes: np.ndarray) -> None:
-    blocks = len(colours.norm.boundaries) - 1
-    ticks = np.unique(np.linspace(1, blocks, min(blocks, 8)).round().astype(int)).tolist()
-    _bar(figure, colours, axes, "block", ticks, [str(tick) for tick in ticks])
+    _patch_bar(figure, colours, axes, "block")
 
 
-def _bar(
-    figure: Figure, colours: ScalarMappable, axes: np.ndarray, words: str, ticks: list[int], names: list[str]
+def layer_colours(layers: int) -> ScalarMappable:
+    """Layers 0 (the embedding) .. N - 1 as colours, one flat patch each."""
+    return ScalarMappable(BoundaryNorm(np.arange(layers + 1) - 0.5, 256), shades())
+
+
+def layer_bar(figure: Figure, colours: ScalarMappable, axes: np.ndarray) -> None:
+    _patch_bar(figure, colours, axes, "layer (0 = embedding)")
+
+
+def _patch_bar(figure: Figure, colours: ScalarMappable, axes: np.ndarray, words: str) -> None:
+    patches = (colours.norm.boundaries[:-1] + 0.5).astype(int).tolist()
+    ticks = patches[:: math.ceil(len(patches) / 8)]
+    bar(figure, colours, axes, words, ticks, [str(tick) for tick in ticks])
+
+
+def bar(
+    figure: Figure, colours: ScalarMappable, axes: np.ndarray, words: str, ticks: Sequence[float], names: list[str]
 ) -> None:
+    """A colour bar right of all these panels, as tall as they are together."""
     bar = figure.colorbar(colours, ax=axes, label=words, aspect=16 * len(axes), fraction=0.05, pad=0.02)
     bar.set_ticks(ticks, labels=names)
     bar.minorticks_off()
@@ -128,7 +154,7 @@ def _decades(last: int) -> list[int]:
 def _short(step: int) -> str:
     for size, letter in ((10**6, "M"), (10**3, "k")):
         if step >= size:
-            return f"{step // size}{letter}"
+            return f"{step / size:.3g}{letter}"
     return str(step)
 
 

@@ -1,4 +1,7 @@
-"""Made-up runs in the form of results.nc and train.jsonl: a bell-shaped decoder and a flat encoder."""
+"""Made-up runs in the form of results.nc and train.jsonl: a bell-shaped decoder and a flat encoder.
+
+Raw values with replicates pass through the very functions that make real tables, so that the form is the true one.
+"""
 
 import json
 from typing import Any
@@ -7,9 +10,13 @@ import numpy as np
 import xarray as xr
 
 from analysis import results
+from analysis.quantities import COORDINATES, QUANTITIES
+from analysis.summary import summary, with_plateau
 from figures.run import Run
 
 STEPS = (0, 1, 2, 4, 8, 16, 32, 64, 128, 256, 512, 1000)
+NULLS = ("gaussian", "shuffled", "untrained")
+GAUSSIAN = ("spectrum", "dimension", "scale")  # families that a Gaussian cloud has too
 
 
 def make_run(
@@ -21,6 +28,8 @@ def make_run(
     seed: int = 0,
     without: tuple[str, ...] = (),
     learning_rate: float = 1e-3,
+    groups: int = 8,
+    nulls: tuple[str, ...] = NULLS,
 ) -> Run:
     rng = np.random.default_rng([seed, causal])
     attributes = {
@@ -32,18 +41,23 @@ def make_run(
         "seed": seed,
         "points": 4096,
         "batches": batches,
+        "groups": groups,
         "config": json.dumps({"train": {"learning_rate": learning_rate}, "objective": "next" if causal else "masked"}),
     }
-    tables = []
+    raw = {}
     for step in steps:
         shapes = shapes_at(np.log1p(step) / np.log1p(1000), layers, causal)
-        arrays = {
-            name: noisy(rng, shape, batches, heads if shape.size == layers else None)
-            for name, shape in shapes.items()
-            if name not in without
-        }
-        tables.append(results.table(arrays, step, attributes))
-    return Run(xr.concat(tables, "step"), make_log(rng, steps[-1], 2.3 if causal else 1.9))
+        arrays = {}
+        for name in (name for name in shapes if name not in without):
+            for null in ("", *(null for null in nulls if null != "untrained")):
+                if null != "gaussian" or QUANTITIES[name].family in GAUSSIAN:
+                    label = f"{name}_{null}" if null else name
+                    arrays[label] = noisy(rng, as_null(name, shapes[name], null), name, batches, heads, groups)
+            if step == steps[0] and name.endswith("_previous"):
+                arrays[name] *= np.nan
+        raw[step] = with_plateau(results.table(arrays, step, attributes))
+    tables = [summary(raw[step], raw.get(0), nulls) for step in steps]
+    return Run(xr.concat(tables, "step", data_vars="all"), make_log(rng, steps[-1], 2.3 if causal else 1.9))
 
 
 def shapes_at(grown: float, layers: int, causal: bool) -> dict[str, np.ndarray]:
@@ -52,29 +66,58 @@ def shapes_at(grown: float, layers: int, causal: bool) -> dict[str, np.ndarray]:
     bell = 0.1 + grown * (0.75 * np.sin(np.pi * depth) ** 2 if causal else 0.08 + 0 * depth)
     dimension = 12 + 10 * np.sin(np.pi * grown * 0.85) * (1 - 0.3 * depth) + 3 * (not causal)
     rise = grown * np.arange(1, layers + 1)
+    ranks, tops = np.array(COORDINATES["neighbours"]), np.array(COORDINATES["top"])
+    fall = ranks ** -np.where(depth > 0.5, 0.02, 0.25)[:, None]  # deep layers have a plateau
+    apart = np.abs(depth[:, None] - depth)
     return {
         "anisotropy": bell,
+        "effective_rank": 200 * (1 - bell),
+        "participation_ratio": 40 * (1 - bell),
+        "alpha_req": 0.4 + bell,
+        "coordinate_share": bell[:, None] * (1 - 0.5 ** (tops / 2)),
+        "anisotropy_left_out": bell[:, None] * 0.5 ** (tops / 4),
         "twonn": dimension,
         "twonn_mle": 0.98 * dimension,
         "twonn_microscope": 0.9 * dimension,
+        "gride": dimension[:, None] * fall,
         "mean_cosine": 0.02 + 0.6 * bell,
         "drift": 1 + 8 * bell,
+        "cka_layers": np.exp(-grown * apart),
+        "overlap_layers": np.exp(-5 * grown * apart),
+        "cka_previous": 1 - 0.3 * np.sin(np.pi * grown) * (1 - depth / 2),
+        "cka_last": 1 - (1 - grown) * (1 - depth / 2),
+        "overlap_previous": 1 - 0.6 * np.sin(np.pi * grown) * (1 - depth / 2),
+        "overlap_last": 1 - (1 - grown) * (1 - depth / 4),
         "query_drift": 0.3 + rise,
         "key_drift": 0.3 + 0.8 * rise,
         "query_key_alignment": -np.tanh(rise / 3) if causal else np.tanh(rise / 5),
         "query_key_cosine": -0.6 * np.tanh(rise / 3),
         "score_std_within": 0.1 + rise / 3,
-        "attention_entropy": 5.2 - 0.5 * rise,
+        "attention_entropy": 5.2 - 0.3 * np.tanh(rise),
         "attention_max": 0.01 + np.tanh(rise / 10),
     }
 
 
-def noisy(rng: np.random.Generator, shape: np.ndarray, batches: int, heads: int | None) -> np.ndarray:
-    """(positions, batch, layer) or (positions, batch, block, head), float32, with 4 % of noise."""
-    values = np.array([1.0, 0.7])[:, None, None] * np.ones((1, batches, 1)) * shape
-    if heads is not None:
+def as_null(name: str, shape: np.ndarray, null: str) -> np.ndarray:
+    """A Gaussian cloud keeps the spectrum and fills more dimensions; of shuffled text half the shape is left."""
+    if null == "gaussian" and QUANTITIES[name].family != "spectrum":
+        return 2 * shape
+    return shape if null != "shuffled" else 0.5 * shape
+
+
+def noisy(rng: np.random.Generator, shape: np.ndarray, name: str, batches: int, heads: int, groups: int) -> np.ndarray:
+    """Raw values with 4 % of noise between batches, and replicates that agree with it; float32."""
+    values = np.multiply.outer(np.ones((batches, 1)) * [1.0, 0.7], shape)
+    if "head" in QUANTITIES[name].dims:
         values = values[..., None] * np.linspace(0.9, 1.1, heads)
-    return (values * (1 + 0.04 * rng.standard_normal(values.shape))).astype(np.float32)
+    values = values * (1 + 0.04 * rng.standard_normal(values.shape))
+    if QUANTITIES[name].resampling:
+        count, noise = (groups, 0.04 / (groups - 1) * groups**0.5) if groups > 1 else (0, 0.0)
+        if QUANTITIES[name].resampling == "sections" and count:
+            count, noise = 4, 0.04 * 2
+        spread = noise * rng.standard_normal((*values.shape, count))
+        values = np.concatenate([values[..., None], values[..., None] * (1 + spread)], axis=-1)
+    return values.astype(np.float32)
 
 
 def make_log(rng: np.random.Generator, last: int, floor: float) -> list[dict[str, Any]]:

@@ -9,7 +9,9 @@ from figures import draw, style
 from figures.run import Run, provenance
 from tests.figures.tables import make_run
 
-SPECTRUM, SIMILARITY = ("anisotropy",), ("mean_cosine", "drift")
+SPECTRUM, SIMILARITY = ("anisotropy", "effective_rank", "participation_ratio", "alpha_req"), ("mean_cosine", "drift")
+OUTLIERS = ("coordinate_share", "anisotropy_left_out")
+COMPARISON = ("cka_layers", "overlap_layers", "cka_previous", "cka_last", "overlap_previous", "overlap_last")
 DIMENSION = ("twonn", "twonn_mle", "twonn_microscope")
 ATTENTION = (
     "query_drift",
@@ -33,20 +35,25 @@ def spoiled(run: Run, **where: int) -> Run:
 
 
 CASES = {
-    "six runs": {
+    "six runs": lambda: {
         f"{causal}_{seed}": make_run(causal, SHORT, seed=seed) for causal in (True, False) for seed in range(3)
     },
-    "one layer, head, batch and checkpoint": {"tiny": make_run(steps=(0,), layers=1, heads=1, batches=1)},
-    "many layers": {"deep": make_run(steps=SHORT, layers=30, heads=2)},
-    "different depths and lengths": {"a": make_run(steps=SHORT, layers=2), "b": make_run(False, steps=(0, 5))},
-    "no embedding": {"decoder": spoiled(make_run(steps=SHORT), layer=0), "encoder": make_run(False, SHORT)},
-    "no numbers": {"decoder": spoiled(make_run(steps=SHORT))},
-    "a checkpoint without numbers": {"decoder": spoiled(make_run(steps=SHORT), step=-1)},
+    "one layer, head, batch and checkpoint": lambda: {"tiny": make_run(steps=(0,), layers=1, heads=1, batches=1)},
+    "many layers": lambda: {"deep": make_run(steps=SHORT, layers=30, heads=2)},
+    "no resampling and few null models": lambda: {
+        "bare": make_run(steps=SHORT, groups=1, nulls=("gaussian",)),
+        "some": make_run(False, SHORT, batches=1, nulls=("untrained",)),
+    },
+    "different depths and lengths": lambda: {"a": make_run(steps=SHORT, layers=2), "b": make_run(False, steps=(0, 5))},
+    "no embedding": lambda: {"decoder": spoiled(make_run(steps=SHORT), layer=0), "encoder": make_run(False, SHORT)},
+    "no numbers": lambda: {"decoder": spoiled(make_run(steps=SHORT))},
+    "a checkpoint without numbers": lambda: {"decoder": spoiled(make_run(steps=SHORT), step=-1)},
 }
 
 
-@pytest.mark.parametrize("runs", CASES.values(), ids=CASES)
-def test_every_figure_lays_itself_out_with_its_origin_and_nothing_cut_off(runs):
+@pytest.mark.parametrize("make", CASES.values(), ids=CASES)
+def test_every_figure_lays_itself_out_with_its_origin_and_nothing_cut_off(make):
+    runs = make()
     with style.context():
         for name, build in draw.FIGURES.items():
             figure = build(runs)
@@ -103,7 +110,10 @@ def test_a_broken_write_leaves_the_old_file(tmp_path, monkeypatch):
 @pytest.mark.parametrize(
     ("family", "lost"),
     [
-        (SPECTRUM, {"anisotropy_profile", "anisotropy_by_checkpoint"}),
+        (SPECTRUM, {"anisotropy_profile", "anisotropy_by_checkpoint", "spectrum_over_training"}),
+        (OUTLIERS, {"outlier_coordinates"}),
+        (("gride",), {"dimension_by_scale"}),
+        (COMPARISON, {"layer_similarity", "change_over_training"}),
         (DIMENSION, {"dimension_over_training"}),
         (SIMILARITY, {"cosine_against_drift"}),
         (ATTENTION, {"query_key_drift", "attention_sharpness"}),
@@ -115,6 +125,13 @@ def test_a_family_that_was_not_measured_costs_only_its_figures(family, lost):
         assert {name for name, build in draw.FIGURES.items() if build(without) is None} == lost
         both = without | {"encoder": make_run(False, SHORT)}
         assert not [name for name, build in draw.FIGURES.items() if build(both) is None]
+
+
+def test_the_excess_is_drawn_of_what_was_measured():
+    rows = draw.FIGURES["excess_over_nulls"]
+    run = make_run(steps=SHORT, without=(*SPECTRUM, *SIMILARITY))
+    assert len(rows({"decoder": run}).axes) == 3  # twonn alone, beside three null models
+    assert rows({"decoder": make_run(steps=SHORT, without=(*SPECTRUM, *SIMILARITY, *DIMENSION))}) is None
 
 
 def test_without_a_log_there_is_no_training_curve():

@@ -1,0 +1,60 @@
+"""Does the intrinsic dimension depend on the scale at which it is looked for? Last checkpoint, beside a null model."""
+
+import numpy as np
+import xarray as xr
+from matplotlib.axes import Axes
+from matplotlib.figure import Figure
+from matplotlib.ticker import LogLocator, NullLocator, ScalarFormatter
+
+from figures import style
+from figures.run import NULLS, Run, band, holding, interval
+
+
+def build(runs: dict[str, Run]) -> Figure | None:
+    runs = holding(runs, "gride", "plateau")
+    if not runs:
+        return None
+    gaussian = any("null" in run.results.dims and "gaussian" in run.results.null for run in runs.values())
+    figure = style.new(style.PAGE, 0.8 + 1.8 * len(runs))
+    axes = figure.subplots(len(runs), 1 + gaussian, sharex=True, sharey=True, squeeze=False)
+    colours = style.layer_colours(max(run.results.sizes["layer"] for run in runs.values()))
+    for row, (label, run) in zip(axes, runs.items(), strict=True):
+        last = run.results.isel(step=-1).sel(positions="all")
+        ranks = last.neighbours.values
+        for layer in last.layer.values:
+            look, curve = {"color": colours.to_rgba(layer), "linewidth": 0.9}, interval(last, "gride", layer=layer)
+            style.banded(row[0], ranks, *curve, **look)
+            least, most = (last[f"plateau_{end}"].sel(layer=layer).item() for end in ("first", "last"))
+            on = (ranks >= least) & (ranks <= most)
+            row[0].plot(ranks[on], curve[0][on], **look | {"linewidth": 3})
+            if "null" in last.dims and "gaussian" in last.null:
+                null = last["gride_null"].sel(null="gaussian", layer=layer).values
+                row[1].plot(ranks, null, **look | {"linestyle": "--"})
+        row[0].set_title(f"{label}: {verdict(last)}")
+        row[0].set_ylabel("intrinsic dimension")
+        if gaussian:
+            row[1].set_title(f"{label}, {NULLS['gaussian']}".replace("\n", " "))
+    numbers = any(np.isfinite(line.get_ydata()).any() for ax in axes.flat for line in ax.lines)
+    for ax in axes.flat:
+        ax.set_xscale("log", base=2)
+        ax.set_xticks(ranks, [str(rank) for rank in ranks])
+        if numbers:  # nothing has no logarithm
+            _dimensions(ax)
+    for ax in axes[-1]:
+        ax.set_xlabel("neighbour rank k (from $r_{2k}/r_k$)")
+    figure.suptitle(f"Dimension against scale, last checkpoint{band(runs, 'gride')}")
+    style.layer_bar(figure, colours, axes)
+    style.footer(figure, runs)
+    return figure
+
+
+def verdict(last: xr.Dataset) -> str:
+    found = int(np.isfinite(last["plateau_first"].values).sum())
+    return f"plateau (thick) in {found} of {last.sizes['layer']} layers" if found else "no plateau in any layer"
+
+
+def _dimensions(ax: Axes) -> None:
+    ax.set_yscale("log")
+    ax.yaxis.set_major_locator(LogLocator(subs=(1, 2, 5)))
+    ax.yaxis.set_minor_locator(NullLocator())
+    ax.yaxis.set_major_formatter(ScalarFormatter())

@@ -1,0 +1,37 @@
+"""Which layers hold the same representation? Every layer beside every other, last checkpoint."""
+
+from matplotlib.cm import ScalarMappable
+from matplotlib.colors import Normalize
+from matplotlib.figure import Figure
+from matplotlib.ticker import MaxNLocator
+
+from figures import style
+from figures.run import Run, holding, words
+
+MEASURES = ("cka_layers", "overlap_layers")
+TICKS = (0, 0.2, 0.4, 0.6, 0.8, 1)
+
+
+def build(runs: dict[str, Run]) -> Figure | None:
+    runs = holding(runs, *MEASURES)
+    if not runs:
+        return None
+    figure = style.new(0.75 * style.PAGE, 0.7 + 2.1 * len(runs))
+    axes = figure.subplots(len(runs), len(MEASURES), squeeze=False)
+    colours = ScalarMappable(Normalize(0, 1), "viridis")
+    for row, (label, run) in zip(axes, runs.items(), strict=True):
+        last = run.results.isel(step=-1).sel(positions="all")
+        for ax, name in zip(row, MEASURES, strict=True):
+            ax.imshow(last[f"{name}_mean"].values, cmap=colours.cmap, norm=colours.norm, origin="lower")
+            ax.grid(False)
+            for axis in (ax.xaxis, ax.yaxis):
+                axis.set_major_locator(MaxNLocator(8, integer=True, min_n_ticks=1))
+        row[0].set_ylabel(f"{label}\nlayer (0 = embedding)")
+    for ax, name in zip(axes[0], MEASURES, strict=True):
+        ax.set_title(words(runs, name).removesuffix(" of two layers"))
+    for ax in axes[-1]:
+        ax.set_xlabel("layer (0 = embedding)")
+    style.bar(figure, colours, axes, "similarity (1: the same)", TICKS, [f"{tick:g}" for tick in TICKS])
+    figure.suptitle("Similarity of layers, last checkpoint, all positions")
+    style.footer(figure, runs)
+    return figure
