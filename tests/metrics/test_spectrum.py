@@ -5,48 +5,239 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from metrics.spectrum import anisotropy, covariance_eigenvalues
-from tests import reference
+from benchmarks.zoo import ZOO
+from metrics import spectrum as spectral
+from tests import reference_spectrum as reference
 from tests.metrics.clouds import CLOUDS, gaussian, rotation
+
+NAMES = (
+    "anisotropy",
+    "anisotropy_uncentred",
+    "participation_ratio",
+    "participation_ratio_corrected",
+    "effective_rank",
+    "rankme",
+    "stable_rank",
+    "isoscore",
+    "isoscore_shrunk",
+)
+POINTS = 640  # of a cloud of the zoo: more than the dimensions, and a multiple of the groups
 
 
 @jax.jit
 def measured(cloud_PD):
-    return anisotropy(covariance_eigenvalues(cloud_PD))
+    return readings(spectral.spectrum(cloud_PD))
+
+
+def readings(spectra):
+    """{name: one value per replicate}."""
+    values = {name: jax.vmap(getattr(spectral, name))(spectra) for name in NAMES}
+    values["alpha_req"], values["alpha_req_r2"] = jax.vmap(spectral.alpha_req)(spectra)
+    return values
+
+
+def expected(cloud):
+    values = {name: getattr(reference, name)(cloud) for name in NAMES}
+    values["alpha_req"], values["alpha_req_r2"] = reference.alpha_req(cloud)
+    return values
+
+
+def agrees(values, cloud):
+    for name, value in expected(cloud).items():
+        assert values[name][0] == pytest.approx(value, rel=1e-4, nan_ok=True), name
+
+
+@pytest.mark.parametrize("name", ZOO)
+def test_every_reading_agrees_with_float64_on_the_zoo(name):
+    cloud = jnp.asarray(ZOO[name].draw(np.random.default_rng(0), POINTS))
+    agrees(measured(cloud), cloud)
 
 
 @pytest.mark.parametrize("name", CLOUDS)
-def test_agrees_with_the_float64_singular_values(name):
+def test_every_reading_agrees_with_float64(name):
     cloud = jnp.asarray(CLOUDS[name])
-    values, expected = covariance_eigenvalues(cloud), reference.eigenvalues(cloud)
-    assert values.shape == (min(cloud.shape),)
-    np.testing.assert_allclose(values, expected, rtol=1e-4, atol=1e-6 * expected[0])
-    assert measured(cloud) == pytest.approx(reference.anisotropy(cloud), rel=1e-4)
+    agrees(measured(cloud), cloud)
+
+
+@pytest.mark.parametrize("name", ["curved 5 with noise", "rogue coordinate", "bfloat16", "mean 1000 spreads"])
+def test_small_eigenvalues_keep_their_digits(name):
+    cloud = jnp.asarray(ZOO[name].draw(np.random.default_rng(1), POINTS))
+    values, exact = spectral.spectrum(cloud).eigenvalues_E[0], reference.eigenvalues(cloud)
+    np.testing.assert_allclose(values, exact, rtol=1e-4, atol=1e-10 * exact[0])
+
+
+def test_the_full_cloud_is_the_same_with_and_without_groups():
+    for name in ("power law in 64", "curved 5 with noise", "rogue coordinate"):
+        cloud = jnp.asarray(ZOO[name].draw(np.random.default_rng(2), POINTS))
+        agrees(readings(jax.jit(spectral.spectrum, static_argnums=1)(cloud, 8)), cloud)
+
+
+@pytest.mark.parametrize("shape", [(48, 7), (24, 60)])
+def test_replicates_are_variances_along_the_full_clouds_directions(shape):
+    cloud = gaussian(*shape) * np.arange(1, shape[1] + 1, dtype=np.float32) + 3
+    spectra = spectral.spectrum(jnp.asarray(cloud), 4)
+    x = cloud.astype(np.float64)
+    directions = np.linalg.svd(x - x.mean(0), full_matrices=False)[2]
+    for left_out in range(4):
+        kept = np.delete(x, np.arange(left_out, left_out + 1) * (shape[0] // 4) + np.arange(shape[0] // 4)[:, None], 0)
+        variances = np.square((kept - kept.mean(0)) @ directions.T).mean(0)
+        np.testing.assert_allclose(spectra.eigenvalues_E[1 + left_out], variances, rtol=1e-4, atol=1e-5 * variances[0])
+        squares = np.square(kept - kept.mean(0)).sum(1)
+        assert spectra.kurtosis[1 + left_out] == pytest.approx(
+            np.square(squares).mean() / squares.mean() ** 2, rel=1e-5
+        )
+        along = (directions[:-1] @ kept.mean(0)) ** 2
+        np.testing.assert_allclose(
+            spectra.mean_E[1 + left_out, :-1] ** 2, along, rtol=1e-3, atol=1e-4 * np.square(kept.mean(0)).sum()
+        )
+
+
+def test_the_jackknife_knows_the_spread_between_draws():
+    groups, values = 16, []
+    for seed in range(40):
+        cloud = jnp.asarray(ZOO["power law in 64"].draw(np.random.default_rng(seed), 512))
+        values.append(jitted_groups(cloud, groups))
+    for name in ("anisotropy", "participation_ratio", "participation_ratio_corrected", "effective_rank"):
+        full = np.array([value[name][0] for value in values])
+        replicates = np.array([value[name][1:] for value in values])
+        variances = (groups - 1) * replicates.var(axis=1)
+        assert np.sqrt(variances.mean()) / full.std(ddof=1) == pytest.approx(1.0, abs=0.3), name
+
+
+@jax.jit
+def sixteen(cloud_PD):
+    return readings(spectral.spectrum(cloud_PD, 16))
+
+
+def jitted_groups(cloud, groups):
+    assert groups == 16
+    return sixteen(cloud)
+
+
+def products(jaxpr, shape):
+    """How many matrix products of a shape are sure to run: those in a branch are not."""
+    count = 0
+    for equation in jaxpr.eqns:
+        if equation.primitive.name == "dot_general":
+            count += equation.outvars[0].aval.shape == shape
+        elif equation.primitive.name != "cond":
+            count += sum(products(inner.jaxpr, shape) for inner in equation.params.values() if hasattr(inner, "jaxpr"))
+    return count
+
+
+def test_one_group_needs_no_coordinates_along_the_directions():
+    cloud = jnp.asarray(gaussian(64, 8))
+    for groups, sure in ((1, 0), (4, 1)):
+        jaxpr = jax.make_jaxpr(spectral.spectrum, static_argnums=1)(cloud, groups).jaxpr
+        assert products(jaxpr, (8, 8)) == 1
+        assert products(jaxpr, (64, 8)) == sure
 
 
 def test_reads_a_known_spectrum():
     scale = np.array([4.0, 2.0, 1.0, 1.0, 0.0])
     orthonormal = np.linalg.qr(np.random.default_rng(0).normal(size=(100, 6)))[0]
     columns = np.linalg.qr(np.c_[np.ones(100), orthonormal[:, :5]])[0][:, 1:]  # centred, orthonormal
-    values = covariance_eigenvalues(jnp.asarray(10 * columns * scale, jnp.float32))
-    np.testing.assert_allclose(values, scale**2, atol=1e-4)
-    assert anisotropy(values) == pytest.approx(16 / 22, rel=1e-5)
+    cloud = jnp.asarray(10 * columns * scale, jnp.float32)
+    np.testing.assert_allclose(spectral.spectrum(cloud).eigenvalues_E[0], scale**2, atol=1e-4)
+    values = measured(cloud)
+    shares = np.array([16, 4, 1, 1]) / 22
+    roots = np.array([4, 2, 1, 1]) / 8
+    assert values["anisotropy"][0] == pytest.approx(16 / 22, rel=1e-5)
+    assert values["anisotropy_uncentred"][0] == pytest.approx(16 / 22, rel=1e-5)
+    assert values["participation_ratio"][0] == pytest.approx(22**2 / 274, rel=1e-5)
+    assert values["effective_rank"][0] == pytest.approx(np.exp(-shares @ np.log(shares)), rel=1e-5)
+    assert values["rankme"][0] == pytest.approx(np.exp(-roots @ np.log(roots)), rel=1e-5)
+    assert values["stable_rank"][0] == pytest.approx(22 / 16, rel=1e-5)
+    assert values["isoscore"][0] == pytest.approx((22**2 / 274 - 1) / 4, rel=1e-5)
 
 
-def test_squares_the_singular_values():
-    assert anisotropy(jnp.array([100.0, 4.0, 1.0])) == pytest.approx(100 / 105)
+@pytest.mark.parametrize("ratio", [0.0, 1e-6, 1e-3, 1.0, 1000.0])
+@pytest.mark.parametrize("shape", [(200, 12), (40, 90)])
+def test_uncentred_anisotropy_sees_the_mean_at_every_scale(ratio, shape):
+    cloud = gaussian(*shape) * np.linspace(1, 2, shape[1], dtype=np.float32)
+    cloud = jnp.asarray(cloud - cloud.mean(0) + ratio * np.linspace(-1, 1, shape[1]), jnp.float32)
+    assert measured(cloud)["anisotropy_uncentred"][0] == pytest.approx(reference.anisotropy_uncentred(cloud), rel=2e-6)
+
+
+def test_the_power_method_finds_the_same_shares():
+    cloud = jnp.asarray(ZOO["power law in 64"].draw(np.random.default_rng(0), 512) + 0.3)
+    assert measured(cloud)["anisotropy"][0] == pytest.approx(reference.power_method(cloud, centre=True), rel=1e-5)
+    assert measured(cloud)["anisotropy_uncentred"][0] == pytest.approx(reference.power_method(cloud, False), rel=1e-5)
+
+
+@pytest.mark.parametrize(("points", "width"), [(5, 2), (6, 3), (7, 4)])
+def test_corrected_participation_ratio_is_a_mean_over_quadruples(points, width):
+    cloud = jnp.asarray(gaussian(points, width, seed=3) ** 3 + 2)
+    exact = reference.participation_ratio_over_quadruples(cloud)
+    assert reference.participation_ratio_corrected(cloud) == pytest.approx(exact, rel=1e-10)
+    assert measured(cloud)["participation_ratio_corrected"][0] == pytest.approx(exact, rel=1e-4)
+
+
+def test_the_correction_removes_the_bias_of_few_points():
+    values = [measured(jnp.asarray(gaussian(100, 64, seed))) for seed in range(60)]
+    assert np.mean([value["participation_ratio"][0] for value in values]) < 40
+    assert np.mean([value["participation_ratio_corrected"][0] for value in values]) == pytest.approx(64, rel=0.01)
+
+
+def test_the_exponent_of_a_power_law_is_read_exactly():
+    values = np.arange(1, 65, dtype=np.float32) ** -1.7
+    fields = dict.fromkeys(("mean_outside", "kurtosis", "width", "points"), jnp.ones(()))
+    spectrum = spectral.Spectrum(jnp.asarray(values), jnp.zeros(64), **fields)
+    law = spectral.alpha_req(spectrum)
+    assert law.exponent == pytest.approx(1.7, rel=1e-5)
+    assert law.r2 == pytest.approx(1.0, abs=1e-6)
+    assert spectral.alpha_req(spectrum, first=10, last=12).exponent == pytest.approx(1.7, rel=1e-4)
+    assert jnp.isnan(spectral.alpha_req(spectrum, first=10, last=11).exponent)
+
+
+def test_isoscore_star_without_shrinkage_is_isoscore_and_has_a_gradient():
+    cloud = gaussian(300, 6) * np.arange(1, 7, dtype=np.float32)
+    covariance = jnp.asarray(np.cov(cloud.T, bias=True), jnp.float32)
+    assert spectral.isoscore_star(covariance, jnp.eye(6), 0.0) == pytest.approx(reference.isoscore(cloud), rel=1e-5)
+    assert spectral.isoscore_star(covariance, jnp.eye(6), 1.0) == pytest.approx(1.0, rel=1e-5)
+    gradient = jax.grad(lambda step: spectral.isoscore_star(covariance + step * jnp.eye(6), jnp.eye(6), 0.2))
+    near = [spectral.isoscore_star(covariance + step * jnp.eye(6), jnp.eye(6), 0.2) for step in (-0.1, 0.1)]
+    assert gradient(0.0) == pytest.approx((near[1] - near[0]) / 0.2, rel=1e-2)
+
+
+def test_shrinkage_grows_as_points_become_few():
+    raw, shrunk = [], []
+    for points in (40, 4000):
+        value = measured(jnp.asarray(gaussian(points, 32) * np.linspace(1, 2, 32, dtype=np.float32)))
+        raw.append(value["isoscore"][0])
+        shrunk.append(value["isoscore_shrunk"][0])
+    truth = (np.square(np.linspace(1, 2, 32)).sum() ** 2 / (np.linspace(1, 2, 32) ** 4).sum() - 1) / 31
+    assert abs(shrunk[0] - truth) < abs(raw[0] - truth) / 2
+    assert shrunk[1] == pytest.approx(truth, rel=0.02)
 
 
 def test_points_on_a_line_have_all_their_variance_in_one_direction():
     line = np.outer(np.arange(50.0), [1.0, -2.0, 0.5]).astype(np.float32)
-    assert measured(jnp.asarray(line)) == pytest.approx(1.0, abs=1e-6)
+    values = measured(jnp.asarray(line))
+    for name in ("anisotropy", "participation_ratio", "effective_rank", "rankme", "stable_rank"):
+        assert values[name][0] == pytest.approx(1.0, abs=1e-5), name
+    assert values["isoscore"][0] == pytest.approx(0.0, abs=1e-5)
+    assert jnp.isnan(values["alpha_req"][0])
 
 
 @pytest.mark.parametrize("value", [0.0, 0.1, 1234.567])
-def test_equal_points_have_no_anisotropy(value):
-    cloud = jnp.full((33, 5), value)
-    assert (covariance_eigenvalues(cloud) == 0).all()
-    assert jnp.isnan(measured(cloud))
+@pytest.mark.parametrize("shape", [(33, 5), (4, 6)])
+def test_equal_points_have_no_spectrum(value, shape):
+    cloud = jnp.full(shape, value)
+    assert (spectral.spectrum(cloud).eigenvalues_E == 0).all()
+    values = measured(cloud)
+    uncentred = values.pop("anisotropy_uncentred")[0]
+    assert all(jnp.isnan(reading[0]) for reading in values.values())
+    assert jnp.isnan(uncentred) if value == 0 else uncentred == pytest.approx(1.0)
+
+
+def test_what_is_not_finite_is_nan():
+    cloud = jnp.asarray(gaussian(40, 5)).at[3, 2].set(jnp.inf)
+    assert all(jnp.isnan(reading[0]) for reading in measured(cloud).values())
+
+
+def test_three_points_are_too_few_for_the_correction():
+    assert jnp.isnan(measured(jnp.asarray(gaussian(3, 2)))["participation_ratio_corrected"][0])
 
 
 @settings(max_examples=20, deadline=None, derandomize=True)
@@ -54,11 +245,15 @@ def test_equal_points_have_no_anisotropy(value):
 def test_does_not_see_rotation_scale_order_or_translation(seed, scale, shift):
     cloud = gaussian(64, 9, seed) * np.arange(1, 10, dtype=np.float32)
     moved = np.random.default_rng(seed).permutation((cloud + shift) @ rotation(9, seed) * scale)
-    assert measured(jnp.asarray(moved, jnp.float32)) == pytest.approx(float(measured(cloud)), rel=1e-4)
+    before, after = measured(jnp.asarray(cloud)), measured(jnp.asarray(moved, jnp.float32))
+    for name in before.keys() - {"anisotropy_uncentred"}:  # which sees the mean
+        assert after[name][0] == pytest.approx(float(before[name][0]), rel=1e-3), name
 
 
 def test_jit_and_vmap_change_nothing():
-    clouds = jnp.stack([gaussian(65, 9, seed) for seed in range(3)])
-    one_by_one = jnp.stack([anisotropy(covariance_eigenvalues(cloud)) for cloud in clouds])
-    np.testing.assert_allclose(jax.vmap(measured)(clouds), one_by_one, rtol=1e-5)
-    np.testing.assert_allclose([measured(cloud) for cloud in clouds], one_by_one, rtol=1e-5)
+    clouds = jnp.stack([gaussian(64, 9, seed) for seed in range(3)])
+    one_by_one = [readings(spectral.spectrum(cloud, 4)) for cloud in clouds]
+    together = jax.vmap(lambda cloud: readings(spectral.spectrum(cloud, 4)))(clouds)
+    for name in together:
+        np.testing.assert_allclose(together[name], [values[name] for values in one_by_one], rtol=1e-4)
+        np.testing.assert_allclose(measured(clouds[0])[name][0], one_by_one[0][name][0], rtol=1e-4)
