@@ -255,8 +255,8 @@ def validate(config: Config) -> None:
             f"train.penalty scores the whole batch; it does not go with train.accumulate={train.accumulate}"
         )
     for layer in train.penalty_layers:
-        if not 0 <= layer <= model.layers or train.penalty_layers.count(layer) > 1:
-            raise UserError(f"train.penalty_layers has {layer}; give each once, 0 to model.layers={model.layers}")
+        if layer not in range(model.layers + 1) or train.penalty_layers.count(layer) > 1:
+            raise UserError(f"train.penalty_layers has {layer!r}; give each once, 0 to model.layers={model.layers}")
 
 
 def _validate_mask(config: Config) -> None:

@@ -120,6 +120,8 @@ def change(path, value):
         ("train.penalty_layers", (7,)),
         ("train.penalty_layers", (-1,)),
         ("train.penalty_layers", (2, 2)),
+        ("train.penalty_layers", ("a",)),
+        ("train.penalty_layers", (1.5,)),
         ("train.learning_rate", -1.0),
         ("train.learning_rate", float("nan")),
         ("train.beta2", 1.5),
