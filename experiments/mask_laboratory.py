@@ -28,7 +28,7 @@ def get_config(size: str = "small") -> Config:
 
 
 def masks(context: int) -> dict[str, dict[str, Any]]:
-    """From all of the past to all of the window. An eighth of the context is local; a prefix is the first quarter."""
+    """Between causal and bidirectional: a window of an eighth of the context, a prefix of a quarter, two leaks."""
     return {
         "causal": {"model.mask": "causal"},
         "window": {"model.mask": "window", "model.window": context // 8},
