@@ -1,0 +1,132 @@
+"""Untrained blocks as their users start them: processes, exit codes, files."""
+
+import json
+import signal
+import subprocess
+
+import pytest
+
+from analysis import results
+from tests.test_main import ROOT, command, environment, main, wait_for
+
+BIAS = "--config=experiments/untrained_bias.py"
+SMALL = [
+    f"{BIAS}:tiny",
+    "--config.width=16",
+    "--config.heads=2",
+    "--config.sequences=2",
+    "--config.context=8",
+    "--config.vocabulary=50",
+    "--config.norms=(0, 1, 10)",
+    "--config.seeds=2",
+]
+
+
+@pytest.mark.parametrize(
+    ("flags", "words"),
+    [
+        ([f"{BIAS}:huge"], "choose bert, table or tiny"),
+        ([BIAS, "--config.widht=3"], "did you mean 'width'?"),
+        ([BIAS, "--config.model.width=3"], "no config field 'model'; choose from width, heads"),
+        ([BIAS, "--config.width=wide"], "--config.width=wide"),
+        ([BIAS, "--config.heads=7"], "heads is 7; it must divide width (768)"),
+        ([BIAS, "--config.norms=(0, -1)"], "norms: -1"),
+        ([BIAS, "--config.norms=much"], "norms"),
+        ([BIAS, "--config.masks=('diagonal',)"], "choose from bidirectional, causal"),
+        ([BIAS, "--stages=train"], "untrained blocks are not trained; choose from measure, figures"),
+        ([BIAS, "--compare=runs/other"], "--compare is for training runs"),
+        ([BIAS, "--distributed"], "--distributed is for training runs"),
+        ([BIAS, "--stages=figures"], "results.nc does not exist; run --stages=measure first"),
+    ],
+)
+def test_bad_input_is_one_line_and_exit_code_2(flags, words, tmp_path):
+    workdir = tmp_path / "run"
+    process = main(*flags, f"--workdir={workdir}")
+    assert process.returncode == 2
+    assert words in process.stderr
+    assert len(process.stderr.strip().splitlines()) == 1
+    assert not workdir.exists()
+
+
+@pytest.fixture(scope="module")
+def run(tmp_path_factory):
+    workdir = tmp_path_factory.mktemp("runs") / "bias"
+    process = main(*SMALL, f"--workdir={workdir}")
+    assert process.returncode == 0, process.stderr
+    return workdir, process
+
+
+def files_of(workdir):
+    return {path: path.stat().st_mtime_ns for path in workdir.rglob("*") if path.suffix in (".nc", ".csv")}
+
+
+def test_one_command_measures_and_draws(run):
+    workdir, process = run
+    assert "Warning" not in process.stderr
+    assert "6/6" in process.stderr  # the progress bar
+    table = results.read(workdir / "results.nc")
+    assert dict(table.sizes) == {
+        **{"norm_order": 2, "mask": 1, "embedding": 1, "target": 1},
+        **{"relative_norm": 3, "seed": 2, "block": 1},
+    }
+    assert json.loads((workdir / "config.json").read_text())["norms"] == [0, 1, 10]
+    assert json.loads((workdir / "environment.json").read_text())["corpus"] is None
+    for name in ("cosine", "norm", "sharpness"):
+        for kind in ("png", "pdf"):
+            path = workdir / "figures" / f"untrained_{name}.{kind}"
+            assert str(path) in process.stdout
+            assert path.stat().st_size > 1000
+
+
+def test_the_same_command_again_does_nothing(run):
+    workdir, _ = run
+    before = files_of(workdir)
+    process = main(*SMALL, f"--workdir={workdir}", "--stages=measure")
+    assert process.returncode == 0
+    assert "6 tables (0 now)" in process.stdout
+    assert files_of(workdir) == before
+
+
+def test_an_occupied_folder_is_refused(run):
+    workdir, _ = run
+    for flags, words in (
+        ([*SMALL, "--config.seed=1"], "seed=0 there, 1 now"),
+        ([*SMALL, "--config.seed=1", "--stages=figures"], "seed=0 there, 1 now"),
+        (["--config=experiments/quickstart.py"], "holds a run with other settings"),
+    ):
+        before = files_of(workdir)
+        process = main(*flags, f"--workdir={workdir}")
+        assert process.returncode == 2
+        assert words in process.stderr
+        assert files_of(workdir) == before
+
+
+@pytest.mark.parametrize("sent", [signal.SIGTERM, signal.SIGKILL])
+def test_a_stopped_run_goes_on_to_the_same_numbers(run, tmp_path, sent):
+    workdir = tmp_path / "bias"
+    flags = [*SMALL, f"--workdir={workdir}", "--stages=measure"]
+    with subprocess.Popen(
+        command(*flags), cwd=ROOT, env=environment(), stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True
+    ) as process:
+        wait_for(workdir / "environment.json")  # signals are held from before it
+        process.send_signal(sent)
+        output = process.communicate(timeout=300)[0]
+    if sent == signal.SIGTERM:
+        assert process.returncode == 0
+        assert "stopped before pre, bidirectional, raw, input, norm" in output
+    assert not (workdir / "results.nc").exists()
+    assert main(*flags).returncode == 0
+    for name in ("results.csv", "results.nc"):
+        assert (workdir / name).read_bytes() == (run[0] / name).read_bytes()
+
+
+def test_a_damaged_table_is_one_line(run, tmp_path):
+    workdir = tmp_path / "bias"
+    assert main(*SMALL, f"--workdir={workdir}", "--stages=measure").returncode == 0
+    (workdir / "results.nc").unlink()
+    path = next((workdir / "measurements").glob("*.nc"))
+    path.write_bytes(path.read_bytes()[:100])
+    process = main(*SMALL, f"--workdir={workdir}", "--stages=measure")
+    assert process.returncode == 1
+    assert str(path) in process.stderr
+    assert len(process.stderr.strip().splitlines()) == 1
