@@ -84,7 +84,9 @@ SPECTRUM = {  # lambda: eigenvalues of the covariance C of the centred cloud, la
         "Rudman and Eickhoff 2024; target and weight: this project",
     ),
     "alpha_req": _spectral(
-        "power-law exponent of the spectrum", "-slope of ln lambda_i on ln i, i = 3 ... 100", "Agrawal et al. 2022"
+        "power-law exponent of the spectrum",
+        "-slope of ln lambda_i on ln i, i = 4 ... 100, weights 1/i",
+        "Agrawal et al. 2022",
     ),
     "alpha_req_r2": _spectral("R^2 of the power law", "R^2 of that line", HERE),
 }

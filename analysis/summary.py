@@ -49,7 +49,7 @@ def _against(values: xr.DataArray, models: list[xr.DataArray | None], name: str,
         if model is None:
             rows.append([np.full(values.shape[2:], np.nan)] * 4)
         else:
-            over = summarise(values.values.astype(np.float64) - model.values, quantity.resampling)
+            over = summarise(values.values, quantity.resampling, model.values)
             rows.append([summarise(model.values, quantity.resampling).mean, over.mean, over.low, over.high])
     words = ("mean of the null model", "excess over the null model", f"excess, lower {BOUND}", f"excess, upper {BOUND}")
     return {

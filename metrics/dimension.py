@@ -19,8 +19,9 @@ def twonn(neighbours: Neighbours, fraction: float = 0.9) -> Float[Array, ""]:
     mu = r2/r1 of the n distinct points, sorted; only the smallest int(fraction n) enter (at least one, at most n - 1).
     Shapes: neighbours of a cloud -> scalar. Units: none. Range: > 0; biased low above about 15 dimensions (17.4 for a
     Gaussian of 20, 33 for one of 50, at 4096 points). Fewer than 3 distinct points: NaN. All ratios that enter equal
-    to 1, as on a lattice: inf, the limit. Source: Facco et al. 2017; as DADApy's "base" form. scikit-dimension numbers
-    the ratios from 0, F = (i - 1)/n, which lowers the result for few points (4.05 for 4.52 at 30 points).
+    to 1, as on a lattice: inf, the limit. Source: Facco et al. 2017; as DADApy's "base" form and scikit-dimension 0.5;
+    its earlier releases numbered the ratios from 0, F = (i - 1)/n, which gives less for few points (4.05, not 4.52, for
+    its golden 30 points).
     """
     x_P, count = _sorted_log_ratios(neighbours)
     share = Fraction(fraction).limit_denominator(1000)  # in integers: float32 would round 0.9 n to either side

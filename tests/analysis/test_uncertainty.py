@@ -25,6 +25,7 @@ def dependent(rng):
 
 @pytest.mark.parametrize("kind", ["jackknife", "sections"])
 def test_of_a_mean_both_kinds_are_the_textbook_interval(kind):
+    """The mean of equal sections is the mean of the whole, so that scaling them changes nothing."""
     x_GJP = dependent(np.random.default_rng(0))
     summary = summarise(replicated(x_GJP, np.mean, kind), kind)
     means_GJ = x_GJP.mean(2)
@@ -42,6 +43,26 @@ def test_covers_the_truth_of_dependent_points(kind):
         summary = summarise(replicated(dependent(rng), np.mean, kind), kind)
         hits += summary.low <= 0 <= summary.high
     assert 0.93 <= hits / 1000 <= 0.97
+
+
+def test_sections_carry_their_relative_error():
+    """A dimension that halves at the sections' scale has half the deviation there."""
+    sections = np.random.default_rng(0).normal(10, 1, size=(3, 5))
+    sections[:, 0] = sections[:, 1:].mean(1)
+    halved = sections.copy()
+    halved[:, 1:] /= 2
+    np.testing.assert_allclose(summarise(halved, "sections"), summarise(sections, "sections"))
+    null = np.random.default_rng(1).normal(8, 1, size=(3, 5))
+    null[:, 0] = null[:, 1:].mean(1)
+    against = summarise(halved, "sections", null)
+    np.testing.assert_allclose(against, summarise(sections, "sections", null))
+    error = np.sqrt((sections - null)[:, 1:].var(1, ddof=1).mean() / 12)
+    np.testing.assert_allclose(against.high - against.mean, stats.t.ppf(0.975, 9) * error)
+
+
+def test_sections_of_nothing_but_zeros_have_no_error():
+    values = np.zeros((2, 5))
+    assert summarise(values, "sections").low == 0
 
 
 def test_without_replicates_the_batches_are_the_sample():
