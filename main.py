@@ -12,7 +12,7 @@ from absl import app, flags
 from ml_collections import config_flags
 
 from errors import RunError, Stopped, UserError
-from experiments import base
+from experiments import base, untrained
 
 STAGES = ("train", "measure", "figures")
 
@@ -31,7 +31,7 @@ def parse(argv: list[str]) -> list[str]:
             raise UserError(f"{left[1]!r} is not a flag; see main.py --help")
         if flags.FLAGS["config"].value is None:
             raise UserError("no experiment given; pass --config=experiments/quickstart.py, say")
-        _ = CONFIG.value.variants  # an unreadable file raises only when it is looked at
+        dataclasses.fields(CONFIG.value)  # an unreadable file raises only when it is looked at
         if not WANTED.value:
             raise UserError(f"--stages names no stage; choose from {', '.join(STAGES)}")
         for stage in WANTED.value:
@@ -47,14 +47,14 @@ def parse(argv: list[str]) -> list[str]:
 def fail(error: BaseException, code: int) -> int:
     lines = str(error.args[0] if isinstance(error, KeyError) and error.args else error).strip().splitlines()
     line = lines[-1].strip() if lines else type(error).__name__
-    if unknown := re.match(r"Field (\w+) not found on dataclass <class '[\w.]*\.(\w+)'>", line):
-        names = [field.name for field in dataclasses.fields(getattr(base, unknown[2]))]
+    if unknown := re.match(r"Field (\w+) not found on dataclass <class '([\w.]*)\.(\w+)'>", line):
+        names = [field.name for field in dataclasses.fields(getattr(sys.modules[unknown[2]], unknown[3]))]
         near = difflib.get_close_matches(unknown[1], names, 1)
         hint = f"did you mean {near[0]!r}?" if near else f"choose from {', '.join(names)}"
-        line = f"{unknown[2]} has no field {unknown[1]!r}; {hint}"
-    if unknown := re.match(r"Attribute <class '[\w.]*'>\.(\w+) does not exist", line):
-        names = [field.name for field in dataclasses.fields(base.Config)]
-        line = f"there is no config field {unknown[1]!r}; choose from {', '.join(names)}"
+        line = f"{unknown[3]} has no field {unknown[1]!r}; {hint}"
+    if unknown := re.match(r"Attribute <class '([\w.]*)\.(\w+)'>\.(\w+) does not exist", line):
+        names = [field.name for field in dataclasses.fields(getattr(sys.modules[unknown[1]], unknown[2]))]
+        line = f"there is no config field {unknown[3]!r}; choose from {', '.join(names)}"
     if "get_config() takes" in line:
         line = "--config: this experiment takes no size after ':'"
     if "has no attribute 'get_config'" in line:
@@ -79,7 +79,9 @@ def main(_: list[str]) -> int:
         return fail(KeyboardInterrupt("interrupted; the same command goes on from the last checkpoint"), 130)
 
 
-def run(experiment: base.Config) -> int:
+def run(experiment: base.Config | untrained.UntrainedConfig) -> int:
+    if isinstance(experiment, untrained.UntrainedConfig):
+        return run_untrained(experiment)
     configs = base.expand(experiment, config_flags.get_override_values(flags.FLAGS["config"]))
     for config in configs.values():
         base.validate(config)
@@ -98,6 +100,21 @@ def run(experiment: base.Config) -> int:
     if "figures" in WANTED.value:
         stages.check_folders(experiment, configs, root, new=False)
         stages.draw_figures(shown, root / "figures")
+    return 0
+
+
+def run_untrained(config: untrained.UntrainedConfig) -> int:
+    """Blocks that nothing trains: of the stages, there is nothing to do in `train`."""
+    untrained.validate(config)
+    for name, given in (("compare", COMPARE.value), ("distributed", DISTRIBUTED.value)):
+        if given:
+            raise UserError(f"--{name} is for training runs; leave it out with an experiment on untrained blocks")
+    if WANTED.value == ["train"]:
+        raise UserError("--stages=train: untrained blocks are not trained; choose from measure, figures")
+    import stages  # late, as in `run`
+
+    title = _experiment_name()
+    stages.untrained_blocks(config, pathlib.Path(WORKDIR.value or f"runs/{title}"), title, WANTED.value)
     return 0
 
 

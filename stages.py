@@ -8,11 +8,12 @@ import sys
 import jax
 
 import processes
-from analysis import results, sweep
+from analysis import results, sweep, untrained
 from data import corpus
 from errors import UserError
 from experiments.base import Config
-from figures import draw
+from experiments.untrained import UntrainedConfig
+from figures import draw, untrained_draw
 from figures.run import Run
 from stop import Stop
 from training import folder, log, loop, program
@@ -102,3 +103,18 @@ def load(path: pathlib.Path) -> Run:
         if not (path / name).exists():
             raise UserError(f"{path / name} does not exist; run --stages={stage} first")
     return Run(results.read(path / "results.nc"), log.read(path))
+
+
+def untrained_blocks(config: UntrainedConfig, root: pathlib.Path, title: str, wanted: list[str]) -> None:
+    """Measure and draw untrained blocks under bias: one folder, with neither text nor training."""
+    if "measure" in wanted:
+        folder.claim(root, config, new=True)
+        with folder.locked(root), Stop() as stop:
+            folder.record_environment(root, None)
+            untrained.run(config, root, title, stop)
+    if "figures" in wanted:
+        if not (root / "results.nc").exists():
+            raise UserError(f"{root / 'results.nc'} does not exist; run --stages=measure first")
+        folder.claim(root, config, new=False)
+        for path in untrained_draw.draw(results.read(root / "results.nc"), root / "figures"):
+            print(path)
