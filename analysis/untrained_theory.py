@@ -70,12 +70,12 @@ def score_deviations(
     Rows: E var = (s⁴ (N² + d) + s² |b_q|²/D) d (1 - 1/n_i). What is constant in a row, as a bias of the keys, drops
     out, so that this deviation grows as N where that of all scores grows as N².
     Heads: the first line less the variance of the head's mean, s⁴ (N⁴ + (2 N² d R/M² + d²/M)/B)
-    + s² (N² + d R/(M² B))(|b_q|² + |b_k|²)/D. Between heads it is not lost, but for 1/H of it: b'W_q W_k'b is another
-    number in each. Where queries and keys share the bias, so is |b_h|², N² times Beta(K/2, (D - K)/2).
+    + s² (N² + d R/(M² B))(|b_q|² + |b_k|²)/D. Of all scores only 1/H of it is lost, since b'W_q W_k'b is another
+    number in each head; and where queries and keys share a bias, so is their b_q b_k, N² times Beta(K/2, (D - K)/2).
     In pre-LN z = LayerNorm(x + b), which divides N² and d by (N² + d)/D.
     """
     width, heads, time = config.width, config.heads, config.context
-    sigma_2 = deviation(config) ** 2
+    sigma_2, sigma_4 = deviation(config) ** 2, deviation(config) ** 4
     norm_2 = np.square(np.asarray(bias_norm, np.float64))
     common, own = norm_2 * (target == "input"), np.full_like(norm_2, row_norm(config, embedding) ** 2)
     if norm_order == "pre":
@@ -84,15 +84,13 @@ def score_deviations(
 
     keys_T = np.arange(1, time + 1) if mask == "causal" else np.full(time, time)
     pairs, rows = keys_T.sum(), np.square(keys_T).sum() / keys_T.sum() ** 2
-    product = (
-        sigma_2**2 * np.square(common)
-        + sigma_2**2 * (2 * common * own * rows + np.square(own) / pairs) / config.sequences
-    )
+    shared = 2 * common * own * rows + np.square(own) / pairs
+    product = sigma_4 * (np.square(common) + shared / config.sequences)
     sides = sigma_2 * (query + key) / width
-    square = sigma_2**2 * np.square(common + own) + sides * (common + own)
+    square = sigma_4 * np.square(common + own) + sides * (common + own)
     head_mean = product + sides * (common + own * rows / config.sequences)
     head_width = width // heads
     offset = np.square(norm_2) * (target == "both") * 2 * (width - head_width) / (width**2 * (width + 2))
     free = np.mean(1 - 1 / keys_T[keys_T > 1])
-    within = (sigma_2**2 * (common + own) + sigma_2 * query / width) * own * free
+    within = (sigma_4 * (common + own) + sigma_2 * query / width) * own * free
     return ScoreDeviations(np.sqrt(square - head_mean / heads + offset), np.sqrt(square - head_mean), np.sqrt(within))

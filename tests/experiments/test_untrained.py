@@ -45,6 +45,7 @@ def test_the_size_must_be_known():
         ("norms", (0.0, -1.0), "no norm"),
         ("norms", (0.0, float("nan")), "no norm"),
         ("norms", (0.0, float("inf")), "no norm"),
+        ("norms", (0.0, 1e6), r"in \[0, 100,000\]"),
         ("norms", (0.0, "1"), "no norm"),
         ("norms", (1.0, 1.0), "increase"),
         ("masks", (), "empty"),
