@@ -25,7 +25,7 @@ def build(results: xr.Dataset) -> Figure | None:
         measured(row[0], norms, alike, "cosine_in", label="measured", **look)
         row[0].set(ylabel="mean cosine in", title=f"input, {words}")
         bias_axis(row[0], norms, RELATIVE)
-        row[0].legend()
+        row[0].legend(loc="lower right")
         for ax, (order, kind) in zip(row[1:], kinds(table, "norm_order"), strict=True):
             ax.plot([0, 1], [0, 1], color="0.7", linewidth=0.8, zorder=1)
             for block in blocks:

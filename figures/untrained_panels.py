@@ -62,7 +62,8 @@ def below_a_strip(figure: Figure, rows: int, columns: int, height: float) -> tup
 
 def footer(figure: Figure, results: xr.Dataset) -> None:
     """What the figure was made from, small, in added height below everything."""
-    text = style.wrap(results.attrs["description"], figure.get_figwidth() - 0.1, style.FOOTER_SIZE)
+    told = f"{results.attrs['description']}; bands: {results.cosine_in_low.attrs['interval']}"
+    text = style.wrap(told, figure.get_figwidth() - 0.1, style.FOOTER_SIZE)
     figure.set_figheight(figure.get_figheight() + 1.4 * style.FOOTER_SIZE / 72 * len(text.splitlines()))
     figure.supxlabel(text, x=0.01, ha="left", fontsize=style.FOOTER_SIZE, color="0.35", linespacing=1.3)
 
