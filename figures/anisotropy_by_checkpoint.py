@@ -26,7 +26,7 @@ def build(runs: dict[str, Run]) -> Figure | None:
         ax.set_xlabel("layer (0 = embedding)")
     axes[0, 0].set_ylim(bottom=0)
     figure.supylabel(words(runs, "anisotropy") + "\n(largest eigenvalue's share)", fontsize=8, multialignment="center")
-    figure.suptitle(f"Anisotropy over layers while training{band(runs, 'anisotropy')}")
+    style.title(figure, f"Anisotropy over layers while training{band(runs, 'anisotropy')}")
     style.step_bar(figure, colours, axes)
     style.footer(figure, runs)
     return figure

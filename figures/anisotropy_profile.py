@@ -20,7 +20,7 @@ def build(runs: dict[str, Run]) -> Figure | None:
         ax.set(title=POSITIONS[side], xlabel="relative depth (0 = embedding)")
     axes[0].set_ylim(bottom=0)
     axes[0].set_ylabel(words(runs, "anisotropy") + "\n(largest eigenvalue's share)")
-    figure.suptitle(f"Anisotropy over depth, last checkpoint{band(runs, 'anisotropy')}")
+    style.title(figure, f"Anisotropy over depth, last checkpoint{band(runs, 'anisotropy')}")
     style.legend(axes)
     style.footer(figure, runs)
     return figure

@@ -8,4 +8,4 @@ from figures.run import Run
 
 def build(runs: dict[str, Run]) -> Figure | None:
     variables = ("score_std_within", "attention_entropy", "attention_max")
-    return by_depth.build(runs, variables, "Sharpness of attention while training")
+    return by_depth.build(runs, variables, "Sharpness of attention")

@@ -37,10 +37,10 @@ def build(runs: dict[str, Run], variables: tuple[str, ...], title: str) -> Figur
         ax.set_xlabel("")
         ax.tick_params(labelbottom=False)
     if depth == "block":
-        figure.suptitle(f"{title}, mean over heads{band_over_batches(runs)}")
+        style.title(figure, f"{title}, mean over heads, all positions{band_over_batches(runs)}")
         style.block_bar(figure, colours, axes)
     else:
-        figure.suptitle(title + band(runs, *variables))
+        style.title(figure, f"{title}, all positions{band(runs, *variables)}")
         style.layer_bar(figure, colours, axes)
     style.footer(figure, runs)
     return figure

@@ -7,6 +7,4 @@ from figures.run import Run
 
 
 def build(runs: dict[str, Run]) -> Figure | None:
-    return by_depth.build(
-        runs, ("cka_last", "overlap_last", "cka_previous"), "Layers beside themselves at other checkpoints"
-    )
+    return by_depth.build(runs, ("cka_last", "overlap_last", "cka_previous"), "Change of layers while training")

@@ -36,7 +36,7 @@ def build(runs: dict[str, Run]) -> Figure | None:
         )
     figure.axes[0].set_ylabel(words(runs, "mean_cosine"))
     bars = band(runs, "drift", "mean_cosine").replace("band", "bars")
-    figure.suptitle(f"Mean cosine against drift, last checkpoint{bars}")
+    style.title(figure, f"Mean cosine against drift, last checkpoint{bars}")
     style.footer(figure, runs)
     return figure
 

@@ -30,10 +30,10 @@ def build(runs: dict[str, Run]) -> Figure | None:
             if "null" in last.dims and "gaussian" in last.null:
                 null = last["gride_null"].sel(null="gaussian", layer=layer).values
                 row[1].plot(ranks, null, **look | {"linestyle": "--"})
-        row[0].set_title(f"{label}: {verdict(last)}")
-        row[0].set_ylabel("intrinsic dimension")
+        row[0].set_title(verdict(last))
+        row[0].set_ylabel(f"{label}\nintrinsic dimension")
         if gaussian:
-            row[1].set_title(f"{label}, {NULLS['gaussian']}".replace("\n", " "))
+            row[1].set_title(NULLS["gaussian"].replace("\n", " "))
     numbers = any(np.isfinite(line.get_ydata()).any() for ax in axes.flat for line in ax.lines)
     for ax in axes.flat:
         ax.set_xscale("log", base=2)
@@ -42,7 +42,7 @@ def build(runs: dict[str, Run]) -> Figure | None:
             _dimensions(ax)
     for ax in axes[-1]:
         ax.set_xlabel("neighbour rank k (from $r_{2k}/r_k$)")
-    figure.suptitle(f"Dimension against scale, last checkpoint{band(runs, 'gride')}")
+    style.title(figure, f"Dimension by scale, last checkpoint, all positions{band(runs, 'gride')}")
     style.layer_bar(figure, colours, axes)
     style.footer(figure, runs)
     return figure

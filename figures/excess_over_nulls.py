@@ -36,7 +36,7 @@ def build(runs: dict[str, Run]) -> Figure | None:
         ax.set_title(NULLS[null])
     axes[-1, len(nulls) // 2].set_xlabel("relative depth (0 = embedding)")
     figure.supylabel("excess over the null model", fontsize=8)
-    figure.suptitle(f"Excess over null models, last checkpoint{band(runs, *names)}")
+    style.title(figure, f"Excess over null models, last checkpoint, all positions{band(runs, *names)}")
     style.legend(axes)
     style.footer(figure, runs)
     return figure

@@ -32,6 +32,6 @@ def build(runs: dict[str, Run]) -> Figure | None:
     for ax in axes[-1]:
         ax.set_xlabel("layer (0 = embedding)")
     style.bar(figure, colours, axes, "similarity (1: the same)", TICKS, [f"{tick:g}" for tick in TICKS])
-    figure.suptitle("Similarity of layers, last checkpoint, all positions")
+    style.title(figure, "Similarity of layers, last checkpoint, all positions")
     style.footer(figure, runs)
     return figure

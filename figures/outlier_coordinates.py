@@ -27,10 +27,10 @@ def build(runs: dict[str, Run]) -> Figure | None:
     axes[1, len(tops) // 2].set_xlabel("relative depth (0 = embedding)")
     for row in axes:
         row[0].set_ylim(bottom=0)
-    axes[0, 0].set_ylabel("share of the variance in them")
+    axes[0, 0].set_ylabel("share of the\nvariance in them")
     axes[1, 0].set_ylabel("anisotropy without them\n(dotted: with them)")
     bands = band(runs, "coordinate_share", "anisotropy_left_out")
-    figure.suptitle(f"Outlier coordinates over depth, last checkpoint{bands}")
+    style.title(figure, f"Outlier coordinates, last checkpoint, all positions{bands}")
     style.legend(axes)
     style.footer(figure, runs)
     return figure

@@ -20,7 +20,7 @@ def build(runs: dict[str, Run], names: tuple[str, ...], title: str, sharey: bool
         style.step_axis(ax, last_step(runs))
         ax.set_title(words(runs, name).replace(" (", "\n(").replace(" of the ", "\nof the "), fontsize=7)
     axes[0].set_ylabel("mean over blocks")
-    figure.suptitle(title + band_over_batches(runs))
+    style.title(figure, f"{title}, all positions{band_over_batches(runs)}")
     style.legend(axes)
     style.footer(figure, runs)
     return figure

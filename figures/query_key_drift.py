@@ -8,4 +8,4 @@ from figures.run import Run
 
 def build(runs: dict[str, Run]) -> Figure | None:
     variables = ("query_drift", "key_drift", "query_key_alignment", "query_key_cosine")
-    return by_depth.build(runs, variables, "Drift of queries and keys while training")
+    return by_depth.build(runs, variables, "Drift of queries and keys")

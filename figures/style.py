@@ -83,6 +83,10 @@ def ground(axes: Iterable[Axes]) -> None:
             ax.axhline(0, color="0.7", linewidth=0.6, zorder=1)
 
 
+def title(figure: Figure, text: str) -> None:
+    figure.suptitle(wrap(text, figure.get_figwidth(), RC["figure.titlesize"]))
+
+
 def legend(axes: np.ndarray) -> None:
     """The runs of all panels, right of the first row, where no line can pass under them."""
     found = [ax.get_legend_handles_labels() for ax in axes.flat]

@@ -29,9 +29,9 @@ def build(runs: dict[str, Run]) -> Figure | None:
         style.step_axis(ax, last)
         ax.set(title=f"predicting {OBJECTIVES[kind]}", ylabel="bits per predicted character")
     style.legend(axes)
-    figure.suptitle("Line: training batches; marks: validation")
+    style.title(figure, "Line: training batches; marks: validation")
     if len(kinds) > 1:
-        figure.suptitle("Line: training batches; marks: validation. Bits of the two objectives are not comparable")
+        style.title(figure, "Line: training batches; marks: validation. Bits of the two objectives are not comparable")
     style.footer(figure, runs)
     return figure
 

@@ -89,7 +89,8 @@ def test_titles_say_what_the_bands_are_and_nothing_where_there_are_none():
         assert not any(ax.collections for ax in figure.axes if ax.lines)
     both = bare | {"encoder": make_run(batches=2, groups=1, steps=(0, 1))}
     assert anisotropy_profile.build(both)._suptitle.get_text().endswith("(band: 95 % interval, over batches)")
-    assert "over batches or windows resampled" in anisotropy_profile.build(both | resampled)._suptitle.get_text()
+    mixed = anisotropy_profile.build(both | resampled)._suptitle.get_text()
+    assert "over batches or windows resampled" in " ".join(mixed.split())
 
 
 @pytest.mark.parametrize(
@@ -232,7 +233,8 @@ def test_dimension_by_scale_marks_the_plateau_of_each_layer(runs):
                 assert (x[0], x[-1]) == (first, end)
                 found += 1
         assert 0 < found < len(thin)
-        assert text.get_title() == f"{label}: plateau (thick) in {found} of {len(thin)} layers"
+        assert text.get_title() == f"plateau (thick) in {found} of {len(thin)} layers"
+        assert text.get_ylabel().startswith(f"{label}\n")
         edges_are(text.collections[3], thin[3], last.gride_low[3], last.gride_high[3])
     assert text.get_ylim() == null.get_ylim()
 
@@ -242,7 +244,7 @@ def test_a_run_without_plateau_or_null_model_says_so(runs):
     for name in ("plateau_first", "plateau_last"):
         run.results[name][:] = np.nan
     figure = dimension_by_scale.build({"decoder": run})
-    assert figure.axes[0].get_title() == "decoder: no plateau in any layer"
+    assert figure.axes[0].get_title() == "no plateau in any layer"
     assert len(figure.axes) == 2  # curves and colour bar
     assert excess_over_nulls.build({"decoder": run}) is None
 
