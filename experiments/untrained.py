@@ -56,8 +56,8 @@ def validate(config: UntrainedConfig) -> None:
         raise UserError(f"heads is {config.heads}; it must divide width ({config.width})")
     if not 0 < config.sigma <= 1:
         raise UserError(f"sigma is {config.sigma}; it must lie in (0, 1]")
-    if not 0 <= config.seed <= 2**32 - config.seeds:
-        raise UserError(f"seed is {config.seed}; it must lie in [0, {2**32 - config.seeds}]")
+    if not 0 <= config.seed <= 2**31 - config.seeds:
+        raise UserError(f"seed is {config.seed}; it must lie in [0, {2**31 - config.seeds}]")
     for name, allowed in CHOICES.items():
         chosen = getattr(config, name)
         if not chosen:

@@ -4,11 +4,12 @@ import dataclasses
 import json
 
 import numpy as np
+import pandas as pd
 import pytest
 import xarray as xr
 from scipy import stats
 
-from analysis import untrained_results
+from analysis import results, untrained_results
 from analysis.untrained import kinds
 from analysis.untrained_results import KIND, QUANTITIES
 from analysis.untrained_theory import reference_norm
@@ -36,14 +37,14 @@ def root(tmp_path_factory):
             norm = relative * reference_norm(CONFIG, kind.norm_order, kind.embedding, kind.target)
             table = untrained_results.table(CONFIG, kind, index, norm, values_of(CONFIG, kind, norm, rng))
             paths.append(root / f"{len(paths)}.nc")
-            untrained_results.results.write(table, paths[-1])
+            results.write(table, paths[-1])
     untrained_results.join(CONFIG, paths[::-1], root)
     return root
 
 
 @pytest.fixture(scope="module")
 def whole(root):
-    return untrained_results.results.read(root / "results.nc")
+    return results.read(root / "results.nc")
 
 
 def test_every_number_has_its_labels_and_says_where_it_comes_from(whole):
@@ -111,8 +112,6 @@ def test_crossings_are_found_once_and_only_where_they_are():
 
 
 def test_predictions_stand_beside_the_first_block(root, whole):
-    import pandas as pd
-
     frame = pd.read_csv(root / "results.csv")
     predicted = frame[frame.metric == "score_std_within"]
     assert predicted[predicted.block == 1].predicted.notna().all()
