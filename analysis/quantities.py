@@ -12,7 +12,7 @@ from metrics.scale import FACTORS, QUANTILES, SCALES
 LAYER = ("layer",)  # 0: the sum of the embeddings; l: the residual stream after block l
 LAYERS = ("layer", "other_layer")
 HEAD = ("block", "head")
-COORDINATES = {"top": TOPS, "neighbours": SCALES, "decimation": FACTORS, "quantile": QUANTILES}
+COORDINATES = {"top": TOPS, "neighbours": SCALES, "factor": FACTORS, "quantile": QUANTILES}
 OVERLAP_NEIGHBOURS = 10
 
 SHAPE_OF_LEARNING = "Razzhigaev et al. 2024, The Shape of Learning"
@@ -186,11 +186,11 @@ SCALE = {
     ),
     "decimation": Quantity(
         "scale",
-        ("layer", "decimation"),
+        ("layer", "factor"),
         "",
         "intrinsic dimension of a thinned cloud",
         "1",
-        "twonn of every f-th point, mean over the f disjoint subsets, f = `decimation`",
+        "twonn of every f-th point, mean over the f disjoint subsets, f = `factor`",
         FACCO,
     ),
     "levina_bickel": Quantity(

@@ -14,6 +14,8 @@ from experiments.base import (
     TrainConfig,
 )
 
+QUICK = ("spectrum", "dimension", "attention")  # compiled in seconds
+
 
 def config(**train) -> Config:
     return Config(
@@ -22,7 +24,7 @@ def config(**train) -> Config:
         train=TrainConfig(**{"steps": 6, "batch_size": 8, "dispatch": 4, "log_every": 1} | train),
         evaluate=EvaluateConfig(every=3, windows=8),
         checkpoint=CheckpointConfig(every=5),
-        measure=MeasureConfig(points=16, batches=2, groups=2),
+        measure=MeasureConfig(points=16, batches=2, groups=2, families=QUICK, nulls=("shuffled", "untrained")),
         mesh=MeshConfig(),
     )
 

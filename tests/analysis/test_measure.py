@@ -221,7 +221,7 @@ def test_one_trace_serves_all_parameters():
         return apply(params, tokens_BT)
 
     settings = MeasureConfig(points=POINTS, batches=BATCHES, groups=GROUPS, families=("spectrum",), nulls=())
-    measure = jax.jit(make_measure(counted, visible_keys("causal", CONTEXT), settings))
+    measure = jax.jit(make_measure(counted, visible_keys(ModelConfig(), CONTEXT), settings))
     results = [measure(jax.tree.map(lambda leaf, by=by: leaf * by, params), {}, PROBE) for by in (1.0, 0.5, 2.0)]
     assert len(traces) == 1
     assert results[0]["anisotropy"].tolist() != results[1]["anisotropy"].tolist()

@@ -9,9 +9,9 @@ import pytest
 
 import models
 from analysis import measure, results, sweep
-from analysis.quantities import COORDINATES, QUANTITIES
+from analysis.quantities import QUANTITIES
 from errors import RunError, Stopped, UserError
-from experiments.base import ModelConfig
+from experiments.base import FAMILIES, NULLS, ModelConfig
 from models.masks import visible_keys
 from stop import Stop
 from tests import tiny
@@ -63,8 +63,7 @@ def test_all_checkpoints_in_one_program_and_then_nothing_to_do(run, monkeypatch,
     assert len(count) == 1
     table = results.read(folder / "results.nc")
     assert list(table.step.values) == [0, 1, 2, 4, 5, 6]
-    sizes = {"step": 6, "positions": 2, "batch": 2, "layer": 3, "block": 2, "head": 2, "null": 3, "other_layer": 3}
-    assert table.sizes == sizes | {name: len(values) for name, values in COORDINATES.items()}
+    assert table.sizes == {"step": 6, "positions": 2, "batch": 2, "layer": 3, "block": 2, "head": 2, "null": 2}
     assert np.isfinite(table.anisotropy).all()
     assert not np.array_equal(table.anisotropy.sel(step=0), table.anisotropy.sel(step=6))
     assert table.attrs["corpus"] == "letters"
@@ -89,9 +88,13 @@ def test_the_first_table_is_the_untrained_null_model(run):
         np.testing.assert_array_equal(first[f"{name}_excess_low"], 0.0)
 
 
+def comparing(config):
+    return dataclasses.replace(config, measure=dataclasses.replace(config.measure, families=("comparison",), nulls=()))
+
+
 def test_checkpoints_are_compared_with_the_one_before_and_the_last(run):
     folder, config = run
-    measured(config, folder)
+    measured(comparing(config), folder)
     table = results.read(folder / "results.nc")
     for name in ("cka", "overlap"):
         np.testing.assert_allclose(table[f"{name}_last_mean"].sel(step=6), 1.0, rtol=1e-5)
@@ -105,8 +108,7 @@ def test_a_comparison_needs_the_last_checkpoint(run):
     folder, config = run
     shutil.rmtree(folder / "checkpoints" / "6")
     with pytest.raises(UserError, match="needs the checkpoint of the last step, 6"):
-        measured(config, folder)
-    config = dataclasses.replace(config, measure=dataclasses.replace(config.measure, families=("spectrum",)))
+        measured(comparing(config), folder)
     measured(config, folder)
 
 
@@ -220,7 +222,8 @@ def test_every_product_of_a_measurement_has_full_float32_precision():
     model = models.build(config.model, corpus.vocab_size, "float32")
     params, probe = model.init(jax.random.key(0)), sweep.probe_of(config, corpus)
     visible_TT = visible_keys(config.model, config.model.context)
-    compute = measure.make_measure(model.apply, visible_TT, config.measure)
+    settings = dataclasses.replace(config.measure, families=FAMILIES, nulls=NULLS)
+    compute = measure.make_measure(model.apply, visible_TT, settings)
     text = str(jax.make_jaxpr(compute)(params, {"previous": params, "last": params}, probe))
     products = text.count("dot_general[")
     assert products > 7
