@@ -70,10 +70,11 @@ def nearest_neighbours(cloud_PD: Float[Array, "P D"], count: int = 2) -> Neighbo
     Shapes: P points of width D -> P x count distances and indices, and the counts of copies; of the P x P distances a
     block exists at a time. Units: those of x. The Gram matrix of the centred cloud ranks the points, but its float32
     differences are too rough to use as distances: those of the best candidates are computed again by subtraction, on
-    the points as given. There are more candidates than neighbours (2 more up to FEW neighbours, else 6), since the
-    ranking cannot tell apart points closer than about 1e-3 of the cloud's radius: of a tighter crowd of more points
-    than candidates, it may miss the nearest. Points are equal when all their float32 coordinates are. Where fewer than
-    `count` other distinct points exist: inf. A non-finite coordinate, or squares beyond float32: inf.
+    the points as given. Nor can they tell apart points closer than about 1e-3 of the cloud's radius, so that there are
+    more candidates than neighbours: up to FEW neighbours, 4 more in all and 1 more in each run of 512 points; beyond, 6
+    more in all. Of a tighter crowd of more points than that, the nearest may be missed. Points are equal when all their
+    float32 coordinates are. Where fewer than `count` other distinct points exist: inf. A non-finite coordinate, or
+    squares beyond float32: inf.
     """
     points = cloud_PD.shape[0]
     cloud_PD = cloud_PD.astype(jnp.float32)
@@ -103,11 +104,11 @@ def _in_pairs(x_QD: Float[Array, "Q D"], square_Q: Float[Array, " Q"], count: in
     written over the lowest 9. So minima bring their indices along, and no two keys of a chunk are equal.
     """
     padded = x_QD.shape[0]
-    candidates, chunk = count + 2, min(CHUNK, block)
+    candidates, chunk = count + 1, min(CHUNK, block)  # of each chunk; a pass for each is what a search costs
     place_B = jnp.arange(block, dtype=jnp.uint32) % chunk
     first_L, second_L = (jnp.asarray(block * number_L, jnp.int32) for number_L in np.triu_indices(padded // block))
 
-    def add_pair(pair: Array, key_SCQ: Array) -> Array:
+    def add_pair(pair: Array, key_SKQ: Array) -> Array:
         i, j = first_L[pair], second_L[pair]
         x_BD, y_BD = (jax.lax.dynamic_slice_in_dim(x_QD, start, block) for start in (i, j))
         x_B, y_B = (jax.lax.dynamic_slice_in_dim(square_Q, start, block) for start in (i, j))
@@ -118,13 +119,13 @@ def _in_pairs(x_QD: Float[Array, "Q D"], square_Q: Float[Array, " Q"], count: in
         columns_SAB = (bits_BB | place_B[:, None]).reshape(-1, chunk, block)
         rows = (bits_BB | place_B[None]).reshape(block, block // chunk, chunk // LANES, LANES)
         rows = _smallest(rows, candidates, axis=2).reshape(block, block // chunk, candidates * LANES)
-        rows_SCB = jnp.moveaxis(_smallest(rows, candidates, axis=2), 0, 2)
-        columns_SCB = _smallest(columns_SAB, candidates, axis=1)
-        key_SCQ = jax.lax.dynamic_update_slice(key_SCQ, rows_SCB, (j // chunk, 0, i))
-        return jax.lax.dynamic_update_slice(key_SCQ, columns_SCB, (i // chunk, 0, j))
+        rows_SKB = jnp.moveaxis(_smallest(rows, candidates, axis=2), 0, 2)
+        columns_SKB = _smallest(columns_SAB, candidates, axis=1)
+        key_SKQ = jax.lax.dynamic_update_slice(key_SKQ, rows_SKB, (j // chunk, 0, i))
+        return jax.lax.dynamic_update_slice(key_SKQ, columns_SKB, (i // chunk, 0, j))
 
-    key_SCQ = jnp.full((padded // chunk, candidates, padded), LAST)
-    return _unpacked(jax.lax.fori_loop(0, len(first_L), add_pair, key_SCQ), chunk)
+    key_SKQ = jnp.full((padded // chunk, candidates, padded), LAST)
+    return _unpacked(jax.lax.fori_loop(0, len(first_L), add_pair, key_SKQ), chunk, count + 4)
 
 
 def _smallest(key: Array, count: int, axis: int) -> Array:
@@ -135,13 +136,13 @@ def _smallest(key: Array, count: int, axis: int) -> Array:
     return jnp.concatenate(found, axis)
 
 
-def _unpacked(key_SCQ: UInt[Array, "S C Q"], chunk: int) -> Int[Array, "Q C"]:
-    """Of the nearest of every chunk, those nearest of all, as indices. Keys of two chunks can be equal."""
-    chunks, candidates, padded = key_SCQ.shape
-    key_NQ = key_SCQ.reshape(chunks * candidates, padded)
+def _unpacked(key_SKQ: UInt[Array, "S K Q"], chunk: int, most: int) -> Int[Array, "Q C"]:
+    """Of the nearest of every chunk, the `most` nearest of all, as indices. Keys of two chunks can be equal."""
+    chunks, candidates, padded = key_SKQ.shape
+    key_NQ = key_SKQ.reshape(chunks * candidates, padded)
     number_N1 = jnp.arange(len(key_NQ), dtype=jnp.int32)[:, None]
     index_CQ = []
-    for _ in range(candidates):
+    for _ in range(min(most, len(key_NQ))):
         least_Q = key_NQ.min(axis=0)
         number_Q = jnp.where(key_NQ == least_Q[None], number_N1, len(key_NQ)).min(axis=0)
         key_NQ = jnp.where(number_N1 == number_Q[None], LAST, key_NQ)
