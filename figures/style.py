@@ -84,7 +84,9 @@ def ground(axes: Iterable[Axes]) -> None:
 
 
 def title(figure: Figure, text: str) -> None:
-    figure.suptitle(wrap(text, figure.get_figwidth(), RC["figure.titlesize"]))
+    """In one line, or with what is in brackets on a second."""
+    fits = "\n" not in wrap(text, figure.get_figwidth(), RC["figure.titlesize"])
+    figure.suptitle(text if fits else text.replace(" (", "\n("))
 
 
 def legend(axes: np.ndarray) -> None:
