@@ -29,6 +29,7 @@ class Summary(NamedTuple):
     high: np.ndarray
 
 
+@np.errstate(invalid="ignore", divide="ignore")  # an infinite dimension has no interval: NaN
 def summarise(values: np.ndarray, kind: str, null: np.ndarray | None = None) -> Summary:
     """Mean and deviation over batches, and Student's 95 % interval of the mean with G (J - 1) degrees of freedom.
 

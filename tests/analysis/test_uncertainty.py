@@ -87,6 +87,17 @@ def test_a_missing_replicate_leaves_the_value_but_no_interval():
     assert np.isfinite(summary.low[[0, 2]]).all()
 
 
+@pytest.mark.parametrize("kind", ["jackknife", "sections"])
+@pytest.mark.parametrize("place", [0, 2])
+def test_an_infinite_value_has_no_interval(kind, place):
+    """As the dimension of a lattice, all of whose ratios are 1; warnings are errors here."""
+    values = np.random.default_rng(0).normal(5, 1, size=(2, 5))
+    values[0, place] = np.inf
+    summary = summarise(values, kind, values[::-1])
+    assert not np.isfinite(summarise(values, kind).low)
+    assert not np.isfinite(summary.low)
+
+
 def test_an_unknown_kind_is_refused():
     with pytest.raises(ValueError, match="choose one of"):
         variance(np.zeros((1, 3)), "bootstrap")
