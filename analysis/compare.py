@@ -29,15 +29,17 @@ def compare(clouds_NPD: Array, nearest_N: Searched, others_NPD: dict[str, Array]
     values |= over_sections(
         lambda layers: {"overlap_layers": layers_overlap(layers, OVERLAP_NEIGHBOURS)}, sections_first
     )
-    for name, other_NPD in others_NPD.items():
+    if not others_NPD:
+        return values
 
-        def of_layer(pair: tuple[Array, Array, Searched], name: str = name) -> Values:
-            cloud_PD, other_PD, found = pair
-            other = search(other_PD, ("comparison",), groups)
-            overlap = over_sections(
-                lambda a, b: {f"overlap_{name}": neighbourhood_overlap(a, b, OVERLAP_NEIGHBOURS)}, found, other
-            )
-            return overlap | {f"cka_{name}": linear_cka(cloud_PD, other_PD, groups)}
+    def of_layer(pair: tuple[Array, Array, Searched]) -> Values:
+        cloud_PD, other_PD, found = pair
+        other = search(other_PD, ("comparison",), groups)
+        overlap = over_sections(lambda a, b: {"overlap": neighbourhood_overlap(a, b, OVERLAP_NEIGHBOURS)}, found, other)
+        return overlap | {"cka": linear_cka(cloud_PD, other_PD, groups)}
 
-        values |= jax.lax.map(of_layer, (clouds_NPD, other_NPD, nearest_N))
-    return values
+    def of_checkpoint(other_NPD: Array) -> Values:
+        return jax.lax.map(of_layer, (clouds_NPD, other_NPD, nearest_N))
+
+    found = jax.lax.map(of_checkpoint, jnp.stack(list(others_NPD.values())))
+    return values | {f"{kind}_{name}": value[i] for kind, value in found.items() for i, name in enumerate(others_NPD)}

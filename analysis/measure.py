@@ -15,8 +15,8 @@ from analysis.clouds import Searched, Values, gaussian, leave_out, measure_cloud
 from analysis.compare import compare, nearest
 from analysis.probe import Probe
 from experiments.base import MeasureConfig
-from metrics.attention import attention_statistics, attention_sums
-from metrics.similarity import cosine, cross_cosine, drift, mean_cosine, mean_vector
+from metrics.attention import attention_statistics, attention_sums, share_of_means
+from metrics.similarity import cosine, cross_cosine, drift, fluctuation, mean_cosine, mean_vector
 
 OF_POINTS = ("spectrum", "outliers", "dimension", "scale", "similarity")
 OF_GAUSSIAN = ("spectrum", "dimension", "scale")  # what is left of a cloud without its mean and its coordinates
@@ -116,19 +116,27 @@ def measure_attention(activations: Any, picks_P: Array, visible_TT: Array, group
         def read(keep: tuple[Array, Array]) -> Values:
             keep_P, keep_B = keep
             statistics = attention_statistics(sums, keep_B)
+            mean_q_K, mean_k_K = mean_vector(q_PK, keep_P), mean_vector(k_PK, keep_P)
+            score_of_means = (mean_q_K * mean_k_K).sum() * mean_q_K.size**-0.5
             return {
                 "query_drift": drift(q_PK, keep_P),
                 "key_drift": drift(k_PK, keep_P),
-                "query_key_alignment": cosine(mean_vector(q_PK, keep_P), mean_vector(k_PK, keep_P)),
+                "query_fluctuation": fluctuation(q_PK, keep_P),
+                "key_fluctuation": fluctuation(k_PK, keep_P),
+                "query_key_alignment": cosine(mean_q_K, mean_k_K),
                 "query_cosine": mean_cosine(q_PK, keep_P),
                 "key_cosine": mean_cosine(k_PK, keep_P),
                 "query_key_cosine": cross_cosine(q_PK, k_PK, keep_P, keep_P),
                 "score_mean": statistics.score_mean,
                 "score_std": statistics.score_std,
                 "score_std_within": statistics.score_std_within,
+                "score_of_means": score_of_means,
+                "score_share_of_means": share_of_means(score_of_means, statistics),
                 "attention_entropy": statistics.entropy,
                 "attention_max": statistics.maximum,
                 "attention_min": statistics.minimum,
+                "attention_first": statistics.first,
+                "attention_most": statistics.most,
             }
 
         return jax.vmap(read)((keep_RP, keep_RB))

@@ -20,6 +20,7 @@ INHERENT = "Godey et al. 2024, Anisotropy Is Inherent to Self-Attention in Trans
 FACCO = "Facco et al. 2017"
 DENTI = "Denti et al. 2022, The generalized ratios intrinsic dimension estimator"
 RECONSTRUCTED = f"reconstruction after {INHERENT}"
+SINK = "Gu et al. 2025, When Attention Sink Emerges, rows of one key left out"
 HERE = "this project"
 
 
@@ -267,6 +268,8 @@ COMPARISON = {
 ATTENTION = {
     "query_drift": _attention("query drift", "activation", "|E q|", RECONSTRUCTED),
     "key_drift": _attention("key drift", "activation", "|E k|", RECONSTRUCTED),
+    "query_fluctuation": _attention("fluctuation of queries", "activation", "sqrt(E |q - E q|^2)", HERE),
+    "key_fluctuation": _attention("fluctuation of keys", "activation", "sqrt(E |k - E k|^2)", HERE),
     "query_key_alignment": _attention(
         "alignment of query and key drift", "1", "<E q, E k> / (|E q| |E k|)", RECONSTRUCTED
     ),
@@ -283,11 +286,22 @@ ATTENTION = {
         "sqrt(mean_i var_j s_ij), visible pairs, rows of two keys or more",
         HERE,
     ),
+    "score_of_means": _attention("score of the means", "1", "c = <E q, E k>/sqrt(K)", RECONSTRUCTED),
+    "score_share_of_means": _attention(
+        "share of the scores that the means explain",
+        "1",
+        "c^2 / (c^2 + mean of (s_ij - c)^2), visible pairs, c = <E q, E k>/sqrt(K)",
+        HERE,
+    ),
     "attention_entropy": _attention(
         "attention entropy", "nat", "mean_i of -sum_j p_ij ln p_ij, p = softmax_j s", INHERENT
     ),
     "attention_max": _attention("largest attention", "1", "mean_i max_j p_ij", INHERENT),
     "attention_min": _attention("smallest attention", "1", "mean_i min_j p_ij, visible j", INHERENT),
+    "attention_first": _attention("attention on position 0", "1", "mean of p_i0 over the rows i that see it", SINK),
+    "attention_most": _attention(
+        "attention on the most attended position", "1", "max_j of the mean of p_ij over the rows i that see j", SINK
+    ),
 }
 
 QUANTITIES: dict[str, Quantity] = SPECTRUM | OUTLIERS | DIMENSION | SCALE | SIMILARITY | COMPARISON | ATTENTION

@@ -16,7 +16,7 @@ from metrics.dimension import twonn
 from metrics.neighbours import Neighbours, nearest_neighbours
 
 SCALES = (1, 2, 4, 8, 16, 32, 64)  # ranks n1 of `gride_curve`, each compared with 2 n1
-FACTORS = (1, 2, 4, 8, 16, 32)  # shares 1/f of the points in `decimation`
+FACTORS = (1, 4, 16)  # shares 1/f of the points in `decimation`
 QUANTILES = (0.05, 0.25, 0.5, 0.75, 0.95)
 NEWTON_ROUNDS = 4  # three reach 1e-13 on the most uneven ratios tried: the start is within a third of the root
 SHORTEST = 3  # scales of a plateau: a factor 4 in the rank of the neighbour

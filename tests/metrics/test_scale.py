@@ -201,7 +201,7 @@ def test_decimation_stays_at_the_dimension_and_leaves_noise_behind():
     """A sheet of noise at half the distance of neighbours, in 64 dimensions; without it, 2 at every factor."""
     random = np.random.default_rng(0)
     sheet = np.pad(random.uniform(size=(203 * 10, 2)), ((0, 0), (0, 62)))
-    noisy = sheet + random.normal(0, 0.0015, sheet.shape)
+    noisy = sheet + random.normal(0, 0.001, sheet.shape)
     np.testing.assert_allclose(decimated(jnp.asarray(sheet, jnp.float32)), 2, rtol=0.1)
     curve = decimated(jnp.asarray(noisy, jnp.float32))
     assert curve[0] > 4
@@ -234,10 +234,10 @@ def test_small_clouds_have_what_can_be_said_of_them(copies):
 def test_decimation_ends_where_subsets_have_fewer_than_three_points():
     cloud = jnp.asarray(gaussian(31, 2))
     curve = decimated(cloud)
-    assert jnp.isfinite(curve).tolist() == [True] * 4 + [False] * 2
+    assert jnp.isfinite(curve).tolist() == [True, True, False]
     assert curve[0] == twonn(nearest_neighbours(cloud))
     one_subset_of_copies = cloud.at[::4].set(cloud[0])
-    assert jnp.isfinite(decimated(one_subset_of_copies)).tolist() == [True, True, False, False, False, False]
+    assert jnp.isfinite(decimated(one_subset_of_copies)).tolist() == [True, False, False]
 
 
 @pytest.mark.parametrize("bad", [np.nan, np.inf])
