@@ -17,6 +17,8 @@ class AttentionSums(NamedTuple):
     entropy_B: Float[Array, " B"]
     maximum_B: Float[Array, " B"]
     minimum_B: Float[Array, " B"]
+    first_B: Float[Array, " B"]  # weight of key 0
+    received_BT: Float[Array, "B T"]  # weight of each key, over the rows that see it; 0 for one that none sees
 
 
 class AttentionStatistics(NamedTuple):
@@ -26,30 +28,53 @@ class AttentionStatistics(NamedTuple):
     entropy: Float[Array, ""]
     maximum: Float[Array, ""]
     minimum: Float[Array, ""]
+    first: Float[Array, ""]
+    most: Float[Array, ""]
 
 
 def attention_statistics(sums: AttentionSums, keep_B: Float[Array, " B"] | None = None) -> AttentionStatistics:
     """Statistics of the scores s_ij = <q_i, k_j>/sqrt(K) and of p_ij = softmax_j s_ij over the visible pairs of a head.
 
-    Shapes: sums of B windows, and weights 1 or 0 that choose among them (None: all) -> six scalars.
+    Shapes: sums of B windows, and weights 1 or 0 that choose among them (None: all) -> eight scalars.
     score_mean, score_std: mean and population standard deviation over all visible pairs of all windows; real, >= 0.
     score_std_within: sqrt(mean over rows of the variance within a row); >= 0, at most score_std for rows of equal
         length. What differs between score_std and this is a constant per row, which the softmax removes.
     entropy: mean over rows of -sum_j p_ij ln p_ij, in nats; [0, ln T].
     maximum, minimum: mean over rows of the largest and the smallest visible p_ij; [0, 1], 0 for a p_ij below 1e-38.
+    first: mean of p_i0 over the rows that see key 0, as attention sinks are measured; [0, 1]. No such row: NaN.
+    most: the largest, over the keys j, of the mean of p_ij over all windows and the rows that see j; [first, 1].
+        Causal late keys are seen by few rows: with few windows the largest of their noisy means may be one of them.
     A row with fewer than two visible keys has nothing to choose: it enters score_mean and score_std only. No row
-    with two: NaN in the last four; no visible pair or no window kept: NaN in all. Source: Godey et al. 2024 for
-    score, entropy, maximum and minimum; the split of the deviation into within and between rows is ours.
+    with two: NaN in the last six; no visible pair or no window kept: NaN in all. Source: Godey et al. 2024 for
+    score, entropy, maximum and minimum; the split of the deviation into within and between rows is ours; Gu et al.
+    2025, When Attention Sink Emerges, for first, where the row of key 0 itself counts too.
     """
     keep_B = jnp.ones(sums.level_B.shape) if keep_B is None else keep_B
 
-    def mean(value_B: Float[Array, " B"]) -> Float[Array, ""]:
+    def mean(value_B: Float[Array, "B ..."]) -> Float[Array, "..."]:
         return jnp.matmul(keep_B, value_B, precision=Precision.HIGHEST) / keep_B.sum()
 
     level = mean(sums.level_B)
     variance = mean(sums.variance_B + jnp.square(sums.level_B - level))
-    sharpness = (mean(value_B) for value_B in (sums.entropy_B, sums.maximum_B, sums.minimum_B))
-    return AttentionStatistics(sums.offset + level, jnp.sqrt(variance), jnp.sqrt(mean(sums.within_B)), *sharpness)
+    sharpness = (mean(value_B) for value_B in (sums.entropy_B, sums.maximum_B, sums.minimum_B, sums.first_B))
+    within, most = jnp.sqrt(mean(sums.within_B)), mean(sums.received_BT).max()
+    return AttentionStatistics(sums.offset + level, jnp.sqrt(variance), within, *sharpness, most)
+
+
+def share_of_means(score_of_means: Float[Array, ""], statistics: AttentionStatistics) -> Float[Array, ""]:
+    """Share of the scores that the mean query and the mean key alone explain: c^2 / (c^2 + E (s - c)^2).
+
+    c = <E q, E k>/sqrt(K) is the score of the two means, and E (s - c)^2 = var s + (E s - c)^2 is about it, not about
+    the mean score. Where every query sees every key and all count, E s = c, and this is c^2 / E s^2. Under a causal
+    mask, over several windows or over a sample of points E s differs from c, and c^2 / E s^2 may exceed 1; this cannot.
+
+    Shapes: scalar and the statistics of the same head -> scalar. Units: none. Range: [0, 1]; 0 for orthogonal or
+    absent drifts, 1 when all scores equal c. The softmax removes c: a share near 1 is a score without information,
+    and what sharpens lies in the rest. All scores 0: NaN. Source: ours.
+    """
+    square = jnp.square(score_of_means)
+    about = jnp.square(statistics.score_std) + jnp.square(statistics.score_mean - score_of_means)
+    return square / (square + about)
 
 
 def attention_sums(
@@ -80,23 +105,32 @@ def attention_sums(
     level_B = (keys_1T * score_BT).sum(axis=1) / keys_1T.sum()
     between_BT = keys_1T * jnp.square(score_BT - level_B[:, None])
 
+    chooses_1T = keys_1T >= 2
+    rows_1T = jnp.where(chooses_1T.T, visible_TT, False).sum(axis=0)[None]  # that see a key
+
     def over_rows(value_BT: Float[Array, "B T"]) -> Float[Array, " B"]:
-        chooses_1T = keys_1T >= 2
         return jnp.where(chooses_1T, value_BT, 0.0).sum(axis=1) / chooses_1T.sum()
 
+    *sharpness, given_BT = _row_sharpness(e_BTT, visible_TT, chooses_1T)
+    received_BT = given_BT / jnp.where(chooses_1T.any(), jnp.maximum(rows_1T, 1), 0)
     return AttentionSums(
         offset,
         level_B,
         (square_BT + between_BT).sum(axis=1) / keys_1T.sum(),
         over_rows(square_BT / keys_1T),
-        *(over_rows(value_BT) for value_BT in _row_sharpness(e_BTT, visible_TT)),
+        *(over_rows(value_BT) for value_BT in sharpness),
+        jnp.where(rows_1T[:, 0] > 0, received_BT[:, 0], jnp.nan),
+        received_BT,
     )
 
 
 def _row_sharpness(
-    e_BTT: Float[Array, "B T T"], visible_TT: Bool[Array, "T T"]
-) -> tuple[Float[Array, "B T"], Float[Array, "B T"], Float[Array, "B T"]]:
-    """Entropy, largest and smallest weight of each row's softmax; no visible key, no meaning."""
+    e_BTT: Float[Array, "B T T"], visible_TT: Bool[Array, "T T"], chooses_1T: Bool[Array, "1 T"]
+) -> tuple[Float[Array, "B T"], ...]:
+    """Entropy, largest and smallest weight of each row's softmax, and what each key is given by the rows that choose.
+
+    The first three mean nothing where a row does not choose.
+    """
     visible_BTT = visible_TT[None]
     seen_BTT = jnp.where(visible_BTT, e_BTT, -jnp.inf)  # masked before the exponential: three times faster on a CPU
     most_BT = seen_BTT.max(axis=2)
@@ -106,7 +140,9 @@ def _row_sharpness(
     total_BT = weight_BTT.sum(axis=2)
     entropy_BT = jnp.log(total_BT) - jnp.where(visible_BTT, weight_BTT * shifted_BTT, 0.0).sum(axis=2) / total_BT
     smallest_BT = jnp.exp(least_BT - most_BT) / total_BT
-    return jnp.maximum(entropy_BT, 0.0), 1.0 / total_BT, smallest_BT  # rounding can leave an entropy of -1e-8
+    share_BTT = jnp.where(chooses_1T[:, :, None], weight_BTT / total_BT[:, :, None], 0.0)
+    # rounding can leave an entropy of -1e-8
+    return jnp.maximum(entropy_BT, 0.0), 1.0 / total_BT, smallest_BT, share_BTT.sum(axis=1)
 
 
 def _mean_over(x_BTK: Float[Array, "B T K"], chosen_T: Bool[Array, " T"]) -> Float[Array, " K"]:

@@ -12,6 +12,8 @@ import jax.numpy as jnp
 from jax.lax import Precision
 from jaxtyping import Array, Bool, Float
 
+from metrics.cloud import centred
+
 
 def mean_cosine(cloud_PD: Float[Array, "P D"], keep_P: Float[Array, " P"] | None = None) -> Float[Array, ""]:
     """Mean cosine over all pairs of different points: (|sum_i u_i|^2 - sum_i |u_i|^2) / (P (P - 1)), u_i = x_i/|x_i|.
@@ -107,6 +109,16 @@ def drift(cloud_PD: Float[Array, "P D"], keep_P: Float[Array, " P"] | None = Non
     No point kept: NaN. Source: Godey et al. 2024.
     """
     return jnp.linalg.norm(mean_vector(cloud_PD, keep_P))
+
+
+def fluctuation(cloud_PD: Float[Array, "P D"], keep_P: Float[Array, " P"] | None = None) -> Float[Array, ""]:
+    """sqrt(E |x - E x|^2), how far points are from their mean. Shapes: (P, D) -> scalar. Units: those of x.
+
+    Range: >= 0, 0 for points all equal. The other part of E |x|^2 beside drift^2. No point kept: NaN.
+    """
+    weight_P, x_PD = _weights(cloud_PD, keep_P), centred(cloud_PD)  # about the mean of all: the digits beyond a drift
+    shift = jnp.square(_mean(weight_P, x_PD)).sum()
+    return jnp.sqrt(jnp.maximum(_mean(weight_P, jnp.square(x_PD).sum(axis=1)) - shift, 0.0))
 
 
 def mean_norm(cloud_PD: Float[Array, "P D"], keep_P: Float[Array, " P"] | None = None) -> Float[Array, ""]:

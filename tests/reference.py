@@ -108,13 +108,19 @@ def drift(cloud):
     return np.linalg.norm(float64(cloud).mean(0))
 
 
+def fluctuation(cloud):
+    x = float64(cloud)
+    return np.sqrt(np.mean([(row - x.mean(0)) @ (row - x.mean(0)) for row in x]))
+
+
 def mean_norm(cloud):
     return np.linalg.norm(float64(cloud), axis=1).mean()
 
 
 def attention_statistics(q, k, visible):
-    """Score mean, standard deviation, deviation within rows, entropy, largest, smallest: row by row."""
+    """Score mean, standard deviation, deviation within rows, entropy, largest, smallest, first, most: row by row."""
     scores, variances, entropies, largest, smallest = [], [], [], [], []
+    received = [[] for _ in range(q.shape[1])]
     for q_window, k_window in zip(float64(q), float64(k), strict=True):
         for i, query in enumerate(q_window):
             row = k_window[visible[i]] @ query / np.sqrt(len(query))
@@ -127,5 +133,18 @@ def attention_statistics(q, k, visible):
             entropies.append(-(p[p > 0] * np.log(p[p > 0])).sum())
             largest.append(p.max())
             smallest.append(p.min())
-    within = np.sqrt(np.mean(variances))
-    return np.array([np.mean(scores), np.std(scores), within, np.mean(entropies), np.mean(largest), np.mean(smallest)])
+            for j, weight in zip(np.flatnonzero(visible[i]), p, strict=True):
+                received[j].append(weight)
+    first = np.mean(received[0]) if received[0] else np.nan
+    most = max(np.mean(weights) for weights in received if weights)
+    sharpness = [np.mean(values) for values in (entropies, largest, smallest)]
+    return np.array([np.mean(scores), np.std(scores), np.sqrt(np.mean(variances)), *sharpness, first, most])
+
+
+def scores_and_means(q, k, visible, q_cloud, k_cloud):
+    """The score of the means of two clouds, and its share of the scores of the visible pairs."""
+    of_means = float64(q_cloud).mean(0) @ float64(k_cloud).mean(0) / np.sqrt(q.shape[-1])
+    scores = np.concatenate(
+        [(a @ b.T / np.sqrt(q.shape[-1]))[visible] for a, b in zip(float64(q), float64(k), strict=True)]
+    )
+    return of_means, of_means**2 / (of_means**2 + np.mean((scores - of_means) ** 2))

@@ -18,7 +18,10 @@ VOCAB, CONTEXT, POINTS, BATCHES, GROUPS = 31, 12, 96, 2, 4
 PROBE = make_probe(np.random.default_rng(0).integers(0, VOCAB, 24 * CONTEXT), CONTEXT, POINTS, BATCHES, GROUPS, 0)
 MEASURED = QUANTITIES.keys() - {"plateau"}  # which is read off the mean of all batches
 SLOW = ("dimension", "scale", "similarity")
-STATISTICS = ("score_mean", "score_std", "score_std_within", "attention_entropy", "attention_max", "attention_min")
+STATISTICS = (
+    *("score_mean", "score_std", "score_std_within", "attention_entropy", "attention_max", "attention_min"),
+    *("attention_first", "attention_most"),
+)
 
 
 def tiny(mask):
@@ -95,6 +98,11 @@ def slow_head(q, k, picks, visible):
             values[name].append(value)
         values["query_drift"].append(reference.drift(q_cloud))
         values["key_drift"].append(reference.drift(k_cloud))
+        values["query_fluctuation"].append(reference.fluctuation(q_cloud))
+        values["key_fluctuation"].append(reference.fluctuation(k_cloud))
+        of_means, share = reference.scores_and_means(q_part, k_part, visible, q_cloud, k_cloud)
+        values["score_of_means"].append(of_means)
+        values["score_share_of_means"].append(share)
         means = (reference.float64(x).mean(0) for x in (q_cloud, k_cloud))
         values["query_key_alignment"].append(reference.cosine(*means))
         values["query_cosine"].append(reference.mean_cosine(q_cloud))
@@ -131,7 +139,7 @@ def test_agrees_with_slow_loops_in_float64_on_every_resample(mask, null):
                 got = found[name + null][batch, positions, block, head]
                 np.testing.assert_allclose(got, value, rtol=1e-4, atol=1e-6, err_msg=name)
                 checked.add(name)
-    assert len(checked) == 9 + 1 + 5 + 12
+    assert len(checked) == 9 + 1 + 5 + 18
     assert (found["duplicate_points"][:, :, 0] > 0).all()
 
 

@@ -5,7 +5,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from metrics.attention import attention_statistics, attention_sums
+from metrics.attention import attention_statistics, attention_sums, share_of_means
 from tests import reference
 from tests.metrics.clouds import gaussian, rotation
 
@@ -45,12 +45,12 @@ def test_a_common_bias_leaves_the_digits_of_the_deviations(bias):
 
 def test_equal_keys_are_attended_to_equally():
     q, k = heads()
-    mean, std, within, entropy, largest, smallest = statistics(q, np.broadcast_to(k[0, 0], k.shape), FULL)
+    mean, std, within, entropy, largest, smallest, first, most = statistics(q, np.broadcast_to(k[0, 0], k.shape), FULL)
     assert within == pytest.approx(0, abs=1e-6)
     assert std > 0.1  # the rows differ, by constants that the softmax removes
     assert entropy == pytest.approx(np.log(TIME), rel=1e-6)
     assert largest == pytest.approx(1 / TIME, rel=1e-5)
-    assert smallest == pytest.approx(1 / TIME, rel=1e-5)
+    np.testing.assert_allclose([smallest, first, most], 1 / TIME, rtol=1e-5)
     assert mean == pytest.approx((q @ k[0, 0]).mean() / WIDTH**0.5, rel=1e-4)
 
 
@@ -58,20 +58,63 @@ def test_a_far_stronger_key_takes_all():
     q = np.ones((1, TIME, WIDTH), np.float32)
     k = np.zeros((1, TIME, WIDTH), np.float32)
     k[0, 3] = 1000
-    _, _, _, entropy, largest, smallest = statistics(q, k, FULL)
-    assert (entropy, largest, smallest) == (0, 1, 0)
+    assert statistics(q, k, FULL)[3:].tolist() == [0, 1, 0, 0, 1]
+
+
+def test_a_sink_is_measured_over_the_rows_that_see_it():
+    """Causal, equal scores: row i gives 1/(i + 1) to each key, and row 0, which does not choose, counts nowhere."""
+    q, k = np.zeros((2, 1, TIME, WIDTH), np.float32)
+    first, most = statistics(q, k, CAUSAL)[-2:]
+    rows = 1 / np.arange(2, TIME + 1)
+    assert first == pytest.approx(rows.mean(), rel=1e-5)
+    assert most == first  # as key 1 is seen by the same rows; later ones by those with more keys only
+    assert statistics(q, k, WITHOUT_FIRST)[-1] == pytest.approx(rows[:-1].mean(), rel=1e-5)
+    assert jnp.isnan(statistics(q, k, WITHOUT_FIRST)[-2])
+    k[0, 0, 0], q[0, 2:, 0] = 1.0, 1000.0
+    assert statistics(q, k, CAUSAL)[-2] == pytest.approx((0.5 + TIME - 2) / (TIME - 1), rel=1e-5)
+
+
+def test_the_most_attended_key_is_the_same_in_all_windows():
+    """Each window attends to a key of its own: the mean over windows knows none of them."""
+    q, k = np.ones((TIME, TIME, WIDTH), np.float32), np.zeros((TIME, TIME, WIDTH), np.float32)
+    k[np.arange(TIME), np.arange(TIME)] = 1000
+    first, most = statistics(q, k, FULL)[-2:]
+    np.testing.assert_allclose([first, most], 1 / TIME, rtol=1e-5)
+
+
+@pytest.mark.parametrize("bias", [0.0, 0.5, 1.0, 100.0])
+@pytest.mark.parametrize("mask", MASKS)
+def test_the_share_of_the_means_agrees_and_has_bounds(mask, bias):
+    q, k = heads() + np.float32(bias)
+    clouds = q.reshape(-1, WIDTH), k.reshape(-1, WIDTH)
+    of_means, share = reference.scores_and_means(q, k, MASKS[mask], *clouds)
+    sums = attention_sums(*map(jnp.asarray, (q, k, MASKS[mask])))
+    found = share_of_means(jnp.float32(of_means), attention_statistics(sums))
+    assert found == pytest.approx(share, rel=1e-4)
+    assert 0 <= found <= 1
+    assert (found > 0.5) == (bias > 0.5)
+
+
+def test_the_share_of_the_means_is_bounded_where_the_ratio_of_squares_is_not():
+    """The one pair that is not 0 is masked: c = 3/2 and E s^2 = 0. Seen too, E s = c, and c^2 / E s^2 is 1/4."""
+    q, k = jnp.array([[[3.0], [0.0]]]), jnp.array([[[0.0], [2.0]]])
+    causal = attention_statistics(attention_sums(q, k, jnp.tril(jnp.ones((2, 2), bool))))
+    assert causal.score_std == causal.score_mean == 0
+    assert share_of_means(jnp.float32(1.5), causal) == pytest.approx(0.5)
+    whole = attention_statistics(attention_sums(q, k, jnp.ones((2, 2), bool)))
+    assert share_of_means(jnp.float32(1.5), whole) == pytest.approx(0.25, rel=1e-6)
 
 
 def test_rows_without_a_choice_are_left_out():
     """Two causal positions: row 0 sees one key and tells nothing; row 1 has weights 1/4 and 3/4."""
     q = jnp.array([[[5.0], [1.0]]])
     k = jnp.array([[[0.0], [np.log(3.0)]]])
-    mean, std, within, entropy, largest, smallest = statistics(q, k, jnp.array([[True, False], [True, True]]))
+    mean, std, within, entropy, *rest = statistics(q, k, jnp.array([[True, False], [True, True]]))
     scores = np.array([0.0, 0.0, np.log(3.0)])
     np.testing.assert_allclose([mean, std], [scores.mean(), scores.std()], rtol=1e-6)
     assert within == pytest.approx(np.log(3.0) / 2, rel=1e-6)
     assert entropy == pytest.approx(-0.25 * np.log(0.25) - 0.75 * np.log(0.75), rel=1e-6)
-    np.testing.assert_allclose([largest, smallest], [0.75, 0.25], rtol=1e-6)
+    np.testing.assert_allclose(rest, [0.75, 0.25, 0.25, 0.75], rtol=1e-6)
 
 
 def test_no_choice_and_no_pair_are_nan():
@@ -123,7 +166,8 @@ def test_windows_left_out_are_as_if_they_had_not_been(mask, bias):
         if bias == 0:
             np.testing.assert_allclose(row, statistics(q[kept], k[kept], MASKS[mask]), rtol=1e-5)
     np.testing.assert_array_equal(found[0], jnp.stack(attention_statistics(sums)))
-    assert (jnp.abs(found[1:] - found[:1]).max(axis=0) > 1e-4 * jnp.abs(found[0])).all()
+    differs = jnp.abs(found[1:] - found[:1]).max(axis=0) > 1e-4 * jnp.abs(found[0])
+    assert (differs | jnp.isnan(found[0])).all()
 
 
 def test_no_window_kept_is_nan():

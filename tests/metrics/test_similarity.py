@@ -10,6 +10,7 @@ from metrics.similarity import (
     cosine,
     cross_cosine,
     drift,
+    fluctuation,
     log_partition_isotropy,
     mean_cosine,
     mean_cosine_parts,
@@ -34,6 +35,7 @@ OF_KEPT = {
     "cross_cosine": pair,
     "mean_vector": mean_vector,
     "drift": drift,
+    "fluctuation": fluctuation,
     "mean_norm": mean_norm,
 }
 
@@ -43,6 +45,7 @@ def test_agrees_with_the_float64_twin(name):
     cloud = jnp.asarray(CLOUDS[name])
     assert mean_cosine(cloud) == pytest.approx(reference.mean_cosine(cloud), rel=1e-4)
     assert drift(cloud) == pytest.approx(reference.drift(cloud), rel=1e-4)
+    assert fluctuation(cloud) == pytest.approx(reference.fluctuation(cloud), rel=1e-4)
     assert mean_norm(cloud) == pytest.approx(reference.mean_norm(cloud), rel=1e-4)
     np.testing.assert_allclose(mean_cosine_parts(cloud), reference_similarity.mean_cosine_parts(cloud), rtol=1e-4)
     [isotropy] = log_partition_isotropy(cloud)
@@ -86,6 +89,8 @@ def test_known_answers():
     assert mean_cosine(jnp.array([[2.0, 0.0], [5.0, 5.0]])) == pytest.approx(0.5**0.5, rel=1e-6)
     assert mean_cosine(jnp.array([[3.0, 4.0]] * 9)) == pytest.approx(1, rel=1e-6)
     assert drift(jnp.array([[3.0, 0.0], [3.0, 8.0]])) == pytest.approx(5)
+    assert fluctuation(jnp.array([[3.0, 0.0], [3.0, 8.0]])) == pytest.approx(4)
+    assert fluctuation(jnp.array([[3.1, 4.7]] * 9)) == 0
     assert mean_norm(jnp.array([[3.0, 4.0], [0.0, 1.0]])) == pytest.approx(3)
     assert cross_cosine(axes[:1], axes) == pytest.approx(0.25)
     assert cosine(axes[0], -3 * axes[0]) == pytest.approx(-1)
