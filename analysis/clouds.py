@@ -102,10 +102,13 @@ def _spectral_readings(one: spectral.Spectrum) -> Values:
 def _outliers(cloud_PD: Array, groups: int) -> Values:
     """Also the spectral quantities without the top coordinates; NaN where no coordinate would be left."""
     keep_RP = leave_out(groups, cloud_PD.shape[0])
+    peaks_P = outliers.coordinate_peaks(cloud_PD)
     values = {
         "coordinate_share": jax.vmap(lambda keep_P: outliers.coordinate_share(cloud_PD, keep_P))(keep_RP).T,
         "coordinate_kurtosis": jax.vmap(lambda keep_P: outliers.coordinate_kurtosis(cloud_PD, keep_P))(keep_RP),
         "activation_kurtosis": jax.vmap(lambda keep_P: outliers.activation_kurtosis(cloud_PD, keep_P))(keep_RP),
+        "coordinate_peak": jax.vmap(lambda keep_P: (keep_P * peaks_P).sum() / keep_P.sum())(keep_RP),
+        "massive_activation": peaks_P.max(),
     }
     without = []
     for top in outliers.TOPS:

@@ -21,6 +21,7 @@ FACCO = "Facco et al. 2017"
 DENTI = "Denti et al. 2022, The generalized ratios intrinsic dimension estimator"
 RECONSTRUCTED = f"reconstruction after {INHERENT}"
 SINK = "Gu et al. 2025, When Attention Sink Emerges, rows of one key left out"
+MASSIVE = "after Sun et al. 2024, Massive Activations in Large Language Models; the median of each position"
 HERE = "this project"
 
 
@@ -119,6 +120,24 @@ OUTLIERS = {
         "1",
         "mean over coordinates of the kurtosis over points",
         HERE,
+    ),
+    "coordinate_peak": Quantity(
+        "outliers",
+        LAYER,
+        "jackknife",
+        "peak of a vector's coordinates",
+        "1",
+        "mean over points i of max_j |x_ij| / median_j |x_ij|",
+        MASSIVE,
+    ),
+    "massive_activation": Quantity(
+        "outliers",
+        LAYER,
+        "",
+        "most massive activation",
+        "1",
+        "largest over points i of max_j |x_ij| / median_j |x_ij|",
+        MASSIVE,
     ),
 } | {
     f"{name}_left_out": dataclasses.replace(

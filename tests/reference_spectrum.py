@@ -132,3 +132,9 @@ def activation_kurtosis(cloud):
     x = float64(cloud)
     x = (x - x.mean(0))[:, x.std(0) > 0]
     return (np.mean(x**4, 0) / np.mean(x**2, 0) ** 2).mean()
+
+
+def coordinate_peaks(cloud):
+    """Each point's largest coordinate over its median one, in size; of two in the middle, the lower."""
+    sizes = np.sort(np.abs(float64(cloud)), axis=1)
+    return sizes[:, -1] / sizes[:, (sizes.shape[1] - 1) // 2]

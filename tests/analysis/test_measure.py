@@ -12,7 +12,7 @@ from analysis.quantities import COORDINATES, QUANTITIES
 from experiments.base import FAMILIES, NULLS, MeasureConfig, ModelConfig
 from models.masks import visible_keys
 from models.transformer import build
-from tests import reference, reference_comparison, reference_scale, reference_similarity
+from tests import reference, reference_comparison, reference_scale, reference_similarity, reference_spectrum
 
 VOCAB, CONTEXT, POINTS, BATCHES, GROUPS = 31, 12, 96, 2, 4
 PROBE = make_probe(np.random.default_rng(0).integers(0, VOCAB, 24 * CONTEXT), CONTEXT, POINTS, BATCHES, GROUPS, 0)
@@ -63,7 +63,9 @@ def cut(x):
 def slow_cloud(cloud):
     """Of the whole cloud and every resample, in float64."""
     values = {name: [] for name in MEASURED if QUANTITIES[name].resampling and QUANTITIES[name].family in SLOW}
+    values["coordinate_peak"] = []
     for part in jackknife(cloud):
+        values["coordinate_peak"].append(reference_spectrum.coordinate_peaks(part).mean())
         drift, residual = reference_similarity.mean_cosine_parts(part)
         values["mean_cosine"].append(reference.mean_cosine(part))
         values["mean_cosine_drift"].append(drift)
@@ -85,9 +87,10 @@ def slow_cloud(cloud):
         ]
         values["gride"].append(curve)
     _, useless, dropped = reference.twonn_microscope(cloud)
-    counts = {"duplicate_points": reference.duplicate_points(cloud), "twonn_dropped": 0}
-    counts |= {"microscope_useless": useless, "microscope_dropped": dropped}
-    return {name: np.moveaxis(np.array(value), 0, -1) for name, value in values.items() if len(value)} | counts
+    single = {"massive_activation": reference_spectrum.coordinate_peaks(cloud).max()}
+    single |= {"duplicate_points": reference.duplicate_points(cloud), "twonn_dropped": 0}
+    single |= {"microscope_useless": useless, "microscope_dropped": dropped}
+    return {name: np.moveaxis(np.array(value), 0, -1) for name, value in values.items() if len(value)} | single
 
 
 def slow_head(q, k, picks, visible):
@@ -139,7 +142,7 @@ def test_agrees_with_slow_loops_in_float64_on_every_resample(mask, null):
                 got = found[name + null][batch, positions, block, head]
                 np.testing.assert_allclose(got, value, rtol=1e-4, atol=1e-6, err_msg=name)
                 checked.add(name)
-    assert len(checked) == 9 + 1 + 5 + 18
+    assert len(checked) == 9 + 1 + 5 + 2 + 18
     assert (found["duplicate_points"][:, :, 0] > 0).all()
 
 

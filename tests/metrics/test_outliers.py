@@ -6,7 +6,14 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from benchmarks.zoo import ZOO
-from metrics.outliers import TOPS, activation_kurtosis, coordinate_kurtosis, coordinate_share, without_top
+from metrics.outliers import (
+    TOPS,
+    activation_kurtosis,
+    coordinate_kurtosis,
+    coordinate_peaks,
+    coordinate_share,
+    without_top,
+)
 from tests import reference_spectrum as reference
 from tests.metrics.clouds import CLOUDS, gaussian
 
@@ -26,12 +33,30 @@ def expected(cloud):
 def test_agrees_with_float64_on_the_zoo(name):
     cloud = jnp.asarray(ZOO[name].draw(np.random.default_rng(0), 640))
     np.testing.assert_allclose(measured(cloud), expected(cloud), rtol=1e-4)
+    np.testing.assert_allclose(coordinate_peaks(cloud), reference.coordinate_peaks(cloud), rtol=1e-6)
 
 
 @pytest.mark.parametrize("name", CLOUDS)
 def test_agrees_with_float64(name):
     cloud = jnp.asarray(CLOUDS[name])
     np.testing.assert_allclose(measured(cloud), expected(cloud), rtol=1e-4)
+    np.testing.assert_allclose(coordinate_peaks(cloud), reference.coordinate_peaks(cloud), rtol=1e-6)
+
+
+def test_a_massive_activation_is_a_peak_of_its_own_position():
+    cloud = gaussian(1000, 512) * 7
+    peaks = coordinate_peaks(jnp.asarray(cloud))
+    assert peaks.mean() == pytest.approx(4.8, abs=0.1)
+    cloud[3, 100] = -7000
+    peaks = coordinate_peaks(jnp.asarray(cloud))
+    assert peaks.max() == peaks[3] == pytest.approx(1000 / 0.6745, rel=0.1)
+    assert coordinate_peaks(jnp.array([[-3.0, 1.0, 2.0, 9.0]])) == pytest.approx(9 / 2)  # the lower of 2 and 3
+
+
+def test_peaks_of_vectors_of_zeros_and_of_what_is_not_finite():
+    found = coordinate_peaks(jnp.array([[0.0, 0.0, 1.0], [0.0, 0.0, 0.0], [1.0, jnp.inf, 2.0], [1.0, jnp.nan, 2.0]]))
+    np.testing.assert_array_equal(found, [np.inf, np.nan, np.inf, np.nan])
+    assert coordinate_peaks(jnp.array([[-2.0]])) == 1
 
 
 def test_left_out_points_do_not_count():
