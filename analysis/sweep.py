@@ -14,7 +14,7 @@ from tqdm import tqdm
 
 import models
 import processes
-from analysis import results
+from analysis import correlations, results
 from analysis.measure import make_measure
 from analysis.probe import Probe, make_probe
 from analysis.quantities import QUANTITIES
@@ -30,7 +30,7 @@ RECORD = "config.json"
 
 
 def sweep(config: Config, corpus: Corpus, run: pathlib.Path, name: str, stop: Stop) -> None:
-    """Write measurements/<step>.nc for every checkpoint on the schedule, then results.nc and results.csv.
+    """Write measurements/<step>.nc for every checkpoint on the schedule, then the tables of all of them (see `join`).
 
     Every table is written whole or not at all; raises Stopped between two of them.
     """
@@ -184,7 +184,7 @@ def description(model: ModelConfig) -> str:
 
 
 def join(run: pathlib.Path, steps: list[int], nulls: tuple[str, ...]) -> None:
-    """results.nc and results.csv from the tables of `steps`."""
+    """results.nc, results.csv and correlations.csv from the tables of `steps`."""
     raw = {step: with_plateau(results.read(run / "measurements" / f"{step}.nc")) for step in steps}
     tables = [summary(raw[step], raw.get(0), nulls) for step in steps]
     whole = xr.concat(tables, "step", join="exact", data_vars="all", combine_attrs="drop_conflicts")
@@ -192,3 +192,4 @@ def join(run: pathlib.Path, steps: list[int], nulls: tuple[str, ...]) -> None:
     temporary = run / "results.csv.tmp"
     results.tidy(whole).to_csv(temporary, index=False)
     temporary.replace(run / "results.csv")
+    correlations.write({whole.attrs["run"]: whole}, run / "correlations.csv")

@@ -2,6 +2,7 @@
 
 import pathlib
 
+from analysis import correlations
 from figures import (
     anisotropy_by_checkpoint,
     anisotropy_profile,
@@ -38,7 +39,10 @@ FIGURES = {
 
 
 def draw(runs: dict[str, Run], folder: pathlib.Path) -> list[pathlib.Path]:
-    """Compare the runs (label -> Run) in each figure; PNG and PDF under `folder`. Returns the paths written."""
+    """Compare the runs (label -> Run) in each figure; PNG and PDF under `folder`. Returns the paths written.
+
+    Of several runs correlations.csv too, where they are pooled.
+    """
     folder.mkdir(parents=True, exist_ok=True)
     paths = []
     with style.context():
@@ -46,4 +50,7 @@ def draw(runs: dict[str, Run], folder: pathlib.Path) -> list[pathlib.Path]:
             figure = build(runs)
             if figure is not None:
                 paths += style.save(figure, folder, name)
+    if len(runs) > 1:
+        paths.append(folder / "correlations.csv")
+        correlations.write({label: run.results for label, run in runs.items()}, paths[-1])
     return paths

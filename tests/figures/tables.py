@@ -95,6 +95,12 @@ def shapes_at(grown: float, layers: int, causal: bool) -> dict[str, np.ndarray]:
         "score_std_within": 0.1 + rise / 3,
         "attention_entropy": 5.2 - 0.3 * np.tanh(rise),
         "attention_max": 0.01 + np.tanh(rise / 10),
+        "attention_min": 0.001 * np.exp(-rise),
+        "attention_first": 0.002 + 0.8 * np.tanh(rise / 12),
+        "attention_most": 0.01 + 0.8 * np.tanh(rise / 12),
+        "query_fluctuation": 1 + 0.4 * rise,
+        "key_fluctuation": 1 + 0.5 * rise,
+        "score_share_of_means": np.tanh(rise / 8) ** 2,
     }
 
 

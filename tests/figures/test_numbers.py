@@ -8,6 +8,7 @@ import pytest
 from matplotlib.figure import Figure
 from scipy import stats
 
+from analysis import correlations
 from figures import (
     anisotropy_by_checkpoint,
     anisotropy_profile,
@@ -307,7 +308,7 @@ def test_correlations_in_the_legend_are_scipys(runs):
     ],
 )
 def test_correlations_of_few_layers(x, y, words):
-    assert words in cosine_against_drift.correlations(np.array(x, np.float32), np.array(y, np.float64))
+    assert words in correlations.words(np.array(x, np.float32), np.array(y, np.float64))
 
 
 def test_training_curve_keeps_objectives_apart(runs):
