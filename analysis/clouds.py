@@ -11,10 +11,11 @@ import jax
 import jax.numpy as jnp
 from jax import Array
 
-from analysis.quantities import OVERLAP_NEIGHBOURS
+from analysis.quantities import OVERLAP_NEIGHBOURS, SPECTRUM
 from analysis.uncertainty import section_count
 from metrics import dimension, outliers, scale, similarity
 from metrics import spectrum as spectral
+from metrics.cloud import centred
 from metrics.neighbours import Neighbours, nearest_neighbours
 
 Values = dict[str, Array]
@@ -56,13 +57,16 @@ def measure_cloud(cloud_PD: Array, searched: Searched | None, families: tuple[st
 
 
 def gaussian(cloud_PD: Array, key: Array) -> Array:
-    """A featureless cloud of the same spectrum: as many normal points, in coordinates along the principal directions.
+    """A featureless cloud of the same spectrum: normal points, decorrelated, then stretched along the coordinates.
 
-    Shapes: (P, D) -> (P, D). Rotations and the mean are left out: spectrum and dimension see neither.
+    Shapes: (P, D) -> (P, D). Its covariance has the eigenvalues of the cloud's exactly, not on average: a cloud drawn
+    from a sample's spectrum would be sampled twice, and a normal cloud would seem to exceed its own null model.
+    Rotations and the mean are left out: distances see neither.
     """
+    points, width = cloud_PD.shape
     eigenvalues_E = spectral.spectrum(cloud_PD).eigenvalues_E[0]
-    deviation_D = jnp.zeros(cloud_PD.shape[1]).at[: eigenvalues_E.size].set(jnp.sqrt(eigenvalues_E))
-    return jax.random.normal(key, cloud_PD.shape) * deviation_D[None]
+    normal_PE = jnp.linalg.qr(centred(jax.random.normal(key, (points, eigenvalues_E.size))))[0]
+    return jnp.pad(normal_PE * jnp.sqrt(points * eigenvalues_E)[None], ((0, 0), (0, width - eigenvalues_E.size)))
 
 
 def leave_out(groups: int, points: int) -> Array:
@@ -110,13 +114,12 @@ def _outliers(cloud_PD: Array, groups: int) -> Values:
         "coordinate_peak": jax.vmap(lambda keep_P: (keep_P * peaks_P).sum() / keep_P.sum())(keep_RP),
         "massive_activation": peaks_P.max(),
     }
-    without = []
-    for top in outliers.TOPS:
-        if top < cloud_PD.shape[1]:
-            without.append(_spectrum(outliers.without_top(cloud_PD, top), groups))
-        else:
-            without.append(jax.tree.map(lambda value_R: jnp.full_like(value_R, jnp.nan), without[0]))
-    return values | {f"{name}_left_out": jnp.stack([one[name] for one in without]) for name in without[0]}
+    nothing = dict.fromkeys(SPECTRUM, jnp.full(len(keep_RP), jnp.nan))
+    without = [
+        _spectrum(outliers.without_top(cloud_PD, top), groups) if top < cloud_PD.shape[1] else nothing
+        for top in outliers.TOPS
+    ]
+    return values | {f"{name}_left_out": jnp.stack([one[name] for one in without]) for name in SPECTRUM}
 
 
 def over_sections(read: Callable[..., Values], *searched: Searched) -> Values:
@@ -134,7 +137,7 @@ def _two_neighbours(neighbours: Neighbours) -> Values:
         "twonn": dimension.twonn(neighbours),
         "twonn_mle": dimension.twonn_mle(neighbours),
         "twonn_bayes": posterior.mean,
-        "twonn_bayes_std": posterior.std,
+        "twonn_bayes_deviation": posterior.std,
         "twonn_microscope": dimension.twonn_microscope(neighbours).dimension,
     }
 

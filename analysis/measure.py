@@ -19,7 +19,7 @@ from metrics.attention import attention_statistics, attention_sums, share_of_mea
 from metrics.similarity import cosine, cross_cosine, drift, fluctuation, mean_cosine, mean_vector
 
 OF_POINTS = ("spectrum", "outliers", "dimension", "scale", "similarity")
-OF_GAUSSIAN = ("spectrum", "dimension", "scale")  # what is left of a cloud without its mean and its coordinates
+OF_GAUSSIAN = ("dimension", "scale")  # it has the spectrum of the text, and neither its mean nor its coordinates
 
 
 def make_measure(

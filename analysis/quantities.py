@@ -164,7 +164,7 @@ DIMENSION = {
     "twonn_bayes": _dimension(
         "TwoNN, posterior mean", "(2 + n) / (5 + sum ln(r2/r1)), prior Gamma(2, 5)", f"{FACCO}, with DADApy's prior"
     ),
-    "twonn_bayes_std": _dimension(
+    "twonn_bayes_deviation": _dimension(
         "TwoNN, posterior deviation",
         "sqrt(2 + n) / (5 + sum ln(r2/r1)); takes the ratios for independent, which they are not",
         f"{FACCO}, with DADApy's prior",
@@ -237,7 +237,7 @@ SCALE = {
         "sections",
         "intrinsic dimension on the plateau",
         "1",
-        "mean of gride over the longest run of 3 scales or more that agree within 10 %; NaN: no plateau",
+        "geometric mean of gride over the longest run of 3 scales or more that agree within 10 %; NaN: no plateau",
         HERE,
     ),
 }
@@ -313,7 +313,10 @@ ATTENTION = {
         HERE,
     ),
     "attention_entropy": _attention(
-        "attention entropy", "nat", "mean_i of -sum_j p_ij ln p_ij, p = softmax_j s", INHERENT
+        "attention entropy",
+        "nat",
+        "mean_i of -sum_j p_ij ln p_ij, p = softmax_j s over the visible keys, whatever the model does with s",
+        INHERENT,
     ),
     "attention_max": _attention("largest attention", "1", "mean_i max_j p_ij", INHERENT),
     "attention_min": _attention("smallest attention", "1", "mean_i min_j p_ij, visible j", INHERENT),

@@ -16,11 +16,15 @@ BOUND = f"end of the {LEVEL:.0%} interval"
 def summary(raw: xr.Dataset, untrained: xr.Dataset | None, nulls: tuple[str, ...]) -> xr.Dataset:
     """Of one checkpoint: the values per batch, their moments and intervals, and what exceeds each null model.
 
-    `raw` and `untrained`, the table of step 0 if there is one, are as `with_plateau` leaves them. `_null` is the null
+    `untrained` is the raw table of step 0, if there is one. `_null` is the null
     model's mean over batches; `_excess` is the value less the null model's, batch by batch and replicate by replicate,
     with an interval of its own. NaN where a null model has no such quantity: a Gaussian cloud has no attention.
     """
-    variables = {name: raw[name] for name in ("plateau_first", "plateau_last") if name in raw}
+    variables = {}
+    if "gride" in raw:
+        inside, variables = _verdict(raw["gride"])
+        raw = _with_plateau(raw, inside)
+        untrained = None if untrained is None else _with_plateau(untrained, inside)
     for name, quantity in QUANTITIES.items():
         if name not in raw:
             continue
@@ -74,28 +78,35 @@ def _ordered(array: xr.DataArray, quantity: Quantity) -> xr.DataArray:
     return array.transpose("batch", replicate, "positions", *quantity.dims)
 
 
-def with_plateau(raw: xr.Dataset) -> xr.Dataset:
-    """Adds the scale verdict of each layer: the range is that of the mean curve, the value is read off every replicate.
-
-    The same range is used for the null models' curves, so that the excess compares equal scales.
-    """
-    if "gride" not in raw:
-        return raw
-    mean = raw["gride"].isel(sections=0).mean("batch").transpose("positions", "layer", "neighbours")
+def _verdict(gride: xr.DataArray) -> tuple[xr.DataArray, dict]:
+    """Which scales of each layer make up the plateau of the mean curve over batches, and the ends of that range."""
+    mean = gride.isel(sections=0).mean("batch", skipna=False).transpose("positions", "layer", "neighbours")
     found = _plateaus(jnp.asarray(mean.values, jnp.float32))
     first, last = (mean.isel(neighbours=0, drop=True).copy(data=np.asarray(end)) for end in (found.first, found.last))
     index = xr.DataArray(np.arange(mean.sizes["neighbours"]), dims="neighbours")
-    inside = (index >= first) & (index <= last)
-    made = {
-        name.replace("gride", "plateau"): raw[name].where(inside).mean("neighbours")
-        for name in raw.data_vars
-        if name.startswith("gride")
-    }
     ranks = np.append(COORDINATES["neighbours"], np.nan)  # -1, the last, where there is no plateau
+    variables = {}
     for name, end, said in (("plateau_first", first, "least"), ("plateau_last", last, "greatest")):
         about = about_quantity(QUANTITIES["plateau"], f", {said} k on it") | {"units": "neighbours"}
-        made[name] = end.dims, ranks[np.nan_to_num(end.values, nan=-1).astype(int)], about
-    return raw.assign(made)
+        variables[name] = end.dims, ranks[np.nan_to_num(end.values, nan=-1).astype(int)], about
+    return (index >= first) & (index <= last), variables
+
+
+def _with_plateau(raw: xr.Dataset, inside: xr.DataArray) -> xr.Dataset:
+    """Adds the geometric mean of every GRIDE curve over the scales `inside`; NaN where one of them has no value.
+
+    Every replicate, null model and the untrained network are read on the same scales, or their excess would compare
+    different ones.
+    """
+    curves = {name: raw[name] for name in raw.data_vars if name.startswith("gride")}
+    return raw.assign(
+        {
+            name.replace("gride", "plateau"): np.exp(
+                xr.where(inside, np.log(curve), 0.0).sum("neighbours", skipna=False) / inside.sum("neighbours")
+            ).where(inside.any("neighbours"))
+            for name, curve in curves.items()
+        }
+    )
 
 
 def about_quantity(quantity: Quantity, words: str = "") -> dict[str, str]:

@@ -17,8 +17,8 @@ import processes
 from analysis import correlations, results
 from analysis.measure import make_measure
 from analysis.probe import Probe, make_probe
-from analysis.quantities import QUANTITIES
-from analysis.summary import summary, with_plateau
+from analysis.quantities import COORDINATES, QUANTITIES
+from analysis.summary import summary
 from data.corpus import Corpus
 from errors import RunError, UserError
 from experiments.base import Config, ModelConfig, to_dict
@@ -88,8 +88,13 @@ def record_settings(tables: pathlib.Path, config: Config) -> None:
 def settings(config: Config) -> dict:
     """What all tables of a run have in common, or they must not be joined."""
     families = config.measure.families
-    formulas = {name: quantity.formula for name, quantity in QUANTITIES.items() if quantity.family in families}
-    return {"measure": to_dict(config)["measure"], "formulas": formulas}
+    chosen = {name: quantity for name, quantity in QUANTITIES.items() if quantity.family in families}
+    return {
+        "measure": to_dict(config)["measure"],
+        "formulas": {name: quantity.formula for name, quantity in chosen.items()},
+        "resampling": {name: quantity.resampling for name, quantity in chosen.items()},
+        "coordinates": {name: list(values) for name, values in COORDINATES.items()},
+    }
 
 
 class References:
@@ -185,7 +190,7 @@ def description(model: ModelConfig) -> str:
 
 def join(run: pathlib.Path, steps: list[int], nulls: tuple[str, ...]) -> None:
     """results.nc, results.csv and correlations.csv from the tables of `steps`."""
-    raw = {step: with_plateau(results.read(run / "measurements" / f"{step}.nc")) for step in steps}
+    raw = {step: results.read(run / "measurements" / f"{step}.nc") for step in steps}
     tables = [summary(raw[step], raw.get(0), nulls) for step in steps]
     whole = xr.concat(tables, "step", join="exact", data_vars="all", combine_attrs="drop_conflicts")
     results.write(whole, run / "results.nc")

@@ -90,7 +90,7 @@ class CheckpointConfig:
 class MeasureConfig:
     points: int = 4096  # vectors per cloud
     batches: int = 4  # clouds per checkpoint, over disjoint windows
-    groups: int = 8  # groups of whole windows in a batch, resampled for the intervals; 1: no intervals
+    groups: int = 8  # groups of whole windows in a batch, resampled for the intervals; 1: by batches alone
     families: tuple[str, ...] = FAMILIES
     nulls: tuple[str, ...] = NULLS  # what every value is compared with
     seed: int = 0  # which validation windows and positions are probed
@@ -231,6 +231,9 @@ def validate(config: Config) -> None:
     ):
         if not low <= value <= high:
             raise UserError(f"{name} is {value}; it must lie in [{low}, {high}]")
+    for name, chosen in (("measure.families", measure.families), ("measure.nulls", measure.nulls)):
+        if len(set(chosen)) < len(chosen):
+            raise UserError(f"{name} is {chosen}; name each once")
     if not measure.families:
         raise UserError(f"measure.families is empty; choose from {', '.join(FAMILIES)}")
     if measure.points % measure.groups:

@@ -4,7 +4,7 @@ import xarray as xr
 
 from analysis import results
 from analysis.quantities import COORDINATES, QUANTITIES
-from analysis.summary import summary, with_plateau
+from analysis.summary import summary
 from analysis.uncertainty import summarise
 
 S, G, J, LAYERS, BLOCKS, HEADS = 2, 3, 4, 4, 3, 2
@@ -51,7 +51,7 @@ def test_a_raw_table_labels_every_replicate(raw):
 
 
 def test_a_summary_holds_values_moments_and_intervals(raw):
-    table = summary(with_plateau(raw), None, ())
+    table = summary(raw, None, ())
     assert table.anisotropy.dims == ("step", "positions", "batch", "layer")
     assert table.query_drift_mean.dims == ("step", "positions", "block", "head")
     assert not set(table.dims) & {"jackknife", "sections", "null"}
@@ -96,19 +96,54 @@ def test_what_a_null_model_does_not_have_is_nan_and_what_none_has_is_left_out(ra
 
 @pytest.mark.parametrize(
     ("curve", "value", "first", "last"),
-    [([9, 6, 4, 4.1, 4.2, 4, 2], 4.075, 4, 32), ([64, 32, 16, 8, 4, 2, 1], np.nan, np.nan, np.nan)],
+    [
+        ([9, 6, 4, 4.1, 4.2, 4, 2], (4 * 4.1 * 4.2 * 4) ** 0.25, 4, 32),
+        ([64, 32, 16, 8, 4, 2, 1], np.nan, np.nan, np.nan),
+    ],
 )
 def test_the_plateau_is_that_of_the_mean_curve_read_off_every_replicate(curve, value, first, last):
     noise = np.random.default_rng(0).normal(scale=0.3, size=(G, S, LAYERS, 7, 5))
     noise[..., 0] -= noise[..., 0].mean(0, keepdims=True)  # single batches have other plateaus, or none
-    raw = with_plateau(results.table({"gride": (np.array(curve)[:, None] + noise).astype(np.float32)}, 0, ATTRIBUTES))
+    raw = results.table({"gride": (np.array(curve)[:, None] + noise).astype(np.float32)}, 0, ATTRIBUTES)
     table = summary(raw, None, ()).isel(step=0, positions=0, layer=0)
-    np.testing.assert_allclose(table.plateau_mean, value, rtol=1e-6)
+    np.testing.assert_allclose(table.plateau_mean, value, rtol=1e-2)  # geometric mean of noisy batches
     np.testing.assert_array_equal([table.plateau_first, table.plateau_last], [first, last])
     if np.isfinite(value):
         inside = [curve.index(4), 3, 4, 5]
-        found = summarise((np.array(curve)[:, None] + noise)[:, 0, 0, inside].mean(1), "sections")
+        found = summarise(np.exp(np.log((np.array(curve)[:, None] + noise)[:, 0, 0, inside]).mean(1)), "sections")
+        np.testing.assert_allclose(table.plateau_mean, found.mean, rtol=1e-5)
         np.testing.assert_allclose([table.plateau_low, table.plateau_high], [found.low, found.high], rtol=1e-5)
+
+
+def curves(curve, replicates=5):
+    """A table whose every replicate of every batch is this curve."""
+    values = np.broadcast_to(np.array(curve, np.float32)[:, None], (G, S, LAYERS, 7, replicates))
+    return {"gride": values.copy()}
+
+
+def test_the_untrained_plateau_is_read_on_the_same_scales():
+    raw = results.table(curves([30, 20, 15, 5, 5, 5, 5]), 7, ATTRIBUTES)
+    untrained = results.table(curves([10, 10, 10, 10, 20, 30, 40]), 0, ATTRIBUTES)  # its own plateau is elsewhere
+    table = summary(raw, untrained, ("untrained",)).isel(step=0, positions=0, layer=0, null=0)
+    np.testing.assert_array_equal([table.plateau_first, table.plateau_last], [8, 64])
+    np.testing.assert_allclose(table.plateau_null, (10 * 20 * 30 * 40) ** 0.25, rtol=1e-6)
+    np.testing.assert_allclose(table.plateau_excess, 5 - (10 * 20 * 30 * 40) ** 0.25, rtol=1e-6)
+
+
+def test_a_plateau_is_not_read_where_a_section_or_a_batch_has_no_value():
+    arrays = curves([30, 20, 15, 5, 5, 5, 5])
+    arrays["gride"][:, :, 0, -1, 1:] = np.nan  # sections too small for the largest scale
+    arrays["gride"][1, :, 1, -1] = np.nan  # a batch too small
+    table = summary(results.table(arrays, 7, ATTRIBUTES), None, ()).isel(step=0, positions=0)
+    assert table.plateau_mean.values[0] == pytest.approx(5)
+    assert np.isnan(table.plateau_low.values[0])
+    assert table.plateau_last.values[1] == 32  # of the scales that all batches have
+    np.testing.assert_allclose(table.plateau_mean.values[1:], 5, rtol=1e-6)
+
+
+def test_no_quantity_is_named_like_a_statistic_of_another():
+    suffixes = ("mean", "std", "low", "high", "null", "excess", "excess_low", "excess_high", "gaussian", "shuffled")
+    assert not {f"{name}_{suffix}" for name in QUANTITIES for suffix in suffixes} & QUANTITIES.keys()
 
 
 def test_a_table_survives_the_disk_and_nothing_half_written_stays(raw, tmp_path):
@@ -138,7 +173,7 @@ def test_tidy_has_one_row_a_number(raw, untrained):
     assert set(frame.run) == {"decoder"}
     assert set(frame.corpus) == {"letters"}
     further = 3 * LAYERS + 7 * LAYERS + LAYERS**2
-    assert len(frame) == S * (3 * LAYERS + BLOCKS * HEADS + further)
+    assert len(frame) == S * (4 * LAYERS + BLOCKS * HEADS + further)  # with the plateau
     assert not frame.duplicated(["step", "positions", "metric", "layer", "head", "axis", "at"]).any()
     row = frame[
         (frame.metric == "query_drift") & (frame.positions == "all") & (frame["layer"] == 3) & (frame["head"] == 1)

@@ -9,7 +9,7 @@ import pytest
 
 import models
 from analysis import measure, results, sweep
-from analysis.quantities import QUANTITIES
+from analysis.quantities import COORDINATES, QUANTITIES
 from errors import RunError, Stopped, UserError
 from experiments.base import FAMILIES, NULLS, ModelConfig
 from models.masks import visible_keys
@@ -153,6 +153,14 @@ def test_other_formulas_are_not_joined_with_what_was_measured(run, monkeypatch):
     other = dataclasses.replace(QUANTITIES["anisotropy"], formula="another")
     monkeypatch.setitem(QUANTITIES, "anisotropy", other)
     with pytest.raises(UserError, match=r"formulas\.anisotropy="):
+        measured(config, folder)
+
+
+def test_other_scales_are_not_joined_either(run, monkeypatch):
+    folder, config = run
+    measured(config, folder)
+    monkeypatch.setitem(COORDINATES, "factor", (1, 2))
+    with pytest.raises(UserError, match=r"coordinates\.factor="):
         measured(config, folder)
 
 

@@ -11,7 +11,7 @@ import xarray as xr
 
 from analysis import results
 from analysis.quantities import COORDINATES, QUANTITIES
-from analysis.summary import summary, with_plateau
+from analysis.summary import summary
 from figures.run import Run
 
 STEPS = (0, 1, 2, 4, 8, 16, 32, 64, 128, 256, 512, 1000)
@@ -55,7 +55,7 @@ def make_run(
                     arrays[label] = noisy(rng, as_null(name, shapes[name], null), name, batches, heads, groups)
             if step == steps[0] and name.endswith("_previous"):
                 arrays[name] *= np.nan
-        raw[step] = with_plateau(results.table(arrays, step, attributes))
+        raw[step] = results.table(arrays, step, attributes)
     tables = [summary(raw[step], raw.get(0), nulls) for step in steps]
     return Run(xr.concat(tables, "step", data_vars="all"), make_log(rng, steps[-1], 2.3 if causal else 1.9))
 

@@ -120,3 +120,11 @@ def test_the_largest_coordinates_are_left_out_and_the_others_keep_their_order(to
 
 def test_nothing_is_left_of_a_cloud_without_all_its_coordinates():
     assert without_top(jnp.asarray(gaussian(8, 3)), 10).shape == (8, 0)
+
+
+def test_a_coordinate_that_only_a_left_out_group_varies_is_left_out_with_it():
+    cloud = np.random.default_rng(0).normal(size=(64, 3)).astype(np.float32)
+    cloud[16:, 2] = 0.1
+    keep = jnp.asarray(np.arange(64) >= 16, jnp.float32)
+    found = activation_kurtosis(jnp.asarray(cloud), keep)
+    np.testing.assert_allclose(found, activation_kurtosis(jnp.asarray(cloud[16:, :2])), rtol=1e-4)
