@@ -20,6 +20,7 @@ format: .venv
 bench: .venv-bench .venv-dadapy
 	.venv-bench/bin/python -m benchmarks.train_step
 	.venv-bench/bin/python -m benchmarks.metrics
+	.venv-bench/bin/python -m benchmarks.panel
 
 parity: .venv-bench .venv-dadapy
 	.venv-bench/bin/python -m benchmarks.parity

@@ -47,11 +47,13 @@ def task(function, cloud_PD: np.ndarray):
 
 def serve_jax(shapes: list[tuple[int, int]], names: list[str]) -> None:
     """Tasks 'NAME POINTS WIDTH' for every shape."""
-    functions = {"TwoNN": search, "spectrum": spectrum, "product": product}
+    functions = {"TwoNN": search, "spectrum": spectrum, "steep": spectrum, "product": product}
     tasks = {}
     for points, width in shapes:
         cloud_PD = peer.normal(points, width)
-        tasks |= {f"{name} {points} {width}": task(functions[name], cloud_PD) for name in names}
+        steep_PD = cloud_PD * np.arange(1, width + 1, dtype=np.float32)[None] ** -1.0  # small eigenvalues cost more
+        clouds_of = dict.fromkeys(functions, cloud_PD) | {"steep": steep_PD}
+        tasks |= {f"{name} {points} {width}": task(functions[name], clouds_of[name]) for name in names}
     facts = {"version": f"jax {jax.__version__}", "device": jax.devices()[0].device_kind}
     serve(facts, tasks)
 
@@ -63,15 +65,17 @@ def jax_command(shapes: list[tuple[int, int]], names: list[str]) -> list[str]:
 
 def side_by_side(points: int, width: int, peers: dict[str, tuple[str, str]], rounds: int) -> None:
     size = [str(points), str(width)]
-    commands = {"ours": jax_command([(points, width)], ["TwoNN", "spectrum", "product"])}
+    commands = {"ours": jax_command([(points, width)], ["TwoNN", "spectrum", "steep", "product"])}
     commands |= {name: [python, "-m", script, "tasks", *size] for name, (python, script) in peers.items()}
     facts, seconds = alternate(commands, rounds)
     print(f"\n## {points} points of width {width}, float32\n")
     print(f"{'; '.join(fact['version'] for fact in facts.values())}\n")
     ours = {name.split()[0]: times for name, times in seconds.pop("ours").items()}
     print("| task | who | ms: median (least-most) | ours / theirs, by round |", "|---|---|---|---|", sep="\n")
-    for mine, others in (("TwoNN", ("TwoNN", "product")), ("spectrum", ("svdvals", "SVD"))):
-        print(f"| {mine} | ours | {spread(ours[mine])} | |")
+    decompositions = ("svdvals", "SVD")
+    for mine, others in (("TwoNN", ("TwoNN", "product")), ("spectrum", decompositions), ("steep", decompositions)):
+        words = "spectrum, lambda ~ 1/i^2" if mine == "steep" else mine
+        print(f"| {words} | ours | {spread(ours[mine])} | |")
         for other in others:
             for name, times in seconds.items():
                 if other in times:
