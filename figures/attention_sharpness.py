@@ -7,5 +7,5 @@ from figures.run import Run
 
 
 def build(runs: dict[str, Run]) -> Figure | None:
-    variables = ("score_std_within", "attention_entropy", "attention_max")
+    variables = ("score_std_within", "attention_entropy", "attention_max", "attention_first")
     return by_depth.build(runs, variables, "Sharpness of attention")

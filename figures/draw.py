@@ -15,6 +15,8 @@ from figures import (
     layer_similarity,
     outlier_coordinates,
     query_key_drift,
+    query_key_fluctuation,
+    sharpness_against_alignment,
     spectrum_over_training,
     style,
     training_curve,
@@ -32,7 +34,9 @@ FIGURES = {
     "layer_similarity": layer_similarity.build,
     "change_over_training": change_over_training.build,
     "query_key_drift": query_key_drift.build,
+    "query_key_fluctuation": query_key_fluctuation.build,
     "attention_sharpness": attention_sharpness.build,
+    "sharpness_against_alignment": sharpness_against_alignment.build,
     "cosine_against_drift": cosine_against_drift.build,
     "training_curve": training_curve.build,
 }

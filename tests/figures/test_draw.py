@@ -2,6 +2,7 @@
 
 import matplotlib
 import numpy as np
+import pandas as pd
 import pytest
 from matplotlib.figure import Figure
 
@@ -21,6 +22,8 @@ ATTENTION = (
     "score_std_within",
     "attention_entropy",
     "attention_max",
+    "attention_first",
+    "query_fluctuation",
 )
 SHORT = (0, 1, 10)
 
@@ -96,6 +99,14 @@ def test_files_are_whole_and_the_same_twice_whatever_the_users_settings(tmp_path
             assert b"CreationDate" not in content
 
 
+def test_runs_that_are_drawn_together_are_pooled(tmp_path):
+    runs = {"decoder": make_run(steps=SHORT), "encoder": make_run(False, SHORT)}
+    paths = draw.draw(runs, tmp_path)
+    assert paths[-1] == tmp_path / "correlations.csv"
+    assert sorted(paths) == sorted(tmp_path.iterdir())
+    assert set(pd.read_csv(paths[-1]).run) == {"decoder", "encoder", "all"}
+
+
 def test_a_broken_write_leaves_the_old_file(tmp_path, monkeypatch):
     runs = {"decoder": make_run(steps=SHORT)}
     with style.context():
@@ -116,7 +127,10 @@ def test_a_broken_write_leaves_the_old_file(tmp_path, monkeypatch):
         (COMPARISON, {"layer_similarity", "change_over_training"}),
         (DIMENSION, {"dimension_over_training"}),
         (SIMILARITY, {"cosine_against_drift"}),
-        (ATTENTION, {"query_key_drift", "attention_sharpness"}),
+        (
+            ATTENTION,
+            {"query_key_drift", "query_key_fluctuation", "attention_sharpness", "sharpness_against_alignment"},
+        ),
     ],
 )
 def test_a_family_that_was_not_measured_costs_only_its_figures(family, lost):

@@ -21,6 +21,8 @@ from figures import (
     layer_similarity,
     outlier_coordinates,
     query_key_drift,
+    query_key_fluctuation,
+    sharpness_against_alignment,
     spectrum_over_training,
     style,
     training_curve,
@@ -152,20 +154,51 @@ def test_the_colour_bar_names_the_last_step(last, ticks):
     assert ticks[0] is ... or found == ticks
 
 
-def test_query_key_drift_is_the_mean_over_heads_for_each_block(runs):
-    figure = query_key_drift.build(runs)
-    variables = ("query_drift", "key_drift", "query_key_alignment", "query_key_cosine")
+BY_BLOCK = {
+    query_key_drift: ("query_drift", "key_drift", "query_key_alignment", "query_key_cosine"),
+    query_key_fluctuation: ("query_fluctuation", "key_fluctuation", "score_share_of_means"),
+    attention_sharpness: ("score_std_within", "attention_entropy", "attention_max", "attention_first"),
+}
+
+
+@pytest.mark.parametrize(("module", "variables"), BY_BLOCK.items())
+def test_attention_is_the_mean_over_heads_for_each_block(runs, module, variables):
+    figure = module.build(runs)
     for ax, (run, name) in zip(figure.axes, itertools.product(runs.values(), variables), strict=False):
         expected = run.results[name].sel(positions="all").values.mean((1, 3))  # step, block
         blocks = run.results.sizes["block"]
         np.testing.assert_allclose(np.array([line.get_ydata() for line in ax.lines[:blocks]]).T, expected, rtol=1e-5)
         batches = run.results[name].sel(positions="all", block=1).values.mean(2, dtype=np.float64)  # step, batch
         edges_are(ax.collections[0], ax.lines[0], *students(batches))
+
+
+def test_query_key_drift_names_its_panels_and_blocks(runs):
+    figure = query_key_drift.build(runs)
     titles = [ax.get_title().replace("\n", " ") for ax in figure.axes[:2]]
     assert titles == ["query drift (activation)", "key drift (activation)"]
     assert [ax.get_ylabel() for ax in figure.axes[:8:4]] == ["decoder", "encoder"]
     deep, shallow = figure.axes[0].lines, figure.axes[4].lines
     assert [line.get_color() for line in deep[:3]] == [line.get_color() for line in shallow[:3]]  # a block, a colour
+
+
+def test_sharpness_against_alignment_has_a_point_per_head_and_correlates_them(runs):
+    figure = sharpness_against_alignment.build(runs)
+    names = ("attention_entropy", "attention_max", "score_std_within", "attention_first")
+    for ax, (run, name) in zip(figure.axes, itertools.product(runs.values(), names), strict=False):
+        last = run.results.sel(step=1000, positions="all")
+        x, y = last.query_key_alignment_mean.values, last[f"{name}_mean"].values
+        for block, (points, _, (across, upright)) in zip(last.block.values, ax.containers, strict=True):
+            np.testing.assert_array_equal(points.get_data(), (x[block - 1], y[block - 1]))
+            ends = np.array(upright.get_segments())[:, :, 1].T
+            np.testing.assert_allclose(ends[0], last[f"{name}_low"].sel(block=block), rtol=1e-6)
+            np.testing.assert_allclose(ends[1], last[f"{name}_high"].sel(block=block), rtol=1e-6)
+            ends = np.array(across.get_segments())[:, :, 0].T
+            np.testing.assert_allclose(ends[0], last.query_key_alignment_low.sel(block=block), rtol=1e-6)
+        title = ax.get_title(loc="left")
+        assert f"n = {x.size}" in title
+        assert f"r = {stats.pearsonr(x.ravel(), y.ravel()).statistic:.2f} (" in title
+        assert f"ρ = {stats.spearmanr(x.ravel(), y.ravel()).statistic:.2f} (" in title
+    assert [ax.get_ylabel().split("\n")[0] for ax in figure.axes[:8:4]] == ["decoder", "encoder"]
 
 
 def test_zero_is_on_an_axis_unless_the_values_keep_far_from_it(runs):
