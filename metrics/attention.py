@@ -43,7 +43,8 @@ def attention_statistics(sums: AttentionSums, keep_B: Float[Array, " B"] | None 
     maximum, minimum: mean over rows of the largest and the smallest visible p_ij; [0, 1], 0 for a p_ij below 1e-38.
     first: mean of p_i0 over the rows that see key 0, as attention sinks are measured; [0, 1]. No such row: NaN.
     most: the largest, over the keys j, of the mean of p_ij over all windows and the rows that see j; [first, 1].
-        Causal late keys are seen by few rows: with few windows the largest of their noisy means may be one of them.
+        Causal late keys are seen by few rows: with few windows the largest of their noisy means may be one of them,
+        and a maximum of nearly equal means is too large on average and has no good resamples. One sink has.
     A row with fewer than two visible keys has nothing to choose: it enters score_mean and score_std only. No row
     with two: NaN in the last six; no visible pair or no window kept: NaN in all. Source: Godey et al. 2024 for
     score, entropy, maximum and minimum; the split of the deviation into within and between rows is ours; Gu et al.

@@ -69,6 +69,9 @@ def test_all_checkpoints_in_one_program_and_then_nothing_to_do(run, monkeypatch,
     assert table.attrs["corpus"] == "letters"
     frame = pd.read_csv(folder / "results.csv")
     assert set(frame.step) == {0, 1, 2, 4, 5, 6}
+    frame = pd.read_csv(folder / "correlations.csv")
+    assert set(frame.run) == {"run"}
+    assert set(frame.step.dropna()) == {0, 1, 2, 4, 5, 6}
 
     before = {p: p.read_bytes() for p in folder.rglob("*.nc")}
     measured(config, folder)
