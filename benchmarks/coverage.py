@@ -60,8 +60,8 @@ class Row:
 
     @property
     def bias(self) -> float:
-        """Relative to the truth; NaN where that is unknown or zero."""
-        return self.mean / self.truth - 1 if self.truth else np.nan
+        """Relative to the truth; NaN where that is unknown or zero but for rounding."""
+        return self.mean / self.truth - 1 if abs(self.truth) > 1e-6 else np.nan
 
     @property
     def verdict(self) -> str:
