@@ -71,10 +71,7 @@ def gaussian(cloud_PD: Array, key: Array) -> Array:
 
 def leave_out(groups: int, points: int) -> Array:
     """Weights (R, points): all, then all but one group after another."""
-    everything = jnp.ones((1, points))
-    if groups == 1:
-        return everything
-    return jnp.concatenate([everything, 1.0 - jnp.repeat(jnp.eye(groups), points // groups, axis=1)])
+    return jnp.repeat(similarity.leave_out(groups), points // groups, axis=1)
 
 
 def sections(cloud_PD: Array, groups: int) -> Array:
