@@ -1,9 +1,9 @@
-"""One intervention a run, beside plain GPT-2, at equal budget. `:tiny` runs on a CPU.
+"""One intervention a run, beside plain GPT-2, at equal budget and with several seeds. `:tiny` is for two CPU cores.
 
-Runs share the windows, and the initial parameters but for those that an intervention adds.
+Runs of one seed share the windows, and the initial parameters but for those that an intervention adds.
 """
 
-from experiments import decoder_small
+from experiments import mask_laboratory
 from experiments.base import Config
 
 INTERVENTIONS = {
@@ -19,6 +19,10 @@ INTERVENTIONS = {
 
 
 def get_config(size: str = "small") -> Config:
-    config = decoder_small.get_config(size)
-    config.variants = INTERVENTIONS
+    config = mask_laboratory.sized(size)
+    config.variants = {
+        f"{name}_{seed}": settings | {"train.seed": seed}
+        for seed in mask_laboratory.SEEDS
+        for name, settings in INTERVENTIONS.items()
+    }
     return config

@@ -7,7 +7,7 @@ asked for where the mask hides it; bidirectional and leaking masks show it, and 
 from typing import Any
 
 from experiments import decoder_small
-from experiments.base import CheckpointConfig, Config, EvaluateConfig, ModelConfig, TrainConfig
+from experiments.base import CheckpointConfig, Config, EvaluateConfig, MeasureConfig, ModelConfig, TrainConfig
 
 SEEDS = (0, 1)
 LEAKS = {"leak_01": 0.01, "leak_10": 0.1}  # of the pairs (query, later key)
@@ -15,16 +15,26 @@ HIDING = ("causal", "window", "prefix")  # masks under which the next character 
 
 
 def get_config(size: str = "small") -> Config:
-    config = decoder_small.get_config(size)
-    if size == "tiny":
-        config = Config(
-            model=ModelConfig(layers=4, width=64, heads=4, context=128),
-            train=TrainConfig(steps=1000, batch_size=16, learning_rate=3e-3),
-            evaluate=EvaluateConfig(every=250, windows=64),
-            checkpoint=CheckpointConfig(every=500),
-        )
+    config = sized(size)
     config.variants = variants(config.model.context)
     return config
+
+
+def sized(size: str) -> Config:
+    """Many runs, so `tiny` is smaller here than elsewhere, and what is measured is less."""
+    if size != "tiny":
+        return decoder_small.get_config(size)
+    return Config(
+        model=ModelConfig(layers=4, width=64, heads=4, context=128),
+        train=TrainConfig(steps=2000, batch_size=16, learning_rate=3e-3),
+        evaluate=EvaluateConfig(every=250, windows=64),
+        checkpoint=CheckpointConfig(every=500),
+        measure=MeasureConfig(
+            points=2048,
+            families=("spectrum", "outliers", "dimension", "similarity", "attention"),
+            nulls=("gaussian", "untrained"),
+        ),
+    )
 
 
 def masks(context: int) -> dict[str, dict[str, Any]]:

@@ -58,15 +58,21 @@ def test_runs_of_the_laboratory_differ_in_mask_objective_and_seed_only(size):
     assert all(run == runs["causal_next_0"] for run in runs.values())
 
 
-def test_each_intervention_changes_one_setting():
-    runs = base.expand(importlib.import_module("experiments.interventions_small").get_config())
-    plain = base.to_dict(runs.pop("softmax"))
-    for run in map(base.to_dict, runs.values()):
+@pytest.mark.parametrize("size", ["small", "tiny"])
+def test_each_intervention_changes_one_setting_of_the_plain_run_of_its_seed(size):
+    runs = base.expand(importlib.import_module("experiments.interventions_small").get_config(size))
+    seeds = {name: int(name.rpartition("_")[2]) for name in runs}
+    assert set(seeds.values()) == {0, 1}
+    for name, run in runs.items():
+        plain = base.to_dict(runs[f"softmax_{seeds[name]}"])
+        run, same = base.to_dict(run), {"train", "model"} ^ set(plain)
+        assert all(run[group] == plain[group] for group in same)
         changed = [
             field for group in ("model", "train") for field in run[group] if run[group][field] != plain[group][field]
         ]
-        assert len(changed) == 1
-    assert len({str(base.to_dict(run)) for run in runs.values()}) == len(runs)
+        assert len(changed) == (not name.startswith(f"softmax_{seeds[name]}"))
+        assert run["train"]["seed"] == seeds[name]
+    assert len({str(base.to_dict(run)) for run in runs.values()}) == len(runs) == 16
 
 
 def test_a_varied_field_cannot_be_overridden_in_silence():
