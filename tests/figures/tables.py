@@ -3,6 +3,7 @@
 Raw values with replicates pass through the very functions that make real tables, so that the form is the true one.
 """
 
+import dataclasses
 import json
 from typing import Any
 
@@ -12,6 +13,8 @@ import xarray as xr
 from analysis import results
 from analysis.quantities import COORDINATES, QUANTITIES
 from analysis.summary import summary
+from analysis.sweep import description
+from experiments.base import Config, MeasureConfig, ModelConfig, TrainConfig, expand
 from figures.run import Run
 
 STEPS = (0, 1, 2, 4, 8, 16, 32, 64, 128, 256, 512, 1000)
@@ -30,19 +33,30 @@ def make_run(
     learning_rate: float = 1e-3,
     groups: int = 8,
     nulls: tuple[str, ...] = NULLS,
+    changes: dict[str, Any] | None = None,
 ) -> Run:
+    """`changes` are settings by dotted name, as in an experiment's variants; the numbers do not follow them."""
     rng = np.random.default_rng([seed, causal])
+    config = Config(
+        model=ModelConfig(layers=layers, heads=heads, mask="causal" if causal else "bidirectional"),
+        objective="next" if causal else "masked",
+        train=TrainConfig(steps=steps[-1], learning_rate=learning_rate, seed=seed),
+        measure=MeasureConfig(batches=batches, groups=groups, nulls=nulls),
+        variants={"made_up": changes or {}},
+    )
+    config = expand(config)["made_up"]
     attributes = {
         "run": "decoder" if causal else "encoder",
         "corpus": "enwik8, first 4,154,399 bytes",
-        "model": f"{'causal' if causal else 'bidirectional'}, pre-LN, {layers} layers, D=512, H={heads}, T=512",
-        "objective": "next" if causal else "masked",
+        "corpus_sha256": "digest",
+        "model": description(config.model),
+        "objective": config.objective,
         "steps": steps[-1],
-        "seed": seed,
-        "points": 4096,
+        "seed": config.train.seed,
+        "points": config.measure.points,
         "batches": batches,
         "groups": groups,
-        "config": json.dumps({"train": {"learning_rate": learning_rate}, "objective": "next" if causal else "masked"}),
+        "config": json.dumps(dataclasses.asdict(config)),
     }
     raw = {}
     for step in steps:

@@ -1,0 +1,47 @@
+"""The tables of an experiment of several runs, from theirs: joined, contrasted, and split into components."""
+
+import json
+import pathlib
+
+import numpy as np
+import pandas as pd
+import xarray as xr
+
+from analysis import results, runs
+from analysis.components import components
+from analysis.contrasts import contrasts
+from training import log
+
+
+def write(folders: dict[str, pathlib.Path], to: pathlib.Path) -> list[pathlib.Path]:
+    """runs.nc and runs.csv; contrasts.csv where cells differ in one setting; components.csv where seeds are crossed."""
+    tables = {name: results.read(folder / "results.nc") for name, folder in folders.items()}
+    joined = runs.join(tables, {name: bits(folder) for name, folder in folders.items()})
+    results.write(joined, to / "runs.nc")
+    paths = [to / "runs.nc"]
+    for name, frame in (
+        ("runs", runs.rows(tables, joined)),
+        ("contrasts", contrasts(joined)),
+        ("components", components(joined)),
+    ):
+        if len(frame):
+            paths.append(to / f"{name}.csv")
+            temporary = to / f"{name}.csv.tmp"
+            frame.to_csv(temporary, index=False)
+            temporary.replace(paths[-1])
+    return paths
+
+
+def read(folder: pathlib.Path) -> tuple[xr.Dataset, pd.DataFrame]:
+    """What `write` left: all runs, and the contrasts between their cells."""
+    joined = results.read(folder / "runs.nc")
+    return joined, contrasts(joined)
+
+
+def bits(folder: pathlib.Path) -> dict[str, float]:
+    """Bits per character of a finished run on the test split, and of the last validation; NaN where there is none."""
+    path = folder / "test.json"
+    test = json.loads(path.read_text())["bits_per_character"] if path.exists() else np.nan
+    lines = log.read(folder) if (folder / "train.jsonl").exists() else []
+    valid = [line["bits_per_character"] for line in lines if line["kind"] == "valid"]
+    return {"test_bits": test, "valid_bits": valid[-1] if valid else np.nan}

@@ -1,0 +1,220 @@
+"""Contrasts between the cells of an experiment, and where the scatter between seeds comes from."""
+
+import itertools
+
+import numpy as np
+import pandas as pd
+import pytest
+import xarray as xr
+from scipy import stats
+
+from analysis.components import components, two_way
+from analysis.contrasts import compare, contrasts, words
+
+DRAWS = 400
+
+
+def layout(cells: int, seeds: int) -> tuple[np.ndarray, np.ndarray]:
+    return np.repeat(np.arange(cells), seeds), np.tile(np.arange(seeds), cells)
+
+
+def test_with_complete_seeds_the_change_is_the_mean_of_paired_differences_and_the_error_that_of_the_additive_model():
+    values_CS = np.random.default_rng(0).normal(size=(4, 3)) + np.array([[0], [5], [2], [1]])
+    found = compare(values_CS.ravel(), *layout(4, 3), 1, 3)
+    assert found.change == pytest.approx((values_CS[3] - values_CS[1]).mean())
+    residual = values_CS - values_CS.mean(0) - values_CS.mean(1, keepdims=True) + values_CS.mean()
+    error = np.sqrt(np.square(residual).sum() / 6 * 2 / 3)
+    assert found.error == pytest.approx(error)
+    assert found.high - found.low == pytest.approx(2 * stats.t.ppf(0.975, 6) * error)
+    assert (found.low + found.high) / 2 == pytest.approx(found.change)
+    assert (found.freedom, found.seeds) == (6, 3)
+
+
+def test_what_the_seed_adds_to_all_cells_changes_nothing():
+    values_CS = np.random.default_rng(1).normal(size=(3, 2))
+    one, other = (compare((values_CS + by).ravel(), *layout(3, 2), 0, 2) for by in ([0, 0], [100, -7]))
+    np.testing.assert_allclose(one, other, rtol=1e-9)
+
+
+def test_two_cells_are_scipys_paired_t_test():
+    values_CS = np.random.default_rng(2).normal(size=(2, 5))
+    found = compare(values_CS.ravel(), *layout(2, 5), 0, 1)
+    interval = stats.ttest_rel(values_CS[1], values_CS[0]).confidence_interval(0.95)
+    np.testing.assert_allclose((found.low, found.high), interval, rtol=1e-9)
+
+
+def test_one_seed_has_no_interval_and_cells_without_a_common_seed_no_change():
+    found = compare(np.array([1.0, 4.0, 9.0]), *layout(3, 1), 0, 2)
+    assert found.change == pytest.approx(8)
+    assert np.isnan([found.low, found.high, found.error]).all()
+    apart = compare(np.array([1.0, 4.0]), np.array([0, 1]), np.array([0, 1]), 0, 1)
+    assert np.isnan(apart.change)
+    assert apart.seeds == 0
+
+
+def test_a_run_without_a_number_is_left_out_and_a_missing_cell_is_nan():
+    values = np.array([1.0, 2.0, 5.0, np.nan, 3.0, 4.0])
+    found = compare(values, *layout(3, 2), 0, 1)
+    assert found.seeds == 1
+    without = [0, 1, 2, 4, 5]
+    cell, seed = layout(3, 2)
+    np.testing.assert_array_equal(found, compare(values[without], cell[without], seed[without], 0, 1))
+    assert found.freedom == 1
+    assert np.isnan(compare(np.array([1.0, 2.0, np.nan, np.nan]), *layout(2, 2), 0, 1).change)
+    assert np.isnan(compare(np.full(4, np.nan), *layout(2, 2), 0, 1).change)
+
+
+@pytest.mark.parametrize("missing", [[], [0, 5]], ids=["complete", "two runs missing"])
+def test_the_interval_covers_the_truth_as_often_as_it_says(missing):
+    """Within three deviations of a binomial count of 400 draws at 95 %: 3 x 1.1 %."""
+    rng, hits = np.random.default_rng(3), 0
+    cell, seed = (np.delete(index, missing) for index in layout(9, 2))
+    truth = np.linspace(0, 3, 9)
+    for _ in range(DRAWS):
+        values = truth[cell] + 5 * rng.normal(size=2)[seed] + rng.normal(size=len(cell))
+        found = compare(values, cell, seed, 0, 4)
+        hits += found.low <= truth[4] - truth[0] <= found.high
+    assert abs(hits / DRAWS - 0.95) < 3 * np.sqrt(0.95 * 0.05 / DRAWS)
+
+
+def experiment(cells: list[dict], seeds: int, effect=lambda cell, seed: 0.0) -> xr.Dataset:
+    """A joined table: `cells` are the settings of each, in the order of the experiment."""
+    members = [(c, s) for s in range(seeds) for c in range(len(cells))]
+    values = np.array([effect(cells[c], s) for c, s in members])
+    coords = {name: ("run", np.array([cells[c][name] for c, _ in members])) for name in cells[0]}
+    coords |= {name: ("run", np.array([s for _, s in members])) for name in ("train.seed", "train.data_seed")}
+    coords |= {"run": [f"{c}_{s}" for c, s in members], "cell": ("run", [f"cell {c}" for c, _ in members])}
+    both = np.stack([values, 2 * values], axis=1)
+    variables = {"bell": (("run", "positions"), both), "test_bits": ("run", values + 1)}
+    return xr.Dataset(variables, coords | {"positions": ["all", "without_first"]})
+
+
+MASKS = [
+    {"model.mask": mask, "model.window": window, "objective": objective}
+    for objective in ("next", "masked")
+    for mask, window in (("causal", 0), ("window", 16), ("window", 64), ("bidirectional", 0))
+    if objective == "masked" or mask != "bidirectional"
+]
+
+
+def test_pairs_differ_in_one_setting_and_a_mask_with_its_own_is_one():
+    frame = contrasts(
+        experiment(MASKS, 2, lambda cell, seed: cell["model.window"] + 100 * (cell["objective"] == "next"))
+    )
+    bell = frame[(frame.quantity == "bell") & (frame.positions == "all")]
+    pairs = {
+        ("model.mask", before, after, held)
+        for held, masks in (
+            ("next", ("causal", "window 16", "window 64")),
+            ("masked", ("causal", "window 16", "window 64", "bidirectional")),
+        )
+        for before, after in itertools.combinations(masks, 2)
+    } | {("objective", "next", "masked", held) for held in ("causal", "window 16", "window 64")}
+    assert set(bell[["setting", "before", "after", "held"]].itertuples(index=False, name=None)) == pairs
+    assert len(bell) == len(pairs) == 12
+    change = bell.set_index(["setting", "before", "after", "held"]).change
+    assert change["model.mask", "window 16", "window 64", "next"] == pytest.approx(48)
+    assert change["model.mask", "window 64", "bidirectional", "masked"] == pytest.approx(-64)
+    np.testing.assert_allclose(change["objective"], -100)
+    twice = frame[(frame.quantity == "bell") & (frame.positions == "without_first")]
+    np.testing.assert_allclose(twice.change.values, 2 * bell.change.values)
+    assert set(frame.seeds) == {2}
+    assert set(frame.freedom) == {6}
+
+
+def test_bits_of_two_objectives_are_not_compared():
+    frame = contrasts(experiment(MASKS, 2))
+    assert set(frame[frame.setting == "objective"].quantity) == {"bell"}
+    assert set(frame[frame.setting == "model.mask"].quantity) == {"bell", "test_bits"}
+
+
+def test_cells_that_differ_in_two_settings_or_in_seeds_only_have_no_contrast():
+    twins = [MASKS[0], MASKS[-1]]
+    assert contrasts(experiment(twins, 2)).empty
+    alone = experiment([{}], 3)
+    assert contrasts(alone).empty
+
+
+@pytest.mark.parametrize(
+    ("values", "expected"),
+    [
+        ({"model.mask": "window", "model.prefix": 0, "model.window": 16, "model.leak": 0.0}, "window 16"),
+        ({"model.mask": "leak", "model.leak": 0.01}, "leak 0.01"),
+        ({"model.mask": "causal", "model.leak": 0.0}, "causal"),
+        ({"model.window": 16}, "window 16"),
+        ({"train.penalty": 0.0}, "penalty 0"),
+        ({"train.penalty": -1.0}, "penalty -1"),
+        ({"model.qk_norm": np.True_}, "qk_norm"),
+        ({"model.qk_norm": np.False_}, "no qk_norm"),
+        ({"model.attention": "sigmoid"}, "sigmoid"),
+    ],
+)
+def test_settings_in_words(values, expected):
+    assert words(values) == expected
+
+
+def crossed(values_WS: np.ndarray) -> xr.Dataset:
+    grid = list(np.ndindex(values_WS.shape))
+    coords = {"train.seed": ("run", [w for w, _ in grid]), "train.data_seed": ("run", [7 + s for _, s in grid])}
+    coords |= {"cell": ("run", ["one"] * len(grid)), "positions": ["all"], "step": [0, 5], "layer": [0, 1]}
+    anisotropy = np.stack([np.full(len(grid), np.nan), values_WS.ravel()])[..., None, None] * [1.0, 3.0]
+    variables = {
+        "test_bits": ("run", values_WS.ravel()),
+        "bell": (("run", "positions"), 2 * values_WS.ravel()[:, None]),
+    }
+    variables["anisotropy_mean"] = ("step", "run", "positions", "layer"), anisotropy
+    return xr.Dataset(variables, coords)
+
+
+def test_components_of_a_known_table():
+    """y = 10 + a + b + e with e orthogonal to both: mean squares by hand."""
+    a, b, e = np.array([-1.0, 0, 1]), np.array([-2.0, 2]), np.array([[0.5, -0.5], [-1, 1], [0.5, -0.5]])
+    found = two_way(10 + a[:, None] + b + e)
+    residual = 3.0 / 2  # sum of e^2 / (2 x 1)
+    assert found.mean == pytest.approx(10)
+    assert found.residual == pytest.approx(residual)
+    assert found.weights == pytest.approx((2 * 2 / 2 - residual) / 2)
+    assert found.data == pytest.approx((3 * 8 / 1 - residual) / 3)
+    assert (found.weights_freedom, found.data_freedom, found.residual_freedom) == (2, 1, 2)
+    assert found.weights_share + found.data_share + found.residual_share == pytest.approx(1)
+    assert found.data_share == pytest.approx(7.5 / (7.5 + 0.25 + 1.5))
+
+
+def test_a_negative_estimate_is_reported_and_counts_as_none():
+    found = two_way(np.array([[1.0, -1.0], [-1.0, 1.0]]))
+    assert found.weights == found.data == pytest.approx(-2)
+    assert (found.weights_share, found.data_share, found.residual_share) == (0, 0, 1)
+    assert np.isnan(two_way(np.ones((2, 2))).residual_share)
+    assert np.isnan(two_way(np.array([[1.0, np.nan], [1.0, 1.0]])).weights)
+
+
+def test_the_estimates_are_unbiased():
+    """Mean over draws within 4 of its own standard errors, for every component, one of them 0."""
+    rng, truth = np.random.default_rng(4), np.array([2.0, 0.0, 1.0])
+    found = []
+    for _ in range(4 * DRAWS):
+        a, b, e = (rng.normal(size=shape) * v**0.5 for shape, v in zip(((3, 1), (1, 2), (3, 2)), truth, strict=True))
+        found.append(two_way(a + b + e)[1:4])
+    error = np.std(found, axis=0) / len(found) ** 0.5
+    assert (np.abs(np.mean(found, axis=0) - truth) < 4 * error).all()
+    assert (np.min(found, axis=0)[:2] < 0).all()
+
+
+def test_components_of_each_cell_quantity_and_layer():
+    values_WS = np.random.default_rng(5).normal(size=(2, 3))
+    frame = components(crossed(values_WS))
+    rows = {(row.quantity, None if pd.isna(row.layer) else row.layer): row for row in frame.itertuples(index=False)}
+    assert set(rows) == {("test_bits", None), ("bell", None), ("anisotropy", 0), ("anisotropy", 1)}
+    expected = two_way(values_WS)
+    for key, factor in {("test_bits", None): 1, ("bell", None): 2, ("anisotropy", 0): 1, ("anisotropy", 1): 3}.items():
+        assert rows[key].weights == pytest.approx(factor**2 * expected.weights)
+        assert rows[key].data == pytest.approx(factor**2 * expected.data)
+        assert rows[key].weights_share == pytest.approx(expected.weights_share)
+
+
+def test_seeds_that_are_not_crossed_have_no_components():
+    grid = crossed(np.random.default_rng(6).normal(size=(2, 2)))
+    assert len(components(grid))
+    assert components(grid.isel(run=[0, 1, 2])).empty
+    assert components(grid.isel(run=[0, 3])).empty
+    assert components(grid.isel(run=[0, 1])).empty

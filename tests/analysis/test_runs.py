@@ -1,0 +1,170 @@
+"""All runs of an experiment in one table: which belong together, and nothing lost on the way."""
+
+import json
+
+import numpy as np
+import pandas as pd
+import pytest
+import xarray as xr
+
+from analysis import experiment, results, runs
+from analysis.shapes import over_depth, shapes
+from tests.figures.tables import make_run
+
+BITS = {"test_bits": 2.0, "valid_bits": 2.5}
+
+
+def made(seed=0, data_seed=None, corpus="digest", steps=(0, 1, 10), layers=3, causal=True, **changes) -> xr.Dataset:
+    """A table, with settings changed by dotted name ("model__qk_norm"), data_seed as the config holds it."""
+    table = make_run(causal, steps, layers=layers, heads=2, batches=2, seed=seed, nulls=("gaussian",)).results
+    config = json.loads(table.attrs["config"])
+    config["train"] |= {"data_seed": data_seed}
+    for name, value in changes.items():
+        group, _, leaf = name.partition("__")
+        config[group][leaf] = value
+    table.attrs |= {"config": json.dumps(config), "corpus_sha256": corpus}
+    return table
+
+
+@pytest.fixture(scope="module")
+def tables() -> dict[str, xr.Dataset]:
+    """Two cells of two seeds, of other depth and length."""
+    return {
+        "deep_0": made(0),
+        "deep_1": made(1),
+        "shallow_0": made(0, layers=2, steps=(0, 1, 5), causal=False, model__sink=True, model__layers=2),
+        "shallow_1": made(1, layers=2, steps=(0, 1, 5), causal=False, model__sink=True, model__layers=2),
+    }
+
+
+def test_a_cell_is_what_differs_in_seeds_only(tables):
+    assert runs.cells(tables) == {"deep": ["deep_0", "deep_1"], "shallow": ["shallow_0", "shallow_1"]}
+    leaks = {f"leak_{seed}": made(seed, model__leak_seed=seed) for seed in (0, 1)}
+    assert runs.cells(leaks) == {"leak": [*leaks]}
+    moved = {"a_0": made(0), "a_1": made(1, mesh__fsdp=2, data__path="elsewhere")}
+    assert runs.cells(moved) == {"a": ["a_0", "a_1"]}
+    for other in (made(1, corpus="other"), made(1, train__learning_rate=1.0), made(1, measure__points=8)):
+        assert runs.cells({"a_0": made(0), "a_1": other}) == {"a_0": ["a_0"], "a_1": ["a_1"]}
+
+
+def test_names_are_labels_only():
+    crossed = {f"softmax_weights_{w}_data_{d}": made(w, d) for w in (0, 1) for d in (3, 4)}
+    assert runs.cells(crossed) == {"softmax": [*crossed]}
+    assert runs.cells({name.removeprefix("softmax_"): table for name, table in crossed.items()}).keys() == {"all seeds"}
+    mixed = {"one_0": made(0), "one_sink_0": made(0, model__sink=True), "one_1": made(1)}
+    assert runs.cells(mixed) == {"one": ["one_0", "one_1"], "one_sink_0": ["one_sink_0"]}
+    misleading = {"x_0": made(0), "x_1": made(1), "x_2": made(0, model__sink=True), "x_3": made(1, model__sink=True)}
+    assert runs.cells(misleading) == {"x_0": ["x_0", "x_1"], "x_2": ["x_2", "x_3"]}
+
+
+def test_runs_with_the_same_seeds_are_not_averaged():
+    again = {"first": made(0), "again": made(0), "resolved": made(0, data_seed=0)}
+    assert runs.cells(again) == {name: [name] for name in again}
+
+
+def test_data_have_the_seed_of_the_run_where_they_have_none_of_their_own():
+    assert [runs.settings(made(3, d))["train.data_seed"] for d in (None, 5)] == [3, 5]
+
+
+def test_joined_runs_hold_what_each_held_and_nan_elsewhere(tables, tmp_path):
+    results.write(runs.join(tables, dict.fromkeys(tables, BITS)), tmp_path / "runs.nc")
+    joined = results.read(tmp_path / "runs.nc")
+    assert list(joined.run.values) == list(tables)
+    assert list(joined.step.values) == [0, 1, 5, 10]
+    for name, table in tables.items():
+        own = joined.sel(run=name)
+        for variable in ("anisotropy_mean", "twonn_low", "gride_high", "attention_entropy_mean", "cka_layers_mean"):
+            there = own[variable].sel({dim: table[dim] for dim in table[variable].dims})
+            np.testing.assert_allclose(there.transpose(*table[variable].dims), table[variable], err_msg=variable)
+            assert np.isfinite(own[variable]).sum() == np.isfinite(table[variable]).sum()
+        for shape, value in shapes(table).items():
+            np.testing.assert_array_equal(own[shape], value)
+            assert own[shape].attrs["formula"] == value.attrs["formula"]
+        np.testing.assert_allclose(own.depth.values[: table.sizes["layer"]], table.depth)
+    assert joined.test_bits.attrs["units"] == "bit"
+    assert "batch" not in joined.dims
+
+
+def test_coordinates_are_the_settings_that_differ_and_the_seeds(tables):
+    joined = runs.join(tables, dict.fromkeys(tables, BITS))
+    assert set(runs.varied(joined)) == {"model.sink", "model.layers", "model.mask", "objective", "train.steps"}
+    assert list(joined["model.sink"].values) == [False, False, True, True]
+    assert list(joined["train.seed"].values) == list(joined["train.data_seed"].values) == [0, 1, 0, 1]
+    assert list(joined.cell.values) == ["deep", "deep", "shallow", "shallow"]
+    mixed = {name: made(train__penalty_layers=layers) for name, layers in (("a", []), ("b", [1, 2]))}
+    assert list(runs.join(mixed, dict.fromkeys(mixed, BITS))["train.penalty_layers"].values) == ["[]", "[1, 2]"]
+
+
+def test_seeds_become_dimensions_in_one_line():
+    crossed = {f"weights_{w}_data_{d}": made(w, d) for w in (0, 1) for d in (3, 4, 5)}
+    joined = runs.join(crossed, dict.fromkeys(crossed, BITS))
+    seeds = joined.set_index(run=["cell", "train.seed", "train.data_seed"]).unstack("run")
+    assert {name: seeds.sizes[name] for name in ("cell", "train.seed", "train.data_seed")} == {
+        "cell": 1,
+        "train.seed": 2,
+        "train.data_seed": 3,
+    }
+    place = {"cell": "all seeds", "train.seed": 1, "train.data_seed": 4}
+    np.testing.assert_array_equal(
+        seeds.anisotropy_mean.sel(place).transpose("step", "positions", "layer"),
+        crossed["weights_1_data_4"].anisotropy_mean,
+    )
+
+
+def test_a_row_per_run_with_the_last_checkpoint_over_blocks(tables):
+    joined = runs.join(tables, dict.fromkeys(tables, BITS))
+    frame = runs.rows(tables, joined).set_index("run")
+    assert list(frame.index) == list(tables)
+    assert list(frame.step) == [10, 10, 5, 5]
+    for name, table in tables.items():
+        last = table.isel(step=-1)
+        for suffix, positions in (("", "all"), ("_without_first", "without_first")):
+            batches = over_depth(last.anisotropy.sel(positions=positions)).values
+            assert frame.loc[name, f"anisotropy{suffix}"] == pytest.approx(batches.mean())
+            assert frame.loc[name, f"anisotropy_std{suffix}"] == pytest.approx(batches.std(ddof=1))
+            assert frame.loc[name, f"bell{suffix}"] == pytest.approx(
+                shapes(table).bell.sel(positions=positions).item(), nan_ok=True
+            )
+    assert list(frame["model.sink"]) == [False, False, True, True]
+    assert list(frame.test_bits) == [2.0] * 4
+
+
+def folders(tables, to):
+    for number, (name, table) in enumerate(tables.items()):
+        results.write(table, to / name / "results.nc")
+        lines = [
+            {"step": s, "kind": k, "bits_per_character": b}
+            for s, k, b in ((0, "valid", 7), (5, "valid", 3), (6, "train", 1))
+        ]
+        (to / name / "train.jsonl").write_text("".join(json.dumps(line) + "\n" for line in lines))
+        (to / name / "test.json").write_text(json.dumps({"bits_per_character": 2.0 + number, "step": 6}))
+    return {name: to / name for name in tables}
+
+
+def test_tables_of_an_experiment_are_written_where_they_say_something(tmp_path):
+    tables = {f"{kind}_{seed}": made(seed, model__sink=kind == "sink") for kind in ("plain", "sink") for seed in (0, 1)}
+    where = folders(tables, tmp_path)
+    (tmp_path / "sink_1" / "test.json").unlink()
+    paths = experiment.write(where, tmp_path)
+    assert [path.name for path in paths] == ["runs.nc", "runs.csv", "contrasts.csv"]
+    frame = pd.read_csv(tmp_path / "runs.csv")
+    np.testing.assert_array_equal(frame.test_bits, [2, 3, 4, np.nan])
+    assert list(frame.valid_bits) == [3] * 4
+    changes = pd.read_csv(tmp_path / "contrasts.csv", keep_default_na=False)
+    assert set(changes.before + " -> " + changes.after) == {"no sink -> sink"}
+    joined, found = experiment.read(tmp_path)
+    assert list(joined.run.values) == list(tables)
+    assert len(found) == len(changes)
+    assert not list(tmp_path.glob("*.tmp"))
+
+
+def test_crossed_seeds_have_components_and_no_contrasts(tmp_path):
+    tables = {f"weights_{w}_data_{d}": made(w, d) for w in (0, 1) for d in (0, 1)}
+    paths = experiment.write(folders(tables, tmp_path), tmp_path)
+    assert [path.name for path in paths] == ["runs.nc", "runs.csv", "components.csv"]
+    frame = pd.read_csv(paths[-1])
+    assert {"test_bits", "bell", "anisotropy"} <= set(frame.quantity)
+    bits = frame[frame.quantity == "test_bits"].iloc[0]
+    assert (bits["mean"], bits.weights_freedom) == (3.5, 1)
+    assert bits.weights == pytest.approx(2)  # 2, 3; 4, 5: two apart between weight seeds, one between data seeds
+    assert bits.data == pytest.approx(0.5)
