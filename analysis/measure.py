@@ -14,6 +14,7 @@ from jax import Array
 from analysis.clouds import Searched, Values, gaussian, leave_out, measure_cloud, search
 from analysis.compare import compare, nearest
 from analysis.probe import Probe
+from analysis.projection import VECTORS, head_vectors
 from experiments.base import MeasureConfig
 from metrics.attention import attention_statistics, attention_sums, share_of_means
 from metrics.similarity import cosine, cross_cosine, drift, fluctuation, mean_cosine, mean_vector
@@ -27,6 +28,7 @@ def make_measure(
 ) -> Callable[[Any, dict[str, Any], Probe], Values]:
     """measure(params, references, probe) -> {quantity: array of the quantity's raw_dims}, pure and un-jitted.
 
+    The family projection adds vectors of the first batch, which are no quantity (see analysis/projection.py).
     `apply(params, tokens_BT) -> (logits, Activations)` must compute in float32; `visible_TT` says which key (column)
     each query sees. `references` are the parameters to compare with, {"previous": …, "last": …}, or {} without the
     family comparison. Names end in _shuffled and _gaussian where they belong to a null model.
@@ -77,13 +79,18 @@ def make_measure(
             tokens_ZWT = jnp.stack([tokens_WT, shuffled_WT][: len(inputs)])
             activations_Z = jax.lax.map(lambda tokens_WT: apply(params, tokens_WT)[1], tokens_ZWT)
             others = {name: apply(other, tokens_WT)[1].resid_NBTD for name, other in references.items()}
-            return jax.lax.map(
+            values = jax.lax.map(
                 lambda chosen: of_positions(activations_Z, others, *chosen, key), (picks_SP, visible_STT)
             )
+            if "projection" in families:
+                q_NBTHK, k_NBTHK = activations_Z.q_NBTHK[0], activations_Z.k_NBTHK[0]
+                values |= head_vectors(q_NBTHK, k_NBTHK, picks_SP[0], settings.projected_head)
+            return values
 
         keys_G = jax.random.split(jax.random.key(settings.seed), settings.batches)
         picks_GSP = jnp.swapaxes(probe.picks_SGP, 0, 1)
-        return jax.lax.map(of_batch, (probe.tokens_GWT, probe.shuffled_GWT, picks_GSP, keys_G))
+        values = jax.lax.map(of_batch, (probe.tokens_GWT, probe.shuffled_GWT, picks_GSP, keys_G))
+        return {name: value[0] if name in VECTORS else value for name, value in values.items()}
 
     return measure
 

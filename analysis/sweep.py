@@ -14,7 +14,7 @@ from tqdm import tqdm
 
 import models
 import processes
-from analysis import correlations, results
+from analysis import correlations, projection, results
 from analysis.measure import make_measure
 from analysis.probe import Probe, make_probe
 from analysis.quantities import COORDINATES, QUANTITIES
@@ -47,14 +47,18 @@ def sweep(config: Config, corpus: Corpus, run: pathlib.Path, name: str, stop: St
         processes.on_first(lambda: record_settings(tables, config))
         if todo:
             measure = make_program(config, corpus, store.restore_params(todo[0]))
-            references = References(store, stored, config)
+            references, picks_P = References(store, stored, config), probe_of(config, corpus).picks_SGP[0, 0]
             interval = 0.1 if sys.stderr.isatty() else 10.0
             quiet = not processes.is_first()
             for step in tqdm(todo, desc=f"{name}: measure", unit="checkpoint", mininterval=interval, disable=quiet):
                 stop.check(f"{name}: stopped before measuring step {step}")
                 params = store.restore_params(step)
                 values = references.without_itself(step, measure(params, references.of(step, params)))
-                table = results.table(values, step, attributes(config, corpus, name))
+                vectors = {name: values.pop(name) for name in projection.VECTORS if name in values}
+                table = results.table(values, step, attributes(config, corpus, name)).assign(
+                    **references.recorded(step),
+                    **projection.labelled(vectors, picks_P, config.model.context, config.measure.projected_head),
+                )
                 if processes.is_first():
                     results.write(table, tables / f"{step}.nc")
     except RunError as error:
@@ -89,9 +93,10 @@ def settings(config: Config) -> dict:
     """What all tables of a run have in common, or they must not be joined."""
     families = config.measure.families
     chosen = {name: quantity for name, quantity in QUANTITIES.items() if quantity.family in families}
+    vectors = dict.fromkeys(projection.VECTORS, projection.CHOICE) if "projection" in families else {}
     return {
         "measure": to_dict(config)["measure"],
-        "formulas": {name: quantity.formula for name, quantity in chosen.items()},
+        "formulas": {name: quantity.formula for name, quantity in chosen.items()} | vectors,
         "resampling": {name: quantity.resampling for name, quantity in chosen.items()},
         "coordinates": {name: list(values) for name, values in COORDINATES.items()},
     }
@@ -121,6 +126,12 @@ class References:
 
     def before(self, step: int) -> int | None:
         return max((other for other in self.stored if other < step), default=None)
+
+    def recorded(self, step: int) -> dict[str, xr.DataArray]:
+        """The step that this one is compared with, where it is."""
+        before = self.before(step)
+        about = {"long_name": "step of the checkpoint that cka_previous and overlap_previous compare with; -1: none"}
+        return {"previous_step": xr.DataArray(-1 if before is None else before, attrs=about)} if self.wanted else {}
 
     def without_itself(self, step: int, values: results.Arrays) -> results.Arrays:
         """The first checkpoint has none before it: NaN."""
@@ -193,6 +204,9 @@ def join(run: pathlib.Path, steps: list[int], nulls: tuple[str, ...]) -> None:
     raw = {step: results.read(run / "measurements" / f"{step}.nc") for step in steps}
     tables = [summary(raw[step], raw.get(0), nulls) for step in steps]
     whole = xr.concat(tables, "step", join="exact", data_vars="all", combine_attrs="drop_conflicts")
+    whole = whole.assign(projection.over_training(raw))
+    if "previous_step" in raw[steps[0]]:
+        whole["previous_step"] = xr.concat([raw[step]["previous_step"] for step in steps], "step")
     results.write(whole, run / "results.nc")
     temporary = run / "results.csv.tmp"
     results.tidy(whole).to_csv(temporary, index=False)

@@ -1,7 +1,8 @@
 """The configuration schema: every setting of a run, its default (stated here and nowhere else) and its limits.
 
 An experiment file defines `get_config()` and returns a `Config`. An experiment of several runs names them in
-`variants`: run name -> {dotted field: value}, applied over the shared settings by `expand`.
+`variants`: name -> {dotted field: value}, applied over the shared settings. A variant of several seeds is several runs,
+its members: `expand` gives them all.
 """
 
 import dataclasses
@@ -12,6 +13,8 @@ from typing import Any, get_args, get_origin, get_type_hints
 
 from errors import UserError
 
+LARGEST_SEED = 2**32 - 1
+MOST_MEMBERS = 1024
 SOURCES = ("enwik8", "pydoc")
 MASKS = ("causal", "bidirectional", "prefix", "window", "leak")
 ATTENTIONS = ("softmax", "softmax_one", "sigmoid")
@@ -19,7 +22,7 @@ NORMS = ("pre", "post")
 POSITIONS = ("learned", "rotary")
 DTYPES = ("auto", "float32", "bfloat16")
 OBJECTIVES = ("next", "masked")
-FAMILIES = ("spectrum", "outliers", "dimension", "scale", "similarity", "comparison", "attention")
+FAMILIES = ("spectrum", "outliers", "dimension", "scale", "similarity", "comparison", "attention", "projection")
 NULLS = ("gaussian", "shuffled", "untrained")
 
 
@@ -71,7 +74,10 @@ class TrainConfig:
     accumulate: int = 1  # micro-batches per step
     dispatch: int = 32  # at most this many steps per call to the device
     log_every: int = 10
-    seed: int = 0  # initial parameters and order of the windows
+    seed: int = 0  # initial parameters
+    data_seed: int | None = None  # windows and masked characters; left out: as seed
+    num_seeds: int = 1  # weight seeds seed, seed + 1 … each with every data seed: runs that are trained together
+    num_data_seeds: int | None = None  # data seeds data_seed, data_seed + 1 …; left out: as many as num_seeds
 
 
 @dataclass(slots=True, kw_only=True)
@@ -93,6 +99,7 @@ class MeasureConfig:
     groups: int = 8  # groups of whole windows in a batch, resampled for the intervals; 1: by batches alone
     families: tuple[str, ...] = FAMILIES
     nulls: tuple[str, ...] = NULLS  # what every value is compared with
+    projected_head: int = 0  # family projection: whose queries and keys are kept, the same head of every block
     seed: int = 0  # which validation windows and positions are probed
 
 
@@ -100,6 +107,7 @@ class MeasureConfig:
 class MeshConfig:
     data: int = -1  # devices that split the batch; -1: all that fsdp leaves
     fsdp: int = 1  # devices that split parameters and batch
+    members: int | None = None  # seeds worked on at a time (vmapped); left out: 1 on a CPU, all on an accelerator
 
 
 @dataclass(slots=True, kw_only=True)
@@ -116,13 +124,58 @@ class Config:
 
 
 def expand(config: Config, overridden: Iterable[str] = ()) -> dict[str, Config]:
-    """The runs of an experiment: {name: single-run Config}; a plain config is the one run named ''.
+    """The runs of an experiment, variants × members: {name: single-run Config}; a plain config is the one run named ''.
 
     A field that the variants set must not be among the `overridden`: it would have no effect.
     """
+    runs = {}
+    for variant, varied in groups(config, overridden).items():
+        for name, run in run_names(variant, members(varied)).items():
+            if name in runs:
+                raise UserError(f"two runs of this experiment are named {name}; rename the variant {variant}")
+            runs[name] = run
+    return runs
+
+
+def run_names(variant: str, configs: dict[str, Config]) -> dict[str, Config]:
+    """The members of a variant by the names of their runs, which are those of their folders."""
+    return {"_".join(filter(None, (variant, member))): config for member, config in configs.items()}
+
+
+def members(config: Config) -> dict[str, Config]:
+    """Every weight seed with every data seed of a variant, as single runs: {"weights_0_data_0": Config, …}.
+
+    They differ in seeds alone and are trained together. A config of one seed is its own only member, named ''.
+    """
+    pairs = seeds(config.train)
+    if len(pairs) == 1:
+        return {"": config}
+    return {
+        f"weights_{weights}_data_{data}": dataclasses.replace(
+            config,
+            train=dataclasses.replace(config.train, seed=weights, data_seed=data, num_seeds=1, num_data_seeds=None),
+        )
+        for weights, data in pairs
+    }
+
+
+def seeds(train: TrainConfig) -> list[tuple[int, int]]:
+    """(weight seed, data seed) of every member, weight seed by weight seed."""
+    first = train.seed if train.data_seed is None else train.data_seed
+    count = train.num_seeds if train.num_data_seeds is None else train.num_data_seeds
+    for name, value in (("num_seeds", train.num_seeds), ("num_data_seeds", count)):
+        if value < 1:
+            raise UserError(f"train.{name} is {value}; it must be at least 1")
+    if train.num_seeds * count > MOST_MEMBERS:
+        raise UserError(f"train.num_seeds × num_data_seeds is {train.num_seeds} × {count}; {MOST_MEMBERS} runs at most")
+    return [(train.seed + i, first + j) for i in range(train.num_seeds) for j in range(count)]
+
+
+def groups(config: Config, overridden: Iterable[str] = ()) -> dict[str, Config]:
+    """The variants of an experiment, each of one seed or several: {name: Config}; a plain config is named ''."""
     if not config.variants:
         return {"": config}
-    runs = {}
+    configs = {}
     for name, changes in config.variants.items():
         if not name.isidentifier():
             raise UserError(f"variant {name!r}: a run's name becomes a folder; use letters, digits and _")
@@ -137,8 +190,8 @@ def expand(config: Config, overridden: Iterable[str] = ()) -> dict[str, Config]:
             if not isinstance(target, dict):
                 raise UserError(f"variant {name!r}: there is no config field {path}")
             target[leaf] = value
-        runs[name] = from_dict(values)
-    return runs
+        configs[name] = from_dict(values)
+    return configs
 
 
 def to_dict(config: Config) -> dict[str, Any]:
@@ -212,6 +265,7 @@ def validate(config: Config) -> None:
         ("measure.batches", measure.batches, 1),
         ("measure.groups", measure.groups, 1),
         ("mesh.fsdp", config.mesh.fsdp, 1),
+        ("mesh.members", 1 if config.mesh.members is None else config.mesh.members, 1),
     ):
         if value < least:
             raise UserError(f"{name} is {value}; it must be at least {least}")
@@ -224,10 +278,11 @@ def validate(config: Config) -> None:
         ("train.beta2", train.beta2, 0.0, 0.999999),
         ("train.clip_norm", train.clip_norm, 0.0, 1e30),
         ("train.penalty", train.penalty, -1e30, 1e30),
-        ("train.seed", train.seed, 0, 2**32 - 1),
+        ("train.seed", train.seed, 0, LARGEST_SEED),
+        ("train.data_seed", train.data_seed or 0, 0, LARGEST_SEED),
         ("model.leak", model.leak, 0.0, 1.0),
-        ("model.leak_seed", model.leak_seed, 0, 2**32 - 1),
-        ("measure.seed", measure.seed, 0, 2**32 - 1),
+        ("model.leak_seed", model.leak_seed, 0, LARGEST_SEED),
+        ("measure.seed", measure.seed, 0, LARGEST_SEED),
     ):
         if not low <= value <= high:
             raise UserError(f"{name} is {value}; it must lie in [{low}, {high}]")
@@ -236,6 +291,10 @@ def validate(config: Config) -> None:
             raise UserError(f"{name} is {chosen}; name each once")
     if not measure.families:
         raise UserError(f"measure.families is empty; choose from {', '.join(FAMILIES)}")
+    if measure.families == ("projection",):
+        raise UserError("measure.families=projection keeps vectors and no numbers; name another family beside it")
+    if not 0 <= measure.projected_head < model.heads:
+        raise UserError(f"measure.projected_head is {measure.projected_head}; model.heads={model.heads}, from 0 on")
     if measure.points % measure.groups:
         raise UserError(f"measure.groups is {measure.groups}; it must divide measure.points ({measure.points})")
     if model.width % model.heads:

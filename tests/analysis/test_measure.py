@@ -8,6 +8,7 @@ import pytest
 from analysis.clouds import gaussian, leave_out, measure_cloud, search, sections
 from analysis.measure import make_measure
 from analysis.probe import POSITION_SETS, make_probe
+from analysis.projection import VECTORS
 from analysis.quantities import COORDINATES, QUANTITIES
 from analysis.uncertainty import summarise
 from experiments.base import FAMILIES, NULLS, MeasureConfig, ModelConfig
@@ -35,7 +36,9 @@ def tiny(mask):
 
 def program(mask, families=FAMILIES, nulls=NULLS, groups=GROUPS):
     apply, params = tiny(mask)
-    settings = MeasureConfig(points=POINTS, batches=BATCHES, groups=groups, families=families, nulls=nulls)
+    settings = MeasureConfig(
+        points=POINTS, batches=BATCHES, groups=groups, families=families, nulls=nulls, projected_head=1
+    )
     others = {"previous": 1.1, "last": 1.3} if "comparison" in families else {}
     others = {name: jax.tree.map(lambda leaf, by=by: leaf**2 * by + leaf, params) for name, by in others.items()}
     return make_measure(apply, visible_keys(ModelConfig(mask=mask), CONTEXT), settings), params, others
@@ -147,6 +150,15 @@ def test_agrees_with_slow_loops_in_float64_on_every_resample(mask, null):
     assert (found["duplicate_points"][:, :, 0] > 0).all()
 
 
+@pytest.mark.parametrize("mask", ["causal", "bidirectional"])
+def test_keeps_queries_and_keys_of_one_head_of_the_first_batch(mask):
+    activations = activations_of(mask, PROBE.tokens_GWT[0])
+    for name, x_NBTHK in (("query_vectors", activations.q_NBTHK), ("key_vectors", activations.k_NBTHK)):
+        for block in range(2):
+            expected = x_NBTHK[block, :, :, 1].reshape(-1, 8)[PROBE.picks_SGP[0, 0]]
+            np.testing.assert_allclose(measured(mask)[name][block], expected, rtol=1e-4, atol=1e-6)
+
+
 def test_compares_layers_and_checkpoints():
     _, params, others = program("causal")
     found = measured("causal")
@@ -211,6 +223,7 @@ def test_shapes_are_the_declared_dimensions():
     sizes = {"layer": 3, "other_layer": 3, "block": 2, "head": 2, "batch": BATCHES, "positions": len(POSITION_SETS)}
     sizes |= {name: len(values) for name, values in COORDINATES.items()} | {"jackknife": 5, "sections": 5}
     shapes = jax.eval_shape(measure, *params, PROBE)
+    assert {shapes.pop(name).shape for name in VECTORS} == {(2, POINTS, 8)}
     bases = {name.removesuffix("_gaussian").removesuffix("_shuffled") for name in shapes}
     assert bases == MEASURED
     for name, found in shapes.items():
@@ -223,7 +236,8 @@ def test_shapes_are_the_declared_dimensions():
 def test_a_family_alone_gives_its_quantities_and_no_others(family):
     measure, *params = program("causal", (family,), ())
     names = jax.eval_shape(measure, *params, PROBE).keys()
-    assert names == {name for name in MEASURED if QUANTITIES[name].family == family}
+    quantities = {name for name in MEASURED if QUANTITIES[name].family == family}
+    assert names == (set(VECTORS) if family == "projection" else quantities)
 
 
 @pytest.mark.parametrize("families", [("dimension",), ("similarity", "comparison")])

@@ -8,7 +8,7 @@ import pandas as pd
 import pytest
 
 import models
-from analysis import measure, results, sweep
+from analysis import measure, projection, results, sweep
 from analysis.quantities import COORDINATES, QUANTITIES
 from errors import RunError, Stopped, UserError
 from experiments.base import FAMILIES, NULLS, ModelConfig
@@ -107,6 +107,49 @@ def test_checkpoints_are_compared_with_the_one_before_and_the_last(run):
         assert (table[f"{name}_last_mean"].sel(step=0) < 0.999).any()
 
 
+def test_a_comparison_tells_which_checkpoint_was_before(run):
+    folder, config = run
+    shutil.rmtree(folder / "checkpoints" / "2")
+    measured(comparing(config), folder)
+    table = results.read(folder / "results.nc")
+    assert dict(zip(table.step.values.tolist(), table.previous_step.values.tolist(), strict=True)) == {
+        **{0: -1, 1: 0, 4: 1, 5: 4, 6: 5}
+    }
+
+
+def projecting(config, head=0):
+    settings = dataclasses.replace(config.measure, families=("attention", "projection"), nulls=(), projected_head=head)
+    return dataclasses.replace(config, measure=settings)
+
+
+def test_the_projection_is_that_of_the_vectors_of_all_tables(run):
+    folder, config = run
+    measured(projecting(config), folder)
+    table, steps = results.read(folder / "results.nc"), [0, 1, 2, 4, 5, 6]
+    raw = [results.read(folder / "measurements" / f"{step}.nc") for step in steps]
+    for block in (1, 2):
+        vectors = np.stack([[one[name].sel(block=block) for name in ("query_vectors", "key_vectors")] for one in raw])
+        found = projection.common_axes(vectors)
+        for index, kind in enumerate(("query", "key")):
+            at = {"block": block}
+            np.testing.assert_allclose(table[f"{kind}_projection"].sel(at), found.projection[:, index], rtol=1e-6)
+            np.testing.assert_allclose(table[f"{kind}_projection_kept"].sel(at), found.kept[:, index])
+        np.testing.assert_allclose(table.projection_share.sel(block=block), found.share)
+    assert not np.array_equal(raw[0].query_vectors, raw[-1].query_vectors)
+    picks_P = sweep.probe_of(config, tiny.corpus()).picks_SGP[0, 0]
+    np.testing.assert_array_equal(table.window * 8 + table.position_in_window, picks_P)
+    assert set(pd.read_csv(folder / "results.csv").metric) == {
+        name for name, quantity in QUANTITIES.items() if quantity.family == "attention"
+    }
+
+
+def test_vectors_of_another_head_are_refused(run):
+    folder, config = run
+    measured(projecting(config), folder)
+    with pytest.raises(UserError, match=r"measure\.projected_head=0 there, 1 now"):
+        measured(projecting(config, head=1), folder)
+
+
 def test_a_comparison_needs_the_last_checkpoint(run):
     folder, config = run
     shutil.rmtree(folder / "checkpoints" / "6")
@@ -117,6 +160,7 @@ def test_a_comparison_needs_the_last_checkpoint(run):
 
 def test_stopping_and_going_on_gives_the_same_bytes(run, monkeypatch):
     folder, config = run
+    config = projecting(config)
     measured(config, folder)
     whole = {p.name: p.read_bytes() for p in folder.rglob("*.nc")}
     for name in ("2.nc", "6.nc"):
