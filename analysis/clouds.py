@@ -10,6 +10,7 @@ from typing import NamedTuple
 import jax
 import jax.numpy as jnp
 from jax import Array
+from jax.lax import Precision
 
 from analysis.quantities import OVERLAP_NEIGHBOURS, SPECTRUM
 from analysis.uncertainty import section_count
@@ -65,8 +66,17 @@ def gaussian(cloud_PD: Array, key: Array) -> Array:
     """
     points, width = cloud_PD.shape
     eigenvalues_E = spectral.spectrum(cloud_PD).eigenvalues_E[0]
-    normal_PE = jnp.linalg.qr(centred(jax.random.normal(key, (points, eigenvalues_E.size))))[0]
+    normal_PE = _decorrelated(centred(jax.random.normal(key, (points, eigenvalues_E.size))))
     return jnp.pad(normal_PE * jnp.sqrt(points * eigenvalues_E)[None], ((0, 0), (0, width - eigenvalues_E.size)))
+
+
+def _decorrelated(x_PE: Array) -> Array:
+    """Orthonormal columns with the same span: by Cholesky's factor where that is safe, many times as fast as QR."""
+    points, width = x_PE.shape
+    if points < 2 * width:  # few normal points are nearly, or exactly, dependent
+        return jnp.linalg.qr(x_PE)[0]
+    factor_EE = jnp.linalg.cholesky(jnp.matmul(x_PE.T, x_PE, precision=Precision.HIGHEST))
+    return jax.lax.linalg.triangular_solve(factor_EE, x_PE, lower=True, transpose_a=True)
 
 
 def leave_out(groups: int, points: int) -> Array:

@@ -20,7 +20,7 @@ from metrics.cloud import centred
 
 FEW = 4  # up to so many neighbours, the search multiplies each pair of blocks once and selects by passes
 CHUNK = 512  # points told apart by the low bits of a key, a power of 2
-LANES = 32  # columns whose minima a row is first reduced to; divides CHUNK
+LANES = 128  # minima that a chunk is first reduced to, each of every LANES-th of its points; divides CHUNK
 ROWS = 128  # of the distance matrix that exist at once, where many neighbours are searched
 GATHERED = 2**20  # coordinates of candidates that exist at once
 INFINITY = np.uint32(0x7F800000)  # the bits of float32 inf: finite distances lie below, NaN above
@@ -105,7 +105,6 @@ def _in_pairs(x_QD: Float[Array, "Q D"], square_Q: Float[Array, " Q"], count: in
     """
     padded = x_QD.shape[0]
     candidates, chunk = count + 1, min(CHUNK, block)  # of each chunk; a pass for each is what a search costs
-    place_B = jnp.arange(block, dtype=jnp.uint32) % chunk
     first_L, second_L = (jnp.asarray(block * number_L, jnp.int32) for number_L in np.triu_indices(padded // block))
 
     def add_pair(pair: Array, key_SKQ: Array) -> Array:
@@ -116,16 +115,35 @@ def _in_pairs(x_QD: Float[Array, "Q D"], square_Q: Float[Array, " Q"], count: in
         near_BB = x_B[:, None] + y_B[None] - 2.0 * gram_BB
         near_BB = jnp.where((i == j) & jnp.eye(block, dtype=bool), jnp.inf, near_BB)
         bits_BB = jax.lax.bitcast_convert_type(jnp.maximum(near_BB, 0.0), jnp.uint32) & ~np.uint32(CHUNK - 1)
-        columns_SAB = (bits_BB | place_B[:, None]).reshape(-1, chunk, block)
-        rows = (bits_BB | place_B[None]).reshape(block, block // chunk, chunk // LANES, LANES)
-        rows = _smallest(rows, candidates, axis=2).reshape(block, block // chunk, candidates * LANES)
-        rows_SKB = jnp.moveaxis(_smallest(rows, candidates, axis=2), 0, 2)
-        columns_SKB = _smallest(columns_SAB, candidates, axis=1)
-        key_SKQ = jax.lax.dynamic_update_slice(key_SKQ, rows_SKB, (j // chunk, 0, i))
-        return jax.lax.dynamic_update_slice(key_SKQ, columns_SKB, (i // chunk, 0, j))
+        of_rows_SKB, of_columns_SKB = (_nearest_of_chunks(bits_BB, chunk, candidates, axis) for axis in (1, 0))
+        key_SKQ = jax.lax.dynamic_update_slice(key_SKQ, of_rows_SKB, (j // chunk, 0, i))
+        return jax.lax.dynamic_update_slice(key_SKQ, of_columns_SKB, (i // chunk, 0, j))
 
     key_SKQ = jnp.full((padded // chunk, candidates, padded), LAST)
     return _unpacked(jax.lax.fori_loop(0, len(first_L), add_pair, key_SKQ), chunk, count + 4)
+
+
+def _nearest_of_chunks(bits_BB: UInt[Array, "B B"], chunk: int, count: int, axis: int) -> UInt[Array, "S K B"]:
+    """Keys of the `count` nearest of every chunk along one axis, for each place on the other axis.
+
+    One pass over the block finds the least key of each lane, which is every LANES-th point of a chunk. The `count`
+    least of a chunk lie in the `count` lanes of least minima: of a key in any other lane, those minima are all smaller.
+    """
+    block, items = bits_BB.shape[0], chunk // LANES
+    place_B = jnp.arange(block, dtype=jnp.uint32) % chunk
+    if axis == 0:
+        lane_SLB = (bits_BB | place_B[:, None]).reshape(-1, items, LANES, block).min(axis=1)
+    else:
+        lane_SLB = jnp.moveaxis((bits_BB | place_B[None]).reshape(block, -1, items, LANES).min(axis=2), 0, 2)
+    lane_SLB = jax.lax.optimization_barrier(lane_SLB)  # or XLA computes the least of the lanes from the block again
+    lane_SKB = _smallest(lane_SLB, count, axis=1) % LANES
+    item_M = LANES * jnp.arange(items, dtype=jnp.uint32)
+    place_SCB = (lane_SKB[:, :, None] + item_M[None, None, :, None]).reshape(-1, count * items, block)
+    index_SCB = place_SCB + chunk * jnp.arange(len(place_SCB), dtype=jnp.uint32)[:, None, None]
+    other_SCB = jnp.broadcast_to(jnp.arange(block, dtype=jnp.uint32)[None, None], index_SCB.shape)
+    where = (index_SCB, other_SCB) if axis == 0 else (other_SCB, index_SCB)
+    key_SCB = bits_BB.at[where].get(mode="promise_in_bounds") | place_SCB
+    return _smallest(jax.lax.optimization_barrier(key_SCB), count, axis=1)
 
 
 def _smallest(key: Array, count: int, axis: int) -> Array:

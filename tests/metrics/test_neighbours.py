@@ -62,6 +62,7 @@ def test_takes_any_number_of_points(points, count):
 @pytest.mark.parametrize("points", [97, 640])  # in blocks of one chunk, and of two
 def test_neighbours_in_other_blocks_are_found(monkeypatch, points, count):
     monkeypatch.setattr(search, "CHUNK", 32)
+    monkeypatch.setattr(search, "LANES", 8)
     monkeypatch.setattr(search, "ROWS", 16)
     monkeypatch.setattr(search, "GATHERED", 1000)
     cloud = with_copies(gaussian(points, 5))
