@@ -11,6 +11,7 @@ import processes
 from analysis import results, sweep, untrained
 from data import corpus
 from errors import UserError
+from experiments import base
 from experiments.base import Config
 from experiments.untrained import UntrainedConfig
 from figures import draw, untrained_draw
@@ -64,11 +65,33 @@ def work(experiment: Config, configs: dict[str, Config], root: pathlib.Path, tit
                 folder.record_environment(root / name, texts[text_key(config)])
 
         processes.on_first(claim)
-        for stage, do in (("train", loop.train), ("measure", sweep.sweep)):
+        if "train" in wanted:
+            train(experiment, configs, texts, root, title, stop)
+        if "measure" in wanted:
             for name, config in configs.items():
-                if stage in wanted:
-                    do(config, texts[text_key(config)], root / name, name or title, stop)
-                    stop.check(f"{name or title}: stopped when {stage} was done")
+                sweep.sweep(config, texts[text_key(config)], root / name, name or title, stop)
+                stop.check(f"{name or title}: stopped when measure was done")
+
+
+def train(
+    experiment: Config,
+    configs: dict[str, Config],
+    texts: dict[str, corpus.Corpus],
+    root: pathlib.Path,
+    title: str,
+    stop: Stop,
+) -> None:
+    """Variant by variant; runs that differ in seeds alone together."""
+    for variant, group in base.groups(experiment).items():
+        runs = base.run_names(variant, base.members(group))
+        group.model.dtype = configs[next(iter(runs))].model.dtype  # what "auto" means
+        name = variant or title
+        if len(runs) > 1:
+            weights, data = (len(set(seeds)) for seeds in zip(*base.seeds(group.train), strict=True))
+            name += f": {weights} weight × {data} data seeds"
+        folders = {run or title: root / run for run in runs}
+        loop.train(group, texts[text_key(group)], folders, name, stop)
+        stop.check(f"{name}: stopped when train was done")
 
 
 def check_folders(experiment: Config, configs: dict[str, Config], root: pathlib.Path, new: bool) -> None:

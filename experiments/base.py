@@ -150,13 +150,13 @@ def members(config: Config) -> dict[str, Config]:
     pairs = seeds(config.train)
     if len(pairs) == 1:
         return {"": config}
-    return {
-        f"weights_{weights}_data_{data}": dataclasses.replace(
-            config,
-            train=dataclasses.replace(config.train, seed=weights, data_seed=data, num_seeds=1, num_data_seeds=None),
-        )
-        for weights, data in pairs
-    }
+    single = {"num_seeds": 1, "num_data_seeds": None}
+    runs = {}
+    for weights, data in pairs:
+        values = to_dict(config)
+        values["train"] |= single | {"seed": weights, "data_seed": data}
+        runs[f"weights_{weights}_data_{data}"] = from_dict(values)
+    return runs
 
 
 def seeds(train: TrainConfig) -> list[tuple[int, int]]:

@@ -61,6 +61,14 @@ class Checkpoints:
             "its rights; the same command goes on from the checkpoint before"
         )
 
+    def holds(self, step: int, params: Any, train: Any) -> bool:
+        """Whether the checkpoint of `step` is whole and these items bit for bit."""
+        items = {"params": params, "train": train}
+        try:
+            return digests(self._verified(step, items)) == digests(items)
+        except RunError:
+            return False
+
     def restore(self, step: int, params: Any, train: Any) -> tuple[Any, Any]:
         """The items in the structure, types and shardings of the abstract `params` and `train`."""
         items = self._verified(step, {"params": params, "train": train})

@@ -77,16 +77,19 @@ def batches(
         yield batch._replace(weights_BT=batch.weights_BT * counts_BT)
 
 
-def make_scorer(apply: Callable, config: Config, mask_token: int, place: Callable, rows: int) -> Callable:
-    """score(params, tokens_N, windows, label='', check=…) -> Score.
+def make_scorer(
+    apply: Callable, config: Config, mask_token: int, place: Callable, rows: int, together: Callable
+) -> Callable:
+    """score(params, tokens_N, windows, label='', check=…) -> [Score of each member whose parameters are stacked].
 
-    `rows` windows go at a time and `place` puts them on the devices; a label shows a progress bar; `check` is called
-    between two batches and may raise.
+    `rows` windows go at a time, `place` puts them on the devices, and `together` makes a function of one member's
+    parameters one of all members'. A label shows a progress bar; `check` is called between two batches and may raise.
     """
 
     @jax.jit
     def nats(params: Any, batch: objective.Batch) -> tuple[jax.Array, jax.Array]:
-        return objective.nats(apply(params, batch.tokens_BT)[0], batch), batch.weights_BT.sum()
+        each = together(lambda one: objective.nats(apply(one, batch.tokens_BT)[0], batch))
+        return each(params), batch.weights_BT.sum()
 
     def score(
         params: Any,
@@ -94,16 +97,16 @@ def make_scorer(apply: Callable, config: Config, mask_token: int, place: Callabl
         windows: Windows,
         label: str = "",
         check: Callable[[], None] = lambda: None,
-    ) -> Score:
-        total, characters = 0.0, 0
+    ) -> list[Score]:
+        totals_R, characters = np.zeros(()), 0
         quiet = not label or not processes.is_first()
         parts = batches(config, tokens_N, windows, mask_token, rows)
         count = -(-len(windows.starts_M) // rows)
         for batch in tqdm(parts, desc=label, total=count, unit="batch", disable=quiet, leave=False):
             check()
-            loss, predicted = nats(params, place(batch))
-            total, characters = total + float(loss), characters + int(predicted)
-        loss = total / characters if characters else math.nan
-        return Score(loss, loss / math.log(2), characters)
+            losses_R, predicted = nats(params, place(batch))
+            totals_R, characters = totals_R + np.asarray(losses_R, np.float64), characters + int(predicted)
+        losses = [float(total) / characters if characters else math.nan for total in totals_R]
+        return [Score(loss, loss / math.log(2), characters) for loss in losses]
 
     return score

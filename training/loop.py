@@ -4,6 +4,7 @@ import contextlib
 import json
 import math
 import pathlib
+import statistics
 import sys
 import time
 
@@ -20,87 +21,48 @@ from experiments.base import Config
 from stop import Stop
 from training import checkpoint, evaluate, optimizer, step
 from training.folder import write_atomically
-from training.log import Log
 from training.program import Program, make_program
+from training.runs import Runs
 
 DISPATCH_SECONDS = 1.0  # steps are run together up to about this long, so that the bar moves and a stop is heard
 
 
-def train(config: Config, corpus: Corpus, folder: pathlib.Path, name: str, stop: Stop) -> None:
-    """Train the run in `folder` to its last step and score the test split; raises Stopped once a stop is saved."""
+def train(config: Config, corpus: Corpus, folders: dict[str, pathlib.Path], name: str, stop: Stop) -> None:
+    """Train all seeds of a config to the last step and score the test split; raises Stopped once a stop is saved.
+
+    `folders` holds the folder of each member by the name of its run, in the order of `base.seeds`; they are trained in
+    one program. A plain config has one member.
+    """
     kept = checkpoint.schedule(config.train.steps, config.checkpoint.every)
-    store = checkpoint.Checkpoints(folder / "checkpoints", kept)
-    try:
-        if config.train.steps in store.steps() and (folder / "test.json").exists():
-            print(f"{name}: trained already, {config.train.steps} steps, in {folder}")
+    with contextlib.closing(Runs(folders, kept)) as runs:
+        if config.train.steps in runs.steps() and all((path / "test.json").exists() for path in folders.values()):
+            print(f"{name}: trained already, {config.train.steps} steps, in {runs.place}")
             return
         program = make_program(config, corpus)
-        state = _resume(program, store, name)
-        now = int(state.step)
-        count, device = models.count_parameters(state.params), jax.devices()[0].device_kind
-        print(f"{name}: {count:,} parameters, on {program.devices} × {device}, from step {now} in {folder}")
-        with contextlib.closing(Log(folder, now)) as log:
-            state = _Session(config, corpus, program, store, kept, log, stop, name).run(state)
-        stop.check(f"{name}: stopped at step {int(state.step)}, saved in {folder}")
-        _test(config, corpus, program, state, folder, name, stop)
-    finally:
-        store.close()
-
-
-def _resume(program: Program, store: checkpoint.Checkpoints, name: str) -> step.State:
-    """The newest checkpoint, or the one before where that one is damaged and this one is not.
-
-    The damaged one is then set aside. If two cannot be read, the cause is likely another: nothing is moved.
-    """
-    steps = store.steps()
-    if not steps:
-        return program.create()
-    try:
-        return _restore(program, store, steps[-1])
-    except RunError as error:
-        if len(steps) == 1:
-            raise RunError(f"{error}; move it elsewhere to begin anew") from error
-        try:
-            state = _restore(program, store, steps[-2])
-        except RunError as older:
-            raise RunError(f"{error}, and the one before cannot be read either; nothing was moved") from older
-        print(f"{name}: {error}; moved to {store.set_aside(steps[-1])}", file=sys.stderr)
-        return state
-
-
-def _restore(program: Program, store: checkpoint.Checkpoints, at: int) -> step.State:
-    params, rest = store.restore(at, program.abstract.params, _train_item(program.abstract))
-    return step.State(params, rest["opt_state"], rest["step"])
-
-
-def _train_item(state: step.State) -> dict:
-    return {"opt_state": state.opt_state, "step": state.step}
+        state = runs.resume(program)
+        now = int(state.step[0])
+        count, device = models.count_parameters(program.abstract.params), jax.devices()[0].device_kind
+        size = f"{count:,} parameters" if len(folders) == 1 else f"{len(folders)} × {count:,} parameters"
+        print(f"{name}: {size}, on {program.devices} × {device}, from step {now} in {runs.place}")
+        runs.open_logs(now)
+        state = _Session(config, corpus, program, runs, stop, name).run(state)
+        stop.check(f"{name}: stopped at step {int(state.step[0])}, saved in {runs.place}")
+        _test(config, corpus, program, state, runs, name, stop)
 
 
 class _Session:
-    """One stretch of training, from a state to the last step or to a request to stop."""
+    """One stretch of training, from the members' states to the last step or to a request to stop."""
 
-    def __init__(
-        self,
-        config: Config,
-        corpus: Corpus,
-        program: Program,
-        store: checkpoint.Checkpoints,
-        kept: list[int],
-        log: Log,
-        stop: Stop,
-        name: str,
-    ):
-        self.config, self.program, self.store, self.kept = config, program, store, kept
-        self.log, self.stop, self.name = log, stop, name
+    def __init__(self, config: Config, corpus: Corpus, program: Program, runs: Runs, stop: Stop, name: str):
+        self.config, self.program, self.runs, self.stop, self.name = config, program, runs, stop, name
         self.tokens_N, self.windows = corpus.valid, evaluate.valid_windows(config, corpus.valid.size)
         self.rate = optimizer.schedule(config.train)
-        self.loss = self.valid_bits = math.nan
-        self.seconds = math.inf  # per step
+        self.losses = self.valid_bits = [math.nan] * len(runs.folders)
+        self.seconds = math.inf  # per step of all members
         self.stopping = False
 
     def run(self, state: step.State) -> step.State:
-        last, now = self.config.train.steps, int(state.step)
+        last, now = self.config.train.steps, int(state.step[0])
         interval = 0.1 if sys.stderr.isatty() else 10.0
         quiet = not processes.is_first()
         with tqdm(total=last, initial=now, desc=self.name, unit="step", mininterval=interval, disable=quiet) as bar:
@@ -114,79 +76,97 @@ class _Session:
                 self.log_steps(now, count, metrics)
                 now += count
                 self.arrive(state, now)
-                valid = "" if math.isnan(self.valid_bits) else f"valid {self.valid_bits:.3f}, "
-                bits = f"loss {self.loss:.3f}, {self.loss / math.log(2):.3f} bits/char, {valid}"
-                bar.set_postfix_str(f"{bits}{self.characters_per_second():,.0f} chars/s", refresh=False)
+                bar.set_postfix_str(self.summary(), refresh=False)
                 bar.update(count)
         return state
 
     def next_count(self, now: int) -> int:
         """How many steps to run together: never past a checkpoint or a validation, nor for much over a second."""
         every = self.config.evaluate.every
-        boundary = min(min(k for k in self.kept if k > now), (now // every + 1) * every)
+        boundary = min(min(k for k in self.runs.kept if k > now), (now // every + 1) * every)
         most = max(1, min(self.config.train.dispatch, int(DISPATCH_SECONDS / self.seconds)))
         return min(most, boundary - now)
 
     def arrive(self, state: step.State, now: int) -> None:
-        """Validate and save where the schedule says so; the log reaches the disk before its checkpoint does."""
-        if now in self.store.steps():
+        """Validate and save where the schedule says so."""
+        if now in self.runs.steps():
             return
         if now % self.config.evaluate.every == 0 or now == self.config.train.steps:
-            result = self.program.score(state.params, self.tokens_N, self.windows)
-            if not math.isfinite(result.loss):
-                self.fail(now, f"validation loss {result.loss}", now - 1)
-            self.valid_bits = result.bits_per_character
-            self.log.write(now, "valid", loss=result.loss, bits_per_character=self.valid_bits)
-        if now in self.kept or self.stopping:
-            self.log.flush()
-            self.store.save(now, state.params, _train_item(state))
+            results = self.program.score(state.params, self.tokens_N, self.windows)
+            for i, result in enumerate(results):
+                if not math.isfinite(result.loss):
+                    self.fail(i, now, f"validation loss {result.loss}", now - 1)
+            self.valid_bits = [result.bits_per_character for result in results]
+            for log, result in zip(self.runs.logs.values(), results, strict=True):
+                log.write(now, "valid", loss=result.loss, bits_per_character=result.bits_per_character)
+        if now in self.runs.kept or self.stopping:
+            self.runs.save(now, state, self.program)
 
     def log_steps(self, first: int, count: int, metrics: step.StepMetrics) -> None:
         """Log the steps just done, or raise at the first one that is not finite."""
-        for i in range(count):
-            now, loss, norm = first + i + 1, float(metrics.loss[i]), float(metrics.gradient_norm[i])
-            if not (math.isfinite(loss) and math.isfinite(norm)):
-                # The loss of update `now` is that of the parameters at step now - 1.
-                self.fail(now, f"loss {loss}, gradient norm {norm}", now - 1 if math.isfinite(loss) else now - 2)
-            self.loss = loss
+        for now in range(first + 1, first + count + 1):
+            at = now - first - 1
+            done = [
+                step.StepMetrics(*map(float, one)) for one in zip(*(part_RS[:, at] for part_RS in metrics), strict=True)
+            ]
+            for i, one in enumerate(done):
+                if not (math.isfinite(one.loss) and math.isfinite(one.gradient_norm)):
+                    # The loss of update `now` is that of the parameters at step now - 1.
+                    good = now - 1 if math.isfinite(one.loss) else now - 2
+                    self.fail(i, now, f"loss {one.loss}, gradient norm {one.gradient_norm}", good)
+            self.losses = [one.loss for one in done]
             if now % self.config.train.log_every == 0 or now == 1:
-                self.log.write(
-                    now,
-                    "train",
-                    loss=loss,
-                    bits_per_character=loss / math.log(2),
-                    learning_rate=float(self.rate(now - 1)),
-                    gradient_norm=norm,
-                    **({"penalty": float(metrics.penalty[i])} if self.config.train.penalty else {}),
-                    characters_per_second=self.characters_per_second(),
-                )
+                for log, one in zip(self.runs.logs.values(), done, strict=True):
+                    log.write(now, "train", **self.line(now, one))
 
-    def fail(self, now: int, what: str, good: int) -> None:
-        """Raise RunError; the parameters up to step `good` are known to give a finite loss."""
-        self.log.flush()
-        last = max((step for step in self.store.steps() if step <= good), default="none")
+    def line(self, now: int, metrics: step.StepMetrics) -> dict[str, float]:
+        """What the log says of a step."""
+        return {
+            "loss": metrics.loss,
+            "bits_per_character": metrics.loss / math.log(2),
+            "learning_rate": float(self.rate(now - 1)),
+            "gradient_norm": metrics.gradient_norm,
+            **({"penalty": metrics.penalty} if self.config.train.penalty else {}),
+            "characters_per_second": self.characters_per_second(),
+        }
+
+    def fail(self, member: int, now: int, what: str, good: int) -> None:
+        """Raise RunError; the parameters of that member up to step `good` are known to give a finite loss."""
+        self.runs.flush()
+        name, store = list(self.runs.stores.items())[member]
+        last = max((step for step in store.steps() if step <= good), default="none")
         raise RunError(
-            f"{self.name}: not finite at step {now} ({what}); last finite loss {self.loss:.4f}, last good checkpoint: "
-            f"{last}; try a lower --config.train.learning_rate in a new --workdir"
+            f"{name}: not finite at step {now} ({what}); last finite loss {self.losses[member]:.4f}, last good "
+            f"checkpoint: {last}; try a lower --config.train.learning_rate in a new --workdir"
         )
 
+    def summary(self) -> str:
+        """What the bar says: means over the members, characters of them all."""
+        loss, bits = statistics.fmean(self.losses), statistics.fmean(self.valid_bits)
+        valid = "" if math.isnan(bits) else f"valid {bits:.3f}, "
+        speed = self.characters_per_second() * len(self.losses)
+        return f"loss {loss:.3f}, {loss / math.log(2):.3f} bits/char, {valid}{speed:,.0f} chars/s"
+
     def characters_per_second(self) -> float:
+        """Of one member, while all are trained."""
         return self.config.train.batch_size * self.config.model.context / self.seconds
 
 
 def _test(
-    config: Config, corpus: Corpus, program: Program, state: step.State, folder: pathlib.Path, name: str, stop: Stop
+    config: Config, corpus: Corpus, program: Program, state: step.State, runs: Runs, name: str, stop: Stop
 ) -> None:
     windows, protocol = evaluate.test_windows(config, corpus.test.size)
-    where = f"{name}: stopped while scoring the test split; trained to its last step, saved in {folder}"
-    result = program.score(state.params, corpus.test, windows, f"{name}: test", lambda: stop.check(where))
-    record = {
-        "bits_per_character": result.bits_per_character,
-        "loss": result.loss,
-        "characters": result.characters,
-        "protocol": protocol,
-        "step": int(state.step),
-    }
-    if processes.is_first():
-        write_atomically(folder / "test.json", json.dumps(record, indent=2) + "\n")
-    print(f"{name}: test {result.bits_per_character:.4f} bits per character ({protocol}, {result.characters:,} scored)")
+    where = f"{name}: stopped while scoring the test split; trained to its last step, saved in {runs.place}"
+    results = program.score(state.params, corpus.test, windows, f"{name}: test", lambda: stop.check(where))
+    for (run, folder), result in zip(runs.folders.items(), results, strict=True):
+        record = {
+            "bits_per_character": result.bits_per_character,
+            "loss": result.loss,
+            "characters": result.characters,
+            "protocol": protocol,
+            "step": config.train.steps,
+        }
+        if processes.is_first():
+            write_atomically(folder / "test.json", json.dumps(record, indent=2) + "\n")
+        scored = f"{result.characters:,} scored"
+        print(f"{run}: test {result.bits_per_character:.4f} bits per character ({protocol}, {scored})")

@@ -1,24 +1,29 @@
-"""All that is compiled once for a run, and how it lies on the devices."""
+"""All that is compiled once for a run, or for the members of one that are trained together, and where it lies."""
 
 from collections.abc import Callable
 from typing import NamedTuple
 
 import jax
+import jax.numpy as jnp
 from jax.sharding import NamedSharding
 from jax.sharding import PartitionSpec as P
 
 import models
 from data.corpus import Corpus
 from errors import UserError
-from experiments.base import Config
+from experiments.base import Config, seeds
 from training import evaluate, mesh, objective, optimizer, step
 
 
 class Program(NamedTuple):
+    """States, metrics and scores are those of all R members, stacked on a first axis; a plain run is one member."""
+
     steps: Callable  # state, tokens_N, count -> state, metrics
-    score: Callable  # params, tokens_N, windows -> Score
+    score: Callable  # params, tokens_N, windows -> a Score per member
     create: Callable[[], step.State]
-    abstract: step.State  # shapes, types and shardings of the state
+    stack: Callable[[list[step.State]], step.State]
+    member: Callable[[step.State, int], step.State]  # one of those stacked
+    abstract: step.State  # shapes, types and shardings of one member's state
     tokens_N: jax.Array  # the training split, on the devices
     devices: int
 
@@ -40,25 +45,40 @@ def make_program(config: Config, corpus: Corpus) -> Program:
     model = models.build(config.model, corpus.vocab_size)
     adamw = optimizer.make_optimizer(config.train)
     by_batch, everywhere = mesh.batch_sharding(devices), NamedSharding(devices, P())
+    weights, data = zip(*seeds(config.train), strict=True)
+    data_R = jnp.asarray(data, jnp.uint32)
 
-    def create() -> step.State:
-        return step.init_state(model.init(jax.random.key(config.train.seed)), adamw)
+    def together(work: Callable) -> Callable:
+        return mesh.over_members(work, config.mesh, len(data))
+
+    def place(batch: objective.Batch) -> objective.Batch:
+        return jax.device_put(batch, by_batch)
+
+    def init(seed: jax.Array) -> step.State:
+        return step.init_state(model.init(jax.random.key(seed)), adamw)
 
     def constrain(batch: objective.Batch) -> objective.Batch:
         return jax.lax.with_sharding_constraint(batch, by_batch)
 
-    shapes = jax.eval_shape(create)
-    shardings = mesh.parameter_sharding(devices, shapes)
-    steps = step.make_steps(
+    run = step.make_steps(
         step.make_step(model.apply, adamw, config, corpus.mask_token, constrain), config.train.dispatch
     )
+
+    def steps(states: step.State, tokens_N: jax.Array, count: jax.Array) -> tuple[step.State, step.StepMetrics]:
+        return together(lambda state, seed: run(state, seed, tokens_N, count))(states, data_R)
+
+    shapes = jax.eval_shape(init, jnp.uint32(0))
+    alone = mesh.parameter_sharding(devices, shapes)
+    stacked = mesh.stacked_sharding(alone)
+    create = jax.jit(init, out_shardings=alone)
+    stack = jax.jit(lambda states: jax.tree.map(lambda *leaves: jnp.stack(leaves), *states), out_shardings=stacked)
     return Program(
-        steps=jax.jit(steps, donate_argnums=0, out_shardings=(shardings, everywhere)),
-        score=evaluate.make_scorer(
-            model.apply, config, corpus.mask_token, lambda batch: jax.device_put(batch, by_batch), rows
-        ),
-        create=jax.jit(create, out_shardings=shardings),
-        abstract=jax.tree.map(lambda a, s: jax.ShapeDtypeStruct(a.shape, a.dtype, sharding=s), shapes, shardings),
+        steps=jax.jit(steps, donate_argnums=0, out_shardings=(stacked, everywhere)),
+        score=evaluate.make_scorer(model.apply, config, corpus.mask_token, place, rows, together),
+        create=lambda: stack([create(jnp.uint32(seed)) for seed in weights]),
+        stack=stack,
+        member=jax.jit(lambda states, i: jax.tree.map(lambda leaf: leaf[i], states), out_shardings=alone),
+        abstract=jax.tree.map(lambda a, s: jax.ShapeDtypeStruct(a.shape, a.dtype, sharding=s), shapes, alone),
         tokens_N=jax.device_put(corpus.train, everywhere),
         devices=devices.size,
     )

@@ -1,4 +1,4 @@
-"""The pure training step: (state, corpus) -> (state, loss and gradient norm)."""
+"""The pure training step: (state, data seed, corpus) -> (state, loss and gradient norm)."""
 
 from collections.abc import Callable
 from typing import Any, NamedTuple
@@ -31,13 +31,15 @@ def init_state(params: Params, optimizer: optax.GradientTransformation) -> State
     return State(params, optimizer.init(params), jnp.zeros((), jnp.int32))
 
 
-def train_batch(config: Config, tokens_N: jax.Array, step: jax.Array, mask_token: int) -> objective.Batch:
-    """The batch of update `step`: a pure function of (seed, step, example index)."""
+def train_batch(
+    config: Config, seed: int | jax.Array, tokens_N: jax.Array, step: jax.Array, mask_token: int
+) -> objective.Batch:
+    """The batch of update `step`: a pure function of (data seed, step, example index)."""
     examples_B = jnp.arange(config.train.batch_size)
     length = config.model.context + 1
-    starts_B = batches.starts(config.train.seed, step, examples_B, tokens_N.shape[0], length)
+    starts_B = batches.starts(seed, step, examples_B, tokens_N.shape[0], length)
     windows_BL = batches.crop(tokens_N, starts_B, length)
-    masks = jax.random.fold_in(jax.random.key(config.train.seed), NO_STEP)
+    masks = jax.random.fold_in(jax.random.key(seed), NO_STEP)
     key = jax.random.fold_in(masks, step)
     return objective.make_batch(config, windows_BL, key, examples_B, mask_token)
 
@@ -48,9 +50,10 @@ def make_step(
     config: Config,
     mask_token: int,
     shard: Callable[[objective.Batch], objective.Batch] = lambda batch: batch,
-) -> Callable[[State, jax.Array], tuple[State, StepMetrics]]:
-    """Build the step. `shard` constrains how a (micro-)batch lies on the devices.
+) -> Callable[[State, jax.Array, jax.Array], tuple[State, StepMetrics]]:
+    """Build the step: state, data seed, corpus -> state, metrics.
 
+    `shard` constrains how a (micro-)batch lies on the devices.
     Weights are divided by their sum over the whole batch first, so that micro-batches add up to the same
     loss and gradient as one batch, also where they predict different numbers of characters.
     """
@@ -63,8 +66,8 @@ def make_step(
         penalty = weight * objective.anisotropy(activations.resid_NBTD, config.train.penalty_layers)
         return nats + penalty, (nats, penalty)
 
-    def step(state: State, tokens_N: jax.Array) -> tuple[State, StepMetrics]:
-        batch = train_batch(config, tokens_N, state.step, mask_token)
+    def step(state: State, seed: jax.Array, tokens_N: jax.Array) -> tuple[State, StepMetrics]:
+        batch = train_batch(config, seed, tokens_N, state.step, mask_token)
         batch = batch._replace(weights_BT=batch.weights_BT / jnp.maximum(batch.weights_BT.sum(), 1.0))
         if config.train.accumulate == 1:
             (_, values), grads = jax.value_and_grad(loss, has_aux=True)(state.params, shard(batch))
@@ -92,17 +95,17 @@ def _accumulated(
 
 
 def make_steps(
-    step: Callable[[State, jax.Array], tuple[State, StepMetrics]], most: int
-) -> Callable[[State, jax.Array, jax.Array], tuple[State, StepMetrics]]:
+    step: Callable[[State, jax.Array, jax.Array], tuple[State, StepMetrics]], most: int
+) -> Callable[[State, jax.Array, jax.Array, jax.Array], tuple[State, StepMetrics]]:
     """Run `count` <= `most` steps in one call; one compiled program for every count.
 
     The metrics have `most` entries, of which the first `count` are filled.
     """
 
-    def steps(state: State, tokens_N: jax.Array, count: jax.Array) -> tuple[State, StepMetrics]:
+    def steps(state: State, seed: jax.Array, tokens_N: jax.Array, count: jax.Array) -> tuple[State, StepMetrics]:
         def body(i: jax.Array, carry: tuple[State, StepMetrics]) -> tuple[State, StepMetrics]:
             state, done = carry
-            state, metrics = step(state, tokens_N)
+            state, metrics = step(state, seed, tokens_N)
             return state, jax.tree.map(lambda all_S, one: all_S.at[i].set(one), done, metrics)
 
         empty = StepMetrics(*(jnp.full(most, jnp.nan) for _ in StepMetrics._fields))

@@ -28,7 +28,7 @@ def trained(tmp_path_factory):
     """A run trained to its end, to be copied: [folder, config]."""
     folder, config = tmp_path_factory.mktemp("trained"), tiny.config()
     with Stop() as stop:
-        loop.train(config, tiny.corpus(), folder, "run", stop)
+        loop.train(config, tiny.corpus(), {"run": folder}, "run", stop)
     return folder, config
 
 

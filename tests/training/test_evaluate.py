@@ -75,8 +75,8 @@ def test_scores_are_nats_per_counted_character_whatever_the_padding(rows):
     def uniform(params, x_BT):
         return params + jnp.zeros((*x_BT.shape, 8)), None
 
-    score = evaluate.make_scorer(uniform, config, 7, jax.device_put, rows)
-    result = score(jnp.zeros(()), np.zeros(100, np.uint8), windows)
+    score = evaluate.make_scorer(uniform, config, 7, jax.device_put, rows, jax.vmap)
+    (result,) = score(jnp.zeros(1), np.zeros(100, np.uint8), windows)
     assert result.characters == 99
     assert math.isclose(result.bits_per_character, 3.0, rel_tol=1e-6)
     assert math.isclose(result.loss, math.log(8), rel_tol=1e-6)
@@ -102,6 +102,8 @@ def test_a_check_between_two_batches_can_stop_the_scoring():
             raise Stopped("there")
 
     windows, _ = evaluate.test_windows(config, 100)
-    score = evaluate.make_scorer(lambda p, x_BT: (jnp.zeros((*x_BT.shape, 8)), None), config, 7, jax.device_put, 4)
+    score = evaluate.make_scorer(
+        lambda p, x_BT: (jnp.zeros((*x_BT.shape, 8)), None), config, 7, jax.device_put, 4, jax.vmap
+    )
     with pytest.raises(Stopped):
-        score(jnp.zeros(()), np.zeros(100, np.uint8), windows, "", check)
+        score(jnp.zeros(1), np.zeros(100, np.uint8), windows, "", check)

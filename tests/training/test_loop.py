@@ -1,3 +1,4 @@
+import contextlib
 import json
 import re
 import signal
@@ -10,13 +11,13 @@ from data import batches
 from errors import RunError, Stopped
 from stop import Stop
 from tests import tiny
-from training import checkpoint, evaluate, log, loop, program
+from training import checkpoint, evaluate, log, loop, program, runs
 from training import step as training_step
 
 
 def train(config, folder):
     with Stop() as stop:
-        loop.train(config, tiny.corpus(), folder, "run", stop)
+        loop.train(config, tiny.corpus(), {"run": folder}, "run", stop)
 
 
 def store_of(folder, config):
@@ -31,7 +32,7 @@ def everything(folder, config):
     store = store_of(folder, config)
     found = {}
     for step in store.steps():
-        found[step] = checkpoint.digests(store.restore(step, state.params, loop._train_item(state)))
+        found[step] = checkpoint.digests(store.restore(step, *runs.items(state)))
     store.close()
     return found
 
@@ -172,7 +173,7 @@ def test_a_validation_that_is_not_finite_is_not_saved(tmp_path, monkeypatch):
 
     def make(*args):
         nan = evaluate.Score(float("nan"), float("nan"), 1)
-        return made(*args)._replace(score=lambda *_: nan)
+        return made(*args)._replace(score=lambda *_: [nan])
 
     monkeypatch.setattr(loop, "make_program", make)
     with pytest.raises(RunError, match=r"not finite at step 0 \(validation loss nan\).*last good checkpoint: none"):
@@ -189,12 +190,13 @@ def test_the_batch_after_a_restart_is_the_one_that_would_have_come(tmp_path, mon
         interrupted_after(patch, 3, signal.SIGTERM)
         with pytest.raises(Stopped):
             train(config, tmp_path)
-    store, made = store_of(tmp_path, config), program.make_program(config, corpus)
-    state = loop._resume(made, store, "run")
-    store.close()
-    assert int(state.step) == 3
+    made = program.make_program(config, corpus)
+    with contextlib.closing(runs.Runs({"run": tmp_path}, [])) as stored:
+        state = stored.resume(made)
+    assert state.step == 3
     resumed, expected = (
-        training_step.train_batch(config, made.tokens_N, step, corpus.mask_token) for step in (state.step, jnp.int32(3))
+        training_step.train_batch(config, 0, made.tokens_N, step, corpus.mask_token)
+        for step in (state.step[0], jnp.int32(3))
     )
     for a, b in zip(resumed, expected, strict=True):
         np.testing.assert_array_equal(a, b)

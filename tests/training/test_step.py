@@ -1,5 +1,3 @@
-import dataclasses
-
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -18,7 +16,7 @@ def trained(config, steps=3, make=jax.jit):
     state = step.init_state(model.init(jax.random.key(config.train.seed)), adamw)
     metrics = []
     for _ in range(steps):
-        state, done = one(state, jnp.asarray(corpus.train))
+        state, done = one(state, config.train.seed, jnp.asarray(corpus.train))
         metrics.append(done)
     return state, metrics
 
@@ -51,8 +49,8 @@ def test_the_number_of_steps_per_call_changes_nothing_bitwise_and_compiles_once(
         state, seen = made.create(), []
         for count in counts:
             state, metrics = made.steps(state, made.tokens_N, jnp.int32(count))
-            assert np.isnan(np.asarray(metrics.loss[count:])).all()
-            seen += list(np.asarray(metrics.loss[:count]))
+            assert np.isnan(np.asarray(metrics.loss[0, count:])).all()
+            seen += list(np.asarray(metrics.loss[0, :count]))
         ends.append(state)
         losses.append(seen)
     for state, seen in zip(ends[1:], losses[1:], strict=True):
@@ -64,8 +62,8 @@ def test_the_number_of_steps_per_call_changes_nothing_bitwise_and_compiles_once(
 
 def test_the_batch_is_a_pure_function_of_seed_and_step():
     config, tokens_N = tiny.config(), jnp.asarray(tiny.corpus().train)
-    batches = [step.train_batch(config, tokens_N, jnp.int32(s), 7) for s in (4, 4, 5)]
-    other = step.train_batch(dataclasses.replace(config, train=tiny.config(seed=1).train), tokens_N, jnp.int32(4), 7)
+    batches = [step.train_batch(config, 0, tokens_N, jnp.int32(s), 7) for s in (4, 4, 5)]
+    other = step.train_batch(config, 1, tokens_N, jnp.int32(4), 7)
     np.testing.assert_array_equal(batches[0].tokens_BT, batches[1].tokens_BT)
     assert not np.array_equal(batches[0].tokens_BT, batches[2].tokens_BT)
     assert not np.array_equal(batches[0].tokens_BT, other.tokens_BT)
@@ -74,7 +72,7 @@ def test_the_batch_is_a_pure_function_of_seed_and_step():
 def test_the_twins_read_the_same_windows_and_start_from_the_same_parameters():
     decoder, encoder = tiny.config(), masked(tiny.config())
     tokens_N = jnp.asarray(tiny.corpus().train)
-    a, b = (step.train_batch(c, tokens_N, jnp.int32(2), 7) for c in (decoder, encoder))
+    a, b = (step.train_batch(c, 0, tokens_N, jnp.int32(2), 7) for c in (decoder, encoder))
     np.testing.assert_array_equal(a.tokens_BT, b.targets_BT)
     inits = [models.build(c.model, 8).init(jax.random.key(0)) for c in (decoder, encoder)]
     assert_close(*inits, rtol=0, atol=0)
@@ -82,7 +80,7 @@ def test_the_twins_read_the_same_windows_and_start_from_the_same_parameters():
 
 def test_masks_change_from_step_to_step():
     config, tokens_N = masked(tiny.config()), jnp.asarray(tiny.corpus().train)
-    weights = [step.train_batch(config, tokens_N, jnp.int32(s), 7).weights_BT for s in (0, 1)]
+    weights = [step.train_batch(config, 0, tokens_N, jnp.int32(s), 7).weights_BT for s in (0, 1)]
     assert not np.array_equal(*weights)
 
 
@@ -90,7 +88,7 @@ def test_masks_change_from_step_to_step():
 def test_the_loss_is_nats_per_predicted_character_before_the_update(twin):
     config, corpus = twin(tiny.config(batch_size=32)), tiny.corpus()
     params = jax.jit(models.build(config.model, corpus.vocab_size).init)(jax.random.key(0))
-    batch = step.train_batch(config, jnp.asarray(corpus.train), jnp.int32(0), corpus.mask_token)
+    batch = step.train_batch(config, 0, jnp.asarray(corpus.train), jnp.int32(0), corpus.mask_token)
     logits_BTV, _ = models.build(config.model, corpus.vocab_size).apply(params, batch.tokens_BT)
     nats_BT = -np.take_along_axis(
         np.asarray(jax.nn.log_softmax(logits_BTV)), np.asarray(batch.targets_BT)[..., None], 2
@@ -109,7 +107,7 @@ def test_under_a_prefix_the_loss_counts_scored_positions_only():
     config, corpus = prefixed(tiny.config()), tiny.corpus()
     model = models.build(config.model, corpus.vocab_size)
     params = jax.jit(model.init)(jax.random.key(0))
-    batch = step.train_batch(config, jnp.asarray(corpus.train), jnp.int32(0), corpus.mask_token)
+    batch = step.train_batch(config, 0, jnp.asarray(corpus.train), jnp.int32(0), corpus.mask_token)
     losses_BTV = -np.asarray(jax.nn.log_softmax(model.apply(params, batch.tokens_BT)[0]))
     nats_BT = np.take_along_axis(losses_BTV, np.asarray(batch.targets_BT)[..., None], 2)[..., 0]
     _, (metrics,) = trained(config, steps=1)
@@ -123,7 +121,7 @@ def test_the_penalty_is_in_the_gradient_and_not_in_the_loss():
     assert before.penalty == 0
     config, corpus = tiny.config(), tiny.corpus()
     model = models.build(config.model, corpus.vocab_size)
-    batch = step.train_batch(config, jnp.asarray(corpus.train), jnp.int32(0), corpus.mask_token)
+    batch = step.train_batch(config, 0, jnp.asarray(corpus.train), jnp.int32(0), corpus.mask_token)
     resid_NBTD = model.apply(jax.jit(model.init)(jax.random.key(0)), batch.tokens_BT)[1].resid_NBTD
     np.testing.assert_allclose(after.penalty, 2.0 * objective.anisotropy(resid_NBTD, (1,)), rtol=1e-5)
     assert not np.array_equal(plain.params["tokens"], pushed.params["tokens"])
@@ -134,7 +132,7 @@ def test_a_penalty_of_either_sign_moves_the_residual_stream_its_way():
     for weight in (-1.0, 0.0, 1.0):
         config, corpus = tiny.config(steps=40, learning_rate=3e-3, penalty=weight), tiny.corpus()
         state, _ = trained(config, steps=40)
-        batch = step.train_batch(config, jnp.asarray(corpus.train), jnp.int32(99), corpus.mask_token)
+        batch = step.train_batch(config, 0, jnp.asarray(corpus.train), jnp.int32(99), corpus.mask_token)
         resid_NBTD = models.build(config.model, corpus.vocab_size).apply(state.params, batch.tokens_BT)[1].resid_NBTD
         ends[weight] = float(objective.anisotropy(resid_NBTD, ()))
     assert ends[1.0] < ends[0.0] - 0.02
@@ -152,9 +150,10 @@ def test_eight_devices_equal_one(data, fsdp):
     config.mesh.data, config.mesh.fsdp = data, fsdp
     many = program.make_program(config, corpus)
     state, metrics = many.steps(many.create(), many.tokens_N, jnp.int32(3))
+    state = many.member(state, 0)
     kernel = state.params["blocks"]["mlp_up"]["kernel"]
     assert len({shard.device for shard in kernel.addressable_shards}) == 8
     assert kernel.addressable_shards[0].data.size == kernel.size // fsdp
     one, one_metrics = trained(config)
-    np.testing.assert_allclose(metrics.loss[:3], [m.loss for m in one_metrics], rtol=1e-5)
+    np.testing.assert_allclose(metrics.loss[0, :3], [m.loss for m in one_metrics], rtol=1e-5)
     assert_close(one.params, state.params, atol=1e-4)
