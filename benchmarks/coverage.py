@@ -11,6 +11,7 @@ import argparse
 import dataclasses
 import os
 import time
+import types
 from concurrent.futures import ThreadPoolExecutor
 
 import jax
@@ -19,11 +20,14 @@ import numpy as np
 from tqdm import tqdm
 
 from analysis import clouds
-from analysis.quantities import QUANTITIES
+from analysis.compare import nearest
+from analysis.measure import measure_attention
+from analysis.quantities import OVERLAP_NEIGHBOURS, QUANTITIES
 from analysis.uncertainty import LEVEL, summarise
 from benchmarks.rounds import hardware
-from benchmarks.zoo import ZOO, Member, gaussian
+from benchmarks.zoo import WINDOW, ZOO, Member, gaussian
 from metrics import spectrum as spectral
+from metrics.comparison import linear_cka, neighbourhood_overlap
 from metrics.scale import SCALES
 from metrics.spectrum import Spectrum
 
@@ -40,8 +44,16 @@ SPECTRAL = {  # with what reads it off the spectrum of a population, which needs
 }
 DIMENSIONS = ("twonn", "twonn_mle", "gride 1", "gride 8", "gride 64", "levina_bickel")
 SIMILARITY = ("mean_cosine", "mean_norm", "drift")
-FAMILIES = ("spectrum", "dimension", "scale", "similarity")
-METRICS = (*SPECTRAL, *DIMENSIONS, *SIMILARITY)
+OUTLIERS = ("coordinate_share", "coordinate_kurtosis", "activation_kurtosis", "coordinate_peak")
+COMPARISON = ("cka_last", "overlap_last")  # of the cloud with itself under noise of half its spread
+ATTENTION = (  # of the first coordinates as queries and the next as keys, in windows
+    *("query_key_alignment", "query_fluctuation", "score_std", "score_std_within", "score_share_of_means"),
+    *("attention_entropy", "attention_max", "attention_first", "attention_most"),
+)
+EXCESS = ("twonn excess", "gride 8 excess")  # over a Gaussian cloud of the same spectrum
+FAMILIES = ("spectrum", "outliers", "dimension", "scale", "similarity")
+METRICS = (*SPECTRAL, *OUTLIERS, *DIMENSIONS, *EXCESS, *SIMILARITY, *COMPARISON, *ATTENTION)
+HEAD = 16  # coordinates of a query
 GAUSSIANS = {
     f"gaussian {dimension} in 64": gaussian(np.ones(dimension), 64, "normal") for dimension in (2, 5, 10, 20, 50)
 }
@@ -74,16 +86,45 @@ class Row:
 
 @jax.jit
 @jax.default_matmul_precision("highest")
-def measure(cloud_GPD: jax.Array) -> dict[str, jax.Array]:
+def measure(cloud_GPD: jax.Array, key: jax.Array) -> dict[str, jax.Array]:
     """The quantities of every batch, (G, R): what is not asked for here is not computed."""
 
-    def of_batch(cloud_PD: jax.Array) -> dict[str, jax.Array]:
+    def of_batch(batch: tuple[jax.Array, jax.Array]) -> dict[str, jax.Array]:
+        cloud_PD, key = batch[0].astype(jnp.float32), batch[1]
         searched = clouds.search(cloud_PD, FAMILIES, GROUPS)
-        values = clouds.measure_cloud(cloud_PD, searched, FAMILIES, GROUPS)
-        values |= {f"gride {first}": values["gride"][SCALES.index(first)] for first in SCALES}
-        return {name: values[name] for name in METRICS}
+        values = by_scale(clouds.measure_cloud(cloud_PD, searched, FAMILIES, GROUPS))
+        values["coordinate_share"] = values["coordinate_share"][0]
+        null_PD = clouds.gaussian(cloud_PD, key)
+        null = clouds.measure_cloud(null_PD, clouds.search(null_PD, FAMILIES, GROUPS), ("dimension", "scale"), GROUPS)
+        null = {f"{name} null": value for name, value in by_scale(null).items()}
+        values |= null | of_noise(cloud_PD, searched, key) | of_windows(cloud_PD)
+        wanted = (*METRICS, *(name.replace("excess", "null") for name in EXCESS))
+        return {name: values[name] for name in wanted if name not in EXCESS}
 
-    return jax.lax.map(of_batch, cloud_GPD)
+    return jax.lax.map(of_batch, (cloud_GPD, jax.random.split(key, len(cloud_GPD))))
+
+
+def by_scale(values: dict[str, jax.Array]) -> dict[str, jax.Array]:
+    return values | {f"gride {first}": values["gride"][SCALES.index(first)] for first in SCALES}
+
+
+def of_noise(cloud_PD: jax.Array, searched: clouds.Searched, key: jax.Array) -> dict[str, jax.Array]:
+    """The cloud compared with itself under noise, as one checkpoint with another."""
+    noise_PD = jax.random.normal(key, cloud_PD.shape) * cloud_PD.std(axis=0).mean() / 2
+    other = clouds.search(cloud_PD + noise_PD, ("comparison",), GROUPS)
+    overlap = clouds.over_sections(
+        lambda a, b: {"overlap_last": neighbourhood_overlap(a, b, OVERLAP_NEIGHBOURS)}, nearest(searched), other
+    )
+    return overlap | {"cka_last": linear_cka(cloud_PD, cloud_PD + noise_PD, GROUPS)}
+
+
+def of_windows(cloud_PD: jax.Array) -> dict[str, jax.Array]:
+    """An attention head in windows of consecutive points, under a causal mask."""
+    qk = (cloud_PD[:, part * HEAD : (part + 1) * HEAD].reshape(1, -1, WINDOW, 1, HEAD) for part in (0, 1))
+    head = types.SimpleNamespace(**dict(zip(("q_NBTHK", "k_NBTHK"), qk, strict=True)))
+    visible_TT = jnp.tril(jnp.ones((WINDOW, WINDOW), bool))
+    values = measure_attention(head, jnp.arange(len(cloud_PD)), visible_TT, GROUPS)
+    return {name: values[name][0, 0] for name in ATTENTION}
 
 
 def truths(member: Member) -> dict[str, float]:
@@ -91,14 +132,15 @@ def truths(member: Member) -> dict[str, float]:
     eigenvalues_D = jnp.asarray(member.eigenvalues, jnp.float32)
     width, unused = jnp.float32(eigenvalues_D.size), jnp.float32(0)
     population = Spectrum(eigenvalues_D, jnp.zeros_like(eigenvalues_D), unused, unused, width, unused)
-    return {name: float(read(population)) for name, read in SPECTRAL.items()} | dict.fromkeys(
-        DIMENSIONS, member.dimension
-    )
+    known = {name: float(read(population)) for name, read in SPECTRAL.items()}
+    return known | dict.fromkeys(DIMENSIONS, member.dimension)
 
 
-def score(metric: str, cloud: str, truth: float, values_GRN: np.ndarray, points: int) -> Row:
-    """Coverage over N draws of G batches with R replicates."""
-    summary = summarise(values_GRN, QUANTITIES[metric.split()[0]].resampling)
+def score(
+    metric: str, cloud: str, truth: float, values_GRN: np.ndarray, points: int, null_GRN: np.ndarray | None = None
+) -> Row:
+    """Coverage over N draws of G batches with R replicates; with a null model's values, of the excess."""
+    summary = summarise(values_GRN, QUANTITIES[metric.split()[0]].resampling, null_GRN)
     expectation = summary.mean.mean()
 
     def share(value: float) -> float:
@@ -116,21 +158,21 @@ def run(name: str, member: Member, metrics: tuple[str, ...], points: int, draws:
     def of_draw(draw: int) -> dict[str, np.ndarray]:
         generator = np.random.default_rng(draw)
         cloud_GPD = np.stack([member.draw(generator, points) for _ in range(BATCHES)])
-        return jax.tree.map(np.asarray, measure(cloud_GPD))
+        return jax.tree.map(np.asarray, measure(cloud_GPD, jax.random.key(draw)))
 
     with ThreadPoolExecutor(os.cpu_count()) as pool:  # most of a search for many neighbours runs on one core
         found = list(tqdm(pool.map(of_draw, range(draws)), f"{name}, {points} points", draws, leave=False))
     known = truths(member)
-    return [
-        score(
-            metric,
-            name,
-            known.get(metric, np.nan),
-            np.stack([values[metric] for values in found], axis=-1),
-            points,
-        )
-        for metric in metrics
-    ]
+
+    def all_draws(name: str) -> np.ndarray:
+        return np.stack([values[name] for values in found], axis=-1)
+
+    rows = []
+    for metric in metrics:
+        null = all_draws(metric.replace("excess", "null")) if metric in EXCESS else None
+        values = all_draws(metric.removesuffix(" excess"))
+        rows.append(score(metric, name, known.get(metric, np.nan), values, points, null))
+    return rows
 
 
 def table(rows: list[Row]) -> str:
