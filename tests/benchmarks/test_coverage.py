@@ -66,6 +66,8 @@ def test_a_run_gives_a_row_for_each_metric():
     assert values["gride 64"].verdict == "no value"  # a section of 64 points has no 128th neighbour
     assert len(coverage.table(rows).splitlines()) == 2 + len(rows)
     assert "twonn" in coverage.overview(rows)
+    assert 0.5 < values["overlap_last"].mean < values["cka_last"].mean < 1
+    assert values["twonn excess"].mean == pytest.approx(-0.9, abs=0.4)  # of the sphere's spectrum: 3 dimensions
 
 
 def test_rows_say_their_verdict():
@@ -73,5 +75,3 @@ def test_rows_say_their_verdict():
         return Row("twonn", "toy", 64, 2.0, 2.0, 0.95, share, 0.1).verdict
 
     assert [row(share) for share in (0.91, 0.93, 0.97, 0.99, np.nan)] == ["too narrow", "", "", "too wide", "no value"]
-    assert 0.5 < values["overlap_last"].mean < values["cka_last"].mean < 1
-    assert values["twonn excess"].mean == pytest.approx(-0.9, abs=0.4)  # of the sphere's spectrum: 3 dimensions
