@@ -8,6 +8,7 @@ import sys
 import jax
 
 import processes
+from analysis import experiment as experiment_tables
 from analysis import results, sweep, untrained
 from data import corpus
 from errors import UserError
@@ -71,6 +72,9 @@ def work(experiment: Config, configs: dict[str, Config], root: pathlib.Path, tit
             for name, config in configs.items():
                 sweep.sweep(config, texts[text_key(config)], root / name, name or title, stop)
                 stop.check(f"{name or title}: stopped when measure was done")
+            if len(configs) > 1 and processes.is_first():
+                for path in experiment_tables.write({name: root / name for name in configs}, root):
+                    print(path)
 
 
 def train(
@@ -112,9 +116,16 @@ def text_key(config: Config) -> str:
 
 
 def draw_figures(shown: dict[str, pathlib.Path], to: pathlib.Path) -> None:
-    if processes.is_first():
-        for path in draw.draw({name: load(path) for name, path in shown.items()}, to):
-            print(path)
+    """Figures of all that is shown, and of an experiment of several runs those of its tables."""
+    if not processes.is_first():
+        return
+    runs = {name: load(path) for name, path in shown.items()}
+    paths = draw.draw(runs, to)
+    if (to.parent / "runs.csv").exists():
+        rows, changes = experiment_tables.read(to.parent)
+        paths += draw.draw_experiment({name: runs[name] for name in rows.run}, rows, changes, to)
+    for path in paths:
+        print(path)
 
 
 def load(path: pathlib.Path) -> Run:

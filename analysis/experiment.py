@@ -5,11 +5,10 @@ import pathlib
 
 import numpy as np
 import pandas as pd
-import xarray as xr
 
 from analysis import results, runs
 from analysis.components import components
-from analysis.contrasts import contrasts
+from analysis.contrasts import COLUMNS, Change, contrasts
 from training import log
 
 
@@ -32,10 +31,14 @@ def write(folders: dict[str, pathlib.Path], to: pathlib.Path) -> list[pathlib.Pa
     return paths
 
 
-def read(folder: pathlib.Path) -> tuple[xr.Dataset, pd.DataFrame]:
-    """What `write` left: all runs, and the contrasts between their cells."""
-    joined = results.read(folder / "runs.nc")
-    return joined, contrasts(joined)
+def read(folder: pathlib.Path) -> tuple[pd.DataFrame, pd.DataFrame]:
+    """runs.csv and contrasts.csv, as `write` left them; the second without rows where there is none."""
+    texts = dict.fromkeys(("run", "cell", *COLUMNS), str)
+    rows = pd.read_csv(folder / "runs.csv", dtype=texts)
+    path = folder / "contrasts.csv"
+    if not path.exists():
+        return rows, pd.DataFrame(columns=[*COLUMNS, *Change._fields])
+    return rows, pd.read_csv(path, dtype=texts).fillna({"held": ""})
 
 
 def bits(folder: pathlib.Path) -> dict[str, float]:

@@ -33,6 +33,12 @@ def settings(table: xr.Dataset) -> dict[str, Any]:
     return {name: value for name, value in flat.items() if not name.startswith(WITHOUT_EFFECT)}
 
 
+def seeds(table: xr.Dataset) -> tuple[int, int]:
+    """Of the initial parameters, and of the data."""
+    values = settings(table)
+    return values["train.seed"], values["train.data_seed"]
+
+
 def _flat(values: dict, prefix: str = "") -> dict:
     flat = {}
     for name, value in values.items():

@@ -2,12 +2,15 @@
 
 import pathlib
 
+import pandas as pd
+
 from analysis import correlations
 from figures import (
     anisotropy_by_checkpoint,
     anisotropy_profile,
     attention_sharpness,
     change_over_training,
+    contrasts,
     cosine_against_drift,
     dimension_by_scale,
     dimension_over_training,
@@ -16,12 +19,14 @@ from figures import (
     outlier_coordinates,
     query_key_drift,
     query_key_fluctuation,
+    runs_compared,
     sharpness_against_alignment,
     spectrum_over_training,
     style,
     training_curve,
 )
 from figures.run import Run
+from figures.seeds import over_seeds
 
 FIGURES = {
     "anisotropy_profile": anisotropy_profile.build,
@@ -45,8 +50,9 @@ FIGURES = {
 def draw(runs: dict[str, Run], folder: pathlib.Path) -> list[pathlib.Path]:
     """Compare the runs (label -> Run) in each figure; PNG and PDF under `folder`. Returns the paths written.
 
-    Of several runs correlations.csv too, where they are pooled.
+    Runs that differ in seeds only are one. Of several runs correlations.csv too, where they are pooled.
     """
+    runs = over_seeds(runs)
     folder.mkdir(parents=True, exist_ok=True)
     paths = []
     with style.context():
@@ -57,4 +63,19 @@ def draw(runs: dict[str, Run], folder: pathlib.Path) -> list[pathlib.Path]:
     if len(runs) > 1:
         paths.append(folder / "correlations.csv")
         correlations.write({label: run.results for label, run in runs.items()}, paths[-1])
+    return paths
+
+
+def draw_experiment(
+    runs: dict[str, Run], rows: pd.DataFrame, changes: pd.DataFrame, folder: pathlib.Path
+) -> list[pathlib.Path]:
+    """The figures of all runs of an experiment, from runs.csv and contrasts.csv."""
+    runs, paths = over_seeds(runs), []
+    with style.context():
+        for name, figure in (
+            ("runs_compared", runs_compared.build(runs, rows)),
+            ("contrasts", contrasts.build(runs, changes)),
+        ):
+            if figure is not None:
+                paths += style.save(figure, folder, name)
     return paths

@@ -1,12 +1,12 @@
 """What a figure may read of a run: its table, its training log, and the words for both."""
 
-import json
 from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 import xarray as xr
 
+from analysis import runs as tables
 from analysis.uncertainty import LEVEL, summarise
 
 POSITIONS = {"all": "all positions", "without_first": "without position 0"}
@@ -17,8 +17,10 @@ NULLS = {
     "untrained": "same network,\nuntrained",
 }
 TOLD = (
-    *("model.mask", "model.norm", "model.layers", "model.width", "model.heads", "model.context", "model.positions"),
-    *("model.tied", "model.bias", "model.expansion", "train.steps", "train.seed", "measure.points", "measure.batches"),
+    *("model.mask", "model.prefix", "model.window", "model.leak", "model.norm", "model.layers", "model.width"),
+    *("model.heads", "model.context", "model.positions", "model.tied", "model.bias", "model.expansion"),
+    *("model.attention", "model.qk_norm", "model.centre_queries", "model.sink", "objective"),
+    *("train.steps", "train.seed", "train.data_seed", "measure.points", "measure.batches"),
 )
 
 
@@ -47,8 +49,10 @@ def interval(results: xr.Dataset, name: str, **where: Any) -> tuple[np.ndarray, 
 def over_batches(values: xr.DataArray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
     """The same of an average over layers or heads, which has no interval in the tables: Student's, from the batches.
 
-    NaN where a batch has no number: the curve would jump where others of them count.
+    Over seeds, their range. NaN where a batch or a seed has no number: the curve would jump where others of them count.
     """
+    if "seed" in values.dims:
+        return tuple(getattr(values, end)("seed", skipna=False).values for end in ("mean", "min", "max"))
     values = values.where(np.isfinite(values)).transpose("batch", ...)
     found = summarise(values.values[:, None], "")
     return found.mean, found.low, found.high
@@ -60,16 +64,21 @@ def band(runs: dict[str, Run], *names: str) -> str:
     for run in runs.values():
         ends = [run.results[f"{name}_low"] for name in names if name in run.results]
         if any(np.isfinite(end).any() for end in ends):
-            ways.add("windows resampled" if run.results.attrs["groups"] > 1 else "over batches")
-    return _band(" or ".join(sorted(ways))) if ways else ""
+            over = "windows resampled" if run.results.attrs["groups"] > 1 else "over batches"
+            ways.add("seeds" if "seed" in run.results.dims else over)
+    return _band(ways)
 
 
 def band_over_batches(runs: dict[str, Run]) -> str:
-    return _band("over batches") if any(run.results.sizes["batch"] > 1 for run in runs.values()) else ""
+    ways = {dim for run in runs.values() for dim in ("seed", "batch") if run.results.sizes.get(dim, 1) > 1}
+    return _band({"seeds" if dim == "seed" else "over batches" for dim in ways})
 
 
-def _band(words: str) -> str:
-    return f" (band: {LEVEL * 100:.0f} % interval, {words})"
+def _band(ways: set[str]) -> str:
+    intervals = " or ".join(sorted(ways - {"seeds"}))
+    words = [f"{LEVEL * 100:.0f} % interval, {intervals}"] * bool(intervals)
+    words += ["range of seeds"] * ("seeds" in ways)
+    return f" (band: {' or '.join(words)})" if words else ""
 
 
 def last_step(runs: dict[str, Run]) -> int:
@@ -95,10 +104,8 @@ def provenance(runs: dict[str, Run]) -> list[str]:
 
 def _settings(results: xr.Dataset) -> dict[str, Any]:
     """The settings of a run by dotted name, but for those that `_facts` tells in words."""
-    config = json.loads(results.attrs["config"])
-    groups = {name: group for name, group in config.items() if isinstance(group, dict) and name not in ("data", "mesh")}
-    flat = {f"{name}.{field}": value for name, group in groups.items() for field, value in group.items()}
-    return {name: value for name, value in flat.items() if name not in TOLD}
+    found = tables.settings(results)
+    return {name: value for name, value in found.items() if name not in TOLD and not name.startswith("data.")}
 
 
 def _differing(label: str, settings: dict[str, dict[str, Any]]) -> dict[str, Any]:
@@ -115,6 +122,15 @@ def _facts(results: xr.Dataset) -> list[str]:
         *str(attrs["model"]).split(", "),
         f"predicts {OBJECTIVES[attrs['objective']]}",
         f"{reached} steps" if reached == f"{attrs['steps']:,}" else f"step {reached} of {attrs['steps']:,}",
-        f"seed {attrs['seed']}",
+        attrs["seeds"] if "seeds" in attrs else seeds_in_words([tables.seeds(results)]),
         f"points × batches = {attrs['points']:,} × {attrs['batches']}",
     ]
+
+
+def seeds_in_words(pairs: list[tuple[int, int]]) -> str:
+    """Seeds of the initial parameters and of the data, told apart where they differ."""
+    weights, data = (sorted(set(kind)) for kind in zip(*pairs, strict=True))
+    said = [", ".join(map(str, kind)) for kind in (weights, data)]
+    if all(one == other for one, other in pairs):
+        return f"seed{'s' * (len(weights) > 1)} {said[0]}"
+    return f"weight seed{'s' * (len(weights) > 1)} {said[0]} and data seed{'s' * (len(data) > 1)} {said[1]}"

@@ -152,9 +152,10 @@ def test_tables_of_an_experiment_are_written_where_they_say_something(tmp_path):
     assert list(frame.valid_bits) == [3] * 4
     changes = pd.read_csv(tmp_path / "contrasts.csv", keep_default_na=False)
     assert set(changes.before + " -> " + changes.after) == {"no sink -> sink"}
-    joined, found = experiment.read(tmp_path)
-    assert list(joined.run.values) == list(tables)
-    assert len(found) == len(changes)
+    rows, found = experiment.read(tmp_path)
+    pd.testing.assert_frame_equal(rows, frame)
+    pd.testing.assert_frame_equal(found, changes, check_dtype=False)
+    assert list(results.read(paths[0]).run.values) == list(tables)
     assert not list(tmp_path.glob("*.tmp"))
 
 
