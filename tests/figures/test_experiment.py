@@ -1,0 +1,160 @@
+"""Runs of an experiment drawn together: seeds as one, settings beside each other, and what changes between them."""
+
+import json
+
+import numpy as np
+import pandas as pd
+import pytest
+
+from analysis import contrasts as changes
+from analysis import runs as tables
+from figures import anisotropy_profile, contrasts, dimension_over_training, draw, runs_compared, style
+from figures.run import Run, provenance, seeds_in_words
+from figures.seeds import over_seeds
+from tests.figures.tables import make_run
+from tests.figures.test_draw import inside
+
+WITHOUT = ("gride", "cka_layers", "projection")
+
+
+@pytest.fixture(scope="module")
+def runs() -> dict[str, Run]:
+    """Two cells of two seeds and one of one; a seed is 10 % off in all numbers."""
+    plain = make_run(steps=(0, 1, 10), layers=4, heads=2, batches=2, nulls=("gaussian",), without=WITHOUT)
+    made = {}
+    for cell, seed in (("plain", 0), ("plain", 1), ("sink", 0), ("sink", 1), ("window", 0)):
+        config = json.loads(plain.results.attrs["config"])
+        config["train"]["seed"] = seed
+        config["model"] |= {"sink": cell == "sink"}
+        if cell == "window":
+            config["model"] |= {"mask": "window", "window": 16}
+        table = plain.results * (1 + 0.1 * seed + (cell == "sink"))
+        table = table.assign_coords(plain.results.coords)
+        for name in table.data_vars:
+            table[name].attrs = plain.results[name].attrs
+        table.attrs = plain.results.attrs | {"config": json.dumps(config), "seed": seed}
+        log = [line | {"bits_per_character": line["bits_per_character"] + seed} for line in plain.log]
+        made[f"{cell}_{seed}"] = Run(table, log)
+    return made
+
+
+@pytest.fixture(autouse=True)
+def _styled():
+    with style.context():
+        yield
+
+
+def test_seeds_are_averaged_and_the_band_is_their_range(runs):
+    together = over_seeds(runs)
+    assert list(together) == ["plain", "sink", "window_0"]
+    assert together["window_0"] is runs["window_0"]
+    one, other, mean = runs["plain_0"].results, runs["plain_1"].results, together["plain"].results
+    for name in ("anisotropy_mean", "anisotropy_excess", "attention_entropy_mean", "anisotropy_null"):
+        np.testing.assert_allclose(mean[name].transpose(*one[name].dims), (one[name] + other[name]) / 2, err_msg=name)
+    for name, value in (("twonn", "twonn_mean"), ("twonn_excess", "twonn_excess")):
+        both = np.stack([one[value], other[value].transpose(*one[value].dims)])
+        np.testing.assert_allclose(mean[f"{name}_low"].transpose(*one[value].dims), both.min(0))
+        np.testing.assert_allclose(mean[f"{name}_high"].transpose(*one[value].dims), both.max(0))
+    assert mean.anisotropy.sizes["seed"] == 2
+    assert mean.anisotropy.attrs == one.anisotropy.attrs
+    first, averaged = runs["plain_0"].log, together["plain"].log
+    assert len(averaged) == len(first)
+    bits = {(line["step"], line["kind"]): line["bits_per_character"] for line in first}
+    assert all(line["bits_per_character"] == pytest.approx(bits[line["step"], line["kind"]] + 0.5) for line in averaged)
+
+
+def test_a_plateau_is_what_all_seeds_have():
+    plain = make_run(steps=(0, 10), layers=2, heads=1, batches=2)
+    config = json.loads(plain.results.attrs["config"])
+    config["train"]["seed"] = 1
+    other = plain.results.copy(deep=True).assign_attrs(config=json.dumps(config))
+    one = plain.results
+    for table, first, last in ((one, [1, 1, np.nan], [16, 2, np.nan]), (other, [2, 4, 1], [8, 16, 8])):
+        table["plateau_first"][:], table["plateau_last"][:] = first, last
+    mean = over_seeds({"a_0": plain, "a_1": Run(other, plain.log)})["a"].results
+    np.testing.assert_array_equal(mean.plateau_first[0, 0], [2, np.nan, np.nan])
+    np.testing.assert_array_equal(mean.plateau_last[0, 0], [8, np.nan, np.nan])
+
+
+def test_figures_say_that_bands_are_seeds(runs):
+    together = over_seeds(runs)
+    seeds = {"plain": together["plain"]}
+    for figure in (anisotropy_profile.build(seeds), dimension_over_training.build(seeds)):
+        assert " ".join(figure._suptitle.get_text().split()).endswith("(band: range of seeds)")
+        (line,), (band,) = figure.axes[0].lines, figure.axes[0].collections
+        assert band.get_paths()[0].vertices[:, 1].min() < line.get_ydata().min()
+    mixed = " ".join(anisotropy_profile.build(together)._suptitle.get_text().split())
+    assert mixed.endswith("(band: 95 % interval, windows resampled or range of seeds)")
+    average = together["plain"].results.twonn_mean.sel(positions="all").isel(layer=slice(1, None)).mean("layer")
+    line = dimension_over_training.build(seeds).axes[0].lines[0]
+    np.testing.assert_allclose(line.get_ydata(), average)
+
+
+def test_the_footer_names_the_seeds(runs):
+    lines = provenance(over_seeds(runs))
+    assert "mean over seeds 0, 1" in lines[1]
+    assert "seed 0" in lines[-1]
+    assert seeds_in_words([(0, 0)]) == "seed 0"
+    assert seeds_in_words([(0, 3)]) == "weight seed 0 and data seed 3"
+    assert seeds_in_words([(0, 3), (1, 3), (0, 4), (1, 4)]) == "weight seeds 0, 1 and data seeds 3, 4"
+
+
+@pytest.fixture(scope="module")
+def joined(runs) -> tuple[pd.DataFrame, pd.DataFrame]:
+    results = {name: run.results for name, run in runs.items()}
+    bits = {name: {"test_bits": 2.0 + i, "valid_bits": 2.0} for i, name in enumerate(runs)}
+    whole = tables.join(results, bits)
+    return tables.rows(results, whole).astype({"run": str}), changes.contrasts(whole)
+
+
+def test_contrasts_are_drawn_as_they_stand_in_the_table(runs, joined):
+    figure = contrasts.build(over_seeds(runs), joined[1])
+    figure.draw_without_rendering()
+    inside(figure, "contrasts")
+    labels = [tick.get_text() for tick in figure.axes[0].get_yticklabels()]
+    assert labels == ["sink changes", "no sink → sink", "mask changes", "causal → window 16"]
+    for ax, name in zip(figure.axes, contrasts.SHOWN, strict=False):
+        table = joined[1]
+        table = table[(table.quantity == name) & (table.positions == "all")].set_index("setting")
+        marks = [line for line in ax.lines if line.get_marker() == "o"]
+        bars = [line for line in ax.lines if line.get_marker() == "None" and len(set(line.get_xdata())) == 2]
+        assert len(marks) == 2
+        for mark, bar, (setting, place) in zip(marks, bars, (("model.sink", -1), ("model.mask", -3)), strict=False):
+            row = table.loc[setting]
+            assert (mark.get_xdata()[0], mark.get_ydata()[0]) == (row.change, place)
+            assert tuple(bar.get_xdata()) == (row.low, row.high)
+            assert (mark.get_markerfacecolor() == "white") == (row.low <= 0 <= row.high)
+
+
+def test_contrasts_without_seeds_have_no_interval_and_say_so(runs, joined):
+    alone = {name: run for name, run in runs.items() if name.endswith("_0")}
+    table = joined[1].assign(low=np.nan, high=np.nan, seeds=1)
+    figure = contrasts.build(over_seeds(alone), table)
+    assert figure._suptitle.get_text().endswith("(1 seed; no interval)")
+    assert all(line.get_markerfacecolor() == "white" for line in figure.axes[0].lines if line.get_marker() == "o")
+    assert contrasts.build(alone, table.iloc[:0]) is None
+
+
+def test_what_is_held_is_told_where_it_differs():
+    rows = [("model.mask", "a", "b", "next"), ("model.mask", "a", "b", "masked"), ("objective", "next", "masked", "a")]
+    frame = pd.DataFrame(rows, columns=["setting", "before", "after", "held"])
+    texts = [text for _, text in contrasts.rows(frame)]
+    assert texts == ["mask changes", "a → b (next)", "a → b (masked)", "objective changes", "next → masked"]
+
+
+def test_each_cell_has_its_seeds_and_their_mean(runs, joined):
+    figure = runs_compared.build(over_seeds(runs), joined[0])
+    figure.draw_without_rendering()
+    inside(figure, "runs_compared")
+    assert [tick.get_text() for tick in figure.axes[0].get_yticklabels()] == ["plain", "sink", "window_0"]
+    bits = figure.axes[0].lines
+    assert [list(line.get_xdata()) for line in bits] == [[2, 3], [2.5], [4, 5], [4.5], [6], [6]]
+    assert [set(line.get_ydata()) for line in bits] == [{0}, {0}, {-1}, {-1}, {-2}, {-2}]
+    rows = joined[0].set_index("run")
+    assert list(figure.axes[1].lines[0].get_xdata()) == [rows.anisotropy["plain_0"], rows.anisotropy["plain_1"]]
+
+
+def test_the_figures_of_an_experiment_are_written(runs, joined, tmp_path):
+    paths = draw.draw_experiment(runs, *joined, tmp_path)
+    assert [path.name for path in paths] == [f"{n}.{k}" for n in ("runs_compared", "contrasts") for k in ("png", "pdf")]
+    assert all(path.stat().st_size > 1000 for path in paths)
