@@ -26,7 +26,7 @@ def build(runs: dict[str, Run], variables: tuple[str, ...], title: str) -> Figur
                     curve = interval(table, name, layer=place)
                 look = {"color": colours.to_rgba(place), "linewidth": 1.1, "marker": "o", "markersize": 1.8}
                 style.banded(ax, table.step.values, *curve, **look)
-        row[0].set_ylabel(label, fontweight="bold")
+        row[0].set_ylabel(label, fontsize=7, fontweight="bold")
     for ax, name in zip(axes[0], variables, strict=True):
         ax.set_title(style.wrap(words(runs, name), 0.7 * style.PAGE / len(variables), 7), fontsize=7)
     for column in axes.T:

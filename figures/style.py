@@ -21,7 +21,8 @@ from figures.run import Run, provenance
 
 PAGE = 6.9  # inches: the full width of a two-column paper
 OKABE_ITO = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#000000")
-MARKERS = ("o", "s", "^", "D", "v", "P")
+INKS = (*OKABE_ITO, "#7F7F7F", "#6A3D9A")  # grids have nine lines and more
+MARKERS = ("o", "s", "^", "D", "v", "P", "X")
 FOOTER_SIZE = 5.5
 RC = {
     "font.family": "DejaVu Sans",  # ships with matplotlib: the same shapes on every machine
@@ -58,7 +59,7 @@ def new(width: float, height: float) -> Figure:
 
 def inks(runs: Iterable[str]) -> dict[str, dict[str, str]]:
     """Colour and marker of each run, by its place among all runs: the same in every figure, and told apart in grey."""
-    looks = zip(cycle(OKABE_ITO), cycle(MARKERS), strict=False)  # 7 and 6 are coprime: 42 different pairs
+    looks = zip(cycle(INKS), cycle(MARKERS), strict=False)  # 9 and 7 are coprime: 63 different pairs
     return {run: {"color": color, "marker": marker} for run, (color, marker) in zip(runs, looks, strict=False)}
 
 
