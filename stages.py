@@ -17,6 +17,7 @@ from experiments.base import Config
 from experiments.untrained import UntrainedConfig
 from figures import draw, untrained_draw
 from figures.run import Run
+from figures.seeds import over_seeds
 from stop import Stop
 from training import folder, log, loop, program
 
@@ -116,14 +117,17 @@ def text_key(config: Config) -> str:
 
 
 def draw_figures(shown: dict[str, pathlib.Path], to: pathlib.Path) -> None:
-    """Figures of all that is shown, and of an experiment of several runs those of its tables."""
+    """Figures of all that is shown, and of an experiment of several runs those of its tables.
+
+    The experiment's own runs that differ in seeds only are one; a run to compare with stays as it is.
+    """
     if not processes.is_first():
         return
     runs = {name: load(path) for name, path in shown.items()}
-    paths = draw.draw(runs, to)
+    own = over_seeds({name: run for name, run in runs.items() if shown[name].is_relative_to(to.parent)})
+    paths = draw.draw(own | {name: run for name, run in runs.items() if not shown[name].is_relative_to(to.parent)}, to)
     if (to.parent / "runs.csv").exists():
-        rows, changes = experiment_tables.read(to.parent)
-        paths += draw.draw_experiment({name: runs[name] for name in rows.run}, rows, changes, to)
+        paths += draw.draw_experiment(own, *experiment_tables.read(to.parent), to)
     for path in paths:
         print(path)
 

@@ -26,7 +26,6 @@ from figures import (
     training_curve,
 )
 from figures.run import Run
-from figures.seeds import over_seeds
 
 FIGURES = {
     "anisotropy_profile": anisotropy_profile.build,
@@ -50,9 +49,8 @@ FIGURES = {
 def draw(runs: dict[str, Run], folder: pathlib.Path) -> list[pathlib.Path]:
     """Compare the runs (label -> Run) in each figure; PNG and PDF under `folder`. Returns the paths written.
 
-    Runs that differ in seeds only are one. Of several runs correlations.csv too, where they are pooled.
+    Of several runs correlations.csv too, where they are pooled.
     """
-    runs = over_seeds(runs)
     folder.mkdir(parents=True, exist_ok=True)
     paths = []
     with style.context():
@@ -69,8 +67,8 @@ def draw(runs: dict[str, Run], folder: pathlib.Path) -> list[pathlib.Path]:
 def draw_experiment(
     runs: dict[str, Run], rows: pd.DataFrame, changes: pd.DataFrame, folder: pathlib.Path
 ) -> list[pathlib.Path]:
-    """The figures of all runs of an experiment, from runs.csv and contrasts.csv."""
-    runs, paths = over_seeds(runs), []
+    """The figures of all cells of an experiment (label -> Run), from runs.csv and contrasts.csv."""
+    paths = []
     with style.context():
         for name, figure in (
             ("runs_compared", runs_compared.build(runs, rows)),

@@ -10,6 +10,7 @@ import sys
 import time
 
 import numpy as np
+import pandas as pd
 import pytest
 
 from analysis import results
@@ -115,6 +116,17 @@ def test_one_command_trains_measures_and_draws(twins):
     figures = [line for line in output.splitlines() if line.endswith((".png", ".pdf"))]
     assert {pathlib.Path(path).stem for path in figures} >= {"anisotropy_profile", "dimension_over_training"}
     assert all(pathlib.Path(path).stat().st_size > 1000 for path in figures)
+
+
+def test_an_experiment_of_several_runs_has_one_table_of_them(twins):
+    workdir, output = twins
+    rows = pd.read_csv(workdir / "runs.csv")
+    assert list(rows.run) == list(results.read(workdir / "runs.nc").run.values) == ["decoder", "encoder"]
+    assert list(rows["model.mask"]) == ["causal", "bidirectional"]
+    for name, bits in zip(rows.run, rows.test_bits, strict=True):
+        assert bits == json.loads((workdir / name / "test.json").read_text())["bits_per_character"]
+    assert str(workdir / "figures" / "runs_compared.png") in output
+    assert not (workdir / "contrasts.csv").exists()  # mask and objective differ both
 
 
 def test_the_same_command_again_does_nothing(twins):

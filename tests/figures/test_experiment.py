@@ -155,6 +155,6 @@ def test_each_cell_has_its_seeds_and_their_mean(runs, joined):
 
 
 def test_the_figures_of_an_experiment_are_written(runs, joined, tmp_path):
-    paths = draw.draw_experiment(runs, *joined, tmp_path)
+    paths = draw.draw_experiment(over_seeds(runs), *joined, tmp_path)
     assert [path.name for path in paths] == [f"{n}.{k}" for n in ("runs_compared", "contrasts") for k in ("png", "pdf")]
     assert all(path.stat().st_size > 1000 for path in paths)
