@@ -1,11 +1,13 @@
 """Runs of an experiment drawn together: seeds as one, settings beside each other, and what changes between them."""
 
 import json
+import pathlib
 
 import numpy as np
 import pandas as pd
 import pytest
 
+import stages
 from analysis import contrasts as changes
 from analysis import runs as tables
 from figures import anisotropy_profile, contrasts, dimension_over_training, draw, runs_compared, style
@@ -158,3 +160,13 @@ def test_the_figures_of_an_experiment_are_written(runs, joined, tmp_path):
     paths = draw.draw_experiment(over_seeds(runs), *joined, tmp_path)
     assert [path.name for path in paths] == [f"{n}.{k}" for n in ("runs_compared", "contrasts") for k in ("png", "pdf")]
     assert all(path.stat().st_size > 1000 for path in paths)
+
+
+def test_own_seeds_are_one_and_a_run_to_compare_with_stays(runs, tmp_path, monkeypatch):
+    drawn = {}
+    monkeypatch.setattr(stages, "load", lambda path: runs["plain_1" if path.name == "other" else path.name])
+    monkeypatch.setattr(stages.draw, "draw", lambda shown, _: drawn.update(shown) or [])
+    shown = {name: tmp_path / name for name in ("plain_0", "sink_0", "sink_1")} | {"other": pathlib.Path("other")}
+    stages.draw_figures(shown, tmp_path / "figures")
+    assert list(drawn) == ["plain_0", "sink", "other"]
+    assert drawn["other"] is runs["plain_1"]
