@@ -4,6 +4,9 @@ The papers show these as curves and give no formula: every definition here is th
 batches, per set of positions; "over blocks" is the mean over block outputs (layers 1 .. N, the embedding left out), for
 attention over blocks and heads. "First" is step 0 and "last" the last checkpoint at hand. NaN where the number is not
 defined: a table without step 0, fewer than 3 blocks for a bell, a layer without a dimension.
+
+Two nearest neighbours see one scale: while a layer has no plateau of dimension (`plateau`), as early in training, an
+expansion may be a change of scale.
 """
 
 from collections.abc import Callable

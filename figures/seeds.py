@@ -24,7 +24,10 @@ def over_seeds(runs: dict[str, Run]) -> dict[str, Run]:
 
 
 def _tables(members: list[Run]) -> xr.Dataset:
-    """As results.nc holds them, with the means of single runs over a dimension `seed` in place of values per batch."""
+    """As results.nc holds them, with the means of single runs over a dimension `seed` in place of values per batch.
+
+    Projections are left out: each run has a plane of its own, so there is no mean.
+    """
     kept = set.intersection(*(set(run.results.data_vars) for run in members)) - set(QUANTITIES)
     parts = [run.results[sorted(kept)] for run in members]
     joined = xr.concat(parts, "seed", join="inner", data_vars="all", combine_attrs="override")
