@@ -82,6 +82,73 @@ def test_a_varied_field_cannot_be_overridden_in_silence():
         base.expand(config, ["train.seed"])
 
 
+def test_members_are_every_weight_seed_with_every_data_seed_as_plain_runs():
+    config = base.Config(train=base.TrainConfig(seed=5, data_seed=1, num_seeds=2, num_data_seeds=3))
+    runs = base.members(config)
+    assert list(runs) == [f"weights_{w}_data_{d}" for w in (5, 6) for d in (1, 2, 3)]
+    assert [(run.train.seed, run.train.data_seed) for run in runs.values()] == base.seeds(config.train)
+    for run in runs.values():
+        assert list(base.members(run).values()) == [run]
+        run.train.seed, run.train.data_seed, run.train.num_seeds, run.train.num_data_seeds = 5, 1, 2, 3
+        assert run == config
+        assert run.model is not config.model
+
+
+@pytest.mark.parametrize(
+    ("train", "seeds"),
+    [
+        ({}, [(0, 0)]),
+        ({"seed": 7}, [(7, 7)]),
+        ({"seed": 7, "data_seed": 0}, [(7, 0)]),
+        ({"seed": 7, "num_seeds": 2}, [(7, 7), (7, 8), (8, 7), (8, 8)]),
+        ({"num_data_seeds": 2}, [(0, 0), (0, 1)]),
+    ],
+)
+def test_seeds_left_out_follow_those_given(train, seeds):
+    assert base.seeds(base.TrainConfig(**train)) == seeds
+
+
+def test_variants_and_members_are_runs_named_by_both():
+    config = base.Config(variants={"a": {"objective": "masked"}, "b": {"train.num_seeds": 2}})
+    config.train.num_data_seeds = 1
+    runs = base.expand(config)
+    assert list(runs) == ["a", "b_weights_0_data_0", "b_weights_1_data_0"]
+    assert [(run.objective, run.train.seed) for run in runs.values()] == [("masked", 0), ("next", 0), ("next", 1)]
+    assert list(base.groups(config)) == ["a", "b"]
+    assert list(base.expand(base.Config(train=base.TrainConfig(num_data_seeds=2)))) == [
+        "weights_0_data_0",
+        "weights_0_data_1",
+    ]
+
+
+def test_two_runs_of_one_name_are_refused():
+    config = base.Config(variants={"a": {"train.num_data_seeds": 2}, "a_weights_0_data_0": {}})
+    with pytest.raises(UserError, match="two runs of this experiment are named a_weights_0_data_0"):
+        base.expand(config)
+
+
+def validate_all(config):
+    for run in base.expand(config).values():
+        base.validate(run)
+
+
+@pytest.mark.parametrize(
+    ("train", "words"),
+    [
+        ({"num_seeds": 0}, r"train\.num_seeds is 0; it must be at least 1"),
+        ({"num_seeds": 2, "num_data_seeds": 0}, r"train\.num_data_seeds is 0"),
+        ({"num_seeds": 33}, r"33 × 33; 1024 runs at most"),
+        ({"seed": 2**32 - 1, "num_seeds": 2}, r"train\.(data_)?seed is 4294967296; it must lie in"),
+        ({"data_seed": 2**32 - 1, "num_data_seeds": 2}, r"train\.data_seed is 4294967296; it must lie in"),
+        ({"data_seed": -1}, r"train\.data_seed is -1"),
+    ],
+)
+def test_seeds_that_cannot_be_are_refused(train, words):
+    with pytest.raises(UserError, match=words) as error:
+        validate_all(base.Config(train=base.TrainConfig(**train)))
+    assert "\n" not in str(error.value)
+
+
 def test_an_experiment_with_an_unknown_or_ill_typed_variant_is_refused():
     for name, changes, words in (
         ("a", {"train.stps": 1}, "train.stps is unknown"),
@@ -148,6 +215,7 @@ def change(path, value):
         ("measure.groups", 0),
         ("measure.points", 2),
         ("mesh.data", 0),
+        ("mesh.members", 0),
         ("model.mask", "bidirectional"),
     ],
 )
