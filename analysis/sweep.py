@@ -26,8 +26,6 @@ from models.masks import visible_keys
 from stop import Stop
 from training import checkpoint, folder, mesh
 
-RECORD = "config.json"
-
 
 def sweep(config: Config, corpus: Corpus, run: pathlib.Path, name: str, stop: Stop) -> None:
     """Write measurements/<step>.nc for every checkpoint on the schedule, then the tables of all of them (see `join`).
@@ -35,7 +33,7 @@ def sweep(config: Config, corpus: Corpus, run: pathlib.Path, name: str, stop: St
     Every table is written whole or not at all; raises Stopped between two of them.
     """
     tables = run / "measurements"
-    check_settings(tables, config)
+    folder.check_tables(tables, settings(config))
     kept = checkpoint.schedule(config.train.steps, config.checkpoint.every)
     store = checkpoint.Checkpoints(run / "checkpoints", kept)
     try:
@@ -44,7 +42,7 @@ def sweep(config: Config, corpus: Corpus, run: pathlib.Path, name: str, stop: St
         todo = [step for step in kept if step in stored and step not in done]
         if not done + todo:
             raise UserError(f"{run / 'checkpoints'} holds no checkpoint to measure; run --stages=train first")
-        processes.on_first(lambda: record_settings(tables, config))
+        processes.on_first(lambda: folder.record_tables(tables, settings(config)))
         if todo:
             measure = make_program(config, corpus, store.restore_params(todo[0]))
             references, picks_P = References(store, stored, config), probe_of(config, corpus).picks_SGP[0, 0]
@@ -75,18 +73,7 @@ def check(tables: pathlib.Path, config: Config, corpus: Corpus) -> None:
     """Raise UserError, before any work is done, where the run could not be measured later."""
     mesh.make_mesh(config.mesh)
     probe_of(config, corpus)
-    check_settings(tables, config)
-
-
-def check_settings(tables: pathlib.Path, config: Config) -> None:
-    """Raise UserError where tables were measured with other settings or by other formulas."""
-    if any(tables.glob("*.nc")):
-        folder.check_same(tables / RECORD, settings(config), (), f"move {tables} away to measure again")
-
-
-def record_settings(tables: pathlib.Path, config: Config) -> None:
-    tables.mkdir(parents=True, exist_ok=True)
-    folder.write_atomically(tables / RECORD, json.dumps(settings(config), indent=2) + "\n")
+    folder.check_tables(tables, settings(config))
 
 
 def settings(config: Config) -> dict:

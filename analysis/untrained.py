@@ -21,6 +21,7 @@ from metrics.similarity import mean_cosine, mean_norm
 from models import visible_keys
 from models.block import bias_queries_and_keys, layer_norm, make_block
 from stop import Stop
+from training import folder
 
 
 class Kind(NamedTuple):
@@ -47,8 +48,11 @@ def run(config: UntrainedConfig, root: pathlib.Path, name: str, stop: Stop) -> N
 
     Every table is written whole or not at all; raises Stopped between two of them.
     """
+    tables, formulas = root / "measurements", {"formulas": untrained_results.formulas()}
+    folder.check_tables(tables, formulas)
+    folder.record_tables(tables, formulas)
     units = [(kind, index) for kind in kinds(config) for index in range(len(config.norms))]
-    paths = {unit: root / "measurements" / f"{'_'.join(unit[0])}_{unit[1]}.nc" for unit in units}
+    paths = {unit: tables / f"{'_'.join(unit[0])}_{unit[1]}.nc" for unit in units}
     todo = [unit for unit in units if not paths[unit].exists()]
     if todo:
         measure, draws = make_programs(config)

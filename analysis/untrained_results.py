@@ -45,6 +45,11 @@ QUANTITIES = {
 }
 
 
+def formulas() -> dict[str, str]:
+    """What tables that are joined must have in common, beside the settings of the experiment."""
+    return {name: formula for name, (_, _, formula, _) in QUANTITIES.items()}
+
+
 def table(
     config: UntrainedConfig, kind: tuple[str, ...], index: int, norm: float, values: dict[str, np.ndarray]
 ) -> xr.Dataset:

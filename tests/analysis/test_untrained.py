@@ -8,10 +8,10 @@ import numpy as np
 import pytest
 from scipy import stats
 
-from analysis import results, untrained
+from analysis import results, untrained, untrained_results
 from analysis.untrained import Kind
 from analysis.untrained_theory import cosine_in, deviation, reference_norm, score_deviations
-from errors import Stopped
+from errors import Stopped, UserError
 from experiments import untrained_bias
 from experiments.untrained import CHOICES, UntrainedConfig
 from stop import Stop
@@ -153,3 +153,13 @@ def test_stopped_and_resumed_is_never_stopped(tmp_path, monkeypatch):
     (parts / "results.nc").unlink()
     untrained.run(SMALL, parts, "parts", Stop())
     assert (parts / "results.nc").read_bytes() == (whole / "results.nc").read_bytes()
+
+
+def test_tables_of_other_formulas_are_not_joined(tmp_path, monkeypatch):
+    untrained.run(SMALL, tmp_path, "blocks", Stop())
+    before = files_of(tmp_path)
+    changed = untrained_results.QUANTITIES["cosine_in"][:2] + ("another formula", "this project")
+    monkeypatch.setitem(untrained_results.QUANTITIES, "cosine_in", changed)
+    with pytest.raises(UserError, match="formulas.cosine_in=.* there, 'another formula' now; move .* to measure again"):
+        untrained.run(SMALL, tmp_path, "blocks", Stop())
+    assert files_of(tmp_path) == before
