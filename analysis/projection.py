@@ -22,7 +22,7 @@ SOURCE = "reconstruction after Godey et al. 2024, Anisotropy Is Inherent to Self
 class CommonAxes(NamedTuple):
     projection: np.ndarray  # (step, kind, vector, 2); NaN where a vector is not finite
     share: np.ndarray  # (2,): of the sum of squares of all finite vectors, largest first
-    kept: np.ndarray  # (step, kind): share of the sum of squares of one such cloud that lies on both axes together
+    kept: np.ndarray  # (step,): of the sum of squares of that step, on both axes together
 
 
 def chosen(picks_P: Array | np.ndarray) -> Array | np.ndarray:
@@ -74,12 +74,12 @@ def common_axes(vectors: np.ndarray) -> CommonAxes:
     flat[finite] = rows[finite] @ axes.T
     projection = flat.reshape(*vectors.shape[:-1], 2)
     projection = projection * np.where(np.nansum(projection[:, 0], axis=(0, 1)) < 0, -1.0, 1.0)
-    squares = np.where(finite, np.square(rows).sum(axis=1), 0.0).reshape(vectors.shape[:-1]).sum(axis=2)
+    squares = np.where(finite, np.square(rows).sum(axis=1), 0.0).reshape(len(vectors), -1).sum(axis=1)
     total = squares.sum()
     return CommonAxes(
         projection,
         share / total if total else np.full(2, np.nan),
-        np.nansum(np.square(projection), axis=(2, 3)) / np.where(squares > 0, squares, np.nan),
+        np.nansum(np.square(projection), axis=(1, 2, 3)) / np.where(squares > 0, squares, np.nan),
     )
 
 
@@ -100,8 +100,14 @@ def over_training(tables: dict[int, xr.Dataset]) -> dict[str, xr.DataArray]:
             np.stack([of_block.share for of_block in found]),
             {"block": like.block} | axes,
             ("block", "axis"),
-            attrs={"long_name": "share of the sum of squares on the axis", "units": "1", **about},
-        )
+            attrs={"long_name": "share of the sum of squares of all steps on the axis", "units": "1", **about},
+        ),
+        "projection_kept": xr.DataArray(
+            np.stack([of_block.kept for of_block in found], axis=1),
+            {"block": like.block} | steps,
+            ("step", "block"),
+            attrs={"long_name": "share of the sum of squares of the step on both axes", "units": "1", **about},
+        ),
     }
     for index, kind in enumerate(KINDS):
         variables[f"{kind}_projection"] = xr.DataArray(
@@ -109,11 +115,5 @@ def over_training(tables: dict[int, xr.Dataset]) -> dict[str, xr.DataArray]:
             places | steps | axes,
             ("step", "block", "vector", "axis"),
             attrs={"long_name": f"{kind} vectors, projected", "units": "activation", "formula": formula, **about},
-        )
-        variables[f"{kind}_projection_kept"] = xr.DataArray(
-            np.stack([of_block.kept[:, index] for of_block in found], axis=1),
-            {"block": like.block} | steps,
-            ("step", "block"),
-            attrs={"long_name": f"share of the squared {kind} lengths on both axes", "units": "1", **about},
         )
     return variables

@@ -29,8 +29,9 @@ def build(runs: dict[str, Run]) -> Figure | None:
             ax.set_title(correlations.words(*heads).replace(", ", "\n"), fontsize=6, loc="left")
             ax.set_ylabel(style.wrap(words(runs, name), 1.5, 7), fontsize=7)
         row[0].set_ylabel(f"{label}\n{row[0].get_ylabel()}", fontsize=7)
+    axes[0, 0].set(xlim=(-1.1, 1.1), xticks=(-1, 0, 1))  # all that a cosine can be
     for ax in axes[-1]:
-        ax.set_xlabel(style.wrap(words(runs, "query_key_alignment"), 1.3, 7), fontsize=7)
+        ax.set_xlabel(style.wrap(words(runs, "query_key_alignment"), 1.1, 7), fontsize=7)
     bars = band(runs, "query_key_alignment", *SHARPNESS).replace("band", "bars")
     style.title(figure, f"Sharpness against alignment of each head, last checkpoint, all positions{bars}")
     style.block_bar(figure, colours, axes)

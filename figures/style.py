@@ -4,6 +4,7 @@ import io
 import math
 import os
 import pathlib
+import re
 import textwrap
 from collections.abc import Iterable, Sequence
 from contextlib import AbstractContextManager
@@ -166,8 +167,13 @@ def _short(step: int) -> str:
 
 
 def wrap(text: str, width: float, size: float) -> str:
-    """Break text into lines no wider than so many inches at this type size (a letter is about 0.58 of its height)."""
-    return textwrap.fill(text, int(width * 72 / (0.58 * size)), break_on_hyphens=False)
+    """Break text into lines no wider than so many inches at this type size (a letter is about 0.58 of its height).
+
+    A last word of one character, as in "position 0", stays with the one before it.
+    """
+    whole = re.sub(r" (?=.$)", "\N{NO-BREAK SPACE}", text)
+    lines = textwrap.fill(whole, int(width * 72 / (0.58 * size)), break_on_hyphens=False)
+    return lines.replace("\N{NO-BREAK SPACE}", " ")
 
 
 def footer(figure: Figure, runs: dict[str, Run]) -> None:

@@ -46,7 +46,7 @@ def test_the_axes_keep_the_origin_and_the_largest_share():
     np.testing.assert_allclose(found.share, eigenvalues[:2] / eigenvalues.sum())
     products = found.projection.reshape(-1, 2).T @ found.projection.reshape(-1, 2)
     np.testing.assert_allclose(products, np.diag(eigenvalues[:2]), atol=1e-9 * eigenvalues[0])
-    squares, kept = np.square(vectors).sum((2, 3)), np.square(found.projection).sum((2, 3))
+    squares, kept = (np.square(x).sum((1, 2, 3)) for x in (vectors, found.projection))
     np.testing.assert_allclose(found.kept, kept / squares)
     np.testing.assert_allclose((found.kept * squares).sum() / squares.sum(), found.share.sum())
     np.testing.assert_allclose(common_axes(3 * vectors).projection, 3 * found.projection)  # linear: 0 stays 0

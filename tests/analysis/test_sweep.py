@@ -131,10 +131,11 @@ def test_the_projection_is_that_of_the_vectors_of_all_tables(run):
         vectors = np.stack([[one[name].sel(block=block) for name in ("query_vectors", "key_vectors")] for one in raw])
         found = projection.common_axes(vectors)
         for index, kind in enumerate(("query", "key")):
-            at = {"block": block}
-            np.testing.assert_allclose(table[f"{kind}_projection"].sel(at), found.projection[:, index], rtol=1e-6)
-            np.testing.assert_allclose(table[f"{kind}_projection_kept"].sel(at), found.kept[:, index])
+            np.testing.assert_allclose(
+                table[f"{kind}_projection"].sel(block=block), found.projection[:, index], rtol=1e-6
+            )
         np.testing.assert_allclose(table.projection_share.sel(block=block), found.share)
+        np.testing.assert_allclose(table.projection_kept.sel(block=block), found.kept)
     assert not np.array_equal(raw[0].query_vectors, raw[-1].query_vectors)
     picks_P = sweep.probe_of(config, tiny.corpus()).picks_SGP[0, 0]
     np.testing.assert_array_equal(table.window * 8 + table.position_in_window, picks_P)

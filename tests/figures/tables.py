@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 import xarray as xr
 
-from analysis import results
+from analysis import projection, results
 from analysis.quantities import COORDINATES, QUANTITIES
 from analysis.summary import summary
 from analysis.sweep import description
@@ -18,6 +18,7 @@ from experiments.base import Config, MeasureConfig, ModelConfig, TrainConfig, ex
 from figures.run import Run
 
 STEPS = (0, 1, 2, 4, 8, 16, 32, 64, 128, 256, 512, 1000)
+POINTS = 40  # queries and keys that are projected
 NULLS = ("gaussian", "shuffled", "untrained")
 GAUSSIAN = ("spectrum", "dimension", "scale")  # families that a Gaussian cloud has too
 
@@ -70,8 +71,12 @@ def make_run(
             if step == steps[0] and name.endswith("_previous"):
                 arrays[name] *= np.nan
         raw[step] = results.table(arrays, step, attributes)
+        if "projection" not in without:
+            vectors = drifting([seed, causal, step], np.log1p(step) / np.log1p(1000), layers)
+            raw[step] = raw[step].assign(projection.labelled(vectors, np.arange(POINTS), 512, head=0))
     tables = [summary(raw[step], raw.get(0), nulls) for step in steps]
-    return Run(xr.concat(tables, "step", data_vars="all"), make_log(rng, steps[-1], 2.3 if causal else 1.9))
+    whole = xr.concat(tables, "step", data_vars="all").assign(projection.over_training(raw))
+    return Run(whole, make_log(rng, steps[-1], 2.3 if causal else 1.9))
 
 
 def shapes_at(grown: float, layers: int, causal: bool) -> dict[str, np.ndarray]:
@@ -115,6 +120,16 @@ def shapes_at(grown: float, layers: int, causal: bool) -> dict[str, np.ndarray]:
         "query_fluctuation": 1 + 0.4 * rise,
         "key_fluctuation": 1 + 0.5 * rise,
         "score_share_of_means": np.tanh(rise / 8) ** 2,
+    }
+
+
+def drifting(seed: list[int], grown: float, layers: int) -> dict[str, np.ndarray]:
+    """Queries and keys of a head that move apart from 0 in opposite directions, further in deeper blocks."""
+    far = grown * np.linspace(1, 6, layers)[:, None, None] * np.eye(8)[0]
+    noise = np.random.default_rng(seed).standard_normal((2, layers, POINTS, 8))
+    return {
+        name: (sign * far + one).astype(np.float32)
+        for name, sign, one in zip(projection.VECTORS, (1, -0.7), noise, strict=True)
     }
 
 

@@ -127,6 +127,7 @@ def test_a_broken_write_leaves_the_old_file(tmp_path, monkeypatch):
         (COMPARISON, {"layer_similarity", "change_over_training"}),
         (DIMENSION, {"dimension_over_training"}),
         (SIMILARITY, {"cosine_against_drift"}),
+        (("projection",), {"query_key_projection"}),
         (
             ATTENTION,
             {"query_key_drift", "query_key_fluctuation", "attention_sharpness", "sharpness_against_alignment"},
@@ -173,7 +174,7 @@ def test_a_run_keeps_its_colour_in_figures_that_lack_another():
         assert [line.get_color() for line in draw.FIGURES["dimension_over_training"](runs).axes[0].lines] == [
             *style.OKABE_ITO[:2]
         ]
-    assert len({tuple(look.values()) for look in style.inks(map(str, range(42))).values()}) == 42
+    assert len({tuple(look.values()) for look in style.inks(map(str, range(63))).values()}) == 63
 
 
 def test_runs_that_differ_in_one_setting_do_not_bear_one_caption():

@@ -22,6 +22,7 @@ from figures import (
     outlier_coordinates,
     query_key_drift,
     query_key_fluctuation,
+    query_key_projection,
     sharpness_against_alignment,
     spectrum_over_training,
     style,
@@ -179,6 +180,45 @@ def test_query_key_drift_names_its_panels_and_blocks(runs):
     assert [ax.get_ylabel() for ax in figure.axes[:8:4]] == ["decoder", "encoder"]
     deep, shallow = figure.axes[0].lines, figure.axes[4].lines
     assert [line.get_color() for line in deep[:3]] == [line.get_color() for line in shallow[:3]]  # a block, a colour
+
+
+def test_projections_are_the_tables_and_means_lie_at_the_end_of_a_line_from_0(runs):
+    run = runs["decoder"]
+    figure = query_key_projection.build({"decoder": run})
+    blocks, steps = (1, 3, 4, 6), (0, 4, 32, 128, 1000)
+    assert len(figure.axes) == len(blocks) * len(steps)
+    for ax, (block, step) in zip(figure.axes, itertools.product(blocks, steps), strict=True):
+        table = run.results.sel(block=block, step=step)
+        for cloud, line, mean, kind in zip(
+            ax.collections, ax.lines[2::2], ax.lines[3::2], ("query", "key"), strict=True
+        ):
+            points = table[f"{kind}_projection"].values
+            np.testing.assert_array_equal(cloud.get_offsets(), points)
+            np.testing.assert_allclose(line.get_xydata(), [[0, 0], points.mean(0)], atol=1e-6)
+            np.testing.assert_allclose(mean.get_xydata(), [points.mean(0)], atol=1e-6)
+        assert ax.texts[0].get_text() == f"{100 * table.projection_kept.item():.0f} %"
+    for row, block in enumerate(blocks):
+        panels = figure.axes[5 * row : 5 * row + 5]
+        one, two = run.results.projection_share.sel(block=block).values
+        assert panels[0].get_xlabel() == f"axis 1 ({100 * one:.0f} %)"
+        assert panels[0].get_ylabel() == f"block {block}\naxis 2 ({100 * two:.0f} %)"
+        assert len({(*ax.get_xlim(), *ax.get_ylim()) for ax in panels}) == 1
+        left, right, bottom, top = (*panels[0].get_xlim(), *panels[0].get_ylim())
+        assert right - left == pytest.approx(top - bottom)
+        points = np.concatenate(
+            [run.results[f"{kind}_projection"].sel(block=block, step=list(steps)) for kind in ("query", "key")]
+        )
+        assert (points >= [left, bottom]).all()
+        assert (points <= [right, top]).all()
+
+
+def test_of_several_runs_the_middle_block_of_each_is_projected_as_far_as_they_fit():
+    short = [make_run(steps=(0, 10), seed=seed, layers=3, batches=1, nulls=()) for seed in range(7)]
+    figure = query_key_projection.build({f"run_{seed}": run for seed, run in enumerate(short)})
+    labels = [ax.get_ylabel().split("\n")[0] for ax in figure.axes if ax.get_ylabel()]
+    assert labels == [f"run_{seed}, block 2" for seed in range(6)]
+    assert "6 of 7 runs" in figure._suptitle.get_text()
+    assert [ax.get_title() for ax in figure.axes] == ["step 0", "step 10"] + [""] * 10
 
 
 def test_sharpness_against_alignment_has_a_point_per_head_and_correlates_them(runs):
