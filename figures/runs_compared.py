@@ -20,8 +20,9 @@ def build(runs: dict[str, Run], rows: pd.DataFrame) -> Figure | None:
         return None
     cells = list(dict.fromkeys(rows.cell))
     kinds = [kind for kind in OBJECTIVES if any(run.results.attrs["objective"] == kind for run in runs.values())]
-    figure = style.new(style.PAGE, 1.3 + ROW * len(cells))
-    grid = figure.add_gridspec(2, 1, height_ratios=(0.5 + ROW * len(cells), 0.3))
+    panels, key = 1.1 + ROW * len(cells), 0.5  # inches; titles and ticks take the first
+    figure = style.new(style.PAGE, 0.3 + panels + key)
+    grid = figure.add_gridspec(2, 1, height_ratios=(panels, key))
     axes = grid[0].subgridspec(1, len(names)).subplots(sharey=True, squeeze=False)[0]
     for ax, name in zip(axes, names, strict=True):
         for place, cell in enumerate(cells):
@@ -35,10 +36,10 @@ def build(runs: dict[str, Run], rows: pd.DataFrame) -> Figure | None:
         ax.tick_params(axis="y", length=0)
     axes[0].set_yticks([-place for place in range(len(cells))], cells)
     axes[0].set_ylim(0.5 - len(cells), 0.5)
-    key = {label: handle for handle, label in zip(*axes[0].get_legend_handles_labels(), strict=True)}
+    handles = {label: handle for handle, label in zip(*axes[0].get_legend_handles_labels(), strict=True)}
     below = figure.add_subplot(grid[1], frameon=False, xticks=[], yticks=[])
     words = "stroke: mean over seeds" + "; bits of the two are not comparable" * (len(kinds) > 1)
-    below.legend(key.values(), key.keys(), title=words, loc="upper center", ncols=len(key))
+    below.legend(handles.values(), handles.keys(), title=words, loc="upper center", ncols=len(handles))
     style.title(figure, "All settings, last checkpoint, mean over blocks, all positions (a dot for each seed)")
     style.footer(figure, runs)
     return figure

@@ -148,6 +148,7 @@ def test_each_cell_has_its_seeds_and_their_mean(runs, joined):
     figure = runs_compared.build(over_seeds(runs), joined[0])
     figure.draw_without_rendering()
     inside(figure, "runs_compared")
+    assert figure.axes[0].get_window_extent().height / figure.dpi / 3 > 0.12  # inches of a row
     assert [tick.get_text() for tick in figure.axes[0].get_yticklabels()] == ["plain", "sink", "window_0"]
     bits = figure.axes[0].lines
     assert [list(line.get_xdata()) for line in bits] == [[2, 3], [2.5], [4, 5], [4.5], [6], [6]]
