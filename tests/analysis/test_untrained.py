@@ -158,8 +158,8 @@ def test_stopped_and_resumed_is_never_stopped(tmp_path, monkeypatch):
 def test_tables_of_other_formulas_are_not_joined(tmp_path, monkeypatch):
     untrained.run(SMALL, tmp_path, "blocks", Stop())
     before = files_of(tmp_path)
-    changed = untrained_results.QUANTITIES["cosine_in"][:2] + ("another formula", "this project")
+    changed = (*untrained_results.QUANTITIES["cosine_in"][:2], "another formula", "this project")
     monkeypatch.setitem(untrained_results.QUANTITIES, "cosine_in", changed)
-    with pytest.raises(UserError, match="formulas.cosine_in=.* there, 'another formula' now; move .* to measure again"):
+    with pytest.raises(UserError, match=r"formulas\.cosine_in=.* there, 'another formula' now; move .* again"):
         untrained.run(SMALL, tmp_path, "blocks", Stop())
     assert files_of(tmp_path) == before
