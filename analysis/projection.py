@@ -75,7 +75,7 @@ def common_axes(vectors: np.ndarray) -> CommonAxes:
     projection = flat.reshape(*vectors.shape[:-1], 2)
     projection = projection * np.where(np.nansum(projection[:, 0], axis=(0, 1)) < 0, -1.0, 1.0)
     squares = np.where(finite, np.square(rows).sum(axis=1), 0.0).reshape(len(vectors), -1).sum(axis=1)
-    total = squares.sum()
+    total = np.square(singular).sum()
     return CommonAxes(
         projection,
         share / total if total else np.full(2, np.nan),
