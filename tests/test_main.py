@@ -172,6 +172,23 @@ def test_another_run_can_be_drawn_beside(twins, tmp_path):
         assert words in process.stderr
 
 
+def test_seeds_are_trained_together_into_a_folder_each(tmp_path):
+    workdir = tmp_path / "twins"
+    flags = [*SMALL, "--config.train.steps=2", "--stages=train", f"--workdir={workdir}"]
+    flags += ["--config.train.num_seeds=2", "--config.train.num_data_seeds=1", "--config.train.data_seed=7"]
+    for words in (
+        "decoder: 2 weight × 1 data seeds: 2 × ",
+        "encoder: 2 weight × 1 data seeds: trained already, 2 steps",
+    ):
+        process = main(*flags)
+        assert process.returncode == 0, process.stderr
+        assert words in process.stdout
+    runs = {f"{twin}_weights_{weights}_data_7" for twin in ("decoder", "encoder") for weights in (0, 1)}
+    assert {path.parent.name for path in workdir.glob("*/test.json")} == runs
+    train = json.loads((workdir / "encoder_weights_1_data_7" / "config.json").read_text())["train"]
+    assert (train["seed"], train["data_seed"], train["num_seeds"], train["num_data_seeds"]) == (1, 7, 1, None)
+
+
 @pytest.mark.parametrize("signum", [signal.SIGINT, signal.SIGTERM])
 def test_a_signal_ends_the_whole_command_politely(tmp_path, signum):
     workdir = tmp_path / "twins"

@@ -44,7 +44,7 @@ def train(config: Config, corpus: Corpus, folders: dict[str, pathlib.Path], name
         count, device = models.count_parameters(program.abstract.params), jax.devices()[0].device_kind
         size = f"{count:,} parameters" if len(folders) == 1 else f"{len(folders)} × {count:,} parameters"
         print(f"{name}: {size}, on {program.devices} × {device}, from step {now} in {runs.place}")
-        runs.open_logs(now)
+        runs.open_logs()
         state = _Session(config, corpus, program, runs, stop, name).run(state)
         stop.check(f"{name}: stopped at step {int(state.step[0])}, saved in {runs.place}")
         _test(config, corpus, program, state, runs, name, stop)

@@ -69,7 +69,9 @@ class Runs:
                 print(f"{name}: step {now} now comes out otherwise; moved to {store.set_aside(now)}", file=sys.stderr)
             store.save(now, *saved)
 
-    def open_logs(self, resumed: int) -> None:
+    def open_logs(self) -> None:
+        """Go on from the step that was resumed; before the first one is saved, also its validation is done again."""
+        resumed = max(self.steps(), default=-1)
         for name, path in self.folders.items():
             self.logs[name] = Log(path, resumed)
 

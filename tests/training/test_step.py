@@ -4,6 +4,7 @@ import numpy as np
 import pytest
 
 import models
+from experiments import base
 from tests import tiny
 from training import objective, optimizer, program, step
 
@@ -13,10 +14,11 @@ def trained(config, steps=3, make=jax.jit):
     model = models.build(config.model, corpus.vocab_size)
     adamw = optimizer.make_optimizer(config.train)
     one = make(step.make_step(model.apply, adamw, config, corpus.mask_token))
-    state = step.init_state(model.init(jax.random.key(config.train.seed)), adamw)
+    ((weights, data),) = base.seeds(config.train)
+    state = step.init_state(model.init(jax.random.key(weights)), adamw)
     metrics = []
     for _ in range(steps):
-        state, done = one(state, config.train.seed, jnp.asarray(corpus.train))
+        state, done = one(state, data, jnp.asarray(corpus.train))
         metrics.append(done)
     return state, metrics
 

@@ -1,0 +1,215 @@
+"""Members of several seeds, trained together: each is its solo run."""
+
+import contextlib
+import json
+import re
+import shutil
+import signal
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+from errors import RunError, Stopped
+from experiments import base
+from stop import Stop
+from tests import tiny
+from tests.training.test_loop import everything, interrupted_after, log_without_speed, store_of
+from tests.training.test_step import assert_close, masked, trained
+from training import checkpoint, loop, program
+
+
+def config(**settings):
+    """Weight seeds 3 and 4, each with data seeds 1 and 2, of the masked objective: more is drawn at random."""
+    return masked(tiny.config(**{"seed": 3, "data_seed": 1, "num_seeds": 2} | settings))
+
+
+def train(config, folder, **folders):
+    paths = {name: folder / name for name in base.members(config)} | folders
+    with Stop() as stop:
+        loop.train(config, tiny.corpus(), paths, "group", stop)
+
+
+def outcome(folder, config):
+    """All that a run leaves, but for its speed."""
+    return everything(folder, config), log_without_speed(folder), (folder / "test.json").read_text()
+
+
+def outcomes(folder, config):
+    return {name: outcome(folder / name, member) for name, member in base.members(config).items()}
+
+
+@pytest.fixture(scope="module")
+def together(tmp_path_factory):
+    """The group, never stopped."""
+    folder = tmp_path_factory.mktemp("together")
+    train(config(), folder)
+    return folder, outcomes(folder, config())
+
+
+@pytest.fixture
+def copied(together, tmp_path):
+    folder = tmp_path / "group"
+    shutil.copytree(together[0], folder)
+    return folder
+
+
+def test_each_member_is_bitwise_its_solo_run(together, tmp_path):
+    """Parameters and optimizer state of all checkpoints, log and test score."""
+    found = together[1]
+    for name, member in base.members(config()).items():
+        train(member, tmp_path, **{"": tmp_path / name})
+        assert outcome(tmp_path / name, member) == found[name]
+    assert len({str(result) for result in found.values()}) == 4
+    assert len({str(result[0][0]) for result in found.values()}) == 2  # the weight seed alone is in step 0
+
+
+@pytest.mark.parametrize("at_once", [3, 4])
+def test_vmapped_members_differ_by_rounding_only(at_once):
+    """Adam divides by the root of the gradient's square, so a gradient near 0 turns rounding into up to a whole step
+    of the learning rate; losses do not notice.
+    """
+    settings, corpus = config(), tiny.corpus()
+    ends = []
+    for settings.mesh.members in (1, at_once):
+        made = program.make_program(settings, corpus)
+        ends.append(made.steps(made.create(), made.tokens_N, jnp.int32(3)))
+    (one, one_metrics), (many, many_metrics) = ends
+    np.testing.assert_allclose(one_metrics.loss[:, :3], many_metrics.loss[:, :3], rtol=1e-6)
+    assert_close(one.params, many.params, atol=5e-6)
+
+
+@pytest.mark.parametrize(("data", "fsdp", "at_once"), [(8, 1, 2), (2, 4, 1), (2, 4, 2)])
+def test_eight_devices_equal_one(data, fsdp, at_once):
+    settings, corpus = config(num_data_seeds=1), tiny.corpus()
+    settings.mesh.data, settings.mesh.fsdp, settings.mesh.members = data, fsdp, at_once
+    many = program.make_program(settings, corpus)
+    states, metrics = many.steps(many.create(), many.tokens_N, jnp.int32(3))
+    kernel = states.params["blocks"]["mlp_up"]["kernel"]
+    assert len({shard.device for shard in kernel.addressable_shards}) == 8
+    assert kernel.addressable_shards[0].data.size == kernel.size // fsdp
+    for i, (weights, seed) in enumerate(base.seeds(settings.train)):
+        one, one_metrics = trained(config(seed=weights, data_seed=seed, num_seeds=1))
+        np.testing.assert_allclose(metrics.loss[i, :3], [m.loss for m in one_metrics], rtol=1e-5)
+        member = many.member(states, i)
+        assert jax.tree.map(lambda leaf: leaf.sharding, member) == jax.tree.map(lambda a: a.sharding, many.abstract)
+        assert_close(one.params, member.params, atol=1e-4)
+
+
+@pytest.mark.parametrize("at_once", [1, 2])
+def test_each_device_works_on_its_share_of_the_batch(at_once, monkeypatch):
+    settings, corpus = config(num_data_seeds=1, batch_size=64), tiny.corpus()
+    settings.mesh.members = at_once
+
+    def operations():
+        made = program.make_program(settings, corpus)
+        return made.steps.lower(made.create(), made.tokens_N, jnp.int32(1)).compile().cost_analysis()["flops"]
+
+    split = operations()
+    monkeypatch.setattr(jax.lax, "with_sharding_constraint", lambda batch, sharding: batch)
+    assert split < operations() / 7
+
+
+def test_a_stop_saves_all_members_and_goes_on_exactly(together, tmp_path, monkeypatch):
+    with monkeypatch.context() as patch:
+        interrupted_after(patch, 3, signal.SIGTERM)
+        with pytest.raises(Stopped, match="group: stopped at step 3, saved in"):
+            train(config(), tmp_path)
+    for name in together[1]:
+        assert list(everything(tmp_path / name, config())) == [0, 1, 2, 3]
+    train(config(), tmp_path)
+    assert outcomes(tmp_path, config()) == together[1]
+
+
+@pytest.mark.parametrize("at", [0, 4])
+def test_a_kill_between_two_saves_goes_on_exactly_and_keeps_what_is_saved(together, tmp_path, monkeypatch, at):
+    names, save = list(together[1]), checkpoint.Checkpoints.save
+
+    def killed(store, step, *items):
+        if step == at and names[1] in str(store._folder):
+            raise KeyboardInterrupt
+        save(store, step, *items)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(checkpoint.Checkpoints, "save", killed)
+        with pytest.raises(KeyboardInterrupt):
+            train(config(), tmp_path)
+    ahead = tmp_path / names[0] / "checkpoints" / str(at) / "_CHECKPOINT_METADATA"
+    before = ahead.stat().st_mtime_ns
+    assert not (tmp_path / names[1] / "checkpoints" / str(at)).exists()
+    train(config(), tmp_path)
+    assert outcomes(tmp_path, config()) == together[1]
+    assert ahead.stat().st_mtime_ns == before
+    assert not list(tmp_path.glob("*/damaged_checkpoints"))
+
+
+def test_members_stopped_at_different_steps_go_on_from_the_last_they_share(together, tmp_path, monkeypatch):
+    """One was saved at an interruption, the other not; that checkpoint is on no schedule."""
+    with monkeypatch.context() as patch:
+        interrupted_after(patch, 3, signal.SIGTERM)
+        with pytest.raises(Stopped):
+            train(config(), tmp_path)
+    shutil.rmtree(tmp_path / list(together[1])[2] / "checkpoints" / "3")
+    train(config(), tmp_path)
+    assert outcomes(tmp_path, config()) == together[1]
+
+
+def test_a_checkpoint_that_comes_out_otherwise_is_set_aside(together, copied, capsys):
+    """As on a device that does not compute the same twice, for a member that was ahead of the others."""
+    names = list(together[1])
+    member = base.members(config())[names[0]]
+    with contextlib.closing(store_of(copied / names[0], member)) as store:
+        state = program.make_program(member, tiny.corpus()).abstract
+        items = store.restore(2, state.params, {"opt_state": state.opt_state, "step": state.step})
+        store.set_aside(4)
+        store.save(4, *items)
+    for step in "456":
+        shutil.rmtree(copied / names[3] / "checkpoints" / step)
+    train(config(), copied)
+    said = capsys.readouterr().err
+    assert re.search(rf"{names[0]}: step 4 now comes out otherwise; moved to .*damaged_checkpoints/4\.1", said)
+    assert said.count("moved to") == 1
+    assert outcomes(copied, config()) == together[1]
+
+
+def test_a_damaged_checkpoint_of_one_member_is_set_aside_and_that_member_named(together, copied, capsys):
+    names = list(together[1])
+    (copied / names[2] / "test.json").unlink()
+    (copied / names[2] / "checkpoints" / "6" / "_CHECKPOINT_METADATA").unlink()
+    train(config(), copied)
+    said = capsys.readouterr().err
+    assert re.search(rf"{names[2]}: checkpoint .*{names[2]}/checkpoints/6 is damaged: .*; moved to ", said)
+    assert [path.parent.parent.name for path in copied.glob("*/damaged_checkpoints/6.0")] == [names[2]]
+    assert outcomes(copied, config()) == together[1]
+
+
+def test_what_is_not_finite_names_its_member(tmp_path, monkeypatch):
+    made = loop.make_program
+
+    def make(*args):
+        whole = made(*args)
+
+        def steps(*arguments):
+            state, metrics = whole.steps(*arguments)
+            return state, metrics._replace(loss=metrics.loss.at[2].set(jnp.nan))
+
+        return whole._replace(steps=steps)
+
+    monkeypatch.setattr(loop, "make_program", make)
+    with pytest.raises(
+        RunError, match=r"weights_4_data_1: not finite at step 1 \(loss nan.*last good checkpoint: none"
+    ):
+        train(config(), tmp_path)
+
+
+def test_a_finished_group_is_left_alone_and_an_unfinished_one_says_how_many(together, copied, capsys):
+    train(config(), copied)
+    assert "group: trained already, 6 steps" in capsys.readouterr().out
+    name = list(together[1])[1]
+    before = (copied / name / "test.json").read_text()
+    (copied / name / "test.json").unlink()
+    train(config(), copied)
+    assert "group: 4 × 6,848 parameters" in capsys.readouterr().out
+    assert (copied / name / "test.json").read_text() == before
+    assert json.loads(before)["step"] == 6
