@@ -37,7 +37,7 @@ def read(folder: pathlib.Path) -> tuple[pd.DataFrame, pd.DataFrame]:
     rows = pd.read_csv(folder / "runs.csv", dtype=texts)
     path = folder / "contrasts.csv"
     if not path.exists():
-        return rows, pd.DataFrame(columns=[*COLUMNS, *Change._fields])
+        return rows, pd.DataFrame(columns=[*COLUMNS, *Change._fields]).astype(dict.fromkeys(Change._fields, float))
     return rows, pd.read_csv(path, dtype=texts).fillna({"held": ""})
 
 

@@ -9,6 +9,7 @@ import xarray as xr
 
 from analysis import experiment, results, runs
 from analysis.shapes import over_depth, shapes
+from figures import contrasts
 from tests.figures.tables import make_run
 
 BITS = {"test_bits": 2.0, "valid_bits": 2.5}
@@ -164,6 +165,10 @@ def test_crossed_seeds_have_components_and_no_contrasts(tmp_path):
     tables = {f"weights_{w}_data_{d}": made(w, d) for w in (0, 1) for d in (0, 1)}
     paths = experiment.write(folders(tables, tmp_path), tmp_path)
     assert [path.name for path in paths] == ["runs.nc", "runs.csv", "components.csv"]
+    rows, found = experiment.read(tmp_path)
+    assert len(rows) == 4
+    assert found.empty
+    assert contrasts.build({}, found) is None  # nothing to draw
     frame = pd.read_csv(paths[-1])
     assert {"test_bits", "bell", "anisotropy"} <= set(frame.quantity)
     bits = frame[frame.quantity == "test_bits"].iloc[0]
