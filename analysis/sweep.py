@@ -1,9 +1,11 @@
 """Measure every checkpoint of a run with one compiled program; what is measured already is left alone."""
 
 import dataclasses
+import functools
 import json
 import pathlib
 import sys
+from collections.abc import Callable
 
 import jax
 import numpy as np
@@ -21,7 +23,7 @@ from analysis.quantities import COORDINATES, QUANTITIES
 from analysis.summary import summary
 from data.corpus import Corpus
 from errors import RunError, UserError
-from experiments.base import Config, ModelConfig, to_dict
+from experiments.base import Config, MeasureConfig, ModelConfig, from_dict, to_dict
 from models.masks import visible_keys
 from stop import Stop
 from training import checkpoint, folder, mesh
@@ -136,20 +138,31 @@ def probe_of(config: Config, corpus: Corpus) -> Probe:
 
 def make_program(config: Config, corpus: Corpus, params: dict):
     """measure(params, references) -> {quantity: array}: jitted once, in float32 whatever the run was trained in."""
-    model = models.build(config.model, corpus.vocab_size, "float32")
     probe = probe_of(config, corpus)
     devices = mesh.make_mesh(config.mesh)
     windows = P(None, ("data", "fsdp")) if probe.tokens_GWT.shape[1] % devices.size == 0 else P()
     split, whole = NamedSharding(devices, windows), NamedSharding(devices, P())
     probe = jax.device_put(probe, Probe(tokens_GWT=split, shuffled_GWT=split, picks_SGP=whole))
     shardings = mesh.parameter_sharding(devices, params)
-    compute = jax.jit(make_measure(model.apply, visible_keys(config.model, config.model.context), config.measure))
+    compute = _computation(
+        json.dumps(to_dict(config)["model"]), json.dumps(to_dict(config)["measure"]), corpus.vocab_size
+    )
 
     def measure(params: dict, references: dict[str, dict]) -> results.Arrays:
         params, references = jax.device_put((params, references), (shardings, dict.fromkeys(references, shardings)))
         return jax.device_get(compute(params, references, probe))
 
     return measure
+
+
+@functools.cache
+def _computation(model: str, measure: str, vocab_size: int) -> Callable[..., results.Arrays]:
+    """The measurement of models and settings in JSON: runs of an experiment that share both compile it once."""
+    config = from_dict(json.loads(model), ModelConfig)
+    apply = models.build(config, vocab_size, "float32").apply
+    return jax.jit(
+        make_measure(apply, visible_keys(config, config.context), from_dict(json.loads(measure), MeasureConfig))
+    )
 
 
 def attributes(config: Config, corpus: Corpus, name: str) -> dict:

@@ -31,6 +31,7 @@ def sized(size: str) -> Config:
         checkpoint=CheckpointConfig(every=500),
         measure=MeasureConfig(
             points=2048,
+            batches=2,
             families=("spectrum", "outliers", "dimension", "similarity", "attention"),
             nulls=("gaussian", "untrained"),
         ),

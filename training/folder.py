@@ -54,7 +54,9 @@ def claim(folder: pathlib.Path, config: Config, new: bool) -> None:
     path = folder / "config.json"
     try:
         if path.exists():
-            check_same(path, to_dict(config), ANYWHERE, "name another --workdir, or pass the same settings")
+            # a setting that the run's version of the code did not have: its default is what that version did
+            advice, defaults = "name another --workdir, or pass the same settings", to_dict(type(config)())
+            check_same(path, to_dict(config), ANYWHERE, advice, defaults)
         elif not new:
             words = "run --stages=train first, or name another --workdir"
             raise UserError(f"{folder} holds no run (no config.json); {words}")
@@ -69,10 +71,12 @@ def claim(folder: pathlib.Path, config: Config, new: bool) -> None:
         raise UserError(f"--workdir {folder} cannot be written ({error.strerror}); name another folder") from error
 
 
-def check_same(path: pathlib.Path, now: dict, leave_out: tuple[str, ...], advice: str) -> None:
-    """Raise UserError, naming the fields, where the settings recorded at `path` differ from `now`."""
+def check_same(
+    path: pathlib.Path, now: dict, leave_out: tuple[str, ...], advice: str, defaults: dict | None = None
+) -> None:
+    """Raise UserError, naming the fields, where the settings at `path`, or `defaults` they lack, differ from `now`."""
     try:
-        before = _flat(json.loads(path.read_text()))
+        before = _flat(defaults or {}) | _flat(json.loads(path.read_text()))
     except (OSError, ValueError) as error:
         raise UserError(f"{path} cannot be read ({error}); name another --workdir") from error
     now = _flat(now)

@@ -52,8 +52,22 @@ def traces(monkeypatch):
 
         return counted
 
+    sweep._computation.cache_clear()
     monkeypatch.setattr(sweep, "make_measure", make)
     return count
+
+
+def test_runs_with_the_same_model_and_settings_share_a_program(run, tmp_path, monkeypatch):
+    folder, config = run
+    other = shutil.copytree(folder, tmp_path / "other")
+    count = traces(monkeypatch)
+    measured(config, folder)
+    changed = dataclasses.replace(config, train=dataclasses.replace(config.train, seed=5))
+    measured(changed, other)
+    assert len(count) == 1
+    np.testing.assert_array_equal(
+        results.read(folder / "results.nc").twonn_mean, results.read(other / "results.nc").twonn_mean
+    )
 
 
 def test_all_checkpoints_in_one_program_and_then_nothing_to_do(run, monkeypatch, capsys):

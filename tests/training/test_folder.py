@@ -27,6 +27,19 @@ def test_layout_place_of_the_corpus_and_measurement_may_change(tmp_path):
     assert json.loads((tmp_path / "run" / "config.json").read_text())["mesh"]["fsdp"] == 1
 
 
+def test_a_setting_that_the_record_lacks_had_its_default(tmp_path):
+    folder.claim(tmp_path / "run", tiny.config(), new=True)
+    path = tmp_path / "run" / "config.json"
+    record = json.loads(path.read_text())
+    del record["train"]["num_seeds"]
+    path.write_text(json.dumps(record))
+    folder.claim(tmp_path / "run", tiny.config(), new=False)
+    config = tiny.config()
+    config.train.num_seeds = 2
+    with pytest.raises(UserError, match=r"train\.num_seeds=1 there, 2 now"):
+        folder.claim(tmp_path / "run", config, new=False)
+
+
 def test_a_folder_with_other_things_in_it_is_refused(tmp_path):
     (tmp_path / "thesis.tex").write_text("x")
     with pytest.raises(UserError, match="is not empty and holds no run"):
