@@ -230,14 +230,17 @@ def _eigen(x_QE: Float[Array, "Q E"]) -> tuple[Float[Array, " E"], Float[Array, 
     def again() -> tuple[Float[Array, " E"], Float[Array, "E E"]]:
         small_E = value_E < GRADED * value_E[0]
         coordinate_QE = _product(x_QE, vector_EE)
-        small_QE = jnp.where(small_E[None], coordinate_QE, 0.0)
-        last_E = jnp.where(small_E, 0.0, -jnp.square(small_QE).sum())  # keeps the large ones out of the turn
-        small_EE = _product(small_QE.T, small_QE) + jnp.diag(last_E)
+        gram_EE = _product(coordinate_QE.T, coordinate_QE)
+        square_E = jnp.diagonal(gram_EE)
+        last_E = jnp.where(
+            small_E, 0.0, -jnp.where(small_E, square_E, 0.0).sum()
+        )  # keeps the large ones out of the turn
+        small_EE = jnp.where(small_E[:, None] & small_E[None], gram_EE, 0.0) + jnp.diag(last_E)
         small_value_E, turn_EE = jnp.linalg.eigh(small_EE, symmetrize_input=False)
         behind_large = (~small_E).sum()
         small_value_E = jnp.roll(small_value_E[::-1], behind_large)
         turned_EE = jnp.roll(_product(vector_EE, turn_EE[:, ::-1]), behind_large, axis=1)
-        value_again_E = jnp.where(small_E, small_value_E, jnp.square(coordinate_QE).sum(axis=0))
+        value_again_E = jnp.where(small_E, small_value_E, square_E)
         return jnp.maximum(value_again_E, 0.0), jnp.where(small_E[None], turned_EE, vector_EE)
 
     return jax.lax.cond(value_E[-1] < GRADED * value_E[0], again, lambda: (value_E, vector_EE))
