@@ -48,7 +48,7 @@ def environment():
 
 
 def main(*flags):
-    return subprocess.run(command(*flags), cwd=ROOT, env=environment(), capture_output=True, text=True, timeout=300)
+    return subprocess.run(command(*flags), cwd=ROOT, env=environment(), capture_output=True, text=True, timeout=900)
 
 
 def wait_for(path):
@@ -229,7 +229,7 @@ def test_two_processes_train_and_measure_one_run(twins, tmp_path):
         )
         for rank in "01"
     ]
-    outputs = [process.communicate(timeout=300)[0] for process in started]
+    outputs = [process.communicate(timeout=900)[0] for process in started]
     assert [process.returncode for process in started] == [0, 0]
     assert outputs[0].count("9 checkpoints measured") == 2
     assert "checkpoints" not in outputs[1]
@@ -246,7 +246,7 @@ def test_a_checkpoint_that_cannot_be_written_is_one_line(tmp_path):
     program = " ".join(command(*SMALL, "--stages=train", f"--workdir={tmp_path / 'run'}"))
     limited = ["bash", "-c", f"ulimit -f 8; exec {program}"]
     env = environment() | {"JAX_COMPILATION_CACHE_DIR": ""}
-    process = subprocess.run(limited, cwd=ROOT, env=env, capture_output=True, text=True, timeout=300)
+    process = subprocess.run(limited, cwd=ROOT, env=env, capture_output=True, text=True, timeout=900)
     assert process.returncode == 1
     lines = [line for line in process.stderr.splitlines() if line.strip() and "step/s" not in line]
     assert len(lines) == 1
