@@ -62,7 +62,11 @@ def test_runs_with_the_same_model_and_settings_share_a_program(run, tmp_path, mo
     other = shutil.copytree(folder, tmp_path / "other")
     count = traces(monkeypatch)
     measured(config, folder)
-    changed = dataclasses.replace(config, train=dataclasses.replace(config.train, seed=5))
+    seeds = {
+        "train": dataclasses.replace(config.train, seed=5),
+        "model": dataclasses.replace(config.model, leak_seed=5),
+    }
+    changed = dataclasses.replace(config, **seeds)
     measured(changed, other)
     assert len(count) == 1
     np.testing.assert_array_equal(
