@@ -14,6 +14,7 @@ import xarray as xr
 
 from analysis.quantities import QUANTITIES
 from analysis.shapes import over_depth, shapes
+from experiments.base import flat
 
 SEEDS = ("train.seed", "train.data_seed", "model.leak_seed")  # initial parameters; windows and masks; leaking pairs
 WITHOUT_EFFECT = ("mesh.", "data.path", "data.cache", "train.num_seeds", "train.num_data_seeds")  # on what a run is
@@ -27,23 +28,16 @@ BITS = {
 
 def settings(table: xr.Dataset) -> dict[str, Any]:
     """The settings of a run by dotted name; where the data have no seed of their own they have that of the run."""
-    flat = _flat(json.loads(table.attrs["config"]))
-    if flat.get("train.data_seed") is None:  # tables of old have none
-        flat["train.data_seed"] = flat["train.seed"]
-    return {name: value for name, value in flat.items() if not name.startswith(WITHOUT_EFFECT)}
+    values = flat(json.loads(table.attrs["config"]))
+    if values.get("train.data_seed") is None:  # tables of old have none
+        values["train.data_seed"] = values["train.seed"]
+    return {name: value for name, value in values.items() if not name.startswith(WITHOUT_EFFECT)}
 
 
 def seeds(table: xr.Dataset) -> tuple[int, int]:
     """Of the initial parameters, and of the data."""
     values = settings(table)
     return values["train.seed"], values["train.data_seed"]
-
-
-def _flat(values: dict, prefix: str = "") -> dict:
-    flat = {}
-    for name, value in values.items():
-        flat |= _flat(value, f"{prefix}{name}.") if isinstance(value, dict) else {prefix + name: value}
-    return flat
 
 
 def cells(tables: dict[str, xr.Dataset]) -> dict[str, list[str]]:

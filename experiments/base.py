@@ -199,6 +199,14 @@ def to_dict(config: Config) -> dict[str, Any]:
     return json.loads(json.dumps(dataclasses.asdict(config)))
 
 
+def flat(values: dict[str, Any], prefix: str = "") -> dict[str, Any]:
+    """Nested settings by dotted name."""
+    found = {}
+    for name, value in values.items():
+        found |= flat(value, f"{prefix}{name}.") if isinstance(value, dict) else {prefix + name: value}
+    return found
+
+
 def from_dict(values: dict[str, Any], kind: type = Config, where: str = "") -> Any:
     """Rebuild a config dataclass; an unknown, missing or ill-typed field is a UserError."""
     hints = get_type_hints(kind)

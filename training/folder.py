@@ -16,7 +16,7 @@ import jax
 import models
 from data.corpus import Corpus
 from errors import UserError
-from experiments.base import Config, to_dict
+from experiments.base import Config, flat, to_dict
 
 # A run may go on with another layout or a moved corpus (its digest is checked); measurements keep their own record.
 ANYWHERE = ("mesh", "measure", "data.path", "data.cache")
@@ -76,10 +76,10 @@ def check_same(
 ) -> None:
     """Raise UserError, naming the fields, where the settings at `path`, or `defaults` they lack, differ from `now`."""
     try:
-        before = _flat(defaults or {}) | _flat(json.loads(path.read_text()))
+        before = flat(defaults or {}) | flat(json.loads(path.read_text()))
     except (OSError, ValueError) as error:
         raise UserError(f"{path} cannot be read ({error}); name another --workdir") from error
-    now = _flat(now)
+    now = flat(now)
     different = [
         f"{name}={before.get(name)!r} there, {now.get(name)!r} now"
         for name in sorted(before.keys() | now.keys())
@@ -100,13 +100,6 @@ def record_tables(tables: pathlib.Path, settings: dict) -> None:
     """Write down what all tables of the folder have in common, before the first of them."""
     tables.mkdir(parents=True, exist_ok=True)
     write_atomically(tables / "config.json", json.dumps(settings, indent=2) + "\n")
-
-
-def _flat(values: dict, prefix: str = "") -> dict:
-    flat = {}
-    for name, value in values.items():
-        flat |= _flat(value, f"{prefix}{name}.") if isinstance(value, dict) else {prefix + name: value}
-    return flat
 
 
 def record_environment(folder: pathlib.Path, corpus: Corpus | None) -> None:
