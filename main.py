@@ -12,7 +12,9 @@ from absl import app, flags
 from ml_collections import config_flags
 
 from errors import RunError, Stopped, UserError
-from experiments import base, untrained
+from experiments import untrained, variants
+from experiments.base import Config
+from experiments.limits import validate
 
 STAGES = ("train", "measure", "figures")
 
@@ -79,12 +81,12 @@ def main(_: list[str]) -> int:
         return fail(KeyboardInterrupt("interrupted; the same command goes on from the last checkpoint"), 130)
 
 
-def run(experiment: base.Config | untrained.UntrainedConfig) -> int:
+def run(experiment: Config | untrained.UntrainedConfig) -> int:
     if isinstance(experiment, untrained.UntrainedConfig):
         return run_untrained(experiment)
-    configs = base.expand(experiment, config_flags.get_override_values(flags.FLAGS["config"]))
+    configs = variants.expand(experiment, config_flags.get_override_values(flags.FLAGS["config"]))
     for config in configs.values():
-        base.validate(config)
+        validate(config)
 
     # Imported late: a wrong setting should be told without waiting for JAX.
     import stages

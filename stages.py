@@ -12,7 +12,7 @@ from analysis import experiment as experiment_tables
 from analysis import results, sweep, untrained
 from data import corpus
 from errors import UserError
-from experiments import base
+from experiments import variants
 from experiments.base import Config
 from experiments.untrained import UntrainedConfig
 from figures import draw, untrained_draw
@@ -87,12 +87,12 @@ def train(
     stop: Stop,
 ) -> None:
     """Variant by variant; runs that differ in seeds alone together."""
-    for variant, group in base.groups(experiment).items():
-        runs = base.run_names(variant, base.members(group))
+    for variant, group in variants.groups(experiment).items():
+        runs = variants.run_names(variant, variants.members(group))
         group.model.dtype = configs[next(iter(runs))].model.dtype  # what "auto" means
         name = variant or title
         if len(runs) > 1:
-            weights, data = (len(set(seeds)) for seeds in zip(*base.seeds(group.train), strict=True))
+            weights, data = (len(set(seeds)) for seeds in zip(*variants.seeds(group.train), strict=True))
             name += f": {weights} weight × {data} data seeds"
         folders = {run or title: root / run for run in runs}
         loop.train(group, texts[text_key(group)], folders, name, stop)

@@ -1,20 +1,16 @@
-"""The configuration schema: every setting of a run, its default (stated here and nowhere else) and its limits.
+"""The configuration schema: every setting of a run and its default, stated here and nowhere else.
 
 An experiment file defines `get_config()` and returns a `Config`. An experiment of several runs names them in
-`variants`: name -> {dotted field: value}, applied over the shared settings. A variant of several seeds is several runs,
-its members: `expand` gives them all.
+`variants`: name -> {dotted field: value}, applied over the shared settings (`experiments/variants.py`).
 """
 
 import dataclasses
 import json
-from collections.abc import Iterable
 from dataclasses import dataclass, field
 from typing import Any, get_args, get_origin, get_type_hints
 
 from errors import UserError
 
-LARGEST_SEED = 2**32 - 1
-MOST_MEMBERS = 1024
 SOURCES = ("enwik8", "pydoc")
 MASKS = ("causal", "bidirectional", "prefix", "window", "leak")
 ATTENTIONS = ("softmax", "softmax_one", "sigmoid")
@@ -123,77 +119,6 @@ class Config:
     variants: dict[str, dict[str, Any]] = field(default_factory=dict)
 
 
-def expand(config: Config, overridden: Iterable[str] = ()) -> dict[str, Config]:
-    """The runs of an experiment, variants × members: {name: single-run Config}; a plain config is the one run named ''.
-
-    A field that the variants set must not be among the `overridden`: it would have no effect.
-    """
-    runs = {}
-    for variant, varied in groups(config, overridden).items():
-        for name, run in run_names(variant, members(varied)).items():
-            if name in runs:
-                raise UserError(f"two runs of this experiment are named {name}; rename the variant {variant}")
-            runs[name] = run
-    return runs
-
-
-def run_names(variant: str, configs: dict[str, Config]) -> dict[str, Config]:
-    """The members of a variant by the names of their runs, which are those of their folders."""
-    return {"_".join(filter(None, (variant, member))): config for member, config in configs.items()}
-
-
-def members(config: Config) -> dict[str, Config]:
-    """Every weight seed with every data seed of a variant, as single runs: {"weights_0_data_0": Config, …}.
-
-    They differ in seeds alone and are trained together. A config of one seed is its own only member, named ''.
-    """
-    pairs = seeds(config.train)
-    if len(pairs) == 1:
-        return {"": config}
-    single = {"num_seeds": 1, "num_data_seeds": None}
-    runs = {}
-    for weights, data in pairs:
-        values = to_dict(config)
-        values["train"] |= single | {"seed": weights, "data_seed": data}
-        runs[f"weights_{weights}_data_{data}"] = from_dict(values)
-    return runs
-
-
-def seeds(train: TrainConfig) -> list[tuple[int, int]]:
-    """(weight seed, data seed) of every member, weight seed by weight seed."""
-    first = train.seed if train.data_seed is None else train.data_seed
-    count = train.num_seeds if train.num_data_seeds is None else train.num_data_seeds
-    for name, value in (("num_seeds", train.num_seeds), ("num_data_seeds", count)):
-        if value < 1:
-            raise UserError(f"train.{name} is {value}; it must be at least 1")
-    if train.num_seeds * count > MOST_MEMBERS:
-        raise UserError(f"train.num_seeds × num_data_seeds is {train.num_seeds} × {count}; {MOST_MEMBERS} runs at most")
-    return [(train.seed + i, first + j) for i in range(train.num_seeds) for j in range(count)]
-
-
-def groups(config: Config, overridden: Iterable[str] = ()) -> dict[str, Config]:
-    """The variants of an experiment, each of one seed or several: {name: Config}; a plain config is named ''."""
-    if not config.variants:
-        return {"": config}
-    configs = {}
-    for name, changes in config.variants.items():
-        if not name.isidentifier():
-            raise UserError(f"variant {name!r}: a run's name becomes a folder; use letters, digits and _")
-        values = to_dict(config) | {"variants": {}}
-        for path, value in changes.items():
-            if path in overridden:
-                raise UserError(f"--config.{path} differs between the runs of this experiment and cannot be overridden")
-            *groups, leaf = path.split(".")
-            target = values
-            for group in groups:
-                target = target.get(group) if isinstance(target, dict) else None
-            if not isinstance(target, dict):
-                raise UserError(f"variant {name!r}: there is no config field {path}")
-            target[leaf] = value
-        configs[name] = from_dict(values)
-    return configs
-
-
 def to_dict(config: Config) -> dict[str, Any]:
     """Nested plain dict, as JSON would hold it (tuples become lists)."""
     return json.loads(json.dumps(dataclasses.asdict(config)))
@@ -237,116 +162,3 @@ def _has_type(value: Any, hint: Any) -> bool:
     if isinstance(hint, type):
         return type(value) is hint
     return get_origin(hint) is not tuple and any(type(value) is option for option in get_args(hint))
-
-
-def validate(config: Config) -> None:
-    """Raise UserError, one line, where a single-run config cannot be trained or measured."""
-    model, train, measure = config.model, config.train, config.measure
-    for name, value, allowed in (
-        ("data.source", config.data.source, SOURCES),
-        ("model.mask", model.mask, MASKS),
-        ("model.attention", model.attention, ATTENTIONS),
-        ("model.norm", model.norm, NORMS),
-        ("model.positions", model.positions, POSITIONS),
-        ("model.dtype", model.dtype, DTYPES),
-        ("objective", config.objective, OBJECTIVES),
-        *(("measure.families", family, FAMILIES) for family in measure.families),
-        *(("measure.nulls", null, NULLS) for null in measure.nulls),
-    ):
-        if value not in allowed:
-            raise UserError(f"{name} is {value!r}; choose one of {', '.join(allowed)}")
-    for name, value, least in (
-        ("model.layers", model.layers, 1),
-        ("model.width", model.width, 1),
-        ("model.heads", model.heads, 1),
-        ("model.context", model.context, 2),
-        ("model.expansion", model.expansion, 1),
-        ("train.steps", train.steps, 0),
-        ("train.batch_size", train.batch_size, 1),
-        ("train.accumulate", train.accumulate, 1),
-        ("train.dispatch", train.dispatch, 1),
-        ("train.log_every", train.log_every, 1),
-        ("evaluate.every", config.evaluate.every, 1),
-        ("evaluate.windows", config.evaluate.windows, 1),
-        ("checkpoint.every", config.checkpoint.every, 1),
-        ("measure.points", measure.points, 8),
-        ("measure.batches", measure.batches, 1),
-        ("measure.groups", measure.groups, 1),
-        ("mesh.fsdp", config.mesh.fsdp, 1),
-        ("mesh.members", 1 if config.mesh.members is None else config.mesh.members, 1),
-    ):
-        if value < least:
-            raise UserError(f"{name} is {value}; it must be at least {least}")
-    for name, value, low, high in (
-        ("train.learning_rate", train.learning_rate, 0.0, 1e30),
-        ("train.warmup_fraction", train.warmup_fraction, 0.0, 1.0),
-        ("train.final_fraction", train.final_fraction, 0.0, 1.0),
-        ("train.weight_decay", train.weight_decay, 0.0, 1e30),
-        ("train.beta1", train.beta1, 0.0, 0.999999),
-        ("train.beta2", train.beta2, 0.0, 0.999999),
-        ("train.clip_norm", train.clip_norm, 0.0, 1e30),
-        ("train.penalty", train.penalty, -1e30, 1e30),
-        ("train.seed", train.seed, 0, LARGEST_SEED),
-        ("train.data_seed", train.data_seed or 0, 0, LARGEST_SEED),
-        ("model.leak", model.leak, 0.0, 1.0),
-        ("model.leak_seed", model.leak_seed, 0, LARGEST_SEED),
-        ("measure.seed", measure.seed, 0, LARGEST_SEED),
-    ):
-        if not low <= value <= high:
-            raise UserError(f"{name} is {value}; it must lie in [{low}, {high}]")
-    for name, chosen in (("measure.families", measure.families), ("measure.nulls", measure.nulls)):
-        if len(set(chosen)) < len(chosen):
-            raise UserError(f"{name} is {chosen}; name each once")
-    if not measure.families:
-        raise UserError(f"measure.families is empty; choose from {', '.join(FAMILIES)}")
-    if measure.families == ("projection",):
-        raise UserError("measure.families=projection keeps vectors and no numbers; name another family beside it")
-    if not 0 <= measure.projected_head < model.heads:
-        raise UserError(f"measure.projected_head is {measure.projected_head}; model.heads={model.heads}, from 0 on")
-    if measure.points % measure.groups:
-        raise UserError(f"measure.groups is {measure.groups}; it must divide measure.points ({measure.points})")
-    if model.width % model.heads:
-        raise UserError(f"model.heads is {model.heads}; it must divide model.width ({model.width})")
-    if model.positions == "rotary" and (model.width // model.heads) % 2:
-        raise UserError(f"model.positions=rotary needs an even head width; width/heads is {model.width // model.heads}")
-    if train.batch_size % train.accumulate:
-        raise UserError(f"train.accumulate is {train.accumulate}; it must divide train.batch_size ({train.batch_size})")
-    if config.mesh.data != -1 and config.mesh.data < 1:
-        raise UserError(f"mesh.data is {config.mesh.data}; it must be at least 1, or -1 for all devices")
-    if config.evaluate.stride is not None and not 1 <= config.evaluate.stride <= model.context:
-        raise UserError(
-            f"evaluate.stride is {config.evaluate.stride}; it must lie in [1, model.context={model.context}]"
-        )
-    _validate_mask(config)
-    if model.sink and model.attention != "softmax":
-        raise UserError(f"model.sink is one more key of a softmax; it does not go with attention={model.attention}")
-    if train.penalty and train.accumulate > 1:
-        raise UserError(
-            f"train.penalty scores the whole batch; it does not go with train.accumulate={train.accumulate}"
-        )
-    for layer in train.penalty_layers:
-        if layer not in range(model.layers + 1) or train.penalty_layers.count(layer) > 1:
-            raise UserError(f"train.penalty_layers has {layer!r}; give each once, 0 to model.layers={model.layers}")
-
-
-def _validate_mask(config: Config) -> None:
-    """Each mask has its own setting; and a next character that is shown is no task.
-
-    A leak shows targets through other positions where not directly: one pair in a hundred leaves none hidden inside a
-    window of 256 from 4 layers on.
-    """
-    model = config.model
-    for mask in ("prefix", "window"):
-        value = getattr(model, mask)
-        if model.mask == mask and not 1 <= value <= model.context:
-            raise UserError(f"model.{mask} is {value}; model.mask={mask} needs 1 to model.context={model.context}")
-    for mask in ("prefix", "window", "leak"):
-        if model.mask != mask and getattr(model, mask) != 0:
-            raise UserError(f"model.{mask} does nothing under model.mask={model.mask}; leave it 0 or set mask={mask}")
-    if config.objective != "next":
-        return
-    if model.mask == "bidirectional" or model.leak > 0 or (model.mask == "prefix" and model.prefix == model.context):
-        raise UserError(f"objective=next under model.mask={model.mask} shows the answer; use objective=masked")
-    if model.mask == "prefix" and (config.evaluate.stride or 1) > model.context - model.prefix + 1:
-        most = model.context - model.prefix + 1
-        raise UserError(f"evaluate.stride is {config.evaluate.stride}; the prefix leaves {most} targets hidden at most")

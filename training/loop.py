@@ -30,8 +30,8 @@ DISPATCH_SECONDS = 1.0  # steps are run together up to about this long, so that 
 def train(config: Config, corpus: Corpus, folders: dict[str, pathlib.Path], name: str, stop: Stop) -> None:
     """Train all seeds of a config to the last step and score the test split; raises Stopped once a stop is saved.
 
-    `folders` holds the folder of each member by the name of its run, in the order of `base.seeds`; they are trained in
-    one program. A plain config has one member.
+    `folders` holds the folder of each member by the name of its run, in the order of `variants.seeds`; they are trained
+    in one program. A plain config has one member.
     """
     kept = checkpoint.schedule(config.train.steps, config.checkpoint.every)
     with contextlib.closing(Runs(folders, kept)) as runs:

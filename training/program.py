@@ -11,7 +11,8 @@ from jax.sharding import PartitionSpec as P
 import models
 from data.corpus import Corpus
 from errors import UserError
-from experiments.base import Config, seeds
+from experiments.base import Config
+from experiments.variants import seeds
 from training import evaluate, mesh, objective, optimizer, step
 
 

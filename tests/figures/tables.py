@@ -14,7 +14,8 @@ from analysis import projection, results
 from analysis.quantities import COORDINATES, QUANTITIES
 from analysis.summary import summary
 from analysis.sweep import description
-from experiments.base import Config, MeasureConfig, ModelConfig, TrainConfig, expand
+from experiments.base import Config, MeasureConfig, ModelConfig, TrainConfig
+from experiments.variants import expand
 from figures.run import Run
 
 STEPS = (0, 1, 2, 4, 8, 16, 32, 64, 128, 256, 512, 1000)

@@ -10,7 +10,8 @@ import numpy as np
 import pytest
 
 import models
-from experiments.base import ModelConfig, expand
+from experiments.base import ModelConfig
+from experiments.variants import expand
 from tests.models import reference
 from tests.models.cases import CONFIGS, SMALL, VOCAB, loss_of, make
 

@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 
 from errors import RunError, Stopped
-from experiments import base
+from experiments import variants
 from stop import Stop
 from tests import tiny
 from tests.training.test_loop import everything, interrupted_after, log_without_speed, store_of
@@ -26,7 +26,7 @@ def config(**settings):
 
 
 def train(config, folder, **folders):
-    paths = {name: folder / name for name in base.members(config)} | folders
+    paths = {name: folder / name for name in variants.members(config)} | folders
     with Stop() as stop:
         loop.train(config, tiny.corpus(), paths, "group", stop)
 
@@ -37,7 +37,7 @@ def outcome(folder, config):
 
 
 def outcomes(folder, config):
-    return {name: outcome(folder / name, member) for name, member in base.members(config).items()}
+    return {name: outcome(folder / name, member) for name, member in variants.members(config).items()}
 
 
 @pytest.fixture(scope="module")
@@ -58,7 +58,7 @@ def copied(together, tmp_path):
 def test_each_member_is_bitwise_its_solo_run(together, tmp_path):
     """Parameters and optimizer state of all checkpoints, log and test score."""
     found = together[1]
-    for name, member in base.members(config()).items():
+    for name, member in variants.members(config()).items():
         train(member, tmp_path, **{"": tmp_path / name})
         assert outcome(tmp_path / name, member) == found[name]
     assert len({str(result) for result in found.values()}) == 4
@@ -87,7 +87,7 @@ def test_eight_devices_equal_one(data, fsdp, at_once):
     kernel = states.params["blocks"]["mlp_up"]["kernel"]
     assert len({shard.device for shard in kernel.addressable_shards}) == 8
     assert kernel.addressable_shards[0].data.size == kernel.size // fsdp
-    for i, (weights, seed) in enumerate(base.seeds(settings.train)):
+    for i, (weights, seed) in enumerate(variants.seeds(settings.train)):
         one, one_metrics = trained(config(seed=weights, data_seed=seed, num_seeds=1))
         np.testing.assert_allclose(metrics.loss[i, :3], [m.loss for m in one_metrics], rtol=1e-5)
         member = many.member(states, i)
@@ -156,7 +156,7 @@ def test_members_stopped_at_different_steps_go_on_from_the_last_they_share(toget
 def test_a_checkpoint_that_comes_out_otherwise_is_set_aside(together, copied, capsys):
     """As on a device that does not compute the same twice, for a member that was ahead of the others."""
     names = list(together[1])
-    member = base.members(config())[names[0]]
+    member = variants.members(config())[names[0]]
     with contextlib.closing(store_of(copied / names[0], member)) as store:
         state = program.make_program(member, tiny.corpus()).abstract
         items = store.restore(2, state.params, {"opt_state": state.opt_state, "step": state.step})

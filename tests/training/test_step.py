@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 import models
-from experiments import base
+from experiments import variants
 from tests import tiny
 from training import objective, optimizer, program, step
 
@@ -14,7 +14,7 @@ def trained(config, steps=3, make=jax.jit):
     model = models.build(config.model, corpus.vocab_size)
     adamw = optimizer.make_optimizer(config.train)
     one = make(step.make_step(model.apply, adamw, config, corpus.mask_token))
-    ((weights, data),) = base.seeds(config.train)
+    ((weights, data),) = variants.seeds(config.train)
     state = step.init_state(model.init(jax.random.key(weights)), adamw)
     metrics = []
     for _ in range(steps):

@@ -1,0 +1,79 @@
+"""The runs of an experiment: its variants, and of each the members, every weight seed with every data seed."""
+
+from collections.abc import Iterable
+
+from errors import UserError
+from experiments.base import Config, TrainConfig, from_dict, to_dict
+
+MOST_MEMBERS = 1024
+
+
+def expand(config: Config, overridden: Iterable[str] = ()) -> dict[str, Config]:
+    """The runs of an experiment, variants × members: {name: single-run Config}; a plain config is the one run named ''.
+
+    A field that the variants set must not be among the `overridden`: it would have no effect.
+    """
+    runs = {}
+    for variant, varied in groups(config, overridden).items():
+        for name, run in run_names(variant, members(varied)).items():
+            if name in runs:
+                raise UserError(f"two runs of this experiment are named {name}; rename the variant {variant}")
+            runs[name] = run
+    return runs
+
+
+def run_names(variant: str, configs: dict[str, Config]) -> dict[str, Config]:
+    """The members of a variant by the names of their runs, which are those of their folders."""
+    return {"_".join(filter(None, (variant, member))): config for member, config in configs.items()}
+
+
+def members(config: Config) -> dict[str, Config]:
+    """Every weight seed with every data seed of a variant, as single runs: {"weights_0_data_0": Config, …}.
+
+    They differ in seeds alone and are trained together. A config of one seed is its own only member, named ''.
+    """
+    pairs = seeds(config.train)
+    if len(pairs) == 1:
+        return {"": config}
+    single = {"num_seeds": 1, "num_data_seeds": None}
+    runs = {}
+    for weights, data in pairs:
+        values = to_dict(config)
+        values["train"] |= single | {"seed": weights, "data_seed": data}
+        runs[f"weights_{weights}_data_{data}"] = from_dict(values)
+    return runs
+
+
+def seeds(train: TrainConfig) -> list[tuple[int, int]]:
+    """(weight seed, data seed) of every member, weight seed by weight seed."""
+    first = train.seed if train.data_seed is None else train.data_seed
+    count = train.num_seeds if train.num_data_seeds is None else train.num_data_seeds
+    for name, value in (("num_seeds", train.num_seeds), ("num_data_seeds", count)):
+        if value < 1:
+            raise UserError(f"train.{name} is {value}; it must be at least 1")
+    if train.num_seeds * count > MOST_MEMBERS:
+        raise UserError(f"train.num_seeds × num_data_seeds is {train.num_seeds} × {count}; {MOST_MEMBERS} runs at most")
+    return [(train.seed + i, first + j) for i in range(train.num_seeds) for j in range(count)]
+
+
+def groups(config: Config, overridden: Iterable[str] = ()) -> dict[str, Config]:
+    """The variants of an experiment, each of one seed or several: {name: Config}; a plain config is named ''."""
+    if not config.variants:
+        return {"": config}
+    configs = {}
+    for name, changes in config.variants.items():
+        if not name.isidentifier():
+            raise UserError(f"variant {name!r}: a run's name becomes a folder; use letters, digits and _")
+        values = to_dict(config) | {"variants": {}}
+        for path, value in changes.items():
+            if path in overridden:
+                raise UserError(f"--config.{path} differs between the runs of this experiment and cannot be overridden")
+            *groups, leaf = path.split(".")
+            target = values
+            for group in groups:
+                target = target.get(group) if isinstance(target, dict) else None
+            if not isinstance(target, dict):
+                raise UserError(f"variant {name!r}: there is no config field {path}")
+            target[leaf] = value
+        configs[name] = from_dict(values)
+    return configs

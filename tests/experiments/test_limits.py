@@ -1,0 +1,148 @@
+import pytest
+
+from errors import UserError
+from experiments.base import Config, ModelConfig, TrainConfig, from_dict, to_dict
+from experiments.limits import validate
+from experiments.variants import expand
+
+
+def change(path, value):
+    config = Config()
+    group, _, name = path.rpartition(".")
+    setattr(getattr(config, group) if group else config, name, value)
+    return config
+
+
+@pytest.mark.parametrize(
+    ("path", "value"),
+    [
+        ("data.source", "enwik9"),
+        ("model.mask", "diagonal"),
+        ("model.norm", "none"),
+        ("model.heads", 7),
+        ("model.layers", 0),
+        ("model.dtype", "float16"),
+        ("objective", "both"),
+        ("train.steps", -1),
+        ("train.accumulate", 3),
+        ("model.attention", "linear"),
+        ("model.prefix", 4),
+        ("model.window", 4),
+        ("model.leak", 0.5),
+        ("model.leak", -0.1),
+        ("model.leak", float("nan")),
+        ("model.leak_seed", -1),
+        ("model.mask", "prefix"),
+        ("model.mask", "window"),
+        ("train.penalty", float("inf")),
+        ("train.penalty_layers", (7,)),
+        ("train.penalty_layers", (-1,)),
+        ("train.penalty_layers", (2, 2)),
+        ("train.penalty_layers", ("a",)),
+        ("train.penalty_layers", (1.5,)),
+        ("train.learning_rate", -1.0),
+        ("train.learning_rate", float("nan")),
+        ("train.beta2", 1.5),
+        ("train.beta1", 1.0),
+        ("train.learning_rate", float("inf")),
+        ("train.seed", 2**64),
+        ("measure.families", ()),
+        ("train.log_every", 0),
+        ("evaluate.stride", 513),
+        ("measure.families", ("spectra",)),
+        ("measure.families", ("spectrum", "spectrum")),
+        ("measure.families", ("projection",)),
+        ("measure.projected_head", 8),
+        ("measure.projected_head", -1),
+        ("measure.nulls", ("gauss",)),
+        ("measure.nulls", ("shuffled", "shuffled")),
+        ("measure.groups", 3),
+        ("measure.groups", 0),
+        ("measure.points", 2),
+        ("mesh.data", 0),
+        ("mesh.members", 0),
+        ("model.mask", "bidirectional"),
+    ],
+)
+def test_what_cannot_run_is_refused_in_one_line_that_names_it(path, value):
+    with pytest.raises(UserError) as error:
+        validate(change(path, value))
+    assert path in str(error.value)
+    assert "\n" not in str(error.value)
+
+
+def test_rotary_needs_an_even_head_width():
+    config = Config(model=ModelConfig(width=6, heads=2, positions="rotary"))
+    with pytest.raises(UserError, match="even head width"):
+        validate(config)
+
+
+def many(**settings):
+    config = Config()
+    for path, value in settings.items():
+        group, _, name = path.rpartition("__")
+        setattr(getattr(config, group) if group else config, name, value)
+    return config
+
+
+@pytest.mark.parametrize(
+    ("settings", "words"),
+    [
+        ({"model__mask": "window", "model__window": 513}, r"model\.window is 513.*context=512"),
+        ({"model__mask": "prefix", "model__prefix": 513}, r"model\.prefix is 513.*context=512"),
+        ({"model__mask": "leak", "model__leak": 1.5, "objective": "masked"}, r"model\.leak is 1\.5"),
+        ({"model__mask": "leak", "model__leak": 0.01}, r"model\.mask=leak shows the answer"),
+        ({"model__mask": "prefix", "model__prefix": 512}, r"model\.mask=prefix shows the answer"),
+        (
+            {"model__mask": "prefix", "model__prefix": 500, "evaluate__stride": 14},
+            r"evaluate\.stride is 14.* 13 targets",
+        ),
+        ({"model__sink": True, "model__attention": "sigmoid"}, r"model\.sink .* attention=sigmoid"),
+        ({"model__sink": True, "model__attention": "softmax_one"}, r"model\.sink .* attention=softmax_one"),
+        ({"train__penalty": 0.1, "train__accumulate": 2}, r"train\.penalty .* train\.accumulate=2"),
+    ],
+)
+def test_settings_that_do_not_go_together(settings, words):
+    with pytest.raises(UserError, match=words) as error:
+        validate(many(**settings))
+    assert "\n" not in str(error.value)
+
+
+@pytest.mark.parametrize(
+    "settings",
+    [
+        {"model__mask": "window", "model__window": 512},
+        {"model__mask": "prefix", "model__prefix": 511},
+        {"model__mask": "prefix", "model__prefix": 500, "evaluate__stride": 13},
+        {"model__mask": "prefix", "model__prefix": 512, "objective": "masked"},
+        {"model__mask": "leak"},
+        {"model__mask": "leak", "model__leak": 1.0, "objective": "masked"},
+        {"train__penalty": -1.0, "train__penalty_layers": (0, 6)},
+    ],
+)
+def test_settings_at_their_limits_go(settings):
+    validate(many(**settings))
+    config = many(**settings)
+    assert from_dict(to_dict(config)) == config
+
+
+def validate_all(config):
+    for run in expand(config).values():
+        validate(run)
+
+
+@pytest.mark.parametrize(
+    ("train", "words"),
+    [
+        ({"num_seeds": 0}, r"train\.num_seeds is 0; it must be at least 1"),
+        ({"num_seeds": 2, "num_data_seeds": 0}, r"train\.num_data_seeds is 0"),
+        ({"num_seeds": 33}, r"33 × 33; 1024 runs at most"),
+        ({"seed": 2**32 - 1, "num_seeds": 2}, r"train\.(data_)?seed is 4294967296; it must lie in"),
+        ({"data_seed": 2**32 - 1, "num_data_seeds": 2}, r"train\.data_seed is 4294967296; it must lie in"),
+        ({"data_seed": -1}, r"train\.data_seed is -1"),
+    ],
+)
+def test_seeds_that_cannot_be_are_refused(train, words):
+    with pytest.raises(UserError, match=words) as error:
+        validate_all(Config(train=TrainConfig(**train)))
+    assert "\n" not in str(error.value)

@@ -1,0 +1,69 @@
+import pytest
+
+from errors import UserError
+from experiments import variants
+from experiments.base import Config, TrainConfig
+
+
+def test_a_varied_field_cannot_be_overridden_in_silence():
+    config = Config(variants={"a": {"train.seed": 1}, "b": {"train.seed": 2}})
+    assert [run.train.seed for run in variants.expand(config, ["train.steps"]).values()] == [1, 2]
+    with pytest.raises(UserError, match=r"train\.seed differs between the runs"):
+        variants.expand(config, ["train.seed"])
+
+
+def test_members_are_every_weight_seed_with_every_data_seed_as_plain_runs():
+    config = Config(train=TrainConfig(seed=5, data_seed=1, num_seeds=2, num_data_seeds=3))
+    runs = variants.members(config)
+    assert list(runs) == [f"weights_{w}_data_{d}" for w in (5, 6) for d in (1, 2, 3)]
+    assert [(run.train.seed, run.train.data_seed) for run in runs.values()] == variants.seeds(config.train)
+    for run in runs.values():
+        assert list(variants.members(run).values()) == [run]
+        run.train.seed, run.train.data_seed, run.train.num_seeds, run.train.num_data_seeds = 5, 1, 2, 3
+        assert run == config
+        assert run.model is not config.model
+
+
+@pytest.mark.parametrize(
+    ("train", "seeds"),
+    [
+        ({}, [(0, 0)]),
+        ({"seed": 7}, [(7, 7)]),
+        ({"seed": 7, "data_seed": 0}, [(7, 0)]),
+        ({"seed": 7, "num_seeds": 2}, [(7, 7), (7, 8), (8, 7), (8, 8)]),
+        ({"num_data_seeds": 2}, [(0, 0), (0, 1)]),
+    ],
+)
+def test_seeds_left_out_follow_those_given(train, seeds):
+    assert variants.seeds(TrainConfig(**train)) == seeds
+
+
+def test_variants_and_members_are_runs_named_by_both():
+    config = Config(variants={"a": {"objective": "masked"}, "b": {"train.num_seeds": 2}})
+    config.train.num_data_seeds = 1
+    runs = variants.expand(config)
+    assert list(runs) == ["a", "b_weights_0_data_0", "b_weights_1_data_0"]
+    assert [(run.objective, run.train.seed) for run in runs.values()] == [("masked", 0), ("next", 0), ("next", 1)]
+    assert list(variants.groups(config)) == ["a", "b"]
+    assert list(variants.expand(Config(train=TrainConfig(num_data_seeds=2)))) == [
+        "weights_0_data_0",
+        "weights_0_data_1",
+    ]
+
+
+def test_two_runs_of_one_name_are_refused():
+    config = Config(variants={"a": {"train.num_data_seeds": 2}, "a_weights_0_data_0": {}})
+    with pytest.raises(UserError, match="two runs of this experiment are named a_weights_0_data_0"):
+        variants.expand(config)
+
+
+def test_an_experiment_with_an_unknown_or_ill_typed_variant_is_refused():
+    for name, changes, words in (
+        ("a", {"train.stps": 1}, "train.stps is unknown"),
+        ("a", {"train.steps": "1"}, "train.steps is '1'"),
+        ("a", {"modle.mask": "causal"}, "no config field modle.mask"),
+        ("a", {"objective.x": 1}, "no config field objective.x"),
+        ("../a", {}, "becomes a folder"),
+    ):
+        with pytest.raises(UserError, match=words):
+            variants.expand(Config(variants={name: changes}))
