@@ -51,6 +51,15 @@ def main(*flags):
     return subprocess.run(command(*flags), cwd=ROOT, env=environment(), capture_output=True, text=True, timeout=900)
 
 
+def refuse(workdir, words, *flags):
+    """The program says what is wrong in one line, with exit code 2, and leaves no folder."""
+    process = main(*flags, f"--workdir={workdir}")
+    assert process.returncode == 2
+    assert words in process.stderr
+    assert len(process.stderr.strip().splitlines()) == 1
+    assert not workdir.exists()
+
+
 def wait_for(path):
     deadline = time.monotonic() + 120
     while not path.exists():
@@ -87,12 +96,7 @@ DECODER = "--config=experiments/decoder_small.py"
     ],
 )
 def test_bad_input_is_one_line_and_exit_code_2(flags, words, tmp_path):
-    workdir = tmp_path / "run"
-    process = main(*flags, f"--workdir={workdir}")
-    assert process.returncode == 2
-    assert words in process.stderr
-    assert len(process.stderr.strip().splitlines()) == 1
-    assert not workdir.exists()
+    refuse(tmp_path / "run", words, *flags)
 
 
 @pytest.fixture(scope="module")

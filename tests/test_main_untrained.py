@@ -7,7 +7,7 @@ import subprocess
 import pytest
 
 from analysis import results
-from tests.test_main import ROOT, command, environment, main, wait_for
+from tests.test_main import ROOT, command, environment, main, refuse, wait_for
 
 BIAS = "--config=experiments/untrained_bias.py"
 SMALL = [
@@ -40,12 +40,7 @@ SMALL = [
     ],
 )
 def test_bad_input_is_one_line_and_exit_code_2(flags, words, tmp_path):
-    workdir = tmp_path / "run"
-    process = main(*flags, f"--workdir={workdir}")
-    assert process.returncode == 2
-    assert words in process.stderr
-    assert len(process.stderr.strip().splitlines()) == 1
-    assert not workdir.exists()
+    refuse(tmp_path / "run", words, *flags)
 
 
 @pytest.fixture(scope="module")
