@@ -1,8 +1,13 @@
-"""Labelled tables: a NetCDF file of raw values per checkpoint, joined into results.nc and a tidy results.csv."""
+"""Labelled tables: a NetCDF file of raw values per checkpoint, joined into results.nc and a tidy results.csv.
 
+A file holds the sha256 of all its bytes, checked at each read: most flipped bits would else be read as other numbers.
+"""
+
+import hashlib
 import io
 import os
 import pathlib
+import re
 import warnings
 
 import numpy as np
@@ -15,6 +20,9 @@ from analysis.summary import about_quantity
 from errors import RunError
 
 Arrays = dict[str, np.ndarray]
+
+UNKNOWN = b"0" * 64  # in the digest's place while it is taken
+DIGEST = re.compile(rb"table_sha256.{8}(.{64})", re.DOTALL)  # NetCDF: name, type, length, text
 
 
 def table(arrays: Arrays, step: int, attributes: dict) -> xr.Dataset:
@@ -42,21 +50,41 @@ def table(arrays: Arrays, step: int, attributes: dict) -> xr.Dataset:
 
 
 def write(dataset: xr.Dataset, path: pathlib.Path) -> None:
-    """Write NetCDF, all or nothing."""
+    """Write NetCDF with its digest as first attribute, all or nothing."""
     path.parent.mkdir(parents=True, exist_ok=True)
+    labelled = dataset.copy()
+    labelled.attrs = {"table_sha256": UNKNOWN.decode()} | dataset.attrs
+    content = bytes(labelled.to_netcdf(engine="scipy", format="NETCDF3_64BIT"))
     temporary = path.with_name(path.name + ".tmp")
-    dataset.to_netcdf(temporary, engine="scipy", format="NETCDF3_64BIT")
+    temporary.write_bytes(content.replace(UNKNOWN, hashlib.sha256(content).hexdigest().encode(), 1))
+    os.replace(temporary, path)
+
+
+def write_csv(frame: pd.DataFrame, path: pathlib.Path) -> None:
+    """Write CSV, all or nothing."""
+    temporary = path.with_name(path.name + ".tmp")
+    frame.to_csv(temporary, index=False)
     os.replace(temporary, path)
 
 
 def read(path: pathlib.Path) -> xr.Dataset:
-    content = io.BytesIO(path.read_bytes())  # scipy leaves a damaged file open and mapped
-    try:
-        with warnings.catch_warnings(action="ignore"), xr.open_dataset(content, engine="scipy") as dataset:
-            return dataset.load()
+    """The Dataset that was written; RunError where it is damaged. A table of old, without digest, is not checked."""
+    content = path.read_bytes()
+    if found := DIGEST.search(content):
+        blank = content[: found.start(1)] + UNKNOWN + content[found.end(1) :]
+        if hashlib.sha256(blank).hexdigest().encode() != found[1]:
+            raise _damaged(path, "its content has changed since it was written")
+    try:  # from memory: scipy leaves a damaged file open and mapped
+        with warnings.catch_warnings(action="ignore"), xr.open_dataset(io.BytesIO(content), engine="scipy") as dataset:
+            table = dataset.load()
     except (TypeError, ValueError, IndexError, KeyError) as error:
-        reason = str(error).splitlines()[0]
-        raise RunError(f"table {path} is damaged ({reason}); move it away and run --stages=measure again") from error
+        raise _damaged(path, (str(error).splitlines() or [repr(error)])[0]) from error
+    table.attrs.pop("table_sha256", None)
+    return table
+
+
+def _damaged(path: pathlib.Path, why: str) -> RunError:
+    return RunError(f"table {path} is damaged ({why}); move it away and run --stages=measure again")
 
 
 def tidy(dataset: xr.Dataset) -> pd.DataFrame:
