@@ -1,5 +1,6 @@
 """Measure every checkpoint of a run with one compiled program; what is measured already is left alone."""
 
+import contextlib
 import dataclasses
 import functools
 import json
@@ -8,7 +9,6 @@ import sys
 from collections.abc import Callable
 
 import jax
-import numpy as np
 import xarray as xr
 from jax.sharding import NamedSharding
 from jax.sharding import PartitionSpec as P
@@ -20,6 +20,7 @@ from analysis import correlations, projection, results
 from analysis.measure import make_measure
 from analysis.probe import Probe, make_probe
 from analysis.quantities import COORDINATES, QUANTITIES
+from analysis.references import References
 from analysis.summary import summary
 from data.corpus import Corpus
 from errors import RunError, UserError
@@ -32,43 +33,80 @@ from training import checkpoint, folder, mesh
 def sweep(config: Config, corpus: Corpus, run: pathlib.Path, name: str, stop: Stop) -> None:
     """Write measurements/<step>.nc for every checkpoint on the schedule, then the tables of all of them (see `join`).
 
-    Every table is written whole or not at all; raises Stopped between two of them.
+    Every table is written whole or not at all; raises Stopped between two of them. A table stays when its checkpoint
+    is gone, and is measured again when it comes from a checkpoint that has changed since.
     """
     tables = run / "measurements"
     folder.check_tables(tables, settings(config))
     kept = checkpoint.schedule(config.train.steps, config.checkpoint.every)
-    store = checkpoint.Checkpoints(run / "checkpoints", kept)
-    try:
+    raw = {step: results.read(path) for step in kept if (path := tables / f"{step}.nc").exists()}
+    with contextlib.closing(checkpoint.Checkpoints(run / "checkpoints", kept)) as store:
         stored = store.steps()
-        done = [step for step in kept if (tables / f"{step}.nc").exists()]
-        todo = [step for step in kept if step in stored and step not in done]
-        if not done + todo:
+        if not raw.keys() | set(kept) & set(stored):
             raise UserError(f"{run / 'checkpoints'} holds no checkpoint to measure; run --stages=train first")
-        processes.on_first(lambda: folder.record_tables(tables, settings(config)))
+        outdated = [step for step, table in raw.items() if is_outdated(table, store)]
+        todo = [step for step in kept if step in stored and (step not in raw or step in outdated)]
+        tell(name, outdated, stored, [step for step in kept if step not in stored and step not in raw], config)
         if todo:
-            measure = make_program(config, corpus, store.restore_params(todo[0]))
-            references, picks_P = References(store, stored, config), probe_of(config, corpus).picks_SGP[0, 0]
-            interval = 0.1 if sys.stderr.isatty() else 10.0
-            quiet = not processes.is_first()
-            for step in tqdm(todo, desc=f"{name}: measure", unit="checkpoint", mininterval=interval, disable=quiet):
-                stop.check(f"{name}: stopped before measuring step {step}")
-                params = store.restore_params(step)
-                values = references.without_itself(step, measure(params, references.of(step, params)))
-                vectors = {name: values.pop(name) for name in projection.VECTORS if name in values}
-                table = results.table(values, step, attributes(config, corpus, name)).assign(
-                    **references.recorded(step),
-                    **projection.labelled(vectors, picks_P, config.model.context, config.measure.projected_head),
-                )
-                if processes.is_first():
-                    results.write(table, tables / f"{step}.nc")
-    except RunError as error:
-        raise RunError(f"{error}; move it elsewhere to measure without it, or to train its step again") from error
-    finally:
-        store.close()
-    steps = sorted(done + todo)
+            processes.on_first(lambda: folder.record_tables(tables, settings(config)))
+            measure_checkpoints(config, corpus, store, tables, todo, name, stop)
+    count = len(raw.keys() | set(todo))
     if processes.is_first():
-        join(run, steps, config.measure.nulls)
-    print(f"{name}: {len(steps)} checkpoints measured ({len(todo)} now): {run / 'results.nc'}, {run / 'results.csv'}")
+        raw |= {step: results.read(tables / f"{step}.nc") for step in todo}
+        join(run, dict(sorted(raw.items())), config.measure.nulls, attributes(config, corpus, name))
+    print(f"{name}: {count} checkpoints measured ({len(todo)} now): {run / 'results.nc'}, {run / 'results.csv'}")
+
+
+def is_outdated(table: xr.Dataset, store: checkpoint.Checkpoints) -> bool:
+    """Whether a checkpoint that the table was made from has other parameters now; a table of old does not say."""
+    made_from = json.loads(table.attrs.get("checkpoints", "{}"))
+    return any(store.digest(int(step)) not in (None, digest) for step, digest in made_from.items())
+
+
+def tell(name: str, outdated: list[int], stored: list[int], missing: list[int], config: Config) -> None:
+    """What a reader of the tables should know before they are made."""
+    for steps, what in (
+        ([step for step in outdated if step in stored], "measured again, since a checkpoint has changed"),
+        (
+            [step for step in outdated if step not in stored],
+            "compared with a checkpoint that has changed; its own is gone",
+        ),
+        (missing, "neither checkpoint nor table"),
+    ):
+        if steps:
+            print(f"{name}: {what}: step{'s' * (len(steps) > 1)} {', '.join(map(str, steps))}")
+    if 0 in missing and "untrained" in config.measure.nulls:
+        print(f"{name}: without step 0 there is no excess over the untrained network")
+
+
+def measure_checkpoints(
+    config: Config,
+    corpus: Corpus,
+    store: checkpoint.Checkpoints,
+    tables: pathlib.Path,
+    todo: list[int],
+    name: str,
+    stop: Stop,
+) -> None:
+    interval, quiet = 0.1 if sys.stderr.isatty() else 10.0, not processes.is_first()
+    try:
+        measure = make_program(config, corpus, store.restore_params(todo[0]))
+        references, picks_P = References(store, config), probe_of(config, corpus).picks_SGP[0, 0]
+        for step in tqdm(todo, desc=f"{name}: measure", unit="checkpoint", mininterval=interval, disable=quiet):
+            stop.check(f"{name}: stopped before measuring step {step}")
+            params = store.restore_params(step)
+            values = references.without_itself(step, measure(params, references.of(step, params)))
+            vectors = {name: values.pop(name) for name in projection.VECTORS if name in values}
+            about = attributes(config, corpus, name) | {"checkpoints": json.dumps(references.digests(step))}
+            table = results.table(values, step, about).assign(
+                **references.recorded(step),
+                **projection.labelled(vectors, picks_P, config.model.context, config.measure.projected_head),
+            )
+            if processes.is_first():
+                results.write(table, tables / f"{step}.nc")
+    except RunError as error:
+        advice = "move it elsewhere to measure without it, or it and all later ones to train them again"
+        raise RunError(f"{error}; {advice}") from error
 
 
 def check(tables: pathlib.Path, config: Config, corpus: Corpus) -> None:
@@ -89,46 +127,6 @@ def settings(config: Config) -> dict:
         "resampling": {name: quantity.resampling for name, quantity in chosen.items()},
         "coordinates": {name: list(values) for name, values in COORDINATES.items()},
     }
-
-
-class References:
-    """The parameters that a checkpoint is compared with: those before it, and the last of the run."""
-
-    def __init__(self, store: checkpoint.Checkpoints, stored: list[int], config: Config):
-        self.store, self.stored, self.kept = store, sorted(stored), None
-        self.wanted = "comparison" in config.measure.families
-        if self.wanted and config.train.steps not in stored:
-            raise UserError(
-                f"measure.families=comparison needs the checkpoint of the last step, {config.train.steps}; "
-                "finish the training or leave that family out"
-            )
-        self.last = store.restore_params(config.train.steps) if self.wanted else None
-
-    def of(self, step: int, params: dict) -> dict[str, dict]:
-        if not self.wanted:
-            return {}
-        before = self.before(step)
-        if self.kept is None or self.kept[0] != before:
-            self.kept = before, params if before is None else self.store.restore_params(before)
-        previous, self.kept = self.kept[1], (step, params)
-        return {"previous": previous, "last": self.last}
-
-    def before(self, step: int) -> int | None:
-        return max((other for other in self.stored if other < step), default=None)
-
-    def recorded(self, step: int) -> dict[str, xr.DataArray]:
-        """The step that this one is compared with, where it is."""
-        before = self.before(step)
-        about = {"long_name": "step of the checkpoint that cka_previous and overlap_previous compare with; -1: none"}
-        return {"previous_step": xr.DataArray(-1 if before is None else before, attrs=about)} if self.wanted else {}
-
-    def without_itself(self, step: int, values: results.Arrays) -> results.Arrays:
-        """The first checkpoint has none before it: NaN."""
-        if self.before(step) is None:
-            for name in ("cka_previous", "overlap_previous"):
-                if name in values:
-                    values[name] = np.full_like(values[name], np.nan)
-        return values
 
 
 def probe_of(config: Config, corpus: Corpus) -> Probe:
@@ -200,16 +198,17 @@ def description(model: ModelConfig) -> str:
     return ", ".join(words)
 
 
-def join(run: pathlib.Path, steps: list[int], nulls: tuple[str, ...]) -> None:
-    """results.nc, results.csv and correlations.csv from the tables of `steps`."""
-    raw = {step: results.read(run / "measurements" / f"{step}.nc") for step in steps}
-    tables = [summary(raw[step], raw.get(0), nulls) for step in steps]
-    whole = xr.concat(tables, "step", join="exact", data_vars="all", combine_attrs="drop_conflicts")
+def join(run: pathlib.Path, raw: dict[int, xr.Dataset], nulls: tuple[str, ...], about: dict) -> None:
+    """results.nc, results.csv and correlations.csv from the raw tables by step.
+
+    They say of themselves what the run says now: the text may have moved since some of them were measured.
+    """
+    tables = [summary(table, raw.get(0), nulls) for table in raw.values()]
+    whole = xr.concat(tables, "step", join="exact", data_vars="all", combine_attrs="override")
     whole = whole.assign(projection.over_training(raw))
-    if "previous_step" in raw[steps[0]]:
-        whole["previous_step"] = xr.concat([raw[step]["previous_step"] for step in steps], "step")
+    if all("previous_step" in table for table in raw.values()):
+        whole["previous_step"] = xr.concat([table["previous_step"] for table in raw.values()], "step")
+    whole.attrs = about
     results.write(whole, run / "results.nc")
-    temporary = run / "results.csv.tmp"
-    results.tidy(whole).to_csv(temporary, index=False)
-    temporary.replace(run / "results.csv")
+    results.write_csv(results.tidy(whole), run / "results.csv")
     correlations.write({whole.attrs["run"]: whole}, run / "correlations.csv")

@@ -6,6 +6,7 @@ every leaf, checked at each restore, because Orbax restores flipped bits without
 
 import contextlib
 import hashlib
+import json
 import pathlib
 from typing import Any
 
@@ -81,6 +82,16 @@ class Checkpoints:
         except Exception as error:  # Orbax raises many kinds, a bare Exception among them
             raise self._damaged(step, error) from error
         return self._verified(step, {"params": jax.tree.map(lambda a: np.empty(a.shape, a.dtype), stored)})["params"]
+
+    def digest(self, step: int) -> str | None:
+        """One digest of the parameters as they were saved, read without restoring them; None where it is not there."""
+        try:
+            record = json.loads((self._folder / str(step) / "_CHECKPOINT_METADATA").read_bytes())
+            leaves = record["custom_metadata"]["sha256"]
+            params = sorted((path, leaf) for path, leaf in leaves.items() if path.startswith("['params']"))
+        except (OSError, ValueError, KeyError, TypeError, AttributeError):
+            return None
+        return hashlib.sha256(json.dumps(params).encode()).hexdigest()
 
     def _verified(self, step: int, abstract: dict[str, Any]) -> dict[str, Any]:
         try:

@@ -8,7 +8,7 @@ import pandas as pd
 import pytest
 
 import models
-from analysis import measure, projection, results, sweep
+from analysis import measure, projection, results, runs, sweep
 from analysis.quantities import COORDINATES, QUANTITIES
 from errors import RunError, Stopped, UserError
 from experiments.base import FAMILIES, NULLS, ModelConfig
@@ -252,6 +252,86 @@ def test_tables_outlive_their_checkpoints(run, capsys):
     assert "6 checkpoints measured (0 now)" in capsys.readouterr().out
 
 
+def exchanged(folder, step, other):
+    """The checkpoint of a step was trained again and came out otherwise: as another one."""
+    shutil.rmtree(folder / "checkpoints" / str(step))
+    shutil.copytree(folder / "checkpoints" / str(other), folder / "checkpoints" / str(step))
+
+
+def test_a_table_is_measured_again_when_its_checkpoint_has_changed(run, capsys):
+    folder, config = run
+    measured(config, folder)
+    exchanged(folder, 4, 2)
+    shutil.rmtree(folder / "checkpoints" / "5")
+    capsys.readouterr()
+    measured(config, folder)
+    said = capsys.readouterr().out
+    assert "run: measured again, since a checkpoint has changed: step 4\n" in said
+    assert "(1 now)" in said
+    table = results.read(folder / "results.nc")
+    np.testing.assert_array_equal(table.anisotropy.sel(step=4), table.anisotropy.sel(step=2))
+    measured(config, folder)
+    assert "(0 now)" in capsys.readouterr().out
+
+
+def test_comparisons_are_measured_again_when_what_they_compare_with_has_changed(run, capsys):
+    folder, config = run
+    config = comparing(config)
+    measured(config, folder)
+    exchanged(folder, 2, 1)
+    measured(config, folder)
+    assert "measured again, since a checkpoint has changed: steps 2, 4\n" in capsys.readouterr().out
+    for step in (0, 4):
+        shutil.rmtree(folder / "checkpoints" / str(step))
+    exchanged(folder, 6, 5)
+    measured(config, folder)
+    said = capsys.readouterr().out
+    assert "run: measured again, since a checkpoint has changed: steps 1, 2, 5, 6\n" in said
+    assert "run: compared with a checkpoint that has changed; its own is gone: steps 0, 4\n" in said
+    table = results.read(folder / "results.nc")
+    np.testing.assert_allclose(table.cka_last_mean.sel(step=5), 1.0, rtol=1e-5)
+    assert dict(zip(table.step.values.tolist(), table.previous_step.values.tolist(), strict=True))[5] == 2
+
+
+def test_a_table_that_does_not_say_what_it_was_made_from_stays(run, capsys):
+    folder, config = run
+    measured(config, folder)
+    path = folder / "measurements" / "4.nc"
+    table = results.read(path)
+    del table.attrs["checkpoints"]
+    results.write(table, path)
+    exchanged(folder, 4, 2)
+    capsys.readouterr()
+    measured(config, folder)
+    assert "(0 now)" in capsys.readouterr().out
+
+
+def test_a_text_of_another_name_and_another_layout_do_not_keep_tables_apart(run):
+    folder, config = run
+    measured(config, folder)
+    (folder / "measurements" / "6.nc").unlink()
+    config = dataclasses.replace(config, mesh=dataclasses.replace(config.mesh, members=2))
+    with Stop() as stop:
+        sweep.sweep(config, dataclasses.replace(tiny.corpus(), name="letters.xz"), folder, "renamed", stop)
+    table = results.read(folder / "results.nc")
+    assert (table.attrs["corpus"], table.attrs["run"]) == ("letters.xz", "renamed")
+    assert runs.settings(table)["train.steps"] == 6
+    assert "checkpoints" not in table.attrs
+    frame = pd.read_csv(folder / "results.csv")
+    assert (set(frame.corpus), set(frame.step)) == ({"letters.xz"}, {0, 1, 2, 4, 5, 6})
+
+
+def test_steps_that_nothing_is_known_of_are_named(run, capsys):
+    folder, config = run
+    for step in (0, 5):
+        shutil.rmtree(folder / "checkpoints" / str(step))
+    measured(config, folder)
+    said = capsys.readouterr().out
+    assert "run: neither checkpoint nor table: steps 0, 5\n" in said
+    assert "run: without step 0 there is no excess over the untrained network\n" in said
+    assert np.isnan(results.read(folder / "results.nc").anisotropy_excess.sel(null="untrained")).all()
+
+
 def test_a_damaged_table_is_one_line(run):
     folder, config = run
     measured(config, folder)
@@ -271,10 +351,16 @@ def test_a_run_without_checkpoints_says_what_to_do(tmp_path):
 def test_a_damaged_checkpoint_is_named_never_measured(run):
     folder, config = run
     (folder / "checkpoints" / "4" / "_CHECKPOINT_METADATA").unlink()
-    with pytest.raises(RunError, match=r"checkpoints/4 is damaged.*move it elsewhere"):
+    with pytest.raises(RunError, match=r"checkpoints/4 is damaged.*, or it and all later ones to train"):
         measured(config, folder)
     assert sorted(p.name for p in (folder / "measurements").glob("*.nc")) == ["0.nc", "1.nc", "2.nc"]
     assert not (folder / "results.nc").exists()
+    for step in "456":
+        (folder / "checkpoints" / step).rename(folder / step)
+    with Stop() as stop:
+        loop.train(config, tiny.corpus(), {"run": folder}, "run", stop)
+    measured(config, folder)
+    assert list(results.read(folder / "results.nc").step.values) == [0, 1, 2, 4, 5, 6]
 
 
 def test_eight_devices_measure_what_one_does(run, monkeypatch):

@@ -127,3 +127,16 @@ def test_a_stray_folder_is_no_checkpoint(store, tmp_path):
     again.save(10, *items(10))
     assert again.steps() == [0, 10]
     again.close()
+
+
+def test_the_digest_of_a_checkpoint_is_that_of_its_parameters_and_needs_no_restore(store, tmp_path):
+    params, train = items(1)
+    store.save(1, params, train)
+    store.save(2, params, items(2)[1])
+    store.save(4, *items(4))
+    assert store.digest(1) == store.digest(2) != store.digest(4)
+    shutil.rmtree(tmp_path / "checkpoints" / "1" / "params")
+    assert store.digest(1) == store.digest(2)
+    assert store.digest(8) is None
+    (tmp_path / "checkpoints" / "2" / "_CHECKPOINT_METADATA").write_text("{}")
+    assert store.digest(2) is None
