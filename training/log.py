@@ -3,36 +3,42 @@
 import json
 import pathlib
 import time
+from typing import Any
 
 from tensorboardX.event_file_writer import EventsWriter
 from tensorboardX.proto.event_pb2 import Event, SessionLog
 from tensorboardX.summary import scalar
 
+from errors import RunError
 from processes import is_first
 from training.folder import write_atomically
 
 
 class Log:
-    """Append-only; what an interrupted session wrote past step `resumed` is dropped, since it will be done again.
+    """Append-only. Lines past step `saved`, the newest checkpoint of this run, are dropped: their steps are done again.
+
+    Lines up to it stand; where those steps are done again too, because another member of the group has lost its own,
+    nothing is written twice.
 
     Events are written at once, not by a thread: one that dies of a full disk would leave the training waiting for it.
     """
 
-    def __init__(self, folder: pathlib.Path, resumed: int):
+    def __init__(self, folder: pathlib.Path, saved: int):
         self._writes = is_first()
         if not self._writes:
             return
-        path = folder / "train.jsonl"
+        path, kept = folder / "train.jsonl", []
         if path.exists():
-            kept = [line for line in read(folder) if line["step"] <= resumed]
+            kept = [line for line in read(folder) if line["step"] <= saved]
             write_atomically(path, "".join(json.dumps(line) + "\n" for line in kept))
+        self._told = max((line["step"] for line in kept), default=-1)
         self._file = path.open("a")
         self._events = EventsWriter(str(folder / "events"), f".{time.time_ns()}")  # names carry whole seconds only
         start = SessionLog(status=SessionLog.START)  # TensorBoard forgets what it has read from this step on
-        self._events.write_event(Event(wall_time=time.time(), step=resumed + 1, session_log=start))
+        self._events.write_event(Event(wall_time=time.time(), step=saved + 1, session_log=start))
 
     def write(self, step: int, kind: str, **values: float) -> None:
-        if not self._writes:
+        if not self._writes or step <= self._told:
             return
         self._file.write(json.dumps({"step": step, "kind": kind, **values}) + "\n")
         for name, value in values.items():
@@ -50,7 +56,17 @@ class Log:
             self._events.close()
 
 
-def read(folder: pathlib.Path) -> list[dict]:
+def read(folder: pathlib.Path) -> list[dict[str, Any]]:
     """The lines of train.jsonl; a last line cut short by a kill is left out."""
-    lines = (folder / "train.jsonl").read_text().splitlines(keepends=True)
-    return [json.loads(line) for line in lines if line.endswith("\n")]
+    path, found = folder / "train.jsonl", []
+    for number, text in enumerate(path.read_bytes().split(b"\n")[:-1], 1):
+        try:
+            line = json.loads(text)
+        except ValueError:
+            line = None
+        if not isinstance(line, dict) or not {"step", "kind"} <= line.keys():
+            raise RunError(
+                f"{path}, line {number} is damaged ({text[:40].decode(errors='replace')!r}…); remove that line"
+            )
+        found.append(line)
+    return found

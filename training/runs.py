@@ -30,6 +30,7 @@ class Runs:
         The damaged ones are then set aside. If two steps cannot be read, the cause is likely another: nothing is moved.
         """
         steps = self.steps()
+        self._tell_who_is_behind(max(steps, default=0))
         if not steps:
             return program.create()
         states, damaged = self._read(program, steps[-1])
@@ -43,6 +44,12 @@ class Runs:
             for name, error in damaged.items():
                 print(f"{name}: {error}; moved to {self.stores[name].set_aside(steps[-1])}", file=sys.stderr)
         return program.stack(states)
+
+    def _tell_who_is_behind(self, now: int) -> None:
+        newest = max((step for store in self.stores.values() for step in store.steps()), default=now)
+        behind = [name for name, store in self.stores.items() if newest not in store.steps()]
+        if behind:
+            print(f"{', '.join(behind)}: no checkpoint of step {newest}; all members go on from step {now}")
 
     def _read(self, program: Program, at: int) -> tuple[list[step.State], dict[str, RunError]]:
         states, damaged = [], {}
@@ -59,6 +66,7 @@ class Runs:
 
         A member that was ahead has done this step before. On a device that computes the same twice, its checkpoint is
         this one; where it is not, the old one is set aside, so that what is in `checkpoints` comes from one session.
+        The log keeps the lines of the first time.
         """
         self.flush()
         for i, (name, store) in enumerate(self.stores.items()):
@@ -70,10 +78,12 @@ class Runs:
             store.save(now, *saved)
 
     def open_logs(self) -> None:
-        """Go on from the step that was resumed; before the first one is saved, also its validation is done again."""
-        resumed = max(self.steps(), default=-1)
+        """Each goes on from its own newest step, which a member that is ahead of the others has not to do again.
+
+        Before the first one is saved, also its validation is done again.
+        """
         for name, path in self.folders.items():
-            self.logs[name] = Log(path, resumed)
+            self.logs[name] = Log(path, max(self.stores[name].steps(), default=-1))
 
     def flush(self) -> None:
         for log in self.logs.values():

@@ -153,6 +153,26 @@ def test_members_stopped_at_different_steps_go_on_from_the_last_they_share(toget
     assert outcomes(tmp_path, config()) == together[1]
 
 
+def test_a_lost_member_sends_all_back_and_costs_the_others_nothing(together, copied, monkeypatch, capsys):
+    """Not even their logs, when that is interrupted and killed before the first save."""
+    names = list(together[1])
+    shutil.rmtree(copied / names[1])
+    (copied / names[1]).mkdir()
+
+    def kill(*_):
+        raise KeyboardInterrupt
+
+    with monkeypatch.context() as patch:
+        patch.setattr(loop._Session, "arrive", kill)
+        with pytest.raises(KeyboardInterrupt):
+            train(config(), copied)
+    assert f"{names[1]}: no checkpoint of step 6; all members go on from step 0\n" in capsys.readouterr().out
+    for name in {*names} - {names[1]}:
+        assert outcome(copied / name, variants.members(config())[name]) == together[1][name]
+    train(config(), copied)
+    assert outcomes(copied, config()) == together[1]
+
+
 def test_a_checkpoint_that_comes_out_otherwise_is_set_aside(together, copied, capsys):
     """As on a device that does not compute the same twice, for a member that was ahead of the others."""
     names = list(together[1])
