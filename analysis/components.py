@@ -6,7 +6,7 @@ import numpy as np
 import pandas as pd
 import xarray as xr
 
-from analysis.contrasts import numbers
+from analysis.runs import numbers
 
 WEIGHTS, DATA = "train.seed", "train.data_seed"
 
@@ -35,16 +35,22 @@ def two_way(values_WS: np.ndarray) -> Components:
     has no number; no shares where no run differs from another.
     """
     W, S = values_WS.shape
-    mean = values_WS.mean()
-    weights_W, data_S = values_WS.mean(axis=1) - mean, values_WS.mean(axis=0) - mean
-    residual_WS = values_WS - mean - weights_W[:, None] - data_S[None, :]
-    freedom = (W - 1, S - 1, (W - 1) * (S - 1))
-    residual = np.square(residual_WS).sum() / freedom[2]
-    weights = (S * np.square(weights_W).sum() / freedom[0] - residual) / S
-    data = (W * np.square(data_S).sum() / freedom[1] - residual) / W
+    mean_weights, mean_data, residual = mean_squares(values_WS)
+    weights, data = (mean_weights - residual) / S, (mean_data - residual) / W
     kept = np.maximum([weights, data, residual], 0)
     shares = kept / kept.sum() if kept.sum() > 0 else np.full(3, np.nan)
-    return Components(mean, weights, data, residual, *shares, *freedom)
+    return Components(values_WS.mean(), weights, data, residual, *shares, W - 1, S - 1, (W - 1) * (S - 1))
+
+
+def mean_squares(values_WS: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """MS_w, MS_s and MS_e of one table, or of each along the last two axes."""
+    W, S = values_WS.shape[-2:]
+    mean = values_WS.mean(axis=(-2, -1), keepdims=True)
+    weights, data = (values_WS.mean(axis=axis, keepdims=True) - mean for axis in (-1, -2))
+    residual = values_WS - mean - weights - data
+    sums = (S * np.square(weights), W * np.square(data), np.square(residual))
+    freedoms = (W - 1, S - 1, (W - 1) * (S - 1))
+    return tuple(squares.sum(axis=(-2, -1)) / freedom for squares, freedom in zip(sums, freedoms, strict=True))
 
 
 def components(runs: xr.Dataset) -> pd.DataFrame:
@@ -58,7 +64,8 @@ def components(runs: xr.Dataset) -> pd.DataFrame:
         cell = runs.isel(run=runs["cell"].values == label)
         weights, data = (np.unique(cell[name], return_inverse=True) for name in (WEIGHTS, DATA))
         shape = len(weights[0]), len(data[0])
-        if min(shape) < 2 or cell.sizes["run"] != shape[0] * shape[1]:
+        pairs = set(zip(weights[1].tolist(), data[1].tolist(), strict=True))
+        if min(shape) < 2 or not len(pairs) == cell.sizes["run"] == shape[0] * shape[1]:
             continue
         for quantity, positions, layer, values in _measured(cell):
             values_WS = np.full(shape, np.nan)

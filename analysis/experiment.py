@@ -32,13 +32,17 @@ def write(folders: dict[str, pathlib.Path], to: pathlib.Path) -> list[pathlib.Pa
 
 
 def read(folder: pathlib.Path) -> tuple[pd.DataFrame, pd.DataFrame]:
-    """runs.csv and contrasts.csv, as `write` left them; the second without rows where there is none."""
+    """runs.csv and contrasts.csv, as `write` left them; the second without rows where there is none.
+
+    Only an empty field is a missing number: "None" is a setting, and a variant may be named "nan".
+    """
     texts = dict.fromkeys(("run", "cell", *COLUMNS), str)
-    rows = pd.read_csv(folder / "runs.csv", dtype=texts)
+    rows = pd.read_csv(folder / "runs.csv", dtype=texts, keep_default_na=False, na_values=[""])
     path = folder / "contrasts.csv"
     if not path.exists():
         return rows, pd.DataFrame(columns=[*COLUMNS, *Change._fields]).astype(dict.fromkeys(Change._fields, float))
-    return rows, pd.read_csv(path, dtype=texts).fillna({"held": ""})
+    missing = {name: [""] for name in Change._fields}  # text may be empty
+    return rows, pd.read_csv(path, dtype=texts, keep_default_na=False, na_values=missing)
 
 
 def bits(folder: pathlib.Path) -> dict[str, float]:

@@ -13,11 +13,12 @@ import pandas as pd
 import xarray as xr
 
 from analysis.quantities import QUANTITIES
-from analysis.shapes import over_depth, shapes
+from analysis.shapes import SHAPES, over_depth, shapes
 from experiments.base import flat
 
 SEEDS = ("train.seed", "train.data_seed", "model.leak_seed")  # initial parameters; windows and masks; leaking pairs
-WITHOUT_EFFECT = ("mesh.", "data.path", "data.cache", "train.num_seeds", "train.num_data_seeds")  # on what a run is
+WITHOUT_EFFECT = ("mesh.", "data.", "train.num_seeds", "train.num_data_seeds")  # on what a run is: the corpus says data
+CORPUS = "data.corpus"
 SUMMARY = ("anisotropy", "mean_cosine", "drift", "twonn", "attention_entropy", "attention_max", "attention_first")
 ENDS = ("mean", "low", "high")
 BITS = {
@@ -65,6 +66,13 @@ def _label(names: list[str]) -> str:
     return "_".join(word for word, *_ in common) or "all seeds"
 
 
+def corpora(tables: dict[str, xr.Dataset]) -> dict[str, str]:
+    """What each run was trained on, by name; with the first digits of its sha256 where two texts have one name."""
+    texts = {run: (table.attrs["corpus"], table.attrs["corpus_sha256"]) for run, table in tables.items()}
+    names = [name for name, _ in set(texts.values())]
+    return {run: name if names.count(name) == 1 else f"{name} ({sha[:8]})" for run, (name, sha) in texts.items()}
+
+
 def varied(runs: xr.Dataset) -> list[str]:
     """The settings that differ between the runs of a joined table, seeds apart."""
     return [name for name in runs.coords if runs[name].dims == ("run",) and name not in ("run", "cell", *SEEDS)]
@@ -73,8 +81,9 @@ def varied(runs: xr.Dataset) -> list[str]:
 def join(tables: dict[str, xr.Dataset], bits: dict[str, dict[str, float]]) -> xr.Dataset:
     """Means and intervals of every quantity, shapes and bits per character, over a dimension `run`.
 
-    Coordinates of `run`: `cell`, the seeds, and every setting that differs, as text where it is no plain number. Runs
-    of other lengths or depths have NaN where they have nothing. Values per batch and null models stay with each run.
+    Coordinates of `run`: `cell`, the seeds, and every setting that differs, as text where it is no plain number; among
+    them `data.corpus`, the name of the text. Runs of other lengths or depths have NaN where they have nothing. Values
+    per batch and null models stay with each run.
     """
     parts = []
     for name, table in tables.items():
@@ -84,7 +93,8 @@ def join(tables: dict[str, xr.Dataset], bits: dict[str, dict[str, float]]) -> xr
         parts.append(part.reset_coords("depth") if "depth" in part.coords else part)
     names = pd.Index(tables, name="run")
     runs = xr.concat(parts, names, join="outer", data_vars="all", combine_attrs="drop_conflicts")
-    values = {name: settings(table) for name, table in tables.items()}
+    texts = corpora(tables)
+    values = {name: settings(table) | {CORPUS: texts[name]} for name, table in tables.items()}
     labels = {name: label for label, inside in cells(tables).items() for name in inside}
     runs = runs.assign_coords(cell=("run", [labels[name] for name in tables]))
     for setting in sorted({setting for own in values.values() for setting in own}):
@@ -99,6 +109,14 @@ def _plain(column: list[Any]) -> np.ndarray:
     if {type(value) for value in column} <= {int, float} or all(type(value) is bool for value in column):
         return np.array(column)
     return np.array([str(value) for value in column])
+
+
+def numbers(runs: xr.Dataset) -> list[tuple[str, str, np.ndarray]]:
+    """What runs are compared by: (quantity, positions, a value per run)."""
+    found = [("test_bits", "all", runs["test_bits"].values)]
+    for name in (name for name in SHAPES if name in runs):
+        found += [(name, str(p), runs[name].sel(positions=p).values) for p in runs.positions.values]
+    return found
 
 
 def rows(tables: dict[str, xr.Dataset], runs: xr.Dataset) -> pd.DataFrame:

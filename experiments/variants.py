@@ -6,6 +6,7 @@ from errors import UserError
 from experiments.base import Config, TrainConfig, from_dict, to_dict
 
 MOST_MEMBERS = 1024
+SEEDS = {"train.seed", "train.data_seed"}
 
 
 def expand(config: Config, overridden: Iterable[str] = ()) -> dict[str, Config]:
@@ -57,7 +58,11 @@ def seeds(train: TrainConfig) -> list[tuple[int, int]]:
 
 
 def groups(config: Config, overridden: Iterable[str] = ()) -> dict[str, Config]:
-    """The variants of an experiment, each of one seed or several: {name: Config}; a plain config is named ''."""
+    """The variants of an experiment, each of one seed or several: {name: Config}; a plain config is named ''.
+
+    Seeds are counted by the variants or from those that they set, not both: with seeds 0 and 1 set, two of each would
+    be 0, 1 and 1, 2, and a run of seed 1 would be there twice.
+    """
     if not config.variants:
         return {"": config}
     configs = {}
@@ -76,4 +81,10 @@ def groups(config: Config, overridden: Iterable[str] = ()) -> dict[str, Config]:
                 raise UserError(f"variant {name!r}: there is no config field {path}")
             target[leaf] = value
         configs[name] = from_dict(values)
+        for count in ("num_seeds", "num_data_seeds"):
+            given = values["train"][count]
+            if SEEDS & changes.keys() and f"train.{count}" not in changes and given is not None and given > 1:
+                raise UserError(
+                    f"train.{count} is {given}, but variant {name!r} sets its own seed; leave one of them out"
+                )
     return configs

@@ -45,11 +45,12 @@ def build(runs: dict[str, Run], contrasts: pd.DataFrame) -> Figure | None:
         for (key, _), tick in zip(labels, ax.get_yticklabels(), strict=True):
             tick.set_fontweight("bold" if isinstance(key, str) else "normal")
         ax.set_ylim(-len(labels) + 0.4, 0.6)
-    few, many = contrasts.seeds.min(), contrasts.seeds.max()
-    seeds = f"{few} to {many} seeds" if few < many else f"{few} seed{'s' * int(few > 1)}"
-    pooled = f"{LEVEL * 100:.0f} % interval, variance pooled over settings; filled: 0 lies outside"
-    words = pooled if np.isfinite(contrasts.low).any() else "no interval"
-    figure.suptitle(f"Change when one setting changes, last checkpoint, all positions\n({seeds}; {words})")
+    few, many = contrasts.pairs.min(), contrasts.pairs.max()
+    pairs = f"{few} to {many} pairs of runs" if few < many else f"{few} pair{'s' * int(few > 1)} of runs"
+    known = np.isfinite(contrasts.low)
+    words = f"{LEVEL * 100:.0f} % interval, variance pooled over settings; filled: 0 lies outside"
+    words = words + "; bare: no interval" * (not known.all()) if known.any() else "no interval"
+    figure.suptitle(f"Change when one setting changes, last checkpoint, all positions\n({pairs}; {words})")
     style.footer(figure, runs)
     return figure
 

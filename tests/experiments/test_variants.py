@@ -51,6 +51,25 @@ def test_variants_and_members_are_runs_named_by_both():
     ]
 
 
+@pytest.mark.parametrize("field", ["train.seed", "train.data_seed"])
+@pytest.mark.parametrize(
+    ("count", "words"), [("num_seeds", "train.num_seeds is 2"), ("num_data_seeds", "train.num_data_seeds is 2")]
+)
+def test_seeds_are_set_or_counted_and_not_both(field, count, words):
+    """Seeds 0 and 1, two of each, would be 0, 1 and 1, 2."""
+    grid = {
+        f"{name}_{seed}": {field: seed, "model.sink": name == "sink"} for name in ("plain", "sink") for seed in (0, 1)
+    }
+    config = Config(variants=grid)
+    assert len(variants.expand(config)) == 4
+    config.train = TrainConfig(**{count: 2})
+    with pytest.raises(UserError, match=rf"{words}, but variant 'plain_0' sets its own seed; leave one of them out"):
+        variants.expand(config)
+    config.train = TrainConfig()
+    config.variants = {"low": {field: 0, f"train.{count}": 2}, "high": {field: 7, f"train.{count}": 2}}
+    assert len(variants.expand(config)) == 4 * (1 + (count == "num_seeds"))
+
+
 def test_two_runs_of_one_name_are_refused():
     config = Config(variants={"a": {"train.num_data_seeds": 2}, "a_weights_0_data_0": {}})
     with pytest.raises(UserError, match="two runs of this experiment are named a_weights_0_data_0"):

@@ -130,9 +130,9 @@ def test_contrasts_are_drawn_as_they_stand_in_the_table(runs, joined):
 
 def test_contrasts_without_seeds_have_no_interval_and_say_so(runs, joined):
     alone = {name: run for name, run in runs.items() if name.endswith("_0")}
-    table = joined[1].assign(low=np.nan, high=np.nan, seeds=1)
+    table = joined[1].assign(low=np.nan, high=np.nan, pairs=1)
     figure = contrasts.build(over_seeds(alone), table)
-    assert figure._suptitle.get_text().endswith("(1 seed; no interval)")
+    assert figure._suptitle.get_text().endswith("(1 pair of runs; no interval)")
     assert all(line.get_markerfacecolor() == "white" for line in figure.axes[0].lines if line.get_marker() == "o")
     assert contrasts.build(alone, table.iloc[:0]) is None
 
