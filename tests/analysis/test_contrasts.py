@@ -312,3 +312,5 @@ def test_seeds_that_are_not_crossed_have_no_components():
     assert components(grid.isel(run=[0, 1, 2])).empty
     assert components(grid.isel(run=[0, 3])).empty
     assert components(grid.isel(run=[0, 1])).empty
+    twice = grid.isel(run=[0, 0, 3, 3])  # four runs of two seeds each, and no grid
+    assert components(twice).empty

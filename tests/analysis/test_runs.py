@@ -1,5 +1,6 @@
 """All runs of an experiment in one table: which belong together, and nothing lost on the way."""
 
+import functools
 import json
 
 import numpy as np
@@ -8,6 +9,7 @@ import pytest
 import xarray as xr
 
 from analysis import experiment, results, runs
+from analysis.contrasts import contrasts as changes_between
 from analysis.shapes import over_depth, shapes
 from figures import contrasts
 from tests.figures.tables import make_run
@@ -15,9 +17,14 @@ from tests.figures.tables import make_run
 BITS = {"test_bits": 2.0, "valid_bits": 2.5}
 
 
+@functools.cache
+def plain(causal: bool, steps: tuple[int, ...], layers: int, seed: int) -> xr.Dataset:
+    return make_run(causal, steps, layers=layers, heads=2, batches=2, seed=seed, nulls=("gaussian",)).results
+
+
 def made(seed=0, data_seed=None, corpus="digest", steps=(0, 1, 10), layers=3, causal=True, **changes) -> xr.Dataset:
     """A table, with settings changed by dotted name ("model__qk_norm"), data_seed as the config holds it."""
-    table = make_run(causal, steps, layers=layers, heads=2, batches=2, seed=seed, nulls=("gaussian",)).results
+    table = plain(causal, steps, layers, seed).copy()
     config = json.loads(table.attrs["config"])
     config["train"] |= {"data_seed": data_seed}
     for name, value in changes.items():
@@ -96,6 +103,32 @@ def test_coordinates_are_the_settings_that_differ_and_the_seeds(tables):
     assert list(runs.join(mixed, dict.fromkeys(mixed, BITS))["train.penalty_layers"].values) == ["[]", "[1, 2]"]
 
 
+def test_a_text_is_a_setting_whatever_its_path(tmp_path):
+    """mask x text, two seeds each: no contrast runs over both, and texts of one name are told apart."""
+    tables = {}
+    for mask in ("causal", "window"):
+        for text, sha in (("letters", "1234567890"), ("figures", "abcdefghij")):
+            for seed in (0, 1):
+                changes = {"model__mask": mask, "data__path": f"/{seed}/{text}", "data__clean": text == "figures"}
+                table = made(seed, corpus=sha, **changes)
+                tables[f"{mask}_{text}_{seed}"] = table.assign_attrs(corpus="text")
+    assert list(runs.cells(tables)) == ["causal_letters", "causal_figures", "window_letters", "window_figures"]
+    joined = runs.join(tables, dict.fromkeys(tables, BITS))
+    assert set(runs.varied(joined)) == {"model.mask", "data.corpus"}
+    assert list(joined["data.corpus"].values[:4]) == ["text (12345678)"] * 2 + ["text (abcdefgh)"] * 2
+    found = changes_between(joined)
+    texts = ("text (12345678)", "text (abcdefgh)")
+    pairs = {("model.mask", "causal", "window", text) for text in texts}
+    pairs |= {("data.corpus", *texts, mask) for mask in ("causal", "window")}
+    assert set(found[["setting", "before", "after", "held"]].itertuples(index=False, name=None)) == pairs
+    assert set(found[found.quantity == "test_bits"].setting) == {"model.mask"}
+    for name, table in tables.items():
+        table.attrs["corpus"] = "letters" if "letters" in name else "figures, cleaned"
+    assert set(runs.corpora(tables).values()) == {"letters", "figures, cleaned"}
+    same = {name: table.assign_attrs(corpus_sha256="") for name, table in tables.items() if "letters" in name}
+    assert runs.varied(runs.join(same, dict.fromkeys(same, BITS))) == ["model.mask"]
+
+
 def test_seeds_become_dimensions_in_one_line():
     crossed = {f"weights_{w}_data_{d}": made(w, d) for w in (0, 1) for d in (3, 4, 5)}
     joined = runs.join(crossed, dict.fromkeys(crossed, BITS))
@@ -159,6 +192,33 @@ def test_tables_of_an_experiment_are_written_where_they_say_something(tmp_path):
     pd.testing.assert_frame_equal(found.drop(columns="held"), changes.drop(columns="held"))
     assert list(results.read(paths[0]).run.values) == list(tables)
     assert not list(tmp_path.glob("*.tmp"))
+
+
+def test_words_that_stand_for_nothing_elsewhere_are_words_here(tmp_path):
+    """Variants named null and nan, a setting that is None in one of them, and a number that is missing."""
+    tables = {f"{kind}_{seed}": made(seed) for kind in ("null", "nan") for seed in (0, 1)} | {
+        "None": made(2),
+        "NA": made(3),
+    }
+    for name, table in tables.items():
+        config = json.loads(table.attrs["config"])
+        config["evaluate"]["stride"] = 8 if name.startswith("nan") else None
+        config["model"]["qk_norm"] = name == "NA"
+        config["model"]["sink"] = name == "None"
+        table.attrs["config"] = json.dumps(config)
+    where = folders(tables, tmp_path)
+    (where["NA"] / "test.json").unlink()
+    experiment.write(where, tmp_path)
+    rows, found = experiment.read(tmp_path)
+    assert list(rows.run) == list(tables)
+    assert list(rows.cell) == ["null", "null", "nan", "nan", "None", "NA"]
+    assert list(rows["evaluate.stride"]) == ["None", "None", "8", "8", "None", "None"]
+    assert np.isnan(rows.test_bits.iloc[-1])
+    assert rows.test_bits.notna().sum() == 5
+    stride = found[found.setting == "evaluate.stride"]
+    assert set(stride.before + " -> " + stride.after) == {"None -> 8"}
+    assert not found[["setting", "before", "after", "held"]].isna().any(axis=None)
+    assert np.isfinite(stride[stride.quantity == "bell"].change).all()
 
 
 def test_crossed_seeds_have_components_and_no_contrasts(tmp_path):
