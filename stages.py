@@ -133,9 +133,7 @@ def draw_figures(shown: dict[str, pathlib.Path], to: pathlib.Path) -> None:
 
 
 def load(path: pathlib.Path) -> Run:
-    if inner := sorted(
-        child.parent.name for child in path.glob("*/config.json") if child.parent.name != "measurements"
-    ):
+    if inner := sorted(child.parent.name for child in path.glob("*/environment.json")):  # of tables there is none
         raise UserError(f"{path} holds the runs {', '.join(inner)}; name one of them: {path / inner[0]}")
     for name, stage in (("train.jsonl", "train"), ("results.nc", "measure")):
         if not (path / name).exists():

@@ -51,19 +51,19 @@ FIGURES = {
 def draw(runs: dict[str, Run], folder: pathlib.Path) -> list[pathlib.Path]:
     """Compare the runs (label -> Run) in each figure; PNG and PDF under `folder`. Returns the paths written.
 
-    Of several runs correlations.csv too, where they are pooled.
+    Of several runs correlations.csv too, where they are pooled. What no longer applies is removed.
     """
     folder.mkdir(parents=True, exist_ok=True)
     paths = []
     with style.context():
         for name, build in FIGURES.items():
-            figure = build(runs)
-            if figure is not None:
-                paths += style.save(figure, folder, name)
-    if len(runs) > 1:
-        paths.append(folder / "correlations.csv")
-        correlations.write({label: run.results for label, run in runs.items()}, paths[-1])
-    return paths
+            paths += style.save(build(runs), folder, name)
+    pooled = folder / "correlations.csv"
+    if len(runs) == 1:
+        pooled.unlink(missing_ok=True)
+        return paths
+    correlations.write({label: run.results for label, run in runs.items()}, pooled)
+    return [*paths, pooled]
 
 
 def draw_experiment(
@@ -76,6 +76,5 @@ def draw_experiment(
             ("runs_compared", runs_compared.build(runs, rows)),
             ("contrasts", contrasts.build(runs, changes)),
         ):
-            if figure is not None:
-                paths += style.save(figure, folder, name)
+            paths += style.save(figure, folder, name)
     return paths

@@ -183,10 +183,16 @@ def footer(figure: Figure, runs: dict[str, Run]) -> None:
     figure.supxlabel(text, x=0.01, ha="left", fontsize=FOOTER_SIZE, color="0.35", linespacing=1.3)
 
 
-def save(figure: Figure, folder: pathlib.Path, name: str) -> list[pathlib.Path]:
-    """Write name.png and name.pdf; each appears whole or not at all, and without a date, so the same twice."""
+def save(figure: Figure | None, folder: pathlib.Path, name: str) -> list[pathlib.Path]:
+    """Write name.png and name.pdf; each appears whole or not at all, and without a date, so the same twice.
+
+    Where there is nothing to draw, those of an older measurement are removed.
+    """
     paths = []
     for kind, metadata in (("png", None), ("pdf", {"CreationDate": None})):
+        if figure is None:
+            (folder / f"{name}.{kind}").unlink(missing_ok=True)
+            continue
         content = io.BytesIO()
         figure.savefig(content, format=kind, metadata=metadata)
         figure.set_layout_engine("none")  # laid out once, by the first: both files have the same geometry

@@ -21,7 +21,5 @@ def draw(results: xr.Dataset, folder: pathlib.Path) -> list[pathlib.Path]:
     paths = []
     with style.context():
         for name, build in FIGURES.items():
-            figure = build(results)
-            if figure is not None:
-                paths += style.save(figure, folder, name)
+            paths += style.save(build(results), folder, name)
     return paths

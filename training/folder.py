@@ -10,6 +10,7 @@ import subprocess
 import sys
 from collections.abc import Iterator
 from importlib import metadata
+from typing import Any
 
 import jax
 
@@ -27,6 +28,17 @@ def write_atomically(path: pathlib.Path, text: str) -> None:
     temporary = path.with_name(path.name + ".tmp")
     temporary.write_text(text)
     os.replace(temporary, path)
+
+
+def read_json(path: pathlib.Path, advice: str) -> dict[str, Any]:
+    """The object in a JSON file; UserError, which ends with the advice, where there is none to be read."""
+    try:
+        found = json.loads(path.read_bytes())
+        if not isinstance(found, dict):
+            raise ValueError(f"it holds a {type(found).__name__}, not an object")
+    except (OSError, ValueError) as error:
+        raise UserError(f"{path} cannot be read ({error}); {advice}") from error
+    return found
 
 
 def resolve_dtype(config: Config, folder: pathlib.Path) -> None:
@@ -75,11 +87,7 @@ def check_same(
     path: pathlib.Path, now: dict, leave_out: tuple[str, ...], advice: str, defaults: dict | None = None
 ) -> None:
     """Raise UserError, naming the fields, where the settings at `path`, or `defaults` they lack, differ from `now`."""
-    try:
-        before = flat(defaults or {}) | flat(json.loads(path.read_text()))
-    except (OSError, ValueError) as error:
-        raise UserError(f"{path} cannot be read ({error}); name another --workdir") from error
-    now = flat(now)
+    before, now = flat(defaults or {}) | flat(read_json(path, "name another --workdir")), flat(now)
     different = [
         f"{name}={before.get(name)!r} there, {now.get(name)!r} now"
         for name in sorted(before.keys() | now.keys())
@@ -105,22 +113,29 @@ def record_tables(tables: pathlib.Path, settings: dict) -> None:
 def record_environment(folder: pathlib.Path, corpus: Corpus | None) -> None:
     """environment.json: corpus (if any), versions, device and commit of every session; the corpus must never change."""
     path = folder / "environment.json"
-    record = {"corpus": corpus and corpus_record(corpus), "sessions": []}
+    sessions: list[dict] = []
+    record = {"corpus": corpus and corpus_record(corpus), "sessions": sessions}
     if path.exists():
-        record = json.loads(path.read_text())
-        if corpus and record["corpus"]["sha256"] != corpus.sha256:
-            raise UserError(
-                f"{folder} was trained on another corpus ({record['corpus']['name']}, sha256 "
-                f"{record['corpus']['sha256'][:12]}…; now {corpus.name}, {corpus.sha256[:12]}…); name another --workdir"
-            )
+        advice = "move it elsewhere, and another is begun"
+        record = read_json(path, advice)
+        try:
+            before = record["corpus"]
+            if corpus and before["sha256"] != corpus.sha256:
+                raise UserError(
+                    f"{folder} was trained on another corpus ({before['name']}, sha256 {before['sha256'][:12]}…; "
+                    f"now {corpus.name}, {corpus.sha256[:12]}…); name another --workdir"
+                )
+            sessions = record["sessions"]
+        except (KeyError, TypeError) as error:
+            raise UserError(f"{path} is damaged ({error!r}); {advice}") from error
     session = {
         "command": sys.argv,
         "versions": {"python": platform.python_version(), **{p: metadata.version(p) for p in PACKAGES}},
         "device": {"kind": jax.devices()[0].device_kind, "count": jax.device_count(), "cpus": os.cpu_count()},
         "commit": _commit(),
     }
-    if session not in record["sessions"]:
-        record["sessions"].append(session)
+    if session not in sessions:
+        sessions.append(session)
     write_atomically(path, json.dumps(record, indent=2) + "\n")
 
 

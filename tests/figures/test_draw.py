@@ -107,6 +107,16 @@ def test_runs_that_are_drawn_together_are_pooled(tmp_path):
     assert set(pd.read_csv(paths[-1]).run) == {"decoder", "encoder", "all"}
 
 
+def test_what_no_longer_applies_is_removed_and_nothing_else(tmp_path):
+    draw.draw({"decoder": make_run(steps=SHORT), "encoder": make_run(False, SHORT)}, tmp_path)
+    mine = [tmp_path / "notes.txt", tmp_path / "dimension_by_scale_old.png"]
+    for path in mine:
+        path.write_text("mine")
+    paths = draw.draw({"decoder": make_run(steps=SHORT, without=("gride",))}, tmp_path)
+    assert sorted(tmp_path.iterdir()) == sorted([*paths, *mine])
+    assert tmp_path / "dimension_by_scale.pdf" not in paths
+
+
 def test_a_broken_write_leaves_the_old_file(tmp_path, monkeypatch):
     runs = {"decoder": make_run(steps=SHORT)}
     with style.context():

@@ -65,6 +65,29 @@ def test_the_corpus_may_not_change_under_a_run(tmp_path):
         folder.record_environment(tmp_path, other)
 
 
+@pytest.mark.parametrize("change", [('"corpus"', "corpus"), ('"corpus"', '"corpxs"'), ('"sha256"', '"sha25 "')])
+def test_a_damaged_environment_is_one_line_and_can_be_moved_away(tmp_path, change):
+    folder.record_environment(tmp_path, tiny.corpus())
+    path = tmp_path / "environment.json"
+    path.write_text(path.read_text().replace(*change))
+    with pytest.raises(UserError, match=r"environment\.json .*; move it elsewhere") as error:
+        folder.record_environment(tmp_path, tiny.corpus())
+    assert "\n" not in str(error.value)
+    path.unlink()
+    folder.record_environment(tmp_path, tiny.corpus())
+    assert json.loads(path.read_text())["corpus"]["sha256"] == tiny.corpus().sha256
+
+
+@pytest.mark.parametrize("content", [b"{", b"[]", b"\xff", None])
+def test_what_is_no_object_in_json_is_one_line_with_its_advice(tmp_path, content):
+    path = tmp_path / "test.json"
+    if content is not None:
+        path.write_bytes(content)
+    with pytest.raises(UserError, match=r"test\.json cannot be read \(.*\); do this") as error:
+        folder.read_json(path, "do this")
+    assert "\n" not in str(error.value)
+
+
 def test_auto_becomes_the_type_the_run_began_with_or_that_of_this_machine(tmp_path):
     config = tiny.config()
     config.model.dtype = "auto"

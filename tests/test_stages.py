@@ -1,0 +1,30 @@
+import json
+
+import pytest
+
+import stages
+from analysis import results
+from errors import UserError
+from tests.figures.tables import make_run
+
+
+@pytest.fixture
+def folder(tmp_path):
+    """A run's folder as far as figures read it."""
+    run, path = make_run(steps=(0, 1), layers=2, heads=1, batches=2, groups=2, nulls=()), tmp_path / "run"
+    results.write(run.results, path / "results.nc")
+    (path / "train.jsonl").write_text("".join(json.dumps(line) + "\n" for line in run.log))
+    (path / "environment.json").write_text("{}")
+    return path
+
+
+@pytest.mark.parametrize("name", ["measurements", "measurements_old"])
+def test_tables_that_were_moved_away_are_no_run(folder, name):
+    (folder / name).mkdir()
+    (folder / name / "config.json").write_text("{}")
+    assert stages.load(folder).results.sizes["step"] == 2
+
+
+def test_a_folder_of_runs_is_named_with_them(folder):
+    with pytest.raises(UserError, match=r"holds the runs run; name one of them: .*/run$"):
+        stages.load(folder.parent)
