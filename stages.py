@@ -53,7 +53,7 @@ def work(experiment: Config, configs: dict[str, Config], root: pathlib.Path, tit
             print(f"corpus: {text.name}, {len(text.vocabulary)} distinct bytes, from {text.origin}")
     for name, config in configs.items():
         if "train" in wanted:
-            program.check(config)
+            program.check(config, texts[text_key(config)])
         if "measure" in wanted:
             sweep.check(root / name / "measurements", config, texts[text_key(config)])
 

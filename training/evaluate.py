@@ -11,6 +11,8 @@ import numpy as np
 from tqdm import tqdm
 
 import processes
+from data.corpus import Corpus
+from errors import UserError
 from experiments.base import Config
 from training import objective
 
@@ -77,6 +79,21 @@ def batches(
         yield batch._replace(weights_BT=batch.weights_BT * counts_BT)
 
 
+def check(config: Config, corpus: Corpus, rows: int) -> None:
+    """Raise UserError where a split has no character to score: in a few short windows none may be masked."""
+    count = config.evaluate.windows
+    for split_N, windows, where, advice in (
+        (corpus.valid, valid_windows(config, corpus.valid.size), f"evaluate.windows={count}", "raise it or "),
+        (corpus.test, test_windows(config, corpus.test.size)[0], "the test split", ""),
+    ):
+        parts = batches(config, split_N, windows, corpus.mask_token, rows)
+        if not any(part.weights_BT.any() for part in parts):
+            raise UserError(
+                f"no scored character in {where}: none of {len(windows.starts_M) * config.model.context} is masked; "
+                f"{advice}take a longer text"
+            )
+
+
 def make_scorer(
     apply: Callable, config: Config, mask_token: int, place: Callable, rows: int, together: Callable
 ) -> Callable:
@@ -106,7 +123,7 @@ def make_scorer(
             check()
             losses_R, predicted = nats(params, place(batch))
             totals_R, characters = totals_R + np.asarray(losses_R, np.float64), characters + int(predicted)
-        losses = [float(total) / characters if characters else math.nan for total in totals_R]
+        losses = [float(total) / characters for total in totals_R]
         return [Score(loss, loss / math.log(2), characters) for loss in losses]
 
     return score

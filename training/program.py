@@ -29,8 +29,8 @@ class Program(NamedTuple):
     devices: int
 
 
-def check(config: Config) -> tuple[jax.sharding.Mesh, int]:
-    """The devices and the windows of a micro-batch; UserError where these cannot be split over those."""
+def check(config: Config, corpus: Corpus) -> tuple[jax.sharding.Mesh, int]:
+    """The devices and the windows of a micro-batch; UserError where these do not go together, or nothing is scored."""
     devices = mesh.make_mesh(config.mesh)
     rows = config.train.batch_size // config.train.accumulate
     if rows % devices.size:
@@ -38,11 +38,12 @@ def check(config: Config) -> tuple[jax.sharding.Mesh, int]:
             f"train.batch_size / train.accumulate gives micro-batches of {rows} windows; "
             f"it must be a multiple of the {devices.size} devices"
         )
+    evaluate.check(config, corpus, rows)
     return devices, rows
 
 
 def make_program(config: Config, corpus: Corpus) -> Program:
-    devices, rows = check(config)
+    devices, rows = check(config, corpus)
     model = models.build(config.model, corpus.vocab_size)
     adamw = optimizer.make_optimizer(config.train)
     by_batch, everywhere = mesh.batch_sharding(devices), NamedSharding(devices, P())

@@ -1,3 +1,4 @@
+import dataclasses
 import math
 
 import jax
@@ -5,9 +6,9 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from errors import Stopped
+from errors import Stopped, UserError
 from tests import tiny
-from training import evaluate
+from training import evaluate, program
 
 
 def scored_characters(config, characters, rows=3):
@@ -91,6 +92,20 @@ def test_masks_of_an_evaluation_do_not_depend_on_the_batch_size():
         for rows in (len(windows.starts_M), 5)
     )
     np.testing.assert_array_equal(whole, parts[: len(whole)])
+
+
+def test_windows_without_a_masked_character_are_refused():
+    config, corpus = tiny.config(), tiny.corpus()
+    config.model.context, config.evaluate.windows = 4, 1  # the masks of an evaluation are always the same
+    evaluate.check(config, corpus, rows=3)  # next character: all are scored
+    config.objective, config.model.mask = "masked", "bidirectional"
+    with pytest.raises(UserError, match=r"no scored character in evaluate\.windows=1: none of 4 is masked; raise it"):
+        program.check(config, corpus)
+    config.evaluate.windows = 8
+    program.check(config, corpus)
+    corpus = dataclasses.replace(corpus, test=corpus.test[:5])
+    with pytest.raises(UserError, match="no scored character in the test split: none of 4 is masked; take a longer"):
+        program.check(config, corpus)
 
 
 def test_a_check_between_two_batches_can_stop_the_scoring():
