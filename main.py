@@ -28,6 +28,7 @@ COMPARE = flags.DEFINE_list("compare", [], "Folders of other runs to draw in the
 def parse(argv: list[str]) -> list[str]:
     """Parse the flags; whatever is wrong with them is one line and exit code 2."""
     try:
+        check_overrides(argv)
         left = flags.FLAGS(argv)
         if len(left) > 1:
             raise UserError(f"{left[1]!r} is not a flag; see main.py --help")
@@ -46,17 +47,36 @@ def parse(argv: list[str]) -> list[str]:
         sys.exit(fail(UserError(f"{error.filename}, line {error.lineno}: {error.msg}"), 2))
 
 
+def check_overrides(argv: list[str]) -> None:
+    """Every --config.GROUP.FIELD must lead to a setting; ml_collections tells in Python's words where one does not."""
+    line = "\0".join(argv)
+    given = re.search(r"\0--?config[=\0]([^\0]+)", line)
+    experiment = flags.FLAGS["config"].parser.parse(given[1]) if given else None
+    if not dataclasses.is_dataclass(experiment):
+        return
+    for path in re.findall(r"\0--?(?:no)?config\.([^=\0]+)", line):
+        value = experiment
+        for name in path.split("."):
+            if not dataclasses.is_dataclass(value):
+                raise UserError(f"--config.{path}: what stands before {name!r} is a single setting, it has no fields")
+            names = [field.name for field in dataclasses.fields(value)]
+            if name not in names:
+                near = difflib.get_close_matches(name, names, 1)
+                hint = f"did you mean {near[0]!r}?" if near else f"choose from {', '.join(names)}"
+                raise UserError(f"--config.{path}: there is no config field {name!r}; {hint}")
+            value = getattr(value, name)
+            if isinstance(value, dict):
+                raise UserError(f"--config.{path}: the runs of an experiment are set in its file, not by flags")
+        if dataclasses.is_dataclass(value):
+            names = ", ".join(field.name for field in dataclasses.fields(value))
+            raise UserError(f"--config.{path} is a group of settings; set one of them: {names}")
+
+
 def fail(error: BaseException, code: int) -> int:
     lines = str(error.args[0] if isinstance(error, KeyError) and error.args else error).strip().splitlines()
     line = lines[-1].strip() if lines else type(error).__name__
-    if unknown := re.match(r"Field (\w+) not found on dataclass <class '([\w.]*)\.(\w+)'>", line):
-        names = [field.name for field in dataclasses.fields(getattr(sys.modules[unknown[2]], unknown[3]))]
-        near = difflib.get_close_matches(unknown[1], names, 1)
-        hint = f"did you mean {near[0]!r}?" if near else f"choose from {', '.join(names)}"
-        line = f"{unknown[3]} has no field {unknown[1]!r}; {hint}"
-    if unknown := re.match(r"Attribute <class '([\w.]*)\.(\w+)'>\.(\w+) does not exist", line):
-        names = [field.name for field in dataclasses.fields(getattr(sys.modules[unknown[1]], unknown[2]))]
-        line = f"there is no config field {unknown[3]!r}; choose from {', '.join(names)}"
+    if "Non-boolean argument" in line:
+        line = f"{line.partition(': (')[0]}: choose true or false"
     if "get_config() takes" in line:
         line = "--config: this experiment takes no size after ':'"
     if "has no attribute 'get_config'" in line:
