@@ -14,6 +14,7 @@ import pandas as pd
 import xarray as xr
 from scipy import stats
 
+from analysis import results
 from analysis.uncertainty import LEVEL
 
 SHARPNESS = (
@@ -66,9 +67,7 @@ def _interval(r: float, variance: float, n: int) -> tuple[float, float]:
 
 
 def write(tables: dict[str, xr.Dataset], path: pathlib.Path) -> None:
-    temporary = path.with_name(path.name + ".tmp")
-    correlations(tables).to_csv(temporary, index=False)
-    temporary.replace(path)
+    results.write_csv(correlations(tables), path)
 
 
 def correlations(tables: dict[str, xr.Dataset]) -> pd.DataFrame:
@@ -77,6 +76,8 @@ def correlations(tables: dict[str, xr.Dataset]) -> pd.DataFrame:
     `tables` are what results.nc holds, by the name of the run; numbers are means over batches. The column `over` names
     the points: the layers (or heads) of one step, or of all steps; of several runs, with `run` all, those of the last
     step of each, or of all steps of each. `step` is empty where there is more than one. Positions as in the tables.
+    A run may be several that differ in seeds only (dimension `seed`): `networks` says how many. Layers are then means
+    over them, but heads are those of each: no head of one seed is the counterpart of one of another.
     """
     rows = []
     for x, y in PAIRS:
@@ -84,19 +85,22 @@ def correlations(tables: dict[str, xr.Dataset]) -> pd.DataFrame:
         for positions in next(iter(held.values())).positions.values if held else ():
             pairs = {run: (_means(table, x, positions), _means(table, y, positions)) for run, table in held.items()}
             about = {"positions": positions, "x": x, "y": y}
+            networks = {run: held[run].sizes.get("seed", 1) for run in pairs}
             for run, (of_x, of_y) in pairs.items():
+                own = {"run": run, **about, "networks": networks[run]}
                 points = "heads" if "head" in of_x.dims else "layers"
                 for step in of_x.step.values:
                     found = correlate(*(values.sel(step=step).values.ravel() for values in (of_x, of_y)))
-                    rows.append({"run": run, **about, "over": points, "step": step, **found._asdict()})
+                    rows.append({**own, "over": points, "step": step, **found._asdict()})
                 found = correlate(of_x.values.ravel(), of_y.values.ravel())
-                rows.append({"run": run, **about, "over": f"{points}, steps", "step": None, **found._asdict()})
+                rows.append({**own, "over": f"{points}, steps", "step": None, **found._asdict()})
             if len(pairs) > 1:
+                own = {"run": "all", **about, "networks": sum(networks.values())}
                 for over, steps in ((f"{points}, runs", slice(-1, None)), (f"{points}, steps, runs", slice(None))):
                     pooled = [[values.isel(step=steps).values.ravel() for values in pair] for pair in pairs.values()]
                     found = correlate(*(np.concatenate(values) for values in zip(*pooled, strict=True)))
-                    rows.append({"run": "all", **about, "over": over, "step": None, **found._asdict()})
-    columns = ["run", "positions", "x", "y", "over", "step", *Correlation._fields]
+                    rows.append({**own, "over": over, "step": None, **found._asdict()})
+    columns = ["run", "positions", "x", "y", "networks", "over", "step", *Correlation._fields]
     return pd.DataFrame(rows, columns=columns).astype({"step": "Int64"})
 
 

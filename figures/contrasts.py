@@ -50,7 +50,8 @@ def build(runs: dict[str, Run], contrasts: pd.DataFrame) -> Figure | None:
     known = np.isfinite(contrasts.low)
     words = f"{LEVEL * 100:.0f} % interval, variance pooled over settings; filled: 0 lies outside"
     words = words + "; bare: no interval" * (not known.all()) if known.any() else "no interval"
-    figure.suptitle(f"Change when one setting changes, last checkpoint, all positions\n({pairs}; {words})")
+    below = style.wrap(f"({pairs}; {words})", style.PAGE, style.RC["figure.titlesize"])
+    figure.suptitle(f"Change when one setting changes, last checkpoint, all positions\n{below}")
     style.footer(figure, runs)
     return figure
 

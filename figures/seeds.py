@@ -26,7 +26,8 @@ def over_seeds(runs: dict[str, Run]) -> dict[str, Run]:
 def _tables(members: list[Run]) -> xr.Dataset:
     """As results.nc holds them, with the means of single runs over a dimension `seed` in place of values per batch.
 
-    Projections are left out: each run has a plane of its own, so there is no mean.
+    Of heads nothing is averaged, since head 2 of one seed has nothing in common with head 2 of another: means and their
+    intervals have the dimension `seed` too. Projections are left out: each run has a plane of its own.
     """
     kept = set.intersection(*(set(run.results.data_vars) for run in members)) - set(QUANTITIES)
     parts = [run.results[sorted(kept)] for run in members]
@@ -34,6 +35,9 @@ def _tables(members: list[Run]) -> xr.Dataset:
     found = {}
     for name in (name for name in QUANTITIES if f"{name}_mean" in joined):
         found[name] = joined[f"{name}_mean"].assign_attrs(members[0].results[name].attrs)
+        if "head" in found[name].dims:
+            found |= {f"{name}_{end}": joined[f"{name}_{end}"] for end in ("mean", "std", "low", "high")}
+            continue
         found |= _range(joined, f"{name}_mean", name)
         found[f"{name}_std"] = found[name].std("seed", ddof=1)
         found[f"{name}_mean"] = found[name].mean("seed", skipna=False)
@@ -48,7 +52,7 @@ def _tables(members: list[Run]) -> xr.Dataset:
         )
         found |= {"plateau_first": first.where(first <= last), "plateau_last": last.where(first <= last)}
     pairs = [tables.seeds(run.results) for run in members]
-    return xr.Dataset(found, attrs=joined.attrs | {"seeds": f"mean over {seeds_in_words(pairs)}"})
+    return xr.Dataset(found, attrs=joined.attrs | {"seeds": f"{seeds_in_words(pairs)} together"})
 
 
 def _range(joined: xr.Dataset, value: str, name: str) -> dict[str, xr.DataArray]:

@@ -83,6 +83,8 @@ def test_a_row_for_each_pair_run_and_set_of_points(tables):
     found = frame[(frame.y == "attention_first") & (frame.run != "encoder")]
     assert set(found.n) == {12, 36, 16, 48}
     assert set(found.over) == {"heads", "heads, steps", "heads, runs", "heads, steps, runs"}
+    assert set(frame[frame.run == "all"].networks) == {2}
+    assert set(frame[frame.run != "all"].networks) == {1}
     assert frame.step.isna().equals(frame.over.str.contains("steps|runs"))
 
 

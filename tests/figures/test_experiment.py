@@ -6,11 +6,22 @@ import pathlib
 import numpy as np
 import pandas as pd
 import pytest
+from scipy import stats
 
 import stages
 from analysis import contrasts as changes
+from analysis import correlations
 from analysis import runs as tables
-from figures import anisotropy_profile, contrasts, dimension_over_training, draw, runs_compared, style
+from figures import (
+    anisotropy_profile,
+    attention_sharpness,
+    contrasts,
+    dimension_over_training,
+    draw,
+    runs_compared,
+    sharpness_against_alignment,
+    style,
+)
 from figures.run import Run, provenance, seeds_in_words
 from figures.seeds import over_seeds
 from tests.figures.tables import make_run
@@ -51,7 +62,7 @@ def test_seeds_are_averaged_and_the_band_is_their_range(runs):
     assert list(together) == ["plain", "sink", "window_0"]
     assert together["window_0"] is runs["window_0"]
     one, other, mean = runs["plain_0"].results, runs["plain_1"].results, together["plain"].results
-    for name in ("anisotropy_mean", "anisotropy_excess", "attention_entropy_mean", "anisotropy_null"):
+    for name in ("anisotropy_mean", "anisotropy_excess", "anisotropy_null"):
         np.testing.assert_allclose(mean[name].transpose(*one[name].dims), (one[name] + other[name]) / 2, err_msg=name)
     for name, value in (("twonn", "twonn_mean"), ("twonn_excess", "twonn_excess")):
         both = np.stack([one[value], other[value].transpose(*one[value].dims)])
@@ -63,6 +74,36 @@ def test_seeds_are_averaged_and_the_band_is_their_range(runs):
     assert len(averaged) == len(first)
     bits = {(line["step"], line["kind"]): line["bits_per_character"] for line in first}
     assert all(line["bits_per_character"] == pytest.approx(bits[line["step"], line["kind"]] + 0.5) for line in averaged)
+
+
+def test_heads_of_two_seeds_have_nothing_in_common_and_are_not_averaged(runs):
+    """Heads in another order in one of the seeds: other means by number, the same points, curves and correlations."""
+    names = ("plain_0", "plain_1")
+    other = runs["plain_1"].results.isel(head=[1, 0]).assign_coords(head=runs["plain_1"].results["head"])
+    swapped = {"plain_0": runs["plain_0"], "plain_1": Run(other, runs["plain_1"].log)}
+    found = []
+    for members in ({name: runs[name] for name in names}, swapped):
+        together = over_seeds(members)
+        figure = sharpness_against_alignment.build(together)
+        assert figure.axes[0].get_ylabel().split("\n")[:2] == ["plain", "8 heads of each of 2 runs"]
+        assert " ".join(figure._suptitle.get_text().split()).endswith("(bars: 95 % interval, windows resampled)")
+        assert all("n = 16\n" in ax.get_title(loc="left") for ax in figure.axes[:4])
+        drawn = [points.get_data() for ax in figure.axes[:4] for points, _, _ in ax.containers]
+        table = correlations.correlations({name: run.results for name, run in together.items()})
+        curves = [line.get_ydata() for line in attention_sharpness.build(together).axes[0].lines[:4]]
+        found.append((np.sort(drawn), table.drop(columns="spearman_p"), curves))  # whose orderings are a sample
+    np.testing.assert_array_equal(found[0][0], found[1][0])
+    pd.testing.assert_frame_equal(found[0][1], found[1][1])
+    np.testing.assert_allclose(found[0][2], found[1][2])
+    x, y = (
+        np.concatenate([runs[run].results[name].isel(step=-1).sel(positions="all").values.ravel() for run in names])
+        for name in ("query_key_alignment_mean", "attention_max_mean")
+    )
+    last = found[0][1].set_index(["positions", "y", "over", "step"]).loc["all", "attention_max", "heads", 10]
+    assert (last.n, last.networks) == (16, 2)
+    assert last.pearson == pytest.approx(stats.pearsonr(x, y)[0])
+    layers = found[0][1][found[0][1].over == "layers"]
+    assert (set(layers.n), set(layers.networks)) == ({5}, {2})
 
 
 def test_a_plateau_is_what_all_seeds_have():
@@ -94,7 +135,7 @@ def test_figures_say_that_bands_are_seeds(runs):
 
 def test_the_footer_names_the_seeds(runs):
     lines = provenance(over_seeds(runs))
-    assert "mean over seeds 0, 1" in lines[1]
+    assert "seeds 0, 1 together" in lines[1]
     assert "seed 0" in lines[-1]
     assert seeds_in_words([(0, 0)]) == "seed 0"
     assert seeds_in_words([(0, 3)]) == "weight seed 0 and data seed 3"
@@ -135,6 +176,13 @@ def test_contrasts_without_seeds_have_no_interval_and_say_so(runs, joined):
     assert figure._suptitle.get_text().endswith("(1 pair of runs; no interval)")
     assert all(line.get_markerfacecolor() == "white" for line in figure.axes[0].lines if line.get_marker() == "o")
     assert contrasts.build(alone, table.iloc[:0]) is None
+    some = joined[1].assign(low=joined[1].low.where(joined[1].setting == "model.sink"))
+    figure = contrasts.build(over_seeds(runs), some)
+    figure.draw_without_rendering()
+    inside(figure, "contrasts")
+    title = " ".join(figure._suptitle.get_text().split())
+    assert "(1 to 2 pairs of runs; 95 % interval" in title
+    assert title.endswith("; filled: 0 lies outside; bare: no interval)")
 
 
 def test_what_is_held_is_told_where_it_differs():
