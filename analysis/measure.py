@@ -42,7 +42,7 @@ def make_measure(
     of_points = tuple(family for family in families if family in OF_POINTS)
     of_gaussian = tuple(family for family in of_points if family in OF_GAUSSIAN)
     inputs = ("", "_shuffled") if "shuffled" in settings.nulls else ("",)
-    clouds = (*inputs, "_gaussian") if "gaussian" in settings.nulls else inputs
+    clouds = (*inputs, "_gaussian") if "gaussian" in settings.nulls and of_gaussian else inputs
     visible_STT = jnp.stack([visible_TT, visible_TT.at[0].set(False).at[:, 0].set(False)])
 
     def of_positions(activations_Z: Any, others: dict[str, Array], picks_P: Array, visible_TT: Array, key: Array):
@@ -59,7 +59,7 @@ def make_measure(
             values = measure_cloud(cloud_PD, searched, of_gaussian, groups)
             return values, nearest(searched) if "comparison" in families else None
 
-        found, nearest_ZN = _over(of_cloud, clouds_ZNPD)
+        found, nearest_ZN = _over(of_cloud, clouds_ZNPD if of_gaussian else clouds_ZNPD[:1])
         values |= _named(clouds, found)
         if "attention" in families:
             heads = jax.lax.map(

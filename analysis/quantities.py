@@ -77,7 +77,9 @@ SPECTRUM = {  # lambda: eigenvalues of the covariance C of the centred cloud, la
     "effective_rank": _spectral(
         "effective rank", "exp(-sum p ln p), p = lambda / sum(lambda)", "after Roy and Vetterli 2007"
     ),
-    "rankme": _spectral("RankMe", "exp(-sum p ln p), p = s / sum(s), s = sqrt(lambda)", "Garrido et al. 2023, centred"),
+    "rankme": _spectral(
+        "RankMe", "exp(-sum p ln p), p = s / sum(s) + 1e-7, s = sqrt(lambda)", "Garrido et al. 2023, centred"
+    ),
     "stable_rank": _spectral("stable rank", "sum(lambda) / max(lambda)", "Rudelson and Vershynin 2007"),
     "isoscore": _spectral("IsoScore", "((sum lambda)^2 / sum(lambda^2) - 1) / (D - 1)", "Rudman et al. 2022"),
     "isoscore_star": _spectral(
@@ -87,7 +89,7 @@ SPECTRUM = {  # lambda: eigenvalues of the covariance C of the centred cloud, la
     ),
     "alpha_req": _spectral(
         "power-law exponent of the spectrum",
-        "-slope of ln lambda_i on ln i, i = 4 ... 100, weights 1/i",
+        "-slope of ln lambda_i on ln i, weights 1/i, i = 4 ... 100 as far as lambda_i > 1e-9 lambda_1",
         "Agrawal et al. 2022",
     ),
     "alpha_req_r2": _spectral("R^2 of the power law", "R^2 of that line", HERE),
@@ -181,7 +183,7 @@ DIMENSION = {
     ),
     "twonn_dropped": _count(
         "distinct points without a ratio",
-        "distinct points without two neighbours at positive, finite distances; left out of twonn and twonn_mle",
+        "distinct points without two neighbours at positive, finite distances; left out of all but LLM-Microscope's",
         HERE,
     ),
     "microscope_useless": _count(
@@ -228,7 +230,7 @@ SCALE = {
         "sections",
         "local dimension (20 neighbours), quantile over points",
         "1",
-        "quantile over points of the Levina-Bickel dimension at each",
+        "quantile over distinct points of (20 - 2) / sum_{j < 20} ln(r_20/r_j), interpolated in 1/d",
         "Levina and Bickel 2004",
     ),
     "plateau": Quantity(
@@ -244,7 +246,10 @@ SCALE = {
 
 SIMILARITY = {
     "mean_cosine": _similarity(
-        "mean cosine of pairs", "1", "(|sum_i x_i/|x_i||^2 - P) / (P (P - 1)), all pairs", INHERENT
+        "mean cosine of pairs",
+        "1",
+        "(|sum_i x_i/|x_i||^2 - P) / (P (P - 1)), all pairs of the P x_i that are not 0",
+        INHERENT,
     ),
     "mean_cosine_drift": _similarity(
         "mean cosine, part of the drift", "1", "|E x|^2 mean over pairs of 1/(|x_i| |x_j|)", HERE
@@ -322,7 +327,7 @@ ATTENTION = {
     "attention_min": _attention("smallest attention", "1", "mean_i min_j p_ij, visible j", INHERENT),
     "attention_first": _attention("attention on position 0", "1", "mean of p_i0 over the rows i that see it", SINK),
     "attention_most": _attention(
-        "attention on the most attended position", "1", "max_j of the mean of p_ij over the rows i that see j", SINK
+        "attention on the most attended position", "1", "max_j of the mean of p_ij over the rows i that see j", HERE
     ),
 }
 

@@ -72,5 +72,8 @@ def variance(replicates: np.ndarray, kind: str) -> np.ndarray:
 
 
 def section_count(groups: int) -> int:
-    """Sections of equal numbers of whole groups: 4 where that divides them, since smaller ones see other scales."""
-    return next((count for count in (4, 3, 2) if groups % count == 0), groups)
+    """Sections of equal numbers of whole groups: 4, 3 or 2 where that divides them, else the fewest that do.
+
+    Small sections see other scales than the whole.
+    """
+    return next(count for count in (4, 3, *range(2, groups + 1), 1) if groups % count == 0)

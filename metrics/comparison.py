@@ -48,10 +48,12 @@ def neighbourhood_overlap(a: Neighbours, b: Neighbours, count: int = 10) -> Floa
     known by the first of its copies. The mean is over the points that are the first of their copies in both clouds
     and have `count` neighbours in both; none: NaN. So where one cloud has copies that the other tells apart, as a
     layer of bare embeddings does, the neighbours that only the other has count as different, and the overlap is low.
-    Which of several points at the same distance is the last neighbour is arbitrary. Source: Doimo et al. 2020.
+    Which of several points at the same distance is the last neighbour is arbitrary. Fewer than `count` searched:
+    ValueError. Source: Doimo et al. 2020.
     """
     usable_P = a.first_P & b.first_P
     for neighbours in (a, b):
+        neighbours.check_searched(count)
         usable_P &= neighbours.distance_PC[:, count - 1] < jnp.inf
     same_PCC = a.index_PC[:, :count, None] == b.index_PC[:, None, :count]
     shared_P = same_PCC.sum(axis=(1, 2)) / count

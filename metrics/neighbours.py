@@ -51,6 +51,14 @@ class Neighbours(NamedTuple):
         """How many points are equal to the nearest, itself included."""
         return self.copies_P[self.index_PC[:, 0]]
 
+    def check_searched(self, count: int) -> None:
+        """Raise ValueError where fewer than `count` neighbours were searched: an index past the end is clamped."""
+        searched = self.distance_PC.shape[-1]
+        if searched < count:
+            raise ValueError(
+                f"{count} neighbours are needed, {searched} were searched: ask nearest_neighbours for more"
+            )
+
     def usable(self) -> Bool[Array, " P"]:
         """Distinct points with two neighbours at positive, finite distances: those with a ratio r2/r1."""
         return self.first_P & (self.r1_P > 0) & (self.r2_P < jnp.inf)
@@ -84,7 +92,7 @@ def nearest_neighbours(cloud_PD: Float[Array, "P D"], count: int = 2) -> Neighbo
     x_QD = jnp.pad(centred(cloud_PD), ((0, padding), (0, 0)))
     # some points at a time, here and in the hashes: a sum over a whole cloud first writes the squares of it all
     square_P = jax.lax.map(lambda i: jnp.square(x_QD[i]).sum(), jnp.arange(points), batch_size=min(ROWS, points))
-    original_P, copies_P = _originals(cloud_PD)
+    original_P, copies_P = originals(cloud_PD)
     first_P = original_P == jnp.arange(points)
     ranked_Q = jnp.pad(jnp.where(first_P, square_P, jnp.inf), (0, padding), constant_values=jnp.inf)
     candidate_QC = _in_pairs(x_QD, ranked_Q, count, block) if count <= FEW else _in_rows(x_QD, ranked_Q, count)
@@ -199,7 +207,7 @@ def _by_subtraction(
     return jax.lax.sort((distance_PC, index_PC), num_keys=1)
 
 
-def _originals(cloud_PD: Float[Array, "P D"]) -> tuple[Int[Array, " P"], Int[Array, " P"]]:
+def originals(cloud_PD: Float[Array, "P D"]) -> tuple[Int[Array, " P"], Int[Array, " P"]]:
     """For each point the index of the first point equal to it, and how many are equal to it.
 
     Equal rows are brought together by sorting 64-bit hashes of their bits: exact where distances are rounded, and

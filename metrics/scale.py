@@ -38,7 +38,7 @@ def gride(neighbours: Neighbours, first: int) -> Float[Array, ""]:
     Source: Denti, Doimo, Laio & Mira 2022. DADApy also takes n2 = 2 n1, but puts n - 1 for n in the score, which
     lowers d by a share of at most 1/n, and newer versions leave out the largest ratios.
     """
-    _check_searched(neighbours, 2 * first)
+    neighbours.check_searched(2 * first)
     return _gride(neighbours, jnp.array(first))
 
 
@@ -168,15 +168,9 @@ def plateau(curve_S: Float[Array, " S"], tolerance: float = 1.1) -> Plateau:
     return Plateau(*(jnp.where(flat_R[best], x, jnp.nan) for x in (value, first_R[best], last_R[best])))
 
 
-def _check_searched(neighbours: Neighbours, count: int) -> None:
-    searched = neighbours.distance_PC.shape[1]
-    if searched < count:
-        raise ValueError(f"{count} neighbours are needed and {searched} were searched: ask nearest_neighbours for more")
-
-
 def _log_ratio_sums(neighbours: Neighbours, count: int) -> tuple[Float[Array, " P"], Float[Array, " P"]]:
     """sum_{j<k} ln(T_k / T_j) of every point and its number of terms k - 1, over those of `count` that there are."""
-    _check_searched(neighbours, count)
+    neighbours.check_searched(count)
     distance_PC = neighbours.distance_PC[:, :count]
     found_PC = distance_PC < jnp.inf
     farthest_P = jnp.where(found_PC, distance_PC, 0.0).max(axis=1)

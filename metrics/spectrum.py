@@ -10,7 +10,7 @@ from jaxtyping import Array, Float
 from metrics.cloud import centred
 
 RESOLUTION = 1e-9  # an eigenvalue below this share of the largest drowns in the rounding of float32, and is set to 0
-GRADED = 1e-4  # eigenvalues below this share of the largest are decomposed again, on their own
+GRADED = 3e-4  # eigenvalues below this share of the largest are decomposed again, on their own
 EPSILON = 1e-7  # RankMe's, added to each share of the singular values
 
 
@@ -40,7 +40,7 @@ def spectrum(cloud_PD: Float[Array, "P D"], groups: int = 1) -> Spectrum:
     Units: those of x, squared. Range: >= 0. All points equal: exact zeros. A non-finite coordinate: NaN.
     Source: the squared singular values of LLM-Microscope's centred matrix, over P; the first-order jackknife is ours.
 
-    Float32: an error of 3e-7 of the largest eigenvalue, or of 1e-4 times that for those below GRADED of the largest.
+    Float32: an error of 3e-7 of the largest eigenvalue; for those below a third of GRADED of the largest, 2e-10 of it.
     """
     points, width = cloud_PD.shape
     x_PD = centred(cloud_PD)
@@ -197,8 +197,8 @@ def alpha_req(spectrum: Spectrum, first: int = 4, last: int = 100) -> PowerLaw:
 
     Least squares of ln lambda_i on ln i with weights 1/i; R^2 = 1 - weighted residual/weighted variance, in [0, 1].
     Eigenvalues below RESOLUTION of the largest are left out; fewer than 3 in the range: NaN; all the same: exponent 0,
-    R^2 NaN. Units: none. Range: >= 0. Source: alpha-ReQ, Agrawal et al. 2022, whose code fits with these weights (after
-    Stringer et al. 2019), from rank 4, 6 or 12 to 100; its R^2 is unweighted.
+    R^2 without meaning. Units: none. Range: >= 0. Source: alpha-ReQ, Agrawal et al. 2022, whose code fits with these
+    weights (after Stringer et al. 2019), from rank 4, 6 or 12 to 100; its R^2 is unweighted.
     """
     rank_E = jnp.arange(1, spectrum.eigenvalues_E.size + 1, dtype=jnp.float32)
     used_E = (rank_E >= first) & (rank_E <= last) & (spectrum.eigenvalues_E > 0)
@@ -232,9 +232,8 @@ def _eigen(x_QE: Float[Array, "Q E"]) -> tuple[Float[Array, " E"], Float[Array, 
         coordinate_QE = _product(x_QE, vector_EE)
         gram_EE = _product(coordinate_QE.T, coordinate_QE)
         square_E = jnp.diagonal(gram_EE)
-        last_E = jnp.where(
-            small_E, 0.0, -jnp.where(small_E, square_E, 0.0).sum()
-        )  # keeps the large ones out of the turn
+        # keeps the large ones out of the turn
+        last_E = jnp.where(small_E, 0.0, -jnp.where(small_E, square_E, 0.0).sum())
         small_EE = jnp.where(small_E[:, None] & small_E[None], gram_EE, 0.0) + jnp.diag(last_E)
         small_value_E, turn_EE = jnp.linalg.eigh(small_EE, symmetrize_input=False)
         behind_large = (~small_E).sum()

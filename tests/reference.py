@@ -8,17 +8,6 @@ def float64(array):
     return np.asarray(array).astype(np.float64)
 
 
-def eigenvalues(cloud):
-    """By singular values, where the metric diagonalises a covariance."""
-    x = float64(cloud)
-    return np.linalg.svd(x - x.mean(0), compute_uv=False) ** 2 / len(x)
-
-
-def anisotropy(cloud):
-    values = eigenvalues(cloud)
-    return values[0] / values.sum()
-
-
 def two_distances(x):
     """Each point's distances to its two nearest others, copies included."""
     nearest = []

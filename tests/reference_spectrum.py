@@ -8,6 +8,7 @@ from tests.reference import float64
 
 
 def eigenvalues(cloud, resolution=1e-9):
+    """By singular values, where the metric diagonalises a covariance."""
     x = float64(cloud)
     values = np.linalg.svd(x - x.mean(0), compute_uv=False) ** 2 / len(x)
     return np.where(values < resolution * values[0], 0.0, values)

@@ -20,6 +20,19 @@ VOCAB, CONTEXT, POINTS, BATCHES, GROUPS = 31, 12, 96, 2, 4
 PROBE = make_probe(np.random.default_rng(0).integers(0, VOCAB, 24 * CONTEXT), CONTEXT, POINTS, BATCHES, GROUPS, 0)
 MEASURED = QUANTITIES.keys() - {"plateau"}  # which is read off the mean of all batches
 SLOW = ("dimension", "scale", "similarity")
+SPECTRAL = {
+    "anisotropy": reference_spectrum.anisotropy,
+    "anisotropy_uncentred": reference_spectrum.anisotropy_uncentred,
+    "participation_ratio": reference_spectrum.participation_ratio,
+    "participation_ratio_corrected": reference_spectrum.participation_ratio_corrected,
+    "effective_rank": reference_spectrum.effective_rank,
+    "rankme": reference_spectrum.rankme,
+    "stable_rank": reference_spectrum.stable_rank,
+    "isoscore": reference_spectrum.isoscore,
+    "isoscore_star": reference_spectrum.isoscore_shrunk,
+    "alpha_req": lambda cloud: reference_spectrum.alpha_req(cloud)[0],
+    "alpha_req_r2": lambda cloud: reference_spectrum.alpha_req(cloud)[1],
+}
 STATISTICS = (
     *("score_mean", "score_std", "score_std_within", "attention_entropy", "attention_max", "attention_min"),
     *("attention_first", "attention_most"),
@@ -67,9 +80,16 @@ def cut(x):
 def slow_cloud(cloud):
     """Of the whole cloud and every resample, in float64."""
     values = {name: [] for name in MEASURED if QUANTITIES[name].resampling and QUANTITIES[name].family in SLOW}
-    values["coordinate_peak"] = []
+    values |= {
+        name: [] for name in ("coordinate_share", "coordinate_kurtosis", "activation_kurtosis", "coordinate_peak")
+    }
     for part in jackknife(cloud):
+        shares = [reference_spectrum.coordinate_share(part, top) for top in COORDINATES["top"]]
+        values["coordinate_share"].append(shares)
+        values["coordinate_kurtosis"].append(reference_spectrum.coordinate_kurtosis(part))
+        values["activation_kurtosis"].append(reference_spectrum.activation_kurtosis(part))
         values["coordinate_peak"].append(reference_spectrum.coordinate_peaks(part).mean())
+        values["log_partition_isotropy"].append(reference_similarity.log_partition_isotropy(part, cloud))
         drift, residual = reference_similarity.mean_cosine_parts(part)
         values["mean_cosine"].append(reference.mean_cosine(part))
         values["mean_cosine_drift"].append(drift)
@@ -90,11 +110,24 @@ def slow_cloud(cloud):
             for first, fit in zip(COORDINATES["neighbours"], fits, strict=True)
         ]
         values["gride"].append(curve)
+        nearest = min(20, distances.shape[1])
+        values["levina_bickel"].append(reference_scale.levina_bickel(distances, nearest))
+        inverse = 1 / reference_scale.local_dimensions(distances, nearest)
+        values["local_dimension"].append([1 / np.quantile(inverse, 1 - q) for q in COORDINATES["quantile"]])
     _, useless, dropped = reference.twonn_microscope(cloud)
     single = {"massive_activation": reference_spectrum.coordinate_peaks(cloud).max()}
     single |= {"duplicate_points": reference.duplicate_points(cloud), "twonn_dropped": 0}
     single |= {"microscope_useless": useless, "microscope_dropped": dropped}
+    single["decimation"] = [reference_scale.decimation(cloud, factor) for factor in COORDINATES["factor"]]
     return {name: np.moveaxis(np.array(value), 0, -1) for name, value in values.items() if len(value)} | single
+
+
+def slow_spectra(cloud):
+    """Of the whole cloud, and without its top coordinates; replicates follow to first order only, by the spectrum."""
+    order = np.argsort(-reference.float64(cloud).var(0))
+    without = [np.delete(cloud, order[:top], axis=1) for top in COORDINATES["top"]]
+    values = {name: read(cloud) for name, read in SPECTRAL.items()}
+    return values | {f"{name}_left_out": [read(part) for part in without] for name, read in SPECTRAL.items()}
 
 
 def slow_head(q, k, picks, visible):
@@ -137,6 +170,10 @@ def test_agrees_with_slow_loops_in_float64_on_every_resample(mask, null):
                     got, value = 1 / got, 1 / value  # a mean of ln(r2/r1), whose float32 error is 1e-7 where r2 = r1
                 np.testing.assert_allclose(got, value, rtol=1e-4, atol=1e-6, err_msg=name)
                 checked.add(name)
+            for name, value in slow_spectra(resid.reshape(-1, resid.shape[-1])[picks]).items():
+                got = found[name + null][batch, positions, layer, ..., 0]
+                np.testing.assert_allclose(got, value, rtol=1e-4, atol=1e-6, err_msg=name)
+                checked.add(name)
         visible = np.asarray(visible_keys(ModelConfig(mask=mask), CONTEXT)).copy()
         if POSITION_SETS[positions] == "without_first":
             visible[0] = visible[:, 0] = False
@@ -146,7 +183,7 @@ def test_agrees_with_slow_loops_in_float64_on_every_resample(mask, null):
                 got = found[name + null][batch, positions, block, head]
                 np.testing.assert_allclose(got, value, rtol=1e-4, atol=1e-6, err_msg=name)
                 checked.add(name)
-    assert len(checked) == 9 + 1 + 5 + 2 + 18
+    assert checked == {name for name in MEASURED if QUANTITIES[name].family != "comparison"}
     assert (found["duplicate_points"][:, :, 0] > 0).all()
 
 
@@ -185,25 +222,48 @@ def test_compares_layers_and_checkpoints():
 def test_a_gaussian_cloud_has_the_spectrum_and_no_features(points):
     cloud = np.random.default_rng(0).standard_exponential((points, 5)) * [4, 3, 2, 1, 1] + 7
     null = np.asarray(gaussian(jnp.asarray(cloud, jnp.float32), jax.random.key(0)))
-    np.testing.assert_allclose(
-        reference.eigenvalues(null)[: min(points - 1, 5)], reference.eigenvalues(cloud)[: min(points - 1, 5)], rtol=1e-5
-    )
+    found, expected = (reference_spectrum.eigenvalues(x)[: points - 1] for x in (null, cloud))
+    np.testing.assert_allclose(found, expected, rtol=1e-5)
     np.testing.assert_allclose(null.mean(0), 0, atol=1e-5)
     if points > 4:
         assert abs(((null / null.std(0)) ** 4).mean() - 3) < 0.1
         assert ((cloud - cloud.mean(0)) ** 4 / cloud.var(0) ** 2).mean() > 6
 
 
-def test_a_gaussian_cloud_does_not_exceed_its_null_model():
-    """In 64 dimensions and 512 points a null model drawn from the sample's spectrum is 4 deviations off."""
+@pytest.mark.parametrize("distinct", [40, 5])
+def test_a_gaussian_cloud_has_the_copies_and_the_spectrum_of_the_distinct_points(distinct):
+    generator = np.random.default_rng(0)
+    cloud = codebook(generator, distinct, 12, 400)
+    null = np.asarray(gaussian(jnp.asarray(cloud), jax.random.key(0)))
+    first, pattern = (np.unique(cloud, axis=0, return_index=True, return_inverse=True)[i] for i in (1, 2))
+    same = pattern.ravel()[:, None] == pattern.ravel()[None]
+    np.testing.assert_array_equal((null[:, None] == null[None]).all(-1), same)
+    found, expected = (reference_spectrum.eigenvalues(x[first])[: len(first) - 1] for x in (null, cloud))
+    np.testing.assert_allclose(found, expected, rtol=2e-5)
+
+
+def codebook(generator, distinct, width, points):
+    """Points that are copies of a few normal ones, some much more often than others."""
+    weight = 1 / np.arange(1, distinct + 1)
+    words = generator.normal(size=(distinct, width)).astype(np.float32)
+    return words[generator.choice(distinct, points, p=weight / weight.sum())]
+
+
+@pytest.mark.parametrize("copies", [False, True])
+def test_a_gaussian_cloud_does_not_exceed_its_null_model(copies):
+    """In 64 dimensions and 512 points a null model drawn from the sample's spectrum is 4 deviations off.
+
+    So is one of 512 distinct points beside a cloud of fewer.
+    """
     settings, excess = MeasureConfig(points=512, batches=1, families=("dimension",)), []
     read = jax.jit(
         lambda cloud_PD: measure_cloud(cloud_PD, search(cloud_PD, settings.families, 8), settings.families, 8)
     )
+    null_of = jax.jit(gaussian)
     for seed in range(40):
-        keys = jax.random.split(jax.random.key(seed))
-        cloud = jax.random.normal(keys[0], (512, 64))
-        value, null = (np.asarray(read(x)["twonn"])[None] for x in (cloud, gaussian(cloud, keys[1])))
+        generator = np.random.default_rng(seed)
+        cloud = codebook(generator, 300, 64, 512) if copies else generator.normal(size=(512, 64)).astype(np.float32)
+        value, null = (np.asarray(read(x)["twonn"])[None] for x in (cloud, null_of(cloud, jax.random.key(seed))))
         excess.append(summarise(value, "sections", null))
     mean = np.mean([one.mean for one in excess])
     assert abs(mean) < 3 * np.std([one.mean for one in excess]) / np.sqrt(40)

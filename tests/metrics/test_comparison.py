@@ -133,6 +133,12 @@ def test_copies_stand_for_one_another_within_a_cloud_and_not_across_two():
     assert overlap(a, a, 1) == 1
 
 
+def test_overlap_asks_for_as_many_neighbours_as_it_counts():
+    few = neighbours(CLOUDS["gaussian"], 4)
+    with pytest.raises(ValueError, match="5 neighbours are needed, 4 were searched"):
+        neighbourhood_overlap(few, few, 5)
+
+
 def test_overlap_without_enough_neighbours_is_nan():
     few, many = np.repeat(gaussian(4, 2), 5, axis=0), gaussian(20, 2)
     assert overlap(few, few, 3) == 1

@@ -268,9 +268,9 @@ def test_plateau_is_the_longest_flat_run(curve, expected):
 def test_asks_for_the_neighbours_it_needs():
     neighbours = nearest_neighbours(jnp.asarray(gaussian(40, 3)), 8)
     assert jnp.isfinite(scale.gride_curve(neighbours)).tolist() == [True] * 3 + [False] * 4
-    with pytest.raises(ValueError, match="16 neighbours are needed and 8 were searched"):
+    with pytest.raises(ValueError, match="16 neighbours are needed, 8 were searched"):
         scale.gride(neighbours, 8)
-    with pytest.raises(ValueError, match="20 neighbours are needed and 8 were searched"):
+    with pytest.raises(ValueError, match="20 neighbours are needed, 8 were searched"):
         scale.levina_bickel(neighbours)
 
 

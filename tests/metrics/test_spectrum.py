@@ -66,6 +66,33 @@ def test_small_eigenvalues_keep_their_digits(name):
     np.testing.assert_allclose(values, exact, rtol=1e-4, atol=1e-10 * exact[0])
 
 
+def rotated(eigenvalues, points, seed=0):
+    """Normal points of a spectrum, in general position."""
+    normal = np.random.default_rng(seed).normal(size=(points, len(eigenvalues)))
+    return (normal * np.sqrt(eigenvalues) @ rotation(len(eigenvalues), seed).astype(np.float64)).astype(np.float32)
+
+
+@pytest.mark.parametrize("decay", ["power law", "exponential"])
+def test_small_eigenvalues_of_a_spectrum_without_a_gap_keep_their_digits(decay):
+    rank = np.arange(1, 129.0)
+    cloud = rotated(rank**-3 if decay == "power law" else np.exp(-rank / 6.5), POINTS)
+    exact = reference.eigenvalues(cloud)
+    small = exact < spectral.GRADED / 3 * exact[0]
+    assert 20 < small.sum() < 120
+    values = spectral.spectrum(jnp.asarray(cloud)).eigenvalues_E[0]
+    np.testing.assert_allclose(values[small], exact[small], rtol=1e-4, atol=2e-10 * exact[0])
+
+
+def test_leaving_out_what_rounding_drowns_changes_no_reading():
+    cloud = rotated(np.logspace(0, -12, 64), POINTS)
+    kept, whole = (reference.eigenvalues(cloud, resolution) for resolution in (spectral.RESOLUTION, 0.0))
+    assert 0 < (kept == 0).sum() < 32
+    found = measured(jnp.asarray(cloud))
+    roots = np.sqrt(whole) / np.sqrt(whole).sum()
+    assert found["rankme"][0] == pytest.approx(reference.perplexity(roots + 1e-7), rel=2e-4)
+    assert found["effective_rank"][0] == pytest.approx(reference.perplexity(whole / whole.sum()), rel=1e-5)
+
+
 def test_the_full_cloud_is_the_same_with_and_without_groups():
     for name in ("power law in 64", "curved 5 with noise", "rogue coordinate"):
         cloud = jnp.asarray(ZOO[name].draw(np.random.default_rng(2), POINTS))
@@ -222,8 +249,9 @@ def test_equal_points_have_no_spectrum(value, shape):
     assert jnp.isnan(uncentred) if value == 0 else uncentred == pytest.approx(1.0)
 
 
-def test_what_is_not_finite_is_nan():
-    cloud = jnp.asarray(gaussian(40, 5)).at[3, 2].set(jnp.inf)
+@pytest.mark.parametrize("where", [(3, 2), (slice(None), 2)])
+def test_what_is_not_finite_is_nan(where):
+    cloud = jnp.asarray(gaussian(40, 5)).at[where].set(jnp.inf)
     assert all(jnp.isnan(reading[0]) for reading in measured(cloud).values())
 
 
