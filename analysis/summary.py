@@ -88,6 +88,7 @@ def _verdict(gride: xr.DataArray) -> tuple[xr.DataArray, dict]:
     variables = {}
     for name, end, said in (("plateau_first", first, "least"), ("plateau_last", last, "greatest")):
         about = about_quantity(QUANTITIES["plateau"], f", {said} k on it") | {"units": "neighbours"}
+        about |= {"formula": f"{said} k of that run, of the mean curve over batches", "resampling": "none"}
         variables[name] = end.dims, ranks[np.nan_to_num(end.values, nan=-1).astype(int)], about
     return (index >= first) & (index <= last), variables
 
