@@ -103,6 +103,6 @@ def test_an_unknown_kind_is_refused():
         variance(np.zeros((1, 3)), "bootstrap")
 
 
-@pytest.mark.parametrize(("groups", "sections"), [(8, 4), (6, 3), (2, 2), (10, 2), (5, 5), (1, 1)])
+@pytest.mark.parametrize(("groups", "sections"), [(8, 4), (6, 3), (2, 2), (10, 2), (25, 5), (7, 7), (1, 1)])
 def test_sections_are_whole_groups(groups, sections):
     assert section_count(groups) == sections
