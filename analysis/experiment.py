@@ -25,9 +25,7 @@ def write(folders: dict[str, pathlib.Path], to: pathlib.Path) -> list[pathlib.Pa
     ):
         if len(frame):
             paths.append(to / f"{name}.csv")
-            temporary = to / f"{name}.csv.tmp"
-            frame.to_csv(temporary, index=False)
-            temporary.replace(paths[-1])
+            results.write_csv(frame, paths[-1])
     return paths
 
 

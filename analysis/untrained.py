@@ -44,7 +44,7 @@ def kinds(config: UntrainedConfig) -> list[Kind]:
 
 
 def run(config: UntrainedConfig, root: pathlib.Path, name: str, stop: Stop) -> None:
-    """Write measurements/<kind>_<norm>.nc for every kind and norm, then results.csv and results.nc.
+    """Write measurements/<kind>_<norm>.nc for every kind and norm, then results.nc and results.csv of all of them.
 
     Every table is written whole or not at all; raises Stopped between two of them.
     """
@@ -62,8 +62,7 @@ def run(config: UntrainedConfig, root: pathlib.Path, name: str, stop: Stop) -> N
             norm = config.norms[index] * reference_norm(config, kind.norm_order, kind.embedding, kind.target)
             values = jax.device_get(measure(kind)(draws(), norm))
             results.write(untrained_results.table(config, kind, index, norm, values), paths[kind, index])
-    if todo or not (root / "results.nc").exists():
-        untrained_results.join(config, list(paths.values()), root)
+    untrained_results.join(config, list(paths.values()), root)
     print(f"{name}: {len(units)} tables ({len(todo)} now): {root / 'results.nc'}, {root / 'results.csv'}")
 
 

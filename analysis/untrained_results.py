@@ -12,10 +12,10 @@ from scipy import stats
 
 from analysis import results, untrained_theory
 from analysis.quantities import INHERENT, RECONSTRUCTED
+from analysis.uncertainty import LEVEL
 from experiments.untrained import UntrainedConfig
 
 KIND = ("norm_order", "mask", "embedding", "target")
-LEVEL = 0.95  # of the intervals
 
 FIXED = "E |x + b| where E |T(x + b)| crosses it, interpolated in log N, T all blocks so far; NaN: they do not cross"
 # Name: long name, units, formula, source.
@@ -63,12 +63,10 @@ def table(
 
 
 def join(config: UntrainedConfig, paths: list[pathlib.Path], root: pathlib.Path) -> None:
-    """results.csv and results.nc from all tables."""
+    """results.nc and results.csv from all tables."""
     whole = describe(config, combine(config, [results.read(path) for path in paths]))
-    temporary = root / "results.csv.tmp"
-    tidy(whole).to_csv(temporary, index=False)
-    temporary.replace(root / "results.csv")
     results.write(whole, root / "results.nc")
+    results.write_csv(tidy(whole), root / "results.csv")
 
 
 def combine(config: UntrainedConfig, tables: list[xr.Dataset]) -> xr.Dataset:

@@ -1,8 +1,8 @@
 """The panels of figures over training with a line per run: a panel per quantity, averaged over blocks."""
 
-import xarray as xr
 from matplotlib.figure import Figure
 
+from analysis.shapes import over_depth
 from figures import style
 from figures.run import Run, band_over_batches, holding, last_step, over_batches, words
 
@@ -15,7 +15,8 @@ def build(runs: dict[str, Run], names: tuple[str, ...], title: str, sharey: bool
     axes = figure.subplots(1, len(names), sharey=sharey)
     for ax, name in zip(axes, names, strict=True):
         for label, run in runs.items():
-            average = over_blocks(run.results[name].sel(positions="all"))
+            # without the embedding: where positions are rotary it is a few hundred points repeated, of no dimension
+            average = over_depth(run.results[name].sel(positions="all"))
             style.banded(ax, run.results.step.values, *over_batches(average), label=label, **looks[label])
         style.step_axis(ax, last_step(runs))
         ax.set_title(words(runs, name).replace(" (", "\n(").replace(" of the ", "\nof the "), fontsize=7)
@@ -24,12 +25,3 @@ def build(runs: dict[str, Run], names: tuple[str, ...], title: str, sharey: bool
     style.legend(axes)
     style.footer(figure, runs)
     return figure
-
-
-def over_blocks(values: xr.DataArray) -> xr.DataArray:
-    """The mean over block outputs; NaN where any block has none.
-
-    The embedding is left out: without positions it is a few hundred points repeated, which have no dimension. A NaN
-    block is not skipped: the curve would jump where the set of averaged blocks changes.
-    """
-    return values.isel(layer=slice(1, None)).mean("layer", skipna=False)

@@ -10,7 +10,6 @@ from figures import style
 from figures.run import Run, holding
 
 COLUMNS, ROWS, BLOCKS = 5, 6, 4
-SHARES = "(percent of the squared lengths: on an axis, all steps; in the corner, on both, that step)"
 HEIGHT = 1.4  # inches of a row
 WORDS = {"query": "queries", "key": "keys"}
 LOOKS = {"query": {"color": style.OKABE_ITO[0], "marker": "o"}, "key": {"color": style.OKABE_ITO[1], "marker": "^"}}

@@ -177,8 +177,13 @@ def wrap(text: str, width: float, size: float) -> str:
 
 
 def footer(figure: Figure, runs: dict[str, Run]) -> None:
-    """What the figure was made from, small, in added height below everything: no figure travels without its origin."""
-    text = "\n".join(wrap(line, figure.get_figwidth() - 0.1, FOOTER_SIZE) for line in provenance(runs))
+    """What the figure was made from: no figure travels without its origin."""
+    small_print(figure, provenance(runs))
+
+
+def small_print(figure: Figure, lines: list[str]) -> None:
+    """In added height below everything."""
+    text = "\n".join(wrap(line, figure.get_figwidth() - 0.1, FOOTER_SIZE) for line in lines)
     figure.set_figheight(figure.get_figheight() + 1.4 * FOOTER_SIZE / 72 * len(text.splitlines()))
     figure.supxlabel(text, x=0.01, ha="left", fontsize=FOOTER_SIZE, color="0.35", linespacing=1.3)
 

@@ -46,10 +46,7 @@ def bias_axis(ax: Axes, norms: np.ndarray, label: str = "") -> None:
 
 def measured(ax: Axes, x: np.ndarray, results: xr.Dataset, name: str, **look: Any) -> None:
     """The mean over seeds, with a band for its interval; one seed has none."""
-    mean, low, high = (results[f"{name}_{suffix}"].values for suffix in ("mean", "low", "high"))
-    ax.plot(x, mean, **look)
-    if np.isfinite(low).any():
-        ax.fill_between(x, low, high, color=look["color"], alpha=0.2, linewidth=0)
+    style.banded(ax, x, *(results[f"{name}_{suffix}"].values for suffix in ("mean", "low", "high")), **look)
 
 
 def below_a_strip(figure: Figure, rows: int, columns: int, height: float) -> tuple[Axes, np.ndarray]:
@@ -61,11 +58,8 @@ def below_a_strip(figure: Figure, rows: int, columns: int, height: float) -> tup
 
 
 def footer(figure: Figure, results: xr.Dataset) -> None:
-    """What the figure was made from, small, in added height below everything."""
-    told = f"{results.attrs['description']}; bands: {results.cosine_in_low.attrs['interval']}"
-    text = style.wrap(told, figure.get_figwidth() - 0.1, style.FOOTER_SIZE)
-    figure.set_figheight(figure.get_figheight() + 1.4 * style.FOOTER_SIZE / 72 * len(text.splitlines()))
-    figure.supxlabel(text, x=0.01, ha="left", fontsize=style.FOOTER_SIZE, color="0.35", linespacing=1.3)
+    """What the figure was made from."""
+    style.small_print(figure, [f"{results.attrs['description']}; bands: {results.cosine_in_low.attrs['interval']}"])
 
 
 def keys_of_rows(results: xr.Dataset, mask: str) -> np.ndarray:

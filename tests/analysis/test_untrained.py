@@ -1,6 +1,7 @@
 """Untrained blocks under bias: against numbers known before, against closed forms, and resumed."""
 
 import dataclasses
+import pathlib
 
 import jax
 import jax.numpy as jnp
@@ -122,7 +123,7 @@ def test_pooled_deviations_are_those_of_the_scores():
 
 
 def files_of(root):
-    return {path: path.stat().st_mtime_ns for path in root.rglob("*.nc")}
+    return {path: path.stat().st_mtime_ns for path in root.rglob("measurements/*.nc")}
 
 
 def test_stopped_and_resumed_is_never_stopped(tmp_path, monkeypatch):
@@ -144,15 +145,17 @@ def test_stopped_and_resumed_is_never_stopped(tmp_path, monkeypatch):
     untrained.run(SMALL, parts, "parts", Stop())
     after = files_of(parts)
     assert all(after[path] == time for path, time in first.items())
-    for path in after:
+    joined = ("results.nc", "results.csv")
+    for path in (*after, *(parts / name for name in joined)):
         assert path.read_bytes() == (whole / path.relative_to(parts)).read_bytes()
-    assert (parts / "results.csv").read_bytes() == (whole / "results.csv").read_bytes()
     monkeypatch.setattr(untrained, "make_programs", None)
     untrained.run(SMALL, parts, "parts", Stop())
     assert files_of(parts) == after
-    (parts / "results.nc").unlink()
-    untrained.run(SMALL, parts, "parts", Stop())
-    assert (parts / "results.nc").read_bytes() == (whole / "results.nc").read_bytes()
+    for name in joined:
+        for lose in (pathlib.Path.unlink, lambda path: path.write_bytes(b"older")):
+            lose(parts / name)
+            untrained.run(SMALL, parts, "parts", Stop())
+            assert (parts / name).read_bytes() == (whole / name).read_bytes()
 
 
 def test_tables_of_other_formulas_are_not_joined(tmp_path, monkeypatch):
