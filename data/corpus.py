@@ -14,14 +14,15 @@ from data.enwik8 import enwik8_dataset_builder, prepare
 from errors import UserError
 from experiments.base import DataConfig
 
-# The first million characters of enwik8 tell its prefixes from other texts.
+# The first million characters of enwik8 tell texts that begin with it from others; a prefix longer than that is not
+# known to be one.
 HEAD = 1_000_000
 HEAD_SHA256 = "369b688978f649681136198fb96db14c1616756260c55fb4b65e9bc049552cad"
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Corpus:
-    name: str  # for figures: "enwik8", "enwik8, first 4,154,399 bytes, cleaned", "pydoc (Python 3.11.7)", a file's name
+    name: str  # for figures: "enwik8", "pydoc (Python 3.11.7)", a file's name; says what was checked of it, and cleaned
     vocabulary: bytes  # the byte values in use, ascending; token i is byte vocabulary[i]
     train: np.ndarray  # uint8 token ids
     valid: np.ndarray
@@ -87,7 +88,7 @@ def _pydoc() -> bytes:
 
 
 def _identified(text: bytes, path: Path) -> str:
-    """What to call a local text: enwik8 if it is, its prefix if it begins so, else its file's name."""
+    """What to call a local text: enwik8 if it is, else its file's name, and whether it begins as enwik8 does."""
     if len(text) == enwik8.SIZE:
         if hashlib.sha256(text).hexdigest() != enwik8.SHA256:
             raise UserError(
@@ -101,7 +102,7 @@ def _identified(text: bytes, path: Path) -> str:
             "copy or download it again, or rename it if a part is meant"
         )
     if HEAD <= len(text) < enwik8.SIZE and hashlib.sha256(text[:HEAD]).hexdigest() == HEAD_SHA256:
-        return f"enwik8, first {len(text):,} bytes"
+        return f"{path.name} ({len(text):,} bytes, the first {HEAD:,} as in enwik8)"
     return path.name
 
 

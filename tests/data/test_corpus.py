@@ -117,15 +117,16 @@ def test_claims_of_the_whole_enwik8_are_checked(published, tmp_path, refused):
             corpus.load(DataConfig(path=str(tmp_path / name)), context=16)
 
 
-def test_prefix_of_enwik8_is_told_from_other_texts(tmp_path, monkeypatch):
+def test_a_text_that_begins_as_enwik8_is_told_from_others_and_not_taken_for_it(tmp_path, monkeypatch):
     text = random.Random(1).randbytes(3000)
     monkeypatch.setattr(corpus, "HEAD", 1000)
     monkeypatch.setattr(corpus, "HEAD_SHA256", hashlib.sha256(text[:1000]).hexdigest())
     monkeypatch.setattr(enwik8, "SIZE", 2500)
     path = tmp_path / "part.bin"
     for content, name in (
-        (text[:1000], "enwik8, first 1,000 bytes"),
-        (text[:2000], "enwik8, first 2,000 bytes"),
+        (text[:1000], "part.bin (1,000 bytes, the first 1,000 as in enwik8)"),
+        (text[:2000], "part.bin (2,000 bytes, the first 1,000 as in enwik8)"),
+        (text[:1000] + b"x" * 500, "part.bin (1,500 bytes, the first 1,000 as in enwik8)"),
         (text[:999], "part.bin"),
         (b"x" + text[:2000], "part.bin"),
         (text, "part.bin"),  # longer than enwik8: a text that begins with it
@@ -175,10 +176,10 @@ def test_nothing_left_after_cleaning(tmp_path, refused):
 def test_real_prefix_of_enwik8(tmp_path):
     source = pathlib.Path(os.environ["ANISOSCOPE_ENWIK8"])
     loaded = corpus.load(DataConfig(path=str(source)), context=512)
-    assert loaded.name == "enwik8, first 4,154,399 bytes"
+    assert loaded.name == f"{source.name} (4,154,399 bytes, the first 1,000,000 as in enwik8)"
     assert loaded.sha256 == "d502ac7ecb9dd47a062e7d19b8dcd3c753b07c142e48b13dcd521cb747116bdd"
     assert [len(split) for split in (loaded.train, loaded.valid, loaded.test)] == [3_738_959, 207_720, 207_720]
     assert loaded.vocab_size == 201
     cleaned = corpus.load(DataConfig(path=str(source), clean=True), context=512)
-    assert cleaned.name == "enwik8, first 4,154,399 bytes, cleaned"
+    assert cleaned.name == f"{loaded.name}, cleaned"
     assert len(cleaned.vocabulary) == 190
