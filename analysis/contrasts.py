@@ -7,8 +7,8 @@ scatter more than others, their intervals are too narrow and the others' too wid
 contrast: of many, one in twenty misses.
 
 *Seeds of their own*: each run of a cell has its own weight seed and its own data seed, or one of the two is the same in
-all runs, and intervals are for that one alone. Least squares over all runs, with (cells - 1)(seeds - 1) degrees of
-freedom where none is missing.
+all runs, and of what others would have given the interval says nothing. Least squares over all runs, with
+(cells - 1)(seeds - 1) degrees of freedom where none is missing.
 
 *Crossed*: W weight seeds × S data seeds. Runs that share a weight seed, or a data seed, share part of their noise: it
 is a_cell,w + b_cell,s + e, each part independent and of one variance in all cells. The variance of a contrast of two
