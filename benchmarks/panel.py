@@ -38,17 +38,24 @@ def config_of(shape: dict[str, int]) -> Config:
 
 
 def time_panel(config: Config, corpus: Corpus, rounds: int) -> tuple[float, float]:
-    """Seconds to compile and run first, and median seconds of later checkpoints."""
+    """Seconds of compilation, and median seconds of a checkpoint beside it."""
     model = models.build(config.model, corpus.vocab_size, "float32")
-    checkpoints = [model.init(jax.random.key(seed)) for seed in range(rounds + 1)]
+    checkpoints = [model.init(jax.random.key(seed)) for seed in range(rounds)]
     measure = sweep.make_program(config, corpus, checkpoints[0])
-    seconds = []
+    compilation, seconds = [], []
+
+    def listen(event: str, duration: float, **_) -> None:
+        if event.startswith("/jax/core/compile/"):
+            compilation.append(duration)
+
+    jax.monitoring.register_event_duration_secs_listener(listen)
     for params in checkpoints:
         references = {"previous": params, "last": params} if "comparison" in config.measure.families else {}
-        begin = time.perf_counter()
+        begin, before = time.perf_counter(), sum(compilation)
         measure(params, references)
-        seconds.append(time.perf_counter() - begin)
-    return seconds[0], statistics.median(seconds[1:])
+        seconds.append(time.perf_counter() - begin - (sum(compilation) - before))
+    jax.monitoring.unregister_event_duration_listener(listen)
+    return sum(compilation), statistics.median(seconds)
 
 
 def peak_memory() -> str:
@@ -64,19 +71,20 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     for name, value in shape.items():
         parser.add_argument(f"--{name}", type=int, default=value)
-    parser.add_argument("--rounds", type=int, default=1, help="checkpoints after the first")
-    parser.add_argument("--panels", type=int, default=len(PANELS), help="only so many, the quickest first")
+    parser.add_argument("--rounds", type=int, default=1, help="checkpoints")
+    numbers = range(1, 1 + len(PANELS))
+    parser.add_argument("--panels", type=int, nargs="+", choices=numbers, default=numbers, help="only these, by row")
     options = vars(parser.parse_args())
     shape = {name: options[name] for name in shape}
     config, tokens_N = config_of(shape), random_tokens()
     corpus = Corpus("random", bytes(range(VOCAB - 1)), tokens_N, tokens_N, tokens_N, sha256="", origin="")
     print(", ".join(f"{name} {value}" for name, value in shape.items()), f"float32, jax {jax.__version__}", sep=", ")
     print(f"{jax.devices()[0].device_kind} ({processor()})\n")
-    print("| measured | s a checkpoint | first, with compilation | peak memory so far |\n| --- | --- | --- | --- |")
-    for words, (families, nulls) in list(PANELS.items())[: options["panels"]]:
+    print("| measured | s a checkpoint | s of compilation, once | peak memory so far |\n| --- | --- | --- | --- |")
+    for words, (families, nulls) in (list(PANELS.items())[row - 1] for row in options["panels"]):
         settings = dataclasses.replace(config.measure, families=families, nulls=nulls)
-        first, later = time_panel(dataclasses.replace(config, measure=settings), corpus, options["rounds"])
-        print(f"| {words} | {later:.1f} | {first:.1f} | {peak_memory()} |", flush=True)
+        compilation, seconds = time_panel(dataclasses.replace(config, measure=settings), corpus, options["rounds"])
+        print(f"| {words} | {seconds:.1f} | {compilation:.1f} | {peak_memory()} |", flush=True)
 
 
 if __name__ == "__main__":
