@@ -102,7 +102,7 @@ def _identified(text: bytes, path: Path) -> str:
             "copy or download it again, or rename it if a part is meant"
         )
     if HEAD <= len(text) < enwik8.SIZE and hashlib.sha256(text[:HEAD]).hexdigest() == HEAD_SHA256:
-        return f"{path.name} ({len(text):,} bytes, the first {HEAD:,} as in enwik8)"
+        return f"{path.name} (begins as enwik8)"
     return path.name
 
 
