@@ -275,7 +275,7 @@ def _comparison(dims: tuple[str, ...], kind: str, what: str) -> Quantity:
             "neighbourhood overlap",
             f"share of common points among the {OVERLAP_NEIGHBOURS} nearest of each point",
         )
-        resampling, source = "sections", "Doimo et al. 2020"
+        resampling, source = "share_sections", "Doimo et al. 2020"
     return Quantity("comparison", dims, resampling, f"{words[0]} {what}", "1", words[1], source)
 
 

@@ -10,7 +10,7 @@ from analysis.measure import make_measure
 from analysis.probe import POSITION_SETS, make_probe
 from analysis.projection import VECTORS
 from analysis.quantities import COORDINATES, QUANTITIES
-from analysis.uncertainty import summarise
+from analysis.uncertainty import KINDS, summarise
 from experiments.base import FAMILIES, NULLS, MeasureConfig, ModelConfig
 from models.masks import visible_keys
 from models.transformer import build
@@ -281,7 +281,7 @@ def test_the_gaussian_null_model_is_measured_like_the_text(name):
 def test_shapes_are_the_declared_dimensions():
     measure, *params = program("causal")
     sizes = {"layer": 3, "other_layer": 3, "block": 2, "head": 2, "batch": BATCHES, "positions": len(POSITION_SETS)}
-    sizes |= {name: len(values) for name, values in COORDINATES.items()} | {"jackknife": 5, "sections": 5}
+    sizes |= {name: len(values) for name, values in COORDINATES.items()} | dict.fromkeys(KINDS, 5)
     shapes = jax.eval_shape(measure, *params, PROBE)
     assert {shapes.pop(name).shape for name in VECTORS} == {(2, POINTS, 8)}
     bases = {name.removesuffix("_gaussian").removesuffix("_shuffled") for name in shapes}

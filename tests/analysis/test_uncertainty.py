@@ -60,6 +60,25 @@ def test_sections_carry_their_relative_error():
     np.testing.assert_allclose(against.high - against.mean, stats.t.ppf(0.975, 9) * error)
 
 
+def test_sections_of_a_share_carry_their_error_as_shares_do():
+    """Shares of n independent draws: at .9 they scatter by .3 / sqrt(n), at .5 by .5 / sqrt(n)."""
+    rng, whole = np.random.default_rng(0), []
+    thin = rng.binomial(100, 0.9, size=(4000, 4)) / 100
+    values = np.concatenate([np.full((4000, 1), 0.5), thin], axis=1)
+    for kind, expected in (("share_sections", 0.5), ("sections", 0.3 * 5 / 9)):
+        found = summarise(values, kind)
+        error = (found.high - found.mean) / stats.t.ppf(0.975, 3 * 4000) * np.sqrt(4000)
+        whole.append(found.mean)
+        np.testing.assert_allclose(error, expected / np.sqrt(400), rtol=0.03)
+    assert whole == [0.5, 0.5]
+
+
+@pytest.mark.parametrize("share", [0.0, 1.0])
+def test_a_share_of_all_or_nothing_has_no_error(share):
+    summary = summarise(np.full((2, 5), share), "share_sections")
+    assert summary.low == summary.high == share
+
+
 def test_sections_of_nothing_but_zeros_have_no_error():
     values = np.zeros((2, 5))
     assert summarise(values, "sections").low == 0

@@ -149,7 +149,7 @@ def noisy(rng: np.random.Generator, shape: np.ndarray, name: str, batches: int, 
     values = values * (1 + 0.04 * rng.standard_normal(values.shape))
     if QUANTITIES[name].resampling:
         count, noise = (groups, 0.04 / (groups - 1) * groups**0.5) if groups > 1 else (0, 0.0)
-        if QUANTITIES[name].resampling == "sections" and count:
+        if "sections" in QUANTITIES[name].resampling and count:
             count, noise = 4, 0.04 * 2
         spread = noise * rng.standard_normal((*values.shape, count))
         values = np.concatenate([values[..., None], values[..., None] * (1 + spread)], axis=-1)
