@@ -101,8 +101,8 @@ def measure(cloud_GPD: jax.Array, key: jax.Array, metrics: tuple[str, ...]) -> d
         null = clouds.measure_cloud(null_PD, clouds.search(null_PD, FAMILIES, GROUPS), ("dimension", "scale"), GROUPS)
         null = {f"{name} null": value for name, value in by_scale(null).items()}
         values |= null | of_noise(cloud_PD, searched, key) | of_windows(cloud_PD)
-        wanted = (*metrics, *(name.replace("excess", "null") for name in metrics if name in EXCESS))
-        return {name: values[name] for name in wanted if name not in EXCESS}
+        nulls = {name.replace("excess", "null") for name in metrics if name in EXCESS}
+        return {name: values[name] for name in nulls | {name.removesuffix(" excess") for name in metrics}}
 
     return jax.lax.map(of_batch, (cloud_GPD, jax.random.split(key, len(cloud_GPD))))
 

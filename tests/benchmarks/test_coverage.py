@@ -70,6 +70,11 @@ def test_a_run_gives_a_row_for_each_metric():
     assert values["twonn excess"].mean == pytest.approx(-0.9, abs=0.4)  # of the sphere's spectrum: 3 dimensions
 
 
+def test_an_excess_can_be_asked_for_alone():
+    (row,) = coverage.run("sphere 2 in 64", ZOO["sphere 2 in 64"], ("twonn excess",), 256, 3)
+    assert row.mean == pytest.approx(-0.9, abs=0.4)
+
+
 def test_rows_say_their_verdict():
     def row(share):
         return Row("twonn", "toy", 64, 2.0, 2.0, 0.95, share, 0.1).verdict
