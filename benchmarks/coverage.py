@@ -1,6 +1,6 @@
 """How often the product's 95 % intervals hold the truth, and how far its estimates lie from it: `make coverage`.
 
-    python -m benchmarks.coverage [--draws 400] [--points 1024] [--widest 512]
+    python -m benchmarks.coverage [--draws 200] [--points 1024] [--widest 512]
 
 Each draw is a data set as a checkpoint gives it: G batches of P points in J groups, measured and summarised by the
 product's own functions. Two coverages: of the truth, which a biased estimator misses, and of the estimator's own
@@ -206,7 +206,7 @@ def overview(rows: list[Row]) -> str:
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--draws", type=int, default=400, help="data sets for each cloud")
+    parser.add_argument("--draws", type=int, default=200, help="data sets for each cloud")
     parser.add_argument("--points", type=int, default=1024, help="of a batch of the zoo")
     parser.add_argument("--widest", type=int, default=512, help="leave wider clouds of the zoo out: they take longest")
     options = parser.parse_args()
