@@ -3,6 +3,7 @@
 import json
 import os
 import pathlib
+import re
 import shutil
 import signal
 import subprocess
@@ -253,7 +254,7 @@ def test_two_processes_train_and_measure_one_run(twins, tmp_path):
 
 
 def test_a_checkpoint_that_cannot_be_written_is_one_line(tmp_path):
-    """No file may grow over 8 blocks of 1 KiB, as on a disk that is full."""
+    """No file may grow over 8 blocks of 1 KiB, as on a full disk. In a process: Orbax leaves coroutines behind."""
     program = " ".join(command(*SMALL, "--stages=train", f"--workdir={tmp_path / 'run'}"))
     limited = ["bash", "-c", f"ulimit -f 8; exec {program}"]
     env = environment() | {"JAX_COMPILATION_CACHE_DIR": ""}
@@ -261,7 +262,7 @@ def test_a_checkpoint_that_cannot_be_written_is_one_line(tmp_path):
     assert process.returncode == 1
     lines = [line for line in process.stderr.splitlines() if line.strip() and "step/s" not in line]
     assert len(lines) == 1
-    assert "checkpoints/0 could not be saved" in lines[0]
+    assert re.search(r"checkpoints/0 could not be saved .*the same command goes on", lines[0])
 
 
 def test_a_killed_run_goes_on_to_the_same_numbers(twins, tmp_path):

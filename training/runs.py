@@ -46,8 +46,10 @@ class Runs:
         return program.stack(states)
 
     def _tell_who_is_behind(self, now: int) -> None:
-        newest = max((step for store in self.stores.values() for step in store.steps()), default=now)
-        behind = [name for name, store in self.stores.items() if newest not in store.steps()]
+        """A member that has lost checkpoints, or saved fewer before a kill, holds the others up."""
+        saved = {name: store.steps() for name, store in self.stores.items()}
+        newest = max((step for steps in saved.values() for step in steps), default=None)
+        behind = [name for name, steps in saved.items() if newest is not None and newest not in steps]
         if behind:
             print(f"{', '.join(behind)}: no checkpoint of step {newest}; all members go on from step {now}")
 

@@ -109,7 +109,7 @@ def test_each_device_works_on_its_share_of_the_batch(at_once, monkeypatch):
     assert split < operations() / 7
 
 
-def test_a_stop_saves_all_members_and_goes_on_exactly(together, tmp_path, monkeypatch):
+def test_a_stop_saves_all_members_and_goes_on_exactly(together, tmp_path, monkeypatch, capsys):
     with monkeypatch.context() as patch:
         interrupted_after(patch, 3, signal.SIGTERM)
         with pytest.raises(Stopped, match="group: stopped at step 3, saved in"):
@@ -117,6 +117,7 @@ def test_a_stop_saves_all_members_and_goes_on_exactly(together, tmp_path, monkey
     for name in together[1]:
         assert list(everything(tmp_path / name, config())) == [0, 1, 2, 3]
     train(config(), tmp_path)
+    assert "no checkpoint" not in capsys.readouterr().out
     assert outcomes(tmp_path, config()) == together[1]
 
 
