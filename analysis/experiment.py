@@ -1,6 +1,5 @@
 """The tables of an experiment of several runs, from theirs: joined, contrasted, and split into components."""
 
-import json
 import pathlib
 
 import numpy as np
@@ -10,6 +9,7 @@ from analysis import results, runs
 from analysis.components import components
 from analysis.contrasts import COLUMNS, Change, contrasts
 from training import log
+from training.folder import read_json
 
 
 def write(folders: dict[str, pathlib.Path], to: pathlib.Path) -> list[pathlib.Path]:
@@ -23,9 +23,12 @@ def write(folders: dict[str, pathlib.Path], to: pathlib.Path) -> list[pathlib.Pa
         ("contrasts", contrasts(joined)),
         ("components", components(joined)),
     ):
-        if len(frame):
-            paths.append(to / f"{name}.csv")
-            results.write_csv(frame, paths[-1])
+        path = to / f"{name}.csv"
+        if frame.empty:
+            path.unlink(missing_ok=True)  # of an experiment that had other runs
+        else:
+            results.write_csv(frame, path)
+            paths.append(path)
     return paths
 
 
@@ -45,8 +48,8 @@ def read(folder: pathlib.Path) -> tuple[pd.DataFrame, pd.DataFrame]:
 
 def bits(folder: pathlib.Path) -> dict[str, float]:
     """Bits per character of a finished run on the test split, and of the last validation; NaN where there is none."""
-    path = folder / "test.json"
-    test = json.loads(path.read_text())["bits_per_character"] if path.exists() else np.nan
+    path, advice = folder / "test.json", "move it elsewhere and run --stages=train again"
+    test = read_json(path, advice).get("bits_per_character", np.nan) if path.exists() else np.nan
     lines = log.read(folder) if (folder / "train.jsonl").exists() else []
     valid = [line["bits_per_character"] for line in lines if line["kind"] == "valid"]
     return {"test_bits": test, "valid_bits": valid[-1] if valid else np.nan}

@@ -46,7 +46,8 @@ def sweep(config: Config, corpus: Corpus, run: pathlib.Path, name: str, stop: St
             raise UserError(f"{run / 'checkpoints'} holds no checkpoint to measure; run --stages=train first")
         outdated = [step for step, table in raw.items() if is_outdated(table, store)]
         todo = [step for step in kept if step in stored and (step not in raw or step in outdated)]
-        tell(name, outdated, stored, [step for step in kept if step not in stored and step not in raw], config)
+        present = {*raw, *stored}
+        tell(name, outdated, stored, [step for step in kept if step not in present and step < max(present)], config)
         if todo:
             processes.on_first(lambda: folder.record_tables(tables, settings(config)))
             measure_checkpoints(config, corpus, store, tables, todo, name, stop)

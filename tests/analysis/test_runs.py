@@ -11,6 +11,7 @@ import xarray as xr
 from analysis import experiment, results, runs
 from analysis.contrasts import contrasts as changes_between
 from analysis.shapes import over_depth, shapes
+from errors import UserError
 from figures import contrasts
 from tests.figures.tables import make_run
 
@@ -221,8 +222,16 @@ def test_words_that_stand_for_nothing_elsewhere_are_words_here(tmp_path):
     assert np.isfinite(stride[stride.quantity == "bell"].change).all()
 
 
+def test_a_damaged_score_is_one_line_that_names_it(tmp_path):
+    where = folders({"a": made(0), "b": made(1)}, tmp_path)
+    (where["b"] / "test.json").write_text("{")
+    with pytest.raises(UserError, match=r"b/test\.json cannot be read .*; move it elsewhere"):
+        experiment.write(where, tmp_path)
+
+
 def test_crossed_seeds_have_components_and_no_contrasts(tmp_path):
     tables = {f"weights_{w}_data_{d}": made(w, d) for w in (0, 1) for d in (0, 1)}
+    (tmp_path / "contrasts.csv").write_text("of an experiment that had other runs")
     paths = experiment.write(folders(tables, tmp_path), tmp_path)
     assert [path.name for path in paths] == ["runs.nc", "runs.csv", "components.csv"]
     rows, found = experiment.read(tmp_path)

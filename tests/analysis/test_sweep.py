@@ -332,6 +332,14 @@ def test_steps_that_nothing_is_known_of_are_named(run, capsys):
     assert np.isnan(results.read(folder / "results.nc").anisotropy_excess.sel(null="untrained")).all()
 
 
+def test_steps_still_to_be_trained_go_without_saying(run, capsys):
+    folder, config = run
+    for step in (5, 6):
+        shutil.rmtree(folder / "checkpoints" / str(step))
+    measured(dataclasses.replace(config, measure=dataclasses.replace(config.measure, families=("spectrum",))), folder)
+    assert "neither" not in capsys.readouterr().out
+
+
 def test_a_damaged_table_is_one_line(run):
     folder, config = run
     measured(config, folder)
