@@ -153,6 +153,8 @@ def noisy(rng: np.random.Generator, shape: np.ndarray, name: str, batches: int, 
             count, noise = 4, 0.04 * 2
         spread = noise * rng.standard_normal((*values.shape, count))
         values = np.concatenate([values[..., None], values[..., None] * (1 + spread)], axis=-1)
+    if QUANTITIES[name].resampling == "share_sections":
+        values = np.minimum(values, 1.0)
     return values.astype(np.float32)
 
 
