@@ -355,7 +355,6 @@ def test_a_run_without_checkpoints_says_what_to_do(tmp_path):
         measured(tiny.config(), tmp_path)
 
 
-@pytest.mark.filterwarnings("ignore")  # Orbax leaves coroutines behind when a file is damaged
 def test_a_damaged_checkpoint_is_named_never_measured(run):
     folder, config = run
     (folder / "checkpoints" / "4" / "_CHECKPOINT_METADATA").unlink()

@@ -90,7 +90,6 @@ DAMAGE = {
 }
 
 
-@pytest.mark.filterwarnings("ignore")  # Orbax leaves coroutines behind when a file is damaged
 @pytest.mark.parametrize(("damage", "why"), DAMAGE.values(), ids=DAMAGE)
 def test_damage_is_always_noticed_and_named(store, tmp_path, damage, why):
     for step in (0, 1):
