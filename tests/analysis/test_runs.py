@@ -234,6 +234,7 @@ def test_crossed_seeds_have_components_and_no_contrasts(tmp_path):
     (tmp_path / "contrasts.csv").write_text("of an experiment that had other runs")
     paths = experiment.write(folders(tables, tmp_path), tmp_path)
     assert [path.name for path in paths] == ["runs.nc", "runs.csv", "components.csv"]
+    assert not (tmp_path / "contrasts.csv").exists()
     rows, found = experiment.read(tmp_path)
     assert len(rows) == 4
     assert found.empty
