@@ -1,6 +1,6 @@
 """How often the product's 95 % intervals hold the truth, and how far its estimates lie from it: `make coverage`.
 
-    python -m benchmarks.coverage [--draws 200] [--points 1024] [--widest 512]
+    python -m benchmarks.coverage [--draws 200] [--points 1024] [--clouds TEXT]
 
 Each draw is a data set as a checkpoint gives it: G batches of P points in J groups, measured and summarised by the
 product's own functions. Two coverages: of the truth, which a biased estimator misses, and of the estimator's own
@@ -208,14 +208,17 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--draws", type=int, default=200, help="data sets for each cloud")
     parser.add_argument("--points", type=int, default=1024, help="of a batch of the zoo")
-    parser.add_argument("--widest", type=int, default=512, help="leave wider clouds of the zoo out: they take longest")
+    parser.add_argument("--clouds", default="", help="only those whose name has this text, as '64', 'copies'")
     options = parser.parse_args()
     begin = time.perf_counter()
-    members = {name: member for name, member in ZOO.items() if member.eigenvalues.size <= options.widest}
+    members = {name: member for name, member in ZOO.items() if options.clouds in name}
+    growth = {name: of for name, of in GROWTH.items() if options.clouds in name}
+    if not members | growth:
+        parser.error(f"--clouds: no cloud has {options.clouds!r} in its name; there are {', '.join(ZOO | GROWTH)}")
     zoo = [row for name, member in members.items() for row in run(name, member, METRICS, options.points, options.draws)]
-    growth = [
+    grown = [
         row
-        for name, (member, metrics) in GROWTH.items()
+        for name, (member, metrics) in growth.items()
         for points in GROWTH_POINTS
         for row in run(name, member, metrics, points, max(options.draws // 4, 1))
     ]
@@ -223,7 +226,7 @@ def main() -> None:
     print(f"Nominal {LEVEL:.0%}, {BATCHES} batches in {GROUPS} groups, {options.draws} draws of each cloud of the zoo")
     print(f"(a quarter as many of the others), {seconds:.0f} s on {machine}\n")
     print(overview(zoo), "By dimension and number of points:", sep="\n\n", end="\n\n")
-    print(table(sorted(growth, key=lambda row: METRICS.index(row.metric))), "The zoo:", sep="\n\n", end="\n\n")
+    print(table(sorted(grown, key=lambda row: METRICS.index(row.metric))), "The zoo:", sep="\n\n", end="\n\n")
     print(table(sorted(zoo, key=lambda row: METRICS.index(row.metric))))
 
 

@@ -13,7 +13,7 @@ import ml_dtypes
 import numpy as np
 
 WINDOW = 16  # neighbouring points that depend on one another, in the member of windows
-COPIED = 0.2  # share of points that are copies, in the member of duplicates
+COPIED = 0.2  # share of points that are copies, or lie on atoms, in the members of duplicates
 
 Draw = Callable[[np.random.Generator, int], np.ndarray]
 
@@ -108,6 +108,21 @@ def with_copies(base: Member) -> Member:
     return dataclasses.replace(base, draw=draw, words=f"{base.words}; a share {COPIED} of the points are copies")
 
 
+def with_atoms(dimension: int, width: int) -> Member:
+    """Isotropic normal points, of which a share falls on +- sqrt(dimension) along each axis: the same covariance."""
+    frame_KD = frame(dimension, width)
+    atom_AD = np.sqrt(dimension) * np.concatenate([frame_KD, -frame_KD])
+
+    def draw(generator: np.random.Generator, points: int) -> np.ndarray:
+        cloud_PD = generator.normal(size=(points, dimension)) @ frame_KD
+        on_atom_P = generator.random(points) < COPIED
+        cloud_PD[on_atom_P] = generator.choice(atom_AD, on_atom_P.sum())
+        return cloud_PD.astype(np.float32)
+
+    words = f"normal, isotropic in {dimension} of {width} dimensions; a share {COPIED} lies on {len(atom_AD)} atoms"
+    return Member(draw, float(dimension), padded(np.ones(dimension), width), words)
+
+
 def in_bfloat16(base: Member) -> Member:
     def draw(generator: np.random.Generator, points: int) -> np.ndarray:
         return base.draw(generator, points).astype(ml_dtypes.bfloat16)
@@ -147,6 +162,7 @@ ZOO = {
     "mean 1000 spreads": gaussian(np.ones(8), 64, "normal in 8 dimensions, |mean| 1000 times the spread", 1000.0),
     "rogue coordinate": gaussian(np.ones(8), 64, "normal in 8 dimensions, a coordinate times 100", rogue=100.0),
     "20 % copies": with_copies(ISOTROPIC),
+    "20 % on atoms": with_atoms(8, 64),
     "bfloat16": in_bfloat16(ISOTROPIC),
     "dependent windows": in_windows(ISOTROPIC),
 }

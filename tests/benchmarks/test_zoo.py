@@ -37,7 +37,9 @@ def test_the_covariance_has_the_eigenvalues(name):
     assert found_D[told_D == 0].sum() <= 1e-4 * told_D.sum()
 
 
-@pytest.mark.parametrize("name", ["sphere 2 in 64", "swiss roll in 512", "gaussian 8 in 64", "sphere 9 in 64"])
+@pytest.mark.parametrize(
+    "name", ["sphere 2 in 64", "swiss roll in 512", "gaussian 8 in 64", "sphere 9 in 64", "20 % on atoms"]
+)
 def test_the_dimension_is_that_of_the_neighbours(name):
     assert twonn_mle(drawn(name, 2000)) == pytest.approx(ZOO[name].dimension, rel=0.1)
 
@@ -78,6 +80,16 @@ def test_a_fifth_are_copies_and_not_in_one_place():
     assert len(cloud_PD) - len(first) == COPIED * POINTS
     later = np.setdiff1d(np.arange(POINTS), first)
     assert abs(later.mean() / POINTS - 2 / 3) < 0.1  # the later of two uniform places
+
+
+def test_a_fifth_lies_on_the_same_sixteen_atoms():
+    atoms = []
+    for seed in (0, 1):
+        rows_ND, times_N = np.unique(drawn("20 % on atoms", seed=seed), axis=0, return_counts=True)
+        assert times_N[times_N > 1].sum() == pytest.approx(COPIED * POINTS, rel=0.1)
+        atoms.append(rows_ND[times_N > 1])
+    assert len(atoms[0]) == 16
+    np.testing.assert_array_equal(*atoms)
 
 
 def test_windows_are_whole_and_consecutive():
