@@ -22,9 +22,9 @@ def summary(raw: xr.Dataset, untrained: xr.Dataset | None, nulls: tuple[str, ...
     """
     variables = {}
     if "gride" in raw:
-        inside, variables = _verdict(raw["gride"])
-        raw = _with_plateau(raw, inside)
-        untrained = None if untrained is None else _with_plateau(untrained, inside)
+        inside, variables = verdict(raw["gride"])
+        raw = with_plateau(raw, inside)
+        untrained = None if untrained is None else with_plateau(untrained, inside)
     for name, quantity in QUANTITIES.items():
         if name not in raw:
             continue
@@ -78,7 +78,7 @@ def _ordered(array: xr.DataArray, quantity: Quantity) -> xr.DataArray:
     return array.transpose("batch", replicate, "positions", *quantity.dims)
 
 
-def _verdict(gride: xr.DataArray) -> tuple[xr.DataArray, dict]:
+def verdict(gride: xr.DataArray) -> tuple[xr.DataArray, dict]:
     """Which scales of each layer make up the plateau of the mean curve over batches, and the ends of that range."""
     mean = gride.isel(sections=0).mean("batch", skipna=False).transpose("positions", "layer", "neighbours")
     found = _plateaus(jnp.asarray(mean.values, jnp.float32))
@@ -93,7 +93,7 @@ def _verdict(gride: xr.DataArray) -> tuple[xr.DataArray, dict]:
     return (index >= first) & (index <= last), variables
 
 
-def _with_plateau(raw: xr.Dataset, inside: xr.DataArray) -> xr.Dataset:
+def with_plateau(raw: xr.Dataset, inside: xr.DataArray) -> xr.Dataset:
     """Adds the geometric mean of every GRIDE curve over the scales `inside`; NaN where one of them has no value.
 
     Every replicate, null model and the untrained network are read on the same scales, or their excess would compare

@@ -18,18 +18,19 @@ from concurrent.futures import ThreadPoolExecutor
 import jax
 import jax.numpy as jnp
 import numpy as np
+import xarray as xr
 from tqdm import tqdm
 
 from analysis import clouds
 from analysis.compare import nearest
 from analysis.measure import measure_attention
-from analysis.quantities import OVERLAP_NEIGHBOURS, QUANTITIES
+from analysis.quantities import COORDINATES, OVERLAP_NEIGHBOURS, QUANTITIES
+from analysis.summary import verdict, with_plateau
 from analysis.uncertainty import LEVEL, summarise
 from benchmarks.rounds import hardware
 from benchmarks.zoo import WINDOW, ZOO, Member, gaussian
 from metrics import spectrum as spectral
 from metrics.comparison import linear_cka, neighbourhood_overlap
-from metrics.scale import SCALES
 from metrics.spectrum import Spectrum
 
 BATCHES, GROUPS = 4, 8
@@ -41,20 +42,34 @@ SPECTRAL = {  # with what reads it off the spectrum of a population, which needs
     "effective_rank": spectral.effective_rank,
     "rankme": spectral.rankme,
     "stable_rank": spectral.stable_rank,
+    "isoscore": spectral.isoscore,
+    "isoscore_star": spectral.isoscore,
     "alpha_req": lambda spectrum: spectral.alpha_req(spectrum).exponent,
 }
 DIMENSIONS = ("twonn", "twonn_mle", "gride 1", "gride 8", "gride 64", "levina_bickel")
-SIMILARITY = ("mean_cosine", "mean_norm", "drift")
-OUTLIERS = ("coordinate_share", "coordinate_kurtosis", "activation_kurtosis", "coordinate_peak")
-COMPARISON = ("cka_last", "overlap_last")  # of the cloud with itself under noise of half its spread
-ATTENTION = (  # of the first coordinates as queries and the next as keys, in windows
-    *("query_key_alignment", "query_fluctuation", "score_std", "score_std_within", "score_share_of_means"),
-    *("attention_entropy", "attention_max", "attention_first", "attention_most"),
-)
 EXCESS = ("twonn excess", "gride 8 excess")  # over a Gaussian cloud of the same spectrum
 FAMILIES = ("spectrum", "outliers", "dimension", "scale", "similarity")
-METRICS = (*SPECTRAL, *OUTLIERS, *DIMENSIONS, *EXCESS, *SIMILARITY, *COMPARISON, *ATTENTION)
-HEAD = 16  # coordinates of a query
+SHOWN = {"neighbours": (1, 8, 64), "top": (1,), "quantile": (0.05, 0.5, 0.95)}  # of the coordinates of a quantity
+SAME = ("_layers", "_previous")  # compared as `_last`: here, a cloud with itself under noise of half its spread
+
+
+def parts_of(quantity: str) -> dict[str, tuple[int, ...]]:
+    """Where its values are, {"twonn": ()}; one for each coordinate shown, {"gride 1": (0,), "gride 8": (3,) …}."""
+    for dim in SHOWN.keys() & set(QUANTITIES[quantity].dims):
+        return {f"{quantity} {shown}": (COORDINATES[dim].index(shown),) for shown in SHOWN[dim]}
+    return {quantity: ()}
+
+
+METRICS = (  # all that have resamples
+    *(
+        name
+        for quantity, about in QUANTITIES.items()
+        if about.resampling and not quantity.endswith(SAME)
+        for name in parts_of(quantity)
+    ),
+    *EXCESS,
+)
+HEAD = 16  # coordinates of a query, the first ones; of a key, the next; in windows
 GROWTH = {  # with dimension and number of points
     **{f"gaussian {d} in 64": (gaussian(np.ones(d), 64, "normal"), DIMENSIONS) for d in (2, 5, 10, 20, 50)},
     **{name: (ZOO[name], tuple(SPECTRAL)) for name in ("gaussian 8 in 64", "power law in 64")},
@@ -72,6 +87,7 @@ class Row:
     of_truth: float  # share of the draws whose interval holds it
     of_expectation: float
     half_width: float  # mean over draws
+    found: float = 1.0  # share of the draws that have a value
 
     @property
     def bias(self) -> float:
@@ -82,33 +98,40 @@ class Row:
     def verdict(self) -> str:
         if np.isnan(self.of_expectation):
             return "no value"
-        if self.of_expectation < LOW:
-            return "too narrow"
-        return "too wide" if self.of_expectation > HIGH else ""
+        words = "too narrow" if self.of_expectation < LOW else "too wide" if self.of_expectation > HIGH else ""
+        return words if self.found == 1 else f"{words} ({self.found:.0%} of the draws have one)".strip()
 
 
 @functools.partial(jax.jit, static_argnames="metrics")
 @jax.default_matmul_precision("highest")
 def measure(cloud_GPD: jax.Array, key: jax.Array, metrics: tuple[str, ...]) -> dict[str, jax.Array]:
-    """The quantities of every batch, (G, R): what is not asked for here is not computed."""
+    """The quantities of every batch, (G, R): what is not asked for here is not computed. Of gride all scales too."""
 
     def of_batch(batch: tuple[jax.Array, jax.Array]) -> dict[str, jax.Array]:
         cloud_PD, key = batch[0].astype(jnp.float32), batch[1]
         searched = clouds.search(cloud_PD, FAMILIES, GROUPS)
-        values = by_scale(clouds.measure_cloud(cloud_PD, searched, FAMILIES, GROUPS))
-        values["coordinate_share"] = values["coordinate_share"][0]
+        values = clouds.measure_cloud(cloud_PD, searched, FAMILIES, GROUPS)
         null_PD = clouds.gaussian(cloud_PD, key)
         null = clouds.measure_cloud(null_PD, clouds.search(null_PD, FAMILIES, GROUPS), ("dimension", "scale"), GROUPS)
-        null = {f"{name} null": value for name, value in by_scale(null).items()}
-        values |= null | of_noise(cloud_PD, searched, key) | of_windows(cloud_PD)
+        null = {f"{name} null": value for name, value in apart(null).items()}
+        found = apart(values) | null | of_noise(cloud_PD, searched, key) | of_windows(cloud_PD)
         nulls = {name.replace("excess", "null") for name in metrics if name in EXCESS}
-        return {name: values[name] for name in nulls | {name.removesuffix(" excess") for name in metrics}}
+        wanted = nulls | {name.removesuffix(" excess") for name in metrics} - {"plateau"}
+        return {name: found[name] for name in wanted} | ({"gride": values["gride"]} if "plateau" in metrics else {})
 
     return jax.lax.map(of_batch, (cloud_GPD, jax.random.split(key, len(cloud_GPD))))
 
 
-def by_scale(values: dict[str, jax.Array]) -> dict[str, jax.Array]:
-    return values | {f"gride {first}": values["gride"][SCALES.index(first)] for first in SCALES}
+def apart(values: dict[str, jax.Array]) -> dict[str, jax.Array]:
+    return {name: value[at] for quantity, value in values.items() for name, at in parts_of(quantity).items()}
+
+
+def on_plateau(gride_GSR: np.ndarray) -> np.ndarray:
+    """The product's verdict on one data set, (G, R): NaN where there is no plateau."""
+    dims = ("batch", "neighbours", "sections")
+    raw = xr.Dataset({"gride": (dims, gride_GSR)}).expand_dims(["positions", "layer"])
+    inside, _ = verdict(raw["gride"])
+    return with_plateau(raw, inside)["plateau"].squeeze().transpose("batch", "sections").values
 
 
 def of_noise(cloud_PD: jax.Array, searched: clouds.Searched, key: jax.Array) -> dict[str, jax.Array]:
@@ -127,7 +150,7 @@ def of_windows(cloud_PD: jax.Array) -> dict[str, jax.Array]:
     head = types.SimpleNamespace(**dict(zip(("q_NBTHK", "k_NBTHK"), qk, strict=True)))
     visible_TT = jnp.tril(jnp.ones((WINDOW, WINDOW), bool))
     values = measure_attention(head, jnp.arange(len(cloud_PD)), visible_TT, GROUPS)
-    return {name: values[name][0, 0] for name in ATTENTION}
+    return {name: value[0, 0] for name, value in values.items()}
 
 
 def truths(member: Member) -> dict[str, float]:
@@ -136,7 +159,8 @@ def truths(member: Member) -> dict[str, float]:
     width, unused = jnp.float32(eigenvalues_D.size), jnp.float32(0)
     population = Spectrum(eigenvalues_D, jnp.zeros_like(eigenvalues_D), unused, unused, width, unused)
     known = {name: float(read(population)) for name, read in SPECTRAL.items()}
-    return known | dict.fromkeys(DIMENSIONS, member.dimension)
+    of_dimension = (*DIMENSIONS, "twonn_bayes", "twonn_microscope", "plateau")
+    return known | dict.fromkeys(of_dimension, member.dimension)
 
 
 def score(
@@ -144,15 +168,19 @@ def score(
 ) -> Row:
     """Coverage over N draws of G batches with R replicates; with a null model's values, of the excess."""
     summary = summarise(values_GRN, QUANTITIES[metric.split()[0]].resampling, null_GRN)
-    expectation = summary.mean.mean()
+    found_N = ~np.isnan(summary.mean)  # not every draw has a plateau
+    mean_N, low_N, high_N = (value_N[found_N] for value_N in (summary.mean, summary.low, summary.high))
+    if not found_N.any():
+        return Row(metric, cloud, points, truth, *[np.nan] * 4, 0.0)
+    expectation = float(mean_N.mean())
 
     def share(value: float) -> float:
-        if np.isnan(value) or np.isnan(summary.low).any():
+        if np.isnan(value) or np.isnan(low_N).any():
             return np.nan
-        return float(((summary.low <= value) & (value <= summary.high)).mean())
+        return float(((low_N <= value) & (value <= high_N)).mean())
 
-    half_width = float((summary.high - summary.low).mean() / 2)
-    return Row(metric, cloud, points, truth, float(expectation), share(truth), share(expectation), half_width)
+    half_width = float((high_N - low_N).mean() / 2)
+    return Row(metric, cloud, points, truth, expectation, share(truth), share(expectation), half_width, found_N.mean())
 
 
 def run(name: str, member: Member, metrics: tuple[str, ...], points: int, draws: int) -> list[Row]:
@@ -161,7 +189,8 @@ def run(name: str, member: Member, metrics: tuple[str, ...], points: int, draws:
     def of_draw(draw: int) -> dict[str, np.ndarray]:
         generator = np.random.default_rng(draw)
         cloud_GPD = np.stack([member.draw(generator, points) for _ in range(BATCHES)])
-        return jax.tree.map(np.asarray, measure(cloud_GPD, jax.random.key(draw), metrics))
+        values = jax.tree.map(np.asarray, measure(cloud_GPD, jax.random.key(draw), metrics))
+        return values | ({"plateau": on_plateau(values.pop("gride"))} if "plateau" in metrics else {})
 
     with ThreadPoolExecutor(os.cpu_count()) as pool:  # most of a search for many neighbours runs on one core
         found = list(tqdm(pool.map(of_draw, range(draws)), f"{name}, {points} points", draws, leave=False))

@@ -3,6 +3,7 @@
 import numpy as np
 import pytest
 
+from analysis.quantities import QUANTITIES
 from benchmarks import coverage
 from benchmarks.coverage import Row, score
 from benchmarks.zoo import ZOO
@@ -68,6 +69,37 @@ def test_a_run_gives_a_row_for_each_metric():
     assert "twonn" in coverage.overview(rows)
     assert 0.5 < values["overlap_last"].mean < values["cka_last"].mean < 1
     assert values["twonn excess"].mean == pytest.approx(-0.9, abs=0.4)  # of the sphere's spectrum: 3 dimensions
+
+
+def test_every_quantity_with_resamples_is_asked_for():
+    """But for comparisons that differ only in what is compared."""
+    asked = {name.split()[0] for name in coverage.METRICS}
+    left = {name for name, quantity in QUANTITIES.items() if quantity.resampling} - asked
+    assert left == {f"{kind}_{which}" for kind in ("cka", "overlap") for which in ("layers", "previous")}
+
+
+def test_parts_are_where_their_names_say():
+    value_SR = np.arange(7)[:, None] * np.ones(3)
+    found = coverage.apart({"gride": value_SR, "twonn": value_SR[5]})
+    assert {name: value[0] for name, value in found.items()} == {"gride 1": 0, "gride 8": 3, "gride 64": 6, "twonn": 5}
+
+
+def test_the_plateau_is_the_products_verdict():
+    """The geometric mean of the scales of the longest flat run, for replicates too; none where nothing is flat."""
+    curve_S = np.array([4.0, 4.1, 4.0, 4.2, 8.0, 16.0, 32.0])
+    gride_GSR = curve_S[None, :, None] * np.array([1.0, 2.0])[None, None] * np.ones((3, 1, 1))
+    flat = np.exp(np.log(curve_S[:4]).mean())
+    np.testing.assert_allclose(coverage.on_plateau(gride_GSR), [[flat, 2 * flat]] * 3)
+    assert np.isnan(coverage.on_plateau(gride_GSR * 2.0 ** np.arange(7)[None, :, None])).all()
+
+
+def test_draws_without_a_value_are_left_out_and_told():
+    values = replicates()
+    values[:, :, ::2] = np.nan
+    row = score("plateau", "toy", 10.0, values, 64)
+    assert row.mean == pytest.approx(10, abs=0.05)
+    assert row.of_truth == pytest.approx(0.95, abs=0.015)
+    assert row.verdict == "(50% of the draws have one)"
 
 
 def test_an_excess_can_be_asked_for_alone():
