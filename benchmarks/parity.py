@@ -29,7 +29,7 @@ from metrics.scale import gride
 from metrics.spectrum import anisotropy, isoscore, spectrum
 
 LIMIT = 1e-3
-GOLDEN, COPIES, DISTINCT = "golden, 30 points", "20 % copies", "20 % copies, each point once"
+GOLDEN, ONCE = "golden, 30 points", ", each point once"
 PUBLISHED = {GOLDEN: {"twonn": 4.05496, "twonn at 0.95": 4.11323}}  # by scikit-dimension's tests until version 0.4
 Values = dict[str, dict[str, float]]  # cloud -> quantity -> value
 
@@ -55,7 +55,7 @@ def difference(ours: float, theirs: float) -> float:
 
 class Cause(NamedTuple):
     words: str
-    concerns: Callable[[Row], bool]
+    concerns: Callable[[Row, dict[str, Values]], bool]
     show: Callable[[Row, np.ndarray, dict[str, Values]], tuple[float, float]]  # two values that the cause makes agree
 
 
@@ -68,7 +68,7 @@ def gride_of_the_peers(row: Row, cloud_PD: np.ndarray, theirs: dict[str, Values]
 
 
 def each_point_once(row: Row, cloud_PD: np.ndarray, theirs: dict[str, Values]) -> tuple[float, float]:
-    alone = theirs[row.peer][DISTINCT][row.quantity]
+    alone = theirs[row.peer][row.cloud + ONCE][row.quantity]
     return gride_of_the_peers(row, cloud_PD, theirs)[0] if is_gride(row) else row.ours, alone
 
 
@@ -79,17 +79,17 @@ def is_gride(row: Row) -> bool:
 CAUSES = (
     Cause(
         "numbered the ratios from 0, F = (i - 1)/n, until version 0.4: so does NumPy here, and agrees",
-        lambda row: row.peer == "published",
+        lambda row, theirs: row.peer == "published",
         numbered_from_zero,
     ),
     Cause(
         "n - 1 for n in the likelihood, extreme ratios cut off: so does NumPy here, and agrees",
-        is_gride,
+        lambda row, theirs: is_gride(row),
         gride_of_the_peers,
     ),
     Cause(
         "copies are neighbours at distance 0: given each point once, the peer agrees",
-        lambda row: row.cloud == COPIES,
+        lambda row, theirs: row.cloud + ONCE in theirs[row.peer],
         each_point_once,
     ),
 )
@@ -100,7 +100,7 @@ def explain(row: Row, cloud_PD: np.ndarray, theirs: dict[str, Values]) -> str | 
     if row.difference <= LIMIT:
         return ""
     for cause in CAUSES:
-        if cause.concerns(row) and (left := difference(*cause.show(row, cloud_PD, theirs))) <= LIMIT:
+        if cause.concerns(row, theirs) and (left := difference(*cause.show(row, cloud_PD, theirs))) <= LIMIT:
             return f"{cause.words} to {left:.0e}"
     return None
 
@@ -108,7 +108,8 @@ def explain(row: Row, cloud_PD: np.ndarray, theirs: dict[str, Values]) -> str | 
 def draw_clouds(points: int) -> dict[str, np.ndarray]:
     """Float32 clouds; scikit-dimension's own, a ball of 5 dimensions in 30, is what its generator makes of seed 0."""
     clouds = {name: member.draw(np.random.default_rng(0), points).astype(np.float32) for name, member in ZOO.items()}
-    clouds[DISTINCT] = np.unique(clouds[COPIES], axis=0)
+    distinct = {name: np.unique(cloud_PD, axis=0) for name, cloud_PD in clouds.items()}
+    clouds |= {name + ONCE: once_PD for name, once_PD in distinct.items() if len(once_PD) < len(clouds[name])}
     normal_PK = np.random.RandomState(0).normal(size=(30, 5))  # the generator behind the published values
     square_P1 = np.square(normal_PK).sum(axis=1, keepdims=True)
     ball_PK = normal_PK / np.sqrt(square_P1) * gammainc(5 / 2, square_P1 / 2) ** (1 / 5)

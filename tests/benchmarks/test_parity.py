@@ -6,7 +6,9 @@ import numpy as np
 import pytest
 
 from benchmarks import conventions, parity, peer
-from benchmarks.parity import COPIES, DISTINCT, GOLDEN, LIMIT, PUBLISHED, Row, explain
+from benchmarks.parity import GOLDEN, LIMIT, ONCE, PUBLISHED, Row, explain
+
+NOTHING = {"DADApy": {}, "published": {}}
 
 
 @pytest.fixture(scope="module")
@@ -19,26 +21,34 @@ def test_the_golden_cloud_is_the_published_one(clouds):
         fraction = 0.95 if "0.95" in quantity else 0.9
         assert conventions.twonn_from_zero(clouds[GOLDEN], fraction) == pytest.approx(value, abs=1e-5)
         row = Row("published", GOLDEN, quantity, 4.5, value)
-        assert "numbered" in explain(row, clouds[GOLDEN], {})
+        assert "numbered" in explain(row, clouds[GOLDEN], NOTHING)
 
 
 def test_a_small_difference_needs_no_cause(clouds):
-    assert explain(Row("DADApy", GOLDEN, "twonn", 1.0, 1.0 + 0.9 * LIMIT), clouds[GOLDEN], {}) == ""
+    assert explain(Row("DADApy", GOLDEN, "twonn", 1.0, 1.0 + 0.9 * LIMIT), clouds[GOLDEN], NOTHING) == ""
 
 
 def test_a_wrong_number_stays_unexplained(clouds):
     """Where a cause concerns the row and does not show itself, and where none concerns it."""
     right = conventions.gride_of_the_peers(clouds[GOLDEN], 1)
-    assert explain(Row("DADApy", GOLDEN, "gride 1", 4.9, right), clouds[GOLDEN], {}) is not None
-    assert explain(Row("DADApy", GOLDEN, "gride 1", 4.9, 1.01 * right), clouds[GOLDEN], {}) is None
-    assert explain(Row("DADApy", GOLDEN, "twonn", 4.9, 4.7), clouds[GOLDEN], {}) is None
-    assert explain(Row("DADApy", GOLDEN, "twonn", 4.9, math.nan), clouds[GOLDEN], {}) is None
+    assert explain(Row("DADApy", GOLDEN, "gride 1", 4.9, right), clouds[GOLDEN], NOTHING) is not None
+    assert explain(Row("DADApy", GOLDEN, "gride 1", 4.9, 1.01 * right), clouds[GOLDEN], NOTHING) is None
+    assert explain(Row("DADApy", GOLDEN, "twonn", 4.9, 4.7), clouds[GOLDEN], NOTHING) is None
+    assert explain(Row("DADApy", GOLDEN, "twonn", 4.9, math.nan), clouds[GOLDEN], NOTHING) is None
 
 
 def test_copies_explain_what_goes_away_without_them(clouds):
-    row = Row("DADApy", COPIES, "twonn", 8.0, math.nan)
-    assert explain(row, clouds[COPIES], {"DADApy": {DISTINCT: {"twonn": 8.0}}}).startswith("copies")
-    assert explain(row, clouds[COPIES], {"DADApy": {DISTINCT: {"twonn": 8.1}}}) is None
+    row = Row("DADApy", "20 % copies", "twonn", 8.0, math.nan)
+    for alone, explained in ((8.0, True), (8.1, False)):
+        theirs = {"DADApy": {"20 % copies" + ONCE: {"twonn": alone}}}
+        assert (explain(row, clouds[row.cloud], theirs) is not None) == explained
+
+
+def test_every_cloud_with_copies_is_asked_about_without_them_too(clouds):
+    for name, cloud_PD in clouds.items():
+        once_PD = np.unique(cloud_PD, axis=0)
+        assert (name + ONCE in clouds) == (len(once_PD) < len(cloud_PD))
+    assert sum(name.endswith(ONCE) for name in clouds) == 2
 
 
 def test_the_peers_gride_is_twonn_mle_at_the_first_rank(clouds):
