@@ -46,6 +46,7 @@ coverage: .venv
 .venv-dadapy: .venv-dadapy/installed
 
 .venv-dadapy/installed: benchmarks/requirements-dadapy.txt
+	$(PYTHON) -c 'import sys; sys.exit(sys.version_info >= (3, 13) and "DADApy needs a numpy of Python 3.11 or 3.12; set PYTHON=...")'
 	$(PYTHON) -m venv .venv-dadapy
 	.venv-dadapy/bin/python -m pip install --disable-pip-version-check -q -r benchmarks/requirements-dadapy.txt
 	touch $@

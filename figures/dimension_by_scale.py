@@ -50,7 +50,8 @@ def build(runs: dict[str, Run]) -> Figure | None:
 
 def verdict(last: xr.Dataset) -> str:
     found = int(np.isfinite(last["plateau_first"].values).sum())
-    return f"plateau (thick) in {found} of {last.sizes['layer']} layers" if found else "no plateau in any layer"
+    words = f"plateau (thick) in {found} of {last.sizes['layer']} layers" if found else "no plateau in any layer"
+    return f"measured: {words}"
 
 
 def _dimensions(ax: Axes) -> None:

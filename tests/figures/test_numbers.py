@@ -307,7 +307,7 @@ def test_dimension_by_scale_marks_the_plateau_of_each_layer(runs):
                 assert (x[0], x[-1]) == (first, end)
                 found += 1
         assert 0 < found < len(thin)
-        assert text.get_title() == f"plateau (thick) in {found} of {len(thin)} layers"
+        assert text.get_title() == f"measured: plateau (thick) in {found} of {len(thin)} layers"
         assert text.get_ylabel().startswith(f"{label}\n")
         edges_are(text.collections[3], thin[3], last.gride_low[3], last.gride_high[3])
     assert text.get_ylim() == null.get_ylim()
@@ -318,7 +318,7 @@ def test_a_run_without_plateau_or_null_model_says_so(runs):
     for name in ("plateau_first", "plateau_last"):
         run.results[name][:] = np.nan
     figure = dimension_by_scale.build({"decoder": run})
-    assert figure.axes[0].get_title() == "no plateau in any layer"
+    assert figure.axes[0].get_title() == "measured: no plateau in any layer"
     assert len(figure.axes) == 2  # curves and colour bar
     assert excess_over_nulls.build({"decoder": run}) is None
 
