@@ -48,7 +48,9 @@ def build(runs: dict[str, Run], contrasts: pd.DataFrame) -> Figure | None:
     few, many = contrasts.pairs.min(), contrasts.pairs.max()
     pairs = f"{few} to {many} pairs of runs" if few < many else f"{few} pair{'s' * int(few > 1)} of runs"
     known = np.isfinite(contrasts.low)
-    words = f"{LEVEL * 100:.0f} % interval, variance pooled over settings; filled: 0 lies outside"
+    words = (
+        f"{LEVEL * 100:.0f} % interval, variance pooled over settings, one comparison at a time; filled: 0 lies outside"
+    )
     words = words + "; bare: no interval" * (not known.all()) if known.any() else "no interval"
     below = style.wrap(f"({pairs}; {words})", style.PAGE, style.RC["figure.titlesize"])
     figure.suptitle(f"Change when one setting changes, last checkpoint, all positions\n{below}")
