@@ -8,6 +8,7 @@ import pandas as pd
 from analysis import results, runs
 from analysis.components import components
 from analysis.contrasts import COLUMNS, Change, contrasts
+from errors import RunError
 from training import log
 from training.folder import read_json
 
@@ -43,7 +44,10 @@ def read(folder: pathlib.Path) -> tuple[pd.DataFrame, pd.DataFrame]:
     if not path.exists():
         return rows, pd.DataFrame(columns=[*COLUMNS, *Change._fields]).astype(dict.fromkeys(Change._fields, float))
     missing = {name: [""] for name in Change._fields}  # text may be empty
-    return rows, pd.read_csv(path, dtype=texts, keep_default_na=False, na_values=missing)
+    changes = pd.read_csv(path, dtype=texts, keep_default_na=False, na_values=missing)
+    if list(changes) != [*COLUMNS, *Change._fields]:
+        raise RunError(f"{path} has other columns than are written now; --stages=measure writes it again")
+    return rows, changes
 
 
 def bits(folder: pathlib.Path) -> dict[str, float]:

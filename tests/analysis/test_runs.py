@@ -11,7 +11,7 @@ import xarray as xr
 from analysis import experiment, results, runs
 from analysis.contrasts import contrasts as changes_between
 from analysis.shapes import over_depth, shapes
-from errors import UserError
+from errors import RunError, UserError
 from figures import contrasts
 from tests.figures.tables import make_run
 
@@ -193,6 +193,9 @@ def test_tables_of_an_experiment_are_written_where_they_say_something(tmp_path):
     pd.testing.assert_frame_equal(found.drop(columns="held"), changes.drop(columns="held"))
     assert list(results.read(paths[0]).run.values) == list(tables)
     assert not list(tmp_path.glob("*.tmp"))
+    changes.drop(columns="pairs").to_csv(tmp_path / "contrasts.csv", index=False)  # as an earlier version wrote it
+    with pytest.raises(RunError, match=r"contrasts\.csv has other columns .*; --stages=measure"):
+        experiment.read(tmp_path)
 
 
 def test_words_that_stand_for_nothing_elsewhere_are_words_here(tmp_path):
