@@ -183,7 +183,8 @@ DIMENSION = {
     ),
     "twonn_dropped": _count(
         "distinct points without a ratio",
-        "distinct points without two neighbours at positive, finite distances; left out of all but LLM-Microscope's",
+        "distinct points without two finite neighbours, or whose nearest differs by rounding alone (below 2e-6 |x|); "
+        "left out of all but LLM-Microscope's",
         HERE,
     ),
     "microscope_useless": _count(

@@ -2,7 +2,9 @@
 
 The duplicates rule. Copies of a point say nothing about the dimension, but r1 = 0 breaks every formula. Leaving out
 the points with r1 = 0 would keep only what occurs once: of a character model's embeddings, the rarest characters.
-So neighbours are sought among the *distinct* points, each counted once; copies are counted and reported.
+So neighbours are sought among the *distinct* points, each counted once; copies are counted and reported. Points that a
+network would make equal but for the rounding of float32 (with rotary positions, those of a run of one character at the
+start of a window) are not copies, but the distance between them is rounding: it counts as 0, and they have no ratio.
 
 Letters here: Q points and padding, C candidates of a point, S chunks of A points, B points of a block, which is one
 chunk or two, L pairs of blocks.
@@ -23,6 +25,7 @@ CHUNK = 512  # points told apart by the low bits of a key, a power of 2
 LANES = 128  # minima that a chunk is first reduced to, each of every LANES-th of its points; divides CHUNK
 ROWS = 128  # of the distance matrix that exist at once, where many neighbours are searched
 GATHERED = 2**20  # coordinates of candidates that exist at once
+ROUNDING = 2e-6  # of |x|: below it distances are 0. A dozen layers leave up to 1e-6; true neighbours are 1e-3 apart
 INFINITY = np.uint32(0x7F800000)  # the bits of float32 inf: finite distances lie below, NaN above
 LAST = np.uint32(0xFFFFFFFF)
 
@@ -30,7 +33,7 @@ LAST = np.uint32(0xFFFFFFFF)
 class Neighbours(NamedTuple):
     """The neighbours of every point among the distinct points of its cloud; copies of a point have the same ones."""
 
-    distance_PC: Float[Array, "P C"]  # ascending; inf where there is none
+    distance_PC: Float[Array, "P C"]  # ascending; inf where there is none; 0 for what is rounding
     index_PC: Int[Array, "P C"]  # the neighbour, the first of its copies; without meaning where there is none
     first_P: Bool[Array, " P"]  # the first of its copies: stands for them all
     copies_P: Int[Array, " P"]  # how many points of the cloud are equal to this one, itself included
@@ -68,7 +71,7 @@ class Neighbours(NamedTuple):
         return (~self.first_P).sum()
 
     def dropped(self) -> Int[Array, ""]:
-        """How many distinct points have no ratio: all of one or two, or of a cloud that is not finite; else none."""
+        """How many distinct points have no ratio: next to another but for rounding; all, of one or two; not finite."""
         return (self.first_P & ~self.usable()).sum()
 
 
@@ -81,8 +84,8 @@ def nearest_neighbours(cloud_PD: Float[Array, "P D"], count: int = 2) -> Neighbo
     the points as given. Nor can they tell apart points closer than about 1e-3 of the cloud's radius, so that there are
     more candidates than neighbours: up to FEW neighbours, 4 more in all and 1 more in each run of 512 points; beyond, 6
     more in all. Of a tighter crowd of more points than that, the nearest may be missed. Points are equal when all their
-    float32 coordinates are. Where fewer than `count` other distinct points exist: inf. A non-finite coordinate, or
-    squares beyond float32: inf.
+    float32 coordinates are; a distance below ROUNDING of |x_i| is 0. Where fewer than `count` other distinct points
+    exist: inf. A non-finite coordinate, or squares beyond float32: inf.
     """
     points = cloud_PD.shape[0]
     cloud_PD = cloud_PD.astype(jnp.float32)
@@ -193,12 +196,13 @@ def _in_rows(x_QD: Float[Array, "Q D"], square_Q: Float[Array, " Q"], count: int
 def _by_subtraction(
     cloud_PD: Float[Array, "P D"], candidate_PC: Int[Array, "P C"]
 ) -> tuple[Float[Array, "P C"], Int[Array, "P C"]]:
-    """Distances to the candidates, ascending, and their indices: inf and 0 where there is none."""
+    """Distances to the candidates, ascending, and their indices: inf and 0 where there is none; rounding is 0."""
     points, width = cloud_PD.shape
 
     def of_point(of: tuple[Array, Array]) -> Array:
         i, index_C = of
         distance_C = jnp.sqrt(jnp.square(cloud_PD[index_C] - cloud_PD[i][None]).sum(axis=1))
+        distance_C = jnp.where(distance_C < ROUNDING * jnp.linalg.norm(cloud_PD[i]), 0.0, distance_C)
         return jnp.where(index_C < points, distance_C, jnp.inf)
 
     at_once = max(1, min(points, GATHERED // (candidate_PC.shape[1] * width)))

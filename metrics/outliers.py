@@ -55,12 +55,13 @@ def coordinate_peaks(cloud_PD: Float[Array, "P D"]) -> Float[Array, " P"]:
 
     Shapes: P points of width D -> one ratio per point. Units: none. Range: >= 1; a Gaussian point of 512 coordinates
     has about 4.8. The median is the lower of the two middle ones where D is even. More than half of a point's
-    coordinates 0: inf; all of them: NaN. Source: the massive activations of Sun et al. 2024, which are above 100 and
-    about 1,000 medians or more; theirs is the median over all positions of a sequence, here each position has its
-    own, since the layer norm that reads it sees one position at a time.
+    coordinates 0: inf; all of them, or one NaN: NaN. Source: the massive activations of Sun et al. 2024, which are
+    above 100 and about 1,000 medians or more; theirs is the median over all positions of a sequence, here each position
+    has its own, since the layer norm that reads it sees one position at a time.
     """
     size_PD = jnp.abs(cloud_PD.astype(jnp.float32))
-    return size_PD.max(axis=1) / _order_statistic(size_PD, (size_PD.shape[1] - 1) // 2)
+    ratio_P = size_PD.max(axis=1) / _order_statistic(size_PD, (size_PD.shape[1] - 1) // 2)
+    return jnp.where(jnp.isnan(size_PD).any(axis=1), jnp.nan, ratio_P)  # on a CPU, max may pass over a NaN
 
 
 def without_top(cloud_PD: Float[Array, "P D"], top: int) -> Float[Array, "P E"]:

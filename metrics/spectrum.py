@@ -116,15 +116,17 @@ def participation_ratio_corrected(spectrum: Spectrum) -> Float[Array, ""]:
     <x_i - x_j, x_k - x_l>^2 / 4. With n points, k = `kurtosis`, c = tr C^2/(tr C)^2 they are, up to one factor,
         n^2 - 3n + 1 - (n - 1) k + 2c     and     (n - 1)(n - 2) c + 1 - (n - 1) k.
     Range: > 0, above D by chance; independent points from any distribution. Their ratio is biased by O(1/n) of its
-    own. Fewer than 4 points, all equal, or a second estimate <= 0: NaN. Source: the estimator that corrects for few
+    own. Fewer than 4 points, all equal, or a second estimate below 1e-2 of its first term, as where one point holds
+    nearly all the variance (the rest is rounding): NaN. Source: the estimator that corrects for few
     rows of Chun et al. 2025, with which it agrees; this form in moments of the centred cloud is derived here, its
     denominator is that of Himeno and Yamada 2014.
     """
     n, kurtosis = spectrum.points, spectrum.kurtosis
     c = jnp.square(_shares(spectrum)).sum()
     top = n * n - 3 * n + 1 - (n - 1) * kurtosis + 2 * c
-    bottom = (n - 1) * (n - 2) * c + 1 - (n - 1) * kurtosis
-    return jnp.where((n > 3) & (bottom > 0), top / bottom, jnp.nan)
+    first = (n - 1) * (n - 2) * c
+    bottom = first + 1 - (n - 1) * kurtosis
+    return jnp.where((n > 3) & (bottom > 1e-2 * first), top / bottom, jnp.nan)
 
 
 def effective_rank(spectrum: Spectrum) -> Float[Array, ""]:
@@ -141,7 +143,8 @@ def rankme(spectrum: Spectrum) -> Float[Array, ""]:
 
     Range: [1, E], up to the 1e-7. All points equal: NaN. Source: Garrido et al. 2023; they do not centre, and the
     mean then counts as one more direction. Without the 1e-7, Roy and Vetterli's effective rank of the data matrix.
-    Eigenvalues below RESOLUTION are left out: 3e-4 too small where a quarter of them are, falling evenly to 1e-12.
+    Eigenvalues below RESOLUTION are left out: 3e-4 too small where a quarter of them are, falling evenly to 1e-12, and
+    1 to 5 % too small where one direction has 3e8 times the variance of each other, or more: then leave it out.
     """
     root_E = jnp.sqrt(spectrum.eigenvalues_E)
     return _perplexity(root_E / root_E.sum() + EPSILON)
@@ -158,8 +161,8 @@ def stable_rank(spectrum: Spectrum) -> Float[Array, ""]:
 def isoscore(spectrum: Spectrum) -> Float[Array, ""]:
     """Share of the dimensions that are used evenly: (PR - 1) / (D - 1), PR the participation ratio.
 
-    Range: [0, 1]. All points equal, or D = 1: NaN. Source: Rudman et al. 2022; their algorithm (covariance of the
-    principal components, normalised, its distance to the identity, rescaled) comes to this closed form.
+    Range: [0, 1], to 1e-8. All points equal, or D = 1: NaN. Source: Rudman et al. 2022; their algorithm (covariance of
+    the principal components, normalised, its distance to the identity, rescaled) comes to this closed form.
     """
     return (participation_ratio(spectrum) - 1.0) / (spectrum.width - 1.0)
 

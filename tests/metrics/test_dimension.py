@@ -176,3 +176,18 @@ def test_jit_and_vmap_change_nothing():
     jax.tree.map(lambda batch, *ones: np.testing.assert_allclose(batch, ones, rtol=1e-5), at_once, *one_by_one)
     eager = measured.__wrapped__(clouds[0])
     jax.tree.map(lambda one, jitted: np.testing.assert_allclose(one, jitted, rtol=1e-5), eager, one_by_one[0])
+
+
+def test_points_equal_but_for_rounding_have_no_ratio_and_are_counted():
+    """As a network leaves them where two positions have the same history; r2/r1 would be 1e5 and more."""
+    cloud, twins = gaussian(301, 37), 12
+    cloud[:twins] = cloud[-twins:] * (1 + 1e-7 * np.random.default_rng(1).normal(size=(twins, 37)))
+    apart = [i for i in range(301) if twins <= i < 301 - twins]
+    dimensions, counts, _ = measured(jnp.asarray(cloud))
+    assert counts.tolist() == [0, 2 * twins]
+    ratios = np.sort(np.linalg.norm(cloud[apart, None].astype(np.float64) - cloud[None], axis=2), axis=1)[:, 1:3]
+    total = np.log(ratios[:, 1] / ratios[:, 0]).sum()
+    np.testing.assert_allclose(dimensions[1], (len(apart) - 1) / total, rtol=1e-4)
+    near = cloud.copy()
+    near[:twins] = cloud[-twins:] * (1 + 1e-5)  # what is no rounding
+    assert measured(jnp.asarray(near))[1].tolist() == [0, 0]

@@ -130,7 +130,8 @@ def test_close_points_are_not_copies():
     cloud[1] = np.nextafter(cloud[0], np.float32(np.inf))
     found = find(jnp.asarray(cloud), FEW)
     assert found.duplicates() == 0
-    assert 0 < found.r1_P[0] < 1e-6
+    assert found.r1_P[0] == found.r1_P[1] == 0 < found.r2_P[0]  # but nothing is to be read from their distance
+    assert found.dropped() == 2
 
 
 @pytest.mark.parametrize("count", [FEW, MANY])

@@ -97,6 +97,13 @@ def test_too_few_coordinates_have_no_top():
     np.testing.assert_array_equal(jnp.isnan(shares), [False, False, True])
 
 
+@pytest.mark.parametrize("place", [2, 23])
+def test_a_peak_beside_a_nan_is_nan_at_every_width(place):
+    """Also where a compiled maximum passes over it, as on a CPU for 16 coordinates and more."""
+    cloud = jnp.asarray(gaussian(333, 24)).at[7, place].set(jnp.nan)
+    np.testing.assert_array_equal(jnp.isnan(jax.jit(coordinate_peaks)(cloud)), np.arange(333) == 7)
+
+
 def test_what_is_not_finite_is_nan():
     assert jnp.isnan(measured(jnp.asarray(gaussian(40, 12)).at[3, 2].set(jnp.inf))).all()
 

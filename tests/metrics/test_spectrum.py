@@ -192,6 +192,15 @@ def test_corrected_participation_ratio_is_a_mean_over_quadruples(points, width):
     assert measured(cloud)["participation_ratio_corrected"][0] == pytest.approx(exact, rel=1e-4)
 
 
+@pytest.mark.parametrize(("massive", "times", "known"), [(1, 10, True), (1, 1000, False), (2, 1e5, True)])
+def test_the_correction_is_right_or_silent_where_one_point_holds_the_variance(massive, times, known):
+    cloud = gaussian(333, 24)
+    cloud[:massive] *= times
+    found = measured(jnp.asarray(cloud))["participation_ratio_corrected"][0]
+    assert jnp.isnan(found) != known
+    assert not known or found == pytest.approx(reference.participation_ratio_corrected(cloud), rel=1e-4)
+
+
 def test_the_correction_removes_the_bias_of_few_points():
     values = [measured(jnp.asarray(gaussian(100, 64, seed))) for seed in range(60)]
     assert np.mean([value["participation_ratio"][0] for value in values]) < 40
