@@ -1,5 +1,6 @@
 """The program as its users start it: processes, exit codes, files."""
 
+import contextlib
 import json
 import os
 import pathlib
@@ -45,6 +46,7 @@ def environment():
         "XLA_FLAGS": "",
         "JAX_COMPILATION_CACHE_DIR": cache,
         "JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS": "0",
+        "PYTHONWARNINGS": "ignore:Error reading persistent compilation cache entry:UserWarning",  # one being written
     }
 
 
@@ -61,10 +63,10 @@ def refuse(workdir, words, *flags):
     assert not workdir.exists()
 
 
-def wait_for(path):
-    deadline = time.monotonic() + 120
+def wait_for(path, process):
+    """Until the process has made the path, which the slowest machine does some day."""
     while not path.exists():
-        assert time.monotonic() < deadline
+        assert process.poll() is None, f"ended with {process.returncode} before there was {path}"
         time.sleep(0.01)
 
 
@@ -206,10 +208,10 @@ def test_a_signal_ends_the_whole_command_politely(tmp_path, signum):
     workdir = tmp_path / "twins"
     flags = [*SMALL, "--config.train.steps=5000", f"--workdir={workdir}"]
     with subprocess.Popen(command(*flags), cwd=ROOT, env=environment(), stdout=subprocess.PIPE, text=True) as process:
-        wait_for(workdir / "decoder" / "checkpoints" / "8")
+        wait_for(workdir / "decoder" / "checkpoints" / "8", process)
         second = main(*flags)
         process.send_signal(signum)
-        output, _ = process.communicate(timeout=60)
+        output, _ = process.communicate(timeout=900)
     assert process.returncode == 0
     assert "decoder: stopped at step" in output
     assert "the same command goes on from there" in output
@@ -230,19 +232,24 @@ def test_two_processes_train_and_measure_one_run(twins, tmp_path):
     flags = [*SMALL, "--config.mesh.fsdp=2", "--distributed", "--stages=train,measure", f"--workdir={workdir}"]
     cluster = {"SLURM_JOB_ID": str(os.getpid()), "SLURM_STEP_NODELIST": "localhost", "SLURM_STEP_NUM_NODES": "1"}
     cluster |= {"SLURM_NTASKS": "2", "XLA_FLAGS": "--xla_force_host_platform_device_count=2"}
-    started = [
-        subprocess.Popen(
-            command(*flags),
-            cwd=ROOT,
-            env=environment() | cluster | {"SLURM_PROCID": rank, "SLURM_LOCALID": rank},
-            stdout=subprocess.PIPE,
-            stderr=subprocess.DEVNULL,
-            text=True,
-        )
-        for rank in "01"
-    ]
-    outputs = [process.communicate(timeout=900)[0] for process in started]
-    assert [process.returncode for process in started] == [0, 0]
+    with contextlib.ExitStack() as stack:
+        errors = [stack.enter_context((tmp_path / f"errors_{rank}").open("w+")) for rank in "01"]
+        started = [
+            subprocess.Popen(
+                command(*flags),
+                cwd=ROOT,
+                env=environment() | cluster | {"SLURM_PROCID": str(rank), "SLURM_LOCALID": str(rank)},
+                stdout=subprocess.PIPE,
+                stderr=stderr,
+                text=True,
+            )
+            for rank, stderr in enumerate(errors)
+        ]
+        for process in started:
+            stack.callback(process.kill)
+        outputs = [process.communicate(timeout=900)[0] for process in started]
+        said = [(tmp_path / f"errors_{rank}").read_text()[-2000:] for rank in "01"]
+    assert [process.returncode for process in started] == [0, 0], said
     assert outputs[0].count("9 checkpoints measured") == 2
     assert "checkpoints" not in outputs[1]
     for run in ("decoder", "encoder"):
@@ -271,7 +278,7 @@ def test_a_killed_run_goes_on_to_the_same_numbers(twins, tmp_path):
     with subprocess.Popen(
         command(*SMALL, f"--workdir={workdir}"), cwd=ROOT, env=environment(), stderr=subprocess.DEVNULL
     ) as p:
-        wait_for(workdir / "decoder" / "checkpoints" / "8")
+        wait_for(workdir / "decoder" / "checkpoints" / "8", p)
         p.send_signal(signal.SIGKILL)
     assert not (workdir / "decoder" / "test.json").exists()
     assert main(*SMALL, f"--workdir={workdir}").returncode == 0
