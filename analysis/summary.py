@@ -1,15 +1,12 @@
 """From raw replicates to what a reader wants of a checkpoint: means, intervals, the excess over each null model."""
 
-import jax
-import jax.numpy as jnp
 import numpy as np
 import xarray as xr
 
-from analysis.quantities import COORDINATES, QUANTITIES, Quantity
-from analysis.uncertainty import LEVEL, summarise
-from metrics.scale import plateau
+from analysis import plateau
+from analysis.quantities import QUANTITIES, Quantity
+from analysis.uncertainty import LEVEL, Summary, summarise
 
-_plateaus = jax.jit(jax.vmap(jax.vmap(plateau)))  # (positions, layer, scale)
 BOUND = f"end of the {LEVEL:.0%} interval"
 
 
@@ -22,23 +19,27 @@ def summary(raw: xr.Dataset, untrained: xr.Dataset | None, nulls: tuple[str, ...
     """
     variables = {}
     if "gride" in raw:
-        inside, variables = verdict(raw["gride"])
-        raw = with_plateau(raw, inside)
-        untrained = None if untrained is None else with_plateau(untrained, inside)
+        inside, ends = plateau.verdict(raw["gride"])
+        for end, said, ranks in zip(("first", "last"), ("least", "greatest"), ends, strict=True):
+            about = about_quantity(QUANTITIES["plateau"], f", {said} k on it") | {"units": "neighbours"}
+            about |= {"formula": f"{said} k of that run, of the mean curve over batches", "resampling": "none"}
+            variables[f"plateau_{end}"] = ranks.dims, ranks.values, about
+        raw = plateau.read(raw, inside)
+        untrained = None if untrained is None else plateau.read(untrained, inside)
     for name, quantity in QUANTITIES.items():
         if name not in raw:
             continue
         values = _ordered(raw[name], quantity)
         dims, about = values.dims[2:], about_quantity(quantity)
         variables[name] = ("positions", "batch", *dims[1:]), values.values[:, 0].swapaxes(0, 1), about
-        found = summarise(values.values, quantity.resampling)
+        found = _moments(raw, name)
         words = (f"mean over {raw.sizes['batch']} batches", "standard deviation over batches")
         words = (*words, f"mean, lower {BOUND}", f"mean, upper {BOUND}")
         for suffix, said, data in zip(("mean", "std", "low", "high"), words, found, strict=True):
             variables[f"{name}_{suffix}"] = dims, data, about_quantity(quantity, f", {said}")
-        models = [null_values(raw, untrained, name, null) for null in nulls]
+        models = [null_model(raw, untrained, name, null) for null in nulls]
         if any(model is not None for model in models):
-            variables |= _against(values, [m if m is None else _ordered(m, quantity) for m in models], name, quantity)
+            variables |= _against(raw, models, name)
     dataset = xr.Dataset(variables, coords=raw.coords, attrs=raw.attrs)
     if "null" in dataset.dims:
         dataset = dataset.assign_coords(null=list(nulls))
@@ -46,29 +47,48 @@ def summary(raw: xr.Dataset, untrained: xr.Dataset | None, nulls: tuple[str, ...
     return dataset.drop_vars(unused).expand_dims("step")
 
 
-def _against(values: xr.DataArray, models: list[xr.DataArray | None], name: str, quantity: Quantity) -> dict:
+def _moments(raw: xr.Dataset, name: str, null: dict[str, xr.DataArray] | None = None) -> Summary:
+    """Of a quantity; of its excess, where a null model is given."""
+
+    def values(name: str) -> tuple[np.ndarray, np.ndarray | None]:
+        own, other = raw[name], None if null is None else null[name]
+        return tuple(None if array is None else _ordered(array, QUANTITIES[name]).values for array in (own, other))
+
+    value, model = values(name)
+    found = summarise(value, QUANTITIES[name].resampling, model)
+    if name == "plateau":
+        low, high = (np.where(np.isnan(found.mean), np.nan, end) for end in plateau.interval(*values("gride")))
+        found = found._replace(low=low, high=high)
+    return found
+
+
+def _against(raw: xr.Dataset, models: list[dict[str, xr.DataArray] | None], name: str) -> dict:
     """The variables `_null`, `_excess`, `_excess_low` and `_excess_high`, with the null models as first dimension."""
-    rows = []
+    quantity, rows = QUANTITIES[name], []
+    dims = _ordered(raw[name], quantity).dims[2:]
     for model in models:
         if model is None:
-            rows.append([np.full(values.shape[2:], np.nan)] * 4)
+            rows.append([np.full([raw.sizes[dim] for dim in dims], np.nan)] * 4)
         else:
-            over = summarise(values.values, quantity.resampling, model.values)
-            rows.append([summarise(model.values, quantity.resampling).mean, over.mean, over.low, over.high])
+            over = _moments(raw, name, model)
+            mean = summarise(_ordered(model[name], quantity).values, quantity.resampling).mean
+            rows.append([mean, over.mean, over.low, over.high])
     words = ("mean of the null model", "excess over the null model", f"excess, lower {BOUND}", f"excess, upper {BOUND}")
     return {
-        f"{name}_{suffix}": (("null", *values.dims[2:]), np.stack(data), about_quantity(quantity, f", {said}"))
+        f"{name}_{suffix}": (("null", *dims), np.stack(data), about_quantity(quantity, f", {said}"))
         for suffix, said, data in zip(
             ("null", "excess", "excess_low", "excess_high"), words, zip(*rows, strict=True), strict=True
         )
     }
 
 
-def null_values(raw: xr.Dataset, untrained: xr.Dataset | None, name: str, null: str) -> xr.DataArray | None:
-    """The raw values of a null model; None where it has none. A comparison of checkpoints has no untrained one."""
+def null_model(raw: xr.Dataset, untrained: xr.Dataset | None, name: str, null: str) -> dict[str, xr.DataArray] | None:
+    """The raw values of a null model; None where it has no such quantity: a comparison has no untrained one."""
     if null == "untrained":
-        return None if untrained is None or QUANTITIES[name].family == "comparison" else untrained[name]
-    return raw.get(f"{name}_{null}")
+        return None if untrained is None or QUANTITIES[name].family == "comparison" else untrained
+    suffix = f"_{null}"
+    found = {key.removesuffix(suffix): array for key, array in raw.data_vars.items() if key.endswith(suffix)}
+    return found if name in found else None
 
 
 def _ordered(array: xr.DataArray, quantity: Quantity) -> xr.DataArray:
@@ -76,38 +96,6 @@ def _ordered(array: xr.DataArray, quantity: Quantity) -> xr.DataArray:
     replicate = quantity.resampling or "whole"
     array = array if quantity.resampling else array.expand_dims("whole")
     return array.transpose("batch", replicate, "positions", *quantity.dims)
-
-
-def verdict(gride: xr.DataArray) -> tuple[xr.DataArray, dict]:
-    """Which scales of each layer make up the plateau of the mean curve over batches, and the ends of that range."""
-    mean = gride.isel(sections=0).mean("batch", skipna=False).transpose("positions", "layer", "neighbours")
-    found = _plateaus(jnp.asarray(mean.values, jnp.float32))
-    first, last = (mean.isel(neighbours=0, drop=True).copy(data=np.asarray(end)) for end in (found.first, found.last))
-    index = xr.DataArray(np.arange(mean.sizes["neighbours"]), dims="neighbours")
-    ranks = np.append(COORDINATES["neighbours"], np.nan)  # -1, the last, where there is no plateau
-    variables = {}
-    for name, end, said in (("plateau_first", first, "least"), ("plateau_last", last, "greatest")):
-        about = about_quantity(QUANTITIES["plateau"], f", {said} k on it") | {"units": "neighbours"}
-        about |= {"formula": f"{said} k of that run, of the mean curve over batches", "resampling": "none"}
-        variables[name] = end.dims, ranks[np.nan_to_num(end.values, nan=-1).astype(int)], about
-    return (index >= first) & (index <= last), variables
-
-
-def with_plateau(raw: xr.Dataset, inside: xr.DataArray) -> xr.Dataset:
-    """Adds the geometric mean of every GRIDE curve over the scales `inside`; NaN where one of them has no value.
-
-    Every replicate, null model and the untrained network are read on the same scales, or their excess would compare
-    different ones.
-    """
-    curves = {name: raw[name] for name in raw.data_vars if name.startswith("gride")}
-    return raw.assign(
-        {
-            name.replace("gride", "plateau"): np.exp(
-                xr.where(inside, np.log(curve), 0.0).sum("neighbours", skipna=False) / inside.sum("neighbours")
-            ).where(inside.any("neighbours"))
-            for name, curve in curves.items()
-        }
-    )
 
 
 def about_quantity(quantity: Quantity, words: str = "") -> dict[str, str]:

@@ -64,14 +64,44 @@ def _comparable(values: np.ndarray, kind: str) -> np.ndarray:
     return np.concatenate([whole, whole + scale * (values[:, 1:] - mean)], axis=1)
 
 
+@np.errstate(invalid="ignore")
+def redrawn(values: np.ndarray, kind: str, draws: int) -> np.ndarray:
+    """The mean over batches, redrawn: for what is chosen among several numbers, whose choice is uncertain too.
+
+    Shapes: values as for `summarise` -> the draws, and the dimensions of a value. Of each number alone the draws have
+    the distribution of its interval, Student's; jointly they keep the covariance of the replicates, whose deviations
+    they add up with normal weights (a multiplier bootstrap). The weights are the same for all arrays of as many
+    batches and replicates, so that differences of draws are paired.
+    """
+    values = _comparable(values, kind)
+    batches, replicates = values.shape[0], values.shape[1] - 1
+    mean = values[:, 0].mean(axis=0)
+    if replicates > 1:
+        deviation = values[:, 1:] - values[:, 1:].mean(axis=1, keepdims=True)
+        freedom, scale = batches * (replicates - 1), np.sqrt(_share(replicates, kind)) / batches
+    elif batches > 1:
+        deviation = (values[:, 0] - mean)[:, None]
+        freedom, scale = batches - 1, 1 / np.sqrt(batches * (batches - 1))
+    else:
+        return np.full((draws, *mean.shape), np.nan)
+    generator = np.random.default_rng(0)
+    weight = generator.normal(size=(draws, *deviation.shape[:2])) * scale
+    weight *= np.sqrt(freedom / generator.chisquare(freedom, size=(draws, 1, 1)))
+    return mean + np.tensordot(weight, deviation, axes=((1, 2), (0, 1)))
+
+
 def variance(replicates: np.ndarray, kind: str) -> np.ndarray:
     """Variance of one batch's value from its J replicates on axis 1."""
-    count = replicates.shape[1]
     spread = np.square(replicates - replicates.mean(axis=1, keepdims=True)).sum(axis=1)
+    return _share(replicates.shape[1], kind) * spread
+
+
+def _share(count: int, kind: str) -> float:
+    """Of the sum of squared deviations of `count` replicates, what is the variance of the value on the whole."""
     if kind == "jackknife":
-        return (count - 1) / count * spread
+        return (count - 1) / count
     if kind in ("sections", "share_sections"):
-        return spread / (count * (count - 1))
+        return 1 / (count * (count - 1))
     raise ValueError(f"kind is {kind!r}; choose one of {', '.join(KINDS)}")
 
 

@@ -21,12 +21,11 @@ import numpy as np
 import xarray as xr
 from tqdm import tqdm
 
-from analysis import clouds
+from analysis import clouds, plateau
 from analysis.compare import nearest
 from analysis.measure import measure_attention
 from analysis.quantities import COORDINATES, OVERLAP_NEIGHBOURS, QUANTITIES
-from analysis.summary import verdict, with_plateau
-from analysis.uncertainty import LEVEL, summarise
+from analysis.uncertainty import LEVEL, Summary, summarise
 from benchmarks.rounds import hardware
 from benchmarks.zoo import WINDOW, ZOO, Member, gaussian
 from metrics import spectrum as spectral
@@ -126,12 +125,13 @@ def apart(values: dict[str, jax.Array]) -> dict[str, jax.Array]:
     return {name: value[at] for quantity, value in values.items() for name, at in parts_of(quantity).items()}
 
 
-def on_plateau(gride_GSR: np.ndarray) -> np.ndarray:
-    """The product's verdict on one data set, (G, R): NaN where there is no plateau."""
-    dims = ("batch", "neighbours", "sections")
-    raw = xr.Dataset({"gride": (dims, gride_GSR)}).expand_dims(["positions", "layer"])
-    inside, _ = verdict(raw["gride"])
-    return with_plateau(raw, inside)["plateau"].squeeze().transpose("batch", "sections").values
+def on_plateau(gride_GSR: np.ndarray) -> Summary:
+    """The product's verdict on one data set: NaN where there is no plateau."""
+    raw = xr.Dataset({"gride": (("batch", "neighbours", "sections"), gride_GSR)}).expand_dims(["positions", "layer"])
+    inside, _ = plateau.verdict(raw["gride"])
+    values_GR = plateau.read(raw, inside)["plateau"].squeeze().transpose("batch", "sections").values
+    (low,), (high,) = plateau.interval(np.moveaxis(gride_GSR, 2, 1)[:, :, None, None])
+    return summarise(values_GR, "sections")._replace(low=low[0], high=high[0])
 
 
 def of_noise(cloud_PD: jax.Array, searched: clouds.Searched, key: jax.Array) -> dict[str, jax.Array]:
@@ -168,6 +168,10 @@ def score(
 ) -> Row:
     """Coverage over N draws of G batches with R replicates; with a null model's values, of the excess."""
     summary = summarise(values_GRN, QUANTITIES[metric.split()[0]].resampling, null_GRN)
+    return row_of(metric, cloud, truth, summary, points)
+
+
+def row_of(metric: str, cloud: str, truth: float, summary: Summary, points: int) -> Row:
     found_N = ~np.isnan(summary.mean)  # not every draw has a plateau
     mean_N, low_N, high_N = (value_N[found_N] for value_N in (summary.mean, summary.low, summary.high))
     if not found_N.any():
@@ -189,8 +193,7 @@ def run(name: str, member: Member, metrics: tuple[str, ...], points: int, draws:
     def of_draw(draw: int) -> dict[str, np.ndarray]:
         generator = np.random.default_rng(draw)
         cloud_GPD = np.stack([member.draw(generator, points) for _ in range(BATCHES)])
-        values = jax.tree.map(np.asarray, measure(cloud_GPD, jax.random.key(draw), metrics))
-        return values | ({"plateau": on_plateau(values.pop("gride"))} if "plateau" in metrics else {})
+        return jax.tree.map(np.asarray, measure(cloud_GPD, jax.random.key(draw), metrics))
 
     with ThreadPoolExecutor(os.cpu_count()) as pool:  # most of a search for many neighbours runs on one core
         found = list(tqdm(pool.map(of_draw, range(draws)), f"{name}, {points} points", draws, leave=False))
@@ -201,6 +204,11 @@ def run(name: str, member: Member, metrics: tuple[str, ...], points: int, draws:
 
     rows = []
     for metric in metrics:
+        if metric == "plateau":
+            verdicts = [on_plateau(values["gride"]) for values in found]
+            summary = Summary(*(np.array(field) for field in zip(*verdicts, strict=True)))
+            rows.append(row_of(metric, name, known[metric], summary, points))
+            continue
         null = all_draws(metric.replace("excess", "null")) if metric in EXCESS else None
         values = all_draws(metric.removesuffix(" excess"))
         rows.append(score(metric, name, known.get(metric, np.nan), values, points, null))

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 import xarray as xr
 
-from analysis import results
+from analysis import plateau, results
 from analysis.quantities import COORDINATES, QUANTITIES
 from analysis.summary import summary
 from analysis.uncertainty import summarise
@@ -115,7 +115,27 @@ def test_the_plateau_is_that_of_the_mean_curve_read_off_every_replicate(curve, v
         inside = [curve.index(4), 3, 4, 5]
         found = summarise(np.exp(np.log((np.array(curve)[:, None] + noise)[:, 0, 0, inside]).mean(1)), "sections")
         np.testing.assert_allclose(table.plateau_mean, found.mean, rtol=1e-5)
-        np.testing.assert_allclose([table.plateau_low, table.plateau_high], [found.low, found.high], rtol=1e-5)
+
+
+def bounds(curve, noise_GRK):
+    gride_GRSLK = (np.array(curve) + noise_GRK)[:, :, None, None]
+    return (float(end[0, 0]) for end in plateau.interval(gride_GRSLK)), gride_GRSLK
+
+
+def test_the_interval_of_a_plateau_holds_the_choice_of_its_scales():
+    """Of 4, 4.2, 4.39, 4.62 the first three or the last three agree within 10 %, as chance has it."""
+    noise_GRK = 0.05 * np.random.default_rng(1).normal(size=(G, 5, 7))
+    noise_GRK[:, 0] = 0
+    (low, high), gride_GRSLK = bounds([4, 4.2, 4.39, 4.62, 9, 18, 36], noise_GRK)
+    assert low < (4 * 4.2 * 4.39) ** (1 / 3) < (4.2 * 4.39 * 4.62) ** (1 / 3) < high
+    (low,), (high,) = plateau.interval(gride_GRSLK, gride_GRSLK - 3)  # the same noise: the excess is sure
+    assert low == pytest.approx(3, abs=0.03)
+    assert high == pytest.approx(3, abs=0.03)
+    (low, high), _ = bounds([64, 32, 16, 8, 4, 2, 1], noise_GRK)
+    assert np.isnan([low, high]).all()
+    (low, high), gride_GRSLK = bounds([9, 6, 4, 4.1, 4.2, 4, 2], noise_GRK)  # the choice is sure
+    found = summarise(np.exp(np.log(gride_GRSLK[:, :, 0, 0, 2:6]).mean(2)), "sections")
+    np.testing.assert_allclose([low, high], [found.low, found.high], atol=0.15 * (found.high - found.mean))
 
 
 def curves(curve, replicates=5):

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 from scipy import stats
 
-from analysis.uncertainty import section_count, summarise, variance
+from analysis.uncertainty import redrawn, section_count, summarise, variance
 
 BATCHES, GROUPS, POINTS = 4, 8, 40
 
@@ -125,3 +125,23 @@ def test_an_unknown_kind_is_refused():
 @pytest.mark.parametrize(("groups", "sections"), [(8, 4), (6, 3), (2, 2), (10, 2), (25, 5), (7, 7), (1, 1)])
 def test_sections_are_whole_groups(groups, sections):
     assert section_count(groups) == sections
+
+
+@pytest.mark.parametrize(("kind", "replicates"), [("jackknife", 8), ("sections", 4), ("share_sections", 3), ("", 0)])
+def test_draws_have_the_distribution_that_the_interval_of_each_number_says(kind, replicates):
+    values = np.random.default_rng(0).uniform(0.2, 0.8, size=(BATCHES, 1 + replicates, 2))
+    draws = redrawn(values, kind, 40_000)
+    assert draws.shape == (40_000, 2)
+    summary = summarise(values, kind)
+    half = summary.high - summary.mean
+    ends = np.quantile(draws, [0.025, 0.975], axis=0)
+    np.testing.assert_allclose((ends - summary.mean) / half, [[-1, -1], [1, 1]], atol=0.03)
+
+
+def test_draws_of_several_numbers_and_arrays_go_together():
+    values = np.random.default_rng(1).uniform(1, 2, size=(BATCHES, 9, 2))
+    values[..., 1] = 10 - values[..., 0]
+    draws = redrawn(values, "jackknife", 50)
+    np.testing.assert_allclose(draws.sum(axis=1), 10)
+    np.testing.assert_allclose(redrawn(values + 3, "jackknife", 50) - draws, 3)
+    assert np.isnan(redrawn(values[:1, :1], "", 50)).all()  # one batch alone

@@ -85,11 +85,14 @@ def test_parts_are_where_their_names_say():
 
 
 def test_the_plateau_is_the_products_verdict():
-    """The geometric mean of the scales of the longest flat run, for replicates too; none where nothing is flat."""
+    """The geometric mean of the scales of the longest flat run, and its interval; none where nothing is flat."""
     curve_S = np.array([4.0, 4.1, 4.0, 4.2, 8.0, 16.0, 32.0])
-    gride_GSR = curve_S[None, :, None] * np.array([1.0, 2.0])[None, None] * np.ones((3, 1, 1))
-    flat = np.exp(np.log(curve_S[:4]).mean())
-    np.testing.assert_allclose(coverage.on_plateau(gride_GSR), [[flat, 2 * flat]] * 3)
+    gride_GSR = curve_S[None, :, None] * np.ones((3, 1, 5))
+    gride_GSR[:, :, 1:] *= [0.9, 1.0, 1.0, 1.1]
+    found, flat = coverage.on_plateau(gride_GSR), np.exp(np.log(curve_S[:4]).mean())
+    assert found.mean == pytest.approx(flat)
+    half = 2.26 * np.sqrt(0.02 / 12 / 3) * flat  # Student's t of 9 degrees
+    np.testing.assert_allclose([found.low, found.high], [flat - half, flat + half], atol=0.1 * half)
     assert np.isnan(coverage.on_plateau(gride_GSR * 2.0 ** np.arange(7)[None, :, None])).all()
 
 
