@@ -6,7 +6,7 @@ import numpy as np
 import xarray as xr
 
 from analysis.quantities import COORDINATES
-from analysis.uncertainty import LEVEL, redrawn
+from analysis.uncertainty import LEVEL, Summary, redrawn
 from metrics import scale
 
 DRAWS = 1000
@@ -36,6 +36,12 @@ def read(raw: xr.Dataset, inside: xr.DataArray) -> xr.Dataset:
             for name, curve in curves.items()
         }
     )
+
+
+def with_choice(found: Summary, gride_GRSLK: np.ndarray, null_GRSLK: np.ndarray | None = None) -> Summary:
+    """The moments of what `read` adds, or of its excess, with `interval`, which is made to hold the mean."""
+    low, high = interval(gride_GRSLK, null_GRSLK)
+    return found._replace(low=np.minimum(low, found.mean), high=np.maximum(high, found.mean))
 
 
 @np.errstate(invalid="ignore")  # an infinite dimension has no interval

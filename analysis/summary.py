@@ -56,10 +56,7 @@ def _moments(raw: xr.Dataset, name: str, null: dict[str, xr.DataArray] | None = 
 
     value, model = values(name)
     found = summarise(value, QUANTITIES[name].resampling, model)
-    if name == "plateau":
-        low, high = (np.where(np.isnan(found.mean), np.nan, end) for end in plateau.interval(*values("gride")))
-        found = found._replace(low=low, high=high)
-    return found
+    return plateau.with_choice(found, *values("gride")) if name == "plateau" else found
 
 
 def _against(raw: xr.Dataset, models: list[dict[str, xr.DataArray] | None], name: str) -> dict:

@@ -129,9 +129,10 @@ def on_plateau(gride_GSR: np.ndarray) -> Summary:
     """The product's verdict on one data set: NaN where there is no plateau."""
     raw = xr.Dataset({"gride": (("batch", "neighbours", "sections"), gride_GSR)}).expand_dims(["positions", "layer"])
     inside, _ = plateau.verdict(raw["gride"])
-    values_GR = plateau.read(raw, inside)["plateau"].squeeze().transpose("batch", "sections").values
-    (low,), (high,) = plateau.interval(np.moveaxis(gride_GSR, 2, 1)[:, :, None, None])
-    return summarise(values_GR, "sections")._replace(low=low[0], high=high[0])
+    order = ("batch", "sections", "positions", "layer")
+    found = summarise(plateau.read(raw, inside)["plateau"].transpose(*order).values, "sections")
+    found = plateau.with_choice(found, raw["gride"].transpose(*order, "neighbours").values)
+    return Summary(*(field[0, 0] for field in found))
 
 
 def of_noise(cloud_PD: jax.Array, searched: clouds.Searched, key: jax.Array) -> dict[str, jax.Array]:
