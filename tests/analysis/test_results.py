@@ -138,6 +138,17 @@ def test_the_interval_of_a_plateau_holds_the_choice_of_its_scales():
     np.testing.assert_allclose([low, high], [found.low, found.high], atol=0.15 * (found.high - found.mean))
 
 
+def test_the_interval_of_a_plateau_without_replicates_is_that_of_the_batches():
+    curve_K = np.array([9, 6, 4, 4.1, 4.2, 4, 2])
+    noise_G1K = 0.02 * np.random.default_rng(2).normal(size=(G, 1, 7))
+    (low, high), gride_GRSLK = bounds(curve_K, noise_G1K)
+    found = summarise(np.exp(np.log(gride_GRSLK[:, :, 0, 0, 2:6]).mean(2)), "sections")
+    np.testing.assert_allclose([low, high], [found.low, found.high], atol=0.15 * (found.high - found.mean))
+    assert np.isnan(plateau.interval(gride_GRSLK[:1])).all()
+    moved = found._replace(mean=found.high + 1)
+    assert plateau.with_choice(moved, gride_GRSLK).high == moved.mean
+
+
 def curves(curve, replicates=5):
     """A table whose every replicate of every batch is this curve."""
     values = np.broadcast_to(np.array(curve, np.float32)[:, None], (G, S, LAYERS, 7, replicates))
