@@ -27,9 +27,20 @@ def distinct_distances(cloud, count):
     return nearest
 
 
+def is_rounding(distance, x):
+    """Whether the distances of points to their nearest are no more than float32 leaves of equal points."""
+    return distance < 2e-6 * np.linalg.norm(x, axis=1)
+
+
 def log_ratios(cloud):
-    r1, r2 = two_distances(np.unique(float64(cloud), axis=0))
-    return np.sort(np.log(r2 / r1))
+    distinct = np.unique(float64(cloud), axis=0)
+    r1, r2 = two_distances(distinct)
+    kept = ~is_rounding(r1, distinct)
+    return np.sort(np.log(r2[kept] / r1[kept]))
+
+
+def twonn_dropped(cloud):
+    return len(np.unique(float64(cloud), axis=0)) - len(log_ratios(cloud))
 
 
 def twonn(cloud, fraction=0.9):
@@ -58,8 +69,9 @@ def twonn_microscope(cloud):
     """Dimension, useless points, dropped points."""
     x = float64(cloud)
     x = x - x.mean(0)
-    r1, r2 = two_distances(x / np.linalg.norm(x, axis=1).mean())
-    useless = r1 < 1e-8
+    unit = np.linalg.norm(x, axis=1).mean()
+    r1, r2 = two_distances(x / unit)
+    useless = (r1 < 1e-8) | is_rounding(r1 * unit, float64(cloud))
     mu = np.ones(len(x))
     mu[~useless] = r2[~useless] / r1[~useless]
     dropped = int((mu <= 1 + 1e-8).sum())

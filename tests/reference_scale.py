@@ -4,14 +4,15 @@ import numpy as np
 from scipy.optimize import minimize_scalar
 from scipy.special import beta
 
-from tests.reference import float64, twonn
+from tests.reference import float64, is_rounding, twonn
 
 
 def distances(cloud):
-    """Of every distinct point, in the order of first appearance, the sorted distances to all the others."""
+    """Of every distinct point whose nearest is apart by more than rounding, the sorted distances to all the others."""
     x = float64(cloud)
     x = x[np.sort(np.unique(x, axis=0, return_index=True)[1])]
-    return np.array([np.sort(np.linalg.norm(np.delete(x, i, axis=0) - row, axis=1)) for i, row in enumerate(x)])
+    found = np.array([np.sort(np.linalg.norm(np.delete(x, i, axis=0) - row, axis=1)) for i, row in enumerate(x)])
+    return found[~is_rounding(found[:, 0], x)]
 
 
 def gride(sorted_distances, first):

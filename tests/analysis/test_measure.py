@@ -116,7 +116,7 @@ def slow_cloud(cloud):
         values["local_dimension"].append([1 / np.quantile(inverse, 1 - q) for q in COORDINATES["quantile"]])
     _, useless, dropped = reference.twonn_microscope(cloud)
     single = {"massive_activation": reference_spectrum.coordinate_peaks(cloud).max()}
-    single |= {"duplicate_points": reference.duplicate_points(cloud), "twonn_dropped": 0}
+    single |= {"duplicate_points": reference.duplicate_points(cloud), "twonn_dropped": reference.twonn_dropped(cloud)}
     single |= {"microscope_useless": useless, "microscope_dropped": dropped}
     single["decimation"] = [reference_scale.decimation(cloud, factor) for factor in COORDINATES["factor"]]
     return {name: np.moveaxis(np.array(value), 0, -1) for name, value in values.items() if len(value)} | single
