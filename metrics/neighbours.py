@@ -3,8 +3,9 @@
 The duplicates rule. Copies of a point say nothing about the dimension, but r1 = 0 breaks every formula. Leaving out
 the points with r1 = 0 would keep only what occurs once: of a character model's embeddings, the rarest characters.
 So neighbours are sought among the *distinct* points, each counted once; copies are counted and reported. Points that a
-network would make equal but for the rounding of float32 (with rotary positions, those of a run of one character at the
-start of a window) are not copies, but the distance between them is rounding: it counts as 0, and they have no ratio.
+network would make equal but for the rounding of float32 (the same first character of two causal windows; with rotary
+positions, a run of one character at the start of a window) are not copies, but the distance between them is rounding:
+it counts as 0, and they have no ratio.
 
 Letters here: Q points and padding, C candidates of a point, S chunks of A points, B points of a block, which is one
 chunk or two, L pairs of blocks.
