@@ -7,6 +7,10 @@ network would make equal but for the rounding of float32 (the same first charact
 positions, a run of one character at the start of a window) are not copies, but the distance between them is rounding:
 it counts as 0, and they have no ratio.
 
+Exact. The Gram matrix proposes candidates, with a bound on the distance of all others; where its rounding could hide a
+neighbour among those, the point is compared with every other by subtraction. So neighbours do not depend on how many
+are asked for, and near-copies (equal characters at equal places, early in training) cannot crowd each other out.
+
 Letters here: Q points and padding, C candidates of a point, S chunks of A points, B points of a block, which is one
 chunk or two, L pairs of blocks.
 """
@@ -26,6 +30,7 @@ CHUNK = 512  # points told apart by the low bits of a key, a power of 2
 LANES = 128  # minima that a chunk is first reduced to, each of every LANES-th of its points; divides CHUNK
 ROWS = 128  # of the distance matrix that exist at once, where many neighbours are searched
 GATHERED = 2**20  # coordinates of candidates that exist at once
+TOGETHER = 8  # points compared with all others at once
 ROUNDING = 2e-6  # of |x|: below it distances are 0. A dozen layers leave up to 1e-6; true neighbours are 1e-3 apart
 INFINITY = np.uint32(0x7F800000)  # the bits of float32 inf: finite distances lie below, NaN above
 LAST = np.uint32(0xFFFFFFFF)
@@ -81,14 +86,14 @@ def nearest_neighbours(cloud_PD: Float[Array, "P D"], count: int = 2) -> Neighbo
 
     Shapes: P points of width D -> P x count distances and indices, and the counts of copies; of the P x P distances a
     block exists at a time. Units: those of x. The Gram matrix of the centred cloud ranks the points, but its float32
-    differences are too rough to use as distances: those of the best candidates are computed again by subtraction, on
-    the points as given. Nor can they tell apart points closer than about 1e-3 of the cloud's radius, so that there are
-    more candidates than neighbours: up to FEW neighbours, 4 more in all and 1 more in each run of 512 points; beyond, 6
-    more in all. Of a tighter crowd of more points than that, the nearest may be missed. Points are equal when all their
-    float32 coordinates are; a distance below ROUNDING of |x_i| is 0. Where fewer than `count` other distinct points
-    exist: inf. A non-finite coordinate, or squares beyond float32: inf.
+    differences are too rough to use as distances: those of the best candidates (up to FEW neighbours, 4 more in all and
+    1 more in each run of 512 points; beyond, 6 more in all) are computed again by subtraction, on the points as given.
+    Where the nearest of the others could be nearer than the last neighbour, by the rounding of its Gram distance, the
+    point is compared with all others by subtraction: at worst P x P x D subtractions, a dozen times the whole search.
+    Points are equal when all their float32 coordinates are; a distance below ROUNDING of |x_i| is 0. Where fewer than
+    `count` other distinct points exist: inf. A non-finite coordinate, or squares beyond float32: inf.
     """
-    points = cloud_PD.shape[0]
+    points, width = cloud_PD.shape
     cloud_PD = cloud_PD.astype(jnp.float32)
     # larger blocks of products are fewer steps, but leave the caches of a CPU
     block = min(CHUNK if points <= 16 * CHUNK else 2 * CHUNK, -(-points // LANES) * LANES)
@@ -99,16 +104,32 @@ def nearest_neighbours(cloud_PD: Float[Array, "P D"], count: int = 2) -> Neighbo
     original_P, copies_P = originals(cloud_PD)
     first_P = original_P == jnp.arange(points)
     ranked_Q = jnp.pad(jnp.where(first_P, square_P, jnp.inf), (0, padding), constant_values=jnp.inf)
-    candidate_QC = _in_pairs(x_QD, ranked_Q, count, block) if count <= FEW else _in_rows(x_QD, ranked_Q, count)
-    distance_PC, index_PC = _by_subtraction(cloud_PD, candidate_QC[:points])
+    search = _in_pairs(x_QD, ranked_Q, count, block) if count <= FEW else _in_rows(x_QD, ranked_Q, count)
+    candidate_PC, beyond_P = (found_Q[:points] for found_Q in search)
+    distance_PC, index_PC = _by_subtraction(cloud_PD, candidate_PC)
     narrow = ((0, 0), (0, max(count - index_PC.shape[1], 0)))
-    distance_PC = jnp.pad(distance_PC[:, :count], narrow, constant_values=jnp.inf)[original_P]
-    index_PC = jnp.pad(index_PC[:, :count], narrow)[original_P]
-    return Neighbours(distance_PC, index_PC, first_P, copies_P, jnp.sqrt(square_P).mean())
+    distance_PC = jnp.pad(distance_PC[:, :count], narrow, constant_values=jnp.inf)
+    index_PC = jnp.pad(index_PC[:, :count], narrow)
+    unsure_P = first_P & (beyond_P - _rounding(square_P, distance_PC[:, -1], width) <= jnp.square(distance_PC[:, -1]))
+    distance_PC, index_PC = _compared_with_all(cloud_PD, ranked_Q[:points], unsure_P, distance_PC, index_PC)
+    return Neighbours(distance_PC[original_P], index_PC[original_P], first_P, copies_P, jnp.sqrt(square_P).mean())
 
 
-def _in_pairs(x_QD: Float[Array, "Q D"], square_Q: Float[Array, " Q"], count: int, block: int) -> Int[Array, "Q C"]:
-    """Candidates of every point, nearest first; Q where there is none. A point of infinite square has and is none.
+def _rounding(square_P: Float[Array, " P"], distance_P: Float[Array, " P"], width: int) -> Float[Array, " P"]:
+    """How far the Gram distance, squared, of a point at most so far away can be from its true one.
+
+    |x|^2 + |y|^2 - 2 x'y, where |y| <= |x| + distance, is rounded by up to (|x| + |y|)^2 2^-23 times .05 to .8 sqrt(D)
+    on clouds of every kind, 2 for D = 1: the bound is twice that. In theory D could stand for sqrt(D).
+    """
+    return np.float32(max(width, 16) ** 0.5 * 2.0**-22) * jnp.square(2.0 * jnp.sqrt(square_P) + distance_P)
+
+
+def _in_pairs(
+    x_QD: Float[Array, "Q D"], square_Q: Float[Array, " Q"], count: int, block: int
+) -> tuple[Int[Array, "Q C"], Float[Array, " Q"]]:
+    """Candidates of every point, nearest first, and a bound that the squared Gram distance of no other point is below.
+
+    Q where there is no candidate, inf where there is no other. A point of infinite square has and is none.
 
     The matrix of distances is symmetric: the upper triangle of its blocks is multiplied, and each block read twice,
     for the points of its columns and for those of its rows. What is kept of every chunk of 512 points are the keys of
@@ -166,8 +187,11 @@ def _smallest(key: Array, count: int, axis: int) -> Array:
     return jnp.concatenate(found, axis)
 
 
-def _unpacked(key_SKQ: UInt[Array, "S K Q"], chunk: int, most: int) -> Int[Array, "Q C"]:
-    """Of the nearest of every chunk, the `most` nearest of all, as indices. Keys of two chunks can be equal."""
+def _unpacked(key_SKQ: UInt[Array, "S K Q"], chunk: int, most: int) -> tuple[Int[Array, "Q C"], Float[Array, " Q"]]:
+    """Of the nearest of every chunk, the `most` nearest of all, as indices, and what bounds the rest of all chunks.
+
+    Keys of two chunks can be equal. What a chunk did not keep is farther than the last that it kept.
+    """
     chunks, candidates, padded = key_SKQ.shape
     key_NQ = key_SKQ.reshape(chunks * candidates, padded)
     number_N1 = jnp.arange(len(key_NQ), dtype=jnp.int32)[:, None]
@@ -178,18 +202,24 @@ def _unpacked(key_SKQ: UInt[Array, "S K Q"], chunk: int, most: int) -> Int[Array
         key_NQ = jnp.where(number_N1 == number_Q[None], LAST, key_NQ)
         index_Q = number_Q // candidates * chunk + (least_Q & (CHUNK - 1)).astype(jnp.int32)
         index_CQ.append(jnp.where(least_Q < INFINITY, index_Q, padded))
-    return jnp.stack(index_CQ, axis=1)
+    beyond_Q = jnp.minimum(key_NQ.min(axis=0), key_SKQ[:, -1].min(axis=0)) & ~np.uint32(CHUNK - 1)
+    beyond_Q = jax.lax.bitcast_convert_type(jnp.minimum(beyond_Q, INFINITY), jnp.float32)
+    return jnp.stack(index_CQ, axis=1), beyond_Q
 
 
-def _in_rows(x_QD: Float[Array, "Q D"], square_Q: Float[Array, " Q"], count: int) -> Int[Array, "Q C"]:
+def _in_rows(
+    x_QD: Float[Array, "Q D"], square_Q: Float[Array, " Q"], count: int
+) -> tuple[Int[Array, "Q C"], Float[Array, " Q"]]:
     """The same from whole rows of the distance matrix, some at a time: for more neighbours than passes are worth."""
     padded = x_QD.shape[0]
 
-    def of_point(i: Array) -> Array:
+    def of_point(i: Array) -> tuple[Array, Array]:
         gram_Q = jnp.matmul(x_QD[i], x_QD.T, precision=Precision.HIGHEST)
         near_Q = (square_Q - 2.0 * gram_Q).at[i].set(jnp.inf)
         negative_C, index_C = jax.lax.top_k(-near_Q, min(count + 6, padded))
-        return jnp.where(negative_C > -jnp.inf, index_C, padded)  # NaN fails the comparison
+        there_C = negative_C > -jnp.inf  # NaN fails the comparison
+        beyond = jnp.where(there_C[-1], square_Q[i] - negative_C[-1], jnp.inf)
+        return jnp.where(there_C, index_C, padded), beyond
 
     return jax.lax.map(of_point, jnp.arange(padded), batch_size=min(ROWS, padded))
 
@@ -202,14 +232,44 @@ def _by_subtraction(
 
     def of_point(of: tuple[Array, Array]) -> Array:
         i, index_C = of
-        distance_C = jnp.sqrt(jnp.square(cloud_PD[index_C] - cloud_PD[i][None]).sum(axis=1))
-        distance_C = jnp.where(distance_C < ROUNDING * jnp.linalg.norm(cloud_PD[i]), 0.0, distance_C)
-        return jnp.where(index_C < points, distance_C, jnp.inf)
+        return jnp.where(index_C < points, _distances(cloud_PD[i], cloud_PD[index_C]), jnp.inf)
 
     at_once = max(1, min(points, GATHERED // (candidate_PC.shape[1] * width)))
     distance_PC = jax.lax.map(of_point, (jnp.arange(points), candidate_PC), batch_size=at_once)
     index_PC = jnp.where(candidate_PC < points, candidate_PC, 0)
     return jax.lax.sort((distance_PC, index_PC), num_keys=1)
+
+
+def _compared_with_all(
+    cloud_PD: Float[Array, "P D"],
+    ranked_P: Float[Array, " P"],
+    unsure_P: Bool[Array, " P"],
+    distance_PC: Float[Array, "P C"],
+    index_PC: Int[Array, "P C"],
+) -> tuple[Float[Array, "P C"], Int[Array, "P C"]]:
+    """The same neighbours, those of the unsure points from their distances to all points of finite `ranked_P`."""
+    points, count = distance_PC.shape
+    together, kept = min(TOGETHER, points), min(count, points)
+    order_P = jnp.argsort(~unsure_P)
+
+    def of_point(i: Array) -> tuple[Array, Array]:
+        finite_P = (ranked_P < jnp.inf) & (ranked_P[i] < jnp.inf)
+        distance_P = jnp.where(finite_P, _distances(cloud_PD[i], cloud_PD), jnp.inf).at[i].set(jnp.inf)
+        negative_C, index_C = jax.lax.top_k(-distance_P, kept)
+        return -negative_C, jnp.where(negative_C > -jnp.inf, index_C, 0)
+
+    def of_some(number: Array, found: tuple[Array, Array]) -> tuple[Array, Array]:
+        # past the last of them come points that were sure, for which the same is found again
+        i_A = jax.lax.dynamic_slice_in_dim(order_P, together * number, together)
+        return tuple(x_PC.at[i_A, :kept].set(x_AC) for x_PC, x_AC in zip(found, jax.vmap(of_point)(i_A), strict=True))
+
+    return jax.lax.fori_loop(0, -(-unsure_P.sum() // together), of_some, (distance_PC, index_PC))
+
+
+def _distances(x_D: Float[Array, " D"], others_CD: Float[Array, "C D"]) -> Float[Array, " C"]:
+    """Distances by subtraction; what is rounding is 0."""
+    distance_C = jnp.sqrt(jnp.square(others_CD - x_D[None]).sum(axis=1))
+    return jnp.where(distance_C < ROUNDING * jnp.linalg.norm(x_D), 0.0, distance_C)
 
 
 def originals(cloud_PD: Float[Array, "P D"]) -> tuple[Int[Array, " P"], Int[Array, " P"]]:

@@ -42,11 +42,39 @@ def test_agrees_with_the_float64_twin(name, count):
     assert_found(find(jnp.asarray(cloud), count), cloud, rtol=1e-5)
 
 
-@pytest.mark.parametrize("count", [FEW, MANY])
-def test_tells_near_copies_apart(count):
-    """Four and four points at 1e-4 of the spread, where the Gram matrix is all rounding."""
-    cloud = crowded(gaussian(200, 23), crowd=4, apart=1e-4)
+@pytest.mark.parametrize("count", [FEW, 4, MANY])
+@pytest.mark.parametrize("crowd", [4, 5, 40])
+def test_tells_near_copies_apart(crowd, count):
+    """Crowds at 1e-4 of the spread, where the Gram matrix is all rounding and holds too few candidates of 40."""
+    cloud = crowded(gaussian(800 // crowd, 23), crowd, apart=1e-4)
     assert_found(find(jnp.asarray(cloud), count), cloud, rtol=1e-4)
+
+
+def test_neighbours_do_not_depend_on_how_many_are_asked_for():
+    """Two parallel lines of 1,000 steps of 1e-3, 10 apart: of one line the Gram matrix sees nothing but rounding."""
+    step_P = np.arange(1000) + np.random.default_rng(8).uniform(0, 0.5, 1000)
+    line = 1e-3 * step_P[:, None] * rotation(11)[0]
+    cloud = np.concatenate([line + 5 * rotation(11)[1], line - 5 * rotation(11)[1]]).astype(np.float32)
+    few, many = (find(jnp.asarray(cloud), count) for count in (FEW, MANY))
+    np.testing.assert_allclose(few.distance_PC, many.distance_PC[:, :FEW], rtol=1e-6)
+    assert_found(few, cloud, rtol=3e-3)  # the last of the coordinates' digits are a thousandth of a step
+
+
+def test_a_point_is_compared_with_all_only_where_rounding_could_hide_a_neighbour(monkeypatch):
+    compared = []
+    compare = search._compared_with_all
+
+    def listed(cloud_PD, ranked_P, unsure_P, *found):
+        compared.append(unsure_P)
+        return compare(cloud_PD, ranked_P, unsure_P, *found)
+
+    monkeypatch.setattr(search, "_compared_with_all", listed)
+    cloud = gaussian(1031, 12)
+    cloud[:40] = crowded(gaussian(1, 12), 40, 1e-5)
+    nearest_neighbours(jnp.asarray(cloud))
+    (unsure_P,) = compared
+    assert unsure_P[:40].all()
+    assert unsure_P[40:].sum() <= 10
 
 
 @pytest.mark.parametrize("count", [FEW, MANY])
@@ -147,7 +175,9 @@ def test_distances_do_not_see_rotation_order_or_translation_and_follow_the_scale
 
 @pytest.mark.parametrize("count", [FEW, MANY])
 def test_jit_map_and_vmap_change_nothing(count):
-    clouds = jnp.stack([with_copies(gaussian(65, 9, seed)) for seed in range(2)])
+    plain = with_copies(gaussian(65, 9))
+    crowds = crowded(gaussian(2, 9), len(plain), apart=1e-4)[: len(plain)]
+    clouds = jnp.stack([plain, crowds])  # all of the crowds, and nearly nothing of the other, is compared with all
     one_by_one = [nearest_neighbours(cloud, count) for cloud in clouds]
     for many in (jax.vmap(lambda cloud: find(cloud, count)), lambda xs: jax.lax.map(lambda x: find(x, count), xs)):
         jax.tree.map(lambda all, *ones: np.testing.assert_allclose(all, ones, rtol=1e-6), many(clouds), *one_by_one)
