@@ -16,7 +16,7 @@ from analysis.quantities import OVERLAP_NEIGHBOURS, SPECTRUM
 from analysis.uncertainty import section_count
 from metrics import dimension, outliers, scale, similarity
 from metrics import spectrum as spectral
-from metrics.cloud import centred
+from metrics.cloud import centred, largest
 from metrics.neighbours import Neighbours, nearest_neighbours, originals
 
 Values = dict[str, Array]
@@ -131,7 +131,7 @@ def _outliers(cloud_PD: Array, groups: int) -> Values:
         "coordinate_kurtosis": jax.vmap(lambda keep_P: outliers.coordinate_kurtosis(cloud_PD, keep_P))(keep_RP),
         "activation_kurtosis": jax.vmap(lambda keep_P: outliers.activation_kurtosis(cloud_PD, keep_P))(keep_RP),
         "coordinate_peak": jax.vmap(lambda keep_P: (keep_P * peaks_P).sum() / keep_P.sum())(keep_RP),
-        "massive_activation": peaks_P.max(),
+        "massive_activation": largest(peaks_P),
     }
     nothing = dict.fromkeys(SPECTRUM, jnp.full(len(keep_RP), jnp.nan))
     without = [

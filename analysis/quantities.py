@@ -129,7 +129,7 @@ OUTLIERS = {
         "jackknife",
         "peak of a vector's coordinates",
         "1",
-        "mean over points i of max_j |x_ij| / median_j |x_ij|",
+        "mean over points i of max_j |x_ij| / median_j |x_ij|, of two medians the lower",
         MASSIVE,
     ),
     "massive_activation": Quantity(
@@ -138,7 +138,7 @@ OUTLIERS = {
         "",
         "most massive activation",
         "1",
-        "largest over points i of max_j |x_ij| / median_j |x_ij|",
+        "largest over points i of max_j |x_ij| / median_j |x_ij|, of two medians the lower",
         MASSIVE,
     ),
 } | {
@@ -240,7 +240,8 @@ SCALE = {
         "sections",
         "intrinsic dimension on the plateau",
         "1",
-        "geometric mean of gride over the longest run of 3 scales or more that agree within 10 %; NaN: no plateau",
+        "geometric mean of gride over the longest run of 3 scales or more that agree within 10 % in the mean over "
+        "batches; the same scales for each batch and null model; NaN: no plateau",
         HERE,
     ),
 }
@@ -274,7 +275,8 @@ def _comparison(dims: tuple[str, ...], kind: str, what: str) -> Quantity:
     else:
         words = (
             "neighbourhood overlap",
-            f"share of common points among the {OVERLAP_NEIGHBOURS} nearest of each point",
+            f"share of common points among the {OVERLAP_NEIGHBOURS} nearest distinct points of each point that is the "
+            "first of its copies in both clouds",
         )
         resampling, source = "share_sections", "Doimo et al. 2020"
     return Quantity("comparison", dims, resampling, f"{words[0]} {what}", "1", words[1], source)
@@ -290,32 +292,34 @@ COMPARISON = {
     )
 }
 
+OVER = "E over the cloud's points"  # scores and weights are over all positions of the windows
+
 ATTENTION = {
-    "query_drift": _attention("query drift", "activation", "|E q|", RECONSTRUCTED),
-    "key_drift": _attention("key drift", "activation", "|E k|", RECONSTRUCTED),
-    "query_fluctuation": _attention("fluctuation of queries", "activation", "sqrt(E |q - E q|^2)", HERE),
-    "key_fluctuation": _attention("fluctuation of keys", "activation", "sqrt(E |k - E k|^2)", HERE),
+    "query_drift": _attention("query drift", "activation", f"|E q|, {OVER}", RECONSTRUCTED),
+    "key_drift": _attention("key drift", "activation", f"|E k|, {OVER}", RECONSTRUCTED),
+    "query_fluctuation": _attention("fluctuation of queries", "activation", f"sqrt(E |q - E q|^2), {OVER}", HERE),
+    "key_fluctuation": _attention("fluctuation of keys", "activation", f"sqrt(E |k - E k|^2), {OVER}", HERE),
     "query_key_alignment": _attention(
-        "alignment of query and key drift", "1", "<E q, E k> / (|E q| |E k|)", RECONSTRUCTED
+        "alignment of query and key drift", "1", f"<E q, E k> / (|E q| |E k|), {OVER}", RECONSTRUCTED
     ),
-    "query_cosine": _attention("mean cosine of queries", "1", "mean_cosine of q", RECONSTRUCTED),
-    "key_cosine": _attention("mean cosine of keys", "1", "mean_cosine of k", RECONSTRUCTED),
+    "query_cosine": _attention("mean cosine of queries", "1", "mean_cosine of q at the cloud's points", RECONSTRUCTED),
+    "key_cosine": _attention("mean cosine of keys", "1", "mean_cosine of k at the cloud's points", RECONSTRUCTED),
     "query_key_cosine": _attention(
-        "mean cosine of queries and keys", "1", "<E q/|q|, E k/|k|>, all P x P pairs", RECONSTRUCTED
+        "mean cosine of queries and keys", "1", f"<E q/|q|, E k/|k|> of those that are not 0, {OVER}", RECONSTRUCTED
     ),
-    "score_mean": _attention("mean score", "1", "mean of s_ij = <q_i, k_j>/sqrt(K), visible pairs", INHERENT),
-    "score_std": _attention("deviation of scores", "1", "standard deviation of s_ij, visible pairs", INHERENT),
+    "score_mean": _attention("mean score", "1", "mean of s_ij = <q_i, k_j>/sqrt(K), all visible pairs", INHERENT),
+    "score_std": _attention("deviation of scores", "1", "standard deviation of s_ij, all visible pairs", INHERENT),
     "score_std_within": _attention(
         "deviation of scores within rows",
         "1",
         "sqrt(mean_i var_j s_ij), visible pairs, rows of two keys or more",
         HERE,
     ),
-    "score_of_means": _attention("score of the means", "1", "c = <E q, E k>/sqrt(K)", RECONSTRUCTED),
+    "score_of_means": _attention("score of the means", "1", f"c = <E q, E k>/sqrt(K), {OVER}", RECONSTRUCTED),
     "score_share_of_means": _attention(
         "share of the scores that the means explain",
         "1",
-        "c^2 / (c^2 + mean of (s_ij - c)^2), visible pairs, c = <E q, E k>/sqrt(K)",
+        f"c^2 / (c^2 + mean of (s_ij - c)^2), all visible pairs, c = <E q, E k>/sqrt(K), {OVER}",
         HERE,
     ),
     "attention_entropy": _attention(

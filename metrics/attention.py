@@ -6,6 +6,8 @@ import jax.numpy as jnp
 from jax.lax import Precision
 from jaxtyping import Array, Bool, Float
 
+from metrics.cloud import largest
+
 
 class AttentionSums(NamedTuple):
     """What the statistics need of each window, as means over its visible pairs or its rows that choose."""
@@ -58,7 +60,7 @@ def attention_statistics(sums: AttentionSums, keep_B: Float[Array, " B"] | None 
     level = mean(sums.level_B)
     variance = mean(sums.variance_B + jnp.square(sums.level_B - level))
     sharpness = (mean(value_B) for value_B in (sums.entropy_B, sums.maximum_B, sums.minimum_B, sums.first_B))
-    within, most = jnp.sqrt(mean(sums.within_B)), mean(sums.received_BT).max()
+    within, most = jnp.sqrt(mean(sums.within_B)), largest(mean(sums.received_BT))
     return AttentionStatistics(sums.offset + level, jnp.sqrt(variance), within, *sharpness, most)
 
 

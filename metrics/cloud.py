@@ -1,4 +1,4 @@
-"""What every cloud metric does first: cast to float32 and move the origin to the mean."""
+"""What cloud metrics share: the origin at the mean in float32, and two operations that keep NaN on every device."""
 
 import jax.numpy as jnp
 from jaxtyping import Array, Float
@@ -15,3 +15,15 @@ def centred(cloud_PD: Float[Array, "P D"]) -> Float[Array, "P D"]:
     once_PD = cloud_PD - cloud_PD.mean(axis=0, keepdims=True)
     twice_PD = once_PD - once_PD.mean(axis=0, keepdims=True)
     return jnp.where(constant_D[None], 0.0, twice_PD)
+
+
+def largest(x: Float[Array, "*A B"]) -> Float[Array, "*A"]:
+    """The largest along the last axis, NaN where there is a NaN: on a CPU a compiled max of many may pass over it."""
+    return jnp.where(jnp.isnan(x).any(axis=-1), jnp.nan, x.max(axis=-1))
+
+
+def eigh(symmetric_DD: Float[Array, "D D"]) -> tuple[Float[Array, " D"], Float[Array, "D D"]]:
+    """Ascending eigenvalues, and eigenvectors; a matrix that is not finite gives NaN (on a TPU, eigh would not end)."""
+    finite = jnp.isfinite(symmetric_DD).all()
+    value_D, vector_DD = jnp.linalg.eigh(jnp.where(finite, symmetric_DD, 0.0), symmetrize_input=False)
+    return jnp.where(finite, value_D, jnp.nan), jnp.where(finite, vector_DD, jnp.nan)

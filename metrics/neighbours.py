@@ -4,8 +4,8 @@ The duplicates rule. Copies of a point say nothing about the dimension, but r1 =
 the points with r1 = 0 would keep only what occurs once: of a character model's embeddings, the rarest characters.
 So neighbours are sought among the *distinct* points, each counted once; copies are counted and reported. Points that a
 network would make equal but for the rounding of float32 (the same first character of two causal windows; with rotary
-positions, a run of one character at the start of a window) are not copies, but the distance between them is rounding:
-it counts as 0, and they have no ratio.
+positions, a run of one character at the start of a window) are not copies, but the distance between them is rounding,
+and they have no ratio.
 
 Exact. The Gram matrix proposes candidates, with a bound on the distance of all others; where its rounding could hide a
 neighbour among those, the point is compared with every other by subtraction. So neighbours do not depend on how many
@@ -31,7 +31,7 @@ LANES = 128  # minima that a chunk is first reduced to, each of every LANES-th o
 ROWS = 128  # of the distance matrix that exist at once, where many neighbours are searched
 GATHERED = 2**20  # coordinates of candidates that exist at once
 TOGETHER = 8  # points compared with all others at once
-ROUNDING = 2e-6  # of |x|: below it distances are 0. A dozen layers leave up to 1e-6; true neighbours are 1e-3 apart
+ROUNDING = 2e-6  # of |x|: nearer is rounding. A dozen layers leave up to 1e-6; true neighbours are 1e-3 apart
 INFINITY = np.uint32(0x7F800000)  # the bits of float32 inf: finite distances lie below, NaN above
 LAST = np.uint32(0xFFFFFFFF)
 
@@ -39,10 +39,11 @@ LAST = np.uint32(0xFFFFFFFF)
 class Neighbours(NamedTuple):
     """The neighbours of every point among the distinct points of its cloud; copies of a point have the same ones."""
 
-    distance_PC: Float[Array, "P C"]  # ascending; inf where there is none; 0 for what is rounding
+    distance_PC: Float[Array, "P C"]  # ascending; inf where there is none
     index_PC: Int[Array, "P C"]  # the neighbour, the first of its copies; without meaning where there is none
     first_P: Bool[Array, " P"]  # the first of its copies: stands for them all
     copies_P: Int[Array, " P"]  # how many points of the cloud are equal to this one, itself included
+    rounding_P: Float[Array, " P"]  # below it a distance is rounding: ROUNDING of |x_i|
     mean_norm: Float[Array, ""]  # mean |x_i - mean(x)|, the unit of LLM-Microscope's threshold
 
     @property
@@ -69,8 +70,8 @@ class Neighbours(NamedTuple):
             )
 
     def usable(self) -> Bool[Array, " P"]:
-        """Distinct points with two neighbours at positive, finite distances: those with a ratio r2/r1."""
-        return self.first_P & (self.r1_P > 0) & (self.r2_P < jnp.inf)
+        """Distinct points with two neighbours at finite distances above rounding: those with a ratio r2/r1."""
+        return self.first_P & (self.r1_P > 0) & (self.r1_P >= self.rounding_P) & (self.r2_P < jnp.inf)
 
     def duplicates(self) -> Int[Array, ""]:
         """How many points are copies of an earlier one."""
@@ -90,8 +91,8 @@ def nearest_neighbours(cloud_PD: Float[Array, "P D"], count: int = 2) -> Neighbo
     1 more in each run of 512 points; beyond, 6 more in all) are computed again by subtraction, on the points as given.
     Where the nearest of the others could be nearer than the last neighbour, by the rounding of its Gram distance, the
     point is compared with all others by subtraction: at worst P x P x D subtractions, a dozen times the whole search.
-    Points are equal when all their float32 coordinates are; a distance below ROUNDING of |x_i| is 0. Where fewer than
-    `count` other distinct points exist: inf. A non-finite coordinate, or squares beyond float32: inf.
+    Points are equal when all their float32 coordinates are. Where fewer than `count` other distinct points exist: inf.
+    A non-finite coordinate, or squares beyond float32: inf.
     """
     points, width = cloud_PD.shape
     cloud_PD = cloud_PD.astype(jnp.float32)
@@ -100,7 +101,11 @@ def nearest_neighbours(cloud_PD: Float[Array, "P D"], count: int = 2) -> Neighbo
     padding = -points % block
     x_QD = jnp.pad(centred(cloud_PD), ((0, padding), (0, 0)))
     # some points at a time, here and in the hashes: a sum over a whole cloud first writes the squares of it all
-    square_P = jax.lax.map(lambda i: jnp.square(x_QD[i]).sum(), jnp.arange(points), batch_size=min(ROWS, points))
+    square_P, norm_P = jax.lax.map(
+        lambda i: (jnp.square(x_QD[i]).sum(), jnp.linalg.norm(cloud_PD[i])),
+        jnp.arange(points),
+        batch_size=min(ROWS, points),
+    )
     original_P, copies_P = originals(cloud_PD)
     first_P = original_P == jnp.arange(points)
     ranked_Q = jnp.pad(jnp.where(first_P, square_P, jnp.inf), (0, padding), constant_values=jnp.inf)
@@ -112,7 +117,8 @@ def nearest_neighbours(cloud_PD: Float[Array, "P D"], count: int = 2) -> Neighbo
     index_PC = jnp.pad(index_PC[:, :count], narrow)
     unsure_P = first_P & (beyond_P - _rounding(square_P, distance_PC[:, -1], width) <= jnp.square(distance_PC[:, -1]))
     distance_PC, index_PC = _compared_with_all(cloud_PD, ranked_Q[:points], unsure_P, distance_PC, index_PC)
-    return Neighbours(distance_PC[original_P], index_PC[original_P], first_P, copies_P, jnp.sqrt(square_P).mean())
+    distance_PC, index_PC = distance_PC[original_P], index_PC[original_P]
+    return Neighbours(distance_PC, index_PC, first_P, copies_P, ROUNDING * norm_P, jnp.sqrt(square_P).mean())
 
 
 def _rounding(square_P: Float[Array, " P"], distance_P: Float[Array, " P"], width: int) -> Float[Array, " P"]:
@@ -227,7 +233,7 @@ def _in_rows(
 def _by_subtraction(
     cloud_PD: Float[Array, "P D"], candidate_PC: Int[Array, "P C"]
 ) -> tuple[Float[Array, "P C"], Int[Array, "P C"]]:
-    """Distances to the candidates, ascending, and their indices: inf and 0 where there is none; rounding is 0."""
+    """Distances to the candidates, ascending, and their indices: inf and 0 where there is none."""
     points, width = cloud_PD.shape
 
     def of_point(of: tuple[Array, Array]) -> Array:
@@ -267,9 +273,8 @@ def _compared_with_all(
 
 
 def _distances(x_D: Float[Array, " D"], others_CD: Float[Array, "C D"]) -> Float[Array, " C"]:
-    """Distances by subtraction; what is rounding is 0."""
-    distance_C = jnp.sqrt(jnp.square(others_CD - x_D[None]).sum(axis=1))
-    return jnp.where(distance_C < ROUNDING * jnp.linalg.norm(x_D), 0.0, distance_C)
+    """By subtraction."""
+    return jnp.sqrt(jnp.square(others_CD - x_D[None]).sum(axis=1))
 
 
 def originals(cloud_PD: Float[Array, "P D"]) -> tuple[Int[Array, " P"], Int[Array, " P"]]:

@@ -5,7 +5,7 @@ import jax.numpy as jnp
 from jax.lax import Precision
 from jaxtyping import Array, Float, Int
 
-from metrics.cloud import centred
+from metrics.cloud import centred, largest
 
 TOPS = (1, 3, 10)  # how many of the largest coordinates
 
@@ -60,8 +60,7 @@ def coordinate_peaks(cloud_PD: Float[Array, "P D"]) -> Float[Array, " P"]:
     has its own, since the layer norm that reads it sees one position at a time.
     """
     size_PD = jnp.abs(cloud_PD.astype(jnp.float32))
-    ratio_P = size_PD.max(axis=1) / _order_statistic(size_PD, (size_PD.shape[1] - 1) // 2)
-    return jnp.where(jnp.isnan(size_PD).any(axis=1), jnp.nan, ratio_P)  # on a CPU, max may pass over a NaN
+    return largest(size_PD) / _order_statistic(size_PD, (size_PD.shape[1] - 1) // 2)
 
 
 def without_top(cloud_PD: Float[Array, "P D"], top: int) -> Float[Array, "P E"]:

@@ -159,9 +159,9 @@ def plateau(curve_S: Float[Array, " S"], tolerance: float = 1.1) -> Plateau:
     ).T
     scale_S = jnp.arange(scales)
     within_RS = (first_R[:, None] <= scale_S[None]) & (scale_S[None] <= last_R[:, None])
-    log_S = jnp.log(curve_S)
+    log_S, finite_S = jnp.log(curve_S), jnp.isfinite(curve_S)
     spread_R = jnp.where(within_RS, log_S[None], -jnp.inf).max(1) - jnp.where(within_RS, log_S[None], jnp.inf).min(1)
-    flat_R = spread_R <= jnp.log(tolerance)  # false where the run has NaN or inf
+    flat_R = (spread_R <= jnp.log(tolerance)) & (finite_S[None] | ~within_RS).all(1)  # max may pass over a NaN
     rank_R = jnp.lexsort((first_R, spread_R, first_R - last_R, ~flat_R))
     best = rank_R[0]
     value = jnp.exp(jnp.where(within_RS[best], log_S, 0.0).sum() / within_RS[best].sum())

@@ -12,7 +12,7 @@ import jax.numpy as jnp
 from jax.lax import Precision
 from jaxtyping import Array, Bool, Float
 
-from metrics.cloud import centred
+from metrics.cloud import centred, eigh, largest
 
 
 def mean_cosine(cloud_PD: Float[Array, "P D"], keep_P: Float[Array, " P"] | None = None) -> Float[Array, ""]:
@@ -148,13 +148,13 @@ def log_partition_isotropy(cloud_PD: Float[Array, "P D"], groups: int = 1) -> Fl
     points, width = cloud_PD.shape
     cloud_PD = cloud_PD.astype(jnp.float32)
     square_DD = jnp.matmul(cloud_PD.T, cloud_PD, precision=Precision.HIGHEST)
-    score_PE = jnp.matmul(cloud_PD, jnp.linalg.eigh(square_DD)[1], precision=Precision.HIGHEST)
+    score_PE = jnp.matmul(cloud_PD, eigh(square_DD)[1], precision=Precision.HIGHEST)
     score_JPE = score_PE.reshape(groups, points // groups, width)
     # a sum for every group, each with its own largest term: without it the others would underflow
     log_z_JE = jnp.concatenate([jax.nn.logsumexp(sign * score_JPE, axis=1) for sign in (1.0, -1.0)], axis=1)
     keep_RJ = leave_out(groups)
     log_z_RE = jax.nn.logsumexp(log_z_JE[None], axis=1, b=keep_RJ[:, :, None])
-    return log_z_RE.min(axis=1) - log_z_RE.max(axis=1)
+    return -largest(-log_z_RE) - largest(log_z_RE)
 
 
 def leave_out(groups: int) -> Float[Array, "R J"]:

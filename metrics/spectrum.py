@@ -7,7 +7,7 @@ import jax.numpy as jnp
 from jax.lax import Precision
 from jaxtyping import Array, Float
 
-from metrics.cloud import centred
+from metrics.cloud import centred, eigh, largest
 
 RESOLUTION = 1e-9  # an eigenvalue below this share of the largest drowns in the rounding of float32, and is set to 0
 GRADED = 3e-4  # eigenvalues below this share of the largest are decomposed again, on their own
@@ -73,7 +73,7 @@ def anisotropy(spectrum: Spectrum) -> Float[Array, ""]:
     Range: [1/E, 1]. All points equal: NaN, since no direction has variance. Source: Razzhigaev et al. 2024,
     s_1^2 / sum s_i^2 of the centred cloud, as in their published code.
     """
-    return _shares(spectrum).max()
+    return largest(_shares(spectrum))
 
 
 def anisotropy_uncentred(spectrum: Spectrum) -> Float[Array, ""]:
@@ -85,7 +85,7 @@ def anisotropy_uncentred(spectrum: Spectrum) -> Float[Array, ""]:
     """
     square_E, square_outside = jnp.square(spectrum.mean_E), jnp.square(spectrum.mean_outside)
     drift = square_E.sum() + square_outside
-    top = spectrum.eigenvalues_E.max()
+    top = largest(spectrum.eigenvalues_E)
     scale = top + drift
     weight_E, outside, gap_E = square_E / scale, square_outside / scale, (top - spectrum.eigenvalues_E) / scale
 
@@ -155,7 +155,7 @@ def stable_rank(spectrum: Spectrum) -> Float[Array, ""]:
 
     Source: Rudelson and Vershynin 2007 ("numerical rank").
     """
-    return 1.0 / _shares(spectrum).max()
+    return 1.0 / largest(_shares(spectrum))
 
 
 def isoscore(spectrum: Spectrum) -> Float[Array, ""]:
@@ -228,7 +228,7 @@ def _eigen(x_QE: Float[Array, "Q E"]) -> tuple[Float[Array, " E"], Float[Array, 
     smaller ones are at stake, the coordinates x v of the data along their directions still have all their digits, and
     so has the product of these. What couples them to the large ones is of second order, and left out.
     """
-    value_E, vector_EE = jnp.linalg.eigh(_product(x_QE.T, x_QE), symmetrize_input=False)
+    value_E, vector_EE = eigh(_product(x_QE.T, x_QE))
     value_E, vector_EE = value_E[::-1], vector_EE[:, ::-1]
 
     def again() -> tuple[Float[Array, " E"], Float[Array, "E E"]]:
@@ -239,7 +239,7 @@ def _eigen(x_QE: Float[Array, "Q E"]) -> tuple[Float[Array, " E"], Float[Array, 
         # keeps the large ones out of the turn
         last_E = jnp.where(small_E, 0.0, -jnp.where(small_E, square_E, 0.0).sum())
         small_EE = jnp.where(small_E[:, None] & small_E[None], gram_EE, 0.0) + jnp.diag(last_E)
-        small_value_E, turn_EE = jnp.linalg.eigh(small_EE, symmetrize_input=False)
+        small_value_E, turn_EE = eigh(small_EE)
         behind_large = (~small_E).sum()
         small_value_E = jnp.roll(small_value_E[::-1], behind_large)
         turned_EE = jnp.roll(_product(vector_EE, turn_EE[:, ::-1]), behind_large, axis=1)

@@ -1,8 +1,11 @@
-"""Every test runs on 8 fake CPU devices, with rank promotion an error, shapes checked and compilations cached."""
+"""Every test runs on 8 fake CPU devices even beside an accelerator, rank promotion is an error, shapes are checked and
+compilations cached.
+"""
 
 import os
 import pathlib
 
+os.environ["JAX_PLATFORMS"] = "cpu"
 os.environ["XLA_FLAGS"] = os.environ.get("XLA_FLAGS", "") + " --xla_force_host_platform_device_count=8"
 os.environ["MPLBACKEND"] = "Agg"
 

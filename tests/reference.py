@@ -71,7 +71,7 @@ def twonn_microscope(cloud):
     x = x - x.mean(0)
     unit = np.linalg.norm(x, axis=1).mean()
     r1, r2 = two_distances(x / unit)
-    useless = (r1 < 1e-8) | is_rounding(r1 * unit, float64(cloud))
+    useless = r1 < 1e-8
     mu = np.ones(len(x))
     mu[~useless] = r2[~useless] / r1[~useless]
     dropped = int((mu <= 1 + 1e-8).sum())

@@ -138,6 +138,15 @@ def test_the_interval_of_a_plateau_holds_the_choice_of_its_scales():
     np.testing.assert_allclose([low, high], [found.low, found.high], atol=0.15 * (found.high - found.mean))
 
 
+def test_a_scale_that_sections_lack_moves_no_interval_of_a_plateau_elsewhere():
+    noise_GRK = 0.02 * np.random.default_rng(3).normal(size=(G, 5, 7))
+    (low, high), _ = bounds([9, 6, 4, 4.1, 4.2, 3, 1], noise_GRK)
+    noise_GRK[:, 1:, 5:] = np.nan  # too few points for the two largest
+    again, _ = bounds([9, 6, 4, 4.1, 4.2, 3, 1], noise_GRK)
+    np.testing.assert_allclose(list(again), [low, high], rtol=1e-3)
+    assert low < (4 * 4.1 * 4.2) ** (1 / 3) < high
+
+
 def test_the_interval_of_a_plateau_without_replicates_is_that_of_the_batches():
     curve_K = np.array([9, 6, 4, 4.1, 4.2, 4, 2])
     noise_G1K = 0.02 * np.random.default_rng(2).normal(size=(G, 1, 7))

@@ -183,8 +183,12 @@ def test_points_equal_but_for_rounding_have_no_ratio_and_are_counted():
     cloud, twins = gaussian(301, 37), 12
     cloud[:twins] = cloud[-twins:] * (1 + 1e-7 * np.random.default_rng(1).normal(size=(twins, 37)))
     apart = [i for i in range(301) if twins <= i < 301 - twins]
-    dimensions, counts, _ = measured(jnp.asarray(cloud))
+    dimensions, counts, microscope = measured(jnp.asarray(cloud))
     assert counts.tolist() == [0, 2 * twins]
+    expected, useless, _ = reference.twonn_microscope(cloud)  # which knows of no rounding: the rule as it was published
+    assert int(microscope.useless) == useless == 0
+    assert int(microscope.dropped) < twins  # those with a pair of twins as neighbours, where r2/r1 is 1 in float32
+    np.testing.assert_allclose(microscope.dimension, expected, rtol=0.02)
     ratios = np.sort(np.linalg.norm(cloud[apart, None].astype(np.float64) - cloud[None], axis=2), axis=1)[:, 1:3]
     total = np.log(ratios[:, 1] / ratios[:, 0]).sum()
     np.testing.assert_allclose(dimensions[1], (len(apart) - 1) / total, rtol=1e-4)

@@ -158,7 +158,8 @@ def test_close_points_are_not_copies():
     cloud[1] = np.nextafter(cloud[0], np.float32(np.inf))
     found = find(jnp.asarray(cloud), FEW)
     assert found.duplicates() == 0
-    assert found.r1_P[0] == found.r1_P[1] == 0 < found.r2_P[0]  # but nothing is to be read from their distance
+    assert found.r1_P[0] == found.r1_P[1] > 0
+    assert (~found.usable()).tolist() == [True] * 2 + [False] * 98  # nothing is to be read from their distance
     assert found.dropped() == 2
 
 

@@ -166,6 +166,12 @@ def test_what_is_not_finite_does_not_vanish_from_a_mean(value):
     assert jnp.isnan(log_partition_isotropy(cloud, 3)).all()
 
 
+def test_the_partition_of_a_wide_cloud_that_is_not_finite_is_nan():
+    """A compiled maximum of many may pass over a NaN."""
+    wide = jnp.asarray(gaussian(96, 512)).at[3, 1].set(jnp.nan)
+    assert jnp.isnan(jax.jit(log_partition_isotropy, static_argnums=1)(wide, 8)).all()
+
+
 @settings(max_examples=20, deadline=None, derandomize=True)
 @given(seed=st.integers(0, 2**16), scale=st.floats(1e-6, 1e6))
 def test_cosines_do_not_see_rotation_scale_or_order(seed, scale):

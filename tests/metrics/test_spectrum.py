@@ -7,6 +7,7 @@ from hypothesis import strategies as st
 
 from benchmarks.zoo import ZOO
 from metrics import spectrum as spectral
+from metrics.cloud import eigh
 from tests import reference_spectrum as reference
 from tests.metrics.clouds import CLOUDS, gaussian, rotation
 
@@ -263,6 +264,24 @@ def test_equal_points_have_no_spectrum(value, shape):
 def test_what_is_not_finite_is_nan(where):
     cloud = jnp.asarray(gaussian(40, 5)).at[where].set(jnp.inf)
     assert all(jnp.isnan(reading[0]) for reading in measured(cloud).values())
+
+
+@pytest.mark.parametrize("points", [96, 1024])
+def test_not_finite_is_nan_in_every_replicate_of_a_wide_cloud(points):
+    """A compiled maximum of many may pass over a NaN; a TPU's eigendecomposition of one would not end."""
+    cloud = jnp.asarray(np.random.default_rng(0).normal(size=(points, 512)), jnp.float32).at[3, 1].set(jnp.nan)
+    found = jax.jit(lambda cloud_PD: readings(spectral.spectrum(cloud_PD, 8)))(cloud)
+    assert {name: bool(jnp.isnan(reading).all()) for name, reading in found.items()} == dict.fromkeys(found, True)
+
+
+def test_only_finite_matrices_are_decomposed(monkeypatch):
+    asked = []
+    decompose = jnp.linalg.eigh
+    monkeypatch.setattr(jnp.linalg, "eigh", lambda x, **options: asked.append(x) or decompose(x, **options))
+    value_D, vector_DD = eigh(jnp.array([[2.0, jnp.nan], [jnp.nan, 1.0]]))
+    assert jnp.isfinite(asked[0]).all()
+    assert jnp.isnan(value_D).all()
+    assert jnp.isnan(vector_DD).all()
 
 
 def test_three_points_are_too_few_for_the_correction():
