@@ -10,9 +10,17 @@ os.environ["XLA_FLAGS"] = os.environ.get("XLA_FLAGS", "") + " --xla_force_host_p
 os.environ["MPLBACKEND"] = "Agg"
 
 import jax
+import pytest
 from jaxtyping import install_import_hook
 
 jax.config.update("jax_numpy_rank_promotion", "raise")
 jax.config.update("jax_compilation_cache_dir", str(pathlib.Path(__file__).parent.parent / ".cache" / "jax"))
 jax.config.update("jax_persistent_cache_min_compile_time_secs", 0)
 install_import_hook(["metrics", "models"], "beartype.beartype")
+
+
+@pytest.fixture(autouse=True, scope="module")
+def compiled_programs_are_let_go():
+    """Every one keeps pages mapped, of which Linux allows 65,530: a process with thousands of programs is killed."""
+    yield
+    jax.clear_caches()
