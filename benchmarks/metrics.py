@@ -54,8 +54,7 @@ def serve_jax(shapes: list[tuple[int, int]], names: list[str]) -> None:
         steep_PD = cloud_PD * np.arange(1, width + 1, dtype=np.float32)[None] ** -1.0  # small eigenvalues cost more
         clouds_of = dict.fromkeys(functions, cloud_PD) | {"steep": steep_PD}
         tasks |= {f"{name} {points} {width}": task(functions[name], clouds_of[name]) for name in names}
-    facts = {"version": f"jax {jax.__version__}", "device": jax.devices()[0].device_kind}
-    serve(facts, tasks)
+    serve({"version": f"jax {jax.__version__}", "kind": jax.default_backend()}, tasks)
 
 
 def jax_command(shapes: list[tuple[int, int]], names: list[str]) -> list[str]:
@@ -69,7 +68,7 @@ def side_by_side(points: int, width: int, peers: dict[str, tuple[str, str]], rou
     commands |= {name: [python, "-m", script, "tasks", *size] for name, (python, script) in peers.items()}
     facts, seconds = alternate(commands, rounds)
     print(f"\n## {points} points of width {width}, float32\n")
-    print(f"{'; '.join(fact['version'] for fact in facts.values())}\n")
+    print("; ".join(f"{fact['version']} on {fact['kind']}" for fact in facts.values()), end="\n\n")
     ours = {name.split()[0]: times for name, times in seconds.pop("ours").items()}
     print("| task | who | ms: median (least-most) | ours / theirs, by round |", "|---|---|---|---|", sep="\n")
     decompositions = ("svdvals", "SVD")
@@ -79,7 +78,9 @@ def side_by_side(points: int, width: int, peers: dict[str, tuple[str, str]], rou
         for other in others:
             for name, times in seconds.items():
                 if other in times:
-                    print(f"| {other} | {name} | {spread(times[other])} | {ratio(ours[mine], times[other])} |")
+                    same = facts[name]["kind"] == facts["ours"]["kind"]
+                    told = ratio(ours[mine], times[other]) if same else f"no ratio: it ran on {facts[name]['kind']}"
+                    print(f"| {other} | {name} | {spread(times[other])} | {told} |")
         if mine == "TwoNN":
             print(f"| product | JAX | {spread(ours['product'])} | {ratio(ours[mine], ours['product'])} |")
 

@@ -32,7 +32,8 @@ def normal(points: int, width: int) -> np.ndarray:
     return np.random.default_rng(0).normal(size=(points, width)).astype(np.float32)
 
 
-def main(version: str, values: Callable, tasks: Callable) -> None:
+def main(version: str, values: Callable, tasks: Callable, kind: str = "cpu") -> None:
+    """`kind` of device the tasks run on: cpu or gpu."""
     match sys.argv[1:]:
         case "values", folder:
             found = {}
@@ -40,6 +41,6 @@ def main(version: str, values: Callable, tasks: Callable) -> None:
                 found[path.stem] = {name: float(value) for name, value in values(np.load(path)).items()}
             print(json.dumps({"version": version, "values": found}))
         case "tasks", points, width:
-            rounds.serve({"version": version}, tasks(normal(int(points), int(width))))
+            rounds.serve({"version": version, "kind": kind}, tasks(normal(int(points), int(width))))
         case arguments:
             sys.exit(f"{arguments}: use `values FOLDER` or `tasks POINTS WIDTH`")

@@ -66,4 +66,4 @@ def tasks(cloud_PD: np.ndarray):
 
 
 if __name__ == "__main__":
-    peer.main(VERSION, values, tasks)
+    peer.main(VERSION, values, tasks, "cpu" if DEVICE == "cpu" else "gpu")
