@@ -24,7 +24,10 @@ OF_GAUSSIAN = ("dimension", "scale")  # it has the spectrum of the text, and nei
 
 
 def make_measure(
-    apply: Callable[[Any, Array], tuple[Array, Any]], visible_TT: Array, settings: MeasureConfig
+    apply: Callable[[Any, Array], tuple[Array, Any]],
+    visible_TT: Array,
+    settings: MeasureConfig,
+    over_batches: Callable[[Callable], Callable] = lambda work: work,
 ) -> Callable[[Any, dict[str, Any], Probe], Values]:
     """measure(params, references, probe) -> {quantity: array of the quantity's raw_dims}, pure and un-jitted.
 
@@ -34,7 +37,8 @@ def make_measure(
     family comparison. Names end in _shuffled and _gaussian where they belong to a null model.
 
     Batches, position sets, layers and heads go one after another: the memory is the forward passes of one batch and
-    the clouds of its layers. Without position 0 the clouds leave out the first vector of each window, and attention
+    the clouds of its layers; `over_batches(work)` may share the batches of work(params, references, batches) out to
+    devices. Without position 0 the clouds leave out the first vector of each window, and attention
     leaves it out as query and as key: the softmax over the other keys tells what sharpness there is apart from a sink
     on the first character.
     """
@@ -73,7 +77,7 @@ def make_measure(
 
     # Accelerators round the factors of float32 products to TF32 or bfloat16 unless told not to.
     @jax.default_matmul_precision("highest")
-    def measure(params: Any, references: dict[str, Any], probe: Probe) -> Values:
+    def of_batches(params: Any, references: dict[str, Any], batches: tuple[Array, ...]) -> Values:
         def of_batch(batch: tuple[Array, Array, Array, Array]) -> Values:
             tokens_WT, shuffled_WT, picks_SP, key = batch
             tokens_ZWT = jnp.stack([tokens_WT, shuffled_WT][: len(inputs)])
@@ -87,9 +91,13 @@ def make_measure(
                 values |= head_vectors(q_NBTHK, k_NBTHK, picks_SP[0], settings.projected_head)
             return values
 
+        return jax.lax.map(of_batch, batches)
+
+    def measure(params: Any, references: dict[str, Any], probe: Probe) -> Values:
         keys_G = jax.random.split(jax.random.key(settings.seed), settings.batches)
         picks_GSP = jnp.swapaxes(probe.picks_SGP, 0, 1)
-        values = jax.lax.map(of_batch, (probe.tokens_GWT, probe.shuffled_GWT, picks_GSP, keys_G))
+        batches = (probe.tokens_GWT, probe.shuffled_GWT, picks_GSP, keys_G)
+        values = over_batches(of_batches)(params, references, batches)
         return {name: value[0] if name in VECTORS else value for name, value in values.items()}
 
     return measure

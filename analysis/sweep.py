@@ -139,14 +139,17 @@ def make_program(config: Config, corpus: Corpus, params: dict):
     """measure(params, references) -> {quantity: array}: jitted once, in float32 whatever the run was trained in."""
     probe = probe_of(config, corpus)
     devices = mesh.make_mesh(config.mesh)
-    windows = P(None, ("data", "fsdp")) if probe.tokens_GWT.shape[1] % devices.size == 0 else P()
-    split, whole = NamedSharding(devices, windows), NamedSharding(devices, P())
+    # where batches cannot be shared out, windows are, but of that only the model's own work is less for each device
+    by_batches, by_windows = (length % devices.size == 0 for length in probe.tokens_GWT.shape[:2])
+    parts = P(mesh.AXES) if by_batches else P(None, mesh.AXES) if by_windows else P()
+    split, whole = NamedSharding(devices, parts), NamedSharding(devices, P())
     probe = jax.device_put(probe, Probe(tokens_GWT=split, shuffled_GWT=split, picks_SGP=whole))
     shardings = mesh.parameter_sharding(devices, params)
     values = to_dict(config)
     if config.model.mask != "leak":
         values["model"]["leak_seed"] = 0  # of no effect, and no reason to compile again
-    compute = _computation(json.dumps(values["model"]), json.dumps(values["measure"]), corpus.vocab_size)
+    settings = json.dumps(values["model"]), json.dumps(values["measure"])
+    compute = _computation(*settings, corpus.vocab_size, devices, by_batches)
 
     def measure(params: dict, references: dict[str, dict]) -> results.Arrays:
         params, references = jax.device_put((params, references), (shardings, dict.fromkeys(references, shardings)))
@@ -156,13 +159,16 @@ def make_program(config: Config, corpus: Corpus, params: dict):
 
 
 @functools.cache
-def _computation(model: str, measure: str, vocab_size: int) -> Callable[..., results.Arrays]:
+def _computation(
+    model: str, measure: str, vocab_size: int, devices: jax.sharding.Mesh, by_batches: bool
+) -> Callable[..., results.Arrays]:
     """The measurement of models and settings in JSON: runs of an experiment that share both compile it once."""
     config = from_dict(json.loads(model), ModelConfig)
     apply = models.build(config, vocab_size, "float32").apply
-    return jax.jit(
-        make_measure(apply, visible_keys(config, config.context), from_dict(json.loads(measure), MeasureConfig))
-    )
+    settings, visible_TT = from_dict(json.loads(measure), MeasureConfig), visible_keys(config, config.context)
+    over_batches = mesh.over_batches(devices) if by_batches and devices.size > 1 else lambda work: work
+    whole = NamedSharding(devices, P())
+    return jax.jit(make_measure(apply, visible_TT, settings, over_batches), out_shardings=whole)
 
 
 def attributes(config: Config, corpus: Corpus, name: str) -> dict:

@@ -10,13 +10,15 @@ from jax.sharding import PartitionSpec as P
 from errors import UserError
 from experiments.base import MeshConfig
 
+AXES = ("data", "fsdp")
+
 
 def make_mesh(config: MeshConfig) -> jax.sharding.Mesh:
     devices = jax.device_count()
     data = devices // config.fsdp if config.data == -1 else config.data
     if data * config.fsdp != devices:
         raise UserError(f"mesh.data={config.data} × mesh.fsdp={config.fsdp} does not use all of {devices} devices")
-    return jax.make_mesh((data, config.fsdp), ("data", "fsdp"), axis_types=(AxisType.Auto,) * 2)
+    return jax.make_mesh((data, config.fsdp), AXES, axis_types=(AxisType.Auto,) * 2)
 
 
 def parameter_sharding(mesh: jax.sharding.Mesh, tree: Any) -> Any:
@@ -34,7 +36,12 @@ def parameter_sharding(mesh: jax.sharding.Mesh, tree: Any) -> Any:
 
 
 def batch_sharding(mesh: jax.sharding.Mesh) -> NamedSharding:
-    return NamedSharding(mesh, P(("data", "fsdp")))
+    return NamedSharding(mesh, P(AXES))
+
+
+def over_batches(mesh: jax.sharding.Mesh) -> Callable[[Callable], Callable]:
+    """work(params, references, batches) with the batches, a first axis, shared out to the devices; so is its result."""
+    return lambda work: jax.shard_map(work, mesh=mesh, in_specs=(P(), P(), P(AXES)), out_specs=P(AXES), check_vma=False)
 
 
 def stacked_sharding(shardings: Any) -> Any:

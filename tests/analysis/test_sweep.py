@@ -370,13 +370,30 @@ def test_a_damaged_checkpoint_is_named_never_measured(run):
     assert list(results.read(folder / "results.nc").step.values) == [0, 1, 2, 4, 5, 6]
 
 
-def test_eight_devices_measure_what_one_does(run, monkeypatch):
+def mesh_of(devices):
+    axis_types = (jax.sharding.AxisType.Auto,) * 2
+    return jax.make_mesh((devices, 1), ("data", "fsdp"), axis_types, devices=jax.devices()[:devices])
+
+
+@pytest.mark.parametrize("devices", [2, 4, 8])  # shares of the 2 batches, of the 4 windows of each, and of neither
+def test_many_devices_measure_what_one_does(run, monkeypatch, devices):
     folder, config = run
+    shared, over_batches = [], mesh.over_batches
+
+    def listed(devices):
+        def of_work(work):
+            return over_batches(devices)(lambda *given: shared.append(len(given[-1][0])) or work(*given))
+
+        return of_work
+
+    monkeypatch.setattr(mesh, "over_batches", listed)
+    sweep._computation.cache_clear()
+    monkeypatch.setattr(mesh, "make_mesh", lambda _: mesh_of(devices))
     measured(config, folder)
+    assert shared == ([1] if devices == 2 else [])  # batches of each device
     many = results.read(folder / "results.nc")
-    (folder / "measurements").rename(folder / "of eight")
-    one = jax.make_mesh((1, 1), ("data", "fsdp"), (jax.sharding.AxisType.Auto,) * 2, devices=jax.devices()[:1])
-    monkeypatch.setattr(mesh, "make_mesh", lambda _: one)
+    (folder / "measurements").rename(folder / "of many")
+    monkeypatch.setattr(mesh, "make_mesh", lambda _: mesh_of(1))
     measured(config, folder)
     alone = results.read(folder / "results.nc")
     for name in many.data_vars:
