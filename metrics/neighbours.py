@@ -11,29 +11,22 @@ Exact. The Gram matrix proposes candidates, with a bound on the distance of all 
 neighbour among those, the point is compared with every other by subtraction. So neighbours do not depend on how many
 are asked for, and near-copies (equal characters at equal places, early in training) cannot crowd each other out.
 
-Letters here: Q points and padding, C candidates of a point, S chunks of A points, B points of a block, which is one
-chunk or two, L pairs of blocks.
+Letters here: C candidates or neighbours of a point, A points that are worked on at once.
 """
 
 from typing import NamedTuple
 
 import jax
 import jax.numpy as jnp
-import numpy as np
-from jax.lax import Precision
-from jaxtyping import Array, Bool, Float, Int, UInt
+from jaxtyping import Array, Bool, Float, Int
 
+from metrics.candidates import propose, rounding
 from metrics.cloud import centred
 
-FEW = 4  # up to so many neighbours, the search multiplies each pair of blocks once and selects by passes
-CHUNK = 512  # points told apart by the low bits of a key, a power of 2
-LANES = 128  # minima that a chunk is first reduced to, each of every LANES-th of its points; divides CHUNK
-ROWS = 128  # of the distance matrix that exist at once, where many neighbours are searched
+AT_ONCE = 128  # points: a sum over the whole cloud first writes the squares of it all
 GATHERED = 2**20  # coordinates of candidates that exist at once
 TOGETHER = 8  # points compared with all others at once
 ROUNDING = 2e-6  # of |x|: nearer is rounding. A dozen layers leave up to 1e-6; true neighbours are 1e-3 apart
-INFINITY = np.uint32(0x7F800000)  # the bits of float32 inf: finite distances lie below, NaN above
-LAST = np.uint32(0xFFFFFFFF)
 
 
 class Neighbours(NamedTuple):
@@ -87,148 +80,32 @@ def nearest_neighbours(cloud_PD: Float[Array, "P D"], count: int = 2) -> Neighbo
 
     Shapes: P points of width D -> P x count distances and indices, and the counts of copies; of the P x P distances a
     block exists at a time. Units: those of x. The Gram matrix of the centred cloud ranks the points, but its float32
-    differences are too rough to use as distances: those of the best candidates (up to FEW neighbours, 4 more in all and
-    1 more in each run of 512 points; beyond, 6 more in all) are computed again by subtraction, on the points as given.
-    Where the nearest of the others could be nearer than the last neighbour, by the rounding of its Gram distance, the
-    point is compared with all others by subtraction: at worst P x P x D subtractions, a dozen times the whole search.
-    Points are equal when all their float32 coordinates are. Where fewer than `count` other distinct points exist: inf.
-    A non-finite coordinate, or squares beyond float32: inf.
+    differences are too rough to use as distances: those of the best candidates are computed again by subtraction, on
+    the points as given. Where the nearest of the others could be nearer than the last neighbour, by the rounding of its
+    Gram distance, the point is compared with all others by subtraction: at worst P x P x D subtractions, some 20 times
+    the whole search. Points are equal when all their float32 coordinates are. Where fewer than `count` other distinct
+    points exist: inf. A non-finite coordinate, or squares beyond float32: inf.
     """
     points, width = cloud_PD.shape
     cloud_PD = cloud_PD.astype(jnp.float32)
-    # larger blocks of products are fewer steps, but leave the caches of a CPU
-    block = min(CHUNK if points <= 16 * CHUNK else 2 * CHUNK, -(-points // LANES) * LANES)
-    padding = -points % block
-    x_QD = jnp.pad(centred(cloud_PD), ((0, padding), (0, 0)))
-    # some points at a time, here and in the hashes: a sum over a whole cloud first writes the squares of it all
+    x_PD = centred(cloud_PD)
     square_P, norm_P = jax.lax.map(
-        lambda i: (jnp.square(x_QD[i]).sum(), jnp.linalg.norm(cloud_PD[i])),
+        lambda i: (jnp.square(x_PD[i]).sum(), jnp.linalg.norm(cloud_PD[i])),
         jnp.arange(points),
-        batch_size=min(ROWS, points),
+        batch_size=min(AT_ONCE, points),
     )
     original_P, copies_P = originals(cloud_PD)
     first_P = original_P == jnp.arange(points)
-    ranked_Q = jnp.pad(jnp.where(first_P, square_P, jnp.inf), (0, padding), constant_values=jnp.inf)
-    search = _in_pairs(x_QD, ranked_Q, count, block) if count <= FEW else _in_rows(x_QD, ranked_Q, count)
-    candidate_PC, beyond_P = (found_Q[:points] for found_Q in search)
+    ranked_P = jnp.where(first_P, square_P, jnp.inf)
+    candidate_PC, beyond_P = propose(x_PD, ranked_P, count)
     distance_PC, index_PC = _by_subtraction(cloud_PD, candidate_PC)
     narrow = ((0, 0), (0, max(count - index_PC.shape[1], 0)))
     distance_PC = jnp.pad(distance_PC[:, :count], narrow, constant_values=jnp.inf)
     index_PC = jnp.pad(index_PC[:, :count], narrow)
-    unsure_P = first_P & (beyond_P - _rounding(square_P, distance_PC[:, -1], width) <= jnp.square(distance_PC[:, -1]))
-    distance_PC, index_PC = _compared_with_all(cloud_PD, ranked_Q[:points], unsure_P, distance_PC, index_PC)
+    unsure_P = first_P & (beyond_P - rounding(square_P, distance_PC[:, -1], width) <= jnp.square(distance_PC[:, -1]))
+    distance_PC, index_PC = _compared_with_all(cloud_PD, ranked_P, unsure_P, distance_PC, index_PC)
     distance_PC, index_PC = distance_PC[original_P], index_PC[original_P]
     return Neighbours(distance_PC, index_PC, first_P, copies_P, ROUNDING * norm_P, jnp.sqrt(square_P).mean())
-
-
-def _rounding(square_P: Float[Array, " P"], distance_P: Float[Array, " P"], width: int) -> Float[Array, " P"]:
-    """How far the Gram distance, squared, of a point at most so far away can be from its true one.
-
-    |x|^2 + |y|^2 - 2 x'y, where |y| <= |x| + distance, is rounded by up to (|x| + |y|)^2 2^-23 times .05 to .8 sqrt(D)
-    on clouds of every kind, 2 for D = 1: the bound is twice that. In theory D could stand for sqrt(D).
-    """
-    return np.float32(max(width, 16) ** 0.5 * 2.0**-22) * jnp.square(2.0 * jnp.sqrt(square_P) + distance_P)
-
-
-def _in_pairs(
-    x_QD: Float[Array, "Q D"], square_Q: Float[Array, " Q"], count: int, block: int
-) -> tuple[Int[Array, "Q C"], Float[Array, " Q"]]:
-    """Candidates of every point, nearest first, and a bound that the squared Gram distance of no other point is below.
-
-    Q where there is no candidate, inf where there is no other. A point of infinite square has and is none.
-
-    The matrix of distances is symmetric: the upper triangle of its blocks is multiplied, and each block read twice,
-    for the points of its columns and for those of its rows. What is kept of every chunk of 512 points are the keys of
-    the nearest: the bits of a squared distance, which are ordered as the distances are, with the place in the chunk
-    written over the lowest 9. So minima bring their indices along, and no two keys of a chunk are equal.
-    """
-    padded = x_QD.shape[0]
-    candidates, chunk = count + 1, min(CHUNK, block)  # of each chunk; a pass for each is what a search costs
-    first_L, second_L = (jnp.asarray(block * number_L, jnp.int32) for number_L in np.triu_indices(padded // block))
-
-    def add_pair(pair: Array, key_SKQ: Array) -> Array:
-        i, j = first_L[pair], second_L[pair]
-        x_BD, y_BD = (jax.lax.dynamic_slice_in_dim(x_QD, start, block) for start in (i, j))
-        x_B, y_B = (jax.lax.dynamic_slice_in_dim(square_Q, start, block) for start in (i, j))
-        gram_BB = jnp.matmul(x_BD, y_BD.T, precision=Precision.HIGHEST)
-        near_BB = x_B[:, None] + y_B[None] - 2.0 * gram_BB
-        near_BB = jnp.where((i == j) & jnp.eye(block, dtype=bool), jnp.inf, near_BB)
-        bits_BB = jax.lax.bitcast_convert_type(jnp.maximum(near_BB, 0.0), jnp.uint32) & ~np.uint32(CHUNK - 1)
-        of_rows_SKB, of_columns_SKB = (_nearest_of_chunks(bits_BB, chunk, candidates, axis) for axis in (1, 0))
-        key_SKQ = jax.lax.dynamic_update_slice(key_SKQ, of_rows_SKB, (j // chunk, 0, i))
-        return jax.lax.dynamic_update_slice(key_SKQ, of_columns_SKB, (i // chunk, 0, j))
-
-    key_SKQ = jnp.full((padded // chunk, candidates, padded), LAST)
-    return _unpacked(jax.lax.fori_loop(0, len(first_L), add_pair, key_SKQ), chunk, count + 4)
-
-
-def _nearest_of_chunks(bits_BB: UInt[Array, "B B"], chunk: int, count: int, axis: int) -> UInt[Array, "S K B"]:
-    """Keys of the `count` nearest of every chunk along one axis, for each place on the other axis.
-
-    One pass over the block finds the least key of each lane, which is every LANES-th point of a chunk. The `count`
-    least of a chunk lie in the `count` lanes of least minima: of a key in any other lane, those minima are all smaller.
-    """
-    block, items = bits_BB.shape[0], chunk // LANES
-    place_B = jnp.arange(block, dtype=jnp.uint32) % chunk
-    if axis == 0:
-        lane_SLB = (bits_BB | place_B[:, None]).reshape(-1, items, LANES, block).min(axis=1)
-    else:
-        lane_SLB = jnp.moveaxis((bits_BB | place_B[None]).reshape(block, -1, items, LANES).min(axis=2), 0, 2)
-    lane_SLB = jax.lax.optimization_barrier(lane_SLB)  # or XLA computes the least of the lanes from the block again
-    lane_SKB = _smallest(lane_SLB, count, axis=1) % LANES
-    item_M = LANES * jnp.arange(items, dtype=jnp.uint32)
-    place_SCB = (lane_SKB[:, :, None] + item_M[None, None, :, None]).reshape(-1, count * items, block)
-    index_SCB = place_SCB + chunk * jnp.arange(len(place_SCB), dtype=jnp.uint32)[:, None, None]
-    other_SCB = jnp.broadcast_to(jnp.arange(block, dtype=jnp.uint32)[None, None], index_SCB.shape)
-    where = (index_SCB, other_SCB) if axis == 0 else (other_SCB, index_SCB)
-    key_SCB = bits_BB.at[where].get(mode="promise_in_bounds") | place_SCB
-    return _smallest(jax.lax.optimization_barrier(key_SCB), count, axis=1)
-
-
-def _smallest(key: Array, count: int, axis: int) -> Array:
-    """The `count` smallest of different keys along an axis, ascending: a pass for each, which vectorises."""
-    found = [key.min(axis=axis, keepdims=True)]
-    for _ in range(count - 1):
-        found.append(jnp.where(key > found[-1], key, LAST).min(axis=axis, keepdims=True))
-    return jnp.concatenate(found, axis)
-
-
-def _unpacked(key_SKQ: UInt[Array, "S K Q"], chunk: int, most: int) -> tuple[Int[Array, "Q C"], Float[Array, " Q"]]:
-    """Of the nearest of every chunk, the `most` nearest of all, as indices, and what bounds the rest of all chunks.
-
-    Keys of two chunks can be equal. What a chunk did not keep is farther than the last that it kept.
-    """
-    chunks, candidates, padded = key_SKQ.shape
-    key_NQ = key_SKQ.reshape(chunks * candidates, padded)
-    number_N1 = jnp.arange(len(key_NQ), dtype=jnp.int32)[:, None]
-    index_CQ = []
-    for _ in range(min(most, len(key_NQ))):
-        least_Q = key_NQ.min(axis=0)
-        number_Q = jnp.where(key_NQ == least_Q[None], number_N1, len(key_NQ)).min(axis=0)
-        key_NQ = jnp.where(number_N1 == number_Q[None], LAST, key_NQ)
-        index_Q = number_Q // candidates * chunk + (least_Q & (CHUNK - 1)).astype(jnp.int32)
-        index_CQ.append(jnp.where(least_Q < INFINITY, index_Q, padded))
-    beyond_Q = jnp.minimum(key_NQ.min(axis=0), key_SKQ[:, -1].min(axis=0)) & ~np.uint32(CHUNK - 1)
-    beyond_Q = jax.lax.bitcast_convert_type(jnp.minimum(beyond_Q, INFINITY), jnp.float32)
-    return jnp.stack(index_CQ, axis=1), beyond_Q
-
-
-def _in_rows(
-    x_QD: Float[Array, "Q D"], square_Q: Float[Array, " Q"], count: int
-) -> tuple[Int[Array, "Q C"], Float[Array, " Q"]]:
-    """The same from whole rows of the distance matrix, some at a time: for more neighbours than passes are worth."""
-    padded = x_QD.shape[0]
-
-    def of_point(i: Array) -> tuple[Array, Array]:
-        gram_Q = jnp.matmul(x_QD[i], x_QD.T, precision=Precision.HIGHEST)
-        near_Q = (square_Q - 2.0 * gram_Q).at[i].set(jnp.inf)
-        negative_C, index_C = jax.lax.top_k(-near_Q, min(count + 6, padded))
-        there_C = negative_C > -jnp.inf  # NaN fails the comparison
-        # not negative_C[-1]: of which XLA makes a sort of the whole row on a CPU, 8 times as slow
-        beyond = jnp.where(there_C.all(), square_Q[i] - negative_C.min(), jnp.inf)
-        return jnp.where(there_C, index_C, padded), beyond
-
-    return jax.lax.map(of_point, jnp.arange(padded), batch_size=min(ROWS, padded))
 
 
 def _by_subtraction(
@@ -293,7 +170,7 @@ def originals(cloud_PD: Float[Array, "P D"]) -> tuple[Int[Array, " P"], Int[Arra
         bits_D = bits_D ^ (bits_D >> 15)
         return (bits_D[None] * factor_2D).sum(axis=1, dtype=jnp.uint32)
 
-    hash_2P = jax.lax.map(hash_of, cloud_PD, batch_size=min(ROWS, points)).T
+    hash_2P = jax.lax.map(hash_of, cloud_PD, batch_size=min(AT_ONCE, points)).T
     order_P = jnp.lexsort(hash_2P)  # stable, so the first of equals has the smallest index
     sorted_2P = hash_2P[:, order_P]
     starts_P = jnp.concatenate([jnp.ones(1, bool), (sorted_2P[:, 1:] != sorted_2P[:, :-1]).any(axis=0)])

@@ -6,6 +6,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from benchmarks.zoo import ZOO
+from metrics import candidates
 from metrics import neighbours as search
 from metrics.neighbours import nearest_neighbours
 from tests import reference
@@ -89,9 +90,10 @@ def test_takes_any_number_of_points(points, count):
 @pytest.mark.parametrize("count", [FEW, MANY])
 @pytest.mark.parametrize("points", [97, 640])  # in blocks of one chunk, and of two
 def test_neighbours_in_other_blocks_are_found(monkeypatch, points, count):
-    monkeypatch.setattr(search, "CHUNK", 32)
-    monkeypatch.setattr(search, "LANES", 8)
-    monkeypatch.setattr(search, "ROWS", 16)
+    monkeypatch.setattr(candidates, "CHUNK", 32)
+    monkeypatch.setattr(candidates, "LANES", 8)
+    monkeypatch.setattr(candidates, "ROWS", 16)
+    monkeypatch.setattr(search, "AT_ONCE", 16)
     monkeypatch.setattr(search, "GATHERED", 1000)
     cloud = with_copies(gaussian(points, 5))
     assert_found(jax.jit(lambda cloud_PD: nearest_neighbours(cloud_PD, count))(cloud), cloud, rtol=1e-5)
@@ -121,9 +123,9 @@ def test_equally_far_points_at_one_place_of_two_chunks_are_two_neighbours():
     """Their keys are equal, since a key holds the place in a chunk and not the chunk."""
     angle_P = 2 * np.pi * np.arange(1024) / 1024
     cloud = 5 * np.stack([np.cos(angle_P), np.sin(angle_P)], axis=1).astype(np.float32)
-    cloud[[0, 7, 7 + search.CHUNK]] = [[0, 0], [1.1, 0], [-1.1, 0]]
+    cloud[[0, 7, 7 + candidates.CHUNK]] = [[0, 0], [1.1, 0], [-1.1, 0]]
     found = find(jnp.asarray(cloud), FEW)
-    assert sorted(found.index_PC[0].tolist()) == [7, 7 + search.CHUNK]
+    assert sorted(found.index_PC[0].tolist()) == [7, 7 + candidates.CHUNK]
     np.testing.assert_allclose(found.distance_PC[0], 1.1, rtol=1e-5)
 
 
