@@ -1,87 +1,52 @@
 """Train, measure and draw: python main.py --config=experiments/decoder_small.py [--config.train.steps=100 …]"""
 
-import dataclasses
-import difflib
 import logging
 import pathlib
-import re
 import sys
 
 import absl.logging
 from absl import app, flags
-from ml_collections import config_flags
 
-from errors import RunError, Stopped, UserError
-from experiments import untrained, variants
-from experiments.base import Config
-from experiments.limits import validate
+import experiments.flags
+import untrained.config
+from experiments import variants
+from experiments.config import Config, check
+from workdir.errors import RunError, Stopped, UserError
 
 STAGES = ("train", "measure", "figures")
 
-CONFIG = config_flags.DEFINE_config_file("config", None, "Experiment file, as experiments/decoder_small.py.")
+CONFIG = flags.DEFINE_string("config", None, "Experiment file, as experiments/decoder_small.py or …:tiny.")
 WORKDIR = flags.DEFINE_string("workdir", None, "Folder of the run; runs/<experiment> where not given.")
 WANTED = flags.DEFINE_list("stages", list(STAGES), f"Which of {', '.join(STAGES)} to do.")
 DISTRIBUTED = flags.DEFINE_bool("distributed", False, "Join the other processes of the cluster (TPU pod, SLURM, MPI).")
 COMPARE = flags.DEFINE_list("compare", [], "Folders of other runs to draw in the same figures.")
 
+given: dict[str, str | None] = {}  # --config.GROUP.FIELD=TEXT, as the command line has them
+
 
 def parse(argv: list[str]) -> list[str]:
     """Parse the flags; whatever is wrong with them is one line and exit code 2."""
     try:
-        check_overrides(argv)
-        left = flags.FLAGS(argv)
+        rest, settings = experiments.flags.split(argv)
+        given.update(settings)
+        left = flags.FLAGS(rest)
         if len(left) > 1:
             raise UserError(f"{left[1]!r} is not a flag; see main.py --help")
-        if flags.FLAGS["config"].value is None:
+        if CONFIG.value is None:
             raise UserError("no experiment given; pass --config=experiments/quickstart.py, say")
-        dataclasses.fields(CONFIG.value)  # an unreadable file raises only when it is looked at
         if not WANTED.value:
             raise UserError(f"--stages names no stage; choose from {', '.join(STAGES)}")
         for stage in WANTED.value:
             if stage not in STAGES:
                 raise UserError(f"--stages: {stage!r} is unknown; choose from {', '.join(STAGES)}")
         return left
-    except (flags.Error, UserError, AttributeError, KeyError, TypeError, ValueError, OSError, ImportError) as error:
+    except (flags.Error, UserError) as error:
         sys.exit(fail(error, 2))
-    except SyntaxError as error:
-        sys.exit(fail(UserError(f"{error.filename}, line {error.lineno}: {error.msg}"), 2))
-
-
-def check_overrides(argv: list[str]) -> None:
-    """Every --config.GROUP.FIELD must lead to a setting; ml_collections tells in Python's words where one does not."""
-    line = "\0".join(argv)
-    given = re.search(r"\0--?config[=\0]([^\0]+)", line)
-    experiment = flags.FLAGS["config"].parser.parse(given[1]) if given else None
-    if not dataclasses.is_dataclass(experiment):
-        return
-    for path in re.findall(r"\0--?(?:no)?config\.([^=\0]+)", line):
-        value = experiment
-        for name in path.split("."):
-            if not dataclasses.is_dataclass(value):
-                raise UserError(f"--config.{path}: what stands before {name!r} is a single setting, it has no fields")
-            names = [field.name for field in dataclasses.fields(value)]
-            if name not in names:
-                near = difflib.get_close_matches(name, names, 1)
-                hint = f"did you mean {near[0]!r}?" if near else f"choose from {', '.join(names)}"
-                raise UserError(f"--config.{path}: there is no config field {name!r}; {hint}")
-            value = getattr(value, name)
-            if isinstance(value, dict):
-                raise UserError(f"--config.{path}: the runs of an experiment are set in its file, not by flags")
-        if dataclasses.is_dataclass(value):
-            names = ", ".join(field.name for field in dataclasses.fields(value))
-            raise UserError(f"--config.{path} is a group of settings; set one of them: {names}")
 
 
 def fail(error: BaseException, code: int) -> int:
-    lines = str(error.args[0] if isinstance(error, KeyError) and error.args else error).strip().splitlines()
-    line = lines[-1].strip() if lines else type(error).__name__
-    if "Non-boolean argument" in line:
-        line = f"{line.partition(': (')[0]}: choose true or false"
-    if "get_config() takes" in line:
-        line = "--config: this experiment takes no size after ':'"
-    if "has no attribute 'get_config'" in line:
-        line = "--config: the file is no experiment, it defines no get_config()"
-    print(f"error: {line}", file=sys.stderr)
+    lines = str(error).strip().splitlines()
+    print(f"error: {lines[-1].strip() if lines else type(error).__name__}", file=sys.stderr)
     return code
 
 
@@ -89,7 +54,7 @@ def main(_: list[str]) -> int:
     absl.logging.set_verbosity(absl.logging.FATAL)  # Orbax logs tracebacks of what is told in one line here
     logging.getLogger().setLevel(logging.CRITICAL)
     try:
-        return run(CONFIG.value)
+        return run(experiments.flags.override(experiments.flags.load(CONFIG.value), given))
     except UserError as error:
         return fail(error, 2)
     except (RunError, OSError) as error:
@@ -101,12 +66,12 @@ def main(_: list[str]) -> int:
         return fail(KeyboardInterrupt("interrupted; the same command goes on from the last checkpoint"), 130)
 
 
-def run(experiment: Config | untrained.UntrainedConfig) -> int:
-    if isinstance(experiment, untrained.UntrainedConfig):
+def run(experiment: Config | untrained.config.UntrainedConfig) -> int:
+    if isinstance(experiment, untrained.config.UntrainedConfig):
         return run_untrained(experiment)
-    configs = variants.expand(experiment, config_flags.get_override_values(flags.FLAGS["config"]))
+    configs = variants.expand(experiment, given)
     for config in configs.values():
-        validate(config)
+        check(config)
 
     # Imported late: a wrong setting should be told without waiting for JAX.
     import stages
@@ -115,7 +80,7 @@ def run(experiment: Config | untrained.UntrainedConfig) -> int:
         stages.join_cluster()
     title = _experiment_name()
     root = pathlib.Path(WORKDIR.value or f"runs/{title}")
-    stages.resolve_types(experiment, configs, root)
+    experiment, configs = stages.resolve_types(experiment, configs, root)
     shown = stages.named(configs, root, title, COMPARE.value)
     if {"train", "measure"} & set(WANTED.value):
         stages.work(experiment, configs, root, title, WANTED.value)
@@ -125,9 +90,9 @@ def run(experiment: Config | untrained.UntrainedConfig) -> int:
     return 0
 
 
-def run_untrained(config: untrained.UntrainedConfig) -> int:
+def run_untrained(config: untrained.config.UntrainedConfig) -> int:
     """Blocks that nothing trains: of the stages, there is nothing to do in `train`."""
-    untrained.validate(config)
+    untrained.config.check(config)
     for name, given in (("compare", COMPARE.value), ("distributed", DISTRIBUTED.value)):
         if given:
             raise UserError(f"--{name} is for training runs; leave it out with an experiment on untrained blocks")
@@ -142,7 +107,7 @@ def run_untrained(config: untrained.UntrainedConfig) -> int:
 
 def _experiment_name() -> str:
     """Stem of the experiment file, with its argument: decoder_small.py:tiny -> decoder_small_tiny."""
-    path, _, argument = config_flags.get_config_filename(flags.FLAGS["config"]).partition(":")
+    path, _, argument = CONFIG.value.partition(":")
     return "_".join(filter(None, (pathlib.Path(path).stem, argument)))
 
 

@@ -1,25 +1,32 @@
 """What the stages of an experiment do to its runs, in order: train them all, measure them all, draw them together."""
 
 import contextlib
+import json
 import os
 import pathlib
 import sys
 
 import jax
 
-import processes
-from analysis import experiment as experiment_tables
-from analysis import results, sweep, untrained
 from data import corpus
-from errors import UserError
 from experiments import variants
-from experiments.base import Config
-from experiments.untrained import UntrainedConfig
-from figures import draw, untrained_draw
+from experiments.config import Config
+from figures import draw
 from figures.run import Run
 from figures.seeds import over_seeds
-from stop import Stop
-from training import folder, log, loop, program
+from figures.untrained import draw as untrained_draw
+from models.transformer import compute_type
+from sources import sweep
+from studies import experiment as experiment_tables
+from tables import results
+from training import log, loop, program
+from training.config import seeds
+from untrained import blocks as untrained
+from untrained.config import UntrainedConfig
+from workdir import folder, processes
+from workdir.errors import UserError
+from workdir.settings import replace
+from workdir.stop import Stop
 
 
 def join_cluster() -> None:
@@ -64,7 +71,7 @@ def work(experiment: Config, configs: dict[str, Config], root: pathlib.Path, tit
             for path in {root, *(root / name for name in configs)}:
                 locks.enter_context(folder.locked(path))
             for name, config in configs.items():
-                folder.record_environment(root / name, texts[text_key(config)])
+                folder.record_environment(root / name, texts[text_key(config)].record())
 
         processes.on_first(claim)
         if "train" in wanted:
@@ -89,10 +96,10 @@ def train(
     """Variant by variant; runs that differ in seeds alone together."""
     for variant, group in variants.groups(experiment).items():
         runs = variants.run_names(variant, variants.members(group))
-        group.model.dtype = configs[next(iter(runs))].model.dtype  # what "auto" means
+        group = replace(group, {"model.dtype": configs[next(iter(runs))].model.dtype})  # what "auto" means
         name = variant or title
         if len(runs) > 1:
-            weights, data = (len(set(seeds)) for seeds in zip(*variants.seeds(group.train), strict=True))
+            weights, data = (len(set(kind)) for kind in zip(*seeds(group.train), strict=True))
             name += f": {weights} weight × {data} data seeds"
         folders = {run or title: root / run for run in runs}
         loop.train(group, texts[text_key(group)], folders, name, stop)
@@ -105,10 +112,19 @@ def check_folders(experiment: Config, configs: dict[str, Config], root: pathlib.
         folder.claim(path, config, new)
 
 
-def resolve_types(experiment: Config, configs: dict[str, Config], root: pathlib.Path) -> None:
-    """Say what model.dtype=auto means: what the runs began with, or what this machine is best at."""
-    for config in (experiment, *configs.values()):
-        folder.resolve_dtype(config, root)
+def resolve_types(experiment: Config, configs: dict[str, Config], root: pathlib.Path) -> tuple[Config, dict]:
+    """Both with what model.dtype=auto means: what the runs began with, or what this machine is best at."""
+    return resolved(experiment, root), {name: resolved(config, root) for name, config in configs.items()}
+
+
+def resolved(config: Config, root: pathlib.Path) -> Config:
+    if config.model.dtype != "auto":
+        return config
+    try:
+        dtype = json.loads((root / "config.json").read_text())["model"]["dtype"]
+    except (OSError, ValueError, KeyError):  # no run there, or not a readable one: `claim` speaks of it
+        dtype = compute_type("auto")
+    return replace(config, {"model.dtype": dtype})
 
 
 def text_key(config: Config) -> str:

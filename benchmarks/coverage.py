@@ -21,16 +21,16 @@ import numpy as np
 import xarray as xr
 from tqdm import tqdm
 
-from analysis import clouds, plateau
-from analysis.compare import nearest
-from analysis.measure import measure_attention
-from analysis.quantities import COORDINATES, OVERLAP_NEIGHBOURS, QUANTITIES
-from analysis.uncertainty import LEVEL, Summary, summarise
 from benchmarks.rounds import hardware
 from benchmarks.zoo import WINDOW, ZOO, Member, gaussian
 from metrics import spectrum as spectral
 from metrics.comparison import linear_cka, neighbourhood_overlap
 from metrics.spectrum import Spectrum
+from panel import clouds, plateau
+from panel.compare import nearest
+from panel.intervals import LEVEL, Summary, summarise
+from panel.quantities import COORDINATES, OVERLAP_NEIGHBOURS, QUANTITIES
+from sources.measure import measure_attention
 
 BATCHES, GROUPS = 4, 8
 LOW, HIGH = 0.92, 0.98  # what a nominal 95 % may measure

@@ -14,11 +14,11 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from analysis import clouds
 from benchmarks import peer
 from benchmarks.rounds import alternate, hardware, ratio, serve, spread
 from metrics.dimension import twonn
 from metrics.neighbours import nearest_neighbours
+from panel import clouds
 
 SHAPES = {"cpu": [(4096, 512)], "gpu": [(20_000, 1024), (10_000, 768)]}  # by kind of device
 POINTS, WIDTHS = (1024, 2048, 4096, 8192, 16_384), (64, 128, 256, 512, 1024)  # growth: each with the other's middle

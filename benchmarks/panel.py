@@ -11,12 +11,14 @@ import time
 
 import jax
 
-import models
-from analysis import sweep
 from benchmarks.rounds import processor
 from benchmarks.train_step import VOCAB, random_tokens
 from data.corpus import Corpus
-from experiments.base import FAMILIES, NULLS, Config, MeasureConfig, ModelConfig
+from experiments.config import Config
+from models import transformer
+from models.config import ModelConfig
+from panel.config import FAMILIES, NULLS, MeasureConfig
+from sources import sweep
 
 SHAPES = {
     "cpu": {"layers": 12, "width": 256, "heads": 8, "context": 256, "batches": 8, "points": 4096},
@@ -39,7 +41,7 @@ def config_of(shape: dict[str, int]) -> Config:
 
 def time_panel(config: Config, corpus: Corpus, rounds: int) -> tuple[float, float]:
     """Seconds of compilation, and median seconds of a checkpoint beside it."""
-    model = models.build(config.model, corpus.vocab_size, "float32")
+    model = transformer.build(config.model, corpus.vocab_size, "float32")
     checkpoints = [model.init(jax.random.key(seed)) for seed in range(rounds)]
     measure = sweep.make_program(config, corpus, checkpoints[0])
     compilation, seconds = [], []

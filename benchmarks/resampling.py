@@ -12,9 +12,9 @@ import jax
 import numpy as np
 from tqdm import tqdm
 
-from analysis.uncertainty import section_count, variance
 from metrics.neighbours import nearest_neighbours
 from metrics.scale import SCALES, gride_curve
+from panel.intervals import section_count, variance
 
 GROUPS = 8
 

@@ -14,7 +14,9 @@ import sys
 import numpy as np
 
 from benchmarks.rounds import alternate, hardware, ratio, serve
-from experiments.base import Config, ModelConfig, TrainConfig
+from experiments.config import Config
+from models.config import ModelConfig
+from training.config import TrainConfig
 
 SHAPES = {  # by kind of device
     "cpu": {"layers": 6, "width": 256, "heads": 8, "context": 256, "batch": 8},
@@ -37,8 +39,8 @@ def jax_side(shape: dict[str, int], steps: int):
     """(function that runs `steps` training steps, facts about this side)"""
     import jax
 
-    import models
     from data.corpus import Corpus
+    from models import transformer
     from training.program import make_program
 
     model = ModelConfig(**{name: shape[name] for name in ("layers", "width", "heads", "context")})
@@ -47,7 +49,7 @@ def jax_side(shape: dict[str, int], steps: int):
     corpus = Corpus("random", bytes(range(VOCAB - 1)), tokens_N, tokens_N, tokens_N, sha256="", origin="")
     program = make_program(config, corpus)
     state = program.create()
-    parameters = models.count_parameters(state.params)
+    parameters = transformer.count_parameters(state.params)
 
     def run():
         nonlocal state

@@ -7,12 +7,12 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
-from tqdm import tqdm
 
 from data import clean, enwik8, local
+from data.config import DataConfig
 from data.enwik8 import enwik8_dataset_builder, prepare
-from errors import UserError
-from experiments.base import DataConfig
+from workdir.errors import UserError
+from workdir.progress import bar
 
 # The first million characters of enwik8 tell texts that begin with it from others; a prefix longer than that is not
 # known to be one.
@@ -39,6 +39,16 @@ class Corpus:
     def vocab_size(self) -> int:
         """Bytes in use and [MASK]; the same for encoder and decoder, so that their parameters have the same shapes."""
         return len(self.vocabulary) + 1
+
+    def record(self) -> dict:
+        """What a run says of its text."""
+        return {
+            "name": self.name,
+            "origin": self.origin,
+            "sha256": self.sha256,
+            "vocabulary": list(self.vocabulary),
+            "characters": {"train": self.train.size, "valid": self.valid.size, "test": self.test.size},
+        }
 
 
 def load(config: DataConfig, context: int) -> Corpus:
@@ -107,12 +117,12 @@ def _identified(text: bytes, path: Path) -> str:
 
 
 def _cleaned(text: bytes | bytearray) -> bytes:
-    with tqdm(total=len(text), desc="cleaning", unit="B", unit_scale=True, leave=False) as bar:
+    with bar(None, "cleaning", "B", total=len(text), unit_scale=True, leave=False) as shown:
 
         def chunks() -> Iterator[bytes]:
             for start in range(0, len(text), clean.UNIT):
                 chunk = bytes(text[start : start + clean.UNIT])
                 yield chunk
-                bar.update(len(chunk))
+                shown.update(len(chunk))
 
         return b"".join(clean.stream(chunks()))

@@ -1,7 +1,9 @@
 """Decoder: causal mask, next character. 6 layers, D = 512, T = 512, sized for one GPU; `:tiny` runs on a CPU."""
 
-from errors import UserError
-from experiments.base import CheckpointConfig, Config, EvaluateConfig, ModelConfig, TrainConfig
+from experiments.config import Config
+from models.config import ModelConfig
+from training.config import CheckpointConfig, EvaluateConfig, TrainConfig
+from workdir.errors import UserError
 
 
 def get_config(size: str = "small") -> Config:

@@ -4,7 +4,8 @@ Runs of one seed share the windows, and the initial parameters but for those tha
 """
 
 from experiments import mask_laboratory
-from experiments.base import Config
+from experiments.config import Config
+from workdir.settings import replace
 
 INTERVENTIONS = {
     "softmax": {},
@@ -19,10 +20,9 @@ INTERVENTIONS = {
 
 
 def get_config(size: str = "small") -> Config:
-    config = mask_laboratory.sized(size)
-    config.variants = {
+    variants = {
         f"{name}_{seed}": settings | {"train.seed": seed}
         for seed in mask_laboratory.SEEDS
         for name, settings in INTERVENTIONS.items()
     }
-    return config
+    return replace(mask_laboratory.sized(size), {"variants": variants})

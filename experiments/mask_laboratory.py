@@ -7,7 +7,11 @@ asked for where the mask hides it; bidirectional and leaking masks show it, and 
 from typing import Any
 
 from experiments import decoder_small
-from experiments.base import CheckpointConfig, Config, EvaluateConfig, MeasureConfig, ModelConfig, TrainConfig
+from experiments.config import Config
+from models.config import ModelConfig
+from panel.config import MeasureConfig
+from training.config import CheckpointConfig, EvaluateConfig, TrainConfig
+from workdir.settings import replace
 
 SEEDS = (0, 1)
 LEAKS = {"leak_01": 0.01, "leak_10": 0.1}  # of the pairs (query, later key)
@@ -16,8 +20,7 @@ HIDING = ("causal", "window", "prefix")  # masks under which the next character 
 
 def get_config(size: str = "small") -> Config:
     config = sized(size)
-    config.variants = variants(config.model.context)
-    return config
+    return replace(config, {"variants": variants(config.model.context)})
 
 
 def sized(size: str) -> Config:

@@ -1,15 +1,11 @@
 """Both twins, small, on the language reference inside every CPython: the whole tour in minutes, without a network."""
 
-from experiments.base import (
-    CheckpointConfig,
-    Config,
-    DataConfig,
-    EvaluateConfig,
-    MeasureConfig,
-    ModelConfig,
-    TrainConfig,
-)
+from data.config import DataConfig
+from experiments.config import Config
 from experiments.twins_small import TWINS
+from models.config import ModelConfig
+from panel.config import MeasureConfig
+from training.config import CheckpointConfig, EvaluateConfig, TrainConfig
 
 
 def get_config() -> Config:

@@ -1,7 +1,8 @@
 """decoder_small and encoder_small in one experiment, compared in each figure; `:tiny` runs on a CPU."""
 
 from experiments import decoder_small
-from experiments.base import Config
+from experiments.config import Config
+from workdir.settings import replace
 
 TWINS = {
     "decoder": {"model.mask": "causal", "objective": "next"},
@@ -10,6 +11,4 @@ TWINS = {
 
 
 def get_config(size: str = "small") -> Config:
-    config = decoder_small.get_config(size)
-    config.variants = TWINS
-    return config
+    return replace(decoder_small.get_config(size), {"variants": TWINS})

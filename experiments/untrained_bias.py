@@ -4,8 +4,9 @@
 `:tiny` takes seconds.
 """
 
-from errors import UserError
-from experiments.untrained import UntrainedConfig
+from untrained.config import UntrainedConfig
+from workdir.errors import UserError
+from workdir.settings import replace
 
 
 def get_config(size: str = "bert") -> UntrainedConfig:
@@ -16,6 +17,5 @@ def get_config(size: str = "bert") -> UntrainedConfig:
     if size == "table":
         config = UntrainedConfig(truncated=False, norm_orders=("post",), seeds=8)
         row_norm = config.sigma * config.width**0.5
-        config.norms = tuple(norm / row_norm for norm in (0.0, 1.0, 10.0, 300.0))
-        return config
+        return replace(config, {"norms": tuple(norm / row_norm for norm in (0.0, 1.0, 10.0, 300.0))})
     raise UserError(f"experiment size {size!r} is unknown; choose bert, table or tiny")

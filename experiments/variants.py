@@ -2,10 +2,11 @@
 
 from collections.abc import Iterable
 
-from errors import UserError
-from experiments.base import Config, TrainConfig, from_dict, to_dict
+from experiments.config import Config
+from training.config import seeds
+from workdir.errors import UserError
+from workdir.settings import replace
 
-MOST_MEMBERS = 1024
 SEEDS = {"train.seed", "train.data_seed"}
 
 
@@ -36,25 +37,11 @@ def members(config: Config) -> dict[str, Config]:
     pairs = seeds(config.train)
     if len(pairs) == 1:
         return {"": config}
-    single = {"num_seeds": 1, "num_data_seeds": None}
-    runs = {}
-    for weights, data in pairs:
-        values = to_dict(config)
-        values["train"] |= single | {"seed": weights, "data_seed": data}
-        runs[f"weights_{weights}_data_{data}"] = from_dict(values)
-    return runs
-
-
-def seeds(train: TrainConfig) -> list[tuple[int, int]]:
-    """(weight seed, data seed) of every member, weight seed by weight seed."""
-    first = train.seed if train.data_seed is None else train.data_seed
-    count = train.num_seeds if train.num_data_seeds is None else train.num_data_seeds
-    for name, value in (("num_seeds", train.num_seeds), ("num_data_seeds", count)):
-        if value < 1:
-            raise UserError(f"train.{name} is {value}; it must be at least 1")
-    if train.num_seeds * count > MOST_MEMBERS:
-        raise UserError(f"train.num_seeds × num_data_seeds is {train.num_seeds} × {count}; {MOST_MEMBERS} runs at most")
-    return [(train.seed + i, first + j) for i in range(train.num_seeds) for j in range(count)]
+    single = {"train.num_seeds": 1, "train.num_data_seeds": None}
+    return {
+        f"weights_{weights}_data_{data}": replace(config, single | {"train.seed": weights, "train.data_seed": data})
+        for weights, data in pairs
+    }
 
 
 def groups(config: Config, overridden: Iterable[str] = ()) -> dict[str, Config]:
@@ -69,20 +56,15 @@ def groups(config: Config, overridden: Iterable[str] = ()) -> dict[str, Config]:
     for name, changes in config.variants.items():
         if not name.isidentifier():
             raise UserError(f"variant {name!r}: a run's name becomes a folder; use letters, digits and _")
-        values = to_dict(config) | {"variants": {}}
-        for path, value in changes.items():
+        for path in changes:
             if path in overridden:
                 raise UserError(f"--config.{path} differs between the runs of this experiment and cannot be overridden")
-            *groups, leaf = path.split(".")
-            target = values
-            for group in groups:
-                target = target.get(group) if isinstance(target, dict) else None
-            if not isinstance(target, dict):
-                raise UserError(f"variant {name!r}: there is no config field {path}")
-            target[leaf] = value
-        configs[name] = from_dict(values)
+        try:
+            configs[name] = replace(config, {"variants": {}} | changes)
+        except UserError as error:
+            raise UserError(f"variant {name!r}: {error}") from error
         for count in ("num_seeds", "num_data_seeds"):
-            given = values["train"][count]
+            given = getattr(configs[name].train, count)
             if SEEDS & changes.keys() and f"train.{count}" not in changes and given is not None and given > 1:
                 raise UserError(
                     f"train.{count} is {given}, but variant {name!r} sets its own seed; leave one of them out"

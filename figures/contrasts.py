@@ -9,10 +9,10 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.ticker import MaxNLocator
 
-from analysis.shapes import SHAPES
-from analysis.uncertainty import LEVEL
 from figures import style
 from figures.run import Run
+from panel.intervals import LEVEL
+from studies.shapes import SHAPES
 
 SHOWN = ("bell", "growth", "cosine_growth", "drift_growth", "expansion", "compression", "sharpening", "sink")
 ACROSS = 4  # panels beside each other

@@ -3,9 +3,9 @@
 import numpy as np
 from matplotlib.figure import Figure
 
-from analysis import correlations
 from figures import style
 from figures.run import POSITIONS, Run, band, holding, interval, positions, words
+from studies import correlations
 
 
 def build(runs: dict[str, Run]) -> Figure | None:

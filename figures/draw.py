@@ -4,7 +4,6 @@ import pathlib
 
 import pandas as pd
 
-from analysis import correlations
 from figures import (
     anisotropy_by_checkpoint,
     anisotropy_profile,
@@ -27,6 +26,7 @@ from figures import (
     training_curve,
 )
 from figures.run import Run
+from studies import correlations
 
 FIGURES = {
     "anisotropy_profile": anisotropy_profile.build,

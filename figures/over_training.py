@@ -2,9 +2,9 @@
 
 from matplotlib.figure import Figure
 
-from analysis.shapes import over_depth
 from figures import style
 from figures.run import Run, band_over_batches, holding, last_step, over_batches, words
+from studies.shapes import over_depth
 
 
 def build(runs: dict[str, Run], names: tuple[str, ...], title: str, sharey: bool) -> Figure | None:

@@ -6,8 +6,8 @@ from typing import Any
 import numpy as np
 import xarray as xr
 
-from analysis import runs as tables
-from analysis.uncertainty import LEVEL, summarise
+from panel.intervals import LEVEL, summarise
+from studies import runs as tables
 
 POSITIONS = {"all": "all positions", "without_first": "without position 0"}
 OBJECTIVES = {"next": "next character", "masked": "masked characters"}

@@ -4,9 +4,9 @@ import pandas as pd
 from matplotlib.figure import Figure
 from matplotlib.ticker import MaxNLocator
 
-from analysis.quantities import QUANTITIES
 from figures import style
 from figures.run import OBJECTIVES, Run
+from panel.quantities import QUANTITIES
 
 SHOWN = ("test_bits", "anisotropy", "mean_cosine", "drift", "attention_entropy", "twonn")
 BITS = "bits per character (test)"

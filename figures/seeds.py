@@ -5,13 +5,13 @@ from typing import Any
 
 import xarray as xr
 
-from analysis import runs as tables
-from analysis.quantities import QUANTITIES
 from figures.run import Run, seeds_in_words
+from panel.quantities import QUANTITIES
+from studies import runs as tables
 
 
 def over_seeds(runs: dict[str, Run]) -> dict[str, Run]:
-    """One Run for each cell of `analysis.runs`: the mean over its seeds, and where bands are, the range of the seeds.
+    """One Run for each cell of `studies.runs`: the mean over its seeds, and where bands are, the range of the seeds.
 
     Two or three seeds have a t interval so wide (12.7 and 4.3 standard errors to a side) that it hides the curves; the
     range claims nothing. Intervals that pool all cells are those of the contrasts.

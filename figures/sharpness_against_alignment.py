@@ -4,9 +4,9 @@ import numpy as np
 import xarray as xr
 from matplotlib.figure import Figure
 
-from analysis import correlations
 from figures import style
 from figures.run import Run, band, holding, interval, words
+from studies import correlations
 
 SHARPNESS = ("attention_entropy", "attention_max", "score_std_within", "attention_first")
 

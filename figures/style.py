@@ -2,7 +2,6 @@
 
 import io
 import math
-import os
 import pathlib
 import re
 import textwrap
@@ -19,6 +18,7 @@ from matplotlib.colors import BoundaryNorm, Colormap, LinearSegmentedColormap, S
 from matplotlib.figure import Figure
 
 from figures.run import Run, provenance
+from workdir import files
 
 PAGE = 6.9  # inches: the full width of a two-column paper
 OKABE_ITO = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#000000")
@@ -202,8 +202,6 @@ def save(figure: Figure | None, folder: pathlib.Path, name: str) -> list[pathlib
         figure.savefig(content, format=kind, metadata=metadata)
         figure.set_layout_engine("none")  # laid out once, by the first: both files have the same geometry
         path = folder / f"{name}.{kind}"
-        partial = path.with_name(f".{path.name}.partial")
-        partial.write_bytes(content.getvalue())
-        os.replace(partial, path)
+        files.write(path, content.getvalue())
         paths.append(path)
     return paths

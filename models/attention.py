@@ -9,7 +9,7 @@ import jax.numpy as jnp
 from jax.lax import Precision
 from jaxtyping import Array, Bool, Float
 
-from experiments.base import ModelConfig
+from models.config import ModelConfig
 from models.masks import visible_keys
 
 

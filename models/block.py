@@ -7,7 +7,7 @@ import flax.linen as nn
 import jax.numpy as jnp
 from jaxtyping import Array, Float, Key
 
-from experiments.base import ModelConfig
+from models.config import ModelConfig
 from models.linear import product
 from models.transformer import Block as GptBlock
 from models.transformer import Params

@@ -5,7 +5,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Bool
 
-from experiments.base import ModelConfig
+from models.config import ModelConfig
 
 
 def visible_keys(config: ModelConfig, time: int) -> Bool[Array, "T T"]:

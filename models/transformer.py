@@ -12,8 +12,8 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Float, Int, Key
 
-from experiments.base import ModelConfig
 from models.attention import Sink, attend, centre, rotate
+from models.config import ModelConfig
 from models.linear import gelu, product
 from models.masks import visible_keys
 

@@ -15,7 +15,7 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from analysis import results
+from tables import results
 from training import log
 
 ROOT = pathlib.Path(__file__).parent.parent
@@ -87,7 +87,7 @@ DECODER = "--config=experiments/decoder_small.py"
         ([DECODER, "--distributed"], "finds no cluster"),
         ([DECODER, "--config.data.source=pydoc", "--config.mesh.fsdp=3"], "mesh.fsdp=3 does not use all of 1 devices"),
         (["--config=experiments/quickstart.py:tiny"], "takes no size"),
-        (["--config=experiments/base.py"], "the file is no experiment"),
+        (["--config=experiments/config.py"], "the file is no experiment"),
         ([DECODER, "--config.modle.layers=4"], "there is no config field 'modle'; did you mean 'model'?"),
         ([DECODER, "--config.colour=red"], "no config field 'colour'; choose from data, model"),
         ([DECODER, "--config.train.steps.x=5"], "steps.x: what stands before 'x' is a single setting"),

@@ -7,7 +7,7 @@ import subprocess
 
 import pytest
 
-from analysis import results
+from tables import results
 from tests.test_main import ROOT, command, environment, main, refuse, wait_for
 
 BIAS = "--config=experiments/untrained_bias.py"

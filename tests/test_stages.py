@@ -3,9 +3,9 @@ import json
 import pytest
 
 import stages
-from analysis import results
-from errors import UserError
+from tables import results
 from tests.figures.tables import make_run
+from workdir.errors import UserError
 
 
 @pytest.fixture

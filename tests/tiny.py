@@ -2,17 +2,13 @@
 
 import numpy as np
 
+from data.config import DataConfig
 from data.corpus import Corpus
-from experiments.base import (
-    CheckpointConfig,
-    Config,
-    DataConfig,
-    EvaluateConfig,
-    MeasureConfig,
-    MeshConfig,
-    ModelConfig,
-    TrainConfig,
-)
+from experiments.config import Config
+from models.config import ModelConfig
+from panel.config import MeasureConfig
+from training.config import CheckpointConfig, EvaluateConfig, TrainConfig
+from workdir.mesh import MeshConfig
 
 QUICK = ("spectrum", "dimension", "attention")  # compiled in seconds
 

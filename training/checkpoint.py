@@ -15,8 +15,8 @@ import numpy as np
 from jax.experimental import multihost_utils
 from orbax.checkpoint import v1 as ocp
 
-import processes
-from errors import RunError
+from workdir import processes
+from workdir.errors import RunError
 
 policies = ocp.training.preservation_policies
 

@@ -8,13 +8,12 @@ from typing import Any, NamedTuple
 import jax
 import jax.numpy as jnp
 import numpy as np
-from tqdm import tqdm
 
-import processes
 from data.corpus import Corpus
-from errors import UserError
-from experiments.base import Config
 from training import objective
+from training.config import RunConfig
+from workdir.errors import UserError
+from workdir.progress import bar
 
 MASK_SEED = 0  # the masks of an evaluation are the same for every run
 
@@ -33,14 +32,14 @@ class Windows(NamedTuple):
     fresh_M: np.ndarray  # how many predictions count, at the end of each: the others an earlier window has counted
 
 
-def valid_windows(config: Config, characters: int) -> Windows:
+def valid_windows(config: RunConfig, characters: int) -> Windows:
     """`evaluate.windows` windows at even distances over the split; fewer where they would coincide."""
     last = characters - config.model.context - 1
     starts_M = np.linspace(0, last, min(config.evaluate.windows, last + 1)).astype(np.int64)
     return Windows(starts_M, np.full_like(starts_M, config.model.context))
 
 
-def test_windows(config: Config, characters: int) -> tuple[Windows, str]:
+def test_windows(config: RunConfig, characters: int) -> tuple[Windows, str]:
     """Windows that score every character of the split once (but the first or the last), and the protocol in words.
 
     Next character: windows advance by `evaluate.stride`; of all but the first only the last `stride` characters
@@ -64,7 +63,7 @@ def test_windows(config: Config, characters: int) -> tuple[Windows, str]:
 
 
 def batches(
-    config: Config, tokens_N: np.ndarray, windows: Windows, mask_token: int, rows: int
+    config: RunConfig, tokens_N: np.ndarray, windows: Windows, mask_token: int, rows: int
 ) -> Iterator[objective.Batch]:
     """The windows in batches of `rows`; the last one is filled up with rows that weigh nothing."""
     context, count = config.model.context, len(windows.starts_M)
@@ -79,7 +78,7 @@ def batches(
         yield batch._replace(weights_BT=batch.weights_BT * counts_BT)
 
 
-def check(config: Config, corpus: Corpus, rows: int) -> None:
+def check(config: RunConfig, corpus: Corpus, rows: int) -> None:
     """Raise UserError where a split has no character to score: in a few short windows none may be masked."""
     count = config.evaluate.windows
     for split_N, windows, where, advice in (
@@ -95,7 +94,7 @@ def check(config: Config, corpus: Corpus, rows: int) -> None:
 
 
 def make_scorer(
-    apply: Callable, config: Config, mask_token: int, place: Callable, rows: int, together: Callable
+    apply: Callable, config: RunConfig, mask_token: int, place: Callable, rows: int, together: Callable
 ) -> Callable:
     """score(params, tokens_N, windows, label='', check=…) -> [Score of each member whose parameters are stacked].
 
@@ -116,10 +115,9 @@ def make_scorer(
         check: Callable[[], None] = lambda: None,
     ) -> list[Score]:
         totals_R, characters = np.zeros(()), 0
-        quiet = not label or not processes.is_first()
         parts = batches(config, tokens_N, windows, mask_token, rows)
         count = -(-len(windows.starts_M) // rows)
-        for batch in tqdm(parts, desc=label, total=count, unit="batch", disable=quiet, leave=False):
+        for batch in bar(parts, label, "batch", total=count, leave=False):
             check()
             losses_R, predicted = nats(params, place(batch))
             totals_R, characters = totals_R + np.asarray(losses_R, np.float64), characters + int(predicted)

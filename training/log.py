@@ -9,9 +9,9 @@ from tensorboardX.event_file_writer import EventsWriter
 from tensorboardX.proto.event_pb2 import Event, SessionLog
 from tensorboardX.summary import scalar
 
-from errors import RunError
-from processes import is_first
-from training.folder import write_atomically
+from workdir.errors import RunError
+from workdir.files import write
+from workdir.processes import is_first
 
 
 class Log:
@@ -30,7 +30,7 @@ class Log:
         path, kept = folder / "train.jsonl", []
         if path.exists():
             kept = [line for line in read(folder) if line["step"] <= saved]
-            write_atomically(path, "".join(json.dumps(line) + "\n" for line in kept))
+            write(path, "".join(json.dumps(line) + "\n" for line in kept))
         self._told = max((line["step"] for line in kept), default=-1)
         self._file = path.open("a")
         self._events = EventsWriter(str(folder / "events"), f".{time.time_ns()}")  # names carry whole seconds only

@@ -1,36 +1,34 @@
 """The training loop: one for every experiment. Resumes where it stopped, exactly."""
 
 import contextlib
-import json
 import math
 import pathlib
 import statistics
-import sys
 import time
 
 import jax
 import jax.numpy as jnp
 import numpy as np
-from tqdm import tqdm
 
-import models
-import processes
 from data.corpus import Corpus
-from errors import RunError
-from experiments.base import Config
-from stop import Stop
+from models import transformer
 from training import checkpoint, evaluate, optimizer, step
-from training.folder import write_atomically
+from training.config import RunConfig
+from training.members import Runs
 from training.program import Program, make_program
-from training.runs import Runs
+from workdir import processes
+from workdir.errors import RunError
+from workdir.files import write_json
+from workdir.progress import bar
+from workdir.stop import Stop
 
 DISPATCH_SECONDS = 1.0  # steps are run together up to about this long, so that the bar moves and a stop is heard
 
 
-def train(config: Config, corpus: Corpus, folders: dict[str, pathlib.Path], name: str, stop: Stop) -> None:
+def train(config: RunConfig, corpus: Corpus, folders: dict[str, pathlib.Path], name: str, stop: Stop) -> None:
     """Train all seeds of a config to the last step and score the test split; raises Stopped once a stop is saved.
 
-    `folders` holds the folder of each member by the name of its run, in the order of `variants.seeds`; they are trained
+    `folders` holds the folder of each member by the name of its run, in the order of `config.seeds`; they are trained
     in one program. A plain config has one member.
     """
     kept = checkpoint.schedule(config.train.steps, config.checkpoint.every)
@@ -41,7 +39,7 @@ def train(config: Config, corpus: Corpus, folders: dict[str, pathlib.Path], name
         program = make_program(config, corpus)
         state = runs.resume(program)
         now = int(state.step[0])
-        count, device = models.count_parameters(program.abstract.params), jax.devices()[0].device_kind
+        count, device = transformer.count_parameters(program.abstract.params), jax.devices()[0].device_kind
         size = f"{count:,} parameters" if len(folders) == 1 else f"{len(folders)} × {count:,} parameters"
         print(f"{name}: {size}, on {program.devices} × {device}, from step {now} in {runs.place}")
         runs.open_logs()
@@ -53,7 +51,7 @@ def train(config: Config, corpus: Corpus, folders: dict[str, pathlib.Path], name
 class _Session:
     """One stretch of training, from the members' states to the last step or to a request to stop."""
 
-    def __init__(self, config: Config, corpus: Corpus, program: Program, runs: Runs, stop: Stop, name: str):
+    def __init__(self, config: RunConfig, corpus: Corpus, program: Program, runs: Runs, stop: Stop, name: str):
         self.config, self.program, self.runs, self.stop, self.name = config, program, runs, stop, name
         self.tokens_N, self.windows = corpus.valid, evaluate.valid_windows(config, corpus.valid.size)
         self.rate = optimizer.schedule(config.train)
@@ -63,9 +61,7 @@ class _Session:
 
     def run(self, state: step.State) -> step.State:
         last, now = self.config.train.steps, int(state.step[0])
-        interval = 0.1 if sys.stderr.isatty() else 10.0
-        quiet = not processes.is_first()
-        with tqdm(total=last, initial=now, desc=self.name, unit="step", mininterval=interval, disable=quiet) as bar:
+        with bar(None, self.name, "step", total=last, initial=now) as shown:
             self.arrive(state, now)
             while now < last and not self.stopping:
                 count = self.next_count(now)
@@ -76,8 +72,8 @@ class _Session:
                 self.log_steps(now, count, metrics)
                 now += count
                 self.arrive(state, now)
-                bar.set_postfix_str(self.summary(), refresh=False)
-                bar.update(count)
+                shown.set_postfix_str(self.summary(), refresh=False)
+                shown.update(count)
         return state
 
     def next_count(self, now: int) -> int:
@@ -153,7 +149,7 @@ class _Session:
 
 
 def _test(
-    config: Config, corpus: Corpus, program: Program, state: step.State, runs: Runs, name: str, stop: Stop
+    config: RunConfig, corpus: Corpus, program: Program, state: step.State, runs: Runs, name: str, stop: Stop
 ) -> None:
     windows, protocol = evaluate.test_windows(config, corpus.test.size)
     where = f"{name}: stopped while scoring the test split; trained to its last step, saved in {runs.place}"
@@ -167,6 +163,6 @@ def _test(
             "step": config.train.steps,
         }
         if processes.is_first():
-            write_atomically(folder / "test.json", json.dumps(record, indent=2) + "\n")
+            write_json(folder / "test.json", record)
         scored = f"{result.characters:,} scored"
         print(f"{run}: test {result.bits_per_character:.4f} bits per character ({protocol}, {scored})")

@@ -7,10 +7,10 @@ import jax.numpy as jnp
 import numpy as np
 import optax
 
-import models
-from experiments.base import Config
 from metrics.cloud import centred
 from metrics.spectrum import isoscore_star
+from models import masks
+from training.config import RunConfig
 
 MASKED_SHARE = 0.15  # of the positions; of these 80 % become [MASK], 10 % a random character, 10 % stay
 
@@ -21,7 +21,7 @@ class Batch(NamedTuple):
     weights_BT: jax.Array  # 1.0 where the loss counts, else 0.0
 
 
-def scored_positions(config: Config) -> np.ndarray:
+def scored_positions(config: RunConfig) -> np.ndarray:
     """Which positions the loss may count, (T,) float32, 1 or 0: in training, validation and test alike.
 
     Next character: those whose target no path of the attention graph can reach, so that it is neither seen nor told
@@ -31,7 +31,7 @@ def scored_positions(config: Config) -> np.ndarray:
     context = config.model.context
     if config.objective == "masked" or config.model.mask in ("causal", "window"):  # nothing ahead is ever seen
         return np.ones(context, np.float32)
-    return np.append(~np.diagonal(models.dependence(config.model), 1), True).astype(np.float32)
+    return np.append(~np.diagonal(masks.dependence(config.model), 1), True).astype(np.float32)
 
 
 def next_character(windows_BL: jax.Array, scored_T: np.ndarray) -> Batch:
@@ -56,7 +56,9 @@ def masked_character(windows_BL: jax.Array, keys_B: jax.Array, mask_token: int) 
     return Batch(tokens_BT, targets_BT, weights_BT)
 
 
-def make_batch(config: Config, windows_BL: jax.Array, key: jax.Array, examples_B: jax.Array, mask_token: int) -> Batch:
+def make_batch(
+    config: RunConfig, windows_BL: jax.Array, key: jax.Array, examples_B: jax.Array, mask_token: int
+) -> Batch:
     """The batch of the configuration's objective; an example's masks depend on (key, its global index) alone."""
     if config.objective == "next":
         return next_character(windows_BL, scored_positions(config))

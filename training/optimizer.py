@@ -5,7 +5,7 @@ from typing import Any
 import jax
 import optax
 
-from experiments.base import TrainConfig
+from training.config import TrainConfig
 
 
 def schedule(config: TrainConfig) -> optax.Schedule:

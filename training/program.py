@@ -8,12 +8,12 @@ import jax.numpy as jnp
 from jax.sharding import NamedSharding
 from jax.sharding import PartitionSpec as P
 
-import models
 from data.corpus import Corpus
-from errors import UserError
-from experiments.base import Config
-from experiments.variants import seeds
-from training import evaluate, mesh, objective, optimizer, step
+from models import transformer
+from training import evaluate, objective, optimizer, step
+from training.config import RunConfig, seeds
+from workdir import mesh
+from workdir.errors import UserError
 
 
 class Program(NamedTuple):
@@ -29,7 +29,7 @@ class Program(NamedTuple):
     devices: int
 
 
-def check(config: Config, corpus: Corpus) -> tuple[jax.sharding.Mesh, int]:
+def check(config: RunConfig, corpus: Corpus) -> tuple[jax.sharding.Mesh, int]:
     """The devices and the windows of a micro-batch; UserError where these do not go together, or nothing is scored."""
     devices = mesh.make_mesh(config.mesh)
     rows = config.train.batch_size // config.train.accumulate
@@ -42,9 +42,9 @@ def check(config: Config, corpus: Corpus) -> tuple[jax.sharding.Mesh, int]:
     return devices, rows
 
 
-def make_program(config: Config, corpus: Corpus) -> Program:
+def make_program(config: RunConfig, corpus: Corpus) -> Program:
     devices, rows = check(config, corpus)
-    model = models.build(config.model, corpus.vocab_size)
+    model = transformer.build(config.model, corpus.vocab_size)
     adamw = optimizer.make_optimizer(config.train)
     by_batch, everywhere = mesh.batch_sharding(devices), NamedSharding(devices, P())
     weights, data = zip(*seeds(config.train), strict=True)

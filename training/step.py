@@ -8,8 +8,8 @@ import jax.numpy as jnp
 import optax
 
 from data import batches
-from experiments.base import Config
 from training import objective
+from training.config import RunConfig
 
 Params = Any
 NO_STEP = 2**32 - 1  # folded into the key where a step would be: the root of the masks, apart from every step's windows
@@ -32,7 +32,7 @@ def init_state(params: Params, optimizer: optax.GradientTransformation) -> State
 
 
 def train_batch(
-    config: Config, seed: int | jax.Array, tokens_N: jax.Array, step: jax.Array, mask_token: int
+    config: RunConfig, seed: int | jax.Array, tokens_N: jax.Array, step: jax.Array, mask_token: int
 ) -> objective.Batch:
     """The batch of update `step`: a pure function of (data seed, step, example index)."""
     examples_B = jnp.arange(config.train.batch_size)
@@ -47,7 +47,7 @@ def train_batch(
 def make_step(
     apply: Callable,
     optimizer: optax.GradientTransformation,
-    config: Config,
+    config: RunConfig,
     mask_token: int,
     shard: Callable[[objective.Batch], objective.Batch] = lambda batch: batch,
 ) -> Callable[[State, jax.Array, jax.Array], tuple[State, StepMetrics]]:

@@ -20,7 +20,7 @@ from tensorflow_datasets.core.download.download_manager import NonMatchingChecks
 
 from data import enwik8
 from data.enwik8 import enwik8_dataset_builder
-from errors import UserError
+from workdir.errors import UserError
 
 PATIENCE = 10.0  # seconds until a network that does not answer counts as none
 FILE = "enwik8.zip"

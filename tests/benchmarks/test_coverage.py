@@ -3,10 +3,10 @@
 import numpy as np
 import pytest
 
-from analysis.quantities import QUANTITIES
 from benchmarks import coverage
 from benchmarks.coverage import Row, score
 from benchmarks.zoo import ZOO
+from panel.quantities import QUANTITIES
 
 BATCHES, SECTIONS, DRAWS = 4, 4, 4000
 

@@ -4,9 +4,9 @@ import jax
 import jax.extend
 import jax.numpy as jnp
 
-import models
 from benchmarks import train_step
-from experiments.base import ModelConfig
+from models import transformer
+from models.config import ModelConfig
 
 SHAPE = {"layers": 2, "width": 32, "heads": 4, "context": 16, "batch": 8}
 
@@ -20,7 +20,7 @@ def test_the_jax_side_trains():
 def test_model_flops_are_three_times_those_of_a_forward_pass():
     """Forward: twice the multiplications of every product in the program of one layer."""
     sizes = {name: size for name, size in SHAPE.items() if name != "batch"} | {"layers": 1}
-    model = models.build(ModelConfig(**sizes), train_step.VOCAB, "float32")
+    model = transformer.build(ModelConfig(**sizes), train_step.VOCAB, "float32")
     params = jax.eval_shape(model.init, jax.random.key(0))
     tokens_BT = jax.ShapeDtypeStruct((SHAPE["batch"], SHAPE["context"]), jnp.int32)
     forward = products(jax.make_jaxpr(lambda *inputs: model.apply(*inputs)[0])(params, tokens_BT).jaxpr)

@@ -11,7 +11,7 @@ from tensorflow_datasets.core.download.checksums import UrlInfo
 
 from data import enwik8
 from data.enwik8 import enwik8_dataset_builder
-from errors import UserError
+from workdir.errors import UserError
 
 
 @pytest.fixture

@@ -10,8 +10,8 @@ import numpy as np
 import pytest
 
 from data import clean, corpus, enwik8, local
+from data.config import DataConfig
 from data.enwik8 import enwik8_dataset_builder
-from experiments.base import DataConfig
 from tests.data.conftest import zipped
 
 TEXT = b"The quick brown fox jumps over the lazy dog.\n" * 100

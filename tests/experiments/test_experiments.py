@@ -6,12 +6,15 @@ import re
 
 import pytest
 
-from errors import UserError
-from experiments import base, limits, variants
+import experiments
+from experiments import variants
+from experiments.config import Config, check
+from workdir.errors import UserError
+from workdir.settings import from_dict, replace, to_dict
 
 FILES = sorted(
     path.stem
-    for path in pathlib.Path(base.__file__).parent.glob("*.py")
+    for path in pathlib.Path(experiments.__file__).parent.glob("*.py")
     if "def get_config(" in path.read_text() and "untrained" not in path.stem
 )
 
@@ -26,11 +29,11 @@ def configs():
 
 @pytest.mark.parametrize(("name", "config"), list(configs()), ids=lambda v: v if isinstance(v, str) else "")
 def test_every_experiment_validates_and_round_trips_through_json(name, config):
-    assert base.from_dict(json.loads(json.dumps(base.to_dict(config)))) == config
+    assert from_dict(json.loads(json.dumps(to_dict(config))), type(config)) == config
     for run in variants.expand(config).values():
-        limits.validate(run)
+        check(run)
         assert not run.variants
-        assert base.from_dict(base.to_dict(run)) == run
+        assert from_dict(to_dict(run), Config) == run
 
 
 def test_the_twins_differ_in_mask_and_objective_only():
@@ -41,7 +44,7 @@ def test_the_twins_differ_in_mask_and_objective_only():
     ):
         assert (decoder.model.mask, decoder.objective) == ("causal", "next")
         assert (encoder.model.mask, encoder.objective) == ("bidirectional", "masked")
-        encoder.model.mask, encoder.objective = "causal", "next"
+        encoder = replace(encoder, {"model.mask": "causal", "objective": "next"})
         assert encoder == decoder
 
 
@@ -53,8 +56,8 @@ def test_runs_of_the_laboratory_differ_in_mask_objective_and_seed_only(size):
     assert len({(run.model.mask, run.model.leak, run.objective) for run in runs.values()}) == len(cells) == 9
     for name, run in runs.items():
         assert name == f"{name.rpartition('_')[0]}_{run.train.seed}"
-        run.model.mask, run.model.prefix, run.model.window, run.model.leak = "causal", 0, 0, 0.0
-        run.objective, run.train.seed, run.model.leak_seed = "next", 0, 0
+        run = replace(run, {"model.mask": "causal", "model.prefix": 0, "model.window": 0, "model.leak": 0.0})
+        run = replace(run, {"objective": "next", "train.seed": 0, "model.leak_seed": 0})
     assert all(run == runs["causal_next_0"] for run in runs.values())
 
 
@@ -64,20 +67,20 @@ def test_each_intervention_changes_one_setting_of_the_plain_run_of_its_seed(size
     seeds = {name: int(name.rpartition("_")[2]) for name in runs}
     assert set(seeds.values()) == {0, 1}
     for name, run in runs.items():
-        plain = base.to_dict(runs[f"softmax_{seeds[name]}"])
-        run, same = base.to_dict(run), {"train", "model"} ^ set(plain)
+        plain = to_dict(runs[f"softmax_{seeds[name]}"])
+        run, same = to_dict(run), {"train", "model"} ^ set(plain)
         assert all(run[group] == plain[group] for group in same)
         changed = [
             field for group in ("model", "train") for field in run[group] if run[group][field] != plain[group][field]
         ]
         assert len(changed) == (not name.startswith(f"softmax_{seeds[name]}"))
         assert run["train"]["seed"] == seeds[name]
-    assert len({str(base.to_dict(run)) for run in runs.values()}) == len(runs) == 16
+    assert len({str(to_dict(run)) for run in runs.values()}) == len(runs) == 16
 
 
 @pytest.mark.parametrize(("path", "value"), [("penalty_layers", ["1"]), ("penalty_layers", 1), ("log_every", [])])
 def test_a_tuple_of_the_wrong_type_is_refused(path, value):
-    values = base.to_dict(base.Config())
+    values = to_dict(Config())
     values["train"][path] = value
     with pytest.raises(UserError, match=rf"train\.{path} is {re.escape(repr(value))}, not"):
-        base.from_dict(values)
+        from_dict(values, Config)

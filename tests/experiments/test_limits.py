@@ -1,9 +1,11 @@
 import pytest
 
-from errors import UserError
-from experiments.base import Config, ModelConfig, TrainConfig, from_dict, to_dict
-from experiments.limits import validate
+from experiments.config import Config, check
 from experiments.variants import expand
+from models.config import ModelConfig
+from training.config import TrainConfig
+from workdir.errors import UserError
+from workdir.settings import from_dict, to_dict
 
 
 def change(path, value):
@@ -66,7 +68,7 @@ def change(path, value):
 )
 def test_what_cannot_run_is_refused_in_one_line_that_names_it(path, value):
     with pytest.raises(UserError) as error:
-        validate(change(path, value))
+        check(change(path, value))
     assert path in str(error.value)
     assert "\n" not in str(error.value)
 
@@ -74,7 +76,7 @@ def test_what_cannot_run_is_refused_in_one_line_that_names_it(path, value):
 def test_rotary_needs_an_even_head_width():
     config = Config(model=ModelConfig(width=6, heads=2, positions="rotary"))
     with pytest.raises(UserError, match="even head width"):
-        validate(config)
+        check(config)
 
 
 def many(**settings):
@@ -104,7 +106,7 @@ def many(**settings):
 )
 def test_settings_that_do_not_go_together(settings, words):
     with pytest.raises(UserError, match=words) as error:
-        validate(many(**settings))
+        check(many(**settings))
     assert "\n" not in str(error.value)
 
 
@@ -121,14 +123,14 @@ def test_settings_that_do_not_go_together(settings, words):
     ],
 )
 def test_settings_at_their_limits_go(settings):
-    validate(many(**settings))
+    check(many(**settings))
     config = many(**settings)
-    assert from_dict(to_dict(config)) == config
+    assert from_dict(to_dict(config), Config) == config
 
 
 def validate_all(config):
     for run in expand(config).values():
-        validate(run)
+        check(run)
 
 
 @pytest.mark.parametrize(

@@ -1,8 +1,10 @@
 import pytest
 
-from errors import UserError
 from experiments import variants
-from experiments.base import Config, TrainConfig
+from experiments.config import Config
+from training.config import TrainConfig
+from workdir.errors import UserError
+from workdir.settings import replace
 
 
 def test_a_varied_field_cannot_be_overridden_in_silence():
@@ -19,7 +21,7 @@ def test_members_are_every_weight_seed_with_every_data_seed_as_plain_runs():
     assert [(run.train.seed, run.train.data_seed) for run in runs.values()] == variants.seeds(config.train)
     for run in runs.values():
         assert list(variants.members(run).values()) == [run]
-        run.train.seed, run.train.data_seed, run.train.num_seeds, run.train.num_data_seeds = 5, 1, 2, 3
+        run = replace(run, {"train.seed": 5, "train.data_seed": 1, "train.num_seeds": 2, "train.num_data_seeds": 3})
         assert run == config
         assert run.model is not config.model
 
@@ -40,7 +42,7 @@ def test_seeds_left_out_follow_those_given(train, seeds):
 
 def test_variants_and_members_are_runs_named_by_both():
     config = Config(variants={"a": {"objective": "masked"}, "b": {"train.num_seeds": 2}})
-    config.train.num_data_seeds = 1
+    config = replace(config, {"train.num_data_seeds": 1})
     runs = variants.expand(config)
     assert list(runs) == ["a", "b_weights_0_data_0", "b_weights_1_data_0"]
     assert [(run.objective, run.train.seed) for run in runs.values()] == [("masked", 0), ("next", 0), ("next", 1)]
@@ -62,11 +64,13 @@ def test_seeds_are_set_or_counted_and_not_both(field, count, words):
     }
     config = Config(variants=grid)
     assert len(variants.expand(config)) == 4
-    config.train = TrainConfig(**{count: 2})
+    config = replace(config, {"train": TrainConfig(**{count: 2})})
     with pytest.raises(UserError, match=rf"{words}, but variant 'plain_0' sets its own seed; leave one of them out"):
         variants.expand(config)
-    config.train = TrainConfig()
-    config.variants = {"low": {field: 0, f"train.{count}": 2}, "high": {field: 7, f"train.{count}": 2}}
+    config = replace(config, {"train": TrainConfig()})
+    config = replace(
+        config, {"variants": {"low": {field: 0, f"train.{count}": 2}, "high": {field: 7, f"train.{count}": 2}}}
+    )
     assert len(variants.expand(config)) == 4 * (1 + (count == "num_seeds"))
 
 

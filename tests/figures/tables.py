@@ -10,13 +10,17 @@ from typing import Any
 import numpy as np
 import xarray as xr
 
-from analysis import projection, results
-from analysis.quantities import COORDINATES, QUANTITIES
-from analysis.summary import summary
-from analysis.sweep import description
-from experiments.base import Config, MeasureConfig, ModelConfig, TrainConfig
+from experiments.config import Config
 from experiments.variants import expand
 from figures.run import Run
+from models.config import ModelConfig
+from panel import projection
+from panel.config import MeasureConfig
+from panel.quantities import COORDINATES, QUANTITIES
+from sources.sweep import description
+from tables import results
+from tables.summary import summary
+from training.config import TrainConfig
 
 STEPS = (0, 1, 2, 4, 8, 16, 32, 64, 128, 256, 512, 1000)
 POINTS = 40  # queries and keys that are projected

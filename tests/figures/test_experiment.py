@@ -9,9 +9,6 @@ import pytest
 from scipy import stats
 
 import stages
-from analysis import contrasts as changes
-from analysis import correlations
-from analysis import runs as tables
 from figures import (
     anisotropy_profile,
     attention_sharpness,
@@ -24,6 +21,9 @@ from figures import (
 )
 from figures.run import Run, provenance, seeds_in_words
 from figures.seeds import over_seeds
+from studies import contrasts as changes
+from studies import correlations
+from studies import runs as tables
 from tests.figures.tables import make_run
 from tests.figures.test_draw import inside
 

@@ -8,7 +8,6 @@ import pytest
 from matplotlib.figure import Figure
 from scipy import stats
 
-from analysis import correlations
 from figures import (
     anisotropy_by_checkpoint,
     anisotropy_profile,
@@ -29,6 +28,7 @@ from figures import (
     training_curve,
 )
 from figures.run import NULLS, Run
+from studies import correlations
 from tests.figures.tables import STEPS, make_run
 
 SIDES = ("all", "without_first")

@@ -5,12 +5,13 @@ import dataclasses
 import numpy as np
 import pytest
 
-from analysis import untrained_results
-from analysis.untrained import kinds
-from analysis.untrained_theory import reference_norm
-from experiments.untrained import CHOICES, UntrainedConfig
-from figures import style, untrained_draw
+from figures import style
+from figures.untrained import draw as untrained_draw
 from tests.figures.test_draw import inside
+from untrained import tables as untrained_results
+from untrained.blocks import kinds
+from untrained.config import CHOICES, UntrainedConfig
+from untrained.theory import reference_norm
 
 SMALL = UntrainedConfig(width=16, heads=2, vocabulary=50, sequences=2, context=8, norms=(0.0, 0.1, 1.0, 10.0, 1000.0))
 

@@ -5,8 +5,8 @@ import dataclasses
 import jax
 import jax.numpy as jnp
 
-import models
-from experiments.base import ModelConfig
+from models import transformer
+from models.config import ModelConfig
 
 VOCAB = 29
 SMALL = ModelConfig(layers=3, width=24, heads=4, context=12)
@@ -45,7 +45,7 @@ CONFIGS = {
 
 def make(config: ModelConfig, dtype: str = "float32"):
     """A model, parameters whose biases are not zero and whose scales are not one, and tokens."""
-    model = models.build(config, VOCAB, dtype)
+    model = transformer.build(config, VOCAB, dtype)
     leaves, tree = jax.tree.flatten(jax.jit(model.init)(jax.random.key(0)))
     keys = jax.random.split(jax.random.key(1), len(leaves))
     leaves = [leaf + 0.2 * jax.random.normal(key, leaf.shape) for leaf, key in zip(leaves, keys, strict=True)]
@@ -53,7 +53,7 @@ def make(config: ModelConfig, dtype: str = "float32"):
     return model, jax.tree.unflatten(tree, leaves), tokens_BT
 
 
-def loss_of(model: models.Model, tokens_BT: jax.Array):
+def loss_of(model: transformer.Model, tokens_BT: jax.Array):
     """A loss of parameters and taps in which every logit has its own weight."""
     weights_V = jnp.cos(jnp.arange(VOCAB, dtype=jnp.float32))
 

@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from experiments.base import ModelConfig
+from models.config import ModelConfig
 from models.masks import visible_keys
 from tests.models.cases import CONFIGS
 

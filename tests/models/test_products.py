@@ -9,8 +9,8 @@ import numpy as np
 import pytest
 from jax.test_util import check_grads
 
-from experiments.base import ATTENTIONS
 from models.attention import Sink, attend, centre
+from models.config import ATTENTIONS
 from models.linear import gelu, product
 from models.masks import visible_keys
 from tests.models.cases import SMALL

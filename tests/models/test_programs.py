@@ -7,8 +7,8 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-import models
-from experiments.base import ModelConfig
+from models import transformer
+from models.config import ModelConfig
 from models.transformer import layer_norm
 from tests.models.cases import CONFIGS, SMALL, VOCAB, loss_of, make
 
@@ -24,7 +24,7 @@ VARIANTS = [config for config in CONFIGS.values() if dataclasses.replace(config,
 
 @pytest.mark.parametrize("config", VARIANTS, ids=lambda config: f"{config.mask}-{config.attention}")
 def test_variants_start_from_the_same_parameters_and_an_intervention_only_adds_some(config):
-    decoder, variant = models.build(SMALL, VOCAB), models.build(config, VOCAB)
+    decoder, variant = transformer.build(SMALL, VOCAB), transformer.build(config, VOCAB)
     key = jax.random.key(7)
     plain, other = jax.jit(decoder.init)(key), jax.jit(variant.init)(key)
     found = dict(jax.tree_util.tree_leaves_with_path(other))
@@ -35,7 +35,7 @@ def test_variants_start_from_the_same_parameters_and_an_intervention_only_adds_s
 
 def test_initial_values_are_those_of_gpt2():
     config = ModelConfig(layers=4, width=128, heads=4, context=64)
-    params = models.build(config, 100).init(jax.random.key(0))
+    params = transformer.build(config, 100).init(jax.random.key(0))
     blocks = params["blocks"]
     inner, into_residual = 0.02, 0.02 / np.sqrt(8)
     for name, stddev in {
@@ -99,7 +99,7 @@ def test_a_tap_enters_after_its_block():
 @pytest.mark.parametrize("name", ["gpt2", "bert", "rotary_leak_all", "rotary_prefix_sigmoid"])
 def test_bfloat16_computes_near_float32(name):
     model, params, tokens_BT = make(CONFIGS[name])
-    rough_model = models.build(CONFIGS[name], VOCAB, "bfloat16")
+    rough_model = transformer.build(CONFIGS[name], VOCAB, "bfloat16")
     exact, _ = jax.jit(model.apply)(params, tokens_BT)
     rough, activations = jax.jit(rough_model.apply)(params, tokens_BT)
     assert (rough.dtype, activations.resid_NBTD.dtype, activations.q_NBTHK.dtype) == (
@@ -115,7 +115,7 @@ def test_bfloat16_computes_near_float32(name):
 
 def test_the_compute_type_of_a_cpu_is_float32():
     tokens_BT = jnp.zeros((1, 4), jnp.int32)
-    model = models.build(SMALL, VOCAB)
+    model = transformer.build(SMALL, VOCAB)
     params = model.init(jax.random.key(0))
     assert model.apply(params, tokens_BT)[1].q_NBTHK.dtype == jnp.float32
 
@@ -125,7 +125,7 @@ def test_activations_nobody_returns_cost_no_memory():
     entry = 4 * 8 * 64 * 64  # bytes of one layer's residual stream
 
     def memory(layers, returned):
-        model = models.build(ModelConfig(layers=layers, width=64, heads=2, context=64), VOCAB, "float32")
+        model = transformer.build(ModelConfig(layers=layers, width=64, heads=2, context=64), VOCAB, "float32")
         params = jax.eval_shape(model.init, jax.random.key(0))
         tokens_BT = jax.ShapeDtypeStruct((8, 64), jnp.int32)
         used = jax.jit(lambda *inputs: model.apply(*inputs)[:returned]).lower(params, tokens_BT).compile()

@@ -9,9 +9,9 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-import models
-from experiments.base import ModelConfig
 from experiments.variants import expand
+from models import masks, transformer
+from models.config import ModelConfig
 from tests.models import reference
 from tests.models.cases import CONFIGS, SMALL, VOCAB, loss_of, make
 
@@ -107,7 +107,7 @@ def test_an_output_depends_on_what_a_path_of_that_many_steps_reaches(name, layer
     for query in range(config.context):
         expected_TT[query, list(reached(query, layers))] = True
     np.testing.assert_array_equal(influence(config), expected_TT)
-    np.testing.assert_array_equal(models.dependence(config), expected_TT)
+    np.testing.assert_array_equal(masks.dependence(config), expected_TT)
 
 
 def analytic_count(config: ModelConfig, vocab: int) -> int:
@@ -128,7 +128,9 @@ def analytic_count(config: ModelConfig, vocab: int) -> int:
 
 
 def count(config: ModelConfig, vocab: int) -> int:
-    return models.count_parameters(jax.eval_shape(models.build(config, vocab, "float32").init, jax.random.key(0)))
+    return transformer.count_parameters(
+        jax.eval_shape(transformer.build(config, vocab, "float32").init, jax.random.key(0))
+    )
 
 
 @every_config

@@ -8,8 +8,8 @@ import pytest
 from jax.sharding import NamedSharding
 from jax.sharding import PartitionSpec as P
 
-from errors import RunError
 from training import checkpoint
+from workdir.errors import RunError
 
 KEPT = [0, 1, 2, 4, 8]
 

@@ -6,9 +6,10 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from errors import Stopped, UserError
 from tests import tiny
 from training import evaluate, program
+from workdir.errors import Stopped, UserError
+from workdir.settings import replace
 
 
 def scored_characters(config, characters, rows=3):
@@ -25,7 +26,7 @@ def scored_characters(config, characters, rows=3):
 @pytest.mark.parametrize("stride", [None, 1, 3, 8])
 def test_every_character_but_the_first_is_scored_once(characters, stride):
     config = tiny.config()
-    config.evaluate.stride = stride
+    config = replace(config, {"evaluate.stride": stride})
     windows, counts, protocol = scored_characters(config, characters)
     assert counts[0] == 0
     assert (counts[1:] == 1).all()
@@ -38,7 +39,7 @@ def test_every_character_but_the_first_is_scored_once(characters, stride):
 @pytest.mark.parametrize("characters", [9, 16, 100])
 def test_under_a_prefix_every_later_character_is_scored_once(characters, stride, prefix):
     config = tiny.config()
-    config.model.mask, config.model.prefix, config.evaluate.stride = "prefix", prefix, stride
+    config = replace(config, {"model.mask": "prefix", "model.prefix": prefix, "evaluate.stride": stride})
     _, counts, protocol = scored_characters(config, characters)
     assert (counts[:prefix] == 0).all()
     assert (counts[prefix:] == 1).all()
@@ -50,7 +51,7 @@ def test_under_a_prefix_every_later_character_is_scored_once(characters, stride,
 
 def test_masked_windows_overlap_only_where_nothing_is_counted_twice():
     config = tiny.config()
-    config.objective, config.model.mask = "masked", "bidirectional"
+    config = replace(config, {"objective": "masked", "model.mask": "bidirectional"})
     _, counts, protocol = scored_characters(config, 999)
     assert counts.max() == 1
     assert 0.05 < counts.mean() < 0.25
@@ -85,7 +86,7 @@ def test_scores_are_nats_per_counted_character_whatever_the_padding(rows):
 
 def test_masks_of_an_evaluation_do_not_depend_on_the_batch_size():
     config = tiny.config()
-    config.objective, config.model.mask = "masked", "bidirectional"
+    config = replace(config, {"objective": "masked", "model.mask": "bidirectional"})
     windows, _ = evaluate.test_windows(config, 100)
     whole, parts = (
         np.concatenate([b.tokens_BT for b in evaluate.batches(config, np.arange(100), windows, 1000, rows)])
@@ -96,12 +97,12 @@ def test_masks_of_an_evaluation_do_not_depend_on_the_batch_size():
 
 def test_windows_without_a_masked_character_are_refused():
     config, corpus = tiny.config(), tiny.corpus()
-    config.model.context, config.evaluate.windows = 4, 1  # the masks of an evaluation are always the same
+    config = replace(config, {"model.context": 4, "evaluate.windows": 1})
     evaluate.check(config, corpus, rows=3)  # next character: all are scored
-    config.objective, config.model.mask = "masked", "bidirectional"
+    config = replace(config, {"objective": "masked", "model.mask": "bidirectional"})
     with pytest.raises(UserError, match=r"no scored character in evaluate\.windows=1: none of 4 is masked; raise it"):
         program.check(config, corpus)
-    config.evaluate.windows = 8
+    config = replace(config, {"evaluate.windows": 8})
     program.check(config, corpus)
     corpus = dataclasses.replace(corpus, test=corpus.test[:5])
     with pytest.raises(UserError, match="no scored character in the test split: none of 4 is masked; take a longer"):

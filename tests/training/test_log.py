@@ -4,8 +4,8 @@ import struct
 import pytest
 from tensorboardX.proto.event_pb2 import Event
 
-from errors import RunError
 from training.log import Log, read
+from workdir.errors import RunError
 
 
 def events(folder):

@@ -8,11 +8,13 @@ import numpy as np
 import pytest
 
 from data import batches
-from errors import RunError, Stopped
-from stop import Stop
 from tests import tiny
-from training import checkpoint, evaluate, log, loop, program, runs
+from training import checkpoint, evaluate, log, loop, program
+from training import members as runs
 from training import step as training_step
+from workdir.errors import RunError, Stopped
+from workdir.settings import replace
+from workdir.stop import Stop
 
 
 def train(config, folder):
@@ -184,8 +186,8 @@ def test_a_validation_that_is_not_finite_is_not_saved(tmp_path, monkeypatch):
 @pytest.mark.parametrize("objective", ["next", "masked"])
 def test_the_batch_after_a_restart_is_the_one_that_would_have_come(tmp_path, monkeypatch, objective):
     config, corpus = tiny.config(), tiny.corpus()
-    config.objective = objective
-    config.model.mask = "causal" if objective == "next" else "bidirectional"
+    config = replace(config, {"objective": objective})
+    config = replace(config, {"model.mask": "causal" if objective == "next" else "bidirectional"})
     with monkeypatch.context() as patch:
         interrupted_after(patch, 3, signal.SIGTERM)
         with pytest.raises(Stopped):

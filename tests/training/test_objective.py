@@ -5,8 +5,9 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-import models
-from experiments.base import Config, ModelConfig
+from experiments.config import Config
+from models import transformer
+from models.config import ModelConfig
 from training import objective
 
 MASK = 20
@@ -82,7 +83,7 @@ DEPTHS = {"causal": [2], "bidirectional": [1], "prefix": [1, 3], "window": [3], 
 def test_exactly_the_logits_that_the_target_cannot_change_are_scored(mask, layers):
     """Another character in the target's place leaves a scored logit bitwise alone, and moves one that is not scored."""
     model_config = ModelConfig(layers=layers, width=16, heads=2, context=10, dtype="float32", **MASKS[mask])
-    model = models.build(model_config, MASK)
+    model = transformer.build(model_config, MASK)
     params = jax.tree.map(  # kernels large enough for every path to show, attention far from saturated
         lambda leaf: jnp.where(leaf == 1, 1.0, 5.0 * leaf), jax.jit(model.init)(jax.random.key(0))
     )

@@ -2,9 +2,10 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-import models
-from experiments.base import ModelConfig, TrainConfig
+from models import transformer
+from models.config import ModelConfig
 from training import optimizer
+from training.config import TrainConfig
 
 
 def test_schedule_warms_up_and_decays_to_its_fraction():
@@ -25,7 +26,7 @@ def test_schedule_exists_without_warm_up_and_for_the_shortest_runs():
 
 def test_only_matrices_decay():
     """With zero gradients AdamW moves exactly what it decays."""
-    params = models.build(ModelConfig(layers=2, width=8, heads=2, context=4), 11).init(jax.random.key(0))
+    params = transformer.build(ModelConfig(layers=2, width=8, heads=2, context=4), 11).init(jax.random.key(0))
     params = jax.tree.map(lambda p: p + 1.0, params)
     adamw = optimizer.make_optimizer(TrainConfig(weight_decay=0.5))
     updates, _ = adamw.update(jax.tree.map(jnp.zeros_like, params), adamw.init(params), params)

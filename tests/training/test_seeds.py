@@ -11,13 +11,14 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from errors import RunError, Stopped
 from experiments import variants
-from stop import Stop
 from tests import tiny
 from tests.training.test_loop import everything, interrupted_after, log_without_speed, store_of
 from tests.training.test_step import assert_close, masked, trained
 from training import checkpoint, loop, program
+from workdir.errors import RunError, Stopped
+from workdir.settings import replace
+from workdir.stop import Stop
 
 
 def config(**settings):
@@ -81,7 +82,7 @@ def test_vmapped_members_differ_by_rounding_only(at_once):
 @pytest.mark.parametrize(("data", "fsdp", "at_once"), [(8, 1, 2), (2, 4, 1), (2, 4, 2)])
 def test_eight_devices_equal_one(data, fsdp, at_once):
     settings, corpus = config(num_data_seeds=1), tiny.corpus()
-    settings.mesh.data, settings.mesh.fsdp, settings.mesh.members = data, fsdp, at_once
+    settings = replace(settings, {"mesh.data": data, "mesh.fsdp": fsdp, "mesh.members": at_once})
     many = program.make_program(settings, corpus)
     states, metrics = many.steps(many.create(), many.tokens_N, jnp.int32(3))
     kernel = states.params["blocks"]["mlp_up"]["kernel"]
@@ -98,7 +99,7 @@ def test_eight_devices_equal_one(data, fsdp, at_once):
 @pytest.mark.parametrize("at_once", [1, 2])
 def test_each_device_works_on_its_share_of_the_batch(at_once, monkeypatch):
     settings, corpus = config(num_data_seeds=1, batch_size=64), tiny.corpus()
-    settings.mesh.members = at_once
+    settings = replace(settings, {"mesh.members": at_once})
 
     def operations():
         made = program.make_program(settings, corpus)

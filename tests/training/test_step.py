@@ -3,15 +3,16 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-import models
 from experiments import variants
+from models import transformer
 from tests import tiny
 from training import objective, optimizer, program, step
+from workdir.settings import replace
 
 
 def trained(config, steps=3, make=jax.jit):
     corpus = tiny.corpus()
-    model = models.build(config.model, corpus.vocab_size)
+    model = transformer.build(config.model, corpus.vocab_size)
     adamw = optimizer.make_optimizer(config.train)
     one = make(step.make_step(model.apply, adamw, config, corpus.mask_token))
     ((weights, data),) = variants.seeds(config.train)
@@ -29,7 +30,7 @@ def assert_close(a, b, **tolerance):
 
 
 def masked(config):
-    config.objective, config.model.mask = "masked", "bidirectional"
+    config = replace(config, {"objective": "masked", "model.mask": "bidirectional"})
     return config
 
 
@@ -76,7 +77,7 @@ def test_the_twins_read_the_same_windows_and_start_from_the_same_parameters():
     tokens_N = jnp.asarray(tiny.corpus().train)
     a, b = (step.train_batch(c, 0, tokens_N, jnp.int32(2), 7) for c in (decoder, encoder))
     np.testing.assert_array_equal(a.tokens_BT, b.targets_BT)
-    inits = [models.build(c.model, 8).init(jax.random.key(0)) for c in (decoder, encoder)]
+    inits = [transformer.build(c.model, 8).init(jax.random.key(0)) for c in (decoder, encoder)]
     assert_close(*inits, rtol=0, atol=0)
 
 
@@ -89,9 +90,9 @@ def test_masks_change_from_step_to_step():
 @pytest.mark.parametrize("twin", [lambda c: c, masked], ids=["next", "masked"])
 def test_the_loss_is_nats_per_predicted_character_before_the_update(twin):
     config, corpus = twin(tiny.config(batch_size=32)), tiny.corpus()
-    params = jax.jit(models.build(config.model, corpus.vocab_size).init)(jax.random.key(0))
+    params = jax.jit(transformer.build(config.model, corpus.vocab_size).init)(jax.random.key(0))
     batch = step.train_batch(config, 0, jnp.asarray(corpus.train), jnp.int32(0), corpus.mask_token)
-    logits_BTV, _ = models.build(config.model, corpus.vocab_size).apply(params, batch.tokens_BT)
+    logits_BTV, _ = transformer.build(config.model, corpus.vocab_size).apply(params, batch.tokens_BT)
     nats_BT = -np.take_along_axis(
         np.asarray(jax.nn.log_softmax(logits_BTV)), np.asarray(batch.targets_BT)[..., None], 2
     )
@@ -101,13 +102,13 @@ def test_the_loss_is_nats_per_predicted_character_before_the_update(twin):
 
 
 def prefixed(config):
-    config.model.mask, config.model.prefix = "prefix", 5
+    config = replace(config, {"model.mask": "prefix", "model.prefix": 5})
     return config
 
 
 def test_under_a_prefix_the_loss_counts_scored_positions_only():
     config, corpus = prefixed(tiny.config()), tiny.corpus()
-    model = models.build(config.model, corpus.vocab_size)
+    model = transformer.build(config.model, corpus.vocab_size)
     params = jax.jit(model.init)(jax.random.key(0))
     batch = step.train_batch(config, 0, jnp.asarray(corpus.train), jnp.int32(0), corpus.mask_token)
     losses_BTV = -np.asarray(jax.nn.log_softmax(model.apply(params, batch.tokens_BT)[0]))
@@ -122,7 +123,7 @@ def test_the_penalty_is_in_the_gradient_and_not_in_the_loss():
     np.testing.assert_allclose(after.loss, before.loss, rtol=1e-6)
     assert before.penalty == 0
     config, corpus = tiny.config(), tiny.corpus()
-    model = models.build(config.model, corpus.vocab_size)
+    model = transformer.build(config.model, corpus.vocab_size)
     batch = step.train_batch(config, 0, jnp.asarray(corpus.train), jnp.int32(0), corpus.mask_token)
     resid_NBTD = model.apply(jax.jit(model.init)(jax.random.key(0)), batch.tokens_BT)[1].resid_NBTD
     np.testing.assert_allclose(after.penalty, 2.0 * objective.anisotropy(resid_NBTD, (1,)), rtol=1e-5)
@@ -135,7 +136,9 @@ def test_a_penalty_of_either_sign_moves_the_residual_stream_its_way():
         config, corpus = tiny.config(steps=40, learning_rate=3e-3, penalty=weight), tiny.corpus()
         state, _ = trained(config, steps=40)
         batch = step.train_batch(config, 0, jnp.asarray(corpus.train), jnp.int32(99), corpus.mask_token)
-        resid_NBTD = models.build(config.model, corpus.vocab_size).apply(state.params, batch.tokens_BT)[1].resid_NBTD
+        resid_NBTD = (
+            transformer.build(config.model, corpus.vocab_size).apply(state.params, batch.tokens_BT)[1].resid_NBTD
+        )
         ends[weight] = float(objective.anisotropy(resid_NBTD, ()))
     assert ends[1.0] < ends[0.0] - 0.02
     assert ends[0.0] < ends[-1.0] - 0.02
@@ -149,7 +152,7 @@ def test_training_learns():
 @pytest.mark.parametrize(("data", "fsdp"), [(8, 1), (2, 4)])
 def test_eight_devices_equal_one(data, fsdp):
     config, corpus = tiny.config(), tiny.corpus()
-    config.mesh.data, config.mesh.fsdp = data, fsdp
+    config = replace(config, {"mesh.data": data, "mesh.fsdp": fsdp})
     many = program.make_program(config, corpus)
     state, metrics = many.steps(many.create(), many.tokens_N, jnp.int32(3))
     state = many.member(state, 0)

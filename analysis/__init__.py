@@ -1,1 +1,0 @@
-"""Where metrics are composed over layers, heads and checkpoints, and become labelled tables."""

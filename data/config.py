@@ -1,0 +1,20 @@
+"""Which text: every setting and its default."""
+
+from dataclasses import dataclass
+
+from workdir.settings import choose
+
+SOURCES = ("enwik8", "pydoc")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DataConfig:
+    source: str = "enwik8"  # enwik8, or pydoc (the language reference inside every CPython, needs no network)
+    path: str | None = None  # a local copy of enwik8, or any text: plain, .zip, .gz, .bz2 or .xz
+    clean: bool = False  # strip markup, code and media, as The Shape of Learning does
+    cache: str = "~/.cache/anisoscope"  # where a downloaded enwik8 is kept
+
+
+def check(data: DataConfig) -> None:
+    """Raise UserError, one line, where a setting cannot be."""
+    choose("data.source", data.source, SOURCES)

@@ -1,0 +1,125 @@
+"""An experiment from the command line: its file, --config=FILE[:SIZE], and its settings, --config.GROUP.FIELD=VALUE."""
+
+import ast
+import dataclasses
+import difflib
+import importlib.util
+import inspect
+import pathlib
+from typing import Any, get_args, get_origin, get_type_hints
+
+from workdir.errors import UserError
+from workdir.settings import replace
+
+BOOLEANS = {"true": True, "1": True, "false": False, "0": False}
+
+
+def split(argv: list[str]) -> tuple[list[str], dict[str, str | None]]:
+    """What is no setting; and the settings as given, {dotted name: text}, where a bare --config.FIELD has None."""
+    rest, given, words = [], {}, iter(argv)
+    waiting = None
+    for word in words:
+        flag, equals, text = word.partition("=")
+        name = flag.lstrip("-")
+        if waiting is not None and not word.startswith("-"):
+            given[waiting], waiting = word, None
+        elif flag.startswith("-") and name.startswith("noconfig."):
+            given[name.removeprefix("noconfig.")], waiting = "false", None
+        elif flag.startswith("-") and name.startswith("config."):
+            path = name.removeprefix("config.")
+            given[path], waiting = (text, None) if equals else (None, path)
+        else:
+            rest.append(word)
+            waiting = None
+    return rest, given
+
+
+def load(given: str) -> Any:
+    """The config of an experiment file; UserError, one line, where there is none."""
+    path, _, size = given.partition(":")
+    if not pathlib.Path(path).is_file():
+        raise UserError(f"--config={given}: there is no file {path}; the experiments are experiments/*.py")
+    spec = importlib.util.spec_from_file_location(f"experiment_{pathlib.Path(path).stem}", path)
+    if spec is None or spec.loader is None:
+        raise UserError(f"--config={given}: {path} is no Python file; the experiments are experiments/*.py")
+    module = importlib.util.module_from_spec(spec)
+    try:
+        spec.loader.exec_module(module)
+        get_config = getattr(module, "get_config", None)
+        if get_config is None:
+            raise UserError(f"--config={given}: {path} is no experiment, it defines no get_config()")
+        if size and not inspect.signature(get_config).parameters:
+            raise UserError(f"--config={given}: this experiment takes no size after ':'")
+        config = get_config(*[size] * bool(size))
+    except UserError:
+        raise
+    except SyntaxError as error:
+        raise UserError(f"--config: {error.filename}, line {error.lineno}: {error.msg}") from error
+    except Exception as error:  # whatever a file of the user's may raise
+        raise UserError(f"--config={given}: {type(error).__name__}: {error}") from error
+    if not dataclasses.is_dataclass(config):
+        raise UserError(f"--config={given}: get_config() gives a {type(config).__name__}, no config")
+    return config
+
+
+def override(config: Any, given: dict[str, str | None]) -> Any:
+    """The config with these settings; UserError where a name leads to none or a text does not fit its type."""
+    return replace(config, {path: read(path, text, hint(config, path)) for path, text in given.items()})
+
+
+def hint(config: Any, path: str) -> Any:
+    """The type of the setting that a dotted name leads to."""
+    kind = type(config)
+    for name in path.split("."):
+        if not dataclasses.is_dataclass(kind):
+            raise UserError(f"--config.{path}: what stands before {name!r} is a single setting, it has no fields")
+        hints = get_type_hints(kind)
+        if name not in hints:
+            near = difflib.get_close_matches(name, hints, 1)
+            words = f"did you mean {near[0]!r}?" if near else f"choose from {', '.join(hints)}"
+            raise UserError(f"--config.{path}: there is no config field {name!r}; {words}")
+        kind = hints[name]
+    if dataclasses.is_dataclass(kind):
+        names = ", ".join(field.name for field in dataclasses.fields(kind))
+        raise UserError(f"--config.{path} is a group of settings; set one of them: {names}")
+    if get_origin(kind) is dict:
+        raise UserError(f"--config.{path}: the runs of an experiment are set in its file, not by flags")
+    return kind
+
+
+def read(path: str, text: str | None, kind: Any) -> Any:
+    """A setting's value from its text."""
+    if text is None and kind is not bool:
+        raise UserError(f"--config.{path} needs a value: --config.{path}={_example(kind)}")
+    options = [option for option in get_args(kind) if option is not type(None)] if get_origin(kind) is not tuple else []
+    if options:  # a type or None
+        return None if text in ("None", "none", "") else read(path, text, options[0])
+    try:
+        if kind is bool:
+            return True if text is None else BOOLEANS[text.lower()]
+        if get_origin(kind) is tuple:
+            return tuple(read(path, str(item), get_args(kind)[0]) for item in _items(text))
+        return kind(text)
+    except (ValueError, KeyError) as error:
+        raise UserError(f"--config.{path}={text}: {_wanted(kind)} is needed, as {_example(kind)}") from error
+
+
+def _items(text: str) -> list[Any]:
+    """Of a Python literal, ("a", "b"), or of words with commas between them."""
+    try:
+        value = ast.literal_eval(text)
+    except (ValueError, SyntaxError):
+        return [word.strip() for word in text.strip("()[]").split(",") if word.strip()]
+    return list(value) if isinstance(value, list | tuple) else [value]
+
+
+def _wanted(kind: Any) -> str:
+    words = {bool: "true or false", int: "a whole number", float: "a number", str: "a text"}
+    return words.get(kind, "a list")
+
+
+def _example(kind: Any) -> str:
+    examples = {bool: "true", int: "8", float: "0.5", str: "TEXT"}
+    if get_origin(kind) is tuple:
+        return f"'({_example(get_args(kind)[0])},)'"
+    return examples.get(kind, _example(get_args(kind)[0]) if get_args(kind) else "VALUE")

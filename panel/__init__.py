@@ -1,0 +1,1 @@
+"""What is measured of a cloud of vectors: families of quantities, their intervals, and null models."""

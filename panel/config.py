@@ -1,0 +1,40 @@
+"""What is measured: every setting and its default."""
+
+from dataclasses import dataclass
+
+from workdir.errors import UserError
+from workdir.settings import LARGEST_SEED, at_least, choose, within
+
+FAMILIES = ("spectrum", "outliers", "dimension", "scale", "similarity", "comparison", "attention", "projection")
+NULLS = ("gaussian", "shuffled", "untrained")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class MeasureConfig:
+    points: int = 4096  # vectors per cloud
+    batches: int = 4  # clouds per checkpoint, over disjoint windows
+    groups: int = 8  # groups of whole windows in a batch, resampled for the intervals; 1: by batches alone
+    families: tuple[str, ...] = FAMILIES
+    nulls: tuple[str, ...] = NULLS  # what every value is compared with
+    projected_head: int = 0  # family projection: whose queries and keys are kept, the same head of every block
+    seed: int = 0  # which validation windows and positions are probed
+
+
+def check(measure: MeasureConfig, heads: int) -> None:
+    """Raise UserError, one line, where this cannot be measured of a model of so many heads."""
+    for name, least in (("points", 8), ("batches", 1), ("groups", 1)):
+        at_least(f"measure.{name}", getattr(measure, name), least)
+    within("measure.seed", measure.seed, 0, LARGEST_SEED)
+    for name, chosen, allowed in (("families", measure.families, FAMILIES), ("nulls", measure.nulls, NULLS)):
+        for value in chosen:
+            choose(f"measure.{name}", value, allowed)
+        if len(set(chosen)) < len(chosen):
+            raise UserError(f"measure.{name} is {chosen}; name each once")
+    if not measure.families:
+        raise UserError(f"measure.families is empty; choose from {', '.join(FAMILIES)}")
+    if measure.families == ("projection",):
+        raise UserError("measure.families=projection keeps vectors and no numbers; name another family beside it")
+    if not 0 <= measure.projected_head < heads:
+        raise UserError(f"measure.projected_head is {measure.projected_head}; model.heads={heads}, from 0 on")
+    if measure.points % measure.groups:
+        raise UserError(f"measure.groups is {measure.groups}; it must divide measure.points ({measure.points})")

@@ -1,0 +1,1 @@
+"""Where clouds come from: the checkpoints of a run, arrays."""

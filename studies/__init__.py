@@ -1,0 +1,1 @@
+"""What is read from several tables: shapes, contrasts, components, correlations."""

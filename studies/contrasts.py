@@ -1,0 +1,174 @@
+"""What changes when one setting changes: contrasts between the cells of an experiment, paired by seed.
+
+A value is taken as y = cell + seed + noise, and the noise as independent and of one variance in all cells. Noise is
+what a seed does in one cell and not in the others; what it does to all of them drops out of a contrast. Each cell has
+two or three seeds, which alone say little of their scatter: the noise is pooled over all cells. Where some cells
+scatter more than others, their intervals are too narrow and the others' too wide. Each interval is for its own
+contrast: of many, one in twenty misses.
+
+*Seeds of their own*: each run of a cell has its own weight seed and its own data seed, or one of the two is the same in
+all runs, and of what others would have given the interval says nothing. Least squares over all runs, with
+(cells - 1)(seeds - 1) degrees of freedom where none is missing.
+
+*Crossed*: W weight seeds × S data seeds. Runs that share a weight seed, or a data seed, share part of their noise: it
+is a_cell,w + b_cell,s + e, each part independent and of one variance in all cells. The variance of a contrast of two
+means over the grid is estimated as 2 (MS_w + MS_s - MS_e) / (W S), and never as less than 2 MS_e / (W S), from the mean
+squares of cell × weights, cell × data and cell × weights × data. In the interval each mean square is multiplied by the
+square of its own Student's quantile: Banerjee 1960 does so in sums of variances, and the same in a difference is this
+project's. (Satterthwaite's one number of degrees of freedom is too large where the scarcer seeds scatter most: with
+4 × 2 seeds in two cells it covers .91.) Simulated coverage of the 95 %, over mixes of the three variances and from
+2 × 2 to 4 × 4 seeds: .95 to .99 with nine cells; with two cells .95 to more than .99, the more the larger the share of
+e, and intervals of 2 × 2 seeds are wide, since they rest on single degrees of freedom.
+
+*Otherwise*, where seeds are shared and those of the two cells make no full grid, a contrast has no interval.
+"""
+
+from itertools import combinations
+from typing import Any, NamedTuple
+
+import numpy as np
+import pandas as pd
+import xarray as xr
+from scipy import stats
+
+from panel.intervals import LEVEL
+from studies.components import mean_squares
+from studies.runs import CORPUS, SEEDS, numbers, varied
+
+ONE = {  # settings that make up one, the first of which gives it its name
+    "model.mask": ("model.mask", "model.prefix", "model.window", "model.leak"),
+    "train.penalty": ("train.penalty", "train.penalty_layers"),
+}
+TASK = ("objective", CORPUS)  # bits per character of two objectives, or of two texts, measure two things
+COLUMNS = ("setting", "before", "after", "held", "quantity", "positions")
+
+
+class Change(NamedTuple):
+    change: float  # after less before; where no run is missing, the mean of the paired differences
+    low: float  # Student's 95 % interval; NaN where there is none
+    high: float
+    error: float  # standard error
+    freedom: int  # where seeds are crossed, of the scarcer kind
+    pairs: int  # runs of either cell that have their seeds in common with one of the other
+
+
+def contrasts(runs: xr.Dataset) -> pd.DataFrame:
+    """Every pair of cells that differ in one setting, for every shape and, of one task, bits per character.
+
+    `runs` is what runs.nc holds. A mask and its own setting are one. `before` is the cell that comes first in the
+    experiment, `held` what both have of the other settings that differ between runs.
+    """
+    cells = _cells(runs)
+    cell = np.array([list(cells).index(label) for label in runs["cell"].values])
+    seeds = np.stack([runs[name].values for name in SEEDS if name in runs.coords], axis=1)
+    found = []
+    for (i, before), (j, after) in combinations(enumerate(cells.values()), 2):
+        changed = [setting for setting in before if before[setting] != after[setting]]
+        if len(changed) != 1:
+            continue
+        held = ", ".join(words for setting, words in before.items() if setting != changed[0])
+        about = (changed[0], before[changed[0]], after[changed[0]], held)
+        for quantity, positions, values in numbers(runs):
+            if quantity != "test_bits" or changed[0] not in TASK:
+                change = compare(values, cell, seeds, i, j)
+                found.append(dict(zip(COLUMNS, (*about, quantity, positions), strict=True)) | change._asdict())
+    return pd.DataFrame(found, columns=[*COLUMNS, *Change._fields])
+
+
+def compare(values: np.ndarray, cell: np.ndarray, seeds: np.ndarray, before: int, after: int) -> Change:
+    """The change of one number per run from cell `before` to cell `after`; `seeds` are (run, kind of seed).
+
+    A run without a number is left out. NaN where the two cells share no seed, directly or through others.
+    """
+    blocks, block = np.unique(seeds, axis=0, return_inverse=True)
+    table_CB = np.full((max(before, after, *cell) + 1, len(blocks)), np.nan)
+    table_CB[cell, block.ravel()] = np.where(np.isfinite(values), values, np.nan)
+    if len(factors(blocks)) > 1:
+        return _crossed(table_CB, blocks, before, after)
+    return _own(table_CB, before, after)
+
+
+def factors(seeds: np.ndarray) -> list[np.ndarray]:
+    """Numbers 0, 1 … of each kind of seed that varies between these (run, kind); kinds that vary together are one."""
+    numbered = dict.fromkeys(tuple(pd.factorize(kind)[0].tolist()) for kind in seeds.T)
+    return [np.array(kind) for kind in numbered if any(kind)]
+
+
+def _own(table_CB: np.ndarray, before: int, after: int) -> Change:
+    """Least squares over all runs with a number: y = cell + seed + noise."""
+    cell, seed = np.nonzero(np.isfinite(table_CB))
+    values, pairs = table_CB[cell, seed], int(np.isfinite(table_CB[[before, after]]).all(axis=0).sum())
+    cells = np.unique(cell)
+    design = np.concatenate([cell[:, None] == cells, seed[:, None] == np.unique(seed)[1:]], axis=1).astype(float)
+    contrast = np.zeros(design.shape[1])
+    contrast[: len(cells)] = 1.0 * (cells == after) - (cells == before)
+    inverse = np.linalg.pinv(design)
+    weights = contrast @ inverse
+    if not {before, after} <= set(cells) or not np.allclose(weights @ design, contrast, atol=1e-9):
+        return _change(np.nan, np.nan, np.nan, 0, pairs)
+    freedom = int(len(values) - np.linalg.matrix_rank(design))
+    residual = np.square(values - design @ (inverse @ values)).sum()
+    variance = residual / freedom * (weights @ weights) if freedom else np.nan
+    return _change(weights @ values, variance, variance * _quantile(freedom) ** 2, freedom, pairs)
+
+
+def _crossed(table_CB: np.ndarray, blocks: np.ndarray, before: int, after: int) -> Change:
+    """The mean of the paired differences; noise from all cells that have all runs of the grid which these two share."""
+    shared = np.isfinite(table_CB[[before, after]]).all(axis=0)
+    pairs = int(shared.sum())
+    change = (table_CB[after] - table_CB[before])[shared].mean() if pairs else np.nan
+    grid = factors(blocks[shared])
+    shape = [kind.max() + 1 for kind in grid]
+    if len(grid) != 2 or np.prod(shape) != pairs:
+        return _change(change, np.nan, np.nan, 0, pairs)
+    values_CB = table_CB[:, shared][np.isfinite(table_CB[:, shared]).all(axis=1)]
+    noise_CWS = np.empty((len(values_CB), *shape))
+    noise_CWS[:, grid[0], grid[1]] = values_CB - values_CB.mean(axis=0)
+    cells = len(values_CB) - 1
+    squares = np.array([kind.sum() / cells for kind in mean_squares(noise_CWS)])
+    freedoms = cells * np.array([shape[0] - 1, shape[1] - 1, (shape[0] - 1) * (shape[1] - 1)])
+    sums = [
+        2 / pairs * max(weights + data - rest, rest)
+        for weights, data, rest in (squares, squares * _quantile(freedoms) ** 2)
+    ]
+    return _change(change, *sums, int(min(freedoms)), pairs)
+
+
+def _quantile(freedom: int | np.ndarray) -> float | np.ndarray:
+    return stats.t.ppf(0.5 + LEVEL / 2, freedom)
+
+
+def _change(change: float, variance: float, half_squared: float, freedom: int, pairs: int) -> Change:
+    error, half = np.sqrt([variance, half_squared])
+    return Change(change, change - half, change + half, error, freedom, pairs)
+
+
+def _cells(runs: xr.Dataset) -> dict[str, dict[str, str]]:
+    """Of each cell, in order: the settings that differ between runs, in words."""
+    settings = varied(runs)
+    parts = {name: [part for part in group if part in settings] for name, group in ONE.items()}
+    grouped = {part for group in parts.values() for part in group}
+    parts = {name: group for name, group in parts.items() if group} | {
+        name: [name] for name in settings if name not in grouped
+    }
+    found = {}
+    for i, label in enumerate(runs["cell"].values):
+        if label not in found:
+            found[label] = {name: words({p: runs[p].values[i] for p in group}) for name, group in parts.items()}
+    return found
+
+
+def words(values: dict[str, Any]) -> str:
+    """One setting, or several that make up one: "window 16", "no qk_norm", "penalty -1"."""
+    found = []
+    for name, value in values.items():
+        leaf = name.rpartition(".")[2]
+        if isinstance(value, str):
+            found.append(value)
+        elif isinstance(value, np.bool_):
+            found.append(leaf if value else f"no {leaf}")
+        elif leaf in found:  # the mask's own
+            found[found.index(leaf)] = f"{leaf} {value:g}"
+        elif value or len(values) == 1:
+            found.append(f"{leaf} {value:g}")
+    return ", ".join(found)

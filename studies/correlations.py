@@ -1,0 +1,125 @@
+"""Do two quantities go together over layers, heads, checkpoints and runs? Pearson and Spearman, with p and intervals.
+
+Every p and interval takes its n points for independent draws. They are not: the layers of a stack hand on one residual
+stream, the heads of a block read the same input, a checkpoint grows out of the one before, and twins share their text.
+So n overstates what is known, most of all where steps are pooled, and p and interval are a scale to read r by, not a
+test. A pool over runs also mixes what differs between them with what happens within each.
+"""
+
+import pathlib
+from typing import NamedTuple
+
+import numpy as np
+import pandas as pd
+import xarray as xr
+from scipy import stats
+
+from panel.intervals import LEVEL
+from tables import results
+
+SHARPNESS = (
+    *("attention_entropy", "attention_max", "attention_min", "score_std_within"),
+    *("attention_first", "attention_most"),
+)
+PAIRS = (("drift", "mean_cosine"), *(("query_key_alignment", name) for name in SHARPNESS))
+PERMUTED = 30  # up to so many points Spearman's p is counted: the t approximation says p = 0 for three in order
+PERMUTATIONS = 9_999  # every ordering of up to 7 points; a random sample of that many beyond
+
+
+class Correlation(NamedTuple):
+    n: int  # pairs of finite numbers
+    pearson: float
+    pearson_p: float
+    pearson_low: float
+    pearson_high: float
+    spearman: float
+    spearman_p: float
+    spearman_low: float
+    spearman_high: float
+
+
+def correlate(x: np.ndarray, y: np.ndarray) -> Correlation:
+    """Pearson's r and Spearman's rho with two-sided p and 95 % interval; NaN for fewer than 3 pairs or a constant.
+
+    Intervals are tanh(artanh(r) -+ 1.96 se) with se^2 = 1/(n - 3) for r, after Fisher, and (1 + rho^2/2)/(n - 3) for
+    rho, after Bonett and Wright 2000; NaN for 3 pairs; of no width at r = +-1.
+    """
+    both = np.isfinite(x) & np.isfinite(y)
+    x, y = x[both].astype(np.float64), y[both].astype(np.float64)
+    if len(x) < 3 or any(np.ptp(values) <= 1e-6 * np.abs(values).max() for values in (x, y)):  # tables hold float32
+        return Correlation(len(x), *[np.nan] * 8)
+    orderings = stats.PermutationMethod(n_resamples=PERMUTATIONS, rng=np.random.default_rng(0))
+    pearson = stats.pearsonr(x, y)
+    spearman = stats.pearsonr(stats.rankdata(x), stats.rankdata(y), method=orderings if len(x) <= PERMUTED else None)
+    r, rho = float(pearson.statistic), float(spearman.statistic)
+    return Correlation(
+        *(len(x), r, float(pearson.pvalue), *_interval(r, 1.0, len(x))),
+        *(rho, float(spearman.pvalue), *_interval(rho, 1.0 + rho**2 / 2, len(x))),
+    )
+
+
+def _interval(r: float, variance: float, n: int) -> tuple[float, float]:
+    if n <= 3:
+        return np.nan, np.nan
+    with np.errstate(divide="ignore"):  # r = +-1
+        middle, reach = np.arctanh(r), stats.norm.ppf((1 + LEVEL) / 2) * (variance / (n - 3)) ** 0.5
+    return float(np.tanh(middle - reach)), float(np.tanh(middle + reach))
+
+
+def write(tables: dict[str, xr.Dataset], path: pathlib.Path) -> None:
+    results.write_csv(correlations(tables), path)
+
+
+def correlations(tables: dict[str, xr.Dataset]) -> pd.DataFrame:
+    """One row for each pair of quantities, each run, and each set of points.
+
+    `tables` are what results.nc holds, by the name of the run; numbers are means over batches. The column `over` names
+    the points: the layers (or heads) of one step, or of all steps; of several runs, with `run` all, those of the last
+    step of each, or of all steps of each. `step` is empty where there is more than one. Positions as in the tables.
+    A run may be several that differ in seeds only (dimension `seed`): `networks` says how many. Layers are then means
+    over them, but heads are those of each: no head of one seed is the counterpart of one of another.
+    """
+    rows = []
+    for x, y in PAIRS:
+        held = {run: table for run, table in tables.items() if f"{x}_mean" in table and f"{y}_mean" in table}
+        for positions in next(iter(held.values())).positions.values if held else ():
+            pairs = {run: (_means(table, x, positions), _means(table, y, positions)) for run, table in held.items()}
+            about = {"positions": positions, "x": x, "y": y}
+            networks = {run: held[run].sizes.get("seed", 1) for run in pairs}
+            for run, (of_x, of_y) in pairs.items():
+                own = {"run": run, **about, "networks": networks[run]}
+                points = "heads" if "head" in of_x.dims else "layers"
+                for step in of_x.step.values:
+                    found = correlate(*(values.sel(step=step).values.ravel() for values in (of_x, of_y)))
+                    rows.append({**own, "over": points, "step": step, **found._asdict()})
+                found = correlate(of_x.values.ravel(), of_y.values.ravel())
+                rows.append({**own, "over": f"{points}, steps", "step": None, **found._asdict()})
+            if len(pairs) > 1:
+                own = {"run": "all", **about, "networks": sum(networks.values())}
+                for over, steps in ((f"{points}, runs", slice(-1, None)), (f"{points}, steps, runs", slice(None))):
+                    pooled = [[values.isel(step=steps).values.ravel() for values in pair] for pair in pairs.values()]
+                    found = correlate(*(np.concatenate(values) for values in zip(*pooled, strict=True)))
+                    rows.append({**own, "over": over, "step": None, **found._asdict()})
+    columns = ["run", "positions", "x", "y", "networks", "over", "step", *Correlation._fields]
+    return pd.DataFrame(rows, columns=columns).astype({"step": "Int64"})
+
+
+def _means(table: xr.Dataset, name: str, positions: str) -> xr.DataArray:
+    return table[f"{name}_mean"].sel(positions=positions).transpose("step", ...)
+
+
+def words(x: np.ndarray, y: np.ndarray) -> str:
+    """Both correlations with their p, for a legend."""
+    found = correlate(x, y)
+    if found.n < 3:
+        return f"n = {found.n}\nn too small to correlate"
+    if np.isnan(found.pearson):
+        return f"n = {found.n}\nconstant: nothing to correlate"
+    return (
+        f"n = {found.n}\nr = {found.pearson:.2f} ({_p(found.pearson_p)}), "
+        f"ρ = {found.spearman:.2f} ({_p(found.spearman_p)})"
+    )
+
+
+def _p(value: float) -> str:
+    return "p < 0.001" if value < 0.001 else f"p = {value:.2g}"

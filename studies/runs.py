@@ -1,0 +1,143 @@
+"""What a run is, read from its settings; and one table over all runs of an experiment.
+
+A *cell* is what runs share that differ in seeds only. A run's name serves as a label and says nothing else.
+"""
+
+import json
+import re
+from itertools import takewhile
+from typing import Any
+
+import numpy as np
+import pandas as pd
+import xarray as xr
+
+from panel.quantities import QUANTITIES
+from studies.shapes import SHAPES, over_depth, shapes
+from workdir.settings import flat
+
+SEEDS = ("train.seed", "train.data_seed", "model.leak_seed")  # initial parameters; windows and masks; leaking pairs
+WITHOUT_EFFECT = ("mesh.", "data.", "train.num_seeds", "train.num_data_seeds")  # on what a run is: the corpus says data
+CORPUS = "data.corpus"
+SUMMARY = ("anisotropy", "mean_cosine", "drift", "twonn", "attention_entropy", "attention_max", "attention_first")
+ENDS = ("mean", "low", "high")
+BITS = {
+    "test_bits": "bits per predicted character, test split",
+    "valid_bits": "bits per predicted character, validation windows",
+}
+
+
+def settings(table: xr.Dataset) -> dict[str, Any]:
+    """The settings of a run by dotted name; where the data have no seed of their own they have that of the run."""
+    values = flat(json.loads(table.attrs["config"]))
+    if values.get("train.data_seed") is None:  # tables of old have none
+        values["train.data_seed"] = values["train.seed"]
+    return {name: value for name, value in values.items() if not name.startswith(WITHOUT_EFFECT)}
+
+
+def seeds(table: xr.Dataset) -> tuple[int, int]:
+    """Of the initial parameters, and of the data."""
+    values = settings(table)
+    return values["train.seed"], values["train.data_seed"]
+
+
+def cells(tables: dict[str, xr.Dataset]) -> dict[str, list[str]]:
+    """Label of each cell -> names of its runs. Runs that have their seeds in common too are a cell each."""
+    groups = {}
+    for name, table in tables.items():
+        values = settings(table)
+        seeds = tuple(values.pop(seed, None) for seed in SEEDS)
+        key = json.dumps([values, table.attrs["corpus_sha256"]])
+        groups.setdefault(key, []).append((seeds, name))
+    found = []
+    for members in groups.values():
+        names = [name for _, name in members]
+        found += [names] if len({seeds for seeds, _ in members}) == len(members) else [[name] for name in names]
+    labels = [_label(names) for names in found]
+    return {label if labels.count(label) == 1 else names[0]: names for label, names in zip(labels, found, strict=True)}
+
+
+def _label(names: list[str]) -> str:
+    """What the names of a cell's runs begin with, without their seeds."""
+    if len(names) == 1:
+        return names[0]
+    words = [re.sub(r"_?weights_\d+_data_\d+$", "", name).split("_") for name in names]
+    common = takewhile(lambda same: len(set(same)) == 1, zip(*words, strict=False))
+    return "_".join(word for word, *_ in common) or "all seeds"
+
+
+def corpora(tables: dict[str, xr.Dataset]) -> dict[str, str]:
+    """What each run was trained on, by name; with the first digits of its sha256 where two texts have one name."""
+    texts = {run: (table.attrs["corpus"], table.attrs["corpus_sha256"]) for run, table in tables.items()}
+    names = [name for name, _ in set(texts.values())]
+    return {run: name if names.count(name) == 1 else f"{name} ({sha[:8]})" for run, (name, sha) in texts.items()}
+
+
+def varied(runs: xr.Dataset) -> list[str]:
+    """The settings that differ between the runs of a joined table, seeds apart."""
+    return [name for name in runs.coords if runs[name].dims == ("run",) and name not in ("run", "cell", *SEEDS)]
+
+
+def join(tables: dict[str, xr.Dataset], bits: dict[str, dict[str, float]]) -> xr.Dataset:
+    """Means and intervals of every quantity, shapes and bits per character, over a dimension `run`.
+
+    Coordinates of `run`: `cell`, the seeds, and every setting that differs, as text where it is no plain number; among
+    them `data.corpus`, the name of the text. Runs of other lengths or depths have NaN where they have nothing. Values
+    per batch and null models stay with each run.
+    """
+    parts = []
+    for name, table in tables.items():
+        kept = [f"{quantity}_{end}" for quantity in QUANTITIES if quantity in table for end in ENDS]
+        about = {key: ((), bits[name][key], {"long_name": words, "units": "bit"}) for key, words in BITS.items()}
+        part = table[kept].merge(shapes(table), compat="equals").assign(about)
+        parts.append(part.reset_coords("depth") if "depth" in part.coords else part)
+    names = pd.Index(tables, name="run")
+    runs = xr.concat(parts, names, join="outer", data_vars="all", combine_attrs="drop_conflicts")
+    texts = corpora(tables)
+    values = {name: settings(table) | {CORPUS: texts[name]} for name, table in tables.items()}
+    labels = {name: label for label, inside in cells(tables).items() for name in inside}
+    runs = runs.assign_coords(cell=("run", [labels[name] for name in tables]))
+    for setting in sorted({setting for own in values.values() for setting in own}):
+        column = [values[name].get(setting) for name in tables]
+        if setting in SEEDS or any(value != column[0] for value in column):
+            runs = runs.assign_coords({setting: ("run", _plain(column))})
+    return runs
+
+
+def _plain(column: list[Any]) -> np.ndarray:
+    """Numbers as they are, all else as text: a table has no null and no lists."""
+    if {type(value) for value in column} <= {int, float} or all(type(value) is bool for value in column):
+        return np.array(column)
+    return np.array([str(value) for value in column])
+
+
+def numbers(runs: xr.Dataset) -> list[tuple[str, str, np.ndarray]]:
+    """What runs are compared by: (quantity, positions, a value per run)."""
+    found = [("test_bits", "all", runs["test_bits"].values)]
+    for name in (name for name in SHAPES if name in runs):
+        found += [(name, str(p), runs[name].sel(positions=p).values) for p in runs.positions.values]
+    return found
+
+
+def rows(tables: dict[str, xr.Dataset], runs: xr.Dataset) -> pd.DataFrame:
+    """One row per run: cell, seeds, settings that differ, bits, and its shapes and last checkpoint's means over blocks.
+
+    `_std` is the deviation over batches of the mean over blocks; columns that end in `_without_first` leave position 0
+    out, the others hold all positions.
+    """
+    about = ["cell", *(name for name in SEEDS if name in runs.coords), *varied(runs)]
+    frame = runs[[*BITS]].to_dataframe()[[*about, *BITS]]
+    found = {}
+    for name, table in tables.items():
+        last = table.isel(step=-1)
+        found[name] = {"step": last.step.item()}
+        read = shapes(table)
+        for positions in table.positions.values:
+            suffix = "" if positions == "all" else f"_{positions}"
+            for quantity in (quantity for quantity in SUMMARY if quantity in table):
+                batches = over_depth(last[quantity].sel(positions=positions))
+                found[name][f"{quantity}{suffix}"] = batches.mean("batch", skipna=False).item()
+                deviation = batches.std("batch", ddof=1, skipna=False).item() if batches.sizes["batch"] > 1 else np.nan
+                found[name][f"{quantity}_std{suffix}"] = deviation
+            found[name] |= {f"{key}{suffix}": read[key].sel(positions=positions).item() for key in read}
+    return frame.join(pd.DataFrame.from_dict(found, orient="index")).reset_index()

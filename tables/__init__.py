@@ -1,0 +1,1 @@
+"""Values with names: the tables of checkpoints and runs."""

@@ -1,0 +1,345 @@
+import functools
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+from models.config import ModelConfig
+from models.masks import visible_keys
+from models.transformer import build
+from panel.clouds import gaussian, leave_out, measure_cloud, search, sections
+from panel.config import FAMILIES, NULLS, MeasureConfig
+from panel.intervals import KINDS, summarise
+from panel.projection import VECTORS
+from panel.quantities import COORDINATES, QUANTITIES
+from sources.measure import make_measure
+from sources.probe import POSITION_SETS, make_probe
+from tests import reference, reference_comparison, reference_scale, reference_similarity, reference_spectrum
+
+VOCAB, CONTEXT, POINTS, BATCHES, GROUPS = 31, 12, 96, 2, 4
+PROBE = make_probe(np.random.default_rng(0).integers(0, VOCAB, 24 * CONTEXT), CONTEXT, POINTS, BATCHES, GROUPS, 0)
+MEASURED = QUANTITIES.keys() - {"plateau"}  # which is read off the mean of all batches
+SLOW = ("dimension", "scale", "similarity")
+SPECTRAL = {
+    "anisotropy": reference_spectrum.anisotropy,
+    "anisotropy_uncentred": reference_spectrum.anisotropy_uncentred,
+    "participation_ratio": reference_spectrum.participation_ratio,
+    "participation_ratio_corrected": reference_spectrum.participation_ratio_corrected,
+    "effective_rank": reference_spectrum.effective_rank,
+    "rankme": reference_spectrum.rankme,
+    "stable_rank": reference_spectrum.stable_rank,
+    "isoscore": reference_spectrum.isoscore,
+    "isoscore_star": reference_spectrum.isoscore_shrunk,
+    "alpha_req": lambda cloud: reference_spectrum.alpha_req(cloud)[0],
+    "alpha_req_r2": lambda cloud: reference_spectrum.alpha_req(cloud)[1],
+}
+STATISTICS = (
+    *("score_mean", "score_std", "score_std_within", "attention_entropy", "attention_max", "attention_min"),
+    *("attention_first", "attention_most"),
+)
+
+
+def tiny(mask):
+    """Rotary, so that layer 0 is full of copies."""
+    config = ModelConfig(layers=2, width=16, heads=2, context=CONTEXT, mask=mask, positions="rotary")
+    model = build(config, VOCAB, "float32")
+    params = model.init(jax.random.key(0))
+    return model.apply, jax.tree.map(lambda leaf: 5 * leaf + 0.1, params)  # scores far from 0, a drift to be seen
+
+
+def program(mask, families=FAMILIES, nulls=NULLS, groups=GROUPS):
+    apply, params = tiny(mask)
+    settings = MeasureConfig(
+        points=POINTS, batches=BATCHES, groups=groups, families=families, nulls=nulls, projected_head=1
+    )
+    others = {"previous": 1.1, "last": 1.3} if "comparison" in families else {}
+    others = {name: jax.tree.map(lambda leaf, by=by: leaf**2 * by + leaf, params) for name, by in others.items()}
+    return make_measure(apply, visible_keys(ModelConfig(mask=mask), CONTEXT), settings), params, others
+
+
+@functools.cache
+def measured(mask, families=FAMILIES, nulls=NULLS, groups=GROUPS):
+    measure, *params = program(mask, families, nulls, groups)
+    return {name: np.asarray(value) for name, value in jax.jit(measure)(*params, PROBE).items()}
+
+
+def by_group(x):
+    return x.reshape(GROUPS, -1, *x.shape[1:])
+
+
+def jackknife(x):
+    """The whole of it, then all but one group after another."""
+    return [x, *(np.concatenate(np.delete(by_group(x), group, axis=0)) for group in range(GROUPS))]
+
+
+def cut(x):
+    """The whole of it, then its sections."""
+    return [x, *by_group(x)]
+
+
+def slow_cloud(cloud):
+    """Of the whole cloud and every resample, in float64."""
+    values = {name: [] for name in MEASURED if QUANTITIES[name].resampling and QUANTITIES[name].family in SLOW}
+    values |= {
+        name: [] for name in ("coordinate_share", "coordinate_kurtosis", "activation_kurtosis", "coordinate_peak")
+    }
+    for part in jackknife(cloud):
+        shares = [reference_spectrum.coordinate_share(part, top) for top in COORDINATES["top"]]
+        values["coordinate_share"].append(shares)
+        values["coordinate_kurtosis"].append(reference_spectrum.coordinate_kurtosis(part))
+        values["activation_kurtosis"].append(reference_spectrum.activation_kurtosis(part))
+        values["coordinate_peak"].append(reference_spectrum.coordinate_peaks(part).mean())
+        values["log_partition_isotropy"].append(reference_similarity.log_partition_isotropy(part, cloud))
+        drift, residual = reference_similarity.mean_cosine_parts(part)
+        values["mean_cosine"].append(reference.mean_cosine(part))
+        values["mean_cosine_drift"].append(drift)
+        values["mean_cosine_residual"].append(residual)
+        values["drift"].append(reference.drift(part))
+        values["mean_norm"].append(reference.mean_norm(part))
+    for part in cut(cloud):
+        x = reference.log_ratios(part)
+        distances = reference_scale.distances(part)
+        values["twonn"].append(reference.twonn(part))
+        values["twonn_mle"].append(reference.twonn_mle(part))
+        values["twonn_bayes"].append((2 + len(x)) / (5 + x.sum()))
+        values["twonn_bayes_deviation"].append(np.sqrt(2 + len(x)) / (5 + x.sum()))
+        values["twonn_microscope"].append(reference.twonn_microscope(part)[0])
+        fits = [2 * first <= distances.shape[1] for first in COORDINATES["neighbours"]]
+        curve = [
+            reference_scale.gride(distances, first) if fit else np.nan
+            for first, fit in zip(COORDINATES["neighbours"], fits, strict=True)
+        ]
+        values["gride"].append(curve)
+        nearest = min(20, distances.shape[1])
+        values["levina_bickel"].append(reference_scale.levina_bickel(distances, nearest))
+        inverse = 1 / reference_scale.local_dimensions(distances, nearest)
+        values["local_dimension"].append([1 / np.quantile(inverse, 1 - q) for q in COORDINATES["quantile"]])
+    _, useless, dropped = reference.twonn_microscope(cloud)
+    single = {"massive_activation": reference_spectrum.coordinate_peaks(cloud).max()}
+    single |= {"duplicate_points": reference.duplicate_points(cloud), "twonn_dropped": reference.twonn_dropped(cloud)}
+    single |= {"microscope_useless": useless, "microscope_dropped": dropped}
+    single["decimation"] = [reference_scale.decimation(cloud, factor) for factor in COORDINATES["factor"]]
+    return {name: np.moveaxis(np.array(value), 0, -1) for name, value in values.items() if len(value)} | single
+
+
+def slow_spectra(cloud):
+    """Of the whole cloud, and without its top coordinates; replicates follow to first order only, by the spectrum."""
+    order = np.argsort(-reference.float64(cloud).var(0))
+    without = [np.delete(cloud, order[:top], axis=1) for top in COORDINATES["top"]]
+    values = {name: read(cloud) for name, read in SPECTRAL.items()}
+    return values | {f"{name}_left_out": [read(part) for part in without] for name, read in SPECTRAL.items()}
+
+
+def slow_head(q, k, picks, visible):
+    values = {name: [] for name in MEASURED if QUANTITIES[name].family == "attention"}
+    q_clouds, k_clouds = (jackknife(x.reshape(-1, x.shape[-1])[picks]) for x in (q, k))
+    for q_part, k_part, q_cloud, k_cloud in zip(jackknife(q), jackknife(k), q_clouds, k_clouds, strict=True):
+        for name, value in zip(STATISTICS, reference.attention_statistics(q_part, k_part, visible), strict=True):
+            values[name].append(value)
+        values["query_drift"].append(reference.drift(q_cloud))
+        values["key_drift"].append(reference.drift(k_cloud))
+        values["query_fluctuation"].append(reference.fluctuation(q_cloud))
+        values["key_fluctuation"].append(reference.fluctuation(k_cloud))
+        of_means, share = reference.scores_and_means(q_part, k_part, visible, q_cloud, k_cloud)
+        values["score_of_means"].append(of_means)
+        values["score_share_of_means"].append(share)
+        means = (reference.float64(x).mean(0) for x in (q_cloud, k_cloud))
+        values["query_key_alignment"].append(reference.cosine(*means))
+        values["query_cosine"].append(reference.mean_cosine(q_cloud))
+        values["key_cosine"].append(reference.mean_cosine(k_cloud))
+        values["query_key_cosine"].append(reference.cross_cosine(q_cloud, k_cloud))
+    return values
+
+
+def activations_of(mask, tokens):
+    apply, params = tiny(mask)
+    return jax.tree.map(np.asarray, jax.jit(apply)(params, tokens)[1])
+
+
+@pytest.mark.parametrize("mask", ["causal", "bidirectional"])
+@pytest.mark.parametrize("null", ["", "_shuffled"])
+def test_agrees_with_slow_loops_in_float64_on_every_resample(mask, null):
+    found, checked = measured(mask), set()
+    tokens_GWT = PROBE.shuffled_GWT if null else PROBE.tokens_GWT
+    for batch, positions in np.ndindex(BATCHES, len(POSITION_SETS)):
+        activations, picks = activations_of(mask, tokens_GWT[batch]), PROBE.picks_SGP[positions, batch]
+        for layer, resid in enumerate(activations.resid_NBTD):
+            for name, value in slow_cloud(resid.reshape(-1, resid.shape[-1])[picks]).items():
+                got = found[name + null][batch, positions, layer]
+                if QUANTITIES[name].family == "dimension" and QUANTITIES[name].resampling:
+                    got, value = 1 / got, 1 / value  # a mean of ln(r2/r1), whose float32 error is 1e-7 where r2 = r1
+                np.testing.assert_allclose(got, value, rtol=1e-4, atol=1e-6, err_msg=name)
+                checked.add(name)
+            for name, value in slow_spectra(resid.reshape(-1, resid.shape[-1])[picks]).items():
+                got = found[name + null][batch, positions, layer, ..., 0]
+                np.testing.assert_allclose(got, value, rtol=1e-4, atol=1e-6, err_msg=name)
+                checked.add(name)
+        visible = np.asarray(visible_keys(ModelConfig(mask=mask), CONTEXT)).copy()
+        if POSITION_SETS[positions] == "without_first":
+            visible[0] = visible[:, 0] = False
+        for block, head in np.ndindex(2, 2):
+            q, k = (x[block, :, :, head] for x in (activations.q_NBTHK, activations.k_NBTHK))
+            for name, value in slow_head(q, k, picks, visible).items():
+                got = found[name + null][batch, positions, block, head]
+                np.testing.assert_allclose(got, value, rtol=1e-4, atol=1e-6, err_msg=name)
+                checked.add(name)
+    assert checked == {name for name in MEASURED if QUANTITIES[name].family != "comparison"}
+    assert (found["duplicate_points"][:, :, 0] > 0).all()
+
+
+@pytest.mark.parametrize("mask", ["causal", "bidirectional"])
+def test_keeps_queries_and_keys_of_one_head_of_the_first_batch(mask):
+    activations = activations_of(mask, PROBE.tokens_GWT[0])
+    for name, x_NBTHK in (("query_vectors", activations.q_NBTHK), ("key_vectors", activations.k_NBTHK)):
+        for block in range(2):
+            expected = x_NBTHK[block, :, :, 1].reshape(-1, 8)[PROBE.picks_SGP[0, 0]]
+            np.testing.assert_allclose(measured(mask)[name][block], expected, rtol=1e-4, atol=1e-6)
+
+
+def test_compares_layers_and_checkpoints():
+    _, params, others = program("causal")
+    found = measured("causal")
+    apply, _ = tiny("causal")
+    tokens, picks = PROBE.tokens_GWT[1], PROBE.picks_SGP[0, 1]
+
+    def clouds(params):
+        resid = np.asarray(jax.jit(apply)(params, tokens)[1].resid_NBTD)
+        return [x.reshape(-1, x.shape[-1])[picks] for x in resid]
+
+    own = clouds(params)
+    pairs = {("layers", i, j): (own[i], own[j]) for i, j in np.ndindex(3, 3)}
+    pairs |= {(name, i): (own[i], clouds(other)[i]) for name, other in others.items() for i in range(3)}
+    for (name, *place), pair in pairs.items():
+        resampled = zip(*(jackknife(cloud) for cloud in pair), strict=True)
+        cka = [reference_comparison.linear_cka(*parts) for parts in resampled]
+        np.testing.assert_allclose(found[f"cka_{name}"][(1, 0, *place)], cka, rtol=1e-4, err_msg=name)
+        resampled = zip(*(cut(cloud) for cloud in pair), strict=True)
+        overlap = [reference_comparison.neighbourhood_overlap(*parts, 10) for parts in resampled]
+        np.testing.assert_allclose(found[f"overlap_{name}"][(1, 0, *place)], overlap, rtol=1e-6, err_msg=name)
+
+
+@pytest.mark.parametrize("points", [4096, 4])
+def test_a_gaussian_cloud_has_the_spectrum_and_no_features(points):
+    cloud = np.random.default_rng(0).standard_exponential((points, 5)) * [4, 3, 2, 1, 1] + 7
+    null = np.asarray(gaussian(jnp.asarray(cloud, jnp.float32), jax.random.key(0)))
+    found, expected = (reference_spectrum.eigenvalues(x)[: points - 1] for x in (null, cloud))
+    np.testing.assert_allclose(found, expected, rtol=1e-5)
+    np.testing.assert_allclose(null.mean(0), 0, atol=1e-5)
+    if points > 4:
+        assert abs(((null / null.std(0)) ** 4).mean() - 3) < 0.1
+        assert ((cloud - cloud.mean(0)) ** 4 / cloud.var(0) ** 2).mean() > 6
+
+
+@pytest.mark.parametrize("distinct", [40, 5])
+def test_a_gaussian_cloud_has_the_copies_and_the_spectrum_of_the_distinct_points(distinct):
+    generator = np.random.default_rng(0)
+    cloud = codebook(generator, distinct, 12, 400)
+    null = np.asarray(gaussian(jnp.asarray(cloud), jax.random.key(0)))
+    first, pattern = (np.unique(cloud, axis=0, return_index=True, return_inverse=True)[i] for i in (1, 2))
+    same = pattern.ravel()[:, None] == pattern.ravel()[None]
+    np.testing.assert_array_equal((null[:, None] == null[None]).all(-1), same)
+    found, expected = (reference_spectrum.eigenvalues(x[first])[: len(first) - 1] for x in (null, cloud))
+    np.testing.assert_allclose(found, expected, rtol=2e-5)
+
+
+def codebook(generator, distinct, width, points):
+    """Points that are copies of a few normal ones, some much more often than others."""
+    weight = 1 / np.arange(1, distinct + 1)
+    words = generator.normal(size=(distinct, width)).astype(np.float32)
+    return words[generator.choice(distinct, points, p=weight / weight.sum())]
+
+
+@pytest.mark.parametrize("copies", [False, True])
+def test_a_gaussian_cloud_does_not_exceed_its_null_model(copies):
+    """In 64 dimensions and 512 points a null model drawn from the sample's spectrum is 4 deviations off.
+
+    So is one of 512 distinct points beside a cloud of fewer.
+    """
+    settings, excess = MeasureConfig(points=512, batches=1, families=("dimension",)), []
+    read = jax.jit(
+        lambda cloud_PD: measure_cloud(cloud_PD, search(cloud_PD, settings.families, 8), settings.families, 8)
+    )
+    null_of = jax.jit(gaussian)
+    for seed in range(40):
+        generator = np.random.default_rng(seed)
+        cloud = codebook(generator, 300, 64, 512) if copies else generator.normal(size=(512, 64)).astype(np.float32)
+        value, null = (np.asarray(read(x)["twonn"])[None] for x in (cloud, null_of(cloud, jax.random.key(seed))))
+        excess.append(summarise(value, "sections", null))
+    mean = np.mean([one.mean for one in excess])
+    assert abs(mean) < 3 * np.std([one.mean for one in excess]) / np.sqrt(40)
+    assert np.mean([one.low <= 0 <= one.high for one in excess]) >= 0.85
+
+
+@pytest.mark.parametrize("name", ["twonn", "gride"])
+def test_the_gaussian_null_model_is_measured_like_the_text(name):
+    found = measured("causal")
+    text, null = (found[f"{name}{kind}"] for kind in ("", "_gaussian"))
+    assert text.shape == null.shape
+    assert (null != text).any()
+
+
+def test_shapes_are_the_declared_dimensions():
+    measure, *params = program("causal")
+    sizes = {"layer": 3, "other_layer": 3, "block": 2, "head": 2, "batch": BATCHES, "positions": len(POSITION_SETS)}
+    sizes |= {name: len(values) for name, values in COORDINATES.items()} | dict.fromkeys(KINDS, 5)
+    shapes = jax.eval_shape(measure, *params, PROBE)
+    assert {shapes.pop(name).shape for name in VECTORS} == {(2, POINTS, 8)}
+    bases = {name.removesuffix("_gaussian").removesuffix("_shuffled") for name in shapes}
+    assert bases == MEASURED
+    for name, found in shapes.items():
+        quantity = QUANTITIES[name.removesuffix("_gaussian").removesuffix("_shuffled")]
+        assert found.shape == tuple(sizes[dim] for dim in quantity.raw_dims), name
+        assert found.dtype == (jnp.int32 if quantity.units == "points" else jnp.float32), name
+
+
+@pytest.mark.parametrize("family", FAMILIES)
+def test_a_family_alone_gives_its_quantities_and_no_others(family):
+    measure, *params = program("causal", (family,), ())
+    names = jax.eval_shape(measure, *params, PROBE).keys()
+    quantities = {name for name in MEASURED if QUANTITIES[name].family == family}
+    assert names == (set(VECTORS) if family == "projection" else quantities)
+
+
+@pytest.mark.parametrize("families", [("dimension",), ("similarity", "comparison")])
+def test_values_do_not_depend_on_the_other_families(families):
+    """In particular, how many neighbours are searched for."""
+    for name, value in measured("causal", families, ()).items():
+        np.testing.assert_allclose(value, measured("causal")[name], rtol=2e-5, atol=1e-6, err_msg=name)
+
+
+def test_one_group_is_no_resample():
+    found = measured("causal", ("spectrum", "dimension", "attention"), (), 1)
+    for name in found.keys() & MEASURED:
+        assert found[name].shape[-1] == (1 if QUANTITIES[name].resampling else 3)
+    for name in ("anisotropy", "twonn", "attention_entropy"):
+        whole = measured("causal")[name][..., :1]
+        np.testing.assert_allclose(found[name], whole, rtol=2e-5, err_msg=name)
+
+
+def test_one_trace_serves_all_parameters():
+    apply, params = tiny("causal")
+    traces = []
+
+    def counted(params, tokens_BT):
+        traces.append(1)
+        return apply(params, tokens_BT)
+
+    settings = MeasureConfig(points=POINTS, batches=BATCHES, groups=GROUPS, families=("spectrum",), nulls=())
+    measure = jax.jit(make_measure(counted, visible_keys(ModelConfig(), CONTEXT), settings))
+    results = [measure(jax.tree.map(lambda leaf, by=by: leaf * by, params), {}, PROBE) for by in (1.0, 0.5, 2.0)]
+    assert len(traces) == 1
+    assert results[0]["anisotropy"].tolist() != results[1]["anisotropy"].tolist()
+
+
+def test_jit_changes_nothing():
+    measure, *params = program("bidirectional", ("spectrum", "similarity"), ())
+    eager = measure(*params, jax.tree.map(jnp.asarray, PROBE))
+    for name, value in eager.items():
+        np.testing.assert_allclose(value, measured("bidirectional")[name], rtol=1e-4, atol=1e-6, err_msg=name)
+
+
+def test_leaving_out_and_cutting_go_by_whole_groups():
+    np.testing.assert_array_equal(leave_out(2, 4), [[1, 1, 1, 1], [0, 0, 1, 1], [1, 1, 0, 0]])
+    np.testing.assert_array_equal(leave_out(1, 2), [[1, 1]])
+    np.testing.assert_array_equal(sections(jnp.arange(8.0)[:, None], 8)[:, :, 0], [[0, 1], [2, 3], [4, 5], [6, 7]])

@@ -1,0 +1,429 @@
+import dataclasses
+import shutil
+import signal
+
+import jax
+import numpy as np
+import pandas as pd
+import pytest
+
+from models import transformer
+from models.config import ModelConfig
+from models.masks import visible_keys
+from panel import projection
+from panel.config import FAMILIES, NULLS
+from panel.quantities import COORDINATES, QUANTITIES
+from sources import measure, sweep
+from studies import runs
+from tables import results
+from tests import tiny
+from training import loop
+from workdir import mesh
+from workdir.errors import RunError, Stopped, UserError
+from workdir.settings import replace
+from workdir.stop import Stop
+
+
+def measured(config, folder):
+    with Stop() as stop:
+        sweep.sweep(config, tiny.corpus(), folder, "run", stop)
+
+
+@pytest.fixture(scope="module")
+def trained(tmp_path_factory):
+    """A run trained to its end, to be copied: [folder, config]."""
+    folder, config = tmp_path_factory.mktemp("trained"), tiny.config()
+    with Stop() as stop:
+        loop.train(config, tiny.corpus(), {"run": folder}, "run", stop)
+    return folder, config
+
+
+@pytest.fixture
+def run(trained, tmp_path):
+    folder = tmp_path / "run"
+    shutil.copytree(trained[0], folder)
+    return folder, trained[1]
+
+
+def traces(monkeypatch):
+    """Counts how often the measurement is traced, that is, compiled."""
+    count = []
+
+    def make(*args):
+        inner = measure.make_measure(*args)
+
+        def counted(*arrays):
+            count.append(1)
+            return inner(*arrays)
+
+        return counted
+
+    sweep._computation.cache_clear()
+    monkeypatch.setattr(sweep, "make_measure", make)
+    return count
+
+
+def test_runs_with_the_same_model_and_settings_share_a_program(run, tmp_path, monkeypatch):
+    folder, config = run
+    other = shutil.copytree(folder, tmp_path / "other")
+    count = traces(monkeypatch)
+    measured(config, folder)
+    seeds = {
+        "train": dataclasses.replace(config.train, seed=5),
+        "model": dataclasses.replace(config.model, leak_seed=5),
+    }
+    changed = dataclasses.replace(config, **seeds)
+    measured(changed, other)
+    assert len(count) == 1
+    np.testing.assert_array_equal(
+        results.read(folder / "results.nc").twonn_mean, results.read(other / "results.nc").twonn_mean
+    )
+
+
+def test_all_checkpoints_in_one_program_and_then_nothing_to_do(run, monkeypatch, capsys):
+    folder, config = run
+    count = traces(monkeypatch)
+    measured(config, folder)
+    assert len(count) == 1
+    table = results.read(folder / "results.nc")
+    assert list(table.step.values) == [0, 1, 2, 4, 5, 6]
+    assert table.sizes == {"step": 6, "positions": 2, "batch": 2, "layer": 3, "block": 2, "head": 2, "null": 2}
+    assert np.isfinite(table.anisotropy).all()
+    assert not np.array_equal(table.anisotropy.sel(step=0), table.anisotropy.sel(step=6))
+    assert table.attrs["corpus"] == "letters"
+    frame = pd.read_csv(folder / "results.csv")
+    assert set(frame.step) == {0, 1, 2, 4, 5, 6}
+    frame = pd.read_csv(folder / "correlations.csv")
+    assert set(frame.run) == {"run"}
+    assert set(frame.step.dropna()) == {0, 1, 2, 4, 5, 6}
+
+    before = {p: p.read_bytes() for p in folder.rglob("*.nc")}
+    measured(config, folder)
+    assert len(count) == 1
+    assert "(0 now)" in capsys.readouterr().out
+    assert {p: p.read_bytes() for p in folder.rglob("*.nc")} == before
+
+
+def test_the_first_table_is_the_untrained_null_model(run):
+    folder, config = run
+    measured(config, folder)
+    table = results.read(folder / "results.nc").sel(null="untrained")
+    first = table.sel(step=0)
+    for name in ("anisotropy", "twonn", "attention_entropy"):
+        np.testing.assert_allclose(table[f"{name}_null"].sel(step=6), first[f"{name}_mean"], rtol=1e-6)
+        np.testing.assert_array_equal(first[f"{name}_excess"], 0.0)
+        np.testing.assert_array_equal(first[f"{name}_excess_low"], 0.0)
+
+
+def comparing(config):
+    return dataclasses.replace(config, measure=dataclasses.replace(config.measure, families=("comparison",), nulls=()))
+
+
+def test_checkpoints_are_compared_with_the_one_before_and_the_last(run):
+    folder, config = run
+    measured(comparing(config), folder)
+    table = results.read(folder / "results.nc")
+    for name in ("cka", "overlap"):
+        np.testing.assert_allclose(table[f"{name}_last_mean"].sel(step=6), 1.0, rtol=1e-5)
+        np.testing.assert_allclose(table[f"{name}_last_mean"].sel(step=5), table[f"{name}_previous_mean"].sel(step=6))
+        assert np.isnan(table[f"{name}_previous_mean"].sel(step=0)).all()
+        assert np.isfinite(table[f"{name}_previous_mean"].sel(step=[1, 2, 4, 5, 6])).all()
+        assert (table[f"{name}_last_mean"].sel(step=0) < 0.999).any()
+
+
+def test_a_comparison_tells_which_checkpoint_was_before(run):
+    folder, config = run
+    shutil.rmtree(folder / "checkpoints" / "2")
+    measured(comparing(config), folder)
+    table = results.read(folder / "results.nc")
+    assert dict(zip(table.step.values.tolist(), table.previous_step.values.tolist(), strict=True)) == {
+        **{0: -1, 1: 0, 4: 1, 5: 4, 6: 5}
+    }
+
+
+def projecting(config, head=0):
+    settings = dataclasses.replace(config.measure, families=("attention", "projection"), nulls=(), projected_head=head)
+    return dataclasses.replace(config, measure=settings)
+
+
+def test_the_projection_is_that_of_the_vectors_of_all_tables(run):
+    folder, config = run
+    measured(projecting(config), folder)
+    table, steps = results.read(folder / "results.nc"), [0, 1, 2, 4, 5, 6]
+    raw = [results.read(folder / "measurements" / f"{step}.nc") for step in steps]
+    for block in (1, 2):
+        vectors = np.stack([[one[name].sel(block=block) for name in ("query_vectors", "key_vectors")] for one in raw])
+        found = projection.common_axes(vectors)
+        for index, kind in enumerate(("query", "key")):
+            np.testing.assert_allclose(
+                table[f"{kind}_projection"].sel(block=block), found.projection[:, index], rtol=1e-6
+            )
+        np.testing.assert_allclose(table.projection_share.sel(block=block), found.share)
+        np.testing.assert_allclose(table.projection_kept.sel(block=block), found.kept)
+    assert not np.array_equal(raw[0].query_vectors, raw[-1].query_vectors)
+    picks_P = sweep.probe_of(config, tiny.corpus()).picks_SGP[0, 0]
+    np.testing.assert_array_equal(table.window * 8 + table.position_in_window, picks_P)
+    assert set(pd.read_csv(folder / "results.csv").metric) == {
+        name for name, quantity in QUANTITIES.items() if quantity.family == "attention"
+    }
+
+
+def test_vectors_of_another_head_are_refused(run):
+    folder, config = run
+    measured(projecting(config), folder)
+    with pytest.raises(UserError, match=r"measure\.projected_head=0 there, 1 now"):
+        measured(projecting(config, head=1), folder)
+
+
+def test_a_comparison_needs_the_last_checkpoint(run):
+    folder, config = run
+    shutil.rmtree(folder / "checkpoints" / "6")
+    with pytest.raises(UserError, match="needs the checkpoint of the last step, 6"):
+        measured(comparing(config), folder)
+    measured(config, folder)
+
+
+def test_stopping_and_going_on_gives_the_same_bytes(run, monkeypatch):
+    folder, config = run
+    config = projecting(config)
+    measured(config, folder)
+    whole = {p.name: p.read_bytes() for p in folder.rglob("*.nc")}
+    for name in ("2.nc", "6.nc"):
+        (folder / "measurements" / name).unlink()
+    (folder / "results.nc").unlink()
+    write = results.write
+
+    def interrupted(dataset, path):
+        write(dataset, path)
+        signal.raise_signal(signal.SIGINT)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(results, "write", interrupted)
+        with pytest.raises(Stopped, match="stopped before measuring step 6"):
+            measured(config, folder)
+    assert (folder / "measurements" / "2.nc").exists()
+    assert not (folder / "measurements" / "6.nc").exists()
+    measured(config, folder)
+    assert {p.name: p.read_bytes() for p in folder.rglob("*.nc")} == whole
+
+
+def test_other_settings_are_refused_and_overwrite_nothing(run):
+    folder, config = run
+    measured(config, folder)
+    other = tiny.config()
+    other = replace(other, {"measure.points": 24})
+    words = r"measure\.points=16 there, 24 now.*move .*measurements away"
+    with pytest.raises(UserError, match=words):
+        measured(other, folder)
+    with pytest.raises(UserError, match=words):
+        sweep.check(folder / "measurements", other, tiny.corpus())
+
+
+def test_other_formulas_are_not_joined_with_what_was_measured(run, monkeypatch):
+    folder, config = run
+    measured(config, folder)
+    other = dataclasses.replace(QUANTITIES["anisotropy"], formula="another")
+    monkeypatch.setitem(QUANTITIES, "anisotropy", other)
+    with pytest.raises(UserError, match=r"formulas\.anisotropy="):
+        measured(config, folder)
+
+
+def test_other_scales_are_not_joined_either(run, monkeypatch):
+    folder, config = run
+    measured(config, folder)
+    monkeypatch.setitem(COORDINATES, "factor", (1, 2))
+    with pytest.raises(UserError, match=r"coordinates\.factor="):
+        measured(config, folder)
+
+
+def test_settings_bind_only_where_something_was_measured(tmp_path, run):
+    folder, config = run
+    other = tiny.config()
+    other = replace(other, {"measure.points": 24})
+    with pytest.raises(UserError, match="--stages=train first"):
+        measured(other, tmp_path)
+    (folder / "measurements").mkdir()
+    (folder / "measurements" / "config.json").write_text("{}")  # left by a stop before the first table
+    measured(config, folder)
+
+
+def test_tables_outlive_their_checkpoints(run, capsys):
+    folder, config = run
+    measured(config, folder)
+    whole = (folder / "results.nc").read_bytes()
+    for step in (1, 2):
+        shutil.rmtree(folder / "checkpoints" / str(step))
+    measured(config, folder)
+    assert (folder / "results.nc").read_bytes() == whole
+    assert "6 checkpoints measured (0 now)" in capsys.readouterr().out
+
+
+def exchanged(folder, step, other):
+    """The checkpoint of a step was trained again and came out otherwise: as another one."""
+    shutil.rmtree(folder / "checkpoints" / str(step))
+    shutil.copytree(folder / "checkpoints" / str(other), folder / "checkpoints" / str(step))
+
+
+def test_a_table_is_measured_again_when_its_checkpoint_has_changed(run, capsys):
+    folder, config = run
+    measured(config, folder)
+    exchanged(folder, 4, 2)
+    shutil.rmtree(folder / "checkpoints" / "5")
+    capsys.readouterr()
+    measured(config, folder)
+    said = capsys.readouterr().out
+    assert "run: measured again, since a checkpoint has changed: step 4\n" in said
+    assert "(1 now)" in said
+    table = results.read(folder / "results.nc")
+    np.testing.assert_array_equal(table.anisotropy.sel(step=4), table.anisotropy.sel(step=2))
+    measured(config, folder)
+    assert "(0 now)" in capsys.readouterr().out
+
+
+def test_comparisons_are_measured_again_when_what_they_compare_with_has_changed(run, capsys):
+    folder, config = run
+    config = comparing(config)
+    measured(config, folder)
+    exchanged(folder, 2, 1)
+    measured(config, folder)
+    assert "measured again, since a checkpoint has changed: steps 2, 4\n" in capsys.readouterr().out
+    for step in (0, 4):
+        shutil.rmtree(folder / "checkpoints" / str(step))
+    exchanged(folder, 6, 5)
+    measured(config, folder)
+    said = capsys.readouterr().out
+    assert "run: measured again, since a checkpoint has changed: steps 1, 2, 5, 6\n" in said
+    assert "run: compared with a checkpoint that has changed; its own is gone: steps 0, 4\n" in said
+    table = results.read(folder / "results.nc")
+    np.testing.assert_allclose(table.cka_last_mean.sel(step=5), 1.0, rtol=1e-5)
+    assert dict(zip(table.step.values.tolist(), table.previous_step.values.tolist(), strict=True))[5] == 2
+
+
+def test_a_table_that_does_not_say_what_it_was_made_from_stays(run, capsys):
+    folder, config = run
+    measured(config, folder)
+    path = folder / "measurements" / "4.nc"
+    table = results.read(path)
+    del table.attrs["checkpoints"]
+    results.write(table, path)
+    exchanged(folder, 4, 2)
+    capsys.readouterr()
+    measured(config, folder)
+    assert "(0 now)" in capsys.readouterr().out
+
+
+def test_a_text_of_another_name_and_another_layout_do_not_keep_tables_apart(run):
+    folder, config = run
+    measured(config, folder)
+    (folder / "measurements" / "6.nc").unlink()
+    config = dataclasses.replace(config, mesh=dataclasses.replace(config.mesh, members=2))
+    with Stop() as stop:
+        sweep.sweep(config, dataclasses.replace(tiny.corpus(), name="letters.xz"), folder, "renamed", stop)
+    table = results.read(folder / "results.nc")
+    assert (table.attrs["corpus"], table.attrs["run"]) == ("letters.xz", "renamed")
+    assert runs.settings(table)["train.steps"] == 6
+    assert "checkpoints" not in table.attrs
+    frame = pd.read_csv(folder / "results.csv")
+    assert (set(frame.corpus), set(frame.step)) == ({"letters.xz"}, {0, 1, 2, 4, 5, 6})
+
+
+def test_steps_that_nothing_is_known_of_are_named(run, capsys):
+    folder, config = run
+    for step in (0, 5):
+        shutil.rmtree(folder / "checkpoints" / str(step))
+    measured(config, folder)
+    said = capsys.readouterr().out
+    assert "run: neither checkpoint nor table: steps 0, 5\n" in said
+    assert "run: without step 0 there is no excess over the untrained network\n" in said
+    assert np.isnan(results.read(folder / "results.nc").anisotropy_excess.sel(null="untrained")).all()
+
+
+def test_steps_still_to_be_trained_go_without_saying(run, capsys):
+    folder, config = run
+    for step in (5, 6):
+        shutil.rmtree(folder / "checkpoints" / str(step))
+    measured(dataclasses.replace(config, measure=dataclasses.replace(config.measure, families=("spectrum",))), folder)
+    assert "neither" not in capsys.readouterr().out
+
+
+def test_a_damaged_table_is_one_line(run):
+    folder, config = run
+    measured(config, folder)
+    table = folder / "measurements" / "4.nc"
+    table.write_bytes(table.read_bytes()[:3000])
+    with pytest.raises(RunError, match=r"table .*4\.nc is damaged .*move it away") as error:
+        measured(config, folder)
+    assert "\n" not in str(error.value)
+
+
+def test_a_run_without_checkpoints_says_what_to_do(tmp_path):
+    with pytest.raises(UserError, match="--stages=train first"):
+        measured(tiny.config(), tmp_path)
+
+
+def test_a_damaged_checkpoint_is_named_never_measured(run):
+    folder, config = run
+    (folder / "checkpoints" / "4" / "_CHECKPOINT_METADATA").unlink()
+    with pytest.raises(RunError, match=r"checkpoints/4 is damaged.*, or it and all later ones to train"):
+        measured(config, folder)
+    assert sorted(p.name for p in (folder / "measurements").glob("*.nc")) == ["0.nc", "1.nc", "2.nc"]
+    assert not (folder / "results.nc").exists()
+    for step in "456":
+        (folder / "checkpoints" / step).rename(folder / step)
+    with Stop() as stop:
+        loop.train(config, tiny.corpus(), {"run": folder}, "run", stop)
+    measured(config, folder)
+    assert list(results.read(folder / "results.nc").step.values) == [0, 1, 2, 4, 5, 6]
+
+
+def mesh_of(devices):
+    axis_types = (jax.sharding.AxisType.Auto,) * 2
+    return jax.make_mesh((devices, 1), ("data", "fsdp"), axis_types, devices=jax.devices()[:devices])
+
+
+@pytest.mark.parametrize("devices", [2, 4, 8])  # shares of the 2 batches, of the 4 windows of each, and of neither
+def test_many_devices_measure_what_one_does(run, monkeypatch, devices):
+    folder, config = run
+    shared, over_batches = [], mesh.over_batches
+
+    def listed(devices):
+        def of_work(work):
+            return over_batches(devices)(lambda *given: shared.append(len(given[-1][0])) or work(*given))
+
+        return of_work
+
+    monkeypatch.setattr(mesh, "over_batches", listed)
+    sweep._computation.cache_clear()
+    monkeypatch.setattr(mesh, "make_mesh", lambda _: mesh_of(devices))
+    measured(config, folder)
+    assert shared == ([1] if devices == 2 else [])  # batches of each device
+    many = results.read(folder / "results.nc")
+    (folder / "measurements").rename(folder / "of many")
+    monkeypatch.setattr(mesh, "make_mesh", lambda _: mesh_of(1))
+    measured(config, folder)
+    alone = results.read(folder / "results.nc")
+    for name in many.data_vars:
+        np.testing.assert_allclose(many[name], alone[name], rtol=2e-4, atol=1e-6, err_msg=name)
+
+
+def test_every_product_of_a_measurement_has_full_float32_precision():
+    """On an accelerator a product without it rounds its factors to TF32 or bfloat16; a CPU cannot show that."""
+    config, corpus = tiny.config(), tiny.corpus()
+    model = transformer.build(config.model, corpus.vocab_size, "float32")
+    params, probe = model.init(jax.random.key(0)), sweep.probe_of(config, corpus)
+    visible_TT = visible_keys(config.model, config.model.context)
+    settings = dataclasses.replace(config.measure, families=FAMILIES, nulls=NULLS)
+    compute = measure.make_measure(model.apply, visible_TT, settings)
+    text = str(jax.make_jaxpr(compute)(params, {"previous": params, "last": params}, probe))
+    products = text.count("dot_general[")
+    assert products > 7
+    assert text.count("precision=(Precision.HIGHEST, Precision.HIGHEST)") + text.count("precision=HIGHEST") == products
+
+
+def test_a_model_is_described_by_what_is_not_gpt2():
+    assert sweep.description(ModelConfig()) == "causal, pre-LN, 6 layers, D=512, H=8, T=512"
+    other = ModelConfig(layers=1, norm="post", positions="rotary", tied=False, bias=False, expansion=2)
+    assert sweep.description(other) == "causal, post-LN, 1 layer, D=512, H=8, T=512, F=2D, rotary, untied, no biases"
+    other = ModelConfig(mask="leak", leak=0.1, attention="sigmoid", qk_norm=True, sink=True)
+    assert sweep.description(other).startswith("leak 0.1, pre-LN")
+    assert sweep.description(other).endswith("T=512, sigmoid, query-key norm, sink")

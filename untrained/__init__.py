@@ -1,0 +1,1 @@
+"""Untrained blocks under a common bias: settings, simulation, theory, tables."""

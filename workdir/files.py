@@ -1,0 +1,30 @@
+"""Files that appear whole or not at all."""
+
+import json
+import os
+import pathlib
+from typing import Any
+
+from workdir.errors import UserError
+
+
+def write(path: pathlib.Path, content: bytes | str) -> None:
+    """Write the file, all or nothing: what stood there before stays until all of the new one is on the disk."""
+    temporary = path.with_name(path.name + ".tmp")
+    temporary.write_bytes(content.encode() if isinstance(content, str) else content)
+    os.replace(temporary, path)
+
+
+def write_json(path: pathlib.Path, values: Any) -> None:
+    write(path, json.dumps(values, indent=2) + "\n")
+
+
+def read_json(path: pathlib.Path, advice: str) -> dict[str, Any]:
+    """The object in a JSON file; UserError, which ends with the advice, where there is none to be read."""
+    try:
+        found = json.loads(path.read_bytes())
+        if not isinstance(found, dict):
+            raise ValueError(f"it holds a {type(found).__name__}, not an object")
+    except (OSError, ValueError) as error:
+        raise UserError(f"{path} cannot be read ({error}); {advice}") from error
+    return found

@@ -1,0 +1,126 @@
+"""A run's folder: whose it is, who works in it, and under what each session ran."""
+
+import contextlib
+import fcntl
+import os
+import pathlib
+import platform
+import subprocess
+import sys
+from collections.abc import Iterator
+from importlib import metadata
+from typing import Any
+
+import jax
+
+from workdir.errors import UserError
+from workdir.files import read_json, write_json
+from workdir.settings import flat, to_dict
+
+# A run may go on with another layout or a moved corpus (its digest is checked); measurements keep their own record.
+ANYWHERE = ("mesh", "measure", "data.path", "data.cache")
+PACKAGES = ("jax", "jaxlib", "flax", "optax", "orbax-checkpoint", "numpy", "xarray")
+
+
+@contextlib.contextmanager
+def locked(folder: pathlib.Path) -> Iterator[None]:
+    """Hold the folder for this process alone."""
+    with open(folder / ".lock", "w") as file:
+        try:
+            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except OSError as error:
+            raise UserError(f"another process works in {folder}; wait for it, or name another --workdir") from error
+        yield
+
+
+def claim(folder: pathlib.Path, config: Any, new: bool) -> None:
+    """Make the folder this config's own: check that it holds the same run, or, where `new` is allowed, begin one.
+
+    A setting that the run's version of the code did not have: its default is what that version did.
+    """
+    path = folder / "config.json"
+    try:
+        if path.exists():
+            advice, defaults = "name another --workdir, or pass the same settings", to_dict(type(config)())
+            check_same(path, to_dict(config), ANYWHERE, advice, defaults)
+        elif not new:
+            words = "run --stages=train first, or name another --workdir"
+            raise UserError(f"{folder} holds no run (no config.json); {words}")
+        else:
+            folder.mkdir(parents=True, exist_ok=True)
+            if any(child.name != "config.json.tmp" for child in folder.iterdir()):  # left by a kill in this place
+                raise UserError(
+                    f"--workdir {folder} is not empty and holds no run (no config.json); name another folder"
+                )
+            write_json(path, to_dict(config))
+    except OSError as error:
+        raise UserError(f"--workdir {folder} cannot be written ({error.strerror}); name another folder") from error
+
+
+def check_same(
+    path: pathlib.Path, now: dict, leave_out: tuple[str, ...], advice: str, defaults: dict | None = None
+) -> None:
+    """Raise UserError, naming the fields, where the settings at `path`, or `defaults` they lack, differ from `now`."""
+    before, now = flat(defaults or {}) | flat(read_json(path, "name another --workdir")), flat(now)
+    different = [
+        f"{name}={before.get(name)!r} there, {now.get(name)!r} now"
+        for name in sorted(before.keys() | now.keys())
+        if not name.startswith(leave_out) and before.get(name) != now.get(name)
+    ]
+    if different:
+        more = f" and {len(different) - 3} more" if len(different) > 3 else ""
+        raise UserError(f"{path.parent} holds a run with other settings: {'; '.join(different[:3])}{more}; {advice}")
+
+
+def check_tables(tables: pathlib.Path, settings: dict) -> None:
+    """Raise UserError where the tables in a folder were measured with other settings or by other formulas."""
+    if any(tables.glob("*.nc")):
+        check_same(tables / "config.json", settings, (), f"move {tables} away to measure again")
+
+
+def record_tables(tables: pathlib.Path, settings: dict) -> None:
+    """Write down what all tables of the folder have in common, before the first of them."""
+    tables.mkdir(parents=True, exist_ok=True)
+    write_json(tables / "config.json", settings)
+
+
+def record_environment(folder: pathlib.Path, corpus: dict | None) -> None:
+    """environment.json: corpus (if any), versions, device and commit of every session; the corpus must never change."""
+    path = folder / "environment.json"
+    sessions: list[dict] = []
+    record = {"corpus": corpus, "sessions": sessions}
+    if path.exists():
+        advice = "move it elsewhere, and another is begun"
+        record = read_json(path, advice)
+        try:
+            before = record["corpus"]
+            if corpus and before["sha256"] != corpus["sha256"]:
+                raise UserError(
+                    f"{folder} was trained on another corpus ({before['name']}, sha256 {before['sha256'][:12]}…; "
+                    f"now {corpus['name']}, {corpus['sha256'][:12]}…); name another --workdir"
+                )
+            sessions = record["sessions"]
+        except (KeyError, TypeError) as error:
+            raise UserError(f"{path} is damaged ({error!r}); {advice}") from error
+    session = {
+        "command": sys.argv,
+        "versions": {"python": platform.python_version(), **{p: metadata.version(p) for p in PACKAGES}},
+        "device": {"kind": jax.devices()[0].device_kind, "count": jax.device_count(), "cpus": os.cpu_count()},
+        "commit": _commit(),
+    }
+    if session not in sessions:
+        sessions.append(session)
+    write_json(path, record)
+
+
+def _commit() -> str | None:
+    """Commit of the code, with '+' where the tree has changes; None outside a checkout."""
+    root = pathlib.Path(__file__).parent.parent
+    try:
+        run = subprocess.run(
+            ["git", "describe", "--always", "--dirty=+", "--abbrev=40", "--exclude=*"],
+            cwd=root, capture_output=True, text=True, check=True, timeout=10,
+        )  # fmt: skip
+    except (OSError, subprocess.SubprocessError):
+        return None
+    return run.stdout.strip()
