@@ -4,8 +4,11 @@ import pytest
 
 import stages
 from tables import results
+from tests import tiny
 from tests.figures.tables import make_run
 from workdir.errors import UserError
+from workdir.folder import claim
+from workdir.settings import replace
 
 
 @pytest.fixture
@@ -28,3 +31,10 @@ def test_tables_that_were_moved_away_are_no_run(folder, name):
 def test_a_folder_of_runs_is_named_with_them(folder):
     with pytest.raises(UserError, match=r"holds the runs run; name one of them: .*/run$"):
         stages.load(folder.parent)
+
+
+def test_auto_becomes_the_type_the_run_began_with_or_that_of_this_machine(tmp_path):
+    config = replace(tiny.config(), {"model.dtype": "auto"})
+    assert stages.resolved(config, tmp_path).model.dtype == "float32"
+    claim(tmp_path / "run", replace(config, {"model.dtype": "bfloat16"}), new=True)
+    assert stages.resolved(config, tmp_path / "run").model.dtype == "bfloat16"

@@ -5,14 +5,7 @@ from experiments.variants import expand
 from models.config import ModelConfig
 from training.config import TrainConfig
 from workdir.errors import UserError
-from workdir.settings import from_dict, to_dict
-
-
-def change(path, value):
-    config = Config()
-    group, _, name = path.rpartition(".")
-    setattr(getattr(config, group) if group else config, name, value)
-    return config
+from workdir.settings import from_dict, replace, to_dict
 
 
 @pytest.mark.parametrize(
@@ -68,7 +61,7 @@ def change(path, value):
 )
 def test_what_cannot_run_is_refused_in_one_line_that_names_it(path, value):
     with pytest.raises(UserError) as error:
-        check(change(path, value))
+        check(replace(Config(), {path: value}))
     assert path in str(error.value)
     assert "\n" not in str(error.value)
 
@@ -79,52 +72,44 @@ def test_rotary_needs_an_even_head_width():
         check(config)
 
 
-def many(**settings):
-    config = Config()
-    for path, value in settings.items():
-        group, _, name = path.rpartition("__")
-        setattr(getattr(config, group) if group else config, name, value)
-    return config
-
-
 @pytest.mark.parametrize(
     ("settings", "words"),
     [
-        ({"model__mask": "window", "model__window": 513}, r"model\.window is 513.*context=512"),
-        ({"model__mask": "prefix", "model__prefix": 513}, r"model\.prefix is 513.*context=512"),
-        ({"model__mask": "leak", "model__leak": 1.5, "objective": "masked"}, r"model\.leak is 1\.5"),
-        ({"model__mask": "leak", "model__leak": 0.01}, r"model\.mask=leak shows the answer"),
-        ({"model__mask": "prefix", "model__prefix": 512}, r"model\.mask=prefix shows the answer"),
+        ({"model.mask": "window", "model.window": 513}, r"model\.window is 513.*context=512"),
+        ({"model.mask": "prefix", "model.prefix": 513}, r"model\.prefix is 513.*context=512"),
+        ({"model.mask": "leak", "model.leak": 1.5, "objective": "masked"}, r"model\.leak is 1\.5"),
+        ({"model.mask": "leak", "model.leak": 0.01}, r"model\.mask=leak shows the answer"),
+        ({"model.mask": "prefix", "model.prefix": 512}, r"model\.mask=prefix shows the answer"),
         (
-            {"model__mask": "prefix", "model__prefix": 500, "evaluate__stride": 14},
+            {"model.mask": "prefix", "model.prefix": 500, "evaluate.stride": 14},
             r"evaluate\.stride is 14.* 13 targets",
         ),
-        ({"model__sink": True, "model__attention": "sigmoid"}, r"model\.sink .* attention=sigmoid"),
-        ({"model__sink": True, "model__attention": "softmax_one"}, r"model\.sink .* attention=softmax_one"),
-        ({"train__penalty": 0.1, "train__accumulate": 2}, r"train\.penalty .* train\.accumulate=2"),
+        ({"model.sink": True, "model.attention": "sigmoid"}, r"model\.sink .* attention=sigmoid"),
+        ({"model.sink": True, "model.attention": "softmax_one"}, r"model\.sink .* attention=softmax_one"),
+        ({"train.penalty": 0.1, "train.accumulate": 2}, r"train\.penalty .* train\.accumulate=2"),
     ],
 )
 def test_settings_that_do_not_go_together(settings, words):
     with pytest.raises(UserError, match=words) as error:
-        check(many(**settings))
+        check(replace(Config(), settings))
     assert "\n" not in str(error.value)
 
 
 @pytest.mark.parametrize(
     "settings",
     [
-        {"model__mask": "window", "model__window": 512},
-        {"model__mask": "prefix", "model__prefix": 511},
-        {"model__mask": "prefix", "model__prefix": 500, "evaluate__stride": 13},
-        {"model__mask": "prefix", "model__prefix": 512, "objective": "masked"},
-        {"model__mask": "leak"},
-        {"model__mask": "leak", "model__leak": 1.0, "objective": "masked"},
-        {"train__penalty": -1.0, "train__penalty_layers": (0, 6)},
+        {"model.mask": "window", "model.window": 512},
+        {"model.mask": "prefix", "model.prefix": 511},
+        {"model.mask": "prefix", "model.prefix": 500, "evaluate.stride": 13},
+        {"model.mask": "prefix", "model.prefix": 512, "objective": "masked"},
+        {"model.mask": "leak"},
+        {"model.mask": "leak", "model.leak": 1.0, "objective": "masked"},
+        {"train.penalty": -1.0, "train.penalty_layers": (0, 6)},
     ],
 )
 def test_settings_at_their_limits_go(settings):
-    check(many(**settings))
-    config = many(**settings)
+    check(replace(Config(), settings))
+    config = replace(Config(), settings)
     assert from_dict(to_dict(config), Config) == config
 
 

@@ -82,7 +82,7 @@ def test_two_runs_of_one_name_are_refused():
 
 def test_an_experiment_with_an_unknown_or_ill_typed_variant_is_refused():
     for name, changes, words in (
-        ("a", {"train.stps": 1}, "train.stps is unknown"),
+        ("a", {"train.stps": 1}, "no config field train.stps"),
         ("a", {"train.steps": "1"}, "train.steps is '1'"),
         ("a", {"modle.mask": "causal"}, "no config field modle.mask"),
         ("a", {"objective.x": 1}, "no config field objective.x"),

@@ -4,7 +4,7 @@ import json
 import pytest
 
 from tests import tiny
-from workdir import folder
+from workdir import files, folder
 from workdir.errors import UserError
 from workdir.settings import replace
 
@@ -55,27 +55,27 @@ def test_an_unreadable_record_is_one_line(tmp_path):
 
 
 def test_the_corpus_may_not_change_under_a_run(tmp_path):
-    folder.record_environment(tmp_path, tiny.corpus())
-    folder.record_environment(tmp_path, tiny.corpus())
+    folder.record_environment(tmp_path, tiny.corpus().record())
+    folder.record_environment(tmp_path, tiny.corpus().record())
     record = json.loads((tmp_path / "environment.json").read_text())
     assert record["corpus"]["characters"] == {"train": 200, "valid": 100, "test": 100}
     assert len(record["sessions"]) == 1
     assert record["sessions"][0]["versions"]["jax"]
     other = dataclasses.replace(tiny.corpus(), sha256="another")
     with pytest.raises(UserError, match="trained on another corpus"):
-        folder.record_environment(tmp_path, other)
+        folder.record_environment(tmp_path, other.record())
 
 
 @pytest.mark.parametrize("change", [('"corpus"', "corpus"), ('"corpus"', '"corpxs"'), ('"sha256"', '"sha25 "')])
 def test_a_damaged_environment_is_one_line_and_can_be_moved_away(tmp_path, change):
-    folder.record_environment(tmp_path, tiny.corpus())
+    folder.record_environment(tmp_path, tiny.corpus().record())
     path = tmp_path / "environment.json"
     path.write_text(path.read_text().replace(*change))
     with pytest.raises(UserError, match=r"environment\.json .*; move it elsewhere") as error:
-        folder.record_environment(tmp_path, tiny.corpus())
+        folder.record_environment(tmp_path, tiny.corpus().record())
     assert "\n" not in str(error.value)
     path.unlink()
-    folder.record_environment(tmp_path, tiny.corpus())
+    folder.record_environment(tmp_path, tiny.corpus().record())
     assert json.loads(path.read_text())["corpus"]["sha256"] == tiny.corpus().sha256
 
 
@@ -85,21 +85,8 @@ def test_what_is_no_object_in_json_is_one_line_with_its_advice(tmp_path, content
     if content is not None:
         path.write_bytes(content)
     with pytest.raises(UserError, match=r"test\.json cannot be read \(.*\); do this") as error:
-        folder.read_json(path, "do this")
+        files.read_json(path, "do this")
     assert "\n" not in str(error.value)
-
-
-def test_auto_becomes_the_type_the_run_began_with_or_that_of_this_machine(tmp_path):
-    config = tiny.config()
-    config = replace(config, {"model.dtype": "auto"})
-    folder.resolve_dtype(config, tmp_path)
-    assert config.model.dtype == "float32"
-    begun = tiny.config()
-    begun = replace(begun, {"model.dtype": "bfloat16"})
-    folder.claim(tmp_path / "run", begun, new=True)
-    config = replace(config, {"model.dtype": "auto"})
-    folder.resolve_dtype(config, tmp_path / "run")
-    assert config.model.dtype == "bfloat16"
 
 
 def test_a_folder_is_held_by_one_process(tmp_path):
