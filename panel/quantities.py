@@ -34,6 +34,7 @@ class Quantity:
     units: str
     formula: str
     source: str
+    version: int = 1
 
     @property
     def raw_dims(self) -> tuple[str, ...]:
