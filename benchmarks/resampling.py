@@ -14,7 +14,8 @@ from tqdm import tqdm
 
 from metrics.neighbours import nearest_neighbours
 from metrics.scale import SCALES, gride_curve
-from panel.intervals import section_count, variance
+from panel.intervals import variance
+from panel.resamples import section_count
 
 GROUPS = 8
 

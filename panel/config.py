@@ -2,11 +2,10 @@
 
 from dataclasses import dataclass
 
+from panel.families import FAMILIES
+from panel.nulls import NULLS
 from workdir.errors import UserError
 from workdir.settings import LARGEST_SEED, at_least, choose, within
-
-FAMILIES = ("spectrum", "outliers", "dimension", "scale", "similarity", "comparison", "attention", "projection")
-NULLS = ("gaussian", "shuffled", "untrained")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -14,7 +13,7 @@ class MeasureConfig:
     points: int = 4096  # vectors per cloud
     batches: int = 4  # clouds per checkpoint, over disjoint windows
     groups: int = 8  # groups of whole windows in a batch, resampled for the intervals; 1: by batches alone
-    families: tuple[str, ...] = FAMILIES
+    families: tuple[str, ...] = tuple(FAMILIES)
     nulls: tuple[str, ...] = NULLS  # what every value is compared with
     projected_head: int = 0  # family projection: whose queries and keys are kept, the same head of every block
     seed: int = 0  # which validation windows and positions are probed
@@ -32,8 +31,8 @@ def check(measure: MeasureConfig, heads: int) -> None:
             raise UserError(f"measure.{name} is {chosen}; name each once")
     if not measure.families:
         raise UserError(f"measure.families is empty; choose from {', '.join(FAMILIES)}")
-    if measure.families == ("projection",):
-        raise UserError("measure.families=projection keeps vectors and no numbers; name another family beside it")
+    if not any(FAMILIES[family].quantities for family in measure.families):
+        raise UserError(f"measure.families={measure.families[0]} keeps vectors and no numbers; name another beside it")
     if not 0 <= measure.projected_head < heads:
         raise UserError(f"measure.projected_head is {measure.projected_head}; model.heads={heads}, from 0 on")
     if measure.points % measure.groups:

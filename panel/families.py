@@ -1,15 +1,28 @@
-"""Every family of quantities."""
+"""Every family of quantities: an entry each. Whoever reads quantities asks here, at each use."""
 
-from panel.quantities import COORDINATES, QUANTITIES, Quantity
+from panel import attention, comparison, dimension, outliers, projection, scale, similarity, spectrum
+from panel.quantity import Family, Quantity
+
+FAMILIES: dict[str, Family] = {
+    "spectrum": spectrum.FAMILY,
+    "outliers": outliers.FAMILY,
+    "dimension": dimension.FAMILY,
+    "scale": scale.FAMILY,
+    "similarity": similarity.FAMILY,
+    "comparison": comparison.FAMILY,
+    "attention": attention.FAMILY,
+    "projection": projection.FAMILY,
+}
 
 
 def quantities() -> dict[str, Quantity]:
-    return QUANTITIES
+    return {name: quantity for family in FAMILIES.values() for name, quantity in family.quantities.items()}
 
 
 def family_of(name: str) -> str:
-    return QUANTITIES[name].family
+    return next(family for family, about in FAMILIES.items() if name in about.quantities)
 
 
 def coordinates() -> dict[str, tuple]:
-    return COORDINATES
+    """Labels of the further dimensions: top, neighbours, …"""
+    return {dim: labels for family in FAMILIES.values() for dim, labels in family.coordinates.items()}

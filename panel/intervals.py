@@ -103,11 +103,3 @@ def _share(count: int, kind: str) -> float:
     if kind in ("sections", "share_sections"):
         return 1 / (count * (count - 1))
     raise ValueError(f"kind is {kind!r}; choose one of {', '.join(KINDS)}")
-
-
-def section_count(groups: int) -> int:
-    """Sections of equal numbers of whole groups: 4, 3 or 2 where that divides them, else the fewest that do.
-
-    Small sections see other scales than the whole.
-    """
-    return next(count for count in (4, 3, *range(2, groups + 1), 1) if groups % count == 0)

@@ -4,7 +4,8 @@ import numpy as np
 import pytest
 from scipy import stats
 
-from panel.intervals import redrawn, section_count, summarise, variance
+from panel.intervals import redrawn, summarise, variance
+from panel.resamples import section_count
 
 BATCHES, GROUPS, POINTS = 4, 8, 40
 

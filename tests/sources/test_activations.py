@@ -8,18 +8,20 @@ import pytest
 from models.config import ModelConfig
 from models.masks import visible_keys
 from models.transformer import build
-from panel.clouds import gaussian, leave_out, measure_cloud, search, sections
-from panel.config import FAMILIES, NULLS, MeasureConfig
+from panel import dimension, families
+from panel.config import MeasureConfig
 from panel.intervals import KINDS, summarise
+from panel.nulls import NULLS, gaussian
 from panel.projection import VECTORS
-from panel.quantities import COORDINATES, QUANTITIES
-from sources.measure import make_measure
+from panel.resamples import Cloud, leave_out, search, sections
+from sources.activations import make_measure
 from sources.probe import POSITION_SETS, make_probe
 from tests import reference, reference_comparison, reference_scale, reference_similarity, reference_spectrum
 
 VOCAB, CONTEXT, POINTS, BATCHES, GROUPS = 31, 12, 96, 2, 4
 PROBE = make_probe(np.random.default_rng(0).integers(0, VOCAB, 24 * CONTEXT), CONTEXT, POINTS, BATCHES, GROUPS, 0)
-MEASURED = QUANTITIES.keys() - {"plateau"}  # which is read off the mean of all batches
+FAMILIES, QUANTITIES, COORDINATES = tuple(families.FAMILIES), families.quantities(), families.coordinates()
+MEASURED = {name for name, quantity in QUANTITIES.items() if not quantity.derived}
 SLOW = ("dimension", "scale", "similarity")
 SPECTRAL = {
     "anisotropy": reference_spectrum.anisotropy,
@@ -61,7 +63,11 @@ def program(mask, families=FAMILIES, nulls=NULLS, groups=GROUPS):
 @functools.cache
 def measured(mask, families=FAMILIES, nulls=NULLS, groups=GROUPS):
     measure, *params = program(mask, families, nulls, groups)
-    return {name: np.asarray(value) for name, value in jax.jit(measure)(*params, PROBE).items()}
+    return jax.tree.map(np.asarray, jax.jit(measure)(*params, PROBE))
+
+
+def of(mask, cloud="measured", *settings):
+    return measured(mask, *settings).values[cloud]
 
 
 def by_group(x):
@@ -80,7 +86,7 @@ def cut(x):
 
 def slow_cloud(cloud):
     """Of the whole cloud and every resample, in float64."""
-    values = {name: [] for name in MEASURED if QUANTITIES[name].resampling and QUANTITIES[name].family in SLOW}
+    values = {name: [] for name in MEASURED if QUANTITIES[name].resampling and families.family_of(name) in SLOW}
     values |= {
         name: [] for name in ("coordinate_share", "coordinate_kurtosis", "activation_kurtosis", "coordinate_peak")
     }
@@ -132,7 +138,7 @@ def slow_spectra(cloud):
 
 
 def slow_head(q, k, picks, visible):
-    values = {name: [] for name in MEASURED if QUANTITIES[name].family == "attention"}
+    values = {name: [] for name in MEASURED if families.family_of(name) == "attention"}
     q_clouds, k_clouds = (jackknife(x.reshape(-1, x.shape[-1])[picks]) for x in (q, k))
     for q_part, k_part, q_cloud, k_cloud in zip(jackknife(q), jackknife(k), q_clouds, k_clouds, strict=True):
         for name, value in zip(STATISTICS, reference.attention_statistics(q_part, k_part, visible), strict=True):
@@ -157,49 +163,47 @@ def activations_of(mask, tokens):
     return jax.tree.map(np.asarray, jax.jit(apply)(params, tokens)[1])
 
 
-@pytest.mark.parametrize("mask", ["causal", "bidirectional"])
-@pytest.mark.parametrize("null", ["", "_shuffled"])
-def test_agrees_with_slow_loops_in_float64_on_every_resample(mask, null):
-    found, checked = measured(mask), set()
-    tokens_GWT = PROBE.shuffled_GWT if null else PROBE.tokens_GWT
+@pytest.mark.parametrize("cloud", ["measured", "shuffled"])
+def test_agrees_with_slow_loops_in_float64_on_every_resample(cloud):
+    found, checked = of("causal", cloud), set()
+    tokens_GWT = PROBE.shuffled_GWT if cloud == "shuffled" else PROBE.tokens_GWT
     for batch, positions in np.ndindex(BATCHES, len(POSITION_SETS)):
-        activations, picks = activations_of(mask, tokens_GWT[batch]), PROBE.picks_SGP[positions, batch]
+        activations, picks = activations_of("causal", tokens_GWT[batch]), PROBE.picks_SGP[positions, batch]
         for layer, resid in enumerate(activations.resid_NBTD):
             for name, value in slow_cloud(resid.reshape(-1, resid.shape[-1])[picks]).items():
-                got = found[name + null][batch, positions, layer]
-                if QUANTITIES[name].family == "dimension" and QUANTITIES[name].resampling:
+                got = found[name][batch, positions, layer]
+                if families.family_of(name) == "dimension" and QUANTITIES[name].resampling:
                     got, value = 1 / got, 1 / value  # a mean of ln(r2/r1), whose float32 error is 1e-7 where r2 = r1
                 np.testing.assert_allclose(got, value, rtol=1e-4, atol=1e-6, err_msg=name)
                 checked.add(name)
             for name, value in slow_spectra(resid.reshape(-1, resid.shape[-1])[picks]).items():
-                got = found[name + null][batch, positions, layer, ..., 0]
+                got = found[name][batch, positions, layer, ..., 0]
                 np.testing.assert_allclose(got, value, rtol=1e-4, atol=1e-6, err_msg=name)
                 checked.add(name)
-        visible = np.asarray(visible_keys(ModelConfig(mask=mask), CONTEXT)).copy()
+        visible = np.asarray(visible_keys(ModelConfig(), CONTEXT)).copy()
         if POSITION_SETS[positions] == "without_first":
             visible[0] = visible[:, 0] = False
         for block, head in np.ndindex(2, 2):
             q, k = (x[block, :, :, head] for x in (activations.q_NBTHK, activations.k_NBTHK))
             for name, value in slow_head(q, k, picks, visible).items():
-                got = found[name + null][batch, positions, block, head]
+                got = found[name][batch, positions, block, head]
                 np.testing.assert_allclose(got, value, rtol=1e-4, atol=1e-6, err_msg=name)
                 checked.add(name)
-    assert checked == {name for name in MEASURED if QUANTITIES[name].family != "comparison"}
+    assert checked == {name for name in MEASURED if families.family_of(name) != "comparison"}
     assert (found["duplicate_points"][:, :, 0] > 0).all()
 
 
-@pytest.mark.parametrize("mask", ["causal", "bidirectional"])
-def test_keeps_queries_and_keys_of_one_head_of_the_first_batch(mask):
-    activations = activations_of(mask, PROBE.tokens_GWT[0])
+def test_keeps_queries_and_keys_of_one_head_of_the_first_batch():
+    activations = activations_of("causal", PROBE.tokens_GWT[0])
     for name, x_NBTHK in (("query_vectors", activations.q_NBTHK), ("key_vectors", activations.k_NBTHK)):
         for block in range(2):
             expected = x_NBTHK[block, :, :, 1].reshape(-1, 8)[PROBE.picks_SGP[0, 0]]
-            np.testing.assert_allclose(measured(mask)[name][block], expected, rtol=1e-4, atol=1e-6)
+            np.testing.assert_allclose(measured("causal").vectors[name][block], expected, rtol=1e-4, atol=1e-6)
 
 
 def test_compares_layers_and_checkpoints():
     _, params, others = program("causal")
-    found = measured("causal")
+    found = of("causal")
     apply, _ = tiny("causal")
     tokens, picks = PROBE.tokens_GWT[1], PROBE.picks_SGP[0, 1]
 
@@ -256,10 +260,8 @@ def test_a_gaussian_cloud_does_not_exceed_its_null_model(copies):
 
     So is one of 512 distinct points beside a cloud of fewer.
     """
-    settings, excess = MeasureConfig(points=512, batches=1, families=("dimension",)), []
-    read = jax.jit(
-        lambda cloud_PD: measure_cloud(cloud_PD, search(cloud_PD, settings.families, 8), settings.families, 8)
-    )
+    excess = []
+    read = jax.jit(lambda cloud_PD: dimension.measure(Cloud(cloud_PD, 8, search(cloud_PD, 2, 8))))
     null_of = jax.jit(gaussian)
     for seed in range(40):
         generator = np.random.default_rng(seed)
@@ -273,8 +275,7 @@ def test_a_gaussian_cloud_does_not_exceed_its_null_model(copies):
 
 @pytest.mark.parametrize("name", ["twonn", "gride"])
 def test_the_gaussian_null_model_is_measured_like_the_text(name):
-    found = measured("causal")
-    text, null = (found[f"{name}{kind}"] for kind in ("", "_gaussian"))
+    text, null = (of("causal", cloud)[name] for cloud in ("measured", "gaussian"))
     assert text.shape == null.shape
     assert (null != text).any()
 
@@ -284,36 +285,39 @@ def test_shapes_are_the_declared_dimensions():
     sizes = {"layer": 3, "other_layer": 3, "block": 2, "head": 2, "batch": BATCHES, "positions": len(POSITION_SETS)}
     sizes |= {name: len(values) for name, values in COORDINATES.items()} | dict.fromkeys(KINDS, 5)
     shapes = jax.eval_shape(measure, *params, PROBE)
-    assert {shapes.pop(name).shape for name in VECTORS} == {(2, POINTS, 8)}
-    bases = {name.removesuffix("_gaussian").removesuffix("_shuffled") for name in shapes}
-    assert bases == MEASURED
-    for name, found in shapes.items():
-        quantity = QUANTITIES[name.removesuffix("_gaussian").removesuffix("_shuffled")]
-        assert found.shape == tuple(sizes[dim] for dim in quantity.raw_dims), name
-        assert found.dtype == (jnp.int32 if quantity.units == "points" else jnp.float32), name
+    assert {shapes.vectors[name].shape for name in VECTORS} == {(2, POINTS, 8)}
+    assert shapes.values["measured"].keys() == MEASURED
+    for cloud, own in shapes.values.items():
+        wanted = {
+            name for name in MEASURED if cloud in ("measured", *families.FAMILIES[families.family_of(name)].nulls)
+        }
+        assert own.keys() == wanted
+        for name, found in own.items():
+            assert found.shape == tuple(sizes[dim] for dim in QUANTITIES[name].raw_dims), name
+            assert found.dtype == (jnp.int32 if QUANTITIES[name].units == "points" else jnp.float32), name
 
 
 @pytest.mark.parametrize("family", FAMILIES)
 def test_a_family_alone_gives_its_quantities_and_no_others(family):
     measure, *params = program("causal", (family,), ())
-    names = jax.eval_shape(measure, *params, PROBE).keys()
-    quantities = {name for name in MEASURED if QUANTITIES[name].family == family}
-    assert names == (set(VECTORS) if family == "projection" else quantities)
+    shapes = jax.eval_shape(measure, *params, PROBE)
+    assert shapes.values["measured"].keys() == families.FAMILIES[family].quantities.keys() & MEASURED
+    assert set(shapes.vectors) == (set(VECTORS) if family == "projection" else set())
 
 
-@pytest.mark.parametrize("families", [("dimension",), ("similarity", "comparison")])
-def test_values_do_not_depend_on_the_other_families(families):
+@pytest.mark.parametrize("chosen", [("dimension",), ("similarity", "comparison")])
+def test_values_do_not_depend_on_the_other_families(chosen):
     """In particular, how many neighbours are searched for."""
-    for name, value in measured("causal", families, ()).items():
-        np.testing.assert_allclose(value, measured("causal")[name], rtol=2e-5, atol=1e-6, err_msg=name)
+    for name, value in of("causal", "measured", chosen, ()).items():
+        np.testing.assert_allclose(value, of("causal")[name], rtol=2e-5, atol=1e-6, err_msg=name)
 
 
 def test_one_group_is_no_resample():
-    found = measured("causal", ("spectrum", "dimension", "attention"), (), 1)
+    found = of("causal", "measured", ("spectrum", "dimension", "attention"), (), 1)
     for name in found.keys() & MEASURED:
         assert found[name].shape[-1] == (1 if QUANTITIES[name].resampling else 3)
     for name in ("anisotropy", "twonn", "attention_entropy"):
-        whole = measured("causal")[name][..., :1]
+        whole = of("causal")[name][..., :1]
         np.testing.assert_allclose(found[name], whole, rtol=2e-5, err_msg=name)
 
 
@@ -327,16 +331,16 @@ def test_one_trace_serves_all_parameters():
 
     settings = MeasureConfig(points=POINTS, batches=BATCHES, groups=GROUPS, families=("spectrum",), nulls=())
     measure = jax.jit(make_measure(counted, visible_keys(ModelConfig(), CONTEXT), settings))
-    results = [measure(jax.tree.map(lambda leaf, by=by: leaf * by, params), {}, PROBE) for by in (1.0, 0.5, 2.0)]
+    found = [measure(jax.tree.map(lambda leaf, by=by: leaf * by, params), {}, PROBE).values for by in (1.0, 0.5, 2.0)]
     assert len(traces) == 1
-    assert results[0]["anisotropy"].tolist() != results[1]["anisotropy"].tolist()
+    assert found[0]["measured"]["anisotropy"].tolist() != found[1]["measured"]["anisotropy"].tolist()
 
 
 def test_jit_changes_nothing():
-    measure, *params = program("bidirectional", ("spectrum", "similarity"), ())
+    measure, *params = program("causal", ("similarity",), ())
     eager = measure(*params, jax.tree.map(jnp.asarray, PROBE))
-    for name, value in eager.items():
-        np.testing.assert_allclose(value, measured("bidirectional")[name], rtol=1e-4, atol=1e-6, err_msg=name)
+    for name, value in eager.values["measured"].items():
+        np.testing.assert_allclose(value, of("causal")[name], rtol=1e-4, atol=1e-6, err_msg=name)
 
 
 def test_leaving_out_and_cutting_go_by_whole_groups():

@@ -1,0 +1,93 @@
+"""Family dimension: the intrinsic dimension that the two nearest neighbours of every point tell."""
+
+from collections.abc import Callable
+
+from jax import Array
+
+from metrics import dimension
+from metrics.neighbours import Neighbours
+from panel.quantity import HERE, SHAPE_OF_LEARNING, Family, Quantity, Values
+from panel.resamples import Cloud, over_sections
+
+FACCO = "Facco et al. 2017"
+NULLS = ("gaussian", "shuffled", "untrained")
+
+Read = Callable[[Neighbours], Array]
+
+
+def _dimension(read: Read, long_name: str, formula: str, source: str) -> Quantity:
+    long_name = f"intrinsic dimension ({long_name})"
+    return Quantity(read=read, long_name=long_name, formula=formula, source=source, resampling="sections")
+
+
+def _count(read: Read, long_name: str, formula: str, source: str) -> Quantity:
+    return Quantity(read=read, long_name=long_name, units="points", formula=formula, source=source)
+
+
+QUANTITIES = {
+    "twonn": _dimension(
+        dimension.twonn,
+        "TwoNN, 90 % fit",
+        "slope through the origin of -ln(1 - i/n) on ln(r2/r1), smallest 90 % of the n distinct points",
+        FACCO,
+    ),
+    "twonn_mle": _dimension(
+        dimension.twonn_mle,
+        "TwoNN, maximum likelihood",
+        "(n - 1) / sum ln(r2/r1) over the n distinct points",
+        f"{FACCO}, in DADApy's unbiased form",
+    ),
+    "twonn_bayes": _dimension(
+        lambda neighbours: dimension.twonn_bayes(neighbours).mean,
+        "TwoNN, posterior mean",
+        "(2 + n) / (5 + sum ln(r2/r1)), prior Gamma(2, 5)",
+        f"{FACCO}, with DADApy's prior",
+    ),
+    "twonn_bayes_deviation": _dimension(
+        lambda neighbours: dimension.twonn_bayes(neighbours).std,
+        "TwoNN, posterior deviation",
+        "sqrt(2 + n) / (5 + sum ln(r2/r1)); takes the ratios for independent, which they are not",
+        f"{FACCO}, with DADApy's prior",
+    ),
+    "twonn_microscope": _dimension(
+        lambda neighbours: dimension.twonn_microscope(neighbours).dimension,
+        "LLM-Microscope's 20 % rule",
+        "slope through the origin of -ln(1 - (u+j)/(n+u)) on ln(r2/r1), smallest 20 %, u dropped points counted in F",
+        SHAPE_OF_LEARNING,
+    ),
+    "duplicate_points": _count(
+        Neighbours.duplicates,
+        "copies of an earlier point",
+        "points equal in every float32 coordinate to an earlier one; left out of every dimension but LLM-Microscope's",
+        HERE,
+    ),
+    "twonn_dropped": _count(
+        Neighbours.dropped,
+        "distinct points without a ratio",
+        "distinct points without two finite neighbours, or whose nearest differs by rounding alone (below 2e-6 |x|); "
+        "left out of all but LLM-Microscope's",
+        HERE,
+    ),
+    "microscope_useless": _count(
+        lambda neighbours: dimension.twonn_microscope(neighbours).useless,
+        "useless points (LLM-Microscope)",
+        "r1 < 1e-8 mean|x - E x|, copies being neighbours",
+        SHAPE_OF_LEARNING,
+    ),
+    "microscope_dropped": _count(
+        lambda neighbours: dimension.twonn_microscope(neighbours).dropped,
+        "dropped points (LLM-Microscope)",
+        "useless points and those with r2/r1 <= 1 + 1e-8; still counted in F",
+        SHAPE_OF_LEARNING,
+    ),
+}
+RESAMPLED = {name: quantity.read for name, quantity in QUANTITIES.items() if quantity.resampling}
+COUNTS = {name: quantity.read for name, quantity in QUANTITIES.items() if not quantity.resampling}
+
+
+def measure(cloud: Cloud) -> Values:
+    values = over_sections(lambda one: {name: read(one) for name, read in RESAMPLED.items()}, cloud.searched)
+    return values | {name: read(cloud.searched.whole) for name, read in COUNTS.items()}
+
+
+FAMILY = Family(of="cloud", measure=measure, quantities=QUANTITIES, nulls=NULLS, neighbours=2)

@@ -1,0 +1,113 @@
+"""The panel: named clouds in, every quantity out. It knows neither models nor steps; sources bring the clouds.
+
+Arrays carry the letters of `models`, and Z named samples, R replicates (see panel/intervals.py).
+"""
+
+from collections.abc import Callable
+from typing import Any, NamedTuple
+
+import jax
+import jax.numpy as jnp
+from jax import Array
+
+from panel import comparison
+from panel.attention import Heads
+from panel.config import MeasureConfig
+from panel.families import FAMILIES
+from panel.nulls import gaussian
+from panel.quantity import Family, Values
+from panel.resamples import Cloud, Searched, search
+
+MEASURED = "measured"  # the sample that is not a null model
+
+
+class Sample(NamedTuple):
+    """What is measured together: a cloud for each of N layers, of the same P points, group-major; and heads, if any."""
+
+    clouds_NPD: Array
+    heads: Heads | None = None
+
+
+# Accelerators round the factors of float32 products to TF32 or bfloat16 unless told not to.
+@jax.default_matmul_precision("highest")
+def panel(
+    samples: dict[str, Sample], others: dict[str, Array], settings: MeasureConfig, key: Array
+) -> dict[str, Values]:
+    """{name of the sample: {quantity: (*dims, R)}}, pure and un-jitted; "gaussian" is added where it is asked for.
+
+    `samples` are the measured one and the null models that a source makes of its input, all of the same shapes; the
+    points come in `settings.groups` groups of equal size, one after another. `others` are clouds (N, P, D) of the same
+    points to compare with. `key` draws the Gaussian null model. Clouds, layers and heads go one after another: the
+    memory is that of the samples and of one cloud's work.
+    """
+    families = {name: FAMILIES[name] for name in settings.families}
+    clouds_ZNPD = jnp.stack([sample.clouds_NPD for sample in samples.values()])
+    values: dict[str, Values] = {name: {} for name in samples}
+
+    plain, with_null = _of_cloud(families)
+    found, _ = _over_clouds(clouds_ZNPD, plain, settings.groups, 0)
+    _add(values, samples, found)
+
+    if with_null or _of(families, "layers"):
+        names = list(samples) if with_null else [MEASURED]
+        clouds_ZNPD = clouds_ZNPD[: len(names)]
+        if with_null and "gaussian" in settings.nulls:
+            null_NPD = jax.lax.map(lambda cloud_PD: gaussian(cloud_PD, key), clouds_ZNPD[0])
+            clouds_ZNPD, names = jnp.concatenate([clouds_ZNPD, null_NPD[None]]), [*names, "gaussian"]
+        compared = max((family.neighbours for family in _of(families, "layers")), default=0)
+        found, nearest_ZN = _over_clouds(clouds_ZNPD, with_null, settings.groups, compared)
+        _add(values, names, found)
+        nearest_N = jax.tree.map(lambda x: x[0], nearest_ZN)
+        for family in _of(families, "layers"):
+            values[MEASURED] |= family.measure(clouds_ZNPD[0], nearest_N, others, settings.groups)
+
+    for family in _of(families, "heads"):
+        heads_Z = jax.tree.map(lambda *heads: jnp.stack(heads), *(sample.heads for sample in samples.values()))
+        _add(
+            values, samples, jax.lax.map(lambda heads, measure=family.measure: measure(heads, settings.groups), heads_Z)
+        )
+    return values
+
+
+def _of(families: dict[str, Family], kind: str) -> list[Family]:
+    return [family for family in families.values() if family.of == kind]
+
+
+def _of_cloud(families: dict[str, Family]) -> tuple[list[Family], list[Family]]:
+    """Those of one cloud without a Gaussian null model, and those with it, which share its clouds and neighbours."""
+    of_cloud = _of(families, "cloud")
+    return (
+        [family for family in of_cloud if "gaussian" not in family.nulls],
+        [family for family in of_cloud if "gaussian" in family.nulls],
+    )
+
+
+def _over_clouds(
+    clouds_ZNPD: Array, families: list[Family], groups: int, compared: int
+) -> tuple[Values, Searched | None]:
+    """What the families find in every cloud, one after another in one loop over samples and layers.
+
+    Neighbours are searched once for all families, and the few nearest returned where `compared` are asked for.
+    """
+    count = max([compared, *(family.neighbours for family in families)], default=0)
+
+    def of_cloud(cloud_PD: Array) -> tuple[Values, Searched | None]:
+        cloud = Cloud(cloud_PD, groups, search(cloud_PD, count, groups))
+        values: Values = {}
+        for family in families:
+            values |= family.measure(cloud)
+        return values, comparison.nearest(cloud.searched) if compared else None
+
+    return _over(of_cloud, clouds_ZNPD)
+
+
+def _over(of_cloud: Callable[[Array], Any], clouds_ZNPD: Array) -> Any:
+    samples, layers = clouds_ZNPD.shape[:2]
+    found = jax.lax.map(of_cloud, clouds_ZNPD.reshape(-1, *clouds_ZNPD.shape[2:]))
+    return jax.tree.map(lambda x: x.reshape(samples, layers, *x.shape[1:]), found)
+
+
+def _add(values: dict[str, Values], names: Any, found_Z: Values) -> None:
+    """Put what was found of the named samples, stacked on the first axis, under their names."""
+    for z, name in enumerate(names):
+        values.setdefault(name, {}).update({quantity: value[z] for quantity, value in found_Z.items()})

@@ -1,0 +1,90 @@
+"""Our own models as a source: a network's activations on the probe, fused with the panel in one program.
+
+Arrays carry the letters of `models`, and W windows of a probe batch, G probe batches, S position sets, Z inputs.
+"""
+
+from collections.abc import Callable
+from typing import Any, NamedTuple
+
+import jax
+import jax.numpy as jnp
+from jax import Array
+
+from panel.attention import Heads
+from panel.config import MeasureConfig
+from panel.families import FAMILIES
+from panel.panel import MEASURED, Sample, panel
+from panel.quantity import Values
+from sources.probe import Probe
+
+INPUTS = (MEASURED, "shuffled")  # the probe's windows, and their characters in random order
+
+
+class Measured(NamedTuple):
+    values: dict[str, Values]  # {sample: {quantity: (batch, positions, *dims, R)}}
+    vectors: Values  # of the first batch, all positions: what is kept as it is
+
+
+def make_measure(
+    apply: Callable[[Any, Array], tuple[Array, Any]],
+    visible_TT: Array,
+    settings: MeasureConfig,
+    over_batches: Callable[[Callable], Callable] = lambda work: work,
+) -> Callable[[Any, dict[str, Any], Probe], Measured]:
+    """measure(params, references, probe) -> Measured, pure and un-jitted.
+
+    `apply(params, tokens_BT) -> (logits, Activations)` must compute in float32; `visible_TT` says which key (column)
+    each query sees. `references` are the parameters to compare with, {"previous": …, "last": …}, or {} without the
+    family comparison.
+
+    Batches and position sets go one after another; `over_batches(work)` may share the batches of work(params,
+    references, batches) out to devices. Without position 0 the clouds leave out the first vector of each window, and
+    attention leaves it out as query and as key: the softmax over the other keys tells what sharpness there is apart
+    from a sink on the first character.
+    """
+    inputs = INPUTS if "shuffled" in settings.nulls else INPUTS[:1]
+    kept = [family for name in settings.families if (family := FAMILIES[name]).of == "vectors"]
+    visible_STT = jnp.stack([visible_TT, visible_TT.at[0].set(False).at[:, 0].set(False)])
+
+    def of_batch(params: Any, references: dict[str, Any], batch: tuple[Array, Array, Array, Array]) -> Measured:
+        tokens_WT, shuffled_WT, picks_SP, key = batch
+        tokens_ZWT = jnp.stack([tokens_WT, shuffled_WT][: len(inputs)])
+        activations_Z = jax.lax.map(lambda tokens_WT: apply(params, tokens_WT)[1], tokens_ZWT)
+        resid = {name: apply(other, tokens_WT)[1].resid_NBTD for name, other in references.items()}
+
+        def of_positions(chosen: tuple[Array, Array]) -> dict[str, Values]:
+            picks_P, visible_TT = chosen
+            samples = {name: _sample(activations_Z, z, picks_P, visible_TT) for z, name in enumerate(inputs)}
+            others = {name: _clouds(resid_NBTD, picks_P) for name, resid_NBTD in resid.items()}
+            return panel(samples, others, settings, key)
+
+        values = jax.lax.map(of_positions, (picks_SP, visible_STT))
+        vectors: Values = {}
+        for family in kept:
+            vectors |= family.measure(_sample(activations_Z, 0, picks_SP[0], visible_TT).heads, settings.projected_head)
+        return Measured(values, vectors)
+
+    # Accelerators round the factors of float32 products to TF32 or bfloat16 unless told not to.
+    @jax.default_matmul_precision("highest")
+    def of_batches(params: Any, references: dict[str, Any], batches: tuple[Array, ...]) -> Measured:
+        return jax.lax.map(lambda batch: of_batch(params, references, batch), batches)
+
+    def measure(params: Any, references: dict[str, Any], probe: Probe) -> Measured:
+        keys_G = jax.random.split(jax.random.key(settings.seed), settings.batches)
+        picks_GSP = jnp.swapaxes(probe.picks_SGP, 0, 1)
+        batches = (probe.tokens_GWT, probe.shuffled_GWT, picks_GSP, keys_G)
+        found = over_batches(of_batches)(params, references, batches)
+        return Measured(found.values, jax.tree.map(lambda x: x[0], found.vectors))
+
+    return measure
+
+
+def _sample(activations_Z: Any, z: int, picks_P: Array, visible_TT: Array) -> Sample:
+    """The clouds and heads of one input."""
+    resid_NBTD, q_NBTHK, k_NBTHK = (x[z] for x in activations_Z)
+    return Sample(_clouds(resid_NBTD, picks_P), Heads(q_NBTHK, k_NBTHK, picks_P, visible_TT))
+
+
+def _clouds(resid_NBTD: Array, picks_P: Array) -> Array:
+    """The picked vectors of every layer, (N, P, D)."""
+    return resid_NBTD.reshape(resid_NBTD.shape[0], -1, resid_NBTD.shape[-1])[:, picks_P]

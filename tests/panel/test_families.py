@@ -1,0 +1,80 @@
+"""What every family says of itself, and that no value changes while its version stays."""
+
+import json
+import pathlib
+
+import jax
+import numpy as np
+import pytest
+
+from panel.attention import Heads
+from panel.config import MeasureConfig
+from panel.families import FAMILIES, coordinates, family_of, quantities
+from panel.intervals import KINDS
+from panel.nulls import NULLS
+from sources.arrays import measure_arrays
+
+PINNED = pathlib.Path(__file__).with_name("pinned.json")  # written by `python -m tests.panel.test_families`
+WINDOWS, TIME, WIDTH = 8, 16, 12
+
+
+def values_on_fixed_clouds() -> dict[str, dict]:
+    """{quantity: its version, its value on the whole of a fixed cloud, and of its first resample}.
+
+    The cloud has what trips an estimator: a drift, a large coordinate, copies, points of one window alike.
+    """
+    generator = np.random.default_rng(0)
+    shape = (2, WINDOWS, TIME, WIDTH)
+    cloud = generator.normal(size=shape) * 0.8 ** np.arange(WIDTH) + 0.3 * generator.normal(size=(2, WINDOWS, 1, WIDTH))
+    cloud[..., 0] = 5 * cloud[..., 0] + 3
+    cloud[:, :, -1] = cloud[:, :, -2]
+    points = cloud.reshape(2, -1, WIDTH)
+    q, k = generator.normal(size=(2, 1, WINDOWS, TIME, 2, 4)) + 0.5
+    visible = np.tril(np.ones((TIME, TIME), bool))
+    families = tuple(name for name, family in FAMILIES.items() if family.of != "vectors")
+    settings = MeasureConfig(points=WINDOWS * TIME, groups=4, families=families, nulls=())
+    heads = Heads(*jax.tree.map(np.float32, (q, k)), np.arange(WINDOWS * TIME), visible)
+    others = {"previous": points + 0.1, "last": points[::-1]}
+    found = measure_arrays(points, None, settings, heads, others)["measured"]
+    return {
+        name: {"version": quantity.version, "values": pinned(found[name][0, 0], bool(quantity.resampling))}
+        for name, quantity in quantities().items()
+        if not quantity.derived
+    }
+
+
+def pinned(values: np.ndarray, resampled: bool) -> list[float]:
+    kept = values[..., :2] if resampled else values
+    return [float(f"{value:.6g}") for value in np.asarray(kept, np.float64).ravel()]
+
+
+@pytest.fixture(scope="module")
+def found():
+    return values_on_fixed_clouds()
+
+
+def test_no_value_changes_while_its_version_stays(found):
+    written = json.loads(PINNED.read_text())
+    assert found.keys() == written.keys(), "quantities came or went: python -m tests.panel.test_families"
+    for name, now in found.items():
+        assert now["version"] == written[name]["version"], f"{name}: python -m tests.panel.test_families"
+        np.testing.assert_allclose(
+            now["values"], written[name]["values"], rtol=2e-4, atol=1e-6, err_msg=f"{name}: raise its version"
+        )
+
+
+def test_every_quantity_says_what_it_is():
+    for name, quantity in quantities().items():
+        family = FAMILIES[family_of(name)]
+        assert quantity.resampling in ("", *KINDS), name
+        assert all((quantity.long_name, quantity.units, quantity.formula, quantity.source)), name
+        assert set(quantity.dims) <= {"layer", "other_layer", "block", "head", *family.coordinates}, name
+        assert set(family.nulls) <= set(NULLS)
+    names = [name for family in FAMILIES.values() for name in family.quantities]
+    assert len(names) == len(set(names))
+    labels = [dim for family in FAMILIES.values() for dim in family.coordinates]
+    assert len(labels) == len(set(labels)) == len(coordinates())
+
+
+if __name__ == "__main__":
+    PINNED.write_text(json.dumps(values_on_fixed_clouds(), indent=1) + "\n")
