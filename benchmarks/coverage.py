@@ -12,7 +12,6 @@ import dataclasses
 import functools
 import os
 import time
-import types
 from concurrent.futures import ThreadPoolExecutor
 
 import jax
@@ -24,13 +23,13 @@ from tqdm import tqdm
 from benchmarks.rounds import hardware
 from benchmarks.zoo import WINDOW, ZOO, Member, gaussian
 from metrics import spectrum as spectral
-from metrics.comparison import linear_cka, neighbourhood_overlap
 from metrics.spectrum import Spectrum
-from panel import clouds, plateau
-from panel.compare import nearest
+from panel import plateau
+from panel.attention import Heads
+from panel.config import MeasureConfig
+from panel.families import coordinates, quantities
 from panel.intervals import LEVEL, Summary, summarise
-from panel.quantities import COORDINATES, OVERLAP_NEIGHBOURS, QUANTITIES
-from sources.measure import measure_attention
+from panel.panel import MEASURED, Sample, panel
 
 BATCHES, GROUPS = 4, 8
 LOW, HIGH = 0.92, 0.98  # what a nominal 95 % may measure
@@ -47,23 +46,24 @@ SPECTRAL = {  # with what reads it off the spectrum of a population, which needs
 }
 DIMENSIONS = ("twonn", "twonn_mle", "gride 1", "gride 8", "gride 64", "levina_bickel")
 EXCESS = ("twonn excess", "gride 8 excess")  # over a Gaussian cloud of the same spectrum
-FAMILIES = ("spectrum", "outliers", "dimension", "scale", "similarity")
+FAMILIES = ("spectrum", "outliers", "dimension", "scale", "similarity", "comparison", "attention")
+SETTINGS = MeasureConfig(groups=GROUPS, families=FAMILIES, nulls=("gaussian",))
 SHOWN = {"neighbours": (1, 8, 64), "top": (1,), "quantile": (0.05, 0.5, 0.95)}  # of the coordinates of a quantity
-SAME = ("_layers", "_previous")  # compared as `_last`: here, a cloud with itself under noise of half its spread
+SAME = {"cka_layers", "cka_previous", "overlap_layers", "overlap_previous"}  # as `_last`: with itself under noise
 
 
 def parts_of(quantity: str) -> dict[str, tuple[int, ...]]:
     """Where its values are, {"twonn": ()}; one for each coordinate shown, {"gride 1": (0,), "gride 8": (3,) …}."""
-    for dim in SHOWN.keys() & set(QUANTITIES[quantity].dims):
-        return {f"{quantity} {shown}": (COORDINATES[dim].index(shown),) for shown in SHOWN[dim]}
+    for dim in SHOWN.keys() & set(quantities()[quantity].dims):
+        return {f"{quantity} {shown}": (coordinates()[dim].index(shown),) for shown in SHOWN[dim]}
     return {quantity: ()}
 
 
 METRICS = (  # all that have resamples
     *(
         name
-        for quantity, about in QUANTITIES.items()
-        if about.resampling and not quantity.endswith(SAME)
+        for quantity, about in quantities().items()
+        if about.resampling and quantity not in SAME
         for name in parts_of(quantity)
     ),
     *EXCESS,
@@ -102,27 +102,40 @@ class Row:
 
 
 @functools.partial(jax.jit, static_argnames="metrics")
-@jax.default_matmul_precision("highest")
 def measure(cloud_GPD: jax.Array, key: jax.Array, metrics: tuple[str, ...]) -> dict[str, jax.Array]:
-    """The quantities of every batch, (G, R): what is not asked for here is not computed. Of gride all scales too."""
+    """The quantities of every batch, (G, R): what is not asked for here is not computed. Of gride all scales too.
+
+    The cloud is one layer, compared with itself under noise, as one checkpoint with another; its first coordinates are
+    queries, the next ones keys, in windows of consecutive points under a causal mask.
+    """
 
     def of_batch(batch: tuple[jax.Array, jax.Array]) -> dict[str, jax.Array]:
         cloud_PD, key = batch[0].astype(jnp.float32), batch[1]
-        searched = clouds.search(cloud_PD, FAMILIES, GROUPS)
-        values = clouds.measure_cloud(cloud_PD, searched, FAMILIES, GROUPS)
-        null_PD = clouds.gaussian(cloud_PD, key)
-        null = clouds.measure_cloud(null_PD, clouds.search(null_PD, FAMILIES, GROUPS), ("dimension", "scale"), GROUPS)
-        null = {f"{name} null": value for name, value in apart(null).items()}
-        found = apart(values) | null | of_noise(cloud_PD, searched, key) | of_windows(cloud_PD)
+        noise_PD = jax.random.normal(key, cloud_PD.shape) * cloud_PD.std(axis=0).mean() / 2
+        q, k = (cloud_PD[:, part * HEAD : (part + 1) * HEAD].reshape(1, -1, WINDOW, 1, HEAD) for part in (0, 1))
+        heads = Heads(q, k, jnp.arange(len(cloud_PD)), jnp.tril(jnp.ones((WINDOW, WINDOW), bool)))
+        found = panel({MEASURED: Sample(cloud_PD[None], heads)}, {"last": (cloud_PD + noise_PD)[None]}, SETTINGS, key)
+        values = {name: flat(name, value) for name, value in found[MEASURED].items()}
+        null = {f"{name} null": value for name, value in apart(found["gaussian"]).items()}
+        known = apart(found[MEASURED]) | null
         nulls = {name.replace("excess", "null") for name in metrics if name in EXCESS}
         wanted = nulls | {name.removesuffix(" excess") for name in metrics} - {"plateau"}
-        return {name: found[name] for name in wanted} | ({"gride": values["gride"]} if "plateau" in metrics else {})
+        return {name: known[name] for name in wanted} | ({"gride": values["gride"]} if "plateau" in metrics else {})
 
     return jax.lax.map(of_batch, (cloud_GPD, jax.random.split(key, len(cloud_GPD))))
 
 
+def flat(quantity: str, value: jax.Array) -> jax.Array:
+    """Without its layer, or its block and head: there is one of each."""
+    sides = {"layer", "other_layer", "block", "head"} & set(quantities()[quantity].dims)
+    return value.reshape(value.shape[len(sides) :])
+
+
 def apart(values: dict[str, jax.Array]) -> dict[str, jax.Array]:
-    return {name: value[at] for quantity, value in values.items() for name, at in parts_of(quantity).items()}
+    """Each number by its name, of what the panel found."""
+    return {
+        name: flat(quantity, value)[at] for quantity, value in values.items() for name, at in parts_of(quantity).items()
+    }
 
 
 def on_plateau(gride_GSR: np.ndarray) -> Summary:
@@ -133,25 +146,6 @@ def on_plateau(gride_GSR: np.ndarray) -> Summary:
     found = summarise(plateau.read(raw, inside)["plateau"].transpose(*order).values, "sections")
     found = plateau.with_choice(found, raw["gride"].transpose(*order, "neighbours").values)
     return Summary(*(field[0, 0] for field in found))
-
-
-def of_noise(cloud_PD: jax.Array, searched: clouds.Searched, key: jax.Array) -> dict[str, jax.Array]:
-    """The cloud compared with itself under noise, as one checkpoint with another."""
-    noise_PD = jax.random.normal(key, cloud_PD.shape) * cloud_PD.std(axis=0).mean() / 2
-    other = clouds.search(cloud_PD + noise_PD, ("comparison",), GROUPS)
-    overlap = clouds.over_sections(
-        lambda a, b: {"overlap_last": neighbourhood_overlap(a, b, OVERLAP_NEIGHBOURS)}, nearest(searched), other
-    )
-    return overlap | {"cka_last": linear_cka(cloud_PD, cloud_PD + noise_PD, GROUPS)}
-
-
-def of_windows(cloud_PD: jax.Array) -> dict[str, jax.Array]:
-    """An attention head in windows of consecutive points, under a causal mask."""
-    qk = (cloud_PD[:, part * HEAD : (part + 1) * HEAD].reshape(1, -1, WINDOW, 1, HEAD) for part in (0, 1))
-    head = types.SimpleNamespace(**dict(zip(("q_NBTHK", "k_NBTHK"), qk, strict=True)))
-    visible_TT = jnp.tril(jnp.ones((WINDOW, WINDOW), bool))
-    values = measure_attention(head, jnp.arange(len(cloud_PD)), visible_TT, GROUPS)
-    return {name: value[0, 0] for name, value in values.items()}
 
 
 def truths(member: Member) -> dict[str, float]:
@@ -168,7 +162,7 @@ def score(
     metric: str, cloud: str, truth: float, values_GRN: np.ndarray, points: int, null_GRN: np.ndarray | None = None
 ) -> Row:
     """Coverage over N draws of G batches with R replicates; with a null model's values, of the excess."""
-    summary = summarise(values_GRN, QUANTITIES[metric.split()[0]].resampling, null_GRN)
+    summary = summarise(values_GRN, quantities()[metric.split()[0]].resampling, null_GRN)
     return row_of(metric, cloud, truth, summary, points)
 
 

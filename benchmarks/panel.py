@@ -17,7 +17,9 @@ from data.corpus import Corpus
 from experiments.config import Config
 from models import transformer
 from models.config import ModelConfig
-from panel.config import FAMILIES, NULLS, MeasureConfig
+from panel.config import MeasureConfig
+from panel.families import FAMILIES
+from panel.nulls import NULLS
 from sources import sweep
 
 SHAPES = {
@@ -29,8 +31,8 @@ PANELS = {
     "spectrum alone": (("spectrum",), ()),
     f"quick look ({', '.join(QUICK)})": (QUICK, ()),
     "the same with its null models": (QUICK, NULLS),
-    "whole panel, without null models": (FAMILIES, ()),
-    "whole panel": (FAMILIES, NULLS),
+    "whole panel, without null models": (tuple(FAMILIES), ()),
+    "whole panel": (tuple(FAMILIES), NULLS),
 }
 
 

@@ -26,3 +26,8 @@ def family_of(name: str) -> str:
 def coordinates() -> dict[str, tuple]:
     """Labels of the further dimensions: top, neighbours, …"""
     return {dim: labels for family in FAMILIES.values() for dim, labels in family.coordinates.items()}
+
+
+def nulls_of(name: str) -> tuple[str, ...]:
+    """The null models that a quantity has."""
+    return FAMILIES[family_of(name)].nulls

@@ -6,7 +6,7 @@ import pytest
 from benchmarks import coverage
 from benchmarks.coverage import Row, score
 from benchmarks.zoo import ZOO
-from panel.quantities import QUANTITIES
+from panel.families import quantities
 
 BATCHES, SECTIONS, DRAWS = 4, 4, 4000
 
@@ -74,13 +74,13 @@ def test_a_run_gives_a_row_for_each_metric():
 def test_every_quantity_with_resamples_is_asked_for():
     """But for comparisons that differ only in what is compared."""
     asked = {name.split()[0] for name in coverage.METRICS}
-    left = {name for name, quantity in QUANTITIES.items() if quantity.resampling} - asked
+    left = {name for name, quantity in quantities().items() if quantity.resampling} - asked
     assert left == {f"{kind}_{which}" for kind in ("cka", "overlap") for which in ("layers", "previous")}
 
 
 def test_parts_are_where_their_names_say():
-    value_SR = np.arange(7)[:, None] * np.ones(3)
-    found = coverage.apart({"gride": value_SR, "twonn": value_SR[5]})
+    value_LSR = np.arange(7)[None, :, None] * np.ones(3)
+    found = coverage.apart({"gride": value_LSR, "twonn": value_LSR[:, 5]})
     assert {name: value[0] for name, value in found.items()} == {"gride 1": 0, "gride 8": 3, "gride 64": 6, "twonn": 5}
 
 
