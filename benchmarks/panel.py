@@ -20,7 +20,7 @@ from models.config import ModelConfig
 from panel.config import MeasureConfig
 from panel.families import FAMILIES
 from panel.nulls import NULLS
-from sources import sweep
+from sources.program import make_program
 
 SHAPES = {
     "cpu": {"layers": 12, "width": 256, "heads": 8, "context": 256, "batches": 8, "points": 4096},
@@ -45,7 +45,7 @@ def time_panel(config: Config, corpus: Corpus, rounds: int) -> tuple[float, floa
     """Seconds of compilation, and median seconds of a checkpoint beside it."""
     model = transformer.build(config.model, corpus.vocab_size, "float32")
     checkpoints = [model.init(jax.random.key(seed)) for seed in range(rounds)]
-    measure = sweep.make_program(config, corpus, checkpoints[0])
+    measure = make_program(config, corpus, checkpoints[0])
     compilation, seconds = [], []
 
     def listen(event: str, duration: float, **_) -> None:
