@@ -17,8 +17,8 @@ from figures.seeds import over_seeds
 from figures.untrained import draw as untrained_draw
 from models.transformer import compute_type
 from sources import sweep
-from studies import experiment as experiment_tables
-from tables import results
+from studies import on_disk
+from tables import files
 from training import log, loop, program
 from training.config import seeds
 from untrained import blocks as untrained
@@ -79,9 +79,11 @@ def work(experiment: Config, configs: dict[str, Config], root: pathlib.Path, tit
         if "measure" in wanted:
             for name, config in configs.items():
                 sweep.sweep(config, texts[text_key(config)], root / name, name or title, stop)
+                if processes.is_first():
+                    on_disk.write_run(name or title, root / name)
                 stop.check(f"{name or title}: stopped when measure was done")
             if len(configs) > 1 and processes.is_first():
-                for path in experiment_tables.write({name: root / name for name in configs}, root):
+                for path in on_disk.write({name: root / name for name in configs}, root):
                     print(path)
 
 
@@ -143,7 +145,7 @@ def draw_figures(shown: dict[str, pathlib.Path], to: pathlib.Path) -> None:
     own = over_seeds({name: run for name, run in runs.items() if shown[name].is_relative_to(to.parent)})
     paths = draw.draw(own | {name: run for name, run in runs.items() if not shown[name].is_relative_to(to.parent)}, to)
     if (to.parent / "runs.csv").exists():
-        paths += draw.draw_experiment(own, *experiment_tables.read(to.parent), to)
+        paths += draw.draw_experiment(own, *on_disk.read(to.parent), to)
     for path in paths:
         print(path)
 
@@ -151,10 +153,10 @@ def draw_figures(shown: dict[str, pathlib.Path], to: pathlib.Path) -> None:
 def load(path: pathlib.Path) -> Run:
     if inner := sorted(child.parent.name for child in path.glob("*/environment.json")):  # of tables there is none
         raise UserError(f"{path} holds the runs {', '.join(inner)}; name one of them: {path / inner[0]}")
-    for name, stage in (("train.jsonl", "train"), ("results.nc", "measure")):
+    for name, stage in (("train.jsonl", "train"), ("results.nc", "measure"), ("batches.nc", "measure")):
         if not (path / name).exists():
             raise UserError(f"{path / name} does not exist; run --stages={stage} first")
-    return Run(results.read(path / "results.nc"), log.read(path))
+    return Run(files.read(path / "results.nc"), files.read(path / "batches.nc"), log.read(path))
 
 
 def untrained_blocks(config: UntrainedConfig, root: pathlib.Path, title: str, wanted: list[str]) -> None:
@@ -168,5 +170,5 @@ def untrained_blocks(config: UntrainedConfig, root: pathlib.Path, title: str, wa
         if not (root / "results.nc").exists():
             raise UserError(f"{root / 'results.nc'} does not exist; run --stages=measure first")
         folder.claim(root, config, new=False)
-        for path in untrained_draw.draw(results.read(root / "results.nc"), root / "figures"):
+        for path in untrained_draw.draw(files.read(root / "results.nc"), root / "figures"):
             print(path)

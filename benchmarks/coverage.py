@@ -24,12 +24,12 @@ from benchmarks.rounds import hardware
 from benchmarks.zoo import WINDOW, ZOO, Member, gaussian
 from metrics import spectrum as spectral
 from metrics.spectrum import Spectrum
-from panel import plateau
 from panel.attention import Heads
 from panel.config import MeasureConfig
 from panel.families import coordinates, quantities
 from panel.intervals import LEVEL, Summary, summarise
 from panel.panel import MEASURED, Sample, panel
+from tables import plateau
 
 BATCHES, GROUPS = 4, 8
 LOW, HIGH = 0.92, 0.98  # what a nominal 95 % may measure

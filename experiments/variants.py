@@ -39,9 +39,14 @@ def members(config: Config) -> dict[str, Config]:
         return {"": config}
     single = {"train.num_seeds": 1, "train.num_data_seeds": None}
     return {
-        f"weights_{weights}_data_{data}": replace(config, single | {"train.seed": weights, "train.data_seed": data})
+        member(weights, data): replace(config, single | {"train.seed": weights, "train.data_seed": data})
         for weights, data in pairs
     }
+
+
+def member(weights: int, data: int) -> str:
+    """The name of the one with these seeds."""
+    return f"weights_{weights}_data_{data}"
 
 
 def groups(config: Config, overridden: Iterable[str] = ()) -> dict[str, Config]:

@@ -27,6 +27,7 @@ TOLD = (
 @dataclass(frozen=True)
 class Run:
     results: xr.Dataset  # results.nc
+    batches: xr.Dataset  # batches.nc
     log: list[dict[str, Any]]  # train.jsonl, one dict a line
 
 

@@ -18,7 +18,7 @@ def build(runs: dict[str, Run], rows: pd.DataFrame) -> Figure | None:
     names = [name for name in SHOWN if name in rows and rows[name].notna().any()]
     if not names:
         return None
-    cells = list(dict.fromkeys(rows.cell))
+    cells = list(dict.fromkeys(rows.condition))
     kinds = [kind for kind in OBJECTIVES if any(run.results.attrs["objective"] == kind for run in runs.values())]
     panels, key = 1.1 + ROW * len(cells), 0.5  # inches; titles and ticks take the first
     figure = style.new(style.PAGE, 0.3 + panels + key)
@@ -26,7 +26,7 @@ def build(runs: dict[str, Run], rows: pd.DataFrame) -> Figure | None:
     axes = grid[0].subgridspec(1, len(names)).subplots(sharey=True, squeeze=False)[0]
     for ax, name in zip(axes, names, strict=True):
         for place, cell in enumerate(cells):
-            values, kind = rows[rows.cell == cell][name], kinds.index(runs[cell].results.attrs["objective"])
+            values, kind = rows[rows.condition == cell][name], kinds.index(runs[cell].results.attrs["objective"])
             look = {"color": style.OKABE_ITO[kind], "linestyle": "none"}
             label = f"predicts {OBJECTIVES[kinds[kind]]}"
             ax.plot(values, [-place] * len(values), marker=style.MARKERS[kind], markersize=3.5, label=label, **look)

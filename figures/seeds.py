@@ -17,7 +17,7 @@ def over_seeds(runs: dict[str, Run]) -> dict[str, Run]:
     range claims nothing. Intervals that pool all cells are those of the contrasts.
     """
     together = {}
-    for label, names in tables.cells({name: run.results for name, run in runs.items()}).items():
+    for label, names in tables.conditions({name: run.results for name, run in runs.items()}).items():
         members = [runs[name] for name in names]
         together[label] = members[0] if len(members) == 1 else Run(_tables(members), _logs(members))
     return together

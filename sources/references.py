@@ -4,7 +4,7 @@ import numpy as np
 import xarray as xr
 
 from experiments.config import Config
-from tables.results import Arrays
+from tables.raw import Arrays
 from training.checkpoint import Checkpoints
 from workdir.errors import UserError
 

@@ -2,85 +2,82 @@
 
 import contextlib
 import dataclasses
-import functools
 import json
 import pathlib
-from collections.abc import Callable
+from typing import Any
 
-import jax
 import xarray as xr
-from jax.sharding import NamedSharding
-from jax.sharding import PartitionSpec as P
 
 from data.corpus import Corpus
 from experiments.config import Config
-from models import transformer
 from models.config import ModelConfig
-from models.masks import visible_keys
-from panel import projection
-from panel.config import MeasureConfig
-from panel.quantities import COORDINATES, QUANTITIES
-from sources.measure import make_measure
-from sources.probe import Probe, make_probe
+from panel.panel import MEASURED
+from sources.probe import POSITION_SETS
+from sources.program import make_program, probe_of
 from sources.references import References
-from studies import correlations
-from tables import results
-from tables.summary import summary
+from tables import files, join, measurements, projection, raw
+from tables.measurements import ASIDE, Standing
 from training import checkpoint
-from workdir import folder, mesh, processes
+from workdir import mesh, processes
 from workdir.errors import RunError, UserError
 from workdir.progress import bar
-from workdir.settings import from_dict, to_dict
+from workdir.settings import replace
 from workdir.stop import Stop
 
 
 def sweep(config: Config, corpus: Corpus, run: pathlib.Path, name: str, stop: Stop) -> None:
-    """Write measurements/<step>.nc for every checkpoint on the schedule, then the tables of all of them (see `join`).
+    """Write measurements/<step>.nc for every checkpoint on the schedule, then the tables of all of them (tables/join).
 
-    Every table is written whole or not at all; raises Stopped between two of them. A table stays when its checkpoint
-    is gone, and is measured again when it comes from a checkpoint that has changed since.
+    Every table is written whole or not at all; raises Stopped between two of them. Of a table that is there, only what
+    is missing is measured. It stays when its checkpoint is gone, and is measured again when it comes from a checkpoint
+    that has changed since.
     """
+    settings, kept = config.measure, checkpoint.schedule(config.train.steps, config.checkpoint.every)
     tables = run / "measurements"
-    folder.check_tables(tables, settings(config))
-    kept = checkpoint.schedule(config.train.steps, config.checkpoint.every)
-    raw = {step: results.read(path) for step in kept if (path := tables / f"{step}.nc").exists()}
+    found = measurements.plan(tables, kept, settings.families, settings.nulls, made_by(config, corpus))
     with contextlib.closing(checkpoint.Checkpoints(run / "checkpoints", kept)) as store:
         stored = store.steps()
-        if not raw.keys() | set(kept) & set(stored):
+        outdated = [step for step, one in found.items() if one.table is not None and is_outdated(one.table, store)]
+        tell(name, found, outdated, stored, config)
+        for step in set(outdated) & set(stored):
+            found[step] = Standing(None, False, raw.missing(None, settings.families, settings.nulls))
+        todo = [step for step in kept if step in stored and found[step].missing]
+        if not todo and all(one.table is None for one in found.values()):
             raise UserError(f"{run / 'checkpoints'} holds no checkpoint to measure; run --stages=train first")
-        outdated = [step for step, table in raw.items() if is_outdated(table, store)]
-        todo = [step for step in kept if step in stored and (step not in raw or step in outdated)]
-        present = {*raw, *stored}
-        tell(name, outdated, stored, [step for step in kept if step not in present and step < max(present)], config)
         if todo:
-            processes.on_first(lambda: folder.record_tables(tables, settings(config)))
-            measure_checkpoints(config, corpus, store, tables, todo, name, stop)
-    count = len(raw.keys() | set(todo))
+            measure_checkpoints(config, corpus, store, tables, {step: found[step] for step in todo}, name, stop)
+    measured = [step for step in kept if step in todo or found[step].table is not None]
     if processes.is_first():
-        raw |= {step: results.read(tables / f"{step}.nc") for step in todo}
-        join(run, dict(sorted(raw.items())), config.measure.nulls, attributes(config, corpus, name))
-    print(f"{name}: {count} checkpoints measured ({len(todo)} now): {run / 'results.nc'}, {run / 'results.csv'}")
+        whole = {step: files.read(tables / f"{step}.nc") if step in todo else found[step].table for step in measured}
+        join.write(run, whole, settings.families, settings.nulls, attributes(config, corpus, name))
+    print(
+        f"{name}: {len(measured)} checkpoints measured ({len(todo)} now): {run / 'results.nc'}, {run / 'results.csv'}"
+    )
 
 
 def is_outdated(table: xr.Dataset, store: checkpoint.Checkpoints) -> bool:
-    """Whether a checkpoint that the table was made from has other parameters now; a table of old does not say."""
+    """Whether a checkpoint that the table was made from has other parameters now; a table need not say."""
     made_from = json.loads(table.attrs.get("checkpoints", "{}"))
     return any(store.digest(int(step)) not in (None, digest) for step, digest in made_from.items())
 
 
-def tell(name: str, outdated: list[int], stored: list[int], missing: list[int], config: Config) -> None:
+def tell(name: str, found: dict[int, Standing], outdated: list[int], stored: list[int], config: Config) -> None:
     """What a reader of the tables should know before they are made."""
+    tables = {step for step, one in found.items() if one.table is not None}
+    older = {step for step, one in found.items() if one.older}
+    unknown = {step for step in found if step < max({*tables, *stored}, default=0)} - tables - older - {*stored}
+    without = {step for step in tables - {*stored} if found[step].missing}
     for steps, what in (
-        ([step for step in outdated if step in stored], "measured again, since a checkpoint has changed"),
-        (
-            [step for step in outdated if step not in stored],
-            "compared with a checkpoint that has changed; its own is gone",
-        ),
-        (missing, "neither checkpoint nor table"),
+        ({*outdated} & {*stored}, "measured again, since a checkpoint has changed"),
+        ({*outdated} - {*stored}, "compared with a checkpoint that has changed; its own is gone"),
+        (older & {*stored}, f"measured again; the table, of an older layout, is moved to {ASIDE}"),
+        (older - {*stored}, "left out: the table is of an older layout, and its checkpoint is gone"),
+        (without, "some quantities cannot be measured, since the checkpoint is gone"),
+        (unknown, "neither checkpoint nor table"),
     ):
         if steps:
-            print(f"{name}: {what}: step{'s' * (len(steps) > 1)} {', '.join(map(str, steps))}")
-    if 0 in missing and "untrained" in config.measure.nulls:
+            print(f"{name}: {what}: step{'s' * (len(steps) > 1)} {', '.join(map(str, sorted(steps)))}")
+    if 0 in unknown and "untrained" in config.measure.nulls:
         print(f"{name}: without step 0 there is no excess over the untrained network")
 
 
@@ -89,25 +86,34 @@ def measure_checkpoints(
     corpus: Corpus,
     store: checkpoint.Checkpoints,
     tables: pathlib.Path,
-    todo: list[int],
+    todo: dict[int, Standing],
     name: str,
     stop: Stop,
 ) -> None:
+    """One program for all: it measures every family and null model of which any of these tables lacks something."""
+    settings, missed = config.measure, {quantity for one in todo.values() for quantity in one.missing}
+    clouds = {cloud for one in todo.values() for clouds in one.missing.values() for cloud in clouds}
+    families = raw.families_of(missed, settings.families)
+    nulls = tuple(null for null in settings.nulls if null in clouds)
+    wanted = replace(config, {"measure.families": families, "measure.nulls": nulls})
+    about, made = attributes(config, corpus, name), {"made_by": json.dumps(made_by(wanted, corpus))}
     try:
-        measure = make_program(config, corpus, store.restore_params(todo[0]))
-        references, picks_P = References(store, config), probe_of(config, corpus).picks_SGP[0, 0]
-        for step in bar(todo, f"{name}: measure", "checkpoint"):
+        measure = make_program(wanted, corpus, store.restore_params(next(iter(todo))))
+        references, picks_P = References(store, wanted), probe_of(config, corpus).picks_SGP[0, 0]
+        for step, one in bar(todo.items(), f"{name}: measure", "checkpoint"):
             stop.check(f"{name}: stopped before measuring step {step}")
             params = store.restore_params(step)
-            values = references.without_itself(step, measure(params, references.of(step, params)))
-            vectors = {name: values.pop(name) for name in projection.VECTORS if name in values}
-            about = attributes(config, corpus, name) | {"checkpoints": json.dumps(references.digests(step))}
-            table = results.table(values, step, about).assign(
+            values, vectors = measure(params, references.of(step, params))
+            values[MEASURED] = references.without_itself(step, values[MEASURED])
+            checkpoints = {"checkpoints": json.dumps(references.digests(step))}
+            table = raw.table(values, step, POSITION_SETS, about | made | checkpoints).assign(
                 **references.recorded(step),
-                **projection.labelled(vectors, picks_P, config.model.context, config.measure.projected_head),
+                **projection.labelled(vectors, picks_P, config.model.context, settings.projected_head),
             )
             if processes.is_first():
-                results.write(table, tables / f"{step}.nc")
+                if one.older:
+                    measurements.set_aside(tables, step)
+                files.write(raw.merged(one.table, table, one.missing), tables / f"{step}.nc")
     except RunError as error:
         advice = "move it elsewhere to measure without it, or it and all later ones to train them again"
         raise RunError(f"{error}; {advice}") from error
@@ -117,61 +123,14 @@ def check(tables: pathlib.Path, config: Config, corpus: Corpus) -> None:
     """Raise UserError, before any work is done, where the run could not be measured later."""
     mesh.make_mesh(config.mesh)
     probe_of(config, corpus)
-    folder.check_tables(tables, settings(config))
+    measurements.check(tables, made_by(config, corpus))
 
 
-def settings(config: Config) -> dict:
-    """What all tables of a run have in common, or they must not be joined."""
-    families = config.measure.families
-    chosen = {name: quantity for name, quantity in QUANTITIES.items() if quantity.family in families}
-    vectors = dict.fromkeys(projection.VECTORS, projection.CHOICE) if "projection" in families else {}
-    return {
-        "measure": to_dict(config)["measure"],
-        "formulas": {name: quantity.formula for name, quantity in chosen.items()} | vectors,
-        "resampling": {name: quantity.resampling for name, quantity in chosen.items()},
-        "coordinates": {name: list(values) for name, values in COORDINATES.items()},
-    }
-
-
-def probe_of(config: Config, corpus: Corpus) -> Probe:
-    measure = config.measure
-    return make_probe(corpus.valid, config.model.context, measure.points, measure.batches, measure.groups, measure.seed)
-
-
-def make_program(config: Config, corpus: Corpus, params: dict):
-    """measure(params, references) -> {quantity: array}: jitted once, in float32 whatever the run was trained in."""
-    probe = probe_of(config, corpus)
-    devices = mesh.make_mesh(config.mesh)
-    # where batches cannot be shared out, windows are, but of that only the model's own work is less for each device
-    by_batches, by_windows = (length % devices.size == 0 for length in probe.tokens_GWT.shape[:2])
-    parts = P(mesh.AXES) if by_batches else P(None, mesh.AXES) if by_windows else P()
-    split, whole = NamedSharding(devices, parts), NamedSharding(devices, P())
-    probe = jax.device_put(probe, Probe(tokens_GWT=split, shuffled_GWT=split, picks_SGP=whole))
-    shardings = mesh.parameter_sharding(devices, params)
-    values = to_dict(config)
-    if config.model.mask != "leak":
-        values["model"]["leak_seed"] = 0  # of no effect, and no reason to compile again
-    settings = json.dumps(values["model"]), json.dumps(values["measure"])
-    compute = _computation(*settings, corpus.vocab_size, devices, by_batches)
-
-    def measure(params: dict, references: dict[str, dict]) -> results.Arrays:
-        params, references = jax.device_put((params, references), (shardings, dict.fromkeys(references, shardings)))
-        return jax.device_get(compute(params, references, probe))
-
-    return measure
-
-
-@functools.cache
-def _computation(
-    model: str, measure: str, vocab_size: int, devices: jax.sharding.Mesh, by_batches: bool
-) -> Callable[..., results.Arrays]:
-    """The measurement of models and settings in JSON: runs of an experiment that share both compile it once."""
-    config = from_dict(json.loads(model), ModelConfig)
-    apply = transformer.build(config, vocab_size, "float32").apply
-    settings, visible_TT = from_dict(json.loads(measure), MeasureConfig), visible_keys(config, config.context)
-    over_batches = mesh.over_batches(devices) if by_batches and devices.size > 1 else lambda work: work
-    whole = NamedSharding(devices, P())
-    return jax.jit(make_measure(apply, visible_TT, settings, over_batches), out_shardings=whole)
+def made_by(config: Config, corpus: Corpus) -> dict[str, Any]:
+    """What decides which vectors make up a cloud: tables of others are not joined."""
+    names = ["points", "batches", "groups", "seed", *["projected_head"] * ("projection" in config.measure.families)]
+    settings = {f"measure.{name}": getattr(config.measure, name) for name in names}
+    return settings | {"corpus_sha256": corpus.sha256, "positions": POSITION_SETS}
 
 
 def attributes(config: Config, corpus: Corpus, name: str) -> dict:
@@ -206,19 +165,3 @@ def description(model: ModelConfig) -> str:
     words += [model.attention] * (model.attention != "softmax") + ["query-key norm"] * model.qk_norm
     words += ["queries centred"] * model.centre_queries + ["sink"] * model.sink
     return ", ".join(words)
-
-
-def join(run: pathlib.Path, raw: dict[int, xr.Dataset], nulls: tuple[str, ...], about: dict) -> None:
-    """results.nc, results.csv and correlations.csv from the raw tables by step.
-
-    They say of themselves what the run says now: the text may have moved since some of them were measured.
-    """
-    tables = [summary(table, raw.get(0), nulls) for table in raw.values()]
-    whole = xr.concat(tables, "step", join="exact", data_vars="all", combine_attrs="override")
-    whole = whole.assign(projection.over_training(raw))
-    if all("previous_step" in table for table in raw.values()):
-        whole["previous_step"] = xr.concat([table["previous_step"] for table in raw.values()], "step")
-    whole.attrs = about
-    results.write(whole, run / "results.nc")
-    results.write_csv(results.tidy(whole), run / "results.csv")
-    correlations.write({whole.attrs["run"]: whole}, run / "correlations.csv")

@@ -54,33 +54,33 @@ def mean_squares(values_WS: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndar
 
 
 def components(runs: xr.Dataset) -> pd.DataFrame:
-    """Of every cell whose runs are a full grid of weight and data seeds, two of each at least.
+    """Of every condition whose runs are a full grid of weight and data seeds, two of each at least.
 
     Rows for every shape, bits per character (test split), and anisotropy per layer at the run's last checkpoint. `runs`
     is what runs.nc holds.
     """
     found = []
-    for label in dict.fromkeys(runs["cell"].values):
-        cell = runs.isel(run=runs["cell"].values == label)
-        weights, data = (np.unique(cell[name], return_inverse=True) for name in (WEIGHTS, DATA))
+    for label in dict.fromkeys(runs["condition"].values):
+        own = runs.isel(run=runs["condition"].values == label)
+        weights, data = (np.unique(own[name], return_inverse=True) for name in (WEIGHTS, DATA))
         shape = len(weights[0]), len(data[0])
         pairs = set(zip(weights[1].tolist(), data[1].tolist(), strict=True))
-        if min(shape) < 2 or not len(pairs) == cell.sizes["run"] == shape[0] * shape[1]:
+        if min(shape) < 2 or not len(pairs) == own.sizes["run"] == shape[0] * shape[1]:
             continue
-        for quantity, positions, layer, values in _measured(cell):
+        for quantity, positions, layer, values in _measured(own):
             values_WS = np.full(shape, np.nan)
             values_WS[weights[1], data[1]] = values
-            about = {"cell": label, "quantity": quantity, "positions": positions, "layer": layer}
+            about = {"condition": label, "quantity": quantity, "positions": positions, "layer": layer}
             found.append(about | two_way(values_WS)._asdict())
-    return pd.DataFrame(found, columns=["cell", "quantity", "positions", "layer", *Components._fields]).astype(
+    return pd.DataFrame(found, columns=["condition", "quantity", "positions", "layer", *Components._fields]).astype(
         {"layer": "Int64"}
     )
 
 
-def _measured(cell: xr.Dataset) -> list[tuple[str, str, int | None, np.ndarray]]:
-    found = [(quantity, positions, None, values) for quantity, positions, values in numbers(cell)]
-    if "anisotropy_mean" in cell:
-        last = cell["anisotropy_mean"].dropna("step", how="all").isel(step=-1)
+def _measured(runs: xr.Dataset) -> list[tuple[str, str, int | None, np.ndarray]]:
+    found = [(quantity, positions, None, values) for quantity, positions, values in numbers(runs)]
+    if "anisotropy" in runs:
+        last = runs["anisotropy"].sel(statistic="mean").dropna("step", how="all").isel(step=-1)
         found += [
             ("anisotropy", str(p), int(layer), last.sel(positions=p, layer=layer).values)
             for p in last.positions.values

@@ -1,26 +1,27 @@
-"""What changes when one setting changes: contrasts between the cells of an experiment, paired by seed.
+"""What changes when one setting changes: contrasts between the conditions of an experiment, paired by seed.
 
-A value is taken as y = cell + seed + noise, and the noise as independent and of one variance in all cells. Noise is
-what a seed does in one cell and not in the others; what it does to all of them drops out of a contrast. Each cell has
-two or three seeds, which alone say little of their scatter: the noise is pooled over all cells. Where some cells
-scatter more than others, their intervals are too narrow and the others' too wide. Each interval is for its own
-contrast: of many, one in twenty misses.
+A condition is what runs share that differ in seeds only. A value is taken as y = condition + seed + noise, and the
+noise as independent and of one variance in all conditions. Noise is what a seed does in one condition and not in the
+others; what it does to all of them drops out of a contrast. Each condition has two or three seeds, which alone say
+little of their scatter: the noise is pooled over all conditions. Where some conditions scatter more than others, their
+intervals are too narrow and the others' too wide. Each interval is for its own contrast: of many, one in twenty misses.
 
-*Seeds of their own*: each run of a cell has its own weight seed and its own data seed, or one of the two is the same in
-all runs, and of what others would have given the interval says nothing. Least squares over all runs, with
-(cells - 1)(seeds - 1) degrees of freedom where none is missing.
+*Seeds of their own*: each run of a condition has its own weight seed and its own data seed, or one of the two is the
+same in all runs, and of what others would have given the interval says nothing. Least squares over all runs, with
+(conditions - 1)(seeds - 1) degrees of freedom where none is missing.
 
 *Crossed*: W weight seeds × S data seeds. Runs that share a weight seed, or a data seed, share part of their noise: it
-is a_cell,w + b_cell,s + e, each part independent and of one variance in all cells. The variance of a contrast of two
-means over the grid is estimated as 2 (MS_w + MS_s - MS_e) / (W S), and never as less than 2 MS_e / (W S), from the mean
-squares of cell × weights, cell × data and cell × weights × data. In the interval each mean square is multiplied by the
-square of its own Student's quantile: Banerjee 1960 does so in sums of variances, and the same in a difference is this
-project's. (Satterthwaite's one number of degrees of freedom is too large where the scarcer seeds scatter most: with
-4 × 2 seeds in two cells it covers .91.) Simulated coverage of the 95 %, over mixes of the three variances and from
-2 × 2 to 4 × 4 seeds: .95 to .99 with nine cells; with two cells .95 to more than .99, the more the larger the share of
-e, and intervals of 2 × 2 seeds are wide, since they rest on single degrees of freedom.
+is a_condition,w + b_condition,s + e, each part independent and of one variance in all conditions. The variance of a
+contrast of two means over the grid is estimated as 2 (MS_w + MS_s - MS_e) / (W S), and never as less than
+2 MS_e / (W S), from the mean squares of condition × weights, condition × data and condition × weights × data. In the
+interval each mean square is multiplied by the square of its own Student's quantile: Banerjee 1960 does so in sums of
+variances, and the same in a difference is this project's. (Satterthwaite's one number of degrees of freedom is too
+large where the scarcer seeds scatter most: with 4 × 2 seeds in two conditions it covers 0.91.) Simulated coverage of
+the 95 %, over mixes of the three variances and from 2 × 2 to 4 × 4 seeds: 0.95 to 0.99 with nine conditions; with two
+conditions 0.95 to more than 0.99, the more the larger the share of e, and intervals of 2 × 2 seeds are wide, since they
+rest on single degrees of freedom.
 
-*Otherwise*, where seeds are shared and those of the two cells make no full grid, a contrast has no interval.
+*Otherwise*, where seeds are shared and those of the two conditions make no full grid, a contrast has no interval.
 """
 
 from itertools import combinations
@@ -49,20 +50,20 @@ class Change(NamedTuple):
     high: float
     error: float  # standard error
     freedom: int  # where seeds are crossed, of the scarcer kind
-    pairs: int  # runs of either cell that have their seeds in common with one of the other
+    pairs: int  # runs of either condition that have their seeds in common with one of the other
 
 
 def contrasts(runs: xr.Dataset) -> pd.DataFrame:
-    """Every pair of cells that differ in one setting, for every shape and, of one task, bits per character.
+    """Every pair of conditions that differ in one setting, for every shape and, of one task, bits per character.
 
-    `runs` is what runs.nc holds. A mask and its own setting are one. `before` is the cell that comes first in the
+    `runs` is what runs.nc holds. A mask and its own setting are one. `before` is the condition that comes first in the
     experiment, `held` what both have of the other settings that differ between runs.
     """
-    cells = _cells(runs)
-    cell = np.array([list(cells).index(label) for label in runs["cell"].values])
+    conditions = _settings_of(runs)
+    condition = np.array([list(conditions).index(label) for label in runs["condition"].values])
     seeds = np.stack([runs[name].values for name in SEEDS if name in runs.coords], axis=1)
     found = []
-    for (i, before), (j, after) in combinations(enumerate(cells.values()), 2):
+    for (i, before), (j, after) in combinations(enumerate(conditions.values()), 2):
         changed = [setting for setting in before if before[setting] != after[setting]]
         if len(changed) != 1:
             continue
@@ -70,19 +71,19 @@ def contrasts(runs: xr.Dataset) -> pd.DataFrame:
         about = (changed[0], before[changed[0]], after[changed[0]], held)
         for quantity, positions, values in numbers(runs):
             if quantity != "test_bits" or changed[0] not in TASK:
-                change = compare(values, cell, seeds, i, j)
+                change = change_between(values, condition, seeds, i, j)
                 found.append(dict(zip(COLUMNS, (*about, quantity, positions), strict=True)) | change._asdict())
     return pd.DataFrame(found, columns=[*COLUMNS, *Change._fields])
 
 
-def compare(values: np.ndarray, cell: np.ndarray, seeds: np.ndarray, before: int, after: int) -> Change:
-    """The change of one number per run from cell `before` to cell `after`; `seeds` are (run, kind of seed).
+def change_between(values: np.ndarray, condition: np.ndarray, seeds: np.ndarray, before: int, after: int) -> Change:
+    """The change of one number per run from condition `before` to `after`; `seeds` are (run, kind of seed).
 
-    A run without a number is left out. NaN where the two cells share no seed, directly or through others.
+    A run without a number is left out. NaN where the two conditions share no seed, directly or through others.
     """
     blocks, block = np.unique(seeds, axis=0, return_inverse=True)
-    table_CB = np.full((max(before, after, *cell) + 1, len(blocks)), np.nan)
-    table_CB[cell, block.ravel()] = np.where(np.isfinite(values), values, np.nan)
+    table_CB = np.full((max(before, after, *condition) + 1, len(blocks)), np.nan)
+    table_CB[condition, block.ravel()] = np.where(np.isfinite(values), values, np.nan)
     if len(factors(blocks)) > 1:
         return _crossed(table_CB, blocks, before, after)
     return _own(table_CB, before, after)
@@ -95,16 +96,17 @@ def factors(seeds: np.ndarray) -> list[np.ndarray]:
 
 
 def _own(table_CB: np.ndarray, before: int, after: int) -> Change:
-    """Least squares over all runs with a number: y = cell + seed + noise."""
-    cell, seed = np.nonzero(np.isfinite(table_CB))
-    values, pairs = table_CB[cell, seed], int(np.isfinite(table_CB[[before, after]]).all(axis=0).sum())
-    cells = np.unique(cell)
-    design = np.concatenate([cell[:, None] == cells, seed[:, None] == np.unique(seed)[1:]], axis=1).astype(float)
+    """Least squares over all runs with a number: y = condition + seed + noise."""
+    condition, seed = np.nonzero(np.isfinite(table_CB))
+    values, pairs = table_CB[condition, seed], int(np.isfinite(table_CB[[before, after]]).all(axis=0).sum())
+    conditions = np.unique(condition)
+    of_condition, of_seed = condition[:, None] == conditions, seed[:, None] == np.unique(seed)[1:]
+    design = np.concatenate([of_condition, of_seed], axis=1).astype(float)
     contrast = np.zeros(design.shape[1])
-    contrast[: len(cells)] = 1.0 * (cells == after) - (cells == before)
+    contrast[: len(conditions)] = 1.0 * (conditions == after) - (conditions == before)
     inverse = np.linalg.pinv(design)
     weights = contrast @ inverse
-    if not {before, after} <= set(cells) or not np.allclose(weights @ design, contrast, atol=1e-9):
+    if not {before, after} <= set(conditions) or not np.allclose(weights @ design, contrast, atol=1e-9):
         return _change(np.nan, np.nan, np.nan, 0, pairs)
     freedom = int(len(values) - np.linalg.matrix_rank(design))
     residual = np.square(values - design @ (inverse @ values)).sum()
@@ -113,7 +115,7 @@ def _own(table_CB: np.ndarray, before: int, after: int) -> Change:
 
 
 def _crossed(table_CB: np.ndarray, blocks: np.ndarray, before: int, after: int) -> Change:
-    """The mean of the paired differences; noise from all cells that have all runs of the grid which these two share."""
+    """The mean of the paired differences; noise from all conditions with all runs of the grid that these two share."""
     shared = np.isfinite(table_CB[[before, after]]).all(axis=0)
     pairs = int(shared.sum())
     change = (table_CB[after] - table_CB[before])[shared].mean() if pairs else np.nan
@@ -124,9 +126,9 @@ def _crossed(table_CB: np.ndarray, blocks: np.ndarray, before: int, after: int) 
     values_CB = table_CB[:, shared][np.isfinite(table_CB[:, shared]).all(axis=1)]
     noise_CWS = np.empty((len(values_CB), *shape))
     noise_CWS[:, grid[0], grid[1]] = values_CB - values_CB.mean(axis=0)
-    cells = len(values_CB) - 1
-    squares = np.array([kind.sum() / cells for kind in mean_squares(noise_CWS)])
-    freedoms = cells * np.array([shape[0] - 1, shape[1] - 1, (shape[0] - 1) * (shape[1] - 1)])
+    others = len(values_CB) - 1
+    squares = np.array([kind.sum() / others for kind in mean_squares(noise_CWS)])
+    freedoms = others * np.array([shape[0] - 1, shape[1] - 1, (shape[0] - 1) * (shape[1] - 1)])
     sums = [
         2 / pairs * max(weights + data - rest, rest)
         for weights, data, rest in (squares, squares * _quantile(freedoms) ** 2)
@@ -143,8 +145,8 @@ def _change(change: float, variance: float, half_squared: float, freedom: int, p
     return Change(change, change - half, change + half, error, freedom, pairs)
 
 
-def _cells(runs: xr.Dataset) -> dict[str, dict[str, str]]:
-    """Of each cell, in order: the settings that differ between runs, in words."""
+def _settings_of(runs: xr.Dataset) -> dict[str, dict[str, str]]:
+    """Of each condition, in order: the settings that differ between runs, in words."""
     settings = varied(runs)
     parts = {name: [part for part in group if part in settings] for name, group in ONE.items()}
     grouped = {part for group in parts.values() for part in group}
@@ -152,7 +154,7 @@ def _cells(runs: xr.Dataset) -> dict[str, dict[str, str]]:
         name: [name] for name in settings if name not in grouped
     }
     found = {}
-    for i, label in enumerate(runs["cell"].values):
+    for i, label in enumerate(runs["condition"].values):
         if label not in found:
             found[label] = {name: words({p: runs[p].values[i] for p in group}) for name, group in parts.items()}
     return found

@@ -15,7 +15,8 @@ import xarray as xr
 from scipy import stats
 
 from panel.intervals import LEVEL
-from tables import results
+from tables import files
+from tables.summary import NOTHING
 
 SHARPNESS = (
     *("attention_entropy", "attention_max", "attention_min", "score_std_within"),
@@ -67,7 +68,7 @@ def _interval(r: float, variance: float, n: int) -> tuple[float, float]:
 
 
 def write(tables: dict[str, xr.Dataset], path: pathlib.Path) -> None:
-    results.write_csv(correlations(tables), path)
+    files.write_csv(correlations(tables), path)
 
 
 def correlations(tables: dict[str, xr.Dataset]) -> pd.DataFrame:
@@ -81,7 +82,7 @@ def correlations(tables: dict[str, xr.Dataset]) -> pd.DataFrame:
     """
     rows = []
     for x, y in PAIRS:
-        held = {run: table for run, table in tables.items() if f"{x}_mean" in table and f"{y}_mean" in table}
+        held = {run: table for run, table in tables.items() if x in table and y in table}
         for positions in next(iter(held.values())).positions.values if held else ():
             pairs = {run: (_means(table, x, positions), _means(table, y, positions)) for run, table in held.items()}
             about = {"positions": positions, "x": x, "y": y}
@@ -105,7 +106,8 @@ def correlations(tables: dict[str, xr.Dataset]) -> pd.DataFrame:
 
 
 def _means(table: xr.Dataset, name: str, positions: str) -> xr.DataArray:
-    return table[f"{name}_mean"].sel(positions=positions).transpose("step", ...)
+    means = table[name].sel(less=NOTHING, statistic="mean", positions=positions, drop=True)
+    return means.transpose("step", ...)
 
 
 def words(x: np.ndarray, y: np.ndarray) -> str:

@@ -1,10 +1,9 @@
 """What a run is, read from its settings; and one table over all runs of an experiment.
 
-A *cell* is what runs share that differ in seeds only. A run's name serves as a label and says nothing else.
+Runs that differ in seeds only have one *condition*. A run's name serves as a label and says nothing else.
 """
 
 import json
-import re
 from itertools import takewhile
 from typing import Any
 
@@ -12,8 +11,10 @@ import numpy as np
 import pandas as pd
 import xarray as xr
 
-from panel.quantities import QUANTITIES
+from experiments.variants import member
+from panel.families import quantities
 from studies.shapes import SHAPES, over_depth, shapes
+from tables.summary import NOTHING
 from workdir.settings import flat
 
 SEEDS = ("train.seed", "train.data_seed", "model.leak_seed")  # initial parameters; windows and masks; leaking pairs
@@ -41,8 +42,8 @@ def seeds(table: xr.Dataset) -> tuple[int, int]:
     return values["train.seed"], values["train.data_seed"]
 
 
-def cells(tables: dict[str, xr.Dataset]) -> dict[str, list[str]]:
-    """Label of each cell -> names of its runs. Runs that have their seeds in common too are a cell each."""
+def conditions(tables: dict[str, xr.Dataset]) -> dict[str, list[str]]:
+    """Label of each condition -> names of its runs. Runs that have their seeds in common too have one each."""
     groups = {}
     for name, table in tables.items():
         values = settings(table)
@@ -53,15 +54,15 @@ def cells(tables: dict[str, xr.Dataset]) -> dict[str, list[str]]:
     for members in groups.values():
         names = [name for _, name in members]
         found += [names] if len({seeds for seeds, _ in members}) == len(members) else [[name] for name in names]
-    labels = [_label(names) for names in found]
+    labels = [_label({name: tables[name] for name in names}) for names in found]
     return {label if labels.count(label) == 1 else names[0]: names for label, names in zip(labels, found, strict=True)}
 
 
-def _label(names: list[str]) -> str:
-    """What the names of a cell's runs begin with, without their seeds."""
-    if len(names) == 1:
-        return names[0]
-    words = [re.sub(r"_?weights_\d+_data_\d+$", "", name).split("_") for name in names]
+def _label(tables: dict[str, xr.Dataset]) -> str:
+    """What the names of a condition's runs begin with, without their seeds."""
+    if len(tables) == 1:
+        return next(iter(tables))
+    words = [name.removesuffix(member(*seeds(table))).strip("_").split("_") for name, table in tables.items()]
     common = takewhile(lambda same: len(set(same)) == 1, zip(*words, strict=False))
     return "_".join(word for word, *_ in common) or "all seeds"
 
@@ -75,28 +76,29 @@ def corpora(tables: dict[str, xr.Dataset]) -> dict[str, str]:
 
 def varied(runs: xr.Dataset) -> list[str]:
     """The settings that differ between the runs of a joined table, seeds apart."""
-    return [name for name in runs.coords if runs[name].dims == ("run",) and name not in ("run", "cell", *SEEDS)]
+    return [name for name in runs.coords if runs[name].dims == ("run",) and name not in ("run", "condition", *SEEDS)]
 
 
 def join(tables: dict[str, xr.Dataset], bits: dict[str, dict[str, float]]) -> xr.Dataset:
     """Means and intervals of every quantity, shapes and bits per character, over a dimension `run`.
 
-    Coordinates of `run`: `cell`, the seeds, and every setting that differs, as text where it is no plain number; among
-    them `data.corpus`, the name of the text. Runs of other lengths or depths have NaN where they have nothing. Values
-    per batch and null models stay with each run.
+    Coordinates of `run`: `condition`, the seeds, and every setting that differs, as text where it is no plain number;
+    among them `data.corpus`, the name of the text. Runs of other lengths or depths have NaN where they have nothing.
+    Values per batch and null models stay with each run.
     """
     parts = []
     for name, table in tables.items():
-        kept = [f"{quantity}_{end}" for quantity in QUANTITIES if quantity in table for end in ENDS]
+        kept = [name for name in quantities() if name in table]
         about = {key: ((), bits[name][key], {"long_name": words, "units": "bit"}) for key, words in BITS.items()}
-        part = table[kept].merge(shapes(table), compat="equals").assign(about)
+        part = table[kept].sel(less=NOTHING, statistic=list(ENDS), drop=True)
+        part = part.merge(shapes(table), compat="equals").assign(about)
         parts.append(part.reset_coords("depth") if "depth" in part.coords else part)
     names = pd.Index(tables, name="run")
     runs = xr.concat(parts, names, join="outer", data_vars="all", combine_attrs="drop_conflicts")
     texts = corpora(tables)
     values = {name: settings(table) | {CORPUS: texts[name]} for name, table in tables.items()}
-    labels = {name: label for label, inside in cells(tables).items() for name in inside}
-    runs = runs.assign_coords(cell=("run", [labels[name] for name in tables]))
+    labels = {name: label for label, inside in conditions(tables).items() for name in inside}
+    runs = runs.assign_coords(condition=("run", [labels[name] for name in tables]))
     for setting in sorted({setting for own in values.values() for setting in own}):
         column = [values[name].get(setting) for name in tables]
         if setting in SEEDS or any(value != column[0] for value in column):
@@ -119,25 +121,26 @@ def numbers(runs: xr.Dataset) -> list[tuple[str, str, np.ndarray]]:
     return found
 
 
-def rows(tables: dict[str, xr.Dataset], runs: xr.Dataset) -> pd.DataFrame:
-    """One row per run: cell, seeds, settings that differ, bits, and its shapes and last checkpoint's means over blocks.
+def rows(tables: dict[str, xr.Dataset], batches: dict[str, xr.Dataset], runs: xr.Dataset) -> pd.DataFrame:
+    """One row per run: condition, seeds, settings that differ, bits, its shapes, its last checkpoint over blocks.
 
-    `_std` is the deviation over batches of the mean over blocks; columns that end in `_without_first` leave position 0
-    out, the others hold all positions.
+    `tables` and `batches` are what results.nc and batches.nc of each run hold. Of the last checkpoint a row has the
+    mean over blocks of some quantities, and in columns that end in `_std` its deviation over batches; columns that end
+    in `_without_first` leave position 0 out, the others hold all positions.
     """
-    about = ["cell", *(name for name in SEEDS if name in runs.coords), *varied(runs)]
+    about = ["condition", *(name for name in SEEDS if name in runs.coords), *varied(runs)]
     frame = runs[[*BITS]].to_dataframe()[[*about, *BITS]]
     found = {}
     for name, table in tables.items():
-        last = table.isel(step=-1)
-        found[name] = {"step": last.step.item()}
+        last = batches[name].isel(step=-1)
+        found[name] = {"step": table.step.values[-1].item()}
         read = shapes(table)
         for positions in table.positions.values:
             suffix = "" if positions == "all" else f"_{positions}"
             for quantity in (quantity for quantity in SUMMARY if quantity in table):
-                batches = over_depth(last[quantity].sel(positions=positions))
-                found[name][f"{quantity}{suffix}"] = batches.mean("batch", skipna=False).item()
-                deviation = batches.std("batch", ddof=1, skipna=False).item() if batches.sizes["batch"] > 1 else np.nan
+                values = over_depth(last[quantity].sel(positions=positions))
+                found[name][f"{quantity}{suffix}"] = values.mean("batch", skipna=False).item()
+                deviation = values.std("batch", ddof=1, skipna=False).item() if values.sizes["batch"] > 1 else np.nan
                 found[name][f"{quantity}_std{suffix}"] = deviation
             found[name] |= {f"{key}{suffix}": read[key].sel(positions=positions).item() for key in read}
     return frame.join(pd.DataFrame.from_dict(found, orient="index")).reset_index()

@@ -15,7 +15,8 @@ from dataclasses import dataclass
 import numpy as np
 import xarray as xr
 
-from panel.quantities import INHERENT, SHAPE_OF_LEARNING
+from panel.quantity import INHERENT, SHAPE_OF_LEARNING
+from tables.summary import NOTHING
 
 READING_SHAPE, READING_INHERENT = f"this project, reading {SHAPE_OF_LEARNING}", f"this project, reading {INHERENT}"
 
@@ -140,8 +141,8 @@ def shapes(results: xr.Dataset) -> xr.Dataset:
     """
     found = {}
     for name, shape in SHAPES.items():
-        if f"{shape.quantity}_mean" in results:
-            value = shape.read(results[f"{shape.quantity}_mean"])
+        if shape.quantity in results:
+            value = shape.read(results[shape.quantity].sel(less=NOTHING, statistic="mean", drop=True))
             value = value.drop_vars([name for name in value.coords if name != "positions"])
             value.attrs = {"long_name": shape.long_name, "units": shape.units, "formula": shape.formula}
             value.attrs |= {"quantity": shape.quantity, "source": shape.source}

@@ -15,7 +15,7 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from tables import results
+from tables import files
 from training import log
 
 ROOT = pathlib.Path(__file__).parent.parent
@@ -120,7 +120,7 @@ def twins(tmp_path_factory):
 def test_one_command_trains_measures_and_draws(twins):
     workdir, output = twins
     for run in ("decoder", "encoder"):
-        table = results.read(workdir / run / "results.nc")
+        table = files.read(workdir / run / "results.nc")
         assert list(table.step.values) == [0, 1, 2, 4, 8, 16, 20, 32, 40]
         assert table.attrs["run"] == run
         assert "pydoc" in table.attrs["corpus"]
@@ -135,7 +135,7 @@ def test_one_command_trains_measures_and_draws(twins):
 def test_an_experiment_of_several_runs_has_one_table_of_them(twins):
     workdir, output = twins
     rows = pd.read_csv(workdir / "runs.csv")
-    assert list(rows.run) == list(results.read(workdir / "runs.nc").run.values) == ["decoder", "encoder"]
+    assert list(rows.run) == list(files.read(workdir / "runs.nc").run.values) == ["decoder", "encoder"]
     assert list(rows["model.mask"]) == ["causal", "bidirectional"]
     for name, bits in zip(rows.run, rows.test_bits, strict=True):
         assert bits == json.loads((workdir / name / "test.json").read_text())["bits_per_character"]
@@ -253,7 +253,7 @@ def test_two_processes_train_and_measure_one_run(twins, tmp_path):
     assert outputs[0].count("9 checkpoints measured") == 2
     assert "checkpoints" not in outputs[1]
     for run in ("decoder", "encoder"):
-        many, one = (results.read(root / run / "results.nc") for root in (workdir, twins[0]))
+        many, one = (files.read(root / run / "results.nc") for root in (workdir, twins[0]))
         np.testing.assert_allclose(many.mean_norm, one.mean_norm, rtol=1e-3)
         np.testing.assert_allclose(many.anisotropy, one.anisotropy, rtol=1e-2)
         lines = [[line["loss"] for line in log.read(root / run)] for root in (workdir, twins[0])]

@@ -7,7 +7,7 @@ import subprocess
 
 import pytest
 
-from tables import results
+from tables import files
 from tests.test_main import ROOT, command, environment, main, refuse, wait_for
 
 BIAS = "--config=experiments/untrained_bias.py"
@@ -62,7 +62,7 @@ def test_one_command_measures_and_draws(run):
     workdir, process = run
     assert "Warning" not in process.stderr
     assert "6/6" in process.stderr  # the progress bar
-    table = results.read(workdir / "results.nc")
+    table = files.read(workdir / "results.nc")
     assert dict(table.sizes) == {
         **{"norm_order": 2, "mask": 1, "embedding": 1, "target": 1},
         **{"relative_norm": 3, "seed": 2, "block": 1},

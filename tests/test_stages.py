@@ -3,7 +3,7 @@ import json
 import pytest
 
 import stages
-from tables import results
+from tables import files
 from tests import tiny
 from tests.figures.tables import make_run
 from workdir.errors import UserError
@@ -15,7 +15,7 @@ from workdir.settings import replace
 def folder(tmp_path):
     """A run's folder as far as figures read it."""
     run, path = make_run(steps=(0, 1), layers=2, heads=1, batches=2, groups=2, nulls=()), tmp_path / "run"
-    results.write(run.results, path / "results.nc")
+    files.write(run.results, path / "results.nc")
     (path / "train.jsonl").write_text("".join(json.dumps(line) + "\n" for line in run.log))
     (path / "environment.json").write_text("{}")
     return path

@@ -15,7 +15,7 @@ from metrics.similarity import mean_cosine, mean_norm
 from models.block import bias_queries_and_keys, layer_norm, make_block
 from models.config import ModelConfig
 from models.masks import visible_keys
-from tables import results
+from tables import files
 from untrained import tables as untrained_results
 from untrained.config import UntrainedConfig
 from untrained.theory import reference_norm
@@ -60,7 +60,7 @@ def run(config: UntrainedConfig, root: pathlib.Path, name: str, stop: Stop) -> N
             stop.check(f"{name}: stopped before {', '.join(kind)}, norm {config.norms[index]:g}")
             norm = config.norms[index] * reference_norm(config, kind.norm_order, kind.embedding, kind.target)
             values = jax.device_get(measure(kind)(draws(), norm))
-            results.write(untrained_results.table(config, kind, index, norm, values), paths[kind, index])
+            files.write(untrained_results.table(config, kind, index, norm, values), paths[kind, index])
     untrained_results.join(config, list(paths.values()), root)
     print(f"{name}: {len(units)} tables ({len(todo)} now): {root / 'results.nc'}, {root / 'results.csv'}")
 

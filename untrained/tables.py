@@ -12,7 +12,7 @@ from scipy import stats
 
 from panel.intervals import LEVEL
 from panel.quantities import INHERENT, RECONSTRUCTED
-from tables import results
+from tables import files
 from untrained import theory as untrained_theory
 from untrained.config import UntrainedConfig
 
@@ -65,9 +65,9 @@ def table(
 
 def join(config: UntrainedConfig, paths: list[pathlib.Path], root: pathlib.Path) -> None:
     """results.nc and results.csv from all tables."""
-    whole = describe(config, combine(config, [results.read(path) for path in paths]))
-    results.write(whole, root / "results.nc")
-    results.write_csv(tidy(whole), root / "results.csv")
+    whole = describe(config, combine(config, [files.read(path) for path in paths]))
+    files.write(whole, root / "results.nc")
+    files.write_csv(tidy(whole), root / "results.csv")
 
 
 def combine(config: UntrainedConfig, tables: list[xr.Dataset]) -> xr.Dataset:

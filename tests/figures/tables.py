@@ -1,4 +1,4 @@
-"""Made-up runs in the form of results.nc and train.jsonl: a bell-shaped decoder and a flat encoder.
+"""Made-up runs in the form of results.nc, batches.nc and train.jsonl: a bell-shaped decoder and a flat encoder.
 
 Raw values with replicates pass through the very functions that make real tables, so that the form is the true one.
 """
@@ -8,24 +8,27 @@ import json
 from typing import Any
 
 import numpy as np
-import xarray as xr
 
 from experiments.config import Config
 from experiments.variants import expand
 from figures.run import Run
 from models.config import ModelConfig
-from panel import projection
 from panel.config import MeasureConfig
-from panel.quantities import COORDINATES, QUANTITIES
+from panel.families import FAMILIES, coordinates, family_of, quantities
+from panel.panel import MEASURED
+from panel.projection import VECTORS
+from sources.probe import POSITION_SETS
 from sources.sweep import description
-from tables import results
-from tables.summary import summary
+from tables import projection
+from tables.join import joined
+from tables.raw import table
 from training.config import TrainConfig
 
 STEPS = (0, 1, 2, 4, 8, 16, 32, 64, 128, 256, 512, 1000)
 POINTS = 40  # queries and keys that are projected
 NULLS = ("gaussian", "shuffled", "untrained")
 GAUSSIAN = ("spectrum", "dimension", "scale")  # families that a Gaussian cloud has too
+FIRST_HAS_NONE = ("cka_previous", "overlap_previous")  # no checkpoint before it
 
 
 def make_run(
@@ -67,21 +70,20 @@ def make_run(
     raw = {}
     for step in steps:
         shapes = shapes_at(np.log1p(step) / np.log1p(1000), layers, causal)
-        arrays = {}
+        values = {cloud: {} for cloud in (MEASURED, *(null for null in nulls if null != "untrained"))}
         for name in (name for name in shapes if name not in without):
-            for null in ("", *(null for null in nulls if null != "untrained")):
-                if null != "gaussian" or QUANTITIES[name].family in GAUSSIAN:
-                    label = f"{name}_{null}" if null else name
-                    arrays[label] = noisy(rng, as_null(name, shapes[name], null), name, batches, heads, groups)
-            if step == steps[0] and name.endswith("_previous"):
-                arrays[name] *= np.nan
-        raw[step] = results.table(arrays, step, attributes)
+            for cloud, arrays in values.items():
+                if cloud != "gaussian" or family_of(name) in GAUSSIAN:
+                    arrays[name] = noisy(rng, as_null(name, shapes[name], cloud), name, batches, heads, groups)
+            if step == steps[0] and name in FIRST_HAS_NONE:
+                values[MEASURED][name] *= np.nan
+        raw[step] = table(values, step, POSITION_SETS, attributes)
         if "projection" not in without:
             vectors = drifting([seed, causal, step], np.log1p(step) / np.log1p(1000), layers)
             raw[step] = raw[step].assign(projection.labelled(vectors, np.arange(POINTS), 512, head=0))
-    tables = [summary(raw[step], raw.get(0), nulls) for step in steps]
-    whole = xr.concat(tables, "step", data_vars="all").assign(projection.over_training(raw))
-    return Run(whole, make_log(rng, steps[-1], 2.3 if causal else 1.9))
+    results, of_batches = joined(raw, tuple(FAMILIES), nulls)
+    results.attrs = of_batches.attrs = attributes
+    return Run(results, of_batches, make_log(rng, steps[-1], 2.3 if causal else 1.9))
 
 
 def shapes_at(grown: float, layers: int, causal: bool) -> dict[str, np.ndarray]:
@@ -90,7 +92,7 @@ def shapes_at(grown: float, layers: int, causal: bool) -> dict[str, np.ndarray]:
     bell = 0.1 + grown * (0.75 * np.sin(np.pi * depth) ** 2 if causal else 0.08 + 0 * depth)
     dimension = 12 + 10 * np.sin(np.pi * grown * 0.85) * (1 - 0.3 * depth) + 3 * (not causal)
     rise = grown * np.arange(1, layers + 1)
-    ranks, tops = np.array(COORDINATES["neighbours"]), np.array(COORDINATES["top"])
+    ranks, tops = (np.array(coordinates()[name]) for name in ("neighbours", "top"))
     fall = ranks ** -np.where(depth > 0.5, 0.02, 0.25)[:, None]  # deep layers have a plateau
     apart = np.abs(depth[:, None] - depth)
     return {
@@ -133,14 +135,13 @@ def drifting(seed: list[int], grown: float, layers: int) -> dict[str, np.ndarray
     far = grown * np.linspace(1, 6, layers)[:, None, None] * np.eye(8)[0]
     noise = np.random.default_rng(seed).standard_normal((2, layers, POINTS, 8))
     return {
-        name: (sign * far + one).astype(np.float32)
-        for name, sign, one in zip(projection.VECTORS, (1, -0.7), noise, strict=True)
+        name: (sign * far + one).astype(np.float32) for name, sign, one in zip(VECTORS, (1, -0.7), noise, strict=True)
     }
 
 
 def as_null(name: str, shape: np.ndarray, null: str) -> np.ndarray:
     """A Gaussian cloud keeps the spectrum and fills more dimensions; of shuffled text half the shape is left."""
-    if null == "gaussian" and QUANTITIES[name].family != "spectrum":
+    if null == "gaussian" and family_of(name) != "spectrum":
         return 2 * shape
     return shape if null != "shuffled" else 0.5 * shape
 
@@ -148,16 +149,16 @@ def as_null(name: str, shape: np.ndarray, null: str) -> np.ndarray:
 def noisy(rng: np.random.Generator, shape: np.ndarray, name: str, batches: int, heads: int, groups: int) -> np.ndarray:
     """Raw values with 4 % of noise between batches, and replicates that agree with it; float32."""
     values = np.multiply.outer(np.ones((batches, 1)) * [1.0, 0.7], shape)
-    if "head" in QUANTITIES[name].dims:
+    if "head" in quantities()[name].dims:
         values = values[..., None] * np.linspace(0.9, 1.1, heads)
     values = values * (1 + 0.04 * rng.standard_normal(values.shape))
-    if QUANTITIES[name].resampling:
+    if quantities()[name].resampling:
         count, noise = (groups, 0.04 / (groups - 1) * groups**0.5) if groups > 1 else (0, 0.0)
-        if "sections" in QUANTITIES[name].resampling and count:
+        if "sections" in quantities()[name].resampling and count:
             count, noise = 4, 0.04 * 2
         spread = noise * rng.standard_normal((*values.shape, count))
         values = np.concatenate([values[..., None], values[..., None] * (1 + spread)], axis=-1)
-    if QUANTITIES[name].resampling == "share_sections":
+    if quantities()[name].resampling == "share_sections":
         values = np.minimum(values, 1.0)
     return values.astype(np.float32)
 

@@ -15,7 +15,7 @@ from panel.config import FAMILIES, NULLS
 from panel.quantities import COORDINATES, QUANTITIES
 from sources import measure, sweep
 from studies import runs
-from tables import results
+from tables import files
 from tests import tiny
 from training import loop
 from workdir import mesh
@@ -76,7 +76,7 @@ def test_runs_with_the_same_model_and_settings_share_a_program(run, tmp_path, mo
     measured(changed, other)
     assert len(count) == 1
     np.testing.assert_array_equal(
-        results.read(folder / "results.nc").twonn_mean, results.read(other / "results.nc").twonn_mean
+        files.read(folder / "results.nc").twonn_mean, files.read(other / "results.nc").twonn_mean
     )
 
 
@@ -85,7 +85,7 @@ def test_all_checkpoints_in_one_program_and_then_nothing_to_do(run, monkeypatch,
     count = traces(monkeypatch)
     measured(config, folder)
     assert len(count) == 1
-    table = results.read(folder / "results.nc")
+    table = files.read(folder / "results.nc")
     assert list(table.step.values) == [0, 1, 2, 4, 5, 6]
     assert table.sizes == {"step": 6, "positions": 2, "batch": 2, "layer": 3, "block": 2, "head": 2, "null": 2}
     assert np.isfinite(table.anisotropy).all()
@@ -107,7 +107,7 @@ def test_all_checkpoints_in_one_program_and_then_nothing_to_do(run, monkeypatch,
 def test_the_first_table_is_the_untrained_null_model(run):
     folder, config = run
     measured(config, folder)
-    table = results.read(folder / "results.nc").sel(null="untrained")
+    table = files.read(folder / "results.nc").sel(null="untrained")
     first = table.sel(step=0)
     for name in ("anisotropy", "twonn", "attention_entropy"):
         np.testing.assert_allclose(table[f"{name}_null"].sel(step=6), first[f"{name}_mean"], rtol=1e-6)
@@ -122,7 +122,7 @@ def comparing(config):
 def test_checkpoints_are_compared_with_the_one_before_and_the_last(run):
     folder, config = run
     measured(comparing(config), folder)
-    table = results.read(folder / "results.nc")
+    table = files.read(folder / "results.nc")
     for name in ("cka", "overlap"):
         np.testing.assert_allclose(table[f"{name}_last_mean"].sel(step=6), 1.0, rtol=1e-5)
         np.testing.assert_allclose(table[f"{name}_last_mean"].sel(step=5), table[f"{name}_previous_mean"].sel(step=6))
@@ -135,7 +135,7 @@ def test_a_comparison_tells_which_checkpoint_was_before(run):
     folder, config = run
     shutil.rmtree(folder / "checkpoints" / "2")
     measured(comparing(config), folder)
-    table = results.read(folder / "results.nc")
+    table = files.read(folder / "results.nc")
     assert dict(zip(table.step.values.tolist(), table.previous_step.values.tolist(), strict=True)) == {
         **{0: -1, 1: 0, 4: 1, 5: 4, 6: 5}
     }
@@ -149,8 +149,8 @@ def projecting(config, head=0):
 def test_the_projection_is_that_of_the_vectors_of_all_tables(run):
     folder, config = run
     measured(projecting(config), folder)
-    table, steps = results.read(folder / "results.nc"), [0, 1, 2, 4, 5, 6]
-    raw = [results.read(folder / "measurements" / f"{step}.nc") for step in steps]
+    table, steps = files.read(folder / "results.nc"), [0, 1, 2, 4, 5, 6]
+    raw = [files.read(folder / "measurements" / f"{step}.nc") for step in steps]
     for block in (1, 2):
         vectors = np.stack([[one[name].sel(block=block) for name in ("query_vectors", "key_vectors")] for one in raw])
         found = projection.common_axes(vectors)
@@ -191,14 +191,14 @@ def test_stopping_and_going_on_gives_the_same_bytes(run, monkeypatch):
     for name in ("2.nc", "6.nc"):
         (folder / "measurements" / name).unlink()
     (folder / "results.nc").unlink()
-    write = results.write
+    write = files.write
 
     def interrupted(dataset, path):
         write(dataset, path)
         signal.raise_signal(signal.SIGINT)
 
     with monkeypatch.context() as patch:
-        patch.setattr(results, "write", interrupted)
+        patch.setattr(files, "write", interrupted)
         with pytest.raises(Stopped, match="stopped before measuring step 6"):
             measured(config, folder)
     assert (folder / "measurements" / "2.nc").exists()
@@ -274,7 +274,7 @@ def test_a_table_is_measured_again_when_its_checkpoint_has_changed(run, capsys):
     said = capsys.readouterr().out
     assert "run: measured again, since a checkpoint has changed: step 4\n" in said
     assert "(1 now)" in said
-    table = results.read(folder / "results.nc")
+    table = files.read(folder / "results.nc")
     np.testing.assert_array_equal(table.anisotropy.sel(step=4), table.anisotropy.sel(step=2))
     measured(config, folder)
     assert "(0 now)" in capsys.readouterr().out
@@ -294,7 +294,7 @@ def test_comparisons_are_measured_again_when_what_they_compare_with_has_changed(
     said = capsys.readouterr().out
     assert "run: measured again, since a checkpoint has changed: steps 1, 2, 5, 6\n" in said
     assert "run: compared with a checkpoint that has changed; its own is gone: steps 0, 4\n" in said
-    table = results.read(folder / "results.nc")
+    table = files.read(folder / "results.nc")
     np.testing.assert_allclose(table.cka_last_mean.sel(step=5), 1.0, rtol=1e-5)
     assert dict(zip(table.step.values.tolist(), table.previous_step.values.tolist(), strict=True))[5] == 2
 
@@ -303,9 +303,9 @@ def test_a_table_that_does_not_say_what_it_was_made_from_stays(run, capsys):
     folder, config = run
     measured(config, folder)
     path = folder / "measurements" / "4.nc"
-    table = results.read(path)
+    table = files.read(path)
     del table.attrs["checkpoints"]
-    results.write(table, path)
+    files.write(table, path)
     exchanged(folder, 4, 2)
     capsys.readouterr()
     measured(config, folder)
@@ -319,7 +319,7 @@ def test_a_text_of_another_name_and_another_layout_do_not_keep_tables_apart(run)
     config = dataclasses.replace(config, mesh=dataclasses.replace(config.mesh, members=2))
     with Stop() as stop:
         sweep.sweep(config, dataclasses.replace(tiny.corpus(), name="letters.xz"), folder, "renamed", stop)
-    table = results.read(folder / "results.nc")
+    table = files.read(folder / "results.nc")
     assert (table.attrs["corpus"], table.attrs["run"]) == ("letters.xz", "renamed")
     assert runs.settings(table)["train.steps"] == 6
     assert "checkpoints" not in table.attrs
@@ -335,7 +335,7 @@ def test_steps_that_nothing_is_known_of_are_named(run, capsys):
     said = capsys.readouterr().out
     assert "run: neither checkpoint nor table: steps 0, 5\n" in said
     assert "run: without step 0 there is no excess over the untrained network\n" in said
-    assert np.isnan(results.read(folder / "results.nc").anisotropy_excess.sel(null="untrained")).all()
+    assert np.isnan(files.read(folder / "results.nc").anisotropy_excess.sel(null="untrained")).all()
 
 
 def test_steps_still_to_be_trained_go_without_saying(run, capsys):
@@ -373,7 +373,7 @@ def test_a_damaged_checkpoint_is_named_never_measured(run):
     with Stop() as stop:
         loop.train(config, tiny.corpus(), {"run": folder}, "run", stop)
     measured(config, folder)
-    assert list(results.read(folder / "results.nc").step.values) == [0, 1, 2, 4, 5, 6]
+    assert list(files.read(folder / "results.nc").step.values) == [0, 1, 2, 4, 5, 6]
 
 
 def mesh_of(devices):
@@ -397,11 +397,11 @@ def test_many_devices_measure_what_one_does(run, monkeypatch, devices):
     monkeypatch.setattr(mesh, "make_mesh", lambda _: mesh_of(devices))
     measured(config, folder)
     assert shared == ([1] if devices == 2 else [])  # batches of each device
-    many = results.read(folder / "results.nc")
+    many = files.read(folder / "results.nc")
     (folder / "measurements").rename(folder / "of many")
     monkeypatch.setattr(mesh, "make_mesh", lambda _: mesh_of(1))
     measured(config, folder)
-    alone = results.read(folder / "results.nc")
+    alone = files.read(folder / "results.nc")
     for name in many.data_vars:
         np.testing.assert_allclose(many[name], alone[name], rtol=2e-4, atol=1e-6, err_msg=name)
 

@@ -12,7 +12,7 @@ from figures import contrasts
 from studies import experiment, runs
 from studies.contrasts import contrasts as changes_between
 from studies.shapes import over_depth, shapes
-from tables import results
+from tables import files
 from tests.figures.tables import make_run
 from workdir.errors import RunError, UserError
 
@@ -77,8 +77,8 @@ def test_data_have_the_seed_of_the_run_where_they_have_none_of_their_own():
 
 
 def test_joined_runs_hold_what_each_held_and_nan_elsewhere(tables, tmp_path):
-    results.write(runs.join(tables, dict.fromkeys(tables, BITS)), tmp_path / "runs.nc")
-    joined = results.read(tmp_path / "runs.nc")
+    files.write(runs.join(tables, dict.fromkeys(tables, BITS)), tmp_path / "runs.nc")
+    joined = files.read(tmp_path / "runs.nc")
     assert list(joined.run.values) == list(tables)
     assert list(joined.step.values) == [0, 1, 5, 10]
     for name, table in tables.items():
@@ -167,7 +167,7 @@ def test_a_row_per_run_with_the_last_checkpoint_over_blocks(tables):
 
 def folders(tables, to):
     for number, (name, table) in enumerate(tables.items()):
-        results.write(table, to / name / "results.nc")
+        files.write(table, to / name / "results.nc")
         lines = [
             {"step": s, "kind": k, "bits_per_character": b}
             for s, k, b in ((0, "valid", 7), (5, "valid", 3), (6, "train", 1))
@@ -192,7 +192,7 @@ def test_tables_of_an_experiment_are_written_where_they_say_something(tmp_path):
     pd.testing.assert_frame_equal(rows, frame)
     assert set(found.held) == {""}
     pd.testing.assert_frame_equal(found.drop(columns="held"), changes.drop(columns="held"))
-    assert list(results.read(paths[0]).run.values) == list(tables)
+    assert list(files.read(paths[0]).run.values) == list(tables)
     assert not list(tmp_path.glob("*.tmp"))
     changes.drop(columns="pairs").to_csv(tmp_path / "contrasts.csv", index=False)  # as an earlier version wrote it
     with pytest.raises(RunError, match=r"contrasts\.csv has other columns .*; --stages=measure"):

@@ -10,7 +10,7 @@ import pytest
 from scipy import stats
 
 from experiments import untrained_bias
-from tables import results
+from tables import files
 from untrained import blocks as untrained
 from untrained import tables as untrained_results
 from untrained.blocks import Kind
@@ -131,7 +131,7 @@ def files_of(root):
 def test_stopped_and_resumed_is_never_stopped(tmp_path, monkeypatch):
     whole, parts = tmp_path / "whole", tmp_path / "parts"
     untrained.run(SMALL, whole, "whole", Stop())
-    real = results.write
+    real = files.write
 
     def stopping(dataset, path):
         real(dataset, path)
@@ -139,7 +139,7 @@ def test_stopped_and_resumed_is_never_stopped(tmp_path, monkeypatch):
 
     stop = Stop()
     with monkeypatch.context() as patched:
-        patched.setattr(results, "write", stopping)
+        patched.setattr(files, "write", stopping)
         with pytest.raises(Stopped, match="parts: stopped before pre, bidirectional, raw, input, norm 30"):
             untrained.run(SMALL, parts, "parts", stop)
     first = files_of(parts)

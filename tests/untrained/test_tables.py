@@ -9,7 +9,7 @@ import pytest
 import xarray as xr
 from scipy import stats
 
-from tables import results
+from tables import files
 from untrained import tables as untrained_results
 from untrained.blocks import kinds
 from untrained.config import CHOICES, UntrainedConfig
@@ -38,14 +38,14 @@ def root(tmp_path_factory):
             norm = relative * reference_norm(CONFIG, kind.norm_order, kind.embedding, kind.target)
             table = untrained_results.table(CONFIG, kind, index, norm, values_of(CONFIG, kind, norm, rng))
             paths.append(root / f"{len(paths)}.nc")
-            results.write(table, paths[-1])
+            files.write(table, paths[-1])
     untrained_results.join(CONFIG, paths[::-1], root)
     return root
 
 
 @pytest.fixture(scope="module")
 def whole(root):
-    return results.read(root / "results.nc")
+    return files.read(root / "results.nc")
 
 
 def test_every_number_has_its_labels_and_says_where_it_comes_from(whole):

@@ -6,9 +6,10 @@ import numpy as np
 import xarray as xr
 
 from metrics import scale
+from panel.families import coordinates
 from panel.intervals import LEVEL, Summary, redrawn
-from panel.quantities import COORDINATES
 
+NAME = "plateau"  # among the quantities of the panel
 DRAWS = 1000
 _plateaus = jax.jit(jax.vmap(scale.plateau))
 
@@ -17,25 +18,20 @@ def verdict(gride: xr.DataArray) -> tuple[xr.DataArray, tuple[xr.DataArray, xr.D
     """Which scales of each layer make up the plateau of the mean curve over batches; their least and greatest rank."""
     mean = gride.isel(sections=0).mean("batch", skipna=False).transpose("positions", "layer", "neighbours")
     inside = mean.copy(data=_inside(mean.values))
-    ranks = xr.where(inside, xr.DataArray(list(COORDINATES["neighbours"]), dims="neighbours"), np.nan)
+    ranks = xr.where(inside, xr.DataArray(list(coordinates()["neighbours"]), dims="neighbours"), np.nan)
     return inside, (ranks.min("neighbours"), ranks.max("neighbours"))
 
 
 def read(raw: xr.Dataset, inside: xr.DataArray) -> xr.Dataset:
     """Adds the geometric mean of every GRIDE curve over the scales `inside`; NaN where one of them has no value.
 
-    Every replicate, null model and the untrained network are read on the same scales, or their excess would compare
+    Every replicate, every cloud and the untrained network are read on the same scales, or their excess would compare
     different ones.
     """
-    curves = {name: raw[name] for name in raw.data_vars if name.startswith("gride")}
-    return raw.assign(
-        {
-            name.replace("gride", "plateau"): np.exp(
-                xr.where(inside, np.log(curve), 0.0).sum("neighbours", skipna=False) / inside.sum("neighbours")
-            ).where(inside.any("neighbours"))
-            for name, curve in curves.items()
-        }
-    )
+    gride = raw["gride"]
+    logs = xr.where(inside, np.log(gride), 0.0).sum("neighbours", skipna=False)
+    over = np.exp(logs / inside.sum("neighbours")).where(inside.any("neighbours"))
+    return raw.assign({NAME: over.assign_attrs(gride.attrs)})
 
 
 def with_choice(found: Summary, gride_GRSLK: np.ndarray, null_GRSLK: np.ndarray | None = None) -> Summary:

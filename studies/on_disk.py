@@ -1,27 +1,34 @@
-"""The tables of an experiment of several runs, from theirs: joined, contrasted, and split into components."""
+"""What is read from tables, written beside them: correlations of a run; runs joined, contrasted, and split."""
 
 import pathlib
 
 import numpy as np
 import pandas as pd
 
-from studies import runs
+from studies import correlations, runs
 from studies.components import components
 from studies.contrasts import COLUMNS, Change, contrasts
-from tables import results
+from tables import files
 from training import log
 from workdir.errors import RunError
 from workdir.files import read_json
 
 
+def write_run(name: str, folder: pathlib.Path) -> None:
+    """correlations.csv of one run."""
+    correlations.write({name: files.read(folder / "results.nc")}, folder / "correlations.csv")
+
+
 def write(folders: dict[str, pathlib.Path], to: pathlib.Path) -> list[pathlib.Path]:
-    """runs.nc and runs.csv; contrasts.csv where cells differ in one setting; components.csv where seeds are crossed."""
-    tables = {name: results.read(folder / "results.nc") for name, folder in folders.items()}
+    """runs.nc and runs.csv; contrasts.csv where one setting differs; components.csv where seeds are crossed."""
+    tables, batches = (
+        {name: files.read(folder / table) for name, folder in folders.items()} for table in ("results.nc", "batches.nc")
+    )
     joined = runs.join(tables, {name: bits(folder) for name, folder in folders.items()})
-    results.write(joined, to / "runs.nc")
+    files.write(joined, to / "runs.nc")
     paths = [to / "runs.nc"]
     for name, frame in (
-        ("runs", runs.rows(tables, joined)),
+        ("runs", runs.rows(tables, batches, joined)),
         ("contrasts", contrasts(joined)),
         ("components", components(joined)),
     ):
@@ -29,7 +36,7 @@ def write(folders: dict[str, pathlib.Path], to: pathlib.Path) -> list[pathlib.Pa
         if frame.empty:
             path.unlink(missing_ok=True)  # of an experiment that had other runs
         else:
-            results.write_csv(frame, path)
+            files.write_csv(frame, path)
             paths.append(path)
     return paths
 
@@ -39,7 +46,7 @@ def read(folder: pathlib.Path) -> tuple[pd.DataFrame, pd.DataFrame]:
 
     Only an empty field is a missing number: "None" is a setting, and a variant may be named "nan".
     """
-    texts = dict.fromkeys(("run", "cell", *COLUMNS), str)
+    texts = dict.fromkeys(("run", "condition", *COLUMNS), str)
     rows = pd.read_csv(folder / "runs.csv", dtype=texts, keep_default_na=False, na_values=[""])
     path = folder / "contrasts.csv"
     if not path.exists():

@@ -1,0 +1,96 @@
+"""The tables of a run over all its checkpoints: results.nc, batches.nc and a tidy results.csv."""
+
+import pathlib
+
+import numpy as np
+import pandas as pd
+import xarray as xr
+
+from panel.families import family_of, quantities
+from panel.projection import VECTORS
+from tables import files, projection
+from tables.raw import holds
+from tables.summary import NOTHING, STATISTICS, summary
+from workdir.errors import UserError
+
+
+def write(
+    run: pathlib.Path, raw: dict[int, xr.Dataset], families: tuple[str, ...], nulls: tuple[str, ...], about: dict
+) -> None:
+    """From the raw tables by step. `about` is what the run says of itself now, as of quantities the words of today."""
+    results, batches = joined(raw, families, nulls)
+    results.attrs = batches.attrs = about
+    files.write(results, run / "results.nc")
+    files.write(batches, run / "batches.nc")
+    files.write_csv(tidy(results, batches.sizes["batch"]), run / "results.csv")
+
+
+def joined(
+    raw: dict[int, xr.Dataset], families: tuple[str, ...], nulls: tuple[str, ...]
+) -> tuple[xr.Dataset, xr.Dataset]:
+    """What results.nc and batches.nc hold: the families asked for; NaN at steps where one was not measured.
+
+    What a table has of other families, or in a version that is no longer measured, is left out.
+    """
+    raw = _alike({step: _asked_for(table, families) for step, table in raw.items()})
+    if not any(name in table for table in raw.values() for name in quantities()):
+        raise UserError(f"no checkpoint is there to measure {', '.join(families)} of, and no table that has it")
+    results, batches = (
+        xr.concat(tables, "step", join="exact", data_vars="all", combine_attrs="override")
+        for tables in zip(*(summary(table, raw.get(0), nulls) for table in raw.values()), strict=True)
+    )
+    if vectors := {step: table for step, table in raw.items() if VECTORS.keys() <= table.keys()}:
+        results = results.assign(projection.over_training(vectors))
+    if all("previous_step" in table for table in raw.values()):
+        results["previous_step"] = xr.concat([table["previous_step"] for table in raw.values()], "step")
+    return results, batches
+
+
+def _asked_for(table: xr.Dataset, families: tuple[str, ...]) -> xr.Dataset:
+    own = [name for name in table.data_vars if name in quantities()]
+    return table.drop_vars([name for name in own if family_of(name) not in families or not holds(table, name)])
+
+
+def _alike(tables: dict[int, xr.Dataset]) -> dict[int, xr.Dataset]:
+    """Each with every quantity that one of them has; NaN where it was not measured."""
+    like = {name: table[name] for table in tables.values() for name in table.data_vars if name in quantities()}
+    return {
+        step: table.assign({name: xr.full_like(one, np.nan) for name, one in like.items() if name not in table})
+        for step, table in tables.items()
+    }
+
+
+def tidy(results: xr.Dataset, batches: int) -> pd.DataFrame:
+    """One row per number: run, corpus, step, positions, metric, layer (or block), head, further dimension, statistics.
+
+    `axis` and `at` name a further dimension and the place on it: neighbours 8, top 3, other_layer 2. Statistics:
+    mean, std, low, high over batches, and excess_<null>, excess_<null>_low, excess_<null>_high.
+    """
+    names = [name for name in results.data_vars if "less" in results[name].dims]
+    nulls = [null for null in results["less"].values if null != NOTHING]
+    if not any(results[name].sel(less=nulls).notnull().any() for name in names):
+        nulls = []
+    columns = {statistic: (NOTHING, statistic) for statistic in STATISTICS}
+    for null in nulls:
+        columns |= {f"excess_{null}": (null, "mean")}
+        columns |= {f"excess_{null}_{end}": (null, end) for end in ("low", "high")}
+    parts = []
+    for name in names:
+        values = results[name]
+        found = {
+            column: values.sel(less=less, statistic=statistic, drop=True)
+            for column, (less, statistic) in columns.items()
+        }
+        dims = [dim for dim in values.dims if dim not in ("less", "statistic")]
+        frame = xr.Dataset(found).to_dataframe(dim_order=dims).reset_index().rename(columns={"block": "layer"})
+        for further in set(dims) - {"step", "positions", "layer", "block", "head"}:
+            frame = frame.rename(columns={further: "at"}).assign(axis=further)
+        parts.append(frame.assign(metric=name, units=values.attrs["units"], batches=batches))
+    frame = pd.concat(parts, ignore_index=True)
+    for column in ("head", "axis", "at"):
+        frame[column] = frame.get(column, np.nan)
+    places = ["step", "positions", "metric", "layer", "head", "axis", "at"]
+    frame = frame[[*places, *columns, "batches", "units"]].astype({"head": "Int64"})
+    frame.insert(0, "run", results.attrs["run"])
+    frame.insert(1, "corpus", results.attrs["corpus"])
+    return frame
