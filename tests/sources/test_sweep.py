@@ -3,6 +3,7 @@ import shutil
 import signal
 
 import jax
+import jax.numpy as jnp
 import numpy as np
 import pandas as pd
 import pytest
@@ -10,18 +11,21 @@ import pytest
 from models import transformer
 from models.config import ModelConfig
 from models.masks import visible_keys
-from panel import projection
-from panel.config import FAMILIES, NULLS
-from panel.quantities import COORDINATES, QUANTITIES
-from sources import measure, sweep
+from panel.families import FAMILIES, quantities
+from panel.nulls import NULLS
+from panel.quantity import Family, Quantity
+from panel.resamples import over_groups
+from sources import activations, program, sweep
 from studies import runs
-from tables import files
+from tables import files, projection
 from tests import tiny
 from training import loop
 from workdir import mesh
 from workdir.errors import RunError, Stopped, UserError
 from workdir.settings import replace
 from workdir.stop import Stop
+
+VALUE = {"less": "nothing", "statistic": "mean"}
 
 
 def measured(config, folder):
@@ -50,7 +54,7 @@ def traces(monkeypatch):
     count = []
 
     def make(*args):
-        inner = measure.make_measure(*args)
+        inner = activations.make_measure(*args)
 
         def counted(*arrays):
             count.append(1)
@@ -58,8 +62,8 @@ def traces(monkeypatch):
 
         return counted
 
-    sweep._computation.cache_clear()
-    monkeypatch.setattr(sweep, "make_measure", make)
+    program._computation.cache_clear()
+    monkeypatch.setattr(program, "make_measure", make)
     return count
 
 
@@ -75,9 +79,7 @@ def test_runs_with_the_same_model_and_settings_share_a_program(run, tmp_path, mo
     changed = dataclasses.replace(config, **seeds)
     measured(changed, other)
     assert len(count) == 1
-    np.testing.assert_array_equal(
-        files.read(folder / "results.nc").twonn_mean, files.read(other / "results.nc").twonn_mean
-    )
+    np.testing.assert_array_equal(files.read(folder / "results.nc").twonn, files.read(other / "results.nc").twonn)
 
 
 def test_all_checkpoints_in_one_program_and_then_nothing_to_do(run, monkeypatch, capsys):
@@ -87,15 +89,16 @@ def test_all_checkpoints_in_one_program_and_then_nothing_to_do(run, monkeypatch,
     assert len(count) == 1
     table = files.read(folder / "results.nc")
     assert list(table.step.values) == [0, 1, 2, 4, 5, 6]
-    assert table.sizes == {"step": 6, "positions": 2, "batch": 2, "layer": 3, "block": 2, "head": 2, "null": 2}
-    assert np.isfinite(table.anisotropy).all()
+    sizes = {"step": 6, "positions": 2, "layer": 3, "block": 2, "head": 2}
+    assert table.sizes == sizes | {"less": 3, "statistic": 4}
+    batches = files.read(folder / "batches.nc")
+    assert batches.sizes == sizes | {"batch": 2}
+    assert np.isfinite(batches.anisotropy).all()
+    np.testing.assert_allclose(batches.anisotropy.mean("batch"), table.anisotropy.sel(VALUE), rtol=1e-6)
     assert not np.array_equal(table.anisotropy.sel(step=0), table.anisotropy.sel(step=6))
     assert table.attrs["corpus"] == "letters"
     frame = pd.read_csv(folder / "results.csv")
     assert set(frame.step) == {0, 1, 2, 4, 5, 6}
-    frame = pd.read_csv(folder / "correlations.csv")
-    assert set(frame.run) == {"run"}
-    assert set(frame.step.dropna()) == {0, 1, 2, 4, 5, 6}
 
     before = {p: p.read_bytes() for p in folder.rglob("*.nc")}
     measured(config, folder)
@@ -107,12 +110,12 @@ def test_all_checkpoints_in_one_program_and_then_nothing_to_do(run, monkeypatch,
 def test_the_first_table_is_the_untrained_null_model(run):
     folder, config = run
     measured(config, folder)
-    table = files.read(folder / "results.nc").sel(null="untrained")
-    first = table.sel(step=0)
+    table = files.read(folder / "results.nc")
     for name in ("anisotropy", "twonn", "attention_entropy"):
-        np.testing.assert_allclose(table[f"{name}_null"].sel(step=6), first[f"{name}_mean"], rtol=1e-6)
-        np.testing.assert_array_equal(first[f"{name}_excess"], 0.0)
-        np.testing.assert_array_equal(first[f"{name}_excess_low"], 0.0)
+        value, excess = (table[name].sel(less=less) for less in ("nothing", "untrained"))
+        null = value.sel(statistic="mean", step=6) - excess.sel(statistic="mean", step=6)
+        np.testing.assert_allclose(null, value.sel(statistic="mean", step=0), rtol=1e-5)
+        np.testing.assert_array_equal(excess.sel(step=0, statistic=["mean", "low", "high"]), 0.0)
 
 
 def comparing(config):
@@ -124,11 +127,12 @@ def test_checkpoints_are_compared_with_the_one_before_and_the_last(run):
     measured(comparing(config), folder)
     table = files.read(folder / "results.nc")
     for name in ("cka", "overlap"):
-        np.testing.assert_allclose(table[f"{name}_last_mean"].sel(step=6), 1.0, rtol=1e-5)
-        np.testing.assert_allclose(table[f"{name}_last_mean"].sel(step=5), table[f"{name}_previous_mean"].sel(step=6))
-        assert np.isnan(table[f"{name}_previous_mean"].sel(step=0)).all()
-        assert np.isfinite(table[f"{name}_previous_mean"].sel(step=[1, 2, 4, 5, 6])).all()
-        assert (table[f"{name}_last_mean"].sel(step=0) < 0.999).any()
+        last, previous = (table[f"{name}_{which}"].sel(VALUE) for which in ("last", "previous"))
+        np.testing.assert_allclose(last.sel(step=6), 1.0, rtol=1e-5)
+        np.testing.assert_allclose(last.sel(step=5), previous.sel(step=6), rtol=1e-6)  # symmetric but for rounding
+        assert np.isnan(previous.sel(step=0)).all()
+        assert np.isfinite(previous.sel(step=[1, 2, 4, 5, 6])).all()
+        assert (last.sel(step=0) < 0.999).any()
 
 
 def test_a_comparison_tells_which_checkpoint_was_before(run):
@@ -163,9 +167,7 @@ def test_the_projection_is_that_of_the_vectors_of_all_tables(run):
     assert not np.array_equal(raw[0].query_vectors, raw[-1].query_vectors)
     picks_P = sweep.probe_of(config, tiny.corpus()).picks_SGP[0, 0]
     np.testing.assert_array_equal(table.window * 8 + table.position_in_window, picks_P)
-    assert set(pd.read_csv(folder / "results.csv").metric) == {
-        name for name, quantity in QUANTITIES.items() if quantity.family == "attention"
-    }
+    assert set(pd.read_csv(folder / "results.csv").metric) == set(FAMILIES["attention"].quantities)
 
 
 def test_vectors_of_another_head_are_refused(run):
@@ -219,21 +221,25 @@ def test_other_settings_are_refused_and_overwrite_nothing(run):
         sweep.check(folder / "measurements", other, tiny.corpus())
 
 
-def test_other_formulas_are_not_joined_with_what_was_measured(run, monkeypatch):
+def test_a_formula_in_other_words_changes_nothing_and_another_version_is_measured_anew(run, monkeypatch, capsys):
     folder, config = run
     measured(config, folder)
-    other = dataclasses.replace(QUANTITIES["anisotropy"], formula="another")
-    monkeypatch.setitem(QUANTITIES, "anisotropy", other)
-    with pytest.raises(UserError, match=r"formulas\.anisotropy="):
-        measured(config, folder)
-
-
-def test_other_scales_are_not_joined_either(run, monkeypatch):
-    folder, config = run
+    whole = files.read(folder / "results.nc")
+    reworded = dataclasses.replace(quantities()["anisotropy"], formula="another")
+    monkeypatch.setitem(FAMILIES["spectrum"].quantities, "anisotropy", reworded)
     measured(config, folder)
-    monkeypatch.setitem(COORDINATES, "factor", (1, 2))
-    with pytest.raises(UserError, match=r"coordinates\.factor="):
-        measured(config, folder)
+    assert "(0 now)" in capsys.readouterr().out.splitlines()[-1]
+    assert files.read(folder / "results.nc").anisotropy.attrs["formula"] == "another"
+    changed = dataclasses.replace(reworded, version=2, read=lambda spectrum: 2 * reworded.read(spectrum))
+    monkeypatch.setitem(FAMILIES["spectrum"].quantities, "anisotropy", changed)
+    program._computation.cache_clear()
+    measured(config, folder)
+    assert "(6 now)" in capsys.readouterr().out.splitlines()[-1]
+    again = files.read(folder / "results.nc")
+    np.testing.assert_allclose(again.anisotropy.sel(VALUE), 2 * whole.anisotropy.sel(VALUE), rtol=1e-6)
+    np.testing.assert_array_equal(again.isoscore, whole.isoscore)
+    np.testing.assert_array_equal(again.twonn, whole.twonn)
+    program._computation.cache_clear()
 
 
 def test_settings_bind_only_where_something_was_measured(tmp_path, run):
@@ -295,7 +301,7 @@ def test_comparisons_are_measured_again_when_what_they_compare_with_has_changed(
     assert "run: measured again, since a checkpoint has changed: steps 1, 2, 5, 6\n" in said
     assert "run: compared with a checkpoint that has changed; its own is gone: steps 0, 4\n" in said
     table = files.read(folder / "results.nc")
-    np.testing.assert_allclose(table.cka_last_mean.sel(step=5), 1.0, rtol=1e-5)
+    np.testing.assert_allclose(table.cka_last.sel(VALUE).sel(step=5), 1.0, rtol=1e-5)
     assert dict(zip(table.step.values.tolist(), table.previous_step.values.tolist(), strict=True))[5] == 2
 
 
@@ -335,7 +341,7 @@ def test_steps_that_nothing_is_known_of_are_named(run, capsys):
     said = capsys.readouterr().out
     assert "run: neither checkpoint nor table: steps 0, 5\n" in said
     assert "run: without step 0 there is no excess over the untrained network\n" in said
-    assert np.isnan(files.read(folder / "results.nc").anisotropy_excess.sel(null="untrained")).all()
+    assert np.isnan(files.read(folder / "results.nc").anisotropy.sel(less="untrained")).all()
 
 
 def test_steps_still_to_be_trained_go_without_saying(run, capsys):
@@ -393,7 +399,7 @@ def test_many_devices_measure_what_one_does(run, monkeypatch, devices):
         return of_work
 
     monkeypatch.setattr(mesh, "over_batches", listed)
-    sweep._computation.cache_clear()
+    program._computation.cache_clear()
     monkeypatch.setattr(mesh, "make_mesh", lambda _: mesh_of(devices))
     measured(config, folder)
     assert shared == ([1] if devices == 2 else [])  # batches of each device
@@ -412,8 +418,8 @@ def test_every_product_of_a_measurement_has_full_float32_precision():
     model = transformer.build(config.model, corpus.vocab_size, "float32")
     params, probe = model.init(jax.random.key(0)), sweep.probe_of(config, corpus)
     visible_TT = visible_keys(config.model, config.model.context)
-    settings = dataclasses.replace(config.measure, families=FAMILIES, nulls=NULLS)
-    compute = measure.make_measure(model.apply, visible_TT, settings)
+    settings = dataclasses.replace(config.measure, families=tuple(FAMILIES), nulls=NULLS)
+    compute = activations.make_measure(model.apply, visible_TT, settings)
     text = str(jax.make_jaxpr(compute)(params, {"previous": params, "last": params}, probe))
     products = text.count("dot_general[")
     assert products > 7
@@ -427,3 +433,38 @@ def test_a_model_is_described_by_what_is_not_gpt2():
     other = ModelConfig(mask="leak", leak=0.1, attention="sigmoid", qk_norm=True, sink=True)
     assert sweep.description(other).startswith("leak 0.1, pre-LN")
     assert sweep.description(other).endswith("T=512, sigmoid, query-key norm, sink")
+
+
+def spread(cloud):
+    """Mean squared distance from the centre, on all groups and without each."""
+
+    def read(keep_P):
+        mean_D = keep_P @ cloud.points_PD / keep_P.sum()
+        return {"spread": keep_P @ jnp.square(cloud.points_PD - mean_D[None]).sum(axis=1) / keep_P.sum()}
+
+    return over_groups(read, cloud.groups, len(cloud.points_PD))
+
+
+def test_a_family_from_outside_is_in_the_results_beside_what_was_measured_before(run, monkeypatch):
+    folder, config = run
+    before = replace(config, {"measure.families": ("spectrum",), "measure.nulls": ("shuffled",)})
+    measured(before, folder)
+    old = {step: files.read(folder / "measurements" / f"{step}.nc").anisotropy for step in (0, 6)}
+    words = {"long_name": "spread", "units": "activation^2", "formula": "E |x - E x|^2", "source": "a test"}
+    quantity = Quantity(**words, resampling="jackknife")
+    family = Family(of="cloud", measure=spread, quantities={"spread": quantity}, nulls=NULLS)
+    monkeypatch.setitem(FAMILIES, "toy", family)
+    measured(replace(config, {"measure.families": ("spectrum", "toy"), "measure.nulls": NULLS}), folder)
+
+    table = files.read(folder / "results.nc").spread
+    assert table.attrs["formula"] == "E |x - E x|^2"
+    value = table.sel(less="nothing", step=6)
+    assert (value.sel(statistic="low") < value.sel(statistic="mean")).all()
+    assert (value.sel(statistic="mean") < value.sel(statistic="high")).all()
+    assert np.isfinite(table.sel(less=list(NULLS))).all()
+    assert (np.abs(table.sel(less="gaussian", statistic="mean")) < 0.1 * value.max()).all()  # of the same spectrum
+    assert (table.sel(less="untrained", statistic="mean", step=6) != 0).all()
+    assert "spread" in set(pd.read_csv(folder / "results.csv").metric)
+    for step, one in old.items():
+        again = files.read(folder / "measurements" / f"{step}.nc").anisotropy
+        np.testing.assert_array_equal(again.sel(cloud=one.cloud), one)
