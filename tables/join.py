@@ -9,7 +9,7 @@ import xarray as xr
 from panel.families import family_of, quantities
 from panel.projection import VECTORS
 from tables import files, projection
-from tables.raw import holds
+from tables.raw import LAYOUT, holds
 from tables.summary import NOTHING, STATISTICS, summary
 from workdir.errors import UserError
 
@@ -19,7 +19,7 @@ def write(
 ) -> None:
     """From the raw tables by step. `about` is what the run says of itself now, as of quantities the words of today."""
     results, batches = joined(raw, families, nulls)
-    results.attrs = batches.attrs = about
+    results.attrs = batches.attrs = {"layout": LAYOUT} | about
     files.write(results, run / "results.nc")
     files.write(batches, run / "batches.nc")
     files.write_csv(tidy(results, batches.sizes["batch"]), run / "results.csv")

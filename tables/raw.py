@@ -110,20 +110,17 @@ def merged(old: xr.Dataset | None, new: xr.Dataset, missed: Missing) -> xr.Datas
     What the old table has beyond what was asked for stays too, as long as it is what is measured today.
     """
     if old is None:
-        return new
+        return _arranged(new)
     kept = [name for name in old.data_vars if holds(old, name) and MEASURED not in missed.get(name, ())]
     parts = {name: new[name] for name in new.data_vars} | {name: old[name] for name in kept}
     parts |= {name: with_clouds(old[name], new[name], missed[name]) for name in kept if name in missed}
     others = [name for name in old.data_vars if name not in quantities() and name not in missed]
     parts |= {name: old[name] for name in others if name in VECTORS or name not in new}
     clouds = _ordered(label for part in (old, new) if "cloud" in part for label in part["cloud"].values)
-    arrays = [
-        parts[name].reindex(cloud=clouds) if "cloud" in parts[name].dims else parts[name]
-        for name in dict.fromkeys((*quantities(), *parts))
-        if name in parts
-    ]
-    whole = xr.merge(arrays, join="exact", compat="equals").drop_encoding()
-    return whole.assign_attrs(new.attrs | {name: _both(old, new, name) for name in BY_KEY if name in new.attrs})
+    arrays = [array.reindex(cloud=clouds) if "cloud" in array.dims else array for array in parts.values()]
+    whole = xr.merge(arrays, join="exact", compat="equals")
+    whole.attrs = new.attrs | {name: _both(old, new, name) for name in BY_KEY if name in new.attrs}
+    return _arranged(whole)
 
 
 def with_clouds(old: xr.DataArray, new: xr.DataArray, clouds: tuple[str, ...]) -> xr.DataArray:
@@ -132,6 +129,14 @@ def with_clouds(old: xr.DataArray, new: xr.DataArray, clouds: tuple[str, ...]) -
     parts = old.sel(cloud=kept), new.sel(cloud=list(clouds))
     both = xr.concat(parts, "cloud", join="exact", combine_attrs="override")
     return both.assign_attrs(clouds=",".join(_ordered((*kept, *clouds))))
+
+
+def _arranged(found: xr.Dataset) -> xr.Dataset:
+    """The same in an order of its own, so that equal tables are equal files whatever was measured first."""
+    names = [name for name in quantities() if name in found]
+    names += sorted(found.data_vars.keys() - names)
+    bare = xr.Dataset({name: found[name].variable for name in names}, attrs=found.attrs)
+    return bare.assign_coords({name: found.coords[name].variable for name in sorted(found.coords)}).drop_encoding()
 
 
 def _ordered(clouds: Iterable[str]) -> list[str]:

@@ -13,14 +13,15 @@ DRAWS = 1600
 def crossed(values_WS: np.ndarray) -> xr.Dataset:
     grid = list(np.ndindex(values_WS.shape))
     coords = {"train.seed": ("run", [w for w, _ in grid]), "train.data_seed": ("run", [7 + s for _, s in grid])}
-    coords |= {"cell": ("run", ["one"] * len(grid)), "positions": ["all"], "step": [0, 5], "layer": [0, 1]}
+    coords |= {"condition": ("run", ["one"] * len(grid)), "positions": ["all"], "step": [0, 5], "layer": [0, 1]}
     anisotropy = np.stack([np.full(len(grid), np.nan), values_WS.ravel()])[..., None, None] * [1.0, 3.0]
     variables = {
         "test_bits": ("run", values_WS.ravel()),
         "bell": (("run", "positions"), 2 * values_WS.ravel()[:, None]),
     }
-    variables["anisotropy_mean"] = ("step", "run", "positions", "layer"), anisotropy
-    return xr.Dataset(variables, coords)
+    both = np.stack([anisotropy, anisotropy - 1])  # the lower end of the interval is not to be read
+    variables["anisotropy"] = ("statistic", "step", "run", "positions", "layer"), both
+    return xr.Dataset(variables, coords | {"statistic": ["mean", "low"]})
 
 
 def test_components_of_a_known_table():
@@ -57,7 +58,7 @@ def test_the_estimates_are_unbiased():
     assert (np.min(found, axis=0)[:2] < 0).all()
 
 
-def test_components_of_each_cell_quantity_and_layer():
+def test_components_of_each_condition_quantity_and_layer():
     values_WS = np.random.default_rng(5).normal(size=(2, 3))
     frame = components(crossed(values_WS))
     rows = {(row.quantity, None if pd.isna(row.layer) else row.layer): row for row in frame.itertuples(index=False)}

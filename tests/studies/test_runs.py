@@ -9,7 +9,8 @@ import pytest
 import xarray as xr
 
 from figures import contrasts
-from studies import experiment, runs
+from figures.run import Run
+from studies import on_disk, runs
 from studies.contrasts import contrasts as changes_between
 from studies.shapes import over_depth, shapes
 from tables import files
@@ -20,13 +21,13 @@ BITS = {"test_bits": 2.0, "valid_bits": 2.5}
 
 
 @functools.cache
-def plain(causal: bool, steps: tuple[int, ...], layers: int, seed: int) -> xr.Dataset:
-    return make_run(causal, steps, layers=layers, heads=2, batches=2, seed=seed, nulls=("gaussian",)).results
+def plain(causal: bool, steps: tuple[int, ...], layers: int, seed: int) -> Run:
+    return make_run(causal, steps, layers=layers, heads=2, batches=2, seed=seed, nulls=("gaussian",))
 
 
 def made(seed=0, data_seed=None, corpus="digest", steps=(0, 1, 10), layers=3, causal=True, **changes) -> xr.Dataset:
     """A table, with settings changed by dotted name ("model__qk_norm"), data_seed as the config holds it."""
-    table = plain(causal, steps, layers, seed).copy()
+    table = plain(causal, steps, layers, seed).results.copy()
     config = json.loads(table.attrs["config"])
     config["train"] |= {"data_seed": data_seed}
     for name, value in changes.items():
@@ -36,9 +37,16 @@ def made(seed=0, data_seed=None, corpus="digest", steps=(0, 1, 10), layers=3, ca
     return table
 
 
+def batches_of(table: xr.Dataset) -> xr.Dataset:
+    """The values per cloud of a table of `made`."""
+    config = json.loads(table.attrs["config"])
+    causal, layers = table.attrs["run"] == "decoder", table.sizes["layer"] - 1
+    return plain(causal, tuple(table.step.values.tolist()), layers, config["train"]["seed"]).batches
+
+
 @pytest.fixture(scope="module")
 def tables() -> dict[str, xr.Dataset]:
-    """Two cells of two seeds, of other depth and length."""
+    """Two conditions of two seeds, of other depth and length."""
     return {
         "deep_0": made(0),
         "deep_1": made(1),
@@ -47,29 +55,31 @@ def tables() -> dict[str, xr.Dataset]:
     }
 
 
-def test_a_cell_is_what_differs_in_seeds_only(tables):
-    assert runs.cells(tables) == {"deep": ["deep_0", "deep_1"], "shallow": ["shallow_0", "shallow_1"]}
+def test_a_condition_is_what_runs_share_that_differ_in_seeds_only(tables):
+    assert runs.conditions(tables) == {"deep": ["deep_0", "deep_1"], "shallow": ["shallow_0", "shallow_1"]}
     leaks = {f"leak_{seed}": made(seed, model__leak_seed=seed) for seed in (0, 1)}
-    assert runs.cells(leaks) == {"leak": [*leaks]}
+    assert runs.conditions(leaks) == {"leak": [*leaks]}
     moved = {"a_0": made(0), "a_1": made(1, mesh__fsdp=2, data__path="elsewhere")}
-    assert runs.cells(moved) == {"a": ["a_0", "a_1"]}
+    assert runs.conditions(moved) == {"a": ["a_0", "a_1"]}
     for other in (made(1, corpus="other"), made(1, train__learning_rate=1.0), made(1, measure__points=8)):
-        assert runs.cells({"a_0": made(0), "a_1": other}) == {"a_0": ["a_0"], "a_1": ["a_1"]}
+        assert runs.conditions({"a_0": made(0), "a_1": other}) == {"a_0": ["a_0"], "a_1": ["a_1"]}
 
 
 def test_names_are_labels_only():
     crossed = {f"softmax_weights_{w}_data_{d}": made(w, d) for w in (0, 1) for d in (3, 4)}
-    assert runs.cells(crossed) == {"softmax": [*crossed]}
-    assert runs.cells({name.removeprefix("softmax_"): table for name, table in crossed.items()}).keys() == {"all seeds"}
+    assert runs.conditions(crossed) == {"softmax": [*crossed]}
+    assert runs.conditions({name.removeprefix("softmax_"): table for name, table in crossed.items()}).keys() == {
+        "all seeds"
+    }
     mixed = {"one_0": made(0), "one_sink_0": made(0, model__sink=True), "one_1": made(1)}
-    assert runs.cells(mixed) == {"one": ["one_0", "one_1"], "one_sink_0": ["one_sink_0"]}
+    assert runs.conditions(mixed) == {"one": ["one_0", "one_1"], "one_sink_0": ["one_sink_0"]}
     misleading = {"x_0": made(0), "x_1": made(1), "x_2": made(0, model__sink=True), "x_3": made(1, model__sink=True)}
-    assert runs.cells(misleading) == {"x_0": ["x_0", "x_1"], "x_2": ["x_2", "x_3"]}
+    assert runs.conditions(misleading) == {"x_0": ["x_0", "x_1"], "x_2": ["x_2", "x_3"]}
 
 
 def test_runs_with_the_same_seeds_are_not_averaged():
     again = {"first": made(0), "again": made(0), "resolved": made(0, data_seed=0)}
-    assert runs.cells(again) == {name: [name] for name in again}
+    assert runs.conditions(again) == {name: [name] for name in again}
 
 
 def test_data_have_the_seed_of_the_run_where_they_have_none_of_their_own():
@@ -83,16 +93,18 @@ def test_joined_runs_hold_what_each_held_and_nan_elsewhere(tables, tmp_path):
     assert list(joined.step.values) == [0, 1, 5, 10]
     for name, table in tables.items():
         own = joined.sel(run=name)
-        for variable in ("anisotropy_mean", "twonn_low", "gride_high", "attention_entropy_mean", "cka_layers_mean"):
-            there = own[variable].sel({dim: table[dim] for dim in table[variable].dims})
-            np.testing.assert_allclose(there.transpose(*table[variable].dims), table[variable], err_msg=variable)
-            assert np.isfinite(own[variable]).sum() == np.isfinite(table[variable]).sum()
+        ends = table.sel(less="nothing", statistic=["mean", "low", "high"])
+        for quantity in ("anisotropy", "twonn", "gride", "attention_entropy", "cka_layers"):
+            assert own[quantity].dims[:3] == ("step", "statistic", "positions")
+            there = own[quantity].sel({dim: ends[dim] for dim in ends[quantity].dims})
+            np.testing.assert_array_equal(there.transpose(*ends[quantity].dims), ends[quantity], err_msg=quantity)
+            assert np.isfinite(own[quantity]).sum() == np.isfinite(ends[quantity]).sum()
         for shape, value in shapes(table).items():
             np.testing.assert_array_equal(own[shape], value)
             assert own[shape].attrs["formula"] == value.attrs["formula"]
         np.testing.assert_allclose(own.depth.values[: table.sizes["layer"]], table.depth)
     assert joined.test_bits.attrs["units"] == "bit"
-    assert "batch" not in joined.dims
+    assert not {"batch", "less"} & {*joined.dims}
 
 
 def test_coordinates_are_the_settings_that_differ_and_the_seeds(tables):
@@ -100,7 +112,7 @@ def test_coordinates_are_the_settings_that_differ_and_the_seeds(tables):
     assert set(runs.varied(joined)) == {"model.sink", "model.layers", "model.mask", "objective", "train.steps"}
     assert list(joined["model.sink"].values) == [False, False, True, True]
     assert list(joined["train.seed"].values) == list(joined["train.data_seed"].values) == [0, 1, 0, 1]
-    assert list(joined.cell.values) == ["deep", "deep", "shallow", "shallow"]
+    assert list(joined.condition.values) == ["deep", "deep", "shallow", "shallow"]
     mixed = {name: made(train__penalty_layers=layers) for name, layers in (("a", []), ("b", [1, 2]))}
     assert list(runs.join(mixed, dict.fromkeys(mixed, BITS))["train.penalty_layers"].values) == ["[]", "[1, 2]"]
 
@@ -114,7 +126,7 @@ def test_a_text_is_a_setting_whatever_its_path(tmp_path):
                 changes = {"model__mask": mask, "data__path": f"/{seed}/{text}", "data__clean": text == "figures"}
                 table = made(seed, corpus=sha, **changes)
                 tables[f"{mask}_{text}_{seed}"] = table.assign_attrs(corpus="text")
-    assert list(runs.cells(tables)) == ["causal_letters", "causal_figures", "window_letters", "window_figures"]
+    assert list(runs.conditions(tables)) == ["causal_letters", "causal_figures", "window_letters", "window_figures"]
     joined = runs.join(tables, dict.fromkeys(tables, BITS))
     assert set(runs.varied(joined)) == {"model.mask", "data.corpus"}
     assert list(joined["data.corpus"].values[:4]) == ["text (12345678)"] * 2 + ["text (abcdefgh)"] * 2
@@ -134,30 +146,31 @@ def test_a_text_is_a_setting_whatever_its_path(tmp_path):
 def test_seeds_become_dimensions_in_one_line():
     crossed = {f"weights_{w}_data_{d}": made(w, d) for w in (0, 1) for d in (3, 4, 5)}
     joined = runs.join(crossed, dict.fromkeys(crossed, BITS))
-    seeds = joined.set_index(run=["cell", "train.seed", "train.data_seed"]).unstack("run")
-    assert {name: seeds.sizes[name] for name in ("cell", "train.seed", "train.data_seed")} == {
-        "cell": 1,
+    seeds = joined.set_index(run=["condition", "train.seed", "train.data_seed"]).unstack("run")
+    assert {name: seeds.sizes[name] for name in ("condition", "train.seed", "train.data_seed")} == {
+        "condition": 1,
         "train.seed": 2,
         "train.data_seed": 3,
     }
-    place = {"cell": "all seeds", "train.seed": 1, "train.data_seed": 4}
+    place = {"condition": "all seeds", "train.seed": 1, "train.data_seed": 4}
     np.testing.assert_array_equal(
-        seeds.anisotropy_mean.sel(place).transpose("step", "positions", "layer"),
-        crossed["weights_1_data_4"].anisotropy_mean,
+        seeds.anisotropy.sel(place | {"statistic": "low"}).transpose("step", "positions", "layer"),
+        crossed["weights_1_data_4"].anisotropy.sel(less="nothing", statistic="low"),
     )
 
 
 def test_a_row_per_run_with_the_last_checkpoint_over_blocks(tables):
     joined = runs.join(tables, dict.fromkeys(tables, BITS))
-    frame = runs.rows(tables, joined).set_index("run")
+    batches = {name: batches_of(table) for name, table in tables.items()}
+    frame = runs.rows(tables, batches, joined).set_index("run")
     assert list(frame.index) == list(tables)
     assert list(frame.step) == [10, 10, 5, 5]
     for name, table in tables.items():
-        last = table.isel(step=-1)
+        last = batches[name].isel(step=-1)
         for suffix, positions in (("", "all"), ("_without_first", "without_first")):
-            batches = over_depth(last.anisotropy.sel(positions=positions)).values
-            assert frame.loc[name, f"anisotropy{suffix}"] == pytest.approx(batches.mean())
-            assert frame.loc[name, f"anisotropy_std{suffix}"] == pytest.approx(batches.std(ddof=1))
+            values = over_depth(last.anisotropy.sel(positions=positions)).values
+            assert frame.loc[name, f"anisotropy{suffix}"] == pytest.approx(values.mean())
+            assert frame.loc[name, f"anisotropy_std{suffix}"] == pytest.approx(values.std(ddof=1))
             assert frame.loc[name, f"bell{suffix}"] == pytest.approx(
                 shapes(table).bell.sel(positions=positions).item(), nan_ok=True
             )
@@ -168,6 +181,7 @@ def test_a_row_per_run_with_the_last_checkpoint_over_blocks(tables):
 def folders(tables, to):
     for number, (name, table) in enumerate(tables.items()):
         files.write(table, to / name / "results.nc")
+        files.write(batches_of(table), to / name / "batches.nc")
         lines = [
             {"step": s, "kind": k, "bits_per_character": b}
             for s, k, b in ((0, "valid", 7), (5, "valid", 3), (6, "train", 1))
@@ -181,14 +195,14 @@ def test_tables_of_an_experiment_are_written_where_they_say_something(tmp_path):
     tables = {f"{kind}_{seed}": made(seed, model__sink=kind == "sink") for kind in ("plain", "sink") for seed in (0, 1)}
     where = folders(tables, tmp_path)
     (tmp_path / "sink_1" / "test.json").unlink()
-    paths = experiment.write(where, tmp_path)
+    paths = on_disk.write(where, tmp_path)
     assert [path.name for path in paths] == ["runs.nc", "runs.csv", "contrasts.csv"]
     frame = pd.read_csv(tmp_path / "runs.csv")
     np.testing.assert_array_equal(frame.test_bits, [2, 3, 4, np.nan])
     assert list(frame.valid_bits) == [3] * 4
     changes = pd.read_csv(tmp_path / "contrasts.csv")
     assert set(changes.before + " -> " + changes.after) == {"no sink -> sink"}
-    rows, found = experiment.read(tmp_path)
+    rows, found = on_disk.read(tmp_path)
     pd.testing.assert_frame_equal(rows, frame)
     assert set(found.held) == {""}
     pd.testing.assert_frame_equal(found.drop(columns="held"), changes.drop(columns="held"))
@@ -196,7 +210,7 @@ def test_tables_of_an_experiment_are_written_where_they_say_something(tmp_path):
     assert not list(tmp_path.glob("*.tmp"))
     changes.drop(columns="pairs").to_csv(tmp_path / "contrasts.csv", index=False)  # as an earlier version wrote it
     with pytest.raises(RunError, match=r"contrasts\.csv has other columns .*; --stages=measure"):
-        experiment.read(tmp_path)
+        on_disk.read(tmp_path)
 
 
 def test_words_that_stand_for_nothing_elsewhere_are_words_here(tmp_path):
@@ -213,10 +227,10 @@ def test_words_that_stand_for_nothing_elsewhere_are_words_here(tmp_path):
         table.attrs["config"] = json.dumps(config)
     where = folders(tables, tmp_path)
     (where["NA"] / "test.json").unlink()
-    experiment.write(where, tmp_path)
-    rows, found = experiment.read(tmp_path)
+    on_disk.write(where, tmp_path)
+    rows, found = on_disk.read(tmp_path)
     assert list(rows.run) == list(tables)
-    assert list(rows.cell) == ["null", "null", "nan", "nan", "None", "NA"]
+    assert list(rows.condition) == ["null", "null", "nan", "nan", "None", "NA"]
     assert list(rows["evaluate.stride"]) == ["None", "None", "8", "8", "None", "None"]
     assert np.isnan(rows.test_bits.iloc[-1])
     assert rows.test_bits.notna().sum() == 5
@@ -230,16 +244,16 @@ def test_a_damaged_score_is_one_line_that_names_it(tmp_path):
     where = folders({"a": made(0), "b": made(1)}, tmp_path)
     (where["b"] / "test.json").write_text("{")
     with pytest.raises(UserError, match=r"b/test\.json cannot be read .*; move it elsewhere"):
-        experiment.write(where, tmp_path)
+        on_disk.write(where, tmp_path)
 
 
 def test_crossed_seeds_have_components_and_no_contrasts(tmp_path):
     tables = {f"weights_{w}_data_{d}": made(w, d) for w in (0, 1) for d in (0, 1)}
     (tmp_path / "contrasts.csv").write_text("of an experiment that had other runs")
-    paths = experiment.write(folders(tables, tmp_path), tmp_path)
+    paths = on_disk.write(folders(tables, tmp_path), tmp_path)
     assert [path.name for path in paths] == ["runs.nc", "runs.csv", "components.csv"]
     assert not (tmp_path / "contrasts.csv").exists()
-    rows, found = experiment.read(tmp_path)
+    rows, found = on_disk.read(tmp_path)
     assert len(rows) == 4
     assert found.empty
     assert contrasts.build({}, found) is None  # nothing to draw

@@ -15,8 +15,12 @@ def table(steps=(0, 10, 100), **values) -> xr.Dataset:
     for name, array in values.items():
         array = np.array(array, dtype=float)
         dims = ("layer",) if array.ndim == 2 else ("block", "head")
-        variables[f"{name}_mean"] = ("step", "positions", *dims), np.stack([array, array / 2], axis=1)
-    return xr.Dataset(variables, coords={"step": list(steps), "positions": ["all", "without_first"]})
+        means = np.stack([array, array / 2], axis=1)
+        others = np.full_like(means, 1e6)  # not to be read
+        values = np.array([[means, others], [others, others]])
+        variables[name] = ("less", "statistic", "step", "positions", *dims), values
+    labels = {"less": ["nothing", "shuffled"], "statistic": ["mean", "high"]}
+    return xr.Dataset(variables, labels | {"step": list(steps), "positions": ["all", "without_first"]})
 
 
 def profile(*layers: float) -> xr.Dataset:

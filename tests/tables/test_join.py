@@ -1,0 +1,125 @@
+"""The tables of a run over its checkpoints."""
+
+import numpy as np
+import pandas as pd
+import pytest
+import xarray as xr
+
+from panel.families import FAMILIES, quantities
+from tables import files, raw
+from tables.join import joined, tidy, write
+from tables.summary import summary
+from tests.tables.made import BLOCKS, HEADS, LAYERS, NAMES, NULLS, S, change_quantity, table, values
+from workdir.errors import UserError
+
+ALL = tuple(FAMILIES)
+
+
+@pytest.fixture(scope="module")
+def tables():
+    return {step: table(values(step), step) for step in (0, 7)}
+
+
+def test_results_and_batches_are_those_of_every_step(tables):
+    results, batches = joined(tables, ALL, NULLS)
+    assert list(results.step.values) == list(batches.step.values) == [0, 7]
+    for step, one in tables.items():
+        expected = summary(one, tables[0], NULLS)
+        for whole, part in zip((results, batches), expected, strict=True):
+            assert set(whole.data_vars) == set(part.data_vars)
+            for name in part.data_vars:
+                np.testing.assert_array_equal(whole[name].sel(step=[step]), part[name], err_msg=name)
+    first = results.sel(step=0, less="untrained", statistic=["mean", "std", "low", "high"])
+    np.testing.assert_array_equal(first.anisotropy, 0.0)
+
+
+def test_a_run_on_disk_has_them_all_and_says_what_it_is_now(tables, tmp_path):
+    write(tmp_path, tables, ALL, NULLS, {"run": "renamed", "corpus": "letters"})
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["batches.nc", "results.csv", "results.nc"]
+    results, batches = (files.read(tmp_path / name) for name in ("results.nc", "batches.nc"))
+    assert results.attrs == batches.attrs == {"layout": raw.LAYOUT, "run": "renamed", "corpus": "letters"}
+    xr.testing.assert_equal(results, joined(tables, ALL, NULLS)[0])
+    xr.testing.assert_equal(batches, joined(tables, ALL, NULLS)[1])
+    frame = pd.read_csv(tmp_path / "results.csv")
+    assert set(frame.run) == {"renamed"}
+    assert set(frame.batches) == {3}
+
+
+def test_only_what_was_asked_for_is_joined_and_words_are_those_of_today(tables, monkeypatch):
+    change_quantity(monkeypatch, "twonn", formula="in other words")
+    results, batches = joined(tables, ("dimension",), ("shuffled",))
+    assert set(results.data_vars) == set(batches.data_vars) == {"twonn", "duplicate_points"}
+    assert list(results.less.values) == ["nothing", "shuffled"]
+    assert results.twonn.attrs["formula"] == batches.twonn.attrs["formula"] == "in other words"
+
+
+def test_a_step_without_a_quantity_has_nan(tables, monkeypatch):
+    """Its checkpoint is gone, and its table has another version, no such family, or a null model less."""
+    part = tables[7].drop_vars(["query_drift", "gride"]).drop_dims(["block", "head"], errors="ignore")
+    part["twonn"] = part["twonn"].where(part["cloud"] != "gaussian").assign_attrs(clouds="measured,shuffled")
+    results, batches = joined({0: tables[0], 7: part}, ALL, NULLS)
+    whole, of_clouds = joined(tables, ALL, NULLS)
+    for name in ("query_drift", "gride", "plateau"):
+        assert np.isnan(results[name].sel(step=7)).all()
+        assert np.isnan(batches[name].sel(step=7)).all()
+        np.testing.assert_array_equal(results[name].sel(step=0), whole[name].sel(step=0))
+        np.testing.assert_array_equal(batches[name].sel(step=0), of_clouds[name].sel(step=0))
+    assert np.isnan(results.twonn.sel(step=7, less="gaussian")).all()
+    others = ["nothing", "shuffled", "untrained"]
+    np.testing.assert_array_equal(results.twonn.sel(less=others), whole.twonn.sel(less=others))
+    np.testing.assert_array_equal(results.anisotropy, whole.anisotropy)
+    change_quantity(monkeypatch, "anisotropy", version=2)
+    again = {0: table(values(0), 0), 7: tables[7]}
+    assert np.isnan(joined(again, ALL, NULLS)[0].anisotropy.sel(step=7)).all()
+
+
+def test_tables_with_nothing_that_was_asked_for_are_not_joined(tables):
+    with pytest.raises(UserError, match="no checkpoint is there to measure similarity of"):
+        joined(tables, ("similarity",), NULLS)
+
+
+def test_tidy_has_one_row_a_number(tables):
+    results, _ = joined(tables, ALL, NULLS)
+    results.attrs = {"run": "decoder", "corpus": "letters"}
+    frame = tidy(results, 3)
+    assert set(frame.run) == {"decoder"}
+    assert set(frame.corpus) == {"letters"}
+    further = 3 * LAYERS + 7 * LAYERS + LAYERS**2
+    assert len(frame) == 2 * S * (4 * LAYERS + BLOCKS * HEADS + further)  # with the plateau
+    assert set(frame.metric) == {*NAMES, "plateau"}
+    assert not frame.duplicated(["step", "positions", "metric", "layer", "head", "axis", "at"]).any()
+    columns = [
+        "run",
+        "corpus",
+        "step",
+        "positions",
+        "metric",
+        "layer",
+        "head",
+        "axis",
+        "at",
+        "mean",
+        "std",
+        "low",
+        "high",
+    ]
+    columns += [f"excess_{null}{end}" for null in NULLS for end in ("", "_low", "_high")]
+    assert list(frame) == [*columns, "batches", "units"]
+    frame = frame[(frame.positions == "all") & (frame.step == 7)]
+    one = results.query_drift.sel(step=7, positions="all", block=3, head=1)
+    (row,) = frame[(frame.metric == "query_drift") & (frame["layer"] == 3) & (frame["head"] == 1)].itertuples()
+    assert row.mean == one.sel(less="nothing", statistic="mean")
+    assert row.excess_shuffled_low == one.sel(less="shuffled", statistic="low")
+    assert row.excess_shuffled == one.sel(less="shuffled", statistic="mean")
+    assert np.isnan(row.excess_gaussian)
+    one = results.coordinate_share.sel(step=7, positions="all", layer=2, top=3)
+    (row,) = frame[(frame.metric == "coordinate_share") & (frame["layer"] == 2) & (frame["at"] == 3)].itertuples()
+    assert (row.axis, row.high) == ("top", one.sel(less="nothing", statistic="high").item())
+    assert set(frame[frame.metric == "query_drift"].units) == {quantities()["query_drift"].units}
+
+
+def test_without_a_null_model_there_are_no_columns_of_excess(tables):
+    for nulls in ((), ("untrained",)):
+        results, _ = joined({7: tables[7]}, ALL, nulls)
+        results.attrs = {"run": "decoder", "corpus": "letters"}
+        assert not [column for column in tidy(results, 3) if "excess" in column]
