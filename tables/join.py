@@ -39,10 +39,13 @@ def joined(
         xr.concat(tables, "step", join="exact", data_vars="all", combine_attrs="override")
         for tables in zip(*(summary(table, raw.get(0), nulls) for table in raw.values()), strict=True)
     )
-    if vectors := {step: table for step, table in raw.items() if VECTORS.keys() <= table.keys()}:
+    vectors = {step: table for step, table in raw.items() if VECTORS.keys() <= table.keys()}
+    if "projection" in families and vectors:
         results = results.assign(projection.over_training(vectors))
-    if all("previous_step" in table for table in raw.values()):
-        results["previous_step"] = xr.concat([table["previous_step"] for table in raw.values()], "step")
+    compared = [table["previous_step"] for table in raw.values() if "previous_step" in table]
+    if "comparison" in families and compared:
+        steps = [int(table.get("previous_step", -1)) for table in raw.values()]
+        results["previous_step"] = "step", steps, compared[0].attrs
     return results, batches
 
 

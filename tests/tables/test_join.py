@@ -6,6 +6,7 @@ import pytest
 import xarray as xr
 
 from panel.families import FAMILIES, quantities
+from panel.projection import VECTORS
 from tables import files, raw
 from tables.join import joined, tidy, write
 from tables.summary import summary
@@ -71,6 +72,24 @@ def test_a_step_without_a_quantity_has_nan(tables, monkeypatch):
     change_quantity(monkeypatch, "anisotropy", version=2)
     again = {0: table(values(0), 0), 7: tables[7]}
     assert np.isnan(joined(again, ALL, NULLS)[0].anisotropy.sel(step=7)).all()
+
+
+def test_vectors_and_what_a_step_is_compared_with_come_with_their_families(tables):
+    """They are no quantities; a step without has NaN, or -1: none."""
+    about = {"long_name": "step of the checkpoint before"}
+    places = {"block": [1, 2, 3], "window": ("vector", [0, 1]), "position_in_window": ("vector", [3, 4])}
+    like = {"dims": ("block", "vector", "component"), "coords": places, "attrs": {"head": 0}}
+    vectors = {name: xr.DataArray(np.ones((3, 2, 5), np.float32), **like) for name in VECTORS}
+    both = {step: table.assign(previous_step=xr.DataArray(3, attrs=about), **vectors) for step, table in tables.items()}
+    results, batches = joined(both, ALL, ())
+    assert list(results.previous_step.values) == [3, 3]
+    assert np.isfinite(results.query_projection).all()
+    results, _ = joined({0: tables[0], 7: both[7]}, ALL, ())
+    assert list(results.previous_step.values) == [-1, 3]
+    assert results.previous_step.attrs == about
+    assert list(np.isfinite(results.query_projection).all(["block", "vector", "axis"]).values) == [False, True]
+    results, batches = joined(both, ("dimension",), ())
+    assert set(results.data_vars) == set(batches.data_vars) == {"twonn", "duplicate_points"}
 
 
 def test_tables_with_nothing_that_was_asked_for_are_not_joined(tables):
