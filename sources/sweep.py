@@ -16,7 +16,8 @@ from data.corpus import Corpus
 from experiments.config import Config
 from models import transformer
 from models.config import ModelConfig
-from models.masks import visible_keys
+from models.description import description
+from models.masks import idle, visible_keys
 from panel import projection
 from panel.config import MeasureConfig
 from panel.quantities import COORDINATES, QUANTITIES
@@ -149,8 +150,7 @@ def make_program(config: Config, corpus: Corpus, params: dict):
     probe = jax.device_put(probe, Probe(tokens_GWT=split, shuffled_GWT=split, picks_SGP=whole))
     shardings = mesh.parameter_sharding(devices, params)
     values = to_dict(config)
-    if config.model.mask != "leak":
-        values["model"]["leak_seed"] = 0  # of no effect, and no reason to compile again
+    values["model"] |= dict.fromkeys(idle(config.model), 0)  # of no effect, and no reason to compile again
     settings = json.dumps(values["model"]), json.dumps(values["measure"])
     compute = _computation(*settings, corpus.vocab_size, devices, by_batches)
 
@@ -190,22 +190,6 @@ def attributes(config: Config, corpus: Corpus, name: str) -> dict:
         "input": "validation windows, unmasked, model applied in float32",
         "config": json.dumps(dataclasses.asdict(config)),
     }
-
-
-def description(model: ModelConfig) -> str:
-    """The model in words; what is as in GPT-2 goes without saying."""
-    reach = {"prefix": model.prefix, "window": model.window, "leak": model.leak}.get(model.mask)
-    words = [
-        model.mask if reach is None else f"{model.mask} {reach:g}",
-        f"{model.norm}-LN",
-        f"{model.layers} layer{'s' * (model.layers > 1)}",
-    ]
-    words += [f"D={model.width}", f"H={model.heads}", f"T={model.context}"]
-    words += [f"F={model.expansion}D"] * (model.expansion != 4) + [model.positions] * (model.positions != "learned")
-    words += ["untied"] * (not model.tied) + ["no biases"] * (not model.bias)
-    words += [model.attention] * (model.attention != "softmax") + ["query-key norm"] * model.qk_norm
-    words += ["queries centred"] * model.centre_queries + ["sink"] * model.sink
-    return ", ".join(words)
 
 
 def join(run: pathlib.Path, raw: dict[int, xr.Dataset], nulls: tuple[str, ...], about: dict) -> None:
