@@ -9,7 +9,7 @@ from typing import Any
 
 from panel import config as panel_config
 from panel.config import MeasureConfig
-from training import config as training_config
+from training import limits as training_limits
 from training.config import RunConfig
 
 
@@ -21,5 +21,5 @@ class Config(RunConfig):
 
 def check(config: Config) -> None:
     """Raise UserError, one line, where a single run cannot be trained or measured."""
-    training_config.check(config)
+    training_limits.check(config)
     panel_config.check(config.measure, config.model.heads)

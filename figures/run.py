@@ -6,21 +6,21 @@ from typing import Any
 import numpy as np
 import xarray as xr
 
+from models import description
 from panel.intervals import LEVEL, summarise
 from studies import runs as tables
+from training.objective import OBJECTIVES
+from training.optimizer import OPTIMIZERS
 
 POSITIONS = {"all": "all positions", "without_first": "without position 0"}
-OBJECTIVES = {"next": "next character", "masked": "masked characters"}
 NULLS = {
     "gaussian": "Gaussian cloud,\nsame spectrum",
     "shuffled": "shuffled bytes\nas input",
     "untrained": "same network,\nuntrained",
 }
-TOLD = (
-    *("model.mask", "model.prefix", "model.window", "model.leak", "model.norm", "model.layers", "model.width"),
-    *("model.heads", "model.context", "model.positions", "model.tied", "model.bias", "model.expansion"),
-    *("model.attention", "model.qk_norm", "model.centre_queries", "model.sink", "objective"),
-    *("train.steps", "train.seed", "train.data_seed", "measure.points", "measure.batches"),
+TOLD = (  # beside what the description of the model tells
+    *("objective", "train.optimizer", "train.steps", "train.seed", "train.data_seed"),
+    *("measure.points", "measure.batches"),
 )
 
 
@@ -106,7 +106,8 @@ def provenance(runs: dict[str, Run]) -> list[str]:
 def _settings(results: xr.Dataset) -> dict[str, Any]:
     """The settings of a run by dotted name, but for those that `_facts` tells in words."""
     found = tables.settings(results)
-    return {name: value for name, value in found.items() if name not in TOLD and not name.startswith("data.")}
+    told = {*TOLD, *(f"model.{name}" for name in description.told())}
+    return {name: value for name, value in found.items() if name not in told and not name.startswith("data.")}
 
 
 def _differing(label: str, settings: dict[str, dict[str, Any]]) -> dict[str, Any]:
@@ -121,7 +122,8 @@ def _facts(results: xr.Dataset) -> list[str]:
     return [
         str(attrs["corpus"]),
         *str(attrs["model"]).split(", "),
-        f"predicts {OBJECTIVES[attrs['objective']]}",
+        f"predicts {OBJECTIVES[attrs['objective']].label}",
+        OPTIMIZERS[tables.settings(results).get("train.optimizer", "adamw")].label,  # tables of old have no other
         f"{reached} steps" if reached == f"{attrs['steps']:,}" else f"step {reached} of {attrs['steps']:,}",
         attrs["seeds"] if "seeds" in attrs else seeds_in_words([tables.seeds(results)]),
         f"points × batches = {attrs['points']:,} × {attrs['batches']}",

@@ -5,8 +5,9 @@ from matplotlib.figure import Figure
 from matplotlib.ticker import MaxNLocator
 
 from figures import style
-from figures.run import OBJECTIVES, Run
+from figures.run import Run
 from panel.quantities import QUANTITIES
+from training.objective import OBJECTIVES
 
 SHOWN = ("test_bits", "anisotropy", "mean_cosine", "drift", "attention_entropy", "twonn")
 BITS = "bits per character (test)"
@@ -28,7 +29,7 @@ def build(runs: dict[str, Run], rows: pd.DataFrame) -> Figure | None:
         for place, cell in enumerate(cells):
             values, kind = rows[rows.condition == cell][name], kinds.index(runs[cell].results.attrs["objective"])
             look = {"color": style.OKABE_ITO[kind], "linestyle": "none"}
-            label = f"predicts {OBJECTIVES[kinds[kind]]}"
+            label = f"predicts {OBJECTIVES[kinds[kind]].label}"
             ax.plot(values, [-place] * len(values), marker=style.MARKERS[kind], markersize=3.5, label=label, **look)
             ax.plot(values.mean(skipna=False), -place, marker="|", markersize=9, markeredgewidth=1.3, **look)
         ax.set_title(style.wrap(title(name), 0.95, 7), fontsize=7)

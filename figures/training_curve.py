@@ -5,7 +5,8 @@ from typing import Any
 from matplotlib.figure import Figure
 
 from figures import style
-from figures.run import OBJECTIVES, Run
+from figures.run import Run
+from training.objective import OBJECTIVES
 
 
 def build(runs: dict[str, Run]) -> Figure | None:
@@ -27,7 +28,7 @@ def build(runs: dict[str, Run]) -> Figure | None:
             ax.plot(marked, measured, color=color, marker=marker, markersize=3, linestyle="none", label=label)
             last = max(last, *steps, *marked)
         style.step_axis(ax, last)
-        ax.set(title=f"predicting {OBJECTIVES[kind]}", ylabel="bits per predicted character")
+        ax.set(title=f"predicting {OBJECTIVES[kind].label}", ylabel="bits per predicted character")
     style.legend(axes)
     style.title(figure, "Line: training batches; marks: validation")
     if len(kinds) > 1:

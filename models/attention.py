@@ -1,16 +1,16 @@
-"""Attention and its variants, rotary positions, and the removal of the mean query."""
+"""Attention and its variants, and the removal of the mean query.
 
-import functools
+A new variant is a function and an entry of ATTENTIONS.
+"""
+
 import math
+from collections.abc import Callable
 from typing import NamedTuple
 
 import jax
 import jax.numpy as jnp
 from jax.lax import Precision
 from jaxtyping import Array, Bool, Float
-
-from models.config import ModelConfig
-from models.masks import visible_keys
 
 
 class Sink(NamedTuple):
@@ -20,14 +20,49 @@ class Sink(NamedTuple):
     value_HK: Array
 
 
-def rotate(x_BTHK: Float[Array, "B T H K"]) -> Float[Array, "B T H K"]:
-    """Rotary positions: the pair (i, i + K/2) at time t turns by the angle t * 10000^(-2i/K), in float32."""
-    time, width = x_BTHK.shape[1], x_BTHK.shape[3]
-    rate_K = 10_000.0 ** (-jnp.arange(0, width, 2, dtype=jnp.float32) / width)
-    angle_TK = jnp.outer(jnp.arange(time, dtype=jnp.float32), rate_K)[None, :, None]
-    low, high = jnp.split(x_BTHK.astype(jnp.float32), 2, axis=-1)
-    cos, sin = jnp.cos(angle_TK), jnp.sin(angle_TK)
-    return jnp.concatenate([low * cos - high * sin, high * cos + low * sin], axis=-1).astype(x_BTHK.dtype)
+class Attention(NamedTuple):
+    mix: Callable[..., Array]  # scores_BHTT (float32; -inf where hidden), v_BHTK, sink, context -> mixed_BHTK
+    sink: bool = False  # whether a learned sink goes with it; where not, `mix` is given none
+    label: str = ""  # in the description of a model; what GPT-2 has goes without saying
+
+
+def softmax(scores_BHTT: Array, v_BHTK: Array, sink: Sink | None, context: int) -> Array:
+    """exp(s_j) / sum_j exp(s_j). A sink (Sun et al. 2024): over the keys and one more."""
+    mixed_BHTK = _weighted(jax.nn.softmax(scores_BHTT), v_BHTK)
+    return mixed_BHTK if sink is None else _with_sink(mixed_BHTK, scores_BHTT, sink, v_BHTK.dtype)
+
+
+def softmax_one(scores_BHTT: Array, v_BHTK: Array, sink: None, context: int) -> Array:
+    """exp(s_j) / (1 + sum_j exp(s_j)), so that a head may attend to nothing (Miller 2023)."""
+    heads, width = v_BHTK.shape[1], v_BHTK.shape[3]
+    nothing = Sink(jnp.zeros(scores_BHTT.shape[:3]), jnp.zeros((heads, width)))
+    return softmax(scores_BHTT, v_BHTK, nothing, context)
+
+
+def sigmoid(scores_BHTT: Array, v_BHTK: Array, sink: None, context: int) -> Array:
+    """1 / (1 + exp(-s_j + ln(context))), each key for itself (Ramapuram et al. 2024).
+
+    The constant makes the weights of a whole context sum to about 1 where scores are 0.
+    """
+    return _weighted(jax.nn.sigmoid(scores_BHTT - math.log(context)), v_BHTK)
+
+
+ATTENTIONS = {
+    "softmax": Attention(softmax, sink=True),
+    "softmax_one": Attention(softmax_one, label="softmax_one"),
+    "sigmoid": Attention(sigmoid, label="sigmoid"),
+}
+
+
+def _weighted(weights_BHTT: Array, v_BHTK: Array) -> Array:
+    return jnp.einsum("bhts,bhsk->bhtk", weights_BHTT.astype(v_BHTK.dtype), v_BHTK)
+
+
+def _with_sink(mixed_BHTK: Array, scores_BHTT: Array, sink: Sink, dtype: jnp.dtype) -> Array:
+    """A term exp(a) more in the denominator: the sink gets exp(a) / (exp(a) + Z), and the keys share the rest."""
+    lost_BHT = jax.nn.sigmoid(sink.score_BHT - jax.nn.logsumexp(scores_BHTT, axis=-1))
+    value_BHTK = sink.value_HK[None, :, None].astype(jnp.float32)
+    return (mixed_BHTK + lost_BHT[..., None] * (value_BHTK - mixed_BHTK)).astype(dtype)
 
 
 def centre(q_BTHK: Float[Array, "B T H K"], visible_TT: Bool[Array, "T T"]) -> Float[Array, "B T H K"]:
@@ -47,40 +82,24 @@ def attend(
     q_BTHK: Float[Array, "B T H K"],
     k_BTHK: Float[Array, "B T H K"],
     v_BTHK: Float[Array, "B T H K"],
-    config: ModelConfig,
+    visible_TT: Bool[Array, "T T"] | None,
+    attention: Attention,
+    context: int,
     sink: Sink | None = None,
 ) -> Float[Array, "B T H K"]:
-    """Values mixed by the weights of the visible keys; scores s = q k' / sqrt(K) and weights in float32 always.
-
-    softmax: exp(s_j) / sum_j exp(s_j). softmax_one (Miller 2023): exp(s_j) / (1 + sum_j exp(s_j)), so that a head may
-    attend to nothing. sigmoid (Ramapuram et al. 2024): 1 / (1 + exp(-s_j + ln(context))), each key for itself; the
-    constant makes the weights of a whole context sum to about 1 where scores are 0. A sink (Sun et al. 2024): softmax
-    over the keys and one more.
+    """Values mixed by the weights of the visible keys (None: all); scores s = q k' / sqrt(K) and weights in float32.
 
     Heads go before time once, so that every product of the backward pass is a plain batched one too. The backward pass
     recomputes the T x T weights, which are the largest arrays of a block, from q, k and v.
     """
+
+    def mix(q_BHTK: Array, k_BHTK: Array, v_BHTK: Array, sink: Sink | None) -> Array:
+        width = q_BHTK.shape[-1]
+        scores_BHTT = jnp.einsum("bhtk,bhsk->bhts", q_BHTK * width**-0.5, k_BHTK, preferred_element_type=jnp.float32)
+        if visible_TT is not None:
+            # Adding -inf, unlike selecting, leaves the backward pass nothing to keep.
+            scores_BHTT += jnp.where(visible_TT, 0.0, -jnp.inf)[None, None]
+        return attention.mix(scores_BHTT, v_BHTK, sink, context)
+
     q_BHTK, k_BHTK, v_BHTK = (x_BTHK.transpose(0, 2, 1, 3) for x_BTHK in (q_BTHK, k_BTHK, v_BTHK))
-    mix = jax.checkpoint(functools.partial(_mix, config), prevent_cse=False)
-    return mix(q_BHTK, k_BHTK, v_BHTK, sink).transpose(0, 2, 1, 3)
-
-
-def _mix(config: ModelConfig, q_BHTK: Array, k_BHTK: Array, v_BHTK: Array, sink: Sink | None) -> Array:
-    time, width = q_BHTK.shape[2:]
-    scores_BHTT = jnp.einsum("bhtk,bhsk->bhts", q_BHTK * width**-0.5, k_BHTK, preferred_element_type=jnp.float32)
-    if config.mask != "bidirectional":
-        # Adding -inf, unlike selecting, leaves the backward pass nothing to keep.
-        scores_BHTT += jnp.where(visible_keys(config, time), 0.0, -jnp.inf)[None, None]
-    if config.attention == "sigmoid":
-        weights_BHTT = jax.nn.sigmoid(scores_BHTT - math.log(config.context))
-    else:
-        weights_BHTT = jax.nn.softmax(scores_BHTT)
-    mixed_BHTK = jnp.einsum("bhts,bhsk->bhtk", weights_BHTT.astype(v_BHTK.dtype), v_BHTK)
-    if config.attention == "softmax_one":
-        sink = Sink(jnp.zeros(scores_BHTT.shape[:3]), jnp.zeros((config.heads, width)))
-    if sink is None:
-        return mixed_BHTK
-    # A term exp(a) more in the denominator: the sink gets exp(a) / (exp(a) + Z), and the keys share the rest as before.
-    lost_BHT = jax.nn.sigmoid(sink.score_BHT - jax.nn.logsumexp(scores_BHTT, axis=-1))
-    value_BHTK = sink.value_HK[None, :, None].astype(jnp.float32)
-    return (mixed_BHTK + lost_BHT[..., None] * (value_BHTK - mixed_BHTK)).astype(v_BHTK.dtype)
+    return jax.checkpoint(mix, prevent_cse=False)(q_BHTK, k_BHTK, v_BHTK, sink).transpose(0, 2, 1, 3)

@@ -2,15 +2,6 @@
 
 from dataclasses import dataclass
 
-from workdir.errors import UserError
-from workdir.settings import LARGEST_SEED, at_least, choose, within
-
-MASKS = ("causal", "bidirectional", "prefix", "window", "leak")
-ATTENTIONS = ("softmax", "softmax_one", "sigmoid")
-NORMS = ("pre", "post")
-POSITIONS = ("learned", "rotary")
-DTYPES = ("auto", "float32", "bfloat16")
-
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ModelConfig:
@@ -34,29 +25,3 @@ class ModelConfig:
     bias: bool = True  # biases in linear layers and LayerNorm
     remat: bool = False  # recompute activations in the backward pass: less memory, more time
     dtype: str = "auto"  # compute type; auto: float32 on a CPU, bfloat16 on an accelerator
-
-
-def check(model: ModelConfig) -> None:
-    """Raise UserError, one line, where a model cannot be built."""
-    choose("model.mask", model.mask, MASKS)
-    choose("model.attention", model.attention, ATTENTIONS)
-    choose("model.norm", model.norm, NORMS)
-    choose("model.positions", model.positions, POSITIONS)
-    choose("model.dtype", model.dtype, DTYPES)
-    for name, least in (("layers", 1), ("width", 1), ("heads", 1), ("context", 2), ("expansion", 1)):
-        at_least(f"model.{name}", getattr(model, name), least)
-    within("model.leak", model.leak, 0.0, 1.0)
-    within("model.leak_seed", model.leak_seed, 0, LARGEST_SEED)
-    if model.width % model.heads:
-        raise UserError(f"model.heads is {model.heads}; it must divide model.width ({model.width})")
-    if model.positions == "rotary" and (model.width // model.heads) % 2:
-        raise UserError(f"model.positions=rotary needs an even head width; width/heads is {model.width // model.heads}")
-    if model.sink and model.attention != "softmax":
-        raise UserError(f"model.sink is one more key of a softmax; it does not go with attention={model.attention}")
-    for mask in ("prefix", "window"):
-        value = getattr(model, mask)
-        if model.mask == mask and not 1 <= value <= model.context:
-            raise UserError(f"model.{mask} is {value}; model.mask={mask} needs 1 to model.context={model.context}")
-    for mask in ("prefix", "window", "leak"):
-        if model.mask != mask and getattr(model, mask) != 0:
-            raise UserError(f"model.{mask} does nothing under model.mask={model.mask}; leave it 0 or set mask={mask}")

@@ -1,4 +1,10 @@
-"""Which positions attention lets a query see, and what of the input can reach an output through several layers."""
+"""Masks: which keys attention lets a query see, and what of the input can reach an output through several layers.
+
+A new mask is a function and an entry of MASKS, and a field of ModelConfig where it has a setting of its own.
+"""
+
+from collections.abc import Callable
+from typing import NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -8,34 +14,104 @@ from jaxtyping import Array, Bool
 from models.config import ModelConfig
 
 
-def visible_keys(config: ModelConfig, time: int) -> Bool[Array, "T T"]:
-    """Which key (column) each query (row) sees, over the first `time` <= context positions; itself always.
+class Setting(NamedTuple):
+    """A field of ModelConfig that belongs to some masks, and is 0 under all others."""
 
-    causal: keys up to the query. bidirectional: all. prefix: causal, and the first `prefix` keys are seen by all.
-    window: the last `window` keys, the query's own among them. leak: causal, and the fraction `leak` of the pairs
-    (query, later key) of the context, the same in every layer, head and window. A larger leak holds a smaller one of
-    the same seed; 0 is causal and 1 is bidirectional.
+    name: str
+    least: float
+    most: float | str  # a number, or the field that it must not exceed
+
+
+class Mask(NamedTuple):
+    visible: Callable[[ModelConfig, int], Array | None]  # config, time -> visible_TT, see `visible_keys`; None: all
+    # How many targets at the end of a window no path leads to, at least. Target t is the character at t + 1: that of
+    # the last position lies outside of the window, and is always hidden. Next characters are a task from 2 on.
+    hidden_targets: Callable[[ModelConfig], int]
+    setting: Setting | None = None
+    seed: str = ""  # a field of ModelConfig that decides a draw; under other masks it does nothing
+
+
+def causal(config: ModelConfig, time: int) -> Bool[Array, "T T"]:
+    """Keys up to the query."""
+    return jnp.tril(jnp.ones((time, time), bool))
+
+
+def bidirectional(config: ModelConfig, time: int) -> None:
+    """All keys."""
+
+
+def prefix(config: ModelConfig, time: int) -> Bool[Array, "T T"]:
+    """Causal, and the first `prefix` keys are seen by all."""
+    return causal(config, time) | (jnp.arange(time) < config.prefix)[None]
+
+
+def window(config: ModelConfig, time: int) -> Bool[Array, "T T"]:
+    """The last `window` keys, the query's own among them."""
+    return causal(config, time) & jnp.triu(jnp.ones((time, time), bool), 1 - config.window)
+
+
+def leak(config: ModelConfig, time: int) -> Bool[Array, "T T"]:
+    """Causal, and the fraction `leak` of the pairs (query, later key) of the context.
+
+    They are the same in every layer, head and window: the first ones of a shuffle that only seed and context decide. A
+    larger leak holds a smaller one of the same seed; 0 is causal and 1 is bidirectional.
     """
-    all_TT = jnp.ones((time, time), bool)
-    causal_TT = jnp.tril(all_TT)
-    if config.mask == "bidirectional":
-        return all_TT
-    if config.mask == "prefix":
-        return causal_TT | (jnp.arange(time) < config.prefix)[None]
-    if config.mask == "window":
-        return causal_TT & jnp.triu(all_TT, 1 - config.window)
-    if config.mask == "leak":
-        return causal_TT | jnp.asarray(_leaked(config)[:time, :time])
-    return causal_TT
-
-
-def _leaked(config: ModelConfig) -> np.ndarray:
-    """`leak` of the pairs above the diagonal: the first ones of a shuffle that only seed and context decide."""
     queries_P, keys_P = np.triu_indices(config.context, 1)
     chosen = np.random.default_rng(config.leak_seed).permutation(queries_P.size)[: round(config.leak * queries_P.size)]
     leaked_TT = np.zeros((config.context, config.context), bool)
     leaked_TT[queries_P[chosen], keys_P[chosen]] = True
-    return leaked_TT
+    return causal(config, time) | jnp.asarray(leaked_TT[:time, :time])
+
+
+def hidden_by_leak(config: ModelConfig) -> int:
+    """A leak shows targets through other positions where not directly.
+
+    One pair in a hundred leaves none hidden inside a window of 256 from 4 layers on.
+    """
+    return config.context if config.leak == 0 else 1
+
+
+MASKS = {
+    "causal": Mask(causal, lambda config: config.context),
+    "bidirectional": Mask(bidirectional, lambda config: 1),
+    "prefix": Mask(prefix, lambda config: config.context + 1 - config.prefix, Setting("prefix", 1, "context")),
+    "window": Mask(window, lambda config: config.context, Setting("window", 1, "context")),
+    "leak": Mask(leak, hidden_by_leak, Setting("leak", 0.0, 1.0), seed="leak_seed"),
+}
+
+
+def visible_keys(config: ModelConfig, time: int) -> Bool[Array, "T T"]:
+    """Which key (column) each query (row) sees, over the first `time` <= context positions; itself always."""
+    visible_TT = MASKS[config.mask].visible(config, time)
+    return jnp.ones((time, time), bool) if visible_TT is None else visible_TT
+
+
+def hidden_targets(config: ModelConfig) -> int:
+    """How many targets at the end of a window are hidden, of `context`; see `Mask`."""
+    return MASKS[config.mask].hidden_targets(config)
+
+
+def settings() -> list[str]:
+    """The fields of ModelConfig that belong to masks, but for seeds."""
+    return list(dict.fromkeys(mask.setting.name for mask in MASKS.values() if mask.setting))
+
+
+def seeds() -> list[str]:
+    """The fields of ModelConfig that decide what a mask draws."""
+    return list(dict.fromkeys(mask.seed for mask in MASKS.values() if mask.seed))
+
+
+def idle(config: ModelConfig) -> list[str]:
+    """The fields, seeds among them, that belong to other masks than this one, and do nothing."""
+    mask = MASKS[config.mask]
+    own = (mask.setting.name if mask.setting else "", mask.seed)
+    return [name for name in (*settings(), *seeds()) if name not in own]
+
+
+def words(config: ModelConfig) -> str:
+    """ "causal", "window 16"."""
+    setting = MASKS[config.mask].setting
+    return f"{config.mask} {getattr(config, setting.name):g}" if setting else config.mask
 
 
 def dependence(config: ModelConfig) -> Bool[np.ndarray, "T T"]:

@@ -12,10 +12,13 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Float, Int, Key
 
-from models.attention import Sink, attend, centre, rotate
+from models import norms
+from models.attention import ATTENTIONS, Sink, attend, centre
 from models.config import ModelConfig
 from models.linear import gelu, product
-from models.masks import visible_keys
+from models.masks import MASKS, visible_keys
+from models.norms import NORMS
+from models.positions import POSITIONS
 
 Params = dict[str, Any]
 
@@ -38,38 +41,38 @@ class Model(NamedTuple):
 class Block(nn.Module):
     config: ModelConfig
     dtype: jnp.dtype
+    kernel_init: nn.initializers.Initializer
+    residual_init: nn.initializers.Initializer  # of the two kernels whose outputs add up in the residual stream
+    epsilon: float = norms.EPSILON
 
     @nn.compact
     def __call__(self, x_BTD, tap_BTD):
-        config = self.config
-        norm_attention, norm_mlp = (layer_norm(config, name) for name in ("norm_attention", "norm_mlp"))
-        if config.norm == "pre":
-            attended_BTD, q_BTHK, k_BTHK = self.attention(norm_attention(x_BTD))
-            x_BTD = x_BTD + attended_BTD
-            x_BTD = x_BTD + self.mlp(norm_mlp(x_BTD))
-        else:
-            attended_BTD, q_BTHK, k_BTHK = self.attention(x_BTD)
-            x_BTD = norm_attention(x_BTD + attended_BTD)
-            x_BTD = norm_mlp(x_BTD + self.mlp(x_BTD))
+        residual = NORMS[self.config.norm].residual
+        norm_attention, norm_mlp = (
+            norms.make_norm(name, self.epsilon, bias=self.config.bias) for name in ("norm_attention", "norm_mlp")
+        )
+        x_BTD, q_BTHK, k_BTHK = residual(x_BTD, norm_attention, self.attention)
+        (x_BTD,) = residual(x_BTD, norm_mlp, self.mlp)
         if tap_BTD is not None:
             x_BTD = x_BTD + tap_BTD
         return x_BTD, (x_BTD, q_BTHK, k_BTHK)
 
     def attention(self, x_BTD):
-        config = self.config
-        qkv_BTD = self.linear(3 * config.width, "qkv")(x_BTD)
+        config, time = self.config, x_BTD.shape[1]
+        qkv_BTD = self.linear(3 * config.width, "qkv", self.kernel_init)(x_BTD)
         split = (*x_BTD.shape[:2], config.heads, config.width // config.heads)
         q_BTHK, k_BTHK, v_BTHK = (part.reshape(split) for part in jnp.split(qkv_BTD, 3, axis=-1))
         if config.qk_norm:
             q_BTHK, k_BTHK = head_norm(q_BTHK, "norm_query"), head_norm(k_BTHK, "norm_key")
         if config.centre_queries:
-            q_BTHK = centre(q_BTHK, visible_keys(config, x_BTD.shape[1]))
+            q_BTHK = centre(q_BTHK, visible_keys(config, time))
         sink = self.learned_sink(q_BTHK) if config.sink else None
-        if config.positions == "rotary":
-            q_BTHK, k_BTHK = rotate(q_BTHK), rotate(k_BTHK)
-        mixed_BTHK = attend(q_BTHK, k_BTHK, v_BTHK, config, sink)
-        out_BTD = self.linear(config.width, "attention_out", into_residual=True)(mixed_BTHK.reshape(x_BTD.shape))
-        return out_BTD.astype(jnp.float32), q_BTHK, k_BTHK
+        if turned := POSITIONS[config.positions].turned:
+            q_BTHK, k_BTHK = turned(q_BTHK), turned(k_BTHK)
+        visible_TT, variant = MASKS[config.mask].visible(config, time), ATTENTIONS[config.attention]
+        mixed_BTHK = attend(q_BTHK, k_BTHK, v_BTHK, visible_TT, variant, config.context, sink)
+        out = self.linear(config.width, "attention_out", self.residual_init)
+        return out(mixed_BTHK.reshape(x_BTD.shape)).astype(jnp.float32), q_BTHK, k_BTHK
 
     def learned_sink(self, q_BTHK):
         """The attention bias of Sun et al. 2024: a learned key and value per head, of no position."""
@@ -83,57 +86,45 @@ class Block(nn.Module):
         return Sink(jnp.einsum("bthk,hk->bht", query_BTHK, sink["key"]), sink["value"])
 
     def mlp(self, x_BTD):
-        config = self.config
-        hidden_BTF = gelu(self.linear(config.expansion * config.width, "mlp_up")(x_BTD))
-        return self.linear(config.width, "mlp_down", into_residual=True)(hidden_BTF).astype(jnp.float32)
+        hidden_BTF = gelu(self.linear(self.config.expansion * self.config.width, "mlp_up", self.kernel_init)(x_BTD))
+        return (self.linear(self.config.width, "mlp_down", self.residual_init)(hidden_BTF).astype(jnp.float32),)
 
-    def linear(self, features: int, name: str, into_residual: bool = False) -> nn.Dense:
-        """GPT-2's initial values: N(0, 0.02²), over sqrt(2N) for the 2N projections that add up in the residual."""
-        stddev = 0.02 / (2 * self.config.layers) ** 0.5 if into_residual else 0.02
-        return nn.Dense(
-            features,
-            use_bias=self.config.bias,
-            dtype=self.dtype,
-            kernel_init=nn.initializers.normal(stddev),
-            dot_general=product,
-            name=name,
-        )
+    def linear(self, features: int, name: str, kernel_init: nn.initializers.Initializer) -> nn.Dense:
+        use_bias, dtype = self.config.bias, self.dtype
+        return nn.Dense(features, use_bias, dtype=dtype, kernel_init=kernel_init, dot_general=product, name=name)
 
 
 class Transformer(nn.Module):
+    """Initial values are GPT-2's: N(0, 0.02²), over sqrt(2N) for the 2N projections that add up in the residual."""
+
     config: ModelConfig
     vocab_size: int
     dtype: jnp.dtype
 
     @nn.compact
     def __call__(self, tokens_BT, taps_NBTD=None):
-        config, table_init = self.config, nn.initializers.normal(0.02)
-        table_VD = self.param("tokens", table_init, (self.vocab_size, config.width))
+        config, inner = self.config, nn.initializers.normal(0.02)
+        into_residual = nn.initializers.normal(0.02 / (2 * config.layers) ** 0.5)
+        table_VD = self.param("tokens", inner, (self.vocab_size, config.width))
         x_BTD = table_VD[tokens_BT]
-        if config.positions == "learned":
-            positions_TD = self.param("positions", table_init, (config.context, config.width))
-            x_BTD = x_BTD + positions_TD[None, : tokens_BT.shape[1]]
+        if added := POSITIONS[config.positions].added:
+            x_BTD = x_BTD + added(self.param, config)[None, : tokens_BT.shape[1]]
         block = nn.remat(Block, prevent_cse=False) if config.remat else Block
-        blocks = nn.scan(block, variable_axes={"params": 0}, split_rngs={"params": True}, length=config.layers)
-        last_BTD, (resid_NBTD, q_NBTHK, k_NBTHK) = blocks(config, self.dtype, name="blocks")(x_BTD, taps_NBTD)
-        if config.norm == "pre":
-            last_BTD = layer_norm(config, "norm_final")(last_BTD)
-        head_DV = table_VD.T if config.tied else self.param("head", table_init, (config.width, self.vocab_size))
+        scanned = nn.scan(block, variable_axes={"params": 0}, split_rngs={"params": True}, length=config.layers)
+        blocks = scanned(config, self.dtype, inner, into_residual, name="blocks")
+        last_BTD, (resid_NBTD, q_NBTHK, k_NBTHK) = blocks(x_BTD, taps_NBTD)
+        if NORMS[config.norm].final:
+            last_BTD = norms.make_norm("norm_final", bias=config.bias)(last_BTD)
+        head_DV = table_VD.T if config.tied else self.param("head", inner, (config.width, self.vocab_size))
         logits_BTV = jnp.matmul(
             last_BTD.astype(self.dtype), head_DV.astype(self.dtype), preferred_element_type=jnp.float32
         )
         return logits_BTV, Activations(jnp.concatenate([x_BTD[None], resid_NBTD]), q_NBTHK, k_NBTHK)
 
 
-def layer_norm(config: ModelConfig, name: str) -> nn.LayerNorm:
-    """The variance is the mean squared deviation: E[x²] - E[x]² cancels where a few dimensions are very large."""
-    return nn.LayerNorm(epsilon=1e-5, use_bias=config.bias, use_fast_variance=False, name=name)
-
-
 def head_norm(x_BTHK: Float[Array, "B T H K"], name: str) -> Float[Array, "B T H K"]:
     """ViT-22B's query-key normalisation (Dehghani et al. 2023): LayerNorm over K; one scale for all heads, no bias."""
-    norm = nn.LayerNorm(epsilon=1e-5, use_bias=False, use_fast_variance=False, name=name)
-    return norm(x_BTHK).astype(x_BTHK.dtype)
+    return norms.make_norm(name, bias=False)(x_BTHK).astype(x_BTHK.dtype)
 
 
 def compute_type(dtype: str) -> str:

@@ -10,7 +10,7 @@ import xarray as xr
 
 from data.corpus import Corpus
 from experiments.config import Config
-from models.config import ModelConfig
+from models.description import description
 from panel.panel import MEASURED
 from sources.probe import POSITION_SETS
 from sources.program import make_program, probe_of
@@ -149,19 +149,3 @@ def attributes(config: Config, corpus: Corpus, name: str) -> dict:
         "input": "validation windows, unmasked, model applied in float32",
         "config": json.dumps(dataclasses.asdict(config)),
     }
-
-
-def description(model: ModelConfig) -> str:
-    """The model in words; what is as in GPT-2 goes without saying."""
-    reach = {"prefix": model.prefix, "window": model.window, "leak": model.leak}.get(model.mask)
-    words = [
-        model.mask if reach is None else f"{model.mask} {reach:g}",
-        f"{model.norm}-LN",
-        f"{model.layers} layer{'s' * (model.layers > 1)}",
-    ]
-    words += [f"D={model.width}", f"H={model.heads}", f"T={model.context}"]
-    words += [f"F={model.expansion}D"] * (model.expansion != 4) + [model.positions] * (model.positions != "learned")
-    words += ["untied"] * (not model.tied) + ["no biases"] * (not model.bias)
-    words += [model.attention] * (model.attention != "softmax") + ["query-key norm"] * model.qk_norm
-    words += ["queries centred"] * model.centre_queries + ["sink"] * model.sink
-    return ", ".join(words)

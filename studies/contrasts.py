@@ -32,14 +32,11 @@ import pandas as pd
 import xarray as xr
 from scipy import stats
 
+from models import masks
 from panel.intervals import LEVEL
 from studies.components import mean_squares
 from studies.runs import CORPUS, SEEDS, numbers, varied
 
-ONE = {  # settings that make up one, the first of which gives it its name
-    "model.mask": ("model.mask", "model.prefix", "model.window", "model.leak"),
-    "train.penalty": ("train.penalty", "train.penalty_layers"),
-}
 TASK = ("objective", CORPUS)  # bits per character of two objectives, or of two texts, measure two things
 COLUMNS = ("setting", "before", "after", "held", "quantity", "positions")
 
@@ -148,7 +145,11 @@ def _change(change: float, variance: float, half_squared: float, freedom: int, p
 def _settings_of(runs: xr.Dataset) -> dict[str, dict[str, str]]:
     """Of each condition, in order: the settings that differ between runs, in words."""
     settings = varied(runs)
-    parts = {name: [part for part in group if part in settings] for name, group in ONE.items()}
+    one = {  # settings that make up one, the first of which gives it its name
+        "model.mask": ("model.mask", *(f"model.{name}" for name in masks.settings())),
+        "train.penalty": ("train.penalty", "train.penalty_layers"),
+    }
+    parts = {name: [part for part in group if part in settings] for name, group in one.items()}
     grouped = {part for group in parts.values() for part in group}
     parts = {name: group for name, group in parts.items() if group} | {
         name: [name] for name in settings if name not in grouped

@@ -12,12 +12,14 @@ import pandas as pd
 import xarray as xr
 
 from experiments.variants import member
+from models import masks
 from panel.families import quantities
 from studies.shapes import SHAPES, over_depth, shapes
 from tables.summary import NOTHING
 from workdir.settings import flat
 
-SEEDS = ("train.seed", "train.data_seed", "model.leak_seed")  # initial parameters; windows and masks; leaking pairs
+# Of initial parameters; of windows and masked characters; of what a mask draws.
+SEEDS = ("train.seed", "train.data_seed", *(f"model.{name}" for name in masks.seeds()))
 WITHOUT_EFFECT = ("mesh.", "data.", "train.num_seeds", "train.num_data_seeds")  # on what a run is: the corpus says data
 CORPUS = "data.corpus"
 SUMMARY = ("anisotropy", "mean_cosine", "drift", "twonn", "attention_entropy", "attention_max", "attention_first")

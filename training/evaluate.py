@@ -42,21 +42,10 @@ def valid_windows(config: RunConfig, characters: int) -> Windows:
 def test_windows(config: RunConfig, characters: int) -> tuple[Windows, str]:
     """Windows that score every character of the split once (but the first or the last), and the protocol in words.
 
-    Next character: windows advance by `evaluate.stride`; of all but the first only the last `stride` characters
-    count, so that each is predicted from at least context - stride characters. Under a prefix mask the first `prefix`
-    characters of the split are not scored, and the stride is at most what the prefix leaves. Masked character: windows
-    side by side, masks drawn once. The last window is moved back to end with the split and counts what is left.
+    They advance as the objective says. The last one is moved back to end with the split and counts what is left.
     """
     context = config.model.context
-    if config.objective == "next":
-        seen = max(config.model.prefix, 1)  # characters of a window that are never predicted
-        stride = config.evaluate.stride or min(context // 2, context + 1 - seen)
-        protocol = f"whole test split, context {context}, stride {stride}"
-        if seen > 1:
-            protocol += f", but for its first {seen} characters"
-    else:
-        stride = context
-        protocol = f"15 % masked characters of the whole test split, context {context}, windows side by side"
+    stride, protocol = objective.OBJECTIVES[config.objective].test_stride(config.model, config.evaluate.stride)
     last = characters - context - 1
     starts_M = np.append(np.arange(0, last, stride), last)
     return Windows(starts_M, np.diff(starts_M, prepend=starts_M[0] - context)), protocol

@@ -14,7 +14,7 @@ from data.corpus import Corpus
 from models import transformer
 from training import checkpoint, evaluate, optimizer, step
 from training.config import RunConfig
-from training.members import Runs
+from training.members import Members
 from training.program import Program, make_program
 from workdir import processes
 from workdir.errors import RunError
@@ -32,30 +32,30 @@ def train(config: RunConfig, corpus: Corpus, folders: dict[str, pathlib.Path], n
     in one program. A plain config has one member.
     """
     kept = checkpoint.schedule(config.train.steps, config.checkpoint.every)
-    with contextlib.closing(Runs(folders, kept)) as runs:
-        if config.train.steps in runs.steps() and all((path / "test.json").exists() for path in folders.values()):
-            print(f"{name}: trained already, {config.train.steps} steps, in {runs.place}")
+    with contextlib.closing(Members(folders, kept)) as members:
+        if config.train.steps in members.steps() and all((path / "test.json").exists() for path in folders.values()):
+            print(f"{name}: trained already, {config.train.steps} steps, in {members.place}")
             return
         program = make_program(config, corpus)
-        state = runs.resume(program)
+        state = members.resume(program)
         now = int(state.step[0])
         count, device = transformer.count_parameters(program.abstract.params), jax.devices()[0].device_kind
         size = f"{count:,} parameters" if len(folders) == 1 else f"{len(folders)} × {count:,} parameters"
-        print(f"{name}: {size}, on {program.devices} × {device}, from step {now} in {runs.place}")
-        runs.open_logs()
-        state = _Session(config, corpus, program, runs, stop, name).run(state)
-        stop.check(f"{name}: stopped at step {int(state.step[0])}, saved in {runs.place}")
-        _test(config, corpus, program, state, runs, name, stop)
+        print(f"{name}: {size}, on {program.devices} × {device}, from step {now} in {members.place}")
+        members.open_logs()
+        state = _Session(config, corpus, program, members, stop, name).run(state)
+        stop.check(f"{name}: stopped at step {int(state.step[0])}, saved in {members.place}")
+        _test(config, corpus, program, state, members, name, stop)
 
 
 class _Session:
     """One stretch of training, from the members' states to the last step or to a request to stop."""
 
-    def __init__(self, config: RunConfig, corpus: Corpus, program: Program, runs: Runs, stop: Stop, name: str):
-        self.config, self.program, self.runs, self.stop, self.name = config, program, runs, stop, name
+    def __init__(self, config: RunConfig, corpus: Corpus, program: Program, members: Members, stop: Stop, name: str):
+        self.config, self.program, self.members, self.stop, self.name = config, program, members, stop, name
         self.tokens_N, self.windows = corpus.valid, evaluate.valid_windows(config, corpus.valid.size)
         self.rate = optimizer.schedule(config.train)
-        self.losses = self.valid_bits = [math.nan] * len(runs.folders)
+        self.losses = self.valid_bits = [math.nan] * len(members.folders)
         self.seconds = math.inf  # per step of all members
         self.stopping = False
 
@@ -79,13 +79,13 @@ class _Session:
     def next_count(self, now: int) -> int:
         """How many steps to run together: never past a checkpoint or a validation, nor for much over a second."""
         every = self.config.evaluate.every
-        boundary = min(min(k for k in self.runs.kept if k > now), (now // every + 1) * every)
+        boundary = min(min(k for k in self.members.kept if k > now), (now // every + 1) * every)
         most = max(1, min(self.config.train.dispatch, int(DISPATCH_SECONDS / self.seconds)))
         return min(most, boundary - now)
 
     def arrive(self, state: step.State, now: int) -> None:
         """Validate and save where the schedule says so."""
-        if now in self.runs.steps():
+        if now in self.members.steps():
             return
         if now % self.config.evaluate.every == 0 or now == self.config.train.steps:
             results = self.program.score(state.params, self.tokens_N, self.windows)
@@ -93,10 +93,10 @@ class _Session:
                 if not math.isfinite(result.loss):
                     self.fail(i, now, f"validation loss {result.loss}", now - 1)
             self.valid_bits = [result.bits_per_character for result in results]
-            for log, result in zip(self.runs.logs.values(), results, strict=True):
+            for log, result in zip(self.members.logs.values(), results, strict=True):
                 log.write(now, "valid", loss=result.loss, bits_per_character=result.bits_per_character)
-        if now in self.runs.kept or self.stopping:
-            self.runs.save(now, state, self.program)
+        if now in self.members.kept or self.stopping:
+            self.members.save(now, state, self.program)
 
     def log_steps(self, first: int, count: int, metrics: step.StepMetrics) -> None:
         """Log the steps just done, or raise at the first one that is not finite."""
@@ -112,7 +112,7 @@ class _Session:
                     self.fail(i, now, f"loss {one.loss}, gradient norm {one.gradient_norm}", good)
             self.losses = [one.loss for one in done]
             if now % self.config.train.log_every == 0 or now == 1:
-                for log, one in zip(self.runs.logs.values(), done, strict=True):
+                for log, one in zip(self.members.logs.values(), done, strict=True):
                     log.write(now, "train", **self.line(now, one))
 
     def line(self, now: int, metrics: step.StepMetrics) -> dict[str, float]:
@@ -128,8 +128,8 @@ class _Session:
 
     def fail(self, member: int, now: int, what: str, good: int) -> None:
         """Raise RunError; the parameters of that member up to step `good` are known to give a finite loss."""
-        self.runs.flush()
-        name, store = list(self.runs.stores.items())[member]
+        self.members.flush()
+        name, store = list(self.members.stores.items())[member]
         last = max((step for step in store.steps() if step <= good), default="none")
         raise RunError(
             f"{name}: not finite at step {now} ({what}); last finite loss {self.losses[member]:.4f}, last good "
@@ -149,12 +149,12 @@ class _Session:
 
 
 def _test(
-    config: RunConfig, corpus: Corpus, program: Program, state: step.State, runs: Runs, name: str, stop: Stop
+    config: RunConfig, corpus: Corpus, program: Program, state: step.State, members: Members, name: str, stop: Stop
 ) -> None:
     windows, protocol = evaluate.test_windows(config, corpus.test.size)
-    where = f"{name}: stopped while scoring the test split; trained to its last step, saved in {runs.place}"
+    where = f"{name}: stopped while scoring the test split; trained to its last step, saved in {members.place}"
     results = program.score(state.params, corpus.test, windows, f"{name}: test", lambda: stop.check(where))
-    for (run, folder), result in zip(runs.folders.items(), results, strict=True):
+    for (run, folder), result in zip(members.folders.items(), results, strict=True):
         record = {
             "bits_per_character": result.bits_per_character,
             "loss": result.loss,

@@ -11,7 +11,7 @@ from training.program import Program
 from workdir.errors import RunError
 
 
-class Runs:
+class Members:
     """Checkpoints and logs of the members, {name: folder}, in the order in which their states are stacked."""
 
     def __init__(self, folders: dict[str, pathlib.Path], kept: list[int]):

@@ -1,5 +1,9 @@
-"""Objectives: how a window of characters becomes inputs, targets and weights. Both twins read the same windows."""
+"""Objectives: how a window of characters becomes inputs, targets and weights. Both twins read the same windows.
 
+A new objective is a few functions and an entry of OBJECTIVES.
+"""
+
+from collections.abc import Callable
 from typing import NamedTuple
 
 import jax
@@ -10,7 +14,9 @@ import optax
 from metrics.cloud import centred
 from metrics.spectrum import isoscore_star
 from models import masks
+from models.config import ModelConfig
 from training.config import RunConfig
+from workdir.errors import UserError
 
 MASKED_SHARE = 0.15  # of the positions; of these 80 % become [MASK], 10 % a random character, 10 % stay
 
@@ -21,17 +27,33 @@ class Batch(NamedTuple):
     weights_BT: jax.Array  # 1.0 where the loss counts, else 0.0
 
 
-def scored_positions(config: RunConfig) -> np.ndarray:
-    """Which positions the loss may count, (T,) float32, 1 or 0: in training, validation and test alike.
+class Objective(NamedTuple):
+    """A kind of task. Which positions can be asked for depends on what the mask lets the model see."""
 
-    Next character: those whose target no path of the attention graph can reach, so that it is neither seen nor told
-    by another position; the target of the last one lies outside of the window. Masked character: all, since what is
-    asked for is hidden in the input.
+    label: str  # what is predicted, in the words of a figure
+    batch: Callable[..., Batch]  # model, windows_BL, key, examples_B, mask_token -> Batch
+    scored: Callable[[ModelConfig], np.ndarray]  # see `scored_positions`
+    # the setting evaluate.stride -> characters from one test window to the next, and the protocol in words
+    test_stride: Callable[[ModelConfig, int | None], tuple[int, str]]
+    check: Callable[
+        [ModelConfig, int | None], None
+    ]  # UserError where the mask, or the setting evaluate.stride, leaves no task
+
+
+def next_positions(model: ModelConfig) -> np.ndarray:
+    """Those whose target no path of the attention graph can reach: it is neither seen nor told by another position.
+
+    The target of the last one lies outside of the window.
     """
-    context = config.model.context
-    if config.objective == "masked" or config.model.mask in ("causal", "window"):  # nothing ahead is ever seen
-        return np.ones(context, np.float32)
-    return np.append(~np.diagonal(masks.dependence(config.model), 1), True).astype(np.float32)
+    if masks.hidden_targets(model) == model.context:
+        return np.ones(model.context, np.float32)
+    return np.append(~np.diagonal(masks.dependence(model), 1), True).astype(np.float32)
+
+
+def next_batch(
+    model: ModelConfig, windows_BL: jax.Array, key: jax.Array, examples_B: jax.Array, mask_token: int
+) -> Batch:
+    return next_character(windows_BL, next_positions(model))
 
 
 def next_character(windows_BL: jax.Array, scored_T: np.ndarray) -> Batch:
@@ -56,14 +78,64 @@ def masked_character(windows_BL: jax.Array, keys_B: jax.Array, mask_token: int) 
     return Batch(tokens_BT, targets_BT, weights_BT)
 
 
+def masked_batch(
+    model: ModelConfig, windows_BL: jax.Array, key: jax.Array, examples_B: jax.Array, mask_token: int
+) -> Batch:
+    """An example's masks depend on (key, its global index) alone."""
+    keys_B = jax.vmap(jax.random.fold_in, in_axes=(None, 0))(key, examples_B)
+    return masked_character(windows_BL, keys_B, mask_token)
+
+
+def next_stride(model: ModelConfig, wanted: int | None) -> tuple[int, str]:
+    """Of all windows but the first only the last `stride` characters count.
+
+    Each is predicted from at least context - stride characters. What the mask shows to all, the first characters of a
+    window, is not scored, and the stride is at most what is left.
+    """
+    hidden = masks.hidden_targets(model)
+    shown = model.context + 1 - hidden  # characters of a window that are never predicted, the first among them
+    stride = wanted or min(model.context // 2, hidden)
+    protocol = f"whole test split, context {model.context}, stride {stride}"
+    return stride, protocol + (f", but for its first {shown} characters" if shown > 1 else "")
+
+
+def masked_stride(model: ModelConfig, wanted: int | None) -> tuple[int, str]:
+    """Windows side by side; masks are drawn once."""
+    share = f"{100 * MASKED_SHARE:g} % masked characters of the whole test split"
+    return model.context, f"{share}, context {model.context}, windows side by side"
+
+
+def check_next(model: ModelConfig, stride: int | None) -> None:
+    """A next character that is shown is no task."""
+    hidden = masks.hidden_targets(model)
+    if hidden < 2:
+        raise UserError(f"objective=next under model.mask={model.mask} shows the answer; use objective=masked")
+    if (stride or 1) > hidden:
+        raise UserError(f"evaluate.stride is {stride}; mask={model.mask} leaves {hidden} targets hidden at most")
+
+
+OBJECTIVES = {
+    "next": Objective("next character", next_batch, next_positions, next_stride, check_next),
+    "masked": Objective(
+        "masked characters",
+        masked_batch,
+        scored=lambda model: np.ones(model.context, np.float32),  # what is asked for is hidden in the input
+        test_stride=masked_stride,
+        check=lambda model, stride: None,
+    ),
+}
+
+
+def scored_positions(config: RunConfig) -> np.ndarray:
+    """Which positions the loss may count, (T,) float32, 1 or 0: in training, validation and test alike."""
+    return OBJECTIVES[config.objective].scored(config.model)
+
+
 def make_batch(
     config: RunConfig, windows_BL: jax.Array, key: jax.Array, examples_B: jax.Array, mask_token: int
 ) -> Batch:
-    """The batch of the configuration's objective; an example's masks depend on (key, its global index) alone."""
-    if config.objective == "next":
-        return next_character(windows_BL, scored_positions(config))
-    keys_B = jax.vmap(jax.random.fold_in, in_axes=(None, 0))(key, examples_B)
-    return masked_character(windows_BL, keys_B, mask_token)
+    """The batch of the configuration's objective."""
+    return OBJECTIVES[config.objective].batch(config.model, windows_BL, key, examples_B, mask_token)
 
 
 def nats(logits_BTV: jax.Array, batch: Batch) -> jax.Array:

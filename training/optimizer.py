@@ -1,6 +1,7 @@
-"""AdamW as the whole field uses it: warm-up, cosine decay, clipping, decay on matrices only."""
+"""Optimizers, all with warm-up, cosine decay and clipping. A new one is a function and an entry of OPTIMIZERS."""
 
-from typing import Any
+from collections.abc import Callable
+from typing import Any, NamedTuple
 
 import jax
 import optax
@@ -21,13 +22,25 @@ def is_matrix(path: tuple[Any, ...], leaf: jax.Array) -> bool:
     return path[-1].key not in ("bias", "scale")
 
 
-def make_optimizer(config: TrainConfig) -> optax.GradientTransformation:
-    clip = optax.clip_by_global_norm(config.clip_norm) if config.clip_norm > 0 else optax.identity()
-    adamw = optax.adamw(
+def adamw(config: TrainConfig) -> optax.GradientTransformation:
+    """As the whole field uses it: decay on matrices only."""
+    return optax.adamw(
         schedule(config),
         b1=config.beta1,
         b2=config.beta2,
         weight_decay=config.weight_decay,
         mask=lambda params: jax.tree_util.tree_map_with_path(is_matrix, params),
     )
-    return optax.chain(clip, adamw)
+
+
+class Optimizer(NamedTuple):
+    make: Callable[[TrainConfig], optax.GradientTransformation]  # of clipped gradients
+    label: str  # in the words of a figure
+
+
+OPTIMIZERS = {"adamw": Optimizer(adamw, "AdamW")}
+
+
+def make_optimizer(config: TrainConfig) -> optax.GradientTransformation:
+    clip = optax.clip_by_global_norm(config.clip_norm) if config.clip_norm > 0 else optax.identity()
+    return optax.chain(clip, OPTIMIZERS[config.optimizer].make(config))

@@ -44,36 +44,38 @@ def check(config: RunConfig, corpus: Corpus) -> tuple[jax.sharding.Mesh, int]:
 
 def make_program(config: RunConfig, corpus: Corpus) -> Program:
     devices, rows = check(config, corpus)
-    model = transformer.build(config.model, corpus.vocab_size)
-    adamw = optimizer.make_optimizer(config.train)
     by_batch, everywhere = mesh.batch_sharding(devices), NamedSharding(devices, P())
+
+    # One member: how its state begins and where it lies, and its next `count` steps.
+    model = transformer.build(config.model, corpus.vocab_size)
+    update = optimizer.make_optimizer(config.train)
+
+    def init(seed: jax.Array) -> step.State:
+        return step.init_state(model.init(jax.random.key(seed)), update)
+
+    def share_out(batch: objective.Batch) -> objective.Batch:
+        return jax.lax.with_sharding_constraint(batch, by_batch)
+
+    shapes = jax.eval_shape(init, jnp.uint32(0))
+    alone = mesh.parameter_sharding(devices, shapes)
+    create = jax.jit(init, out_shardings=alone)
+    one_step = step.make_step(model.apply, update, config, corpus.mask_token, share_out)
+    run = step.make_steps(one_step, config.train.dispatch)
+
+    # All members: their states on a new first axis, each lying as it would alone.
     weights, data = zip(*seeds(config.train), strict=True)
-    data_R = jnp.asarray(data, jnp.uint32)
+    stacked, data_R = mesh.stacked_sharding(alone), jnp.asarray(data, jnp.uint32)
+    stack = jax.jit(lambda states: jax.tree.map(lambda *leaves: jnp.stack(leaves), *states), out_shardings=stacked)
 
     def together(work: Callable) -> Callable:
         return mesh.over_members(work, config.mesh, len(data))
 
-    def place(batch: objective.Batch) -> objective.Batch:
-        return jax.device_put(batch, by_batch)
-
-    def init(seed: jax.Array) -> step.State:
-        return step.init_state(model.init(jax.random.key(seed)), adamw)
-
-    def constrain(batch: objective.Batch) -> objective.Batch:
-        return jax.lax.with_sharding_constraint(batch, by_batch)
-
-    run = step.make_steps(
-        step.make_step(model.apply, adamw, config, corpus.mask_token, constrain), config.train.dispatch
-    )
-
     def steps(states: step.State, tokens_N: jax.Array, count: jax.Array) -> tuple[step.State, step.StepMetrics]:
         return together(lambda state, seed: run(state, seed, tokens_N, count))(states, data_R)
 
-    shapes = jax.eval_shape(init, jnp.uint32(0))
-    alone = mesh.parameter_sharding(devices, shapes)
-    stacked = mesh.stacked_sharding(alone)
-    create = jax.jit(init, out_shardings=alone)
-    stack = jax.jit(lambda states: jax.tree.map(lambda *leaves: jnp.stack(leaves), *states), out_shardings=stacked)
+    def place(batch: objective.Batch) -> objective.Batch:
+        return jax.device_put(batch, by_batch)
+
     return Program(
         steps=jax.jit(steps, donate_argnums=0, out_shardings=(stacked, everywhere)),
         score=evaluate.make_scorer(model.apply, config, corpus.mask_token, place, rows, together),

@@ -1,0 +1,24 @@
+"""A model in words."""
+
+from models import masks
+from models.attention import ATTENTIONS
+from models.config import ModelConfig
+from models.norms import NORMS
+from models.positions import POSITIONS
+
+
+def description(model: ModelConfig) -> str:
+    """What is as in GPT-2 goes without saying."""
+    words = [masks.words(model), NORMS[model.norm].label, f"{model.layers} layer{'s' * (model.layers > 1)}"]
+    words += [f"D={model.width}", f"H={model.heads}", f"T={model.context}"]
+    words += [f"F={model.expansion}D"] * (model.expansion != 4) + [POSITIONS[model.positions].label]
+    words += ["untied"] * (not model.tied) + ["no biases"] * (not model.bias)
+    words += [ATTENTIONS[model.attention].label] + ["query-key norm"] * model.qk_norm
+    words += ["queries centred"] * model.centre_queries + ["sink"] * model.sink
+    return ", ".join(word for word in words if word)
+
+
+def told() -> tuple[str, ...]:
+    """The fields of ModelConfig that a description tells."""
+    own = ("mask", *masks.settings(), "norm", "layers", "width", "heads", "context", "expansion", "positions", "tied")
+    return (*own, "bias", "attention", "qk_norm", "centre_queries", "sink")

@@ -1,0 +1,44 @@
+"""What a model's settings may be. Of a mask, an attention variant, positions or norms, their entry is asked."""
+
+from models import masks
+from models.attention import ATTENTIONS
+from models.config import ModelConfig
+from models.masks import MASKS
+from models.norms import NORMS
+from models.positions import POSITIONS
+from workdir.errors import UserError
+from workdir.settings import LARGEST_SEED, at_least, choose, within
+
+DTYPES = ("auto", "float32", "bfloat16")
+
+
+def check(model: ModelConfig) -> None:
+    """Raise UserError, one line, where a model cannot be built."""
+    choose("model.mask", model.mask, MASKS)
+    choose("model.attention", model.attention, ATTENTIONS)
+    choose("model.norm", model.norm, NORMS)
+    choose("model.positions", model.positions, POSITIONS)
+    choose("model.dtype", model.dtype, DTYPES)
+    for name, least in (("layers", 1), ("width", 1), ("heads", 1), ("context", 2), ("expansion", 1)):
+        at_least(f"model.{name}", getattr(model, name), least)
+    if model.width % model.heads:
+        raise UserError(f"model.heads is {model.heads}; it must divide model.width ({model.width})")
+    POSITIONS[model.positions].check(model)
+    if model.sink and not ATTENTIONS[model.attention].sink:
+        raise UserError(f"model.sink is one more key of a softmax; it does not go with attention={model.attention}")
+    _check_mask(model)
+
+
+def _check_mask(model: ModelConfig) -> None:
+    for name in masks.seeds():
+        within(f"model.{name}", getattr(model, name), 0, LARGEST_SEED)
+    if setting := MASKS[model.mask].setting:
+        value, most = getattr(model, setting.name), setting.most
+        limit, words = (getattr(model, most), f"model.{most}=") if isinstance(most, str) else (most, "")
+        if not setting.least <= value <= limit:
+            needs = f"model.mask={model.mask} needs {setting.least} to {words}{limit}"
+            raise UserError(f"model.{setting.name} is {value}; {needs}")
+    for name in masks.idle(model):
+        if name not in masks.seeds() and getattr(model, name) != 0:
+            owners = " or ".join(mask for mask, entry in MASKS.items() if entry.setting and entry.setting.name == name)
+            raise UserError(f"model.{name} does nothing under model.mask={model.mask}; leave it 0 or set mask={owners}")

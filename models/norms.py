@@ -1,0 +1,38 @@
+"""LayerNorm, and where it stands around a sublayer. A new order is a function and an entry of NORMS."""
+
+from collections.abc import Callable
+from typing import NamedTuple
+
+import flax.linen as nn
+from jaxtyping import Array
+
+EPSILON = 1e-5  # GPT-2's
+
+
+class Norm(NamedTuple):
+    residual: Callable[..., tuple]  # x_BTD, norm, sublayer -> x_BTD after it, and what else the sublayer gives
+    final: bool  # whether a last LayerNorm comes before the output head
+    label: str  # in the description of a model
+
+
+def pre(x_BTD: Array, norm: Callable, sublayer: Callable) -> tuple[Array, ...]:
+    """GPT-2: the sublayer reads what is normalised, the residual stream is not."""
+    out_BTD, *rest = sublayer(norm(x_BTD))
+    return x_BTD + out_BTD, *rest
+
+
+def post(x_BTD: Array, norm: Callable, sublayer: Callable) -> tuple[Array, ...]:
+    """BERT: the residual sum is normalised."""
+    out_BTD, *rest = sublayer(x_BTD)
+    return norm(x_BTD + out_BTD), *rest
+
+
+NORMS = {
+    "pre": Norm(pre, final=True, label="pre-LN"),
+    "post": Norm(post, final=False, label="post-LN"),
+}
+
+
+def make_norm(name: str | None = None, epsilon: float = EPSILON, scale: bool = True, bias: bool = True) -> nn.LayerNorm:
+    """The variance is the mean squared deviation: E[x²] - E[x]² cancels where a few dimensions are very large."""
+    return nn.LayerNorm(epsilon=epsilon, use_scale=scale, use_bias=bias, use_fast_variance=False, name=name)

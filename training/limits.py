@@ -1,0 +1,54 @@
+"""What the settings of a training run may be. Of an objective or an optimizer, their entry is asked."""
+
+from data import config as data_config
+from models import limits as model_limits
+from training.config import RunConfig
+from training.objective import OBJECTIVES
+from training.optimizer import OPTIMIZERS
+from workdir import mesh
+from workdir.errors import UserError
+from workdir.settings import LARGEST_SEED, at_least, choose, within
+
+
+def check(config: RunConfig) -> None:
+    """Raise UserError, one line, where a run cannot be trained."""
+    data_config.check(config.data)
+    model_limits.check(config.model)
+    mesh.check(config.mesh)
+    for name, value in (("evaluate.every", config.evaluate.every), ("evaluate.windows", config.evaluate.windows)):
+        at_least(name, value, 1)
+    within("evaluate.stride", config.evaluate.stride, 1, config.model.context)
+    at_least("checkpoint.every", config.checkpoint.every, 1)
+    choose("objective", config.objective, OBJECTIVES)
+    OBJECTIVES[config.objective].check(config.model, config.evaluate.stride)
+    _check_train(config)
+
+
+def _check_train(config: RunConfig) -> None:
+    train, layers = config.train, config.model.layers
+    choose("train.optimizer", train.optimizer, OPTIMIZERS)
+    at_least("train.steps", train.steps, 0)
+    for name in ("batch_size", "accumulate", "dispatch", "log_every"):
+        at_least(f"train.{name}", getattr(train, name), 1)
+    for name, low, high in (
+        ("learning_rate", 0.0, 1e30),
+        ("warmup_fraction", 0.0, 1.0),
+        ("final_fraction", 0.0, 1.0),
+        ("weight_decay", 0.0, 1e30),
+        ("beta1", 0.0, 0.999999),
+        ("beta2", 0.0, 0.999999),
+        ("clip_norm", 0.0, 1e30),
+        ("penalty", -1e30, 1e30),
+        ("seed", 0, LARGEST_SEED),
+        ("data_seed", 0, LARGEST_SEED),
+    ):
+        within(f"train.{name}", getattr(train, name), low, high)
+    if train.batch_size % train.accumulate:
+        raise UserError(f"train.accumulate is {train.accumulate}; it must divide train.batch_size ({train.batch_size})")
+    if train.penalty and train.accumulate > 1:
+        raise UserError(
+            f"train.penalty scores the whole batch; it does not go with train.accumulate={train.accumulate}"
+        )
+    for layer in train.penalty_layers:
+        if layer not in range(layers + 1) or train.penalty_layers.count(layer) > 1:
+            raise UserError(f"train.penalty_layers has {layer!r}; give each once, 0 to model.layers={layers}")
