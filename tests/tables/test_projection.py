@@ -1,7 +1,8 @@
 import numpy as np
 import pytest
 
-from panel.projection import COUNT, chosen, common_axes
+from panel.projection import COUNT, chosen
+from tables.projection import common_axes
 
 STEPS, POINTS, K = 5, 40, 8
 
