@@ -12,7 +12,7 @@ from data.corpus import Corpus
 from experiments.config import Config
 from models import transformer
 from models.config import ModelConfig
-from models.masks import idle, visible_keys
+from models.masks import idle, seeds, visible_keys
 from panel.config import MeasureConfig
 from sources.activations import Measured, make_measure
 from sources.probe import Probe, make_probe
@@ -34,8 +34,8 @@ def make_program(config: Config, corpus: Corpus, params: dict) -> Callable[[dict
     split, whole = NamedSharding(devices, parts), NamedSharding(devices, P())
     probe = jax.device_put(probe, Probe(tokens_GWT=split, shuffled_GWT=split, picks_SGP=whole))
     shardings = mesh.parameter_sharding(devices, params)
-    without_effect = dict.fromkeys(idle(config.model), 0)  # is no reason to compile again
-    model = dataclasses.replace(config.model, **without_effect)
+    without_effect = [name for name in seeds() if name in idle(config.model)]  # are no reason to compile again
+    model = dataclasses.replace(config.model, **dict.fromkeys(without_effect, 0))
     compute = _computation(model, config.measure, corpus.vocab_size, devices, by_batches)
 
     def measure(params: dict, references: dict[str, dict]) -> Measured:
