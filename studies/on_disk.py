@@ -47,15 +47,22 @@ def read(folder: pathlib.Path) -> tuple[pd.DataFrame, pd.DataFrame]:
     Only an empty field is a missing number: "None" is a setting, and a variant may be named "nan".
     """
     texts = dict.fromkeys(("run", "condition", *COLUMNS), str)
-    rows = pd.read_csv(folder / "runs.csv", dtype=texts, keep_default_na=False, na_values=[""])
+    path = folder / "runs.csv"
+    rows = pd.read_csv(path, dtype=texts, keep_default_na=False, na_values=[""])
+    if "condition" not in rows:
+        raise _of_old(path)
     path = folder / "contrasts.csv"
     if not path.exists():
         return rows, pd.DataFrame(columns=[*COLUMNS, *Change._fields]).astype(dict.fromkeys(Change._fields, float))
     missing = {name: [""] for name in Change._fields}  # text may be empty
     changes = pd.read_csv(path, dtype=texts, keep_default_na=False, na_values=missing)
     if list(changes) != [*COLUMNS, *Change._fields]:
-        raise RunError(f"{path} has other columns than are written now; --stages=measure writes it again")
+        raise _of_old(path)
     return rows, changes
+
+
+def _of_old(path: pathlib.Path) -> RunError:
+    return RunError(f"{path} has other columns than are written now; --stages=measure writes it again")
 
 
 def bits(folder: pathlib.Path) -> dict[str, float]:

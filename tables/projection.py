@@ -11,6 +11,7 @@ import xarray as xr
 
 from panel.projection import CHOICE, VECTORS, chosen
 
+VERSION = 1  # of the vectors: raised when others are kept, not when words change
 SOURCE = "reconstruction after Godey et al. 2024, Anisotropy Is Inherent to Self-Attention in Transformers"
 
 
@@ -27,12 +28,13 @@ def labelled(vectors: dict[str, np.ndarray], picks_P: np.ndarray, context: int, 
         "window": ("vector", places // context, {"long_name": "window of the first batch"}),
         "position_in_window": ("vector", places % context, {"long_name": "position in its window"}),
     }
+    about = {"units": "activation", "head": head, "chosen": CHOICE, "version": VERSION}
     return {
         name: xr.DataArray(
             values,
             dims=("block", "vector", "component"),
             coords={"block": np.arange(1, len(values) + 1), **found},
-            attrs={"long_name": f"{VECTORS[name]} vectors", "units": "activation", "head": head, "chosen": CHOICE},
+            attrs={"long_name": f"{VECTORS[name]} vectors", **about},
         )
         for name, values in vectors.items()
     }

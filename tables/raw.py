@@ -13,7 +13,8 @@ import xarray as xr
 
 from panel.families import coordinates, family_of, nulls_of, quantities
 from panel.panel import MEASURED
-from panel.projection import CHOICE, VECTORS
+from panel.projection import VECTORS
+from tables import projection
 
 Arrays = dict[str, np.ndarray]  # of one cloud, by quantity
 Missing = dict[str, tuple[str, ...]]  # quantity -> clouds that have to be measured of it
@@ -93,8 +94,8 @@ def missing(found: xr.Dataset | None, families: tuple[str, ...], nulls: tuple[st
             there = clouds_of(found[name]) if found is not None and holds(found, name) else ()
             left[name] = tuple(cloud for cloud in wanted if cloud not in there)
     if "projection" in families:  # no quantities: vectors of one cloud
-        kept = {name for name in VECTORS if found is not None and name in found}
-        left |= {name: (MEASURED,) for name in VECTORS if name not in kept or found[name].attrs["chosen"] != CHOICE}
+        versions = {name: found[name].attrs.get("version") for name in VECTORS if found is not None and name in found}
+        left |= {name: (MEASURED,) for name in VECTORS if versions.get(name) != projection.VERSION}
     return {name: clouds for name, clouds in left.items() if clouds}
 
 

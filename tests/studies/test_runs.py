@@ -211,6 +211,9 @@ def test_tables_of_an_experiment_are_written_where_they_say_something(tmp_path):
     changes.drop(columns="pairs").to_csv(tmp_path / "contrasts.csv", index=False)  # as an earlier version wrote it
     with pytest.raises(RunError, match=r"contrasts\.csv has other columns .*; --stages=measure"):
         on_disk.read(tmp_path)
+    frame.rename(columns={"condition": "cell"}).to_csv(tmp_path / "runs.csv", index=False)
+    with pytest.raises(RunError, match=r"runs\.csv has other columns"):
+        on_disk.read(tmp_path)
 
 
 def test_words_that_stand_for_nothing_elsewhere_are_words_here(tmp_path):

@@ -10,9 +10,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from panel.families import FAMILIES, quantities
-from panel.projection import CHOICE, VECTORS
+from panel.projection import VECTORS
 from panel.quantity import Family, Quantity
-from tables import files, raw
+from tables import files, projection, raw
 from tests.tables.made import CLOUDS, G, change_labels, change_quantity, table, values
 
 FAMILY_OF_NAMES = ("spectrum", "dimension", "comparison")
@@ -122,7 +122,7 @@ def test_vectors_that_are_kept_as_they_are_are_missing_where_they_are_not_there(
     assert raw.families_of(raw.missing(old, ("projection",), ()), ("spectrum", "projection")) == ("projection",)
     with_vectors = old.assign(vectors(0))
     assert raw.missing(with_vectors, ("projection",), ()) == {}
-    other = with_vectors.assign(query_vectors=with_vectors.query_vectors.assign_attrs(chosen="others"))
+    other = with_vectors.assign(query_vectors=with_vectors.query_vectors.assign_attrs(version=0))
     assert raw.missing(other, ("projection",), ()) == {"query_vectors": ("measured",)}
 
 
@@ -133,7 +133,7 @@ def vectors(seed):
             array,
             dims=("block", "vector", "component"),
             coords={"block": [1, 2, 3], "window": ("vector", np.arange(5))},
-            attrs={"head": 0, "chosen": CHOICE},
+            attrs={"head": 0, "version": projection.VERSION},
         )
         for name, array in zip(VECTORS, arrays, strict=True)
     }
