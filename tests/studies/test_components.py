@@ -19,7 +19,7 @@ def crossed(values_WS: np.ndarray) -> xr.Dataset:
         "test_bits": ("run", values_WS.ravel()),
         "bell": (("run", "positions"), 2 * values_WS.ravel()[:, None]),
     }
-    both = np.stack([anisotropy, anisotropy - 1])  # the lower end of the interval is not to be read
+    both = np.stack([anisotropy, 2 * anisotropy])  # the lower end of the interval is not to be read
     variables["anisotropy"] = ("statistic", "step", "run", "positions", "layer"), both
     return xr.Dataset(variables, coords | {"statistic": ["mean", "low"]})
 

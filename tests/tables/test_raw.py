@@ -187,6 +187,34 @@ def test_what_is_missing_is_taken_and_the_rest_stays_bit_for_bit():
     assert raw.missing(whole, ("spectrum", "dimension", "similarity"), ("gaussian", "shuffled")) == {}
 
 
+def test_a_table_that_was_completed_is_the_file_that_one_measured_at_once_would_be(tmp_path):
+    families, nulls = ("projection", "dimension", "spectrum"), ("gaussian", "shuffled")
+    at_once = complete(0, families[1:], nulls).assign(vectors(0)).assign(previous_step=3)
+    parts = (("spectrum",), ("shuffled",)), (("dimension",), ("shuffled",)), (("dimension",), nulls)
+    found = None
+    for wanted, chosen in parts:
+        missed = raw.missing(found, wanted, chosen)
+        clouds = ["measured", *chosen]
+        new = at_once[[name for name in at_once if name in missed]].sel(cloud=clouds)
+        for name in new.data_vars:
+            new[name].attrs["clouds"] = ",".join(cloud for cloud in clouds if cloud in raw.clouds_of(at_once[name]))
+        new = new.assign(at_once[["previous_step"]]) if wanted == ("spectrum",) else new
+        found = raw.merged(found, new.assign(at_once[list(VECTORS)]) if found is None else new, missed)
+        files.write(found, tmp_path / "parts")
+        found = files.read(tmp_path / "parts")
+    assert raw.missing(found, families, nulls) == {}
+    files.write(raw.merged(None, at_once, {}), tmp_path / "at once")
+    assert (tmp_path / "parts").read_bytes() == (tmp_path / "at once").read_bytes()
+
+
+def test_vectors_stay_and_what_a_step_is_compared_with_is_that_of_the_last_measurement(old):
+    old, new = (old.assign(vectors(seed)).assign(previous_step=seed) for seed in (0, 1))
+    whole = raw.merged(old, new, {"key_vectors": ("measured",)})
+    np.testing.assert_array_equal(whole.query_vectors, old.query_vectors)
+    np.testing.assert_array_equal(whole.key_vectors, new.key_vectors)
+    assert whole.previous_step == 1
+
+
 def test_what_was_not_asked_for_stays_as_long_as_it_is_measured_so_today(monkeypatch):
     old, new = complete(families=("spectrum", "scale")), complete(1, ("similarity",))
     change_quantity(monkeypatch, "anisotropy", version=2)

@@ -115,6 +115,19 @@ def test_the_interval_of_a_plateau_holds_the_choice_of_its_scales():
     np.testing.assert_allclose([low, high], [found.low, found.high], atol=0.15 * (found.high - found.mean))
 
 
+def test_in_a_table_too_the_interval_of_a_plateau_holds_the_choice_of_its_scales():
+    """Of the value and of its excess over a null model on the same scales."""
+    noise = 0.1 * np.random.default_rng(4).normal(size=(2, G, S, LAYERS, 7, 5))
+    own, null = np.array([4, 4.2, 4.39, 4.62, 9, 18, 36])[:, None] + noise.astype(np.float32)
+    found = summary(table({"measured": {"gride": own}, "gaussian": {"gride": null + 1}}), None, ("gaussian",))[0]
+    order = (0, 4, 1, 2, 3)  # batch, replicate, positions, layer, scale
+    for less, model in (("nothing", None), ("gaussian", (null + 1).transpose(order))):
+        low, high = plateau.interval(own.transpose(order), model)
+        ends = found.plateau.sel(step=7, less=less)
+        np.testing.assert_array_equal(ends.sel(statistic="low"), np.minimum(low, ends.sel(statistic="mean")))
+        np.testing.assert_array_equal(ends.sel(statistic="high"), np.maximum(high, ends.sel(statistic="mean")))
+
+
 def test_a_scale_that_sections_lack_moves_no_interval_of_a_plateau_elsewhere():
     noise_GRK = 0.02 * np.random.default_rng(3).normal(size=(G, 5, 7))
     (low, high), _ = bounds([9, 6, 4, 4.1, 4.2, 3, 1], noise_GRK)
