@@ -127,6 +127,7 @@ def test_one_command_trains_measures_and_draws(twins):
         assert json.loads((workdir / run / "config.json").read_text())["train"]["steps"] == 40
         assert (workdir / run / "environment.json").exists()
         assert list((workdir / run).glob("events.out.tfevents.*"))
+        assert set(pd.read_csv(workdir / run / "correlations.csv").run) == {run}
     figures = [line for line in output.splitlines() if line.endswith((".png", ".pdf"))]
     assert {pathlib.Path(path).stem for path in figures} >= {"anisotropy_profile", "dimension_over_training"}
     assert all(pathlib.Path(path).stat().st_size > 1000 for path in figures)

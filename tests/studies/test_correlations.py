@@ -5,7 +5,9 @@ import pandas as pd
 import pytest
 from scipy import stats
 
-from studies.correlations import PAIRS, correlate, correlations, write
+from studies import on_disk
+from studies.correlations import PAIRS, correlate, correlations
+from tables import files
 from tests.figures.tables import make_run
 
 SHORT = (0, 10, 1000)
@@ -110,7 +112,9 @@ def test_one_run_is_not_pooled_and_what_was_not_measured_has_no_row(tables, tmp_
     assert set(alone.run) == {"decoder"}
     assert "drift" not in set(alone.x)
     assert correlations({"decoder": tables["decoder"][["anisotropy"]]}).empty
-    write({"decoder": tables["decoder"]}, tmp_path / "correlations.csv")
-    assert [path.name for path in tmp_path.iterdir()] == ["correlations.csv"]
+    files.write(tables["decoder"], tmp_path / "results.nc")
+    on_disk.write_run("decoder", tmp_path)
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["correlations.csv", "results.nc"]
     read = pd.read_csv(tmp_path / "correlations.csv")
     assert list(read.columns) == list(alone.columns)
+    assert set(read.run) == {"decoder"}
