@@ -12,9 +12,9 @@ from data import corpus
 from experiments import variants
 from experiments.config import Config
 from figures import draw
+from figures.experiment import Compared
 from figures.run import Run
 from figures.seeds import over_seeds
-from figures.untrained import draw as untrained_draw
 from models.transformer import compute_type
 from sources import sweep
 from studies import on_disk
@@ -142,10 +142,11 @@ def draw_figures(shown: dict[str, pathlib.Path], to: pathlib.Path) -> None:
     if not processes.is_first():
         return
     runs = {name: load(path) for name, path in shown.items()}
-    own = over_seeds({name: run for name, run in runs.items() if shown[name].is_relative_to(to.parent)})
-    paths = draw.draw(own | {name: run for name, run in runs.items() if not shown[name].is_relative_to(to.parent)}, to)
+    mine = [name for name, path in shown.items() if path.is_relative_to(to.parent)]
+    own = over_seeds({name: runs[name] for name in mine})
+    paths = draw.draw_runs(own | {name: run for name, run in runs.items() if name not in mine}, to)
     if (to.parent / "runs.csv").exists():
-        paths += draw.draw_experiment(own, *on_disk.read(to.parent), to)
+        paths += draw.draw(draw.EXPERIMENT, Compared(own, *on_disk.read(to.parent)), to)
     for path in paths:
         print(path)
 
@@ -170,5 +171,5 @@ def untrained_blocks(config: UntrainedConfig, root: pathlib.Path, title: str, wa
         if not (root / "results.nc").exists():
             raise UserError(f"{root / 'results.nc'} does not exist; run --stages=measure first")
         folder.claim(root, config, new=False)
-        for path in untrained_draw.draw(files.read(root / "results.nc"), root / "figures"):
+        for path in draw.draw(draw.UNTRAINED, files.read(root / "results.nc"), root / "figures"):
             print(path)

@@ -6,18 +6,19 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.ticker import LogLocator, NullLocator, ScalarFormatter
 
-from figures import style
-from figures.run import NULLS, Run, band, holding, interval
+from figures import scales, style
+from figures.provenance import footer
+from figures.run import NULLS, Run, bands, holding, interval, nulls
 
 
 def build(runs: dict[str, Run]) -> Figure | None:
     runs = holding(runs, "gride", "plateau")
     if not runs:
         return None
-    gaussian = any("null" in run.results.dims and "gaussian" in run.results.null for run in runs.values())
+    gaussian = any("gaussian" in nulls(run.results) for run in runs.values())
     figure = style.new(style.PAGE, 0.8 + 1.8 * len(runs))
     axes = figure.subplots(len(runs), 1 + gaussian, sharex=True, sharey=True, squeeze=False)
-    colours = style.layer_colours(max(run.results.sizes["layer"] for run in runs.values()))
+    colours = scales.layer_colours(max(run.results.sizes["layer"] for run in runs.values()))
     for row, (label, run) in zip(axes, runs.items(), strict=True):
         last = run.results.isel(step=-1).sel(positions="all")
         ranks = last.neighbours.values
@@ -27,9 +28,9 @@ def build(runs: dict[str, Run]) -> Figure | None:
             least, most = (last[f"plateau_{end}"].sel(layer=layer).item() for end in ("first", "last"))
             on = (ranks >= least) & (ranks <= most)
             row[0].plot(ranks[on], curve[0][on], **look | {"linewidth": 3})
-            if "null" in last.dims and "gaussian" in last.null:
-                null = last["gride_null"].sel(null="gaussian", layer=layer).values
-                row[1].plot(ranks, null, **look | {"linestyle": "--"})
+            if "gaussian" in nulls(last):
+                excess, _, _ = interval(last, "gride", less="gaussian", layer=layer)
+                row[1].plot(ranks, curve[0] - excess, **look | {"linestyle": "--"})
         row[0].set_title(verdict(last))
         row[0].set_ylabel(f"{label}\nintrinsic dimension")
         if gaussian:
@@ -42,9 +43,9 @@ def build(runs: dict[str, Run]) -> Figure | None:
             _dimensions(ax)
     for ax in axes[-1]:
         ax.set_xlabel("neighbour rank k (from $r_{2k}/r_k$)")
-    style.title(figure, f"Dimension by scale, last checkpoint, all positions{band(runs, 'gride')}")
-    style.layer_bar(figure, colours, axes)
-    style.footer(figure, runs)
+    style.title(figure, "Dimension by scale, last checkpoint, all positions", bands(runs, "gride"))
+    scales.layer_bar(figure, colours, axes)
+    footer(figure, runs)
     return figure
 
 

@@ -1,64 +1,69 @@
-"""Draw every figure that the tables allow."""
+"""Every figure: its file's name and what draws it. Drawn are those that the tables allow."""
 
+import io
 import pathlib
+from collections.abc import Callable
+from functools import partial
+from typing import TypeVar
 
-import pandas as pd
+import xarray as xr
+from matplotlib.figure import Figure
 
 from figures import (
-    anisotropy_by_checkpoint,
-    anisotropy_profile,
-    attention_sharpness,
-    change_over_training,
-    contrasts,
-    cosine_against_drift,
+    against,
     dimension_by_scale,
-    dimension_over_training,
-    excess_over_nulls,
+    experiment,
     layer_similarity,
-    outlier_coordinates,
-    query_key_drift,
-    query_key_fluctuation,
+    over_depth,
+    over_training,
     query_key_projection,
-    runs_compared,
-    sharpness_against_alignment,
-    spectrum_over_training,
     style,
     training_curve,
 )
 from figures.run import Run
+from figures.untrained import attention, in_and_out, stack
 from studies import correlations
+from workdir import files
 
-FIGURES = {
-    "anisotropy_profile": anisotropy_profile.build,
-    "dimension_over_training": dimension_over_training.build,
-    "anisotropy_by_checkpoint": anisotropy_by_checkpoint.build,
-    "spectrum_over_training": spectrum_over_training.build,
+T = TypeVar("T")  # what a figure is drawn from
+
+RUNS: dict[str, Callable[[dict[str, Run]], Figure | None]] = {
+    "anisotropy_profile": over_depth.anisotropy_profile,
+    "anisotropy_by_checkpoint": over_depth.anisotropy_by_checkpoint,
+    "outlier_coordinates": over_depth.outlier_coordinates,
+    "excess_over_nulls": over_depth.excess_over_nulls,
     "dimension_by_scale": dimension_by_scale.build,
-    "outlier_coordinates": outlier_coordinates.build,
-    "excess_over_nulls": excess_over_nulls.build,
     "layer_similarity": layer_similarity.build,
-    "change_over_training": change_over_training.build,
-    "query_key_drift": query_key_drift.build,
-    "query_key_fluctuation": query_key_fluctuation.build,
+    **{name: partial(over_training.by_run, panels) for name, panels in over_training.BY_RUN.items()},
+    **{name: partial(over_training.by_depth, panels) for name, panels in over_training.BY_DEPTH.items()},
     "query_key_projection": query_key_projection.build,
-    "attention_sharpness": attention_sharpness.build,
-    "sharpness_against_alignment": sharpness_against_alignment.build,
-    "cosine_against_drift": cosine_against_drift.build,
+    "sharpness_against_alignment": against.sharpness_against_alignment,
+    "cosine_against_drift": against.cosine_against_drift,
     "training_curve": training_curve.build,
+}
+EXPERIMENT: dict[str, Callable[[experiment.Compared], Figure | None]] = {
+    "runs_compared": experiment.runs_compared,
+    "contrasts": experiment.contrasts,
+}
+UNTRAINED: dict[str, Callable[[xr.Dataset], Figure | None]] = {
+    "untrained_cosine": in_and_out.cosine,
+    "untrained_norm": in_and_out.norm,
+    "untrained_sharpness": attention.sharpness,
+    "untrained_stack": stack.build,
+    "untrained_targets": attention.targets,
 }
 
 
-def draw(runs: dict[str, Run], folder: pathlib.Path) -> list[pathlib.Path]:
-    """Compare the runs (label -> Run) in each figure; PNG and PDF under `folder`. Returns the paths written.
-
-    Of several runs correlations.csv too, where they are pooled. What no longer applies is removed.
-    """
+def draw(figures: dict[str, Callable[[T], Figure | None]], of: T, folder: pathlib.Path) -> list[pathlib.Path]:
+    """PNG and PDF of each figure, under `folder`; what no longer applies is removed. Returns the paths written."""
     folder.mkdir(parents=True, exist_ok=True)
-    paths = []
     with style.context():
-        for name, build in FIGURES.items():
-            paths += style.save(build(runs), folder, name)
-    pooled = folder / "correlations.csv"
+        return [path for name, build in figures.items() for path in save(build(of), folder, name)]
+
+
+def draw_runs(runs: dict[str, Run], folder: pathlib.Path) -> list[pathlib.Path]:
+    """Compare the runs (label -> Run) in each figure; of several runs correlations.csv too, where they are pooled."""
+    paths, pooled = draw(RUNS, runs, folder), folder / "correlations.csv"
     if len(runs) == 1:
         pooled.unlink(missing_ok=True)
         return paths
@@ -66,15 +71,20 @@ def draw(runs: dict[str, Run], folder: pathlib.Path) -> list[pathlib.Path]:
     return [*paths, pooled]
 
 
-def draw_experiment(
-    runs: dict[str, Run], rows: pd.DataFrame, changes: pd.DataFrame, folder: pathlib.Path
-) -> list[pathlib.Path]:
-    """The figures of all cells of an experiment (label -> Run), from runs.csv and contrasts.csv."""
+def save(figure: Figure | None, folder: pathlib.Path, name: str) -> list[pathlib.Path]:
+    """Write name.png and name.pdf; each appears whole or not at all, and without a date, so the same twice.
+
+    Where there is nothing to draw, those of an older measurement are removed.
+    """
     paths = []
-    with style.context():
-        for name, figure in (
-            ("runs_compared", runs_compared.build(runs, rows)),
-            ("contrasts", contrasts.build(runs, changes)),
-        ):
-            paths += style.save(figure, folder, name)
+    for kind, metadata in (("png", None), ("pdf", {"CreationDate": None})):
+        path = folder / f"{name}.{kind}"
+        if figure is None:
+            path.unlink(missing_ok=True)
+            continue
+        content = io.BytesIO()
+        figure.savefig(content, format=kind, metadata=metadata)
+        figure.set_layout_engine("none")  # laid out once, by the first: both files have the same geometry
+        files.write(path, content.getvalue())
+        paths.append(path)
     return paths

@@ -5,10 +5,11 @@ from matplotlib.colors import Normalize
 from matplotlib.figure import Figure
 from matplotlib.ticker import MaxNLocator
 
-from figures import style
-from figures.run import Run, holding, words
+from figures import scales, style
+from figures.provenance import footer
+from figures.run import Run, holding, interval
 
-MEASURES = ("cka_layers", "overlap_layers")
+MEASURES = {"cka_layers": "linear CKA", "overlap_layers": "neighbourhood overlap"}
 TICKS = (0, 0.2, 0.4, 0.6, 0.8, 1)
 
 
@@ -22,16 +23,16 @@ def build(runs: dict[str, Run]) -> Figure | None:
     for row, (label, run) in zip(axes, runs.items(), strict=True):
         last = run.results.isel(step=-1).sel(positions="all")
         for ax, name in zip(row, MEASURES, strict=True):
-            ax.imshow(last[f"{name}_mean"].values, cmap=colours.cmap, norm=colours.norm, origin="lower")
+            ax.imshow(interval(last, name)[0], cmap=colours.cmap, norm=colours.norm, origin="lower")
             ax.grid(False)
             for axis in (ax.xaxis, ax.yaxis):
                 axis.set_major_locator(MaxNLocator(8, integer=True, min_n_ticks=1))
-        row[0].set_ylabel(f"{label}\nlayer (0 = embedding)")
-    for ax, name in zip(axes[0], MEASURES, strict=True):
-        ax.set_title(words(runs, name).removesuffix(" of two layers"))
+        row[0].set_ylabel(f"{label}\n{scales.LAYER}")
+    for ax, title in zip(axes[0], MEASURES.values(), strict=True):
+        ax.set_title(title)
     for ax in axes[-1]:
-        ax.set_xlabel("layer (0 = embedding)")
-    style.bar(figure, colours, axes, "similarity (1: the same)", TICKS, [f"{tick:g}" for tick in TICKS])
+        ax.set_xlabel(scales.LAYER)
+    scales.bar(figure, colours, axes, "similarity (1: the same)", TICKS, [f"{tick:g}" for tick in TICKS])
     style.title(figure, "Similarity of layers, last checkpoint, all positions")
-    style.footer(figure, runs)
+    footer(figure, runs)
     return figure

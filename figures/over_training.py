@@ -1,27 +1,105 @@
-"""The panels of figures over training with a line per run: a panel per quantity, averaged over blocks."""
+"""Figures over training steps: a panel per quantity, with a line per run, or with a line per block or layer."""
+
+from typing import NamedTuple
 
 from matplotlib.figure import Figure
 
-from figures import style
-from figures.run import Run, band_over_batches, holding, last_step, over_batches, words
+from figures import scales, style
+from figures.provenance import footer
+from figures.run import Run, bands, bands_over_batches, holding, interval, last_step, over_batches, words
 from studies.shapes import over_depth
 
 
-def build(runs: dict[str, Run], names: tuple[str, ...], title: str, sharey: bool) -> Figure | None:
-    looks, runs = style.inks(runs), holding(runs, *names)
+class Panels(NamedTuple):
+    title: str
+    quantities: tuple[str, ...]  # a panel each
+    one_scale: bool = False  # of all panels
+
+
+BY_RUN = {
+    # Up, then down? (Shape of Learning, 2)
+    "dimension_over_training": Panels(
+        "Dimension while training", ("twonn", "twonn_mle", "twonn_microscope"), one_scale=True
+    ),
+    # How many directions carry the variance while a model learns, and how fast does the spectrum fall?
+    "spectrum_over_training": Panels("Spectrum while training", ("effective_rank", "participation_ratio", "alpha_req")),
+}
+
+BY_DEPTH = {
+    # When does each layer take its final shape, and how much does it change between checkpoints?
+    "change_over_training": Panels("Change of layers while training", ("cka_last", "overlap_last", "cka_previous")),
+    # Do queries and keys drift apart from 0, together? (Anisotropy Is Inherent to Self-Attention)
+    "query_key_drift": Panels(
+        "Drift of queries and keys", ("query_drift", "key_drift", "query_key_alignment", "query_key_cosine")
+    ),
+    # Beside their drift, how far do queries and keys spread, and how much of the scores is the drift's alone?
+    "query_key_fluctuation": Panels(
+        "Fluctuation of queries and keys", ("query_fluctuation", "key_fluctuation", "score_share_of_means")
+    ),
+    # Does attention sharpen while a model learns? (Anisotropy Is Inherent to Self-Attention)
+    "attention_sharpness": Panels(
+        "Sharpness of attention", ("score_std_within", "attention_entropy", "attention_max", "attention_first")
+    ),
+}
+
+
+def by_run(panels: Panels, runs: dict[str, Run]) -> Figure | None:
+    """A line per run, averaged over blocks."""
+    looks, runs = style.inks(runs), holding(runs, *panels.quantities)
     if not runs:
         return None
     figure = style.new(style.PAGE, 2.6)
-    axes = figure.subplots(1, len(names), sharey=sharey)
-    for ax, name in zip(axes, names, strict=True):
+    axes = figure.subplots(1, len(panels.quantities), sharey=panels.one_scale)
+    for ax, name in zip(axes, panels.quantities, strict=True):
         for label, run in runs.items():
             # without the embedding: where positions are rotary it is a few hundred points repeated, of no dimension
-            average = over_depth(run.results[name].sel(positions="all"))
-            style.banded(ax, run.results.step.values, *over_batches(average), label=label, **looks[label])
-        style.step_axis(ax, last_step(runs))
+            average = over_depth(run.batches[name].sel(positions="all"))
+            style.banded(ax, run.batches.step.values, *over_batches(average), label=label, **looks[label])
+        scales.step_axis(ax, last_step(runs))
         ax.set_title(words(runs, name).replace(" (", "\n(").replace(" of the ", "\nof the "), fontsize=7)
     axes[0].set_ylabel("mean over blocks")
-    style.title(figure, f"{title}, all positions{band_over_batches(runs)}")
+    style.title(figure, f"{panels.title}, all positions", bands_over_batches(runs))
     style.legend(axes)
-    style.footer(figure, runs)
+    footer(figure, runs)
+    return figure
+
+
+def by_depth(panels: Panels, runs: dict[str, Run]) -> Figure | None:
+    """A row per run, a line per layer, or per block the mean over heads; a column has one scale: rows compare."""
+    title, names, _ = panels
+    runs = holding(runs, *names)
+    if not runs:
+        return None
+    depth = "block" if "block" in next(iter(runs.values())).results[names[0]].dims else "layer"
+    figure = style.new(style.PAGE, 1.0 + 1.4 * len(runs))
+    axes = figure.subplots(len(runs), len(names), sharex=True, sharey="col", squeeze=False)
+    most = max(run.results.sizes[depth] for run in runs.values())
+    colours = scales.block_colours(most) if depth == "block" else scales.layer_colours(most)
+    for row, (label, run) in zip(axes, runs.items(), strict=True):
+        results, batches = (table.sel(positions="all") for table in (run.results, run.batches))
+        for ax, name in zip(row, names, strict=True):
+            for place in results[depth].values:
+                if depth == "block":
+                    curve = over_batches(batches[name].sel(block=place).mean("head", skipna=False))
+                else:
+                    curve = interval(results, name, layer=place)
+                look = {"color": colours.to_rgba(place), "linewidth": 1.1, "marker": "o", "markersize": 1.8}
+                style.banded(ax, results.step.values, *curve, **look)
+        row[0].set_ylabel(label, fontsize=7, fontweight="bold")
+    for ax, name in zip(axes[0], names, strict=True):
+        ax.set_title(style.wrap(words(runs, name), 0.7 * style.PAGE / len(names), 7), fontsize=7)
+    for column in axes.T:
+        scales.ground(column)
+    for ax in axes.flat:
+        scales.step_axis(ax, last_step(runs))
+    for ax in axes[:-1].flat:
+        ax.set_xlabel("")
+        ax.tick_params(labelbottom=False)
+    if depth == "block":
+        style.title(figure, f"{title}, mean over heads, all positions", bands_over_batches(runs))
+        scales.block_bar(figure, colours, axes)
+    else:
+        style.title(figure, f"{title}, all positions", bands(runs, *names))
+        scales.layer_bar(figure, colours, axes)
+    footer(figure, runs)
     return figure

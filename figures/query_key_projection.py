@@ -7,6 +7,7 @@ from matplotlib.figure import Figure
 from matplotlib.ticker import MaxNLocator
 
 from figures import style
+from figures.provenance import footer
 from figures.run import Run, holding
 
 COLUMNS, ROWS, BLOCKS = 5, 6, 4
@@ -46,10 +47,9 @@ def build(runs: dict[str, Run]) -> Figure | None:
         above = steps
     words = f"Queries and keys of head {int(table.query_projection.attrs['head'])} on the axes of their common SVD"
     omitted = f", {len(rows)} of {len(places)} runs" if len(rows) < len(places) else ""
-    style.title(
-        figure, f"{words}{omitted} (share of the squared lengths: axis, all steps; corner, both axes, that step)"
-    )
-    style.footer(figure, runs)
+    shares = "share of the squared lengths: axis, all steps; corner, both axes, that step"
+    style.title(figure, f"{words}{omitted}", shares)
+    footer(figure, runs)
     return figure
 
 

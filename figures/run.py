@@ -1,4 +1,4 @@
-"""What a figure may read of a run: its table, its training log, and the words for both."""
+"""What a figure may read of a run: its tables and its training log, with intervals and the words for both."""
 
 from dataclasses import dataclass
 from typing import Any
@@ -6,11 +6,9 @@ from typing import Any
 import numpy as np
 import xarray as xr
 
-from models import description
+from figures import style
 from panel.intervals import LEVEL, summarise
-from studies import runs as tables
-from training.objective import OBJECTIVES
-from training.optimizer import OPTIMIZERS
+from tables.summary import NOTHING
 
 POSITIONS = {"all": "all positions", "without_first": "without position 0"}
 NULLS = {
@@ -18,10 +16,9 @@ NULLS = {
     "shuffled": "shuffled bytes\nas input",
     "untrained": "same network,\nuntrained",
 }
-TOLD = (  # beside what the description of the model tells
-    *("objective", "train.optimizer", "train.steps", "train.seed", "train.data_seed"),
-    *("measure.points", "measure.batches"),
-)
+ENDS = ("mean", "low", "high")
+
+Curve = tuple[np.ndarray, np.ndarray, np.ndarray]  # mean, low, high
 
 
 @dataclass(frozen=True)
@@ -39,15 +36,21 @@ def holding(runs: dict[str, Run], *variables: str) -> dict[str, Run]:
 def words(runs: dict[str, Run], variable: str) -> str:
     """The variable's name and unit for an axis, from its own attributes."""
     attrs = next(iter(runs.values())).results[variable].attrs
-    return attrs["long_name"] if attrs["units"] in ("", "1") else f"{attrs['long_name']} ({attrs['units']})"
+    return style.label(attrs["long_name"], attrs["units"])
 
 
-def interval(results: xr.Dataset, name: str, **where: Any) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """Mean over batches and the ends of its interval, at these places on the dimensions."""
-    return tuple(results[f"{name}_{end}"].sel(where).values for end in ("mean", "low", "high"))
+def nulls(results: xr.Dataset) -> list[str]:
+    """The null models that the run was measured beside."""
+    return [less for less in results["less"].values.tolist() if less != NOTHING] if "less" in results else []
 
 
-def over_batches(values: xr.DataArray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+def interval(results: xr.Dataset, name: str, less: str = NOTHING, **where: Any) -> Curve:
+    """Mean over batches and the ends of its interval, at these places: of the value, or of it `less` a null model's."""
+    values = results[name].sel(less=less, **where)
+    return tuple(values.sel(statistic=statistic).values for statistic in ENDS)
+
+
+def over_batches(values: xr.DataArray) -> Curve:
     """The same of an average over layers or heads, which has no interval in the tables: Student's, from the batches.
 
     Over seeds, their range. NaN where a batch or a seed has no number: the curve would jump where others of them count.
@@ -59,27 +62,27 @@ def over_batches(values: xr.DataArray) -> tuple[np.ndarray, np.ndarray, np.ndarr
     return found.mean, found.low, found.high
 
 
-def band(runs: dict[str, Run], *names: str) -> str:
-    """What the bands of `interval` are, to end a title with; nothing where no run has any."""
+def bands(runs: dict[str, Run], *names: str, what: str = "band") -> str:
+    """What the bands of `interval` are, as a title's remark; nothing where no run has any."""
     ways = set()
     for run in runs.values():
-        ends = [run.results[f"{name}_low"] for name in names if name in run.results]
-        if any(np.isfinite(end).any() for end in ends):
-            over = "windows resampled" if run.results.attrs["groups"] > 1 else "over batches"
-            ways.add("seeds" if "seed" in run.results.dims else over)
-    return _band(ways)
+        for values in (run.results[name] for name in names if name in run.results):
+            if np.isfinite(values.sel(statistic="low")).any():
+                over = "windows resampled" if run.results.attrs["groups"] > 1 else "over batches"
+                ways.add("seeds" if "seed" in run.batches.dims and "seed" not in values.dims else over)
+    return _bands(ways, what)
 
 
-def band_over_batches(runs: dict[str, Run]) -> str:
-    ways = {dim for run in runs.values() for dim in ("seed", "batch") if run.results.sizes.get(dim, 1) > 1}
-    return _band({"seeds" if dim == "seed" else "over batches" for dim in ways})
+def bands_over_batches(runs: dict[str, Run]) -> str:
+    ways = {dim for run in runs.values() for dim in ("seed", "batch") if run.batches.sizes.get(dim, 1) > 1}
+    return _bands({"seeds" if dim == "seed" else "over batches" for dim in ways})
 
 
-def _band(ways: set[str]) -> str:
+def _bands(ways: set[str], what: str = "band") -> str:
     intervals = " or ".join(sorted(ways - {"seeds"}))
-    words = [f"{LEVEL * 100:.0f} % interval, {intervals}"] * bool(intervals)
-    words += ["range of seeds"] * ("seeds" in ways)
-    return f" (band: {' or '.join(words)})" if words else ""
+    said = [f"{LEVEL * 100:.0f} % interval, {intervals}"] * bool(intervals)
+    said += ["range of seeds"] * ("seeds" in ways)
+    return f"{what}: {' or '.join(said)}" if said else ""
 
 
 def last_step(runs: dict[str, Run]) -> int:
@@ -88,52 +91,3 @@ def last_step(runs: dict[str, Run]) -> int:
 
 def positions(runs: dict[str, Run]) -> list[str]:
     return list(next(iter(runs.values())).results.positions.values)
-
-
-def provenance(runs: dict[str, Run]) -> list[str]:
-    """Corpus, model, steps, seed and sample of every run: first the facts that all share, then a line for each run."""
-    settings = {label: _settings(run.results) for label, run in runs.items()}
-    facts = {
-        label: _facts(run.results) + [f"{name}={value}" for name, value in _differing(label, settings).items()]
-        for label, run in runs.items()
-    }
-    shared = [fact for fact in next(iter(facts.values())) if all(fact in own for own in facts.values())]
-    own = {label: [fact for fact in own if fact not in shared] for label, own in facts.items()}
-    lines = ["; ".join(shared), *(f"{label}: {'; '.join(rest)}" for label, rest in own.items() if rest)]
-    return [line for line in lines if line]
-
-
-def _settings(results: xr.Dataset) -> dict[str, Any]:
-    """The settings of a run by dotted name, but for those that `_facts` tells in words."""
-    found = tables.settings(results)
-    told = {*TOLD, *(f"model.{name}" for name in description.told())}
-    return {name: value for name, value in found.items() if name not in told and not name.startswith("data.")}
-
-
-def _differing(label: str, settings: dict[str, dict[str, Any]]) -> dict[str, Any]:
-    """What this run sets otherwise than one of the others does: without it, two curves would bear one caption."""
-    own = settings[label]
-    return {name: value for name, value in own.items() if any(other.get(name) != value for other in settings.values())}
-
-
-def _facts(results: xr.Dataset) -> list[str]:
-    attrs = results.attrs
-    reached = f"{results.step.values[-1]:,}"
-    return [
-        str(attrs["corpus"]),
-        *str(attrs["model"]).split(", "),
-        f"predicts {OBJECTIVES[attrs['objective']].label}",
-        OPTIMIZERS[tables.settings(results).get("train.optimizer", "adamw")].label,  # tables of old have no other
-        f"{reached} steps" if reached == f"{attrs['steps']:,}" else f"step {reached} of {attrs['steps']:,}",
-        attrs["seeds"] if "seeds" in attrs else seeds_in_words([tables.seeds(results)]),
-        f"points × batches = {attrs['points']:,} × {attrs['batches']}",
-    ]
-
-
-def seeds_in_words(pairs: list[tuple[int, int]]) -> str:
-    """Seeds of the initial parameters and of the data, told apart where they differ."""
-    weights, data = (sorted(set(kind)) for kind in zip(*pairs, strict=True))
-    said = [", ".join(map(str, kind)) for kind in (weights, data)]
-    if all(one == other for one, other in pairs):
-        return f"seed{'s' * (len(weights) > 1)} {said[0]}"
-    return f"weight seed{'s' * (len(weights) > 1)} {said[0]} and data seed{'s' * (len(data) > 1)} {said[1]}"

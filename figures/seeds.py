@@ -3,63 +3,64 @@
 import collections
 from typing import Any
 
+import numpy as np
 import xarray as xr
 
-from figures.run import Run, seeds_in_words
-from panel.quantities import QUANTITIES
+from figures.provenance import seeds_in_words
+from figures.run import Run
+from panel.families import quantities
 from studies import runs as tables
+from tables.summary import NOTHING, STATISTICS
 
 
 def over_seeds(runs: dict[str, Run]) -> dict[str, Run]:
-    """One Run for each cell of `studies.runs`: the mean over its seeds, and where bands are, the range of the seeds.
+    """One Run for each condition: the mean over its seeds, and where bands are, the range of the seeds.
 
     Two or three seeds have a t interval so wide (12.7 and 4.3 standard errors to a side) that it hides the curves; the
-    range claims nothing. Intervals that pool all cells are those of the contrasts.
+    range claims nothing. Intervals that pool all conditions are those of the contrasts.
     """
     together = {}
     for label, names in tables.conditions({name: run.results for name, run in runs.items()}).items():
         members = [runs[name] for name in names]
-        together[label] = members[0] if len(members) == 1 else Run(_tables(members), _logs(members))
+        together[label] = members[0] if len(members) == 1 else _together(members)
     return together
 
 
-def _tables(members: list[Run]) -> xr.Dataset:
-    """As results.nc holds them, with the means of single runs over a dimension `seed` in place of values per batch.
+def _together(members: list[Run]) -> Run:
+    """Its tables are as those of one run, with the means of single runs, over a dimension `seed`, as values per batch.
 
-    Of heads nothing is averaged, since head 2 of one seed has nothing in common with head 2 of another: means and their
+    Of heads nothing is averaged, since head 2 of one seed has nothing in common with head 2 of another: their means and
     intervals have the dimension `seed` too. Projections are left out: each run has a plane of its own.
     """
-    kept = set.intersection(*(set(run.results.data_vars) for run in members)) - set(QUANTITIES)
-    parts = [run.results[sorted(kept)] for run in members]
+    shared = set.intersection(*(set(run.results.data_vars) for run in members))
+    names = [name for name in quantities() if name in shared]
+    ends = [name for name in ("plateau_first", "plateau_last") if name in shared]
+    parts = [run.results[[*names, *ends]] for run in members]
     joined = xr.concat(parts, "seed", join="inner", data_vars="all", combine_attrs="override")
-    found = {}
-    for name in (name for name in QUANTITIES if f"{name}_mean" in joined):
-        found[name] = joined[f"{name}_mean"].assign_attrs(members[0].results[name].attrs)
-        if "head" in found[name].dims:
-            found |= {f"{name}_{end}": joined[f"{name}_{end}"] for end in ("mean", "std", "low", "high")}
-            continue
-        found |= _range(joined, f"{name}_mean", name)
-        found[f"{name}_std"] = found[name].std("seed", ddof=1)
-        found[f"{name}_mean"] = found[name].mean("seed", skipna=False)
-        if f"{name}_excess" in joined:
-            found |= _range(joined, f"{name}_excess", f"{name}_excess")
-            for kind in ("null", "excess"):
-                found[f"{name}_{kind}"] = joined[f"{name}_{kind}"].mean("seed", skipna=False)
-    if "plateau_first" in joined:  # the scales that every seed has on its plateau
+    values, of_heads = joined[names], [name for name in names if "head" in joined[name].dims]
+    means = values.sel(statistic="mean", drop=True)
+    found = _range(means.drop_vars(of_heads)).assign({name: joined[name] for name in of_heads})
+    if ends:  # the scales that every seed has on its plateau
         first, last = (
             joined["plateau_first"].max("seed", skipna=False),
             joined["plateau_last"].min("seed", skipna=False),
         )
-        found |= {"plateau_first": first.where(first <= last), "plateau_last": last.where(first <= last)}
+        found = found.assign(plateau_first=first.where(first <= last), plateau_last=last.where(first <= last))
     pairs = [tables.seeds(run.results) for run in members]
-    return xr.Dataset(found, attrs=joined.attrs | {"seeds": f"{seeds_in_words(pairs)} together"})
+    attrs = joined.attrs | {"seeds": f"{seeds_in_words(pairs)} together"}
+    return Run(found.assign_attrs(attrs), means.sel(less=NOTHING, drop=True).assign_attrs(attrs), _logs(members))
 
 
-def _range(joined: xr.Dataset, value: str, name: str) -> dict[str, xr.DataArray]:
-    return {
-        f"{name}_low": joined[value].min("seed", skipna=False),
-        f"{name}_high": joined[value].max("seed", skipna=False),
+def _range(means: xr.Dataset) -> xr.Dataset:
+    """The statistics of values over seeds: mean, deviation and, for an interval, the least and the greatest."""
+    found = {
+        "mean": means.mean("seed", skipna=False),
+        "std": means.std("seed", ddof=1),
+        "low": means.min("seed", skipna=False),
+        "high": means.max("seed", skipna=False),
     }
+    labels = xr.DataArray(np.array(STATISTICS), dims="statistic", name="statistic")
+    return xr.concat([found[statistic] for statistic in STATISTICS], labels, combine_attrs="override")
 
 
 def _logs(members: list[Run]) -> list[dict[str, Any]]:

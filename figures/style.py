@@ -1,11 +1,8 @@
-"""The look that all figures share: type, colours, the step axis, bands, the footer; files that repeat to the byte."""
+"""The look that all figures share: type, colours, bands, titles, legends, the small print below."""
 
-import io
-import math
-import pathlib
 import re
 import textwrap
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 from contextlib import AbstractContextManager
 from itertools import cycle
 from typing import Any
@@ -13,18 +10,14 @@ from typing import Any
 import matplotlib.style
 import numpy as np
 from matplotlib.axes import Axes
-from matplotlib.cm import ScalarMappable
-from matplotlib.colors import BoundaryNorm, Colormap, LinearSegmentedColormap, SymLogNorm
+from matplotlib.colors import Colormap, LinearSegmentedColormap
 from matplotlib.figure import Figure
-
-from figures.run import Run, provenance
-from workdir import files
 
 PAGE = 6.9  # inches: the full width of a two-column paper
 OKABE_ITO = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#000000")
 INKS = (*OKABE_ITO, "#7F7F7F", "#6A3D9A")  # grids have nine lines and more
 MARKERS = ("o", "s", "^", "D", "v", "P", "X")
-FOOTER_SIZE = 5.5
+SMALL_PRINT = 5.5
 RC = {
     "font.family": "DejaVu Sans",  # ships with matplotlib: the same shapes on every machine
     "font.size": 8,
@@ -54,7 +47,7 @@ def context() -> AbstractContextManager[None]:
 
 
 def new(width: float, height: float) -> Figure:
-    """A figure outside pyplot, with no global state, whose legends and footer take their own space."""
+    """A figure outside pyplot, with no global state, whose legends and small print take their own space."""
     return Figure(figsize=(width, height), layout="constrained")
 
 
@@ -76,94 +69,29 @@ def banded(ax: Axes, x: np.ndarray, mean: np.ndarray, low: np.ndarray, high: np.
         ax.fill_between(x, low, high, color=look["color"], alpha=0.2, linewidth=0)
 
 
-def ground(axes: Iterable[Axes]) -> None:
-    """Zero, as a line on axes of one scale, unless all that they hold keeps far from it: it would flatten the rest."""
-    axes = list(axes)
-    low, high = min(ax.dataLim.y0 for ax in axes), max(ax.dataLim.y1 for ax in axes)
-    if low < high / 2 or high <= 0:
-        for ax in axes:
-            ax.axhline(0, color="0.7", linewidth=0.6, zorder=1)
+def label(long_name: str, units: str) -> str:
+    """A quantity's name and unit, as an axis has them."""
+    return long_name if units in ("", "1") else f"{long_name} ({units})"
 
 
-def title(figure: Figure, text: str) -> None:
-    """In one line, or with what is in brackets on a second."""
+def title(figure: Figure, what: str, remark: str = "") -> None:
+    """What is shown and, in brackets, a remark: in one line, or in one each."""
+    text = f"{what} ({remark})" if remark else what
     fits = "\n" not in wrap(text, figure.get_figwidth(), RC["figure.titlesize"])
-    figure.suptitle(text if fits else text.replace(" (", "\n("))
+    figure.suptitle(text if fits or not remark else f"{what}\n({remark})")
 
 
 def legend(axes: np.ndarray) -> None:
     """The runs of all panels, right of the first row, where no line can pass under them."""
-    found = [ax.get_legend_handles_labels() for ax in axes.flat]
-    handles = {label: handle for pair in found for handle, label in zip(*pair, strict=True)}
     corner = np.atleast_2d(axes)[0, -1]
-    corner.legend(handles.values(), handles.keys(), loc="upper left", bbox_to_anchor=(1.02, 1), borderaxespad=0)
+    corner.legend(*entries(axes.flat), loc="upper left", bbox_to_anchor=(1.02, 1), borderaxespad=0)
 
 
-def step_axis(ax: Axes, last: int) -> None:
-    """Training steps on a log axis that also has room for step 0."""
-    ax.set_xscale("symlog", linthresh=1, linscale=0.5)
-    ax.set_xlim(-0.25, max(last, 1) * 1.3)
-    ticks = _decades(last)
-    ax.set_xticks(ticks, [_short(tick) for tick in ticks])
-    ax.set_xticks([], minor=True)
-    ax.set_xlabel("training step")
-
-
-def step_colours(last: int) -> ScalarMappable:
-    """Training steps as colours, on the scale of `step_axis`."""
-    return ScalarMappable(SymLogNorm(linthresh=1, linscale=0.5, vmin=0, vmax=max(last, 1), base=10), shades())
-
-
-def step_bar(figure: Figure, colours: ScalarMappable, axes: np.ndarray) -> None:
-    """Decades and the last step, without a decade that would touch it."""
-    last = int(colours.norm.vmax)
-    ticks = [*(tick for tick in _decades(last) if 3 * tick <= last), last]
-    bar(figure, colours, axes, "training step", ticks, [_short(tick) for tick in ticks])
-
-
-def block_colours(blocks: int) -> ScalarMappable:
-    """Blocks 1 .. N as colours, one flat patch each."""
-    return ScalarMappable(BoundaryNorm(np.arange(blocks + 1) + 0.5, 256), shades())
-
-
-def block_bar(figure: Figure, colours: ScalarMappable, axes: np.ndarray) -> None:
-    _patch_bar(figure, colours, axes, "block")
-
-
-def layer_colours(layers: int) -> ScalarMappable:
-    """Layers 0 (the embedding) .. N - 1 as colours, one flat patch each."""
-    return ScalarMappable(BoundaryNorm(np.arange(layers + 1) - 0.5, 256), shades())
-
-
-def layer_bar(figure: Figure, colours: ScalarMappable, axes: np.ndarray) -> None:
-    _patch_bar(figure, colours, axes, "layer (0 = embedding)")
-
-
-def _patch_bar(figure: Figure, colours: ScalarMappable, axes: np.ndarray, words: str) -> None:
-    patches = (colours.norm.boundaries[:-1] + 0.5).astype(int).tolist()
-    ticks = patches[:: math.ceil(len(patches) / 8)]
-    bar(figure, colours, axes, words, ticks, [str(tick) for tick in ticks])
-
-
-def bar(
-    figure: Figure, colours: ScalarMappable, axes: np.ndarray, words: str, ticks: Sequence[float], names: list[str]
-) -> None:
-    """A colour bar right of all these panels, as tall as they are together."""
-    bar = figure.colorbar(colours, ax=axes, label=words, aspect=16 * len(axes), fraction=0.05, pad=0.02)
-    bar.set_ticks(ticks, labels=names)
-    bar.minorticks_off()
-    bar.outline.set_visible(False)
-
-
-def _decades(last: int) -> list[int]:
-    return [0, *(10**power for power in range(int(math.log10(max(last, 1))) + 1))]
-
-
-def _short(step: int) -> str:
-    for size, letter in ((10**6, "M"), (10**3, "k")):
-        if step >= size:
-            return f"{step / size:.3g}{letter}"
-    return str(step)
+def entries(axes: Iterable[Axes]) -> tuple[list[Any], list[str]]:
+    """What a legend of all these panels holds: each label once."""
+    found = [ax.get_legend_handles_labels() for ax in axes]
+    handles = {label: handle for pair in found for handle, label in zip(*pair, strict=True)}
+    return list(handles.values()), list(handles)
 
 
 def wrap(text: str, width: float, size: float) -> str:
@@ -176,32 +104,8 @@ def wrap(text: str, width: float, size: float) -> str:
     return lines.replace("\N{NO-BREAK SPACE}", " ")
 
 
-def footer(figure: Figure, runs: dict[str, Run]) -> None:
-    """What the figure was made from: no figure travels without its origin."""
-    small_print(figure, provenance(runs))
-
-
 def small_print(figure: Figure, lines: list[str]) -> None:
-    """In added height below everything."""
-    text = "\n".join(wrap(line, figure.get_figwidth() - 0.1, FOOTER_SIZE) for line in lines)
-    figure.set_figheight(figure.get_figheight() + 1.4 * FOOTER_SIZE / 72 * len(text.splitlines()))
-    figure.supxlabel(text, x=0.01, ha="left", fontsize=FOOTER_SIZE, color="0.35", linespacing=1.3)
-
-
-def save(figure: Figure | None, folder: pathlib.Path, name: str) -> list[pathlib.Path]:
-    """Write name.png and name.pdf; each appears whole or not at all, and without a date, so the same twice.
-
-    Where there is nothing to draw, those of an older measurement are removed.
-    """
-    paths = []
-    for kind, metadata in (("png", None), ("pdf", {"CreationDate": None})):
-        if figure is None:
-            (folder / f"{name}.{kind}").unlink(missing_ok=True)
-            continue
-        content = io.BytesIO()
-        figure.savefig(content, format=kind, metadata=metadata)
-        figure.set_layout_engine("none")  # laid out once, by the first: both files have the same geometry
-        path = folder / f"{name}.{kind}"
-        files.write(path, content.getvalue())
-        paths.append(path)
-    return paths
+    """What the figure was made from, in added height below everything: no figure travels without its origin."""
+    text = "\n".join(wrap(line, figure.get_figwidth() - 0.1, SMALL_PRINT) for line in lines)
+    figure.set_figheight(figure.get_figheight() + 1.4 * SMALL_PRINT / 72 * len(text.splitlines()))
+    figure.supxlabel(text, x=0.01, ha="left", fontsize=SMALL_PRINT, color="0.35", linespacing=1.3)

@@ -4,7 +4,8 @@ from typing import Any
 
 from matplotlib.figure import Figure
 
-from figures import style
+from figures import scales, style
+from figures.provenance import footer
 from figures.run import Run
 from training.objective import OBJECTIVES
 
@@ -27,13 +28,12 @@ def build(runs: dict[str, Run]) -> Figure | None:
             marked, measured = curve(run.log, "valid")
             ax.plot(marked, measured, color=color, marker=marker, markersize=3, linestyle="none", label=label)
             last = max(last, *steps, *marked)
-        style.step_axis(ax, last)
+        scales.step_axis(ax, last)
         ax.set(title=f"predicting {OBJECTIVES[kind].label}", ylabel="bits per predicted character")
     style.legend(axes)
-    style.title(figure, "Line: training batches; marks: validation")
-    if len(kinds) > 1:
-        style.title(figure, "Line: training batches; marks: validation. Bits of the two objectives are not comparable")
-    style.footer(figure, runs)
+    apart = ". Bits of the two objectives are not comparable" * (len(kinds) > 1)
+    style.title(figure, f"Line: training batches; marks: validation{apart}")
+    footer(figure, runs)
     return figure
 
 

@@ -1,4 +1,4 @@
-"""What the figures of untrained blocks share: rows of panels, the axis of the bias, intervals, the footer."""
+"""What the figures of untrained blocks share: rows of panels, the axis of the bias, intervals, the small print."""
 
 import itertools
 import json
@@ -25,7 +25,7 @@ def kinds(results: xr.Dataset, *dims: str) -> Iterator[tuple[str, xr.Dataset]]:
 
 def words(results: xr.Dataset, name: str) -> str:
     attrs = results[name].attrs
-    return attrs["long_name"] if attrs["units"] == "1" else f"{attrs['long_name']} ({attrs['units']})"
+    return style.label(attrs["long_name"], attrs["units"])
 
 
 def bias_axis(ax: Axes, norms: np.ndarray, label: str = "") -> None:
@@ -44,9 +44,17 @@ def bias_axis(ax: Axes, norms: np.ndarray, label: str = "") -> None:
     ax.set_xlabel(label)
 
 
+def read(results: xr.Dataset, name: str, statistic: str) -> np.ndarray:
+    return results[name].sel(statistic=statistic).values
+
+
 def measured(ax: Axes, x: np.ndarray, results: xr.Dataset, name: str, **look: Any) -> None:
     """The mean over seeds, with a band for its interval; one seed has none."""
-    style.banded(ax, x, *(results[f"{name}_{suffix}"].values for suffix in ("mean", "low", "high")), **look)
+    style.banded(ax, x, *(read(results, name, end) for end in ("mean", "low", "high")), **look)
+
+
+def closed_form(ax: Axes, x: np.ndarray, results: xr.Dataset, name: str, **look: Any) -> None:
+    ax.plot(x, read(results, name, "predicted"), linewidth=0.9, **look)
 
 
 def below_a_strip(figure: Figure, rows: int, columns: int, height: float) -> tuple[Axes, np.ndarray]:
@@ -59,7 +67,7 @@ def below_a_strip(figure: Figure, rows: int, columns: int, height: float) -> tup
 
 def footer(figure: Figure, results: xr.Dataset) -> None:
     """What the figure was made from."""
-    style.small_print(figure, [f"{results.attrs['description']}; bands: {results.cosine_in_low.attrs['interval']}"])
+    style.small_print(figure, [f"{results.attrs['description']}; bands: {results['cosine_in'].attrs['interval']}"])
 
 
 def keys_of_rows(results: xr.Dataset, mask: str) -> np.ndarray:

@@ -10,7 +10,12 @@ from matplotlib.ticker import MaxNLocator
 from figures import style
 from figures.untrained.panels import RELATIVE, footer, keys_of_rows, kinds, measured
 
-COLUMNS = ("cosine_out", "norm_out", "score_std_within", "attention_entropy")
+COLUMNS = {
+    "cosine_out": "mean cosine out",
+    "norm_out": "mean norm out",
+    "score_std_within": "deviation in rows",
+    "attention_entropy": "entropy (nat)",
+}
 
 
 def build(results: xr.Dataset) -> Figure | None:
@@ -33,9 +38,7 @@ def build(results: xr.Dataset) -> Figure | None:
                 ax.set_yscale("log")
         row[3].set_ylim(0, np.log(keys_of_rows(results, str(table.mask.values))).mean() * 1.08)
         row[0].set_ylabel(words, fontweight="bold")
-    for ax, title in zip(
-        axes[0], ("mean cosine out", "mean norm out", "deviation in rows", "entropy (nat)"), strict=True
-    ):
+    for ax, title in zip(axes[0], COLUMNS.values(), strict=True):
         ax.set_title(title)
     for ax in axes[-1]:
         ax.set_xlabel("block")

@@ -5,12 +5,12 @@ import dataclasses
 import numpy as np
 import pytest
 
-from figures import style
-from figures.untrained import draw as untrained_draw
+from figures import draw, style
 from tests.figures.test_draw import inside
 from untrained import tables as untrained_results
 from untrained.blocks import kinds
 from untrained.config import CHOICES, UntrainedConfig
+from untrained.quantities import MEASURED
 from untrained.theory import reference_norm
 
 SMALL = UntrainedConfig(width=16, heads=2, vocabulary=50, sequences=2, context=8, norms=(0.0, 0.1, 1.0, 10.0, 1000.0))
@@ -24,15 +24,11 @@ def make(**settings):
     for kind in kinds(config):
         for index, relative in enumerate(config.norms):
             norm = relative * reference_norm(config, kind.norm_order, kind.embedding, kind.target)
-            values = {
-                name: np.exp(-3 * rng.random((config.seeds, config.blocks)))
-                for name in untrained_results.QUANTITIES
-                if "fixed" not in name
-            }
+            values = {name: np.exp(-3 * rng.random((config.seeds, config.blocks))) for name in MEASURED}
             values |= {name: values[name][:, 0] for name in ("cosine_in", "norm_in")}
             values["norm_in"] = 0.1 + norm + 0 * values["norm_in"]
             tables.append(untrained_results.table(config, kind, index, norm, values))
-    return untrained_results.describe(config, untrained_results.combine(config, tables))
+    return untrained_results.summary(config, untrained_results.combine(config, tables))
 
 
 CASES = {
@@ -52,7 +48,7 @@ def test_every_figure_lays_itself_out_with_its_origin(settings):
     table = make(**settings)
     drawn = set()
     with style.context():
-        for name, build in untrained_draw.FIGURES.items():
+        for name, build in draw.UNTRAINED.items():
             figure = build(table)
             if figure is None:
                 continue
@@ -70,12 +66,12 @@ def test_every_figure_lays_itself_out_with_its_origin(settings):
 def test_what_is_drawn_is_in_the_table():
     table = make().sel(norm_order=["post"])
     with style.context():
-        (ax,) = untrained_draw.FIGURES["untrained_norm"](table).axes
+        (ax,) = draw.UNTRAINED["untrained_norm"](table).axes
         line = next(line for line in ax.lines if line.get_marker() == "o")
         kind = table.squeeze()
         np.testing.assert_array_equal(line.get_xdata(), kind.norm_in_mean)
         np.testing.assert_array_equal(line.get_ydata(), kind.norm_out_mean)
-        left = untrained_draw.FIGURES["untrained_cosine"](table).axes[0]
+        left = draw.UNTRAINED["untrained_cosine"](table).axes[0]
         np.testing.assert_array_equal(left.lines[0].get_ydata(), kind.cosine_in_predicted)
         np.testing.assert_array_equal(left.lines[1].get_ydata(), kind.cosine_in_mean)
 
@@ -86,17 +82,17 @@ def test_a_fixed_point_is_marked_only_where_seeds_agree():
         for name, value in (("low", low), ("mean", 3.0), ("high", 6 - low)):
             table[f"fixed_point_{name}"][:] = value
         with style.context():
-            (ax,) = untrained_draw.FIGURES["untrained_norm"](table).axes
+            (ax,) = draw.UNTRAINED["untrained_norm"](table).axes
         assert words in ax.get_legend().get_texts()[-1].get_text()
     table["fixed_point_mean"][:] = np.nan
     with style.context():
-        (ax,) = untrained_draw.FIGURES["untrained_norm"](table).axes
+        (ax,) = draw.UNTRAINED["untrained_norm"](table).axes
     assert "no fixed point of all seeds" in ax.get_legend().get_texts()[-1].get_text()
 
 
 def test_files_are_the_same_twice(tmp_path):
     table = make(blocks=2)
-    first, second = (untrained_draw.draw(table, tmp_path / name) for name in ("first", "second"))
+    first, second = (draw.draw(draw.UNTRAINED, table, tmp_path / name) for name in ("first", "second"))
     assert [path.name for path in first] == [path.name for path in second]
     assert len(first) == 2 * 4
     for one, two in zip(first, second, strict=True):

@@ -1,0 +1,144 @@
+"""Figures of all settings of an experiment: their last checkpoints side by side, and what changes between them."""
+
+from collections.abc import Iterator
+from itertools import cycle
+from typing import NamedTuple
+
+import numpy as np
+import pandas as pd
+from matplotlib.axes import Axes
+from matplotlib.figure import Figure
+from matplotlib.ticker import MaxNLocator
+
+from figures import style
+from figures.provenance import footer
+from figures.run import Run
+from panel import families
+from panel.intervals import LEVEL
+from studies.shapes import SHAPES
+from training.objective import OBJECTIVES
+
+COMPARED = ("test_bits", "anisotropy", "mean_cosine", "drift", "attention_entropy", "twonn")
+BITS = "bits per character (test)"
+CONTRASTED = ("bell", "growth", "cosine_growth", "drift_growth", "expansion", "compression", "sharpening", "sink")
+ACROSS = 4  # panels of contrasts beside each other
+ROW = {"condition": 0.17, "contrast": 0.135}  # inches
+
+
+class Compared(NamedTuple):
+    """The conditions of an experiment, each with all its seeds, and the tables that compare them."""
+
+    runs: dict[str, Run]
+    rows: pd.DataFrame  # runs.csv
+    changes: pd.DataFrame  # contrasts.csv
+
+
+def runs_compared(compared: Compared) -> Figure | None:
+    """What does a setting cost in bits, and what does it do to the geometry?
+
+    A row per condition: a dot for each seed, a stroke for their mean.
+    """
+    runs, rows, _ = compared
+    names = [name for name in COMPARED if name in rows and rows[name].notna().any()]
+    if not names:
+        return None
+    places = {condition: -place for place, condition in enumerate(dict.fromkeys(rows.condition))}
+    kinds = [kind for kind in OBJECTIVES if any(run.results.attrs["objective"] == kind for run in runs.values())]
+    panels, key = 1.1 + ROW["condition"] * len(places), 0.5  # inches; titles and ticks take the first
+    figure = style.new(style.PAGE, 0.3 + panels + key)
+    grid = figure.add_gridspec(2, 1, height_ratios=(panels, key))
+    axes = grid[0].subgridspec(1, len(names)).subplots(sharey=True, squeeze=False)[0]
+    for ax, name in zip(axes, names, strict=True):
+        for condition, place in places.items():
+            values = rows[rows.condition == condition][name]
+            kind = kinds.index(runs[condition].results.attrs["objective"])
+            look = {"color": style.OKABE_ITO[kind], "linestyle": "none"}
+            label = f"predicts {OBJECTIVES[kinds[kind]].label}"
+            ax.plot(values, [place] * len(values), marker=style.MARKERS[kind], markersize=3.5, label=label, **look)
+            ax.plot(values.mean(skipna=False), place, marker="|", markersize=9, markeredgewidth=1.3, **look)
+        ax.set_title(style.wrap(_name(name), 0.95, 7), fontsize=7)
+        ax.xaxis.set_major_locator(MaxNLocator(3))
+        ax.tick_params(axis="y", length=0)
+    axes[0].set_yticks(list(places.values()), list(places))
+    axes[0].set_ylim(0.5 - len(places), 0.5)
+    below = figure.add_subplot(grid[1], frameon=False, xticks=[], yticks=[])
+    words = "stroke: mean over seeds" + "; bits of the two are not comparable" * (len(kinds) > 1)
+    below.legend(*style.entries(axes[:1]), title=words, loc="upper center", ncols=len(kinds))
+    what = "All settings, last checkpoint, mean over blocks, all positions"
+    style.title(figure, what, "a dot for each seed")
+    footer(figure, runs)
+    return figure
+
+
+def _name(name: str) -> str:
+    if name == "test_bits":
+        return BITS
+    quantity = families.quantities()[name]
+    return style.label(quantity.long_name, quantity.units)
+
+
+def contrasts(compared: Compared) -> Figure | None:
+    """What follows the mask, and what the objective? Each shape's change when one setting changes, paired by seed.
+
+    A panel per shape, a row per contrast, grouped by the setting that changes; all positions.
+    """
+    runs, _, changes = compared
+    changes = changes[(changes.positions == "all") & np.isfinite(changes.change)]
+    names = [name for name in CONTRASTED if name in set(changes.quantity)]
+    if not names:
+        return None
+    labels = list(contrast_rows(changes))
+    columns, deep = min(ACROSS, len(names)), -(-len(names) // ACROSS)
+    figure = style.new(style.PAGE, 0.7 + deep * (0.6 + ROW["contrast"] * len(labels)))
+    axes = figure.subplots(deep, columns, sharey=True, squeeze=False)
+    places = {key: -place for place, (key, _) in enumerate(labels)}
+    for ax, name in zip(axes.flat, names, strict=False):
+        _changes(ax, changes[changes.quantity == name], places)
+        shape = SHAPES[name]
+        title = style.wrap(shape.long_name, 1.15, 7)
+        ax.set_title(title if shape.units == "1" else f"{title}\n({shape.units})", fontsize=7)
+    for ax in axes.flat[len(names) :]:
+        ax.set_axis_off()
+    for ax in axes[:, 0]:
+        ax.set_yticks(list(places.values()), [text for _, text in labels], fontsize=6)
+        for (key, _), tick in zip(labels, ax.get_yticklabels(), strict=True):
+            tick.set_fontweight("bold" if isinstance(key, str) else "normal")
+        ax.set_ylim(-len(labels) + 0.4, 0.6)
+    below = style.wrap(f"({_sample(changes)})", style.PAGE, style.RC["figure.titlesize"])
+    figure.suptitle(f"Change when one setting changes, last checkpoint, all positions\n{below}")
+    footer(figure, runs)
+    return figure
+
+
+def contrast_rows(changes: pd.DataFrame) -> Iterator[tuple[str | tuple[str, ...], str]]:
+    """Key and text of each row: for each setting its name, then its contrasts, with what is held where that differs."""
+    for setting, group in changes.groupby("setting", sort=False):
+        yield setting, f"{setting.rpartition('.')[2].replace('_', ' ')} changes"
+        several = group.held.nunique() > 1
+        for key in dict.fromkeys(group[["setting", "held", "before", "after"]].itertuples(index=False, name=None)):
+            yield key, f"{key[2]} → {key[3]}" + f" ({key[1]})" * several
+
+
+def _changes(ax: Axes, changes: pd.DataFrame, places: dict) -> None:
+    colours = dict(zip((key for key in places if isinstance(key, str)), cycle(style.OKABE_ITO), strict=False))
+    for row in changes.itertuples(index=False):
+        place, colour = places[row.setting, row.held, row.before, row.after], colours[row.setting]
+        if np.isfinite(row.low):
+            ax.plot([row.low, row.high], [place, place], color=colour, linewidth=1)
+        clear = row.low > 0 or row.high < 0
+        ax.plot(row.change, place, "o", color=colour, markersize=3, markerfacecolor=colour if clear else "white")
+    ax.axvline(0, color="0.5", linewidth=0.8, zorder=1)
+    ax.xaxis.set_major_locator(MaxNLocator(3))
+    ax.grid(axis="y", visible=False)
+    ax.tick_params(axis="y", length=0)
+
+
+def _sample(changes: pd.DataFrame) -> str:
+    """How many pairs of runs there are, and what interval they give."""
+    few, many = changes.pairs.min(), changes.pairs.max()
+    pairs = f"{few} to {many} pairs of runs" if few < many else f"{few} pair{'s' * int(few > 1)} of runs"
+    known = np.isfinite(changes.low)
+    if not known.any():
+        return f"{pairs}; no interval"
+    words = f"{LEVEL * 100:.0f} % interval, variance pooled over settings, one comparison at a time"
+    return f"{pairs}; {words}; filled: 0 lies outside" + "; bare: no interval" * (not known.all())

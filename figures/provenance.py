@@ -1,0 +1,71 @@
+"""What a figure was made from, in words: corpus, model, steps, seeds and sample of every run."""
+
+from typing import Any
+
+import xarray as xr
+from matplotlib.figure import Figure
+
+from figures import style
+from figures.run import Run
+from models import description
+from studies import runs as tables
+from training.objective import OBJECTIVES
+from training.optimizer import OPTIMIZERS
+
+TOLD = (  # beside what the description of the model tells
+    *("objective", "train.optimizer", "train.steps", "train.seed", "train.data_seed"),
+    *("measure.points", "measure.batches"),
+)
+
+
+def footer(figure: Figure, runs: dict[str, Run]) -> None:
+    style.small_print(figure, provenance(runs))
+
+
+def provenance(runs: dict[str, Run]) -> list[str]:
+    """First the facts that all runs share, then a line for each run."""
+    settings = {label: _settings(run.results) for label, run in runs.items()}
+    facts = {
+        label: _facts(run.results) + [f"{name}={value}" for name, value in _differing(label, settings).items()]
+        for label, run in runs.items()
+    }
+    shared = [fact for fact in next(iter(facts.values())) if all(fact in own for own in facts.values())]
+    own = {label: [fact for fact in own if fact not in shared] for label, own in facts.items()}
+    lines = ["; ".join(shared), *(f"{label}: {'; '.join(rest)}" for label, rest in own.items() if rest)]
+    return [line for line in lines if line]
+
+
+def _settings(results: xr.Dataset) -> dict[str, Any]:
+    """The settings of a run by dotted name, but for those that `_facts` tells in words."""
+    found = tables.settings(results)
+    told = {*TOLD, *(f"model.{name}" for name in description.told())}
+    return {name: value for name, value in found.items() if name not in told and not name.startswith("data.")}
+
+
+def _differing(label: str, settings: dict[str, dict[str, Any]]) -> dict[str, Any]:
+    """What this run sets otherwise than one of the others does: without it, two curves would bear one caption."""
+    own = settings[label]
+    return {name: value for name, value in own.items() if any(other.get(name) != value for other in settings.values())}
+
+
+def _facts(results: xr.Dataset) -> list[str]:
+    attrs = results.attrs
+    reached = f"{results.step.values[-1]:,}"
+    return [
+        str(attrs["corpus"]),
+        *str(attrs["model"]).split(", "),
+        f"predicts {OBJECTIVES[attrs['objective']].label}",
+        OPTIMIZERS[tables.settings(results).get("train.optimizer", "adamw")].label,  # tables of old have no other
+        f"{reached} steps" if reached == f"{attrs['steps']:,}" else f"step {reached} of {attrs['steps']:,}",
+        attrs["seeds"] if "seeds" in attrs else seeds_in_words([tables.seeds(results)]),
+        f"points × batches = {attrs['points']:,} × {attrs['batches']}",
+    ]
+
+
+def seeds_in_words(pairs: list[tuple[int, int]]) -> str:
+    """Seeds of the initial parameters and of the data, told apart where they differ."""
+    weights, data = (sorted(set(kind)) for kind in zip(*pairs, strict=True))
+    said = [", ".join(map(str, kind)) for kind in (weights, data)]
+    if all(one == other for one, other in pairs):
+        return f"seed{'s' * (len(weights) > 1)} {said[0]}"
+    return f"weight seed{'s' * (len(weights) > 1)} {said[0]} and data seed{'s' * (len(data) > 1)} {said[1]}"

@@ -1,0 +1,91 @@
+"""Axes and colour bars that several figures have: training steps, blocks, layers; where zero is drawn."""
+
+import math
+from collections.abc import Iterable, Sequence
+
+import numpy as np
+from matplotlib.axes import Axes
+from matplotlib.cm import ScalarMappable
+from matplotlib.colors import BoundaryNorm, SymLogNorm
+from matplotlib.figure import Figure
+
+from figures.style import shades
+
+DEPTH = "relative depth (0 = embedding)"
+LAYER = "layer (0 = embedding)"
+
+
+def ground(axes: Iterable[Axes]) -> None:
+    """Zero, as a line on axes of one scale, unless all that they hold keeps far from it: it would flatten the rest."""
+    axes = list(axes)
+    low, high = min(ax.dataLim.y0 for ax in axes), max(ax.dataLim.y1 for ax in axes)
+    if low < high / 2 or high <= 0:
+        for ax in axes:
+            ax.axhline(0, color="0.7", linewidth=0.6, zorder=1)
+
+
+def step_axis(ax: Axes, last: int) -> None:
+    """Training steps on a log axis that also has room for step 0."""
+    ax.set_xscale("symlog", linthresh=1, linscale=0.5)
+    ax.set_xlim(-0.25, max(last, 1) * 1.3)
+    ticks = _decades(last)
+    ax.set_xticks(ticks, [_short(tick) for tick in ticks])
+    ax.set_xticks([], minor=True)
+    ax.set_xlabel("training step")
+
+
+def step_colours(last: int) -> ScalarMappable:
+    """Training steps as colours, on the scale of `step_axis`."""
+    return ScalarMappable(SymLogNorm(linthresh=1, linscale=0.5, vmin=0, vmax=max(last, 1), base=10), shades())
+
+
+def step_bar(figure: Figure, colours: ScalarMappable, axes: np.ndarray) -> None:
+    """Decades and the last step, without a decade that would touch it."""
+    last = int(colours.norm.vmax)
+    ticks = [*(tick for tick in _decades(last) if 3 * tick <= last), last]
+    bar(figure, colours, axes, "training step", ticks, [_short(tick) for tick in ticks])
+
+
+def block_colours(blocks: int) -> ScalarMappable:
+    """Blocks 1 .. N as colours, one flat patch each."""
+    return ScalarMappable(BoundaryNorm(np.arange(blocks + 1) + 0.5, 256), shades())
+
+
+def block_bar(figure: Figure, colours: ScalarMappable, axes: np.ndarray) -> None:
+    _patch_bar(figure, colours, axes, "block")
+
+
+def layer_colours(layers: int) -> ScalarMappable:
+    """Layers 0 (the embedding) .. N - 1 as colours, one flat patch each."""
+    return ScalarMappable(BoundaryNorm(np.arange(layers + 1) - 0.5, 256), shades())
+
+
+def layer_bar(figure: Figure, colours: ScalarMappable, axes: np.ndarray) -> None:
+    _patch_bar(figure, colours, axes, LAYER)
+
+
+def _patch_bar(figure: Figure, colours: ScalarMappable, axes: np.ndarray, words: str) -> None:
+    patches = (colours.norm.boundaries[:-1] + 0.5).astype(int).tolist()
+    ticks = patches[:: math.ceil(len(patches) / 8)]
+    bar(figure, colours, axes, words, ticks, [str(tick) for tick in ticks])
+
+
+def bar(
+    figure: Figure, colours: ScalarMappable, axes: np.ndarray, words: str, ticks: Sequence[float], names: list[str]
+) -> None:
+    """A colour bar right of all these panels, as tall as they are together."""
+    bar = figure.colorbar(colours, ax=axes, label=words, aspect=16 * len(axes), fraction=0.05, pad=0.02)
+    bar.set_ticks(ticks, labels=names)
+    bar.minorticks_off()
+    bar.outline.set_visible(False)
+
+
+def _decades(last: int) -> list[int]:
+    return [0, *(10**power for power in range(int(math.log10(max(last, 1))) + 1))]
+
+
+def _short(step: int) -> str:
+    for size, letter in ((10**6, "M"), (10**3, "k")):
+        if step >= size:
+            return f"{step / size:.3g}{letter}"
+    return str(step)
