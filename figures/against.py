@@ -19,7 +19,7 @@ def cosine_against_drift(runs: dict[str, Run]) -> Figure | None:
     if not runs:
         return None
     sides = positions(runs)
-    key = 0.3 + 0.29 * len(runs)  # inches: a title and two lines of type for each run
+    key = 0.4 + 0.3 * len(runs)  # inches: a title and two lines of type for each run
     figure = style.new(style.PAGE, 2.4 + key)
     grid = figure.add_gridspec(2, len(sides), height_ratios=(1.8, key))
     for column, side in enumerate(sides):

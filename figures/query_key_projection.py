@@ -91,7 +91,7 @@ def frame(axes: list[Axes], table: xr.Dataset) -> None:
     """The same square around all points and the origin, in all panels of a row."""
     points = np.concatenate([table[f"{kind}_projection"].values.reshape(-1, 2) for kind in LOOKS] + [np.zeros((1, 2))])
     low, high = np.nanmin(points, axis=0), np.nanmax(points, axis=0)
-    middle, reach = (low + high) / 2, 0.54 * max(*(high - low), 1e-6)
+    middle, reach = (low + high) / 2, 0.54 * max(high - low) or 1.0  # without numbers there is no scale
     for ax in axes:
         ax.set(xlim=(middle[0] - reach, middle[0] + reach), ylim=(middle[1] - reach, middle[1] + reach), aspect="equal")
         ax.tick_params(labelleft=ax is axes[0])

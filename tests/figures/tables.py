@@ -5,16 +5,18 @@ Raw values with replicates pass through the very functions that make real tables
 
 import dataclasses
 import json
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
+import xarray as xr
 
 from experiments.config import Config
 from experiments.variants import expand
 from figures.run import Run
 from models.config import ModelConfig
 from panel.config import MeasureConfig
-from panel.families import FAMILIES, coordinates, family_of, quantities
+from panel.families import FAMILIES, coordinates, nulls_of, quantities
 from panel.panel import MEASURED
 from panel.projection import VECTORS
 from sources.probe import POSITION_SETS
@@ -24,10 +26,9 @@ from tables.join import joined
 from tables.raw import table
 from training.config import TrainConfig
 
-STEPS = (0, 1, 2, 4, 8, 16, 32, 64, 128, 256, 512, 1000)
+STEPS = (0, 1, 4, 32, 128, 1000)
 POINTS = 40  # queries and keys that are projected
 NULLS = ("gaussian", "shuffled", "untrained")
-GAUSSIAN = ("spectrum", "dimension", "scale")  # families that a Gaussian cloud has too
 FIRST_HAS_NONE = ("cka_previous", "overlap_previous")  # no checkpoint before it
 
 
@@ -73,8 +74,8 @@ def make_run(
         values = {cloud: {} for cloud in (MEASURED, *(null for null in nulls if null != "untrained"))}
         for name in (name for name in shapes if name not in without):
             for cloud, arrays in values.items():
-                if cloud != "gaussian" or family_of(name) in GAUSSIAN:
-                    arrays[name] = noisy(rng, as_null(name, shapes[name], cloud), name, batches, heads, groups)
+                if cloud in (MEASURED, *nulls_of(name)):
+                    arrays[name] = noisy(rng, as_null(shapes[name], cloud), name, batches, heads, groups)
             if step == steps[0] and name in FIRST_HAS_NONE:
                 values[MEASURED][name] *= np.nan
         raw[step] = table(values, step, POSITION_SETS, attributes)
@@ -84,6 +85,38 @@ def make_run(
     results, of_batches = joined(raw, tuple(FAMILIES), nulls)
     results.attrs = of_batches.attrs = attributes
     return Run(results, of_batches, make_log(rng, steps[-1], 2.3 if causal else 1.9))
+
+
+def changed(run: Run, change: Callable[[xr.Dataset], xr.Dataset]) -> Run:
+    """A run whose tables were both changed; the one it is made from stays as it was."""
+    results, batches = (change(table.copy(deep=True)) for table in (run.results, run.batches))
+    return Run(results, batches, run.log)
+
+
+def lacking(run: Run, *names: str) -> Run:
+    """As if these quantities had not been measured."""
+    return changed(run, lambda table: table.drop_vars(names, errors="ignore"))
+
+
+def spoiled(run: Run, **where: int) -> Run:
+    """With NaN in every quantity that has these dimensions, as a degenerate cloud leaves it."""
+
+    def spoil(table: xr.Dataset) -> xr.Dataset:
+        for variable in table.data_vars.values():
+            if set(where) <= set(variable.dims):
+                variable[where] = np.nan
+        return table
+
+    return changed(run, spoil)
+
+
+def under(run: Run, settings: dict[str, Any]) -> Run:
+    """As if it had been made under other settings (by dotted name)."""
+    config = json.loads(run.results.attrs["config"])
+    for name, value in settings.items():
+        group, _, field = name.partition(".")
+        config[group][field] = value
+    return changed(run, lambda table: table.assign_attrs(config=json.dumps(config)))
 
 
 def shapes_at(grown: float, layers: int, causal: bool) -> dict[str, np.ndarray]:
@@ -139,11 +172,9 @@ def drifting(seed: list[int], grown: float, layers: int) -> dict[str, np.ndarray
     }
 
 
-def as_null(name: str, shape: np.ndarray, null: str) -> np.ndarray:
-    """A Gaussian cloud keeps the spectrum and fills more dimensions; of shuffled text half the shape is left."""
-    if null == "gaussian" and family_of(name) != "spectrum":
-        return 2 * shape
-    return shape if null != "shuffled" else 0.5 * shape
+def as_null(shape: np.ndarray, null: str) -> np.ndarray:
+    """A Gaussian cloud fills more dimensions; of shuffled text half the shape is left."""
+    return {"gaussian": 2.0, "shuffled": 0.5}.get(null, 1.0) * shape
 
 
 def noisy(rng: np.random.Generator, shape: np.ndarray, name: str, batches: int, heads: int, groups: int) -> np.ndarray:

@@ -1,60 +1,44 @@
 """Runs of an experiment drawn together: seeds as one, settings beside each other, and what changes between them."""
 
-import json
+import dataclasses
 import pathlib
 
 import numpy as np
 import pandas as pd
 import pytest
+import xarray as xr
 from scipy import stats
 
 import stages
-from figures import (
-    anisotropy_profile,
-    attention_sharpness,
-    contrasts,
-    dimension_over_training,
-    draw,
-    runs_compared,
-    sharpness_against_alignment,
-    style,
-)
-from figures.run import Run, provenance, seeds_in_words
+from figures import draw, style
+from figures.draw import RUNS
+from figures.experiment import CONTRASTED, Compared, contrast_rows, contrasts, runs_compared
+from figures.provenance import provenance, seeds_in_words
+from figures.run import Run
 from figures.seeds import over_seeds
 from studies import contrasts as changes
 from studies import correlations
 from studies import runs as tables
-from tests.figures.tables import make_run
-from tests.figures.test_draw import inside
+from tests.figures.reading import inside, title_of
+from tests.figures.tables import changed, make_run, under
 
 WITHOUT = ("gride", "cka_layers", "projection")
 
 
 @pytest.fixture(scope="module")
 def runs() -> dict[str, Run]:
-    """Two cells of two seeds and one of one; a seed is 10 % off in all numbers."""
+    """Two conditions of two seeds and one of one; a seed is 10 % off in all numbers."""
     plain = make_run(steps=(0, 1, 10), layers=4, heads=2, batches=2, nulls=("gaussian",), without=WITHOUT)
     made = {}
-    for cell, seed in (("plain", 0), ("plain", 1), ("sink", 0), ("sink", 1), ("window", 0)):
-        config = json.loads(plain.results.attrs["config"])
-        config["train"]["seed"] = seed
-        config["model"] |= {"sink": cell == "sink"}
-        if cell == "window":
-            config["model"] |= {"mask": "window", "window": 16}
-        table = plain.results * (1 + 0.1 * seed + (cell == "sink"))
-        table = table.assign_coords(plain.results.coords)
-        for name in table.data_vars:
-            table[name].attrs = plain.results[name].attrs
-        table.attrs = plain.results.attrs | {"config": json.dumps(config), "seed": seed}
+    for condition, seed in (("plain", 0), ("plain", 1), ("sink", 0), ("sink", 1), ("window", 0)):
+        settings = {"train.seed": seed, "model.sink": condition == "sink"}
+        settings |= {"model.mask": "window", "model.window": 16} if condition == "window" else {}
+        scale = 1 + 0.1 * seed + (condition == "sink")
+        with xr.set_options(keep_attrs=True):
+            other = changed(plain, lambda table, scale=scale: table * scale)
         log = [line | {"bits_per_character": line["bits_per_character"] + seed} for line in plain.log]
-        made[f"{cell}_{seed}"] = Run(table, log)
+        made[f"{condition}_{seed}"] = dataclasses.replace(under(other, settings), log=log)
     return made
-
-
-@pytest.fixture(autouse=True)
-def _styled():
-    with style.context():
-        yield
 
 
 def test_seeds_are_averaged_and_the_band_is_their_range(runs):
@@ -62,13 +46,15 @@ def test_seeds_are_averaged_and_the_band_is_their_range(runs):
     assert list(together) == ["plain", "sink", "window_0"]
     assert together["window_0"] is runs["window_0"]
     one, other, mean = runs["plain_0"].results, runs["plain_1"].results, together["plain"].results
-    for name in ("anisotropy_mean", "anisotropy_excess", "anisotropy_null"):
-        np.testing.assert_allclose(mean[name].transpose(*one[name].dims), (one[name] + other[name]) / 2, err_msg=name)
-    for name, value in (("twonn", "twonn_mean"), ("twonn_excess", "twonn_excess")):
-        both = np.stack([one[value], other[value].transpose(*one[value].dims)])
-        np.testing.assert_allclose(mean[f"{name}_low"].transpose(*one[value].dims), both.min(0))
-        np.testing.assert_allclose(mean[f"{name}_high"].transpose(*one[value].dims), both.max(0))
-    assert mean.anisotropy.sizes["seed"] == 2
+    for name, less in (("anisotropy", "nothing"), ("twonn", "nothing"), ("twonn", "gaussian")):
+        both = [table[name].sel(less=less, statistic="mean", drop=True) for table in (one, other)]
+        for end, expected in (("mean", np.mean(both, 0)), ("low", np.min(both, 0)), ("high", np.max(both, 0))):
+            found = mean[name].sel(less=less, statistic=end, drop=True)
+            np.testing.assert_allclose(found.transpose(*both[0].dims), expected, err_msg=f"{name} {less} {end}")
+        assert np.isfinite(both).all()
+    batches = together["plain"].batches.anisotropy
+    assert batches.sizes["seed"] == 2
+    np.testing.assert_array_equal(batches.isel(seed=1), other.anisotropy.sel(less="nothing", statistic="mean"))
     assert mean.anisotropy.attrs == one.anisotropy.attrs
     first, averaged = runs["plain_0"].log, together["plain"].log
     assert len(averaged) == len(first)
@@ -79,25 +65,26 @@ def test_seeds_are_averaged_and_the_band_is_their_range(runs):
 def test_heads_of_two_seeds_have_nothing_in_common_and_are_not_averaged(runs):
     """Heads in another order in one of the seeds: other means by number, the same points, curves and correlations."""
     names = ("plain_0", "plain_1")
-    other = runs["plain_1"].results.isel(head=[1, 0]).assign_coords(head=runs["plain_1"].results["head"])
-    swapped = {"plain_0": runs["plain_0"], "plain_1": Run(other, runs["plain_1"].log)}
+    other = changed(runs["plain_1"], lambda table: table.isel(head=[1, 0]).assign_coords(head=table["head"]))
+    swapped = {"plain_0": runs["plain_0"], "plain_1": other}
     found = []
     for members in ({name: runs[name] for name in names}, swapped):
         together = over_seeds(members)
-        figure = sharpness_against_alignment.build(together)
+        figure = RUNS["sharpness_against_alignment"](together)
         assert figure.axes[0].get_ylabel().split("\n")[:2] == ["plain", "8 heads of each of 2 runs"]
-        assert " ".join(figure._suptitle.get_text().split()).endswith("(bars: 95 % interval, windows resampled)")
+        assert title_of(figure).endswith("(bars: 95 % interval, windows resampled)")
         assert all("n = 16\n" in ax.get_title(loc="left") for ax in figure.axes[:4])
         drawn = [points.get_data() for ax in figure.axes[:4] for points, _, _ in ax.containers]
         table = correlations.correlations({name: run.results for name, run in together.items()})
-        curves = [line.get_ydata() for line in attention_sharpness.build(together).axes[0].lines[:4]]
+        curves = [line.get_ydata() for line in RUNS["attention_sharpness"](together).axes[0].lines[:4]]
         found.append((np.sort(drawn), table.drop(columns="spearman_p"), curves))  # whose orderings are a sample
     np.testing.assert_array_equal(found[0][0], found[1][0])
     pd.testing.assert_frame_equal(found[0][1], found[1][1])
     np.testing.assert_allclose(found[0][2], found[1][2])
+    last = {"step": 10, "positions": "all", "less": "nothing", "statistic": "mean"}
     x, y = (
-        np.concatenate([runs[run].results[name].isel(step=-1).sel(positions="all").values.ravel() for run in names])
-        for name in ("query_key_alignment_mean", "attention_max_mean")
+        np.concatenate([runs[run].results[name].sel(last).values.ravel() for run in names])
+        for name in ("query_key_alignment", "attention_max")
     )
     last = found[0][1].set_index(["positions", "y", "over", "step"]).loc["all", "attention_max", "heads", 10]
     assert (last.n, last.networks) == (16, 2)
@@ -107,14 +94,11 @@ def test_heads_of_two_seeds_have_nothing_in_common_and_are_not_averaged(runs):
 
 
 def test_a_plateau_is_what_all_seeds_have():
-    plain = make_run(steps=(0, 10), layers=2, heads=1, batches=2)
-    config = json.loads(plain.results.attrs["config"])
-    config["train"]["seed"] = 1
-    other = plain.results.copy(deep=True).assign_attrs(config=json.dumps(config))
-    one = plain.results
-    for table, first, last in ((one, [1, 1, np.nan], [16, 2, np.nan]), (other, [2, 4, 1], [8, 16, 8])):
-        table["plateau_first"][:], table["plateau_last"][:] = first, last
-    mean = over_seeds({"a_0": plain, "a_1": Run(other, plain.log)})["a"].results
+    one = make_run(steps=(0, 10), layers=2, heads=1, batches=2)
+    other = under(one, {"train.seed": 1})
+    for run, first, last in ((one, [1, 1, np.nan], [16, 2, np.nan]), (other, [2, 4, 1], [8, 16, 8])):
+        run.results["plateau_first"][:], run.results["plateau_last"][:] = first, last
+    mean = over_seeds({"a_0": one, "a_1": other})["a"].results
     np.testing.assert_array_equal(mean.plateau_first[0, 0], [2, np.nan, np.nan])
     np.testing.assert_array_equal(mean.plateau_last[0, 0], [8, np.nan, np.nan])
 
@@ -122,14 +106,15 @@ def test_a_plateau_is_what_all_seeds_have():
 def test_figures_say_that_bands_are_seeds(runs):
     together = over_seeds(runs)
     seeds = {"plain": together["plain"]}
-    for figure in (anisotropy_profile.build(seeds), dimension_over_training.build(seeds)):
-        assert " ".join(figure._suptitle.get_text().split()).endswith("(band: range of seeds)")
+    profile, dimension = RUNS["anisotropy_profile"], RUNS["dimension_over_training"]
+    for figure in (profile(seeds), dimension(seeds)):
+        assert title_of(figure).endswith("(band: range of seeds)")
         (line,), (band,) = figure.axes[0].lines, figure.axes[0].collections
         assert band.get_paths()[0].vertices[:, 1].min() < line.get_ydata().min()
-    mixed = " ".join(anisotropy_profile.build(together)._suptitle.get_text().split())
-    assert mixed.endswith("(band: 95 % interval, windows resampled or range of seeds)")
-    average = together["plain"].results.twonn_mean.sel(positions="all").isel(layer=slice(1, None)).mean("layer")
-    line = dimension_over_training.build(seeds).axes[0].lines[0]
+    assert title_of(profile(together)).endswith("(band: 95 % interval, windows resampled or range of seeds)")
+    means = together["plain"].results.twonn.sel(positions="all", less="nothing", statistic="mean")
+    average = means.isel(layer=slice(1, None)).mean("layer")
+    line = dimension(seeds).axes[0].lines[0]
     np.testing.assert_allclose(line.get_ydata(), average)
 
 
@@ -144,19 +129,18 @@ def test_the_footer_names_the_seeds(runs):
 
 @pytest.fixture(scope="module")
 def joined(runs) -> tuple[pd.DataFrame, pd.DataFrame]:
-    results = {name: run.results for name, run in runs.items()}
+    results, batches = ({name: getattr(run, table) for name, run in runs.items()} for table in ("results", "batches"))
     bits = {name: {"test_bits": 2.0 + i, "valid_bits": 2.0} for i, name in enumerate(runs)}
     whole = tables.join(results, bits)
-    return tables.rows(results, whole).astype({"run": str}), changes.contrasts(whole)
+    return tables.rows(results, batches, whole).astype({"run": str}), changes.contrasts(whole)
 
 
 def test_contrasts_are_drawn_as_they_stand_in_the_table(runs, joined):
-    figure = contrasts.build(over_seeds(runs), joined[1])
-    figure.draw_without_rendering()
+    figure = contrasts(Compared(over_seeds(runs), *joined))
     inside(figure, "contrasts")
     labels = [tick.get_text() for tick in figure.axes[0].get_yticklabels()]
     assert labels == ["sink changes", "no sink → sink", "mask changes", "causal → window 16"]
-    for ax, name in zip(figure.axes, contrasts.SHOWN, strict=False):
+    for ax, name in zip(figure.axes, CONTRASTED, strict=False):
         table = joined[1]
         table = table[(table.quantity == name) & (table.positions == "all")].set_index("setting")
         marks = [line for line in ax.lines if line.get_marker() == "o"]
@@ -172,29 +156,26 @@ def test_contrasts_are_drawn_as_they_stand_in_the_table(runs, joined):
 def test_contrasts_without_seeds_have_no_interval_and_say_so(runs, joined):
     alone = {name: run for name, run in runs.items() if name.endswith("_0")}
     table = joined[1].assign(low=np.nan, high=np.nan, pairs=1)
-    figure = contrasts.build(over_seeds(alone), table)
-    assert figure._suptitle.get_text().endswith("(1 pair of runs; no interval)")
+    figure = contrasts(Compared(over_seeds(alone), joined[0], table))
+    assert title_of(figure).endswith("(1 pair of runs; no interval)")
     assert all(line.get_markerfacecolor() == "white" for line in figure.axes[0].lines if line.get_marker() == "o")
-    assert contrasts.build(alone, table.iloc[:0]) is None
+    assert contrasts(Compared(alone, joined[0], table.iloc[:0])) is None
     some = joined[1].assign(low=joined[1].low.where(joined[1].setting == "model.sink"))
-    figure = contrasts.build(over_seeds(runs), some)
-    figure.draw_without_rendering()
+    figure = contrasts(Compared(over_seeds(runs), joined[0], some))
     inside(figure, "contrasts")
-    title = " ".join(figure._suptitle.get_text().split())
-    assert "(1 to 2 pairs of runs; 95 % interval" in title
-    assert title.endswith("; filled: 0 lies outside; bare: no interval)")
+    assert "(1 to 2 pairs of runs; 95 % interval" in title_of(figure)
+    assert title_of(figure).endswith("; filled: 0 lies outside; bare: no interval)")
 
 
 def test_what_is_held_is_told_where_it_differs():
     rows = [("model.mask", "a", "b", "next"), ("model.mask", "a", "b", "masked"), ("objective", "next", "masked", "a")]
     frame = pd.DataFrame(rows, columns=["setting", "before", "after", "held"])
-    texts = [text for _, text in contrasts.rows(frame)]
+    texts = [text for _, text in contrast_rows(frame)]
     assert texts == ["mask changes", "a → b (next)", "a → b (masked)", "objective changes", "next → masked"]
 
 
-def test_each_cell_has_its_seeds_and_their_mean(runs, joined):
-    figure = runs_compared.build(over_seeds(runs), joined[0])
-    figure.draw_without_rendering()
+def test_each_condition_has_its_seeds_and_their_mean(runs, joined):
+    figure = runs_compared(Compared(over_seeds(runs), *joined))
     inside(figure, "runs_compared")
     assert figure.axes[0].get_window_extent().height / figure.dpi / 3 > 0.12  # inches of a row
     assert [tick.get_text() for tick in figure.axes[0].get_yticklabels()] == ["plain", "sink", "window_0"]
@@ -205,8 +186,9 @@ def test_each_cell_has_its_seeds_and_their_mean(runs, joined):
     assert list(figure.axes[1].lines[0].get_xdata()) == [rows.anisotropy["plain_0"], rows.anisotropy["plain_1"]]
 
 
-def test_the_figures_of_an_experiment_are_written(runs, joined, tmp_path):
-    paths = draw.draw_experiment(over_seeds(runs), *joined, tmp_path)
+def test_the_figures_of_an_experiment_are_written(runs, joined, tmp_path, monkeypatch):
+    monkeypatch.setitem(style.RC, "savefig.dpi", 40)
+    paths = draw.draw(draw.EXPERIMENT, Compared(over_seeds(runs), *joined), tmp_path)
     assert [path.name for path in paths] == [f"{n}.{k}" for n in ("runs_compared", "contrasts") for k in ("png", "pdf")]
     assert all(path.stat().st_size > 1000 for path in paths)
 
@@ -214,7 +196,7 @@ def test_the_figures_of_an_experiment_are_written(runs, joined, tmp_path):
 def test_own_seeds_are_one_and_a_run_to_compare_with_stays(runs, tmp_path, monkeypatch):
     drawn = {}
     monkeypatch.setattr(stages, "load", lambda path: runs["plain_1" if path.name == "other" else path.name])
-    monkeypatch.setattr(stages.draw, "draw", lambda shown, _: drawn.update(shown) or [])
+    monkeypatch.setattr(stages.draw, "draw_runs", lambda shown, _: drawn.update(shown) or [])
     shown = {name: tmp_path / name for name in ("plain_0", "sink_0", "sink_1")} | {"other": pathlib.Path("other")}
     stages.draw_figures(shown, tmp_path / "figures")
     assert list(drawn) == ["plain_0", "sink", "other"]
