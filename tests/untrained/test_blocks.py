@@ -12,11 +12,12 @@ from scipy import stats
 from experiments import untrained_bias
 from tables import files
 from untrained import blocks as untrained
-from untrained import tables as untrained_results
+from untrained import quantities
 from untrained.blocks import Kind
 from untrained.config import CHOICES, UntrainedConfig
 from untrained.theory import cosine_in, deviation, reference_norm, score_deviations
 from workdir.errors import Stopped, UserError
+from workdir.files import write_json
 from workdir.stop import Stop
 
 SMALL = UntrainedConfig(
@@ -147,7 +148,7 @@ def test_stopped_and_resumed_is_never_stopped(tmp_path, monkeypatch):
     untrained.run(SMALL, parts, "parts", Stop())
     after = files_of(parts)
     assert all(after[path] == time for path, time in first.items())
-    joined = ("results.nc", "results.csv")
+    joined = ("seeds.nc", "results.nc", "results.csv")
     for path in (*after, *(parts / name for name in joined)):
         assert path.read_bytes() == (whole / path.relative_to(parts)).read_bytes()
     monkeypatch.setattr(untrained, "make_programs", None)
@@ -160,11 +161,17 @@ def test_stopped_and_resumed_is_never_stopped(tmp_path, monkeypatch):
             assert (parts / name).read_bytes() == (whole / name).read_bytes()
 
 
-def test_tables_of_other_formulas_are_not_joined(tmp_path, monkeypatch):
-    untrained.run(SMALL, tmp_path, "blocks", Stop())
+def test_tables_of_another_version_are_not_joined_and_those_of_other_words_are(tmp_path, monkeypatch):
+    config = dataclasses.replace(SMALL, norms=(0.0,), norm_orders=("post",))
+    untrained.run(config, tmp_path, "blocks", Stop())
     before = files_of(tmp_path)
-    changed = (*untrained_results.QUANTITIES["cosine_in"][:2], "another formula", "this project")
-    monkeypatch.setitem(untrained_results.QUANTITIES, "cosine_in", changed)
-    with pytest.raises(UserError, match=r"formulas\.cosine_in=.* there, 'another formula' now; move .* again"):
-        untrained.run(SMALL, tmp_path, "blocks", Stop())
+    own = quantities.MEASURED["cosine_in"]
+    monkeypatch.setitem(quantities.MEASURED, "cosine_in", dataclasses.replace(own, formula="in other words"))
+    untrained.run(config, tmp_path, "blocks", Stop())
+    write_json(tmp_path / "measurements" / "config.json", {"formulas": {"cosine_in": "as before there were versions"}})
+    untrained.run(config, tmp_path, "blocks", Stop())
+    assert files_of(tmp_path) == before
+    monkeypatch.setitem(quantities.MEASURED, "cosine_in", dataclasses.replace(own, version=2))
+    with pytest.raises(UserError, match=r"versions\.cosine_in=1 there, 2 now; move .* again"):
+        untrained.run(config, tmp_path, "blocks", Stop())
     assert files_of(tmp_path) == before

@@ -13,7 +13,9 @@ from tables import files
 from untrained import tables as untrained_results
 from untrained.blocks import kinds
 from untrained.config import CHOICES, UntrainedConfig
-from untrained.tables import KIND, QUANTITIES
+from untrained.fixed_points import fixed_points
+from untrained.quantities import MEASURED, QUANTITIES
+from untrained.tables import KIND, STATISTICS
 from untrained.theory import reference_norm
 
 NORMS = (0.0, 0.1, 1.0, 10.0, 100.0)
@@ -24,7 +26,7 @@ def values_of(config, kind, norm, rng):
     """Post-LN: the norm out is 4, whatever comes in; pre-LN: it is what comes in and a tenth."""
     norm_in = np.full(config.seeds, norm or 0.001)
     out = np.full(config.seeds, 4.0) if kind.norm_order == "post" else 1.1 * norm_in
-    values = {name: rng.random((config.seeds, config.blocks)) for name in QUANTITIES if "fixed" not in name}
+    values = {name: rng.random((config.seeds, config.blocks)) for name in MEASURED}
     values["cosine_in"] = values["cosine_in"][:, 0]
     return values | {"norm_in": norm_in, "norm_out": np.stack([out] * config.blocks, 1)}
 
@@ -48,13 +50,20 @@ def whole(root):
     return files.read(root / "results.nc")
 
 
-def test_every_number_has_its_labels_and_says_where_it_comes_from(whole):
+@pytest.fixture(scope="module")
+def seeds(root):
+    return files.read(root / "seeds.nc")
+
+
+def test_every_number_has_its_labels_and_says_where_it_comes_from(whole, seeds):
     for name in KIND:
         assert tuple(whole[name].values) == CHOICES[f"{name}s"]
     np.testing.assert_array_equal(whole.relative_norm, NORMS)
-    np.testing.assert_array_equal(whole.seed, [5, 6, 7])
+    np.testing.assert_array_equal(seeds.seed, [5, 6, 7])
+    assert tuple(whole.statistic.values) == STATISTICS
     np.testing.assert_array_equal(whole.block, [1, 2])
-    for name, variable in whole.data_vars.items():
+    assert set(QUANTITIES) <= set(seeds.data_vars) == set(whole.data_vars)
+    for name, variable in (*whole.data_vars.items(), *seeds.data_vars.items()):
         assert variable.attrs["long_name"], name
         assert variable.attrs["units"], name
         assert variable.attrs["source"], name
@@ -62,7 +71,7 @@ def test_every_number_has_its_labels_and_says_where_it_comes_from(whole):
     assert "16" in whole.attrs["description"]
 
 
-def test_intervals_are_students(whole):
+def test_intervals_are_students(whole, seeds):
     pick = {
         "norm_order": "pre",
         "mask": "causal",
@@ -71,19 +80,22 @@ def test_intervals_are_students(whole):
         "relative_norm": 1.0,
         "block": 2,
     }
-    values = whole.score_std.sel(pick).values
+    values = seeds.score_std.sel(pick).values
     low, high = stats.t.interval(0.95, 2, values.mean(), stats.sem(values))
-    np.testing.assert_allclose(whole.score_std_mean.sel(pick), values.mean())
-    np.testing.assert_allclose([whole.score_std_low.sel(pick), whole.score_std_high.sel(pick)], [low, high])
-    assert whole.cosine_in_low.dims == (*KIND, "relative_norm")
+    found = whole.score_std.sel(pick).sel(statistic=["mean", "low", "high"])
+    np.testing.assert_allclose(found, [values.mean(), low, high])
+    assert whole.cosine_in.dims == ("statistic", *KIND, "relative_norm")
 
 
-def test_the_fixed_point_is_where_the_norms_cross(whole):
-    raw = whole.sel(target="input", embedding="raw")
+def test_the_fixed_point_is_where_the_norms_cross(whole, seeds):
+    raw = seeds.sel(target="input", embedding="raw")
     np.testing.assert_allclose(raw.fixed_point.sel(norm_order="post"), 4.0, rtol=1e-6)
     np.testing.assert_allclose(raw.fixed_point_bias.sel(norm_order="post"), 4.0, rtol=1e-6)
     assert np.isnan(raw.fixed_point.sel(norm_order="pre")).all()
-    assert np.isnan(raw.fixed_point_mean.sel(norm_order="pre")).all()
+    assert np.isnan(whole.fixed_point.sel(norm_order="pre", target="input", embedding="raw")).all()
+    np.testing.assert_allclose(
+        whole.fixed_point.sel(norm_order="post", target="input", statistic="mean"), 4.0, rtol=1e-6
+    )
 
 
 def one_line(norm_in, norm_out):
@@ -98,7 +110,7 @@ def one_line(norm_in, norm_out):
         },
         coords={"relative_norm": norms},
     )
-    return untrained_results.fixed_points(table).fixed_point_bias.item()
+    return fixed_points(table).fixed_point_bias.item()
 
 
 def test_crossings_are_found_once_and_only_where_they_are():
@@ -119,7 +131,7 @@ def test_predictions_stand_beside_the_first_block(root, whole):
     assert predicted[predicted.block == 2].predicted.isna().all()
     measured = frame[frame.metric == "cosine_in"]
     assert len(measured) == 32 * len(NORMS)
-    np.testing.assert_allclose(sorted(measured["mean"]), np.sort(whole.cosine_in_mean.values.ravel()))
+    np.testing.assert_allclose(sorted(measured["mean"]), np.sort(whole.cosine_in.sel(statistic="mean").values.ravel()))
     assert set(frame.metric) == set(QUANTITIES)
     inputs = measured[(measured.target == "input") & (measured.embedding == "raw") & (measured.norm_order == "pre")]
     expected = np.square(NORMS) / (np.square(NORMS) + 1)
@@ -132,6 +144,6 @@ def test_one_seed_has_no_interval():
     config = dataclasses.replace(CONFIG, seeds=1, norms=(0.0,), **{name: CHOICES[name][:1] for name in CHOICES})
     (kind,) = kinds(config)
     table = untrained_results.table(config, kind, 0, 0.0, values_of(config, kind, 0.0, np.random.default_rng(0)))
-    whole = untrained_results.describe(config, table.merge(untrained_results.fixed_points(table)))
-    assert np.isnan(whole.score_std_low).all()
-    assert np.isfinite(whole.score_std_mean).all()
+    whole = untrained_results.summary(config, untrained_results.combine(config, [table]))
+    assert np.isnan(whole.score_std.sel(statistic=["low", "high"])).all()
+    assert np.isfinite(whole.score_std.sel(statistic="mean")).all()
