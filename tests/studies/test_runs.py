@@ -8,7 +8,7 @@ import pandas as pd
 import pytest
 import xarray as xr
 
-from figures import contrasts
+from figures.experiment import Compared, contrasts
 from figures.run import Run
 from studies import on_disk, runs
 from studies.contrasts import contrasts as changes_between
@@ -259,7 +259,7 @@ def test_crossed_seeds_have_components_and_no_contrasts(tmp_path):
     rows, found = on_disk.read(tmp_path)
     assert len(rows) == 4
     assert found.empty
-    assert contrasts.build({}, found) is None  # nothing to draw
+    assert contrasts(Compared({}, rows, found)) is None  # nothing to draw
     frame = pd.read_csv(paths[-1])
     assert {"test_bits", "bell", "anisotropy"} <= set(frame.quantity)
     bits = frame[frame.quantity == "test_bits"].iloc[0]
