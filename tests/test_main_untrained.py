@@ -1,14 +1,21 @@
 """Untrained blocks as their users start them: processes, exit codes, files."""
 
+import dataclasses
 import json
 import re
+import shutil
 import signal
 import subprocess
 
 import pytest
 
+import stages
+from experiments import quickstart
 from tables import files
 from tests.test_main import ROOT, command, environment, main, refuse, wait_for
+from untrained.config import UntrainedConfig
+from workdir import folder
+from workdir.errors import RunError, UserError
 
 BIAS = "--config=experiments/untrained_bias.py"
 SMALL = [
@@ -65,8 +72,9 @@ def test_one_command_measures_and_draws(run):
     table = files.read(workdir / "results.nc")
     assert dict(table.sizes) == {
         **{"norm_order": 2, "mask": 1, "embedding": 1, "target": 1},
-        **{"relative_norm": 3, "seed": 2, "block": 1},
+        **{"relative_norm": 3, "statistic": 4, "block": 1},
     }
+    assert files.read(workdir / "seeds.nc").sizes["seed"] == 2
     assert json.loads((workdir / "config.json").read_text())["norms"] == [0, 1, 10]
     assert json.loads((workdir / "environment.json").read_text())["corpus"] is None
     for name in ("cosine", "norm", "sharpness"):
@@ -76,54 +84,65 @@ def test_one_command_measures_and_draws(run):
             assert path.stat().st_size > 1000
 
 
-def test_the_same_command_again_does_nothing(run):
-    workdir, _ = run
+@pytest.fixture
+def again(run, tmp_path):
+    """Measure in a copy of the run's folder, here: the tests above say what the program makes of what is raised."""
+    workdir = tmp_path / "bias"
+    shutil.copytree(run[0], workdir)
+    config = UntrainedConfig(**json.loads((workdir / "config.json").read_text()))
+    tuples = {name: tuple(value) for name, value in dataclasses.asdict(config).items() if isinstance(value, list)}
+
+    def measure(stages_wanted=("measure",), **changes):
+        changed = dataclasses.replace(config, **tuples | changes)
+        stages.untrained_blocks(changed, workdir, "bias", list(stages_wanted))
+
+    return workdir, measure
+
+
+def test_the_same_command_again_does_nothing(again, capsys):
+    workdir, measure = again
     before = files_of(workdir)
-    process = main(*SMALL, f"--workdir={workdir}", "--stages=measure")
-    assert process.returncode == 0
-    assert "6 tables (0 now)" in process.stdout
+    measure()
+    assert "6 tables (0 now)" in capsys.readouterr().out
     assert files_of(workdir) == before
 
 
-def test_an_occupied_folder_is_refused(run):
-    workdir, _ = run
-    for flags, words in (
-        ([*SMALL, "--config.seed=1"], "seed=0 there, 1 now"),
-        ([*SMALL, "--config.seed=1", "--stages=figures"], "seed=0 there, 1 now"),
-        (["--config=experiments/quickstart.py"], "holds a run with other settings"),
-    ):
-        before = files_of(workdir)
-        process = main(*flags, f"--workdir={workdir}")
-        assert process.returncode == 2
-        assert words in process.stderr
+def test_an_occupied_folder_is_refused(again):
+    workdir, measure = again
+    before = files_of(workdir)
+    for wanted in ("measure", "figures"):
+        with pytest.raises(UserError, match="seed=0 there, 1 now"):
+            measure([wanted], seed=1)
         assert files_of(workdir) == before
+    with pytest.raises(UserError, match="holds a run with other settings"):
+        folder.claim(workdir, quickstart.get_config(), new=True)
+    assert files_of(workdir) == before
 
 
-@pytest.mark.parametrize("sent", [signal.SIGTERM, signal.SIGKILL])
-def test_a_stopped_run_goes_on_to_the_same_numbers(run, tmp_path, sent):
+def test_a_killed_and_a_stopped_run_goes_on_to_the_same_numbers(run, tmp_path):
     workdir = tmp_path / "bias"
     flags = [*SMALL, f"--workdir={workdir}", "--stages=measure"]
-    with subprocess.Popen(
-        command(*flags), cwd=ROOT, env=environment(), stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True
-    ) as process:
-        wait_for(workdir / "environment.json", process)  # signals are held from before it
-        process.send_signal(sent)
-        output = process.communicate(timeout=300)[0]
-    if sent == signal.SIGTERM:
-        assert process.returncode == 0
-        assert re.search("stopped before (pre|post), bidirectional, raw, input, norm", output)
-    assert not (workdir / "results.nc").exists()
+    for sent in (signal.SIGKILL, signal.SIGTERM):
+        with subprocess.Popen(
+            command(*flags), cwd=ROOT, env=environment(), stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True
+        ) as process:
+            wait_for(workdir / "environment.json", process)  # signals are held from before it
+            process.send_signal(sent)
+            output = process.communicate(timeout=300)[0]
+        assert not (workdir / "results.nc").exists()
+        (workdir / "environment.json").unlink()  # the next process makes it anew
+    assert process.returncode == 0
+    assert re.search("stopped before (pre|post), bidirectional, raw, input, norm", output)
     assert main(*flags).returncode == 0
-    for name in ("results.csv", "results.nc"):
+    for name in ("results.csv", "results.nc", "seeds.nc"):
         assert (workdir / name).read_bytes() == (run[0] / name).read_bytes()
 
 
-def test_a_damaged_table_is_one_line(run, tmp_path):
-    workdir = tmp_path / "bias"
-    assert main(*SMALL, f"--workdir={workdir}", "--stages=measure").returncode == 0
+def test_a_damaged_table_is_one_line(again):
+    workdir, measure = again
     path = next((workdir / "measurements").glob("*.nc"))
     path.write_bytes(path.read_bytes()[:100])
-    process = main(*SMALL, f"--workdir={workdir}", "--stages=measure")
-    assert process.returncode == 1
-    assert str(path) in process.stderr
-    assert len(process.stderr.strip().splitlines()) == 1
+    with pytest.raises(RunError) as error:
+        measure()
+    assert str(path) in str(error.value)
+    assert len(str(error.value).splitlines()) == 1
