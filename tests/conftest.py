@@ -8,6 +8,7 @@ import pathlib
 os.environ["JAX_PLATFORMS"] = "cpu"
 os.environ["XLA_FLAGS"] = os.environ.get("XLA_FLAGS", "") + " --xla_force_host_platform_device_count=8"
 os.environ["MPLBACKEND"] = "Agg"
+os.environ["OPENBLAS_NUM_THREADS"] = "1"  # NumPy's: where tests run side by side, its threads wait for one another
 
 import jax
 import pytest

@@ -1,6 +1,7 @@
 """Plain NumPy float64 twins of the metrics, written from the formulas: whole distance matrices, loops over rows."""
 
 import numpy as np
+from scipy.spatial.distance import cdist
 
 
 def float64(array):
@@ -8,23 +9,24 @@ def float64(array):
     return np.asarray(array).astype(np.float64)
 
 
+def sorted_distances(x):
+    """Of every point the distances to all others, ascending, and inf last for the point itself."""
+    distances = cdist(x, x)
+    np.fill_diagonal(distances, np.inf)
+    return np.sort(distances, axis=1)
+
+
 def two_distances(x):
     """Each point's distances to its two nearest others, copies included."""
-    nearest = []
-    for i, row in enumerate(x):
-        nearest.append(np.sort(np.linalg.norm(np.delete(x, i, axis=0) - row, axis=1))[:2])
-    return np.array(nearest).T
+    return sorted_distances(x)[:, :2].T
 
 
 def distinct_distances(cloud, count):
     """Each point's distances to the nearest others among the distinct points; inf where there are fewer."""
     x = float64(cloud)
     distinct, own = np.unique(x, axis=0, return_inverse=True)
-    nearest = np.full((len(x), count), np.inf)
-    for i, row in enumerate(x):
-        others = np.sort(np.linalg.norm(np.delete(distinct, own[i], axis=0) - row, axis=1))[:count]
-        nearest[i, : len(others)] = others
-    return nearest
+    nearest = sorted_distances(distinct)[:, :count]
+    return np.pad(nearest, ((0, 0), (0, count - nearest.shape[1])), constant_values=np.inf)[own]
 
 
 def is_rounding(distance, x):

@@ -4,21 +4,21 @@ import numpy as np
 from scipy.optimize import minimize_scalar
 from scipy.special import beta
 
-from tests.reference import float64, is_rounding, twonn
+from tests.reference import float64, is_rounding, sorted_distances, twonn
 
 
 def distances(cloud):
     """Of every distinct point whose nearest is apart by more than rounding, the sorted distances to all the others."""
     x = float64(cloud)
     x = x[np.sort(np.unique(x, axis=0, return_index=True)[1])]
-    found = np.array([np.sort(np.linalg.norm(np.delete(x, i, axis=0) - row, axis=1)) for i, row in enumerate(x)])
+    found = sorted_distances(x)[:, :-1]
     return found[~is_rounding(found[:, 0], x)]
 
 
-def gride(sorted_distances, first):
+def gride(near, first):
     """By the likelihood itself, maximised over ln d; mu^d - 1 as mu^d (1 - mu^-d), lest it overflow."""
     n1, n2 = first, 2 * first
-    mu = sorted_distances[:, n2 - 1] / sorted_distances[:, n1 - 1]
+    mu = near[:, n2 - 1] / near[:, n1 - 1]
 
     def loss(log_d):
         d = np.exp(log_d)
@@ -29,17 +29,17 @@ def gride(sorted_distances, first):
     return np.exp(minimize_scalar(loss, bounds=np.log([0.01, 1e4]), method="bounded", options={"xatol": 1e-9}).x)
 
 
-def inverse_dimensions(sorted_distances, count, divisor):
+def inverse_dimensions(near, count, divisor):
     """sum_{j<k} ln(T_k/T_j) / divisor, point by point."""
-    return np.array([sum(np.log(t[count - 1] / t[j]) for j in range(count - 1)) / divisor for t in sorted_distances])
+    return np.array([np.log(t[count - 1] / t[: count - 1]).sum() / divisor for t in near])
 
 
-def levina_bickel(sorted_distances, count=20):
-    return 1 / inverse_dimensions(sorted_distances, count, count - 1).mean()
+def levina_bickel(near, count=20):
+    return 1 / inverse_dimensions(near, count, count - 1).mean()
 
 
-def local_dimensions(sorted_distances, count=20):
-    return 1 / inverse_dimensions(sorted_distances, count, count - 2)
+def local_dimensions(near, count=20):
+    return 1 / inverse_dimensions(near, count, count - 2)
 
 
 def decimation(cloud, factor):

@@ -30,7 +30,7 @@ def log_partitions(cloud, directions):
 
 def directions(cloud):
     """The right singular vectors of the cloud itself, where the metric diagonalises X^T X."""
-    return np.linalg.svd(float64(cloud))[2].T
+    return np.linalg.svd(float64(cloud), full_matrices=len(cloud) < cloud.shape[1])[2].T
 
 
 def log_partition_isotropy(cloud, whole=None):

@@ -1,11 +1,30 @@
-"""Clouds that metrics must measure right, as float32 or bfloat16 arrays; and what leaves their geometry as it was."""
+"""Clouds that metrics must measure right, as float32 arrays; and what leaves their geometry as it was.
 
-import jax.numpy as jnp
+Nearly all have one shape, SHAPE, so that a program is compiled once for all of them: `filled` brings a small cloud to
+it by copies and by coordinates that do not vary, wherever neither counts.
+"""
+
+import jax
 import numpy as np
 
+from benchmarks import zoo
+from metrics.neighbours import nearest_neighbours
 
-def gaussian(points=301, width=37, seed=0):
+SHAPE = POINTS, WIDTH = 601, 64  # of the zoo's width; more points than the search for neighbours has in a chunk
+FEW, MANY, ALL = 2, 12, 128  # neighbours: found by pairs of blocks, by whole rows, and as many as the scales need
+
+find = jax.jit(nearest_neighbours, static_argnums=1)  # of the same name in every file: compiled once for them all
+
+
+def gaussian(points=POINTS, width=WIDTH, seed=0):
     return np.random.default_rng(seed).normal(size=(points, width)).astype(np.float32)
+
+
+def filled(cloud, shape=SHAPE):
+    """Copies of the last point behind the others, and zeros beside the coordinates."""
+    cloud = np.asarray(cloud, np.float32)
+    points, width = (wanted - there for wanted, there in zip(shape, cloud.shape, strict=True))
+    return np.pad(np.pad(cloud, ((0, points), (0, 0)), mode="edge"), ((0, 0), (0, width)))
 
 
 def with_copies(cloud, share=0.2):
@@ -23,12 +42,12 @@ def crowded(cloud, crowd, apart):
     return moved.reshape(-1, cloud.shape[1]).astype(np.float32)
 
 
-def curve(points=257, width=11):
+def curve():
     """A line bent into a helix: one dimension, so that neighbours are far closer than the cloud is wide."""
-    t = np.random.default_rng(3).uniform(0, 3, points)
-    x = np.zeros((points, width))
+    t = np.random.default_rng(3).uniform(0, 3, POINTS)
+    x = np.zeros(SHAPE)
     x[:, 0], x[:, 1], x[:, 2] = np.cos(t), np.sin(t), t
-    return (x @ rotation(width)).astype(np.float32)
+    return (x @ rotation(WIDTH)).astype(np.float32)
 
 
 def rogue():
@@ -42,15 +61,28 @@ def rotation(width, seed=0):
     return np.linalg.qr(np.random.default_rng(seed).normal(size=(width, width)))[0]
 
 
+def in_bfloat16(cloud):
+    """Its values as a network of half precision leaves them."""
+    return np.asarray(jax.numpy.asarray(cloud, jax.numpy.bfloat16), np.float32)
+
+
 CLOUDS = {
     "gaussian": gaussian(),
-    "more dimensions than points": gaussian(51, 203),
-    "few points": gaussian(7, 3),
     "mean 10 x spread": gaussian() + np.float32(10),
     "mean 1000 x spread": gaussian() + np.float32(1000),
     "rogue coordinate": rogue(),
     "copies": with_copies(gaussian()),
     "curve": curve(),
-    "bfloat16": jnp.asarray(gaussian() + 3, jnp.bfloat16),
-    "bfloat16 copies": jnp.asarray(with_copies(gaussian(seed=5)), jnp.bfloat16),
+    "bfloat16": in_bfloat16(gaussian() + 3),
+    "bfloat16 copies": in_bfloat16(with_copies(gaussian(seed=5))),
 }
+WIDE = gaussian(51, 203)  # more dimensions than points
+
+# the members of the benchmarks' zoo, those of 512 dimensions in the width of the others: they fill 3 and 40 of them
+ZOO = {name: member for name, member in zoo.ZOO.items() if len(member.eigenvalues) == WIDTH} | {
+    "swiss roll": zoo.swiss_roll(WIDTH),
+    "curved 5": zoo.torus(5, WIDTH, 0.0, "without noise"),
+    "curved 5 with noise": zoo.torus(5, WIDTH, 1e-3, "with noise"),
+}
+IN_ZOO = {f"zoo: {name}": np.asarray(of.draw(np.random.default_rng(1), POINTS), np.float32) for name, of in ZOO.items()}
+EVERY = CLOUDS | IN_ZOO

@@ -9,19 +9,31 @@ from metrics.attention import attention_statistics, attention_sums, share_of_mea
 from tests import reference
 from tests.metrics.clouds import gaussian, rotation
 
-TIME, WIDTH = 17, 5
+WINDOWS, TIME, WIDTH = 4, 17, 5
 FULL = np.ones((TIME, TIME), bool)
 CAUSAL = np.tril(FULL)
 WITHOUT_FIRST = CAUSAL & (np.arange(TIME) > 0) & (np.arange(TIME)[:, None] > 0)
 MASKS = {"bidirectional": FULL, "causal": CAUSAL, "causal without position 0": WITHOUT_FIRST}
 
 
-@jax.jit
-def statistics(q, k, visible, keep=None):
+def of_head(q, k, visible, keep=None):
     return jnp.stack(attention_statistics(attention_sums(q, k, visible), keep))
 
 
-def heads(seed=0, windows=3):
+jitted = jax.jit(of_head)
+of_choices = jax.jit(lambda sums, keep_RB: jnp.stack(jax.vmap(attention_statistics, (None, 0))(sums, keep_RB), axis=1))
+of_all = jax.jit(lambda sums: jnp.stack(attention_statistics(sums)))
+sums_of = jax.jit(attention_sums)
+share_of = jax.jit(
+    lambda of_means, q, k, visible: share_of_means(of_means, attention_statistics(attention_sums(q, k, visible)))
+)
+
+
+def statistics(*of):
+    return np.asarray(jitted(*of))
+
+
+def heads(seed=0, windows=WINDOWS):
     return gaussian(2 * windows * TIME, WIDTH, seed).reshape(2, windows, TIME, WIDTH)
 
 
@@ -55,22 +67,21 @@ def test_equal_keys_are_attended_to_equally():
 
 
 def test_a_far_stronger_key_takes_all():
-    q = np.ones((1, TIME, WIDTH), np.float32)
-    k = np.zeros((1, TIME, WIDTH), np.float32)
-    k[0, 3] = 1000
+    q, k = np.ones_like(heads()[0]), np.zeros_like(heads()[0])
+    k[:, 3] = 1000
     assert statistics(q, k, FULL)[3:].tolist() == [0, 1, 0, 0, 1]
 
 
 def test_a_sink_is_measured_over_the_rows_that_see_it():
     """Causal, equal scores: row i gives 1/(i + 1) to each key, and row 0, which does not choose, counts nowhere."""
-    q, k = np.zeros((2, 1, TIME, WIDTH), np.float32)
+    q, k = np.zeros_like(heads())
     first, most = statistics(q, k, CAUSAL)[-2:]
     rows = 1 / np.arange(2, TIME + 1)
     assert first == pytest.approx(rows.mean(), rel=1e-5)
     assert most == first  # as key 1 is seen by the same rows; later ones by those with more keys only
     assert statistics(q, k, WITHOUT_FIRST)[-1] == pytest.approx(rows[:-1].mean(), rel=1e-5)
-    assert jnp.isnan(statistics(q, k, WITHOUT_FIRST)[-2])
-    k[0, 0, 0], q[0, 2:, 0] = 1.0, 1000.0
+    assert np.isnan(statistics(q, k, WITHOUT_FIRST)[-2])
+    k[:, 0, 0], q[:, 2:, 0] = 1.0, 1000.0
     assert statistics(q, k, CAUSAL)[-2] == pytest.approx((0.5 + TIME - 2) / (TIME - 1), rel=1e-5)
 
 
@@ -88,8 +99,7 @@ def test_the_share_of_the_means_agrees_and_has_bounds(mask, bias):
     q, k = heads() + np.float32(bias)
     clouds = q.reshape(-1, WIDTH), k.reshape(-1, WIDTH)
     of_means, share = reference.scores_and_means(q, k, MASKS[mask], *clouds)
-    sums = attention_sums(*map(jnp.asarray, (q, k, MASKS[mask])))
-    found = share_of_means(jnp.float32(of_means), attention_statistics(sums))
+    found = share_of(np.float32(of_means), q, k, MASKS[mask])
     assert found == pytest.approx(share, rel=1e-4)
     assert 0 <= found <= 1
     assert (found > 0.5) == (bias > 0.5)
@@ -97,19 +107,19 @@ def test_the_share_of_the_means_agrees_and_has_bounds(mask, bias):
 
 def test_the_share_of_the_means_is_bounded_where_the_ratio_of_squares_is_not():
     """The one pair that is not 0 is masked: c = 3/2 and E s^2 = 0. Seen too, E s = c, and c^2 / E s^2 is 1/4."""
-    q, k = jnp.array([[[3.0], [0.0]]]), jnp.array([[[0.0], [2.0]]])
-    causal = attention_statistics(attention_sums(q, k, jnp.tril(jnp.ones((2, 2), bool))))
-    assert causal.score_std == causal.score_mean == 0
-    assert share_of_means(jnp.float32(1.5), causal) == pytest.approx(0.5)
-    whole = attention_statistics(attention_sums(q, k, jnp.ones((2, 2), bool)))
-    assert share_of_means(jnp.float32(1.5), whole) == pytest.approx(0.25, rel=1e-6)
+    q, k = np.float32([[[3], [0]]]), np.float32([[[0], [2]]])
+    of_means, whole = np.float32(1.5), np.ones((2, 2), bool)
+    mean, std, *_ = statistics(q, k, np.tril(whole))
+    assert std == mean == 0
+    assert share_of(of_means, q, k, np.tril(whole)) == pytest.approx(0.5)
+    assert share_of(of_means, q, k, whole) == pytest.approx(0.25, rel=1e-6)
 
 
 def test_rows_without_a_choice_are_left_out():
     """Two causal positions: row 0 sees one key and tells nothing; row 1 has weights 1/4 and 3/4."""
-    q = jnp.array([[[5.0], [1.0]]])
-    k = jnp.array([[[0.0], [np.log(3.0)]]])
-    mean, std, within, entropy, *rest = statistics(q, k, jnp.array([[True, False], [True, True]]))
+    q = np.float32([[[5.0], [1.0]]])
+    k = np.float32([[[0.0], [np.log(3.0)]]])
+    mean, std, within, entropy, *rest = statistics(q, k, np.array([[True, False], [True, True]]))
     scores = np.array([0.0, 0.0, np.log(3.0)])
     np.testing.assert_allclose([mean, std], [scores.mean(), scores.std()], rtol=1e-6)
     assert within == pytest.approx(np.log(3.0) / 2, rel=1e-6)
@@ -120,9 +130,9 @@ def test_rows_without_a_choice_are_left_out():
 def test_no_choice_and_no_pair_are_nan():
     q, k = heads()
     alone = statistics(q, k, np.eye(TIME, dtype=bool))
-    assert jnp.isfinite(alone[:2]).all()
-    assert jnp.isnan(alone[2:]).all()
-    assert jnp.isnan(statistics(q, k, np.zeros((TIME, TIME), bool))).all()
+    assert np.isfinite(alone[:2]).all()
+    assert np.isnan(alone[2:]).all()
+    assert np.isnan(statistics(q, k, np.zeros((TIME, TIME), bool))).all()
 
 
 def test_what_is_masked_is_not_seen():
@@ -132,7 +142,7 @@ def test_what_is_masked_is_not_seen():
     np.testing.assert_allclose(statistics(q, k, WITHOUT_FIRST), before, rtol=1e-6)
 
 
-@settings(max_examples=20, deadline=None, derandomize=True)
+@settings(max_examples=10, deadline=None, derandomize=True)
 @given(seed=st.integers(0, 2**16), scale=st.floats(0.01, 100))
 def test_does_not_see_a_common_rotation_or_a_scale_moved_between_queries_and_keys(seed, scale):
     q, k = heads(seed)
@@ -156,32 +166,29 @@ def test_the_order_of_windows_and_a_constant_added_to_all_keys(seed):
 @pytest.mark.parametrize("bias", [0, 1000])
 def test_windows_left_out_are_as_if_they_had_not_been(mask, bias):
     """Each window has a bias of its own, and each choice of windows other means than all windows together."""
-    q, k = heads(windows=4) + np.arange(4, dtype=np.float32)[None, :, None, None]
+    q, k = heads() + np.arange(WINDOWS, dtype=np.float32)[None, :, None, None]
     q, k = q + np.float32(bias), k * np.float32(1 / max(bias, 1)) + np.float32(bias)
-    keep = np.ones((5, 4), np.float32) - np.eye(5, 4, -1, dtype=np.float32)  # all, then all but one
-    sums = attention_sums(jnp.asarray(q), jnp.asarray(k), jnp.asarray(MASKS[mask]))
-    found = jnp.stack(jax.vmap(attention_statistics, in_axes=(None, 0))(sums, keep), axis=1)
+    keep = np.ones((1 + WINDOWS, WINDOWS), np.float32) - np.eye(1 + WINDOWS, WINDOWS, -1, dtype=np.float32)
+    sums = sums_of(q, k, MASKS[mask])
+    found = np.asarray(of_choices(sums, keep))  # all, then all but one
     for kept, row in zip(keep == 1, found, strict=True):
         np.testing.assert_allclose(row, reference.attention_statistics(q[kept], k[kept], MASKS[mask]), rtol=1e-4)
         if bias == 0:
             np.testing.assert_allclose(row, statistics(q[kept], k[kept], MASKS[mask]), rtol=1e-5)
-    np.testing.assert_array_equal(found[0], jnp.stack(attention_statistics(sums)))
-    differs = jnp.abs(found[1:] - found[:1]).max(axis=0) > 1e-4 * jnp.abs(found[0])
-    assert (differs | jnp.isnan(found[0])).all()
+    np.testing.assert_array_equal(found[0], of_all(sums))
+    differs = np.abs(found[1:] - found[:1]).max(axis=0) > 1e-4 * np.abs(found[0])
+    assert (differs | np.isnan(found[0])).all()
 
 
 def test_no_window_kept_is_nan():
-    assert jnp.isnan(statistics(*heads(), FULL, jnp.zeros(3))).all()
+    assert np.isnan(statistics(*heads(), FULL, np.zeros(WINDOWS, np.float32))).all()
 
 
 def test_jit_and_vmap_change_nothing():
     heads_q, heads_k = np.stack([heads(seed) for seed in range(3)], axis=1)
-    visible, keep = jnp.asarray(CAUSAL), jnp.array([1.0, 0.0, 1.0])
-
-    def of_head(q, k):
-        return jnp.stack(attention_statistics(attention_sums(q, k, visible), keep))
-
-    one_by_one = np.stack([of_head(*qk) for qk in zip(jnp.asarray(heads_q), jnp.asarray(heads_k), strict=True)])
-    np.testing.assert_allclose(jax.vmap(of_head)(heads_q, heads_k), one_by_one, rtol=1e-5)
-    at_once = [statistics(*qk, visible, keep) for qk in zip(heads_q, heads_k, strict=True)]
+    keep = np.float32([1, 0, 1, 1])
+    one_by_one = [statistics(*qk, CAUSAL, keep) for qk in zip(heads_q, heads_k, strict=True)]
+    at_once = jax.jit(jax.vmap(of_head, in_axes=(0, 0, None, None)))(heads_q, heads_k, CAUSAL, keep)
     np.testing.assert_allclose(at_once, one_by_one, rtol=1e-5)
+    eager = of_head(*map(jnp.asarray, (heads_q[0], heads_k[0], CAUSAL, keep)))
+    np.testing.assert_allclose(eager, one_by_one[0], rtol=1e-5)
