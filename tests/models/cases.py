@@ -1,56 +1,97 @@
-"""Small configurations that cover every choice, and a model of each moved off its special initial values."""
+"""Small configurations that cover every choice and every pair of choices, and a model of each, computed once.
+
+Every test of a case asks the same program: a batch in which row j + 1 is row 0 with another character at position j.
+"""
 
 import dataclasses
+import functools
+from typing import NamedTuple
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 
 from models import transformer
 from models.config import ModelConfig
 
 VOCAB = 29
 SMALL = ModelConfig(layers=3, width=24, heads=4, context=12)
-CONFIGS = {
-    "gpt2": SMALL,
-    "one_layer": dataclasses.replace(SMALL, layers=1),
-    "one_head": dataclasses.replace(SMALL, heads=1),
-    "odd_width": dataclasses.replace(SMALL, width=21, heads=3, expansion=3),
-    "no_bias": dataclasses.replace(SMALL, bias=False),
-    "encoder": dataclasses.replace(SMALL, mask="bidirectional"),
-    "post_norm": dataclasses.replace(SMALL, norm="post"),
-    "rotary": dataclasses.replace(SMALL, positions="rotary"),
-    "untied": dataclasses.replace(SMALL, tied=False),
-    "bert": dataclasses.replace(SMALL, norm="post", mask="bidirectional", tied=False),
-    "rotary_post_no_bias": dataclasses.replace(
-        SMALL, norm="post", positions="rotary", bias=False, mask="bidirectional"
-    ),
-    "prefix": dataclasses.replace(SMALL, mask="prefix", prefix=5),
-    "window": dataclasses.replace(SMALL, mask="window", window=3),
-    "leak": dataclasses.replace(SMALL, mask="leak", leak=0.2),
-    "softmax_one": dataclasses.replace(SMALL, attention="softmax_one"),
-    "softmax_one_encoder": dataclasses.replace(SMALL, attention="softmax_one", mask="bidirectional"),
-    "sigmoid": dataclasses.replace(SMALL, attention="sigmoid"),
-    "sigmoid_encoder": dataclasses.replace(SMALL, attention="sigmoid", mask="bidirectional"),
-    "qk_norm": dataclasses.replace(SMALL, qk_norm=True),
-    "centre_queries": dataclasses.replace(SMALL, centre_queries=True),
-    "sink": dataclasses.replace(SMALL, sink=True),
-    "rotary_leak_all": dataclasses.replace(
-        SMALL, mask="leak", leak=0.1, positions="rotary", qk_norm=True, centre_queries=True, sink=True
-    ),
-    "rotary_prefix_sigmoid": dataclasses.replace(
-        SMALL, mask="prefix", prefix=4, positions="rotary", attention="sigmoid", qk_norm=True, centre_queries=True
-    ),
+OWN = {"prefix": {"prefix": 5}, "window": {"window": 3}, "leak": {"leak": 0.2}}
+SHAPES = {
+    "": {},
+    "one_layer": {"layers": 1},
+    "one_head": {"heads": 1},
+    "odd": {"width": 21, "heads": 3, "expansion": 3},
+}
+FLAGS = {
+    **{name: {name: True} for name in ("sink", "qk_norm", "centre_queries")},
+    **{"untied": {"tied": False}, "no_bias": {"bias": False}},
 }
 
 
-def make(config: ModelConfig, dtype: str = "float32"):
-    """A model, parameters whose biases are not zero and whose scales are not one, and tokens."""
-    model = transformer.build(config, VOCAB, dtype)
-    leaves, tree = jax.tree.flatten(jax.jit(model.init)(jax.random.key(0)))
-    keys = jax.random.split(jax.random.key(1), len(leaves))
-    leaves = [leaf + 0.2 * jax.random.normal(key, leaf.shape) for leaf, key in zip(leaves, keys, strict=True)]
-    tokens_BT = jax.random.randint(jax.random.key(2), (2, config.context), 0, VOCAB)
-    return model, jax.tree.unflatten(tree, leaves), tokens_BT
+def case(mask: str, attention: str, positions: str, norm: str, shape: str = "", *flags: str) -> ModelConfig:
+    changes = {"mask": mask, "attention": attention, "positions": positions, "norm": norm}
+    for more in (OWN.get(mask, {}), SHAPES[shape], *(FLAGS[flag] for flag in flags)):
+        changes |= more
+    return dataclasses.replace(SMALL, **changes)
+
+
+CONFIGS = {
+    "gpt2": SMALL,
+    "bert": case("bidirectional", "softmax", "learned", "post", "", "untied"),
+    **{
+        f"{config.mask}_{config.attention}": config
+        for config in (
+            case("causal", "softmax", "rotary", "post", "one_layer", "sink", "centre_queries", "no_bias"),
+            case("causal", "softmax_one", "rotary", "pre", "", "untied", "no_bias"),
+            case("causal", "sigmoid", "learned", "post", "one_layer", "qk_norm", "centre_queries", "untied", "no_bias"),
+            case("bidirectional", "softmax", "rotary", "pre", "one_head", "sink", "centre_queries", "no_bias"),
+            case(
+                "bidirectional", "softmax_one", "rotary", "post", "", "qk_norm", "centre_queries", "untied", "no_bias"
+            ),
+            case("bidirectional", "sigmoid", "learned", "post", "odd", "qk_norm"),
+            case("prefix", "softmax", "learned", "pre", "odd", "sink", "qk_norm", "centre_queries", "untied"),
+            case("prefix", "softmax_one", "rotary", "pre", "one_head", "no_bias"),
+            case("prefix", "sigmoid", "learned", "post", "odd", "centre_queries", "untied"),
+            case("window", "softmax", "rotary", "post", "one_layer", "sink", "qk_norm"),
+            case("window", "softmax_one", "learned", "pre", "odd", "no_bias"),
+            case("window", "sigmoid", "rotary", "pre", "one_head", "centre_queries", "untied", "no_bias"),
+            case("leak", "softmax", "rotary", "post", "one_head", "sink", "no_bias"),
+            case("leak", "softmax_one", "learned", "pre", "one_layer", "untied"),
+            case("leak", "sigmoid", "learned", "pre", "", "qk_norm", "centre_queries", "untied", "no_bias"),
+        )
+    },
+}
+
+
+class Case(NamedTuple):
+    config: ModelConfig
+    model: transformer.Model
+    params: transformer.Params  # biases that are not zero, scales that are not one
+    tokens_BT: jax.Array  # row j + 1 differs from row 0 at position j alone
+    logits_BTV: np.ndarray
+    activations: transformer.Activations
+
+
+def parameters(model: transformer.Model) -> transformer.Params:
+    """0.2 N(0, 1), and as much around 1 where LayerNorm scales."""
+    rng = np.random.default_rng(0)
+
+    def draw(path: tuple, leaf: jax.ShapeDtypeStruct) -> jax.Array:
+        centre = 1.0 if path[-1].key == "scale" else 0.0
+        return jnp.asarray(centre + 0.2 * rng.normal(size=leaf.shape), leaf.dtype)
+
+    return jax.tree_util.tree_map_with_path(draw, jax.eval_shape(model.init, jax.random.key(0)))
+
+
+@functools.cache
+def made(name: str) -> Case:
+    config = CONFIGS[name]
+    model = transformer.build(config, VOCAB, "float32")
+    params, first_T = parameters(model), np.random.default_rng(1).integers(0, VOCAB, config.context)
+    tokens_BT = (first_T + np.eye(config.context + 1, config.context, -1, dtype=int)) % VOCAB
+    tokens_BT = jnp.asarray(tokens_BT, jnp.int32)
+    return Case(config, model, params, tokens_BT, *jax.device_get(jax.jit(model.apply)(params, tokens_BT)))
 
 
 def loss_of(model: transformer.Model, tokens_BT: jax.Array):

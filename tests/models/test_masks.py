@@ -1,11 +1,13 @@
 """Which keys a query sees: literal cases, and what a leak promises."""
 
+import dataclasses
+
 import numpy as np
 import pytest
 
 from models.config import ModelConfig
-from models.masks import visible_keys
-from tests.models.cases import CONFIGS
+from models.masks import dependence, hidden_targets, idle, seeds, settings, visible_keys
+from tests.models.cases import CONFIGS, SMALL
 
 LITERAL = {
     "causal": ["x...", "xx..", "xxx.", "xxxx"],
@@ -48,6 +50,22 @@ def test_a_larger_leak_holds_the_smaller_one_and_another_seed_is_another_draw():
     assert (leaked(0.4) >= leaked(0.2)).all()
     assert (leaked(0.2) != leaked(0.2, seed=1)).any()
     np.testing.assert_array_equal(leaked(0.2), leaked(0.2))
+
+
+@pytest.mark.parametrize("config", CONFIGS.values(), ids=CONFIGS.keys())
+def test_the_targets_said_to_be_hidden_are(config):
+    """At the end of a window, as far as no path leads to them; of a leak's, which are few, none but the last."""
+    ahead_T = np.append(np.diagonal(dependence(config), 1), False)
+    shown = np.flatnonzero(ahead_T)
+    hidden = config.context - 1 - shown.max() if shown.size else config.context
+    assert hidden_targets(config) == (1 if config.mask == "leak" else hidden)
+    assert hidden_targets(dataclasses.replace(SMALL, mask="leak")) == SMALL.context
+
+
+def test_settings_of_other_masks_are_idle():
+    assert idle(CONFIGS["prefix_softmax"]) == ["window", "leak", "leak_seed"]
+    assert idle(CONFIGS["leak_softmax"]) == ["prefix", "window"]
+    assert idle(SMALL) == [*settings(), *seeds()] == ["prefix", "window", "leak", "leak_seed"]
 
 
 def test_leaks_fall_everywhere_above_the_diagonal():

@@ -10,8 +10,8 @@ import pytest
 from data import batches
 from tests import tiny
 from training import checkpoint, evaluate, log, loop, program
-from training import members as runs
 from training import step as training_step
+from training.members import Members, items
 from workdir.errors import RunError, Stopped
 from workdir.settings import replace
 from workdir.stop import Stop
@@ -34,7 +34,7 @@ def everything(folder, config):
     store = store_of(folder, config)
     found = {}
     for step in store.steps():
-        found[step] = checkpoint.digests(store.restore(step, *runs.items(state)))
+        found[step] = checkpoint.digests(store.restore(step, *items(state)))
     store.close()
     return found
 
@@ -193,7 +193,7 @@ def test_the_batch_after_a_restart_is_the_one_that_would_have_come(tmp_path, mon
         with pytest.raises(Stopped):
             train(config, tmp_path)
     made = program.make_program(config, corpus)
-    with contextlib.closing(runs.Runs({"run": tmp_path}, [])) as stored:
+    with contextlib.closing(Members({"run": tmp_path}, [])) as stored:
         state = stored.resume(made)
     assert state.step == 3
     resumed, expected = (

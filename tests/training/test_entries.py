@@ -1,0 +1,91 @@
+"""A kind that is added, a function and an entry, is validated, described, built and trained with no other change."""
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import optax
+import pytest
+
+from experiments.config import check
+from models import attention, masks, norms, positions
+from models.description import description
+from tests import tiny
+from tests.training.test_step import trained
+from training import evaluate, objective, optimizer
+from workdir.errors import UserError
+from workdir.settings import replace
+
+ADDED = {
+    **{"model.mask": "blocks", "model.window": 4, "model.attention": "relu", "model.positions": "none"},
+    **{"model.norm": "free", "objective": "same", "train.optimizer": "sgd", "train.learning_rate": 1.0},
+}
+
+
+def blocks(config, time):
+    """Keys in the query's own block of `window`, before and after it."""
+    block_T = jnp.arange(time) // config.window
+    return block_T[:, None] == block_T[None]
+
+
+def relu(scores_BHTT, v_BHTK, sink, context):
+    return jnp.einsum("bhts,bhsk->bhtk", jax.nn.relu(scores_BHTT) / context, v_BHTK)
+
+
+def free(x_BTD, norm, sublayer):
+    out_BTD, *rest = sublayer(x_BTD)
+    return x_BTD + out_BTD, *rest
+
+
+def same_character(model, windows_BL, key, examples_B, mask_token):
+    tokens_BT = windows_BL[:, :-1]
+    return objective.Batch(tokens_BT, tokens_BT, jnp.ones(tokens_BT.shape))
+
+
+@pytest.fixture
+def added(monkeypatch):
+    monkeypatch.setitem(masks.MASKS, "blocks", masks.Mask(blocks, lambda _: 1, masks.Setting("window", 2, "context")))
+    monkeypatch.setitem(attention.ATTENTIONS, "relu", attention.Attention(relu, label="relu over the context"))
+    monkeypatch.setitem(positions.POSITIONS, "none", positions.Positions(label="no positions"))
+    monkeypatch.setitem(norms.NORMS, "free", norms.Norm(free, final=True, label="no norms in the blocks"))
+    masked = objective.OBJECTIVES["masked"]
+    kind = masked._replace(label="the character itself", batch=same_character)
+    monkeypatch.setitem(objective.OBJECTIVES, "same", kind)
+    rule = optimizer.Optimizer(lambda config: optax.sgd(optimizer.schedule(config)), "SGD")
+    monkeypatch.setitem(optimizer.OPTIMIZERS, "sgd", rule)
+    return replace(tiny.config(), ADDED)
+
+
+@pytest.mark.parametrize("path", ["model.mask", "model.attention", "model.positions", "model.norm", "objective"])
+def test_what_has_no_entry_is_refused(path):
+    with pytest.raises(UserError, match=f"{path} is 'relu'; choose one of"):
+        check(replace(tiny.config(), {path: "relu"}))
+
+
+def test_an_entry_is_all_that_limits_ask_for(added):
+    check(added)
+    with pytest.raises(UserError, match=r"model\.window is 9; model\.mask=blocks needs 2 to model\.context=8"):
+        check(replace(added, {"model.window": 9}))
+    with pytest.raises(UserError, match=r"model\.window does nothing under model\.mask=causal.* mask=window or blocks"):
+        check(replace(added, {"model.mask": "causal"}))
+    with pytest.raises(UserError, match=r"objective=next under model\.mask=blocks shows the answer"):
+        check(replace(added, {"objective": "next"}))
+    with pytest.raises(UserError, match=r"model\.sink .* attention=relu"):
+        check(replace(added, {"model.sink": True}))
+
+
+def test_an_entry_is_all_that_words_ask_for(added):
+    words = "blocks 4, no norms in the blocks, 2 layers, D=16, H=2, T=8, no positions, relu over the context"
+    assert description(added.model) == words
+    assert (
+        evaluate.test_windows(added, 100)[1] == evaluate.test_windows(replace(added, {"objective": "masked"}), 100)[1]
+    )
+
+
+def test_an_entry_is_all_that_training_asks_for(added):
+    state, metrics = trained(added, steps=30)
+    assert metrics[-1].loss < 0.7 * metrics[0].loss
+    assert "positions" not in state.params
+    assert not any("mu" in jax.tree_util.keystr(path) for path, _ in jax.tree_util.tree_leaves_with_path(state))
+    np.testing.assert_array_equal(masks.dependence(added.model), np.kron(np.eye(2), np.ones((4, 4))))
+    scored_T = objective.next_positions(added.model)
+    np.testing.assert_array_equal(scored_T, [0, 0, 0, 1, 0, 0, 0, 1])
