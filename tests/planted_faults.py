@@ -2,8 +2,8 @@
 
     .venv/bin/python -m tests.planted_faults [--all] [--only TEXT] [--jobs 2] [--again]
 
-The faults are lists of entries in tests/faults/, one file for each room. Of each the tests are run that mirror its file,
-then those that its entry names, then those that mirror its folder, until one fails; with --all, the whole of
+The faults are lists of entries in tests/faults/, one file for each room. Of each the tests are run that mirror its
+file, then those that its entry names, then those that mirror its folder, until one fails; with --all, the whole of
 `make test`. All of them run first without a fault: where they fail, nothing can be said. What was found is kept in
 .cache/planted_faults.json, so that a run that was stopped goes on; a change of the code makes it void, and so does
 --again. Exit code 1 if a fault goes unnoticed or cannot be planted.

@@ -1,0 +1,133 @@
+"""Faults in measuring: panel, sources, tables."""
+
+from tests.faults.entry import Fault
+
+FAULTS = [
+    Fault(
+        "sections are left whole",
+        "panel/resamples.py",
+        "return cloud_PD.reshape(section_count(groups), -1, cloud_PD.shape[1])",
+        "return cloud_PD.reshape(-1, section_count(groups), cloud_PD.shape[1]).swapaxes(0, 1)",
+        ("tests/sources/test_arrays.py", "tests/sources/test_activations.py"),
+    ),
+    Fault(
+        "weights of points swapped with groups",
+        "panel/resamples.py",
+        "return jnp.repeat(similarity.leave_out(groups), points // groups, axis=1)",
+        "return jnp.tile(similarity.leave_out(groups), points // groups)",
+        ("tests/sources/test_arrays.py", "tests/sources/test_activations.py"),
+    ),
+    Fault(
+        "the Gaussian null is not centred on distinct points",
+        "panel/nulls.py",
+        "kept_PE.sum(axis=0, keepdims=True) / first_P.sum()",
+        "kept_PE.sum(axis=0, keepdims=True) / points",
+        ("tests/sources/test_activations.py",),
+    ),
+    Fault(
+        "the Gaussian null has no copies",
+        "panel/nulls.py",
+        "((0, 0), (0, width - eigenvalues_E.size)))[original_P]",
+        "((0, 0), (0, width - eigenvalues_E.size)))",
+        ("tests/sources/test_activations.py",),
+    ),
+    Fault(
+        "the Gaussian null has the standard deviations of singular values",
+        "panel/nulls.py",
+        "jnp.sqrt(points * eigenvalues_E)[None]",
+        "jnp.sqrt(eigenvalues_E)[None]",
+        ("tests/sources/test_activations.py",),
+    ),
+    Fault(
+        "the score of the means is not scaled",
+        "panel/attention.py",
+        "mean_q_K.size**-0.5",
+        "mean_q_K.size**0.5",
+        ("tests/sources/test_activations.py",),
+    ),
+    Fault(
+        "queries stand for keys",
+        "panel/attention.py",
+        "head = Head(q_PK, k_PK, keep_P, attention_statistics(sums, keep_B))",
+        "head = Head(q_PK, q_PK, keep_P, attention_statistics(sums, keep_B))",
+        ("tests/sources/test_activations.py",),
+    ),
+    Fault(
+        "the shuffled sample under the measured name",
+        "panel/panel.py",
+        "update({quantity: value[z] for",
+        "update({quantity: value[-1 - z] for",
+        ("tests/sources/test_activations.py",),
+    ),
+    Fault(
+        "position 0 stays visible",
+        "sources/activations.py",
+        "visible_TT.at[0].set(False).at[:, 0].set(False)",
+        "visible_TT.at[0].set(False)",
+    ),
+    Fault(
+        "position 0 is picked where it is to be left out",
+        "sources/probe.py",
+        "shuffled[shuffled % context != 0][:share]",
+        "shuffled[shuffled % context != 1][:share]",
+    ),
+    Fault(
+        "windows overlap",
+        "sources/probe.py",
+        ".reshape(batches, windows) * context",
+        ".reshape(batches, windows)",
+    ),
+    Fault(
+        "groups of arrays are not brought together",
+        "sources/arrays.py",
+        'order_P = np.argsort(groups_P, kind="stable")',
+        "order_P = np.arange(points)",
+    ),
+    Fault(
+        "the checkpoint after is the one before",
+        "sources/references.py",
+        "(other for other in self.stored if other < step)",
+        "(other for other in self.stored if other <= step)",
+        ("tests/sources/test_sweep.py",),
+    ),
+    Fault(
+        "sections carry no relative error",
+        "panel/intervals.py",
+        'unit, unit_there = (np.sqrt(x * (1 - x)) if kind == "share_sections" else x for x in (whole, mean))',
+        "unit, unit_there = whole, whole",
+        ("tests/tables",),
+    ),
+    Fault(
+        "the jackknife's factor is that of sections",
+        "panel/intervals.py",
+        "return (count - 1) / count\n",
+        "return 1 / (count * (count - 1))\n",
+        ("tests/tables",),
+    ),
+    Fault(
+        "a value changes and its version stays",
+        "panel/spectrum.py",
+        '"anisotropy": _spectral(spectrum.anisotropy, ',
+        '"anisotropy": _spectral(spectrum.anisotropy_uncentred, ',
+        ("tests/panel/test_families.py",),
+    ),
+    Fault(
+        "another version is taken for the same",
+        "tables/raw.py",
+        'or found[name].attrs.get("version") != quantities()[name].version',
+        "",
+    ),
+    Fault(
+        "an excess is the null model less the value",
+        "panel/intervals.py",
+        "_comparable(values, kind) - (0.0 if null is None else _comparable(null, kind))",
+        "(0.0 if null is None else _comparable(null, kind)) - _comparable(values, kind)",
+        ("tests/tables",),
+    ),
+    Fault(
+        "a damaged table is read",
+        "tables/files.py",
+        "if hashlib.sha256(blank).hexdigest().encode() != found[1]:",
+        "if not blank:",
+    ),
+]
