@@ -26,8 +26,8 @@ def test_schedule_exists_without_warm_up_and_for_the_shortest_runs():
 
 def test_only_matrices_decay():
     """With zero gradients AdamW moves exactly what it decays."""
-    params = transformer.build(ModelConfig(layers=2, width=8, heads=2, context=4), 11).init(jax.random.key(0))
-    params = jax.tree.map(lambda p: p + 1.0, params)
+    model = transformer.build(ModelConfig(layers=2, width=8, heads=2, context=4), 11)
+    params = jax.tree.map(lambda p: jnp.full(p.shape, 1.5), jax.eval_shape(model.init, jax.random.key(0)))
     adamw = optimizer.make_optimizer(TrainConfig(weight_decay=0.5))
     updates, _ = adamw.update(jax.tree.map(jnp.zeros_like, params), adamw.init(params), params)
     moved = {

@@ -1,3 +1,5 @@
+import functools
+
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -10,14 +12,20 @@ from training import objective, optimizer, program, step
 from workdir.settings import replace
 
 
-def trained(config, steps=3, make=jax.jit):
+@functools.cache
+def programs(config, make):
+    """Seeds are arguments of the programs, and no reason to compile them again."""
     corpus = tiny.corpus()
     model = transformer.build(config.model, corpus.vocab_size)
-    adamw = optimizer.make_optimizer(config.train)
-    one = make(step.make_step(model.apply, adamw, config, corpus.mask_token))
-    ((weights, data),) = variants.seeds(config.train)
-    state = step.init_state(model.init(jax.random.key(weights)), adamw)
-    metrics = []
+    update = optimizer.make_optimizer(config.train)
+    one = make(step.make_step(model.apply, update, config, corpus.mask_token))
+    return make(lambda key: step.init_state(model.init(key), update)), one
+
+
+def trained(config, steps=3, make=jax.jit):
+    corpus, ((weights, data),) = tiny.corpus(), variants.seeds(config.train)
+    init, one = programs(replace(config, {"train.seed": 0, "train.data_seed": 0}), make)
+    state, metrics = init(jax.random.key(weights)), []
     for _ in range(steps):
         state, done = one(state, data, jnp.asarray(corpus.train))
         metrics.append(done)
