@@ -25,7 +25,7 @@ WIKITEXT = {
     "media in every spelling": ("a[[File:x.png]]b[[image:y.gif|left|c]]d[[ Media : z.ogg|e]]f", "abdf"),
     "template in a caption": ("[[Image:x.jpg|thumb|{{small|a [[b]]}} c]]d", "d"),
     "categories and other languages": (
-        "a\n\n[[Category:Cats|*]]\n[[de:Katze]]\n[[zh-min-nan:Niau]]\n[[simple:Cat]]",
+        "a\n\n[[Category:Cats|*]]\n[[category:Pets]]\n[[de:Katze]]\n[[zh-min-nan:Niau]]\n[[simple:Cat]]",
         "a",
     ),
     "prefix that is no language": ("[[WP:CAT]] and [[Star Trek: Voyager]]", "WP:CAT and Star Trek: Voyager"),
