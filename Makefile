@@ -1,12 +1,16 @@
 PYTHON ?= python3
 BIN := .venv/bin
 
-.PHONY: demo test check format bench parity coverage
+# `make test` in minutes, for all day; `make test-all`, with what is marked slow, before a change is handed over.
+.PHONY: demo test test-all check format bench parity coverage
 
 demo: .venv
 	$(BIN)/python main.py --config=experiments/quickstart.py
 
 test: .venv
+	$(BIN)/python -m pytest -m "not slow"
+
+test-all: .venv
 	$(BIN)/python -m pytest
 
 check: .venv

@@ -23,7 +23,7 @@ from training import log, loop, program
 from training.config import seeds
 from untrained import blocks as untrained
 from untrained.config import UntrainedConfig
-from workdir import folder, processes
+from workdir import compiled, folder, processes
 from workdir.errors import UserError
 from workdir.settings import replace
 from workdir.stop import Stop
@@ -38,6 +38,12 @@ def join_cluster() -> None:
         raise UserError(f"--distributed finds no cluster ({reason}); leave it out on a single machine") from error
     if not processes.is_first():
         sys.stdout = open(os.devnull, "w")  # noqa: SIM115 (stays open until the process ends)
+
+
+def keep_compiled(cache: str = compiled.CACHE) -> None:
+    """What is compiled is read at the next start; where that cannot be, a line says so."""
+    if (why := compiled.keep(cache)) and processes.is_first():
+        print(why)
 
 
 def named(configs: dict[str, Config], root: pathlib.Path, title: str, compare: list[str]) -> dict[str, pathlib.Path]:

@@ -30,6 +30,7 @@ from panel.families import coordinates, quantities
 from panel.intervals import LEVEL, Summary, summarise
 from panel.panel import MEASURED, Sample, panel
 from tables import plateau
+from workdir.compiled import keep
 
 BATCHES, GROUPS = 4, 8
 LOW, HIGH = 0.92, 0.98  # what a nominal 95 % may measure
@@ -263,4 +264,5 @@ def main() -> None:
 
 
 if __name__ == "__main__":
+    keep()
     main()

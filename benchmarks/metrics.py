@@ -19,6 +19,7 @@ from benchmarks.rounds import alternate, hardware, ratio, serve, spread
 from metrics.dimension import twonn
 from metrics.neighbours import nearest_neighbours
 from panel import clouds
+from workdir.compiled import keep
 
 SHAPES = {"cpu": [(4096, 512)], "gpu": [(20_000, 1024), (10_000, 768)]}  # by kind of device
 POINTS, WIDTHS = (1024, 2048, 4096, 8192, 16_384), (64, 128, 256, 512, 1024)  # growth: each with the other's middle
@@ -127,4 +128,5 @@ def main() -> None:
 
 if __name__ == "__main__":
     os.environ["XLA_PYTHON_CLIENT_PREALLOCATE"] = "false"  # the processes share the device's memory
+    keep()
     main()

@@ -27,6 +27,7 @@ from metrics.dimension import twonn, twonn_bayes, twonn_microscope, twonn_mle
 from metrics.neighbours import nearest_neighbours
 from metrics.scale import gride
 from metrics.spectrum import anisotropy, isoscore, spectrum
+from workdir.compiled import keep
 
 LIMIT = 1e-3
 GOLDEN, ONCE = "golden, 30 points", ", each point once"
@@ -205,4 +206,5 @@ def main() -> None:
 
 
 if __name__ == "__main__":
+    keep()
     main()

@@ -16,6 +16,7 @@ from metrics.neighbours import nearest_neighbours
 from metrics.scale import SCALES, gride_curve
 from panel.intervals import variance
 from panel.resamples import section_count
+from workdir.compiled import keep
 
 GROUPS = 8
 
@@ -69,4 +70,5 @@ def main() -> None:
 
 
 if __name__ == "__main__":
+    keep()
     main()

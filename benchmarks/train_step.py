@@ -17,6 +17,7 @@ from benchmarks.rounds import alternate, hardware, ratio, serve
 from experiments.config import Config
 from models.config import ModelConfig
 from training.config import TrainConfig
+from workdir.compiled import keep
 
 SHAPES = {  # by kind of device
     "cpu": {"layers": 6, "width": 256, "heads": 8, "context": 256, "batch": 8},
@@ -144,4 +145,5 @@ def main() -> None:
 
 if __name__ == "__main__":
     os.environ["XLA_PYTHON_CLIENT_PREALLOCATE"] = "false"  # two processes share the device's memory
+    keep()
     main()

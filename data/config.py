@@ -2,6 +2,7 @@
 
 from dataclasses import dataclass
 
+from workdir.compiled import CACHE
 from workdir.settings import choose
 
 SOURCES = ("enwik8", "pydoc")
@@ -12,7 +13,7 @@ class DataConfig:
     source: str = "enwik8"  # enwik8, or pydoc (the language reference inside every CPython, needs no network)
     path: str | None = None  # a local copy of enwik8, or any text: plain, .zip, .gz, .bz2 or .xz
     clean: bool = False  # strip markup, code and media, as The Shape of Learning does
-    cache: str = "~/.cache/anisoscope"  # where a downloaded enwik8 is kept
+    cache: str = CACHE  # where a downloaded enwik8 and compiled programs are kept
 
 
 def check(data: DataConfig) -> None:

@@ -12,7 +12,7 @@ import pytest
 import stages
 from experiments import quickstart
 from tables import files
-from tests.test_main import ROOT, command, environment, main, refuse, wait_for
+from tests.program import ROOT, command, environment, main, refuse, wait_for
 from untrained.config import UntrainedConfig
 from workdir import folder
 from workdir.errors import RunError, UserError

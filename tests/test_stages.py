@@ -1,12 +1,17 @@
 import json
+import os
+import sys
 
+import jax
 import pytest
 
 import stages
+from experiments import variants
 from tables import files
 from tests import tiny
 from tests.figures.tables import make_run
-from workdir.errors import UserError
+from training import loop
+from workdir.errors import Stopped, UserError
 from workdir.folder import claim
 from workdir.settings import replace
 
@@ -39,3 +44,64 @@ def test_auto_becomes_the_type_the_run_began_with_or_that_of_this_machine(tmp_pa
     assert stages.resolved(config, tmp_path).model.dtype == "float32"
     claim(tmp_path / "run", replace(config, {"model.dtype": "bfloat16"}), new=True)
     assert stages.resolved(config, tmp_path / "run").model.dtype == "bfloat16"
+
+
+def test_runs_that_differ_in_seeds_are_trained_together_into_a_folder_each(tmp_path, monkeypatch, capsys):
+    seeds = {"train.num_seeds": 2, "train.num_data_seeds": 1, "train.data_seed": 7}
+    both = {"decoder": {}, "encoder": {"model.mask": "bidirectional", "objective": "masked"}}
+    experiment = replace(tiny.config(), seeds | {"variants": both})
+    configs, trained = variants.expand(experiment), []
+    monkeypatch.setattr(
+        loop, "train", lambda config, text, folders, name, stop: trained.append((name, config, folders))
+    )
+    stages.work(experiment, configs, tmp_path / "twins", "twins", ["train"])
+    runs = {twin: [f"{twin}_weights_{weights}_data_7" for weights in (0, 1)] for twin in both}
+    assert list(configs) == [*runs["decoder"], *runs["encoder"]]
+    for (name, config, folders), twin in zip(trained, both, strict=True):
+        assert name == f"{twin}: 2 weight × 1 data seeds"
+        assert folders == {run: tmp_path / "twins" / run for run in runs[twin]}
+        assert (config.train.num_seeds, config.model.mask) == (2, {"decoder": "causal"}.get(twin, "bidirectional"))
+    train = json.loads((tmp_path / "twins" / "encoder_weights_1_data_7" / "config.json").read_text())["train"]
+    assert (train["seed"], train["data_seed"], train["num_seeds"], train["num_data_seeds"]) == (1, 7, 1, None)
+    for run in configs:
+        assert json.loads((tmp_path / "twins" / run / "environment.json").read_text())["corpus"]["sha256"]
+    assert "corpus: pydoc" in capsys.readouterr().out
+
+
+def test_who_asks_to_stop_between_two_variants_is_heard(tmp_path, monkeypatch):
+    experiment = replace(tiny.config(), {"variants": {"one": {}, "two": {"train.seed": 1}}})
+    begun = []
+
+    def train(config, text, folders, name, stop):
+        begun.append(name)
+        stop.asked = True
+
+    monkeypatch.setattr(loop, "train", train)
+    with pytest.raises(Stopped, match="one: stopped when train was done"):
+        stages.work(experiment, variants.expand(experiment), tmp_path / "run", "run", ["train", "measure"])
+    assert begun == ["one"]
+
+
+@pytest.mark.parametrize("first", [True, False])
+def test_of_a_cluster_the_first_process_speaks(monkeypatch, capsys, first):
+    monkeypatch.setattr(jax.distributed, "initialize", lambda: None)
+    monkeypatch.setattr(jax, "process_index", lambda: 0 if first else 1)
+    monkeypatch.setattr(sys, "stdout", sys.stdout)
+    stages.join_cluster()
+    print("hello")
+    if not first:
+        sys.stdout.close()
+    assert capsys.readouterr().out == ("hello\n" if first else "")
+
+
+@pytest.mark.parametrize(("first", "words"), [(True, "compiled programs are not kept: others may write"), (False, "")])
+def test_a_cache_that_is_not_the_users_alone_is_one_line(tmp_path, monkeypatch, capsys, first, words):
+    (tmp_path / "compiled").mkdir()
+    (tmp_path / "compiled").chmod(0o777)
+    monkeypatch.setattr(jax, "process_index", lambda: 0 if first else 1)
+    stages.keep_compiled(str(tmp_path))
+    output = capsys.readouterr()
+    assert output.out.startswith(words)
+    assert output.out.count("\n") == bool(words)
+    assert output.err == ""
+    assert not os.listdir(tmp_path / "compiled")

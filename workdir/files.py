@@ -8,11 +8,18 @@ from typing import Any
 from workdir.errors import UserError
 
 
-def write(path: pathlib.Path, content: bytes | str) -> None:
-    """Write the file, all or nothing: what stood there before stays until all of the new one is on the disk."""
-    temporary = path.with_name(path.name + ".tmp")
-    temporary.write_bytes(content.encode() if isinstance(content, str) else content)
-    os.replace(temporary, path)
+def write(path: pathlib.Path, content: bytes | str, writer: str = "") -> None:
+    """Write the file, all or nothing: what stood there before stays until all of the new one is written.
+
+    Where several may write it at once, `writer` tells them apart; the last one stays.
+    """
+    temporary = path.with_name(f"{path.name}{writer}.tmp")
+    try:
+        temporary.write_bytes(content.encode() if isinstance(content, str) else content)
+        os.replace(temporary, path)
+    except OSError:
+        temporary.unlink(missing_ok=True)
+        raise
 
 
 def write_json(path: pathlib.Path, values: Any) -> None:

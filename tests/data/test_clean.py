@@ -5,7 +5,6 @@ import lzma
 import os
 import pathlib
 import re
-import time
 from unittest import mock
 
 import pytest
@@ -26,7 +25,7 @@ WIKITEXT = {
     "media in every spelling": ("a[[File:x.png]]b[[image:y.gif|left|c]]d[[ Media : z.ogg|e]]f", "abdf"),
     "template in a caption": ("[[Image:x.jpg|thumb|{{small|a [[b]]}} c]]d", "d"),
     "categories and other languages": (
-        "a\n\n[[Category:Cats|*]]\n[[de:Katze]]\n[[zh-min-nan:Niau]]\n[[simple:Cat]]",
+        "a\n\n[[Category:Cats|*]]\n[[category:Pets]]\n[[de:Katze]]\n[[zh-min-nan:Niau]]\n[[simple:Cat]]",
         "a",
     ),
     "prefix that is no language": ("[[WP:CAT]] and [[Star Trek: Voyager]]", "WP:CAT and Star Trek: Voyager"),
@@ -121,15 +120,6 @@ def test_page_longer_than_a_unit():
         assert clean.clean(pages) == whole
 
 
-def seconds(text: bytes) -> float:
-    def once() -> float:
-        begin = time.process_time()
-        clean.clean(text)
-        return time.process_time() - begin
-
-    return min(once() for _ in range(3))
-
-
 PAIRS = [
     ("{{a ", "}}"),
     ("[[a ", "]]"),
@@ -142,9 +132,18 @@ LONE = ("{{", "[[a ", "[[a|", "<!--", "<math>", "<b ", "[http://a ", "&amp;", "a
 
 
 @pytest.mark.parametrize(("opening", "closing"), [*PAIRS, *((opening, "") for opening in LONE)])
-def test_deep_nesting_takes_linear_time(opening, closing):
-    few, many = (f"\n&{opening * count}{closing * count}".encode() for count in (4_000, 32_000))
-    assert seconds(many) < 24 * seconds(few)  # 8 times the text: 64 were it quadratic
+def test_markers_may_be_as_many_as_they_like(opening, closing):
+    """Markers without a partner among them; a pattern that went back over them again and again would never end."""
+    text = f"\n&{opening * 32_000}{closing * 31_000}".encode()
+    cleaned = clean.clean(text)
+    assert cleaned.startswith(b"&")
+    assert clean.clean(cleaned) == cleaned
+
+
+def test_nesting_beyond_the_limit_is_taken_for_stray_markers():
+    assert clean.clean(b"{{a " * clean.DEPTH + b"}}" * clean.DEPTH + b"b") == b"b"
+    assert clean.clean(b"{{a " * (clean.DEPTH + 1) + b"}}" * clean.DEPTH + b"b") == b"b"
+    assert clean.clean(b"{{a " * clean.DEPTH + b"}}" * (clean.DEPTH - 1) + b"b") == b"a b"
 
 
 FRAGMENTS = st.sampled_from(

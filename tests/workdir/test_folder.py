@@ -4,7 +4,7 @@ import json
 import pytest
 
 from tests import tiny
-from workdir import files, folder
+from workdir import folder
 from workdir.errors import UserError
 from workdir.settings import replace
 
@@ -77,16 +77,6 @@ def test_a_damaged_environment_is_one_line_and_can_be_moved_away(tmp_path, chang
     path.unlink()
     folder.record_environment(tmp_path, tiny.corpus().record())
     assert json.loads(path.read_text())["corpus"]["sha256"] == tiny.corpus().sha256
-
-
-@pytest.mark.parametrize("content", [b"{", b"[]", b"\xff", None])
-def test_what_is_no_object_in_json_is_one_line_with_its_advice(tmp_path, content):
-    path = tmp_path / "test.json"
-    if content is not None:
-        path.write_bytes(content)
-    with pytest.raises(UserError, match=r"test\.json cannot be read \(.*\); do this") as error:
-        files.read_json(path, "do this")
-    assert "\n" not in str(error.value)
 
 
 def test_a_folder_is_held_by_one_process(tmp_path):

@@ -1,0 +1,57 @@
+"""The program as its users start it, a process; or called here, which is quicker and enough where it refuses."""
+
+import contextlib
+import io
+import logging
+import os
+import pathlib
+import subprocess
+import sys
+import time
+
+import absl.logging
+
+import main as program
+
+ROOT = pathlib.Path(__file__).parent.parent
+
+
+def command(*flags):
+    return [sys.executable, "main.py", *flags]
+
+
+def environment():
+    """One device, as on a user's machine."""
+    return os.environ | {"XLA_FLAGS": ""}
+
+
+def main(*flags):
+    return subprocess.run(command(*flags), cwd=ROOT, env=environment(), capture_output=True, text=True, timeout=900)
+
+
+def here(*flags):
+    """The same, in this process and on its 8 devices."""
+    levels = logging.getLogger().level, absl.logging.get_verbosity()
+    with contextlib.redirect_stdout(io.StringIO()) as output, contextlib.redirect_stderr(io.StringIO()) as errors:
+        try:
+            code = program.main(["main.py", *flags])
+        finally:
+            logging.getLogger().setLevel(levels[0])
+            absl.logging.set_verbosity(levels[1])
+    return subprocess.CompletedProcess(flags, code, output.getvalue(), errors.getvalue())
+
+
+def refuse(workdir, words, *flags, start=here):
+    """The program says what is wrong in one line, with exit code 2, and leaves no folder."""
+    process = start(*flags, f"--workdir={workdir}")
+    assert process.returncode == 2
+    assert words in process.stderr
+    assert len(process.stderr.strip().splitlines()) == 1
+    assert not workdir.exists()
+
+
+def wait_for(path, process):
+    """Until the process has made the path, which the slowest machine does some day."""
+    while not path.exists():
+        assert process.poll() is None, f"ended with {process.returncode} before there was {path}"
+        time.sleep(0.01)
