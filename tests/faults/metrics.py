@@ -1,0 +1,93 @@
+"""Faults in the formulas."""
+
+from tests.faults.entry import Fault
+
+FAULTS = [
+    Fault(
+        "both axes of a mean swapped in the drift",
+        "metrics/similarity.py",
+        "return jnp.linalg.norm(mean_vector(cloud_PD, keep_P))",
+        "return jnp.linalg.norm(mean_vector(cloud_PD.T))",
+    ),
+    Fault(
+        "a point is a pair with itself",
+        "metrics/similarity.py",
+        "pairs = jnp.square(_sum(weight_P, unit_PD)).sum() - _sum(weight_P, jnp.square(unit_PD).sum(axis=1))",
+        "pairs = jnp.square(_sum(weight_P, unit_PD)).sum()",
+    ),
+    Fault(
+        "weights of points are dropped",
+        "metrics/similarity.py",
+        "return jnp.ones(cloud_PD.shape[0]) if keep_P is None else keep_P",
+        "return jnp.ones(cloud_PD.shape[0])",
+    ),
+    Fault(
+        "products of similarities in the default precision",
+        "metrics/similarity.py",
+        "return jnp.matmul(weight_P, x_P, precision=Precision.HIGHEST)",
+        "return jnp.matmul(weight_P, x_P)",
+        ("tests/sources/test_sweep.py",),
+    ),
+    Fault(
+        "the cloud is not centred before CKA",
+        "metrics/comparison.py",
+        "    x_PD = centred(x_PD)\n    return x_PD / jnp.abs(x_PD).max()",
+        "    return x_PD / jnp.abs(x_PD).max()",
+    ),
+    Fault(
+        "copies are neighbours in the overlap",
+        "metrics/comparison.py",
+        "usable_P = a.first_P & b.first_P",
+        "usable_P = a.first_P | b.first_P",
+    ),
+    Fault(
+        "copies are neighbours",
+        "metrics/neighbours.py",
+        "ranked_P = jnp.where(first_P, square_P, jnp.inf)",
+        "ranked_P = square_P",
+    ),
+    Fault(
+        "unsure neighbours are believed",
+        "metrics/neighbours.py",
+        "<= jnp.square(distance_PC[:, -1]))",
+        "< -1.0)",
+    ),
+    Fault(
+        "GRIDE reads one rank too near",
+        "metrics/scale.py",
+        "jnp.take(neighbours.distance_PC, rank - 1, axis=1",
+        "jnp.take(neighbours.distance_PC, rank - 2, axis=1",
+    ),
+    Fault("doublings for natural logarithms", "metrics/scale.py", "log_PC = jnp.log1p(", "log_PC = 1.5 * jnp.log1p("),
+    Fault(
+        "a masked key enters the smallest weight",
+        "metrics/attention.py",
+        "least_BT = jnp.where(visible_BTT, e_BTT, jnp.inf).min(axis=2)",
+        "least_BT = e_BTT.min(axis=2)",
+    ),
+    Fault(
+        "scores are not scaled",
+        "metrics/attention.py",
+        "q_BTK.astype(jnp.float32) * q_BTK.shape[-1] ** -0.5",
+        "q_BTK.astype(jnp.float32)",
+    ),
+    Fault(
+        "the variance of a coordinate about zero",
+        "metrics/outliers.py",
+        "variance_D = jnp.maximum(second_D - jnp.square(mean_D), 0.0)",
+        "variance_D = second_D",
+    ),
+    Fault(
+        "the largest coordinates are kept and the smallest left out",
+        "metrics/outliers.py",
+        "jnp.argsort(-jnp.square(centred(cloud_PD)).sum(axis=0))",
+        "jnp.argsort(jnp.square(centred(cloud_PD)).sum(axis=0))",
+    ),
+    Fault(
+        "a NaN is passed over",
+        "metrics/cloud.py",
+        "return jnp.where(jnp.isnan(x).any(axis=-1), jnp.nan, x.max(axis=-1))",
+        "return jnp.nanmax(x, axis=-1)",
+        ("tests/metrics/test_outliers.py",),
+    ),
+]
