@@ -72,12 +72,6 @@ def check_same(
         raise UserError(f"{path.parent} holds a run with other settings: {'; '.join(different[:3])}{more}; {advice}")
 
 
-def check_tables(tables: pathlib.Path, settings: dict) -> None:
-    """Raise UserError where the tables in a folder were measured with other settings or by other formulas."""
-    if any(tables.glob("*.nc")):
-        check_same(tables / "config.json", settings, (), f"move {tables} away to measure again")
-
-
 def record_tables(tables: pathlib.Path, settings: dict) -> None:
     """Write down what all tables of the folder have in common, before the first of them."""
     tables.mkdir(parents=True, exist_ok=True)
