@@ -1,0 +1,35 @@
+"""On an accelerator a product without full precision rounds its factors to TF32 or bfloat16; a CPU cannot show that."""
+
+import jax
+import jax.numpy as jnp
+import pytest
+
+from metrics.attention import attention_statistics, attention_sums
+from metrics.comparison import layers_cka, linear_cka
+from metrics.neighbours import nearest_neighbours
+from metrics.outliers import activation_kurtosis, coordinate_share
+from metrics.similarity import cross_cosine, log_partition_isotropy, mean_cosine, mean_cosine_parts, mean_vector
+from metrics.spectrum import spectrum
+from tests.metrics.clouds import FEW, MANY
+
+TALL, WIDE = jnp.ones((12, 4)), jnp.ones((4, 12))
+WITH_PRODUCTS = {
+    "neighbours by pairs of blocks": lambda: nearest_neighbours(TALL, FEW),
+    "neighbours by rows": lambda: nearest_neighbours(TALL, MANY),
+    "spectrum": lambda: spectrum(TALL),
+    "spectrum in groups": lambda: spectrum(TALL, 3),
+    "spectrum of few points": lambda: spectrum(WIDE, 2),
+    "outliers": lambda: (coordinate_share(TALL), activation_kurtosis(TALL)),
+    "cka": lambda: (linear_cka(TALL, TALL, 3), layers_cka(jnp.stack([TALL, TALL]))),
+    "cosines": lambda: (mean_cosine(TALL), mean_cosine_parts(TALL), cross_cosine(TALL, TALL), mean_vector(TALL)),
+    "partition": lambda: log_partition_isotropy(TALL, 3),
+    "attention": lambda: attention_statistics(attention_sums(TALL[None], TALL[None], jnp.ones((12, 12), bool))),
+}
+
+
+@pytest.mark.parametrize("name", WITH_PRODUCTS)
+def test_every_product_has_full_float32_precision(name):
+    text = str(jax.make_jaxpr(WITH_PRODUCTS[name])())
+    products = text.count("dot_general[")
+    assert products > 0
+    assert text.count("precision=(Precision.HIGHEST, Precision.HIGHEST)") + text.count("precision=HIGHEST") == products
