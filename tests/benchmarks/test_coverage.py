@@ -58,6 +58,7 @@ def test_the_truth_is_read_off_the_population():
     assert coverage.truths(ZOO["power law in 64"])["alpha_req"] == pytest.approx(1, rel=1e-4)
 
 
+@pytest.mark.slow
 def test_a_run_gives_a_row_for_each_metric():
     rows = coverage.run("sphere 2 in 64", ZOO["sphere 2 in 64"], coverage.METRICS, 256, 3)
     assert [row.metric for row in rows] == list(coverage.METRICS)

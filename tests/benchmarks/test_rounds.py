@@ -22,7 +22,7 @@ def test_seconds_come_by_worker_and_task():
     assert facts == {"one": {"version": "1"}, "two": {"version": "1"}}
     for tasks in seconds.values():
         assert [len(times) for times in tasks.values()] == [3, 3]
-        assert min(tasks["slow"]) >= 0.02 > max(tasks["quick"])
+        assert min(tasks["slow"]) >= 0.02  # what a sleep takes at least, on a busy machine too
 
 
 def test_a_dead_worker_is_told():
