@@ -50,9 +50,10 @@ def named(configs: dict[str, Config], root: pathlib.Path, title: str, compare: l
     """Label and folder of all runs that are drawn together; those to compare with must exist already."""
     shown = {name or title: root / name for name in configs}
     for path in map(pathlib.Path, compare):
-        if str(path) in shown or path.resolve() in {other.resolve() for other in shown.values()}:
+        label = path.name if path.name not in shown else str(path)  # a long path would leave a figure no room
+        if label in shown or path.resolve() in {other.resolve() for other in shown.values()}:
             raise UserError(f"--compare={path}: this run, or one of this name, is in the figures already")
-        shown[str(path)] = path
+        shown[label] = path
         load(path)
     return shown
 

@@ -18,7 +18,7 @@ from benchmarks import peer
 from benchmarks.rounds import alternate, hardware, ratio, serve, spread
 from metrics.dimension import twonn
 from metrics.neighbours import nearest_neighbours
-from panel import clouds
+from panel import spectrum as panel_spectrum
 from workdir.compiled import keep
 
 SHAPES = {"cpu": [(4096, 512)], "gpu": [(20_000, 1024), (10_000, 768)]}  # by kind of device
@@ -33,7 +33,7 @@ def search(cloud_PD: jax.Array) -> jax.Array:
 
 def spectrum(cloud_PD: jax.Array) -> dict[str, jax.Array]:
     """The whole family of one cloud, as the product computes it without resamples."""
-    return clouds.measure_cloud(cloud_PD, None, ("spectrum",), 1)
+    return panel_spectrum.readings(cloud_PD, 1)
 
 
 def product(cloud_PD: jax.Array) -> jax.Array:

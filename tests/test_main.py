@@ -186,6 +186,7 @@ def logged(run):
     return [{name: value for name, value in line.items() if name != "characters_per_second"} for line in log.read(run)]
 
 
+@pytest.mark.slow
 def test_a_run_that_is_stopped_and_killed_goes_on_to_the_same_numbers(twins, tmp_path):
     """SIGTERM, then SIGKILL, in the middle of training; the same command again ends with the same tables and log."""
     run = tmp_path / "decoder"

@@ -119,6 +119,7 @@ def test_an_occupied_folder_is_refused(again):
     assert files_of(workdir) == before
 
 
+@pytest.mark.slow
 def test_a_killed_and_a_stopped_run_goes_on_to_the_same_numbers(run, tmp_path):
     workdir = tmp_path / "bias"
     flags = [*SMALL, f"--workdir={workdir}", "--stages=measure"]

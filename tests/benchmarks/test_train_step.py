@@ -3,6 +3,7 @@
 import jax
 import jax.extend
 import jax.numpy as jnp
+import pytest
 
 from benchmarks import train_step
 from models import transformer
@@ -11,6 +12,7 @@ from models.config import ModelConfig
 SHAPE = {"layers": 2, "width": 32, "heads": 4, "context": 16, "batch": 8}
 
 
+@pytest.mark.slow
 def test_the_jax_side_trains():
     run, facts = train_step.jax_side(SHAPE, steps=2)
     run()

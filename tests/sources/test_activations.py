@@ -305,7 +305,7 @@ def test_a_family_alone_gives_its_quantities_and_no_others(family):
     assert set(shapes.vectors) == (set(VECTORS) if family == "projection" else set())
 
 
-@pytest.mark.parametrize("chosen", [("dimension",), ("similarity", "comparison")])
+@pytest.mark.parametrize("chosen", [("dimension",), pytest.param(("similarity", "comparison"), marks=pytest.mark.slow)])
 def test_values_do_not_depend_on_the_other_families(chosen):
     """In particular, how many neighbours are searched for."""
     for name, value in of("causal", "measured", chosen, ()).items():

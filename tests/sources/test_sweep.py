@@ -25,6 +25,7 @@ from workdir.errors import RunError, Stopped, UserError
 from workdir.settings import replace
 from workdir.stop import Stop
 
+SLOW = pytest.mark.slow
 VALUE = {"less": "nothing", "statistic": "mean"}
 
 
@@ -387,7 +388,9 @@ def mesh_of(devices):
     return jax.make_mesh((devices, 1), ("data", "fsdp"), axis_types, devices=jax.devices()[:devices])
 
 
-@pytest.mark.parametrize("devices", [2, 4, 8])  # shares of the 2 batches, of the 4 windows of each, and of neither
+@pytest.mark.parametrize(
+    "devices", [2, pytest.param(4, marks=SLOW), pytest.param(8, marks=SLOW)]
+)  # shares of the 2 batches, of the 4 windows of each, and of neither
 def test_many_devices_measure_what_one_does(run, monkeypatch, devices):
     folder, config = run
     shared, over_batches = [], mesh.over_batches

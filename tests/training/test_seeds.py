@@ -20,6 +20,8 @@ from workdir.errors import RunError, Stopped
 from workdir.settings import replace
 from workdir.stop import Stop
 
+SLOW = pytest.mark.slow
+
 
 def config(**settings):
     """Weight seeds 3 and 4, each with data seeds 1 and 2, of the masked objective: more is drawn at random."""
@@ -66,6 +68,7 @@ def test_each_member_is_bitwise_its_solo_run(together, tmp_path):
     assert len({str(result[0][0]) for result in found.values()}) == 2  # the weight seed alone is in step 0
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("at_once", [3, 4])
 def test_vmapped_members_differ_by_rounding_only(at_once):
     """Measured after 3 to 6 steps: losses 2.4e-7 relative, parameters 1.2e-6 at most, as sums are ordered otherwise."""
@@ -78,7 +81,9 @@ def test_vmapped_members_differ_by_rounding_only(at_once):
     assert_close(one.params, many.params, atol=5e-6)
 
 
-@pytest.mark.parametrize(("data", "fsdp", "at_once"), [(8, 1, 2), (2, 4, 1), (2, 4, 2)])
+@pytest.mark.parametrize(
+    ("data", "fsdp", "at_once"), [pytest.param(8, 1, 2, marks=SLOW), pytest.param(2, 4, 1, marks=SLOW), (2, 4, 2)]
+)
 def test_eight_devices_equal_one(data, fsdp, at_once):
     settings, corpus = config(num_data_seeds=1), tiny.corpus()
     settings = replace(settings, {"mesh.data": data, "mesh.fsdp": fsdp, "mesh.members": at_once})
@@ -95,6 +100,7 @@ def test_eight_devices_equal_one(data, fsdp, at_once):
         assert_close(one.params, member.params, atol=1e-4)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("at_once", [1, 2])
 def test_each_device_works_on_its_share_of_the_batch(at_once, monkeypatch):
     settings, corpus = config(num_data_seeds=1, batch_size=64), tiny.corpus()
@@ -109,6 +115,7 @@ def test_each_device_works_on_its_share_of_the_batch(at_once, monkeypatch):
     assert split < operations() / 7
 
 
+@pytest.mark.slow
 def test_a_stop_saves_all_members_and_goes_on_exactly(together, tmp_path, monkeypatch, capsys):
     with monkeypatch.context() as patch:
         interrupted_after(patch, 3, signal.SIGTERM)
@@ -121,7 +128,7 @@ def test_a_stop_saves_all_members_and_goes_on_exactly(together, tmp_path, monkey
     assert outcomes(tmp_path, config()) == together[1]
 
 
-@pytest.mark.parametrize("at", [0, 4])
+@pytest.mark.parametrize("at", [pytest.param(0, marks=SLOW), 4])
 def test_a_kill_between_two_saves_goes_on_exactly_and_keeps_what_is_saved(together, tmp_path, monkeypatch, at):
     names, save = list(together[1]), checkpoint.Checkpoints.save
 
@@ -143,6 +150,7 @@ def test_a_kill_between_two_saves_goes_on_exactly_and_keeps_what_is_saved(togeth
     assert not list(tmp_path.glob("*/damaged_checkpoints"))
 
 
+@pytest.mark.slow
 def test_members_stopped_at_different_steps_go_on_from_the_last_they_share(together, tmp_path, monkeypatch):
     """One was saved at an interruption, the other not; that checkpoint is on no schedule."""
     with monkeypatch.context() as patch:
@@ -154,6 +162,7 @@ def test_members_stopped_at_different_steps_go_on_from_the_last_they_share(toget
     assert outcomes(tmp_path, config()) == together[1]
 
 
+@pytest.mark.slow
 def test_a_lost_member_sends_all_back_and_costs_the_others_nothing(together, copied, monkeypatch, capsys):
     """Not even their logs, when that is interrupted and killed before the first save."""
     names = list(together[1])
@@ -174,6 +183,7 @@ def test_a_lost_member_sends_all_back_and_costs_the_others_nothing(together, cop
     assert outcomes(copied, config()) == together[1]
 
 
+@pytest.mark.slow
 def test_a_checkpoint_that_comes_out_otherwise_is_set_aside(together, copied, capsys):
     """As on a device that does not compute the same twice, for a member that was ahead of the others."""
     names = list(together[1])

@@ -42,7 +42,7 @@ def masked(config):
     return config
 
 
-@pytest.mark.parametrize("twin", [lambda c: c, masked], ids=["next", "masked"])
+@pytest.mark.parametrize("twin", [pytest.param(lambda c: c, marks=pytest.mark.slow), masked], ids=["next", "masked"])
 def test_accumulated_gradients_equal_one_batch(twin):
     """Also where micro-batches predict different numbers of characters."""
     whole, whole_metrics = trained(twin(tiny.config()))
@@ -138,6 +138,7 @@ def test_the_penalty_is_in_the_gradient_and_not_in_the_loss():
     assert not np.array_equal(plain.params["tokens"], pushed.params["tokens"])
 
 
+@pytest.mark.slow
 def test_a_penalty_of_either_sign_moves_the_residual_stream_its_way():
     ends = {}
     for weight in (-1.0, 0.0, 1.0):

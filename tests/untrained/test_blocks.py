@@ -46,6 +46,7 @@ def measure_all(config, kind):
     return jax.tree.map(lambda *leaves: np.stack(leaves).astype(np.float64), *tables), norms
 
 
+@pytest.mark.slow
 def test_reproduces_a_table_known_before():
     """Every printed number lies where one more seed would: in the prediction interval of ours, give or take rounding.
 
