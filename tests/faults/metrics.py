@@ -26,7 +26,7 @@ FAULTS = [
         "metrics/similarity.py",
         "return jnp.matmul(weight_P, x_P, precision=Precision.HIGHEST)",
         "return jnp.matmul(weight_P, x_P)",
-        ("tests/sources/test_sweep.py",),
+        ("tests/metrics/test_precision.py",),
     ),
     Fault(
         "the cloud is not centred before CKA",

@@ -159,3 +159,11 @@ TRAINED = sorted(
 def test_parameter_count_of_every_experiment(name):
     for run in expand(importlib.import_module(f"experiments.{name}").get_config()).values():
         assert count(run.model, 206) == analytic_count(run.model, 206)
+
+
+def test_projections_into_the_residual_start_smaller_by_their_number():
+    """GPT-2: 0.02, over sqrt(2N) for the 2N projections that add up in the residual stream."""
+    config = ModelConfig(layers=8, width=64, heads=4, context=8)
+    blocks = jax.jit(transformer.build(config, VOCAB, "float32").init)(jax.random.key(0))["blocks"]
+    for name, expected in (("qkv", 0.02), ("mlp_up", 0.02), ("attention_out", 0.005), ("mlp_down", 0.005)):
+        np.testing.assert_allclose(np.std(blocks[name]["kernel"]), expected, rtol=0.03, err_msg=name)

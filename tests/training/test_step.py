@@ -138,7 +138,6 @@ def test_the_penalty_is_in_the_gradient_and_not_in_the_loss():
     assert not np.array_equal(plain.params["tokens"], pushed.params["tokens"])
 
 
-@pytest.mark.slow
 def test_a_penalty_of_either_sign_moves_the_residual_stream_its_way():
     ends = {}
     for weight in (-1.0, 0.0, 1.0):
