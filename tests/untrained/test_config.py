@@ -5,12 +5,15 @@ import pytest
 from experiments import untrained_bias, untrained_bias_full
 from untrained.config import CHOICES, UntrainedConfig, check
 from workdir.errors import UserError
+from workdir.settings import from_dict, to_dict
 
 
 @pytest.mark.parametrize("module", [untrained_bias, untrained_bias_full])
 @pytest.mark.parametrize("size", ["bert", "tiny", "table"])
-def test_every_experiment_validates(module, size):
-    check(module.get_config(size))
+def test_every_experiment_validates_and_round_trips(module, size):
+    config = module.get_config(size)
+    check(config)
+    assert from_dict(to_dict(config), UntrainedConfig) == config
 
 
 def test_the_default_is_what_two_cores_can_do():
