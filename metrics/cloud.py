@@ -1,5 +1,6 @@
 """What cloud metrics share: the origin at the mean in float32, and two operations that keep NaN on every device."""
 
+import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Float
 
@@ -8,11 +9,14 @@ def centred(cloud_PD: Float[Array, "P D"]) -> Float[Array, "P D"]:
     """x_i - mean(x), in float32. A column that does not vary comes out as exact zeros, one that is not finite as NaN.
 
     The second subtraction removes the rounding of the first mean, which matters when |mean| >> spread; a constant
-    column needs its own rule because the float32 mean of equal numbers need not be that number.
+    column needs its own rule because the float32 mean of equal numbers need not be that number. The first mean is cut
+    to 16 bits, as a compiler may compute it twice, rounded here and inside of a multiply-add there: half a unit of its
+    last place would be left of it.
     """
     cloud_PD = cloud_PD.astype(jnp.float32)
     constant_D = (cloud_PD == cloud_PD[:1]).all(axis=0) & jnp.isfinite(cloud_PD[0])
-    once_PD = cloud_PD - cloud_PD.mean(axis=0, keepdims=True)
+    mean_1D = cloud_PD.mean(axis=0, keepdims=True)
+    once_PD = cloud_PD - jax.lax.reduce_precision(mean_1D, exponent_bits=8, mantissa_bits=16)
     twice_PD = once_PD - once_PD.mean(axis=0, keepdims=True)
     return jnp.where(constant_D[None], 0.0, twice_PD)
 

@@ -80,12 +80,12 @@ def tidy(results: xr.Dataset, batches: int) -> pd.DataFrame:
     parts = []
     for name in names:
         values = results[name]
-        found = {
-            column: values.sel(less=less, statistic=statistic, drop=True)
-            for column, (less, statistic) in columns.items()
-        }
         dims = [dim for dim in values.dims if dim not in ("less", "statistic")]
-        frame = xr.Dataset(found).to_dataframe(dim_order=dims).reset_index().rename(columns={"block": "layer"})
+        rows = pd.MultiIndex.from_product([values.get_index(dim) for dim in dims], names=dims)
+        of_column = values.variable.transpose("less", "statistic", *dims).values.reshape(-1, len(rows))
+        index = pd.MultiIndex.from_product([values.get_index("less"), values.get_index("statistic")])
+        found = {column: of_column[index.get_loc(place)] for column, place in columns.items()}
+        frame = pd.DataFrame(found, rows).reset_index().rename(columns={"block": "layer"})
         for further in set(dims) - {"step", "positions", "layer", "block", "head"}:
             frame = frame.rename(columns={further: "at"}).assign(axis=further)
         parts.append(frame.assign(metric=name, units=values.attrs["units"], batches=batches))

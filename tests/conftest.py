@@ -1,7 +1,9 @@
-"""Every test runs on 8 fake CPU devices even beside an accelerator, rank promotion is an error, shapes are checked and
-what is compiled is kept for the next time, as by a user's commands, in a home folder of the tests' own.
+"""Every test runs on a CPU, on one device unless it asks for the 8 simulated ones. Rank promotion is an error, shapes
+are checked. What is compiled is kept for the next time, as by a user's commands, in a home folder of the tests' own.
 """
 
+import contextlib
+import ctypes
 import os
 import pathlib
 
@@ -9,6 +11,7 @@ os.environ["HOME"] = str(pathlib.Path(__file__).parent.parent / ".cache" / "home
 os.environ["JAX_PLATFORMS"] = "cpu"
 os.environ["XLA_FLAGS"] = os.environ.get("XLA_FLAGS", "") + " --xla_force_host_platform_device_count=8"
 os.environ["MPLBACKEND"] = "Agg"
+os.environ["MALLOC_ARENA_MAX"] = "2"  # glibc's: with one for every thread, what was freed is never given back
 os.environ["OPENBLAS_NUM_THREADS"] = "1"  # NumPy's: where tests run side by side, its threads wait for one another
 
 import jax
@@ -23,11 +26,25 @@ compiled.keep()
 install_import_hook(["metrics", "models"], "beartype.beartype")
 
 
+@pytest.fixture(autouse=True, scope="session")
+def one_device():
+    """A program for 8 devices takes three times as long to compile, and saves its arrays in eight parts."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(jax, "device_count", lambda: 1)
+        yield
+
+
+@pytest.fixture
+def eight_devices(monkeypatch):
+    """All that are simulated."""
+    monkeypatch.setattr(jax, "device_count", lambda: 8)
+
+
 @pytest.fixture(autouse=True, scope="module")
 def compiled_programs_are_let_go():
     """Every one keeps pages mapped, of which Linux allows 65,530: a process with thousands of programs is killed."""
     yield
-    jax.clear_caches()
+    release()
 
 
 @pytest.fixture(autouse=True)
@@ -35,7 +52,13 @@ def memory_stays_small():
     """Every program keeps memory too; a process of tests needs 2 GB at most."""
     yield
     if resident() > 1.5e9:
-        jax.clear_caches()
+        release()
+
+
+def release():
+    jax.clear_caches()
+    with contextlib.suppress(OSError, AttributeError):  # glibc alone keeps what was freed, and has this
+        ctypes.CDLL("libc.so.6").malloc_trim(0)
 
 
 def resident() -> float:

@@ -30,7 +30,7 @@ def main(*flags):
 
 
 def here(*flags):
-    """The same, in this process and on its 8 devices."""
+    """The same, in this process and on its one device."""
     levels = logging.getLogger().level, absl.logging.get_verbosity()
     with contextlib.redirect_stdout(io.StringIO()) as output, contextlib.redirect_stderr(io.StringIO()) as errors:
         try:

@@ -54,7 +54,7 @@ DECODER = ["--config=experiments/decoder_small.py", *TINY]  # the first of the t
         ([DECODER[0], "--stages=trian"], "'trian' is unknown; choose from train, measure, figures"),
         ([DECODER[0], "--stages="], "names no stage"),
         ([DECODER[0], "--compare=runs/nothing"], "runs/nothing/train.jsonl does not exist"),
-        ([*DECODER, "--config.mesh.fsdp=3"], "mesh.fsdp=3 does not use all of 8 devices"),
+        ([*DECODER, "--config.mesh.fsdp=3"], "mesh.fsdp=3 does not use all of 1 devices"),
         ([*DECODER, "--stages=figures"], "--stages=train first"),
         ([DECODER[0], "--config.modle.layers=4"], "there is no config field 'modle'; did you mean 'model'?"),
         ([DECODER[0], "--config.train.steps=many"], "--config.train.steps=many: a whole number is needed"),

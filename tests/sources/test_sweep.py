@@ -1,4 +1,5 @@
 import dataclasses
+import functools
 import shutil
 import signal
 
@@ -50,6 +51,19 @@ def run(trained, tmp_path):
     return folder, trained[1]
 
 
+@pytest.fixture(scope="module")
+def measured_once(trained, tmp_path_factory):
+    folder = shutil.copytree(trained[0], tmp_path_factory.mktemp("measured") / "run")
+    measured(trained[1], folder)
+    return folder
+
+
+@pytest.fixture
+def tables(measured_once, trained, tmp_path):
+    """The run with the tables of all its checkpoints: [folder, config]."""
+    return shutil.copytree(measured_once, tmp_path / "run"), trained[1]
+
+
 def traces(monkeypatch):
     """Counts how often the measurement is traced, that is, compiled."""
     count = []
@@ -57,6 +71,7 @@ def traces(monkeypatch):
     def make(*args):
         inner = activations.make_measure(*args)
 
+        @functools.wraps(inner)  # by its name too it is the same program, which is kept
         def counted(*arrays):
             count.append(1)
             return inner(*arrays)
@@ -108,9 +123,8 @@ def test_all_checkpoints_in_one_program_and_then_nothing_to_do(run, monkeypatch,
     assert {p: p.read_bytes() for p in folder.rglob("*.nc")} == before
 
 
-def test_the_first_table_is_the_untrained_null_model(run):
-    folder, config = run
-    measured(config, folder)
+def test_the_first_table_is_the_untrained_null_model(tables):
+    folder, _ = tables
     table = files.read(folder / "results.nc")
     for name in ("anisotropy", "twonn", "attention_entropy"):
         value, excess = (table[name].sel(less=less) for less in ("nothing", "untrained"))
@@ -210,9 +224,8 @@ def test_stopping_and_going_on_gives_the_same_bytes(run, monkeypatch):
     assert {p.name: p.read_bytes() for p in folder.rglob("*.nc")} == whole
 
 
-def test_other_settings_are_refused_and_overwrite_nothing(run):
-    folder, config = run
-    measured(config, folder)
+def test_other_settings_are_refused_and_overwrite_nothing(tables):
+    folder, _ = tables
     other = tiny.config()
     other = replace(other, {"measure.points": 24})
     words = r"measure\.points=16 there, 24 now.*move .*measurements away"
@@ -222,9 +235,8 @@ def test_other_settings_are_refused_and_overwrite_nothing(run):
         sweep.check(folder / "measurements", other, tiny.corpus())
 
 
-def test_a_formula_in_other_words_changes_nothing_and_another_version_is_measured_anew(run, monkeypatch, capsys):
-    folder, config = run
-    measured(config, folder)
+def test_a_formula_in_other_words_changes_nothing_and_another_version_is_measured_anew(tables, monkeypatch, capsys):
+    folder, config = tables
     whole = files.read(folder / "results.nc")
     reworded = dataclasses.replace(quantities()["anisotropy"], formula="another")
     monkeypatch.setitem(FAMILIES["spectrum"].quantities, "anisotropy", reworded)
@@ -254,9 +266,8 @@ def test_settings_bind_only_where_something_was_measured(tmp_path, run):
     measured(config, folder)
 
 
-def test_tables_outlive_their_checkpoints(run, capsys):
-    folder, config = run
-    measured(config, folder)
+def test_tables_outlive_their_checkpoints(tables, capsys):
+    folder, config = tables
     whole = (folder / "results.nc").read_bytes()
     for step in (1, 2):
         shutil.rmtree(folder / "checkpoints" / str(step))
@@ -271,9 +282,8 @@ def exchanged(folder, step, other):
     shutil.copytree(folder / "checkpoints" / str(other), folder / "checkpoints" / str(step))
 
 
-def test_a_table_is_measured_again_when_its_checkpoint_has_changed(run, capsys):
-    folder, config = run
-    measured(config, folder)
+def test_a_table_is_measured_again_when_its_checkpoint_has_changed(tables, capsys):
+    folder, config = tables
     exchanged(folder, 4, 2)
     shutil.rmtree(folder / "checkpoints" / "5")
     capsys.readouterr()
@@ -306,9 +316,8 @@ def test_comparisons_are_measured_again_when_what_they_compare_with_has_changed(
     assert dict(zip(table.step.values.tolist(), table.previous_step.values.tolist(), strict=True))[5] == 2
 
 
-def test_a_table_that_does_not_say_what_it_was_made_from_stays(run, capsys):
-    folder, config = run
-    measured(config, folder)
+def test_a_table_that_does_not_say_what_it_was_made_from_stays(tables, capsys):
+    folder, config = tables
     path = folder / "measurements" / "4.nc"
     table = files.read(path)
     del table.attrs["checkpoints"]
@@ -319,9 +328,8 @@ def test_a_table_that_does_not_say_what_it_was_made_from_stays(run, capsys):
     assert "(0 now)" in capsys.readouterr().out
 
 
-def test_a_text_of_another_name_and_another_layout_do_not_keep_tables_apart(run):
-    folder, config = run
-    measured(config, folder)
+def test_a_text_of_another_name_and_another_layout_do_not_keep_tables_apart(tables):
+    folder, config = tables
     (folder / "measurements" / "6.nc").unlink()
     config = dataclasses.replace(config, mesh=dataclasses.replace(config.mesh, members=2))
     with Stop() as stop:
@@ -353,9 +361,8 @@ def test_steps_still_to_be_trained_go_without_saying(run, capsys):
     assert "neither" not in capsys.readouterr().out
 
 
-def test_a_damaged_table_is_one_line(run):
-    folder, config = run
-    measured(config, folder)
+def test_a_damaged_table_is_one_line(tables):
+    folder, config = tables
     table = folder / "measurements" / "4.nc"
     table.write_bytes(table.read_bytes()[:3000])
     with pytest.raises(RunError, match=r"table .*4\.nc is damaged .*move it away") as error:

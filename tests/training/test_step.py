@@ -22,6 +22,29 @@ def programs(config, make):
     return make(lambda key: step.init_state(model.init(key), update)), one
 
 
+@functools.cache
+def forward(model):
+    """params, tokens -> (logits, Activations), and the parameters of the key 0."""
+    built = transformer.build(model, tiny.corpus().vocab_size)
+    return jax.jit(built.apply), jax.jit(built.init)(jax.random.key(0))
+
+
+@functools.cache
+def batches(config):
+    return jax.jit(functools.partial(step.train_batch, config), static_argnums=3)
+
+
+def batch_of(config, at, data_seed=0):
+    corpus = tiny.corpus()
+    return jax.device_get(batches(config)(data_seed, jnp.asarray(corpus.train), jnp.int32(at), corpus.mask_token))
+
+
+def nats(logits_BTV, targets_BT):
+    """-log softmax at the targets, (B, T), in float64."""
+    logits_BTV = np.asarray(logits_BTV, np.float64)
+    return np.log(np.exp(logits_BTV).sum(-1)) - np.take_along_axis(logits_BTV, targets_BT[..., None], 2)[..., 0]
+
+
 def trained(config, steps=3, make=jax.jit):
     corpus, ((weights, data),) = tiny.corpus(), variants.seeds(config.train)
     init, one = programs(replace(config, {"train.seed": 0, "train.data_seed": 0}), make)
@@ -72,41 +95,31 @@ def test_the_number_of_steps_per_call_changes_nothing_bitwise_and_compiles_once(
 
 
 def test_the_batch_is_a_pure_function_of_seed_and_step():
-    config, tokens_N = tiny.config(), jnp.asarray(tiny.corpus().train)
-    batches = [step.train_batch(config, 0, tokens_N, jnp.int32(s), 7) for s in (4, 4, 5)]
-    other = step.train_batch(config, 1, tokens_N, jnp.int32(4), 7)
-    np.testing.assert_array_equal(batches[0].tokens_BT, batches[1].tokens_BT)
-    assert not np.array_equal(batches[0].tokens_BT, batches[2].tokens_BT)
-    assert not np.array_equal(batches[0].tokens_BT, other.tokens_BT)
+    config = tiny.config()
+    found = [batch_of(config, s).tokens_BT for s in (4, 4, 5)]
+    np.testing.assert_array_equal(found[0], found[1])
+    assert not np.array_equal(found[0], found[2])
+    assert not np.array_equal(found[0], batch_of(config, 4, data_seed=1).tokens_BT)
 
 
 def test_the_twins_read_the_same_windows_and_start_from_the_same_parameters():
     decoder, encoder = tiny.config(), masked(tiny.config())
-    tokens_N = jnp.asarray(tiny.corpus().train)
-    a, b = (step.train_batch(c, 0, tokens_N, jnp.int32(2), 7) for c in (decoder, encoder))
-    np.testing.assert_array_equal(a.tokens_BT, b.targets_BT)
-    inits = [transformer.build(c.model, 8).init(jax.random.key(0)) for c in (decoder, encoder)]
-    assert_close(*inits, rtol=0, atol=0)
+    np.testing.assert_array_equal(batch_of(decoder, 2).tokens_BT, batch_of(encoder, 2).targets_BT)
+    assert_close(forward(decoder.model)[1], forward(encoder.model)[1], rtol=0, atol=0)
 
 
 def test_masks_change_from_step_to_step():
-    config, tokens_N = masked(tiny.config()), jnp.asarray(tiny.corpus().train)
-    weights = [step.train_batch(config, 0, tokens_N, jnp.int32(s), 7).weights_BT for s in (0, 1)]
-    assert not np.array_equal(*weights)
+    assert not np.array_equal(*(batch_of(masked(tiny.config()), s).weights_BT for s in (0, 1)))
 
 
 @pytest.mark.parametrize("twin", [lambda c: c, masked], ids=["next", "masked"])
 def test_the_loss_is_nats_per_predicted_character_before_the_update(twin):
-    config, corpus = twin(tiny.config(batch_size=32)), tiny.corpus()
-    params = jax.jit(transformer.build(config.model, corpus.vocab_size).init)(jax.random.key(0))
-    batch = step.train_batch(config, 0, jnp.asarray(corpus.train), jnp.int32(0), corpus.mask_token)
-    logits_BTV, _ = transformer.build(config.model, corpus.vocab_size).apply(params, batch.tokens_BT)
-    nats_BT = -np.take_along_axis(
-        np.asarray(jax.nn.log_softmax(logits_BTV)), np.asarray(batch.targets_BT)[..., None], 2
-    )
-    chosen_BT = np.asarray(batch.weights_BT) == 1
+    config = twin(tiny.config())
+    (apply, params), batch = forward(config.model), batch_of(config, 0)
+    nats_BT = nats(apply(params, batch.tokens_BT)[0], batch.targets_BT)
+    assert (batch.weights_BT == 1).sum() > 4
     _, (metrics,) = trained(config, steps=1)
-    np.testing.assert_allclose(metrics.loss, nats_BT[..., 0][chosen_BT].mean(), rtol=1e-5)
+    np.testing.assert_allclose(metrics.loss, nats_BT[batch.weights_BT == 1].mean(), rtol=1e-5)
 
 
 def prefixed(config):
@@ -115,12 +128,9 @@ def prefixed(config):
 
 
 def test_under_a_prefix_the_loss_counts_scored_positions_only():
-    config, corpus = prefixed(tiny.config()), tiny.corpus()
-    model = transformer.build(config.model, corpus.vocab_size)
-    params = jax.jit(model.init)(jax.random.key(0))
-    batch = step.train_batch(config, 0, jnp.asarray(corpus.train), jnp.int32(0), corpus.mask_token)
-    losses_BTV = -np.asarray(jax.nn.log_softmax(model.apply(params, batch.tokens_BT)[0]))
-    nats_BT = np.take_along_axis(losses_BTV, np.asarray(batch.targets_BT)[..., None], 2)[..., 0]
+    config = prefixed(tiny.config())
+    (apply, params), batch = forward(config.model), batch_of(config, 0)
+    nats_BT = nats(apply(params, batch.tokens_BT)[0], batch.targets_BT)
     _, (metrics,) = trained(config, steps=1)
     np.testing.assert_allclose(metrics.loss, nats_BT[:, 4:].mean(), rtol=1e-5)
 
@@ -130,34 +140,34 @@ def test_the_penalty_is_in_the_gradient_and_not_in_the_loss():
     pushed, (after,) = trained(tiny.config(penalty=2.0, penalty_layers=(1,)), steps=1)
     np.testing.assert_allclose(after.loss, before.loss, rtol=1e-6)
     assert before.penalty == 0
-    config, corpus = tiny.config(), tiny.corpus()
-    model = transformer.build(config.model, corpus.vocab_size)
-    batch = step.train_batch(config, 0, jnp.asarray(corpus.train), jnp.int32(0), corpus.mask_token)
-    resid_NBTD = model.apply(jax.jit(model.init)(jax.random.key(0)), batch.tokens_BT)[1].resid_NBTD
+    config = tiny.config()
+    apply, params = forward(config.model)
+    resid_NBTD = apply(params, batch_of(config, 0).tokens_BT)[1].resid_NBTD
     np.testing.assert_allclose(after.penalty, 2.0 * objective.anisotropy(resid_NBTD, (1,)), rtol=1e-5)
     assert not np.array_equal(plain.params["tokens"], pushed.params["tokens"])
+
+
+LEARNING = {"steps": 60, "learning_rate": 1e-2}
 
 
 def test_a_penalty_of_either_sign_moves_the_residual_stream_its_way():
     ends = {}
     for weight in (-1.0, 0.0, 1.0):
-        config, corpus = tiny.config(steps=40, learning_rate=3e-3, penalty=weight), tiny.corpus()
-        state, _ = trained(config, steps=40)
-        batch = step.train_batch(config, 0, jnp.asarray(corpus.train), jnp.int32(99), corpus.mask_token)
-        resid_NBTD = (
-            transformer.build(config.model, corpus.vocab_size).apply(state.params, batch.tokens_BT)[1].resid_NBTD
-        )
+        config = tiny.config(**LEARNING, penalty=weight)
+        state, _ = trained(config, steps=LEARNING["steps"])
+        resid_NBTD = forward(config.model)[0](state.params, batch_of(tiny.config(), 99).tokens_BT)[1].resid_NBTD
         ends[weight] = float(objective.anisotropy(resid_NBTD, ()))
     assert ends[1.0] < ends[0.0] - 0.02
     assert ends[0.0] < ends[-1.0] - 0.02
 
 
 def test_training_learns():
-    _, metrics = trained(tiny.config(steps=60, learning_rate=1e-2), steps=60)
+    _, metrics = trained(tiny.config(**LEARNING), steps=LEARNING["steps"])
     assert metrics[-1].loss < 0.7 * metrics[0].loss
 
 
-@pytest.mark.parametrize(("data", "fsdp"), [(8, 1), (2, 4)])
+@pytest.mark.usefixtures("eight_devices")
+@pytest.mark.parametrize(("data", "fsdp"), [(8, 1), pytest.param(2, 4, marks=pytest.mark.slow)])
 def test_eight_devices_equal_one(data, fsdp):
     config, corpus = tiny.config(), tiny.corpus()
     config = replace(config, {"mesh.data": data, "mesh.fsdp": fsdp})
