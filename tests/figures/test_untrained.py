@@ -31,6 +31,7 @@ def make(**settings):
     return tables.summary(config, tables.combine(config, parts))
 
 
+LARGE = ("every choice but one",)  # as many panels as there can be
 CASES = {
     "every choice but one": {"blocks": 3, **CHOICES, "norm_orders": ("post",)},  # both are in the next
     "default": {},
@@ -42,7 +43,11 @@ CASES = {
 }
 
 
-@pytest.mark.parametrize("settings", CASES.values(), ids=CASES)
+@pytest.mark.parametrize(
+    "settings",
+    [pytest.param(one, marks=[pytest.mark.slow] * (name in LARGE)) for name, one in CASES.items()],
+    ids=CASES,
+)
 def test_every_figure_lays_itself_out_with_its_origin(settings):
     table = make(**settings)
     drawn = set()

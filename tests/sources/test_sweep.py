@@ -399,7 +399,7 @@ def mesh_of(devices):
     "devices", [2, pytest.param(4, marks=SLOW), pytest.param(8, marks=SLOW)]
 )  # shares of the 2 batches, of the 4 windows of each, and of neither
 def test_many_devices_measure_what_one_does(run, monkeypatch, devices):
-    folder, config = run
+    folder, config = run[0], replace(run[1], {"measure.families": ("dimension", "attention")})
     shared, over_batches = [], mesh.over_batches
 
     def listed(devices):

@@ -131,7 +131,8 @@ def test_a_stop_saves_all_members_and_goes_on_exactly(together, tmp_path, monkey
     assert outcomes(tmp_path, config()) == together[1]
 
 
-@pytest.mark.parametrize("at", [pytest.param(0, marks=SLOW), 4])
+@pytest.mark.slow  # quick ones: a kill of one run, in test_loop.py, and a damaged checkpoint of one member
+@pytest.mark.parametrize("at", [0, 4])
 def test_a_kill_between_two_saves_goes_on_exactly_and_keeps_what_is_saved(together, tmp_path, monkeypatch, at):
     names, save = list(together[1]), checkpoint.Checkpoints.save
 

@@ -166,8 +166,9 @@ def test_training_learns():
     assert metrics[-1].loss < 0.7 * metrics[0].loss
 
 
+@pytest.mark.slow  # the quick one: that of several seeds
 @pytest.mark.usefixtures("eight_devices")
-@pytest.mark.parametrize(("data", "fsdp"), [(8, 1), pytest.param(2, 4, marks=pytest.mark.slow)])
+@pytest.mark.parametrize(("data", "fsdp"), [(8, 1), (2, 4)])
 def test_eight_devices_equal_one(data, fsdp):
     config, corpus = tiny.config(), tiny.corpus()
     config = replace(config, {"mesh.data": data, "mesh.fsdp": fsdp})
