@@ -79,9 +79,12 @@ def run(experiment: Config, given: flags.FlagValues, settings: dict[str, str | N
 
     # Imported late: a wrong setting should be told without waiting for JAX.
     import stages
+    from workdir import mesh
 
     if given.distributed:
         stages.join_cluster()
+    else:
+        mesh.take_cores_for_devices(stages.units(experiment))
     stages.keep_compiled(experiment.data.cache)
     title = experiment_name(given.config)
     root = pathlib.Path(given.workdir or f"runs/{title}")

@@ -17,6 +17,7 @@ from figures.run import Run
 from figures.seeds import over_seeds
 from models.transformer import compute_type
 from sources import sweep
+from sources.probe import POSITION_SETS
 from studies import on_disk
 from tables import files
 from training import log, loop, program
@@ -38,6 +39,11 @@ def join_cluster() -> None:
         raise UserError(f"--distributed finds no cluster ({reason}); leave it out on a single machine") from error
     if not processes.is_first():
         sys.stdout = open(os.devnull, "w")  # noqa: SIM115 (stays open until the process ends)
+
+
+def units(experiment: Config) -> int:
+    """What measuring a checkpoint can be shared out into."""
+    return experiment.measure.batches * len(POSITION_SETS)
 
 
 def keep_compiled(cache: str = compiled.CACHE) -> None:

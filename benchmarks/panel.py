@@ -5,6 +5,7 @@ python -m benchmarks.panel [--layers 12 --width 256 --heads 8 --context 256 --ba
 
 import argparse
 import dataclasses
+import os
 import resource
 import statistics
 import time
@@ -21,6 +22,7 @@ from panel.config import MeasureConfig
 from panel.families import FAMILIES
 from panel.nulls import NULLS
 from sources.program import make_program
+from workdir import mesh
 
 SHAPES = {
     "cpu": {"layers": 12, "width": 256, "heads": 8, "context": 256, "batches": 8, "points": 4096},
@@ -71,6 +73,7 @@ def peak_memory() -> str:
 
 
 def main() -> None:
+    mesh.take_cores_for_devices(len(os.sched_getaffinity(0)))
     shape = SHAPES["cpu" if jax.default_backend() == "cpu" else "gpu"]
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     for name, value in shape.items():

@@ -29,7 +29,7 @@ def make_measure(
     apply: Callable[[Any, Array], tuple[Array, Any]],
     visible_TT: Array,
     settings: MeasureConfig,
-    over_batches: Callable[[Callable], Callable] = lambda work: work,
+    over_units: Callable[[Callable], Callable] = lambda work: work,
 ) -> Callable[[Any, dict[str, Any], Probe], Measured]:
     """measure(params, references, probe) -> Measured, pure and un-jitted.
 
@@ -37,17 +37,17 @@ def make_measure(
     each query sees. `references` are the parameters to compare with, {"previous": …, "last": …}, or {} without the
     family comparison.
 
-    Batches and position sets go one after another; `over_batches(work)` may share the batches of work(params,
-    references, batches) out to devices. Without position 0 the clouds leave out the first vector of each window, and
-    attention leaves it out as query and as key: the softmax over the other keys tells what sharpness there is apart
-    from a sink on the first character.
+    Batches and position sets go one after another; `over_units(work)` may share those of work(params, references,
+    batches, picks_GSP, visible_STT) out to devices. Without position 0 the clouds leave out the first vector of each
+    window, and attention leaves it out as query and as key: the softmax over the other keys tells what sharpness there
+    is apart from a sink on the first character.
     """
     inputs = INPUTS if "shuffled" in settings.nulls else INPUTS[:1]
     kept = [family for name in settings.families if (family := FAMILIES[name]).of == "vectors"]
     visible_STT = jnp.stack([visible_TT, visible_TT.at[0].set(False).at[:, 0].set(False)])
 
-    def of_batch(params: Any, references: dict[str, Any], batch: tuple[Array, Array, Array, Array]) -> Measured:
-        tokens_WT, shuffled_WT, picks_SP, key = batch
+    def of_batch(params: Any, references: dict[str, Any], visible_STT: Array, batch: tuple[Array, ...]) -> tuple:
+        (tokens_WT, shuffled_WT, all_P, key), picks_SP = batch
         tokens_ZWT = jnp.stack([tokens_WT, shuffled_WT][: len(inputs)])
         activations_Z = jax.lax.map(lambda tokens_WT: apply(params, tokens_WT)[1], tokens_ZWT)
         resid = {name: apply(other, tokens_WT)[1].resid_NBTD for name, other in references.items()}
@@ -61,20 +61,22 @@ def make_measure(
         values = jax.lax.map(of_positions, (picks_SP, visible_STT))
         vectors: Values = {}
         for family in kept:
-            vectors |= family.measure(_sample(activations_Z, 0, picks_SP[0], visible_TT).heads, settings.projected_head)
-        return Measured(values, vectors)
+            vectors |= family.measure(_sample(activations_Z, 0, all_P, visible_TT).heads, settings.projected_head)
+        return values, vectors
 
     # Accelerators round the factors of float32 products to TF32 or bfloat16 unless told not to.
     @jax.default_matmul_precision("highest")
-    def of_batches(params: Any, references: dict[str, Any], batches: tuple[Array, ...]) -> Measured:
-        return jax.lax.map(lambda batch: of_batch(params, references, batch), batches)
+    def of_batches(
+        params: Any, references: dict[str, Any], batches: Any, picks_GSP: Array, visible_STT: Array
+    ) -> tuple:
+        return jax.lax.map(lambda batch: of_batch(params, references, visible_STT, batch), (batches, picks_GSP))
 
     def measure(params: Any, references: dict[str, Any], probe: Probe) -> Measured:
         keys_G = jax.random.split(jax.random.key(settings.seed), settings.batches)
         picks_GSP = jnp.swapaxes(probe.picks_SGP, 0, 1)
-        batches = (probe.tokens_GWT, probe.shuffled_GWT, picks_GSP, keys_G)
-        found = over_batches(of_batches)(params, references, batches)
-        return Measured(found.values, jax.tree.map(lambda x: x[0], found.vectors))
+        batches = (probe.tokens_GWT, probe.shuffled_GWT, probe.picks_SGP[0], keys_G)
+        values, vectors = over_units(of_batches)(params, references, batches, picks_GSP, visible_STT)
+        return Measured(values, jax.tree.map(lambda x: x[0], vectors))
 
     return measure
 

@@ -15,7 +15,7 @@ from models.config import ModelConfig
 from models.masks import idle, seeds, visible_keys
 from panel.config import MeasureConfig
 from sources.activations import Measured, make_measure
-from sources.probe import Probe, make_probe
+from sources.probe import POSITION_SETS, Probe, make_probe
 from workdir import mesh
 
 
@@ -26,17 +26,19 @@ def probe_of(config: Config, corpus: Corpus) -> Probe:
 
 def make_program(config: Config, corpus: Corpus, params: dict) -> Callable[[dict, dict[str, dict]], Measured]:
     """measure(params, references) -> Measured, in NumPy: jitted once, in float32 whatever the run was trained in."""
-    probe = probe_of(config, corpus)
-    devices = mesh.make_mesh(config.mesh)
-    # where batches cannot be shared out, windows are, but of that only the model's own work is less for each device
-    by_batches, by_windows = (length % devices.size == 0 for length in probe.tokens_GWT.shape[:2])
-    parts = P(mesh.AXES) if by_batches else P(None, mesh.AXES) if by_windows else P()
+    probe, shared = probe_of(config, corpus), mesh.measuring_mesh(config.measure.batches, len(POSITION_SETS))
+    if shared is not None:
+        devices, parts = shared, P(mesh.UNITS[0])
+        shardings = jax.tree.map(lambda _: NamedSharding(devices, P()), params)
+    else:  # windows may be shared out: of that only the model's own work is less for each device
+        devices = mesh.make_mesh(config.mesh)
+        parts = P(None, mesh.AXES) if probe.tokens_GWT.shape[1] % devices.size == 0 else P()
+        shardings = mesh.parameter_sharding(devices, params)
     split, whole = NamedSharding(devices, parts), NamedSharding(devices, P())
     probe = jax.device_put(probe, Probe(tokens_GWT=split, shuffled_GWT=split, picks_SGP=whole))
-    shardings = mesh.parameter_sharding(devices, params)
     without_effect = [name for name in seeds() if name in idle(config.model)]  # are no reason to compile again
     model = dataclasses.replace(config.model, **dict.fromkeys(without_effect, 0))
-    compute = _computation(model, config.measure, corpus.vocab_size, devices, by_batches)
+    compute = _computation(model, config.measure, corpus.vocab_size, devices, shared is not None)
 
     def measure(params: dict, references: dict[str, dict]) -> Measured:
         params, references = jax.device_put((params, references), (shardings, dict.fromkeys(references, shardings)))
@@ -47,10 +49,10 @@ def make_program(config: Config, corpus: Corpus, params: dict) -> Callable[[dict
 
 @functools.cache
 def _computation(
-    model: ModelConfig, settings: MeasureConfig, vocab_size: int, devices: jax.sharding.Mesh, by_batches: bool
+    model: ModelConfig, settings: MeasureConfig, vocab_size: int, devices: jax.sharding.Mesh, by_units: bool
 ) -> Callable[..., Measured]:
     """Runs of an experiment that share model and settings compile it once."""
     apply = transformer.build(model, vocab_size, "float32").apply
-    over_batches = mesh.over_batches(devices) if by_batches and devices.size > 1 else lambda work: work
-    measure = make_measure(apply, visible_keys(model, model.context), settings, over_batches)
+    over_units = mesh.over_units(devices) if by_units and devices.size > 1 else lambda work: work
+    measure = make_measure(apply, visible_keys(model, model.context), settings, over_units)
     return jax.jit(measure, out_shardings=NamedSharding(devices, P()))

@@ -18,7 +18,7 @@ import jax
 import pytest
 from jaxtyping import install_import_hook
 
-from workdir import compiled
+from workdir import compiled, mesh
 
 jax.config.update("jax_numpy_rank_promotion", "raise")
 os.environ.pop("JAX_COMPILATION_CACHE_DIR", None)
@@ -30,14 +30,14 @@ install_import_hook(["metrics", "models"], "beartype.beartype")
 def one_device():
     """A program for 8 devices takes three times as long to compile, and saves its arrays in eight parts."""
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(jax, "device_count", lambda: 1)
+        patch.setattr(mesh, "devices", lambda: jax.devices()[:1])
         yield
 
 
 @pytest.fixture
 def eight_devices(monkeypatch):
     """All that are simulated."""
-    monkeypatch.setattr(jax, "device_count", lambda: 8)
+    monkeypatch.setattr(mesh, "devices", jax.devices)
 
 
 @pytest.fixture(autouse=True, scope="module")

@@ -13,6 +13,7 @@ from typing import Any
 
 import jax
 
+from workdir import mesh
 from workdir.errors import UserError
 from workdir.files import read_json, write_json
 from workdir.settings import flat, to_dict
@@ -99,7 +100,7 @@ def record_environment(folder: pathlib.Path, corpus: dict | None) -> None:
     session = {
         "command": sys.argv,
         "versions": {"python": platform.python_version(), **{p: metadata.version(p) for p in PACKAGES}},
-        "device": {"kind": jax.devices()[0].device_kind, "count": jax.device_count(), "cpus": os.cpu_count()},
+        "device": {"kind": jax.devices()[0].device_kind, "count": len(mesh.devices()), "cpus": os.cpu_count()},
         "commit": _commit(),
     }
     if session not in sessions:

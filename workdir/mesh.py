@@ -1,5 +1,11 @@
-"""How batch, parameters and members lie on the devices."""
+"""How batch, parameters and members lie on the devices, and how measuring is shared out to them.
 
+A CPU is one device, whose cores XLA keeps busy in products and element-wise work; in sorting and selecting, of which
+measuring consists, it uses one of them. So measuring takes every core for a device of its own, and training does not.
+"""
+
+import math
+import os
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
@@ -12,6 +18,8 @@ from workdir.errors import UserError
 from workdir.settings import at_least
 
 AXES = ("data", "fsdp")
+UNITS = ("batches", "positions")  # of measuring
+_cores = False  # whether the devices are the cores of one CPU
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -29,12 +37,40 @@ def check(mesh: MeshConfig) -> None:
         raise UserError(f"mesh.data is {mesh.data}; it must be at least 1, or -1 for all devices")
 
 
+def take_cores_for_devices(most: int) -> None:
+    """So many of them; before JAX looks for devices. Simulated ones that somebody asks for by XLA_FLAGS go before."""
+    global _cores
+    if _cores or "xla_force_host_platform_device_count" in os.environ.get("XLA_FLAGS", ""):
+        return
+    here = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+    jax.config.update("jax_num_cpu_devices", min(here, most))
+    _cores = jax.default_backend() == "cpu"
+
+
+def devices() -> list[jax.Device]:
+    """All that training is spread over: of the cores of a CPU the first, which makes use of the others."""
+    return jax.devices()[: 1 if _cores else None]
+
+
 def make_mesh(config: MeshConfig) -> jax.sharding.Mesh:
-    devices = jax.device_count()
-    data = devices // config.fsdp if config.data == -1 else config.data
-    if data * config.fsdp != devices:
-        raise UserError(f"mesh.data={config.data} × mesh.fsdp={config.fsdp} does not use all of {devices} devices")
-    return jax.make_mesh((data, config.fsdp), AXES, axis_types=(AxisType.Auto,) * 2)
+    found = devices()
+    data = len(found) // config.fsdp if config.data == -1 else config.data
+    if data * config.fsdp != len(found):
+        raise UserError(f"mesh.data={config.data} × mesh.fsdp={config.fsdp} does not use all of {len(found)} devices")
+    return jax.make_mesh((data, config.fsdp), AXES, axis_types=(AxisType.Auto,) * 2, devices=found)
+
+
+def measuring_mesh(batches: int, sets: int) -> jax.sharding.Mesh | None:
+    """Of devices that share out batches, or batches and sets of positions, evenly; None where they cannot.
+
+    As many cores as can; devices of other kinds all or none.
+    """
+    found = jax.devices() if _cores else devices()
+    shapes = [(b, s) for b in range(1, batches + 1) for s in range(1, sets + 1) if batches % b == 0 == sets % s]
+    shape = max((shape for shape in shapes if math.prod(shape) <= len(found)), key=lambda s: (math.prod(s), s))
+    if math.prod(shape) < len(found) and not _cores:
+        return None
+    return jax.make_mesh(shape, UNITS, axis_types=(AxisType.Auto,) * 2, devices=found[: math.prod(shape)])
 
 
 def parameter_sharding(mesh: jax.sharding.Mesh, tree: Any) -> Any:
@@ -55,9 +91,15 @@ def batch_sharding(mesh: jax.sharding.Mesh) -> NamedSharding:
     return NamedSharding(mesh, P(AXES))
 
 
-def over_batches(mesh: jax.sharding.Mesh) -> Callable[[Callable], Callable]:
-    """work(params, references, batches) with the batches, a first axis, shared out to the devices; so is its result."""
-    return lambda work: jax.shard_map(work, mesh=mesh, in_specs=(P(), P(), P(AXES)), out_specs=P(AXES), check_vma=False)
+def over_units(mesh: jax.sharding.Mesh) -> Callable[[Callable], Callable]:
+    """work(params, references, batches, picks, visible) -> (values, vectors), shared out to the devices.
+
+    The first axis of all but params and references is the batch, the next one of picks and values the set of positions;
+    the first of `visible` is that set.
+    """
+    batch, unit, positions = P(UNITS[0]), P(*UNITS), P(UNITS[1])
+    specs = {"in_specs": (P(), P(), batch, unit, positions), "out_specs": (unit, batch)}
+    return lambda work: jax.shard_map(work, mesh=mesh, **specs, check_vma=False)
 
 
 def stacked_sharding(shardings: Any) -> Any:

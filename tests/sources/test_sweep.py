@@ -390,32 +390,18 @@ def test_a_damaged_checkpoint_is_named_never_measured(run):
     assert list(files.read(folder / "results.nc").step.values) == [0, 1, 2, 4, 5, 6]
 
 
-def mesh_of(devices):
-    axis_types = (jax.sharding.AxisType.Auto,) * 2
-    return jax.make_mesh((devices, 1), ("data", "fsdp"), axis_types, devices=jax.devices()[:devices])
-
-
 @pytest.mark.parametrize(
-    "devices", [2, pytest.param(4, marks=SLOW), pytest.param(8, marks=SLOW)]
-)  # shares of the 2 batches, of the 4 windows of each, and of neither
-def test_many_devices_measure_what_one_does(run, monkeypatch, devices):
-    folder, config = run[0], replace(run[1], {"measure.families": ("dimension", "attention")})
-    shared, over_batches = [], mesh.over_batches
-
-    def listed(devices):
-        def of_work(work):
-            return over_batches(devices)(lambda *given: shared.append(len(given[-1][0])) or work(*given))
-
-        return of_work
-
-    monkeypatch.setattr(mesh, "over_batches", listed)
-    program._computation.cache_clear()
-    monkeypatch.setattr(mesh, "make_mesh", lambda _: mesh_of(devices))
+    ("devices", "shared"), [(2, (2, 1)), pytest.param(4, (2, 2), marks=SLOW), pytest.param(8, None, marks=SLOW)]
+)  # which get a batch each, a batch and a set of positions, and windows of every batch
+def test_many_devices_measure_what_one_does(run, monkeypatch, devices, shared):
+    folder, config = run[0], replace(run[1], {"measure.families": ("dimension", "attention", "projection")})
+    monkeypatch.setattr(mesh, "devices", lambda: jax.devices()[:devices])
+    found = mesh.measuring_mesh(config.measure.batches, 2)
+    assert (None if found is None else found.devices.shape) == shared
     measured(config, folder)
-    assert shared == ([1] if devices == 2 else [])  # batches of each device
     many = files.read(folder / "results.nc")
     (folder / "measurements").rename(folder / "of many")
-    monkeypatch.setattr(mesh, "make_mesh", lambda _: mesh_of(1))
+    monkeypatch.setattr(mesh, "devices", lambda: jax.devices()[:1])
     measured(config, folder)
     alone = files.read(folder / "results.nc")
     for name in many.data_vars:
