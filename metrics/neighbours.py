@@ -18,7 +18,7 @@ from typing import NamedTuple
 
 import jax
 import jax.numpy as jnp
-from jaxtyping import Array, Bool, Float, Int
+from jaxtyping import Array, Bool, Float, Int, UInt
 
 from metrics.candidates import propose, rounding
 from metrics.cloud import centred
@@ -120,8 +120,30 @@ def _by_subtraction(
 
     at_once = max(1, min(points, GATHERED // (candidate_PC.shape[1] * width)))
     distance_PC = jax.lax.map(of_point, (jnp.arange(points), candidate_PC), batch_size=at_once)
-    index_PC = jnp.where(candidate_PC < points, candidate_PC, 0)
-    return jax.lax.sort((distance_PC, index_PC), num_keys=1)
+    return _ascending(distance_PC, jnp.where(candidate_PC < points, candidate_PC, 0))
+
+
+def _ascending(
+    distance_PC: Float[Array, "P C"], index_PC: Int[Array, "P C"]
+) -> tuple[Float[Array, "P C"], Int[Array, "P C"]]:
+    """Both in the order of the distances, which are not negative; of equal ones in the order given, NaN last.
+
+    By the low bits, then by the high ones: XLA sorts 32-bit integers alone three times as fast as pairs with a float.
+    The lowest bits of both keys say which candidate it is.
+    """
+    candidates = distance_PC.shape[1]
+    place_C, own = jnp.arange(candidates, dtype=jnp.uint32)[None], candidates.bit_length()
+    bits_PC = jax.lax.bitcast_convert_type(distance_PC, jnp.uint32)
+
+    def taken(x_PC: Array, place_PC: UInt[Array, "P C"]) -> Array:
+        return jnp.take_along_axis(x_PC, place_PC.astype(jnp.int32), axis=1, mode="promise_in_bounds")
+
+    def order(key_PC: UInt[Array, "P C"]) -> UInt[Array, "P C"]:
+        return jax.lax.sort(key_PC | place_C) & ((1 << own) - 1)
+
+    by_low_PC = order(bits_PC << own)
+    place_PC = taken(by_low_PC, order(taken(bits_PC, by_low_PC) >> (32 - own) << own))
+    return taken(distance_PC, place_PC), taken(index_PC, place_PC)
 
 
 def _compared_with_all(

@@ -10,7 +10,7 @@ from typing import Any, NamedTuple
 import flax.linen as nn
 import jax
 import jax.numpy as jnp
-from jaxtyping import Array, Float, Int, Key
+from jaxtyping import Array, Bool, Float, Int, Key
 
 from models import norms
 from models.attention import ATTENTIONS, Sink, attend, centre
@@ -35,7 +35,9 @@ class Model(NamedTuple):
     """Pure functions. Parameters are a nested dict of float32, those of the blocks stacked on axis 0."""
 
     init: Callable[[Array], Params]  # key -> params; the mask plays no part in it
-    apply: Callable[..., tuple[Array, Activations]]  # params, tokens_BT, taps_NBTD=None -> logits_BTV, activations
+    # params, tokens_BT, taps_NBTD=None, visible_TT=None -> logits_BTV, activations; taps are added to the blocks'
+    # outputs, and a mask that is given takes the place of the configuration's
+    apply: Callable[..., tuple[Array, Activations]]
 
 
 class Block(nn.Module):
@@ -46,30 +48,32 @@ class Block(nn.Module):
     epsilon: float = norms.EPSILON
 
     @nn.compact
-    def __call__(self, x_BTD, tap_BTD):
+    def __call__(self, x_BTD, tap_BTD, visible_TT=None):
         residual = NORMS[self.config.norm].residual
         norm_attention, norm_mlp = (
             norms.make_norm(name, self.epsilon, bias=self.config.bias) for name in ("norm_attention", "norm_mlp")
         )
-        x_BTD, q_BTHK, k_BTHK = residual(x_BTD, norm_attention, self.attention)
+        x_BTD, q_BTHK, k_BTHK = residual(x_BTD, norm_attention, lambda x_BTD: self.attention(x_BTD, visible_TT))
         (x_BTD,) = residual(x_BTD, norm_mlp, self.mlp)
         if tap_BTD is not None:
             x_BTD = x_BTD + tap_BTD
         return x_BTD, (x_BTD, q_BTHK, k_BTHK)
 
-    def attention(self, x_BTD):
+    def attention(self, x_BTD, visible_TT):
         config, time = self.config, x_BTD.shape[1]
+        given = visible_TT is not None
         qkv_BTD = self.linear(3 * config.width, "qkv", self.kernel_init)(x_BTD)
         split = (*x_BTD.shape[:2], config.heads, config.width // config.heads)
         q_BTHK, k_BTHK, v_BTHK = (part.reshape(split) for part in jnp.split(qkv_BTD, 3, axis=-1))
         if config.qk_norm:
             q_BTHK, k_BTHK = head_norm(q_BTHK, "norm_query"), head_norm(k_BTHK, "norm_key")
         if config.centre_queries:
-            q_BTHK = centre(q_BTHK, visible_keys(config, time))
+            q_BTHK = centre(q_BTHK, visible_TT if given else visible_keys(config, time))
         sink = self.learned_sink(q_BTHK) if config.sink else None
         if turned := POSITIONS[config.positions].turned:
             q_BTHK, k_BTHK = turned(q_BTHK), turned(k_BTHK)
-        visible_TT, variant = MASKS[config.mask].visible(config, time), ATTENTIONS[config.attention]
+        visible_TT = visible_TT if given else MASKS[config.mask].visible(config, time)
+        variant = ATTENTIONS[config.attention]
         mixed_BTHK = attend(q_BTHK, k_BTHK, v_BTHK, visible_TT, variant, config.context, sink)
         out = self.linear(config.width, "attention_out", self.residual_init)
         return out(mixed_BTHK.reshape(x_BTD.shape)).astype(jnp.float32), q_BTHK, k_BTHK
@@ -102,7 +106,7 @@ class Transformer(nn.Module):
     dtype: jnp.dtype
 
     @nn.compact
-    def __call__(self, tokens_BT, taps_NBTD=None):
+    def __call__(self, tokens_BT, taps_NBTD=None, visible_TT=None):
         config, inner = self.config, nn.initializers.normal(0.02)
         into_residual = nn.initializers.normal(0.02 / (2 * config.layers) ** 0.5)
         table_VD = self.param("tokens", inner, (self.vocab_size, config.width))
@@ -110,9 +114,10 @@ class Transformer(nn.Module):
         if added := POSITIONS[config.positions].added:
             x_BTD = x_BTD + added(self.param, config)[None, : tokens_BT.shape[1]]
         block = nn.remat(Block, prevent_cse=False) if config.remat else Block
-        scanned = nn.scan(block, variable_axes={"params": 0}, split_rngs={"params": True}, length=config.layers)
+        axes = {"variable_axes": {"params": 0}, "split_rngs": {"params": True}, "in_axes": (0, nn.broadcast)}
+        scanned = nn.scan(block, **axes, length=config.layers)
         blocks = scanned(config, self.dtype, inner, into_residual, name="blocks")
-        last_BTD, (resid_NBTD, q_NBTHK, k_NBTHK) = blocks(x_BTD, taps_NBTD)
+        last_BTD, (resid_NBTD, q_NBTHK, k_NBTHK) = blocks(x_BTD, taps_NBTD, visible_TT)
         if NORMS[config.norm].final:
             last_BTD = norms.make_norm("norm_final", bias=config.bias)(last_BTD)
         head_DV = table_VD.T if config.tied else self.param("head", inner, (config.width, self.vocab_size))
@@ -142,9 +147,12 @@ def build(config: ModelConfig, vocab_size: int, dtype: str | None = None) -> Mod
         return transformer.init(key, jnp.zeros((1, config.context), jnp.int32))["params"]
 
     def apply(
-        params: Params, tokens_BT: Int[Array, "B T"], taps_NBTD: Float[Array, "N B T D"] | None = None
+        params: Params,
+        tokens_BT: Int[Array, "B T"],
+        taps_NBTD: Float[Array, "N B T D"] | None = None,
+        visible_TT: Bool[Array, "T T"] | None = None,
     ) -> tuple[Float[Array, "B T V"], Activations]:
-        return transformer.apply({"params": params}, tokens_BT, taps_NBTD)
+        return transformer.apply({"params": params}, tokens_BT, taps_NBTD, visible_TT)
 
     return Model(init, apply)
 

@@ -27,11 +27,10 @@ class Measured(NamedTuple):
 
 def make_measure(
     apply: Callable[[Any, Array], tuple[Array, Any]],
-    visible_TT: Array,
     settings: MeasureConfig,
     over_units: Callable[[Callable], Callable] = lambda work: work,
-) -> Callable[[Any, dict[str, Any], Probe], Measured]:
-    """measure(params, references, probe) -> Measured, pure and un-jitted.
+) -> Callable[[Any, dict[str, Any], Probe, Array], Measured]:
+    """measure(params, references, probe, visible_TT) -> Measured, pure and un-jitted.
 
     `apply(params, tokens_BT) -> (logits, Activations)` must compute in float32; `visible_TT` says which key (column)
     each query sees. `references` are the parameters to compare with, {"previous": …, "last": …}, or {} without the
@@ -44,7 +43,6 @@ def make_measure(
     """
     inputs = INPUTS if "shuffled" in settings.nulls else INPUTS[:1]
     kept = [family for name in settings.families if (family := FAMILIES[name]).of == "vectors"]
-    visible_STT = jnp.stack([visible_TT, visible_TT.at[0].set(False).at[:, 0].set(False)])
 
     def of_batch(params: Any, references: dict[str, Any], visible_STT: Array, batch: tuple[Array, ...]) -> tuple:
         (tokens_WT, shuffled_WT, all_P, key), picks_SP = batch
@@ -61,7 +59,7 @@ def make_measure(
         values = jax.lax.map(of_positions, (picks_SP, visible_STT))
         vectors: Values = {}
         for family in kept:
-            vectors |= family.measure(_sample(activations_Z, 0, all_P, visible_TT).heads, settings.projected_head)
+            vectors |= family.measure(_sample(activations_Z, 0, all_P, visible_STT[0]).heads, settings.projected_head)
         return values, vectors
 
     # Accelerators round the factors of float32 products to TF32 or bfloat16 unless told not to.
@@ -71,7 +69,8 @@ def make_measure(
     ) -> tuple:
         return jax.lax.map(lambda batch: of_batch(params, references, visible_STT, batch), (batches, picks_GSP))
 
-    def measure(params: Any, references: dict[str, Any], probe: Probe) -> Measured:
+    def measure(params: Any, references: dict[str, Any], probe: Probe, visible_TT: Array) -> Measured:
+        visible_STT = jnp.stack([visible_TT, visible_TT.at[0].set(False).at[:, 0].set(False)])
         keys_G = jax.random.split(jax.random.key(settings.seed), settings.batches)
         picks_GSP = jnp.swapaxes(probe.picks_SGP, 0, 1)
         batches = (probe.tokens_GWT, probe.shuffled_GWT, probe.picks_SGP[0], keys_G)

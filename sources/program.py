@@ -12,7 +12,7 @@ from data.corpus import Corpus
 from experiments.config import Config
 from models import transformer
 from models.config import ModelConfig
-from models.masks import idle, seeds, visible_keys
+from models.masks import idle, visible_keys
 from panel.config import MeasureConfig
 from sources.activations import Measured, make_measure
 from sources.probe import POSITION_SETS, Probe, make_probe
@@ -36,13 +36,14 @@ def make_program(config: Config, corpus: Corpus, params: dict) -> Callable[[dict
         shardings = mesh.parameter_sharding(devices, params)
     split, whole = NamedSharding(devices, parts), NamedSharding(devices, P())
     probe = jax.device_put(probe, Probe(tokens_GWT=split, shuffled_GWT=split, picks_SGP=whole))
-    without_effect = [name for name in seeds() if name in idle(config.model)]  # are no reason to compile again
-    model = dataclasses.replace(config.model, **dict.fromkeys(without_effect, 0))
+    model = dataclasses.replace(config.model, mask="bidirectional")  # whose place the mask takes that is given
+    model = dataclasses.replace(model, **{name: getattr(ModelConfig(), name) for name in idle(model)})
+    visible_TT = jax.device_put(visible_keys(config.model, config.model.context), whole)
     compute = _computation(model, config.measure, corpus.vocab_size, devices, shared is not None)
 
     def measure(params: dict, references: dict[str, dict]) -> Measured:
         params, references = jax.device_put((params, references), (shardings, dict.fromkeys(references, shardings)))
-        return jax.device_get(compute(params, references, probe))
+        return jax.device_get(compute(params, references, probe, visible_TT))
 
     return measure
 
@@ -51,8 +52,18 @@ def make_program(config: Config, corpus: Corpus, params: dict) -> Callable[[dict
 def _computation(
     model: ModelConfig, settings: MeasureConfig, vocab_size: int, devices: jax.sharding.Mesh, by_units: bool
 ) -> Callable[..., Measured]:
-    """Runs of an experiment that share model and settings compile it once."""
-    apply = transformer.build(model, vocab_size, "float32").apply
+    """Runs of an experiment that share model and settings compile it once, whatever their masks: these are data."""
+    network = transformer.build(model, vocab_size, "float32")
     over_units = mesh.over_units(devices) if by_units and devices.size > 1 else lambda work: work
-    measure = make_measure(apply, visible_keys(model, model.context), settings, over_units)
+
+    def apply(given: tuple[dict, jax.Array], tokens_BT: jax.Array) -> tuple[jax.Array, transformer.Activations]:
+        params, visible_TT = given
+        return network.apply(params, tokens_BT, visible_TT=visible_TT)
+
+    inner = make_measure(apply, settings, over_units)
+
+    def measure(params: dict, references: dict[str, dict], probe: Probe, visible_TT: jax.Array) -> Measured:
+        beside = {name: (other, visible_TT) for name, other in references.items()}
+        return inner((params, visible_TT), beside, probe, visible_TT)
+
     return jax.jit(measure, out_shardings=NamedSharding(devices, P()))

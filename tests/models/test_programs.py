@@ -10,6 +10,7 @@ import pytest
 
 from models import transformer
 from models.config import ModelConfig
+from models.masks import visible_keys
 from models.norms import make_norm
 from tests.models.cases import CONFIGS, SMALL, VOCAB, loss_of, made
 
@@ -28,6 +29,18 @@ def test_variants_start_from_the_same_parameters_and_an_intervention_only_adds_s
     for path, leaf in jax.tree_util.tree_leaves_with_path(plain):
         np.testing.assert_array_equal(found[path], leaf)
     assert not np.array_equal(plain["tokens"], another["tokens"])
+
+
+@pytest.mark.parametrize("name", ["window_softmax_one", "prefix_softmax", "gpt2"])
+def test_a_mask_that_is_given_takes_the_place_of_the_configurations(name):
+    """So that one program measures models of all masks: logits and activations are those of the mask's own model."""
+    case = made(name)
+    other = dataclasses.replace(case.config, mask="bidirectional", prefix=0, window=0, leak=0.0)
+    assert other != case.config
+    model = transformer.build(other, VOCAB, "float32")
+    visible_TT = visible_keys(case.config, case.tokens_BT.shape[1])
+    apply = jax.jit(lambda params, visible_TT: model.apply(params, case.tokens_BT, visible_TT=visible_TT))
+    assert_trees_close(apply(case.params, visible_TT), (case.logits_BTV, case.activations), 1e-5)
 
 
 def initial(config, seed):

@@ -57,13 +57,17 @@ def program(mask, families=FAMILIES, nulls=NULLS, groups=GROUPS):
     )
     others = {"previous": 1.1, "last": 1.3} if "comparison" in families else {}
     others = {name: jax.tree.map(lambda leaf, by=by: leaf**2 * by + leaf, params) for name, by in others.items()}
-    return make_measure(apply, visible_keys(ModelConfig(mask=mask), CONTEXT), settings), params, others
+    return make_measure(apply, settings), params, others
+
+
+def visible(mask):
+    return visible_keys(ModelConfig(mask=mask), CONTEXT)
 
 
 @functools.cache
 def measured(mask, families=FAMILIES, nulls=NULLS, groups=GROUPS):
     measure, *params = program(mask, families, nulls, groups)
-    return jax.tree.map(np.asarray, jax.jit(measure)(*params, PROBE))
+    return jax.tree.map(np.asarray, jax.jit(measure)(*params, PROBE, visible(mask)))
 
 
 def of(mask, cloud="measured", *settings):
@@ -284,7 +288,7 @@ def test_shapes_are_the_declared_dimensions():
     measure, *params = program("causal")
     sizes = {"layer": 3, "other_layer": 3, "block": 2, "head": 2, "batch": BATCHES, "positions": len(POSITION_SETS)}
     sizes |= {name: len(values) for name, values in COORDINATES.items()} | dict.fromkeys(KINDS, 5)
-    shapes = jax.eval_shape(measure, *params, PROBE)
+    shapes = jax.eval_shape(measure, *params, PROBE, visible("causal"))
     assert {shapes.vectors[name].shape for name in VECTORS} == {(2, POINTS, 8)}
     assert shapes.values["measured"].keys() == MEASURED
     for cloud, own in shapes.values.items():
@@ -300,7 +304,7 @@ def test_shapes_are_the_declared_dimensions():
 @pytest.mark.parametrize("family", FAMILIES)
 def test_a_family_alone_gives_its_quantities_and_no_others(family):
     measure, *params = program("causal", (family,), ())
-    shapes = jax.eval_shape(measure, *params, PROBE)
+    shapes = jax.eval_shape(measure, *params, PROBE, visible("causal"))
     assert shapes.values["measured"].keys() == families.FAMILIES[family].quantities.keys() & MEASURED
     assert set(shapes.vectors) == (set(VECTORS) if family == "projection" else set())
 
@@ -330,15 +334,16 @@ def test_one_trace_serves_all_parameters():
         return apply(params, tokens_BT)
 
     settings = MeasureConfig(points=POINTS, batches=BATCHES, groups=GROUPS, families=("spectrum",), nulls=())
-    measure = jax.jit(make_measure(counted, visible_keys(ModelConfig(), CONTEXT), settings))
-    found = [measure(jax.tree.map(lambda leaf, by=by: leaf * by, params), {}, PROBE).values for by in (1.0, 0.5, 2.0)]
+    measure = jax.jit(make_measure(counted, settings))
+    several = [jax.tree.map(lambda leaf, by=by: leaf * by, params) for by in (1.0, 0.5, 2.0)]
+    found = [measure(one, {}, PROBE, visible("causal")).values for one in several]
     assert len(traces) == 1
     assert found[0]["measured"]["anisotropy"].tolist() != found[1]["measured"]["anisotropy"].tolist()
 
 
 def test_jit_changes_nothing():
     measure, *params = program("causal", ("similarity",), ())
-    eager = measure(*params, jax.tree.map(jnp.asarray, PROBE))
+    eager = measure(*params, jax.tree.map(jnp.asarray, PROBE), visible("causal"))
     for name, value in eager.values["measured"].items():
         np.testing.assert_allclose(value, of("causal")[name], rtol=1e-4, atol=1e-6, err_msg=name)
 

@@ -19,7 +19,8 @@ from panel.resamples import over_groups
 from sources import activations, program, sweep
 from studies import runs
 from tables import files, projection
-from tests import tiny
+from tests import reference, tiny
+from tests.training.test_loop import store_of
 from training import loop
 from workdir import mesh
 from workdir.errors import RunError, Stopped, UserError
@@ -96,6 +97,26 @@ def test_runs_with_the_same_model_and_settings_share_a_program(run, tmp_path, mo
     measured(changed, other)
     assert len(count) == 1
     np.testing.assert_array_equal(files.read(folder / "results.nc").twonn, files.read(other / "results.nc").twonn)
+
+
+def test_another_mask_is_data_of_the_same_program(run, tmp_path, monkeypatch):
+    """One run's parameters, measured under three masks: each cloud is that of the model with this mask."""
+    folder, config = run[0], replace(run[1], {"measure.families": ("similarity", "attention"), "measure.nulls": ()})
+    count, corpus = traces(monkeypatch), tiny.corpus()
+    params = store_of(folder, config).restore_params(6)
+    probe = sweep.probe_of(config, corpus)
+    for mask in ({}, {"model.mask": "bidirectional"}, {"model.mask": "window", "model.window": 2}):
+        masked = replace(config, mask)
+        measure = program.make_program(masked, corpus, params)
+        values = measure(params, {}).values["measured"]
+        model = transformer.build(masked.model, corpus.vocab_size, "float32")
+        _, found = jax.jit(model.apply)(params, probe.tokens_GWT[0])
+        for s, picks_P in enumerate(probe.picks_SGP[:, 0]):
+            cloud_PD = np.asarray(found.resid_NBTD[2]).reshape(-1, 16)[picks_P]
+            assert values["mean_cosine"][0, s, 2, 0] == pytest.approx(reference.mean_cosine(cloud_PD), abs=1e-5)
+        most = np.log(np.asarray(visible_keys(masked.model, 8)).sum(1)[1:]).mean()  # of queries that see several keys
+        np.testing.assert_allclose(values["attention_entropy"][0, 0, 1], most, atol=0.02)  # little was learned
+    assert len(count) == 1
 
 
 def test_all_checkpoints_in_one_program_and_then_nothing_to_do(run, monkeypatch, capsys):
@@ -415,8 +436,8 @@ def test_every_product_of_a_measurement_has_full_float32_precision():
     params, probe = model.init(jax.random.key(0)), sweep.probe_of(config, corpus)
     visible_TT = visible_keys(config.model, config.model.context)
     settings = dataclasses.replace(config.measure, families=tuple(FAMILIES), nulls=NULLS)
-    compute = activations.make_measure(model.apply, visible_TT, settings)
-    text = str(jax.make_jaxpr(compute)(params, {"previous": params, "last": params}, probe))
+    compute = activations.make_measure(model.apply, settings)
+    text = str(jax.make_jaxpr(compute)(params, {"previous": params, "last": params}, probe, visible_TT))
     products = text.count("dot_general[")
     assert products > 7
     assert text.count("precision=(Precision.HIGHEST, Precision.HIGHEST)") + text.count("precision=HIGHEST") == products
