@@ -80,7 +80,8 @@ def first_failure(copy: pathlib.Path, names: list[str]) -> str:
             ended = subprocess.run(
                 [sys.executable, *PYTEST, name],
                 cwd=copy,
-                env=os.environ | {"PYTHONDONTWRITEBYTECODE": "1"},
+                env=os.environ
+                | {"PYTHONDONTWRITEBYTECODE": "1", "JAX_DISABLE_MOST_OPTIMIZATIONS": "1"},  # as in make test
                 stdout=subprocess.PIPE,
                 stderr=subprocess.STDOUT,
                 text=True,

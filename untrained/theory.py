@@ -11,6 +11,8 @@ from typing import NamedTuple
 
 import numpy as np
 
+from models.config import ModelConfig
+from models.masks import visible_keys
 from untrained.config import UntrainedConfig
 
 
@@ -82,7 +84,7 @@ def score_deviations(
         common, own = (part * width / (norm_2 * (target == "input") + own) for part in (common, own))
     query, key = (norm_2 * (target in (name, "both")) for name in ("queries", "keys"))
 
-    keys_T = np.arange(1, time + 1) if mask == "causal" else np.full(time, time)
+    keys_T = keys_of_rows(mask, time)
     pairs, rows = keys_T.sum(), np.square(keys_T).sum() / keys_T.sum() ** 2
     shared = 2 * common * own * rows + np.square(own) / pairs
     product = sigma_4 * (np.square(common) + shared / config.sequences)
@@ -94,3 +96,8 @@ def score_deviations(
     free = np.mean(1 - 1 / keys_T[keys_T > 1])
     within = (sigma_4 * (common + own) + sigma_2 * query / width) * own * free
     return ScoreDeviations(np.sqrt(square - head_mean / heads + offset), np.sqrt(square - head_mean), np.sqrt(within))
+
+
+def keys_of_rows(mask: str, time: int) -> np.ndarray:
+    """How many keys each query sees, (T,); of the masks without a setting of their own."""
+    return np.asarray(visible_keys(ModelConfig(mask=mask, context=time), time)).sum(axis=1)

@@ -10,9 +10,9 @@ from figures.untrained.panels import (
     RELATIVE,
     below_a_strip,
     bias_axis,
+    choices_of_rows,
     closed_form,
     footer,
-    keys_of_rows,
     kinds,
     measured,
     read,
@@ -44,7 +44,7 @@ def sharpness(results: xr.Dataset) -> Figure | None:
     strip, axes = below_a_strip(figure, len(rows), 3, 1.7)
     for row, (words, table) in zip(axes, rows, strict=True):
         _deviations(row[0], table)
-        _sharpness(row[1:], table, keys_of_rows(results, str(table.mask.values)))
+        _sharpness(row[1:], table, choices_of_rows(results, str(table.mask.values)))
         row[0].set_ylabel(words, fontweight="bold")
         for ax in row:
             bias_axis(ax, table.relative_norm.values, RELATIVE if ax in axes[-1] else "")
@@ -97,7 +97,7 @@ def targets(results: xr.Dataset) -> Figure | None:
                 closed_form(ax, norms, kind, name, color=look["color"])
                 measured(ax, norms, kind, name, linestyle="none", label=f"bias on {TARGETS[target]}", **look)
             measured(row[2], norms, kind, "attention_entropy", **look)
-        even = np.log(keys_of_rows(results, str(table.mask.values))).mean()
+        even = np.log(choices_of_rows(results, str(table.mask.values))).mean()
         row[2].axhline(even, color="0.5", linestyle="--")
         row[2].set_ylim(0, even * 1.08)
         row[0].set_ylabel(words, fontweight="bold")

@@ -11,6 +11,7 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
 from figures import style
+from untrained.theory import keys_of_rows
 
 NAMES = {"pre": "pre-LN", "post": "post-LN", "raw": "raw rows", "normed": "layer-normed rows"}
 RELATIVE = "bias norm / input norm"
@@ -70,7 +71,7 @@ def footer(figure: Figure, results: xr.Dataset) -> None:
     style.small_print(figure, [f"{results.attrs['description']}; bands: {results['cosine_in'].attrs['interval']}"])
 
 
-def keys_of_rows(results: xr.Dataset, mask: str) -> np.ndarray:
-    """How many keys the rows have that can choose."""
-    time = json.loads(results.attrs["config"])["context"]
-    return np.arange(2, time + 1) if mask == "causal" else np.array([time])
+def choices_of_rows(results: xr.Dataset, mask: str) -> np.ndarray:
+    """How many keys those rows see that see several."""
+    keys_T = keys_of_rows(mask, json.loads(results.attrs["config"])["context"])
+    return keys_T[keys_T > 1]

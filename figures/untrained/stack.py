@@ -8,7 +8,7 @@ from matplotlib.figure import Figure
 from matplotlib.ticker import MaxNLocator
 
 from figures import style
-from figures.untrained.panels import RELATIVE, footer, keys_of_rows, kinds, measured
+from figures.untrained.panels import RELATIVE, choices_of_rows, footer, kinds, measured
 
 COLUMNS = {
     "cosine_out": "mean cosine out",
@@ -36,7 +36,7 @@ def build(results: xr.Dataset) -> Figure | None:
             ax.xaxis.set_major_locator(MaxNLocator(integer=True))
             if name in ("norm_out", "score_std_within"):
                 ax.set_yscale("log")
-        row[3].set_ylim(0, np.log(keys_of_rows(results, str(table.mask.values))).mean() * 1.08)
+        row[3].set_ylim(0, np.log(choices_of_rows(results, str(table.mask.values))).mean() * 1.08)
         row[0].set_ylabel(words, fontweight="bold")
     for ax, title in zip(axes[0], COLUMNS.values(), strict=True):
         ax.set_title(title)
