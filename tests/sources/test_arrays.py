@@ -13,9 +13,14 @@ FAMILIES = ("spectrum", "dimension", "comparison")
 SETTINGS = MeasureConfig(points=POINTS, groups=GROUPS, families=FAMILIES, nulls=("gaussian",))
 
 
+def measured(clouds, label_P, other=CLOUDS):
+    """One program for all tests that ask for this."""
+    return measure_arrays(clouds, label_P, SETTINGS, others={"last": other})
+
+
 def test_arrays_go_through_the_panel_without_a_model():
     other = CLOUDS[::-1]
-    found = measure_arrays(CLOUDS, None, SETTINGS, others={"last": other})
+    found = measured(CLOUDS, None, other)
     assert found.keys() == {"measured", "gaussian"}
     values = found["measured"]
     assert values["anisotropy"].shape == (1, 1, LAYERS, 1 + GROUPS)
@@ -32,10 +37,10 @@ def test_arrays_go_through_the_panel_without_a_model():
 def test_groups_are_what_is_resampled_in_whatever_order_the_points_come():
     shuffle = np.random.default_rng(1).permutation(POINTS)
     label_P = np.repeat(np.arange(8), POINTS // 8)
-    ordered = measure_arrays(CLOUDS, label_P, SETTINGS)["measured"]
-    shuffled = measure_arrays(CLOUDS[:, shuffle], label_P[shuffle], SETTINGS)["measured"]
+    ordered = measured(CLOUDS, label_P)["measured"]
+    shuffled = measured(CLOUDS[:, shuffle], label_P[shuffle])["measured"]
     np.testing.assert_allclose(shuffled["anisotropy"], ordered["anisotropy"], rtol=1e-5)
-    mixed = measure_arrays(CLOUDS[:, shuffle], None, SETTINGS)["measured"]
+    mixed = measured(CLOUDS[:, shuffle], None)["measured"]
     np.testing.assert_allclose(mixed["anisotropy"][..., 0], ordered["anisotropy"][..., 0], rtol=1e-5)
     assert np.abs(mixed["anisotropy"][..., 1:] / ordered["anisotropy"][..., 1:] - 1).max() > 1e-4
     left = np.delete(CLOUDS[0], np.s_[: POINTS // GROUPS], axis=0)

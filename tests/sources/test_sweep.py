@@ -415,7 +415,7 @@ def test_a_damaged_checkpoint_is_named_never_measured(run):
     ("devices", "shared"), [(2, (2, 1)), pytest.param(4, (2, 2), marks=SLOW), pytest.param(8, None, marks=SLOW)]
 )  # which get a batch each, a batch and a set of positions, and windows of every batch
 def test_many_devices_measure_what_one_does(run, monkeypatch, devices, shared):
-    folder, config = run[0], replace(run[1], {"measure.families": ("dimension", "attention", "projection")})
+    folder, config = run[0], replace(run[1], {"measure.families": ("spectrum", "attention", "projection")})
     monkeypatch.setattr(mesh, "devices", lambda: jax.devices()[:devices])
     found = mesh.measuring_mesh(config.measure.batches, 2)
     assert (None if found is None else found.devices.shape) == shared

@@ -81,7 +81,7 @@ def test_a_run_leaves_checkpoints_log_and_test_score(never_stopped):
     assert "stride 4" in test["protocol"]
 
 
-@pytest.mark.parametrize("signum", [signal.SIGINT, signal.SIGTERM])
+@pytest.mark.parametrize("signum", [pytest.param(signal.SIGINT, marks=pytest.mark.slow), signal.SIGTERM])
 def test_stopping_and_going_on_equals_never_stopping_bitwise(tmp_path, monkeypatch, never_stopped, signum):
     config = tiny.config()
     with monkeypatch.context() as patch:

@@ -58,7 +58,7 @@ def copied(together, tmp_path):
     return folder
 
 
-@pytest.mark.parametrize("chosen", [[1, 2], pytest.param([0, 3], marks=SLOW)])  # of the first two both seeds differ
+@pytest.mark.parametrize("chosen", [[3], pytest.param([0, 1, 2], marks=SLOW)])  # of the last both seeds differ
 def test_each_member_is_bitwise_its_solo_run(together, tmp_path, chosen):
     """Parameters and optimizer state of all checkpoints, log and test score."""
     found, members = together[1], list(variants.members(config()).items())
