@@ -26,6 +26,7 @@ bench: .venv-bench .venv-dadapy
 	.venv-bench/bin/python -m benchmarks.train_step
 	.venv-bench/bin/python -m benchmarks.metrics
 	.venv-bench/bin/python -m benchmarks.panel
+	.venv-bench/bin/python -m benchmarks.cloud
 
 parity: .venv-bench .venv-dadapy
 	.venv-bench/bin/python -m benchmarks.parity

@@ -5,6 +5,7 @@ import functools
 from collections.abc import Callable
 
 import jax
+import numpy as np
 from jax.sharding import NamedSharding
 from jax.sharding import PartitionSpec as P
 
@@ -38,7 +39,7 @@ def make_program(config: Config, corpus: Corpus, params: dict) -> Callable[[dict
     probe = jax.device_put(probe, Probe(tokens_GWT=split, shuffled_GWT=split, picks_SGP=whole))
     model = dataclasses.replace(config.model, mask="bidirectional")  # whose place the mask takes that is given
     model = dataclasses.replace(model, **{name: getattr(ModelConfig(), name) for name in idle(model)})
-    visible_TT = jax.device_put(visible_keys(config.model, config.model.context), whole)
+    visible_TT = jax.device_put(np.asarray(visible_keys(config.model, config.model.context)), whole)
     compute = _computation(model, config.measure, corpus.vocab_size, devices, shared is not None)
 
     def measure(params: dict, references: dict[str, dict]) -> Measured:
