@@ -90,4 +90,17 @@ FAULTS = [
         "return jnp.nanmax(x, axis=-1)",
         ("tests/metrics/test_outliers.py",),
     ),
+    Fault(
+        "a fused multiply-add comes between two subtractions of the mean",
+        "metrics/cloud.py",
+        "jax.lax.reduce_precision(mean_1D, exponent_bits=8, mantissa_bits=16)",
+        "mean_1D",
+        ("tests/metrics/test_spectrum.py",),
+    ),
+    Fault(
+        "neighbours are ordered by the low bits of their distances",
+        "metrics/neighbours.py",
+        "order(taken(bits_PC, by_low_PC) >> (32 - own) << own)",
+        "order(taken(bits_PC, by_low_PC) << own)",
+    ),
 ]

@@ -130,4 +130,18 @@ FAULTS = [
         "if hashlib.sha256(blank).hexdigest().encode() != found[1]:",
         "if not blank:",
     ),
+    Fault(
+        "every model is measured without its mask",
+        "sources/program.py",
+        "return network.apply(params, tokens_BT, visible_TT=visible_TT)",
+        "return network.apply(params, tokens_BT)",
+        ("tests/sources/test_sweep.py",),
+    ),
+    Fault(
+        "positions are shared out where batches would do",
+        "workdir/mesh.py",
+        "key=lambda s: (math.prod(s), s))",
+        "key=lambda s: (math.prod(s), s[::-1]))",
+        ("tests/sources/test_sweep.py",),
+    ),
 ]
