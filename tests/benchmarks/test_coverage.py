@@ -106,6 +106,7 @@ def test_draws_without_a_value_are_left_out_and_told():
     assert row.verdict == "(50% of the draws have one)"
 
 
+@pytest.mark.slow
 def test_an_excess_can_be_asked_for_alone():
     (row,) = coverage.run("sphere 2 in 64", ZOO["sphere 2 in 64"], ("twonn excess",), 256, 3)
     assert row.mean == pytest.approx(-0.9, abs=0.4)

@@ -7,6 +7,7 @@ import pytest
 from benchmarks import metrics, peer
 
 
+@pytest.mark.slow  # nothing of the product rests on it
 def test_the_tasks_compute():
     cloud_PD = jnp.asarray(peer.normal(200, 6))
     assert float(jax.jit(metrics.search)(cloud_PD)) == pytest.approx(6, rel=0.3)

@@ -1,6 +1,7 @@
 """Every figure, from every kind of table that a run can leave: written whole, the same twice, with its origin on it."""
 
 import dataclasses
+from collections.abc import Callable
 
 import matplotlib
 import pandas as pd
@@ -50,28 +51,29 @@ def short() -> Run:
     return make_run(steps=(0, 10), layers=3, heads=2)
 
 
-@pytest.fixture(scope="module")
-def cases(runs, tiny, short) -> dict[str, dict[str, Run]]:
-    decoder, encoder = runs.values()
+@pytest.fixture
+def cases(tiny, short, request) -> dict[str, Callable[[], dict[str, Run]]]:
     return {
-        SIX: {
-            "decoder": decoder,
-            "encoder": encoder,
-            "point_0": spoiled(short, layer=0),
-            "lost": spoiled(short, step=-1),
-            "bare": make_run(steps=(0, 5), layers=2, heads=1, groups=1, nulls=("gaussian",)),
-            "some": make_run(False, steps=(0, 10), heads=1, batches=1, nulls=("untrained",)),
-        },
-        TINY: {"tiny": tiny},
-        "many layers": {"deep": make_run(steps=(0, 10), layers=30, heads=2)},
-        "no numbers": {"decoder": spoiled(short)},
-        "a checkpoint without numbers": {"decoder": spoiled(short, step=-1)},
+        SIX: lambda: (
+            request.getfixturevalue("runs")
+            | {
+                "point_0": spoiled(short, layer=0),
+                "lost": spoiled(short, step=-1),
+                "bare": make_run(steps=(0, 5), layers=2, heads=1, groups=1, nulls=("gaussian",)),
+                "some": make_run(False, steps=(0, 10), heads=1, batches=1, nulls=("untrained",)),
+            }
+        ),
+        TINY: lambda: {"tiny": tiny},
+        "many layers": lambda: {"deep": make_run(steps=(0, 10), layers=30, heads=2)},
+        "no numbers": lambda: {"decoder": spoiled(short)},
+        "a checkpoint without numbers": lambda: {"decoder": spoiled(short, step=-1)},
     }
 
 
 @pytest.mark.parametrize("case", [1, *(pytest.param(case, marks=pytest.mark.slow) for case in (0, 2, 3, 4))])
 def test_every_figure_lays_itself_out_with_its_origin_and_nothing_cut_off(cases, case):
-    name, runs = list(cases.items())[case]
+    name, make = list(cases.items())[case]
+    runs = make()
     for figure_name in FIGURES.get(name, draw.RUNS):
         figure = draw.RUNS[figure_name](runs)
         inside(figure, f"{figure_name}: {name}")

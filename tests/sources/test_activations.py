@@ -301,7 +301,15 @@ def test_shapes_are_the_declared_dimensions():
             assert found.dtype == (jnp.int32 if QUANTITIES[name].units == "points" else jnp.float32), name
 
 
-@pytest.mark.parametrize("family", FAMILIES)
+@pytest.mark.parametrize(  # quick: one of a cloud, of layers, of heads, of vectors
+    "family",
+    [
+        pytest.param(
+            name, marks=[pytest.mark.slow] * (name not in ("dimension", "comparison", "attention", "projection"))
+        )
+        for name in FAMILIES
+    ],
+)
 def test_a_family_alone_gives_its_quantities_and_no_others(family):
     measure, *params = program("causal", (family,), ())
     shapes = jax.eval_shape(measure, *params, PROBE, visible("causal"))

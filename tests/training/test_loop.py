@@ -183,7 +183,7 @@ def test_a_validation_that_is_not_finite_is_not_saved(tmp_path, monkeypatch):
     assert "NaN" not in (tmp_path / "train.jsonl").read_text()
 
 
-@pytest.mark.parametrize("objective", ["next", "masked"])
+@pytest.mark.parametrize("objective", [pytest.param("next", marks=pytest.mark.slow), "masked"])
 def test_the_batch_after_a_restart_is_the_one_that_would_have_come(tmp_path, monkeypatch, objective):
     config, corpus = tiny.config(), tiny.corpus()
     config = replace(config, {"objective": objective})

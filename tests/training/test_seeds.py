@@ -131,7 +131,7 @@ def test_a_stop_saves_all_members_and_goes_on_exactly(together, tmp_path, monkey
     assert outcomes(tmp_path, config()) == together[1]
 
 
-@pytest.mark.slow  # quick ones: a kill of one run, in test_loop.py, and a damaged checkpoint of one member
+@pytest.mark.slow  # the quick one: a kill of one run, in test_loop.py
 @pytest.mark.parametrize("at", [0, 4])
 def test_a_kill_between_two_saves_goes_on_exactly_and_keeps_what_is_saved(together, tmp_path, monkeypatch, at):
     names, save = list(together[1]), checkpoint.Checkpoints.save
@@ -206,6 +206,7 @@ def test_a_checkpoint_that_comes_out_otherwise_is_set_aside(together, copied, ca
     assert outcomes(copied, config()) == together[1]
 
 
+@pytest.mark.slow  # the quick one: a damaged checkpoint of a run, in test_loop.py
 def test_a_damaged_checkpoint_of_one_member_is_set_aside_and_that_member_named(together, copied, capsys):
     names = list(together[1])
     (copied / names[2] / "test.json").unlink()
