@@ -28,7 +28,7 @@ install_import_hook(["metrics", "models"], "beartype.beartype")
 
 @pytest.fixture(autouse=True, scope="session")
 def one_device():
-    """A program for 8 devices takes three times as long to compile, and saves its arrays in eight parts."""
+    """A program for 8 devices takes longer to compile, and saves its arrays in eight parts."""
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(mesh, "devices", lambda: jax.devices()[:1])
         yield
