@@ -73,7 +73,7 @@ def peak_memory() -> str:
 
 
 def main() -> None:
-    mesh.take_cores_for_devices(len(os.sched_getaffinity(0)))
+    mesh.take_cores_for_devices(os.cpu_count() or 1)
     shape = SHAPES["cpu" if jax.default_backend() == "cpu" else "gpu"]
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     for name, value in shape.items():
