@@ -6,7 +6,7 @@ import jax.numpy as jnp
 from jax.lax import Precision
 from jaxtyping import Array, Bool, Float
 
-from metrics.cloud import largest
+from metrics.cloud import AnyArray, largest
 
 
 class AttentionSums(NamedTuple):
@@ -81,12 +81,16 @@ def share_of_means(score_of_means: Float[Array, ""], statistics: AttentionStatis
 
 
 def attention_sums(
-    q_BTK: Float[Array, "B T K"], k_BTK: Float[Array, "B T K"], visible_TT: Bool[Array, "T T"]
+    q_BTK: Float[AnyArray, "B T K"],
+    k_BTK: Float[AnyArray, "B T K"],
+    visible_TT: Bool[AnyArray, "T T"],
+    bias_TT: Float[AnyArray, "T T"] | None = None,
 ) -> AttentionSums:
     """The scores of one head, from which `attention_statistics` of any of its windows follow.
 
     Shapes: queries and keys of B windows, and which key j (column) the query i (row) sees -> a value per window, and
-    the offset. All windows have the same visible pairs, so that they weigh the same.
+    the offset. All windows have the same visible pairs, so that they weigh the same. A bias, as of ALiBi, is added to
+    the scores of every window, s_ij = <q_i, k_j>/sqrt(K) + b_ij; it must be finite where the key is visible.
 
     Scores are never formed with their offset: with a common bias they are large and nearly equal (mean 1e3, deviation
     within a row 0.07), and float32 would leave two digits. Instead s_ij = c + a_i + e_ij, where e_ij uses centred
@@ -94,12 +98,15 @@ def attention_sums(
     so those of all windows serve every choice of windows. Sums run over a row first, then over rows, since adding
     millions of float32 numbers in one run loses digits.
     """
-    q_BTK, k_BTK = q_BTK.astype(jnp.float32) * q_BTK.shape[-1] ** -0.5, k_BTK.astype(jnp.float32)
+    q_BTK, k_BTK = (jnp.asarray(x_BTK, jnp.float32) for x_BTK in (q_BTK, k_BTK))
+    q_BTK = q_BTK * q_BTK.shape[-1] ** -0.5
     mean_q_K = _mean_over(q_BTK, visible_TT.any(axis=1))
     mean_k_K = _mean_over(k_BTK, visible_TT.any(axis=0))
     offset = (mean_q_K * mean_k_K).sum()
     row_offset_BT = jnp.matmul(q_BTK - mean_q_K[None, None], mean_k_K, precision=Precision.HIGHEST)
     e_BTT = jnp.einsum("bik,bjk->bij", q_BTK, k_BTK - mean_k_K[None, None], precision=Precision.HIGHEST)
+    if bias_TT is not None:
+        e_BTT = e_BTT + jnp.where(visible_TT, jnp.asarray(bias_TT, jnp.float32), 0.0)[None]
 
     keys_1T = visible_TT.sum(axis=1)[None].astype(jnp.float32)
     row_mean_BT = jnp.where(visible_TT[None], e_BTT, 0.0).sum(axis=2) / jnp.maximum(keys_1T, 1.0)

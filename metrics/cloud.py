@@ -2,10 +2,13 @@
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 from jaxtyping import Array, Float
 
+AnyArray = Array | np.ndarray  # what a metric takes; NumPy arrays are read in float32
 
-def centred(cloud_PD: Float[Array, "P D"]) -> Float[Array, "P D"]:
+
+def centred(cloud_PD: Float[AnyArray, "P D"]) -> Float[Array, "P D"]:
     """x_i - mean(x), in float32. A column that does not vary comes out as exact zeros, one that is not finite as NaN.
 
     The second subtraction removes the rounding of the first mean, which matters when |mean| >> spread; a constant
@@ -13,7 +16,7 @@ def centred(cloud_PD: Float[Array, "P D"]) -> Float[Array, "P D"]:
     to 16 bits, as a compiler may compute it twice, rounded here and inside of a multiply-add there: half a unit of its
     last place would be left of it.
     """
-    cloud_PD = cloud_PD.astype(jnp.float32)
+    cloud_PD = jnp.asarray(cloud_PD, jnp.float32)
     constant_D = (cloud_PD == cloud_PD[:1]).all(axis=0) & jnp.isfinite(cloud_PD[0])
     mean_1D = cloud_PD.mean(axis=0, keepdims=True)
     once_PD = cloud_PD - jax.lax.reduce_precision(mean_1D, exponent_bits=8, mantissa_bits=16)

@@ -10,12 +10,12 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float
 
-from metrics.cloud import centred
+from metrics.cloud import AnyArray, centred
 from metrics.neighbours import Neighbours
 from metrics.similarity import leave_out
 
 
-def linear_cka(x_PD: Float[Array, "P D"], y_PE: Float[Array, "P E"], groups: int = 1) -> Float[Array, " R"]:
+def linear_cka(x_PD: Float[AnyArray, "P D"], y_PE: Float[AnyArray, "P E"], groups: int = 1) -> Float[Array, " R"]:
     """Linear CKA of two clouds: |X^T Y|_F^2 / (|X^T X|_F |Y^T Y|_F), X and Y centred.
 
     Shapes: P points of widths D and E -> R = 1 + groups values, or one where groups is 1: first that of the whole
@@ -28,7 +28,7 @@ def linear_cka(x_PD: Float[Array, "P D"], y_PE: Float[Array, "P E"], groups: int
     return _normalised(_energy(x_PD, y_PE, groups), _energy(x_PD, x_PD, groups), _energy(y_PE, y_PE, groups))
 
 
-def layers_cka(x_NPD: Float[Array, "N P D"], groups: int = 1) -> Float[Array, "R N N"]:
+def layers_cka(x_NPD: Float[AnyArray, "N P D"], groups: int = 1) -> Float[Array, "R N N"]:
     """`linear_cka` of every pair of N clouds, each pair computed once: symmetric, ones on the diagonal, or NaN.
 
     Shapes: N clouds of P points -> (R, N, N). Memory: a copy of the clouds, so that each is centred once, and `groups`

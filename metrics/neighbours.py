@@ -21,7 +21,7 @@ import jax.numpy as jnp
 from jaxtyping import Array, Bool, Float, Int, UInt
 
 from metrics.candidates import propose, rounding
-from metrics.cloud import centred
+from metrics.cloud import AnyArray, centred
 
 AT_ONCE = 128  # points: a sum over the whole cloud first writes the squares of it all
 GATHERED = 2**20  # coordinates of candidates that exist at once
@@ -75,7 +75,7 @@ class Neighbours(NamedTuple):
         return (self.first_P & ~self.usable()).sum()
 
 
-def nearest_neighbours(cloud_PD: Float[Array, "P D"], count: int = 2) -> Neighbours:
+def nearest_neighbours(cloud_PD: Float[AnyArray, "P D"], count: int = 2) -> Neighbours:
     """The `count` (at least 2) nearest of every point among the distinct points, by Euclidean distance.
 
     Shapes: P points of width D -> P x count distances and indices, and the counts of copies; of the P x P distances a
@@ -87,7 +87,7 @@ def nearest_neighbours(cloud_PD: Float[Array, "P D"], count: int = 2) -> Neighbo
     points exist: inf. A non-finite coordinate, or squares beyond float32: inf.
     """
     points, width = cloud_PD.shape
-    cloud_PD = cloud_PD.astype(jnp.float32)
+    cloud_PD = jnp.asarray(cloud_PD, jnp.float32)
     x_PD = centred(cloud_PD)
     square_P, norm_P = jax.lax.map(
         lambda i: (jnp.square(x_PD[i]).sum(), jnp.linalg.norm(cloud_PD[i])),
@@ -177,7 +177,7 @@ def _distances(x_D: Float[Array, " D"], others_CD: Float[Array, "C D"]) -> Float
     return jnp.sqrt(jnp.square(others_CD - x_D[None]).sum(axis=1))
 
 
-def originals(cloud_PD: Float[Array, "P D"]) -> tuple[Int[Array, " P"], Int[Array, " P"]]:
+def originals(cloud_PD: Float[AnyArray, "P D"]) -> tuple[Int[Array, " P"], Int[Array, " P"]]:
     """For each point the index of the first point equal to it, and how many are equal to it.
 
     Equal rows are brought together by sorting 64-bit hashes of their bits: exact where distances are rounded, and

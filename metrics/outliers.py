@@ -5,12 +5,14 @@ import jax.numpy as jnp
 from jax.lax import Precision
 from jaxtyping import Array, Float, Int
 
-from metrics.cloud import centred, largest
+from metrics.cloud import AnyArray, centred, largest
 
 TOPS = (1, 3, 10)  # how many of the largest coordinates
 
 
-def coordinate_share(cloud_PD: Float[Array, "P D"], keep_P: Float[Array, " P"] | None = None) -> Float[Array, " K"]:
+def coordinate_share(
+    cloud_PD: Float[AnyArray, "P D"], keep_P: Float[AnyArray, " P"] | None = None
+) -> Float[Array, " K"]:
     """Share of the total variance in the top 1, 3 and 10 coordinates: sum of the largest v_j / sum_j v_j.
 
     Shapes: P points of width D, weights 1 or 0 of the points (None: all) -> one share for each of TOPS. Units: none.
@@ -22,7 +24,9 @@ def coordinate_share(cloud_PD: Float[Array, "P D"], keep_P: Float[Array, " P"] |
     return jnp.stack([share_D[top - 1] if top <= share_D.size else jnp.full((), jnp.nan) for top in TOPS])
 
 
-def coordinate_kurtosis(cloud_PD: Float[Array, "P D"], keep_P: Float[Array, " P"] | None = None) -> Float[Array, ""]:
+def coordinate_kurtosis(
+    cloud_PD: Float[AnyArray, "P D"], keep_P: Float[AnyArray, " P"] | None = None
+) -> Float[Array, ""]:
     """How unevenly the coordinates share the variance: D sum_j v_j^2 / (sum_j v_j)^2, v_j the variance of coordinate j.
 
     Shapes: P points of width D, weights 1 or 0 -> scalar. Units: none. Range: [1, D]: 1 when all are alike, D when one
@@ -34,7 +38,9 @@ def coordinate_kurtosis(cloud_PD: Float[Array, "P D"], keep_P: Float[Array, " P"
     return share_D.size * jnp.square(share_D).sum()
 
 
-def activation_kurtosis(cloud_PD: Float[Array, "P D"], keep_P: Float[Array, " P"] | None = None) -> Float[Array, ""]:
+def activation_kurtosis(
+    cloud_PD: Float[AnyArray, "P D"], keep_P: Float[AnyArray, " P"] | None = None
+) -> Float[Array, ""]:
     """Mean over the coordinates of E (x_j - E x_j)^4 / (E (x_j - E x_j)^2)^2, not in excess: a Gaussian has 3.
 
     Shapes: P points of width D, weights 1 or 0 -> scalar. Units: none. Range: [1, P - 2 + 1/(P - 1)]. Coordinates that
@@ -50,7 +56,7 @@ def activation_kurtosis(cloud_PD: Float[Array, "P D"], keep_P: Float[Array, " P"
     return kurtosis_D.sum() / varies_D.sum()
 
 
-def coordinate_peaks(cloud_PD: Float[Array, "P D"]) -> Float[Array, " P"]:
+def coordinate_peaks(cloud_PD: Float[AnyArray, "P D"]) -> Float[Array, " P"]:
     """How far each point's largest coordinate stands out: max_j |x_ij| / median_j |x_ij|. Not centred.
 
     Shapes: P points of width D -> one ratio per point. Units: none. Range: >= 1; a Gaussian point of 512 coordinates
@@ -59,12 +65,13 @@ def coordinate_peaks(cloud_PD: Float[Array, "P D"]) -> Float[Array, " P"]:
     above 100 and about 1,000 medians or more; theirs is the median over all positions of a sequence, here each position
     has its own, since the layer norm that reads it sees one position at a time.
     """
-    size_PD = jnp.abs(cloud_PD.astype(jnp.float32))
+    size_PD = jnp.abs(jnp.asarray(cloud_PD, jnp.float32))
     return largest(size_PD) / _order_statistic(size_PD, (size_PD.shape[1] - 1) // 2)
 
 
-def without_top(cloud_PD: Float[Array, "P D"], top: int) -> Float[Array, "P E"]:
+def without_top(cloud_PD: Float[AnyArray, "P D"], top: int) -> Float[Array, "P E"]:
     """The cloud without its `top` coordinates of largest variance, the others in their order: (P, max(D - top, 0))."""
+    cloud_PD = jnp.asarray(cloud_PD)
     largest_first_D = jnp.argsort(-jnp.square(centred(cloud_PD)).sum(axis=0))
     return cloud_PD[:, jnp.sort(largest_first_D[top:])]
 

@@ -12,6 +12,7 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Float, Int
 
+from metrics.cloud import AnyArray
 from metrics.dimension import twonn
 from metrics.neighbours import Neighbours, nearest_neighbours
 
@@ -109,7 +110,7 @@ def local_quantiles(neighbours: Neighbours, count: int = 20) -> Float[Array, " Q
     return 1 / jnp.nanquantile(inverse_P, 1 - jnp.array(QUANTILES))
 
 
-def decimation(cloud_PD: Float[Array, "P D"], neighbours: Neighbours) -> Float[Array, " S"]:
+def decimation(cloud_PD: Float[AnyArray, "P D"], neighbours: Neighbours) -> Float[Array, " S"]:
     """`twonn` of every f-th point, for f of FACTORS: the mean over the f disjoint subsets cloud[i::f], i < f.
 
     All points are used at every scale, but for the P mod f last. Fewer points lie farther apart: a dimension that is

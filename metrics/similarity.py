@@ -12,10 +12,10 @@ import jax.numpy as jnp
 from jax.lax import Precision
 from jaxtyping import Array, Bool, Float
 
-from metrics.cloud import centred, eigh, largest
+from metrics.cloud import AnyArray, centred, eigh, largest
 
 
-def mean_cosine(cloud_PD: Float[Array, "P D"], keep_P: Float[Array, " P"] | None = None) -> Float[Array, ""]:
+def mean_cosine(cloud_PD: Float[AnyArray, "P D"], keep_P: Float[AnyArray, " P"] | None = None) -> Float[Array, ""]:
     """Mean cosine over all pairs of different points: (|sum_i u_i|^2 - sum_i |u_i|^2) / (P (P - 1)), u_i = x_i/|x_i|.
 
     Shapes: P points of width D -> scalar. Units: none. Range: [-1/(P - 1), 1]. Zero vectors have no direction and
@@ -33,7 +33,7 @@ class MeanCosine(NamedTuple):
     residual: Float[Array, ""]
 
 
-def mean_cosine_parts(cloud_PD: Float[Array, "P D"], keep_P: Float[Array, " P"] | None = None) -> MeanCosine:
+def mean_cosine_parts(cloud_PD: Float[AnyArray, "P D"], keep_P: Float[AnyArray, " P"] | None = None) -> MeanCosine:
     """The mean cosine as a sum of two: what the common mean vector makes of it, and the rest. Our decomposition.
 
     With m = E x, d_i = x_i - m and a_i = 1/|x_i|, the cosine of a pair is a_i a_j <m + d_i, m + d_j>. Of its average
@@ -49,7 +49,7 @@ def mean_cosine_parts(cloud_PD: Float[Array, "P D"], keep_P: Float[Array, " P"] 
     |m| = 1000 spreads it can be 1e-8, and is good to 1e-5 of that.
     """
     weight_P = _weights(cloud_PD, keep_P)
-    cloud_PD = cloud_PD.astype(jnp.float32)
+    cloud_PD = jnp.asarray(cloud_PD, jnp.float32)
     norm_P = jnp.linalg.norm(cloud_PD, axis=1)
     counted_P = norm_P != 0
     weight_P = weight_P * counted_P
@@ -76,10 +76,10 @@ def mean_cosine_parts(cloud_PD: Float[Array, "P D"], keep_P: Float[Array, " P"] 
 
 
 def cross_cosine(
-    a_PD: Float[Array, "P D"],
-    b_QD: Float[Array, "Q D"],
-    keep_P: Float[Array, " P"] | None = None,
-    keep_Q: Float[Array, " Q"] | None = None,
+    a_PD: Float[AnyArray, "P D"],
+    b_QD: Float[AnyArray, "Q D"],
+    keep_P: Float[AnyArray, " P"] | None = None,
+    keep_Q: Float[AnyArray, " Q"] | None = None,
 ) -> Float[Array, ""]:
     """Mean cosine over all P x Q pairs of one point of each cloud: <mean_i a_i/|a_i|, mean_j b_j/|b_j|>.
 
@@ -92,18 +92,18 @@ def cross_cosine(
     return (_mean(weight_P, unit_a_PD) * _mean(weight_Q, unit_b_QD)).sum()
 
 
-def cosine(u_D: Float[Array, " D"], v_D: Float[Array, " D"]) -> Float[Array, ""]:
+def cosine(u_D: Float[AnyArray, " D"], v_D: Float[AnyArray, " D"]) -> Float[Array, ""]:
     """<u, v> / (|u| |v|): two vectors -> scalar in [-1, 1], no units. A zero vector has no direction: NaN."""
-    u_D, v_D = u_D.astype(jnp.float32), v_D.astype(jnp.float32)
+    u_D, v_D = jnp.asarray(u_D, jnp.float32), jnp.asarray(v_D, jnp.float32)
     return (u_D / jnp.linalg.norm(u_D) * (v_D / jnp.linalg.norm(v_D))).sum()
 
 
-def mean_vector(cloud_PD: Float[Array, "P D"], keep_P: Float[Array, " P"] | None = None) -> Float[Array, " D"]:
+def mean_vector(cloud_PD: Float[AnyArray, "P D"], keep_P: Float[AnyArray, " P"] | None = None) -> Float[Array, " D"]:
     """E x = (1/P) sum_i x_i, in float32. No point kept: NaN."""
-    return _mean(_weights(cloud_PD, keep_P), cloud_PD.astype(jnp.float32))
+    return _mean(_weights(cloud_PD, keep_P), jnp.asarray(cloud_PD, jnp.float32))
 
 
-def drift(cloud_PD: Float[Array, "P D"], keep_P: Float[Array, " P"] | None = None) -> Float[Array, ""]:
+def drift(cloud_PD: Float[AnyArray, "P D"], keep_P: Float[AnyArray, " P"] | None = None) -> Float[Array, ""]:
     """|E x|, the norm of the mean vector. Shapes: (P, D) -> scalar. Units: those of x. Range: [0, mean norm].
 
     No point kept: NaN. Source: Godey et al. 2024.
@@ -111,7 +111,7 @@ def drift(cloud_PD: Float[Array, "P D"], keep_P: Float[Array, " P"] | None = Non
     return jnp.linalg.norm(mean_vector(cloud_PD, keep_P))
 
 
-def fluctuation(cloud_PD: Float[Array, "P D"], keep_P: Float[Array, " P"] | None = None) -> Float[Array, ""]:
+def fluctuation(cloud_PD: Float[AnyArray, "P D"], keep_P: Float[AnyArray, " P"] | None = None) -> Float[Array, ""]:
     """sqrt(E |x - E x|^2), how far points are from their mean. Shapes: (P, D) -> scalar. Units: those of x.
 
     Range: >= 0, 0 for points all equal. The other part of E |x|^2 beside drift^2. No point kept: NaN.
@@ -121,15 +121,15 @@ def fluctuation(cloud_PD: Float[Array, "P D"], keep_P: Float[Array, " P"] | None
     return jnp.sqrt(jnp.maximum(_mean(weight_P, jnp.square(x_PD).sum(axis=1)) - shift, 0.0))
 
 
-def mean_norm(cloud_PD: Float[Array, "P D"], keep_P: Float[Array, " P"] | None = None) -> Float[Array, ""]:
+def mean_norm(cloud_PD: Float[AnyArray, "P D"], keep_P: Float[AnyArray, " P"] | None = None) -> Float[Array, ""]:
     """E |x|. Shapes: (P, D) -> scalar. Units: those of x. Range: >= 0. Beside it a drift has a scale.
 
     No point kept: NaN.
     """
-    return _mean(_weights(cloud_PD, keep_P), jnp.linalg.norm(cloud_PD.astype(jnp.float32), axis=1))
+    return _mean(_weights(cloud_PD, keep_P), jnp.linalg.norm(jnp.asarray(cloud_PD, jnp.float32), axis=1))
 
 
-def log_partition_isotropy(cloud_PD: Float[Array, "P D"], groups: int = 1) -> Float[Array, " R"]:
+def log_partition_isotropy(cloud_PD: Float[AnyArray, "P D"], groups: int = 1) -> Float[Array, " R"]:
     """ln I, I = min_c Z(c) / max_c Z(c), Z(c) = sum_i exp <c, x_i>, c over the unit eigenvectors of X^T X.
 
     X is not centred. An eigenvector's sign is arbitrary, so both signs of each enter: our choice. The logarithm,
@@ -146,7 +146,7 @@ def log_partition_isotropy(cloud_PD: Float[Array, "P D"], groups: int = 1) -> Fl
     All-but-the-Top.
     """
     points, width = cloud_PD.shape
-    cloud_PD = cloud_PD.astype(jnp.float32)
+    cloud_PD = jnp.asarray(cloud_PD, jnp.float32)
     square_DD = jnp.matmul(cloud_PD.T, cloud_PD, precision=Precision.HIGHEST)
     score_PE = jnp.matmul(cloud_PD, eigh(square_DD)[1], precision=Precision.HIGHEST)
     score_JPE = score_PE.reshape(groups, points // groups, width)
@@ -165,7 +165,7 @@ def leave_out(groups: int) -> Float[Array, "R J"]:
 
 def _directions(cloud_PD: Float[Array, "P D"]) -> tuple[Float[Array, "P D"], Bool[Array, " P"]]:
     """x_i/|x_i| with zeros for zero vectors, and which points have a direction."""
-    cloud_PD = cloud_PD.astype(jnp.float32)
+    cloud_PD = jnp.asarray(cloud_PD, jnp.float32)
     norm_P = jnp.linalg.norm(cloud_PD, axis=1)
     nonzero_P = norm_P != 0  # true of NaN, which must not vanish from the mean
     return cloud_PD / jnp.where(nonzero_P, norm_P, 1.0)[:, None], nonzero_P

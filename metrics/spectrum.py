@@ -1,13 +1,15 @@
 """The spectrum of a cloud's covariance: one eigendecomposition, and what is read off it."""
 
-from typing import NamedTuple
+import functools
+from collections.abc import Callable
+from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
 from jax.lax import Precision
 from jaxtyping import Array, Float
 
-from metrics.cloud import centred, eigh, largest
+from metrics.cloud import AnyArray, centred, eigh, largest
 
 RESOLUTION = 1e-9  # an eigenvalue below this share of the largest drowns in the rounding of float32, and is set to 0
 GRADED = 3e-4  # eigenvalues below this share of the largest are decomposed again, on their own
@@ -15,7 +17,7 @@ EPSILON = 1e-7  # RankMe's, added to each share of the singular values
 
 
 class Spectrum(NamedTuple):
-    """What the readings need of a cloud; from `spectrum` with a leading axis R, to the readings without it."""
+    """What the readings need of a cloud; from `spectrum` with a leading axis R, which the readings keep."""
 
     eigenvalues_E: Float[Array, "*R E"]  # of the covariance about the mean, largest first; those below RESOLUTION: 0
     mean_E: Float[Array, "*R E"]  # the mean's coordinates along the principal directions
@@ -30,7 +32,7 @@ class PowerLaw(NamedTuple):
     r2: Float[Array, ""]
 
 
-def spectrum(cloud_PD: Float[Array, "P D"], groups: int = 1) -> Spectrum:
+def spectrum(cloud_PD: Float[AnyArray, "P D"], groups: int = 1) -> Spectrum:
     """Eigenvalues of C = (1/P) sum_i (x_i - mean)(x_i - mean)^T, and its jackknife over groups of points.
 
     Shapes: P points of width D -> E = min(P, D) eigenvalues; with fewer points than dimensions the P x P Gram matrix
@@ -44,7 +46,7 @@ def spectrum(cloud_PD: Float[Array, "P D"], groups: int = 1) -> Spectrum:
     """
     points, width = cloud_PD.shape
     x_PD = centred(cloud_PD)
-    mean_D = cloud_PD.astype(jnp.float32).mean(axis=0)
+    mean_D = jnp.asarray(cloud_PD, jnp.float32).mean(axis=0)
     value_E, vector_EE = _eigen(x_PD.T if points < width else x_PD)
     value_E = _resolved(value_E / points)
 
@@ -67,6 +69,19 @@ def spectrum(cloud_PD: Float[Array, "P D"], groups: int = 1) -> Spectrum:
     return Spectrum(value_RE, mean_RE, outside_R, kurtosis_R, width_R, points_R)
 
 
+def _of_each(read: Callable[..., Any]) -> Callable[..., Any]:
+    """A reading of one spectrum, made one of many: leading axes of the fields are those of its values."""
+
+    @functools.wraps(read)
+    def reading(spectrum: Spectrum, *settings: Any, **named: Any) -> Any:
+        if spectrum.eigenvalues_E.ndim == 1:
+            return read(spectrum, *settings, **named)
+        return jax.vmap(lambda one: reading(one, *settings, **named))(spectrum)
+
+    return reading
+
+
+@_of_each
 def anisotropy(spectrum: Spectrum) -> Float[Array, ""]:
     """Share of the variance along the top principal direction: max(lambda) / sum(lambda).
 
@@ -76,6 +91,7 @@ def anisotropy(spectrum: Spectrum) -> Float[Array, ""]:
     return largest(_shares(spectrum))
 
 
+@_of_each
 def anisotropy_uncentred(spectrum: Spectrum) -> Float[Array, ""]:
     """The same without centring: top eigenvalue share of (1/P) sum_i x_i x_i^T = C + m m^T, m the mean.
 
@@ -100,6 +116,7 @@ def anisotropy_uncentred(spectrum: Spectrum) -> Float[Array, ""]:
     return (top / scale + (low + high) / 2) / ((spectrum.eigenvalues_E.sum() + drift) / scale)
 
 
+@_of_each
 def participation_ratio(spectrum: Spectrum) -> Float[Array, ""]:
     """How many directions share the variance: (tr C)^2 / tr C^2 = (sum lambda)^2 / sum lambda^2.
 
@@ -109,6 +126,7 @@ def participation_ratio(spectrum: Spectrum) -> Float[Array, ""]:
     return 1.0 / jnp.square(_shares(spectrum)).sum()
 
 
+@_of_each
 def participation_ratio_corrected(spectrum: Spectrum) -> Float[Array, ""]:
     """Participation ratio of the population: unbiased estimate of (tr C)^2 over unbiased estimate of tr C^2.
 
@@ -129,6 +147,7 @@ def participation_ratio_corrected(spectrum: Spectrum) -> Float[Array, ""]:
     return jnp.where((n > 3) & (bottom > 1e-2 * first), top / bottom, jnp.nan)
 
 
+@_of_each
 def effective_rank(spectrum: Spectrum) -> Float[Array, ""]:
     """exp of the entropy of the eigenvalue shares p_e = lambda_e / sum lambda: exp(-sum p ln p).
 
@@ -138,6 +157,7 @@ def effective_rank(spectrum: Spectrum) -> Float[Array, ""]:
     return _perplexity(_shares(spectrum))
 
 
+@_of_each
 def rankme(spectrum: Spectrum) -> Float[Array, ""]:
     """exp of the entropy of p_e = sigma_e / sum sigma + 1e-7, sigma_e = sqrt(lambda_e): exp(-sum p ln p).
 
@@ -150,6 +170,7 @@ def rankme(spectrum: Spectrum) -> Float[Array, ""]:
     return _perplexity(root_E / root_E.sum() + EPSILON)
 
 
+@_of_each
 def stable_rank(spectrum: Spectrum) -> Float[Array, ""]:
     """tr C / lambda_1 = |X|_F^2 / |X|_2^2 of the centred cloud X. Range: [1, E]. All points equal: NaN.
 
@@ -158,6 +179,7 @@ def stable_rank(spectrum: Spectrum) -> Float[Array, ""]:
     return 1.0 / largest(_shares(spectrum))
 
 
+@_of_each
 def isoscore(spectrum: Spectrum) -> Float[Array, ""]:
     """Share of the dimensions that are used evenly: (PR - 1) / (D - 1), PR the participation ratio.
 
@@ -168,7 +190,7 @@ def isoscore(spectrum: Spectrum) -> Float[Array, ""]:
 
 
 def isoscore_star(
-    covariance_DD: Float[Array, "D D"], target_DD: Float[Array, "D D"], shrinkage: Float[Array, ""] | float
+    covariance_DD: Float[AnyArray, "D D"], target_DD: Float[AnyArray, "D D"], shrinkage: Float[Array, ""] | float
 ) -> Float[Array, ""]:
     """IsoScore of a covariance shrunk towards another: (tr(C_z)^2/|C_z|_F^2 - 1)/(D - 1), C_z = (1 - z) C + z C_0.
 
@@ -180,6 +202,7 @@ def isoscore_star(
     return (1.0 / jnp.square(shrunk_DD).sum() - 1.0) / (covariance_DD.shape[0] - 1.0)
 
 
+@_of_each
 def isoscore_shrunk(spectrum: Spectrum) -> Float[Array, ""]:
     """`isoscore_star` of one cloud on its own: C_0 = (tr C/D) I, z by Ledoit and Wolf 2004.
 
@@ -196,6 +219,7 @@ def isoscore_shrunk(spectrum: Spectrum) -> Float[Array, ""]:
     return jnp.where(jnp.isnan(away), jnp.nan, (1.0 / shrunk - 1.0) / (width - 1.0))
 
 
+@_of_each
 def alpha_req(spectrum: Spectrum, first: int = 4, last: int = 100) -> PowerLaw:
     """Decay of the spectrum as a power law: lambda_i ~ i^-exponent over ranks first <= i <= last, and R^2.
 

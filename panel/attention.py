@@ -22,7 +22,8 @@ class Heads(NamedTuple):
     q_NBTHK: Array
     k_NBTHK: Array
     picks_P: Array  # indices into the B*T positions
-    visible_TT: Array  # which key (column) each query (row) sees
+    visible_TT: Array  # which key (column) each query (row) sees; (N, T, T) where blocks differ
+    bias_NHTT: Array | None = None  # added to the scores, as by ALiBi, of all windows alike
 
 
 class Head(NamedTuple):
@@ -160,9 +161,9 @@ def measure(heads: Heads, groups: int) -> Values:
     """Every quantity of every head; arrays (block, head, R). Blocks and heads go one after another."""
     keep_RP, keep_RB = leave_out(groups, heads.picks_P.size), leave_out(groups, heads.q_NBTHK.shape[1])
 
-    def of_head(qk_BTK: tuple[Array, Array]) -> Values:
+    def of_head(qk_BTK: tuple[Array, Array], visible_TT: Array, bias_TT: Array | None) -> Values:
         q_PK, k_PK = (x_BTK.reshape(-1, x_BTK.shape[-1])[heads.picks_P] for x_BTK in qk_BTK)
-        sums = attention_sums(*qk_BTK, heads.visible_TT)
+        sums = attention_sums(*qk_BTK, visible_TT, bias_TT)
 
         def read(keep_P: Array, keep_B: Array) -> Values:
             head = Head(q_PK, k_PK, keep_P, attention_statistics(sums, keep_B))
@@ -170,10 +171,13 @@ def measure(heads: Heads, groups: int) -> Values:
 
         return jax.vmap(read)(keep_RP, keep_RB)
 
-    def of_block(qk_BTHK: tuple[Array, Array]) -> Values:
-        return jax.lax.map(of_head, tuple(jnp.moveaxis(x_BTHK, 2, 0) for x_BTHK in qk_BTHK))
+    def of_block(block: tuple[tuple[Array, Array], Array, Array | None]) -> Values:
+        qk_BTHK, visible_TT, bias_HTT = block
+        qk_HBTK = tuple(jnp.moveaxis(x_BTHK, 2, 0) for x_BTHK in qk_BTHK)
+        return jax.lax.map(lambda head: of_head(head[0], visible_TT, head[1]), (qk_HBTK, bias_HTT))
 
-    return jax.lax.map(of_block, (heads.q_NBTHK, heads.k_NBTHK))
+    visible_NTT = jnp.broadcast_to(heads.visible_TT, (len(heads.q_NBTHK), *heads.visible_TT.shape[-2:]))
+    return jax.lax.map(of_block, ((heads.q_NBTHK, heads.k_NBTHK), visible_NTT, heads.bias_NHTT))
 
 
 FAMILY = Family(of="heads", measure=measure, quantities=QUANTITIES)
