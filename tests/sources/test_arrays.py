@@ -1,76 +1,185 @@
+"""Anybody's arrays through the panel."""
+
+import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
+import xarray as xr
 
-from panel.attention import Heads
-from panel.config import MeasureConfig
-from sources.arrays import measure_arrays
+from panel.intervals import summarise
+from sources import folds, measure, measuring
 from tests import reference, reference_comparison, reference_spectrum
 
-LAYERS, POINTS, WIDTH, GROUPS = 2, 96, 6, 4
-CLOUDS = np.random.default_rng(0).normal(size=(LAYERS, POINTS, WIDTH)) * np.arange(1, WIDTH + 1)
+LAYERS, POINTS, WIDTH = 2, 96, 6
+GENERATOR = np.random.default_rng(0)
+CLOUDS = GENERATOR.normal(size=(LAYERS, POINTS, WIDTH)) * np.arange(1, WIDTH + 1)
+UNEQUAL_P = np.repeat(np.arange(12), [3, 13, 8, 8, 8, 8, 8, 8, 8, 8, 8, 8])
 FAMILIES = ("spectrum", "dimension", "comparison")
-SETTINGS = MeasureConfig(points=POINTS, groups=GROUPS, families=FAMILIES, nulls=("gaussian",))
 
 
-def measured(clouds, label_P, other=CLOUDS):
+def measured(vectors, groups=None, **given):
     """One program for all tests that ask for this."""
-    return measure_arrays(clouds, label_P, SETTINGS, others={"last": other})
+    return measure(vectors, groups, **{"families": FAMILIES, "folds": 4} | given)
+
+
+def value(table, name, **where):
+    return table[name].sel(less="nothing", statistic="mean", **where).values
 
 
 def test_arrays_go_through_the_panel_without_a_model():
-    other = CLOUDS[::-1]
-    found = measured(CLOUDS, None, other)
-    assert found.keys() == {"measured", "gaussian"}
-    values = found["measured"]
-    assert values["anisotropy"].shape == (1, 1, LAYERS, 1 + GROUPS)
-    for layer, cloud in enumerate(CLOUDS):
-        np.testing.assert_allclose(
-            values["anisotropy"][0, 0, layer, 0], reference_spectrum.anisotropy(cloud), rtol=1e-5
-        )
-        np.testing.assert_allclose(values["twonn"][0, 0, layer, 0], reference.twonn(cloud), rtol=1e-4)
-        cka = reference_comparison.linear_cka(cloud, other[layer])
-        np.testing.assert_allclose(values["cka_last"][0, 0, layer, 0], cka, rtol=1e-4)
-    assert found["gaussian"].keys() < values.keys()
+    table = measured(CLOUDS, names=("first", "second"))
+    for label, cloud in zip(("first", "second"), CLOUDS, strict=True):
+        anisotropy, twonn = reference_spectrum.anisotropy(cloud), reference.twonn(cloud)
+        np.testing.assert_allclose(value(table, "anisotropy", layer=label), anisotropy, rtol=1e-5)
+        np.testing.assert_allclose(value(table, "twonn", layer=label), twonn, rtol=1e-4)
+    cka = reference_comparison.linear_cka(*CLOUDS)
+    np.testing.assert_allclose(value(table, "cka_layers", layer="first", other_layer="second"), cka, rtol=1e-4)
+    assert {"formula", "units", "source"} <= table.anisotropy.attrs.keys()
+    assert np.isfinite(table.twonn.sel(less="gaussian", statistic="low")).all()
 
 
-def test_groups_are_what_is_resampled_in_whatever_order_the_points_come():
+def test_the_value_is_of_all_points_whatever_their_groups_and_order():
     shuffle = np.random.default_rng(1).permutation(POINTS)
-    label_P = np.repeat(np.arange(8), POINTS // 8)
-    ordered = measured(CLOUDS, label_P)["measured"]
-    shuffled = measured(CLOUDS[:, shuffle], label_P[shuffle])["measured"]
-    np.testing.assert_allclose(shuffled["anisotropy"], ordered["anisotropy"], rtol=1e-5)
-    mixed = measured(CLOUDS[:, shuffle], None)["measured"]
-    np.testing.assert_allclose(mixed["anisotropy"][..., 0], ordered["anisotropy"][..., 0], rtol=1e-5)
-    assert np.abs(mixed["anisotropy"][..., 1:] / ordered["anisotropy"][..., 1:] - 1).max() > 1e-4
-    left = np.delete(CLOUDS[0], np.s_[: POINTS // GROUPS], axis=0)
-    expected = reference_spectrum.anisotropy(left)
-    np.testing.assert_allclose(ordered["anisotropy"][0, 0, 0, 1], expected, rtol=2e-2)  # to first order
+    tables = [
+        measured(CLOUDS, UNEQUAL_P),
+        measured(CLOUDS[:, shuffle], UNEQUAL_P[shuffle].astype(str)),
+        measured(CLOUDS[:, shuffle]),
+    ]
+    assert tables[0].attrs["resampled_points"] < POINTS
+    for name in ("anisotropy", "twonn", "cka_layers"):
+        np.testing.assert_allclose(value(tables[1], name), value(tables[0], name), rtol=1e-5)
+        np.testing.assert_allclose(value(tables[2], name), value(tables[0], name), rtol=1e-5)
 
 
-def test_queries_and_keys_of_any_origin_get_the_attention_family():
-    generator = np.random.default_rng(2)
-    q, k = generator.normal(size=(2, 1, GROUPS, 8, 3, 5))
-    heads = Heads(jnp.asarray(q), jnp.asarray(k), jnp.arange(GROUPS * 8), jnp.tril(jnp.ones((8, 8), bool)))
-    settings = MeasureConfig(points=GROUPS * 8, groups=GROUPS, families=("attention",), nulls=())
-    found = measure_arrays(np.zeros((1, GROUPS * 8, 2)), None, settings, heads)["measured"]
-    expected = reference.attention_statistics(q[0, :, :, 1], k[0, :, :, 1], np.tril(np.ones((8, 8), bool)))
-    np.testing.assert_allclose(found["score_mean"][0, 0, 0, 1, 0], expected[0], rtol=1e-4, atol=1e-6)
-    np.testing.assert_allclose(found["attention_entropy"][0, 0, 0, 1, 0], expected[3], rtol=1e-4)
+def test_an_interval_of_unequal_groups_is_that_of_their_folds():
+    index_JM = folds.cut(POINTS, UNEQUAL_P, 4, 0)
+    for fold in range(4):
+        others = np.delete(index_JM, fold, axis=0)
+        assert not np.isin(UNEQUAL_P[index_JM[fold]], UNEQUAL_P[others]).any()
+    left = [np.linalg.norm(np.delete(CLOUDS[0, index_JM], fold, 0).mean(axis=(0, 1))) for fold in range(4)]
+    values = np.array([[np.linalg.norm(CLOUDS[0].mean(axis=0)), *left]])
+    expected = summarise(values, "jackknife")
+    found = measured(CLOUDS, UNEQUAL_P, families=("similarity",)).drift.sel(less="nothing", layer=0)
+    for end in ("mean", "low", "high"):
+        np.testing.assert_allclose(found.sel(statistic=end), getattr(expected, end), rtol=1e-4)
+
+
+def test_one_layer_alone_has_no_dimension_of_layers_and_is_read_as_among_others():
+    families = ("spectrum", "similarity")
+    alone, among = (measured(x, UNEQUAL_P, families=families) for x in (CLOUDS[1], CLOUDS))
+    assert "layer" not in alone.dims
+    for name in ("anisotropy", "mean_cosine"):
+        np.testing.assert_array_equal(alone[name], among[name].sel(layer=1))
+
+
+def test_arrays_of_other_libraries_and_types_give_the_same():
+    class Tensor:
+        """What is asked of a PyTorch tensor."""
+
+        def __init__(self, array):
+            self.array, self.ndim, self.shape = array, array.ndim, array.shape
+
+        def __len__(self):
+            return len(self.array)
+
+        def __getitem__(self, number):
+            return Tensor(self.array[number])
+
+        def detach(self):
+            return self
+
+        def numpy(self):
+            return self.array
+
+        float = cpu = detach
+
+    single = CLOUDS.astype(np.float32)
+    expected = measured(single, families=("spectrum",))
+    for array in (CLOUDS, jnp.asarray(single), Tensor(single)):
+        xr.testing.assert_identical(measured(array, families=("spectrum",)), expected)
+
+
+def test_queries_and_keys_get_the_attention_family_with_mask_and_bias():
+    layers, heads, windows, time = 2, 2, 9, 8  # a window more than folds take
+    q, k = np.random.default_rng(2).normal(size=(2, layers, heads, windows, time, 5))
+    causal = np.tril(np.ones((time, time), bool))
+    masks = np.stack([causal, np.ones((time, time), bool)])
+    bias = np.random.default_rng(3).normal(size=(heads, time, time))
+    table = measure(queries=q, keys=k, mask=masks, bias=bias, folds=4)
+    assert table.sizes["block"] == layers
+    assert table.attrs["resampled_windows"] == 8
+    for block in range(layers):
+        for head in range(heads):
+            # the bias as further coordinates: row i of it times a one-hot vector of the key
+            rows = np.broadcast_to(bias[head] * (5 + time) ** 0.5, (windows, time, time))
+            scaled = q[block, head] * ((5 + time) / 5) ** 0.5
+            hot = np.broadcast_to(np.eye(time), (windows, time, time))
+            expected = reference.attention_statistics(
+                np.concatenate([scaled, rows], -1), np.concatenate([k[block, head], hot], -1), masks[block]
+            )
+            at = {"block": block + 1, "head": head}
+            np.testing.assert_allclose(value(table, "score_mean", **at), expected[0], rtol=1e-4, atol=1e-6)
+            np.testing.assert_allclose(value(table, "attention_entropy", **at), expected[3], rtol=1e-4)
+    assert np.isfinite(table.attention_entropy.sel(less="nothing", statistic="low")).all()
+
+
+def test_a_function_and_the_panel_are_one_program_for_all_parameters():
+    traces = []
+    tokens = np.random.default_rng(4).integers(0, 9, (5, 8))  # windows that no folds of equal size hold
+
+    def function(params, tokens):
+        traces.append(1)
+        x = params["table"][tokens]
+        return jnp.stack([x, jnp.tanh(x)])
+
+    table_of = measuring(function, tokens, families=("spectrum", "similarity"), folds=4)
+    for seed in range(2):
+        params = {"table": jax.random.normal(jax.random.key(seed), (9, WIDTH))}
+        found = table_of(params)
+        assert len(traces) == 1
+        expected = measure(
+            np.asarray(function(params, tokens)).reshape(2, -1, WIDTH),
+            families=("spectrum", "similarity"),
+            folds=1,
+        )
+        traces.pop()
+        for name in ("anisotropy", "mean_cosine"):
+            np.testing.assert_allclose(value(found, name), value(expected, name), rtol=1e-5)
+            assert np.isfinite(found[name].sel(less="nothing", statistic="low")).all()
+            assert np.isnan(expected[name].sel(statistic="low")).all()
+    with pytest.raises(ValueError, match="not finite"):
+        table_of({"table": np.full((9, WIDTH), np.nan, np.float32)})
+
+
+HEADS = GENERATOR.normal(size=(1, 2, 3, 4, 5))
+BROKEN = CLOUDS.copy()
+BROKEN[1, 3, 2] = np.nan
 
 
 @pytest.mark.parametrize(
-    ("arguments", "words"),
+    ("vectors", "given", "words"),
     [
-        ((CLOUDS[0], None, SETTINGS), r"\(layers, points, width\) is needed"),
-        ((CLOUDS[:, 1:], None, SETTINGS), "95 points make no 4 groups"),
-        ((CLOUDS, np.arange(95), SETTINGS), "95 group labels"),
-        ((CLOUDS, np.repeat(np.arange(6), 16), SETTINGS), "a multiple of 4 labels"),
-        ((CLOUDS, np.minimum(np.arange(96) // 10, 7), SETTINGS), "10 to 26 points each"),
-        ((CLOUDS, None, MeasureConfig(groups=GROUPS)), "those of attention need heads"),
+        (None, {}, "pass vectors, or queries and keys"),
+        (CLOUDS[0, 0], {}, r"\(layers, points, width\) is needed"),
+        (CLOUDS[:, :7], {}, "7 points; at least 8"),
+        (BROKEN, {}, "layer 1: 1 of 576 numbers are not finite"),
+        (CLOUDS * 1e39, {}, "not finite in float32"),
+        (CLOUDS, {"groups": np.arange(95)}, r"groups have shape \(95,\)"),
+        (CLOUDS, {"groups": np.zeros(96)}, "of one group"),
+        (CLOUDS, {"groups": np.maximum(np.arange(96), 80)}, "holds 81 of 96 points"),
+        (CLOUDS, {"families": ("attention",)}, "'attention' cannot be measured of these arrays"),
+        (CLOUDS[0], {"families": ("comparison",)}, "'comparison' cannot be measured"),
+        (CLOUDS, {"families": "spectra"}, "'spectra' cannot be measured"),
+        (CLOUDS, {"nulls": ("shuffled",)}, "'shuffled' cannot be made of arrays alone"),
+        (CLOUDS, {"folds": 0}, "folds is 0"),
+        (CLOUDS, {"names": ("a",), "families": ("spectrum",)}, "names are 1, 1 of them different, of 2 layers"),
+        (None, {"queries": HEADS}, "one of them is missing"),
+        (None, {"queries": HEADS, "keys": HEADS[:, :1], "mask": "causal"}, "repeat keys that several heads share"),
+        (None, {"queries": HEADS, "keys": HEADS}, "pass causal, bidirectional, or booleans"),
+        (None, {"queries": HEADS, "keys": HEADS, "mask": "causal", "bias": np.ones(3)}, r"bias has shape \(3,\)"),
     ],
 )
-def test_arrays_that_cannot_be_measured_are_refused(arguments, words):
+def test_arrays_that_cannot_be_measured_are_refused(vectors, given, words):
     with pytest.raises(ValueError, match=words) as error:
-        measure_arrays(*arguments)
+        measure(vectors, **given)
     assert "\n" not in str(error.value)

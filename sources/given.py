@@ -1,0 +1,87 @@
+"""What somebody gives to be measured, checked and read: ValueError, one line, where it cannot be."""
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+
+from panel.attention import Heads
+from panel.config import MeasureConfig
+from panel.families import FAMILIES
+
+NULLS = ("gaussian",)  # the null models that are made of a cloud alone
+FEWEST = 8  # points
+
+
+def settings_of(families: tuple[str, ...], nulls: Sequence[str], folds: int, seed: int) -> MeasureConfig:
+    for null in nulls:
+        if null not in NULLS:
+            raise ValueError(f"nulls: {null!r} cannot be made of arrays alone; choose from {', '.join(NULLS)}")
+    if folds < 1:
+        raise ValueError(f"folds is {folds}; it must be at least 1")
+    return MeasureConfig(families=families, nulls=tuple(nulls), groups=folds, seed=seed)
+
+
+def chosen(families: Sequence[str] | None, of: tuple[str, ...], single: bool) -> tuple[str, ...]:
+    """The families that are asked for, or all that clouds or heads allow; one layer has none to compare with."""
+    allowed = [name for name, family in FAMILIES.items() if family.of in of and not (single and family.of == "layers")]
+    for name in [families] if isinstance(families, str) else families or ():
+        if name not in allowed:
+            raise ValueError(f"families: {name!r} cannot be measured of these arrays; choose from {', '.join(allowed)}")
+    return tuple(families) if families else tuple(allowed)
+
+
+def layers_of(vectors: Any) -> Sequence[Any]:
+    """The layers, not yet read; ValueError where their shape is none of vectors."""
+    ndim, shape = np.ndim(vectors), np.shape(vectors)
+    if ndim not in (2, 3) or 0 in shape:
+        raise ValueError(f"vectors have shape {shape}; (points, width) or (layers, points, width) is needed")
+    if shape[-2] < FEWEST:
+        raise ValueError(f"vectors have {shape[-2]} points; at least {FEWEST} are needed")
+    return [vectors] if ndim == 2 else vectors
+
+
+def read(array: Any, what: str) -> np.ndarray:
+    """In float32, of whatever library; ValueError where it holds what is not finite."""
+    if hasattr(array, "detach"):  # PyTorch's: also of a device, of bfloat16, with a gradient
+        array = array.detach().float().cpu().numpy()
+    with np.errstate(over="ignore"):  # told below
+        found = np.asarray(array).astype(np.float32)
+    if not np.isfinite(found).all():
+        count = int((~np.isfinite(found)).sum())
+        raise ValueError(f"{what}: {count} of {found.size} numbers are not finite in float32; leave their points out")
+    return found
+
+
+def heads_of(queries: Any, keys: Any, mask: Any, bias: Any) -> Heads:
+    """All positions of all windows; ValueError where the shapes do not fit together."""
+    q_NHBTK, k_NHBTK = read(queries, "queries"), read(keys, "keys")
+    if q_NHBTK.ndim != 5 or q_NHBTK.shape != k_NHBTK.shape:
+        raise ValueError(
+            f"queries have shape {q_NHBTK.shape}, keys {k_NHBTK.shape}; both must be (layers, heads, windows, T, K): "
+            "repeat keys that several heads share"
+        )
+    layers, heads, windows, context, _ = q_NHBTK.shape
+    named = {"causal": np.tril(np.ones((context, context), bool)), "bidirectional": np.ones((context, context), bool)}
+    if not isinstance(mask, str) or mask not in named:
+        named[mask := "given"] = np.asarray(mask)
+    visible = named[mask]
+    if visible.dtype != bool or visible.shape not in ((context, context), (layers, context, context)):
+        raise ValueError(
+            f"mask has shape {visible.shape}, dtype {visible.dtype}; pass causal, bidirectional, or booleans "
+            f"({context}, {context}) or ({layers}, {context}, {context})"
+        )
+    bias_NHTT = None
+    if bias is not None:
+        try:
+            bias_NHTT = np.broadcast_to(read(bias, "bias"), (layers, heads, context, context))
+        except ValueError as error:
+            wanted = f"{(layers, heads, context, context)} is needed, or what broadcasts to it"
+            raise ValueError(f"bias has shape {np.shape(bias)}: {error}; finite, {wanted}") from error
+    q_NBTHK, k_NBTHK = (np.moveaxis(x_NHBTK, 1, 3) for x_NHBTK in (q_NHBTK, k_NHBTK))
+    return Heads(q_NBTHK, k_NBTHK, np.arange(windows * context), visible, bias_NHTT)
+
+
+def check_names(names: Sequence[str] | None, layers: int) -> None:
+    if names is not None and (len(names) != layers or len(set(names)) < layers):
+        raise ValueError(f"names are {len(names)}, {len(set(names))} of them different, of {layers} layers")
