@@ -25,10 +25,11 @@ def settings_of(families: tuple[str, ...], nulls: Sequence[str], folds: int, see
 def chosen(families: Sequence[str] | None, of: tuple[str, ...], single: bool) -> tuple[str, ...]:
     """The families that are asked for, or all that clouds or heads allow; one layer has none to compare with."""
     allowed = [name for name, family in FAMILIES.items() if family.of in of and not (single and family.of == "layers")]
-    for name in [families] if isinstance(families, str) else families or ():
+    wanted = (families,) if isinstance(families, str) else tuple(families or allowed)
+    for name in wanted:
         if name not in allowed:
             raise ValueError(f"families: {name!r} cannot be measured of these arrays; choose from {', '.join(allowed)}")
-    return tuple(families) if families else tuple(allowed)
+    return wanted
 
 
 def layers_of(vectors: Any) -> Sequence[Any]:

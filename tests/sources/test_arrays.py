@@ -96,7 +96,7 @@ def test_arrays_of_other_libraries_and_types_give_the_same():
     single = CLOUDS.astype(np.float32)
     expected = measured(single, families=("spectrum",))
     for array in (CLOUDS, jnp.asarray(single), Tensor(single)):
-        xr.testing.assert_identical(measured(array, families=("spectrum",)), expected)
+        xr.testing.assert_identical(measured(array, families="spectrum"), expected)
 
 
 def test_queries_and_keys_get_the_attention_family_with_mask_and_bias():
