@@ -11,6 +11,7 @@ import experiments.flags
 import untrained.config
 from experiments import variants
 from experiments.config import Config, check
+from sources import vectors
 from workdir.errors import RunError, Stopped, UserError
 
 STAGES = ("train", "measure", "figures")
@@ -29,6 +30,8 @@ def main(argv: list[str]) -> int:
         experiment = experiments.flags.override(experiments.flags.load(given.config), settings)
         if isinstance(experiment, untrained.config.UntrainedConfig):
             run_untrained(experiment, given)
+        elif isinstance(experiment, vectors.VectorsConfig):
+            run_vectors(experiment, given)
         else:
             run(experiment, given, settings)
         return 0
@@ -100,16 +103,31 @@ def run(experiment: Config, given: flags.FlagValues, settings: dict[str, str | N
 def run_untrained(config: untrained.config.UntrainedConfig, given: flags.FlagValues) -> None:
     """Blocks that nothing trains: of the stages, there is nothing to do in `train`."""
     untrained.config.check(config)
-    for name in ("compare", "distributed"):
-        if given[name].value:
-            raise UserError(f"--{name} is for training runs; leave it out with an experiment on untrained blocks")
-    if given.stages == ["train"]:
-        raise UserError("--stages=train: untrained blocks are not trained; choose from measure, figures")
+    refuse_training(given, "untrained blocks")
     import stages  # late, as in `run`
 
     stages.keep_compiled()
     title = experiment_name(given.config)
     stages.untrained_blocks(config, pathlib.Path(given.workdir or f"runs/{title}"), title, given.stages)
+
+
+def run_vectors(config: vectors.VectorsConfig, given: flags.FlagValues) -> None:
+    """Vectors in a file: there is nothing to do in `train`."""
+    vectors.check(config)
+    refuse_training(given, "vectors of a file")
+    import stages  # late, as in `run`
+
+    stages.keep_compiled()
+    title = experiment_name(given.config)
+    stages.vectors_of_file(config, pathlib.Path(given.workdir or f"runs/{title}"), title, given.stages)
+
+
+def refuse_training(given: flags.FlagValues, what: str) -> None:
+    for name in ("compare", "distributed"):
+        if given[name].value:
+            raise UserError(f"--{name} is for training runs; leave it out with an experiment on {what}")
+    if given.stages == ["train"]:
+        raise UserError(f"--stages=train: {what} are not trained; choose from measure, figures")
 
 
 def experiment_name(config: str) -> str:

@@ -16,7 +16,7 @@ from figures.experiment import Compared
 from figures.run import Run
 from figures.seeds import over_seeds
 from models.transformer import compute_type
-from sources import sweep
+from sources import sweep, vectors
 from sources.probe import POSITION_SETS
 from studies import on_disk
 from tables import files
@@ -186,3 +186,16 @@ def untrained_blocks(config: UntrainedConfig, root: pathlib.Path, title: str, wa
         folder.claim(root, config, new=False)
         for path in draw.draw(draw.UNTRAINED, files.read(root / "results.nc"), root / "figures"):
             print(path)
+
+
+def vectors_of_file(config: vectors.VectorsConfig, root: pathlib.Path, title: str, wanted: list[str]) -> None:
+    """Measure and draw a file of vectors: one folder."""
+    if "measure" in wanted:
+        opened = vectors.opened(config)
+        folder.claim(root, config, new=True)
+        with folder.locked(root):
+            folder.record_environment(root, None)
+            vectors.run(config, opened, root, title)
+    if "figures" in wanted:
+        folder.claim(root, config, new=False)
+        draw_figures({title: root}, root / "figures")

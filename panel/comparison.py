@@ -41,6 +41,7 @@ def _overlap(dims: tuple[str, ...], words: str) -> Quantity:
 QUANTITIES = {f"cka_{name}": _cka(*about) for name, about in WITH.items()} | {
     f"overlap_{name}": _overlap(*about) for name, about in WITH.items()
 }
+OF_OTHERS = {name for name, quantity in QUANTITIES.items() if quantity.dims == LAYER}  # need a second cloud
 
 
 def nearest(searched: Searched) -> Searched:

@@ -43,9 +43,9 @@ def measure(
 ) -> xr.Dataset:
     """The tables of a run, of these vectors: values, 95 % intervals, excess over null models, formulas and sources.
 
-    vectors: (points, width) or (layers, points, width); a NumPy, JAX or PyTorch array, or a memory-mapped file. They
-        are read in float32, layer by layer: without the family comparison no more than one layer is in memory at once,
-        and of the points x points distances a block.
+    vectors: (points, width) or (layers, points, width), or a list of layers: NumPy, JAX or PyTorch arrays, or
+        memory-mapped files. They are read in float32, layer by layer: without the family comparison no more than one
+        layer is in memory at once, and of the points x points distances a block.
     groups: the label of the sequence, image or window that each point comes from, (points,). Points of one group are
         dependent, so that whole groups are resampled, in `folds` folds of about as many points. Without labels the
         points must be independent, or dependent along their order only: folds are runs of points in the order given.
@@ -70,14 +70,14 @@ def measure(
     if (queries is None) != (keys is None):
         raise ValueError("queries and keys come together; one of them is missing")
     of = (*OF_VECTORS * (vectors is not None), *OF_HEADS * (queries is not None))
-    single = vectors is not None and np.ndim(vectors) == 2
+    single = getattr(vectors, "ndim", None) == 2
     settings = settings_of(chosen(families, of, single), nulls, folds, seed)
     values: dict[str, Values] = {}
     about: dict[str, Any] = {"seed": seed}
     if vectors is not None:
         layers = layers_of(vectors)
         check_names(names, len(layers))
-        index_JM = cut(len(layers[0]), groups, folds, seed)
+        index_JM = cut(np.shape(layers[0])[0], groups, folds, seed)
         about |= described(layers, groups, index_JM)
         _add(values, of_layers(layers, index_JM, _only(settings, OF_VECTORS)))
     if queries is not None:
@@ -127,7 +127,7 @@ def measuring(
 
 
 def of_layers(
-    layers: Sequence[Any],
+    layers: list[Any],
     index_JM: np.ndarray,
     settings: MeasureConfig,
     progress: Callable[[list], Iterable] = iter,
@@ -208,7 +208,7 @@ def raw_table(values: dict[str, Values], about: dict[str, Any]) -> xr.Dataset:
     return raw.table(arrays, 0, ("all",), about)
 
 
-def described(layers: Sequence[Any], groups: Sequence | None, index_JM: np.ndarray) -> dict[str, Any]:
+def described(layers: list[Any], groups: Sequence | None, index_JM: np.ndarray) -> dict[str, Any]:
     """What the tables say of the vectors."""
     points, width = np.shape(layers[0])
     by = "runs of consecutive points" if groups is None else f"whole groups, of {len(np.unique(groups))}"

@@ -32,14 +32,20 @@ def chosen(families: Sequence[str] | None, of: tuple[str, ...], single: bool) ->
     return wanted
 
 
-def layers_of(vectors: Any) -> Sequence[Any]:
+def layers_of(vectors: Any) -> list[Any]:
     """The layers, not yet read; ValueError where their shape is none of vectors."""
-    ndim, shape = np.ndim(vectors), np.shape(vectors)
-    if ndim not in (2, 3) or 0 in shape:
+    if isinstance(vectors, list | tuple):
+        shapes = {np.shape(layer) for layer in vectors}
+        if len(shapes) != 1:
+            raise ValueError(f"layers have the shapes {sorted(shapes)}; all must be of one")
+        shape = (len(vectors), *shapes.pop())
+    else:
+        shape = np.shape(vectors)
+    if len(shape) not in (2, 3) or 0 in shape:
         raise ValueError(f"vectors have shape {shape}; (points, width) or (layers, points, width) is needed")
     if shape[-2] < FEWEST:
         raise ValueError(f"vectors have {shape[-2]} points; at least {FEWEST} are needed")
-    return [vectors] if ndim == 2 else vectors
+    return [vectors] if len(shape) == 2 else [vectors[number] for number in range(shape[0])]
 
 
 def read(array: Any, what: str) -> np.ndarray:

@@ -89,7 +89,5 @@ def _ends_of_plateau(ends: tuple[xr.DataArray, xr.DataArray]) -> dict:
 def _labelled(variables: dict, raw: xr.Dataset, labels: dict) -> xr.Dataset:
     """With a dimension `step`, and the coordinates of the raw table that the variables have."""
     dataset = xr.Dataset(variables, labels, raw.attrs)
-    here = {name: raw.coords[name] for name in raw.coords if name in dataset.dims or name == "step"}
-    if "depth" in raw.coords and "layer" in dataset.dims:
-        here["depth"] = raw.coords["depth"]
+    here = {name: labels for name, labels in raw.coords.items() if {*labels.dims} <= {*dataset.dims}}
     return dataset.assign_coords(here).expand_dims("step")

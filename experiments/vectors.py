@@ -1,0 +1,10 @@
+"""Vectors from a file, of any origin: --config.vectors.path=FILE (.npy, .npz, .safetensors, .zarr or NetCDF).
+
+The array `vectors` is (points, width) or (layers, points, width); `groups` labels the window or sentence of each point.
+"""
+
+from sources.vectors import VectorsConfig
+
+
+def get_config() -> VectorsConfig:
+    return VectorsConfig()

@@ -1,0 +1,110 @@
+"""Vectors in a file: .npy, .npz, .safetensors, .zarr or NetCDF; never a pickle, which can run anything."""
+
+import pathlib
+from collections.abc import Callable, Mapping
+from typing import Any
+
+import numpy as np
+
+from workdir.errors import UserError
+
+VECTORS, GROUPS = "vectors", "groups"  # arrays of these names need not be named
+
+
+def npy(path: pathlib.Path) -> Mapping[str, Any]:
+    return {VECTORS: np.load(path, mmap_mode="r", allow_pickle=False)}
+
+
+def npz(path: pathlib.Path) -> Mapping[str, Any]:
+    return np.load(path, allow_pickle=False)
+
+
+def safetensors(path: pathlib.Path) -> Mapping[str, Any]:
+    from safetensors.flax import load_file  # of its own kinds the one that reads bfloat16
+
+    return load_file(path)
+
+
+def zarr(path: pathlib.Path) -> Mapping[str, Any]:
+    """An array, or a group of them, of either version of the format."""
+    import tensorstore
+
+    def opened(folder: pathlib.Path) -> Any:
+        driver = "zarr" if (folder / ".zarray").exists() else "zarr3"
+        return tensorstore.open(
+            {"driver": driver, "kvstore": {"driver": "file", "path": str(folder)}}, open=True
+        ).result()
+
+    if any((path / name).exists() for name in (".zarray", "zarr.json")) and not _inside(path):
+        return {VECTORS: opened(path)}
+    return {folder.name: opened(folder) for folder in _inside(path)}
+
+
+def _inside(path: pathlib.Path) -> list[pathlib.Path]:
+    return sorted(
+        folder
+        for folder in path.iterdir()
+        if folder.is_dir() and any((folder / name).exists() for name in (".zarray", "zarr.json"))
+    )
+
+
+def netcdf(path: pathlib.Path) -> Mapping[str, Any]:
+    import xarray as xr
+
+    return dict(xr.open_dataset(path).variables)
+
+
+READERS: dict[str, Callable[[pathlib.Path], Mapping[str, Any]]] = {
+    ".npy": npy,
+    ".npz": npz,
+    ".safetensors": safetensors,
+    ".zarr": zarr,
+    ".nc": netcdf,
+    ".netcdf": netcdf,
+}
+
+
+def load(path: pathlib.Path, layers: tuple[str, ...], groups: str) -> tuple[Any, np.ndarray | None]:
+    """Vectors, (points, width), (layers, points, width) or a list of layers, not yet read; and the group labels.
+
+    `layers` and `groups` are names of arrays in the file; where they are empty, the arrays called vectors and groups,
+    or the only one there is. UserError, one line, where that cannot be had.
+    """
+    if path.suffix.lower() not in READERS:
+        raise UserError(f"vectors.path {path} is none of {', '.join(READERS)}: write the vectors in one of these")
+    if not path.exists():
+        raise UserError(f"vectors.path {path} does not exist: check --config.vectors.path=")
+    try:
+        arrays = READERS[path.suffix.lower()](path)
+        found = {name: arrays[name] for name in arrays}
+    except (OSError, ValueError, KeyError, TypeError, EOFError, ImportError) as error:
+        raise UserError(
+            f"vectors.path {path} cannot be read ({_first_line(error)}); pickled arrays never are"
+        ) from error
+    except Exception as error:  # safetensors and zip files have errors of their own
+        raise UserError(f"vectors.path {path} is damaged ({_first_line(error)}): write it again") from error
+    label_P = np.asarray(_named(found, groups, path)) if groups or GROUPS in found else None
+    if layers:
+        return [_named(found, name, path) for name in layers], label_P
+    others = [name for name in found if np.ndim(found[name]) in (2, 3)]
+    if VECTORS not in found and len(others) != 1:
+        raise UserError(
+            f"vectors.path {path} holds {_listed(found)}; name those to measure, as --config.vectors.layers=a,b"
+        )
+    return found[VECTORS if VECTORS in found else others[0]], label_P
+
+
+def _named(found: dict[str, Any], name: str, path: pathlib.Path) -> Any:
+    name = name or GROUPS
+    if name not in found:
+        raise UserError(f"vectors.path {path} has no array {name!r}; it holds {_listed(found)}")
+    return found[name]
+
+
+def _listed(found: dict[str, Any]) -> str:
+    shown = [f"{name} {tuple(array.shape)}" for name, array in list(found.items())[:8]]
+    return ", ".join(shown + ["…"] * (len(found) > 8)) or "no array"
+
+
+def _first_line(error: Exception) -> str:
+    return (str(error).splitlines() or [type(error).__name__])[0]

@@ -1,0 +1,117 @@
+"""A file of vectors, measured into a run's folder: python main.py --config=experiments/vectors.py."""
+
+import hashlib
+import json
+import pathlib
+from dataclasses import asdict, dataclass, field
+from typing import Any, NamedTuple
+
+import numpy as np
+import xarray as xr
+
+from panel.comparison import OF_OTHERS
+from panel.config import MeasureConfig
+from panel.families import FAMILIES
+from sources import arrays, given, vector_files
+from sources.folds import cut
+from tables import files, join, measurements, raw
+from workdir.errors import UserError
+from workdir.progress import bar
+from workdir.settings import LARGEST_SEED, at_least, choose, within
+
+STEP = 0  # a file is one checkpoint
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FileConfig:
+    path: str = ""  # .npy, .npz, .safetensors, .zarr or NetCDF
+    layers: tuple[str, ...] = ()  # names of arrays (points, width), in order; (): the array `vectors`, or the only one
+    groups: str = ""  # name of the array of labels, one for each point; "": `groups`, if there is one
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FoldsConfig:
+    families: tuple[str, ...] = tuple(name for name, family in FAMILIES.items() if family.of in arrays.OF_VECTORS)
+    nulls: tuple[str, ...] = given.NULLS
+    folds: int = 8  # of whole groups, resampled for the intervals; 1: no intervals
+    seed: int = 0  # of the folds and of the null model
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class VectorsConfig:
+    vectors: FileConfig = field(default_factory=FileConfig)
+    measure: FoldsConfig = field(default_factory=FoldsConfig)
+
+
+class Opened(NamedTuple):
+    layers: list[Any]  # not yet read
+    label_P: np.ndarray | None
+    index_JM: np.ndarray
+
+
+def check(config: VectorsConfig) -> None:
+    """Raise UserError, one line, where nothing can be measured."""
+    if not config.vectors.path:
+        raise UserError("no vectors given; pass --config.vectors.path=FILE, .npy, .npz, .safetensors, .zarr or .nc")
+    at_least("measure.folds", config.measure.folds, 1)
+    within("measure.seed", config.measure.seed, 0, LARGEST_SEED)
+    allowed = FoldsConfig()
+    for name in ("families", "nulls"):
+        for value in getattr(config.measure, name):
+            choose(f"measure.{name}", value, getattr(allowed, name))
+    if not config.measure.families:
+        raise UserError(f"measure.families is empty; choose from {', '.join(allowed.families)}")
+
+
+def opened(config: VectorsConfig) -> Opened:
+    """The file's vectors and what is resampled of them; UserError, one line, where that cannot be."""
+    path = pathlib.Path(config.vectors.path)
+    vectors, label_P = vector_files.load(path, config.vectors.layers, config.vectors.groups)
+    try:
+        layers = given.layers_of(vectors)
+        index_JM = cut(np.shape(layers[0])[0], label_P, config.measure.folds, config.measure.seed)
+    except ValueError as error:
+        raise UserError(f"vectors.path {path}: {error}") from error
+    return Opened(layers, label_P, index_JM)
+
+
+def run(config: VectorsConfig, of: Opened, root: pathlib.Path, name: str) -> None:
+    """Write measurements/0.nc, of which only what is missing is measured, then results.nc, batches.nc, results.csv."""
+    settings, made_by, tables = config.measure, _made_by(config), root / "measurements"
+    standing = measurements.plan(tables, [STEP], settings.families, settings.nulls, made_by)[STEP]
+    missing = {name: clouds for name, clouds in standing.missing.items() if name not in OF_OTHERS}
+    about = {"run": name, "corpus": pathlib.Path(config.vectors.path).name, "config": json.dumps(asdict(config))}
+    table = standing.table
+    if missing:
+        found = _measured(config, of, missing, about | {"made_by": json.dumps(made_by)}, name)
+        table = raw.merged(standing.table, found, missing)
+        if standing.older:
+            measurements.set_aside(tables, STEP)
+        files.write(table, tables / f"{STEP}.nc")
+    join.write(root, {STEP: table}, settings.families, settings.nulls, table.attrs | about)
+    print(f"{name}: {table.attrs['folds']}; {root / 'results.nc'}, {root / 'results.csv'}")
+
+
+def _measured(config: VectorsConfig, of: Opened, missed: raw.Missing, about: dict, name: str) -> xr.Dataset:
+    families = raw.families_of(missed, config.measure.families)
+    nulls = tuple(null for null in config.measure.nulls if any(null in clouds for clouds in missed.values()))
+    settings = MeasureConfig(families=families, nulls=nulls, groups=config.measure.folds, seed=config.measure.seed)
+    try:
+        values = arrays.of_layers(of.layers, of.index_JM, settings, lambda work: bar(work, f"{name}: measure", "layer"))
+    except ValueError as error:
+        raise UserError(f"vectors.path {config.vectors.path}: {error}") from error
+    table = arrays.raw_table(values, about | arrays.described(of.layers, of.label_P, of.index_JM))
+    names = config.vectors.layers
+    return table.assign_coords(layer_name=("layer", list(names))) if names else table
+
+
+def _made_by(config: VectorsConfig) -> dict[str, Any]:
+    """What decides which vectors make up a cloud: tables of others are not joined."""
+    path, digest = pathlib.Path(config.vectors.path), hashlib.sha256()
+    for file in sorted(path.rglob("*")) if path.is_dir() else [path]:
+        if file.is_file():
+            digest.update(str(file.relative_to(path)).encode())
+            with open(file, "rb") as content:
+                digest.update(hashlib.file_digest(content, "sha256").digest())
+    chosen = {"layers": config.vectors.layers, "groups": config.vectors.groups}
+    return {"sha256": digest.hexdigest(), "folds": config.measure.folds, "seed": config.measure.seed} | chosen
