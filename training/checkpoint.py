@@ -28,10 +28,14 @@ def schedule(steps: int, every: int) -> list[int]:
 
 
 class Checkpoints:
-    """The checkpoints of one run. A step outside `kept` (saved at an interruption) lives until the next save."""
+    """The checkpoints of one run. A step outside `kept` (saved at an interruption) lives until the next save.
 
-    def __init__(self, folder: pathlib.Path, kept: list[int]):
+    Who is only `reading` leaves alone what another process is just saving.
+    """
+
+    def __init__(self, folder: pathlib.Path, kept: list[int], reading: bool = False):
         self._kept = kept
+        self._reading = reading
         self._folder = folder.absolute()
         self._failed = False
         self._open()
@@ -41,7 +45,7 @@ class Checkpoints:
             self._folder,
             save_decision_policy=ocp.training.save_decision_policies.FixedIntervalPolicy(1),
             preservation_policy=policies.AnyPreservationPolicy([policies.CustomSteps(self._kept), policies.LatestN(1)]),
-            cleanup_tmp_directories=True,
+            cleanup_tmp_directories=not self._reading,
         )
 
     def steps(self) -> list[int]:

@@ -1,0 +1,69 @@
+"""A trained run in one's own code; and the notebook that shows it."""
+
+import json
+import pathlib
+
+import matplotlib.pyplot as plt
+import numpy as np
+import pytest
+
+from data.config import DataConfig
+from sources import measuring, open_run, run
+from tests import tiny
+from tests.program import ROOT
+from training import loop
+from workdir import folder
+from workdir.errors import UserError
+from workdir.stop import Stop
+
+
+@pytest.fixture(scope="module")
+def trained(tmp_path_factory):
+    """A run's folder; its text is that of the tests, whatever its settings name."""
+    path, config = tmp_path_factory.mktemp("runs") / "run", tiny.config()
+    folder.claim(path, config, new=True)
+    with Stop() as stop:
+        loop.train(config, tiny.corpus(), {"run": path}, "run", stop)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(run.corpus, "load", lambda data, context: tiny.corpus())
+        yield path
+
+
+def test_a_run_gives_its_checkpoints_as_parameters_of_one_function(trained):
+    opened = open_run(trained)
+    assert opened.steps == [0, 1, 2, 4, 5, 6]
+    assert opened.config.data == DataConfig(source="pydoc")
+    tokens_WT = opened.windows(4)
+    assert len(np.unique(tokens_WT, axis=0)) > 1
+    assert tokens_WT.shape == (4, 8)
+    table_of = measuring(opened.vectors, tokens_WT, families=("similarity",), nulls=())
+    first, last = (table_of(opened.params(step)) for step in (0, 6))
+    assert first.sizes["layer"] == 3
+    assert not np.allclose(first.drift, last.drift, equal_nan=True)
+    with pytest.raises(ValueError, match="the validation split has 12 of 8"):
+        opened.windows(13)
+
+
+def test_what_is_no_run_is_refused(trained, tmp_path):
+    with pytest.raises(UserError, match="name the folder of a trained run"):
+        open_run(tmp_path)
+    (tmp_path / "config.json").write_text((trained / "config.json").read_text())
+    with pytest.raises(UserError, match="has no checkpoints"):
+        open_run(tmp_path)
+
+
+def test_every_cell_of_the_notebook_runs(trained, monkeypatch, capsys):
+    monkeypatch.setenv("ANISOSCOPE_RUN", str(trained))
+    monkeypatch.setattr(run.OpenRun, "windows", lambda self, count, of=run.OpenRun.windows: of(self, 8))
+    monkeypatch.chdir(ROOT)
+    cells = json.loads(pathlib.Path("examples/measure.ipynb").read_text())["cells"]
+    assert len(cells) == 10
+    space = {}
+    for cell in cells:
+        if cell["cell_type"] == "code":
+            assert cell["outputs"] == []
+            exec("".join(cell["source"]), space)
+    assert space["tables"].keys() == {0, 6}
+    assert "anisotropy" in space["table"]
+    assert len(plt.gca().containers) == 2
+    plt.close("all")
