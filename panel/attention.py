@@ -13,6 +13,7 @@ from panel.quantity import HEAD, HERE, INHERENT, RECONSTRUCTED, Family, Quantity
 from panel.resamples import leave_out
 
 SINK = "Gu et al. 2025, When Attention Sink Emerges, rows of one key left out"
+SINK_FROM = 0.3  # mean weight on position 0
 OVER = "E over the cloud's points"  # scores and weights are over all positions of the windows
 
 
@@ -154,11 +155,18 @@ QUANTITIES = {
         "max_j of the mean of p_ij over the rows i that see j",
         HERE,
     ),
+    "sink_heads": Quantity(
+        dims=("block",),
+        long_name="share of the heads with an attention sink",
+        formula=f"share of the heads of a block whose attention_first exceeds {SINK_FROM}",
+        source="Gu et al. 2025, When Attention Sink Emerges",
+    ),
 }
+OF_HEAD = {name: quantity.read for name, quantity in QUANTITIES.items() if quantity.read}
 
 
 def measure(heads: Heads, groups: int) -> Values:
-    """Every quantity of every head; arrays (block, head, R). Blocks and heads go one after another."""
+    """Every quantity of every head, arrays (block, head, R), and of every block. They go one after another."""
     keep_RP, keep_RB = leave_out(groups, heads.picks_P.size), leave_out(groups, heads.q_NBTHK.shape[1])
 
     def of_head(qk_BTK: tuple[Array, Array], visible_TT: Array, bias_TT: Array | None) -> Values:
@@ -167,7 +175,7 @@ def measure(heads: Heads, groups: int) -> Values:
 
         def read(keep_P: Array, keep_B: Array) -> Values:
             head = Head(q_PK, k_PK, keep_P, attention_statistics(sums, keep_B))
-            return {name: quantity.read(head) for name, quantity in QUANTITIES.items()}
+            return {name: read_one(head) for name, read_one in OF_HEAD.items()}
 
         return jax.vmap(read)(keep_RP, keep_RB)
 
@@ -177,7 +185,10 @@ def measure(heads: Heads, groups: int) -> Values:
         return jax.lax.map(lambda head: of_head(head[0], visible_TT, head[1]), (qk_HBTK, bias_HTT))
 
     visible_NTT = jnp.broadcast_to(heads.visible_TT, (len(heads.q_NBTHK), *heads.visible_TT.shape[-2:]))
-    return jax.lax.map(of_block, ((heads.q_NBTHK, heads.k_NBTHK), visible_NTT, heads.bias_NHTT))
+    values = jax.lax.map(of_block, ((heads.q_NBTHK, heads.k_NBTHK), visible_NTT, heads.bias_NHTT))
+    first_NH = values["attention_first"][..., 0]
+    known_N = jnp.isfinite(first_NH).all(axis=1)
+    return values | {"sink_heads": jnp.where(known_N, (first_NH > SINK_FROM).mean(axis=1), jnp.nan)}
 
 
 FAMILY = Family(of="heads", measure=measure, quantities=QUANTITIES)

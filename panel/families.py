@@ -1,11 +1,12 @@
 """Every family of quantities: an entry each. Whoever reads quantities asks here, at each use."""
 
-from panel import attention, comparison, dimension, outliers, projection, scale, similarity, spectrum
+from panel import attention, comparison, dimension, leading, outliers, projection, scale, similarity, spectrum
 from panel.quantity import Family, Quantity
 
 FAMILIES: dict[str, Family] = {
     "spectrum": spectrum.FAMILY,
     "outliers": outliers.FAMILY,
+    "leading": leading.FAMILY,
     "dimension": dimension.FAMILY,
     "scale": scale.FAMILY,
     "similarity": similarity.FAMILY,

@@ -16,16 +16,20 @@ from panel.config import MeasureConfig
 from panel.families import FAMILIES
 from panel.nulls import gaussian
 from panel.quantity import Family, Values
-from panel.resamples import Cloud, Searched, search
+from panel.resamples import Cloud, Places, Searched, search
 
 MEASURED = "measured"  # the sample that is not a null model
 
 
 class Sample(NamedTuple):
-    """What is measured together: a cloud for each of N layers, of the same P points, group-major; and heads, if any."""
+    """What is measured together: a cloud for each of N layers, of the same P points, group-major; and heads, if any.
+
+    All samples of a measurement have the same places.
+    """
 
     clouds_NPD: Array
     heads: Heads | None = None
+    places: Places | None = None
 
 
 # Accelerators round the factors of float32 products to TF32 or bfloat16 unless told not to.
@@ -43,9 +47,10 @@ def panel(
     families = {name: FAMILIES[name] for name in settings.families}
     clouds_ZNPD = jnp.stack([sample.clouds_NPD for sample in samples.values()])
     values: dict[str, Values] = {name: {} for name in samples}
+    places = next(iter(samples.values())).places
 
     plain, with_null = _of_cloud(families)
-    found, _ = _over_clouds(clouds_ZNPD, plain, settings.groups, 0)
+    found, _ = _over_clouds(clouds_ZNPD, places, plain, settings.groups, 0)
     _add(values, samples, found)
 
     if with_null or _of(families, "layers"):
@@ -55,7 +60,7 @@ def panel(
             null_NPD = jax.lax.map(lambda cloud_PD: gaussian(cloud_PD, key), clouds_ZNPD[0])
             clouds_ZNPD, names = jnp.concatenate([clouds_ZNPD, null_NPD[None]]), [*names, "gaussian"]
         compared = max((family.neighbours for family in _of(families, "layers")), default=0)
-        found, nearest_ZN = _over_clouds(clouds_ZNPD, with_null, settings.groups, compared)
+        found, nearest_ZN = _over_clouds(clouds_ZNPD, places, with_null, settings.groups, compared)
         _add(values, names, found)
         nearest_N = jax.tree.map(lambda x: x[0], nearest_ZN)
         for family in _of(families, "layers"):
@@ -83,7 +88,7 @@ def _of_cloud(families: dict[str, Family]) -> tuple[list[Family], list[Family]]:
 
 
 def _over_clouds(
-    clouds_ZNPD: Array, families: list[Family], groups: int, compared: int
+    clouds_ZNPD: Array, places: Places | None, families: list[Family], groups: int, compared: int
 ) -> tuple[Values, Searched | None]:
     """What the families find in every cloud, one after another in one loop over samples and layers.
 
@@ -92,7 +97,7 @@ def _over_clouds(
     count = max([compared, *(family.neighbours for family in families)], default=0)
 
     def of_cloud(cloud_PD: Array) -> tuple[Values, Searched | None]:
-        cloud = Cloud(cloud_PD, groups, search(cloud_PD, count, groups))
+        cloud = Cloud(cloud_PD, groups, search(cloud_PD, count, groups), places)
         values: Values = {}
         for family in families:
             values |= family.measure(cloud)

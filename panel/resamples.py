@@ -23,10 +23,18 @@ class Searched(NamedTuple):
     parts: Neighbours | None  # arrays (section, …)
 
 
+class Places(NamedTuple):
+    """Where the points of a cloud stand."""
+
+    window_P: Array  # the number of each one's window, below the number of points
+    time_P: Array  # its place there; 0 is the first token
+
+
 class Cloud(NamedTuple):
     points_PD: Array
     groups: int
     searched: Searched | None  # None where no family asks for neighbours
+    places: Places | None = None  # None where the points have none
 
 
 def search(cloud_PD: Array, count: int, groups: int) -> Searched | None:

@@ -15,6 +15,7 @@ from panel.config import MeasureConfig
 from panel.families import FAMILIES
 from panel.panel import MEASURED, Sample, panel
 from panel.quantity import Values
+from panel.resamples import Places
 from sources.probe import Probe
 
 INPUTS = (MEASURED, "shuffled")  # the probe's windows, and their characters in random order
@@ -83,7 +84,8 @@ def make_measure(
 def _sample(activations_Z: Any, z: int, picks_P: Array, visible_TT: Array) -> Sample:
     """The clouds and heads of one input."""
     resid_NBTD, q_NBTHK, k_NBTHK = (x[z] for x in activations_Z)
-    return Sample(_clouds(resid_NBTD, picks_P), Heads(q_NBTHK, k_NBTHK, picks_P, visible_TT))
+    places = Places(*jnp.divmod(picks_P, resid_NBTD.shape[2]))
+    return Sample(_clouds(resid_NBTD, picks_P), Heads(q_NBTHK, k_NBTHK, picks_P, visible_TT), places)
 
 
 def _clouds(resid_NBTD: Array, picks_P: Array) -> Array:

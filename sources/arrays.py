@@ -20,8 +20,9 @@ from panel.config import MeasureConfig
 from panel.families import FAMILIES, quantities
 from panel.panel import MEASURED, Sample, panel
 from panel.quantity import Values
+from panel.resamples import Places
 from sources.folds import cut, cut_windows
-from sources.given import NULLS, check_names, chosen, heads_of, layers_of, read, settings_of
+from sources.given import NULLS, check_names, chosen, heads_of, layers_of, places_of, read, settings_of
 from tables import join, raw
 
 OF_VECTORS, OF_HEADS = ("cloud", "layers"), ("heads",)  # what families are of
@@ -31,6 +32,7 @@ def measure(
     vectors: Any = None,
     groups: Sequence | None = None,
     *,
+    positions: Sequence | None = None,
     queries: Any = None,
     keys: Any = None,
     mask: Any = None,
@@ -49,6 +51,8 @@ def measure(
     groups: the label of the sequence, image or window that each point comes from, (points,). Points of one group are
         dependent, so that whole groups are resampled, in `folds` folds of about as many points. Without labels the
         points must be independent, or dependent along their order only: folds are runs of points in the order given.
+    positions: the place of each point in its group, (points,), 0 for its first token: the family leading says how much
+        of a cloud hangs on these.
     queries, keys: (layers, heads, windows, T, K), as they enter the dot product, for the family attention; whole
         windows are resampled. `mask`: which key (column) each query (row) sees, "causal", "bidirectional", or booleans
         (T, T) or (layers, T, T). `bias`: added to the scores <q, k>/sqrt(K), as (layers, heads, T, T) or what
@@ -79,7 +83,8 @@ def measure(
         check_names(names, len(layers))
         index_JM = cut(np.shape(layers[0])[0], groups, folds, seed)
         about |= described(layers, groups, index_JM)
-        _add(values, of_layers(layers, index_JM, _only(settings, OF_VECTORS)))
+        places = places_of(np.shape(layers[0])[0], groups, positions)
+        _add(values, of_layers(layers, places, index_JM, _only(settings, OF_VECTORS)))
     if queries is not None:
         heads = heads_of(queries, keys, mask, bias)
         index_JM = cut_windows(*heads.q_NBTHK.shape[1:3], folds)
@@ -115,7 +120,9 @@ def measuring(
             )
         clouds_NPD = vectors.reshape(len(vectors), -1, vectors.shape[-1]).astype(jnp.float32)
         index_JM = cut_windows(*vectors.shape[1:3], folds)
-        return replicated(Sample(clouds_NPD), index_JM, key, settings), jnp.isfinite(clouds_NPD).all()
+        places = Places(*jnp.divmod(jnp.arange(clouds_NPD.shape[1]), vectors.shape[2]))
+        found = replicated(Sample(clouds_NPD, places=places), index_JM, key, settings)
+        return found, jnp.isfinite(clouds_NPD).all()
 
     def table_of(params: Any) -> xr.Dataset:
         values, finite = jax.device_get(compute(params, tokens))
@@ -128,6 +135,7 @@ def measuring(
 
 def of_layers(
     layers: list[Any],
+    places: Places | None,
     index_JM: np.ndarray,
     settings: MeasureConfig,
     progress: Callable[[list], Iterable] = iter,
@@ -138,7 +146,7 @@ def of_layers(
     parts = []
     for some in progress([numbers] if together else [[number] for number in numbers]):
         clouds_NPD = np.stack([read(layers[number], f"vectors of layer {number}") for number in some])
-        parts.append(_measure(Sample(clouds_NPD), index_JM, settings))
+        parts.append(_measure(Sample(clouds_NPD, places=places), index_JM, settings))
     return jax.tree.map(lambda *values: np.concatenate(values), *parts)
 
 
@@ -177,14 +185,15 @@ def replicated(sample: Sample, index_JM: Array, key: Array, settings: MeasureCon
 
 def _part(sample: Sample, index_P: Array) -> Sample:
     """These points; of heads, the windows that they make up."""
+    places = jax.tree.map(lambda x_P: x_P[index_P], sample.places)
     if sample.heads is None:
-        return Sample(sample.clouds_NPD[:, index_P])
+        return Sample(sample.clouds_NPD[:, index_P], None, places)
     q_NBTHK, k_NBTHK = sample.heads.q_NBTHK, sample.heads.k_NBTHK
     window_B = index_P[:: q_NBTHK.shape[2]] // q_NBTHK.shape[2]
     heads = sample.heads._replace(
         q_NBTHK=q_NBTHK[:, window_B], k_NBTHK=k_NBTHK[:, window_B], picks_P=jnp.arange(index_P.size)
     )
-    return Sample(sample.clouds_NPD[:, index_P], heads)
+    return Sample(sample.clouds_NPD[:, index_P], heads, places)
 
 
 def labelled(

@@ -8,6 +8,7 @@ import numpy as np
 from panel.attention import Heads
 from panel.config import MeasureConfig
 from panel.families import FAMILIES
+from panel.resamples import Places
 
 NULLS = ("gaussian",)  # the null models that are made of a cloud alone
 FEWEST = 8  # points
@@ -58,6 +59,18 @@ def read(array: Any, what: str) -> np.ndarray:
         count = int((~np.isfinite(found)).sum())
         raise ValueError(f"{what}: {count} of {found.size} numbers are not finite in float32; leave their points out")
     return found
+
+
+def places_of(points: int, groups: Sequence | None, positions: Sequence | None) -> Places | None:
+    """Window and place of each point; a place of -1 where none is given. None without groups."""
+    if positions is not None and (groups is None or np.shape(positions) != (points,)):
+        raise ValueError(
+            f"positions have shape {np.shape(positions)}; one for each of {points} points is needed, and groups"
+        )
+    if groups is None:
+        return None
+    time_P = np.full(points, -1) if positions is None else np.asarray(positions)
+    return Places(np.unique(groups, return_inverse=True)[1].astype(np.int32), time_P.astype(np.int32))
 
 
 def heads_of(queries: Any, keys: Any, mask: Any, bias: Any) -> Heads:

@@ -2,13 +2,13 @@
 
 import pathlib
 from collections.abc import Callable, Mapping
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
 from workdir.errors import UserError
 
-VECTORS, GROUPS = "vectors", "groups"  # arrays of these names need not be named
+VECTORS, GROUPS, POSITIONS = "vectors", "groups", "positions"  # arrays of these names need not be named
 
 
 def npy(path: pathlib.Path) -> Mapping[str, Any]:
@@ -64,11 +64,16 @@ READERS: dict[str, Callable[[pathlib.Path], Mapping[str, Any]]] = {
 }
 
 
-def load(path: pathlib.Path, layers: tuple[str, ...], groups: str) -> tuple[Any, np.ndarray | None]:
-    """Vectors, (points, width), (layers, points, width) or a list of layers, not yet read; and the group labels.
+class Found(NamedTuple):
+    vectors: Any  # (points, width), (layers, points, width) or a list of layers, not yet read
+    group_P: np.ndarray | None
+    position_P: np.ndarray | None
 
-    `layers` and `groups` are names of arrays in the file; where they are empty, the arrays called vectors and groups,
-    or the only one there is. UserError, one line, where that cannot be had.
+
+def load(path: pathlib.Path, layers: tuple[str, ...], groups: str, positions: str) -> Found:
+    """The arrays of these names, or those called vectors, groups and positions where they are empty.
+
+    The vectors may also be the only array there is. UserError, one line, where that cannot be had.
     """
     if path.suffix.lower() not in READERS:
         raise UserError(f"vectors.path {path} is none of {', '.join(READERS)}: write the vectors in one of these")
@@ -83,19 +88,21 @@ def load(path: pathlib.Path, layers: tuple[str, ...], groups: str) -> tuple[Any,
         ) from error
     except Exception as error:  # safetensors and zip files have errors of their own
         raise UserError(f"vectors.path {path} is damaged ({_first_line(error)}): write it again") from error
-    label_P = np.asarray(_named(found, groups, path)) if groups or GROUPS in found else None
+    labels = [
+        np.asarray(_named(found, name or default, path)) if name or default in found else None
+        for name, default in ((groups, GROUPS), (positions, POSITIONS))
+    ]
     if layers:
-        return [_named(found, name, path) for name in layers], label_P
+        return Found([_named(found, name, path) for name in layers], *labels)
     others = [name for name in found if np.ndim(found[name]) in (2, 3)]
     if VECTORS not in found and len(others) != 1:
         raise UserError(
             f"vectors.path {path} holds {_listed(found)}; name those to measure, as --config.vectors.layers=a,b"
         )
-    return found[VECTORS if VECTORS in found else others[0]], label_P
+    return Found(found[VECTORS if VECTORS in found else others[0]], *labels)
 
 
 def _named(found: dict[str, Any], name: str, path: pathlib.Path) -> Any:
-    name = name or GROUPS
     if name not in found:
         raise UserError(f"vectors.path {path} has no array {name!r}; it holds {_listed(found)}")
     return found[name]

@@ -12,6 +12,7 @@ import xarray as xr
 from panel.comparison import OF_OTHERS
 from panel.config import MeasureConfig
 from panel.families import FAMILIES
+from panel.resamples import Places
 from sources import arrays, given, vector_files
 from sources.folds import cut
 from tables import files, join, measurements, raw
@@ -27,6 +28,7 @@ class FileConfig:
     path: str = ""  # .npy, .npz, .safetensors, .zarr or NetCDF
     layers: tuple[str, ...] = ()  # names of arrays (points, width), in order; (): the array `vectors`, or the only one
     groups: str = ""  # name of the array of labels, one for each point; "": `groups`, if there is one
+    positions: str = ""  # name of the array of places in the group, 0 its first token; "": `positions`, if there is one
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -45,7 +47,8 @@ class VectorsConfig:
 
 class Opened(NamedTuple):
     layers: list[Any]  # not yet read
-    label_P: np.ndarray | None
+    group_P: np.ndarray | None
+    places: Places | None
     index_JM: np.ndarray
 
 
@@ -66,13 +69,16 @@ def check(config: VectorsConfig) -> None:
 def opened(config: VectorsConfig) -> Opened:
     """The file's vectors and what is resampled of them; UserError, one line, where that cannot be."""
     path = pathlib.Path(config.vectors.path)
-    vectors, label_P = vector_files.load(path, config.vectors.layers, config.vectors.groups)
+    names = config.vectors
+    vectors, group_P, position_P = vector_files.load(path, names.layers, names.groups, names.positions)
     try:
         layers = given.layers_of(vectors)
-        index_JM = cut(np.shape(layers[0])[0], label_P, config.measure.folds, config.measure.seed)
+        points = np.shape(layers[0])[0]
+        index_JM = cut(points, group_P, config.measure.folds, config.measure.seed)
+        places = given.places_of(points, group_P, position_P)
     except ValueError as error:
         raise UserError(f"vectors.path {path}: {error}") from error
-    return Opened(layers, label_P, index_JM)
+    return Opened(layers, group_P, places, index_JM)
 
 
 def run(config: VectorsConfig, of: Opened, root: pathlib.Path, name: str) -> None:
@@ -97,10 +103,12 @@ def _measured(config: VectorsConfig, of: Opened, missed: raw.Missing, about: dic
     nulls = tuple(null for null in config.measure.nulls if any(null in clouds for clouds in missed.values()))
     settings = MeasureConfig(families=families, nulls=nulls, groups=config.measure.folds, seed=config.measure.seed)
     try:
-        values = arrays.of_layers(of.layers, of.index_JM, settings, lambda work: bar(work, f"{name}: measure", "layer"))
+        values = arrays.of_layers(
+            of.layers, of.places, of.index_JM, settings, lambda work: bar(work, f"{name}: measure", "layer")
+        )
     except ValueError as error:
         raise UserError(f"vectors.path {config.vectors.path}: {error}") from error
-    table = arrays.raw_table(values, about | arrays.described(of.layers, of.label_P, of.index_JM))
+    table = arrays.raw_table(values, about | arrays.described(of.layers, of.group_P, of.index_JM))
     names = config.vectors.layers
     return table.assign_coords(layer_name=("layer", list(names))) if names else table
 
@@ -113,5 +121,5 @@ def _made_by(config: VectorsConfig) -> dict[str, Any]:
             digest.update(str(file.relative_to(path)).encode())
             with open(file, "rb") as content:
                 digest.update(hashlib.file_digest(content, "sha256").digest())
-    chosen = {"layers": config.vectors.layers, "groups": config.vectors.groups}
+    chosen = {"layers": config.vectors.layers, "groups": config.vectors.groups, "positions": config.vectors.positions}
     return {"sha256": digest.hexdigest(), "folds": config.measure.folds, "seed": config.measure.seed} | chosen

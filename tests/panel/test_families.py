@@ -12,7 +12,8 @@ from panel.config import MeasureConfig
 from panel.families import FAMILIES, coordinates, family_of, quantities
 from panel.intervals import KINDS
 from panel.nulls import NULLS
-from sources.arrays import measure_arrays
+from panel.panel import MEASURED, Sample, panel
+from panel.resamples import Places
 
 PINNED = pathlib.Path(__file__).with_name("pinned.json")  # written by `python -m tests.panel.test_families`
 WINDOWS, TIME, WIDTH = 8, 16, 12
@@ -33,11 +34,15 @@ def values_on_fixed_clouds() -> dict[str, dict]:
     visible = np.tril(np.ones((TIME, TIME), bool))
     families = tuple(name for name, family in FAMILIES.items() if family.of != "vectors")
     settings = MeasureConfig(points=WINDOWS * TIME, groups=4, families=families, nulls=())
-    heads = Heads(*jax.tree.map(np.float32, (q, k)), np.arange(WINDOWS * TIME), visible)
-    others = {"previous": points + 0.1, "last": points[::-1]}
-    found = measure_arrays(points, None, settings, heads, others)["measured"]
+    picks = np.arange(WINDOWS * TIME)
+    heads = Heads(*jax.tree.map(np.float32, (q, k)), picks, visible)
+    points = np.float32(points)
+    sample = Sample(points, heads, Places(picks // TIME, picks % TIME))
+    others = {"previous": points + np.float32(0.1), "last": points[::-1]}
+    key = jax.random.key(settings.seed)
+    found = jax.jit(lambda sample, others: panel({MEASURED: sample}, others, settings, key))(sample, others)[MEASURED]
     return {
-        name: {"version": quantity.version, "values": pinned(found[name][0, 0], bool(quantity.resampling))}
+        name: {"version": quantity.version, "values": pinned(np.asarray(found[name]), bool(quantity.resampling))}
         for name, quantity in quantities().items()
         if not quantity.derived
     }

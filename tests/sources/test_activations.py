@@ -16,7 +16,14 @@ from panel.projection import VECTORS
 from panel.resamples import Cloud, leave_out, search, sections
 from sources.activations import make_measure
 from sources.probe import POSITION_SETS, make_probe
-from tests import reference, reference_comparison, reference_scale, reference_similarity, reference_spectrum
+from tests import (
+    reference,
+    reference_comparison,
+    reference_leading,
+    reference_scale,
+    reference_similarity,
+    reference_spectrum,
+)
 
 VOCAB, CONTEXT, POINTS, BATCHES, GROUPS = 31, 12, 96, 2, 4
 PROBE = make_probe(np.random.default_rng(0).integers(0, VOCAB, 24 * CONTEXT), CONTEXT, POINTS, BATCHES, GROUPS, 0)
@@ -141,8 +148,29 @@ def slow_spectra(cloud):
     return values | {f"{name}_left_out": [read(part) for part in without] for name, read in SPECTRAL.items()}
 
 
+def slow_leading(cloud, picks):
+    """Of the whole cloud and every resample, in float64; who is long and the first direction are those of the whole."""
+    window, first = picks // CONTEXT, picks % CONTEXT == 0
+    points, long = np.arange(len(cloud)), reference_leading.longest(cloud, max(1, len(cloud) // 100))
+    kept = [np.isin(points, part) for part in jackknife(points)]
+    values = {name: [] for name in ("first_share", "first_share_by_norm", "longest_share")}
+    for keep in kept:
+        values["first_share"].append(reference_leading.share_between(cloud[keep], first[keep]))
+        values["first_share_by_norm"].append(reference_leading.share_by_norm(cloud[keep], first[keep]))
+        values["longest_share"].append(reference_leading.share_between(cloud[keep], long[keep]))
+    left = [~reference_leading.longest_of_each(cloud, window), ~long]
+    without = [reference_leading.first_direction(cloud, one, kept)[0] for one in left]
+    kurtosis = reference_leading.first_direction(cloud, np.ones_like(first), kept)[1]
+    more = {"anisotropy_without": without, "leading_kurtosis": kurtosis}
+    if not first.any():
+        values |= dict.fromkeys(("first_share", "first_share_by_norm"), np.full(len(kept), np.nan))
+    return {name: np.array(value) for name, value in (values | more).items()} | {
+        "norm_ratio": reference_leading.norm_ratio(cloud)
+    }
+
+
 def slow_head(q, k, picks, visible):
-    values = {name: [] for name in MEASURED if families.family_of(name) == "attention"}
+    values = {name: [] for name in MEASURED if families.family_of(name) == "attention" and QUANTITIES[name].resampling}
     q_clouds, k_clouds = (jackknife(x.reshape(-1, x.shape[-1])[picks]) for x in (q, k))
     for q_part, k_part, q_cloud, k_cloud in zip(jackknife(q), jackknife(k), q_clouds, k_clouds, strict=True):
         for name, value in zip(STATISTICS, reference.attention_statistics(q_part, k_part, visible), strict=True):
@@ -184,6 +212,10 @@ def test_agrees_with_slow_loops_in_float64_on_every_resample(cloud):
                 got = found[name][batch, positions, layer, ..., 0]
                 np.testing.assert_allclose(got, value, rtol=1e-4, atol=1e-6, err_msg=name)
                 checked.add(name)
+            for name, value in slow_leading(resid.reshape(-1, resid.shape[-1])[picks], picks).items():
+                got = found[name][batch, positions, layer]
+                np.testing.assert_allclose(got, value, rtol=1e-3, atol=1e-6, err_msg=name)
+                checked.add(name)
         visible = np.asarray(visible_keys(ModelConfig(), CONTEXT)).copy()
         if POSITION_SETS[positions] == "without_first":
             visible[0] = visible[:, 0] = False
@@ -193,6 +225,10 @@ def test_agrees_with_slow_loops_in_float64_on_every_resample(cloud):
                 got = found[name][batch, positions, block, head]
                 np.testing.assert_allclose(got, value, rtol=1e-4, atol=1e-6, err_msg=name)
                 checked.add(name)
+        weight = found["attention_first"][batch, positions, ..., 0]  # NaN without position 0
+        sinks = np.where(np.isnan(weight).any(axis=-1), np.nan, (weight > 0.3).mean(axis=-1))
+        np.testing.assert_array_equal(found["sink_heads"][batch, positions], sinks)
+        checked.add("sink_heads")
     assert checked == {name for name in MEASURED if families.family_of(name) != "comparison"}
     assert (found["duplicate_points"][:, :, 0] > 0).all()
 
@@ -327,7 +363,7 @@ def test_values_do_not_depend_on_the_other_families(chosen):
 def test_one_group_is_no_resample():
     found = of("causal", "measured", ("spectrum", "dimension", "attention"), (), 1)
     for name in found.keys() & MEASURED:
-        assert found[name].shape[-1] == (1 if QUANTITIES[name].resampling else 3)
+        assert found[name].shape[-1] == (1 if QUANTITIES[name].resampling else 2 + ("layer" in QUANTITIES[name].dims))
     for name in ("anisotropy", "twonn", "attention_entropy"):
         whole = of("causal")[name][..., :1]
         np.testing.assert_allclose(found[name], whole, rtol=2e-5, err_msg=name)

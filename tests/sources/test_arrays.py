@@ -8,7 +8,7 @@ import xarray as xr
 
 from panel.intervals import summarise
 from sources import folds, measure, measuring
-from tests import reference, reference_comparison, reference_spectrum
+from tests import reference, reference_comparison, reference_leading, reference_spectrum
 
 LAYERS, POINTS, WIDTH = 2, 96, 6
 GENERATOR = np.random.default_rng(0)
@@ -62,6 +62,27 @@ def test_an_interval_of_unequal_groups_is_that_of_their_folds():
     found = measured(CLOUDS, UNEQUAL_P, families=("similarity",)).drift.sel(less="nothing", layer=0)
     for end in ("mean", "low", "high"):
         np.testing.assert_allclose(found.sel(statistic=end), getattr(expected, end), rtol=1e-4)
+
+
+def test_positions_tell_how_much_hangs_on_the_first_tokens():
+    """Of unequal groups, and of the windows of a function: the values are those of all points."""
+    place_P = np.concatenate([np.arange(size) for size in np.bincount(UNEQUAL_P)])
+    cloud = CLOUDS[0] + 50 * (place_P == 0)[:, None]
+    shuffle = np.random.default_rng(1).permutation(POINTS)
+    table = measure(cloud[shuffle], UNEQUAL_P[shuffle], positions=place_P[shuffle], families="leading", folds=4)
+    long = reference_leading.longest_of_each(cloud, UNEQUAL_P)
+    np.testing.assert_allclose(value(table, "first_share"), reference_leading.share_between(cloud, place_P == 0), 1e-4)
+    without = value(table, "anisotropy_without", without="longest of each window")
+    np.testing.assert_allclose(without, reference_spectrum.anisotropy(cloud[~long]), rtol=1e-4)
+    assert np.isfinite(table.first_share.sel(less="nothing", statistic="low"))
+    unknown = measure(cloud, UNEQUAL_P, families="leading", folds=4)
+    assert np.isnan(value(unknown, "first_share"))
+    np.testing.assert_allclose(value(unknown, "anisotropy_without"), value(table, "anisotropy_without"), rtol=1e-4)
+    assert np.isnan(value(measure(cloud, families="leading", folds=4), "anisotropy_without")[0])
+    windows = cloud.reshape(12, 8, WIDTH)
+    found = measuring(lambda params, windows: windows[None] * params, windows, families="leading", folds=4)(1.0)
+    first = np.arange(POINTS) % 8 == 0
+    np.testing.assert_allclose(value(found, "first_share"), reference_leading.share_between(cloud, first), rtol=1e-4)
 
 
 def test_one_layer_alone_has_no_dimension_of_layers_and_is_read_as_among_others():
@@ -167,6 +188,7 @@ BROKEN[1, 3, 2] = np.nan
         (CLOUDS, {"groups": np.arange(95)}, r"groups have shape \(95,\)"),
         (CLOUDS, {"groups": np.zeros(96)}, "of one group"),
         (CLOUDS, {"groups": np.maximum(np.arange(96), 80)}, "holds 81 of 96 points"),
+        (CLOUDS, {"positions": np.arange(96)}, "one for each of 96 points is needed, and groups"),
         (CLOUDS, {"families": ("attention",)}, "'attention' cannot be measured of these arrays"),
         (CLOUDS[0], {"families": ("comparison",)}, "'comparison' cannot be measured"),
         (CLOUDS, {"families": "spectra"}, "'spectra' cannot be measured"),

@@ -1,0 +1,115 @@
+"""How few vectors carry the scatter of a cloud: attention sinks, and whatever else is long."""
+
+from typing import NamedTuple
+
+import jax
+import jax.numpy as jnp
+from jax.lax import Precision
+from jaxtyping import Array, Bool, Float, Int
+
+from metrics.cloud import AnyArray, centred, eigh, largest
+
+
+def share_between(
+    cloud_PD: Float[AnyArray, "P D"], member_P: Bool[AnyArray, " P"], keep_P: Float[AnyArray, " P"] | None = None
+) -> Float[Array, ""]:
+    """Share of the scatter that lies between the members and the rest: f (1 - f) |m_1 - m_0|^2 / tr C.
+
+    f is the share of the points that are members, m_1 and m_0 the means of members and rest, C the covariance of all.
+    Shapes: P points of width D, who is a member, weights 1 or 0 (None: all) -> scalar. Units: none. Range: [0, 1].
+    That part of the scatter has rank one, so that it bounds `anisotropy` of the same points from below. No member
+    kept, or no other: 0. All points equal: NaN. Source: the between-class scatter of Fisher 1936; this use is ours.
+    """
+    x_PD = centred(cloud_PD)
+    keep_P = jnp.ones(len(x_PD)) if keep_P is None else jnp.asarray(keep_P, jnp.float32)
+    member_P = jnp.asarray(member_P)
+    weight_2P = keep_P[None] * jnp.stack([~member_P, member_P])
+    count_2 = weight_2P.sum(axis=1)
+    mean_2D = jnp.matmul(weight_2P, x_PD, precision=Precision.HIGHEST) / jnp.maximum(count_2, 1.0)[:, None]
+    share_2 = count_2 / count_2.sum()
+    between = share_2[0] * share_2[1] * jnp.square(mean_2D[1] - mean_2D[0]).sum()
+    mean_D = jnp.matmul(keep_P, x_PD, precision=Precision.HIGHEST) / keep_P.sum()
+    square_P = jnp.square(x_PD).sum(axis=1)
+    total = jnp.matmul(keep_P, square_P, precision=Precision.HIGHEST) / keep_P.sum() - jnp.square(mean_D).sum()
+    return jnp.minimum(between / total, 1.0)  # rounding can leave 1 + 1e-7
+
+
+def share_by_norm(
+    cloud_PD: Float[AnyArray, "P D"], member_P: Bool[AnyArray, " P"], keep_P: Float[AnyArray, " P"] | None = None
+) -> Float[Array, ""]:
+    """What `share_between` is where the members are equal and the rest is scattered about 0: g r^2 / (1 + g r^2).
+
+    g = f (1 - f), f the share of the points that are members, r^2 = E |x|^2 of the members over that of the rest. So
+    the share depends on the length of the window: of one sink in T tokens f is 1/T. Shapes and range as there; no
+    member kept: 0; no other kept, or all points 0: NaN. Units: none. Source: ours.
+    """
+    cloud_PD = jnp.asarray(cloud_PD, jnp.float32)
+    keep_P = jnp.ones(len(cloud_PD)) if keep_P is None else jnp.asarray(keep_P, jnp.float32)
+    member_P = jnp.asarray(member_P)
+    weight_2P = keep_P[None] * jnp.stack([~member_P, member_P])
+    count_2 = weight_2P.sum(axis=1)
+    square_2 = jnp.matmul(weight_2P, jnp.square(cloud_PD).sum(axis=1), precision=Precision.HIGHEST)
+    # times count_0^2 count_1^2 on both sides: nothing is divided by the norm of a side that has none
+    both = square_2[1] * jnp.square(count_2[0])
+    return both / (both + square_2[0] * jnp.square(count_2.sum()))
+
+
+def longest(cloud_PD: Float[AnyArray, "P D"], count: int) -> Bool[Array, " P"]:
+    """The `count` points of largest norm; of equal ones the first."""
+    norm_P = jnp.linalg.norm(jnp.asarray(cloud_PD, jnp.float32), axis=1)
+    return jnp.zeros(norm_P.size, bool).at[jax.lax.top_k(norm_P, count)[1]].set(True)
+
+
+def longest_of_each(cloud_PD: Float[AnyArray, "P D"], window_P: Int[AnyArray, " P"]) -> Bool[Array, " P"]:
+    """The point of largest norm of every window, whatever numbers windows have; of equal ones the first."""
+    norm_P = jnp.linalg.norm(jnp.asarray(cloud_PD, jnp.float32), axis=1)
+    window_P, points = jnp.asarray(window_P), norm_P.size
+    window_P = jnp.searchsorted(jnp.sort(window_P), window_P)  # numbers below P
+    most_W = jax.ops.segment_max(norm_P, window_P, num_segments=points)
+    place_P = jnp.where(norm_P == most_W[window_P], jnp.arange(points), points)
+    return jnp.arange(points) == jax.ops.segment_min(place_P, window_P, num_segments=points)[window_P]
+
+
+def norm_ratio(cloud_PD: Float[AnyArray, "P D"]) -> Float[Array, ""]:
+    """Largest norm over the median norm, of two medians the lower. Shapes: (P, D) -> scalar. Units: none. Range: >= 1.
+
+    More than half of the points 0: inf, or NaN where all are. A coordinate that is not finite: not finite. Source: the
+    norms of attention sinks in Sun et al. 2024, Massive Activations in Large Language Models.
+    """
+    norm_P = jnp.linalg.norm(jnp.asarray(cloud_PD, jnp.float32), axis=1)
+    return largest(norm_P) / jnp.sort(norm_P)[(norm_P.size - 1) // 2]
+
+
+class Direction(NamedTuple):
+    """The first principal direction of the points that are left, R resamples."""
+
+    share: Float[Array, " R"]
+    kurtosis: Float[Array, " R"]
+
+
+def first_direction(
+    cloud_PD: Float[AnyArray, "P D"], left_P: Bool[AnyArray, " P"], keep_RP: Float[AnyArray, "R P"]
+) -> Direction:
+    """`anisotropy` of the points that are left, and the kurtosis of their scores on the first principal direction.
+
+    Shapes: P points of width D, which of them are left, weights 1 or 0 for R resamples, the first of which keeps all
+    -> two arrays (R,). The direction is that of all points left in every resample: right to first order, as in
+    `metrics.spectrum`. Units: none. share: lambda_1 / tr C, [1/D, 1]. kurtosis: E (s - E s)^4 / (E (s - E s)^2)^2 of
+    the scores s, [1, P]; 3 for a Gaussian, about 1/f where a share f of the points makes the direction. All points
+    equal, or none left: NaN. Source: Razzhigaev et al. 2024 for the share; the kurtosis is ours.
+    """
+    left_P, keep_RP = jnp.asarray(left_P), jnp.asarray(keep_RP, jnp.float32)
+    x_PD, weight_P = centred(cloud_PD), left_P.astype(jnp.float32)
+    mean_D = jnp.matmul(weight_P, x_PD, precision=Precision.HIGHEST) / weight_P.sum()
+    x_PD = jnp.where(left_P[:, None], x_PD - mean_D[None], 0.0)
+    _, direction_DD = eigh(jnp.matmul(x_PD.T, x_PD, precision=Precision.HIGHEST))
+    score_P = jnp.matmul(x_PD, direction_DD[:, -1], precision=Precision.HIGHEST)
+    weight_RP = keep_RP * weight_P[None]
+    weight_RP = weight_RP / weight_RP.sum(axis=1, keepdims=True)
+    score_RP = score_P[None] - jnp.matmul(weight_RP, score_P, precision=Precision.HIGHEST)[:, None]
+    variance_R = (weight_RP * jnp.square(score_RP)).sum(axis=1)
+    shift_RD = jnp.matmul(weight_RP, x_PD, precision=Precision.HIGHEST)
+    square_R = jnp.matmul(weight_RP, jnp.square(x_PD).sum(axis=1), precision=Precision.HIGHEST)
+    total_R = square_R - jnp.square(shift_RD).sum(axis=1)
+    scaled_RP = score_RP / jnp.sqrt(variance_R)[:, None]
+    return Direction(variance_R / total_R, (weight_RP * scaled_RP**4).sum(axis=1))

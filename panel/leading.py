@@ -1,0 +1,96 @@
+"""Family leading: how few vectors carry the anisotropy of a cloud, token 0 of each window or the longest ones."""
+
+from collections.abc import Callable
+
+import jax
+import jax.numpy as jnp
+from jax import Array
+
+from metrics import leading
+from panel.quantity import HERE, SHAPE_OF_LEARNING, Family, Quantity, Values
+from panel.resamples import Cloud, leave_out, over_groups
+
+PERCENT = 0.01  # of the vectors
+WITHOUT = ("longest of each window", "longest 1 %")
+BY_WITHOUT = ("layer", "without")
+
+Read = Callable[[Array, Array, Array], Array]  # the cloud, who is a member, and weights 1 or 0 of its points
+
+
+def _share(read: Read, long_name: str, formula: str) -> Quantity:
+    return Quantity(read=read, long_name=long_name, formula=formula, source=HERE, resampling="jackknife")
+
+
+QUANTITIES = {
+    "first_share": _share(
+        leading.share_between,
+        "share of the scatter between token 0 of each window and the rest",
+        "f (1 - f) |E x_first - E x_other|^2 / tr C, f the share of tokens 0; a lower bound of the anisotropy",
+    ),
+    "first_share_by_norm": _share(
+        leading.share_by_norm,
+        "that share, expected from the norms alone",
+        "f (1 - f) r^2 / (1 + f (1 - f) r^2), r^2 = E |x_first|^2 / E |x_other|^2",
+    ),
+    "longest_share": _share(
+        leading.share_between,
+        "share of the scatter between the longest 1 % of the vectors and the rest",
+        "f (1 - f) |E x_long - E x_other|^2 / tr C, f = 1 %; a lower bound of the anisotropy",
+    ),
+    "leading_kurtosis": Quantity(
+        long_name="kurtosis of the scores on the first principal direction",
+        formula="E (s - E s)^4 / (E (s - E s)^2)^2, s = <x, v_1>; about 1/f where a share f of the points makes v_1",
+        source=HERE,
+        resampling="jackknife",
+    ),
+    "norm_ratio": Quantity(
+        long_name="largest norm over the median norm",
+        formula="max |x| / median |x|, of two medians the lower",
+        source="after Sun et al. 2024, Massive Activations in Large Language Models",
+    ),
+    "anisotropy_without": Quantity(
+        dims=BY_WITHOUT,
+        long_name="anisotropy without the longest vectors",
+        formula="max(lambda) / sum(lambda) without the longest vector of each window, or the longest 1 % of all; "
+        "what is removed is long, so that this lowers it in the Gaussian null model too",
+        source=f"{SHAPE_OF_LEARNING}; the removal: this project",
+        resampling="jackknife",
+    ),
+}
+OF_FIRST, OF_LONGEST = ("first_share", "first_share_by_norm"), ("longest_share",)
+
+
+def measure(cloud: Cloud) -> Values:
+    """Of a cloud without tokens 0, or of whose points the places in a window are not known, what reads them is NaN."""
+    cloud_PD, groups, places = cloud.points_PD, cloud.groups, cloud.places
+    points = len(cloud_PD)
+    nobody_P, unknown = jnp.zeros(points, bool), places is None
+    long_P = leading.longest(cloud_PD, max(1, int(PERCENT * points)))
+    first_P = nobody_P if unknown else places.time_P == 0
+    members = dict.fromkeys(OF_FIRST, first_P) | dict.fromkeys(OF_LONGEST, long_P)
+    values = over_groups(
+        lambda keep_P: {name: QUANTITIES[name].read(cloud_PD, who_P, keep_P) for name, who_P in members.items()},
+        groups,
+        points,
+    )
+    values |= {name: jnp.where(first_P.any(), values[name], jnp.nan) for name in OF_FIRST}
+    each_P = nobody_P if unknown else leading.longest_of_each(cloud_PD, places.window_P)
+    keep_RP = leave_out(groups, points)
+    found_3 = jax.lax.map(
+        lambda gone_P: leading.first_direction(cloud_PD, ~gone_P, keep_RP), jnp.stack([nobody_P, each_P, long_P])
+    )
+    without_2R = found_3.share[1:].at[0].set(jnp.nan) if unknown else found_3.share[1:]
+    return values | {
+        "leading_kurtosis": found_3.kurtosis[0],
+        "norm_ratio": leading.norm_ratio(cloud_PD),
+        "anisotropy_without": without_2R,
+    }
+
+
+FAMILY = Family(
+    of="cloud",
+    measure=measure,
+    quantities=QUANTITIES,
+    nulls=("gaussian", "shuffled", "untrained"),
+    coordinates={"without": WITHOUT},
+)

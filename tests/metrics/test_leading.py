@@ -1,0 +1,109 @@
+import jax
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from metrics import leading, spectrum
+from tests import reference_leading as reference
+from tests.metrics.clouds import EVERY, POINTS, gaussian, rotation
+
+WINDOW = np.arange(POINTS) // 20
+FIRST = np.arange(POINTS) % 20 == 0
+KEEPS = np.stack([np.ones(POINTS), np.arange(POINTS) > 100]).astype(np.float32)
+
+
+@jax.jit
+def shares(cloud, member, keep):
+    return leading.share_between(cloud, member, keep), leading.share_by_norm(cloud, member, keep)
+
+
+longest = jax.jit(leading.longest, static_argnums=1)
+longest_of_each = jax.jit(leading.longest_of_each)
+first_direction = jax.jit(leading.first_direction)
+ratio = jax.jit(leading.norm_ratio)
+
+
+@pytest.mark.parametrize("name", EVERY)
+def test_agrees_with_float64(name):
+    cloud = EVERY[name]
+    for keep in KEEPS:
+        found, kept = shares(cloud, FIRST, keep), keep > 0
+        expected = [read(cloud[kept], FIRST[kept]) for read in (reference.share_between, reference.share_by_norm)]
+        np.testing.assert_allclose(found, expected, rtol=2e-4, atol=1e-7)
+    np.testing.assert_array_equal(longest(cloud, 6).sum(), 6)
+    np.testing.assert_allclose(ratio(cloud), reference.norm_ratio(cloud), rtol=1e-5)
+
+
+@pytest.mark.parametrize("name", ["gaussian", "mean 10 x spread", "rogue coordinate", "curve"])
+def test_the_first_direction_agrees_with_float64_whoever_is_left_out(name):
+    """Clouds of which the first direction stands apart from the second, or its share is all that counts."""
+    cloud = EVERY[name]
+    for gone in (np.zeros(POINTS, bool), reference.longest_of_each(cloud, WINDOW), reference.longest(cloud, 6)):
+        found = first_direction(cloud, ~gone, KEEPS)
+        expected = reference.first_direction(cloud, ~gone, KEEPS)
+        np.testing.assert_allclose(found.share, expected[0], rtol=1e-3)
+        np.testing.assert_allclose(found.kurtosis, expected[1], rtol=5e-3)
+    whole = first_direction(cloud, np.ones(POINTS, bool), KEEPS).share[0]
+    np.testing.assert_allclose(whole, spectrum.anisotropy(spectrum.spectrum(cloud))[0], rtol=1e-5)
+
+
+def test_the_longest_are_found_and_of_equal_ones_the_first():
+    cloud = gaussian()
+    cloud[40:43] = 9.0  # copies, in one window
+    np.testing.assert_array_equal(longest(cloud, 2), reference.longest(cloud, 2))
+    found = np.asarray(longest_of_each(cloud, WINDOW))
+    np.testing.assert_array_equal(found, reference.longest_of_each(cloud, WINDOW))
+    np.testing.assert_array_equal(np.bincount(WINDOW[found]), 1)
+    assert found[40]
+    np.testing.assert_array_equal(longest_of_each(cloud, WINDOW * 1000 + 7), found)
+
+
+@pytest.mark.parametrize("length", [32, 128])
+def test_one_massive_vector_a_window_makes_the_anisotropy_that_its_norm_and_share_tell(length):
+    """f (1 - f) r^2 / (1 + f (1 - f) r^2): the bell of a decoder with sinks."""
+    generator = np.random.default_rng(0)
+    cloud = generator.normal(size=(32 * length, 64)).astype(np.float32)
+    first = np.arange(len(cloud)) % length == 0
+    cloud[first] = 100 * 64**0.5 * np.eye(64, dtype=np.float32)[3]
+    f = 1 / length
+    expected = f * (1 - f) * 100**2 / (1 + f * (1 - f) * 100**2)
+    between, by_norm = shares(cloud, first, np.ones(len(cloud), np.float32))
+    assert by_norm == pytest.approx(expected, rel=1e-2)
+    assert between == pytest.approx(expected, rel=1e-2)
+    anisotropy = spectrum.anisotropy(spectrum.spectrum(cloud))[0]
+    assert float(between) <= float(anisotropy) + 1e-6 <= 1 + 1e-6
+    direction = first_direction(cloud, np.ones(len(cloud), bool), np.ones((1, len(cloud)), np.float32))
+    assert direction.kurtosis[0] == pytest.approx((1 - 3 * f * (1 - f)) / (f * (1 - f)), rel=2e-2)
+    window = np.arange(len(cloud)) // length
+    left = first_direction(cloud, ~np.asarray(longest_of_each(cloud, window)), np.ones((1, len(cloud)), np.float32))
+    assert left.share[0] < 0.03
+    assert left.kurtosis[0] == pytest.approx(3, abs=0.3)
+
+
+@settings(max_examples=25, deadline=None)
+@given(st.integers(0, 2**31), st.floats(-3, 3), st.floats(0.01, 100))
+def test_does_not_depend_on_origin_turn_and_unit_and_bounds_the_anisotropy(seed, shift, unit):
+    generator = np.random.default_rng(seed)
+    cloud = (gaussian(seed=seed % 1000) * generator.uniform(0.5, 5, 64)).astype(np.float32)
+    member = generator.random(POINTS) < 0.2
+    between, by_norm = shares(cloud, member, KEEPS[0])
+    moved = ((cloud + shift) @ rotation(64, seed % 100) * unit).astype(np.float32)
+    np.testing.assert_allclose(shares(moved, member, KEEPS[0])[0], between, rtol=1e-2, atol=1e-6)
+    np.testing.assert_allclose(shares(cloud * np.float32(unit), member, KEEPS[0])[1], by_norm, rtol=1e-4)
+    assert between <= spectrum.anisotropy(spectrum.spectrum(cloud))[0] + 1e-6
+
+
+def test_what_cannot_be_said_is_nan():
+    cloud = gaussian()
+    np.testing.assert_array_equal(shares(cloud, np.zeros(POINTS, bool), KEEPS[0]), 0)
+    assert shares(cloud, np.ones(POINTS, bool), KEEPS[0])[0] == 0
+    assert np.isnan(shares(cloud, np.ones(POINTS, bool), KEEPS[0])[1])
+    assert np.isnan(shares(np.ones_like(cloud), FIRST, KEEPS[0])[0])
+    assert np.isnan(shares(np.zeros_like(cloud), FIRST, KEEPS[0])[1])
+    assert np.isnan(first_direction(np.ones_like(cloud), FIRST, KEEPS).share).all()
+    assert np.isnan(first_direction(cloud, np.zeros(POINTS, bool), KEEPS).share).all()
+    cloud[5, 3] = np.nan
+    assert np.isnan(shares(cloud, FIRST, KEEPS[0])).all()
+    assert np.isnan(first_direction(cloud, FIRST, KEEPS).share).all()
+    assert np.isnan(ratio(cloud))

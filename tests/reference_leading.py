@@ -1,0 +1,55 @@
+"""Float64 NumPy twins of metrics/leading.py, written apart from it: by sums over points and singular values."""
+
+import numpy as np
+
+from tests.reference import float64
+
+
+def share_between(cloud, member):
+    """The scatter of a cloud whose every point is moved to the mean of its side, over that of the cloud."""
+    cloud, member = float64(cloud), np.asarray(member, bool)
+    if member.all() or not member.any():
+        return 0.0
+    moved = np.where(member[:, None], cloud[member].mean(0), cloud[~member].mean(0))
+    return moved.var(0).sum() / cloud.var(0).sum()
+
+
+def share_by_norm(cloud, member):
+    cloud, member = float64(cloud), np.asarray(member, bool)
+    if not member.any():
+        return 0.0
+    r2 = (cloud[member] ** 2).sum(1).mean() / (cloud[~member] ** 2).sum(1).mean()
+    f = member.mean()
+    return f * (1 - f) * r2 / (1 + f * (1 - f) * r2)
+
+
+def longest(cloud, count):
+    chosen = np.zeros(len(cloud), bool)
+    chosen[np.argsort(-np.linalg.norm(np.float32(cloud), axis=1), kind="stable")[:count]] = True
+    return chosen
+
+
+def longest_of_each(cloud, window):
+    chosen = np.zeros(len(cloud), bool)
+    for one in np.unique(window):
+        inside = np.flatnonzero(window == one)
+        chosen[inside[longest(np.asarray(cloud)[inside], 1)]] = True
+    return chosen
+
+
+def norm_ratio(cloud):
+    norms = np.sort(np.linalg.norm(float64(cloud), axis=1))
+    return norms[-1] / norms[(len(norms) - 1) // 2]
+
+
+def first_direction(cloud, left, keeps):
+    """Share and kurtosis for each choice of points, along the first direction of all that are left."""
+    cloud, left = float64(cloud), np.asarray(left, bool)
+    mean = cloud[left].mean(0)
+    direction = np.linalg.svd(cloud[left] - mean, full_matrices=False)[2][0]
+    found = []
+    for keep in keeps:
+        part = cloud[left & np.asarray(keep, bool)]
+        score = (part - part.mean(0)) @ direction
+        found.append((score.var() / part.var(0).sum(), (score**4).mean() / score.var() ** 2))
+    return np.array(found).T
