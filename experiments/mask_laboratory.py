@@ -6,7 +6,7 @@ asked for where the mask hides it; bidirectional and leaking masks show it, and 
 
 from typing import Any
 
-from experiments import decoder_small
+from experiments import decoder_small, recipes
 from experiments.config import Config
 from models.config import ModelConfig
 from panel.config import MeasureConfig
@@ -15,6 +15,18 @@ from workdir.settings import replace
 
 SEEDS = (0, 1)
 LEAKS = {"leak_01": 0.01, "leak_10": 0.1}  # of the pairs (query, later key)
+TINY = Config(
+    model=ModelConfig(layers=4, width=64, heads=4, context=128),
+    train=TrainConfig(steps=2000, batch_size=16, learning_rate=3e-3),
+    evaluate=EvaluateConfig(every=250, windows=64),
+    checkpoint=CheckpointConfig(every=500),
+    measure=MeasureConfig(
+        points=2048,
+        batches=2,
+        families=("spectrum", "outliers", "leading", "dimension", "similarity", "attention"),
+        nulls=("gaussian", "untrained"),
+    ),
+)
 HIDING = ("causal", "window", "prefix")  # masks under which the next character is a task
 
 
@@ -25,20 +37,7 @@ def get_config(size: str = "small") -> Config:
 
 def sized(size: str) -> Config:
     """Many runs, so `tiny` is smaller here than elsewhere, and what is measured is less."""
-    if size != "tiny":
-        return decoder_small.get_config(size)
-    return Config(
-        model=ModelConfig(layers=4, width=64, heads=4, context=128),
-        train=TrainConfig(steps=2000, batch_size=16, learning_rate=3e-3),
-        evaluate=EvaluateConfig(every=250, windows=64),
-        checkpoint=CheckpointConfig(every=500),
-        measure=MeasureConfig(
-            points=2048,
-            batches=2,
-            families=("spectrum", "outliers", "dimension", "similarity", "attention"),
-            nulls=("gaussian", "untrained"),
-        ),
-    )
+    return recipes.sized(size, {"small": decoder_small.get_config(), "tiny": TINY})
 
 
 def masks(context: int) -> dict[str, dict[str, Any]]:

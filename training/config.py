@@ -15,9 +15,11 @@ class TrainConfig:
     steps: int = 10_000
     batch_size: int = 64  # windows per step, over all devices
     optimizer: str = "adamw"
-    learning_rate: float = 1e-3  # at the end of the warm-up
+    learning_rate: float = 1e-3  # at the end of the warm-up; of muon that of the blocks' matrices, the rest a tenth
+    schedule: str = "cosine"  # decay after the warm-up; constant: none before the last decay_fraction of the steps
     warmup_fraction: float = 0.05  # of the steps, linear from 0
-    final_fraction: float = 0.1  # cosine decay ends at this fraction of the learning rate
+    decay_fraction: float = 0.2  # schedule=constant: of the steps, linear, at the end
+    final_fraction: float = 0.1  # decay ends at this fraction of the learning rate
     weight_decay: float = 0.1  # on matrices only
     beta1: float = 0.9
     beta2: float = 0.99

@@ -4,7 +4,7 @@ from data import config as data_config
 from models import limits as model_limits
 from training.config import RunConfig
 from training.objective import OBJECTIVES
-from training.optimizer import OPTIMIZERS
+from training.optimizer import OPTIMIZERS, SCHEDULES
 from workdir import mesh
 from workdir.errors import UserError
 from workdir.settings import LARGEST_SEED, at_least, choose, within
@@ -27,12 +27,14 @@ def check(config: RunConfig) -> None:
 def _check_train(config: RunConfig) -> None:
     train, layers = config.train, config.model.layers
     choose("train.optimizer", train.optimizer, OPTIMIZERS)
+    choose("train.schedule", train.schedule, SCHEDULES)
     at_least("train.steps", train.steps, 0)
     for name in ("batch_size", "accumulate", "dispatch", "log_every"):
         at_least(f"train.{name}", getattr(train, name), 1)
     for name, low, high in (
         ("learning_rate", 0.0, 1e30),
         ("warmup_fraction", 0.0, 1.0),
+        ("decay_fraction", 0.0, 1.0),
         ("final_fraction", 0.0, 1.0),
         ("weight_decay", 0.0, 1e30),
         ("beta1", 0.0, 0.999999),

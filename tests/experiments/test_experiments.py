@@ -7,15 +7,15 @@ import re
 import pytest
 
 import experiments
-from experiments import variants
+from experiments import recipes, variants
 from experiments.config import Config, check
 from workdir.errors import UserError
 from workdir.settings import from_dict, replace, to_dict
 
-FILES = sorted(
+FILES = sorted(  # of trained runs
     path.stem
     for path in pathlib.Path(experiments.__file__).parent.glob("*.py")
-    if "def get_config(" in path.read_text() and "untrained" not in path.stem
+    if "def get_config(" in path.read_text() and "-> Config:" in path.read_text()
 )
 
 
@@ -25,6 +25,7 @@ def configs():
         yield name, get_config()
         if inspect.signature(get_config).parameters:
             yield f"{name}:tiny", get_config("tiny")
+            yield f"{name}:tiny,muon", get_config("tiny,muon")
 
 
 @pytest.mark.parametrize(("name", "config"), list(configs()), ids=lambda v: v if isinstance(v, str) else "")
@@ -46,6 +47,17 @@ def test_the_twins_differ_in_mask_and_objective_only():
         assert (encoder.model.mask, encoder.objective) == ("bidirectional", "masked")
         encoder = replace(encoder, {"model.mask": "causal", "objective": "next"})
         assert encoder == decoder
+
+
+def test_a_recipe_changes_what_it_names_and_nothing_else():
+    plain, muon = (
+        importlib.import_module("experiments.decoder_small").get_config(size) for size in ("tiny", "tiny,muon")
+    )
+    assert muon == replace(plain, recipes.RECIPES["muon"])
+    assert muon.train.optimizer == "muon"
+    for argument, words in (("huge", "choose small or tiny"), ("tiny,sgd", "choose one of gpt2, rotary, muon")):
+        with pytest.raises(UserError, match=words):
+            importlib.import_module("experiments.twins_small").get_config(argument)
 
 
 @pytest.mark.parametrize("size", ["small", "tiny"])

@@ -98,6 +98,19 @@ def test_stopping_and_going_on_equals_never_stopping_bitwise(tmp_path, monkeypat
     ) == never_stopped
 
 
+@pytest.mark.slow
+def test_a_run_under_muon_goes_on_bitwise(tmp_path, monkeypatch):
+    """Its state holds parts for the matrices and for the rest."""
+    config = tiny.config(optimizer="muon", learning_rate=0.02, schedule="constant")
+    train(config, tmp_path / "whole")
+    with monkeypatch.context() as patch:
+        interrupted_after(patch, 3, signal.SIGTERM)
+        with pytest.raises(Stopped):
+            train(config, tmp_path / "stopped")
+    train(config, tmp_path / "stopped")
+    assert everything(tmp_path / "stopped", config) == everything(tmp_path / "whole", config)
+
+
 def test_a_kill_after_the_log_was_written_repeats_the_lost_steps_exactly(tmp_path, never_stopped):
     config = tiny.config()
     train(config, tmp_path)

@@ -1,3 +1,5 @@
+import itertools
+
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -17,11 +19,10 @@ def test_schedule_warms_up_and_decays_to_its_fraction():
 
 
 def test_schedule_exists_without_warm_up_and_for_the_shortest_runs():
-    for steps in (0, 1, 2):
-        for warmup in (0.0, 1.0):
-            rate = optimizer.schedule(TrainConfig(steps=steps, warmup_fraction=warmup))
-            assert np.isfinite(float(rate(0)))
-            assert float(rate(0)) > 0
+    for steps, kind, warmup in itertools.product((0, 1, 2), optimizer.SCHEDULES, (0.0, 1.0)):
+        rate = optimizer.schedule(TrainConfig(steps=steps, schedule=kind, warmup_fraction=warmup))
+        assert np.isfinite(float(rate(0)))
+        assert float(rate(0)) > 0
 
 
 def test_only_matrices_decay():
@@ -38,6 +39,52 @@ def test_only_matrices_decay():
     assert moved == {name: not name.endswith(("['bias']", "['scale']")) for name in moved}
     assert any(moved.values())
     assert not all(moved.values())
+
+
+def test_muon_orthogonalises_the_matrices_of_each_block_and_nothing_else():
+    model = transformer.build(ModelConfig(layers=2, width=8, heads=2, context=4), 11)
+    params = model.init(jax.random.key(0))
+    generator = np.random.default_rng(0)
+    grads = jax.tree.map(lambda p: generator.normal(size=p.shape).astype(np.float32), params)
+    config = TrainConfig(optimizer="muon", learning_rate=0.02, weight_decay=0.0, warmup_fraction=0.0, clip_norm=0.0)
+    chosen, rest = optimizer.make_optimizer(config), optimizer.adamw(config, optimizer.REST)
+    updates, _ = jax.jit(lambda grads: chosen.update(grads, chosen.init(params), params))(grads)
+    by_adamw, _ = jax.jit(lambda grads: rest.update(grads, rest.init(params), params))(grads)
+    kernels = 0
+    for (path, update), plain in zip(
+        jax.tree_util.tree_leaves_with_path(updates), jax.tree.leaves(by_adamw), strict=True
+    ):
+        if path[0].key == "blocks" and path[-1].key == "kernel":
+            kernels += 1
+            for layer in np.asarray(update):  # singular values near 1, times the rate and sqrt(max(1, out/in))
+                scale = 0.02 * max(1, layer.shape[1] / layer.shape[0]) ** 0.5
+                values = np.linalg.svd(layer, compute_uv=False) / scale
+                assert ((values > 0.6) & (values < 1.3)).all(), path
+        else:
+            np.testing.assert_allclose(update, plain, rtol=1e-6, err_msg=str(path))
+    assert kernels == 4
+
+
+def test_under_muon_matrices_decay_as_under_adamw_at_the_rest_of_the_rate():
+    model = transformer.build(ModelConfig(layers=2, width=8, heads=2, context=4), 11)
+    params = jax.tree.map(lambda p: np.full(p.shape, 1.5, np.float32), jax.eval_shape(model.init, jax.random.key(0)))
+    config = TrainConfig(optimizer="muon", learning_rate=0.02, weight_decay=0.5, warmup_fraction=0.0)
+    chosen = optimizer.make_optimizer(config)
+    zeros = jax.tree.map(jnp.zeros_like, params)
+    updates, _ = jax.jit(lambda params: chosen.update(zeros, chosen.init(params), params))(params)
+    expected = -float(optimizer.schedule(config, optimizer.REST)(0)) * 0.5 * 1.5
+    for path, update in jax.tree_util.tree_leaves_with_path(updates):
+        decays = path[-1].key not in ("bias", "scale")
+        np.testing.assert_allclose(update, expected * decays, rtol=1e-5, err_msg=str(path))
+
+
+def test_a_constant_schedule_decays_at_the_end_alone():
+    given = {"schedule": "constant", "warmup_fraction": 0.1, "decay_fraction": 0.2, "final_fraction": 0.25}
+    rate = optimizer.schedule(TrainConfig(steps=100, learning_rate=2.0, **given))
+    rates = np.asarray(jax.jit(jax.vmap(rate))(np.arange(100)))
+    np.testing.assert_allclose(rates[:10], 2.0 * np.arange(1, 11) / 10, rtol=1e-6)
+    np.testing.assert_allclose(rates[10:80], 2.0, rtol=1e-6)
+    np.testing.assert_allclose(rates[80:], 2.0 - 1.5 * np.arange(1, 21) / 20, rtol=1e-5)
 
 
 def test_gradients_are_clipped_by_their_global_norm():
