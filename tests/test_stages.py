@@ -21,7 +21,6 @@ def folder(tmp_path):
     """A run's folder as far as figures read it."""
     run, path = make_run(steps=(0, 1), layers=2, heads=1, batches=2, groups=2, nulls=()), tmp_path / "run"
     files.write(run.results, path / "results.nc")
-    files.write(run.batches, path / "batches.nc")
     (path / "train.jsonl").write_text("".join(json.dumps(line) + "\n" for line in run.log))
     (path / "environment.json").write_text("{}")
     return path
