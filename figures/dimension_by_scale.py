@@ -39,11 +39,11 @@ def build(runs: dict[str, Run]) -> Figure | None:
         ax.set_ylabel("intrinsic dimension")
     for ax in axes[-columns:]:
         ax.set_xlabel("neighbour rank k (from $r_{2k}/r_k$)")
-    looks = {"measured": MEASURED, "on a plateau": PLATEAU, "Gaussian cloud of the same spectrum": GAUSSIAN}
+    looks = {"measured": MEASURED, "on a plateau": PLATEAU, "Gaussian cloud, same spectrum": GAUSSIAN}
     if not any("gaussian" in nulls(run.results) for run in runs.values()):
         looks.popitem()
     handles = [Line2D([], [], color="0.2", label=label, **look) for label, look in looks.items()]
-    strip.legend(handles=handles, loc="center", ncols=len(handles))
+    strip.legend(handles=handles, loc="center", ncols=len(handles), columnspacing=1.2)
     style.title(figure, "Dimension by scale, last checkpoint, all positions")
     scales.layer_bar(figure, colours, grid)
     shown = "Dimension by GRIDE from the neighbours k and 2k of each point: a line for each layer."

@@ -126,10 +126,10 @@ def excess_over_nulls(runs: dict[str, Run]) -> Figure | None:
     for ax, null in zip(axes[0], models, strict=True):
         ax.set_title(NULLS[null])
     for column in axes.T:
-        drawn = [ax for ax in column if ax.lines]
-        for ax in drawn[:-1]:
+        *above, lowest = [ax for ax in column if ax.lines] or [column[-1]]
+        for ax in above:
             ax.tick_params(labelbottom=False)
-        drawn[-1].set_xlabel(scales.DEPTH)
+        lowest.set_xlabel(scales.DEPTH.replace(" (", "\n("))
     figure.supylabel("excess over the null model", fontsize=style.RC["font.size"])
     style.title(figure, "Excess over null models, last checkpoint, all positions")
     style.legend(axes)

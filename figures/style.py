@@ -61,7 +61,7 @@ def inks(runs: Iterable[str]) -> dict[str, dict[str, str]]:
 
 def shades() -> Colormap:
     """Plasma without its last third, too pale on white paper: from blue through purple to orange, ever lighter."""
-    return LinearSegmentedColormap.from_list("shades", matplotlib.colormaps["plasma"](np.linspace(0, 0.66, 256)))
+    return LinearSegmentedColormap.from_list("shades", matplotlib.colormaps["plasma"](np.linspace(0, 0.64, 256)))
 
 
 def banded(ax: Axes, x: np.ndarray, mean: np.ndarray, low: np.ndarray, high: np.ndarray, **look: Any) -> None:

@@ -127,15 +127,15 @@ def _means(table: xr.Dataset, name: str, positions: str) -> xr.DataArray:
 def words(row: pd.Series) -> str:
     """Both correlations of a row, with their intervals and corrected p."""
     if row.n < 3:
-        return f"n = {row.n}: too few points to correlate"
+        return f"n = {row.n:.0f}: too few points to correlate"
     if np.isnan(row.pearson):
-        return f"n = {row.n}: constant, nothing to correlate"
+        return f"n = {row.n:.0f}: constant, nothing to correlate"
     both = [
         f"{letter} = {_signed(row[kind])}{_between(row[f'{kind}_low'], row[f'{kind}_high'])} "
         f"({_p(row[f'{kind}_p_holm'])})"
         for letter, kind in (("r", "pearson"), ("ρ", "spearman"))
     ]
-    return f"n = {row.n}, {', '.join(both)}"
+    return f"n = {row.n:.0f}, {', '.join(both)}"
 
 
 def _between(low: float, high: float) -> str:

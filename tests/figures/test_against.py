@@ -41,8 +41,9 @@ def test_correlations_in_the_caption_are_scipys_corrected_for_their_number(runs)
             last = run.results.sel(step=1000, positions=side, less="nothing", statistic="mean")
             pearson = stats.pearsonr(last.drift, last.mean_cosine)
             line = next(line for line in text.splitlines() if line.startswith(f"{label}, mean cosine"))
-            assert f"n = {last.sizes['layer']}, r = {pearson.statistic:.2f} [" in line
-            assert f"ρ = {stats.spearmanr(last.drift, last.mean_cosine).statistic:.2f} " in line
+            plain = line.replace("\N{MINUS SIGN}", "-")
+            assert f"n = {last.sizes['layer']}, r = {pearson.statistic:.2f} [" in plain
+            assert f"ρ = {stats.spearmanr(last.drift, last.mean_cosine).statistic:.2f} " in plain
             found[label], expected[label] = line.split(" (")[1].split(")")[0], pearson.pvalue
         least, most = sorted(expected, key=expected.get)
         corrected = {least: 2 * expected[least], most: max(2 * expected[least], expected[most])}

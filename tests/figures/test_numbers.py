@@ -47,7 +47,7 @@ def test_dimension_by_scale_marks_the_plateau_of_each_layer(runs):
         assert text.get_title() == label
         edges_are(text.collections[3], thin[3], last.gride.sel(less="nothing", layer=3))
     assert figure.axes[0].get_ylim() == figure.axes[1].get_ylim()
-    assert legend_of(figure, 2) == ["measured", "on a plateau", "Gaussian cloud of the same spectrum"]
+    assert legend_of(figure, 2) == ["measured", "on a plateau", "Gaussian cloud, same spectrum"]
 
 
 def test_a_run_without_plateau_or_null_model_says_so(runs):

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 from scipy import stats
 
-from panel.intervals import redrawn, summarise, variance
+from panel.intervals import redrawn, summarise, variance, within
 from panel.resamples import section_count
 
 BATCHES, GROUPS, POINTS = 4, 8, 40
@@ -116,6 +116,18 @@ def test_an_infinite_value_has_no_interval(kind, place):
     summary = summarise(values, kind, values[::-1])
     assert not np.isfinite(summarise(values, kind).low)
     assert not np.isfinite(summary.low)
+
+
+def test_an_interval_is_cut_at_the_ends_of_the_range_and_holds_the_mean():
+    found = summarise(np.array([[0.1, 0.9, 1.0000001], [0.2, 0.8, 1.0000001]])[:, None], "")
+    low, high = within(found, 0, 1)[2:]
+    np.testing.assert_array_equal(low, [0, found.low[1], found.mean[2]])
+    np.testing.assert_array_equal(high, [found.high[0], 1, found.mean[2]])
+    assert found.low[0] < 0
+    assert found.high[1] > 1
+    np.testing.assert_array_equal(within(found, -np.inf, np.inf)[2:], found[2:])
+    nothing = within(summarise(np.array([[3.0]]), ""), 0, 1)
+    assert np.isnan([nothing.low, nothing.high]).all()
 
 
 def test_an_unknown_kind_is_refused():
