@@ -24,6 +24,8 @@ def fit(axes: Iterable[Axes], zero: bool = False) -> None:
     lines = np.concatenate([np.ravel(line.get_ydata()) for ax in axes for line in ax.lines] or [np.empty(0)])
     lines = lines[np.isfinite(lines)].astype(float)
     if not lines.size:
+        for ax in axes:
+            ax.set_ylim(0, 1)  # there is nothing to serve
         return
     least, most = lines.min(), lines.max()
     span = (most - least) or abs(most) or 1.0

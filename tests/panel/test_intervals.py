@@ -46,6 +46,22 @@ def test_covers_the_truth_of_dependent_points(kind):
     assert 0.93 <= hits / 1000 <= 0.97
 
 
+@pytest.mark.parametrize("kind", ["jackknife", "sections"])
+def test_an_average_of_numbers_that_go_together_covers_the_truth(kind):
+    """As layers do, which read the same windows: two batches, of which the scatter of two averages says nothing."""
+    rng = np.random.default_rng(2)
+    hits, halves = 0, []
+    for _ in range(500):
+        shared_GJP = dependent(rng)[:2]
+        parts = [replicated(shared_GJP + 0.5 * dependent(rng)[:2] + 5, np.mean, kind) for _ in range(3)]
+        summary = summarise(np.stack(parts, axis=2), kind, average=lambda x_GRL: x_GRL.mean(2))
+        hits += summary.low <= 5 <= summary.high
+        halves.append(summary.high - summary.mean)
+    assert 0.92 <= hits / 500 <= 0.98
+    students = stats.t.ppf(0.975, 1) * np.sqrt((1 + 1 / POINTS) * (1 + 0.25 / 3) / (2 * GROUPS))
+    assert np.median(halves) < 0.4 * students  # what one degree of freedom would ask for
+
+
 def test_sections_carry_their_relative_error():
     """A dimension that halves at the sections' scale has half the deviation there."""
     sections = np.random.default_rng(0).normal(10, 1, size=(3, 5))
