@@ -33,6 +33,13 @@ def test_tables_that_were_moved_away_are_no_run(folder, name):
     assert stages.load(folder).results.sizes["step"] == 2
 
 
+def test_a_table_without_averages_is_joined_again_first(folder):
+    results = files.read(folder / "results.nc")
+    files.write(results.drop_vars([name for name in results if "_over_" in name]), folder / "results.nc")
+    with pytest.raises(UserError, match="results.nc is older than averages over blocks; run --stages=measure again"):
+        stages.load(folder)
+
+
 def test_a_folder_of_runs_is_named_with_them(folder):
     with pytest.raises(UserError, match=r"holds the runs run; name one of them: .*/run$"):
         stages.load(folder.parent)
