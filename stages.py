@@ -16,10 +16,12 @@ from figures.experiment import Compared
 from figures.run import Run
 from figures.seeds import over_seeds
 from models.transformer import compute_type
+from panel.families import quantities
 from sources import sweep, vectors
 from sources.probe import POSITION_SETS
 from studies import on_disk
 from tables import files
+from tables.averages import averages
 from training import log, loop, program
 from training.config import seeds
 from untrained import blocks as untrained
@@ -167,10 +169,13 @@ def draw_figures(shown: dict[str, pathlib.Path], to: pathlib.Path) -> None:
 def load(path: pathlib.Path) -> Run:
     if inner := sorted(child.parent.name for child in path.glob("*/environment.json")):  # of tables there is none
         raise UserError(f"{path} holds the runs {', '.join(inner)}; name one of them: {path / inner[0]}")
-    for name, stage in (("train.jsonl", "train"), ("results.nc", "measure"), ("batches.nc", "measure")):
+    for name, stage in (("train.jsonl", "train"), ("results.nc", "measure")):
         if not (path / name).exists():
             raise UserError(f"{path / name} does not exist; run --stages={stage} first")
-    return Run(files.read(path / "results.nc"), files.read(path / "batches.nc"), log.read(path))
+    results = files.read(path / "results.nc")
+    if not any(name in results for own in quantities() for name in averages(own)):
+        raise UserError(f"{path / 'results.nc'} is older than averages over blocks; run --stages=measure again")
+    return Run(results, log.read(path))
 
 
 def untrained_blocks(config: UntrainedConfig, root: pathlib.Path, title: str, wanted: list[str]) -> None:

@@ -1,16 +1,20 @@
 """One quantity against another at the last checkpoint: do the layers, or the heads, that have much of one have much
-of the other?"""
+of the other? Correlations stand in the caption, since many are looked at side by side."""
 
 import numpy as np
 import xarray as xr
 from matplotlib.figure import Figure
 
 from figures import scales, style
-from figures.provenance import footer
-from figures.run import POSITIONS, Run, bands, holding, interval, positions, words
+from figures.provenance import caption
+from figures.run import POSITIONS, SAME, Run, bands, holding, interval, positions, words
 from studies import correlations
 
 SHARPNESS = ("attention_entropy", "attention_max", "score_std_within", "attention_first")
+CAUTION = (
+    "Correlations, with 95 % intervals and p corrected after Holm for the {} of this kind in correlations.csv. They "
+    "take the points for independent draws, which those of one network are not."
+)
 
 
 def cosine_against_drift(runs: dict[str, Run]) -> Figure | None:
@@ -18,28 +22,27 @@ def cosine_against_drift(runs: dict[str, Run]) -> Figure | None:
     looks, runs = style.inks(runs), holding(runs, "mean_cosine", "drift")
     if not runs:
         return None
-    sides = positions(runs)
-    key = 0.4 + 0.3 * len(runs)  # inches: a title and two lines of type for each run
-    figure = style.new(style.PAGE, 2.4 + key)
-    grid = figure.add_gridspec(2, len(sides), height_ratios=(1.8, key))
-    for column, side in enumerate(sides):
-        ax = figure.add_subplot(grid[0, column], sharey=figure.axes[0] if column else None)
+    sides = positions(runs, "mean_cosine", "drift")
+    figure = style.new(style.PAGE if len(sides) > 1 else style.SINGLE, 2.8)
+    axes = figure.subplots(1, len(sides), sharex=True, sharey=True, squeeze=False)[0]
+    for ax, side in zip(axes, sides, strict=True):
         for label, run in runs.items():
             last = run.results.isel(step=-1).sel(positions=side)
             (drift, *across), (cosine, *upright) = interval(last, "drift"), interval(last, "mean_cosine")
-            text = f"{label}, {correlations.words(drift, cosine)}"
-            ax.plot(drift, cosine, label=text, linestyle="none", **looks[label])
+            ax.plot(drift, cosine, label=label, linestyle="none", **looks[label])
             bars = {"ecolor": looks[label]["color"], "elinewidth": 0.8, "fmt": "none"}
             ax.errorbar(drift, cosine, np.abs(upright - cosine), np.abs(across - drift), **bars)
             embedding = {"color": looks[label]["color"], "marker": looks[label]["marker"], "markerfacecolor": "white"}
             ax.plot(drift[:1], cosine[:1], linestyle="none", **embedding)
-        ax.set(title=POSITIONS[side], xlabel=words(runs, "drift"))
-        below = figure.add_subplot(grid[1, column], frameon=False, xticks=[], yticks=[])
-        below.legend(*style.entries([ax]), loc="upper center", title="Pearson r, Spearman ρ (hollow: embedding)")
-    figure.axes[0].set_ylabel(words(runs, "mean_cosine"))
-    bars = bands(runs, "drift", "mean_cosine", what="bars")
-    style.title(figure, "Mean cosine against drift, last checkpoint", bars)
-    footer(figure, runs)
+        ax.plot([], [], "o", color="0.3", markerfacecolor="white", label="embedding")
+        ax.set(title=POSITIONS[side] if len(sides) > 1 else "", xlabel=words(runs, "drift"))
+    axes[0].set_ylabel(words(runs, "mean_cosine"))
+    style.title(figure, "Mean cosine against drift, last checkpoint")
+    style.legend(axes)
+    found = [line for side in sides for line in correlated(runs, ("mean_cosine",), side)]
+    shown = "A point for each layer; hollow: the embedding."
+    further = [*[SAME] * (len(sides) == 1), *found]
+    caption(figure, runs, shown, bands(runs, "drift", "mean_cosine", what="bars"), further)
     return figure
 
 
@@ -51,7 +54,7 @@ def sharpness_against_alignment(runs: dict[str, Run]) -> Figure | None:
     runs = holding(runs, "query_key_alignment", *SHARPNESS)
     if not runs:
         return None
-    figure = style.new(style.PAGE, 0.8 + 1.9 * len(runs))
+    figure = style.new(style.PAGE, 1.0 + 1.5 * len(runs))
     axes = figure.subplots(len(runs), len(SHARPNESS), sharex=True, sharey="col", squeeze=False)
     colours = scales.block_colours(max(run.results.sizes["block"] for run in runs.values()))
     for row, (label, run) in zip(axes, runs.items(), strict=True):
@@ -61,18 +64,28 @@ def sharpness_against_alignment(runs: dict[str, Run]) -> Figure | None:
                 (x, *across), (y, *upright) = (interval(last, of, block=block) for of in ("query_key_alignment", name))
                 bars = {"elinewidth": 0.6, "fmt": "o", "markersize": 2.5, "color": colours.to_rgba(block)}
                 ax.errorbar(x, y, np.abs(upright - y), np.abs(across - x), **bars)
-            means = (interval(last, of)[0].ravel() for of in ("query_key_alignment", name))
-            ax.set_title(correlations.words(*means).replace(", ", "\n"), fontsize=6, loc="left")
-            ax.set_ylabel(style.wrap(words(runs, name), 1.5, 7), fontsize=7)
-        row[0].set_ylabel(f"{label}\n{count(run.results)}\n{row[0].get_ylabel()}", fontsize=7)
+        row[0].set_ylabel(f"{label}\n{count(run.results)}")
+    for ax, name in zip(axes[0], SHARPNESS, strict=True):
+        ax.set_title(style.wrap(words(runs, name), 1.4, style.SMALL), fontsize=style.SMALL)
     axes[0, 0].set(xlim=(-1.1, 1.1), xticks=(-1, 0, 1))  # all that a cosine can be
     for ax in axes[-1]:
-        ax.set_xlabel(style.wrap(words(runs, "query_key_alignment"), 1.1, 7), fontsize=7)
-    bars = bands(runs, "query_key_alignment", *SHARPNESS, what="bars")
-    style.title(figure, "Sharpness against alignment of each head, last checkpoint, all positions", bars)
+        ax.set_xlabel(style.wrap(words(runs, "query_key_alignment"), 1.3, style.SMALL), fontsize=style.SMALL)
+    style.title(figure, "Sharpness against alignment of each head, last checkpoint, all positions")
     scales.block_bar(figure, colours, axes)
-    footer(figure, runs)
+    shown = "A point for each head: how sharp is it, and how far do its queries and keys drift one way?"
+    bars = bands(runs, "query_key_alignment", *SHARPNESS, what="bars")
+    caption(figure, runs, shown, bars, correlated(runs, SHARPNESS, "all"))
     return figure
+
+
+def correlated(runs: dict[str, Run], names: tuple[str, ...], side: str) -> list[str]:
+    """A line for each run and quantity: how it goes with the other axis at the last checkpoint."""
+    table = correlations.correlations({label: run.results.isel(step=[-1]) for label, run in runs.items()})
+    table = table[table.over.isin(["layers", "heads"]) & (table.positions == side)].set_index(["run", "y"])
+    found = {(label, name): table.loc[(label, name)] for label in runs for name in names}
+    about = CAUTION.format(next(iter(found.values())).tests)
+    lines = [f"{label}, {words(runs, name)}: {correlations.words(row)}" for (label, name), row in found.items()]
+    return [f"{POSITIONS[side].capitalize()}. {about}", *lines]
 
 
 def every_head(results: xr.Dataset) -> xr.Dataset:

@@ -55,7 +55,7 @@ UNTRAINED: dict[str, Callable[[xr.Dataset], Figure | None]] = {
 
 
 def draw(figures: dict[str, Callable[[T], Figure | None]], of: T, folder: pathlib.Path) -> list[pathlib.Path]:
-    """PNG and PDF of each figure, under `folder`; what no longer applies is removed. Returns the paths written."""
+    """PNG, PDF and caption of each figure, under `folder`; what no longer applies is removed. The paths written."""
     folder.mkdir(parents=True, exist_ok=True)
     with style.context():
         return [path for name, build in figures.items() for path in save(build(of), folder, name)]
@@ -72,7 +72,7 @@ def draw_runs(runs: dict[str, Run], folder: pathlib.Path) -> list[pathlib.Path]:
 
 
 def save(figure: Figure | None, folder: pathlib.Path, name: str) -> list[pathlib.Path]:
-    """Write name.png and name.pdf; each appears whole or not at all, and without a date, so the same twice.
+    """Write name.png, name.pdf and its caption, name.txt; each whole or not at all, and without a date: the same twice.
 
     Where there is nothing to draw, those of an older measurement are removed.
     """
@@ -87,4 +87,9 @@ def save(figure: Figure | None, folder: pathlib.Path, name: str) -> list[pathlib
         figure.set_layout_engine("none")  # laid out once, by the first: both files have the same geometry
         files.write(path, content.getvalue())
         paths.append(path)
-    return paths
+    caption = folder / f"{name}.txt"
+    if figure is None:
+        caption.unlink(missing_ok=True)
+        return []
+    files.write(caption, figure.get_label() + "\n")
+    return [*paths, caption]

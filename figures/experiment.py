@@ -11,7 +11,7 @@ from matplotlib.figure import Figure
 from matplotlib.ticker import MaxNLocator
 
 from figures import style
-from figures.provenance import footer
+from figures.provenance import caption
 from figures.run import Run
 from panel import families
 from panel.intervals import LEVEL
@@ -43,8 +43,9 @@ def runs_compared(compared: Compared) -> Figure | None:
     if not names:
         return None
     places = {condition: -place for place, condition in enumerate(dict.fromkeys(rows.condition))}
+    seeds = len(rows) > len(places)
     kinds = [kind for kind in OBJECTIVES if any(run.results.attrs["objective"] == kind for run in runs.values())]
-    panels, key = 1.1 + ROW["condition"] * len(places), 0.5  # inches; titles and ticks take the first
+    panels, key = 1.1 + ROW["condition"] * len(places), 0.35  # inches; titles and ticks take the first
     figure = style.new(style.PAGE, 0.3 + panels + key)
     grid = figure.add_gridspec(2, 1, height_ratios=(panels, key))
     axes = grid[0].subgridspec(1, len(names)).subplots(sharey=True, squeeze=False)[0]
@@ -55,18 +56,20 @@ def runs_compared(compared: Compared) -> Figure | None:
             look = {"color": style.OKABE_ITO[kind], "linestyle": "none"}
             label = f"predicts {OBJECTIVES[kinds[kind]].label}"
             ax.plot(values, [place] * len(values), marker=style.MARKERS[kind], markersize=3.5, label=label, **look)
-            ax.plot(values.mean(skipna=False), place, marker="|", markersize=9, markeredgewidth=1.3, **look)
-        ax.set_title(style.wrap(_name(name), 0.95, 7), fontsize=7)
+            if seeds:
+                ax.plot(values.mean(skipna=False), place, marker="|", markersize=9, markeredgewidth=1.3, **look)
+        ax.set_title(style.wrap(_name(name), 0.95, style.SMALL), fontsize=style.SMALL)
+        ax.margins(x=0.2)
         ax.xaxis.set_major_locator(MaxNLocator(3))
         ax.tick_params(axis="y", length=0)
     axes[0].set_yticks(list(places.values()), list(places))
     axes[0].set_ylim(0.5 - len(places), 0.5)
     below = figure.add_subplot(grid[1], frameon=False, xticks=[], yticks=[])
-    words = "stroke: mean over seeds" + "; bits of the two are not comparable" * (len(kinds) > 1)
-    below.legend(*style.entries(axes[:1]), title=words, loc="upper center", ncols=len(kinds))
-    what = "All settings, last checkpoint, mean over blocks, all positions"
-    style.title(figure, what, "a dot for each seed")
-    footer(figure, runs)
+    below.legend(*style.entries(axes[:1]), loc="upper center", ncols=len(kinds))
+    style.title(figure, "All settings, last checkpoint, mean over blocks, all positions")
+    read = ["Dots: seeds; strokes: their means."] * seeds
+    read += ["Bits of the two objectives are not comparable."] * (len(kinds) > 1)
+    caption(figure, runs, "What each setting costs in bits, and what it does to the geometry.", " ".join(read))
     return figure
 
 
@@ -74,7 +77,7 @@ def _name(name: str) -> str:
     if name == "test_bits":
         return BITS
     quantity = families.quantities()[name]
-    return style.label(quantity.long_name, quantity.units)
+    return style.label(quantity.long_name, quantity.units, quantity.symbol)
 
 
 def contrasts(compared: Compared) -> Figure | None:
@@ -95,8 +98,8 @@ def contrasts(compared: Compared) -> Figure | None:
     for ax, name in zip(axes.flat, names, strict=False):
         _changes(ax, changes[changes.quantity == name], places)
         shape = SHAPES[name]
-        title = style.wrap(shape.long_name, 1.15, 7)
-        ax.set_title(title if shape.units == "1" else f"{title}\n({shape.units})", fontsize=7)
+        title = style.wrap(shape.long_name, 1.15, style.SMALL)
+        ax.set_title(title if shape.units == "1" else f"{title}\n({shape.units})", fontsize=style.SMALL)
     for ax in axes.flat[len(names) :]:
         ax.set_axis_off()
     for ax in axes[:, 0]:
@@ -104,9 +107,8 @@ def contrasts(compared: Compared) -> Figure | None:
         for (key, _), tick in zip(labels, ax.get_yticklabels(), strict=True):
             tick.set_fontweight("bold" if isinstance(key, str) else "normal")
         ax.set_ylim(-len(labels) + 0.4, 0.6)
-    below = style.wrap(f"({_sample(changes)})", style.PAGE, style.RC["figure.titlesize"])
-    figure.suptitle(f"Change when one setting changes, last checkpoint, all positions\n{below}")
-    footer(figure, runs)
+    style.title(figure, "Change when one setting changes, last checkpoint, all positions")
+    caption(figure, runs, "The change of each shape (studies/shapes.py) when one setting changes.", _sample(changes))
     return figure
 
 
@@ -134,11 +136,14 @@ def _changes(ax: Axes, changes: pd.DataFrame, places: dict) -> None:
 
 
 def _sample(changes: pd.DataFrame) -> str:
-    """How many pairs of runs there are, and what interval they give."""
+    """How many pairs of runs there are, what interval they give, and how many of them are looked at."""
     few, many = changes.pairs.min(), changes.pairs.max()
     pairs = f"{few} to {many} pairs of runs" if few < many else f"{few} pair{'s' * int(few > 1)} of runs"
     known = np.isfinite(changes.low)
     if not known.any():
-        return f"{pairs}; no interval"
-    words = f"{LEVEL * 100:.0f} % interval, variance pooled over settings, one comparison at a time"
-    return f"{pairs}; {words}; filled: 0 lies outside" + "; bare: no interval" * (not known.all())
+        return f"{pairs.capitalize()}; no interval."
+    words = f"{LEVEL * 100:.0f} % interval, variance pooled over settings"
+    many = f"not corrected for the {known.sum()} comparisons, of which {1 - LEVEL:.0%} would miss 0 without any change"
+    return f"{pairs.capitalize()}. Bars: {words}, {many}. Filled: 0 lies outside." + " Bare: no interval." * (
+        not known.all()
+    )

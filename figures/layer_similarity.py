@@ -6,7 +6,7 @@ from matplotlib.figure import Figure
 from matplotlib.ticker import MaxNLocator
 
 from figures import scales, style
-from figures.provenance import footer
+from figures.provenance import caption
 from figures.run import Run, holding, interval
 
 MEASURES = {"cka_layers": "linear CKA", "overlap_layers": "neighbourhood overlap"}
@@ -34,5 +34,5 @@ def build(runs: dict[str, Run]) -> Figure | None:
         ax.set_xlabel(scales.LAYER)
     scales.bar(figure, colours, axes, "similarity (1: the same)", TICKS, [f"{tick:g}" for tick in TICKS])
     style.title(figure, "Similarity of layers, last checkpoint, all positions")
-    footer(figure, runs)
+    caption(figure, runs, "Every layer beside every other, at the last checkpoint: how alike are their clouds?")
     return figure

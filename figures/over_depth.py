@@ -1,17 +1,18 @@
 """Figures over the depth of a network: anisotropy, what carries it, and what of a value a null model has too."""
 
 import numpy as np
+from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.ticker import MaxNLocator
 
 from figures import scales, style
-from figures.provenance import footer
-from figures.run import NULLS, POSITIONS, Run, bands, holding, interval, last_step, nulls, positions, words
+from figures.provenance import caption
+from figures.run import NULLS, POSITIONS, SAME, Run, bands, holding, interval, last_step, nulls, positions, words
 from panel.families import nulls_of
 
 LARGEST = "\n(largest eigenvalue's share)"
 EXCESS = ("anisotropy", "effective_rank", "twonn", "mean_cosine")
-HEIGHT = 1.25  # inches of a row of excess
+HEIGHT = 1.3  # inches of a row of excess
 
 
 def anisotropy_profile(runs: dict[str, Run]) -> Figure | None:
@@ -19,19 +20,21 @@ def anisotropy_profile(runs: dict[str, Run]) -> Figure | None:
     looks, runs = style.inks(runs), holding(runs, "anisotropy")
     if not runs:
         return None
-    sides = positions(runs)
-    figure = style.new(style.PAGE, 2.6)
+    sides = positions(runs, "anisotropy")
+    figure = style.new(style.PAGE if len(sides) > 1 else style.SINGLE, 2.6)
     axes = figure.subplots(1, len(sides), sharey=True, squeeze=False)[0]
     for ax, side in zip(axes, sides, strict=True):
         for label, run in runs.items():
             last = run.results.isel(step=-1).sel(positions=side)
             style.banded(ax, last.depth.values, *interval(last, "anisotropy"), label=label, **looks[label])
-        ax.set(title=POSITIONS[side], xlabel=scales.DEPTH)
-    axes[0].set_ylim(bottom=0)
+        ax.set(title=POSITIONS[side] if len(sides) > 1 else "", xlabel=scales.DEPTH)
+    scales.fit(axes, zero=True)
     axes[0].set_ylabel(words(runs, "anisotropy") + LARGEST)
-    style.title(figure, "Anisotropy over depth, last checkpoint", bands(runs, "anisotropy"))
+    style.title(figure, "Anisotropy over depth, last checkpoint")
     style.legend(axes)
-    footer(figure, runs)
+    shown = "Share of the largest eigenvalue in the variance of each layer's vectors, at the last checkpoint."
+    further = [SAME] * (len(sides) == 1)
+    caption(figure, runs, shown, bands(runs, "anisotropy"), further)
     return figure
 
 
@@ -40,24 +43,31 @@ def anisotropy_by_checkpoint(runs: dict[str, Run]) -> Figure | None:
     runs = holding(runs, "anisotropy")
     if not runs:
         return None
-    sides = positions(runs)
-    figure = style.new(style.PAGE, 0.6 + 1.4 * len(runs))
-    axes = figure.subplots(len(runs), len(sides), sharey=True, squeeze=False)
+    sides = positions(runs, "anisotropy", steps=slice(None))
+    panels = [(label, side) for label in runs for side in sides]
+    columns = 2 if len(panels) > 1 else 1
+    rows = -(-len(panels) // columns)
+    figure = style.new(style.PAGE if columns > 1 else style.SINGLE, 0.7 + 1.6 * rows)
+    grid = figure.subplots(rows, columns, sharex=len(sides) > 1, sharey=True, squeeze=False)
     colours = scales.step_colours(last_step(runs))
-    for row, (label, run) in zip(axes, runs.items(), strict=True):
-        for ax, side in zip(row, sides, strict=True):
-            for step in run.results.step.values:
-                curve = interval(run.results, "anisotropy", step=step, positions=side)
-                style.banded(ax, run.results.layer.values, *curve, color=colours.to_rgba(step), linewidth=1.1)
-            ax.set_title(f"{label}, {POSITIONS[side]}")
-            ax.xaxis.set_major_locator(MaxNLocator(integer=True))
-    for ax in axes[-1]:
+    for ax, (label, side) in zip(grid.flat, panels, strict=False):
+        run = runs[label]
+        for step in run.results.step.values:
+            curve = interval(run.results, "anisotropy", step=step, positions=side)
+            style.banded(ax, run.results.layer.values, *curve, color=colours.to_rgba(step), linewidth=1.1)
+        ax.set_title(f"{label}, {POSITIONS[side]}" if len(sides) > 1 else label)
+        ax.xaxis.set_major_locator(MaxNLocator(integer=True))
+    axes = grid.flat[: len(panels)]
+    scales.fit(axes, zero=True)
+    for ax in grid.flat[len(panels) :]:
+        ax.set_axis_off()
+    for ax in axes[-columns:]:
         ax.set_xlabel(scales.LAYER)
-    axes[0, 0].set_ylim(bottom=0)
-    figure.supylabel(words(runs, "anisotropy") + LARGEST, fontsize=8, multialignment="center")
-    style.title(figure, "Anisotropy over layers while training", bands(runs, "anisotropy"))
-    scales.step_bar(figure, colours, axes)
-    footer(figure, runs)
+    figure.supylabel(words(runs, "anisotropy") + LARGEST, fontsize=style.RC["font.size"], multialignment="center")
+    style.title(figure, "Anisotropy over layers while training")
+    scales.step_bar(figure, colours, grid)
+    shown = "Share of the largest eigenvalue in the variance of each layer's vectors: a curve for each checkpoint."
+    caption(figure, runs, shown, bands(runs, "anisotropy"), [SAME] * (len(sides) == 1))
     return figure
 
 
@@ -80,15 +90,18 @@ def outlier_coordinates(runs: dict[str, Run]) -> Figure | None:
                 anisotropy.plot(last.depth.values, interval(last, "anisotropy")[0], **whole)
     for top, ax in zip(tops, axes[0], strict=True):
         ax.set_title("top coordinate" if top == 1 else f"top {top} coordinates")
-    axes[1, len(tops) // 2].set_xlabel(scales.DEPTH)
     for row in axes:
-        row[0].set_ylim(bottom=0)
+        scales.fit(row, zero=True)
+    axes[1, len(tops) // 2].set_xlabel(scales.DEPTH)
     axes[0, 0].set_ylabel("share of the\nvariance in them")
     axes[1, 0].set_ylabel("anisotropy without them\n(dotted: with them)")
-    remark = bands(runs, "coordinate_share", "anisotropy_left_out")
-    style.title(figure, "Outlier coordinates, last checkpoint, all positions", remark)
+    style.title(figure, "Coordinates of largest variance, last checkpoint, all positions")
     style.legend(axes)
-    footer(figure, runs)
+    shown = (
+        "Above, how much of the variance lies in the coordinates that have most of it; below, the anisotropy without"
+    )
+    shown += " them."
+    caption(figure, runs, shown, bands(runs, "coordinate_share", "anisotropy_left_out"))
     return figure
 
 
@@ -100,7 +113,7 @@ def excess_over_nulls(runs: dict[str, Run]) -> Figure | None:
         return None
     models = [null for null in NULLS if any(null in nulls(run.results) for run in runs.values())]
     figure = style.new(style.PAGE, 0.9 + HEIGHT * len(names))
-    axes = figure.subplots(len(names), len(models), sharex=True, sharey="row", squeeze=False)
+    axes = figure.subplots(len(names), len(models), squeeze=False)
     for row, name in zip(axes, names, strict=True):
         having = _having(runs, name)
         for ax, null in zip(row, models, strict=True):
@@ -108,18 +121,35 @@ def excess_over_nulls(runs: dict[str, Run]) -> Figure | None:
                 if null in nulls(run.results):
                     curve = interval(run.results.isel(step=-1), name, less=null, positions="all")
                     style.banded(ax, run.results.depth.values, *curve, label=label, **looks[label])
-            ax.axhline(0, color="0.5", linewidth=0.8, zorder=1)
-            if not any(np.isfinite(line.get_ydata()).any() for line in ax.lines[:-1]):
-                ax.text(0.5, 0.2, "has none", transform=ax.transAxes, ha="center", color="0.4", fontsize=7)
-        row[0].set_ylabel(style.wrap(words(having, name), HEIGHT, 7), fontsize=7)
+            _ground(ax)
+        row[0].set_ylabel(style.wrap(words(having, name), HEIGHT, style.SMALL), fontsize=style.SMALL)
     for ax, null in zip(axes[0], models, strict=True):
         ax.set_title(NULLS[null])
-    axes[-1, len(models) // 2].set_xlabel(scales.DEPTH)
-    figure.supylabel("excess over the null model", fontsize=8)
-    style.title(figure, "Excess over null models, last checkpoint, all positions", bands(runs, *names))
+    for column in axes.T:
+        *above, lowest = [ax for ax in column if ax.lines] or [column[-1]]
+        for ax in above:
+            ax.tick_params(labelbottom=False)
+        lowest.set_xlabel(scales.DEPTH.replace(" (", "\n("))
+    figure.supylabel("excess over the null model", fontsize=style.RC["font.size"])
+    style.title(figure, "Excess over null models, last checkpoint, all positions")
     style.legend(axes)
-    footer(figure, runs)
+    shown = "Each value less that of a null model at the last checkpoint; every panel has a scale of its own."
+    further = ["A Gaussian cloud of the same spectrum differs in its dimension alone."] * ("gaussian" in models)
+    caption(figure, runs, shown, bands(runs, *names), further)
     return figure
+
+
+def _ground(ax: Axes) -> None:
+    """With zero; without curves an empty panel that says why."""
+    if any(np.isfinite(line.get_ydata()).any() for line in ax.lines):
+        scales.fit([ax], zero=True)
+        return
+    for line in list(ax.lines):
+        line.remove()
+    ax.text(0.5, 0.5, "no such null model", transform=ax.transAxes, ha="center", color="0.4", fontsize=style.SMALL)
+    ax.grid(visible=False)
+    ax.set(xticks=[], yticks=[])
+    ax.spines[["left", "bottom"]].set_visible(False)
 
 
 def _having(runs: dict[str, Run], name: str) -> dict[str, Run]:

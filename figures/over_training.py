@@ -5,9 +5,9 @@ from typing import NamedTuple
 from matplotlib.figure import Figure
 
 from figures import scales, style
-from figures.provenance import footer
-from figures.run import Run, bands, bands_over_batches, holding, interval, last_step, over_batches, words
-from studies.shapes import over_depth
+from figures.provenance import caption
+from figures.run import Run, bands, holding, interval, last_step, words
+from tables.averages import over_blocks, over_heads
 
 
 class Panels(NamedTuple):
@@ -18,9 +18,7 @@ class Panels(NamedTuple):
 
 BY_RUN = {
     # Up, then down? (Shape of Learning, 2)
-    "dimension_over_training": Panels(
-        "Dimension while training", ("twonn", "twonn_mle", "twonn_microscope"), one_scale=True
-    ),
+    "dimension_over_training": Panels("Dimension while training", ("twonn", "twonn_microscope"), one_scale=True),
     # How many directions carry the variance while a model learns, and how fast does the spectrum fall?
     "spectrum_over_training": Panels("Spectrum while training", ("effective_rank", "participation_ratio", "alpha_req")),
 }
@@ -45,22 +43,26 @@ BY_DEPTH = {
 
 def by_run(panels: Panels, runs: dict[str, Run]) -> Figure | None:
     """A line per run, averaged over blocks."""
-    looks, runs = style.inks(runs), holding(runs, *panels.quantities)
+    # without the embedding: where positions are rotary it is a few hundred points repeated, of no dimension
+    names = [over_blocks(name) for name in panels.quantities]
+    looks, runs = style.inks(runs), holding(runs, *panels.quantities, *names)
     if not runs:
         return None
     figure = style.new(style.PAGE, 2.6)
-    axes = figure.subplots(1, len(panels.quantities), sharey=panels.one_scale)
-    for ax, name in zip(axes, panels.quantities, strict=True):
+    axes = figure.subplots(1, len(names), sharey=panels.one_scale)
+    for ax, name, average in zip(axes, panels.quantities, names, strict=True):
         for label, run in runs.items():
-            # without the embedding: where positions are rotary it is a few hundred points repeated, of no dimension
-            average = over_depth(run.batches[name].sel(positions="all"))
-            style.banded(ax, run.batches.step.values, *over_batches(average), label=label, **looks[label])
+            curve = interval(run.results, average, positions="all")
+            style.banded(ax, run.results.step.values, *curve, label=label, **looks[label])
         scales.step_axis(ax, last_step(runs))
-        ax.set_title(words(runs, name).replace(" (", "\n(").replace(" of the ", "\nof the "), fontsize=7)
+        title = words(runs, name).replace(" (", "\n(").replace(" of the ", "\nof the ")
+        ax.set_title(title, fontsize=style.SMALL)
+    for group in [axes] if panels.one_scale else [[ax] for ax in axes]:
+        scales.fit(group)
     axes[0].set_ylabel("mean over blocks")
-    style.title(figure, f"{panels.title}, all positions", bands_over_batches(runs))
+    style.title(figure, f"{panels.title}, all positions")
     style.legend(axes)
-    footer(figure, runs)
+    caption(figure, runs, f"{panels.title}: means over the outputs of all blocks.", bands(runs, *names))
     return figure
 
 
@@ -71,35 +73,33 @@ def by_depth(panels: Panels, runs: dict[str, Run]) -> Figure | None:
     if not runs:
         return None
     depth = "block" if "block" in next(iter(runs.values())).results[names[0]].dims else "layer"
+    drawn = [over_heads(name) if depth == "block" else name for name in names]
     figure = style.new(style.PAGE, 1.0 + 1.4 * len(runs))
     axes = figure.subplots(len(runs), len(names), sharex=True, sharey="col", squeeze=False)
     most = max(run.results.sizes[depth] for run in runs.values())
     colours = scales.block_colours(most) if depth == "block" else scales.layer_colours(most)
     for row, (label, run) in zip(axes, runs.items(), strict=True):
-        results, batches = (table.sel(positions="all") for table in (run.results, run.batches))
-        for ax, name in zip(row, names, strict=True):
-            for place in results[depth].values:
-                if depth == "block":
-                    curve = over_batches(batches[name].sel(block=place).mean("head", skipna=False))
-                else:
-                    curve = interval(results, name, layer=place)
+        for ax, name in zip(row, drawn, strict=True):
+            for place in run.results[depth].values:
+                curve = interval(run.results, name, positions="all", **{depth: place})
                 look = {"color": colours.to_rgba(place), "linewidth": 1.1, "marker": "o", "markersize": 1.8}
-                style.banded(ax, results.step.values, *curve, **look)
-        row[0].set_ylabel(label, fontsize=7, fontweight="bold")
+                style.banded(ax, run.results.step.values, *curve, **look)
+        row[0].set_ylabel(label, fontweight="bold")
     for ax, name in zip(axes[0], names, strict=True):
-        ax.set_title(style.wrap(words(runs, name), 0.7 * style.PAGE / len(names), 7), fontsize=7)
+        ax.set_title(style.wrap(words(runs, name), 0.7 * style.PAGE / len(names), style.SMALL), fontsize=style.SMALL)
     for column in axes.T:
-        scales.ground(column)
+        scales.fit(column)
     for ax in axes.flat:
         scales.step_axis(ax, last_step(runs))
     for ax in axes[:-1].flat:
         ax.set_xlabel("")
         ax.tick_params(labelbottom=False)
     if depth == "block":
-        style.title(figure, f"{title}, mean over heads, all positions", bands_over_batches(runs))
+        style.title(figure, f"{title}, mean over heads, all positions")
         scales.block_bar(figure, colours, axes)
     else:
-        style.title(figure, f"{title}, all positions", bands(runs, *names))
+        style.title(figure, f"{title}, all positions")
         scales.layer_bar(figure, colours, axes)
-    footer(figure, runs)
+    lines = "a line for each block, the mean over its heads" if depth == "block" else "a line for each layer"
+    caption(figure, runs, f"{title}: {lines}.", bands(runs, *drawn))
     return figure

@@ -1,5 +1,6 @@
-"""What a figure was made from, in words: corpus, model, steps, seeds and sample of every run."""
+"""The caption of a figure: what it shows, and what it was made from: text, model, steps, seeds, sample of every run."""
 
+from collections.abc import Sequence
 from typing import Any
 
 import xarray as xr
@@ -18,12 +19,19 @@ TOLD = (  # beside what the description of the model tells
 )
 
 
-def footer(figure: Figure, runs: dict[str, Run]) -> None:
-    style.small_print(figure, provenance(runs))
+FEW = 2  # so many runs are told apart on the figure itself
 
 
-def provenance(runs: dict[str, Run]) -> list[str]:
-    """First the facts that all runs share, then a line for each run."""
+def caption(figure: Figure, runs: dict[str, Run], shown: str, bands: str = "", further: Sequence[str] = ()) -> None:
+    """On the figure what its bands are and what all runs share; beside it, by its label, the whole caption."""
+    shared, own = provenance(runs)
+    lines = [line for line in (bands, shared, ".  ".join(own if len(runs) <= FEW else [])) if line]
+    style.small_print(figure, lines)
+    figure.set_label("\n".join([" ".join(part for part in (shown, bands) if part), *further, "", shared, *own]))
+
+
+def provenance(runs: dict[str, Run]) -> tuple[str, list[str]]:
+    """The facts that all runs share, and a line for each run of what it has beside them."""
     settings = {label: _settings(run.results) for label, run in runs.items()}
     facts = {
         label: _facts(run.results) + [f"{name}={value}" for name, value in _differing(label, settings).items()]
@@ -31,8 +39,7 @@ def provenance(runs: dict[str, Run]) -> list[str]:
     }
     shared = [fact for fact in next(iter(facts.values())) if all(fact in own for own in facts.values())]
     own = {label: [fact for fact in own if fact not in shared] for label, own in facts.items()}
-    lines = ["; ".join(shared), *(f"{label}: {'; '.join(rest)}" for label, rest in own.items() if rest)]
-    return [line for line in lines if line]
+    return "; ".join(shared), [f"{label}: {'; '.join(rest)}" for label, rest in own.items() if rest]
 
 
 def _settings(results: xr.Dataset) -> dict[str, Any]:

@@ -7,7 +7,7 @@ from matplotlib.figure import Figure
 from matplotlib.ticker import MaxNLocator
 
 from figures import style
-from figures.provenance import footer
+from figures.provenance import caption
 from figures.run import Run, holding
 
 COLUMNS, ROWS, BLOCKS = 5, 6, 4
@@ -31,7 +31,8 @@ def build(runs: dict[str, Run]) -> Figure | None:
     above = None
     for row, (label, block) in enumerate(rows):
         table = runs[label].results.sel(block=block)
-        steps = shown_steps(table.step.values)
+        known = np.isfinite(table.projection_kept.values)
+        steps = shown_steps(table.step.values[known | ~known.any()])
         axes = [figure.add_subplot(grid[row, column]) for column in range(len(steps))]
         for ax, step in zip(axes, steps, strict=True):
             scatter(ax, table.sel(step=step))
@@ -39,17 +40,21 @@ def build(runs: dict[str, Run]) -> Figure | None:
         frame(axes, table.sel(step=steps))
         one, two = (f"axis {axis} ({percent(share)})" for axis, share in enumerate(table.projection_share.values, 1))
         name = f"block {block}" if len(runs) == 1 else f"{label}, block {block}"
-        axes[0].set_xlabel(one, fontsize=7)
-        axes[0].set_ylabel(f"{style.wrap(name, HEIGHT, 7)}\n{two}", fontsize=7)
+        axes[0].set_xlabel(one, fontsize=style.SMALL)
+        axes[0].set_ylabel(f"{style.wrap(name, HEIGHT, style.SMALL)}\n{two}", fontsize=style.SMALL)
         if above is None:
             style.legend(np.array(axes))
             axes[-1].get_legend().set_title("large: their mean")
+            for handle in axes[-1].get_legend().legend_handles:
+                handle.set(sizes=[12], alpha=1)
         above = steps
     words = f"Queries and keys of head {int(table.query_projection.attrs['head'])} on the axes of their common SVD"
     omitted = f", {len(rows)} of {len(places)} runs" if len(rows) < len(places) else ""
-    shares = "share of the squared lengths: axis, all steps; corner, both axes, that step"
-    style.title(figure, f"{words}{omitted}", shares)
-    footer(figure, runs)
+    style.title(figure, f"{words}{omitted}")
+    shares = (
+        "Percentages are shares of the squared lengths: of an axis over all steps, in the corner of both at that step."
+    )
+    caption(figure, runs, "Queries and keys at several checkpoints, in one plane for each row.", shares)
     return figure
 
 

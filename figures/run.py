@@ -1,4 +1,4 @@
-"""What a figure may read of a run: its tables and its training log, with intervals and the words for both."""
+"""What a figure may read of a run: its table and its training log, with intervals and the words for both."""
 
 from dataclasses import dataclass
 from typing import Any
@@ -7,7 +7,7 @@ import numpy as np
 import xarray as xr
 
 from figures import style
-from panel.intervals import LEVEL, summarise
+from panel.intervals import LEVEL
 from tables.summary import NOTHING
 
 POSITIONS = {"all": "all positions", "without_first": "without position 0"}
@@ -17,6 +17,8 @@ NULLS = {
     "untrained": "same network,\nuntrained",
 }
 ENDS = ("mean", "low", "high")
+VISIBLE = 0.02  # of the height of a panel
+SAME = "Without position 0 the figure looks the same: no value moves by more than 2 % of their range."
 
 Curve = tuple[np.ndarray, np.ndarray, np.ndarray]  # mean, low, high
 
@@ -24,7 +26,6 @@ Curve = tuple[np.ndarray, np.ndarray, np.ndarray]  # mean, low, high
 @dataclass(frozen=True)
 class Run:
     results: xr.Dataset  # results.nc
-    batches: xr.Dataset  # batches.nc
     log: list[dict[str, Any]]  # train.jsonl, one dict a line
 
 
@@ -34,9 +35,9 @@ def holding(runs: dict[str, Run], *variables: str) -> dict[str, Run]:
 
 
 def words(runs: dict[str, Run], variable: str) -> str:
-    """The variable's name and unit for an axis, from its own attributes."""
+    """The variable's name, and its symbol or unit, for an axis: from its own attributes."""
     attrs = next(iter(runs.values())).results[variable].attrs
-    return style.label(attrs["long_name"], attrs["units"])
+    return style.label(attrs["long_name"], attrs["units"], attrs.get("symbol", ""))
 
 
 def nulls(results: xr.Dataset) -> list[str]:
@@ -50,44 +51,34 @@ def interval(results: xr.Dataset, name: str, less: str = NOTHING, **where: Any) 
     return tuple(values.sel(statistic=statistic).values for statistic in ENDS)
 
 
-def over_batches(values: xr.DataArray) -> Curve:
-    """The same of an average over layers or heads, which has no interval in the tables: Student's, from the batches.
-
-    Over seeds, their range. NaN where a batch or a seed has no number: the curve would jump where others of them count.
-    """
-    if "seed" in values.dims:
-        return tuple(getattr(values, end)("seed", skipna=False).values for end in ("mean", "min", "max"))
-    values = values.where(np.isfinite(values)).transpose("batch", ...)
-    found = summarise(values.values[:, None], "")
-    return found.mean, found.low, found.high
-
-
 def bands(runs: dict[str, Run], *names: str, what: str = "band") -> str:
-    """What the bands of `interval` are, as a title's remark; nothing where no run has any."""
+    """What the bands of `interval` are, as a sentence; nothing where no run has any."""
     ways = set()
     for run in runs.values():
         for values in (run.results[name] for name in names if name in run.results):
             if np.isfinite(values.sel(statistic="low")).any():
-                over = "windows resampled" if run.results.attrs["groups"] > 1 else "over batches"
-                ways.add("seeds" if "seed" in run.batches.dims and "seed" not in values.dims else over)
-    return _bands(ways, what)
-
-
-def bands_over_batches(runs: dict[str, Run]) -> str:
-    ways = {dim for run in runs.values() for dim in ("seed", "batch") if run.batches.sizes.get(dim, 1) > 1}
-    return _bands({"seeds" if dim == "seed" else "over batches" for dim in ways})
-
-
-def _bands(ways: set[str], what: str = "band") -> str:
+                resampled = run.results.attrs["groups"] > 1 and values.attrs["resampling"] != "batches"
+                seeds = "seeds" in run.results.attrs and "seed" not in values.dims
+                ways.add("seeds" if seeds else "windows resampled" if resampled else "over batches")
     intervals = " or ".join(sorted(ways - {"seeds"}))
     said = [f"{LEVEL * 100:.0f} % interval, {intervals}"] * bool(intervals)
     said += ["range of seeds"] * ("seeds" in ways)
-    return f"{what}: {' or '.join(said)}" if said else ""
+    return f"{what.capitalize()}: {'; or '.join(said)}." if said else ""
 
 
 def last_step(runs: dict[str, Run]) -> int:
     return max(int(run.results.step[-1]) for run in runs.values())
 
 
-def positions(runs: dict[str, Run]) -> list[str]:
-    return list(next(iter(runs.values())).results.positions.values)
+def positions(runs: dict[str, Run], *names: str, steps: slice = slice(-1, None)) -> list[str]:
+    """The sets of positions to draw of these quantities: all, and without the first only where that can be seen."""
+    sets = next(iter(runs.values())).results.positions.values.tolist()
+    for name in names:
+        shown = [run.results[name].isel(step=steps).sel(less=NOTHING, statistic="mean") for run in runs.values()]
+        values = np.concatenate(
+            [one.transpose("positions", ...).values.reshape(len(sets), -1) for one in shown], axis=1
+        )
+        values = values[:, np.isfinite(values).all(axis=0)]
+        if values.size and abs(values[-1] - values[0]).max() > VISIBLE * np.ptp(values):
+            return sets
+    return sets[:1]

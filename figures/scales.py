@@ -15,13 +15,29 @@ DEPTH = "relative depth (0 = embedding)"
 LAYER = "layer (0 = embedding)"
 
 
-def ground(axes: Iterable[Axes]) -> None:
-    """Zero, as a line on axes of one scale, unless all that they hold keeps far from it: it would flatten the rest."""
+def fit(axes: Iterable[Axes], zero: bool = False) -> None:
+    """Limits of axes of one scale that serve their lines: a band is cut where it reaches beyond them twice their span.
+
+    Zero is among them, as a line, where it is asked for or the lines come near it.
+    """
     axes = list(axes)
-    low, high = min(ax.dataLim.y0 for ax in axes), max(ax.dataLim.y1 for ax in axes)
-    if low < high / 2 or high <= 0:
+    lines = np.concatenate([np.ravel(line.get_ydata()) for ax in axes for line in ax.lines] or [np.empty(0)])
+    lines = lines[np.isfinite(lines)].astype(float)
+    if not lines.size:
         for ax in axes:
-            ax.axhline(0, color="0.7", linewidth=0.6, zorder=1)
+            ax.set_ylim(0, 1)  # there is nothing to serve
+        return
+    least, most = lines.min(), lines.max()
+    span = (most - least) or abs(most) or 1.0
+    low = max(min(ax.dataLim.y0 for ax in axes), least - 2 * span)
+    high = min(max(ax.dataLim.y1 for ax in axes), most + 2 * span)
+    if zero or least < most / 2 or most <= 0:
+        low, high = min(low, 0.0), max(high, 0.0)
+        for ax in axes:
+            ax.axhline(0, color="0.6", linewidth=0.7, zorder=1)
+    margin = 0.05 * ((high - low) or span)
+    for ax in axes:
+        ax.set_ylim(low - margin, high + margin)
 
 
 def step_axis(ax: Axes, last: int) -> None:

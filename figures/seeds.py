@@ -10,7 +10,8 @@ from figures.provenance import seeds_in_words
 from figures.run import Run
 from panel.families import quantities
 from studies import runs as tables
-from tables.summary import NOTHING, STATISTICS
+from tables.averages import averages
+from tables.summary import STATISTICS
 
 
 def over_seeds(runs: dict[str, Run]) -> dict[str, Run]:
@@ -27,13 +28,13 @@ def over_seeds(runs: dict[str, Run]) -> dict[str, Run]:
 
 
 def _together(members: list[Run]) -> Run:
-    """Its tables are as those of one run, with the means of single runs, over a dimension `seed`, as values per batch.
+    """Its table is as that of one run.
 
     Of heads nothing is averaged, since head 2 of one seed has nothing in common with head 2 of another: their means and
-    intervals have the dimension `seed` too. Projections are left out: each run has a plane of its own.
+    intervals have a dimension `seed`. Projections are left out: each run has a plane of its own.
     """
     shared = set.intersection(*(set(run.results.data_vars) for run in members))
-    names = [name for name in quantities() if name in shared]
+    names = [name for name in (one for own in quantities() for one in (own, *averages(own))) if name in shared]
     ends = [name for name in ("plateau_first", "plateau_last") if name in shared]
     parts = [run.results[[*names, *ends]] for run in members]
     joined = xr.concat(parts, "seed", join="inner", data_vars="all", combine_attrs="override")
@@ -48,7 +49,7 @@ def _together(members: list[Run]) -> Run:
         found = found.assign(plateau_first=first.where(first <= last), plateau_last=last.where(first <= last))
     pairs = [tables.seeds(run.results) for run in members]
     attrs = joined.attrs | {"seeds": f"{seeds_in_words(pairs)} together"}
-    return Run(found.assign_attrs(attrs), means.sel(less=NOTHING, drop=True).assign_attrs(attrs), _logs(members))
+    return Run(found.assign_attrs(attrs), _logs(members))
 
 
 def _range(means: xr.Dataset) -> xr.Dataset:

@@ -14,20 +14,22 @@ from matplotlib.colors import Colormap, LinearSegmentedColormap
 from matplotlib.figure import Figure
 
 PAGE = 6.9  # inches: the full width of a two-column paper
+SINGLE = 4.6  # of a figure of one panel, with its key
 OKABE_ITO = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#000000")
 INKS = (*OKABE_ITO, "#7F7F7F", "#6A3D9A")  # grids have nine lines and more
 MARKERS = ("o", "s", "^", "D", "v", "P", "X")
-SMALL_PRINT = 5.5
+SMALL = 7.5  # points: titles of small panels and names on their axes
+SMALL_PRINT = 6.5
 RC = {
     "font.family": "DejaVu Sans",  # ships with matplotlib: the same shapes on every machine
-    "font.size": 8,
-    "axes.titlesize": 8,
-    "figure.titlesize": 9,
-    "legend.fontsize": 7,
-    "legend.title_fontsize": 7,
+    "font.size": 8.5,
+    "axes.titlesize": 8.5,
+    "figure.titlesize": 9.5,
+    "legend.fontsize": SMALL,
+    "legend.title_fontsize": SMALL,
     "legend.frameon": False,
-    "xtick.labelsize": 7,
-    "ytick.labelsize": 7,
+    "xtick.labelsize": SMALL,
+    "ytick.labelsize": SMALL,
     "axes.spines.top": False,
     "axes.spines.right": False,
     "axes.grid": True,
@@ -58,8 +60,8 @@ def inks(runs: Iterable[str]) -> dict[str, dict[str, str]]:
 
 
 def shades() -> Colormap:
-    """Viridis without its last tenth, too pale on white paper."""
-    return LinearSegmentedColormap.from_list("shades", matplotlib.colormaps["viridis"](np.linspace(0, 0.9, 256)))
+    """Plasma without its last third, too pale on white paper: from blue through purple to orange, ever lighter."""
+    return LinearSegmentedColormap.from_list("shades", matplotlib.colormaps["plasma"](np.linspace(0, 0.64, 256)))
 
 
 def banded(ax: Axes, x: np.ndarray, mean: np.ndarray, low: np.ndarray, high: np.ndarray, **look: Any) -> None:
@@ -69,16 +71,24 @@ def banded(ax: Axes, x: np.ndarray, mean: np.ndarray, low: np.ndarray, high: np.
         ax.fill_between(x, low, high, color=look["color"], alpha=0.2, linewidth=0)
 
 
-def label(long_name: str, units: str) -> str:
-    """A quantity's name and unit, as an axis has them."""
+def label(long_name: str, units: str, symbol: str = "") -> str:
+    """A quantity's name and its symbol or unit, as an axis has them."""
+    if symbol:
+        return f"{long_name} {symbol}"
     return long_name if units in ("", "1") else f"{long_name} ({units})"
 
 
-def title(figure: Figure, what: str, remark: str = "") -> None:
-    """What is shown and, in brackets, a remark: in one line, or in one each."""
-    text = f"{what} ({remark})" if remark else what
-    fits = "\n" not in wrap(text, figure.get_figwidth(), RC["figure.titlesize"])
-    figure.suptitle(text if fits or not remark else f"{what}\n({remark})")
+def title(figure: Figure, what: str) -> None:
+    """What is shown; what bands are, and all numbers, stand in the small print and the caption."""
+    figure.suptitle(wrap(what, figure.get_figwidth(), RC["figure.titlesize"]))
+
+
+def below_a_strip(figure: Figure, rows: int, columns: int, height: float) -> tuple[Axes, np.ndarray]:
+    """A strip for a legend, 0.35 inches high, and below it a grid of panels whose rows are `height` inches high."""
+    grid = figure.add_gridspec(1 + rows, columns, height_ratios=(0.35, *[height] * rows))
+    places = [[grid[1 + row, column] for column in range(columns)] for row in range(rows)]
+    axes = np.array([[figure.add_subplot(place) for place in row] for row in places])
+    return figure.add_subplot(grid[0, :], frameon=False, xticks=[], yticks=[]), axes
 
 
 def legend(axes: np.ndarray) -> None:
@@ -108,4 +118,4 @@ def small_print(figure: Figure, lines: list[str]) -> None:
     """What the figure was made from, in added height below everything: no figure travels without its origin."""
     text = "\n".join(wrap(line, figure.get_figwidth() - 0.1, SMALL_PRINT) for line in lines)
     figure.set_figheight(figure.get_figheight() + 1.4 * SMALL_PRINT / 72 * len(text.splitlines()))
-    figure.supxlabel(text, x=0.01, ha="left", fontsize=SMALL_PRINT, color="0.35", linespacing=1.3)
+    figure.supxlabel(text, x=0.01, ha="left", fontsize=SMALL_PRINT, color="0.25", linespacing=1.3)

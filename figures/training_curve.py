@@ -5,7 +5,7 @@ from typing import Any
 from matplotlib.figure import Figure
 
 from figures import scales, style
-from figures.provenance import footer
+from figures.provenance import caption
 from figures.run import Run
 from training.objective import OBJECTIVES
 
@@ -31,9 +31,10 @@ def build(runs: dict[str, Run]) -> Figure | None:
         scales.step_axis(ax, last)
         ax.set(title=f"predicting {OBJECTIVES[kind].label}", ylabel="bits per predicted character")
     style.legend(axes)
-    apart = ". Bits of the two objectives are not comparable" * (len(kinds) > 1)
-    style.title(figure, f"Line: training batches; marks: validation{apart}")
-    footer(figure, runs)
+    style.title(figure, "Bits per predicted character while training")
+    read = "Lines: training batches; marks: validation."
+    apart = ["Bits of the two objectives are not comparable."] * (len(kinds) > 1)
+    caption(figure, runs, "Loss while training.", " ".join([read, *apart]))
     return figure
 
 

@@ -1,7 +1,7 @@
 """Family attention: how queries and keys of a head are spread, and how sharp its patterns are."""
 
 from collections.abc import Callable
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -9,7 +9,18 @@ from jax import Array
 
 from metrics.attention import AttentionStatistics, attention_statistics, attention_sums, share_of_means
 from metrics.similarity import cosine, cross_cosine, drift, fluctuation, mean_cosine, mean_vector
-from panel.quantity import HEAD, HERE, INHERENT, RECONSTRUCTED, Family, Quantity, Values
+from panel.quantity import (
+    COSINE,
+    HEAD,
+    HERE,
+    INHERENT,
+    NOT_NEGATIVE,
+    RECONSTRUCTED,
+    SHARE,
+    Family,
+    Quantity,
+    Values,
+)
 from panel.resamples import leave_out
 
 SINK = "Gu et al. 2025, When Attention Sink Emerges, rows of one key left out"
@@ -36,16 +47,15 @@ class Head(NamedTuple):
     statistics: AttentionStatistics
 
 
-def _attention(read: Callable[[Head], Array], long_name: str, formula: str, source: str, units: str = "1") -> Quantity:
-    return Quantity(
-        read=read,
-        long_name=long_name,
-        units=units,
-        formula=formula,
-        source=source,
-        dims=HEAD,
-        resampling="jackknife",
-    )
+def _attention(
+    read: Callable[[Head], Array], long_name: str, formula: str, source: str, units: str = "1", **further: Any
+) -> Quantity:
+    about = {"long_name": long_name, "units": units, "formula": formula, "source": source}
+    return Quantity(read=read, dims=HEAD, resampling="jackknife", **about, **further)
+
+
+def _norm(read: Callable[[Head], Array], long_name: str, formula: str, source: str, symbol: str) -> Quantity:
+    return _attention(read, long_name, formula, source, "activation", range=NOT_NEGATIVE, symbol=symbol)
 
 
 def means(head: Head) -> tuple[Array, Array]:
@@ -59,49 +69,53 @@ def score_of_means(head: Head) -> Array:
 
 
 QUANTITIES = {
-    "query_drift": _attention(
-        lambda head: drift(head.q_PK, head.keep_P), "query drift", f"|E q|, {OVER}", RECONSTRUCTED, "activation"
+    "query_drift": _norm(
+        lambda head: drift(head.q_PK, head.keep_P), "query drift", f"|E q|, {OVER}", RECONSTRUCTED, "|E q|"
     ),
-    "key_drift": _attention(
-        lambda head: drift(head.k_PK, head.keep_P), "key drift", f"|E k|, {OVER}", RECONSTRUCTED, "activation"
+    "key_drift": _norm(
+        lambda head: drift(head.k_PK, head.keep_P), "key drift", f"|E k|, {OVER}", RECONSTRUCTED, "|E k|"
     ),
-    "query_fluctuation": _attention(
+    "query_fluctuation": _norm(
         lambda head: fluctuation(head.q_PK, head.keep_P),
         "fluctuation of queries",
         f"sqrt(E |q - E q|^2), {OVER}",
         HERE,
-        "activation",
+        "√E |q − E q|²",
     ),
-    "key_fluctuation": _attention(
+    "key_fluctuation": _norm(
         lambda head: fluctuation(head.k_PK, head.keep_P),
         "fluctuation of keys",
         f"sqrt(E |k - E k|^2), {OVER}",
         HERE,
-        "activation",
+        "√E |k − E k|²",
     ),
     "query_key_alignment": _attention(
         lambda head: cosine(*means(head)),
         "alignment of query and key drift",
         f"<E q, E k> / (|E q| |E k|), {OVER}",
         RECONSTRUCTED,
+        range=COSINE,
     ),
     "query_cosine": _attention(
         lambda head: mean_cosine(head.q_PK, head.keep_P),
         "mean cosine of queries",
         "mean_cosine of q at the cloud's points",
         RECONSTRUCTED,
+        range=COSINE,
     ),
     "key_cosine": _attention(
         lambda head: mean_cosine(head.k_PK, head.keep_P),
         "mean cosine of keys",
         "mean_cosine of k at the cloud's points",
         RECONSTRUCTED,
+        range=COSINE,
     ),
     "query_key_cosine": _attention(
         lambda head: cross_cosine(head.q_PK, head.k_PK, head.keep_P, head.keep_P),
         "mean cosine of queries and keys",
         f"<E q/|q|, E k/|k|> of those that are not 0, {OVER}",
         RECONSTRUCTED,
+        range=COSINE,
     ),
     "score_mean": _attention(
         lambda head: head.statistics.score_mean,
@@ -114,12 +128,14 @@ QUANTITIES = {
         "deviation of scores",
         "standard deviation of s_ij, all visible pairs",
         INHERENT,
+        range=NOT_NEGATIVE,
     ),
     "score_std_within": _attention(
         lambda head: head.statistics.score_std_within,
         "deviation of scores within rows",
         "sqrt(mean_i var_j s_ij), visible pairs, rows of two keys or more",
         HERE,
+        range=NOT_NEGATIVE,
     ),
     "score_of_means": _attention(
         score_of_means, "score of the means", f"c = <E q, E k>/sqrt(K), {OVER}", RECONSTRUCTED
@@ -129,6 +145,7 @@ QUANTITIES = {
         "share of the scores that the means explain",
         f"c^2 / (c^2 + mean of (s_ij - c)^2), all visible pairs, c = <E q, E k>/sqrt(K), {OVER}",
         HERE,
+        range=SHARE,
     ),
     "attention_entropy": _attention(
         lambda head: head.statistics.entropy,
@@ -136,30 +153,38 @@ QUANTITIES = {
         "mean_i of -sum_j p_ij ln p_ij, p = softmax_j s over the visible keys, whatever the model does with s",
         INHERENT,
         "nat",
+        range=NOT_NEGATIVE,
     ),
     "attention_max": _attention(
-        lambda head: head.statistics.maximum, "largest attention", "mean_i max_j p_ij", INHERENT
+        lambda head: head.statistics.maximum, "largest attention", "mean_i max_j p_ij", INHERENT, range=SHARE
     ),
     "attention_min": _attention(
-        lambda head: head.statistics.minimum, "smallest attention", "mean_i min_j p_ij, visible j", INHERENT
+        lambda head: head.statistics.minimum,
+        "smallest attention",
+        "mean_i min_j p_ij, visible j",
+        INHERENT,
+        range=SHARE,
     ),
     "attention_first": _attention(
         lambda head: head.statistics.first,
         "attention on position 0",
         "mean of p_i0 over the rows i that see it",
         SINK,
+        range=SHARE,
     ),
     "attention_most": _attention(
         lambda head: head.statistics.most,
         "attention on the most attended position",
         "max_j of the mean of p_ij over the rows i that see j",
         HERE,
+        range=SHARE,
     ),
     "sink_heads": Quantity(
         dims=("block",),
         long_name="share of the heads with an attention sink",
         formula=f"share of the heads of a block whose attention_first exceeds {SINK_FROM}",
         source="Gu et al. 2025, When Attention Sink Emerges",
+        range=SHARE,
     ),
 }
 OF_HEAD = {name: quantity.read for name, quantity in QUANTITIES.items() if quantity.read}

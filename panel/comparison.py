@@ -6,7 +6,7 @@ from jax import Array
 
 from metrics.comparison import layers_cka, layers_overlap, linear_cka, neighbourhood_overlap
 from metrics.neighbours import Neighbours
-from panel.quantity import LAYER, LAYERS, Family, Quantity, Values
+from panel.quantity import LAYER, LAYERS, SHARE, Family, Quantity, Values
 from panel.resamples import Searched, over_sections, search
 
 NEIGHBOURS = 10
@@ -20,6 +20,7 @@ WITH = {  # what a layer is compared with: dimensions, and words
 def _cka(dims: tuple[str, ...], words: str) -> Quantity:
     return Quantity(
         dims=dims,
+        range=SHARE,
         resampling="jackknife",
         long_name=f"linear CKA {words}",
         formula="|X^T Y|_F^2 / (|X^T X|_F |Y^T Y|_F), centred",
@@ -30,6 +31,7 @@ def _cka(dims: tuple[str, ...], words: str) -> Quantity:
 def _overlap(dims: tuple[str, ...], words: str) -> Quantity:
     return Quantity(
         dims=dims,
+        range=SHARE,
         resampling="share_sections",
         long_name=f"neighbourhood overlap {words}",
         formula=f"share of common points among the {NEIGHBOURS} nearest distinct points of each point that is the "

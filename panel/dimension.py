@@ -6,7 +6,7 @@ from jax import Array
 
 from metrics import dimension
 from metrics.neighbours import Neighbours
-from panel.quantity import HERE, SHAPE_OF_LEARNING, Family, Quantity, Values
+from panel.quantity import HERE, NOT_NEGATIVE, SHAPE_OF_LEARNING, Family, Quantity, Values
 from panel.resamples import Cloud, over_sections
 
 FACCO = "Facco et al. 2017"
@@ -17,11 +17,13 @@ Read = Callable[[Neighbours], Array]
 
 def _dimension(read: Read, long_name: str, formula: str, source: str) -> Quantity:
     long_name = f"intrinsic dimension ({long_name})"
-    return Quantity(read=read, long_name=long_name, formula=formula, source=source, resampling="sections")
+    about = {"long_name": long_name, "formula": formula, "source": source, "range": NOT_NEGATIVE}
+    return Quantity(read=read, resampling="sections", **about)
 
 
 def _count(read: Read, long_name: str, formula: str, source: str) -> Quantity:
-    return Quantity(read=read, long_name=long_name, units="points", formula=formula, source=source)
+    about = {"long_name": long_name, "formula": formula, "source": source, "range": NOT_NEGATIVE}
+    return Quantity(read=read, units="points", **about)
 
 
 QUANTITIES = {

@@ -13,8 +13,11 @@ the batch, then one value for each resample. How to resample depends on the stat
   share of independent draws: a relative error would make the overlap of neighbourhoods, which is larger in a thinner
   cloud, seem too sure (intervals at 95 % covered 72 to 90 %; benchmarks/coverage.py).
 - without replicates (counts, or one group): the batches are the sample.
+
+An average over layers or heads is resampled as its terms are: each replicate is the average of theirs.
 """
 
+from collections.abc import Callable
 from typing import NamedTuple
 
 import numpy as np
@@ -34,12 +37,18 @@ class Summary(NamedTuple):
 
 
 @np.errstate(invalid="ignore", divide="ignore")  # an infinite dimension has no interval: NaN
-def summarise(values: np.ndarray, kind: str, null: np.ndarray | None = None) -> Summary:
+def summarise(
+    values: np.ndarray,
+    kind: str,
+    null: np.ndarray | None = None,
+    average: Callable[[np.ndarray], np.ndarray] = np.asarray,
+) -> Summary:
     """Mean and deviation over batches, and Student's 95 % interval of the mean with G (J - 1) degrees of freedom.
 
-    With the values of a `null` model, of the difference, replicate by replicate.
+    With the values of a `null` model, of the difference, replicate by replicate; of what `average` makes of each
+    replicate, where it is given. An average is taken of comparable replicates, so that it is as sure as its terms are.
     """
-    values = _comparable(values, kind) - (0.0 if null is None else _comparable(null, kind))
+    values = average(_comparable(values, kind) - (0.0 if null is None else _comparable(null, kind)))
     batches, replicates = values.shape[0], values.shape[1] - 1
     whole = values[:, 0]
     mean = whole.mean(axis=0)
@@ -51,6 +60,12 @@ def summarise(values: np.ndarray, kind: str, null: np.ndarray | None = None) -> 
         error, freedom = std / np.sqrt(batches), max(batches - 1, 1)
     half = stats.t.ppf(0.5 + LEVEL / 2, freedom) * error
     return Summary(mean, std, mean - half, mean + half)
+
+
+def within(found: Summary, least: float, most: float) -> Summary:
+    """The same, its interval cut at the ends of the range of values; rounding may leave the mean itself outside."""
+    low, high = np.maximum(found.low, least), np.minimum(found.high, most)
+    return found._replace(low=np.minimum(low, found.mean), high=np.maximum(high, found.mean))
 
 
 def _comparable(values: np.ndarray, kind: str) -> np.ndarray:

@@ -7,7 +7,7 @@ import jax.numpy as jnp
 from jax import Array
 
 from metrics import leading
-from panel.quantity import HERE, SHAPE_OF_LEARNING, Family, Quantity, Values
+from panel.quantity import HERE, ONE_OR_MORE, SHAPE_OF_LEARNING, SHARE, Family, Quantity, Values
 from panel.resamples import Cloud, leave_out, over_groups
 
 PERCENT = 0.01  # of the vectors
@@ -18,7 +18,7 @@ Read = Callable[[Array, Array, Array], Array]  # the cloud, who is a member, and
 
 
 def _share(read: Read, long_name: str, formula: str) -> Quantity:
-    return Quantity(read=read, long_name=long_name, formula=formula, source=HERE, resampling="jackknife")
+    return Quantity(read=read, long_name=long_name, formula=formula, source=HERE, resampling="jackknife", range=SHARE)
 
 
 QUANTITIES = {
@@ -42,11 +42,13 @@ QUANTITIES = {
         formula="E (s - E s)^4 / (E (s - E s)^2)^2, s = <x, v_1>; about 1/f where a share f of the points makes v_1",
         source=HERE,
         resampling="jackknife",
+        range=ONE_OR_MORE,
     ),
     "norm_ratio": Quantity(
         long_name="largest norm over the median norm",
         formula="max |x| / median |x|, of two medians the lower",
         source="after Sun et al. 2024, Massive Activations in Large Language Models",
+        range=ONE_OR_MORE,
     ),
     "anisotropy_without": Quantity(
         dims=BY_WITHOUT,
@@ -55,6 +57,7 @@ QUANTITIES = {
         "what is removed is long, so that this lowers it in the Gaussian null model too",
         source=f"{SHAPE_OF_LEARNING}; the removal: this project",
         resampling="jackknife",
+        range=SHARE,
     ),
 }
 OF_FIRST, OF_LONGEST = ("first_share", "first_share_by_norm"), ("longest_share",)

@@ -9,7 +9,7 @@ from jax import Array
 from metrics import outliers
 from metrics.cloud import largest
 from panel import spectrum
-from panel.quantity import HERE, LAYER, Family, Quantity, Values
+from panel.quantity import HERE, LAYER, ONE_OR_MORE, SHARE, Family, Quantity, Values
 from panel.resamples import Cloud, over_groups
 
 MASSIVE = "after Sun et al. 2024, Massive Activations in Large Language Models; the median of each position"
@@ -23,9 +23,11 @@ def _outlier(
     read: Callable[[Array, Array], Array] | None = None,
     dims: tuple[str, ...] = LAYER,
     resampling: str = "jackknife",
+    range: tuple[float, float] = ONE_OR_MORE,
 ) -> Quantity:
     """`read` takes the cloud and weights 1 or 0 of its points."""
-    return Quantity(read=read, long_name=long_name, formula=formula, source=source, dims=dims, resampling=resampling)
+    about = {"long_name": long_name, "formula": formula, "source": source, "range": range}
+    return Quantity(read=read, dims=dims, resampling=resampling, **about)
 
 
 LEFT_OUT = {  # the spectral quantity -> the same of the cloud without its top coordinates
@@ -48,6 +50,7 @@ QUANTITIES = {
         HERE,
         outliers.coordinate_share,
         BY_TOP,
+        range=SHARE,
     ),
     "coordinate_kurtosis": _outlier(
         "kurtosis across coordinates",

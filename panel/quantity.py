@@ -1,5 +1,6 @@
 """What a quantity says of itself, and what a family of them is: the one schema of every number that is stored."""
 
+import math
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any
@@ -17,6 +18,8 @@ INHERENT = "Godey et al. 2024, Anisotropy Is Inherent to Self-Attention in Trans
 RECONSTRUCTED = f"reconstruction after {INHERENT}"
 HERE = "this project"
 
+SHARE, COSINE, NOT_NEGATIVE, ONE_OR_MORE = (0.0, 1.0), (-1.0, 1.0), (0.0, math.inf), (1.0, math.inf)  # ranges
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Quantity:
@@ -26,6 +29,8 @@ class Quantity:
     source: str
     dims: tuple[str, ...] = LAYER  # of one value
     resampling: str = ""  # how its interval is made, one of panel.intervals.KINDS; "": the batches alone
+    range: tuple[float, float] = (-math.inf, math.inf)  # that a value cannot leave: its interval ends there
+    symbol: str = ""  # on the axes of figures, where the units are those of the model alone: |E x|
     version: int = 1  # raised when its values change in substance; words may change at any time
     read: Callable[..., Any] | None = None  # what the family applies to get it, where it is one function
     derived: bool = False  # read off the table of all batches, not measured of a cloud

@@ -2,7 +2,7 @@
 
 from metrics import scale
 from panel.dimension import FACCO, NULLS
-from panel.quantity import HERE, Family, Quantity, Values
+from panel.quantity import HERE, NOT_NEGATIVE, Family, Quantity, Values
 from panel.resamples import Cloud, over_sections
 
 QUANTITIES = {
@@ -13,12 +13,14 @@ QUANTITIES = {
         long_name="intrinsic dimension (GRIDE)",
         formula="maximum likelihood from r_2k/r_k, k = `neighbours`",
         source="Denti et al. 2022, The generalized ratios intrinsic dimension estimator",
+        range=NOT_NEGATIVE,
     ),
     "decimation": Quantity(
         dims=("layer", "factor"),
         long_name="intrinsic dimension of a thinned cloud",
         formula="twonn of every f-th point, mean over the f disjoint subsets, f = `factor`",
         source=FACCO,
+        range=NOT_NEGATIVE,
     ),
     "levina_bickel": Quantity(
         read=scale.levina_bickel,
@@ -26,6 +28,7 @@ QUANTITIES = {
         long_name="intrinsic dimension (Levina-Bickel, 20 neighbours)",
         formula="inverse of the mean over points of the mean over j < 20 of ln(r_20/r_j)",
         source="Levina and Bickel 2004, averaged as MacKay and Ghahramani 2005",
+        range=NOT_NEGATIVE,
     ),
     "local_dimension": Quantity(
         read=scale.local_quantiles,
@@ -34,6 +37,7 @@ QUANTITIES = {
         long_name="local dimension (20 neighbours), quantile over points",
         formula="quantile over distinct points of (20 - 2) / sum_{j < 20} ln(r_20/r_j), interpolated in 1/d",
         source="Levina and Bickel 2004",
+        range=NOT_NEGATIVE,
     ),
     "plateau": Quantity(
         derived=True,
@@ -42,6 +46,7 @@ QUANTITIES = {
         formula="geometric mean of gride over the longest run of 3 scales or more that agree within 10 % in the mean "
         "over batches; the same scales for each batch and null model; NaN: no plateau",
         source=HERE,
+        range=NOT_NEGATIVE,
     ),
 }
 RESAMPLED = {name: quantity.read for name, quantity in QUANTITIES.items() if quantity.read}

@@ -1,18 +1,21 @@
 """Family similarity: cosines between vectors, their mean and norms, and the partition function. Not centred."""
 
+import math
 from collections.abc import Callable
+from typing import Any
 
 from jax import Array
 
 from metrics import similarity
-from panel.quantity import HERE, INHERENT, Family, Quantity, Values
+from panel.quantity import COSINE, HERE, INHERENT, NOT_NEGATIVE, Family, Quantity, Values
 from panel.resamples import Cloud, over_groups
 
 Read = Callable[[Array, Array], Array]  # the cloud, and weights 1 or 0 of its points
 
 
-def _similarity(read: Read | None, long_name: str, units: str, formula: str, source: str) -> Quantity:
-    return Quantity(read=read, long_name=long_name, units=units, formula=formula, source=source, resampling="jackknife")
+def _similarity(read: Read | None, long_name: str, units: str, formula: str, source: str, **further: Any) -> Quantity:
+    about = {"long_name": long_name, "units": units, "formula": formula, "source": source}
+    return Quantity(read=read, resampling="jackknife", **about, **further)
 
 
 QUANTITIES = {
@@ -22,6 +25,7 @@ QUANTITIES = {
         "1",
         "(|sum_i x_i/|x_i||^2 - P) / (P (P - 1)), all pairs of the P x_i that are not 0",
         INHERENT,
+        range=COSINE,
     ),
     "mean_cosine_drift": _similarity(
         lambda cloud_PD, keep_P: similarity.mean_cosine_parts(cloud_PD, keep_P).drift,
@@ -29,6 +33,7 @@ QUANTITIES = {
         "1",
         "|E x|^2 mean over pairs of 1/(|x_i| |x_j|)",
         HERE,
+        range=NOT_NEGATIVE,
     ),
     "mean_cosine_residual": _similarity(
         lambda cloud_PD, keep_P: similarity.mean_cosine_parts(cloud_PD, keep_P).residual,
@@ -37,14 +42,19 @@ QUANTITIES = {
         "mean_cosine - mean_cosine_drift",
         HERE,
     ),
-    "drift": _similarity(similarity.drift, "drift", "activation", "|E x|", INHERENT),
-    "mean_norm": _similarity(similarity.mean_norm, "mean norm", "activation", "E |x|", INHERENT),
+    "drift": _similarity(
+        similarity.drift, "drift", "activation", "|E x|", INHERENT, range=NOT_NEGATIVE, symbol="|E x|"
+    ),
+    "mean_norm": _similarity(
+        similarity.mean_norm, "mean norm", "activation", "E |x|", INHERENT, range=NOT_NEGATIVE, symbol="E |x|"
+    ),
     "log_partition_isotropy": _similarity(
         None,
         "log of the partition function's isotropy",
         "1",
         "ln(min_c Z(c) / max_c Z(c)), Z(c) = sum_i exp(c.x_i), c = +- the eigenvectors of X^T X",
         "Mu and Viswanath 2018; both signs: this project",
+        range=(-math.inf, 0.0),
     ),
 }
 OF_KEPT = {name: quantity.read for name, quantity in QUANTITIES.items() if quantity.read}

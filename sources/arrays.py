@@ -214,7 +214,7 @@ def labelled(
 def raw_table(values: dict[str, Values], about: dict[str, Any]) -> xr.Dataset:
     """Of one batch and one set of positions."""
     arrays = jax.tree.map(lambda value: np.asarray(value)[None, None], values)
-    return raw.table(arrays, 0, ("all",), about)
+    return raw.table(arrays, 0, ("all",), about | {"layer_0": "vectors, as the others"})
 
 
 def described(layers: list[Any], groups: Sequence | None, index_JM: np.ndarray) -> dict[str, Any]:

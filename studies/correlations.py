@@ -3,7 +3,8 @@
 Every p and interval takes its n points for independent draws. They are not: the layers of a stack hand on one residual
 stream, the heads of a block read the same input, a checkpoint grows out of the one before, and twins share their text.
 So n overstates what is known, most of all where steps are pooled, and p and interval are a scale to read r by, not a
-test. A pool over runs also mixes what differs between them with what happens within each.
+test. A pool over runs also mixes what differs between them with what happens within each. Many correlations are looked
+at side by side: beside each p stands the one corrected after Holm for all those of the same points.
 """
 
 import pathlib
@@ -78,7 +79,8 @@ def correlations(tables: dict[str, xr.Dataset]) -> pd.DataFrame:
     the points: the layers (or heads) of one step, or of all steps; of several runs, with `run` all, those of the last
     step of each, or of all steps of each. `step` is empty where there is more than one. Positions as in the tables.
     A run may be several that differ in seeds only (dimension `seed`): `networks` says how many. Layers are then means
-    over them, but heads are those of each: no head of one seed is the counterpart of one of another.
+    over them, but heads are those of each: no head of one seed is the counterpart of one of another. The p with `holm`
+    in their names are corrected for the `tests` correlations that have positions, `over` and step in common.
     """
     rows = []
     for x, y in PAIRS:
@@ -102,7 +104,19 @@ def correlations(tables: dict[str, xr.Dataset]) -> pd.DataFrame:
                     found = correlate(*(np.concatenate(values) for values in zip(*pooled, strict=True)))
                     rows.append({**own, "over": over, "step": None, **found._asdict()})
     columns = ["run", "positions", "x", "y", "networks", "over", "step", *Correlation._fields]
-    return pd.DataFrame(rows, columns=columns).astype({"step": "Int64"})
+    frame = pd.DataFrame(rows, columns=columns)
+    together = frame.groupby(["positions", "over", "step"], dropna=False)
+    frame["tests"] = together["pearson_p"].transform("count")
+    for kind in ("pearson", "spearman"):
+        frame[f"{kind}_p_holm"] = together[f"{kind}_p"].transform(holm)
+    return frame.astype({"step": "Int64"})
+
+
+def holm(p: pd.Series) -> pd.Series:
+    """Corrected for as many tests as there are numbers: the least times all of them, the next times one less …"""
+    known = p.dropna().sort_values()
+    corrected = (known * np.arange(len(known), 0, -1)).cummax().clip(upper=1.0)
+    return corrected.reindex(p.index)
 
 
 def _means(table: xr.Dataset, name: str, positions: str) -> xr.DataArray:
@@ -110,17 +124,26 @@ def _means(table: xr.Dataset, name: str, positions: str) -> xr.DataArray:
     return means.transpose("step", ...)
 
 
-def words(x: np.ndarray, y: np.ndarray) -> str:
-    """Both correlations with their p, for a legend."""
-    found = correlate(x, y)
-    if found.n < 3:
-        return f"n = {found.n}\nn too small to correlate"
-    if np.isnan(found.pearson):
-        return f"n = {found.n}\nconstant: nothing to correlate"
-    return (
-        f"n = {found.n}\nr = {found.pearson:.2f} ({_p(found.pearson_p)}), "
-        f"ρ = {found.spearman:.2f} ({_p(found.spearman_p)})"
-    )
+def words(row: pd.Series) -> str:
+    """Both correlations of a row, with their intervals and corrected p."""
+    if row.n < 3:
+        return f"n = {row.n:.0f}: too few points to correlate"
+    if np.isnan(row.pearson):
+        return f"n = {row.n:.0f}: constant, nothing to correlate"
+    both = [
+        f"{letter} = {_signed(row[kind])}{_between(row[f'{kind}_low'], row[f'{kind}_high'])} "
+        f"({_p(row[f'{kind}_p_holm'])})"
+        for letter, kind in (("r", "pearson"), ("ρ", "spearman"))
+    ]
+    return f"n = {row.n:.0f}, {', '.join(both)}"
+
+
+def _between(low: float, high: float) -> str:
+    return f" [{_signed(low)}, {_signed(high)}]" if low < high else ""
+
+
+def _signed(value: float) -> str:
+    return f"{value:.2f}".replace("-", "\N{MINUS SIGN}")
 
 
 def _p(value: float) -> str:

@@ -21,14 +21,12 @@ def write_run(name: str, folder: pathlib.Path) -> None:
 
 def write(folders: dict[str, pathlib.Path], to: pathlib.Path) -> list[pathlib.Path]:
     """runs.nc and runs.csv; contrasts.csv where one setting differs; components.csv where seeds are crossed."""
-    tables, batches = (
-        {name: files.read(folder / table) for name, folder in folders.items()} for table in ("results.nc", "batches.nc")
-    )
+    tables = {name: files.read(folder / "results.nc") for name, folder in folders.items()}
     joined = runs.join(tables, {name: bits(folder) for name, folder in folders.items()})
     files.write(joined, to / "runs.nc")
     paths = [to / "runs.nc"]
     for name, frame in (
-        ("runs", runs.rows(tables, batches, joined)),
+        ("runs", runs.rows(tables, joined)),
         ("contrasts", contrasts(joined)),
         ("components", components(joined)),
     ):

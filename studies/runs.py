@@ -14,7 +14,8 @@ import xarray as xr
 from experiments.variants import member
 from models import masks
 from panel.families import quantities
-from studies.shapes import SHAPES, over_depth, shapes
+from studies.shapes import SHAPES, shapes
+from tables.averages import over_blocks
 from tables.summary import NOTHING
 from workdir.settings import flat
 
@@ -123,26 +124,25 @@ def numbers(runs: xr.Dataset) -> list[tuple[str, str, np.ndarray]]:
     return found
 
 
-def rows(tables: dict[str, xr.Dataset], batches: dict[str, xr.Dataset], runs: xr.Dataset) -> pd.DataFrame:
+def rows(tables: dict[str, xr.Dataset], runs: xr.Dataset) -> pd.DataFrame:
     """One row per run: condition, seeds, settings that differ, bits, its shapes, its last checkpoint over blocks.
 
-    `tables` and `batches` are what results.nc and batches.nc of each run hold. Of the last checkpoint a row has the
-    mean over blocks of some quantities, and in columns that end in `_std` its deviation over batches; columns that end
-    in `_without_first` leave position 0 out, the others hold all positions.
+    `tables` are what results.nc of each run holds. Of the last checkpoint a row has the mean over blocks of some
+    quantities, and in columns that end in `_std` its deviation over batches; columns that end in `_without_first` leave
+    position 0 out, the others hold all positions.
     """
     about = ["condition", *(name for name in SEEDS if name in runs.coords), *varied(runs)]
     frame = runs[[*BITS]].to_dataframe()[[*about, *BITS]]
     found = {}
     for name, table in tables.items():
-        last = batches[name].isel(step=-1)
+        last = table.isel(step=-1)
         found[name] = {"step": table.step.values[-1].item()}
         read = shapes(table)
         for positions in table.positions.values:
             suffix = "" if positions == "all" else f"_{positions}"
             for quantity in (quantity for quantity in SUMMARY if quantity in table):
-                values = over_depth(last[quantity].sel(positions=positions))
-                found[name][f"{quantity}{suffix}"] = values.mean("batch", skipna=False).item()
-                deviation = values.std("batch", ddof=1, skipna=False).item() if values.sizes["batch"] > 1 else np.nan
-                found[name][f"{quantity}_std{suffix}"] = deviation
+                values = last[over_blocks(quantity)].sel(less=NOTHING, positions=positions)
+                found[name][f"{quantity}{suffix}"] = values.sel(statistic="mean").item()
+                found[name][f"{quantity}_std{suffix}"] = values.sel(statistic="std").item()
             found[name] |= {f"{key}{suffix}": read[key].sel(positions=positions).item() for key in read}
     return frame.join(pd.DataFrame.from_dict(found, orient="index")).reset_index()

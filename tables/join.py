@@ -67,7 +67,8 @@ def tidy(results: xr.Dataset, batches: int) -> pd.DataFrame:
     """One row per number: run, corpus, step, positions, metric, layer (or block), head, further dimension, statistics.
 
     `axis` and `at` name a further dimension and the place on it: neighbours 8, top 3, other_layer 2. Statistics:
-    mean, std, low, high over batches, and excess_<null>, excess_<null>_low, excess_<null>_high.
+    mean, std, low, high over batches, and excess_<null>, excess_<null>_low, excess_<null>_high. An average over blocks
+    is a metric of its own (`twonn_over_blocks`), without a layer.
     """
     names = [name for name in results.data_vars if "less" in results[name].dims]
     nulls = [null for null in results["less"].values if null != NOTHING]
@@ -93,7 +94,7 @@ def tidy(results: xr.Dataset, batches: int) -> pd.DataFrame:
     for column in ("head", "axis", "at"):
         frame[column] = frame.get(column, np.nan)
     places = ["step", "positions", "metric", "layer", "head", "axis", "at"]
-    frame = frame[[*places, *columns, "batches", "units"]].astype({"head": "Int64"})
+    frame = frame[[*places, *columns, "batches", "units"]].astype({"layer": "Int64", "head": "Int64"})
     frame.insert(0, "run", results.attrs["run"])
     frame.insert(1, "corpus", results.attrs["corpus"])
     return frame

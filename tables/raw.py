@@ -60,12 +60,13 @@ def about(name: str) -> dict[str, str | int]:
     return {
         "long_name": quantity.long_name,
         "units": quantity.units,
+        "range": "{:g} to {:g}".format(*quantity.range),
         "formula": quantity.formula,
         "source": quantity.source,
         "family": family_of(name),
         "resampling": quantity.resampling or "batches",
         "version": quantity.version,
-    }
+    } | ({"symbol": quantity.symbol} if quantity.symbol else {})
 
 
 def clouds_of(array: xr.DataArray) -> list[str]:

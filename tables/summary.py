@@ -1,12 +1,13 @@
-"""From raw replicates to what a reader wants of a checkpoint: means, intervals, the excess over each null model."""
+"""From raw replicates to what a reader wants of a checkpoint: means, intervals, averages, excess over null models."""
 
 import numpy as np
 import xarray as xr
 
 from panel.families import nulls_of, quantities
-from panel.intervals import LEVEL, summarise
+from panel.intervals import LEVEL, summarise, within
 from panel.panel import MEASURED
 from tables import plateau
+from tables.averages import EMBEDDING, Average, averages
 from tables.raw import UNTRAINED, about, clouds_of
 
 NOTHING = "nothing"  # on the dimension `less`: the value itself
@@ -22,11 +23,12 @@ Cloud = tuple[xr.Dataset, str]  # a raw table, and which of its clouds
 def summary(raw: xr.Dataset, untrained: xr.Dataset | None, nulls: tuple[str, ...]) -> tuple[xr.Dataset, xr.Dataset]:
     """What results.nc and batches.nc hold of one checkpoint.
 
-    In the first a quantity is (step, less, statistic, positions, …), in the second (step, positions, batch, …).
+    In the first a quantity is (step, less, statistic, positions, …), in the second (step, positions, batch, …). The
+    first also has its averages over blocks and heads.
     `untrained` is the raw table of step 0, if there is one. NaN where a null model has no such quantity: a Gaussian
     cloud has no attention, a comparison no untrained one.
     """
-    moments, batches = {}, {}
+    moments, batches, layer_0 = {}, {}, raw.attrs.get("layer_0", EMBEDDING)
     if "gride" in raw:
         inside, ends = plateau.verdict(raw["gride"].sel(cloud=MEASURED, drop=True))
         moments |= _ends_of_plateau(ends)
@@ -34,27 +36,40 @@ def summary(raw: xr.Dataset, untrained: xr.Dataset | None, nulls: tuple[str, ...
         untrained = None if untrained is None else plateau.read(untrained, inside)
     for name in (name for name in quantities() if name in raw):
         dims, own = quantities()[name].dims, (raw, MEASURED)
-        found = [_moments(name, own)]
-        for null in nulls:
-            model = _null_model(raw, untrained, name, null)
-            found.append(np.full_like(found[0], np.nan) if model is None else _moments(name, own, model))
-        moments[name] = ("less", "statistic", "positions", *dims), np.stack(found), about(name)
+        models = [_null_model(raw, untrained, name, null) for null in nulls]
+        moments[name] = ("less", "statistic", "positions", *dims), _stacked(name, own, models), about(name)
+        for variable, average in averages(name, layer_0).items() if raw.sizes.get("layer") != 1 else ():
+            labels = ("less", "statistic", "positions", *average.dims)
+            words = {key: f"{about(name)[key]}, {average.words}" for key in ("long_name", "formula")}
+            moments[variable] = labels, _stacked(name, own, models, average), about(name) | words
         batches[name] = ("positions", "batch", *dims), _values(own, name)[:, 0].swapaxes(0, 1), about(name)
     labels = {"less": [NOTHING, *nulls], "statistic": list(STATISTICS)}
     labels = {name: (name, values, {"long_name": WORDS[name]}) for name, values in labels.items()}
     return _labelled(moments, raw, labels), _labelled(batches, raw, {})
 
 
-def _moments(name: str, own: Cloud, null: Cloud | None = None) -> np.ndarray:
-    """(statistic, positions, …) of a quantity; of what it exceeds a null model by, where one is given."""
+def _stacked(name: str, own: Cloud, models: list[Cloud | None], average: Average | None = None) -> np.ndarray:
+    """(less, statistic, positions, …) of a quantity or of an average of it; NaN where there is no null model."""
+    value = _moments(name, own, None, average)
+    excess = [np.full_like(value, np.nan) if model is None else _moments(name, own, model, average) for model in models]
+    return np.stack([value, *excess])
+
+
+def _moments(name: str, own: Cloud, null: Cloud | None, average: Average | None) -> np.ndarray:
+    """(statistic, positions, …) of a quantity; of what it exceeds a null model by, where one is given.
+
+    The interval of a value ends where its range does; an excess has no such range.
+    """
 
     def values(name: str) -> tuple[np.ndarray, np.ndarray | None]:
         return _values(own, name), None if null is None else _values(null, name)
 
     value, model = values(name)
-    found = summarise(value, quantities()[name].resampling, model)
+    found = summarise(value, quantities()[name].resampling, model, average.take if average else np.asarray)
     if name == plateau.NAME:
         found = plateau.with_choice(found, *values("gride"))
+    if null is None:
+        found = within(found, *quantities()[name].range)
     return np.stack([getattr(found, statistic) for statistic in STATISTICS])
 
 

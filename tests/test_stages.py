@@ -21,7 +21,6 @@ def folder(tmp_path):
     """A run's folder as far as figures read it."""
     run, path = make_run(steps=(0, 1), layers=2, heads=1, batches=2, groups=2, nulls=()), tmp_path / "run"
     files.write(run.results, path / "results.nc")
-    files.write(run.batches, path / "batches.nc")
     (path / "train.jsonl").write_text("".join(json.dumps(line) + "\n" for line in run.log))
     (path / "environment.json").write_text("{}")
     return path
@@ -32,6 +31,13 @@ def test_tables_that_were_moved_away_are_no_run(folder, name):
     (folder / name).mkdir()
     (folder / name / "config.json").write_text("{}")
     assert stages.load(folder).results.sizes["step"] == 2
+
+
+def test_a_table_without_averages_is_joined_again_first(folder):
+    results = files.read(folder / "results.nc")
+    files.write(results.drop_vars([name for name in results if "_over_" in name]), folder / "results.nc")
+    with pytest.raises(UserError, match=r"results.nc is older than averages over blocks; run --stages=measure again"):
+        stages.load(folder)
 
 
 def test_a_folder_of_runs_is_named_with_them(folder):

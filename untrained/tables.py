@@ -9,7 +9,7 @@ import numpy as np
 import pandas as pd
 import xarray as xr
 
-from panel.intervals import LEVEL, summarise
+from panel.intervals import LEVEL, summarise, within
 from panel.quantity import INHERENT, Quantity
 from tables import files
 from untrained import theory
@@ -74,16 +74,17 @@ def described(config: UntrainedConfig, dataset: xr.Dataset) -> xr.Dataset:
 
 
 def _about(quantity: Quantity) -> dict[str, str | int]:
-    return {name: getattr(quantity, name) for name in ("long_name", "units", "formula", "source", "version")}
+    symbol = {"symbol": quantity.symbol} if quantity.symbol else {}
+    return {name: getattr(quantity, name) for name in ("long_name", "units", "formula", "source", "version")} | symbol
 
 
 def summary(config: UntrainedConfig, seeds: xr.Dataset) -> xr.Dataset:
     """Of every quantity the mean over seeds, the ends of its interval and, where there is one, the closed form."""
-    found, words = {}, f"Student's t interval of {LEVEL:.0%} over {seeds.sizes['seed']} seeds"
+    found, words = {}, f"Student's t interval of {LEVEL * 100:.0f} % over {seeds.sizes['seed']} seeds"
     predicted = predictions(config, seeds)
     for name in QUANTITIES:
         values = seeds[name].transpose("seed", ...)
-        mean, _, low, high = summarise(values.values[:, None], "")
+        mean, _, low, high = within(summarise(values.values[:, None], ""), *QUANTITIES[name].range)
         alike = values.isel(seed=0, drop=True)
         closed = predicted.get(name, xr.full_like(alike, np.nan)).transpose(*alike.dims)
         about = values.attrs | {"interval": words} | closed.attrs

@@ -8,11 +8,10 @@ from matplotlib.figure import Figure
 from figures import style
 from figures.untrained.panels import (
     RELATIVE,
-    below_a_strip,
     bias_axis,
+    caption,
     choices_of_rows,
     closed_form,
-    footer,
     kinds,
     measured,
     read,
@@ -41,7 +40,7 @@ def sharpness(results: xr.Dataset) -> Figure | None:
         return None
     rows = list(kinds(results.sel(target="input").isel(block=0), *ROWS))
     figure = style.new(style.PAGE, 0.9 + 1.7 * len(rows))
-    strip, axes = below_a_strip(figure, len(rows), 3, 1.7)
+    strip, axes = style.below_a_strip(figure, len(rows), 3, 1.7)
     for row, (words, table) in zip(axes, rows, strict=True):
         _deviations(row[0], table)
         _sharpness(row[1:], table, choices_of_rows(results, str(table.mask.values)))
@@ -52,7 +51,10 @@ def sharpness(results: xr.Dataset) -> Figure | None:
         ax.set_title(title)
     strip.legend(*style.entries(axes[0]), loc="center", ncols=4)
     figure.suptitle("Sharpness of an untrained block as a common bias of its input grows")
-    footer(figure, results)
+    shown = (
+        "Scores and attention of an untrained block whose input rows all have one bias added; lines without marks are"
+    )
+    caption(figure, results, f"{shown} closed forms.")
     return figure
 
 
@@ -87,7 +89,7 @@ def targets(results: xr.Dataset) -> Figure | None:
         return None
     rows = list(kinds(results.isel(block=0), *ROWS))
     figure = style.new(style.PAGE, 0.9 + 1.6 * len(rows))
-    strip, axes = below_a_strip(figure, len(rows), 3, 1.6)
+    strip, axes = style.below_a_strip(figure, len(rows), 3, 1.6)
     for row, (words, table) in zip(axes, rows, strict=True):
         norms = table.relative_norm.values
         for target in table.target.values.tolist():
@@ -110,5 +112,8 @@ def targets(results: xr.Dataset) -> Figure | None:
     axes[0, 0].plot([], [], color="0.3", linewidth=0.9, label="closed form")
     strip.legend(*style.entries(axes[0, :1]), loc="center", ncols=5)
     figure.suptitle("An untrained block with a bias on its input, or on queries and keys alone")
-    footer(figure, results)
+    shown = (
+        "The same bias on the input of an untrained block, on its queries, on its keys, or on both; lines without marks"
+    )
+    caption(figure, results, f"{shown} are closed forms.")
     return figure

@@ -6,7 +6,7 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
 from figures import scales, style
-from figures.untrained.panels import RELATIVE, bias_axis, closed_form, footer, kinds, measured, read, words
+from figures.untrained.panels import RELATIVE, bias_axis, caption, closed_form, kinds, measured, read, words
 
 
 def cosine(results: xr.Dataset) -> Figure | None:
@@ -26,7 +26,7 @@ def cosine(results: xr.Dataset) -> Figure | None:
         measured(row[0], norms, alike, "cosine_in", label="measured", **look)
         row[0].set(ylabel=words(results, "cosine_in"), title=f"input, {text}")
         bias_axis(row[0], norms, RELATIVE)
-        row[0].legend(loc="lower right")
+        row[0].legend(loc="upper left")
         for ax, (order, kind) in zip(row[1:], kinds(table, "norm_order"), strict=True):
             ax.plot([0, 1], [0, 1], color="0.7", linewidth=0.8, zorder=1)
             for block in blocks:
@@ -40,7 +40,7 @@ def cosine(results: xr.Dataset) -> Figure | None:
         scales.block_bar(figure, colours, axes)
     depth = "an untrained block" if len(blocks) == 1 else f"1 to {len(blocks)} untrained blocks"
     figure.suptitle(f"Mean cosine before and after {depth}, as a common bias grows")
-    footer(figure, results)
+    caption(figure, results, f"Mean cosine between the rows that enter and that leave {depth}; grey: unchanged.")
     return figure
 
 
@@ -69,7 +69,7 @@ def norm(results: xr.Dataset) -> Figure | None:
         scales.block_bar(figure, colours, axes)
     depth = "an untrained block" if len(blocks) == 1 else f"1 to {len(blocks)} untrained blocks (star: after one)"
     figure.suptitle(f"Mean norm before and after {depth}, as a common bias grows")
-    footer(figure, results)
+    caption(figure, results, f"Mean norm of the rows that enter and that leave {depth}; grey: unchanged.")
     return figure
 
 

@@ -26,7 +26,7 @@ def kinds(results: xr.Dataset, *dims: str) -> Iterator[tuple[str, xr.Dataset]]:
 
 def words(results: xr.Dataset, name: str) -> str:
     attrs = results[name].attrs
-    return style.label(attrs["long_name"], attrs["units"])
+    return style.label(attrs["long_name"], attrs["units"], attrs.get("symbol", ""))
 
 
 def bias_axis(ax: Axes, norms: np.ndarray, label: str = "") -> None:
@@ -58,17 +58,11 @@ def closed_form(ax: Axes, x: np.ndarray, results: xr.Dataset, name: str, **look:
     ax.plot(x, read(results, name, "predicted"), linewidth=0.9, **look)
 
 
-def below_a_strip(figure: Figure, rows: int, columns: int, height: float) -> tuple[Axes, np.ndarray]:
-    """A strip for a legend, 0.4 inches high, and below it a grid of panels whose rows are `height` inches high."""
-    grid = figure.add_gridspec(1 + rows, columns, height_ratios=(0.4, *[height] * rows))
-    strip = figure.add_subplot(grid[0, :], frameon=False, xticks=[], yticks=[])
-    places = [[grid[1 + row, column] for column in range(columns)] for row in range(rows)]
-    return strip, np.array([[figure.add_subplot(place) for place in row] for row in places])
-
-
-def footer(figure: Figure, results: xr.Dataset) -> None:
-    """What the figure was made from."""
-    style.small_print(figure, [f"{results.attrs['description']}; bands: {results['cosine_in'].attrs['interval']}"])
+def caption(figure: Figure, results: xr.Dataset, shown: str) -> None:
+    """What the figure was made from, on it; beside it, by its label, what it shows too."""
+    made = f"Bands: {results['cosine_in'].attrs['interval']}; {results.attrs['description']}."
+    style.small_print(figure, [made])
+    figure.set_label(f"{shown}\n\n{made}")
 
 
 def choices_of_rows(results: xr.Dataset, mask: str) -> np.ndarray:

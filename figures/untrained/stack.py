@@ -8,7 +8,7 @@ from matplotlib.figure import Figure
 from matplotlib.ticker import MaxNLocator
 
 from figures import style
-from figures.untrained.panels import RELATIVE, choices_of_rows, footer, kinds, measured
+from figures.untrained.panels import RELATIVE, caption, choices_of_rows, kinds, measured
 
 COLUMNS = {
     "cosine_out": "mean cosine out",
@@ -45,5 +45,9 @@ def build(results: xr.Dataset) -> Figure | None:
     bar = figure.colorbar(colours, ax=axes, label=RELATIVE, aspect=60, fraction=0.03)
     bar.outline.set_visible(False)
     figure.suptitle("A common bias through a stack of untrained blocks")
-    footer(figure, results)
+    caption(
+        figure,
+        results,
+        "Rows with a common bias on their way through a stack of untrained blocks: a line for each norm.",
+    )
     return figure

@@ -125,6 +125,27 @@ FAULTS = [
         ("tests/tables",),
     ),
     Fault(
+        "the embedding is averaged with the blocks",
+        "tables/averages.py",
+        "x[:, :, :, 1:]",
+        "x",
+        ("tests/tables",),
+    ),
+    Fault(
+        "the interval of an excess ends where that of a value does",
+        "tables/summary.py",
+        "    if null is None:\n        found = within",
+        "    if True:\n        found = within",
+        ("tests/tables",),
+    ),
+    Fault(
+        "an average is taken of what is not comparable",
+        "panel/intervals.py",
+        "values = average(_comparable(values, kind) - (0.0 if null is None else _comparable(null, kind)))",
+        "values = _comparable(average(values), kind) - (0.0 if null is None else _comparable(average(null), kind))",
+        ("tests/tables",),
+    ),
+    Fault(
         "a damaged table is read",
         "tables/files.py",
         "if hashlib.sha256(blank).hexdigest().encode() != found[1]:",

@@ -12,7 +12,7 @@ def legend_of(figure: Figure, panel: int) -> list[str]:
 
 
 def title_of(figure: Figure) -> str:
-    """On one line, as `footer_of`."""
+    """On one line, as `footer_of` and `caption_of`."""
     return " ".join(figure.get_suptitle().split())
 
 
@@ -20,12 +20,13 @@ def footer_of(figure: Figure) -> str:
     return " ".join(figure.get_supxlabel().split())
 
 
+def caption_of(figure: Figure) -> str:
+    return " ".join(figure.get_label().split())
+
+
 def edges_are(band: FillBetweenPolyCollection, line: Line2D, values: xr.DataArray) -> None:
     """Lower and upper edge of a filled band at each x of its line; `values` have a dimension `statistic`."""
-    edges_lie(band, line, *(values.sel(statistic=end).values for end in ("low", "high")))
-
-
-def edges_lie(band: FillBetweenPolyCollection, line: Line2D, low: np.ndarray, high: np.ndarray) -> None:
+    low, high = (values.sel(statistic=end).values for end in ("low", "high"))
     points = band.get_paths()[0].vertices
     at = [points[points[:, 0] == x, 1] for x in line.get_xdata()]
     np.testing.assert_allclose([y.min() for y in at], low, rtol=1e-6)

@@ -1,4 +1,4 @@
-"""Made-up runs in the form of results.nc, batches.nc and train.jsonl: a bell-shaped decoder and a flat encoder.
+"""Made-up runs in the form of results.nc and train.jsonl: a bell-shaped decoder and a flat encoder.
 
 Raw values with replicates pass through the very functions that make real tables, so that the form is the true one.
 """
@@ -22,6 +22,7 @@ from panel.projection import VECTORS
 from sources.probe import POSITION_SETS
 from sources.sweep import description
 from tables import projection
+from tables.averages import averages
 from tables.join import joined
 from tables.raw import table
 from training.config import TrainConfig
@@ -82,20 +83,20 @@ def make_run(
         if "projection" not in without:
             vectors = drifting([seed, causal, step], np.log1p(step) / np.log1p(1000), layers)
             raw[step] = raw[step].assign(projection.labelled(vectors, np.arange(POINTS), 512, head=0))
-    results, of_batches = joined(raw, tuple(FAMILIES), nulls)
-    results.attrs = of_batches.attrs = attributes
-    return Run(results, of_batches, make_log(rng, steps[-1], 2.3 if causal else 1.9))
+    results, _ = joined(raw, tuple(FAMILIES), nulls)
+    results.attrs = attributes
+    return Run(results, make_log(rng, steps[-1], 2.3 if causal else 1.9))
 
 
 def changed(run: Run, change: Callable[[xr.Dataset], xr.Dataset]) -> Run:
-    """A run whose tables were both changed; the one it is made from stays as it was."""
-    results, batches = (change(table.copy(deep=True)) for table in (run.results, run.batches))
-    return Run(results, batches, run.log)
+    """A run whose table was changed; the one it is made from stays as it was."""
+    return Run(change(run.results.copy(deep=True)), run.log)
 
 
 def lacking(run: Run, *names: str) -> Run:
     """As if these quantities had not been measured."""
-    return changed(run, lambda table: table.drop_vars(names, errors="ignore"))
+    gone = [one for name in names for one in (name, *(averages(name) if name in quantities() else ()))]
+    return changed(run, lambda table: table.drop_vars(gone, errors="ignore"))
 
 
 def spoiled(run: Run, **where: int) -> Run:

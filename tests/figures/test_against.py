@@ -1,15 +1,16 @@
 """Points and correlations of figures that draw one quantity against another are those of the tables."""
 
 import itertools
-import re
 
 import numpy as np
+import pandas as pd
 import pytest
 from scipy import stats
 
 from figures.against import SHARPNESS, cosine_against_drift, sharpness_against_alignment
+from figures.run import words
 from studies import correlations
-from tests.figures.reading import legend_of
+from tests.figures.reading import footer_of, legend_of
 
 
 def test_sharpness_against_alignment_has_a_point_per_head_and_correlates_them(runs):
@@ -25,49 +26,49 @@ def test_sharpness_against_alignment_has_a_point_per_head_and_correlates_them(ru
             np.testing.assert_allclose(ends[1], high[name].sel(block=block), rtol=1e-6)
             ends = np.array(across.get_segments())[:, :, 0].T
             np.testing.assert_allclose(ends[0], low.query_key_alignment.sel(block=block), rtol=1e-6)
-        title = ax.get_title(loc="left")
-        assert f"n = {x.size}" in title
-        assert f"r = {stats.pearsonr(x.ravel(), y.ravel()).statistic:.2f} (" in title
-        assert f"ρ = {stats.spearmanr(x.ravel(), y.ravel()).statistic:.2f} (" in title
-    assert [ax.get_ylabel().split("\n")[0] for ax in figure.axes[:8:4]] == ["decoder", "encoder"]
+    assert [ax.get_ylabel() for ax in figure.axes[:8:4]] == ["decoder\n48 heads", "encoder\n24 heads"]
+    assert [ax.get_title().replace("\n", " ") for ax in figure.axes[:4]] == [words(runs, name) for name in SHARPNESS]
+    assert not [ax.get_title(loc="left") for ax in figure.axes if ax.get_title(loc="left")]
 
 
-def test_correlations_in_the_legend_are_scipys(runs):
+def test_correlations_in_the_caption_are_scipys_corrected_for_their_number(runs):
     figure = cosine_against_drift(runs)
-    for column, side in enumerate(("all", "without_first")):
-        for text, run in zip(legend_of(figure, 2 * column + 1), runs.values(), strict=True):
-            last = run.batches.sel(step=1000, positions=side)
-            x, y = last.drift.values.mean(0), last.mean_cosine.values.mean(0)
-            pearson, spearman = stats.pearsonr(x, y), stats.spearmanr(x, y)
-            orders = [stats.spearmanr(x, order).statistic for order in itertools.permutations(y)] if len(x) < 5 else []
-            r, rho = (float(value) for value in re.findall(r"[rρ] = (-?[\d.]+)", text))
-            assert r == pytest.approx(pearson.statistic, abs=0.0051)
-            assert rho == pytest.approx(spearman.statistic, abs=0.0051)
-            assert f"n = {len(x)}" in text
-            if pearson.pvalue < 0.001:
-                assert f"r = {r:.2f} (p < 0.001)" in text
-            else:
-                assert f"(p = {pearson.pvalue:.2g})," in text
-            if orders:
-                exact = min(1.0, 2 * np.mean(np.array(orders) * np.sign(rho) >= abs(spearman.statistic) - 1e-9))
-                assert text.endswith(f"(p = {exact:.2g})")
-    assert figure.axes[0].get_xlabel() == "drift (activation)"
+    assert "p = " not in footer_of(figure) + "".join(legend_of(figure, 1))
+    sides = figure.get_label().split("Without position 0.")
+    for text, side in zip(sides, ("all", "without_first"), strict=True):
+        found, expected = {}, {}
+        for label, run in runs.items():
+            last = run.results.sel(step=1000, positions=side, less="nothing", statistic="mean")
+            pearson = stats.pearsonr(last.drift, last.mean_cosine)
+            line = next(line for line in text.splitlines() if line.startswith(f"{label}, mean cosine"))
+            plain = line.replace("\N{MINUS SIGN}", "-")
+            assert f"n = {last.sizes['layer']}, r = {pearson.statistic:.2f} [" in plain
+            assert f"ρ = {stats.spearmanr(last.drift, last.mean_cosine).statistic:.2f} " in plain
+            found[label], expected[label] = line.split(" (")[1].split(")")[0], pearson.pvalue
+        least, most = sorted(expected, key=expected.get)
+        corrected = {least: 2 * expected[least], most: max(2 * expected[least], expected[most])}
+        for label, p in corrected.items():
+            assert found[label] == ("p < 0.001" if p < 0.001 else f"p = {min(p, 1):.2g}")
+        assert "corrected after Holm for the 2 of this kind" in text
+    assert figure.axes[0].get_xlabel() == "drift |E x|"
 
 
 @pytest.mark.parametrize(
-    ("x", "y", "words"),
+    ("x", "y", "said"),
     [
         ([1, 2, 3], [1, 2, 4], "ρ = 1.00 (p = 0.33)"),  # 2 of 6 orderings, where the t approximation says p = 0
-        ([1, 2, 3, 4], [4, 3, 2, 1], "ρ = -1.00 (p = 0.083)"),  # 2 of 24
-        ([1, 2], [1, 2], "n = 2\nn too small"),
-        ([1, 2, np.nan, np.nan], [1, 2, 3, 4], "n = 2\nn too small"),
-        ([1, 2, np.inf], [1, 2, 3], "n = 2\nn too small"),
-        ([], [], "n = 0\nn too small"),
-        ([1, 2, 3], [5, 5, 5], "n = 3\nconstant"),
-        ([0, 0, 0], [1, 2, 3], "n = 3\nconstant"),
-        ([1, 1 + 1e-7, 1 - 1e-7], [1, 2, 3], "n = 3\nconstant"),
-        ([1, 2, 3, np.nan], [3, 1, 2, 5], "n = 3\nr = -0.50"),
+        ([1, 2, 3, 4], [4, 3, 2, 1], "ρ = −1.00 (p = 0.083)"),  # 2 of 24
+        ([1, 2], [1, 2], "n = 2: too few"),
+        ([1, 2, np.nan, np.nan], [1, 2, 3, 4], "n = 2: too few"),
+        ([1, 2, np.inf], [1, 2, 3], "n = 2: too few"),
+        ([], [], "n = 0: too few"),
+        ([1, 2, 3], [5, 5, 5], "n = 3: constant"),
+        ([0, 0, 0], [1, 2, 3], "n = 3: constant"),
+        ([1, 1 + 1e-7, 1 - 1e-7], [1, 2, 3], "n = 3: constant"),
+        ([1, 2, 3, np.nan], [3, 1, 2, 5], "n = 3, r = −0.50 (p"),
     ],
 )
-def test_correlations_of_few_layers(x, y, words):
-    assert words in correlations.words(np.array(x, np.float32), np.array(y, np.float64))
+def test_correlations_of_few_layers(x, y, said):
+    found = correlations.correlate(np.array(x, np.float32), np.array(y, np.float64))
+    alone = {"pearson_p_holm": found.pearson_p, "spearman_p_holm": found.spearman_p}
+    assert said in correlations.words(pd.Series(found._asdict() | alone))

@@ -19,7 +19,7 @@ from figures.seeds import over_seeds
 from studies import contrasts as changes
 from studies import correlations
 from studies import runs as tables
-from tests.figures.reading import inside, title_of
+from tests.figures.reading import footer_of, inside
 from tests.figures.tables import changed, make_run, under
 
 WITHOUT = ("gride", "cka_layers", "projection")
@@ -46,15 +46,13 @@ def test_seeds_are_averaged_and_the_band_is_their_range(runs):
     assert list(together) == ["plain", "sink", "window_0"]
     assert together["window_0"] is runs["window_0"]
     one, other, mean = runs["plain_0"].results, runs["plain_1"].results, together["plain"].results
-    for name, less in (("anisotropy", "nothing"), ("twonn", "nothing"), ("twonn", "gaussian")):
+    names = ("anisotropy", "twonn", "twonn_over_blocks", "query_drift_over_heads")
+    for name, less in (*((name, "nothing") for name in names), ("twonn", "gaussian")):
         both = [table[name].sel(less=less, statistic="mean", drop=True) for table in (one, other)]
         for end, expected in (("mean", np.mean(both, 0)), ("low", np.min(both, 0)), ("high", np.max(both, 0))):
             found = mean[name].sel(less=less, statistic=end, drop=True)
             np.testing.assert_allclose(found.transpose(*both[0].dims), expected, err_msg=f"{name} {less} {end}")
         assert np.isfinite(both).all()
-    batches = together["plain"].batches.anisotropy
-    assert batches.sizes["seed"] == 2
-    np.testing.assert_array_equal(batches.isel(seed=1), other.anisotropy.sel(less="nothing", statistic="mean"))
     assert mean.anisotropy.attrs == one.anisotropy.attrs
     first, averaged = runs["plain_0"].log, together["plain"].log
     assert len(averaged) == len(first)
@@ -72,12 +70,14 @@ def test_heads_of_two_seeds_have_nothing_in_common_and_are_not_averaged(runs):
         together = over_seeds(members)
         figure = RUNS["sharpness_against_alignment"](together)
         assert figure.axes[0].get_ylabel().split("\n")[:2] == ["plain", "8 heads of each of 2 runs"]
-        assert title_of(figure).endswith("(bars: 95 % interval, windows resampled)")
-        assert all("n = 16\n" in ax.get_title(loc="left") for ax in figure.axes[:4])
+        assert footer_of(figure).startswith("Bars: 95 % interval, windows resampled. ")
+        assert figure.get_label().count("n = 16, ") == 4
         drawn = [points.get_data() for ax in figure.axes[:4] for points, _, _ in ax.containers]
         table = correlations.correlations({name: run.results for name, run in together.items()})
         curves = [line.get_ydata() for line in RUNS["attention_sharpness"](together).axes[0].lines[:4]]
-        found.append((np.sort(drawn), table.drop(columns="spearman_p"), curves))  # whose orderings are a sample
+        found.append(
+            (np.sort(drawn), table.drop(columns=["spearman_p", "spearman_p_holm"]), curves)
+        )  # whose orderings are a sample
     np.testing.assert_array_equal(found[0][0], found[1][0])
     pd.testing.assert_frame_equal(found[0][1], found[1][1])
     np.testing.assert_allclose(found[0][2], found[1][2])
@@ -108,10 +108,10 @@ def test_figures_say_that_bands_are_seeds(runs):
     seeds = {"plain": together["plain"]}
     profile, dimension = RUNS["anisotropy_profile"], RUNS["dimension_over_training"]
     for figure in (profile(seeds), dimension(seeds)):
-        assert title_of(figure).endswith("(band: range of seeds)")
-        (line,), (band,) = figure.axes[0].lines, figure.axes[0].collections
+        assert footer_of(figure).startswith("Band: range of seeds. ")
+        line, (band,) = figure.axes[0].lines[0], figure.axes[0].collections
         assert band.get_paths()[0].vertices[:, 1].min() < line.get_ydata().min()
-    assert title_of(profile(together)).endswith("(band: 95 % interval, windows resampled or range of seeds)")
+    assert footer_of(profile(together)).startswith("Band: 95 % interval, windows resampled; or range of seeds. ")
     means = together["plain"].results.twonn.sel(positions="all", less="nothing", statistic="mean")
     average = means.isel(layer=slice(1, None)).mean("layer")
     line = dimension(seeds).axes[0].lines[0]
@@ -119,8 +119,8 @@ def test_figures_say_that_bands_are_seeds(runs):
 
 
 def test_the_footer_names_the_seeds(runs):
-    lines = provenance(over_seeds(runs))
-    assert "seeds 0, 1 together" in lines[1]
+    _, lines = provenance(over_seeds(runs))
+    assert "seeds 0, 1 together" in lines[0]
     assert "seed 0" in lines[-1]
     assert seeds_in_words([(0, 0)]) == "seed 0"
     assert seeds_in_words([(0, 3)]) == "weight seed 0 and data seed 3"
@@ -129,10 +129,10 @@ def test_the_footer_names_the_seeds(runs):
 
 @pytest.fixture(scope="module")
 def joined(runs) -> tuple[pd.DataFrame, pd.DataFrame]:
-    results, batches = ({name: getattr(run, table) for name, run in runs.items()} for table in ("results", "batches"))
+    results = {name: run.results for name, run in runs.items()}
     bits = {name: {"test_bits": 2.0 + i, "valid_bits": 2.0} for i, name in enumerate(runs)}
     whole = tables.join(results, bits)
-    return tables.rows(results, batches, whole).astype({"run": str}), changes.contrasts(whole)
+    return tables.rows(results, whole).astype({"run": str}), changes.contrasts(whole)
 
 
 def test_contrasts_are_drawn_as_they_stand_in_the_table(runs, joined):
@@ -157,14 +157,16 @@ def test_contrasts_without_seeds_have_no_interval_and_say_so(runs, joined):
     alone = {name: run for name, run in runs.items() if name.endswith("_0")}
     table = joined[1].assign(low=np.nan, high=np.nan, pairs=1)
     figure = contrasts(Compared(over_seeds(alone), joined[0], table))
-    assert title_of(figure).endswith("(1 pair of runs; no interval)")
+    assert footer_of(figure).startswith("1 pair of runs; no interval. ")
     assert all(line.get_markerfacecolor() == "white" for line in figure.axes[0].lines if line.get_marker() == "o")
     assert contrasts(Compared(alone, joined[0], table.iloc[:0])) is None
     some = joined[1].assign(low=joined[1].low.where(joined[1].setting == "model.sink"))
     figure = contrasts(Compared(over_seeds(runs), joined[0], some))
     inside(figure, "contrasts")
-    assert "(1 to 2 pairs of runs; 95 % interval" in title_of(figure)
-    assert title_of(figure).endswith("; filled: 0 lies outside; bare: no interval)")
+    assert footer_of(figure).startswith("1 to 2 pairs of runs. Bars: 95 % interval")
+    known = int(np.isfinite(some[some.positions == "all"].dropna(subset="change").low).sum())
+    assert f"not corrected for the {known} comparisons" in footer_of(figure)
+    assert "Filled: 0 lies outside. Bare: no interval." in footer_of(figure)
 
 
 def test_what_is_held_is_told_where_it_differs():
@@ -189,8 +191,10 @@ def test_each_condition_has_its_seeds_and_their_mean(runs, joined):
 def test_the_figures_of_an_experiment_are_written(runs, joined, tmp_path, monkeypatch):
     monkeypatch.setitem(style.RC, "savefig.dpi", 40)
     paths = draw.draw(draw.EXPERIMENT, Compared(over_seeds(runs), *joined), tmp_path)
-    assert [path.name for path in paths] == [f"{n}.{k}" for n in ("runs_compared", "contrasts") for k in ("png", "pdf")]
-    assert all(path.stat().st_size > 1000 for path in paths)
+    assert [path.name for path in paths] == [
+        f"{n}.{k}" for n in ("runs_compared", "contrasts") for k in ("png", "pdf", "txt")
+    ]
+    assert all(path.stat().st_size > (1000 if path.suffix != ".txt" else 100) for path in paths)
 
 
 def test_own_seeds_are_one_and_a_run_to_compare_with_stays(runs, tmp_path, monkeypatch):

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from figures import dimension_by_scale, layer_similarity, query_key_projection
-from tests.figures.reading import edges_are, title_of
+from tests.figures.reading import edges_are, legend_of, title_of
 from tests.figures.tables import changed
 
 
@@ -25,12 +25,14 @@ def test_layer_similarity_shows_every_pair_on_one_scale(runs):
 def test_dimension_by_scale_marks_the_plateau_of_each_layer(runs):
     figure = dimension_by_scale.build(runs)
     for i, (label, run) in enumerate(runs.items()):
-        text, null = figure.axes[2 * i : 2 * i + 2]
+        text = figure.axes[i]
         last = run.results.sel(step=1000, positions="all")
         own, excess = (last.gride.sel(less=less, statistic="mean") for less in ("nothing", "gaussian"))
-        thin, thick = text.lines[::2], text.lines[1::2]
+        thin, thick, null = text.lines[::3], text.lines[1::3], text.lines[2::3]
         np.testing.assert_array_equal([line.get_ydata() for line in thin], own)
-        np.testing.assert_array_equal([line.get_ydata() for line in null.lines], own - excess)
+        np.testing.assert_array_equal([line.get_ydata() for line in null], own - excess)
+        assert {line.get_linestyle() for line in null} == {"--"}
+        assert [line.get_color() for line in null] == [line.get_color() for line in thin]
         null_mean, own_mean = (own - excess).mean().item(), own.mean().item()
         assert null_mean == pytest.approx(2 * own_mean, rel=0.05)  # as tests/figures/tables.py has it
         found = 0
@@ -41,10 +43,11 @@ def test_dimension_by_scale_marks_the_plateau_of_each_layer(runs):
                 assert (x[0], x[-1]) == (first, end)
                 found += 1
         assert 0 < found < len(thin)
-        assert text.get_title() == f"measured: plateau (thick) in {found} of {len(thin)} layers"
-        assert text.get_ylabel().startswith(f"{label}\n")
+        assert f"{label}: plateau in {found} of {len(thin)} layers." in figure.get_label().splitlines()
+        assert text.get_title() == label
         edges_are(text.collections[3], thin[3], last.gride.sel(less="nothing", layer=3))
-    assert text.get_ylim() == null.get_ylim()
+    assert figure.axes[0].get_ylim() == figure.axes[1].get_ylim()
+    assert legend_of(figure, 2) == ["measured", "on a plateau", "Gaussian cloud, same spectrum"]
 
 
 def test_a_run_without_plateau_or_null_model_says_so(runs):
@@ -52,8 +55,9 @@ def test_a_run_without_plateau_or_null_model_says_so(runs):
     for name in ("plateau_first", "plateau_last"):
         run.results[name][:] = np.nan
     figure = dimension_by_scale.build({"decoder": run})
-    assert figure.axes[0].get_title() == "measured: no plateau in any layer"
-    assert len(figure.axes) == 2  # curves and colour bar
+    assert "decoder: no plateau in any layer." in figure.get_label()
+    assert legend_of(figure, 1) == ["measured", "on a plateau"]
+    assert not [line for line in figure.axes[0].lines if line.get_linestyle() == "--"]
 
 
 def test_projections_are_the_tables_and_means_lie_at_the_end_of_a_line_from_0(runs):

@@ -4,12 +4,13 @@ import itertools
 
 import numpy as np
 import pytest
+import xarray as xr
 
 from figures import over_depth, over_training, scales, style
 from figures.against import cosine_against_drift
 from figures.run import NULLS
 from panel.families import nulls_of
-from tests.figures.reading import edges_are, legend_of, title_of
+from tests.figures.reading import edges_are, footer_of, legend_of, title_of
 from tests.figures.tables import STEPS, changed, lacking, make_run
 
 SIDES = ("all", "without_first")
@@ -18,29 +19,30 @@ SIDES = ("all", "without_first")
 def test_anisotropy_profile(runs):
     figure = over_depth.anisotropy_profile(runs)
     for ax, side in zip(figure.axes, SIDES, strict=True):
-        for line, band, run in zip(ax.lines, ax.collections, runs.values(), strict=True):
-            values = run.batches.anisotropy.sel(step=1000, positions=side).values
-            np.testing.assert_allclose(line.get_xdata(), np.linspace(0, 1, values.shape[1]), atol=1e-15)
-            np.testing.assert_allclose(line.get_ydata(), values.mean(0), rtol=1e-6)
-            edges_are(band, line, run.results.anisotropy.sel(step=1000, positions=side, less="nothing"))
+        for line, band, run in zip(ax.lines, ax.collections, runs.values(), strict=False):
+            values = run.results.anisotropy.sel(step=1000, positions=side, less="nothing")
+            np.testing.assert_allclose(line.get_xdata(), np.linspace(0, 1, values.sizes["layer"]), atol=1e-15)
+            np.testing.assert_array_equal(line.get_ydata(), values.sel(statistic="mean"))
+            edges_are(band, line, values)
     assert figure.axes[0].get_ylim() == figure.axes[1].get_ylim()
-    assert figure.axes[0].get_ylim()[0] == 0
+    assert figure.axes[0].get_ylim()[0] <= 0
     assert legend_of(figure, 1) == ["decoder", "encoder"]
 
 
 def test_anisotropy_by_checkpoint(runs):
     figure = over_depth.anisotropy_by_checkpoint(runs)
     panels = itertools.product(runs.items(), SIDES)
-    colours = [tuple(line.get_color()) for line in figure.axes[0].lines]
+    colours = [tuple(line.get_color()) for line in figure.axes[0].lines[:-1]]
     for ax, ((label, run), side) in zip(figure.axes, panels, strict=False):
-        expected = run.batches.anisotropy.sel(positions=side).values.mean(1)
-        np.testing.assert_allclose([line.get_ydata() for line in ax.lines], expected, rtol=1e-6)
+        expected = run.results.anisotropy.sel(positions=side, less="nothing", statistic="mean")
+        np.testing.assert_array_equal([line.get_ydata() for line in ax.lines[:-1]], expected)  # the last is zero
         last = run.results.anisotropy.sel(step=1000, positions=side, less="nothing")
-        edges_are(ax.collections[-1], ax.lines[-1], last)
-        assert [tuple(line.get_color()) for line in ax.lines] == colours
+        edges_are(ax.collections[-1], ax.lines[-2], last)
+        assert [tuple(line.get_color()) for line in ax.lines[:-1]] == colours
         assert ax.get_title().startswith(label)
     assert len(set(colours)) == len(STEPS)
-    assert np.all(np.diff([colour[1] for colour in colours]) > 0)  # viridis: greener with every checkpoint
+    assert np.all(np.diff([luminance(colour) for colour in colours]) > 0)  # told apart in grey too
+    assert all(1.05 / (luminance(colour) + 0.05) >= 3 for colour in colours)  # of contrast to the paper
     assert [tick.get_text() for tick in figure.axes[-1].get_yticklabels()] == ["0", "1", "10", "100", "1k"]
 
 
@@ -58,6 +60,7 @@ def test_the_colour_bar_names_the_last_step(last, ticks):
 def test_outlier_coordinates_with_the_anisotropy_that_is_left(runs):
     figure = over_depth.outlier_coordinates(runs)
     shares, left = figure.axes[:3], figure.axes[3:]
+    assert all(ax.get_ylim()[0] <= 0 for ax in figure.axes)
     for share, anisotropy, top in zip(shares, left, (1, 3, 10), strict=True):
         for i, run in enumerate(runs.values()):
             last = run.results.sel(step=1000, positions="all", less="nothing")
@@ -68,7 +71,7 @@ def test_outlier_coordinates_with_the_anisotropy_that_is_left(runs):
             np.testing.assert_array_equal(whole.get_ydata(), means.anisotropy)
             edges_are(anisotropy.collections[i], without, last.anisotropy_left_out.sel(top=top))
     alone = over_depth.outlier_coordinates({"decoder": lacking(runs["decoder"], "anisotropy")})
-    assert [len(ax.lines) for ax in alone.axes] == [1] * 6
+    assert [len(ax.lines) for ax in alone.axes] == [2] * 6  # with zero
 
 
 def test_excess_over_nulls(runs):
@@ -79,34 +82,71 @@ def test_excess_over_nulls(runs):
     for (name, null), ax in zip(itertools.product(over_depth.EXCESS, NULLS), axes.flat, strict=True):
         shown = [run for run in partly.values() if name in run.results and null in run.results.less]
         assert len(shown) == 2 + (null == "shuffled" and name != "anisotropy")
+        none = [] if null in nulls_of(name) else ["no such null model"]  # but for dimension, a Gaussian is like its own
+        assert [text.get_text() for text in ax.texts] == none
+        assert len(ax.lines) == (0 if none else len(shown) + 1)  # zero
         for line, run in zip(ax.lines, shown, strict=False):
             excess = run.results[name].sel(step=1000, positions="all", less=null)
             np.testing.assert_array_equal(line.get_ydata(), excess.sel(statistic="mean"))
             if null in nulls_of(name):
                 edges_are(ax.collections[shown.index(run)], line, excess)
-        assert len(ax.lines) == len(shown) + 1  # zero
-        none = [] if null in nulls_of(name) else ["has none"]  # but for dimension, a Gaussian cloud is like its own
-        assert [text.get_text() for text in ax.texts] == none
     assert legend_of(figure, 2) == ["decoder", "encoder", "partly"]
     assert figure.get_supylabel() == "excess over the null model"
     without = changed(runs["decoder"], lambda t: t.sel(less=["nothing"]) if "less" in t.dims else t)
     assert over_depth.excess_over_nulls({"decoder": without}) is None
 
 
-def test_titles_say_what_the_bands_are_and_nothing_where_there_are_none():
+def luminance(colour: tuple[float, ...]) -> float:
+    """As the W3C defines it for contrast."""
+    red, green, blue = (c / 12.92 if c <= 0.04045 else ((c + 0.055) / 1.055) ** 2.4 for c in colour[:3])
+    return 0.2126 * red + 0.7152 * green + 0.0722 * blue
+
+
+def test_position_0_has_no_panel_of_its_own_where_leaving_it_out_makes_no_difference(runs):
+    def alike(table: xr.Dataset, by: float) -> xr.Dataset:
+        for name in ("anisotropy", "mean_cosine", "drift"):
+            table[name].loc[{"positions": "without_first"}] = by * table[name].sel(positions="all")
+        return table
+
+    figures = over_depth.anisotropy_profile, over_depth.anisotropy_by_checkpoint, cosine_against_drift
+    same, apart = ({"decoder": changed(runs["decoder"], lambda t, by=by: alike(t, by))} for by in (1.01, 1.1))
+    for build in figures:
+        one, both = build(same), build(apart)
+        assert not [ax for ax in one.axes if "position" in ax.get_title()]
+        assert "Without position 0 the figure looks the same" in one.get_label()
+        assert len([ax for ax in both.axes if "position" in ax.get_title()]) == 2
+        assert "looks the same" not in both.get_label()
+
+
+def test_limits_serve_the_lines_and_cut_a_band_that_dwarfs_them():
+    ax = style.new(3, 2).subplots()
+    style.banded(ax, np.arange(3), np.array([5.0, 6, 5]), np.array([-90.0, 5, 5]), np.array([7.0, 7, 90]), color="k")
+    scales.fit([ax])
+    low, high = ax.get_ylim()
+    assert (low, high) == pytest.approx((3 - 0.25, 8 + 0.25))  # twice the span of 1 beyond the lines, and a margin
+    assert not [line for line in ax.lines if len(set(line.get_ydata())) == 1]  # zero is far away
+    scales.fit([ax], zero=True)
+    assert ax.get_ylim()[0] <= 0
+    ax = style.new(3, 2).subplots()
+    style.banded(ax, np.arange(2), np.array([5.0, 6]), np.array([4.9, 5.9]), np.array([5.1, 6.1]), color="k")
+    scales.fit([ax])
+    assert ax.get_ylim() == pytest.approx((4.9 - 0.06, 6.1 + 0.06))  # all of a band that does not
+
+
+def test_small_print_says_what_the_bands_are_and_nothing_where_there_are_none():
     resampled = {"decoder": make_run(batches=1, steps=(0, 1), layers=2, heads=1)}
     profile, dimension = over_depth.anisotropy_profile, over_training.BY_RUN["dimension_over_training"]
-    assert title_of(profile(resampled)).endswith("(band: 95 % interval, windows resampled)")
-    one = over_training.by_run(dimension, resampled)
-    assert "band" not in title_of(one)
-    assert not one.axes[0].collections
+    for figure in (profile(resampled), over_training.by_run(dimension, resampled)):
+        assert footer_of(figure).startswith("Band: 95 % interval, windows resampled. ")
+        assert "interval" not in title_of(figure)
+        assert figure.axes[0].collections
     bare = {"decoder": make_run(batches=1, groups=1, steps=(0, 1), layers=2, heads=1)}
-    assert "interval" not in title_of(cosine_against_drift(bare))
     change = over_training.by_depth(over_training.BY_DEPTH["change_over_training"], bare)
     for figure in (profile(bare), over_depth.excess_over_nulls(bare), change):
-        assert "interval" not in title_of(figure)
+        assert "interval" not in footer_of(figure)
         assert not any(ax.collections for ax in figure.axes if ax.lines)
+    assert "interval" not in footer_of(cosine_against_drift(bare))
     both = bare | {"encoder": make_run(batches=2, groups=1, steps=(0, 1), layers=2, heads=1)}
-    assert title_of(profile(both)).endswith("(band: 95 % interval, over batches)")
-    assert title_of(cosine_against_drift(both)).endswith("(bars: 95 % interval, over batches)")
-    assert "over batches or windows resampled" in title_of(profile(both | resampled))
+    assert footer_of(profile(both)).startswith("Band: 95 % interval, over batches. ")
+    assert footer_of(cosine_against_drift(both)).startswith("Bars: 95 % interval, over batches. ")
+    assert "over batches or windows resampled" in footer_of(profile(both | resampled))

@@ -5,44 +5,29 @@ import itertools
 
 import numpy as np
 import pytest
-from scipy import stats
 
 from figures import training_curve
 from figures.draw import RUNS
 from figures.over_training import BY_DEPTH, BY_RUN
-from tests.figures.reading import edges_are, edges_lie, legend_of, title_of
-from tests.figures.tables import STEPS, changed
-
-
-def students(values: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """The interval of the mean over the batches of (step, batch)."""
-    half = stats.t.ppf(0.975, values.shape[1] - 1) * stats.sem(values, axis=1)
-    return values.mean(1) - half, values.mean(1) + half
+from tests.figures.reading import edges_are, footer_of, legend_of
+from tests.figures.tables import STEPS
 
 
 @pytest.mark.parametrize("figure_name", BY_RUN)
-def test_a_line_per_run_is_the_average_over_blocks_with_students_interval_over_batches(runs, figure_name):
+def test_a_line_per_run_is_the_average_over_blocks_with_its_interval(runs, figure_name):
     figure = RUNS[figure_name](runs)
     for ax, name in zip(figure.axes, BY_RUN[figure_name].quantities, strict=True):
-        for line, band, run in zip(ax.lines, ax.collections, runs.values(), strict=True):
-            average = run.batches[name].sel(positions="all").values[:, :, 1:].mean(2, dtype=np.float64)  # step, batch
+        for line, band, run in zip(ax.lines, ax.collections, runs.values(), strict=False):
+            values = run.results.sel(positions="all", less="nothing")
             np.testing.assert_array_equal(line.get_xdata(), STEPS)
-            np.testing.assert_allclose(line.get_ydata(), average.mean(1), rtol=1e-6)
-            edges_lie(band, line, *students(average))
+            average = values[name].sel(statistic="mean").isel(layer=slice(1, None)).mean("layer")
+            np.testing.assert_allclose(line.get_ydata(), average, rtol=1e-6)
+            edges_are(band, line, values[f"{name}_over_blocks"])
         assert ax.get_xscale() == "symlog"
         assert ax.get_xlim()[0] < 0
-    assert title_of(figure).endswith("(band: 95 % interval, over batches)")
+    assert footer_of(figure).startswith("Band: 95 % interval, windows resampled. ")
     if figure_name == "dimension_over_training":
         assert "intrinsic dimension\n(TwoNN, 90 % fit)" in [ax.get_title() for ax in figure.axes]
-
-
-def test_a_block_without_a_dimension_leaves_a_gap_and_the_embedding_does_not(runs):
-    run = changed(runs["decoder"], lambda table: table)
-    run.batches.twonn[:, :, :, 0] = np.nan
-    run.batches.twonn[1, :, 1, 2] = np.nan
-    run.batches.twonn[4, :, 2, 2] = np.inf
-    (line,) = RUNS["dimension_over_training"]({"decoder": run}).axes[0].lines
-    assert np.flatnonzero(np.isnan(line.get_ydata())).tolist() == [1, 4]
 
 
 @pytest.mark.parametrize("figure_name", ["query_key_drift", "query_key_fluctuation", "attention_sharpness"])
@@ -50,17 +35,17 @@ def test_attention_is_the_mean_over_heads_for_each_block(runs, figure_name):
     figure = RUNS[figure_name](runs)
     panels = itertools.product(runs.values(), BY_DEPTH[figure_name].quantities)
     for ax, (run, name) in zip(figure.axes, panels, strict=False):
-        values = run.batches[name].sel(positions="all").values  # step, batch, block, head
+        values = run.results.sel(positions="all", less="nothing")
         blocks = run.results.sizes["block"]
         drawn = np.array([line.get_ydata() for line in ax.lines[:blocks]]).T
-        np.testing.assert_allclose(drawn, values.mean((1, 3)), rtol=1e-5)
-        edges_lie(ax.collections[0], ax.lines[0], *students(values[:, :, 0].mean(2, dtype=np.float64)))
+        np.testing.assert_allclose(drawn, values[name].sel(statistic="mean").mean("head"), rtol=1e-5)
+        edges_are(ax.collections[0], ax.lines[0], values[f"{name}_over_heads"].isel(block=0))
 
 
 def test_query_key_drift_names_its_panels_and_blocks(runs):
     figure = RUNS["query_key_drift"](runs)
     titles = [ax.get_title().replace("\n", " ") for ax in figure.axes[:2]]
-    assert titles == ["query drift (activation)", "key drift (activation)"]
+    assert titles == ["query drift |E q|", "key drift |E k|"]
     assert [ax.get_ylabel() for ax in figure.axes[:8:4]] == ["decoder", "encoder"]
     deep, shallow = figure.axes[0].lines, figure.axes[4].lines
     assert [line.get_color() for line in deep[:3]] == [line.get_color() for line in shallow[:3]]  # a block, a colour
@@ -97,11 +82,11 @@ def test_training_curve_keeps_objectives_apart(runs):
             expected = [(entry["step"], entry["bits_per_character"]) for entry in run.log if entry["kind"] == kind]
             np.testing.assert_array_equal(np.transpose(line.get_data()), expected)
     assert [ax.get_title() for ax in figure.axes] == ["predicting next character", "predicting masked characters"]
-    assert "not comparable" in title_of(figure)
+    assert "not comparable" in footer_of(figure)
     assert legend_of(figure, 1) == ["decoder", "encoder"]
     alone = training_curve.build({"decoder": runs["decoder"]})
     assert len(alone.axes) == 1
-    assert "comparable" not in title_of(alone)
+    assert "comparable" not in footer_of(alone)
 
 
 def test_training_curve_of_a_run_that_has_just_begun(runs):

@@ -93,7 +93,9 @@ def test_files_are_the_same_twice(tmp_path, monkeypatch):
     some = {name: draw.UNTRAINED[name] for name in ("untrained_cosine", "untrained_targets")}
     table = make(norm_orders=("post",))
     first, second = (draw.draw(some, table, tmp_path / name) for name in ("first", "second"))
-    names = ["untrained_cosine.png", "untrained_cosine.pdf"]  # of a bias on one target there is no other figure
+    names = [
+        f"untrained_cosine.{kind}" for kind in ("png", "pdf", "txt")
+    ]  # of a bias on one target there is no other figure
     assert [path.name for path in first] == [path.name for path in second] == names
     for one, two in zip(first, second, strict=True):
         assert one.read_bytes() == two.read_bytes()

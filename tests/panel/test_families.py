@@ -68,11 +68,23 @@ def test_no_value_changes_while_its_version_stays(found):
         )
 
 
+def test_every_value_lies_in_its_range(found):
+    """To rounding: resamples may leave it, and so may an interval before it is cut."""
+    for name, now in found.items():
+        values = np.array(now["values"])[:: 1 + bool(quantities()[name].resampling)]
+        least, most = quantities()[name].range
+        inside = (values >= least - 1e-6) & (values <= most + 1e-6)
+        assert (inside | np.isnan(values)).all(), name
+        assert np.isfinite(values).any(), name
+
+
 def test_every_quantity_says_what_it_is():
     for name, quantity in quantities().items():
         family = FAMILIES[family_of(name)]
         assert quantity.resampling in ("", *KINDS), name
         assert all((quantity.long_name, quantity.units, quantity.formula, quantity.source)), name
+        assert quantity.range[0] < quantity.range[1], name
+        assert (quantity.units == "activation") == bool(quantity.symbol), name
         assert set(quantity.dims) <= {"layer", "other_layer", "block", "head", *family.coordinates}, name
         assert set(family.nulls) <= set(NULLS)
     names = [name for family in FAMILIES.values() for name in family.quantities]

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 from scipy import stats
 
-from panel.intervals import redrawn, summarise, variance
+from panel.intervals import redrawn, summarise, variance, within
 from panel.resamples import section_count
 
 BATCHES, GROUPS, POINTS = 4, 8, 40
@@ -44,6 +44,22 @@ def test_covers_the_truth_of_dependent_points(kind):
         summary = summarise(replicated(dependent(rng), np.mean, kind), kind)
         hits += summary.low <= 0 <= summary.high
     assert 0.93 <= hits / 1000 <= 0.97
+
+
+@pytest.mark.parametrize("kind", ["jackknife", "sections"])
+def test_an_average_of_numbers_that_go_together_covers_the_truth(kind):
+    """As layers do, which read the same windows: two batches, of which the scatter of two averages says nothing."""
+    rng = np.random.default_rng(2)
+    hits, halves = 0, []
+    for _ in range(500):
+        shared_GJP = dependent(rng)[:2]
+        parts = [replicated(shared_GJP + 0.5 * dependent(rng)[:2] + 5, np.mean, kind) for _ in range(3)]
+        summary = summarise(np.stack(parts, axis=2), kind, average=lambda x_GRL: x_GRL.mean(2))
+        hits += summary.low <= 5 <= summary.high
+        halves.append(summary.high - summary.mean)
+    assert 0.92 <= hits / 500 <= 0.98
+    students = stats.t.ppf(0.975, 1) * np.sqrt((1 + 1 / POINTS) * (1 + 0.25 / 3) / (2 * GROUPS))
+    assert np.median(halves) < 0.4 * students  # what one degree of freedom would ask for
 
 
 def test_sections_carry_their_relative_error():
@@ -116,6 +132,18 @@ def test_an_infinite_value_has_no_interval(kind, place):
     summary = summarise(values, kind, values[::-1])
     assert not np.isfinite(summarise(values, kind).low)
     assert not np.isfinite(summary.low)
+
+
+def test_an_interval_is_cut_at_the_ends_of_the_range_and_holds_the_mean():
+    found = summarise(np.array([[0.1, 0.9, 1.0000001], [0.2, 0.8, 1.0000001]])[:, None], "")
+    low, high = within(found, 0, 1)[2:]
+    np.testing.assert_array_equal(low, [0, found.low[1], found.mean[2]])
+    np.testing.assert_array_equal(high, [found.high[0], 1, found.mean[2]])
+    assert found.low[0] < 0
+    assert found.high[1] > 1
+    np.testing.assert_array_equal(within(found, -np.inf, np.inf)[2:], found[2:])
+    nothing = within(summarise(np.array([[3.0]]), ""), 0, 1)
+    assert np.isnan([nothing.low, nothing.high]).all()
 
 
 def test_an_unknown_kind_is_refused():

@@ -19,6 +19,7 @@ from panel.resamples import over_groups
 from sources import activations, program, sweep
 from studies import runs
 from tables import files, projection
+from tables.averages import averages
 from tests import reference, tiny
 from tests.training.test_loop import store_of
 from training import loop
@@ -203,7 +204,8 @@ def test_the_projection_is_that_of_the_vectors_of_all_tables(run):
     assert not np.array_equal(raw[0].query_vectors, raw[-1].query_vectors)
     picks_P = sweep.probe_of(config, tiny.corpus()).picks_SGP[0, 0]
     np.testing.assert_array_equal(table.window * 8 + table.position_in_window, picks_P)
-    assert set(pd.read_csv(folder / "results.csv").metric) == set(FAMILIES["attention"].quantities)
+    own = FAMILIES["attention"].quantities
+    assert set(pd.read_csv(folder / "results.csv").metric) == {*own, *(name for one in own for name in averages(one))}
 
 
 def test_vectors_of_another_head_are_refused(run):

@@ -6,7 +6,7 @@ import pytest
 from scipy import stats
 
 from studies import on_disk
-from studies.correlations import PAIRS, correlate, correlations
+from studies.correlations import PAIRS, correlate, correlations, holm
 from tables import files
 from tests.figures.tables import make_run
 
@@ -118,3 +118,16 @@ def test_one_run_is_not_pooled_and_what_was_not_measured_has_no_row(tables, tmp_
     read = pd.read_csv(tmp_path / "correlations.csv")
     assert list(read.columns) == list(alone.columns)
     assert set(read.run) == {"decoder"}
+
+
+def test_p_is_corrected_after_holm_for_all_that_are_looked_at_together(tables):
+    """0.01, 0.02, 0.03 and 0.2 of four: times 4, 3, 2 and 1, and never below the one before."""
+    p = pd.Series([0.03, np.nan, 0.01, 0.2, 0.02])
+    np.testing.assert_allclose(holm(p), [0.06, np.nan, 0.04, 0.2, 0.06])
+    assert holm(pd.Series([0.6, 0.7])).tolist() == [1, 1]
+    frame = correlations({name: table.isel(step=[-1]) for name, table in tables.items()})
+    looked = frame[(frame.over == "heads") & (frame.positions == "all")]
+    assert set(looked.tests) == {looked.pearson_p.notna().sum()} == {len(tables) * (len(PAIRS) - 1)}
+    np.testing.assert_array_equal(looked.pearson_p_holm, holm(looked.pearson_p))
+    assert (looked.pearson_p_holm >= looked.pearson_p).all()
+    assert (looked.pearson_p_holm > looked.pearson_p).any()

@@ -37,13 +37,6 @@ def made(seed=0, data_seed=None, corpus="digest", steps=(0, 1, 10), layers=3, ca
     return table
 
 
-def batches_of(table: xr.Dataset) -> xr.Dataset:
-    """The values per cloud of a table of `made`."""
-    config = json.loads(table.attrs["config"])
-    causal, layers = table.attrs["run"] == "decoder", table.sizes["layer"] - 1
-    return plain(causal, tuple(table.step.values.tolist()), layers, config["train"]["seed"]).batches
-
-
 @pytest.fixture(scope="module")
 def tables() -> dict[str, xr.Dataset]:
     """Two conditions of two seeds, of other depth and length."""
@@ -161,16 +154,16 @@ def test_seeds_become_dimensions_in_one_line():
 
 def test_a_row_per_run_with_the_last_checkpoint_over_blocks(tables):
     joined = runs.join(tables, dict.fromkeys(tables, BITS))
-    batches = {name: batches_of(table) for name, table in tables.items()}
-    frame = runs.rows(tables, batches, joined).set_index("run")
+    frame = runs.rows(tables, joined).set_index("run")
     assert list(frame.index) == list(tables)
     assert list(frame.step) == [10, 10, 5, 5]
     for name, table in tables.items():
-        last = batches[name].isel(step=-1)
+        last = table.isel(step=-1).sel(less="nothing")
         for suffix, positions in (("", "all"), ("_without_first", "without_first")):
-            values = over_depth(last.anisotropy.sel(positions=positions)).values
-            assert frame.loc[name, f"anisotropy{suffix}"] == pytest.approx(values.mean())
-            assert frame.loc[name, f"anisotropy_std{suffix}"] == pytest.approx(values.std(ddof=1))
+            means = over_depth(last.anisotropy.sel(positions=positions, statistic="mean"))
+            deviation = last.anisotropy_over_blocks.sel(positions=positions, statistic="std")
+            assert frame.loc[name, f"anisotropy{suffix}"] == pytest.approx(means.item())
+            assert frame.loc[name, f"anisotropy_std{suffix}"] == deviation.item()
             assert frame.loc[name, f"bell{suffix}"] == pytest.approx(
                 shapes(table).bell.sel(positions=positions).item(), nan_ok=True
             )
@@ -181,7 +174,6 @@ def test_a_row_per_run_with_the_last_checkpoint_over_blocks(tables):
 def folders(tables, to):
     for number, (name, table) in enumerate(tables.items()):
         files.write(table, to / name / "results.nc")
-        files.write(batches_of(table), to / name / "batches.nc")
         lines = [
             {"step": s, "kind": k, "bits_per_character": b}
             for s, k, b in ((0, "valid", 7), (5, "valid", 3), (6, "train", 1))

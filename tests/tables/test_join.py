@@ -8,6 +8,7 @@ import xarray as xr
 from panel.families import FAMILIES, quantities
 from panel.projection import VECTORS
 from tables import files, raw
+from tables.averages import over_blocks
 from tables.join import joined, tidy, write
 from tables.summary import summary
 from tests.tables.made import BLOCKS, HEADS, LAYERS, NAMES, NULLS, S, change_quantity, table, values
@@ -49,7 +50,8 @@ def test_a_run_on_disk_has_them_all_and_says_what_it_is_now(tables, tmp_path):
 def test_only_what_was_asked_for_is_joined_and_words_are_those_of_today(tables, monkeypatch):
     change_quantity(monkeypatch, "twonn", formula="in other words")
     results, batches = joined(tables, ("dimension",), ("shuffled",))
-    assert set(results.data_vars) == set(batches.data_vars) == {"twonn", "duplicate_points"}
+    assert set(batches.data_vars) == {"twonn", "duplicate_points"}
+    assert set(results.data_vars) == {"twonn", "duplicate_points", *map(over_blocks, batches.data_vars)}
     assert list(results.less.values) == ["nothing", "shuffled"]
     assert results.twonn.attrs["formula"] == batches.twonn.attrs["formula"] == "in other words"
 
@@ -89,7 +91,8 @@ def test_vectors_and_what_a_step_is_compared_with_come_with_their_families(table
     assert results.previous_step.attrs == about
     assert list(np.isfinite(results.query_projection).all(["block", "vector", "axis"]).values) == [False, True]
     results, batches = joined(both, ("dimension",), ())
-    assert set(results.data_vars) == set(batches.data_vars) == {"twonn", "duplicate_points"}
+    assert set(batches.data_vars) == {"twonn", "duplicate_points"}
+    assert set(results.data_vars) == {"twonn", "duplicate_points", *map(over_blocks, batches.data_vars)}
 
 
 def test_tables_with_nothing_that_was_asked_for_are_not_joined(tables):
@@ -104,8 +107,10 @@ def test_tidy_has_one_row_a_number(tables):
     assert set(frame.run) == {"decoder"}
     assert set(frame.corpus) == {"letters"}
     further = 3 * LAYERS + 7 * LAYERS + LAYERS**2
-    assert len(frame) == 2 * S * (4 * LAYERS + BLOCKS * HEADS + further)  # with the plateau
-    assert set(frame.metric) == {*NAMES, "plateau"}
+    averages = 3 + 3 + 7 + (BLOCKS + 1)  # of one number a layer, of top, of neighbours, of heads
+    assert len(frame) == 2 * S * (4 * LAYERS + BLOCKS * HEADS + further + averages)  # with the plateau
+    own = {*NAMES, "plateau"}
+    assert set(frame.metric) == own | {"query_drift_over_heads", *map(over_blocks, own - {"plateau", "cka_layers"})}
     assert not frame.duplicated(["step", "positions", "metric", "layer", "head", "axis", "at"]).any()
     columns = [
         "run",
@@ -131,6 +136,10 @@ def test_tidy_has_one_row_a_number(tables):
     assert row.excess_shuffled_low == one.sel(less="shuffled", statistic="low")
     assert row.excess_shuffled == one.sel(less="shuffled", statistic="mean")
     assert np.isnan(row.excess_gaussian)
+    (row,) = frame[frame.metric == "twonn_over_blocks"].itertuples()
+    one = results.twonn_over_blocks.sel(step=7, positions="all")
+    assert (row.low, row.excess_gaussian) == (one.sel(less="nothing")[2], one.sel(less="gaussian")[0])
+    assert frame[frame.metric == "twonn_over_blocks"].layer.isna().all()
     one = results.coordinate_share.sel(step=7, positions="all", layer=2, top=3)
     (row,) = frame[(frame.metric == "coordinate_share") & (frame["layer"] == 2) & (frame["at"] == 3)].itertuples()
     assert (row.axis, row.high) == ("top", one.sel(less="nothing", statistic="high").item())

@@ -54,8 +54,8 @@ def test_a_table_labels_every_value_of_every_cloud(old):
                 expected = values()[cloud][name][2, 1] if name in names else np.nan
                 np.testing.assert_array_equal(one, np.broadcast_to(expected, one.shape), err_msg=name)
                 assert (cloud in raw.clouds_of(old[name])) == (name in names)
-    about = {"long_name", "units", "formula", "source", "family", "resampling", "version", "clouds"}
-    assert all(old[name].attrs.keys() == about for name in old.data_vars)
+    about = {"long_name", "units", "range", "formula", "source", "family", "resampling", "version", "clouds"}
+    assert all(old[name].attrs.keys() - {"symbol"} == about for name in old.data_vars)
     assert (old.duplicate_points.attrs["resampling"], old.twonn.attrs["resampling"]) == ("batches", "sections")
 
 
