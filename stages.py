@@ -16,12 +16,10 @@ from figures.experiment import Compared
 from figures.run import Run
 from figures.seeds import over_seeds
 from models.transformer import compute_type
-from panel.families import quantities
 from sources import sweep, vectors
 from sources.probe import POSITION_SETS
 from studies import on_disk
 from tables import files
-from tables.averages import averages
 from training import log, loop, program
 from training.config import seeds
 from untrained import blocks as untrained
@@ -173,7 +171,7 @@ def load(path: pathlib.Path) -> Run:
         if not (path / name).exists():
             raise UserError(f"{path / name} does not exist; run --stages={stage} first")
     results = files.read(path / "results.nc")
-    if not any(name in results for own in quantities() for name in averages(own)):
+    if not all("range" in values.attrs for values in results.values() if "less" in values.dims):
         raise UserError(f"{path / 'results.nc'} is older than averages over blocks; run --stages=measure again")
     return Run(results, log.read(path))
 

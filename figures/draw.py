@@ -18,6 +18,7 @@ from figures import (
     over_training,
     query_key_projection,
     style,
+    taken_apart,
     training_curve,
 )
 from figures.run import Run
@@ -31,6 +32,7 @@ RUNS: dict[str, Callable[[dict[str, Run]], Figure | None]] = {
     "anisotropy_profile": over_depth.anisotropy_profile,
     "anisotropy_by_checkpoint": over_depth.anisotropy_by_checkpoint,
     "outlier_coordinates": over_depth.outlier_coordinates,
+    "anisotropy_taken_apart": taken_apart.build,
     "excess_over_nulls": over_depth.excess_over_nulls,
     "dimension_by_scale": dimension_by_scale.build,
     "layer_similarity": layer_similarity.build,

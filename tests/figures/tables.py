@@ -136,6 +136,8 @@ def shapes_at(grown: float, layers: int, causal: bool) -> dict[str, np.ndarray]:
         "alpha_req": 0.4 + bell,
         "coordinate_share": bell[:, None] * (1 - 0.5 ** (tops / 2)),
         "anisotropy_left_out": bell[:, None] * 0.5 ** (tops / 4),
+        "first_share": 0.8 * bell,
+        "anisotropy_without": bell[:, None] * [0.5, 0.25],
         "twonn": dimension,
         "twonn_mle": 0.98 * dimension,
         "twonn_microscope": 0.9 * dimension,

@@ -6,10 +6,11 @@ import numpy as np
 import pytest
 import xarray as xr
 
-from figures import over_depth, over_training, scales, style
+from figures import over_depth, over_training, scales, style, taken_apart
 from figures.against import cosine_against_drift
 from figures.run import NULLS
 from panel.families import nulls_of
+from panel.leading import WITHOUT
 from tests.figures.reading import edges_are, footer_of, legend_of, title_of
 from tests.figures.tables import STEPS, changed, lacking, make_run
 
@@ -55,6 +56,24 @@ def test_the_colour_bar_names_the_last_step(last, ticks):
     found = [tick.get_text() for tick in figure.axes[-1].get_yticklabels()]
     assert found[-1] == ticks[-1]
     assert ticks[0] is ... or found == ticks
+
+
+def test_anisotropy_taken_apart(runs):
+    figure = taken_apart.build(runs)
+    for ax, run in zip(figure.axes, runs.values(), strict=False):
+        last = run.results.sel(step=1000, less="nothing", statistic="mean")
+        expected = [
+            *(last.anisotropy.sel(positions=side) for side in SIDES),
+            *(last.anisotropy_without.sel(positions="all", without=words) for words in WITHOUT),
+            last.first_share.sel(positions="all"),
+        ]
+        for line, values in zip(ax.lines, expected, strict=False):
+            np.testing.assert_array_equal(line.get_ydata(), values)
+        excess = run.results.anisotropy_without.sel(step=1000, less="gaussian", statistic="mean", positions="all")
+        null = expected[3] - excess.sel(without=WITHOUT[1])
+        np.testing.assert_allclose(ax.lines[5].get_ydata(), null)
+    assert legend_of(figure, 1)[:2] == ["all vectors", "without token 0"]
+    assert taken_apart.build({label: lacking(run, "first_share") for label, run in runs.items()}) is None
 
 
 def test_outlier_coordinates_with_the_anisotropy_that_is_left(runs):
