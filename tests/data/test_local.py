@@ -131,7 +131,7 @@ def test_what_unpacks_to_far_more_is_not_unpacked_unless_asked_for(tmp_path, ref
     tracemalloc.stop()
     assert peak < 12_000_000
     assert len(local.read(path, 10_000_000)) == 10_000_000
-    with refused("more than 29,999,999 bytes"):
+    with refused("more than 9,999,999 bytes"):
         local.read(path, 9_999_999)
 
 
