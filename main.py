@@ -1,17 +1,18 @@
 """Train, measure and draw: python main.py --config=experiments/decoder_small.py [--config.train.steps=100 …]"""
 
+import contextlib
 import logging
+import os
 import pathlib
+import signal
 import sys
+from collections.abc import Iterable, Iterator
+from typing import Any
 
 import absl.logging
 from absl import flags
 
-import experiments.flags
-import untrained.config
-from experiments import variants
-from experiments.config import Config, check
-from workdir.errors import RunError, Stopped, UserError
+from workdir.errors import RunError, Stopped, UserError, meant, of_system
 
 STAGES = ("train", "measure", "figures")
 
@@ -21,31 +22,85 @@ def main(argv: list[str]) -> int:
     absl.logging.set_verbosity(absl.logging.FATAL)  # Orbax logs tracebacks of what is told in one line here
     logging.getLogger().setLevel(logging.CRITICAL)
     try:
-        words, settings = experiments.flags.split(argv)
-        given = parse(words)
-        if given.help:
-            print(f"{__doc__}\n\n{given.get_help()}")
-            return 0
-        experiment = experiments.flags.override(experiments.flags.load(given.config), settings)
-        if isinstance(experiment, untrained.config.UntrainedConfig):
-            run_untrained(experiment, given)
-        else:
-            run(experiment, given, settings)
+        with interruptible():
+            obey(argv)
+            sys.stdout.flush()
         return 0
     except (flags.Error, UserError) as error:
         return fail(error, 2)
-    except (RunError, OSError) as error:
+    except RunError as error:
         return fail(error, 1)
+    except BrokenPipeError:  # whoever read the output has gone, as in `main.py --list | head`
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return 1
+    except OSError as error:
+        return fail(of_system(error), 1)
     except Stopped as stopped:
         print(f"{stopped}; the same command goes on from there")
         return 0
     except KeyboardInterrupt:
         return fail("interrupted; the same command goes on from the last checkpoint", 130)
+    except Exception as error:
+        if not out_of_memory(error):
+            raise
+        advice = "lower train.batch_size, measure.points or model.width; the same command goes on from what is saved"
+        return fail(f"out of memory ({str(error).partition(chr(10))[0][:200]}): {advice}", 1)
 
 
 def fail(error: Exception | str, code: int) -> int:
     print(f"error: {' '.join(str(error).split()) or type(error).__name__}", file=sys.stderr)
     return code
+
+
+@contextlib.contextmanager
+def interruptible() -> Iterator[None]:
+    """SIGTERM is heard as Ctrl-C is, wherever the work at hand does not hold both back (workdir/stop.py)."""
+    before = signal.signal(signal.SIGTERM, signal.default_int_handler)
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGTERM, before)
+
+
+def out_of_memory(error: Exception) -> bool:
+    """Python's and NumPy's, or XLA's, which has no class of its own."""
+    return isinstance(error, MemoryError) or "RESOURCE_EXHAUSTED" in str(error) or "Out of memory" in str(error)
+
+
+def obey(argv: list[str]) -> None:
+    # Imported late, here and below: this takes seconds, in which a signal is to be heard.
+    import experiments.flags
+
+    words, settings = experiments.flags.split(argv)
+    given = parse(words)
+    if given.help:
+        say(help_of(given, settings))
+    elif given.list:
+        from experiments import listing
+
+        say(listing.told())
+    elif given.status is not None:
+        from experiments import status
+
+        say(status.told(pathlib.Path(given.status)))
+    else:
+        experiment = experiments.flags.override(experiments.flags.load(given.config), settings)
+        run_kind(experiment, given, settings)
+
+
+def say(lines: Iterable[str]) -> None:
+    for line in lines:
+        print(line)
+
+
+def run_kind(experiment: Any, given: flags.FlagValues, settings: dict[str, str | None]) -> None:
+    """What an experiment is run by, which its kind says."""
+    from untrained.config import UntrainedConfig
+
+    if isinstance(experiment, UntrainedConfig):
+        run_untrained(experiment, given)
+    else:
+        run(experiment, given, settings)
 
 
 def parse(words: list[str]) -> flags.FlagValues:
@@ -56,28 +111,62 @@ def parse(words: list[str]) -> flags.FlagValues:
     flags.DEFINE_list("stages", list(STAGES), f"Which of {', '.join(STAGES)} to do.", given)
     flags.DEFINE_bool("distributed", False, "Join the other processes of the cluster (TPU pod, SLURM, MPI).", given)
     flags.DEFINE_list("compare", [], "Folders of other runs to draw in the same figures.", given)
-    flags.DEFINE_bool("help", False, "Show this.", given)
-    left = given(words)
-    if given.help:
-        return given
+    flags.DEFINE_string("figures", None, "Folder of the figures; <workdir>/figures where not given.", given)
+    flags.DEFINE_bool("list", False, "Name the experiments, with the expected cost of each.", given)
+    flags.DEFINE_bool("dry_run", False, "Say what would be done, what it takes and how long; do nothing.", given)
+    flags.DEFINE_string("status", None, "Folder of a run: say what is done and what is missing; do nothing.", given)
+    flags.DEFINE_bool("help", False, "Show this; with --config, the settings of that experiment.", given)
+    try:
+        left = given(words)
+    except flags.UnrecognizedFlagError as error:
+        hint = meant(error.flagname, given) or "; see main.py --help"
+        raise UserError(f"--{error.flagname} is not a flag{hint}") from error
+    except flags.IllegalFlagValueError as error:
+        raise UserError(
+            f"--{str(error).removeprefix('flag --').partition(': ')[0]}: true or false is needed"
+        ) from error
     if len(left) > 1:
         raise UserError(f"{left[1]!r} is not a flag; see main.py --help")
+    for name in ("config", "workdir", "figures", "status"):
+        if given[name].value == "":
+            raise UserError(f"--{name}= names nothing; give a name or leave it out")
+    if given.help or given.list or given.status is not None:
+        return given
     if given.config is None:
-        raise UserError("no experiment given; pass --config=experiments/quickstart.py, say")
+        raise UserError("no experiment given; pass --config=experiments/quickstart.py, say, or see main.py --list")
     if not given.stages:
         raise UserError(f"--stages names no stage; choose from {', '.join(STAGES)}")
     for stage in given.stages:
         if stage not in STAGES:
-            raise UserError(f"--stages: {stage!r} is unknown; choose from {', '.join(STAGES)}")
+            raise UserError(f"--stages: {stage!r} is unknown; choose from {', '.join(STAGES)}{meant(stage, STAGES)}")
     return given
 
 
-def run(experiment: Config, given: flags.FlagValues, settings: dict[str, str | None]) -> None:
+def help_of(given: flags.FlagValues, settings: dict[str, str | None]) -> Iterator[str]:
+    """The flags; then the settings of the experiment given, or the defaults of one that trains."""
+    import experiments.flags
+    from experiments import explained
+    from experiments.config import Config
+
+    yield from (__doc__, "")
+    for name in sorted(given):
+        if name not in ("flagfile", "undefok"):  # absl's own
+            sign = "[no]" if given[name].boolean else ""
+            yield from explained.beside(f"  --{sign}{name}: ", given[name].help)
+    config = experiments.flags.load(given.config) if given.config else Config()
+    yield from ("", f"Settings, with their values in {given.config}:" if given.config else "Settings, with defaults:")
+    yield from explained.settings(experiments.flags.override(config, settings))
+
+
+def run(experiment: Any, given: flags.FlagValues, settings: dict[str, str | None]) -> None:
+    from experiments import variants
+    from experiments.config import check
+
     configs = variants.expand(experiment, settings)
     for config in configs.values():
         check(config)
 
-    # Imported late: a wrong setting should be told without waiting for JAX.
+    # Later still: a wrong setting should be told without waiting for what trains and draws.
     import stages
     from workdir import mesh
 
@@ -89,17 +178,22 @@ def run(experiment: Config, given: flags.FlagValues, settings: dict[str, str | N
     title = experiment_name(given.config)
     root = pathlib.Path(given.workdir or f"runs/{title}")
     experiment, configs = stages.resolve_types(experiment, configs, root)
+    if given.dry_run:
+        stages.foretell(experiment, configs, root, given.stages)
+        return
     shown = stages.named(configs, root, title, given.compare)
     if {"train", "measure"} & set(given.stages):
         stages.work(experiment, configs, root, title, given.stages)
     if "figures" in given.stages:
         stages.check_folders(experiment, configs, root, new=False)
-        stages.draw_figures(shown, root / "figures")
+        stages.draw_figures(shown, pathlib.Path(given.figures or root / "figures"), root)
 
 
-def run_untrained(config: untrained.config.UntrainedConfig, given: flags.FlagValues) -> None:
+def run_untrained(config: Any, given: flags.FlagValues) -> None:
     """Blocks that nothing trains: of the stages, there is nothing to do in `train`."""
-    untrained.config.check(config)
+    from untrained.config import check
+
+    check(config)
     for name in ("compare", "distributed"):
         if given[name].value:
             raise UserError(f"--{name} is for training runs; leave it out with an experiment on untrained blocks")
@@ -109,7 +203,11 @@ def run_untrained(config: untrained.config.UntrainedConfig, given: flags.FlagVal
 
     stages.keep_compiled()
     title = experiment_name(given.config)
-    stages.untrained_blocks(config, pathlib.Path(given.workdir or f"runs/{title}"), title, given.stages)
+    root = pathlib.Path(given.workdir or f"runs/{title}")
+    if given.dry_run:
+        print(f"{title}: {stages.count_untrained(config)} tables in {root / 'measurements'}, and figures of them")
+        return
+    stages.untrained_blocks(config, root, title, given.stages, pathlib.Path(given.figures or root / "figures"))
 
 
 def experiment_name(config: str) -> str:

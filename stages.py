@@ -9,7 +9,7 @@ import sys
 import jax
 
 from data import corpus
-from experiments import variants
+from experiments import cost, memory, variants
 from experiments.config import Config
 from figures import draw
 from figures.experiment import Compared
@@ -18,7 +18,7 @@ from figures.seeds import over_seeds
 from models.transformer import compute_type
 from sources import sweep
 from sources.probe import POSITION_SETS
-from studies import on_disk
+from studies import findings, on_disk
 from tables import files
 from training import log, loop, program
 from training.config import seeds
@@ -64,6 +64,21 @@ def named(configs: dict[str, Config], root: pathlib.Path, title: str, compare: l
     return shown
 
 
+def foretell(experiment: Config, configs: dict[str, Config], root: pathlib.Path, wanted: list[str]) -> None:
+    """What would be done, and what it takes. A text is read for it where that needs no network."""
+    data = experiment.data
+    text = cost.Text()
+    if data.path or data.source == "pydoc":
+        found = corpus.load(data, experiment.model.context)
+        text = cost.size_of(found)
+        print(f"corpus: {found.name}, from {found.origin}")
+    print(f"folder: {root}{' (exists: what is done there is not done again)' if root.exists() else ''}")
+    for line in cost.told(configs, text, wanted, units(experiment)):
+        print(line)
+    for group in variants.groups(experiment).values():
+        memory.check(group, text.vocabulary, wanted)
+
+
 def work(experiment: Config, configs: dict[str, Config], root: pathlib.Path, title: str, wanted: list[str]) -> None:
     """Train and measure. What can be refused is refused before the first folder is made."""
     texts = {}
@@ -71,11 +86,16 @@ def work(experiment: Config, configs: dict[str, Config], root: pathlib.Path, tit
         if text_key(config) not in texts:
             text = texts[text_key(config)] = corpus.load(config.data, config.model.context)
             print(f"corpus: {text.name}, {len(text.vocabulary)} distinct bytes, from {text.origin}")
+    for group in variants.groups(experiment).values():
+        memory.check(group, texts[text_key(group)].vocab_size, wanted)
     for name, config in configs.items():
         if "train" in wanted:
             program.check(config, texts[text_key(config)])
         if "measure" in wanted:
             sweep.check(root / name / "measurements", config, texts[text_key(config)])
+    if not root.exists():
+        costs = {name: cost.of_run(config, cost.size_of(texts[text_key(config)])) for name, config in configs.items()}
+        print(f"{title}: {cost.plan(configs, costs, wanted)}: {cost.summary(costs, wanted, units(experiment))}")
 
     with contextlib.ExitStack() as locks, Stop() as stop:
 
@@ -147,33 +167,50 @@ def text_key(config: Config) -> str:
     return str((config.data, config.model.context))
 
 
-def draw_figures(shown: dict[str, pathlib.Path], to: pathlib.Path) -> None:
-    """Figures of all that is shown, and of an experiment of several runs those of its tables.
+def draw_figures(shown: dict[str, pathlib.Path], to: pathlib.Path, root: pathlib.Path | None = None) -> None:
+    """Figures of all that is shown, and of an experiment of several runs, in `root`, those of its tables.
 
     The experiment's own runs that differ in seeds only are one; a run to compare with stays as it is.
     """
     if not processes.is_first():
         return
+    root = root or to.parent
     runs = {name: load(path) for name, path in shown.items()}
-    mine = [name for name, path in shown.items() if path.is_relative_to(to.parent)]
+    mine = [name for name, path in shown.items() if path.is_relative_to(root)]
     own = over_seeds({name: runs[name] for name in mine})
     paths = draw.draw_runs(own | {name: run for name, run in runs.items() if name not in mine}, to)
-    if (to.parent / "runs.csv").exists():
-        paths += draw.draw(draw.EXPERIMENT, Compared(own, *on_disk.read(to.parent)), to)
+    if (root / "runs.csv").exists():
+        paths += draw.draw(draw.EXPERIMENT, Compared(own, *on_disk.read(root)), to)
     for path in paths:
         print(path)
+    bits = {name: on_disk.bits(path) for name, path in shown.items()}
+    for line in findings.found({name: run.results for name, run in runs.items()}, bits):
+        print(line)
+    print(f"figures: {to}")
 
 
 def load(path: pathlib.Path) -> Run:
     if inner := sorted(child.parent.name for child in path.glob("*/environment.json")):  # of tables there is none
         raise UserError(f"{path} holds the runs {', '.join(inner)}; name one of them: {path / inner[0]}")
+    finished = (path / "test.json").exists()  # then nothing would write its log again
     for name, stage in (("train.jsonl", "train"), ("results.nc", "measure"), ("batches.nc", "measure")):
-        if not (path / name).exists():
+        if not (path / name).exists() and not (name == "train.jsonl" and finished):
             raise UserError(f"{path / name} does not exist; run --stages={stage} first")
-    return Run(files.read(path / "results.nc"), files.read(path / "batches.nc"), log.read(path))
+    lines = []
+    if (path / "train.jsonl").exists():
+        lines = log.read(path)
+    elif processes.is_first():
+        print(f"{path / 'train.jsonl'} does not exist: figures have no training curve of this run")
+    return Run(files.read(path / "results.nc"), files.read(path / "batches.nc"), lines)
 
 
-def untrained_blocks(config: UntrainedConfig, root: pathlib.Path, title: str, wanted: list[str]) -> None:
+def count_untrained(config: UntrainedConfig) -> int:
+    return len(untrained.kinds(config)) * len(config.norms)
+
+
+def untrained_blocks(
+    config: UntrainedConfig, root: pathlib.Path, title: str, wanted: list[str], to: pathlib.Path | None = None
+) -> None:
     """Measure and draw untrained blocks under bias: one folder, with neither text nor training."""
     if "measure" in wanted:
         folder.claim(root, config, new=True)
@@ -184,5 +221,5 @@ def untrained_blocks(config: UntrainedConfig, root: pathlib.Path, title: str, wa
         if not (root / "results.nc").exists():
             raise UserError(f"{root / 'results.nc'} does not exist; run --stages=measure first")
         folder.claim(root, config, new=False)
-        for path in draw.draw(draw.UNTRAINED, files.read(root / "results.nc"), root / "figures"):
+        for path in draw.draw(draw.UNTRAINED, files.read(root / "results.nc"), to or root / "figures"):
             print(path)
