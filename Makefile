@@ -5,6 +5,7 @@ BIN := .venv/bin
 .PHONY: demo test test-all check format bench parity coverage
 
 demo: .venv
+	@echo "The demo trains an encoder and a decoder, measures every checkpoint and draws figures: 4 minutes on two idle cores."
 	$(BIN)/python main.py --config=experiments/quickstart.py
 
 # Half of the quick suite's time is XLA's; it optimises less here, and as for users in the whole suite.
@@ -38,6 +39,7 @@ coverage: .venv
 
 .venv/installed: requirements.txt constraints.txt tests/requirements.txt
 	$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11) and "Python 3.11 or newer is needed; set PYTHON=...")'
+	@echo "installing the pinned requirements into .venv: a minute or two"
 	$(PYTHON) -m venv .venv
 	$(BIN)/python -m pip install --disable-pip-version-check -q -r requirements.txt -r tests/requirements.txt
 	touch $@

@@ -1,32 +1,29 @@
 """Train, measure and draw: python main.py --config=experiments/decoder_small.py [--config.train.steps=100 …]"""
 
 import contextlib
-import logging
 import os
 import pathlib
 import signal
 import sys
 from collections.abc import Iterable, Iterator
+from types import FrameType
 from typing import Any
-
-import absl.logging
-from absl import flags
 
 from workdir.errors import RunError, Stopped, UserError, meant, of_system
 
 STAGES = ("train", "measure", "figures")
+SIGNALS = (signal.SIGINT, signal.SIGTERM)
+INTERRUPTED = "interrupted; the same command goes on from the last checkpoint"
 
 
 def main(argv: list[str]) -> int:
     """The exit code: 0 done, or stopped when asked to; 1 a run that cannot go on; 2 bad input; 130 interrupted."""
-    absl.logging.set_verbosity(absl.logging.FATAL)  # Orbax logs tracebacks of what is told in one line here
-    logging.getLogger().setLevel(logging.CRITICAL)
     try:
         with interruptible():
             obey(argv)
             sys.stdout.flush()
         return 0
-    except (flags.Error, UserError) as error:
+    except UserError as error:
         return fail(error, 2)
     except RunError as error:
         return fail(error, 1)
@@ -39,7 +36,7 @@ def main(argv: list[str]) -> int:
         print(f"{stopped}; the same command goes on from there")
         return 0
     except KeyboardInterrupt:
-        return fail("interrupted; the same command goes on from the last checkpoint", 130)
+        return fail(INTERRUPTED, 130)
     except Exception as error:
         if not out_of_memory(error):
             raise
@@ -54,12 +51,25 @@ def fail(error: Exception | str, code: int) -> int:
 
 @contextlib.contextmanager
 def interruptible() -> Iterator[None]:
-    """SIGTERM is heard as Ctrl-C is, wherever the work at hand does not hold both back (workdir/stop.py)."""
-    before = signal.signal(signal.SIGTERM, signal.default_int_handler)
+    """SIGINT and SIGTERM are heard from the beginning; `loaded` and workdir/stop.py say how later on."""
+    before = {one: signal.signal(one, leave) for one in SIGNALS}
     try:
         yield
     finally:
-        signal.signal(signal.SIGTERM, before)
+        for one, handler in before.items():
+            signal.signal(one, handler)
+
+
+def leave(signum: int, frame: FrameType | None) -> None:
+    """At once: libraries that are interrupted while they are loaded end in a crash or many words."""
+    os.write(2, f"error: {INTERRUPTED}\n".encode())
+    os._exit(130)
+
+
+def loaded() -> None:
+    """Files are written from here on, and whatever is half written is removed."""
+    for one in SIGNALS:
+        signal.signal(one, signal.default_int_handler)
 
 
 def out_of_memory(error: Exception) -> bool:
@@ -69,8 +79,14 @@ def out_of_memory(error: Exception) -> bool:
 
 def obey(argv: list[str]) -> None:
     # Imported late, here and below: this takes seconds, in which a signal is to be heard.
+    import logging
+
+    import absl.logging
+
     import experiments.flags
 
+    absl.logging.set_verbosity(absl.logging.FATAL)  # Orbax logs tracebacks of what is told in one line here
+    logging.getLogger().setLevel(logging.CRITICAL)
     words, settings = experiments.flags.split(argv)
     given = parse(words)
     if given.help:
@@ -93,7 +109,7 @@ def say(lines: Iterable[str]) -> None:
         print(line)
 
 
-def run_kind(experiment: Any, given: flags.FlagValues, settings: dict[str, str | None]) -> None:
+def run_kind(experiment: Any, given: Any, settings: dict[str, str | None]) -> None:
     """What an experiment is run by, which its kind says."""
     from untrained.config import UntrainedConfig
 
@@ -103,8 +119,10 @@ def run_kind(experiment: Any, given: flags.FlagValues, settings: dict[str, str |
         run(experiment, given, settings)
 
 
-def parse(words: list[str]) -> flags.FlagValues:
-    """The flags beside the experiment's settings; UserError or flags.Error, one line, where they are wrong."""
+def parse(words: list[str]) -> Any:
+    """The flags beside the experiment's settings; UserError, one line, where they are wrong."""
+    from absl import flags
+
     given = flags.FlagValues()
     flags.DEFINE_string("config", None, "Experiment file, as experiments/decoder_small.py or …:tiny.", given)
     flags.DEFINE_string("workdir", None, "Folder of the run; runs/<experiment> where not given.", given)
@@ -142,7 +160,7 @@ def parse(words: list[str]) -> flags.FlagValues:
     return given
 
 
-def help_of(given: flags.FlagValues, settings: dict[str, str | None]) -> Iterator[str]:
+def help_of(given: Any, settings: dict[str, str | None]) -> Iterator[str]:
     """The flags; then the settings of the experiment given, or the defaults of one that trains."""
     import experiments.flags
     from experiments import explained
@@ -158,7 +176,7 @@ def help_of(given: flags.FlagValues, settings: dict[str, str | None]) -> Iterato
     yield from explained.settings(experiments.flags.override(config, settings))
 
 
-def run(experiment: Any, given: flags.FlagValues, settings: dict[str, str | None]) -> None:
+def run(experiment: Any, given: Any, settings: dict[str, str | None]) -> None:
     from experiments import variants
     from experiments.config import check
 
@@ -169,6 +187,8 @@ def run(experiment: Any, given: flags.FlagValues, settings: dict[str, str | None
     # Later still: a wrong setting should be told without waiting for what trains and draws.
     import stages
     from workdir import mesh
+
+    loaded()
 
     if given.distributed:
         stages.join_cluster()
@@ -189,7 +209,7 @@ def run(experiment: Any, given: flags.FlagValues, settings: dict[str, str | None
         stages.draw_figures(shown, pathlib.Path(given.figures or root / "figures"), root)
 
 
-def run_untrained(config: Any, given: flags.FlagValues) -> None:
+def run_untrained(config: Any, given: Any) -> None:
     """Blocks that nothing trains: of the stages, there is nothing to do in `train`."""
     from untrained.config import check
 
@@ -201,6 +221,7 @@ def run_untrained(config: Any, given: flags.FlagValues) -> None:
         raise UserError("--stages=train: untrained blocks are not trained; choose from measure, figures")
     import stages  # late, as in `run`
 
+    loaded()
     stages.keep_compiled()
     title = experiment_name(given.config)
     root = pathlib.Path(given.workdir or f"runs/{title}")

@@ -23,6 +23,7 @@ COMPILING, DRAWING = {"train": 6.0, "measure": 20.0}, 15.0  # seconds
 FAMILY = {"spectrum": 0.35, "outliers": 1.9, "similarity": 0.4, "scale": 0.7}
 SEARCH = {"dimension": 1.2, "comparison": 2.2, "scale": 6.8}
 GAUSSIAN, CKA, ATTENTION = 0.9, 0.3, 2.4  # to draw a cloud; each pair of layers; a block of 256 positions
+SORTING = 128  # coordinates that take as long as to sort and select: fewer of them gain nothing
 TABLE = 60_000  # bytes of a layer's values at a checkpoint
 
 
@@ -75,7 +76,9 @@ def _checkpoint(config: Config) -> float:
         products += layers * (GAUSSIAN + searched)
     products += layers**2 * CKA * ("comparison" in measure.families)
     products += model.layers * inputs * ATTENTION * model.context / 256 * ("attention" in measure.families)
-    return 2 * measure.batches * products * 2 * measure.points**2 * model.width  # twice: with and without token 0
+    return (
+        2 * measure.batches * products * 2 * measure.points**2 * max(model.width, SORTING)
+    )  # twice: with and without token 0
 
 
 def speed() -> float:

@@ -5,6 +5,8 @@ from models.config import ModelConfig
 from training.config import CheckpointConfig, EvaluateConfig, TrainConfig
 from workdir.errors import UserError
 
+COST = {"small": "4e16 operations: a GPU's work for hours, not timed yet", "tiny": "half an hour on two CPU cores"}
+
 
 def get_config(size: str = "small") -> Config:
     if size == "small":

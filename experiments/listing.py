@@ -37,3 +37,4 @@ def told(folder: pathlib.Path = HERE) -> Iterator[str]:
         yield f"    {words}"
         for size, what in cost.items() or [("", "see --dry_run")]:
             yield f"    {f':{size} ' if size else ''}cost: {what}"
+    yield "Costs are rough: --dry_run estimates time, memory and disk for this machine, and starts nothing."

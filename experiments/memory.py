@@ -14,6 +14,7 @@ import jax
 from experiments.config import Config
 from models import masks, transformer
 from models.config import ModelConfig
+from panel.families import FAMILIES
 from sources.probe import windows_of_group
 from training import optimizer, step
 from training.config import TrainConfig, seeds
@@ -21,6 +22,12 @@ from workdir import mesh
 from workdir.errors import UserError
 
 FLOAT = 4  # bytes
+ELSE = {  # what helps too
+    "train.batch_size": ", model.layers or model.width, or raise train.accumulate",
+    "model.width": " or model.layers",
+    "train.num_seeds": " or train.num_data_seeds",
+    "measure.points": ", model.context or model.width",
+}
 
 
 def state_bytes(config: Config, vocabulary: int) -> tuple[int, int]:
@@ -62,9 +69,11 @@ def measuring(config: Config) -> dict[str, int]:
     tokens = measure.groups * windows_of_group(measure.points // measure.groups, model.context) * model.context
     inputs = 1 + ("shuffled" in measure.nulls)
     compared = 2 * ("comparison" in measure.families)
-    floats = tokens * model.width * (inputs * (3 * model.layers + 1) + compared * (model.layers + 1))
-    floats += 2 * (inputs + ("gaussian" in measure.nulls)) * (model.layers + 1) * measure.points * model.width
-    floats += 2 * tokens * model.heads * model.context
+    heads = any(FAMILIES[family].of in ("heads", "vectors") for family in measure.families)  # queries and keys too
+    layers = model.layers + 1
+    floats = tokens * model.width * (inputs * (layers + 2 * model.layers * heads) + compared * layers)
+    floats += 2 * (inputs + ("gaussian" in measure.nulls)) * layers * measure.points * model.width
+    floats += 2 * tokens * model.heads * model.context * heads
     shared = 1 if jax.default_backend() != "cpu" else min(os.cpu_count() or 1, 2 * measure.batches)
     return {"measure.points": FLOAT * floats * shared}
 
@@ -80,10 +89,8 @@ def check(config: Config, vocabulary: int, stages: list[str]) -> None:
             name = max(parts, key=parts.get)
             group, _, field = name.partition(".")
             value = getattr(getattr(config, group), field)
-            raise UserError(
-                f"--stages={stage} would need about {told(sum(parts.values()))} of memory, and {told(there)} are "
-                f"available: lower {name} ({value})"
-            )
+            what = f"--stages={stage} would need about {told(sum(parts.values()))} of memory"
+            raise UserError(f"{what}, and {told(there)} are available: lower {name} ({value}){ELSE[name]}")
 
 
 def available() -> int | None:

@@ -8,6 +8,8 @@ from untrained.config import UntrainedConfig
 from workdir.errors import UserError
 from workdir.settings import replace
 
+COST = {"bert": "4 minutes of one CPU core", "table": "minutes on two CPU cores", "tiny": "seconds"}
+
 
 def get_config(size: str = "bert") -> UntrainedConfig:
     if size == "bert":

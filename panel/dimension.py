@@ -2,6 +2,7 @@
 
 from collections.abc import Callable
 
+import jax.numpy as jnp
 from jax import Array
 
 from metrics import dimension
@@ -15,9 +16,17 @@ NULLS = ("gaussian", "shuffled", "untrained")
 Read = Callable[[Neighbours], Array]
 
 
+def of_enough(read: Read) -> Read:
+    """NaN where too few points of a cloud are distinct."""
+    return lambda neighbours: jnp.where(dimension.enough(neighbours), read(neighbours), jnp.nan)
+
+
+FEW = f"; NaN below {dimension.LEAST} distinct points, or half of a cloud of fewer than {2 * dimension.LEAST}"
+
+
 def _dimension(read: Read, long_name: str, formula: str, source: str) -> Quantity:
-    long_name = f"intrinsic dimension ({long_name})"
-    return Quantity(read=read, long_name=long_name, formula=formula, source=source, resampling="sections")
+    about = {"long_name": f"intrinsic dimension ({long_name})", "formula": f"{formula}{FEW}", "source": source}
+    return Quantity(read=of_enough(read), resampling="sections", **about)
 
 
 def _count(read: Read, long_name: str, formula: str, source: str) -> Quantity:
@@ -49,11 +58,13 @@ QUANTITIES = {
         "sqrt(2 + n) / (5 + sum ln(r2/r1)); takes the ratios for independent, which they are not",
         f"{FACCO}, with DADApy's prior",
     ),
-    "twonn_microscope": _dimension(
-        lambda neighbours: dimension.twonn_microscope(neighbours).dimension,
-        "LLM-Microscope's 20 % rule",
-        "slope through the origin of -ln(1 - (u+j)/(n+u)) on ln(r2/r1), smallest 20 %, u dropped points counted in F",
-        SHAPE_OF_LEARNING,
+    "twonn_microscope": Quantity(  # as it was published, of however few points
+        read=lambda neighbours: dimension.twonn_microscope(neighbours).dimension,
+        resampling="sections",
+        long_name="intrinsic dimension (LLM-Microscope's 20 % rule)",
+        formula="slope through the origin of -ln(1 - (u+j)/(n+u)) on ln(r2/r1), smallest 20 %, u dropped points "
+        "counted in F",
+        source=SHAPE_OF_LEARNING,
     ),
     "duplicate_points": _count(
         Neighbours.duplicates,

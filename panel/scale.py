@@ -1,38 +1,38 @@
 """Family scale: the intrinsic dimension as the distance grows at which a cloud is looked at."""
 
 from metrics import scale
-from panel.dimension import FACCO, NULLS
+from panel.dimension import FACCO, FEW, NULLS, of_enough
 from panel.quantity import HERE, Family, Quantity, Values
 from panel.resamples import Cloud, over_sections
 
 QUANTITIES = {
     "gride": Quantity(
-        read=scale.gride_curve,
+        read=of_enough(scale.gride_curve),
         dims=("layer", "neighbours"),
         resampling="sections",
         long_name="intrinsic dimension (GRIDE)",
-        formula="maximum likelihood from r_2k/r_k, k = `neighbours`",
+        formula=f"maximum likelihood from r_2k/r_k, k = `neighbours`{FEW}",
         source="Denti et al. 2022, The generalized ratios intrinsic dimension estimator",
     ),
     "decimation": Quantity(
         dims=("layer", "factor"),
         long_name="intrinsic dimension of a thinned cloud",
-        formula="twonn of every f-th point, mean over the f disjoint subsets, f = `factor`",
+        formula="twonn of every f-th point, mean over the f disjoint subsets, f = `factor`; NaN where one has none",
         source=FACCO,
     ),
     "levina_bickel": Quantity(
-        read=scale.levina_bickel,
+        read=of_enough(scale.levina_bickel),
         resampling="sections",
         long_name="intrinsic dimension (Levina-Bickel, 20 neighbours)",
-        formula="inverse of the mean over points of the mean over j < 20 of ln(r_20/r_j)",
+        formula=f"inverse of the mean over points of the mean over j < 20 of ln(r_20/r_j){FEW}",
         source="Levina and Bickel 2004, averaged as MacKay and Ghahramani 2005",
     ),
     "local_dimension": Quantity(
-        read=scale.local_quantiles,
+        read=of_enough(scale.local_quantiles),
         dims=("layer", "quantile"),
         resampling="sections",
         long_name="local dimension (20 neighbours), quantile over points",
-        formula="quantile over distinct points of (20 - 2) / sum_{j < 20} ln(r_20/r_j), interpolated in 1/d",
+        formula="quantile over distinct points of (20 - 2) / sum_{j < 20} ln(r_20/r_j), interpolated in 1/d" + FEW,
         source="Levina and Bickel 2004",
     ),
     "plateau": Quantity(

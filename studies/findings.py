@@ -70,7 +70,7 @@ def _peak(table: xr.Dataset, positions: str) -> str:
     top = int(np.nanargmax(mean))
     alike = [_place(layer) for layer in range(mean.size) if layer != top and high[layer] >= low[top]]
     beside = f", overlapping that of {', '.join(alike)}" if alike else ""
-    return f"{_place(top)} {_with_interval(table, 'anisotropy', positions, top, beside)}"
+    return f"{_place(top)}, {_with_interval(table, 'anisotropy', positions, top, beside)}"
 
 
 def _place(layer: int) -> str:

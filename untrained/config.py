@@ -20,12 +20,12 @@ LARGEST = 100_000  # beside a larger bias float32 holds less than two digits of 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class UntrainedConfig:
-    width: int = 768
-    heads: int = 12
+    width: int = 768  # of the rows
+    heads: int = 12  # must divide the width
     expansion: int = 4  # feed-forward width / width
     blocks: int = 1  # stacked, each with its own initial values
     vocabulary: int = 30_522  # rows of the embedding table: BERT's
-    sequences: int = 16
+    sequences: int = 16  # that are measured together
     context: int = 512  # positions of a sequence
     sigma: float = 0.02  # of table and kernels, before truncation
     truncated: bool = True  # at 2 sigma, not rescaled, as in BERT: the deviation is 0.88 sigma; False: normal

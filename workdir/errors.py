@@ -5,7 +5,7 @@ import errno
 from collections.abc import Iterable
 
 FULL = {errno.ENOSPC, errno.EDQUOT, errno.EFBIG}
-FORBIDDEN = {errno.EACCES, errno.EPERM, errno.EROFS}
+FORBIDDEN = {errno.EACCES, errno.EPERM}
 GOES_ON = "and the same command goes on from there"
 
 
@@ -27,7 +27,9 @@ def of_system(error: OSError) -> str:
     if error.errno in FULL:
         return f"{said}; make room on the disk, {GOES_ON}"
     if error.errno in FORBIDDEN:
-        return f"{said}; check the rights of the folder and of the disk, {GOES_ON}"
+        return f"{said}; change the rights of the file or of its folder, {GOES_ON}"
+    if error.errno == errno.EROFS:
+        return f"{said}; name a folder on another disk with --workdir= or --figures="
     return said
 
 

@@ -188,8 +188,8 @@ FAULTS = [
     Fault(
         "an interrupted run has exit code 0",
         "main.py",
-        'from the last checkpoint", 130)',
-        'from the last checkpoint", 0)',
+        "return fail(INTERRUPTED, 130)",
+        "return fail(INTERRUPTED, 0)",
         ("tests/test_main.py",),
     ),
     Fault(
