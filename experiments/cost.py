@@ -145,4 +145,5 @@ def duration(taken: float) -> str:
     for unit, words in ((86400, "days"), (3600, "hours"), (60, "minutes")):
         if taken >= 2 * unit:
             return f"{taken / unit:.0f} {words}"
-    return f"{max(taken, 1):.0f} seconds"
+    whole = max(round(taken), 1)
+    return f"{whole} second{'s' * (whole > 1)}"

@@ -64,7 +64,9 @@ def of_run(folder: pathlib.Path, config: Config | None) -> Iterator[tuple[str, s
     newest, done = max(saved, default=None), (folder / "test.json").exists()
     words = f"trained to step {newest:,} of {config.train.steps:,}" if saved else "not trained yet"
     words += f", {len(saved.intersection(kept))} of {len(kept)} checkpoints there"
-    lacks = "" if done else f"{config.train.steps - (newest or 0):,} steps of training, test score"
+    left = config.train.steps - (newest or 0)
+    steps = f"{left:,} step{'s' * (left > 1)} of training and the " if left else ""
+    lacks = "" if done else f"{steps}score of the test split"
     if done:
         score = read_json(folder / "test.json", "move it elsewhere and run --stages=train again")
         words += f", {score.get('bits_per_character', float('nan')):.4f} bits per character on the test split"

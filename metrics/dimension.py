@@ -20,7 +20,8 @@ def enough(neighbours: Neighbours) -> Bool[Array, ""]:
 
     What counts are distinct points with a ratio. The formulas below need 3. But a text of one character repeated leaves
     a network as many distinct points as a window has places: from 32 among 4096 came dimensions of 13 to 15, of no
-    meaning. A cloud that is small by choice is another matter: there the half is asked for.
+    meaning. A cloud that is small by choice is another matter: there the half is asked for. Shapes: neighbours of a
+    cloud -> scalar.
     """
     usable_P = neighbours.usable()
     return usable_P.sum() >= min(LEAST, usable_P.size / 2)

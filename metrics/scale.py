@@ -12,7 +12,7 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Float, Int
 
-from metrics.dimension import enough, twonn
+from metrics.dimension import twonn
 from metrics.neighbours import Neighbours, nearest_neighbours
 
 SCALES = (1, 2, 4, 8, 16, 32, 64)  # ranks n1 of `gride_curve`, each compared with 2 n1
@@ -116,21 +116,18 @@ def decimation(cloud_PD: Float[Array, "P D"], neighbours: Neighbours) -> Float[A
     one of the cloud and not of its noise does not move with f. A copy is left out where its original is in the same
     subset, so that copies thin out with f before distinct points do.
     Shapes: P points of width D, and their neighbours, which serve f = 1 -> a value per factor; the other searches
-    cost together as much as that one. Units and range: those of `twonn`. A subset with too few distinct points
-    (`metrics.dimension.enough`): NaN at that f. Source: Facco et al. 2017.
+    cost together as much as that one. Units and range: those of `twonn`. A subset with fewer than 3 distinct points:
+    NaN at that f. Source: Facco et al. 2017.
     """
 
-    def of_found(found):
-        return jnp.where(enough(found), twonn(found), jnp.nan)
-
     def of_subset(subset_PD):
-        return of_found(nearest_neighbours(subset_PD))
+        return twonn(nearest_neighbours(subset_PD))
 
     curve = []
     for factor in FACTORS:
         points = cloud_PD.shape[0] // factor
         if factor == 1:
-            curve.append(of_found(neighbours))
+            curve.append(twonn(neighbours))
         elif points < 3:
             curve.append(jnp.array(jnp.nan))
         else:

@@ -7,7 +7,7 @@ from panel.resamples import Cloud, over_sections
 
 QUANTITIES = {
     "gride": Quantity(
-        read=of_enough(scale.gride_curve),
+        read=scale.gride_curve,
         dims=("layer", "neighbours"),
         resampling="sections",
         long_name="intrinsic dimension (GRIDE)",
@@ -17,18 +17,18 @@ QUANTITIES = {
     "decimation": Quantity(
         dims=("layer", "factor"),
         long_name="intrinsic dimension of a thinned cloud",
-        formula="twonn of every f-th point, mean over the f disjoint subsets, f = `factor`; NaN where one has none",
+        formula=f"twonn of every f-th point, mean over the f disjoint subsets, f = `factor`{FEW}",
         source=FACCO,
     ),
     "levina_bickel": Quantity(
-        read=of_enough(scale.levina_bickel),
+        read=scale.levina_bickel,
         resampling="sections",
         long_name="intrinsic dimension (Levina-Bickel, 20 neighbours)",
         formula=f"inverse of the mean over points of the mean over j < 20 of ln(r_20/r_j){FEW}",
         source="Levina and Bickel 2004, averaged as MacKay and Ghahramani 2005",
     ),
     "local_dimension": Quantity(
-        read=of_enough(scale.local_quantiles),
+        read=scale.local_quantiles,
         dims=("layer", "quantile"),
         resampling="sections",
         long_name="local dimension (20 neighbours), quantile over points",
@@ -49,7 +49,8 @@ RESAMPLED = {name: quantity.read for name, quantity in QUANTITIES.items() if qua
 
 def measure(cloud: Cloud) -> Values:
     values = over_sections(lambda one: {name: read(one) for name, read in RESAMPLED.items()}, cloud.searched)
-    return values | {"decimation": scale.decimation(cloud.points_PD, cloud.searched.whole)}
+    values["decimation"] = scale.decimation(cloud.points_PD, cloud.searched.whole)
+    return of_enough(values, cloud.searched.whole)
 
 
 FAMILY = Family(
