@@ -85,7 +85,8 @@ def work(experiment: Config, configs: dict[str, Config], root: pathlib.Path, tit
     for config in configs.values():
         if text_key(config) not in texts:
             text = texts[text_key(config)] = corpus.load(config.data, config.model.context)
-            print(f"corpus: {text.name}, {len(text.vocabulary)} distinct bytes, from {text.origin}")
+            binary = " (0 is among them: no text has it)" if 0 in text.vocabulary else ""
+            print(f"corpus: {text.name}, {len(text.vocabulary)} distinct bytes{binary}, from {text.origin}")
     for group in variants.groups(experiment).values():
         memory.check(group, texts[text_key(group)].vocab_size, wanted)
     for name, config in configs.items():

@@ -132,6 +132,33 @@ def test_what_ends_a_run_is_one_line_and_an_exit_code(monkeypatch, tmp_path, err
     assert (process.returncode, process.stdout, process.stderr) == (code, "", words)
 
 
+@pytest.mark.parametrize("signum", [signal.SIGINT, signal.SIGTERM])
+def test_a_signal_while_figures_are_drawn_is_one_line(monkeypatch, tmp_path, signum):
+    before = [signal.getsignal(one) for one in (signal.SIGINT, signal.SIGTERM)]
+    monkeypatch.setattr(stages, "work", lambda *_: None)
+    monkeypatch.setattr(stages, "check_folders", lambda *_, **__: None)
+    monkeypatch.setattr(stages, "draw_figures", lambda *_: signal.raise_signal(signum))
+    process = here(*DECODER, f"--workdir={tmp_path / 'run'}")
+    assert (process.returncode, process.stdout) == (130, "")
+    assert process.stderr == "error: interrupted; the same command goes on from the last checkpoint\n"
+    assert [signal.getsignal(one) for one in (signal.SIGINT, signal.SIGTERM)] == before
+
+
+@pytest.mark.parametrize("signum", [pytest.param(signal.SIGINT, marks=pytest.mark.slow), signal.SIGTERM])
+def test_a_signal_at_the_start_is_one_line(tmp_path, signum):
+    """While libraries are loaded, which fail in many words where an exception comes between."""
+    pipes = {"env": environment() | {"PYTHONVERBOSE": "1"}, "stderr": subprocess.PIPE}  # tells what is imported
+    with start(*DECODER, f"--workdir={tmp_path / 'run'}", **pipes) as process:
+        for line in process.stderr:
+            if line.startswith("import 'jaxlib"):
+                break
+        process.send_signal(signum)
+        _, errors = process.communicate(timeout=300)
+    assert process.returncode == 130
+    assert "error: interrupted; the same command goes on from the last checkpoint\n" in errors
+    assert "Traceback" not in errors
+
+
 def test_who_asked_to_stop_is_told_where_and_has_exit_code_0(monkeypatch, tmp_path):
     def work(*_):
         raise Stopped("decoder: stopped at step 3")

@@ -34,6 +34,24 @@ def test_tables_that_were_moved_away_are_no_run(folder, name):
     assert stages.load(folder).results.sizes["step"] == 2
 
 
+def test_a_finished_run_without_its_log_is_drawn_all_the_same(folder, capsys):
+    (folder / "train.jsonl").unlink()
+    with pytest.raises(UserError, match=r"train\.jsonl does not exist; run --stages=train first"):
+        stages.load(folder)
+    (folder / "test.json").write_text("{}")
+    assert stages.load(folder).log == []
+    assert "train.jsonl does not exist: figures have no training curve of this run" in capsys.readouterr().out
+
+
+def test_figures_of_a_run_may_lie_elsewhere_and_come_with_findings(folder, tmp_path, monkeypatch, capsys):
+    monkeypatch.setattr(stages.draw, "draw_runs", lambda runs, to: [to / "a.png"])
+    stages.draw_figures({"run": folder}, tmp_path / "elsewhere", folder)
+    lines = capsys.readouterr().out.splitlines()
+    assert lines[0] == str(tmp_path / "elsewhere" / "a.png")
+    assert lines[1].startswith("run, step 1: anisotropy is highest at ")
+    assert lines[-1] == f"figures: {tmp_path / 'elsewhere'}"
+
+
 def test_a_folder_of_runs_is_named_with_them(folder):
     with pytest.raises(UserError, match=r"holds the runs run; name one of them: .*/run$"):
         stages.load(folder.parent)
