@@ -20,21 +20,20 @@ def found(results: dict[str, xr.Dataset], bits: dict[str, dict[str, float]]) -> 
         ("anisotropy", _peak, "anisotropy is highest at", "anisotropy at its highest over depth"),
         ("twonn", _dimension, "dimension after the last block (TwoNN)", "dimension after the last block (TwoNN)"),
     ):
-        held = {run: table for run, table in results.items() if name in table and np.isfinite(_last(table, name)).any()}
+        held = {run: table for run, table in results.items() if name in table}
         if len(held) <= FEW:
             for run, table in held.items():
                 sets = [f"{read(table, at)}, {words}" for at, words in POSITIONS.items() if at in table.positions]
                 yield f"{run}, step {int(table.step[-1]):,}: {what} {'; '.join(sets)}"
-        else:
-            yield f"{where}, all positions: {_range({run: _value(table, name) for run, table in held.items()})}"
+        elif values := _finite({run: _value(table, name) for run, table in held.items()}):
+            yield f"{where}, all positions: {_range(values)}"
 
 
 def _bits(results: dict[str, xr.Dataset], bits: dict[str, dict[str, float]]) -> Iterator[str]:
     """Only runs of one objective are set beside one another."""
     told = []
     for kind, entry in OBJECTIVES.items():
-        of_kind = {run: bits[run]["test_bits"] for run, table in results.items() if table.attrs["objective"] == kind}
-        of_kind = {run: value for run, value in of_kind.items() if math.isfinite(value)}
+        of_kind = _finite({run: bits[run]["test_bits"] for run in results if results[run].attrs["objective"] == kind})
         if len(of_kind) > FEW:
             told.append(f"predicting {entry.label}, {_range(of_kind)}")
         else:
@@ -78,8 +77,11 @@ def _place(layer: int) -> str:
 
 
 def _dimension(table: xr.Dataset, positions: str) -> str:
-    """With that of the Gaussian null model beside it, which is the value less its excess."""
+    """With that of the Gaussian null model beside it, which is the value less its excess; or why there is none."""
     said = _with_interval(table, "twonn", positions, -1)
+    if not math.isfinite(_last(table, "twonn", positions)[-1]) and "duplicate_points" in table:
+        copies = float(_last(table, "duplicate_points", positions)[-1])
+        return f"{said} ({copies:,.0f} of {table.attrs['points']:,} vectors are copies)"
     if "gaussian" in table["less"].values:
         excess = _last(table, "twonn", positions, less="gaussian")[-1]
         null = float(_last(table, "twonn", positions)[-1] - excess)
@@ -87,7 +89,10 @@ def _dimension(table: xr.Dataset, positions: str) -> str:
     return said
 
 
+def _finite(values: dict[str, float]) -> dict[str, float]:
+    return {run: value for run, value in values.items() if math.isfinite(value)}
+
+
 def _range(values: dict[str, float]) -> str:
-    values = {run: value for run, value in values.items() if math.isfinite(value)}
     low, high = min(values, key=values.get), max(values, key=values.get)
     return f"from {values[low]:.2f} ({low}) to {values[high]:.2f} ({high}) over {len(values)} runs"

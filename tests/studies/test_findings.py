@@ -4,6 +4,7 @@ import re
 
 import numpy as np
 import pytest
+import xarray as xr
 
 from studies.findings import found
 from tests.figures.tables import changed, lacking, make_run, shapes_at, spoiled
@@ -62,6 +63,8 @@ def test_what_was_not_measured_is_not_said(tables):
     no_dimension = {"decoder": spoiled(decoder, layer=-1).results}
     lines = list(found(no_dimension, bits(no_dimension)))
     assert "dimension after the last block (TwoNN) not defined, all positions; not defined, without" in lines[-1]
+    copies = no_dimension["decoder"].assign(duplicate_points=xr.full_like(no_dimension["decoder"].anisotropy, 4090.0))
+    assert "(TwoNN) not defined (4,090 of 4,096 vectors are copies), all" in list(found({"d": copies}, bits(["d"])))[-1]
     no_interval = changed(decoder, lambda t: t.where(~t.statistic.isin(["low", "high"])) if "statistic" in t else t)
     assert "(no interval)" in list(found({"decoder": no_interval.results}, bits(["decoder"])))[1]
     no_null = make_run(**SMALL | {"nulls": ()})
