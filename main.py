@@ -38,10 +38,13 @@ def main(argv: list[str]) -> int:
     except KeyboardInterrupt:
         return fail(INTERRUPTED, 130)
     except Exception as error:
+        why = (str(error).splitlines() or [type(error).__name__])[0][:200]
+        if "Unable to initialize backend" in why:
+            return fail(f"{why}: set JAX_PLATFORMS to a device that is there, or unset it", 2)
         if not out_of_memory(error):
             raise
         advice = "lower train.batch_size, measure.points or model.width; the same command goes on from what is saved"
-        return fail(f"out of memory ({str(error).partition(chr(10))[0][:200]}): {advice}", 1)
+        return fail(f"out of memory ({why}): {advice}", 1)
 
 
 def fail(error: Exception | str, code: int) -> int:

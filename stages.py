@@ -25,7 +25,7 @@ from training.config import seeds
 from untrained import blocks as untrained
 from untrained.config import UntrainedConfig
 from workdir import compiled, folder, processes
-from workdir.errors import UserError
+from workdir.errors import UserError, meant
 from workdir.settings import replace
 from workdir.stop import Stop
 
@@ -34,8 +34,10 @@ def join_cluster() -> None:
     """Become one of several processes; only the first one speaks and writes."""
     try:
         jax.distributed.initialize()
-    except (RuntimeError, ValueError) as error:
+    except (RuntimeError, ValueError, LookupError) as error:
         reason = str(error).splitlines()[0]
+        if not isinstance(error, RuntimeError):  # in Python's words
+            reason = f"its environment variables, as SLURM_JOB_ID, are damaged or incomplete: {reason}"
         raise UserError(f"--distributed finds no cluster ({reason}); leave it out on a single machine") from error
     if not processes.is_first():
         sys.stdout = open(os.devnull, "w")  # noqa: SIM115 (stays open until the process ends)
@@ -196,7 +198,8 @@ def load(path: pathlib.Path) -> Run:
     finished = (path / "test.json").exists()  # then nothing would write its log again
     for name, stage in (("train.jsonl", "train"), ("results.nc", "measure"), ("batches.nc", "measure")):
         if not (path / name).exists() and not (name == "train.jsonl" and finished):
-            raise UserError(f"{path / name} does not exist; run --stages={stage} first")
+            near = "" if path.exists() else meant(path.name, (other.name for other in path.parent.glob("*/")))
+            raise UserError(f"{path / name} does not exist; run --stages={stage} first{near}")
     lines = []
     if (path / "train.jsonl").exists():
         lines = log.read(path)

@@ -159,6 +159,22 @@ def test_a_signal_at_the_start_is_one_line(tmp_path, signum):
     assert "Traceback" not in errors
 
 
+def test_a_device_that_is_not_there_is_one_line(monkeypatch, tmp_path):
+    def work(*_):
+        raise RuntimeError("Unable to initialize backend 'tpu': no such device\nand more")
+
+    monkeypatch.setattr(stages, "work", work)
+    process = here(*DECODER, f"--workdir={tmp_path / 'run'}")
+    words = "error: Unable to initialize backend 'tpu': no such device: set JAX_PLATFORMS to a device that is there"
+    assert (process.returncode, process.stderr) == (2, f"{words}, or unset it\n")
+
+
+def test_what_nobody_foresaw_is_not_hidden(monkeypatch, tmp_path):
+    monkeypatch.setattr(stages, "work", lambda *_: 1 / 0)
+    with pytest.raises(ZeroDivisionError):
+        here(*DECODER, f"--workdir={tmp_path / 'run'}")
+
+
 def test_who_asked_to_stop_is_told_where_and_has_exit_code_0(monkeypatch, tmp_path):
     def work(*_):
         raise Stopped("decoder: stopped at step 3")

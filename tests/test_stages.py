@@ -100,6 +100,28 @@ def test_who_asks_to_stop_between_two_variants_is_heard(tmp_path, monkeypatch):
     assert begun == ["one"]
 
 
+@pytest.mark.parametrize(
+    ("error", "words"),
+    [
+        (ValueError("invalid literal for int() with base 10: 'x'"), "SLURM_JOB_ID, are damaged or incomplete: invalid"),
+        (KeyError("SLURM_STEP_NODELIST"), "are damaged or incomplete: 'SLURM_STEP_NODELIST'"),
+        (RuntimeError("no coordinator\nat all"), r"finds no cluster \(no coordinator\)"),
+    ],
+)
+def test_a_cluster_that_cannot_be_joined_is_one_line(monkeypatch, error, words):
+    def initialize():
+        raise error
+
+    monkeypatch.setattr(jax.distributed, "initialize", initialize)
+    with pytest.raises(UserError, match=words):
+        stages.join_cluster()
+
+
+def test_a_run_to_compare_with_is_guessed(folder):
+    with pytest.raises(UserError, match="run --stages=train first; did you mean 'run'"):
+        stages.load(folder.parent / "rum")
+
+
 @pytest.mark.parametrize("first", [True, False])
 def test_of_a_cluster_the_first_process_speaks(monkeypatch, capsys, first):
     monkeypatch.setattr(jax.distributed, "initialize", lambda: None)

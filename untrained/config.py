@@ -6,7 +6,7 @@ An experiment file defines `get_config()` and returns an `UntrainedConfig`; its 
 
 from dataclasses import dataclass
 
-from workdir.errors import UserError
+from workdir.errors import UserError, meant
 
 CHOICES = {
     "norm_orders": ("pre", "post"),
@@ -64,7 +64,9 @@ def check(config: UntrainedConfig) -> None:
             raise UserError(f"{name} is empty; choose from {', '.join(allowed)}")
         for value in chosen:
             if value not in allowed:
-                raise UserError(f"{name}: {value!r} is unknown; choose from {', '.join(allowed)}")
+                raise UserError(
+                    f"{name}: {value!r} is unknown; choose from {', '.join(allowed)}{meant(value, allowed)}"
+                )
         if len(set(chosen)) < len(chosen):
             raise UserError(f"{name} names one of {', '.join(chosen)} twice")
     if not config.norms:

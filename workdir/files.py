@@ -21,7 +21,7 @@ def write(path: pathlib.Path, content: bytes | str, writer: str = "") -> None:
     except OSError as error:
         with contextlib.suppress(OSError):
             temporary.unlink(missing_ok=True)
-        raise OSError(error.errno, error.strerror, str(path)) from error
+        raise OSError(error.errno, error.strerror or str(error), str(path)) from error
 
 
 def write_json(path: pathlib.Path, values: Any) -> None:
