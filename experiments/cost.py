@@ -110,7 +110,7 @@ def summary(costs: dict[str, Cost], stages: list[str], units: int) -> str:
     """In a line."""
     each = seconds(costs, stages, units, speed())
     parts = ", ".join(f"{stage} {duration(taken)}" for stage, taken in each.items())
-    return f"about {duration(sum(each.values()))} on this machine from the start, roughly ({parts})"
+    return f"roughly {duration(sum(each.values()))} on this machine ({parts})"
 
 
 def plan(configs: dict[str, Config], costs: dict[str, Cost], stages: list[str]) -> str:
