@@ -114,12 +114,29 @@ def say(lines: Iterable[str]) -> None:
 
 def run_kind(experiment: Any, given: Any, settings: dict[str, str | None]) -> None:
     """What an experiment is run by, which its kind says."""
+    from experiments.config import Config
     from untrained.config import UntrainedConfig
 
-    if isinstance(experiment, UntrainedConfig):
-        run_untrained(experiment, given)
-    else:
+    if isinstance(experiment, Config):
         run(experiment, given, settings)
+    elif isinstance(experiment, UntrainedConfig):
+        run_untrained(experiment, given)
+
+
+def workdir_of(given: Any) -> pathlib.Path:
+    return pathlib.Path(given.workdir or f"runs/{experiment_name(given.config)}")
+
+
+def foretell(experiment: Any, given: Any) -> Iterator[str]:
+    """What a dry run says of a kind without an estimate: where it would work, what its file says of cost, settings."""
+    from experiments import explained, listing
+
+    path = pathlib.Path(given.config.partition(":")[0])
+    yield f"folder: {workdir_of(given)}"
+    for entry in listing.entries(path.parent):
+        if entry.path.name == path.name:
+            yield from (f"cost: {size + ': ' if size else ''}{what}" for size, what in entry.cost.items())
+    yield from explained.settings(experiment)
 
 
 def parse(words: list[str]) -> Any:
@@ -199,7 +216,7 @@ def run(experiment: Any, given: Any, settings: dict[str, str | None]) -> None:
         mesh.take_cores_for_devices(stages.units(experiment))
     stages.keep_compiled(experiment.data.cache)
     title = experiment_name(given.config)
-    root = pathlib.Path(given.workdir or f"runs/{title}")
+    root = workdir_of(given)
     experiment, configs = stages.resolve_types(experiment, configs, root)
     if given.dry_run:
         stages.foretell(experiment, configs, root, given.stages)
@@ -217,6 +234,9 @@ def run_untrained(config: Any, given: Any) -> None:
     from untrained.config import check
 
     check(config)
+    if given.dry_run:
+        say(foretell(config, given))
+        return
     for name in ("compare", "distributed"):
         if given[name].value:
             raise UserError(f"--{name} is for training runs; leave it out with an experiment on untrained blocks")
@@ -227,10 +247,7 @@ def run_untrained(config: Any, given: Any) -> None:
     loaded()
     stages.keep_compiled()
     title = experiment_name(given.config)
-    root = pathlib.Path(given.workdir or f"runs/{title}")
-    if given.dry_run:
-        print(f"{title}: {stages.count_untrained(config)} tables in {root / 'measurements'}, and figures of them")
-        return
+    root = workdir_of(given)
     stages.untrained_blocks(config, root, title, given.stages, pathlib.Path(given.figures or root / "figures"))
 
 

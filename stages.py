@@ -208,10 +208,6 @@ def load(path: pathlib.Path) -> Run:
     return Run(files.read(path / "results.nc"), files.read(path / "batches.nc"), lines)
 
 
-def count_untrained(config: UntrainedConfig) -> int:
-    return len(untrained.kinds(config)) * len(config.norms)
-
-
 def untrained_blocks(
     config: UntrainedConfig, root: pathlib.Path, title: str, wanted: list[str], to: pathlib.Path | None = None
 ) -> None:

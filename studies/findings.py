@@ -18,13 +18,14 @@ def found(results: dict[str, xr.Dataset], bits: dict[str, dict[str, float]]) -> 
     yield from _bits(results, bits)
     for name, read, what, where in (
         ("anisotropy", _peak, "anisotropy is highest at", "anisotropy at its highest over depth"),
-        ("twonn", _dimension, "dimension after the last block (TwoNN)", "dimension after the last block (TwoNN)"),
+        ("twonn", _dimension, "dimension at the last layer (TwoNN)", "dimension at the last layer (TwoNN)"),
     ):
         held = {run: table for run, table in results.items() if name in table}
         if len(held) <= FEW:
             for run, table in held.items():
                 sets = [f"{read(table, at)}, {words}" for at, words in POSITIONS.items() if at in table.positions]
-                yield f"{run}, step {int(table.step[-1]):,}: {what} {'; '.join(sets)}"
+                at_step = f", step {int(table.step[-1]):,}" if table.sizes["step"] > 1 else ""
+                yield f"{run}{at_step}: {what} {'; '.join(sets)}"
         elif values := _finite({run: _value(table, name) for run, table in held.items()}):
             yield f"{where}, all positions: {_range(values)}"
 
@@ -33,7 +34,9 @@ def _bits(results: dict[str, xr.Dataset], bits: dict[str, dict[str, float]]) -> 
     """Only runs of one objective are set beside one another."""
     told = []
     for kind, entry in OBJECTIVES.items():
-        of_kind = _finite({run: bits[run]["test_bits"] for run in results if results[run].attrs["objective"] == kind})
+        of_kind = _finite(
+            {run: bits[run]["test_bits"] for run in results if results[run].attrs.get("objective") == kind}
+        )
         if len(of_kind) > FEW:
             told.append(f"predicting {entry.label}, {_range(of_kind)}")
         else:
@@ -67,12 +70,14 @@ def _peak(table: xr.Dataset, positions: str) -> str:
     if not np.isfinite(mean).any():
         return "not defined"
     top = int(np.nanargmax(mean))
-    alike = [_place(layer) for layer in range(mean.size) if layer != top and high[layer] >= low[top]]
+    alike = [_place(table, layer) for layer in range(mean.size) if layer != top and high[layer] >= low[top]]
     beside = f", overlapping that of {', '.join(alike)}" if alike else ""
-    return f"{_place(top)}, {_with_interval(table, 'anisotropy', positions, top, beside)}"
+    return f"{_place(table, top)}, {_with_interval(table, 'anisotropy', positions, top, beside)}"
 
 
-def _place(layer: int) -> str:
+def _place(table: xr.Dataset, layer: int) -> str:
+    if "objective" not in table.attrs:  # vectors of another origin
+        return f"layer {layer}"
     return f"block {layer}" if layer else "the embeddings"
 
 
@@ -81,7 +86,7 @@ def _dimension(table: xr.Dataset, positions: str) -> str:
     said = _with_interval(table, "twonn", positions, -1)
     if not math.isfinite(_last(table, "twonn", positions)[-1]) and "duplicate_points" in table:
         copies = float(_last(table, "duplicate_points", positions)[-1])
-        return f"{said} ({copies:,.0f} of {table.attrs['points']:,} vectors are copies)"
+        return f"{said} ({copies:,.0f} vectors of a cloud are copies)"
     if "gaussian" in table["less"].values:
         excess = _last(table, "twonn", positions, less="gaussian")[-1]
         null = float(_last(table, "twonn", positions)[-1] - excess)

@@ -52,7 +52,7 @@ def test_two_runs_have_a_sentence_each_for_anisotropy_and_dimension(tables):
     for line, name in zip(lines[3:], tables, strict=True):
         last = tables[name].layer.values[-1]
         mean, excess = (value(tables[name], "twonn", last, less=less) for less in ("nothing", "gaussian"))
-        assert line.startswith(f"{name}, step 1,000: dimension after the last block (TwoNN) {mean:.1f} (95 % interval")
+        assert line.startswith(f"{name}, step 1,000: dimension at the last layer (TwoNN) {mean:.1f} (95 % interval")
         assert f"against {mean - excess:.1f} of a Gaussian cloud with the same spectrum, all positions" in line
 
 
@@ -62,14 +62,26 @@ def test_what_was_not_measured_is_not_said(tables):
     assert len(list(found(one, bits(one, np.nan)))) == 1
     no_dimension = {"decoder": spoiled(decoder, layer=-1).results}
     lines = list(found(no_dimension, bits(no_dimension)))
-    assert "dimension after the last block (TwoNN) not defined, all positions; not defined, without" in lines[-1]
+    assert "dimension at the last layer (TwoNN) not defined, all positions; not defined, without" in lines[-1]
     copies = no_dimension["decoder"].assign(duplicate_points=xr.full_like(no_dimension["decoder"].anisotropy, 4090.0))
-    assert "(TwoNN) not defined (4,090 of 4,096 vectors are copies), all" in list(found({"d": copies}, bits(["d"])))[-1]
+    assert (
+        "(TwoNN) not defined (4,090 vectors of a cloud are copies), all" in list(found({"d": copies}, bits(["d"])))[-1]
+    )
     no_interval = changed(decoder, lambda t: t.where(~t.statistic.isin(["low", "high"])) if "statistic" in t else t)
     assert "(no interval)" in list(found({"decoder": no_interval.results}, bits(["decoder"])))[1]
     no_null = make_run(**SMALL | {"nulls": ()})
     assert "Gaussian" not in " ".join(found({"decoder": no_null.results}, bits(["decoder"])))
     assert not list(found({"decoder": lacking(decoder, "twonn", "anisotropy").results}, bits(["decoder"], np.nan)))
+
+
+def test_vectors_of_another_origin_have_layers_and_neither_bits_nor_steps(tables):
+    table = tables["decoder"].isel(step=[-1], positions=[0])
+    table.attrs = {}
+    lines = list(found({"mine": table}, bits(["mine"], np.nan)))
+    assert [line.partition(" 0.")[0] for line in lines[:1]] == ["mine: anisotropy is highest at layer 3,"]
+    assert "block" not in lines[0]
+    assert lines[1].startswith("mine: dimension at the last layer (TwoNN) ")
+    assert lines[1].endswith("of a Gaussian cloud with the same spectrum, all positions")
 
 
 def test_of_many_runs_the_lowest_and_the_highest_are_named(tables):
