@@ -3,7 +3,7 @@
 from experiments.config import Config
 from models.config import ModelConfig
 from training.config import CheckpointConfig, EvaluateConfig, TrainConfig
-from workdir.errors import UserError
+from workdir.errors import UserError, meant
 
 COST = {"small": "4e16 operations: a GPU's work for hours, not timed yet", "tiny": "half an hour on two CPU cores"}
 
@@ -18,4 +18,4 @@ def get_config(size: str = "small") -> Config:
             evaluate=EvaluateConfig(every=100, windows=64),
             checkpoint=CheckpointConfig(every=500),
         )
-    raise UserError(f"experiment size {size!r} is unknown; choose small or tiny")
+    raise UserError(f"experiment size {size!r} is unknown; choose small or tiny{meant(size, COST)}")
