@@ -1,49 +1,50 @@
 """Train, measure and draw: python main.py --config=experiments/decoder_small.py [--config.train.steps=100 …]"""
 
-import logging
+import contextlib
+import os
 import pathlib
+import signal
 import sys
+from collections.abc import Iterable, Iterator
+from types import FrameType
+from typing import Any
 
-import absl.logging
-from absl import flags
-
-import experiments.flags
-import untrained.config
-from experiments import variants
-from experiments.config import Config, check
-from sources import vectors
-from workdir.errors import RunError, Stopped, UserError
+from workdir.errors import RunError, Stopped, UserError, meant, of_system
 
 STAGES = ("train", "measure", "figures")
+SIGNALS = (signal.SIGINT, signal.SIGTERM)
+INTERRUPTED = "interrupted; the same command goes on from the last checkpoint"
 
 
 def main(argv: list[str]) -> int:
     """The exit code: 0 done, or stopped when asked to; 1 a run that cannot go on; 2 bad input; 130 interrupted."""
-    absl.logging.set_verbosity(absl.logging.FATAL)  # Orbax logs tracebacks of what is told in one line here
-    logging.getLogger().setLevel(logging.CRITICAL)
     try:
-        words, settings = experiments.flags.split(argv)
-        given = parse(words)
-        if given.help:
-            print(f"{__doc__}\n\n{given.get_help()}")
-            return 0
-        experiment = experiments.flags.override(experiments.flags.load(given.config), settings)
-        if isinstance(experiment, untrained.config.UntrainedConfig):
-            run_untrained(experiment, given)
-        elif isinstance(experiment, vectors.VectorsConfig):
-            run_vectors(experiment, given)
-        else:
-            run(experiment, given, settings)
+        with interruptible():
+            obey(argv)
+            sys.stdout.flush()
         return 0
-    except (flags.Error, UserError) as error:
+    except UserError as error:
         return fail(error, 2)
-    except (RunError, OSError) as error:
+    except RunError as error:
         return fail(error, 1)
+    except BrokenPipeError:  # whoever read the output has gone, as in `main.py --list | head`
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return 1
+    except OSError as error:
+        return fail(of_system(error), 1)
     except Stopped as stopped:
         print(f"{stopped}; the same command goes on from there")
         return 0
     except KeyboardInterrupt:
-        return fail("interrupted; the same command goes on from the last checkpoint", 130)
+        return fail(INTERRUPTED, 130)
+    except Exception as error:
+        why = (str(error).splitlines() or [type(error).__name__])[0][:200]
+        if "Unable to initialize backend" in why:
+            return fail(f"{why}: set JAX_PLATFORMS to a device that is there, or unset it", 2)
+        if not out_of_memory(error):
+            raise
+        advice = "lower train.batch_size, measure.points or model.width; the same command goes on from what is saved"
+        return fail(f"out of memory ({why}): {advice}", 1)
 
 
 def fail(error: Exception | str, code: int) -> int:
@@ -51,38 +52,166 @@ def fail(error: Exception | str, code: int) -> int:
     return code
 
 
-def parse(words: list[str]) -> flags.FlagValues:
-    """The flags beside the experiment's settings; UserError or flags.Error, one line, where they are wrong."""
+@contextlib.contextmanager
+def interruptible() -> Iterator[None]:
+    """SIGINT and SIGTERM are heard from the beginning; `loaded` and workdir/stop.py say how later on."""
+    before = {one: signal.signal(one, leave) for one in SIGNALS}
+    try:
+        yield
+    finally:
+        for one, handler in before.items():
+            signal.signal(one, handler)
+
+
+def leave(signum: int, frame: FrameType | None) -> None:
+    """At once: libraries that are interrupted while they are loaded end in a crash or many words."""
+    os.write(2, f"error: {INTERRUPTED}\n".encode())
+    os._exit(130)
+
+
+def loaded() -> None:
+    """Files are written from here on, and whatever is half written is removed."""
+    for one in SIGNALS:
+        signal.signal(one, signal.default_int_handler)
+
+
+def out_of_memory(error: Exception) -> bool:
+    """Python's and NumPy's, or XLA's, which has no class of its own."""
+    return isinstance(error, MemoryError) or "RESOURCE_EXHAUSTED" in str(error) or "Out of memory" in str(error)
+
+
+def obey(argv: list[str]) -> None:
+    # Imported late, here and below: this takes seconds, in which a signal is to be heard.
+    import logging
+
+    import absl.logging
+
+    import experiments.flags
+
+    absl.logging.set_verbosity(absl.logging.FATAL)  # Orbax logs tracebacks of what is told in one line here
+    logging.getLogger().setLevel(logging.CRITICAL)
+    words, settings = experiments.flags.split(argv)
+    given = parse(words)
+    if given.help:
+        say(help_of(given, settings))
+    elif given.list:
+        from experiments import listing
+
+        say(listing.told())
+    elif given.status is not None:
+        from experiments import status
+
+        say(status.told(pathlib.Path(given.status)))
+    else:
+        experiment = experiments.flags.override(experiments.flags.load(given.config), settings)
+        run_kind(experiment, given, settings)
+
+
+def say(lines: Iterable[str]) -> None:
+    for line in lines:
+        print(line)
+
+
+def run_kind(experiment: Any, given: Any, settings: dict[str, str | None]) -> None:
+    """What an experiment is run by, which its kind says."""
+    from experiments.config import Config
+    from sources.vectors import VectorsConfig
+    from untrained.config import UntrainedConfig
+
+    if isinstance(experiment, Config):
+        run(experiment, given, settings)
+    elif isinstance(experiment, UntrainedConfig):
+        run_untrained(experiment, given)
+    elif isinstance(experiment, VectorsConfig):
+        run_vectors(experiment, given)
+
+
+def workdir_of(given: Any) -> pathlib.Path:
+    return pathlib.Path(given.workdir or f"runs/{experiment_name(given.config)}")
+
+
+def foretell(experiment: Any, given: Any) -> Iterator[str]:
+    """What a dry run says of a kind without an estimate: where it would work, what its file says of cost, settings."""
+    from experiments import explained, listing
+
+    path = pathlib.Path(given.config.partition(":")[0])
+    yield f"folder: {workdir_of(given)}"
+    for entry in listing.entries(path.parent):
+        if entry.path.name == path.name:
+            yield from (f"cost: {size + ': ' if size else ''}{what}" for size, what in entry.cost.items())
+    yield from explained.settings(experiment)
+
+
+def parse(words: list[str]) -> Any:
+    """The flags beside the experiment's settings; UserError, one line, where they are wrong."""
+    from absl import flags
+
     given = flags.FlagValues()
     flags.DEFINE_string("config", None, "Experiment file, as experiments/decoder_small.py or …:tiny.", given)
     flags.DEFINE_string("workdir", None, "Folder of the run; runs/<experiment> where not given.", given)
     flags.DEFINE_list("stages", list(STAGES), f"Which of {', '.join(STAGES)} to do.", given)
     flags.DEFINE_bool("distributed", False, "Join the other processes of the cluster (TPU pod, SLURM, MPI).", given)
     flags.DEFINE_list("compare", [], "Folders of other runs to draw in the same figures.", given)
-    flags.DEFINE_bool("help", False, "Show this.", given)
-    left = given(words)
-    if given.help:
-        return given
+    flags.DEFINE_string("figures", None, "Folder of the figures; <workdir>/figures where not given.", given)
+    flags.DEFINE_bool("list", False, "Name the experiments, with the expected cost of each.", given)
+    flags.DEFINE_bool("dry_run", False, "Say what would be done, what it takes and how long; do nothing.", given)
+    flags.DEFINE_string("status", None, "Folder of a run: say what is done and what is missing; do nothing.", given)
+    flags.DEFINE_bool("help", False, "Show this; with --config, the settings of that experiment.", given)
+    try:
+        left = given(words)
+    except flags.UnrecognizedFlagError as error:
+        hint = meant(error.flagname, given) or "; see main.py --help"
+        raise UserError(f"--{error.flagname} is not a flag{hint}") from error
+    except flags.IllegalFlagValueError as error:
+        raise UserError(
+            f"--{str(error).removeprefix('flag --').partition(': ')[0]}: true or false is needed"
+        ) from error
     if len(left) > 1:
         raise UserError(f"{left[1]!r} is not a flag; see main.py --help")
+    for name in ("config", "workdir", "figures", "status"):
+        if given[name].value == "":
+            raise UserError(f"--{name}= names nothing; give a name or leave it out")
+    if given.help or given.list or given.status is not None:
+        return given
     if given.config is None:
-        raise UserError("no experiment given; pass --config=experiments/quickstart.py, say")
+        raise UserError("no experiment given; pass --config=experiments/quickstart.py, say, or see main.py --list")
     if not given.stages:
         raise UserError(f"--stages names no stage; choose from {', '.join(STAGES)}")
     for stage in given.stages:
         if stage not in STAGES:
-            raise UserError(f"--stages: {stage!r} is unknown; choose from {', '.join(STAGES)}")
+            raise UserError(f"--stages: {stage!r} is unknown; choose from {', '.join(STAGES)}{meant(stage, STAGES)}")
     return given
 
 
-def run(experiment: Config, given: flags.FlagValues, settings: dict[str, str | None]) -> None:
+def help_of(given: Any, settings: dict[str, str | None]) -> Iterator[str]:
+    """The flags; then the settings of the experiment given, or the defaults of one that trains."""
+    import experiments.flags
+    from experiments import explained
+    from experiments.config import Config
+
+    yield from (__doc__, "")
+    for name in sorted(given):
+        if name not in ("flagfile", "undefok"):  # absl's own
+            sign = "[no]" if given[name].boolean else ""
+            yield from explained.beside(f"  --{sign}{name}: ", given[name].help)
+    config = experiments.flags.load(given.config) if given.config else Config()
+    yield from ("", f"Settings, with their values in {given.config}:" if given.config else "Settings, with defaults:")
+    yield from explained.settings(experiments.flags.override(config, settings))
+
+
+def run(experiment: Any, given: Any, settings: dict[str, str | None]) -> None:
+    from experiments import variants
+    from experiments.config import check
+
     configs = variants.expand(experiment, settings)
     for config in configs.values():
         check(config)
 
-    # Imported late: a wrong setting should be told without waiting for JAX.
+    # Later still: a wrong setting should be told without waiting for what trains and draws.
     import stages
     from workdir import mesh
+
+    loaded()
 
     if given.distributed:
         stages.join_cluster()
@@ -90,39 +219,56 @@ def run(experiment: Config, given: flags.FlagValues, settings: dict[str, str | N
         mesh.take_cores_for_devices(stages.units(experiment))
     stages.keep_compiled(experiment.data.cache)
     title = experiment_name(given.config)
-    root = pathlib.Path(given.workdir or f"runs/{title}")
+    root = workdir_of(given)
     experiment, configs = stages.resolve_types(experiment, configs, root)
+    if given.dry_run:
+        stages.foretell(experiment, configs, root, given.stages)
+        return
     shown = stages.named(configs, root, title, given.compare)
     if {"train", "measure"} & set(given.stages):
         stages.work(experiment, configs, root, title, given.stages)
     if "figures" in given.stages:
         stages.check_folders(experiment, configs, root, new=False)
-        stages.draw_figures(shown, root / "figures")
+        stages.draw_figures(shown, pathlib.Path(given.figures or root / "figures"), root)
 
 
-def run_untrained(config: untrained.config.UntrainedConfig, given: flags.FlagValues) -> None:
+def run_untrained(config: Any, given: Any) -> None:
     """Blocks that nothing trains: of the stages, there is nothing to do in `train`."""
-    untrained.config.check(config)
+    from untrained.config import check
+
+    check(config)
     refuse_training(given, "untrained blocks")
+    if given.dry_run:
+        say(foretell(config, given))
+        return
     import stages  # late, as in `run`
 
+    loaded()
     stages.keep_compiled()
     title = experiment_name(given.config)
-    stages.untrained_blocks(config, pathlib.Path(given.workdir or f"runs/{title}"), title, given.stages)
+    root = workdir_of(given)
+    stages.untrained_blocks(config, root, title, given.stages, pathlib.Path(given.figures or root / "figures"))
 
 
-def run_vectors(config: vectors.VectorsConfig, given: flags.FlagValues) -> None:
+def run_vectors(config: Any, given: Any) -> None:
     """Vectors in a file: there is nothing to do in `train`."""
-    vectors.check(config)
+    from sources.vectors import check
+
+    check(config)
     refuse_training(given, "vectors of a file")
+    if given.dry_run:
+        say(foretell(config, given))
+        return
     import stages  # late, as in `run`
 
+    loaded()
     stages.keep_compiled()
-    title = experiment_name(given.config)
-    stages.vectors_of_file(config, pathlib.Path(given.workdir or f"runs/{title}"), title, given.stages)
+    root = workdir_of(given)
+    to = pathlib.Path(given.figures or root / "figures")
+    stages.vectors_of_file(config, root, experiment_name(given.config), given.stages, to)
 
 
-def refuse_training(given: flags.FlagValues, what: str) -> None:
+def refuse_training(given: Any, what: str) -> None:
     for name in ("compare", "distributed"):
         if given[name].value:
             raise UserError(f"--{name} is for training runs; leave it out with an experiment on {what}")

@@ -9,7 +9,7 @@ import sys
 import jax
 
 from data import corpus
-from experiments import variants
+from experiments import cost, memory, variants
 from experiments.config import Config
 from figures import draw
 from figures.experiment import Compared
@@ -18,14 +18,14 @@ from figures.seeds import over_seeds
 from models.transformer import compute_type
 from sources import sweep, vectors
 from sources.probe import POSITION_SETS
-from studies import on_disk
+from studies import findings, on_disk
 from tables import files
 from training import log, loop, program
 from training.config import seeds
 from untrained import blocks as untrained
 from untrained.config import UntrainedConfig
 from workdir import compiled, folder, processes
-from workdir.errors import UserError
+from workdir.errors import UserError, meant
 from workdir.settings import replace
 from workdir.stop import Stop
 
@@ -34,8 +34,10 @@ def join_cluster() -> None:
     """Become one of several processes; only the first one speaks and writes."""
     try:
         jax.distributed.initialize()
-    except (RuntimeError, ValueError) as error:
+    except (RuntimeError, ValueError, LookupError) as error:
         reason = str(error).splitlines()[0]
+        if not isinstance(error, RuntimeError):  # in Python's words
+            reason = f"its environment variables, as SLURM_JOB_ID, are damaged or incomplete: {reason}"
         raise UserError(f"--distributed finds no cluster ({reason}); leave it out on a single machine") from error
     if not processes.is_first():
         sys.stdout = open(os.devnull, "w")  # noqa: SIM115 (stays open until the process ends)
@@ -64,18 +66,39 @@ def named(configs: dict[str, Config], root: pathlib.Path, title: str, compare: l
     return shown
 
 
+def foretell(experiment: Config, configs: dict[str, Config], root: pathlib.Path, wanted: list[str]) -> None:
+    """What would be done, and what it takes. A text is read for it where that needs no network."""
+    data = experiment.data
+    text = cost.Text()
+    if data.path or data.source == "pydoc":
+        found = corpus.load(data, experiment.model.context)
+        text = cost.size_of(found)
+        print(f"corpus: {found.name}, from {found.origin}")
+    print(f"folder: {root}{' (exists: what is done there is not done again)' if root.exists() else ''}")
+    for line in cost.told(configs, text, wanted, units(experiment)):
+        print(line)
+    for group in variants.groups(experiment).values():
+        memory.check(group, text.vocabulary, wanted)
+
+
 def work(experiment: Config, configs: dict[str, Config], root: pathlib.Path, title: str, wanted: list[str]) -> None:
     """Train and measure. What can be refused is refused before the first folder is made."""
     texts = {}
     for config in configs.values():
         if text_key(config) not in texts:
             text = texts[text_key(config)] = corpus.load(config.data, config.model.context)
-            print(f"corpus: {text.name}, {len(text.vocabulary)} distinct bytes, from {text.origin}")
+            binary = " (0 is among them: no text has it)" if 0 in text.vocabulary else ""
+            print(f"corpus: {text.name}, {len(text.vocabulary)} distinct bytes{binary}, from {text.origin}")
+    for group in variants.groups(experiment).values():
+        memory.check(group, texts[text_key(group)].vocab_size, wanted)
     for name, config in configs.items():
         if "train" in wanted:
             program.check(config, texts[text_key(config)])
         if "measure" in wanted:
             sweep.check(root / name / "measurements", config, texts[text_key(config)])
+    if not root.exists():
+        costs = {name: cost.of_run(config, cost.size_of(texts[text_key(config)])) for name, config in configs.items()}
+        print(f"{title}: {cost.plan(configs, costs, wanted)}: {cost.summary(costs, wanted, units(experiment))}")
 
     with contextlib.ExitStack() as locks, Stop() as stop:
 
@@ -147,36 +170,49 @@ def text_key(config: Config) -> str:
     return str((config.data, config.model.context))
 
 
-def draw_figures(shown: dict[str, pathlib.Path], to: pathlib.Path) -> None:
-    """Figures of all that is shown, and of an experiment of several runs those of its tables.
+def draw_figures(shown: dict[str, pathlib.Path], to: pathlib.Path, root: pathlib.Path | None = None) -> None:
+    """Figures of all that is shown, and of an experiment of several runs, in `root`, those of its tables.
 
     The experiment's own runs that differ in seeds only are one; a run to compare with stays as it is.
     """
     if not processes.is_first():
         return
+    root = root or to.parent
     runs = {name: load(path) for name, path in shown.items()}
-    mine = [name for name, path in shown.items() if path.is_relative_to(to.parent)]
+    mine = [name for name, path in shown.items() if path.is_relative_to(root)]
     own = over_seeds({name: runs[name] for name in mine})
     paths = draw.draw_runs(own | {name: run for name, run in runs.items() if name not in mine}, to)
-    if (to.parent / "runs.csv").exists():
-        paths += draw.draw(draw.EXPERIMENT, Compared(own, *on_disk.read(to.parent)), to)
+    if (root / "runs.csv").exists():
+        paths += draw.draw(draw.EXPERIMENT, Compared(own, *on_disk.read(root)), to)
     for path in paths:
         print(path)
+    bits = {name: on_disk.bits(path) for name, path in shown.items()}
+    for line in findings.found({name: run.results for name, run in runs.items()}, bits):
+        print(line)
+    print(f"figures: {to}")
 
 
 def load(path: pathlib.Path) -> Run:
     if inner := sorted(child.parent.name for child in path.glob("*/environment.json")):  # of tables there is none
         raise UserError(f"{path} holds the runs {', '.join(inner)}; name one of them: {path / inner[0]}")
+    finished = (path / "test.json").exists()  # then nothing would write its log again
     for name, stage in (("train.jsonl", "train"), ("results.nc", "measure")):
-        if not (path / name).exists():
-            raise UserError(f"{path / name} does not exist; run --stages={stage} first")
-    results = files.read(path / "results.nc")
+        if not (path / name).exists() and not (name == "train.jsonl" and finished):
+            near = "" if path.exists() else meant(path.name, (other.name for other in path.parent.glob("*/")))
+            raise UserError(f"{path / name} does not exist; run --stages={stage} first{near}")
+    results, lines = files.read(path / "results.nc"), []
     if not all("range" in values.attrs for values in results.values() if "less" in values.dims):
         raise UserError(f"{path / 'results.nc'} is older than averages over blocks; run --stages=measure again")
-    return Run(results, log.read(path))
+    if (path / "train.jsonl").exists():
+        lines = log.read(path)
+    elif processes.is_first():
+        print(f"{path / 'train.jsonl'} does not exist: figures have no training curve of this run")
+    return Run(results, lines)
 
 
-def untrained_blocks(config: UntrainedConfig, root: pathlib.Path, title: str, wanted: list[str]) -> None:
+def untrained_blocks(
+    config: UntrainedConfig, root: pathlib.Path, title: str, wanted: list[str], to: pathlib.Path | None = None
+) -> None:
     """Measure and draw untrained blocks under bias: one folder, with neither text nor training."""
     if "measure" in wanted:
         folder.claim(root, config, new=True)
@@ -187,11 +223,13 @@ def untrained_blocks(config: UntrainedConfig, root: pathlib.Path, title: str, wa
         if not (root / "results.nc").exists():
             raise UserError(f"{root / 'results.nc'} does not exist; run --stages=measure first")
         folder.claim(root, config, new=False)
-        for path in draw.draw(draw.UNTRAINED, files.read(root / "results.nc"), root / "figures"):
+        for path in draw.draw(draw.UNTRAINED, files.read(root / "results.nc"), to or root / "figures"):
             print(path)
 
 
-def vectors_of_file(config: vectors.VectorsConfig, root: pathlib.Path, title: str, wanted: list[str]) -> None:
+def vectors_of_file(
+    config: vectors.VectorsConfig, root: pathlib.Path, title: str, wanted: list[str], to: pathlib.Path
+) -> None:
     """Measure and draw a file of vectors: one folder."""
     if "measure" in wanted:
         opened = vectors.opened(config)
@@ -201,4 +239,4 @@ def vectors_of_file(config: vectors.VectorsConfig, root: pathlib.Path, title: st
             vectors.run(config, opened, root, title)
     if "figures" in wanted:
         folder.claim(root, config, new=False)
-        draw_figures({title: root}, root / "figures")
+        draw_figures({title: root}, to, root)

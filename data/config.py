@@ -3,7 +3,7 @@
 from dataclasses import dataclass
 
 from workdir.compiled import CACHE
-from workdir.settings import choose
+from workdir.settings import at_least, choose
 
 SOURCES = ("enwik8", "pydoc")
 
@@ -12,6 +12,7 @@ SOURCES = ("enwik8", "pydoc")
 class DataConfig:
     source: str = "enwik8"  # enwik8, or pydoc (the language reference inside every CPython, needs no network)
     path: str | None = None  # a local copy of enwik8, or any text: plain, .zip, .gz, .bz2 or .xz
+    unpack: int | None = None  # most bytes that such an archive may hold; left out: 50 times its own, or 100 million
     clean: bool = False  # strip markup, code and media, as The Shape of Learning does
     cache: str = CACHE  # where a downloaded enwik8 and compiled programs are kept
 
@@ -19,3 +20,4 @@ class DataConfig:
 def check(data: DataConfig) -> None:
     """Raise UserError, one line, where a setting cannot be."""
     choose("data.source", data.source, SOURCES)
+    at_least("data.unpack", data.unpack, 1)

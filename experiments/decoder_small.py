@@ -8,6 +8,7 @@ from experiments.config import Config
 from models.config import ModelConfig
 from training.config import CheckpointConfig, EvaluateConfig, TrainConfig
 
+COST = {"small": "4e16 operations: a GPU's work for hours, not timed yet", "tiny": "half an hour on two CPU cores"}
 TINY = Config(
     model=ModelConfig(layers=6, width=128, heads=4, context=256),
     train=TrainConfig(steps=2000, batch_size=16, learning_rate=2e-3),

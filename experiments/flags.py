@@ -2,7 +2,6 @@
 
 import ast
 import dataclasses
-import difflib
 import importlib.util
 import inspect
 import pathlib
@@ -12,7 +11,7 @@ from typing import Any, get_args, get_origin, get_type_hints
 from experiments.config import Config
 from sources.vectors import VectorsConfig
 from untrained.config import UntrainedConfig
-from workdir.errors import UserError
+from workdir.errors import UserError, meant
 from workdir.settings import replace
 
 KINDS = (Config, UntrainedConfig, VectorsConfig)
@@ -52,16 +51,19 @@ def load(given: str) -> Config | UntrainedConfig | VectorsConfig:
     path, _, size = given.partition(":")
     where = f"--config={given}"
     if not pathlib.Path(path).is_file():
-        raise UserError(f"{where}: there is no file {path}; the experiments are experiments/*.py")
+        near = meant(path, map(str, pathlib.Path(path).parent.glob("*.py")))
+        raise UserError(f"{where}: there is no file {path}{near or '; main.py --list names the experiments'}")
     spec = importlib.util.spec_from_file_location(f"experiment_{pathlib.Path(path).stem}", path)
     if spec is None or spec.loader is None:
-        raise UserError(f"{where}: {path} is no Python file; the experiments are experiments/*.py")
+        raise UserError(f"{where}: {path} is no Python file; main.py --list names the experiments")
     module = sys.modules[spec.name] = importlib.util.module_from_spec(spec)  # where dataclasses look for it
     try:
         spec.loader.exec_module(module)
         get_config = getattr(module, "get_config", None)
         if get_config is None:
-            raise UserError(f"{where}: {path} is no experiment, it defines no get_config()")
+            raise UserError(
+                f"{where}: {path} is no experiment, it defines no get_config(); main.py --list names those there are"
+            )
         if size and not inspect.signature(get_config).parameters:
             raise UserError(f"{where}: this experiment takes no size after ':'")
         config = get_config(size) if size else get_config()
@@ -92,9 +94,12 @@ def hint(config: Any, path: str) -> Any:
             raise UserError(f"--config.{path}: what stands before {name!r} is a single setting, it has no fields")
         hints = get_type_hints(kind)
         if name not in hints:
-            near = difflib.get_close_matches(name, hints, 1)
-            words = f"did you mean {near[0]!r}?" if near else f"choose from {', '.join(hints)}"
-            raise UserError(f"--config.{path}: there is no config field {name!r}; {words}")
+            if not name:
+                raise UserError(
+                    f"--config.{path}= names no setting; as in --config.train.steps=100, see main.py --help"
+                )
+            words = meant(name, hints) or f"; choose from {', '.join(hints)}"
+            raise UserError(f"--config.{path}: there is no config field {name!r}{words}")
         kind = hints[name]
     if get_origin(kind) is dict:
         raise UserError(f"--config.{path}: the runs of an experiment are set in its file, not by flags")
@@ -119,7 +124,7 @@ def read(path: str, text: str | None, kind: Any) -> Any:
             return tuple(get_args(kind)[0](item) for item in _items(text))
         return kind(text)
     except (ValueError, KeyError) as error:
-        raise UserError(f"--config.{path}={text}: {_wanted(kind)} is needed, as {_example(kind)}") from error
+        raise UserError(f"--config.{path}={text[:60]}: {_wanted(kind)} is needed, as {_example(kind)}") from error
 
 
 def _items(text: str) -> list[str]:

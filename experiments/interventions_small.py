@@ -7,6 +7,8 @@ from experiments import mask_laboratory
 from experiments.config import Config
 from workdir.settings import replace
 
+COST = {"small": "16 times decoder_small.py", "tiny": "an hour or two on two CPU cores"}
+
 INTERVENTIONS = {
     "softmax": {},
     "softmax_one": {"model.attention": "softmax_one"},

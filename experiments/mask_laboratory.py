@@ -13,6 +13,8 @@ from panel.config import MeasureConfig
 from training.config import CheckpointConfig, EvaluateConfig, TrainConfig
 from workdir.settings import replace
 
+COST = {"small": "18 times decoder_small.py", "tiny": "an hour or two on two CPU cores"}
+
 SEEDS = (0, 1)
 LEAKS = {"leak_01": 0.01, "leak_10": 0.1}  # of the pairs (query, later key)
 TINY = Config(

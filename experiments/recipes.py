@@ -3,7 +3,7 @@
 from typing import Any
 
 from experiments.config import Config
-from workdir.errors import UserError
+from workdir.errors import UserError, meant
 from workdir.settings import replace
 
 RECIPES: dict[str, dict[str, Any]] = {
@@ -17,7 +17,7 @@ def sized(argument: str, sizes: dict[str, Config]) -> Config:
     """The config of SIZE, or of SIZE,RECIPE; without a recipe that of the size."""
     size, _, recipe = argument.partition(",")
     if size not in sizes:
-        raise UserError(f"experiment size {size!r} is unknown; choose {' or '.join(sizes)}")
+        raise UserError(f"experiment size {size!r} is unknown; choose {' or '.join(sizes)}{meant(size, sizes)}")
     if recipe and recipe not in RECIPES:
-        raise UserError(f"recipe {recipe!r} is unknown; choose one of {', '.join(RECIPES)}")
+        raise UserError(f"recipe {recipe!r} is unknown; choose one of {', '.join(RECIPES)}{meant(recipe, RECIPES)}")
     return replace(sizes[size], RECIPES.get(recipe, {}))

@@ -4,6 +4,8 @@ from experiments import decoder_small
 from experiments.config import Config
 from workdir.settings import replace
 
+COST = {"small": "twice decoder_small.py", "tiny": "an hour on two CPU cores"}
+
 TWINS = {
     "decoder": {"model.mask": "causal", "objective": "next"},
     "encoder": {"model.mask": "bidirectional", "objective": "masked"},

@@ -5,8 +5,10 @@
 """
 
 from untrained.config import UntrainedConfig
-from workdir.errors import UserError
+from workdir.errors import UserError, meant
 from workdir.settings import replace
+
+COST = {"bert": "4 minutes of one CPU core", "table": "minutes on two CPU cores", "tiny": "seconds"}
 
 
 def get_config(size: str = "bert") -> UntrainedConfig:
@@ -18,4 +20,4 @@ def get_config(size: str = "bert") -> UntrainedConfig:
         config = UntrainedConfig(truncated=False, norm_orders=("post",), seeds=8)
         row_norm = config.sigma * config.width**0.5
         return replace(config, {"norms": tuple(norm / row_norm for norm in (0.0, 1.0, 10.0, 300.0))})
-    raise UserError(f"experiment size {size!r} is unknown; choose bert, table or tiny")
+    raise UserError(f"experiment size {size!r} is unknown; choose bert, table or tiny{meant(size, COST)}")

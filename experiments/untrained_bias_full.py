@@ -4,6 +4,8 @@ from experiments import untrained_bias
 from untrained.config import CHOICES, UntrainedConfig
 from workdir.settings import replace
 
+COST = {"bert": "a GPU's work, not timed yet", "tiny": "minutes on two CPU cores"}
+
 
 def get_config(size: str = "bert") -> UntrainedConfig:
     return replace(untrained_bias.get_config(size), {"blocks": 12, **CHOICES})

@@ -5,6 +5,8 @@ The array `vectors` is (points, width) or (layers, points, width); `groups` labe
 
 from sources.vectors import VectorsConfig
 
+COST = {"": "a minute, and seconds a layer of 4,096 vectors on two CPU cores"}
+
 
 def get_config() -> VectorsConfig:
     return VectorsConfig()

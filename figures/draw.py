@@ -25,6 +25,7 @@ from figures.run import Run
 from figures.untrained import attention, in_and_out, stack
 from studies import correlations
 from workdir import files
+from workdir.progress import bar
 
 T = TypeVar("T")  # what a figure is drawn from
 
@@ -59,8 +60,8 @@ UNTRAINED: dict[str, Callable[[xr.Dataset], Figure | None]] = {
 def draw(figures: dict[str, Callable[[T], Figure | None]], of: T, folder: pathlib.Path) -> list[pathlib.Path]:
     """PNG, PDF and caption of each figure, under `folder`; what no longer applies is removed. The paths written."""
     folder.mkdir(parents=True, exist_ok=True)
-    with style.context():
-        return [path for name, build in figures.items() for path in save(build(of), folder, name)]
+    with style.context(), bar(figures.items(), "figures", "figure", leave=False) as shown:
+        return [path for name, build in shown for path in save(build(of), folder, name)]
 
 
 def draw_runs(runs: dict[str, Run], folder: pathlib.Path) -> list[pathlib.Path]:

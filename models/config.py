@@ -5,10 +5,10 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ModelConfig:
-    layers: int = 6
-    width: int = 512
-    heads: int = 8
-    context: int = 512
+    layers: int = 6  # blocks, one after another
+    width: int = 512  # of the residual stream
+    heads: int = 8  # must divide the width
+    context: int = 512  # characters of a window
     expansion: int = 4  # feed-forward width / width
     mask: str = "causal"  # the keys a query sees: causal (decoder), bidirectional (encoder), prefix, window or leak
     prefix: int = 0  # mask=prefix: causal, and this many first positions are seen by all

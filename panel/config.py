@@ -13,7 +13,7 @@ class MeasureConfig:
     points: int = 4096  # vectors per cloud
     batches: int = 4  # clouds per checkpoint, over disjoint windows
     groups: int = 8  # groups of whole windows in a batch, resampled for the intervals; 1: by batches alone
-    families: tuple[str, ...] = tuple(FAMILIES)
+    families: tuple[str, ...] = tuple(FAMILIES)  # what is measured: docs/reading.md
     nulls: tuple[str, ...] = NULLS  # what every value is compared with
     projected_head: int = 0  # family projection: whose queries and keys are kept, the same head of every block
     seed: int = 0  # which validation windows and positions are probed

@@ -2,6 +2,7 @@
 
 from collections.abc import Callable
 
+import jax.numpy as jnp
 from jax import Array
 
 from metrics import dimension
@@ -13,6 +14,15 @@ FACCO = "Facco et al. 2017"
 NULLS = ("gaussian", "shuffled", "untrained")
 
 Read = Callable[[Neighbours], Array]
+
+
+FEW = f"; NaN below {dimension.LEAST} distinct points, or half of a cloud of fewer than {2 * dimension.LEAST}"
+PUBLISHED = "twonn_microscope"  # as its authors have it, of however few points
+
+
+def of_enough(values: Values, neighbours: Neighbours) -> Values:
+    """NaN, of the resamples too, where too few points of the whole cloud are distinct."""
+    return {name: jnp.where(dimension.enough(neighbours), value, jnp.nan) for name, value in values.items()}
 
 
 def _dimension(read: Read, long_name: str, formula: str, source: str) -> Quantity:
@@ -30,28 +40,28 @@ QUANTITIES = {
     "twonn": _dimension(
         dimension.twonn,
         "TwoNN, 90 % fit",
-        "slope through the origin of -ln(1 - i/n) on ln(r2/r1), smallest 90 % of the n distinct points",
+        f"slope through the origin of -ln(1 - i/n) on ln(r2/r1), smallest 90 % of the n distinct points{FEW}",
         FACCO,
     ),
     "twonn_mle": _dimension(
         dimension.twonn_mle,
         "TwoNN, maximum likelihood",
-        "(n - 1) / sum ln(r2/r1) over the n distinct points",
+        f"(n - 1) / sum ln(r2/r1) over the n distinct points{FEW}",
         f"{FACCO}, in DADApy's unbiased form",
     ),
     "twonn_bayes": _dimension(
         lambda neighbours: dimension.twonn_bayes(neighbours).mean,
         "TwoNN, posterior mean",
-        "(2 + n) / (5 + sum ln(r2/r1)), prior Gamma(2, 5)",
+        f"(2 + n) / (5 + sum ln(r2/r1)), prior Gamma(2, 5){FEW}",
         f"{FACCO}, with DADApy's prior",
     ),
     "twonn_bayes_deviation": _dimension(
         lambda neighbours: dimension.twonn_bayes(neighbours).std,
         "TwoNN, posterior deviation",
-        "sqrt(2 + n) / (5 + sum ln(r2/r1)); takes the ratios for independent, which they are not",
+        f"sqrt(2 + n) / (5 + sum ln(r2/r1)); takes the ratios for independent, which they are not{FEW}",
         f"{FACCO}, with DADApy's prior",
     ),
-    "twonn_microscope": _dimension(
+    PUBLISHED: _dimension(
         lambda neighbours: dimension.twonn_microscope(neighbours).dimension,
         "LLM-Microscope's 20 % rule",
         "slope through the origin of -ln(1 - (u+j)/(n+u)) on ln(r2/r1), smallest 20 %, u dropped points counted in F",
@@ -89,6 +99,7 @@ COUNTS = {name: quantity.read for name, quantity in QUANTITIES.items() if not qu
 
 def measure(cloud: Cloud) -> Values:
     values = over_sections(lambda one: {name: read(one) for name, read in RESAMPLED.items()}, cloud.searched)
+    values = of_enough(values, cloud.searched.whole) | {PUBLISHED: values[PUBLISHED]}
     return values | {name: read(cloud.searched.whole) for name, read in COUNTS.items()}
 
 

@@ -1,7 +1,7 @@
 """Family scale: the intrinsic dimension as the distance grows at which a cloud is looked at."""
 
 from metrics import scale
-from panel.dimension import FACCO, NULLS
+from panel.dimension import FACCO, FEW, NULLS, of_enough
 from panel.quantity import HERE, NOT_NEGATIVE, Family, Quantity, Values
 from panel.resamples import Cloud, over_sections
 
@@ -11,14 +11,14 @@ QUANTITIES = {
         dims=("layer", "neighbours"),
         resampling="sections",
         long_name="intrinsic dimension (GRIDE)",
-        formula="maximum likelihood from r_2k/r_k, k = `neighbours`",
+        formula=f"maximum likelihood from r_2k/r_k, k = `neighbours`{FEW}",
         source="Denti et al. 2022, The generalized ratios intrinsic dimension estimator",
         range=NOT_NEGATIVE,
     ),
     "decimation": Quantity(
         dims=("layer", "factor"),
         long_name="intrinsic dimension of a thinned cloud",
-        formula="twonn of every f-th point, mean over the f disjoint subsets, f = `factor`",
+        formula=f"twonn of every f-th point, mean over the f disjoint subsets, f = `factor`{FEW}",
         source=FACCO,
         range=NOT_NEGATIVE,
     ),
@@ -26,7 +26,7 @@ QUANTITIES = {
         read=scale.levina_bickel,
         resampling="sections",
         long_name="intrinsic dimension (Levina-Bickel, 20 neighbours)",
-        formula="inverse of the mean over points of the mean over j < 20 of ln(r_20/r_j)",
+        formula=f"inverse of the mean over points of the mean over j < 20 of ln(r_20/r_j){FEW}",
         source="Levina and Bickel 2004, averaged as MacKay and Ghahramani 2005",
         range=NOT_NEGATIVE,
     ),
@@ -35,7 +35,7 @@ QUANTITIES = {
         dims=("layer", "quantile"),
         resampling="sections",
         long_name="local dimension (20 neighbours), quantile over points",
-        formula="quantile over distinct points of (20 - 2) / sum_{j < 20} ln(r_20/r_j), interpolated in 1/d",
+        formula="quantile over distinct points of (20 - 2) / sum_{j < 20} ln(r_20/r_j), interpolated in 1/d" + FEW,
         source="Levina and Bickel 2004",
         range=NOT_NEGATIVE,
     ),
@@ -54,7 +54,8 @@ RESAMPLED = {name: quantity.read for name, quantity in QUANTITIES.items() if qua
 
 def measure(cloud: Cloud) -> Values:
     values = over_sections(lambda one: {name: read(one) for name, read in RESAMPLED.items()}, cloud.searched)
-    return values | {"decimation": scale.decimation(cloud.points_PD, cloud.searched.whole)}
+    values["decimation"] = scale.decimation(cloud.points_PD, cloud.searched.whole)
+    return of_enough(values, cloud.searched.whole)
 
 
 FAMILY = Family(

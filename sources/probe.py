@@ -28,7 +28,7 @@ def make_probe(valid_tokens_N: np.ndarray, context: int, points: int, batches: i
     sets take the first P/J positions that they allow from one shuffle: they differ in position 0, and in little else.
     """
     share = points // groups
-    windows = groups * _windows(share, context)
+    windows = groups * windows_of_group(share, context)
     available = len(valid_tokens_N) // context
     if available < batches * windows:
         raise UserError(_too_few(len(valid_tokens_N), available, windows, context, points, batches, groups))
@@ -47,7 +47,7 @@ def make_probe(valid_tokens_N: np.ndarray, context: int, points: int, batches: i
     return Probe(tokens_GWT, shuffled_GWT, picks_SGP)
 
 
-def _windows(share: int, context: int) -> int:
+def windows_of_group(share: int, context: int) -> int:
     """Windows that hold so many positions without their first ones."""
     return -(-share // (context - 1))
 

@@ -9,6 +9,7 @@ import shutil
 import signal
 import subprocess
 
+import jax
 import numpy as np
 import pandas as pd
 import pytest
@@ -50,8 +51,15 @@ DECODER = ["--config=experiments/decoder_small.py", *TINY]  # the first of the t
         (["--config=experiments/nothing.py"], "there is no file experiments/nothing.py"),
         ([DECODER[0] + ":huge"], "choose small or tiny"),
         ([DECODER[0], "--colour=red"], "colour"),
+        (["--wrkdir=x"], "--wrkdir is not a flag; did you mean 'workdir'?"),
         ([DECODER[0], "now"], "'now' is not a flag"),
-        ([DECODER[0], "--stages=trian"], "'trian' is unknown; choose from train, measure, figures"),
+        ([DECODER[0], "--distributed=x"], "--distributed=x: true or false is needed"),
+        ([DECODER[0], "--figures="], "--figures= names nothing; give a name or leave it out"),
+        (["--config="], "--config= names nothing"),
+        (["--config=main.py"], "main.py is no experiment, it defines no get_config(); main.py --list names"),
+        (["--config=experiments/quikstart.py"], "did you mean 'experiments/quickstart.py'?"),
+        (["--status=runs/nothing"], "--status=runs/nothing: there is no run (no config.json)"),
+        ([DECODER[0], "--stages=trian"], "'trian' is unknown; choose from train, measure, figures; did you"),
         ([DECODER[0], "--stages="], "names no stage"),
         ([DECODER[0], "--compare=runs/nothing"], "runs/nothing/train.jsonl does not exist"),
         ([*DECODER, "--config.mesh.fsdp=3"], "mesh.fsdp=3 does not use all of 1 devices"),
@@ -59,6 +67,12 @@ DECODER = ["--config=experiments/decoder_small.py", *TINY]  # the first of the t
         ([DECODER[0], "--config.modle.layers=4"], "there is no config field 'modle'; did you mean 'model'?"),
         ([DECODER[0], "--config.train.steps=many"], "--config.train.steps=many: a whole number is needed"),
         ([DECODER[0], "--config.train.steps"], "--config.train.steps needs a value"),
+        ([DECODER[0], "--config.measure.families=scales"], "attention, projection; did you mean 'scale'?"),
+        ([DECODER[0], "--config.train.steps=1000000000000"], "train.steps is 1000000000000; it must lie in"),
+        ([DECODER[0], "--config.train.steps=20000", "--config.checkpoint.every=1"], "would keep 20,000 checkpoints"),
+        ([DECODER[0], "--config.train.dispatch=1000000000000"], "train.dispatch is 1000000000000; it must lie in"),
+        ([*DECODER, "--config.train.batch_size=100000000"], "available: lower train.batch_size (100000000), model.l"),
+        ([*DECODER, "--config.model.width=100000000"], "available: lower model.width (100000000) or model.layers"),
         ([DECODER[0], "--config.model.heads=7"], "it must divide model.width (512)"),
         ([DECODER[0], "--config.data.path=/nowhere/enwik8"], "data.path /nowhere/enwik8 does not exist"),
         (["--config=experiments/twins_small.py", "--config.objective=next"], "cannot be overridden"),
@@ -78,7 +92,34 @@ def test_a_cluster_that_is_not_there_is_refused_by_the_process(tmp_path):
     [
         (UserError("two\nlines"), 2, "error: two lines\n"),
         (RunError("the loss is not finite"), 1, "error: the loss is not finite\n"),
-        (OSError(28, "No space left on device"), 1, "error: [Errno 28] No space left on device\n"),
+        (
+            OSError(28, "No space left on device", "a/b"),
+            1,
+            "error: a/b: No space left on device; make room on the disk, and the same command goes on from there\n",
+        ),
+        (
+            PermissionError(13, "Permission denied", "a/b"),
+            1,
+            "error: a/b: Permission denied; change the rights of the file or of its folder, and the same command goes "
+            "on from there\n",
+        ),
+        (
+            OSError(30, "Read-only file system", "a/b"),
+            1,
+            "error: a/b: Read-only file system; name a folder on another disk with --workdir= or --figures=\n",
+        ),
+        (
+            MemoryError("Unable to allocate 3 GiB\nfor an array"),
+            1,
+            "error: out of memory (Unable to allocate 3 GiB): lower train.batch_size, measure.points or model.width; "
+            "the same command goes on from what is saved\n",
+        ),
+        (
+            jax.errors.JaxRuntimeError("RESOURCE_EXHAUSTED: Out of memory"),
+            1,
+            "error: out of memory (RESOURCE_EXHAUSTED: Out of memory): lower train.batch_size, measure.points or "
+            "model.width; the same command goes on from what is saved\n",
+        ),
         (KeyboardInterrupt(), 130, "error: interrupted; the same command goes on from the last checkpoint\n"),
     ],
 )
@@ -89,6 +130,49 @@ def test_what_ends_a_run_is_one_line_and_an_exit_code(monkeypatch, tmp_path, err
     monkeypatch.setattr(stages, "work", work)
     process = here(*DECODER, f"--workdir={tmp_path / 'run'}")
     assert (process.returncode, process.stdout, process.stderr) == (code, "", words)
+
+
+@pytest.mark.parametrize("signum", [signal.SIGINT, signal.SIGTERM])
+def test_a_signal_while_figures_are_drawn_is_one_line(monkeypatch, tmp_path, signum):
+    before = [signal.getsignal(one) for one in (signal.SIGINT, signal.SIGTERM)]
+    monkeypatch.setattr(stages, "work", lambda *_: None)
+    monkeypatch.setattr(stages, "check_folders", lambda *_, **__: None)
+    monkeypatch.setattr(stages, "draw_figures", lambda *_: signal.raise_signal(signum))
+    process = here(*DECODER, f"--workdir={tmp_path / 'run'}")
+    assert (process.returncode, process.stdout) == (130, "")
+    assert process.stderr == "error: interrupted; the same command goes on from the last checkpoint\n"
+    assert [signal.getsignal(one) for one in (signal.SIGINT, signal.SIGTERM)] == before
+
+
+@pytest.mark.parametrize("signum", [pytest.param(signal.SIGINT, marks=pytest.mark.slow), signal.SIGTERM])
+def test_a_signal_at_the_start_is_one_line(tmp_path, signum):
+    """While libraries are loaded, which fail in many words where an exception comes between."""
+    pipes = {"env": environment() | {"PYTHONVERBOSE": "1"}, "stderr": subprocess.PIPE}  # tells what is imported
+    with start(*DECODER, f"--workdir={tmp_path / 'run'}", **pipes) as process:
+        for line in process.stderr:
+            if line.startswith("import 'jaxlib"):
+                break
+        process.send_signal(signum)
+        _, errors = process.communicate(timeout=300)
+    assert process.returncode == 130
+    assert "error: interrupted; the same command goes on from the last checkpoint\n" in errors
+    assert "Traceback" not in errors
+
+
+def test_a_device_that_is_not_there_is_one_line(monkeypatch, tmp_path):
+    def work(*_):
+        raise RuntimeError("Unable to initialize backend 'tpu': no such device\nand more")
+
+    monkeypatch.setattr(stages, "work", work)
+    process = here(*DECODER, f"--workdir={tmp_path / 'run'}")
+    words = "error: Unable to initialize backend 'tpu': no such device: set JAX_PLATFORMS to a device that is there"
+    assert (process.returncode, process.stderr) == (2, f"{words}, or unset it\n")
+
+
+def test_what_nobody_foresaw_is_not_hidden(monkeypatch, tmp_path):
+    monkeypatch.setattr(stages, "work", lambda *_: 1 / 0)
+    with pytest.raises(ZeroDivisionError):
+        here(*DECODER, f"--workdir={tmp_path / 'run'}")
 
 
 def test_who_asked_to_stop_is_told_where_and_has_exit_code_0(monkeypatch, tmp_path):
@@ -104,8 +188,41 @@ def test_who_asked_to_stop_is_told_where_and_has_exit_code_0(monkeypatch, tmp_pa
 def test_help_names_every_flag():
     process = here("--help")
     assert process.returncode == 0
-    for flag in ("config", "workdir", "stages", "compare", "[no]distributed"):
+    for flag in ("config", "workdir", "stages", "compare", "figures", "status", "[no]distributed", "[no]dry_run"):
         assert f"--{flag}: " in process.stdout
+    assert re.search(r"\ndata\n.*\nmodel\n.*\ntrain\n.*\nmeasure\n", process.stdout, re.DOTALL)
+    assert re.search(r"--config.train.clip_norm=1.0 +global gradient norm; 0 for none\n", process.stdout)
+    assert max(map(len, process.stdout.splitlines())) <= 120
+
+
+def test_help_on_an_experiment_has_its_settings():
+    tiny = here(f"{DECODER[0]}:tiny", "--help", "--config.train.seed=3").stdout
+    assert "--config.model.width=128 " in tiny
+    assert "--config.train.seed=3 " in tiny
+    assert "--config.norms=0,0.01," in here("--config=experiments/untrained_bias.py", "--help").stdout
+
+
+def test_every_experiment_is_listed_with_a_line_and_its_cost():
+    lines = here("--list").stdout.splitlines()
+    for path in (ROOT / "experiments").glob("*.py"):
+        if "def get_config(" in path.read_text():
+            at = lines.index(f"--config=experiments/{path.name}")
+            assert lines[at + 1].startswith("    ")
+            assert "cost: " in lines[at + 2]
+
+
+def test_a_dry_run_says_what_it_takes_and_does_nothing(tmp_path):
+    process = here(*TWINS, "--dry_run", f"--workdir={tmp_path / 'run'}")
+    assert process.returncode == 0, process.stderr
+    for words in (
+        r"plan: train 2 runs of 24 steps, measure 8 checkpoints of each, draw figures",
+        r"decoder: \d,\d\d\d parameters; 24 steps of 16 windows; 8 checkpoints",
+        r"disk: about [\d.]+ MB",
+        r"memory: about [\d.]+ MB at the fullest, [\d.,]+ GB available",
+        r"time: roughly .* on this machine \(train .*, measure .*, figures .*\)",
+    ):
+        assert re.search(words, process.stdout), words
+    assert not any(tmp_path.iterdir())
 
 
 @pytest.fixture(scope="module")
@@ -127,6 +244,11 @@ def test_one_command_trains_measures_and_draws(twins):
         assert (workdir / run / "environment.json").exists()
         assert list((workdir / run).glob("events.out.tfevents.*"))
         assert set(pd.read_csv(workdir / run / "correlations.csv").run) == {run}
+    assert "quickstart: train 2 runs of 24 steps, measure 8 checkpoints of each, draw figures: roughly" in output
+    assert re.search(
+        r"bits per character on the test split: decoder \d\.\d\d \(predicting next character\); enc", output
+    )
+    assert output.endswith(f"figures: {workdir / 'figures'}\n")
     figures = [line for line in output.splitlines() if line.endswith((".png", ".pdf"))]
     assert {pathlib.Path(path).stem for path in figures} >= {"anisotropy_profile", "training_curve"}
     assert all(pathlib.Path(path).stat().st_size > 1000 for path in figures)

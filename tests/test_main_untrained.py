@@ -12,7 +12,7 @@ import pytest
 import stages
 from experiments import quickstart
 from tables import files
-from tests.program import ROOT, command, environment, main, refuse, wait_for
+from tests.program import ROOT, command, environment, here, main, refuse, wait_for
 from untrained.config import UntrainedConfig
 from workdir import folder
 from workdir.errors import RunError, UserError
@@ -49,6 +49,15 @@ SMALL = [
 )
 def test_bad_input_is_one_line_and_exit_code_2(flags, words, tmp_path):
     refuse(tmp_path / "run", words, *flags)
+
+
+def test_a_dry_run_shows_the_settings_and_does_nothing(tmp_path):
+    process = here(*SMALL, "--dry_run", f"--workdir={tmp_path / 'run'}")
+    assert process.returncode == 0
+    assert process.stdout.startswith(f"folder: {tmp_path / 'run'}\ncost: ")
+    assert "--config.norms=0,1,10 " in process.stdout
+    assert not any(tmp_path.iterdir())
+    refuse(tmp_path / "run", "heads is 7; it must divide width (768)", BIAS, "--config.heads=7", "--dry_run")
 
 
 @pytest.fixture(scope="module")

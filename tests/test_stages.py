@@ -43,6 +43,24 @@ def test_a_table_without_averages_is_joined_again_first(folder):
         stages.load(folder)
 
 
+def test_a_finished_run_without_its_log_is_drawn_all_the_same(folder, capsys):
+    (folder / "train.jsonl").unlink()
+    with pytest.raises(UserError, match=r"train\.jsonl does not exist; run --stages=train first"):
+        stages.load(folder)
+    (folder / "test.json").write_text("{}")
+    assert stages.load(folder).log == []
+    assert "train.jsonl does not exist: figures have no training curve of this run" in capsys.readouterr().out
+
+
+def test_figures_of_a_run_may_lie_elsewhere_and_come_with_findings(folder, tmp_path, monkeypatch, capsys):
+    monkeypatch.setattr(stages.draw, "draw_runs", lambda runs, to: [to / "a.png"])
+    stages.draw_figures({"run": folder}, tmp_path / "elsewhere", folder)
+    lines = capsys.readouterr().out.splitlines()
+    assert lines[0] == str(tmp_path / "elsewhere" / "a.png")
+    assert lines[1].startswith("run, step 1: anisotropy is highest at ")
+    assert lines[-1] == f"figures: {tmp_path / 'elsewhere'}"
+
+
 def test_a_folder_of_runs_is_named_with_them(folder):
     with pytest.raises(UserError, match=r"holds the runs run; name one of them: .*/run$"):
         stages.load(folder.parent)
@@ -89,6 +107,28 @@ def test_who_asks_to_stop_between_two_variants_is_heard(tmp_path, monkeypatch):
     with pytest.raises(Stopped, match="one: stopped when train was done"):
         stages.work(experiment, variants.expand(experiment), tmp_path / "run", "run", ["train", "measure"])
     assert begun == ["one"]
+
+
+@pytest.mark.parametrize(
+    ("error", "words"),
+    [
+        (ValueError("invalid literal for int() with base 10: 'x'"), "SLURM_JOB_ID, are damaged or incomplete: invalid"),
+        (KeyError("SLURM_STEP_NODELIST"), "are damaged or incomplete: 'SLURM_STEP_NODELIST'"),
+        (RuntimeError("no coordinator\nat all"), r"finds no cluster \(no coordinator\)"),
+    ],
+)
+def test_a_cluster_that_cannot_be_joined_is_one_line(monkeypatch, error, words):
+    def initialize():
+        raise error
+
+    monkeypatch.setattr(jax.distributed, "initialize", initialize)
+    with pytest.raises(UserError, match=words):
+        stages.join_cluster()
+
+
+def test_a_run_to_compare_with_is_guessed(folder):
+    with pytest.raises(UserError, match="run --stages=train first; did you mean 'run'"):
+        stages.load(folder.parent / "rum")
 
 
 @pytest.mark.parametrize("first", [True, False])

@@ -12,23 +12,23 @@ MOST_MEMBERS = 1024
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TrainConfig:
-    steps: int = 10_000
+    steps: int = 10_000  # updates; what is trained on is steps × batch_size windows
     batch_size: int = 64  # windows per step, over all devices
-    optimizer: str = "adamw"
+    optimizer: str = "adamw"  # an entry of training/optimizer.py
     learning_rate: float = 1e-3  # at the end of the warm-up; of muon that of the blocks' matrices, the rest a tenth
     schedule: str = "cosine"  # decay after the warm-up; constant: none before the last decay_fraction of the steps
     warmup_fraction: float = 0.05  # of the steps, linear from 0
     decay_fraction: float = 0.2  # schedule=constant: of the steps, linear, at the end
     final_fraction: float = 0.1  # decay ends at this fraction of the learning rate
     weight_decay: float = 0.1  # on matrices only
-    beta1: float = 0.9
-    beta2: float = 0.99
+    beta1: float = 0.9  # decay of the mean of gradients
+    beta2: float = 0.99  # decay of the mean of their squares
     clip_norm: float = 1.0  # global gradient norm; 0 for none
     penalty: float = 0.0  # weight of 1 - IsoScore* of the residual stream in the training loss; < 0 rewards anisotropy
     penalty_layers: tuple[int, ...] = ()  # 0 is the embedding, l is after block l; none given: after every block
     accumulate: int = 1  # micro-batches per step
     dispatch: int = 32  # at most this many steps per call to the device
-    log_every: int = 10
+    log_every: int = 10  # steps between lines of the log
     seed: int = 0  # initial parameters
     data_seed: int | None = None  # windows and masked characters; left out: as seed
     num_seeds: int = 1  # weight seeds seed, seed + 1 … each with every data seed: runs that are trained together
@@ -53,7 +53,7 @@ class RunConfig:
 
     data: DataConfig = field(default_factory=DataConfig)
     model: ModelConfig = field(default_factory=ModelConfig)
-    objective: str = "next"  # next character, or masked character
+    objective: str = "next"  # next (character) or masked (characters)
     train: TrainConfig = field(default_factory=TrainConfig)
     evaluate: EvaluateConfig = field(default_factory=EvaluateConfig)
     checkpoint: CheckpointConfig = field(default_factory=CheckpointConfig)

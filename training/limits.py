@@ -9,6 +9,10 @@ from workdir import mesh
 from workdir.errors import UserError
 from workdir.settings import LARGEST_SEED, at_least, choose, within
 
+MOST_STEPS = 2**31 - 1  # counted in int32
+MOST_CHECKPOINTS = 10_000  # files and folders; each is measured
+MOST_DISPATCHED = 100_000  # steps, whose metrics are kept until the call to the device is done
+
 
 def check(config: RunConfig) -> None:
     """Raise UserError, one line, where a run cannot be trained."""
@@ -28,8 +32,15 @@ def _check_train(config: RunConfig) -> None:
     train, layers = config.train, config.model.layers
     choose("train.optimizer", train.optimizer, OPTIMIZERS)
     choose("train.schedule", train.schedule, SCHEDULES)
-    at_least("train.steps", train.steps, 0)
-    for name in ("batch_size", "accumulate", "dispatch", "log_every"):
+    within("train.steps", train.steps, 0, MOST_STEPS)
+    if train.steps // config.checkpoint.every > MOST_CHECKPOINTS:
+        raise UserError(
+            f"train.steps={train.steps} and checkpoint.every={config.checkpoint.every} would keep "
+            f"{train.steps // config.checkpoint.every:,} checkpoints, {MOST_CHECKPOINTS:,} at most: lower the first or "
+            "raise the second"
+        )
+    within("train.dispatch", train.dispatch, 1, MOST_DISPATCHED)
+    for name in ("batch_size", "accumulate", "log_every"):
         at_least(f"train.{name}", getattr(train, name), 1)
     for name, low, high in (
         ("learning_rate", 0.0, 1e30),

@@ -1,15 +1,18 @@
 """The training log: train.jsonl, one object a line, and the same numbers for TensorBoard."""
 
+import contextlib
 import json
+import os
 import pathlib
 import time
+from collections.abc import Iterator
 from typing import Any
 
 from tensorboardX.event_file_writer import EventsWriter
 from tensorboardX.proto.event_pb2 import Event, SessionLog
 from tensorboardX.summary import scalar
 
-from workdir.errors import RunError
+from workdir.errors import RunError, of_system
 from workdir.files import write
 from workdir.processes import is_first
 
@@ -40,20 +43,36 @@ class Log:
     def write(self, step: int, kind: str, **values: float) -> None:
         if not self._writes or step <= self._told:
             return
-        self._file.write(json.dumps({"step": step, "kind": kind, **values}) + "\n")
-        for name, value in values.items():
-            summary = scalar(f"{kind}/{name}", value)
-            self._events.write_event(Event(wall_time=time.time(), step=step, summary=summary))
+        with self._failing_once():
+            self._file.write(json.dumps({"step": step, "kind": kind, **values}) + "\n")
+            for name, value in values.items():
+                summary = scalar(f"{kind}/{name}", value)
+                self._events.write_event(Event(wall_time=time.time(), step=step, summary=summary))
 
     def flush(self) -> None:
         if self._writes:
-            self._file.flush()
-            self._events.flush()
+            with self._failing_once():
+                self._file.flush()
+                self._events.flush()
 
     def close(self) -> None:
+        self.flush()
         if self._writes:
             self._file.close()
             self._events.close()
+
+    @contextlib.contextmanager
+    def _failing_once(self) -> Iterator[None]:
+        """What could not be written stays in the buffers: closing the files, or Python's end, would fail once more."""
+        try:
+            yield
+        except OSError as error:
+            self._writes = False
+            with open(os.devnull, "wb") as nowhere:
+                for file in (self._file, self._events._py_recordio_writer._writer):
+                    os.dup2(nowhere.fileno(), file.fileno())
+                    file.close()
+            raise RunError(of_system(OSError(error.errno, error.strerror, self._file.name))) from error
 
 
 def read(folder: pathlib.Path) -> list[dict[str, Any]]:

@@ -6,7 +6,7 @@ An experiment file defines `get_config()` and returns an `UntrainedConfig`; its 
 
 from dataclasses import dataclass
 
-from workdir.errors import UserError
+from workdir.errors import UserError, meant
 
 CHOICES = {
     "norm_orders": ("pre", "post"),
@@ -20,12 +20,12 @@ LARGEST = 100_000  # beside a larger bias float32 holds less than two digits of 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class UntrainedConfig:
-    width: int = 768
-    heads: int = 12
+    width: int = 768  # of the rows
+    heads: int = 12  # must divide the width
     expansion: int = 4  # feed-forward width / width
     blocks: int = 1  # stacked, each with its own initial values
     vocabulary: int = 30_522  # rows of the embedding table: BERT's
-    sequences: int = 16
+    sequences: int = 16  # that are measured together
     context: int = 512  # positions of a sequence
     sigma: float = 0.02  # of table and kernels, before truncation
     truncated: bool = True  # at 2 sigma, not rescaled, as in BERT: the deviation is 0.88 sigma; False: normal
@@ -64,7 +64,9 @@ def check(config: UntrainedConfig) -> None:
             raise UserError(f"{name} is empty; choose from {', '.join(allowed)}")
         for value in chosen:
             if value not in allowed:
-                raise UserError(f"{name}: {value!r} is unknown; choose from {', '.join(allowed)}")
+                raise UserError(
+                    f"{name}: {value!r} is unknown; choose from {', '.join(allowed)}{meant(value, allowed)}"
+                )
         if len(set(chosen)) < len(chosen):
             raise UserError(f"{name} names one of {', '.join(chosen)} twice")
     if not config.norms:

@@ -1,5 +1,13 @@
 """The errors that speak to the user. The message is one line: what, where, what to do."""
 
+import difflib
+import errno
+from collections.abc import Iterable
+
+FULL = {errno.ENOSPC, errno.EDQUOT, errno.EFBIG}
+FORBIDDEN = {errno.EACCES, errno.EPERM}
+GOES_ON = "and the same command goes on from there"
+
 
 class UserError(Exception):
     """Bad input, something the user can put right before anything has run: exit code 2."""
@@ -11,3 +19,21 @@ class Stopped(Exception):
 
 class RunError(Exception):
     """A run that cannot go on: exit code 1."""
+
+
+def of_system(error: OSError) -> str:
+    """What the system says, of which file, and what helps."""
+    said = f"{error.filename}: {error.strerror}" if error.filename and error.strerror else error.strerror or str(error)
+    if error.errno in FULL:
+        return f"{said}; make room on the disk, {GOES_ON}"
+    if error.errno in FORBIDDEN:
+        return f"{said}; change the rights of the file or of its folder, {GOES_ON}"
+    if error.errno == errno.EROFS:
+        return f"{said}; name a folder on another disk with --workdir= or --figures="
+    return said
+
+
+def meant(word: str, names: Iterable[str]) -> str:
+    """A question to who wrote a word that is no name, where one of the names is close; else nothing."""
+    near = difflib.get_close_matches(word, [*names], 1)
+    return f"; did you mean {near[0]!r}?" if near else ""

@@ -1,5 +1,6 @@
 """Files that appear whole or not at all."""
 
+import contextlib
 import json
 import os
 import pathlib
@@ -11,15 +12,16 @@ from workdir.errors import UserError
 def write(path: pathlib.Path, content: bytes | str, writer: str = "") -> None:
     """Write the file, all or nothing: what stood there before stays until all of the new one is written.
 
-    Where several may write it at once, `writer` tells them apart; the last one stays.
+    Where several may write it at once, `writer` tells them apart; the last one stays. An OSError names the file.
     """
     temporary = path.with_name(f"{path.name}{writer}.tmp")
     try:
         temporary.write_bytes(content.encode() if isinstance(content, str) else content)
         os.replace(temporary, path)
-    except OSError:
-        temporary.unlink(missing_ok=True)
-        raise
+    except OSError as error:
+        with contextlib.suppress(OSError):
+            temporary.unlink(missing_ok=True)
+        raise OSError(error.errno, error.strerror or str(error), str(path)) from error
 
 
 def write_json(path: pathlib.Path, values: Any) -> None:

@@ -19,14 +19,19 @@ from workdir.files import read_json, write_json
 from workdir.settings import flat, to_dict
 
 # A run may go on with another layout or a moved corpus (its digest is checked); measurements keep their own record.
-ANYWHERE = ("mesh", "measure", "data.path", "data.cache")
+ANYWHERE = ("mesh", "measure", "data.path", "data.unpack", "data.cache")
 PACKAGES = ("jax", "jaxlib", "flax", "optax", "orbax-checkpoint", "numpy", "xarray")
 
 
 @contextlib.contextmanager
 def locked(folder: pathlib.Path) -> Iterator[None]:
     """Hold the folder for this process alone."""
-    with open(folder / ".lock", "w") as file:
+    try:
+        lock = open(folder / ".lock", "w")  # noqa: SIM115 (closed below)
+    except OSError as error:
+        advice = "--stages=figures --figures=DIR draws a finished run elsewhere, --status says what there is"
+        raise UserError(f"--workdir {folder} cannot be written ({error.strerror}); {advice}") from error
+    with lock as file:
         try:
             fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except OSError as error:

@@ -5,7 +5,7 @@ import json
 from collections.abc import Iterable
 from typing import Any, get_args, get_origin, get_type_hints
 
-from workdir.errors import UserError
+from workdir.errors import UserError, meant
 
 LARGEST_SEED = 2**32 - 1
 
@@ -72,7 +72,7 @@ def _has_type(value: Any, hint: Any) -> bool:
 def choose(name: str, value: str, allowed: Iterable[str]) -> None:
     """Raise UserError unless the value of this setting is among those allowed."""
     if value not in allowed:
-        raise UserError(f"{name} is {value!r}; choose one of {', '.join(allowed)}")
+        raise UserError(f"{name} is {value!r}; choose one of {', '.join(allowed)}{meant(value, allowed)}")
 
 
 def at_least(name: str, value: int | None, least: int) -> None:

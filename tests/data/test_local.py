@@ -1,9 +1,13 @@
 import bz2
 import gzip
+import io
 import lzma
 import os
+import pickle
 import tarfile
+import tracemalloc
 
+import numpy as np
 import pytest
 
 from data import local
@@ -25,6 +29,20 @@ FOREIGN = {
     "z": b"\x1f\x9d\x90",
     "7z": b"7z\xbc\xaf\x27\x1c",
     "rar": b"Rar!\x1a\x07\x01\x00",
+}
+
+
+def saved(save, *args):
+    file = io.BytesIO()
+    save(file, *args)
+    return file.getvalue()
+
+
+NO_TEXT = {
+    "NumPy": saved(np.save, np.zeros(300)),
+    "NumPy ": saved(np.savez, np.zeros(300)),
+    "pickle": pickle.dumps(list(range(300))),
+    "safetensors": (64).to_bytes(8, "little") + b'{"weight":{"dtype":"F32"}}',
 }
 
 
@@ -73,6 +91,50 @@ def test_other_compressions_are_no_text(tmp_path, refused, kind):
             local.read(path)
 
 
+@pytest.mark.parametrize("kind", NO_TEXT)
+def test_arrays_and_objects_are_no_text(tmp_path, refused, kind):
+    path = tmp_path / "text"
+    for pack in (PACK["plain"], *[PACK["gz"]] * (kind != "NumPy ")):  # .npz is a zip file itself
+        path.write_bytes(pack(NO_TEXT[kind]))
+        with refused(str(path), f"holds {kind.strip()}", "and no text", "--config.data.path="):
+            local.read(path)
+
+
+@pytest.mark.parametrize("code", ["utf-16", "utf-16-le", "utf-16-be", "utf-32"])
+def test_wide_characters_are_to_be_converted(tmp_path, refused, code):
+    path = tmp_path / "text"
+    path.write_bytes(TEXT.decode().encode(code))
+    with refused(str(path), f"is {code[:6].upper()} text", f"iconv -f {code[:6].upper()} -t UTF-8"):
+        local.read(path)
+
+
+@pytest.mark.parametrize("kind", ["gz", "bz2", "xz", "zip"])
+@pytest.mark.parametrize("behind", [b"x", b"and what follows is no part of it", TEXT])
+def test_bytes_behind_the_compressed_text_are_not_passed_over(tmp_path, refused, kind, behind):
+    path = tmp_path / "text"
+    path.write_bytes(PACK[kind](TEXT) + behind)
+    with refused(str(path), "has other bytes behind its compressed text", "cut them off"):
+        local.read(path)
+
+
+@pytest.mark.parametrize("kind", ["gz", "bz2", "xz", "zip"])
+def test_what_unpacks_to_far_more_is_not_unpacked_unless_asked_for(tmp_path, refused, monkeypatch, kind):
+    path = tmp_path / "text"
+    packed = PACK[kind](b" " * 10_000_000)
+    path.write_bytes(packed)
+    monkeypatch.setattr(local, "LEAST", 1_000_000)
+    most = max(1_000_000, 50 * len(packed))
+    tracemalloc.start()
+    with refused(str(path), f"unpacks to more than {most:,} bytes", "--config.data.unpack="):
+        local.read(path)
+    peak = tracemalloc.get_traced_memory()[1]
+    tracemalloc.stop()
+    assert peak < 12_000_000
+    assert len(local.read(path, 10_000_000)) == 10_000_000
+    with refused("more than 9,999,999 bytes"):
+        local.read(path, 9_999_999)
+
+
 def test_archive_or_second_compression_inside(tmp_path, refused):
     path = tmp_path / "text.tar.gz"
     with tarfile.open(path, "w:gz") as archive:
@@ -85,17 +147,23 @@ def test_archive_or_second_compression_inside(tmp_path, refused):
         local.read(path)
 
 
-@pytest.mark.parametrize("start", [b"BZh1, my friend", b"PK", b"LZIP", b"7z", b"Rar!", b"](", b"]\0\0\0 \0\0\0"])
+@pytest.mark.parametrize(
+    "start", [b"BZh1, my friend", b"PK", b"LZIP", b"7z", b"Rar!", b"](", b"]\0\0\0 \0\0\0", b"\x93NUMBER", b"a\0b"]
+)
 def test_a_text_that_begins_almost_like_a_compressed_one(tmp_path, start):
     path = tmp_path / "text"
     path.write_bytes(start + TEXT)
     assert local.read(path) == start + TEXT
 
 
-def test_bzip2_of_several_streams(tmp_path):
-    path = tmp_path / "text.bz2"
-    path.write_bytes(bz2.compress(TEXT) + bz2.compress(b"And the end."))
+@pytest.mark.parametrize("kind", ["gz", "bz2", "xz"])
+def test_several_streams_are_one_text(tmp_path, refused, kind):
+    path, both = tmp_path / "text", PACK[kind](TEXT) + PACK[kind](b"And the end.")
+    path.write_bytes(both + bytes(4) * (kind != "bz2"))  # filled up, as tape and tools do
     assert local.read(path) == TEXT + b"And the end."
+    path.write_bytes(both[:-1])
+    with refused(str(path), "damaged or cut short"):
+        local.read(path)
 
 
 @pytest.mark.parametrize("kind", PACK)

@@ -103,4 +103,11 @@ FAULTS = [
         "order(taken(bits_PC, by_low_PC) >> (32 - own) << own)",
         "order(taken(bits_PC, by_low_PC) << own)",
     ),
+    Fault(
+        "three distinct points have a dimension in the tables",
+        "metrics/dimension.py",
+        "return usable_P.sum() >= min(LEAST, usable_P.size / 2)",
+        "return usable_P.sum() >= 3",
+        ("tests/panel/test_dimension.py",),
+    ),
 ]

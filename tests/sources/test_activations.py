@@ -132,11 +132,18 @@ def slow_cloud(cloud):
         values["levina_bickel"].append(reference_scale.levina_bickel(distances, nearest))
         inverse = 1 / reference_scale.local_dimensions(distances, nearest)
         values["local_dimension"].append([1 / np.quantile(inverse, 1 - q) for q in COORDINATES["quantile"]])
+    if len(reference.log_ratios(cloud)) < min(64, len(cloud) / 2):
+        for name in ("twonn", "twonn_mle", "twonn_bayes", "twonn_bayes_deviation", "gride", "levina_bickel"):
+            values[name] = np.full_like(values[name], np.nan)
+        values["local_dimension"] = np.full_like(values["local_dimension"], np.nan)
     _, useless, dropped = reference.twonn_microscope(cloud)
     single = {"massive_activation": reference_spectrum.coordinate_peaks(cloud).max()}
     single |= {"duplicate_points": reference.duplicate_points(cloud), "twonn_dropped": reference.twonn_dropped(cloud)}
     single |= {"microscope_useless": useless, "microscope_dropped": dropped}
-    single["decimation"] = [reference_scale.decimation(cloud, factor) for factor in COORDINATES["factor"]]
+    single["decimation"] = [
+        reference_scale.decimation(cloud, factor) if np.isfinite(values["twonn"][0]) else np.nan
+        for factor in COORDINATES["factor"]
+    ]
     return {name: np.moveaxis(np.array(value), 0, -1) for name, value in values.items() if len(value)} | single
 
 

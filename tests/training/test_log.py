@@ -1,4 +1,6 @@
+import gc
 import json
+import resource
 import struct
 
 import pytest
@@ -69,6 +71,25 @@ def test_a_damaged_line_in_the_middle_is_named(tmp_path, line):
     with pytest.raises(RunError, match=r"train\.jsonl, line 2 is damaged \(.*remove that line") as error:
         read(tmp_path)
     assert "\n" not in str(error.value)
+
+
+@pytest.mark.parametrize("lines", [1, 100])  # held in a buffer, or more than it holds
+def test_a_full_disk_is_one_line_that_names_the_log_and_comes_once(tmp_path, lines):
+    log, limits = Log(tmp_path, 0), resource.getrlimit(resource.RLIMIT_FSIZE)
+
+    def write():
+        for step in range(lines):
+            log.write(step + 1, "train", **{"x" * 200: 1.0})
+        log.flush()
+
+    resource.setrlimit(resource.RLIMIT_FSIZE, (50, limits[1]))
+    try:
+        with pytest.raises(RunError, match=r"train\.jsonl: .*; make room on the disk, and the same command goes on"):
+            write()
+        log.close()
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, limits)
+    gc.collect()  # a warning of a file that could not be closed would be an error
 
 
 def test_a_line_cut_short_by_a_kill_is_left_out(tmp_path):

@@ -79,6 +79,18 @@ def test_a_damaged_environment_is_one_line_and_can_be_moved_away(tmp_path, chang
     assert json.loads(path.read_text())["corpus"]["sha256"] == tiny.corpus().sha256
 
 
+def test_a_read_only_folder_is_one_line_that_says_what_can_be_done(tmp_path, monkeypatch):
+    def read_only(*_):
+        raise OSError(30, "Read-only file system")
+
+    monkeypatch.setattr("builtins.open", read_only)
+    with (
+        pytest.raises(UserError, match=r"cannot be written \(Read-only .*\); --stages=figures --figures=DIR draws"),
+        folder.locked(tmp_path),
+    ):
+        pass
+
+
 def test_a_folder_is_held_by_one_process(tmp_path):
     with folder.locked(tmp_path), pytest.raises(UserError, match="another process works in"), folder.locked(tmp_path):
         pass

@@ -1,0 +1,149 @@
+"""What an experiment will take, before it is run: parameters, disk, memory, and roughly how long.
+
+The time is floating-point operations over a speed that is measured here in a fraction of a second. Shares and weights
+were measured on two CPU cores (docs/speed.md): expect the truth within a factor of two there, and less elsewhere.
+"""
+
+import os
+import time
+from collections.abc import Iterator
+from typing import NamedTuple
+
+import jax
+import jax.numpy as jnp
+
+from data.corpus import Corpus
+from experiments import memory
+from experiments.config import Config
+from training.checkpoint import schedule
+
+SHARE = 0.5  # of a large product's speed that training reaches
+COMPILING, DRAWING = {"train": 6.0, "measure": 20.0}, 15.0  # seconds
+# Of a cloud, in products of the cloud with itself; the search for neighbours by how many are wanted.
+FAMILY = {"spectrum": 0.35, "outliers": 1.9, "similarity": 0.4, "scale": 0.7}
+SEARCH = {"dimension": 1.2, "comparison": 2.2, "scale": 6.8}
+GAUSSIAN, CKA, ATTENTION = 0.9, 0.3, 2.4  # to draw a cloud; each pair of layers; a block of 256 positions
+SORTING = 128  # coordinates that take as long as to sort and select: fewer of them gain nothing
+TABLE = 60_000  # bytes of a layer's values at a checkpoint
+
+
+class Text(NamedTuple):
+    """As far as costs go."""
+
+    vocabulary: int = 206  # enwik8's bytes and [MASK]
+    test: int = 5_000_000  # characters of the test split
+
+
+def size_of(corpus: Corpus) -> Text:
+    return Text(corpus.vocab_size, corpus.test.size)
+
+
+class Cost(NamedTuple):
+    parameters: int
+    checkpoints: int
+    disk: int  # bytes
+    training: float  # floating-point operations
+    measuring: float
+    memory: int  # bytes at the fullest
+
+
+def of_run(config: Config, text: Text) -> Cost:
+    """Of a single run."""
+    model, train = config.model, config.train
+    params, state = memory.state_bytes(config, text.vocabulary)
+    kept = len(schedule(train.steps, config.checkpoint.every))
+    stride = config.evaluate.stride or max(1, model.context // 2)
+    validated = (train.steps // config.evaluate.every + 1) * config.evaluate.windows * model.context
+    scored = validated + text.test // stride * model.context  # forward alone: a third
+    tokens = train.steps * train.batch_size * model.context * (4 / 3 if model.remat else 1) + scored / 3
+    block = (4 + 2 * model.expansion) * model.width**2
+    per_token = (
+        6 * (model.layers * block + model.width * text.vocabulary) + 12 * model.layers * model.context * model.width
+    )
+    tables = kept * (model.layers + 1) * len(config.measure.families) * TABLE
+    fullest = max(sum(memory.training(config, text.vocabulary).values()), sum(memory.measuring(config).values()))
+    training, measuring = tokens * per_token, kept * _checkpoint(config)
+    return Cost(params // memory.FLOAT, kept, kept * state + tables, training, measuring, fullest)
+
+
+def _checkpoint(config: Config) -> float:
+    """Operations that measuring one takes."""
+    model, measure = config.model, config.measure
+    inputs, layers = 1 + ("shuffled" in measure.nulls), model.layers + 1
+    searched = max((SEARCH.get(family, 0.0) for family in measure.families), default=0.0)
+    products = layers * inputs * (searched + sum(FAMILY.get(family, 0.0) for family in measure.families))
+    if "gaussian" in measure.nulls and searched:
+        products += layers * (GAUSSIAN + searched)
+    products += layers**2 * CKA * ("comparison" in measure.families)
+    products += model.layers * inputs * ATTENTION * model.context / 256 * ("attention" in measure.families)
+    return (
+        2 * measure.batches * products * 2 * measure.points**2 * max(model.width, SORTING)
+    )  # twice: with and without token 0
+
+
+def speed() -> float:
+    """Operations per second of a large product on this machine, in a quarter of a second."""
+    n = 1024
+    product, x = jax.jit(jnp.matmul), jnp.ones((n, n))
+    product(x, x).block_until_ready()
+    taken, until = [], time.perf_counter() + 0.25
+    while time.perf_counter() < until:
+        began = time.perf_counter()
+        product(x, x).block_until_ready()
+        taken.append(time.perf_counter() - began)
+    return 2 * n**3 / min(taken)  # what others leave of the machine changes from one to the next
+
+
+def seconds(costs: dict[str, Cost], stages: list[str], units: int, per_second: float) -> dict[str, float]:
+    """Of each stage; measuring goes on as many cores as there are units of it."""
+    cores = os.cpu_count() or 1
+    busy = min(units, cores) / cores if jax.default_backend() == "cpu" else 1.0
+    found = {
+        "train": len(costs) * COMPILING["train"] + sum(one.training for one in costs.values()) / (per_second * SHARE),
+        "measure": COMPILING["measure"] + sum(one.measuring for one in costs.values()) / (per_second * busy),
+        "figures": DRAWING,
+    }
+    return {stage: found[stage] for stage in found if stage in stages}
+
+
+def summary(costs: dict[str, Cost], stages: list[str], units: int) -> str:
+    """In a line."""
+    each = seconds(costs, stages, units, speed())
+    parts = ", ".join(f"{stage} {duration(taken)}" for stage, taken in each.items())
+    return f"roughly {duration(sum(each.values()))} on this machine ({parts})"
+
+
+def plan(configs: dict[str, Config], costs: dict[str, Cost], stages: list[str]) -> str:
+    """What will be done, in a line."""
+    first, one = next(iter(configs.values())), next(iter(costs.values()))
+    steps = len({config.train.steps for config in configs.values()}) == 1 and f"{first.train.steps:,} steps"
+    words = {
+        "train": f"train {f'{len(configs)} runs' if len(configs) > 1 else 'a run'} of {steps or 'several lengths'}",
+        "measure": f"measure {one.checkpoints:,} checkpoints{' of each' if len(configs) > 1 else ''}",
+        "figures": "draw figures",
+    }
+    return ", ".join(word for stage, word in words.items() if stage in stages)
+
+
+def told(configs: dict[str, Config], text: Text, stages: list[str], units: int) -> Iterator[str]:
+    """All that is known before a run."""
+    costs = {name: of_run(config, text) for name, config in configs.items()}
+    yield f"plan: {plan(configs, costs, stages)}"
+    for name, one in costs.items():
+        train = configs[name].train
+        what = f"{one.parameters:,} parameters; {train.steps:,} steps of {train.batch_size:,} windows"
+        yield f"{name + ': ' if name else ''}{what}; {one.checkpoints:,} checkpoints kept and measured"
+    disk, most = sum(one.disk for one in costs.values()), max(one.memory for one in costs.values())
+    there = memory.available()
+    yield f"disk: about {memory.told(disk)} for checkpoints, tables and figures"
+    yield f"memory: about {memory.told(most)} at the fullest" + (f", {memory.told(there)} available" if there else "")
+    yield f"time: {summary(costs, stages, units)}"
+
+
+def duration(taken: float) -> str:
+    """In words, as exact as a rough number may be."""
+    for unit, words in ((86400, "days"), (3600, "hours"), (60, "minutes")):
+        if taken >= 2 * unit:
+            return f"{taken / unit:.0f} {words}"
+    whole = max(round(taken), 1)
+    return f"{whole} second{'s' * (whole > 1)}"

@@ -1,0 +1,52 @@
+"""The settings of an experiment in words, group by group: read from the comments that stand where they are defined."""
+
+import dataclasses
+import inspect
+import re
+import textwrap
+from collections.abc import Iterator
+from typing import Any
+
+COMMENTED = re.compile(r"    (\w+): .*?  # (.+)")
+BESIDE, WIDTH = 46, 120  # columns: where comments begin, where lines end
+
+
+def settings(config: Any, group: str = "") -> Iterator[str]:
+    """Lines: each setting as a flag with its value here, and what it means; groups of settings follow single ones."""
+    meanings, groups = comments(type(config)), []
+    for field in dataclasses.fields(config):
+        value = getattr(config, field.name)
+        if dataclasses.is_dataclass(value):
+            groups.append(field.name)
+        elif not isinstance(value, dict):  # runs of an experiment are set in its file
+            yield from beside(f"  --config.{group}{field.name}={plain(value)}", meanings.get(field.name, ""))
+    for name in groups:
+        yield f"{group}{name}"
+        yield from settings(getattr(config, name), f"{group}{name}.")
+
+
+def comments(kind: type) -> dict[str, str]:
+    """What stands behind each field in the source, of the class and of those that it extends."""
+    found: dict[str, str] = {}
+    for one in reversed(kind.__mro__):
+        if dataclasses.is_dataclass(one):
+            try:
+                found |= dict(COMMENTED.findall(inspect.getsource(one)))
+            except (OSError, TypeError):  # of a file that is gone
+                continue
+    return found
+
+
+def plain(value: Any) -> str:
+    """A value as a flag takes it."""
+    if isinstance(value, tuple):
+        return ",".join(f"{item:g}" if isinstance(item, float) else str(item) for item in value)
+    return str(value)
+
+
+def beside(left: str, right: str) -> list[str]:
+    """Two columns; the right one is broken into lines, and begins below a left one that leaves it no room."""
+    lines = textwrap.wrap(right, WIDTH - BESIDE) or [""]
+    if len(left) >= BESIDE and right:
+        return [left, *(f"{'':{BESIDE}}{line}" for line in lines)]
+    return [f"{left:{BESIDE}}{lines[0]}".rstrip(), *(f"{'':{BESIDE}}{line}" for line in lines[1:])]

@@ -1,0 +1,40 @@
+"""The experiments that there are, each with a line and its expected cost: read from their files, which are not run."""
+
+import ast
+import pathlib
+from collections.abc import Iterator
+from typing import NamedTuple
+
+HERE = pathlib.Path(__file__).parent
+
+
+class Entry(NamedTuple):
+    path: pathlib.Path
+    words: str  # the first line of the file's docstring
+    cost: dict[str, str]  # by size: what COST in the file says
+
+
+def entries(folder: pathlib.Path = HERE) -> Iterator[Entry]:
+    """Every file that defines get_config()."""
+    for path in sorted(folder.glob("*.py")):
+        tree = ast.parse(path.read_text())
+        if any(isinstance(node, ast.FunctionDef) and node.name == "get_config" for node in tree.body):
+            words = (ast.get_docstring(tree) or "").partition("\n")[0]
+            yield Entry(path, words, _cost(tree))
+
+
+def _cost(tree: ast.Module) -> dict[str, str]:
+    for node in tree.body:
+        if isinstance(node, ast.Assign) and [getattr(name, "id", "") for name in node.targets] == ["COST"]:
+            return ast.literal_eval(node.value)
+    return {}
+
+
+def told(folder: pathlib.Path = HERE) -> Iterator[str]:
+    for path, words, cost in entries(folder):
+        shown = path.relative_to(HERE.parent) if path.is_relative_to(HERE.parent) else path
+        yield f"--config={shown}"
+        yield f"    {words}"
+        for size, what in cost.items() or [("", "see --dry_run")]:
+            yield f"    {f':{size} ' if size else ''}cost: {what}"
+    yield "Costs are rough: --dry_run estimates time, memory and disk for this machine, and starts nothing."

@@ -1,0 +1,117 @@
+"""How much memory a run needs, and how much there is: a run that cannot fit is refused before it has begun.
+
+The estimates follow what XLA says of the compiled programs (`memory_analysis`). On a CPU, and of the shapes in docs/LOG.md,
+they are up to an eighth below it for training, and a quarter for measuring everything. What fails beyond them is told
+when it fails.
+"""
+
+import dataclasses
+import functools
+import os
+import pathlib
+
+import jax
+
+from experiments.config import Config
+from models import masks, transformer
+from models.config import ModelConfig
+from panel.families import FAMILIES
+from sources.probe import windows_of_group
+from training import optimizer, step
+from training.config import TrainConfig, seeds
+from workdir import mesh
+from workdir.errors import UserError
+
+FLOAT = 4  # bytes
+ELSE = {  # what helps too
+    "train.batch_size": ", model.layers or model.width, or raise train.accumulate",
+    "model.width": " or model.layers",
+    "train.num_seeds": " or train.num_data_seeds",
+    "measure.points": ", model.context or model.width",
+}
+
+
+def state_bytes(config: Config, vocabulary: int) -> tuple[int, int]:
+    """Of a run's parameters, and of all that a checkpoint holds."""
+    unmasked = {name: getattr(ModelConfig(), name) for name in ("mask", *masks.settings(), *masks.seeds())}
+    model = dataclasses.replace(config.model, **unmasked)  # so that runs of an experiment are counted once
+    return _state_bytes(model, TrainConfig(optimizer=config.train.optimizer), vocabulary)
+
+
+@functools.cache
+def _state_bytes(model: ModelConfig, train: TrainConfig, vocabulary: int) -> tuple[int, int]:
+    params = jax.eval_shape(transformer.build(model, vocabulary, "float32").init, jax.random.key(0))
+    state = jax.eval_shape(lambda params: step.init_state(params, optimizer.make_optimizer(train)), params)
+    return tuple(sum(leaf.size * leaf.dtype.itemsize for leaf in jax.tree.leaves(tree)) for tree in (params, state))
+
+
+def training(config: Config, vocabulary: int) -> dict[str, int]:
+    """Bytes on one device while it trains, by the setting that helps."""
+    model, members = config.model, len(seeds(config.train))
+    params, state = state_bytes(config, vocabulary)
+    at_once = config.mesh.members or (1 if jax.default_backend() == "cpu" else members)
+    rows = -(-config.train.batch_size // config.train.accumulate // len(mesh.devices()))
+    width, scores = model.width, model.heads * model.context  # floats of a token in a block
+    kept, worked = (5 + 2 * model.expansion) * width + scores, 8 * width + 1.3 * scores
+    if model.remat:
+        kept, worked = width, 21 * width + 4 * scores
+    half = 0.5 if transformer.compute_type(model.dtype) == "bfloat16" else 1.0
+    of_token = (model.layers * kept + worked) * half + 5.4 * vocabulary
+    return {
+        "train.batch_size": int(FLOAT * at_once * rows * model.context * of_token),
+        "model.width": (state + 2 * params * at_once) // config.mesh.fsdp,
+        "train.num_seeds": (members - 1) * state // config.mesh.fsdp,
+    }
+
+
+def measuring(config: Config) -> dict[str, int]:
+    """Bytes on one device, or on all cores of a CPU, while a checkpoint is measured."""
+    model, measure = config.model, config.measure
+    tokens = measure.groups * windows_of_group(measure.points // measure.groups, model.context) * model.context
+    inputs = 1 + ("shuffled" in measure.nulls)
+    compared = 2 * ("comparison" in measure.families)
+    heads = any(FAMILIES[family].of in ("heads", "vectors") for family in measure.families)  # queries and keys too
+    layers = model.layers + 1
+    floats = tokens * model.width * (inputs * (layers + 2 * model.layers * heads) + compared * layers)
+    floats += 2 * (inputs + ("gaussian" in measure.nulls)) * layers * measure.points * model.width
+    floats += 2 * tokens * model.heads * model.context * heads
+    shared = 1 if jax.default_backend() != "cpu" else min(os.cpu_count() or 1, 2 * measure.batches)
+    return {"measure.points": FLOAT * floats * shared}
+
+
+def check(config: Config, vocabulary: int, stages: list[str]) -> None:
+    """Raise UserError where a run with these settings would need more than there is."""
+    there = available()
+    for stage, needed in (("train", lambda: training(config, vocabulary)), ("measure", lambda: measuring(config))):
+        if there is None or stage not in stages:
+            continue
+        parts = needed()
+        if sum(parts.values()) > there:
+            name = max(parts, key=parts.get)
+            group, _, field = name.partition(".")
+            value = getattr(getattr(config, group), field)
+            what = f"--stages={stage} would need about {told(sum(parts.values()))} of memory"
+            raise UserError(f"{what}, and {told(there)} are available: lower {name} ({value}){ELSE[name]}")
+
+
+def available() -> int | None:
+    """Bytes for a program on the first device, or on this machine; None where neither says."""
+    if stats := jax.local_devices()[0].memory_stats():
+        return stats.get("bytes_limit")
+    found = []
+    try:
+        lines = pathlib.Path("/proc/meminfo").read_text().splitlines()
+        found += [1024 * int(line.split()[1]) for line in lines if line.startswith("MemAvailable:")]
+        limit = pathlib.Path("/sys/fs/cgroup/memory.max")
+        found += [int(limit.read_text())] if limit.exists() and limit.read_text().strip() != "max" else []
+        found = found or [os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")]
+    except (OSError, ValueError):
+        return None
+    return min(found)
+
+
+def told(count: float) -> str:
+    for unit, words in ((1e15, "PB"), (1e12, "TB"), (1e9, "GB"), (1e6, "MB")):
+        if count >= unit:
+            return f"{count / unit:,.1f} {words}"
+    return f"{count / 1e3:.0f} kB"

@@ -1,0 +1,104 @@
+"""What of an experiment is done and what is missing: read from the names in its folder and its small files alone."""
+
+import json
+import pathlib
+import shlex
+import time
+from collections.abc import Iterator
+from typing import Any
+
+from experiments import variants
+from experiments.config import Config
+from training.checkpoint import schedule
+from workdir.errors import UserError, meant
+from workdir.files import read_json
+from workdir.settings import flat, from_dict, replace, to_dict
+
+MOST = 6  # steps that a line names
+
+
+def told(root: pathlib.Path) -> Iterator[str]:
+    """Lines; UserError where there is no run. Nothing is written, so that a run may go on meanwhile."""
+    if not (root / "config.json").is_file():
+        inner = sorted(path.parent.name for path in root.glob("*/config.json"))
+        words = meant(root.name, (path.name for path in root.parent.glob("*/"))) if not root.exists() else ""
+        words = f"; it holds the runs {', '.join(inner)}: name one of them" if inner else words
+        raise UserError(f"--status={root}: there is no run (no config.json){words}")
+    values = read_json(root / "config.json", "name another folder with --status=")
+    runs = expected(values)
+    yield f"{root}: {f'{len(runs)} runs' if len(runs) > 1 else 'a run'}, last written {ago(root)}"
+    missing = []
+    for name, config in runs.items():
+        for words, lacks in of_run(root / name, config):
+            yield f"{name}: {words}" if name else words
+            missing += [f"{name}: {lacks}" if name else lacks] if lacks else []
+    if not (root.parent / "config.json").is_file():  # those of an experiment's run are drawn with the others
+        drawn = len(list((root / "figures").glob("*.png")))
+        yield f"figures: {drawn} in {root / 'figures'}" if drawn else "figures: none yet"
+        missing += [] if drawn else ["figures"]
+    yield f"missing: {'; '.join(missing) if missing else 'nothing'}"
+    if missing and (command := last_command(root, runs)):
+        yield f"the same command goes on: python {command}"
+
+
+def expected(values: dict[str, Any]) -> dict[str, Config | None]:
+    """The runs that these settings ask for; of what is no training run, one without a config."""
+    known = flat(to_dict(Config()))
+    given = {name: value for name, value in flat(values).items() if name in known}
+    if "train.steps" not in given:
+        return {"": None}
+    config = replace(Config(), given)  # a setting that a run of an older version lacks had its default
+    return variants.expand(from_dict(to_dict(config) | {"variants": values.get("variants", {})}, Config))
+
+
+def of_run(folder: pathlib.Path, config: Config | None) -> Iterator[tuple[str, str]]:
+    """(what there is, what is missing) of training and of measuring."""
+    tables = steps_in(folder / "measurements", "*.nc")
+    joined = (folder / "results.nc").exists()
+    if config is None:
+        count = len(list((folder / "measurements").glob("*.nc")))
+        yield f"{count} tables measured", "" if joined else "results.nc (--stages=measure)"
+        return
+    kept = schedule(config.train.steps, config.checkpoint.every)
+    saved = steps_in(folder / "checkpoints", "*")
+    newest, done = max(saved, default=None), (folder / "test.json").exists()
+    words = f"trained to step {newest:,} of {config.train.steps:,}" if saved else "not trained yet"
+    words += f", {len(saved.intersection(kept))} of {len(kept)} checkpoints there"
+    left = config.train.steps - (newest or 0)
+    steps = f"{left:,} step{'s' * (left > 1)} of training and the " if left else ""
+    lacks = "" if done else f"{steps}score of the test split"
+    if done:
+        score = read_json(folder / "test.json", "move it elsewhere and run --stages=train again")
+        words += f", {score.get('bits_per_character', float('nan')):.4f} bits per character on the test split"
+    yield words, lacks
+    absent = [step for step in kept if step not in tables]
+    lacks = f"tables of step{'s' * (len(absent) > 1)} {some(absent)}" if absent else "" if joined else "results.nc"
+    yield f"{len(tables.intersection(kept))} of {len(kept)} checkpoints measured", lacks
+
+
+def steps_in(folder: pathlib.Path, pattern: str) -> set[int]:
+    """Those that files or folders are named after; what is being written has another name."""
+    return {int(path.stem) for path in folder.glob(pattern) if path.stem.isdecimal() and path.suffix in ("", ".nc")}
+
+
+def some(steps: list[int]) -> str:
+    return ", ".join(map(str, steps[:MOST])) + (f" and {len(steps) - MOST:,} more" if len(steps) > MOST else "")
+
+
+def ago(root: pathlib.Path) -> str:
+    """How long nothing was written for, as far as the folders tell."""
+    places = [path for pattern in ("*", "*/*", "*/*/*") for path in root.glob(pattern)]
+    seconds = max(0.0, time.time() - max((path.stat().st_mtime for path in places), default=0.0))
+    for size, unit in ((86400, "days"), (3600, "hours"), (60, "minutes")):
+        if seconds >= 2 * size:
+            return f"{seconds / size:.0f} {unit} ago"
+    return f"{seconds:.0f} seconds ago"
+
+
+def last_command(root: pathlib.Path, runs: dict[str, Any]) -> str:
+    for name in runs:
+        try:
+            return shlex.join(json.loads((root / name / "environment.json").read_text())["sessions"][-1]["command"])
+        except (OSError, ValueError, KeyError, IndexError, TypeError):
+            continue
+    return ""

@@ -1,0 +1,100 @@
+import json
+
+import pytest
+
+from experiments import status
+from tests import tiny
+from training.checkpoint import schedule
+from untrained.config import UntrainedConfig
+from workdir.errors import UserError
+from workdir.folder import claim
+from workdir.settings import replace, to_dict
+
+KEPT = [0, 1, 2, 4, 5, 6]
+
+
+def run(folder, saved=(), tables=(), test=False, joined=False):
+    """A run's folder as far as its names go."""
+    for step in saved:
+        (folder / "checkpoints" / str(step)).mkdir(parents=True)
+    (folder / "measurements" / "older_layout").mkdir(parents=True)
+    for step in tables:
+        (folder / "measurements" / f"{step}.nc").touch()
+    if test:
+        (folder / "test.json").write_text('{"bits_per_character": 2.5}')
+    if joined:
+        (folder / "results.nc").touch()
+
+
+@pytest.fixture
+def root(tmp_path):
+    root = tmp_path / "twins"
+    claim(root, replace(tiny.config(), {"variants": {"one": {}, "two": {"train.seed": 1}}}), new=True)
+    assert schedule(tiny.config().train.steps, tiny.config().checkpoint.every) == KEPT
+    return root
+
+
+def test_a_finished_experiment_misses_nothing(root):
+    for name in ("one", "two"):
+        run(root / name, KEPT, KEPT, test=True, joined=True)
+    (root / "figures").mkdir()
+    (root / "figures" / "a.png").touch()
+    lines = list(status.told(root))
+    assert lines[0].startswith(f"{root}: 2 runs, last written ")
+    assert lines[1:] == [
+        "one: trained to step 6 of 6, 6 of 6 checkpoints there, 2.5000 bits per character on the test split",
+        "one: 6 of 6 checkpoints measured",
+        "two: trained to step 6 of 6, 6 of 6 checkpoints there, 2.5000 bits per character on the test split",
+        "two: 6 of 6 checkpoints measured",
+        f"figures: 1 in {root / 'figures'}",
+        "missing: nothing",
+    ]
+
+
+def test_what_is_missing_is_named_while_the_run_goes_on(root):
+    run(root / "one", [*KEPT[:-1], "6.orbax-checkpoint-tmp"], KEPT[:2])
+    (root / "one" / "environment.json").write_text(json.dumps({"sessions": [{"command": ["main.py", "--config=a b"]}]}))
+    before = sorted(root.rglob("*"))
+    lines = list(status.told(root))
+    assert lines[1:] == [
+        "one: trained to step 5 of 6, 5 of 6 checkpoints there",
+        "one: 2 of 6 checkpoints measured",
+        "two: not trained yet, 0 of 6 checkpoints there",
+        "two: 0 of 6 checkpoints measured",
+        "figures: none yet",
+        "missing: one: 1 step of training and the score of the test split; one: tables of steps 2, 4, 5, 6; "
+        "two: 6 steps of training and the score of the test split; two: tables of steps 0, 1, 2, 4, 5, 6; figures",
+        "the same command goes on: python main.py '--config=a b'",
+    ]
+    assert sorted(root.rglob("*")) == before
+
+
+def test_a_run_of_an_experiment_and_one_of_an_older_version(root):
+    one = root / "one"
+    claim(one, tiny.config(), new=True)
+    run(one, KEPT, KEPT, test=True)
+    record = to_dict(tiny.config())
+    del record["train"]["num_seeds"]
+    record["gone"] = 3
+    (one / "config.json").write_text(json.dumps(record))
+    assert list(status.told(one))[1:] == [
+        "trained to step 6 of 6, 6 of 6 checkpoints there, 2.5000 bits per character on the test split",
+        "6 of 6 checkpoints measured",
+        "missing: results.nc",
+    ]
+
+
+def test_what_is_no_training_run_counts_its_tables(tmp_path):
+    claim(tmp_path / "bias", UntrainedConfig(), new=True)
+    run(tmp_path / "bias", tables=("pre_raw_0", "post_raw_0"))
+    assert "2 tables measured" in list(status.told(tmp_path / "bias"))
+
+
+def test_no_run_is_one_line(root):
+    for folder, words in (
+        (root.parent / "twnis", "there is no run .*; did you mean 'twins'"),
+        (root.parent, "it holds the runs twins: name one of them"),
+    ):
+        with pytest.raises(UserError, match=words) as error:
+            list(status.told(folder))
+        assert "\n" not in str(error.value)
