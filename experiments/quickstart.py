@@ -2,21 +2,25 @@
 
 from data.config import DataConfig
 from experiments.config import Config
+from experiments.recipes import RECIPES
 from experiments.twins_small import TWINS
 from models.config import ModelConfig
 from panel.config import MeasureConfig
 from training.config import CheckpointConfig, EvaluateConfig, TrainConfig
+from workdir.settings import replace
 
 COST = {"": "4 minutes on two CPU cores"}
+FAMILIES = ("spectrum", "outliers", "leading", "dimension", "similarity", "attention")
 
 
 def get_config() -> Config:
-    return Config(
+    config = Config(
         data=DataConfig(source="pydoc"),
         model=ModelConfig(layers=4, width=128, heads=4, context=128),
-        train=TrainConfig(steps=256, batch_size=16, learning_rate=2e-3),
+        train=TrainConfig(steps=256, batch_size=16),
         evaluate=EvaluateConfig(every=50, windows=64),
         checkpoint=CheckpointConfig(every=256),
-        measure=MeasureConfig(batches=2, families=("spectrum", "outliers", "dimension", "similarity", "attention")),
+        measure=MeasureConfig(batches=2, families=FAMILIES),
         variants=TWINS,
     )
+    return replace(config, RECIPES["muon"])  # of the recipes what learns most in so few steps

@@ -16,6 +16,7 @@ from workdir import files
 
 SPECTRUM, SIMILARITY = ("anisotropy", "effective_rank", "participation_ratio", "alpha_req"), ("mean_cosine", "drift")
 OUTLIERS = ("coordinate_share", "anisotropy_left_out")
+LEADING = ("first_share", "anisotropy_without")
 COMPARISON = ("cka_layers", "overlap_layers", "cka_previous", "cka_last", "overlap_previous", "overlap_last")
 DIMENSION = ("twonn", "twonn_mle", "twonn_microscope")
 ATTENTION = (
@@ -138,7 +139,11 @@ def test_a_broken_write_leaves_the_old_file(short, tmp_path, monkeypatch):
 @pytest.mark.parametrize(
     ("family", "lost"),
     [
-        (SPECTRUM, {"anisotropy_profile", "anisotropy_by_checkpoint", "spectrum_over_training"}),
+        (
+            SPECTRUM,
+            {"anisotropy_profile", "anisotropy_by_checkpoint", "spectrum_over_training", "anisotropy_taken_apart"},
+        ),
+        (LEADING, {"anisotropy_taken_apart"}),
         (OUTLIERS, {"outlier_coordinates"}),
         (SCALE, {"dimension_by_scale"}),
         (COMPARISON, {"layer_similarity", "change_over_training"}),
