@@ -80,8 +80,12 @@ def sharpness_against_alignment(runs: dict[str, Run]) -> Figure | None:
 
 def correlated(runs: dict[str, Run], names: tuple[str, ...], side: str) -> list[str]:
     """A line for each run and quantity: how it goes with the other axis at the last checkpoint."""
-    table = correlations.correlations({label: run.results.isel(step=[-1]) for label, run in runs.items()})
-    table = table[table.over.isin(["layers", "heads"]) & (table.positions == side)].set_index(["run", "y"])
+    (x,) = {x for x, y in correlations.PAIRS if y in names}
+    kind = [x, *(y for one, y in correlations.PAIRS if one == x)]
+    last = {label: run.results.isel(step=[-1]).sel(positions=[side]) for label, run in runs.items()}
+    last = {label: results[[name for name in kind if name in results]] for label, results in last.items()}
+    table = correlations.correlations(last)
+    table = table[table.over.isin(["layers", "heads"])].set_index(["run", "y"])
     found = {(label, name): table.loc[(label, name)] for label in runs for name in names}
     about = CAUTION.format(next(iter(found.values())).tests)
     lines = [f"{label}, {words(runs, name)}: {correlations.words(row)}" for (label, name), row in found.items()]
@@ -96,4 +100,4 @@ def every_head(results: xr.Dataset) -> xr.Dataset:
 
 def count(results: xr.Dataset) -> str:
     own, runs = results.sizes["block"] * results.sizes["head"], results.sizes.get("seed", 1)
-    return f"{own} heads" + f" of each of {runs} runs" * (runs > 1)
+    return f"{own} heads" + f" × {runs} runs" * (runs > 1)

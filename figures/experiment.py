@@ -67,7 +67,7 @@ def runs_compared(compared: Compared) -> Figure | None:
     below = figure.add_subplot(grid[1], frameon=False, xticks=[], yticks=[])
     below.legend(*style.entries(axes[:1]), loc="upper center", ncols=len(kinds))
     style.title(figure, "All settings, last checkpoint, mean over blocks, all positions")
-    read = ["Dots: seeds; strokes: their means."] * seeds
+    read = ["Marks: seeds; strokes: their means."] * seeds
     read += ["Bits of the two objectives are not comparable."] * (len(kinds) > 1)
     caption(figure, runs, "What each setting costs in bits, and what it does to the geometry.", " ".join(read))
     return figure
@@ -107,8 +107,9 @@ def contrasts(compared: Compared) -> Figure | None:
         for (key, _), tick in zip(labels, ax.get_yticklabels(), strict=True):
             tick.set_fontweight("bold" if isinstance(key, str) else "normal")
         ax.set_ylim(-len(labels) + 0.4, 0.6)
+    sample = _sample(changes[changes.quantity.isin(names)])
     style.title(figure, "Change when one setting changes, last checkpoint, all positions")
-    caption(figure, runs, "The change of each shape (studies/shapes.py) when one setting changes.", _sample(changes))
+    caption(figure, runs, "The change of each shape (studies/shapes.py) when one setting changes.", sample)
     return figure
 
 
@@ -143,7 +144,8 @@ def _sample(changes: pd.DataFrame) -> str:
     if not known.any():
         return f"{pairs.capitalize()}; no interval."
     words = f"{LEVEL * 100:.0f} % interval, variance pooled over settings"
-    many = f"not corrected for the {known.sum()} comparisons, of which {1 - LEVEL:.0%} would miss 0 without any change"
+    chance = f"chance alone puts {100 * (1 - LEVEL):.0f} % of them off 0"
+    many = f"not corrected for the {known.sum()} comparisons ({chance})"
     return f"{pairs.capitalize()}. Bars: {words}, {many}. Filled: 0 lies outside." + " Bare: no interval." * (
         not known.all()
     )

@@ -20,12 +20,14 @@ TOLD = (  # beside what the description of the model tells
 
 
 FEW = 2  # so many runs are told apart on the figure itself
+BESIDE = "What differs between the runs stands in the caption beside this figure."
 
 
 def caption(figure: Figure, runs: dict[str, Run], shown: str, bands: str = "", further: Sequence[str] = ()) -> None:
     """On the figure what its bands are and what all runs share; beside it, by its label, the whole caption."""
     shared, own = provenance(runs)
-    lines = [line for line in (bands, shared, ".  ".join(own if len(runs) <= FEW else [])) if line]
+    apart = ".  ".join(own) if len(runs) <= FEW else BESIDE
+    lines = [line for line in (bands, shared, apart) if line]
     style.small_print(figure, lines)
     figure.set_label("\n".join([" ".join(part for part in (shown, bands) if part), *further, "", shared, *own]))
 
@@ -65,7 +67,7 @@ def _facts(results: xr.Dataset) -> list[str]:
         OPTIMIZERS[tables.settings(results).get("train.optimizer", "adamw")].label,  # tables of old have no other
         f"{reached} steps" if reached == f"{attrs['steps']:,}" else f"step {reached} of {attrs['steps']:,}",
         attrs["seeds"] if "seeds" in attrs else seeds_in_words([tables.seeds(results)]),
-        f"points × batches = {attrs['points']:,} × {attrs['batches']}",
+        f"{attrs['points']:,} points × {attrs['batches']} batches",
     ]
 
 

@@ -181,7 +181,7 @@ def test_without_a_log_there_is_no_training_curve(tiny):
 def test_provenance_says_what_is_shared_once_and_what_differs_by_run(runs):
     assert provenance({"decoder": runs["decoder"], "encoder": make_run(False, steps=(0, 1000), seed=1)}) == (
         "enwik8, first 4,154,399 bytes; pre-LN; 6 layers; D=512; H=8; T=512; AdamW; 1,000 steps; "
-        "points × batches = 4,096 × 4",
+        "4,096 points × 4 batches",
         [
             "decoder: causal; predicts next character; seed 0",
             "encoder: bidirectional; predicts masked characters; seed 1",

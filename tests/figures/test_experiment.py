@@ -69,7 +69,7 @@ def test_heads_of_two_seeds_have_nothing_in_common_and_are_not_averaged(runs):
     for members in ({name: runs[name] for name in names}, swapped):
         together = over_seeds(members)
         figure = RUNS["sharpness_against_alignment"](together)
-        assert figure.axes[0].get_ylabel().split("\n")[:2] == ["plain", "8 heads of each of 2 runs"]
+        assert figure.axes[0].get_ylabel().split("\n")[:2] == ["plain", "8 heads × 2 runs"]
         assert footer_of(figure).startswith("Bars: 95 % interval, windows resampled. ")
         assert figure.get_label().count("n = 16, ") == 4
         drawn = [points.get_data() for ax in figure.axes[:4] for points, _, _ in ax.containers]
@@ -164,7 +164,9 @@ def test_contrasts_without_seeds_have_no_interval_and_say_so(runs, joined):
     figure = contrasts(Compared(over_seeds(runs), joined[0], some))
     inside(figure, "contrasts")
     assert footer_of(figure).startswith("1 to 2 pairs of runs. Bars: 95 % interval")
-    known = int(np.isfinite(some[some.positions == "all"].dropna(subset="change").low).sum())
+    known = int(
+        np.isfinite(some[(some.positions == "all") & some.quantity.isin(CONTRASTED)].dropna(subset="change").low).sum()
+    )
     assert f"not corrected for the {known} comparisons" in footer_of(figure)
     assert "Filled: 0 lies outside. Bare: no interval." in footer_of(figure)
 
