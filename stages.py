@@ -16,6 +16,7 @@ from figures.experiment import Compared
 from figures.run import Run
 from figures.seeds import over_seeds
 from models.transformer import compute_type
+from report import page
 from sources import sweep
 from sources.probe import POSITION_SETS
 from studies import on_disk
@@ -157,10 +158,11 @@ def draw_figures(shown: dict[str, pathlib.Path], to: pathlib.Path) -> None:
     runs = {name: load(path) for name, path in shown.items()}
     mine = [name for name, path in shown.items() if path.is_relative_to(to.parent)]
     own = over_seeds({name: runs[name] for name in mine})
-    paths = draw.draw_runs(own | {name: run for name, run in runs.items() if name not in mine}, to)
+    drawn = own | {name: run for name, run in runs.items() if name not in mine}
+    paths = draw.draw_runs(drawn, to)
     if (to.parent / "runs.csv").exists():
         paths += draw.draw(draw.EXPERIMENT, Compared(own, *on_disk.read(to.parent)), to)
-    for path in paths:
+    for path in [*paths, page.write(runs, drawn, shown, to.parent)]:
         print(path)
 
 
