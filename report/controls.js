@@ -71,7 +71,7 @@ function fillRuns() {
     const run = known.runs[i];
     label.querySelector("input").checked = state.runs.has(run.label);
     label.classList.toggle("seed", !run.on);
-    label.classList.toggle("lacking", !run.variables[quantity.name]);
+    label.dataset.lacking = run.variables[quantity.name] ? "" : run.label === run.group ? " (not measured)" : " (not averaged)";
     label.classList.toggle("off", !runs.includes(run));
     label.style.setProperty("--run", theme().dark ? run.ink_on_dark : run.ink);
   });

@@ -9,13 +9,18 @@ function plain(text) {
   return text.replaceAll("&", "&amp;").replaceAll("<", "&lt;");
 }
 
-function wrapped(text, length = 64) {
-  const lines = [""];
-  for (const word of text.split(" ")) {
-    if (lines.at(-1) && (lines.at(-1) + word).length > length) lines.push("");
-    lines[lines.length - 1] += (lines.at(-1) ? " " : "") + word;
+/** In lines of so many letters at most, as far as there are spaces. */
+function broken(text, length) {
+  const lines = [];
+  for (const word of text.split(" ").filter(Boolean)) {
+    if (lines.length && (lines.at(-1) + word).length < length) lines.push(`${lines.pop()} ${word}`);
+    else lines.push(word);
   }
-  return lines.map(plain).join("<br>");
+  return lines;
+}
+
+function wrapped(text, length = 64) {
+  return broken(text, length).map(plain).join("<br>");
 }
 
 function digits(value, count = 4) {
@@ -106,7 +111,6 @@ function frame(panels, names, theme, x, y, height, width) {
     paper_bgcolor: theme.paper, plot_bgcolor: theme.paper, font: { color: theme.ink, family: theme.font, size: 13 },
     height, width, margin: { l: 62, r: 12, t: names.length ? 34 : 12, b: 52 }, hovermode: "closest", dragmode: theme.touch ? false : "zoom",
     hoverlabel: { align: "left", bgcolor: theme.paper, bordercolor: theme.muted, font: { color: theme.ink, family: theme.font } },
-    legend: width < NARROW ? { orientation: "h", y: -90 / height, yanchor: "top" } : { x: 1.02, y: 1 },
     annotations: names.map((name, i) => ({
       text: `<b>${plain(name)}</b>`, showarrow: false, xref: "paper", yref: "paper", xanchor: "left", yanchor: "bottom", x: panels[i].x[0], y: panels[i].y[1],
     })),
@@ -134,53 +138,69 @@ function ends(values) {
   return values.reduce(([low, high], value) => [Math.min(low, value), Math.max(high, value)], [Infinity, -Infinity]);
 }
 
-/** How curves are told apart: several choices have a panel for each run and colours of their own. */
-function looks({ chosen, known }, theme) {
+/**
+ * How curves are told apart: by run; where several labels are chosen, by those, with a panel for each run. A legend has
+ * colours first, then what dashes mean: the labels of a second dimension, and null models.
+ */
+function looks({ chosen, known, beside }, theme) {
   const [by, second] = chosen.filter((one) => one.chosen.length > 1);
+  const dashes = new Map(second ? second.chosen.map((label, i) => [said(second.dim, label), DASHES[i % DASHES.length]]) : []);
+  for (const less of beside) dashes.set(known.nulls[less], NULL_DASHES[less] ?? "dot");
   return {
-    panels: Boolean(by),
     by: by?.dim,
+    dashes,
     of({ run, own, less }) {
       const place = by ? by.labels.indexOf(own[by.dim]) / Math.max(by.labels.length - 1, 1) : 0;
       const shade = known.shades[Math.round((theme.dark ? 0.2 + 0.8 * place : place) * (known.shades.length - 1))];
       const color = by ? shade : theme.dark ? run.ink_on_dark : run.ink;
-      const dash = less ? NULL_DASHES[less] ?? "dot" : second ? DASHES[second.labels.indexOf(own[second.dim]) % DASHES.length] : "solid";
-      const varied = [by, second].filter(Boolean).map(({ dim }) => String(own[dim]));
-      const name = [by ? varied.join(", ") : run.label, less && known.nulls[less]].filter(Boolean).join(": ");
-      return { color, dash, name, symbol: by ? "circle" : run.symbol };
+      const dash = less ? dashes.get(known.nulls[less]) : second ? dashes.get(said(second.dim, own[second.dim])) : "solid";
+      return { color, dash, name: by ? String(own[by.dim]) : run.label, symbol: by ? "circle" : run.symbol };
     },
   };
 }
 
 function lines(selection, theme, width) {
-  const { quantity, view, runs, step, state } = selection;
+  const { known, quantity, view, runs, step, steps, state } = selection;
   const look = looks(selection, theme);
   const along = scale(view.x, runs);
-  const names = look.panels ? runs.map((run) => run.label) : [];
-  const { panels, height } = grid(look.panels ? runs.length : 1, width, width < NARROW ? 280 : look.panels && runs.length > 3 ? 260 : 380);
+  const count = look.by ? runs.length : 1;
+  const { panels, height } = grid(count, width, width < NARROW ? 280 : count > 3 ? 260 : 380);
   const [traces, bands, rows, told] = [[], [], [], new Set()];
   for (const curve of curves(selection, step)) {
     const { run, own, less, labels, points } = curve;
     const { color, dash, name, symbol } = look.of(curve);
-    const axes = look.panels ? id(runs.indexOf(run)) : "";
+    const axes = look.by ? id(runs.indexOf(run)) : "";
     const x = labels.map((label) => along.place(run, label));
-    const place = (label) => [where({ ...own, [view.x]: label, ...(view.x === "step" || !selection.steps.length ? {} : { step }) }), less && selection.known.nulls[less]].filter(Boolean).join(", ");
+    const places = labels.map((label) => where({ ...own, [view.x]: label, ...(steps.length ? { step } : {}) }) + (less ? `, ${known.nulls[less]}` : ""));
     const trace = {
       type: "scatter", mode: "lines+markers", x, y: points.map((point) => point.mean), xaxis: `x${axes}`, yaxis: `y${axes}`,
-      name: plain(name), legendgroup: name, showlegend: !told.has(name), hoverinfo: "text", meta: { run: run.label, ...own, less },
-      hovertext: points.map((point, i) => hover(selection, run, place(labels[i]), point)),
+      name: plain(name), legendgroup: name, showlegend: !less && !told.has(name), hoverinfo: "text", meta: { run: run.label, ...own, less },
+      hovertext: points.map((point, i) => hover(selection, run, places[i], point)),
       line: { color, dash, width: less ? 1.2 : 2 }, marker: { color, symbol, size: less ? 4 : 7 },
     };
-    told.add(name);
+    if (!less) told.add(name);
     if (state.bands && !less) bands.push(...band(x, points, trace));
     traces.push(trace);
-    points.forEach((point, i) => rows.push({ run: run.label, place: place(labels[i]), ...point }));
+    points.forEach((point, i) => rows.push({ run: run.label, place: places[i], ...point }));
+  }
+  for (const [name, dash] of look.dashes) {
+    traces.push({ type: "scatter", mode: "lines", x: [null], y: [null], name: plain(name), hoverinfo: "skip", meta: {}, line: { color: theme.muted, dash, width: 1.6 } });
   }
   const y = { title: { text: wrapped(quantity.long_name + unit(quantity), 40) }, range: reach(selection) };
-  const layout = frame(panels, names, theme, along.axis, y, height + 100, width);
-  if (look.by) layout.legend.title = { text: plain(named(look.by)) };
-  layout.showlegend = told.size > 1;
+  const layout = frame(panels, look.by ? runs.map((run) => run.label) : [], theme, along.axis, y, height + 100, width);
+  const names = [...told, ...look.dashes.keys()];
+  legend(layout, names, look.by, height, width);
   return { data: [...bands, ...traces], layout, rows };
+}
+
+/** At the side, or below where names are long or the screen is narrow. */
+function legend(layout, names, by, height, width) {
+  layout.showlegend = names.length > 1;
+  layout.legend = { title: { text: by ? plain(named(by)) : "" }, itemsizing: "constant", x: 1.02, y: 1 };
+  const longest = Math.max(0, ...names.map((name) => name.length));
+  if (width >= NARROW && longest <= 24) return;
+  Object.assign(layout.legend, { orientation: "h", x: 0, y: -66 / height, yanchor: "top" });
+  layout.height += 24 * Math.ceil(names.length / Math.max(1, Math.floor(width / (60 + 8 * longest))));
 }
 
 /** Filled where neighbours on the axis both have an interval; a bar where one stands alone. */
@@ -248,6 +268,7 @@ function plane(selection, theme, width) {
   const { quantity, runs, step, steps, chosen } = selection;
   const { panels, height } = grid(runs.length, width, width < NARROW ? 300 : runs.length > 3 ? 280 : 420);
   const layout = frame(panels, runs.map((run) => run.label), theme, { title: { text: "axis 1" } }, { title: { text: "axis 2" } }, height + 100, width);
+  legend(layout, ["queries", "mean of the queries", "keys", "mean of the keys"], "", height, width);
   const [data, rows] = [[], []];
   const until = steps.filter((one) => one <= step).map((one) => planes(selection, one));
   const everywhere = steps.map((one) => planes(selection, one));
@@ -283,17 +304,4 @@ function figure(selection, theme, width) {
   const draw = selection.quantity.plane ? plane : selection.view.y ? heat : lines;
   const found = selection.runs.length ? draw(selection, theme, width) : { data: [], layout: frame([], [], theme, {}, {}, 300, width), rows: [] };
   return { ...found, ...titles(selection) };
-}
-
-/** The same with its title and origin on it, for a file of its own. */
-function standing(selection, theme, width) {
-  const { data, layout, title, band } = figure(selection, theme, width);
-  const head = [wrapped(title, 100), wrapped(band, 110)].filter(Boolean);
-  const foot = selection.known.origin.map((line) => wrapped(line, 130)).join("<br>");
-  const [above, below] = [30 + 22 * head.join("<br>").split("<br>").length, 20 + 14 * foot.split("<br>").length];
-  layout.title = { text: head.join("<br>"), x: 0.01, xanchor: "left", y: 1, yanchor: "top", yref: "container", pad: { t: 12 }, font: { size: 15 } };
-  layout.height += above + below;
-  layout.margin = { ...layout.margin, t: layout.margin.t + above, b: layout.margin.b + below };
-  layout.annotations.push({ text: foot, showarrow: false, align: "left", font: { size: 10 }, xref: "paper", x: 0, xanchor: "left", yref: "paper", y: 0, yanchor: "top", yshift: -56 });
-  return { data, layout };
 }

@@ -79,11 +79,29 @@ function play() {
   $("play").textContent = going ? "Play" : "Pause";
 }
 
-/** What is shown, on white, with its title and origin. */
+/** What is shown, on white, between its title and its origin. */
 async function svg() {
-  const { data, layout } = standing(selection, ON_PAPER, 900);
+  const { data, layout, title, band } = figure(selection, ON_PAPER, 900);
   const address = await Plotly.toImage({ data, layout }, { format: "svg", width: layout.width, height: layout.height });
-  return decodeURIComponent(address.slice(address.indexOf(",") + 1));
+  const plot = new DOMParser().parseFromString(decodeURIComponent(address.slice(address.indexOf(",") + 1)), "image/svg+xml").documentElement;
+  const head = [...broken(title, 95), ...broken(band, 95)];
+  const foot = known.origin.flatMap((line) => broken(line, 150));
+  const [above, below] = [20 + 20 * head.length, 12 + 13 * foot.length];
+  const height = layout.height + above + below;
+  const whole = drawn("svg", { width: layout.width, height, viewBox: `0 0 ${layout.width} ${height}`, "font-family": ON_PAPER.font });
+  whole.append(drawn("rect", { width: "100%", height: "100%", fill: ON_PAPER.paper }));
+  head.forEach((line, i) => whole.append(drawn("text", { x: 12, y: 24 + 20 * i, "font-size": 15, fill: ON_PAPER.ink }, line)));
+  foot.forEach((line, i) => whole.append(drawn("text", { x: 12, y: above + layout.height + 10 + 13 * i, "font-size": 10, fill: ON_PAPER.muted }, line)));
+  plot.setAttribute("y", above);
+  whole.append(plot);
+  return new XMLSerializer().serializeToString(whole);
+}
+
+function drawn(tag, attributes, text = "") {
+  const made = document.createElementNS("http://www.w3.org/2000/svg", tag);
+  for (const [name, value] of Object.entries(attributes)) made.setAttribute(name, value);
+  made.textContent = text;
+  return made;
 }
 
 async function save() {

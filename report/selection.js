@@ -39,23 +39,18 @@ function runsShown(known, state, quantity) {
   return known.runs.filter((run) => has(run) && (state.runs.has(run.label) || standIn(run)));
 }
 
-/** Dimensions to choose from, with their labels and those chosen: of the first all, of any further one its first. */
-function choices(known, state, quantity, view) {
-  if (quantity.plane) return pick(known, state, quantity, ["block"], true);
-  const left = quantity.dims.filter((dim) => dim !== view.x && dim !== view.y && dim !== "step");
-  return pick(known, state, quantity, left, Boolean(view.y));
-}
-
-function pick(known, state, quantity, dims, single) {
-  const runs = known.runs.filter((run) => run.variables[quantity.name]);
-  let first = true;
-  return dims.map((dim) => {
+/** Dimensions to choose from, with their labels and those chosen: else of the first all, of any further one its first. */
+function choices(state, quantity, view, runs) {
+  const taken = quantity.plane ? ["step", "vector", "axis"] : ["step", view.x, view.y];
+  const single = Boolean(quantity.plane || view.y);
+  let whole = !single;
+  return quantity.dims.filter((dim) => !taken.includes(dim)).map((dim) => {
     const labels = union(runs, dim);
-    const own = (state.picks[dim] ?? []).filter((label) => labels.includes(label));
-    let chosen = state.picks[dim] && (own.length || !state.picks[dim].length) ? own : first && !single ? labels : labels.slice(0, 1);
-    if (single) chosen = chosen.length ? chosen.slice(0, 1) : labels.slice(0, 1);
-    first &&= labels.length < 2;
-    return { dim, labels, chosen, single };
+    const picked = state.picks[dim]?.filter((label) => labels.includes(label));
+    const usual = whole ? labels : labels.slice(0, 1);
+    const none = !picked || (!picked.length && (single || state.picks[dim].length)); // none of these is here
+    if (labels.length > 1) whole = false;
+    return { dim, labels, chosen: none ? usual : single ? picked.slice(0, 1) : picked, single };
   });
 }
 
@@ -124,7 +119,7 @@ function select(known, state) {
   const all = views(quantity);
   const view = all.find((one) => one.key === state.view) ?? all[0];
   const runs = runsShown(known, state, quantity);
-  const chosen = choices(known, state, quantity, view);
+  const chosen = choices(state, quantity, view, runs);
   const nulls = Object.keys(known.nulls).filter((less) => runs.some((run) => run.variables[quantity.name].nulls?.includes(less)));
   const less = nulls.includes(state.less) ? state.less : "nothing";
   const labels = union(known.runs, "positions");
