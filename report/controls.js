@@ -44,6 +44,8 @@ function fillControls() {
   $("bands").checked = state.bands;
   $("nulls").checked = state.nulls;
   $("nulls").disabled = !nulls.length || less !== "nothing" || Boolean(view.y);
+  $("embedding").checked = state.embedding;
+  $("embedding").disabled = ![view.x, view.y].includes("layer");
   $("bands").disabled = Boolean(view.y || quantity.plane);
   $("positions").disabled = Boolean(quantity.plane);
   $("less").disabled = !nulls.length;

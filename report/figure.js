@@ -162,7 +162,7 @@ function looks({ chosen, known, beside }, theme) {
 function lines(selection, theme, width) {
   const { known, quantity, view, runs, step, steps, state } = selection;
   const look = looks(selection, theme);
-  const along = scale(view.x, runs);
+  const axis = scale(view.x, runs);
   const count = look.by ? runs.length : 1;
   const { panels, height } = grid(count, width, width < NARROW ? 280 : count > 3 ? 260 : 380);
   const [traces, bands, rows, told] = [[], [], [], new Set()];
@@ -170,7 +170,7 @@ function lines(selection, theme, width) {
     const { run, own, less, labels, points } = curve;
     const { color, dash, name, symbol } = look.of(curve);
     const axes = look.by ? id(runs.indexOf(run)) : "";
-    const x = labels.map((label) => along.place(run, label));
+    const x = labels.map((label) => axis.place(run, label));
     const places = labels.map((label) => where({ ...own, [view.x]: label, ...(steps.length ? { step } : {}) }) + (less ? `, ${known.nulls[less]}` : ""));
     const trace = {
       type: "scatter", mode: "lines+markers", x, y: points.map((point) => point.mean), xaxis: `x${axes}`, yaxis: `y${axes}`,
@@ -187,7 +187,7 @@ function lines(selection, theme, width) {
     traces.push({ type: "scatter", mode: "lines", x: [null], y: [null], name: plain(name), hoverinfo: "skip", meta: {}, line: { color: theme.muted, dash, width: 1.6 } });
   }
   const y = { title: { text: wrapped(quantity.long_name + unit(quantity), 40) }, range: reach(selection) };
-  const layout = frame(panels, look.by ? runs.map((run) => run.label) : [], theme, along.axis, y, height + 100, width);
+  const layout = frame(panels, look.by ? runs.map((run) => run.label) : [], theme, axis.axis, y, height + 100, width);
   const names = [...told, ...look.dashes.keys()];
   legend(layout, names, look.by, height, width);
   return { data: [...bands, ...traces], layout, rows };
@@ -237,7 +237,7 @@ function faint(color) {
 /** Fields of numbers in one scale of colours, at all steps; where they have both signs, white is 0. */
 function heat(selection, theme, width) {
   const { quantity, view, runs, step, steps } = selection;
-  const [along, up] = [scale(view.x, runs, width < NARROW ? 7 : 12, true), scale(view.y, runs, 14, true)];
+  const [across, up] = [scale(view.x, runs, width < NARROW ? 7 : 12, true), scale(view.y, runs, 14, true)];
   const { panels, height } = grid(runs.length, width, width < NARROW ? 260 : runs.length > 3 ? 240 : 340);
   const all = (steps.length ? steps : [undefined]).flatMap((step) => maps(selection, step));
   let [low, high] = ends(all.flatMap(({ rows }) => rows.flat().map((point) => point.mean)).filter(Number.isFinite));
@@ -249,12 +249,12 @@ function heat(selection, theme, width) {
     const place = (y, x) => where({ ...own, [view.y]: y, [view.x]: x, ...(steps.length ? { step } : {}) });
     rows.forEach((row, j) => row.forEach((point, k) => told.push({ run: run.label, place: place(ys[j], xs[k]), ...point })));
     return {
-      type: "heatmap", x: xs.map((label) => along.place(run, label)), y: ys.map((label) => up.place(run, label)), z: rows.map((row) => row.map((point) => point.mean)),
+      type: "heatmap", x: xs.map((label) => across.place(run, label)), y: ys.map((label) => up.place(run, label)), z: rows.map((row) => row.map((point) => point.mean)),
       xaxis: `x${id(i)}`, yaxis: `y${id(i)}`, coloraxis: "coloraxis", xgap: 1, ygap: 1, hoverinfo: "text", meta: { run: run.label, ...own },
       hovertext: rows.map((row, j) => row.map((point, k) => hover(selection, run, place(ys[j], xs[k]), point))),
     };
   });
-  const layout = frame(panels, runs.map((run) => run.label), theme, along.axis, up.axis, height + 100, width);
+  const layout = frame(panels, runs.map((run) => run.label), theme, across.axis, up.axis, height + 100, width);
   const shades = selection.known.shades.map((color, i, all) => [i / (all.length - 1), color]);
   const bar = { title: { text: wrapped(quantity.long_name + unit(quantity), 30), side: width < NARROW ? "top" : "right" }, thickness: 14, outlinewidth: 0 };
   Object.assign(bar, width < NARROW ? { orientation: "h", y: -80 / height, yanchor: "top" } : {});

@@ -3,7 +3,7 @@
 const $ = (name) => document.getElementById(name);
 const PAUSE = 700; // milliseconds a step stays while playing
 const ON_PAPER = { paper: "#ffffff", ink: "#1b1b1b", muted: "#777777", grid: "#e8e8e8", dark: false, touch: false, font: "sans-serif" };
-const state = { quantity: "", view: "", positions: "all", less: "nothing", bands: true, nulls: false, step: Infinity, runs: new Set(), picks: {} };
+const state = { quantity: "", view: "", positions: "all", less: "nothing", bands: true, nulls: false, embedding: true, step: Infinity, runs: new Set(), picks: {} };
 let known, selection, playing;
 
 function theme() {
@@ -33,7 +33,7 @@ function change(how) {
 
 function keepAddress() {
   const { quantity, view, positions, less, step, steps } = selection;
-  const words = new URLSearchParams({ quantity: quantity.name, view: view.key, positions, less, bands: Number(state.bands), nulls: Number(state.nulls) });
+  const words = new URLSearchParams({ quantity: quantity.name, view: view.key, positions, less, bands: Number(state.bands), nulls: Number(state.nulls), embedding: Number(state.embedding) });
   if (steps.length) words.set("step", step);
   for (const run of state.runs) words.append("run", run);
   for (const [dim, labels] of Object.entries(state.picks)) words.set(`pick_${dim}`, JSON.stringify(labels));
@@ -47,7 +47,7 @@ function keepAddress() {
 function readAddress() {
   const words = new URLSearchParams(location.hash.slice(1));
   for (const name of ["quantity", "view", "positions", "less"]) if (words.has(name)) state[name] = words.get(name);
-  for (const name of ["bands", "nulls"]) if (words.has(name)) state[name] = words.get(name) === "1";
+  for (const name of ["bands", "nulls", "embedding"]) if (words.has(name)) state[name] = words.get(name) === "1";
   if (words.has("step")) state.step = Number(words.get("step"));
   if (words.has("run")) state.runs = new Set(words.getAll("run"));
   for (const [name, value] of words) {
@@ -86,12 +86,12 @@ async function svg() {
   const plot = new DOMParser().parseFromString(decodeURIComponent(address.slice(address.indexOf(",") + 1)), "image/svg+xml").documentElement;
   const head = [...broken(title, 95), ...broken(band, 95)];
   const foot = known.origin.flatMap((line) => broken(line, 150));
-  const [above, below] = [20 + 20 * head.length, 12 + 13 * foot.length];
+  const [above, below] = [20 + 20 * head.length, 16 + 13 * foot.length];
   const height = layout.height + above + below;
   const whole = drawn("svg", { width: layout.width, height, viewBox: `0 0 ${layout.width} ${height}`, "font-family": ON_PAPER.font });
   whole.append(drawn("rect", { width: "100%", height: "100%", fill: ON_PAPER.paper }));
   head.forEach((line, i) => whole.append(drawn("text", { x: 12, y: 24 + 20 * i, "font-size": 15, fill: ON_PAPER.ink }, line)));
-  foot.forEach((line, i) => whole.append(drawn("text", { x: 12, y: above + layout.height + 10 + 13 * i, "font-size": 10, fill: ON_PAPER.muted }, line)));
+  foot.forEach((line, i) => whole.append(drawn("text", { x: 12, y: above + layout.height + 14 + 13 * i, "font-size": 10, fill: ON_PAPER.muted }, line)));
   plot.setAttribute("y", above);
   whole.append(plot);
   return new XMLSerializer().serializeToString(whole);
@@ -114,7 +114,7 @@ async function save() {
 
 function listen() {
   for (const name of ["quantity", "view", "positions", "less"]) $(name).addEventListener("change", () => change(() => (state[name] = $(name).value)));
-  for (const name of ["bands", "nulls"]) $(name).addEventListener("change", () => change(() => (state[name] = $(name).checked)));
+  for (const name of ["bands", "nulls", "embedding"]) $(name).addEventListener("change", () => change(() => (state[name] = $(name).checked)));
   $("step").addEventListener("input", () => change(() => (state.step = selection.steps[$("step").value])));
   $("play").addEventListener("click", play);
   $("save").addEventListener("click", save);

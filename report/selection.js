@@ -59,6 +59,11 @@ function stepped(quantity, view) {
   return quantity.dims.includes("step") && view.x !== "step";
 }
 
+/** Labels on an axis: the embedding may be far from all blocks and flatten them. */
+function along({ state }, run, dim) {
+  return run.labels[dim].filter((label) => dim !== "layer" || label !== 0 || state.embedding);
+}
+
 /** All places that the choices allow. */
 function product(chosen) {
   return chosen.reduce((places, { dim, chosen }) => places.flatMap((place) => chosen.map((label) => ({ ...place, [dim]: label }))), [{}]);
@@ -72,7 +77,7 @@ function curves(selection, step) {
     for (const own of product(chosen)) {
       if (Object.entries(own).some(([dim, label]) => !run.places[dim].has(label))) continue;
       const at = (label) => ({ positions, less, step, ...own, [view.x]: label });
-      const labels = run.labels[view.x];
+      const labels = along(selection, run, view.x);
       found.push({ run, own, less: "", labels, points: labels.map((label) => interval(run, quantity.name, at(label))) });
       for (const less of selection.beside) {
         const points = labels.map((label) => ({ mean: ofNull(run, quantity.name, at(label), less), low: NaN, high: NaN }));
@@ -88,7 +93,7 @@ function maps(selection, step) {
   const { runs, quantity, view, chosen, positions, less } = selection;
   const own = product(chosen)[0];
   return runs.map((run) => {
-    const [ys, xs] = [run.labels[view.y], run.labels[view.x]];
+    const [ys, xs] = [view.y, view.x].map((dim) => along(selection, run, dim));
     const at = (y, x) => ({ positions, less, step, ...own, [view.y]: y, [view.x]: x });
     return { run, own, xs, ys, rows: ys.map((y) => xs.map((x) => interval(run, quantity.name, at(y, x)))) };
   });
