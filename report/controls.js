@@ -116,7 +116,7 @@ function picker({ dim, labels, single }) {
 
 function notes() {
   const { quantity, runs, steps, step } = selection;
-  const found = [];
+  const found = quantity.plane ? ["Shares of the squared lengths: of each axis over all steps, of both axes at this step. Lines: the way of the means."] : [];
   const away = runs.filter((run) => steps.length && !run.places.step.has(step)).map((run) => run.label);
   if (away.length) found.push(`No checkpoint of step ${step.toLocaleString("en")}: ${away.join(", ")}.`);
   const lacking = known.runs.filter((run) => state.runs.has(run.label) && !run.variables[quantity.name]);

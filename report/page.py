@@ -9,7 +9,7 @@ from report import about, embed
 from workdir import files
 
 HERE = pathlib.Path(__file__).parent
-SCRIPTS = ("data.js", "selection.js", "figure.js", "controls.js", "page.js")
+SCRIPTS = ("data.js", "selection.js", "words.js", "axes.js", "lines.js", "figure.js", "controls.js", "page.js")
 NAME = "report.html"
 
 

@@ -295,7 +295,7 @@ def test_a_phone_needs_no_scrolling_sideways_and_colours_follow_the_system(opene
 
 
 def test_every_control_has_a_name_and_is_reached_by_the_tabulator(opened):
-    browser = opened(quantity="query_drift", view="over step")
+    browser = opened(quantity="coordinate_share", view="over layer")
     unnamed = (
         "[...document.querySelectorAll('main input, main select, main button')]"
         ".filter((one) => !(one.labels?.length || one.textContent.trim())).length"
