@@ -40,7 +40,7 @@ def facts(run: Run, folder: pathlib.Path) -> list[tuple[str, str]]:
 
 
 def _read(path: pathlib.Path) -> dict[str, Any]:
-    return read_json(path, "delete it") if path.exists() else {}
+    return read_json(path, "move it away") if path.exists() else {}
 
 
 def links(folders: dict[str, pathlib.Path], root: pathlib.Path) -> str:

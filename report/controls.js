@@ -47,7 +47,7 @@ function fillControls() {
   $("embedding").checked = state.embedding;
   $("embedding").disabled = ![view.x, view.y].includes("layer");
   $("bands").disabled = Boolean(view.y || quantity.plane);
-  $("positions").disabled = Boolean(quantity.plane);
+  $("positions").disabled = !selection.placed;
   $("less").disabled = !nulls.length;
   $("stepping").hidden = steps.length < 2;
   $("step").max = Math.max(steps.length - 1, 0);
@@ -126,6 +126,11 @@ function notes() {
   }
   if (!runs.length && !lacking.length) found.push("No run is switched on.");
   return found;
+}
+
+/** Only where they are others: they are read aloud. */
+function fillNotes(texts) {
+  kept($("notes"), JSON.stringify(texts), () => texts.map((text) => element("span", text)));
 }
 
 function describe() {

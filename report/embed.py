@@ -27,12 +27,12 @@ def entries(runs: dict[str, Run], drawn: dict[str, Run]) -> list[dict[str, Any]]
     `runs` are single runs; `drawn` the same with those that differ in seeds joined (figures/seeds.py).
     """
     alone = {label for label, run in drawn.items() if runs.get(label) is run}
-    groups = conditions({label: run.results for label, run in runs.items() if label not in alone})
+    seeds = iter(conditions({label: run.results for label, run in runs.items() if label not in alone}).values())
     dark = dict(zip(style.INKS, INKS_ON_DARK, strict=True))
     found = []
     for label, look in style.inks(drawn).items():
         own = {"group": label, "ink": look["color"], "ink_on_dark": dark[look["color"]]}
-        members = [] if label in alone else groups[label]
+        members = [] if label in alone else next(seeds)  # in the order of `drawn`; labels may be others among fewer
         name = f"{label}, {len(members)} seeds together" if members else label
         found.append(own | {"label": name, "symbol": SYMBOLS[look["marker"]], "on": True, "run": drawn[label]})
         for member, symbol in zip(members, _symbols(len(members)), strict=True):

@@ -2,7 +2,7 @@
 
 /** Fields of numbers in one scale of colours, at all steps; where they have both signs, white is 0. */
 function heat(selection, theme, width) {
-  const { quantity, view, runs, step, steps } = selection;
+  const { view, runs, step, steps } = selection;
   const [across, up] = [scale(view.x, runs, width < NARROW ? 7 : 12, true), scale(view.y, runs, 14, true)];
   const { panels, height } = grid(runs.length, width, width < NARROW ? 260 : runs.length > 3 ? 240 : 340);
   const all = atAllSteps(selection, (step) => maps(selection, step)).flat();
@@ -22,7 +22,7 @@ function heat(selection, theme, width) {
   });
   const layout = frame(panels, runs.map((run) => run.label), theme, across.axis, up.axis, height + 100, width);
   const shades = selection.known.shades.map((color, i, all) => [i / (all.length - 1), color]);
-  const bar = { title: { text: wrapped(quantity.long_name + unit(quantity), 30), side: width < NARROW ? "top" : "right" }, thickness: 14, outlinewidth: 0 };
+  const bar = { title: { text: wrapped(measure(selection), 30), side: width < NARROW ? "top" : "right" }, thickness: 14, outlinewidth: 0 };
   Object.assign(bar, width < NARROW ? { orientation: "h", y: -80 / height, yanchor: "top" } : {});
   layout.coloraxis = { cmin: low, cmax: high, colorscale: signs ? [[0, "#2166ac"], [0.5, "#f7f7f7"], [1, "#b2182b"]] : shades, colorbar: bar };
   for (const [name, axis] of Object.entries(layout)) if (/^[xy]axis/.test(name)) axis.showgrid = false;

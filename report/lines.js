@@ -37,7 +37,7 @@ function looks({ chosen, known, beside }, theme) {
 }
 
 function lines(selection, theme, width) {
-  const { known, quantity, view, runs, step, steps, state } = selection;
+  const { known, view, runs, step, steps, state } = selection;
   const look = looks(selection, theme);
   const axis = scale(view.x, runs);
   const count = look.by ? runs.length : 1;
@@ -63,7 +63,7 @@ function lines(selection, theme, width) {
   for (const [name, dash] of look.dashes) {
     traces.push({ type: "scatter", mode: "lines", x: [null], y: [null], name: plain(name), hoverinfo: "skip", meta: {}, line: { color: theme.muted, dash, width: 1.6 } });
   }
-  const words = broken(quantity.long_name + unit(quantity), 40);
+  const words = broken(measure(selection), 40);
   const y = { title: { text: words.map(plain).join("<br>"), standoff: 8 + 18 * (words.length - 1) }, range: reach(selection) };
   const layout = frame(panels, look.by ? runs.map((run) => run.label) : [], theme, axis.axis, y, height + 100, width);
   const names = [...told, ...look.dashes.keys()];

@@ -20,7 +20,7 @@ function render() {
   Plotly.react($("plot"), data, layout, { displayModeBar: false, doubleClick: "reset" });
   $("title").textContent = title;
   $("plot").setAttribute("aria-label", `${title}; the numbers stand below`);
-  $("notes").replaceChildren(...[band, ...notes()].filter(Boolean).map((text) => element("span", text)));
+  fillNotes([band, ...notes()].filter(Boolean));
   describe();
   fillTable(rows, title);
 }
@@ -121,14 +121,13 @@ function listen() {
   $("numbers").addEventListener("toggle", render);
   $("controls").addEventListener("submit", (event) => event.preventDefault());
   addEventListener("hashchange", () => (readAddress(), render()));
-  addEventListener("resize", render);
+  addEventListener("resize", () => $("plot").clientWidth !== $("plot").layout.width && render()); // not by a phone's bars
   matchMedia("(prefers-color-scheme: dark)").addEventListener("change", render);
 }
 
 async function start() {
   if (typeof DecompressionStream === "undefined") {
-    $("notes").textContent = "This browser is too old for the page: Chrome 80, Firefox 113 or Safari 16.4 is needed.";
-    return;
+    throw Error("this browser is too old; Chrome 110, Firefox 115 or Safari 16.4 will do");
   }
   [known] = await Promise.all([load(), library()]);
   state.runs = new Set(known.runs.filter((run) => run.on).map((run) => run.label));
@@ -139,4 +138,7 @@ async function start() {
   document.body.dataset.ready = "yes";
 }
 
-start();
+start().catch((error) => {
+  $("notes").textContent = `The page cannot be drawn: ${error.message}`;
+  throw error;
+});

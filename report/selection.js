@@ -129,8 +129,9 @@ function select(known, state) {
   const less = nulls.includes(state.less) ? state.less : "nothing";
   const labels = union(known.runs, "positions");
   const positions = labels.includes(state.positions) ? state.positions : labels[0];
+  const placed = runs.some((run) => run.variables[quantity.name].dims.includes("positions"));
   const beside = state.nulls && less === "nothing" && !view.y ? nulls : [];
   const steps = stepped(quantity, view) ? union(runs, "step") : [];
   const step = steps.filter((one) => one <= state.step).at(-1) ?? steps[0];
-  return { known, state, quantity, view, runs, chosen, nulls, less, beside, positions, steps, step };
+  return { known, state, quantity, view, runs, chosen, nulls, less, beside, positions, placed, steps, step };
 }

@@ -31,16 +31,21 @@ function unit(quantity) {
   return ["", "1"].includes(quantity.units) ? "" : ` (${quantity.units})`;
 }
 
+/** For an axis. */
+function measure({ quantity, less }) {
+  return `${less === "nothing" ? "" : "excess: "}${quantity.long_name}${unit(quantity)}`;
+}
+
 function where(own) {
   return Object.entries(own).map(([dim, label]) => said(dim, label)).join(", ");
 }
 
-function titles({ known, state, quantity, view, chosen, less, positions, step, steps, runs }) {
+function titles({ known, state, quantity, view, chosen, less, positions, placed, step, steps, runs }) {
   const single = chosen.filter(({ chosen, labels }) => chosen.length === 1 && labels.length > 1);
   const excess = less === "nothing" ? "" : `excess over ${known.nulls[less]}`;
   const parts = [excess, ...single.map(({ dim, chosen }) => said(dim, chosen[0]))];
   if (steps.length) parts.push(said("step", step));
-  if (!quantity.plane) parts.push(known.positions[positions] ?? positions);
+  if (placed) parts.push(known.positions[positions] ?? positions);
   const axes = view.y ? `: ${view.y} × ${named(view.x)}` : quantity.plane ? "" : ` over ${MANY[view.x] ?? named(view.x)}`;
   const bands = new Set(state.bands && !view.y ? runs.map((run) => run.variables[quantity.name].band).filter(Boolean) : []);
   const name = quantity.long_name[0].toUpperCase() + quantity.long_name.slice(1);

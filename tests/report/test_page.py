@@ -70,6 +70,13 @@ def test_seeds_of_one_setting_are_one_entry_that_is_on_and_single_ones_that_are_
     assert read.values(0, "anisotropy").tobytes() == expected.tobytes()
 
 
+def test_a_run_may_be_called_as_other_runs_are_together(runs, tmp_path):
+    alone = make_run(learning_rate=1.0, **SMALL)
+    read = Page(built({"decoder_0": runs["decoder_0"], "decoder_1": runs["decoder_1"], "decoder": alone}, tmp_path))
+    labels = [entry["label"] for entry in read.known["runs"]]
+    assert labels == ["decoder_0, 2 seeds together", "decoder_0", "decoder_1", "decoder"]
+
+
 def test_a_quantity_says_its_formula_source_axes_and_null_models(read):
     known = read.known
     quantities = {quantity["name"]: quantity for quantity in known["quantities"]}
