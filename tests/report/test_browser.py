@@ -110,6 +110,14 @@ def number(text):
     return float(text.replace("−", "-").replace("∞", "inf").replace("–", "nan"))
 
 
+def test_a_fetch_and_an_error_would_be_noticed(browser, tmp_path):
+    (tmp_path / "page.html").write_text('<body><img src="http://127.0.0.1:9/x.png"><script>nothing()</script></body>')
+    browser.call("Page.navigate", url=(tmp_path / "page.html").as_uri())
+    browser.wait("document.readyState === 'complete'")
+    assert "http://127.0.0.1:9/x.png" in browser.requests
+    assert any("nothing is not defined" in complaint for complaint in browser.complaints)
+
+
 def test_the_slider_moves_the_curve_by_keyboard_and_the_numbers_are_those_of_the_table(opened, results):
     browser = opened(quantity="anisotropy", run=["decoder_0", NASTY])
     seen = []
