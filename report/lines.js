@@ -41,7 +41,8 @@ function lines(selection, theme, width) {
   const look = looks(selection, theme);
   const axis = scale(view.x, runs);
   const count = look.by ? runs.length : 1;
-  const { panels, height } = grid(count, width, width < NARROW ? 280 : count > 3 ? 260 : 380);
+  const tall = width < NARROW ? 280 : count > 3 ? 260 : 380;
+  const { panels, height } = grid(count, width, tall);
   const [traces, bands, rows, told] = [[], [], [], new Set()];
   for (const curve of curves(selection, step)) {
     const { run, own, less, labels, points } = curve;
@@ -63,8 +64,8 @@ function lines(selection, theme, width) {
   for (const [name, dash] of look.dashes) {
     traces.push({ type: "scatter", mode: "lines", x: [null], y: [null], name: plain(name), hoverinfo: "skip", meta: {}, line: { color: theme.muted, dash, width: 1.6 } });
   }
-  const words = broken(measure(selection), 40);
-  const y = { title: { text: words.map(plain).join("<br>"), standoff: 8 + 18 * (words.length - 1) }, range: reach(selection) };
+  const words = broken(measure(selection), tall / 7.6);
+  const y = { title: { text: words.map(plain).join("<br>"), standoff: 8 + 18 * (words.length - 1) }, range: reach(selection), zeroline: selection.less !== "nothing", zerolinecolor: theme.muted };
   const layout = frame(panels, look.by ? runs.map((run) => run.label) : [], theme, axis.axis, y, height + 100, width);
   const names = [...told, ...look.dashes.keys()];
   legend(layout, names, look.by, height, width);
