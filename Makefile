@@ -16,6 +16,7 @@ test: .venv
 	JAX_DISABLE_MOST_OPTIMIZATIONS=1 $(BIN)/python -m pytest -m "not slow"
 
 test-all: .venv
+	sh tests/report/chromium.sh
 	$(BIN)/python -m pytest
 
 check: .venv

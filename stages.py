@@ -16,6 +16,7 @@ from figures.experiment import Compared
 from figures.run import Run
 from figures.seeds import over_seeds
 from models.transformer import compute_type
+from report import page
 from sources import sweep, vectors
 from sources.probe import POSITION_SETS
 from studies import findings, on_disk
@@ -181,10 +182,12 @@ def draw_figures(shown: dict[str, pathlib.Path], to: pathlib.Path, root: pathlib
     runs = {name: load(path) for name, path in shown.items()}
     mine = [name for name, path in shown.items() if path.is_relative_to(root)]
     own = over_seeds({name: runs[name] for name in mine})
-    paths = draw.draw_runs(own | {name: run for name, run in runs.items() if name not in mine}, to)
+    drawn = own | {name: run for name, run in runs.items() if name not in mine}
+    paths = draw.draw_runs(drawn, to)
     if (root / "runs.csv").exists():
         paths += draw.draw(draw.EXPERIMENT, Compared(own, *on_disk.read(root)), to)
-    for path in paths:
+    beside = root if to == root / "figures" else to
+    for path in [*paths, page.write(runs, drawn, shown, beside)]:
         print(path)
     bits = {name: on_disk.bits(path) for name, path in shown.items()}
     for line in findings.found({name: run.results for name, run in runs.items()}, bits):

@@ -262,6 +262,7 @@ def test_an_experiment_of_several_runs_has_one_table_of_them(twins):
     for name, bits in zip(rows.run, rows.test_bits, strict=True):
         assert bits == json.loads((workdir / name / "test.json").read_text())["bits_per_character"]
     assert str(workdir / "figures" / "runs_compared.png") in output
+    assert output.splitlines()[-1] == str(workdir / "report.html")
     assert not (workdir / "contrasts.csv").exists()  # mask and objective differ both
 
 

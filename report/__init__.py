@@ -1,0 +1,1 @@
+"""One self-contained page of all that was measured, drawn from tables alone."""

@@ -1,0 +1,62 @@
+"""What was run, on which text, with which versions, and the files beside the page, as HTML."""
+
+import json
+import os
+import pathlib
+from html import escape
+from typing import Any
+from urllib.parse import quote
+
+from figures.provenance import provenance
+from figures.run import Run
+from workdir.files import read_json
+
+
+def origin(runs: dict[str, Run], drawn: dict[str, Run], folders: dict[str, pathlib.Path]) -> str:
+    """The lines that stand below every figure; then each run with its text, versions and settings."""
+    parts = [f"<p>{escape(line)}</p>" for line in provenance(drawn)]
+    for label, run in runs.items():
+        rows = "".join(f"<dt>{escape(name)}</dt><dd>{escape(said)}</dd>" for name, said in facts(run, folders[label]))
+        settings = json.dumps(json.loads(run.results.attrs["config"]), indent=1)
+        more = f"<details><summary>All settings</summary><pre>{escape(settings)}</pre></details>"
+        parts.append(f"<details><summary>{escape(label)}</summary><dl>{rows}</dl>{more}</details>")
+    return "\n".join(parts)
+
+
+def facts(run: Run, folder: pathlib.Path) -> list[tuple[str, str]]:
+    """In words, as far as the run's folder knows them."""
+    attrs = run.results.attrs
+    found = [("text", str(attrs["corpus"])), ("sha256 of the text", str(attrs["corpus_sha256"]))]
+    found += [("model", str(attrs["model"])), ("measured on", str(attrs.get("input", "")))]
+    if tested := _read(folder / "test.json"):
+        found.append(("test split", f"{tested['bits_per_character']:.4f} bits per character; {tested['protocol']}"))
+    for number, session in enumerate(_read(folder / "environment.json").get("sessions", []), 1):
+        versions = ", ".join(f"{name} {version}" for name, version in session.get("versions", {}).items())
+        device = ", ".join(f"{name} {value}" for name, value in session.get("device", {}).items())
+        commit = session.get("commit")
+        said = [" ".join(session.get("command", [])), versions, device, f"commit {commit}" if commit else ""]
+        found.append((f"session {number}", "; ".join(filter(None, said))))
+    return [(name, said) for name, said in found if said]
+
+
+def _read(path: pathlib.Path) -> dict[str, Any]:
+    return read_json(path, "move it away") if path.exists() else {}
+
+
+def links(folders: dict[str, pathlib.Path], root: pathlib.Path) -> str:
+    """To figures and tables that are there, relative to the page: folders can be moved together."""
+    figures = sorted((root / "figures").glob("*.png"))
+    tables = sorted(root.glob("*.csv")) + sorted((root / "figures").glob("*.csv"))
+    for folder in folders.values():
+        tables += [path for path in (folder / "results.csv", folder / "results.nc") if path.exists()]
+    parts = []
+    for name, paths in (("Figures", figures), ("Tables", dict.fromkeys(tables))):
+        found = "".join(f"<li>{link(path, root)}</li>" for path in paths)
+        parts.append(f"<h3>{name}</h3><ul>{found}</ul>" if found else "")
+    return "\n".join(parts)
+
+
+def link(path: pathlib.Path, root: pathlib.Path) -> str:
+    target = pathlib.PurePath(os.path.relpath(path.resolve(), root.resolve())).as_posix()
+    said = target.removeprefix("figures/")
+    return f'<a href="{escape(quote(target))}">{escape(said)}</a>'
