@@ -9,9 +9,8 @@ from collections.abc import Iterable, Iterator
 from types import FrameType
 from typing import Any
 
-from workdir.errors import RunError, Stopped, UserError, meant, of_system
+from workdir.errors import RunError, Stopped, UserError, of_system
 
-STAGES = ("train", "measure", "figures")
 SIGNALS = (signal.SIGINT, signal.SIGTERM)
 INTERRUPTED = "interrupted; the same command goes on from the last checkpoint"
 
@@ -87,13 +86,14 @@ def obey(argv: list[str]) -> None:
     import absl.logging
 
     import experiments.flags
+    from experiments import command
 
     absl.logging.set_verbosity(absl.logging.FATAL)  # Orbax logs tracebacks of what is told in one line here
     logging.getLogger().setLevel(logging.CRITICAL)
     words, settings = experiments.flags.split(argv)
-    given = parse(words)
+    given = command.parse(words)
     if given.help:
-        say(help_of(given, settings))
+        say((__doc__, "", *command.explained(given, settings)))
     elif given.list:
         from experiments import listing
 
@@ -140,63 +140,6 @@ def foretell(experiment: Any, given: Any) -> Iterator[str]:
         if entry.path.name == path.name:
             yield from (f"cost: {size + ': ' if size else ''}{what}" for size, what in entry.cost.items())
     yield from explained.settings(experiment)
-
-
-def parse(words: list[str]) -> Any:
-    """The flags beside the experiment's settings; UserError, one line, where they are wrong."""
-    from absl import flags
-
-    given = flags.FlagValues()
-    flags.DEFINE_string("config", None, "Experiment file, as experiments/decoder_small.py or …:tiny.", given)
-    flags.DEFINE_string("workdir", None, "Folder of the run; runs/<experiment> where not given.", given)
-    flags.DEFINE_list("stages", list(STAGES), f"Which of {', '.join(STAGES)} to do.", given)
-    flags.DEFINE_bool("distributed", False, "Join the other processes of the cluster (TPU pod, SLURM, MPI).", given)
-    flags.DEFINE_list("compare", [], "Folders of other runs to draw in the same figures.", given)
-    flags.DEFINE_string("figures", None, "Folder of the figures; <workdir>/figures where not given.", given)
-    flags.DEFINE_bool("list", False, "Name the experiments, with the expected cost of each.", given)
-    flags.DEFINE_bool("dry_run", False, "Say what would be done, what it takes and how long; do nothing.", given)
-    flags.DEFINE_string("status", None, "Folder of a run: say what is done and what is missing; do nothing.", given)
-    flags.DEFINE_bool("help", False, "Show this; with --config, the settings of that experiment.", given)
-    try:
-        left = given(words)
-    except flags.UnrecognizedFlagError as error:
-        hint = meant(error.flagname, given) or "; see main.py --help"
-        raise UserError(f"--{error.flagname} is not a flag{hint}") from error
-    except flags.IllegalFlagValueError as error:
-        raise UserError(
-            f"--{str(error).removeprefix('flag --').partition(': ')[0]}: true or false is needed"
-        ) from error
-    if len(left) > 1:
-        raise UserError(f"{left[1]!r} is not a flag; see main.py --help")
-    for name in ("config", "workdir", "figures", "status"):
-        if given[name].value == "":
-            raise UserError(f"--{name}= names nothing; give a name or leave it out")
-    if given.help or given.list or given.status is not None:
-        return given
-    if given.config is None:
-        raise UserError("no experiment given; pass --config=experiments/quickstart.py, say, or see main.py --list")
-    if not given.stages:
-        raise UserError(f"--stages names no stage; choose from {', '.join(STAGES)}")
-    for stage in given.stages:
-        if stage not in STAGES:
-            raise UserError(f"--stages: {stage!r} is unknown; choose from {', '.join(STAGES)}{meant(stage, STAGES)}")
-    return given
-
-
-def help_of(given: Any, settings: dict[str, str | None]) -> Iterator[str]:
-    """The flags; then the settings of the experiment given, or the defaults of one that trains."""
-    import experiments.flags
-    from experiments import explained
-    from experiments.config import Config
-
-    yield from (__doc__, "")
-    for name in sorted(given):
-        if name not in ("flagfile", "undefok"):  # absl's own
-            sign = "[no]" if given[name].boolean else ""
-            yield from explained.beside(f"  --{sign}{name}: ", given[name].help)
-    config = experiments.flags.load(given.config) if given.config else Config()
-    yield from ("", f"Settings, with their values in {given.config}:" if given.config else "Settings, with defaults:")
-    yield from explained.settings(experiments.flags.override(config, settings))
 
 
 def run(experiment: Any, given: Any, settings: dict[str, str | None]) -> None:

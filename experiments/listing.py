@@ -1,6 +1,7 @@
 """The experiments that there are, each with a line and its expected cost: read from their files, which are not run."""
 
 import ast
+import contextlib
 import pathlib
 from collections.abc import Iterator
 from typing import NamedTuple
@@ -15,9 +16,12 @@ class Entry(NamedTuple):
 
 
 def entries(folder: pathlib.Path = HERE) -> Iterator[Entry]:
-    """Every file that defines get_config()."""
+    """Every file that defines get_config(), and that Python can read."""
     for path in sorted(folder.glob("*.py")):
-        tree = ast.parse(path.read_text())
+        try:
+            tree = ast.parse(path.read_bytes())
+        except (SyntaxError, ValueError):
+            continue
         if any(isinstance(node, ast.FunctionDef) and node.name == "get_config" for node in tree.body):
             words = (ast.get_docstring(tree) or "").partition("\n")[0]
             yield Entry(path, words, _cost(tree))
@@ -26,7 +30,8 @@ def entries(folder: pathlib.Path = HERE) -> Iterator[Entry]:
 def _cost(tree: ast.Module) -> dict[str, str]:
     for node in tree.body:
         if isinstance(node, ast.Assign) and [getattr(name, "id", "") for name in node.targets] == ["COST"]:
-            return ast.literal_eval(node.value)
+            with contextlib.suppress(ValueError):  # what is no plain value
+                return dict(ast.literal_eval(node.value))
     return {}
 
 

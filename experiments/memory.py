@@ -1,8 +1,7 @@
 """How much memory a run needs, and how much there is: a run that cannot fit is refused before it has begun.
 
-The estimates follow what XLA says of the compiled programs (`memory_analysis`). On a CPU, of the shapes in docs/LOG.md,
-they are up to an eighth below it for training, and a quarter for measuring everything. What fails beyond them is told
-when it fails.
+The estimates follow what XLA says of compiled programs (`memory_analysis`). On a CPU, for the shapes in docs/LOG.md,
+they are up to an eighth below that in training, and a quarter in measuring everything. What fails all the same is told.
 """
 
 import dataclasses

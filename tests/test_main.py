@@ -83,6 +83,11 @@ def test_bad_input_is_one_line_and_exit_code_2(flags, words, tmp_path):
     refuse(tmp_path / "run", words, *flags)
 
 
+def test_a_flag_without_its_value_is_one_line():
+    process = here("--stages")
+    assert (process.returncode, process.stderr) == (2, "error: Missing value for flag --stages; see main.py --help\n")
+
+
 def test_a_cluster_that_is_not_there_is_refused_by_the_process(tmp_path):
     refuse(tmp_path / "run", "--distributed finds no cluster", *DECODER, "--distributed", start=main)
 

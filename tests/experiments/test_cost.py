@@ -82,4 +82,7 @@ def test_an_experiment_of_ones_own_is_listed_without_being_run(tmp_path):
         '"""Mine.\n\nMore."""\nraise SystemExit\nCOST = {"": "a day"}\ndef get_config(): 1'
     )
     (tmp_path / "other.py").write_text("x = 1")
-    assert list(listing.entries(tmp_path)) == [(tmp_path / "mine.py", "Mine.", {"": "a day"})]
+    (tmp_path / "broken.py").write_text("def get_config(:")
+    (tmp_path / "computed.py").write_text("def get_config(): 1\nCOST = 3 * hours\n")
+    found = list(listing.entries(tmp_path))
+    assert found == [(tmp_path / "computed.py", "", {}), (tmp_path / "mine.py", "Mine.", {"": "a day"})]
