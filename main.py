@@ -2,12 +2,14 @@
 
 import logging
 import pathlib
+import re
 import sys
 
 import absl.logging
 from absl import flags
 
 import experiments.flags
+import pretrained.config
 import untrained.config
 from experiments import variants
 from experiments.config import Config, check
@@ -29,6 +31,8 @@ def main(argv: list[str]) -> int:
         experiment = experiments.flags.override(experiments.flags.load(given.config), settings)
         if isinstance(experiment, untrained.config.UntrainedConfig):
             run_untrained(experiment, given)
+        elif isinstance(experiment, pretrained.config.PretrainedConfig):
+            run_pretrained(experiment, given)
         else:
             run(experiment, given, settings)
         return 0
@@ -112,10 +116,31 @@ def run_untrained(config: untrained.config.UntrainedConfig, given: flags.FlagVal
     stages.untrained_blocks(config, pathlib.Path(given.workdir or f"runs/{title}"), title, given.stages)
 
 
+def run_pretrained(config: pretrained.config.PretrainedConfig, given: flags.FlagValues) -> None:
+    """A model that others trained: of the stages, there is nothing to do in `train`."""
+    pretrained.config.check(config)
+    for name in ("compare", "distributed"):
+        if given[name].value:
+            raise UserError(f"--{name} is for training runs; leave it out with a pretrained model")
+    if given.stages == ["train"]:
+        raise UserError("--stages=train: a pretrained model is not trained; choose from measure, figures")
+    import stages  # late, as in `run`
+    from workdir import mesh
+
+    mesh.take_cores_for_devices(len(stages.POSITION_SETS))
+    stages.keep_compiled(config.data.cache)
+    title = experiment_name(given.config)
+    stages.pretrained_model(config, pathlib.Path(given.workdir or f"runs/{title}"), title, given.stages)
+
+
 def experiment_name(config: str) -> str:
-    """Stem of the experiment file, with its argument: decoder_small.py:tiny -> decoder_small_tiny."""
+    """Stem of the experiment file, with its argument, as a folder may be called: decoder_small.py:tiny ->
+    decoder_small_tiny, pretrained.py:EleutherAI/pythia-160m -> pretrained_EleutherAI_pythia-160m, and of a path its
+    end."""
     path, _, argument = config.partition(":")
-    return "_".join(filter(None, (pathlib.Path(path).stem, argument)))
+    argument = pathlib.Path(argument).name if pathlib.Path(argument).exists() else argument
+    words = pathlib.Path(path).stem, re.sub(r"[^\w.=-]+", "_", argument).strip("_.")
+    return "_".join(filter(None, words))
 
 
 if __name__ == "__main__":

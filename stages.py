@@ -16,6 +16,7 @@ from figures.experiment import Compared
 from figures.run import Run
 from figures.seeds import over_seeds
 from models.transformer import compute_type
+from pretrained.config import PretrainedConfig
 from sources import sweep
 from sources.probe import POSITION_SETS
 from studies import on_disk
@@ -185,4 +186,21 @@ def untrained_blocks(config: UntrainedConfig, root: pathlib.Path, title: str, wa
             raise UserError(f"{root / 'results.nc'} does not exist; run --stages=measure first")
         folder.claim(root, config, new=False)
         for path in draw.draw(draw.UNTRAINED, files.read(root / "results.nc"), root / "figures"):
+            print(path)
+
+
+def pretrained_model(config: PretrainedConfig, root: pathlib.Path, title: str, wanted: list[str]) -> None:
+    """Measure and draw a model that others trained: one folder, without a log of a training."""
+    if "measure" in wanted:
+        from pretrained import sweep as revisions  # late: nothing else needs torch
+
+        with Stop() as stop:
+            revisions.run(config, root, title, stop)
+            on_disk.write_run(title, root)
+    if "figures" in wanted:
+        for name in ("results.nc", "batches.nc"):
+            if not (root / name).exists():
+                raise UserError(f"{root / name} does not exist; run --stages=measure first")
+        run = Run(files.read(root / "results.nc"), files.read(root / "batches.nc"), [])
+        for path in draw.draw_runs({title: run}, root / "figures"):
             print(path)

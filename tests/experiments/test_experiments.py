@@ -15,7 +15,7 @@ from workdir.settings import from_dict, replace, to_dict
 FILES = sorted(
     path.stem
     for path in pathlib.Path(experiments.__file__).parent.glob("*.py")
-    if "def get_config(" in path.read_text() and "untrained" not in path.stem
+    if "def get_config(" in path.read_text() and "trained" not in path.stem
 )
 
 
