@@ -78,6 +78,7 @@ def listening(loaded: Loaded, on_layer: Any, on_call: Any) -> Iterator[dict[str,
     blocks = [module for module in loaded.base.modules() if type(module).__name__ == loaded.adapter.block]
     handles = [block.register_forward_pre_hook(before, with_kwargs=True) for block in blocks]
     handles += [block.register_forward_hook(after) for block in blocks]
+    before_that = loaded.model.config._attn_implementation
     loaded.model.set_attn_implementation(CAPTURE)
     _listener.append(called)
     try:
@@ -86,7 +87,7 @@ def listening(loaded: Loaded, on_layer: Any, on_call: Any) -> Iterator[dict[str,
         _listener.pop()
         for handle in handles:
             handle.remove()
-        loaded.model.set_attn_implementation("sdpa")
+        loaded.model.set_attn_implementation(before_that)
 
 
 def read(loaded: Loaded, tokens_BT: np.ndarray, of: Any = None, **more: Any) -> Any:

@@ -55,11 +55,12 @@ def attention(loaded: Loaded, tokens_T: np.ndarray) -> tuple[np.ndarray, str]:
         read(loaded, tokens_T[None])
     check_counts(loaded, counts, heads=True)
     visible_TT = _visible(loaded, calls, len(tokens_T))
+    before = loaded.model.config._attn_implementation
     loaded.model.set_attn_implementation("eager")
     try:
         own = read(loaded, tokens_T[None], output_attentions=True).attentions
     finally:
-        loaded.model.set_attn_implementation("sdpa")
+        loaded.model.set_attn_implementation(before)
     seen_TT = torch.as_tensor(visible_TT)
     furthest = 0.0
     for call, weights_BHTT in zip(calls, own or (), strict=True):
@@ -192,5 +193,5 @@ def noise_floor(values: dict, again: dict) -> dict[str, float]:
 
 
 def _difference(one: Any, other: Any) -> float:
-    one, other = one.float(), other.float()
+    one, other = one.detach().float(), other.detach().float()
     return float((one - other).abs().max() / other.abs().max())

@@ -1,40 +1,37 @@
 """Weights from a hub, a folder or a GGUF file: what is there, what was read, and one line where it cannot be."""
 
+import functools
 import hashlib
 import logging
 import os
 import pathlib
+import urllib.error
+import urllib.request
 import warnings
 from typing import Any, NamedTuple
+
+import torch
+import transformers
 
 from pretrained.adapters import Adapter, adapter_of
 from pretrained.config import WeightsConfig
 from workdir.errors import UserError
 
-INSTALL = "make .venv-pretrained installs them, and .venv-pretrained/bin/python main.py … runs with them"
-SECONDS = "10"  # after which a hub that does not answer is given up
-KINDS = {".safetensors": "safetensors", ".gguf": "GGUF, quantised, read as numbers of the computation"}
+SECONDS = 10  # after which a hub that does not answer is given up
+KINDS = {".safetensors": "safetensors", ".gguf": "GGUF, quantised"}
 
-for name in ("HF_HUB_ETAG_TIMEOUT", "HF_HUB_DOWNLOAD_TIMEOUT"):
-    os.environ.setdefault(name, SECONDS)
 os.environ.setdefault("HF_HUB_DISABLE_TELEMETRY", "1")
-
-try:
-    import torch
-    import transformers
-except ImportError as error:
-    raise UserError(f"a pretrained model needs the packages torch and transformers ({error}); {INSTALL}") from error
-
 transformers.utils.logging.set_verbosity_error()
 transformers.utils.logging.disable_progress_bar()
-logging.getLogger("httpx").setLevel(logging.ERROR)
+for name in ("httpx", "huggingface_hub"):
+    logging.getLogger(name).setLevel(logging.CRITICAL)
 
 
 class Place(NamedTuple):
     """Where weights are, in the words of `from_pretrained`."""
 
     name: str  # of the hub, or a folder
-    given: dict[str, Any]  # revision, gguf_file
+    given: dict[str, Any]  # revision, gguf_file, local_files_only
     local: bool
 
 
@@ -74,7 +71,23 @@ def place_of(name: str, revision: str | None) -> Place:
         return Place(str(folder), {}, True)
     if name.startswith(("/", ".", "~")) or name.count("/") > 1:
         raise UserError(f"{name}: there is no such folder, and no model of a hub has such a name")
-    return Place(name, {} if revision is None else {"revision": revision}, False)
+    given = {} if revision is None else {"revision": revision}
+    return Place(name, given | ({} if _answers() else {"local_files_only": True}), False)
+
+
+@functools.cache
+def _answers() -> bool:
+    """Whether there is a hub; asked once, since the libraries ask six times and wait in between."""
+    address = os.environ.get("HF_ENDPOINT", "https://huggingface.co")
+    if os.environ.get("HF_HUB_OFFLINE", "0") not in ("0", ""):
+        return False
+    try:
+        urllib.request.urlopen(urllib.request.Request(address, method="HEAD"), timeout=SECONDS).close()
+    except urllib.error.HTTPError:  # an answer too
+        return True
+    except OSError:
+        return False
+    return True
 
 
 def settings_of(place: Place) -> Any:
@@ -96,7 +109,7 @@ def load(place: Place, weights: WeightsConfig) -> Loaded:
     options |= {"device_map": weights.device_map} if weights.device_map else {}
     kind = _class(settings, gguf)
     model, found = _told(place, lambda: kind.from_pretrained(place.name, **place.given, **_safe(), **options))
-    model.eval()
+    model.eval().requires_grad_(False)
     model.config.use_cache = False
     missing = sorted(name for name in found["missing_keys"] if "pooler" not in name)
     if missing or found["mismatched_keys"]:
@@ -108,7 +121,7 @@ def load(place: Place, weights: WeightsConfig) -> Loaded:
         "model_class": type(model).__name__,
         "weights_sha256": digest,
         "weights_file": kinds,
-        "weights_type": "4 to 8 bits a weight" if gguf else str(getattr(settings, "dtype", None) or "not said"),
+        "weights_type": "quantised" if gguf else str(getattr(settings, "dtype", None) or "not said"),
         "computed_in": weights.dtype,
         "not_read": len(found["unexpected_keys"]),
         "revision": revision,
@@ -149,7 +162,9 @@ def _told(place: Place, work: Any) -> Any:
     except Exception as error:  # of four libraries, each with errors of its own
         first = next((line for line in str(error).splitlines() if line.strip()), type(error).__name__).strip()
         advice = "" if place.local else "; a local folder or .gguf file can be named instead"
-        raise UserError(f"{place.name}{revision} cannot be had: {first}{advice}") from error
+        if "local_files_only" in place.given:
+            first = "the hub does not answer, and there is no copy of it in the cache"
+        raise UserError(f"{place.name}{revision} cannot be had: {first.rstrip('.')}{advice}") from error
 
 
 def _refuse_not_finite(place: Place, model: Any) -> None:

@@ -49,4 +49,4 @@ def joined(batches: list[Measured]) -> Measured:
 def _computation(settings: MeasureConfig, devices: jax.sharding.Mesh) -> Callable[..., Measured]:
     over_units = mesh.over_units(devices) if devices.axis_names == mesh.UNITS else lambda work: work
     inner = make_reader(lambda _, others, activations_Z: (activations_Z, others), settings, over_units)
-    return jax.jit(inner, out_shardings=NamedSharding(devices, P()))
+    return jax.jit(inner)  # values stay where they are made: to gather them, devices would wait for one another
