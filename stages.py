@@ -190,10 +190,14 @@ def untrained_blocks(config: UntrainedConfig, root: pathlib.Path, title: str, wa
 
 
 def pretrained_model(config: PretrainedConfig, root: pathlib.Path, title: str, wanted: list[str]) -> None:
-    """Measure and draw a model that others trained: one folder, without a log of a training."""
+    """Measure and draw a model that others trained: one folder, without a log of a training, whose name it bears."""
+    title = root.name or title
     if "measure" in wanted:
-        from pretrained import sweep as revisions  # late: nothing else needs torch
-
+        try:
+            from pretrained import sweep as revisions  # late: nothing else needs torch
+        except ImportError as error:
+            advice = "make .venv-pretrained installs what is needed, and .venv-pretrained/bin/python main.py … uses it"
+            raise UserError(f"a pretrained model cannot be read here ({error}): {advice}") from error
         with Stop() as stop:
             revisions.run(config, root, title, stop)
             on_disk.write_run(title, root)

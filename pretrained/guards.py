@@ -102,10 +102,10 @@ def bits_per_byte(loaded: Loaded, windows: Windows, batch_size: int, most: float
     or wrong weights, whatever its geometry looks like.
     """
     bound = order_0(windows.counts_V) * windows.tokens_per_byte if most is None else most
-    task = _task(loaded)
+    task = _task(loaded, windows)
     if task is None:
         return {"bits_per_byte": "not checked: the file has no head that predicts tokens", "bits_bound": bound}
-    bits = task(loaded, windows.probe.tokens_GWT[0], windows.fixed_T, batch_size) * windows.tokens_per_byte
+    bits = task(loaded, windows, batch_size) * windows.tokens_per_byte
     found = {"bits_per_byte": bits, "bits_bound": bound, "bits_of": task.__doc__}
     if not bits < bound:
         said = "the frequencies of the text's tokens" if most is None else "pretrained.most_bits"
@@ -116,9 +116,9 @@ def bits_per_byte(loaded: Loaded, windows: Windows, batch_size: int, most: float
     return found
 
 
-def _next(loaded: Loaded, tokens_WT: np.ndarray, fixed_T: np.ndarray, batch_size: int) -> float:
+def _next(loaded: Loaded, windows: Windows, batch_size: int) -> float:
     """next token, given those before it in its window"""
-    scored_T = ~fixed_T[1:]
+    tokens_WT, scored_T = windows.probe.tokens_GWT[0], ~windows.fixed_T[1:]
     losses = []
     for start in range(0, len(tokens_WT), batch_size):
         part_WT = tokens_WT[start : start + batch_size]
@@ -127,10 +127,11 @@ def _next(loaded: Loaded, tokens_WT: np.ndarray, fixed_T: np.ndarray, batch_size
     return float(np.concatenate(losses).mean())
 
 
-def _masked(loaded: Loaded, tokens_WT: np.ndarray, fixed_T: np.ndarray, batch_size: int) -> float:
+def _masked(loaded: Loaded, windows: Windows, batch_size: int) -> float:
     """masked tokens (15 %), given all others of their window"""
-    hidden_WT = (np.random.default_rng(0).random(tokens_WT.shape) < MASKED) & ~fixed_T
-    read_WT = np.where(hidden_WT, loaded.about["mask_token"], tokens_WT)
+    tokens_WT = windows.probe.tokens_GWT[0]
+    hidden_WT = (np.random.default_rng(0).random(tokens_WT.shape) < MASKED) & ~windows.fixed_T
+    read_WT = np.where(hidden_WT, windows.mask_token, tokens_WT)
     losses = []
     for start in range(0, len(tokens_WT), batch_size):
         rows = slice(start, start + batch_size)
@@ -139,11 +140,11 @@ def _masked(loaded: Loaded, tokens_WT: np.ndarray, fixed_T: np.ndarray, batch_si
     return float(np.concatenate(losses).mean())
 
 
-def _task(loaded: Loaded) -> Any:
+def _task(loaded: Loaded, windows: Windows) -> Any:
     name = type(loaded.model).__name__
     if name.endswith(("ForCausalLM", "LMHeadModel")):
         return _next
-    return _masked if name.endswith("ForMaskedLM") and loaded.about.get("mask_token") is not None else None
+    return _masked if name.endswith("ForMaskedLM") and windows.mask_token is not None else None
 
 
 def _loss(logits_WTV: Any, targets_WT: np.ndarray) -> np.ndarray:

@@ -19,7 +19,7 @@ class Residuals:
 
     def keep(self, step: int, batch: int, resid_NWTD: np.ndarray) -> None:
         if self.wanted:
-            self.folder.mkdir(exist_ok=True)
+            self.folder.mkdir(parents=True, exist_ok=True)
             np.save(self._path(step, batch), resid_NWTD)
 
     def beside(self, step: int, batch: int) -> dict[str, np.ndarray]:
@@ -52,6 +52,8 @@ class Residuals:
         for path in self.folder.glob("*.npy"):
             if int(path.stem.split("_")[0]) not in needed:
                 path.unlink()
+        if not needed and self.folder.exists():
+            self.folder.rmdir()
 
     def _before(self, step: int, default: int) -> int:
         return max((other for other in self.steps if other < step), default=default)

@@ -35,7 +35,6 @@ class Plan(NamedTuple):
 def opened(plan: Plan, place: load.Place) -> load.Loaded:
     """The model, with what has to be true of it before it reads a window."""
     loaded = load.load(place, plan.config.pretrained)
-    loaded.about["mask_token"] = load.tokenizer_of(place).mask_token_id
     guards.vocabulary(loaded, plan.windows)
     guards.shape(loaded, plan.config.window, plan.config.measure.projected_head)
     return loaded

@@ -155,7 +155,7 @@ def provenance(config: PretrainedConfig, about: dict[str, Any]) -> str:
     return "; ".join(
         (
             about["corpus"],
-            pathlib.Path(config.pretrained.name).name,
+            "/".join(pathlib.Path(config.pretrained.name).parts[-2:]),
             *about["model"].split(", "),
             f"computed in {about['computed_in']}",
             *([f"{bits:.2f} bits a byte"] if not isinstance(bits, str) else []),

@@ -20,6 +20,7 @@ class Windows(NamedTuple):
     fixed_T: np.ndarray  # where every window has a special token
     counts_V: np.ndarray  # how often each token is in the text
     tokens_per_byte: float
+    mask_token: int | None
     about: dict[str, Any]  # what is recorded
 
 
@@ -73,7 +74,7 @@ def make_windows(text: str, tokenizer: Any, window: int, special: bool, measure:
         "unknown_tokens": share,
         "tokens_per_byte": ids_N.size / text_bytes,
     }
-    return Windows(probe, positions, fixed_T, counts_V, ids_N.size / text_bytes, about)
+    return Windows(probe, positions, fixed_T, counts_V, ids_N.size / text_bytes, tokenizer.mask_token_id, about)
 
 
 def frame(tokenizer: Any) -> tuple[list[int], list[int]]:

@@ -132,7 +132,6 @@ def test_a_wrong_layout_of_weights_is_refused(training, tmp_path):
 
 def test_masked_models_say_their_bits_and_others_that_they_were_not_checked():
     albert = tiny.loaded("albert")
-    albert.about["mask_token"] = tiny.SPECIAL.index("<mask>")
     found = guards.bits_per_byte(albert, windows(), 8, 100.0)
     assert 3 < found["bits_per_byte"] < 12
     assert "masked" in found["bits_of"]

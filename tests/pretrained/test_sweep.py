@@ -20,17 +20,17 @@ SMALL = (
 )
 
 
-def flags(training, *revisions):
+def flags(training, *revisions, name=None):
     return (
-        f"--config=experiments/pretrained.py:{training}",
+        f"--config=experiments/pretrained.py:{name or training}",
         f"--config.data.path={training / 'text.txt'}",
         *((f"--config.pretrained.revisions={revisions}",) if revisions else ()),
         *SMALL,
     )
 
 
-def measure(training, workdir, *revisions, stages="measure"):
-    return here(*flags(training, *revisions), f"--workdir={workdir}", f"--stages={stages}")
+def measure(training, workdir, *revisions, stages="measure", name=None):
+    return here(*flags(training, *revisions, name=name), f"--workdir={workdir}", f"--stages={stages}")
 
 
 @pytest.fixture(scope="session")
@@ -95,7 +95,7 @@ def test_stopped_and_resumed_is_as_never_stopped(swept, training, tmp_path, monk
 
 
 def test_a_model_alone_is_not_its_own_null_model(training, swept, tmp_path):
-    process = measure(training / "step60", tmp_path / "run", stages="measure,figures")
+    process = measure(training, tmp_path / "run", stages="measure,figures", name=training / "step60")
     assert process.returncode == 0, process.stderr
     results = files.read(tmp_path / "run" / "results.nc")
     assert results.step.values.tolist() == [1]
@@ -142,7 +142,7 @@ def test_the_same_weights_under_two_names_are_refused(training, tmp_path):
     ],
 )
 def test_what_cannot_be_had_is_one_line(training, tmp_path, name, revisions, words):
-    refuse(tmp_path / "run", words, *flags(training / name if name == "step60" else name, *revisions))
+    refuse(tmp_path / "run", words, *flags(training, *revisions, name=training / name if name == "step60" else name))
 
 
 def test_pickled_weights_are_never_read(training, tmp_path):
@@ -150,7 +150,7 @@ def test_pickled_weights_are_never_read(training, tmp_path):
     weights = safetensors.torch.load_file(tmp_path / "model" / "model.safetensors")
     torch.save(weights, tmp_path / "model" / "pytorch_model.bin")
     (tmp_path / "model" / "model.safetensors").unlink()
-    refuse(tmp_path / "run", "pickled weights (.bin, .pt) can run code", *flags(tmp_path / "model"), *())
+    refuse(tmp_path / "run", "pickled weights (.bin, .pt) can run code", *flags(training, name=tmp_path / "model"))
 
 
 def test_code_of_a_model_is_never_run(training, tmp_path):
@@ -160,7 +160,7 @@ def test_code_of_a_model_is_never_run(training, tmp_path):
     settings |= {"model_type": "own", "auto_map": {"AutoConfig": "own.Config", "AutoModelForCausalLM": "own.Model"}}
     (tmp_path / "model" / "config.json").write_text(json.dumps(settings))
     (tmp_path / "model" / "own.py").write_text("raise SystemExit('run')\n")
-    refuse(tmp_path / "run", "cannot be had", *flags(tmp_path / "model"))
+    refuse(tmp_path / "run", "cannot be had", *flags(training, name=tmp_path / "model"))
 
 
 def test_a_model_without_an_entry_is_told_with_those_that_have_one(training, tmp_path):
