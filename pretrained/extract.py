@@ -1,10 +1,11 @@
 """What a model computes: the residual stream of every layer, queries and keys, caught while it reads windows.
 
 Nothing is taken from `hidden_states`, whose last entry has gone through the final norm in one model and not in another.
-Arrays carry the letters of `models`, and W windows.
+Arrays carry the letters of `models`, and W windows, Z inputs.
 """
 
 import contextlib
+import itertools
 from collections.abc import Iterator
 from typing import Any, NamedTuple
 
@@ -30,24 +31,32 @@ class Call(NamedTuple):
 
 
 class Activations(NamedTuple):
-    resid_NWTD: np.ndarray  # N+1 layers: the input of the first block, then the output of every block
-    q_NWTHK: np.ndarray  # N blocks, as they enter the dot product
-    k_NWTHK: np.ndarray
+    resid_ZNWTD: np.ndarray  # N+1 layers: the input of the first block, then the output of every block
+    q_ZNWTHK: np.ndarray  # N blocks, as they enter the dot product
+    k_ZNWTHK: np.ndarray
 
 
-_listener: list[Any] = []  # who is told of calls: an attention function has no other way to know
+# Who is told of calls, and whether to compute without a fused kernel: an attention function cannot be told otherwise.
+_listener: list[tuple[Any, bool]] = []
 
 
 def _capture(
     module: Any, query: Any, key: Any, value: Any, attention_mask: Any = None, scaling: float | None = None, **more: Any
 ) -> tuple[Any, None]:
-    if _listener:
-        width, heads = query.shape[-1], query.shape[1] // key.shape[1]
-        by = width**-0.5 if scaling is None else scaling
-        scores = tuple(name for name in ("position_bias", "s_aux", "softcap") if more.get(name) is not None)
-        q_BHTK = query * (by * width**0.5)
-        _listener[-1](Call(q_BHTK, key.repeat_interleave(heads, dim=1), attention_mask, scores))
-    return sdpa_attention_forward(module, query, key, value, attention_mask, scaling=scaling, **more)
+    if not _listener:
+        return sdpa_attention_forward(module, query, key, value, attention_mask, scaling=scaling, **more)
+    told, plain = _listener[-1]
+    width, shared = query.shape[-1], query.shape[1] // key.shape[1]
+    by = width**-0.5 if scaling is None else scaling
+    scores = tuple(name for name in ("position_bias", "s_aux", "softcap") if more.get(name) is not None)
+    call = Call(query * (by * width**0.5), key.repeat_interleave(shared, dim=1), attention_mask, scores)
+    told(call)
+    if not plain:
+        return sdpa_attention_forward(module, query, key, value, attention_mask, scaling=scaling, **more)
+    scores_BHTT = call.q_BHTK @ call.k_BHTK.transpose(2, 3) * width**-0.5
+    scores_BHTT = scores_BHTT if attention_mask is None else scores_BHTT + attention_mask
+    mixed_BHTK = scores_BHTT.softmax(-1) @ value.repeat_interleave(shared, dim=1)
+    return mixed_BHTK.transpose(1, 2).contiguous(), None
 
 
 transformers.AttentionInterface.register(CAPTURE, _capture)
@@ -55,10 +64,11 @@ transformers.AttentionMaskInterface.register(CAPTURE, eager_mask)
 
 
 @contextlib.contextmanager
-def listening(loaded: Loaded, on_layer: Any, on_call: Any) -> Iterator[dict[str, int]]:
+def listening(loaded: Loaded, on_layer: Any, on_call: Any, plain: bool = False) -> Iterator[dict[str, int]]:
     """Tells on_layer(n, x_BTD) of the residual stream at every layer and on_call(n, Call) of every attention.
 
-    Yields the counts of layers and calls. One module may be many blocks, as in ALBERT: the order tells them apart.
+    Yields the counts of layers and calls; `plain` computes attention without a fused kernel. One module may be many
+    blocks, as in ALBERT: the order tells them apart.
     """
     counts = {"layers": 0, "calls": 0}
 
@@ -80,7 +90,7 @@ def listening(loaded: Loaded, on_layer: Any, on_call: Any) -> Iterator[dict[str,
     handles += [block.register_forward_hook(after) for block in blocks]
     before_that = loaded.model.config._attn_implementation
     loaded.model.set_attn_implementation(CAPTURE)
-    _listener.append(called)
+    _listener.append((called, plain))
     try:
         yield counts
     finally:
@@ -98,35 +108,40 @@ def read(loaded: Loaded, tokens_BT: np.ndarray, of: Any = None, **more: Any) -> 
         return module(input_ids=ids_BT, attention_mask=torch.ones_like(ids_BT), **more)
 
 
-def activations(loaded: Loaded, tokens_WT: np.ndarray, batch_size: int, heads: bool) -> Activations:
-    """Of all windows in float32, block by block into arrays; UserError where one is not finite or was not caught."""
-    windows, layers = len(tokens_WT), loaded.blocks + 1
+def activations(
+    loaded: Loaded, tokens_ZWT: np.ndarray, batch_size: int, heads: bool, plain: bool = False
+) -> Activations:
+    """Of Z inputs of W windows, in float32, block by block into the arrays that are measured.
+
+    UserError where one is not finite, or was not caught.
+    """
+    (inputs, windows), layers = tokens_ZWT.shape[:2], loaded.blocks + 1
     made: dict[str, np.ndarray] = {}
 
-    def put(name: str, n: int, count: int, rows: slice, values: Any) -> None:
+    def put(name: str, n: int, count: int, place: tuple[int, slice], values: Any) -> None:
         values = values.detach().to("cpu", torch.float32).numpy()
         if not np.isfinite(values).all():
             raise UserError(f"{name} of layer {n} holds numbers that are not finite, computed in {_dtype(loaded)}")
         if name not in made:
-            made[name] = np.empty((count, windows, *values.shape[1:]), np.float32)
+            made[name] = np.empty((inputs, count, windows, *values.shape[1:]), np.float32)
         if n < count:
-            made[name][n, rows] = values
+            made[name][place[0], n, place[1]] = values
 
-    for start in range(0, windows, batch_size):
-        rows = slice(start, start + batch_size)
+    for z, start in itertools.product(range(inputs), range(0, windows, batch_size)):
+        place = z, slice(start, start + batch_size)
 
-        def on_layer(n: int, x_BTD: Any, rows: slice = rows) -> None:
-            put("the residual stream", n, layers, rows, x_BTD)
+        def on_layer(n: int, x_BTD: Any, place: tuple[int, slice] = place) -> None:
+            put("the residual stream", n, layers, place, x_BTD)
 
-        def on_call(n: int, call: Call, rows: slice = rows) -> None:
+        def on_call(n: int, call: Call, place: tuple[int, slice] = place) -> None:
             if heads:
-                put("queries", n, layers - 1, rows, call.q_BHTK.transpose(1, 2))
-                put("keys", n, layers - 1, rows, call.k_BHTK.transpose(1, 2))
+                put("queries", n, layers - 1, place, call.q_BHTK.transpose(1, 2))
+                put("keys", n, layers - 1, place, call.k_BHTK.transpose(1, 2))
 
-        with listening(loaded, on_layer, on_call) as counts:
-            read(loaded, tokens_WT[rows])
+        with listening(loaded, on_layer, on_call, plain) as counts:
+            read(loaded, tokens_ZWT[place])
         check_counts(loaded, counts, heads)
-    none = np.zeros((1, 1, 1, 1, 1), np.float32)  # where no family asks for heads
+    none = np.zeros((inputs, 1, 1, 1, 1, 1), np.float32)  # where no family asks for heads
     return Activations(made["the residual stream"], made.get("queries", none), made.get("keys", none))
 
 

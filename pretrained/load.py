@@ -10,6 +10,7 @@ import urllib.request
 import warnings
 from typing import Any, NamedTuple
 
+import safetensors
 import torch
 import transformers
 
@@ -117,11 +118,12 @@ def load(place: Place, weights: WeightsConfig) -> Loaded:
         raise UserError(f"{place.name}: the file lacks weights of {type(model).__name__}, or has others: {names} …")
     _refuse_not_finite(place, model)
     digest, kinds, revision = _files(place)
+    types = "quantised" if gguf else ", ".join(sorted(_types(_paths(place)[0])))
     about = {
         "model_class": type(model).__name__,
         "weights_sha256": digest,
         "weights_file": kinds,
-        "weights_type": "quantised" if gguf else str(getattr(settings, "dtype", None) or "not said"),
+        "weights_type": types,
         "computed_in": weights.dtype,
         "not_read": len(found["unexpected_keys"]),
         "revision": revision,
@@ -182,6 +184,15 @@ def _files(place: Place) -> tuple[str, str, str]:
             digests.append(hashlib.file_digest(file, "sha256").hexdigest())
     whole = digests[0] if len(digests) == 1 else hashlib.sha256("".join(digests).encode()).hexdigest()
     return whole, KINDS[paths[0].suffix], revision
+
+
+def _types(paths: list[pathlib.Path]) -> set[str]:
+    """Of the numbers in the files: F32, BF16, F16, …"""
+    found = set()
+    for path in paths:
+        with safetensors.safe_open(path, "pt") as file:
+            found |= {file.get_slice(name).get_dtype() for name in file.keys()}  # noqa: SIM118 (no dict)
+    return found
 
 
 def _paths(place: Place) -> tuple[list[pathlib.Path], str]:

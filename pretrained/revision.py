@@ -6,17 +6,16 @@ from typing import Any, NamedTuple
 import numpy as np
 import xarray as xr
 
-from panel.panel import MEASURED
 from pretrained import guards, load
 from pretrained.config import PretrainedConfig
-from pretrained.extract import Activations, activations
+from pretrained.extract import activations
 from pretrained.residuals import Residuals
 from pretrained.windows import Windows
 from sources import extracted
-from sources.activations import INPUTS, Measured, inputs_of
+from sources.activations import Measured, inputs_of
 from tables import projection, raw
 
-WORK = 4  # memory of measuring, in multiples of the vectors of a batch
+WORK = 3  # memory of measuring, in multiples of the vectors of a batch
 PREVIOUS = "step of the revision that cka_previous and overlap_previous compare with; -1: none"
 
 
@@ -43,7 +42,8 @@ def opened(plan: Plan, place: load.Place) -> load.Loaded:
 def residuals_of(plan: Plan, loaded: load.Loaded) -> list[np.ndarray]:
     """Of each batch the residual stream alone."""
     size = plan.config.pretrained.batch_size
-    return [activations(loaded, tokens_WT, size, heads=False).resid_NWTD for tokens_WT in plan.windows.probe.tokens_GWT]
+    tokens_GWT = plan.windows.probe.tokens_GWT
+    return [activations(loaded, tokens_WT[None], size, heads=False).resid_ZNWTD[0] for tokens_WT in tokens_GWT]
 
 
 def table(plan: Plan, loaded: load.Loaded, step: int, last: bool, beside: Residuals, made: dict) -> xr.Dataset:
@@ -75,22 +75,19 @@ def table(plan: Plan, loaded: load.Loaded, step: int, last: bool, beside: Residu
 def _measured(
     plan: Plan, loaded: load.Loaded, step: int, visible_STT: np.ndarray, last: bool, beside: Residuals
 ) -> tuple[Measured, dict[str, float]]:
-    """Batch by batch; the first one of the last revision once more, at another size of the model's own batches."""
+    """Batch by batch; the first one of the last revision once more, a window at a time and without a fused kernel."""
     settings, probe, size = plan.config.measure, plan.windows.probe, plan.config.pretrained.batch_size
     found: list[Measured] = []
     noise: dict[str, float] = {}
 
-    def read(tokens_WT: np.ndarray, size: int) -> Activations:
-        return activations(loaded, tokens_WT, size, plan.heads)
-
     for g in range(settings.batches):
-        windows = dict(zip(INPUTS, (probe.tokens_GWT[g], probe.shuffled_GWT[g]), strict=True))
-        inputs = {name: read(windows[name], size) for name in inputs_of(settings)}
-        beside.keep(step, g, inputs[MEASURED].resid_NWTD)
+        tokens_ZWT = np.stack([probe.tokens_GWT[g], probe.shuffled_GWT[g]][: len(inputs_of(settings))])
+        inputs = activations(loaded, tokens_ZWT, size, plan.heads)
+        beside.keep(step, g, inputs.resid_ZNWTD[0])
         given = beside.beside(step, g), probe.picks_SGP[:, g], visible_STT, settings
         found.append(extracted.measure_batch(g, inputs, *given))
         if last and g == 0:
-            inputs[MEASURED] = read(windows[MEASURED], 1 if size > 1 else 2)
+            inputs = activations(loaded, tokens_ZWT, 1 if size > 1 else 2, plan.heads, plain=True)
             noise = guards.noise_floor(found[0].values, extracted.measure_batch(g, inputs, *given).values)
     return extracted.joined(found), noise
 

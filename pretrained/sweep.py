@@ -11,6 +11,7 @@ import xarray as xr
 from data import corpus as texts
 from data.corpus import Corpus
 from pretrained import guards, load
+from pretrained.adapters import adapter_of
 from pretrained.config import PretrainedConfig, steps
 from pretrained.residuals import Residuals
 from pretrained.revision import Plan, opened, residuals_of, table
@@ -33,6 +34,8 @@ def run(config: PretrainedConfig, root: pathlib.Path, title: str, stop: Stop) ->
     """Write measurements/<step>.nc for every revision, then the tables of all of them (tables/join)."""
     revisions = steps(config.pretrained)
     last = load.place_of(config.pretrained.name, revisions[max(revisions)])
+    if "gguf_file" not in last.given:  # whose settings take long to read
+        adapter_of(load.settings_of(last).model_type)
     tokenizer = load.tokenizer_of(last)  # of the last revision, for all
     corpus = texts.load(config.data, config.window)
     print(f"corpus: {corpus.name}, from {corpus.origin}")

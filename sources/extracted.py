@@ -9,15 +9,15 @@ from jax.sharding import NamedSharding
 from jax.sharding import PartitionSpec as P
 
 from panel.config import MeasureConfig
-from sources.activations import Measured, inputs_of, keys, make_reader
+from sources.activations import Measured, keys, make_reader
 from workdir import mesh
 
-Arrays = tuple[np.ndarray, np.ndarray, np.ndarray]  # resid_NWTD, q_NWTHK, k_NWTHK
+Arrays = tuple[np.ndarray, np.ndarray, np.ndarray]  # resid_ZNWTD, q_ZNWTHK, k_ZNWTHK
 
 
 def measure_batch(
     batch: int,
-    inputs: dict[str, Arrays],
+    inputs: Arrays,
     others: dict[str, np.ndarray],
     picks_SP: np.ndarray,
     visible_STT: np.ndarray,
@@ -25,15 +25,13 @@ def measure_batch(
 ) -> Measured:
     """The panel of one batch of windows, in NumPy; arrays (1, positions, …).
 
-    `inputs` holds the activations of what `inputs_of(settings)` names, `others` the residual streams (N, W, T, D) of
-    the same windows to compare with. Sets of positions are shared out to the devices; all batches, and all models of
-    one shape, are one program.
+    `inputs` are the activations of what `inputs_of(settings)` names, in that order; `others` the residual streams
+    (N, W, T, D) of the same windows to compare with. Sets of positions are shared out to the devices; all batches, and
+    all models of one shape, are one program.
     """
     devices = mesh.measuring_mesh(1, len(picks_SP)) or mesh.make_mesh(mesh.MeshConfig())
-    stacked = tuple(
-        np.stack(parts)[None] for parts in zip(*(inputs[name] for name in inputs_of(settings)), strict=True)
-    )
-    given = ((), others, stacked, keys(settings)[batch : batch + 1], picks_SP[:, None], visible_STT)
+    windows = tuple(x_ZN[None] for x_ZN in inputs)
+    given = ((), others, windows, keys(settings)[batch : batch + 1], picks_SP[:, None], visible_STT)
     given = jax.device_put(given, NamedSharding(devices, P()))
     return jax.device_get(_computation(settings, devices)(*given))
 

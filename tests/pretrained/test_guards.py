@@ -74,7 +74,7 @@ def test_weights_are_read_in_float32_whatever_the_file_holds(training, tmp_path)
     assert {x.dtype for x in safetensors.torch.load_file(tmp_path / "model.safetensors").values()} == {torch.bfloat16}
     loaded = load.load(load.place_of(str(tmp_path), None), WEIGHTS)
     assert {weight.dtype for weight in loaded.model.parameters()} == {torch.float32}
-    assert (loaded.about["weights_type"], loaded.about["computed_in"]) == ("torch.bfloat16", "float32")
+    assert (loaded.about["weights_type"], loaded.about["computed_in"]) == ("BF16", "float32")
 
 
 def changed(training, to, change):

@@ -50,7 +50,7 @@ def test_an_encoder_from_the_command_line_to_the_tables(tmp_path):
     process = here(f"--config=experiments/pretrained.py:{model}", *flags, families, "--config.measure.batches=1", where)
     assert process.returncode == 0, process.stderr
     results = files.read(tmp_path / "run" / "results.nc").sel(less="nothing", statistic="mean", positions="all")
-    assert results.attrs["weights_type"] == "torch.float32"
+    assert results.attrs["weights_type"] == "F32, I64"
     assert "6 calls a pass for 6 blocks" in results.attrs["attention"]
     assert "not checked" in results.attrs["bits_per_byte"]
     measure = MeasureConfig(points=512, batches=1)
@@ -80,7 +80,7 @@ def test_a_decoder_in_four_bits():
     assert "30 calls a pass for 30 blocks" in words
     found = guards.bits_per_byte(loaded, windows, 8, None)
     assert 0.5 < found["bits_per_byte"] < 0.7 * found["bits_bound"]
-    read = activations(loaded, windows.probe.tokens_GWT[0, :8], 8, heads=False).resid_NWTD
+    read = activations(loaded, windows.probe.tokens_GWT[:1, :8], 8, heads=False).resid_ZNWTD[0]
     middle_PD = read[13].reshape(-1, 576)
     lengths_P = np.linalg.norm(middle_PD, axis=1)
     massive_P = lengths_P > 20 * np.median(lengths_P)
@@ -104,7 +104,7 @@ def reactions():
 def converted(to):
     """The package's pickled weights, read without running what is pickled, as safetensors with a tokenizer beside."""
     folder = next((package("rxnmapper") / "models" / "transformers").iterdir())
-    weights = torch.load(folder / "pytorch_model.bin", weights_only=True)
+    weights = torch.load(folder / "pytorch_model.bin", weights_only=True, map_location="cpu")
     settings = json.loads((folder / "config.json").read_text())
     kept = {"model_type": "albert", "architectures": settings["architectures"]}
     names = ("embedding_size", "hidden_size", "intermediate_size", "num_attention_heads", "num_hidden_layers")
@@ -132,7 +132,7 @@ def test_an_encoder_of_reactions_with_a_vocabulary_of_its_own(tmp_path):
     assert "12 calls a pass for 12 blocks" in guards.attention(loaded, windows.probe.tokens_GWT[0, 0])[1]
     found = guards.bits_per_byte(loaded, windows, 8, None)
     assert found["bits_per_byte"] < found["bits_bound"]
-    read = activations(loaded, windows.probe.tokens_GWT[0, :8], 8, heads=False).resid_NWTD
+    read = activations(loaded, windows.probe.tokens_GWT[:1, :8], 8, heads=False).resid_ZNWTD[0]
     assert all(0.02 < share(layer.reshape(-1, 256)) < 0.9 for layer in read)
     with pytest.raises(UserError, match=re.escape("unknown to the tokenizer")):
         make_windows(english(), tokenizer, 128, False, MEASURE)

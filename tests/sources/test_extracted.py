@@ -25,8 +25,8 @@ def test_activations_from_elsewhere_are_measured_as_those_of_our_own_models():
     both_TT = np.array([visible_TT, visible_TT.at[0].set(False).at[:, 0].set(False)])
     found = []
     for g in range(SETTINGS.batches):
-        inputs = {"measured": PROBE.tokens_GWT[g], "shuffled": PROBE.shuffled_GWT[g]}
-        read = {name: tuple(map(np.asarray, apply(params, tokens))) for name, tokens in inputs.items()}
+        inputs = [apply(params, tokens_GWT[g]) for tokens_GWT in (PROBE.tokens_GWT, PROBE.shuffled_GWT)]
+        read = tuple(np.stack(parts) for parts in zip(*inputs, strict=True))
         found.append(extracted.measure_batch(g, read, {}, PROBE.picks_SGP[:, g], both_TT, SETTINGS))
     jax.tree.map(
         lambda one, two: np.testing.assert_allclose(one, two, rtol=1e-4, atol=1e-5), extracted.joined(found), whole
