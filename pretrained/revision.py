@@ -117,6 +117,8 @@ def tell(plan: Plan, loaded: load.Loaded, about: dict[str, Any]) -> None:
         f"{words(loaded, plan.config)}, computed in {about['computed_in']}",
         f"windows: {plan.windows.about['windows']}; the first begins {plan.windows.about['first_tokens']}",
         f"special tokens: {plan.windows.about['special_tokens']}",
+        f"windows that begin with one token twice, whose second vector may be another first: "
+        f"{plan.windows.about['twice_first']}",
         f"residual stream: {about['residual_stream']}",
         f"attention: {about.get('attention', 'not asked for')}",
         f"bits per byte of the text: {said}; at most {bound:.2f}",

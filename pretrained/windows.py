@@ -70,6 +70,7 @@ def make_windows(text: str, tokenizer: Any, window: int, special: bool, measure:
         "windows": f"{probe.tokens_GWT.shape[1]} windows × {probe.tokens_GWT.shape[0]} batches of {window} tokens of "
         "the validation split, packed, without padding",
         "first_tokens": " | ".join(tokenizer.convert_ids_to_tokens(probe.tokens_GWT[0, 0, :8].tolist())),
+        "twice_first": int((probe.tokens_GWT[:, :, 0] == probe.tokens_GWT[:, :, 1]).sum()),
         "special_tokens": _words(int(special_GWT.sum()), special_GWT.size, fixed_T),
         "unknown_tokens": share,
         "tokens_per_byte": ids_N.size / text_bytes,
