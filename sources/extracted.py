@@ -12,6 +12,7 @@ from panel.config import MeasureConfig
 from sources.activations import Measured, keys, make_reader
 from workdir import mesh
 
+COPIED = 1 << 30  # bytes of vectors: up to so many each device holds a copy, and takes sets of positions of its own
 Arrays = tuple[np.ndarray, np.ndarray, np.ndarray]  # resid_ZNWTD, q_ZNWTHK, k_ZNWTHK
 
 
@@ -29,7 +30,9 @@ def measure_batch(
     (N, W, T, D) of the same windows to compare with. Sets of positions are shared out to the devices; all batches, and
     all models of one shape, are one program.
     """
-    devices = mesh.measuring_mesh(1, len(picks_SP)) or mesh.make_mesh(mesh.MeshConfig())
+    devices = mesh.make_mesh(mesh.MeshConfig())
+    if sum(x_ZN.nbytes for x_ZN in inputs) <= COPIED:
+        devices = mesh.measuring_mesh(1, len(picks_SP)) or devices
     windows = tuple(x_ZN[None] for x_ZN in inputs)
     given = ((), others, windows, keys(settings)[batch : batch + 1], picks_SP[:, None], visible_STT)
     given = jax.device_put(given, NamedSharding(devices, P()))
