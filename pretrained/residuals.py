@@ -11,6 +11,15 @@ from panel.quantity import Values
 COMPARED = ("previous", "last")
 
 
+def before(steps: list[int], step: int, default: int = -1) -> int:
+    return max((other for other in steps if other < step), default=default)
+
+
+def compared_with(steps: list[int], step: int) -> str:
+    """In the words of a table: the step before, -1 where there is none, and the last."""
+    return f"{before(steps, step)}, {max(steps)}"
+
+
 class Residuals:
     """By step and batch; a revision that was measured in an earlier session is read again by `read(step)`."""
 
@@ -27,7 +36,7 @@ class Residuals:
         if not self.wanted:
             return {}
         found = {}
-        for name, other in zip(COMPARED, (self._before(step, step), self.steps[-1]), strict=True):
+        for name, other in zip(COMPARED, (before(self.steps, step, step), self.steps[-1]), strict=True):
             if not self._path(other, batch).exists():
                 for number, resid_NWTD in enumerate(self.read(other)):
                     self.keep(other, number, resid_NWTD)
@@ -43,10 +52,6 @@ class Residuals:
             own |= {f"{kind}_{name}": np.full((batch, positions, layer, replicate), np.nan) for name in lacking}
         return values
 
-    def before(self, step: int) -> int:
-        """The step that this one is compared with; -1: none."""
-        return self._before(step, -1)
-
     def close(self, needed: set[int] = frozenset()) -> None:
         """Remove what no further revision is compared with."""
         for path in self.folder.glob("*.npy"):
@@ -54,9 +59,6 @@ class Residuals:
                 path.unlink()
         if not needed and self.folder.exists():
             self.folder.rmdir()
-
-    def _before(self, step: int, default: int) -> int:
-        return max((other for other in self.steps if other < step), default=default)
 
     def _path(self, step: int, batch: int) -> pathlib.Path:
         return self.folder / f"{step}_{batch}.npy"

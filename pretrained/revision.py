@@ -9,7 +9,7 @@ import xarray as xr
 from pretrained import guards, load
 from pretrained.config import PretrainedConfig
 from pretrained.extract import activations
-from pretrained.residuals import Residuals
+from pretrained.residuals import Residuals, before, compared_with
 from pretrained.windows import Windows
 from sources import extracted
 from sources.activations import Measured, inputs_of
@@ -66,10 +66,12 @@ def table(plan: Plan, loaded: load.Loaded, step: int, last: bool, beside: Residu
     vectors = projection.labelled(
         measured.vectors, windows.probe.picks_SGP[0, 0], plan.config.window, measure.projected_head
     )
-    before = (
-        {"previous_step": xr.DataArray(beside.before(step), attrs={"long_name": PREVIOUS})} if beside.wanted else {}
+    if not beside.wanted:
+        return found.assign(**vectors)
+    found.attrs["compared_with"] = compared_with(beside.steps, step)
+    return found.assign(
+        **vectors, previous_step=xr.DataArray(before(beside.steps, step), attrs={"long_name": PREVIOUS})
     )
-    return found.assign(**before, **vectors)
 
 
 def _measured(

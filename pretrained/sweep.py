@@ -4,6 +4,8 @@ import dataclasses
 import hashlib
 import json
 import pathlib
+import resource
+import sys
 from typing import Any
 
 import xarray as xr
@@ -13,7 +15,7 @@ from data.corpus import Corpus
 from pretrained import guards, load
 from pretrained.adapters import adapter_of
 from pretrained.config import PretrainedConfig, steps
-from pretrained.residuals import Residuals
+from pretrained.residuals import Residuals, before, compared_with
 from pretrained.revision import Plan, opened, residuals_of, table
 from pretrained.windows import Windows, make_windows, text_of
 from tables import files, join, measurements, raw
@@ -57,6 +59,7 @@ def run(config: PretrainedConfig, root: pathlib.Path, title: str, stop: Stop) ->
         about["provenance"] = provenance(config, about)
         join.write(root, whole, wanted.measure.families, wanted.measure.nulls, about)
     print(f"{title}: {len(whole)} measured ({measured} now): {root / 'results.nc'}, {root / 'results.csv'}")
+    print(f"{title}: memory at most {peak() / 1e9:.1f} GB")
 
 
 def measure(
@@ -71,10 +74,9 @@ def measure(
 ) -> int:
     """The last revision first: of it is asked whether tokenizer and weights fit. How many were measured."""
     settings, revisions = config.measure, steps(config.pretrained)
-    for step, one in found.items():
-        if one.table is not None and changed(config, step, one.table):
-            print(f"{name}: measured again, since its weights have changed: step {step}")
-            found[step] = Standing(None, False, raw.missing(None, settings.families, settings.nulls))
+    for step, why in outdated(config, found).items():
+        print(f"{name}: measured again, since {why}: step {step}")
+        found[step] = Standing(None, False, raw.missing(None, settings.families, settings.nulls))
     todo = [step for step in dict.fromkeys((max(revisions), *revisions)) if found[step].missing]
     missed = {quantity for step in todo for quantity in found[step].missing}
     plan = Plan(replace(config, {"measure.families": raw.families_of(missed, settings.families)}), windows, name)
@@ -109,10 +111,21 @@ def nulls_of(config: PretrainedConfig) -> tuple[str, ...]:
     return tuple(null for null in config.measure.nulls if null != UNTRAINED or there)
 
 
-def changed(config: PretrainedConfig, step: int, found: xr.Dataset) -> bool:
-    """Whether a local model has other weights than those that were measured; a hub is not asked."""
-    place = load.place_of(config.pretrained.name, steps(config.pretrained)[step])
-    return place.local and load.digest_of(place) != found.attrs["weights_sha256"]
+def outdated(config: PretrainedConfig, found: dict[int, Standing]) -> dict[int, str]:
+    """Tables that hold no longer, and why: local weights have changed (a hub is not asked), or those compared with."""
+    revisions, again = steps(config.pretrained), {}
+    tables = {step: one.table for step, one in found.items() if one.table is not None}
+    for step, found_there in tables.items():
+        place = load.place_of(config.pretrained.name, revisions[step])
+        if place.local and load.digest_of(place) != found_there.attrs["weights_sha256"]:
+            again[step] = "its weights have changed"
+    changed = set(again)
+    if "comparison" in config.measure.families and len(revisions) > 1:
+        for step, found_there in tables.items():
+            others, now = {before(list(revisions), step), max(revisions)}, compared_with(list(revisions), step)
+            if "cka_layers" in found_there and (found_there.attrs.get("compared_with") != now or others & changed):
+                again.setdefault(step, "it is compared with others, or others that have changed")
+    return again
 
 
 def made_by(config: PretrainedConfig, corpus: Corpus, windows: Windows) -> dict[str, Any]:
@@ -150,6 +163,11 @@ def told(whole: dict[int, xr.Dataset]) -> dict[str, str]:
 def _plain(value: Any) -> Any:
     """A number read from a table is NumPy's."""
     return value.item() if hasattr(value, "item") else value
+
+
+def peak() -> int:
+    """Bytes of memory that this process has needed; macOS counts them, Linux kilobytes."""
+    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * (1 if sys.platform == "darwin" else 1024)
 
 
 def provenance(config: PretrainedConfig, about: dict[str, Any]) -> str:

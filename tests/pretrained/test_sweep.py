@@ -117,7 +117,13 @@ def test_weights_that_have_changed_are_measured_again(swept, training, tmp_path)
     safetensors.torch.save_file(weights, path, {"format": "pt"})
     process = measure(copied, workdir, "step20", "step60")
     assert "measured again, since its weights have changed: step 20" in process.stdout
-    assert "2 measured (1 now)" in process.stdout
+    assert "compared with others, or others that have changed: step 60" in process.stdout
+    assert "2 measured (2 now)" in process.stdout
+    process = measure(copied, workdir, "step0", "step20", "step60")
+    assert "measured again, since it is compared with others, or others that have changed: step 20" in process.stdout
+    assert "step 60" not in process.stdout.split("memory")[0]
+    assert "3 measured (2 now)" in process.stdout
+    assert files.read(workdir / "results.nc").previous_step.values.tolist() == [-1, 0, 20]
 
 
 def test_the_same_weights_under_two_names_are_refused(training, tmp_path):
