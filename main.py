@@ -3,6 +3,7 @@
 import contextlib
 import os
 import pathlib
+import re
 import signal
 import sys
 from collections.abc import Iterable, Iterator
@@ -115,6 +116,7 @@ def say(lines: Iterable[str]) -> None:
 def run_kind(experiment: Any, given: Any, settings: dict[str, str | None]) -> None:
     """What an experiment is run by, which its kind says."""
     from experiments.config import Config
+    from pretrained.config import PretrainedConfig
     from sources.vectors import VectorsConfig
     from untrained.config import UntrainedConfig
 
@@ -124,6 +126,8 @@ def run_kind(experiment: Any, given: Any, settings: dict[str, str | None]) -> No
         run_untrained(experiment, given)
     elif isinstance(experiment, VectorsConfig):
         run_vectors(experiment, given)
+    elif isinstance(experiment, PretrainedConfig):
+        run_pretrained(experiment, given)
 
 
 def workdir_of(given: Any) -> pathlib.Path:
@@ -211,6 +215,26 @@ def run_vectors(config: Any, given: Any) -> None:
     stages.vectors_of_file(config, root, experiment_name(given.config), given.stages, to)
 
 
+def run_pretrained(config: Any, given: Any) -> None:
+    """A model that others trained: there is nothing to do in `train`."""
+    from pretrained.config import check
+
+    check(config)
+    refuse_training(given, "pretrained models")
+    if given.dry_run:
+        say(foretell(config, given))
+        return
+    import stages  # late, as in `run`
+    from workdir import mesh
+
+    loaded()
+    mesh.take_cores_for_devices(len(stages.POSITION_SETS))
+    stages.keep_compiled(config.data.cache)
+    root = workdir_of(given)
+    to = pathlib.Path(given.figures or root / "figures")
+    stages.pretrained_model(config, root, experiment_name(given.config), given.stages, to)
+
+
 def refuse_training(given: Any, what: str) -> None:
     for name in ("compare", "distributed"):
         if given[name].value:
@@ -220,9 +244,13 @@ def refuse_training(given: Any, what: str) -> None:
 
 
 def experiment_name(config: str) -> str:
-    """Stem of the experiment file, with its argument: decoder_small.py:tiny -> decoder_small_tiny."""
+    """Stem of the experiment file, with its argument, as a folder may be called: decoder_small.py:tiny ->
+    decoder_small_tiny, pretrained.py:EleutherAI/pythia-160m -> pretrained_EleutherAI_pythia-160m, and of a path its
+    end."""
     path, _, argument = config.partition(":")
-    return "_".join(filter(None, (pathlib.Path(path).stem, argument)))
+    argument = pathlib.Path(argument).name if pathlib.Path(argument).exists() else argument
+    words = pathlib.Path(path).stem, re.sub(r"[^\w.=-]+", "_", argument).strip("_.")
+    return "_".join(filter(None, words))
 
 
 if __name__ == "__main__":

@@ -16,6 +16,7 @@ from figures.experiment import Compared
 from figures.run import Run
 from figures.seeds import over_seeds
 from models.transformer import compute_type
+from pretrained.config import PretrainedConfig
 from report import page
 from sources import sweep, vectors
 from sources.probe import POSITION_SETS
@@ -198,19 +199,24 @@ def draw_figures(shown: dict[str, pathlib.Path], to: pathlib.Path, root: pathlib
 def load(path: pathlib.Path) -> Run:
     if inner := sorted(child.parent.name for child in path.glob("*/environment.json")):  # of tables there is none
         raise UserError(f"{path} holds the runs {', '.join(inner)}; name one of them: {path / inner[0]}")
-    finished = (path / "test.json").exists()  # then nothing would write its log again
-    for name, stage in (("train.jsonl", "train"), ("results.nc", "measure")):
-        if not (path / name).exists() and not (name == "train.jsonl" and finished):
-            near = "" if path.exists() else meant(path.name, (other.name for other in path.parent.glob("*/")))
-            raise UserError(f"{path / name} does not exist; run --stages={stage} first{near}")
+    if not (path / "results.nc").exists():
+        raise not_there(path, "results.nc", "measure")
     results, lines = files.read(path / "results.nc"), []
     if not all("range" in values.attrs for values in results.values() if "less" in values.dims):
         raise UserError(f"{path / 'results.nc'} is older than averages over blocks; run --stages=measure again")
     if (path / "train.jsonl").exists():
         lines = log.read(path)
-    elif processes.is_first():
-        print(f"{path / 'train.jsonl'} does not exist: figures have no training curve of this run")
+    elif "provenance" not in results.attrs:  # trained here
+        if not (path / "test.json").exists():  # else it is finished, and nothing would write its log again
+            raise not_there(path, "train.jsonl", "train")
+        if processes.is_first():
+            print(f"{path / 'train.jsonl'} does not exist: figures have no training curve of this run")
     return Run(results, lines)
+
+
+def not_there(path: pathlib.Path, name: str, stage: str) -> UserError:
+    near = "" if path.exists() else meant(path.name, (other.name for other in path.parent.glob("*/")))
+    return UserError(f"{path / name} does not exist; run --stages={stage} first{near}")
 
 
 def untrained_blocks(
@@ -242,4 +248,22 @@ def vectors_of_file(
             vectors.run(config, opened, root, title)
     if "figures" in wanted:
         folder.claim(root, config, new=False)
+        draw_figures({title: root}, to, root)
+
+
+def pretrained_model(
+    config: PretrainedConfig, root: pathlib.Path, title: str, wanted: list[str], to: pathlib.Path
+) -> None:
+    """Measure and draw a model that others trained: one folder, without a log of a training, whose name it bears."""
+    title = root.name or title
+    if "measure" in wanted:
+        try:
+            from pretrained import sweep as revisions  # late: nothing else needs torch
+        except ImportError as error:
+            advice = "make .venv-pretrained installs what is needed, and .venv-pretrained/bin/python main.py … uses it"
+            raise UserError(f"a pretrained model cannot be read here ({error}): {advice}") from error
+        with Stop() as stop:
+            revisions.run(config, root, title, stop)
+            on_disk.write_run(title, root)
+    if "figures" in wanted:
         draw_figures({title: root}, to, root)

@@ -9,12 +9,13 @@ import sys
 from typing import Any, get_args, get_origin, get_type_hints
 
 from experiments.config import Config
+from pretrained.config import PretrainedConfig
 from sources.vectors import VectorsConfig
 from untrained.config import UntrainedConfig
 from workdir.errors import UserError, meant
 from workdir.settings import replace
 
-KINDS = (Config, UntrainedConfig, VectorsConfig)
+KINDS = (Config, UntrainedConfig, VectorsConfig, PretrainedConfig)
 BOOLEANS = {"true": True, "t": True, "1": True, "false": False, "f": False, "0": False}
 
 
@@ -46,7 +47,7 @@ def _is_number(word: str) -> bool:
     return True
 
 
-def load(given: str) -> Config | UntrainedConfig | VectorsConfig:
+def load(given: str) -> Config | UntrainedConfig | VectorsConfig | PretrainedConfig:
     """The config of an experiment file; UserError, one line, where there is none."""
     path, _, size = given.partition(":")
     where = f"--config={given}"

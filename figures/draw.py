@@ -44,6 +44,7 @@ RUNS: dict[str, Callable[[dict[str, Run]], Figure | None]] = {
     "cosine_against_drift": against.cosine_against_drift,
     "training_curve": training_curve.build,
 }
+OVER_TRAINING = {"anisotropy_by_checkpoint", *over_training.BY_RUN, *over_training.BY_DEPTH}  # nothing of one step
 EXPERIMENT: dict[str, Callable[[experiment.Compared], Figure | None]] = {
     "runs_compared": experiment.runs_compared,
     "contrasts": experiment.contrasts,
@@ -66,12 +67,18 @@ def draw(figures: dict[str, Callable[[T], Figure | None]], of: T, folder: pathli
 
 def draw_runs(runs: dict[str, Run], folder: pathlib.Path) -> list[pathlib.Path]:
     """Compare the runs (label -> Run) in each figure; of several runs correlations.csv too, where they are pooled."""
-    paths, pooled = draw(RUNS, runs, folder), folder / "correlations.csv"
+    several = any(run.results.sizes["step"] > 1 for run in runs.values())
+    figures = {name: build if several or name not in OVER_TRAINING else _none for name, build in RUNS.items()}
+    paths, pooled = draw(figures, runs, folder), folder / "correlations.csv"
     if len(runs) == 1:
         pooled.unlink(missing_ok=True)
         return paths
     correlations.write({label: run.results for label, run in runs.items()}, pooled)
     return [*paths, pooled]
+
+
+def _none(_: dict[str, Run]) -> None:
+    """Nothing to draw."""
 
 
 def save(figure: Figure | None, folder: pathlib.Path, name: str) -> list[pathlib.Path]:

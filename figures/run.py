@@ -10,10 +10,14 @@ from figures import style
 from panel.intervals import LEVEL
 from tables.summary import NOTHING
 
-POSITIONS = {"all": "all positions", "without_first": "without position 0"}
+POSITIONS = {
+    "all": "all positions",
+    "without_first": "without position 0",
+    "without_special": "without special tokens",
+}
 NULLS = {
     "gaussian": "Gaussian cloud,\nsame spectrum",
-    "shuffled": "shuffled bytes\nas input",
+    "shuffled": "shuffled tokens\nas input",
     "untrained": "same network,\nuntrained",
 }
 ENDS = ("mean", "low", "high")

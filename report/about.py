@@ -12,9 +12,15 @@ from figures.run import Run
 from workdir.files import read_json
 
 
+def lines(drawn: dict[str, Run]) -> list[str]:
+    """What all runs share, and what each has beside that."""
+    shared, own = provenance(drawn)
+    return [line for line in (shared, *own) if line]
+
+
 def origin(runs: dict[str, Run], drawn: dict[str, Run], folders: dict[str, pathlib.Path]) -> str:
     """The lines that stand below every figure; then each run with its text, versions and settings."""
-    parts = [f"<p>{escape(line)}</p>" for line in provenance(drawn)]
+    parts = [f"<p>{escape(line)}</p>" for line in lines(drawn)]
     for label, run in runs.items():
         rows = "".join(f"<dt>{escape(name)}</dt><dd>{escape(said)}</dd>" for name, said in facts(run, folders[label]))
         settings = json.dumps(json.loads(run.results.attrs["config"]), indent=1)

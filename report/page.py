@@ -27,7 +27,7 @@ def build(runs: dict[str, Run], drawn: dict[str, Run], folders: dict[str, pathli
 
     title = root.resolve().name
     origin = about.origin(runs, drawn, folders)
-    known, blocks = embed.known(runs, drawn, {"title": title, "origin": about.provenance(drawn)})
+    known, blocks = embed.known(runs, drawn, {"title": title, "origin": about.lines(drawn)})
     numbers = (f'<script type="text/plain" id="numbers-{n}">{block}</script>' for n, block in enumerate(blocks))
     parts = {
         "title": escape(title),

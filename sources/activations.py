@@ -1,4 +1,4 @@
-"""Our own models as a source: a network's activations on the probe, fused with the panel in one program.
+"""Models as a source: the activations of a network on the probe, fused with the panel in one program.
 
 Arrays carry the letters of `models`, and W windows of a probe batch, G probe batches, S position sets, Z inputs.
 """
@@ -42,14 +42,49 @@ def make_measure(
     window, and attention leaves it out as query and as key: the softmax over the other keys tells what sharpness there
     is apart from a sink on the first character.
     """
-    inputs = INPUTS if "shuffled" in settings.nulls else INPUTS[:1]
+    inputs = inputs_of(settings)
+
+    def activate(params: Any, references: dict[str, Any], windows: tuple[Array, Array]) -> tuple[Any, dict[str, Array]]:
+        tokens_ZWT = jnp.stack(windows[: len(inputs)])
+        activations_Z = jax.lax.map(lambda tokens_WT: apply(params, tokens_WT)[1], tokens_ZWT)
+        return activations_Z, {name: apply(other, windows[0])[1].resid_NBTD for name, other in references.items()}
+
+    inner = make_reader(activate, settings, over_units)
+
+    def measure(params: Any, references: dict[str, Any], probe: Probe, visible_TT: Array) -> Measured:
+        visible_STT = jnp.stack([visible_TT, visible_TT.at[0].set(False).at[:, 0].set(False)])
+        windows = (probe.tokens_GWT, probe.shuffled_GWT)
+        return inner(params, references, windows, keys(settings), probe.picks_SGP, visible_STT)
+
+    return measure
+
+
+def inputs_of(settings: MeasureConfig) -> tuple[str, ...]:
+    """What a source reads of each batch of windows."""
+    return INPUTS if "shuffled" in settings.nulls else INPUTS[:1]
+
+
+def keys(settings: MeasureConfig) -> Array:
+    """Of the Gaussian null model, one a batch."""
+    return jax.random.split(jax.random.key(settings.seed), settings.batches)
+
+
+def make_reader(
+    activate: Callable[[Any, dict[str, Any], Any], tuple[Any, dict[str, Array]]],
+    settings: MeasureConfig,
+    over_units: Callable[[Callable], Callable],
+) -> Callable[..., Measured]:
+    """read(params, references, windows_G, keys_G, picks_SGP, visible_STT) -> Measured, pure and un-jitted.
+
+    `activate(params, references, windows)` gives the activations of each input of one batch, (Z, …), and the residual
+    streams to compare with. The sets of positions are those of `picks_SGP`; the first of them is all positions.
+    """
+    inputs = inputs_of(settings)
     kept = [family for name in settings.families if (family := FAMILIES[name]).of == "vectors"]
 
-    def of_batch(params: Any, references: dict[str, Any], visible_STT: Array, batch: tuple[Array, ...]) -> tuple:
-        (tokens_WT, shuffled_WT, all_P, key), picks_SP = batch
-        tokens_ZWT = jnp.stack([tokens_WT, shuffled_WT][: len(inputs)])
-        activations_Z = jax.lax.map(lambda tokens_WT: apply(params, tokens_WT)[1], tokens_ZWT)
-        resid = {name: apply(other, tokens_WT)[1].resid_NBTD for name, other in references.items()}
+    def of_batch(params: Any, references: dict[str, Any], visible_STT: Array, batch: tuple[Any, ...]) -> tuple:
+        (windows, all_P, key), picks_SP = batch
+        activations_Z, resid = activate(params, references, windows)
 
         def of_positions(chosen: tuple[Array, Array]) -> dict[str, Values]:
             picks_P, visible_TT = chosen
@@ -70,15 +105,15 @@ def make_measure(
     ) -> tuple:
         return jax.lax.map(lambda batch: of_batch(params, references, visible_STT, batch), (batches, picks_GSP))
 
-    def measure(params: Any, references: dict[str, Any], probe: Probe, visible_TT: Array) -> Measured:
-        visible_STT = jnp.stack([visible_TT, visible_TT.at[0].set(False).at[:, 0].set(False)])
-        keys_G = jax.random.split(jax.random.key(settings.seed), settings.batches)
-        picks_GSP = jnp.swapaxes(probe.picks_SGP, 0, 1)
-        batches = (probe.tokens_GWT, probe.shuffled_GWT, probe.picks_SGP[0], keys_G)
+    def read(
+        params: Any, references: dict[str, Any], windows: Any, keys_G: Array, picks_SGP: Array, visible_STT: Array
+    ) -> Measured:
+        batches = (windows, picks_SGP[0], keys_G)
+        picks_GSP = jnp.swapaxes(picks_SGP, 0, 1)
         values, vectors = over_units(of_batches)(params, references, batches, picks_GSP, visible_STT)
         return Measured(values, jax.tree.map(lambda x: x[0], vectors))
 
-    return measure
+    return read
 
 
 def _sample(activations_Z: Any, z: int, picks_P: Array, visible_TT: Array) -> Sample:

@@ -226,6 +226,8 @@ def described(layers: list[Any], groups: Sequence | None, index_JM: np.ndarray) 
         "width": width,
         "folds": f"{len(index_JM)} of {index_JM.shape[1]} points, {by}",
         "resampled_points": index_JM.size,
+        "batches": 1,
+        "groups": len(index_JM),
     }
 
 

@@ -35,7 +35,7 @@ def settings(table: xr.Dataset) -> dict[str, Any]:
     """The settings of a run by dotted name; where the data have no seed of their own they have that of the run."""
     values = flat(json.loads(table.attrs["config"]))
     if values.get("train.data_seed") is None:  # tables of old have none
-        values["train.data_seed"] = values["train.seed"]
+        values["train.data_seed"] = values.get("train.seed")  # a pretrained model has none
     return {name: value for name, value in values.items() if not name.startswith(WITHOUT_EFFECT)}
 
 

@@ -1,0 +1,185 @@
+"""Measure every revision of a pretrained model with one compiled program; what is measured already is left alone."""
+
+import dataclasses
+import hashlib
+import json
+import pathlib
+import resource
+import sys
+from typing import Any
+
+import xarray as xr
+
+from data import corpus as texts
+from data.corpus import Corpus
+from pretrained import guards, load
+from pretrained.adapters import adapter_of
+from pretrained.config import PretrainedConfig, steps
+from pretrained.residuals import Residuals, before, compared_with
+from pretrained.revision import Plan, opened, residuals_of, table
+from pretrained.windows import Windows, make_windows, text_of
+from tables import files, join, measurements, raw
+from tables.measurements import Standing
+from tables.raw import UNTRAINED
+from workdir import folder
+from workdir.progress import bar
+from workdir.settings import replace
+from workdir.stop import Stop
+
+GUARDED = (  # of each revision, in the table of all
+    *("revision", "weights_sha256", "weights_file", "weights_type", "computed_in", "not_read", "residual_stream"),
+    *("attention", "bits_per_byte", "bits_bound", "bits_of", "noise_floor", "torch", "transformers"),
+)
+
+
+def run(config: PretrainedConfig, root: pathlib.Path, title: str, stop: Stop) -> None:
+    """Write measurements/<step>.nc for every revision, then the tables of all of them (tables/join)."""
+    revisions = steps(config.pretrained)
+    last = load.place_of(config.pretrained.name, revisions[max(revisions)])
+    if "gguf_file" not in last.given:  # whose settings take long to read
+        adapter_of(load.settings_of(last).model_type)
+    tokenizer = load.tokenizer_of(last)  # of the last revision, for all
+    corpus = texts.load(config.data, config.window)
+    print(f"corpus: {corpus.name}, from {corpus.origin}")
+    windows = make_windows(text_of(corpus), tokenizer, config.window, config.special_tokens, config.measure)
+    wanted = replace(config, {"measure.nulls": nulls_of(config)})
+    made = made_by(config, corpus, windows)
+    found = measurements.plan(
+        root / "measurements", list(revisions), wanted.measure.families, wanted.measure.nulls, made
+    )
+    # Of one name other revisions may be added, and the same ones read in other portions, at any time.
+    free = {"pretrained.revisions": (), "pretrained.batch_size": 1, "pretrained.device_map": None}
+    folder.claim(root, replace(config, free | {"pretrained.most_bits": None}), new=True)
+    with folder.locked(root):
+        folder.record_environment(root, corpus.record())
+        about = attributes(config, corpus, windows, title)
+        measured = measure(wanted, windows, root / "measurements", found, about, made, title, stop)
+        whole = {step: files.read(root / "measurements" / f"{step}.nc") for step in revisions}
+        about |= {"model": whole[max(revisions)].attrs["model"], "steps": max(revisions), **told(whole)}
+        about["provenance"] = provenance(config, about)
+        join.write(root, whole, wanted.measure.families, wanted.measure.nulls, about)
+    print(f"{title}: {len(whole)} measured ({measured} now): {root / 'results.nc'}, {root / 'results.csv'}")
+    print(f"{title}: memory at most {peak() / 1e9:.1f} GB")
+
+
+def measure(
+    config: PretrainedConfig,
+    windows: Windows,
+    tables: pathlib.Path,
+    found: dict[int, Standing],
+    about: dict[str, Any],
+    made: dict[str, Any],
+    name: str,
+    stop: Stop,
+) -> int:
+    """The last revision first: of it is asked whether tokenizer and weights fit. How many were measured."""
+    settings, revisions = config.measure, steps(config.pretrained)
+    for step, why in outdated(config, found).items():
+        print(f"{name}: measured again, since {why}: step {step}")
+        found[step] = Standing(None, False, raw.missing(None, settings.families, settings.nulls))
+    todo = [step for step in dict.fromkeys((max(revisions), *revisions)) if found[step].missing]
+    missed = {quantity for step in todo for quantity in found[step].missing}
+    plan = Plan(replace(config, {"measure.families": raw.families_of(missed, settings.families)}), windows, name)
+
+    def place(step: int) -> load.Place:
+        return load.place_of(config.pretrained.name, revisions[step])
+
+    compared = "comparison" in plan.config.measure.families
+    beside = Residuals(
+        tables / "residuals", list(revisions), compared, lambda step: residuals_of(plan, opened(plan, place(step)))
+    )
+    digests = {step: one.table.attrs["weights_sha256"] for step, one in found.items() if one.table is not None}
+    try:
+        for step in bar(todo, f"{name}: measure", "revision"):
+            stop.check(f"{name}: stopped before measuring step {step}")
+            loaded = opened(plan, place(step))
+            guards.same_weights(step, loaded.about["weights_sha256"], digests)
+            digests[step] = loaded.about["weights_sha256"]
+            new = table(plan, loaded, step, step == max(revisions), beside, about | {"made_by": json.dumps(made)})
+            if found[step].older:
+                measurements.set_aside(tables, step)
+            files.write(raw.merged(found[step].table, new, found[step].missing), tables / f"{step}.nc")
+            beside.close(needed={step, max(revisions)})
+    finally:
+        beside.close()
+    return len(todo)
+
+
+def nulls_of(config: PretrainedConfig) -> tuple[str, ...]:
+    """Those that can be had: of the untrained network only where a revision of step 0 is named."""
+    there = 0 in steps(config.pretrained)
+    return tuple(null for null in config.measure.nulls if null != UNTRAINED or there)
+
+
+def outdated(config: PretrainedConfig, found: dict[int, Standing]) -> dict[int, str]:
+    """Tables that hold no longer, and why: local weights have changed (a hub is not asked), or those compared with."""
+    revisions, again = steps(config.pretrained), {}
+    tables = {step: one.table for step, one in found.items() if one.table is not None}
+    for step, found_there in tables.items():
+        place = load.place_of(config.pretrained.name, revisions[step])
+        if place.local and load.digest_of(place) != found_there.attrs["weights_sha256"]:
+            again[step] = "its weights have changed"
+    changed = set(again)
+    if "comparison" in config.measure.families and len(revisions) > 1:
+        for step, found_there in tables.items():
+            others, now = {before(list(revisions), step), max(revisions)}, compared_with(list(revisions), step)
+            if "cka_layers" in found_there and (found_there.attrs.get("compared_with") != now or others & changed):
+                again.setdefault(step, "it is compared with others, or others that have changed")
+    return again
+
+
+def made_by(config: PretrainedConfig, corpus: Corpus, windows: Windows) -> dict[str, Any]:
+    """What decides which vectors make up a cloud: tables of others are not joined."""
+    names = ["points", "batches", "groups", "seed", *["projected_head"] * ("projection" in config.measure.families)]
+    settings = {f"measure.{name}": getattr(config.measure, name) for name in names}
+    tokens = hashlib.sha256(windows.probe.tokens_GWT.tobytes()).hexdigest()
+    return settings | {"corpus_sha256": corpus.sha256, "tokens_sha256": tokens, "positions": windows.positions}
+
+
+def attributes(config: PretrainedConfig, corpus: Corpus, windows: Windows, name: str) -> dict[str, Any]:
+    """What every table says about where its numbers come from."""
+    return {
+        "run": name,
+        "corpus": corpus.name,
+        "corpus_sha256": corpus.sha256,
+        "pretrained": config.pretrained.name,
+        "points": config.measure.points,
+        "batches": config.measure.batches,
+        "groups": config.measure.groups,
+        "config": json.dumps(dataclasses.asdict(config)),
+        **windows.about,
+    }
+
+
+def told(whole: dict[int, xr.Dataset]) -> dict[str, str]:
+    """What was found of each revision, by step, in JSON; and of the last one by itself."""
+    of_step = {
+        step: {name: _plain(table.attrs[name]) for name in GUARDED if name in table.attrs}
+        for step, table in whole.items()
+    }
+    return of_step[max(whole)] | {"revisions": json.dumps(of_step)}
+
+
+def _plain(value: Any) -> Any:
+    """A number read from a table is NumPy's."""
+    return value.item() if hasattr(value, "item") else value
+
+
+def peak() -> int:
+    """Bytes of memory that this process has needed; macOS counts them, Linux kilobytes."""
+    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * (1 if sys.platform == "darwin" else 1024)
+
+
+def provenance(config: PretrainedConfig, about: dict[str, Any]) -> str:
+    """In the words of a figure, with semicolons between facts."""
+    bits = about["bits_per_byte"]
+    return "; ".join(
+        (
+            about["corpus"],
+            "/".join(pathlib.Path(config.pretrained.name).parts[-2:]),
+            *about["model"].split(", "),
+            f"computed in {about['computed_in']}",
+            *([f"{bits:.2f} bits a byte"] if not isinstance(bits, str) else []),
+            f"weights {about['weights_sha256'][:12]}",
+        )
+    )

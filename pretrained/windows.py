@@ -1,0 +1,124 @@
+"""A text as a model reads it: equal windows of tokens without padding, and the positions of them that are measured."""
+
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from data.corpus import Corpus
+from panel.config import MeasureConfig
+from sources.probe import POSITION_SETS, Probe, make_probe
+from workdir.errors import UserError
+
+LONGEST = 8_000_000  # bytes of the validation split that are read
+UNKNOWN = 0.1  # share of unknown tokens from which on the tokenizer does not fit the text
+SPECIAL = "without_special"  # a third set of positions, where special tokens occur
+
+
+class Windows(NamedTuple):
+    probe: Probe  # picks of all sets of positions
+    positions: tuple[str, ...]
+    fixed_T: np.ndarray  # where every window has a special token
+    counts_V: np.ndarray  # how often each token is in the text
+    tokens_per_byte: float
+    mask_token: int | None
+    about: dict[str, Any]  # what is recorded
+
+
+def text_of(corpus: Corpus) -> str:
+    """The validation split; bytes that are no UTF-8 are left out."""
+    table = np.frombuffer(corpus.vocabulary, np.uint8)
+    return table[corpus.valid[:LONGEST]].tobytes().decode(errors="ignore")
+
+
+def make_windows(text: str, tokenizer: Any, window: int, special: bool, measure: MeasureConfig) -> Windows:
+    """Windows as for our own models (sources/probe.py), of tokens; with `special`, each begins and ends as a text does.
+
+    Special tokens are known by their ids, wherever they are: a text may spell one.
+    """
+    ids_N = np.asarray(tokenizer(text, add_special_tokens=False, verbose=False)["input_ids"], np.int32)
+    before, after = frame(tokenizer) if special else ([], [])
+    inner = window - len(before) - len(after)
+    if inner < 2:
+        raise UserError(f"window is {window}; with special tokens it must be at least {2 + window - inner}")
+    unknown = tokenizer.unk_token_id
+    share = float((ids_N == unknown).mean()) if unknown is not None and ids_N.size else 0.0
+    if share > UNKNOWN:
+        raise UserError(
+            f"{share:.0%} of the text are unknown to the tokenizer, at most {UNKNOWN:.0%} may be: "
+            "this text is not the model's, or this tokenizer is not"
+        )
+    rows_NT = ids_N[: ids_N.size // inner * inner].reshape(-1, inner)
+    rows_NT = np.concatenate([np.broadcast_to(before, (len(rows_NT), len(before))), rows_NT,
+                              np.broadcast_to(after, (len(rows_NT), len(after)))], axis=1).astype(np.int32)  # fmt: skip
+    try:
+        probe = make_probe(rows_NT.ravel(), window, measure.points, measure.batches, measure.groups, measure.seed)
+    except UserError as error:
+        raise UserError(str(error).replace("characters", "tokens").replace("model.context", "window")) from error
+    fixed_T = np.zeros(window, bool)
+    fixed_T[: len(before)] = True
+    fixed_T[window - len(after) :] = True
+    special_GWT = np.isin(probe.tokens_GWT, sorted(set(tokenizer.all_special_ids) - {unknown}))
+    probe = probe._replace(shuffled_GWT=_shuffled(probe.tokens_GWT, fixed_T, measure.seed))
+    positions = POSITION_SETS
+    if special_GWT.any():
+        positions = (*POSITION_SETS, SPECIAL)
+        picks_GP = _picks(special_GWT, measure)
+        probe = probe._replace(picks_SGP=np.concatenate([probe.picks_SGP, picks_GP[None]]))
+    text_bytes = len(text.encode())
+    counts_V = np.bincount(ids_N)
+    about = {
+        "windows": f"{probe.tokens_GWT.shape[1]} windows × {probe.tokens_GWT.shape[0]} batches of {window} tokens of "
+        "the validation split, packed, without padding",
+        "first_tokens": " | ".join(tokenizer.convert_ids_to_tokens(probe.tokens_GWT[0, 0, :8].tolist())),
+        "twice_first": int((probe.tokens_GWT[:, :, 0] == probe.tokens_GWT[:, :, 1]).sum()),
+        "special_tokens": _words(int(special_GWT.sum()), special_GWT.size, fixed_T),
+        "unknown_tokens": share,
+        "tokens_per_byte": ids_N.size / text_bytes,
+    }
+    return Windows(probe, positions, fixed_T, counts_V, ids_N.size / text_bytes, tokenizer.mask_token_id, about)
+
+
+def frame(tokenizer: Any) -> tuple[list[int], list[int]]:
+    """What the tokenizer puts before a text and after it."""
+    bare = tokenizer("a", add_special_tokens=False)["input_ids"]
+    framed = tokenizer("a")["input_ids"]
+    for start in range(len(framed) - len(bare) + 1):
+        if framed[start : start + len(bare)] == bare:
+            return framed[:start], framed[start + len(bare) :]
+    raise UserError("the tokenizer changes a text when it adds special tokens; leave special_tokens out")
+
+
+def order_0(counts_V: np.ndarray) -> float:
+    """Entropy in bits of the frequencies of tokens: what a model must beat that knows a text."""
+    shares_V = counts_V[counts_V > 0] / counts_V.sum()
+    return float(-(shares_V * np.log2(shares_V)).sum())
+
+
+def _shuffled(tokens_GWT: np.ndarray, fixed_T: np.ndarray, seed: int) -> np.ndarray:
+    """The tokens of a batch in random order; those that every window begins and ends with stay in their places."""
+    inner_GN = tokens_GWT[:, :, ~fixed_T].reshape(len(tokens_GWT), -1)
+    mixed = np.array(tokens_GWT)
+    inner_GN = np.random.default_rng(seed).permuted(inner_GN, axis=1)
+    mixed[:, :, ~fixed_T] = inner_GN.reshape(*tokens_GWT.shape[:2], -1)
+    return mixed
+
+
+def _picks(special_GWT: np.ndarray, measure: MeasureConfig) -> np.ndarray:
+    """Positions without special tokens, as many of each group as of the other sets."""
+    rng, share = np.random.default_rng(measure.seed), measure.points // measure.groups
+    groups_GJP = special_GWT.reshape(len(special_GWT), measure.groups, -1)
+    picks = np.empty((len(special_GWT), measure.groups, share), np.int32)
+    for batch, group in np.ndindex(*picks.shape[:2]):
+        ordinary = np.flatnonzero(~groups_GJP[batch, group])
+        if len(ordinary) < share:
+            most = measure.groups * len(ordinary)
+            raise UserError(f"{len(ordinary)} tokens of a group are no special ones; lower measure.points to {most}")
+        picks[batch, group] = group * groups_GJP.shape[2] + rng.permutation(ordinary)[:share]
+    return picks.reshape(len(special_GWT), -1)
+
+
+def _words(found: int, size: int, fixed_T: np.ndarray) -> str:
+    if not found:
+        return "none in any window: there is no set of positions without them"
+    where = f"; {int(fixed_T.sum())} begin and end every window" if fixed_T.any() else ""
+    return f"{found} of {size} positions{where}"

@@ -1,0 +1,53 @@
+"""Activations that another program computed, as a source: one batch of windows at a time through the same panel."""
+
+import functools
+from collections.abc import Callable
+
+import jax
+import numpy as np
+from jax.sharding import NamedSharding
+from jax.sharding import PartitionSpec as P
+
+from panel.config import MeasureConfig
+from sources.activations import Measured, keys, make_reader
+from workdir import mesh
+
+COPIED = 1 << 30  # bytes of vectors: up to so many each device holds a copy, and takes sets of positions of its own
+Arrays = tuple[np.ndarray, np.ndarray, np.ndarray]  # resid_ZNWTD, q_ZNWTHK, k_ZNWTHK
+
+
+def measure_batch(
+    batch: int,
+    inputs: Arrays,
+    others: dict[str, np.ndarray],
+    picks_SP: np.ndarray,
+    visible_STT: np.ndarray,
+    settings: MeasureConfig,
+) -> Measured:
+    """The panel of one batch of windows, in NumPy; arrays (1, positions, …).
+
+    `inputs` are the activations of what `inputs_of(settings)` names, in that order; `others` the residual streams
+    (N, W, T, D) of the same windows to compare with. Sets of positions are shared out to the devices; all batches, and
+    all models of one shape, are one program.
+    """
+    devices = mesh.make_mesh(mesh.MeshConfig())
+    if sum(x_ZN.nbytes for x_ZN in inputs) <= COPIED:
+        devices = mesh.measuring_mesh(1, len(picks_SP)) or devices
+    windows = tuple(x_ZN[None] for x_ZN in inputs)
+    given = ((), others, windows, keys(settings)[batch : batch + 1], picks_SP[:, None], visible_STT)
+    given = jax.device_put(given, NamedSharding(devices, P()))
+    return jax.device_get(_computation(settings, devices)(*given))
+
+
+def joined(batches: list[Measured]) -> Measured:
+    """Of all batches: values side by side, vectors of the first."""
+    return Measured(
+        jax.tree.map(lambda *values: np.concatenate(values), *(one.values for one in batches)), batches[0].vectors
+    )
+
+
+@functools.cache
+def _computation(settings: MeasureConfig, devices: jax.sharding.Mesh) -> Callable[..., Measured]:
+    over_units = mesh.over_units(devices) if devices.axis_names == mesh.UNITS else lambda work: work
+    inner = make_reader(lambda _, others, activations_Z: (activations_Z, others), settings, over_units)
+    return jax.jit(inner)  # values stay where they are made: to gather them, devices would wait for one another

@@ -1,0 +1,63 @@
+"""What a pretrained model's settings may be, where nothing that reads one is installed."""
+
+import importlib.util
+import json
+import sys
+
+import pytest
+
+from experiments import pretrained as experiment
+from experiments.flags import load, override
+from main import experiment_name
+from pretrained.config import PretrainedConfig, WeightsConfig, check, steps
+from tests.program import refuse
+from workdir.errors import UserError
+from workdir.settings import from_dict, to_dict
+
+FILE = "--config=experiments/pretrained.py"
+
+
+def test_a_name_may_hold_slashes_and_colons(tmp_path):
+    config = load("experiments/pretrained.py:https:/hub/model")
+    assert config.pretrained.name == "https:/hub/model"
+    assert experiment_name("experiments/pretrained.py:EleutherAI/pythia-160m") == "pretrained_EleutherAI_pythia-160m"
+    assert experiment_name(f"experiments/pretrained.py:{tmp_path}") == f"pretrained_{tmp_path.name}"
+
+
+def test_settings_go_through_json_and_flags():
+    config = override(experiment.get_config("a/b"), {"pretrained.revisions": "('step1', 'step20')", "window": "64"})
+    assert config.pretrained.revisions == ("step1", "step20")
+    assert from_dict(json.loads(json.dumps(to_dict(config))), PretrainedConfig) == config
+    check(config)
+
+
+def test_steps_are_read_from_names():
+    names = ("step1000", "checkpoint-20", "stage1-step7-tokens4B", "step0")
+    found = steps(WeightsConfig(name="a", revisions=names))
+    assert found == {0: "step0", 7: "stage1-step7-tokens4B", 20: "checkpoint-20", 1000: "step1000"}
+    assert steps(WeightsConfig(name="a")) == {1: None}  # at 0 it would be its own untrained null model
+    for wrong in (("main",), ("step1", "step01"), ("a1-b2",)):
+        with pytest.raises(UserError, match=r"pretrained\.revisions"):
+            steps(WeightsConfig(name="a", revisions=wrong))
+
+
+@pytest.mark.parametrize(
+    ("flags", "words"),
+    [
+        ([FILE], "no model is named; pass --config=experiments/pretrained.py:EleutherAI/pythia-160m"),
+        ([f"{FILE}:a/b", "--stages=train"], "a pretrained model is not trained; choose from measure, figures"),
+        ([f"{FILE}:a/b", "--compare=runs/other"], "--compare is for training runs"),
+        ([f"{FILE}:a/b", "--stages=figures"], "results.nc does not exist; run --stages=measure first"),
+        ([f"{FILE}:a/b", "--config.pretrained.dtype=int8"], "pretrained.dtype is 'int8'; choose one of float32"),
+        ([f"{FILE}:a/b", "--config.window=1"], "window is 1; it must be at least 2"),
+        ([f"{FILE}:a/b", "--config.model.layers=1"], "no config field 'model'; choose from pretrained, data"),
+    ],
+)
+def test_bad_input_is_one_line_and_exit_code_2(flags, words, tmp_path):
+    refuse(tmp_path / "run", words, *flags)
+
+
+@pytest.mark.skipif(bool(importlib.util.find_spec("torch")), reason="it is installed")
+def test_without_torch_one_line_says_what_installs_it(tmp_path, monkeypatch):
+    monkeypatch.delitem(sys.modules, "pretrained.sweep", raising=False)
+    refuse(tmp_path / "run", "make .venv-pretrained installs what is needed", f"{FILE}:a/b")
