@@ -32,8 +32,8 @@ def origin(runs: dict[str, Run], drawn: dict[str, Run], folders: dict[str, pathl
 def facts(run: Run, folder: pathlib.Path) -> list[tuple[str, str]]:
     """In words, as far as the run's folder knows them."""
     attrs = run.results.attrs
-    found = [("text", str(attrs["corpus"])), ("sha256 of the text", str(attrs["corpus_sha256"]))]
-    found += [("model", str(attrs["model"])), ("measured on", str(attrs.get("input", "")))]
+    found = [("text", str(attrs["corpus"])), ("sha256 of the text", str(attrs.get("corpus_sha256", "")))]
+    found += [("model", str(attrs.get("model", ""))), ("measured on", str(attrs.get("input", "")))]
     if tested := _read(folder / "test.json"):
         found.append(("test split", f"{tested['bits_per_character']:.4f} bits per character; {tested['protocol']}"))
     for number, session in enumerate(_read(folder / "environment.json").get("sessions", []), 1):

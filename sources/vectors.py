@@ -87,7 +87,9 @@ def run(config: VectorsConfig, of: Opened, root: pathlib.Path, name: str) -> Non
     standing = measurements.plan(tables, [STEP], settings.families, settings.nulls, made_by)[STEP]
     missing = {name: clouds for name, clouds in standing.missing.items() if name not in OF_OTHERS}
     about = {"run": name, "corpus": pathlib.Path(config.vectors.path).name, "config": json.dumps(asdict(config))}
-    about["corpus_sha256"] = made_by["sha256"]
+    about |= arrays.described(of.layers, of.group_P, of.index_JM) | {"corpus_sha256": made_by["sha256"]}
+    sizes = f"{len(of.layers)} layers of {about['points']:,} vectors; D={about['width']}; folds: {about['folds']}"
+    about["provenance"] = f"{about['corpus']}; {sizes}"
     table = standing.table
     if missing:
         found = _measured(config, of, missing, about | {"made_by": json.dumps(made_by)}, name)
@@ -109,9 +111,7 @@ def _measured(config: VectorsConfig, of: Opened, missed: raw.Missing, about: dic
         )
     except ValueError as error:
         raise UserError(f"vectors.path {config.vectors.path}: {error}") from error
-    said = arrays.described(of.layers, of.group_P, of.index_JM)
-    sizes = f"{len(of.layers)} layers of {said['points']:,} vectors; D={said['width']}; folds: {said['folds']}"
-    table = arrays.raw_table(values, about | said | {"provenance": f"{about['corpus']}; {sizes}"})
+    table = arrays.raw_table(values, about)
     names = config.vectors.layers
     return table.assign_coords(layer_name=("layer", list(names))) if names else table
 
