@@ -7,7 +7,7 @@ from matplotlib.figure import Figure
 
 from figures import scales, style
 from figures.provenance import caption
-from figures.run import POSITIONS, SAME, Run, bands, holding, interval, positions, words
+from figures.run import POSITIONS, SAME, Run, at_last, bands, holding, interval, positions, words
 from studies import correlations
 
 SHARPNESS = ("attention_entropy", "attention_max", "score_std_within", "attention_first")
@@ -37,7 +37,7 @@ def cosine_against_drift(runs: dict[str, Run]) -> Figure | None:
         ax.plot([], [], "o", color="0.3", markerfacecolor="white", label="embedding")
         ax.set(title=POSITIONS[side] if len(sides) > 1 else "", xlabel=words(runs, "drift"))
     axes[0].set_ylabel(words(runs, "mean_cosine"))
-    style.title(figure, "Mean cosine against drift, last checkpoint")
+    style.title(figure, f"Mean cosine against drift{at_last(runs)}")
     style.legend(axes)
     found = [line for side in sides for line in correlated(runs, ("mean_cosine",), side)]
     shown = "A point for each layer; hollow: the embedding."
@@ -70,7 +70,7 @@ def sharpness_against_alignment(runs: dict[str, Run]) -> Figure | None:
     axes[0, 0].set(xlim=(-1.1, 1.1), xticks=(-1, 0, 1))  # all that a cosine can be
     for ax in axes[-1]:
         ax.set_xlabel(style.wrap(words(runs, "query_key_alignment"), 1.3, style.SMALL), fontsize=style.SMALL)
-    style.title(figure, "Sharpness against alignment of each head, last checkpoint, all positions")
+    style.title(figure, f"Sharpness against alignment of each head{at_last(runs)}, all positions")
     scales.block_bar(figure, colours, axes)
     shown = "A point for each head: how sharp is it, and how far do its queries and keys drift one way?"
     bars = bands(runs, "query_key_alignment", *SHARPNESS, what="bars")

@@ -7,7 +7,7 @@ from matplotlib.ticker import MaxNLocator
 
 from figures import scales, style
 from figures.provenance import caption
-from figures.run import Run, holding, interval
+from figures.run import Run, at_last, holding, interval, layers
 
 MEASURES = {"cka_layers": "linear CKA", "overlap_layers": "neighbourhood overlap"}
 TICKS = (0, 0.2, 0.4, 0.6, 0.8, 1)
@@ -27,12 +27,12 @@ def build(runs: dict[str, Run]) -> Figure | None:
             ax.grid(False)
             for axis in (ax.xaxis, ax.yaxis):
                 axis.set_major_locator(MaxNLocator(8, integer=True, min_n_ticks=1))
-        row[0].set_ylabel(f"{label}\n{scales.LAYER}")
+        row[0].set_ylabel(f"{label}\n{layers(runs, scales.LAYER)}")
     for ax, title in zip(axes[0], MEASURES.values(), strict=True):
         ax.set_title(title)
     for ax in axes[-1]:
-        ax.set_xlabel(scales.LAYER)
+        ax.set_xlabel(layers(runs, scales.LAYER))
     scales.bar(figure, colours, axes, "similarity (1: the same)", TICKS, [f"{tick:g}" for tick in TICKS])
-    style.title(figure, "Similarity of layers, last checkpoint, all positions")
+    style.title(figure, f"Similarity of layers{at_last(runs)}, all positions")
     caption(figure, runs, "Every layer beside every other, at the last checkpoint: how alike are their clouds?")
     return figure

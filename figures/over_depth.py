@@ -7,7 +7,21 @@ from matplotlib.ticker import MaxNLocator
 
 from figures import scales, style
 from figures.provenance import caption
-from figures.run import NULLS, POSITIONS, SAME, Run, bands, holding, interval, last_step, nulls, positions, words
+from figures.run import (
+    NULLS,
+    POSITIONS,
+    SAME,
+    Run,
+    at_last,
+    bands,
+    holding,
+    interval,
+    last_step,
+    layers,
+    nulls,
+    positions,
+    words,
+)
 from panel.families import nulls_of
 
 LARGEST = "\n(largest eigenvalue's share)"
@@ -27,10 +41,10 @@ def anisotropy_profile(runs: dict[str, Run]) -> Figure | None:
         for label, run in runs.items():
             last = run.results.isel(step=-1).sel(positions=side)
             style.banded(ax, last.depth.values, *interval(last, "anisotropy"), label=label, **looks[label])
-        ax.set(title=POSITIONS[side] if len(sides) > 1 else "", xlabel=scales.DEPTH)
+        ax.set(title=POSITIONS[side] if len(sides) > 1 else "", xlabel=layers(runs, scales.DEPTH))
     scales.fit(axes, zero=True)
     axes[0].set_ylabel(words(runs, "anisotropy") + LARGEST)
-    style.title(figure, "Anisotropy over depth, last checkpoint")
+    style.title(figure, f"Anisotropy over depth{at_last(runs)}")
     style.legend(axes)
     shown = "Share of the largest eigenvalue in the variance of each layer's vectors, at the last checkpoint."
     further = [SAME] * (len(sides) == 1)
@@ -62,7 +76,7 @@ def anisotropy_by_checkpoint(runs: dict[str, Run]) -> Figure | None:
     for ax in grid.flat[len(panels) :]:
         ax.set_axis_off()
     for ax in axes[-columns:]:
-        ax.set_xlabel(scales.LAYER)
+        ax.set_xlabel(layers(runs, scales.LAYER))
     figure.supylabel(words(runs, "anisotropy") + LARGEST, fontsize=style.RC["font.size"], multialignment="center")
     style.title(figure, "Anisotropy over layers while training")
     scales.step_bar(figure, colours, grid)
@@ -92,10 +106,10 @@ def outlier_coordinates(runs: dict[str, Run]) -> Figure | None:
         ax.set_title("top coordinate" if top == 1 else f"top {top} coordinates")
     for row in axes:
         scales.fit(row, zero=True)
-    axes[1, len(tops) // 2].set_xlabel(scales.DEPTH)
+    axes[1, len(tops) // 2].set_xlabel(layers(runs, scales.DEPTH))
     axes[0, 0].set_ylabel("share of the\nvariance in them")
     axes[1, 0].set_ylabel("anisotropy without them\n(dotted: with them)")
-    style.title(figure, "Coordinates of largest variance, last checkpoint, all positions")
+    style.title(figure, f"Coordinates of largest variance{at_last(runs)}, all positions")
     style.legend(axes)
     shown = (
         "Above, how much of the variance lies in the coordinates that have most of it; below, the anisotropy without"
@@ -129,9 +143,9 @@ def excess_over_nulls(runs: dict[str, Run]) -> Figure | None:
         *above, lowest = [ax for ax in column if ax.lines] or [column[-1]]
         for ax in above:
             ax.tick_params(labelbottom=False)
-        lowest.set_xlabel(scales.DEPTH.replace(" (", "\n("))
+        lowest.set_xlabel(layers(runs, scales.DEPTH).replace(" (", "\n("))
     figure.supylabel("excess over the null model", fontsize=style.RC["font.size"])
-    style.title(figure, "Excess over null models, last checkpoint, all positions")
+    style.title(figure, f"Excess over null models{at_last(runs)}, all positions")
     style.legend(axes)
     shown = "Each value less that of a null model at the last checkpoint; every panel has a scale of its own."
     further = ["A Gaussian cloud of the same spectrum differs in its dimension alone."] * ("gaussian" in models)

@@ -60,7 +60,8 @@ def _differing(label: str, settings: dict[str, dict[str, Any]]) -> dict[str, Any
 def _facts(results: xr.Dataset) -> list[str]:
     attrs = results.attrs
     if "provenance" in attrs:  # of a model that was not trained here
-        return [*attrs["provenance"].split("; "), f"{attrs['points']:,} points × {attrs['batches']} batches"]
+        sample = [f"{attrs['points']:,} points × {attrs['batches']} batches"] * bool(attrs["batches"] > 1)
+        return [*attrs["provenance"].split("; "), *sample]
     reached = f"{results.step.values[-1]:,}"
     return [
         str(attrs["corpus"]),

@@ -8,6 +8,7 @@ import xarray as xr
 
 from figures import style
 from panel.intervals import LEVEL
+from tables.averages import EMBEDDING
 from tables.summary import NOTHING
 
 POSITIONS = {
@@ -68,6 +69,17 @@ def bands(runs: dict[str, Run], *names: str, what: str = "band") -> str:
     said = [f"{LEVEL * 100:.0f} % interval, {intervals}"] * bool(intervals)
     said += ["range of seeds"] * ("seeds" in ways)
     return f"{what.capitalize()}: {'; or '.join(said)}." if said else ""
+
+
+def at_last(runs: dict[str, Run]) -> str:
+    """For titles of what is drawn of the last checkpoint, where there are others."""
+    return ", last checkpoint" if any(run.results.sizes["step"] > 1 for run in runs.values()) else ""
+
+
+def layers(runs: dict[str, Run], words: str) -> str:
+    """An axis over layers: whether the first is an embedding, vectors of a file do not tell."""
+    embedded = all(run.results.attrs.get("layer_0", EMBEDDING) == EMBEDDING for run in runs.values())
+    return words if embedded else words.partition(" (")[0]
 
 
 def last_step(runs: dict[str, Run]) -> int:

@@ -76,8 +76,8 @@ def layer_colours(layers: int) -> ScalarMappable:
     return ScalarMappable(BoundaryNorm(np.arange(layers + 1) - 0.5, 256), shades())
 
 
-def layer_bar(figure: Figure, colours: ScalarMappable, axes: np.ndarray) -> None:
-    _patch_bar(figure, colours, axes, LAYER)
+def layer_bar(figure: Figure, colours: ScalarMappable, axes: np.ndarray, words: str = LAYER) -> None:
+    _patch_bar(figure, colours, axes, words)
 
 
 def _patch_bar(figure: Figure, colours: ScalarMappable, axes: np.ndarray, words: str) -> None:

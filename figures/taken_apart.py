@@ -1,11 +1,13 @@
 """On how few vectors does the anisotropy hang? Last checkpoint, with and without token 0 and the longest vectors."""
 
+import numpy as np
 from matplotlib.figure import Figure
+from matplotlib.ticker import MaxNLocator
 
 from figures import scales, style
 from figures.over_depth import LARGEST
 from figures.provenance import caption
-from figures.run import Run, bands, holding, interval, nulls
+from figures.run import Run, at_last, bands, holding, interval, layers, nulls
 from panel.leading import WITHOUT
 
 NAME = "anisotropy_without"
@@ -30,20 +32,22 @@ def build(runs: dict[str, Run]) -> Figure | None:
         for (words, curve), ink, marker in zip(curves.items(), style.INKS, style.MARKERS, strict=False):
             style.banded(ax, last.layer.values, *curve, label=words, color=ink, marker=marker)
         bound = interval(everywhere, "first_share")[0]
-        ax.plot(last.layer.values, bound, color="0.35", linestyle=":", label="token 0 alone\n(lower bound)")
+        if np.isfinite(bound).any():
+            ax.plot(last.layer.values, bound, color="0.35", linestyle=":", label="token 0 alone\n(lower bound)")
         if "gaussian" in nulls(last):
             excess = interval(everywhere, NAME, less="gaussian", without=WITHOUT[-1])[0]
             null = curves[f"without the {WITHOUT[-1]}"][0] - excess
             words = f"Gaussian cloud,\nwithout the {WITHOUT[-1]}"
             ax.plot(last.layer.values, null, color="0.35", linestyle="--", linewidth=0.9, label=words)
         ax.set_title(label)
-        ax.set_xlabel(scales.LAYER)
+        ax.xaxis.set_major_locator(MaxNLocator(integer=True))
+        ax.set_xlabel(layers(runs, scales.LAYER))
     axes = list(grid.flat[: len(runs)])
     scales.fit(axes, zero=True)
     for ax in grid.flat[len(runs) :]:
         ax.set_axis_off()
     grid[0, 0].set_ylabel(f"anisotropy{LARGEST}")
-    style.title(figure, "Anisotropy taken apart, last checkpoint")
+    style.title(figure, f"Anisotropy taken apart{at_last(runs)}")
     style.legend(grid)
     shown = (
         "Share of the largest eigenvalue in the variance of each layer's vectors: of all vectors, without token 0 of "
