@@ -15,7 +15,7 @@ from sources import extracted
 from sources.activations import Measured, inputs_of
 from tables import projection, raw
 
-WORK = 3  # memory of measuring, in multiples of the vectors of a batch
+WORK, BASE = 3, 2e9  # memory of measuring: in multiples of the vectors of a batch, and bytes of the programs
 PREVIOUS = "step of the revision that cka_previous and overlap_previous compare with; -1: none"
 
 
@@ -125,7 +125,7 @@ def tell(plan: Plan, loaded: load.Loaded, about: dict[str, Any]) -> None:
         f"attention: {about.get('attention', 'not asked for')}",
         f"bits per byte of the text: {said}; at most {bound:.2f}",
         f"memory: weights {weights / 1e9:.2f} GB, vectors of a batch {vectors / 1e9:.2f} GB, "
-        f"about {(weights + (1 + WORK) * vectors) / 1e9:.1f} GB in all",
+        f"about {(weights + (1 + WORK) * vectors + BASE) / 1e9:.0f} GB in all",
     ):
         print(f"{plan.name}: {line}")
 
