@@ -110,4 +110,29 @@ FAULTS = [
         "return usable_P.sum() >= 3",
         ("tests/panel/test_dimension.py",),
     ),
+    Fault(
+        "the share between members and the rest weighs one side alone",
+        "metrics/leading.py",
+        "between = share_2[0] * share_2[1] *",
+        "between = share_2[1] *",
+    ),
+    Fault(
+        "without the longest means without the others",
+        "metrics/leading.py",
+        "norm_P = jnp.linalg.norm(jnp.asarray(cloud_PD, jnp.float32), axis=1)\n    window_P, points",
+        "norm_P = -jnp.linalg.norm(jnp.asarray(cloud_PD, jnp.float32), axis=1)\n    window_P, points",
+    ),
+    Fault(
+        "the first direction of what is left has the mean of all",
+        "metrics/leading.py",
+        "x_PD = jnp.where(left_P[:, None], x_PD - mean_D[None], 0.0)",
+        "x_PD = jnp.where(left_P[:, None], x_PD, 0.0)",
+    ),
+    Fault(
+        "a bias is added twice",
+        "metrics/attention.py",
+        "e_BTT = e_BTT + jnp.where(visible_TT, jnp.asarray(bias_TT, jnp.float32), 0.0)[None]",
+        "e_BTT = e_BTT + 2 * jnp.where(visible_TT, jnp.asarray(bias_TT, jnp.float32), 0.0)[None]",
+        ("tests/sources/test_arrays.py",),
+    ),
 ]

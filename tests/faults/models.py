@@ -123,4 +123,22 @@ FAULTS = [
         "return nats + penalty, (nats, penalty)",
         "return nats - penalty, (nats, penalty)",
     ),
+    Fault(
+        "Muon decays matrices at its own rate",
+        "training/optimizer.py",
+        "weight_decay=REST * config.weight_decay",
+        "weight_decay=config.weight_decay",
+    ),
+    Fault(
+        "Muon orthogonalises the table of embeddings too",
+        "training/optimizer.py",
+        'return "muon" if path[0].key == "blocks" and is_matrix(path, leaf) else "adamw"',
+        'return "muon" if is_matrix(path, leaf) and leaf.ndim > 1 else "adamw"',
+    ),
+    Fault(
+        "a constant schedule decays from the beginning",
+        "training/optimizer.py",
+        "[max(warmup, 1), max(config.steps - decay, warmup, 1)]",
+        "[max(warmup, 1), max(warmup, 1)]",
+    ),
 ]

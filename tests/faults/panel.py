@@ -165,4 +165,32 @@ FAULTS = [
         "key=lambda s: (math.prod(s), s[::-1]))",
         ("tests/sources/test_sweep.py",),
     ),
+    Fault(
+        "the second token stands for the first",
+        "panel/leading.py",
+        "places.time_P == 0",
+        "places.time_P == 1",
+        ("tests/sources/test_arrays.py",),
+    ),
+    Fault(
+        "values are those of the thinned folds",
+        "sources/arrays.py",
+        "jnp.concatenate([value, resampled[..., 1:]], -1)",
+        "resampled",
+        ("tests/sources/test_arrays.py",),
+    ),
+    Fault(
+        "folds cut through groups",
+        "sources/folds.py",
+        "fold_P = (middle_L * count // points).astype(int)[number_P]",
+        "fold_P = np.arange(points) * count // points",
+        ("tests/sources/test_folds.py",),
+    ),
+    Fault(
+        "an average over blocks of a block's quantity leaves out the first",
+        "tables/averages.py",
+        'Average("mean over blocks", left, lambda x: finite(x).mean(3))',
+        'Average("mean over blocks", left, lambda x: finite(x[:, :, :, 1:]).mean(3))',
+        ("tests/tables/test_summary.py",),
+    ),
 ]

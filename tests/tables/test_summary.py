@@ -5,6 +5,7 @@ from scipy import stats
 from panel.families import quantities
 from panel.intervals import summarise, within
 from tables import plateau
+from tables.averages import averages
 from tables.summary import summary
 from tests.tables.made import LAYERS, NAMES, NULLS, G, S, table, values
 
@@ -272,3 +273,12 @@ def test_one_batch_has_no_deviation_but_an_interval():
     assert np.isnan(anisotropy.sel(statistic="std")).all()
     assert np.isfinite(anisotropy.sel(statistic="low")).all()
     np.testing.assert_allclose(anisotropy.sel(statistic="mean"), batches.anisotropy.sel(batch=0))
+
+
+def test_a_quantity_of_blocks_is_averaged_over_all_and_layers_of_unknown_origin_are_not():
+    values = np.random.default_rng(0).random((3, 1, 2, 4))  # batch, replicate, positions, block
+    average = averages("sink_heads")["sink_heads_over_blocks"]
+    assert average.dims == ()
+    np.testing.assert_allclose(average.take(values), values.mean(axis=3))
+    assert averages("anisotropy")
+    assert averages("anisotropy", "vectors") == {}
