@@ -68,8 +68,8 @@ FAULTS = [
     Fault(
         "scores are not scaled",
         "metrics/attention.py",
-        "q_BTK.astype(jnp.float32) * q_BTK.shape[-1] ** -0.5",
-        "q_BTK.astype(jnp.float32)",
+        "q_BTK = q_BTK * q_BTK.shape[-1] ** -0.5",
+        "q_BTK = q_BTK",
     ),
     Fault(
         "the variance of a coordinate about zero",

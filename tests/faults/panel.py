@@ -78,12 +78,6 @@ FAULTS = [
         ".reshape(batches, windows)",
     ),
     Fault(
-        "groups of arrays are not brought together",
-        "sources/arrays.py",
-        'order_P = np.argsort(groups_P, kind="stable")',
-        "order_P = np.arange(points)",
-    ),
-    Fault(
         "the checkpoint after is the one before",
         "sources/references.py",
         "(other for other in self.stored if other < step)",
