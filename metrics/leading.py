@@ -9,6 +9,8 @@ from jaxtyping import Array, Bool, Float, Int
 
 from metrics.cloud import AnyArray, centred, eigh, largest
 
+SQUARINGS, ROUNDS, BLOCK = 4, 8, 8  # of `_top`
+
 
 def share_between(
     cloud_PD: Float[AnyArray, "P D"], member_P: Bool[AnyArray, " P"], keep_P: Float[AnyArray, " P"] | None = None
@@ -102,8 +104,8 @@ def first_direction(
     x_PD, weight_P = centred(cloud_PD), left_P.astype(jnp.float32)
     mean_D = jnp.matmul(weight_P, x_PD, precision=Precision.HIGHEST) / weight_P.sum()
     x_PD = jnp.where(left_P[:, None], x_PD - mean_D[None], 0.0)
-    _, direction_DD = eigh(jnp.matmul(x_PD.T, x_PD, precision=Precision.HIGHEST))
-    score_P = jnp.matmul(x_PD, direction_DD[:, -1], precision=Precision.HIGHEST)
+    direction_D = _top(jnp.matmul(x_PD.T, x_PD, precision=Precision.HIGHEST))
+    score_P = jnp.matmul(x_PD, direction_D, precision=Precision.HIGHEST)
     weight_RP = keep_RP * weight_P[None]
     weight_RP = weight_RP / weight_RP.sum(axis=1, keepdims=True)
     score_RP = score_P[None] - jnp.matmul(weight_RP, score_P, precision=Precision.HIGHEST)[:, None]
@@ -113,3 +115,22 @@ def first_direction(
     total_R = square_R - jnp.square(shift_RD).sum(axis=1)
     scaled_RP = score_RP / jnp.sqrt(variance_R)[:, None]
     return Direction(variance_R / total_R, (weight_RP * scaled_RP**4).sum(axis=1))
+
+
+def _top(square_DD: Float[Array, "D D"]) -> Float[Array, " D"]:
+    """The eigenvector of the largest eigenvalue, without the others: a tenth of the time of all of them.
+
+    Subspace iteration with the 16th power: what lies beyond BLOCK eigenvalues shrinks by (lambda_9 / lambda_1)^128.
+    """
+
+    def product(a: Array, b: Array) -> Array:
+        return jnp.matmul(a, b, precision=Precision.HIGHEST)
+
+    power_DD = square_DD / jnp.trace(square_DD)
+    for _ in range(SQUARINGS):
+        power_DD = product(power_DD, power_DD)
+        power_DD = power_DD / jnp.trace(power_DD)
+    width = len(square_DD)
+    start_DB = jax.random.normal(jax.random.key(0), (width, min(BLOCK, width)))
+    basis_DB = jax.lax.fori_loop(0, ROUNDS, lambda _, x_DB: jnp.linalg.qr(product(power_DD, x_DB))[0], start_DB)
+    return product(basis_DB, eigh(product(product(basis_DB.T, square_DD), basis_DB))[1][:, -1])
