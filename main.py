@@ -10,6 +10,9 @@ from collections.abc import Iterable, Iterator
 from types import FrameType
 from typing import Any
 
+# LAPACK's, before anything loads it: what is decomposed is small, each core has its own, and threads wait for others.
+os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
+
 from workdir.errors import RunError, Stopped, UserError, of_system
 
 SIGNALS = (signal.SIGINT, signal.SIGTERM)
