@@ -200,7 +200,7 @@ def _paths(place: Place) -> tuple[list[pathlib.Path], str]:
         return [pathlib.Path(place.name) / place.given["gguf_file"]], "local file"
     folder, revision = pathlib.Path(place.name), "local folder"
     if not place.local:
-        cached = transformers.utils.cached_file(place.name, "config.json", local_files_only=True, **place.given)
+        cached = transformers.utils.cached_file(place.name, "config.json", **place.given | {"local_files_only": True})
         folder = pathlib.Path(cached).parent
         revision = folder.name  # the hub's cache names a snapshot by its commit
     names = {"model.safetensors"} if (folder / "model.safetensors").exists() else None

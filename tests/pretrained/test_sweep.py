@@ -2,6 +2,7 @@
 
 import json
 import shutil
+import subprocess
 
 import numpy as np
 import pytest
@@ -10,7 +11,7 @@ import torch
 
 from pretrained import revision
 from tables import files
-from tests.program import here, refuse
+from tests.program import ROOT, command, environment, here, refuse
 
 SMALL = (
     *("--config.window=16", "--config.measure.points=64", "--config.measure.groups=2", "--config.measure.batches=2"),
@@ -147,6 +148,33 @@ def test_the_same_weights_under_two_names_are_refused(training, tmp_path):
 )
 def test_what_cannot_be_had_is_one_line(training, tmp_path, name, revisions, words):
     refuse(tmp_path / "run", words, *flags(training, *revisions, name=training / name if name == "step60" else name))
+
+
+def test_a_model_of_a_hub_is_read_by_name_and_revision(training, tmp_path):
+    """From the cache that a download leaves, without a network; of a name that is not in it one line says so."""
+    cache, run = tmp_path / "home" / "hub" / "models--made--tiny", tmp_path / "run"
+    for commit, name in (("a" * 40, "step20"), ("b" * 40, "step60")):
+        shutil.copytree(training / name, cache / "snapshots" / commit)
+        (cache / "refs").mkdir(exist_ok=True)
+        (cache / "refs" / name).write_text(commit)
+    where = environment() | {"HF_HOME": str(tmp_path / "home"), "HF_HUB_OFFLINE": "1"}
+
+    def start(name):
+        given = flags(training, "step20", "step60", name=name)
+        families = "--config.measure.families=('similarity',)"
+        words = command(*given, families, f"--workdir={run}", "--stages=measure")
+        return subprocess.run(words, cwd=ROOT, env=where, capture_output=True, text=True, timeout=600)
+
+    process = start("made/tiny")
+    assert process.returncode == 0, process.stderr
+    guarded = json.loads(files.read(run / "results.nc").attrs["revisions"])
+    assert {step: one["revision"] for step, one in guarded.items()} == {"20": "a" * 40, "60": "b" * 40}
+    assert "2 measured (0 now)" in start("made/tiny").stdout
+    process = start("made/other")
+    assert process.returncode == 2
+    words = "made/other (step60) cannot be had: the hub does not answer, and there is no copy of it in the cache"
+    assert words in process.stderr
+    assert len(process.stderr.strip().splitlines()) == 1
 
 
 def test_pickled_weights_are_never_read(training, tmp_path):
