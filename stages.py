@@ -188,12 +188,17 @@ def draw_figures(shown: dict[str, pathlib.Path], to: pathlib.Path, root: pathlib
     if (root / "runs.csv").exists():
         paths += draw.draw(draw.EXPERIMENT, Compared(own, *on_disk.read(root)), to)
     beside = root if to == root / "figures" else to
-    for path in [*paths, page.write(runs, drawn, shown, beside)]:
-        print(path)
+    written = page.write(runs, drawn, shown, beside)
     bits = {name: on_disk.bits(path) for name, path in shown.items()}
     for line in findings.found({name: run.results for name, run in runs.items()}, bits):
         print(line)
-    print(f"figures: {to}")
+    print(told(paths, to))
+    print(f"page:    {written}")
+
+
+def told(paths: list[pathlib.Path], to: pathlib.Path) -> str:
+    count = sum(path.suffix == ".png" for path in paths)
+    return f"figures: {to} ({count}, each as .png and .pdf with its caption in .txt)"
 
 
 def load(path: pathlib.Path) -> Run:
@@ -232,8 +237,8 @@ def untrained_blocks(
         if not (root / "results.nc").exists():
             raise UserError(f"{root / 'results.nc'} does not exist; run --stages=measure first")
         folder.claim(root, config, new=False)
-        for path in draw.draw(draw.UNTRAINED, files.read(root / "results.nc"), to or root / "figures"):
-            print(path)
+        to = to or root / "figures"
+        print(told(draw.draw(draw.UNTRAINED, files.read(root / "results.nc"), to), to))
 
 
 def vectors_of_file(

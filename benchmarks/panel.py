@@ -10,6 +10,8 @@ import resource
 import statistics
 import time
 
+os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")  # as in main.py
+
 import jax
 
 from benchmarks.rounds import processor

@@ -56,9 +56,9 @@ def test_figures_of_a_run_may_lie_elsewhere_and_come_with_findings(folder, tmp_p
     monkeypatch.setattr(stages.draw, "draw_runs", lambda runs, to: [to / "a.png"])
     stages.draw_figures({"run": folder}, tmp_path / "elsewhere", folder)
     lines = capsys.readouterr().out.splitlines()
-    assert lines[0] == str(tmp_path / "elsewhere" / "a.png")
-    assert lines[1].startswith("run, step 1: anisotropy is highest at ")
-    assert lines[-1] == f"figures: {tmp_path / 'elsewhere'}"
+    assert lines[0].startswith("run, step 1: anisotropy is highest at ")
+    assert lines[-2] == f"figures: {tmp_path / 'elsewhere'} (1, each as .png and .pdf with its caption in .txt)"
+    assert lines[-1] == f"page:    {tmp_path / 'elsewhere' / 'report.html'}"
 
 
 def test_a_folder_of_runs_is_named_with_them(folder):
