@@ -204,8 +204,9 @@ def told(paths: list[pathlib.Path], to: pathlib.Path) -> str:
 def load(path: pathlib.Path) -> Run:
     if inner := sorted(child.parent.name for child in path.glob("*/environment.json")):  # of tables there is none
         raise UserError(f"{path} holds the runs {', '.join(inner)}; name one of them: {path / inner[0]}")
+    begun = (path / "train.jsonl").exists() or (path / "test.json").exists() or (path / "measurements").exists()
     if not (path / "results.nc").exists():
-        raise not_there(path, "results.nc", "measure")
+        raise not_there(path, *(("results.nc", "measure") if begun else ("train.jsonl", "train")))
     results, lines = files.read(path / "results.nc"), []
     if not all("range" in values.attrs for values in results.values() if "less" in values.dims):
         raise UserError(f"{path / 'results.nc'} is older than averages over blocks; run --stages=measure again")

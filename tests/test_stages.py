@@ -54,6 +54,7 @@ def test_a_finished_run_without_its_log_is_drawn_all_the_same(folder, capsys):
 
 def test_figures_of_a_run_may_lie_elsewhere_and_come_with_findings(folder, tmp_path, monkeypatch, capsys):
     monkeypatch.setattr(stages.draw, "draw_runs", lambda runs, to: [to / "a.png"])
+    (tmp_path / "elsewhere").mkdir()
     stages.draw_figures({"run": folder}, tmp_path / "elsewhere", folder)
     lines = capsys.readouterr().out.splitlines()
     assert lines[0].startswith("run, step 1: anisotropy is highest at ")
