@@ -254,7 +254,7 @@ def vectors_of_file(
             vectors.run(config, opened, root, title)
     if "figures" in wanted:
         folder.claim(root, config, new=False)
-        draw_figures({title: root}, to, root)
+        draw_measured(title, root, to)
 
 
 def pretrained_model(
@@ -272,4 +272,11 @@ def pretrained_model(
             revisions.run(config, root, title, stop)
             on_disk.write_run(title, root)
     if "figures" in wanted:
-        draw_figures({title: root}, to, root)
+        draw_measured(title, root, to)
+
+
+def draw_measured(title: str, root: pathlib.Path, to: pathlib.Path) -> None:
+    """Of vectors and of models of others, whose folder has tables alone."""
+    if not (root / "results.nc").exists():
+        raise not_there(root, "results.nc", "measure")
+    draw_figures({title: root}, to, root)

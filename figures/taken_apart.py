@@ -11,6 +11,7 @@ from figures.run import Run, at_last, bands, holding, interval, layers, nulls
 from panel.leading import WITHOUT
 
 NAME = "anisotropy_without"
+EVERYTHING = "all vectors"
 COLUMNS = 3
 
 
@@ -25,12 +26,13 @@ def build(runs: dict[str, Run]) -> Figure | None:
     for ax, (label, run) in zip(grid.flat, runs.items(), strict=False):
         last = run.results.isel(step=-1)
         everywhere = last.sel(positions="all")
-        curves = {"all vectors": interval(everywhere, "anisotropy")}
+        curves = {EVERYTHING: interval(everywhere, "anisotropy")}
         if "without_first" in last.positions:
             curves["without token 0"] = interval(last.sel(positions="without_first"), "anisotropy")
         curves |= {f"without the {words}": interval(everywhere, NAME, without=words) for words in WITHOUT}
         for (words, curve), ink, marker in zip(curves.items(), style.INKS, style.MARKERS, strict=False):
-            style.banded(ax, last.layer.values, *curve, label=words, color=ink, marker=marker)
+            ends = curve[1:] if words == EVERYTHING else [np.full_like(curve[0], np.nan)] * 2  # bands would hide bands
+            style.banded(ax, last.layer.values, curve[0], *ends, label=words, color=ink, marker=marker)
         bound = interval(everywhere, "first_share")[0]
         if np.isfinite(bound).any():
             ax.plot(last.layer.values, bound, color="0.35", linestyle=":", label="token 0 alone\n(lower bound)")
@@ -55,5 +57,5 @@ def build(runs: dict[str, Run]) -> Figure | None:
         "so that this lowers the value in a Gaussian cloud too. Dotted: the share of the scatter that lies between "
         "token 0 of each window and the rest, which bounds the anisotropy of all vectors from below."
     )
-    caption(figure, runs, shown, bands(runs, "anisotropy", NAME))
+    caption(figure, runs, shown, bands(runs, "anisotropy", what="band, of all vectors"))
     return figure

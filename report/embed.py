@@ -76,7 +76,7 @@ def numbers(run: Run) -> tuple[dict[str, Any], bytes]:
             blocks.append(np.ascontiguousarray(values.values, dtype="<f4").tobytes())
         found[name] = {"dims": list(values.dims), "offset": offset}
         if "statistic" in values.dims:
-            found[name]["band"] = bands({"": run}, name).removeprefix("band: ")
+            found[name]["band"] = bands({"": run}, name).removeprefix("Band: ").removesuffix(".")
         if "less" in values.dims:
             found[name]["nulls"] = [less for less in nulls(run.results) if np.isfinite(values.sel(less=less)).any()]
         offset += len(blocks[-1])
