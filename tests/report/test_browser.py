@@ -45,7 +45,6 @@ def root(tmp_path_factory):
     for label, about in RUNS.items():
         run = make_run(**{"steps": STEPS, "layers": 4, "heads": 2, "batches": 2} | about)
         files.write(run.results, folders[label] / "results.nc")
-        files.write(run.batches, folders[label] / "batches.nc")
         (folders[label] / "train.jsonl").write_text("".join(json.dumps(line) + "\n" for line in run.log))
     runs = {label: stages.load(path) for label, path in folders.items()}
     page.write(runs, over_seeds(runs), folders, root)
