@@ -28,7 +28,9 @@ from panel.attention import Heads
 from panel.config import MeasureConfig
 from panel.families import coordinates, quantities
 from panel.intervals import LEVEL, Summary, summarise
+from panel.leading import WITHOUT
 from panel.panel import MEASURED, Sample, panel
+from panel.resamples import Places
 from tables import plateau
 from workdir.compiled import keep
 
@@ -47,9 +49,14 @@ SPECTRAL = {  # with what reads it off the spectrum of a population, which needs
 }
 DIMENSIONS = ("twonn", "twonn_mle", "gride 1", "gride 8", "gride 64", "levina_bickel")
 EXCESS = ("twonn excess", "gride 8 excess")  # over a Gaussian cloud of the same spectrum
-FAMILIES = ("spectrum", "outliers", "dimension", "scale", "similarity", "comparison", "attention")
+FAMILIES = ("spectrum", "outliers", "leading", "dimension", "scale", "similarity", "comparison", "attention")
 SETTINGS = MeasureConfig(groups=GROUPS, families=FAMILIES, nulls=("gaussian",))
-SHOWN = {"neighbours": (1, 8, 64), "top": (1,), "quantile": (0.05, 0.5, 0.95)}  # of the coordinates of a quantity
+SHOWN = {
+    "neighbours": (1, 8, 64),
+    "top": (1,),
+    "quantile": (0.05, 0.5, 0.95),
+    "without": WITHOUT,
+}  # of the coordinates of a quantity
 SAME = {"cka_layers", "cka_previous", "overlap_layers", "overlap_previous"}  # as `_last`: with itself under noise
 
 
@@ -115,7 +122,8 @@ def measure(cloud_GPD: jax.Array, key: jax.Array, metrics: tuple[str, ...]) -> d
         noise_PD = jax.random.normal(key, cloud_PD.shape) * cloud_PD.std(axis=0).mean() / 2
         q, k = (cloud_PD[:, part * HEAD : (part + 1) * HEAD].reshape(1, -1, WINDOW, 1, HEAD) for part in (0, 1))
         heads = Heads(q, k, jnp.arange(len(cloud_PD)), jnp.tril(jnp.ones((WINDOW, WINDOW), bool)))
-        found = panel({MEASURED: Sample(cloud_PD[None], heads)}, {"last": (cloud_PD + noise_PD)[None]}, SETTINGS, key)
+        sample = Sample(cloud_PD[None], heads, Places(*jnp.divmod(jnp.arange(len(cloud_PD)), WINDOW)))
+        found = panel({MEASURED: sample}, {"last": (cloud_PD + noise_PD)[None]}, SETTINGS, key)
         values = {name: flat(name, value) for name, value in found[MEASURED].items()}
         null = {f"{name} null": value for name, value in apart(found["gaussian"]).items()}
         known = apart(found[MEASURED]) | null

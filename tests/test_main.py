@@ -40,7 +40,8 @@ TINY = [
 ]
 STEPS = [0, 1, 2, 4, 8, 16, 20, 24]
 TWINS = ["--config=experiments/quickstart.py", *TINY]
-DECODER = ["--config=experiments/decoder_small.py", *TINY]  # the first of the twins alone
+ALONE = ["--config.train.optimizer=muon", "--config.model.positions=rotary"]
+DECODER = ["--config=experiments/decoder_small.py", *TINY, *ALONE]  # the first of the twins alone
 
 
 @pytest.mark.parametrize(
