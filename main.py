@@ -6,7 +6,7 @@ import pathlib
 import re
 import signal
 import sys
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from types import FrameType
 from typing import Any
 
@@ -17,6 +17,11 @@ from workdir.errors import RunError, Stopped, UserError, of_system
 
 SIGNALS = (signal.SIGINT, signal.SIGTERM)
 INTERRUPTED = "interrupted; the same command goes on from the last checkpoint"
+UNTRAINED = {  # kinds of experiment that train nothing: in words, and what of `stages` works on them
+    "UntrainedConfig": ("untrained blocks", "untrained_blocks"),
+    "VectorsConfig": ("vectors of a file", "vectors_of_file"),
+    "PretrainedConfig": ("pretrained models", "pretrained_model"),
+}
 
 
 def main(argv: list[str]) -> int:
@@ -118,19 +123,11 @@ def say(lines: Iterable[str]) -> None:
 
 def run_kind(experiment: Any, given: Any, settings: dict[str, str | None]) -> None:
     """What an experiment is run by, which its kind says."""
-    from experiments.config import Config
-    from pretrained.config import PretrainedConfig
-    from sources.vectors import VectorsConfig
-    from untrained.config import UntrainedConfig
-
-    if isinstance(experiment, Config):
+    kind = type(experiment)
+    if kind.__name__ in UNTRAINED:
+        run_untrained(experiment, given, sys.modules[kind.__module__].check, *UNTRAINED[kind.__name__])
+    else:
         run(experiment, given, settings)
-    elif isinstance(experiment, UntrainedConfig):
-        run_untrained(experiment, given)
-    elif isinstance(experiment, VectorsConfig):
-        run_vectors(experiment, given)
-    elif isinstance(experiment, PretrainedConfig):
-        run_pretrained(experiment, given)
 
 
 def workdir_of(given: Any) -> pathlib.Path:
@@ -182,60 +179,19 @@ def run(experiment: Any, given: Any, settings: dict[str, str | None]) -> None:
         stages.draw_figures(shown, pathlib.Path(given.figures or root / "figures"), root)
 
 
-def run_untrained(config: Any, given: Any) -> None:
-    """Blocks that nothing trains: of the stages, there is nothing to do in `train`."""
-    from untrained.config import check
-
+def run_untrained(config: Any, given: Any, check: Callable[[Any], None], what: str, stage: str) -> None:
+    """A kind of experiment that has nothing to do in `train`."""
     check(config)
-    refuse_training(given, "untrained blocks")
+    refuse_training(given, what)
     if given.dry_run:
         say(foretell(config, given))
         return
     import stages  # late, as in `run`
 
     loaded()
-    stages.keep_compiled()
-    title = experiment_name(given.config)
-    root = workdir_of(given)
-    stages.untrained_blocks(config, root, title, given.stages, pathlib.Path(given.figures or root / "figures"))
-
-
-def run_vectors(config: Any, given: Any) -> None:
-    """Vectors in a file: there is nothing to do in `train`."""
-    from sources.vectors import check
-
-    check(config)
-    refuse_training(given, "vectors of a file")
-    if given.dry_run:
-        say(foretell(config, given))
-        return
-    import stages  # late, as in `run`
-
-    loaded()
-    stages.keep_compiled()
     root = workdir_of(given)
     to = pathlib.Path(given.figures or root / "figures")
-    stages.vectors_of_file(config, root, experiment_name(given.config), given.stages, to)
-
-
-def run_pretrained(config: Any, given: Any) -> None:
-    """A model that others trained: there is nothing to do in `train`."""
-    from pretrained.config import check
-
-    check(config)
-    refuse_training(given, "pretrained models")
-    if given.dry_run:
-        say(foretell(config, given))
-        return
-    import stages  # late, as in `run`
-    from workdir import mesh
-
-    loaded()
-    mesh.take_cores_for_devices(len(stages.POSITION_SETS))
-    stages.keep_compiled(config.data.cache)
-    root = workdir_of(given)
-    to = pathlib.Path(given.figures or root / "figures")
-    stages.pretrained_model(config, root, experiment_name(given.config), given.stages, to)
+    getattr(stages, stage)(config, root, experiment_name(given.config), given.stages, to)
 
 
 def refuse_training(given: Any, what: str) -> None:

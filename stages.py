@@ -26,7 +26,7 @@ from training import log, loop, program
 from training.config import seeds
 from untrained import blocks as untrained
 from untrained.config import UntrainedConfig
-from workdir import compiled, folder, processes
+from workdir import compiled, folder, mesh, processes
 from workdir.errors import UserError, meant
 from workdir.settings import replace
 from workdir.stop import Stop
@@ -226,9 +226,10 @@ def not_there(path: pathlib.Path, name: str, stage: str) -> UserError:
 
 
 def untrained_blocks(
-    config: UntrainedConfig, root: pathlib.Path, title: str, wanted: list[str], to: pathlib.Path | None = None
+    config: UntrainedConfig, root: pathlib.Path, title: str, wanted: list[str], to: pathlib.Path
 ) -> None:
     """Measure and draw untrained blocks under bias: one folder, with neither text nor training."""
+    keep_compiled()
     if "measure" in wanted:
         folder.claim(root, config, new=True)
         with folder.locked(root), Stop() as stop:
@@ -238,7 +239,6 @@ def untrained_blocks(
         if not (root / "results.nc").exists():
             raise UserError(f"{root / 'results.nc'} does not exist; run --stages=measure first")
         folder.claim(root, config, new=False)
-        to = to or root / "figures"
         print(told(draw.draw(draw.UNTRAINED, files.read(root / "results.nc"), to), to))
 
 
@@ -246,6 +246,7 @@ def vectors_of_file(
     config: vectors.VectorsConfig, root: pathlib.Path, title: str, wanted: list[str], to: pathlib.Path
 ) -> None:
     """Measure and draw a file of vectors: one folder."""
+    keep_compiled()
     if "measure" in wanted:
         opened = vectors.opened(config)
         folder.claim(root, config, new=True)
@@ -261,6 +262,8 @@ def pretrained_model(
     config: PretrainedConfig, root: pathlib.Path, title: str, wanted: list[str], to: pathlib.Path
 ) -> None:
     """Measure and draw a model that others trained: one folder, without a log of a training, whose name it bears."""
+    mesh.take_cores_for_devices(len(POSITION_SETS))
+    keep_compiled(config.data.cache)
     title = root.name or title
     if "measure" in wanted:
         try:

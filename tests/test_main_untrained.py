@@ -103,7 +103,7 @@ def again(run, tmp_path):
 
     def measure(stages_wanted=("measure",), **changes):
         changed = dataclasses.replace(config, **tuples | changes)
-        stages.untrained_blocks(changed, workdir, "bias", list(stages_wanted))
+        stages.untrained_blocks(changed, workdir, "bias", list(stages_wanted), workdir / "figures")
 
     return workdir, measure
 
