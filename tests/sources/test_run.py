@@ -52,6 +52,7 @@ def test_what_is_no_run_is_refused(trained, tmp_path):
         open_run(tmp_path)
 
 
+@pytest.mark.slow  # what its cells call has quick tests, here and in test_arrays.py
 def test_every_cell_of_the_notebook_runs(trained, monkeypatch, capsys):
     monkeypatch.setenv("ANISOSCOPE_RUN", str(trained))
     monkeypatch.setattr(run.OpenRun, "windows", lambda self, count, of=run.OpenRun.windows: of(self, 8))

@@ -85,6 +85,7 @@ def traces(monkeypatch):
     return count
 
 
+@SLOW  # quick: test_another_mask_is_data_of_the_same_program
 def test_runs_with_the_same_model_and_settings_share_a_program(run, tmp_path, monkeypatch):
     folder, config = run
     other = shutil.copytree(folder, tmp_path / "other")
