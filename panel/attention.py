@@ -190,8 +190,8 @@ QUANTITIES = {
 OF_HEAD = {name: quantity.read for name, quantity in QUANTITIES.items() if quantity.read}
 
 
-def measure(heads: Heads, groups: int) -> Values:
-    """Every quantity of every head, arrays (block, head, R), and of every block. They go one after another."""
+def measure(heads: Heads, groups: int, over: Callable[[Callable, Any], Any] = jax.lax.map) -> Values:
+    """Every quantity of every head, arrays (block, head, R), and of every block. `over` the heads, block by block."""
     keep_RP, keep_RB = leave_out(groups, heads.picks_P.size), leave_out(groups, heads.q_NBTHK.shape[1])
 
     def of_head(qk_BTK: tuple[Array, Array], visible_TT: Array, bias_TT: Array | None) -> Values:
@@ -207,7 +207,7 @@ def measure(heads: Heads, groups: int) -> Values:
     def of_block(block: tuple[tuple[Array, Array], Array, Array | None]) -> Values:
         qk_BTHK, visible_TT, bias_HTT = block
         qk_HBTK = tuple(jnp.moveaxis(x_BTHK, 2, 0) for x_BTHK in qk_BTHK)
-        return jax.lax.map(lambda head: of_head(head[0], visible_TT, head[1]), (qk_HBTK, bias_HTT))
+        return over(lambda head: of_head(head[0], visible_TT, head[1]), (qk_HBTK, bias_HTT))
 
     visible_NTT = jnp.broadcast_to(heads.visible_TT, (len(heads.q_NBTHK), *heads.visible_TT.shape[-2:]))
     values = jax.lax.map(of_block, ((heads.q_NBTHK, heads.k_NBTHK), visible_NTT, heads.bias_NHTT))

@@ -1,5 +1,8 @@
 """Family comparison: one layer beside another, and one cloud beside another of the same points."""
 
+from collections.abc import Callable
+from typing import Any
+
 import jax
 import jax.numpy as jnp
 from jax import Array
@@ -57,7 +60,13 @@ def nearest(searched: Searched) -> Searched:
     return Searched(few(searched.whole), None if searched.parts is None else few(searched.parts))
 
 
-def measure(clouds_NPD: Array, nearest_N: Searched, others: dict[str, Array], groups: int) -> Values:
+def measure(
+    clouds_NPD: Array,
+    nearest_N: Searched,
+    others: dict[str, Array],
+    groups: int,
+    over: Callable[[Callable, Any], Any] = jax.lax.map,
+) -> Values:
     """Every layer with every other, and with the same layer of each of the `others`; arrays (layer, …, R)."""
     sections_first = Searched(nearest_N.whole, jax.tree.map(lambda x: jnp.swapaxes(x, 0, 1), nearest_N.parts))
     values = {"cka_layers": jnp.moveaxis(layers_cka(clouds_NPD, groups), 0, -1)}
@@ -72,7 +81,7 @@ def measure(clouds_NPD: Array, nearest_N: Searched, others: dict[str, Array], gr
         return overlap | {"cka": linear_cka(cloud_PD, other_PD, groups)}
 
     def of_other(other_NPD: Array) -> Values:
-        return jax.lax.map(of_layer, (clouds_NPD, other_NPD, nearest_N))
+        return over(of_layer, (clouds_NPD, other_NPD, nearest_N))
 
     found = jax.lax.map(of_other, jnp.stack(list(others.values())))
     return values | {f"{kind}_{name}": value[i] for kind, value in found.items() for i, name in enumerate(others)}

@@ -3,6 +3,7 @@
 Arrays carry the letters of `models`, and Z named samples, R replicates (see panel/intervals.py).
 """
 
+import functools
 from collections.abc import Callable
 from typing import Any, NamedTuple
 
@@ -18,6 +19,7 @@ from panel.nulls import gaussian
 from panel.quantity import Family, Values
 from panel.resamples import Cloud, Places, Searched, search
 
+Over = Callable[[Callable, Any], Any]  # (work, stacked) -> what work gives of each entry of the first axis, stacked
 MEASURED = "measured"  # the sample that is not a null model
 
 
@@ -32,17 +34,26 @@ class Sample(NamedTuple):
     places: Places | None = None
 
 
+def bytes_of_cloud(points: int, width: int) -> int:
+    """What one more cloud at once takes: a fifth above what XLA says of 1,024 × 64 and 4,096 × 256 on a CPU."""
+    return 4 * points * (8 * width + 2048)
+
+
 # Accelerators round the factors of float32 products to TF32 or bfloat16 unless told not to.
 @jax.default_matmul_precision("highest")
 def panel(
-    samples: dict[str, Sample], others: dict[str, Array], settings: MeasureConfig, key: Array
+    samples: dict[str, Sample],
+    others: dict[str, Array],
+    settings: MeasureConfig,
+    key: Array,
+    over: Over = jax.lax.map,
 ) -> dict[str, Values]:
     """{name of the sample: {quantity: (*dims, R)}}, pure and un-jitted; "gaussian" is added where it is asked for.
 
     `samples` are the measured one and the null models that a source makes of its input, all of the same shapes; the
     points come in `settings.groups` groups of equal size, one after another. `others` are clouds (N, P, D) of the same
-    points to compare with. `key` draws the Gaussian null model. Clouds, layers and heads go one after another: the
-    memory is that of the samples and of one cloud's work.
+    points to compare with. `key` draws the Gaussian null model. Clouds and heads go one after another, or as many at
+    once as `over(work, stacked)` takes: the memory is that of the samples and of so many clouds' work.
     """
     families = {name: FAMILIES[name] for name in settings.families}
     clouds_ZNPD = jnp.stack([sample.clouds_NPD for sample in samples.values()])
@@ -50,27 +61,26 @@ def panel(
     places = next(iter(samples.values())).places
 
     plain, with_null = _of_cloud(families)
-    found, _ = _over_clouds(clouds_ZNPD, places, plain, settings.groups, 0)
+    found, _ = _over_clouds(clouds_ZNPD, places, plain, settings.groups, 0, over)
     _add(values, samples, found)
 
     if with_null or _of(families, "layers"):
         names = list(samples) if with_null else [MEASURED]
         clouds_ZNPD = clouds_ZNPD[: len(names)]
         if with_null and "gaussian" in settings.nulls:
-            null_NPD = jax.lax.map(lambda cloud_PD: gaussian(cloud_PD, key), clouds_ZNPD[0])
+            null_NPD = over(lambda cloud_PD: gaussian(cloud_PD, key), clouds_ZNPD[0])
             clouds_ZNPD, names = jnp.concatenate([clouds_ZNPD, null_NPD[None]]), [*names, "gaussian"]
         compared = max((family.neighbours for family in _of(families, "layers")), default=0)
-        found, nearest_ZN = _over_clouds(clouds_ZNPD, places, with_null, settings.groups, compared)
+        found, nearest_ZN = _over_clouds(clouds_ZNPD, places, with_null, settings.groups, compared, over)
         _add(values, names, found)
         nearest_N = jax.tree.map(lambda x: x[0], nearest_ZN)
         for family in _of(families, "layers"):
-            values[MEASURED] |= family.measure(clouds_ZNPD[0], nearest_N, others, settings.groups)
+            values[MEASURED] |= family.measure(clouds_ZNPD[0], nearest_N, others, settings.groups, over)
 
     for family in _of(families, "heads"):
         heads_Z = jax.tree.map(lambda *heads: jnp.stack(heads), *(sample.heads for sample in samples.values()))
-        _add(
-            values, samples, jax.lax.map(lambda heads, measure=family.measure: measure(heads, settings.groups), heads_Z)
-        )
+        measure = functools.partial(family.measure, groups=settings.groups, over=over)
+        _add(values, samples, jax.lax.map(measure, heads_Z))
     return values
 
 
@@ -88,7 +98,7 @@ def _of_cloud(families: dict[str, Family]) -> tuple[list[Family], list[Family]]:
 
 
 def _over_clouds(
-    clouds_ZNPD: Array, places: Places | None, families: list[Family], groups: int, compared: int
+    clouds_ZNPD: Array, places: Places | None, families: list[Family], groups: int, compared: int, over: Over
 ) -> tuple[Values, Searched | None]:
     """What the families find in every cloud, one after another in one loop over samples and layers.
 
@@ -103,12 +113,8 @@ def _over_clouds(
             values |= family.measure(cloud)
         return values, comparison.nearest(cloud.searched) if compared else None
 
-    return _over(of_cloud, clouds_ZNPD)
-
-
-def _over(of_cloud: Callable[[Array], Any], clouds_ZNPD: Array) -> Any:
     samples, layers = clouds_ZNPD.shape[:2]
-    found = jax.lax.map(of_cloud, clouds_ZNPD.reshape(-1, *clouds_ZNPD.shape[2:]))
+    found = over(of_cloud, clouds_ZNPD.reshape(-1, *clouds_ZNPD.shape[2:]))
     return jax.tree.map(lambda x: x.reshape(samples, layers, *x.shape[1:]), found)
 
 

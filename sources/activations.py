@@ -13,7 +13,7 @@ from jax import Array
 from panel.attention import Heads
 from panel.config import MeasureConfig
 from panel.families import FAMILIES
-from panel.panel import MEASURED, Sample, panel
+from panel.panel import MEASURED, Over, Sample, panel
 from panel.quantity import Values
 from panel.resamples import Places
 from sources.probe import Probe
@@ -30,6 +30,7 @@ def make_measure(
     apply: Callable[[Any, Array], tuple[Array, Any]],
     settings: MeasureConfig,
     over_units: Callable[[Callable], Callable] = lambda work: work,
+    over_clouds: Over = jax.lax.map,
 ) -> Callable[[Any, dict[str, Any], Probe, Array], Measured]:
     """measure(params, references, probe, visible_TT) -> Measured, pure and un-jitted.
 
@@ -38,9 +39,9 @@ def make_measure(
     family comparison.
 
     Batches and position sets go one after another; `over_units(work)` may share those of work(params, references,
-    batches, picks_GSP, visible_STT) out to devices. Without position 0 the clouds leave out the first vector of each
-    window, and attention leaves it out as query and as key: the softmax over the other keys tells what sharpness there
-    is apart from a sink on the first character.
+    batches, picks_GSP, visible_STT) out to devices. Of each, clouds go as `over_clouds` takes them. Without position 0
+    the clouds leave out the first vector of each window, and attention leaves it out as query and as key: the softmax
+    over the other keys tells what sharpness there is apart from a sink on the first character.
     """
     inputs = inputs_of(settings)
 
@@ -49,7 +50,7 @@ def make_measure(
         activations_Z = jax.lax.map(lambda tokens_WT: apply(params, tokens_WT)[1], tokens_ZWT)
         return activations_Z, {name: apply(other, windows[0])[1].resid_NBTD for name, other in references.items()}
 
-    inner = make_reader(activate, settings, over_units)
+    inner = make_reader(activate, settings, over_units, over_clouds)
 
     def measure(params: Any, references: dict[str, Any], probe: Probe, visible_TT: Array) -> Measured:
         visible_STT = jnp.stack([visible_TT, visible_TT.at[0].set(False).at[:, 0].set(False)])
@@ -73,6 +74,7 @@ def make_reader(
     activate: Callable[[Any, dict[str, Any], Any], tuple[Any, dict[str, Array]]],
     settings: MeasureConfig,
     over_units: Callable[[Callable], Callable],
+    over_clouds: Over,
 ) -> Callable[..., Measured]:
     """read(params, references, windows_G, keys_G, picks_SGP, visible_STT) -> Measured, pure and un-jitted.
 
@@ -90,7 +92,7 @@ def make_reader(
             picks_P, visible_TT = chosen
             samples = {name: _sample(activations_Z, z, picks_P, visible_TT) for z, name in enumerate(inputs)}
             others = {name: _clouds(resid_NBTD, picks_P) for name, resid_NBTD in resid.items()}
-            return panel(samples, others, settings, key)
+            return panel(samples, others, settings, key, over_clouds)
 
         values = jax.lax.map(of_positions, (picks_SP, visible_STT))
         vectors: Values = {}

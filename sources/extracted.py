@@ -2,6 +2,7 @@
 
 import functools
 from collections.abc import Callable
+from typing import Any
 
 import jax
 import numpy as np
@@ -9,6 +10,7 @@ from jax.sharding import NamedSharding
 from jax.sharding import PartitionSpec as P
 
 from panel.config import MeasureConfig
+from panel.panel import bytes_of_cloud
 from sources.activations import Measured, keys, make_reader
 from workdir import mesh
 
@@ -33,10 +35,10 @@ def measure_batch(
     devices = mesh.make_mesh(mesh.MeshConfig())
     if sum(x_ZN.nbytes for x_ZN in inputs) <= COPIED:
         devices = mesh.measuring_mesh(1, len(picks_SP)) or devices
-    windows = tuple(x_ZN[None] for x_ZN in inputs)
+    windows, width = tuple(x_ZN[None] for x_ZN in inputs), inputs[0].shape[-1]
     given = ((), others, windows, keys(settings)[batch : batch + 1], picks_SP[:, None], visible_STT)
     given = jax.device_put(given, NamedSharding(devices, P()))
-    return jax.device_get(_computation(settings, devices)(*given))
+    return jax.device_get(_computation(settings, devices, bytes_of_cloud(settings.points, width))(*given))
 
 
 def joined(batches: list[Measured]) -> Measured:
@@ -47,7 +49,12 @@ def joined(batches: list[Measured]) -> Measured:
 
 
 @functools.cache
-def _computation(settings: MeasureConfig, devices: jax.sharding.Mesh) -> Callable[..., Measured]:
+def _computation(settings: MeasureConfig, devices: jax.sharding.Mesh, bytes_of_one: int) -> Callable[..., Measured]:
     over_units = mesh.over_units(devices) if devices.axis_names == mesh.UNITS else lambda work: work
-    inner = make_reader(lambda _, others, activations_Z: (activations_Z, others), settings, over_units)
+    over_clouds = mesh.over_clouds(mesh.MeshConfig(), bytes_of_one)
+
+    def activate(_: tuple, others: Any, activations_Z: Any) -> tuple:
+        return activations_Z, others
+
+    inner = make_reader(activate, settings, over_units, over_clouds)
     return jax.jit(inner)  # values stay where they are made: to gather them, devices would wait for one another

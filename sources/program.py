@@ -15,6 +15,7 @@ from models import transformer
 from models.config import ModelConfig
 from models.masks import idle, visible_keys
 from panel.config import MeasureConfig
+from panel.panel import bytes_of_cloud
 from sources.activations import Measured, make_measure
 from sources.probe import POSITION_SETS, Probe, make_probe
 from workdir import mesh
@@ -40,7 +41,7 @@ def make_program(config: Config, corpus: Corpus, params: dict) -> Callable[[dict
     model = dataclasses.replace(config.model, mask="bidirectional")  # whose place the mask takes that is given
     model = dataclasses.replace(model, **{name: getattr(ModelConfig(), name) for name in idle(model)})
     visible_TT = jax.device_put(np.asarray(visible_keys(config.model, config.model.context)), whole)
-    compute = _computation(model, config.measure, corpus.vocab_size, devices, shared is not None)
+    compute = _computation(model, config.measure, corpus.vocab_size, devices, shared is not None, config.mesh)
 
     def measure(params: dict, references: dict[str, dict]) -> Measured:
         params, references = jax.device_put((params, references), (shardings, dict.fromkeys(references, shardings)))
@@ -51,7 +52,12 @@ def make_program(config: Config, corpus: Corpus, params: dict) -> Callable[[dict
 
 @functools.cache
 def _computation(
-    model: ModelConfig, settings: MeasureConfig, vocab_size: int, devices: jax.sharding.Mesh, by_units: bool
+    model: ModelConfig,
+    settings: MeasureConfig,
+    vocab_size: int,
+    devices: jax.sharding.Mesh,
+    by_units: bool,
+    layout: mesh.MeshConfig,
 ) -> Callable[..., Measured]:
     """Runs of an experiment that share model and settings compile it once, whatever their masks: these are data."""
     network = transformer.build(model, vocab_size, "float32")
@@ -61,7 +67,8 @@ def _computation(
         params, visible_TT = given
         return network.apply(params, tokens_BT, visible_TT=visible_TT)
 
-    inner = make_measure(apply, settings, over_units)
+    over_clouds = mesh.over_clouds(layout, bytes_of_cloud(settings.points, model.width))
+    inner = make_measure(apply, settings, over_units, over_clouds)
 
     def measure(params: dict, references: dict[str, dict], probe: Probe, visible_TT: jax.Array) -> Measured:
         beside = {name: (other, visible_TT) for name, other in references.items()}

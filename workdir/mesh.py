@@ -27,12 +27,14 @@ class MeshConfig:
     data: int = -1  # devices that split the batch; -1: all that fsdp leaves
     fsdp: int = 1  # devices that split parameters and batch
     members: int | None = None  # seeds worked on at a time (vmapped); left out: 1 on a CPU, all on an accelerator
+    clouds: int | None = None  # clouds and heads measured at a time; left out: 1 on a CPU, what fits on an accelerator
 
 
 def check(mesh: MeshConfig) -> None:
     """Raise UserError, one line, where a setting cannot be, whatever the devices."""
     at_least("mesh.fsdp", mesh.fsdp, 1)
     at_least("mesh.members", mesh.members, 1)
+    at_least("mesh.clouds", mesh.clouds, 1)
     if mesh.data != -1 and mesh.data < 1:
         raise UserError(f"mesh.data is {mesh.data}; it must be at least 1, or -1 for all devices")
 
@@ -100,6 +102,24 @@ def over_units(mesh: jax.sharding.Mesh) -> Callable[[Callable], Callable]:
     batch, unit, positions = P(UNITS[0]), P(*UNITS), P(UNITS[1])
     specs = {"in_specs": (P(), P(), batch, unit, positions), "out_specs": (unit, batch)}
     return lambda work: jax.shard_map(work, mesh=mesh, **specs, check_vma=False)
+
+
+def over_clouds(config: MeshConfig, bytes_of_one: int) -> Callable[[Callable, Any], Any]:
+    """over(work, stacked): `work` on every entry of the first axis, `mesh.clouds` of them at a time.
+
+    One cloud keeps a core of a CPU busy. An accelerator is left idle by one: it gets as many as a quarter of its free
+    memory holds, where one needs `bytes_of_one`.
+    """
+    if (most := config.clouds) is None:
+        stats = {} if jax.default_backend() == "cpu" else jax.local_devices()[0].memory_stats() or {}
+        most = (stats.get("bytes_limit", 0) - stats.get("bytes_in_use", 0)) // (4 * bytes_of_one)
+
+    def over(work: Callable, stacked: Any) -> Any:
+        count = len(jax.tree.leaves(stacked)[0])
+        at_once = max(size for size in range(1, count + 1) if count % size == 0 and size <= max(most, 1))
+        return jax.lax.map(work, stacked, batch_size=None if at_once == 1 else at_once)
+
+    return over
 
 
 def stacked_sharding(shardings: Any) -> Any:

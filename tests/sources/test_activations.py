@@ -24,6 +24,7 @@ from tests import (
     reference_similarity,
     reference_spectrum,
 )
+from workdir import mesh
 
 VOCAB, CONTEXT, POINTS, BATCHES, GROUPS = 31, 12, 96, 2, 4
 PROBE = make_probe(np.random.default_rng(0).integers(0, VOCAB, 24 * CONTEXT), CONTEXT, POINTS, BATCHES, GROUPS, 0)
@@ -57,14 +58,14 @@ def tiny(mask):
     return model.apply, jax.tree.map(lambda leaf: 5 * leaf + 0.1, params)  # scores far from 0, a drift to be seen
 
 
-def program(mask, families=FAMILIES, nulls=NULLS, groups=GROUPS):
+def program(mask, families=FAMILIES, nulls=NULLS, groups=GROUPS, over_clouds=jax.lax.map):
     apply, params = tiny(mask)
     settings = MeasureConfig(
         points=POINTS, batches=BATCHES, groups=groups, families=families, nulls=nulls, projected_head=1
     )
     others = {"previous": 1.1, "last": 1.3} if "comparison" in families else {}
     others = {name: jax.tree.map(lambda leaf, by=by: leaf**2 * by + leaf, params) for name, by in others.items()}
-    return make_measure(apply, settings), params, others
+    return make_measure(apply, settings, over_clouds=over_clouds), params, others
 
 
 def visible(mask):
@@ -390,6 +391,21 @@ def test_one_trace_serves_all_parameters():
     found = [measure(one, {}, PROBE, visible("causal")).values for one in several]
     assert len(traces) == 1
     assert found[0]["measured"]["anisotropy"].tolist() != found[1]["measured"]["anisotropy"].tolist()
+
+
+@pytest.mark.parametrize("settings", [(("similarity",), ()), pytest.param((), marks=pytest.mark.slow)])
+def test_clouds_at_once_change_nothing(settings):
+    """As on an accelerator: all layers of an input together, all heads of a block."""
+    measure, *params = program("causal", *settings, over_clouds=mesh.over_clouds(mesh.MeshConfig(clouds=3), 1))
+    found = jax.jit(measure)(*params, PROBE, visible("causal"))
+    alone = measured("causal", *settings)
+    jax.tree.map(lambda one, two: np.testing.assert_allclose(one, two, rtol=1e-4, atol=1e-5), found, alone)
+
+
+@pytest.mark.parametrize(("asked", "steps"), [(None, 6), (1, 6), (3, 2), (4, 2), (9, 1)])
+def test_clouds_at_once_come_in_groups_of_one_size(asked, steps):
+    over = mesh.over_clouds(mesh.MeshConfig(clouds=asked), 1)
+    assert f"length={steps}" in str(jax.make_jaxpr(lambda x: over(jnp.sin, x))(jnp.zeros((6, 5))))
 
 
 def test_jit_changes_nothing():
