@@ -2,7 +2,7 @@ PYTHON ?= python3
 BIN := .venv/bin
 
 # `make test` in minutes, for all day; `make test-all`, with what is marked slow, before a change is handed over.
-.PHONY: demo about demo-pretrained test test-all test-pretrained check format bench parity coverage
+.PHONY: demo about demo-pretrained test test-all test-pretrained check format bench gpu parity coverage
 
 demo: about .venv
 	$(BIN)/python main.py --config=experiments/quickstart.py
@@ -46,6 +46,12 @@ bench: .venv-bench .venv-dadapy
 	.venv-bench/bin/python -m benchmarks.panel
 	.venv-bench/bin/python -m benchmarks.cloud
 
+# On an accelerator; `make gpu JAX=tpu` on a TPU, `make gpu JAX=cpu SIZE=--small` tries the script where there is none.
+# PyTorch is a process of another environment: its CUDA libraries and those of JAX need not be of one version.
+JAX ?= cuda13
+gpu: .venv-gpu .venv-bench
+	.venv-gpu/bin/python -m benchmarks.accelerator --peer=.venv-bench/bin/python $(SIZE)
+
 parity: .venv-bench .venv-dadapy
 	.venv-bench/bin/python -m benchmarks.parity
 
@@ -66,6 +72,13 @@ coverage: .venv
 .venv-bench/installed: requirements.txt constraints.txt benchmarks/requirements.txt
 	$(PYTHON) -m venv .venv-bench
 	.venv-bench/bin/python -m pip install --disable-pip-version-check -q -r requirements.txt -r benchmarks/requirements.txt
+	touch $@
+
+.venv-gpu: .venv-gpu/installed
+
+.venv-gpu/installed: requirements.txt constraints.txt tests/requirements.txt
+	$(PYTHON) -m venv .venv-gpu
+	.venv-gpu/bin/python -m pip install --disable-pip-version-check -q -r requirements.txt -r tests/requirements.txt "jax[$(JAX)]"
 	touch $@
 
 .venv-pretrained: .venv-pretrained/installed

@@ -45,6 +45,11 @@ def config_of(shape: dict[str, int]) -> Config:
     return Config(model=model, measure=MeasureConfig(points=shape["points"], batches=shape["batches"]))
 
 
+def random_corpus() -> Corpus:
+    tokens_N = random_tokens()
+    return Corpus("random", bytes(range(VOCAB - 1)), tokens_N, tokens_N, tokens_N, sha256="", origin="")
+
+
 def time_panel(config: Config, corpus: Corpus, rounds: int) -> tuple[float, float]:
     """Seconds of compilation, and median seconds of a checkpoint beside it."""
     model = transformer.build(config.model, corpus.vocab_size, "float32")
@@ -85,8 +90,7 @@ def main() -> None:
     parser.add_argument("--panels", type=int, nargs="+", choices=numbers, default=numbers, help="only these, by row")
     options = vars(parser.parse_args())
     shape = {name: options[name] for name in shape}
-    config, tokens_N = config_of(shape), random_tokens()
-    corpus = Corpus("random", bytes(range(VOCAB - 1)), tokens_N, tokens_N, tokens_N, sha256="", origin="")
+    config, corpus = config_of(shape), random_corpus()
     print(", ".join(f"{name} {value}" for name, value in shape.items()), f"float32, jax {jax.__version__}", sep=", ")
     print(f"{jax.devices()[0].device_kind} ({processor()})\n")
     print("| measured | s a checkpoint | s of compilation, once | peak memory so far |\n| --- | --- | --- | --- |")

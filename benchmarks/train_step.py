@@ -87,11 +87,12 @@ def torch_side(shape: dict[str, int], steps: int):
 SIDES = {"JAX": jax_side, "PyTorch": torch_side}
 
 
-def measure(shape: dict[str, int], rounds: int, steps: int):
-    """Facts and seconds per step of every round, for each side."""
+def measure(shape: dict[str, int], rounds: int, steps: int, peer: str = sys.executable):
+    """Facts and seconds per step of every round, for each side. `peer` is the Python of the one with PyTorch."""
     numbers = [f"--{name}={value}" for name, value in shape.items()]
-    command = [sys.executable, "-m", "benchmarks.train_step", *numbers, f"--steps={steps}"]
-    facts, seconds = alternate({side: [*command, f"--side={side}"] for side in SIDES}, rounds)
+    command = ["-m", "benchmarks.train_step", *numbers, f"--steps={steps}"]
+    pythons = {"JAX": sys.executable, "PyTorch": peer}
+    facts, seconds = alternate({side: [pythons[side], *command, f"--side={side}"] for side in SIDES}, rounds)
     return facts, {side: [time / steps for time in tasks["steps"]] for side, tasks in seconds.items()}
 
 
@@ -100,6 +101,11 @@ def model_flops(shape: dict[str, int]) -> int:
     layers, width, time_ = shape["layers"], shape["width"], shape["context"]
     weights = layers * 12 * width**2 + VOCAB * width
     return shape["batch"] * time_ * (6 * weights + 12 * layers * time_ * width)
+
+
+def peak(device: str) -> int | None:
+    """TFLOP/s in bfloat16 of a board of this name, where it is known."""
+    return next((PEAK_TFLOPS[word] for word in re.split(r"\W", device) if word in PEAK_TFLOPS), None)
 
 
 def report(shape: dict[str, int], facts: dict[str, dict], seconds: dict[str, list[float]]) -> None:
@@ -114,9 +120,8 @@ def report(shape: dict[str, int], facts: dict[str, dict], seconds: dict[str, lis
         median = statistics.median(times)
         spread = f"{min(times):.4f}-{max(times):.4f}"
         print(f"{name:8} {median:.4f} s a step ({spread}), {characters / median:,.0f} characters/s", end="")
-        peak = [PEAK_TFLOPS[word] for word in re.split(r"\W", facts["JAX"]["device"]) if word in PEAK_TFLOPS]
-        rate = model_flops(shape) / median / 1e12
-        utilisation = f"{rate / peak[0]:.1%} of {peak[0]} TFLOP/s" if peak else "peak unknown"
+        most, rate = peak(facts["JAX"]["device"]), model_flops(shape) / median / 1e12
+        utilisation = f"{rate / most:.1%} of {most} TFLOP/s" if most else "peak unknown"
         print(f", {rate:.2f} model TFLOP/s" + (f" ({utilisation})" if kind != "cpu" else ""))
     if kind != facts["PyTorch"]["kind"]:
         print(f"No ratio: JAX ran on {kind}, PyTorch on {facts['PyTorch']['kind']}")

@@ -1,5 +1,6 @@
-"""Every test runs on a CPU, on one device unless it asks for the 8 simulated ones. Rank promotion is an error, shapes
-are checked. What is compiled is kept for the next time, as by a user's commands, in a home folder of the tests' own.
+"""Every test runs on a CPU (`make gpu` has another), on one device or on 8 simulated ones. Rank promotion is
+an error, shapes are checked. What is compiled is kept for the next time, as by a user's commands, in a home folder of
+the tests' own.
 """
 
 import contextlib
@@ -8,7 +9,7 @@ import os
 import pathlib
 
 os.environ["HOME"] = str(pathlib.Path(__file__).parent.parent / ".cache" / "home")
-os.environ["JAX_PLATFORMS"] = "cpu"
+os.environ["JAX_PLATFORMS"] = os.environ.get("ANISOSCOPE_PLATFORM", "cpu")  # another by benchmarks/accelerator.py
 os.environ["XLA_FLAGS"] = os.environ.get("XLA_FLAGS", "") + " --xla_force_host_platform_device_count=8"
 os.environ["MPLBACKEND"] = "Agg"
 os.environ["MALLOC_ARENA_MAX"] = "2"  # glibc's: with one for every thread, what was freed is never given back

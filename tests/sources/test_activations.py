@@ -203,42 +203,57 @@ def activations_of(mask, tokens):
     return jax.tree.map(np.asarray, jax.jit(apply)(params, tokens)[1])
 
 
+class Near:
+    """Asserts that values agree, and records the largest difference of each family, which `make gpu` reports."""
+
+    def __init__(self, record_property):
+        self.record, self.checked, self.apart = record_property, set(), {}
+
+    def __call__(self, name, got, value, rtol=1e-4, atol=1e-6):
+        np.testing.assert_allclose(got, value, rtol=rtol, atol=atol, err_msg=name)
+        got, value = np.asarray(got, np.float64), np.asarray(value, np.float64)
+        known = np.isfinite(value)
+        if known.any():
+            relative = np.abs(got - value)[known] / (np.abs(value[known]) + atol / rtol)
+            family = families.family_of(name)
+            self.apart[family] = max(self.apart.get(family, 0.0), float(relative.max()))
+        self.checked.add(name)
+
+    def tell(self):
+        for family, value in self.apart.items():
+            self.record(f"from float64: {family}", value)
+
+
 @pytest.mark.parametrize("cloud", ["measured", "shuffled"])
-def test_agrees_with_slow_loops_in_float64_on_every_resample(cloud):
-    found, checked = of("causal", cloud), set()
+def test_agrees_with_slow_loops_in_float64_on_every_resample(cloud, record_property):
+    found, near = of("causal", cloud), Near(record_property)
     tokens_GWT = PROBE.shuffled_GWT if cloud == "shuffled" else PROBE.tokens_GWT
     for batch, positions in np.ndindex(BATCHES, len(POSITION_SETS)):
         activations, picks = activations_of("causal", tokens_GWT[batch]), PROBE.picks_SGP[positions, batch]
         for layer, resid in enumerate(activations.resid_NBTD):
-            for name, value in slow_cloud(resid.reshape(-1, resid.shape[-1])[picks]).items():
+            picked = resid.reshape(-1, resid.shape[-1])[picks]
+            for name, value in slow_cloud(picked).items():
                 got = found[name][batch, positions, layer]
                 if families.family_of(name) == "dimension" and QUANTITIES[name].resampling:
                     got, value = 1 / got, 1 / value  # a mean of ln(r2/r1), whose float32 error is 1e-7 where r2 = r1
-                np.testing.assert_allclose(got, value, rtol=1e-4, atol=1e-6, err_msg=name)
-                checked.add(name)
-            for name, value in slow_spectra(resid.reshape(-1, resid.shape[-1])[picks]).items():
-                got = found[name][batch, positions, layer, ..., 0]
-                np.testing.assert_allclose(got, value, rtol=1e-4, atol=1e-6, err_msg=name)
-                checked.add(name)
-            for name, value in slow_leading(resid.reshape(-1, resid.shape[-1])[picks], picks).items():
-                got = found[name][batch, positions, layer]
-                np.testing.assert_allclose(got, value, rtol=1e-3, atol=1e-6, err_msg=name)
-                checked.add(name)
+                near(name, got, value)
+            for name, value in slow_spectra(picked).items():
+                near(name, found[name][batch, positions, layer, ..., 0], value)
+            for name, value in slow_leading(picked, picks).items():
+                near(name, found[name][batch, positions, layer], value, rtol=1e-3)
         visible = np.asarray(visible_keys(ModelConfig(), CONTEXT)).copy()
         if POSITION_SETS[positions] == "without_first":
             visible[0] = visible[:, 0] = False
         for block, head in np.ndindex(2, 2):
             q, k = (x[block, :, :, head] for x in (activations.q_NBTHK, activations.k_NBTHK))
             for name, value in slow_head(q, k, picks, visible).items():
-                got = found[name][batch, positions, block, head]
-                np.testing.assert_allclose(got, value, rtol=1e-4, atol=1e-6, err_msg=name)
-                checked.add(name)
+                near(name, found[name][batch, positions, block, head], value)
         weight = found["attention_first"][batch, positions, ..., 0]  # NaN without position 0
         sinks = np.where(np.isnan(weight).any(axis=-1), np.nan, (weight > 0.3).mean(axis=-1))
-        np.testing.assert_array_equal(found["sink_heads"][batch, positions], sinks)
-        checked.add("sink_heads")
-    assert checked == {name for name in MEASURED if families.family_of(name) != "comparison"}
+        near("sink_heads", found["sink_heads"][batch, positions], sinks)
+    assert near.checked == {name for name in MEASURED if families.family_of(name) != "comparison"}
     assert (found["duplicate_points"][:, :, 0] > 0).all()
+    near.tell()
 
 
 def test_keeps_queries_and_keys_of_one_head_of_the_first_batch():
@@ -249,9 +264,9 @@ def test_keeps_queries_and_keys_of_one_head_of_the_first_batch():
             np.testing.assert_allclose(measured("causal").vectors[name][block], expected, rtol=1e-4, atol=1e-6)
 
 
-def test_compares_layers_and_checkpoints():
+def test_compares_layers_and_checkpoints(record_property):
     _, params, others = program("causal")
-    found = of("causal")
+    found, near = of("causal"), Near(record_property)
     apply, _ = tiny("causal")
     tokens, picks = PROBE.tokens_GWT[1], PROBE.picks_SGP[0, 1]
 
@@ -265,10 +280,11 @@ def test_compares_layers_and_checkpoints():
     for (name, *place), pair in pairs.items():
         resampled = zip(*(jackknife(cloud) for cloud in pair), strict=True)
         cka = [reference_comparison.linear_cka(*parts) for parts in resampled]
-        np.testing.assert_allclose(found[f"cka_{name}"][(1, 0, *place)], cka, rtol=1e-4, err_msg=name)
+        near(f"cka_{name}", found[f"cka_{name}"][(1, 0, *place)], cka)
         resampled = zip(*(cut(cloud) for cloud in pair), strict=True)
         overlap = [reference_comparison.neighbourhood_overlap(*parts, 10) for parts in resampled]
-        np.testing.assert_allclose(found[f"overlap_{name}"][(1, 0, *place)], overlap, rtol=1e-6, err_msg=name)
+        near(f"overlap_{name}", found[f"overlap_{name}"][(1, 0, *place)], overlap, rtol=1e-6)
+    near.tell()
 
 
 @pytest.mark.parametrize("points", [4096, 4])
