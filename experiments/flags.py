@@ -10,7 +10,7 @@ from typing import Any, get_args, get_origin, get_type_hints
 
 from experiments.config import Config
 from pretrained.config import PretrainedConfig
-from sources.vectors import VectorsConfig
+from sources.config import VectorsConfig
 from untrained.config import UntrainedConfig
 from workdir.errors import UserError, meant
 from workdir.settings import replace

@@ -1,6 +1,14 @@
 """Where clouds come from: the checkpoints of a run, arrays, any function. `measure` is for everybody's vectors."""
 
-from sources.arrays import measure, measuring
-from sources.run import open_run
+import importlib
+from typing import Any
 
-__all__ = ["measure", "measuring", "open_run"]
+PUBLIC = {"measure": "sources.arrays", "measuring": "sources.arrays", "open_run": "sources.run"}
+__all__ = list(PUBLIC)
+
+
+def __getattr__(name: str) -> Any:
+    """Imported when asked for: main.py refuses bad input before xarray and SciPy are loaded."""
+    if name not in PUBLIC:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    return getattr(importlib.import_module(PUBLIC[name]), name)

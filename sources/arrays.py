@@ -22,10 +22,19 @@ from panel.panel import MEASURED, Sample, panel
 from panel.quantity import Values
 from panel.resamples import Places
 from sources.folds import cut, cut_windows
-from sources.given import NULLS, check_names, chosen, heads_of, layers_of, places_of, read, settings_of
+from sources.given import (
+    NULLS,
+    OF_HEADS,
+    OF_VECTORS,
+    check_names,
+    chosen,
+    heads_of,
+    layers_of,
+    places_of,
+    read,
+    settings_of,
+)
 from tables import join, raw
-
-OF_VECTORS, OF_HEADS = ("cloud", "layers"), ("heads",)  # what families are of
 
 
 def measure(

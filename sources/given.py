@@ -10,6 +10,7 @@ from panel.config import MeasureConfig
 from panel.families import FAMILIES
 from panel.resamples import Places
 
+OF_VECTORS, OF_HEADS = ("cloud", "layers"), ("heads",)  # what families are of
 NULLS = ("gaussian",)  # the null models that are made of a cloud alone
 FEWEST = 8  # points
 

@@ -3,7 +3,7 @@
 import hashlib
 import json
 import pathlib
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -11,38 +11,15 @@ import xarray as xr
 
 from panel.comparison import OF_OTHERS
 from panel.config import MeasureConfig
-from panel.families import FAMILIES
 from panel.resamples import Places
 from sources import arrays, given, vector_files
+from sources.config import VectorsConfig
 from sources.folds import cut
 from tables import files, join, measurements, raw
 from workdir.errors import UserError
 from workdir.progress import bar
-from workdir.settings import LARGEST_SEED, at_least, choose, within
 
 STEP = 0  # a file is one checkpoint
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class FileConfig:
-    path: str = ""  # .npy, .npz, .safetensors, .zarr or NetCDF
-    layers: tuple[str, ...] = ()  # names of arrays (points, width), in order; (): the array `vectors`, or the only one
-    groups: str = ""  # name of the array of labels, one for each point; "": `groups`, if there is one
-    positions: str = ""  # name of the array of places in the group, 0 its first token; "": `positions`, if there is one
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class FoldsConfig:
-    families: tuple[str, ...] = tuple(name for name, family in FAMILIES.items() if family.of in arrays.OF_VECTORS)
-    nulls: tuple[str, ...] = given.NULLS
-    folds: int = 8  # of whole groups, resampled for the intervals; 1: no intervals
-    seed: int = 0  # of the folds and of the null model
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class VectorsConfig:
-    vectors: FileConfig = field(default_factory=FileConfig)
-    measure: FoldsConfig = field(default_factory=FoldsConfig)
 
 
 class Opened(NamedTuple):
@@ -50,20 +27,6 @@ class Opened(NamedTuple):
     group_P: np.ndarray | None
     places: Places | None
     index_JM: np.ndarray
-
-
-def check(config: VectorsConfig) -> None:
-    """Raise UserError, one line, where nothing can be measured."""
-    if not config.vectors.path:
-        raise UserError("no vectors given; pass --config.vectors.path=FILE, .npy, .npz, .safetensors, .zarr or .nc")
-    at_least("measure.folds", config.measure.folds, 1)
-    within("measure.seed", config.measure.seed, 0, LARGEST_SEED)
-    allowed = FoldsConfig()
-    for name in ("families", "nulls"):
-        for value in getattr(config.measure, name):
-            choose(f"measure.{name}", value, getattr(allowed, name))
-    if not config.measure.families:
-        raise UserError(f"measure.families is empty; choose from {', '.join(allowed.families)}")
 
 
 def opened(config: VectorsConfig) -> Opened:

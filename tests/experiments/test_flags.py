@@ -1,4 +1,6 @@
 import pathlib
+import subprocess
+import sys
 from dataclasses import dataclass, field
 
 import pytest
@@ -185,3 +187,11 @@ class Outer:
 @pytest.mark.parametrize(("text", "value"), [("(1, 2)", (1.0, 2.0)), ("None", None), ("()", ())])
 def test_a_list_may_be_left_out(text, value):
     assert flags.read("inner.floats", text, flags.hint(Outer(), "inner.floats")) == value
+
+
+def test_what_refuses_a_setting_imports_little():
+    """Else every typing error takes seconds."""
+    code = (
+        "import sys, experiments.flags; print(*{'pandas', 'scipy', 'xarray', 'matplotlib', 'orbax'} & {*sys.modules})"
+    )
+    assert subprocess.run([sys.executable, "-c", code], check=True, capture_output=True, text=True).stdout == "\n"

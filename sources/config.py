@@ -1,0 +1,44 @@
+"""A file of vectors and how it is measured: every setting and its default. It imports little: refusals come at once."""
+
+from dataclasses import dataclass, field
+
+from panel.families import FAMILIES
+from sources.given import NULLS, OF_VECTORS
+from workdir.errors import UserError
+from workdir.settings import LARGEST_SEED, at_least, choose, within
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FileConfig:
+    path: str = ""  # .npy, .npz, .safetensors, .zarr or NetCDF
+    layers: tuple[str, ...] = ()  # names of arrays (points, width), in order; (): the array `vectors`, or the only one
+    groups: str = ""  # name of the array of labels, one for each point; "": `groups`, if there is one
+    positions: str = ""  # name of the array of places in the group, 0 its first token; "": `positions`, if there is one
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FoldsConfig:
+    families: tuple[str, ...] = tuple(name for name, family in FAMILIES.items() if family.of in OF_VECTORS)
+    nulls: tuple[str, ...] = NULLS
+    folds: int = 8  # of whole groups, resampled for the intervals; 1: no intervals
+    seed: int = 0  # of the folds and of the null model
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class VectorsConfig:
+    vectors: FileConfig = field(default_factory=FileConfig)
+    measure: FoldsConfig = field(default_factory=FoldsConfig)
+
+
+def check(config: VectorsConfig) -> None:
+    """Raise UserError, one line, where nothing can be measured."""
+    if not config.vectors.path:
+        raise UserError("no vectors given; pass --config.vectors.path=FILE, .npy, .npz, .safetensors, .zarr or .nc")
+    at_least("measure.folds", config.measure.folds, 1)
+    within("measure.seed", config.measure.seed, 0, LARGEST_SEED)
+    allowed = FoldsConfig()
+    for name in ("families", "nulls"):
+        for value in getattr(config.measure, name):
+            choose(f"measure.{name}", value, getattr(allowed, name))
+    if not config.measure.families:
+        raise UserError(f"measure.families is empty; choose from {', '.join(allowed.families)}")
