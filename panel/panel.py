@@ -16,7 +16,7 @@ from panel.config import MeasureConfig
 from panel.families import FAMILIES
 from panel.nulls import gaussian
 from panel.quantity import Family, Values
-from panel.resamples import Cloud, Places, Searched, search
+from panel.resamples import Cloud, Places, Searched, Types, search
 
 MEASURED = "measured"  # the sample that is not a null model
 
@@ -24,12 +24,13 @@ MEASURED = "measured"  # the sample that is not a null model
 class Sample(NamedTuple):
     """What is measured together: a cloud for each of N layers, of the same P points, group-major; and heads, if any.
 
-    All samples of a measurement have the same places.
+    All samples of a measurement have the same places, and each has types of its own, or none has.
     """
 
     clouds_NPD: Array
     heads: Heads | None = None
     places: Places | None = None
+    types: Types | None = None
 
 
 # Accelerators round the factors of float32 products to TF32 or bfloat16 unless told not to.
@@ -48,26 +49,28 @@ def panel(
     clouds_ZNPD = jnp.stack([sample.clouds_NPD for sample in samples.values()])
     values: dict[str, Values] = {name: {} for name in samples}
     places = next(iter(samples.values())).places
+    types_Z = _stacked([sample.types for sample in samples.values()])
 
     plain, with_null = _of_cloud(families)
-    found, _ = _over_clouds(clouds_ZNPD, places, plain, settings.groups, 0)
+    found, _ = _over_clouds(clouds_ZNPD, places, types_Z, plain, settings.groups, 0)
     _add(values, samples, found)
 
     if with_null or _of(families, "layers"):
         names = list(samples) if with_null else [MEASURED]
-        clouds_ZNPD = clouds_ZNPD[: len(names)]
+        clouds_ZNPD, types_Z = jax.tree.map(lambda x_Z: x_Z[: len(names)], (clouds_ZNPD, types_Z))
         if with_null and "gaussian" in settings.nulls:
             null_NPD = jax.lax.map(lambda cloud_PD: gaussian(cloud_PD, key), clouds_ZNPD[0])
             clouds_ZNPD, names = jnp.concatenate([clouds_ZNPD, null_NPD[None]]), [*names, "gaussian"]
+            types_Z = jax.tree.map(lambda x_Z: jnp.concatenate([x_Z, x_Z[:1]]), types_Z)
         compared = max((family.neighbours for family in _of(families, "layers")), default=0)
-        found, nearest_ZN = _over_clouds(clouds_ZNPD, places, with_null, settings.groups, compared)
+        found, nearest_ZN = _over_clouds(clouds_ZNPD, places, types_Z, with_null, settings.groups, compared)
         _add(values, names, found)
         nearest_N = jax.tree.map(lambda x: x[0], nearest_ZN)
         for family in _of(families, "layers"):
             values[MEASURED] |= family.measure(clouds_ZNPD[0], nearest_N, others, settings.groups)
 
     for family in _of(families, "heads"):
-        heads_Z = jax.tree.map(lambda *heads: jnp.stack(heads), *(sample.heads for sample in samples.values()))
+        heads_Z = _stacked([sample.heads for sample in samples.values()])
         _add(
             values, samples, jax.lax.map(lambda heads, measure=family.measure: measure(heads, settings.groups), heads_Z)
         )
@@ -88,7 +91,12 @@ def _of_cloud(families: dict[str, Family]) -> tuple[list[Family], list[Family]]:
 
 
 def _over_clouds(
-    clouds_ZNPD: Array, places: Places | None, families: list[Family], groups: int, compared: int
+    clouds_ZNPD: Array,
+    places: Places | None,
+    types_Z: Types | None,
+    families: list[Family],
+    groups: int,
+    compared: int,
 ) -> tuple[Values, Searched | None]:
     """What the families find in every cloud, one after another in one loop over samples and layers.
 
@@ -96,20 +104,26 @@ def _over_clouds(
     """
     count = max([compared, *(family.neighbours for family in families)], default=0)
 
-    def of_cloud(cloud_PD: Array) -> tuple[Values, Searched | None]:
-        cloud = Cloud(cloud_PD, groups, search(cloud_PD, count, groups), places)
+    def of_cloud(cloud_PD: Array, types: Types | None) -> tuple[Values, Searched | None]:
+        cloud = Cloud(cloud_PD, groups, search(cloud_PD, count, groups), places, types)
         values: Values = {}
         for family in families:
             values |= family.measure(cloud)
         return values, comparison.nearest(cloud.searched) if compared else None
 
-    return _over(of_cloud, clouds_ZNPD)
+    return _over(of_cloud, clouds_ZNPD, types_Z)
 
 
-def _over(of_cloud: Callable[[Array], Any], clouds_ZNPD: Array) -> Any:
+def _over(of_cloud: Callable[[Array, Types | None], Any], clouds_ZNPD: Array, types_Z: Types | None) -> Any:
+    """All layers of a sample have its types."""
     samples, layers = clouds_ZNPD.shape[:2]
-    found = jax.lax.map(of_cloud, clouds_ZNPD.reshape(-1, *clouds_ZNPD.shape[2:]))
+    types_ZN = jax.tree.map(lambda x_Z: jnp.repeat(x_Z, layers, axis=0), types_Z)
+    found = jax.lax.map(lambda one: of_cloud(*one), (clouds_ZNPD.reshape(-1, *clouds_ZNPD.shape[2:]), types_ZN))
     return jax.tree.map(lambda x: x.reshape(samples, layers, *x.shape[1:]), found)
+
+
+def _stacked(trees: list[Any]) -> Any:
+    return jax.tree.map(lambda *leaves: jnp.stack(leaves), *trees)
 
 
 def _add(values: dict[str, Values], names: Any, found_Z: Values) -> None:

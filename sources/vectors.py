@@ -11,7 +11,6 @@ import xarray as xr
 
 from panel.comparison import OF_OTHERS
 from panel.config import MeasureConfig
-from panel.families import FAMILIES
 from panel.resamples import Places
 from sources import arrays, given, vector_files
 from sources.folds import cut
@@ -33,7 +32,7 @@ class FileConfig:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FoldsConfig:
-    families: tuple[str, ...] = tuple(name for name, family in FAMILIES.items() if family.of in arrays.OF_VECTORS)
+    families: tuple[str, ...] = given.chosen(None, arrays.OF_VECTORS, single=False)
     nulls: tuple[str, ...] = given.NULLS
     folds: int = 8  # of whole groups, resampled for the intervals; 1: no intervals
     seed: int = 0  # of the folds and of the null model
