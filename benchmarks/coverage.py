@@ -22,6 +22,7 @@ from tqdm import tqdm
 
 from benchmarks.rounds import hardware
 from benchmarks.zoo import WINDOW, ZOO, Member, gaussian
+from data.frequency import BINS, LENGTHS
 from metrics import spectrum as spectral
 from metrics.spectrum import Spectrum
 from panel.attention import Heads
@@ -30,7 +31,7 @@ from panel.families import coordinates, quantities
 from panel.intervals import LEVEL, Summary, summarise
 from panel.leading import WITHOUT
 from panel.panel import MEASURED, Sample, panel
-from panel.resamples import Places
+from panel.resamples import Places, Types
 from tables import plateau
 from workdir.compiled import keep
 
@@ -49,13 +50,17 @@ SPECTRAL = {  # with what reads it off the spectrum of a population, which needs
 }
 DIMENSIONS = ("twonn", "twonn_mle", "gride 1", "gride 8", "gride 64", "levina_bickel")
 EXCESS = ("twonn excess", "gride 8 excess")  # over a Gaussian cloud of the same spectrum
-FAMILIES = ("spectrum", "outliers", "leading", "dimension", "scale", "similarity", "comparison", "attention")
+FAMILIES = (
+    *("spectrum", "outliers", "leading", "dimension", "scale", "similarity", "frequency", "comparison", "attention"),
+)
 SETTINGS = MeasureConfig(groups=GROUPS, families=FAMILIES, nulls=("gaussian",))
 SHOWN = {
     "neighbours": (1, 8, 64),
     "top": (1,),
     "quantile": (0.05, 0.5, 0.95),
     "without": WITHOUT,
+    "ngram": LENGTHS[:1],
+    "frequency": BINS[-1:],
 }  # of the coordinates of a quantity
 SAME = {"cka_layers", "cka_previous", "overlap_layers", "overlap_previous"}  # as `_last`: with itself under noise
 
@@ -76,6 +81,7 @@ METRICS = (  # all that have resamples
     ),
     *EXCESS,
 )
+LETTERS = 0.8 ** np.arange(12) / (0.8 ** np.arange(12)).sum()  # shares of the types that points are of, by lot
 HEAD = 16  # coordinates of a query, the first ones; of a key, the next; in windows
 GROWTH = {  # with dimension and number of points
     **{f"gaussian {d} in 64": (gaussian(np.ones(d), 64, "normal"), DIMENSIONS) for d in (2, 5, 10, 20, 50)},
@@ -122,7 +128,8 @@ def measure(cloud_GPD: jax.Array, key: jax.Array, metrics: tuple[str, ...]) -> d
         noise_PD = jax.random.normal(key, cloud_PD.shape) * cloud_PD.std(axis=0).mean() / 2
         q, k = (cloud_PD[:, part * HEAD : (part + 1) * HEAD].reshape(1, -1, WINDOW, 1, HEAD) for part in (0, 1))
         heads = Heads(q, k, jnp.arange(len(cloud_PD)), jnp.tril(jnp.ones((WINDOW, WINDOW), bool)))
-        sample = Sample(cloud_PD[None], heads, Places(*jnp.divmod(jnp.arange(len(cloud_PD)), WINDOW)))
+        places = Places(*jnp.divmod(jnp.arange(len(cloud_PD)), WINDOW))
+        sample = Sample(cloud_PD[None], heads, places, types_of(len(cloud_PD)))
         found = panel({MEASURED: sample}, {"last": (cloud_PD + noise_PD)[None]}, SETTINGS, key)
         values = {name: flat(name, value) for name, value in found[MEASURED].items()}
         null = {f"{name} null": value for name, value in apart(found["gaussian"]).items()}
@@ -132,6 +139,13 @@ def measure(cloud_GPD: jax.Array, key: jax.Array, metrics: tuple[str, ...]) -> d
         return {name: known[name] for name in wanted} | ({"gride": values["gride"]} if "plateau" in metrics else {})
 
     return jax.lax.map(of_batch, (cloud_GPD, jax.random.split(key, len(cloud_GPD))))
+
+
+def types_of(points: int) -> Types:
+    """The same for every draw, of whatever length."""
+    letter_P = np.random.default_rng(0).choice(LETTERS.size, points, p=LETTERS)
+    rows = [np.tile(x_P, (len(LENGTHS), 1)) for x_P in (letter_P, np.float32(np.log(LETTERS))[letter_P])]
+    return jax.tree.map(jnp.asarray, Types(*rows, letter_P % len(BINS)))
 
 
 def flat(quantity: str, value: jax.Array) -> jax.Array:

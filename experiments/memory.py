@@ -66,7 +66,8 @@ def training(config: Config, vocabulary: int) -> dict[str, int]:
 def measuring(config: Config) -> dict[str, int]:
     """Bytes on one device, or on all cores of a CPU, while a checkpoint is measured."""
     model, measure = config.model, config.measure
-    tokens = measure.groups * windows_of_group(measure.points // measure.groups, model.context) * model.context
+    windows = windows_of_group(measure.points // measure.groups, model.context, measure.weighting)
+    tokens = measure.groups * windows * model.context
     inputs = 1 + ("shuffled" in measure.nulls)
     compared = 2 * ("comparison" in measure.families)
     heads = any(FAMILIES[family].of in ("heads", "vectors") for family in measure.families)  # queries and keys too

@@ -15,7 +15,7 @@ from training.optimizer import OPTIMIZERS
 
 TOLD = (  # beside what the description of the model tells
     *("objective", "train.optimizer", "train.steps", "train.seed", "train.data_seed"),
-    *("measure.points", "measure.batches"),
+    *("measure.points", "measure.batches", "measure.weighting"),
 )
 
 
@@ -71,6 +71,7 @@ def _facts(results: xr.Dataset) -> list[str]:
         f"{reached} steps" if reached == f"{attrs['steps']:,}" else f"step {reached} of {attrs['steps']:,}",
         attrs["seeds"] if "seeds" in attrs else seeds_in_words([tables.seeds(results)]),
         f"{attrs['points']:,} points × {attrs['batches']} batches",
+        *(["positions drawn so that characters weigh alike"] * ("weighting" in attrs)),
     ]
 
 

@@ -7,6 +7,8 @@ from panel.nulls import NULLS
 from workdir.errors import UserError
 from workdir.settings import LARGEST_SEED, at_least, choose, within
 
+WEIGHTINGS = ("none", "types")
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MeasureConfig:
@@ -15,6 +17,7 @@ class MeasureConfig:
     groups: int = 8  # groups of whole windows in a batch, resampled for the intervals; 1: by batches alone
     families: tuple[str, ...] = tuple(FAMILIES)  # what is measured: docs/reading.md
     nulls: tuple[str, ...] = NULLS  # what every value is compared with
+    weighting: str = "none"  # which positions are drawn: any (none), or so that all characters weigh alike (types)
     projected_head: int = 0  # family projection: whose queries and keys are kept, the same head of every block
     seed: int = 0  # which validation windows and positions are probed
 
@@ -24,6 +27,7 @@ def check(measure: MeasureConfig, heads: int) -> None:
     for name, least in (("points", 8), ("batches", 1), ("groups", 1)):
         at_least(f"measure.{name}", getattr(measure, name), least)
     within("measure.seed", measure.seed, 0, LARGEST_SEED)
+    choose("measure.weighting", measure.weighting, WEIGHTINGS)
     for name, chosen, allowed in (("families", measure.families, FAMILIES), ("nulls", measure.nulls, NULLS)):
         for value in chosen:
             choose(f"measure.{name}", value, allowed)

@@ -1,6 +1,17 @@
 """Every family of quantities: an entry each. Whoever reads quantities asks here, at each use."""
 
-from panel import attention, comparison, dimension, leading, outliers, projection, scale, similarity, spectrum
+from panel import (
+    attention,
+    comparison,
+    dimension,
+    frequency,
+    leading,
+    outliers,
+    projection,
+    scale,
+    similarity,
+    spectrum,
+)
 from panel.quantity import Family, Quantity
 
 FAMILIES: dict[str, Family] = {
@@ -10,6 +21,7 @@ FAMILIES: dict[str, Family] = {
     "dimension": dimension.FAMILY,
     "scale": scale.FAMILY,
     "similarity": similarity.FAMILY,
+    "frequency": frequency.FAMILY,
     "comparison": comparison.FAMILY,
     "attention": attention.FAMILY,
     "projection": projection.FAMILY,

@@ -17,7 +17,7 @@ from panel.config import MeasureConfig
 from panel.families import FAMILIES
 from panel.nulls import gaussian
 from panel.quantity import Family, Values
-from panel.resamples import Cloud, Places, Searched, search
+from panel.resamples import Cloud, Places, Searched, Types, search
 
 Over = Callable[[Callable, Any], Any]  # (work, stacked) -> what work gives of each entry of the first axis, stacked
 MEASURED = "measured"  # the sample that is not a null model
@@ -26,12 +26,13 @@ MEASURED = "measured"  # the sample that is not a null model
 class Sample(NamedTuple):
     """What is measured together: a cloud for each of N layers, of the same P points, group-major; and heads, if any.
 
-    All samples of a measurement have the same places.
+    All samples of a measurement have the same places, and each has types of its own, or none has.
     """
 
     clouds_NPD: Array
     heads: Heads | None = None
     places: Places | None = None
+    types: Types | None = None
 
 
 def bytes_of_cloud(points: int, width: int) -> int:
@@ -59,26 +60,28 @@ def panel(
     clouds_ZNPD = jnp.stack([sample.clouds_NPD for sample in samples.values()])
     values: dict[str, Values] = {name: {} for name in samples}
     places = next(iter(samples.values())).places
+    types_Z = _stacked([sample.types for sample in samples.values()])
 
     plain, with_null = _of_cloud(families)
-    found, _ = _over_clouds(clouds_ZNPD, places, plain, settings.groups, 0, over)
+    found, _ = _over_clouds(clouds_ZNPD, places, types_Z, plain, settings.groups, 0, over)
     _add(values, samples, found)
 
     if with_null or _of(families, "layers"):
         names = list(samples) if with_null else [MEASURED]
-        clouds_ZNPD = clouds_ZNPD[: len(names)]
+        clouds_ZNPD, types_Z = jax.tree.map(lambda x_Z: x_Z[: len(names)], (clouds_ZNPD, types_Z))
         if with_null and "gaussian" in settings.nulls:
             null_NPD = over(lambda cloud_PD: gaussian(cloud_PD, key), clouds_ZNPD[0])
             clouds_ZNPD, names = jnp.concatenate([clouds_ZNPD, null_NPD[None]]), [*names, "gaussian"]
+            types_Z = jax.tree.map(lambda x_Z: jnp.concatenate([x_Z, x_Z[:1]]), types_Z)
         compared = max((family.neighbours for family in _of(families, "layers")), default=0)
-        found, nearest_ZN = _over_clouds(clouds_ZNPD, places, with_null, settings.groups, compared, over)
+        found, nearest_ZN = _over_clouds(clouds_ZNPD, places, types_Z, with_null, settings.groups, compared, over)
         _add(values, names, found)
         nearest_N = jax.tree.map(lambda x: x[0], nearest_ZN)
         for family in _of(families, "layers"):
             values[MEASURED] |= family.measure(clouds_ZNPD[0], nearest_N, others, settings.groups, over)
 
     for family in _of(families, "heads"):
-        heads_Z = jax.tree.map(lambda *heads: jnp.stack(heads), *(sample.heads for sample in samples.values()))
+        heads_Z = _stacked([sample.heads for sample in samples.values()])
         measure = functools.partial(family.measure, groups=settings.groups, over=over)
         _add(values, samples, jax.lax.map(measure, heads_Z))
     return values
@@ -98,7 +101,13 @@ def _of_cloud(families: dict[str, Family]) -> tuple[list[Family], list[Family]]:
 
 
 def _over_clouds(
-    clouds_ZNPD: Array, places: Places | None, families: list[Family], groups: int, compared: int, over: Over
+    clouds_ZNPD: Array,
+    places: Places | None,
+    types_Z: Types | None,
+    families: list[Family],
+    groups: int,
+    compared: int,
+    over: Over,
 ) -> tuple[Values, Searched | None]:
     """What the families find in every cloud, one after another in one loop over samples and layers.
 
@@ -106,16 +115,23 @@ def _over_clouds(
     """
     count = max([compared, *(family.neighbours for family in families)], default=0)
 
-    def of_cloud(cloud_PD: Array) -> tuple[Values, Searched | None]:
-        cloud = Cloud(cloud_PD, groups, search(cloud_PD, count, groups), places)
+    def of_cloud(cloud_PD: Array, types: Types | None) -> tuple[Values, Searched | None]:
+        cloud = Cloud(cloud_PD, groups, search(cloud_PD, count, groups), places, types)
         values: Values = {}
         for family in families:
             values |= family.measure(cloud)
         return values, comparison.nearest(cloud.searched) if compared else None
 
     samples, layers = clouds_ZNPD.shape[:2]
-    found = over(of_cloud, clouds_ZNPD.reshape(-1, *clouds_ZNPD.shape[2:]))
+    types_ZN = jax.tree.map(
+        lambda x_Z: jnp.repeat(x_Z, layers, axis=0), types_Z
+    )  # all layers of a sample have its types
+    found = over(lambda one: of_cloud(*one), (clouds_ZNPD.reshape(-1, *clouds_ZNPD.shape[2:]), types_ZN))
     return jax.tree.map(lambda x: x.reshape(samples, layers, *x.shape[1:]), found)
+
+
+def _stacked(trees: list[Any]) -> Any:
+    return jax.tree.map(lambda *leaves: jnp.stack(leaves), *trees)
 
 
 def _add(values: dict[str, Values], names: Any, found_Z: Values) -> None:

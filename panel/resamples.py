@@ -30,11 +30,20 @@ class Places(NamedTuple):
     time_P: Array  # its place there; 0 is the first token
 
 
+class Types(NamedTuple):
+    """What stands at the points of a cloud: the last n characters, a row for each n of data.frequency.LENGTHS."""
+
+    type_LP: Array  # a number, the same for the same characters; below 0 where a window has too few before the point
+    log_frequency_LP: Array  # of that type in the training split; -inf where it does not occur there
+    bin_P: Array  # of the character, by its frequency; data.frequency.BINS
+
+
 class Cloud(NamedTuple):
     points_PD: Array
     groups: int
     searched: Searched | None  # None where no family asks for neighbours
     places: Places | None = None  # None where the points have none
+    types: Types | None = None  # None where they are not known
 
 
 def search(cloud_PD: Array, count: int, groups: int) -> Searched | None:

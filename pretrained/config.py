@@ -7,10 +7,12 @@ import data.config
 from data.config import DataConfig
 from panel import config as panel_config
 from panel.config import MeasureConfig
+from panel.families import FAMILIES
 from workdir.errors import UserError
 from workdir.settings import at_least, choose
 
 DTYPES = ("float32", "bfloat16", "float16")
+OF_MODELS = tuple(name for name, family in FAMILIES.items() if not family.of_text)  # what is known of others' models
 ALONE = 1  # the step of a model whose name tells none; step 0 is the untrained null model, and no model is its own
 
 
@@ -28,7 +30,7 @@ class WeightsConfig:
 class PretrainedConfig:
     pretrained: WeightsConfig = field(default_factory=WeightsConfig)
     data: DataConfig = field(default_factory=DataConfig)
-    measure: MeasureConfig = field(default_factory=lambda: MeasureConfig(batches=2))
+    measure: MeasureConfig = field(default_factory=lambda: MeasureConfig(batches=2, families=OF_MODELS))
     window: int = 256  # tokens
     special_tokens: bool = False  # begin and end every window as the tokenizer begins and ends a text
 
@@ -41,6 +43,12 @@ def check(config: PretrainedConfig) -> None:
     choose("pretrained.dtype", config.pretrained.dtype, DTYPES)
     at_least("pretrained.batch_size", config.pretrained.batch_size, 1)
     at_least("window", config.window, 2)
+    if config.measure.weighting != "none":
+        raise UserError(f"measure.weighting={config.measure.weighting} is for models trained here; leave it out")
+    for family in config.measure.families:
+        if family in FAMILIES and family not in OF_MODELS:
+            what = "counts the characters that a model was trained on, which of this one are not known"
+            raise UserError(f"measure.families: {family} {what}; leave it out")
     panel_config.check(config.measure, config.measure.projected_head + 1)  # the heads are counted when it is loaded
     steps(config.pretrained)
 

@@ -15,7 +15,7 @@ from panel.config import MeasureConfig
 from panel.families import FAMILIES
 from panel.panel import MEASURED, Over, Sample, panel
 from panel.quantity import Values
-from panel.resamples import Places
+from panel.resamples import Places, Types
 from sources.probe import Probe
 
 INPUTS = (MEASURED, "shuffled")  # the probe's windows, and their characters in random order
@@ -55,7 +55,7 @@ def make_measure(
     def measure(params: Any, references: dict[str, Any], probe: Probe, visible_TT: Array) -> Measured:
         visible_STT = jnp.stack([visible_TT, visible_TT.at[0].set(False).at[:, 0].set(False)])
         windows = (probe.tokens_GWT, probe.shuffled_GWT)
-        return inner(params, references, windows, keys(settings), probe.picks_SGP, visible_STT)
+        return inner(params, references, windows, keys(settings), probe.picks_SGP, visible_STT, probe.types)
 
     return measure
 
@@ -76,21 +76,22 @@ def make_reader(
     over_units: Callable[[Callable], Callable],
     over_clouds: Over,
 ) -> Callable[..., Measured]:
-    """read(params, references, windows_G, keys_G, picks_SGP, visible_STT) -> Measured, pure and un-jitted.
+    """read(params, references, windows_G, keys_G, picks_SGP, visible_STT, types_GZ) -> Measured, pure and un-jitted.
 
     `activate(params, references, windows)` gives the activations of each input of one batch, (Z, …), and the residual
     streams to compare with. The sets of positions are those of `picks_SGP`; the first of them is all positions.
+    `types_GZ` are the types of all positions of each batch and input; None: they are not known.
     """
     inputs = inputs_of(settings)
     kept = [family for name in settings.families if (family := FAMILIES[name]).of == "vectors"]
 
     def of_batch(params: Any, references: dict[str, Any], visible_STT: Array, batch: tuple[Any, ...]) -> tuple:
-        (windows, all_P, key), picks_SP = batch
+        (windows, all_P, key, types_Z), picks_SP = batch
         activations_Z, resid = activate(params, references, windows)
 
         def of_positions(chosen: tuple[Array, Array]) -> dict[str, Values]:
             picks_P, visible_TT = chosen
-            samples = {name: _sample(activations_Z, z, picks_P, visible_TT) for z, name in enumerate(inputs)}
+            samples = {name: _sample(activations_Z, z, picks_P, visible_TT, types_Z) for z, name in enumerate(inputs)}
             others = {name: _clouds(resid_NBTD, picks_P) for name, resid_NBTD in resid.items()}
             return panel(samples, others, settings, key, over_clouds)
 
@@ -108,9 +109,15 @@ def make_reader(
         return jax.lax.map(lambda batch: of_batch(params, references, visible_STT, batch), (batches, picks_GSP))
 
     def read(
-        params: Any, references: dict[str, Any], windows: Any, keys_G: Array, picks_SGP: Array, visible_STT: Array
+        params: Any,
+        references: dict[str, Any],
+        windows: Any,
+        keys_G: Array,
+        picks_SGP: Array,
+        visible_STT: Array,
+        types_GZ: Types | None = None,
     ) -> Measured:
-        batches = (windows, picks_SGP[0], keys_G)
+        batches = (windows, picks_SGP[0], keys_G, types_GZ)
         picks_GSP = jnp.swapaxes(picks_SGP, 0, 1)
         values, vectors = over_units(of_batches)(params, references, batches, picks_GSP, visible_STT)
         return Measured(values, jax.tree.map(lambda x: x[0], vectors))
@@ -118,11 +125,12 @@ def make_reader(
     return read
 
 
-def _sample(activations_Z: Any, z: int, picks_P: Array, visible_TT: Array) -> Sample:
+def _sample(activations_Z: Any, z: int, picks_P: Array, visible_TT: Array, types_Z: Types | None = None) -> Sample:
     """The clouds and heads of one input."""
     resid_NBTD, q_NBTHK, k_NBTHK = (x[z] for x in activations_Z)
     places = Places(*jnp.divmod(picks_P, resid_NBTD.shape[2]))
-    return Sample(_clouds(resid_NBTD, picks_P), Heads(q_NBTHK, k_NBTHK, picks_P, visible_TT), places)
+    types = jax.tree.map(lambda x_Z: x_Z[z][..., picks_P], types_Z)
+    return Sample(_clouds(resid_NBTD, picks_P), Heads(q_NBTHK, k_NBTHK, picks_P, visible_TT), places, types)
 
 
 def _clouds(resid_NBTD: Array, picks_P: Array) -> Array:

@@ -2,8 +2,7 @@
 
 from dataclasses import dataclass, field
 
-from panel.families import FAMILIES
-from sources.given import NULLS, OF_VECTORS
+from sources.given import NULLS, OF_VECTORS, chosen
 from workdir.errors import UserError
 from workdir.settings import LARGEST_SEED, at_least, choose, within
 
@@ -18,7 +17,7 @@ class FileConfig:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FoldsConfig:
-    families: tuple[str, ...] = tuple(name for name, family in FAMILIES.items() if family.of in OF_VECTORS)
+    families: tuple[str, ...] = chosen(None, OF_VECTORS, single=False)
     nulls: tuple[str, ...] = NULLS
     folds: int = 8  # of whole groups, resampled for the intervals; 1: no intervals
     seed: int = 0  # of the folds and of the null model

@@ -26,7 +26,8 @@ def settings_of(families: tuple[str, ...], nulls: Sequence[str], folds: int, see
 
 def chosen(families: Sequence[str] | None, of: tuple[str, ...], single: bool) -> tuple[str, ...]:
     """The families that are asked for, or all that clouds or heads allow; one layer has none to compare with."""
-    allowed = [name for name, family in FAMILIES.items() if family.of in of and not (single and family.of == "layers")]
+    there = {name: family for name, family in FAMILIES.items() if family.of in of and not family.of_text}
+    allowed = [name for name, family in there.items() if not (single and family.of == "layers")]
     wanted = (families,) if isinstance(families, str) else tuple(families or allowed)
     for name in wanted:
         if name not in allowed:

@@ -15,20 +15,24 @@ from models import transformer
 from models.config import ModelConfig
 from models.masks import idle, visible_keys
 from panel.config import MeasureConfig
+from panel.families import FAMILIES
 from panel.panel import bytes_of_cloud
 from sources.activations import Measured, make_measure
-from sources.probe import POSITION_SETS, Probe, make_probe
+from sources.probe import POSITION_SETS, Probe, make_probe, with_types
 from workdir import mesh
 
 
 def probe_of(config: Config, corpus: Corpus) -> Probe:
     measure = config.measure
-    return make_probe(corpus.valid, config.model.context, measure.points, measure.batches, measure.groups, measure.seed)
+    sizes = measure.points, measure.batches, measure.groups
+    return make_probe(corpus.valid, config.model.context, *sizes, measure.seed, measure.weighting)
 
 
 def make_program(config: Config, corpus: Corpus, params: dict) -> Callable[[dict, dict[str, dict]], Measured]:
     """measure(params, references) -> Measured, in NumPy: jitted once, in float32 whatever the run was trained in."""
     probe, shared = probe_of(config, corpus), mesh.measuring_mesh(config.measure.batches, len(POSITION_SETS))
+    if any(FAMILIES[family].of_text for family in config.measure.families):
+        probe = with_types(probe, corpus.train, corpus.vocab_size)
     if shared is not None:
         devices, parts = shared, P(mesh.UNITS[0])
         shardings = jax.tree.map(lambda _: NamedSharding(devices, P()), params)
@@ -37,7 +41,7 @@ def make_program(config: Config, corpus: Corpus, params: dict) -> Callable[[dict
         parts = P(None, mesh.AXES) if probe.tokens_GWT.shape[1] % devices.size == 0 else P()
         shardings = mesh.parameter_sharding(devices, params)
     split, whole = NamedSharding(devices, parts), NamedSharding(devices, P())
-    probe = jax.device_put(probe, Probe(tokens_GWT=split, shuffled_GWT=split, picks_SGP=whole))
+    probe = jax.device_put(probe, Probe(tokens_GWT=split, shuffled_GWT=split, picks_SGP=whole, types=whole))
     model = dataclasses.replace(config.model, mask="bidirectional")  # whose place the mask takes that is given
     model = dataclasses.replace(model, **{name: getattr(ModelConfig(), name) for name in idle(model)})
     visible_TT = jax.device_put(np.asarray(visible_keys(config.model, config.model.context)), whole)

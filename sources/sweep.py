@@ -12,7 +12,7 @@ from data.corpus import Corpus
 from experiments.config import Config
 from models.description import description
 from panel.panel import MEASURED
-from sources.probe import POSITION_SETS
+from sources.probe import POSITION_SETS, evenness
 from sources.program import make_program, probe_of
 from sources.references import References
 from tables import files, join, measurements, projection, raw
@@ -128,7 +128,8 @@ def check(tables: pathlib.Path, config: Config, corpus: Corpus) -> None:
 
 def made_by(config: Config, corpus: Corpus) -> dict[str, Any]:
     """What decides which vectors make up a cloud: tables of others are not joined."""
-    names = ["points", "batches", "groups", "seed", *["projected_head"] * ("projection" in config.measure.families)]
+    names = ["points", "batches", "groups", "seed", "weighting"]
+    names += ["projected_head"] * ("projection" in config.measure.families)
     settings = {f"measure.{name}": getattr(config.measure, name) for name in names}
     return settings | {"corpus_sha256": corpus.sha256, "positions": POSITION_SETS}
 
@@ -148,4 +149,4 @@ def attributes(config: Config, corpus: Corpus, name: str) -> dict:
         "groups": config.measure.groups,
         "input": "validation windows, unmasked, model applied in float32",
         "config": json.dumps(dataclasses.asdict(config)),
-    }
+    } | ({} if config.measure.weighting == "none" else {"weighting": evenness(probe_of(config, corpus))})

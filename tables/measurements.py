@@ -11,6 +11,7 @@ from tables import files
 from tables.raw import LAYOUT, Missing, missing
 from workdir.errors import UserError
 
+UNSAID = {"measure.weighting": "none"}  # settings that tables of old do not name, and were made by
 ASIDE = "older_layout"  # the folder beside the tables that takes those that cannot be read
 
 
@@ -52,7 +53,7 @@ def check(folder: pathlib.Path, made_by: dict[str, Any]) -> None:
 
 
 def _refuse_others(path: pathlib.Path, table: xr.Dataset, made_by: dict[str, Any]) -> None:
-    there, now = json.loads(table.attrs.get("made_by", "{}")), json.loads(json.dumps(made_by))
+    there, now = UNSAID | json.loads(table.attrs.get("made_by", "{}")), json.loads(json.dumps(made_by))
     different = [
         f"{name}={there[name]!r} there, {now[name]!r} now"
         for name in sorted(there.keys() & now.keys())

@@ -13,7 +13,7 @@ from panel.families import FAMILIES, coordinates, family_of, quantities
 from panel.intervals import KINDS
 from panel.nulls import NULLS
 from panel.panel import MEASURED, Sample, panel
-from panel.resamples import Places
+from panel.resamples import Places, Types
 
 PINNED = pathlib.Path(__file__).with_name("pinned.json")  # written by `python -m tests.panel.test_families`
 WINDOWS, TIME, WIDTH = 8, 16, 12
@@ -37,7 +37,9 @@ def values_on_fixed_clouds() -> dict[str, dict]:
     picks = np.arange(WINDOWS * TIME)
     heads = Heads(*jax.tree.map(np.float32, (q, k)), picks, visible)
     points = np.float32(points)
-    sample = Sample(points, heads, Places(picks // TIME, picks % TIME))
+    letters = generator.choice(6, picks.size, p=(0.3, 0.25, 0.2, 0.15, 0.06, 0.04))
+    types = Types(np.stack([letters, letters // 2, picks]), np.float32([-letters, -letters // 2, -picks]), letters % 4)
+    sample = Sample(points, heads, Places(picks // TIME, picks % TIME), types)
     others = {"previous": points + np.float32(0.1), "last": points[::-1]}
     key = jax.random.key(settings.seed)
     found = jax.jit(lambda sample, others: panel({MEASURED: sample}, others, settings, key))(sample, others)[MEASURED]

@@ -5,20 +5,23 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
+from data import frequency
 from models.config import ModelConfig
 from models.masks import visible_keys
 from models.transformer import build
 from panel import dimension, families
 from panel.config import MeasureConfig
+from panel.frequency import OF_TYPES
 from panel.intervals import KINDS, summarise
 from panel.nulls import NULLS, gaussian
 from panel.projection import VECTORS
 from panel.resamples import Cloud, leave_out, search, sections
 from sources.activations import make_measure
-from sources.probe import POSITION_SETS, make_probe
+from sources.probe import POSITION_SETS, make_probe, with_types
 from tests import (
     reference,
     reference_comparison,
+    reference_frequency,
     reference_leading,
     reference_scale,
     reference_similarity,
@@ -27,7 +30,10 @@ from tests import (
 from workdir import mesh
 
 VOCAB, CONTEXT, POINTS, BATCHES, GROUPS = 31, 12, 96, 2, 4
-PROBE = make_probe(np.random.default_rng(0).integers(0, VOCAB, 24 * CONTEXT), CONTEXT, POINTS, BATCHES, GROUPS, 0)
+TOKENS, KINDS_OF_TOKENS = np.random.default_rng(0).integers(0, VOCAB, 24 * CONTEXT), 4  # of a kind there are enough
+PROBE = make_probe(TOKENS, CONTEXT, POINTS, BATCHES, GROUPS, 0)
+OF_KINDS = PROBE._replace(tokens_GWT=PROBE.tokens_GWT // 8, shuffled_GWT=PROBE.shuffled_GWT // 8)
+PROBE = PROBE._replace(types=with_types(OF_KINDS, TOKENS // 8, KINDS_OF_TOKENS).types)
 FAMILIES, QUANTITIES, COORDINATES = tuple(families.FAMILIES), families.quantities(), families.coordinates()
 MEASURED = {name for name, quantity in QUANTITIES.items() if not quantity.derived}
 SLOW = ("dimension", "scale", "similarity")
@@ -177,6 +183,25 @@ def slow_leading(cloud, picks):
     }
 
 
+def slow_frequency(cloud, tokens, picks):
+    """Of the whole cloud and every resample, in float64; which types are frequent is decided on the whole."""
+    points = np.arange(len(cloud))
+    kept = [np.isin(points, part) for part in jackknife(points)]
+    values = {name: [] for name in MEASURED if families.family_of(name) == "frequency"}
+    bins = frequency.bins(frequency.log_frequency(TOKENS // 8, 1, KINDS_OF_TOKENS))[tokens.ravel()[picks] // 8]
+    norms = [reference_frequency.norm_by_bin(cloud, bins, len(frequency.BINS), keep) for keep in kept]
+    for length in frequency.LENGTHS:
+        types = frequency.types(tokens // 8, length, KINDS_OF_TOKENS).ravel()[picks]
+        logs = np.where(types < 0, 0, frequency.log_frequency(TOKENS // 8, length, KINDS_OF_TOKENS)[types])
+        number, most = reference_frequency.frequent(types, 20), len(cloud) // 20
+        found = [reference_frequency.of_types(cloud, number, logs, most, keep) for keep in kept]
+        for name, value in zip(OF_TYPES, np.transpose(found), strict=True):
+            values[name].append(value)
+        values["frequent_points"].append((number < most).sum())
+        values["frequent_types"].append(len(set(number) - {most}))
+    return values | {"norm_by_frequency": np.transpose(norms)}
+
+
 def slow_head(q, k, picks, visible):
     values = {name: [] for name in MEASURED if families.family_of(name) == "attention" and QUANTITIES[name].resampling}
     q_clouds, k_clouds = (jackknife(x.reshape(-1, x.shape[-1])[picks]) for x in (q, k))
@@ -241,6 +266,8 @@ def test_agrees_with_slow_loops_in_float64_on_every_resample(cloud, record_prope
                 near(name, found[name][batch, positions, layer, ..., 0], value)
             for name, value in slow_leading(picked, picks).items():
                 near(name, found[name][batch, positions, layer], value, rtol=1e-3)
+            for name, value in slow_frequency(picked, tokens_GWT[batch], picks).items():
+                near(name, found[name][batch, positions, layer], value, rtol=1e-3, atol=1e-4)
         visible = np.asarray(visible_keys(ModelConfig(), CONTEXT)).copy()
         if POSITION_SETS[positions] == "without_first":
             visible[0] = visible[:, 0] = False

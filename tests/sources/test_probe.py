@@ -1,7 +1,7 @@
 import numpy as np
 import pytest
 
-from sources.probe import POSITION_SETS, make_probe
+from sources.probe import POSITION_SETS, evenly, evenness, make_probe, with_types
 from workdir.errors import UserError
 
 CONTEXT, POINTS, BATCHES, GROUPS = 16, 40, 3, 2  # two windows of 15 later positions hold 20 points
@@ -63,7 +63,7 @@ def test_shuffled_input_is_the_same_characters_in_another_order():
 
 
 def test_is_a_function_of_the_seed():
-    for found, again, other in zip(probe(), probe(), probe(seed=1), strict=True):
+    for found, again, other in zip(probe()[:3], probe()[:3], probe(seed=1)[:3], strict=True):
         np.testing.assert_array_equal(found, again)
         assert (found != other).any()
 
@@ -103,3 +103,73 @@ def test_the_advice_is_enough(windows):
         lowered = dict(part.removeprefix("measure.").split(" to ") for part in remedy.split(" and "))
         lowered = {name: int(value) for name, value in lowered.items()}
         probe(tokens, **{"points": POINTS, "batches": BATCHES, "groups": GROUPS} | lowered)
+
+
+SKEWED = np.random.default_rng(0).choice(6, 16 * 100, p=[0.6, 0.2, 0.1, 0.06, 0.03, 0.01]).astype(np.uint8)
+
+
+def weighted(tokens=SKEWED, points=96, batches=2, groups=2):
+    return make_probe(tokens, CONTEXT, points, batches, groups, 0, "types")
+
+
+def test_the_most_even_choice_takes_the_first_of_each_type_then_the_second():
+    types = np.array([5, 5, 5, 5, 3, 5, 9, 3, 5])
+    np.testing.assert_array_equal(evenly(types, 3), [0, 4, 6])
+    np.testing.assert_array_equal(evenly(types, 5), [0, 1, 4, 6, 7])
+    np.testing.assert_array_equal(evenly(types, 9), np.arange(9))
+
+
+def test_weighted_positions_are_as_even_as_the_windows_allow():
+    """Of each group, no character has two points more than one that has any left."""
+    probe = weighted()
+    assert probe.tokens_GWT.shape[1] == 4 * make_probe(SKEWED, CONTEXT, 96, 1, 2, 0).tokens_GWT.shape[1]
+    for tokens_WT, picks_SP in zip(probe.tokens_GWT, probe.picks_SGP.swapaxes(0, 1), strict=True):
+        tokens_JN, picks_SJP = tokens_WT.reshape(2, -1), picks_SP.reshape(2, 2, -1)
+        for number, group in np.ndindex(2, 2):
+            picks_P = picks_SJP[number, group] - group * tokens_JN.shape[1]
+            assert len(np.unique(picks_P)) == 48
+            offered = tokens_JN[group] if number == 0 else tokens_WT[:, 1:].reshape(2, -1)[group]
+            there, taken = (np.bincount(x, minlength=6) for x in (offered, tokens_JN[group, picks_P]))
+            assert (taken <= there).all()
+            assert taken.max() <= taken[taken < there].min(initial=99) + 1
+    assert (probe.picks_SGP[1] % CONTEXT != 0).all()
+    counts = np.bincount(probe.tokens_GWT[0].ravel()[probe.picks_SGP[0, 0]])
+    assert counts.max() < 0.4 * 96
+
+
+def test_the_shuffled_text_weighs_the_same_at_the_positions_of_each_set():
+    probe = weighted()
+    for text, shuffled, picks_SP in zip(
+        probe.tokens_GWT, probe.shuffled_GWT, probe.picks_SGP.swapaxes(0, 1), strict=True
+    ):
+        np.testing.assert_array_equal(np.sort(text, axis=None), np.sort(shuffled, axis=None))
+        assert (text != shuffled).mean() > 0.3
+        for picks_P in picks_SP:
+            np.testing.assert_array_equal(np.sort(text.ravel()[picks_P]), np.sort(shuffled.ravel()[picks_P]))
+
+
+def test_how_even_it_is_is_told():
+    told = evenness(weighted())
+    assert told.startswith("at the points 6 characters weigh as ")
+    alike, plain = (float(part.split()[0]) for part in told.split("weigh as ")[1:])
+    assert plain < 3.5 < 4 < alike <= 6
+
+
+def test_weighting_says_what_it_needs():
+    with pytest.raises(UserError, match=r"needs 1024 with measure.weighting=types: lower measure.points to 90$"):
+        weighted(points=960, batches=4)
+    weighted(points=90, batches=4)
+
+
+def test_every_position_has_its_types_of_the_text_and_of_the_shuffled_one():
+    found = with_types(probe(SKEWED), SKEWED, 7).types
+    for number, tokens_GWT in enumerate(probe(SKEWED)[:2]):
+        letters_GP = tokens_GWT.reshape(BATCHES, -1)
+        np.testing.assert_array_equal(found.type_LP[:, number, 0], letters_GP)
+        share = np.bincount(SKEWED) / SKEWED.size
+        np.testing.assert_allclose(found.log_frequency_LP[:, number, 0], np.log(share)[letters_GP], rtol=1e-6)
+        np.testing.assert_array_equal(found.bin_P[:, number], np.array([2, 1, 0, 0, 0, 0])[letters_GP])
+        pairs_GP = letters_GP[:, :-1] * 7 + letters_GP[:, 1:]
+        inside = np.arange(1, letters_GP.shape[1]) % CONTEXT != 0
+        np.testing.assert_array_equal(found.type_LP[:, number, 1, 1:][:, inside], pairs_GP[:, inside])
+        assert np.isinf(found.log_frequency_LP[:, number, 1, ::CONTEXT]).all()

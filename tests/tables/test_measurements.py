@@ -55,6 +55,9 @@ def test_tables_of_other_clouds_are_refused_in_one_line(folder):
         assert "\n" not in str(error.value)
         with pytest.raises(UserError, match="corpus_sha256='digest' there, 'another' now"):
             refuse(folder, MADE_BY | {"corpus_sha256": "another"})
+        with pytest.raises(UserError, match=r"measure\.weighting='none' there, 'types' now"):  # which it does not say
+            refuse(folder, MADE_BY | {"measure.weighting": "types"})
+        refuse(folder, MADE_BY | {"measure.weighting": "none"})
         refuse(folder, MADE_BY)
         refuse(folder, MADE_BY | {"measure.projected_head": 1})  # nothing was measured by it
     assert sorted(path.name for path in folder.iterdir()) == ["0.nc", "4.nc"]

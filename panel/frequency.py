@@ -1,0 +1,123 @@
+"""Family frequency: how a cloud depends on how frequent the characters are that its points stand at."""
+
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+from jax import Array
+
+from data.frequency import BINS, LENGTHS
+from metrics import frequency
+from metrics.frequency import FEWEST, LEAST, SOURCE
+from panel.quantity import COSINE, HERE, NOT_NEGATIVE, SHARE, Family, Quantity, Values
+from panel.resamples import Cloud, over_groups
+
+BY_LENGTH, BY_BIN = ("layer", "ngram"), ("layer", "frequency")
+FREQUENT = (
+    f"over the points whose last n characters (n: `ngram`) occur at {LEAST} points of the cloud or more, and in the "
+    "training split"
+)
+DISTANCE = "d = |x - mean of the other points of the same n characters|"
+
+
+def _of_types(long_name: str, formula: str, source: str, **further: Any) -> Quantity:
+    about = {"long_name": long_name, "formula": formula, "source": source}
+    return Quantity(dims=BY_LENGTH, **about, **further)
+
+
+QUANTITIES = {
+    "frequency_correlation": _of_types(
+        "correlation of log frequency and distance to the own centroid",
+        f"Pearson's r of ln f and d {FREQUENT}; {DISTANCE}, f the frequency in the training split; NaN of fewer than "
+        f"{FEWEST} types; below 0 in a Gaussian cloud too, as the centroid of few points lies farther off",
+        SOURCE,
+        range=COSINE,
+        resampling="jackknife",
+    ),
+    "frequency_correlation_of_types": _of_types(
+        "correlation of log frequency and distance to the own centroid, over types",
+        f"Pearson's r of ln f and each type's mean of d {FREQUENT}; {DISTANCE}; NaN of fewer than {FEWEST} types; "
+        "below 0 in a Gaussian cloud too, as the centroid of few points lies farther off",
+        SOURCE,
+        range=COSINE,
+        resampling="jackknife",
+    ),
+    "centroid_distance": _of_types(
+        "distance to the own centroid",
+        f"E d {FREQUENT}; {DISTANCE}",
+        SOURCE,
+        units="activation",
+        symbol="E |x − c|",
+        range=NOT_NEGATIVE,
+        resampling="jackknife",
+    ),
+    "share_between_types": _of_types(
+        "share of the variance between types",
+        f"sum_k n_k |m_k - m|^2 / sum_i |x_i - m|^2 {FREQUENT}, m_k the mean of type k; by chance (K - 1)/(n - 1) of K "
+        "types of n points",
+        HERE,
+        range=SHARE,
+        resampling="jackknife",
+    ),
+    "norm_by_frequency": Quantity(
+        dims=BY_BIN,
+        long_name="mean norm by the frequency of the character",
+        units="activation",
+        formula="E |x| over the points of each quarter: characters in the order of their frequency in the training "
+        "split, each quarter about as many positions of it",
+        source=HERE,
+        symbol="E |x|",
+        range=NOT_NEGATIVE,
+        resampling="jackknife",
+    ),
+    "frequent_points": _of_types(
+        "points of frequent types", f"number of points, {FREQUENT}", HERE, units="points", range=NOT_NEGATIVE
+    ),
+    "frequent_types": _of_types(
+        "frequent types", f"number of different last n characters {FREQUENT}", HERE, units="types", range=NOT_NEGATIVE
+    ),
+}
+
+
+def measure(cloud: Cloud) -> Values:
+    """NaN, and no points, where types of the points are not known."""
+    cloud_PD, groups, types, count = cloud.points_PD, cloud.groups, cloud.types, len(LENGTHS)
+    if types is None:
+        nothing = {name: jnp.full((count, 1 + groups * (groups > 1)), jnp.nan) for name in OF_TYPES}
+        nothing |= {"norm_by_frequency": jnp.full((len(BINS), 1 + groups * (groups > 1)), jnp.nan)}
+        return nothing | {"frequent_points": jnp.zeros(count, jnp.int32), "frequent_types": jnp.zeros(count)}
+
+    def of_length(of: tuple[Array, Array]) -> Values:
+        type_P, log_frequency_P = of
+        number_P = frequency.frequent(jnp.where(jnp.isfinite(log_frequency_P), type_P, -1))
+        found = frequency.of_types(cloud_PD, number_P, log_frequency_P, groups)
+        few = len(cloud_PD) // LEAST  # the number of every other point
+        return dict(zip(OF_TYPES, found, strict=True)) | {
+            "frequent_points": (number_P < few).sum(dtype=jnp.int32),
+            "frequent_types": jnp.where(number_P < few, number_P + 1, 0).max().astype(jnp.float32),
+        }
+
+    values = jax.lax.map(of_length, (types.type_LP, types.log_frequency_LP))
+    norms = over_groups(
+        lambda keep_P: {"norm_by_frequency": frequency.norm_by_bin(cloud_PD, types.bin_P, len(BINS), keep_P)},
+        groups,
+        len(cloud_PD),
+    )
+    return values | {name: value.T for name, value in norms.items()}
+
+
+OF_TYPES = (  # in the order of metrics.frequency.OfTypes
+    "centroid_distance",
+    "frequency_correlation",
+    "frequency_correlation_of_types",
+    "share_between_types",
+)
+
+FAMILY = Family(
+    of="cloud",
+    measure=measure,
+    quantities=QUANTITIES,
+    nulls=("gaussian", "shuffled", "untrained"),
+    of_text=True,
+    coordinates={"ngram": LENGTHS, "frequency": BINS},
+)

@@ -1,0 +1,141 @@
+import functools
+
+import jax
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from metrics import frequency
+from panel.intervals import summarise
+from tests import reference_frequency as reference
+from tests.metrics.clouds import EVERY, gaussian, rotation
+
+POINTS, GROUPS = 600, 4
+SHARES = 0.8 ** np.arange(12) / (0.8 ** np.arange(12)).sum()
+TYPE = np.random.default_rng(1).choice(12, POINTS, p=SHARES) * 7 - 7  # the first is -7: of none
+LOG_FREQUENCY = np.log(SHARES[TYPE // 7 + 1]).astype(np.float32)
+MOST = POINTS // frequency.LEAST
+
+frequent = jax.jit(frequency.frequent)
+of_types = jax.jit(frequency.of_types, static_argnums=3)
+norm_by_bin = jax.jit(frequency.norm_by_bin, static_argnums=2)
+
+
+def keeps(points=POINTS):
+    group = np.arange(points) // (points // GROUPS)
+    return [np.ones(points, bool), *(group != one for one in range(GROUPS))]
+
+
+def found(cloud, types=TYPE, log_frequency=LOG_FREQUENCY):
+    return np.array(of_types(cloud[:POINTS], frequent(types), log_frequency, GROUPS))
+
+
+def test_frequent_types_are_numbered_and_the_others_have_one_number():
+    np.testing.assert_array_equal(frequent(TYPE), reference.frequent(TYPE, frequency.LEAST))
+    assert len(np.unique(frequent(TYPE))) == 9  # of eleven, three have too few points; and one number for all others
+    np.testing.assert_array_equal(frequent(np.full(POINTS, -1)), MOST)
+    np.testing.assert_array_equal(frequent(np.repeat(np.arange(MOST), frequency.LEAST)), np.arange(POINTS) // 20)
+
+
+@pytest.mark.parametrize("name", EVERY)
+def test_agrees_with_float64_on_every_resample(name):
+    cloud = EVERY[name][:POINTS]
+    number = reference.frequent(TYPE, frequency.LEAST)
+    expected = [reference.of_types(cloud, number, LOG_FREQUENCY, MOST, keep) for keep in keeps()]
+    np.testing.assert_allclose(found(cloud), np.transpose(expected), rtol=2e-4, atol=2e-4)
+    bins = np.abs(TYPE) % 5
+    for keep in keeps()[:2]:
+        got = norm_by_bin(cloud, bins, 6, keep.astype(np.float32))
+        np.testing.assert_allclose(got, reference.norm_by_bin(cloud, bins, 6, keep), rtol=1e-5)
+
+
+def planted(generator, slope, points=POINTS, width=64, between=3.0):
+    """Types about centres of their own, at a distance that falls with log frequency by `slope`."""
+    types = generator.choice(12, points, p=SHARES)
+    log_frequency = np.log(SHARES[types])
+    centre = generator.normal(size=(12, width)) * between
+    scale = np.exp(slope * (log_frequency + 3))
+    return centre[types] + scale[:, None] * generator.normal(size=(points, width)), types, log_frequency
+
+
+@pytest.mark.parametrize(("slope", "sign"), [(-0.2, -1), (0.2, 1)])
+def test_a_planted_dependence_on_frequency_is_found_wherever_the_centres_are(slope, sign):
+    generator = np.random.default_rng(0)
+    cloud, types, log_frequency = planted(generator, slope, between=30.0)
+    distance, correlation, of_means, share = found(cloud.astype(np.float32), types, log_frequency.astype(np.float32))
+    assert sign * correlation[0] > 0.5
+    assert sign * of_means[0] > 0.95
+    assert share[0] > 0.99
+    scale = np.exp(slope * (np.log(SHARES) + 3))
+    assert distance[0] == pytest.approx((SHARES * scale).sum() * 8, rel=0.05)  # |normal of 64| is about 8
+
+
+def test_of_copies_of_a_centre_nothing_is_left_but_what_lies_between():
+    """As in layer 0 of a model without learned positions."""
+    cloud = gaussian(12, 64)[TYPE // 7 + 1] + np.float32(100)
+    distance, correlation, of_means, share = found(cloud)
+    np.testing.assert_array_equal(distance, 0)
+    assert np.isnan([correlation, of_means]).all()
+    np.testing.assert_allclose(share, 1, rtol=1e-5)
+
+
+def test_a_gaussian_cloud_shows_what_few_points_of_a_type_do_alone():
+    """E d^2 = n/(n - 1) times the variance: distances of rare types are greater without any dependence.
+
+    A third of the points in ten types of 20, the others one type: r = 8 (sqrt(20/19) - sqrt(400/399)) sqrt(2)/3 / 0.71.
+    """
+    types = np.repeat(np.arange(11), [20] * 10 + [400])
+    log_frequency = np.where(types < 10, -5.0, -1.0).astype(np.float32)
+    several = [found(gaussian(POINTS, 64, seed), types, log_frequency)[:, 0] for seed in range(10)]
+    _, correlation, of_means, share = np.mean(several, axis=0)
+    assert correlation == pytest.approx(-0.13, abs=0.03)
+    assert of_means < -0.2
+    assert share == pytest.approx(10 / (POINTS - 1), abs=0.001)
+
+
+@settings(max_examples=20, deadline=None)
+@given(st.integers(0, 2**31), st.floats(-3, 3), st.floats(0.01, 100))
+def test_does_not_depend_on_origin_turn_and_names_and_scales_with_the_unit(seed, shift, unit):
+    generator = np.random.default_rng(seed)
+    cloud = gaussian(seed=seed % 1000)[:POINTS] * np.float32(generator.uniform(0.5, 2))
+    before = found(cloud)
+    moved = ((cloud + shift) @ rotation(64, seed % 100) * unit).astype(np.float32)
+    after = found(moved, np.where(TYPE < 0, -3, 1000 - TYPE), 2 * LOG_FREQUENCY + 1)
+    np.testing.assert_allclose(after[0], unit * before[0], rtol=1e-4)
+    np.testing.assert_allclose(after[1:], before[1:], rtol=1e-3, atol=1e-4)
+
+
+def test_what_cannot_be_said_is_nan():
+    cloud = gaussian()
+    assert np.isnan(found(cloud, np.full(POINTS, -1))).all()
+    assert np.isnan(found(cloud, np.arange(POINTS))).all()
+    one, two = np.zeros(POINTS, int), np.arange(POINTS) % 2
+    np.testing.assert_array_equal(np.isnan(found(cloud, one)).all(axis=1), [False, True, True, True])
+    np.testing.assert_array_equal(np.isnan(found(cloud, two)).all(axis=1), [False, True, True, False])
+    assert np.isnan(found(cloud, TYPE, np.zeros(POINTS, np.float32))[1:3]).all()
+    assert np.isnan(found(np.ones_like(cloud))[1:]).all()
+    assert np.isnan(of_types(cloud[:16], frequent(np.zeros(16, int)), LOG_FREQUENCY[:16], GROUPS)).all()
+    assert np.isnan(norm_by_bin(cloud, np.zeros(len(cloud), int), 2)[1])
+    cloud[5, 3] = np.nan
+    assert np.isnan(found(cloud)).all()
+
+
+@pytest.mark.slow
+def test_intervals_of_the_correlation_hold_its_expectation():
+    """Windows have a mean of their own, so that points of a group depend on each other."""
+    read = functools.partial(jax.jit(frequency.of_types, static_argnums=3), groups=8)
+    low, high, mean = [], [], []
+    for seed in range(300):
+        generator = np.random.default_rng(seed)
+        batches = []
+        for _ in range(2):
+            cloud, types, log_frequency = planted(np.random.default_rng(0), -0.1, 1600, 16)
+            noise = generator.normal(size=cloud.shape) + 0.5 * np.repeat(generator.normal(size=(16, 16)), 100, axis=0)
+            scale = np.exp(-0.1 * (log_frequency + 3))[:, None]
+            moved = (cloud + scale * noise).astype(np.float32)
+            batches.append(np.array(read(moved, frequent(types), log_frequency.astype(np.float32)))[1])
+        one = summarise(np.stack(batches), "jackknife")
+        low, high, mean = [*low, one.low], [*high, one.high], [*mean, one.mean]
+    covers = np.mean((np.array(low) <= np.mean(mean)) & (np.mean(mean) <= np.array(high)))
+    assert 0.91 <= covers <= 0.99
