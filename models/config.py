@@ -21,6 +21,7 @@ class ModelConfig:
     sink: bool = False  # a learned key and value per head, seen by all, that belong to no position
     norm: str = "pre"  # LayerNorm before each sublayer (GPT-2) or after the residual sum (BERT)
     positions: str = "learned"  # learned embeddings or rotary
+    activation: str = "gelu"  # of the feed-forward layer: gelu; or gelu_tanh, the approximation of OpenAI's GPT-2
     tied: bool = True  # the output head is the embedding table
     bias: bool = True  # biases in linear layers and LayerNorm
     remat: bool = False  # recompute activations in the backward pass: less memory, more time

@@ -12,6 +12,7 @@ def description(model: ModelConfig) -> str:
     words = [masks.words(model), NORMS[model.norm].label, f"{model.layers} layer{'s' * (model.layers > 1)}"]
     words += [f"D={model.width}", f"H={model.heads}", f"T={model.context}"]
     words += [f"F={model.expansion}D"] * (model.expansion != 4) + [POSITIONS[model.positions].label]
+    words += [model.activation] * (model.activation != ModelConfig().activation)
     words += ["untied"] * (not model.tied) + ["no biases"] * (not model.bias)
     words += [ATTENTIONS[model.attention].label] + ["query-key norm"] * model.qk_norm
     words += ["queries centred"] * model.centre_queries + ["sink"] * model.sink
@@ -20,5 +21,5 @@ def description(model: ModelConfig) -> str:
 
 def told() -> tuple[str, ...]:
     """The fields of ModelConfig that a description tells."""
-    own = ("mask", *masks.settings(), "norm", "layers", "width", "heads", "context", "expansion", "positions", "tied")
-    return (*own, "bias", "attention", "qk_norm", "centre_queries", "sink")
+    own = ("mask", *masks.settings(), "norm", "layers", "width", "heads", "context", "expansion", "positions")
+    return (*own, "activation", "tied", "bias", "attention", "qk_norm", "centre_queries", "sink")

@@ -3,6 +3,7 @@
 from models import masks
 from models.attention import ATTENTIONS
 from models.config import ModelConfig
+from models.linear import ACTIVATIONS
 from models.masks import MASKS
 from models.norms import NORMS
 from models.positions import POSITIONS
@@ -18,6 +19,7 @@ def check(model: ModelConfig) -> None:
     choose("model.attention", model.attention, ATTENTIONS)
     choose("model.norm", model.norm, NORMS)
     choose("model.positions", model.positions, POSITIONS)
+    choose("model.activation", model.activation, ACTIVATIONS)
     choose("model.dtype", model.dtype, DTYPES)
     for name, least in (("layers", 1), ("width", 1), ("heads", 1), ("context", 2), ("expansion", 1)):
         at_least(f"model.{name}", getattr(model, name), least)

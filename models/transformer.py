@@ -15,7 +15,7 @@ from jaxtyping import Array, Bool, Float, Int, Key
 from models import norms
 from models.attention import ATTENTIONS, Sink, attend, centre
 from models.config import ModelConfig
-from models.linear import gelu, product
+from models.linear import ACTIVATIONS, product
 from models.masks import MASKS, visible_keys
 from models.norms import NORMS
 from models.positions import POSITIONS
@@ -90,7 +90,8 @@ class Block(nn.Module):
         return Sink(jnp.einsum("bthk,hk->bht", query_BTHK, sink["key"]), sink["value"])
 
     def mlp(self, x_BTD):
-        hidden_BTF = gelu(self.linear(self.config.expansion * self.config.width, "mlp_up", self.kernel_init)(x_BTD))
+        up = self.linear(self.config.expansion * self.config.width, "mlp_up", self.kernel_init)
+        hidden_BTF = ACTIVATIONS[self.config.activation](up(x_BTD))
         return (self.linear(self.config.width, "mlp_down", self.residual_init)(hidden_BTF).astype(jnp.float32),)
 
     def linear(self, features: int, name: str, kernel_init: nn.initializers.Initializer) -> nn.Dense:
