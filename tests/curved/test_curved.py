@@ -7,11 +7,12 @@ import numpy as np
 import pytest
 from scipy import stats
 
+import main
 import stages
 from curved import program, tables, theory
 from curved.config import CurvedConfig, check
 from curved.quantities import LAW
-from experiments import curved_manifolds
+from experiments import curved_manifolds, flags
 from figures import curved as figure
 from figures import draw, style
 from tables import files
@@ -188,3 +189,11 @@ def test_the_figure_lays_itself_out_with_its_origin(settings):
         assert table.attrs["description"] in footer_of(drawn)
         assert "reconstruction after Bernas" in footer_of(drawn)
         assert "a reconstruction after Bernas" in drawn.get_label()
+
+
+def test_the_command_line_knows_the_kind():
+    config = flags.load("experiments/curved_manifolds.py:tiny")
+    what, stage = main.UNTRAINED[type(config).__name__]
+    assert what == "curved manifolds"
+    assert getattr(stages, stage) is stages.curved_manifolds
+    assert flags.override(config, {"curvatures": "(1.0,)", "seeds": "3"}).curvatures == (1.0,)
