@@ -68,8 +68,8 @@ FAULTS = [
     Fault(
         "position 0 is picked where it is to be left out",
         "sources/probe.py",
-        "shuffled[shuffled % context != 0][:share]",
-        "shuffled[shuffled % context != 1][:share]",
+        "(shuffled, shuffled[shuffled % context != 0])",
+        "(shuffled, shuffled[shuffled % context != 1])",
     ),
     Fault(
         "windows overlap",
