@@ -19,6 +19,7 @@ SIGNALS = (signal.SIGINT, signal.SIGTERM)
 INTERRUPTED = "interrupted; the same command goes on from the last checkpoint"
 UNTRAINED = {  # kinds of experiment that train nothing: in words, and what of `stages` works on them
     "UntrainedConfig": ("untrained blocks", "untrained_blocks"),
+    "CurvedConfig": ("curved manifolds", "curved_manifolds"),
     "VectorsConfig": ("vectors of a file", "vectors_of_file"),
     "PretrainedConfig": ("pretrained models", "pretrained_model"),
 }

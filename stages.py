@@ -5,9 +5,13 @@ import json
 import os
 import pathlib
 import sys
+from collections.abc import Callable
+from typing import Any
 
 import jax
 
+from curved import tables as curved
+from curved.config import CurvedConfig
 from data import corpus
 from experiments import cost, memory, variants
 from experiments.config import Config
@@ -229,17 +233,34 @@ def untrained_blocks(
     config: UntrainedConfig, root: pathlib.Path, title: str, wanted: list[str], to: pathlib.Path
 ) -> None:
     """Measure and draw untrained blocks under bias: one folder, with neither text nor training."""
+
+    def measure() -> None:
+        with Stop() as stop:
+            untrained.run(config, root, title, stop)
+
+    without_text(config, root, wanted, to, draw.UNTRAINED, measure)
+
+
+def curved_manifolds(config: CurvedConfig, root: pathlib.Path, title: str, wanted: list[str], to: pathlib.Path) -> None:
+    """Measure and draw a probe's gradients on curved manifolds, likewise."""
+    without_text(config, root, wanted, to, draw.CURVED, lambda: curved.run(config, root, title))
+
+
+def without_text(
+    config: Any, root: pathlib.Path, wanted: list[str], to: pathlib.Path, figures: dict, measure: Callable[[], None]
+) -> None:
+    """One folder of an experiment that reads no text and trains nothing."""
     keep_compiled()
     if "measure" in wanted:
         folder.claim(root, config, new=True)
-        with folder.locked(root), Stop() as stop:
+        with folder.locked(root):
             folder.record_environment(root, None)
-            untrained.run(config, root, title, stop)
+            measure()
     if "figures" in wanted:
         if not (root / "results.nc").exists():
             raise UserError(f"{root / 'results.nc'} does not exist; run --stages=measure first")
         folder.claim(root, config, new=False)
-        print(told(draw.draw(draw.UNTRAINED, files.read(root / "results.nc"), to), to))
+        print(told(draw.draw(figures, files.read(root / "results.nc"), to), to))
 
 
 def vectors_of_file(

@@ -8,6 +8,7 @@ import pathlib
 import sys
 from typing import Any, get_args, get_origin, get_type_hints
 
+from curved.config import CurvedConfig
 from experiments.config import Config
 from pretrained.config import PretrainedConfig
 from sources.config import VectorsConfig
@@ -15,7 +16,7 @@ from untrained.config import UntrainedConfig
 from workdir.errors import UserError, meant
 from workdir.settings import replace
 
-KINDS = (Config, UntrainedConfig, VectorsConfig, PretrainedConfig)
+KINDS = (Config, UntrainedConfig, CurvedConfig, VectorsConfig, PretrainedConfig)
 BOOLEANS = {"true": True, "t": True, "1": True, "false": False, "f": False, "0": False}
 
 
@@ -47,7 +48,7 @@ def _is_number(word: str) -> bool:
     return True
 
 
-def load(given: str) -> Config | UntrainedConfig | VectorsConfig | PretrainedConfig:
+def load(given: str) -> Config | UntrainedConfig | CurvedConfig | VectorsConfig | PretrainedConfig:
     """The config of an experiment file; UserError, one line, where there is none."""
     path, _, size = given.partition(":")
     where = f"--config={given}"

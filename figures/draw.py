@@ -11,6 +11,7 @@ from matplotlib.figure import Figure
 
 from figures import (
     against,
+    curved,
     dimension_by_scale,
     experiment,
     layer_similarity,
@@ -56,6 +57,7 @@ UNTRAINED: dict[str, Callable[[xr.Dataset], Figure | None]] = {
     "untrained_stack": stack.build,
     "untrained_targets": attention.targets,
 }
+CURVED: dict[str, Callable[[xr.Dataset], Figure | None]] = {"curved_manifolds": curved.build}
 
 
 def draw(figures: dict[str, Callable[[T], Figure | None]], of: T, folder: pathlib.Path) -> list[pathlib.Path]:

@@ -36,12 +36,13 @@ def frequent(type_P: Int[AnyArray, " P"], least: int = LEAST) -> Int[Array, " P"
 
 
 class OfTypes(NamedTuple):
-    """What is read off the centroids of types, each an array (R,): the whole cloud, then each resample."""
+    """What is read off the centroids of types, of the whole cloud, then of each resample."""
 
     distance: Float[Array, " R"]
     correlation: Float[Array, " R"]
     correlation_of_types: Float[Array, " R"]
     share_between: Float[Array, " R"]
+    distances: Float[Array, "R P"]  # of each point; NaN of those that are not read
 
 
 def of_types(
@@ -58,6 +59,7 @@ def of_types(
         correlation           Pearson's r of d_i and l_i; [-1, 1]
         correlation_of_types  Pearson's r of the types' mean d and l, each type counting once; [-1, 1]
         share_between         sum_k n_k |m_k - m|^2 / sum_i |x_i - m|^2, m_k the mean of type k, m of all; [0, 1]
+        distances             d_i of each point, NaN of a point that is of no frequent type or left out; (R, P)
     Shapes: P points of width D, group-major in `groups` groups of equal size; `number_P` as `frequent` gives it; l_i,
     the log frequency of each point's type -> arrays (R,), R = 1 of one group, else 1 + groups: all points, then all but
     one group after another. Which types are frequent does not change between resamples; one of which a resample keeps
@@ -112,10 +114,11 @@ def of_types(
             jnp.where(several, of_points, jnp.nan),
             jnp.where(several, of_means, jnp.nan),
             jnp.where(apart, jnp.clip(between / total, 0.0, 1.0), jnp.nan),  # rounding can leave 1 + 1e-7
+            jnp.where(weight_P > 0, distance_P, jnp.nan),
         )
 
     if most == 0:
-        return OfTypes(*jnp.full((4, len(keep_RJ)), jnp.nan))
+        return OfTypes(*jnp.full((4, len(keep_RJ)), jnp.nan), jnp.full((len(keep_RJ), points), jnp.nan))
     return jax.lax.map(of_resample, keep_RJ)
 
 
@@ -135,17 +138,16 @@ def correlation(
     return jnp.where(varies, jnp.clip(both / jnp.sqrt(of_x * of_y), -1.0, 1.0), jnp.nan)
 
 
-def norm_by_bin(
-    cloud_PD: Float[AnyArray, "P D"], bin_P: Int[AnyArray, " P"], bins: int, keep_P: Float[AnyArray, " P"] | None = None
+def mean_by_bin(
+    value_P: Float[AnyArray, " P"], bin_P: Int[AnyArray, " P"], bins: int, keep_P: Float[AnyArray, " P"] | None = None
 ) -> Float[Array, " B"]:
-    """E |x| over the points of each bin. Shapes: P points of width D, the number of each one's bin -> (bins,).
+    """The mean of the values of each bin. Shapes: P values, the number of each one's bin -> (bins,). Units: theirs.
 
-    Units: those of x. Range: >= 0. Weights 1 or 0 of the points (None: all). An empty bin: NaN. Source: ours.
+    Weights 1 or 0 of the points (None: all); a value that is NaN is left out. An empty bin: NaN. Source: ours.
     """
-    norm_P = jnp.linalg.norm(jnp.asarray(cloud_PD, jnp.float32), axis=1)
-    weight_P = jnp.ones_like(norm_P) if keep_P is None else jnp.asarray(keep_P, jnp.float32)
+    value_P = jnp.asarray(value_P, jnp.float32)
+    weight_P = ~jnp.isnan(value_P) * (1.0 if keep_P is None else jnp.asarray(keep_P, jnp.float32))
     member_PB = jax.nn.one_hot(jnp.asarray(bin_P), bins, dtype=jnp.float32)
-    both_B2 = jnp.einsum(
-        "pb,pv->bv", member_PB, jnp.stack([weight_P * norm_P, weight_P], axis=1), precision=Precision.HIGHEST
-    )
+    both_P2 = jnp.stack([jnp.where(weight_P > 0, value_P, 0.0), weight_P], axis=1)
+    both_B2 = jnp.einsum("pb,pv->bv", member_PB, both_P2, precision=Precision.HIGHEST)
     return both_B2[:, 0] / both_B2[:, 1]

@@ -10,7 +10,7 @@ from data.frequency import BINS, LENGTHS
 from metrics import frequency
 from metrics.frequency import FEWEST, LEAST, SOURCE
 from panel.quantity import COSINE, HERE, NOT_NEGATIVE, SHARE, Family, Quantity, Values
-from panel.resamples import Cloud, over_groups
+from panel.resamples import Cloud, leave_out
 
 BY_LENGTH, BY_BIN = ("layer", "ngram"), ("layer", "frequency")
 FREQUENT = (
@@ -70,6 +70,17 @@ QUANTITIES = {
         range=NOT_NEGATIVE,
         resampling="jackknife",
     ),
+    "centroid_distance_by_frequency": Quantity(
+        dims=BY_BIN,
+        long_name="distance to the own centroid by the frequency of the character",
+        units="activation",
+        formula=f"E d over the points of each quarter, as in norm_by_frequency, whose character occurs at {LEAST} "
+        "points of the cloud or more, d = |x - mean of the other points of the same character|",
+        source=SOURCE,
+        symbol="E |x − c|",
+        range=NOT_NEGATIVE,
+        resampling="jackknife",
+    ),
     "frequent_points": _of_types(
         "points of frequent types", f"number of points, {FREQUENT}", HERE, units="points", range=NOT_NEGATIVE
     ),
@@ -84,7 +95,7 @@ def measure(cloud: Cloud) -> Values:
     cloud_PD, groups, types, count = cloud.points_PD, cloud.groups, cloud.types, len(LENGTHS)
     if types is None:
         nothing = {name: jnp.full((count, 1 + groups * (groups > 1)), jnp.nan) for name in OF_TYPES}
-        nothing |= {"norm_by_frequency": jnp.full((len(BINS), 1 + groups * (groups > 1)), jnp.nan)}
+        nothing |= {name: jnp.full((len(BINS), 1 + groups * (groups > 1)), jnp.nan) for name in OF_BINS}
         return nothing | {"frequent_points": jnp.zeros(count, jnp.int32), "frequent_types": jnp.zeros(count)}
 
     def of_length(of: tuple[Array, Array]) -> Values:
@@ -92,18 +103,25 @@ def measure(cloud: Cloud) -> Values:
         number_P = frequency.frequent(jnp.where(jnp.isfinite(log_frequency_P), type_P, -1))
         found = frequency.of_types(cloud_PD, number_P, log_frequency_P, groups)
         few = len(cloud_PD) // LEAST  # the number of every other point
-        return dict(zip(OF_TYPES, found, strict=True)) | {
+        return dict(zip(OF_TYPES, found[:4], strict=True)) | {
+            "distances": found.distances,
             "frequent_points": (number_P < few).sum(dtype=jnp.int32),
             "frequent_types": jnp.where(number_P < few, number_P + 1, 0).max().astype(jnp.float32),
         }
 
     values = jax.lax.map(of_length, (types.type_LP, types.log_frequency_LP))
-    norms = over_groups(
-        lambda keep_P: {"norm_by_frequency": frequency.norm_by_bin(cloud_PD, types.bin_P, len(BINS), keep_P)},
-        groups,
-        len(cloud_PD),
-    )
-    return values | {name: value.T for name, value in norms.items()}
+    distance_RP = values.pop("distances")[0]  # of single characters, as bins are
+    norm_P = jnp.linalg.norm(cloud_PD, axis=1)
+
+    def by_bin(keep_P: Array, distance_P: Array) -> Values:
+        read = (norm_P, distance_P)
+        return {
+            name: frequency.mean_by_bin(value_P, types.bin_P, len(BINS), keep_P)
+            for name, value_P in zip(OF_BINS, read, strict=True)
+        }
+
+    binned = jax.vmap(by_bin)(leave_out(groups, len(cloud_PD)), distance_RP)
+    return values | {name: value_RB.T for name, value_RB in binned.items()}
 
 
 OF_TYPES = (  # in the order of metrics.frequency.OfTypes
@@ -112,6 +130,7 @@ OF_TYPES = (  # in the order of metrics.frequency.OfTypes
     "frequency_correlation_of_types",
     "share_between_types",
 )
+OF_BINS = ("norm_by_frequency", "centroid_distance_by_frequency")
 
 FAMILY = Family(
     of="cloud",

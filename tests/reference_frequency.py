@@ -42,7 +42,16 @@ def pearson(x, y, types):
     return np.corrcoef(x, y)[0, 1]
 
 
-def norm_by_bin(cloud, number, bins, keep):
-    norms = np.linalg.norm(float64(cloud), axis=1)
-    parts = [norms[(number == one) & keep] for one in range(bins)]
+def distances(cloud, number, most, keep):
+    """Of each kept point to the mean of the others of its type; NaN of all other points."""
+    cloud, found = float64(cloud), np.full(len(cloud), np.nan)
+    for i in np.flatnonzero((number < most) & keep):
+        others = (number == number[i]) & keep & (np.arange(len(cloud)) != i)
+        found[i] = np.linalg.norm(cloud[i] - cloud[others].mean(0)) if others.any() else np.nan
+    return np.where(found < 1e-5 * np.sqrt(cloud.var(0).sum()), 0, found)
+
+
+def mean_by_bin(values, number, bins, keep):
+    values = float64(values)
+    parts = [values[(number == one) & keep & ~np.isnan(values)] for one in range(bins)]
     return np.array([part.mean() if len(part) else np.nan for part in parts])

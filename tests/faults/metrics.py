@@ -129,6 +129,24 @@ FAULTS = [
         "x_PD = jnp.where(left_P[:, None], x_PD, 0.0)",
     ),
     Fault(
+        "a point is part of its own centroid",
+        "metrics/frequency.py",
+        "distance_P = factor_K[safe_P] * jnp.linalg.norm",
+        "distance_P = jnp.linalg.norm",
+    ),
+    Fault(
+        "types that are left out of a resample stay in the correlation",
+        "metrics/frequency.py",
+        "weight_P = (number_P < most) * known_K[safe_P] * jnp.repeat(keep_J, points // groups)",
+        "weight_P = (number_P < most) * known_K[safe_P]",
+    ),
+    Fault(
+        "rare types have centroids",
+        "metrics/frequency.py",
+        "enough_P = (count_P >= least) & (sorted_P >= 0)",
+        "enough_P = (count_P >= 2) & (sorted_P >= 0)",
+    ),
+    Fault(
         "a bias is added twice",
         "metrics/attention.py",
         "e_BTT = e_BTT + jnp.where(visible_TT, jnp.asarray(bias_TT, jnp.float32), 0.0)[None]",

@@ -68,8 +68,8 @@ FAULTS = [
     Fault(
         "position 0 is picked where it is to be left out",
         "sources/probe.py",
-        "shuffled[shuffled % context != 0][:share]",
-        "shuffled[shuffled % context != 1][:share]",
+        "(shuffled, shuffled[shuffled % context != 0])",
+        "(shuffled, shuffled[shuffled % context != 1])",
     ),
     Fault(
         "windows overlap",
@@ -186,5 +186,50 @@ FAULTS = [
         'Average("mean over blocks", left, lambda x: finite(x).mean(3))',
         'Average("mean over blocks", left, lambda x: finite(x[:, :, :, 1:]).mean(3))',
         ("tests/tables/test_summary.py",),
+    ),
+    Fault(
+        "the shuffled input has the types of the text",
+        "sources/activations.py",
+        "types = jax.tree.map(lambda x_Z: x_Z[z][..., picks_P], types_Z)",
+        "types = jax.tree.map(lambda x_Z: x_Z[0][..., picks_P], types_Z)",
+    ),
+    Fault(
+        "characters are chosen in order, however often they were taken",
+        "sources/probe.py",
+        'return np.sort(np.argsort(before_N, kind="stable")[:count])',
+        "return np.arange(count)",
+    ),
+    Fault(
+        "the shuffled text weighs other characters at the points",
+        "sources/probe.py",
+        "picked_N[picks_P] += 2**number",
+        "picked_N[picks_P] += 0",
+    ),
+    Fault(
+        "weighted tables are joined with others that do not say",
+        "tables/measurements.py",
+        "there, now = UNSAID | json.loads",
+        "there, now = json.loads",
+    ),
+    Fault(
+        "pairs of characters reach into the window before",
+        "data/frequency.py",
+        "found[..., length - 1 :] = code",
+        "found[..., : context - length + 1] = code",
+        ("tests/data/test_frequency.py",),
+    ),
+    Fault(
+        "the curvature of a torus is that of its tube alone",
+        "curved/theory.py",
+        "return np.array([curvature, curvature / (1 + TUBE)])",
+        "return np.array([curvature, curvature])",
+        ("tests/curved/test_curved.py",),
+    ),
+    Fault(
+        "types weigh as often as they are drawn",
+        "curved/program.py",
+        "np.stack([count_SM, count_SM > 0], axis=1)",
+        "np.stack([count_SM, count_SM], axis=1)",
+        ("tests/curved/test_curved.py",),
     ),
 ]

@@ -19,7 +19,7 @@ MOST = POINTS // frequency.LEAST
 
 frequent = jax.jit(frequency.frequent)
 of_types = jax.jit(frequency.of_types, static_argnums=3)
-norm_by_bin = jax.jit(frequency.norm_by_bin, static_argnums=2)
+mean_by_bin = jax.jit(frequency.mean_by_bin, static_argnums=2)
 
 
 def keeps(points=POINTS):
@@ -28,7 +28,7 @@ def keeps(points=POINTS):
 
 
 def found(cloud, types=TYPE, log_frequency=LOG_FREQUENCY):
-    return np.array(of_types(cloud[:POINTS], frequent(types), log_frequency, GROUPS))
+    return np.array(of_types(cloud[:POINTS], frequent(types), log_frequency, GROUPS)[:4])
 
 
 def test_frequent_types_are_numbered_and_the_others_have_one_number():
@@ -44,10 +44,12 @@ def test_agrees_with_float64_on_every_resample(name):
     number = reference.frequent(TYPE, frequency.LEAST)
     expected = [reference.of_types(cloud, number, LOG_FREQUENCY, MOST, keep) for keep in keeps()]
     np.testing.assert_allclose(found(cloud), np.transpose(expected), rtol=2e-4, atol=2e-4)
-    bins = np.abs(TYPE) % 5
-    for keep in keeps()[:2]:
-        got = norm_by_bin(cloud, bins, 6, keep.astype(np.float32))
-        np.testing.assert_allclose(got, reference.norm_by_bin(cloud, bins, 6, keep), rtol=1e-5)
+    bins, each = np.abs(TYPE) % 5, of_types(cloud, number, LOG_FREQUENCY, GROUPS).distances
+    for keep, distance in zip(keeps()[:2], each[:2], strict=True):
+        expected = reference.distances(cloud, number, MOST, keep)
+        np.testing.assert_allclose(distance, expected, rtol=2e-4, atol=2e-5 * np.nanmax(expected))
+        got = mean_by_bin(distance, bins, 6, keep.astype(np.float32))
+        np.testing.assert_allclose(got, reference.mean_by_bin(distance, bins, 6, keep), rtol=1e-5)
 
 
 def planted(generator, slope, points=POINTS, width=64, between=3.0):
@@ -115,8 +117,8 @@ def test_what_cannot_be_said_is_nan():
     np.testing.assert_array_equal(np.isnan(found(cloud, two)).all(axis=1), [False, True, True, False])
     assert np.isnan(found(cloud, TYPE, np.zeros(POINTS, np.float32))[1:3]).all()
     assert np.isnan(found(np.ones_like(cloud))[1:]).all()
-    assert np.isnan(of_types(cloud[:16], frequent(np.zeros(16, int)), LOG_FREQUENCY[:16], GROUPS)).all()
-    assert np.isnan(norm_by_bin(cloud, np.zeros(len(cloud), int), 2)[1])
+    assert np.isnan(of_types(cloud[:16], frequent(np.zeros(16, int)), LOG_FREQUENCY[:16], GROUPS)[0]).all()
+    assert np.isnan(mean_by_bin(cloud[:, 0], np.zeros(len(cloud), int), 2)[1])
     cloud[5, 3] = np.nan
     assert np.isnan(found(cloud)).all()
 
@@ -134,7 +136,7 @@ def test_intervals_of_the_correlation_hold_its_expectation():
             noise = generator.normal(size=cloud.shape) + 0.5 * np.repeat(generator.normal(size=(16, 16)), 100, axis=0)
             scale = np.exp(-0.1 * (log_frequency + 3))[:, None]
             moved = (cloud + scale * noise).astype(np.float32)
-            batches.append(np.array(read(moved, frequent(types), log_frequency.astype(np.float32)))[1])
+            batches.append(np.array(read(moved, frequent(types), log_frequency.astype(np.float32)).correlation))
         one = summarise(np.stack(batches), "jackknife")
         low, high, mean = [*low, one.low], [*high, one.high], [*mean, one.mean]
     covers = np.mean((np.array(low) <= np.mean(mean)) & (np.mean(mean) <= np.array(high)))

@@ -6,7 +6,7 @@ import pytest
 
 from metrics.attention import attention_statistics, attention_sums
 from metrics.comparison import layers_cka, linear_cka
-from metrics.frequency import norm_by_bin, of_types
+from metrics.frequency import mean_by_bin, of_types
 from metrics.neighbours import nearest_neighbours
 from metrics.outliers import activation_kurtosis, coordinate_share
 from metrics.similarity import cross_cosine, log_partition_isotropy, mean_cosine, mean_cosine_parts, mean_vector
@@ -22,7 +22,7 @@ WITH_PRODUCTS = {
     "spectrum in groups": lambda: spectrum(TALL, 3),
     "spectrum of few points": lambda: spectrum(WIDE, 2),
     "outliers": lambda: (coordinate_share(TALL), activation_kurtosis(TALL)),
-    "frequency": lambda: (of_types(TALL, TYPES, TALL[:, 0], 2, 4), norm_by_bin(TALL, TYPES, 3)),
+    "frequency": lambda: (of_types(TALL, TYPES, TALL[:, 0], 2, 4), mean_by_bin(TALL[:, 0], TYPES, 3)),
     "cka": lambda: (linear_cka(TALL, TALL, 3), layers_cka(jnp.stack([TALL, TALL]))),
     "cosines": lambda: (mean_cosine(TALL), mean_cosine_parts(TALL), cross_cosine(TALL, TALL), mean_vector(TALL)),
     "partition": lambda: log_partition_isotropy(TALL, 3),

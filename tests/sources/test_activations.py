@@ -189,7 +189,14 @@ def slow_frequency(cloud, tokens, picks):
     kept = [np.isin(points, part) for part in jackknife(points)]
     values = {name: [] for name in MEASURED if families.family_of(name) == "frequency"}
     bins = frequency.bins(frequency.log_frequency(TOKENS // 8, 1, KINDS_OF_TOKENS))[tokens.ravel()[picks] // 8]
-    norms = [reference_frequency.norm_by_bin(cloud, bins, len(frequency.BINS), keep) for keep in kept]
+    kinds = reference_frequency.frequent(tokens.ravel()[picks] // 8, 20)
+    distances = [reference_frequency.distances(cloud, kinds, len(cloud) // 20, keep) for keep in kept]
+    norms = [np.linalg.norm(cloud, axis=1)] * len(kept)
+    binned = {"norm_by_frequency": norms, "centroid_distance_by_frequency": distances}
+    for name, rows in binned.items():
+        read = zip(rows, kept, strict=True)
+        found = [reference_frequency.mean_by_bin(row, bins, len(frequency.BINS), keep) for row, keep in read]
+        values[name] = np.transpose(found)
     for length in frequency.LENGTHS:
         types = frequency.types(tokens // 8, length, KINDS_OF_TOKENS).ravel()[picks]
         logs = np.where(types < 0, 0, frequency.log_frequency(TOKENS // 8, length, KINDS_OF_TOKENS)[types])
@@ -199,7 +206,7 @@ def slow_frequency(cloud, tokens, picks):
             values[name].append(value)
         values["frequent_points"].append((number < most).sum())
         values["frequent_types"].append(len(set(number) - {most}))
-    return values | {"norm_by_frequency": np.transpose(norms)}
+    return values
 
 
 def slow_head(q, k, picks, visible):

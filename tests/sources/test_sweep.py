@@ -432,6 +432,20 @@ def test_many_devices_measure_what_one_does(run, monkeypatch, devices, shared):
         np.testing.assert_allclose(many[name], alone[name], rtol=2e-4, atol=1e-6, err_msg=name)
 
 
+def test_weighted_tables_say_how_even_they_are_and_are_not_joined_with_others(run):
+    folder, config = run
+    few = {"measure.points": 14, "measure.batches": 1, "measure.groups": 1, "measure.families": ("frequency",)}
+    weighted = replace(config, few | {"measure.weighting": "types", "measure.nulls": ("gaussian", "shuffled")})
+    measured(weighted, folder)
+    results = files.read(folder / "results.nc")
+    assert results.attrs["weighting"].startswith("at the points 7 characters weigh as ")
+    norms = results.norm_by_frequency.sel(step=6, less="nothing", statistic="mean", positions="all")
+    assert np.isfinite(norms).any("frequency").all()
+    assert np.isnan(results.frequency_correlation).all()  # of 14 points no character has 20
+    with pytest.raises(UserError, match=r"measure\.weighting='types' there, 'none' now"):
+        measured(replace(weighted, {"measure.weighting": "none"}), folder)
+
+
 def test_every_product_of_a_measurement_has_full_float32_precision():
     """On an accelerator a product without it rounds its factors to TF32 or bfloat16; a CPU cannot show that."""
     config, corpus = tiny.config(), tiny.corpus()
