@@ -15,6 +15,7 @@ from metrics.cloud import AnyArray, centred, eigh
 
 EPSILON = 1e-9  # added to a denominator of semi-NMF; rows are scaled to a mean square of 1 before
 SINGULAR = 1e-6  # eigenvalues of Z^T Z below this share of the largest are 0 in its pseudo-inverse
+FLAT = 1e-5  # a variance below this share of the largest is rounding: neighbours do not vary in that direction
 
 
 class Factors(NamedTuple):
@@ -233,8 +234,9 @@ def local_tangent(
     Shapes: P points, their gradients, O others among which `neighbours` are found, more than `rank` -> (P,) each. The
     frame Q_i is that of the neighbours about their mean; C is the covariance of the P points. e is then the mean of
     |Q_i^T g_i|^2 over that of |g_i|^2, and what a gradient that follows C would have is the mean of share_P with
-    weights |g_i|^2. Units: those of the gradient, squared; none. Range: >= 0; [0, 1]. Neighbours that span fewer
-    dimensions than the rank: NaN or any frame. Source: reconstruction after Bernas et al. 2026: a chart of first order.
+    weights |g_i|^2. Units: those of the gradient, squared; none. Range: >= 0; [0, 1]. Directions in which the
+    neighbours do not vary are left out of the frame. Source: reconstruction after Bernas et al. 2026: a chart of first
+    order.
     """
     origin_1D = jnp.asarray(points_PD, jnp.float32).mean(axis=0, keepdims=True)
     points_PD, among_OD = points_PD - origin_1D, jnp.asarray(among_OD, jnp.float32) - origin_1D
@@ -247,8 +249,9 @@ def local_tangent(
         near_MD = among_OD[nearest_M]
         near_MD = near_MD - near_MD.mean(axis=0, keepdims=True)
         value_M, vector_MM = eigh(_product(near_MD, near_MD.T))  # fewer neighbours than dimensions: the smaller matrix
-        first_KM = vector_MM[:, ::-1][:, :rank].T
-        frame_KD = _product(first_KM, near_MD) / jnp.sqrt(value_M[::-1][:rank])[:, None]
+        first_KM, value_K = vector_MM[:, ::-1][:, :rank].T, value_M[::-1][:rank]
+        length_K = jnp.where(value_K > FLAT * value_K[0], jnp.sqrt(jnp.abs(value_K)), jnp.inf)
+        frame_KD = _product(first_KM, near_MD) / length_K[:, None]
         share = (frame_KD * _product(frame_KD, covariance_DD)).sum() / jnp.trace(covariance_DD)
         return jnp.square(_product(frame_KD, gradient_D)).sum(), share
 
