@@ -106,7 +106,7 @@ def sweep(config: Config, corpus: Corpus, run: pathlib.Path, name: str, stop: St
                 if processes.is_first():
                     files.write(found[step], folder / f"{step}.nc")
     if processes.is_first():
-        raw = {step: found[step] for step in sorted(found)}
+        raw = {step: files.read(folder / f"{step}.nc") for step in sorted(found)}
         tables.write(run, raw, attributes(config, corpus, name), tables.primary_cells(raw, primary(config), name))
     print(f"{name}: tangents of {len(found)} checkpoints ({len(todo)} now): {run / 'tangents.nc'}")
 
