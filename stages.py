@@ -245,7 +245,8 @@ def load(path: pathlib.Path) -> Run:
             raise not_there(path, "train.jsonl", "train")
         if processes.is_first():
             print(f"{path / 'train.jsonl'} does not exist: figures have no training curve of this run")
-    return Run(results, lines)
+    directions = path / "tangents.nc"
+    return Run(results, lines, files.read(directions) if directions.exists() else None)
 
 
 def not_there(path: pathlib.Path, name: str, stage: str) -> UserError:
