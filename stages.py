@@ -71,7 +71,7 @@ def named(configs: dict[str, Config], root: pathlib.Path, title: str, compare: l
 
 def foretell(experiment: Config, configs: dict[str, Config], root: pathlib.Path, wanted: list[str]) -> None:
     """What would be done, and what it takes. A text is read for it where that needs no network."""
-    data = experiment.data
+    data, wanted = experiment.data, with_tangents(configs, wanted)
     text = cost.Text()
     if data.path or data.source == "pydoc":
         found = corpus.load(data, experiment.model.context)

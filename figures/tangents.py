@@ -194,12 +194,10 @@ def updates(runs: dict[str, Run]) -> Figure | None:
     titles = {"token table": "embedding", "attention, a middle block": "attention", "MLP, a middle block": "mlp"}
     figure = grid(runs, lambda _: titles, draw)
     style.title(figure, f"Energy of gradients and updates in the early proxy ({proxy(runs)})")
-    tell(
-        figure,
-        runs,
-        "Share of the input side of each matrix that lies in the early proxy of the layer it reads; v: of its activations.",
-        "",
+    shown = (
+        "Share of each matrix's input side in the early proxy of the layer it reads; v: of that layer's activations."
     )
+    tell(figure, runs, shown, "")
     return figure
 
 

@@ -140,7 +140,7 @@ def random_frames(frame_DK: Float[AnyArray, "D K"], key: Key[Array, ""], count: 
     def draw(key: Array) -> Array:
         return jnp.linalg.qr(_outside(frame_DK, jax.random.normal(key, frame_DK.shape)))[0]
 
-    return jax.vmap(draw)(jax.random.split(key, count))
+    return jax.lax.map(draw, jax.random.split(key, count))
 
 
 def ratio(own: Float[AnyArray, ""] | float, control_C: Float[AnyArray, " C"]) -> Float[Array, ""]:
@@ -212,14 +212,14 @@ def equal_energy_frames(
         square = jnp.clip((wanted - there) / (ends_2[end] - there), 0.0, 1.0)
         return jnp.sqrt(square) * _product(ends_2DK[end], turn_KK) + jnp.sqrt(1.0 - square) * far_DK
 
-    return jax.vmap(draw)(jax.random.split(key, count))
+    return jax.lax.map(draw, jax.random.split(key, count))
 
 
 class Local(NamedTuple):
-    """Of every point, in the frame of its own neighbourhood."""
+    """Of every point, in the frame of its own neighbourhood, K = 1 … rank."""
 
-    inside_P: Float[Array, " P"]  # |Q_i^T g_i|^2
-    share_P: Float[Array, " P"]  # tr(Q_i^T C Q_i) / tr C
+    inside_PK: Float[Array, "P K"]  # |Q_i^T g_i|^2
+    share_PK: Float[Array, "P K"]  # tr(Q_i^T C Q_i) / tr C
 
 
 def local_tangent(
@@ -231,12 +231,12 @@ def local_tangent(
 ) -> Local:
     """A gradient in the local tangent of its own point: the principal directions of the nearest of other points.
 
-    Shapes: P points, their gradients, O others among which `neighbours` are found, more than `rank` -> (P,) each. The
-    frame Q_i is that of the neighbours about their mean; C is the covariance of the P points. e is then the mean of
-    |Q_i^T g_i|^2 over that of |g_i|^2, and what a gradient that follows C would have is the mean of share_P with
-    weights |g_i|^2. Units: those of the gradient, squared; none. Range: >= 0; [0, 1]. Directions in which the
-    neighbours do not vary are left out of the frame. Source: reconstruction after Bernas et al. 2026: a chart of first
-    order.
+    Shapes: P points, their gradients, O others among which `neighbours` are found, more than `rank` -> (P, rank) each,
+    for frames of the first 1 … rank directions. The frame Q_i is that of the neighbours about their mean; C is the
+    covariance of the P points. e is then the mean of |Q_i^T g_i|^2 over that of |g_i|^2, and what a gradient that
+    follows C would have is the mean of share_P with weights |g_i|^2. Units: those of the gradient, squared; none.
+    Range: >= 0; [0, 1]. Directions in which the neighbours do not vary are left out of the frame. Source:
+    reconstruction after Bernas et al. 2026: a chart of first order.
     """
     origin_1D = jnp.asarray(points_PD, jnp.float32).mean(axis=0, keepdims=True)
     points_PD, among_OD = points_PD - origin_1D, jnp.asarray(among_OD, jnp.float32) - origin_1D
@@ -252,10 +252,10 @@ def local_tangent(
         first_KM, value_K = vector_MM[:, ::-1][:, :rank].T, value_M[::-1][:rank]
         length_K = jnp.where(value_K > FLAT * value_K[0], jnp.sqrt(jnp.abs(value_K)), jnp.inf)
         frame_KD = _product(first_KM, near_MD) / length_K[:, None]
-        share = (frame_KD * _product(frame_KD, covariance_DD)).sum() / jnp.trace(covariance_DD)
-        return jnp.square(_product(frame_KD, gradient_D)).sum(), share
+        share_K = (frame_KD * _product(frame_KD, covariance_DD)).sum(axis=1) / jnp.trace(covariance_DD)
+        return jnp.cumsum(jnp.square(_product(frame_KD, gradient_D))), jnp.cumsum(share_K)
 
-    return Local(*jax.lax.map(of_point, (nearest_PM, jnp.asarray(gradient_PD)), batch_size=64))
+    return Local(*jax.lax.map(of_point, (nearest_PM, jnp.asarray(gradient_PD))))
 
 
 def _outside(frame_DK: Array, x_DE: Array) -> Array:

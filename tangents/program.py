@@ -109,10 +109,10 @@ def computations(model: ModelConfig, tangents: TangentsConfig, vocab_size: int) 
             every = given | {"here": fitted.frames}
             frames_NXDK = jnp.moveaxis(jnp.stack([every[fit][rank] for fit in FITS]), 2, 0)
             frames_NXDK = frames_NXDK.reshape(len(frames_NXDK), -1, *frames_NXDK.shape[3:])
-            found = of_rank(read_now, cloud_NPD, frames_NXDK, matrix_NMDD, to_test.bins_P, tangents)
+            found = of_rank(read_now, frames_NXDK, matrix_NMDD, to_test.bins_P, tangents)
             by_rank.append(found)
         values = {name: jnp.stack([found[name] for found in by_rank]) for name in by_rank[0]}
-        values |= of_gradients(read_now, to_test.bins_P, tangents)
+        values |= of_gradients(read_now, to_test.bins_P, tangents) | of_local(read_now, cloud_NPD, tangents)
         return Tested(values, gradient_panel(read_now, to_test, tangents), fitted)
 
     def precise(work: Callable) -> Callable:
@@ -196,7 +196,6 @@ def _in_bins(bins_P: Array) -> Array:
 
 def of_rank(
     read_now: Read,
-    cloud_NPD: Array,
     frames_NXDK: Array,
     matrix_NMDD: Array,
     bins_P: Array,
@@ -208,7 +207,7 @@ def of_rank(
     key = jax.random.key(tangents.seed)
 
     def of_layer(given: tuple[Array, ...]) -> dict[str, Array]:
-        points_PD, gradient_PD, among_PD, matrix_MDD, frames_XDK = given
+        points_PD, gradient_PD, matrix_MDD, frames_XDK = given
         rows_GPD = jnp.stack([gradient_PD, unit(gradient_PD)])
 
         def of(frame_DK: Array) -> dict[str, Array]:
@@ -216,11 +215,12 @@ def of_rank(
             found = of_frame(frame_DK, others_CDK, points_PD, rows_GPD, keep_RP, key)
             return found | of_matrices(frame_DK, others_CDK, matrix_MDD)
 
-        found = jax.vmap(of)(frames_XDK)
+        # one after another: on a CPU, decompositions of many matrices at once can wait for each other for ever
+        found = jax.lax.map(of, frames_XDK)
         binned = jax.vmap(lambda frame_DK: of_bins(frame_DK, points_PD, gradient_PD, keep_RP, in_bin_BP))(frames_XDK)
-        return found | binned | of_local(points_PD, gradient_PD, among_PD, tangents, frames_XDK.shape[2])
+        return found | binned
 
-    return jax.lax.map(of_layer, (read_now.points_NPD, read_now.gradient_NPD, cloud_NPD, matrix_NMDD, frames_NXDK))
+    return jax.lax.map(of_layer, (read_now.points_NPD, read_now.gradient_NPD, matrix_NMDD, frames_NXDK))
 
 
 def unit(rows_PD: Array) -> Array:
@@ -257,7 +257,7 @@ def of_frame(
         }
 
     variance_R = jax.vmap(lambda keep_P: tangent.variance_share(frame_DK, points_PD, keep_P))(keep_RP)
-    return jax.vmap(of_rows)(rows_GPD) | {"variance": variance_R}
+    return jax.lax.map(of_rows, rows_GPD) | {"variance": variance_R}
 
 
 def of_matrices(frame_DK: Array, others_CDK: Array, matrix_MDD: Array) -> dict[str, Array]:
@@ -287,26 +287,29 @@ def of_bins(
     return {"energy_in_bin": energy_BR, "variance_in_bin": variance_BR}
 
 
-def of_local(
-    points_PD: Array, gradient_PD: Array, among_PD: Array, tangents: TangentsConfig, rank: int
-) -> dict[str, Array]:
+def of_local(read_now: Read, cloud_NPD: Array, tangents: TangentsConfig) -> dict[str, Array]:
     """e and v of the local tangents at the first points of each group, among those that proxies are fitted to."""
+    share, at = tangents.local_points // tangents.groups, jnp.asarray(tangents.ranks) - 1
+    keep_RP = leave_out(tangents.groups, tangents.local_points)
 
     def some(x_PD: Array) -> Array:
-        share = tangents.local_points // tangents.groups
         return x_PD.reshape(tangents.groups, -1, x_PD.shape[1])[:, :share].reshape(-1, x_PD.shape[1])
 
-    points_PD, gradient_PD = some(points_PD), some(gradient_PD)
-    found = tangent.local_tangent(points_PD, gradient_PD, among_PD, tangents.neighbours, rank)
-    square_P, keep_RP = jnp.square(gradient_PD).sum(axis=1), leave_out(tangents.groups, len(points_PD))
-    there_P = (square_P > 0).astype(jnp.float32)
-    weight_GP = jnp.stack([square_P, there_P])
-    inside_GP = jnp.stack([found.inside_P, jnp.where(square_P > 0, found.inside_P / square_P, 0.0)])
-    total_GR = weight_GP @ keep_RP.T
-    return {
-        "local_energy": inside_GP @ keep_RP.T / total_GR,
-        "local_variance": (weight_GP * found.share_P[None]) @ keep_RP.T / total_GR,
-    }
+    def of_layer(given: tuple[Array, Array, Array]) -> dict[str, Array]:
+        points_PD, gradient_PD, among_PD = some(given[0]), some(given[1]), given[2]
+        found = tangent.local_tangent(points_PD, gradient_PD, among_PD, tangents.neighbours, tangents.ranks[-1])
+        inside_PA, share_PA = found.inside_PK[:, at], found.share_PK[:, at]
+        square_P = jnp.square(gradient_PD).sum(axis=1)
+        weight_GP = jnp.stack([square_P, (square_P > 0).astype(jnp.float32)])
+        inside_GPA = jnp.stack([inside_PA, inside_PA / jnp.where(square_P > 0, square_P, 1.0)[:, None]])
+        total_GR = weight_GP @ keep_RP.T
+        return {
+            "local_energy": jnp.einsum("rp,gpa->agr", keep_RP, inside_GPA) / total_GR[None],
+            "local_variance": jnp.einsum("rp,gp,pa->agr", keep_RP, weight_GP, share_PA) / total_GR[None],
+        }
+
+    found = jax.lax.map(of_layer, (read_now.points_NPD, read_now.gradient_NPD, cloud_NPD))
+    return {name: jnp.swapaxes(value, 0, 1) for name, value in found.items()}  # (rank, layer, rows, R)
 
 
 def gradient_panel(read_now: Read, windows: Windows, tangents: TangentsConfig) -> dict[str, dict[str, Array]]:

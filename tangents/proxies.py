@@ -25,7 +25,7 @@ class Fitted(NamedTuple):
 # Accelerators round the factors of float32 products to TF32 or bfloat16 unless told not to.
 @jax.default_matmul_precision("highest")
 def fit(points_NPD: Array, tangents: TangentsConfig) -> Fitted:
-    """Pure and un-jitted. Layers go one after another; the restarts of one together."""
+    """Pure and un-jitted. Layers and restarts go one after another."""
     keys_A = jax.random.split(jax.random.key(tangents.seed), tangents.restarts)
     found = [
         jax.lax.map(lambda x_PD, k=rank: _of_layer(x_PD, keys_A, k, tangents.rounds), points_NPD)
@@ -39,7 +39,7 @@ def _of_layer(x_PD: Array, keys_A: Array, rank: int, rounds: int) -> tuple[Array
     def once(key: Array) -> tangent.Factors:
         return tangent.semi_nmf(x_PD, tangent.start(x_PD, key, rank), rounds)
 
-    factors_A = jax.vmap(once)(keys_A)
+    factors_A = jax.lax.map(once, keys_A)
     last_A = factors_A.residual_S[:, -1]
     best = last_A.argmin()
     concept_KD, residual_S = factors_A.concept_KD[best], factors_A.residual_S[best]
