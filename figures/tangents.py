@@ -11,10 +11,11 @@ from matplotlib.figure import Figure
 from figures import scales, style
 from figures.provenance import caption
 from figures.run import ENDS, Run, last_step
+from panel.intervals import LEVEL
 
 MOST = 5  # panels beside each other
 KIND, ROWS = "semi-NMF", "raw"  # what is drawn; the rest stands in the table
-BAND = "Bands: 95 % interval, windows resampled, or the range of seeds; grey: all control frames."
+CONTROLS = "Grey: all control frames"
 RECONSTRUCTED = "Proxies, energies and controls are reconstructions after Bernas et al. 2026."
 FITS = {  # in the words of a figure
     "early": "fitted early",
@@ -111,7 +112,7 @@ def energy(runs: dict[str, Run]) -> Figure | None:
     figure = grid(runs, by_layer, draw)
     style.title(figure, f"Gradient energy and variance in the early tangent proxy ({proxy(runs)})")
     shown = "Share of |G|² (e) and of the activations' variance (v) in the proxy fitted to early checkpoints."
-    tell(figure, runs, shown)
+    tell(figure, runs, shown, f"{CONTROLS}.")
     return figure
 
 
@@ -129,7 +130,7 @@ def excess(runs: dict[str, Run]) -> Figure | None:
     figure = grid(runs, lambda _: {style.wrap(words, 1.2, style.SMALL): fit for fit, words in known.items()}, draw)
     style.title(figure, f"e − v: gradient energy less variance in proxies ({proxy(runs)})")
     shown = "e − v of proxies by what they were fitted to; 0 where the gradient follows the covariance."
-    tell(figure, runs, shown, "Bands: 95 % interval, windows resampled, or the range of seeds.")
+    tell(figure, runs, shown)
     return figure
 
 
@@ -150,7 +151,7 @@ def frequency(runs: dict[str, Run]) -> Figure | None:
     figure = grid(runs, by_layer, draw)
     style.title(figure, f"Tangent enrichment e / v by frequency of the character ({proxy(runs)})")
     shown = "e / v of the positions whose character lies in each quarter of the text by log frequency."
-    tell(figure, runs, shown, "Bands: 95 % interval, windows resampled, or the range of seeds.")
+    tell(figure, runs, shown)
     return figure
 
 
@@ -170,7 +171,7 @@ def isoscore(runs: dict[str, Run]) -> Figure | None:
     figure = grid(runs, by_layer, draw)
     style.title(figure, f"Gain of the gradient's IsoScore* when a frame is removed ({proxy(runs)})")
     shown = "IsoScore* of gradients in the D − k dimensions of a frame's complement, less that of all gradients."
-    tell(figure, runs, shown, BAND.replace("grey", "grey and orange"))
+    tell(figure, runs, shown, f"{CONTROLS.replace('Grey', 'Grey and orange')}.")
     return figure
 
 
@@ -197,7 +198,7 @@ def updates(runs: dict[str, Run]) -> Figure | None:
     shown = (
         "Share of each matrix's input side in the early proxy of the layer it reads; v: of that layer's activations."
     )
-    tell(figure, runs, shown, "")
+    tell(figure, runs, shown, banded=False)
     return figure
 
 
@@ -206,10 +207,16 @@ def look(number: int, linestyle: str = "-", marker: bool = False) -> dict[str, A
     return {"color": style.OKABE_ITO[number], "linestyle": linestyle} | marked
 
 
-def tell(figure: Figure, runs: dict[str, Run], shown: str, bands: str = BAND) -> None:
+def tell(figure: Figure, runs: dict[str, Run], shown: str, controls: str = "", banded: bool = True) -> None:
     about = next(iter(runs.values())).results.attrs
+    ways = {
+        "range of seeds" if "seeds" in run.results.attrs else f"{LEVEL * 100:.0f} % interval, windows resampled"
+        for run in runs.values()
+    }
+    bands = f"Bands: {' or '.join(sorted(ways))}." if banded else ""
     windows = f"Positions: {about['positions']}; windows: {about['windows']}."
-    caption(figure, runs, f"{shown} {RECONSTRUCTED}", bands, [f"{windows} Early: steps {about['early_steps'][1:-1]}."])
+    further = f"{windows} Early: steps {about['early_steps'][1:-1]}."
+    caption(figure, runs, f"{shown} {RECONSTRUCTED}", " ".join(filter(None, (bands, controls))), [further])
 
 
 FIGURES = {

@@ -2,11 +2,15 @@
 
 import pathlib
 
+import jax
+import numpy as np
 import pytest
 
 import stages
-from experiments import cost, status
-from tangents import sweep
+from experiments import cost, memory, status
+from models import transformer
+from models.masks import visible_keys
+from tangents import program, rows, sweep
 from tests import tiny
 from tests.program import refuse
 from tests.tangents.test_sweep import config
@@ -24,8 +28,8 @@ DECODER = ("--config=experiments/decoder_small.py:tiny", "--config.data.source=p
         ((*DECODER, "--config.tangents.enabled=True", "--config.tangents.ranks=(128,)"), "leaves 42 at most"),
         ((*DECODER, "--config.tangents.enabled=True", "--config.train.steps=4"), "2 are needed, and a later one"),
         (
-            (*DECODER, "--config.tangents.enabled=True", "--config.tangents.windows=4096", "--stages=tangents"),
-            "=4096 needs",
+            (*DECODER, "--config.tangents.enabled=True", "--config.tangents.windows=512", "--stages=tangents"),
+            "windows=512 needs twice as many",
         ),
         (
             ("--config=experiments/vectors.py", "--config.vectors.path=README.md", "--stages=tangents"),
@@ -61,6 +65,33 @@ def test_the_early_proxies_of_all_runs_come_first_since_each_is_the_control_of_a
     with stages.Stop() as stop:
         stages.fit_tangents(configs, texts, pathlib.Path("root"), "title", stop)
     assert done == [("early", "a"), ("early", "b"), ("a", "b"), ("b", "a")]
+
+
+@pytest.mark.parametrize("name", ["tangents.points", "tangents.windows"])
+def test_what_does_not_fit_is_refused_by_the_setting_that_helps(monkeypatch, name):
+    monkeypatch.setattr(memory, "available", lambda: 10**9)
+    large = replace(config(), {name: 2**24})
+    memory.check(config(), 8, ["tangents"])
+    with pytest.raises(UserError, match=rf"--stages=tangents would .* lower {name} \(16777216\)"):
+        memory.check(large, 8, ["tangents"])
+    memory.check(replace(large, {"tangents.enabled": False}), 8, ["tangents"])
+    memory.check(large, 8, ["train", "measure"])
+
+
+def test_the_memory_is_about_what_the_program_asks_for():
+    """Of a network wide enough that rows and passes count, not the constants."""
+    wide = replace(
+        config(), {"model.width": 64, "model.context": 32, "tangents.points": 128, "tangents.local_points": 32}
+    )
+    text = tiny.corpus(20_000)
+    windows = rows.make_windows(wide, wide.tangents, text)
+    network, basis = transformer.build(wide.model, text.vocab_size, "float32"), program.coordinates(wide.model)
+    params = jax.eval_shape(network.init, jax.random.key(0))
+    visible = np.asarray(visible_keys(wide.model, 32))
+    passes = jax.jit(lambda params, test, visible: program.read(network, params, test, visible, basis))
+    asked = passes.lower(params, windows[1], visible).compile().memory_analysis()
+    told = sum(memory.tangents(wide, text.vocab_size).values())
+    assert 0.5 < told / (asked.temp_size_in_bytes + asked.output_size_in_bytes) < 2
 
 
 def test_status_tells_what_is_there(tmp_path):
