@@ -15,8 +15,9 @@ from panel.intervals import summarise, variance, within
 from panel.quantity import Quantity
 from studies.correlations import holm
 from tables import files
+from tangents.against import ROWS
 from tangents.config import TangentsConfig
-from tangents.program import FITS, ROWS, Tested
+from tangents.program import FITS, Tested
 from tangents.proxies import KINDS, Fitted, Frames
 from tangents.quantities import DERIVED, MEASURED, about
 from tangents.written import MATRICES, OF
@@ -150,4 +151,4 @@ def primary_cells(raw: dict[int, xr.Dataset], cells: list[tuple[int, int, int]],
 def made_by(tangents: TangentsConfig, corpus_sha256: str) -> str:
     """What tables must have in common to be joined."""
     settings = {f"tangents.{name}": getattr(tangents, name) for name in tangents.__slots__ if name != "enabled"}
-    return json.dumps(settings | {"corpus_sha256": corpus_sha256})
+    return json.dumps(settings | {"corpus_sha256": corpus_sha256, "layout": LAYOUT})

@@ -9,7 +9,8 @@ from data.frequency import BINS
 from figures import seeds, style
 from figures.run import Run
 from figures.tangents import FIGURES
-from tangents.program import FITS, ROWS
+from tangents.against import ROWS
+from tangents.program import FITS
 from tangents.proxies import KINDS
 from tangents.quantities import DERIVED, MEASURED, about
 from tangents.written import MATRICES, OF

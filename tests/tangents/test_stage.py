@@ -10,7 +10,7 @@ import stages
 from experiments import cost, memory, status
 from models import transformer
 from models.masks import visible_keys
-from tangents import program, rows, sweep
+from tangents import read, rows, sweep
 from tests import tiny
 from tests.program import refuse
 from tests.tangents.test_sweep import config
@@ -85,10 +85,10 @@ def test_the_memory_is_about_what_the_program_asks_for():
     )
     text = tiny.corpus(20_000)
     windows = rows.make_windows(wide, wide.tangents, text)
-    network, basis = transformer.build(wide.model, text.vocab_size, "float32"), program.coordinates(wide.model)
+    network, basis = transformer.build(wide.model, text.vocab_size, "float32"), read.coordinates(wide.model)
     params = jax.eval_shape(network.init, jax.random.key(0))
     visible = np.asarray(visible_keys(wide.model, 32))
-    passes = jax.jit(lambda params, test, visible: program.read(network, params, test, visible, basis))
+    passes = jax.jit(lambda params, test, visible: read.read(network, params, test, visible, basis))
     asked = passes.lower(params, windows[1], visible).compile().memory_analysis()
     told = sum(memory.tangents(wide, text.vocab_size).values())
     assert 0.5 < told / (asked.temp_size_in_bytes + asked.output_size_in_bytes) < 2

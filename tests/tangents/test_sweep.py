@@ -13,7 +13,7 @@ import pytest
 
 from models import transformer
 from tables import files
-from tangents import program, rows, sweep, written
+from tangents import against, program, read, rows, sweep, written
 from tangents.config import TangentsConfig, check, early_steps
 from tangents.update import Update
 from tests import reference_tangent as reference
@@ -58,7 +58,7 @@ def trained(tmp_path_factory):
 def done(trained, tmp_path_factory):
     """The run with all tables, its own early proxies in the place of another seed's; and how often it was traced."""
     folder, count = shutil.copytree(trained, tmp_path_factory.mktemp("done") / "run"), []
-    inner = program.read
+    inner = read.read
 
     @functools.wraps(inner)
     def counted(*args):
@@ -66,7 +66,7 @@ def done(trained, tmp_path_factory):
         return inner(*args)
 
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(program, "read", counted)
+        patch.setattr(read, "read", counted)
         program.computations.cache_clear()
         swept(config(), folder, folder)
     return folder, len(count)
@@ -114,7 +114,7 @@ def test_energies_are_those_of_the_gradients_of_the_model(run):
     gradient, resid = map(np.asarray, jax.jit(jax.grad(loss, has_aux=True))(taps))
     window = np.arange(4)[:, None] * 4 + test.picks_JQ // 8
     own = files.read(run / "tangents" / f"{step}.nc").sel(rows="raw", rank=2)
-    basis = program.coordinates(settings.model)
+    basis = read.coordinates(settings.model)
     early = files.read(run / "tangents" / sweep.EARLY).proxy_2
     for layer in range(3):
         g, x = (part[layer, window, test.picks_JQ % 8].reshape(-1, 16) for part in (gradient, resid))
@@ -137,9 +137,9 @@ def test_a_pre_ln_network_has_no_gradient_along_ones_nor_in_its_last_layer_along
     assert table.ones_share.max() < 1e-6
     assert table.radial_share.sel(layer=2).max() < 1e-3  # the norm's epsilon leaves some
     assert table.radial_share.sel(layer=1).min() > 1e-3
-    assert program.coordinates(config().model).shape == (16, 15)
+    assert read.coordinates(config().model).shape == (16, 15)
     post = replace(config(), {"model.norm": "post"})
-    assert program.coordinates(post.model).shape == (16, 16)
+    assert read.coordinates(post.model).shape == (16, 16)
 
 
 def test_updates_are_those_of_the_training(run):
@@ -152,7 +152,7 @@ def test_updates_are_those_of_the_training(run):
         for name, found in update.change(step).items():
             np.testing.assert_allclose(found, expected[name], atol=1e-7)
     table = files.read(run / "tangents.nc").sel(rank=2, fit="previous", kind="PCA")
-    between, basis = table.matrix_energy.sel(of="between", step=6), program.coordinates(settings.model)
+    between, basis = table.matrix_energy.sel(of="between", step=6), read.coordinates(settings.model)
     q = basis @ files.read(run / "tangents" / "5.nc").proxy_2.sel(kind="PCA").values
     for name in ("attention", "mlp"):
         for layer in (0, 1):
@@ -267,7 +267,7 @@ def test_planted_enrichment_is_found_in_its_bin():
     points, gradient = (generator.normal(size=(400, 12)).astype(np.float32) for _ in range(2))
     bins = np.arange(400) % 4
     gradient[bins == 3] += 3 * gradient[bins == 3] @ q @ q.T
-    found = program.of_bins(q, points, gradient, np.ones((1, 400), np.float32), bins[None] == np.arange(4)[:, None])
+    found = against.of_bins(q, points, gradient, np.ones((1, 400), np.float32), bins[None] == np.arange(4)[:, None])
     enrichment = np.asarray(found["energy_in_bin"] / found["variance_in_bin"])[:, 0]
     np.testing.assert_allclose(enrichment[:3], 1, atol=0.35)
     assert enrichment[3] > 3
