@@ -173,7 +173,7 @@ def run(experiment: Any, given: Any, settings: dict[str, str | None]) -> None:
         stages.foretell(experiment, configs, root, given.stages)
         return
     shown = stages.named(configs, root, title, given.compare)
-    if {"train", "measure"} & set(given.stages):
+    if {"train", "measure", "tangents"} & set(given.stages):
         stages.work(experiment, configs, root, title, given.stages)
     if "figures" in given.stages:
         stages.check_folders(experiment, configs, root, new=False)
@@ -199,8 +199,8 @@ def refuse_training(given: Any, what: str) -> None:
     for name in ("compare", "distributed"):
         if given[name].value:
             raise UserError(f"--{name} is for training runs; leave it out with an experiment on {what}")
-    if given.stages == ["train"]:
-        raise UserError(f"--stages=train: {what} are not trained; choose from measure, figures")
+    if not {"measure", "figures"} & set(given.stages):
+        raise UserError(f"--stages={','.join(given.stages)}: {what} are not trained; choose from measure, figures")
 
 
 def experiment_name(config: str) -> str:

@@ -26,6 +26,7 @@ from sources import sweep, vectors
 from sources.probe import POSITION_SETS
 from studies import findings, on_disk
 from tables import files
+from tangents import sweep as tangents
 from training import log, loop, program
 from training.config import seeds
 from untrained import blocks as untrained
@@ -74,7 +75,7 @@ def named(configs: dict[str, Config], root: pathlib.Path, title: str, compare: l
 
 def foretell(experiment: Config, configs: dict[str, Config], root: pathlib.Path, wanted: list[str]) -> None:
     """What would be done, and what it takes. A text is read for it where that needs no network."""
-    data = experiment.data
+    data, wanted = experiment.data, with_tangents(configs, wanted)
     text = cost.Text()
     if data.path or data.source == "pydoc":
         found = corpus.load(data, experiment.model.context)
@@ -89,6 +90,7 @@ def foretell(experiment: Config, configs: dict[str, Config], root: pathlib.Path,
 
 def work(experiment: Config, configs: dict[str, Config], root: pathlib.Path, title: str, wanted: list[str]) -> None:
     """Train and measure. What can be refused is refused before the first folder is made."""
+    wanted = with_tangents(configs, wanted)
     texts = {}
     for config in configs.values():
         if text_key(config) not in texts:
@@ -102,6 +104,8 @@ def work(experiment: Config, configs: dict[str, Config], root: pathlib.Path, tit
             program.check(config, texts[text_key(config)])
         if "measure" in wanted:
             sweep.check(root / name / "measurements", config, texts[text_key(config)])
+        if "tangents" in wanted:
+            tangents.check(config, texts[text_key(config)], root / name)
     if not root.exists():
         costs = {name: cost.of_run(config, cost.size_of(texts[text_key(config)])) for name, config in configs.items()}
         print(f"{title}: {cost.plan(configs, costs, wanted)}: {cost.summary(costs, wanted, units(experiment))}")
@@ -127,6 +131,30 @@ def work(experiment: Config, configs: dict[str, Config], root: pathlib.Path, tit
             if len(configs) > 1 and processes.is_first():
                 for path in on_disk.write({name: root / name for name in configs}, root):
                     print(path)
+        if "tangents" in wanted:
+            fit_tangents(configs, texts, root, title, stop)
+
+
+def with_tangents(configs: dict[str, Config], wanted: list[str]) -> list[str]:
+    """The stages wanted, `tangents` only where it is switched on."""
+    if "tangents" not in wanted or any(config.tangents.enabled for config in configs.values()):
+        return wanted
+    if wanted == ["tangents"]:
+        raise UserError("--stages=tangents: the stage is switched off here; pass --config.tangents.enabled=True")
+    return [stage for stage in wanted if stage != "tangents"]
+
+
+def fit_tangents(
+    configs: dict[str, Config], texts: dict[str, corpus.Corpus], root: pathlib.Path, title: str, stop: Stop
+) -> None:
+    """The early proxies of all runs first, as some are controls of others."""
+    for name, config in configs.items():
+        tangents.fit_early(config, texts[text_key(config)], root / name, name or title, stop)
+    for name, config in configs.items():
+        other = tangents.other_seed(name, configs)
+        beside = None if other is None else root / other
+        tangents.sweep(config, texts[text_key(config)], root / name, name or title, stop, beside)
+        stop.check(f"{name or title}: stopped when tangents were done")
 
 
 def train(
@@ -221,7 +249,8 @@ def load(path: pathlib.Path) -> Run:
             raise not_there(path, "train.jsonl", "train")
         if processes.is_first():
             print(f"{path / 'train.jsonl'} does not exist: figures have no training curve of this run")
-    return Run(results, lines)
+    directions = path / "tangents.nc"
+    return Run(results, lines, files.read(directions) if directions.exists() else None)
 
 
 def not_there(path: pathlib.Path, name: str, stage: str) -> UserError:

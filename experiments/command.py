@@ -9,7 +9,7 @@ from experiments import flags as settings_flags
 from experiments.config import Config
 from workdir.errors import UserError, meant
 
-STAGES = ("train", "measure", "figures")
+STAGES = ("train", "measure", "tangents", "figures")
 
 
 def parse(words: list[str]) -> flags.FlagValues:

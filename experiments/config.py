@@ -9,6 +9,8 @@ from typing import Any
 
 from panel import config as panel_config
 from panel.config import MeasureConfig
+from tangents import config as tangents_config
+from tangents.config import TangentsConfig
 from training import limits as training_limits
 from training.config import RunConfig
 
@@ -16,10 +18,12 @@ from training.config import RunConfig
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Config(RunConfig):
     measure: MeasureConfig = field(default_factory=MeasureConfig)
+    tangents: TangentsConfig = field(default_factory=TangentsConfig)
     variants: dict[str, dict[str, Any]] = field(default_factory=dict, hash=False)
 
 
 def check(config: Config) -> None:
-    """Raise UserError, one line, where a single run cannot be trained or measured."""
+    """Raise UserError, one line, where a single run cannot be trained, measured or read for tangents."""
     training_limits.check(config)
     panel_config.check(config.measure, config.model.heads)
+    tangents_config.check(config, config.tangents)

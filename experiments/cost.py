@@ -18,7 +18,7 @@ from experiments.config import Config
 from training.checkpoint import schedule
 
 SHARE = 0.5  # of a large product's speed that training reaches
-COMPILING, DRAWING = {"train": 6.0, "measure": 20.0}, 15.0  # seconds
+COMPILING, DRAWING = {"train": 6.0, "measure": 20.0, "tangents": 40.0}, 15.0  # seconds
 # Of a cloud, in products of the cloud with itself; the search for neighbours by how many are wanted.
 FAMILY = {"spectrum": 0.35, "outliers": 1.9, "leading": 0.2, "similarity": 0.4, "frequency": 0.6, "scale": 0.7}
 SEARCH = {"dimension": 1.2, "comparison": 2.2, "scale": 6.8}
@@ -44,6 +44,7 @@ class Cost(NamedTuple):
     disk: int  # bytes
     training: float  # floating-point operations
     measuring: float
+    tangents: float
     memory: int  # bytes at the fullest
 
 
@@ -63,7 +64,8 @@ def of_run(config: Config, text: Text) -> Cost:
     tables = kept * (model.layers + 1) * len(config.measure.families) * TABLE
     fullest = max(sum(memory.training(config, text.vocabulary).values()), sum(memory.measuring(config).values()))
     training, measuring = tokens * per_token, kept * _checkpoint(config)
-    return Cost(params // memory.FLOAT, kept, kept * state + tables, training, measuring, fullest)
+    tangents = kept * _tangents(config, per_token) if config.tangents.enabled else 0.0
+    return Cost(params // memory.FLOAT, kept, kept * state + tables, training, measuring, tangents, fullest)
 
 
 def _checkpoint(config: Config) -> float:
@@ -79,6 +81,15 @@ def _checkpoint(config: Config) -> float:
     return (
         2 * measure.batches * products * 2 * measure.points**2 * max(model.width, SORTING)
     )  # twice: with and without token 0
+
+
+def _tangents(config: Config, per_token: float) -> float:
+    """Operations of a checkpoint: passes over the windows, semi-NMF, and control frames of 10 proxies."""
+    tangents, width, layers = config.tangents, config.model.width, config.model.layers + 1
+    passes = 4 / 3 * tangents.windows * config.model.context * per_token
+    factors = tangents.restarts * tangents.rounds * 4 * tangents.points * width
+    controls = 10 * tangents.controls * 40 * width**2
+    return passes + layers * sum(tangents.ranks) * (factors + controls)
 
 
 def speed() -> float:
@@ -103,6 +114,8 @@ def seconds(costs: dict[str, Cost], stages: list[str], units: int, per_second: f
         "measure": COMPILING["measure"] + sum(one.measuring for one in costs.values()) / (per_second * busy),
         "figures": DRAWING,
     }
+    if work := sum(one.tangents for one in costs.values()):
+        found["tangents"] = COMPILING["tangents"] + work / (per_second * SHARE)
     return {stage: found[stage] for stage in found if stage in stages}
 
 
@@ -120,6 +133,7 @@ def plan(configs: dict[str, Config], costs: dict[str, Cost], stages: list[str]) 
     words = {
         "train": f"train {f'{len(configs)} runs' if len(configs) > 1 else 'a run'} of {steps or 'several lengths'}",
         "measure": f"measure {one.checkpoints:,} checkpoints{' of each' if len(configs) > 1 else ''}",
+        "tangents": "fit and test tangent proxies",
         "figures": "draw figures",
     }
     return ", ".join(word for stage, word in words.items() if stage in stages)

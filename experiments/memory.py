@@ -27,6 +27,8 @@ ELSE = {  # what helps too
     "model.width": " or model.layers",
     "train.num_seeds": " or train.num_data_seeds",
     "measure.points": ", model.context or model.width",
+    "tangents.windows": ", model.context or model.width, or raise tangents.groups",
+    "tangents.points": " or model.width",
 }
 
 
@@ -79,10 +81,27 @@ def measuring(config: Config) -> dict[str, int]:
     return {"measure.points": FLOAT * floats * shared}
 
 
+def tangents(config: Config, vocabulary: int) -> dict[str, int]:
+    """Bytes while proxies of a checkpoint are tested: passes over one group of windows, and the rows of all layers."""
+    model, wanted = config.model, config.tangents
+    tokens = wanted.windows // wanted.groups * model.context
+    of_block = (8 + 2 * model.expansion) * model.width + 2 * model.heads * model.context
+    rows = (model.layers + 1) * wanted.points * model.width
+    return {
+        "tangents.windows": FLOAT * tokens * (model.layers * of_block + 4 * vocabulary),
+        "tangents.points": FLOAT * 6 * rows,  # states, gradients, and those of unit length; what is fitted to
+    }
+
+
 def check(config: Config, vocabulary: int, stages: list[str]) -> None:
     """Raise UserError where a run with these settings would need more than there is."""
     there = available()
-    for stage, needed in (("train", lambda: training(config, vocabulary)), ("measure", lambda: measuring(config))):
+    stages_needed = {
+        "train": lambda: training(config, vocabulary),
+        "measure": lambda: measuring(config),
+        "tangents": lambda: tangents(config, vocabulary) if config.tangents.enabled else {},
+    }
+    for stage, needed in stages_needed.items():
         if there is None or stage not in stages:
             continue
         parts = needed()

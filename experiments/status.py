@@ -74,6 +74,10 @@ def of_run(folder: pathlib.Path, config: Config | None) -> Iterator[tuple[str, s
     absent = [step for step in kept if step not in tables]
     lacks = f"tables of step{'s' * (len(absent) > 1)} {some(absent)}" if absent else "" if joined else "results.nc"
     yield f"{len(tables.intersection(kept))} of {len(kept)} checkpoints measured", lacks
+    if config.tangents.enabled:
+        there = steps_in(folder / "tangents", "*.nc").intersection(kept)
+        lacks = "" if (folder / "tangents.nc").exists() and len(there) == len(kept) else "tangents of some checkpoints"
+        yield f"tangents of {len(there)} of {len(kept)} checkpoints", lacks
 
 
 def steps_in(folder: pathlib.Path, pattern: str) -> set[int]:

@@ -20,6 +20,7 @@ from figures import (
     query_key_projection,
     style,
     taken_apart,
+    tangents,
     training_curve,
 )
 from figures.run import Run
@@ -44,6 +45,7 @@ RUNS: dict[str, Callable[[dict[str, Run]], Figure | None]] = {
     "sharpness_against_alignment": against.sharpness_against_alignment,
     "cosine_against_drift": against.cosine_against_drift,
     "training_curve": training_curve.build,
+    **tangents.FIGURES,
 }
 OVER_TRAINING = {"anisotropy_by_checkpoint", *over_training.BY_RUN, *over_training.BY_DEPTH}  # nothing of one step
 EXPERIMENT: dict[str, Callable[[experiment.Compared], Figure | None]] = {

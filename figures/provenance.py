@@ -70,7 +70,7 @@ def _facts(results: xr.Dataset) -> list[str]:
         OPTIMIZERS[tables.settings(results).get("train.optimizer", "adamw")].label,  # tables of old have no other
         f"{reached} steps" if reached == f"{attrs['steps']:,}" else f"step {reached} of {attrs['steps']:,}",
         attrs["seeds"] if "seeds" in attrs else seeds_in_words([tables.seeds(results)]),
-        f"{attrs['points']:,} points × {attrs['batches']} batches",
+        attrs.get("sample", f"{attrs['points']:,} points × {attrs.get('batches', 1)} batches"),
         *(["positions drawn so that characters weigh alike"] * ("weighting" in attrs)),
     ]
 

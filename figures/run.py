@@ -32,6 +32,7 @@ Curve = tuple[np.ndarray, np.ndarray, np.ndarray]  # mean, low, high
 class Run:
     results: xr.Dataset  # results.nc
     log: list[dict[str, Any]]  # train.jsonl, one dict a line
+    tangents: xr.Dataset | None = None  # tangents.nc, where that stage was done
 
 
 def holding(runs: dict[str, Run], *variables: str) -> dict[str, Run]:

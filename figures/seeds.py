@@ -7,7 +7,7 @@ import numpy as np
 import xarray as xr
 
 from figures.provenance import seeds_in_words
-from figures.run import Run
+from figures.run import ENDS, Run
 from panel.families import quantities
 from studies import runs as tables
 from tables.averages import averages
@@ -49,7 +49,26 @@ def _together(members: list[Run]) -> Run:
         found = found.assign(plateau_first=first.where(first <= last), plateau_last=last.where(first <= last))
     pairs = [tables.seeds(run.results) for run in members]
     attrs = joined.attrs | {"seeds": f"{seeds_in_words(pairs)} together"}
-    return Run(found.assign_attrs(attrs), _logs(members))
+    tangents = _tangents([run.tangents for run in members], attrs["seeds"])
+    return Run(found.assign_attrs(attrs), _logs(members), tangents)
+
+
+def _tangents(tables: list[xr.Dataset | None], seeds: str) -> xr.Dataset | None:
+    """Means over seeds and their range; of control frames the least and the greatest of all seeds."""
+    if any(table is None for table in tables):
+        return None
+    joined = xr.concat(tables, "seed", join="inner", data_vars="all", combine_attrs="override")
+    labels, found = xr.DataArray(list(ENDS), dims="statistic", name="statistic"), {}
+    for name, values in joined.items():
+        if "statistic" not in values.dims:
+            found[name] = values.mean("seed", skipna=False, keep_attrs=True)
+            continue
+        mean, low, high = (values.sel(statistic=end, drop=True) for end in ENDS)
+        if values.attrs["resampling"] != "none":
+            low = high = mean
+        parts = mean.mean("seed", skipna=False), low.min("seed", skipna=False), high.max("seed", skipna=False)
+        found[name] = xr.concat(parts, labels).assign_attrs(values.attrs)
+    return xr.Dataset(found, attrs=joined.attrs | {"seeds": seeds})
 
 
 def _range(means: xr.Dataset) -> xr.Dataset:

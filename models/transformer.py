@@ -35,8 +35,8 @@ class Model(NamedTuple):
     """Pure functions. Parameters are a nested dict of float32, those of the blocks stacked on axis 0."""
 
     init: Callable[[Array], Params]  # key -> params; the mask plays no part in it
-    # params, tokens_BT, taps_NBTD=None, visible_TT=None -> logits_BTV, activations; taps are added to the blocks'
-    # outputs, and a mask that is given takes the place of the configuration's
+    # params, tokens_BT, taps_NBTD=None, visible_TT=None -> logits_BTV, activations; the N+1 taps are added to the
+    # entries of resid_NBTD, and a mask that is given takes the place of the configuration's
     apply: Callable[..., tuple[Array, Activations]]
 
 
@@ -114,11 +114,14 @@ class Transformer(nn.Module):
         x_BTD = table_VD[tokens_BT]
         if added := POSITIONS[config.positions].added:
             x_BTD = x_BTD + added(self.param, config)[None, : tokens_BT.shape[1]]
+        block_taps_NBTD = None
+        if taps_NBTD is not None:
+            x_BTD, block_taps_NBTD = x_BTD + taps_NBTD[0], taps_NBTD[1:]
         block = nn.remat(Block, prevent_cse=False) if config.remat else Block
         axes = {"variable_axes": {"params": 0}, "split_rngs": {"params": True}, "in_axes": (0, nn.broadcast)}
         scanned = nn.scan(block, **axes, length=config.layers)
         blocks = scanned(config, self.dtype, inner, into_residual, name="blocks")
-        last_BTD, (resid_NBTD, q_NBTHK, k_NBTHK) = blocks(x_BTD, taps_NBTD, visible_TT)
+        last_BTD, (resid_NBTD, q_NBTHK, k_NBTHK) = blocks(x_BTD, block_taps_NBTD, visible_TT)
         if NORMS[config.norm].final:
             last_BTD = norms.make_norm("norm_final", bias=config.bias)(last_BTD)
         head_DV = table_VD.T if config.tied else self.param("head", inner, (config.width, self.vocab_size))
@@ -150,7 +153,7 @@ def build(config: ModelConfig, vocab_size: int, dtype: str | None = None) -> Mod
     def apply(
         params: Params,
         tokens_BT: Int[Array, "B T"],
-        taps_NBTD: Float[Array, "N B T D"] | None = None,
+        taps_NBTD: Float[Array, "L B T D"] | None = None,
         visible_TT: Bool[Array, "T T"] | None = None,
     ) -> tuple[Float[Array, "B T V"], Activations]:
         return transformer.apply({"params": params}, tokens_BT, taps_NBTD, visible_TT)

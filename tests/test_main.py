@@ -60,7 +60,7 @@ DECODER = ["--config=experiments/decoder_small.py", *TINY]  # the first of the t
         (["--config=main.py"], "main.py is no experiment, it defines no get_config(); main.py --list names"),
         (["--config=experiments/quikstart.py"], "did you mean 'experiments/quickstart.py'?"),
         (["--status=runs/nothing"], "--status=runs/nothing: there is no run (no config.json)"),
-        ([DECODER[0], "--stages=trian"], "'trian' is unknown; choose from train, measure, figures; did you"),
+        ([DECODER[0], "--stages=trian"], "'trian' is unknown; choose from train, measure, tangents, figures; did"),
         ([DECODER[0], "--stages="], "names no stage"),
         ([DECODER[0], "--compare=runs/nothing"], "runs/nothing/train.jsonl does not exist"),
         ([*DECODER, "--config.mesh.fsdp=3"], "mesh.fsdp=3 does not use all of 1 devices"),

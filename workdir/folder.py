@@ -19,7 +19,7 @@ from workdir.files import read_json, write_json
 from workdir.settings import flat, to_dict
 
 # A run may go on with another layout or a moved corpus (its digest is checked); measurements keep their own record.
-ANYWHERE = ("mesh", "measure", "data.path", "data.unpack", "data.cache")
+ANYWHERE = ("mesh", "measure", "tangents", "data.path", "data.unpack", "data.cache")
 PACKAGES = ("jax", "jaxlib", "flax", "optax", "orbax-checkpoint", "numpy", "xarray")
 
 

@@ -93,6 +93,8 @@ def forward(params, tokens_T, config, taps_NTD=None):
     x_TD = params["tokens"][tokens_T]
     if config.positions == "learned":
         x_TD = x_TD + params["positions"][: len(tokens_T)]
+    if taps_NTD is not None:
+        x_TD = x_TD + taps_NTD[0]
     residual, queries, keys = [x_TD], [], []
     for layer in range(config.layers):
         block = {
@@ -107,7 +109,7 @@ def forward(params, tokens_T, config, taps_NTD=None):
             x_TD = layer_norm(x_TD + out_TD, block["norm_attention"])
             x_TD = layer_norm(x_TD + mlp(x_TD, block), block["norm_mlp"])
         if taps_NTD is not None:
-            x_TD = x_TD + taps_NTD[layer]
+            x_TD = x_TD + taps_NTD[layer + 1]
         residual.append(x_TD)
         queries.append(q_THK)
         keys.append(k_THK)

@@ -93,7 +93,7 @@ def test_remat_recomputes_and_changes_nothing():
 def test_layers_run_in_their_order_and_a_tap_enters_after_its_block():
     """With every other block silenced, the residual stream moves at entry layer + 1 alone."""
     case, layers = made("gpt2"), np.arange(SMALL.layers)
-    taps_NBTD = np.zeros((SMALL.layers, *case.tokens_BT.shape, SMALL.width), np.float32)
+    taps_NBTD = np.zeros((SMALL.layers + 1, *case.tokens_BT.shape, SMALL.width), np.float32)
     resid = jax.jit(lambda params, taps_NBTD: case.model.apply(params, case.tokens_BT, taps_NBTD)[1].resid_NBTD)
     for layer in layers:
         silenced = {
@@ -105,7 +105,7 @@ def test_layers_run_in_their_order_and_a_tap_enters_after_its_block():
         moved_N = np.abs(np.diff(resid(params, taps_NBTD), axis=0)).max(axis=(1, 2, 3)) > 0
         np.testing.assert_array_equal(moved_N, layers == layer)
     plain = np.asarray(resid(case.params, taps_NBTD))  # waits: JAX reads the taps where they lie
-    taps_NBTD[1] = 3.0
+    taps_NBTD[2] = 3.0
     tapped = resid(case.params, taps_NBTD)
     np.testing.assert_array_equal(tapped[:2], plain[:2])
     np.testing.assert_allclose(tapped[2], plain[2] + 3.0, atol=1e-5)

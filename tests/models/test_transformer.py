@@ -60,7 +60,7 @@ def test_taps_give_the_gradient_at_every_layer(name):
     """One jax.grad against central differences of the NumPy twin, along a random direction per layer."""
     case = made(name)
     config, tokens_BT = case.config, case.tokens_BT[:2]
-    shape = (config.layers, *tokens_BT.shape, config.width)
+    shape = (config.layers + 1, *tokens_BT.shape, config.width)
     gradient = jax.jit(jax.grad(loss_of(case.model, tokens_BT), argnums=1))
     gradient_NBTD = np.asarray(gradient(case.params, jnp.zeros(shape)), np.float64)
     assert gradient_NBTD.shape == shape
@@ -72,7 +72,7 @@ def test_taps_give_the_gradient_at_every_layer(name):
         log_sum_T = np.log(np.exp(logits_TV).sum(-1, keepdims=True))
         return ((logits_TV - log_sum_T) @ weights_V).mean() / len(tokens_BT)
 
-    for layer in range(config.layers):
+    for layer in range(config.layers + 1):
         direction_NTD = np.zeros((shape[0], *shape[2:]))
         direction_NTD[layer] = np.random.default_rng(layer).normal(size=shape[2:])
         slope = (loss(1e-4 * direction_NTD) - loss(-1e-4 * direction_NTD)) / 2e-4

@@ -1,0 +1,228 @@
+"""Figures of tangent proxies: gradient energy beside controls, beside the activations, by frequency, and of updates."""
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import xarray as xr
+from matplotlib.axes import Axes
+from matplotlib.figure import Figure
+
+from figures import scales, style
+from figures.provenance import caption
+from figures.run import ENDS, Run, last_step
+from panel.intervals import LEVEL
+
+MOST = 5  # panels beside each other
+KIND, ROWS = "semi-NMF", "raw"  # what is drawn; the rest stands in the table
+CONTROLS = "Grey: all control frames"
+RECONSTRUCTED = "Proxies, energies and controls are reconstructions after Bernas et al. 2026."
+FITS = {  # in the words of a figure
+    "early": "fitted early",
+    "here": "fitted at the checkpoint",
+    "previous": "fitted at the one before",
+    "untrained": "of the untrained network",
+    "other seed": "of another seed, early",
+}
+
+
+def chosen(runs: dict[str, Run], fit: str = "early") -> dict[str, Run]:
+    """The runs that have tables of tangents, these in the place of their results: the largest rank, raw gradients."""
+    found = {}
+    for label, run in runs.items():
+        if run.tangents is not None:
+            rank = int(run.tangents["rank"].values[-1])
+            found[label] = Run(run.tangents.sel(rank=rank, kind=KIND, rows=ROWS), [])
+    return found
+
+
+def proxy(runs: dict[str, Run]) -> str:
+    table = next(iter(runs.values())).results
+    return f"{KIND}, rank {int(table['rank'])} of {int(table.attrs['width'])}"
+
+
+def layers_of(table: xr.Dataset) -> list[int]:
+    """All, or some of them, the first and the last among them."""
+    every = table.layer.values
+    return every[np.unique(np.linspace(0, len(every) - 1, min(MOST, len(every))).round().astype(int))].tolist()
+
+
+def ends(values: xr.DataArray, **where: Any) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    return tuple(values.sel(statistic=end, **where).transpose("step", ...).values for end in ENDS)
+
+
+def grid(
+    runs: dict[str, Run],
+    columns: Callable[[xr.Dataset], dict[str, Any]],
+    draw: Callable[[Axes, xr.Dataset, Any], None],
+    zero: bool = True,
+) -> Figure:
+    """A row per run, a panel per column over training steps, all of one scale; the key in a strip above."""
+    most = max(len(columns(run.results)) for run in runs.values())
+    figure = style.new(style.PAGE, 1.25 + 1.5 * len(runs))
+    strip, axes = style.below_a_strip(figure, len(runs), most, 1.5)
+    for number, (row, (label, run)) in enumerate(zip(axes, runs.items(), strict=True)):
+        wanted = columns(run.results)
+        for ax, (name, at) in zip(row, wanted.items(), strict=False):
+            draw(ax, run.results, at)
+            scales.step_axis(ax, last_step(runs))
+            if number == 0:
+                ax.set_title(name, fontsize=style.SMALL)
+        for ax in row[len(wanted) :]:
+            ax.set_axis_off()
+        row[0].set_ylabel(label, fontweight="bold")
+    scales.fit(axes.flat, zero)
+    for ax in axes[:, 1:].flat:
+        ax.tick_params(labelleft=False)
+    for ax in axes[:-1].flat:
+        ax.set_xlabel("")
+        ax.tick_params(labelbottom=False)
+    handles, names = style.entries(axes.flat)
+    strip.legend(handles, names, loc="center", ncols=min(len(names), 5))
+    return figure
+
+
+def by_layer(table: xr.Dataset) -> dict[str, Any]:
+    words = {0: "layer 0 (embedding)"}
+    return {words.get(layer, f"layer {layer}"): layer for layer in layers_of(table)}
+
+
+def against_controls(ax: Axes, table: xr.Dataset, names: dict[str, str], layer: int) -> None:
+    """Control frames as grey bands from the least to the greatest."""
+    for (name, label), shade in zip(names.items(), ("0.6", "#E69F00"), strict=False):
+        mean, low, high = ends(table[name], fit="early", layer=layer)
+        ax.fill_between(table.step.values, low, high, color=shade, alpha=0.35, linewidth=0, label=label)
+        ax.plot(table.step.values, mean, color=shade, linewidth=0.8)
+
+
+def line(ax: Axes, table: xr.Dataset, name: str, label: str, look: dict[str, Any], **where: Any) -> None:
+    style.banded(ax, table.step.values, *ends(table[name], **where), label=label, **{"linewidth": 1.2} | look)
+
+
+def energy(runs: dict[str, Run]) -> Figure | None:
+    """Does the gradient stay in the early tangent space, more than random directions and more than the activations?"""
+    if not (runs := chosen(runs)):
+        return None
+
+    def draw(ax: Axes, table: xr.Dataset, layer: int) -> None:
+        against_controls(ax, table, {"control_energy": "e of random frames"}, layer)
+        line(ax, table, "variance", "v: variance of the activations", look(1, linestyle="--"), fit="early", layer=layer)
+        line(ax, table, "energy", "e: gradient energy", look(0), fit="early", layer=layer)
+
+    figure = grid(runs, by_layer, draw)
+    style.title(figure, f"Gradient energy and variance in the early tangent proxy ({proxy(runs)})")
+    shown = "Share of |G|² (e) and of the activations' variance (v) in the proxy fitted to early checkpoints."
+    tell(figure, runs, shown, f"{CONTROLS}.")
+    return figure
+
+
+def excess(runs: dict[str, Run]) -> Figure | None:
+    """What is left when what the activations explain by themselves is taken off?"""
+    if not (runs := chosen(runs)):
+        return None
+    known = {fit: words for fit, words in FITS.items() if any(has(run, fit) for run in runs.values())}
+    colours = scales.layer_colours(max(run.results.sizes["layer"] for run in runs.values()))
+
+    def draw(ax: Axes, table: xr.Dataset, fit: str) -> None:
+        for layer in table.layer.values:
+            line(ax, table, "excess", f"layer {layer}", {"color": colours.to_rgba(layer)}, fit=fit, layer=layer)
+
+    figure = grid(runs, lambda _: {style.wrap(words, 1.2, style.SMALL): fit for fit, words in known.items()}, draw)
+    style.title(figure, f"e − v: gradient energy less variance in proxies ({proxy(runs)})")
+    shown = "e − v of proxies by what they were fitted to; 0 where the gradient follows the covariance."
+    tell(figure, runs, shown)
+    return figure
+
+
+def has(run: Run, fit: str) -> bool:
+    return bool(run.results["energy"].sel(fit=fit).notnull().any())
+
+
+def frequency(runs: dict[str, Run]) -> Figure | None:
+    """Are gradients of frequent characters more tangential?"""
+    if not (runs := chosen(runs)):
+        return None
+    colours = style.shades()(np.linspace(0, 1, 4))
+
+    def draw(ax: Axes, table: xr.Dataset, layer: int) -> None:
+        for colour, name in zip(colours, table.bin.values, strict=True):
+            line(ax, table, "enrichment_in_bin", name, {"color": tuple(colour)}, fit="early", layer=layer, bin=name)
+
+    figure = grid(runs, by_layer, draw)
+    style.title(figure, f"Tangent enrichment e / v by frequency of the character ({proxy(runs)})")
+    shown = "e / v of the positions whose character lies in each quarter of the text by log frequency."
+    tell(figure, runs, shown)
+    return figure
+
+
+def isoscore(runs: dict[str, Run]) -> Figure | None:
+    """Does the proxy carry the gradient's anisotropy, beyond what its energy alone does?"""
+    if not (runs := chosen(runs)):
+        return None
+    controls = {
+        "isoscore_gain_normal": "without random frames",
+        "isoscore_gain_equal_energy": "without random frames of equal energy",
+    }
+
+    def draw(ax: Axes, table: xr.Dataset, layer: int) -> None:
+        against_controls(ax, table, controls, layer)
+        line(ax, table, "isoscore_gain", "without the proxy", look(0), fit="early", layer=layer)
+
+    figure = grid(runs, by_layer, draw)
+    style.title(figure, f"Gain of the gradient's IsoScore* when a frame is removed ({proxy(runs)})")
+    shown = "IsoScore* of gradients in the D − k dimensions of a frame's complement, less that of all gradients."
+    tell(figure, runs, shown, f"{CONTROLS.replace('Grey', 'Grey and orange')}.")
+    return figure
+
+
+def updates(runs: dict[str, Run]) -> Figure | None:
+    """Do parameters move along the tangent space that their gradients lie in?"""
+    if not (runs := chosen(runs)):
+        return None
+    words = {"gradient": "weight gradient", "step": "one update", "between": "since last checkpoint"}
+
+    def draw(ax: Axes, table: xr.Dataset, matrix: str) -> None:
+        layer = 0 if matrix == "embedding" else table.sizes["layer"] // 2
+        for number, (of, label) in enumerate(words.items()):
+            values = table.matrix_energy.sel(of=of, matrix=matrix, layer=layer, fit="early").values
+            ax.plot(table.step.values, values, label=label, markersize=2.5, **look(number, marker=True))
+        ax.plot(
+            table.step.values, table.variance.sel(statistic="mean", fit="early", layer=layer), **look(6, ":"), label="v"
+        )
+        isotropic = int(table["rank"]) / int(table.attrs["width"])
+        ax.axhline(isotropic, color="0.5", linewidth=0.8, label="rank / width")
+
+    titles = {"token table": "embedding", "attention, a middle block": "attention", "MLP, a middle block": "mlp"}
+    figure = grid(runs, lambda _: titles, draw)
+    style.title(figure, f"Energy of gradients and updates in the early proxy ({proxy(runs)})")
+    shown = (
+        "Share of each matrix's input side in the early proxy of the layer it reads; v: of that layer's activations."
+    )
+    tell(figure, runs, shown, banded=False)
+    return figure
+
+
+def look(number: int, linestyle: str = "-", marker: bool = False) -> dict[str, Any]:
+    marked = {"marker": style.MARKERS[number]} if marker else {}
+    return {"color": style.OKABE_ITO[number], "linestyle": linestyle} | marked
+
+
+def tell(figure: Figure, runs: dict[str, Run], shown: str, controls: str = "", banded: bool = True) -> None:
+    about = next(iter(runs.values())).results.attrs
+    ways = {
+        "range of seeds" if "seeds" in run.results.attrs else f"{LEVEL * 100:.0f} % interval, windows resampled"
+        for run in runs.values()
+    }
+    bands = f"Bands: {' or '.join(sorted(ways))}." if banded else ""
+    windows = f"Positions: {about['positions']}; windows: {about['windows']}."
+    further = f"{windows} Early: steps {about['early_steps'][1:-1]}."
+    caption(figure, runs, f"{shown} {RECONSTRUCTED}", " ".join(filter(None, (bands, controls))), [further])
+
+
+FIGURES = {
+    "tangent_energy": energy,
+    "tangent_excess": excess,
+    "tangent_frequency": frequency,
+    "tangent_isoscore": isoscore,
+    "tangent_updates": updates,
+}

@@ -1,0 +1,88 @@
+"""One compiled program for all checkpoints of a run: states and gradients on the windows, proxies, and their tests.
+
+Arrays carry the letters of `models`, and X frames: every fit of every kind.
+"""
+
+import dataclasses
+import functools
+from collections.abc import Callable
+from typing import Any, NamedTuple
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jax import Array
+
+from data.corpus import Corpus
+from models import transformer
+from models.config import ModelConfig
+from models.masks import idle, visible_keys
+from tangents import against, proxies, read, written
+from tangents.config import TangentsConfig
+from tangents.proxies import Fitted, Frames
+from tangents.rows import Windows, make_windows
+from training.config import RunConfig
+
+FITS = ("early", "here", "previous", "untrained", "other seed")  # what a proxy was fitted to
+GIVEN = tuple(fit for fit in FITS if fit != "here")
+
+
+class Tested(NamedTuple):
+    values: dict[str, Array]
+    panel: dict[str, dict[str, Array]]  # of gradients, by kind of rows: {quantity: (layer, …, R)}
+    fitted: Fitted  # here
+
+
+class Program(NamedTuple):
+    """Jitted, of one run; `params` as they were saved."""
+
+    activations: Callable[[Any], Array]  # of the windows to fit on: (layer, P, D)
+    fit: Callable[[Array], Fitted]
+    # params, {fit: Frames}, {"between": Rows, "step": Rows} -> Tested
+    test: Callable[[Any, dict[str, Frames], dict[str, written.Rows]], Tested]
+
+
+def make_program(config: RunConfig, tangents: TangentsConfig, corpus: Corpus) -> Program:
+    to_fit, to_test = make_windows(config, tangents, corpus)
+    model = dataclasses.replace(config.model, mask="bidirectional", dtype="float32")
+    model = dataclasses.replace(model, **{name: getattr(ModelConfig(), name) for name in idle(model)})
+    visible_TT = np.asarray(visible_keys(config.model, config.model.context))
+    activations, fit, test = computations(model, tangents, corpus.vocab_size)
+    return Program(
+        activations=lambda params: activations(params, to_fit, visible_TT),
+        fit=fit,
+        test=lambda params, given, moved: jax.device_get(test(params, (to_fit, to_test), visible_TT, given, moved)),
+    )
+
+
+@functools.cache
+def computations(model: ModelConfig, tangents: TangentsConfig, vocab_size: int) -> tuple[Callable, Callable, Callable]:
+    """Of runs that share model and settings, whatever their masks and objectives: these are data."""
+    network, basis_DD = transformer.build(model, vocab_size, "float32"), read.coordinates(model)
+
+    def activations(params: Any, windows: Windows, visible_TT: Array) -> Array:
+        return read.activations(network, params, windows, visible_TT, basis_DD)
+
+    def test(params: Any, windows: tuple, visible_TT: Array, given: dict, moved: dict) -> Tested:
+        to_fit, to_test = windows
+        cloud_NPD = activations(params, to_fit, visible_TT)
+        read_now = read.read(network, params, to_test, visible_TT, basis_DD)
+        fitted = proxies.fit(cloud_NPD, tangents)
+        by_rank, matrices = [], {"gradient": read_now.weights} | moved
+        matrix_NMDD = written.short(matrices, basis_DD, len(cloud_NPD))
+        for rank in tangents.ranks:
+            every = given | {"here": fitted.frames}
+            frames_NXDK = jnp.moveaxis(jnp.stack([every[fit][rank] for fit in FITS]), 2, 0)
+            frames_NXDK = frames_NXDK.reshape(len(frames_NXDK), -1, *frames_NXDK.shape[3:])
+            found = against.of_rank(read_now, frames_NXDK, matrix_NMDD, to_test.bins_P, tangents)
+            by_rank.append(found)
+        values = {name: jnp.stack([found[name] for found in by_rank]) for name in by_rank[0]}
+        values |= against.of_gradients(read_now, to_test.bins_P, tangents) | against.of_local(
+            read_now, cloud_NPD, tangents
+        )
+        return Tested(values, against.gradient_panel(read_now, to_test, tangents), fitted)
+
+    def precise(work: Callable) -> Callable:
+        return jax.jit(jax.default_matmul_precision("highest")(work))
+
+    return precise(activations), precise(lambda cloud_NPD: proxies.fit(cloud_NPD, tangents)), precise(test)

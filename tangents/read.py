@@ -1,0 +1,99 @@
+"""States and their gradients on the windows of a run: one forward and one backward pass.
+
+Arrays carry the letters of `models`; J groups of W windows, Q points of a group, P = J Q points, group-major.
+"""
+
+from typing import Any, NamedTuple
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import optax
+import scipy.linalg
+from jax import Array
+
+from models import transformer
+from models.config import ModelConfig
+from tangents import written
+from tangents.config import width_of
+from tangents.rows import Windows
+from training import objective
+
+
+class Read(NamedTuple):
+    """Of all layers; points group-major, in the dimensions that the network reads."""
+
+    points_NPD: Array
+    gradient_NPD: Array  # dLoss/dh of the summed loss of a group's windows
+    loss_P: Array  # nats
+    norm_JNT: Array  # mean |g| of a group's windows at each place, scored or not
+    square_JNT: Array  # mean |g|^2
+    ones_JN: Array  # of the scored rows: sum of the squared parts of g along the vector of ones
+    radial_JN: Array  # along the state itself, without its mean coordinate
+    total_JN: Array  # sum of |g|^2
+    weights: written.Rows  # gradients of the matrices that read the stream
+
+
+def coordinates(model: ModelConfig) -> np.ndarray:
+    """An orthonormal basis (D, D') of what is read: without the vector of ones where every norm removes it."""
+    if width_of(model) == model.width:
+        return np.eye(model.width, dtype=np.float32)
+    return scipy.linalg.helmert(model.width).T.astype(np.float32)
+
+
+def activations(
+    model: transformer.Model, params: Any, windows: Windows, visible_TT: Array, basis_DD: np.ndarray
+) -> Array:
+    """The states alone, (layer, P, D)."""
+
+    def of_group(group: tuple[Array, Array]) -> Array:
+        tokens_WT, picks_Q = group
+        return _picked(model.apply(params, tokens_WT, None, visible_TT)[1].resid_NBTD, picks_Q) @ basis_DD
+
+    return _joined(jax.lax.map(of_group, (windows.tokens_JWT, windows.picks_JQ)))
+
+
+def read(model: transformer.Model, params: Any, windows: Windows, visible_TT: Array, basis_DD: np.ndarray) -> Read:
+    """A forward and a backward pass, group by group: the memory is that of one group's windows and of all rows kept."""
+
+    def of_group(summed: written.Rows, group: tuple[Array, ...]) -> tuple[written.Rows, tuple[Array, ...]]:
+        tokens_WT, targets_WT, weights_WT, picks_Q = group
+        batch = objective.Batch(tokens_WT, targets_WT, weights_WT)
+        shape = jax.eval_shape(lambda: model.apply(params, tokens_WT, None, visible_TT)[1].resid_NBTD).shape
+
+        def loss(taps_NBTD: Array, matrices: written.Rows) -> tuple[Array, tuple[Array, Array]]:
+            logits_WTV, found = model.apply(written.put(params, matrices), tokens_WT, taps_NBTD, visible_TT)
+            return objective.nats(logits_WTV, batch), (logits_WTV, found.resid_NBTD)
+
+        both = jax.grad(loss, argnums=(0, 1), has_aux=True)
+        (gradient_NBTD, slope), (logits_WTV, resid_NBTD) = both(jnp.zeros(shape), written.take(params))
+        loss_WT = optax.softmax_cross_entropy_with_integer_labels(logits_WTV, targets_WT)
+        square_NBT = jnp.square(gradient_NBTD).sum(axis=3)
+        state_NQD, gradient_NQD = _picked(resid_NBTD, picks_Q), _picked(gradient_NBTD, picks_Q)
+        state_NQD = state_NQD - state_NQD.mean(axis=2, keepdims=True)
+        state_NQD = state_NQD / jnp.linalg.norm(state_NQD, axis=2, keepdims=True)
+        found = (
+            _picked(resid_NBTD, picks_Q) @ basis_DD,
+            gradient_NQD @ basis_DD,
+            loss_WT.reshape(-1)[picks_Q],
+            jnp.sqrt(square_NBT).mean(axis=1),
+            square_NBT.mean(axis=1),
+            jnp.square(gradient_NQD.sum(axis=2)).sum(axis=1) / shape[-1],
+            jnp.square((gradient_NQD * state_NQD).sum(axis=2)).sum(axis=1),
+            jnp.square(gradient_NQD).sum(axis=(1, 2)),
+        )
+        return jax.tree.map(jnp.add, summed, slope), found
+
+    zero = jax.tree.map(jnp.zeros_like, written.take(params))
+    slope, found_J = jax.lax.scan(of_group, zero, windows[:4])
+    points_JNQD, gradient_JNQD, loss_JQ, *rest = found_J
+    return Read(_joined(points_JNQD), _joined(gradient_JNQD), loss_JQ.ravel(), *rest, written.rows(slope))
+
+
+def _picked(x_NBTD: Array, picks_Q: Array) -> Array:
+    return x_NBTD.reshape(len(x_NBTD), -1, x_NBTD.shape[-1])[:, picks_Q]
+
+
+def _joined(x_JNQD: Array) -> Array:
+    """(N, P, D), group-major."""
+    return jnp.moveaxis(x_JNQD, 1, 0).reshape(x_JNQD.shape[1], -1, x_JNQD.shape[-1])

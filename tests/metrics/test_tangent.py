@@ -1,0 +1,227 @@
+import functools
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+from metrics import similarity, spectrum, tangent
+from panel.intervals import summarise
+from tests import reference_tangent as reference
+from tests.metrics.clouds import rotation
+
+POINTS, WIDTH, RANK, COUNT = 240, 24, 4, 20
+SLOW = pytest.mark.slow
+
+semi_nmf = jax.jit(tangent.semi_nmf, static_argnums=2)
+start = jax.jit(tangent.start, static_argnums=2)
+principal = jax.jit(tangent.principal, static_argnums=1)
+energy, variance_share = jax.jit(tangent.energy), jax.jit(tangent.variance_share)
+random_frames = jax.jit(tangent.random_frames, static_argnums=2)
+equal_energy_frames = jax.jit(tangent.equal_energy_frames, static_argnums=3)
+isoscore_outside = jax.jit(lambda frame, points: tangent.isoscore_outside(frame, tangent.covariance(points)))
+local_tangent = jax.jit(tangent.local_tangent, static_argnums=(3, 4))
+
+
+def stretched(seed=0, points=POINTS):
+    """Points whose coordinates vary unequally about a mean, turned."""
+    generator = np.random.default_rng(seed)
+    x = generator.normal(size=(points, WIDTH)) * np.geomspace(1, 0.05, WIDTH) + 0.3
+    return (x @ rotation(WIDTH, 3)).astype(np.float32)
+
+
+def frame(seed=1, rank=RANK):
+    return np.linalg.qr(np.random.default_rng(seed).normal(size=(WIDTH, rank)))[0].astype(np.float32)
+
+
+def is_orthonormal(frames):
+    frames = np.asarray(frames, np.float64)
+    eye = np.eye(frames.shape[-1])
+    return np.abs(np.swapaxes(frames, -1, -2) @ frames - eye).max() < 1e-5
+
+
+def test_semi_nmf_is_that_of_the_printed_rule_and_never_gets_worse():
+    points = stretched()
+    begin = np.asarray(start(points, jax.random.key(0), RANK))
+    found = semi_nmf(points, begin, 40)
+    weight, concept, residual = reference.semi_nmf(points, begin, 40)
+    np.testing.assert_allclose(found.residual_S, residual, rtol=1e-3)
+    np.testing.assert_allclose(found.weight_PK @ found.concept_KD, weight @ concept, atol=2e-3)
+    assert (np.asarray(found.weight_PK) >= 0).all()
+    assert (np.diff(found.residual_S) < 1e-6).all()
+    assert found.residual_S[-1] < found.residual_S[0] - 0.01
+    turned = semi_nmf(points @ rotation(WIDTH).astype(np.float32) * np.float32(1e-4), begin, 40)
+    np.testing.assert_allclose(turned.residual_S, found.residual_S, rtol=1e-3)
+
+
+def test_semi_nmf_finds_planted_concepts():
+    generator = np.random.default_rng(4)
+    concept = generator.normal(size=(RANK, WIDTH))
+    points = (np.eye(RANK)[generator.integers(0, RANK, POINTS)] + 0.05 * generator.random((POINTS, RANK))) @ concept
+    found = semi_nmf(points.astype(np.float32), start(points.astype(np.float32), jax.random.key(1), RANK), 100)
+    assert found.residual_S[-1] < 1e-3
+    np.testing.assert_allclose(energy(tangent.orthonormal(found.concept_KD), concept.astype(np.float32)), 1, atol=1e-3)
+
+
+def test_a_start_gives_every_point_to_the_nearest_of_points_drawn():
+    points = stretched()
+    begin = np.asarray(start(points, jax.random.key(2), RANK))
+    assert set(np.unique(begin)) == {np.float32(0.2), np.float32(1.2)}
+    np.testing.assert_allclose(begin.sum(1), 1 + 0.2 * RANK, rtol=1e-6)
+    with pytest.raises(ValueError, match="9 concepts of 5 points"):
+        tangent.start(points[:5], jax.random.key(0), 9)
+
+
+@pytest.mark.parametrize("rank", [1, RANK])
+def test_frames_are_orthonormal_and_agree_with_float64(rank):
+    points = stretched()
+    found = principal(points, rank)
+    np.testing.assert_allclose(
+        reference.projector(found), reference.projector(reference.principal(points, rank)), atol=1e-4
+    )
+    concept = np.random.default_rng(0).normal(size=(rank, WIDTH)).astype(np.float32)
+    spanned = tangent.orthonormal(concept)
+    np.testing.assert_allclose(reference.projector(spanned), reference.projector(concept.T), atol=1e-5)
+    others = random_frames(found, jax.random.key(0), COUNT)
+    alike = equal_energy_frames(found, points.T @ points, jax.random.key(0), COUNT)
+    assert all(map(is_orthonormal, (found, spanned, others, alike)))
+    assert np.abs(np.swapaxes(np.asarray(others), 1, 2) @ np.asarray(found)).max() < 1e-5
+    np.testing.assert_array_equal(others, random_frames(found, jax.random.key(0), COUNT))
+    assert not np.array_equal(others, random_frames(found, jax.random.key(1), COUNT))
+
+
+def test_shares_agree_with_float64_whoever_is_left_out_and_however_they_are_turned():
+    points, gradient, q = stretched(), stretched(seed=7) ** 3, frame()
+    turn = rotation(WIDTH, 5).astype(np.float32)
+    for keep in (np.ones(POINTS, np.float32), (np.arange(POINTS) % 3 > 0).astype(np.float32)):
+        kept, own = keep > 0, energy(q, gradient, keep)
+        np.testing.assert_allclose(own, reference.energy(q, gradient[kept]), rtol=1e-5)
+        np.testing.assert_allclose(
+            variance_share(q, points, keep), reference.variance_share(q, points[kept]), rtol=1e-5
+        )
+        np.testing.assert_allclose(energy(turn.T @ q, gradient @ turn * np.float32(1e-6), keep), own, rtol=1e-5)
+    np.testing.assert_allclose(variance_share(q, points + np.float32(100)), variance_share(q, points), rtol=1e-3)
+    for of in (q, np.zeros((WIDTH, 0), np.float32)):
+        np.testing.assert_allclose(
+            isoscore_outside(of, points * np.float32(1e-6)), reference.isoscore_outside(of, points), rtol=1e-4
+        )
+    whole = spectrum.isoscore(spectrum.spectrum(points))[0]
+    np.testing.assert_allclose(isoscore_outside(np.zeros((WIDTH, 0), np.float32), points), whole, rtol=1e-4)
+    assert np.isnan(energy(q, np.zeros_like(points)))
+    assert np.isnan(variance_share(q, np.ones_like(points)))
+
+
+def test_a_gradient_inside_the_proxy_has_all_its_energy_there_and_an_isotropic_one_its_rank_over_width():
+    q, generator = frame(), np.random.default_rng(0)
+    inside = (generator.normal(size=(POINTS, RANK)) @ q.T).astype(np.float32)
+    np.testing.assert_allclose(energy(q, inside), 1, rtol=1e-5)
+    isotropic = generator.normal(size=(100_000, WIDTH)).astype(np.float32)
+    assert tangent.energy(q, isotropic) == pytest.approx(RANK / WIDTH, rel=0.01)
+    points = np.vstack([np.diag(np.arange(1.0, WIDTH + 1)), -np.diag(np.arange(1.0, WIDTH + 1))]).astype(np.float32)
+    first = np.eye(WIDTH, dtype=np.float32)[:, :RANK]
+    by_hand = RANK / WIDTH - (1 + 4 + 9 + 16) / (WIDTH * (WIDTH + 1) * (2 * WIDTH + 1) / 6)
+    excess = energy(first, np.eye(WIDTH, dtype=np.float32)) - variance_share(first, points)
+    assert excess == pytest.approx(by_hand, rel=1e-4)
+
+
+def test_no_frame_of_its_rank_has_more_variance_than_the_principal_one():
+    points = stretched()
+    most = variance_share(principal(points, RANK), points)
+    assert all(variance_share(frame(seed), points) < most for seed in range(5))
+
+
+def test_random_frames_in_the_complement_have_the_mean_energy_that_the_proxy_leaves():
+    gradient, q = stretched(), frame()
+    frames = tangent.random_frames(q, jax.random.key(0), 4000)
+    energies = jax.vmap(lambda one: tangent.energy(one, gradient))(frames)
+    own = float(energy(q, gradient))
+    expected = (1 - own) * RANK / (WIDTH - RANK)
+    assert energies.mean() == pytest.approx(expected, rel=0.02)
+    assert tangent.ratio(own, energies) == pytest.approx(own / expected, rel=0.02)
+    few = energies[:COUNT]
+    for value in (0.0, float(np.median(few)), 1.0):
+        assert tangent.p_value(value, few) == pytest.approx(reference.p_value(value, np.asarray(few)))
+    assert tangent.p_value(1.0, few) == pytest.approx(1 / 21)
+    assert tangent.p_value(0.0, few) == 1
+    assert np.isnan(tangent.p_value(np.nan, few))
+    assert np.isnan(tangent.p_value(0.5, few.at[0].set(np.nan)))
+
+
+@pytest.mark.parametrize("kind", ["principal", "random", "last"])
+def test_frames_of_equal_energy_have_it(kind):
+    gradient = stretched()
+    moment = gradient.T @ gradient
+    last = np.linalg.eigh(moment)[1][:, 1 : RANK + 1]
+    q = {"principal": principal(gradient, RANK), "random": frame(), "last": last}[kind]
+    frames = equal_energy_frames(q, moment * np.float32(1e-9), jax.random.key(0), COUNT)
+    energies = [energy(np.asarray(one), gradient) for one in frames]
+    np.testing.assert_allclose(energies, energy(q, gradient), rtol=1e-3)
+    assert np.abs(frames[0] - frames[1]).max() > 0.1
+
+
+def test_the_local_tangent_is_that_of_float64_and_finds_a_gradient_along_a_circle():
+    points, gradient, among = stretched(points=40), stretched(seed=8, points=40), stretched(seed=9)
+    found = local_tangent(points, gradient, among, 12, RANK)
+    for rank in (1, RANK):
+        for own, expected in zip(found, reference.local_tangent(points, gradient, among, 12, rank), strict=True):
+            np.testing.assert_allclose(own[:, rank - 1], expected, rtol=1e-3)
+    turn = rotation(WIDTH).astype(np.float32)
+    turned = local_tangent(points @ turn, gradient @ turn, among @ turn, 12, RANK)
+    np.testing.assert_allclose(turned.inside_PK, found.inside_PK, rtol=1e-3)
+    angle, others = np.linspace(0, 6, 40), np.linspace(0, 2 * np.pi, POINTS)
+    plane = rotation(WIDTH, 2)[:2]
+
+    def circle(t):
+        return (np.stack([np.cos(t), np.sin(t)], 1) @ plane).astype(np.float32)
+
+    along = local_tangent(circle(angle), circle(angle + np.pi / 2), circle(others), 5, 1)
+    across = local_tangent(circle(angle), circle(angle), circle(others), 5, 1)
+    assert along.inside_PK.min() > 0.98
+    assert across.inside_PK.max() < 0.02
+    np.testing.assert_allclose(along.share_PK.mean(), 0.5, atol=0.1)
+
+
+def excess(points, gradient, q, groups):
+    """e - v, and what it is without each group."""
+    weights = jnp.repeat(similarity.leave_out(groups), len(points) // groups, axis=1)
+    return jax.vmap(lambda keep: tangent.energy(q, gradient, keep) - tangent.variance_share(q, points, keep))(weights)
+
+
+@SLOW
+def test_the_excess_of_a_gradient_drawn_from_the_covariance_covers_0():
+    """8 groups of 64 points that share a part of their groups, as characters of a window do; a fixed proxy."""
+    groups, repeats, root = 8, 400, np.linalg.cholesky(np.cov(stretched(points=2000).T)).astype(np.float32)
+    q = principal(stretched(points=2000), RANK)
+
+    def draw(key, sizes=(groups * 4, 16)):
+        shared, own = jax.random.split(key)
+        normal = jax.random.normal(shared, (sizes[0], 1, WIDTH)) + jax.random.normal(own, (*sizes, WIDTH))
+        return normal.reshape(-1, WIDTH) @ root.T
+
+    @functools.partial(jax.jit)
+    def once(key):
+        one, other = jax.random.split(key)
+        return excess(draw(one), draw(other), q, groups)
+
+    values = np.asarray(jax.lax.map(once, jax.random.split(jax.random.key(0), repeats)))
+    covered = [s.low <= 0 <= s.high for s in (summarise(v[None], "jackknife") for v in values)]
+    assert 0.92 <= np.mean(covered) <= 0.98
+    planted = np.asarray(
+        excess(draw(jax.random.key(1)), draw(jax.random.key(2)) @ (np.eye(WIDTH) + q @ q.T), q, groups)
+    )
+    assert summarise(planted[None], "jackknife").low > 0
+
+
+@SLOW
+def test_the_p_of_the_paper_is_not_uniform_for_an_isotropic_gradient():
+    """Of rank D/4 it is at its least, 1/21, in about 0.10 of the cases, not in 1/21 of them."""
+    q = frame(rank=WIDTH // 4)
+
+    def once(key):
+        one, other = jax.random.split(key)
+        gradient = jax.random.normal(one, (60, WIDTH))
+        controls = jax.vmap(lambda f: tangent.energy(f, gradient))(tangent.random_frames(q, other, COUNT))
+        return tangent.p_value(tangent.energy(q, gradient), controls)
+
+    p = np.asarray(jax.lax.map(once, jax.random.split(jax.random.key(0), 2000), batch_size=50))
+    assert 0.07 < np.mean(p < 1 / 20.5) < 0.13

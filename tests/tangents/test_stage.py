@@ -1,0 +1,105 @@
+"""The stage among the others: when it is done, in what order, and what is refused before any work."""
+
+import pathlib
+
+import jax
+import numpy as np
+import pytest
+
+import stages
+from experiments import cost, memory, status
+from models import transformer
+from models.masks import visible_keys
+from tangents import read, rows, sweep
+from tests import tiny
+from tests.program import refuse
+from tests.tangents.test_sweep import config
+from workdir.errors import UserError
+from workdir.folder import claim
+from workdir.settings import replace
+
+DECODER = ("--config=experiments/decoder_small.py:tiny", "--config.data.source=pydoc")
+
+
+@pytest.mark.parametrize(
+    ("flags", "words"),
+    [
+        ((*DECODER, "--stages=tangents"), "switched off here; pass --config.tangents.enabled=True"),
+        ((*DECODER, "--config.tangents.enabled=True", "--config.tangents.ranks=(128,)"), "leaves 42 at most"),
+        ((*DECODER, "--config.tangents.enabled=True", "--config.train.steps=4"), "2 are needed, and a later one"),
+        (
+            (*DECODER, "--config.tangents.enabled=True", "--config.tangents.windows=512", "--stages=tangents"),
+            "windows=512 needs twice as many",
+        ),
+        (
+            ("--config=experiments/vectors.py", "--config.vectors.path=README.md", "--stages=tangents"),
+            "are not trained",
+        ),
+    ],
+)
+def test_bad_input_is_refused_in_one_line_before_a_folder_is_made(tmp_path, flags, words):
+    refuse(tmp_path / "run", words, *flags)
+
+
+def test_it_is_done_only_where_it_is_switched_on():
+    every = ["train", "measure", "tangents", "figures"]
+    on, off = config(), tiny.config()
+    assert stages.with_tangents({"": on}, every) == every
+    assert stages.with_tangents({"": off}, every) == ["train", "measure", "figures"]
+    assert stages.with_tangents({"": off}, ["measure"]) == ["measure"]
+    with pytest.raises(UserError, match="switched off"):
+        stages.with_tangents({"": off}, ["tangents"])
+    costs = {"": cost.of_run(on, cost.Text(8, 100))}
+    assert "fit and test tangent proxies" in cost.plan({"": on}, costs, every)
+    assert cost.of_run(off, cost.Text(8, 100)).tangents == 0 < costs[""].tangents
+    assert set(cost.seconds(costs, every, 1, 1e9)) == set(every)
+
+
+def test_the_early_proxies_of_all_runs_come_first_since_each_is_the_control_of_another(monkeypatch):
+    done, configs = [], {name: replace(config(), {"train.seed": seed}) for seed, name in enumerate("ab")}
+    texts = {stages.text_key(config()): tiny.corpus()}
+    monkeypatch.setattr(sweep, "fit_early", lambda config, corpus, run, *_: done.append(("early", run.name)))
+    monkeypatch.setattr(
+        sweep, "sweep", lambda config, corpus, run, name, stop, other: done.append((run.name, other.name))
+    )
+    with stages.Stop() as stop:
+        stages.fit_tangents(configs, texts, pathlib.Path("root"), "title", stop)
+    assert done == [("early", "a"), ("early", "b"), ("a", "b"), ("b", "a")]
+
+
+@pytest.mark.parametrize("name", ["tangents.points", "tangents.windows"])
+def test_what_does_not_fit_is_refused_by_the_setting_that_helps(monkeypatch, name):
+    monkeypatch.setattr(memory, "available", lambda: 10**9)
+    large = replace(config(), {name: 2**24})
+    memory.check(config(), 8, ["tangents"])
+    with pytest.raises(UserError, match=rf"--stages=tangents would .* lower {name} \(16777216\)"):
+        memory.check(large, 8, ["tangents"])
+    memory.check(replace(large, {"tangents.enabled": False}), 8, ["tangents"])
+    memory.check(large, 8, ["train", "measure"])
+
+
+def test_the_memory_is_about_what_the_program_asks_for():
+    """Of a network wide enough that rows and passes count, not the constants."""
+    wide = replace(
+        config(), {"model.width": 64, "model.context": 32, "tangents.points": 128, "tangents.local_points": 32}
+    )
+    text = tiny.corpus(20_000)
+    windows = rows.make_windows(wide, wide.tangents, text)
+    network, basis = transformer.build(wide.model, text.vocab_size, "float32"), read.coordinates(wide.model)
+    params = jax.eval_shape(network.init, jax.random.key(0))
+    visible = np.asarray(visible_keys(wide.model, 32))
+    passes = jax.jit(lambda params, test, visible: read.read(network, params, test, visible, basis))
+    asked = passes.lower(params, windows[1], visible).compile().memory_analysis()
+    told = sum(memory.tangents(wide, text.vocab_size).values())
+    assert 0.5 < told / (asked.temp_size_in_bytes + asked.output_size_in_bytes) < 2
+
+
+def test_status_tells_what_is_there(tmp_path):
+    claim(tmp_path / "run", config(), new=True)
+    assert "tangents of 0 of 6 checkpoints" in list(status.told(tmp_path / "run"))
+    (tmp_path / "run" / "tangents").mkdir()
+    for name in ("early", "0", "4"):
+        (tmp_path / "run" / "tangents" / f"{name}.nc").touch()
+    lines = list(status.told(tmp_path / "run"))
+    assert "tangents of 2 of 6 checkpoints" in lines
+    assert "tangents of some checkpoints" in lines[-1] + lines[-2]
