@@ -61,6 +61,10 @@ def test_revisions_are_steps_of_one_run(swept):
     noise = json.loads(results.attrs["noise_floor"])
     assert set(noise) >= {"anisotropy", "attention_entropy", "cka_layers"}
     assert 0 < noise["anisotropy"] < 1e-4
+    assert results.anisotropy.attrs["noise_floor"] == noise["anisotropy"]
+    said = f"Batch size and kernels move no value by more than {noise['anisotropy']:.1g}."
+    assert said in (workdir / "figures" / "anisotropy_profile.txt").read_text()
+    assert f'"noise": "{noise["anisotropy"]:.1g}, with' in (workdir / "report.html").read_text()
     assert not list((workdir / "measurements").glob("residuals/*"))
     assert "bits per byte of the text" in process.stdout
     assert "special tokens: none" in process.stdout
