@@ -21,6 +21,7 @@ class WeightsConfig:
     dtype: str = "float32"  # what is computed in, whatever the file holds
     device_map: str | None = None  # as accelerate has it: "auto" spreads weights over devices, memory and disk
     batch_size: int = 8  # windows in one pass of the model
+    clamp: float | None = None  # largest |coordinate| after a block, to which larger ones are set while the model runs
     most_bits: float | None = None  # per byte; a worse model is refused. None: bits of the text's token frequencies
 
 
@@ -40,6 +41,8 @@ def check(config: PretrainedConfig) -> None:
     data.config.check(config.data)
     choose("pretrained.dtype", config.pretrained.dtype, DTYPES)
     at_least("pretrained.batch_size", config.pretrained.batch_size, 1)
+    if config.pretrained.clamp is not None and not config.pretrained.clamp > 0:
+        raise UserError(f"pretrained.clamp is {config.pretrained.clamp}; it must be above 0")
     at_least("window", config.window, 2)
     panel_config.check(config.measure, config.measure.projected_head + 1)  # the heads are counted when it is loaded
     steps(config.pretrained)
