@@ -3,6 +3,7 @@ import numpy as np
 import pytest
 
 from metrics import windows
+from tests import reference_leading
 from tests.metrics.clouds import EVERY, POINTS, gaussian, rotation
 
 WINDOW = np.random.default_rng(0).permutation(np.repeat([3, 7, 8, 40], [1, 20, 80, POINTS - 101]))
@@ -13,10 +14,7 @@ def twin(cloud, window):
     """Of each point's window, in float64."""
     found = np.empty(len(cloud))
     for one in np.unique(window):
-        x = np.asarray(cloud[window == one], np.float64)
-        share = np.linalg.svd(x, compute_uv=False) ** 2
-        share = share[share > 0] / share.sum()
-        found[window == one] = -(share * np.log(share)).sum()
+        found[window == one] = reference_leading.entropy(cloud[window == one])
     return found
 
 
