@@ -58,18 +58,22 @@ def interval(results: xr.Dataset, name: str, less: str = NOTHING, **where: Any) 
 
 
 def bands(runs: dict[str, Run], *names: str, what: str = "band") -> str:
-    """What the bands of `interval` are, as a sentence; nothing where no run has any."""
-    ways = set()
+    """What the bands of `interval` are, and the noise floor, a sentence each; nothing where no run has any."""
+    ways, shown = set(), []
     for run in runs.values():
         for values in (run.results[name] for name in names if name in run.results):
+            shown.append(values)
             if np.isfinite(values.sel(statistic="low")).any():
                 resampled = run.results.attrs["groups"] > 1 and values.attrs.get("resampling") != "batches"
                 seeds = "seeds" in run.results.attrs and "seed" not in values.dims
                 ways.add("seeds" if seeds else "windows resampled" if resampled else "over batches")
     intervals = " or ".join(sorted(ways - {"seeds"}))
+    noise = [values.attrs["noise_floor"] for values in shown if "noise_floor" in values.attrs]
     said = [f"{LEVEL * 100:.0f} % interval, {intervals}"] * bool(intervals)
     said += ["range of seeds"] * ("seeds" in ways)
-    return f"{what.capitalize()}: {'; or '.join(said)}." if said else ""
+    told = [f"{what.capitalize()}: {'; or '.join(said)}."] * bool(said)
+    told += [f"Batch size and kernels move no value by more than {max(noise, default=0):.1g}."] * bool(noise)
+    return " ".join(told)
 
 
 def at_last(runs: dict[str, Run]) -> str:

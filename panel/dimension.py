@@ -2,13 +2,15 @@
 
 from collections.abc import Callable
 
+import jax
 import jax.numpy as jnp
 from jax import Array
 
 from metrics import dimension
-from metrics.neighbours import Neighbours
+from metrics.neighbours import SPARE, Neighbours, neighbours_among
+from panel import leading
 from panel.quantity import HERE, NOT_NEGATIVE, SHAPE_OF_LEARNING, Family, Quantity, Values
-from panel.resamples import Cloud, over_sections
+from panel.resamples import Cloud, Searched, over_sections, sections
 
 FACCO = "Facco et al. 2017"
 NULLS = ("gaussian", "shuffled", "untrained")
@@ -94,13 +96,27 @@ QUANTITIES = {
     ),
 }
 RESAMPLED = {name: quantity.read for name, quantity in QUANTITIES.items() if quantity.resampling}
+WITHOUT, OF_LEFT = leading.without_longest("twonn", QUANTITIES["twonn"])
 COUNTS = {name: quantity.read for name, quantity in QUANTITIES.items() if not quantity.resampling}
+QUANTITIES[WITHOUT] = OF_LEFT
 
 
 def measure(cloud: Cloud) -> Values:
     values = over_sections(lambda one: {name: read(one) for name, read in RESAMPLED.items()}, cloud.searched)
     values = of_enough(values, cloud.searched.whole) | {PUBLISHED: values[PUBLISHED]}
-    return values | {name: read(cloud.searched.whole) for name, read in COUNTS.items()}
+    values |= {name: read(cloud.searched.whole) for name, read in COUNTS.items()}
+    return values | jax.lax.map(lambda left_P: of_left(cloud, left_P), leading.left(cloud))
 
 
-FAMILY = Family(of="cloud", measure=measure, quantities=QUANTITIES, nulls=NULLS, neighbours=2)
+def of_left(cloud: Cloud, left_P: Array) -> Values:
+    """Among the points that are left, from the neighbours that were searched among all."""
+    (whole, parts), groups = cloud.searched, cloud.groups
+    whole = neighbours_among(cloud.points_PD, whole, left_P)
+    if parts is not None:
+        given = sections(cloud.points_PD, groups), parts, sections(left_P[:, None], groups)[..., 0]
+        parts = jax.lax.map(lambda part: neighbours_among(*part), given)
+    values = over_sections(lambda one: {WITHOUT: OF_LEFT.read(one)}, Searched(whole, parts))
+    return of_enough(values, whole)
+
+
+FAMILY = Family(of="cloud", measure=measure, quantities=QUANTITIES, nulls=NULLS, neighbours=SPARE)

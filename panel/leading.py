@@ -1,5 +1,6 @@
 """Family leading: how few vectors carry the anisotropy of a cloud, token 0 of each window or the longest ones."""
 
+import dataclasses
 from collections.abc import Callable
 
 import jax
@@ -13,12 +14,27 @@ from panel.resamples import Cloud, leave_out, over_groups
 PERCENT = 0.01  # of the vectors
 WITHOUT = ("longest of each window", "longest 1 %")
 BY_WITHOUT = ("layer", "without")
+REMOVED = "without the longest vector of each window, or the longest 1 % of all"
+
+LONGEST = 16  # vectors of a layer that are kept
+VECTORS = ("leading_index", "leading_norm", "leading_over_median", "leading_share")
 
 Read = Callable[[Array, Array, Array], Array]  # the cloud, who is a member, and weights 1 or 0 of its points
 
 
 def _share(read: Read, long_name: str, formula: str) -> Quantity:
     return Quantity(read=read, long_name=long_name, formula=formula, source=HERE, resampling="jackknife", range=SHARE)
+
+
+def without_longest(name: str, whole: Quantity) -> tuple[str, Quantity]:
+    """The name of a quantity of the cloud without its longest vectors, and what it says of itself."""
+    return f"{name}_without", dataclasses.replace(
+        whole,
+        dims=BY_WITHOUT,
+        long_name=f"{whole.long_name}, without the longest vectors",
+        formula=f"{whole.formula}, {REMOVED}",
+        source=f"{whole.source}; the removal: this project",
+    )
 
 
 QUANTITIES = {
@@ -53,8 +69,8 @@ QUANTITIES = {
     "anisotropy_without": Quantity(
         dims=BY_WITHOUT,
         long_name="anisotropy without the longest vectors",
-        formula="max(lambda) / sum(lambda) without the longest vector of each window, or the longest 1 % of all; "
-        "what is removed is long, so that this lowers it in the Gaussian null model too",
+        formula=f"max(lambda) / sum(lambda) {REMOVED}; what "
+        "is removed is long, so that this lowers it in the Gaussian null model too",
         source=f"{SHAPE_OF_LEARNING}; the removal: this project",
         resampling="jackknife",
         range=SHARE,
@@ -63,30 +79,42 @@ QUANTITIES = {
 OF_FIRST, OF_LONGEST = ("first_share", "first_share_by_norm"), ("longest_share",)
 
 
+def left(cloud: Cloud) -> Array:
+    """Who is left by each removal of WITHOUT, (2, P); nobody where it is not known which window a point is of."""
+    points = len(cloud.points_PD)
+    long_P = leading.longest(cloud.points_PD, max(1, int(PERCENT * points)))
+    if cloud.places is None:
+        return jnp.stack([jnp.zeros(points, bool), ~long_P])
+    return ~jnp.stack([leading.longest_of_each(cloud.points_PD, cloud.places.window_P), long_P])
+
+
+def vectors(resid_NWTD: Array) -> Values:
+    """What is kept as it is: the longest vectors of every layer, of all positions of the windows, (layer, rank)."""
+    clouds_NPD = resid_NWTD.reshape(len(resid_NWTD), -1, resid_NWTD.shape[-1])
+    found = jax.lax.map(lambda cloud_PD: leading.longest_points(cloud_PD, LONGEST), clouds_NPD)
+    return dict(zip(VECTORS, found, strict=True))
+
+
 def measure(cloud: Cloud) -> Values:
     """Of a cloud without tokens 0, or of whose points the places in a window are not known, what reads them is NaN."""
     cloud_PD, groups, places = cloud.points_PD, cloud.groups, cloud.places
     points = len(cloud_PD)
-    nobody_P, unknown = jnp.zeros(points, bool), places is None
-    long_P = leading.longest(cloud_PD, max(1, int(PERCENT * points)))
-    first_P = nobody_P if unknown else places.time_P == 0
-    members = dict.fromkeys(OF_FIRST, first_P) | dict.fromkeys(OF_LONGEST, long_P)
+    left_2P = left(cloud)
+    first_P = jnp.zeros(points, bool) if places is None else places.time_P == 0
+    members = dict.fromkeys(OF_FIRST, first_P) | dict.fromkeys(OF_LONGEST, ~left_2P[1])
     values = over_groups(
         lambda keep_P: {name: QUANTITIES[name].read(cloud_PD, who_P, keep_P) for name, who_P in members.items()},
         groups,
         points,
     )
     values |= {name: jnp.where(first_P.any(), values[name], jnp.nan) for name in OF_FIRST}
-    each_P = nobody_P if unknown else leading.longest_of_each(cloud_PD, places.window_P)
     keep_RP = leave_out(groups, points)
-    found_3 = jax.lax.map(
-        lambda gone_P: leading.first_direction(cloud_PD, ~gone_P, keep_RP), jnp.stack([nobody_P, each_P, long_P])
-    )
-    without_2R = found_3.share[1:].at[0].set(jnp.nan) if unknown else found_3.share[1:]
+    left_3P = jnp.concatenate([jnp.ones((1, points), bool), left_2P])
+    found_3 = jax.lax.map(lambda left_P: leading.first_direction(cloud_PD, left_P, keep_RP), left_3P)
     return values | {
         "leading_kurtosis": found_3.kurtosis[0],
         "norm_ratio": leading.norm_ratio(cloud_PD),
-        "anisotropy_without": without_2R,
+        "anisotropy_without": found_3.share[1:],
     }
 
 

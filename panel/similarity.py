@@ -1,12 +1,15 @@
 """Family similarity: cosines between vectors, their mean and norms, and the partition function. Not centred."""
 
+import dataclasses
 import math
 from collections.abc import Callable
 from typing import Any
 
+import jax
 from jax import Array
 
 from metrics import similarity
+from panel import leading
 from panel.quantity import COSINE, HERE, INHERENT, NOT_NEGATIVE, Family, Quantity, Values
 from panel.resamples import Cloud, over_groups
 
@@ -58,6 +61,11 @@ QUANTITIES = {
     ),
 }
 OF_KEPT = {name: quantity.read for name, quantity in QUANTITIES.items() if quantity.read}
+WITHOUT = {  # the quantity -> the same without the longest vectors
+    name: leading.without_longest(name, dataclasses.replace(QUANTITIES[name], read=None))
+    for name in ("mean_cosine", "drift")
+}
+QUANTITIES |= dict(WITHOUT.values())
 
 
 def measure(cloud: Cloud) -> Values:
@@ -65,6 +73,14 @@ def measure(cloud: Cloud) -> Values:
     values = over_groups(
         lambda keep_P: {name: read(cloud_PD, keep_P) for name, read in OF_KEPT.items()}, groups, cloud_PD.shape[0]
     )
+
+    def of_left(left_P: Array) -> Values:
+        def read(keep_P: Array) -> Values:
+            return {own: OF_KEPT[name](cloud_PD, keep_P * left_P) for name, (own, _) in WITHOUT.items()}
+
+        return over_groups(read, groups, cloud_PD.shape[0])
+
+    values |= jax.lax.map(of_left, leading.left(cloud))
     return values | {"log_partition_isotropy": similarity.log_partition_isotropy(cloud_PD, groups)}
 
 

@@ -23,6 +23,7 @@ class WeightsConfig:
     dtype: str = "float32"  # what is computed in, whatever the file holds
     device_map: str | None = None  # as accelerate has it: "auto" spreads weights over devices, memory and disk
     batch_size: int = 8  # windows in one pass of the model
+    clamp: float | None = None  # largest |coordinate| after a block, to which larger ones are set while the model runs
     most_bits: float | None = None  # per byte; a worse model is refused. None: bits of the text's token frequencies
 
 
@@ -42,6 +43,8 @@ def check(config: PretrainedConfig) -> None:
     data.config.check(config.data)
     choose("pretrained.dtype", config.pretrained.dtype, DTYPES)
     at_least("pretrained.batch_size", config.pretrained.batch_size, 1)
+    if config.pretrained.clamp is not None and not config.pretrained.clamp > 0:
+        raise UserError(f"pretrained.clamp is {config.pretrained.clamp}; it must be above 0")
     at_least("window", config.window, 2)
     if config.measure.weighting != "none":
         raise UserError(f"measure.weighting={config.measure.weighting} is for models trained here; leave it out")

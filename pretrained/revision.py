@@ -3,17 +3,20 @@
 import json
 from typing import Any, NamedTuple
 
+import jax
 import numpy as np
 import xarray as xr
 
+from panel import leading
 from pretrained import guards, load
+from pretrained.clamp import clamp
 from pretrained.config import PretrainedConfig
 from pretrained.extract import activations
 from pretrained.residuals import Residuals, before, compared_with
 from pretrained.windows import Windows
 from sources import extracted
 from sources.activations import Measured, inputs_of
-from tables import projection, raw
+from tables import leading_vectors, projection, raw
 
 WORK, BASE = 3, 2e9  # memory of measuring: in multiples of the vectors of a batch, and bytes of the programs
 PREVIOUS = "step of the revision that cka_previous and overlap_previous compare with; -1: none"
@@ -36,6 +39,9 @@ def opened(plan: Plan, place: load.Place) -> load.Loaded:
     loaded = load.load(place, plan.config.pretrained)
     guards.vocabulary(loaded, plan.windows)
     guards.shape(loaded, plan.config.window, plan.config.measure.projected_head)
+    weights = plan.config.pretrained
+    if weights.clamp is not None:
+        loaded.about["clamped"] = clamp(loaded, weights.clamp, plan.windows.probe.tokens_GWT[0], weights.batch_size)
     return loaded
 
 
@@ -66,6 +72,7 @@ def table(plan: Plan, loaded: load.Loaded, step: int, last: bool, beside: Residu
     vectors = projection.labelled(
         measured.vectors, windows.probe.picks_SGP[0, 0], plan.config.window, measure.projected_head
     )
+    vectors |= leading_vectors.labelled(measured.vectors, windows.probe.tokens_GWT[0])
     if not beside.wanted:
         return found.assign(**vectors)
     found.attrs["compared_with"] = compared_with(beside.steps, step)
@@ -88,6 +95,9 @@ def _measured(
         beside.keep(step, g, inputs.resid_ZNWTD[0])
         given = beside.beside(step, g), probe.picks_SGP[:, g], visible_STT, settings
         found.append(extracted.measure_batch(g, inputs, *given))
+        if g == 0 and "leading" in settings.families:
+            longest = jax.device_get(jax.jit(leading.vectors)(inputs.resid_ZNWTD[0]))
+            found[0] = found[0]._replace(vectors=found[0].vectors | longest)
         if last and g == 0:
             inputs = activations(loaded, tokens_ZWT, 1 if size > 1 else 2, plan.heads, plain=True)
             noise = guards.noise_floor(found[0].values, extracted.measure_batch(g, inputs, *given).values)
@@ -121,6 +131,7 @@ def tell(plan: Plan, loaded: load.Loaded, about: dict[str, Any]) -> None:
         f"special tokens: {plan.windows.about['special_tokens']}",
         f"windows that begin with one token twice, whose second vector may be another first: "
         f"{plan.windows.about['twice_first']}",
+        *([f"clamped: {about['clamped']}"] if "clamped" in about else []),
         f"residual stream: {about['residual_stream']}",
         f"attention: {about.get('attention', 'not asked for')}",
         f"bits per byte of the text: {said}; at most {bound:.2f}",

@@ -18,7 +18,7 @@ from pretrained.config import PretrainedConfig, steps
 from pretrained.residuals import Residuals, before, compared_with
 from pretrained.revision import Plan, opened, residuals_of, table
 from pretrained.windows import Windows, make_windows, text_of
-from tables import files, join, measurements, raw
+from tables import files, join, leading_vectors, measurements, raw
 from tables.measurements import Standing
 from tables.raw import UNTRAINED
 from workdir import folder
@@ -28,7 +28,7 @@ from workdir.stop import Stop
 
 GUARDED = (  # of each revision, in the table of all
     *("revision", "weights_sha256", "weights_file", "weights_type", "computed_in", "not_read", "residual_stream"),
-    *("attention", "bits_per_byte", "bits_bound", "bits_of", "noise_floor", "torch", "transformers"),
+    *("attention", "bits_per_byte", "bits_bound", "bits_of", "noise_floor", "clamped", "torch", "transformers"),
 )
 
 
@@ -58,6 +58,9 @@ def run(config: PretrainedConfig, root: pathlib.Path, title: str, stop: Stop) ->
         about |= {"model": whole[max(revisions)].attrs["model"], "steps": max(revisions), **told(whole)}
         about["provenance"] = provenance(config, about)
         join.write(root, whole, wanted.measure.families, wanted.measure.nulls, about)
+        leading_vectors.write(
+            root, whole, wanted.measure.families, lambda ids: tokenizer.convert_ids_to_tokens(ids.tolist())
+        )
     print(f"{title}: {len(whole)} measured ({measured} now): {root / 'results.nc'}, {root / 'results.csv'}")
     print(f"{title}: memory at most {peak() / 1e9:.1f} GB")
 
@@ -179,6 +182,7 @@ def provenance(config: PretrainedConfig, about: dict[str, Any]) -> str:
             "/".join(pathlib.Path(config.pretrained.name).parts[-2:]),
             *about["model"].split(", "),
             f"computed in {about['computed_in']}",
+            *([f"coordinates clamped at {config.pretrained.clamp:g}"] if config.pretrained.clamp else []),
             *([f"{bits:.2f} bits a byte"] if not isinstance(bits, str) else []),
             f"weights {about['weights_sha256'][:12]}",
         )

@@ -90,6 +90,8 @@ def words(runs: list[Run]) -> list[dict[str, Any]]:
     for run in runs:
         for name, values in variables(run.results).items():
             about = {key: str(values.attrs.get(key, "")) for key in ("formula", "source", "resampling")}
+            noise = values.attrs.get("noise_floor")
+            about["noise"] = "" if noise is None else f"{noise:.1g}, with batch size and kernels"
             about |= {"long_name": str(values.attrs.get("long_name", name)), "units": values.attrs.get("units", "1")}
             about |= {"name": name, "family": values.attrs.get("family", "further"), "dims": free(values)}
             found.setdefault(name, about)

@@ -56,6 +56,7 @@ function hover({ quantity }, run, place, point) {
   const ends = Number.isFinite(point.low) ? ` (${digits(point.low)} to ${digits(point.high)})` : "";
   const lines = [plain(run.label), plain(place), `<b>${digits(point.mean)}</b>${ends}${plain(unit(quantity))}`];
   if (quantity.formula) lines.push(wrapped(quantity.formula));
+  if (quantity.noise) lines.push(`noise floor: ${plain(quantity.noise)}`);
   if (quantity.source) lines.push(`<i>${wrapped(quantity.source)}</i>`);
   return lines.filter(Boolean).join("<br>");
 }

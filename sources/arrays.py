@@ -15,6 +15,7 @@ import numpy as np
 import xarray as xr
 from jax import Array
 
+from experiments import memory
 from panel.attention import Heads
 from panel.config import MeasureConfig
 from panel.families import FAMILIES, quantities
@@ -166,13 +167,33 @@ def of_heads(heads: Heads, index_JM: np.ndarray, settings: MeasureConfig) -> dic
 
 
 def _measure(sample: Sample, index_JM: np.ndarray, settings: MeasureConfig) -> dict[str, Values]:
-    return jax.device_get(_compiled(settings)(sample, index_JM, jax.random.key(settings.seed)))
+    given = sample, index_JM, jax.random.key(settings.seed)
+    leaves, structure = jax.tree.flatten(jax.eval_shape(lambda *arrays: arrays, *given))
+    program = _compiled(settings, structure, tuple(leaves))
+    _check_memory(program.memory_analysis(), sample)
+    return jax.device_get(program(*given))
 
 
 @functools.cache
-def _compiled(settings: MeasureConfig) -> jax.stages.Wrapped:
+def _compiled(settings: MeasureConfig, structure: Any, leaves: tuple[jax.ShapeDtypeStruct, ...]) -> jax.stages.Compiled:
     """One program for all arrays of one shape."""
-    return jax.jit(functools.partial(replicated, settings=settings))
+    given = jax.tree.unflatten(structure, leaves)
+    return jax.jit(functools.partial(replicated, settings=settings)).lower(*given).compile()
+
+
+def _check_memory(needs: Any, sample: Sample) -> None:
+    """ValueError where the program, which says what it takes, would not fit beside the arrays that are there."""
+    there = memory.available()
+    if needs is None or there is None:
+        return
+    most = needs.temp_size_in_bytes + needs.output_size_in_bytes + needs.argument_size_in_bytes
+    if most > there:
+        layers, points, width = sample.clouds_NPD.shape
+        together = f"{layers} layers together, as the family comparison needs them, " if layers > 1 else ""
+        raise ValueError(
+            f"{points:,} points of width {width}, {together}take {memory.told(most)} to measure, and "
+            f"{memory.told(there)} are available: name fewer families, or leave out some groups"
+        )
 
 
 def replicated(sample: Sample, index_JM: Array, key: Array, settings: MeasureConfig) -> dict[str, Values]:

@@ -14,6 +14,7 @@ from experiments.config import Config
 from models import transformer
 from models.config import ModelConfig
 from models.masks import idle, visible_keys
+from panel import leading
 from panel.config import MeasureConfig
 from panel.families import FAMILIES
 from panel.panel import bytes_of_cloud
@@ -74,8 +75,13 @@ def _computation(
     over_clouds = mesh.over_clouds(layout, bytes_of_cloud(settings.points, model.width))
     inner = make_measure(apply, settings, over_units, over_clouds)
 
+    @jax.default_matmul_precision("highest")  # as in make_measure
     def measure(params: dict, references: dict[str, dict], probe: Probe, visible_TT: jax.Array) -> Measured:
         beside = {name: (other, visible_TT) for name, other in references.items()}
-        return inner((params, visible_TT), beside, probe, visible_TT)
+        measured = inner((params, visible_TT), beside, probe, visible_TT)
+        if "leading" not in settings.families:
+            return measured
+        longest = leading.vectors(apply((params, visible_TT), probe.tokens_GWT[0])[1].resid_NBTD)
+        return measured._replace(vectors=measured.vectors | longest)
 
     return jax.jit(measure, out_shardings=NamedSharding(devices, P()))

@@ -6,6 +6,7 @@ import json
 import pathlib
 from typing import Any
 
+import numpy as np
 import xarray as xr
 
 from data.corpus import Corpus
@@ -15,7 +16,7 @@ from panel.panel import MEASURED
 from sources.probe import POSITION_SETS, evenness
 from sources.program import make_program, probe_of
 from sources.references import References
-from tables import files, join, measurements, projection, raw
+from tables import files, join, leading_vectors, measurements, projection, raw
 from tables.measurements import ASIDE, Standing
 from training import checkpoint
 from workdir import mesh, processes
@@ -50,9 +51,15 @@ def sweep(config: Config, corpus: Corpus, run: pathlib.Path, name: str, stop: St
     if processes.is_first():
         whole = {step: files.read(tables / f"{step}.nc") if step in todo else found[step].table for step in measured}
         join.write(run, whole, settings.families, settings.nulls, attributes(config, corpus, name))
+        leading_vectors.write(run, whole, settings.families, lambda token_C: characters(corpus, token_C))
     print(
         f"{name}: {len(measured)} checkpoints measured ({len(todo)} now): {run / 'results.nc'}, {run / 'results.csv'}"
     )
+
+
+def characters(corpus: Corpus, token_C: np.ndarray) -> list[str]:
+    """As Python writes them in bytes: a line break is \\n, and what is no ASCII \\xc3."""
+    return [repr(bytes([corpus.vocabulary[token]]))[2:-1] for token in token_C]
 
 
 def is_outdated(table: xr.Dataset, store: checkpoint.Checkpoints) -> bool:
@@ -99,7 +106,7 @@ def measure_checkpoints(
     about, made = attributes(config, corpus, name), {"made_by": json.dumps(made_by(wanted, corpus))}
     try:
         measure = make_program(wanted, corpus, store.restore_params(next(iter(todo))))
-        references, picks_P = References(store, wanted), probe_of(config, corpus).picks_SGP[0, 0]
+        references, probe = References(store, wanted), probe_of(config, corpus)
         for step, one in bar(todo.items(), f"{name}: measure", "checkpoint"):
             stop.check(f"{name}: stopped before measuring step {step}")
             params = store.restore_params(step)
@@ -108,7 +115,8 @@ def measure_checkpoints(
             checkpoints = {"checkpoints": json.dumps(references.digests(step))}
             table = raw.table(values, step, POSITION_SETS, about | made | checkpoints).assign(
                 **references.recorded(step),
-                **projection.labelled(vectors, picks_P, config.model.context, settings.projected_head),
+                **projection.labelled(vectors, probe.picks_SGP[0, 0], config.model.context, settings.projected_head),
+                **leading_vectors.labelled(vectors, probe.tokens_GWT[0]),
             )
             if processes.is_first():
                 if one.older:

@@ -1,5 +1,7 @@
 """The tables of a run over all its checkpoints: results.nc, batches.nc and a tidy results.csv."""
 
+import json
+import math
 import pathlib
 
 import numpy as np
@@ -9,9 +11,12 @@ import xarray as xr
 from panel.families import family_of, quantities
 from panel.projection import VECTORS
 from tables import files, projection
+from tables.averages import averages
 from tables.raw import LAYOUT, holds
 from tables.summary import NOTHING, STATISTICS, summary
 from workdir.errors import UserError
+
+NOISE = "noise_floor"  # of a run by quantity, in JSON, and of each quantity
 
 
 def write(
@@ -20,6 +25,7 @@ def write(
     """From the raw tables by step. `about` is what the run says of itself now, as of quantities the words of today."""
     results, batches = joined(raw, families, nulls)
     results.attrs = batches.attrs = {"layout": LAYOUT} | about
+    _mark_noise(results, json.loads(about.get(NOISE, "{}")))
     files.write(results, run / "results.nc")
     files.write(batches, run / "batches.nc")
     files.write_csv(tidy(results, batches.sizes["batch"]), run / "results.csv")
@@ -49,6 +55,14 @@ def joined(
     return results, batches
 
 
+def _mark_noise(results: xr.Dataset, noise: dict[str, float]) -> None:
+    """Beside each interval, how far its quantity moves with batch size and kernels; an average moves no further."""
+    for name in noise.keys() & {*results.data_vars}:
+        for variable in {name, *averages(name)} & {*results.data_vars}:
+            if math.isfinite(noise[name]):
+                results[variable].attrs[NOISE] = noise[name]
+
+
 def _asked_for(table: xr.Dataset, families: tuple[str, ...]) -> xr.Dataset:
     own = [name for name in table.data_vars if name in quantities()]
     return table.drop_vars([name for name in own if family_of(name) not in families or not holds(table, name)])
@@ -68,7 +82,8 @@ def tidy(results: xr.Dataset, batches: int) -> pd.DataFrame:
 
     `axis` and `at` name a further dimension and the place on it: neighbours 8, top 3, other_layer 2. Statistics:
     mean, std, low, high over batches, and excess_<null>, excess_<null>_low, excess_<null>_high. An average over blocks
-    is a metric of its own (`twonn_over_blocks`), without a layer.
+    is a metric of its own (`twonn_over_blocks`), without a layer. `noise_floor`, of models that others trained: how far
+    any value of the metric moves with batch size and kernels.
     """
     names = [name for name in results.data_vars if "less" in results[name].dims]
     nulls = [null for null in results["less"].values if null != NOTHING]
@@ -89,12 +104,14 @@ def tidy(results: xr.Dataset, batches: int) -> pd.DataFrame:
         frame = pd.DataFrame(found, rows).reset_index().rename(columns={"block": "layer"})
         for further in set(dims) - {"step", "positions", "layer", "block", "head"}:
             frame = frame.rename(columns={further: "at"}).assign(axis=further)
+        frame[NOISE] = values.attrs.get(NOISE, np.nan)
         parts.append(frame.assign(metric=name, units=values.attrs["units"], batches=batches))
     frame = pd.concat(parts, ignore_index=True)
     for column in ("head", "axis", "at"):
         frame[column] = frame.get(column, np.nan)
     places = ["step", "positions", "metric", "layer", "head", "axis", "at"]
-    frame = frame[[*places, *columns, "batches", "units"]].astype({"layer": "Int64", "head": "Int64"})
+    noise = [NOISE] * bool(frame[NOISE].notna().any())
+    frame = frame[[*places, *columns, *noise, "batches", "units"]].astype({"layer": "Int64", "head": "Int64"})
     frame.insert(0, "run", results.attrs["run"])
     frame.insert(1, "corpus", results.attrs["corpus"])
     return frame

@@ -37,6 +37,7 @@ def labelled(vectors: dict[str, np.ndarray], picks_P: np.ndarray, context: int, 
             attrs={"long_name": f"{VECTORS[name]} vectors", **about},
         )
         for name, values in vectors.items()
+        if name in VECTORS
     }
 
 

@@ -22,7 +22,7 @@ Missing = dict[str, tuple[str, ...]]  # quantity -> clouds that have to be measu
 LAYOUT = 2  # tables without this attribute, or with another, are never read as these
 UNTRAINED = "untrained"  # a null model that is no cloud: the table of step 0
 CLOUDS = (MEASURED, "gaussian", "shuffled")  # in this order, whatever was measured first
-BY_KEY = ("checkpoints", "made_by")  # attributes in JSON, to which each measurement adds
+BY_KEY = ("checkpoints", "made_by", "noise_floor")  # attributes in JSON, to which each measurement adds
 
 
 def table(values: dict[str, Arrays], step: int, positions: tuple[str, ...], attributes: dict) -> xr.Dataset:

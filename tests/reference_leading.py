@@ -42,6 +42,13 @@ def norm_ratio(cloud):
     return norms[-1] / norms[(len(norms) - 1) // 2]
 
 
+def entropy(cloud):
+    """Of the spectrum of one window's vectors, not centred."""
+    share = np.square(np.linalg.svd(float64(cloud), compute_uv=False))
+    share = share[share > 0] / share.sum()
+    return -(share * np.log(share)).sum()
+
+
 def first_direction(cloud, left, keeps):
     """Share and kurtosis for each choice of points, along the first direction of all that are left."""
     cloud, left = float64(cloud), np.asarray(left, bool)

@@ -22,6 +22,7 @@ longest = jax.jit(leading.longest, static_argnums=1)
 longest_of_each = jax.jit(leading.longest_of_each)
 first_direction = jax.jit(leading.first_direction)
 ratio = jax.jit(leading.norm_ratio)
+longest_points = jax.jit(leading.longest_points, static_argnums=1)
 
 
 @pytest.mark.parametrize("name", EVERY)
@@ -79,6 +80,20 @@ def test_one_massive_vector_a_window_makes_the_anisotropy_that_its_norm_and_shar
     left = first_direction(cloud, ~np.asarray(longest_of_each(cloud, window)), np.ones((1, len(cloud)), np.float32))
     assert left.share[0] < 0.03
     assert left.kurtosis[0] == pytest.approx(3, abs=0.3)
+
+
+@pytest.mark.parametrize("name", ["gaussian", "mean 10 x spread", "rogue coordinate"])
+def test_the_longest_points_and_their_part_of_the_first_direction(name):
+    cloud = EVERY[name]
+    found = longest_points(cloud, 7)
+    x = np.asarray(cloud, np.float64)
+    norm = np.linalg.norm(x, axis=1)
+    np.testing.assert_array_equal(np.sort(found.index_C), np.flatnonzero(reference.longest(cloud, 7)))
+    np.testing.assert_allclose(found.norm_C, np.sort(norm)[::-1][:7], rtol=1e-5)
+    np.testing.assert_allclose(found.over_median_C[0], reference.norm_ratio(cloud), rtol=1e-5)
+    score = (x - x.mean(0)) @ np.linalg.svd(x - x.mean(0), full_matrices=False)[2][0]
+    share = np.square(score)[np.asarray(found.index_C)] / np.square(score).sum()
+    np.testing.assert_allclose(found.share_C, share, rtol=2e-2, atol=1e-5)
 
 
 @settings(max_examples=25, deadline=None)

@@ -8,7 +8,8 @@ from hypothesis import strategies as st
 from benchmarks import zoo
 from metrics import candidates
 from metrics import neighbours as search
-from metrics.neighbours import nearest_neighbours
+from metrics.dimension import twonn
+from metrics.neighbours import SPARE, nearest_neighbours, neighbours_among
 from tests import reference
 from tests.metrics.clouds import (
     CLOUDS,
@@ -19,12 +20,18 @@ from tests.metrics.clouds import (
     WIDE,
     WIDTH,
     crowded,
+    curve,
     filled,
     find,
     gaussian,
     rotation,
     with_copies,
 )
+
+
+@jax.jit
+def among(cloud, left):
+    return neighbours_among(cloud, nearest_neighbours(cloud, SPARE), left)
 
 
 def assert_found(found, cloud, rtol):
@@ -87,6 +94,29 @@ def test_neighbours_do_not_depend_on_how_many_are_asked_for():
     few, many = (find(cloud, count) for count in (FEW, MANY))
     np.testing.assert_allclose(few.distance_PC, many.distance_PC[:, :FEW], rtol=1e-6)
     assert_found(few, cloud, rtol=3e-3)  # the last of the coordinates' digits are a thousandth of a step
+
+
+@pytest.mark.parametrize("name", ["gaussian", "copies", "near copies", "curve"])
+def test_neighbours_among_those_left_are_as_if_the_others_had_never_been_there(name):
+    """Also where nearly all nearest ones are gone, of which nothing is said in the few that were searched."""
+    clouds = {"gaussian": gaussian(), "copies": with_copies(gaussian()), "curve": curve()}
+    cloud = (clouds | {"near copies": crowded(gaussian(1 + POINTS // 5), 5, apart=1e-4)[:POINTS]})[name]
+    for share in (0.01, 0.9):
+        left = np.random.default_rng(0).random(POINTS) >= share
+        found = among(cloud, left)
+        inside = np.flatnonzero(left)
+        distances = np.asarray(found.distance_PC)[inside]
+        np.testing.assert_allclose(distances, reference.distinct_distances(cloud[inside], 2), rtol=1e-4)
+        index, first = np.asarray(found.index_PC), np.asarray(found.first_P)
+        assert first[index[inside]].all()
+        assert first.sum() == len(np.unique(cloud[inside], axis=0))
+        np.testing.assert_allclose(twonn(found), reference.twonn(cloud[inside]), rtol=1e-3)
+
+
+def test_among_nobody_there_are_no_neighbours_and_two_are_too_few_to_tell():
+    assert not among(gaussian(), np.zeros(POINTS, bool)).usable().any()
+    with pytest.raises(ValueError, match="3 neighbours are needed, 2 were searched"):
+        neighbours_among(gaussian(), find(gaussian(), 2), np.ones(POINTS, bool))
 
 
 def test_a_point_is_compared_with_all_only_where_rounding_could_hide_a_neighbour(monkeypatch):

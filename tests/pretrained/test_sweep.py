@@ -5,17 +5,19 @@ import shutil
 import subprocess
 
 import numpy as np
+import pandas as pd
 import pytest
 import safetensors.torch
 import torch
 
 from pretrained import revision
 from tables import files
+from tests.pretrained import tiny
 from tests.program import ROOT, command, environment, here, refuse
 
 SMALL = (
     *("--config.window=16", "--config.measure.points=64", "--config.measure.groups=2", "--config.measure.batches=2"),
-    "--config.measure.families=('spectrum', 'comparison', 'attention', 'projection')",
+    "--config.measure.families=('spectrum', 'leading', 'comparison', 'attention', 'projection')",
 )
 
 
@@ -61,6 +63,15 @@ def test_revisions_are_steps_of_one_run(swept):
     noise = json.loads(results.attrs["noise_floor"])
     assert set(noise) >= {"anisotropy", "attention_entropy", "cka_layers"}
     assert 0 < noise["anisotropy"] < 1e-4
+    assert results.anisotropy.attrs["noise_floor"] == noise["anisotropy"]
+    said = f"Batch size and kernels move no value by more than {noise['anisotropy']:.1g}."
+    assert said in (workdir / "figures" / "anisotropy_profile.txt").read_text()
+    assert f'"noise": "{noise["anisotropy"]:.1g}, with' in (workdir / "report.html").read_text()
+    longest = pd.read_csv(workdir / "leading_vectors.csv", keep_default_na=False)
+    assert set(longest.step) == {0, 20, 60}
+    assert set(longest.token) <= {*tiny.LETTERS, "<unk>"}
+    top = longest[longest["rank"] == 1].set_index(["step", "layer"]).norm_over_median
+    np.testing.assert_array_less(1, top)
     assert not list((workdir / "measurements").glob("residuals/*"))
     assert "bits per byte of the text" in process.stdout
     assert "special tokens: none" in process.stdout

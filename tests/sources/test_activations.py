@@ -105,6 +105,7 @@ def cut(x):
 def slow_cloud(cloud):
     """Of the whole cloud and every resample, in float64."""
     values = {name: [] for name in MEASURED if QUANTITIES[name].resampling and families.family_of(name) in SLOW}
+    values = {name: value for name, value in values.items() if not name.endswith("_without")}  # of `slow_leading`
     values |= {
         name: [] for name in ("coordinate_share", "coordinate_kurtosis", "activation_kurtosis", "coordinate_peak")
     }
@@ -176,6 +177,14 @@ def slow_leading(cloud, picks):
     without = [reference_leading.first_direction(cloud, one, kept)[0] for one in left]
     kurtosis = reference_leading.first_direction(cloud, np.ones_like(first), kept)[1]
     more = {"anisotropy_without": without, "leading_kurtosis": kurtosis}
+    for name, read in (("mean_cosine", reference.mean_cosine), ("drift", reference.drift)):
+        more[f"{name}_without"] = [[read(cloud[keep & one]) for keep in kept] for one in left]
+    sections = [np.isin(points, part) for part in cut(points)]
+    twonn = [[reference.twonn(cloud[part & one]) for part in sections] for one in left]
+    enough = [[len(reference.log_ratios(cloud[one])) >= min(64, len(cloud) / 2)] for one in left]
+    more["twonn_without"] = np.where(enough, twonn, np.nan)
+    entropy = np.array([reference_leading.entropy(cloud[window == number]) for number in range(max(window) + 1)])
+    more["window_entropy"] = [entropy[np.unique(window[keep])].mean() for keep in kept]
     if not first.any():
         values |= dict.fromkeys(("first_share", "first_share_by_norm"), np.full(len(kept), np.nan))
     return {name: np.array(value) for name, value in (values | more).items()} | {
@@ -272,7 +281,10 @@ def test_agrees_with_slow_loops_in_float64_on_every_resample(cloud, record_prope
             for name, value in slow_spectra(picked).items():
                 near(name, found[name][batch, positions, layer, ..., 0], value)
             for name, value in slow_leading(picked, picks).items():
-                near(name, found[name][batch, positions, layer], value, rtol=1e-3)
+                got = found[name][batch, positions, layer]
+                if name == "twonn_without":
+                    got, value = 1 / got, 1 / value
+                near(name, got, value, rtol=1e-3)
             for name, value in slow_frequency(picked, tokens_GWT[batch], picks).items():
                 near(name, found[name][batch, positions, layer], value, rtol=1e-3, atol=1e-4)
         visible = np.asarray(visible_keys(ModelConfig(), CONTEXT)).copy()

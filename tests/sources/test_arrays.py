@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 import xarray as xr
 
+from experiments import memory
 from panel.intervals import summarise
 from sources import folds, measure, measuring
 from tests import reference, reference_comparison, reference_leading, reference_spectrum
@@ -170,6 +171,19 @@ def test_a_function_and_the_panel_are_one_program_for_all_parameters():
             assert np.isnan(expected[name].sel(statistic="low")).all()
     with pytest.raises(ValueError, match="not finite"):
         table_of({"table": np.full((9, WIDTH), np.nan, np.float32)})
+
+
+def test_what_would_not_fit_is_refused_with_what_it_takes(monkeypatch):
+    """As the compiled program says: of the memory that is there, or of one byte less than it takes."""
+    expected = measured(CLOUDS[0], families="similarity")
+    monkeypatch.setattr(memory, "available", lambda: 2_000)
+    with pytest.raises(
+        ValueError, match=r"96 points of width 6, take \d+ kB to measure, and 2 kB are available"
+    ) as error:
+        measured(CLOUDS[0], families="similarity")
+    assert "name fewer families" in str(error.value)
+    monkeypatch.setattr(memory, "available", lambda: 10**9)
+    xr.testing.assert_identical(measured(CLOUDS[0], families="similarity"), expected)
 
 
 HEADS = GENERATOR.normal(size=(1, 2, 3, 4, 5))

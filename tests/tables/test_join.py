@@ -47,6 +47,19 @@ def test_a_run_on_disk_has_them_all_and_says_what_it_is_now(tables, tmp_path):
     assert set(frame.batches) == {3}
 
 
+def test_the_noise_floor_of_a_quantity_stands_beside_its_interval(tables, tmp_path):
+    """In the attributes of its variable, and of its averages, which move no further; and in a column of the rows."""
+    noise = '{"anisotropy": 2e-7, "twonn": NaN, "elsewhere": 1.0}'
+    write(tmp_path, tables, ALL, NULLS, {"run": "one", "corpus": "letters", "noise_floor": noise})
+    results = files.read(tmp_path / "results.nc")
+    marked = {name for name in results.data_vars if "noise_floor" in results[name].attrs}
+    assert marked == {"anisotropy", over_blocks("anisotropy")}
+    assert results.anisotropy.attrs["noise_floor"] == 2e-7
+    frame = pd.read_csv(tmp_path / "results.csv")
+    assert set(frame[frame.noise_floor.notna()].metric) == marked
+    assert set(frame.noise_floor.dropna()) == {2e-7}
+
+
 def test_only_what_was_asked_for_is_joined_and_words_are_those_of_today(tables, monkeypatch):
     change_quantity(monkeypatch, "twonn", formula="in other words")
     results, batches = joined(tables, ("dimension",), ("shuffled",))

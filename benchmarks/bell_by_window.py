@@ -1,0 +1,80 @@
+"""How the height of a decoder's bell depends on the length of the window, beside what norms and lengths tell.
+
+    .venv-pretrained/bin/python -m benchmarks.bell_by_window MODEL TEXT [--windows 32 256 1024] [--layers 12 20 28]
+
+All vectors of the windows are measured, which hold the same text however it is cut. A table in Markdown.
+"""
+
+import argparse
+
+import numpy as np
+
+from data import corpus
+from data.config import DataConfig
+from pretrained import guards, load
+from pretrained.config import WeightsConfig
+from pretrained.extract import activations
+from pretrained.windows import text_of
+from sources import measure
+
+COLUMNS = {  # heading -> quantity, and which vectors are left out
+    "anisotropy": ("anisotropy", None),
+    "token 0 against the rest": ("first_share", None),
+    "expected from norms": ("first_share_by_norm", None),
+    "without the longest of each window": ("anisotropy_without", "longest of each window"),
+    "without the longest 1 %": ("anisotropy_without", "longest 1 %"),
+    "kurtosis": ("leading_kurtosis", None),
+    "entropy of a window": ("window_entropy", None),
+}
+
+
+def main() -> None:
+    given = arguments()
+    place = load.place_of(given.model, None)
+    loaded, tokenizer = load.load(place, WeightsConfig(name=given.model)), load.tokenizer_of(place)
+    text = text_of(corpus.load(DataConfig(path=given.text), max(given.windows)))
+    tokens_P = np.asarray(tokenizer(text, add_special_tokens=False, verbose=False)["input_ids"])[: given.tokens]
+    print("| window | layer |", " | ".join(COLUMNS), "|")
+    print("| --- | --- |", " | ".join(["---"] * len(COLUMNS)), "|")
+    for length in given.windows:
+        guards.shape(loaded, length, 0)
+        row(loaded, tokens_P[: len(tokens_P) // length * length].reshape(-1, length), given.layers)
+
+
+def arguments() -> argparse.Namespace:
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("model", help="a folder, a .gguf file, or a name of the hub")
+    parser.add_argument("text", help="a text file, as --config.data.path takes it")
+    parser.add_argument("--windows", nargs="+", type=int, default=[32, 256, 1024], help="tokens of a window")
+    parser.add_argument("--layers", nargs="+", type=int, default=[12, 20, 28])
+    parser.add_argument("--tokens", type=int, default=4096, help="of the validation split")
+    return parser.parse_args()
+
+
+def row(loaded: load.Loaded, tokens_WT: np.ndarray, layers: list[int]) -> None:
+    windows, length = tokens_WT.shape
+    streams = activations(loaded, tokens_WT[None], max(1, 2048 // length), heads=False).resid_ZNWTD[0]
+    window_P, position_P = np.divmod(np.arange(windows * length), length)
+    table = measure(
+        [streams[layer].reshape(windows * length, -1) for layer in layers],
+        window_P,
+        positions=position_P,
+        families=("spectrum", "leading"),
+        nulls=(),
+        names=[str(layer) for layer in layers],
+    )
+    for layer in layers:
+        at = table.sel(less="nothing", layer=str(layer))
+        print(f"| {length} | {layer} |", " | ".join(said(at, *column) for column in COLUMNS.values()), "|", flush=True)
+
+
+def said(at, name: str, without: str | None) -> str:
+    """A value, and its interval where it has one."""
+    values = at[name] if without is None else at[name].sel(without=without)
+    mean, low, high = (float(values.sel(statistic=end)) for end in ("mean", "low", "high"))
+    digits = ".0f" if mean > 10 else ".3f"
+    return f"{mean:{digits}}" + (f" [{low:{digits}}, {high:{digits}}]" if np.isfinite(low) else "")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,83 @@
+"""A pretrained decoder as it is, and with its massive coordinates clamped while it runs: bell, sinks and loss.
+
+    .venv-pretrained/bin/python -m benchmarks.clamped MODEL TEXT [--clamp 1200] [--windows 8] [--length 256]
+
+All vectors of the windows, in float64: one sample, without intervals. `--config.pretrained.clamp` of
+experiments/pretrained.py gives these and all other quantities, with intervals. A table in Markdown.
+"""
+
+import argparse
+
+import numpy as np
+
+from data import corpus
+from data.config import DataConfig
+from panel.attention import SINK_FROM
+from panel.config import MeasureConfig
+from pretrained import guards, load
+from pretrained.clamp import clamp
+from pretrained.config import WeightsConfig
+from pretrained.extract import activations
+from pretrained.windows import Windows, make_windows, text_of
+
+
+def main() -> None:
+    given = arguments()
+    place = load.place_of(given.model, None)
+    loaded, tokenizer = load.load(place, WeightsConfig(name=given.model)), load.tokenizer_of(place)
+    text = text_of(corpus.load(DataConfig(path=given.text), given.length))
+    probe = MeasureConfig(points=given.windows * (given.length - 1), batches=1, groups=1)
+    windows = make_windows(text, tokenizer, given.length, False, probe)
+    before = found(loaded, windows)
+    print(clamp(loaded, given.clamp, windows.probe.tokens_GWT[0], given.windows))
+    after = found(loaded, windows)
+    print(f"bits per byte: {before['bits']:.3f}, clamped {after['bits']:.3f}")
+    print("| layer | anisotropy | clamped | heads with a sink | clamped | mean weight on token 0 | clamped |")
+    print("| --- | --- | --- | --- | --- | --- | --- |")
+    for layer in range(loaded.blocks + 1):
+        cells = [f"{one['anisotropy'][layer]:.3f}" for one in (before, after)]
+        for name in ("sinks", "weight"):
+            cells += [f"{one[name][layer - 1]:.2f}" if layer else "" for one in (before, after)]
+        print(f"| {layer} |", " | ".join(cells), "|")
+
+
+def arguments() -> argparse.Namespace:
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("model", help="a folder, a .gguf file, or a name of the hub")
+    parser.add_argument("text", help="a text file, as --config.data.path takes it")
+    parser.add_argument("--clamp", type=float, default=1200.0, help="largest |coordinate| after a block")
+    parser.add_argument("--windows", type=int, default=8)
+    parser.add_argument("--length", type=int, default=256, help="tokens of a window")
+    return parser.parse_args()
+
+
+def found(loaded: load.Loaded, windows: Windows) -> dict:
+    """Anisotropy of every layer; of every block the share of heads with a sink, and the weight on token 0; the loss."""
+    tokens_WT = windows.probe.tokens_GWT[0]
+    read = activations(loaded, tokens_WT[None], len(tokens_WT), heads=True)
+    visible_TT, _ = guards.attention(loaded, tokens_WT[0])
+    weight_NH = [on_first(q, k, visible_TT) for q, k in zip(read.q_ZNWTHK[0], read.k_ZNWTHK[0], strict=True)]
+    return {
+        "anisotropy": [anisotropy(x_WTD.reshape(-1, x_WTD.shape[-1])) for x_WTD in read.resid_ZNWTD[0]],
+        "sinks": [float((weight_H > SINK_FROM).mean()) for weight_H in weight_NH],
+        "weight": [float(weight_H.mean()) for weight_H in weight_NH],
+        "bits": guards.bits_per_byte(loaded, windows, len(tokens_WT), np.inf)["bits_per_byte"],
+    }
+
+
+def anisotropy(cloud_PD: np.ndarray) -> float:
+    value_D = np.linalg.eigvalsh(np.cov(cloud_PD.astype(np.float64).T))
+    return value_D[-1] / value_D.sum()
+
+
+def on_first(q_WTHK: np.ndarray, k_WTHK: np.ndarray, visible_TT: np.ndarray) -> np.ndarray:
+    """Mean weight on token 0 of each head, over the rows of the others that see it."""
+    scores_WHTT = np.einsum("wqhk,wshk->whqs", q_WTHK, k_WTHK, optimize=True) / q_WTHK.shape[-1] ** 0.5
+    scores_WHTT = np.where(visible_TT, scores_WHTT, -np.inf)
+    weight_WHTT = np.exp(scores_WHTT - scores_WHTT.max(-1, keepdims=True))
+    weight_WHTT /= weight_WHTT.sum(-1, keepdims=True)
+    return weight_WHTT[:, :, 1:, 0].mean(axis=(0, 2))
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,46 @@
+"""Decoder or place of LayerNorm? Mask × norm × seeds, the blocks being what differs. `:tiny` is for two CPU cores.
+
+A causal mask goes with the next character, a bidirectional one with masked characters. Runs of one mask and seed differ
+in `model.norm` alone: same initial parameters, windows, budget and learning rate, at which all four learn.
+"""
+
+from typing import Any
+
+from experiments import decoder_small, recipes
+from experiments.config import Config
+from models.config import ModelConfig
+from panel.config import MeasureConfig
+from training.config import CheckpointConfig, EvaluateConfig, TrainConfig
+from workdir.settings import replace
+
+COST = {"small": "8 times decoder_small.py", "tiny": "half an hour on two CPU cores"}
+
+SEEDS = (0, 1)
+TASKS = {"causal": "next", "bidirectional": "masked"}
+NORMS = ("pre", "post")
+TINY = Config(
+    model=ModelConfig(layers=4, width=128, heads=4, context=128, positions="rotary"),
+    train=TrainConfig(steps=1000, batch_size=16, learning_rate=1e-3, warmup_fraction=0.1),
+    evaluate=EvaluateConfig(every=250, windows=64),
+    checkpoint=CheckpointConfig(every=500),
+    measure=MeasureConfig(
+        points=2048,
+        batches=2,
+        families=("spectrum", "outliers", "leading", "dimension", "similarity", "attention"),
+        nulls=("gaussian", "untrained"),
+    ),
+)
+
+
+def get_config(size: str = "small") -> Config:
+    config = recipes.sized(size, {"small": decoder_small.get_config(), "tiny": TINY})
+    return replace(config, {"variants": variants()})
+
+
+def variants() -> dict[str, dict[str, Any]]:
+    return {
+        f"{mask}_{norm}_{seed}": {"model.mask": mask, "objective": task, "model.norm": norm, "train.seed": seed}
+        for seed in SEEDS
+        for mask, task in TASKS.items()
+        for norm in NORMS
+    }

@@ -1,0 +1,64 @@
+"""What is read of each window by itself: the spectrum of its own vectors."""
+
+import jax
+import jax.numpy as jnp
+from jaxtyping import Array, Bool, Float, Int
+
+from metrics.cloud import AnyArray
+
+ROWS = 256  # of a window that are decomposed at once; a longer one is folded into a triangle before
+
+
+def window_entropy(
+    cloud_PD: Float[AnyArray, "P D"], window_P: Int[AnyArray, " P"]
+) -> tuple[Float[Array, " P"], Bool[Array, " P"]]:
+    """Matrix entropy of every window: -sum_j p_j ln p_j, p_j = s_j^2 / sum s_j^2, s_j its vectors' singular values.
+
+    Not centred. Shapes: P points of width D, the number of each one's window -> the entropy of each one's window, and
+    which points are the first of theirs, so that each window can be counted once. Units: nat. Range: [0, ln min(n, D)]
+    for n vectors: 0 where all are parallel, or one is far longer than the rest. A window of zeros, or a coordinate
+    that is not finite: NaN. Source: Skean et al. 2025, Layer by Layer (matrix entropy of order 1), by sequence as in
+    Queipo-de-Llano et al. 2025, Attention Sinks and Compression Valleys.
+    """
+    points, width = cloud_PD.shape
+    cloud_PD, window_P = jnp.asarray(cloud_PD, jnp.float32), jnp.asarray(window_P)
+    finite = jnp.isfinite(cloud_PD).all()  # a decomposition of NaN need not end
+    rows = min(ROWS, points)
+    order_P = jnp.argsort(window_P)  # stable
+    sorted_P = window_P[order_P]
+    x_QD = jnp.pad(jnp.where(finite, cloud_PD, 0.0)[order_P], ((0, rows), (0, 0)))
+    starts_P = jnp.concatenate([jnp.ones(1, bool), sorted_P[1:] != sorted_P[:-1]])
+    number_P = jnp.cumsum(starts_P) - 1
+    size_P = jnp.zeros(points, int).at[number_P].add(1)
+    start_P = jnp.cumsum(size_P) - size_P
+
+    def block(start: Array, size: Array) -> Array:
+        """`size` rows from `start` on, zeros below them."""
+        rows_RD = jax.lax.dynamic_slice_in_dim(x_QD, start, rows)
+        return jnp.where(jnp.arange(rows)[:, None] < size, rows_RD, 0.0)
+
+    def folded(start: Array, size: Array) -> Array:
+        """Singular values of a window of more rows: those of R in QR, row block by row block."""
+
+        def add(number: Array, r_DD: Array) -> Array:
+            further_RD = block(start + number * rows, size - number * rows)
+            return jnp.linalg.qr(jnp.concatenate([r_DD, further_RD]), mode="r")
+
+        r_DD = jax.lax.fori_loop(0, -(-size // rows), add, jnp.zeros((width, width)))
+        return jnp.linalg.svd(r_DD, compute_uv=False)
+
+    def at_once(start: Array, size: Array) -> Array:
+        value_E = jnp.linalg.svd(block(start, size), compute_uv=False)
+        return jnp.pad(value_E, (0, width - value_E.size))
+
+    def of_window(number: Array, entropy_P: Array) -> Array:
+        start, size = start_P[number], size_P[number]
+        square_D = jnp.square(jax.lax.cond(size <= rows, at_once, folded, start, size))
+        share_D = square_D / square_D.sum()
+        term_D = jnp.where(share_D == 0, 0.0, share_D * jnp.log(jnp.where(share_D == 0, 1.0, share_D)))
+        return entropy_P.at[number].set(-term_D.sum())
+
+    entropy_P = jax.lax.fori_loop(0, number_P[-1] + 1, of_window, jnp.zeros(points))
+    entropy_P = jnp.zeros(points).at[order_P].set(entropy_P[number_P])
+    first_P = jnp.zeros(points, bool).at[order_P].set(starts_P)
+    return jnp.where(finite, entropy_P, jnp.nan), first_P
