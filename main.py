@@ -172,11 +172,11 @@ def run(experiment: Any, given: Any, settings: dict[str, str | None]) -> None:
         stages.foretell(experiment, configs, root, given.stages)
         return
     shown = stages.named(configs, root, title, given.compare)
-    if {"train", "measure"} & set(given.stages):
+    if {"train", "measure", "equal"} & set(given.stages):
         stages.work(experiment, configs, root, title, given.stages)
     if "figures" in given.stages:
         stages.check_folders(experiment, configs, root, new=False)
-        stages.draw_figures(shown, pathlib.Path(given.figures or root / "figures"), root)
+        stages.draw_figures(shown, pathlib.Path(given.figures or root / "figures"), root, given.over)
 
 
 def run_untrained(config: Any, given: Any, check: Callable[[Any], None], what: str, stage: str) -> None:
@@ -195,9 +195,11 @@ def run_untrained(config: Any, given: Any, check: Callable[[Any], None], what: s
 
 
 def refuse_training(given: Any, what: str) -> None:
-    for name in ("compare", "distributed"):
-        if given[name].value:
+    for name in ("compare", "distributed", "over"):
+        if given[name].value != given[name].default:
             raise UserError(f"--{name} is for training runs; leave it out with an experiment on {what}")
+    if "equal" in given.stages:
+        raise UserError(f"--stages=equal: {what} are not trained to a gain; leave it out")
     if given.stages == ["train"]:
         raise UserError(f"--stages=train: {what} are not trained; choose from measure, figures")
 

@@ -11,7 +11,7 @@ import jax
 from data import corpus
 from experiments import cost, memory, variants
 from experiments.config import Config
-from figures import draw
+from figures import draw, over_training
 from figures.experiment import Compared
 from figures.run import Run
 from figures.seeds import over_seeds
@@ -20,9 +20,9 @@ from pretrained.config import PretrainedConfig
 from report import page
 from sources import sweep, vectors
 from sources.probe import POSITION_SETS
-from studies import findings, on_disk
+from studies import equal_gain, findings, on_disk, runs
 from tables import files
-from training import log, loop, program
+from training import again, checkpoint, log, loop, optimizer, program
 from training.config import seeds
 from untrained import blocks as untrained
 from untrained.config import UntrainedConfig
@@ -123,6 +123,49 @@ def work(experiment: Config, configs: dict[str, Config], root: pathlib.Path, tit
             if len(configs) > 1 and processes.is_first():
                 for path in on_disk.write({name: root / name for name in configs}, root):
                     print(path)
+        if "equal" in wanted:
+            at_equal_gain(configs, texts, root, stop)
+
+
+def at_equal_gain(configs: dict[str, Config], texts: dict[str, corpus.Corpus], root: pathlib.Path, stop: Stop) -> None:
+    """Train every run again up to the gain of each of its contrasts, measure it there, and contrast what was measured.
+
+    All of it comes from finished runs: what is done already is not done again.
+    """
+    if len(configs) == 1:
+        raise UserError("--stages=equal contrasts runs, and this experiment has one; leave it out")
+    for name in configs:
+        for what, stage in (("test.json", "train"), ("results.nc", "measure")):
+            if not (root / name / what).exists():
+                raise not_there(root / name, what, stage)
+    tables = {name: files.read(root / name / "results.nc") for name in configs}
+    lines = {name: log.read(root / name) if (root / name / "train.jsonl").exists() else [] for name in configs}
+    parts = {name: optimizer.constant_part(config.train) for name, config in configs.items()}
+    if loose := [name for name, part in parts.items() if part is None]:
+        words = "gains are compared over all steps after the warm-up, at learning rates that differ"
+        print(f"train.schedule has no constant part ({', '.join(loose[:3])}{' …' * (len(loose) > 3)}): {words}")
+    best = {
+        name: equal_gain.best_gain(lines[name], *(part or (optimizer.warmup_steps(config.train), config.train.steps)))
+        for (name, config), part in zip(configs.items(), parts.values(), strict=True)
+    }
+    if not (planned := equal_gain.plan(runs.join(tables, {name: {} for name in tables}), best)):
+        raise UserError("--stages=equal: no two settings of this experiment differ in one thing; leave it out")
+    ends: dict[tuple[str, float], int] = {}
+    for name, config in configs.items():
+        text = texts[text_key(config)]
+        brackets = {one.level: equal_gain.bracket(lines[name], one.level) for one in planned if name in one.runs}
+        found = again.crossings(config, text, root / name, brackets, name, stop)
+        ends |= {(name, level): crossing.step for level, crossing in found.items()}
+        on_schedule = checkpoint.schedule(config.train.steps, config.checkpoint.every)
+        steps = sorted({crossing.step for crossing in found.values()}.difference(on_schedule))
+        sweep.sweep_beside(config, text, root / name, again.FOLDER, steps, name, stop)
+        stop.check(f"{name}: stopped when it was measured at equal gain")
+    if processes.is_first():
+        cut = {
+            place: sweep.up_to(configs[place[0]], root / place[0], again.FOLDER, step) for place, step in ends.items()
+        }
+        for path in on_disk.write_equal(planned, cut, root):
+            print(path)
 
 
 def train(
@@ -172,7 +215,9 @@ def text_key(config: Config) -> str:
     return str((config.data, config.model.context))
 
 
-def draw_figures(shown: dict[str, pathlib.Path], to: pathlib.Path, root: pathlib.Path | None = None) -> None:
+def draw_figures(
+    shown: dict[str, pathlib.Path], to: pathlib.Path, root: pathlib.Path | None = None, over: str = "step"
+) -> None:
     """Figures of all that is shown, and of an experiment of several runs, in `root`, those of its tables.
 
     The experiment's own runs that differ in seeds only are one; a run to compare with stays as it is.
@@ -181,12 +226,13 @@ def draw_figures(shown: dict[str, pathlib.Path], to: pathlib.Path, root: pathlib
         return
     root = root or to.parent
     runs = {name: load(path) for name, path in shown.items()}
+    check_axis(runs, over)
     mine = [name for name, path in shown.items() if path.is_relative_to(root)]
     own = over_seeds({name: runs[name] for name in mine})
     drawn = own | {name: run for name, run in runs.items() if name not in mine}
-    paths = draw.draw_runs(drawn, to)
+    paths = draw.draw_runs(drawn, to, over)
     if (root / "runs.csv").exists():
-        paths += draw.draw(draw.EXPERIMENT, Compared(own, *on_disk.read(root)), to)
+        paths += draw.draw(draw.EXPERIMENT, Compared(own, *on_disk.read(root), on_disk.read_equal(root)), to)
     beside = root if to == root / "figures" else to
     written = page.write(runs, drawn, shown, beside)
     bits = {name: on_disk.bits(path) for name, path in shown.items()}
@@ -194,6 +240,14 @@ def draw_figures(shown: dict[str, pathlib.Path], to: pathlib.Path, root: pathlib
         print(line)
     print(told(paths, to))
     print(f"page:    {written}")
+
+
+def check_axis(runs: dict[str, Run], over: str) -> None:
+    """Raise UserError where curves cannot be drawn over it: logs of old tell no gain, nor do models of others."""
+    variable = over_training.AXES[over].of
+    if without := [name for name, run in runs.items() if variable not in run.results]:
+        advice = "leave --over out, or draw runs that tell it; --stages=measure reads it from a newer log"
+        raise UserError(f"--over={over}: {', '.join(without)} tell no gain at their checkpoints; {advice}")
 
 
 def told(paths: list[pathlib.Path], to: pathlib.Path) -> str:

@@ -3,14 +3,17 @@ import os
 import sys
 
 import jax
+import numpy as np
+import pandas as pd
 import pytest
 
 import stages
 from experiments import variants
+from studies import on_disk
 from tables import files
 from tests import tiny
 from tests.figures.tables import make_run
-from training import loop
+from training import log, loop
 from workdir.errors import Stopped, UserError
 from workdir.folder import claim
 from workdir.settings import replace
@@ -53,7 +56,7 @@ def test_a_finished_run_without_its_log_is_drawn_all_the_same(folder, capsys):
 
 
 def test_figures_of_a_run_may_lie_elsewhere_and_come_with_findings(folder, tmp_path, monkeypatch, capsys):
-    monkeypatch.setattr(stages.draw, "draw_runs", lambda runs, to: [to / "a.png"])
+    monkeypatch.setattr(stages.draw, "draw_runs", lambda runs, to, over: [to / "a.png"])
     (tmp_path / "elsewhere").mkdir()
     stages.draw_figures({"run": folder}, tmp_path / "elsewhere", folder)
     lines = capsys.readouterr().out.splitlines()
@@ -155,3 +158,42 @@ def test_a_cache_that_is_not_the_users_alone_is_one_line(tmp_path, monkeypatch, 
     assert output.out.count("\n") == bool(words)
     assert output.err == ""
     assert not os.listdir(tmp_path / "compiled")
+
+
+@pytest.mark.slow
+def test_contrasts_at_equal_gain_from_training_to_the_figure(tmp_path, capsys):
+    """Two conditions of two seeds; the second time nothing is done again."""
+    changes = {"measure.families": ("similarity", "spectrum"), "measure.nulls": ("untrained",), "evaluate.every": 40}
+    variants_ = {
+        f"{kind}_{seed}": {"model.sink": kind == "sink", "train.seed": seed}
+        for kind in ("plain", "sink")
+        for seed in (0, 1)
+    }
+    settings = {"model.layers": 4, "variants": variants_}
+    experiment = tiny.config(steps=200, schedule="constant", learning_rate=1e-2, dispatch=20, log_every=50)
+    experiment = replace(experiment, changes | settings)
+    configs, root = variants.expand(experiment), tmp_path / "sinks"
+    for _ in range(2):
+        stages.work(experiment, configs, root, "sinks", ["train", "measure", "equal"])
+    said = capsys.readouterr().out
+    assert said.count("trained already") == 4
+    found = on_disk.read_equal(root)
+    assert {"bell", "drift_growth", "steps_to_gain"} <= set(found.quantity)
+    assert np.isfinite(found[found.quantity == "bell"].change).all()
+    rows = pd.read_csv(root / "equal_gain.csv").set_index("run")
+    levels = {}
+    for name in configs:
+        gains = {line["step"]: line["gain"] for line in log.read(root / name) if line["kind"] == "valid"}
+        levels[name] = max(gain for step, gain in gains.items() if 10 <= step <= 160)  # before the decay
+        crossings = json.loads((root / name / "equal_gain" / "crossings.json").read_text())
+        ((level, crossing),) = crossings.items()
+        assert crossing["step"] == rows.loc[name, "steps_to_gain"] <= 160
+        assert crossing["gain"] >= float(level) == rows.loc[name, "level"]
+        if crossing["step"] not in (0, 1, 2, 4, 8, 16, 32, 64, 128, 200):
+            assert (root / name / "equal_gain" / "measurements" / f"{crossing['step']}.nc").exists()
+    assert float(level) == min(levels.values())
+    stages.draw_figures({name: root / name for name in configs}, root / "figures", root, "gain")
+    assert (root / "figures" / "contrasts_at_equal_gain.png").exists()
+    assert "in the constant part" in (root / "figures" / "contrasts_at_equal_gain.txt").read_text()
+    with pytest.raises(UserError, match=r"--stages=equal contrasts runs, and this experiment has one"):
+        stages.at_equal_gain({"plain_0": configs["plain_0"]}, {}, root, None)
