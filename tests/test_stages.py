@@ -65,6 +65,12 @@ def test_figures_of_a_run_may_lie_elsewhere_and_come_with_findings(folder, tmp_p
     assert lines[-1] == f"page:    {tmp_path / 'elsewhere' / 'report.html'}"
 
 
+def test_curves_over_gain_need_runs_that_tell_it(folder):
+    files.write(files.read(folder / "results.nc").drop_vars("validation_gain"), folder / "results.nc")
+    with pytest.raises(UserError, match=r"--over=gain: run tell no gain at their checkpoints; leave --over out"):
+        stages.draw_figures({"run": folder}, folder, folder, "gain")
+
+
 def test_a_folder_of_runs_is_named_with_them(folder):
     with pytest.raises(UserError, match=r"holds the runs run; name one of them: .*/run$"):
         stages.load(folder.parent)
