@@ -49,16 +49,17 @@ class Axis(NamedTuple):
 
     of: str  # a variable over steps
     draw: Callable[[Axes, dict[str, Run]], None]
+    words: str = ""  # for the caption
 
 
 def _gains(ax: Axes, runs: dict[str, Run]) -> None:
     ax.axvline(0, color="0.6", linewidth=0.7, zorder=1)  # no better than the frequencies of characters
-    ax.set_xlabel("gain over no context (bits)")
+    ax.set_xlabel("gain (bits)")
 
 
 AXES = {
     "step": Axis("step", lambda ax, runs: scales.step_axis(ax, last_step(runs))),
-    "gain": Axis("validation_gain", _gains),
+    "gain": Axis("validation_gain", _gains, "Gain: bits less than the best answer without context needs."),
 }
 
 
@@ -91,7 +92,8 @@ def by_run(panels: Panels, runs: dict[str, Run], over: Axis) -> Figure | None:
     axes[0].set_ylabel("mean over blocks")
     style.title(figure, f"{panels.title}, all positions")
     style.legend(axes)
-    caption(figure, runs, f"{panels.title}: means over the outputs of all blocks.", bands(runs, *names))
+    shown = f"{panels.title}: means over the outputs of all blocks."
+    caption(figure, runs, shown, f"{bands(runs, *names)} {over.words}".strip())
     return figure
 
 
@@ -130,5 +132,5 @@ def by_depth(panels: Panels, runs: dict[str, Run], over: Axis) -> Figure | None:
         style.title(figure, f"{title}, all positions")
         scales.layer_bar(figure, colours, axes)
     lines = "a line for each block, the mean over its heads" if depth == "block" else "a line for each layer"
-    caption(figure, runs, f"{title}: {lines}.", bands(runs, *drawn))
+    caption(figure, runs, f"{title}: {lines}.", f"{bands(runs, *drawn)} {over.words}".strip())
     return figure

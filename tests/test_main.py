@@ -253,7 +253,8 @@ def test_one_command_trains_measures_and_draws(twins):
         assert set(pd.read_csv(workdir / run / "correlations.csv").run) == {run}
     assert "quickstart: train 2 runs of 24 steps, measure 8 checkpoints of each, draw figures: roughly" in output
     assert re.search(
-        r"bits per character on the test split: decoder \d\.\d\d \(predicting next character\); enc", output
+        r"bits per character on the test split: decoder \d\.\d\d \(predicting next character; gain -?\d\.\d\d\); enc",
+        output,
     )
     figures = sorted((workdir / "figures").glob("*.p??"))
     assert f"figures: {workdir / 'figures'} ({len(figures) // 2}, each as" in output

@@ -28,7 +28,7 @@ LAYERS = {
 BLOCKS = {"attention_first": ("attention on position 0", "1"), "gradient_norm": ("norm of the gradient", "1")}
 ITERATIONS = 32  # of the power method: 1 % of an eigenvalue whose neighbour is 0.95 of it
 WINDOWS = 2  # of a batch, whose attention is looked at
-SMOOTHED, FIRST, MOST = 3, 8, 16  # looks that a mean is taken of; that come before any turn; turns that are kept
+SMOOTHED, FIRST, MOST = 3, 4, 16  # looks that a mean is taken of; that come before any turn; turns that are kept
 
 
 class Seen(NamedTuple):
@@ -97,16 +97,20 @@ def attention_first(config: RunConfig, q_NBTHK: jax.Array, k_NBTHK: jax.Array) -
 def turns(values: Sequence[float], share: float) -> list[int]:
     """The looks at which a curve is seen to have turned: places in `values`, which are one to a look.
 
-    Its mean over SMOOTHED looks has come back from its farthest point by this share of its whole range so far. A turn
-    is known only then, some looks after the farthest point. Which way it goes at first is seen at look FIRST.
+    Its mean over SMOOTHED looks has come back from its farthest point by this share of its whole range so far, and by
+    twice what it usually moves from look to look (the median): noise is no turn. A turn is known only then, some looks
+    after the farthest point. Which way the curve goes at first is seen at look FIRST.
     """
     found: list[int] = []
     smooth = [float(np.mean(values[max(0, i - SMOOTHED + 1) : i + 1])) for i in range(len(values))]
     way, farthest = 0, 0.0
     for i, value in enumerate(smooth):
-        back = share * (max(smooth[: i + 1]) - min(smooth[: i + 1]))
+        range_ = max(smooth[: i + 1]) - min(smooth[: i + 1])
+        usual = float(np.median(np.abs(np.diff(values[: i + 1])))) if i else 0.0
+        back = max(share * range_, 2 * usual)
         if not way:
-            way, farthest = (int(np.sign(value - smooth[0])) if i >= FIRST else 0), value
+            way = int(np.sign(value - smooth[0])) if i >= FIRST else 0
+            farthest = way * max(way * one for one in smooth[: i + 1])
         elif way * (value - farthest) > 0:
             farthest = value
         elif way * (farthest - value) > back and len(found) < MOST:

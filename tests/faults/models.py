@@ -169,7 +169,7 @@ FAULTS = [
     Fault(
         "a turn is known from the whole curve",
         "training/watch.py",
-        "back = share * (max(smooth[: i + 1]) - min(smooth[: i + 1]))",
-        "back = share * (max(smooth) - min(smooth))",
+        "range_ = max(smooth[: i + 1]) - min(smooth[: i + 1])",
+        "range_ = max(smooth) - min(smooth)",
     ),
 ]

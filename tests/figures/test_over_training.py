@@ -111,7 +111,8 @@ def test_gain_takes_the_place_of_steps(runs, figure_name):
         line, before = (next(one for one in each.lines if len(one.get_xdata()) > 2) for each in (ax, other))
         np.testing.assert_array_equal(line.get_xdata(), gains)
         np.testing.assert_array_equal(line.get_ydata(), before.get_ydata())
-    assert "gain over no context (bits)" in [ax.get_xlabel() for ax in figure.axes]
+    assert "gain (bits)" in [ax.get_xlabel() for ax in figure.axes]
+    assert "Gain: bits less than the best answer without context" in footer_of(figure)
 
 
 def test_training_curve_shows_what_needs_no_context(runs):
