@@ -72,8 +72,10 @@ def draw_runs(runs: dict[str, Run], folder: pathlib.Path, over: str = "step") ->
     Curves over training are drawn `over` steps or gain.
     """
     several = any(run.results.sizes["step"] > 1 for run in runs.values())
-    figures = RUNS | over_training.figures(over)
-    figures = {name: build if several or name not in OVER_TRAINING else _none for name, build in figures.items()}
+    curves = over_training.figures(over)
+    figures = {
+        name: curves.get(name, build) if several or name not in OVER_TRAINING else _none for name, build in RUNS.items()
+    }
     paths, pooled = draw(figures, runs, folder), folder / "correlations.csv"
     if len(runs) == 1:
         pooled.unlink(missing_ok=True)

@@ -206,7 +206,7 @@ def make_log(rng: np.random.Generator, last: int, floor: float, layers: int) -> 
             bits = floor + 5.5 * (1 + step / 10) ** -0.6 + 0.05 * rng.standard_normal()
             line = {"step": step, "kind": kind, "loss": bits * np.log(2), "bits_per_character": bits}
             lines.append(line | ({"gain": 5.0 - bits, "context_free_bits": 5.0} if kind == "valid" else {}))
-    for step in range(1, last + 1, 8):
+    for step in range(1, max(last, 1) + 1, 8):
         values = 0.2 + 0.1 * rng.random((len(LAYERS), layers + 1))
         of_layers = dict(zip(LAYERS, values.tolist(), strict=True))
         of_blocks = {name: (0.1 * rng.random(layers)).tolist() for name in BLOCKS}
