@@ -173,11 +173,11 @@ def run(experiment: Any, given: Any, settings: dict[str, str | None]) -> None:
         stages.foretell(experiment, configs, root, given.stages)
         return
     shown = stages.named(configs, root, title, given.compare)
-    if {"train", "measure", "tangents"} & set(given.stages):
+    if set(given.stages) != {"figures"}:
         stages.work(experiment, configs, root, title, given.stages)
     if "figures" in given.stages:
         stages.check_folders(experiment, configs, root, new=False)
-        stages.draw_figures(shown, pathlib.Path(given.figures or root / "figures"), root)
+        stages.draw_figures(shown, pathlib.Path(given.figures or root / "figures"), root, given.over)
 
 
 def run_untrained(config: Any, given: Any, check: Callable[[Any], None], what: str, stage: str) -> None:
@@ -196,9 +196,13 @@ def run_untrained(config: Any, given: Any, check: Callable[[Any], None], what: s
 
 
 def refuse_training(given: Any, what: str) -> None:
-    for name in ("compare", "distributed"):
-        if given[name].value:
+    from experiments.command import FURTHER
+
+    for name in ("compare", "distributed", "over"):
+        if given[name].value != given[name].default:
             raise UserError(f"--{name} is for training runs; leave it out with an experiment on {what}")
+    if asked := [stage for stage in FURTHER if stage in given.stages]:
+        raise UserError(f"--stages={asked[0]}: {what} are not trained here; leave it out")
     if not {"measure", "figures"} & set(given.stages):
         raise UserError(f"--stages={','.join(given.stages)}: {what} are not trained; choose from measure, figures")
 

@@ -15,19 +15,20 @@ from curved.config import CurvedConfig
 from data import corpus
 from experiments import cost, memory, variants
 from experiments.config import Config
-from figures import draw
+from figures import draw, over_training
 from figures.experiment import Compared
 from figures.run import Run
 from figures.seeds import over_seeds
 from models.transformer import compute_type
+from pretrained import export
 from pretrained.config import PretrainedConfig
 from report import page
 from sources import sweep, vectors
 from sources.probe import POSITION_SETS
-from studies import findings, on_disk
+from studies import equal_gain, findings, on_disk, runs
 from tables import files
 from tangents import sweep as tangents
-from training import log, loop, program
+from training import again, checkpoint, log, loop, optimizer, program
 from training.config import seeds
 from untrained import blocks as untrained
 from untrained.config import UntrainedConfig
@@ -106,6 +107,8 @@ def work(experiment: Config, configs: dict[str, Config], root: pathlib.Path, tit
             sweep.check(root / name / "measurements", config, texts[text_key(config)])
         if "tangents" in wanted:
             tangents.check(config, texts[text_key(config)], root / name)
+        if "export" in wanted:
+            export.check(config)
     if not root.exists():
         costs = {name: cost.of_run(config, cost.size_of(texts[text_key(config)])) for name, config in configs.items()}
         print(f"{title}: {cost.plan(configs, costs, wanted)}: {cost.summary(costs, wanted, units(experiment))}")
@@ -133,6 +136,11 @@ def work(experiment: Config, configs: dict[str, Config], root: pathlib.Path, tit
                     print(path)
         if "tangents" in wanted:
             fit_tangents(configs, texts, root, title, stop)
+        if "equal" in wanted:
+            at_equal_gain(configs, texts, root, stop)
+        if "export" in wanted and processes.is_first():
+            for name, config in configs.items():
+                export.run(config, root / name, name or title)
 
 
 def with_tangents(configs: dict[str, Config], wanted: list[str]) -> list[str]:
@@ -155,6 +163,47 @@ def fit_tangents(
         beside = None if other is None else root / other
         tangents.sweep(config, texts[text_key(config)], root / name, name or title, stop, beside)
         stop.check(f"{name or title}: stopped when tangents were done")
+
+
+def at_equal_gain(configs: dict[str, Config], texts: dict[str, corpus.Corpus], root: pathlib.Path, stop: Stop) -> None:
+    """Train every run again up to the gain of each of its contrasts, measure it there, and contrast what was measured.
+
+    All of it comes from finished runs: what is done already is not done again.
+    """
+    if len(configs) == 1:
+        raise UserError("--stages=equal contrasts runs, and this experiment has one; leave it out")
+    for name in configs:
+        for what, stage in (("test.json", "train"), ("results.nc", "measure")):
+            if not (root / name / what).exists():
+                raise not_there(root / name, what, stage)
+    tables = {name: files.read(root / name / "results.nc") for name in configs}
+    lines = {name: log.read(root / name) if (root / name / "train.jsonl").exists() else [] for name in configs}
+    parts = {name: optimizer.constant_part(config.train) for name, config in configs.items()}
+    if loose := [name for name, part in parts.items() if part is None]:
+        words = "gains are compared over all steps after the warm-up, at learning rates that differ"
+        print(f"train.schedule has no constant part ({', '.join(loose[:3])}{' …' * (len(loose) > 3)}): {words}")
+    best = {
+        name: equal_gain.best_gain(lines[name], *(part or (optimizer.warmup_steps(config.train), config.train.steps)))
+        for (name, config), part in zip(configs.items(), parts.values(), strict=True)
+    }
+    if not (planned := equal_gain.plan(runs.join(tables, {name: {} for name in tables}), best)):
+        raise UserError("--stages=equal: no two settings of this experiment differ in one thing; leave it out")
+    ends: dict[tuple[str, float], int] = {}
+    for name, config in configs.items():
+        text = texts[text_key(config)]
+        brackets = {one.level: equal_gain.bracket(lines[name], one.level) for one in planned if name in one.runs}
+        found = again.crossings(config, text, root / name, brackets, name, stop)
+        ends |= {(name, level): crossing.step for level, crossing in found.items()}
+        on_schedule = checkpoint.schedule(config.train.steps, config.checkpoint.every)
+        steps = sorted({crossing.step for crossing in found.values()}.difference(on_schedule))
+        sweep.sweep_beside(config, text, root / name, again.FOLDER, steps, name, stop)
+        stop.check(f"{name}: stopped when it was measured at equal gain")
+    if processes.is_first():
+        cut = {
+            place: sweep.up_to(configs[place[0]], root / place[0], again.FOLDER, step) for place, step in ends.items()
+        }
+        for path in on_disk.write_equal(planned, cut, root):
+            print(path)
 
 
 def train(
@@ -204,7 +253,9 @@ def text_key(config: Config) -> str:
     return str((config.data, config.model.context))
 
 
-def draw_figures(shown: dict[str, pathlib.Path], to: pathlib.Path, root: pathlib.Path | None = None) -> None:
+def draw_figures(
+    shown: dict[str, pathlib.Path], to: pathlib.Path, root: pathlib.Path | None = None, over: str = "step"
+) -> None:
     """Figures of all that is shown, and of an experiment of several runs, in `root`, those of its tables.
 
     The experiment's own runs that differ in seeds only are one; a run to compare with stays as it is.
@@ -213,12 +264,13 @@ def draw_figures(shown: dict[str, pathlib.Path], to: pathlib.Path, root: pathlib
         return
     root = root or to.parent
     runs = {name: load(path) for name, path in shown.items()}
+    check_axis(runs, over)
     mine = [name for name, path in shown.items() if path.is_relative_to(root)]
     own = over_seeds({name: runs[name] for name in mine})
     drawn = own | {name: run for name, run in runs.items() if name not in mine}
-    paths = draw.draw_runs(drawn, to)
+    paths = draw.draw_runs(drawn, to, over)
     if (root / "runs.csv").exists():
-        paths += draw.draw(draw.EXPERIMENT, Compared(own, *on_disk.read(root)), to)
+        paths += draw.draw(draw.EXPERIMENT, Compared(own, *on_disk.read(root), on_disk.read_equal(root)), to)
     beside = root if to == root / "figures" else to
     written = page.write(runs, drawn, shown, beside)
     bits = {name: on_disk.bits(path) for name, path in shown.items()}
@@ -226,6 +278,14 @@ def draw_figures(shown: dict[str, pathlib.Path], to: pathlib.Path, root: pathlib
         print(line)
     print(told(paths, to))
     print(f"page:    {written}")
+
+
+def check_axis(runs: dict[str, Run], over: str) -> None:
+    """Raise UserError where curves cannot be drawn over it: logs of old tell no gain, nor do models of others."""
+    variable = over_training.AXES[over].of
+    if without := [name for name, run in runs.items() if variable not in run.results]:
+        advice = "leave --over out, or draw runs that tell it; --stages=measure reads it from a newer log"
+        raise UserError(f"--over={over}: {', '.join(without)} tell no gain at their checkpoints; {advice}")
 
 
 def told(paths: list[pathlib.Path], to: pathlib.Path) -> str:

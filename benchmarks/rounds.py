@@ -55,10 +55,11 @@ def _answer(worker: subprocess.Popen, name: str) -> str:
     return line
 
 
-def ratio(these: list[float], those: list[float]) -> str:
+def ratio(these: list[float], those: list[float], digits: int = 2) -> str:
     """these / those as median (least-most) of the rounds."""
     ratios = [this / that for this, that in zip(these, those, strict=True)]
-    return f"{statistics.median(ratios):.2f} ({min(ratios):.2f}-{max(ratios):.2f})"
+    middle, low, high = (f"{one:.{digits}f}" for one in (statistics.median(ratios), min(ratios), max(ratios)))
+    return f"{middle} ({low}-{high})"
 
 
 def spread(times: list[float]) -> str:

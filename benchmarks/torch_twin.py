@@ -1,5 +1,8 @@
 """The default model (pre-LN GPT-2 block, learned positions, exact GELU, tied head) and its training step in PyTorch."""
 
+import itertools
+from collections.abc import Callable
+
 import torch
 import torch.nn.functional as F
 from torch import nn
@@ -39,12 +42,23 @@ class Transformer(nn.Module):
         return F.linear(self.norm_final(x_BTD), self.tokens.weight)
 
 
-def make_step(model: nn.Module, corpus_N: torch.Tensor, batch: int, context: int, bfloat16: bool):
-    """A function that trains `model` in place on `batch` random windows of the corpus and returns the loss."""
+def make_step(
+    model: nn.Module,
+    corpus_N: torch.Tensor,
+    batch: int,
+    context: int,
+    bfloat16: bool,
+    rate: Callable[[int], float] = lambda at: 1e-3,
+):
+    """A function that trains `model` in place on `batch` random windows of the corpus and returns the loss.
+
+    `rate` gives the learning rate of each update, counted from 0.
+    """
     matrices = [parameter for parameter in model.parameters() if parameter.ndim > 1]
     vectors = [parameter for parameter in model.parameters() if parameter.ndim == 1]
     groups = [{"params": matrices, "weight_decay": 0.1}, {"params": vectors, "weight_decay": 0.0}]
     optimizer = torch.optim.AdamW(groups, lr=1e-3, betas=(0.9, 0.99), fused=True)
+    count = itertools.count()
     device, offsets_L = corpus_N.device, torch.arange(context + 1, device=corpus_N.device)
 
     def step():
@@ -56,6 +70,9 @@ def make_step(model: nn.Module, corpus_N: torch.Tensor, batch: int, context: int
         optimizer.zero_grad(set_to_none=True)
         loss.backward()
         nn.utils.clip_grad_norm_(model.parameters(), 1.0)
+        learning_rate = rate(next(count))
+        for group in optimizer.param_groups:
+            group["lr"] = learning_rate
         optimizer.step()
         return loss.detach()
 

@@ -16,7 +16,7 @@ import numpy as np
 from benchmarks.rounds import alternate, hardware, ratio, serve
 from experiments.config import Config
 from models.config import ModelConfig
-from training.config import TrainConfig
+from training.config import TrainConfig, WatchConfig
 from workdir.compiled import keep
 
 SHAPES = {  # by kind of device
@@ -36,8 +36,8 @@ def random_tokens() -> np.ndarray:
     return np.random.default_rng(0).integers(0, VOCAB - 1, 2_000_000, np.uint8)
 
 
-def jax_side(shape: dict[str, int], steps: int):
-    """(function that runs `steps` training steps, facts about this side)"""
+def jax_side(shape: dict[str, int], steps: int, watch: int = 0):
+    """(function that runs `steps` training steps, facts about this side); `watch` is watch.every"""
     import jax
 
     from data.corpus import Corpus
@@ -45,7 +45,8 @@ def jax_side(shape: dict[str, int], steps: int):
     from training.program import make_program
 
     model = ModelConfig(**{name: shape[name] for name in ("layers", "width", "heads", "context")})
-    config = Config(model=model, train=TrainConfig(batch_size=shape["batch"], dispatch=steps))
+    train = TrainConfig(batch_size=shape["batch"], dispatch=steps)
+    config = Config(model=model, train=train, watch=WatchConfig(every=watch))
     tokens_N = random_tokens()
     corpus = Corpus("random", bytes(range(VOCAB - 1)), tokens_N, tokens_N, tokens_N, sha256="", origin="")
     program = make_program(config, corpus)

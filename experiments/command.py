@@ -9,7 +9,9 @@ from experiments import flags as settings_flags
 from experiments.config import Config
 from workdir.errors import UserError, meant
 
-STAGES = ("train", "measure", "tangents", "figures")
+STAGES = ("train", "measure", "tangents", "figures")  # what is done where none is named
+AXES = ("step", "gain")
+FURTHER = ("equal", "export")  # done where it is named
 
 
 def parse(words: list[str]) -> flags.FlagValues:
@@ -17,10 +19,16 @@ def parse(words: list[str]) -> flags.FlagValues:
     given = flags.FlagValues()
     flags.DEFINE_string("config", None, "Experiment file, as experiments/decoder_small.py or …:tiny.", given)
     flags.DEFINE_string("workdir", None, "Folder of the run; runs/<experiment> where not given.", given)
-    flags.DEFINE_list("stages", list(STAGES), f"Which of {', '.join(STAGES)} to do.", given)
+    flags.DEFINE_list(
+        "stages",
+        list(STAGES),
+        f"Which of {', '.join(STAGES)} to do; further ones: equal, contrasts at equal gain; export, Hugging Face folders.",
+        given,
+    )
     flags.DEFINE_bool("distributed", False, "Join the other processes of the cluster (TPU pod, SLURM, MPI).", given)
     flags.DEFINE_list("compare", [], "Folders of other runs to draw in the same figures.", given)
     flags.DEFINE_string("figures", None, "Folder of the figures; <workdir>/figures where not given.", given)
+    flags.DEFINE_string("over", AXES[0], f"What curves over training are drawn over: {' or '.join(AXES)}.", given)
     flags.DEFINE_bool("list", False, "Name the experiments, with the expected cost of each.", given)
     flags.DEFINE_bool("dry_run", False, "Say what would be done, what it takes and how long; do nothing.", given)
     flags.DEFINE_string("status", None, "Folder of a run: say what is done and what is missing; do nothing.", given)
@@ -44,11 +52,13 @@ def parse(words: list[str]) -> flags.FlagValues:
         return given
     if given.config is None:
         raise UserError("no experiment given; pass --config=experiments/quickstart.py, say, or see main.py --list")
+    if given.over not in AXES:
+        raise UserError(f"--over: {given.over!r} is unknown; choose from {', '.join(AXES)}{meant(given.over, AXES)}")
     if not given.stages:
         raise UserError(f"--stages names no stage; choose from {', '.join(STAGES)}")
     for stage in given.stages:
-        if stage not in STAGES:
-            raise UserError(f"--stages: {stage!r} is unknown; choose from {', '.join(STAGES)}{meant(stage, STAGES)}")
+        if stage not in (known := (*STAGES, *FURTHER)):
+            raise UserError(f"--stages: {stage!r} is unknown; choose from {', '.join(known)}{meant(stage, known)}")
     return given
 
 

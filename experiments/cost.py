@@ -16,6 +16,7 @@ from data.corpus import Corpus
 from experiments import memory
 from experiments.config import Config
 from training.checkpoint import schedule
+from training.objective import OBJECTIVES
 
 SHARE = 0.5  # of a large product's speed that training reaches
 COMPILING, DRAWING = {"train": 6.0, "measure": 20.0, "tangents": 40.0}, 15.0  # seconds
@@ -54,7 +55,11 @@ def of_run(config: Config, text: Text) -> Cost:
     params, state = memory.state_bytes(config, text.vocabulary)
     kept = len(schedule(train.steps, config.checkpoint.every))
     stride = config.evaluate.stride or max(1, model.context // 2)
-    validated = (train.steps // config.evaluate.every + 1) * config.evaluate.windows * model.context
+    draws = config.evaluate.draws if OBJECTIVES[config.objective].drawn else 1
+    validations = len(
+        {*range(0, train.steps + 1, config.evaluate.every), *schedule(train.steps, config.checkpoint.every)}
+    )
+    validated = validations * draws * config.evaluate.windows * model.context
     scored = validated + text.test // stride * model.context  # forward alone: a third
     tokens = train.steps * train.batch_size * model.context * (4 / 3 if model.remat else 1) + scored / 3
     block = (4 + 2 * model.expansion) * model.width**2

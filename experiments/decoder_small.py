@@ -12,7 +12,7 @@ COST = {"small": "4e16 operations: a GPU's work for hours, not timed yet", "tiny
 TINY = Config(
     model=ModelConfig(layers=6, width=128, heads=4, context=256),
     train=TrainConfig(steps=2000, batch_size=16, learning_rate=2e-3),
-    evaluate=EvaluateConfig(every=100, windows=64),
+    evaluate=EvaluateConfig(every=500, windows=64),
     checkpoint=CheckpointConfig(every=500),
 )
 

@@ -20,7 +20,7 @@ LEAKS = {"leak_01": 0.01, "leak_10": 0.1}  # of the pairs (query, later key)
 TINY = Config(
     model=ModelConfig(layers=4, width=64, heads=4, context=128),
     train=TrainConfig(steps=2000, batch_size=16, learning_rate=3e-3),
-    evaluate=EvaluateConfig(every=250, windows=64),
+    evaluate=EvaluateConfig(every=250, windows=64, draws=4),
     checkpoint=CheckpointConfig(every=500),
     measure=MeasureConfig(
         points=2048,

@@ -18,7 +18,7 @@ def get_config() -> Config:
         data=DataConfig(source="pydoc"),
         model=ModelConfig(layers=4, width=128, heads=4, context=128),
         train=TrainConfig(steps=256, batch_size=16),
-        evaluate=EvaluateConfig(every=50, windows=64),
+        evaluate=EvaluateConfig(every=64, windows=64, draws=2),
         checkpoint=CheckpointConfig(every=256),
         measure=MeasureConfig(batches=2, families=FAMILIES),
         variants=TWINS,

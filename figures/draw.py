@@ -3,7 +3,6 @@
 import io
 import pathlib
 from collections.abc import Callable
-from functools import partial
 from typing import TypeVar
 
 import xarray as xr
@@ -22,6 +21,7 @@ from figures import (
     taken_apart,
     tangents,
     training_curve,
+    watched,
 )
 from figures.run import Run
 from figures.untrained import attention, in_and_out, stack
@@ -39,18 +39,19 @@ RUNS: dict[str, Callable[[dict[str, Run]], Figure | None]] = {
     "excess_over_nulls": over_depth.excess_over_nulls,
     "dimension_by_scale": dimension_by_scale.build,
     "layer_similarity": layer_similarity.build,
-    **{name: partial(over_training.by_run, panels) for name, panels in over_training.BY_RUN.items()},
-    **{name: partial(over_training.by_depth, panels) for name, panels in over_training.BY_DEPTH.items()},
+    **over_training.figures("step"),
     "query_key_projection": query_key_projection.build,
     "sharpness_against_alignment": against.sharpness_against_alignment,
     "cosine_against_drift": against.cosine_against_drift,
     "training_curve": training_curve.build,
     **tangents.FIGURES,
+    **watched.FIGURES,
 }
 OVER_TRAINING = {"anisotropy_by_checkpoint", *over_training.BY_RUN, *over_training.BY_DEPTH}  # nothing of one step
 EXPERIMENT: dict[str, Callable[[experiment.Compared], Figure | None]] = {
     "runs_compared": experiment.runs_compared,
     "contrasts": experiment.contrasts,
+    "contrasts_at_equal_gain": experiment.contrasts_at_equal_gain,
 }
 UNTRAINED: dict[str, Callable[[xr.Dataset], Figure | None]] = {
     "untrained_cosine": in_and_out.cosine,
@@ -69,10 +70,16 @@ def draw(figures: dict[str, Callable[[T], Figure | None]], of: T, folder: pathli
         return [path for name, build in shown for path in save(build(of), folder, name)]
 
 
-def draw_runs(runs: dict[str, Run], folder: pathlib.Path) -> list[pathlib.Path]:
-    """Compare the runs (label -> Run) in each figure; of several runs correlations.csv too, where they are pooled."""
+def draw_runs(runs: dict[str, Run], folder: pathlib.Path, over: str = "step") -> list[pathlib.Path]:
+    """Compare the runs (label -> Run) in each figure; of several runs correlations.csv too, where they are pooled.
+
+    Curves over training are drawn `over` steps or gain.
+    """
     several = any(run.results.sizes["step"] > 1 for run in runs.values())
-    figures = {name: build if several or name not in OVER_TRAINING else _none for name, build in RUNS.items()}
+    curves = over_training.figures(over)
+    figures = {
+        name: curves.get(name, build) if several or name not in OVER_TRAINING else _none for name, build in RUNS.items()
+    }
     paths, pooled = draw(figures, runs, folder), folder / "correlations.csv"
     if len(runs) == 1:
         pooled.unlink(missing_ok=True)

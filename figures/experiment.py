@@ -15,11 +15,12 @@ from figures.provenance import caption
 from figures.run import Run
 from panel import families
 from panel.intervals import LEVEL
+from studies.contrasts import COLUMNS
 from studies.shapes import SHAPES
 from training.objective import OBJECTIVES
 
-COMPARED = ("test_bits", "anisotropy", "mean_cosine", "drift", "attention_entropy", "twonn")
-BITS = "bits per character (test)"
+COMPARED = ("test_bits", "test_gain", "anisotropy", "mean_cosine", "drift", "attention_entropy", "twonn")
+BITS = {"test_bits": "bits per character (test)", "test_gain": "gain over no context (test, bits)"}
 CONTRASTED = ("bell", "growth", "cosine_growth", "drift_growth", "expansion", "compression", "sharpening", "sink")
 ACROSS = 4  # panels of contrasts beside each other
 ROW = {"condition": 0.17, "contrast": 0.135}  # inches
@@ -31,6 +32,7 @@ class Compared(NamedTuple):
     runs: dict[str, Run]
     rows: pd.DataFrame  # runs.csv
     changes: pd.DataFrame  # contrasts.csv
+    equal: pd.DataFrame | None = None  # contrasts_equal_gain.csv
 
 
 def runs_compared(compared: Compared) -> Figure | None:
@@ -38,8 +40,10 @@ def runs_compared(compared: Compared) -> Figure | None:
 
     A row per condition: a dot for each seed, a stroke for their mean.
     """
-    runs, rows, _ = compared
+    runs, rows = compared.runs, compared.rows
     names = [name for name in COMPARED if name in rows and rows[name].notna().any()]
+    if "test_gain" in names:  # which compares objectives too
+        names.remove("test_bits")
     if not names:
         return None
     places = {condition: -place for place, condition in enumerate(dict.fromkeys(rows.condition))}
@@ -68,24 +72,38 @@ def runs_compared(compared: Compared) -> Figure | None:
     below.legend(*style.entries(axes[:1]), loc="upper center", ncols=len(kinds))
     style.title(figure, "All settings, last checkpoint, mean over blocks, all positions")
     read = ["Marks: seeds; strokes: their means."] * seeds
-    read += ["Bits of the two objectives are not comparable."] * (len(kinds) > 1)
+    read += ["Bits of the two objectives are not comparable."] * (len(kinds) > 1 and "test_bits" in names)
     caption(figure, runs, "What each setting costs in bits, and what it does to the geometry.", " ".join(read))
     return figure
 
 
 def _name(name: str) -> str:
-    if name == "test_bits":
-        return BITS
+    if name in BITS:
+        return BITS[name]
     quantity = families.quantities()[name]
     return style.label(quantity.long_name, quantity.units, quantity.symbol)
 
 
 def contrasts(compared: Compared) -> Figure | None:
-    """What follows the mask, and what the objective? Each shape's change when one setting changes, paired by seed.
+    """What follows the mask, and what the objective? Each shape's change when one setting changes, paired by seed."""
+    return _contrasts(compared.runs, compared.changes, "last checkpoint")
 
-    A panel per shape, a row per contrast, grouped by the setting that changes; all positions.
-    """
-    runs, _, changes = compared
+
+def contrasts_at_equal_gain(compared: Compared) -> Figure | None:
+    """What of it is left where the runs of a contrast have learned equally much?"""
+    if compared.equal is None or compared.equal.empty:
+        return None
+    levels = compared.equal.groupby(list(COLUMNS[:4]), sort=False)["level"].first()
+    told = f"{levels.min():.2f} to {levels.max():.2f}" if levels.nunique() > 1 else f"{levels.iloc[0]:.2f}"
+    left_out = (
+        f" Without value: {', '.join(names)}." if (names := [one for one in set(compared.equal.without) if one]) else ""
+    )
+    further = f"Each contrast at the best gain that all its runs reach in the constant part: {told} bits.{left_out}"
+    return _contrasts(compared.runs, compared.equal, "at equal gain", further)
+
+
+def _contrasts(runs: dict[str, Run], changes: pd.DataFrame, where: str, further: str = "") -> Figure | None:
+    """A panel per shape, a row per contrast, grouped by the setting that changes; all positions."""
     changes = changes[(changes.positions == "all") & np.isfinite(changes.change)]
     names = [name for name in CONTRASTED if name in set(changes.quantity)]
     if not names:
@@ -108,8 +126,9 @@ def contrasts(compared: Compared) -> Figure | None:
             tick.set_fontweight("bold" if isinstance(key, str) else "normal")
         ax.set_ylim(-len(labels) + 0.4, 0.6)
     sample = _sample(changes[changes.quantity.isin(names)])
-    style.title(figure, "Change when one setting changes, last checkpoint, all positions")
-    caption(figure, runs, "The change of each shape (studies/shapes.py) when one setting changes.", sample)
+    style.title(figure, f"Change when one setting changes, {where}, all positions")
+    shown = f"The change of each shape (studies/shapes.py) when one setting changes, {where}."
+    caption(figure, runs, shown, " ".join(filter(None, (sample, further))))
     return figure
 
 

@@ -1,7 +1,10 @@
 """Figures over training steps: a panel per quantity, with a line per run, or with a line per block or layer."""
 
+from collections.abc import Callable
+from functools import partial
 from typing import NamedTuple
 
+from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
 from figures import scales, style
@@ -41,7 +44,34 @@ BY_DEPTH = {
 }
 
 
-def by_run(panels: Panels, runs: dict[str, Run]) -> Figure | None:
+class Axis(NamedTuple):
+    """What lies below the curves."""
+
+    of: str  # a variable over steps
+    draw: Callable[[Axes, dict[str, Run]], None]
+    words: str = ""  # for the caption
+
+
+def _gains(ax: Axes, runs: dict[str, Run]) -> None:
+    ax.axvline(0, color="0.6", linewidth=0.7, zorder=1)  # no better than the frequencies of characters
+    ax.set_xlabel("gain (bits)")
+
+
+AXES = {
+    "step": Axis("step", lambda ax, runs: scales.step_axis(ax, last_step(runs))),
+    "gain": Axis("validation_gain", _gains, "Gain: bits less than the best answer without context needs."),
+}
+
+
+def figures(over: str) -> dict[str, Callable[[dict[str, Run]], Figure | None]]:
+    """All of them, over steps or over gain."""
+    return {
+        **{name: partial(by_run, panels, over=AXES[over]) for name, panels in BY_RUN.items()},
+        **{name: partial(by_depth, panels, over=AXES[over]) for name, panels in BY_DEPTH.items()},
+    }
+
+
+def by_run(panels: Panels, runs: dict[str, Run], over: Axis) -> Figure | None:
     """A line per run, averaged over blocks."""
     # without the embedding: where positions are rotary it is a few hundred points repeated, of no dimension
     names = [over_blocks(name) for name in panels.quantities]
@@ -53,8 +83,8 @@ def by_run(panels: Panels, runs: dict[str, Run]) -> Figure | None:
     for ax, name, average in zip(axes, panels.quantities, names, strict=True):
         for label, run in runs.items():
             curve = interval(run.results, average, positions="all")
-            style.banded(ax, run.results.step.values, *curve, label=label, **looks[label])
-        scales.step_axis(ax, last_step(runs))
+            style.banded(ax, run.results[over.of].values, *curve, label=label, **looks[label])
+        over.draw(ax, runs)
         title = words(runs, name).replace(" (", "\n(").replace(" of the ", "\nof the ")
         ax.set_title(title, fontsize=style.SMALL)
     for group in [axes] if panels.one_scale else [[ax] for ax in axes]:
@@ -62,11 +92,12 @@ def by_run(panels: Panels, runs: dict[str, Run]) -> Figure | None:
     axes[0].set_ylabel("mean over blocks")
     style.title(figure, f"{panels.title}, all positions")
     style.legend(axes)
-    caption(figure, runs, f"{panels.title}: means over the outputs of all blocks.", bands(runs, *names))
+    shown = f"{panels.title}: means over the outputs of all blocks."
+    caption(figure, runs, shown, f"{bands(runs, *names)} {over.words}".strip())
     return figure
 
 
-def by_depth(panels: Panels, runs: dict[str, Run]) -> Figure | None:
+def by_depth(panels: Panels, runs: dict[str, Run], over: Axis) -> Figure | None:
     """A row per run, a line per layer, or per block the mean over heads; a column has one scale: rows compare."""
     title, names, _ = panels
     runs = holding(runs, *names)
@@ -83,14 +114,14 @@ def by_depth(panels: Panels, runs: dict[str, Run]) -> Figure | None:
             for place in run.results[depth].values:
                 curve = interval(run.results, name, positions="all", **{depth: place})
                 look = {"color": colours.to_rgba(place), "linewidth": 1.1, "marker": "o", "markersize": 1.8}
-                style.banded(ax, run.results.step.values, *curve, **look)
+                style.banded(ax, run.results[over.of].values, *curve, **look)
         row[0].set_ylabel(label, fontweight="bold")
     for ax, name in zip(axes[0], names, strict=True):
         ax.set_title(style.wrap(words(runs, name), 0.7 * style.PAGE / len(names), style.SMALL), fontsize=style.SMALL)
     for column in axes.T:
         scales.fit(column)
     for ax in axes.flat:
-        scales.step_axis(ax, last_step(runs))
+        over.draw(ax, runs)
     for ax in axes[:-1].flat:
         ax.set_xlabel("")
         ax.tick_params(labelbottom=False)
@@ -101,5 +132,5 @@ def by_depth(panels: Panels, runs: dict[str, Run]) -> Figure | None:
         style.title(figure, f"{title}, all positions")
         scales.layer_bar(figure, colours, axes)
     lines = "a line for each block, the mean over its heads" if depth == "block" else "a line for each layer"
-    caption(figure, runs, f"{title}: {lines}.", bands(runs, *drawn))
+    caption(figure, runs, f"{title}: {lines}.", f"{bands(runs, *drawn)} {over.words}".strip())
     return figure

@@ -11,7 +11,11 @@ from figures.run import ENDS, Run
 from panel.families import quantities
 from studies import runs as tables
 from tables.averages import averages
+from tables.scores import OF_LINE
 from tables.summary import STATISTICS
+from training.watch import BLOCKS, LAYERS
+
+AVERAGED = ("bits_per_character", "context_free_bits", "gain", "mask_bits", *LAYERS, *BLOCKS)  # of what a line says
 
 
 def over_seeds(runs: dict[str, Run]) -> dict[str, Run]:
@@ -41,6 +45,10 @@ def _together(members: list[Run]) -> Run:
     values, of_heads = joined[names], [name for name in names if "head" in joined[name].dims]
     means = values.sel(statistic="mean", drop=True)
     found = _range(means.drop_vars(of_heads)).assign({name: joined[name] for name in of_heads})
+    learned = [name for name, _ in OF_LINE.values() if name in shared]
+    found = found.assign(
+        xr.concat([run.results[learned] for run in members], "seed", join="inner").mean("seed", keep_attrs=True)
+    )
     if ends:  # the scales that every seed has on its plateau
         first, last = (
             joined["plateau_first"].max("seed", skipna=False),
@@ -84,13 +92,21 @@ def _range(means: xr.Dataset) -> xr.Dataset:
 
 
 def _logs(members: list[Run]) -> list[dict[str, Any]]:
-    """Mean bits per character of each kind of line at the steps that all runs have."""
-    bits = collections.defaultdict(dict)
+    """Means of what all runs say in each kind of line, at the steps that all of them have."""
+    lines = collections.defaultdict(dict)
     for number, run in enumerate(members):
         for line in run.log:  # of a step that was run twice the later line counts
-            bits[line["step"], line["kind"]][number] = line["bits_per_character"]
+            lines[line["step"], line["kind"]][number] = line
     return [
-        {"step": step, "kind": kind, "bits_per_character": sum(found.values()) / len(members)}
-        for (step, kind), found in sorted(bits.items())
+        {"step": step, "kind": kind} | {name: _mean(found, name) for name in AVERAGED if _told(found, name)}
+        for (step, kind), found in sorted(lines.items())
         if len(found) == len(members)
     ]
+
+
+def _told(lines: dict[int, dict[str, Any]], name: str) -> bool:
+    return all(name in line for line in lines.values())
+
+
+def _mean(lines: dict[int, dict[str, Any]], name: str) -> float | list[float]:
+    return np.mean([line[name] for line in lines.values()], axis=0).tolist()

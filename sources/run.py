@@ -1,7 +1,6 @@
 """A trained run in one's own code: its model as a function, its checkpoints, its windows. Nothing is written."""
 
 import functools
-import json
 import pathlib
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -17,7 +16,7 @@ from models import transformer
 from training.checkpoint import Checkpoints
 from workdir.errors import UserError
 from workdir.files import read_json
-from workdir.settings import from_dict
+from workdir.settings import filled, from_dict, to_dict
 
 
 @dataclass(frozen=True)
@@ -49,7 +48,7 @@ def open_run(folder: str | pathlib.Path) -> OpenRun:
     """The run in a folder as `runs/quickstart/decoder`; UserError, one line, where there is none."""
     path = pathlib.Path(folder)
     settings: dict[str, Any] = read_json(path / "config.json", "name the folder of a trained run")
-    config = from_dict(json.loads(json.dumps(settings)), Config)
+    config = from_dict(filled(settings, to_dict(Config())), Config)
     if not (path / "checkpoints").is_dir():
         raise UserError(f"{path} has no checkpoints; name the folder of one run, as runs/quickstart/decoder")
     store = Checkpoints(path / "checkpoints", kept=[], reading=True)

@@ -18,7 +18,8 @@ from sources.program import make_program, probe_of
 from sources.references import References
 from tables import files, join, leading_vectors, measurements, projection, raw
 from tables.measurements import ASIDE, Standing
-from training import checkpoint
+from tables.scores import scores
+from training import checkpoint, log, loop
 from workdir import mesh, processes
 from workdir.errors import RunError, UserError
 from workdir.progress import bar
@@ -33,7 +34,7 @@ def sweep(config: Config, corpus: Corpus, run: pathlib.Path, name: str, stop: St
     is missing is measured. It stays when its checkpoint is gone, and is measured again when it comes from a checkpoint
     that has changed since.
     """
-    settings, kept = config.measure, checkpoint.schedule(config.train.steps, config.checkpoint.every)
+    settings, kept = config.measure, loop.kept_steps(config, run)
     tables = run / "measurements"
     found = measurements.plan(tables, kept, settings.families, settings.nulls, made_by(config, corpus))
     with contextlib.closing(checkpoint.Checkpoints(run / "checkpoints", kept)) as store:
@@ -50,7 +51,8 @@ def sweep(config: Config, corpus: Corpus, run: pathlib.Path, name: str, stop: St
     measured = [step for step in kept if step in todo or found[step].table is not None]
     if processes.is_first():
         whole = {step: files.read(tables / f"{step}.nc") if step in todo else found[step].table for step in measured}
-        join.write(run, whole, settings.families, settings.nulls, attributes(config, corpus, name))
+        learned = scores(log.read(run) if (run / "train.jsonl").exists() else [], measured)
+        join.write(run, whole, settings.families, settings.nulls, attributes(config, corpus, name), learned)
         leading_vectors.write(run, whole, settings.families, lambda token_C: characters(corpus, token_C))
     print(
         f"{name}: {len(measured)} checkpoints measured ({len(todo)} now): {run / 'results.nc'}, {run / 'results.csv'}"
@@ -60,6 +62,41 @@ def sweep(config: Config, corpus: Corpus, run: pathlib.Path, name: str, stop: St
 def characters(corpus: Corpus, token_C: np.ndarray) -> list[str]:
     """As Python writes them in bytes: a line break is \\n, and what is no ASCII \\xc3."""
     return [repr(bytes([corpus.vocabulary[token]]))[2:-1] for token in token_C]
+
+
+def sweep_beside(
+    config: Config, corpus: Corpus, run: pathlib.Path, folder: str, steps: list[int], name: str, stop: Stop
+) -> None:
+    """Write <folder>/measurements/<step>.nc for checkpoints of the run that lie in <folder>/checkpoints."""
+    if not steps:
+        return
+    settings, kept = config.measure, loop.kept_steps(config, run)
+    tables = run / folder / "measurements"
+    found = measurements.plan(tables, steps, settings.families, settings.nulls, made_by(config, corpus))
+    with contextlib.ExitStack() as stack:
+        stores = [checkpoint.Checkpoints(path / "checkpoints", kept, True) for path in (run, run / folder)]
+        for store in stores:
+            stack.enter_context(contextlib.closing(store))
+        store = checkpoint.Beside(*stores)
+        for step, one in found.items():
+            if one.table is not None and is_outdated(one.table, store):
+                found[step] = Standing(None, False, raw.missing(None, settings.families, settings.nulls))
+        if todo := {step: one for step, one in found.items() if one.missing}:
+            measure_checkpoints(config, corpus, store, tables, todo, name, stop)
+
+
+def up_to(config: Config, run: pathlib.Path, folder: str, step: int) -> xr.Dataset:
+    """results.nc as it would be if the run had ended at this step, whose checkpoint and table lie in the folder."""
+    results = files.read(run / "results.nc")
+    if step in results.step:
+        return results.sel(step=slice(None, step))
+    first, path = run / "measurements" / "0.nc", run / folder / "measurements" / f"{step}.nc"
+    both = ({0: files.read(first)} if first.exists() else {}) | {step: files.read(path)}
+    alone, _ = join.joined(both, config.measure.families, config.measure.nulls)
+    shared = [name for name in alone if name in results]
+    parts = [results[shared].sel(step=slice(None, step)), alone[shared].sel(step=[step])]
+    whole = xr.concat(parts, "step", join="outer", data_vars="minimal", coords="minimal", compat="override")
+    return whole.assign_attrs(results.attrs)
 
 
 def is_outdated(table: xr.Dataset, store: checkpoint.Checkpoints) -> bool:

@@ -24,6 +24,7 @@ rest on single degrees of freedom.
 *Otherwise*, where seeds are shared and those of the two conditions make no full grid, a contrast has no interval.
 """
 
+from collections.abc import Iterator
 from itertools import combinations
 from typing import Any, NamedTuple
 
@@ -37,7 +38,8 @@ from panel.intervals import LEVEL
 from studies.components import mean_squares
 from studies.runs import CORPUS, SEEDS, numbers, varied
 
-TASK = ("objective", CORPUS)  # bits per character of two objectives, or of two texts, measure two things
+# What cannot be compared under a change of what: bits of two objectives, or of two texts, measure two things.
+TASK = {"test_bits": ("objective", CORPUS), "test_gain": (CORPUS,)}
 COLUMNS = ("setting", "before", "after", "held", "quantity", "positions")
 
 
@@ -50,27 +52,40 @@ class Change(NamedTuple):
     pairs: int  # runs of either condition that have their seeds in common with one of the other
 
 
-def contrasts(runs: xr.Dataset) -> pd.DataFrame:
-    """Every pair of conditions that differ in one setting, for every shape and, of one task, bits per character.
+def contrasts(runs: xr.Dataset, together: bool = False) -> pd.DataFrame:
+    """Every pair of conditions that differ in one setting, for every shape, bits per character of one task, and gain.
 
     `runs` is what runs.nc holds. A mask and its own setting are one. `before` is the condition that comes first in the
     experiment, `held` what both have of the other settings that differ between runs.
     """
-    conditions = _settings_of(runs)
-    condition = np.array([list(conditions).index(label) for label in runs["condition"].values])
+    labels = list(_settings_of(runs))
+    condition = np.array([labels.index(label) for label in runs["condition"].values])
     seeds = np.stack([runs[name].values for name in SEEDS if name in runs.coords], axis=1)
     found = []
-    for (i, before), (j, after) in combinations(enumerate(conditions.values()), 2):
-        changed = [setting for setting in before if before[setting] != after[setting]]
-        if len(changed) != 1:
-            continue
-        held = ", ".join(words for setting, words in before.items() if setting != changed[0])
-        about = (changed[0], before[changed[0]], after[changed[0]], held)
+    for pair in pairs(runs, together):
         for quantity, positions, values in numbers(runs):
-            if quantity != "test_bits" or changed[0] not in TASK:
-                change = change_between(values, condition, seeds, i, j)
-                found.append(dict(zip(COLUMNS, (*about, quantity, positions), strict=True)) | change._asdict())
+            if not pair.changed.intersection(TASK.get(quantity, ())):
+                change = change_between(values, condition, seeds, *map(labels.index, pair.labels))
+                found.append(pair.about | {"quantity": quantity, "positions": positions} | change._asdict())
     return pd.DataFrame(found, columns=[*COLUMNS, *Change._fields])
+
+
+class Pair(NamedTuple):
+    labels: tuple[str, str]  # of two conditions
+    changed: frozenset[str]  # the setting in which they differ
+    about: dict[str, str]  # that setting, before, after, and what both have of the others: in words
+
+
+def pairs(runs: xr.Dataset, together: bool = False) -> Iterator[Pair]:
+    """Every pair of conditions that differ in one setting; `together` also two that are alone and differ in several."""
+    conditions = _settings_of(runs)
+    for (first, before), (second, after) in combinations(conditions.items(), 2):
+        changed = [setting for setting in before if before[setting] != after[setting]]
+        if len(changed) == 1 or (changed and together and len(conditions) == 2):
+            held = ", ".join(words for setting, words in before.items() if setting not in changed)
+            said = [", ".join(words[setting] for setting in changed) for words in (before, after)]
+            about = dict(zip(COLUMNS, (", ".join(changed), *said, held), strict=False))
+            yield Pair((first, second), frozenset(changed), about)
 
 
 def change_between(values: np.ndarray, condition: np.ndarray, seeds: np.ndarray, before: int, after: int) -> Change:

@@ -4,8 +4,9 @@ import pathlib
 
 import numpy as np
 import pandas as pd
+import xarray as xr
 
-from studies import correlations, runs
+from studies import correlations, equal_gain, runs
 from studies.components import components
 from studies.contrasts import COLUMNS, Change, contrasts
 from tables import files
@@ -39,6 +40,33 @@ def write(folders: dict[str, pathlib.Path], to: pathlib.Path) -> list[pathlib.Pa
     return paths
 
 
+def write_equal(
+    planned: list[equal_gain.Equal], tables: dict[tuple[str, float], xr.Dataset], to: pathlib.Path
+) -> list[pathlib.Path]:
+    """contrasts_equal_gain.csv, and equal_gain.csv with a row per contrast and run.
+
+    `tables` holds the table of each run up to where it has a level: {(run, level): table}.
+    """
+    found = [equal_gain.read(one, {name: tables[name, one.level] for name in one.runs}) for one in planned]
+    paths = []
+    for name, frames in zip(("contrasts_equal_gain", "equal_gain"), zip(*found, strict=True), strict=False):
+        files.write_csv(pd.concat(frames, ignore_index=True), to / f"{name}.csv")
+        paths.append(to / f"{name}.csv")
+    return paths
+
+
+def read_equal(folder: pathlib.Path) -> pd.DataFrame:
+    """contrasts_equal_gain.csv as `write_equal` left it; without rows where there is none."""
+    path, columns = folder / "contrasts_equal_gain.csv", [*COLUMNS, *Change._fields, *equal_gain.FURTHER]
+    if not path.exists():
+        return pd.DataFrame(columns=columns).astype(dict.fromkeys(Change._fields, float))
+    texts = dict.fromkeys((*COLUMNS, "without"), str)
+    changes = pd.read_csv(path, dtype=texts, keep_default_na=False, na_values={name: [""] for name in Change._fields})
+    if list(changes) != columns:
+        raise _of_old(path, "equal")
+    return changes
+
+
 def read(folder: pathlib.Path) -> tuple[pd.DataFrame, pd.DataFrame]:
     """runs.csv and contrasts.csv, as `write` left them; the second without rows where there is none.
 
@@ -59,14 +87,23 @@ def read(folder: pathlib.Path) -> tuple[pd.DataFrame, pd.DataFrame]:
     return rows, changes
 
 
-def _of_old(path: pathlib.Path) -> RunError:
-    return RunError(f"{path} has other columns than are written now; --stages=measure writes it again")
+def _of_old(path: pathlib.Path, stage: str = "measure") -> RunError:
+    return RunError(f"{path} has other columns than are written now; --stages={stage} writes it again")
 
 
 def bits(folder: pathlib.Path) -> dict[str, float]:
-    """Bits per character of a finished run on the test split, and of the last validation; NaN where there is none."""
+    """Scores of a finished run on the test split, and of its last validation, by the names of `runs.BITS`.
+
+    Bits per character are NaN where there is no score; what a score of old does not tell is left out.
+    """
     path, advice = folder / "test.json", "move it elsewhere and run --stages=train again"
-    test = read_json(path, advice).get("bits_per_character", np.nan) if path.exists() else np.nan
     lines = log.read(folder) if (folder / "train.jsonl").exists() else []
-    valid = [line["bits_per_character"] for line in lines if line["kind"] == "valid"]
-    return {"test_bits": test, "valid_bits": valid[-1] if valid else np.nan}
+    scores = {
+        "test": read_json(path, advice) if path.exists() else {},
+        "valid": next((line for line in reversed(lines) if line["kind"] == "valid"), {}),
+    }
+    found = {}
+    for split, score in scores.items():
+        found[f"{split}_bits"] = score.get("bits_per_character", np.nan)
+        found |= {f"{split}_{name}": score[name] for name in ("mask_bits", "gain", "error_masks") if name in score}
+    return {name: value for name, value in found.items() if name in runs.BITS}

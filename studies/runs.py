@@ -28,6 +28,10 @@ ENDS = ("mean", "low", "high")
 BITS = {
     "test_bits": "bits per predicted character, test split",
     "valid_bits": "bits per predicted character, validation windows",
+    "test_mask_bits": "bits per character under [MASK], test split",
+    "test_gain": "gain: bits of the objective's best answer without context less bits of the model, test split",
+    "valid_gain": "gain, validation windows",
+    "valid_error_masks": "standard error of valid_bits, were the masked characters of these windows drawn anew",
 }
 
 
@@ -89,10 +93,10 @@ def join(tables: dict[str, xr.Dataset], bits: dict[str, dict[str, float]]) -> xr
     among them `data.corpus`, the name of the text. Runs of other lengths or depths have NaN where they have nothing.
     Values per batch and null models stay with each run.
     """
-    parts = []
+    parts, told = [], [key for key in BITS if any(key in own for own in bits.values())]
     for name, table in tables.items():
         kept = [name for name in quantities() if name in table]
-        about = {key: ((), bits[name][key], {"long_name": words, "units": "bit"}) for key, words in BITS.items()}
+        about = {key: ((), bits[name].get(key, np.nan), {"long_name": BITS[key], "units": "bit"}) for key in told}
         part = table[kept].sel(less=NOTHING, statistic=list(ENDS), drop=True)
         part = part.merge(shapes(table), compat="equals").assign(about)
         parts.append(part.reset_coords("depth") if "depth" in part.coords else part)
@@ -118,7 +122,7 @@ def _plain(column: list[Any]) -> np.ndarray:
 
 def numbers(runs: xr.Dataset) -> list[tuple[str, str, np.ndarray]]:
     """What runs are compared by: (quantity, positions, a value per run)."""
-    found = [("test_bits", "all", runs["test_bits"].values)]
+    found = [(name, "all", runs[name].values) for name in ("test_bits", "test_gain", "steps_to_gain") if name in runs]
     for name in (name for name in SHAPES if name in runs):
         found += [(name, str(p), runs[name].sel(positions=p).values) for p in runs.positions.values]
     return found
@@ -132,7 +136,8 @@ def rows(tables: dict[str, xr.Dataset], runs: xr.Dataset) -> pd.DataFrame:
     position 0 out, the others hold all positions.
     """
     about = ["condition", *(name for name in SEEDS if name in runs.coords), *varied(runs)]
-    frame = runs[[*BITS]].to_dataframe()[[*about, *BITS]]
+    told = [name for name in BITS if name in runs]
+    frame = runs[told].to_dataframe()[[*about, *told]]
     found = {}
     for name, table in tables.items():
         last = table.isel(step=-1)

@@ -20,10 +20,18 @@ NOISE = "noise_floor"  # of a run by quantity, in JSON, and of each quantity
 
 
 def write(
-    run: pathlib.Path, raw: dict[int, xr.Dataset], families: tuple[str, ...], nulls: tuple[str, ...], about: dict
+    run: pathlib.Path,
+    raw: dict[int, xr.Dataset],
+    families: tuple[str, ...],
+    nulls: tuple[str, ...],
+    about: dict,
+    beside: xr.Dataset | None = None,
 ) -> None:
-    """From the raw tables by step. `about` is what the run says of itself now, as of quantities the words of today."""
+    """From the raw tables by step, and what else is known of each. `about` is what the run says of itself now, as of
+    quantities the words of today.
+    """
     results, batches = joined(raw, families, nulls)
+    results = results if beside is None else results.merge(beside, join="left")
     results.attrs = batches.attrs = {"layout": LAYOUT} | about
     _mark_noise(results, json.loads(about.get(NOISE, "{}")))
     files.write(results, run / "results.nc")

@@ -60,7 +60,11 @@ DECODER = ["--config=experiments/decoder_small.py", *TINY]  # the first of the t
         (["--config=main.py"], "main.py is no experiment, it defines no get_config(); main.py --list names"),
         (["--config=experiments/quikstart.py"], "did you mean 'experiments/quickstart.py'?"),
         (["--status=runs/nothing"], "--status=runs/nothing: there is no run (no config.json)"),
-        ([DECODER[0], "--stages=trian"], "'trian' is unknown; choose from train, measure, tangents, figures; did"),
+        (
+            [DECODER[0], "--stages=trian"],
+            "'trian' is unknown; choose from train, measure, tangents, figures, equal, export",
+        ),
+        ([DECODER[0], "--over=gian"], "--over: 'gian' is unknown; choose from step, gain; did you mean 'gain'"),
         ([DECODER[0], "--stages="], "names no stage"),
         ([DECODER[0], "--compare=runs/nothing"], "runs/nothing/train.jsonl does not exist"),
         ([*DECODER, "--config.mesh.fsdp=3"], "mesh.fsdp=3 does not use all of 1 devices"),
@@ -252,7 +256,8 @@ def test_one_command_trains_measures_and_draws(twins):
         assert set(pd.read_csv(workdir / run / "correlations.csv").run) == {run}
     assert "quickstart: train 2 runs of 24 steps, measure 8 checkpoints of each, draw figures: roughly" in output
     assert re.search(
-        r"bits per character on the test split: decoder \d\.\d\d \(predicting next character\); enc", output
+        r"bits per character on the test split: decoder \d\.\d\d \(predicting next character; gain -?\d\.\d\d\); enc",
+        output,
     )
     figures = sorted((workdir / "figures").glob("*.p??"))
     assert f"figures: {workdir / 'figures'} ({len(figures) // 2}, each as" in output

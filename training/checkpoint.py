@@ -27,13 +27,23 @@ def schedule(steps: int, every: int) -> list[int]:
     return sorted({0, *(p for p in powers if p <= steps), *range(every, steps + 1, every), steps})
 
 
+class _Kept(policies.PreservationPolicy):
+    """Orbax's CustomSteps, but of a list that may grow."""
+
+    def __init__(self, steps: list[int]):
+        self.steps = steps
+
+    def should_preserve(self, checkpoints: Any, *, context: Any) -> list[bool]:
+        return [checkpoint.step in self.steps for checkpoint in checkpoints]
+
+
 class Checkpoints:
     """The checkpoints of one run. A step outside `kept` (saved at an interruption) lives until the next save.
 
-    Who is only `reading` leaves alone what another process is just saving.
+    None keeps them all. Who is only `reading` leaves alone what another process is just saving.
     """
 
-    def __init__(self, folder: pathlib.Path, kept: list[int], reading: bool = False):
+    def __init__(self, folder: pathlib.Path, kept: list[int] | None, reading: bool = False):
         self._kept = kept
         self._reading = reading
         self._folder = folder.absolute()
@@ -44,7 +54,9 @@ class Checkpoints:
         self._orbax = ocp.training.Checkpointer(
             self._folder,
             save_decision_policy=ocp.training.save_decision_policies.FixedIntervalPolicy(1),
-            preservation_policy=policies.AnyPreservationPolicy([policies.CustomSteps(self._kept), policies.LatestN(1)]),
+            preservation_policy=policies.PreserveAll()
+            if self._kept is None
+            else policies.AnyPreservationPolicy([_Kept(self._kept), policies.LatestN(1)]),
             cleanup_tmp_directories=not self._reading,
         )
 
@@ -132,6 +144,26 @@ class Checkpoints:
     def close(self) -> None:
         with contextlib.suppress(Exception) if self._failed else contextlib.nullcontext():
             self._orbax.close()  # raises the error of a failed save once more
+
+
+class Beside:
+    """The checkpoints of a schedule, for reading; and others of the same run that lie in a folder of their own."""
+
+    def __init__(self, scheduled: Checkpoints, others: Checkpoints):
+        self._scheduled, self._others = scheduled, others
+
+    def steps(self) -> list[int]:
+        """Of the schedule: others are no part of what a checkpoint is compared with."""
+        return self._scheduled.steps()
+
+    def restore_params(self, step: int) -> Any:
+        return self._of(step).restore_params(step)
+
+    def digest(self, step: int) -> str | None:
+        return self._of(step).digest(step)
+
+    def _of(self, step: int) -> Checkpoints:
+        return self._scheduled if step in self._scheduled.steps() else self._others
 
 
 def digests(tree: Any) -> dict[str, str]:

@@ -37,14 +37,25 @@ class TrainConfig:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class EvaluateConfig:
-    every: int = 250  # steps between validations
+    every: int = 250  # steps between validations; where a checkpoint is kept there is one too
     windows: int = 64  # fixed validation windows
+    draws: int = 16  # masked characters: how often they are drawn in each validation window; 1 or an even number
     stride: int | None = None  # test protocol: new characters per window; left out: half the context
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CheckpointConfig:
     every: int = 1000  # beside 0, 1, 2, 4 ... 512 and the last step
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class WatchConfig:
+    """Cheap geometry of training batches, in the log (training/watch.py)."""
+
+    every: int = 0  # steps from one look to the next; 0: none. 16 takes less than 1 % of the time
+    points: int = 256  # positions of the batch that make up a cloud
+    keep: str = ""  # a watched quantity: where its mean over blocks turns, a checkpoint beyond the schedule is kept
+    keep_share: float = 0.2  # it has turned when it has come back by this share of its range so far
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -57,6 +68,7 @@ class RunConfig:
     train: TrainConfig = field(default_factory=TrainConfig)
     evaluate: EvaluateConfig = field(default_factory=EvaluateConfig)
     checkpoint: CheckpointConfig = field(default_factory=CheckpointConfig)
+    watch: WatchConfig = field(default_factory=WatchConfig)
     mesh: MeshConfig = field(default_factory=MeshConfig)
 
 

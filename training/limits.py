@@ -2,9 +2,10 @@
 
 from data import config as data_config
 from models import limits as model_limits
-from training.config import RunConfig
+from training.config import RunConfig, seeds
 from training.objective import OBJECTIVES
 from training.optimizer import OPTIMIZERS, SCHEDULES
+from training.watch import BLOCKS, LAYERS
 from workdir import mesh
 from workdir.errors import UserError
 from workdir.settings import LARGEST_SEED, at_least, choose, within
@@ -21,11 +22,15 @@ def check(config: RunConfig) -> None:
     mesh.check(config.mesh)
     for name, value in (("evaluate.every", config.evaluate.every), ("evaluate.windows", config.evaluate.windows)):
         at_least(name, value, 1)
+    within("evaluate.draws", config.evaluate.draws, 1, 1000)
+    if config.evaluate.draws > 1 and config.evaluate.draws % 2:
+        raise UserError(f"evaluate.draws is {config.evaluate.draws}; two halves are compared: 1 or an even number")
     within("evaluate.stride", config.evaluate.stride, 1, config.model.context)
     at_least("checkpoint.every", config.checkpoint.every, 1)
     choose("objective", config.objective, OBJECTIVES)
     OBJECTIVES[config.objective].check(config.model, config.evaluate.stride)
     _check_train(config)
+    _check_watch(config)
 
 
 def _check_train(config: RunConfig) -> None:
@@ -65,3 +70,18 @@ def _check_train(config: RunConfig) -> None:
     for layer in train.penalty_layers:
         if layer not in range(layers + 1) or train.penalty_layers.count(layer) > 1:
             raise UserError(f"train.penalty_layers has {layer!r}; give each once, 0 to model.layers={layers}")
+
+
+def _check_watch(config: RunConfig) -> None:
+    watch, train = config.watch, config.train
+    at_least("watch.every", watch.every, 0)
+    within("watch.points", watch.points, 8, 1_000_000)
+    within("watch.keep_share", watch.keep_share, 0.01, 1.0)
+    if watch.keep:
+        choose("watch.keep", watch.keep, (*LAYERS, *BLOCKS))
+    if watch.keep and not watch.every:
+        raise UserError(f"watch.keep={watch.keep} needs looks; set watch.every, 16 say")
+    if watch.every and train.accumulate > 1:
+        raise UserError(f"watch.every looks at whole batches; it does not go with train.accumulate={train.accumulate}")
+    if watch.keep and len(seeds(train)) > 1:
+        raise UserError("watch.keep keeps other checkpoints of each seed; give each a run of its own (train.seed)")

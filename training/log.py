@@ -40,12 +40,13 @@ class Log:
         start = SessionLog(status=SessionLog.START)  # TensorBoard forgets what it has read from this step on
         self._events.write_event(Event(wall_time=time.time(), step=saved + 1, session_log=start))
 
-    def write(self, step: int, kind: str, **values: float) -> None:
+    def write(self, step: int, kind: str, **values: float | list[float]) -> None:
+        """Of a list, TensorBoard has a curve for each place."""
         if not self._writes or step <= self._told:
             return
         with self._failing_once():
             self._file.write(json.dumps({"step": step, "kind": kind, **values}) + "\n")
-            for name, value in values.items():
+            for name, value in _single(values):
                 summary = scalar(f"{kind}/{name}", value)
                 self._events.write_event(Event(wall_time=time.time(), step=step, summary=summary))
 
@@ -73,6 +74,14 @@ class Log:
                     os.dup2(nowhere.fileno(), file.fileno())
                     file.close()
             raise RunError(of_system(OSError(error.errno, error.strerror, self._file.name))) from error
+
+
+def _single(values: dict[str, float | list[float]]) -> Iterator[tuple[str, float]]:
+    for name, value in values.items():
+        if isinstance(value, list):
+            yield from ((f"{name}/{place}", one) for place, one in enumerate(value))
+        else:
+            yield name, value
 
 
 def read(folder: pathlib.Path) -> list[dict[str, Any]]:

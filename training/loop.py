@@ -12,7 +12,7 @@ import numpy as np
 
 from data.corpus import Corpus
 from models import transformer
-from training import checkpoint, evaluate, optimizer, step
+from training import checkpoint, evaluate, log, optimizer, step, watch
 from training.config import RunConfig
 from training.members import Members
 from training.program import Program, make_program
@@ -31,7 +31,7 @@ def train(config: RunConfig, corpus: Corpus, folders: dict[str, pathlib.Path], n
     `folders` holds the folder of each member by the name of its run, in the order of `config.seeds`; they are trained
     in one program. A plain config has one member.
     """
-    kept = checkpoint.schedule(config.train.steps, config.checkpoint.every)
+    kept = kept_steps(config, *folders.values())
     with contextlib.closing(Members(folders, kept)) as members:
         if config.train.steps in members.steps() and all((path / "test.json").exists() for path in folders.values()):
             print(f"{name}: trained already, {config.train.steps} steps, in {members.place}")
@@ -48,6 +48,13 @@ def train(config: RunConfig, corpus: Corpus, folders: dict[str, pathlib.Path], n
         _test(config, corpus, program, state, members, name, stop)
 
 
+def kept_steps(config: RunConfig, *folders: pathlib.Path) -> list[int]:
+    """Those of the schedule, and those that the logs in these folders say were kept at a turn."""
+    logs = [log.read(path) for path in folders if config.watch.keep and (path / "train.jsonl").exists()]
+    turned = {step for lines in logs for step in watch.kept(lines)}
+    return sorted({*checkpoint.schedule(config.train.steps, config.checkpoint.every), *turned})
+
+
 class _Session:
     """One stretch of training, from the members' states to the last step or to a request to stop."""
 
@@ -58,9 +65,14 @@ class _Session:
         self.losses = self.valid_bits = [math.nan] * len(members.folders)
         self.seconds = math.inf  # per step of all members
         self.stopping = False
+        self.curve: list[float] = []  # what watch.keep watches, look by look
 
     def run(self, state: step.State) -> step.State:
         last, now = self.config.train.steps, int(state.step[0])
+        if self.config.watch.keep:  # the decision is one of the log alone, so that a restart makes it again
+            lines = log.read(next(iter(self.members.folders.values())))
+            looks = watch.curve(lines, self.config.watch.keep)
+            self.curve = [looks[step] for step in sorted(looks) if step <= now]
         with bar(None, self.name, "step", total=last, initial=now) as shown:
             self.arrive(state, now)
             while now < last and not self.stopping:
@@ -80,6 +92,8 @@ class _Session:
         """How many steps to run together: never past a checkpoint or a validation, nor for much over a second."""
         every = self.config.evaluate.every
         boundary = min(min(k for k in self.members.kept if k > now), (now // every + 1) * every)
+        if self.config.watch.keep:  # a turn is kept where it is seen, whatever the timing
+            boundary = min(boundary, now + 1 + -now % self.config.watch.every)
         most = max(1, min(self.config.train.dispatch, int(DISPATCH_SECONDS / self.seconds)))
         return min(most, boundary - now)
 
@@ -87,14 +101,14 @@ class _Session:
         """Validate and save where the schedule says so."""
         if now in self.members.steps():
             return
-        if now % self.config.evaluate.every == 0 or now == self.config.train.steps:
+        if now % self.config.evaluate.every == 0 or now in self.members.kept:
             results = self.program.score(state.params, self.tokens_N, self.windows)
             for i, result in enumerate(results):
                 if not math.isfinite(result.loss):
                     self.fail(i, now, f"validation loss {result.loss}", now - 1)
             self.valid_bits = [result.bits_per_character for result in results]
-            for log, result in zip(self.members.logs.values(), results, strict=True):
-                log.write(now, "valid", loss=result.loss, bits_per_character=result.bits_per_character)
+            for one, result in zip(self.members.logs.values(), results, strict=True):
+                one.write(now, "valid", **result.numbers())
         if now in self.members.kept or self.stopping:
             self.members.save(now, state, self.program)
 
@@ -102,9 +116,7 @@ class _Session:
         """Log the steps just done, or raise at the first one that is not finite."""
         for now in range(first + 1, first + count + 1):
             at = now - first - 1
-            done = [
-                step.StepMetrics(*map(float, one)) for one in zip(*(part_RS[:, at] for part_RS in metrics), strict=True)
-            ]
+            done = [self.at(metrics, i, at) for i in range(len(self.losses))]
             for i, one in enumerate(done):
                 if not (math.isfinite(one.loss) and math.isfinite(one.gradient_norm)):
                     # The loss of update `now` is that of the parameters at step now - 1.
@@ -112,8 +124,26 @@ class _Session:
                     self.fail(i, now, f"loss {one.loss}, gradient norm {one.gradient_norm}", good)
             self.losses = [one.loss for one in done]
             if now % self.config.train.log_every == 0 or now == 1:
-                for log, one in zip(self.members.logs.values(), done, strict=True):
-                    log.write(now, "train", **self.line(now, one))
+                for into, one in zip(self.members.logs.values(), done, strict=True):
+                    into.write(now, "train", **self.line(now, one))
+            if self.config.watch.every and (now - 1) % self.config.watch.every == 0:
+                for into, one in zip(self.members.logs.values(), done, strict=True):
+                    into.write(now, "watch", **one.watch)
+                self.keep_at_turn(now, done[0].watch)
+
+    @staticmethod
+    def at(metrics: step.StepMetrics, member: int, at: int) -> step.StepMetrics:
+        return jax.tree.map(lambda part_RS: part_RS[member, at].tolist(), metrics)
+
+    def keep_at_turn(self, now: int, looked: dict[str, list[float]]) -> None:
+        """By the rule of training/watch.py; members that are trained together have none."""
+        name = self.config.watch.keep
+        if name:
+            self.curve.append(watch.over_blocks(name, looked[name]))
+            if watch.turns(self.curve, self.config.watch.keep_share)[-1:] == [len(self.curve) - 1]:
+                self.members.kept.append(now)
+                for one in self.members.logs.values():
+                    one.write(now, "turn", **{name: self.curve[-1]})
 
     def line(self, now: int, metrics: step.StepMetrics) -> dict[str, float]:
         """What the log says of a step."""
@@ -155,14 +185,10 @@ def _test(
     where = f"{name}: stopped while scoring the test split; trained to its last step, saved in {members.place}"
     results = program.score(state.params, corpus.test, windows, f"{name}: test", lambda: stop.check(where))
     for (run, folder), result in zip(members.folders.items(), results, strict=True):
-        record = {
-            "bits_per_character": result.bits_per_character,
-            "loss": result.loss,
-            "characters": result.characters,
-            "protocol": protocol,
-            "step": config.train.steps,
-        }
+        record = {**result.numbers(), "protocol": protocol, "step": config.train.steps}
         if processes.is_first():
             write_json(folder / "test.json", record)
-        scored = f"{result.characters:,} scored"
-        print(f"{run}: test {result.bits_per_character:.4f} bits per character ({protocol}, {scored})")
+        masked = "" if result.mask_bits is None else f", {result.mask_bits:.4f} under [MASK]"
+        gain = f"gain {result.gain:.4f} over {result.context_free_bits:.4f} without context"
+        scored = f"{protocol}, {result.characters:,} scored"
+        print(f"{run}: test {result.bits_per_character:.4f} bits per character{masked}, {gain} ({scored})")

@@ -18,7 +18,8 @@ from models.config import ModelConfig
 from training.config import RunConfig
 from workdir.errors import UserError
 
-MASKED_SHARE = 0.15  # of the positions; of these 80 % become [MASK], 10 % a random character, 10 % stay
+MASKED_SHARE = 0.15  # of the positions; of these 10 % stay, 10 % become a random character, and 80 % [MASK]
+KEPT, REPLACED = 0.1, 0.1
 
 
 class Batch(NamedTuple):
@@ -31,13 +32,19 @@ class Objective(NamedTuple):
     """A kind of task. Which positions can be asked for depends on what the mask lets the model see."""
 
     label: str  # what is predicted, in the words of a figure
-    batch: Callable[..., Batch]  # model, windows_BL, key, examples_B, mask_token -> Batch
+    batch: Callable[
+        ..., Batch
+    ]  # model, windows_BL, key, examples_B, mask_token (and turns_B where it is drawn) -> Batch
     scored: Callable[[ModelConfig], np.ndarray]  # see `scored_positions`
     # the setting evaluate.stride -> characters from one test window to the next, and the protocol in words
     test_stride: Callable[[ModelConfig, int | None], tuple[int, str]]
     check: Callable[
         [ModelConfig, int | None], None
     ]  # UserError where the mask, or the setting evaluate.stride, leaves no task
+    # frequencies_V, batch, mask_token -> nats_BT: what the best answer costs that knows the frequencies of characters,
+    # and of the window no more than what stands in the place that it is asked for; NumPy, float64
+    context_free: Callable[[np.ndarray, Batch, int], np.ndarray]
+    drawn: bool = False  # whether what is asked for is drawn at random: a validation draws evaluate.draws times
 
 
 def next_positions(model: ModelConfig) -> np.ndarray:
@@ -62,28 +69,62 @@ def next_character(windows_BL: jax.Array, scored_T: np.ndarray) -> Batch:
     return Batch(windows_BL[:, :-1], windows_BL[:, 1:], weights_BT)
 
 
-def masked_character(windows_BL: jax.Array, keys_B: jax.Array, mask_token: int) -> Batch:
-    """BERT's rule on the first L - 1 characters: only selected positions are predicted, whatever stands there."""
+def next_context_free(frequencies_V: np.ndarray, batch: Batch, mask_token: int) -> np.ndarray:
+    """-ln p(y): the character before belongs to the context."""
+    with np.errstate(divide="ignore"):  # a character that the text lacks
+        return -np.log(frequencies_V)[np.asarray(batch.targets_BT)]
+
+
+def masked_character(
+    windows_BL: jax.Array, keys_B: jax.Array, mask_token: int, turns_B: jax.Array | None = None
+) -> Batch:
+    """BERT's rule on the first L - 1 characters: only selected positions are predicted, whatever stands there.
+
+    Windows of one key and of turns 0, 1, 2 … have positions selected that are not selected again before all were.
+    """
     targets_BT = windows_BL[:, :-1]
 
-    def corrupt(key: jax.Array, target_T: jax.Array) -> tuple[jax.Array, jax.Array]:
+    def corrupt(key: jax.Array, target_T: jax.Array, turn: jax.Array | None) -> tuple[jax.Array, jax.Array]:
         select, how, what = jax.random.split(key, 3)
-        chosen_T = jax.random.uniform(select, target_T.shape) < MASKED_SHARE
+        place_T = jax.random.uniform(select, target_T.shape)
+        chosen_T = (place_T if turn is None else (place_T + MASKED_SHARE * turn) % 1.0) < MASKED_SHARE
         u_T = jax.random.uniform(how, target_T.shape)
         random_T = jax.random.randint(what, target_T.shape, 0, mask_token, target_T.dtype)
-        new_T = jnp.where(u_T < 0.8, jnp.asarray(mask_token, target_T.dtype), jnp.where(u_T < 0.9, random_T, target_T))
+        told_T = jnp.where(u_T < 1 - KEPT, random_T, target_T)
+        new_T = jnp.where(u_T < 1 - KEPT - REPLACED, jnp.asarray(mask_token, target_T.dtype), told_T)
         return jnp.where(chosen_T, new_T, target_T), chosen_T.astype(jnp.float32)
 
-    tokens_BT, weights_BT = jax.vmap(corrupt)(keys_B, targets_BT)
+    tokens_BT, weights_BT = jax.vmap(corrupt, in_axes=(0, 0, None if turns_B is None else 0))(
+        keys_B, targets_BT, turns_B
+    )
     return Batch(tokens_BT, targets_BT, weights_BT)
 
 
 def masked_batch(
-    model: ModelConfig, windows_BL: jax.Array, key: jax.Array, examples_B: jax.Array, mask_token: int
+    model: ModelConfig,
+    windows_BL: jax.Array,
+    key: jax.Array,
+    examples_B: jax.Array,
+    mask_token: int,
+    turns_B: jax.Array | None = None,
 ) -> Batch:
-    """An example's masks depend on (key, its global index) alone."""
+    """An example's masks depend on (key, its global index, its turn) alone."""
     keys_B = jax.vmap(jax.random.fold_in, in_axes=(None, 0))(key, examples_B)
-    return masked_character(windows_BL, keys_B, mask_token)
+    return masked_character(windows_BL, keys_B, mask_token, turns_B)
+
+
+def masked_context_free(frequencies_V: np.ndarray, batch: Batch, mask_token: int) -> np.ndarray:
+    """-ln p(y) under [MASK]; where a character x stands, -ln p(y | x), since it was kept in half of these places.
+
+    By Bayes' rule p(y | x) = p(y) (KEPT [x = y] + REPLACED / V) / (KEPT p(x) + REPLACED / V), where V are drawn from.
+    """
+    tokens_BT, targets_BT = np.asarray(batch.tokens_BT), np.asarray(batch.targets_BT)
+    chance = REPLACED / mask_token
+    told_BT = frequencies_V[np.minimum(tokens_BT, mask_token - 1)]
+    share_BT = (KEPT * (tokens_BT == targets_BT) + chance) / (KEPT * told_BT + chance)
+    share_BT = np.where(tokens_BT == mask_token, 1.0, share_BT)
+    with np.errstate(divide="ignore"):
+        return -np.log(frequencies_V[targets_BT] * share_BT)
 
 
 def next_stride(model: ModelConfig, wanted: int | None) -> tuple[int, str]:
@@ -115,13 +156,15 @@ def check_next(model: ModelConfig, stride: int | None) -> None:
 
 
 OBJECTIVES = {
-    "next": Objective("next character", next_batch, next_positions, next_stride, check_next),
+    "next": Objective("next character", next_batch, next_positions, next_stride, check_next, next_context_free),
     "masked": Objective(
         "masked characters",
         masked_batch,
         scored=lambda model: np.ones(model.context, np.float32),  # what is asked for is hidden in the input
         test_stride=masked_stride,
         check=lambda model, stride: None,
+        context_free=masked_context_free,
+        drawn=True,
     ),
 }
 
@@ -132,16 +175,21 @@ def scored_positions(config: RunConfig) -> np.ndarray:
 
 
 def make_batch(
-    config: RunConfig, windows_BL: jax.Array, key: jax.Array, examples_B: jax.Array, mask_token: int
+    config: RunConfig, windows_BL: jax.Array, key: jax.Array, examples_B: jax.Array, mask_token: int, **drawn: jax.Array
 ) -> Batch:
     """The batch of the configuration's objective."""
-    return OBJECTIVES[config.objective].batch(config.model, windows_BL, key, examples_B, mask_token)
+    return OBJECTIVES[config.objective].batch(config.model, windows_BL, key, examples_B, mask_token, **drawn)
 
 
 def nats(logits_BTV: jax.Array, batch: Batch) -> jax.Array:
     """Weighted sum of the cross-entropy, in nats: () float32."""
+    return jnp.sum(weighted(logits_BTV, batch))
+
+
+def weighted(logits_BTV: jax.Array, batch: Batch) -> jax.Array:
+    """The weighted cross-entropy of every position, in nats: (B, T) float32."""
     loss_BT = optax.softmax_cross_entropy_with_integer_labels(logits_BTV.astype(jnp.float32), batch.targets_BT)
-    return jnp.sum(loss_BT * batch.weights_BT)
+    return loss_BT * batch.weights_BT
 
 
 def anisotropy(resid_NBTD: jax.Array, layers: tuple[int, ...]) -> jax.Array:

@@ -20,7 +20,7 @@ def cosine(config: TrainConfig, peak: float, warmup: int) -> optax.Schedule:
 
 def constant(config: TrainConfig, peak: float, warmup: int) -> optax.Schedule:
     """Constant after the warm-up, then linear decay over the last steps: checkpoints before it are of one phase."""
-    decay = min(round(config.decay_fraction * config.steps), config.steps - warmup)
+    decay = _decay_steps(config, warmup)
     parts = [
         optax.linear_schedule(0.0 if warmup else peak, peak, max(warmup, 1)),
         optax.constant_schedule(peak),
@@ -29,14 +29,37 @@ def constant(config: TrainConfig, peak: float, warmup: int) -> optax.Schedule:
     return optax.join_schedules(parts, [max(warmup, 1), max(config.steps - decay, warmup, 1)])
 
 
-SCHEDULES: dict[str, Callable[[TrainConfig, float, int], optax.Schedule]] = {"cosine": cosine, "constant": constant}
+def _decay_steps(config: TrainConfig, warmup: int) -> int:
+    return min(round(config.decay_fraction * config.steps), config.steps - warmup)
+
+
+def constant_steps(config: TrainConfig, warmup: int) -> tuple[int, int]:
+    """First and last step whose update was made at the peak."""
+    return max(warmup, 1), max(config.steps - _decay_steps(config, warmup), warmup, 1)
+
+
+class Schedule(NamedTuple):
+    rate: Callable[[TrainConfig, float, int], optax.Schedule]  # config, peak, steps of warm-up
+    constant: Callable[[TrainConfig, int], tuple[int, int]] | None = None  # its constant part; None: it has none
+
+
+SCHEDULES = {"cosine": Schedule(cosine), "constant": Schedule(constant, constant_steps)}
 
 
 def schedule(config: TrainConfig, share: float = 1.0) -> optax.Schedule:
     """Learning rate of update number `count` (from 0). The first update already moves: rate peak / warm-up steps."""
-    warmup = min(round(config.warmup_fraction * config.steps), max(config.steps - 1, 0))
-    rate = SCHEDULES[config.schedule](config, share * config.learning_rate, warmup)
+    rate = SCHEDULES[config.schedule].rate(config, share * config.learning_rate, warmup_steps(config))
     return lambda count: rate(count + 1)
+
+
+def warmup_steps(config: TrainConfig) -> int:
+    return min(round(config.warmup_fraction * config.steps), max(config.steps - 1, 0))
+
+
+def constant_part(config: TrainConfig) -> tuple[int, int] | None:
+    """First and last step of the part at a constant learning rate; None where the schedule has none."""
+    part = SCHEDULES[config.schedule].constant
+    return None if part is None else part(config, warmup_steps(config))
 
 
 def is_matrix(path: tuple[Any, ...], leaf: jax.Array) -> bool:

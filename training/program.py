@@ -78,7 +78,7 @@ def make_program(config: RunConfig, corpus: Corpus) -> Program:
 
     return Program(
         steps=jax.jit(steps, donate_argnums=0, out_shardings=(stacked, everywhere)),
-        score=evaluate.make_scorer(model.apply, config, corpus.mask_token, place, rows, together),
+        score=evaluate.make_scorer(model.apply, config, corpus.mask_token, place, rows, together, everywhere),
         create=lambda: stack([create(jnp.uint32(seed)) for seed in weights]),
         stack=stack,
         member=jax.jit(lambda states, i: jax.tree.map(lambda leaf: leaf[i], states), out_shardings=alone),

@@ -8,7 +8,7 @@ import jax.numpy as jnp
 import optax
 
 from data import batches
-from training import objective
+from training import objective, watch
 from training.config import RunConfig
 
 Params = Any
@@ -25,6 +25,7 @@ class StepMetrics(NamedTuple):
     loss: jax.Array  # nats per predicted character, before the update, without the penalty
     gradient_norm: jax.Array  # of loss + penalty, before clipping
     penalty: jax.Array  # what train.penalty adds to the loss
+    watch: dict[str, jax.Array]  # {quantity: by layer}, before the update, NaN at steps without a look; {}: no looks
 
 
 def init_state(params: Params, optimizer: optax.GradientTransformation) -> State:
@@ -58,13 +59,23 @@ def make_step(
     loss and gradient as one batch, also where they predict different numbers of characters.
     """
 
-    def loss(params: Params, batch: objective.Batch) -> tuple[jax.Array, tuple[jax.Array, jax.Array]]:
+    every = config.watch.every
+
+    def loss(params: Params, batch: objective.Batch) -> tuple[jax.Array, tuple[jax.Array, jax.Array, Any]]:
         logits_BTV, activations = apply(params, batch.tokens_BT)
         nats, weight = objective.nats(logits_BTV, batch), config.train.penalty
+        seen = watch.seen(config, activations) if every else ()
         if not weight:
-            return nats, (nats, jnp.zeros(()))
+            return nats, (nats, jnp.zeros(()), seen)
         penalty = weight * objective.anisotropy(activations.resid_NBTD, config.train.penalty_layers)
-        return nats + penalty, (nats, penalty)
+        return nats + penalty, (nats, penalty, seen)
+
+    def looked(step: jax.Array, *about: Any) -> dict[str, jax.Array]:
+        def look(*about: Any) -> dict[str, jax.Array]:
+            return watch.look(config, *about)
+
+        nothing = jax.tree.map(lambda one: jnp.full(one.shape, jnp.nan), jax.eval_shape(look, *about))
+        return jax.lax.cond(step % every == 0, look, lambda *_: nothing, *about)
 
     def step(state: State, seed: jax.Array, tokens_N: jax.Array) -> tuple[State, StepMetrics]:
         batch = train_batch(config, seed, tokens_N, state.step, mask_token)
@@ -75,8 +86,9 @@ def make_step(
             values, grads = _accumulated(loss, state.params, batch, config.train.accumulate, shard)
         updates, opt_state = optimizer.update(grads, state.opt_state, state.params)
         params = optax.apply_updates(state.params, updates)
-        nats, penalty = values
-        return State(params, opt_state, state.step + 1), StepMetrics(nats, optax.tree.norm(grads), penalty)
+        nats, penalty, seen = values
+        found = looked(state.step, seen, grads) if every else {}
+        return State(params, opt_state, state.step + 1), StepMetrics(nats, optax.tree.norm(grads), penalty, found)
 
     return step
 
@@ -90,7 +102,7 @@ def _accumulated(
         (_, values), grads = jax.value_and_grad(loss, has_aux=True)(params, shard(part))
         return jax.tree.map(jnp.add, carry, (values, grads)), None
 
-    zero = ((jnp.zeros(()), jnp.zeros(())), jax.tree.map(jnp.zeros_like, params))
+    zero = ((jnp.zeros(()), jnp.zeros(()), ()), jax.tree.map(jnp.zeros_like, params))
     return jax.lax.scan(add, zero, parts_of_batch)[0]
 
 
@@ -108,7 +120,8 @@ def make_steps(
             state, metrics = step(state, seed, tokens_N)
             return state, jax.tree.map(lambda all_S, one: all_S.at[i].set(one), done, metrics)
 
-        empty = StepMetrics(*(jnp.full(most, jnp.nan) for _ in StepMetrics._fields))
+        shapes = jax.eval_shape(step, state, seed, tokens_N)[1]
+        empty = jax.tree.map(lambda one: jnp.full((most, *one.shape), jnp.nan), shapes)
         return jax.lax.fori_loop(0, count, body, (state, empty))
 
     return steps

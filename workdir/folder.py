@@ -18,8 +18,9 @@ from workdir.errors import UserError
 from workdir.files import read_json, write_json
 from workdir.settings import flat, to_dict
 
-# A run may go on with another layout or a moved corpus (its digest is checked); measurements keep their own record.
-ANYWHERE = ("mesh", "measure", "tangents", "data.path", "data.unpack", "data.cache")
+# A run may go on with another layout or a moved corpus (its digest is checked), and with other draws of a validation,
+# whose line tells its error; measurements keep their own record.
+ANYWHERE = ("mesh", "measure", "tangents", "evaluate.draws", "data.path", "data.unpack", "data.cache")
 PACKAGES = ("jax", "jaxlib", "flax", "optax", "orbax-checkpoint", "numpy", "xarray")
 
 

@@ -29,6 +29,15 @@ def replace(config: Any, changes: dict[str, Any]) -> Any:
     return from_dict(values, type(config))
 
 
+def filled(values: dict[str, Any], defaults: dict[str, Any]) -> dict[str, Any]:
+    """With the default of every setting that a run of an older version lacks."""
+    both = {name: (default, values.get(name, default)) for name, default in defaults.items()}
+    groups = {
+        name: filled(own, default) for name, (default, own) in both.items() if isinstance(default, dict) and default
+    }
+    return values | {name: own for name, (_, own) in both.items()} | groups
+
+
 def flat(values: dict[str, Any], prefix: str = "") -> dict[str, Any]:
     """Nested settings by dotted name."""
     found = {}

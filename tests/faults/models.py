@@ -120,8 +120,8 @@ FAULTS = [
     Fault(
         "the penalty has the other sign",
         "training/step.py",
-        "return nats + penalty, (nats, penalty)",
-        "return nats - penalty, (nats, penalty)",
+        "return nats + penalty, (nats, penalty, seen)",
+        "return nats - penalty, (nats, penalty, seen)",
     ),
     Fault(
         "Muon decays matrices at its own rate",
@@ -140,5 +140,36 @@ FAULTS = [
         "training/optimizer.py",
         "[max(warmup, 1), max(config.steps - decay, warmup, 1)]",
         "[max(warmup, 1), max(warmup, 1)]",
+    ),
+    Fault(
+        "the best answer without context does not know that characters are kept",
+        "training/objective.py",
+        "(KEPT * (tokens_BT == targets_BT) + chance)",
+        "(0.0 * (tokens_BT == targets_BT) + chance)",
+    ),
+    Fault(
+        "draws of a half are the same",
+        "training/objective.py",
+        "(place_T + MASKED_SHARE * turn)",
+        "(place_T + 0.0 * turn)",
+        ("tests/training/test_evaluate.py",),
+    ),
+    Fault(
+        "a run is read one step after its gain",
+        "training/again.py",
+        "if gained >= gain:",
+        "if gained > gain:",
+    ),
+    Fault(
+        "looks leave a parameter out of the gradient",
+        "training/watch.py",
+        'jax.tree.leaves(grads["blocks"])]',
+        'jax.tree.leaves(grads["blocks"])[1:]]',
+    ),
+    Fault(
+        "a turn is known from the whole curve",
+        "training/watch.py",
+        "range_ = max(smooth[: i + 1]) - min(smooth[: i + 1])",
+        "range_ = max(smooth) - min(smooth)",
     ),
 ]

@@ -26,6 +26,7 @@ from tables.averages import averages
 from tables.join import joined
 from tables.raw import table
 from training.config import TrainConfig
+from training.watch import BLOCKS, LAYERS
 
 STEPS = (0, 1, 4, 32, 128, 1000)
 POINTS = 40  # queries and keys that are projected
@@ -85,7 +86,8 @@ def make_run(
             raw[step] = raw[step].assign(projection.labelled(vectors, np.arange(POINTS), 512, head=0))
     results, _ = joined(raw, tuple(FAMILIES), nulls)
     results.attrs = attributes
-    return Run(results, make_log(rng, steps[-1], 2.3 if causal else 1.9))
+    results["validation_gain"] = "step", [4.5 - 5.0 * (1 + step / 10) ** -0.6 for step in steps], {"units": "bit"}
+    return Run(results, make_log(rng, steps[-1], 2.3 if causal else 1.9, layers))
 
 
 def changed(run: Run, change: Callable[[xr.Dataset], xr.Dataset]) -> Run:
@@ -200,10 +202,16 @@ def noisy(rng: np.random.Generator, shape: np.ndarray, name: str, batches: int, 
     return values.astype(np.float32)
 
 
-def make_log(rng: np.random.Generator, last: int, floor: float) -> list[dict[str, Any]]:
+def make_log(rng: np.random.Generator, last: int, floor: float, layers: int) -> list[dict[str, Any]]:
     lines = []
     for kind, steps in (("train", range(1, last + 1, 10)), ("valid", range(0, last + 1, 100))):
         for step in steps:
             bits = floor + 5.5 * (1 + step / 10) ** -0.6 + 0.05 * rng.standard_normal()
-            lines.append({"step": step, "kind": kind, "loss": bits * np.log(2), "bits_per_character": bits})
-    return lines
+            line = {"step": step, "kind": kind, "loss": bits * np.log(2), "bits_per_character": bits}
+            lines.append(line | ({"gain": 5.0 - bits, "context_free_bits": 5.0} if kind == "valid" else {}))
+    for step in range(1, max(last, 1) + 1, 8):
+        values = 0.2 + 0.1 * rng.random((len(LAYERS), layers + 1))
+        of_layers = dict(zip(LAYERS, values.tolist(), strict=True))
+        of_blocks = {name: (0.1 * rng.random(layers)).tolist() for name in BLOCKS}
+        lines.append({"step": step, "kind": "watch"} | of_layers | of_blocks)
+    return [*lines, {"step": last // 2, "kind": "turn", "anisotropy": 0.2}]

@@ -12,14 +12,14 @@ from scipy import stats
 import stages
 from figures import draw, style
 from figures.draw import RUNS
-from figures.experiment import CONTRASTED, Compared, contrast_rows, contrasts, runs_compared
+from figures.experiment import CONTRASTED, Compared, contrast_rows, contrasts, contrasts_at_equal_gain, runs_compared
 from figures.provenance import provenance, seeds_in_words
 from figures.run import Run
 from figures.seeds import over_seeds
 from studies import contrasts as changes
 from studies import correlations
 from studies import runs as tables
-from tests.figures.reading import footer_of, inside
+from tests.figures.reading import caption_of, footer_of, inside, title_of
 from tests.figures.tables import changed, make_run, under
 
 WITHOUT = ("gride", "cka_layers", "projection")
@@ -36,7 +36,9 @@ def runs() -> dict[str, Run]:
         scale = 1 + 0.1 * seed + (condition == "sink")
         with xr.set_options(keep_attrs=True):
             other = changed(plain, lambda table, scale=scale: table * scale)
-        log = [line | {"bits_per_character": line["bits_per_character"] + seed} for line in plain.log]
+        log = [
+            line | {name: line[name] + seed for name in ("bits_per_character",) if name in line} for line in plain.log
+        ]
         made[f"{condition}_{seed}"] = dataclasses.replace(under(other, settings), log=log)
     return made
 
@@ -56,8 +58,15 @@ def test_seeds_are_averaged_and_the_band_is_their_range(runs):
     assert mean.anisotropy.attrs == one.anisotropy.attrs
     first, averaged = runs["plain_0"].log, together["plain"].log
     assert len(averaged) == len(first)
-    bits = {(line["step"], line["kind"]): line["bits_per_character"] for line in first}
-    assert all(line["bits_per_character"] == pytest.approx(bits[line["step"], line["kind"]] + 0.5) for line in averaged)
+    said = {(line["step"], line["kind"]): line for line in first}
+    for line in averaged:
+        own = said[line["step"], line["kind"]]
+        if line["kind"] in ("train", "valid"):
+            assert line["bits_per_character"] == pytest.approx(own["bits_per_character"] + 0.5)
+        elif line["kind"] == "watch":
+            np.testing.assert_allclose(line["drift"], own["drift"])  # by layer
+    assert {line["kind"] for line in averaged} == {"train", "valid", "watch", "turn"}
+    np.testing.assert_allclose(mean.validation_gain, 1.05 * one.validation_gain)
 
 
 def test_heads_of_two_seeds_have_nothing_in_common_and_are_not_averaged(runs):
@@ -171,6 +180,18 @@ def test_contrasts_without_seeds_have_no_interval_and_say_so(runs, joined):
     assert "Filled: 0 lies outside. Bare: no interval." in footer_of(figure)
 
 
+def test_contrasts_at_equal_gain_say_so_their_levels_and_who_has_no_value(runs, joined):
+    levels = joined[1].setting.map({"model.sink": 1.25, "model.mask": 2.5})
+    equal = joined[1].assign(change=7.0, level=levels, without=np.where(levels > 2, "window_0", ""))
+    compared = Compared(over_seeds(runs), *joined, equal)
+    figure = contrasts_at_equal_gain(compared)
+    inside(figure, "contrasts")
+    assert "at equal gain" in title_of(figure)
+    assert "constant part: 1.25 to 2.50 bits. Without value: window_0." in caption_of(figure)
+    assert {line.get_xdata()[0] for line in figure.axes[0].lines if line.get_marker() == "o"} == {7.0}
+    assert contrasts_at_equal_gain(Compared(compared.runs, *joined)) is None
+
+
 def test_what_is_held_is_told_where_it_differs():
     rows = [("model.mask", "a", "b", "next"), ("model.mask", "a", "b", "masked"), ("objective", "next", "masked", "a")]
     frame = pd.DataFrame(rows, columns=["setting", "before", "after", "held"])
@@ -202,7 +223,7 @@ def test_the_figures_of_an_experiment_are_written(runs, joined, tmp_path, monkey
 def test_own_seeds_are_one_and_a_run_to_compare_with_stays(runs, tmp_path, monkeypatch):
     drawn = {}
     monkeypatch.setattr(stages, "load", lambda path: runs["plain_1" if path.name == "other" else path.name])
-    monkeypatch.setattr(stages.draw, "draw_runs", lambda shown, _: drawn.update(shown) or [])
+    monkeypatch.setattr(stages.draw, "draw_runs", lambda shown, *_: drawn.update(shown) or [])
     shown = {name: tmp_path / name for name in ("plain_0", "sink_0", "sink_1")} | {"other": pathlib.Path("other")}
     stages.draw_figures(shown, tmp_path / "figures")
     assert list(drawn) == ["plain_0", "sink", "other"]

@@ -8,7 +8,7 @@ import pytest
 
 from figures import training_curve
 from figures.draw import RUNS
-from figures.over_training import BY_DEPTH, BY_RUN
+from figures.over_training import BY_DEPTH, BY_RUN, figures
 from tests.figures.reading import edges_are, footer_of, legend_of
 from tests.figures.tables import STEPS
 
@@ -78,12 +78,12 @@ def test_change_over_training_has_a_line_and_an_interval_per_layer(runs):
 def test_training_curve_keeps_objectives_apart(runs):
     figure = training_curve.build(runs)
     for ax, run in zip(figure.axes, runs.values(), strict=True):
-        for line, kind in zip(ax.lines, ("train", "valid"), strict=True):
-            expected = [(entry["step"], entry["bits_per_character"]) for entry in run.log if entry["kind"] == kind]
+        for line, kind in zip(ax.lines, ("train", "valid"), strict=False):
+            expected = [(one["step"], one["bits_per_character"]) for one in run.log if one["kind"] == kind]
             np.testing.assert_array_equal(np.transpose(line.get_data()), expected)
     assert [ax.get_title() for ax in figure.axes] == ["predicting next character", "predicting masked characters"]
     assert "not comparable" in footer_of(figure)
-    assert legend_of(figure, 1) == ["decoder", "encoder"]
+    assert legend_of(figure, 1) == ["decoder", "without context", "encoder"]
     alone = training_curve.build({"decoder": runs["decoder"]})
     assert len(alone.axes) == 1
     assert "comparable" not in footer_of(alone)
@@ -101,3 +101,40 @@ def test_a_step_that_was_trained_twice_counts_once():
     log = [dict(zip(("step", "kind", "bits_per_character"), line, strict=True)) for line in lines]
     assert training_curve.curve(log, "train") == ([1, 2], [5.0, 3.9])
     assert training_curve.curve(log, "valid") == ([2], [4.5])
+
+
+@pytest.mark.parametrize("figure_name", ["spectrum_over_training", "attention_sharpness"])
+def test_gain_takes_the_place_of_steps(runs, figure_name):
+    figure, over_steps = figures("gain")[figure_name](runs), RUNS[figure_name](runs)
+    gains = runs["decoder"].results.validation_gain
+    for ax, other in zip(figure.axes[:3], over_steps.axes[:3], strict=True):
+        line, before = (next(one for one in each.lines if len(one.get_xdata()) > 2) for each in (ax, other))
+        np.testing.assert_array_equal(line.get_xdata(), gains)
+        np.testing.assert_array_equal(line.get_ydata(), before.get_ydata())
+    assert "gain (bits)" in [ax.get_xlabel() for ax in figure.axes]
+    assert "Gain: bits less than the best answer without context" in footer_of(figure)
+
+
+def test_training_curve_shows_what_needs_no_context(runs):
+    axes = training_curve.build(runs).axes
+    assert all(ax.lines[-1].get_ydata()[0] == 5.0 for ax in axes)
+    old = {
+        name: dataclasses.replace(run, log=[{k: v for k, v in line.items() if "free" not in k} for line in run.log])
+        for name, run in runs.items()
+    }
+    assert [len(ax.lines) for ax in training_curve.build(old).axes] == [2, 2]  # as they were drawn ever
+
+
+def test_watched_curves_are_those_of_the_log_by_layer_and_turns_are_marked(runs):
+    figure = RUNS["watched_geometry"](runs)
+    names = ("anisotropy", "participation_ratio", "mean_cosine", "drift")
+    for ax, (run, name) in zip(figure.axes, itertools.product(runs.values(), names), strict=False):
+        lines = [line for line in run.log if line["kind"] == "watch"]
+        layers = run.results.sizes["layer"]
+        drawn = np.array([line.get_ydata() for line in ax.lines[:layers]]).T
+        np.testing.assert_array_equal(drawn, [line[name] for line in lines])
+        np.testing.assert_array_equal(ax.lines[0].get_xdata(), [line["step"] - 1 for line in lines])
+        assert ax.lines[layers].get_xdata()[0] == 500
+    attention = RUNS["watched_attention"](runs)
+    assert len(attention.axes[1].lines) == runs["decoder"].results.sizes["block"] + 1 + 1  # a turn, and zero
+    assert RUNS["watched_geometry"]({"old": dataclasses.replace(runs["decoder"], log=[])}) is None

@@ -181,7 +181,7 @@ def experiment(conditions: list[dict], seeds: int, effect=lambda condition, seed
     coords |= {name: ("run", np.array([s for _, s in members])) for name in ("train.seed", "train.data_seed")}
     coords |= {"run": [f"{c}_{s}" for c, s in members], "condition": ("run", [f"condition {c}" for c, _ in members])}
     both = np.stack([values, 2 * values], axis=1)
-    variables = {"bell": (("run", "positions"), both), "test_bits": ("run", values + 1)}
+    variables = {"bell": (("run", "positions"), both), "test_bits": ("run", values + 1), "test_gain": ("run", -values)}
     return xr.Dataset(variables, coords | {"positions": ["all", "without_first"]})
 
 
@@ -220,10 +220,10 @@ def test_pairs_differ_in_one_setting_and_a_mask_with_its_own_is_one():
     assert set(frame.freedom) == {6}
 
 
-def test_bits_of_two_objectives_are_not_compared():
+def test_bits_of_two_objectives_are_not_compared_but_gains_are():
     frame = contrasts(experiment(MASKS, 2))
-    assert set(frame[frame.setting == "objective"].quantity) == {"bell"}
-    assert set(frame[frame.setting == "model.mask"].quantity) == {"bell", "test_bits"}
+    assert set(frame[frame.setting == "objective"].quantity) == {"bell", "test_gain"}
+    assert set(frame[frame.setting == "model.mask"].quantity) == {"bell", "test_bits", "test_gain"}
 
 
 def test_conditions_that_differ_in_two_settings_or_in_seeds_only_have_no_contrast():

@@ -56,6 +56,13 @@ def test_two_runs_have_a_sentence_each_for_anisotropy_and_dimension(tables):
         assert f"against {mean - excess:.1f} of a Gaussian cloud with the same spectrum, all positions" in line
 
 
+def test_a_score_that_can_be_compared_says_its_gain(tables):
+    scores = bits(tables) | {"encoder": {"test_bits": 1.5, "test_gain": 3.25, "test_mask_bits": 1.75}}
+    line = next(found(tables, scores))
+    assert "decoder 2.50 (predicting next character); " in line  # a run of old
+    assert "encoder 1.50 (predicting masked characters; 1.75 under [MASK]; gain 3.25). Gain: bits less than" in line
+
+
 def test_what_was_not_measured_is_not_said(tables):
     decoder = make_run(**SMALL)
     one = {"decoder": lacking(decoder, "twonn").results}

@@ -84,6 +84,100 @@ def test_scores_are_nats_per_counted_character_whatever_the_padding(rows):
     assert math.isclose(result.loss, math.log(8), rel_tol=1e-6)
 
 
+def told_by_place(params, x_BT):
+    """A model whose answer depends on what it reads and where: logits of 7 letters and [MASK]."""
+    seen_BTV = jnp.cumsum(jax.nn.one_hot(x_BT, 8), axis=1)
+    return params + jnp.sin(seen_BTV * jnp.arange(1.0, 9.0)[None, None]), None
+
+
+def masked_config(**evaluation):
+    settings = {f"evaluate.{name}": value for name, value in evaluation.items()}
+    return replace(
+        tiny.config(), {"objective": "masked", "model.mask": "bidirectional", "model.context": 40} | settings
+    )
+
+
+def scorer(config, rows=16):
+    return evaluate.make_scorer(told_by_place, config, 7, jax.device_put, rows, jax.vmap)
+
+
+def test_a_gain_is_taken_from_the_frequencies_of_the_split_that_is_scored_in_float64():
+    """By loops over the scored characters; masked ones also in part, under [MASK]."""
+    tokens_N = tiny.corpus(2000).valid
+    frequencies = [np.mean(tokens_N == v) for v in range(7)]
+    for config in (replace(tiny.config(), {"model.context": 40}), masked_config()):
+        windows = evaluate.valid_windows(config, tokens_N.size)
+        free, model, masked = [], [], []
+        for batch in evaluate.batches(config, tokens_N, windows, 7, 16):
+            logits_BTV = np.asarray(told_by_place(0.0, batch.tokens_BT)[0], np.float64)
+            for b, t in np.argwhere(np.asarray(batch.weights_BT)):
+                y, x = int(batch.targets_BT[b, t]), int(batch.tokens_BT[b, t])
+                joint = np.array(frequencies)
+                if config.objective == "masked" and x != 7:
+                    joint *= [0.1 * (x == v) + 0.1 / 7 for v in range(7)]
+                free.append(-np.log2(joint[y] / joint.sum()))
+                one_V = logits_BTV[b, t]
+                model.append(-np.log2(np.exp(one_V[y]) / np.exp(one_V).sum()))
+                masked += [model[-1]] * (x == 7)
+        (result,) = scorer(config)(jnp.zeros(1), tokens_N, windows)
+        assert result.characters == len(free)
+        np.testing.assert_allclose(result.context_free_bits, np.mean(free), rtol=1e-12)
+        np.testing.assert_allclose(result.bits_per_character, np.mean(model), rtol=1e-5)
+        np.testing.assert_allclose(result.gain, np.mean(free) - np.mean(model), atol=1e-4)
+        if config.objective == "masked":
+            np.testing.assert_allclose(result.mask_bits, np.mean(masked), rtol=1e-5)
+            assert {"mask_bits", "error_masks"} <= result.numbers().keys()
+        else:
+            assert result.numbers().keys().isdisjoint({"mask_bits", "error_masks"})
+
+
+def test_the_error_over_masks_is_how_far_scores_scatter_when_they_are_drawn_anew(monkeypatch):
+    """The windows stay; and so much less does a score scatter than one from a single draw."""
+    tokens_N, found = tiny.corpus(2000).valid, {}
+    for draws in (2, 14):
+        config, scores = masked_config(windows=8, draws=draws), []
+        score, windows = scorer(config, rows=8 * draws), evaluate.valid_windows(config, tokens_N.size)
+        for seed in range(60):
+            monkeypatch.setattr(evaluate, "MASK_SEED", seed)
+            scores += score(jnp.zeros(1), tokens_N, windows)
+        said = np.sqrt(np.mean([one.error_masks**2 for one in scores]))
+        found[draws] = np.std([one.bits_per_character for one in scores], ddof=1)
+        assert 0.7 < said / found[draws] < 1.4  # 60 draws tell a deviation to 9 %, 14 % where tails are long
+    assert found[14] < 0.8 * found[2] / math.sqrt(7)  # windows are masked in turns
+
+
+def test_the_error_over_windows_is_that_of_a_ratio():
+    config, tokens_N = masked_config(windows=8, draws=1), tiny.corpus(2000).valid
+    windows = evaluate.valid_windows(config, tokens_N.size)
+    (whole,) = scorer(config)(jnp.zeros(1), tokens_N, windows)
+    assert whole.error_masks is None
+    alone = [
+        scorer(config)(jnp.zeros(1), tokens_N, windows._replace(fresh_M=windows.fresh_M * (np.arange(8) == w)))[0]
+        for w in range(8)
+    ]
+    counts, above = (np.array([getattr(one, name) for one in alone]) for name in ("characters", "bits_per_character"))
+    above = counts * (above - whole.bits_per_character)
+    expected = np.sqrt(8 / 7 * (above**2).sum()) / counts.sum()
+    np.testing.assert_allclose(whole.error_windows, expected, rtol=1e-4)
+    one = windows._replace(starts_M=windows.starts_M[:1], fresh_M=windows.fresh_M[:1])
+    assert scorer(config)(jnp.zeros(1), tokens_N, one)[0].error_windows is None
+
+
+def test_draws_in_turns_select_every_character_once_before_any_is_selected_again():
+    config = masked_config(windows=3, draws=12)
+    windows = evaluate.valid_windows(config, 200)
+    (batch,) = evaluate.batches(config, np.arange(200), windows, 1000, 36)
+    chosen_DWT = np.asarray(batch.weights_BT).reshape(12, 3, 40)
+    for half in (chosen_DWT[::2].sum(0), chosen_DWT[1::2].sum(0)):
+        assert half.max() == 1  # six times 15 %
+        assert 0.8 < half.mean() < 0.98
+    assert (chosen_DWT[::2].sum(0) != chosen_DWT[1::2].sum(0)).any()
+    single = masked_config(windows=3, draws=1)
+    (first,) = evaluate.batches(single, np.arange(200), evaluate.valid_windows(single, 200), 1000, 3)
+    for one, many in zip(first, batch, strict=True):  # one draw is the first of many
+        np.testing.assert_array_equal(one, many[:3])
+
+
 def test_masks_of_an_evaluation_do_not_depend_on_the_batch_size():
     config = tiny.config()
     config = replace(config, {"objective": "masked", "model.mask": "bidirectional"})
@@ -99,7 +193,7 @@ def test_windows_without_a_masked_character_are_refused():
     config, corpus = tiny.config(), tiny.corpus()
     config = replace(config, {"model.context": 4, "evaluate.windows": 1})
     evaluate.check(config, corpus, rows=3)  # next character: all are scored
-    config = replace(config, {"objective": "masked", "model.mask": "bidirectional"})
+    config = replace(config, {"objective": "masked", "model.mask": "bidirectional", "evaluate.draws": 1})
     with pytest.raises(UserError, match=r"no scored character in evaluate\.windows=1: none of 4 is masked; raise it"):
         program.check(config, corpus)
     config = replace(config, {"evaluate.windows": 8})

@@ -73,8 +73,8 @@ def test_a_run_leaves_checkpoints_log_and_test_score(never_stopped):
     assert list(checkpoints) == [0, 1, 2, 4, 5, 6]
     assert len({tuple(digests.items()) for digests in checkpoints.values()}) == 6
     assert [(line["step"], line["kind"]) for line in lines] == [
-        (0, "valid"), (1, "train"), (2, "train"), (3, "train"), (3, "valid"),
-        (4, "train"), (5, "train"), (6, "train"), (6, "valid"),
+        (0, "valid"), (1, "train"), (1, "valid"), (2, "train"), (2, "valid"), (3, "train"), (3, "valid"),
+        (4, "train"), (4, "valid"), (5, "train"), (5, "valid"), (6, "train"), (6, "valid"),
     ]  # fmt: skip
     test = json.loads(test)
     assert test["characters"] == 99
@@ -177,8 +177,9 @@ def test_a_stop_in_the_last_step_is_not_swallowed(tmp_path, monkeypatch, never_s
     assert (tmp_path / "test.json").read_text() == never_stopped[2]
 
 
-def test_a_loss_that_is_not_finite_stops_with_step_loss_and_a_checkpoint_that_is_good(tmp_path):
-    config = tiny.config(learning_rate=1e30, steps=20)
+def test_a_loss_that_is_not_finite_stops_with_step_loss_and_a_checkpoint_that_is_good(tmp_path, monkeypatch):
+    config = replace(tiny.config(learning_rate=1e30, steps=20), {"evaluate.every": 20})
+    monkeypatch.setattr(checkpoint, "schedule", lambda *_: [0, 20])  # else the validation of step 1 tells it
     with pytest.raises(RunError, match=r"not finite at step 2 .*last finite loss \d.*last good checkpoint: 0;"):
         train(config, tmp_path)
 
@@ -187,7 +188,7 @@ def test_a_validation_that_is_not_finite_is_not_saved(tmp_path, monkeypatch):
     config, made = tiny.config(), loop.make_program
 
     def make(*args):
-        nan = evaluate.Score(float("nan"), float("nan"), 1)
+        nan = evaluate.Score(1, *[float("nan")] * 4, None, None, None)
         return made(*args)._replace(score=lambda *_: [nan])
 
     monkeypatch.setattr(loop, "make_program", make)

@@ -126,3 +126,22 @@ def test_anisotropy_is_0_for_a_sphere_and_1_for_a_line_and_has_a_gradient():
     x_PD = axes_PD * np.float32([3, 1, 1, 1])
     step = np.asarray(jax.jit(jax.grad(lambda x: objective.anisotropy(x[None, None], (0,))))(x_PD))
     assert anisotropy((x_PD - 0.1 * step)[None, None], (0,)) < anisotropy(x_PD[None, None], (0,))
+
+
+def test_the_best_answer_without_context_is_bayes_rule_by_enumeration():
+    """Over all that can stand in a place that is asked for, and all that it can have been, in float64."""
+    p_V = np.array([0.55, 0.3, 0.1, 0.05])
+    mask = len(p_V)
+    joint_XV = np.zeros((mask + 1, mask))  # P(seen, answer)
+    for y, p in enumerate(p_V):
+        joint_XV[mask, y] += 0.8 * p
+        joint_XV[y, y] += 0.1 * p
+        for drawn in range(mask):
+            joint_XV[drawn, y] += 0.1 * p / mask
+    seen_BT, answer_BT = np.indices(joint_XV.shape)
+    batch = objective.Batch(seen_BT, answer_BT, np.ones_like(seen_BT))
+    nats_BT = objective.OBJECTIVES["masked"].context_free(p_V, batch, mask)
+    np.testing.assert_allclose(np.exp(-nats_BT), joint_XV / joint_XV.sum(1, keepdims=True), rtol=1e-13)
+    assert (joint_XV * nats_BT).sum() < 0.97 * -(p_V * np.log(p_V)).sum()  # what is seen tells something
+    nats_BT = objective.OBJECTIVES["next"].context_free(p_V, batch, mask)
+    np.testing.assert_allclose(nats_BT, -np.log(p_V)[answer_BT], rtol=1e-13)

@@ -1,0 +1,215 @@
+"""What is learned from so many characters, and in so many seconds: our recipes beside nanoGPT's in PyTorch, one seed.
+
+    python -m benchmarks.learning [--recipes muon,rotary,nanogpt] [--characters 7000000] [--config.data.path=FILE] …
+
+Models have one shape (decoder_small.py:tiny), and read the same text and as many characters a step. A recipe that is
+done is not done again; ours go on where they were stopped. Seconds are those of training steps but the first,
+which compiles. nanoGPT's recipe is that of its config/train_shakespeare_char.py: AdamW at 1e-3 with 100 steps
+of warm-up and a cosine to a tenth, and projections into the residual stream begun smaller. It has our biases, begun at
+0, and no dropout, since the text is read twice at most.
+"""
+
+import argparse
+import json
+import math
+import pathlib
+import subprocess
+import sys
+import time
+from typing import Any
+
+import numpy as np
+
+from benchmarks.rounds import hardware
+
+CONFIG = "experiments/decoder_small.py:tiny"
+OURS = ("muon", "rotary", "gpt2")
+THEIRS = "nanogpt"
+LABELS = {
+    "muon": "Muon, rotary (here)",
+    "rotary": "AdamW, rotary (here)",
+    "gpt2": "AdamW, learned (here)",
+    THEIRS: "nanoGPT's recipe, PyTorch",
+}
+# README of pszemraj/megalodon-enwik8-jax at 9b2c2c8: 1,200 steps of 16 windows of 512, of enwik8, 12.49M parameters,
+# bfloat16, AdamW 4e-4, another validation. At steps 1,000 and 1,100 it says 2.17 and 2.18.
+PUBLISHED = {"label": "megalodon-enwik8-jax, Llama 12.5M (published)", "characters": 9.8e6, "bits": 2.21}
+SETTINGS = {"train.schedule": "constant", "train.log_every": "1"}  # of ours; of nanoGPT's only sizes and the text count
+RATE, LEAST, WARMUP = 1e-3, 1e-4, 100
+
+
+def settings_of(recipe: str, characters: int, given: dict[str, str | None]) -> Any:
+    from experiments import flags
+
+    config = flags.load(CONFIG if recipe == THEIRS else f"{CONFIG},{recipe}")
+    config = flags.override(config, SETTINGS | given)
+    steps = max(1, characters // (config.train.batch_size * config.model.context))
+    return flags.override(config, {"train.steps": str(steps)})
+
+
+def ours(recipe: str, characters: int, given: dict[str, str | None], out: pathlib.Path) -> None:
+    """The main command trains; what it logs is read."""
+    config = settings_of(recipe, characters, given)
+    settings = SETTINGS | given | {"train.steps": config.train.steps}
+    flags = [f"--config.{name}={value}" for name, value in settings.items()]
+    folder = out / recipe
+    command = [
+        sys.executable,
+        "main.py",
+        f"--config={CONFIG},{recipe}",
+        f"--workdir={folder}",
+        "--stages=train",
+        *flags,
+    ]
+    if code := subprocess.run(command).returncode:
+        sys.exit(code)
+    if not (folder / "test.json").exists():
+        sys.exit(f"{recipe} was stopped; the same command goes on")
+    lines = [json.loads(line) for line in (folder / "train.jsonl").read_text().splitlines()]
+    each = config.train.batch_size * config.model.context
+    taken, before, curve = 0.0, 0, []
+    for line in lines:
+        if line["kind"] == "train":
+            first = before == 0  # its step was compiled too
+            taken += 0.0 if first else (line["step"] - before) * each / line["characters_per_second"]
+            before = line["step"]
+        if line["kind"] == "valid":
+            curve.append([line["step"] * each, taken, line["bits_per_character"]])
+    test = json.loads((folder / "test.json").read_text())
+    save(out, recipe, {"curve": curve, "test": test["bits_per_character"], "seconds": taken, "config": str(config)})
+
+
+def theirs(characters: int, given: dict[str, str | None], out: pathlib.Path) -> None:
+    import torch
+
+    from benchmarks import torch_twin
+    from data import corpus
+    from training import evaluate
+
+    config = settings_of(THEIRS, characters, given)
+    shape, batch, steps = config.model, config.train.batch_size, config.train.steps
+    text = corpus.load(config.data, shape.context)
+    torch.manual_seed(config.train.seed)
+    model = torch_twin.Transformer(shape.layers, shape.width, shape.heads, shape.context, text.vocab_size)
+    begin_as_nanogpt(model, shape.layers)
+    device = torch.device("cuda" if torch.cuda.is_available() else "cpu")
+    corpus_N = torch.from_numpy(np.array(text.train)).to(device)
+    step = torch_twin.make_step(
+        model.to(device), corpus_N, batch, shape.context, device.type == "cuda", lambda at: rate(at, steps)
+    )
+
+    def bits(split_N: np.ndarray, windows: Any) -> float:
+        nats, count = 0.0, 0.0
+        for part in evaluate.batches(config, split_N, windows, text.mask_token, batch):
+            tokens, targets, weights = (torch.from_numpy(np.array(one)).to(device) for one in part)
+            with torch.no_grad():
+                logits = model(tokens.long()).flatten(0, 1).float()
+            each = torch.nn.functional.cross_entropy(logits, targets.long().flatten(), reduction="none")
+            nats, count = nats + float((each * weights.flatten()).sum()), count + float(weights.sum())
+        return nats / count / math.log(2)
+
+    valid = evaluate.valid_windows(config, text.valid.size)
+    taken, curve, told = 0.0, [[0, 0.0, bits(text.valid, valid)]], 0
+    for at in range(1, steps + 1):
+        began = time.perf_counter()
+        step().item()
+        taken += time.perf_counter() - began if at > 1 else 0.0
+        if at & (at - 1) == 0 or at % config.evaluate.every == 0 or at == steps:
+            curve.append([at * batch * shape.context, taken, bits(text.valid, valid)])
+            if curve[-1][0] > 1.2 * told:
+                told = curve[-1][0]
+                print(f"{THEIRS}: step {at} of {steps}, {curve[-1][2]:.3f} bits, {taken:.0f} s", flush=True)
+    test = bits(text.test, evaluate.test_windows(config, text.test.size)[0])
+    save(out, THEIRS, {"curve": curve, "test": test, "seconds": taken, "config": str(config)})
+
+
+def begin_as_nanogpt(model: Any, layers: int) -> None:
+    """Matrices have nanoGPT's N(0, 0.02²) already."""
+    import torch
+
+    for name, parameter in model.named_parameters():
+        if name.endswith("bias"):
+            torch.nn.init.zeros_(parameter)
+        if name.endswith(("attention_out.weight", "mlp_down.weight")):
+            torch.nn.init.normal_(parameter, std=0.02 / math.sqrt(2 * layers))
+
+
+def rate(at: int, steps: int) -> float:
+    """nanoGPT's get_lr, at update number `at` from 0."""
+    warmup = min(WARMUP, steps // 10)
+    if at < warmup:
+        return RATE * (at + 1) / (warmup + 1)
+    share = (at - warmup) / max(steps - warmup, 1)
+    return LEAST + 0.5 * (1 + math.cos(math.pi * share)) * (RATE - LEAST)
+
+
+def save(out: pathlib.Path, recipe: str, found: dict[str, Any]) -> None:
+    from workdir.files import write_json
+
+    out.mkdir(parents=True, exist_ok=True)
+    write_json(out / f"{recipe}.json", found)
+
+
+def report(found: dict[str, dict[str, Any]], out: pathlib.Path) -> None:
+    import jax
+
+    print(hardware(jax.devices()[0].device_kind))
+    print(f"{'recipe':30} {'characters':>12} {'seconds':>8} {'validation':>10} {'test':>7}")
+    for recipe, one in found.items():
+        characters, _, valid = one["curve"][-1]
+        print(f"{LABELS[recipe]:30} {characters:12,.0f} {one['seconds']:8.0f} {valid:10.3f} {one['test']:7.3f}")
+    print(f"{PUBLISHED['label']}: {PUBLISHED['bits']} bits after {PUBLISHED['characters']:,.0f} characters")
+    print(draw(found, out / "learning.png"))
+
+
+def draw(found: dict[str, dict[str, Any]], path: pathlib.Path) -> pathlib.Path:
+    from figures import style
+
+    with style.context():
+        figure = style.new(style.PAGE, 3.0)
+        axes = figure.subplots(1, 2, sharey=True)
+        for (recipe, one), look in zip(found.items(), style.inks(found).values(), strict=True):
+            curve = np.array([point for point in one["curve"] if point[0] > 0])
+            for ax, place, unit in zip(axes, (0, 1), (1e6, 60), strict=True):
+                ax.plot(curve[:, place] / unit, curve[:, 2], label=LABELS[recipe], markersize=3, **look)
+        axes[0].plot(PUBLISHED["characters"] / 1e6, PUBLISHED["bits"], "k*", label=PUBLISHED["label"])
+        axes[0].set(xlabel="characters seen (millions)", ylabel="bits per character, validation")
+        axes[1].set(xlabel="minutes of training")
+        least = min(one["curve"][-1][2] for one in found.values())
+        axes[0].set_ylim(least - 0.1, least + 2.5)  # the first steps are the same for all
+        axes[1].legend(*style.entries(axes), loc="upper right")
+        style.title(figure, "What is learned: one seed, one shape, the same text")
+        figure.savefig(path)
+    return path
+
+
+def main() -> None:
+    from experiments import flags
+    from workdir.compiled import keep
+
+    words, given = flags.split(sys.argv[1:])
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--recipes", default=f"muon,rotary,{THEIRS}", help=f"of {', '.join(LABELS)}")
+    parser.add_argument("--characters", type=int, default=7_000_000, help="that each of them trains on")
+    parser.add_argument("--out", type=pathlib.Path, default=pathlib.Path("runs/learning"))
+    options = parser.parse_args(words)
+    recipes = options.recipes.split(",")
+    if unknown := [recipe for recipe in recipes if recipe not in LABELS]:
+        parser.error(f"{unknown[0]!r} is no recipe; choose from {', '.join(LABELS)}")
+    keep()
+    found = {}
+    for recipe in recipes:
+        path, config = options.out / f"{recipe}.json", str(settings_of(recipe, options.characters, given))
+        done = json.loads(path.read_text()) if path.exists() else {"config": config, "curve": None}
+        if done["config"] != config:
+            parser.error(f"{path} comes from other settings; name another --out")
+        if done["curve"] is None:
+            theirs(options.characters, given, options.out) if recipe == THEIRS else ours(
+                recipe, options.characters, given, options.out
+            )
+        found[recipe] = json.loads(path.read_text())
+    report(found, options.out)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,35 @@
+"""What a run had learned at each of its checkpoints, from the lines of its log: variables over `step`."""
+
+from typing import Any
+
+import numpy as np
+import xarray as xr
+
+OF_LINE = {  # name in a line of train.jsonl: name in a table, in words
+    "bits_per_character": ("validation_bits", "bits per predicted character, validation windows"),
+    "context_free_bits": (
+        "validation_context_free_bits",
+        "bits of the objective's best answer without context, on the same characters",
+    ),
+    "gain": ("validation_gain", "gain: bits of the best answer without context less bits of the model, validation"),
+    "mask_bits": ("validation_mask_bits", "bits per character under [MASK], validation windows"),
+    "error_windows": (
+        "validation_error_windows",
+        "standard error of the validation bits, were the windows drawn anew",
+    ),
+    "error_masks": (
+        "validation_error_masks",
+        "standard error of the validation bits, were the masked characters of these windows drawn anew",
+    ),
+}
+
+
+def scores(lines: list[dict[str, Any]], steps: list[int]) -> xr.Dataset:
+    """Of these steps; NaN where none was validated, and no variable that no line has, as in logs of old."""
+    valid = {line["step"]: line for line in lines if line["kind"] == "valid"}
+    found = {}
+    for key, (name, words) in OF_LINE.items():
+        values = [float(valid.get(step, {}).get(key, np.nan)) for step in steps]
+        if np.isfinite(values).any():
+            found[name] = ("step", values, {"long_name": words, "units": "bit"})
+    return xr.Dataset(found, {"step": list(steps)})

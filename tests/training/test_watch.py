@@ -1,0 +1,120 @@
+"""What is looked at while training is what the panel's metrics say of the same activations, and disturbs nothing."""
+
+import signal
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+from metrics import spectrum
+from metrics.similarity import drift, mean_cosine, mean_norm
+from models.transformer import Activations
+from tests import tiny
+from tests.training.test_loop import everything, interrupted_after, log_without_speed, train
+from tests.training.test_step import assert_close, trained
+from training import log, watch
+from workdir.errors import Stopped
+from workdir.settings import replace
+
+WATCHED = replace(tiny.config(), {"watch.every": 2, "watch.points": 40})
+
+
+@pytest.mark.parametrize("points", [40, 12])  # more than dimensions, and fewer
+def test_values_are_those_of_the_panel_on_the_same_activations(points):
+    """Anisotropy to 2 % and from below; all else to rounding."""
+    config = replace(WATCHED, {"watch.points": points})
+    rng = np.random.default_rng(0)
+    scale_D = np.linspace(1, 3, 16) ** 2
+    resid_NBTD = rng.normal(size=(3, 8, 8, 16)).astype(np.float32) * scale_D + rng.normal(size=16).astype(np.float32)
+    q_NBTHK, k_NBTHK = 2 * rng.normal(size=(2, 2, 8, 8, 2, 8)).astype(np.float32)
+    grads = {"blocks": {"a": {"kernel": rng.normal(size=(2, 3, 4))}, "bias": rng.normal(size=(2, 5))}, "tokens": [9.0]}
+    found = jax.jit(lambda *a: watch.look(config, watch.seen(config, Activations(*a)), grads))(
+        *(jnp.asarray(a, jnp.float32) for a in (resid_NBTD, q_NBTHK, k_NBTHK))
+    )
+    assert set(found) == {*watch.LAYERS, *watch.BLOCKS}
+    picks_P = np.random.default_rng(0).permutation(64)[:points]
+    for n in range(3):
+        cloud_PD = jnp.asarray(resid_NBTD[n].reshape(64, 16)[picks_P], jnp.float32)
+        values = jax.tree.map(lambda x: x[0], spectrum.spectrum(cloud_PD))
+        exact = float(spectrum.anisotropy(values))
+        assert 0.98 * exact < found["anisotropy"][n] < (1 + 1e-5) * exact
+        np.testing.assert_allclose(found["participation_ratio"][n], spectrum.participation_ratio(values), rtol=1e-4)
+        for metric in (mean_cosine, drift, mean_norm):
+            np.testing.assert_allclose(found[metric.__name__][n], metric(cloud_PD), rtol=1e-5, atol=1e-6)
+    for n in range(2):
+        scores_BHTT = np.einsum("bthk,bshk->bhts", *(x[n, :2].astype(np.float64) for x in (q_NBTHK, k_NBTHK))) / 8**0.5
+        first = []
+        for row in range(1, 8):  # row 0 has nothing to choose
+            weights_BHT = np.exp(scores_BHTT[:, :, row, : row + 1])
+            first.append((weights_BHT[..., 0] / weights_BHT.sum(-1)).mean())
+        np.testing.assert_allclose(found["attention_first"][n], np.mean(first), rtol=1e-5)
+        norm = np.sqrt((grads["blocks"]["a"]["kernel"][n] ** 2).sum() + (grads["blocks"]["bias"][n] ** 2).sum())
+        np.testing.assert_allclose(found["gradient_norm"][n], norm, rtol=1e-5)
+
+
+def test_looking_changes_nothing_bitwise():
+    (plain, without), (looked, found) = (trained(config, steps=5) for config in (tiny.config(), WATCHED))
+    assert_close(plain, looked, rtol=0, atol=0)
+    assert without[0].watch == {}
+    seen = [bool(np.isfinite(one.watch["anisotropy"]).all()) for one in found]
+    assert seen == [True, False, True, False, True]
+    assert all(np.isfinite(one.watch["drift"]).all() == there for one, there in zip(found, seen, strict=True))
+
+
+@pytest.fixture
+def turning(monkeypatch):
+    """Every third look is a turn."""
+    monkeypatch.setattr(watch, "turns", lambda values, share: list(range(2, len(values), 3)))
+    return replace(WATCHED, {"watch.keep": "drift", "train.steps": 14, "checkpoint.every": 14})
+
+
+def test_a_checkpoint_is_kept_at_a_turn_and_restarts_keep_the_same_bitwise(tmp_path, monkeypatch, turning):
+    train(turning, tmp_path / "whole")
+    whole, lines = everything(tmp_path / "whole", turning), log_without_speed(tmp_path / "whole")
+    assert set(whole) == {0, 1, 2, 4, 8, 14} | {5, 11}
+    assert [line["step"] for line in lines if line["kind"] == "watch"] == [1, 3, 5, 7, 9, 11, 13]
+    assert [line["step"] for line in lines if line["kind"] == "turn"] == [5, 11]
+    assert {5, 11} <= {line["step"] for line in lines if line["kind"] == "valid"}
+    (drifts,) = (line["drift"] for line in lines if line["kind"] == "watch" and line["step"] == 5)
+    assert next(line["drift"] for line in lines if line["kind"] == "turn") == pytest.approx(np.mean(drifts[1:]))
+    for calls in (5, 7):
+        folder = tmp_path / f"stopped_{calls}"
+        with monkeypatch.context() as patch:
+            interrupted_after(patch, calls, signal.SIGTERM)
+            with pytest.raises(Stopped):
+                train(turning, folder)
+        train(turning, folder)
+        assert everything(folder, turning) == whole
+        assert log_without_speed(folder) == lines
+
+
+def test_lists_are_curves_of_their_own_for_tensorboard(tmp_path):
+    from tests.training.test_log import events
+
+    written = log.Log(tmp_path, 0)
+    written.write(1, "watch", drift=[1.5, 2.5])
+    written.close()
+    assert log.read(tmp_path) == [{"step": 1, "kind": "watch", "drift": [1.5, 2.5]}]
+    assert [(v.tag, v.simple_value) for e in events(tmp_path) for v in e.summary.value] == [
+        ("watch/drift/0", 1.5),
+        ("watch/drift/1", 2.5),
+    ]
+
+
+def test_a_turn_is_a_return_by_a_share_of_the_range_and_known_from_the_past_alone():
+    rise = np.linspace(0, 1, 30)
+    noise = 0.02 * np.random.default_rng(0).standard_normal(90)
+    assert watch.turns(rise + noise[:30], 0.2) == []
+    bell = np.concatenate([rise, rise[::-1], rise])
+    for curve in (bell + noise, 5 - 3 * (bell + noise)):
+        found = watch.turns(list(curve), 0.2)
+        assert len(found) == 2
+        assert 30 < found[0] < 40  # the top is look 30
+        assert 60 < found[1] < 70
+        for count in range(90):
+            assert watch.turns(list(curve[:count]), 0.2) == [place for place in found if place < count]
+    assert watch.turns(list(bell + noise), 1.0) == []
+    many = np.tile(np.concatenate([rise, rise[::-1]]), 20)
+    assert len(watch.turns(list(many), 0.2)) == watch.MOST
+    assert watch.turns([1.0] * 50, 0.2) == watch.turns([], 0.2) == []

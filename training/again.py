@@ -1,0 +1,111 @@
+"""A run trained again from its last checkpoint before it had learned so much, up to the step where it has: exactly.
+
+What is made so lies apart from the run's own checkpoints, in `equal_gain/`, beside a record of which gain it was for.
+"""
+
+import contextlib
+import json
+import pathlib
+from typing import NamedTuple
+
+import jax
+import jax.numpy as jnp
+
+from data.corpus import Corpus
+from training import checkpoint, evaluate, step
+from training.config import RunConfig
+from training.members import items
+from training.program import Program, make_program
+from workdir import processes
+from workdir.errors import RunError
+from workdir.files import read_json, write_json
+from workdir.progress import bar
+from workdir.stop import Stop
+
+FOLDER = "equal_gain"
+
+
+class Bracket(NamedTuple):
+    """Two validations of a run, one after the other: the first one that has gained so much, and the one before."""
+
+    below: int
+    reached: int
+
+
+class Crossing(NamedTuple):
+    step: int  # the first one, between those of the bracket, at which bisection finds so much gained
+    gain: float
+
+
+def crossings(
+    config: RunConfig, corpus: Corpus, run: pathlib.Path, brackets: dict[float, Bracket], name: str, stop: Stop
+) -> dict[float, Crossing]:
+    """Of each gain, where a finished run reaches it; its checkpoint is there, on the schedule or made now."""
+    path, kept = run / FOLDER / "crossings.json", checkpoint.schedule(config.train.steps, config.checkpoint.every)
+    known = read_json(path, "move it elsewhere") if path.exists() else {}
+    found = {float(gain): Crossing(**one) for gain, one in known.items()}
+    with contextlib.ExitStack() as stack:
+        scheduled = stack.enter_context(contextlib.closing(checkpoint.Checkpoints(run / "checkpoints", kept, True)))
+        others = stack.enter_context(contextlib.closing(checkpoint.Checkpoints(run / FOLDER / "checkpoints", None)))
+        there = {*kept, *others.steps()}
+        todo = [gain for gain in sorted(brackets) if gain not in found or found[gain].step not in there]
+        if not todo:
+            return {gain: found[gain] for gain in brackets}
+        program = make_program(config, corpus)
+        again = _Again(config, corpus, program, name, stop)
+        for gain in bar(todo, f"{name}: equal gain", "gain", leave=False):
+            start = max(at for at in scheduled.steps() if at <= brackets[gain].below)
+            params, train = scheduled.restore(start, *items(program.abstract))
+            state = program.stack([step.State(params, train["opt_state"], train["step"])])
+            at, state, reached = again.until(state, start, gain, brackets[gain])
+            if at not in {*kept, *others.steps()}:
+                others.save(at, *items(program.member(state, 0)))
+            found[gain] = Crossing(at, reached)
+            if processes.is_first():
+                write_json(path, {json.dumps(key): one._asdict() for key, one in found.items()})
+    return {gain: found[gain] for gain in brackets}
+
+
+class _Again:
+    """The steps of a run once more, from a state at hand."""
+
+    def __init__(self, config: RunConfig, corpus: Corpus, program: Program, name: str, stop: Stop):
+        self.config, self.program, self.name, self.stop = config, program, name, stop
+        self.tokens_N, self.windows = corpus.valid, evaluate.valid_windows(config, corpus.valid.size)
+
+    def until(self, state: step.State, at: int, gain: float, bracket: Bracket) -> tuple[int, step.State, float]:
+        """Step, state and gain where so much is first gained: the bracket is halved until one step is left."""
+        below, reached = bracket
+        state, found = self.advance(state, below - at), None
+        while reached - below > 1:
+            middle = (below + reached) // 2
+            there = self.advance(jax.tree.map(jnp.copy, state), middle - below)
+            gained = self.gain(there)
+            if gained >= gain:
+                reached, found = middle, (there, gained)
+            else:
+                below, state = middle, there
+        if found is None:
+            state = self.advance(state, reached - below)
+            found = state, self.gain(state)
+        state, gained = found
+        if gained < gain:
+            raise RunError(
+                f"{self.name}: trained again to step {reached}, it gains {gained:.6f} bits, and {gain:.6f} by its log: "
+                "training is not exact on this device, or evaluate.draws has changed since"
+            )
+        return reached, state, gained
+
+    def advance(self, state: step.State, count: int) -> step.State:
+        while count > 0:
+            self.may_stop()
+            now = min(count, self.config.train.dispatch)
+            state, _ = self.program.steps(state, self.program.tokens_N, jnp.int32(now))
+            count -= now
+        return state
+
+    def gain(self, state: step.State) -> float:
+        return self.program.score(state.params, self.tokens_N, self.windows, "", self.may_stop)[0].gain
+
+    def may_stop(self) -> None:
+        self.stop.check(f"{self.name}: stopped on the way to an equal gain")

@@ -1,0 +1,134 @@
+"""Cheap geometry of a training batch, inside of the program of a step, and the rule that keeps a checkpoint at a turn.
+
+What is looked at are the activations that the step has anyway: a fixed choice of positions of its batch, whose text (of
+an encoder masked) is another at every look. So a curve is dense in time and noisy, where the panel's is neither.
+"""
+
+from collections.abc import Sequence
+from typing import Any, NamedTuple
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from metrics import similarity
+from metrics.cloud import centred
+from models.masks import visible_keys
+from models.transformer import Activations
+from training.config import RunConfig
+
+# In words and units, of every layer (0: the embedding) or of every block; those of the panel's name are its quantities.
+LAYERS = {
+    "anisotropy": ("anisotropy", "1"),
+    "participation_ratio": ("participation ratio", "dimensions"),
+    "mean_cosine": ("mean cosine", "1"),
+    "drift": ("drift |E x|", "activation"),
+    "mean_norm": ("mean norm", "activation"),
+}
+BLOCKS = {"attention_first": ("attention on position 0", "1"), "gradient_norm": ("norm of the gradient", "1")}
+ITERATIONS = 32  # of the power method: 1 % of an eigenvalue whose neighbour is 0.95 of it
+WINDOWS = 2  # of a batch, whose attention is looked at
+SMOOTHED, FIRST, MOST = 3, 4, 16  # looks that a mean is taken of; that come before any turn; turns that are kept
+
+
+class Seen(NamedTuple):
+    """Of the activations, what is looked at."""
+
+    cloud_NPD: jax.Array
+    q_NBTHK: jax.Array  # of few windows
+    k_NBTHK: jax.Array
+
+
+def seen(config: RunConfig, activations: Activations) -> Seen:
+    resid_NBTD, q_NBTHK, k_NBTHK = activations
+    flat_NPD = resid_NBTD.reshape(resid_NBTD.shape[0], -1, resid_NBTD.shape[-1])
+    picks_P = np.random.default_rng(0).permutation(flat_NPD.shape[1])[: config.watch.points]
+    return Seen(flat_NPD[:, picks_P], q_NBTHK[:, :WINDOWS], k_NBTHK[:, :WINDOWS])
+
+
+def look(config: RunConfig, seen: Seen, grads: dict[str, Any]) -> dict[str, jax.Array]:
+    """Every quantity by layer, (N + 1,), or by block, (N,); float32. Gradients are those before clipping."""
+    cloud_NPD = jax.lax.stop_gradient(seen.cloud_NPD).astype(jnp.float32)
+    anisotropy_N, ratio_N = jax.vmap(spectrum)(cloud_NPD)
+    squares = [jnp.square(leaf).reshape(leaf.shape[0], -1).sum(1) for leaf in jax.tree.leaves(grads["blocks"])]
+    return {
+        "anisotropy": anisotropy_N,
+        "participation_ratio": ratio_N,
+        **{name: jax.vmap(getattr(similarity, name))(cloud_NPD) for name in ("mean_cosine", "drift", "mean_norm")},
+        "attention_first": attention_first(config, seen.q_NBTHK, seen.k_NBTHK),
+        "gradient_norm": jnp.sqrt(sum(squares)),
+    }
+
+
+def spectrum(cloud_PD: jax.Array) -> tuple[jax.Array, jax.Array]:
+    """Anisotropy and participation ratio, without a decomposition: of the smaller of the two Gram matrices.
+
+    With G = x x' or x' x of the centred cloud, trace(G)^2 / |G|^2 is the participation ratio. The largest eigenvalue
+    comes from the power method, so that anisotropy is never too large.
+    """
+    x_PD = centred(cloud_PD)
+    x_PD = x_PD if x_PD.shape[0] <= x_PD.shape[1] else x_PD.T
+    gram_EE = jnp.matmul(x_PD, x_PD.T, precision=jax.lax.Precision.HIGHEST)
+    start_E = jax.random.normal(jax.random.key(0), gram_EE.shape[:1])
+
+    def closer(_: int, v_E: jax.Array) -> jax.Array:
+        v_E = gram_EE @ v_E
+        return v_E / jnp.linalg.norm(v_E)
+
+    v_E = jax.lax.fori_loop(0, ITERATIONS, closer, start_E)
+    trace = jnp.trace(gram_EE)
+    return v_E @ (gram_EE @ v_E) / trace, jnp.square(trace) / jnp.square(gram_EE).sum()
+
+
+def attention_first(config: RunConfig, q_NBTHK: jax.Array, k_NBTHK: jax.Array) -> jax.Array:
+    """Mean over heads of the softmax weight on key 0, over the rows that see it and another one: (N,)."""
+    visible_TT = visible_keys(config.model, q_NBTHK.shape[2])
+    counted_T = visible_TT[:, 0] & (visible_TT.sum(axis=1) > 1)
+
+    def of_block(both: tuple[jax.Array, jax.Array]) -> jax.Array:
+        q_BTHK, k_BTHK = (x.astype(jnp.float32) for x in both)
+        scores_BHTT = jnp.einsum("bthk,bshk->bhts", q_BTHK * q_BTHK.shape[-1] ** -0.5, k_BTHK)
+        weights_BHTT = jax.nn.softmax(jnp.where(visible_TT, scores_BHTT, -jnp.inf))
+        return jnp.where(counted_T, weights_BHTT[..., 0], 0.0).mean((0, 1)).sum() / counted_T.sum()
+
+    return jax.lax.map(of_block, (q_NBTHK, k_NBTHK))
+
+
+def turns(values: Sequence[float], share: float) -> list[int]:
+    """The looks at which a curve is seen to have turned: places in `values`, which are one to a look.
+
+    Its mean over SMOOTHED looks has come back from its farthest point by this share of its whole range so far, and by
+    twice what it usually moves from look to look (the median): noise is no turn. A turn is known only then, some looks
+    after the farthest point. Which way the curve goes at first is seen at look FIRST.
+    """
+    found: list[int] = []
+    smooth = [float(np.mean(values[max(0, i - SMOOTHED + 1) : i + 1])) for i in range(len(values))]
+    way, farthest = 0, 0.0
+    for i, value in enumerate(smooth):
+        range_ = max(smooth[: i + 1]) - min(smooth[: i + 1])
+        usual = float(np.median(np.abs(np.diff(values[: i + 1])))) if i else 0.0
+        back = max(share * range_, 2 * usual)
+        if not way:
+            way = int(np.sign(value - smooth[0])) if i >= FIRST else 0
+            farthest = way * max(way * one for one in smooth[: i + 1])
+        elif way * (value - farthest) > 0:
+            farthest = value
+        elif way * (farthest - value) > back and len(found) < MOST:
+            found.append(i)
+            way, farthest = -way, value
+    return found
+
+
+def curve(lines: list[dict[str, Any]], name: str) -> dict[int, float]:
+    """{step of the line: mean over the blocks} of one quantity in a log."""
+    return {line["step"]: over_blocks(name, line[name]) for line in lines if line["kind"] == "watch"}
+
+
+def over_blocks(name: str, values: Sequence[float]) -> float:
+    """The embedding is no block."""
+    return float(np.mean(np.asarray(values[1:] if name in LAYERS else values, np.float64)))
+
+
+def kept(lines: list[dict[str, Any]]) -> list[int]:
+    """Steps whose checkpoint was kept at a turn."""
+    return [line["step"] for line in lines if line["kind"] == "turn"]
