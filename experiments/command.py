@@ -22,7 +22,7 @@ def parse(words: list[str]) -> flags.FlagValues:
     flags.DEFINE_list(
         "stages",
         list(STAGES),
-        f"Which of {', '.join(STAGES)} to do; further ones: equal, contrasts at equal gain; export, Hugging Face folders.",
+        f"Which of {', '.join(STAGES)} to do; also equal: contrasts at equal gain; export: Hugging Face folders.",
         given,
     )
     flags.DEFINE_bool("distributed", False, "Join the other processes of the cluster (TPU pod, SLURM, MPI).", given)
