@@ -44,6 +44,13 @@ from workdir.settings import from_dict, replace, to_dict
         ("measure.families", ()),
         ("train.log_every", 0),
         ("evaluate.stride", 513),
+        ("evaluate.draws", 0),
+        ("evaluate.draws", 3),
+        ("watch.every", -1),
+        ("watch.points", 4),
+        ("watch.keep_share", 0.0),
+        ("watch.keep", "anisotropie"),
+        ("watch.keep", "anisotropy"),
         ("measure.families", ("spectra",)),
         ("measure.families", ("spectrum", "spectrum")),
         ("measure.families", ("projection",)),
@@ -87,6 +94,8 @@ def test_rotary_needs_an_even_head_width():
         ({"model.sink": True, "model.attention": "sigmoid"}, r"model\.sink .* attention=sigmoid"),
         ({"model.sink": True, "model.attention": "softmax_one"}, r"model\.sink .* attention=softmax_one"),
         ({"train.penalty": 0.1, "train.accumulate": 2}, r"train\.penalty .* train\.accumulate=2"),
+        ({"watch.every": 16, "train.accumulate": 2}, r"watch\.every .* train\.accumulate=2"),
+        ({"watch.every": 16, "watch.keep": "drift", "train.num_seeds": 2}, r"watch\.keep .* each a run of its own"),
     ],
 )
 def test_settings_that_do_not_go_together(settings, words):
@@ -105,6 +114,7 @@ def test_settings_that_do_not_go_together(settings, words):
         {"model.mask": "leak"},
         {"model.mask": "leak", "model.leak": 1.0, "objective": "masked"},
         {"train.penalty": -1.0, "train.penalty_layers": (0, 6)},
+        {"watch.every": 1, "watch.keep": "gradient_norm", "evaluate.draws": 1},
     ],
 )
 def test_settings_at_their_limits_go(settings):
