@@ -44,7 +44,6 @@ RUNS: dict[str, Callable[[dict[str, Run]], Figure | None]] = {
     "sharpness_against_alignment": against.sharpness_against_alignment,
     "cosine_against_drift": against.cosine_against_drift,
     "training_curve": training_curve.build,
-    **tangents.FIGURES,
 }
 OVER_TRAINING = {"anisotropy_by_checkpoint", *over_training.BY_RUN, *over_training.BY_DEPTH}  # nothing of one step
 EXPERIMENT: dict[str, Callable[[experiment.Compared], Figure | None]] = {
@@ -70,7 +69,8 @@ def draw(figures: dict[str, Callable[[T], Figure | None]], of: T, folder: pathli
 def draw_runs(runs: dict[str, Run], folder: pathlib.Path) -> list[pathlib.Path]:
     """Compare the runs (label -> Run) in each figure; of several runs correlations.csv too, where they are pooled."""
     several = any(run.results.sizes["step"] > 1 for run in runs.values())
-    figures = {name: build if several or name not in OVER_TRAINING else _none for name, build in RUNS.items()}
+    every = RUNS | tangents.FIGURES
+    figures = {name: build if several or name not in OVER_TRAINING else _none for name, build in every.items()}
     paths, pooled = draw(figures, runs, folder), folder / "correlations.csv"
     if len(runs) == 1:
         pooled.unlink(missing_ok=True)
