@@ -44,7 +44,6 @@ RUNS: dict[str, Callable[[dict[str, Run]], Figure | None]] = {
     "sharpness_against_alignment": against.sharpness_against_alignment,
     "cosine_against_drift": against.cosine_against_drift,
     "training_curve": training_curve.build,
-    **tangents.FIGURES,
     **watched.FIGURES,
 }
 OVER_TRAINING = {"anisotropy_by_checkpoint", *over_training.BY_RUN, *over_training.BY_DEPTH}  # nothing of one step
@@ -76,9 +75,10 @@ def draw_runs(runs: dict[str, Run], folder: pathlib.Path, over: str = "step") ->
     Curves over training are drawn `over` steps or gain.
     """
     several = any(run.results.sizes["step"] > 1 for run in runs.values())
-    curves = over_training.figures(over)
+    curves, every = over_training.figures(over), RUNS | tangents.FIGURES
     figures = {
-        name: curves.get(name, build) if several or name not in OVER_TRAINING else _none for name, build in RUNS.items()
+        name: curves.get(name, build) if several or name not in OVER_TRAINING else _none
+        for name, build in every.items()
     }
     paths, pooled = draw(figures, runs, folder), folder / "correlations.csv"
     if len(runs) == 1:

@@ -6,6 +6,7 @@ from typing import Any
 import numpy as np
 import xarray as xr
 from matplotlib.axes import Axes
+from matplotlib.cm import ScalarMappable
 from matplotlib.figure import Figure
 
 from figures import scales, style
@@ -55,12 +56,15 @@ def grid(
     runs: dict[str, Run],
     columns: Callable[[xr.Dataset], dict[str, Any]],
     draw: Callable[[Axes, xr.Dataset, Any], None],
-    zero: bool = True,
+    layers: ScalarMappable | None = None,
 ) -> Figure:
-    """A row per run, a panel per column over training steps, all of one scale; the key in a strip above."""
+    """A row per run, a panel per column over training steps, all of one scale; the key above, or a bar of layers."""
     most = max(len(columns(run.results)) for run in runs.values())
     figure = style.new(style.PAGE, 1.25 + 1.5 * len(runs))
-    strip, axes = style.below_a_strip(figure, len(runs), most, 1.5)
+    if layers is None:
+        strip, axes = style.below_a_strip(figure, len(runs), most, 1.5)
+    else:
+        axes = figure.subplots(len(runs), most, squeeze=False)
     for number, (row, (label, run)) in enumerate(zip(axes, runs.items(), strict=True)):
         wanted = columns(run.results)
         for ax, (name, at) in zip(row, wanted.items(), strict=False):
@@ -71,14 +75,17 @@ def grid(
         for ax in row[len(wanted) :]:
             ax.set_axis_off()
         row[0].set_ylabel(label, fontweight="bold")
-    scales.fit(axes.flat, zero)
+    scales.fit(axes.flat, zero=True)
     for ax in axes[:, 1:].flat:
         ax.tick_params(labelleft=False)
     for ax in axes[:-1].flat:
         ax.set_xlabel("")
         ax.tick_params(labelbottom=False)
-    handles, names = style.entries(axes.flat)
-    strip.legend(handles, names, loc="center", ncols=min(len(names), 5))
+    if layers is None:
+        handles, names = style.entries(axes.flat)
+        strip.legend(handles, names, loc="center", ncols=len(names))
+    else:
+        scales.layer_bar(figure, layers, axes)
     return figure
 
 
@@ -125,9 +132,11 @@ def excess(runs: dict[str, Run]) -> Figure | None:
 
     def draw(ax: Axes, table: xr.Dataset, fit: str) -> None:
         for layer in table.layer.values:
-            line(ax, table, "excess", f"layer {layer}", {"color": colours.to_rgba(layer)}, fit=fit, layer=layer)
+            line(ax, table, "excess", "", {"color": colours.to_rgba(layer)}, fit=fit, layer=layer)
 
-    figure = grid(runs, lambda _: {style.wrap(words, 1.2, style.SMALL): fit for fit, words in known.items()}, draw)
+    figure = grid(
+        runs, lambda _: {style.wrap(words, 1.2, style.SMALL): fit for fit, words in known.items()}, draw, colours
+    )
     style.title(figure, f"e − v: gradient energy less variance in proxies ({proxy(runs)})")
     shown = "e − v of proxies by what they were fitted to; 0 where the gradient follows the covariance."
     tell(figure, runs, shown)

@@ -23,12 +23,12 @@ LABELS = {
 }
 
 
-def table(seed=0):
+def table(seed=0, layers=3):
     """A tangents.nc of made-up numbers."""
-    generator, variables = np.random.default_rng(seed), {}
+    generator, variables, labels = np.random.default_rng(seed), {}, LABELS | {"layer": range(layers)}
     for name, quantity in (MEASURED | {name: one for name, (one, _) in DERIVED.items()}).items():
         dims = tuple(dim for dim in quantity.dims if dim != "control")
-        shape = tuple(len(LABELS[dim]) for dim in ("step", *dims))
+        shape = tuple(len(labels[dim]) for dim in ("step", *dims))
         mean = generator.uniform(0.2, 0.8, shape)
         if quantity.resampling or dims != quantity.dims:
             low, high = mean - generator.uniform(0.01, 0.1, shape), mean + generator.uniform(0.01, 0.1, shape)
@@ -41,7 +41,7 @@ def table(seed=0):
         **{"sample": "64 scored positions of 8 windows", "positions": "scored ones", "windows": "8"},
         "early_steps": "[1, 2]",
     }
-    return xr.Dataset(variables, LABELS, attrs)
+    return xr.Dataset(variables, labels | {"layer": list(range(layers))}, attrs)
 
 
 @pytest.fixture(scope="module")
@@ -74,8 +74,14 @@ def test_everything_lies_on_the_paper_and_says_that_it_is_a_reconstruction(runs,
     assert "reconstructions after Bernas et al. 2026" in said
     assert "steps 1, 2" in said
     assert "rank 16 of 63" in " ".join(figure.get_suptitle().split())
-    assert [ax.get_ylabel() for ax in figure.axes if ax.get_ylabel()] == ["decoder", "encoder"]
+    assert [ax.get_ylabel() for ax in figure.axes if ax.get_ylabel()][:2] == ["decoder", "encoder"]
     assert FIGURES[name]({label: Run(run.results, []) for label, run in runs.items()}) is None
+
+
+@pytest.mark.parametrize("name", FIGURES)
+def test_deep_and_shallow_runs_stand_below_each_other(name):
+    tables = {f"a run of {layers} layers": table(layers, layers) for layers in (31, 2, 1)}
+    inside(FIGURES[name]({label: Run(one, [], one) for label, one in tables.items()}), name)
 
 
 def test_energy_stands_beside_variance_and_all_control_frames(runs):
@@ -99,8 +105,9 @@ def test_a_fit_that_no_run_has_is_left_out(runs):
     alone = table()
     for name in ("energy", "excess"):
         alone[name] = alone[name].where(alone.fit != "other seed")
-    panels = len(FIGURES["tangent_excess"](runs).axes)
-    assert len(FIGURES["tangent_excess"]({"decoder": Run(alone, [], alone)}).axes) == (panels - 2) // 2 + 1
+    both, bar = FIGURES["tangent_excess"](runs), 1
+    assert len(both.axes) == 2 * len(FITS) + bar
+    assert len(FIGURES["tangent_excess"]({"decoder": Run(alone, [], alone)}).axes) == len(FITS) - 1 + bar
 
 
 def test_seeds_are_one_curve_with_their_range_and_the_controls_of_all():
