@@ -31,6 +31,15 @@ def test_settings_go_through_json_and_flags():
     check(config)
 
 
+def test_what_counts_the_text_of_a_training_is_refused():
+    config = experiment.get_config("a/b")
+    assert "frequency" not in config.measure.families
+    with pytest.raises(UserError, match=r"measure\.families: frequency counts the characters"):
+        check(override(config, {"measure.families": "spectrum,frequency"}))
+    with pytest.raises(UserError, match=r"measure\.weighting=types is for models trained here"):
+        check(override(config, {"measure.weighting": "types"}))
+
+
 def test_steps_are_read_from_names():
     names = ("step1000", "checkpoint-20", "stage1-step7-tokens4B", "step0")
     found = steps(WeightsConfig(name="a", revisions=names))

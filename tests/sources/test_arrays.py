@@ -204,6 +204,7 @@ BROKEN[1, 3, 2] = np.nan
         (CLOUDS, {"groups": np.maximum(np.arange(96), 80)}, "holds 81 of 96 points"),
         (CLOUDS, {"positions": np.arange(96)}, "one for each of 96 points is needed, and groups"),
         (CLOUDS, {"families": ("attention",)}, "'attention' cannot be measured of these arrays"),
+        (CLOUDS, {"families": ("frequency",)}, "'frequency' cannot be measured of these arrays"),
         (CLOUDS[0], {"families": ("comparison",)}, "'comparison' cannot be measured"),
         (CLOUDS, {"families": "spectra"}, "'spectra' cannot be measured"),
         (CLOUDS, {"nulls": ("shuffled",)}, "'shuffled' cannot be made of arrays alone"),
