@@ -55,6 +55,8 @@ def devices() -> list[jax.Device]:
 
 
 def make_mesh(config: MeshConfig) -> jax.sharding.Mesh:
+    if (config.clouds or 1) > 1 and jax.default_backend() == "cpu":
+        raise UserError(f"mesh.clouds is {config.clouds}; on a CPU clouds are measured one after another: leave it out")
     found = devices()
     data = len(found) // config.fsdp if config.data == -1 else config.data
     if data * config.fsdp != len(found):
@@ -107,8 +109,9 @@ def over_units(mesh: jax.sharding.Mesh) -> Callable[[Callable], Callable]:
 def over_clouds(config: MeshConfig, bytes_of_one: int) -> Callable[[Callable, Any], Any]:
     """over(work, stacked): `work` on every entry of the first axis, `mesh.clouds` of them at a time.
 
-    One cloud keeps a core of a CPU busy. An accelerator is left idle by one: it gets as many as a quarter of its free
-    memory holds, where one needs `bytes_of_one`.
+    One cloud keeps a core of a CPU busy, and there jaxlib's decompositions of several matrices at once were seen to wait
+    for each other for ever. An accelerator is left idle by one: it gets as many as a quarter of its free memory holds,
+    where one needs `bytes_of_one`.
     """
     if (most := config.clouds) is None:
         stats = {} if jax.default_backend() == "cpu" else jax.local_devices()[0].memory_stats() or {}
