@@ -109,9 +109,9 @@ def over_units(mesh: jax.sharding.Mesh) -> Callable[[Callable], Callable]:
 def over_clouds(config: MeshConfig, bytes_of_one: int) -> Callable[[Callable, Any], Any]:
     """over(work, stacked): `work` on every entry of the first axis, `mesh.clouds` of them at a time.
 
-    One cloud keeps a core of a CPU busy, and there jaxlib's decompositions of several matrices at once were seen to wait
-    for each other for ever. An accelerator is left idle by one: it gets as many as a quarter of its free memory holds,
-    where one needs `bytes_of_one`.
+    One cloud keeps a core of a CPU busy; and there jaxlib's decompositions of several matrices at once were seen to
+    wait for each other for ever. An accelerator is left idle by one: it gets as many as a quarter of its free memory
+    holds, where one needs `bytes_of_one`.
     """
     if (most := config.clouds) is None:
         stats = {} if jax.default_backend() == "cpu" else jax.local_devices()[0].memory_stats() or {}
