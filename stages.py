@@ -28,8 +28,8 @@ from sources.probe import POSITION_SETS
 from studies import equal_gain, findings, on_disk, runs
 from tables import files
 from tangents import sweep as tangents
-from training import again, checkpoint, log, loop, optimizer, program
-from training.config import seeds
+from training import again, log, loop, optimizer, program
+from training.config import schedule, seeds
 from untrained import blocks as untrained
 from untrained.config import UntrainedConfig
 from workdir import compiled, folder, mesh, processes
@@ -194,7 +194,7 @@ def at_equal_gain(configs: dict[str, Config], texts: dict[str, corpus.Corpus], r
         brackets = {one.level: equal_gain.bracket(lines[name], one.level) for one in planned if name in one.runs}
         found = again.crossings(config, text, root / name, brackets, name, stop)
         ends |= {(name, level): crossing.step for level, crossing in found.items()}
-        on_schedule = checkpoint.schedule(config.train.steps, config.checkpoint.every)
+        on_schedule = schedule(config.train.steps, config.checkpoint.every)
         steps = sorted({crossing.step for crossing in found.values()}.difference(on_schedule))
         sweep.sweep_beside(config, text, root / name, again.FOLDER, steps, name, stop)
         stop.check(f"{name}: stopped when it was measured at equal gain")

@@ -15,7 +15,7 @@ import jax.numpy as jnp
 from data.corpus import Corpus
 from experiments import memory
 from experiments.config import Config
-from training.checkpoint import schedule
+from training.config import schedule
 from training.objective import OBJECTIVES
 
 SHARE = 0.5  # of a large product's speed that training reaches

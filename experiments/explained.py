@@ -47,6 +47,9 @@ def plain(value: Any) -> str:
 def beside(left: str, right: str) -> list[str]:
     """Two columns; the right one is broken into lines, and begins below a left one that leaves it no room."""
     lines = textwrap.wrap(right, WIDTH - BESIDE) or [""]
+    if len(left) > WIDTH:  # of a list, after a comma
+        cut = left.rindex(",", 0, WIDTH) + 1
+        return [left[:cut], *beside(f"{'':6}{left[cut:]}", right)]
     if len(left) >= BESIDE and right:
         return [left, *(f"{'':{BESIDE}}{line}" for line in lines)]
     return [f"{left:{BESIDE}}{lines[0]}".rstrip(), *(f"{'':{BESIDE}}{line}" for line in lines[1:])]

@@ -9,7 +9,7 @@ from typing import Any
 
 from experiments import variants
 from experiments.config import Config
-from training.checkpoint import schedule
+from training.config import schedule
 from workdir.errors import UserError, meant
 from workdir.files import read_json
 from workdir.settings import flat, from_dict, replace, to_dict

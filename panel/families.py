@@ -11,6 +11,7 @@ from panel import (
     scale,
     similarity,
     spectrum,
+    windows,
 )
 from panel.quantity import Family, Quantity
 
@@ -18,6 +19,7 @@ FAMILIES: dict[str, Family] = {
     "spectrum": spectrum.FAMILY,
     "outliers": outliers.FAMILY,
     "leading": leading.FAMILY,
+    "windows": windows.FAMILY,
     "dimension": dimension.FAMILY,
     "scale": scale.FAMILY,
     "similarity": similarity.FAMILY,

@@ -6,14 +6,12 @@ In the formulas, lambda are the eigenvalues of the covariance C, largest first, 
 from collections.abc import Callable
 
 import jax
-import jax.numpy as jnp
 from jax import Array
-from jax.lax import Precision
 
-from metrics import spectrum, windows
+from metrics import spectrum
 from metrics.spectrum import Spectrum
 from panel.quantity import HERE, NOT_NEGATIVE, ONE_OR_MORE, SHAPE_OF_LEARNING, SHARE, Family, Quantity, Values
-from panel.resamples import Cloud, leave_out
+from panel.resamples import Cloud
 
 
 def _spectral(
@@ -86,18 +84,6 @@ QUANTITIES = {
 }
 
 
-WINDOW = "window_entropy"
-OF_WINDOW = Quantity(
-    long_name="entropy of a window's spectrum",
-    units="nat",
-    formula="mean over windows of -sum p ln p, p = s^2 / sum(s^2), s the singular values of the n vectors of the cloud "
-    "in one window, not centred; at most ln min(n, D)",
-    source="Skean et al. 2025, Layer by Layer, order 1; by window as in Queipo-de-Llano et al. 2025",
-    resampling="jackknife",
-    range=NOT_NEGATIVE,
-)
-
-
 def readings(cloud_PD: Array, groups: int) -> Values:
     """Every quantity of a cloud and, to first order, of the cloud without each of its groups."""
     return jax.vmap(lambda one: {name: quantity.read(one) for name, quantity in QUANTITIES.items()})(
@@ -106,17 +92,7 @@ def readings(cloud_PD: Array, groups: int) -> Values:
 
 
 def measure(cloud: Cloud) -> Values:
-    return readings(cloud.points_PD, cloud.groups) | {WINDOW: of_windows(cloud)}
+    return readings(cloud.points_PD, cloud.groups)
 
 
-def of_windows(cloud: Cloud) -> Array:
-    """Their mean entropy, (R,); NaN where it is not known which window a point is of."""
-    keep_RP = leave_out(cloud.groups, len(cloud.points_PD))
-    if cloud.places is None:
-        return jnp.full(len(keep_RP), jnp.nan)
-    entropy_P, first_P = windows.window_entropy(cloud.points_PD, cloud.places.window_P)
-    weight_RP = keep_RP * first_P[None]
-    return jnp.matmul(weight_RP, entropy_P, precision=Precision.HIGHEST) / weight_RP.sum(axis=1)
-
-
-FAMILY = Family(of="cloud", measure=measure, quantities=QUANTITIES | {WINDOW: OF_WINDOW})
+FAMILY = Family(of="cloud", measure=measure, quantities=QUANTITIES)

@@ -5,8 +5,7 @@ from dataclasses import dataclass
 from models.config import ModelConfig
 from models.norms import NORMS
 from panel.families import FAMILIES
-from training.checkpoint import schedule
-from training.config import RunConfig
+from training.config import RunConfig, schedule
 from workdir.errors import UserError
 from workdir.settings import LARGEST_SEED, at_least, choose, within
 

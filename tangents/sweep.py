@@ -20,6 +20,7 @@ from tangents.program import GIVEN, Program, make_program
 from tangents.proxies import KINDS, Frames
 from tangents.update import Update
 from training import checkpoint
+from training.config import schedule
 from training.objective import OBJECTIVES
 from workdir import processes
 from workdir.errors import UserError
@@ -80,7 +81,7 @@ def sweep(config: Config, corpus: Corpus, run: pathlib.Path, name: str, stop: St
 
     Every table is written whole or not at all; raises Stopped between two of them.
     """
-    folder, kept = run / "tangents", checkpoint.schedule(config.train.steps, config.checkpoint.every)
+    folder, kept = run / "tangents", schedule(config.train.steps, config.checkpoint.every)
     early = {"early": run, "other seed": other}
     early = {fit: files.read(one / "tangents" / EARLY) if one else None for fit, one in early.items()}
     early_digests = {fit: _digest(table, config) for fit, table in early.items()}
@@ -157,7 +158,7 @@ def _frames(table: xr.Dataset | None, config: Config) -> Frames:
 
 
 def _store(config: Config, run: pathlib.Path) -> checkpoint.Checkpoints:
-    return checkpoint.Checkpoints(run / "checkpoints", checkpoint.schedule(config.train.steps, config.checkpoint.every))
+    return checkpoint.Checkpoints(run / "checkpoints", schedule(config.train.steps, config.checkpoint.every))
 
 
 def _outdated(table: xr.Dataset, store: checkpoint.Checkpoints) -> bool:
@@ -185,7 +186,7 @@ def primary(config: Config) -> list[tuple[int, int, int]]:
     The embedding, the middle and the last layer but one (in the last, the state itself is out of the gradient's reach);
     the first checkpoint after the early ones, and the last; the largest rank.
     """
-    layers, steps = config.model.layers, checkpoint.schedule(config.train.steps, config.checkpoint.every)
+    layers, steps = config.model.layers, schedule(config.train.steps, config.checkpoint.every)
     last_early = early_steps(config, config.tangents)[-1]
     late = [min(step for step in steps if step > last_early), steps[-1]]
     chosen = dict.fromkeys((0, layers // 2, max(layers - 1, 0)))

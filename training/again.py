@@ -13,7 +13,7 @@ import jax.numpy as jnp
 
 from data.corpus import Corpus
 from training import checkpoint, evaluate, step
-from training.config import RunConfig
+from training.config import RunConfig, schedule
 from training.members import items
 from training.program import Program, make_program
 from workdir import processes
@@ -41,7 +41,7 @@ def crossings(
     config: RunConfig, corpus: Corpus, run: pathlib.Path, brackets: dict[float, Bracket], name: str, stop: Stop
 ) -> dict[float, Crossing]:
     """Of each gain, where a finished run reaches it; its checkpoint is there, on the schedule or made now."""
-    path, kept = run / FOLDER / "crossings.json", checkpoint.schedule(config.train.steps, config.checkpoint.every)
+    path, kept = run / FOLDER / "crossings.json", schedule(config.train.steps, config.checkpoint.every)
     known = read_json(path, "move it elsewhere") if path.exists() else {}
     found = {float(gain): Crossing(**one) for gain, one in known.items()}
     with contextlib.ExitStack() as stack:

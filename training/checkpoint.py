@@ -21,12 +21,6 @@ from workdir.errors import RunError
 policies = ocp.training.preservation_policies
 
 
-def schedule(steps: int, every: int) -> list[int]:
-    """Steps kept for good: 0, 1, 2, 4 … 512, then every `every`-th, and the last."""
-    powers = [2**i for i in range(10)]
-    return sorted({0, *(p for p in powers if p <= steps), *range(every, steps + 1, every), steps})
-
-
 class _Kept(policies.PreservationPolicy):
     """Orbax's CustomSteps, but of a list that may grow."""
 

@@ -82,3 +82,9 @@ def seeds(train: TrainConfig) -> list[tuple[int, int]]:
     if train.num_seeds * count > MOST_MEMBERS:
         raise UserError(f"train.num_seeds × num_data_seeds is {train.num_seeds} × {count}; {MOST_MEMBERS} runs at most")
     return [(train.seed + i, first + j) for i in range(train.num_seeds) for j in range(count)]
+
+
+def schedule(steps: int, every: int) -> list[int]:
+    """Steps kept for good: 0, 1, 2, 4 … 512, then every `every`-th, and the last."""
+    powers = [2**i for i in range(10)]
+    return sorted({0, *(p for p in powers if p <= steps), *range(every, steps + 1, every), steps})

@@ -12,8 +12,8 @@ import numpy as np
 
 from data.corpus import Corpus
 from models import transformer
-from training import checkpoint, evaluate, log, optimizer, step, watch
-from training.config import RunConfig
+from training import evaluate, log, optimizer, step, watch
+from training.config import RunConfig, schedule
 from training.members import Members
 from training.program import Program, make_program
 from workdir import processes
@@ -52,7 +52,7 @@ def kept_steps(config: RunConfig, *folders: pathlib.Path) -> list[int]:
     """Those of the schedule, and those that the logs in these folders say were kept at a turn."""
     logs = [log.read(path) for path in folders if config.watch.keep and (path / "train.jsonl").exists()]
     turned = {step for lines in logs for step in watch.kept(lines)}
-    return sorted({*checkpoint.schedule(config.train.steps, config.checkpoint.every), *turned})
+    return sorted({*schedule(config.train.steps, config.checkpoint.every), *turned})
 
 
 class _Session:

@@ -4,7 +4,7 @@ import pytest
 
 from experiments import status
 from tests import tiny
-from training.checkpoint import schedule
+from training.config import schedule
 from untrained.config import UntrainedConfig
 from workdir.errors import UserError
 from workdir.folder import claim

@@ -159,13 +159,13 @@ def test_limits_serve_the_lines_and_cut_a_band_that_dwarfs_them():
 
 def test_small_print_says_what_the_bands_are_and_nothing_where_there_are_none():
     resampled = {"decoder": make_run(batches=1, steps=(0, 1), layers=2, heads=1)}
-    profile, dimension = over_depth.anisotropy_profile, over_training.BY_RUN["dimension_over_training"]
-    for figure in (profile(resampled), over_training.by_run(dimension, resampled)):
+    dimension = over_training.figures("step")["dimension_over_training"]
+    for figure in (over_depth.anisotropy_profile(resampled), dimension(resampled)):
         assert footer_of(figure).startswith("Band: 95 % interval, windows resampled. ")
         assert "interval" not in title_of(figure)
         assert figure.axes[0].collections
     bare = {"decoder": make_run(batches=1, groups=1, steps=(0, 1), layers=2, heads=1)}
-    change = over_training.by_depth(over_training.BY_DEPTH["change_over_training"], bare)
+    profile, change = over_depth.anisotropy_profile, over_training.figures("step")["change_over_training"](bare)
     for figure in (profile(bare), over_depth.excess_over_nulls(bare), change):
         assert "interval" not in footer_of(figure)
         assert not any(ax.collections for ax in figure.axes if ax.lines)

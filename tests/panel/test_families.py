@@ -87,7 +87,7 @@ def test_every_quantity_says_what_it_is():
         assert all((quantity.long_name, quantity.units, quantity.formula, quantity.source)), name
         assert quantity.range[0] < quantity.range[1], name
         assert (quantity.units == "activation") == bool(quantity.symbol), name
-        assert set(quantity.dims) <= {"layer", "other_layer", "block", "head", *family.coordinates}, name
+        assert set(quantity.dims) <= {"layer", "other_layer", "block", "head", *coordinates()}, name
         assert set(family.nulls) <= set(NULLS)
     names = [name for family in FAMILIES.values() for name in family.quantities]
     assert len(names) == len(set(names))

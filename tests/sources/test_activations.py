@@ -265,6 +265,7 @@ class Near:
             self.record(f"from float64: {family}", value)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("cloud", ["measured", "shuffled"])
 def test_agrees_with_slow_loops_in_float64_on_every_resample(cloud, record_property):
     found, near = of("causal", cloud), Near(record_property)
@@ -302,6 +303,7 @@ def test_agrees_with_slow_loops_in_float64_on_every_resample(cloud, record_prope
     near.tell()
 
 
+@pytest.mark.slow
 def test_keeps_queries_and_keys_of_one_head_of_the_first_batch():
     activations = activations_of("causal", PROBE.tokens_GWT[0])
     for name, x_NBTHK in (("query_vectors", activations.q_NBTHK), ("key_vectors", activations.k_NBTHK)):
@@ -310,6 +312,7 @@ def test_keeps_queries_and_keys_of_one_head_of_the_first_batch():
             np.testing.assert_allclose(measured("causal").vectors[name][block], expected, rtol=1e-4, atol=1e-6)
 
 
+@pytest.mark.slow
 def test_compares_layers_and_checkpoints(record_property):
     _, params, others = program("causal")
     found, near = of("causal"), Near(record_property)
@@ -371,7 +374,9 @@ def test_a_gaussian_cloud_does_not_exceed_its_null_model(copies):
     So is one of 512 distinct points beside a cloud of fewer.
     """
     excess = []
-    read = jax.jit(lambda cloud_PD: dimension.measure(Cloud(cloud_PD, 8, search(cloud_PD, 2, 8))))
+    read = jax.jit(
+        lambda cloud_PD: dimension.measure(Cloud(cloud_PD, 8, search(cloud_PD, dimension.FAMILY.neighbours, 8)))
+    )
     null_of = jax.jit(gaussian)
     for seed in range(40):
         generator = np.random.default_rng(seed)
@@ -383,6 +388,7 @@ def test_a_gaussian_cloud_does_not_exceed_its_null_model(copies):
     assert np.mean([one.low <= 0 <= one.high for one in excess]) >= 0.85
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", ["twonn", "gride"])
 def test_the_gaussian_null_model_is_measured_like_the_text(name):
     text, null = (of("causal", cloud)[name] for cloud in ("measured", "gaussian"))
@@ -423,13 +429,15 @@ def test_a_family_alone_gives_its_quantities_and_no_others(family):
     assert set(shapes.vectors) == (set(VECTORS) if family == "projection" else set())
 
 
-@pytest.mark.parametrize("chosen", [("dimension",), pytest.param(("similarity", "comparison"), marks=pytest.mark.slow)])
+@pytest.mark.slow
+@pytest.mark.parametrize("chosen", [("dimension",), ("similarity", "comparison")])
 def test_values_do_not_depend_on_the_other_families(chosen):
     """In particular, how many neighbours are searched for."""
     for name, value in of("causal", "measured", chosen, ()).items():
         np.testing.assert_allclose(value, of("causal")[name], rtol=2e-5, atol=1e-6, err_msg=name)
 
 
+@pytest.mark.slow
 def test_one_group_is_no_resample():
     found = of("causal", "measured", ("spectrum", "dimension", "attention"), (), 1)
     for name in found.keys() & MEASURED:
@@ -458,12 +466,12 @@ def test_one_trace_serves_all_parameters():
 UNDECOMPOSED = ("dimension", "scale", "comparison", "attention", "frequency")
 
 
-@pytest.mark.parametrize("families", [("frequency",), pytest.param(UNDECOMPOSED, marks=pytest.mark.slow)])
-def test_clouds_at_once_change_nothing(families):
+@pytest.mark.slow
+def test_clouds_at_once_change_nothing():
     """As on an accelerator: all layers of an input together, all heads of a block. Nothing that is decomposed: on a CPU
     jaxlib's decompositions of several matrices at once can wait for each other for ever.
     """
-    settings = families, ("shuffled", "untrained")
+    settings = UNDECOMPOSED, ("shuffled", "untrained")
     measure, *params = program("causal", *settings, over_clouds=mesh.over_clouds(mesh.MeshConfig(clouds=3), 1))
     found = jax.jit(measure)(*params, PROBE, visible("causal"))
     alone = measured("causal", *settings)
@@ -480,7 +488,8 @@ def test_jit_changes_nothing():
     measure, *params = program("causal", ("similarity",), ())
     eager = measure(*params, jax.tree.map(jnp.asarray, PROBE), visible("causal"))
     for name, value in eager.values["measured"].items():
-        np.testing.assert_allclose(value, of("causal")[name], rtol=1e-4, atol=1e-6, err_msg=name)
+        compiled = of("causal", "measured", ("similarity",), ())[name]
+        np.testing.assert_allclose(value, compiled, rtol=1e-4, atol=1e-6, err_msg=name)
 
 
 def test_leaving_out_and_cutting_go_by_whole_groups():

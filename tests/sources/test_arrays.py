@@ -66,6 +66,7 @@ def test_an_interval_of_unequal_groups_is_that_of_their_folds():
         np.testing.assert_allclose(found.sel(statistic=end), getattr(expected, end), rtol=1e-4)
 
 
+@pytest.mark.slow
 def test_positions_tell_how_much_hangs_on_the_first_tokens():
     """Of unequal groups, and of the windows of a function: the values are those of all points."""
     place_P = np.concatenate([np.arange(size) for size in np.bincount(UNEQUAL_P)])
@@ -86,6 +87,7 @@ def test_positions_tell_how_much_hangs_on_the_first_tokens():
     np.testing.assert_allclose(value(found, "first_share"), reference_leading.share_between(cloud, first), rtol=1e-4)
 
 
+@pytest.mark.slow
 def test_one_layer_alone_has_no_dimension_of_layers_and_is_read_as_among_others():
     families = ("spectrum", "similarity")
     alone, among = (measured(x, UNEQUAL_P, families=families) for x in (CLOUDS[1], CLOUDS))

@@ -128,7 +128,7 @@ def test_all_checkpoints_in_one_program_and_then_nothing_to_do(run, monkeypatch,
     assert len(count) == 1
     table = files.read(folder / "results.nc")
     assert list(table.step.values) == [0, 1, 2, 4, 5, 6]
-    sizes = {"step": 6, "positions": 2, "layer": 3, "block": 2, "head": 2}
+    sizes = {"step": 6, "positions": 2, "layer": 3, "block": 2, "head": 2, "without": 2}
     assert table.sizes == sizes | {"less": 3, "statistic": 4}
     batches = files.read(folder / "batches.nc")
     assert batches.sizes == sizes | {"batch": 2}
@@ -188,6 +188,7 @@ def projecting(config, head=0):
     return dataclasses.replace(config, measure=settings)
 
 
+@pytest.mark.slow
 def test_the_projection_is_that_of_the_vectors_of_all_tables(run):
     folder, config = run
     measured(projecting(config), folder)
@@ -297,6 +298,7 @@ def test_a_formula_in_other_words_changes_nothing_and_another_version_is_measure
     program._computation.cache_clear()
 
 
+@pytest.mark.slow
 def test_settings_bind_only_where_something_was_measured(tmp_path, run):
     folder, config = run
     other = tiny.config()
@@ -450,6 +452,7 @@ def test_many_devices_measure_what_one_does(run, monkeypatch, devices, shared):
         np.testing.assert_allclose(many[name], alone[name], rtol=2e-4, atol=1e-6, err_msg=name)
 
 
+@pytest.mark.slow
 def test_weighted_tables_say_how_even_they_are_and_are_not_joined_with_others(run):
     folder, config = run
     few = {"measure.points": 14, "measure.batches": 1, "measure.groups": 1, "measure.families": ("frequency",)}
@@ -497,6 +500,7 @@ def spread(cloud):
     return over_groups(read, cloud.groups, len(cloud.points_PD))
 
 
+@pytest.mark.slow
 def test_a_family_from_outside_is_in_the_results_beside_what_was_measured_before(run, monkeypatch):
     folder, config = run
     before = replace(config, {"measure.families": ("spectrum",), "measure.nulls": ("shuffled",)})

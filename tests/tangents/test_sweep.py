@@ -77,6 +77,7 @@ def run(done, tmp_path):
     return shutil.copytree(done[0], tmp_path / "run")
 
 
+@pytest.mark.slow
 def test_all_checkpoints_are_one_program_and_then_there_is_nothing_to_do(run, done, capsys):
     assert done[1] == 1
     table = files.read(run / "tangents.nc")
@@ -98,6 +99,7 @@ def test_all_checkpoints_are_one_program_and_then_there_is_nothing_to_do(run, do
     assert {path: path.read_bytes() for path in run.rglob("*.nc")} == before
 
 
+@pytest.mark.slow
 def test_energies_are_those_of_the_gradients_of_the_model(run):
     settings, text, step = config(), corpus(), 4
     params = jax.tree.map(jnp.asarray, store_of(run, settings).restore_params(step))
@@ -132,6 +134,7 @@ def test_energies_are_those_of_the_gradients_of_the_model(run):
     np.testing.assert_allclose(own.first_position_share[:, 0], square[:, 0] / square.sum(1), rtol=1e-3)
 
 
+@pytest.mark.slow
 def test_a_pre_ln_network_has_no_gradient_along_ones_nor_in_its_last_layer_along_the_state(run):
     table = files.read(run / "tangents.nc").sel(statistic="mean")
     assert table.ones_share.max() < 1e-6
@@ -142,6 +145,7 @@ def test_a_pre_ln_network_has_no_gradient_along_ones_nor_in_its_last_layer_along
     assert read.coordinates(post.model).shape == (16, 16)
 
 
+@pytest.mark.slow
 def test_updates_are_those_of_the_training(run):
     """Steps 1 and 2, and 5 and 6, follow each other: the update of a single step is that between them."""
     settings = config()
@@ -162,6 +166,7 @@ def test_updates_are_those_of_the_training(run):
     assert np.isnan(between.sel(matrix="attention", layer=2))
 
 
+@pytest.mark.slow
 def test_stopped_anywhere_and_gone_on_is_never_stopped(run, trained, tmp_path):
     """Half of the tables are there; those of later steps read the proxies of the one before from its table."""
     again = shutil.copytree(trained, tmp_path / "again")
@@ -178,6 +183,7 @@ def test_stopped_anywhere_and_gone_on_is_never_stopped(run, trained, tmp_path):
     assert (again / "tangents.nc").read_bytes() == (run / "tangents.nc").read_bytes()
 
 
+@pytest.mark.slow
 def test_primary_cells_are_those_named_beforehand_and_corrected(run):
     frame = pd.read_csv(run / "tangents_primary.csv")
     assert list(zip(frame.layer, frame.step, frame["rank"], strict=True)) == sweep.primary(config())
@@ -190,6 +196,7 @@ def test_primary_cells_are_those_named_beforehand_and_corrected(run):
         assert (row.p < 0.05) == (not low <= 0 <= high)
 
 
+@pytest.mark.slow
 def test_a_changed_checkpoint_is_read_again_and_a_lost_one_keeps_its_table(run):
     shutil.rmtree(run / "checkpoints" / "5")
     path = run / "tangents" / "6.nc"
@@ -230,6 +237,7 @@ def test_what_cannot_be_is_told_in_a_line(changes, words):
     check(off, off.tangents)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("changes", "words"),
     [

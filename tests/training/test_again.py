@@ -42,6 +42,7 @@ def folder(tmp_path, monkeypatch):
     return tmp_path
 
 
+@pytest.mark.slow
 def test_it_ends_at_the_first_step_with_that_gain_and_is_the_run_there_bitwise(folder, every_step, monkeypatch):
     digests, gains = every_step
     assert gains[1] < gains[6] < gains[12]  # it learns
@@ -63,6 +64,7 @@ def test_it_ends_at_the_first_step_with_that_gain_and_is_the_run_there_bitwise(f
     assert retrain(folder, dict.fromkeys(levels, again.Bracket(1, 12))) == found  # nothing is done twice
 
 
+@pytest.mark.slow
 def test_who_asks_to_stop_is_heard_and_what_is_found_is_kept(folder, every_step, monkeypatch):
     gains, calls = every_step[1], []
     whole = again._Again.until
@@ -76,6 +78,7 @@ def test_who_asks_to_stop_is_heard_and_what_is_found_is_kept(folder, every_step,
     assert len(json.loads((folder / again.FOLDER / "crossings.json").read_text())) == 2
 
 
+@pytest.mark.slow
 def test_a_gain_that_does_not_come_again_is_told(folder, every_step):
     with pytest.raises(RunError, match=r"run: trained again to step 2, it gains .*: training is not exact on this"):
         retrain(folder, {max(every_step[1].values()) + 1: again.Bracket(1, 2)})

@@ -9,6 +9,7 @@ from jax.sharding import NamedSharding
 from jax.sharding import PartitionSpec as P
 
 from training import checkpoint
+from training.config import schedule
 from workdir.errors import RunError
 
 KEPT = [0, 1, 2, 4, 8]
@@ -38,10 +39,10 @@ def assert_same(a, b):
 
 
 def test_schedule_is_the_literal_list():
-    assert checkpoint.schedule(3000, 1000) == [0, 1, 2, 4, 8, 16, 32, 64, 128, 256, 512, 1000, 2000, 3000]
-    assert checkpoint.schedule(700, 300) == [0, 1, 2, 4, 8, 16, 32, 64, 128, 256, 300, 512, 600, 700]
-    assert checkpoint.schedule(3, 1000) == [0, 1, 2, 3]
-    assert checkpoint.schedule(0, 10) == [0]
+    assert schedule(3000, 1000) == [0, 1, 2, 4, 8, 16, 32, 64, 128, 256, 512, 1000, 2000, 3000]
+    assert schedule(700, 300) == [0, 1, 2, 4, 8, 16, 32, 64, 128, 256, 300, 512, 600, 700]
+    assert schedule(3, 1000) == [0, 1, 2, 3]
+    assert schedule(0, 10) == [0]
 
 
 def test_what_is_saved_comes_back_to_the_bit(store):

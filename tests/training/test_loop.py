@@ -11,6 +11,7 @@ from data import batches
 from tests import tiny
 from training import checkpoint, evaluate, log, loop, program
 from training import step as training_step
+from training.config import schedule
 from training.members import Members, items
 from workdir.errors import RunError, Stopped
 from workdir.settings import replace
@@ -23,9 +24,7 @@ def train(config, folder):
 
 
 def store_of(folder, config):
-    return checkpoint.Checkpoints(
-        folder / "checkpoints", checkpoint.schedule(config.train.steps, config.checkpoint.every)
-    )
+    return checkpoint.Checkpoints(folder / "checkpoints", schedule(config.train.steps, config.checkpoint.every))
 
 
 def everything(folder, config):
@@ -197,7 +196,8 @@ def test_a_validation_that_is_not_finite_is_not_saved(tmp_path, monkeypatch):
     assert "NaN" not in (tmp_path / "train.jsonl").read_text()
 
 
-@pytest.mark.parametrize("objective", [pytest.param("next", marks=pytest.mark.slow), "masked"])
+@pytest.mark.slow
+@pytest.mark.parametrize("objective", ["next", "masked"])
 def test_the_batch_after_a_restart_is_the_one_that_would_have_come(tmp_path, monkeypatch, objective):
     config, corpus = tiny.config(), tiny.corpus()
     config = replace(config, {"objective": objective})

@@ -82,9 +82,8 @@ def test_vmapped_members_differ_by_rounding_only(at_once):
     assert_close(one.params, many.params, atol=5e-6)
 
 
-@pytest.mark.parametrize(
-    ("data", "fsdp", "at_once"), [pytest.param(8, 1, 2, marks=SLOW), pytest.param(2, 4, 1, marks=SLOW), (2, 4, 2)]
-)
+@pytest.mark.parametrize(("data", "fsdp", "at_once"), [(8, 1, 2), (2, 4, 1), (2, 4, 2)])
+@pytest.mark.slow  # the quick one: measuring on many devices, in tests/sources/test_sweep.py
 @pytest.mark.usefixtures("eight_devices")
 def test_eight_devices_equal_one(data, fsdp, at_once):
     settings, corpus = config(num_data_seeds=1), tiny.corpus()

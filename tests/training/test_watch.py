@@ -69,6 +69,7 @@ def turning(monkeypatch):
     return replace(WATCHED, {"watch.keep": "drift", "train.steps": 14, "checkpoint.every": 14})
 
 
+@pytest.mark.slow
 def test_a_checkpoint_is_kept_at_a_turn_and_restarts_keep_the_same_bitwise(tmp_path, monkeypatch, turning):
     train(turning, tmp_path / "whole")
     whole, lines = everything(tmp_path / "whole", turning), log_without_speed(tmp_path / "whole")
