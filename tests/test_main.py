@@ -344,6 +344,7 @@ def test_a_run_that_is_stopped_and_killed_goes_on_to_the_same_numbers(twins, tmp
     assert logged(run) == logged(twins[0] / "decoder")
 
 
+@pytest.mark.slow
 def test_a_checkpoint_that_cannot_be_written_is_one_line(tmp_path):
     """No file may grow over 8 blocks of 1 KiB, as on a full disk. In a process: Orbax leaves coroutines behind."""
     program = " ".join(command(*DECODER, "--stages=train", f"--workdir={tmp_path / 'run'}"))

@@ -39,6 +39,7 @@ def test_arrays_go_through_the_panel_without_a_model():
     assert np.isfinite(table.twonn.sel(less="gaussian", statistic="low")).all()
 
 
+@pytest.mark.slow
 def test_the_value_is_of_all_points_whatever_their_groups_and_order():
     shuffle = np.random.default_rng(1).permutation(POINTS)
     families = ("similarity", "comparison")

@@ -17,6 +17,7 @@ SETTINGS = MeasureConfig(points=96, batches=2, groups=4)
 PROBE = make_probe(np.random.default_rng(0).integers(0, VOCAB, 24 * CONTEXT), CONTEXT, 96, 2, 4, 0)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "families", [("similarity", "projection"), pytest.param(("leading", "attention"), marks=pytest.mark.slow)]
 )

@@ -178,7 +178,7 @@ def test_a_stop_in_the_last_step_is_not_swallowed(tmp_path, monkeypatch, never_s
 
 def test_a_loss_that_is_not_finite_stops_with_step_loss_and_a_checkpoint_that_is_good(tmp_path, monkeypatch):
     config = replace(tiny.config(learning_rate=1e30, steps=20), {"evaluate.every": 20})
-    monkeypatch.setattr(checkpoint, "schedule", lambda *_: [0, 20])  # else the validation of step 1 tells it
+    monkeypatch.setattr(loop, "schedule", lambda *_: [0, 20])  # else the validation of step 1 tells it
     with pytest.raises(RunError, match=r"not finite at step 2 .*last finite loss \d.*last good checkpoint: 0;"):
         train(config, tmp_path)
 

@@ -65,7 +65,8 @@ def masked(config):
     return config
 
 
-@pytest.mark.parametrize("twin", [pytest.param(lambda c: c, marks=pytest.mark.slow), masked], ids=["next", "masked"])
+@pytest.mark.slow
+@pytest.mark.parametrize("twin", [lambda c: c, masked], ids=["next", "masked"])
 def test_accumulated_gradients_equal_one_batch(twin):
     """Also where micro-batches predict different numbers of characters."""
     whole, whole_metrics = trained(twin(tiny.config()))

@@ -106,6 +106,7 @@ def test_the_deviation_of_a_truncated_normal():
     assert deviation(UntrainedConfig(truncated=False)) == 0.02
 
 
+@pytest.mark.slow
 def test_one_program_over_seeds_is_each_seed_alone():
     whole, _ = measure_all(SMALL, POST)
     for index in range(SMALL.seeds):
