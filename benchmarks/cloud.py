@@ -24,7 +24,7 @@ from panel.comparison import NEIGHBOURS
 from panel.nulls import gaussian
 from panel.resamples import Cloud, search
 
-FARTHEST = 2 * SCALES[-1]
+FEW, FARTHEST = dimension.FAMILY.neighbours, 2 * SCALES[-1]
 
 
 def operations(points: int, width: int, groups: int) -> Iterator[tuple[str, Callable, tuple]]:
@@ -32,7 +32,7 @@ def operations(points: int, width: int, groups: int) -> Iterator[tuple[str, Call
     generator = np.random.default_rng(0)
     x_PD = generator.normal(size=(points, width)) * np.arange(1, width + 1) ** -0.4
     x_PD, y_PD = jnp.float32(x_PD), jnp.float32(x_PD + 0.3 * generator.normal(size=(points, width)))
-    searched = {count: jax.jit(search, static_argnums=(1, 2))(x_PD, count, groups) for count in (2, FARTHEST)}
+    searched = {count: jax.jit(search, static_argnums=(1, 2))(x_PD, count, groups) for count in (FEW, FARTHEST)}
 
     def of_family(family: object) -> Callable:
         return lambda x_PD, found=None: family.measure(Cloud(x_PD, groups, found))
@@ -41,7 +41,7 @@ def operations(points: int, width: int, groups: int) -> Iterator[tuple[str, Call
     for count in (2, NEIGHBOURS, FARTHEST):
         yield f"{count} neighbours", lambda x_PD, count=count: nearest_neighbours(x_PD, count), (x_PD,)
         yield "the same with those in sections", lambda x_PD, count=count: search(x_PD, count, groups), (x_PD,)
-    yield "dimension, from neighbours", of_family(dimension), (x_PD, searched[2])
+    yield "dimension, from neighbours", of_family(dimension), (x_PD, searched[FEW])
     yield "scale, from neighbours, and thinned clouds", of_family(scale), (x_PD, searched[FARTHEST])
     for family in (spectrum, outliers, similarity):
         yield family.__name__.removeprefix("panel."), of_family(family), (x_PD,)

@@ -51,7 +51,18 @@ SPECTRAL = {  # with what reads it off the spectrum of a population, which needs
 DIMENSIONS = ("twonn", "twonn_mle", "gride 1", "gride 8", "gride 64", "levina_bickel")
 EXCESS = ("twonn excess", "gride 8 excess")  # over a Gaussian cloud of the same spectrum
 FAMILIES = (
-    *("spectrum", "outliers", "leading", "dimension", "scale", "similarity", "frequency", "comparison", "attention"),
+    *(
+        "spectrum",
+        "windows",
+        "outliers",
+        "leading",
+        "dimension",
+        "scale",
+        "similarity",
+        "frequency",
+        "comparison",
+        "attention",
+    ),
 )
 SETTINGS = MeasureConfig(groups=GROUPS, families=FAMILIES, nulls=("gaussian",))
 SHOWN = {

@@ -6,8 +6,9 @@ import numpy as np
 import pytest
 
 from tests import tiny
+from tests.training import test_loop
 from tests.training.test_loop import everything, train
-from training import again, checkpoint, log, program
+from training import again, checkpoint, log, loop, program
 from workdir.errors import RunError, Stopped
 from workdir.settings import replace
 from workdir.stop import Stop
@@ -22,12 +23,18 @@ def retrain(folder, brackets, config=CONFIG, stopped=False):
         return again.crossings(config, tiny.corpus(), folder, brackets, "run", stop)
 
 
+def keep(patch, steps):
+    """Checkpoints of these steps."""
+    for module in (loop, again, test_loop):
+        patch.setattr(module, "schedule", lambda *_: steps)
+
+
 @pytest.fixture(scope="module")
 def every_step(tmp_path_factory):
     """Digests and gains of all steps of a run that keeps them all."""
     folder = tmp_path_factory.mktemp("all")
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(checkpoint, "schedule", lambda *_: list(range(13)))
+        keep(patch, list(range(13)))
         train(CONFIG, folder)
         found = everything(folder, CONFIG)
     gains = {line["step"]: line["gain"] for line in log.read(folder) if line["kind"] == "valid"}
@@ -37,7 +44,7 @@ def every_step(tmp_path_factory):
 @pytest.fixture
 def folder(tmp_path, monkeypatch):
     """One that keeps few."""
-    monkeypatch.setattr(checkpoint, "schedule", lambda *_: KEPT)
+    keep(monkeypatch, KEPT)
     train(CONFIG, tmp_path)
     return tmp_path
 
