@@ -25,6 +25,7 @@ from benchmarks.zoo import WINDOW, ZOO, Member, gaussian
 from data.frequency import BINS, LENGTHS
 from metrics import spectrum as spectral
 from metrics.spectrum import Spectrum
+from panel import families
 from panel.attention import Heads
 from panel.config import MeasureConfig
 from panel.families import coordinates, quantities
@@ -50,20 +51,7 @@ SPECTRAL = {  # with what reads it off the spectrum of a population, which needs
 }
 DIMENSIONS = ("twonn", "twonn_mle", "gride 1", "gride 8", "gride 64", "levina_bickel")
 EXCESS = ("twonn excess", "gride 8 excess")  # over a Gaussian cloud of the same spectrum
-FAMILIES = (
-    *(
-        "spectrum",
-        "windows",
-        "outliers",
-        "leading",
-        "dimension",
-        "scale",
-        "similarity",
-        "frequency",
-        "comparison",
-        "attention",
-    ),
-)
+FAMILIES = tuple(name for name, family in families.FAMILIES.items() if family.of != "vectors")
 SETTINGS = MeasureConfig(groups=GROUPS, families=FAMILIES, nulls=("gaussian",))
 SHOWN = {
     "neighbours": (1, 8, 64),
