@@ -282,6 +282,7 @@ def times(workdir):
     return {path: path.stat().st_mtime_ns for path in workdir.rglob("*") if "figures" not in path.parts}
 
 
+@pytest.mark.slow
 def test_the_same_command_again_measures_nothing_and_draws_another_run_beside(twins, tmp_path):
     workdir, _ = twins
     other = tmp_path / "other"

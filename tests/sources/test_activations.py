@@ -396,6 +396,7 @@ def test_the_gaussian_null_model_is_measured_like_the_text(name):
     assert (null != text).any()
 
 
+@pytest.mark.slow
 def test_shapes_are_the_declared_dimensions():
     measure, *params = program("causal")
     sizes = {"layer": 3, "other_layer": 3, "block": 2, "head": 2, "batch": BATCHES, "positions": len(POSITION_SETS)}

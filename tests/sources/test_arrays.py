@@ -148,6 +148,7 @@ def test_queries_and_keys_get_the_attention_family_with_mask_and_bias():
     assert np.isfinite(table.attention_entropy.sel(less="nothing", statistic="low")).all()
 
 
+@pytest.mark.slow
 def test_a_function_and_the_panel_are_one_program_for_all_parameters():
     traces = []
     tokens = np.random.default_rng(4).integers(0, 9, (5, 8))  # windows that no folds of equal size hold

@@ -210,6 +210,7 @@ def test_the_projection_is_that_of_the_vectors_of_all_tables(run):
     assert set(pd.read_csv(folder / "results.csv").metric) == {*own, *(name for one in own for name in averages(one))}
 
 
+@pytest.mark.slow
 def test_the_longest_vectors_stand_in_a_table_by_window_position_and_token(run):
     folder, config = run[0], replace(run[1], {"measure.families": ("leading",), "measure.nulls": ()})
     measured(config, folder)
@@ -341,6 +342,7 @@ def test_a_table_is_measured_again_when_its_checkpoint_has_changed(tables, capsy
     assert "(0 now)" in capsys.readouterr().out
 
 
+@pytest.mark.slow
 def test_comparisons_are_measured_again_when_what_they_compare_with_has_changed(run, capsys):
     folder, config = run
     config = comparing(config)

@@ -216,6 +216,7 @@ def test_a_damaged_checkpoint_of_one_member_is_set_aside_and_that_member_named(t
     assert outcomes(copied, config()) == together[1]
 
 
+@pytest.mark.slow
 def test_what_is_not_finite_names_its_member(tmp_path, monkeypatch):
     made = loop.make_program
 
@@ -235,6 +236,7 @@ def test_what_is_not_finite_names_its_member(tmp_path, monkeypatch):
         train(config(), tmp_path)
 
 
+@pytest.mark.slow
 def test_a_finished_group_is_left_alone_and_an_unfinished_one_says_how_many(together, copied, capsys):
     train(config(), copied)
     assert "group: trained already, 6 steps" in capsys.readouterr().out

@@ -53,6 +53,7 @@ def test_values_are_those_of_the_panel_on_the_same_activations(points):
         np.testing.assert_allclose(found["gradient_norm"][n], norm, rtol=1e-5)
 
 
+@pytest.mark.slow
 def test_looking_changes_nothing_bitwise():
     (plain, without), (looked, found) = (trained(config, steps=5) for config in (tiny.config(), WATCHED))
     assert_close(plain, looked, rtol=0, atol=0)
