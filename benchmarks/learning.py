@@ -23,7 +23,6 @@ import numpy as np
 from benchmarks.rounds import hardware
 
 CONFIG = "experiments/decoder_small.py:tiny"
-OURS = ("muon", "rotary", "gpt2")
 THEIRS = "nanogpt"
 LABELS = {
     "muon": "Muon, rotary (here)",
