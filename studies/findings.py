@@ -1,5 +1,6 @@
 """What the tables of the runs that are shown say, in a handful of sentences: nothing that was not measured."""
 
+import itertools
 import math
 from collections.abc import Iterator
 
@@ -81,8 +82,8 @@ def _peak(table: xr.Dataset, positions: str) -> str:
     if not np.isfinite(mean).any():
         return "not defined"
     top = int(np.nanargmax(mean))
-    alike = [_place(table, layer) for layer in range(mean.size) if layer != top and high[layer] >= low[top]]
-    beside = f", overlapping that of {', '.join(alike)}" if alike else ""
+    alike = [layer for layer in range(mean.size) if layer != top and high[layer] >= low[top]]
+    beside = f", overlapping that of {_places(table, alike)}" if alike else ""
     return f"{_place(table, top)}, {_with_interval(table, 'anisotropy', positions, top, beside)}"
 
 
@@ -90,6 +91,17 @@ def _place(table: xr.Dataset, layer: int) -> str:
     if "objective" not in table.attrs:  # vectors of another origin
         return f"layer {layer}"
     return f"block {layer}" if layer else "the embeddings"
+
+
+def _places(table: xr.Dataset, layers: list[int]) -> str:
+    """Runs of three layers or more by their ends: the embeddings, block 2, blocks 4 to 9."""
+    begins = [i for i, layer in enumerate(layers) if i == 0 or layer != layers[i - 1] + 1 or layer == 1]
+    said = []
+    for begin, end in itertools.pairwise([*begins, len(layers)]):
+        first, *more = (_place(table, layer) for layer in layers[begin:end])
+        few = end - begin < 3
+        said += [first, *more] if few else [f"{first.replace(' ', 's ')} to {layers[end - 1]}"]
+    return ", ".join(said)
 
 
 def _dimension(table: xr.Dataset, positions: str) -> str:

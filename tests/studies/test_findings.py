@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 import xarray as xr
 
-from studies.findings import found
+from studies.findings import _places, found
 from tests.figures.tables import changed, lacking, make_run, shapes_at, spoiled
 
 OTHERS = tuple({*shapes_at(0, 2, True), "projection"} - {"anisotropy", "twonn"})
@@ -46,7 +46,7 @@ def test_two_runs_have_a_sentence_each_for_anisotropy_and_dimension(tables):
                 if layer != top and value(table, "anisotropy", layer, positions, statistic="high") >= ends[0]
             ]  # fmt: skip
             alike = re.search(r"overlapping that of (.*)\)", said)
-            assert (alike[1].split(", ") if alike else []) == [f"block {n}" if n else "the embeddings" for n in above]
+            assert (alike[1] if alike else "") == _places(table, above)
         assert line.startswith(f"{name}, step 1,000: anisotropy is highest at block ")
         assert re.search("all positions; .*without token 0 of each window$", line)
     for line, name in zip(lines[3:], tables, strict=True):
@@ -54,6 +54,18 @@ def test_two_runs_have_a_sentence_each_for_anisotropy_and_dimension(tables):
         mean, excess = (value(tables[name], "twonn", last, less=less) for less in ("nothing", "gaussian"))
         assert line.startswith(f"{name}, step 1,000: dimension at the last layer (TwoNN) {mean:.1f} (95 % interval")
         assert f"against {mean - excess:.1f} of a Gaussian cloud with the same spectrum, all positions" in line
+
+
+@pytest.mark.parametrize(
+    ("layers", "said"),
+    [
+        ([0], "the embeddings"),
+        ([0, 1, 2, 3], "the embeddings, blocks 1 to 3"),
+        ([2, 3, 5, 7, 8, 9, 10], "block 2, block 3, block 5, blocks 7 to 10"),
+    ],
+)
+def test_runs_of_layers_are_said_by_their_ends(tables, layers, said):
+    assert _places(tables["decoder"], layers) == said
 
 
 def test_a_score_that_can_be_compared_says_its_gain(tables):

@@ -1,0 +1,113 @@
+"""Which learning rate, warm-up and decay each recipe learns most with: as many values of each for every recipe.
+
+    python -m benchmarks.tuning [--recipes muon,rotary,gpt2] [--steps 300] [--config.data.path=FILE] …
+
+A decoder and an encoder of one shape (twins_small.py:tiny) train on a constant schedule with a decay at the end. First
+the rate is chosen, then at that rate the warm-up, then the decay: by the sum of both models' bits on the validation
+split, one seed; no test score is read. A trial that is done is not done again, and one that was stopped goes on;
+of a trial that is done its logs are kept and its checkpoints are not.
+"""
+
+import argparse
+import json
+import pathlib
+import shutil
+import subprocess
+import sys
+from typing import Any
+
+from training.config import TrainConfig
+from workdir.files import write_json
+
+MODELS = {"decoder": "experiments/decoder_small.py:tiny", "encoder": "experiments/encoder_small.py:tiny"}
+RATES = {
+    "muon": (0.005, 0.01, 0.02, 0.04),
+    "rotary": (1e-3, 2e-3, 4e-3, 8e-3),
+    "gpt2": (5e-4, 1e-3, 2e-3, 4e-3),
+}
+# In the order in which they are chosen; the first of each but the rates is what the rates were tried with.
+KNOBS: dict[str, Any] = {
+    "learning_rate": None,
+    "warmup_fraction": (TrainConfig().warmup_fraction, 0.02, 0.15),
+    "decay_fraction": (TrainConfig().decay_fraction, 0.1, 0.4),
+}
+
+
+def values(knob: str, recipe: str) -> tuple[float, ...]:
+    return RATES[recipe] if knob == "learning_rate" else KNOBS[knob]
+
+
+def trials(knob: str, recipe: str, chosen: dict[str, float]) -> list[dict[str, float]]:
+    """All three values of each trial in which this knob varies; earlier ones as chosen, later ones at their first."""
+    first = {name: values(name, recipe)[0] for name in KNOBS}
+    return [first | chosen | {knob: value} for value in values(knob, recipe)]
+
+
+def name_of(model: str, recipe: str, trial: dict[str, float]) -> str:
+    return "-".join([model, recipe, *(f"{value:g}" for value in trial.values())])
+
+
+def bits(out: pathlib.Path, model: str, recipe: str, trial: dict[str, float], given: dict[str, str | None]) -> float:
+    """Bits at the last step on the validation split; trained first where that is not done."""
+    folder, kept = out / name_of(model, recipe, trial), out / "bits.json"
+    done = json.loads(kept.read_text()) if kept.exists() else {"settings": given, "bits": {}}
+    if done["settings"] != given:
+        sys.exit(f"{kept} comes from other settings; name another --out")
+    if folder.name not in done["bits"]:
+        settings = {f"train.{knob}": value for knob, value in trial.items()} | {"train.schedule": "constant"} | given
+        flags = [
+            f"--config.{name}" if value is None else f"--config.{name}={value}" for name, value in settings.items()
+        ]
+        experiment = [f"--config={MODELS[model]},{recipe}", f"--workdir={folder}", "--stages=train"]
+        if code := subprocess.run([sys.executable, "main.py", *experiment, *flags]).returncode:
+            sys.exit(code)
+        lines = [json.loads(line) for line in (folder / "train.jsonl").read_text().splitlines()]
+        scored = [line["bits_per_character"] for line in lines if line["kind"] == "valid"]
+        if not (folder / "test.json").exists():
+            sys.exit(f"{folder.name} was stopped; the same command goes on")
+        done["bits"][folder.name] = scored[-1]
+        write_json(kept, done)
+        shutil.rmtree(folder / "checkpoints")
+    return done["bits"][folder.name]
+
+
+def tune(recipes: list[str], out: pathlib.Path, given: dict[str, str | None]) -> dict[str, dict[str, float]]:
+    """Knob by knob, each of all recipes; tables are printed as they are done."""
+    chosen: dict[str, dict[str, float]] = {recipe: {} for recipe in recipes}
+    for knob in KNOBS:
+        for recipe in recipes:
+            of_trial = [
+                (sum(found), trial[knob], found)
+                for trial in trials(knob, recipe, chosen[recipe])
+                for found in [[bits(out, model, recipe, trial, given) for model in MODELS]]
+            ]
+            for total, value, found in of_trial:
+                each = "  ".join(f"{model} {one:.3f}" for model, one in zip(MODELS, found, strict=True))
+                print(f"{recipe:8} {knob} {value:<8g} {each}  sum {total:.3f}", flush=True)
+            chosen[recipe][knob] = min(of_trial, key=lambda one: one[0])[1]
+            print(f"{recipe:8} {knob}: {chosen[recipe][knob]:g}", flush=True)
+    return chosen
+
+
+def main() -> None:
+    from experiments import flags
+
+    words, given = flags.split(sys.argv[1:])
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--recipes", default=",".join(RATES), help=f"of {', '.join(RATES)}")
+    parser.add_argument("--steps", type=int, default=300, help="of each trial")
+    parser.add_argument("--out", type=pathlib.Path, help="left out: runs/tuning/STEPS")
+    options = parser.parse_args(words)
+    recipes = options.recipes.split(",")
+    if unknown := [recipe for recipe in recipes if recipe not in RATES]:
+        parser.error(f"{unknown[0]!r} is no recipe; choose from {', '.join(RATES)}")
+    out = options.out or pathlib.Path("runs/tuning") / str(options.steps)
+    out.mkdir(parents=True, exist_ok=True)
+    fixed = {"train.steps": str(options.steps), "evaluate.every": str(options.steps)}
+    fixed |= {"checkpoint.every": str(options.steps), "evaluate.draws": "4", "evaluate.stride": "256"}
+    for recipe, found in tune(recipes, out, fixed | given).items():
+        print(f"{recipe}: " + ", ".join(f"{knob} {value:g}" for knob, value in found.items()))
+
+
+if __name__ == "__main__":
+    main()
