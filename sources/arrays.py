@@ -6,8 +6,9 @@ letters of `models`.
 
 import dataclasses
 import functools
+import math
 from collections.abc import Callable, Iterable, Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -22,7 +23,7 @@ from panel.families import FAMILIES, quantities
 from panel.panel import MEASURED, Sample, panel
 from panel.quantity import Values
 from panel.resamples import Places
-from sources.folds import cut, cut_windows
+from sources.folds import cut, cut_pieces, cut_windows
 from sources.given import (
     NULLS,
     OF_HEADS,
@@ -51,6 +52,7 @@ def measure(
     nulls: Sequence[str] = NULLS,
     names: Sequence[str] | None = None,
     folds: int = 8,
+    pieces: int = 1,
     seed: int = 0,
 ) -> xr.Dataset:
     """The tables of a run, of these vectors: values, 95 % intervals, excess over null models, formulas and sources.
@@ -70,6 +72,11 @@ def measure(
     families: all that these arrays allow, unless named. `nulls`: "gaussian", a featureless cloud of the same spectrum.
     names: of the layers; else they are numbered from 0.
     folds: 1 for values without intervals. `seed`: of the folds and of the null model.
+    pieces: for more points than fit into memory. Each piece of whole groups (queries and keys: of whole windows) is
+        measured by itself, in `folds` folds of its own, and the values are means over pieces, as those of a run are
+        over batches. What depends on the number of points, as a dimension between nearest neighbours does, is that of
+        a piece. Where groups are unequal, pieces are thinned at random to the size of the smallest, and
+        table.attrs["points"] says how many points are measured.
 
     Returns a Dataset of quantities with the dimensions (less, statistic, layer, …), without layer where `vectors` are
     of one: table.anisotropy.sel(less="nothing", statistic="mean"), or "low" and "high", the ends of the interval;
@@ -91,15 +98,18 @@ def measure(
     if vectors is not None:
         layers = layers_of(vectors)
         check_names(names, len(layers))
-        index_JM = cut(np.shape(layers[0])[0], groups, folds, seed)
-        about |= described(layers, groups, index_JM)
-        places = places_of(np.shape(layers[0])[0], groups, positions)
-        _add(values, of_layers(layers, places, index_JM, _only(settings, OF_VECTORS)))
+        parts = pieces_of(np.shape(layers[0])[0], groups, positions, pieces, folds, seed)
+        about |= described(layers, groups, parts)
+        _add(values, of_layers(layers, parts, _only(settings, OF_VECTORS)))
     if queries is not None:
         heads = heads_of(queries, keys, mask, bias)
-        index_JM = cut_windows(*heads.q_NBTHK.shape[1:3], folds)
-        about |= {"windows": heads.q_NBTHK.shape[1], "resampled_windows": index_JM.size // heads.q_NBTHK.shape[2]}
-        _add(values, of_heads(heads, index_JM, _only(settings, OF_HEADS)))
+        windows, context = heads.q_NBTHK.shape[1:3]
+        if not 1 <= pieces <= windows:
+            raise ValueError(f"pieces is {pieces}; of {windows} windows it must be from 1 to {windows}")
+        index_JM = cut_windows(windows // pieces, context, folds)
+        of_pieces = windows // pieces * pieces
+        about |= {"windows": of_pieces, "resampled_windows": pieces * index_JM.size // context, "batches": pieces}
+        _add(values, of_heads(heads, index_JM, pieces, _only(settings, OF_HEADS)))
     return labelled(values, settings, about, names, single)
 
 
@@ -138,39 +148,84 @@ def measuring(
         values, finite = jax.device_get(compute(params, tokens))
         if not finite:
             raise ValueError("the function gives vectors that are not finite in float32")
+        values = jax.tree.map(lambda value: np.asarray(value)[None], values)
         return labelled(values, settings, {"seed": seed, "windows": len(tokens)}, names, single=False)
 
     return table_of
 
 
+class Piece(NamedTuple):
+    """Points that are measured together; places and folds are of these."""
+
+    rows_P: np.ndarray | slice  # of the points that are given; a slice of all reads them without a copy
+    size: int
+    places: Places | None
+    index_JM: np.ndarray
+
+
+def pieces_of(
+    points: int, groups: Sequence | None, positions: Sequence | None, count: int, folds: int, seed: int
+) -> list[Piece]:
+    """ValueError, one line, where groups and positions do not fit the points, or make no such pieces or folds."""
+    places_of(points, groups, positions)  # refused as a whole
+    found = []
+    for rows_P in cut_pieces(points, groups, count, seed):
+        label_P, position_P = (None if given is None else np.asarray(given)[rows_P] for given in (groups, positions))
+        index_JM = cut(rows_P.size, label_P, folds, seed)
+        places = places_of(rows_P.size, label_P, position_P)
+        found.append(Piece(rows_P if count > 1 else slice(None), rows_P.size, places, index_JM))
+    folds, least = (min(sizes) for sizes in zip(*(piece.index_JM.shape for piece in found), strict=True))
+    generator = np.random.default_rng(seed)
+
+    def alike(index_JM: np.ndarray) -> np.ndarray:
+        """As many folds, and points of each, in all pieces: one program."""
+        kept_M = np.sort(generator.choice(index_JM.shape[1], least, replace=False))
+        return index_JM[:folds, kept_M]
+
+    return [piece._replace(index_JM=alike(piece.index_JM)) for piece in found]
+
+
 def of_layers(
     layers: list[Any],
-    places: Places | None,
-    index_JM: np.ndarray,
+    pieces: list[Piece],
     settings: MeasureConfig,
     progress: Callable[[list], Iterable] = iter,
 ) -> dict[str, Values]:
-    """The quantities of the clouds, layer by layer unless layers are compared; {cloud: {quantity: (layer, …, R)}}."""
+    """{cloud: {quantity: (piece, layer, …, R)}}, layer by layer unless layers are compared."""
     together = any(FAMILIES[name].of == "layers" for name in settings.families)
     numbers = list(range(len(layers)))
     parts = []
     for some in progress([numbers] if together else [[number] for number in numbers]):
-        clouds_NPD = np.stack([read(layers[number], f"vectors of layer {number}") for number in some])
-        parts.append(_measure(Sample(clouds_NPD, places=places), index_JM, settings))
-    return jax.tree.map(lambda *values: np.concatenate(values), *parts)
+        found = []
+        for piece in pieces:
+            sizes = len(some), piece.size, np.shape(layers[0])[1]
+            check_memory(4 * math.prod(sizes), sizes, len(pieces))  # before they are read
+            clouds_NPD = np.stack([read(layers[number][piece.rows_P], f"vectors of layer {number}") for number in some])
+            found.append(_measure(Sample(clouds_NPD, places=piece.places), piece.index_JM, settings, len(pieces)))
+        parts.append(jax.tree.map(lambda *values: np.stack(values), *found))
+    return jax.tree.map(lambda *values: np.concatenate(values, axis=1), *parts)
 
 
-def of_heads(heads: Heads, index_JM: np.ndarray, settings: MeasureConfig) -> dict[str, Values]:
-    """The quantities of every head: {cloud: {quantity: (block, head, …, R)}}."""
+def of_heads(heads: Heads, index_JM: np.ndarray, pieces: int, settings: MeasureConfig) -> dict[str, Values]:
+    """The quantities of every head: {cloud: {quantity: (piece, block, head, …, R)}}; pieces of whole windows."""
     blocks, windows, context = heads.q_NBTHK.shape[:3]
-    return _measure(Sample(np.zeros((blocks, windows * context, 1), np.float32), heads), index_JM, settings)
+    size, found = windows // pieces, []
+    cloud_NPD = np.zeros((blocks, size * context, 1), np.float32)
+    for start in range(0, size * pieces, size):
+        q_NBTHK, k_NBTHK = (x[:, start : start + size] for x in (heads.q_NBTHK, heads.k_NBTHK))
+        part = heads._replace(q_NBTHK=q_NBTHK, k_NBTHK=k_NBTHK, picks_P=np.arange(size * context))
+        found.append(_measure(Sample(cloud_NPD, part), index_JM, settings, pieces))
+    return jax.tree.map(lambda *values: np.stack(values), *found)
 
 
-def _measure(sample: Sample, index_JM: np.ndarray, settings: MeasureConfig) -> dict[str, Values]:
+def _measure(sample: Sample, index_JM: np.ndarray, settings: MeasureConfig, pieces: int) -> dict[str, Values]:
+    """ValueError where the program, which says what it takes, would not fit beside the arrays that are there."""
     given = sample, index_JM, jax.random.key(settings.seed)
     leaves, structure = jax.tree.flatten(jax.eval_shape(lambda *arrays: arrays, *given))
     program = _compiled(settings, structure, tuple(leaves))
-    _check_memory(program.memory_analysis(), sample)
+    if (needs := program.memory_analysis()) is not None:
+        takes = needs.temp_size_in_bytes + needs.output_size_in_bytes + needs.argument_size_in_bytes
+        check_memory(takes, sample.clouds_NPD.shape, pieces)
     return jax.device_get(program(*given))
 
 
@@ -181,18 +236,16 @@ def _compiled(settings: MeasureConfig, structure: Any, leaves: tuple[jax.ShapeDt
     return jax.jit(functools.partial(replicated, settings=settings)).lower(*given).compile()
 
 
-def _check_memory(needs: Any, sample: Sample) -> None:
-    """ValueError where the program, which says what it takes, would not fit beside the arrays that are there."""
+def check_memory(takes: int, sizes: tuple[int, int, int], pieces: int) -> None:
+    """ValueError where so many bytes are not there; sizes are layers (or blocks), points (or positions) and width."""
     there = memory.available()
-    if needs is None or there is None:
-        return
-    most = needs.temp_size_in_bytes + needs.output_size_in_bytes + needs.argument_size_in_bytes
-    if most > there:
-        layers, points, width = sample.clouds_NPD.shape
-        together = f"{layers} layers together, as the family comparison needs them, " if layers > 1 else ""
+    if there is not None and takes > there:
+        layers, points, width = sizes
+        together = f"{layers} layers of {points:,} points together" if layers > 1 else f"{points:,} points"
         raise ValueError(
-            f"{points:,} points of width {width}, {together}take {memory.told(most)} to measure, and "
-            f"{memory.told(there)} are available: name fewer families, or leave out some groups"
+            f"{together} of width {width} take {memory.told(takes)} to measure, and {memory.told(there)} are "
+            f"available: name fewer families, or pass pieces={math.ceil(1.1 * pieces * takes / there)}, whose values "
+            "are averaged"
         )
 
 
@@ -242,21 +295,22 @@ def labelled(
 
 
 def raw_table(values: dict[str, Values], about: dict[str, Any]) -> xr.Dataset:
-    """Of one batch and one set of positions."""
-    arrays = jax.tree.map(lambda value: np.asarray(value)[None, None], values)
+    """Of pieces, as batches, and one set of positions."""
+    arrays = jax.tree.map(lambda value: np.asarray(value)[:, None], values)
     return raw.table(arrays, 0, ("all",), about | {"layer_0": "vectors, as the others"})
 
 
-def described(layers: list[Any], groups: Sequence | None, index_JM: np.ndarray) -> dict[str, Any]:
+def described(layers: list[Any], groups: Sequence | None, pieces: list[Piece]) -> dict[str, Any]:
     """What the tables say of the vectors."""
-    points, width = np.shape(layers[0])
+    index_JM, count = pieces[0].index_JM, len(pieces)
     by = "runs of consecutive points" if groups is None else f"whole groups, of {len(np.unique(groups))}"
+    each = f" in each of {count} pieces of {pieces[0].size} points" if count > 1 else ""
     return {
-        "points": points,
-        "width": width,
-        "folds": f"{len(index_JM)} of {index_JM.shape[1]} points, {by}",
-        "resampled_points": index_JM.size,
-        "batches": 1,
+        "points": sum(piece.size for piece in pieces),
+        "width": np.shape(layers[0])[1],
+        "folds": f"{len(index_JM)} of {index_JM.shape[1]} points{each}, {by}",
+        "resampled_points": count * index_JM.size,
+        "batches": count,
         "groups": len(index_JM),
     }
 

@@ -13,6 +13,7 @@ class FileConfig:
     layers: tuple[str, ...] = ()  # names of arrays (points, width), in order; (): the array `vectors`, or the only one
     groups: str = ""  # name of the array of labels, one for each point; "": `groups`, if there is one
     positions: str = ""  # name of the array of places in the group, 0 its first token; "": `positions`, if there is one
+    pieces: int = 1  # in which points are measured that do not fit into memory at once; values are means over them
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -34,6 +35,7 @@ def check(config: VectorsConfig) -> None:
     if not config.vectors.path:
         raise UserError("no vectors given; pass --config.vectors.path=FILE, .npy, .npz, .safetensors, .zarr or .nc")
     at_least("measure.folds", config.measure.folds, 1)
+    at_least("vectors.pieces", config.vectors.pieces, 1)
     within("measure.seed", config.measure.seed, 0, LARGEST_SEED)
     allowed = FoldsConfig()
     for name in ("families", "nulls"):

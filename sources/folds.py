@@ -43,6 +43,25 @@ def cut(points: int, groups: Sequence | None, folds: int, seed: int) -> np.ndarr
     return best
 
 
+def cut_pieces(points: int, groups: Sequence | None, count: int, seed: int) -> np.ndarray:
+    """Indices (count, M) of the points of each piece: disjoint, of whole groups, thinned to the size of the smallest.
+
+    Without labels, runs of consecutive points. ValueError where the groups do not make as many pieces.
+    """
+    number_P, _ = _labels(points, groups)
+    if not 1 <= count <= points // 2:
+        raise ValueError(f"pieces is {count}; it must be from 1 to {points // 2}, two points each")
+    if count == 1:
+        return np.arange(points)[None]
+    found = cut(points, groups, count, seed)
+    if len(found) < count or found.size < KEPT * points:
+        raise ValueError(
+            f"pieces is {count}, and whole groups do not make as many of about one size: the largest holds "
+            f"{np.bincount(number_P).max()} of {points} points; pass fewer pieces"
+        )
+    return found
+
+
 def cut_windows(windows: int, context: int, folds: int) -> np.ndarray:
     """The same for windows of equal length: whole windows in the order given."""
     count = max(min(folds, windows), 1)

@@ -11,10 +11,8 @@ import xarray as xr
 
 from panel.comparison import OF_OTHERS
 from panel.config import MeasureConfig
-from panel.resamples import Places
 from sources import arrays, given, vector_files
 from sources.config import VectorsConfig
-from sources.folds import cut
 from tables import files, join, measurements, raw
 from workdir.errors import UserError
 from workdir.progress import bar
@@ -25,8 +23,7 @@ STEP = 0  # a file is one checkpoint
 class Opened(NamedTuple):
     layers: list[Any]  # not yet read
     group_P: np.ndarray | None
-    places: Places | None
-    index_JM: np.ndarray
+    pieces: list[arrays.Piece]
 
 
 def opened(config: VectorsConfig) -> Opened:
@@ -36,12 +33,11 @@ def opened(config: VectorsConfig) -> Opened:
     vectors, group_P, position_P = vector_files.load(path, names.layers, names.groups, names.positions)
     try:
         layers = given.layers_of(vectors)
-        points = np.shape(layers[0])[0]
-        index_JM = cut(points, group_P, config.measure.folds, config.measure.seed)
-        places = given.places_of(points, group_P, position_P)
+        points, settings = np.shape(layers[0])[0], config.measure
+        pieces = arrays.pieces_of(points, group_P, position_P, names.pieces, settings.folds, settings.seed)
     except ValueError as error:
         raise UserError(f"vectors.path {path}: {error}") from error
-    return Opened(layers, group_P, places, index_JM)
+    return Opened(layers, group_P, pieces)
 
 
 def run(config: VectorsConfig, of: Opened, root: pathlib.Path, name: str) -> None:
@@ -50,7 +46,7 @@ def run(config: VectorsConfig, of: Opened, root: pathlib.Path, name: str) -> Non
     standing = measurements.plan(tables, [STEP], settings.families, settings.nulls, made_by)[STEP]
     missing = {name: clouds for name, clouds in standing.missing.items() if name not in OF_OTHERS}
     about = {"run": name, "corpus": pathlib.Path(config.vectors.path).name, "config": json.dumps(asdict(config))}
-    about |= arrays.described(of.layers, of.group_P, of.index_JM) | {"corpus_sha256": made_by["sha256"]}
+    about |= arrays.described(of.layers, of.group_P, of.pieces) | {"corpus_sha256": made_by["sha256"]}
     sizes = f"{len(of.layers)} layers of {about['points']:,} vectors; D={about['width']}; folds: {about['folds']}"
     about["provenance"] = f"{about['corpus']}; {sizes}"
     table = standing.table
@@ -69,11 +65,10 @@ def _measured(config: VectorsConfig, of: Opened, missed: raw.Missing, about: dic
     nulls = tuple(null for null in config.measure.nulls if any(null in clouds for clouds in missed.values()))
     settings = MeasureConfig(families=families, nulls=nulls, groups=config.measure.folds, seed=config.measure.seed)
     try:
-        values = arrays.of_layers(
-            of.layers, of.places, of.index_JM, settings, lambda work: bar(work, f"{name}: measure", "layer")
-        )
+        values = arrays.of_layers(of.layers, of.pieces, settings, lambda work: bar(work, f"{name}: measure", "layer"))
     except ValueError as error:
-        raise UserError(f"vectors.path {config.vectors.path}: {error}") from error
+        words = str(error).replace("pass pieces=", "pass --config.vectors.pieces=")
+        raise UserError(f"vectors.path {config.vectors.path}: {words}") from error
     table = arrays.raw_table(values, about)
     names = config.vectors.layers
     return table.assign_coords(layer_name=("layer", list(names))) if names else table
@@ -88,4 +83,6 @@ def _made_by(config: VectorsConfig) -> dict[str, Any]:
             with open(file, "rb") as content:
                 digest.update(hashlib.file_digest(content, "sha256").digest())
     chosen = {"layers": config.vectors.layers, "groups": config.vectors.groups, "positions": config.vectors.positions}
+    if config.vectors.pieces > 1:  # tables of earlier versions say nothing of pieces
+        chosen["pieces"] = config.vectors.pieces
     return {"sha256": digest.hexdigest(), "folds": config.measure.folds, "seed": config.measure.seed} | chosen

@@ -1,10 +1,13 @@
 """Anybody's arrays through the panel."""
 
+import re
+
 import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
 import xarray as xr
+from scipy import stats
 
 from experiments import memory
 from panel.intervals import summarise
@@ -182,12 +185,43 @@ def test_what_would_not_fit_is_refused_with_what_it_takes(monkeypatch):
     expected = measured(CLOUDS[0], families="similarity")
     monkeypatch.setattr(memory, "available", lambda: 2_000)
     with pytest.raises(
-        ValueError, match=r"96 points of width 6, take \d+ kB to measure, and 2 kB are available"
+        ValueError, match=r"96 points of width 6 take \d+ kB to measure, and 2 kB are available"
     ) as error:
         measured(CLOUDS[0], families="similarity")
-    assert "name fewer families" in str(error.value)
+    assert re.search(r"name fewer families, or pass pieces=\d+, whose values", str(error.value))
     monkeypatch.setattr(memory, "available", lambda: 10**9)
     xr.testing.assert_identical(measured(CLOUDS[0], families="similarity"), expected)
+
+
+def test_pieces_are_measured_by_themselves_and_averaged():
+    """Of whole groups; the interval is that of as many batches."""
+    labels = np.repeat(np.arange(24), 4)
+    found = measure(CLOUDS, labels, families=("similarity", "leading"), folds=3, pieces=2)
+    rows = folds.cut_pieces(96, labels, 2, 0)
+    assert np.unique(rows).size == 96
+    assert not set(labels[rows[0]]) & set(labels[rows[1]])
+    each = [measure(CLOUDS[:, one], labels[one], families=("similarity", "leading"), folds=3) for one in rows]
+    for name in ("mean_cosine", "drift", "norm_ratio"):
+        expected = np.mean([value(one, name) for one in each], axis=0)
+        np.testing.assert_allclose(value(found, name), expected, rtol=1e-6)
+    widths = [
+        one.mean_cosine.sel(less="nothing", statistic="high") - one.mean_cosine.sel(less="nothing", statistic="low")
+        for one in (found, *each)
+    ]
+    errors = [half / 2 / stats.t.ppf(0.975, freedom) for half, freedom in zip(widths, (4, 2, 2), strict=True)]
+    np.testing.assert_allclose(errors[0], np.sqrt(errors[1] ** 2 + errors[2] ** 2) / 2, rtol=1e-5)
+    assert found.attrs["batches"] == 2
+    assert found.attrs["points"] == 96
+    assert found.attrs["folds"] == "3 of 16 points in each of 2 pieces of 48 points, whole groups, of 24"
+
+
+def test_heads_are_measured_in_pieces_of_windows():
+    heads = {"queries": HEADS, "keys": HEADS[..., ::-1], "mask": "causal", "folds": 1}
+    found = measure(**heads, pieces=2)
+    each = [measure(**heads | {k: heads[k][:, :, [w]] for k in ("queries", "keys")}) for w in (0, 1)]
+    expected = np.mean([value(one, "attention_entropy") for one in each], axis=0)
+    np.testing.assert_allclose(value(found, "attention_entropy"), expected, rtol=1e-5)
+    assert found.attrs["windows"] == 2  # of three
 
 
 HEADS = GENERATOR.normal(size=(1, 2, 3, 4, 5))
@@ -213,6 +247,9 @@ BROKEN[1, 3, 2] = np.nan
         (CLOUDS, {"families": "spectra"}, "'spectra' cannot be measured"),
         (CLOUDS, {"nulls": ("shuffled",)}, "'shuffled' cannot be made of arrays alone"),
         (CLOUDS, {"folds": 0}, "folds is 0"),
+        (CLOUDS, {"pieces": 0}, "pieces is 0; it must be from 1 to 48"),
+        (CLOUDS, {"pieces": 3, "groups": np.arange(96) // 60}, "the largest holds 60 of 96 points; pass fewer pieces"),
+        (None, {"queries": HEADS, "keys": HEADS, "mask": "causal", "pieces": 4}, "of 3 windows it must be from 1 to 3"),
         (CLOUDS, {"names": ("a",), "families": ("spectrum",)}, "names are 1, 1 of them different, of 2 layers"),
         (None, {"queries": HEADS}, "one of them is missing"),
         (None, {"queries": HEADS, "keys": HEADS[:, :1], "mask": "causal"}, "repeat keys that several heads share"),

@@ -73,16 +73,19 @@ def test_every_format_gives_what_the_array_gives(name, write, labelled, tmp_path
 def test_what_is_measured_stays_and_layers_have_names(tmp_path):
     np.savez(tmp_path / "a.npz", first=VECTORS[0], second=VECTORS[1], sentence=LABELS)
     flags = [*QUICK, f"--config.vectors.path={tmp_path / 'a.npz'}", f"--workdir={tmp_path / 'run'}"]
-    flags += ["--config.vectors.layers=second,first", "--config.vectors.groups=sentence"]
+    flags += ["--config.vectors.layers=second,first", "--config.vectors.groups=sentence", "--config.vectors.pieces=2"]
     assert here(*flags).returncode == 0
     table = tmp_path / "run" / "measurements" / "0.nc"
     before = table.stat().st_mtime_ns
     results = files.read(tmp_path / "run" / "results.nc")
     assert list(results.layer_name.values) == ["second", "first"]
-    expected = measure(VECTORS[::-1], LABELS, families="similarity", folds=4)
+    expected = measure(VECTORS[::-1], LABELS, families="similarity", folds=4, pieces=2)
     np.testing.assert_array_equal(results.drift.isel(step=0, positions=0), expected.drift)
     assert here(*flags).returncode == 0
     assert table.stat().st_mtime_ns == before
+    whole = here(*flags[:-1])
+    assert whole.returncode == 2
+    assert "vectors.pieces=2" in whole.stderr
     np.savez(tmp_path / "a.npz", first=VECTORS[0] + 1, second=VECTORS[1], sentence=LABELS)
     other = here(*flags)
     assert other.returncode == 2
