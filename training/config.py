@@ -15,7 +15,8 @@ class TrainConfig:
     steps: int = 10_000  # updates; what is trained on is steps × batch_size windows
     batch_size: int = 64  # windows per step, over all devices
     optimizer: str = "adamw"  # an entry of training/optimizer.py
-    learning_rate: float = 1e-3  # at the end of the warm-up; of muon that of the blocks' matrices, the rest a tenth
+    learning_rate: float = 1e-3  # at the end of the warm-up; of muon and sgd that of the blocks' matrices
+    rest_learning_rate: float | None = None  # of what is no matrix of a block; left out: adamw the same, else a tenth
     schedule: str = "cosine"  # decay after the warm-up; constant: none before the last decay_fraction of the steps
     warmup_fraction: float = 0.05  # of the steps, linear from 0
     decay_fraction: float = 0.2  # schedule=constant: of the steps, linear, at the end

@@ -49,6 +49,7 @@ def _check_train(config: RunConfig) -> None:
         at_least(f"train.{name}", getattr(train, name), 1)
     for name, low, high in (
         ("learning_rate", 0.0, 1e30),
+        ("rest_learning_rate", 0.0, 1e30),
         ("warmup_fraction", 0.0, 1.0),
         ("decay_fraction", 0.0, 1.0),
         ("final_fraction", 0.0, 1.0),
@@ -61,6 +62,8 @@ def _check_train(config: RunConfig) -> None:
         ("data_seed", 0, LARGEST_SEED),
     ):
         within(f"train.{name}", getattr(train, name), low, high)
+    if train.rest_learning_rate is not None and not train.learning_rate:
+        raise UserError("train.learning_rate is 0, and train.rest_learning_rate is given; set the first above 0")
     if train.batch_size % train.accumulate:
         raise UserError(f"train.accumulate is {train.accumulate}; it must divide train.batch_size ({train.batch_size})")
     if train.penalty and train.accumulate > 1:

@@ -9,7 +9,7 @@ from optax import contrib
 
 from training.config import TrainConfig
 
-REST = 0.1  # under Muon: the learning rate of what is no matrix of a block, as a share of that of these
+REST = 0.1  # the learning rate of what is no matrix of a block, as a share of that of these, under Muon and SGD
 
 
 def cosine(config: TrainConfig, peak: float, warmup: int) -> optax.Schedule:
@@ -78,36 +78,70 @@ def adamw(config: TrainConfig, share: float = 1.0) -> optax.GradientTransformati
     )
 
 
-def muon(config: TrainConfig) -> optax.GradientTransformation:
-    """Muon on the matrices of the blocks, queries, keys and values as one; AdamW at a tenth of the rate on the rest.
+def muon(config: TrainConfig, share: float) -> optax.GradientTransformation:
+    """Muon on the matrices of the blocks, queries, keys and values as one; each layer's matrix for itself.
 
-    Decay takes the same share of a matrix at every step as AdamW's at that tenth. Muon's momentum is 0.95, Nesterov's;
-    beta1 and beta2 are those of the rest. Source: Jordan et al. 2024, in optax's form, each layer's matrix for itself.
+    Momentum is 0.95, Nesterov's. Source: Jordan et al. 2024, in optax's form.
     """
     stacked = contrib.MuonDimensionNumbers(reduction_axis=-2, output_axis=-1)
-    on_matrices = contrib.muon(
+    return contrib.muon(
         schedule(config),
-        weight_decay=REST * config.weight_decay,
+        weight_decay=share * config.weight_decay,
         muon_weight_dimension_numbers=lambda matrices: jax.tree.map(lambda _: stacked, matrices),
     )
 
-    def kind(path: tuple[Any, ...], leaf: jax.Array) -> str:
-        return "muon" if path[0].key == "blocks" and is_matrix(path, leaf) else "adamw"
 
-    return optax.partition(
-        {"muon": on_matrices, "adamw": adamw(config, REST)},
-        lambda params: jax.tree_util.tree_map_with_path(kind, params),
+def sgd(config: TrainConfig, share: float) -> optax.GradientTransformation:
+    """Gradient descent with Muon's momentum, 0.95 and Nesterov's: what Muon is without its orthogonal updates."""
+    return optax.chain(
+        optax.trace(decay=0.95, nesterov=True),
+        optax.add_decayed_weights(share * config.weight_decay),
+        optax.scale_by_learning_rate(schedule(config)),
     )
 
 
+def adamw_on_matrices(config: TrainConfig, share: float) -> optax.GradientTransformation:
+    """Its decay too takes the same share of a matrix at every step as that of the rest."""
+    return optax.adamw(schedule(config), b1=config.beta1, b2=config.beta2, weight_decay=share * config.weight_decay)
+
+
 class Optimizer(NamedTuple):
-    make: Callable[[TrainConfig], optax.GradientTransformation]  # of clipped gradients
+    """Of clipped gradients. `matrices` are those of the blocks; all else has AdamW, at a learning rate of its own.
+
+    The second argument is the rest's learning rate over that of the matrices; decay is to take the same share of a
+    matrix at every step as of the rest.
+    """
+
+    matrices: Callable[[TrainConfig, float], optax.GradientTransformation]
     label: str  # in the words of a figure
+    rest: float = REST  # the rest's learning rate, as a share of that of the matrices, unless one is set
 
 
-OPTIMIZERS = {"adamw": Optimizer(adamw, "AdamW"), "muon": Optimizer(muon, "Muon")}
+OPTIMIZERS = {
+    "adamw": Optimizer(adamw_on_matrices, "AdamW", rest=1.0),
+    "muon": Optimizer(muon, "Muon"),
+    "sgd": Optimizer(sgd, "SGD"),
+}
+
+
+def on_all(config: TrainConfig) -> optax.GradientTransformation:
+    """Without the clipping."""
+    kind = OPTIMIZERS[config.optimizer]
+    share = kind.rest if config.rest_learning_rate is None else config.rest_learning_rate / config.learning_rate
+    if config.optimizer == "adamw" and share == 1.0:
+        return adamw(config)
+
+    own, others = config.optimizer, "rest" if config.optimizer == "adamw" else "adamw"  # their names in a checkpoint
+
+    def of(path: tuple[Any, ...], leaf: jax.Array) -> str:
+        return own if path[0].key == "blocks" and is_matrix(path, leaf) else others
+
+    return optax.partition(
+        {own: kind.matrices(config, share), others: adamw(config, share)},
+        lambda params: jax.tree_util.tree_map_with_path(of, params),
+    )
 
 
 def make_optimizer(config: TrainConfig) -> optax.GradientTransformation:
     clip = optax.clip_by_global_norm(config.clip_norm) if config.clip_norm > 0 else optax.identity()
-    return optax.chain(clip, OPTIMIZERS[config.optimizer].make(config))
+    return optax.chain(clip, on_all(config))

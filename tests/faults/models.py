@@ -126,14 +126,26 @@ FAULTS = [
     Fault(
         "Muon decays matrices at its own rate",
         "training/optimizer.py",
-        "weight_decay=REST * config.weight_decay",
-        "weight_decay=config.weight_decay",
+        "weight_decay=share * config.weight_decay,\n        muon",
+        "weight_decay=config.weight_decay,\n        muon",
     ),
     Fault(
         "Muon orthogonalises the table of embeddings too",
         "training/optimizer.py",
-        'return "muon" if path[0].key == "blocks" and is_matrix(path, leaf) else "adamw"',
-        'return "muon" if is_matrix(path, leaf) and leaf.ndim > 1 else "adamw"',
+        'return own if path[0].key == "blocks" and is_matrix(path, leaf) else others',
+        "return own if is_matrix(path, leaf) and leaf.ndim > 1 else others",
+    ),
+    Fault(
+        "SGD has no momentum",
+        "training/optimizer.py",
+        "optax.trace(decay=0.95, nesterov=True)",
+        "optax.identity()",
+    ),
+    Fault(
+        "the rest's own learning rate is not read",
+        "training/optimizer.py",
+        "config.rest_learning_rate / config.learning_rate",
+        "kind.rest",
     ),
     Fault(
         "a constant schedule decays from the beginning",

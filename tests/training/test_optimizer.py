@@ -1,8 +1,10 @@
+import dataclasses
 import itertools
 
 import jax
 import jax.numpy as jnp
 import numpy as np
+import pytest
 
 from models import transformer
 from models.config import ModelConfig
@@ -65,10 +67,57 @@ def test_muon_orthogonalises_the_matrices_of_each_block_and_nothing_else():
     assert kernels == 4
 
 
-def test_under_muon_matrices_decay_as_under_adamw_at_the_rest_of_the_rate():
+def test_each_optimizer_moves_the_matrices_of_blocks_and_adamw_all_else_at_its_own_rate():
+    """Two updates by hand: SGD's momentum is Nesterov's; the rest of all three is moved alike."""
+    model = transformer.build(ModelConfig(layers=2, width=8, heads=2, context=4), 11)
+    params, generator = model.init(jax.random.key(0)), np.random.default_rng(0)
+    first, second = (
+        jax.tree.map(lambda p: generator.normal(size=p.shape).astype(np.float32), params) for _ in range(2)
+    )
+    settings = {"learning_rate": 0.25, "rest_learning_rate": 0.01, "weight_decay": 0.0, "warmup_fraction": 0.0}
+    config = TrainConfig(clip_norm=0.0, schedule="constant", **settings)
+
+    def updates(kind):
+        chosen = optimizer.make_optimizer(dataclasses.replace(config, optimizer=kind))
+
+        def two(first, second):
+            _, state = chosen.update(first, chosen.init(params), params)
+            return chosen.update(second, state, params)[0]
+
+        return jax.jit(two)(first, second)
+
+    found = {kind: jax.tree_util.tree_leaves_with_path(updates(kind)) for kind in optimizer.OPTIMIZERS}
+    rest, on_matrices = (
+        dict(jax.tree_util.tree_leaves_with_path(updates_of_adamw(config, rate, first, second, params)))
+        for rate in (0.01, 0.25)
+    )
+    grads = zip(jax.tree_util.tree_leaves_with_path(first), jax.tree.leaves(second), strict=True)
+    for at, ((path, one), other) in enumerate(grads):
+        in_block = path[0].key == "blocks" and path[-1].key == "kernel"
+        for kind, leaves in found.items():
+            if not in_block:
+                np.testing.assert_allclose(leaves[at][1], rest[path], rtol=1e-5, err_msg=kind)
+        if in_block:
+            by_hand = -0.25 * (other + 0.95 * (other + 0.95 * one))
+            np.testing.assert_allclose(found["sgd"][at][1], by_hand, rtol=1e-5)
+            np.testing.assert_allclose(found["adamw"][at][1], on_matrices[path], rtol=1e-5)
+
+
+def updates_of_adamw(config, rate, first, second, params):
+    adamw = optimizer.adamw(dataclasses.replace(config, learning_rate=rate))
+
+    def two(first, second):
+        _, state = adamw.update(first, adamw.init(params), params)
+        return adamw.update(second, state, params)[0]
+
+    return jax.jit(two)(first, second)
+
+
+@pytest.mark.parametrize("kind", ["muon", "sgd"])
+def test_matrices_decay_as_under_adamw_at_the_rest_of_the_rate(kind):
     model = transformer.build(ModelConfig(layers=2, width=8, heads=2, context=4), 11)
     params = jax.tree.map(lambda p: np.full(p.shape, 1.5, np.float32), jax.eval_shape(model.init, jax.random.key(0)))
-    config = TrainConfig(optimizer="muon", learning_rate=0.02, weight_decay=0.5, warmup_fraction=0.0)
+    config = TrainConfig(optimizer=kind, learning_rate=0.02, weight_decay=0.5, warmup_fraction=0.0)
     chosen = optimizer.make_optimizer(config)
     zeros = jax.tree.map(jnp.zeros_like, params)
     updates, _ = jax.jit(lambda params: chosen.update(zeros, chosen.init(params), params))(params)
