@@ -10,6 +10,7 @@ from matplotlib.figure import Figure
 
 from figures import (
     against,
+    by_frequency,
     curved,
     dimension_by_scale,
     experiment,
@@ -37,6 +38,7 @@ RUNS: dict[str, Callable[[dict[str, Run]], Figure | None]] = {
     "outlier_coordinates": over_depth.outlier_coordinates,
     "anisotropy_taken_apart": taken_apart.build,
     "excess_over_nulls": over_depth.excess_over_nulls,
+    "distance_by_frequency": by_frequency.build,
     "dimension_by_scale": dimension_by_scale.build,
     "layer_similarity": layer_similarity.build,
     **over_training.figures("step"),

@@ -31,6 +31,7 @@ ATTENTION = (
     "query_fluctuation",
 )
 SCALE = ("gride", "plateau", "plateau_first", "plateau_last")
+FREQUENCY = ("frequency_correlation", "centroid_distance", "centroid_distance_by_frequency")
 PROJECTION = ("query_projection", "key_projection")
 
 TINY = "one layer, head, batch and checkpoint"
@@ -150,6 +151,7 @@ def test_a_broken_write_leaves_the_old_file(short, tmp_path, monkeypatch):
         (DIMENSION, {"dimension_over_training"}),
         (SIMILARITY, {"cosine_against_drift"}),
         (PROJECTION, {"query_key_projection"}),
+        (FREQUENCY, {"distance_by_frequency"}),
         (
             ATTENTION,
             {"query_key_drift", "query_key_fluctuation", "attention_sharpness", "sharpness_against_alignment"},
