@@ -19,21 +19,23 @@ LOOKS = {"query": {"color": style.OKABE_ITO[0], "marker": "o"}, "key": {"color":
 def build(runs: dict[str, Run]) -> Figure | None:
     """A column per checkpoint; a row per block of one run, or the middle block of each of several, as far as they fit.
 
-    A row has one plane and one scale, so that its checkpoints compare.
+    A row has one plane and one scale, so that its checkpoints compare. Of a single checkpoint blocks stand side by side.
     """
     runs = holding(runs, *(f"{kind}_projection" for kind in LOOKS))
     if not runs:
         return None
     places = [(label, block) for label, run in runs.items() for block in shown_blocks(run, len(runs))]
-    rows = places[:ROWS]
-    figure = style.new(style.PAGE, 0.8 + HEIGHT * len(rows))
-    grid = figure.add_gridspec(len(rows), COLUMNS)
+    single = all(run.results.sizes["step"] == 1 for run in runs.values())
+    rows = places[: COLUMNS if single else ROWS]
+    figure = style.new(style.PAGE, 0.9 + HEIGHT * (1 if single else len(rows)))
+    grid = figure.add_gridspec(1, len(rows)) if single else figure.add_gridspec(len(rows), COLUMNS)
     above = None
     for row, (label, block) in enumerate(rows):
         table = runs[label].results.sel(block=block)
         known = np.isfinite(table.projection_kept.values)
         steps = shown_steps(table.step.values[known | ~known.any()])
-        axes = [figure.add_subplot(grid[row, column]) for column in range(len(steps))]
+        cells = [(0, row)] if single else [(row, column) for column in range(len(steps))]
+        axes = [figure.add_subplot(grid[cell]) for cell in cells]
         for ax, step in zip(axes, steps, strict=True):
             scatter(ax, table.sel(step=step))
             ax.set_title("" if steps == above else f"step {step:,}")
@@ -41,8 +43,12 @@ def build(runs: dict[str, Run]) -> Figure | None:
         one, two = (f"axis {axis} ({percent(share)})" for axis, share in enumerate(table.projection_share.values, 1))
         name = f"block {block}" if len(runs) == 1 else f"{label}, block {block}"
         axes[0].set_xlabel(one, fontsize=style.SMALL)
-        axes[0].set_ylabel(f"{style.wrap(name, HEIGHT, style.SMALL)}\n{two}", fontsize=style.SMALL)
-        if above is None:
+        if single:
+            axes[0].set_title(style.wrap(name, HEIGHT, style.SMALL), fontsize=style.SMALL)
+            axes[0].set_ylabel(two, fontsize=style.SMALL)
+        else:
+            axes[0].set_ylabel(f"{style.wrap(name, HEIGHT, style.SMALL)}\n{two}", fontsize=style.SMALL)
+        if row == (len(rows) - 1 if single else 0):
             style.legend(np.array(axes))
             axes[-1].get_legend().set_title("large: their mean")
             for handle in axes[-1].get_legend().legend_handles:
