@@ -59,7 +59,7 @@ def row(loaded: load.Loaded, tokens_WT: np.ndarray, layers: list[int]) -> None:
         [streams[layer].reshape(windows * length, -1) for layer in layers],
         window_P,
         positions=position_P,
-        families=("spectrum", "leading"),
+        families=("spectrum", "leading", "windows"),
         nulls=(),
         names=[str(layer) for layer in layers],
     )
