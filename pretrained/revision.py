@@ -57,14 +57,14 @@ def table(plan: Plan, loaded: load.Loaded, step: int, last: bool, beside: Residu
     weights, windows, measure = plan.config.pretrained, plan.windows, plan.config.measure
     tokens_T = windows.probe.tokens_GWT[0, 0]
     about = loaded.about | {"residual_stream": guards.final_norm(loaded, tokens_T)}
-    visible_TT = np.ones((plan.config.window,) * 2, bool)
+    seen = guards.Seen(np.ones((1, *(plan.config.window,) * 2), bool), None)
     if plan.heads:
-        visible_TT, about["attention"] = guards.attention(loaded, tokens_T)
+        seen, about["attention"] = guards.attention(loaded, windows.probe.tokens_GWT[0, :2])
     most = weights.most_bits if last else np.inf  # early revisions of a training know nothing yet
     about |= guards.bits_per_byte(loaded, windows, weights.batch_size, most)
     if last:
         tell(plan, loaded, about)
-    measured, noise = _measured(plan, loaded, step, visible_sets(visible_TT, windows), last, beside)
+    measured, noise = _measured(plan, loaded, step, seen, last, beside)
     about |= {"noise_floor": json.dumps(noise)} if noise else {}
     recorded = {name: value if isinstance(value, str | int | float) else "none" for name, value in about.items()}
     values = beside.without_itself(step, measured.values)
@@ -82,7 +82,7 @@ def table(plan: Plan, loaded: load.Loaded, step: int, last: bool, beside: Residu
 
 
 def _measured(
-    plan: Plan, loaded: load.Loaded, step: int, visible_STT: np.ndarray, last: bool, beside: Residuals
+    plan: Plan, loaded: load.Loaded, step: int, seen: guards.Seen, last: bool, beside: Residuals
 ) -> tuple[Measured, dict[str, float]]:
     """Batch by batch; the first one of the last revision once more, a window at a time and without a fused kernel."""
     settings, probe, size = plan.config.measure, plan.windows.probe, plan.config.pretrained.batch_size
@@ -93,7 +93,8 @@ def _measured(
         tokens_ZWT = np.stack([probe.tokens_GWT[g], probe.shuffled_GWT[g]][: len(inputs_of(settings))])
         inputs = activations(loaded, tokens_ZWT, size, plan.heads)
         beside.keep(step, g, inputs.resid_ZNWTD[0])
-        given = beside.beside(step, g), probe.picks_SGP[:, g], visible_STT, settings
+        visible = visible_sets(seen.visible_NTT, windows)
+        given = beside.beside(step, g), probe.picks_SGP[:, g], visible, settings, seen.bias_NHTT
         found.append(extracted.measure_batch(g, inputs, *given))
         if g == 0 and "leading" in settings.families:
             longest = jax.device_get(jax.jit(leading.vectors)(inputs.resid_ZNWTD[0]))
@@ -104,12 +105,16 @@ def _measured(
     return extracted.joined(found), noise
 
 
-def visible_sets(visible_TT: np.ndarray, windows: Windows) -> np.ndarray:
-    """For each set of positions which key each query sees: what every window leaves out is neither."""
-    without_first, without_special = visible_TT.copy(), visible_TT.copy()
-    without_first[0] = without_first[:, 0] = False
-    without_special[windows.fixed_T] = without_special[:, windows.fixed_T] = False
-    return np.stack([visible_TT, without_first, without_special][: len(windows.positions)])
+def visible_sets(visible_NTT: np.ndarray, windows: Windows) -> np.ndarray:
+    """For each set of positions which key each query sees: what every window leaves out is neither.
+
+    (S, T, T), or (S, N, T, T) where blocks see different keys.
+    """
+    visible = visible_NTT if (visible_NTT != visible_NTT[0]).any() else visible_NTT[0]
+    without_first, without_special = visible.copy(), visible.copy()
+    without_first[..., 0, :] = without_first[..., 0] = False
+    without_special[..., windows.fixed_T, :] = without_special[..., windows.fixed_T] = False
+    return np.stack([visible, without_first, without_special][: len(windows.positions)])
 
 
 def words(loaded: load.Loaded, config: PretrainedConfig) -> str:
