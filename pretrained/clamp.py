@@ -31,8 +31,8 @@ def clamp(loaded: Loaded, most: float, tokens_WT: np.ndarray, batch_size: int) -
 
     if loaded.adapter == UNKNOWN:
         raise UserError(
-            f"pretrained.clamp: {type(loaded.model).__name__} has no entry in pretrained/adapters.py, so that its blocks "
-            "are not known; leave it out"
+            f"pretrained.clamp: the blocks of {type(loaded.model).__name__} are not known (it has no entry in "
+            "pretrained/adapters.py); leave it out"
         )
     for module in loaded.block_modules:
         module.register_forward_hook(after)

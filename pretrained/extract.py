@@ -196,7 +196,8 @@ def check_counts(loaded: Loaded, counts: dict[str, int], heads: bool) -> None:
         )
     if heads and counts["calls"] != loaded.blocks:
         raise UserError(
-            f"{type(loaded.model).__name__}: attention was seen {counts['calls']} times in {loaded.blocks} blocks; {LEAVE}"
+            f"{type(loaded.model).__name__}: attention was seen {counts['calls']} times in {loaded.blocks} blocks; "
+            f"{LEAVE}"
         )
 
 

@@ -41,11 +41,10 @@ def final_norm(loaded: Loaded, tokens_T: np.ndarray) -> str:
     check_counts(loaded, counts, heads=False)
     (last,) = lasts
     if loaded.adapter == UNKNOWN:
-        same = "it equals" if _difference(streams[loaded.blocks], last) == 0 else "it is not"
-        return (
-            f"hidden_states as they come: {type(loaded.model).__name__} has no entry in pretrained/adapters.py. The last "
-            f"of them may have gone through a final norm ({same} the last hidden state)"
+        same = (
+            "it may have gone through a final norm" if _difference(streams[loaded.blocks], last) == 0 else "it is raw"
         )
+        return f"hidden_states as {type(loaded.model).__name__} gives them, without an entry; of the last, {same}"
     norm = below(loaded.base, loaded.adapter.final_norm)
     normed = streams[loaded.blocks] if norm is None else norm(streams[loaded.blocks])
     far = _difference(normed, last)

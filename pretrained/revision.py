@@ -13,12 +13,13 @@ from pretrained.clamp import clamp
 from pretrained.config import PretrainedConfig
 from pretrained.extract import activations
 from pretrained.residuals import Residuals, before, compared_with
-from pretrained.windows import Windows
+from pretrained.windows import Windows, at_positions
 from sources import extracted
 from sources.activations import Measured, inputs_of
 from tables import leading_vectors, projection, raw
 
 WORK, BASE = 3, 2e9  # memory of measuring: in multiples of the vectors of a batch, and bytes of the programs
+OF_HEADS = ("attention", "projection")  # families that read queries and keys
 PREVIOUS = "step of the revision that cka_previous and overlap_previous compare with; -1: none"
 
 
@@ -31,7 +32,7 @@ class Plan(NamedTuple):
 
     @property
     def heads(self) -> bool:
-        return any(family in self.config.measure.families for family in ("attention", "projection"))
+        return any(family in self.config.measure.families for family in OF_HEADS)
 
 
 def opened(plan: Plan, place: load.Place) -> load.Loaded:
@@ -57,7 +58,8 @@ def table(plan: Plan, loaded: load.Loaded, step: int, last: bool, beside: Residu
     weights, windows, measure = plan.config.pretrained, plan.windows, plan.config.measure
     tokens_T = windows.probe.tokens_GWT[0, 0]
     about = loaded.about | {"residual_stream": guards.final_norm(loaded, tokens_T)}
-    seen = guards.Seen(np.ones((1, *(plan.config.window,) * 2), bool), None)
+    context = plan.config.window // windows.rate
+    seen = guards.Seen(np.ones((1, context, context), bool), None)
     if plan.heads:
         seen, about["attention"] = guards.attention(loaded, windows.probe.tokens_GWT[0, :2])
     most = weights.most_bits if last else np.inf  # early revisions of a training know nothing yet
@@ -69,10 +71,9 @@ def table(plan: Plan, loaded: load.Loaded, step: int, last: bool, beside: Residu
     recorded = {name: value if isinstance(value, str | int | float) else "none" for name, value in about.items()}
     values = beside.without_itself(step, measured.values)
     found = raw.table(values, step, windows.positions, recorded | {"model": words(loaded, plan.config)} | made)
-    vectors = projection.labelled(
-        measured.vectors, windows.probe.picks_SGP[0, 0], plan.config.window, measure.projected_head
-    )
-    vectors |= leading_vectors.labelled(measured.vectors, windows.probe.tokens_GWT[0])
+    vectors = projection.labelled(measured.vectors, windows.probe.picks_SGP[0, 0], context, measure.projected_head)
+    first_WT = at_positions(windows.probe.tokens_GWT[0], windows.rate)[..., 0]
+    vectors |= leading_vectors.labelled(measured.vectors, first_WT)
     if not beside.wanted:
         return found.assign(**vectors)
     found.attrs["compared_with"] = compared_with(beside.steps, step)
@@ -93,7 +94,7 @@ def _measured(
         tokens_ZWT = np.stack([probe.tokens_GWT[g], probe.shuffled_GWT[g]][: len(inputs_of(settings))])
         inputs = activations(loaded, tokens_ZWT, size, plan.heads)
         beside.keep(step, g, inputs.resid_ZNWTD[0])
-        visible = visible_sets(seen.visible_NTT, windows)
+        visible = visible_sets(seen.visible_NTT, plan.windows)
         given = beside.beside(step, g), probe.picks_SGP[:, g], visible, settings, seen.bias_NHTT
         found.append(extracted.measure_batch(g, inputs, *given))
         if g == 0 and "leading" in settings.families:
@@ -111,17 +112,19 @@ def visible_sets(visible_NTT: np.ndarray, windows: Windows) -> np.ndarray:
     (S, T, T), or (S, N, T, T) where blocks see different keys.
     """
     visible = visible_NTT if (visible_NTT != visible_NTT[0]).any() else visible_NTT[0]
+    fixed_T = at_positions(windows.fixed_T, windows.rate).any(-1)
     without_first, without_special = visible.copy(), visible.copy()
     without_first[..., 0, :] = without_first[..., 0] = False
-    without_special[..., windows.fixed_T, :] = without_special[..., windows.fixed_T] = False
+    without_special[..., fixed_T, :] = without_special[..., fixed_T] = False
     return np.stack([visible, without_first, without_special][: len(windows.positions)])
 
 
 def words(loaded: load.Loaded, config: PretrainedConfig) -> str:
-    own = loaded.model.config
+    own, adapter = loaded.model.config, loaded.adapter
+    joined = f" ({getattr(own, adapter.rate)} at a position)" if adapter.rate else ""
     return (
         f"{loaded.about['model_class']}, {loaded.blocks} layers, D={own.hidden_size}, H={own.num_attention_heads}, "
-        f"windows of {config.window} tokens, {loaded.about['weights_file']}"
+        f"windows of {config.window} tokens{joined}, {loaded.about['weights_file']}"
     )
 
 
@@ -148,5 +151,5 @@ def tell(plan: Plan, loaded: load.Loaded, about: dict[str, Any]) -> None:
 
 def vectors_of_batch(plan: Plan, loaded: load.Loaded) -> int:
     """Bytes."""
-    tokens = plan.windows.probe.tokens_GWT[0].size * len(inputs_of(plan.config.measure))
+    tokens = plan.windows.probe.tokens_GWT[0].size // plan.windows.rate * len(inputs_of(plan.config.measure))
     return tokens * loaded.model.config.hidden_size * 4 * (loaded.blocks + 1 + 2 * loaded.blocks * plan.heads)
