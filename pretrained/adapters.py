@@ -14,6 +14,7 @@ class Adapter(NamedTuple):
         None  # of a model that computes attention by itself: scores are <q, k> K^-own, with what it adds
     )
     rate: str | None = None  # a setting that says how many tokens share a position of these blocks
+    before: str | None = None  # a setting whose positions, and one more, come before that of token 0
     model: str | None = None  # the class that reads the weights, where it is not that of the settings
 
 
@@ -37,7 +38,7 @@ ADAPTERS = {
     "olmo2": Adapter("Olmo2DecoderLayer", "norm"),
     "opt": Adapter("OPTDecoderLayer", "decoder.final_layer_norm"),
     "qwen2": Adapter("Qwen2DecoderLayer", "norm"),
-    "roberta": Adapter("RobertaLayer"),
+    "roberta": Adapter("RobertaLayer", before="pad_token_id"),
     "t5": Adapter("T5Block", "encoder.final_layer_norm", part="encoder", model="T5EncoderModel"),
 }
 UNKNOWN = Adapter(None)  # of it `hidden_states` is taken as it comes, and no queries and keys

@@ -187,8 +187,12 @@ def _loss(logits_WTV: Any, targets_WT: np.ndarray) -> np.ndarray:
 
 
 def vocabulary(loaded: Loaded, windows: Windows) -> None:
-    """Every token must have its embedding."""
-    rows, largest = loaded.base.get_input_embeddings().weight.shape[0], len(windows.counts_V) - 1
+    """Every token must have its embedding, where there is a table of them; CANINE has one for any code point."""
+    try:
+        rows = loaded.base.get_input_embeddings().weight.shape[0]
+    except NotImplementedError:
+        return
+    largest = len(windows.counts_V) - 1
     if largest >= rows:
         raise UserError(f"the tokenizer gives token {largest}, the model has {rows}: this tokenizer is not the model's")
 
@@ -196,13 +200,14 @@ def vocabulary(loaded: Loaded, windows: Windows) -> None:
 def shape(loaded: Loaded, window: int, head: int) -> None:
     """No window may be longer than the model has positions, and a head that is kept must be there."""
     config = loaded.model.config
-    longest = getattr(config, "max_position_embeddings", None)
+    longest, before = getattr(config, "max_position_embeddings", None), loaded.adapter.before
+    if longest is not None and before:
+        longest -= getattr(config, before) + 1
     if longest is not None and window > longest:
         raise UserError(f"window is {window}; this model has {longest} positions")
-    if head >= config.num_attention_heads:
-        raise UserError(
-            f"measure.projected_head is {head}; the model has {config.num_attention_heads} heads, from 0 on"
-        )
+    heads = config.num_attention_heads if loaded.adapter != UNKNOWN else head + 1
+    if head >= heads:
+        raise UserError(f"measure.projected_head is {head}; the model has {heads} heads, from 0 on")
 
 
 def same_weights(step: int, digest: str, others: dict[int, str]) -> None:

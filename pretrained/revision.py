@@ -9,6 +9,7 @@ import xarray as xr
 
 from panel import leading
 from pretrained import guards, load
+from pretrained.adapters import UNKNOWN
 from pretrained.clamp import clamp
 from pretrained.config import PretrainedConfig
 from pretrained.extract import activations
@@ -65,7 +66,7 @@ def table(plan: Plan, loaded: load.Loaded, step: int, last: bool, beside: Residu
     most = weights.most_bits if last else np.inf  # early revisions of a training know nothing yet
     about |= guards.bits_per_byte(loaded, windows, weights.batch_size, most)
     if last:
-        tell(plan, loaded, about)
+        tell(plan, loaded, seen, about)
     measured, noise = _measured(plan, loaded, step, seen, last, beside)
     about |= {"noise_floor": json.dumps(noise)} if noise else {}
     recorded = {name: value if isinstance(value, str | int | float) else "none" for name, value in about.items()}
@@ -121,18 +122,21 @@ def visible_sets(visible_NTT: np.ndarray, windows: Windows) -> np.ndarray:
 
 def words(loaded: load.Loaded, config: PretrainedConfig) -> str:
     own, adapter = loaded.model.config, loaded.adapter
+    heads = f", H={own.num_attention_heads}" if adapter != UNKNOWN else ""
     joined = f" ({getattr(own, adapter.rate)} at a position)" if adapter.rate else ""
     return (
-        f"{loaded.about['model_class']}, {loaded.blocks} layers, D={own.hidden_size}, H={own.num_attention_heads}, "
+        f"{loaded.about['model_class']}, {loaded.blocks} layers, D={own.hidden_size}{heads}, "
         f"windows of {config.window} tokens{joined}, {loaded.about['weights_file']}"
     )
 
 
-def tell(plan: Plan, loaded: load.Loaded, about: dict[str, Any]) -> None:
+def tell(plan: Plan, loaded: load.Loaded, seen: guards.Seen, about: dict[str, Any]) -> None:
     """What a reader should know before the long part begins."""
     bits, bound = about["bits_per_byte"], about["bits_bound"]
     said = bits if isinstance(bits, str) else f"{bits:.2f}, {about['bits_of']}"
     weights, vectors = load.bytes_of(loaded.model), vectors_of_batch(plan, loaded)
+    if seen.bias_NHTT is not None:
+        vectors += len(inputs_of(plan.config.measure)) * seen.bias_NHTT.nbytes
     for line in (
         f"{words(loaded, plan.config)}, computed in {about['computed_in']}",
         f"windows: {plan.windows.about['windows']}; the first begins {plan.windows.about['first_tokens']}",
