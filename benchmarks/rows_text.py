@@ -38,7 +38,11 @@ ROWS = {
     "ELECTRA": Row("ElectraForPreTraining", SIZES | {"embedding_size": 16}),
     "OPT": Row("OPTForCausalLM", SIZES | {"ffn_dim": 48, "word_embed_proj_dim": 32, "init_std": 0.2}),
     "Llama": Row("LlamaForCausalLM", SIZES),
-    "Llama, SmolLM2, Gaperon up to 8B": Row("LlamaForCausalLM", GROUPED, "keys shared by two heads"),
+    "Llama, grouped keys": Row("LlamaForCausalLM", GROUPED, "keys shared by two heads"),
+    "SmolLM2": Row("LlamaForCausalLM", GROUPED | {"tie_word_embeddings": True}),
+    "Gaperon, up to 8B": Row(
+        "LlamaForCausalLM", GROUPED | {"rope_parameters": {"rope_type": "default", "rope_theta": 500_000.0}}
+    ),
     "GPT-2": Row("GPT2LMHeadModel", OF_GPT2),
     "GPT-J": Row("GPTJForCausalLM", OF_GPT2 | {"rotary_dim": 4}),
     "GPT-Neo": Row(
@@ -53,13 +57,13 @@ ROWS = {
     "Bloom": Row("BloomForCausalLM", BLOOM, "ALiBi"),
     "Pythia": Row("GPTNeoXForCausalLM", SIZES),
     "OLMo": Row("OlmoForCausalLM", SIZES),
-    "OLMo 2, Gaperon-24B": Row("Olmo2ForCausalLM", GROUPED),
+    "OLMo 2, Gaperon of 24B": Row("Olmo2ForCausalLM", GROUPED),
     "Mistral": Row("MistralForCausalLM", GROUPED | {"sliding_window": 5}),
     "Qwen2": Row("Qwen2ForCausalLM", GROUPED),
-    "CharacterBERT": Row(None, said="its own code puts a convolution over characters before BERT's blocks"),
+    "CharacterBERT": Row(None, said="its own code: words from a convolution over characters, then the blocks of BERT"),
     "CANINE": Row(
         "CanineModel", SIZES | {"num_hash_buckets": 64}, "the blocks of the deep encoder, one position for 4 characters"
     ),
     "ByT5": Row("T5EncoderModel", T5, "the encoder; a bias by distance, scores are not divided"),
-    "MANTa-LM": Row(None, said="its own code pools bytes before T5's blocks"),
+    "MANTa-LM": Row(None, said="its own code: bytes joined by a network, then T5"),
 }

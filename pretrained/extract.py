@@ -15,6 +15,7 @@ import transformers
 from transformers.integrations.sdpa_attention import sdpa_attention_forward
 from transformers.masking_utils import eager_mask
 
+from pretrained.adapters import UNKNOWN
 from pretrained.load import Loaded
 from pretrained.own_attention import Watching
 from workdir.errors import UserError
@@ -104,13 +105,15 @@ def listening(loaded: Loaded, on_layer: Any, on_call: Any, plain: bool = False) 
             counts["calls"] += 1
 
     def own(q_BHTK: Any, k_BHTK: Any, scores_BHTT: Any) -> None:
+        if not inside:
+            return
         q_BHTK = q_BHTK * q_BHTK.shape[-1] ** (0.5 - adapter.own)
         scores_BHTT, alone_BHTT = scores_BHTT.float(), scores_of(Call(q_BHTK.float(), k_BHTK.float(), None, ()))
         called(Call(q_BHTK, k_BHTK, _added(scores_BHTT, loaded.model.dtype) - alone_BHTT, ()))
 
-    hooks = _of_unknown(loaded.base, layer) if adapter.block is None else _of_blocks(loaded, before, after)
+    hooks = _of_unknown(loaded.base, layer) if adapter == UNKNOWN else _of_blocks(loaded, before, after)
     before_that = loaded.model.config._attn_implementation
-    if adapter.block is not None:
+    if adapter != UNKNOWN:
         loaded.model.set_attn_implementation(CAPTURE if adapter.own is None else "eager")
     _listener.append((called, plain))
     try:
@@ -120,7 +123,7 @@ def listening(loaded: Loaded, on_layer: Any, on_call: Any, plain: bool = False) 
         _listener.pop()
         for hook in hooks:
             hook.remove()
-        if adapter.block is not None:
+        if adapter != UNKNOWN:
             loaded.model.set_attn_implementation(before_that)
 
 
@@ -136,7 +139,7 @@ def _of_unknown(base: Any, layer: Any) -> list[Any]:
         return args, given | {"output_hidden_states": True}
 
     def after(_: Any, args: tuple, found: Any) -> None:
-        for x_BTD in found.hidden_states or ():
+        for x_BTD in getattr(found, "hidden_states", None) or ():
             layer(x_BTD)
 
     return [base.register_forward_pre_hook(asked, with_kwargs=True), base.register_forward_hook(after)]
@@ -190,9 +193,12 @@ def activations(
 def check_counts(loaded: Loaded, counts: dict[str, int], heads: bool) -> None:
     """Attention that some model computes in a way of its own is never seen, and nobody would say so."""
     if counts["layers"] != loaded.blocks + 1:
+        entry = "its entry in pretrained/adapters.py does not fit"
+        if loaded.adapter == UNKNOWN:
+            entry = "hidden_states does not hold them, so it needs an entry in pretrained/adapters.py"
         raise UserError(
             f"{type(loaded.model).__name__}: {counts['layers']} layers were seen, of {loaded.blocks} blocks and their "
-            "input; its entry in pretrained/adapters.py does not fit"
+            f"input; {entry}"
         )
     if heads and counts["calls"] != loaded.blocks:
         raise UserError(

@@ -203,7 +203,7 @@ def shape(loaded: Loaded, window: int, head: int) -> None:
     longest, before = getattr(config, "max_position_embeddings", None), loaded.adapter.before
     if longest is not None and before:
         longest -= getattr(config, before) + 1
-    if longest is not None and window > longest:
+    if longest is not None and 0 < longest < window:  # some say -1 for any number
         raise UserError(f"window is {window}; this model has {longest} positions")
     heads = config.num_attention_heads if loaded.adapter != UNKNOWN else head + 1
     if head >= heads:

@@ -7,6 +7,8 @@ import safetensors.torch
 import torch
 import transformers
 
+from benchmarks import rows
+from benchmarks.row import made
 from pretrained import guards, load
 from pretrained.adapters import Adapter
 from pretrained.config import WeightsConfig
@@ -134,6 +136,8 @@ def test_tokens_without_embedding_and_windows_without_positions_are_refused():
         guards.vocabulary(tiny.loaded("llama"), windows(tiny.tokenizer(tiny.LETTERS + "A"), tiny.text(6000) + "A"))
     with pytest.raises(UserError, match="window is 65; this model has 64 positions"):
         guards.shape(tiny.loaded("gpt2"), 65, 0)
+    with pytest.raises(UserError, match="window is 63; this model has 62 positions"):
+        guards.shape(made(rows.ROWS["RoBERTa"]._replace(settings=tiny.SIZES | {"pad_token_id": 1})), 63, 0)
     with pytest.raises(UserError, match="projected_head is 4; the model has 4 heads"):
         guards.shape(tiny.loaded("gpt2"), 64, 4)
 

@@ -51,7 +51,7 @@ def test_every_entry_has_a_row():
 def test_the_command_prints_a_line_for_each(capsys):
     rows.main(["Bloom", "MANTa-LM"])
     lines = capsys.readouterr().out.splitlines()[2:]
-    assert re.fullmatch(r"\| Bloom \| BloomForCausalLM \| 3 \| \de[+-]\d+ \| \de-\d+ \| ALiBi \|", lines[0])
+    assert re.fullmatch(r"\| Bloom \| BloomForCausalLM \| 3 \| (0|\de-\d+) \| \de-\d+ \| ALiBi \|", lines[0])
     assert lines[1].startswith(f"| MANTa-LM | no class in transformers {transformers.__version__} |")
 
 
@@ -115,6 +115,9 @@ def test_of_a_class_without_an_entry_hidden_states_are_taken(tmp_path):
         guards.attention(loaded, tokens_WT)
     with pytest.raises(UserError, match="blocks of GemmaForCausalLM are not known"):
         clamp.clamp(loaded, 1.0, tokens_WT, 2)
+    sizes = {"vocab_size": 40, "d_model": 32, "encoder_attention_heads": 4, "decoder_attention_heads": 4}
+    with pytest.raises(UserError, match="0 layers were seen, of 2 blocks and their input; hidden_states does not"):
+        guards.final_norm(made(Row("BartModel", sizes | {"encoder_layers": 2, "decoder_layers": 2})), tokens_WT[0])
     loaded.model.save_pretrained(tmp_path / "model")
     tiny.tokenizer().save_pretrained(tmp_path / "model")
     (tmp_path / "text.txt").write_text(tiny.text())
