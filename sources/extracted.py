@@ -2,10 +2,9 @@
 
 import functools
 from collections.abc import Callable
-from typing import Any
+from typing import Any, NamedTuple
 
 import jax
-import jax.numpy as jnp
 import numpy as np
 from jax.sharding import NamedSharding
 from jax.sharding import PartitionSpec as P
@@ -17,6 +16,15 @@ from workdir import mesh
 
 COPIED = 1 << 30  # bytes of vectors: up to so many each device holds a copy, and takes sets of positions of its own
 Arrays = tuple[np.ndarray, np.ndarray, np.ndarray]  # resid_ZNWTD, q_ZNWTHK, k_ZNWTHK
+
+
+class Biased(NamedTuple):
+    """Activations of a model that adds something to its scores, in every window alike."""
+
+    resid_ZNWTD: Any
+    q_ZNWTHK: Any
+    k_ZNWTHK: Any
+    bias_NHTT: Any
 
 
 def measure_batch(
@@ -58,7 +66,7 @@ def _computation(settings: MeasureConfig, devices: jax.sharding.Mesh, bytes_of_o
     def activate(bias_NHTT: Any, others: Any, activations_Z: Any) -> tuple:
         if bias_NHTT is None:
             return activations_Z, others
-        return (*activations_Z, jnp.broadcast_to(bias_NHTT, (len(activations_Z[0]), *bias_NHTT.shape))), others
+        return Biased(*activations_Z, bias_NHTT), others
 
     inner = make_reader(activate, settings, over_units, over_clouds)
     return jax.jit(inner)  # values stay where they are made: to gather them, devices would wait for one another
