@@ -10,9 +10,7 @@ class Adapter(NamedTuple):
     final_norm: str | None = None  # the norm after the last block, below the base model; None where there is none
     inner: str | None = None  # a setting by which the number of layers is multiplied
     part: str | None = None  # what holds the blocks, below the base model, where others have the same class
-    own: float | None = (
-        None  # of a model that computes attention by itself: scores are <q, k> K^-own, with what it adds
-    )
+    own: float | None = None  # of a class that computes attention by itself, from scores <q, k> K^-own
     rate: str | None = None  # a setting that says how many tokens share a position of these blocks
     before: str | None = None  # a setting whose positions, and one more, come before that of token 0
     model: str | None = None  # the class that reads the weights, where it is not that of the settings

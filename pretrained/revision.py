@@ -59,7 +59,7 @@ def table(plan: Plan, loaded: load.Loaded, step: int, last: bool, beside: Residu
     weights, windows, measure = plan.config.pretrained, plan.windows, plan.config.measure
     tokens_T = windows.probe.tokens_GWT[0, 0]
     about = loaded.about | {"residual_stream": guards.final_norm(loaded, tokens_T)}
-    context = plan.config.window // windows.rate
+    context = windows.places_GWT.shape[2]
     seen = guards.Seen(np.ones((1, context, context), bool), None)
     if plan.heads:
         seen, about["attention"] = guards.attention(loaded, windows.probe.tokens_GWT[0, :2])
@@ -73,8 +73,7 @@ def table(plan: Plan, loaded: load.Loaded, step: int, last: bool, beside: Residu
     values = beside.without_itself(step, measured.values)
     found = raw.table(values, step, windows.positions, recorded | {"model": words(loaded, plan.config)} | made)
     vectors = projection.labelled(measured.vectors, windows.probe.picks_SGP[0, 0], context, measure.projected_head)
-    first_WT = at_positions(windows.probe.tokens_GWT[0], windows.rate)[..., 0]
-    vectors |= leading_vectors.labelled(measured.vectors, first_WT)
+    vectors |= leading_vectors.labelled(measured.vectors, windows.places_GWT[0])
     if not beside.wanted:
         return found.assign(**vectors)
     found.attrs["compared_with"] = compared_with(beside.steps, step)
@@ -155,5 +154,5 @@ def tell(plan: Plan, loaded: load.Loaded, seen: guards.Seen, about: dict[str, An
 
 def vectors_of_batch(plan: Plan, loaded: load.Loaded) -> int:
     """Bytes."""
-    tokens = plan.windows.probe.tokens_GWT[0].size // plan.windows.rate * len(inputs_of(plan.config.measure))
-    return tokens * loaded.model.config.hidden_size * 4 * (loaded.blocks + 1 + 2 * loaded.blocks * plan.heads)
+    places = plan.windows.places_GWT[0].size * len(inputs_of(plan.config.measure))
+    return places * loaded.model.config.hidden_size * 4 * (loaded.blocks + 1 + 2 * loaded.blocks * plan.heads)

@@ -24,6 +24,11 @@ class Windows(NamedTuple):
     mask_token: int | None
     about: dict[str, Any]  # what is recorded
 
+    @property
+    def places_GWT(self) -> np.ndarray:
+        """The first token of every position."""
+        return at_positions(self.probe.tokens_GWT, self.rate)[..., 0]
+
 
 def text_of(corpus: Corpus) -> str:
     """The validation split; bytes that are no UTF-8 are left out."""
