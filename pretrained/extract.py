@@ -21,6 +21,7 @@ from pretrained.own_attention import Watching
 from workdir.errors import UserError
 
 LEAVE = "leave the families attention and projection out of measure.families"
+ENTRY = "an entry in pretrained/adapters.py must say which layers are meant"
 CAPTURE = "anisoscope"  # the attention that hands on what it is called with, and computes as sdpa does
 
 
@@ -169,6 +170,9 @@ def activations(
             raise UserError(f"{name} of layer {n} holds numbers that are not finite, computed in {_dtype(loaded)}")
         if name not in made:
             made[name] = np.empty((inputs, count, windows, *values.shape[1:]), np.float32)
+        if values.shape[1:] != made[name].shape[3:]:
+            shapes = f"{values.shape[1:]} where others have {made[name].shape[3:]}"
+            raise UserError(f"{type(loaded.model).__name__}: {name} of layer {n} has the shape {shapes}: {ENTRY}")
         if n < count:
             made[name][place[0], n, place[1]] = values
 
@@ -195,7 +199,7 @@ def check_counts(loaded: Loaded, counts: dict[str, int], heads: bool) -> None:
     if counts["layers"] != loaded.blocks + 1:
         entry = "its entry in pretrained/adapters.py does not fit"
         if loaded.adapter == UNKNOWN:
-            entry = "hidden_states does not hold them, so it needs an entry in pretrained/adapters.py"
+            entry = f"hidden_states does not hold them: {ENTRY}"
         raise UserError(
             f"{type(loaded.model).__name__}: {counts['layers']} layers were seen, of {loaded.blocks} blocks and their "
             f"input; {entry}"

@@ -118,6 +118,9 @@ def test_of_a_class_without_an_entry_hidden_states_are_taken(tmp_path):
     sizes = {"vocab_size": 40, "d_model": 32, "encoder_attention_heads": 4, "decoder_attention_heads": 4}
     with pytest.raises(UserError, match="0 layers were seen, of 2 blocks and their input; hidden_states does not"):
         guards.final_norm(made(Row("BartModel", sizes | {"encoder_layers": 2, "decoder_layers": 2})), tokens_WT[0])
+    funnel = {"vocab_size": 40, "block_sizes": [2, 1], "d_model": 32, "n_head": 4, "d_head": 8, "d_inner": 48}
+    with pytest.raises(UserError, match=r"layer 3 has the shape \(6, 32\) where others have \(12, 32\): an entry"):
+        activations(made(Row("FunnelBaseModel", funnel)), tokens_WT[None], 4, heads=False)
     loaded.model.save_pretrained(tmp_path / "model")
     tiny.tokenizer().save_pretrained(tmp_path / "model")
     (tmp_path / "text.txt").write_text(tiny.text())
