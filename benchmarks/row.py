@@ -10,7 +10,7 @@ import transformers
 from pretrained import guards
 from pretrained.adapters import adapter_of
 from pretrained.extract import activations
-from pretrained.load import Loaded, below, way_of
+from pretrained.load import Loaded, way_of
 
 
 def tokens(settings: Any, windows: int = 3, length: int = 24) -> np.ndarray:
@@ -50,13 +50,11 @@ def show(row: Row) -> Shown:
 def streams(loaded: Loaded, resid_NWTD: np.ndarray, read: np.ndarray) -> float:
     """All layers but the last are the model's hidden states; the last one, through the final norm, its last state."""
     own = [state.detach().numpy() for state in guards.by_own_account(loaded, read, "hidden_states")]
-    last = torch.from_numpy(resid_NWTD[-1])
-    norm = below(loaded.base, loaded.adapter.final_norm)
     with torch.no_grad():
-        normed = (last if norm is None else norm(last)).numpy()
+        last = loaded.finished(torch.from_numpy(resid_NWTD[-1])).numpy()
     return max(
         np.abs(one - other).max() / np.abs(other).max()
-        for one, other in zip([*resid_NWTD[:-1], normed], own, strict=True)
+        for one, other in zip([*resid_NWTD[:-1], last], own, strict=True)
     )
 
 

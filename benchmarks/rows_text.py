@@ -37,6 +37,11 @@ ROWS = {
     ),
     "ELECTRA": Row("ElectraForPreTraining", SIZES | {"embedding_size": 16}),
     "OPT": Row("OPTForCausalLM", SIZES | {"ffn_dim": 48, "word_embed_proj_dim": 32, "init_std": 0.2}),
+    "OPT-350m": Row(
+        "OPTForCausalLM",
+        SIZES | {"ffn_dim": 48, "word_embed_proj_dim": 16, "do_layer_norm_before": False, "init_std": 0.2},
+        "norms after a sublayer; embeddings of another width",
+    ),
     "Llama": Row("LlamaForCausalLM", SIZES),
     "Llama, grouped keys": Row("LlamaForCausalLM", GROUPED, "keys shared by two heads"),
     "SmolLM2": Row("LlamaForCausalLM", GROUPED | {"tie_word_embeddings": True}),

@@ -8,6 +8,7 @@ class Adapter(NamedTuple):
 
     block: str | None  # the class whose output is the residual stream after a block; None: it is not known
     final_norm: str | None = None  # the norm after the last block, below the base model; None where there is none
+    after: str | None = None  # a further map after that, where a model has it
     inner: str | None = None  # a setting by which the number of layers is multiplied
     part: str | None = None  # what holds the blocks, below the base model, where others have the same class
     own: float | None = None  # of a class that computes attention by itself, from scores <q, k> K^-own
@@ -34,7 +35,7 @@ ADAPTERS = {
     "modernbert": Adapter("ModernBertEncoderLayer", "final_norm"),
     "olmo": Adapter("OlmoDecoderLayer", "norm"),
     "olmo2": Adapter("Olmo2DecoderLayer", "norm"),
-    "opt": Adapter("OPTDecoderLayer", "decoder.final_layer_norm"),
+    "opt": Adapter("OPTDecoderLayer", "decoder.final_layer_norm", after="decoder.project_out"),
     "qwen2": Adapter("Qwen2DecoderLayer", "norm"),
     "roberta": Adapter("RobertaLayer", before="pad_token_id"),
     "t5": Adapter("T5Block", "encoder.final_layer_norm", part="encoder", model="T5EncoderModel"),

@@ -19,9 +19,10 @@ class Watching(TorchFunctionMode):
 
     def __torch_function__(self, function: Any, types: Any, args: tuple = (), kwargs: dict | None = None) -> Any:
         given = [x for x in (*args, *(kwargs or {}).values()) if isinstance(x, torch.Tensor)]
-        if function.__name__ in PRODUCTS:
+        name = getattr(function, "__name__", "")
+        if name in PRODUCTS:
             self.factors = given[-2:]
-        if function.__name__ == "softmax" and self.factors and given[0].ndim == 4:
+        if name == "softmax" and self.factors and given[0].ndim == 4:
             self.told(*_heads(*self.factors, given[0]), given[0])
         return function(*args, **(kwargs or {}))
 

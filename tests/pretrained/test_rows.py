@@ -63,6 +63,7 @@ def test_the_command_prints_a_line_for_each(capsys):
         ("GPT-J", {"own": None}, "attention was seen 0 times in 3 blocks"),
         ("CANINE", {"part": None}, "6 layers were seen, of 3 blocks and their input"),
         ("EuroBERT", {"final_norm": None}, "the last block is not the last hidden state"),
+        ("OPT-350m", {"after": None}, "is not the last hidden state"),
         ("ByT5", {"block": "T5LayerSelfAttention"}, "is not the last hidden state"),
     ],
 )
