@@ -55,8 +55,10 @@ def found(loaded: load.Loaded, windows: Windows) -> dict:
     """Anisotropy of every layer; of every block the share of heads with a sink, and the weight on token 0; the loss."""
     tokens_WT = windows.probe.tokens_GWT[0]
     read = activations(loaded, tokens_WT[None], len(tokens_WT), heads=True)
-    visible_TT, _ = guards.attention(loaded, tokens_WT[0])
-    weight_NH = [on_first(q, k, visible_TT) for q, k in zip(read.q_ZNWTHK[0], read.k_ZNWTHK[0], strict=True)]
+    seen, _ = guards.attention(loaded, tokens_WT[:2])
+    bias_N = np.zeros(loaded.blocks) if seen.bias_NHTT is None else seen.bias_NHTT
+    blocks = zip(read.q_ZNWTHK[0], read.k_ZNWTHK[0], seen.visible_NTT, bias_N, strict=True)
+    weight_NH = [on_first(*block) for block in blocks]
     return {
         "anisotropy": [anisotropy(x_WTD.reshape(-1, x_WTD.shape[-1])) for x_WTD in read.resid_ZNWTD[0]],
         "sinks": [float((weight_H > SINK_FROM).mean()) for weight_H in weight_NH],
@@ -70,9 +72,9 @@ def anisotropy(cloud_PD: np.ndarray) -> float:
     return value_D[-1] / value_D.sum()
 
 
-def on_first(q_WTHK: np.ndarray, k_WTHK: np.ndarray, visible_TT: np.ndarray) -> np.ndarray:
+def on_first(q_WTHK: np.ndarray, k_WTHK: np.ndarray, visible_TT: np.ndarray, bias_HTT: np.ndarray) -> np.ndarray:
     """Mean weight on token 0 of each head, over the rows of the others that see it."""
-    scores_WHTT = np.einsum("wqhk,wshk->whqs", q_WTHK, k_WTHK, optimize=True) / q_WTHK.shape[-1] ** 0.5
+    scores_WHTT = np.einsum("wqhk,wshk->whqs", q_WTHK, k_WTHK, optimize=True) / q_WTHK.shape[-1] ** 0.5 + bias_HTT
     scores_WHTT = np.where(visible_TT, scores_WHTT, -np.inf)
     weight_WHTT = np.exp(scores_WHTT - scores_WHTT.max(-1, keepdims=True))
     weight_WHTT /= weight_WHTT.sum(-1, keepdims=True)

@@ -1,4 +1,4 @@
-"""A local text: plain, .zip, .gz, .bz2 or .xz, told apart by content."""
+"""A local text: plain, .zip, .gz, .bz2 or .xz, told apart by content; or a folder of such texts."""
 
 import bz2
 import gzip
@@ -42,6 +42,7 @@ _WIDE = {  # characters of two or four bytes: marks at the beginning, or every s
     "UTF-32": rb"\xff\xfe\x00\x00|\x00\x00\xfe\xff",
     "UTF-16": rb"\xff\xfe|\xfe\xff|(?:[^\x00]\x00){24}|(?:\x00[^\x00]){24}",
 }
+_NAMED = re.compile(r"^[^.].*\.txt(\.(zip|gz|bz2|xz))?$", re.IGNORECASE)  # files of a folder that are read
 _HEAD = 262  # bytes, enough for each of them
 _CHUNK = 1 << 20  # bytes unpacked at a time
 TIMES, LEAST = 50, 100_000_000  # what an archive may unpack to: so many times its size, or so many bytes
@@ -55,6 +56,8 @@ def read(path: Path, most: int | None = None) -> bytes:
     try:
         if not path.exists():
             raise UserError(f"data.path {path} does not exist: check --config.data.path=")
+        if path.is_dir():
+            return _of_folder(path, most)
         if not path.is_file():
             raise UserError(f"data.path {path} is not a file: name the text itself with --config.data.path=")
         with open(path, "rb") as file:
@@ -74,6 +77,17 @@ def read(path: Path, most: int | None = None) -> bytes:
         raise UserError(f"data.path {path} is empty: name a file that holds a text with --config.data.path=")
     _expect_text(text[:_HEAD], path)
     return text
+
+
+def _of_folder(path: Path, most: int | None) -> bytes:
+    """Its texts in the order of their names, an empty line between two."""
+    texts = sorted(one for one in path.iterdir() if _NAMED.search(one.name))
+    if not texts:
+        raise UserError(
+            f"data.path {path} is a folder without texts (*.txt, or packed as *.txt.gz, say): "
+            "name a text with --config.data.path="
+        )
+    return b"\n\n".join(read(one, most) for one in texts)
 
 
 def _damaged(path: Path, why: Exception) -> str:

@@ -2,33 +2,46 @@
 
 from typing import NamedTuple
 
-from workdir.errors import UserError
-
 
 class Adapter(NamedTuple):
     """Queries and keys need no entry: they are caught where attention takes them, in one place for all."""
 
-    block: str  # the class whose output is the residual stream after a block
-    final_norm: str | None  # the norm after the last block, below the base model; None where there is none
+    block: str | None  # the class whose output is the residual stream after a block; None: it is not known
+    final_norm: str | None = None  # the norm after the last block, below the base model; None where there is none
+    after: str | None = None  # a further map after that, where a model has it
     inner: str | None = None  # a setting by which the number of layers is multiplied
+    part: str | None = None  # what holds the blocks, below the base model, where others have the same class
+    own: float | None = None  # of a class that computes attention by itself, from scores <q, k> K^-own
+    rate: str | None = None  # a setting that says how many tokens share a position of these blocks
+    before: str | None = None  # a setting whose positions, and one more, come before that of token 0
+    model: str | None = None  # the class that reads the weights, where it is not that of the settings
 
 
 ADAPTERS = {
-    "albert": Adapter("AlbertLayer", None, inner="inner_group_num"),
-    "bert": Adapter("BertLayer", None),
+    "albert": Adapter("AlbertLayer", inner="inner_group_num"),
+    "bert": Adapter("BertLayer"),
+    "bloom": Adapter("BloomBlock", "ln_f", own=0.5),
+    "canine": Adapter("CanineLayer", part="encoder", own=0.5, rate="downsampling_rate"),  # of its three stages the deep
+    "distilbert": Adapter("TransformerBlock"),
+    "electra": Adapter("ElectraLayer"),
+    "eurobert": Adapter("EuroBertDecoderLayer", "norm"),
+    "falcon": Adapter("FalconDecoderLayer", "ln_f", own=0.5),
     "gpt2": Adapter("GPT2Block", "ln_f"),
+    "gpt_neo": Adapter("GPTNeoBlock", "ln_f", own=0.0),
     "gpt_neox": Adapter("GPTNeoXLayer", "final_layer_norm"),
+    "gptj": Adapter("GPTJBlock", "ln_f", own=0.5),
     "llama": Adapter("LlamaDecoderLayer", "norm"),
     "mistral": Adapter("MistralDecoderLayer", "norm"),
-    "opt": Adapter("OPTDecoderLayer", "decoder.final_layer_norm"),
+    "modernbert": Adapter("ModernBertEncoderLayer", "final_norm"),
+    "olmo": Adapter("OlmoDecoderLayer", "norm"),
+    "olmo2": Adapter("Olmo2DecoderLayer", "norm"),
+    "opt": Adapter("OPTDecoderLayer", "decoder.final_layer_norm", after="decoder.project_out"),
     "qwen2": Adapter("Qwen2DecoderLayer", "norm"),
+    "roberta": Adapter("RobertaLayer", before="pad_token_id"),
+    "t5": Adapter("T5Block", "encoder.final_layer_norm", part="encoder", model="T5EncoderModel"),
 }
+UNKNOWN = Adapter(None)  # of it `hidden_states` is taken as it comes, and no queries and keys
 
 
 def adapter_of(model_type: str) -> Adapter:
-    if model_type not in ADAPTERS:
-        raise UserError(
-            f"models of type {model_type!r} have no entry in pretrained/adapters.py; "
-            f"those with one are {', '.join(sorted(ADAPTERS))}"
-        )
-    return ADAPTERS[model_type]
+    return ADAPTERS.get(model_type, UNKNOWN)

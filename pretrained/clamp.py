@@ -4,6 +4,7 @@ from typing import Any
 
 import numpy as np
 
+from pretrained.adapters import UNKNOWN
 from pretrained.extract import read
 from pretrained.load import Loaded
 from workdir.errors import UserError
@@ -28,9 +29,13 @@ def clamp(loaded: Loaded, most: float, tokens_WT: np.ndarray, batch_size: int) -
         limited_BTD = x_BTD.clamp(-most, most)
         return (limited_BTD, *found[1:]) if isinstance(found, tuple) else limited_BTD
 
-    for module in loaded.base.modules():
-        if type(module).__name__ == loaded.adapter.block:
-            module.register_forward_hook(after)
+    if loaded.adapter == UNKNOWN:
+        raise UserError(
+            f"pretrained.clamp: the blocks of {type(loaded.model).__name__} are not known (it has no entry in "
+            "pretrained/adapters.py); leave it out"
+        )
+    for module in loaded.block_modules:
+        module.register_forward_hook(after)
     for start in range(0, len(tokens_WT), batch_size):
         read(loaded, tokens_WT[start : start + batch_size])
     if not vectors_N.any():

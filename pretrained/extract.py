@@ -15,9 +15,13 @@ import transformers
 from transformers.integrations.sdpa_attention import sdpa_attention_forward
 from transformers.masking_utils import eager_mask
 
+from pretrained.adapters import UNKNOWN
 from pretrained.load import Loaded
+from pretrained.own_attention import Watching
 from workdir.errors import UserError
 
+LEAVE = "leave the families attention and projection out of measure.families"
+ENTRY = "an entry in pretrained/adapters.py must say which layers are meant"
 CAPTURE = "anisoscope"  # the attention that hands on what it is called with, and computes as sdpa does
 
 
@@ -26,7 +30,7 @@ class Call(NamedTuple):
 
     q_BHTK: Any  # times scaling * sqrt(K), so that scores are <q, k> / sqrt(K) whatever the model divides by
     k_BHTK: Any  # repeated where several heads share them
-    mask: Any  # 0 where a key is seen; None where all are
+    added: Any  # to the scores: 0 or a bias where a key is seen, -inf where it is not; None: nothing
     more: tuple[str, ...]  # names of what else enters the scores
 
 
@@ -48,15 +52,26 @@ def _capture(
     told, plain = _listener[-1]
     width, shared = query.shape[-1], query.shape[1] // key.shape[1]
     by = width**-0.5 if scaling is None else scaling
-    scores = tuple(name for name in ("position_bias", "s_aux", "softcap") if more.get(name) is not None)
-    call = Call(query * (by * width**0.5), key.repeat_interleave(shared, dim=1), attention_mask, scores)
+    scores = tuple(name for name in ("s_aux", "softcap") if more.get(name) is not None)
+    parts = [x for x in (attention_mask, more.get("position_bias")) if x is not None]
+    added = _added(sum(parts), query.dtype) if parts else None
+    call = Call(query * (by * width**0.5), key.repeat_interleave(shared, dim=1), added, scores)
     told(call)
     if not plain:
         return sdpa_attention_forward(module, query, key, value, attention_mask, scaling=scaling, **more)
-    scores_BHTT = call.q_BHTK @ call.k_BHTK.transpose(2, 3) * width**-0.5
-    scores_BHTT = scores_BHTT if attention_mask is None else scores_BHTT + attention_mask
+    scores_BHTT = scores_of(call)
     mixed_BHTK = scores_BHTT.softmax(-1) @ value.repeat_interleave(shared, dim=1)
     return mixed_BHTK.transpose(1, 2).contiguous(), None
+
+
+def _added(added: Any, dtype: Any) -> Any:
+    """A mask has the least number of its type where a key is not seen, and more than that where a score is added."""
+    return added.masked_fill(added < torch.finfo(dtype).min / 2, -torch.inf)
+
+
+def scores_of(call: Call) -> Any:
+    scores_BHTT = call.q_BHTK @ call.k_BHTK.transpose(2, 3) * call.q_BHTK.shape[-1] ** -0.5
+    return scores_BHTT if call.added is None else scores_BHTT + call.added
 
 
 transformers.AttentionInterface.register(CAPTURE, _capture)
@@ -68,36 +83,67 @@ def listening(loaded: Loaded, on_layer: Any, on_call: Any, plain: bool = False) 
     """Tells on_layer(n, x_BTD) of the residual stream at every layer and on_call(n, Call) of every attention.
 
     Yields the counts of layers and calls; `plain` computes attention without a fused kernel. One module may be many
-    blocks, as in ALBERT: the order tells them apart.
+    blocks, as in ALBERT: the order tells them apart. What attends outside of the blocks is not told.
     """
-    counts = {"layers": 0, "calls": 0}
+    counts, inside, adapter = {"layers": 0, "calls": 0}, [], loaded.adapter
 
-    def before(_: Any, args: tuple, given: dict) -> None:
-        if counts["layers"] == 0:
-            on_layer(0, args[0] if args else given["hidden_states"])
-            counts["layers"] = 1
-
-    def after(_: Any, args: tuple, found: Any) -> None:
-        on_layer(counts["layers"], found[0] if isinstance(found, tuple) else found)
+    def layer(x_BTD: Any) -> None:
+        on_layer(counts["layers"], x_BTD)
         counts["layers"] += 1
 
-    def called(call: Call) -> None:
-        on_call(counts["calls"], call)
-        counts["calls"] += 1
+    def before(_: Any, args: tuple, given: dict) -> None:
+        inside.append(True)
+        if counts["layers"] == 0:
+            layer(args[0] if args else given["hidden_states"])
 
-    blocks = [module for module in loaded.base.modules() if type(module).__name__ == loaded.adapter.block]
-    handles = [block.register_forward_pre_hook(before, with_kwargs=True) for block in blocks]
-    handles += [block.register_forward_hook(after) for block in blocks]
+    def after(_: Any, args: tuple, found: Any) -> None:
+        inside.pop()
+        layer(found[0] if isinstance(found, tuple) else found)
+
+    def called(call: Call) -> None:
+        if inside:
+            on_call(counts["calls"], call)
+            counts["calls"] += 1
+
+    def own(q_BHTK: Any, k_BHTK: Any, scores_BHTT: Any) -> None:
+        if not inside:
+            return
+        q_BHTK = q_BHTK * q_BHTK.shape[-1] ** (0.5 - adapter.own)
+        scores_BHTT, alone_BHTT = scores_BHTT.float(), scores_of(Call(q_BHTK.float(), k_BHTK.float(), None, ()))
+        called(Call(q_BHTK, k_BHTK, _added(scores_BHTT, loaded.model.dtype) - alone_BHTT, ()))
+
+    hooks = _of_unknown(loaded.base, layer) if adapter == UNKNOWN else _of_blocks(loaded, before, after)
     before_that = loaded.model.config._attn_implementation
-    loaded.model.set_attn_implementation(CAPTURE)
+    if adapter != UNKNOWN:
+        loaded.model.set_attn_implementation(CAPTURE if adapter.own is None else "eager")
     _listener.append((called, plain))
     try:
-        yield counts
+        with contextlib.nullcontext() if adapter.own is None else Watching(own):
+            yield counts
     finally:
         _listener.pop()
-        for handle in handles:
-            handle.remove()
-        loaded.model.set_attn_implementation(before_that)
+        for hook in hooks:
+            hook.remove()
+        if adapter != UNKNOWN:
+            loaded.model.set_attn_implementation(before_that)
+
+
+def _of_blocks(loaded: Loaded, before: Any, after: Any) -> list[Any]:
+    hooks = [block.register_forward_pre_hook(before, with_kwargs=True) for block in loaded.block_modules]
+    return hooks + [block.register_forward_hook(after) for block in loaded.block_modules]
+
+
+def _of_unknown(base: Any, layer: Any) -> list[Any]:
+    """Of a class without an entry: its hidden states as they come."""
+
+    def asked(_: Any, args: tuple, given: dict) -> tuple[tuple, dict]:
+        return args, given | {"output_hidden_states": True}
+
+    def after(_: Any, args: tuple, found: Any) -> None:
+        for x_BTD in getattr(found, "hidden_states", None) or ():
+            layer(x_BTD)
+
+    return [base.register_forward_pre_hook(asked, with_kwargs=True), base.register_forward_hook(after)]
 
 
 def read(loaded: Loaded, tokens_BT: np.ndarray, of: Any = None, **more: Any) -> Any:
@@ -124,6 +170,9 @@ def activations(
             raise UserError(f"{name} of layer {n} holds numbers that are not finite, computed in {_dtype(loaded)}")
         if name not in made:
             made[name] = np.empty((inputs, count, windows, *values.shape[1:]), np.float32)
+        if values.shape[1:] != made[name].shape[3:]:
+            shapes = f"{values.shape[1:]} where others have {made[name].shape[3:]}"
+            raise UserError(f"{type(loaded.model).__name__}: {name} of layer {n} has the shape {shapes}: {ENTRY}")
         if n < count:
             made[name][place[0], n, place[1]] = values
 
@@ -148,14 +197,17 @@ def activations(
 def check_counts(loaded: Loaded, counts: dict[str, int], heads: bool) -> None:
     """Attention that some model computes in a way of its own is never seen, and nobody would say so."""
     if counts["layers"] != loaded.blocks + 1:
+        entry = "its entry in pretrained/adapters.py does not fit"
+        if loaded.adapter == UNKNOWN:
+            entry = f"hidden_states does not hold them: {ENTRY}"
         raise UserError(
             f"{type(loaded.model).__name__}: {counts['layers']} layers were seen, of {loaded.blocks} blocks and their "
-            "input; its entry in pretrained/adapters.py does not fit"
+            f"input; {entry}"
         )
     if heads and counts["calls"] != loaded.blocks:
         raise UserError(
             f"{type(loaded.model).__name__}: attention was seen {counts['calls']} times in {loaded.blocks} blocks; "
-            "leave the families attention and projection out of measure.families"
+            f"{LEAVE}"
         )
 
 

@@ -3,21 +3,28 @@
 Each returns what it found, in words or numbers that tables record.
 """
 
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import torch
 
 from panel.families import quantities
 from panel.panel import MEASURED
-from pretrained.extract import CAPTURE, Call, check_counts, listening, read
-from pretrained.load import Loaded
+from pretrained.adapters import UNKNOWN
+from pretrained.extract import CAPTURE, LEAVE, Call, check_counts, listening, read, scores_of
+from pretrained.load import Loaded, below
 from pretrained.windows import Windows, order_0
 from workdir.errors import UserError
 
 CLOSE = {"float32": 1e-3, "bfloat16": 0.1, "float16": 0.02}  # relative to the largest number compared
 MASKED = 0.15  # share of the tokens that a masked model has to name
-HALF = torch.finfo(torch.float32).min / 2  # a mask has 0 where a key is seen, and the least number where it is not
+
+
+class Seen(NamedTuple):
+    """What the scores of every block are beside <q, k>/sqrt(K)."""
+
+    visible_NTT: np.ndarray  # which key (column) each query sees
+    bias_NHTT: np.ndarray | None  # added where a key is seen; None: nothing
 
 
 def final_norm(loaded: Loaded, tokens_T: np.ndarray) -> str:
@@ -26,12 +33,20 @@ def final_norm(loaded: Loaded, tokens_T: np.ndarray) -> str:
     So the stream is that before the norm, whatever `hidden_states` holds in this model and version.
     """
     streams: dict[int, Any] = {}
+    lasts: list[Any] = []
+    hook = loaded.part.register_forward_hook(lambda module, args, found: lasts.append(found.last_hidden_state))
     with listening(loaded, lambda n, x_BTD: streams.update({n: x_BTD}), lambda n, call: None) as counts:
-        last = read(loaded, tokens_T[None]).last_hidden_state
+        read(loaded, tokens_T[None])
+    hook.remove()
     check_counts(loaded, counts, heads=False)
-    norm = _below(loaded.base, loaded.adapter.final_norm)
-    normed = streams[loaded.blocks] if norm is None else norm(streams[loaded.blocks])
-    far = _difference(normed, last)
+    (last,) = lasts
+    if loaded.adapter == UNKNOWN:
+        same = (
+            "it may have gone through a final norm" if _difference(streams[loaded.blocks], last) == 0 else "it is raw"
+        )
+        return f"hidden_states as {type(loaded.model).__name__} gives them, without an entry; of the last, {same}"
+    norm = below(loaded.base, loaded.adapter.final_norm)
+    far = _difference(loaded.finished(streams[loaded.blocks]), last)
     if far > CLOSE[loaded.about["computed_in"]]:
         words = "the last block" if norm is None else f"{loaded.adapter.final_norm} of the last block"
         raise UserError(
@@ -39,60 +54,76 @@ def final_norm(loaded: Loaded, tokens_T: np.ndarray) -> str:
             "largest number); the entry in pretrained/adapters.py does not fit"
         )
     words = "no final norm" if norm is None else f"before the final norm ({loaded.adapter.final_norm})"
-    return f"output of every block, {words}; the last one gives the last hidden state to {far:.0e}"
+    part = f" of {loaded.adapter.part}" if loaded.adapter.part else ""
+    return f"output of every block{part}, {words}; the last one gives the last hidden state to {far:.0e}"
 
 
-def _below(base: Any, path: str | None) -> Any:
-    for name in path.split(".") if path else ():
-        base = None if base is None else getattr(base, name)
-    return base if path else None
+def attention(loaded: Loaded, tokens_WT: np.ndarray) -> tuple[Seen, str]:
+    """Which key each query sees, and what is added; and that softmax of q, k and these is the model's own attention.
 
-
-def attention(loaded: Loaded, tokens_T: np.ndarray) -> tuple[np.ndarray, str]:
-    """Which key each query sees; and that softmax of the captured scores is what the model's own attention says."""
+    What is seen and added is read of the first window, and compared in all: it may hang on positions alone.
+    """
+    if loaded.adapter == UNKNOWN:
+        raise UserError(f"{type(loaded.model).__name__} has no entry in pretrained/adapters.py: {LEAVE}")
     calls: list[Call] = []
     with listening(loaded, lambda n, x_BTD: None, lambda n, call: calls.append(call)) as counts:
-        read(loaded, tokens_T[None])
+        read(loaded, tokens_WT)
     check_counts(loaded, counts, heads=True)
-    visible_TT = _visible(loaded, calls, len(tokens_T))
+    for call in calls:
+        if call.more:
+            raise UserError(f"{type(loaded.model).__name__}: {', '.join(call.more)} enters the scores; {LEAVE}")
+    close = CLOSE[loaded.about["computed_in"]]
+    seen = _seen(calls, 0.0 if loaded.adapter.own is None else close / 10)
+    furthest = 0.0
+    for n, (call, weights_BHTT) in enumerate(zip(calls, by_own_account(loaded, tokens_WT, "attentions"), strict=True)):
+        scores_BHTT = scores_of(Call(call.q_BHTK.float(), call.k_BHTK.float(), None, ()))
+        if seen.bias_NHTT is not None:
+            scores_BHTT = scores_BHTT + torch.as_tensor(seen.bias_NHTT[n], device=scores_BHTT.device)
+        visible_TT = torch.as_tensor(seen.visible_NTT[n], device=scores_BHTT.device)
+        found = scores_BHTT.masked_fill(~visible_TT, -torch.inf).softmax(-1)
+        furthest = max(furthest, float((found - weights_BHTT.float()).abs().max()))
+    if furthest > close:
+        raise UserError(
+            f"{type(loaded.model).__name__}: softmax of queries and keys differs from the model's own attention by "
+            f"{furthest:.2g}: something else enters it (a sink, a cap, a bias that is not of positions alone); {LEAVE}"
+        )
+    return seen, _words(loaded, seen, len(calls), furthest)
+
+
+def by_own_account(loaded: Loaded, tokens_WT: np.ndarray, name: str) -> tuple[Any, ...]:
+    """The model's own `attentions` or `hidden_states`, of the stage that holds the blocks, without a fused kernel."""
+    said: list[Any] = []
+    hook = loaded.part.register_forward_hook(lambda module, args, found: said.append(getattr(found, name, None)))
     before = loaded.model.config._attn_implementation
     loaded.model.set_attn_implementation("eager")
     try:
-        own = read(loaded, tokens_T[None], output_attentions=True).attentions
+        whole = getattr(read(loaded, tokens_WT, **{f"output_{name}": True}), name)
     finally:
         loaded.model.set_attn_implementation(before)
-    seen_TT = torch.as_tensor(visible_TT)
-    furthest = 0.0
-    for call, weights_BHTT in zip(calls, own or (), strict=True):
-        q_BHTK, k_BHTK = call.q_BHTK.float(), call.k_BHTK.float()
-        scores_BHTT = q_BHTK @ k_BHTK.transpose(2, 3) * q_BHTK.shape[-1] ** -0.5
-        found = scores_BHTT.masked_fill(~seen_TT.to(scores_BHTT.device), -torch.inf).softmax(-1)
-        furthest = max(furthest, float((found - weights_BHTT.float()).abs().max()))
-    if furthest > CLOSE[loaded.about["computed_in"]]:
-        raise UserError(
-            f"{type(loaded.model).__name__}: softmax of queries and keys differs from the model's own attention by "
-            f"{furthest:.2g}: something else enters it (a bias, a sink, a cap); "
-            "leave the families attention and projection out of measure.families"
-        )
-    pairs = int(visible_TT.sum())
-    words = f"{CAPTURE} over sdpa, {len(calls)} calls a pass for {loaded.blocks} blocks, {pairs} visible pairs"
-    return visible_TT, f"{words}; softmax of q and k is the model's own (eager) to {furthest:.0e}"
+        hook.remove()
+    return said[0] or whole or ()
 
 
-def _visible(loaded: Loaded, calls: list[Call], tokens: int) -> np.ndarray:
-    """The same in all blocks and heads, and with no bias beside it: the panel knows one mask."""
-    masks = []
-    advice = "leave the families attention and projection out of measure.families"
+def _seen(calls: list[Call], rounding: float) -> Seen:
+    """Of the first window. A bias is none where it is no more than the scores are rounded by."""
+    added_NHTT, largest = [], 0.0
     for call in calls:
-        if call.more:
-            raise UserError(f"{type(loaded.model).__name__}: {', '.join(call.more)} enters the scores; {advice}")
-        mask = torch.zeros(1, 1, tokens, tokens) if call.mask is None else call.mask.float().cpu()
-        if mask.shape[:2] != (1, 1) or bool(((mask != 0) & (mask > HALF)).any()):
-            raise UserError(f"{type(loaded.model).__name__}: a bias enters the scores; {advice}")
-        masks.append((mask == 0)[0, 0].numpy())
-    if any((mask != masks[0]).any() for mask in masks):
-        raise UserError(f"{type(loaded.model).__name__}: blocks see different keys (sliding windows); {advice}")
-    return masks[0]
+        largest = max(largest, float(scores_of(call._replace(added=None)).abs().max()))
+        (_, heads, tokens, _), added = call.q_BHTK.shape, call.added
+        added = torch.zeros(1) if added is None else added[:1].float().cpu()
+        added_NHTT.append(added.expand(1, heads, tokens, tokens)[0].numpy())
+    visible_NTT = np.stack([np.isfinite(added_HTT).any(0) for added_HTT in added_NHTT])
+    bias_NHTT = np.stack([np.where(np.isfinite(added_HTT), added_HTT, 0) for added_HTT in added_NHTT])
+    none = np.abs(bias_NHTT).max() <= rounding * largest
+    return Seen(visible_NTT, None if none else bias_NHTT)
+
+
+def _words(loaded: Loaded, seen: Seen, calls: int, furthest: float) -> str:
+    way = f"{CAPTURE} over sdpa" if loaded.adapter.own is None else "the model's own way"
+    pairs = sorted({int(visible_TT.sum()) for visible_TT in seen.visible_NTT})
+    said = f"{way}, {calls} calls a pass for {loaded.blocks} blocks, {' or '.join(map(str, pairs))} visible pairs"
+    bias = "" if seen.bias_NHTT is None else " and a bias by position"
+    return f"{said}; softmax of q and k{bias} is the model's own (eager) to {furthest:.0e}"
 
 
 def bits_per_byte(loaded: Loaded, windows: Windows, batch_size: int, most: float | None) -> dict[str, Any]:
@@ -155,8 +186,12 @@ def _loss(logits_WTV: Any, targets_WT: np.ndarray) -> np.ndarray:
 
 
 def vocabulary(loaded: Loaded, windows: Windows) -> None:
-    """Every token must have its embedding."""
-    rows, largest = loaded.base.get_input_embeddings().weight.shape[0], len(windows.counts_V) - 1
+    """Every token must have its embedding, where there is a table of them; CANINE has one for any code point."""
+    try:
+        rows = loaded.base.get_input_embeddings().weight.shape[0]
+    except NotImplementedError:
+        return
+    largest = len(windows.counts_V) - 1
     if largest >= rows:
         raise UserError(f"the tokenizer gives token {largest}, the model has {rows}: this tokenizer is not the model's")
 
@@ -164,13 +199,14 @@ def vocabulary(loaded: Loaded, windows: Windows) -> None:
 def shape(loaded: Loaded, window: int, head: int) -> None:
     """No window may be longer than the model has positions, and a head that is kept must be there."""
     config = loaded.model.config
-    longest = getattr(config, "max_position_embeddings", None)
-    if longest is not None and window > longest:
+    longest, before = getattr(config, "max_position_embeddings", None), loaded.adapter.before
+    if longest is not None and before:
+        longest -= getattr(config, before) + 1
+    if longest is not None and 0 < longest < window:  # some say -1 for any number
         raise UserError(f"window is {window}; this model has {longest} positions")
-    if head >= config.num_attention_heads:
-        raise UserError(
-            f"measure.projected_head is {head}; the model has {config.num_attention_heads} heads, from 0 on"
-        )
+    heads = config.num_attention_heads if loaded.adapter != UNKNOWN else head + 1
+    if head >= heads:
+        raise UserError(f"measure.projected_head is {head}; the model has {heads} heads, from 0 on")
 
 
 def same_weights(step: int, digest: str, others: dict[int, str]) -> None:
@@ -194,5 +230,7 @@ def noise_floor(values: dict, again: dict) -> dict[str, float]:
 
 
 def _difference(one: Any, other: Any) -> float:
+    if one.shape != other.shape:
+        return float("inf")
     one, other = one.detach().float(), other.detach().float()
     return float((one - other).abs().max() / other.abs().max())

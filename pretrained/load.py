@@ -14,7 +14,7 @@ import safetensors
 import torch
 import transformers
 
-from pretrained.adapters import Adapter, adapter_of
+from pretrained.adapters import UNKNOWN, Adapter, adapter_of
 from pretrained.config import WeightsConfig
 from workdir.errors import UserError
 
@@ -46,9 +46,29 @@ class Loaded(NamedTuple):
         return self.model.base_model
 
     @property
+    def part(self) -> Any:
+        """What holds the blocks: the base, or one of its stages."""
+        return below(self.base, self.adapter.part) or self.base
+
+    @property
+    def block_modules(self) -> list[Any]:
+        return [module for module in self.part.modules() if type(module).__name__ == self.adapter.block]
+
+    def finished(self, last_BTD: Any) -> Any:
+        """What the model gives away in place of the output of the last block."""
+        for path in (self.adapter.final_norm, self.adapter.after):
+            module = below(self.base, path)
+            last_BTD = last_BTD if module is None else module(last_BTD)
+        return last_BTD
+
+    @property
     def blocks(self) -> int:
         config = self.model.config
         return config.num_hidden_layers * (getattr(config, self.adapter.inner) if self.adapter.inner else 1)
+
+
+def below(module: Any, path: str | None) -> Any:
+    return functools.reduce(getattr, path.split("."), module) if path else None
 
 
 def place_of(name: str, revision: str | None) -> Place:
@@ -105,10 +125,11 @@ def load(place: Place, weights: WeightsConfig) -> Loaded:
     settings = settings_of(place)
     adapter = adapter_of(settings.model_type)
     gguf = "gguf_file" in place.given
-    options = {"dtype": getattr(torch, weights.dtype), "output_loading_info": True, "attn_implementation": "sdpa"}
+    options = {"dtype": getattr(torch, weights.dtype), "output_loading_info": True}
+    options["attn_implementation"] = way_of(adapter)
     options |= {} if gguf else {"use_safetensors": True}
     options |= {"device_map": weights.device_map} if weights.device_map else {}
-    kind = _class(settings, gguf)
+    kind = _class(settings, adapter, gguf)
     model, found = _told(place, lambda: kind.from_pretrained(place.name, **place.given, **_safe(), **options))
     model.eval().requires_grad_(False)
     model.config.use_cache = False
@@ -133,6 +154,11 @@ def load(place: Place, weights: WeightsConfig) -> Loaded:
     return Loaded(model, adapter, about)
 
 
+def way_of(adapter: Adapter) -> str | None:
+    """How attention is computed while nobody listens; None: as the library thinks best."""
+    return None if adapter == UNKNOWN else "sdpa" if adapter.own is None else "eager"
+
+
 def bytes_of(model: Any) -> int:
     return sum(parameter.numel() * parameter.element_size() for parameter in model.parameters())
 
@@ -142,8 +168,9 @@ def digest_of(place: Place) -> str:
     return _files(place)[0]
 
 
-def _class(settings: Any, gguf: bool) -> Any:
-    named = [getattr(transformers, name, None) for name in settings.architectures or ()]
+def _class(settings: Any, adapter: Adapter, gguf: bool) -> Any:
+    names = (adapter.model,) if adapter.model else settings.architectures or ()
+    named = [getattr(transformers, name, None) for name in names]
     if named and named[0] is not None:
         return named[0]
     return transformers.AutoModelForCausalLM if gguf else transformers.AutoModel

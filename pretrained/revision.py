@@ -9,16 +9,18 @@ import xarray as xr
 
 from panel import leading
 from pretrained import guards, load
+from pretrained.adapters import UNKNOWN
 from pretrained.clamp import clamp
 from pretrained.config import PretrainedConfig
 from pretrained.extract import activations
 from pretrained.residuals import Residuals, before, compared_with
-from pretrained.windows import Windows
+from pretrained.windows import Windows, at_positions
 from sources import extracted
 from sources.activations import Measured, inputs_of
 from tables import leading_vectors, projection, raw
 
 WORK, BASE = 3, 2e9  # memory of measuring: in multiples of the vectors of a batch, and bytes of the programs
+OF_HEADS = ("attention", "projection")  # families that read queries and keys
 PREVIOUS = "step of the revision that cka_previous and overlap_previous compare with; -1: none"
 
 
@@ -31,7 +33,7 @@ class Plan(NamedTuple):
 
     @property
     def heads(self) -> bool:
-        return any(family in self.config.measure.families for family in ("attention", "projection"))
+        return any(family in self.config.measure.families for family in OF_HEADS)
 
 
 def opened(plan: Plan, place: load.Place) -> load.Loaded:
@@ -57,22 +59,21 @@ def table(plan: Plan, loaded: load.Loaded, step: int, last: bool, beside: Residu
     weights, windows, measure = plan.config.pretrained, plan.windows, plan.config.measure
     tokens_T = windows.probe.tokens_GWT[0, 0]
     about = loaded.about | {"residual_stream": guards.final_norm(loaded, tokens_T)}
-    visible_TT = np.ones((plan.config.window,) * 2, bool)
+    context = windows.places_GWT.shape[2]
+    seen = guards.Seen(np.ones((1, context, context), bool), None)
     if plan.heads:
-        visible_TT, about["attention"] = guards.attention(loaded, tokens_T)
+        seen, about["attention"] = guards.attention(loaded, windows.probe.tokens_GWT[0, :2])
     most = weights.most_bits if last else np.inf  # early revisions of a training know nothing yet
     about |= guards.bits_per_byte(loaded, windows, weights.batch_size, most)
     if last:
-        tell(plan, loaded, about)
-    measured, noise = _measured(plan, loaded, step, visible_sets(visible_TT, windows), last, beside)
+        tell(plan, loaded, seen, about)
+    measured, noise = _measured(plan, loaded, step, seen, last, beside)
     about |= {"noise_floor": json.dumps(noise)} if noise else {}
     recorded = {name: value if isinstance(value, str | int | float) else "none" for name, value in about.items()}
     values = beside.without_itself(step, measured.values)
     found = raw.table(values, step, windows.positions, recorded | {"model": words(loaded, plan.config)} | made)
-    vectors = projection.labelled(
-        measured.vectors, windows.probe.picks_SGP[0, 0], plan.config.window, measure.projected_head
-    )
-    vectors |= leading_vectors.labelled(measured.vectors, windows.probe.tokens_GWT[0])
+    vectors = projection.labelled(measured.vectors, windows.probe.picks_SGP[0, 0], context, measure.projected_head)
+    vectors |= leading_vectors.labelled(measured.vectors, windows.places_GWT[0])
     if not beside.wanted:
         return found.assign(**vectors)
     found.attrs["compared_with"] = compared_with(beside.steps, step)
@@ -82,7 +83,7 @@ def table(plan: Plan, loaded: load.Loaded, step: int, last: bool, beside: Residu
 
 
 def _measured(
-    plan: Plan, loaded: load.Loaded, step: int, visible_STT: np.ndarray, last: bool, beside: Residuals
+    plan: Plan, loaded: load.Loaded, step: int, seen: guards.Seen, last: bool, beside: Residuals
 ) -> tuple[Measured, dict[str, float]]:
     """Batch by batch; the first one of the last revision once more, a window at a time and without a fused kernel."""
     settings, probe, size = plan.config.measure, plan.windows.probe, plan.config.pretrained.batch_size
@@ -93,7 +94,8 @@ def _measured(
         tokens_ZWT = np.stack([probe.tokens_GWT[g], probe.shuffled_GWT[g]][: len(inputs_of(settings))])
         inputs = activations(loaded, tokens_ZWT, size, plan.heads)
         beside.keep(step, g, inputs.resid_ZNWTD[0])
-        given = beside.beside(step, g), probe.picks_SGP[:, g], visible_STT, settings
+        visible = visible_sets(seen.visible_NTT, plan.windows)
+        given = beside.beside(step, g), probe.picks_SGP[:, g], visible, settings, seen.bias_NHTT
         found.append(extracted.measure_batch(g, inputs, *given))
         if g == 0 and "leading" in settings.families:
             longest = jax.device_get(jax.jit(leading.vectors)(inputs.resid_ZNWTD[0]))
@@ -104,27 +106,36 @@ def _measured(
     return extracted.joined(found), noise
 
 
-def visible_sets(visible_TT: np.ndarray, windows: Windows) -> np.ndarray:
-    """For each set of positions which key each query sees: what every window leaves out is neither."""
-    without_first, without_special = visible_TT.copy(), visible_TT.copy()
-    without_first[0] = without_first[:, 0] = False
-    without_special[windows.fixed_T] = without_special[:, windows.fixed_T] = False
-    return np.stack([visible_TT, without_first, without_special][: len(windows.positions)])
+def visible_sets(visible_NTT: np.ndarray, windows: Windows) -> np.ndarray:
+    """For each set of positions which key each query sees: what every window leaves out is neither.
+
+    (S, T, T), or (S, N, T, T) where blocks see different keys.
+    """
+    visible = visible_NTT if (visible_NTT != visible_NTT[0]).any() else visible_NTT[0]
+    fixed_T = at_positions(windows.fixed_T, windows.rate).any(-1)
+    without_first, without_special = visible.copy(), visible.copy()
+    without_first[..., 0, :] = without_first[..., 0] = False
+    without_special[..., fixed_T, :] = without_special[..., fixed_T] = False
+    return np.stack([visible, without_first, without_special][: len(windows.positions)])
 
 
 def words(loaded: load.Loaded, config: PretrainedConfig) -> str:
-    own = loaded.model.config
+    own, adapter = loaded.model.config, loaded.adapter
+    heads = f", H={own.num_attention_heads}" if adapter != UNKNOWN else ""
+    joined = f" ({getattr(own, adapter.rate)} at a position)" if adapter.rate else ""
     return (
-        f"{loaded.about['model_class']}, {loaded.blocks} layers, D={own.hidden_size}, H={own.num_attention_heads}, "
-        f"windows of {config.window} tokens, {loaded.about['weights_file']}"
+        f"{loaded.about['model_class']}, {loaded.blocks} layers, D={own.hidden_size}{heads}, "
+        f"windows of {config.window} tokens{joined}, {loaded.about['weights_file']}"
     )
 
 
-def tell(plan: Plan, loaded: load.Loaded, about: dict[str, Any]) -> None:
+def tell(plan: Plan, loaded: load.Loaded, seen: guards.Seen, about: dict[str, Any]) -> None:
     """What a reader should know before the long part begins."""
     bits, bound = about["bits_per_byte"], about["bits_bound"]
     said = bits if isinstance(bits, str) else f"{bits:.2f}, {about['bits_of']}"
     weights, vectors = load.bytes_of(loaded.model), vectors_of_batch(plan, loaded)
+    if seen.bias_NHTT is not None:
+        vectors += len(inputs_of(plan.config.measure)) * seen.bias_NHTT.nbytes
     for line in (
         f"{words(loaded, plan.config)}, computed in {about['computed_in']}",
         f"windows: {plan.windows.about['windows']}; the first begins {plan.windows.about['first_tokens']}",
@@ -143,5 +154,5 @@ def tell(plan: Plan, loaded: load.Loaded, about: dict[str, Any]) -> None:
 
 def vectors_of_batch(plan: Plan, loaded: load.Loaded) -> int:
     """Bytes."""
-    tokens = plan.windows.probe.tokens_GWT[0].size * len(inputs_of(plan.config.measure))
-    return tokens * loaded.model.config.hidden_size * 4 * (loaded.blocks + 1 + 2 * loaded.blocks * plan.heads)
+    places = plan.windows.places_GWT[0].size * len(inputs_of(plan.config.measure))
+    return places * loaded.model.config.hidden_size * 4 * (loaded.blocks + 1 + 2 * loaded.blocks * plan.heads)

@@ -13,15 +13,16 @@ import xarray as xr
 from data import corpus as texts
 from data.corpus import Corpus
 from pretrained import guards, load
-from pretrained.adapters import adapter_of
+from pretrained.adapters import UNKNOWN, adapter_of
 from pretrained.config import PretrainedConfig, steps
 from pretrained.residuals import Residuals, before, compared_with
-from pretrained.revision import Plan, opened, residuals_of, table
+from pretrained.revision import OF_HEADS, Plan, opened, residuals_of, table
 from pretrained.windows import Windows, make_windows, text_of
 from tables import files, join, leading_vectors, measurements, raw
 from tables.measurements import Standing
 from tables.raw import UNTRAINED
 from workdir import folder
+from workdir.errors import UserError
 from workdir.progress import bar
 from workdir.settings import replace
 from workdir.stop import Stop
@@ -36,12 +37,16 @@ def run(config: PretrainedConfig, root: pathlib.Path, title: str, stop: Stop) ->
     """Write measurements/<step>.nc for every revision, then the tables of all of them (tables/join)."""
     revisions = steps(config.pretrained)
     last = load.place_of(config.pretrained.name, revisions[max(revisions)])
+    rate = 1
     if "gguf_file" not in last.given:  # whose settings take long to read
-        adapter_of(load.settings_of(last).model_type)
+        settings = load.settings_of(last)
+        adapter = adapter_of(settings.model_type)
+        rate = getattr(settings, adapter.rate) if adapter.rate else 1
+        config = known_of(config, settings.model_type, title)
     tokenizer = load.tokenizer_of(last)  # of the last revision, for all
     corpus = texts.load(config.data, config.window)
     print(f"corpus: {corpus.name}, from {corpus.origin}")
-    windows = make_windows(text_of(corpus), tokenizer, config.window, config.special_tokens, config.measure)
+    windows = make_windows(text_of(corpus), tokenizer, config.window, config.special_tokens, config.measure, rate)
     wanted = replace(config, {"measure.nulls": nulls_of(config)})
     made = made_by(config, corpus, windows)
     found = measurements.plan(
@@ -106,6 +111,21 @@ def measure(
     finally:
         beside.close()
     return len(todo)
+
+
+def known_of(config: PretrainedConfig, model_type: str, name: str) -> PretrainedConfig:
+    """Of a class without an entry queries and keys are not known: what reads them is left out, and a line says so."""
+    if adapter_of(model_type) != UNKNOWN:
+        return config
+    families = tuple(family for family in config.measure.families if family not in OF_HEADS)
+    unknown = f"models of type {model_type!r} have no entry in pretrained/adapters.py"
+    if not families:
+        raise UserError(f"{unknown}: {' and '.join(OF_HEADS)} cannot be measured; name other measure.families")
+    print(
+        f"{name}: {unknown}: layers are its hidden_states, the last of which may have gone through a final norm; "
+        f"families {' and '.join(OF_HEADS)} are left out"
+    )
+    return replace(config, {"measure.families": families})
 
 
 def nulls_of(config: PretrainedConfig) -> tuple[str, ...]:

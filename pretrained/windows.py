@@ -18,10 +18,16 @@ class Windows(NamedTuple):
     probe: Probe  # picks of all sets of positions
     positions: tuple[str, ...]
     fixed_T: np.ndarray  # where every window has a special token
+    rate: int  # tokens that share a position of what is measured: see `at_positions`
     counts_V: np.ndarray  # how often each token is in the text
     tokens_per_byte: float
     mask_token: int | None
     about: dict[str, Any]  # what is recorded
+
+    @property
+    def places_GWT(self) -> np.ndarray:
+        """The first token of every position."""
+        return at_positions(self.probe.tokens_GWT, self.rate)[..., 0]
 
 
 def text_of(corpus: Corpus) -> str:
@@ -30,11 +36,16 @@ def text_of(corpus: Corpus) -> str:
     return table[corpus.valid[:LONGEST]].tobytes().decode(errors="ignore")
 
 
-def make_windows(text: str, tokenizer: Any, window: int, special: bool, measure: MeasureConfig) -> Windows:
+def make_windows(
+    text: str, tokenizer: Any, window: int, special: bool, measure: MeasureConfig, rate: int = 1
+) -> Windows:
     """Windows as for our own models (sources/probe.py), of tokens; with `special`, each begins and ends as a text does.
 
-    Special tokens are known by their ids, wherever they are: a text may spell one.
+    Special tokens are known by their ids, wherever they are: a text may spell one. Points are picked among positions,
+    window / `rate` of a window.
     """
+    if window % rate or window < 2 * rate:
+        raise UserError(f"window is {window}; this model joins {rate} tokens, so it must be a multiple of {rate}")
     ids_N = np.asarray(tokenizer(text, add_special_tokens=False, verbose=False)["input_ids"], np.int32)
     before, after = frame(tokenizer) if special else ([], [])
     inner = window - len(before) - len(after)
@@ -51,9 +62,12 @@ def make_windows(text: str, tokenizer: Any, window: int, special: bool, measure:
     rows_NT = np.concatenate([np.broadcast_to(before, (len(rows_NT), len(before))), rows_NT,
                               np.broadcast_to(after, (len(rows_NT), len(after)))], axis=1).astype(np.int32)  # fmt: skip
     try:
-        probe = make_probe(rows_NT.ravel(), window, measure.points, measure.batches, measure.groups, measure.seed)
+        places_N, length = np.arange(len(rows_NT) * (window // rate)), window // rate
+        probe = make_probe(places_N, length, measure.points, measure.batches, measure.groups, measure.seed)
     except UserError as error:
-        raise UserError(str(error).replace("characters", "tokens").replace("model.context", "window")) from error
+        what = "tokens" if rate == 1 else f"positions of {rate} tokens"
+        raise UserError(str(error).replace("characters", what).replace("model.context", "window")) from error
+    probe = probe._replace(tokens_GWT=rows_NT[probe.tokens_GWT[:, :, 0] // length])
     fixed_T = np.zeros(window, bool)
     fixed_T[: len(before)] = True
     fixed_T[window - len(after) :] = True
@@ -62,7 +76,7 @@ def make_windows(text: str, tokenizer: Any, window: int, special: bool, measure:
     positions = POSITION_SETS
     if special_GWT.any():
         positions = (*POSITION_SETS, SPECIAL)
-        picks_GP = _picks(special_GWT, measure)
+        picks_GP = _picks(at_positions(special_GWT, rate).any(-1), measure)
         probe = probe._replace(picks_SGP=np.concatenate([probe.picks_SGP, picks_GP[None]]))
     text_bytes = len(text.encode())
     counts_V = np.bincount(ids_N)
@@ -75,7 +89,18 @@ def make_windows(text: str, tokenizer: Any, window: int, special: bool, measure:
         "unknown_tokens": share,
         "tokens_per_byte": ids_N.size / text_bytes,
     }
-    return Windows(probe, positions, fixed_T, counts_V, ids_N.size / text_bytes, tokenizer.mask_token_id, about)
+    return Windows(probe, positions, fixed_T, rate, counts_V, ids_N.size / text_bytes, tokenizer.mask_token_id, about)
+
+
+def at_positions(tokens_T: np.ndarray, rate: int) -> np.ndarray:
+    """What stands at each position, (…, T) -> (…, position, token): as CANINE joins characters.
+
+    Position 0 is token 0 alone, and each further one `rate` tokens, from token 0 on. The last `rate` tokens have none.
+    """
+    if rate == 1:
+        return tokens_T[..., None]
+    joined = tokens_T[..., :-rate].reshape(*tokens_T.shape[:-1], -1, rate)
+    return np.concatenate([np.repeat(tokens_T[..., :1, None], rate, axis=-1), joined], axis=-2)
 
 
 def frame(tokenizer: Any) -> tuple[list[int], list[int]]:

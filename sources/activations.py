@@ -126,11 +126,12 @@ def make_reader(
 
 
 def _sample(activations_Z: Any, z: int, picks_P: Array, visible_TT: Array, types_Z: Types | None = None) -> Sample:
-    """The clouds and heads of one input."""
-    resid_NBTD, q_NBTHK, k_NBTHK = (x[z] for x in activations_Z)
+    """The clouds and heads of one input; some models add a bias to all scores."""
+    resid_NBTD, q_NBTHK, k_NBTHK = (x[z] for x in activations_Z[:3])
+    heads = Heads(q_NBTHK, k_NBTHK, picks_P, visible_TT, getattr(activations_Z, "bias_NHTT", None))
     places = Places(*jnp.divmod(picks_P, resid_NBTD.shape[2]))
     types = jax.tree.map(lambda x_Z: x_Z[z][..., picks_P], types_Z)
-    return Sample(_clouds(resid_NBTD, picks_P), Heads(q_NBTHK, k_NBTHK, picks_P, visible_TT), places, types)
+    return Sample(_clouds(resid_NBTD, picks_P), heads, places, types)
 
 
 def _clouds(resid_NBTD: Array, picks_P: Array) -> Array:

@@ -193,10 +193,20 @@ def test_empty(tmp_path, refused, kind):
         local.read(path)
 
 
+def test_the_texts_of_a_folder_in_the_order_of_their_names(tmp_path, refused):
+    for name, text in (("b.txt", b"second"), ("a.TXT", b"first"), (".hidden.txt", b"no"), ("notes.md", b"no")):
+        (tmp_path / name).write_bytes(text)
+    (tmp_path / "c.txt.gz").write_bytes(gzip.compress(b"third"))
+    assert local.read(tmp_path) == b"first\n\nsecond\n\nthird"
+    (tmp_path / "d.txt").write_bytes(FOREIGN["rar"])
+    with refused("d.txt", "holds .rar data"):
+        local.read(tmp_path)
+
+
 def test_missing_folder_and_unreadable(tmp_path, refused, monkeypatch):
     with refused(str(tmp_path / "none"), "does not exist", "--config.data.path="):
         local.read(tmp_path / "none")
-    with refused(str(tmp_path), "is not a file", "--config.data.path="):
+    with refused(str(tmp_path), "is a folder without texts", "--config.data.path="):
         local.read(tmp_path)
     path = tmp_path / "text"
     path.write_bytes(TEXT)

@@ -2,40 +2,10 @@ import numpy as np
 import pytest
 import torch
 
-from pretrained.adapters import ADAPTERS, Adapter
+from pretrained.adapters import Adapter
 from pretrained.extract import activations
 from tests.pretrained import tiny
 from workdir.errors import UserError
-
-
-@pytest.mark.parametrize("kind", sorted(ADAPTERS))
-def test_streams_are_those_of_the_blocks(kind):
-    """hidden_states has them too, but for the last entry, which some models give after the final norm."""
-    loaded, tokens_WT = tiny.loaded(kind), tiny.tokens()
-    found = activations(loaded, tokens_WT[None], batch_size=3, heads=True)
-    assert found.resid_ZNWTD.shape == (1, 4, 4, 12, 32)
-    assert found.q_ZNWTHK.shape == found.k_ZNWTHK.shape == (1, 3, 4, 12, 4, 8)
-    with torch.no_grad():
-        own = loaded.base(input_ids=torch.as_tensor(tokens_WT, dtype=torch.long), output_hidden_states=True)
-    np.testing.assert_allclose(found.resid_ZNWTD[0, 1:3], torch.stack(own.hidden_states[1:3]).numpy(), atol=1e-5)
-    same = np.allclose(found.resid_ZNWTD[0, 3], own.hidden_states[3].numpy(), atol=1e-4)
-    assert same == (ADAPTERS[kind].final_norm is None)
-
-
-@pytest.mark.parametrize("kind", ["llama", "opt"])
-def test_scores_are_those_of_the_model(kind):
-    """Keys shared by heads, and queries that the model divides before attention sees them (OPT)."""
-    loaded, tokens_WT = tiny.loaded(kind), tiny.tokens()
-    found = activations(loaded, tokens_WT[None], batch_size=4, heads=True)
-    scores = np.einsum("nwqhk,nwshk->nwhqs", found.q_ZNWTHK[0], found.k_ZNWTHK[0]) / np.sqrt(8)
-    scores = np.where(np.tril(np.ones((12, 12), bool)), scores, -np.inf)
-    weights = np.exp(scores - scores.max(-1, keepdims=True))
-    loaded.model.set_attn_implementation("eager")
-    with torch.no_grad():
-        own = loaded.base(input_ids=torch.as_tensor(tokens_WT, dtype=torch.long), output_attentions=True)
-    own = torch.stack(own.attentions).numpy()
-    assert own.std(axis=-1).mean() > 0.01  # patterns that can be told apart
-    np.testing.assert_allclose(weights / weights.sum(-1, keepdims=True), own, atol=1e-5)
 
 
 @pytest.mark.parametrize("kind", ["albert", "llama"])

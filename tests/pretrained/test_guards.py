@@ -7,34 +7,31 @@ import safetensors.torch
 import torch
 import transformers
 
-from panel.config import MeasureConfig
+from benchmarks import rows
+from benchmarks.row import made
 from pretrained import guards, load
-from pretrained.adapters import ADAPTERS, Adapter
+from pretrained.adapters import Adapter
 from pretrained.config import WeightsConfig
-from pretrained.windows import make_windows
 from tests.pretrained import tiny
+from tests.pretrained.tiny import windows
 from workdir.errors import UserError
 
-TOKENS = tiny.tokens()[0]
+TOKENS = tiny.tokens()[:2]
 WEIGHTS = WeightsConfig(name="here")
-MEASURE = MeasureConfig(points=64, batches=1, groups=2)
 
 
-def windows(tokenizer=None, text=None, special=False):
-    return make_windows(text or tiny.text(6000), tokenizer or tiny.tokenizer(), 24, special, MEASURE)
-
-
-@pytest.mark.parametrize("kind", sorted(ADAPTERS))
+@pytest.mark.parametrize("kind", sorted(tiny.MODELS))
 def test_models_that_are_known_pass(kind):
     loaded = tiny.loaded(kind)
-    assert "the last one gives the last hidden state" in guards.final_norm(loaded, TOKENS)
-    visible_TT, words = guards.attention(loaded, TOKENS)
+    assert "the last one gives the last hidden state" in guards.final_norm(loaded, TOKENS[0])
+    seen, words = guards.attention(loaded, TOKENS)
     assert "3 calls a pass for 3 blocks" in words
     both = kind in ("albert", "bert")
     expected = np.ones((12, 12), bool) if both else np.tril(np.ones((12, 12), bool))
     if kind == "mistral":  # keys five back and no more
         expected &= ~np.tril(np.ones((12, 12), bool), -5)
-    np.testing.assert_array_equal(visible_TT, expected)
+    np.testing.assert_array_equal(seen.visible_NTT, [expected] * 3)
+    assert seen.bias_NHTT is None
 
 
 @pytest.mark.parametrize(
@@ -42,14 +39,7 @@ def test_models_that_are_known_pass(kind):
 )
 def test_a_stream_that_is_not_the_last_hidden_state_is_refused(adapter):
     with pytest.raises(UserError, match="is not the last hidden state"):
-        guards.final_norm(tiny.as_loaded(tiny.model("llama"), adapter), TOKENS)
-
-
-def test_a_bias_in_the_scores_is_refused():
-    settings = {"d_model": 32, "num_layers": 2, "num_heads": 4, "d_kv": 8, "d_ff": 48, "vocab_size": tiny.VOCABULARY}
-    t5 = transformers.T5EncoderModel(transformers.T5Config(**settings)).eval()
-    with pytest.raises(UserError, match="enters the scores; leave the families attention"):
-        guards.attention(tiny.as_loaded(t5, Adapter("T5Block", "encoder.final_layer_norm")), TOKENS)
+        guards.final_norm(tiny.as_loaded(tiny.model("llama"), adapter), TOKENS[0])
 
 
 def test_what_else_attention_does_is_refused():
@@ -61,11 +51,14 @@ def test_what_else_attention_does_is_refused():
         guards.attention(tiny.as_loaded(made, Adapter("GptOssDecoderLayer", "norm")), TOKENS)
 
 
-def test_blocks_that_see_different_keys_are_refused():
+def test_each_block_sees_keys_of_its_own():
     layers = ["full_attention", "sliding_attention", "full_attention"]
     changes = {"use_sliding_window": True, "sliding_window": 4, "max_window_layers": 1, "layer_types": layers}
-    with pytest.raises(UserError, match="blocks see different keys"):
-        guards.attention(tiny.loaded("qwen2", **changes), TOKENS)
+    seen, words = guards.attention(tiny.loaded("qwen2", **changes), TOKENS)
+    causal = np.tril(np.ones((12, 12), bool))
+    local = causal & ~np.tril(causal, -4)
+    np.testing.assert_array_equal(seen.visible_NTT, [causal, local, causal])
+    assert "42 or 78 visible pairs" in words
 
 
 def test_weights_are_read_in_float32_whatever_the_file_holds(training, tmp_path):
@@ -143,6 +136,8 @@ def test_tokens_without_embedding_and_windows_without_positions_are_refused():
         guards.vocabulary(tiny.loaded("llama"), windows(tiny.tokenizer(tiny.LETTERS + "A"), tiny.text(6000) + "A"))
     with pytest.raises(UserError, match="window is 65; this model has 64 positions"):
         guards.shape(tiny.loaded("gpt2"), 65, 0)
+    with pytest.raises(UserError, match="window is 63; this model has 62 positions"):
+        guards.shape(made(rows.ROWS["RoBERTa"]._replace(settings=tiny.SIZES | {"pad_token_id": 1})), 63, 0)
     with pytest.raises(UserError, match="projected_head is 4; the model has 4 heads"):
         guards.shape(tiny.loaded("gpt2"), 64, 4)
 

@@ -204,11 +204,3 @@ def test_code_of_a_model_is_never_run(training, tmp_path):
     (tmp_path / "model" / "config.json").write_text(json.dumps(settings))
     (tmp_path / "model" / "own.py").write_text("raise SystemExit('run')\n")
     refuse(tmp_path / "run", "contains custom code", *flags(training, name=tmp_path / "model"))
-
-
-def test_a_model_without_an_entry_is_told_with_those_that_have_one(training, tmp_path):
-    shutil.copytree(training / "step60", tmp_path / "model")
-    settings = json.loads((tmp_path / "model" / "config.json").read_text()) | {"model_type": "gemma"}
-    (tmp_path / "model" / "config.json").write_text(json.dumps(settings))
-    words = "'gemma' have no entry in pretrained/adapters.py; those with one"
-    refuse(tmp_path / "run", words, *flags(training, name=tmp_path / "model"))

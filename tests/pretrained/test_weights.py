@@ -75,8 +75,8 @@ def test_a_decoder_in_four_bits():
         assert tokenizer.decode(loaded.model(input_ids=asked).logits[0, -1].argmax()) == " Paris"
     windows = make_windows(english(), tokenizer, 128, False, MEASURE)
     assert "before the final norm" in guards.final_norm(loaded, windows.probe.tokens_GWT[0, 0])
-    visible_TT, words = guards.attention(loaded, windows.probe.tokens_GWT[0, 0])
-    assert (visible_TT == np.tril(np.ones((128, 128), bool))).all()
+    seen, words = guards.attention(loaded, windows.probe.tokens_GWT[0, :2])
+    assert (seen.visible_NTT == np.tril(np.ones((128, 128), bool))).all()
     assert "30 calls a pass for 30 blocks" in words
     found = guards.bits_per_byte(loaded, windows, 8, None)
     assert 0.5 < found["bits_per_byte"] < 0.7 * found["bits_bound"]
@@ -129,7 +129,7 @@ def test_an_encoder_of_reactions_with_a_vocabulary_of_its_own(tmp_path):
     assert windows.about["unknown_tokens"] < 0.01
     assert loaded.blocks == 12  # one module, twelve times
     assert guards.final_norm(loaded, windows.probe.tokens_GWT[0, 0])
-    assert "12 calls a pass for 12 blocks" in guards.attention(loaded, windows.probe.tokens_GWT[0, 0])[1]
+    assert "12 calls a pass for 12 blocks" in guards.attention(loaded, windows.probe.tokens_GWT[0, :2])[1]
     found = guards.bits_per_byte(loaded, windows, 8, None)
     assert found["bits_per_byte"] < found["bits_bound"]
     read = activations(loaded, windows.probe.tokens_GWT[:1, :8], 8, heads=False).resid_ZNWTD[0]

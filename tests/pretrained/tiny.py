@@ -7,8 +7,11 @@ import tokenizers
 import torch
 import transformers
 
+from panel.config import MeasureConfig
 from pretrained.adapters import adapter_of
 from pretrained.load import Loaded
+from pretrained.windows import Windows, make_windows
+from sources.probe import POSITION_SETS, make_probe
 
 LETTERS = string.ascii_lowercase + " .\n"
 SPECIAL = ("<unk>", "<s>", "</s>", "<mask>")
@@ -58,6 +61,18 @@ def tokenizer(letters=LETTERS, framed=False):
         made.post_processor = tokenizers.processors.TemplateProcessing(single="<s> $A </s>", special_tokens=pairs)
     names = dict(zip(("unk_token", "bos_token", "eos_token", "mask_token"), SPECIAL, strict=True))
     return transformers.PreTrainedTokenizerFast(tokenizer_object=made, **names)
+
+
+def windows(spelled=None, written=None, special=False, rate=1):
+    measure = MeasureConfig(points=64, batches=1, groups=2)
+    return make_windows(written or text(6000), spelled or tokenizer(), 24, special, measure, rate)
+
+
+def windows_of(tokens_WT):
+    """Of these tokens alone, without special ones."""
+    found = make_probe(tokens_WT.ravel(), tokens_WT.shape[1], 64, 1, 2, 0)
+    found = found._replace(tokens_GWT=tokens_WT[None], shuffled_GWT=tokens_WT[None])
+    return Windows(found, POSITION_SETS, np.zeros(tokens_WT.shape[1], bool), 1, np.ones(VOCABULARY), 1.0, None, {})
 
 
 def text(letters=40_000):

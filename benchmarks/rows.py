@@ -1,0 +1,47 @@
+"""Every system of the papers on a tiny random model: are block outputs and attention the model's own?
+
+    .venv-pretrained/bin/python -m benchmarks.rows [NAME …]
+
+A system is a `Row` (benchmarks/row.py) under its name: the class of transformers, the settings that make it tiny, what
+stands beside it, and what it reads. Rows of text are in benchmarks/rows_text.py.
+"""
+
+import sys
+
+import transformers
+
+from benchmarks import rows_text
+from benchmarks.row import Row, show
+
+ROWS = rows_text.ROWS
+HEAD = (
+    "| system | class of transformers | layers | block outputs | attention | |",
+    "| --- | --- | --- | --- | --- | --- |",
+)
+
+
+def line(name: str, row: Row) -> str:
+    if row.model is None:
+        cells = [name, f"no class in transformers {transformers.__version__}", "", "", "", row.said]
+    else:
+        shown = show(row)
+        attention = "none" if shown.attention is None else number(shown.attention)
+        cells = [name, row.model, str(shown.layers), number(shown.streams), attention, row.said]
+    return "|".join(["", *(f" {cell} " if cell else " " for cell in cells), ""])
+
+
+def number(difference: float) -> str:
+    return f"{difference:.0e}" if difference else "0"
+
+
+def main(names: list[str]) -> None:
+    for text in HEAD:
+        print(text)
+    for name, row in ROWS.items():
+        if not names or name in names:
+            print(line(name, row), flush=True)
+
+
+if __name__ == "__main__":
+    transformers.utils.logging.set_verbosity_error()
+    main(sys.argv[1:])
