@@ -54,7 +54,7 @@ def attention(loaded: Loaded, tokens_T: np.ndarray) -> tuple[np.ndarray, str]:
     with listening(loaded, lambda n, x_BTD: None, lambda n, call: calls.append(call)) as counts:
         read(loaded, tokens_T[None])
     check_counts(loaded, counts, heads=True)
-    visible_TT = _visible(loaded, calls, len(tokens_T))
+    visible_TT = _visible(loaded, calls, calls[0].q_BHTK.shape[2])
     before = loaded.model.config._attn_implementation
     loaded.model.set_attn_implementation("eager")
     try:

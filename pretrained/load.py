@@ -14,11 +14,13 @@ import safetensors
 import torch
 import transformers
 
-from pretrained.adapters import Adapter, adapter_of
+from pretrained.adapters import Adapter, adapter_of, kind_of
 from pretrained.config import WeightsConfig
 from workdir.errors import UserError
 
 SECONDS = 10  # after which a hub that does not answer is given up
+PROCESSORS = ("preprocessor_config.json", "processor_config.json")  # of today, and beside a tokenizer
+TOKENS = "input_ids"
 KINDS = {".safetensors": "safetensors", ".gguf": "GGUF, quantised"}
 
 os.environ.setdefault("HF_HUB_DISABLE_TELEMETRY", "1")
@@ -46,9 +48,28 @@ class Loaded(NamedTuple):
         return self.model.base_model
 
     @property
+    def part(self) -> Any:
+        """What holds the blocks: the base, or one of its stages."""
+        return below(self.base, self.adapter.part) or self.base
+
+    @property
+    def block_modules(self) -> list[Any]:
+        return [module for module in self.part.modules() if type(module).__name__ == self.adapter.block]
+
+    @property
+    def reads_text(self) -> bool:
+        return self.base.main_input_name == TOKENS
+
+    @property
     def blocks(self) -> int:
         config = self.model.config
+        if self.adapter.maps:
+            return len(self.block_modules)
         return config.num_hidden_layers * (getattr(config, self.adapter.inner) if self.adapter.inner else 1)
+
+
+def below(module: Any, path: str | None) -> Any:
+    return functools.reduce(getattr, path.split("."), module) if path else None
 
 
 def place_of(name: str, revision: str | None) -> Place:
@@ -100,12 +121,30 @@ def tokenizer_of(place: Place) -> Any:
     return _told(place, lambda: transformers.AutoTokenizer.from_pretrained(place.name, **place.given, **_safe()))
 
 
+def takes(settings: Any) -> str:
+    """What a model is given, in the words of its class: input_ids, pixel_values, input_values or input_features."""
+    named = getattr(transformers, (settings.architectures or [""])[0], None)
+    kind = named or transformers.AutoModel._model_mapping.get(type(settings), None)
+    return getattr(kind, "main_input_name", TOKENS)
+
+
+def processor_of(place: Place, kind: str) -> Any:
+    """What makes inputs of pictures (AutoImageProcessor) or of sound (AutoFeatureExtractor)."""
+    if place.local and not any((pathlib.Path(place.name) / name).is_file() for name in PROCESSORS):
+        raise UserError(
+            f"{place.name} holds no {PROCESSORS[0]}, which says how its inputs are made; "
+            "save it there with the save_pretrained of the model's own processor"
+        )
+    return _told(place, lambda: getattr(transformers, kind).from_pretrained(place.name, **place.given, **_safe()))
+
+
 def load(place: Place, weights: WeightsConfig) -> Loaded:
     """In the type asked for, not in that of the file; UserError where a weight is missing or not finite."""
     settings = settings_of(place)
-    adapter = adapter_of(settings.model_type)
+    adapter = adapter_of(kind_of(settings))
     gguf = "gguf_file" in place.given
-    options = {"dtype": getattr(torch, weights.dtype), "output_loading_info": True, "attn_implementation": "sdpa"}
+    options = {"dtype": getattr(torch, weights.dtype), "output_loading_info": True}
+    options |= {} if adapter.maps else {"attn_implementation": "sdpa"}  # most of these have no attention to choose
     options |= {} if gguf else {"use_safetensors": True}
     options |= {"device_map": weights.device_map} if weights.device_map else {}
     kind = _class(settings, gguf)

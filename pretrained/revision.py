@@ -8,17 +8,20 @@ import numpy as np
 import xarray as xr
 
 from panel import leading
-from pretrained import guards, load
+from pretrained import guards, load, maps
 from pretrained.clamp import clamp
 from pretrained.config import PretrainedConfig
 from pretrained.extract import activations
 from pretrained.residuals import Residuals, before, compared_with
+from pretrained.senses import NO_LOSS
 from pretrained.windows import Windows
 from sources import extracted
 from sources.activations import Measured, inputs_of
 from tables import leading_vectors, projection, raw
+from workdir.errors import UserError
 
 WORK, BASE = 3, 2e9  # memory of measuring: in multiples of the vectors of a batch, and bytes of the programs
+WIDEST = 2048  # of the maps of a block, as in ResNet-50
 PREVIOUS = "step of the revision that cka_previous and overlap_previous compare with; -1: none"
 
 
@@ -26,7 +29,7 @@ class Plan(NamedTuple):
     """What all revisions have in common."""
 
     config: PretrainedConfig  # with the families and null models to be measured
-    windows: Windows
+    windows: Windows  # of a text, or of pictures or sound (pretrained/senses.py)
     name: str
 
     @property
@@ -37,9 +40,13 @@ class Plan(NamedTuple):
 def opened(plan: Plan, place: load.Place) -> load.Loaded:
     """The model, with what has to be true of it before it reads a window."""
     loaded = load.load(place, plan.config.pretrained)
-    guards.vocabulary(loaded, plan.windows)
-    guards.shape(loaded, plan.config.window, plan.config.measure.projected_head)
+    if loaded.reads_text:
+        guards.vocabulary(loaded, plan.windows)
+    if plan.heads or loaded.reads_text:
+        guards.shape(loaded, plan.config.window, plan.config.measure.projected_head)
     weights = plan.config.pretrained
+    if weights.clamp is not None and loaded.adapter.maps:
+        raise UserError("pretrained.clamp is for models whose blocks all have one width: leave it out")
     if weights.clamp is not None:
         loaded.about["clamped"] = clamp(loaded, weights.clamp, plan.windows.probe.tokens_GWT[0], weights.batch_size)
     return loaded
@@ -49,6 +56,11 @@ def residuals_of(plan: Plan, loaded: load.Loaded) -> list[np.ndarray]:
     """Of each batch the residual stream alone."""
     size = plan.config.pretrained.batch_size
     tokens_GWT = plan.windows.probe.tokens_GWT
+    if loaded.adapter.maps:
+        return [
+            maps.padded(maps.clouds(loaded, tokens_WT[None], picked_of(plan, g), size))[0]
+            for g, tokens_WT in enumerate(tokens_GWT)
+        ]
     return [activations(loaded, tokens_WT[None], size, heads=False).resid_ZNWTD[0] for tokens_WT in tokens_GWT]
 
 
@@ -56,15 +68,19 @@ def table(plan: Plan, loaded: load.Loaded, step: int, last: bool, beside: Residu
     """Every value of a revision; of the `last` one the loss has a bound, and the noise floor is measured."""
     weights, windows, measure = plan.config.pretrained, plan.windows, plan.config.measure
     tokens_T = windows.probe.tokens_GWT[0, 0]
-    about = loaded.about | {"residual_stream": guards.final_norm(loaded, tokens_T)}
+    stream = maps.same_as_own if loaded.adapter.maps else guards.final_norm
+    about = loaded.about | {"residual_stream": stream(loaded, tokens_T)}
     visible_TT = np.ones((plan.config.window,) * 2, bool)
     if plan.heads:
         visible_TT, about["attention"] = guards.attention(loaded, tokens_T)
     most = weights.most_bits if last else np.inf  # early revisions of a training know nothing yet
-    about |= guards.bits_per_byte(loaded, windows, weights.batch_size, most)
+    about |= guards.bits_per_byte(loaded, windows, weights.batch_size, most) if loaded.reads_text else NO_LOSS
     if last:
         tell(plan, loaded, about)
-    measured, noise = _measured(plan, loaded, step, visible_sets(visible_TT, windows), last, beside)
+    if loaded.adapter.maps:
+        measured, noise = _of_maps(plan, loaded, step, last, beside)
+    else:
+        measured, noise = _measured(plan, loaded, step, visible_sets(visible_TT, windows), last, beside)
     about |= {"noise_floor": json.dumps(noise)} if noise else {}
     recorded = {name: value if isinstance(value, str | int | float) else "none" for name, value in about.items()}
     values = beside.without_itself(step, measured.values)
@@ -72,7 +88,7 @@ def table(plan: Plan, loaded: load.Loaded, step: int, last: bool, beside: Residu
     vectors = projection.labelled(
         measured.vectors, windows.probe.picks_SGP[0, 0], plan.config.window, measure.projected_head
     )
-    vectors |= leading_vectors.labelled(measured.vectors, windows.probe.tokens_GWT[0])
+    vectors |= leading_vectors.labelled(measured.vectors, places_of(windows)[0])
     if not beside.wanted:
         return found.assign(**vectors)
     found.attrs["compared_with"] = compared_with(beside.steps, step)
@@ -104,6 +120,36 @@ def _measured(
     return extracted.joined(found), noise
 
 
+def _of_maps(
+    plan: Plan, loaded: load.Loaded, step: int, last: bool, beside: Residuals
+) -> tuple[Measured, dict[str, float]]:
+    """The same of models whose maps change; the first batch once more in portions of another size."""
+    settings, probe, size = plan.config.measure, plan.windows.probe, plan.config.pretrained.batch_size
+    found: list[Measured] = []
+    noise: dict[str, float] = {}
+
+    for g in range(settings.batches):
+        inputs_ZW = np.stack([probe.tokens_GWT[g], probe.shuffled_GWT[g]][: len(inputs_of(settings))])
+        at = picked_of(plan, g)
+        clouds_N = maps.clouds(loaded, inputs_ZW, at, size)
+        beside.keep(step, g, maps.padded(clouds_N)[0])
+        others = beside.beside(step, g)
+        found.append(Measured(maps.measure_batch(g, clouds_N, others, at, settings), {}))
+        if last and g == 0:
+            clouds_N = maps.clouds(loaded, inputs_ZW, at, 1 if size > 1 else 2)
+            noise = guards.noise_floor(found[0].values, maps.measure_batch(g, clouds_N, others, at, settings))
+    return extracted.joined(found), noise
+
+
+def picked_of(plan: Plan, g: int) -> maps.Picked:
+    return maps.picked(plan.windows.probe.picks_SGP[0, g], plan.windows.sizes, plan.config.measure.seed)
+
+
+def places_of(windows: Any) -> np.ndarray:
+    """The token at every position, or its number where windows are of no text."""
+    return getattr(windows, "places_GWT", windows.probe.tokens_GWT)
+
+
 def visible_sets(visible_TT: np.ndarray, windows: Windows) -> np.ndarray:
     """For each set of positions which key each query sees: what every window leaves out is neither."""
     without_first, without_special = visible_TT.copy(), visible_TT.copy()
@@ -114,34 +160,53 @@ def visible_sets(visible_TT: np.ndarray, windows: Windows) -> np.ndarray:
 
 def words(loaded: load.Loaded, config: PretrainedConfig) -> str:
     own = loaded.model.config
+    size = "" if loaded.adapter.maps else f"D={own.hidden_size}, H={own.num_attention_heads}, "
+    unit = "tokens" if loaded.reads_text else "positions"
     return (
-        f"{loaded.about['model_class']}, {loaded.blocks} layers, D={own.hidden_size}, H={own.num_attention_heads}, "
-        f"windows of {config.window} tokens, {loaded.about['weights_file']}"
+        f"{loaded.about['model_class']}, {loaded.blocks} layers, {size}"
+        f"windows of {config.window} {unit}, {loaded.about['weights_file']}"
     )
 
 
 def tell(plan: Plan, loaded: load.Loaded, about: dict[str, Any]) -> None:
     """What a reader should know before the long part begins."""
-    bits, bound = about["bits_per_byte"], about["bits_bound"]
+    bits = about["bits_per_byte"]
     said = bits if isinstance(bits, str) else f"{bits:.2f}, {about['bits_of']}"
+    said += f"; at most {about['bits_bound']:.2f}" if "bits_bound" in about else ""
     weights, vectors = load.bytes_of(loaded.model), vectors_of_batch(plan, loaded)
     for line in (
         f"{words(loaded, plan.config)}, computed in {about['computed_in']}",
-        f"windows: {plan.windows.about['windows']}; the first begins {plan.windows.about['first_tokens']}",
-        f"special tokens: {plan.windows.about['special_tokens']}",
-        f"windows that begin with one token twice, whose second vector may be another first: "
-        f"{plan.windows.about['twice_first']}",
+        *(of_text(plan.windows.about) if loaded.reads_text else of_files(plan.windows.about)),
         *([f"clamped: {about['clamped']}"] if "clamped" in about else []),
         f"residual stream: {about['residual_stream']}",
         f"attention: {about.get('attention', 'not asked for')}",
-        f"bits per byte of the text: {said}; at most {bound:.2f}",
+        f"bits per byte of the text: {said}",
         f"memory: weights {weights / 1e9:.2f} GB, vectors of a batch {vectors / 1e9:.2f} GB, "
         f"about {(weights + (1 + WORK) * vectors + BASE) / 1e9:.0f} GB in all",
     ):
         print(f"{plan.name}: {line}")
 
 
+def of_text(about: dict[str, Any]) -> list[str]:
+    return [
+        f"windows: {about['windows']}; the first begins {about['first_tokens']}",
+        f"special tokens: {about['special_tokens']}",
+        f"windows that begin with one token twice, whose second vector may be another first: {about['twice_first']}",
+    ]
+
+
+def of_files(about: dict[str, Any]) -> list[str]:
+    return [
+        f"windows: {about['windows']}; the first are {about['first_windows']}",
+        *(f"{name}: {about[name]}" for name in ("preparation", "joined", "shuffled") if name in about),
+    ]
+
+
 def vectors_of_batch(plan: Plan, loaded: load.Loaded) -> int:
     """Bytes."""
-    tokens = plan.windows.probe.tokens_GWT[0].size * len(inputs_of(plan.config.measure))
+    probe = plan.windows.probe
+    if loaded.adapter.maps:  # of points alone, and with inputs
+        inputs = probe.tokens_GWT[0].nbytes * len(inputs_of(plan.config.measure))
+        return inputs + plan.config.measure.points * 4 * (loaded.blocks + 1) * WIDEST
+    tokens = probe.tokens_GWT.shape[1] * plan.config.window * len(inputs_of(plan.config.measure))
     return tokens * loaded.model.config.hidden_size * 4 * (loaded.blocks + 1 + 2 * loaded.blocks * plan.heads)

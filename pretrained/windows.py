@@ -62,7 +62,7 @@ def make_windows(text: str, tokenizer: Any, window: int, special: bool, measure:
     positions = POSITION_SETS
     if special_GWT.any():
         positions = (*POSITION_SETS, SPECIAL)
-        picks_GP = _picks(special_GWT, measure)
+        picks_GP = picks_without(special_GWT, measure)
         probe = probe._replace(picks_SGP=np.concatenate([probe.picks_SGP, picks_GP[None]]))
     text_bytes = len(text.encode())
     counts_V = np.bincount(ids_N)
@@ -103,7 +103,7 @@ def _shuffled(tokens_GWT: np.ndarray, fixed_T: np.ndarray, seed: int) -> np.ndar
     return mixed
 
 
-def _picks(special_GWT: np.ndarray, measure: MeasureConfig) -> np.ndarray:
+def picks_without(special_GWT: np.ndarray, measure: MeasureConfig) -> np.ndarray:
     """Positions without special tokens, as many of each group as of the other sets."""
     rng, share = np.random.default_rng(measure.seed), measure.points // measure.groups
     groups_GJP = special_GWT.reshape(len(special_GWT), measure.groups, -1)
