@@ -28,7 +28,8 @@ from workdir.errors import UserError
 
 OF = ("cloud", "layers")  # families; heads and what they see change from stage to stage too
 CLOSE = 1e-3  # relative to the largest number of a map
-Size = tuple[int, int]
+Size = tuple[int, int]  # height and width
+Shape = tuple[int, int, int]  # and number of channels
 
 
 class Picked(NamedTuple):
@@ -73,10 +74,10 @@ def listening(loaded: Loaded, on_map: Any) -> Iterator[None]:
             handle.remove()
 
 
-def sizes_of(loaded: Loaded, inputs_BCHW: np.ndarray) -> list[Size]:
+def shapes_of(loaded: Loaded, inputs_BCHW: np.ndarray) -> list[Shape]:
     """Of the map of every layer, the first block's input included."""
-    found: list[Size] = []
-    with listening(loaded, lambda n, x_BHWD: found.append(tuple(x_BHWD.shape[1:3]))):
+    found: list[Shape] = []
+    with listening(loaded, lambda n, x_BHWD: found.append(tuple(x_BHWD.shape[1:]))):
         read(loaded, inputs_BCHW)
     if len(found) != loaded.blocks + 1:
         raise UserError(
@@ -88,9 +89,24 @@ def sizes_of(loaded: Loaded, inputs_BCHW: np.ndarray) -> list[Size]:
 
 def same_as_own(loaded: Loaded, inputs_CHW: np.ndarray) -> str:
     """Every map that the model gives itself must be the output of a block, in order; the last one of the last block."""
+    given, furthest = from_own(loaded, inputs_CHW[None])
+    if furthest > CLOSE:
+        raise UserError(
+            f"{type(loaded.model).__name__}: the model's own maps are not those of its blocks (they differ by "
+            f"{furthest:.2g} of their largest number); the entry in pretrained/adapters.py does not fit"
+        )
+    words = f"before the norm of the stage ({loaded.adapter.final_norm})" if loaded.adapter.final_norm else "no norm"
+    return f"output of every block, {words}; the {given} maps that the model gives are those to {furthest:.0e}"
+
+
+def from_own(loaded: Loaded, inputs_BCHW: np.ndarray) -> tuple[int, float]:
+    """How many maps the model gives itself, and how far the furthest is from every block's, of its largest number.
+
+    Infinitely far where the last map is not of the last block.
+    """
     caught: list[Any] = []
     with listening(loaded, lambda n, x_BHWD: caught.append(x_BHWD.float())):
-        own = read(loaded, inputs_CHW[None], output_hidden_states=True).hidden_states
+        own = read(loaded, inputs_BCHW, output_hidden_states=True).hidden_states
     furthest, place = 0.0, -1
     for stage, map_BDHW in enumerate(own):
         theirs_BHWD = map_BDHW.permute(0, 2, 3, 1).float()
@@ -102,13 +118,7 @@ def same_as_own(loaded: Loaded, inputs_CHW: np.ndarray) -> str:
         }
         place = min(far, key=far.get, default=-1)
         furthest = max(furthest, far.get(place, np.inf))
-    if furthest > CLOSE or place != loaded.blocks:
-        raise UserError(
-            f"{type(loaded.model).__name__}: the model's own maps are not those of its blocks (they differ by "
-            f"{furthest:.2g} of their largest number); the entry in pretrained/adapters.py does not fit"
-        )
-    words = f"before the norm of the stage ({loaded.adapter.final_norm})" if loaded.adapter.final_norm else "no norm"
-    return f"output of every block, {words}; the {len(own)} maps that the model gives are those to {furthest:.0e}"
+    return len(own), furthest if place == loaded.blocks else np.inf
 
 
 def _below(base: Any, path: str | None, stage: int) -> Any:

@@ -21,7 +21,6 @@ from tables import leading_vectors, projection, raw
 from workdir.errors import UserError
 
 WORK, BASE = 3, 2e9  # memory of measuring: in multiples of the vectors of a batch, and bytes of the programs
-WIDEST = 2048  # of the maps of a block, as in ResNet-50
 PREVIOUS = "step of the revision that cka_previous and overlap_previous compare with; -1: none"
 
 
@@ -84,7 +83,7 @@ def table(plan: Plan, loaded: load.Loaded, step: int, last: bool, beside: Residu
     about |= {"noise_floor": json.dumps(noise)} if noise else {}
     recorded = {name: value if isinstance(value, str | int | float) else "none" for name, value in about.items()}
     values = beside.without_itself(step, measured.values)
-    found = raw.table(values, step, windows.positions, recorded | {"model": words(loaded, plan.config)} | made)
+    found = raw.table(values, step, windows.positions, recorded | {"model": words(loaded, plan.config, windows)} | made)
     vectors = projection.labelled(
         measured.vectors, windows.probe.picks_SGP[0, 0], plan.config.window, measure.projected_head
     )
@@ -158,12 +157,15 @@ def visible_sets(visible_TT: np.ndarray, windows: Windows) -> np.ndarray:
     return np.stack([visible_TT, without_first, without_special][: len(windows.positions)])
 
 
-def words(loaded: load.Loaded, config: PretrainedConfig) -> str:
+def words(loaded: load.Loaded, config: PretrainedConfig, windows: Windows) -> str:
     own = loaded.model.config
-    size = "" if loaded.adapter.maps else f"D={own.hidden_size}, H={own.num_attention_heads}, "
     unit = "tokens" if loaded.reads_text else "positions"
+    if loaded.adapter.maps:
+        size, unit = f"D={min(windows.widths)} to {max(windows.widths)}", "cells of the coarsest map"
+    else:
+        size = f"D={own.hidden_size}, H={own.num_attention_heads}"
     return (
-        f"{loaded.about['model_class']}, {loaded.blocks} layers, {size}"
+        f"{loaded.about['model_class']}, {loaded.blocks} layers, {size}, "
         f"windows of {config.window} {unit}, {loaded.about['weights_file']}"
     )
 
@@ -175,12 +177,12 @@ def tell(plan: Plan, loaded: load.Loaded, about: dict[str, Any]) -> None:
     said += f"; at most {about['bits_bound']:.2f}" if "bits_bound" in about else ""
     weights, vectors = load.bytes_of(loaded.model), vectors_of_batch(plan, loaded)
     for line in (
-        f"{words(loaded, plan.config)}, computed in {about['computed_in']}",
+        f"{words(loaded, plan.config, plan.windows)}, computed in {about['computed_in']}",
         *(of_text(plan.windows.about) if loaded.reads_text else of_files(plan.windows.about)),
         *([f"clamped: {about['clamped']}"] if "clamped" in about else []),
         f"residual stream: {about['residual_stream']}",
         f"attention: {about.get('attention', 'not asked for')}",
-        f"bits per byte of the text: {said}",
+        f"{'bits per byte of the text' if loaded.reads_text else 'loss'}: {said}",
         f"memory: weights {weights / 1e9:.2f} GB, vectors of a batch {vectors / 1e9:.2f} GB, "
         f"about {(weights + (1 + WORK) * vectors + BASE) / 1e9:.0f} GB in all",
     ):
@@ -207,6 +209,6 @@ def vectors_of_batch(plan: Plan, loaded: load.Loaded) -> int:
     probe = plan.windows.probe
     if loaded.adapter.maps:  # of points alone, and with inputs
         inputs = probe.tokens_GWT[0].nbytes * len(inputs_of(plan.config.measure))
-        return inputs + plan.config.measure.points * 4 * (loaded.blocks + 1) * WIDEST
+        return inputs + 4 * plan.config.measure.points * sum(plan.windows.widths)
     tokens = probe.tokens_GWT.shape[1] * plan.config.window * len(inputs_of(plan.config.measure))
     return tokens * loaded.model.config.hidden_size * 4 * (loaded.blocks + 1 + 2 * loaded.blocks * plan.heads)

@@ -18,7 +18,7 @@ from workdir.errors import UserError
 
 KINDS = {"pixel_values": pictures, "input_values": sound, "input_features": sound}  # by what a model takes
 NO_LOSS = {"bits_per_byte": "not asked: the loss is guarded for texts alone"}
-FIRST = ("cls_token", "distillation_token")  # in front of the patches of a picture
+FIRST = {"cls_token": "a class token", "distillation_token": "a distillation token"}  # in front of patches
 
 
 class Source(NamedTuple):
@@ -39,14 +39,21 @@ class Windows(NamedTuple):
     positions: tuple[str, ...]
     fixed_T: np.ndarray  # where every window has a token of the model's own
     places_GWT: np.ndarray  # the number of every position
-    sizes: list[maps.Size]  # of the map of every layer; none where all layers are of one size
+    shapes: list[maps.Shape]  # of the map of every layer; none where all layers are of one shape
     names: dict[int, str]  # of the windows
     about: dict[str, Any]
 
     def words(self, places: np.ndarray) -> list[str]:
-        """What stands at positions of these numbers."""
-        context = self.places_GWT.shape[2]
-        return [f"{self.names[number // context]}, position {number % context}" for number in places.tolist()]
+        """The windows that these positions are of."""
+        return [self.names[number // self.places_GWT.shape[2]] for number in places.tolist()]
+
+    @property
+    def sizes(self) -> list[maps.Size]:
+        return [shape[:2] for shape in self.shapes]
+
+    @property
+    def widths(self) -> list[int]:
+        return [shape[2] for shape in self.shapes]
 
 
 def opened(config: PretrainedConfig, place: Place) -> tuple[Source, Windows]:
@@ -63,32 +70,32 @@ def opened(config: PretrainedConfig, place: Place) -> tuple[Source, Windows]:
     of = kind.material(path, processor, loaded.base, config.window, config.measure.seed)
     if not of.count:
         raise UserError(f"data.path {path} holds no {of.what}; name longer recordings, or lower window")
-    sizes, context = _read_one(loaded, of.prepared([0]), place)
-    windows = _windows(of, loaded, sizes, context, config.measure, path)
+    shapes, context = _read_one(loaded, of.prepared([0]), place)
+    windows = _windows(of, loaded, shapes, context, config.measure, path)
     return Source(of.name, str(path), of.sha256()), windows
 
 
 def families_of(measure: MeasureConfig, windows: Any) -> tuple[str, ...]:
     """Those that can be measured: where sizes change from stage to stage, heads and what they see do too."""
-    if not getattr(windows, "sizes", ()):
+    if not getattr(windows, "shapes", ()):
         return measure.families
     return tuple(name for name in measure.families if FAMILIES[name].of in maps.OF)
 
 
-def _read_one(loaded: Loaded, inputs: np.ndarray, place: Place) -> tuple[list[maps.Size], int]:
-    """Sizes of the maps, if any, and the positions of a window: of the coarsest map."""
+def _read_one(loaded: Loaded, inputs: np.ndarray, place: Place) -> tuple[list[maps.Shape], int]:
+    """Shapes of the maps, if any, and the positions of a window: of the coarsest map."""
     try:
         if not loaded.adapter.maps:
             return [], activations(loaded, inputs[None], 1, heads=False).resid_ZNWTD.shape[3]
-        sizes = maps.sizes_of(loaded, inputs)
+        shapes = maps.shapes_of(loaded, inputs)
     except (RuntimeError, ValueError) as error:  # transformers' and PyTorch's, of sizes that do not fit
         words = str(error).splitlines()[0].rstrip(".")
         raise UserError(f"{place.name} cannot read what its own processor prepares: {words}") from error
-    return sizes, int(min(np.prod(size) for size in sizes))
+    return shapes, min(height * width for height, width, _ in shapes)
 
 
 def _windows(
-    of: Material, loaded: Loaded, sizes: list[maps.Size], context: int, measure: MeasureConfig, path: pathlib.Path
+    of: Material, loaded: Loaded, shapes: list[maps.Shape], context: int, measure: MeasureConfig, path: pathlib.Path
 ) -> Windows:
     if context < 2:
         raise UserError(f"the coarsest map of {type(loaded.model).__name__} has one place; larger pictures are needed")
@@ -106,10 +113,10 @@ def _windows(
     shuffled = [of.shuffled(*given, rng) for given in zip(window_GW.tolist(), inputs, strict=True)]
     probe = probe._replace(tokens_GWT=np.stack(inputs), shuffled_GWT=np.stack(shuffled))
     special = [name for name in FIRST if hasattr(getattr(loaded.base, "embeddings", None), name)]
-    special = [] if sizes else special
+    special = [] if shapes else special
     fixed_T = np.arange(context) < len(special)
     positions = POSITION_SETS
-    if sizes:  # no place of a map is the first one
+    if shapes:  # no place of a map is the first one
         positions, probe = POSITION_SETS[:1], probe._replace(picks_SGP=probe.picks_SGP[:1])
     elif len(special) > 1:
         positions = (*POSITION_SETS, SPECIAL)
@@ -117,16 +124,15 @@ def _windows(
         probe = probe._replace(picks_SGP=np.concatenate([probe.picks_SGP, picks_GP[None]]))
     names = {number: of.called(number) for number in window_GW.ravel().tolist()}
     about = of.about | {
-        "windows": f"{window_GW.shape[1]} {of.what} × {window_GW.shape[0]} batches, {_words(sizes, context, special)}",
+        "windows": f"{window_GW.shape[1]} {of.what} × {window_GW.shape[0]} batches, {_words(shapes, context, special)}",
         "first_windows": " | ".join(names[number] for number in window_GW[0, :3].tolist()),
     }
-    return Windows(probe, positions, fixed_T, places_GWT, sizes, names, about)
+    return Windows(probe, positions, fixed_T, places_GWT, shapes, names, about)
 
 
-def _words(sizes: list[maps.Size], context: int, special: list[str]) -> str:
-    if sizes:
-        told = ", ".join(f"{height} × {width}" for height, width in dict.fromkeys(sizes))
+def _words(shapes: list[maps.Shape], context: int, special: list[str]) -> str:
+    if shapes:
+        told = ", ".join(f"{height} × {width}" for height, width, _ in dict.fromkeys(shapes))
         return f"maps of {told}; a point is a cell of the coarsest, and in finer ones a cell below it"
-    if special:
-        return f"{context} positions of which the first {len(special)} are {' and '.join(special)}"
-    return f"{context} positions, of which the first is the first frame"
+    named = " and ".join(FIRST[name] for name in special)
+    return f"{context} positions each, in front {named or 'the first frame'}"
