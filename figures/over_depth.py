@@ -10,7 +10,6 @@ from figures.provenance import caption
 from figures.run import (
     NULLS,
     POSITIONS,
-    SAME,
     Run,
     at_last,
     bands,
@@ -20,6 +19,7 @@ from figures.run import (
     layers,
     nulls,
     positions,
+    same,
     words,
 )
 from panel.families import nulls_of
@@ -47,7 +47,7 @@ def anisotropy_profile(runs: dict[str, Run]) -> Figure | None:
     style.title(figure, f"Anisotropy over depth{at_last(runs)}")
     style.legend(axes)
     shown = "Share of the largest eigenvalue in the variance of each layer's vectors, at the last checkpoint."
-    further = [SAME] * (len(sides) == 1)
+    further = same(runs, sides)
     caption(figure, runs, shown, bands(runs, "anisotropy"), further)
     return figure
 
@@ -81,7 +81,7 @@ def anisotropy_by_checkpoint(runs: dict[str, Run]) -> Figure | None:
     style.title(figure, "Anisotropy over layers while training")
     scales.step_bar(figure, colours, grid)
     shown = "Share of the largest eigenvalue in the variance of each layer's vectors: a curve for each checkpoint."
-    caption(figure, runs, shown, bands(runs, "anisotropy"), [SAME] * (len(sides) == 1))
+    caption(figure, runs, shown, bands(runs, "anisotropy"), same(runs, sides))
     return figure
 
 
