@@ -8,7 +8,7 @@ import numpy as np
 import xarray as xr
 
 from panel import leading
-from pretrained import guards, load, maps
+from pretrained import guards, load, maps, of_maps
 from pretrained.clamp import clamp
 from pretrained.config import PretrainedConfig
 from pretrained.extract import activations
@@ -56,10 +56,7 @@ def residuals_of(plan: Plan, loaded: load.Loaded) -> list[np.ndarray]:
     size = plan.config.pretrained.batch_size
     tokens_GWT = plan.windows.probe.tokens_GWT
     if loaded.adapter.maps:
-        return [
-            maps.padded(maps.clouds(loaded, tokens_WT[None], picked_of(plan, g), size))[0]
-            for g, tokens_WT in enumerate(tokens_GWT)
-        ]
+        return of_maps.residuals(loaded, plan.windows, plan.config)
     return [activations(loaded, tokens_WT[None], size, heads=False).resid_ZNWTD[0] for tokens_WT in tokens_GWT]
 
 
@@ -77,7 +74,7 @@ def table(plan: Plan, loaded: load.Loaded, step: int, last: bool, beside: Residu
     if last:
         tell(plan, loaded, about)
     if loaded.adapter.maps:
-        measured, noise = _of_maps(plan, loaded, step, last, beside)
+        measured, noise = of_maps.measured(loaded, windows, plan.config, step, last, beside)
     else:
         measured, noise = _measured(plan, loaded, step, visible_sets(visible_TT, windows), last, beside)
     about |= {"noise_floor": json.dumps(noise)} if noise else {}
@@ -119,31 +116,6 @@ def _measured(
     return extracted.joined(found), noise
 
 
-def _of_maps(
-    plan: Plan, loaded: load.Loaded, step: int, last: bool, beside: Residuals
-) -> tuple[Measured, dict[str, float]]:
-    """The same of models whose maps change; the first batch once more in portions of another size."""
-    settings, probe, size = plan.config.measure, plan.windows.probe, plan.config.pretrained.batch_size
-    found: list[Measured] = []
-    noise: dict[str, float] = {}
-
-    for g in range(settings.batches):
-        inputs_ZW = np.stack([probe.tokens_GWT[g], probe.shuffled_GWT[g]][: len(inputs_of(settings))])
-        at = picked_of(plan, g)
-        clouds_N = maps.clouds(loaded, inputs_ZW, at, size)
-        beside.keep(step, g, maps.padded(clouds_N)[0])
-        others = beside.beside(step, g)
-        found.append(Measured(maps.measure_batch(g, clouds_N, others, at, settings), {}))
-        if last and g == 0:
-            clouds_N = maps.clouds(loaded, inputs_ZW, at, 1 if size > 1 else 2)
-            noise = guards.noise_floor(found[0].values, maps.measure_batch(g, clouds_N, others, at, settings))
-    return extracted.joined(found), noise
-
-
-def picked_of(plan: Plan, g: int) -> maps.Picked:
-    return maps.picked(plan.windows.probe.picks_SGP[0, g], plan.windows.sizes, plan.config.measure.seed)
-
-
 def places_of(windows: Any) -> np.ndarray:
     """The token at every position, or its number where windows are of no text."""
     return getattr(windows, "places_GWT", windows.probe.tokens_GWT)
@@ -158,16 +130,12 @@ def visible_sets(visible_TT: np.ndarray, windows: Windows) -> np.ndarray:
 
 
 def words(loaded: load.Loaded, config: PretrainedConfig, windows: Windows) -> str:
-    own = loaded.model.config
-    unit = "tokens" if loaded.reads_text else "positions"
+    own, unit = loaded.model.config, "tokens" if loaded.reads_text else "positions"
     if loaded.adapter.maps:
-        size, unit = f"D={min(windows.widths)} to {max(windows.widths)}", "cells of the coarsest map"
+        size = of_maps.words(windows)
     else:
-        size = f"D={own.hidden_size}, H={own.num_attention_heads}"
-    return (
-        f"{loaded.about['model_class']}, {loaded.blocks} layers, {size}, "
-        f"windows of {config.window} {unit}, {loaded.about['weights_file']}"
-    )
+        size = f"D={own.hidden_size}, H={own.num_attention_heads}, windows of {config.window} {unit}"
+    return f"{loaded.about['model_class']}, {loaded.blocks} layers, {size}, {loaded.about['weights_file']}"
 
 
 def tell(plan: Plan, loaded: load.Loaded, about: dict[str, Any]) -> None:
@@ -178,7 +146,7 @@ def tell(plan: Plan, loaded: load.Loaded, about: dict[str, Any]) -> None:
     weights, vectors = load.bytes_of(loaded.model), vectors_of_batch(plan, loaded)
     for line in (
         f"{words(loaded, plan.config, plan.windows)}, computed in {about['computed_in']}",
-        *(of_text(plan.windows.about) if loaded.reads_text else of_files(plan.windows.about)),
+        *plan.windows.told(),
         *([f"clamped: {about['clamped']}"] if "clamped" in about else []),
         f"residual stream: {about['residual_stream']}",
         f"attention: {about.get('attention', 'not asked for')}",
@@ -189,26 +157,9 @@ def tell(plan: Plan, loaded: load.Loaded, about: dict[str, Any]) -> None:
         print(f"{plan.name}: {line}")
 
 
-def of_text(about: dict[str, Any]) -> list[str]:
-    return [
-        f"windows: {about['windows']}; the first begins {about['first_tokens']}",
-        f"special tokens: {about['special_tokens']}",
-        f"windows that begin with one token twice, whose second vector may be another first: {about['twice_first']}",
-    ]
-
-
-def of_files(about: dict[str, Any]) -> list[str]:
-    return [
-        f"windows: {about['windows']}; the first are {about['first_windows']}",
-        *(f"{name}: {about[name]}" for name in ("preparation", "joined", "shuffled") if name in about),
-    ]
-
-
 def vectors_of_batch(plan: Plan, loaded: load.Loaded) -> int:
     """Bytes."""
-    probe = plan.windows.probe
-    if loaded.adapter.maps:  # of points alone, and with inputs
-        inputs = probe.tokens_GWT[0].nbytes * len(inputs_of(plan.config.measure))
-        return inputs + 4 * plan.config.measure.points * sum(plan.windows.widths)
-    tokens = probe.tokens_GWT.shape[1] * plan.config.window * len(inputs_of(plan.config.measure))
+    if loaded.adapter.maps:
+        return of_maps.bytes_of(plan.windows, plan.config)
+    tokens = plan.windows.probe.tokens_GWT.shape[1] * plan.config.window * len(inputs_of(plan.config.measure))
     return tokens * loaded.model.config.hidden_size * 4 * (loaded.blocks + 1 + 2 * loaded.blocks * plan.heads)

@@ -43,6 +43,13 @@ class Windows(NamedTuple):
     names: dict[int, str]  # of the windows
     about: dict[str, Any]
 
+    def told(self) -> list[str]:
+        """What a reader should know before the long part begins."""
+        further = [
+            f"{name}: {self.about[name]}" for name in ("preparation", "joined", "shuffled") if name in self.about
+        ]
+        return [f"windows: {self.about['windows']}; the first are {self.about['first_windows']}", *further]
+
     def words(self, places: np.ndarray) -> list[str]:
         """The windows that these positions are of."""
         return [self.names[number // self.places_GWT.shape[2]] for number in places.tolist()]

@@ -23,6 +23,15 @@ class Windows(NamedTuple):
     mask_token: int | None
     about: dict[str, Any]  # what is recorded
 
+    def told(self) -> list[str]:
+        """What a reader should know before the long part begins."""
+        return [
+            f"windows: {self.about['windows']}; the first begins {self.about['first_tokens']}",
+            f"special tokens: {self.about['special_tokens']}",
+            "windows that begin with one token twice, whose second vector may be another first: "
+            f"{self.about['twice_first']}",
+        ]
+
 
 def text_of(corpus: Corpus) -> str:
     """The validation split; bytes that are no UTF-8 are left out."""
