@@ -15,6 +15,7 @@ from pretrained.load import Loaded, Place, load, processor_of
 from pretrained.windows import SPECIAL, picks_without
 from sources.probe import POSITION_SETS, Probe, make_probe
 from workdir.errors import UserError
+from workdir.settings import replace
 
 KINDS = {"pixel_values": pictures, "input_values": sound, "input_features": sound}  # by what a model takes
 NO_LOSS = {"bits_per_byte": "not asked: the loss is guarded for texts alone"}
@@ -82,11 +83,17 @@ def opened(config: PretrainedConfig, place: Place) -> tuple[Source, Windows]:
     return Source(of.name, str(path), of.sha256()), windows
 
 
-def families_of(measure: MeasureConfig, windows: Any) -> tuple[str, ...]:
-    """Those that can be measured: where sizes change from stage to stage, heads and what they see do too."""
-    if not getattr(windows, "shapes", ()):
-        return measure.families
-    return tuple(name for name in measure.families if FAMILIES[name].of in maps.OF)
+def fitted(config: PretrainedConfig, windows: Windows) -> PretrainedConfig:
+    """As these windows can be measured: where maps change from stage to stage, heads and what they see do too."""
+    families = config.measure.families
+    if windows.shapes:
+        families = tuple(name for name in families if FAMILIES[name].of in maps.OF)
+        if not families:
+            raise UserError(
+                f"measure.families: {', '.join(config.measure.families)} cannot be measured where maps change from "
+                "stage to stage; name others"
+            )
+    return replace(config, {"measure.families": families, "window": windows.places_GWT.shape[2]})
 
 
 def _read_one(loaded: Loaded, inputs: np.ndarray, place: Place) -> tuple[list[maps.Shape], int]:

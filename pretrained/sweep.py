@@ -18,7 +18,7 @@ from pretrained import guards, load, senses
 from pretrained.adapters import adapter_of, kind_of
 from pretrained.config import PretrainedConfig, steps
 from pretrained.residuals import Residuals, before, compared_with
-from pretrained.revision import Plan, opened, places_of, residuals_of, table
+from pretrained.revision import Plan, opened, residuals_of, table
 from pretrained.windows import Windows, make_windows, text_of
 from tables import files, join, leading_vectors, measurements, raw
 from tables.measurements import Standing
@@ -44,13 +44,11 @@ def run(config: PretrainedConfig, root: pathlib.Path, title: str, stop: Stop) ->
         settings = load.settings_of(last)
         adapter_of(kind_of(settings))
         takes = load.takes(settings)
-    corpus, windows, words = (opened_text if takes == load.TOKENS else opened_files)(config, last)
+    corpus, windows, words, wanted = (opened_text if takes == load.TOKENS else opened_files)(config, last)
     print(f"corpus: {corpus.name}, from {corpus.origin}")
-    families = senses.families_of(config.measure, windows)
-    if left_out := [name for name in config.measure.families if name not in families]:
+    if left_out := [name for name in config.measure.families if name not in wanted.measure.families]:
         print(f"{title}: not measured, since maps change from stage to stage: {', '.join(left_out)}")
-    context = places_of(windows).shape[2]
-    wanted = replace(config, {"measure.nulls": nulls_of(config), "measure.families": families, "window": context})
+    wanted = replace(wanted, {"measure.nulls": nulls_of(config)})
     made = made_by(config, corpus, windows)
     found = measurements.plan(
         root / "measurements", list(revisions), wanted.measure.families, wanted.measure.nulls, made
@@ -71,18 +69,23 @@ def run(config: PretrainedConfig, root: pathlib.Path, title: str, stop: Stop) ->
     print(f"{title}: memory at most {peak() / 1e9:.1f} GB")
 
 
-def opened_text(config: PretrainedConfig, last: load.Place) -> tuple[Corpus, Windows, Words]:
-    """The text, its windows, and what tokens are called: by the tokenizer of the last revision, for all."""
+def opened_text(config: PretrainedConfig, last: load.Place) -> tuple[Corpus, Windows, Words, PretrainedConfig]:
+    """The text, its windows, and what tokens are called: by the tokenizer of the last revision, for all.
+
+    And what is to be measured of them.
+    """
     tokenizer = load.tokenizer_of(last)
     corpus = texts.load(config.data, config.window)
     windows = make_windows(text_of(corpus), tokenizer, config.window, config.special_tokens, config.measure)
-    return corpus, windows, lambda ids: tokenizer.convert_ids_to_tokens(ids.tolist())
+    return corpus, windows, lambda ids: tokenizer.convert_ids_to_tokens(ids.tolist()), config
 
 
-def opened_files(config: PretrainedConfig, last: load.Place) -> tuple[senses.Source, senses.Windows, Words]:
+def opened_files(
+    config: PretrainedConfig, last: load.Place
+) -> tuple[senses.Source, senses.Windows, Words, PretrainedConfig]:
     """The same of pictures or sound, and what positions are called."""
     source, windows = senses.opened(config, last)
-    return source, windows, windows.words
+    return source, windows, windows.words, senses.fitted(config, windows)
 
 
 def measure(

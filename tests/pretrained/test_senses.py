@@ -304,6 +304,11 @@ def test_another_kind_of_data_is_one_line(world, tmp_path, model, data, words):
     refuse(tmp_path / "run", words, *flags(world, model, data))
 
 
+def test_attention_alone_of_maps_is_refused(world, tmp_path):
+    words = "measure.families: attention cannot be measured where maps change from stage to stage"
+    refuse(tmp_path / "run", words, *flags(world, "ResNet", "pictures", "--config.measure.families=('attention',)"))
+
+
 def test_a_model_that_says_nothing_of_its_inputs_is_refused(world, tmp_path):
     shutil.copytree(world / "ViT", tmp_path / "model")
     (tmp_path / "model" / "preprocessor_config.json").unlink()
