@@ -160,10 +160,16 @@ def _of_cvt(loaded: Loaded, given: np.ndarray) -> tuple[list[Any], list[Any]]:
 
 def line(name: str, row: Row) -> str:
     if row.model is None:
-        return f"| {name} | no class in transformers {transformers.__version__} | | | | {row.said} |"
-    shown = show(row)
-    weights = "none" if shown.attention is None else f"{shown.attention:.0e}"
-    return f"| {name} | {row.model} | {shown.layers} | {shown.streams:.0e} | {weights} | {row.said} |"
+        cells = [name, f"no class in transformers {transformers.__version__}", "", "", "", row.said]
+    else:
+        shown = show(row)
+        attention = "none" if shown.attention is None else number(shown.attention)
+        cells = [name, row.model, str(shown.layers), number(shown.streams), attention, row.said]
+    return "|".join(["", *(f" {cell} " if cell else " " for cell in cells), ""])
+
+
+def number(difference: float) -> str:
+    return f"{difference:.0e}" if difference else "0"
 
 
 def main(names: list[str]) -> None:
