@@ -2,6 +2,7 @@
 
 import hashlib
 import pathlib
+import warnings
 from collections.abc import Sequence
 from typing import Any
 
@@ -63,7 +64,7 @@ def material(path: pathlib.Path, processor: Any, base: Any, positions: int, seed
 
 def _picture(file: pathlib.Path, mode: str) -> Image.Image:
     try:
-        with Image.open(file) as picture:
+        with warnings.catch_warnings(action="ignore"), Image.open(file) as picture:  # of palettes, and of large ones
             return picture.convert(mode)
     except Exception as error:  # Pillow's, or those of its formats
         raise UserError(f"data.path: {file} is no picture that can be read ({_first(error)}); move it away") from error

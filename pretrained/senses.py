@@ -67,7 +67,9 @@ class Windows(NamedTuple):
 def opened(config: PretrainedConfig, place: Place) -> tuple[Source, Windows]:
     """The files that are read and what the last revision takes of them; UserError, one line, where it cannot."""
     loaded = load(place, config.pretrained)
-    kind = KINDS[loaded.base.main_input_name]
+    if (takes := loaded.base.main_input_name) not in KINDS:
+        raise UserError(f"{type(loaded.model).__name__} reads {takes}: neither text, nor pictures, nor sound alone")
+    kind = KINDS[takes]
     path = pathlib.Path(config.data.path or "")
     if config.data.path is None or config.data.source != "enwik8":
         what = "pictures" if kind is pictures else "wav files"
@@ -126,8 +128,8 @@ def _windows(
     inputs = [of.prepared(window_W) for window_W in window_GW.tolist()]
     shuffled = [of.shuffled(*given, rng) for given in zip(window_GW.tolist(), inputs, strict=True)]
     probe = probe._replace(tokens_GWT=np.stack(inputs), shuffled_GWT=np.stack(shuffled))
-    special = [name for name in FIRST if hasattr(getattr(loaded.base, "embeddings", None), name)]
-    special = [] if shapes else special
+    embeddings = None if shapes else getattr(loaded.base, "embeddings", None)
+    special = [name for name in FIRST if getattr(embeddings, name, None) is not None]
     fixed_T = np.arange(context) < len(special)
     positions = POSITION_SETS
     if shapes:  # no place of a map is the first one

@@ -78,7 +78,13 @@ def material(path: pathlib.Path, processor: Any, base: Any, positions: int, seed
 
 
 def samples_of(base: Any, processor: Any, positions: int) -> int:
-    """The least number of samples of which a model makes so many positions; Whisper's is always the same."""
+    """The least number of samples of which a model makes so many positions; Whisper's is always the same.
+
+    UserError where its settings do not tell.
+    """
+    needed = {"input_features": ("max_source_positions",), "input_values": ("conv_kernel", "conv_stride")}
+    if any(not hasattr(base.config, name) for name in needed[base.main_input_name]):
+        raise UserError(f"{type(base).__name__}: how many samples make a position is not known of this class")
     if base.main_input_name == "input_features":
         return 2 * base.config.max_source_positions * processor.hop_length
     length = positions
@@ -97,6 +103,8 @@ def _recording(file: pathlib.Path) -> tuple[np.ndarray, int]:
             f"data.path: {file} is no wav file that can be read ({(str(error).splitlines() or ['?'])[0].rstrip('.')}); "
             "write it as plain PCM, or move it away"
         ) from error
+    if not sound.size:
+        raise UserError(f"data.path: {file} holds no sound; move it away")
     if sound.dtype == np.uint8:
         sound = sound.astype(np.float32) / 128 - 1
     elif np.issubdtype(sound.dtype, np.integer):

@@ -289,6 +289,24 @@ def test_files_that_a_model_cannot_read_are_one_line(world, tmp_path, model, cha
 
 
 @pytest.mark.parametrize(
+    ("content", "words"),
+    [
+        (b"", "is no wav file that can be read"),
+        (b"RIFF\x24\x00\x00\x00WAVEfmt ", "is no wav file that can be read"),
+        (np.zeros(0, np.int16), "holds no sound"),
+        (np.full(9, np.nan, np.float32), "holds numbers that are not finite"),
+        (np.zeros(900, np.int16), "holds no pieces of 0.133 s; name longer recordings, or lower window"),
+    ],
+)
+def test_recordings_that_cannot_be_used_are_one_line(world, tmp_path, content, words):
+    if isinstance(content, bytes):
+        (tmp_path / "a.wav").write_bytes(content)
+    else:
+        wavfile.write(tmp_path / "a.wav", 16_000, content)
+    refuse(tmp_path / "run", words, *flags(world, "wav2vec 2.0", tmp_path / "a.wav", "--config.window=105"))
+
+
+@pytest.mark.parametrize(
     ("model", "data", "words"),
     [
         ("ViT", None, "this model reads pictures, and no text: name a folder of them with --config.data.path="),
