@@ -37,11 +37,13 @@ def anisotropy_profile(runs: dict[str, Run]) -> Figure | None:
     sides = positions(runs, "anisotropy")
     figure = style.new(style.PAGE if len(sides) > 1 else style.SINGLE, 2.6)
     axes = figure.subplots(1, len(sides), sharey=True, squeeze=False)[0]
+    depth = layers(runs, scales.DEPTH)
+    depth = depth.replace(" (", "\n(") if len(sides) > 2 else depth
     for ax, side in zip(axes, sides, strict=True):
         for label, run in runs.items():
             last = run.results.isel(step=-1).sel(positions=side)
             style.banded(ax, last.depth.values, *interval(last, "anisotropy"), label=label, **looks[label])
-        ax.set(title=POSITIONS[side] if len(sides) > 1 else "", xlabel=layers(runs, scales.DEPTH))
+        ax.set(title=POSITIONS[side] if len(sides) > 1 else "", xlabel=depth)
     scales.fit(axes, zero=True)
     axes[0].set_ylabel(words(runs, "anisotropy") + LARGEST)
     style.title(figure, f"Anisotropy over depth{at_last(runs)}")

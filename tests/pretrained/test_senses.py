@@ -11,9 +11,11 @@ from PIL import Image
 from scipy.io import wavfile
 
 from benchmarks import rows_senses
+from experiments import pretrained as experiment
+from experiments.flags import override
 from metrics.comparison import linear_cka
 from panel.config import MeasureConfig
-from pretrained import guards, maps, sound
+from pretrained import guards, load, maps, senses, sound
 from pretrained.adapters import SENSES, adapter_of, kind_of
 from pretrained.extract import read
 from pretrained.files import listed
@@ -211,6 +213,26 @@ def measured(world, workdir, model, data, *more):
     process = here(*flags(world, model, data, *more), f"--workdir={workdir}")
     assert process.returncode == 0, process.stderr
     return files.read(workdir / "results.nc"), process.stdout
+
+
+def test_windows_are_the_pictures_that_they_are_called(world):
+    changes = {"data.path": str(world / "pictures"), "measure.points": "64", "measure.groups": "2"}
+    config = override(experiment.get_config(str(world / "ViT")), changes)
+    source, windows = senses.opened(config, load.place_of(config.pretrained.name, None))
+    assert source.name == "pictures of pictures"
+    tokens_GWCHW, shuffled_GWCHW = windows.probe.tokens_GWT, windows.probe.shuffled_GWT
+    prepare, names = transformers.ViTImageProcessorPil(**IMAGES), set()
+    for place in np.ndindex(windows.places_GWT.shape[:2]):
+        (name,) = windows.words(windows.places_GWT[place][5:6])
+        names.add(name)
+        with Image.open(world / "pictures" / name) as picture:
+            given = prepare(images=[picture.convert("RGB")], return_tensors="np")["pixel_values"][0]
+        np.testing.assert_array_equal(tokens_GWCHW[place], given)
+    assert len(names) == 8  # 2 batches of 2 groups of 2 pictures, none of them twice
+    for one, mixed in zip(tokens_GWCHW, shuffled_GWCHW, strict=True):
+        colours, others = (np.moveaxis(x_WCHW, 1, 3).reshape(-1, 3) for x_WCHW in (one, mixed))
+        assert sorted(colours.tolist()) == sorted(others.tolist())
+        assert (np.diff(colours[:, 0]) == 0).mean() > 10 * (np.diff(others[:, 0]) == 0).mean()
 
 
 def test_pictures_through_a_vision_transformer(world, tmp_path):
