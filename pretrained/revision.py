@@ -84,7 +84,7 @@ def table(plan: Plan, loaded: load.Loaded, step: int, last: bool, beside: Residu
     vectors = projection.labelled(
         measured.vectors, windows.probe.picks_SGP[0, 0], plan.config.window, measure.projected_head
     )
-    vectors |= leading_vectors.labelled(measured.vectors, places_of(windows)[0])
+    vectors |= leading_vectors.labelled(measured.vectors, windows.places_GWT[0])
     if not beside.wanted:
         return found.assign(**vectors)
     found.attrs["compared_with"] = compared_with(beside.steps, step)
@@ -114,11 +114,6 @@ def _measured(
             inputs = activations(loaded, tokens_ZWT, 1 if size > 1 else 2, plan.heads, plain=True)
             noise = guards.noise_floor(found[0].values, extracted.measure_batch(g, inputs, *given).values)
     return extracted.joined(found), noise
-
-
-def places_of(windows: Any) -> np.ndarray:
-    """The token at every position, or its number where windows are of no text."""
-    return getattr(windows, "places_GWT", windows.probe.tokens_GWT)
 
 
 def visible_sets(visible_TT: np.ndarray, windows: Windows) -> np.ndarray:
@@ -161,5 +156,5 @@ def vectors_of_batch(plan: Plan, loaded: load.Loaded) -> int:
     """Bytes."""
     if loaded.adapter.maps:
         return of_maps.bytes_of(plan.windows, plan.config)
-    tokens = plan.windows.probe.tokens_GWT.shape[1] * plan.config.window * len(inputs_of(plan.config.measure))
-    return tokens * loaded.model.config.hidden_size * 4 * (loaded.blocks + 1 + 2 * loaded.blocks * plan.heads)
+    places = plan.windows.places_GWT[0].size * len(inputs_of(plan.config.measure))
+    return places * loaded.model.config.hidden_size * 4 * (loaded.blocks + 1 + 2 * loaded.blocks * plan.heads)

@@ -23,6 +23,11 @@ class Windows(NamedTuple):
     mask_token: int | None
     about: dict[str, Any]  # what is recorded
 
+    @property
+    def places_GWT(self) -> np.ndarray:
+        """The token of every position."""
+        return self.probe.tokens_GWT
+
     def told(self) -> list[str]:
         """What a reader should know before the long part begins."""
         return [
