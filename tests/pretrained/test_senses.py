@@ -16,7 +16,7 @@ from experiments.flags import override
 from metrics.comparison import linear_cka
 from panel.config import MeasureConfig
 from pretrained import guards, load, maps, senses, sound
-from pretrained.adapters import SENSES, adapter_of, kind_of
+from pretrained.adapters import SENSES, kind_of
 from pretrained.extract import read
 from pretrained.files import listed
 from tables import files
@@ -360,8 +360,3 @@ def test_inputs_of_another_size_than_the_models_are_refused(world, tmp_path):
     transformers.ViTImageProcessorPil(size={"height": 40, "width": 40}).save_pretrained(tmp_path / "model")
     words = "cannot read what its own processor prepares: Input image size (40*40) doesn't match model"
     refuse(tmp_path / "run", words, *flags(world, tmp_path / "model", "pictures"))
-
-
-def test_a_type_without_an_entry_is_told_with_those_that_have_one():
-    with pytest.raises(UserError, match="those with one are albert, beit"):
-        adapter_of("swin")
