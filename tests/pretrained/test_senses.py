@@ -302,7 +302,7 @@ def changed(world, to, change):
         ("ViT", lambda path: [file.write_text("a") for file in path.iterdir()], "is no picture that can be read"),
         ("ViT", lambda path: [file.unlink() for file in path.glob("*.png")], "holds 8 pictures, 17 positions each"),
         ("wav2vec 2.0", lambda path: None, "is no wav file, which this model reads"),
-        ("Llama", lambda path: None, "is not a file: name the text itself"),
+        ("Llama", lambda path: None, "with --config.data.path="),  # a text, in whatever words
     ],
 )
 def test_files_that_a_model_cannot_read_are_one_line(world, tmp_path, model, change, words):
