@@ -3,14 +3,15 @@
     .venv-pretrained/bin/python -m benchmarks.rows [NAME …]
 
 A system is a `Row` (benchmarks/row.py) under its name: the class of transformers, the settings that make it tiny, what
-stands beside it, and what it reads. Rows of text are in benchmarks/rows_text.py.
+stands beside it, and what it reads. Rows of text are in benchmarks/rows_text.py, those of pictures and sound in
+benchmarks/rows_senses.py.
 """
 
 import sys
 
 import transformers
 
-from benchmarks import rows_text
+from benchmarks import rows_senses, rows_text
 from benchmarks.row import Row, show
 
 ROWS = rows_text.ROWS
@@ -24,7 +25,7 @@ def line(name: str, row: Row) -> str:
     if row.model is None:
         cells = [name, f"no class in transformers {transformers.__version__}", "", "", "", row.said]
     else:
-        shown = show(row)
+        shown = rows_senses.show(row) if name in rows_senses.ROWS else show(row)
         attention = "none" if shown.attention is None else number(shown.attention)
         cells = [name, row.model, str(shown.layers), number(shown.streams), attention, row.said]
     return "|".join(["", *(f" {cell} " if cell else " " for cell in cells), ""])
@@ -37,7 +38,7 @@ def number(difference: float) -> str:
 def main(names: list[str]) -> None:
     for text in HEAD:
         print(text)
-    for name, row in ROWS.items():
+    for name, row in (ROWS | rows_senses.ROWS).items():
         if not names or name in names:
             print(line(name, row), flush=True)
 

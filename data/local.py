@@ -37,6 +37,8 @@ _OTHERS = {  # how formats begin that hold no text at all
     "GGUF": rb"GGUF",
     "PDF": rb"%PDF-",
     "PNG": rb"\x89PNG",
+    "JPEG": rb"\xff\xd8\xff",
+    "WAV": rb"RIFF[\x00-\xff]{4}WAVE",
 }
 _WIDE = {  # characters of two or four bytes: marks at the beginning, or every second byte 0
     "UTF-32": rb"\xff\xfe\x00\x00|\x00\x00\xfe\xff",

@@ -7,7 +7,7 @@ from matplotlib.figure import Figure
 
 from figures import scales, style
 from figures.provenance import caption
-from figures.run import POSITIONS, SAME, Run, at_last, bands, holding, interval, positions, words
+from figures.run import POSITIONS, Run, at_last, bands, holding, interval, positions, same, words
 from studies import correlations
 
 SHARPNESS = ("attention_entropy", "attention_max", "score_std_within", "attention_first")
@@ -41,7 +41,7 @@ def cosine_against_drift(runs: dict[str, Run]) -> Figure | None:
     style.legend(axes)
     found = [line for side in sides for line in correlated(runs, ("mean_cosine",), side)]
     shown = "A point for each layer; hollow: the embedding."
-    further = [*[SAME] * (len(sides) == 1), *found]
+    further = [*same(runs, sides), *found]
     caption(figure, runs, shown, bands(runs, "drift", "mean_cosine", what="bars"), further)
     return figure
 

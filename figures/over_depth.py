@@ -10,7 +10,6 @@ from figures.provenance import caption
 from figures.run import (
     NULLS,
     POSITIONS,
-    SAME,
     Run,
     at_last,
     bands,
@@ -20,6 +19,7 @@ from figures.run import (
     layers,
     nulls,
     positions,
+    same,
     words,
 )
 from panel.families import nulls_of
@@ -37,17 +37,19 @@ def anisotropy_profile(runs: dict[str, Run]) -> Figure | None:
     sides = positions(runs, "anisotropy")
     figure = style.new(style.PAGE if len(sides) > 1 else style.SINGLE, 2.6)
     axes = figure.subplots(1, len(sides), sharey=True, squeeze=False)[0]
+    depth = layers(runs, scales.DEPTH)
+    depth = depth.replace(" (", "\n(") if len(sides) > 2 else depth
     for ax, side in zip(axes, sides, strict=True):
         for label, run in runs.items():
             last = run.results.isel(step=-1).sel(positions=side)
             style.banded(ax, last.depth.values, *interval(last, "anisotropy"), label=label, **looks[label])
-        ax.set(title=POSITIONS[side] if len(sides) > 1 else "", xlabel=layers(runs, scales.DEPTH))
+        ax.set(title=POSITIONS[side] if len(sides) > 1 else "", xlabel=depth)
     scales.fit(axes, zero=True)
     axes[0].set_ylabel(words(runs, "anisotropy") + LARGEST)
     style.title(figure, f"Anisotropy over depth{at_last(runs)}")
     style.legend(axes)
     shown = "Share of the largest eigenvalue in the variance of each layer's vectors, at the last checkpoint."
-    further = [SAME] * (len(sides) == 1)
+    further = same(runs, sides)
     caption(figure, runs, shown, bands(runs, "anisotropy"), further)
     return figure
 
@@ -81,7 +83,7 @@ def anisotropy_by_checkpoint(runs: dict[str, Run]) -> Figure | None:
     style.title(figure, "Anisotropy over layers while training")
     scales.step_bar(figure, colours, grid)
     shown = "Share of the largest eigenvalue in the variance of each layer's vectors: a curve for each checkpoint."
-    caption(figure, runs, shown, bands(runs, "anisotropy"), [SAME] * (len(sides) == 1))
+    caption(figure, runs, shown, bands(runs, "anisotropy"), same(runs, sides))
     return figure
 
 

@@ -18,7 +18,7 @@ POSITIONS = {
 }
 NULLS = {
     "gaussian": "Gaussian cloud,\nsame spectrum",
-    "shuffled": "shuffled tokens\nas input",
+    "shuffled": "shuffled input",
     "untrained": "same network,\nuntrained",
 }
 ENDS = ("mean", "low", "high")
@@ -103,3 +103,8 @@ def positions(runs: dict[str, Run], *names: str, steps: slice = slice(-1, None))
         if values.size and abs(values[-1] - values[0]).max() > VISIBLE * np.ptp(values):
             return sets
     return sets[:1]
+
+
+def same(runs: dict[str, Run], sides: list[str]) -> list[str]:
+    """For the caption, where further sets of positions are there and not drawn."""
+    return [SAME] * (len(sides) == 1 < next(iter(runs.values())).results.sizes["positions"])

@@ -1,6 +1,6 @@
 """What has to be known of an architecture: an entry each, by `model_type` of its settings."""
 
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 
 class Adapter(NamedTuple):
@@ -11,6 +11,7 @@ class Adapter(NamedTuple):
     after: str | None = None  # a further map after that, where a model has it
     inner: str | None = None  # a setting by which the number of layers is multiplied
     part: str | None = None  # what holds the blocks, below the base model, where others have the same class
+    maps: bool = False  # blocks give maps, whose size and width change from stage to stage; {} in a norm is the stage
     own: float | None = None  # of a class that computes attention by itself, from scores <q, k> K^-own
     rate: str | None = None  # a setting that says how many tokens share a position of these blocks
     before: str | None = None  # a setting whose positions, and one more, come before that of token 0
@@ -42,6 +43,32 @@ ADAPTERS = {
 }
 UNKNOWN = Adapter(None)  # of it `hidden_states` is taken as it comes, and no queries and keys
 
+SENSES = {  # what reads pictures or sound, and no text
+    "beit": Adapter("BeitLayer", "layernorm"),
+    "convnext": Adapter("ConvNextLayer", None, maps=True),
+    "cvt": Adapter("CvtLayer", None, maps=True),
+    "deit": Adapter("DeiTLayer", "layernorm"),
+    "efficientnet": Adapter("EfficientNetBlock", None, maps=True),
+    "hubert": Adapter("HubertEncoderLayer", None),
+    "hubert, norm first": Adapter("HubertEncoderLayerStableLayerNorm", "encoder.layer_norm"),
+    "resnet": Adapter("ResNetBottleNeckLayer", None, maps=True),
+    "resnet, basic": Adapter("ResNetBasicLayer", None, maps=True),
+    "segformer": Adapter("SegformerLayer", "stages.{}.layer_norm", maps=True),
+    "vit": Adapter("ViTLayer", "layernorm"),
+    "wav2vec2": Adapter("Wav2Vec2EncoderLayer", None),
+    "wav2vec2, norm first": Adapter("Wav2Vec2EncoderLayerStableLayerNorm", "encoder.layer_norm"),
+    "whisper": Adapter("WhisperEncoderLayer", "encoder.layer_norm", part="encoder"),
+}
+VARIANTS = {"do_stable_layer_norm": {True: "norm first"}, "layer_type": {"basic": "basic"}}  # settings that tell kinds
 
-def adapter_of(model_type: str) -> Adapter:
-    return ADAPTERS.get(model_type, UNKNOWN)
+
+def kind_of(settings: Any) -> str:
+    """The name of an entry: the type of a model, and which kind of block it has where there are two."""
+    words = [settings.model_type]
+    if words[0] in SENSES:
+        words += [kinds[value] for name, kinds in VARIANTS.items() if (value := getattr(settings, name, None)) in kinds]
+    return ", ".join(words)
+
+
+def adapter_of(kind: str) -> Adapter:
+    return (ADAPTERS | SENSES).get(kind, UNKNOWN)

@@ -15,7 +15,7 @@ def clamp(loaded: Loaded, most: float, tokens_WT: np.ndarray, batch_size: int) -
 
     Later blocks read what is clamped. Returns, in words, what that changes of these windows; UserError where nothing.
     """
-    vectors_N, first_N, largest_N = (np.zeros(loaded.blocks) for _ in range(3))
+    vectors_N, first_N, largest_N, seen_N = (np.zeros(loaded.blocks) for _ in range(4))
     calls = 0
 
     def after(_: Any, args: tuple, found: Any) -> Any:
@@ -24,6 +24,7 @@ def clamp(loaded: Loaded, most: float, tokens_WT: np.ndarray, batch_size: int) -
         n, calls = calls % loaded.blocks, calls + 1  # one module may be many blocks
         over_BT = x_BTD.abs().amax(-1) > most
         vectors_N[n] += int(over_BT.sum())
+        seen_N[n] += over_BT.numel()
         first_N[n] += int(over_BT[:, 0].sum())
         largest_N[n] = max(largest_N[n], float(x_BTD.abs().max()))
         limited_BTD = x_BTD.clamp(-most, most)
@@ -46,6 +47,6 @@ def clamp(loaded: Loaded, most: float, tokens_WT: np.ndarray, batch_size: int) -
     blocks, n = np.flatnonzero(vectors_N) + 1, vectors_N.argmax()
     return (
         f"coordinates beyond {most:g}, after {len(blocks)} of {loaded.blocks} blocks, from block {blocks[0]} on; "
-        f"at most {vectors_N[n]:.0f} of {tokens_WT.size} vectors, {first_N[n]:.0f} of them token 0; the largest was "
+        f"at most {vectors_N[n]:.0f} of {seen_N[n]:.0f} vectors, {first_N[n]:.0f} of them token 0; the largest was "
         f"{largest_N.max():.0f}, after block {largest_N.argmax() + 1}"
     )

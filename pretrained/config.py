@@ -32,7 +32,7 @@ class PretrainedConfig:
     pretrained: WeightsConfig = field(default_factory=WeightsConfig)
     data: DataConfig = field(default_factory=DataConfig)
     measure: MeasureConfig = field(default_factory=lambda: MeasureConfig(batches=2, families=OF_MODELS))
-    window: int = 256  # tokens
+    window: int = 256  # tokens, or frames of speech; a picture has as many positions as the model makes of it
     special_tokens: bool = False  # begin and end every window as the tokenizer begins and ends a text
 
 

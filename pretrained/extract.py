@@ -147,8 +147,15 @@ def _of_unknown(base: Any, layer: Any) -> list[Any]:
 
 
 def read(loaded: Loaded, tokens_BT: np.ndarray, of: Any = None, **more: Any) -> Any:
-    """One pass of the model, or of its base; without padding, so that all positions count from 0."""
+    """One pass of the model, or of its base; without padding, so that all positions count from 0.
+
+    Of models that read no text the windows are what their processor makes of pictures or sound.
+    """
     module = loaded.base if of is None else of
+    if not loaded.reads_text:
+        inputs = torch.as_tensor(np.ascontiguousarray(tokens_BT)).to(loaded.base.device, loaded.base.dtype)
+        with torch.no_grad():
+            return loaded.part(**{loaded.base.main_input_name: inputs}, **more)
     ids_BT = torch.as_tensor(np.ascontiguousarray(tokens_BT), dtype=torch.long, device=loaded.base.device)
     with torch.no_grad():
         return module(input_ids=ids_BT, attention_mask=torch.ones_like(ids_BT), **more)

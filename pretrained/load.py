@@ -14,11 +14,13 @@ import safetensors
 import torch
 import transformers
 
-from pretrained.adapters import UNKNOWN, Adapter, adapter_of
+from pretrained.adapters import UNKNOWN, Adapter, adapter_of, kind_of
 from pretrained.config import WeightsConfig
 from workdir.errors import UserError
 
 SECONDS = 10  # after which a hub that does not answer is given up
+PROCESSORS = ("preprocessor_config.json", "processor_config.json")  # of today, and beside a tokenizer
+TOKENS = "input_ids"
 KINDS = {".safetensors": "safetensors", ".gguf": "GGUF, quantised"}
 
 os.environ.setdefault("HF_HUB_DISABLE_TELEMETRY", "1")
@@ -54,16 +56,15 @@ class Loaded(NamedTuple):
     def block_modules(self) -> list[Any]:
         return [module for module in self.part.modules() if type(module).__name__ == self.adapter.block]
 
-    def finished(self, last_BTD: Any) -> Any:
-        """What the model gives away in place of the output of the last block."""
-        for path in (self.adapter.final_norm, self.adapter.after):
-            module = below(self.base, path)
-            last_BTD = last_BTD if module is None else module(last_BTD)
-        return last_BTD
+    @property
+    def reads_text(self) -> bool:
+        return self.base.main_input_name == TOKENS
 
     @property
     def blocks(self) -> int:
         config = self.model.config
+        if self.adapter.maps:
+            return len(self.block_modules)
         return config.num_hidden_layers * (getattr(config, self.adapter.inner) if self.adapter.inner else 1)
 
 
@@ -120,10 +121,27 @@ def tokenizer_of(place: Place) -> Any:
     return _told(place, lambda: transformers.AutoTokenizer.from_pretrained(place.name, **place.given, **_safe()))
 
 
+def takes(settings: Any) -> str:
+    """What a model is given, in the words of its class: input_ids, pixel_values, input_values or input_features."""
+    named = getattr(transformers, (settings.architectures or [""])[0], None)
+    kind = named or transformers.AutoModel._model_mapping.get(type(settings), None)
+    return getattr(kind, "main_input_name", TOKENS)
+
+
+def processor_of(place: Place, kind: str) -> Any:
+    """What makes inputs of pictures (AutoImageProcessor) or of sound (AutoFeatureExtractor)."""
+    if place.local and not any((pathlib.Path(place.name) / name).is_file() for name in PROCESSORS):
+        raise UserError(
+            f"{place.name} holds no {PROCESSORS[0]}, which says how its inputs are made; "
+            "save it there with the save_pretrained of the model's own processor"
+        )
+    return _told(place, lambda: getattr(transformers, kind).from_pretrained(place.name, **place.given, **_safe()))
+
+
 def load(place: Place, weights: WeightsConfig) -> Loaded:
     """In the type asked for, not in that of the file; UserError where a weight is missing or not finite."""
     settings = settings_of(place)
-    adapter = adapter_of(settings.model_type)
+    adapter = adapter_of(kind_of(settings))
     gguf = "gguf_file" in place.given
     options = {"dtype": getattr(torch, weights.dtype), "output_loading_info": True}
     options["attn_implementation"] = way_of(adapter)
@@ -156,7 +174,7 @@ def load(place: Place, weights: WeightsConfig) -> Loaded:
 
 def way_of(adapter: Adapter) -> str | None:
     """How attention is computed while nobody listens; None: as the library thinks best."""
-    return None if adapter == UNKNOWN else "sdpa" if adapter.own is None else "eager"
+    return None if adapter == UNKNOWN or adapter.maps else "sdpa" if adapter.own is None else "eager"
 
 
 def bytes_of(model: Any) -> int:

@@ -8,16 +8,18 @@ import numpy as np
 import xarray as xr
 
 from panel import leading
-from pretrained import guards, load
+from pretrained import guards, load, maps, of_maps
 from pretrained.adapters import UNKNOWN
 from pretrained.clamp import clamp
 from pretrained.config import PretrainedConfig
 from pretrained.extract import activations
 from pretrained.residuals import Residuals, before, compared_with
+from pretrained.senses import NO_LOSS
 from pretrained.windows import Windows, at_positions
 from sources import extracted
 from sources.activations import Measured, inputs_of
 from tables import leading_vectors, projection, raw
+from workdir.errors import UserError
 
 WORK, BASE = 3, 2e9  # memory of measuring: in multiples of the vectors of a batch, and bytes of the programs
 OF_HEADS = ("attention", "projection")  # families that read queries and keys
@@ -28,7 +30,7 @@ class Plan(NamedTuple):
     """What all revisions have in common."""
 
     config: PretrainedConfig  # with the families and null models to be measured
-    windows: Windows
+    windows: Windows  # of a text, or of pictures or sound (pretrained/senses.py)
     name: str
 
     @property
@@ -39,9 +41,13 @@ class Plan(NamedTuple):
 def opened(plan: Plan, place: load.Place) -> load.Loaded:
     """The model, with what has to be true of it before it reads a window."""
     loaded = load.load(place, plan.config.pretrained)
-    guards.vocabulary(loaded, plan.windows)
-    guards.shape(loaded, plan.config.window, plan.config.measure.projected_head)
+    if loaded.reads_text:
+        guards.vocabulary(loaded, plan.windows)
+    if plan.heads or loaded.reads_text:
+        guards.shape(loaded, plan.config.window, plan.config.measure.projected_head)
     weights = plan.config.pretrained
+    if weights.clamp is not None and loaded.adapter.maps:
+        raise UserError("pretrained.clamp is for models whose blocks all have one width: leave it out")
     if weights.clamp is not None:
         loaded.about["clamped"] = clamp(loaded, weights.clamp, plan.windows.probe.tokens_GWT[0], weights.batch_size)
     return loaded
@@ -51,6 +57,8 @@ def residuals_of(plan: Plan, loaded: load.Loaded) -> list[np.ndarray]:
     """Of each batch the residual stream alone."""
     size = plan.config.pretrained.batch_size
     tokens_GWT = plan.windows.probe.tokens_GWT
+    if loaded.adapter.maps:
+        return of_maps.residuals(loaded, plan.windows, plan.config)
     return [activations(loaded, tokens_WT[None], size, heads=False).resid_ZNWTD[0] for tokens_WT in tokens_GWT]
 
 
@@ -58,20 +66,24 @@ def table(plan: Plan, loaded: load.Loaded, step: int, last: bool, beside: Residu
     """Every value of a revision; of the `last` one the loss has a bound, and the noise floor is measured."""
     weights, windows, measure = plan.config.pretrained, plan.windows, plan.config.measure
     tokens_T = windows.probe.tokens_GWT[0, 0]
-    about = loaded.about | {"residual_stream": guards.final_norm(loaded, tokens_T)}
+    stream = maps.same_as_own if loaded.adapter.maps else guards.final_norm
+    about = loaded.about | {"residual_stream": stream(loaded, tokens_T)}
     context = windows.places_GWT.shape[2]
     seen = guards.Seen(np.ones((1, context, context), bool), None)
     if plan.heads:
         seen, about["attention"] = guards.attention(loaded, windows.probe.tokens_GWT[0, :2])
     most = weights.most_bits if last else np.inf  # early revisions of a training know nothing yet
-    about |= guards.bits_per_byte(loaded, windows, weights.batch_size, most)
+    about |= guards.bits_per_byte(loaded, windows, weights.batch_size, most) if loaded.reads_text else NO_LOSS
     if last:
         tell(plan, loaded, seen, about)
-    measured, noise = _measured(plan, loaded, step, seen, last, beside)
+    if loaded.adapter.maps:
+        measured, noise = of_maps.measured(loaded, windows, plan.config, step, last, beside)
+    else:
+        measured, noise = _measured(plan, loaded, step, seen, last, beside)
     about |= {"noise_floor": json.dumps(noise)} if noise else {}
     recorded = {name: value if isinstance(value, str | int | float) else "none" for name, value in about.items()}
     values = beside.without_itself(step, measured.values)
-    found = raw.table(values, step, windows.positions, recorded | {"model": words(loaded, plan.config)} | made)
+    found = raw.table(values, step, windows.positions, recorded | {"model": words(loaded, plan.config, windows)} | made)
     vectors = projection.labelled(measured.vectors, windows.probe.picks_SGP[0, 0], context, measure.projected_head)
     vectors |= leading_vectors.labelled(measured.vectors, windows.places_GWT[0])
     if not beside.wanted:
@@ -119,33 +131,33 @@ def visible_sets(visible_NTT: np.ndarray, windows: Windows) -> np.ndarray:
     return np.stack([visible, without_first, without_special][: len(windows.positions)])
 
 
-def words(loaded: load.Loaded, config: PretrainedConfig) -> str:
+def words(loaded: load.Loaded, config: PretrainedConfig, windows: Windows) -> str:
     own, adapter = loaded.model.config, loaded.adapter
-    heads = f", H={own.num_attention_heads}" if adapter != UNKNOWN else ""
-    joined = f" ({getattr(own, adapter.rate)} at a position)" if adapter.rate else ""
-    return (
-        f"{loaded.about['model_class']}, {loaded.blocks} layers, D={own.hidden_size}{heads}, "
-        f"windows of {config.window} tokens{joined}, {loaded.about['weights_file']}"
-    )
+    if adapter.maps:
+        size = of_maps.words(windows)
+    else:
+        heads = f", H={own.num_attention_heads}" if adapter != UNKNOWN else ""
+        joined = f" ({getattr(own, adapter.rate)} at a position)" if adapter.rate else ""
+        unit = "tokens" if loaded.reads_text else "positions"
+        size = f"D={own.hidden_size}{heads}, windows of {config.window} {unit}{joined}"
+    return f"{loaded.about['model_class']}, {loaded.blocks} layers, {size}, {loaded.about['weights_file']}"
 
 
 def tell(plan: Plan, loaded: load.Loaded, seen: guards.Seen, about: dict[str, Any]) -> None:
     """What a reader should know before the long part begins."""
-    bits, bound = about["bits_per_byte"], about["bits_bound"]
+    bits = about["bits_per_byte"]
     said = bits if isinstance(bits, str) else f"{bits:.2f}, {about['bits_of']}"
+    said += f"; at most {about['bits_bound']:.2f}" if "bits_bound" in about else ""
     weights, vectors = load.bytes_of(loaded.model), vectors_of_batch(plan, loaded)
     if seen.bias_NHTT is not None:
         vectors += len(inputs_of(plan.config.measure)) * seen.bias_NHTT.nbytes
     for line in (
-        f"{words(loaded, plan.config)}, computed in {about['computed_in']}",
-        f"windows: {plan.windows.about['windows']}; the first begins {plan.windows.about['first_tokens']}",
-        f"special tokens: {plan.windows.about['special_tokens']}",
-        f"windows that begin with one token twice, whose second vector may be another first: "
-        f"{plan.windows.about['twice_first']}",
+        f"{words(loaded, plan.config, plan.windows)}, computed in {about['computed_in']}",
+        *plan.windows.told(),
         *([f"clamped: {about['clamped']}"] if "clamped" in about else []),
         f"residual stream: {about['residual_stream']}",
         f"attention: {about.get('attention', 'not asked for')}",
-        f"bits per byte of the text: {said}; at most {bound:.2f}",
+        f"{'bits per byte of the text' if loaded.reads_text else 'loss'}: {said}",
         f"memory: weights {weights / 1e9:.2f} GB, vectors of a batch {vectors / 1e9:.2f} GB, "
         f"about {(weights + (1 + WORK) * vectors + BASE) / 1e9:.0f} GB in all",
     ):
@@ -154,5 +166,7 @@ def tell(plan: Plan, loaded: load.Loaded, seen: guards.Seen, about: dict[str, An
 
 def vectors_of_batch(plan: Plan, loaded: load.Loaded) -> int:
     """Bytes."""
+    if loaded.adapter.maps:
+        return of_maps.bytes_of(plan.windows, plan.config)
     places = plan.windows.places_GWT[0].size * len(inputs_of(plan.config.measure))
     return places * loaded.model.config.hidden_size * 4 * (loaded.blocks + 1 + 2 * loaded.blocks * plan.heads)

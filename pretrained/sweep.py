@@ -6,14 +6,16 @@ import json
 import pathlib
 import resource
 import sys
+from collections.abc import Callable
 from typing import Any
 
+import numpy as np
 import xarray as xr
 
 from data import corpus as texts
 from data.corpus import Corpus
-from pretrained import guards, load
-from pretrained.adapters import UNKNOWN, adapter_of
+from pretrained import guards, load, senses
+from pretrained.adapters import UNKNOWN, adapter_of, kind_of
 from pretrained.config import PretrainedConfig, steps
 from pretrained.residuals import Residuals, before, compared_with
 from pretrained.revision import OF_HEADS, Plan, opened, residuals_of, table
@@ -27,6 +29,7 @@ from workdir.progress import bar
 from workdir.settings import replace
 from workdir.stop import Stop
 
+Words = Callable[[np.ndarray], list[str]]
 GUARDED = (  # of each revision, in the table of all
     *("revision", "weights_sha256", "weights_file", "weights_type", "computed_in", "not_read", "residual_stream"),
     *("attention", "bits_per_byte", "bits_bound", "bits_of", "noise_floor", "clamped", "torch", "transformers"),
@@ -37,17 +40,18 @@ def run(config: PretrainedConfig, root: pathlib.Path, title: str, stop: Stop) ->
     """Write measurements/<step>.nc for every revision, then the tables of all of them (tables/join)."""
     revisions = steps(config.pretrained)
     last = load.place_of(config.pretrained.name, revisions[max(revisions)])
-    rate = 1
+    takes, rate = load.TOKENS, 1
     if "gguf_file" not in last.given:  # whose settings take long to read
         settings = load.settings_of(last)
-        adapter = adapter_of(settings.model_type)
-        rate = getattr(settings, adapter.rate) if adapter.rate else 1
-        config = known_of(config, settings.model_type, title)
-    tokenizer = load.tokenizer_of(last)  # of the last revision, for all
-    corpus = texts.load(config.data, config.window)
+        adapter = adapter_of(kind_of(settings))
+        takes, rate = load.takes(settings), getattr(settings, adapter.rate) if adapter.rate else 1
+        config = known_of(config, kind_of(settings), title)
+    given = opened_text(config, last, rate) if takes == load.TOKENS else opened_files(config, last)
+    corpus, windows, words, wanted = given
     print(f"corpus: {corpus.name}, from {corpus.origin}")
-    windows = make_windows(text_of(corpus), tokenizer, config.window, config.special_tokens, config.measure, rate)
-    wanted = replace(config, {"measure.nulls": nulls_of(config)})
+    if left_out := [name for name in config.measure.families if name not in wanted.measure.families]:
+        print(f"{title}: not measured, since maps change from stage to stage: {', '.join(left_out)}")
+    wanted = replace(wanted, {"measure.nulls": nulls_of(config)})
     made = made_by(config, corpus, windows)
     found = measurements.plan(
         root / "measurements", list(revisions), wanted.measure.families, wanted.measure.nulls, made
@@ -63,11 +67,30 @@ def run(config: PretrainedConfig, root: pathlib.Path, title: str, stop: Stop) ->
         about |= {"model": whole[max(revisions)].attrs["model"], "steps": max(revisions), **told(whole)}
         about["provenance"] = provenance(config, about)
         join.write(root, whole, wanted.measure.families, wanted.measure.nulls, about)
-        leading_vectors.write(
-            root, whole, wanted.measure.families, lambda ids: tokenizer.convert_ids_to_tokens(ids.tolist())
-        )
+        leading_vectors.write(root, whole, wanted.measure.families, words)
     print(f"{title}: {len(whole)} measured ({measured} now): {root / 'results.nc'}, {root / 'results.csv'}")
     print(f"{title}: memory at most {peak() / 1e9:.1f} GB")
+
+
+def opened_text(
+    config: PretrainedConfig, last: load.Place, rate: int
+) -> tuple[Corpus, Windows, Words, PretrainedConfig]:
+    """The text, its windows, and what tokens are called: by the tokenizer of the last revision, for all.
+
+    And what is to be measured of them.
+    """
+    tokenizer = load.tokenizer_of(last)
+    corpus = texts.load(config.data, config.window)
+    windows = make_windows(text_of(corpus), tokenizer, config.window, config.special_tokens, config.measure, rate)
+    return corpus, windows, lambda ids: tokenizer.convert_ids_to_tokens(ids.tolist()), config
+
+
+def opened_files(
+    config: PretrainedConfig, last: load.Place
+) -> tuple[senses.Source, senses.Windows, Words, PretrainedConfig]:
+    """The same of pictures or sound, and what positions are called."""
+    source, windows = senses.opened(config, last)
+    return source, windows, windows.words, senses.fitted(config, windows)
 
 
 def measure(

@@ -29,6 +29,15 @@ class Windows(NamedTuple):
         """The first token of every position."""
         return at_positions(self.probe.tokens_GWT, self.rate)[..., 0]
 
+    def told(self) -> list[str]:
+        """What a reader should know before the long part begins."""
+        return [
+            f"windows: {self.about['windows']}; the first begins {self.about['first_tokens']}",
+            f"special tokens: {self.about['special_tokens']}",
+            "windows that begin with one token twice, whose second vector may be another first: "
+            f"{self.about['twice_first']}",
+        ]
+
 
 def text_of(corpus: Corpus) -> str:
     """The validation split; bytes that are no UTF-8 are left out."""
@@ -76,7 +85,7 @@ def make_windows(
     positions = POSITION_SETS
     if special_GWT.any():
         positions = (*POSITION_SETS, SPECIAL)
-        picks_GP = _picks(at_positions(special_GWT, rate).any(-1), measure)
+        picks_GP = picks_without(at_positions(special_GWT, rate).any(-1), measure)
         probe = probe._replace(picks_SGP=np.concatenate([probe.picks_SGP, picks_GP[None]]))
     text_bytes = len(text.encode())
     counts_V = np.bincount(ids_N)
@@ -128,7 +137,7 @@ def _shuffled(tokens_GWT: np.ndarray, fixed_T: np.ndarray, seed: int) -> np.ndar
     return mixed
 
 
-def _picks(special_GWT: np.ndarray, measure: MeasureConfig) -> np.ndarray:
+def picks_without(special_GWT: np.ndarray, measure: MeasureConfig) -> np.ndarray:
     """Positions without special tokens, as many of each group as of the other sets."""
     rng, share = np.random.default_rng(measure.seed), measure.points // measure.groups
     groups_GJP = special_GWT.reshape(len(special_GWT), measure.groups, -1)

@@ -140,6 +140,8 @@ def test_position_0_has_no_panel_of_its_own_where_leaving_it_out_makes_no_differ
         assert "Without position 0 the figure looks the same" in one.get_label()
         assert len([ax for ax in both.axes if "position" in ax.get_title()]) == 2
         assert "looks the same" not in both.get_label()
+        there_is_no_other = {"decoder": changed(runs["decoder"], lambda t: t.sel(positions=["all"]))}
+        assert "position 0" not in build(there_is_no_other).get_label()
 
 
 def test_limits_serve_the_lines_and_cut_a_band_that_dwarfs_them():
