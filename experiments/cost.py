@@ -15,6 +15,7 @@ import jax.numpy as jnp
 from data.corpus import Corpus
 from experiments import memory
 from experiments.config import Config
+from panel.nulls import PERMUTATIONS, PERMUTED
 from training.config import schedule
 from training.objective import OBJECTIVES
 
@@ -81,7 +82,9 @@ def _checkpoint(config: Config) -> float:
     products = layers * inputs * (searched + sum(FAMILY.get(family, 0.0) for family in measure.families))
     if "gaussian" in measure.nulls and searched:
         products += layers * (GAUSSIAN + searched)
-    products += layers**2 * CKA * ("comparison" in measure.families)
+    compared = 1 + PERMUTATIONS * (PERMUTED in measure.nulls)
+    searches = SEARCH["comparison"] * (compared - 1) * layers
+    products += (layers**2 * CKA * compared + searches) * ("comparison" in measure.families)
     products += model.layers * inputs * ATTENTION * model.context / 256 * ("attention" in measure.families)
     return (
         2 * measure.batches * products * 2 * measure.points**2 * max(model.width, SORTING)

@@ -20,6 +20,7 @@ NULLS = {
     "gaussian": "Gaussian cloud,\nsame spectrum",
     "shuffled": "shuffled tokens\nas input",
     "untrained": "same network,\nuntrained",
+    "permuted": "windows of one cloud\nin another order",
 }
 ENDS = ("mean", "low", "high")
 VISIBLE = 0.02  # of the height of a panel

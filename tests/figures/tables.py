@@ -30,7 +30,7 @@ from training.watch import BLOCKS, LAYERS
 
 STEPS = (0, 1, 4, 32, 128, 1000)
 POINTS = 40  # queries and keys that are projected
-NULLS = ("gaussian", "shuffled", "untrained")
+NULLS = ("gaussian", "shuffled", "untrained", "permuted")
 FIRST_HAS_NONE = ("cka_previous", "overlap_previous")  # no checkpoint before it
 
 
@@ -150,6 +150,7 @@ def shapes_at(grown: float, layers: int, causal: bool) -> dict[str, np.ndarray]:
         "mean_cosine": 0.02 + 0.6 * bell,
         "drift": 1 + 8 * bell,
         "cka_layers": np.exp(-grown * apart),
+        "cka_unbiased_layers": np.exp(-grown * apart) - 0.05 * apart,
         "overlap_layers": np.exp(-5 * grown * apart),
         "cka_previous": 1 - 0.3 * np.sin(np.pi * grown) * (1 - depth / 2),
         "cka_last": 1 - (1 - grown) * (1 - depth / 2),
@@ -181,8 +182,8 @@ def drifting(seed: list[int], grown: float, layers: int) -> dict[str, np.ndarray
 
 
 def as_null(shape: np.ndarray, null: str) -> np.ndarray:
-    """A Gaussian cloud fills more dimensions; of shuffled text half the shape is left."""
-    return {"gaussian": 2.0, "shuffled": 0.5}.get(null, 1.0) * shape
+    """A Gaussian cloud fills more dimensions; of shuffled text half the shape is left, of permuted windows little."""
+    return {"gaussian": 2.0, "shuffled": 0.5, "permuted": 0.1}.get(null, 1.0) * shape
 
 
 def noisy(rng: np.random.Generator, shape: np.ndarray, name: str, batches: int, heads: int, groups: int) -> np.ndarray:
