@@ -23,7 +23,7 @@ from models.transformer import compute_type
 from pretrained import export
 from pretrained.config import PretrainedConfig
 from report import page
-from sources import sweep, vectors
+from sources import sites, sweep, vectors
 from sources.probe import POSITION_SETS
 from studies import equal_gain, findings, on_disk, runs
 from tables import files
@@ -128,6 +128,8 @@ def work(experiment: Config, configs: dict[str, Config], root: pathlib.Path, tit
         if "measure" in wanted:
             for name, config in configs.items():
                 sweep.sweep(config, texts[text_key(config)], root / name, name or title, stop)
+                if config.measure.sites:
+                    sites.measure(config, texts[text_key(config)], root / name, name or title, stop)
                 if processes.is_first():
                     on_disk.write_run(name or title, root / name)
                 stop.check(f"{name or title}: stopped when measure was done")
@@ -310,7 +312,8 @@ def load(path: pathlib.Path) -> Run:
         if processes.is_first():
             print(f"{path / 'train.jsonl'} does not exist: figures have no training curve of this run")
     directions = path / "tangents.nc"
-    return Run(results, lines, files.read(directions) if directions.exists() else None)
+    beside = {site.parent.name: files.read(site) for site in sorted(path.glob(f"{sites.FOLDER}/*/results.nc"))}
+    return Run(results, lines, files.read(directions) if directions.exists() else None, beside)
 
 
 def not_there(path: pathlib.Path, name: str, stage: str) -> UserError:

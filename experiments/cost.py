@@ -79,9 +79,11 @@ def _checkpoint(config: Config) -> float:
     model, measure = config.model, config.measure
     inputs, layers = 1 + ("shuffled" in measure.nulls), model.layers + 1
     searched = max((SEARCH.get(family, 0.0) for family in measure.families), default=0.0)
+    layers += model.layers * len(measure.sites)
     products = layers * inputs * (searched + sum(FAMILY.get(family, 0.0) for family in measure.families))
     if "gaussian" in measure.nulls and searched:
         products += layers * (GAUSSIAN + searched)
+    layers = model.layers + 1
     compared = 1 + PERMUTATIONS * (PERMUTED in measure.nulls)
     searches = SEARCH["comparison"] * (compared - 1) * layers
     products += (layers**2 * CKA * compared + searches) * ("comparison" in measure.families)

@@ -130,11 +130,12 @@ def make_reader(
 
 
 def _sample(activations_Z: Any, z: int, picks_P: Array, visible_TT: Array, types_Z: Types | None = None) -> Sample:
-    """The clouds and heads of one input."""
-    resid_NBTD, q_NBTHK, k_NBTHK = (x[z] for x in activations_Z)
+    """The clouds of one input, and its heads, if any."""
+    resid_NBTD, q_NBTHK, k_NBTHK = (None if x is None else x[z] for x in activations_Z[:3])
+    heads = None if q_NBTHK is None else Heads(q_NBTHK, k_NBTHK, picks_P, visible_TT)
     places = Places(*jnp.divmod(picks_P, resid_NBTD.shape[2]))
     types = jax.tree.map(lambda x_Z: x_Z[z][..., picks_P], types_Z)
-    return Sample(_clouds(resid_NBTD, picks_P), Heads(q_NBTHK, k_NBTHK, picks_P, visible_TT), places, types)
+    return Sample(_clouds(resid_NBTD, picks_P), heads, places, types)
 
 
 def _permuted(resid_NBTD: Array, picks_P: Array, key: Array, number: Array) -> Array:
