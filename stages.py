@@ -23,7 +23,7 @@ from models.transformer import compute_type
 from pretrained import export
 from pretrained.config import PretrainedConfig
 from report import page
-from sources import sites, sweep, vectors
+from sources import points, similarity, sites, sweep, vectors
 from sources.probe import POSITION_SETS
 from studies import equal_gain, findings, on_disk, runs
 from tables import files
@@ -130,6 +130,8 @@ def work(experiment: Config, configs: dict[str, Config], root: pathlib.Path, tit
                 sweep.sweep(config, texts[text_key(config)], root / name, name or title, stop)
                 if config.measure.sites:
                     sites.measure(config, texts[text_key(config)], root / name, name or title, stop)
+                if config.measure.points_table:
+                    points.measure(config, texts[text_key(config)], root / name, name or title, stop)
                 if processes.is_first():
                     on_disk.write_run(name or title, root / name)
                 stop.check(f"{name or title}: stopped when measure was done")
@@ -389,6 +391,18 @@ def pretrained_model(
             on_disk.write_run(title, root)
     if "figures" in wanted:
         draw_measured(title, root, to)
+
+
+def similarity_of_runs(first: str, second: str, workdir: str | None, figures: str | None) -> None:
+    """Compare every layer of one run with every layer of another, and draw it; in a folder of its own."""
+    keep_compiled()
+    pair = similarity.opened(first, second)
+    root = pathlib.Path(workdir or f"runs/similarity_{pair.labels[0]}_{pair.labels[1]}".replace("@", "_"))
+    folder.claim(root, similarity.SimilarityConfig(runs=(first, second)), new=True)
+    with folder.locked(root):
+        folder.record_environment(root, pair.runs[0].corpus.record())
+        table = similarity.write(pair, root)
+    print(told(draw.draw(draw.SIMILARITY, table, to := pathlib.Path(figures or root / "figures")), to))
 
 
 def draw_measured(title: str, root: pathlib.Path, to: pathlib.Path) -> None:

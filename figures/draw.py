@@ -14,6 +14,7 @@ from figures import (
     dimension_by_scale,
     experiment,
     layer_similarity,
+    model_similarity,
     over_depth,
     over_training,
     query_key_projection,
@@ -61,6 +62,7 @@ UNTRAINED: dict[str, Callable[[xr.Dataset], Figure | None]] = {
     "untrained_stack": stack.build,
     "untrained_targets": attention.targets,
 }
+SIMILARITY: dict[str, Callable[[xr.Dataset], Figure | None]] = {"similarity_of_models": model_similarity.build}
 CURVED: dict[str, Callable[[xr.Dataset], Figure | None]] = {"curved_manifolds": curved.build}
 
 

@@ -37,12 +37,13 @@ def build(runs: dict[str, Run]) -> Figure | None:
     for ax, name in zip(grid[0], names, strict=True):
         ax.set_title(NAMES[name], fontsize=style.SMALL)
     for ax in grid[-1]:
-        ax.set_xlabel("layer (0: embedding)")
+        ax.set_xlabel("layer")
     style.title(figure, f"Residual stream, and what is added to it{at_last(runs)}, all positions")
     style.legend(grid)
     shown = (
         "The residual stream after every block; what attention and the feed-forward layer add to it, before "
-        "it is added; and the values of all heads side by side. Each is a cloud of the same positions."
+        "it is added; and the values of all heads side by side. Each is a cloud of the same positions. "
+        "Layer 0 is the embedding."
     )
     caption(figure, runs, shown, bands(runs, *names))
     return figure

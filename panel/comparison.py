@@ -7,7 +7,7 @@ import jax
 import jax.numpy as jnp
 from jax import Array
 
-from metrics.comparison import Cka, ckas, layers_cka, layers_overlap, neighbourhood_overlap
+from metrics.comparison import Cka, across_cka, across_overlap, ckas, layers_cka, layers_overlap, neighbourhood_overlap
 from metrics.neighbours import Neighbours
 from panel.nulls import PERMUTATIONS, PERMUTED
 from panel.quantity import COSINE, LAYER, LAYERS, MEASURED, SHARE, Family, Quantity, Values
@@ -57,6 +57,7 @@ def _overlap(dims: tuple[str, ...], words: str) -> Quantity:
 
 
 KINDS = {"cka": _cka, "cka_unbiased": _unbiased, "overlap": _overlap}
+ACROSS = {kind: make((*LAYERS,), "of layers of two models") for kind, make in KINDS.items()}
 QUANTITIES = {f"{kind}_{name}": make(*about) for kind, make in KINDS.items() for name, about in WITH.items()}
 OF_OTHERS = {name for name, quantity in QUANTITIES.items() if quantity.dims == LAYER}  # need a second cloud
 OF_PREVIOUS = {f"{kind}_previous" for kind in KINDS}
@@ -106,6 +107,28 @@ def measure(
         found_K = jax.lax.map(of_permutation, jnp.arange(PERMUTATIONS))
         found[PERMUTED] = {name: value_K.mean(axis=0) for name, value_K in found_K.items()}
     return found
+
+
+def across(
+    a_NPD: Array, b_MPE: Array, groups: int, permuted: Callable[[Array], Array], over: Callable = jax.lax.map
+) -> dict[str, Values]:
+    """Every layer of one model beside every layer of another, of the same points; arrays (layer, other layer, R).
+
+    As `measure`, but for the clouds that `permuted(number)` gives: those of the first model.
+    """
+
+    def nearest(z_NPD: Array) -> Searched:
+        return _sections_first(over(lambda cloud_PD: search(cloud_PD, NEIGHBOURS, groups), z_NPD))
+
+    b_nearest = nearest(b_MPE)
+
+    def beside(z_NPD: Array) -> Values:
+        values = {kind: jnp.moveaxis(value, 0, -1) for kind, value in _named(across_cka(z_NPD, b_MPE, groups)).items()}
+        found = over_sections(lambda a, b: {"overlap": across_overlap(a, b, NEIGHBOURS)}, nearest(z_NPD), b_nearest)
+        return values | found
+
+    null_K = jax.lax.map(lambda number: beside(permuted(number)), jnp.arange(PERMUTATIONS))
+    return {MEASURED: beside(a_NPD), PERMUTED: {name: value_K.mean(axis=0) for name, value_K in null_K.items()}}
 
 
 def _beside(

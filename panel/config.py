@@ -21,6 +21,7 @@ class MeasureConfig:
     weighting: str = "none"  # which positions are drawn: any (none), or so that all characters weigh alike (types)
     projected_head: int = 0  # family projection: whose queries and keys are kept, the same head of every block
     sites: tuple[str, ...] = ()  # further clouds, in tables beside: attention_out, mlp_out, values
+    points_table: bool = False  # a table of single points: token, position, frequency, norm, local dimension
     seed: int = 0  # which validation windows and positions are probed
 
 
