@@ -104,7 +104,8 @@ def work(experiment: Config, configs: dict[str, Config], root: pathlib.Path, tit
         if "train" in wanted:
             program.check(config, texts[text_key(config)])
         if "measure" in wanted:
-            sweep.check(root / name / "measurements", config, texts[text_key(config)])
+            for tables in ("measurements", *sites.folders(config), *[points.FOLDER] * config.measure.points_table):
+                sweep.check(root / name / tables, config, texts[text_key(config)])
         if "tangents" in wanted:
             tangents.check(config, texts[text_key(config)], root / name)
         if "export" in wanted:

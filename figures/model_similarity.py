@@ -34,7 +34,7 @@ def build(found: xr.Dataset) -> Figure:
                 axis.set_major_locator(MaxNLocator(8, integer=True, min_n_ticks=1))
         row[0].set_ylabel(f"{words}\n{first}: layer")
     axes[0, 0].set_title("the same text")
-    axes[0, 1].set_title("windows of one in another order")
+    axes[0, 1].set_title("windows of one\nin another order")
     for ax in axes[-1]:
         ax.set_xlabel(f"{second}: layer")
     scales.bar(figure, colours, axes, "similarity (1: the same)", TICKS, [f"{tick:g}" for tick in TICKS])

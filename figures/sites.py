@@ -20,7 +20,7 @@ def build(runs: dict[str, Run]) -> Figure | None:
     runs = {label: run for label, run in runs.items() if run.sites}
     tables = {label: {RESIDUAL: run.results} | run.sites for label, run in runs.items()}
     every = [table for found in tables.values() for table in found.values()]
-    names = [name for name in NAMES if all(name in table for table in every)]
+    names = [name for name in NAMES if every and all(name in table for table in every)]
     if not names:
         return None
     figure = style.new(style.PAGE, 0.7 + 1.7 * len(runs))

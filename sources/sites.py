@@ -35,6 +35,11 @@ WORDS = {
 }
 
 
+def folders(config: Config) -> list[str]:
+    """Of the tables of each site, in the folder of a run."""
+    return [f"{FOLDER}/{site}/measurements" for site in config.measure.sites]
+
+
 def measure(config: Config, corpus: Corpus, run: pathlib.Path, name: str, stop: Stop) -> None:
     """Write sites/<site>/measurements/<step>.nc of every checkpoint, then the tables of each site; as sources/sweep.
 

@@ -347,7 +347,7 @@ def test_the_permuted_null_model_reads_other_windows_of_the_same_batch():
     orders = [np.asarray(permuted(picks, len(tokens), CONTEXT, key, number)) for number in range(PERMUTATIONS)]
     for n, m in ((0, 2), (1, 1)):
         expected = np.mean([reference_comparison.linear_cka_unbiased(resid[n, at], resid[m, picks]) for at in orders])
-        got = of("causal", "permuted")["cka_unbiased_layers"][1, 0, n, m, 0]
+        got = of("causal", "permuted", ("comparison",), ("permuted",))["cka_unbiased_layers"][1, 0, n, m, 0]
         np.testing.assert_allclose(got, expected, rtol=1e-3, atol=1e-5)
 
 
