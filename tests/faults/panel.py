@@ -154,8 +154,8 @@ FAULTS = [
     Fault(
         "the embedding is averaged with the blocks",
         "tables/averages.py",
-        "x[:, :, :, 1:]",
-        "x",
+        "first = int(layer_0 == EMBEDDING)",
+        "first = 0",
         ("tests/tables",),
     ),
     Fault(
@@ -181,8 +181,8 @@ FAULTS = [
     Fault(
         "every model is measured without its mask",
         "sources/program.py",
-        "return network.apply(params, tokens_BT, visible_TT=visible_TT)",
-        "return network.apply(params, tokens_BT)",
+        "logits_BTV, activations = network.apply(params, tokens_BT, visible_TT=visible_TT)",
+        "logits_BTV, activations = network.apply(params, tokens_BT)",
         ("tests/sources/test_sweep.py",),
     ),
     Fault(
