@@ -150,7 +150,7 @@ def test_activations_nobody_returns_cost_no_memory():
     assert memory(12, returned=2) - many >= 12 * 3 * entry
 
 
-@pytest.mark.parametrize("name", ["gpt2", "bert"])
+@pytest.mark.parametrize("name", ["gpt2", pytest.param("bert", marks=pytest.mark.slow)])
 def test_sites_are_what_is_added_to_the_residual_stream_and_what_attention_mixes(name):
     """Told on request alone, and then all else stays the same."""
     case = made(name)

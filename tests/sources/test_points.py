@@ -29,6 +29,7 @@ def run(tmp_path_factory):
     return folder, config, text
 
 
+@pytest.mark.slow
 def test_a_point_is_what_stands_at_its_place_and_lies_where_its_vector_lies(run):
     folder, config, text = run
     table, probe = files.read(folder / "points" / "1.nc"), sweep.probe_of(config, text)
@@ -61,6 +62,7 @@ def test_a_point_is_what_stands_at_its_place_and_lies_where_its_vector_lies(run)
         np.testing.assert_allclose(got, local, rtol=2e-3)
 
 
+@pytest.mark.slow
 def test_what_is_there_is_not_made_again_and_other_points_are_refused(run):
     folder, config, text = run
     before = {path: path.stat().st_mtime_ns for path in (folder / "points").glob("*.nc")}

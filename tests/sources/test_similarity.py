@@ -53,6 +53,7 @@ def tables():
         return [similarity.compare("runs/a", other) for other in ("runs/b", "runs/c")]
 
 
+@pytest.mark.slow
 def test_rotated_copies_are_the_same_and_independent_clouds_at_the_level_of_the_null_model(tables):
     copies, apart = (one.sel(positions="all") for one in tables)
     for name, level in {"cka_unbiased": 0.0, "overlap": 10 / (POINTS - 1)}.items():
@@ -70,6 +71,7 @@ def test_rotated_copies_are_the_same_and_independent_clouds_at_the_level_of_the_
     assert (apart.cka.sel(less="nothing", statistic="mean") > 0.015).all()  # the bias that HSIC_1 takes off
 
 
+@pytest.mark.slow
 def test_values_are_those_of_the_float64_twins_on_the_probe(compare):
     one, two = planted(0), planted(1)  # layer 1 of the first is layer 0 of the second
     found = compare(one, two)
@@ -114,6 +116,7 @@ def test_a_permuted_text_is_refused(compare):
         compare(planted(0), planted(0), "runs/a@3", "runs/b")
 
 
+@pytest.mark.slow
 def test_the_files_and_the_figure_say_what_the_table_says(tables, tmp_path):
     copies = tables[0]
     frame = similarity.rows(copies)
