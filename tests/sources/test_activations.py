@@ -315,7 +315,7 @@ def test_keeps_queries_and_keys_of_one_head_of_the_first_batch():
 @pytest.mark.slow
 def test_compares_layers_and_checkpoints(record_property):
     _, params, others = program("causal")
-    found, near = of("causal"), Near(record_property)
+    found, near = of("causal", "measured", ("comparison",), ("permuted",)), Near(record_property)
     apply, _ = tiny("causal")
     tokens, picks = PROBE.tokens_GWT[1], PROBE.picks_SGP[0, 1]
 
