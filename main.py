@@ -112,6 +112,11 @@ def obey(argv: list[str]) -> None:
         from experiments import status
 
         say(status.told(pathlib.Path(given.status)))
+    elif given.similarity:
+        import stages
+
+        loaded()
+        stages.similarity_of_runs(*given.similarity, given.workdir, given.figures)
     else:
         experiment = experiments.flags.override(experiments.flags.load(given.config), settings)
         run_kind(experiment, given, settings)

@@ -23,7 +23,7 @@ from models.transformer import compute_type
 from pretrained import export
 from pretrained.config import PretrainedConfig
 from report import page
-from sources import sweep, vectors
+from sources import points, similarity, sites, sweep, vectors
 from sources.probe import POSITION_SETS
 from studies import equal_gain, findings, on_disk, runs
 from tables import files
@@ -104,7 +104,8 @@ def work(experiment: Config, configs: dict[str, Config], root: pathlib.Path, tit
         if "train" in wanted:
             program.check(config, texts[text_key(config)])
         if "measure" in wanted:
-            sweep.check(root / name / "measurements", config, texts[text_key(config)])
+            for tables in ("measurements", *sites.folders(config), *[points.FOLDER] * config.measure.points_table):
+                sweep.check(root / name / tables, config, texts[text_key(config)])
         if "tangents" in wanted:
             tangents.check(config, texts[text_key(config)], root / name)
         if "export" in wanted:
@@ -128,6 +129,10 @@ def work(experiment: Config, configs: dict[str, Config], root: pathlib.Path, tit
         if "measure" in wanted:
             for name, config in configs.items():
                 sweep.sweep(config, texts[text_key(config)], root / name, name or title, stop)
+                if config.measure.sites:
+                    sites.measure(config, texts[text_key(config)], root / name, name or title, stop)
+                if config.measure.points_table:
+                    points.measure(config, texts[text_key(config)], root / name, name or title, stop)
                 if processes.is_first():
                     on_disk.write_run(name or title, root / name)
                 stop.check(f"{name or title}: stopped when measure was done")
@@ -310,7 +315,8 @@ def load(path: pathlib.Path) -> Run:
         if processes.is_first():
             print(f"{path / 'train.jsonl'} does not exist: figures have no training curve of this run")
     directions = path / "tangents.nc"
-    return Run(results, lines, files.read(directions) if directions.exists() else None)
+    beside = {site.parent.name: files.read(site) for site in sorted(path.glob(f"{sites.FOLDER}/*/results.nc"))}
+    return Run(results, lines, files.read(directions) if directions.exists() else None, beside)
 
 
 def not_there(path: pathlib.Path, name: str, stage: str) -> UserError:
@@ -386,6 +392,18 @@ def pretrained_model(
             on_disk.write_run(title, root)
     if "figures" in wanted:
         draw_measured(title, root, to)
+
+
+def similarity_of_runs(first: str, second: str, workdir: str | None, figures: str | None) -> None:
+    """Compare every layer of one run with every layer of another, and draw it; in a folder of its own."""
+    keep_compiled()
+    pair = similarity.opened(first, second)
+    root = pathlib.Path(workdir or f"runs/similarity_{pair.labels[0]}_{pair.labels[1]}".replace("@", "_"))
+    folder.claim(root, similarity.SimilarityConfig(runs=(first, second)), new=True)
+    with folder.locked(root):
+        folder.record_environment(root, pair.runs[0].corpus.record())
+        table = similarity.write(pair, root)
+    print(told(draw.draw(draw.SIMILARITY, table, to := pathlib.Path(figures or root / "figures")), to))
 
 
 def draw_measured(title: str, root: pathlib.Path, to: pathlib.Path) -> None:

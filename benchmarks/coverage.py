@@ -25,7 +25,7 @@ from benchmarks.zoo import WINDOW, ZOO, Member, gaussian
 from data.frequency import BINS, LENGTHS
 from metrics import spectrum as spectral
 from metrics.spectrum import Spectrum
-from panel import families
+from panel import comparison, families
 from panel.attention import Heads
 from panel.config import MeasureConfig
 from panel.families import coordinates, quantities
@@ -61,7 +61,7 @@ SHOWN = {
     "ngram": LENGTHS[:1],
     "frequency": BINS[-1:],
 }  # of the coordinates of a quantity
-SAME = {"cka_layers", "cka_previous", "overlap_layers", "overlap_previous"}  # as `_last`: with itself under noise
+SAME = {f"{kind}_{beside}" for kind in comparison.KINDS for beside in ("layers", "previous")}  # as `_last`
 
 
 def parts_of(quantity: str) -> dict[str, tuple[int, ...]]:

@@ -32,6 +32,8 @@ def parse(words: list[str]) -> flags.FlagValues:
     flags.DEFINE_bool("list", False, "Name the experiments, with the expected cost of each.", given)
     flags.DEFINE_bool("dry_run", False, "Say what would be done, what it takes and how long; do nothing.", given)
     flags.DEFINE_string("status", None, "Folder of a run: say what is done and what is missing; do nothing.", given)
+    two = "Two runs, as runs/a,runs/b@256: how alike are their layers on the same text? At a step, or the last."
+    flags.DEFINE_list("similarity", [], two, given)
     flags.DEFINE_bool("help", False, "Show this; with --config, the settings of that experiment.", given)
     try:
         left = given(words)
@@ -48,7 +50,9 @@ def parse(words: list[str]) -> flags.FlagValues:
     for name in ("config", "workdir", "figures", "status"):
         if given[name].value == "":
             raise UserError(f"--{name}= names nothing; give a name or leave it out")
-    if given.help or given.list or given.status is not None:
+    if given["similarity"].present and len(given.similarity) != 2:
+        raise UserError("--similarity compares two runs; name two folders, as --similarity=runs/a,runs/b@256")
+    if given.help or given.list or given.status is not None or given.similarity:
         return given
     if given.config is None:
         raise UserError("no experiment given; pass --config=experiments/quickstart.py, say, or see main.py --list")

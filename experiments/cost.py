@@ -15,6 +15,7 @@ import jax.numpy as jnp
 from data.corpus import Corpus
 from experiments import memory
 from experiments.config import Config
+from panel.nulls import PERMUTATIONS, PERMUTED
 from training.config import schedule
 from training.objective import OBJECTIVES
 
@@ -78,10 +79,14 @@ def _checkpoint(config: Config) -> float:
     model, measure = config.model, config.measure
     inputs, layers = 1 + ("shuffled" in measure.nulls), model.layers + 1
     searched = max((SEARCH.get(family, 0.0) for family in measure.families), default=0.0)
+    layers += model.layers * len(measure.sites)
     products = layers * inputs * (searched + sum(FAMILY.get(family, 0.0) for family in measure.families))
     if "gaussian" in measure.nulls and searched:
         products += layers * (GAUSSIAN + searched)
-    products += layers**2 * CKA * ("comparison" in measure.families)
+    layers = model.layers + 1
+    compared = 1 + PERMUTATIONS * (PERMUTED in measure.nulls)
+    searches = SEARCH["comparison"] * (compared - 1) * layers
+    products += (layers**2 * CKA * compared + searches) * ("comparison" in measure.families)
     products += model.layers * inputs * ATTENTION * model.context / 256 * ("attention" in measure.families)
     return (
         2 * measure.batches * products * 2 * measure.points**2 * max(model.width, SORTING)

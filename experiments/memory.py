@@ -15,6 +15,7 @@ from experiments.config import Config
 from models import masks, transformer
 from models.config import ModelConfig
 from panel.families import FAMILIES
+from panel.nulls import PERMUTED
 from sources.probe import windows_of_group
 from training import optimizer, step
 from training.config import TrainConfig, seeds
@@ -76,6 +77,9 @@ def measuring(config: Config) -> dict[str, int]:
     layers = model.layers + 1
     floats = tokens * model.width * (inputs * (layers + 2 * model.layers * heads) + compared * layers)
     floats += 2 * (inputs + ("gaussian" in measure.nulls)) * layers * measure.points * model.width
+    permuted = PERMUTED in measure.nulls and "comparison" in measure.families
+    floats += permuted * layers * measure.points * model.width
+    floats += len(measure.sites) * tokens * model.width * model.layers
     floats += 2 * tokens * model.heads * model.context * heads
     shared = 1 if jax.default_backend() != "cpu" else min(os.cpu_count() or 1, 2 * measure.batches)
     return {"measure.points": FLOAT * floats * shared}

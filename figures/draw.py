@@ -15,9 +15,11 @@ from figures import (
     dimension_by_scale,
     experiment,
     layer_similarity,
+    model_similarity,
     over_depth,
     over_training,
     query_key_projection,
+    sites,
     style,
     taken_apart,
     tangents,
@@ -42,6 +44,7 @@ RUNS: dict[str, Callable[[dict[str, Run]], Figure | None]] = {
     "dimension_by_scale": dimension_by_scale.build,
     "layer_similarity": layer_similarity.build,
     **over_training.figures("step"),
+    "sites": sites.build,
     "query_key_projection": query_key_projection.build,
     "sharpness_against_alignment": against.sharpness_against_alignment,
     "cosine_against_drift": against.cosine_against_drift,
@@ -61,6 +64,7 @@ UNTRAINED: dict[str, Callable[[xr.Dataset], Figure | None]] = {
     "untrained_stack": stack.build,
     "untrained_targets": attention.targets,
 }
+SIMILARITY: dict[str, Callable[[xr.Dataset], Figure | None]] = {"similarity_of_models": model_similarity.build}
 CURVED: dict[str, Callable[[xr.Dataset], Figure | None]] = {"curved_manifolds": curved.build}
 
 

@@ -127,7 +127,8 @@ def excess_over_nulls(runs: dict[str, Run]) -> Figure | None:
     names = [name for name in EXCESS if _having(runs, name)]
     if not names:
         return None
-    models = [null for null in NULLS if any(null in nulls(run.results) for run in runs.values())]
+    of_these = {null for name in names for null in nulls_of(name)}
+    models = [null for null in NULLS if null in of_these and any(null in nulls(run.results) for run in runs.values())]
     figure = style.new(style.PAGE, 0.9 + HEIGHT * len(names))
     axes = figure.subplots(len(names), len(models), squeeze=False)
     for row, name in zip(axes, names, strict=True):

@@ -1,6 +1,6 @@
 """What a figure may read of a run: its table and its training log, with intervals and the words for both."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
@@ -20,6 +20,7 @@ NULLS = {
     "gaussian": "Gaussian cloud,\nsame spectrum",
     "shuffled": "shuffled input",
     "untrained": "same network,\nuntrained",
+    "permuted": "windows of one cloud\nin another order",
 }
 ENDS = ("mean", "low", "high")
 VISIBLE = 0.02  # of the height of a panel
@@ -33,6 +34,7 @@ class Run:
     results: xr.Dataset  # results.nc
     log: list[dict[str, Any]]  # train.jsonl, one dict a line
     tangents: xr.Dataset | None = None  # tangents.nc, where that stage was done
+    sites: dict[str, xr.Dataset] = field(default_factory=dict)  # sites/<site>/results.nc, where they were asked for
 
 
 def holding(runs: dict[str, Run], *variables: str) -> dict[str, Run]:

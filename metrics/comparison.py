@@ -4,6 +4,7 @@ Point i of one cloud and point i of the other are the same position of the same 
 """
 
 from collections.abc import Callable
+from typing import NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -15,29 +16,82 @@ from metrics.neighbours import Neighbours
 from metrics.similarity import leave_out
 
 
+class Cka(NamedTuple):
+    """Both estimators, from the same products."""
+
+    biased: Float[Array, "..."]
+    unbiased: Float[Array, "..."]
+
+
 def linear_cka(x_PD: Float[AnyArray, "P D"], y_PE: Float[AnyArray, "P E"], groups: int = 1) -> Float[Array, " R"]:
     """Linear CKA of two clouds: |X^T Y|_F^2 / (|X^T X|_F |Y^T Y|_F), X and Y centred.
 
     Shapes: P points of widths D and E -> R = 1 + groups values, or one where groups is 1: first that of the whole
     clouds, then that without the j-th of `groups` equal runs of consecutive points, centred without them. Units:
     none. Range: [0, 1], 1 for clouds that differ by a rotation, a scale and a shift. Independent clouds do not come
-    out at 0: normal isotropic ones have about sqrt(D E / ((P + D) (P + E))), 0.11 at P = 4096 and D = E = 512. All
-    points of a cloud equal, or a coordinate that is not finite: NaN. Source: Kornblith et al. 2019.
+    out at 0, but those of `linear_cka_unbiased` do: normal isotropic ones have about sqrt(D E / ((P + D) (P + E))),
+    0.11 at P = 4096 and D = E = 512. All points of a cloud equal, or a coordinate that is not finite: NaN. Source:
+    Kornblith et al. 2019.
     """
+    return ckas(x_PD, y_PE, groups).biased
+
+
+def linear_cka_unbiased(
+    x_PD: Float[AnyArray, "P D"], y_PE: Float[AnyArray, "P E"], groups: int = 1
+) -> Float[Array, " R"]:
+    """Linear CKA with the unbiased HSIC: HSIC_1(K, L) / sqrt(HSIC_1(K, K) HSIC_1(L, L)), K = X X^T and L = Y Y^T.
+
+        HSIC_1(K, L) = (tr K~ L~ + (1'K~1)(1'L~1) / ((P - 1)(P - 2)) - 2/(P - 2) 1'K~L~1) / (P (P - 3)),
+
+    K~ and L~ without their diagonals. No P x P matrix is made: all of it is read off X^T Y, norms and sums.
+    Shapes, units and source of the replicates: those of `linear_cka`. Range: [-1, 1], 1 for clouds that differ by a
+    rotation, a scale and a shift; independent clouds of independent points come out at 0 on average, where |X^T Y|^2
+    counts each point beside itself. HSIC_1 is unbiased, the ratio nearly so. Points that are dependent, as those of one
+    window, lift independent clouds above 0 again: the null model `permuted` tells by how much. Fewer than 4 points, all
+    points of a cloud equal, or a coordinate that is not finite: NaN. Source: Song et al. 2012 (HSIC_1), Nguyen et
+    al. 2021 (in CKA).
+    """
+    return ckas(x_PD, y_PE, groups).unbiased
+
+
+def ckas(x_PD: Float[AnyArray, "P D"], y_PE: Float[AnyArray, "P E"], groups: int = 1) -> Cka:
+    """`linear_cka` and `linear_cka_unbiased` of two clouds, (R,) each."""
     x_PD, y_PE = _scaled(x_PD), _scaled(y_PE)
-    return _normalised(_energy(x_PD, y_PE, groups), _energy(x_PD, x_PD, groups), _energy(y_PE, y_PE, groups))
+    return Cka(*_normalised(_energy(x_PD, y_PE, groups), _energy(x_PD, x_PD, groups), _energy(y_PE, y_PE, groups)))
 
 
-def layers_cka(x_NPD: Float[AnyArray, "N P D"], groups: int = 1) -> Float[Array, "R N N"]:
-    """`linear_cka` of every pair of N clouds, each pair computed once: symmetric, ones on the diagonal, or NaN.
+def layers_cka(
+    x_NPD: Float[AnyArray, "N P D"], groups: int = 1, beside_NPD: Float[AnyArray, "N P D"] | None = None
+) -> Cka:
+    """`ckas` of every pair of N clouds, each pair computed once: symmetric, ones on the diagonal, or NaN.
 
-    Shapes: N clouds of P points -> (R, N, N). Memory: a copy of the clouds, so that each is centred once, and `groups`
-    products of D x D, those of one pair at a time.
+    With other clouds beside them, of layer n of `x_NPD` and layer m >= n of `beside_NPD`, and symmetric all the same.
+    Shapes: N clouds of P points -> (R, N, N) each. Memory: a copy of the clouds, so that each is centred once, and
+    `groups` products of D x D, those of one pair at a time.
     """
     x_NPD = jax.lax.map(_scaled, x_NPD)
-    energy_NNR = _over_pairs(lambda n, m: _energy(x_NPD[n], x_NPD[m], groups), len(x_NPD))
-    own_NR = jnp.diagonal(energy_NNR, axis1=0, axis2=1).T
-    return jnp.moveaxis(_normalised(energy_NNR, own_NR[:, None], own_NR[None]), 2, 0)
+    y_NPD = x_NPD if beside_NPD is None else jax.lax.map(_scaled, beside_NPD)
+    own_x_N2R = _own(x_NPD, groups)
+    own_y_N2R = own_x_N2R if beside_NPD is None else _own(y_NPD, groups)
+
+    def of_pair(n: Array, m: Array) -> Array:
+        return _normalised(_energy(x_NPD[n], y_NPD[m], groups), own_x_N2R[n], own_y_N2R[m])
+
+    return _estimators(_over_pairs(of_pair, len(x_NPD)))
+
+
+def across_cka(x_NPD: Float[AnyArray, "N P D"], y_MPE: Float[AnyArray, "M P E"], groups: int = 1) -> Cka:
+    """`ckas` of every layer of one model beside every layer of another: (R, N, M) each; M clouds may have width E."""
+    x_NPD, y_MPE = (jax.lax.map(_scaled, z) for z in (x_NPD, y_MPE))
+    own_M2R = _own(y_MPE, groups)
+
+    def of_layer(x_PD: Array) -> Array:
+        own_2R = _energy(x_PD, x_PD, groups)
+        return jax.lax.map(
+            lambda other: _normalised(_energy(x_PD, other[0], groups), own_2R, other[1]), (y_MPE, own_M2R)
+        )
+
+    return _estimators(jax.lax.map(of_layer, x_NPD))
 
 
 def neighbourhood_overlap(a: Neighbours, b: Neighbours, count: int = 10) -> Float[Array, ""]:
@@ -60,13 +114,26 @@ def neighbourhood_overlap(a: Neighbours, b: Neighbours, count: int = 10) -> Floa
     return jnp.where(usable_P, shared_P, 0.0).sum() / usable_P.sum()
 
 
-def layers_overlap(neighbours: Neighbours, count: int = 10) -> Float[Array, "N N"]:
-    """`neighbourhood_overlap` of every pair of N clouds, whose neighbours have a leading axis N: symmetric."""
+def layers_overlap(neighbours: Neighbours, count: int = 10, beside: Neighbours | None = None) -> Float[Array, "N N"]:
+    """`neighbourhood_overlap` of every pair of N clouds, whose neighbours have a leading axis N: symmetric.
 
-    def of_layer(n: Array) -> Neighbours:
-        return jax.tree.map(lambda leaf_N: leaf_N[n], neighbours)
+    With the neighbours of other clouds beside them, of the pairs of `layers_cka`.
+    """
+    beside = neighbours if beside is None else beside
 
-    return _over_pairs(lambda n, m: neighbourhood_overlap(of_layer(n), of_layer(m), count), len(neighbours.first_P))
+    def of_pair(n: Array, m: Array) -> Array:
+        return neighbourhood_overlap(_layer(neighbours, n), _layer(beside, m), count)
+
+    return _over_pairs(of_pair, len(neighbours.first_P))
+
+
+def across_overlap(a: Neighbours, b: Neighbours, count: int = 10) -> Float[Array, "N M"]:
+    """`neighbourhood_overlap` of every layer of one model beside every layer of another; leading axes N and M."""
+    return jax.lax.map(lambda one: jax.lax.map(lambda two: neighbourhood_overlap(one, two, count), b), a)
+
+
+def _layer(neighbours: Neighbours, n: Array) -> Neighbours:
+    return jax.tree.map(lambda leaf_N: leaf_N[n], neighbours)
 
 
 def _scaled(x_PD: Float[Array, "P D"]) -> Float[Array, "P D"]:
@@ -75,13 +142,19 @@ def _scaled(x_PD: Float[Array, "P D"]) -> Float[Array, "P D"]:
     return x_PD / jnp.abs(x_PD).max()
 
 
-def _energy(x_PD: Float[Array, "P D"], y_PE: Float[Array, "P E"], groups: int) -> Float[Array, " R"]:
-    """|X^T Y|_F^2 of the groups that are kept, centred by their own mean; x and y are centred as a whole before.
+def _own(x_NPD: Float[Array, "N P D"], groups: int) -> Float[Array, "N 2 R"]:
+    return jax.lax.map(lambda x_PD: _energy(x_PD, x_PD, groups), x_NPD)
 
-    X^T Y = sum_j M_j - n a b^T, M_j the product of one group, a and b the means of the n points that are kept. All that
-    depends on the choice is read off the J x J scalar products <M_j, M_k>: a pass over M for each choice costs more.
+
+def _energy(x_PD: Float[Array, "P D"], y_PE: Float[Array, "P E"], groups: int) -> Float[Array, "2 R"]:
+    """|X^T Y|_F^2 of the groups that are kept, centred by their own mean, and n (n - 3) HSIC_1 of them.
+
+    x and y are centred as a whole before. X^T Y = sum_j M_j - n a b^T, M_j the product of one group, a and b the means
+    of the n points that are kept. All that depends on the choice is read off the J x J scalar products <M_j, M_k>: a
+    pass over M for each choice costs more.
     """
     x_JPD, y_JPE = (z_PD.reshape(groups, -1, z_PD.shape[1]) for z_PD in (x_PD, y_PE))
+    square_x_JP, square_y_JP = (jnp.square(z_JPD).sum(axis=2) for z_JPD in (x_JPD, y_JPE))  # the diagonals
     keep_RJ = leave_out(groups)
     count_R = keep_RJ.sum(axis=1) * x_JPD.shape[1]
     with jax.default_matmul_precision("highest"):
@@ -90,12 +163,27 @@ def _energy(x_PD: Float[Array, "P D"], y_PE: Float[Array, "P E"], groups: int) -
         sum_RD, sum_RE = keep_RJ @ x_JPD.sum(axis=1), keep_RJ @ y_JPE.sum(axis=1)  # 0 when all are kept
         products_R = jnp.einsum("rj,jk,rk->r", keep_RJ, m_JX @ m_JX.T, keep_RJ)
         crossed_R = jnp.einsum("rj,rd,jdr->r", keep_RJ, sum_RD, jnp.einsum("jde,re->jdr", m_JDE, sum_RE))
-    means_R = jnp.square(sum_RD).sum(axis=1) * jnp.square(sum_RE).sum(axis=1)
-    return products_R - 2.0 * crossed_R / count_R + means_R / jnp.square(count_R)
+        diagonal_x_R, diagonal_y_R, diagonals_R = (
+            keep_RJ @ z_JP.sum(axis=1) for z_JP in (square_x_JP, square_y_JP, square_x_JP * square_y_JP)
+        )
+        weighed_RD = keep_RJ @ jnp.einsum("jp,jpd->jd", square_y_JP, x_JPD)
+        weighed_RE = keep_RJ @ jnp.einsum("jp,jpe->je", square_x_JP, y_JPE)
+    square_RD, square_RE = jnp.square(sum_RD).sum(axis=1), jnp.square(sum_RE).sum(axis=1)
+    biased_R = products_R - 2.0 * crossed_R / count_R + square_RD * square_RE / jnp.square(count_R)
+    total_R = (square_RD - diagonal_x_R) * (square_RE - diagonal_y_R)  # 1'K~1 1'L~1
+    row_R = crossed_R - (sum_RD * weighed_RD).sum(axis=1) - (sum_RE * weighed_RE).sum(axis=1) + diagonals_R  # 1'K~L~1
+    unbiased_R = products_R - diagonals_R + total_R / ((count_R - 1) * (count_R - 2)) - 2.0 * row_R / (count_R - 2)
+    return jnp.stack([biased_R, jnp.where(count_R > 3, unbiased_R, jnp.nan)])
 
 
-def _normalised(shared: Float[Array, "..."], own_x: Float[Array, "..."], own_y: Float[Array, "..."]) -> Array:
-    return jnp.minimum(shared / jnp.sqrt(own_x * own_y), 1.0)  # rounding can leave 1 + 1e-7
+def _normalised(
+    shared_2R: Float[Array, "2 R"], own_x_2R: Float[Array, "2 R"], own_y_2R: Float[Array, "2 R"]
+) -> Float[Array, "2 R"]:
+    return jnp.clip(shared_2R / jnp.sqrt(own_x_2R * own_y_2R), -1.0, 1.0)  # rounding can leave 1 + 1e-7
+
+
+def _estimators(cka_NM2R: Float[Array, "N M 2 R"]) -> Cka:
+    return Cka(*jnp.moveaxis(cka_NM2R, (2, 3), (0, 1)))
 
 
 def _over_pairs(of_pair: Callable[[Array, Array], Array], layers: int) -> Float[Array, "N N ..."]:

@@ -9,7 +9,7 @@ from jaxtyping import Array, Bool, Float, Int
 
 from metrics.cloud import AnyArray, centred, eigh, largest
 
-SQUARINGS, ROUNDS, BLOCK = 4, 8, 8  # of `_top`
+SQUARINGS, ROUNDS, BLOCK = 4, 8, 8  # of `top_direction`
 
 
 def share_between(
@@ -104,7 +104,7 @@ def first_direction(
     x_PD, weight_P = centred(cloud_PD), left_P.astype(jnp.float32)
     mean_D = jnp.matmul(weight_P, x_PD, precision=Precision.HIGHEST) / weight_P.sum()
     x_PD = jnp.where(left_P[:, None], x_PD - mean_D[None], 0.0)
-    direction_D = _top(jnp.matmul(x_PD.T, x_PD, precision=Precision.HIGHEST))
+    direction_D = top_direction(jnp.matmul(x_PD.T, x_PD, precision=Precision.HIGHEST))
     score_P = jnp.matmul(x_PD, direction_D, precision=Precision.HIGHEST)
     weight_RP = keep_RP * weight_P[None]
     weight_RP = weight_RP / weight_RP.sum(axis=1, keepdims=True)
@@ -137,13 +137,13 @@ def longest_points(cloud_PD: Float[AnyArray, "P D"], count: int) -> Longest:
     x_PD = centred(cloud_PD)
     norm_P = jnp.linalg.norm(jnp.asarray(cloud_PD, jnp.float32), axis=1)
     norm_C, index_C = jax.lax.top_k(norm_P, min(count, norm_P.size))
-    direction_D = _top(jnp.matmul(x_PD.T, x_PD, precision=Precision.HIGHEST))
+    direction_D = top_direction(jnp.matmul(x_PD.T, x_PD, precision=Precision.HIGHEST))
     square_P = jnp.square(jnp.matmul(x_PD, direction_D, precision=Precision.HIGHEST))
     median = jnp.sort(norm_P)[(norm_P.size - 1) // 2]
     return Longest(index_C, norm_C, norm_C / median, square_P[index_C] / square_P.sum())
 
 
-def _top(square_DD: Float[Array, "D D"]) -> Float[Array, " D"]:
+def top_direction(square_DD: Float[Array, "D D"]) -> Float[Array, " D"]:
     """The eigenvector of the largest eigenvalue, without the others: a tenth of the time of all of them.
 
     Subspace iteration with the 16th power: what lies beyond BLOCK eigenvalues shrinks by (lambda_9 / lambda_1)^128.

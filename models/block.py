@@ -34,7 +34,7 @@ def make_block(config: ModelConfig, kernel_init: nn.initializers.Initializer) ->
     def apply(
         params: Params, x_BTD: Float[Array, "B T D"]
     ) -> tuple[Float[Array, "B T D"], Float[Array, "B T H K"], Float[Array, "B T H K"]]:
-        return block.apply({"params": params}, x_BTD, None)[1]
+        return block.apply({"params": params}, x_BTD, None)[1][:3]
 
     return SingleBlock(init, apply)
 

@@ -1,7 +1,7 @@
 """LayerNorm, and where it stands around a sublayer. A new order is a function and an entry of NORMS."""
 
 from collections.abc import Callable
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import flax.linen as nn
 from jaxtyping import Array
@@ -15,13 +15,13 @@ class Norm(NamedTuple):
     label: str  # in the description of a model
 
 
-def pre(x_BTD: Array, norm: Callable, sublayer: Callable) -> tuple[Array, ...]:
+def pre(x_BTD: Array, norm: Callable, sublayer: Callable) -> tuple[Any, ...]:
     """GPT-2: the sublayer reads what is normalised, the residual stream is not."""
     out_BTD, *rest = sublayer(norm(x_BTD))
     return x_BTD + out_BTD, *rest
 
 
-def post(x_BTD: Array, norm: Callable, sublayer: Callable) -> tuple[Array, ...]:
+def post(x_BTD: Array, norm: Callable, sublayer: Callable) -> tuple[Any, ...]:
     """BERT: the residual sum is normalised."""
     out_BTD, *rest = sublayer(x_BTD)
     return norm(x_BTD + out_BTD), *rest

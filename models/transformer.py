@@ -29,6 +29,9 @@ class Activations(NamedTuple):
     resid_NBTD: Array  # N+1 entries: the embedding sum, then the residual stream after every block, before a final norm
     q_NBTHK: Array  # N entries, as they enter the dot product: normalised, centred, rotated; not yet over sqrt(K)
     k_NBTHK: Array
+    # Of every block, as far as the model was built to tell: attention_out and mlp_out, the outputs of both sublayers
+    # before they are added, and values, of all heads side by side.
+    sites_NBTD: dict[str, Array] | None = None
 
 
 class Model(NamedTuple):
@@ -46,6 +49,7 @@ class Block(nn.Module):
     kernel_init: nn.initializers.Initializer
     residual_init: nn.initializers.Initializer  # of the two kernels whose outputs add up in the residual stream
     epsilon: float = norms.EPSILON
+    sites: tuple[str, ...] = ()
 
     @nn.compact
     def __call__(self, x_BTD, tap_BTD, visible_TT=None):
@@ -53,11 +57,12 @@ class Block(nn.Module):
         norm_attention, norm_mlp = (
             norms.make_norm(name, self.epsilon, bias=self.config.bias) for name in ("norm_attention", "norm_mlp")
         )
-        x_BTD, q_BTHK, k_BTHK = residual(x_BTD, norm_attention, lambda x_BTD: self.attention(x_BTD, visible_TT))
-        (x_BTD,) = residual(x_BTD, norm_mlp, self.mlp)
+        x_BTD, q_BTHK, k_BTHK, sites_BTD = residual(x_BTD, norm_attention, lambda x: self.attention(x, visible_TT))
+        x_BTD, mlp_out_BTD = residual(x_BTD, norm_mlp, self.mlp)
         if tap_BTD is not None:
             x_BTD = x_BTD + tap_BTD
-        return x_BTD, (x_BTD, q_BTHK, k_BTHK)
+        sites_BTD = sites_BTD | {"mlp_out": mlp_out_BTD}
+        return x_BTD, (x_BTD, q_BTHK, k_BTHK, {site: sites_BTD[site] for site in self.sites})
 
     def attention(self, x_BTD, visible_TT):
         config, time = self.config, x_BTD.shape[1]
@@ -76,7 +81,9 @@ class Block(nn.Module):
         variant = ATTENTIONS[config.attention]
         mixed_BTHK = attend(q_BTHK, k_BTHK, v_BTHK, visible_TT, variant, config.context, sink)
         out = self.linear(config.width, "attention_out", self.residual_init)
-        return out(mixed_BTHK.reshape(x_BTD.shape)).astype(jnp.float32), q_BTHK, k_BTHK
+        out_BTD = out(mixed_BTHK.reshape(x_BTD.shape)).astype(jnp.float32)
+        sites_BTD = {"attention_out": out_BTD, "values": v_BTHK.reshape(x_BTD.shape).astype(jnp.float32)}
+        return out_BTD, q_BTHK, k_BTHK, sites_BTD
 
     def learned_sink(self, q_BTHK):
         """The attention bias of Sun et al. 2024: a learned key and value per head, of no position."""
@@ -92,7 +99,8 @@ class Block(nn.Module):
     def mlp(self, x_BTD):
         up = self.linear(self.config.expansion * self.config.width, "mlp_up", self.kernel_init)
         hidden_BTF = ACTIVATIONS[self.config.activation](up(x_BTD))
-        return (self.linear(self.config.width, "mlp_down", self.residual_init)(hidden_BTF).astype(jnp.float32),)
+        out_BTD = self.linear(self.config.width, "mlp_down", self.residual_init)(hidden_BTF).astype(jnp.float32)
+        return out_BTD, out_BTD
 
     def linear(self, features: int, name: str, kernel_init: nn.initializers.Initializer) -> nn.Dense:
         use_bias, dtype = self.config.bias, self.dtype
@@ -105,6 +113,7 @@ class Transformer(nn.Module):
     config: ModelConfig
     vocab_size: int
     dtype: jnp.dtype
+    sites: tuple[str, ...] = ()
 
     @nn.compact
     def __call__(self, tokens_BT, taps_NBTD=None, visible_TT=None):
@@ -120,15 +129,15 @@ class Transformer(nn.Module):
         block = nn.remat(Block, prevent_cse=False) if config.remat else Block
         axes = {"variable_axes": {"params": 0}, "split_rngs": {"params": True}, "in_axes": (0, nn.broadcast)}
         scanned = nn.scan(block, **axes, length=config.layers)
-        blocks = scanned(config, self.dtype, inner, into_residual, name="blocks")
-        last_BTD, (resid_NBTD, q_NBTHK, k_NBTHK) = blocks(x_BTD, block_taps_NBTD, visible_TT)
+        blocks = scanned(config, self.dtype, inner, into_residual, sites=self.sites, name="blocks")
+        last_BTD, (resid_NBTD, q_NBTHK, k_NBTHK, sites_NBTD) = blocks(x_BTD, block_taps_NBTD, visible_TT)
         if NORMS[config.norm].final:
             last_BTD = norms.make_norm("norm_final", bias=config.bias)(last_BTD)
         head_DV = table_VD.T if config.tied else self.param("head", inner, (config.width, self.vocab_size))
         logits_BTV = jnp.matmul(
             last_BTD.astype(self.dtype), head_DV.astype(self.dtype), preferred_element_type=jnp.float32
         )
-        return logits_BTV, Activations(jnp.concatenate([x_BTD[None], resid_NBTD]), q_NBTHK, k_NBTHK)
+        return logits_BTV, Activations(jnp.concatenate([x_BTD[None], resid_NBTD]), q_NBTHK, k_NBTHK, sites_NBTD)
 
 
 def head_norm(x_BTHK: Float[Array, "B T H K"], name: str) -> Float[Array, "B T H K"]:
@@ -143,9 +152,12 @@ def compute_type(dtype: str) -> str:
     return dtype
 
 
-def build(config: ModelConfig, vocab_size: int, dtype: str | None = None) -> Model:
-    """The model of a configuration; `dtype` (float32, bfloat16) overrides the compute type of the configuration."""
-    transformer = Transformer(config, vocab_size, jnp.dtype(compute_type(dtype or config.dtype)))
+def build(config: ModelConfig, vocab_size: int, dtype: str | None = None, sites: tuple[str, ...] = ()) -> Model:
+    """The model of a configuration; `dtype` (float32, bfloat16) overrides the compute type of the configuration.
+
+    Of the `sites` the blocks tell too; of others nothing is kept.
+    """
+    transformer = Transformer(config, vocab_size, jnp.dtype(compute_type(dtype or config.dtype)), sites)
 
     def init(key: Key[Array, ""]) -> Params:
         return transformer.init(key, jnp.zeros((1, config.context), jnp.int32))["params"]

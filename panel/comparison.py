@@ -1,15 +1,16 @@
 """Family comparison: one layer beside another, and one cloud beside another of the same points."""
 
 from collections.abc import Callable
-from typing import Any
+from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
 from jax import Array
 
-from metrics.comparison import layers_cka, layers_overlap, linear_cka, neighbourhood_overlap
+from metrics.comparison import Cka, across_cka, across_overlap, ckas, layers_cka, layers_overlap, neighbourhood_overlap
 from metrics.neighbours import Neighbours
-from panel.quantity import LAYER, LAYERS, SHARE, Family, Quantity, Values
+from panel.nulls import PERMUTATIONS, PERMUTED
+from panel.quantity import COSINE, LAYER, LAYERS, MEASURED, SHARE, Family, Quantity, Values
 from panel.resamples import Searched, over_sections, search
 
 NEIGHBOURS = 10
@@ -31,6 +32,18 @@ def _cka(dims: tuple[str, ...], words: str) -> Quantity:
     )
 
 
+def _unbiased(dims: tuple[str, ...], words: str) -> Quantity:
+    return Quantity(
+        dims=dims,
+        range=COSINE,
+        resampling="jackknife",
+        long_name=f"linear CKA without bias {words}",
+        formula="HSIC_1(K, L) / sqrt(HSIC_1(K, K) HSIC_1(L, L)), K = X X^T, L = Y Y^T; HSIC_1 is unbiased for "
+        "independent points; 0 on average for independent clouds of them",
+        source="Nguyen et al. 2021; HSIC_1: Song et al. 2012",
+    )
+
+
 def _overlap(dims: tuple[str, ...], words: str) -> Quantity:
     return Quantity(
         dims=dims,
@@ -43,10 +56,11 @@ def _overlap(dims: tuple[str, ...], words: str) -> Quantity:
     )
 
 
-QUANTITIES = {f"cka_{name}": _cka(*about) for name, about in WITH.items()} | {
-    f"overlap_{name}": _overlap(*about) for name, about in WITH.items()
-}
+KINDS = {"cka": _cka, "cka_unbiased": _unbiased, "overlap": _overlap}
+ACROSS = {kind: make((*LAYERS,), "of layers of two models") for kind, make in KINDS.items()}
+QUANTITIES = {f"{kind}_{name}": make(*about) for kind, make in KINDS.items() for name, about in WITH.items()}
 OF_OTHERS = {name for name, quantity in QUANTITIES.items() if quantity.dims == LAYER}  # need a second cloud
+OF_PREVIOUS = {f"{kind}_previous" for kind in KINDS}
 
 
 def nearest(searched: Searched) -> Searched:
@@ -60,31 +74,90 @@ def nearest(searched: Searched) -> Searched:
     return Searched(few(searched.whole), None if searched.parts is None else few(searched.parts))
 
 
+class Layers(NamedTuple):
+    clouds_NPD: Array
+    nearest_N: Searched
+
+
 def measure(
     clouds_NPD: Array,
     nearest_N: Searched,
     others: dict[str, Array],
     groups: int,
     over: Callable[[Callable, Any], Any] = jax.lax.map,
+    permuted: Callable[[Array], Array] | None = None,
+) -> dict[str, Values]:
+    """Every layer with every other, and with the same layer of each of the `others`; arrays (layer, …, R).
+
+    Of the clouds themselves, "measured"; and where it is known how to permute their windows, the mean over a few
+    permutations of what the permuted clouds give beside the clouds as they are. permuted(number) -> clouds (N, P, D).
+    """
+
+    def searched(z_NPD: Array) -> Layers:
+        return Layers(z_NPD, over(lambda cloud_PD: search(cloud_PD, NEIGHBOURS, groups), z_NPD))
+
+    own = Layers(clouds_NPD, nearest_N)
+    others_O = jax.lax.map(searched, jnp.stack(list(others.values()))) if others else None
+    found = {MEASURED: _beside(own, own, others_O, list(others), groups, over)}
+    if permuted is not None:
+
+        def of_permutation(number: Array) -> Values:
+            return _beside(searched(permuted(number)), own, others_O, list(others), groups, over)
+
+        found_K = jax.lax.map(of_permutation, jnp.arange(PERMUTATIONS))
+        found[PERMUTED] = {name: value_K.mean(axis=0) for name, value_K in found_K.items()}
+    return found
+
+
+def across(
+    a_NPD: Array, b_MPE: Array, groups: int, permuted: Callable[[Array], Array], over: Callable = jax.lax.map
+) -> dict[str, Values]:
+    """Every layer of one model beside every layer of another, of the same points; arrays (layer, other layer, R).
+
+    As `measure`, but for the clouds that `permuted(number)` gives: those of the first model.
+    """
+
+    def nearest(z_NPD: Array) -> Searched:
+        return _sections_first(over(lambda cloud_PD: search(cloud_PD, NEIGHBOURS, groups), z_NPD))
+
+    b_nearest = nearest(b_MPE)
+
+    def beside(z_NPD: Array) -> Values:
+        values = {kind: jnp.moveaxis(value, 0, -1) for kind, value in _named(across_cka(z_NPD, b_MPE, groups)).items()}
+        found = over_sections(lambda a, b: {"overlap": across_overlap(a, b, NEIGHBOURS)}, nearest(z_NPD), b_nearest)
+        return values | found
+
+    null_K = jax.lax.map(lambda number: beside(permuted(number)), jnp.arange(PERMUTATIONS))
+    return {MEASURED: beside(a_NPD), PERMUTED: {name: value_K.mean(axis=0) for name, value_K in null_K.items()}}
+
+
+def _beside(
+    layers: Layers, own: Layers, others_O: Layers | None, names: list[str], groups: int, over: Callable
 ) -> Values:
-    """Every layer with every other, and with the same layer of each of the `others`; arrays (layer, …, R)."""
-    sections_first = Searched(nearest_N.whole, jax.tree.map(lambda x: jnp.swapaxes(x, 0, 1), nearest_N.parts))
-    values = {"cka_layers": jnp.moveaxis(layers_cka(clouds_NPD, groups), 0, -1)}
-    values |= over_sections(lambda layers: {"overlap_layers": layers_overlap(layers, NEIGHBOURS)}, sections_first)
-    if not others:
+    """Some clouds, the measured or permuted ones, beside the measured ones and beside others."""
+    beside_NPD = None if layers is own else own.clouds_NPD
+    cka = layers_cka(layers.clouds_NPD, groups, beside_NPD)
+    values = {f"{kind}_layers": jnp.moveaxis(value, 0, -1) for kind, value in _named(cka).items()}
+    sections_first = [_sections_first(one.nearest_N) for one in (layers, own)]
+    values |= over_sections(lambda a, b: {"overlap_layers": layers_overlap(a, NEIGHBOURS, b)}, *sections_first)
+    if others_O is None:
         return values
 
-    def of_layer(pair: tuple[Array, Array, Searched]) -> Values:
-        cloud_PD, other_PD, found = pair
-        other = search(other_PD, NEIGHBOURS, groups)
-        overlap = over_sections(lambda a, b: {"overlap": neighbourhood_overlap(a, b, NEIGHBOURS)}, found, other)
-        return overlap | {"cka": linear_cka(cloud_PD, other_PD, groups)}
+    def of_layer(pair: tuple[Layers, Layers]) -> Values:
+        (cloud_PD, nearest), (other_PD, other) = pair
+        overlap = over_sections(lambda a, b: {"overlap": neighbourhood_overlap(a, b, NEIGHBOURS)}, nearest, other)
+        return overlap | _named(ckas(cloud_PD, other_PD, groups))
 
-    def of_other(other_NPD: Array) -> Values:
-        return over(of_layer, (clouds_NPD, other_NPD, nearest_N))
-
-    found = jax.lax.map(of_other, jnp.stack(list(others.values())))
-    return values | {f"{kind}_{name}": value[i] for kind, value in found.items() for i, name in enumerate(others)}
+    found = jax.lax.map(lambda other: over(of_layer, (layers, other)), others_O)
+    return values | {f"{kind}_{name}": value[i] for kind, value in found.items() for i, name in enumerate(names)}
 
 
-FAMILY = Family(of="layers", measure=measure, quantities=QUANTITIES, nulls=(), neighbours=NEIGHBOURS)
+def _named(cka: Cka) -> Values:
+    return {"cka": cka.biased, "cka_unbiased": cka.unbiased}
+
+
+def _sections_first(nearest_N: Searched) -> Searched:
+    return Searched(nearest_N.whole, jax.tree.map(lambda x: jnp.swapaxes(x, 0, 1), nearest_N.parts))
+
+
+FAMILY = Family(of="layers", measure=measure, quantities=QUANTITIES, nulls=(PERMUTED,), neighbours=NEIGHBOURS)

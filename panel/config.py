@@ -8,6 +8,7 @@ from workdir.errors import UserError
 from workdir.settings import LARGEST_SEED, at_least, choose, within
 
 WEIGHTINGS = ("none", "types")
+SITES = ("attention_out", "mlp_out", "values")  # of every block
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -19,6 +20,8 @@ class MeasureConfig:
     nulls: tuple[str, ...] = NULLS  # what every value is compared with
     weighting: str = "none"  # which positions are drawn: any (none), or so that all characters weigh alike (types)
     projected_head: int = 0  # family projection: whose queries and keys are kept, the same head of every block
+    sites: tuple[str, ...] = ()  # further clouds, in tables beside: attention_out, mlp_out, values
+    points_table: bool = False  # a table of single points: token, position, frequency, norm, local dimension
     seed: int = 0  # which validation windows and positions are probed
 
 
@@ -28,7 +31,9 @@ def check(measure: MeasureConfig, heads: int) -> None:
         at_least(f"measure.{name}", getattr(measure, name), least)
     within("measure.seed", measure.seed, 0, LARGEST_SEED)
     choose("measure.weighting", measure.weighting, WEIGHTINGS)
-    for name, chosen, allowed in (("families", measure.families, FAMILIES), ("nulls", measure.nulls, NULLS)):
+    listed = {"families": FAMILIES, "nulls": NULLS, "sites": SITES}
+    for name, allowed in listed.items():
+        chosen = getattr(measure, name)
         for value in chosen:
             choose(f"measure.{name}", value, allowed)
         if len(set(chosen)) < len(chosen):
@@ -37,6 +42,8 @@ def check(measure: MeasureConfig, heads: int) -> None:
         raise UserError(f"measure.families is empty; choose from {', '.join(FAMILIES)}")
     if not any(FAMILIES[family].quantities for family in measure.families):
         raise UserError(f"measure.families={measure.families[0]} keeps vectors and no numbers; name another beside it")
+    if measure.sites and not any(FAMILIES[family].of == "cloud" for family in measure.families):
+        raise UserError(f"measure.sites={measure.sites[0]} is a cloud; name a family of clouds, as spectrum")
     if not 0 <= measure.projected_head < heads:
         raise UserError(f"measure.projected_head is {measure.projected_head}; model.heads={heads}, from 0 on")
     if measure.points % measure.groups:

@@ -1,7 +1,8 @@
 """Null models: what a value is compared with. The one made from the cloud alone is here; sources make the others.
 
 gaussian: a featureless cloud of the same spectrum. shuffled: the source's input in random order. untrained: the same
-network and input at step 0.
+network and input at step 0. permuted: of what compares two clouds, the windows of one of them in another order, each
+position beside the same position of another window.
 """
 
 import jax
@@ -13,7 +14,9 @@ from metrics import spectrum
 from metrics.cloud import centred
 from metrics.neighbours import originals
 
-NULLS = ("gaussian", "shuffled", "untrained")
+PERMUTED = "permuted"
+NULLS = ("gaussian", "shuffled", "untrained", PERMUTED)
+PERMUTATIONS = 1  # of whose values the mean is taken, in each batch
 
 
 def gaussian(cloud_PD: Array, key: Array) -> Array:
@@ -48,3 +51,16 @@ def _decorrelated(x_PE: Array, distinct: Array) -> Array:
 
     few = distinct < 2 * x_PE.shape[1]  # few normal points are nearly, or exactly, dependent
     return jax.lax.cond(few, lambda x_PE: jnp.linalg.qr(x_PE)[0], by_cholesky, x_PE)
+
+
+def permuted(picks_P: Array, windows: int, context: int, key: Array, number: Array) -> Array:
+    """The same positions of other windows: each window's place is taken by another one, of the same batch.
+
+    Shapes: P indices into the windows x context positions -> as many. The windows stand in a circle in random order,
+    and each is replaced by the one 1, 2, … (`number` + 1) places on: none stays, and no two numbers agree, as long as
+    there are more windows than numbers. Windows are whole, and a position stays the position it is.
+    """
+    order_W = jax.random.permutation(jax.random.fold_in(key, 1), windows)
+    by_W = order_W[(jnp.arange(windows) + 1 + number % max(windows - 1, 1)) % windows]
+    other_W = jnp.zeros(windows, order_W.dtype).at[order_W].set(by_W)
+    return other_W[picks_P // context] * context + picks_P % context

@@ -16,11 +16,10 @@ from panel.attention import Heads
 from panel.config import MeasureConfig
 from panel.families import FAMILIES
 from panel.nulls import gaussian
-from panel.quantity import Family, Values
+from panel.quantity import MEASURED, Family, Values
 from panel.resamples import Cloud, Places, Searched, Types, search
 
 Over = Callable[[Callable, Any], Any]  # (work, stacked) -> what work gives of each entry of the first axis, stacked
-MEASURED = "measured"  # the sample that is not a null model
 
 
 class Sample(NamedTuple):
@@ -48,13 +47,16 @@ def panel(
     settings: MeasureConfig,
     key: Array,
     over: Over = jax.lax.map,
+    permuted: Callable[[Array], Array] | None = None,
 ) -> dict[str, Values]:
     """{name of the sample: {quantity: (*dims, R)}}, pure and un-jitted; "gaussian" is added where it is asked for.
 
     `samples` are the measured one and the null models that a source makes of its input, all of the same shapes; the
     points come in `settings.groups` groups of equal size, one after another. `others` are clouds (N, P, D) of the same
-    points to compare with. `key` draws the Gaussian null model. Clouds and heads go one after another, or as many at
-    once as `over(work, stacked)` takes: the memory is that of the samples and of so many clouds' work.
+    points to compare with. `key` draws the Gaussian null model; `permuted(number)` gives the measured clouds with their
+    windows in another order, the null model of comparisons, from sources that can. Clouds and heads go one after
+    another, or as many at once as `over(work, stacked)` takes: the memory is that of the samples and of so many clouds'
+    work.
     """
     families = {name: FAMILIES[name] for name in settings.families}
     clouds_ZNPD = jnp.stack([sample.clouds_NPD for sample in samples.values()])
@@ -78,7 +80,9 @@ def panel(
         _add(values, names, found)
         nearest_N = jax.tree.map(lambda x: x[0], nearest_ZN)
         for family in _of(families, "layers"):
-            values[MEASURED] |= family.measure(clouds_ZNPD[0], nearest_N, others, settings.groups, over)
+            compared_with = others, settings.groups, over, permuted
+            for name, own in family.measure(clouds_ZNPD[0], nearest_N, *compared_with).items():
+                values.setdefault(name, {}).update(own)
 
     for family in _of(families, "heads"):
         heads_Z = _stacked([sample.heads for sample in samples.values()])

@@ -7,6 +7,7 @@ from typing import Any
 
 from jax import Array
 
+MEASURED = "measured"  # the sample that is not a null model
 Values = dict[str, Array]  # of each quantity; replicates are the last axis (see panel/intervals.py)
 
 LAYER = ("layer",)  # 0: the sum of the embeddings; l: the residual stream after block l

@@ -48,6 +48,9 @@ def check(config: PretrainedConfig) -> None:
     at_least("window", config.window, 2)
     if config.measure.weighting != "none":
         raise UserError(f"measure.weighting={config.measure.weighting} is for models trained here; leave it out")
+    for name in ("sites", "points_table"):
+        if given := getattr(config.measure, name):
+            raise UserError(f"measure.{name}={given} is for models trained here; leave it out")
     for family in config.measure.families:
         if family in FAMILIES and family not in OF_MODELS:
             what = "counts the characters that a model was trained on, which of this one are not known"

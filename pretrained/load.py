@@ -56,6 +56,13 @@ class Loaded(NamedTuple):
     def block_modules(self) -> list[Any]:
         return [module for module in self.part.modules() if type(module).__name__ == self.adapter.block]
 
+    def finished(self, last_BTD: Any) -> Any:
+        """What the model gives away in place of the output of the last block."""
+        for path in (self.adapter.final_norm, self.adapter.after):
+            module = below(self.base, path)
+            last_BTD = last_BTD if module is None else module(last_BTD)
+        return last_BTD
+
     @property
     def reads_text(self) -> bool:
         return self.base.main_input_name == TOKENS

@@ -5,7 +5,7 @@ from collections.abc import Callable
 
 import numpy as np
 
-from panel.panel import MEASURED
+from panel.comparison import KINDS
 from panel.quantity import Values
 
 COMPARED = ("previous", "last")
@@ -45,11 +45,11 @@ class Residuals:
 
     def without_itself(self, step: int, values: dict[str, Values]) -> dict[str, Values]:
         """NaN where there is no other revision: for a model alone, and for the first of a sweep before it."""
-        own = values[MEASURED]
         lacking = COMPARED if not self.wanted else COMPARED[:1] if step == self.steps[0] else ()
-        for kind in (kind for kind in ("cka", "overlap") if f"{kind}_layers" in own):
-            batch, positions, layer, _, replicate = own[f"{kind}_layers"].shape
-            own |= {f"{kind}_{name}": np.full((batch, positions, layer, replicate), np.nan) for name in lacking}
+        for own in values.values():
+            for kind in (kind for kind in KINDS if f"{kind}_layers" in own):
+                batch, positions, layer, _, replicate = own[f"{kind}_layers"].shape
+                own |= {f"{kind}_{name}": np.full((batch, positions, layer, replicate), np.nan) for name in lacking}
         return values
 
     def close(self, needed: set[int] = frozenset()) -> None:

@@ -3,6 +3,7 @@
 Arrays carry the letters of `models`, and W windows of a probe batch, G probe batches, S position sets, Z inputs.
 """
 
+import functools
 from collections.abc import Callable
 from typing import Any, NamedTuple
 
@@ -10,9 +11,11 @@ import jax
 import jax.numpy as jnp
 from jax import Array
 
+from panel import nulls
 from panel.attention import Heads
 from panel.config import MeasureConfig
 from panel.families import FAMILIES
+from panel.nulls import PERMUTED
 from panel.panel import MEASURED, Over, Sample, panel
 from panel.quantity import Values
 from panel.resamples import Places, Types
@@ -93,7 +96,8 @@ def make_reader(
             picks_P, visible_TT = chosen
             samples = {name: _sample(activations_Z, z, picks_P, visible_TT, types_Z) for z, name in enumerate(inputs)}
             others = {name: _clouds(resid_NBTD, picks_P) for name, resid_NBTD in resid.items()}
-            return panel(samples, others, settings, key, over_clouds)
+            permuted = functools.partial(_permuted, activations_Z[0][0], picks_P, key)
+            return panel(samples, others, settings, key, over_clouds, permuted if PERMUTED in settings.nulls else None)
 
         values = jax.lax.map(of_positions, (picks_SP, visible_STT))
         vectors: Values = {}
@@ -126,12 +130,21 @@ def make_reader(
 
 
 def _sample(activations_Z: Any, z: int, picks_P: Array, visible_TT: Array, types_Z: Types | None = None) -> Sample:
-    """The clouds and heads of one input; some models add a bias to all scores."""
-    resid_NBTD, q_NBTHK, k_NBTHK = (x[z] for x in activations_Z[:3])
-    heads = Heads(q_NBTHK, k_NBTHK, picks_P, visible_TT, getattr(activations_Z, "bias_NHTT", None))
+    """The clouds of one input, and its heads, if any; some models add a bias to all scores."""
+    resid_NBTD, q_NBTHK, k_NBTHK = (None if x is None else x[z] for x in activations_Z[:3])
+    heads = None
+    if q_NBTHK is not None:
+        heads = Heads(q_NBTHK, k_NBTHK, picks_P, visible_TT, getattr(activations_Z, "bias_NHTT", None))
     places = Places(*jnp.divmod(picks_P, resid_NBTD.shape[2]))
     types = jax.tree.map(lambda x_Z: x_Z[z][..., picks_P], types_Z)
     return Sample(_clouds(resid_NBTD, picks_P), heads, places, types)
+
+
+def _permuted(resid_NBTD: Array, picks_P: Array, key: Array, number: Array) -> Array:
+    """The clouds of other windows at the same positions; NaN where there is one window alone."""
+    windows, context = resid_NBTD.shape[1:3]
+    clouds_NPD = _clouds(resid_NBTD, nulls.permuted(picks_P, windows, context, key, number))
+    return clouds_NPD if windows > 1 else jnp.full_like(clouds_NPD, jnp.nan)
 
 
 def _clouds(resid_NBTD: Array, picks_P: Array) -> Array:

@@ -5,6 +5,7 @@ import functools
 from collections.abc import Callable
 
 import jax
+import jax.numpy as jnp
 import numpy as np
 from jax.sharding import NamedSharding
 from jax.sharding import PartitionSpec as P
@@ -29,8 +30,11 @@ def probe_of(config: Config, corpus: Corpus) -> Probe:
     return make_probe(corpus.valid, config.model.context, *sizes, measure.seed, measure.weighting)
 
 
-def make_program(config: Config, corpus: Corpus, params: dict) -> Callable[[dict, dict[str, dict]], Measured]:
-    """measure(params, references) -> Measured, in NumPy: jitted once, in float32 whatever the run was trained in."""
+def make_program(config: Config, corpus: Corpus, params: dict, sites: tuple[str, ...] = ()) -> Callable[..., Measured]:
+    """measure(params, references) -> Measured, in NumPy: jitted once, in float32 whatever the run was trained in.
+
+    With `sites`, measure(params, {}, number) measures the number-th of these in place of the residual stream.
+    """
     probe, shared = probe_of(config, corpus), mesh.measuring_mesh(config.measure.batches, len(POSITION_SETS))
     if any(FAMILIES[family].of_text for family in config.measure.families):
         probe = with_types(probe, corpus.train, corpus.vocab_size)
@@ -46,11 +50,11 @@ def make_program(config: Config, corpus: Corpus, params: dict) -> Callable[[dict
     model = dataclasses.replace(config.model, mask="bidirectional")  # whose place the mask takes that is given
     model = dataclasses.replace(model, **{name: getattr(ModelConfig(), name) for name in idle(model)})
     visible_TT = jax.device_put(np.asarray(visible_keys(config.model, config.model.context)), whole)
-    compute = _computation(model, config.measure, corpus.vocab_size, devices, shared is not None, config.mesh)
+    compute = _computation(model, config.measure, corpus.vocab_size, devices, shared is not None, config.mesh, sites)
 
-    def measure(params: dict, references: dict[str, dict]) -> Measured:
+    def measure(params: dict, references: dict[str, dict], site: int = 0) -> Measured:
         params, references = jax.device_put((params, references), (shardings, dict.fromkeys(references, shardings)))
-        return jax.device_get(compute(params, references, probe, visible_TT))
+        return jax.device_get(compute(params, references, probe, visible_TT, np.int32(site)))
 
     return measure
 
@@ -63,25 +67,32 @@ def _computation(
     devices: jax.sharding.Mesh,
     by_units: bool,
     layout: mesh.MeshConfig,
+    sites: tuple[str, ...],
 ) -> Callable[..., Measured]:
     """Runs of an experiment that share model and settings compile it once, whatever their masks: these are data."""
-    network = transformer.build(model, vocab_size, "float32")
+    network = transformer.build(model, vocab_size, "float32", sites)
     over_units = mesh.over_units(devices) if by_units and devices.size > 1 else lambda work: work
 
-    def apply(given: tuple[dict, jax.Array], tokens_BT: jax.Array) -> tuple[jax.Array, transformer.Activations]:
-        params, visible_TT = given
-        return network.apply(params, tokens_BT, visible_TT=visible_TT)
+    def apply(given: tuple, tokens_BT: jax.Array) -> tuple[jax.Array, transformer.Activations]:
+        params, visible_TT, site = given
+        logits_BTV, activations = network.apply(params, tokens_BT, visible_TT=visible_TT)
+        if sites:
+            of_site_NBTD = jnp.stack([activations.sites_NBTD[name] for name in sites])[site]
+            activations = transformer.Activations(of_site_NBTD, None, None)
+        return logits_BTV, activations
 
     over_clouds = mesh.over_clouds(layout, bytes_of_cloud(settings.points, model.width))
     inner = make_measure(apply, settings, over_units, over_clouds)
 
     @jax.default_matmul_precision("highest")  # as in make_measure
-    def measure(params: dict, references: dict[str, dict], probe: Probe, visible_TT: jax.Array) -> Measured:
-        beside = {name: (other, visible_TT) for name, other in references.items()}
-        measured = inner((params, visible_TT), beside, probe, visible_TT)
+    def measure(
+        params: dict, references: dict[str, dict], probe: Probe, visible_TT: jax.Array, site: jax.Array
+    ) -> Measured:
+        beside = {name: (other, visible_TT, site) for name, other in references.items()}
+        measured = inner((params, visible_TT, site), beside, probe, visible_TT)
         if "leading" not in settings.families:
             return measured
-        longest = leading.vectors(apply((params, visible_TT), probe.tokens_GWT[0])[1].resid_NBTD)
+        longest = leading.vectors(apply((params, visible_TT, site), probe.tokens_GWT[0])[1].resid_NBTD)
         return measured._replace(vectors=measured.vectors | longest)
 
     return jax.jit(measure, out_shardings=NamedSharding(devices, P()))

@@ -4,6 +4,7 @@ import numpy as np
 import xarray as xr
 
 from experiments.config import Config
+from panel.comparison import OF_PREVIOUS
 from tables.raw import Arrays
 from training.checkpoint import Checkpoints
 from workdir.errors import UserError
@@ -45,10 +46,9 @@ class References:
         about = {"long_name": "step of the checkpoint that cka_previous and overlap_previous compare with; -1: none"}
         return {"previous_step": xr.DataArray(-1 if before is None else before, attrs=about)} if self.wanted else {}
 
-    def without_itself(self, step: int, values: Arrays) -> Arrays:
+    def without_itself(self, step: int, values: dict[str, Arrays]) -> dict[str, Arrays]:
         """The first checkpoint has none before it: NaN."""
-        if self.before(step) is None:
-            for name in ("cka_previous", "overlap_previous"):
-                if name in values:
-                    values[name] = np.full_like(values[name], np.nan)
+        for arrays in values.values() if self.before(step) is None else ():
+            for name in OF_PREVIOUS & arrays.keys():
+                arrays[name] = np.full_like(arrays[name], np.nan)
         return values

@@ -12,7 +12,6 @@ import xarray as xr
 from data.corpus import Corpus
 from experiments.config import Config
 from models.description import description
-from panel.panel import MEASURED
 from sources.probe import POSITION_SETS, evenness
 from sources.program import make_program, probe_of
 from sources.references import References
@@ -148,7 +147,7 @@ def measure_checkpoints(
             stop.check(f"{name}: stopped before measuring step {step}")
             params = store.restore_params(step)
             values, vectors = measure(params, references.of(step, params))
-            values[MEASURED] = references.without_itself(step, values[MEASURED])
+            values = references.without_itself(step, values)
             checkpoints = {"checkpoints": json.dumps(references.digests(step))}
             table = raw.table(values, step, POSITION_SETS, about | made | checkpoints).assign(
                 **references.recorded(step),

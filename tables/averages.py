@@ -9,6 +9,7 @@ from panel.families import quantities
 from panel.quantity import HEAD, LAYERS
 
 EMBEDDING = "embedding"  # what the first layer is, unless a table says otherwise
+BLOCK = "block 1"  # what it is of the sites of blocks
 
 
 class Average(NamedTuple):
@@ -44,9 +45,10 @@ def averages(name: str, layer_0: str = EMBEDDING) -> dict[str, Average]:
     left = quantity.dims[1:]
     if quantity.dims[0] == "block":
         return {over_blocks(name): Average("mean over blocks", left, lambda x: finite(x).mean(3))}
-    if quantity.derived or quantity.dims[:2] == LAYERS or layer_0 != EMBEDDING:
+    if quantity.derived or quantity.dims[:2] == LAYERS or layer_0 not in (EMBEDDING, BLOCK):
         return {}
-    return {over_blocks(name): Average("mean over blocks 1 to N", left, lambda x: finite(x[:, :, :, 1:]).mean(3))}
+    first = int(layer_0 == EMBEDDING)
+    return {over_blocks(name): Average("mean over blocks 1 to N", left, lambda x: finite(x[:, :, :, first:]).mean(3))}
 
 
 def finite(values: np.ndarray) -> np.ndarray:

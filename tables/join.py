@@ -8,7 +8,7 @@ import numpy as np
 import pandas as pd
 import xarray as xr
 
-from panel.families import family_of, quantities
+from panel.families import FAMILIES, family_of, quantities
 from panel.projection import VECTORS
 from tables import files, projection
 from tables.averages import averages
@@ -44,8 +44,10 @@ def joined(
 ) -> tuple[xr.Dataset, xr.Dataset]:
     """What results.nc and batches.nc hold: the families asked for; NaN at steps where one was not measured.
 
-    What a table has of other families, or in a version that is no longer measured, is left out.
+    What a table has of other families, or in a version that is no longer measured, is left out; so is a null model that
+    none of the families has.
     """
+    nulls = tuple(null for null in nulls if any(null in FAMILIES[family].nulls for family in families))
     raw = _alike({step: _asked_for(table, families) for step, table in raw.items()})
     if not any(name in table for table in raw.values() for name in quantities()):
         raise UserError(f"no checkpoint is there to measure {', '.join(families)} of, and no table that has it")

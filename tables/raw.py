@@ -12,6 +12,7 @@ import numpy as np
 import xarray as xr
 
 from panel.families import coordinates, family_of, nulls_of, quantities
+from panel.nulls import PERMUTED
 from panel.panel import MEASURED
 from panel.projection import VECTORS
 from tables import projection
@@ -21,7 +22,7 @@ Missing = dict[str, tuple[str, ...]]  # quantity -> clouds that have to be measu
 
 LAYOUT = 2  # tables without this attribute, or with another, are never read as these
 UNTRAINED = "untrained"  # a null model that is no cloud: the table of step 0
-CLOUDS = (MEASURED, "gaussian", "shuffled")  # in this order, whatever was measured first
+CLOUDS = (MEASURED, "gaussian", "shuffled", PERMUTED)  # in this order, whatever was measured first
 BY_KEY = ("checkpoints", "made_by", "noise_floor")  # attributes in JSON, to which each measurement adds
 
 

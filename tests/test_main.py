@@ -59,6 +59,8 @@ DECODER = ["--config=experiments/decoder_small.py", *TINY]  # the first of the t
         (["--config="], "--config= names nothing"),
         (["--config=main.py"], "main.py is no experiment, it defines no get_config(); main.py --list names"),
         (["--config=experiments/quikstart.py"], "did you mean 'experiments/quickstart.py'?"),
+        (["--similarity=runs/a"], "--similarity compares two runs; name two folders"),
+        (["--similarity=runs/nothing,runs/none"], "runs/nothing/config.json"),
         (["--status=runs/nothing"], "--status=runs/nothing: there is no run (no config.json)"),
         (
             [DECODER[0], "--stages=trian"],

@@ -40,7 +40,7 @@ class Seen(NamedTuple):
 
 
 def seen(config: RunConfig, activations: Activations) -> Seen:
-    resid_NBTD, q_NBTHK, k_NBTHK = activations
+    resid_NBTD, q_NBTHK, k_NBTHK, _ = activations
     flat_NPD = resid_NBTD.reshape(resid_NBTD.shape[0], -1, resid_NBTD.shape[-1])
     picks_P = np.random.default_rng(0).permutation(flat_NPD.shape[1])[: config.watch.points]
     return Seen(flat_NPD[:, picks_P], q_NBTHK[:, :WINDOWS], k_NBTHK[:, :WINDOWS])

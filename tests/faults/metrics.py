@@ -147,6 +147,30 @@ FAULTS = [
         "enough_P = (count_P >= 2) & (sorted_P >= 0)",
     ),
     Fault(
+        "CKA without bias keeps the diagonals",
+        "metrics/comparison.py",
+        "unbiased_R = products_R - diagonals_R + total_R",
+        "unbiased_R = products_R + total_R",
+    ),
+    Fault(
+        "CKA without bias forgets that what is left has another mean",
+        "metrics/comparison.py",
+        "row_R = crossed_R - (sum_RD * weighed_RD).sum(axis=1)",
+        "row_R = crossed_R + (sum_RD * weighed_RD).sum(axis=1)",
+    ),
+    Fault(
+        "of layers beside others the lower triangle is read",
+        "metrics/comparison.py",
+        "return _normalised(_energy(x_NPD[n], y_NPD[m], groups), own_x_N2R[n], own_y_N2R[m])",
+        "return _normalised(_energy(x_NPD[m], y_NPD[n], groups), own_x_N2R[m], own_y_N2R[n])",
+    ),
+    Fault(
+        "the score on the first direction has the sign of the eigenvector",
+        "metrics/points.py",
+        "return Points(jnp.linalg.norm(cloud_PD, axis=1), cosine_P, sign * score_P)",
+        "return Points(jnp.linalg.norm(cloud_PD, axis=1), cosine_P, score_P)",
+    ),
+    Fault(
         "a bias is added twice",
         "metrics/attention.py",
         "e_BTT = e_BTT + jnp.where(visible_TT, jnp.asarray(bias_TT, jnp.float32), 0.0)[None]",

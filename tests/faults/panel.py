@@ -53,6 +53,39 @@ FAULTS = [
         ("tests/sources/test_activations.py",),
     ),
     Fault(
+        "permuted windows change positions too",
+        "panel/nulls.py",
+        "return other_W[picks_P // context] * context + picks_P % context",
+        "return other_W[picks_P // context] * context + (picks_P + 1) % context",
+        ("tests/panel/test_comparison.py",),
+    ),
+    Fault(
+        "a permutation leaves windows in their place",
+        "panel/nulls.py",
+        "(jnp.arange(windows) + 1 + number % max(windows - 1, 1))",
+        "(jnp.arange(windows) + number % max(windows - 1, 1))",
+        ("tests/panel/test_comparison.py",),
+    ),
+    Fault(
+        "a text in another order is not refused",
+        "sources/similarity.py",
+        "tokens = hashlib.sha256(probe.tokens_GWT.tobytes()).hexdigest()",
+        "tokens = hashlib.sha256(run.corpus.sha256.encode()).hexdigest()",
+    ),
+    Fault(
+        "every site has the cloud of the first",
+        "sources/program.py",
+        "jnp.stack([activations.sites_NBTD[name] for name in sites])[site]",
+        "jnp.stack([activations.sites_NBTD[name] for name in sites])[0]",
+        ("tests/sources/test_sites.py",),
+    ),
+    Fault(
+        "a single point bears the character before it",
+        "sources/points.py",
+        "token_P = tokens_WT.ravel()[picks_P]",
+        "token_P = tokens_WT.ravel()[picks_P - 1]",
+    ),
+    Fault(
         "the shuffled sample under the measured name",
         "panel/panel.py",
         "update({quantity: value[z] for",
@@ -121,8 +154,8 @@ FAULTS = [
     Fault(
         "the embedding is averaged with the blocks",
         "tables/averages.py",
-        "x[:, :, :, 1:]",
-        "x",
+        "first = int(layer_0 == EMBEDDING)",
+        "first = 0",
         ("tests/tables",),
     ),
     Fault(
@@ -148,8 +181,8 @@ FAULTS = [
     Fault(
         "every model is measured without its mask",
         "sources/program.py",
-        "return network.apply(params, tokens_BT, visible_TT=visible_TT)",
-        "return network.apply(params, tokens_BT)",
+        "logits_BTV, activations = network.apply(params, tokens_BT, visible_TT=visible_TT)",
+        "logits_BTV, activations = network.apply(params, tokens_BT)",
         ("tests/sources/test_sweep.py",),
     ),
     Fault(

@@ -30,7 +30,7 @@ from training.watch import BLOCKS, LAYERS
 
 STEPS = (0, 1, 4, 32, 128, 1000)
 POINTS = 40  # queries and keys that are projected
-NULLS = ("gaussian", "shuffled", "untrained")
+NULLS = ("gaussian", "shuffled", "untrained", "permuted")
 FIRST_HAS_NONE = ("cka_previous", "overlap_previous")  # no checkpoint before it
 
 
@@ -87,12 +87,14 @@ def make_run(
     results, _ = joined(raw, tuple(FAMILIES), nulls)
     results.attrs = attributes
     results["validation_gain"] = "step", [4.5 - 5.0 * (1 + step / 10) ** -0.6 for step in steps], {"units": "bit"}
-    return Run(results, make_log(rng, steps[-1], 2.3 if causal else 1.9, layers))
+    blocks = results.isel(layer=slice(1, None))  # as of sites, which have no embedding
+    sites = {"attention_out": blocks, "values": blocks * 0.5} if "sites" not in without else {}
+    return Run(results, make_log(rng, steps[-1], 2.3 if causal else 1.9, layers), sites=sites)
 
 
 def changed(run: Run, change: Callable[[xr.Dataset], xr.Dataset]) -> Run:
     """A run whose table was changed; the one it is made from stays as it was."""
-    return Run(change(run.results.copy(deep=True)), run.log)
+    return Run(change(run.results.copy(deep=True)), run.log, sites=run.sites)
 
 
 def lacking(run: Run, *names: str) -> Run:
@@ -153,6 +155,7 @@ def shapes_at(grown: float, layers: int, causal: bool) -> dict[str, np.ndarray]:
         "centroid_distance": np.multiply.outer(1 + depth, [1.0, 0.9, 0.8]),
         "centroid_distance_by_frequency": np.multiply.outer(1 + depth, [1.2, 1.1, 0.9, 0.8]),
         "cka_layers": np.exp(-grown * apart),
+        "cka_unbiased_layers": np.exp(-grown * apart) - 0.05 * apart,
         "overlap_layers": np.exp(-5 * grown * apart),
         "cka_previous": 1 - 0.3 * np.sin(np.pi * grown) * (1 - depth / 2),
         "cka_last": 1 - (1 - grown) * (1 - depth / 2),
@@ -184,8 +187,8 @@ def drifting(seed: list[int], grown: float, layers: int) -> dict[str, np.ndarray
 
 
 def as_null(shape: np.ndarray, null: str) -> np.ndarray:
-    """A Gaussian cloud fills more dimensions; of shuffled text half the shape is left."""
-    return {"gaussian": 2.0, "shuffled": 0.5}.get(null, 1.0) * shape
+    """A Gaussian cloud fills more dimensions; of shuffled text half the shape is left, of permuted windows little."""
+    return {"gaussian": 2.0, "shuffled": 0.5, "permuted": 0.1}.get(null, 1.0) * shape
 
 
 def noisy(rng: np.random.Generator, shape: np.ndarray, name: str, batches: int, heads: int, groups: int) -> np.ndarray:

@@ -176,6 +176,17 @@ def test_the_excess_is_drawn_of_what_was_measured(tiny):
     assert build({"decoder": lacking(alone, *DIMENSION)}) is None
 
 
+def test_without_sites_there_is_no_figure_of_them(tiny):
+    assert draw.RUNS["sites"]({"decoder": dataclasses.replace(tiny, sites={})}) is None
+    both = {"decoder": dataclasses.replace(tiny, sites={}), "encoder": tiny}
+    (ax, *_) = draw.RUNS["sites"](both).axes
+    assert [line.get_label() for line in ax.lines[:3]] == ["residual stream", "attention out", "values"]
+    last = tiny.results.anisotropy.isel(step=-1).sel(positions="all", less="nothing", statistic="mean")
+    for line, values in zip(ax.lines, (last, last[1:], last[1:] / 2), strict=False):
+        assert line.get_xdata().tolist() == values.layer.values.tolist()
+        assert line.get_ydata() == pytest.approx(values.values)
+
+
 def test_without_a_log_there_is_no_training_curve(tiny):
     assert draw.RUNS["training_curve"]({"decoder": dataclasses.replace(tiny, log=[])}) is None
 

@@ -7,19 +7,33 @@ import pytest
 
 from figures import dimension_by_scale, layer_similarity, query_key_projection
 from tests.figures.reading import edges_are, legend_of, title_of
-from tests.figures.tables import changed
+from tests.figures.tables import changed, lacking
 
 
 def test_layer_similarity_shows_every_pair_on_one_scale(runs):
     figure = layer_similarity.build(runs)
-    names = ("cka_layers", "overlap_layers")
+    names = ("cka_unbiased_layers", "overlap_layers")
     for ax, (run, name) in zip(figure.axes, itertools.product(runs.values(), names), strict=False):
         (image,) = ax.images
         means = run.results[name].sel(step=1000, positions="all", less="nothing", statistic="mean")
         np.testing.assert_array_equal(image.get_array(), means)
         assert image.get_clim() == (0, 1)
         assert image.origin == "lower"
-    assert [ax.get_title() for ax in figure.axes[:2]] == ["linear CKA", "neighbourhood overlap"]
+    assert [ax.get_title() for ax in figure.axes[:2]] == ["linear CKA without bias", "neighbourhood overlap"]
+    for label, run in runs.items():
+        last = run.results.cka_unbiased_layers.sel(step=1000, positions="all", statistic="mean")
+        null = (
+            (last.sel(less="nothing") - last.sel(less="permuted"))
+            .values[~np.eye(last.sizes["layer"], dtype=bool)]
+            .max()
+        )
+        told = f"{label}, windows of one layer in another order, at most: linear CKA without bias {null:.2f}"
+        assert told in figure.get_label()
+
+
+def test_layer_similarity_of_older_tables_has_the_cka_they_have(runs):
+    older = {label: lacking(run, "cka_unbiased_layers") for label, run in runs.items()}
+    assert [ax.get_title() for ax in layer_similarity.build(older).axes[:2]] == ["linear CKA", "neighbourhood overlap"]
 
 
 def test_dimension_by_scale_marks_the_plateau_of_each_layer(runs):

@@ -5,7 +5,16 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from metrics.comparison import layers_cka, layers_overlap, linear_cka, neighbourhood_overlap
+from metrics.comparison import (
+    across_cka,
+    across_overlap,
+    ckas,
+    layers_cka,
+    layers_overlap,
+    linear_cka,
+    linear_cka_unbiased,
+    neighbourhood_overlap,
+)
 from tests import reference_comparison as reference
 from tests.metrics.clouds import EVERY, MANY, POINTS, WIDE, filled, find, gaussian, rotation
 
@@ -13,7 +22,9 @@ COUNT = 5
 GROUPED = POINTS - 1  # points that are a multiple of the groups
 INVARIANT = (60, 6)  # points and width of the clouds that are moved
 
-cka = jax.jit(linear_cka, static_argnames="groups")
+cka, cka_unbiased = (jax.jit(read, static_argnames="groups") for read in (linear_cka, linear_cka_unbiased))
+both = jax.jit(ckas, static_argnames="groups")
+TWINS = (reference.linear_cka, reference.linear_cka_unbiased)
 share = jax.jit(neighbourhood_overlap, static_argnums=2)
 
 
@@ -34,9 +45,11 @@ def overlap(a, b, count=COUNT):
 def test_cka_agrees_with_the_float64_twin(name):
     cloud = EVERY.get(name, WIDE)
     second = other(cloud)
-    expected = reference.linear_cka(cloud, second)
-    assert 0.01 < expected < 0.999
-    np.testing.assert_allclose(cka(cloud, second), [expected], rtol=1e-4)
+    expected = [twin(cloud, second) for twin in TWINS]
+    assert 0.01 < expected[0] < 0.999
+    found = both(cloud, second)
+    np.testing.assert_allclose(found.biased, expected[:1], rtol=1e-4)
+    np.testing.assert_allclose(found.unbiased, expected[1:], rtol=1e-4, atol=1e-5)
 
 
 def test_cka_of_clouds_in_bfloat16_is_that_of_their_values():
@@ -52,10 +65,11 @@ def test_cka_without_a_group_is_that_of_the_others(name):
     size = len(cloud) // groups
     cloud += 2 * cloud.std(0) * np.repeat(np.arange(groups, dtype=np.float32), size)[:, None]
     second = other(cloud)
-    found = cka(cloud, second, groups=groups)
+    found = both(cloud, second, groups=groups)
     left = [[np.delete(z, np.s_[j * size : (j + 1) * size], axis=0) for z in (cloud, second)] for j in range(groups)]
-    np.testing.assert_allclose(found, [reference.linear_cka(*pair) for pair in [(cloud, second), *left]], rtol=1e-4)
-    assert np.ptp(found) > 1e-3
+    for values, twin in zip(found, TWINS, strict=True):
+        np.testing.assert_allclose(values, [twin(*pair) for pair in [(cloud, second), *left]], rtol=1e-4)
+        assert np.ptp(values) > 1e-3
 
 
 def test_known_cka():
@@ -67,16 +81,37 @@ def test_known_cka():
     assert independent == pytest.approx(np.sqrt(128 * 64 / ((1024 + 128) * (1024 + 64))), rel=0.05)
 
 
+@pytest.mark.parametrize("points", [256, 1024])
+def test_independent_clouds_have_no_cka_without_bias(points):
+    """On average over draws, as far as the draws' own scatter tells; with bias it is as large as the widths make it."""
+    draws = [both(gaussian(points, 96, seed), gaussian(points, 64, seed=100 + seed)) for seed in range(20)]
+    biased, unbiased = (np.array([one[kind].item() for one in draws]) for kind in (0, 1))
+    assert biased.mean() > np.sqrt(96 * 64) / (points + 96)
+    assert abs(unbiased.mean()) < 3 * unbiased.std(ddof=1) / np.sqrt(len(draws))
+    assert unbiased.std() < 0.01
+    assert (unbiased < 0).any()
+
+
+def test_rotated_copies_have_a_cka_of_one_without_bias_too():
+    cloud = gaussian(*INVARIANT)
+    moved = (3 * cloud @ rotation(INVARIANT[1], 1) + 5).astype(np.float32)
+    np.testing.assert_allclose(cka_unbiased(cloud, moved, groups=3), 1, rtol=1e-5)
+    assert (np.asarray(cka_unbiased(cloud, moved)) <= 1).all()
+
+
 def test_cka_of_what_does_not_vary_or_is_not_finite_is_nan():
     cloud = gaussian(*INVARIANT)
     same, bad = np.full_like(cloud, 0.1), cloud.copy()
     bad[4, 1] = np.nan
-    assert np.isnan(cka(cloud, same, groups=3)).all()
-    assert np.isnan(cka(cloud, bad, groups=3)).all()
-    both = np.asarray(of_layers(np.stack([cloud, same, cloud]), groups=3))
-    assert np.isfinite(both[:, 0, 0]).all()
-    assert np.isnan(both[:, 1]).all()
-    assert np.isnan(both[:, :, 1]).all()
+    for broken in (same, bad):
+        assert np.isnan(both(cloud, broken, groups=3)).all()
+    for found in map(np.asarray, of_layers(np.stack([cloud, same, cloud]), groups=3)):
+        assert np.isfinite(found[:, 0, 0]).all()
+        assert np.isnan(found[:, 1]).all()
+        assert np.isnan(found[:, :, 1]).all()
+    few = both(cloud[:3], cloud[3:6])
+    assert np.isfinite(few.biased).all()
+    assert np.isnan(few.unbiased).all()
 
 
 @settings(max_examples=8, deadline=None, derandomize=True)
@@ -99,13 +134,28 @@ of_layers = jax.jit(layers_cka, static_argnames="groups")
 def test_layers_cka_is_linear_cka_of_every_pair(groups):
     cloud = gaussian(*INVARIANT)
     clouds = np.stack([cloud, other(cloud, INVARIANT[1]), 10 * gaussian(*INVARIANT, seed=8) + 3])
-    found = np.asarray(of_layers(clouds, groups=groups))
-    assert found.shape == (1 if groups == 1 else 1 + groups, 3, 3)
-    for n in range(3):
-        for m in range(3):
-            np.testing.assert_allclose(found[:, n, m], cka(clouds[n], clouds[m], groups=groups), rtol=1e-5)
-    np.testing.assert_allclose(np.diagonal(found, axis1=1, axis2=2), 1, rtol=1e-6)
-    np.testing.assert_array_equal(found, np.swapaxes(found, 1, 2))
+    one_by_one = [[both(first, second, groups=groups) for second in clouds] for first in clouds]
+    for kind, found in enumerate(map(np.asarray, of_layers(clouds, groups=groups))):
+        assert found.shape == (1 if groups == 1 else 1 + groups, 3, 3)
+        for n, m in np.ndindex(3, 3):
+            np.testing.assert_allclose(found[:, n, m], one_by_one[n][m][kind], rtol=1e-5, atol=1e-7)
+        np.testing.assert_allclose(np.diagonal(found, axis1=1, axis2=2), 1, rtol=1e-6)
+        np.testing.assert_array_equal(found, np.swapaxes(found, 1, 2))
+
+
+def test_layers_beside_others_and_models_beside_models():
+    """Of two stacks a triangle, mirrored, or all pairs; widths of two models may differ."""
+    cloud = gaussian(*INVARIANT)
+    clouds = np.stack([cloud, other(cloud, INVARIANT[1])])
+    second = np.stack([gaussian(*INVARIANT, seed=8), other(cloud, INVARIANT[1], noise=2)])
+    beside, across = of_layers(clouds, 3, second), jax.jit(across_cka, static_argnames="groups")
+    narrow = across(clouds, second[:, :, :4], groups=3)
+    for n, m in np.ndindex(2, 2):
+        low, high = min(n, m), max(n, m)
+        pair, cut = both(clouds[low], second[high], groups=3), both(clouds[n], second[m][:, :4], groups=3)
+        for kind in (0, 1):
+            np.testing.assert_allclose(beside[kind][:, n, m], pair[kind], rtol=1e-5, atol=1e-7)
+            np.testing.assert_allclose(narrow[kind][:, n, m], cut[kind], rtol=1e-5, atol=1e-7)
 
 
 @pytest.mark.parametrize("name", EVERY)
@@ -168,9 +218,15 @@ def test_overlap_does_not_see_rotation_scale_or_order(seed, scale):
 def test_layers_overlap_is_the_overlap_of_every_pair():
     clouds = [gaussian(), filled(other(gaussian())), gaussian(seed=8)]
     of_each = jax.tree.map(lambda *leaves: jnp.stack(leaves), *(find(cloud, MANY) for cloud in clouds))
+    expected = np.array([[overlap(a, b) for b in clouds] for a in clouds])
     found = jax.jit(layers_overlap, static_argnames="count")(of_each, count=COUNT)
-    np.testing.assert_allclose(found, [[overlap(a, b) for b in clouds] for a in clouds], rtol=1e-6)
+    np.testing.assert_allclose(found, expected, rtol=1e-6)
     np.testing.assert_array_equal(np.diagonal(found), 1)
+    two, turned = (jax.tree.map(lambda leaf, at=at: leaf[at], of_each) for at in (np.array([0, 1]), np.array([2, 0])))
+    across = jax.jit(across_overlap, static_argnames="count")(of_each, two, count=COUNT)
+    np.testing.assert_allclose(across, expected[:, :2], rtol=1e-6)
+    beside = jax.jit(layers_overlap, static_argnames="count")(two, COUNT, turned)
+    np.testing.assert_allclose(beside, [[expected[0, 2], 1], [1, expected[1, 0]]], rtol=1e-6)
 
 
 def test_vmap_changes_nothing():

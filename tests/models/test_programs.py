@@ -12,6 +12,7 @@ from models import transformer
 from models.config import ModelConfig
 from models.masks import visible_keys
 from models.norms import make_norm
+from panel.config import SITES
 from tests.models.cases import CONFIGS, SMALL, VOCAB, loss_of, made
 
 
@@ -147,6 +148,33 @@ def test_activations_nobody_returns_cost_no_memory():
     few, many = memory(4, returned=1), memory(12, returned=1)
     assert many - few < entry
     assert memory(12, returned=2) - many >= 12 * 3 * entry
+
+
+@pytest.mark.parametrize("name", ["gpt2", pytest.param("bert", marks=pytest.mark.slow)])
+def test_sites_are_what_is_added_to_the_residual_stream_and_what_attention_mixes(name):
+    """Told on request alone, and then all else stays the same."""
+    case = made(name)
+    assert case.activations.sites_NBTD == {}
+    model = transformer.build(case.config, VOCAB, "float32", SITES)
+    logits_BTV, found = jax.device_get(jax.jit(model.apply)(case.params, case.tokens_BT))
+    assert_trees_close((logits_BTV, found[:3]), (case.logits_BTV, case.activations[:3]), atol=1e-6)
+    blocks, sites, resid_NBTD = case.params["blocks"], found.sites_NBTD, found.resid_NBTD
+    for n in range(case.config.layers):
+
+        def norm(which, x_BTD, n=n):
+            of_block = {key: leaf[n] for key, leaf in blocks[f"norm_{which}"].items()}
+            return np.asarray(make_norm().apply({"params": of_block}, x_BTD))
+
+        before_BTD, after_BTD = resid_NBTD[n], resid_NBTD[n + 1]
+        attention_BTD, mlp_BTD = sites["attention_out"][n], sites["mlp_out"][n]
+        if name == "gpt2":
+            read_BTD, summed_BTD = norm("attention", before_BTD), before_BTD + attention_BTD + mlp_BTD
+        else:
+            read_BTD, summed_BTD = before_BTD, norm("mlp", norm("attention", before_BTD + attention_BTD) + mlp_BTD)
+        np.testing.assert_allclose(summed_BTD, after_BTD, atol=1e-5)
+        qkv = {key: np.asarray(leaf[n]) for key, leaf in blocks["qkv"].items()}
+        values_BTD = (read_BTD @ qkv["kernel"] + qkv["bias"])[..., -case.config.width :]
+        np.testing.assert_allclose(sites["values"][n], values_BTD, atol=1e-5)
 
 
 def test_layer_norm_far_from_the_origin():

@@ -46,7 +46,7 @@ def test_revisions_are_steps_of_one_run(swept):
     workdir, process = swept
     results = files.read(workdir / "results.nc")
     assert results.step.values.tolist() == [0, 20, 60]
-    assert results["less"].values.tolist() == ["nothing", "gaussian", "shuffled", "untrained"]
+    assert results["less"].values.tolist() == ["nothing", "gaussian", "shuffled", "untrained", "permuted"]
     mean = results.sel(positions="all", statistic="mean")
     excess = mean.anisotropy.sel(less="untrained")
     assert (excess.sel(step=0) == 0).all()

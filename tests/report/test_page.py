@@ -89,7 +89,7 @@ def test_a_quantity_says_its_formula_source_axes_and_null_models(read):
     assert variables["twonn"]["nulls"] == ["gaussian", "shuffled", "untrained"]
     assert "gaussian" not in variables["query_drift"]["nulls"]
     assert known["positions"] == POSITIONS
-    assert set(known["nulls"]) == {"gaussian", "shuffled", "untrained"}
+    assert set(known["nulls"]) == {"gaussian", "shuffled", "untrained", "permuted"}
 
 
 def test_a_variable_that_is_no_quantity_of_the_panel_is_shown_by_its_dimensions(tmp_path):

@@ -13,7 +13,7 @@ from panel import dimension, families
 from panel.config import MeasureConfig
 from panel.frequency import OF_TYPES
 from panel.intervals import KINDS, summarise
-from panel.nulls import NULLS, gaussian
+from panel.nulls import NULLS, PERMUTATIONS, gaussian, permuted
 from panel.projection import VECTORS
 from panel.resamples import Cloud, leave_out, search, sections
 from sources.activations import make_measure
@@ -315,7 +315,7 @@ def test_keeps_queries_and_keys_of_one_head_of_the_first_batch():
 @pytest.mark.slow
 def test_compares_layers_and_checkpoints(record_property):
     _, params, others = program("causal")
-    found, near = of("causal"), Near(record_property)
+    found, near = of("causal", "measured", ("comparison",), ("permuted",)), Near(record_property)
     apply, _ = tiny("causal")
     tokens, picks = PROBE.tokens_GWT[1], PROBE.picks_SGP[0, 1]
 
@@ -328,12 +328,27 @@ def test_compares_layers_and_checkpoints(record_property):
     pairs |= {(name, i): (own[i], clouds(other)[i]) for name, other in others.items() for i in range(3)}
     for (name, *place), pair in pairs.items():
         resampled = zip(*(jackknife(cloud) for cloud in pair), strict=True)
-        cka = [reference_comparison.linear_cka(*parts) for parts in resampled]
-        near(f"cka_{name}", found[f"cka_{name}"][(1, 0, *place)], cka)
+        resampled = list(resampled)
+        for kind in ("cka", "cka_unbiased"):
+            cka = [getattr(reference_comparison, f"linear_{kind}")(*parts) for parts in resampled]
+            near(f"{kind}_{name}", found[f"{kind}_{name}"][(1, 0, *place)], cka)
         resampled = zip(*(cut(cloud) for cloud in pair), strict=True)
         overlap = [reference_comparison.neighbourhood_overlap(*parts, 10) for parts in resampled]
         near(f"overlap_{name}", found[f"overlap_{name}"][(1, 0, *place)], overlap, rtol=1e-6)
     near.tell()
+
+
+@pytest.mark.slow
+def test_the_permuted_null_model_reads_other_windows_of_the_same_batch():
+    apply, params = tiny("causal")
+    tokens, picks = PROBE.tokens_GWT[1], PROBE.picks_SGP[0, 1]
+    resid = np.asarray(jax.jit(apply)(params, tokens)[1].resid_NBTD).reshape(3, -1, 16)
+    key = jax.random.split(jax.random.key(0), BATCHES)[1]
+    orders = [np.asarray(permuted(picks, len(tokens), CONTEXT, key, number)) for number in range(PERMUTATIONS)]
+    for n, m in ((0, 2), (1, 1)):
+        expected = np.mean([reference_comparison.linear_cka_unbiased(resid[n, at], resid[m, picks]) for at in orders])
+        got = of("causal", "permuted", ("comparison",), ("permuted",))["cka_unbiased_layers"][1, 0, n, m, 0]
+        np.testing.assert_allclose(got, expected, rtol=1e-3, atol=1e-5)
 
 
 @pytest.mark.parametrize("points", [4096, 4])

@@ -1,0 +1,124 @@
+"""Further clouds of a run, where they are asked for: what attention and the feed-forward layer add, and the values.
+
+Each has tables of its own, sites/<site>/ in the folder of the run, in the form of the run's own; layer l is block l.
+"""
+
+import contextlib
+import json
+import pathlib
+
+import numpy as np
+import xarray as xr
+
+from data.corpus import Corpus
+from experiments.config import Config
+from panel.families import FAMILIES
+from sources import sweep
+from sources.probe import POSITION_SETS
+from sources.program import make_program
+from tables import files, join, measurements, raw
+from tables.averages import BLOCK
+from tables.measurements import Standing
+from tables.scores import scores
+from training import checkpoint, log, loop
+from workdir import processes
+from workdir.errors import RunError
+from workdir.progress import bar
+from workdir.settings import replace
+from workdir.stop import Stop
+
+FOLDER = "sites"
+WORDS = {
+    "attention_out": "output of attention, before it is added to the residual stream",
+    "mlp_out": "output of the feed-forward layer, before it is added to the residual stream",
+    "values": "values of all heads side by side",
+}
+
+
+def folders(config: Config) -> list[str]:
+    """Of the tables of each site, in the folder of a run."""
+    return [f"{FOLDER}/{site}/measurements" for site in config.measure.sites]
+
+
+def measure(config: Config, corpus: Corpus, run: pathlib.Path, name: str, stop: Stop) -> None:
+    """Write sites/<site>/measurements/<step>.nc of every checkpoint, then the tables of each site; as sources/sweep.
+
+    Families of clouds alone. A site whose checkpoint is gone keeps the table it has.
+    """
+    sites, kept = config.measure.sites, loop.kept_steps(config, run)
+    families = tuple(family for family in config.measure.families if FAMILIES[family].of == "cloud")
+    config = replace(config, {"measure.families": families})
+    nulls, made = config.measure.nulls, sweep.made_by(config, corpus)
+    with contextlib.closing(checkpoint.Checkpoints(run / "checkpoints", kept)) as store:
+        found = {site: _standing(run / FOLDER / site, store, config, kept, made) for site in sites}
+        stored = set(store.steps())
+        todo = [step for step in kept if step in stored and any(one[step].missing for one in found.values())]
+        if todo:
+            _measure(
+                config, corpus, run, store, {step: {s: found[s][step] for s in sites} for step in todo}, name, stop
+            )
+    if not processes.is_first():
+        return
+    for site in sites:
+        folder = run / FOLDER / site
+        whole = {step: files.read(path) for step in kept if (path := folder / "measurements" / f"{step}.nc").exists()}
+        learned = scores(log.read(run) if (run / "train.jsonl").exists() else [], list(whole))
+        join.write(folder, whole, families, nulls, attributes(config, corpus, name, site), learned)
+    print(f"{name}: {', '.join(sites)}: {len(todo)} checkpoints measured now: {run / FOLDER}/<site>/results.nc")
+
+
+def attributes(config: Config, corpus: Corpus, name: str, site: str) -> dict:
+    """What the run's tables say, and of which site these are."""
+    about = sweep.attributes(config, corpus, name)
+    return about | {"run": f"{name}, {site}", "site": site, "site_in_words": WORDS[site], "layer_0": BLOCK}
+
+
+def _standing(
+    folder: pathlib.Path, store: checkpoint.Checkpoints, config: Config, kept: list[int], made: dict
+) -> dict[int, Standing]:
+    """What there is of one site and what is missing; all of it where a checkpoint has changed."""
+    settings, tables = config.measure, folder / "measurements"
+    found = measurements.plan(tables, kept, settings.families, settings.nulls, made)
+    for step, one in found.items():
+        if one.table is not None and sweep.is_outdated(one.table, store):
+            found[step] = Standing(None, False, raw.missing(None, settings.families, settings.nulls))
+    return found
+
+
+def _measure(
+    config: Config,
+    corpus: Corpus,
+    run: pathlib.Path,
+    store: checkpoint.Checkpoints,
+    todo: dict[int, dict[str, Standing]],
+    name: str,
+    stop: Stop,
+) -> None:
+    """One program for all checkpoints and sites: which site it reads is data."""
+    sites, made = config.measure.sites, {"made_by": json.dumps(sweep.made_by(config, corpus))}
+    try:
+        program = make_program(config, corpus, store.restore_params(next(iter(todo))), sites)
+        for step, of_step in bar(todo.items(), f"{name}: measure {', '.join(sites)}", "checkpoint"):
+            stop.check(f"{name}: stopped before measuring the sites of step {step}")
+            params, digest = store.restore_params(step), {"checkpoints": json.dumps({step: store.digest(step)})}
+            for number, site in enumerate(sites):
+                one, tables = of_step[site], run / FOLDER / site / "measurements"
+                if not one.missing:
+                    continue
+                values, _ = program(params, {}, number)
+                table = of_blocks(
+                    raw.table(values, step, POSITION_SETS, attributes(config, corpus, name, site) | made | digest)
+                )
+                if processes.is_first():
+                    if one.older:
+                        measurements.set_aside(tables, step)
+                    files.write(raw.merged(one.table, table, one.missing), tables / f"{step}.nc")
+    except RunError as error:
+        advice = "move it elsewhere to measure without it, or it and all later ones to train them again"
+        raise RunError(f"{error}; {advice}") from error
+
+
+def of_blocks(table: xr.Dataset) -> xr.Dataset:
+    """Layers from 1 on: the embedding is no block's output."""
+    layer = np.arange(1, table.sizes["layer"] + 1)
+    return table.assign_coords(layer=layer, depth=("layer", layer / len(layer)))
