@@ -16,6 +16,7 @@ from figures import (
     layer_similarity,
     over_depth,
     over_training,
+    papers,
     query_key_projection,
     style,
     taken_apart,
@@ -59,6 +60,7 @@ UNTRAINED: dict[str, Callable[[xr.Dataset], Figure | None]] = {
     "untrained_stack": stack.build,
     "untrained_targets": attention.targets,
 }
+MODELS = papers.FIGURES
 CURVED: dict[str, Callable[[xr.Dataset], Figure | None]] = {"curved_manifolds": curved.build}
 
 

@@ -8,7 +8,7 @@ import numpy as np
 import xarray as xr
 
 from panel import leading
-from pretrained import guards, load
+from pretrained import guards, hidden_states, load
 from pretrained.clamp import clamp
 from pretrained.config import PretrainedConfig
 from pretrained.extract import activations
@@ -33,6 +33,10 @@ class Plan(NamedTuple):
     def heads(self) -> bool:
         return any(family in self.config.measure.families for family in ("attention", "projection"))
 
+    @property
+    def reported(self) -> bool:
+        return self.config.hidden_states == "reported"
+
 
 def opened(plan: Plan, place: load.Place) -> load.Loaded:
     """The model, with what has to be true of it before it reads a window."""
@@ -49,7 +53,10 @@ def residuals_of(plan: Plan, loaded: load.Loaded) -> list[np.ndarray]:
     """Of each batch the residual stream alone."""
     size = plan.config.pretrained.batch_size
     tokens_GWT = plan.windows.probe.tokens_GWT
-    return [activations(loaded, tokens_WT[None], size, heads=False).resid_ZNWTD[0] for tokens_WT in tokens_GWT]
+    return [
+        activations(loaded, tokens_WT[None], size, heads=False, reported=plan.reported).resid_ZNWTD[0]
+        for tokens_WT in tokens_GWT
+    ]
 
 
 def table(plan: Plan, loaded: load.Loaded, step: int, last: bool, beside: Residuals, made: dict) -> xr.Dataset:
@@ -57,6 +64,8 @@ def table(plan: Plan, loaded: load.Loaded, step: int, last: bool, beside: Residu
     weights, windows, measure = plan.config.pretrained, plan.windows, plan.config.measure
     tokens_T = windows.probe.tokens_GWT[0, 0]
     about = loaded.about | {"residual_stream": guards.final_norm(loaded, tokens_T)}
+    if plan.reported:
+        about["residual_stream"] = hidden_states.reported(loaded, tokens_T)
     visible_TT = np.ones((plan.config.window,) * 2, bool)
     if plan.heads:
         visible_TT, about["attention"] = guards.attention(loaded, tokens_T)
@@ -91,7 +100,7 @@ def _measured(
 
     for g in range(settings.batches):
         tokens_ZWT = np.stack([probe.tokens_GWT[g], probe.shuffled_GWT[g]][: len(inputs_of(settings))])
-        inputs = activations(loaded, tokens_ZWT, size, plan.heads)
+        inputs = activations(loaded, tokens_ZWT, size, plan.heads, reported=plan.reported)
         beside.keep(step, g, inputs.resid_ZNWTD[0])
         given = beside.beside(step, g), probe.picks_SGP[:, g], visible_STT, settings
         found.append(extracted.measure_batch(g, inputs, *given))
@@ -99,7 +108,8 @@ def _measured(
             longest = jax.device_get(jax.jit(leading.vectors)(inputs.resid_ZNWTD[0]))
             found[0] = found[0]._replace(vectors=found[0].vectors | longest)
         if last and g == 0:
-            inputs = activations(loaded, tokens_ZWT, 1 if size > 1 else 2, plan.heads, plain=True)
+            other = 1 if size > 1 else 2
+            inputs = activations(loaded, tokens_ZWT, other, plan.heads, plain=True, reported=plan.reported)
             noise = guards.noise_floor(found[0].values, extracted.measure_batch(g, inputs, *given).values)
     return extracted.joined(found), noise
 

@@ -17,7 +17,7 @@ from pretrained.adapters import adapter_of
 from pretrained.config import PretrainedConfig, steps
 from pretrained.residuals import Residuals, before, compared_with
 from pretrained.revision import Plan, opened, residuals_of, table
-from pretrained.windows import Windows, make_windows, text_of
+from pretrained.windows import Windows, make_windows, text_of, tokens_of
 from tables import files, join, leading_vectors, measurements, raw
 from tables.measurements import Standing
 from tables.raw import UNTRAINED
@@ -30,18 +30,25 @@ GUARDED = (  # of each revision, in the table of all
     *("revision", "weights_sha256", "weights_file", "weights_type", "computed_in", "not_read", "residual_stream"),
     *("attention", "bits_per_byte", "bits_bound", "bits_of", "noise_floor", "clamped", "torch", "transformers"),
 )
+STATES = {"blocks": "outputs of blocks", "reported": "hidden states as transformers reports them"}
 
 
-def run(config: PretrainedConfig, root: pathlib.Path, title: str, stop: Stop) -> None:
-    """Write measurements/<step>.nc for every revision, then the tables of all of them (tables/join)."""
+def run(config: PretrainedConfig, root: pathlib.Path, title: str, stop: Stop, corpus: Corpus | None = None) -> None:
+    """Write measurements/<step>.nc for every revision, then the tables of all of them (tables/join).
+
+    The text is read where none is given.
+    """
     revisions = steps(config.pretrained)
     last = load.place_of(config.pretrained.name, revisions[max(revisions)])
     if "gguf_file" not in last.given:  # whose settings take long to read
         adapter_of(load.settings_of(last).model_type)
     tokenizer = load.tokenizer_of(last)  # of the last revision, for all
-    corpus = texts.load(config.data, config.window)
+    corpus = corpus or texts.load(config.data, config.window)
     print(f"corpus: {corpus.name}, from {corpus.origin}")
-    windows = make_windows(text_of(corpus), tokenizer, config.window, config.special_tokens, config.measure)
+    text = text_of(corpus)
+    if config.characters is not None:
+        config = replace(config, {"window": tokens_of(text, tokenizer, config.characters, config.special_tokens)})
+    windows = make_windows(text, tokenizer, config.window, config.special_tokens, config.measure)
     wanted = replace(config, {"measure.nulls": nulls_of(config)})
     made = made_by(config, corpus, windows)
     found = measurements.plan(
@@ -136,7 +143,8 @@ def made_by(config: PretrainedConfig, corpus: Corpus, windows: Windows) -> dict[
     names = ["points", "batches", "groups", "seed", *["projected_head"] * ("projection" in config.measure.families)]
     settings = {f"measure.{name}": getattr(config.measure, name) for name in names}
     tokens = hashlib.sha256(windows.probe.tokens_GWT.tobytes()).hexdigest()
-    return settings | {"corpus_sha256": corpus.sha256, "tokens_sha256": tokens, "positions": windows.positions}
+    clouds = {"corpus_sha256": corpus.sha256, "tokens_sha256": tokens, "positions": windows.positions}
+    return settings | clouds | {"hidden_states": config.hidden_states}
 
 
 def attributes(config: PretrainedConfig, corpus: Corpus, windows: Windows, name: str) -> dict[str, Any]:
@@ -181,6 +189,7 @@ def provenance(config: PretrainedConfig, about: dict[str, Any]) -> str:
             about["corpus"],
             "/".join(pathlib.Path(config.pretrained.name).parts[-2:]),
             *about["model"].split(", "),
+            STATES[config.hidden_states],
             f"computed in {about['computed_in']}",
             *([f"coordinates clamped at {config.pretrained.clamp:g}"] if config.pretrained.clamp else []),
             *([f"{bits:.2f} bits a byte"] if not isinstance(bits, str) else []),
