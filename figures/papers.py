@@ -5,7 +5,10 @@ from typing import NamedTuple
 
 import numpy as np
 import pandas as pd
+from matplotlib.axes import Axes
 from matplotlib.figure import Figure
+from matplotlib.lines import Line2D
+from matplotlib.ticker import LogLocator, NullFormatter, StrMethodFormatter
 
 from figures import over_depth, over_training, scales, style
 from figures.provenance import caption
@@ -14,6 +17,7 @@ from studies import correlations, modalities
 
 KINDS = {"encoder": "encoders", "decoder": "decoders"}
 LEAST = 1.3  # inches of a row
+LONG = 30  # times its lower end: a log axis that needs decades alone
 OF_NAME = 0.16  # inches of a name in a legend
 CAUTION = (
     "Correlations with 95 % intervals, and p corrected after Holm. All layers together are taken for independent "
@@ -36,7 +40,7 @@ def anisotropy_over_depth(models: dict[str, Model]) -> Figure | None:
     looks = style.inks(runs)
     kinds = [kind for kind in KINDS if any(models[label].kind == kind for label in runs)]
     sides = [side for side in positions(runs, "anisotropy") if side != "without_special"]
-    height = max(2.2 * len(sides), OF_NAME * (len(runs) + 3))
+    height = max(2.2 * len(sides), OF_NAME * (len(runs) + len(kinds) + 1))
     figure = style.new(style.PAGE, 0.5 + height)
     axes = figure.subplots(len(sides), len(kinds), sharex=True, sharey=True, squeeze=False)
     for row, side in zip(axes, sides, strict=True):
@@ -46,14 +50,16 @@ def anisotropy_over_depth(models: dict[str, Model]) -> Figure | None:
                 curve = interval(last, "anisotropy")
                 style.banded(ax, last.depth.values, *curve, label=label, **looks[label])
             ax.set_title(KINDS[kind] + f", {POSITIONS[side]}" * (len(sides) > 1))
+        row[0].set_ylabel(words(runs, "anisotropy") + over_depth.LARGEST)
     for ax in axes[-1]:
         ax.set_xlabel(layers(runs, scales.DEPTH))
     scales.fit(axes.flat, zero=True)
-    figure.supylabel(
-        words(runs, "anisotropy") + over_depth.LARGEST, fontsize=style.RC["font.size"], multialignment="center"
-    )
     style.title(figure, f"Anisotropy over depth{at_last(runs)}")
-    style.legend(axes)
+    handles, names = [], []
+    for ax, kind in zip(axes[0], kinds, strict=True):
+        own, called = style.entries([ax])
+        handles, names = [*handles, Line2D([], [], linestyle="none"), *own], [*names, KINDS[kind], *called]
+    figure.legend(handles, names, loc="outside right upper")
     shown = "Share of the largest eigenvalue in the variance of each layer's vectors: a line for each model."
     caption(figure, runs, shown, bands(runs, "anisotropy"), [SAME] * (len(sides) == 1))
     return figure
@@ -80,11 +86,12 @@ def cosine_and_drift(models: dict[str, Model]) -> Figure | None:
     for row, (kind, own) in zip(axes, members.items(), strict=True):
         _of_modality(row, {label: runs[label] for label in own})
         row[0].set_title(kind)
+        row[0].set_ylabel(style.wrap(words(runs, "mean_cosine"), LEAST - 0.3, style.RC["font.size"]))
         row[1].set_title(_correlated(table, kind), fontsize=style.SMALL)
         style.legend(row)
     axes[-1, 0].set_xlabel(layers(runs, scales.DEPTH))
     axes[-1, 1].set_xlabel(words(runs, "drift"))
-    figure.supylabel(words(runs, "mean_cosine"), fontsize=style.RC["font.size"])
+    _decades(axes[-1, 1])
     scales.fit(axes.flat, zero=True)
     style.title(figure, f"Mean cosine over depth and against drift{at_last(runs)}, all positions")
     shown = (
@@ -106,6 +113,14 @@ def _of_modality(row: np.ndarray, runs: dict[str, Run]) -> None:
         against.plot(drift[1:], cosine[1:], linestyle="none", **look)
         against.plot(drift[:1], cosine[:1], linestyle="none", **look, markerfacecolor="white")
     against.set_xscale("log")
+
+
+def _decades(ax: Axes) -> None:
+    """A log axis whose numbers have room; of a short one there are numbers between decades."""
+    low, high = ax.get_xlim()
+    ax.xaxis.set_major_locator(LogLocator(subs=(1,) if high > LONG * low else (1, 2, 5)))
+    ax.xaxis.set_major_formatter(StrMethodFormatter("{x:g}"))
+    ax.xaxis.set_minor_formatter(NullFormatter())
 
 
 def _correlated(table: pd.DataFrame, kind: str) -> str:

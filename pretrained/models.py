@@ -46,6 +46,8 @@ def called(models: tuple[str, ...]) -> dict[str, str]:
         label = said if equals else pathlib.PurePath(given).name.removesuffix(".gguf")
         if not re.fullmatch(r"[\w.][\w.+-]*", label) or not label.strip(".") or (equals and not name):
             raise UserError(f"models: {given!r} cannot be the name of a folder; say what to call it, as in NAME=FOLDER")
+        if label == "figures":
+            raise UserError(f"models: {given} would be called figures, as is the folder of figures; pass NAME=FOLDER")
         if label in found:
             advice = f"say what to call one of them, as in other={name or given}"
             raise UserError(f"models: {found[label]} and {name or given} would both be called {label}; {advice}")

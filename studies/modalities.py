@@ -15,34 +15,35 @@ from studies.correlations import Correlation, correlate, holm
 from tables.summary import NOTHING
 
 X, Y = "drift", "mean_cosine"
+ALL = "all"
+POSITIONS = ("all", "without_first", "without_special")
 POOLED, WITHIN, MODELS = "layers, models", "within", "models"  # beside the layers of each model
-FEWEST = 2  # models of which `within` has an interval
 
 
 def correlations(tables: dict[str, xr.Dataset], modality: dict[str, str]) -> pd.DataFrame:
     """A row for each set of points; `tables` are results.nc by model, of which the last revision counts.
 
     `over` is "layers" (of the one `model`), "layers, models" (all of a modality together), "models" (a point for each:
-    its means over layers), or "within": the mean of the correlations within models, on Fisher's scale, with a t
-    interval over models, whose number is then `n`. The p with `holm` in their names are corrected for the `tests`
-    correlations that have `over` and `positions` in common.
+    its means over layers), or "within": the mean of the correlations within models with a t interval over models, whose
+    number is then `n`. Where there are several, modality "all" has every model. The p with `holm` in their names are
+    corrected for the `tests` correlations that have `over` and `positions` in common.
     """
     rows = []
     held = {label: table.isel(step=-1) for label, table in tables.items() if X in table and Y in table}
-    for kind in dict.fromkeys(modality[label] for label in held):
-        own = {label: table for label, table in held.items() if modality[label] == kind}
-        shared = set.intersection(*({*table.positions.values.tolist()} for table in own.values()))
-        for positions in sorted(shared, key=["all", "without_first", "without_special"].index):
-            points = {label: (_means(table, X, positions), _means(table, Y, positions)) for label, table in own.items()}
-            about = {"modality": kind, "positions": positions, "models": len(own)}
-            inside = {label: correlate(x, y) for label, (x, y) in points.items()}
-            rows += [about | {"over": "layers", "model": label} | one._asdict() for label, one in inside.items()]
-            together = correlate(*(np.concatenate(values) for values in zip(*points.values(), strict=True)))
-            means = correlate(
-                *(np.array([np.nanmean(one) for one in values]) for values in zip(*points.values(), strict=True))
-            )
-            for over, one in ((POOLED, together), (MODELS, means), (WITHIN, within(list(inside.values())))):
-                rows.append(about | {"over": over, "model": ""} | one._asdict())
+    kinds = {kind: [label for label in held if modality[label] == kind] for kind in map(modality.get, held)}
+    for kind, labels in (kinds | ({ALL: list(held)} if len(kinds) > 1 else {})).items():
+        shared = set.intersection(*({*held[label].positions.values.tolist()} for label in labels))
+        for positions in (one for one in POSITIONS if one in shared):
+            points = [[_means(held[label], name, positions) for name in (X, Y)] for label in labels]
+            inside = [correlate(*pair) for pair in points]
+            found = [("layers", label, one) for label, one in zip(labels, inside, strict=True) if kind != ALL]
+            found += [
+                (POOLED, "", correlate(*(np.concatenate(values) for values in zip(*points, strict=True)))),
+                (MODELS, "", correlate(*np.array([[one.mean() for one in pair] for pair in points]).T)),
+                (WITHIN, "", within(inside)),
+            ]
+            about = {"modality": kind, "positions": positions, "models": len(labels)}
+            rows += [about | {"over": over, "model": label} | one._asdict() for over, label, one in found]
     frame = pd.DataFrame(rows, columns=["modality", "positions", "over", "model", "models", *Correlation._fields])
     alike = frame.groupby(["over", "positions"])
     frame["tests"] = alike["pearson_p"].transform("count")
@@ -52,20 +53,21 @@ def correlations(tables: dict[str, xr.Dataset], modality: dict[str, str]) -> pd.
 
 
 def within(found: list[Correlation]) -> Correlation:
-    """The mean of artanh(r) over models, back as a correlation; interval and p of Student's t over them.
+    """The mean of the correlations within models; interval, cut at -1 and 1, and p of Student's t over them.
 
-    NaN for models without a correlation, which count for nothing; r = +-1 is taken as +-0.999999.
+    `n` is how many models have one; NaN where none has, and without interval or p where one or all are the same.
     """
     parts = []
     for name in ("pearson", "spearman"):
-        z = np.arctanh(np.clip([getattr(one, name) for one in found], -0.999999, 0.999999))
-        z = z[np.isfinite(z)]
-        mean, low, high, p = (z.mean() if z.size else np.nan), np.nan, np.nan, np.nan
-        if z.size >= FEWEST and np.ptp(z) > 0:
-            error = z.std(ddof=1) / np.sqrt(z.size)
-            reach = stats.t.ppf((1 + LEVEL) / 2, z.size - 1) * error
-            low, high, p = mean - reach, mean + reach, 2 * stats.t.sf(abs(mean) / error, z.size - 1)
-        parts += [np.tanh(mean), p, np.tanh(low), np.tanh(high)]
+        r = np.array([getattr(one, name) for one in found])
+        r = r[np.isfinite(r)]
+        mean, low, high, p = (r.mean() if r.size else np.nan), np.nan, np.nan, np.nan
+        if r.size > 1 and np.ptp(r) > 0:
+            error = r.std(ddof=1) / np.sqrt(r.size)
+            reach = stats.t.ppf((1 + LEVEL) / 2, r.size - 1) * error
+            low, high = np.clip((mean - reach, mean + reach), -1, 1)
+            p = 2 * stats.t.sf(abs(mean) / error, r.size - 1)
+        parts += [mean, p, low, high]
     return Correlation(sum(np.isfinite(one.pearson) for one in found), *map(float, parts))
 
 
