@@ -57,7 +57,8 @@ def run(config: ModelsConfig, root: pathlib.Path, stop: Stop) -> None:
                     known[label] = about
                 write_json(root / TABLE, known)
     if len(left) == len(config.models):
-        raise UserError(f"none of {', '.join(left)} can be measured: {'; '.join(dict.fromkeys(left.values()))}")
+        first, why = next(iter(left.items()))
+        raise UserError(f"no model can be measured, of {len(left)}; {first}: {why}")
 
 
 @contextlib.contextmanager

@@ -35,11 +35,10 @@ def serving(models, proposals=(), gated=()):
                 return self.answer(b"", 401, {"X-Error-Code": "RepoNotFound"})
             if api:
                 return self.told(name, kind, rest)
-            revisions = {**{one: one for one in models[name]}, **{commit_of(name, one): one for one in models[name]}}
-            asked = next((one for one in revisions if rest.startswith(f"{one}/")), None)
-            if asked is None:
+            revision, file = self.revision(name, rest)
+            if revision is None:
                 return self.answer(b"", 404, {"X-Error-Code": "RevisionNotFound"})
-            revision, file, commit = revisions[asked], rest.removeprefix(f"{asked}/"), commit_of(name, revisions[asked])
+            commit = commit_of(name, revision)
             found = models[name][revision] / file
             if not found.is_file():
                 return self.answer(b"", 404, {"X-Error-Code": "EntryNotFound", "X-Repo-Commit": commit})
@@ -47,9 +46,15 @@ def serving(models, proposals=(), gated=()):
             headers = {"X-Repo-Commit": commit, "ETag": f'"{hashlib.sha1(content).hexdigest()}"'}
             return self.answer(content, 200, headers)
 
+        def revision(self, name, rest):
+            """What is asked for by name or commit, and the file behind it."""
+            known = {one: one for one in models[name]} | {commit_of(name, one): one for one in models[name]}
+            asked = next((one for one in known if f"{rest}/".startswith(f"{one}/")), None)
+            return known.get(asked), rest.removeprefix(f"{asked}/")
+
         def told(self, name, kind, rest):
             if kind == "tree":
-                files = sorted(path.name for path in models[name][rest.split("/")[0]].iterdir())
+                files = sorted(path.name for path in models[name][self.revision(name, rest)[0]].iterdir())
                 said = [{"type": "file", "path": file, "size": 1, "oid": "0" * 40} for file in files]
             elif kind == "discussions":
                 assert parse_qs(urlsplit(self.path).query)["type"] == ["pull_request"]
