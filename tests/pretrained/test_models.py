@@ -15,6 +15,7 @@ from tables import files
 from tests.pretrained import tiny
 from tests.pretrained.hub import serving
 from tests.program import ROOT, command, environment, here
+from workdir.errors import UserError
 
 SMALL = (
     *("--config.window=16", "--config.measure.points=64", "--config.measure.groups=2", "--config.measure.batches=2"),
@@ -103,6 +104,14 @@ def test_hidden_states_as_the_papers_have_them():
         said = hidden_states.reported(loaded, tokens[0])
         assert words in said
         assert said.endswith("the last one is the last hidden state")
+
+
+def test_a_model_that_reports_others_is_refused(monkeypatch):
+    loaded = tiny.loaded("bert")
+    own = loaded.base.forward
+    monkeypatch.setattr(loaded.base, "forward", lambda **given: own(**given | {"output_hidden_states": False}))
+    with pytest.raises(UserError, match="BertModel reports 0 hidden states, not one like the output of each of 3"):
+        hidden_states.reported(loaded, tiny.tokens()[0])
 
 
 def test_tables_of_the_two_definitions_are_not_joined(training, saved, tmp_path):
