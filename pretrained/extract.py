@@ -139,7 +139,7 @@ def activations(
                 put("keys", n, layers - 1, place, call.k_BHTK.transpose(1, 2))
 
         with listening(loaded, on_layer, on_call, plain) as counts:
-            found = read(loaded, tokens_ZWT[place], output_hidden_states=reported)
+            found = read(loaded, tokens_ZWT[place], **({"output_hidden_states": True} if reported else {}))
         check_counts(loaded, counts, heads)
         for n, x_BTD in enumerate(found.hidden_states if reported else ()):
             on_layer(n, x_BTD)

@@ -81,14 +81,14 @@ def test_each_model_is_measured_as_one_alone(tmp_path):
     assert found.pretrained.name == "EleutherAI/pythia-2.8b"
     assert found.pretrained.revisions[0] == "step0"
     assert not of_model(listed, "opt-125m").pretrained.revisions
-    for name in ("step100", "step1", "other", "step20"):
+    for name in ("step100", "step1", "other", "step20", "step3"):
         (tmp_path / "training" / name).mkdir(parents=True)
-        if name != "step20":  # which holds no model
+        if name != "step3":  # which holds no model
             (tmp_path / "training" / name / "config.json").write_text("{}")
-    assert inside(str(tmp_path / "training")) == ("step1", "step100")
+    assert inside(str(tmp_path / "training")) == ("step1", "step20", "step100")
     assert inside(str(tmp_path / "training" / "step1")) == inside("facebook/opt-125m") == ()
     folder = override(listed, {"models": f"mine={tmp_path / 'training'}"})
-    assert of_model(folder, "mine").pretrained.revisions == ("step1", "step100")
+    assert of_model(folder, "mine").pretrained.revisions == ("step1", "step20", "step100")
 
 
 @pytest.mark.parametrize(
