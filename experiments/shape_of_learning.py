@@ -7,8 +7,8 @@ from pretrained.models import ModelsConfig, sized
 from workdir.settings import replace
 
 COST = {
-    "": "not timed yet; some 250 GB from a hub, less where memory is too small for a model",
-    "small": "not timed yet; some 5 GB from a hub",
+    "": "not timed yet; some 300 GB from a hub, less where memory is too small for a model",
+    "small": "not timed yet; some 4 GB from a hub",
 }
 
 ENCODERS = (  # sizes: reconstruction, the paper names families
