@@ -22,6 +22,7 @@ UNTRAINED = {  # kinds of experiment that train nothing: in words, and what of `
     "CurvedConfig": ("curved manifolds", "curved_manifolds"),
     "VectorsConfig": ("vectors of a file", "vectors_of_file"),
     "PretrainedConfig": ("pretrained models", "pretrained_model"),
+    "ModelsConfig": ("pretrained models", "pretrained_models"),
 }
 
 

@@ -5,7 +5,7 @@ import json
 import os
 import pathlib
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import jax
@@ -15,17 +15,18 @@ from curved.config import CurvedConfig
 from data import corpus
 from experiments import cost, memory, variants
 from experiments.config import Config
-from figures import draw, over_training
+from figures import draw, over_training, papers
 from figures.experiment import Compared
 from figures.run import Run
 from figures.seeds import over_seeds
 from models.transformer import compute_type
-from pretrained import export
+from pretrained import export, models
 from pretrained.config import PretrainedConfig
+from pretrained.models import ModelsConfig
 from report import page
 from sources import points, similarity, sites, sweep, vectors
 from sources.probe import POSITION_SETS
-from studies import equal_gain, findings, on_disk, runs
+from studies import equal_gain, findings, modalities, on_disk, runs
 from tables import files
 from tangents import sweep as tangents
 from training import again, log, loop, optimizer, program
@@ -34,6 +35,7 @@ from untrained import blocks as untrained
 from untrained.config import UntrainedConfig
 from workdir import compiled, folder, mesh, processes
 from workdir.errors import UserError, meant
+from workdir.files import read_json
 from workdir.settings import replace
 from workdir.stop import Stop
 
@@ -382,11 +384,8 @@ def pretrained_model(
     keep_compiled(config.data.cache)
     title = root.name or title
     if "measure" in wanted:
-        try:
+        with needing_torch():
             from pretrained import sweep as revisions  # late: nothing else needs torch
-        except ImportError as error:
-            advice = "make .venv-pretrained installs what is needed, and .venv-pretrained/bin/python main.py … uses it"
-            raise UserError(f"a pretrained model cannot be read here ({error}): {advice}") from error
         with Stop() as stop:
             revisions.run(config, root, title, stop)
             on_disk.write_run(title, root)
@@ -404,6 +403,52 @@ def similarity_of_runs(first: str, second: str, workdir: str | None, figures: st
         folder.record_environment(root, pair.runs[0].corpus.record())
         table = similarity.write(pair, root)
     print(told(draw.draw(draw.SIMILARITY, table, to := pathlib.Path(figures or root / "figures")), to))
+
+
+def pretrained_models(
+    config: ModelsConfig, root: pathlib.Path, title: str, wanted: list[str], to: pathlib.Path
+) -> None:
+    """Measure and draw a list of them: a folder for each, and the figures of a paper of all that are measured."""
+    mesh.take_cores_for_devices(len(POSITION_SETS))
+    keep_compiled(config.data.cache)
+    if "measure" in wanted:
+        with needing_torch():
+            from pretrained import several
+        with Stop() as stop:
+            several.run(config, root, stop)
+    if "figures" in wanted:
+        path = root / models.TABLE
+        if not path.exists():
+            raise not_there(root, models.TABLE, "measure")
+        known = read_json(path, "run --stages=measure again")
+        shown = {label: root / label for label in models.called(config.models) if label in known}
+        if not shown:
+            raise UserError(f"{path} has none of {', '.join(models.called(config.models))}; run --stages=measure first")
+        draw_models(config.paper, {label: known[label] for label in shown}, shown, to, root)
+
+
+def draw_models(
+    paper: str, about: dict[str, dict], shown: dict[str, pathlib.Path], to: pathlib.Path, root: pathlib.Path
+) -> None:
+    runs = {label: load(path) for label, path in shown.items()}
+    drawn = {label: papers.Model(run, about[label]["modality"], about[label]["kind"]) for label, run in runs.items()}
+    paths = draw.draw(draw.MODELS[paper], drawn, to)
+    if paper == "inherent":
+        modality = {label: one["modality"] for label, one in about.items()}
+        found = modalities.correlations({label: run.results for label, run in runs.items()}, modality)
+        files.write_csv(found, to / "correlations_by_modality.csv")
+    print(told(paths, to))
+    print(f"page:    {page.write(runs, runs, shown, root if to == root / 'figures' else to)}")
+
+
+@contextlib.contextmanager
+def needing_torch() -> Iterator[None]:
+    """One line where it is not installed, as in the environment of all but pretrained models."""
+    try:
+        yield
+    except ImportError as error:
+        advice = "make .venv-pretrained installs what is needed, and .venv-pretrained/bin/python main.py … uses it"
+        raise UserError(f"a pretrained model cannot be read here ({error}): {advice}") from error
 
 
 def draw_measured(title: str, root: pathlib.Path, to: pathlib.Path) -> None:

@@ -11,12 +11,13 @@ from typing import Any, get_args, get_origin, get_type_hints
 from curved.config import CurvedConfig
 from experiments.config import Config
 from pretrained.config import PretrainedConfig
+from pretrained.models import ModelsConfig
 from sources.config import VectorsConfig
 from untrained.config import UntrainedConfig
 from workdir.errors import UserError, meant
 from workdir.settings import replace
 
-KINDS = (Config, UntrainedConfig, CurvedConfig, VectorsConfig, PretrainedConfig)
+KINDS = (Config, UntrainedConfig, CurvedConfig, VectorsConfig, PretrainedConfig, ModelsConfig)
 BOOLEANS = {"true": True, "t": True, "1": True, "false": False, "f": False, "0": False}
 
 

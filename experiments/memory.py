@@ -121,6 +121,11 @@ def available() -> int | None:
     """Bytes for a program on the first device, or on this machine; None where neither says."""
     if stats := jax.local_devices()[0].memory_stats():
         return stats.get("bytes_limit")
+    return of_machine()
+
+
+def of_machine() -> int | None:
+    """Bytes for a program on this machine, beside any accelerator."""
     found = []
     try:
         lines = pathlib.Path("/proc/meminfo").read_text().splitlines()

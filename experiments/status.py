@@ -25,7 +25,7 @@ def told(root: pathlib.Path) -> Iterator[str]:
         words = f"; it holds the runs {', '.join(inner)}: name one of them" if inner else words
         raise UserError(f"--status={root}: there is no run (no config.json){words}")
     values = read_json(root / "config.json", "name another folder with --status=")
-    runs = expected(values)
+    runs = listed(root) if "listed" in values else expected(values)
     yield f"{root}: {f'{len(runs)} runs' if len(runs) > 1 else 'a run'}, last written {ago(root)}"
     missing = []
     for name, config in runs.items():
@@ -49,6 +49,11 @@ def expected(values: dict[str, Any]) -> dict[str, Config | None]:
         return {"": None}
     config = replace(Config(), given)  # a setting that a run of an older version lacks had its default
     return variants.expand(from_dict(to_dict(config) | {"variants": values.get("variants", {})}, Config))
+
+
+def listed(root: pathlib.Path) -> dict[str, None]:
+    """Of a list of pretrained models, those that are begun: models may be added at any time."""
+    return dict.fromkeys(sorted(path.parent.name for path in root.glob("*/config.json"))) or {"": None}
 
 
 def of_run(folder: pathlib.Path, config: Config | None) -> Iterator[tuple[str, str]]:

@@ -18,6 +18,7 @@ from figures import (
     model_similarity,
     over_depth,
     over_training,
+    papers,
     query_key_projection,
     sites,
     style,
@@ -65,6 +66,7 @@ UNTRAINED: dict[str, Callable[[xr.Dataset], Figure | None]] = {
     "untrained_targets": attention.targets,
 }
 SIMILARITY: dict[str, Callable[[xr.Dataset], Figure | None]] = {"similarity_of_models": model_similarity.build}
+MODELS = papers.FIGURES
 CURVED: dict[str, Callable[[xr.Dataset], Figure | None]] = {"curved_manifolds": curved.build}
 
 

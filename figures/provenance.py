@@ -15,7 +15,7 @@ from training.optimizer import OPTIMIZERS
 
 TOLD = (  # beside what the description of the model tells
     *("objective", "train.optimizer", "train.steps", "train.seed", "train.data_seed"),
-    *("measure.points", "measure.batches", "measure.weighting"),
+    *("measure.points", "measure.batches", "measure.weighting", "pretrained.name"),
 )
 
 

@@ -12,6 +12,7 @@ from workdir.errors import UserError
 from workdir.settings import at_least, choose
 
 DTYPES = ("float32", "bfloat16", "float16")
+HIDDEN_STATES = ("blocks", "reported")
 OF_MODELS = tuple(name for name, family in FAMILIES.items() if not family.of_text)  # what is known of others' models
 ALONE = 1  # the step of a model whose name tells none; step 0 is the untrained null model, and no model is its own
 
@@ -33,6 +34,8 @@ class PretrainedConfig:
     data: DataConfig = field(default_factory=DataConfig)
     measure: MeasureConfig = field(default_factory=lambda: MeasureConfig(batches=2, families=OF_MODELS))
     window: int = 256  # tokens, or frames of speech; a picture has as many positions as the model makes of it
+    characters: int | None = None  # of the text in a window, in the mean: the window then follows from the tokenizer
+    hidden_states: str = "blocks"  # outputs of blocks; or as transformers reports them, the last after a final norm
     special_tokens: bool = False  # begin and end every window as the tokenizer begins and ends a text
 
 
@@ -46,6 +49,8 @@ def check(config: PretrainedConfig) -> None:
     if config.pretrained.clamp is not None and not config.pretrained.clamp > 0:
         raise UserError(f"pretrained.clamp is {config.pretrained.clamp}; it must be above 0")
     at_least("window", config.window, 2)
+    at_least("characters", config.characters, 8)
+    choose("hidden_states", config.hidden_states, HIDDEN_STATES)
     if config.measure.weighting != "none":
         raise UserError(f"measure.weighting={config.measure.weighting} is for models trained here; leave it out")
     for name in ("sites", "points_table"):

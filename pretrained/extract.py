@@ -162,9 +162,9 @@ def read(loaded: Loaded, tokens_BT: np.ndarray, of: Any = None, **more: Any) -> 
 
 
 def activations(
-    loaded: Loaded, tokens_ZWT: np.ndarray, batch_size: int, heads: bool, plain: bool = False
+    loaded: Loaded, tokens_ZWT: np.ndarray, batch_size: int, heads: bool, plain: bool = False, reported: bool = False
 ) -> Activations:
-    """Of Z inputs of W windows, in float32, block by block into the arrays that are measured.
+    """Of Z inputs of W windows, in float32, block by block into the arrays that are measured; or what is `reported`.
 
     UserError where one is not finite, or was not caught.
     """
@@ -195,8 +195,10 @@ def activations(
                 put("keys", n, layers - 1, place, call.k_BHTK.transpose(1, 2))
 
         with listening(loaded, on_layer, on_call, plain) as counts:
-            read(loaded, tokens_ZWT[place])
+            found = read(loaded, tokens_ZWT[place], **({"output_hidden_states": True} if reported else {}))
         check_counts(loaded, counts, heads)
+        for n, x_BTD in enumerate(found.hidden_states if reported else ()):
+            on_layer(n, x_BTD)
     none = np.zeros((inputs, 1, 1, 1, 1, 1), np.float32)  # where no family asks for heads
     return Activations(made["the residual stream"], made.get("queries", none), made.get("keys", none))
 

@@ -14,6 +14,7 @@ import safetensors
 import torch
 import transformers
 
+from pretrained import conversions
 from pretrained.adapters import UNKNOWN, Adapter, adapter_of, kind_of
 from pretrained.config import WeightsConfig
 from workdir.errors import UserError
@@ -100,6 +101,7 @@ def place_of(name: str, revision: str | None) -> Place:
         return Place(str(folder), {}, True)
     if name.startswith(("/", ".", "~")) or name.count("/") > 1:
         raise UserError(f"{name}: there is no such folder, and no model of a hub has such a name")
+    revision = revision or conversions.revision_of(name, _answers())
     given = {} if revision is None else {"revision": revision}
     return Place(name, given | ({} if _answers() else {"local_files_only": True}), False)
 

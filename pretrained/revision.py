@@ -8,7 +8,7 @@ import numpy as np
 import xarray as xr
 
 from panel import leading
-from pretrained import guards, load, maps, of_maps
+from pretrained import guards, hidden_states, load, maps, of_maps
 from pretrained.adapters import UNKNOWN
 from pretrained.clamp import clamp
 from pretrained.config import PretrainedConfig
@@ -37,6 +37,10 @@ class Plan(NamedTuple):
     def heads(self) -> bool:
         return any(family in self.config.measure.families for family in OF_HEADS)
 
+    @property
+    def reported(self) -> bool:
+        return self.config.hidden_states == "reported"
+
 
 def opened(plan: Plan, place: load.Place) -> load.Loaded:
     """The model, with what has to be true of it before it reads a window."""
@@ -46,6 +50,8 @@ def opened(plan: Plan, place: load.Place) -> load.Loaded:
     if plan.heads or loaded.reads_text:
         guards.shape(loaded, plan.config.window, plan.config.measure.projected_head)
     weights = plan.config.pretrained
+    if plan.reported and loaded.adapter.maps:
+        raise UserError("hidden_states=reported is for models whose blocks all have one width: leave it out")
     if weights.clamp is not None and loaded.adapter.maps:
         raise UserError("pretrained.clamp is for models whose blocks all have one width: leave it out")
     if weights.clamp is not None:
@@ -59,7 +65,10 @@ def residuals_of(plan: Plan, loaded: load.Loaded) -> list[np.ndarray]:
     tokens_GWT = plan.windows.probe.tokens_GWT
     if loaded.adapter.maps:
         return of_maps.residuals(loaded, plan.windows, plan.config)
-    return [activations(loaded, tokens_WT[None], size, heads=False).resid_ZNWTD[0] for tokens_WT in tokens_GWT]
+    return [
+        activations(loaded, tokens_WT[None], size, heads=False, reported=plan.reported).resid_ZNWTD[0]
+        for tokens_WT in tokens_GWT
+    ]
 
 
 def table(plan: Plan, loaded: load.Loaded, step: int, last: bool, beside: Residuals, made: dict) -> xr.Dataset:
@@ -68,6 +77,8 @@ def table(plan: Plan, loaded: load.Loaded, step: int, last: bool, beside: Residu
     tokens_T = windows.probe.tokens_GWT[0, 0]
     stream = maps.same_as_own if loaded.adapter.maps else guards.final_norm
     about = loaded.about | {"residual_stream": stream(loaded, tokens_T)}
+    if plan.reported:
+        about["residual_stream"] = hidden_states.reported(loaded, tokens_T)
     context = windows.places_GWT.shape[2]
     seen = guards.Seen(np.ones((1, context, context), bool), None)
     if plan.heads:
@@ -104,7 +115,7 @@ def _measured(
 
     for g in range(settings.batches):
         tokens_ZWT = np.stack([probe.tokens_GWT[g], probe.shuffled_GWT[g]][: len(inputs_of(settings))])
-        inputs = activations(loaded, tokens_ZWT, size, plan.heads)
+        inputs = activations(loaded, tokens_ZWT, size, plan.heads, reported=plan.reported)
         beside.keep(step, g, inputs.resid_ZNWTD[0])
         visible = visible_sets(seen.visible_NTT, plan.windows)
         given = beside.beside(step, g), probe.picks_SGP[:, g], visible, settings, seen.bias_NHTT
@@ -113,7 +124,8 @@ def _measured(
             longest = jax.device_get(jax.jit(leading.vectors)(inputs.resid_ZNWTD[0]))
             found[0] = found[0]._replace(vectors=found[0].vectors | longest)
         if last and g == 0:
-            inputs = activations(loaded, tokens_ZWT, 1 if size > 1 else 2, plan.heads, plain=True)
+            other = 1 if size > 1 else 2
+            inputs = activations(loaded, tokens_ZWT, other, plan.heads, plain=True, reported=plan.reported)
             noise = guards.noise_floor(found[0].values, extracted.measure_batch(g, inputs, *given).values)
     return extracted.joined(found), noise
 

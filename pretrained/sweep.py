@@ -19,7 +19,7 @@ from pretrained.adapters import UNKNOWN, adapter_of, kind_of
 from pretrained.config import PretrainedConfig, steps
 from pretrained.residuals import Residuals, before, compared_with
 from pretrained.revision import OF_HEADS, Plan, opened, residuals_of, table
-from pretrained.windows import Windows, make_windows, text_of
+from pretrained.windows import Windows, make_windows, text_of, tokens_of
 from tables import files, join, leading_vectors, measurements, raw
 from tables.measurements import Standing
 from tables.raw import UNTRAINED
@@ -34,10 +34,14 @@ GUARDED = (  # of each revision, in the table of all
     *("revision", "weights_sha256", "weights_file", "weights_type", "computed_in", "not_read", "residual_stream"),
     *("attention", "bits_per_byte", "bits_bound", "bits_of", "noise_floor", "clamped", "torch", "transformers"),
 )
+STATES = {"blocks": "outputs of blocks", "reported": "hidden states as transformers reports them"}
 
 
-def run(config: PretrainedConfig, root: pathlib.Path, title: str, stop: Stop) -> None:
-    """Write measurements/<step>.nc for every revision, then the tables of all of them (tables/join)."""
+def run(config: PretrainedConfig, root: pathlib.Path, title: str, stop: Stop, corpus: Corpus | None = None) -> None:
+    """Write measurements/<step>.nc for every revision, then the tables of all of them (tables/join).
+
+    The text is read where none is given.
+    """
     revisions = steps(config.pretrained)
     last = load.place_of(config.pretrained.name, revisions[max(revisions)])
     takes, rate = load.TOKENS, 1
@@ -46,8 +50,9 @@ def run(config: PretrainedConfig, root: pathlib.Path, title: str, stop: Stop) ->
         adapter = adapter_of(kind_of(settings))
         takes, rate = load.takes(settings), getattr(settings, adapter.rate) if adapter.rate else 1
         config = known_of(config, kind_of(settings), title)
-    given = opened_text(config, last, rate) if takes == load.TOKENS else opened_files(config, last)
+    given = opened_text(config, last, rate, corpus) if takes == load.TOKENS else opened_files(config, last)
     corpus, windows, words, wanted = given
+    config = replace(config, {"window": wanted.window})
     print(f"corpus: {corpus.name}, from {corpus.origin}")
     if left_out := [name for name in config.measure.families if name not in wanted.measure.families]:
         print(f"{title}: not measured, since maps change from stage to stage: {', '.join(left_out)}")
@@ -73,15 +78,18 @@ def run(config: PretrainedConfig, root: pathlib.Path, title: str, stop: Stop) ->
 
 
 def opened_text(
-    config: PretrainedConfig, last: load.Place, rate: int
+    config: PretrainedConfig, last: load.Place, rate: int, corpus: Corpus | None
 ) -> tuple[Corpus, Windows, Words, PretrainedConfig]:
     """The text, its windows, and what tokens are called: by the tokenizer of the last revision, for all.
 
     And what is to be measured of them.
     """
     tokenizer = load.tokenizer_of(last)
-    corpus = texts.load(config.data, config.window)
-    windows = make_windows(text_of(corpus), tokenizer, config.window, config.special_tokens, config.measure, rate)
+    corpus = corpus or texts.load(config.data, config.window)
+    text = text_of(corpus)
+    if config.characters is not None:
+        config = replace(config, {"window": tokens_of(text, tokenizer, config.characters, config.special_tokens)})
+    windows = make_windows(text, tokenizer, config.window, config.special_tokens, config.measure, rate)
     return corpus, windows, lambda ids: tokenizer.convert_ids_to_tokens(ids.tolist()), config
 
 
@@ -179,7 +187,8 @@ def made_by(config: PretrainedConfig, corpus: Corpus, windows: Windows) -> dict[
     names = ["points", "batches", "groups", "seed", *["projected_head"] * ("projection" in config.measure.families)]
     settings = {f"measure.{name}": getattr(config.measure, name) for name in names}
     tokens = hashlib.sha256(windows.probe.tokens_GWT.tobytes()).hexdigest()
-    return settings | {"corpus_sha256": corpus.sha256, "tokens_sha256": tokens, "positions": windows.positions}
+    clouds = {"corpus_sha256": corpus.sha256, "tokens_sha256": tokens, "positions": windows.positions}
+    return settings | clouds | {"hidden_states": config.hidden_states}
 
 
 def attributes(config: PretrainedConfig, corpus: Corpus, windows: Windows, name: str) -> dict[str, Any]:
@@ -224,6 +233,7 @@ def provenance(config: PretrainedConfig, about: dict[str, Any]) -> str:
             about["corpus"],
             "/".join(pathlib.Path(config.pretrained.name).parts[-2:]),
             *about["model"].split(", "),
+            STATES[config.hidden_states],
             f"computed in {about['computed_in']}",
             *([f"coordinates clamped at {config.pretrained.clamp:g}"] if config.pretrained.clamp else []),
             *([f"{bits:.2f} bits a byte"] if not isinstance(bits, str) else []),

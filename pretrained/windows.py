@@ -10,6 +10,7 @@ from sources.probe import POSITION_SETS, Probe, make_probe
 from workdir.errors import UserError
 
 LONGEST = 8_000_000  # bytes of the validation split that are read
+SAMPLE = 1_000_000  # characters that tell how many of them a token has
 UNKNOWN = 0.1  # share of unknown tokens from which on the tokenizer does not fit the text
 SPECIAL = "without_special"  # a third set of positions, where special tokens occur
 
@@ -120,6 +121,13 @@ def frame(tokenizer: Any) -> tuple[list[int], list[int]]:
         if framed[start : start + len(bare)] == bare:
             return framed[:start], framed[start + len(bare) :]
     raise UserError("the tokenizer changes a text when it adds special tokens; leave special_tokens out")
+
+
+def tokens_of(text: str, tokenizer: Any, characters: int, special: bool) -> int:
+    """As many tokens as so many characters of the text have in the mean, and the special ones around them."""
+    part = text[:SAMPLE]
+    tokens = len(tokenizer(part, add_special_tokens=False, verbose=False)["input_ids"])
+    return round(characters * tokens / max(len(part), 1)) + (sum(map(len, frame(tokenizer))) if special else 0)
 
 
 def order_0(counts_V: np.ndarray) -> float:

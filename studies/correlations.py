@@ -24,6 +24,7 @@ SHARPNESS = (
     *("attention_first", "attention_most"),
 )
 PAIRS = (("drift", "mean_cosine"), *(("query_key_alignment", name) for name in SHARPNESS))
+LETTERS = {"pearson": "r", "spearman": "ρ"}
 PERMUTED = 30  # up to so many points Spearman's p is counted: the t approximation says p = 0 for three in order
 PERMUTATIONS = 9_999  # every ordering of up to 7 points; a random sample of that many beyond
 
@@ -130,16 +131,17 @@ def words(row: pd.Series) -> str:
         return f"n = {row.n:.0f}: too few points to correlate"
     if np.isnan(row.pearson):
         return f"n = {row.n:.0f}: constant, nothing to correlate"
-    both = [
-        f"{letter} = {_signed(row[kind])}{_between(row[f'{kind}_low'], row[f'{kind}_high'])} "
-        f"({_p(row[f'{kind}_p_holm'])})"
-        for letter, kind in (("r", "pearson"), ("ρ", "spearman"))
-    ]
-    return f"n = {row.n:.0f}, {', '.join(both)}"
+    return f"n = {row.n:.0f}, {both(row)}"
 
 
-def _between(low: float, high: float) -> str:
-    return f" [{_signed(low)}, {_signed(high)}]" if low < high else ""
+def both(row: pd.Series) -> str:
+    return ", ".join(f"{value(row, kind)} ({_p(row[f'{kind}_p_holm'])})" for kind in LETTERS)
+
+
+def value(row: pd.Series, kind: str) -> str:
+    """One correlation of a row with its interval, if any; `kind` is pearson or spearman."""
+    r, low, high = row[kind], row[f"{kind}_low"], row[f"{kind}_high"]
+    return f"{LETTERS[kind]} = {_signed(r)}" + (f" [{_signed(low)}, {_signed(high)}]" if low < high else "")
 
 
 def _signed(value: float) -> str:
@@ -147,4 +149,4 @@ def _signed(value: float) -> str:
 
 
 def _p(value: float) -> str:
-    return "p < 0.001" if value < 0.001 else f"p = {value:.2g}"
+    return "no p" if np.isnan(value) else "p < 0.001" if value < 0.001 else f"p = {value:.2g}"

@@ -11,7 +11,10 @@ from tables import files
 from tables.raw import LAYOUT, Missing, missing
 from workdir.errors import UserError
 
-UNSAID = {"measure.weighting": "none"}  # settings that tables of old do not name, and were made by
+UNSAID = {
+    "measure.weighting": "none",
+    "hidden_states": "blocks",
+}  # settings that tables of old do not name, and were made by
 ASIDE = "older_layout"  # the folder beside the tables that takes those that cannot be read
 
 

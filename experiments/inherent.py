@@ -1,0 +1,44 @@
+"""Mean cosine against drift by modality, as in Anisotropy Is Inherent to Self-Attention; `:paper` reads as it does."""
+
+from typing import Any
+
+from panel.config import MeasureConfig
+from pretrained.models import ModelsConfig, sized
+from workdir.settings import replace
+
+COST = {"": "not timed yet; some 10 GB from a hub, folders of sounds and pictures are your own"}
+
+# Families: second-hand. Which size of each, and the models of tokens beside them: reconstruction.
+MODELS = {
+    "text": (
+        *("google-bert/bert-base-uncased", "FacebookAI/roberta-base", "albert/albert-base-v2"),
+        *("openai-community/gpt2", "facebook/opt-125m", "EleutherAI/pythia-160m"),
+    ),
+    "characters": ("helboukkouri/character-bert", "google/canine-s", "almanach/manta-lm-base", "google/byt5-small"),
+    "speech": ("facebook/wav2vec2-base", "facebook/hubert-base-ls960", "openai/whisper-base"),
+    "vision": (
+        *("google/vit-base-patch16-224", "microsoft/beit-base-patch16-224"),
+        *("facebook/deit-base-patch16-224", "nvidia/mit-b0"),
+    ),
+    "vision, convolutional": (
+        *("microsoft/resnet-50", "google/efficientnet-b0", "microsoft/cvt-13"),
+        *("facebook/convnext-tiny-224", "Visual-Attention-Network/van-base"),
+    ),
+}
+DECODERS = ("openai-community/gpt2", "facebook/opt-125m", "EleutherAI/pythia-160m")
+LISTED = {
+    name: {"modality": modality, "kind": "decoder" if name in DECODERS else "encoder"}
+    for modality, names in MODELS.items()
+    for name in names
+}
+
+# Mean cosine of pairs, not centred, in each of `output_hidden_states`, and the norm of their mean: second-hand. All
+# pairs in place of some, special tokens, and averages over batches alone: reconstruction. The paper's texts, sounds and
+# pictures are not known here.
+PAPER: dict[str, Any] = {"special_tokens": True, "hidden_states": "reported", "measure.groups": 1}
+
+
+def get_config(size: str = "") -> ModelsConfig:
+    measure = MeasureConfig(points=4096, batches=4, families=("similarity",), nulls=())
+    config = ModelsConfig(paper="inherent", models=tuple(LISTED), listed=LISTED, measure=measure)
+    return replace(config, sized(size, {"paper": PAPER}))

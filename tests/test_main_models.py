@@ -1,0 +1,108 @@
+"""Lists of pretrained models and their settings, where nothing that reads one is installed."""
+
+import importlib
+import json
+
+import pytest
+
+from experiments.flags import override
+from pretrained.models import KINDS, MODALITIES, ModelsConfig, called, check, inside, of_model
+from tests.program import refuse
+from workdir.errors import UserError
+from workdir.settings import from_dict, to_dict
+
+FILE = "--config=experiments/inherent.py"
+
+
+def config(name, size=""):
+    return importlib.import_module(f"experiments.{name}").get_config(size)
+
+
+@pytest.mark.parametrize(
+    ("name", "size"),
+    [(name, size) for name in ("shape_of_learning", "inherent") for size in ("", "paper")]
+    + [("shape_of_learning", "small,paper")],
+)
+def test_every_list_validates_and_goes_through_json(name, size):
+    found = config(name, size)
+    check(found)
+    assert found.paper == name
+    assert from_dict(json.loads(json.dumps(to_dict(found))), ModelsConfig) == found
+    assert set(found.models) <= set(found.listed)
+    for known in found.listed.values():
+        assert known["modality"] in MODALITIES
+        assert known["kind"] in KINDS
+
+
+def test_the_lists_have_the_families_of_the_papers():
+    shape, inherent = (" ".join(config(name).models).lower() for name in ("shape_of_learning", "inherent"))
+    families = "bert-base roberta albert opt-125m opt-13b llama-2-7b llama-2-13b 7b-chat gpt2 gpt-j falcon-7b bloom"
+    for family in (*families.split(), "falcon-7b-instruct", "pythia-2.8b"):
+        assert family in shape
+    speech, vision = "wav2vec2 hubert whisper", "vit beit mit deit resnet efficientnet cvt convnext van"
+    for family in ("character-bert", "canine", "manta", "byt5", *speech.split(), *vision.split()):
+        assert family in inherent
+    assert {one["modality"] for one in config("inherent").listed.values()} == set(MODALITIES)
+
+
+def test_the_preparation_of_the_paper_is_one_word_and_every_part_of_it_a_flag():
+    ours, theirs = config("shape_of_learning"), config("shape_of_learning", "paper")
+    assert (ours.hidden_states, ours.data.clean, ours.characters) == ("blocks", False, None)
+    assert (theirs.hidden_states, theirs.data.clean, theirs.characters) == ("reported", True, 512)
+    assert (theirs.measure.points, theirs.measure.groups, theirs.special_tokens) == (4096, 1, True)
+    assert theirs.models == ours.models
+    again = override(theirs, {"hidden_states": "blocks", "measure.points": "64"})
+    assert (again.hidden_states, again.measure.points, again.characters) == ("blocks", 64, 512)
+    with pytest.raises(UserError, match="experiment size 'papre' is unknown; choose small or paper"):
+        config("shape_of_learning", "small,papre")
+
+
+def test_what_a_model_is_called():
+    found = called(("facebook/opt-125m", "/a/b/tiny.Q4.gguf", "MiniLM=/x/model", "../c/"))
+    assert found == {
+        "opt-125m": "facebook/opt-125m",
+        "tiny.Q4": "/a/b/tiny.Q4.gguf",
+        "MiniLM": "/x/model",
+        "c": "../c/",
+    }
+    for wrong, words in (
+        (("a/model", "b/model"), "a/model and b/model would both be called model; say what to call one of them"),
+        (("..",), "cannot be the name of a folder"),
+        (("x/figures",), "would be called figures"),
+        (("name=",), "cannot be the name of a folder"),
+    ):
+        with pytest.raises(UserError, match=words):
+            called(wrong)
+
+
+def test_each_model_is_measured_as_one_alone(tmp_path):
+    listed = config("shape_of_learning")
+    found = of_model(listed, "pythia-2.8b")
+    assert found.pretrained.name == "EleutherAI/pythia-2.8b"
+    assert found.pretrained.revisions[0] == "step0"
+    assert not of_model(listed, "opt-125m").pretrained.revisions
+    for name in ("step100", "step1", "other", "step20", "step3"):
+        (tmp_path / "training" / name).mkdir(parents=True)
+        if name != "step3":  # which holds no model
+            (tmp_path / "training" / name / "config.json").write_text("{}")
+    assert inside(str(tmp_path / "training")) == ("step1", "step20", "step100")
+    assert inside(str(tmp_path / "training" / "step1")) == inside("facebook/opt-125m") == ()
+    folder = override(listed, {"models": f"mine={tmp_path / 'training'}"})
+    assert of_model(folder, "mine").pretrained.revisions == ("step1", "step20", "step100")
+
+
+@pytest.mark.parametrize(
+    ("flags", "words"),
+    [
+        ([FILE, "--config.models="], "no model is named; pass --config.models=EleutherAI/pythia-160m,FOLDER"),
+        ([FILE, "--config.pretrained.name=a/b"], "pretrained.name is of one model"),
+        ([FILE, "--config.paper=other"], "paper is 'other'; choose one of shape_of_learning, inherent"),
+        ([FILE, "--config.hidden_states=all"], "hidden_states is 'all'; choose one of blocks, reported"),
+        ([FILE, "--config.characters=3"], "characters is 3; it must be at least 8"),
+        ([FILE, "--stages=train"], "pretrained models are not trained; choose from measure, figures"),
+        ([FILE, "--stages=figures"], "models.json does not exist; run --stages=measure first"),
+        ([f"{FILE}:huge"], "experiment size 'huge' is unknown; choose paper"),
+    ],
+)
+def test_bad_input_is_one_line_and_exit_code_2(flags, words, tmp_path):
+    refuse(tmp_path / "run", words, *flags)
