@@ -114,10 +114,10 @@ def obey(argv: list[str]) -> None:
 
         say(status.told(pathlib.Path(given.status)))
     elif given.similarity:
-        import stages
+        import stages_untrained
 
         loaded()
-        stages.similarity_of_runs(*given.similarity, given.workdir, given.figures)
+        stages_untrained.similarity_of_runs(*given.similarity, given.workdir, given.figures)
     else:
         experiment = experiments.flags.override(experiments.flags.load(given.config), settings)
         run_kind(experiment, given, settings)
@@ -193,12 +193,12 @@ def run_untrained(config: Any, given: Any, check: Callable[[Any], None], what: s
     if given.dry_run:
         say(foretell(config, given))
         return
-    import stages  # late, as in `run`
+    import stages_untrained  # late, as in `run`
 
     loaded()
     root = workdir_of(given)
     to = pathlib.Path(given.figures or root / "figures")
-    getattr(stages, stage)(config, root, experiment_name(given.config), given.stages, to)
+    getattr(stages_untrained, stage)(config, root, experiment_name(given.config), given.stages, to)
 
 
 def refuse_training(given: Any, what: str) -> None:

@@ -9,7 +9,7 @@ import subprocess
 
 import pytest
 
-import stages
+import stages_untrained
 from experiments import quickstart
 from tables import files
 from tests.program import ROOT, command, environment, here, main, refuse, wait_for
@@ -103,7 +103,7 @@ def again(run, tmp_path):
 
     def measure(stages_wanted=("measure",), **changes):
         changed = dataclasses.replace(config, **tuples | changes)
-        stages.untrained_blocks(changed, workdir, "bias", list(stages_wanted), workdir / "figures")
+        stages_untrained.untrained_blocks(changed, workdir, "bias", list(stages_wanted), workdir / "figures")
 
     return workdir, measure
 

@@ -8,7 +8,7 @@ import pytest
 from scipy import stats
 
 import main
-import stages
+import stages_untrained
 from curved import program, tables, theory
 from curved.config import CurvedConfig, check
 from curved.quantities import LAW
@@ -160,16 +160,16 @@ def test_one_stage_measures_and_draws_and_the_same_again_changes_nothing(tmp_pat
     config = dataclasses.replace(SMALL, types=64, draws=64, seeds=2)
     root, to = tmp_path / "curved", tmp_path / "curved" / "figures"
     monkeypatch.setattr(draw, "save", lambda figure, folder, name: [folder / f"{name}.png"])  # which takes long
-    stages.curved_manifolds(config, root, "curved", ["measure", "figures"], to)
+    stages_untrained.curved_manifolds(config, root, "curved", ["measure", "figures"], to)
     said = capsys.readouterr().out
     assert "norm of the normal gradient: t^" in said
     assert f"figures: {to} (1, each" in said
     before = {name: (root / name).read_bytes() for name in ("measurements/seeds.nc", "results.nc", "results.csv")}
     monkeypatch.setattr(tables, "measure", lambda config: pytest.fail("measured again"))
-    stages.curved_manifolds(config, root, "curved", ["measure"], to)
+    stages_untrained.curved_manifolds(config, root, "curved", ["measure"], to)
     assert {name: (root / name).read_bytes() for name in before} == before
     with pytest.raises(UserError, match="holds a run with other settings: seed=0 there, 1 now"):
-        stages.curved_manifolds(dataclasses.replace(config, seed=1), root, "curved", ["measure"], to)
+        stages_untrained.curved_manifolds(dataclasses.replace(config, seed=1), root, "curved", ["measure"], to)
     table = files.read(root / "results.nc")
     assert "reconstruction" in table.slope_normal_norm.attrs["source"]
     assert "reconstruction" in table.tangent_norm.attrs["source"]
@@ -195,5 +195,5 @@ def test_the_command_line_knows_the_kind():
     config = flags.load("experiments/curved_manifolds.py:tiny")
     what, stage = main.UNTRAINED[type(config).__name__]
     assert what == "curved manifolds"
-    assert getattr(stages, stage) is stages.curved_manifolds
+    assert getattr(stages_untrained, stage) is stages_untrained.curved_manifolds
     assert flags.override(config, {"curvatures": "(1.0,)", "seeds": "3"}).curvatures == (1.0,)
