@@ -1,4 +1,4 @@
-"""What `measure` and `figures` do where nothing is trained: untrained blocks, files, models of others, pairs of runs."""
+"""What `measure` and `figures` do where nothing is trained: untrained blocks, files, models of others, two runs."""
 
 import contextlib
 import pathlib
