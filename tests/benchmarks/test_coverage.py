@@ -6,6 +6,7 @@ import pytest
 from benchmarks import coverage
 from benchmarks.coverage import Row, score
 from benchmarks.zoo import ZOO
+from panel import comparison
 from panel.families import quantities
 
 BATCHES, SECTIONS, DRAWS = 4, 4, 4000
@@ -76,7 +77,7 @@ def test_every_quantity_with_resamples_is_asked_for():
     """But for comparisons that differ only in what is compared."""
     asked = {name.split()[0] for name in coverage.METRICS}
     left = {name for name, quantity in quantities().items() if quantity.resampling} - asked
-    assert left == {f"{kind}_{which}" for kind in ("cka", "overlap") for which in ("layers", "previous")}
+    assert left == {f"{kind}_{which}" for kind in comparison.KINDS for which in ("layers", "previous")}
 
 
 def test_parts_are_where_their_names_say():

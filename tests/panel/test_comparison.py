@@ -63,7 +63,7 @@ def by_position(seed):
 
 
 def test_every_window_gives_way_to_another_and_positions_stay():
-    orders = np.array([nulls.permuted(PICKS, WINDOWS, TIME, KEY, number) for number in range(nulls.PERMUTATIONS)])
+    orders = np.array([nulls.permuted(PICKS, WINDOWS, TIME, KEY, number) for number in range(2)])
     np.testing.assert_array_equal(orders % TIME, np.tile(PICKS % TIME, (len(orders), 1)))
     for order in orders:
         pairs = set(zip(PICKS // TIME, order // TIME, strict=True))
@@ -100,7 +100,8 @@ def test_independent_clouds_are_at_the_level_of_the_null_model_and_rotated_copie
         assert least < same["permuted"][f"{name}_layers"][0, 1, 0] < most
     bias = found(normal(0), normal(1))
     assert bias[MEASURED]["cka_layers"][0, 1, 0] == pytest.approx(bias["permuted"]["cka_layers"][0, 1, 0], abs=0.03)
-    assert bias["permuted"]["cka_layers"][0, 1, 0] > 0.02
+    chance = WIDTH / (WIDTH + POINTS)  # about what independent isotropic clouds have
+    assert bias["permuted"]["cka_layers"][0, 1, 0] == pytest.approx(chance, rel=0.5)
 
 
 def test_what_is_alike_by_position_alone_is_in_the_null_model_too():
