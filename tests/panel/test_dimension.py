@@ -23,7 +23,8 @@ def cloud(points, distinct):
     return words[generator.permutation(np.arange(points) % distinct)]
 
 
-@pytest.mark.parametrize(("points", "least"), [pytest.param(256, 64, marks=pytest.mark.slow), (96, 48)])
+@pytest.mark.slow
+@pytest.mark.parametrize(("points", "least"), [(256, 64), (96, 48)])
 def test_a_dimension_of_few_distinct_points_is_none(points, least):
     """64, or half of a cloud that is small by choice; of the whole cloud, whatever its sections hold."""
     few, enough = (measured(cloud(points, distinct), 4) for distinct in (least - 1, least))

@@ -279,6 +279,7 @@ def test_other_settings_are_refused_and_overwrite_nothing(tables):
         sweep.check(folder / "measurements", other, tiny.corpus())
 
 
+@SLOW  # the quick one: tests/tables/test_raw.py
 def test_a_formula_in_other_words_changes_nothing_and_another_version_is_measured_anew(tables, monkeypatch, capsys):
     folder, config = tables
     whole = files.read(folder / "results.nc")
@@ -374,6 +375,7 @@ def test_a_table_that_does_not_say_what_it_was_made_from_stays(tables, capsys):
     assert "(0 now)" in capsys.readouterr().out
 
 
+@SLOW
 def test_a_text_of_another_name_and_another_layout_do_not_keep_tables_apart(tables):
     folder, config = tables
     (folder / "measurements" / "6.nc").unlink()
@@ -421,6 +423,7 @@ def test_a_run_without_checkpoints_says_what_to_do(tmp_path):
         measured(tiny.config(), tmp_path)
 
 
+@SLOW  # the quick ones: tests/training/test_checkpoint.py
 def test_a_damaged_checkpoint_is_named_never_measured(run):
     folder, config = run
     (folder / "checkpoints" / "4" / "_CHECKPOINT_METADATA").unlink()

@@ -20,7 +20,7 @@ from workdir.settings import replace
 WATCHED = replace(tiny.config(), {"watch.every": 2, "watch.points": 40})
 
 
-@pytest.mark.parametrize("points", [40, 12])  # more than dimensions, and fewer
+@pytest.mark.parametrize("points", [pytest.param(40, marks=pytest.mark.slow), 12])  # more than dimensions, and fewer
 def test_values_are_those_of_the_panel_on_the_same_activations(points):
     """Anisotropy to 2 % and from below; all else to rounding."""
     config = replace(WATCHED, {"watch.points": points})
