@@ -207,6 +207,27 @@ FAULTS = [
         ("tests/sources/test_arrays.py",),
     ),
     Fault(
+        "pieces cut through groups",
+        "sources/folds.py",
+        "found = cut(points, groups, count, seed)",
+        "found = cut(points, None, count, seed)",
+        ("tests/sources/test_arrays.py",),
+    ),
+    Fault(
+        "every piece is the first",
+        "sources/arrays.py",
+        "read(layers[number][piece.rows_P],",
+        "read(layers[number][pieces[0].rows_P],",
+        ("tests/sources/test_arrays.py",),
+    ),
+    Fault(
+        "every piece of heads is the first",
+        "sources/arrays.py",
+        "x[:, start : start + size]",
+        "x[:, :size]",
+        ("tests/sources/test_arrays.py",),
+    ),
+    Fault(
         "folds cut through groups",
         "sources/folds.py",
         "fold_P = (middle_L * count // points).astype(int)[number_P]",
