@@ -96,30 +96,29 @@ def obey(argv: list[str]) -> None:
 
     import absl.logging
 
-    import experiments.flags
-    from experiments import command
+    from command import flags, options
 
     absl.logging.set_verbosity(absl.logging.FATAL)  # Orbax logs tracebacks of what is told in one line here
     logging.getLogger().setLevel(logging.CRITICAL)
-    words, settings = experiments.flags.split(argv)
-    given = command.parse(words)
+    words, settings = flags.split(argv)
+    given = options.parse(words)
     if given.help:
-        say((__doc__, "", *command.explained(given, settings)))
+        say((__doc__, "", *options.explained(given, settings)))
     elif given.list:
-        from experiments import listing
+        from command import listing
 
         say(listing.told())
     elif given.status is not None:
-        from experiments import status
+        from command import status
 
         say(status.told(pathlib.Path(given.status)))
     elif given.similarity:
-        import stages_untrained
+        from command import stages_untrained
 
         loaded()
         stages_untrained.similarity_of_runs(*given.similarity, given.workdir, given.figures)
     else:
-        experiment = experiments.flags.override(experiments.flags.load(given.config), settings)
+        experiment = flags.override(flags.load(given.config), settings)
         run_kind(experiment, given, settings)
 
 
@@ -143,7 +142,7 @@ def workdir_of(given: Any) -> pathlib.Path:
 
 def foretell(experiment: Any, given: Any) -> Iterator[str]:
     """What a dry run says of a kind without an estimate: where it would work, what its file says of cost, settings."""
-    from experiments import explained, listing
+    from command import explained, listing
 
     path = pathlib.Path(given.config.partition(":")[0])
     yield f"folder: {workdir_of(given)}"
@@ -162,7 +161,7 @@ def run(experiment: Any, given: Any, settings: dict[str, str | None]) -> None:
         check(config)
 
     # Later still: a wrong setting should be told without waiting for what trains and draws.
-    import stages
+    from command import stages
     from workdir import mesh
 
     loaded()
@@ -193,7 +192,7 @@ def run_untrained(config: Any, given: Any, check: Callable[[Any], None], what: s
     if given.dry_run:
         say(foretell(config, given))
         return
-    import stages_untrained  # late, as in `run`
+    from command import stages_untrained  # late, as in `run`
 
     loaded()
     root = workdir_of(given)
@@ -202,7 +201,7 @@ def run_untrained(config: Any, given: Any, check: Callable[[Any], None], what: s
 
 
 def refuse_training(given: Any, what: str) -> None:
-    from experiments.command import FURTHER
+    from command.options import FURTHER
 
     for name in ("compare", "distributed", "over"):
         if given[name].value != given[name].default:

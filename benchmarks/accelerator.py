@@ -21,7 +21,8 @@ import xml.etree.ElementTree as xml
 from collections.abc import Callable
 from typing import Any, NamedTuple
 
-from benchmarks import metrics, panel, peer, train_step
+from benchmarks import metrics, panel, train_step
+from benchmarks.peers import peer
 from benchmarks.rounds import alternate, processor, ratio
 from workdir.files import write_json
 

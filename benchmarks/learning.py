@@ -38,7 +38,7 @@ RATE, LEAST, WARMUP = 1e-3, 1e-4, 100
 
 
 def settings_of(recipe: str, characters: int, given: dict[str, str | None]) -> Any:
-    from experiments import flags
+    from command import flags
 
     config = flags.load(CONFIG if recipe == THEIRS else f"{CONFIG},{recipe}")
     config = flags.override(config, SETTINGS | given)
@@ -81,7 +81,7 @@ def ours(recipe: str, characters: int, given: dict[str, str | None], out: pathli
 def theirs(characters: int, given: dict[str, str | None], out: pathlib.Path) -> None:
     import torch
 
-    from benchmarks import torch_twin
+    from benchmarks.peers import torch_twin
     from data import corpus
     from training import evaluate
 
@@ -183,7 +183,7 @@ def draw(found: dict[str, dict[str, Any]], path: pathlib.Path) -> pathlib.Path:
 
 
 def main() -> None:
-    from experiments import flags
+    from command import flags
     from workdir.compiled import keep
 
     words, given = flags.split(sys.argv[1:])

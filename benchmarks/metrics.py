@@ -14,7 +14,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from benchmarks import peer
+from benchmarks.peers import peer
 from benchmarks.rounds import alternate, hardware, ratio, serve, spread
 from metrics.dimension import twonn
 from metrics.neighbours import nearest_neighbours

@@ -21,7 +21,8 @@ import jax.numpy as jnp
 import numpy as np
 from scipy.special import gammainc
 
-from benchmarks import conventions, peer
+from benchmarks import conventions
+from benchmarks.peers import peer
 from benchmarks.zoo import ZOO
 from metrics.dimension import twonn, twonn_bayes, twonn_microscope, twonn_mle
 from metrics.neighbours import nearest_neighbours

@@ -66,7 +66,7 @@ def jax_side(shape: dict[str, int], steps: int, watch: int = 0):
 def torch_side(shape: dict[str, int], steps: int):
     import torch
 
-    from benchmarks import torch_twin
+    from benchmarks.peers import torch_twin
 
     kind = "gpu" if torch.cuda.is_available() else "cpu"
     device = torch.device("cuda" if kind == "gpu" else "cpu")

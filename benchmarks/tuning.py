@@ -90,7 +90,7 @@ def tune(recipes: list[str], out: pathlib.Path, given: dict[str, str | None]) ->
 
 
 def main() -> None:
-    from experiments import flags
+    from command import flags
 
     words, given = flags.split(sys.argv[1:])
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])

@@ -11,7 +11,7 @@ import transformers
 
 from data import corpus as texts
 from data.corpus import Corpus
-from experiments import memory
+from estimates import memory
 from pretrained import load, sweep
 from pretrained.config import PretrainedConfig, steps
 from pretrained.models import TABLE, ModelsConfig, called, of_model

@@ -16,7 +16,7 @@ import numpy as np
 import xarray as xr
 from jax import Array
 
-from experiments import memory
+from estimates import memory
 from panel.attention import Heads
 from panel.config import MeasureConfig
 from panel.families import FAMILIES, quantities

@@ -13,7 +13,7 @@ import numpy as np
 import pandas as pd
 import pytest
 
-import stages
+from command import stages
 from tables import files
 from tests.program import ROOT, command, environment, here, main, refuse, wait_for
 from training import log
@@ -386,7 +386,7 @@ def test_two_processes_train_and_measure_one_run(twins, tmp_path):
         np.testing.assert_allclose(*lines, rtol=1e-3)
 
 
-@pytest.mark.slow  # the quick one: tests/test_stages.py
+@pytest.mark.slow  # the quick one: tests/command/test_stages.py
 def test_seeds_are_trained_together_into_a_folder_each(tmp_path):
     workdir = tmp_path / "twins"
     flags = [*TWINS, "--config.train.steps=2", "--stages=train", f"--workdir={workdir}"]

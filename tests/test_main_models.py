@@ -5,7 +5,7 @@ import json
 
 import pytest
 
-from experiments.flags import override
+from command.flags import override
 from pretrained.models import KINDS, MODALITIES, ModelsConfig, called, check, inside, of_model
 from tests.program import refuse
 from workdir.errors import UserError

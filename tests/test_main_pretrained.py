@@ -6,8 +6,8 @@ import sys
 
 import pytest
 
+from command.flags import load, override
 from experiments import pretrained as experiment
-from experiments.flags import load, override
 from main import experiment_name
 from pretrained.config import PretrainedConfig, WeightsConfig, check, steps
 from tests.program import refuse

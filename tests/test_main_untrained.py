@@ -9,7 +9,7 @@ import subprocess
 
 import pytest
 
-import stages_untrained
+from command import stages_untrained
 from experiments import quickstart
 from tables import files
 from tests.program import ROOT, command, environment, here, main, refuse, wait_for

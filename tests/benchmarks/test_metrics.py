@@ -4,7 +4,8 @@ import jax
 import jax.numpy as jnp
 import pytest
 
-from benchmarks import metrics, peer
+from benchmarks import metrics
+from benchmarks.peers import peer
 
 
 @pytest.mark.slow  # nothing of the product rests on it

@@ -5,8 +5,9 @@ import math
 import numpy as np
 import pytest
 
-from benchmarks import conventions, parity, peer
+from benchmarks import conventions, parity
 from benchmarks.parity import GOLDEN, LIMIT, ONCE, PUBLISHED, Row, explain
+from benchmarks.peers import peer
 
 NOTHING = {"DADApy": {}, "published": {}}
 

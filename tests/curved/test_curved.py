@@ -8,11 +8,11 @@ import pytest
 from scipy import stats
 
 import main
-import stages_untrained
+from command import flags, stages_untrained
 from curved import program, tables, theory
 from curved.config import CurvedConfig, check
 from curved.quantities import LAW
-from experiments import curved_manifolds, flags
+from experiments import curved_manifolds
 from figures import curved as figure
 from figures import draw, style
 from tables import files

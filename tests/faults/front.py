@@ -166,17 +166,17 @@ FAULTS = [
     ),
     Fault(
         "--noconfig.FIELD sets",
-        "experiments/flags.py",
+        "command/flags.py",
         '= "false", None',
         '= "true", None',
-        ("tests/experiments/test_flags.py",),
+        ("tests/command/test_flags.py",),
     ),
     Fault(
         "an empty list of a flag holds an empty word",
-        "experiments/flags.py",
+        "command/flags.py",
         'split(",") if word.strip()]',
         'split(",")]',
-        ("tests/experiments/test_flags.py",),
+        ("tests/command/test_flags.py",),
     ),
     Fault(
         "a run that cannot go on has the exit code of bad input",
@@ -194,10 +194,10 @@ FAULTS = [
     ),
     Fault(
         "seeds of a variant are trained into the experiment's folder",
-        "stages.py",
+        "command/stages.py",
         "folders = {run or title: root / run for run in runs}",
         "folders = {run or title: root for run in runs}",
-        ("tests/test_stages.py",),
+        ("tests/command/test_stages.py",),
     ),
     Fault(
         "other bytes behind a compressed text are passed over",
@@ -215,10 +215,10 @@ FAULTS = [
     ),
     Fault(
         "what does not fit into memory is begun",
-        "experiments/memory.py",
+        "estimates/memory.py",
         "if sum(parts.values()) > there:",
         "if False:",
-        ("tests/experiments/test_cost.py",),
+        ("tests/estimates/test_cost.py",),
     ),
     Fault(
         "a signal at the start is not heard",
@@ -243,10 +243,10 @@ FAULTS = [
     ),
     Fault(
         "status takes what is being written for done",
-        "experiments/status.py",
+        "command/status.py",
         ' and path.suffix in ("", ".nc")}',
         "}",
-        ("tests/experiments/test_status.py",),
+        ("tests/command/test_status.py",),
     ),
     Fault(
         "the interval within models takes their deviation for that of all there are",

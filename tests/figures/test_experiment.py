@@ -9,7 +9,7 @@ import pytest
 import xarray as xr
 from scipy import stats
 
-import stages
+from command import stages
 from figures import draw, style
 from figures.draw import RUNS
 from figures.experiment import CONTRASTED, Compared, contrast_rows, contrasts, contrasts_at_equal_gain, runs_compared

@@ -7,8 +7,8 @@ import safetensors.torch
 import torch
 import transformers
 
-from benchmarks import rows
-from benchmarks.row import made
+from benchmarks.rows import __main__ as rows
+from benchmarks.rows.row import made
 from pretrained import guards, load
 from pretrained.adapters import Adapter
 from pretrained.config import WeightsConfig

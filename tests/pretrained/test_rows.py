@@ -1,4 +1,4 @@
-"""Every system of the papers that reads text, on a tiny random model: benchmarks/rows.py prints the same as a table."""
+"""Every system of the papers that reads text, on a tiny random model; `python -m benchmarks.rows` prints a table."""
 
 import re
 
@@ -7,8 +7,8 @@ import pytest
 import torch
 import transformers
 
-from benchmarks import rows
-from benchmarks.row import Row, made, show
+from benchmarks.rows import __main__ as rows
+from benchmarks.rows.row import Row, made, show
 from panel.config import MeasureConfig
 from panel.panel import MEASURED
 from pretrained import clamp, guards

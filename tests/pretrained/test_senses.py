@@ -10,9 +10,9 @@ import transformers
 from PIL import Image
 from scipy.io import wavfile
 
-from benchmarks import rows_senses
+from benchmarks.rows import senses as rows_senses
+from command.flags import override
 from experiments import pretrained as experiment
-from experiments.flags import override
 from metrics.comparison import linear_cka
 from panel.config import MeasureConfig
 from pretrained import guards, load, maps, senses, sound

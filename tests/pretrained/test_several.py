@@ -80,7 +80,7 @@ def test_where_no_model_can_be_had_one_line_says_so(training, tmp_path):
 
 
 def test_a_model_larger_than_memory_is_left_out(training, saved, tmp_path, monkeypatch):
-    monkeypatch.setattr("experiments.memory.of_machine", lambda: 50_000)
+    monkeypatch.setattr("estimates.memory.of_machine", lambda: 50_000)
     process = here(*flags(training, "inherent.py", [saved / "bert"], f"--workdir={tmp_path / 'run'}"))
     assert process.returncode == 2
     assert f"{saved / 'bert'} has" in process.stderr

@@ -8,7 +8,7 @@ import xml.etree.ElementTree
 import numpy as np
 import pytest
 
-import stages
+from command import stages
 from figures.seeds import over_seeds
 from report import page
 from tables import files

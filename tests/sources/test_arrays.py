@@ -9,7 +9,7 @@ import pytest
 import xarray as xr
 from scipy import stats
 
-from experiments import memory
+from estimates import memory
 from panel.intervals import summarise
 from sources import folds, measure, measuring
 from tests import reference, reference_comparison, reference_leading, reference_spectrum

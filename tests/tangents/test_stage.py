@@ -6,8 +6,8 @@ import jax
 import numpy as np
 import pytest
 
-import stages
-from experiments import cost, memory, status
+from command import stages, status
+from estimates import cost, memory
 from models import transformer
 from models.masks import visible_keys
 from tangents import read, rows, sweep

@@ -2,19 +2,19 @@
 
     .venv-pretrained/bin/python -m benchmarks.rows [NAME …]
 
-A system is a `Row` (benchmarks/row.py) under its name: the class of transformers, the settings that make it tiny, what
-stands beside it, and what it reads. Rows of text are in benchmarks/rows_text.py, those of pictures and sound in
-benchmarks/rows_senses.py.
+A system is a `Row` (benchmarks/rows/row.py) under its name: the class of transformers, the settings that make it tiny,
+what stands beside it, and what it reads. Rows of text are in benchmarks/rows/text.py, those of pictures and sound in
+benchmarks/rows/senses.py.
 """
 
 import sys
 
 import transformers
 
-from benchmarks import rows_senses, rows_text
-from benchmarks.row import Row, show
+from benchmarks.rows import senses, text
+from benchmarks.rows.row import Row, show
 
-ROWS = rows_text.ROWS
+ROWS = text.ROWS
 HEAD = (
     "| system | class of transformers | layers | block outputs | attention | |",
     "| --- | --- | --- | --- | --- | --- |",
@@ -25,7 +25,7 @@ def line(name: str, row: Row) -> str:
     if row.model is None:
         cells = [name, f"no class in transformers {transformers.__version__}", "", "", "", row.said]
     else:
-        shown = rows_senses.show(row) if name in rows_senses.ROWS else show(row)
+        shown = senses.show(row) if name in senses.ROWS else show(row)
         attention = "none" if shown.attention is None else number(shown.attention)
         cells = [name, row.model, str(shown.layers), number(shown.streams), attention, row.said]
     return "|".join(["", *(f" {cell} " if cell else " " for cell in cells), ""])
@@ -36,9 +36,9 @@ def number(difference: float) -> str:
 
 
 def main(names: list[str]) -> None:
-    for text in HEAD:
-        print(text)
-    for name, row in (ROWS | rows_senses.ROWS).items():
+    for words in HEAD:
+        print(words)
+    for name, row in (ROWS | senses.ROWS).items():
         if not names or name in names:
             print(line(name, row), flush=True)
 

@@ -6,7 +6,7 @@ import numpy as np
 import torch
 from IsoScore.IsoScore import IsoScore
 
-from benchmarks import peer
+from benchmarks.peers import peer
 
 VERSION = f"torch {torch.__version__}, IsoScore {importlib.metadata.version('IsoScore')}"
 DEVICE = "cuda" if torch.cuda.is_available() else "cpu"

@@ -6,7 +6,7 @@ import warnings
 import numpy as np
 from dadapy.data import Data
 
-from benchmarks import peer
+from benchmarks.peers import peer
 
 VERSION = f"DADApy {importlib.metadata.version('dadapy')}, numpy {np.__version__}"
 

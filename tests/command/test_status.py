@@ -2,7 +2,7 @@ import json
 
 import pytest
 
-from experiments import status
+from command import status
 from tests import tiny
 from training.config import schedule
 from untrained.config import UntrainedConfig

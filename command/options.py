@@ -4,8 +4,8 @@ from collections.abc import Iterator
 
 from absl import flags
 
-from experiments import explained as explanation
-from experiments import flags as settings_flags
+from command import explained as explanation
+from command import flags as settings_flags
 from experiments.config import Config
 from workdir.errors import UserError, meant
 

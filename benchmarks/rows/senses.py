@@ -9,7 +9,7 @@ import numpy as np
 import torch
 import transformers
 
-from benchmarks.row import Row, Shown
+from benchmarks.rows.row import Row, Shown
 from pretrained import maps
 from pretrained.adapters import adapter_of, kind_of
 from pretrained.extract import Call, activations, listening, read

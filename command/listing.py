@@ -6,7 +6,7 @@ import pathlib
 from collections.abc import Iterator
 from typing import NamedTuple
 
-HERE = pathlib.Path(__file__).parent
+EXPERIMENTS = pathlib.Path(__file__).parent.parent / "experiments"
 
 
 class Entry(NamedTuple):
@@ -15,7 +15,7 @@ class Entry(NamedTuple):
     cost: dict[str, str]  # by size: what COST in the file says
 
 
-def entries(folder: pathlib.Path = HERE) -> Iterator[Entry]:
+def entries(folder: pathlib.Path = EXPERIMENTS) -> Iterator[Entry]:
     """Every file that defines get_config(), and that Python can read."""
     for path in sorted(folder.glob("*.py")):
         try:
@@ -35,9 +35,9 @@ def _cost(tree: ast.Module) -> dict[str, str]:
     return {}
 
 
-def told(folder: pathlib.Path = HERE) -> Iterator[str]:
+def told(folder: pathlib.Path = EXPERIMENTS) -> Iterator[str]:
     for path, words, cost in entries(folder):
-        shown = path.relative_to(HERE.parent) if path.is_relative_to(HERE.parent) else path
+        shown = path.relative_to(EXPERIMENTS.parent) if path.is_relative_to(EXPERIMENTS.parent) else path
         yield f"--config={shown}"
         yield f"    {words}"
         for size, what in cost.items() or [("", "see --dry_run")]:

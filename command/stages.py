@@ -9,7 +9,8 @@ import sys
 import jax
 
 from data import corpus
-from experiments import cost, memory, variants
+from estimates import cost, memory
+from experiments import variants
 from experiments.config import Config
 from figures import draw, over_training
 from figures.experiment import Compared

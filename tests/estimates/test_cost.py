@@ -2,7 +2,9 @@ import jax
 import jax.numpy as jnp
 import pytest
 
-from experiments import cost, listing, memory, quickstart
+from command import listing
+from estimates import cost, memory
+from experiments import quickstart
 from models import transformer
 from tests import tiny
 from training.program import make_program

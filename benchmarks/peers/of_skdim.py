@@ -4,7 +4,7 @@ import warnings
 
 import skdim
 
-from benchmarks import peer
+from benchmarks.peers import peer
 
 VERSION = f"scikit-dimension {skdim.__version__}"
 

@@ -5,6 +5,7 @@ import pathlib
 from collections.abc import Callable, Iterator
 from typing import Any
 
+from command.stages import draw_figures, keep_compiled, load, not_there, told
 from curved import tables as curved
 from curved.config import CurvedConfig
 from figures import draw, papers
@@ -14,7 +15,6 @@ from pretrained.models import ModelsConfig
 from report import page
 from sources import similarity, vectors
 from sources.probe import POSITION_SETS
-from stages import draw_figures, keep_compiled, load, not_there, told
 from studies import modalities, on_disk
 from tables import files
 from untrained import blocks as untrained

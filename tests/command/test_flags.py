@@ -1,16 +1,15 @@
-import pathlib
 import subprocess
 import sys
 from dataclasses import dataclass, field
 
 import pytest
 
-from experiments import flags
+from command import flags, listing
 from experiments.config import Config
 from untrained.config import UntrainedConfig
 from workdir.errors import UserError
 
-FILES = pathlib.Path(flags.__file__).parent
+FILES = listing.EXPERIMENTS
 
 
 def setting(*words, path="model.layers"):
@@ -191,7 +190,5 @@ def test_a_list_may_be_left_out(text, value):
 
 def test_what_refuses_a_setting_imports_little():
     """Else every typing error takes seconds."""
-    code = (
-        "import sys, experiments.flags; print(*{'pandas', 'scipy', 'xarray', 'matplotlib', 'orbax'} & {*sys.modules})"
-    )
+    code = "import sys, command.flags; print(*{'pandas', 'scipy', 'xarray', 'matplotlib', 'orbax'} & {*sys.modules})"
     assert subprocess.run([sys.executable, "-c", code], check=True, capture_output=True, text=True).stdout == "\n"

@@ -7,7 +7,7 @@ import numpy as np
 import pandas as pd
 import pytest
 
-import stages
+from command import stages
 from experiments import variants
 from studies import on_disk
 from tables import files

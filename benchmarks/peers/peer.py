@@ -1,7 +1,7 @@
 """What the scripts of the peers share: a command line, and clouds that travel as files.
 
-    python -m benchmarks.peer_NAME values FOLDER         for every cloud of the folder its values, as JSON
-    python -m benchmarks.peer_NAME tasks POINTS WIDTH    a worker that times on a normal cloud
+    python -m benchmarks.peers.of_NAME values FOLDER         for every cloud of the folder its values, as JSON
+    python -m benchmarks.peers.of_NAME tasks POINTS WIDTH    a worker that times on a normal cloud
 
 It runs in environments that have no JAX, or another.
 """
@@ -16,9 +16,9 @@ import numpy as np
 from benchmarks import rounds
 
 PEERS = {  # name -> the Python of its environment, and its script
-    "scikit-dimension": (sys.executable, "benchmarks.peer_skdim"),
-    "DADApy": (".venv-dadapy/bin/python", "benchmarks.peer_dadapy"),
-    "PyTorch": (sys.executable, "benchmarks.peer_torch"),
+    "scikit-dimension": (sys.executable, "benchmarks.peers.of_skdim"),
+    "DADApy": (".venv-dadapy/bin/python", "benchmarks.peers.of_dadapy"),
+    "PyTorch": (sys.executable, "benchmarks.peers.of_torch"),
 }
 SCALES = (1, 2, 4, 8, 16, 32, 64)  # the ranks of the nearer neighbour of GRIDE
 

@@ -13,7 +13,7 @@ import jax
 import jax.numpy as jnp
 
 from data.corpus import Corpus
-from experiments import memory
+from estimates import memory
 from experiments.config import Config
 from panel.nulls import PERMUTATIONS, PERMUTED
 from training.config import schedule

@@ -1,0 +1,1 @@
+"""What a run will take, told and checked before it begins."""
