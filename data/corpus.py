@@ -40,6 +40,10 @@ class Corpus:
         """Bytes in use and [MASK]; the same for encoder and decoder, so that their parameters have the same shapes."""
         return len(self.vocabulary) + 1
 
+    def characters(self, token_C: np.ndarray) -> list[str]:
+        """As Python writes them in bytes: a line break is \\n, and what is no ASCII \\xc3."""
+        return [repr(bytes([self.vocabulary[token]]))[2:-1] for token in token_C]
+
     def record(self) -> dict:
         """What a run says of its text."""
         return {

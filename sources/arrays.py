@@ -200,34 +200,41 @@ def of_layers(
     for some in progress([numbers] if together else [[number] for number in numbers]):
         found = []
         for piece in pieces:
-            sizes = len(some), piece.size, np.shape(layers[0])[1]
-            check_memory(LEAST * 4 * math.prod(sizes), sizes, len(pieces))  # before they are read
+            points, width = piece.size, np.shape(layers[0])[1]
+            words = f"{points:,} points of width {width}"
+            words = f"{len(some)} layers of {words} together" if len(some) > 1 else words
+            check_memory(LEAST * 4 * len(some) * points * width, words, len(pieces))  # before they are read
             clouds_NPD = np.stack([read(layers[number][piece.rows_P], f"vectors of layer {number}") for number in some])
-            found.append(_measure(Sample(clouds_NPD, places=piece.places), piece.index_JM, settings, len(pieces)))
+            found.append(
+                _measure(Sample(clouds_NPD, places=piece.places), piece.index_JM, settings, words, len(pieces))
+            )
         parts.append(jax.tree.map(lambda *values: np.stack(values), *found))
     return jax.tree.map(lambda *values: np.concatenate(values, axis=1), *parts)
 
 
 def of_heads(heads: Heads, index_JM: np.ndarray, pieces: int, settings: MeasureConfig) -> dict[str, Values]:
     """The quantities of every head: {cloud: {quantity: (piece, block, head, …, R)}}; pieces of whole windows."""
-    blocks, windows, context = heads.q_NBTHK.shape[:3]
+    blocks, windows, context, count, width = heads.q_NBTHK.shape
     size, found = windows // pieces, []
+    words = f"queries and keys of width {width}, of {blocks * count:,} heads at {size * context:,} positions,"
     cloud_NPD = np.zeros((blocks, size * context, 1), np.float32)
     for start in range(0, size * pieces, size):
         q_NBTHK, k_NBTHK = (x[:, start : start + size] for x in (heads.q_NBTHK, heads.k_NBTHK))
         part = heads._replace(q_NBTHK=q_NBTHK, k_NBTHK=k_NBTHK, picks_P=np.arange(size * context))
-        found.append(_measure(Sample(cloud_NPD, part), index_JM, settings, pieces))
+        found.append(_measure(Sample(cloud_NPD, part), index_JM, settings, words, pieces))
     return jax.tree.map(lambda *values: np.stack(values), *found)
 
 
-def _measure(sample: Sample, index_JM: np.ndarray, settings: MeasureConfig, pieces: int) -> dict[str, Values]:
+def _measure(
+    sample: Sample, index_JM: np.ndarray, settings: MeasureConfig, words: str, pieces: int
+) -> dict[str, Values]:
     """ValueError where the program, which says what it takes, would not fit beside the arrays that are there."""
     given = sample, index_JM, jax.random.key(settings.seed)
     leaves, structure = jax.tree.flatten(jax.eval_shape(lambda *arrays: arrays, *given))
     program = _compiled(settings, structure, tuple(leaves))
     if (needs := program.memory_analysis()) is not None:
         takes = needs.temp_size_in_bytes + needs.output_size_in_bytes + needs.argument_size_in_bytes
-        check_memory(takes, sample.clouds_NPD.shape, pieces)
+        check_memory(takes, words, pieces)
     return jax.device_get(program(*given))
 
 
@@ -238,16 +245,13 @@ def _compiled(settings: MeasureConfig, structure: Any, leaves: tuple[jax.ShapeDt
     return jax.jit(functools.partial(replicated, settings=settings)).lower(*given).compile()
 
 
-def check_memory(takes: int, sizes: tuple[int, int, int], pieces: int) -> None:
-    """ValueError where so many bytes are not there; sizes are layers (or blocks), points (or positions) and width."""
+def check_memory(takes: int, words: str, pieces: int) -> None:
+    """ValueError where so many bytes are not there."""
     there = memory.available()
     if there is not None and takes > there:
-        layers, points, width = sizes
-        together = f"{layers} layers of {points:,} points together" if layers > 1 else f"{points:,} points"
         raise ValueError(
-            f"{together} of width {width} take {memory.told(takes)} to measure, and {memory.told(there)} are "
-            f"available: name fewer families, or pass pieces={math.ceil(1.1 * pieces * takes / there)}, whose values "
-            "are averaged"
+            f"{words} take {memory.told(takes)} to measure, and {memory.told(there)} are available: name fewer "
+            f"families, or pass pieces={math.ceil(1.1 * pieces * takes / there)}, whose values are averaged"
         )
 
 

@@ -22,7 +22,7 @@ from metrics.points import of_points
 from metrics.scale import local_dimensions
 from models import transformer
 from panel.quantity import HERE, INHERENT, SHAPE_OF_LEARNING
-from sources import sweep
+from sources import made_from
 from sources.program import probe_of
 from tables import files, measurements
 from tables.raw import LAYOUT
@@ -54,12 +54,12 @@ VARIABLES = {  # what is read of each point: name, units, formula, source
 
 def measure(config: Config, corpus: Corpus, run: pathlib.Path, name: str, stop: Stop) -> None:
     """Write points/<step>.nc for every checkpoint that has none, or has changed since."""
-    kept, tables, made = loop.kept_steps(config, run), run / FOLDER, sweep.made_by(config, corpus)
+    kept, tables, made = loop.kept_steps(config, run), run / FOLDER, made_from.made_by(config, corpus)
     measurements.check(tables, made)
     with contextlib.closing(checkpoint.Checkpoints(run / "checkpoints", kept)) as store:
         todo = [step for step in kept if step in store.steps() and _missing(tables / f"{step}.nc", store)]
         if todo:
-            read, about = _program(config, corpus), sweep.attributes(config, corpus, name) | {"layout": LAYOUT}
+            read, about = _program(config, corpus), made_from.attributes(config, corpus, name) | {"layout": LAYOUT}
             places = _places(config, corpus)
             for step in bar(todo, f"{name}: points", "checkpoint"):
                 stop.check(f"{name}: stopped before the points of step {step}")
@@ -67,11 +67,12 @@ def measure(config: Config, corpus: Corpus, run: pathlib.Path, name: str, stop: 
                 made_of = {"checkpoints": json.dumps({step: store.digest(step)}), "made_by": json.dumps(made)}
                 if processes.is_first():
                     files.write(table(found, places, about | made_of | {"step": step}), tables / f"{step}.nc")
-    print(f"{name}: points of {len(kept)} checkpoints ({len(todo)} now): {tables}/<step>.nc")
+    there = sum((tables / f"{step}.nc").exists() for step in kept)
+    print(f"{name}: points of {there} checkpoints ({len(todo)} now): {tables}/<step>.nc")
 
 
 def _missing(path: pathlib.Path, store: checkpoint.Checkpoints) -> bool:
-    return not path.exists() or sweep.is_outdated(files.read(path), store)
+    return not path.exists() or made_from.is_outdated(files.read(path), store)
 
 
 def table(found: dict[str, np.ndarray], places: dict[str, Any], about: dict[str, Any]) -> xr.Dataset:
@@ -102,7 +103,7 @@ def _places(config: Config, corpus: Corpus) -> dict[str, Any]:
         "window": ("point", window_P.astype(np.int32)),
         "position": ("point", time_P.astype(np.int32)),
         "token_id": ("point", token_P),
-        "token": ("point", sweep.characters(corpus, token_P)),
+        "token": ("point", corpus.characters(token_P)),
         "frequency": (("ngram", "point"), np.array(frequencies), said),
     }
 

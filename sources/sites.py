@@ -13,7 +13,7 @@ import xarray as xr
 from data.corpus import Corpus
 from experiments.config import Config
 from panel.families import FAMILIES
-from sources import sweep
+from sources import made_from
 from sources.probe import POSITION_SETS
 from sources.program import make_program
 from tables import files, join, measurements, raw
@@ -22,7 +22,6 @@ from tables.measurements import Standing
 from tables.scores import scores
 from training import checkpoint, log, loop
 from workdir import processes
-from workdir.errors import RunError
 from workdir.progress import bar
 from workdir.settings import replace
 from workdir.stop import Stop
@@ -48,7 +47,7 @@ def measure(config: Config, corpus: Corpus, run: pathlib.Path, name: str, stop: 
     sites, kept = config.measure.sites, loop.kept_steps(config, run)
     families = tuple(family for family in config.measure.families if FAMILIES[family].of == "cloud")
     config = replace(config, {"measure.families": families})
-    nulls, made = config.measure.nulls, sweep.made_by(config, corpus)
+    nulls, made = config.measure.nulls, made_from.made_by(config, corpus)
     with contextlib.closing(checkpoint.Checkpoints(run / "checkpoints", kept)) as store:
         found = {site: _standing(run / FOLDER / site, store, config, kept, made) for site in sites}
         stored = set(store.steps())
@@ -69,7 +68,7 @@ def measure(config: Config, corpus: Corpus, run: pathlib.Path, name: str, stop: 
 
 def attributes(config: Config, corpus: Corpus, name: str, site: str) -> dict:
     """What the run's tables say, and of which site these are."""
-    about = sweep.attributes(config, corpus, name)
+    about = made_from.attributes(config, corpus, name)
     return about | {"run": f"{name}, {site}", "site": site, "site_in_words": WORDS[site], "layer_0": BLOCK}
 
 
@@ -80,7 +79,7 @@ def _standing(
     settings, tables = config.measure, folder / "measurements"
     found = measurements.plan(tables, kept, settings.families, settings.nulls, made)
     for step, one in found.items():
-        if one.table is not None and sweep.is_outdated(one.table, store):
+        if one.table is not None and made_from.is_outdated(one.table, store):
             found[step] = Standing(None, False, raw.missing(None, settings.families, settings.nulls))
     return found
 
@@ -95,27 +94,19 @@ def _measure(
     stop: Stop,
 ) -> None:
     """One program for all checkpoints and sites: which site it reads is data."""
-    sites, made = config.measure.sites, {"made_by": json.dumps(sweep.made_by(config, corpus))}
-    try:
+    sites, made = config.measure.sites, {"made_by": json.dumps(made_from.made_by(config, corpus))}
+    with made_from.damage_told():
         program = make_program(config, corpus, store.restore_params(next(iter(todo))), sites)
         for step, of_step in bar(todo.items(), f"{name}: measure {', '.join(sites)}", "checkpoint"):
             stop.check(f"{name}: stopped before measuring the sites of step {step}")
             params, digest = store.restore_params(step), {"checkpoints": json.dumps({step: store.digest(step)})}
             for number, site in enumerate(sites):
-                one, tables = of_step[site], run / FOLDER / site / "measurements"
-                if not one.missing:
+                if not of_step[site].missing:
                     continue
                 values, _ = program(params, {}, number)
-                table = of_blocks(
-                    raw.table(values, step, POSITION_SETS, attributes(config, corpus, name, site) | made | digest)
-                )
-                if processes.is_first():
-                    if one.older:
-                        measurements.set_aside(tables, step)
-                    files.write(raw.merged(one.table, table, one.missing), tables / f"{step}.nc")
-    except RunError as error:
-        advice = "move it elsewhere to measure without it, or it and all later ones to train them again"
-        raise RunError(f"{error}; {advice}") from error
+                about = attributes(config, corpus, name, site) | made | digest
+                table = of_blocks(raw.table(values, step, POSITION_SETS, about))
+                made_from.keep(table, step, of_step[site], run / FOLDER / site / "measurements")
 
 
 def of_blocks(table: xr.Dataset) -> xr.Dataset:

@@ -1,18 +1,15 @@
 """Measure every checkpoint of a run with one compiled program; what is measured already is left alone."""
 
 import contextlib
-import dataclasses
 import json
 import pathlib
-from typing import Any
 
-import numpy as np
 import xarray as xr
 
 from data.corpus import Corpus
 from experiments.config import Config
-from models.description import description
-from sources.probe import POSITION_SETS, evenness
+from sources import made_from
+from sources.probe import POSITION_SETS
 from sources.program import make_program, probe_of
 from sources.references import References
 from tables import files, join, leading_vectors, measurements, projection, raw
@@ -20,7 +17,7 @@ from tables.measurements import ASIDE, Standing
 from tables.scores import scores
 from training import checkpoint, log, loop
 from workdir import mesh, processes
-from workdir.errors import RunError, UserError
+from workdir.errors import UserError
 from workdir.progress import bar
 from workdir.settings import replace
 from workdir.stop import Stop
@@ -35,10 +32,12 @@ def sweep(config: Config, corpus: Corpus, run: pathlib.Path, name: str, stop: St
     """
     settings, kept = config.measure, loop.kept_steps(config, run)
     tables = run / "measurements"
-    found = measurements.plan(tables, kept, settings.families, settings.nulls, made_by(config, corpus))
+    found = measurements.plan(tables, kept, settings.families, settings.nulls, made_from.made_by(config, corpus))
     with contextlib.closing(checkpoint.Checkpoints(run / "checkpoints", kept)) as store:
         stored = store.steps()
-        outdated = [step for step, one in found.items() if one.table is not None and is_outdated(one.table, store)]
+        outdated = [
+            step for step, one in found.items() if one.table is not None and made_from.is_outdated(one.table, store)
+        ]
         tell(name, found, outdated, stored, config)
         for step in set(outdated) & set(stored):
             found[step] = Standing(None, False, raw.missing(None, settings.families, settings.nulls))
@@ -51,16 +50,11 @@ def sweep(config: Config, corpus: Corpus, run: pathlib.Path, name: str, stop: St
     if processes.is_first():
         whole = {step: files.read(tables / f"{step}.nc") if step in todo else found[step].table for step in measured}
         learned = scores(log.read(run) if (run / "train.jsonl").exists() else [], measured)
-        join.write(run, whole, settings.families, settings.nulls, attributes(config, corpus, name), learned)
-        leading_vectors.write(run, whole, settings.families, lambda token_C: characters(corpus, token_C))
+        join.write(run, whole, settings.families, settings.nulls, made_from.attributes(config, corpus, name), learned)
+        leading_vectors.write(run, whole, settings.families, corpus.characters)
     print(
         f"{name}: {len(measured)} checkpoints measured ({len(todo)} now): {run / 'results.nc'}, {run / 'results.csv'}"
     )
-
-
-def characters(corpus: Corpus, token_C: np.ndarray) -> list[str]:
-    """As Python writes them in bytes: a line break is \\n, and what is no ASCII \\xc3."""
-    return [repr(bytes([corpus.vocabulary[token]]))[2:-1] for token in token_C]
 
 
 def sweep_beside(
@@ -71,14 +65,14 @@ def sweep_beside(
         return
     settings, kept = config.measure, loop.kept_steps(config, run)
     tables = run / folder / "measurements"
-    found = measurements.plan(tables, steps, settings.families, settings.nulls, made_by(config, corpus))
+    found = measurements.plan(tables, steps, settings.families, settings.nulls, made_from.made_by(config, corpus))
     with contextlib.ExitStack() as stack:
         stores = [checkpoint.Checkpoints(path / "checkpoints", kept, True) for path in (run, run / folder)]
         for store in stores:
             stack.enter_context(contextlib.closing(store))
         store = checkpoint.Beside(*stores)
         for step, one in found.items():
-            if one.table is not None and is_outdated(one.table, store):
+            if one.table is not None and made_from.is_outdated(one.table, store):
                 found[step] = Standing(None, False, raw.missing(None, settings.families, settings.nulls))
         if todo := {step: one for step, one in found.items() if one.missing}:
             measure_checkpoints(config, corpus, store, tables, todo, name, stop)
@@ -96,12 +90,6 @@ def up_to(config: Config, run: pathlib.Path, folder: str, step: int) -> xr.Datas
     parts = [results[shared].sel(step=slice(None, step)), alone[shared].sel(step=[step])]
     whole = xr.concat(parts, "step", join="outer", data_vars="minimal", coords="minimal", compat="override")
     return whole.assign_attrs(results.attrs)
-
-
-def is_outdated(table: xr.Dataset, store: checkpoint.Checkpoints) -> bool:
-    """Whether a checkpoint that the table was made from has other parameters now; a table need not say."""
-    made_from = json.loads(table.attrs.get("checkpoints", "{}"))
-    return any(store.digest(int(step)) not in (None, digest) for step, digest in made_from.items())
 
 
 def tell(name: str, found: dict[int, Standing], outdated: list[int], stored: list[int], config: Config) -> None:
@@ -139,8 +127,8 @@ def measure_checkpoints(
     families = raw.families_of(missed, settings.families)
     nulls = tuple(null for null in settings.nulls if null in clouds)
     wanted = replace(config, {"measure.families": families, "measure.nulls": nulls})
-    about, made = attributes(config, corpus, name), {"made_by": json.dumps(made_by(wanted, corpus))}
-    try:
+    about, made = made_from.attributes(config, corpus, name), {"made_by": json.dumps(made_from.made_by(wanted, corpus))}
+    with made_from.damage_told():
         measure = make_program(wanted, corpus, store.restore_params(next(iter(todo))))
         references, probe = References(store, wanted), probe_of(config, corpus)
         for step, one in bar(todo.items(), f"{name}: measure", "checkpoint"):
@@ -154,43 +142,11 @@ def measure_checkpoints(
                 **projection.labelled(vectors, probe.picks_SGP[0, 0], config.model.context, settings.projected_head),
                 **leading_vectors.labelled(vectors, probe.tokens_GWT[0]),
             )
-            if processes.is_first():
-                if one.older:
-                    measurements.set_aside(tables, step)
-                files.write(raw.merged(one.table, table, one.missing), tables / f"{step}.nc")
-    except RunError as error:
-        advice = "move it elsewhere to measure without it, or it and all later ones to train them again"
-        raise RunError(f"{error}; {advice}") from error
+            made_from.keep(table, step, one, tables)
 
 
 def check(tables: pathlib.Path, config: Config, corpus: Corpus) -> None:
     """Raise UserError, before any work is done, where the run could not be measured later."""
     mesh.make_mesh(config.mesh)
     probe_of(config, corpus)
-    measurements.check(tables, made_by(config, corpus))
-
-
-def made_by(config: Config, corpus: Corpus) -> dict[str, Any]:
-    """What decides which vectors make up a cloud: tables of others are not joined."""
-    names = ["points", "batches", "groups", "seed", "weighting"]
-    names += ["projected_head"] * ("projection" in config.measure.families)
-    settings = {f"measure.{name}": getattr(config.measure, name) for name in names}
-    return settings | {"corpus_sha256": corpus.sha256, "positions": POSITION_SETS}
-
-
-def attributes(config: Config, corpus: Corpus, name: str) -> dict:
-    """What every table says about where its numbers come from."""
-    return {
-        "run": name,
-        "corpus": corpus.name,
-        "corpus_sha256": corpus.sha256,
-        "model": description(config.model),
-        "objective": config.objective,
-        "steps": config.train.steps,
-        "seed": config.train.seed,
-        "points": config.measure.points,
-        "batches": config.measure.batches,
-        "groups": config.measure.groups,
-        "input": "validation windows, unmasked, model applied in float32",
-        "config": json.dumps(dataclasses.asdict(config)),
-    } | ({} if config.measure.weighting == "none" else {"weighting": evenness(probe_of(config, corpus))})
+    measurements.check(tables, made_from.made_by(config, corpus))

@@ -12,7 +12,7 @@ import xarray as xr
 
 from data.corpus import Corpus
 from experiments.config import Config
-from models.description import description
+from sources import made_from
 from tables import files
 from tangents import rows, tables, written
 from tangents.config import early_steps, width_of
@@ -53,7 +53,7 @@ def fit_early(config: Config, corpus: Corpus, run: pathlib.Path, name: str, stop
     """
     path, steps = run / "tangents" / EARLY, early_steps(config, config.tangents)
     with contextlib.closing(_store(config, run)) as store:
-        if path.exists() and not _outdated(files.read(path), store):
+        if path.exists() and not made_from.is_outdated(files.read(path), store):
             return
         if missing := [step for step in steps if step not in store.steps()]:
             lost = ", ".join(map(str, missing))
@@ -161,16 +161,10 @@ def _store(config: Config, run: pathlib.Path) -> checkpoint.Checkpoints:
     return checkpoint.Checkpoints(run / "checkpoints", schedule(config.train.steps, config.checkpoint.every))
 
 
-def _outdated(table: xr.Dataset, store: checkpoint.Checkpoints) -> bool:
-    """Whether a checkpoint that it was made from has other parameters now; one that is gone does not matter."""
-    made_from = json.loads(table.attrs["checkpoints"])
-    return any(store.digest(int(step)) not in (None, digest) for step, digest in made_from.items())
-
-
 def _stale(table: xr.Dataset, store: checkpoint.Checkpoints, early: dict[str, str], todo: list[int]) -> bool:
     """Whether what it was made from has changed, or is made again now."""
     again = 0 in todo or int(table.attrs["previous_step"]) in todo
-    return again or _outdated(table, store) or json.loads(table.attrs["early_proxies"]) != early
+    return again or made_from.is_outdated(table, store) or json.loads(table.attrs["early_proxies"]) != early
 
 
 def _digest(table: xr.Dataset | None, config: Config) -> str:
@@ -196,14 +190,7 @@ def primary(config: Config) -> list[tuple[int, int, int]]:
 def attributes(config: Config, corpus: Corpus, name: str) -> dict[str, Any]:
     """What every table says about where its numbers come from."""
     tangents, objective = config.tangents, OBJECTIVES[config.objective]
-    return {
-        "run": name,
-        "corpus": corpus.name,
-        "corpus_sha256": corpus.sha256,
-        "model": description(config.model),
-        "objective": config.objective,
-        "steps": config.train.steps,
-        "seed": config.train.seed,
+    return made_from.of_run(config, corpus, name) | {
         "input": f"validation windows as in training (predicts {objective.label}), model applied in float32",
         "positions": "scored ones: those that the loss counts",
         "points": tangents.points,
@@ -215,7 +202,6 @@ def attributes(config: Config, corpus: Corpus, name: str) -> dict[str, Any]:
         "early_steps": json.dumps(early_steps(config, tangents)),
         "primary": json.dumps(primary(config)),
         "made_by": tables.made_by(tangents, corpus.sha256),
-        "config": json.dumps(to_dict(config)),
     }
 
 

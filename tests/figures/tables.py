@@ -15,12 +15,12 @@ from experiments.config import Config
 from experiments.variants import expand
 from figures.run import Run
 from models.config import ModelConfig
+from models.description import description
 from panel.config import MeasureConfig
 from panel.families import FAMILIES, coordinates, nulls_of, quantities
 from panel.panel import MEASURED
 from panel.projection import VECTORS
 from sources.probe import POSITION_SETS
-from sources.sweep import description
 from tables import projection
 from tables.averages import averages
 from tables.join import joined

@@ -188,6 +188,9 @@ def test_what_would_not_fit_is_refused_with_what_it_takes(monkeypatch, there):
     with pytest.raises(ValueError, match=r"96 points of width 6 take \d+ kB to measure, and \d+ kB are") as error:
         measured(CLOUDS[0], families="similarity")
     assert re.search(r"name fewer families, or pass pieces=\d+, whose values", str(error.value))
+    monkeypatch.setattr(memory, "available", lambda: 2_000)
+    with pytest.raises(ValueError, match=r"queries and keys of width 5, of 2 heads at 12 positions, take \d+ kB"):
+        measure(queries=HEADS, keys=HEADS, mask="causal", folds=1)
     monkeypatch.setattr(memory, "available", lambda: 10**9)
     xr.testing.assert_identical(measured(CLOUDS[0], families="similarity"), expected)
 

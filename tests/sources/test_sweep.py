@@ -10,7 +10,6 @@ import pandas as pd
 import pytest
 
 from models import transformer
-from models.config import ModelConfig
 from models.masks import visible_keys
 from panel.families import FAMILIES, quantities
 from panel.nulls import NULLS, PERMUTED
@@ -484,15 +483,6 @@ def test_every_product_of_a_measurement_has_full_float32_precision():
     products = text.count("dot_general[")
     assert products > 7
     assert text.count("precision=(Precision.HIGHEST, Precision.HIGHEST)") + text.count("precision=HIGHEST") == products
-
-
-def test_a_model_is_described_by_what_is_not_gpt2():
-    assert sweep.description(ModelConfig()) == "causal, pre-LN, 6 layers, D=512, H=8, T=512"
-    other = ModelConfig(layers=1, norm="post", positions="rotary", tied=False, bias=False, expansion=2)
-    assert sweep.description(other) == "causal, post-LN, 1 layer, D=512, H=8, T=512, F=2D, rotary, untied, no biases"
-    other = ModelConfig(mask="leak", leak=0.1, attention="sigmoid", qk_norm=True, sink=True)
-    assert sweep.description(other).startswith("leak 0.1, pre-LN")
-    assert sweep.description(other).endswith("T=512, sigmoid, query-key norm, sink")
 
 
 def spread(cloud):
