@@ -1,6 +1,6 @@
 """Decoder: causal mask, next character. 6 layers, D = 512, T = 512, sized for one GPU; `:tiny` runs on a CPU.
 
-A recipe may follow the size: `:tiny,muon` (experiments/recipes.py).
+A recipe may follow the size: `:tiny,gpt2` (experiments/recipes.py).
 """
 
 from experiments import recipes

@@ -6,7 +6,7 @@ asked for where the mask hides it; bidirectional and leaking masks show it, and 
 
 from typing import Any
 
-from experiments import decoder_small, recipes
+from experiments import recipes
 from experiments.config import Config
 from models.config import ModelConfig
 from panel.config import MeasureConfig
@@ -39,7 +39,7 @@ def get_config(size: str = "small") -> Config:
 
 def sized(size: str) -> Config:
     """Many runs, so `tiny` is smaller here than elsewhere, and what is measured is less."""
-    return recipes.sized(size, {"small": decoder_small.get_config(), "tiny": TINY})
+    return recipes.sized(size, {"small": Config(), "tiny": TINY})
 
 
 def masks(context: int) -> dict[str, dict[str, Any]]:

@@ -25,7 +25,9 @@ def configs():
         yield name, get_config()
         if inspect.signature(get_config).parameters:
             yield f"{name}:tiny", get_config("tiny")
-            yield f"{name}:tiny,muon", get_config("tiny,muon")
+            for recipe in recipes.RECIPES:
+                yield f"{name}:tiny,{recipe}", get_config(f"tiny,{recipe}")
+                yield f"{name}:small,{recipe}", get_config(f"small,{recipe}")
 
 
 @pytest.mark.parametrize(("name", "config"), list(configs()), ids=lambda v: v if isinstance(v, str) else "")
@@ -49,12 +51,25 @@ def test_the_twins_differ_in_mask_and_objective_only():
         assert encoder == decoder
 
 
-def test_a_recipe_changes_what_it_names_and_nothing_else():
-    plain, muon = (
-        importlib.import_module("experiments.decoder_small").get_config(size) for size in ("tiny", "tiny,muon")
-    )
-    assert muon == replace(plain, recipes.RECIPES["muon"])
-    assert muon.train.optimizer == "muon"
+@pytest.mark.parametrize("size", ["small", "tiny"])
+@pytest.mark.parametrize("name", FILES)
+def test_a_recipe_is_the_optimizer_and_positions_and_nothing_else(name, size):
+    """No rate of one optimizer is left to another; what is not named is as without a recipe."""
+    get_config = importlib.import_module(f"experiments.{name}").get_config
+    if not inspect.signature(get_config).parameters:
+        return
+    default = get_config(size)
+    for recipe, settings in recipes.RECIPES.items():
+        config = get_config(f"{size},{recipe}")
+        rate = config.train.learning_rate
+        assert rate == settings["train.learning_rate"] if recipe == "muon" else rate <= 3e-3
+        named = ("train.optimizer", "train.learning_rate", "train.schedule", "model.positions")
+        values = {path: getattr(getattr(config, path.split(".")[0]), path.split(".")[1]) for path in named}
+        assert values.items() >= settings.items()
+        assert replace(default, values) == config
+
+
+def test_an_unknown_size_or_recipe_is_refused():
     for argument, words in (("huge", "choose small or tiny"), ("tiny,sgd", "choose one of gpt2, rotary, muon")):
         with pytest.raises(UserError, match=words):
             importlib.import_module("experiments.twins_small").get_config(argument)
