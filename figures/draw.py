@@ -19,6 +19,7 @@ from figures import (
     over_depth,
     over_training,
     papers,
+    primary,
     query_key_projection,
     sites,
     style,
@@ -57,6 +58,7 @@ EXPERIMENT: dict[str, Callable[[experiment.Compared], Figure | None]] = {
     "runs_compared": experiment.runs_compared,
     "contrasts": experiment.contrasts,
     "contrasts_at_equal_gain": experiment.contrasts_at_equal_gain,
+    "primary_contrasts": primary.build,
 }
 UNTRAINED: dict[str, Callable[[xr.Dataset], Figure | None]] = {
     "untrained_cosine": in_and_out.cosine,

@@ -17,7 +17,7 @@ from figures.provenance import provenance, seeds_in_words
 from figures.run import Run
 from figures.seeds import over_seeds
 from studies import contrasts as changes
-from studies import correlations
+from studies import correlations, primary
 from studies import runs as tables
 from tests.figures.reading import caption_of, footer_of, inside, title_of
 from tests.figures.tables import changed, make_run, under
@@ -190,6 +190,33 @@ def test_contrasts_at_equal_gain_say_so_their_levels_and_who_has_no_value(runs, 
     assert "constant part: 1.25 to 2.50 bits. Without value: window_0." in caption_of(figure)
     assert {line.get_xdata()[0] for line in figure.axes[0].lines if line.get_marker() == "o"} == {7.0}
     assert contrasts_at_equal_gain(Compared(compared.runs, *joined)) is None
+
+
+def test_contrasts_named_beforehand_have_a_figure_of_their_own(runs, joined):
+    pair = {"before": "plain", "after": "sink"}
+    named = {
+        "bell": {"quantity": "bell", "margin": 0.5} | pair,
+        "growth": {"quantity": "growth"} | pair,
+        "later": {"quantity": "growth", "at": "equal"} | pair,
+    }
+    whole = tables.join({name: run.results for name, run in runs.items()}, {name: {} for name in runs})
+    table = primary.read(named, whole, joined[1])
+    table["verdict"] = [primary.WITHIN, primary.DIFFERS, primary.NOTHING]
+    figure = draw.EXPERIMENT["primary_contrasts"](Compared(over_seeds(runs), *joined, None, table))
+    inside(figure, "primary_contrasts")
+    assert title_of(figure) == "Contrasts named beforehand, last checkpoint"
+    assert "the 3 contrasts named before any number was seen" in caption_of(figure)
+    assert "Grey: margin stated beforehand." in footer_of(figure)
+    bell, growth, *_ = figure.axes
+    (band,) = bell.collections
+    assert {abs(x) for x in band.get_paths()[0].vertices[:, 0]} == {0.5}
+    assert not growth.collections
+    for ax, row in zip((bell, growth), table.itertuples(), strict=False):
+        (mark,) = [line for line in ax.lines if line.get_marker() in "os"]
+        assert mark.get_xdata()[0] == row.change
+        assert mark.get_label() == row.verdict
+    assert [tick.get_text() for tick in bell.get_yticklabels()] == ["plain → sink"]
+    assert draw.EXPERIMENT["primary_contrasts"](Compared(over_seeds(runs), *joined)) is None
 
 
 def test_what_is_held_is_told_where_it_differs():
