@@ -10,6 +10,10 @@ RECIPES: dict[str, dict[str, Any]] = {
     "gpt2": {"train.optimizer": "adamw", "model.positions": "learned"},  # what the models of the papers had
     "rotary": {"train.optimizer": "adamw", "model.positions": "rotary"},
     "muon": {"train.optimizer": "muon", "train.learning_rate": 0.02, "model.positions": "rotary"},
+    "sgd": {  # the rest at the rate that it has beside Muon
+        **{"train.optimizer": "sgd", "train.learning_rate": 0.1, "train.rest_learning_rate": 0.002},
+        "model.positions": "rotary",
+    },
 }
 
 

@@ -7,8 +7,10 @@ import re
 import pytest
 
 import experiments
-from experiments import recipes, variants
+from benchmarks import tuning
+from experiments import mask_laboratory, recipes, variants
 from experiments.config import Config, check
+from studies import primary
 from workdir.errors import UserError
 from workdir.settings import from_dict, replace, to_dict
 
@@ -25,15 +27,19 @@ def configs():
         yield name, get_config()
         if inspect.signature(get_config).parameters:
             yield f"{name}:tiny", get_config("tiny")
+        if "recipes.sized(" in inspect.getsource(importlib.import_module(f"experiments.{name}")):
             yield f"{name}:tiny,muon", get_config("tiny,muon")
 
 
 @pytest.mark.parametrize(("name", "config"), list(configs()), ids=lambda v: v if isinstance(v, str) else "")
 def test_every_experiment_validates_and_round_trips_through_json(name, config):
     assert from_dict(json.loads(json.dumps(to_dict(config))), type(config)) == config
-    for run in variants.expand(config).values():
+    runs = variants.expand(config)
+    primary.check(getattr(config, "primary", {}), list(runs))
+    for run in runs.values():
         check(run)
         assert not run.variants
+        assert not run.primary
         assert from_dict(to_dict(run), Config) == run
 
 
@@ -55,7 +61,7 @@ def test_a_recipe_changes_what_it_names_and_nothing_else():
     )
     assert muon == replace(plain, recipes.RECIPES["muon"])
     assert muon.train.optimizer == "muon"
-    for argument, words in (("huge", "choose small or tiny"), ("tiny,sgd", "choose one of gpt2, rotary, muon")):
+    for argument, words in (("huge", "choose small or tiny"), ("tiny,sdg", "choose one of gpt2, rotary, muon, sgd")):
         with pytest.raises(UserError, match=words):
             importlib.import_module("experiments.twins_small").get_config(argument)
 
@@ -64,20 +70,20 @@ def test_a_recipe_changes_what_it_names_and_nothing_else():
 def test_runs_of_the_laboratory_differ_in_mask_objective_and_seed_only(size):
     runs = variants.expand(importlib.import_module("experiments.mask_laboratory").get_config(size))
     cells = {name.rpartition("_")[0] for name in runs}
-    assert {f"{cell}_{seed}" for cell in cells for seed in (0, 1)} == set(runs)
+    assert {f"{cell}_{seed}" for cell in cells for seed in mask_laboratory.SEEDS} == set(runs)
     assert len({(run.model.mask, run.model.leak, run.objective) for run in runs.values()}) == len(cells) == 9
     for name, run in runs.items():
         assert name == f"{name.rpartition('_')[0]}_{run.train.seed}"
         alike = {"model.mask": "causal", "model.prefix": 0, "model.window": 0, "model.leak": 0.0}
-        alike |= {"objective": "next", "train.seed": 0, "model.leak_seed": 0}
-        assert replace(run, alike) == runs["causal_next_0"]
+        alike |= {"objective": "next", "train.seed": 2, "model.leak_seed": 2}
+        assert replace(run, alike) == replace(runs["causal_next_2"], {"model.leak_seed": 2})
 
 
 @pytest.mark.parametrize("size", ["small", "tiny"])
 def test_each_intervention_changes_one_setting_of_the_plain_run_of_its_seed(size):
     runs = variants.expand(importlib.import_module("experiments.interventions_small").get_config(size))
     seeds = {name: int(name.rpartition("_")[2]) for name in runs}
-    assert set(seeds.values()) == {0, 1}
+    assert set(seeds.values()) == {*mask_laboratory.SEEDS}
     for name, run in runs.items():
         plain = to_dict(runs[f"softmax_{seeds[name]}"])
         run, same = to_dict(run), {"train", "model"} ^ set(plain)
@@ -87,7 +93,36 @@ def test_each_intervention_changes_one_setting_of_the_plain_run_of_its_seed(size
         ]
         assert len(changed) == (not name.startswith(f"softmax_{seeds[name]}"))
         assert run["train"]["seed"] == seeds[name]
-    assert len({str(to_dict(run)) for run in runs.values()}) == len(runs) == 16
+    assert len({str(to_dict(run)) for run in runs.values()}) == len(runs) == 40
+
+
+@pytest.mark.parametrize("size", ["small", "tiny"])
+def test_optimizers_differ_on_the_matrices_of_blocks_alone(size):
+    """Of one model and seed, in the name of the optimizer and its rate; positions in positions alone."""
+    runs = variants.expand(importlib.import_module("experiments.optimizer_laboratory").get_config(size))
+    assert len(runs) == 30
+    for name, run in runs.items():
+        optimizer, model, seed = name.split("_")
+        assert (run.train.optimizer, run.train.rest_learning_rate, run.train.seed) == (optimizer, 0.002, int(seed))
+        plain = runs[f"adamw_{model}_{seed}"]
+        alike = {"train.optimizer": "adamw", "train.learning_rate": plain.train.learning_rate}
+        assert replace(run, alike) == plain
+    runs = variants.expand(importlib.import_module("experiments.positions_laboratory").get_config(size))
+    assert len(runs) == 20
+    for name, run in runs.items():
+        assert name.startswith(run.model.positions)
+        other = runs[name.replace(run.model.positions, "learned")]
+        assert replace(run, {"model.positions": "learned"}) == other
+
+
+def test_as_many_rates_are_tried_of_each_optimizer_and_the_chosen_one_is_among_them():
+    laboratory = importlib.import_module("experiments.optimizer_laboratory")
+    assert {len(rates) for rates in laboratory.TRIED.values()} == {len(rates) for rates in tuning.RATES.values()} == {4}
+    assert all(rate in laboratory.TRIED[name] for name, rate in laboratory.RATES.items())
+    runs = variants.expand(laboratory.get_config("rates"))
+    assert len({(run.train.optimizer, run.train.learning_rate, run.objective) for run in runs.values()}) == 24
+    assert {run.train.seed for run in runs.values()}.isdisjoint(laboratory.SEEDS)
+    assert set(tuning.RATES) == set(recipes.RECIPES)
 
 
 @pytest.mark.parametrize(("path", "value"), [("penalty_layers", ["1"]), ("penalty_layers", 1), ("log_every", [])])
