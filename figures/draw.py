@@ -10,6 +10,7 @@ from matplotlib.figure import Figure
 
 from figures import (
     against,
+    attention_sinks,
     by_frequency,
     curved,
     dimension_by_scale,
@@ -59,6 +60,7 @@ EXPERIMENT: dict[str, Callable[[experiment.Compared], Figure | None]] = {
     "contrasts": experiment.contrasts,
     "contrasts_at_equal_gain": experiment.contrasts_at_equal_gain,
     "primary_contrasts": primary.build,
+    "attention_sinks": attention_sinks.build,
 }
 UNTRAINED: dict[str, Callable[[xr.Dataset], Figure | None]] = {
     "untrained_cosine": in_and_out.cosine,

@@ -46,9 +46,14 @@ def add(
 
 def spectra(blocks: dict) -> dict[str, np.ndarray]:
     """Of the change of the blocks' parameters: {quantity: (block, matrix)}."""
-    read = jax.jit(lambda change_NRC: jax.lax.map(_of_matrix, change_NRC))  # on a CPU many at once can wait for ever
-    found = [read(blocks[where]["kernel"]) for where in KERNELS.values()]
+    found = [_of_blocks(blocks[where]["kernel"]) for where in KERNELS.values()]
     return {name: np.stack([np.asarray(one[name]) for one in found], axis=1) for name in QUANTITIES}
+
+
+@jax.jit
+def _of_blocks(change_NRC: jax.Array) -> dict[str, jax.Array]:
+    """One after another: on a CPU, decompositions of many matrices at once can wait for each other for ever."""
+    return jax.lax.map(_of_matrix, change_NRC)
 
 
 def _of_matrix(change_RC: jax.Array) -> dict[str, jax.Array]:

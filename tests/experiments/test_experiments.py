@@ -125,6 +125,19 @@ def test_as_many_rates_are_tried_of_each_optimizer_and_the_chosen_one_is_among_t
     assert set(tuning.RATES) == set(recipes.RECIPES)
 
 
+def test_the_search_for_a_sink_changes_one_thing_at_a_time_and_then_adds_to_all_of_them():
+    search = importlib.import_module("experiments.sink_search")
+    for size, first in (("tiny", "plain"), ("together", "together")):
+        config = search.get_config(size)
+        assert next(iter(config.variants)) == first
+        for name, run in variants.expand(config).items():
+            assert run == replace(variants.expand(config)[first], config.variants[name])
+    assert variants.expand(search.get_config("together"))["together"] == replace(
+        variants.expand(search.get_config("tiny"))["plain"], search.ALL
+    )
+    assert len(search.ALL) == len(search.ALONE) - 1
+
+
 @pytest.mark.parametrize(("path", "value"), [("penalty_layers", ["1"]), ("penalty_layers", 1), ("log_every", [])])
 def test_a_tuple_of_the_wrong_type_is_refused(path, value):
     values = to_dict(Config())

@@ -219,6 +219,33 @@ def test_contrasts_named_beforehand_have_a_figure_of_their_own(runs, joined):
     assert draw.EXPERIMENT["primary_contrasts"](Compared(over_seeds(runs), *joined)) is None
 
 
+def test_signs_of_a_sink_are_those_of_the_layer_block_or_head_where_they_are_largest(runs):
+    assert draw.EXPERIMENT["attention_sinks"](Compared(runs, None, None)) is None  # not measured
+    further = {
+        "norm_ratio": lambda table: 9 * table.anisotropy,
+        "sink_heads": lambda table: table.attention_first[..., 0],
+    }
+    runs = {name: changed(run, lambda table: table.assign(further)) for name, run in runs.items()}
+    figure = draw.EXPERIMENT["attention_sinks"](Compared(runs, None, None))
+    inside(figure, "attention_sinks")
+    table = runs["sink_0"].results.sel(less="nothing", statistic="mean")
+    expected = [
+        table.norm_ratio.sel(positions="all")[:, 1:].max("layer"),
+        table.attention_first.sel(positions="all").max(("block", "head")),
+        table.sink_heads.sel(positions="all").max("block"),
+        table.anisotropy.sel(positions="all")[:, 1:].max("layer"),
+        table.anisotropy.sel(positions="without_first")[:, 1:].max("layer"),
+    ]
+    for ax, values in zip(figure.axes, expected, strict=False):
+        (line,) = [line for line in ax.lines if line.get_label() == "sink_0"]
+        np.testing.assert_allclose(line.get_ydata(), values)
+    together = draw.EXPERIMENT["attention_sinks"](Compared(over_seeds(runs), None, None))
+    assert "Of several seeds" in caption_of(together)
+    heads = over_seeds(runs)["sink"].results.attention_first.sel(less="nothing", statistic="mean", positions="all")
+    (line,) = [line for line in together.axes[1].lines if line.get_label() == "sink"]
+    np.testing.assert_allclose(line.get_ydata(), heads.max(("block", "head", "seed")))
+
+
 def test_what_is_held_is_told_where_it_differs():
     rows = [("model.mask", "a", "b", "next"), ("model.mask", "a", "b", "masked"), ("objective", "next", "masked", "a")]
     frame = pd.DataFrame(rows, columns=["setting", "before", "after", "held"])
