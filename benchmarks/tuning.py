@@ -1,6 +1,6 @@
 """Which learning rate, warm-up and decay each recipe learns most with: as many values of each for every recipe.
 
-    python -m benchmarks.tuning [--recipes muon,rotary,gpt2] [--steps 300] [--config.data.path=FILE] …
+    python -m benchmarks.tuning [--recipes muon,rotary,gpt2,sgd] [--steps 300] [--config.data.path=FILE] …
 
 A decoder and an encoder of one shape (twins_small.py:tiny) train on a constant schedule with a decay at the end. First
 the rate is chosen, then at that rate the warm-up, then the decay: by the sum of both models' bits on the validation
@@ -24,6 +24,7 @@ RATES = {
     "muon": (0.005, 0.01, 0.02, 0.04),
     "rotary": (1e-3, 2e-3, 4e-3, 8e-3),
     "gpt2": (5e-4, 1e-3, 2e-3, 4e-3),
+    "sgd": (0.03, 0.1, 0.3, 1.0),
 }
 # In the order in which they are chosen; the first of each but the rates is what the rates were tried with.
 KNOBS: dict[str, Any] = {

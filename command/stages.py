@@ -21,7 +21,7 @@ from pretrained import export
 from report import page
 from sources import points, sites, sweep
 from sources.probe import POSITION_SETS
-from studies import equal_gain, findings, on_disk, runs
+from studies import equal_gain, findings, on_disk, primary, runs
 from tables import files
 from tangents import sweep as tangents
 from training import again, log, loop, optimizer, program
@@ -86,6 +86,7 @@ def foretell(experiment: Config, configs: dict[str, Config], root: pathlib.Path,
 def work(experiment: Config, configs: dict[str, Config], root: pathlib.Path, title: str, wanted: list[str]) -> None:
     """Train and measure. What can be refused is refused before the first folder is made."""
     wanted = with_tangents(configs, wanted)
+    primary.check(experiment.primary, list(configs))
     texts = {}
     for config in configs.values():
         if text_key(config) not in texts:
@@ -131,12 +132,12 @@ def work(experiment: Config, configs: dict[str, Config], root: pathlib.Path, tit
                     on_disk.write_run(name or title, root / name)
                 stop.check(f"{name or title}: stopped when measure was done")
             if len(configs) > 1 and processes.is_first():
-                for path in on_disk.write({name: root / name for name in configs}, root):
+                for path in on_disk.write({name: root / name for name in configs}, root, experiment.primary):
                     print(path)
         if "tangents" in wanted:
             fit_tangents(configs, texts, root, title, stop)
         if "equal" in wanted:
-            at_equal_gain(configs, texts, root, stop)
+            at_equal_gain(experiment, configs, texts, root, stop)
         if "export" in wanted and processes.is_first():
             for name, config in configs.items():
                 export.run(config, root / name, name or title)
@@ -164,7 +165,9 @@ def fit_tangents(
         stop.check(f"{name or title}: stopped when tangents were done")
 
 
-def at_equal_gain(configs: dict[str, Config], texts: dict[str, corpus.Corpus], root: pathlib.Path, stop: Stop) -> None:
+def at_equal_gain(
+    experiment: Config, configs: dict[str, Config], texts: dict[str, corpus.Corpus], root: pathlib.Path, stop: Stop
+) -> None:
     """Train every run again up to the gain of each of its contrasts, measure it there, and contrast what was measured.
 
     All of it comes from finished runs: what is done already is not done again.
@@ -185,7 +188,8 @@ def at_equal_gain(configs: dict[str, Config], texts: dict[str, corpus.Corpus], r
         name: equal_gain.best_gain(lines[name], *(part or (optimizer.warmup_steps(config.train), config.train.steps)))
         for (name, config), part in zip(configs.items(), parts.values(), strict=True)
     }
-    if not (planned := equal_gain.plan(runs.join(tables, {name: {} for name in tables}), best)):
+    joined = runs.join(tables, {name: {} for name in tables})
+    if not (planned := equal_gain.plan(joined, best)):
         raise UserError("--stages=equal: no two settings of this experiment differ in one thing; leave it out")
     ends: dict[tuple[str, float], int] = {}
     for name, config in configs.items():
@@ -201,8 +205,9 @@ def at_equal_gain(configs: dict[str, Config], texts: dict[str, corpus.Corpus], r
         cut = {
             place: sweep.up_to(configs[place[0]], root / place[0], again.FOLDER, step) for place, step in ends.items()
         }
-        for path in on_disk.write_equal(planned, cut, root):
+        for path in on_disk.write_equal(planned, cut, root, joined, experiment.primary):
             print(path)
+        on_disk.write({name: root / name for name in configs}, root, experiment.primary)  # some is read at equal gain
 
 
 def train(
@@ -267,13 +272,15 @@ def draw_figures(
     mine = [name for name, path in shown.items() if path.is_relative_to(root)]
     own = over_seeds({name: runs[name] for name in mine})
     drawn = own | {name: run for name, run in runs.items() if name not in mine}
-    paths = draw.draw_runs(drawn, to, over)
+    paths, named = draw.draw_runs(drawn, to, over), on_disk.read_primary(root)
     if (root / "runs.csv").exists():
-        paths += draw.draw(draw.EXPERIMENT, Compared(own, *on_disk.read(root), on_disk.read_equal(root)), to)
+        paths += draw.draw(draw.EXPERIMENT, Compared(own, *on_disk.read(root), on_disk.read_equal(root), named), to)
     beside = root if to == root / "figures" else to
     written = page.write(runs, drawn, shown, beside)
     bits = {name: on_disk.bits(path) for name, path in shown.items()}
     for line in findings.found({name: run.results for name, run in runs.items()}, bits):
+        print(line)
+    for line in primary.told(named):
         print(line)
     print(told(paths, to))
     print(f"page:    {written}")

@@ -1,7 +1,8 @@
 """An experiment: how a run is trained, what is measured of it, and which variants of it are run.
 
 An experiment file defines `get_config()` and returns a `Config`. An experiment of several runs names them in
-`variants`: name -> {dotted field: value}, applied over the shared settings (`experiments/variants.py`).
+`variants`: name -> {dotted field: value}, applied over the shared settings (`experiments/variants.py`). In `primary` it
+names the contrasts between its runs that are asked for before any number is seen (`studies/primary.py`).
 """
 
 from dataclasses import dataclass, field
@@ -20,6 +21,7 @@ class Config(RunConfig):
     measure: MeasureConfig = field(default_factory=MeasureConfig)
     tangents: TangentsConfig = field(default_factory=TangentsConfig)
     variants: dict[str, dict[str, Any]] = field(default_factory=dict, hash=False)
+    primary: dict[str, dict[str, Any]] = field(default_factory=dict, hash=False)
 
 
 def check(config: Config) -> None:

@@ -1,13 +1,17 @@
-"""One intervention a run, beside plain GPT-2, at equal budget and with several seeds. `:tiny` is for two CPU cores.
+"""One intervention a run, beside a plain decoder, at equal budget and with five seeds. `:tiny` is for two CPU cores.
 
-Runs of one seed share the windows, and the initial parameters but for those that an intervention adds.
+Runs of one seed share the windows, and the initial parameters but for those that an intervention adds. Contrasts at
+equal gain need --stages=train,measure,equal,figures.
 """
 
 from experiments import mask_laboratory
 from experiments.config import Config
 from workdir.settings import replace
 
-COST = {"small": "16 times decoder_small.py", "tiny": "an hour or two on two CPU cores"}
+COST = {
+    "small": "40 times decoder_small.py",
+    "tiny": "four hours on two CPU cores, in parts: it goes on where it stopped",
+}
 
 INTERVENTIONS = {
     "softmax": {},
@@ -19,6 +23,14 @@ INTERVENTIONS = {
     "isotropy": {"train.penalty": 1.0},
     "anisotropy": {"train.penalty": -1.0},
 }
+PRIMARY = {  # does anisotropy grow otherwise? 0.05 would still count as no
+    f"growth_{name}": {
+        **{"quantity": "growth", "before": "softmax", "after": name, "at": "equal"},
+        "margin": mask_laboratory.MARGINS["growth"],
+    }
+    for name in INTERVENTIONS
+    if name != "softmax"
+}
 
 
 def get_config(size: str = "small") -> Config:
@@ -27,4 +39,4 @@ def get_config(size: str = "small") -> Config:
         for seed in mask_laboratory.SEEDS
         for name, settings in INTERVENTIONS.items()
     }
-    return replace(mask_laboratory.sized(size), {"variants": variants})
+    return replace(mask_laboratory.sized(size), {"variants": variants, "primary": PRIMARY})

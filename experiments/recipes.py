@@ -12,6 +12,10 @@ RECIPES: dict[str, dict[str, Any]] = {
     "gpt2": {"train.optimizer": "adamw", "model.positions": "learned"} | SCHEDULE,  # what the models of the papers had
     "rotary": {"train.optimizer": "adamw", "model.positions": "rotary"} | SCHEDULE,
     "muon": {"train.optimizer": "muon", "train.learning_rate": 0.02, "model.positions": "rotary"} | SCHEDULE,
+    "sgd": {  # the rest at the rate that it has beside Muon
+        **{"train.optimizer": "sgd", "train.learning_rate": 0.1, "train.rest_learning_rate": 0.002},
+        **{"model.positions": "rotary"} | SCHEDULE,
+    },
 }
 DEFAULT = "muon"  # what learned most in 300 steps of a tiny decoder and encoder (docs/LOG.md, 2026-11-22)
 

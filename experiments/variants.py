@@ -56,7 +56,7 @@ def groups(config: Config, overridden: Iterable[str] = ()) -> dict[str, Config]:
     be 0, 1 and 1, 2, and a run of seed 1 would be there twice.
     """
     if not config.variants:
-        return {"": config}
+        return {"": replace(config, {"primary": {}})}
     configs = {}
     for name, changes in config.variants.items():
         if not name.isidentifier():
@@ -65,7 +65,7 @@ def groups(config: Config, overridden: Iterable[str] = ()) -> dict[str, Config]:
             if path in overridden:
                 raise UserError(f"--config.{path} differs between the runs of this experiment and cannot be overridden")
         try:
-            configs[name] = replace(config, {"variants": {}} | changes)
+            configs[name] = replace(config, {"variants": {}, "primary": {}} | changes)
         except UserError as error:
             raise UserError(f"variant {name!r}: {error}") from error
         for count in ("num_seeds", "num_data_seeds"):

@@ -10,6 +10,7 @@ from matplotlib.figure import Figure
 
 from figures import (
     against,
+    attention_sinks,
     by_frequency,
     curved,
     dimension_by_scale,
@@ -19,6 +20,7 @@ from figures import (
     over_depth,
     over_training,
     papers,
+    primary,
     query_key_projection,
     sites,
     style,
@@ -57,6 +59,8 @@ EXPERIMENT: dict[str, Callable[[experiment.Compared], Figure | None]] = {
     "runs_compared": experiment.runs_compared,
     "contrasts": experiment.contrasts,
     "contrasts_at_equal_gain": experiment.contrasts_at_equal_gain,
+    "primary_contrasts": primary.build,
+    "attention_sinks": attention_sinks.build,
 }
 UNTRAINED: dict[str, Callable[[xr.Dataset], Figure | None]] = {
     "untrained_cosine": in_and_out.cosine,

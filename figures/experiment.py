@@ -16,11 +16,18 @@ from figures.run import Run
 from panel import families
 from panel.intervals import LEVEL
 from studies.contrasts import COLUMNS
+from studies.equal_gain import STEPS
+from studies.primary import ROLE, ROLES
 from studies.shapes import SHAPES
 from training.objective import OBJECTIVES
 
 COMPARED = ("test_bits", "test_gain", "anisotropy", "mean_cosine", "drift", "attention_entropy", "twonn")
 BITS = {"test_bits": "bits per character (test)", "test_gain": "gain over no context (test, bits)"}
+OTHERS = {
+    "test_bits": ("test score", "bits"),
+    "test_gain": ("test gain", "bits"),
+    STEPS: ("steps to the gain", "steps"),
+}
 CONTRASTED = ("bell", "growth", "cosine_growth", "drift_growth", "expansion", "compression", "sharpening", "sink")
 ACROSS = 4  # panels of contrasts beside each other
 ROW = {"condition": 0.17, "contrast": 0.135}  # inches
@@ -33,6 +40,7 @@ class Compared(NamedTuple):
     rows: pd.DataFrame  # runs.csv
     changes: pd.DataFrame  # contrasts.csv
     equal: pd.DataFrame | None = None  # contrasts_equal_gain.csv
+    primary: pd.DataFrame | None = None  # primary.csv
 
 
 def runs_compared(compared: Compared) -> Figure | None:
@@ -115,9 +123,7 @@ def _contrasts(runs: dict[str, Run], changes: pd.DataFrame, where: str, further:
     places = {key: -place for place, (key, _) in enumerate(labels)}
     for ax, name in zip(axes.flat, names, strict=False):
         _changes(ax, changes[changes.quantity == name], places)
-        shape = SHAPES[name]
-        title = style.wrap(shape.long_name, 1.15, style.SMALL)
-        ax.set_title(title if shape.units == "1" else f"{title}\n({shape.units})", fontsize=style.SMALL)
+        ax.set_title(named(name), fontsize=style.SMALL)
     for ax in axes.flat[len(names) :]:
         ax.set_axis_off()
     for ax in axes[:, 0]:
@@ -126,10 +132,22 @@ def _contrasts(runs: dict[str, Run], changes: pd.DataFrame, where: str, further:
             tick.set_fontweight("bold" if isinstance(key, str) else "normal")
         ax.set_ylim(-len(labels) + 0.4, 0.6)
     sample = _sample(changes[changes.quantity.isin(names)])
-    style.title(figure, f"Change when one setting changes, {where}, all positions")
+    style.title(figure, f"Change when one setting changes, {where}, all positions: exploratory")
     shown = f"The change of each shape (studies/shapes.py) when one setting changes, {where}."
+    first = int((changes.get(ROLE) == ROLES[0]).sum()) if ROLE in changes else 0
+    further = (
+        f"Exploratory{f' but for {first}, which the figure primary_contrasts has' * bool(first)}. {further}".strip()
+    )
     caption(figure, runs, shown, " ".join(filter(None, (sample, further))))
     return figure
+
+
+def named(name: str) -> str:
+    """What runs are compared by, with its units, over a small panel."""
+    about = SHAPES.get(name)
+    words, units = (about.long_name, about.units) if about else OTHERS[name]
+    title = style.wrap(words, 1.15, style.SMALL)
+    return title if units == "1" else f"{title}\n({units})"
 
 
 def contrast_rows(changes: pd.DataFrame) -> Iterator[tuple[str | tuple[str, ...], str]]:

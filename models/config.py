@@ -19,6 +19,7 @@ class ModelConfig:
     qk_norm: bool = False  # LayerNorm of queries and keys over the head width, with a learned scale
     centre_queries: bool = False  # take from each query the mean query of the positions it sees
     sink: bool = False  # a learned key and value per head, seen by all, that belong to no position
+    same_first: bool = False  # [MASK] in the place of the first character of each window that the model reads
     norm: str = "pre"  # LayerNorm before each sublayer (GPT-2) or after the residual sum (BERT)
     positions: str = "learned"  # learned embeddings or rotary
     activation: str = "gelu"  # of the feed-forward layer: gelu; or gelu_tanh, the approximation of OpenAI's GPT-2

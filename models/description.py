@@ -16,10 +16,11 @@ def description(model: ModelConfig) -> str:
     words += ["untied"] * (not model.tied) + ["no biases"] * (not model.bias)
     words += [ATTENTIONS[model.attention].label] + ["query-key norm"] * model.qk_norm
     words += ["queries centred"] * model.centre_queries + ["sink"] * model.sink
+    words += ["first token always [MASK]"] * model.same_first
     return ", ".join(word for word in words if word)
 
 
 def told() -> tuple[str, ...]:
     """The fields of ModelConfig that a description tells."""
     own = ("mask", *masks.settings(), "norm", "layers", "width", "heads", "context", "expansion", "positions")
-    return (*own, "activation", "tied", "bias", "attention", "qk_norm", "centre_queries", "sink")
+    return (*own, "activation", "tied", "bias", "attention", "qk_norm", "centre_queries", "sink", "same_first")

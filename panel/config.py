@@ -22,6 +22,7 @@ class MeasureConfig:
     projected_head: int = 0  # family projection: whose queries and keys are kept, the same head of every block
     sites: tuple[str, ...] = ()  # further clouds, in tables beside: attention_out, mlp_out, values
     points_table: bool = False  # a table of single points: token, position, frequency, norm, local dimension
+    updates: bool = False  # the spectrum of what the next update adds to each matrix of a block
     seed: int = 0  # which validation windows and positions are probed
 
 

@@ -53,7 +53,7 @@ def check(config: PretrainedConfig) -> None:
     choose("hidden_states", config.hidden_states, HIDDEN_STATES)
     if config.measure.weighting != "none":
         raise UserError(f"measure.weighting={config.measure.weighting} is for models trained here; leave it out")
-    for name in ("sites", "points_table"):
+    for name in ("sites", "points_table", "updates"):
         if given := getattr(config.measure, name):
             raise UserError(f"measure.{name}={given} is for models trained here; leave it out")
     for family in config.measure.families:

@@ -8,7 +8,7 @@ import xarray as xr
 
 from data.corpus import Corpus
 from experiments.config import Config
-from sources import made_from
+from sources import made_from, updates
 from sources.probe import POSITION_SETS
 from sources.program import make_program, probe_of
 from sources.references import References
@@ -46,15 +46,18 @@ def sweep(config: Config, corpus: Corpus, run: pathlib.Path, name: str, stop: St
             raise UserError(f"{run / 'checkpoints'} holds no checkpoint to measure; run --stages=train first")
         if todo:
             measure_checkpoints(config, corpus, store, tables, {step: found[step] for step in todo}, name, stop)
-    measured = [step for step in kept if step in todo or found[step].table is not None]
+        measured = [step for step in kept if step in todo or found[step].table is not None]
+        written = {*todo}
+        if settings.updates:
+            here = [step for step in measured if step in stored]
+            written |= updates.add(config, corpus, store, tables, here, name, stop)
     if processes.is_first():
-        whole = {step: files.read(tables / f"{step}.nc") if step in todo else found[step].table for step in measured}
+        whole = {step: files.read(tables / f"{step}.nc") if step in written else found[step].table for step in measured}
         learned = scores(log.read(run) if (run / "train.jsonl").exists() else [], measured)
         join.write(run, whole, settings.families, settings.nulls, made_from.attributes(config, corpus, name), learned)
         leading_vectors.write(run, whole, settings.families, corpus.characters)
-    print(
-        f"{name}: {len(measured)} checkpoints measured ({len(todo)} now): {run / 'results.nc'}, {run / 'results.csv'}"
-    )
+    count = f"{len(measured)} checkpoints measured ({len(written)} now)"
+    print(f"{name}: {count}: {run / 'results.nc'}, {run / 'results.csv'}")
 
 
 def sweep_beside(
@@ -76,6 +79,8 @@ def sweep_beside(
                 found[step] = Standing(None, False, raw.missing(None, settings.families, settings.nulls))
         if todo := {step: one for step, one in found.items() if one.missing}:
             measure_checkpoints(config, corpus, store, tables, todo, name, stop)
+        if settings.updates:
+            updates.add(config, corpus, store, tables, steps, name, stop)
 
 
 def up_to(config: Config, run: pathlib.Path, folder: str, step: int) -> xr.Dataset:

@@ -40,6 +40,7 @@ from studies.runs import CORPUS, SEEDS, numbers, varied
 
 # What cannot be compared under a change of what: bits of two objectives, or of two texts, measure two things.
 TASK = {"test_bits": ("objective", CORPUS), "test_gain": (CORPUS,)}
+RATES = ("train.learning_rate", "train.rest_learning_rate")
 COLUMNS = ("setting", "before", "after", "held", "quantity", "positions")
 
 
@@ -165,6 +166,11 @@ def _settings_of(runs: xr.Dataset) -> dict[str, dict[str, str]]:
         "train.penalty": ("train.penalty", "train.penalty_layers"),
     }
     parts = {name: [part for part in group if part in settings] for name, group in one.items()}
+    if "train.optimizer" in settings:  # each has rates of its own, which go without saying where they are one
+        own = ("train.optimizer", *(name for name in RATES if name in settings))
+        rates = pd.DataFrame({name: runs[name].values for name in own}).drop_duplicates()
+        parts["train.optimizer"] = list(own[:1] if rates["train.optimizer"].is_unique else own)
+        settings = [name for name in settings if name not in own]
     grouped = {part for group in parts.values() for part in group}
     parts = {name: group for name, group in parts.items() if group} | {
         name: [name] for name in settings if name not in grouped

@@ -1,12 +1,13 @@
 """What is read from tables, written beside them: correlations of a run; runs joined, contrasted, and split."""
 
 import pathlib
+from typing import Any
 
 import numpy as np
 import pandas as pd
 import xarray as xr
 
-from studies import correlations, equal_gain, runs
+from studies import correlations, equal_gain, primary, runs
 from studies.components import components
 from studies.contrasts import COLUMNS, Change, contrasts
 from tables import files
@@ -20,16 +21,23 @@ def write_run(name: str, folder: pathlib.Path) -> None:
     correlations.write({name: files.read(folder / "results.nc")}, folder / "correlations.csv")
 
 
-def write(folders: dict[str, pathlib.Path], to: pathlib.Path) -> list[pathlib.Path]:
-    """runs.nc and runs.csv; contrasts.csv where one setting differs; components.csv where seeds are crossed."""
+Named = dict[str, dict[str, Any]]  # the contrasts that an experiment calls primary
+
+
+def write(folders: dict[str, pathlib.Path], to: pathlib.Path, named: Named) -> list[pathlib.Path]:
+    """runs.nc and runs.csv; contrasts.csv where one setting differs; components.csv where seeds are crossed.
+
+    And primary.csv of the contrasts that were named beforehand, some of which may be read at equal gain.
+    """
     tables = {name: files.read(folder / "results.nc") for name, folder in folders.items()}
     joined = runs.join(tables, {name: bits(folder) for name, folder in folders.items()})
     files.write(joined, to / "runs.nc")
     paths = [to / "runs.nc"]
     for name, frame in (
         ("runs", runs.rows(tables, joined)),
-        ("contrasts", contrasts(joined)),
+        ("contrasts", primary.with_roles(contrasts(joined), named, joined, "last")),
         ("components", components(joined)),
+        ("primary", primary.read(named, joined, read_equal(to))),
     ):
         path = to / f"{name}.csv"
         if frame.empty:
@@ -41,30 +49,30 @@ def write(folders: dict[str, pathlib.Path], to: pathlib.Path) -> list[pathlib.Pa
 
 
 def write_equal(
-    planned: list[equal_gain.Equal], tables: dict[tuple[str, float], xr.Dataset], to: pathlib.Path
+    planned: list[equal_gain.Equal],
+    tables: dict[tuple[str, float], xr.Dataset],
+    to: pathlib.Path,
+    runs: xr.Dataset,
+    named: Named,
 ) -> list[pathlib.Path]:
     """contrasts_equal_gain.csv, and equal_gain.csv with a row per contrast and run.
 
-    `tables` holds the table of each run up to where it has a level: {(run, level): table}.
+    `tables` holds the table of each run up to where it has a level: {(run, level): table}; `runs` joins all of them.
     """
     found = [equal_gain.read(one, {name: tables[name, one.level] for name in one.runs}) for one in planned]
+    changes, each = (pd.concat(frames, ignore_index=True) for frames in zip(*found, strict=True))
+    changes = primary.with_roles(changes, named, runs, "equal")
     paths = []
-    for name, frames in zip(("contrasts_equal_gain", "equal_gain"), zip(*found, strict=True), strict=False):
-        files.write_csv(pd.concat(frames, ignore_index=True), to / f"{name}.csv")
+    for name, frame in (("contrasts_equal_gain", changes), ("equal_gain", each)):
+        files.write_csv(frame, to / f"{name}.csv")
         paths.append(to / f"{name}.csv")
     return paths
 
 
 def read_equal(folder: pathlib.Path) -> pd.DataFrame:
     """contrasts_equal_gain.csv as `write_equal` left it; without rows where there is none."""
-    path, columns = folder / "contrasts_equal_gain.csv", [*COLUMNS, *Change._fields, *equal_gain.FURTHER]
-    if not path.exists():
-        return pd.DataFrame(columns=columns).astype(dict.fromkeys(Change._fields, float))
-    texts = dict.fromkeys((*COLUMNS, "without"), str)
-    changes = pd.read_csv(path, dtype=texts, keep_default_na=False, na_values={name: [""] for name in Change._fields})
-    if list(changes) != columns:
-        raise _of_old(path, "equal")
-    return changes
+    path = folder / "contrasts_equal_gain.csv"
+    return _read_changes(path, (*COLUMNS, *Change._fields, *equal_gain.FURTHER), ("without",), "equal")
 
 
 def read(folder: pathlib.Path) -> tuple[pd.DataFrame, pd.DataFrame]:
@@ -77,14 +85,32 @@ def read(folder: pathlib.Path) -> tuple[pd.DataFrame, pd.DataFrame]:
     rows = pd.read_csv(path, dtype=texts, keep_default_na=False, na_values=[""])
     if "condition" not in rows:
         raise _of_old(path)
-    path = folder / "contrasts.csv"
+    return rows, _read_changes(folder / "contrasts.csv", (*COLUMNS, *Change._fields), (), "measure")
+
+
+def _read_changes(path: pathlib.Path, columns: tuple[str, ...], texts: tuple[str, ...], stage: str) -> pd.DataFrame:
+    """Tables of old have no roles: nothing was named beforehand."""
     if not path.exists():
-        return rows, pd.DataFrame(columns=[*COLUMNS, *Change._fields]).astype(dict.fromkeys(Change._fields, float))
-    missing = {name: [""] for name in Change._fields}  # text may be empty
-    changes = pd.read_csv(path, dtype=texts, keep_default_na=False, na_values=missing)
-    if list(changes) != [*COLUMNS, *Change._fields]:
+        empty = pd.DataFrame(columns=[*columns, primary.ROLE])
+        return empty.astype(dict.fromkeys(Change._fields, float))
+    kinds, missing = dict.fromkeys((*COLUMNS, *texts), str), {name: [""] for name in Change._fields}
+    changes = pd.read_csv(path, dtype=kinds, keep_default_na=False, na_values=missing)  # text may be empty
+    if primary.ROLE not in changes:
+        changes[primary.ROLE] = primary.ROLES[1]
+    if list(changes) != [*columns, primary.ROLE]:
+        raise _of_old(path, stage)
+    return changes
+
+
+def read_primary(folder: pathlib.Path) -> pd.DataFrame:
+    """primary.csv, as `write` left it; without rows where nothing was named beforehand."""
+    path = folder / "primary.csv"
+    if not path.exists():
+        return pd.DataFrame(columns=list(primary.READ))
+    found = pd.read_csv(path, keep_default_na=False, na_values=[""], dtype={"before": str, "after": str})
+    if list(found) != list(primary.READ):
         raise _of_old(path)
-    return rows, changes
+    return found
 
 
 def _of_old(path: pathlib.Path, stage: str = "measure") -> RunError:

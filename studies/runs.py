@@ -24,6 +24,12 @@ SEEDS = ("train.seed", "train.data_seed", *(f"model.{name}" for name in masks.se
 WITHOUT_EFFECT = ("mesh.", "data.", "train.num_seeds", "train.num_data_seeds")  # on what a run is: the corpus says data
 CORPUS = "data.corpus"
 SUMMARY = ("anisotropy", "mean_cosine", "drift", "twonn", "attention_entropy", "attention_max", "attention_first")
+SINKS = {  # read where they are largest, of which dimension from which place on
+    "norm_ratio": ("layer", 1),
+    "attention_first": ("block", 0),
+    "sink_heads": ("block", 0),
+    "anisotropy": ("layer", 1),
+}
 ENDS = ("mean", "low", "high")
 BITS = {
     "test_bits": "bits per predicted character, test split",
@@ -133,7 +139,9 @@ def rows(tables: dict[str, xr.Dataset], runs: xr.Dataset) -> pd.DataFrame:
 
     `tables` are what results.nc of each run holds. Of the last checkpoint a row has the mean over blocks of some
     quantities, and in columns that end in `_std` its deviation over batches; columns that end in `_without_first` leave
-    position 0 out, the others hold all positions.
+    position 0 out, the others hold all positions. Columns that begin with `largest_` tell of an attention sink: the
+    layer with the largest norm over the median, the head with the most weight on token 0, the block with the largest
+    share of heads with a sink, and the layer of the largest anisotropy.
     """
     about = ["condition", *(name for name in SEEDS if name in runs.coords), *varied(runs)]
     told = [name for name in BITS if name in runs]
@@ -145,6 +153,9 @@ def rows(tables: dict[str, xr.Dataset], runs: xr.Dataset) -> pd.DataFrame:
         read = shapes(table)
         for positions in table.positions.values:
             suffix = "" if positions == "all" else f"_{positions}"
+            for quantity, depth in ((name, depth) for name, depth in SINKS.items() if name in table):
+                values = last[quantity].sel(less=NOTHING, positions=positions, statistic="mean")
+                found[name][f"largest_{quantity}{suffix}"] = values.isel({depth[0]: slice(depth[1], None)}).max().item()
             for quantity in (quantity for quantity in SUMMARY if quantity in table):
                 values = last[over_blocks(quantity)].sel(less=NOTHING, positions=positions)
                 found[name][f"{quantity}{suffix}"] = values.sel(statistic="mean").item()

@@ -15,7 +15,7 @@ from dataclasses import dataclass
 import numpy as np
 import xarray as xr
 
-from panel.quantity import INHERENT, SHAPE_OF_LEARNING
+from panel.quantity import HERE, INHERENT, SHAPE_OF_LEARNING
 from tables.summary import NOTHING
 
 READING_SHAPE, READING_INHERENT = f"this project, reading {SHAPE_OF_LEARNING}", f"this project, reading {INHERENT}"
@@ -35,7 +35,7 @@ def over_depth(values: xr.DataArray) -> xr.DataArray:
     """Mean over block outputs, or over blocks and heads; NaN where any of them is."""
     if "layer" in values.dims:
         return values.isel(layer=slice(1, None)).mean("layer", skipna=False)
-    return values.mean(("block", "head"), skipna=False)
+    return values.mean([dim for dim in ("block", "head", "matrix") if dim in values.dims], skipna=False)
 
 
 def _last(values: xr.DataArray) -> xr.DataArray:
@@ -93,6 +93,14 @@ def _expansion(dimension: str, rule: str) -> dict[str, Shape]:
     }
 
 
+def _level(quantity: str, words: str) -> Shape:
+    """Of what has a scale of its own the logarithm: a change is then a ratio."""
+    return Shape(
+        *(quantity, lambda v: _log_ratio(_last(v), xr.ones_like(_last(v)))),
+        *(f"{words}, last", "doublings", "log2 of the mean over blocks (and heads, or matrices), last", HERE),
+    )
+
+
 SHAPES = {
     "bell": Shape(
         *("anisotropy", _bell, "bell of anisotropy", "1"),
@@ -130,7 +138,22 @@ SHAPES = {
     "sink": Shape(
         *("attention_first", _last, "attention on position 0", "1", "last, over blocks and heads", READING_INHERENT)
     ),
+    "last_anisotropy": Shape(*("anisotropy", _last, "anisotropy, last", "1", "last, over blocks", HERE)),
+    "last_dimension": _level("twonn", "dimension"),
+    "last_drift": _level("drift", "drift"),
+    "last_outliers": _level("coordinate_kurtosis", "kurtosis across coordinates"),
+    "last_query_drift": _level("query_drift", "drift of queries"),
+    "last_key_drift": _level("key_drift", "drift of keys"),
+    "last_update_rank": _level("update_effective_rank", "effective rank of an update"),
 }
+
+
+def _means(results: xr.Dataset, quantity: str) -> xr.DataArray:
+    """What is of parameters, and not of a cloud, is the same whatever the positions."""
+    values = results[quantity]
+    if "positions" not in values.dims:
+        return values.expand_dims(positions=results["positions"].values)
+    return values.sel(less=NOTHING, statistic="mean", drop=True)
 
 
 def shapes(results: xr.Dataset) -> xr.Dataset:
@@ -142,7 +165,7 @@ def shapes(results: xr.Dataset) -> xr.Dataset:
     found = {}
     for name, shape in SHAPES.items():
         if shape.quantity in results:
-            value = shape.read(results[shape.quantity].sel(less=NOTHING, statistic="mean", drop=True))
+            value = shape.read(_means(results, shape.quantity))
             value = value.drop_vars([name for name in value.coords if name != "positions"])
             value.attrs = {"long_name": shape.long_name, "units": shape.units, "formula": shape.formula}
             value.attrs |= {"quantity": shape.quantity, "source": shape.source}

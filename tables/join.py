@@ -10,7 +10,7 @@ import xarray as xr
 
 from panel.families import FAMILIES, family_of, quantities
 from panel.projection import VECTORS
-from tables import files, projection
+from tables import files, projection, updates
 from tables.averages import averages
 from tables.raw import LAYOUT, holds
 from tables.summary import NOTHING, STATISTICS, summary
@@ -62,6 +62,7 @@ def joined(
     if "comparison" in families and compared:
         steps = [int(table.get("previous_step", -1)) for table in raw.values()]
         results["previous_step"] = "step", steps, compared[0].attrs
+    results = results.assign(updates.over_training(raw).data_vars)
     return results, batches
 
 

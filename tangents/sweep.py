@@ -18,9 +18,9 @@ from tangents import rows, tables, written
 from tangents.config import early_steps, width_of
 from tangents.program import GIVEN, Program, make_program
 from tangents.proxies import KINDS, Frames
-from tangents.update import Update
 from training import checkpoint
 from training.config import schedule
+from training.next_step import NextStep
 from training.objective import OBJECTIVES
 from workdir import processes
 from workdir.errors import UserError
@@ -100,7 +100,7 @@ def sweep(config: Config, corpus: Corpus, run: pathlib.Path, name: str, stop: St
         if unknown := [step for step in kept if step not in found and step not in todo]:
             print(f"{name}: neither checkpoint nor table of tangents: step{'s' * (len(unknown) > 1)} {unknown}")
         if todo:
-            program, update = make_program(config, config.tangents, corpus), Update(config, corpus, store)
+            program, update = make_program(config, config.tangents, corpus), NextStep(config, corpus, store)
             for step in bar(todo, f"{name}: tangents", "checkpoint"):
                 stop.check(f"{name}: stopped before the tangents of step {step}")
                 found[step] = _at(config, corpus, name, step, found, early, early_digests, store, program, update)
@@ -122,7 +122,7 @@ def _at(
     early_digests: dict[str, str],
     store: checkpoint.Checkpoints,
     program: Program,
-    update: Update,
+    update: NextStep,
 ) -> xr.Dataset:
     """The table of one checkpoint."""
     tangents = config.tangents
@@ -138,7 +138,7 @@ def _at(
     params = store.restore_params(step)
     there = before in store.steps()
     between = written.change(store.restore_params(before), params) if there else None
-    single = update.change(step)
+    single = written.rows(written.take(update.change(step)))
     nothing = jax.tree.map(lambda x: np.full_like(x, np.nan), single)
     tested = program.test(params, frames, {"between": between or nothing, "step": single})
     about = attributes(config, corpus, name) | {

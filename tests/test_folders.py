@@ -47,6 +47,7 @@ def merged(below, above):
     [
         ({"mask": "bidirectional"}, "model.mask=bidirectional"),
         ({"norm": "post", "sink": True}, "norm=post, model.sink"),
+        ({"same_first": True}, "same_first=True"),
     ],
 )
 def test_what_no_class_has_is_refused(changes, words):

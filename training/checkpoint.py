@@ -153,6 +153,9 @@ class Beside:
     def restore_params(self, step: int) -> Any:
         return self._of(step).restore_params(step)
 
+    def restore(self, step: int, params: Any, train: Any) -> tuple[Any, Any]:
+        return self._of(step).restore(step, params, train)
+
     def digest(self, step: int) -> str | None:
         return self._of(step).digest(step)
 

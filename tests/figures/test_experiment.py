@@ -17,7 +17,7 @@ from figures.provenance import provenance, seeds_in_words
 from figures.run import Run
 from figures.seeds import over_seeds
 from studies import contrasts as changes
-from studies import correlations
+from studies import correlations, primary
 from studies import runs as tables
 from tests.figures.reading import caption_of, footer_of, inside, title_of
 from tests.figures.tables import changed, make_run, under
@@ -190,6 +190,60 @@ def test_contrasts_at_equal_gain_say_so_their_levels_and_who_has_no_value(runs, 
     assert "constant part: 1.25 to 2.50 bits. Without value: window_0." in caption_of(figure)
     assert {line.get_xdata()[0] for line in figure.axes[0].lines if line.get_marker() == "o"} == {7.0}
     assert contrasts_at_equal_gain(Compared(compared.runs, *joined)) is None
+
+
+def test_contrasts_named_beforehand_have_a_figure_of_their_own(runs, joined):
+    pair = {"before": "plain", "after": "sink"}
+    named = {
+        "bell": {"quantity": "bell", "margin": 0.5} | pair,
+        "growth": {"quantity": "growth"} | pair,
+        "later": {"quantity": "growth", "at": "equal"} | pair,
+    }
+    whole = tables.join({name: run.results for name, run in runs.items()}, {name: {} for name in runs})
+    table = primary.read(named, whole, joined[1])
+    table["verdict"] = [primary.WITHIN, primary.DIFFERS, primary.NOTHING]
+    figure = draw.EXPERIMENT["primary_contrasts"](Compared(over_seeds(runs), *joined, None, table))
+    inside(figure, "primary_contrasts")
+    assert title_of(figure) == "Contrasts named beforehand, last checkpoint"
+    assert "the 3 contrasts named before any number was seen" in caption_of(figure)
+    assert "Grey: margin stated beforehand." in footer_of(figure)
+    bell, growth, *_ = figure.axes
+    (band,) = bell.collections
+    assert {abs(x) for x in band.get_paths()[0].vertices[:, 0]} == {0.5}
+    assert not growth.collections
+    for ax, row in zip((bell, growth), table.itertuples(), strict=False):
+        (mark,) = [line for line in ax.lines if line.get_marker() in "os"]
+        assert mark.get_xdata()[0] == row.change
+        assert mark.get_label() == row.verdict
+    assert [tick.get_text() for tick in bell.get_yticklabels()] == ["plain → sink"]
+    assert draw.EXPERIMENT["primary_contrasts"](Compared(over_seeds(runs), *joined)) is None
+
+
+def test_signs_of_a_sink_are_those_of_the_layer_block_or_head_where_they_are_largest(runs):
+    assert draw.EXPERIMENT["attention_sinks"](Compared(runs, None, None)) is None  # not measured
+    further = {
+        "norm_ratio": lambda table: 9 * table.anisotropy,
+        "sink_heads": lambda table: table.attention_first[..., 0],
+    }
+    runs = {name: changed(run, lambda table: table.assign(further)) for name, run in runs.items()}
+    figure = draw.EXPERIMENT["attention_sinks"](Compared(runs, None, None))
+    inside(figure, "attention_sinks")
+    table = runs["sink_0"].results.sel(less="nothing", statistic="mean")
+    expected = [
+        table.norm_ratio.sel(positions="all")[:, 1:].max("layer"),
+        table.attention_first.sel(positions="all").max(("block", "head")),
+        table.sink_heads.sel(positions="all").max("block"),
+        table.anisotropy.sel(positions="all")[:, 1:].max("layer"),
+        table.anisotropy.sel(positions="without_first")[:, 1:].max("layer"),
+    ]
+    for ax, values in zip(figure.axes, expected, strict=False):
+        (line,) = [line for line in ax.lines if line.get_label() == "sink_0"]
+        np.testing.assert_allclose(line.get_ydata(), values)
+    together = draw.EXPERIMENT["attention_sinks"](Compared(over_seeds(runs), None, None))
+    assert "Of several seeds" in caption_of(together)
+    heads = over_seeds(runs)["sink"].results.attention_first.sel(less="nothing", statistic="mean", positions="all")
+    (line,) = [line for line in together.axes[1].lines if line.get_label() == "sink"]
+    np.testing.assert_allclose(line.get_ydata(), heads.max(("block", "head", "seed")))
 
 
 def test_what_is_held_is_told_where_it_differs():

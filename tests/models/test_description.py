@@ -12,9 +12,10 @@ def test_what_gpt2_has_goes_without_saying():
 
 def test_all_else_is_said():
     model = case("leak", "sigmoid", "rotary", "post", "odd", "qk_norm", "centre_queries", "sink", "untied", "no_bias")
+    model = dataclasses.replace(model, same_first=True)
     assert description(model) == (
         "leak 0.2, post-LN, 3 layers, D=21, H=3, T=12, F=3D, rotary, untied, no biases, sigmoid, query-key norm, "
-        "queries centred, sink"
+        "queries centred, sink, first token always [MASK]"
     )
 
 

@@ -18,7 +18,7 @@ from models.masks import MASKS
 from models.norms import NORMS
 from models.positions import POSITIONS
 from tests.models import reference
-from tests.models.cases import CONFIGS, VOCAB, loss_of, made, parameters
+from tests.models.cases import CONFIGS, SMALL, VOCAB, loss_of, made, parameters
 
 every_case = pytest.mark.parametrize("name", CONFIGS)
 
@@ -157,8 +157,22 @@ TRAINED = sorted(
 
 @pytest.mark.parametrize("name", TRAINED)
 def test_parameter_count_of_every_experiment(name):
-    for run in expand(importlib.import_module(f"experiments.{name}").get_config()).values():
-        assert count(run.model, 206) == analytic_count(run.model, 206)
+    runs = expand(importlib.import_module(f"experiments.{name}").get_config()).values()
+    for model in {dataclasses.replace(run.model, leak_seed=0) for run in runs}:
+        assert count(model, 206) == analytic_count(model, 206)
+
+
+def test_a_first_token_that_is_always_the_same_is_mask_whatever_stands_there():
+    small = dataclasses.replace(SMALL, layers=1)
+    config = dataclasses.replace(small, same_first=True)
+    plain, same = (transformer.build(one, 7) for one in (small, config))
+    params, tokens_BT = plain.init(jax.random.key(0)), jnp.array([[0, 1, 2], [3, 1, 2]])
+    logits_BTV, seen = same.apply(params, tokens_BT)
+    np.testing.assert_array_equal(*logits_BTV)
+    np.testing.assert_array_equal(*seen.resid_NBTD[:, :, 0].swapaxes(0, 1))
+    expected, _ = plain.apply(params, tokens_BT.at[:, 0].set(6))
+    np.testing.assert_array_equal(logits_BTV, expected)
+    assert jax.tree.map(jnp.shape, same.init(jax.random.key(0))) == jax.tree.map(jnp.shape, params)
 
 
 def test_projections_into_the_residual_start_smaller_by_their_number():

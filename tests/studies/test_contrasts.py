@@ -226,6 +226,28 @@ def test_bits_of_two_objectives_are_not_compared_but_gains_are():
     assert set(frame[frame.setting == "model.mask"].quantity) == {"bell", "test_bits", "test_gain"}
 
 
+def test_an_optimizer_and_its_rates_are_one_setting():
+    own = [
+        {"train.optimizer": name, "train.learning_rate": rate, "model.positions": kind}
+        for name, rate in (("adamw", 0.004), ("muon", 0.02))
+        for kind in ("learned", "rotary")
+    ]
+    frame = contrasts(experiment(own, 2))
+    pairs = set(frame[["setting", "before", "after", "held"]].itertuples(index=False, name=None))
+    assert pairs == {
+        ("train.optimizer", "adamw", "muon", "learned"),
+        ("train.optimizer", "adamw", "muon", "rotary"),
+        ("model.positions", "learned", "rotary", "adamw"),
+        ("model.positions", "learned", "rotary", "muon"),
+    }
+    several = [{"train.optimizer": "adamw", "train.learning_rate": rate} for rate in (0.001, 0.002)]
+    frame = contrasts(experiment([*several, {"train.optimizer": "muon", "train.learning_rate": 0.02}], 2))
+    assert set(frame.setting) == {"train.optimizer"}
+    assert "adamw, learning_rate 0.001" in set(frame.before)
+    alone = contrasts(experiment([{"train.learning_rate": rate} for rate in (0.001, 0.002)], 2))
+    assert set(alone.setting) == {"train.learning_rate"}
+
+
 def test_conditions_that_differ_in_two_settings_or_in_seeds_only_have_no_contrast():
     twins = [MASKS[0], MASKS[-1]]
     assert contrasts(experiment(twins, 2)).empty

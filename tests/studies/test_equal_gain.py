@@ -22,6 +22,10 @@ def test_the_best_gain_is_that_of_the_constant_part():
     assert equal_gain.bracket(log, -4.0) == (0, 0)
 
 
+def joined(tables):
+    return runs.join(tables, {name: {} for name in tables})
+
+
 @pytest.fixture(scope="module")
 def tables():
     return {
@@ -31,7 +35,7 @@ def tables():
 
 def test_the_level_is_what_all_runs_reach_that_learn_anything(tables):
     best = dict(zip(tables, (2.0, 1.5, 2.5, 1.75, -0.5, None), strict=True))
-    (one,) = equal_gain.plan(runs.join(tables, {name: {} for name in tables}), best)
+    (one,) = equal_gain.plan(joined(tables), best)
     assert one.level == 1.5
     assert one.about == {"setting": "model.sink", "before": "no sink", "after": "sink", "held": ""}
     assert one.without == {"sink_1": "it never gains anything", "sink_2": "its log tells no gain"}
@@ -49,13 +53,13 @@ def test_twins_are_one_contrast_whatever_differs():
 
 def test_each_run_is_read_where_it_crosses_and_who_never_does_has_an_empty_row(tables, tmp_path):
     best = dict.fromkeys(tables, 2.0) | {"plain_2": 0.0}
-    planned = equal_gain.plan(runs.join(tables, {name: {} for name in tables}), best)
+    planned = equal_gain.plan(joined(tables), best)
     cut = {
         (name, 2.0): table.sel(step=slice(None, 1 if "sink" in name else 10))
         for name, table in tables.items()
         if name != "plain_2"
     }
-    paths = on_disk.write_equal(planned, cut, tmp_path)
+    paths = on_disk.write_equal(planned, cut, tmp_path, joined(tables), {})
     assert [path.name for path in paths] == ["contrasts_equal_gain.csv", "equal_gain.csv"]
     found = on_disk.read_equal(tmp_path)
     assert set(found.level) == {2.0}
@@ -70,8 +74,8 @@ def test_each_run_is_read_where_it_crosses_and_who_never_does_has_an_empty_row(t
     assert rows.loc["plain_2", "why_not"] == "it never gains anything"
     assert np.isnan(rows.loc["plain_2", "bell"])
     assert rows.loc["sink_1", "steps_to_gain"] == 1
-    nobody = equal_gain.plan(runs.join(tables, {name: {} for name in tables}), dict.fromkeys(tables, 0.0))
-    on_disk.write_equal(nobody, {}, tmp_path)
+    nobody = equal_gain.plan(joined(tables), dict.fromkeys(tables, 0.0))
+    on_disk.write_equal(nobody, {}, tmp_path, joined(tables), {})
     left = on_disk.read_equal(tmp_path)
     assert len(left) == 1
     assert np.isnan(left.change[0])

@@ -187,9 +187,13 @@ def test_tables_of_an_experiment_are_written_where_they_say_something(tmp_path):
     tables = {f"{kind}_{seed}": made(seed, model__sink=kind == "sink") for kind in ("plain", "sink") for seed in (0, 1)}
     where = folders(tables, tmp_path)
     (tmp_path / "sink_1" / "test.json").unlink()
-    paths = on_disk.write(where, tmp_path)
+    paths = on_disk.write(where, tmp_path, {})
     assert [path.name for path in paths] == ["runs.nc", "runs.csv", "contrasts.csv"]
     frame = pd.read_csv(tmp_path / "runs.csv")
+    last = tables["sink_0"].isel(step=-1).sel(less="nothing", statistic="mean", positions="without_first")
+    row = frame[frame.run == "sink_0"].iloc[0]
+    assert row.largest_anisotropy_without_first == pytest.approx(float(last.anisotropy[1:].max()))
+    assert row.largest_attention_first_without_first == pytest.approx(float(last.attention_first.max()))
     np.testing.assert_array_equal(frame.test_bits, [2, 3, 4, np.nan])
     assert list(frame.valid_bits) == [3] * 4
     changes = pd.read_csv(tmp_path / "contrasts.csv")
@@ -222,7 +226,7 @@ def test_words_that_stand_for_nothing_elsewhere_are_words_here(tmp_path):
         table.attrs["config"] = json.dumps(config)
     where = folders(tables, tmp_path)
     (where["NA"] / "test.json").unlink()
-    on_disk.write(where, tmp_path)
+    on_disk.write(where, tmp_path, {})
     rows, found = on_disk.read(tmp_path)
     assert list(rows.run) == list(tables)
     assert list(rows.condition) == ["null", "null", "nan", "nan", "None", "NA"]
@@ -239,13 +243,13 @@ def test_a_damaged_score_is_one_line_that_names_it(tmp_path):
     where = folders({"a": made(0), "b": made(1)}, tmp_path)
     (where["b"] / "test.json").write_text("{")
     with pytest.raises(UserError, match=r"b/test\.json cannot be read .*; move it elsewhere"):
-        on_disk.write(where, tmp_path)
+        on_disk.write(where, tmp_path, {})
 
 
 def test_crossed_seeds_have_components_and_no_contrasts(tmp_path):
     tables = {f"weights_{w}_data_{d}": made(w, d) for w in (0, 1) for d in (0, 1)}
     (tmp_path / "contrasts.csv").write_text("of an experiment that had other runs")
-    paths = on_disk.write(folders(tables, tmp_path), tmp_path)
+    paths = on_disk.write(folders(tables, tmp_path), tmp_path, {})
     assert [path.name for path in paths] == ["runs.nc", "runs.csv", "components.csv"]
     assert not (tmp_path / "contrasts.csv").exists()
     rows, found = on_disk.read(tmp_path)

@@ -99,8 +99,23 @@ def test_without_the_first_checkpoint_there_is_no_growth():
     assert np.isnan(shapes(table((0, 1), drift=[[0, 0, 0]] * 2)).drift_growth).all()  # 0 / 0
 
 
+def test_levels_are_of_the_last_checkpoint_over_blocks_and_in_doublings_where_a_scale_is_their_own():
+    given = table(
+        anisotropy=[[9, 0, 0], [9, 0, 0], [9, 0.2, 0.4]],
+        drift=[[9, 1, 1], [9, 1, 1], [9, 3, 5]],
+        query_drift=[np.ones((2, 2))] * 2 + [[[1, 3], [5, 7]]],
+    )
+    updates = np.ones((3, 2, 4))
+    updates[2] = 32
+    found = shapes(given.assign(update_effective_rank=(("step", "block", "matrix"), updates)))
+    np.testing.assert_allclose(found.last_anisotropy, [0.3, 0.15])
+    np.testing.assert_allclose(found.last_drift, [2, 1])
+    np.testing.assert_allclose(found.last_query_drift, [2, 1])
+    np.testing.assert_allclose(found.last_update_rank, [5, 5])  # the same whatever the positions
+
+
 def test_each_shape_says_what_it_is():
-    assert set(shapes(table(twonn=np.ones((3, 3))))) == {"expansion", "compression"}
+    assert set(shapes(table(twonn=np.ones((3, 3))))) == {"expansion", "compression", "last_dimension"}
     for name, shape in SHAPES.items():
         assert "this project" in shape.source, name
         assert shape.formula, name

@@ -15,11 +15,11 @@ from models import transformer
 from tables import files
 from tangents import against, program, read, rows, sweep, written
 from tangents.config import TangentsConfig, check, early_steps
-from tangents.update import Update
 from tests import reference_tangent as reference
 from tests import tiny
 from tests.training.test_loop import store_of
 from training import loop, objective
+from training.next_step import NextStep
 from workdir.errors import Stopped, UserError
 from workdir.settings import replace
 from workdir.stop import Stop
@@ -150,10 +150,10 @@ def test_updates_are_those_of_the_training(run):
     """Steps 1 and 2, and 5 and 6, follow each other: the update of a single step is that between them."""
     settings = config()
     store = store_of(run, settings)
-    update = Update(settings, corpus(), store)
+    update = NextStep(settings, corpus(), store)
     for step in (1, 5):
         expected = written.change(*(store.restore_params(at) for at in (step, step + 1)))
-        for name, found in update.change(step).items():
+        for name, found in written.rows(written.take(update.change(step))).items():
             np.testing.assert_allclose(found, expected[name], atol=1e-7)
     table = files.read(run / "tangents.nc").sel(rank=2, fit="previous", kind="PCA")
     between, basis = table.matrix_energy.sel(of="between", step=6), read.coordinates(settings.model)

@@ -8,17 +8,16 @@ import numpy as np
 
 from data.corpus import Corpus
 from models import transformer
-from tangents import written
 from training import optimizer, step
-from training.checkpoint import Checkpoints
+from training.checkpoint import Beside, Checkpoints
 from training.config import RunConfig, seeds
 from training.members import items
 
 
-class Update:
+class NextStep:
     """One program for all checkpoints of a run; it computes as the training did."""
 
-    def __init__(self, config: RunConfig, corpus: Corpus, store: Checkpoints):
+    def __init__(self, config: RunConfig, corpus: Corpus, store: Checkpoints | Beside):
         (weights, data), *_ = seeds(config.train)
         model, update = transformer.build(config.model, corpus.vocab_size), optimizer.make_optimizer(config.train)
         one_step = step.make_step(model.apply, update, config, corpus.mask_token)
@@ -26,13 +25,13 @@ class Update:
         self.tokens_N = jnp.asarray(corpus.train)
         self.abstract = jax.eval_shape(lambda: step.init_state(model.init(jax.random.key(weights)), update))
 
-        def moved(state: step.State, seed: jax.Array, tokens_N: jax.Array) -> written.Rows:
-            return written.change(state.params, one_step(state, seed, tokens_N)[0].params)
+        def moved(state: step.State, seed: jax.Array, tokens_N: jax.Array) -> Any:
+            return jax.tree.map(jnp.subtract, one_step(state, seed, tokens_N)[0].params, state.params)
 
         self.moved = jax.jit(moved)
 
-    def change(self, at: int) -> dict[str, Any]:
-        """What the next update adds to the matrices."""
+    def change(self, at: int) -> Any:
+        """What the next update adds to the parameters of this checkpoint, in NumPy."""
         device = jax.sharding.SingleDeviceSharding(jax.devices()[0])
         abstract = jax.tree.map(lambda a: jax.ShapeDtypeStruct(a.shape, a.dtype, sharding=device), self.abstract)
         params, train = self.store.restore(at, *items(abstract))

@@ -1,0 +1,35 @@
+"""Do positions make the geometry? Learned or rotary, decoder and encoder, five seeds; `:tiny` is for two CPU cores.
+
+Runs of one model and seed differ in positions alone, and in the parameters that learned ones add: same windows and
+budget, Muon at one rate. Contrasts at equal gain need --stages=train,measure,equal,figures.
+"""
+
+from experiments import mask_laboratory
+from experiments.config import Config
+from experiments.optimizer_laboratory import MARGINS, RATES, SEEDS, SHARED, primary
+from experiments.twins_small import TWINS
+from workdir.errors import UserError, meant
+from workdir.settings import replace
+
+COST = {
+    "small": "20 times decoder_small.py",
+    "tiny": "three hours on two CPU cores, in parts: it goes on where it stopped",
+}
+
+POSITIONS = ("learned", "rotary")
+ASKED = {"bell": 0.05} | {name: margin for name, margin in MARGINS.items() if name != "last_update_rank"}
+PRIMARY = primary({model: tuple(f"{kind}_{model}" for kind in POSITIONS) for model in TWINS}, ASKED)
+
+
+def get_config(size: str = "small") -> Config:
+    sizes = {"small": Config(), "tiny": mask_laboratory.TINY}
+    if size not in sizes:
+        raise UserError(f"experiment size {size!r} is unknown; choose {' or '.join(sizes)}{meant(size, sizes)}")
+    shared = SHARED | {"train.optimizer": "muon", "train.learning_rate": RATES["muon"], "measure.updates": True}
+    variants = {
+        f"{kind}_{model}_{seed}": TWINS[model] | {"model.positions": kind, "train.seed": seed}
+        for seed in SEEDS
+        for model in TWINS
+        for kind in POSITIONS
+    }
+    return replace(sizes[size], shared | {"variants": variants, "primary": PRIMARY})

@@ -1,0 +1,51 @@
+"""At which size, length and recipe does a decoder of characters form an attention sink? `:tiny`, then `:together`.
+
+Each run changes one thing of the first, in the order of how much it favours a sink in Gu et al. (arXiv 2410.10781; its
+tables read second-hand; share of the heads with a sink, of models of 60M parameters after 5B tokens): weight decay 0.5
+in place of 0.1 (41 % against 18 %), learned in place of rotary positions (33 %), twice the learning rate (32 %), a
+first token that tells nothing (27 %). `:together` has all of these, then longer training, more layers, more width and
+longer windows on top. AdamW in all: Muon is known to suppress outliers. With 50M tokens Gu et al. find next to none,
+and a run here sees 6 to 18 million characters. The table is runs.csv, the figure attention_sinks.
+"""
+
+from typing import Any
+
+from experiments import decoder_small
+from experiments.config import Config
+from panel.config import MeasureConfig
+from workdir.errors import UserError, meant
+from workdir.settings import replace
+
+COST = {
+    "small": "5 times decoder_small.py",
+    "tiny": "two hours on two CPU cores, in parts: it goes on where it stopped",
+    "together": "four hours on two CPU cores, in parts: it goes on where it stopped",
+}
+
+ALONE: dict[str, dict[str, Any]] = {
+    "plain": {},
+    "decay": {"train.weight_decay": 0.5},
+    "learned": {"model.positions": "learned"},
+    "rate": {"train.learning_rate": 4e-3},
+    "same_first": {"model.same_first": True},
+}
+ALL = {name: value for changes in ALONE.values() for name, value in changes.items()}
+TOGETHER: dict[str, dict[str, Any]] = {
+    "together": {},
+    "together_long": {"train.steps": 4500},
+    "together_deep": {"model.layers": 12},
+    "together_wide": {"model.width": 256},
+    "together_context": {"model.context": 512, "train.batch_size": 8},
+}
+FAMILIES = ("spectrum", "leading", "similarity", "attention")
+
+
+def get_config(size: str = "small") -> Config:
+    measure = MeasureConfig(points=2048, batches=2, families=FAMILIES, nulls=())
+    shared = {"model.positions": "rotary", "train.schedule": "constant"}
+    tiny = replace(decoder_small.TINY, shared | {"train.steps": 1500, "checkpoint.every": 250})
+    sizes = {"small": replace(Config(), shared), "tiny": tiny, "together": replace(tiny, ALL)}
+    if size not in sizes:
+        raise UserError(f"experiment size {size!r} is unknown; choose {' or '.join(sizes)}{meant(size, sizes)}")
+    variants = TOGETHER if size == "together" else ALONE
+    return replace(sizes[size], {"measure": measure, "variants": variants})
