@@ -8,14 +8,16 @@ import numpy as np
 import xarray as xr
 
 from panel import leading
-from pretrained import guards, hidden_states, load, maps, of_maps
+from pretrained import load
 from pretrained.adapters import UNKNOWN
-from pretrained.clamp import clamp
 from pretrained.config import PretrainedConfig
-from pretrained.extract import activations
+from pretrained.reading import guards, hidden_states
+from pretrained.reading.clamp import clamp
+from pretrained.reading.extract import activations
+from pretrained.reading.windows import Windows, at_positions
 from pretrained.residuals import Residuals, before, compared_with
-from pretrained.senses import NO_LOSS
-from pretrained.windows import Windows, at_positions
+from pretrained.senses import maps, of_maps
+from pretrained.senses.inputs import NO_LOSS
 from sources import extracted
 from sources.activations import Measured, inputs_of
 from tables import leading_vectors, projection, raw
@@ -30,7 +32,7 @@ class Plan(NamedTuple):
     """What all revisions have in common."""
 
     config: PretrainedConfig  # with the families and null models to be measured
-    windows: Windows  # of a text, or of pictures or sound (pretrained/senses.py)
+    windows: Windows  # of a text, or of pictures or sound (pretrained/senses/inputs.py)
     name: str
 
     @property

@@ -14,12 +14,14 @@ import xarray as xr
 
 from data import corpus as texts
 from data.corpus import Corpus
-from pretrained import guards, load, senses
+from pretrained import load
 from pretrained.adapters import UNKNOWN, adapter_of, kind_of
 from pretrained.config import PretrainedConfig, steps
+from pretrained.reading import guards
+from pretrained.reading.windows import Windows, make_windows, text_of, tokens_of
 from pretrained.residuals import Residuals, before, compared_with
 from pretrained.revision import OF_HEADS, Plan, opened, residuals_of, table
-from pretrained.windows import Windows, make_windows, text_of, tokens_of
+from pretrained.senses import inputs
 from tables import files, join, leading_vectors, measurements, raw
 from tables.measurements import Standing
 from tables.raw import UNTRAINED
@@ -95,10 +97,10 @@ def opened_text(
 
 def opened_files(
     config: PretrainedConfig, last: load.Place
-) -> tuple[senses.Source, senses.Windows, Words, PretrainedConfig]:
+) -> tuple[inputs.Source, inputs.Windows, Words, PretrainedConfig]:
     """The same of pictures or sound, and what positions are called."""
-    source, windows = senses.opened(config, last)
-    return source, windows, windows.words, senses.fitted(config, windows)
+    source, windows = inputs.opened(config, last)
+    return source, windows, windows.words, inputs.fitted(config, windows)
 
 
 def measure(

@@ -10,10 +10,10 @@ import torch
 import transformers
 
 from benchmarks.rows.row import Row, Shown
-from pretrained import maps
 from pretrained.adapters import adapter_of, kind_of
-from pretrained.extract import Call, activations, listening, read
 from pretrained.load import Loaded, below
+from pretrained.reading.extract import Call, activations, listening, read
+from pretrained.senses import maps
 
 SMALL = {"hidden_size": 32, "num_hidden_layers": 3, "num_attention_heads": 4, "intermediate_size": 48}
 PATCHES = SMALL | {"image_size": 32, "patch_size": 8, "initializer_range": 0.2}

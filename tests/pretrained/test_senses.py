@@ -15,10 +15,12 @@ from command.flags import override
 from experiments import pretrained as experiment
 from metrics.comparison import linear_cka
 from panel.config import MeasureConfig
-from pretrained import guards, load, maps, senses, sound
+from pretrained import load
 from pretrained.adapters import SENSES, kind_of
-from pretrained.extract import read
-from pretrained.files import listed
+from pretrained.reading import guards
+from pretrained.reading.extract import read
+from pretrained.senses import inputs, maps, sound
+from pretrained.senses.files import listed
 from tables import files
 from tests.pretrained import tiny
 from tests.program import here, refuse
@@ -218,7 +220,7 @@ def measured(world, workdir, model, data, *more):
 def test_windows_are_the_pictures_that_they_are_called(world):
     changes = {"data.path": str(world / "pictures"), "measure.points": "64", "measure.groups": "2"}
     config = override(experiment.get_config(str(world / "ViT")), changes)
-    source, windows = senses.opened(config, load.place_of(config.pretrained.name, None))
+    source, windows = inputs.opened(config, load.place_of(config.pretrained.name, None))
     assert source.name == "pictures of pictures"
     tokens_GWCHW, shuffled_GWCHW = windows.probe.tokens_GWT, windows.probe.shuffled_GWT
     prepare, names = transformers.ViTImageProcessorPil(**IMAGES), set()

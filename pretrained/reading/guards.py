@@ -11,9 +11,9 @@ import torch
 from panel.families import quantities
 from panel.panel import MEASURED
 from pretrained.adapters import UNKNOWN
-from pretrained.extract import CAPTURE, LEAVE, Call, check_counts, listening, read, scores_of
 from pretrained.load import Loaded, below
-from pretrained.windows import Windows, order_0
+from pretrained.reading.extract import CAPTURE, LEAVE, Call, check_counts, listening, read, scores_of
+from pretrained.reading.windows import Windows, order_0
 from workdir.errors import UserError
 
 CLOSE = {"float32": 1e-3, "bfloat16": 0.1, "float16": 0.02}  # relative to the largest number compared

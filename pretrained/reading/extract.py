@@ -17,7 +17,7 @@ from transformers.masking_utils import eager_mask
 
 from pretrained.adapters import UNKNOWN
 from pretrained.load import Loaded
-from pretrained.own_attention import Watching
+from pretrained.reading.own_attention import Watching
 from workdir.errors import UserError
 
 LEAVE = "leave the families attention and projection out of measure.families"
