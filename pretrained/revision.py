@@ -10,8 +10,8 @@ import xarray as xr
 from panel import leading
 from pretrained import load
 from pretrained.adapters import UNKNOWN
-from pretrained.config import PretrainedConfig
-from pretrained.reading import guards, hidden_states
+from pretrained.config import PretrainedConfig, steps
+from pretrained.reading import guards, hidden_states, inside
 from pretrained.reading.clamp import clamp
 from pretrained.reading.extract import activations
 from pretrained.reading.windows import Windows, at_positions
@@ -21,6 +21,7 @@ from pretrained.senses.inputs import NO_LOSS
 from sources import extracted
 from sources.activations import Measured, inputs_of
 from tables import leading_vectors, projection, raw
+from tables.measurements import Standing
 from workdir.errors import UserError
 
 WORK, BASE = 3, 2e9  # memory of measuring: in multiples of the vectors of a batch, and bytes of the programs
@@ -44,6 +45,21 @@ class Plan(NamedTuple):
         return self.config.hidden_states == "reported"
 
 
+def place_of(config: PretrainedConfig, step: int) -> load.Place:
+    return load.place_of(config.pretrained.name, steps(config.pretrained)[step])
+
+
+def changed(config: PretrainedConfig, found: dict[int, Standing]) -> list[int]:
+    """Steps whose table holds no longer, since local weights have changed; a hub is not asked."""
+    tables = {step: one.table for step, one in found.items() if one.table is not None}
+    places = {step: place_of(config, step) for step in tables}
+    return [
+        step
+        for step, place in places.items()
+        if place.local and load.digest_of(place) != tables[step].attrs["weights_sha256"]
+    ]
+
+
 def opened(plan: Plan, place: load.Place) -> load.Loaded:
     """The model, with what has to be true of it before it reads a window."""
     loaded = load.load(place, plan.config.pretrained)
@@ -51,6 +67,8 @@ def opened(plan: Plan, place: load.Place) -> load.Loaded:
         guards.vocabulary(loaded, plan.windows)
     if plan.heads or loaded.reads_text:
         guards.shape(loaded, plan.config.window, plan.config.measure.projected_head)
+    if plan.config.measure.sites:
+        inside.known(loaded, plan.config.measure.sites)
     weights = plan.config.pretrained
     if plan.reported and loaded.adapter.maps:
         raise UserError("hidden_states=reported is for models whose blocks all have one width: leave it out")
@@ -116,7 +134,7 @@ def _measured(
     noise: dict[str, float] = {}
 
     for g in range(settings.batches):
-        tokens_ZWT = np.stack([probe.tokens_GWT[g], probe.shuffled_GWT[g]][: len(inputs_of(settings))])
+        tokens_ZWT = inputs_of_batch(plan, g)
         inputs = activations(loaded, tokens_ZWT, size, plan.heads, reported=plan.reported)
         beside.keep(step, g, inputs.resid_ZNWTD[0])
         visible = visible_sets(seen.visible_NTT, plan.windows)
@@ -130,6 +148,12 @@ def _measured(
             inputs = activations(loaded, tokens_ZWT, other, plan.heads, plain=True, reported=plan.reported)
             noise = guards.noise_floor(found[0].values, extracted.measure_batch(g, inputs, *given).values)
     return extracted.joined(found), noise
+
+
+def inputs_of_batch(plan: Plan, g: int) -> np.ndarray:
+    """The windows of a batch, and shuffled ones where they are a null model, (Z, W, T)."""
+    probe = plan.windows.probe
+    return np.stack([probe.tokens_GWT[g], probe.shuffled_GWT[g]][: len(inputs_of(plan.config.measure))])
 
 
 def visible_sets(visible_NTT: np.ndarray, windows: Windows) -> np.ndarray:

@@ -118,7 +118,7 @@ def attention(loaded: Loaded, given: np.ndarray) -> float | None:
         own = read(loaded, given, output_attentions=True).attentions
         rebuilt = [
             (q @ k.transpose(2, 3) * q.shape[-1] ** -0.5 + (0 if added is None else added)).softmax(-1)
-            for q, k, added, _ in calls
+            for q, k, added, *_ in calls
         ]
     return max(float((one - other).abs().max()) for one, other in zip(rebuilt, own, strict=True))
 
