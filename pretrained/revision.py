@@ -112,9 +112,10 @@ def table(plan: Plan, loaded: load.Loaded, step: int, last: bool, beside: Residu
     else:
         measured, noise = _measured(plan, loaded, step, seen, last, beside)
     about |= {"noise_floor": json.dumps(noise)} if noise else {}
-    recorded = {name: value if isinstance(value, str | int | float) else "none" for name, value in about.items()}
     values = beside.without_itself(step, measured.values)
-    found = raw.table(values, step, windows.positions, recorded | {"model": words(loaded, plan.config, windows)} | made)
+    found = raw.table(
+        values, step, windows.positions, recorded(about) | {"model": words(loaded, plan.config, windows)} | made
+    )
     vectors = projection.labelled(measured.vectors, windows.probe.picks_SGP[0, 0], context, measure.projected_head)
     vectors |= leading_vectors.labelled(measured.vectors, windows.places_GWT[0])
     if not beside.wanted:
@@ -123,6 +124,11 @@ def table(plan: Plan, loaded: load.Loaded, step: int, last: bool, beside: Residu
     return found.assign(
         **vectors, previous_step=xr.DataArray(before(beside.steps, step), attrs={"long_name": PREVIOUS})
     )
+
+
+def recorded(about: dict[str, Any]) -> dict[str, Any]:
+    """As a table can hold it."""
+    return {name: value if isinstance(value, str | int | float) else "none" for name, value in about.items()}
 
 
 def _measured(

@@ -12,7 +12,7 @@ from pretrained import load
 from pretrained.config import PretrainedConfig, steps
 from pretrained.reading import guards, inside
 from pretrained.reading.extract import Activations
-from pretrained.revision import Plan, changed, inputs_of_batch, opened, place_of, visible_sets, words
+from pretrained.revision import Plan, changed, inputs_of_batch, opened, place_of, recorded, visible_sets, words
 from sources import extracted
 from sources.activations import Measured
 from sources.sites import FOLDER, WORDS, of_blocks
@@ -34,11 +34,11 @@ def check(config: PretrainedConfig, root: pathlib.Path, made: dict[str, Any]) ->
         measurements.check(root / FOLDER / site / "measurements", made)
 
 
-def measure(plan: Plan, root: pathlib.Path, about: dict[str, Any], made: dict[str, Any], stop: Stop, name: str) -> None:
+def measure(plan: Plan, root: pathlib.Path, about: dict[str, Any], made: dict[str, Any], stop: Stop) -> None:
     """Write sites/<site>/measurements/<step>.nc of every revision, then the tables of each site. Families of clouds."""
     families = tuple(family for family in plan.config.measure.families if FAMILIES[family].of == "cloud")
     config = replace(plan.config, {"measure.families": families})
-    plan, sites, nulls = plan._replace(config=config), config.measure.sites, config.measure.nulls
+    plan, name, sites, nulls = plan._replace(config=config), plan.name, config.measure.sites, config.measure.nulls
     found = {site: _standing(root / FOLDER / site / "measurements", config, made) for site in sites}
     about = {key: value for key, value in about.items() if key not in NOT_OF_SITES}
     todo = [step for step in steps(config.pretrained) if any(one[step].missing for one in found.values())]
@@ -50,7 +50,7 @@ def measure(plan: Plan, root: pathlib.Path, about: dict[str, Any], made: dict[st
             print(f"{name}: {said}")
         for site in (site for site in sites if found[site][step].missing):
             one, tables = found[site][step], root / FOLDER / site / "measurements"
-            facts = about | _plain(loaded.about) | {"model": words(loaded, config, plan.windows), "sum": said}
+            facts = about | recorded(loaded.about) | {"model": words(loaded, config, plan.windows), "sum": said}
             new = table(plan, loaded, step, site, facts | _of_site(name, site) | {"made_by": json.dumps(made)})
             if one.older:
                 measurements.set_aside(tables, step)
@@ -92,8 +92,3 @@ def _standing(tables: pathlib.Path, config: PretrainedConfig, made: dict[str, An
 
 def _of_site(name: str, site: str) -> dict[str, str]:
     return {"run": f"{name}, {site}", "site": site, "site_in_words": WORDS[site], "layer_0": BLOCK}
-
-
-def _plain(about: dict[str, Any]) -> dict[str, Any]:
-    """As a table can hold it."""
-    return {name: value if isinstance(value, str | int | float) else "none" for name, value in about.items()}

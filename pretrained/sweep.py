@@ -14,7 +14,7 @@ import xarray as xr
 
 from data import corpus as texts
 from data.corpus import Corpus
-from pretrained import load, sites
+from pretrained import load, points, sites
 from pretrained.adapters import UNKNOWN, adapter_of, kind_of
 from pretrained.config import PretrainedConfig, steps
 from pretrained.reading import guards
@@ -63,7 +63,10 @@ def run(config: PretrainedConfig, root: pathlib.Path, title: str, stop: Stop, co
     found = measurements.plan(
         root / "measurements", list(revisions), wanted.measure.families, wanted.measure.nulls, made
     )
+    plan = Plan(wanted, windows, title)
     sites.check(config, root, made)
+    if wanted.measure.points_table:
+        points.check(plan, root, made)
     # Of one name other revisions may be added, and the same ones read in other portions, at any time.
     free = {"pretrained.revisions": (), "pretrained.batch_size": 1, "pretrained.device_map": None}
     folder.claim(root, replace(config, free | {"pretrained.most_bits": None}), new=True)
@@ -77,7 +80,9 @@ def run(config: PretrainedConfig, root: pathlib.Path, title: str, stop: Stop, co
         join.write(root, whole, wanted.measure.families, wanted.measure.nulls, about)
         leading_vectors.write(root, whole, wanted.measure.families, words)
         if wanted.measure.sites:
-            sites.measure(Plan(wanted, windows, title), root, about, made, stop, title)
+            sites.measure(plan, root, about, made, stop)
+        if wanted.measure.points_table:
+            points.measure(plan, root, words, attributes(config, corpus, windows, title), made, stop)
     print(f"{title}: {len(whole)} measured ({measured} now): {root / 'results.nc'}, {root / 'results.csv'}")
     print(f"{title}: memory at most {peak() / 1e9:.1f} GB")
 

@@ -10,7 +10,7 @@ from benchmarks.rows import __main__ as rows
 from benchmarks.rows import senses
 from benchmarks.rows.row import Row, made
 from panel.config import MeasureConfig
-from pretrained import sites
+from pretrained import points, sites
 from pretrained.config import PretrainedConfig, WeightsConfig
 from pretrained.reading import guards, inside
 from pretrained.reading.extract import activations
@@ -108,6 +108,7 @@ def test_from_the_command_line(training, tmp_path):
     root, chosen = tmp_path / "run", "--config.measure.families=('similarity',)"
     nulls, where = "--config.measure.nulls=('untrained',)", f"--workdir={root}"
     given = *flags(training, "step0", "step60"), chosen, nulls, where
+    given = *given, "--config.measure.points_table=true"
     process = here(*given, "--config.measure.sites=mlp_out,values", "--stages=measure,figures")
     assert process.returncode == 0, process.stderr
     assert "stream + attention_out + mlp_out is the output of every block to " in process.stdout
@@ -122,8 +123,43 @@ def test_from_the_command_line(training, tmp_path):
         np.testing.assert_allclose(value.sel(less="untrained", step=60), expected, atol=1e-6)
         assert batches.sizes["batch"] == 2
     assert (root / "figures" / "sites.png").exists()
-    written = {path: path.read_bytes() for path in root.glob("sites/*/measurements/*.nc")}
+    written = {path: path.read_bytes() for path in root.glob("**/[0-9]*.nc")}
+    assert len(written) == 2 + 2 * 2 + 2  # tables of revisions, of sites, and of points
     again = here(*given, "--config.measure.sites=mlp_out,values,attention_out", "--stages=measure")
     assert again.returncode == 0, again.stderr
     assert {path: path.read_bytes() for path in written} == written
     assert (root / "sites" / "attention_out" / "results.csv").exists()
+    points_are_those_of_the_cloud(root, training)
+
+
+def points_are_those_of_the_cloud(root, training):
+    """Of the first batch; a letter is a token, and the validation split the last tenth of the text or so."""
+    batches, text = files.read(root / "batches.nc"), (training / "text.txt").read_text()
+    spelled = tiny.tokenizer()
+    for step in (0, 60):
+        table = files.read(root / "points" / f"{step}.nc")
+        norms = batches.mean_norm.sel(step=step, batch=0, positions="all", less="nothing")
+        np.testing.assert_allclose(table.norm.mean("point"), norms, rtol=1e-5)
+        assert table.local_dimension.dims == ("layer", "neighbours", "point")
+        assert set(table.position.values) <= set(range(16))
+        assert spelled.convert_tokens_to_ids(table.token.values.tolist()) == table.token_id.values.tolist()
+        share = {letter: text.count(letter) / len(text) for letter in set(text)}
+        expected = [share[letter] for letter in table.token.values.tolist()]
+        np.testing.assert_allclose(table.frequency.sel(ngram=1), expected, atol=0.02)
+        assert np.std(expected) > 0.01
+    one, other = (files.read(root / "points" / f"{step}.nc") for step in (0, 60))
+    assert one.attrs["weights_sha256"] != other.attrs["weights_sha256"]
+    assert (one.token == other.token).all()
+
+
+def test_several_tokens_at_a_position_and_special_ones_have_no_frequency():
+    config = PretrainedConfig(pretrained=WeightsConfig(name="a"))
+    joined = points.places_of(Plan(config, tiny.windows(rate=4), "a"), tiny.tokenizer().convert_ids_to_tokens)
+    lengths = {len(token) for token, place in zip(joined["token"][1], joined["position"][1], strict=True) if place}
+    assert lengths == {4}
+    assert np.isnan(joined["frequency"][1]).all()
+    spelled = tiny.tokenizer(framed=True)
+    framed = points.places_of(Plan(config, tiny.windows(spelled, special=True), "a"), spelled.convert_ids_to_tokens)
+    special = np.isin(framed["token"][1], ("<s>", "</s>"))
+    assert special.any()
+    np.testing.assert_array_equal(np.isnan(framed["frequency"][1][0]), special)
