@@ -67,8 +67,7 @@ def opened(plan: Plan, place: load.Place) -> load.Loaded:
         guards.vocabulary(loaded, plan.windows)
     if plan.heads or loaded.reads_text:
         guards.shape(loaded, plan.config.window, plan.config.measure.projected_head)
-    if plan.config.measure.sites:
-        inside.known(loaded, plan.config.measure.sites)
+    inside.known(loaded.adapter, type(loaded.model).__name__, plan.config.measure.sites)
     weights = plan.config.pretrained
     if plan.reported and loaded.adapter.maps:
         raise UserError("hidden_states=reported is for models whose blocks all have one width: leave it out")

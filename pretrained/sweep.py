@@ -17,7 +17,7 @@ from data.corpus import Corpus
 from pretrained import load, points, sites
 from pretrained.adapters import UNKNOWN, adapter_of, kind_of
 from pretrained.config import PretrainedConfig, steps
-from pretrained.reading import guards
+from pretrained.reading import guards, inside
 from pretrained.reading.windows import Windows, make_windows, text_of, tokens_of
 from pretrained.residuals import Residuals, before, compared_with
 from pretrained.revision import OF_HEADS, Plan, changed, opened, place_of, residuals_of, table
@@ -50,6 +50,7 @@ def run(config: PretrainedConfig, root: pathlib.Path, title: str, stop: Stop, co
     if "gguf_file" not in last.given:  # whose settings take long to read
         settings = load.settings_of(last)
         adapter = adapter_of(kind_of(settings))
+        inside.known(adapter, (settings.architectures or [settings.model_type])[0], config.measure.sites)
         takes, rate = load.takes(settings), getattr(settings, adapter.rate) if adapter.rate else 1
         config = known_of(config, kind_of(settings), title)
     given = opened_text(config, last, rate, corpus) if takes == load.TOKENS else opened_files(config, last)

@@ -7,6 +7,7 @@ from typing import Any
 
 import numpy as np
 
+from pretrained.adapters import Adapter
 from pretrained.load import Loaded
 from pretrained.reading.extract import LEAVE, Call, Caught, check_counts, listening, read
 from pretrained.reading.guards import CLOSE
@@ -16,13 +17,11 @@ ADDED = ("attention_out", "mlp_out")
 VALUES = "values"
 
 
-def known(loaded: Loaded, sites: tuple[str, ...]) -> None:
-    """UserError where nothing is known of the inside of this class's blocks."""
-    if loaded.adapter.adds is None:
-        why = "maps change from stage to stage" if loaded.adapter.maps else "pretrained/adapters.py does not say where"
-        raise UserError(
-            f"measure.sites={','.join(sites)}: {type(loaded.model).__name__} has no such clouds ({why}); leave it out"
-        )
+def known(adapter: Adapter, name: str, sites: tuple[str, ...]) -> None:
+    """UserError where nothing is known of the inside of the blocks of a class, whose name this is."""
+    if sites and adapter.adds is None:
+        why = "maps change from stage to stage" if adapter.maps else "pretrained/adapters.py does not say where"
+        raise UserError(f"measure.sites={','.join(sites)}: {name} has no such clouds ({why}); leave it out")
 
 
 @contextlib.contextmanager

@@ -8,9 +8,10 @@ import torch
 
 from benchmarks.rows import __main__ as rows
 from benchmarks.rows import senses
-from benchmarks.rows.row import Row, made
+from benchmarks.rows.row import made
 from panel.config import MeasureConfig
 from pretrained import points, sites
+from pretrained.adapters import adapter_of
 from pretrained.config import PretrainedConfig, WeightsConfig
 from pretrained.reading import guards, inside
 from pretrained.reading.extract import activations
@@ -80,13 +81,13 @@ def test_a_wrong_entry_and_classes_without_one_are_refused():
     wrong = loaded._replace(adapter=loaded.adapter._replace(adds=loaded.adapter.adds._replace(mlp="mlp")))
     with pytest.raises(UserError, match=r"attention_out \+ mlp_out is not the output of a block .they differ by"):
         inside.adds_up(wrong, windows[0])
-    sizes = tiny.SIZES | {"num_key_value_heads": 2, "head_dim": 8, "pad_token_id": 0}
-    with pytest.raises(
-        UserError, match=r"measure\.sites=values: GemmaForCausalLM has no such clouds .pretrained/adapt"
+    for kind, words in (
+        ("gemma", "pretrained/adapters.py does not say"),
+        ("resnet", "maps change from stage to stage"),
     ):
-        inside.known(made(Row("GemmaForCausalLM", sizes)), ("values",))
-    with pytest.raises(UserError, match=r"ResNetModel has no such clouds \(maps change from stage to stage\)"):
-        inside.known(senses.made(senses.ROWS["ResNet-18, 34"]), ("values",))
+        with pytest.raises(UserError, match=rf"measure\.sites=values: OfThis has no such clouds \({words}"):
+            inside.known(adapter_of(kind), "OfThis", ("values",))
+    inside.known(adapter_of("gemma"), "OfThis", ())
 
 
 def test_the_table_of_a_site_is_of_its_cloud():
