@@ -11,10 +11,11 @@ import numpy as np
 
 from data import corpus
 from data.config import DataConfig
-from pretrained import guards, load
+from pretrained import load
 from pretrained.config import WeightsConfig
-from pretrained.extract import activations
-from pretrained.windows import text_of
+from pretrained.reading import guards
+from pretrained.reading.extract import activations
+from pretrained.reading.windows import text_of
 from sources import measure
 
 COLUMNS = {  # heading -> quantity, and which vectors are left out

@@ -14,11 +14,12 @@ from data import corpus
 from data.config import DataConfig
 from panel.attention import SINK_FROM
 from panel.config import MeasureConfig
-from pretrained import guards, load
-from pretrained.clamp import clamp
+from pretrained import load
 from pretrained.config import WeightsConfig
-from pretrained.extract import activations
-from pretrained.windows import Windows, make_windows, text_of
+from pretrained.reading import guards
+from pretrained.reading.clamp import clamp
+from pretrained.reading.extract import activations
+from pretrained.reading.windows import Windows, make_windows, text_of
 
 
 def main() -> None:

@@ -19,8 +19,8 @@ from data import corpus
 from data.config import DataConfig
 from pretrained import load
 from pretrained.config import WeightsConfig
-from pretrained.extract import read
-from pretrained.windows import text_of
+from pretrained.reading.extract import read
+from pretrained.reading.windows import text_of
 from tables import files
 
 PIECES, CHARACTERS = 128, 512

@@ -95,12 +95,17 @@ def pretrained_model(
 def similarity_of_runs(first: str, second: str, workdir: str | None, figures: str | None) -> None:
     """Compare every layer of one run with every layer of another, and draw it; in a folder of its own."""
     keep_compiled()
-    pair = similarity.opened(first, second)
+    compared = similarity
+    if any(map(similarity.of_others, (first, second))):
+        with needing_torch():
+            from pretrained import similarity as compared
+    pair = compared.opened(first, second)
     root = pathlib.Path(workdir or f"runs/similarity_{pair.labels[0]}_{pair.labels[1]}".replace("@", "_"))
     folder.claim(root, similarity.SimilarityConfig(runs=(first, second)), new=True)
     with folder.locked(root):
-        folder.record_environment(root, pair.runs[0].corpus.record())
-        table = similarity.write(pair, root)
+        folder.record_environment(root, pair.corpus.record())
+        table = compared.table(pair)
+        similarity.write(table, pair.labels, root)
     print(told(draw.draw(draw.SIMILARITY, table, to := pathlib.Path(figures or root / "figures")), to))
 
 

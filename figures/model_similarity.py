@@ -43,10 +43,11 @@ def build(found: xr.Dataset) -> Figure:
     facts = [f"{about['corpus']}; {about['measure.points']:,} points × {about['measure.batches']} batches"]
     facts += [f"{about[place]}: {about[f'{place}_model']}" for place in ("first", "second")]
     style.small_print(figure, facts)
+    points = about.get("points_are", "on the same characters of the same windows")
     shown = (
-        "Every layer of one model beside every layer of the other, on the same characters of the same windows; layer 0 "
-        "is the embedding. Right: the null model, in which the windows of the first are in another order. 95 % "
-        f"intervals, windows resampled, reach at most so far to a side: {', '.join(widest)}."
+        f"Every layer of one model beside every layer of the other, {points}; layer 0 is the embedding. "
+        "Right: the null model, in which the windows of the first are in another order. 95 % intervals, windows "
+        f"resampled, reach at most so far to a side: {', '.join(widest)}."
     )
     figure.set_label("\n".join([shown, "", *facts]))
     return figure

@@ -45,5 +45,5 @@ def build(runs: dict[str, Run]) -> Figure | None:
         "it is added; and the values of all heads side by side. Each is a cloud of the same positions. "
         "Layer 0 is the embedding."
     )
-    caption(figure, runs, shown, bands(runs, *names))
+    caption(figure, runs, shown, bands({str(n): Run(table, []) for n, table in enumerate(every)}, *names))
     return figure

@@ -3,6 +3,14 @@
 from typing import Any, NamedTuple
 
 
+class Adds(NamedTuple):
+    """What a block adds to the residual stream: outputs of modules below it."""
+
+    attention: str
+    mlp: str  # the same module twice: what it gives first, and then
+    norms: tuple[str, str] | None = None  # of blocks that take a norm after each of the two is added
+
+
 class Adapter(NamedTuple):
     """Queries and keys need no entry: they are caught where attention takes them, in one place for all."""
 
@@ -16,48 +24,63 @@ class Adapter(NamedTuple):
     rate: str | None = None  # a setting that says how many tokens share a position of these blocks
     before: str | None = None  # a setting whose positions, and one more, come before that of token 0
     model: str | None = None  # the class that reads the weights, where it is not that of the settings
+    adds: Adds | None = None  # None: it is not known, and `measure.sites` is refused
 
+
+PLAIN = Adds("self_attn", "mlp")
+OF_BERT = Adds("attention.output.dense", "output.dense", ("attention.output.LayerNorm", "output.LayerNorm"))
+OF_ALBERT = Adds("attention.dense", "ffn_output", ("attention.LayerNorm", "full_layer_layer_norm"))
+OF_OPT = Adds("self_attn", "fc2", ("self_attn_layer_norm", "final_layer_norm"))  # settings say whether norms are after
+OF_SPEECH = Adds("attention", "feed_forward", ("layer_norm", "final_layer_norm"))
 
 ADAPTERS = {
-    "albert": Adapter("AlbertLayer", inner="inner_group_num"),
-    "bert": Adapter("BertLayer"),
-    "bloom": Adapter("BloomBlock", "ln_f", own=0.5),
-    "canine": Adapter("CanineLayer", part="encoder", own=0.5, rate="downsampling_rate"),  # of its three stages the deep
-    "distilbert": Adapter("TransformerBlock"),
-    "electra": Adapter("ElectraLayer"),
-    "eurobert": Adapter("EuroBertDecoderLayer", "norm"),
-    "falcon": Adapter("FalconDecoderLayer", "ln_f", own=0.5),
-    "gpt2": Adapter("GPT2Block", "ln_f"),
-    "gpt_neo": Adapter("GPTNeoBlock", "ln_f", own=0.0),
-    "gpt_neox": Adapter("GPTNeoXLayer", "final_layer_norm"),
-    "gptj": Adapter("GPTJBlock", "ln_f", own=0.5),
-    "llama": Adapter("LlamaDecoderLayer", "norm"),
-    "mistral": Adapter("MistralDecoderLayer", "norm"),
-    "modernbert": Adapter("ModernBertEncoderLayer", "final_norm"),
-    "olmo": Adapter("OlmoDecoderLayer", "norm"),
-    "olmo2": Adapter("Olmo2DecoderLayer", "norm"),
-    "opt": Adapter("OPTDecoderLayer", "decoder.final_layer_norm", after="decoder.project_out"),
-    "qwen2": Adapter("Qwen2DecoderLayer", "norm"),
-    "roberta": Adapter("RobertaLayer", before="pad_token_id"),
-    "t5": Adapter("T5Block", "encoder.final_layer_norm", part="encoder", model="T5EncoderModel"),
+    "albert": Adapter("AlbertLayer", inner="inner_group_num", adds=OF_ALBERT),
+    "bert": Adapter("BertLayer", adds=OF_BERT),
+    "bloom": Adapter("BloomBlock", "ln_f", own=0.5, adds=Adds("self_attention.dense", "mlp.dense_4h_to_h")),
+    "canine": Adapter(
+        "CanineLayer", part="encoder", own=0.5, rate="downsampling_rate", adds=OF_BERT
+    ),  # of its three stages the deep
+    "distilbert": Adapter("TransformerBlock", adds=Adds("attention", "ffn", ("sa_layer_norm", "output_layer_norm"))),
+    "electra": Adapter("ElectraLayer", adds=OF_BERT),
+    "eurobert": Adapter("EuroBertDecoderLayer", "norm", adds=PLAIN),
+    "falcon": Adapter("FalconDecoderLayer", "ln_f", own=0.5, adds=Adds("self_attention", "mlp")),
+    "gpt2": Adapter("GPT2Block", "ln_f", adds=Adds("attn", "mlp")),
+    "gpt_neo": Adapter("GPTNeoBlock", "ln_f", own=0.0, adds=Adds("attn", "mlp")),
+    "gpt_neox": Adapter("GPTNeoXLayer", "final_layer_norm", adds=Adds("attention", "mlp")),
+    "gptj": Adapter("GPTJBlock", "ln_f", own=0.5, adds=Adds("attn", "mlp")),
+    "llama": Adapter("LlamaDecoderLayer", "norm", adds=PLAIN),
+    "mistral": Adapter("MistralDecoderLayer", "norm", adds=PLAIN),
+    "modernbert": Adapter("ModernBertEncoderLayer", "final_norm", adds=Adds("attn", "mlp")),
+    "olmo": Adapter("OlmoDecoderLayer", "norm", adds=PLAIN),
+    "olmo2": Adapter("Olmo2DecoderLayer", "norm", adds=Adds("post_attention_layernorm", "post_feedforward_layernorm")),
+    "opt": Adapter("OPTDecoderLayer", "decoder.final_layer_norm", after="decoder.project_out", adds=OF_OPT),
+    "qwen2": Adapter("Qwen2DecoderLayer", "norm", adds=PLAIN),
+    "roberta": Adapter("RobertaLayer", before="pad_token_id", adds=OF_BERT),
+    "t5": Adapter(
+        "T5Block",
+        "encoder.final_layer_norm",
+        part="encoder",
+        model="T5EncoderModel",
+        adds=Adds("layer.0.SelfAttention", "layer.1.DenseReluDense"),
+    ),
 }
 UNKNOWN = Adapter(None)  # of it `hidden_states` is taken as it comes, and no queries and keys
 
 SENSES = {  # what reads pictures or sound, and no text
-    "beit": Adapter("BeitLayer", "layernorm"),
+    "beit": Adapter("BeitLayer", "layernorm", adds=Adds("drop_path", "drop_path")),
     "convnext": Adapter("ConvNextLayer", None, maps=True),
     "cvt": Adapter("CvtLayer", None, maps=True),
-    "deit": Adapter("DeiTLayer", "layernorm"),
+    "deit": Adapter("DeiTLayer", "layernorm", adds=Adds("attention", "mlp")),
     "efficientnet": Adapter("EfficientNetBlock", None, maps=True),
-    "hubert": Adapter("HubertEncoderLayer", None),
-    "hubert, norm first": Adapter("HubertEncoderLayerStableLayerNorm", "encoder.layer_norm"),
+    "hubert": Adapter("HubertEncoderLayer", None, adds=OF_SPEECH),
+    "hubert, norm first": Adapter("HubertEncoderLayerStableLayerNorm", "encoder.layer_norm", adds=OF_SPEECH),
     "resnet": Adapter("ResNetBottleNeckLayer", None, maps=True),
     "resnet, basic": Adapter("ResNetBasicLayer", None, maps=True),
     "segformer": Adapter("SegformerLayer", "stages.{}.layer_norm", maps=True),
-    "vit": Adapter("ViTLayer", "layernorm"),
-    "wav2vec2": Adapter("Wav2Vec2EncoderLayer", None),
-    "wav2vec2, norm first": Adapter("Wav2Vec2EncoderLayerStableLayerNorm", "encoder.layer_norm"),
-    "whisper": Adapter("WhisperEncoderLayer", "encoder.layer_norm", part="encoder"),
+    "vit": Adapter("ViTLayer", "layernorm", adds=Adds("attention", "mlp")),
+    "wav2vec2": Adapter("Wav2Vec2EncoderLayer", None, adds=OF_SPEECH),
+    "wav2vec2, norm first": Adapter("Wav2Vec2EncoderLayerStableLayerNorm", "encoder.layer_norm", adds=OF_SPEECH),
+    "whisper": Adapter("WhisperEncoderLayer", "encoder.layer_norm", part="encoder", adds=Adds("self_attn", "fc2")),
 }
 VARIANTS = {"do_stable_layer_norm": {True: "norm first"}, "layer_type": {"basic": "basic"}}  # settings that tell kinds
 

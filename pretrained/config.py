@@ -53,9 +53,8 @@ def check(config: PretrainedConfig) -> None:
     choose("hidden_states", config.hidden_states, HIDDEN_STATES)
     if config.measure.weighting != "none":
         raise UserError(f"measure.weighting={config.measure.weighting} is for models trained here; leave it out")
-    for name in ("sites", "points_table", "updates"):
-        if given := getattr(config.measure, name):
-            raise UserError(f"measure.{name}={given} is for models trained here; leave it out")
+    if config.measure.updates:
+        raise UserError("measure.updates=True is for models trained here; leave it out")
     for family in config.measure.families:
         if family in FAMILIES and family not in OF_MODELS:
             what = "counts the characters that a model was trained on, which of this one are not known"

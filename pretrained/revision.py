@@ -8,17 +8,20 @@ import numpy as np
 import xarray as xr
 
 from panel import leading
-from pretrained import guards, hidden_states, load, maps, of_maps
+from pretrained import load
 from pretrained.adapters import UNKNOWN
-from pretrained.clamp import clamp
-from pretrained.config import PretrainedConfig
-from pretrained.extract import activations
+from pretrained.config import PretrainedConfig, steps
+from pretrained.reading import guards, hidden_states, inside
+from pretrained.reading.clamp import clamp
+from pretrained.reading.extract import activations
+from pretrained.reading.windows import Windows, at_positions
 from pretrained.residuals import Residuals, before, compared_with
-from pretrained.senses import NO_LOSS
-from pretrained.windows import Windows, at_positions
+from pretrained.senses import maps, of_maps
+from pretrained.senses.inputs import NO_LOSS
 from sources import extracted
 from sources.activations import Measured, inputs_of
 from tables import leading_vectors, projection, raw
+from tables.measurements import Standing
 from workdir.errors import UserError
 
 WORK, BASE = 3, 2e9  # memory of measuring: in multiples of the vectors of a batch, and bytes of the programs
@@ -30,7 +33,7 @@ class Plan(NamedTuple):
     """What all revisions have in common."""
 
     config: PretrainedConfig  # with the families and null models to be measured
-    windows: Windows  # of a text, or of pictures or sound (pretrained/senses.py)
+    windows: Windows  # of a text, or of pictures or sound (pretrained/senses/inputs.py)
     name: str
 
     @property
@@ -42,6 +45,21 @@ class Plan(NamedTuple):
         return self.config.hidden_states == "reported"
 
 
+def place_of(config: PretrainedConfig, step: int) -> load.Place:
+    return load.place_of(config.pretrained.name, steps(config.pretrained)[step])
+
+
+def changed(config: PretrainedConfig, found: dict[int, Standing]) -> list[int]:
+    """Steps whose table holds no longer, since local weights have changed; a hub is not asked."""
+    tables = {step: one.table for step, one in found.items() if one.table is not None}
+    places = {step: place_of(config, step) for step in tables}
+    return [
+        step
+        for step, place in places.items()
+        if place.local and load.digest_of(place) != tables[step].attrs["weights_sha256"]
+    ]
+
+
 def opened(plan: Plan, place: load.Place) -> load.Loaded:
     """The model, with what has to be true of it before it reads a window."""
     loaded = load.load(place, plan.config.pretrained)
@@ -49,6 +67,7 @@ def opened(plan: Plan, place: load.Place) -> load.Loaded:
         guards.vocabulary(loaded, plan.windows)
     if plan.heads or loaded.reads_text:
         guards.shape(loaded, plan.config.window, plan.config.measure.projected_head)
+    inside.known(loaded.adapter, type(loaded.model).__name__, plan.config.measure.sites)
     weights = plan.config.pretrained
     if plan.reported and loaded.adapter.maps:
         raise UserError("hidden_states=reported is for models whose blocks all have one width: leave it out")
@@ -92,9 +111,10 @@ def table(plan: Plan, loaded: load.Loaded, step: int, last: bool, beside: Residu
     else:
         measured, noise = _measured(plan, loaded, step, seen, last, beside)
     about |= {"noise_floor": json.dumps(noise)} if noise else {}
-    recorded = {name: value if isinstance(value, str | int | float) else "none" for name, value in about.items()}
     values = beside.without_itself(step, measured.values)
-    found = raw.table(values, step, windows.positions, recorded | {"model": words(loaded, plan.config, windows)} | made)
+    found = raw.table(
+        values, step, windows.positions, recorded(about) | {"model": words(loaded, plan.config, windows)} | made
+    )
     vectors = projection.labelled(measured.vectors, windows.probe.picks_SGP[0, 0], context, measure.projected_head)
     vectors |= leading_vectors.labelled(measured.vectors, windows.places_GWT[0])
     if not beside.wanted:
@@ -103,6 +123,11 @@ def table(plan: Plan, loaded: load.Loaded, step: int, last: bool, beside: Residu
     return found.assign(
         **vectors, previous_step=xr.DataArray(before(beside.steps, step), attrs={"long_name": PREVIOUS})
     )
+
+
+def recorded(about: dict[str, Any]) -> dict[str, Any]:
+    """As a table can hold it."""
+    return {name: value if isinstance(value, str | int | float) else "none" for name, value in about.items()}
 
 
 def _measured(
@@ -114,7 +139,7 @@ def _measured(
     noise: dict[str, float] = {}
 
     for g in range(settings.batches):
-        tokens_ZWT = np.stack([probe.tokens_GWT[g], probe.shuffled_GWT[g]][: len(inputs_of(settings))])
+        tokens_ZWT = inputs_of_batch(plan, g)
         inputs = activations(loaded, tokens_ZWT, size, plan.heads, reported=plan.reported)
         beside.keep(step, g, inputs.resid_ZNWTD[0])
         visible = visible_sets(seen.visible_NTT, plan.windows)
@@ -128,6 +153,12 @@ def _measured(
             inputs = activations(loaded, tokens_ZWT, other, plan.heads, plain=True, reported=plan.reported)
             noise = guards.noise_floor(found[0].values, extracted.measure_batch(g, inputs, *given).values)
     return extracted.joined(found), noise
+
+
+def inputs_of_batch(plan: Plan, g: int) -> np.ndarray:
+    """The windows of a batch, and shuffled ones where they are a null model, (Z, W, T)."""
+    probe = plan.windows.probe
+    return np.stack([probe.tokens_GWT[g], probe.shuffled_GWT[g]][: len(inputs_of(plan.config.measure))])
 
 
 def visible_sets(visible_NTT: np.ndarray, windows: Windows) -> np.ndarray:

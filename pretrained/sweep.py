@@ -14,12 +14,14 @@ import xarray as xr
 
 from data import corpus as texts
 from data.corpus import Corpus
-from pretrained import guards, load, senses
+from pretrained import load, points, sites
 from pretrained.adapters import UNKNOWN, adapter_of, kind_of
 from pretrained.config import PretrainedConfig, steps
+from pretrained.reading import guards, inside
+from pretrained.reading.windows import Windows, make_windows, text_of, tokens_of
 from pretrained.residuals import Residuals, before, compared_with
-from pretrained.revision import OF_HEADS, Plan, opened, residuals_of, table
-from pretrained.windows import Windows, make_windows, text_of, tokens_of
+from pretrained.revision import OF_HEADS, Plan, changed, opened, place_of, residuals_of, table
+from pretrained.senses import inputs
 from tables import files, join, leading_vectors, measurements, raw
 from tables.measurements import Standing
 from tables.raw import UNTRAINED
@@ -48,6 +50,7 @@ def run(config: PretrainedConfig, root: pathlib.Path, title: str, stop: Stop, co
     if "gguf_file" not in last.given:  # whose settings take long to read
         settings = load.settings_of(last)
         adapter = adapter_of(kind_of(settings))
+        inside.known(adapter, (settings.architectures or [settings.model_type])[0], config.measure.sites)
         takes, rate = load.takes(settings), getattr(settings, adapter.rate) if adapter.rate else 1
         config = known_of(config, kind_of(settings), title)
     given = opened_text(config, last, rate, corpus) if takes == load.TOKENS else opened_files(config, last)
@@ -61,6 +64,10 @@ def run(config: PretrainedConfig, root: pathlib.Path, title: str, stop: Stop, co
     found = measurements.plan(
         root / "measurements", list(revisions), wanted.measure.families, wanted.measure.nulls, made
     )
+    plan = Plan(wanted, windows, title)
+    sites.check(config, root, made)
+    if wanted.measure.points_table:
+        points.check(plan, root, made)
     # Of one name other revisions may be added, and the same ones read in other portions, at any time.
     free = {"pretrained.revisions": (), "pretrained.batch_size": 1, "pretrained.device_map": None}
     folder.claim(root, replace(config, free | {"pretrained.most_bits": None}), new=True)
@@ -73,6 +80,10 @@ def run(config: PretrainedConfig, root: pathlib.Path, title: str, stop: Stop, co
         about["provenance"] = provenance(config, about)
         join.write(root, whole, wanted.measure.families, wanted.measure.nulls, about)
         leading_vectors.write(root, whole, wanted.measure.families, words)
+        if wanted.measure.sites:
+            sites.measure(plan, root, about, made, stop)
+        if wanted.measure.points_table:
+            points.measure(plan, root, words, attributes(config, corpus, windows, title), made, stop)
     print(f"{title}: {len(whole)} measured ({measured} now): {root / 'results.nc'}, {root / 'results.csv'}")
     print(f"{title}: memory at most {peak() / 1e9:.1f} GB")
 
@@ -95,10 +106,10 @@ def opened_text(
 
 def opened_files(
     config: PretrainedConfig, last: load.Place
-) -> tuple[senses.Source, senses.Windows, Words, PretrainedConfig]:
+) -> tuple[inputs.Source, inputs.Windows, Words, PretrainedConfig]:
     """The same of pictures or sound, and what positions are called."""
-    source, windows = senses.opened(config, last)
-    return source, windows, windows.words, senses.fitted(config, windows)
+    source, windows = inputs.opened(config, last)
+    return source, windows, windows.words, inputs.fitted(config, windows)
 
 
 def measure(
@@ -120,18 +131,18 @@ def measure(
     missed = {quantity for step in todo for quantity in found[step].missing}
     plan = Plan(replace(config, {"measure.families": raw.families_of(missed, settings.families)}), windows, name)
 
-    def place(step: int) -> load.Place:
-        return load.place_of(config.pretrained.name, revisions[step])
-
     compared = "comparison" in plan.config.measure.families
     beside = Residuals(
-        tables / "residuals", list(revisions), compared, lambda step: residuals_of(plan, opened(plan, place(step)))
+        tables / "residuals",
+        list(revisions),
+        compared,
+        lambda step: residuals_of(plan, opened(plan, place_of(config, step))),
     )
     digests = {step: one.table.attrs["weights_sha256"] for step, one in found.items() if one.table is not None}
     try:
         for step in bar(todo, f"{name}: measure", "revision"):
             stop.check(f"{name}: stopped before measuring step {step}")
-            loaded = opened(plan, place(step))
+            loaded = opened(plan, place_of(config, step))
             guards.same_weights(step, loaded.about["weights_sha256"], digests)
             digests[step] = loaded.about["weights_sha256"]
             new = table(plan, loaded, step, step == max(revisions), beside, about | {"made_by": json.dumps(made)})
@@ -167,17 +178,13 @@ def nulls_of(config: PretrainedConfig) -> tuple[str, ...]:
 
 def outdated(config: PretrainedConfig, found: dict[int, Standing]) -> dict[int, str]:
     """Tables that hold no longer, and why: local weights have changed (a hub is not asked), or those compared with."""
-    revisions, again = steps(config.pretrained), {}
+    revisions, new = steps(config.pretrained), set(changed(config, found))
     tables = {step: one.table for step, one in found.items() if one.table is not None}
-    for step, found_there in tables.items():
-        place = load.place_of(config.pretrained.name, revisions[step])
-        if place.local and load.digest_of(place) != found_there.attrs["weights_sha256"]:
-            again[step] = "its weights have changed"
-    changed = set(again)
+    again = dict.fromkeys(sorted(new), "its weights have changed")
     if "comparison" in config.measure.families and len(revisions) > 1:
         for step, found_there in tables.items():
             others, now = {before(list(revisions), step), max(revisions)}, compared_with(list(revisions), step)
-            if "cka_layers" in found_there and (found_there.attrs.get("compared_with") != now or others & changed):
+            if "cka_layers" in found_there and (found_there.attrs.get("compared_with") != now or others & new):
                 again.setdefault(step, "it is compared with others, or others that have changed")
     return again
 

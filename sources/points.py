@@ -83,8 +83,8 @@ def table(found: dict[str, np.ndarray], places: dict[str, Any], about: dict[str,
         words = {"long_name": long_name, "units": units, "formula": formula, "source": source}
         variables[name] = dims, found[name], words
     layers, points = found["norm"].shape
-    labels = {"layer": np.arange(layers), "neighbours": list(NEIGHBOURS), "ngram": list(frequency.LENGTHS)}
-    return xr.Dataset(variables, labels | {"point": np.arange(points)} | places, about)
+    labels = {"layer": np.arange(layers), "neighbours": list(NEIGHBOURS), "point": np.arange(points)}
+    return xr.Dataset(variables, labels | places, about)
 
 
 def _places(config: Config, corpus: Corpus) -> dict[str, Any]:
@@ -100,6 +100,7 @@ def _places(config: Config, corpus: Corpus) -> dict[str, Any]:
         frequencies.append(np.where(type_P == frequency.NONE, np.nan, np.exp(log_frequency_C[type_P])))
     said = {"long_name": "share of the training split", "formula": "of the last n characters; NaN: fewer before it"}
     return {
+        "ngram": list(frequency.LENGTHS),
         "window": ("point", window_P.astype(np.int32)),
         "position": ("point", time_P.astype(np.int32)),
         "token_id": ("point", token_P),
@@ -112,7 +113,18 @@ def _program(config: Config, corpus: Corpus) -> Any:
     """read(params) -> arrays by name, in float32 whatever the run was trained in; compiled once."""
     network, probe = transformer.build(config.model, corpus.vocab_size, "float32"), probe_of(config, corpus)
     tokens_WT, picks_P = jnp.asarray(probe.tokens_GWT[0]), probe.picks_SGP[0, 0]
-    most = min(max(NEIGHBOURS), config.measure.points - 1)
+
+    @jax.default_matmul_precision("highest")
+    def read(params: dict) -> dict[str, Array]:
+        resid_NWTD = network.apply(params, tokens_WT)[1].resid_NBTD
+        return of_clouds(resid_NWTD.reshape(len(resid_NWTD), -1, resid_NWTD.shape[-1])[:, picks_P])
+
+    return jax.jit(read)
+
+
+def of_clouds(clouds_NPD: Array) -> dict[str, Array]:
+    """Of every point of every cloud what VARIABLES name, (N, P), and of local dimensions (N, neighbours, P)."""
+    most = min(max(NEIGHBOURS), clouds_NPD.shape[1] - 1)
 
     def of_layer(cloud_PD: Array) -> dict[str, Array]:
         points, neighbours = of_points(cloud_PD), nearest_neighbours(cloud_PD, max(most, 2))
@@ -124,9 +136,4 @@ def _program(config: Config, corpus: Corpus) -> Any:
         }
         return of_each | {"local_dimension": jnp.stack(local)}
 
-    @jax.default_matmul_precision("highest")
-    def read(params: dict) -> dict[str, Array]:
-        resid_NWTD = network.apply(params, tokens_WT)[1].resid_NBTD
-        return jax.lax.map(of_layer, resid_NWTD.reshape(len(resid_NWTD), -1, resid_NWTD.shape[-1])[:, picks_P])
-
-    return jax.jit(read)
+    return jax.lax.map(of_layer, clouds_NPD)

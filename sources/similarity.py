@@ -18,6 +18,7 @@ import pandas as pd
 import xarray as xr
 from jax import Array
 
+from data.corpus import Corpus
 from models.description import description
 from panel import comparison, nulls
 from panel.config import MeasureConfig
@@ -31,8 +32,10 @@ from sources.run import OpenRun, open_run
 from tables import files
 from tables.summary import NOTHING, STATISTICS
 from workdir.errors import UserError
+from workdir.files import read_json
 from workdir.progress import bar
 
+Values = dict[str, dict[str, np.ndarray]]  # of the clouds as they are and of permuted ones, by quantity
 SETTINGS = ("points", "batches", "groups", "seed", "weighting")  # of measure: which vectors make up a cloud
 
 
@@ -46,6 +49,10 @@ class Pair(NamedTuple):
     steps: tuple[int, int]
     labels: tuple[str, str]
     probe: Probe
+
+    @property
+    def corpus(self) -> Corpus:
+        return self.runs[0].corpus
 
 
 def compare(first: str, second: str) -> xr.Dataset:
@@ -69,23 +76,40 @@ def opened(first: str, second: str) -> Pair:
         raise UserError(
             f"--similarity: {first} and {second} have no points in common: {'; '.join(different)}; {advice}"
         )
-    names = [pathlib.Path(word.partition("@")[0]).resolve().name for word in (first, second)]
+    return Pair(runs, steps, labels_of((first, second), steps), probes[0])
+
+
+def labels_of(words: tuple[str, str], steps: tuple[int, int]) -> tuple[str, str]:
+    """What the two are called: by their folders, by the steps where these are the same, or by the whole path."""
+    names = [pathlib.Path(word.partition("@")[0]).resolve().name for word in words]
     plain = names[0] != names[1]
     labels = tuple(name if plain else f"{name}@{step}" for name, step in zip(names, steps, strict=True))
     if labels[0] == labels[1]:  # of one name in two folders, or the same twice
-        labels = tuple(pathlib.Path(word).as_posix().strip("./").replace("/", "_") for word in (first, second))
-    return Pair(runs, steps, labels, probes[0])
+        labels = tuple(pathlib.Path(word).as_posix().strip("./").replace("/", "_") for word in words)
+    return labels
+
+
+def of_others(word: str) -> bool:
+    """Whether a folder holds a model that others trained."""
+    path = pathlib.Path(word.partition("@")[0]) / "config.json"
+    return "pretrained" in read_json(path, "name the folder of a trained run")
 
 
 def _at_step(word: str) -> tuple[OpenRun, int]:
     """A run, and the step named after it, or its last one."""
-    path, at, step = word.partition("@")
+    path = word.partition("@")[0]
     run = open_run(path)
     if not run.steps:
         raise UserError(f"--similarity={word}: {path} has no checkpoint; run --stages=train first")
-    if at and (not step.isdigit() or int(step) not in run.steps):
-        raise UserError(f"--similarity={word}: {path} has no checkpoint of step {step!r}; it has {run.steps}")
-    return run, int(step) if at else run.steps[-1]
+    return run, step_of(word, run.steps)
+
+
+def step_of(word: str, steps: list[int]) -> int:
+    """The step named after a run, or its last one."""
+    path, at, step = word.partition("@")
+    if at and (not step.isdigit() or int(step) not in steps):
+        raise UserError(f"--similarity={word}: {path} has no checkpoint of step {step!r}; it has {steps}")
+    return int(step) if at else steps[-1]
 
 
 def _text(run: OpenRun, probe: Probe) -> dict[str, Any]:
@@ -97,8 +121,14 @@ def _text(run: OpenRun, probe: Probe) -> dict[str, Any]:
 
 
 def table(pair: Pair) -> xr.Dataset:
-    """Means over batches, 95 % intervals, and what is left when the permuted null model is taken off."""
-    values = _values(pair)
+    return summarised(_values(pair), _about(pair))
+
+
+def summarised(values: list[Values], about: dict[str, Any]) -> xr.Dataset:
+    """Means over batches, 95 % intervals, and what is left when the permuted null model is taken off.
+
+    Of every batch, arrays (positions, layer, other layer, R) of the measured clouds and of the null model.
+    """
     variables = {}
     for name, quantity in comparison.ACROSS.items():
         own, null = (
@@ -106,13 +136,13 @@ def table(pair: Pair) -> xr.Dataset:
         )
         value = within(summarise(own, quantity.resampling), *quantity.range)
         moments = [np.stack(found) for found in (value, summarise(own, quantity.resampling, null))]
-        about = {"long_name": quantity.long_name, "formula": quantity.formula, "source": quantity.source, "units": "1"}
+        said = {"long_name": quantity.long_name, "formula": quantity.formula, "source": quantity.source, "units": "1"}
         dims = ("less", "statistic", "positions", "layer", "other_layer")
-        variables[name] = dims, np.stack(moments), about | {"resampling": quantity.resampling}
+        variables[name] = dims, np.stack(moments), said | {"resampling": quantity.resampling}
     sizes = next(iter(variables.values()))[1].shape
     labels = {"less": [NOTHING, PERMUTED], "statistic": list(STATISTICS), "positions": list(POSITION_SETS)}
     labels |= {"layer": np.arange(sizes[3]), "other_layer": np.arange(sizes[4])}
-    return xr.Dataset(variables, labels, _about(pair))
+    return xr.Dataset(variables, labels, about)
 
 
 def _about(pair: Pair) -> dict[str, Any]:
@@ -125,7 +155,7 @@ def _about(pair: Pair) -> dict[str, Any]:
     return about | {"permutations": nulls.PERMUTATIONS}
 
 
-def _values(pair: Pair) -> list[dict[str, dict[str, np.ndarray]]]:
+def _values(pair: Pair) -> list[Values]:
     """Of every batch, arrays (positions, layer, other layer, R)."""
     measure, probe = pair.runs[0].config.measure, pair.probe
     program = _program(measure)
@@ -156,14 +186,12 @@ def _program(measure: MeasureConfig) -> Callable[..., dict]:
     return jax.jit(across)
 
 
-def write(pair: Pair, root: pathlib.Path) -> xr.Dataset:
+def write(found: xr.Dataset, labels: tuple[str, str], root: pathlib.Path) -> None:
     """similarity.nc and similarity.csv: a row for each pair of layers and quantity."""
-    found = table(pair)
-    found.attrs["config"] = json.dumps({"runs": pair.labels})
+    found.attrs["config"] = json.dumps({"runs": labels})
     files.write(found, root / "similarity.nc")
     files.write_csv(rows(found), root / "similarity.csv")
-    print(f"{' beside '.join(pair.labels)}: {root / 'similarity.nc'}, {root / 'similarity.csv'}")
-    return found
+    print(f"{' beside '.join(labels)}: {root / 'similarity.nc'}, {root / 'similarity.csv'}")
 
 
 def rows(found: xr.Dataset) -> pd.DataFrame:

@@ -10,10 +10,10 @@ import torch
 import transformers
 
 from benchmarks.rows.row import Row, Shown
-from pretrained import maps
 from pretrained.adapters import adapter_of, kind_of
-from pretrained.extract import Call, activations, listening, read
 from pretrained.load import Loaded, below
+from pretrained.reading.extract import Call, activations, listening, read
+from pretrained.senses import maps
 
 SMALL = {"hidden_size": 32, "num_hidden_layers": 3, "num_attention_heads": 4, "intermediate_size": 48}
 PATCHES = SMALL | {"image_size": 32, "patch_size": 8, "initializer_range": 0.2}
@@ -118,7 +118,7 @@ def attention(loaded: Loaded, given: np.ndarray) -> float | None:
         own = read(loaded, given, output_attentions=True).attentions
         rebuilt = [
             (q @ k.transpose(2, 3) * q.shape[-1] ** -0.5 + (0 if added is None else added)).softmax(-1)
-            for q, k, added, _ in calls
+            for q, k, added, *_ in calls
         ]
     return max(float((one - other).abs().max()) for one, other in zip(rebuilt, own, strict=True))
 

@@ -2,9 +2,9 @@ import numpy as np
 import pytest
 import torch
 
-from pretrained import guards
-from pretrained.clamp import clamp
-from pretrained.extract import activations
+from pretrained.reading import guards
+from pretrained.reading.clamp import clamp
+from pretrained.reading.extract import activations
 from tests.pretrained import tiny
 from tests.program import refuse
 from workdir.errors import UserError

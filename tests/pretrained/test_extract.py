@@ -3,7 +3,7 @@ import pytest
 import torch
 
 from pretrained.adapters import Adapter
-from pretrained.extract import activations
+from pretrained.reading.extract import activations
 from tests.pretrained import tiny
 from workdir.errors import UserError
 

@@ -9,9 +9,10 @@ import transformers
 
 from benchmarks.rows import __main__ as rows
 from benchmarks.rows.row import made
-from pretrained import guards, load
+from pretrained import load
 from pretrained.adapters import Adapter
 from pretrained.config import WeightsConfig
+from pretrained.reading import guards
 from tests.pretrained import tiny
 from tests.pretrained.tiny import windows
 from workdir.errors import UserError

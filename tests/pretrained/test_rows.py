@@ -11,11 +11,11 @@ from benchmarks.rows import __main__ as rows
 from benchmarks.rows.row import Row, made, show
 from panel.config import MeasureConfig
 from panel.panel import MEASURED
-from pretrained import clamp, guards
 from pretrained.adapters import ADAPTERS, UNKNOWN, Adapter
-from pretrained.extract import activations
+from pretrained.reading import clamp, guards
+from pretrained.reading.extract import activations
+from pretrained.reading.windows import at_positions
 from pretrained.revision import visible_sets
-from pretrained.windows import at_positions
 from sources import extracted
 from tables import files
 from tests.pretrained import tiny

@@ -15,10 +15,12 @@ from command.flags import override
 from experiments import pretrained as experiment
 from metrics.comparison import linear_cka
 from panel.config import MeasureConfig
-from pretrained import guards, load, maps, senses, sound
+from pretrained import load
 from pretrained.adapters import SENSES, kind_of
-from pretrained.extract import read
-from pretrained.files import listed
+from pretrained.reading import guards
+from pretrained.reading.extract import read
+from pretrained.senses import inputs, maps, sound
+from pretrained.senses.files import listed
 from tables import files
 from tests.pretrained import tiny
 from tests.program import here, refuse
@@ -218,7 +220,7 @@ def measured(world, workdir, model, data, *more):
 def test_windows_are_the_pictures_that_they_are_called(world):
     changes = {"data.path": str(world / "pictures"), "measure.points": "64", "measure.groups": "2"}
     config = override(experiment.get_config(str(world / "ViT")), changes)
-    source, windows = senses.opened(config, load.place_of(config.pretrained.name, None))
+    source, windows = inputs.opened(config, load.place_of(config.pretrained.name, None))
     assert source.name == "pictures of pictures"
     tokens_GWCHW, shuffled_GWCHW = windows.probe.tokens_GWT, windows.probe.shuffled_GWT
     prepare, names = transformers.ViTImageProcessorPil(**IMAGES), set()
@@ -253,11 +255,16 @@ def test_pictures_through_a_vision_transformer(world, tmp_path):
 
 
 def test_speech_in_pieces_of_equal_length(world, tmp_path):
-    results, said = measured(world, tmp_path / "run", "wav2vec 2.0", "sounds", "--config.window=20")
+    inside = "--config.measure.sites=mlp_out", "--config.measure.points_table=true"
+    results, said = measured(world, tmp_path / "run", "wav2vec 2.0", "sounds", "--config.window=20", *inside)
     assert results["positions"].values.tolist() == ["all", "without_first"]
     assert results.mean_cosine.sel(less="shuffled", statistic="mean").notnull().all()
     assert "20 positions each, in front the first frame" in said
     assert "4 recordings of 8.0 s in all" in results.attrs["joined"]
+    assert files.read(tmp_path / "run" / "sites" / "mlp_out" / "results.nc").mean_cosine.sizes["layer"] == 3
+    points = files.read(tmp_path / "run" / "points" / "1.nc")
+    assert set(points.position.values) <= set(range(20))
+    assert all(name.endswith(" s") for name in points.token.values)
 
 
 def test_maps_of_a_convolutional_network_over_its_revisions(world, tmp_path):
@@ -285,6 +292,13 @@ def test_maps_of_a_convolutional_network_over_its_revisions(world, tmp_path):
     assert mean.cka_previous.sel(less="nothing", step=0).isnull().all()
     with pytest.raises(AssertionError, match=r"pretrained\.clamp is for models whose blocks all have one width"):
         measured(world, tmp_path / "other", trained / "step9", "pictures", "--config.pretrained.clamp=1")
+    for more, words in (
+        ("sites=values", "ResNetModel has no such clouds"),
+        ("points_table=true", "measure.points_table"),
+    ):
+        refuse(
+            tmp_path / "other_still", words, *flags(world, trained / "step9", "pictures"), f"--config.measure.{more}"
+        )
 
 
 def changed(world, to, change):

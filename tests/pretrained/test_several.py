@@ -9,8 +9,8 @@ import pandas as pd
 import pytest
 import torch
 
-from pretrained import hidden_states
-from pretrained.extract import activations, read
+from pretrained.reading import hidden_states
+from pretrained.reading.extract import activations, read
 from tables import files
 from tests.pretrained import tiny
 from tests.pretrained.hub import serving

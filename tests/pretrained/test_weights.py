@@ -15,10 +15,11 @@ import transformers
 from data import corpus
 from data.config import DataConfig
 from panel.config import MeasureConfig
-from pretrained import guards, load
+from pretrained import load
 from pretrained.config import WeightsConfig
-from pretrained.extract import activations
-from pretrained.windows import make_windows, text_of
+from pretrained.reading import guards
+from pretrained.reading.extract import activations
+from pretrained.reading.windows import make_windows, text_of
 from tables import files
 from tests.program import here
 from workdir.errors import UserError

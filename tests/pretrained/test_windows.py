@@ -2,7 +2,7 @@ import numpy as np
 import pytest
 
 from panel.config import MeasureConfig
-from pretrained.windows import make_windows, order_0
+from pretrained.reading.windows import make_windows, order_0
 from tests.pretrained import tiny
 from workdir.errors import UserError
 

@@ -10,7 +10,7 @@ import transformers
 from panel.config import MeasureConfig
 from pretrained.adapters import adapter_of
 from pretrained.load import Loaded
-from pretrained.windows import Windows, make_windows
+from pretrained.reading.windows import Windows, make_windows
 from sources.probe import POSITION_SETS, make_probe
 
 LETTERS = string.ascii_lowercase + " .\n"

@@ -4,10 +4,11 @@ from typing import Any
 
 import numpy as np
 
-from pretrained import guards, maps
 from pretrained.config import PretrainedConfig
 from pretrained.load import Loaded
+from pretrained.reading import guards
 from pretrained.residuals import Residuals
+from pretrained.senses import maps
 from sources import extracted
 from sources.activations import Measured, inputs_of
 

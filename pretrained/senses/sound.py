@@ -11,7 +11,7 @@ import numpy as np
 from scipy import signal
 from scipy.io import wavfile
 
-from pretrained.files import Material, listed, of_folder
+from pretrained.senses.files import Material, listed, of_folder
 from workdir.errors import UserError
 
 PROCESSOR = "AutoFeatureExtractor"

@@ -5,8 +5,8 @@ from typing import Any
 import numpy as np
 
 from pretrained.adapters import UNKNOWN
-from pretrained.extract import read
 from pretrained.load import Loaded
+from pretrained.reading.extract import read
 from workdir.errors import UserError
 
 

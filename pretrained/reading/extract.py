@@ -17,7 +17,7 @@ from transformers.masking_utils import eager_mask
 
 from pretrained.adapters import UNKNOWN
 from pretrained.load import Loaded
-from pretrained.own_attention import Watching
+from pretrained.reading.own_attention import Watching
 from workdir.errors import UserError
 
 LEAVE = "leave the families attention and projection out of measure.families"
@@ -32,6 +32,7 @@ class Call(NamedTuple):
     k_BHTK: Any  # repeated where several heads share them
     added: Any  # to the scores: 0 or a bias where a key is seen, -inf where it is not; None: nothing
     more: tuple[str, ...]  # names of what else enters the scores
+    v_BHTK: Any = None  # as they are mixed; fewer heads where several share them
 
 
 class Activations(NamedTuple):
@@ -55,7 +56,7 @@ def _capture(
     scores = tuple(name for name in ("s_aux", "softcap") if more.get(name) is not None)
     parts = [x for x in (attention_mask, more.get("position_bias")) if x is not None]
     added = _added(sum(parts), query.dtype) if parts else None
-    call = Call(query * (by * width**0.5), key.repeat_interleave(shared, dim=1), added, scores)
+    call = Call(query * (by * width**0.5), key.repeat_interleave(shared, dim=1), added, scores, value)
     told(call)
     if not plain:
         return sdpa_attention_forward(module, query, key, value, attention_mask, scaling=scaling, **more)
@@ -105,12 +106,12 @@ def listening(loaded: Loaded, on_layer: Any, on_call: Any, plain: bool = False) 
             on_call(counts["calls"], call)
             counts["calls"] += 1
 
-    def own(q_BHTK: Any, k_BHTK: Any, scores_BHTT: Any) -> None:
+    def own(q_BHTK: Any, k_BHTK: Any, scores_BHTT: Any, v_BHTK: Any) -> None:
         if not inside:
             return
         q_BHTK = q_BHTK * q_BHTK.shape[-1] ** (0.5 - adapter.own)
         scores_BHTT, alone_BHTT = scores_BHTT.float(), scores_of(Call(q_BHTK.float(), k_BHTK.float(), None, ()))
-        called(Call(q_BHTK, k_BHTK, _added(scores_BHTT, loaded.model.dtype) - alone_BHTT, ()))
+        called(Call(q_BHTK, k_BHTK, _added(scores_BHTT, loaded.model.dtype) - alone_BHTT, (), v_BHTK))
 
     hooks = _of_unknown(loaded.base, layer) if adapter == UNKNOWN else _of_blocks(loaded, before, after)
     before_that = loaded.model.config._attn_implementation
@@ -161,6 +162,27 @@ def read(loaded: Loaded, tokens_BT: np.ndarray, of: Any = None, **more: Any) -> 
         return module(input_ids=ids_BT, attention_mask=torch.ones_like(ids_BT), **more)
 
 
+class Caught:
+    """Arrays (Z, N, W, …) in float32, filled layer by layer."""
+
+    def __init__(self, loaded: Loaded, inputs: int, windows: int):
+        self.loaded, self.inputs, self.windows = loaded, inputs, windows
+        self.made: dict[str, np.ndarray] = {}
+
+    def put(self, name: str, n: int, count: int, place: tuple[int, slice], values: Any) -> None:
+        """UserError where a number is not finite, or layers differ in shape."""
+        values = values.detach().to("cpu", torch.float32).numpy()
+        if not np.isfinite(values).all():
+            raise UserError(f"{name} of layer {n} holds numbers that are not finite, computed in {_dtype(self.loaded)}")
+        if name not in self.made:
+            self.made[name] = np.empty((self.inputs, count, self.windows, *values.shape[1:]), np.float32)
+        if values.shape[1:] != self.made[name].shape[3:]:
+            shapes = f"{values.shape[1:]} where others have {self.made[name].shape[3:]}"
+            raise UserError(f"{type(self.loaded.model).__name__}: {name} of layer {n} has the shape {shapes}: {ENTRY}")
+        if n < count:
+            self.made[name][place[0], n, place[1]] = values
+
+
 def activations(
     loaded: Loaded, tokens_ZWT: np.ndarray, batch_size: int, heads: bool, plain: bool = False, reported: bool = False
 ) -> Activations:
@@ -169,37 +191,25 @@ def activations(
     UserError where one is not finite, or was not caught.
     """
     (inputs, windows), layers = tokens_ZWT.shape[:2], loaded.blocks + 1
-    made: dict[str, np.ndarray] = {}
-
-    def put(name: str, n: int, count: int, place: tuple[int, slice], values: Any) -> None:
-        values = values.detach().to("cpu", torch.float32).numpy()
-        if not np.isfinite(values).all():
-            raise UserError(f"{name} of layer {n} holds numbers that are not finite, computed in {_dtype(loaded)}")
-        if name not in made:
-            made[name] = np.empty((inputs, count, windows, *values.shape[1:]), np.float32)
-        if values.shape[1:] != made[name].shape[3:]:
-            shapes = f"{values.shape[1:]} where others have {made[name].shape[3:]}"
-            raise UserError(f"{type(loaded.model).__name__}: {name} of layer {n} has the shape {shapes}: {ENTRY}")
-        if n < count:
-            made[name][place[0], n, place[1]] = values
+    caught = Caught(loaded, inputs, windows)
 
     for z, start in itertools.product(range(inputs), range(0, windows, batch_size)):
         place = z, slice(start, start + batch_size)
 
         def on_layer(n: int, x_BTD: Any, place: tuple[int, slice] = place) -> None:
-            put("the residual stream", n, layers, place, x_BTD)
+            caught.put("the residual stream", n, layers, place, x_BTD)
 
         def on_call(n: int, call: Call, place: tuple[int, slice] = place) -> None:
             if heads:
-                put("queries", n, layers - 1, place, call.q_BHTK.transpose(1, 2))
-                put("keys", n, layers - 1, place, call.k_BHTK.transpose(1, 2))
+                caught.put("queries", n, layers - 1, place, call.q_BHTK.transpose(1, 2))
+                caught.put("keys", n, layers - 1, place, call.k_BHTK.transpose(1, 2))
 
         with listening(loaded, on_layer, on_call, plain) as counts:
             found = read(loaded, tokens_ZWT[place], **({"output_hidden_states": True} if reported else {}))
         check_counts(loaded, counts, heads)
         for n, x_BTD in enumerate(found.hidden_states if reported else ()):
             on_layer(n, x_BTD)
-    none = np.zeros((inputs, 1, 1, 1, 1, 1), np.float32)  # where no family asks for heads
+    none, made = np.zeros((inputs, 1, 1, 1, 1, 1), np.float32), caught.made  # none: where no family asks for heads
     return Activations(made["the residual stream"], made.get("queries", none), made.get("keys", none))
 
 

@@ -7,12 +7,12 @@ import numpy as np
 
 from panel.config import MeasureConfig
 from panel.families import FAMILIES
-from pretrained import maps, pictures, sound
 from pretrained.config import PretrainedConfig
-from pretrained.extract import activations
-from pretrained.files import Material
 from pretrained.load import Loaded, Place, load, processor_of
-from pretrained.windows import SPECIAL, picks_without
+from pretrained.reading.extract import activations
+from pretrained.reading.windows import SPECIAL, picks_without
+from pretrained.senses import maps, pictures, sound
+from pretrained.senses.files import Material
 from sources.probe import POSITION_SETS, Probe, make_probe
 from workdir.errors import UserError
 from workdir.settings import replace
@@ -34,7 +34,7 @@ class Source(NamedTuple):
 
 
 class Windows(NamedTuple):
-    """As of a text (pretrained/windows.py), with inputs of a model in the place of tokens."""
+    """As of a text (pretrained/reading/windows.py), with inputs of a model in the place of tokens."""
 
     probe: Probe  # tokens_GWT and shuffled_GWT are inputs (G, W, …)
     positions: tuple[str, ...]

@@ -4,8 +4,8 @@ from typing import Any
 
 import numpy as np
 
-from pretrained.extract import check_counts, listening, read
 from pretrained.load import Loaded
+from pretrained.reading.extract import check_counts, listening, read
 from workdir.errors import UserError
 
 SAME = 1e-3  # relative to the largest number: float16 may round in another order

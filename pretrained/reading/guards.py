@@ -11,9 +11,9 @@ import torch
 from panel.families import quantities
 from panel.panel import MEASURED
 from pretrained.adapters import UNKNOWN
-from pretrained.extract import CAPTURE, LEAVE, Call, check_counts, listening, read, scores_of
 from pretrained.load import Loaded, below
-from pretrained.windows import Windows, order_0
+from pretrained.reading.extract import CAPTURE, LEAVE, Call, check_counts, listening, read, scores_of
+from pretrained.reading.windows import Windows, order_0
 from workdir.errors import UserError
 
 CLOSE = {"float32": 1e-3, "bfloat16": 0.1, "float16": 0.02}  # relative to the largest number compared
@@ -196,13 +196,19 @@ def vocabulary(loaded: Loaded, windows: Windows) -> None:
         raise UserError(f"the tokenizer gives token {largest}, the model has {rows}: this tokenizer is not the model's")
 
 
-def shape(loaded: Loaded, window: int, head: int) -> None:
-    """No window may be longer than the model has positions, and a head that is kept must be there."""
-    config = loaded.model.config
-    longest, before = getattr(config, "max_position_embeddings", None), loaded.adapter.before
+def positions(loaded: Loaded) -> int | None:
+    """How many a window may have at most; None: any number, or it is not known."""
+    config, before = loaded.model.config, loaded.adapter.before
+    longest = getattr(config, "max_position_embeddings", None)
     if longest is not None and before:
         longest -= getattr(config, before) + 1
-    if longest is not None and 0 < longest < window:  # some say -1 for any number
+    return longest if longest is not None and longest > 0 else None  # some say -1 for any number
+
+
+def shape(loaded: Loaded, window: int, head: int) -> None:
+    """No window may be longer than the model has positions, and a head that is kept must be there."""
+    config, longest = loaded.model.config, positions(loaded)
+    if longest is not None and longest < window:
         raise UserError(f"window is {window}; this model has {longest} positions")
     heads = config.num_attention_heads if loaded.adapter != UNKNOWN else head + 1
     if head >= heads:

@@ -1,6 +1,7 @@
 """A model of ours as a Hugging Face folder, and such a folder as a model of ours; without torch or transformers.
 
-A folder holds safetensors, the settings and a byte-level tokenizer. pretrained/classes.py says which models have one.
+A folder holds safetensors, the settings and a byte-level tokenizer. pretrained/folders/classes.py says which models
+have one.
 """
 
 import json
@@ -11,8 +12,8 @@ import numpy as np
 import safetensors.numpy
 
 from models.config import ModelConfig
-from pretrained import byte_tokenizer
-from pretrained.classes import ACTIVATIONS, CLASSES, NEWER, PLAIN, Class
+from pretrained.folders import byte_tokenizer
+from pretrained.folders.classes import ACTIVATIONS, CLASSES, NEWER, PLAIN, Class
 from workdir.errors import UserError
 from workdir.files import write_json
 

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 from PIL import Image
 
-from pretrained.files import Material, listed, of_folder
+from pretrained.senses.files import Material, listed, of_folder
 from workdir.errors import UserError
 
 PROCESSOR = "AutoImageProcessor"

@@ -20,8 +20,8 @@ from panel.families import FAMILIES
 from panel.panel import MEASURED, Sample, bytes_of_cloud, panel
 from panel.quantity import Values
 from panel.resamples import Places
-from pretrained.extract import read
 from pretrained.load import Loaded
+from pretrained.reading.extract import read
 from sources.activations import inputs_of, keys
 from workdir import mesh
 from workdir.errors import UserError

@@ -1,4 +1,4 @@
-"""Attention that a model computes by itself, not where the library computes it for others: seen at its softmax."""
+"""Attention that a model computes by itself, not where the library computes it for others: seen about its softmax."""
 
 from collections.abc import Callable
 from typing import Any
@@ -10,20 +10,26 @@ PRODUCTS = ("matmul", "__matmul__", "bmm", "baddbmm")
 
 
 class Watching(TorchFunctionMode):
-    """Tells of every softmax over (B, H, T, T) its input, and the queries and keys of the last product before it."""
+    """Tells of every softmax over (B, H, T, T) the queries and keys of the last product before it, its input, and the
+    values of the first product after it."""
 
-    def __init__(self, told: Callable[[Any, Any, Any], None]):
+    def __init__(self, told: Callable[[Any, Any, Any, Any], None]):
         super().__init__()
         self.told = told
         self.factors: list[Any] = []
+        self.before: tuple[Any, ...] = ()  # what is known at the softmax, until the values are
 
     def __torch_function__(self, function: Any, types: Any, args: tuple = (), kwargs: dict | None = None) -> Any:
         given = [x for x in (*args, *(kwargs or {}).values()) if isinstance(x, torch.Tensor)]
         name = getattr(function, "__name__", "")
         if name in PRODUCTS:
             self.factors = given[-2:]
+            if self.before:
+                (windows, _, tokens, _), values = self.before[-1].shape, given[-1]
+                self.told(*self.before, values.reshape(windows, -1, tokens, values.shape[-1]))
+                self.before = ()
         if name == "softmax" and self.factors and given[0].ndim == 4:
-            self.told(*_heads(*self.factors, given[0]), given[0])
+            self.before = (*_heads(*self.factors, given[0]), given[0])
         return function(*args, **(kwargs or {}))
 
 
