@@ -175,7 +175,7 @@ def neighbours_among(
     distance_PC, index_PC = neighbours.distance_PC[:, :SPARE], neighbours.index_PC[:, :SPARE]
     distance_PC = jnp.where(left_P[index_PC], distance_PC, jnp.inf)
     unsure_P = left_P & ((distance_PC < jnp.inf).sum(axis=1) < 2) & (neighbours.distance_PC[:, SPARE - 1] < jnp.inf)
-    distance_PC, index_PC = (x_PC[:, :2] for x_PC in _ascending(distance_PC, index_PC))
+    distance_PC, index_PC = (x_PC[:, :2] for x_PC in _sorted(distance_PC, index_PC))
     ranked_P = jnp.where(left_P, 0.0, jnp.inf)
     distance_PC, index_PC = _compared_with_all(
         jnp.asarray(cloud_PD, jnp.float32), ranked_P, unsure_P, distance_PC, index_PC
@@ -197,7 +197,7 @@ def _by_subtraction(
         square_C = jnp.matmul(jnp.square(cloud_PD[index_C] - cloud_PD[i][None]), ones_D, precision=Precision.HIGHEST)
         return jnp.where(index_C < points, jnp.sqrt(square_C), jnp.inf)
 
-    gathered = GATHERED if jax.default_backend() == "cpu" else 16 * GATHERED
+    gathered = GATHERED if jax.default_backend() == "cpu" else 8 * GATHERED
     at_once = max(1, min(points, gathered // (candidate_PC.shape[1] * width)))
     distance_PC = jax.lax.map(of_point, (jnp.arange(points), candidate_PC), batch_size=at_once)
     return _ascending(distance_PC, jnp.where(candidate_PC < points, candidate_PC, 0))
