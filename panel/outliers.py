@@ -10,7 +10,7 @@ from metrics import outliers
 from metrics.cloud import largest
 from panel import spectrum
 from panel.quantity import HERE, LAYER, ONE_OR_MORE, SHARE, Family, Quantity, Values
-from panel.resamples import Cloud, leave_out, over_groups
+from panel.resamples import Cloud, over_groups
 
 MASSIVE = "after Sun et al. 2024, Massive Activations in Large Language Models; the median of each position"
 BY_TOP = ("layer", "top")
@@ -68,6 +68,7 @@ QUANTITIES = {
         "peak of a vector's coordinates",
         "mean over points i of max_j |x_ij| / median_j |x_ij|, of two medians the lower",
         MASSIVE,
+        lambda cloud_PD, keep_P: (keep_P * outliers.coordinate_peaks(cloud_PD)).sum() / keep_P.sum(),
     ),
     "massive_activation": _outlier(
         "most massive activation",
@@ -88,9 +89,7 @@ def measure(cloud: Cloud) -> Values:
         lambda keep_P: {name: read(cloud_PD, keep_P) for name, read in OF_COORDINATES.items()}, groups, points
     )
     values["coordinate_share"] = values["coordinate_share"].T
-    peak_P, keep_RP = outliers.coordinate_peaks(cloud_PD), leave_out(groups, points)
-    values["coordinate_peak"] = (keep_RP * peak_P[None]).sum(axis=1) / keep_RP.sum(axis=1)
-    values["massive_activation"] = largest(peak_P)
+    values["massive_activation"] = largest(outliers.coordinate_peaks(cloud_PD))
     nothing = dict.fromkeys(LEFT_OUT, jnp.full(len(values["coordinate_peak"]), jnp.nan))
     without = [
         spectrum.readings(outliers.without_top(cloud_PD, top), groups) if top < width else nothing
