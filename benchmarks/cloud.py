@@ -80,7 +80,7 @@ def operations(points: int, width: int, groups: int, layers: int) -> Iterator[Op
 
 
 def counted(work: Callable, arguments: tuple) -> dict[str, float]:
-    """Operations of matrix products, and numbers of decompositions, as the program says; loops of unknown length: 1."""
+    """Operations of products, and decompositions, in all ways of conditions; of loops of unknown length, one turn."""
     found = {"products": 0.0, "decompositions": 0.0}
 
     def walk(jaxpr: Any, times: float) -> None:
@@ -134,9 +134,7 @@ def main(arguments: list[str] | None = None) -> None:
         limit = f"{done['products'] / speed:.0f} | {done['decompositions']:.0f}"
         print(f"| {name} | {wall:.1f} | {processors:.1f} | {limit} | {times:.0f} | {times * processors / 1e3:.1f} |")
     print(f"\n{total:.1f} s of processors for the clouds of one batch, beside attention and the network itself.")
-    print(
-        "Products: at the speed of the first row. Of loops without a known end, as over windows, one turn is counted."
-    )
+    print("Products: at the speed of the first row, all ways of conditions, one turn of loops without a known end.")
 
 
 if __name__ == "__main__":
