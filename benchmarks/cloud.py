@@ -1,6 +1,7 @@
-"""Where measuring a cloud spends its time: milliseconds of each operation, and of processor time beside them.
+"""Where measuring a checkpoint spends its time: every operation on one cloud, how often the whole panel does it, and
+how far it is from the limit that its matrix products set.
 
-python -m benchmarks.cloud [--points 4096 --width 256 --groups 16 --rounds 5]
+python -m benchmarks.cloud [--points 4096 --width 256 --groups 8 --layers 12 --rounds 5]
 
 An operation whose processor time equals its time keeps one core busy, and leaves the others to other clouds.
 """
@@ -10,69 +11,130 @@ import os
 import statistics
 import time
 from collections.abc import Callable, Iterator
+from typing import Any, NamedTuple
+
+os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")  # as in main.py
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 
 from benchmarks.rounds import processor
-from metrics import comparison
-from metrics.neighbours import nearest_neighbours
+from metrics.comparison import ckas, layers_cka
 from metrics.scale import SCALES
-from panel import dimension, outliers, scale, similarity, spectrum
+from panel import dimension, frequency, leading, outliers, scale, similarity, spectrum, windows
 from panel.comparison import NEIGHBOURS
-from panel.nulls import gaussian
-from panel.resamples import Cloud, search
+from panel.nulls import PERMUTATIONS, gaussian
+from panel.resamples import Cloud, Places, Searched, Types, search
+from sources.probe import POSITION_SETS
 
 FEW, FARTHEST = dimension.FAMILY.neighbours, 2 * SCALES[-1]
+WITH_NULL, PLAIN = 3, 2  # samples of a layer: as measured, shuffled, and for some families Gaussian
+OTHERS = 2  # checkpoints that one is compared with
 
 
-def operations(points: int, width: int, groups: int) -> Iterator[tuple[str, Callable, tuple]]:
-    """Name, function, arguments; the cloud is Gaussian, its variances fall as a power law."""
+class Operation(NamedTuple):
+    name: str
+    of_layer: float  # how often the whole panel with null models does it for each layer and set of positions
+    work: Callable
+    arguments: tuple
+
+
+def operations(points: int, width: int, groups: int, layers: int) -> Iterator[Operation]:
+    """The cloud is Gaussian, its variances fall as a power law; its points are of 128 to a window."""
     generator = np.random.default_rng(0)
     x_PD = generator.normal(size=(points, width)) * np.arange(1, width + 1) ** -0.4
     x_PD, y_PD = jnp.float32(x_PD), jnp.float32(x_PD + 0.3 * generator.normal(size=(points, width)))
+    places = Places(jnp.arange(points) // 128, jnp.arange(points) % 128)
+    letters_P = np.minimum(generator.geometric(0.1, points), 60)
+    type_LP = np.stack([letters_P, letters_P // 2, letters_P // 4])
+    types = Types(jnp.int32(type_LP), jnp.float32(-0.1 * type_LP), jnp.int32(letters_P % 4))
     searched = {count: jax.jit(search, static_argnums=(1, 2))(x_PD, count, groups) for count in (FEW, FARTHEST)}
 
-    def of_family(family: object) -> Callable:
-        return lambda x_PD, found=None: family.measure(Cloud(x_PD, groups, found))
+    def of_family(module: Any, count: int, found: Searched | None = None) -> Operation:
+        name = module.__name__.removeprefix("panel.") + (", from neighbours" if found else "")
+        work = lambda x_PD, found: module.FAMILY.measure(Cloud(x_PD, groups, found, places, types))  # noqa: E731
+        return Operation(name, count, work, (x_PD, found))
 
-    yield "product P x P x D", lambda x_PD: jnp.matmul(x_PD, x_PD.T, precision="highest"), (x_PD,)
-    for count in (2, NEIGHBOURS, FARTHEST):
-        yield f"{count} neighbours", lambda x_PD, count=count: nearest_neighbours(x_PD, count), (x_PD,)
-        yield "the same with those in sections", lambda x_PD, count=count: search(x_PD, count, groups), (x_PD,)
-    yield "dimension, from neighbours", of_family(dimension), (x_PD, searched[FEW])
-    yield "scale, from neighbours, and thinned clouds", of_family(scale), (x_PD, searched[FARTHEST])
-    for family in (spectrum, outliers, similarity):
-        yield family.__name__.removeprefix("panel."), of_family(family), (x_PD,)
-    yield "CKA of two clouds", lambda x_PD, y_PD: comparison.linear_cka(x_PD, y_PD, groups), (x_PD, y_PD)
-    yield "a Gaussian null model", lambda x_PD: gaussian(x_PD, jax.random.key(0)), (x_PD,)
+    def searching(count: int, of_layer: float) -> Operation:
+        name = f"{count} neighbours, of the whole and in sections"
+        return Operation(name, of_layer, lambda x_PD: search(x_PD, count, groups), (x_PD,))
+
+    yield Operation(
+        "product P x P x D", 0, lambda x_PD: jnp.matmul(x_PD, x_PD.T, precision="highest"), (x_PD,)
+    )  # the first: the speed of products is read off it
+    yield searching(FEW, 0)  # of a quick look
+    yield searching(NEIGHBOURS, OTHERS + PERMUTATIONS)
+    yield searching(FARTHEST, WITH_NULL)
+    yield of_family(dimension, WITH_NULL, searched[FEW])
+    yield of_family(scale, WITH_NULL, searched[FARTHEST])
+    for module in (leading, frequency):
+        yield of_family(module, WITH_NULL)
+    for module in (spectrum, outliers, windows, similarity):
+        yield of_family(module, PLAIN)
+    pairs = OTHERS * (1 + PERMUTATIONS)
+    yield Operation("CKA of two clouds", pairs, lambda x_PD, y_PD: ckas(x_PD, y_PD, groups), (x_PD, y_PD))
+    three_NPD, share = jnp.stack([x_PD, y_PD, x_PD + y_PD]), (1 + PERMUTATIONS) * (layers + 4) / 18
+    yield Operation("CKA of three layers with each other", share, lambda x_NPD: layers_cka(x_NPD, groups), (three_NPD,))
+    yield Operation("a Gaussian null model", 1, lambda x_PD: gaussian(x_PD, jax.random.key(0)), (x_PD,))
 
 
-def timed(work: Callable, arguments: tuple, rounds: int) -> tuple[float, float]:
-    """Median milliseconds, and those of all processors together on average."""
-    work = jax.jit(work)
+def counted(work: Callable, arguments: tuple) -> dict[str, float]:
+    """Operations of products, and decompositions, in all ways of conditions; of loops of unknown length, one turn."""
+    found = {"products": 0.0, "decompositions": 0.0}
+
+    def walk(jaxpr: Any, times: float) -> None:
+        for equation in jaxpr.eqns:
+            name, inner = equation.primitive.name, times
+            if name == "dot_general":
+                (contracted, _), _ = equation.params["dimension_numbers"]
+                depth = np.prod([equation.invars[0].aval.shape[axis] for axis in contracted])
+                found["products"] += times * 2 * depth * equation.outvars[0].aval.size
+            elif name in ("eigh", "svd"):
+                found["decompositions"] += times * np.prod(equation.invars[0].aval.shape[:-2])
+            elif name == "scan":
+                inner = times * equation.params["length"]
+            for value in equation.params.values():
+                for one in value if isinstance(value, tuple | list) else (value,):
+                    if hasattr(one, "jaxpr"):
+                        walk(one.jaxpr, inner)
+
+    walk(jax.make_jaxpr(work)(*arguments).jaxpr, 1.0)
+    return found
+
+
+def timed(work: jax.stages.Compiled, arguments: tuple, rounds: int) -> tuple[float, float]:
+    """Median milliseconds, and those of all processors together."""
     jax.block_until_ready(work(*arguments))
-    seconds, begin = [], sum(os.times()[:2])
+    seconds, processors = [], []
     for _ in range(rounds):
-        start = time.perf_counter()
+        start, begin = time.perf_counter(), time.process_time()
         jax.block_until_ready(work(*arguments))
         seconds.append(time.perf_counter() - start)
-    return 1e3 * statistics.median(seconds), 1e3 * (sum(os.times()[:2]) - begin) / rounds
+        processors.append(time.process_time() - begin)
+    return 1e3 * statistics.median(seconds), 1e3 * statistics.median(processors)
 
 
 def main(arguments: list[str] | None = None) -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    for name, value in {"points": 4096, "width": 256, "groups": 16, "rounds": 5}.items():
+    for name, value in {"points": 4096, "width": 256, "groups": 8, "layers": 12, "rounds": 5}.items():
         parser.add_argument(f"--{name}", type=int, default=value)
     options = parser.parse_args(arguments)
-    print(
-        f"P = {options.points}, D = {options.width}, {options.groups} groups, {jax.devices()[0].device_kind}", end=" "
-    )
-    print(f"({processor()}), jax {jax.__version__}\n\n| operation | ms | ms of processors |\n| --- | --- | --- |")
-    for name, work, given in operations(options.points, options.width, options.groups):
-        wall, processors = timed(work, given, options.rounds)
-        print(f"| {name} | {wall:.1f} | {processors:.1f} |", flush=True)
+    units = (options.layers + 1) * len(POSITION_SETS)
+    print(f"P = {options.points}, D = {options.width}, {options.groups} groups, {options.layers} layers", end=", ")
+    print(f"{jax.devices()[0].device_kind} ({processor()}), jax {jax.__version__}\n")
+    print("| operation | ms | ms of processors | of them products | decompositions | times a batch | s a batch |")
+    print("| --- | --- | --- | --- | --- | --- | --- |")
+    total, speed = 0.0, 0.0
+    for name, of_layer, work, given in operations(options.points, options.width, options.groups, options.layers):
+        wall, processors = timed(jax.jit(work).lower(*given).compile(), given, options.rounds)
+        done, times = counted(work, given), of_layer * units
+        speed = speed or done["products"] / processors
+        total += times * processors / 1e3
+        limit = f"{done['products'] / speed:.0f} | {done['decompositions']:.0f}"
+        print(f"| {name} | {wall:.1f} | {processors:.1f} | {limit} | {times:.0f} | {times * processors / 1e3:.1f} |")
+    print(f"\n{total:.1f} s of processors for the clouds of one batch, beside attention and the network itself.")
+    print("Products: at the speed of the first row, all ways of conditions, one turn of loops without a known end.")
 
 
 if __name__ == "__main__":

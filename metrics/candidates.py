@@ -8,7 +8,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 from jax.lax import Precision
-from jaxtyping import Array, Float, Int, UInt
+from jaxtyping import Array, Bool, Float, Int, UInt
 
 FEW = 4  # up to so many neighbours, the search multiplies each pair of blocks once and selects by passes
 CHUNK = 512  # points told apart by the low bits of a key, a power of 2
@@ -27,15 +27,16 @@ def propose(
     indices, P and above where there is none, and a bound, inf where there is no other point. Up to FEW neighbours there
     are 4 candidates more in all and 1 more in each run of 512 points; beyond, 6 more in all.
     """
+    if count > FEW:
+        first_2P = jnp.broadcast_to(square_P < jnp.inf, (2, len(x_PD)))
+        return propose_in_sections(x_PD, square_P, first_2P, count, 1)[0]
     points = len(x_PD)
     # larger blocks of products are fewer steps, but leave the caches of a CPU
     block = min(CHUNK if points <= 16 * CHUNK else 2 * CHUNK, -(-points // LANES) * LANES)
     padding = -points % block
     x_QD = jnp.pad(x_PD, ((0, padding), (0, 0)))
     square_Q = jnp.pad(square_P, (0, padding), constant_values=jnp.inf)
-    candidate_QC, beyond_Q = (
-        _in_pairs(x_QD, square_Q, count, block) if count <= FEW else _in_rows(x_QD, square_Q, count)
-    )
+    candidate_QC, beyond_Q = _in_pairs(x_QD, square_Q, count, block)
     return candidate_QC[:points], beyond_Q[:points]
 
 
@@ -129,19 +130,46 @@ def _unpacked(key_SKQ: UInt[Array, "S K Q"], chunk: int, most: int) -> tuple[Int
     return jnp.stack(index_CQ, axis=1), beyond_Q
 
 
-def _in_rows(
-    x_QD: Float[Array, "Q D"], square_Q: Float[Array, " Q"], count: int
-) -> tuple[Int[Array, "Q C"], Float[Array, " Q"]]:
-    """The same from whole rows of the distance matrix, some at a time: for more neighbours than passes are worth."""
-    padded = x_QD.shape[0]
+def propose_in_sections(
+    x_PD: Float[Array, "P D"], square_P: Float[Array, " P"], first_2P: Bool[Array, "2 P"], count: int, sections: int
+) -> tuple[tuple[Int[Array, "P C"], Float[Array, " P"]], tuple[Int[Array, "P K"], Float[Array, " P"]]]:
+    """`propose` among all points, and among those of each point's own section, from whole rows of the matrix.
 
-    def of_point(i: Array) -> tuple[Array, Array]:
-        gram_Q = jnp.matmul(x_QD[i], x_QD.T, precision=Precision.HIGHEST)
-        near_Q = (square_Q - 2.0 * gram_Q).at[i].set(jnp.inf)
-        negative_C, index_C = jax.lax.top_k(-near_Q, min(count + 6, padded))
+    Shapes: P points of width D, centred, their squares, and who is to be a candidate: of all points, then of its
+    section; whoever is of the first is of the second -> both proposals; indices of the second count from the section's
+    beginning. What a row's own section has among the nearest of all is among the nearest of that section: these are
+    selected first, and then, with all other sections, again. That is quicker than a selection of each, since most that
+    comes after near points is passed over at once; and each product is made once.
+    """
+    points, size = len(x_PD), len(x_PD) // sections
+    kept, kept_own = min(count + 6, points), min(count + 6, size)
+
+    def told(negative_C: Array, index_C: Array, square: Array, none: int) -> tuple[Array, Array]:
         there_C = negative_C > -jnp.inf  # NaN fails the comparison
         # not negative_C[-1]: of which XLA makes a sort of the whole row on a CPU, 8 times as slow
-        beyond = jnp.where(there_C.all(), square_Q[i] - negative_C.min(), jnp.inf)
-        return jnp.where(there_C, index_C, padded), beyond
+        beyond = jnp.where(there_C.all(), square - negative_C.min(), jnp.inf)
+        return jnp.where(there_C, index_C, none), beyond
 
-    return jax.lax.map(of_point, jnp.arange(padded), batch_size=min(ROWS, padded))
+    def of_section(start: Array) -> tuple:
+        own_first_PD = x_PD if sections == 1 else jnp.roll(x_PD, -start, axis=0)  # a copy of the cloud
+        own_square_P = jnp.roll(square_P, -start)
+        first_P, first_own_P = jnp.roll(first_2P, -start, axis=1)
+        ranked_P, ranked_own_P = (jnp.where(first, own_square_P, jnp.inf) for first in (first_P, first_own_P))
+
+        def of_point(i: Array) -> tuple:
+            gram_P = 2.0 * jnp.matmul(own_first_PD[i], own_first_PD.T, precision=Precision.HIGHEST)
+            own_A = (gram_P[:size] - ranked_own_P[:size]).at[i].set(-jnp.inf)
+            own_C, own_index_C = jax.lax.top_k(own_A, kept_own)
+            further_C = jnp.where(first_P[own_index_C], own_C, -jnp.inf)
+            negative_C, place_C = jax.lax.top_k(jnp.concatenate([further_C, (gram_P - ranked_P)[size:]]), kept)
+            index_C = jnp.where(
+                place_C < kept_own, own_index_C[jnp.minimum(place_C, kept_own - 1)], place_C + (size - kept_own)
+            )
+            own = told(own_C, own_index_C, own_square_P[i], size)
+            index_C, beyond = told(negative_C, (index_C + start) % points, own_square_P[i], points)
+            return (index_C, jnp.minimum(beyond, own[1])), own  # of the section some may be no candidates of all
+
+        return jax.lax.map(of_point, jnp.arange(size), batch_size=min(ROWS, size))
+
+    found = jax.lax.map(of_section, size * jnp.arange(sections))
+    return jax.tree.map(lambda x: x.reshape(points, *x.shape[2:]), found)

@@ -18,13 +18,15 @@ from typing import NamedTuple
 
 import jax
 import jax.numpy as jnp
+from jax.lax import Precision
 from jaxtyping import Array, Bool, Float, Int, UInt
 
-from metrics.candidates import propose, rounding
+from metrics.candidates import FEW, propose, propose_in_sections, rounding
 from metrics.cloud import AnyArray, centred
 
 AT_ONCE = 128  # points: a sum over the whole cloud first writes the squares of it all
-GATHERED = 2**20  # coordinates of candidates that exist at once
+GATHERED = 2**17  # coordinates of candidates that exist at once: a core's cache holds them; an accelerator takes more
+EXCHANGES = 4  # rounds in which neighbouring candidates change places, before all are sorted
 TOGETHER = 8  # points compared with all others at once
 SPARE = 3  # neighbours from which the two nearest are read when some points are left out
 ROUNDING = 2e-6  # of |x|: nearer is rounding. A dozen layers leave up to 1e-6; true neighbours are 1e-3 apart
@@ -87,25 +89,73 @@ def nearest_neighbours(cloud_PD: Float[AnyArray, "P D"], count: int = 2) -> Neig
     the whole search. Points are equal when all their float32 coordinates are. Where fewer than `count` other distinct
     points exist: inf. A non-finite coordinate, or squares beyond float32: inf.
     """
-    points, width = cloud_PD.shape
     cloud_PD = jnp.asarray(cloud_PD, jnp.float32)
-    x_PD = centred(cloud_PD)
-    square_P, norm_P = jax.lax.map(
-        lambda i: (jnp.square(x_PD[i]).sum(), jnp.linalg.norm(cloud_PD[i])),
-        jnp.arange(points),
-        batch_size=min(AT_ONCE, points),
-    )
-    original_P, copies_P = originals(cloud_PD)
-    first_P = original_P == jnp.arange(points)
-    ranked_P = jnp.where(first_P, square_P, jnp.inf)
-    candidate_PC, beyond_P = propose(x_PD, ranked_P, count)
+    x_PD, originals_2P = centred(cloud_PD), originals(cloud_PD)
+    square_P, first_P = _squares(x_PD), _are_first(originals_2P)
+    proposed = propose(x_PD, jnp.where(first_P, square_P, jnp.inf), count)
+    return _measured(cloud_PD, square_P, originals_2P, proposed, count)
+
+
+def neighbours_in_sections(
+    cloud_PD: Float[AnyArray, "P D"], count: int, sections: int
+) -> tuple[Neighbours, Neighbours]:
+    """`nearest_neighbours` of the cloud, and of each of so many runs of P/sections points by themselves: (section, …).
+
+    Shapes, units and bad input as there. Up to FEW neighbours the sections are searched beside the whole, at 1/sections
+    of its time; beyond, one product serves both.
+    """
+    cloud_PD = jnp.asarray(cloud_PD, jnp.float32)
+
+    def parts(x_P: Array) -> Array:
+        return x_P.reshape(sections, -1, *x_P.shape[1:])
+
+    if count <= FEW:
+        of_parts = jax.lax.map(lambda part_PD: nearest_neighbours(part_PD, count), parts(cloud_PD))
+        return nearest_neighbours(cloud_PD, count), of_parts
+    x_PD, originals_2P = centred(cloud_PD), originals(cloud_PD)
+    of_parts_S2P = jax.lax.map(originals, parts(cloud_PD))
+    square_P, first_P = _squares(x_PD), _are_first(originals_2P)
+    first_2P = jnp.stack([first_P, jax.vmap(_are_first)(of_parts_S2P).ravel()])
+    proposed, proposed_own = propose_in_sections(x_PD, square_P, first_2P, count, sections)
+    given = jax.tree.map(parts, (cloud_PD, square_P)), of_parts_S2P, jax.tree.map(parts, proposed_own)
+
+    def of_part(part: tuple) -> Neighbours:
+        (part_PD, square_P), originals_2P, proposed = part
+        found = _measured(part_PD, square_P, originals_2P, proposed, count)
+        return found._replace(mean_norm=jnp.sqrt(_squares(centred(part_PD))).mean())  # about the mean of the section
+
+    return _measured(cloud_PD, square_P, originals_2P, proposed, count), jax.lax.map(of_part, given)
+
+
+def _squares(x_PD: Float[Array, "P D"]) -> Float[Array, " P"]:
+    points = len(x_PD)  # by index: a map over the points themselves would copy them
+    return jax.lax.map(lambda i: jnp.square(x_PD[i]).sum(), jnp.arange(points), batch_size=min(AT_ONCE, points))
+
+
+def _are_first(originals_2P: tuple[Int[Array, " P"], Int[Array, " P"]]) -> Bool[Array, " P"]:
+    return originals_2P[0] == jnp.arange(len(originals_2P[0]))
+
+
+def _measured(
+    cloud_PD: Float[Array, "P D"],
+    square_P: Float[Array, " P"],
+    originals_2P: tuple[Int[Array, " P"], Int[Array, " P"]],
+    proposed: tuple[Int[Array, "P C"], Float[Array, " P"]],
+    count: int,
+) -> Neighbours:
+    """The neighbours among the proposed ones, or among all where these may not do; `square_P` as the proposals had."""
+    (original_P, copies_P), (candidate_PC, beyond_P) = originals_2P, proposed
+    first_P = _are_first(originals_2P)
     distance_PC, index_PC = _by_subtraction(cloud_PD, candidate_PC)
     narrow = ((0, 0), (0, max(count - index_PC.shape[1], 0)))
     distance_PC = jnp.pad(distance_PC[:, :count], narrow, constant_values=jnp.inf)
     index_PC = jnp.pad(index_PC[:, :count], narrow)
-    unsure_P = first_P & (beyond_P - rounding(square_P, distance_PC[:, -1], width) <= jnp.square(distance_PC[:, -1]))
+    last_P = distance_PC[:, -1]
+    unsure_P = first_P & (beyond_P - rounding(square_P, last_P, cloud_PD.shape[1]) <= jnp.square(last_P))
+    ranked_P = jnp.where(first_P, square_P, jnp.inf)
     distance_PC, index_PC = _compared_with_all(cloud_PD, ranked_P, unsure_P, distance_PC, index_PC)
     distance_PC, index_PC = distance_PC[original_P], index_PC[original_P]
+    norm_P = jnp.sqrt(_squares(cloud_PD))
     return Neighbours(distance_PC, index_PC, first_P, copies_P, ROUNDING * norm_P, jnp.sqrt(square_P).mean())
 
 
@@ -125,7 +175,7 @@ def neighbours_among(
     distance_PC, index_PC = neighbours.distance_PC[:, :SPARE], neighbours.index_PC[:, :SPARE]
     distance_PC = jnp.where(left_P[index_PC], distance_PC, jnp.inf)
     unsure_P = left_P & ((distance_PC < jnp.inf).sum(axis=1) < 2) & (neighbours.distance_PC[:, SPARE - 1] < jnp.inf)
-    distance_PC, index_PC = (x_PC[:, :2] for x_PC in _ascending(distance_PC, index_PC))
+    distance_PC, index_PC = (x_PC[:, :2] for x_PC in _sorted(distance_PC, index_PC))
     ranked_P = jnp.where(left_P, 0.0, jnp.inf)
     distance_PC, index_PC = _compared_with_all(
         jnp.asarray(cloud_PD, jnp.float32), ranked_P, unsure_P, distance_PC, index_PC
@@ -139,12 +189,16 @@ def _by_subtraction(
 ) -> tuple[Float[Array, "P C"], Int[Array, "P C"]]:
     """Distances to the candidates, ascending, and their indices: inf and 0 where there is none."""
     points, width = cloud_PD.shape
+    ones_D = jnp.ones(width)
 
     def of_point(of: tuple[Array, Array]) -> Array:
         i, index_C = of
-        return jnp.where(index_C < points, _distances(cloud_PD[i], cloud_PD[index_C]), jnp.inf)
+        # a product with ones adds up what lies in the cache in half the time of a sum
+        square_C = jnp.matmul(jnp.square(cloud_PD[index_C] - cloud_PD[i][None]), ones_D, precision=Precision.HIGHEST)
+        return jnp.where(index_C < points, jnp.sqrt(square_C), jnp.inf)
 
-    at_once = max(1, min(points, GATHERED // (candidate_PC.shape[1] * width)))
+    gathered = GATHERED if jax.default_backend() == "cpu" else 8 * GATHERED
+    at_once = max(1, min(points, gathered // (candidate_PC.shape[1] * width)))
     distance_PC = jax.lax.map(of_point, (jnp.arange(points), candidate_PC), batch_size=at_once)
     return _ascending(distance_PC, jnp.where(candidate_PC < points, candidate_PC, 0))
 
@@ -153,6 +207,43 @@ def _ascending(
     distance_PC: Float[Array, "P C"], index_PC: Int[Array, "P C"]
 ) -> tuple[Float[Array, "P C"], Int[Array, "P C"]]:
     """Both in the order of the distances, which are not negative; of equal ones in the order given, NaN last.
+
+    They come nearly in order: a few rounds of exchanges do where all would take ten times as long to sort.
+    """
+    candidates = distance_PC.shape[1]
+
+    def in_order(distance_PC: Array) -> Array:
+        return (distance_PC[:, 1:] >= distance_PC[:, :-1]).all()
+
+    def exchange(found: tuple[Array, Array], odd: int) -> tuple[Array, Array]:
+        """Each of an even place, or of an odd one, with the next where that is nearer."""
+        place_C = jnp.arange(candidates)
+        left_1C = ((place_C % 2 == odd) & (place_C < candidates - 1))[None]
+        right_1C = jnp.roll(left_1C, 1, axis=1)
+        distance_PC, index_PC = found
+        nearer_PC = left_1C & (jnp.roll(distance_PC, -1, axis=1) < distance_PC)
+        farther_PC = right_1C & (jnp.roll(distance_PC, 1, axis=1) > distance_PC)
+
+        def moved(x_PC: Array) -> Array:
+            before_PC, next_PC = jnp.roll(x_PC, 1, axis=1), jnp.roll(x_PC, -1, axis=1)
+            return jnp.where(nearer_PC, next_PC, jnp.where(farther_PC, before_PC, x_PC))
+
+        return moved(distance_PC), moved(index_PC)
+
+    def again(state: tuple) -> tuple:
+        number, found = state
+        return number + 1, exchange(exchange(found, 0), 1)
+
+    _, found = jax.lax.while_loop(
+        lambda state: (state[0] < EXCHANGES) & ~in_order(state[1][0]), again, (0, (distance_PC, index_PC))
+    )
+    return jax.lax.cond(in_order(found[0]), lambda: found, lambda: _sorted(*found))
+
+
+def _sorted(
+    distance_PC: Float[Array, "P C"], index_PC: Int[Array, "P C"]
+) -> tuple[Float[Array, "P C"], Int[Array, "P C"]]:
+    """`_ascending` from any order.
 
     By the low bits, then by the high ones: XLA sorts 32-bit integers alone three times as fast as pairs with a float.
     The lowest bits of both keys say which candidate it is.

@@ -12,7 +12,7 @@ import jax.numpy as jnp
 from jax import Array
 
 from metrics import similarity
-from metrics.neighbours import Neighbours, nearest_neighbours
+from metrics.neighbours import Neighbours, nearest_neighbours, neighbours_in_sections
 from panel.quantity import Values
 
 
@@ -50,10 +50,9 @@ def search(cloud_PD: Array, count: int, groups: int) -> Searched | None:
     """The `count` nearest of every point; None where none are asked for."""
     if count == 0:
         return None
-    whole = nearest_neighbours(cloud_PD, count)
     if groups == 1:
-        return Searched(whole, None)
-    return Searched(whole, jax.lax.map(lambda part_PD: nearest_neighbours(part_PD, count), sections(cloud_PD, groups)))
+        return Searched(nearest_neighbours(cloud_PD, count), None)
+    return Searched(*neighbours_in_sections(cloud_PD, count, section_count(groups)))
 
 
 def leave_out(groups: int, points: int) -> Array:

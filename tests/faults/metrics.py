@@ -43,13 +43,19 @@ FAULTS = [
     Fault(
         "copies are neighbours",
         "metrics/neighbours.py",
-        "ranked_P = jnp.where(first_P, square_P, jnp.inf)",
-        "ranked_P = square_P",
+        "proposed = propose(x_PD, jnp.where(first_P, square_P, jnp.inf), count)",
+        "proposed = propose(x_PD, square_P, count)",
+    ),
+    Fault(
+        "copies in another section are neighbours",
+        "metrics/candidates.py",
+        "further_C = jnp.where(first_P[own_index_C], own_C, -jnp.inf)",
+        "further_C = own_C",
     ),
     Fault(
         "unsure neighbours are believed",
         "metrics/neighbours.py",
-        "<= jnp.square(distance_PC[:, -1]))",
+        "<= jnp.square(last_P))",
         "< -1.0)",
     ),
     Fault(

@@ -9,7 +9,7 @@ from benchmarks import zoo
 from metrics import candidates
 from metrics import neighbours as search
 from metrics.dimension import twonn
-from metrics.neighbours import SPARE, nearest_neighbours, neighbours_among
+from metrics.neighbours import SPARE, nearest_neighbours, neighbours_among, neighbours_in_sections
 from tests import reference
 from tests.metrics.clouds import (
     CLOUDS,
@@ -84,6 +84,19 @@ def test_tells_near_copies_apart(crowd, count):
     """Crowds at 1e-4 of the spread, where the Gram matrix is all rounding and holds too few candidates of 40."""
     cloud = crowded(gaussian(1 + POINTS // crowd), crowd, apart=1e-4)[:POINTS]
     assert_found(find(cloud, count), cloud, rtol=1e-4)
+
+
+def test_a_cloud_and_its_sections_have_in_one_pass_the_neighbours_that_each_has_alone():
+    """Copies in several sections are one point of the cloud, and one of each section that they are in."""
+    cloud = with_copies(gaussian())[: POINTS // 4 * 4]
+    whole, parts = jax.jit(lambda cloud_PD: neighbours_in_sections(cloud_PD, MANY, 4))(cloud)
+    assert_found(whole, cloud, rtol=1e-5)
+    for number, section in enumerate(np.split(cloud, 4)):
+        part = jax.tree.map(lambda leaf: leaf[number], parts)  # noqa: B023
+        assert_found(part, section, rtol=1e-5)
+        assert part.duplicates() == len(section) - len(np.unique(section, axis=0))
+        spread = np.linalg.norm(section - section.mean(axis=0), axis=1).mean()
+        np.testing.assert_allclose(part.mean_norm, spread, rtol=1e-5)
 
 
 def test_neighbours_do_not_depend_on_how_many_are_asked_for():
