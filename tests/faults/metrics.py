@@ -105,7 +105,7 @@ FAULTS = [
     ),
     Fault(
         "neighbours are ordered by the low bits of their distances",
-        "metrics/neighbours.py",
+        "metrics/ascending.py",
         "order(taken(bits_PC, by_low_PC) >> (32 - own) << own)",
         "order(taken(bits_PC, by_low_PC) << own)",
     ),

@@ -6,7 +6,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from benchmarks import zoo
-from metrics import candidates
+from metrics import ascending, candidates
 from metrics import neighbours as search
 from metrics.dimension import twonn
 from metrics.neighbours import SPARE, nearest_neighbours, neighbours_among, neighbours_in_sections
@@ -183,7 +183,7 @@ def test_neighbours_in_other_blocks_are_found(monkeypatch, points, count):
     monkeypatch.setattr(candidates, "LANES", 8)
     monkeypatch.setattr(candidates, "ROWS", 16)
     monkeypatch.setattr(search, "AT_ONCE", 16)
-    monkeypatch.setattr(search, "GATHERED", 1000)
+    monkeypatch.setattr(ascending, "GATHERED", 1000)
     cloud = with_copies(gaussian(points, 5))
     assert_found(jax.jit(lambda cloud_PD: nearest_neighbours(cloud_PD, count))(cloud), cloud, rtol=1e-5)
 
