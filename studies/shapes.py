@@ -35,7 +35,7 @@ def over_depth(values: xr.DataArray) -> xr.DataArray:
     """Mean over block outputs, or over blocks and heads; NaN where any of them is."""
     if "layer" in values.dims:
         return values.isel(layer=slice(1, None)).mean("layer", skipna=False)
-    return values.mean([dim for dim in ("block", "head", "matrix") if dim in values.dims], skipna=False)
+    return values.mean([dim for dim in ("block", "head", "kernel") if dim in values.dims], skipna=False)
 
 
 def _last(values: xr.DataArray) -> xr.DataArray:

@@ -8,6 +8,7 @@ PAPER = "reconstruction after Bernas et al. 2026, Revisiting Anisotropy in Langu
 FRAME = ("rank", "layer", "fit", "kind")
 MATRIX = (*FRAME, "of", "matrix")
 SIGNED = (-1.0, 1.0)
+GRADIENT = "gradient_"  # before the name of a quantity of the panel, of gradients as clouds
 
 
 def _of(dims: tuple[str, ...], long_name: str, formula: str, source: str = HERE, **further) -> Quantity:
