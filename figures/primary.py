@@ -82,9 +82,8 @@ def shown(table) -> str:
 def bars(table) -> str:
     few, many = table["pairs"].min(), table["pairs"].max()
     pairs = f"{few} to {many}" if few < many else f"{few}"
-    said = (
-        f"Bars: {LEVEL:.0%} interval, {pairs} pairs of runs. Verdicts: p < {1 - LEVEL:.2g}, after Holm over all tests."
-    )
+    said = f"Bars: {LEVEL * 100:.0f} % interval, {pairs} pairs of runs."
+    said += f" Verdicts: p < {1 - LEVEL:.2g}, after Holm over all tests."
     return said + " Grey: margin stated beforehand." * bool(np.isfinite(table["margin"]).any())
 
 

@@ -187,6 +187,8 @@ def test_contrasts_at_equal_gain_say_so_their_levels_and_who_has_no_value(runs, 
     figure = contrasts_at_equal_gain(compared)
     inside(figure, "contrasts")
     assert "at equal gain" in title_of(figure)
+    assert title_of(figure).endswith("exploratory")
+    assert "95 % interval, variance of its own runs" in caption_of(figure)
     assert "constant part: 1.25 to 2.50 bits. Without value: window_0." in caption_of(figure)
     assert {line.get_xdata()[0] for line in figure.axes[0].lines if line.get_marker() == "o"} == {7.0}
     assert contrasts_at_equal_gain(Compared(compared.runs, *joined)) is None
