@@ -119,9 +119,10 @@ MEASURED = {
     ),
     "matrix_energy": _of(
         MATRIX,
-        "energy of a matrix's gradient or update in the proxy of what it reads",
-        "|Q^T M|^2 / |M|^2 on the input side, without the vector of ones where norms remove it",
-        PAPER,
+        "energy of a matrix's gradient or update in the proxy of what it reads, or writes",
+        "|Q^T M|^2 / |M|^2 on the input side (attention_out, mlp_out: output side), without the vector of ones where "
+        "norms remove it",
+        f"{PAPER}; the output side: this project",
         range=SHARE,
     ),
     "matrix_p": _of(MATRIX, "p of it beside random frames", "(1 + #{e(Q_N) >= e(Q)}) / (1 + #)", PAPER, range=SHARE),

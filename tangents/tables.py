@@ -22,7 +22,7 @@ from tangents.proxies import KINDS, Fitted, Frames
 from tangents.quantities import DERIVED, GRADIENT, MEASURED, about
 from tangents.written import MATRICES, OF
 
-LAYOUT = 1
+LAYOUT = 2
 STATISTICS = ("mean", "low", "high")
 
 
