@@ -187,6 +187,7 @@ def test_contrasts_at_equal_gain_from_training_to_the_figure(tmp_path, capsys):
         best[name] = max(gain for step, gain in gains.items() if 10 <= step <= 160)  # before the decay
         ((level, crossing),) = json.loads((root / name / "equal_gain" / "crossings.json").read_text()).items()
         assert crossing["step"] == rows.loc[name, "steps_to_gain"] <= 160
+        assert rows.loc[name, "gain_there"] == pytest.approx(crossing["gain"])
         assert crossing["gain"] >= float(level) == pytest.approx(rows.loc[name, "level"])
         if not (root / name / "measurements" / f"{crossing['step']}.nc").exists():
             made += (root / name / "equal_gain" / "measurements" / f"{crossing['step']}.nc").exists()
