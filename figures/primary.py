@@ -9,13 +9,14 @@ from figures import style
 from figures.experiment import ACROSS, Compared, named
 from figures.provenance import caption
 from panel.intervals import LEVEL
-from studies.primary import BOTH, DIFFERS, NOTHING, OPEN, WITHIN, number, words
+from studies.primary import BOTH, DIFFERS, NOTHING, OPEN, UNTESTED, WITHIN, number, words
 
 LOOKS = {  # colour, marker, filled
     DIFFERS: (style.OKABE_ITO[1], "o", True),
     BOTH: (style.OKABE_ITO[3], "D", True),
     WITHIN: (style.OKABE_ITO[0], "s", True),
     OPEN: ("0.35", "o", False),
+    UNTESTED: ("0.35", "v", False),
 }
 AT = {"last": "last checkpoint", "equal": "equal gain"}
 ROW = 0.19  # inches

@@ -32,11 +32,12 @@ AT = ("last", "equal")  # the last checkpoint, or equal gain
 POSITIONS = ("all", "without_first")
 AT_LAST = ("test_bits", "test_gain")  # beside the shapes
 ROLE, ROLES = "role", ("primary", "exploratory")  # a column of contrasts
-DIFFERS, WITHIN, BOTH, OPEN, NOTHING = (
+DIFFERS, WITHIN, BOTH, OPEN, UNTESTED, NOTHING = (
     "differs",
     "no change beyond the margin",
     "differs, by less than the margin",
     "not decided",
+    "no p",
     "no value",
 )
 TESTS = ("p", "p_holm", "p_margin", "p_margin_holm")
@@ -84,7 +85,7 @@ def read(primary: dict[str, dict[str, Any]], runs: xr.Dataset, equal: pd.DataFra
     frame["p_holm"] = corrected[: len(frame)]
     frame["p_margin_holm"] = np.nan
     frame.loc[stated, "p_margin_holm"] = corrected[len(frame) :]
-    frame["verdict"] = [_verdict(*pair) for pair in zip(frame["p_holm"], frame["p_margin_holm"], strict=True)]
+    frame["verdict"] = [_verdict(*row) for row in frame[["change", "p_holm", "p_margin_holm"]].itertuples(index=False)]
     return frame[list(READ)]
 
 
@@ -106,9 +107,9 @@ def _tests(change: Change, margin: float, crossed: bool) -> dict[str, float]:
     return {"p": 2 * stats.t.sf(t, change.freedom), "p_margin": stats.t.sf(inside, change.freedom)}
 
 
-def _verdict(p: float, p_margin: float) -> str:
+def _verdict(change: float, p: float, p_margin: float) -> str:
     if np.isnan(p):
-        return NOTHING
+        return NOTHING if np.isnan(change) else UNTESTED
     differs, within = (one < 1 - LEVEL for one in (p, p_margin))
     return BOTH if differs and within else DIFFERS if differs else WITHIN if within else OPEN
 
@@ -183,6 +184,8 @@ WHERE = {"last": "at the last checkpoint", "equal": "at equal gain"}
 
 def words(row: Any) -> str:
     """The verdict with the margin and the p that it goes by, corrected."""
+    if row.verdict == UNTESTED:
+        return row.verdict
     beyond = f" ({row.margin:g})" if np.isfinite(row.margin) else ""
     p = [f"p {_p(row.p_holm)}"] + [f"p of the margin {_p(row.p_margin_holm)}"] * bool(np.isfinite(row.margin))
     return f"{row.verdict}{beyond if row.verdict in (WITHIN, BOTH) else ''}; {', '.join(p)}"

@@ -115,7 +115,7 @@ def test_crossed_seeds_have_an_interval_and_no_p():
     (row,) = primary.read({"it": ONE | {"quantity": "test_gain"}}, table, EMPTY).itertuples()
     assert np.isfinite([row.low, row.high]).all()
     assert np.isnan(row.p)
-    assert row.verdict == primary.NOTHING
+    assert row.verdict == primary.UNTESTED
 
 
 def test_every_other_contrast_is_exploratory_in_the_table():
