@@ -19,7 +19,7 @@ from scipy import stats
 
 from models.masks import seeds as mask_seeds
 from panel.intervals import LEVEL
-from studies.contrasts import COLUMNS, Change, change_between, factors, pairs
+from studies.contrasts import COLUMNS, TASK, Change, change_between, factors, pairs
 from studies.equal_gain import STEPS
 from studies.runs import SEEDS, numbers
 from studies.shapes import SHAPES
@@ -118,6 +118,10 @@ def _at_last(runs: xr.Dataset, about: dict[str, Any]) -> Change:
     wanted, labels = (about["quantity"], about["positions"]), list(dict.fromkeys(runs["condition"].values))
     values = {one[:2]: one[2] for one in numbers(runs)}.get(wanted)
     if values is None or not {about["before"], about["after"]} <= {*labels}:
+        return _no_change()
+    apart = [name for name in TASK.get(about["quantity"], ()) if name in runs.coords]
+    of_both = [{runs[name].values[runs["condition"] == about[end]][0] for end in ("before", "after")} for name in apart]
+    if any(len(values_there) > 1 for values_there in of_both):  # as bits of two objectives
         return _no_change()
     condition = np.array([labels.index(label) for label in runs["condition"].values])
     return change_between(values, condition, _seeds(runs), *(labels.index(about[end]) for end in ("before", "after")))

@@ -118,6 +118,14 @@ def test_crossed_seeds_have_an_interval_and_no_p():
     assert row.verdict == primary.UNTESTED
 
 
+def test_bits_of_two_objectives_have_no_value():
+    table = experiment([{"model.mask": "causal", "objective": kind} for kind in ("next", "masked")], 5)
+    named = {quantity: ONE | {"quantity": quantity} for quantity in ("test_bits", "test_gain")}
+    found = primary.read(named, table, EMPTY).set_index("name")
+    assert found.loc["test_bits", "verdict"] == primary.NOTHING
+    assert found.loc["test_gain", "change"] == 0
+
+
 def test_every_other_contrast_is_exploratory_in_the_table():
     table = runs(1.0, 0.1)
     frame = primary.with_roles(contrasts(table), {"it": ONE}, table, "last")
