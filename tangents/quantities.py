@@ -119,7 +119,7 @@ MEASURED = {
     ),
     "matrix_energy": _of(
         MATRIX,
-        "energy of a matrix's gradient or update in the proxy of what it reads, or writes",
+        "energy of a matrix's gradient or update in the proxy",
         "|Q^T M|^2 / |M|^2 on the input side (attention_out, mlp_out: output side), without the vector of ones where "
         "norms remove it",
         f"{PAPER}; the output side: this project",
