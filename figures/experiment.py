@@ -101,7 +101,9 @@ def contrasts_at_equal_gain(compared: Compared) -> Figure | None:
     """What of it is left where the runs of a contrast have learned equally much?"""
     if compared.equal is None or compared.equal.empty:
         return None
-    levels = compared.equal.groupby(list(COLUMNS[:4]), sort=False)["level"].first()
+    levels = compared.equal.groupby(list(COLUMNS[:4]), sort=False)["level"].first().dropna()
+    if levels.empty:  # no run of any contrast has a value
+        return None
     told = f"{levels.min():.2f} to {levels.max():.2f}" if levels.nunique() > 1 else f"{levels.iloc[0]:.2f}"
     left_out = (
         f" Without value: {', '.join(names)}." if (names := [one for one in set(compared.equal.without) if one]) else ""
