@@ -49,7 +49,7 @@ def build(compared: Compared) -> Figure | None:
     alone = {key[2] for key in keys}
     where = f", {AT[next(iter(alone))]}" if len(alone) == 1 else ""
     style.title(figure, f"Contrasts named beforehand{where}")
-    caption(figure, compared.runs, shown(table), bars(table), [*map(told, known.itertuples(index=False))])
+    caption(figure, compared.runs, shown(table), bars(known), [*map(told, known.itertuples(index=False))])
     return figure
 
 
