@@ -191,20 +191,21 @@ def at_equal_gain(
     joined = runs.join(tables, {name: {} for name in tables})
     if not (planned := equal_gain.plan(joined, best)):
         raise UserError("--stages=equal: no two settings of this experiment differ in one thing; leave it out")
-    ends: dict[tuple[str, float], int] = {}
+    ends: dict[tuple[str, float], again.Crossing] = {}
     for name, config in configs.items():
         text = texts[text_key(config)]
         brackets = {one.level: equal_gain.bracket(lines[name], one.level) for one in planned if name in one.runs}
         found = again.crossings(config, text, root / name, brackets, name, stop)
-        ends |= {(name, level): crossing.step for level, crossing in found.items()}
+        ends |= {(name, level): crossing for level, crossing in found.items()}
         on_schedule = schedule(config.train.steps, config.checkpoint.every)
         steps = sorted({crossing.step for crossing in found.values()}.difference(on_schedule))
         sweep.sweep_beside(config, text, root / name, again.FOLDER, steps, name, stop)
         stop.check(f"{name}: stopped when it was measured at equal gain")
     if processes.is_first():
-        cut = {
-            place: sweep.up_to(configs[place[0]], root / place[0], again.FOLDER, step) for place, step in ends.items()
-        }
+        cut = {}
+        for (name, level), end in ends.items():
+            whole = sweep.up_to(configs[name], root / name, again.FOLDER, end.step)
+            cut[name, level] = whole.assign_attrs({equal_gain.GAIN: end.gain})
         for path in on_disk.write_equal(planned, cut, root, joined, experiment.primary):
             print(path)
         on_disk.write({name: root / name for name in configs}, root, experiment.primary)  # some is read at equal gain

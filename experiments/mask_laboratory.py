@@ -23,7 +23,7 @@ SEEDS = (2, 3, 4, 5, 6)  # 0 and 1 were looked at while this was built
 LEAKS = {"leak_01": 0.01, "leak_10": 0.1}  # of the pairs (query, later key)
 TINY = Config(
     model=ModelConfig(layers=4, width=64, heads=4, context=128),
-    train=TrainConfig(steps=1500, batch_size=16, learning_rate=3e-3),
+    train=TrainConfig(steps=1200, batch_size=16, learning_rate=3e-3),
     evaluate=EvaluateConfig(every=250, windows=64, draws=4),
     checkpoint=CheckpointConfig(every=500),
     measure=MeasureConfig(

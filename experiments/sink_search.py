@@ -43,7 +43,7 @@ FAMILIES = ("spectrum", "leading", "similarity", "attention")
 def get_config(size: str = "small") -> Config:
     measure = MeasureConfig(points=2048, batches=2, families=FAMILIES, nulls=())
     shared = {"model.positions": "rotary", "train.schedule": "constant"}
-    tiny = replace(decoder_small.TINY, shared | {"train.steps": 1500, "checkpoint.every": 250})
+    tiny = replace(decoder_small.TINY, shared | {"model.layers": 4, "train.steps": 1500, "checkpoint.every": 250})
     sizes = {"small": replace(Config(), shared), "tiny": tiny, "together": replace(tiny, ALL)}
     if size not in sizes:
         raise UserError(f"experiment size {size!r} is unknown; choose {' or '.join(sizes)}{meant(size, sizes)}")

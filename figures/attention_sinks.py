@@ -9,6 +9,7 @@ from figures import scales, style
 from figures.experiment import Compared
 from figures.provenance import caption
 from figures.run import Run, last_step
+from panel.attention import SINK_FROM
 from studies.runs import SINKS
 from tables.summary import NOTHING
 
@@ -42,6 +43,10 @@ def build(compared: Compared) -> Figure | None:
             if panel.quantity in run.results:
                 look = {"markersize": 2.5, "linewidth": 1.1} | looks[label]
                 ax.plot(run.results.step.values, largest(run, panel), label=label, **look)
+        if panel.quantity == "attention_first":
+            ax.axhline(SINK_FROM, color="0.4", linewidth=0.9, linestyle="--", label="a sink: above this")
+        if panel.quantity in ("attention_first", "sink_heads"):
+            ax.set_ylim(-0.02, max(0.35, 1.1 * ax.dataLim.y1))
         ax.set_title(panel.title, fontsize=style.SMALL)
         scales.step_axis(ax, last_step(runs))
     anisotropies = [ax for ax, panel in zip(axes.flat, panels, strict=False) if panel.quantity == "anisotropy"]
@@ -55,7 +60,7 @@ def build(compared: Compared) -> Figure | None:
     shown = (
         "Largest over layers, blocks or heads at each checkpoint; a head has a sink where its mean weight on token 0"
     )
-    caption(figure, runs, f"{shown} exceeds 0.3. The embedding is no block.", seeds(runs))
+    caption(figure, runs, f"{shown} exceeds {SINK_FROM:g}. The embedding is no block.", seeds(runs))
     return figure
 
 

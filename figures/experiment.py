@@ -101,16 +101,24 @@ def contrasts_at_equal_gain(compared: Compared) -> Figure | None:
     """What of it is left where the runs of a contrast have learned equally much?"""
     if compared.equal is None or compared.equal.empty:
         return None
-    levels = compared.equal.groupby(list(COLUMNS[:4]), sort=False)["level"].first()
+    levels = compared.equal.groupby(list(COLUMNS[:4]), sort=False)["level"].first().dropna()
+    if levels.empty:  # no run of any contrast has a value
+        return None
     told = f"{levels.min():.2f} to {levels.max():.2f}" if levels.nunique() > 1 else f"{levels.iloc[0]:.2f}"
     left_out = (
         f" Without value: {', '.join(names)}." if (names := [one for one in set(compared.equal.without) if one]) else ""
     )
     further = f"Each contrast at the best gain that all its runs reach in the constant part: {told} bits.{left_out}"
-    return _contrasts(compared.runs, compared.equal, "at equal gain", further)
+    return _contrasts(compared.runs, compared.equal, "at equal gain", further, "variance of its own runs")
 
 
-def _contrasts(runs: dict[str, Run], changes: pd.DataFrame, where: str, further: str = "") -> Figure | None:
+def _contrasts(
+    runs: dict[str, Run],
+    changes: pd.DataFrame,
+    where: str,
+    further: str = "",
+    noise: str = "variance pooled over settings",
+) -> Figure | None:
     """A panel per shape, a row per contrast, grouped by the setting that changes; all positions."""
     changes = changes[(changes.positions == "all") & np.isfinite(changes.change)]
     names = [name for name in CONTRASTED if name in set(changes.quantity)]
@@ -131,7 +139,8 @@ def _contrasts(runs: dict[str, Run], changes: pd.DataFrame, where: str, further:
         for (key, _), tick in zip(labels, ax.get_yticklabels(), strict=True):
             tick.set_fontweight("bold" if isinstance(key, str) else "normal")
         ax.set_ylim(-len(labels) + 0.4, 0.6)
-    sample = _sample(changes[changes.quantity.isin(names)])
+    changes = changes[changes.quantity.isin(names)]
+    sample = _sample(changes, noise)
     style.title(figure, f"Change when one setting changes, {where}, all positions: exploratory")
     shown = f"The change of each shape (studies/shapes.py) when one setting changes, {where}."
     first = int((changes.get(ROLE) == ROLES[0]).sum()) if ROLE in changes else 0
@@ -173,14 +182,14 @@ def _changes(ax: Axes, changes: pd.DataFrame, places: dict) -> None:
     ax.tick_params(axis="y", length=0)
 
 
-def _sample(changes: pd.DataFrame) -> str:
+def _sample(changes: pd.DataFrame, noise: str) -> str:
     """How many pairs of runs there are, what interval they give, and how many of them are looked at."""
     few, many = changes.pairs.min(), changes.pairs.max()
     pairs = f"{few} to {many} pairs of runs" if few < many else f"{few} pair{'s' * int(few > 1)} of runs"
     known = np.isfinite(changes.low)
     if not known.any():
         return f"{pairs.capitalize()}; no interval."
-    words = f"{LEVEL * 100:.0f} % interval, variance pooled over settings"
+    words = f"{LEVEL * 100:.0f} % interval, {noise}"
     chance = f"chance alone puts {100 * (1 - LEVEL):.0f} % of them off 0"
     many = f"not corrected for the {known.sum()} comparisons ({chance})"
     return f"{pairs.capitalize()}. Bars: {words}, {many}. Filled: 0 lies outside." + " Bare: no interval." * (

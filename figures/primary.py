@@ -9,13 +9,14 @@ from figures import style
 from figures.experiment import ACROSS, Compared, named
 from figures.provenance import caption
 from panel.intervals import LEVEL
-from studies.primary import BOTH, DIFFERS, NOTHING, OPEN, WITHIN, number, words
+from studies.primary import BOTH, DIFFERS, NOTHING, OPEN, UNTESTED, WITHIN, number, words
 
 LOOKS = {  # colour, marker, filled
     DIFFERS: (style.OKABE_ITO[1], "o", True),
     BOTH: (style.OKABE_ITO[3], "D", True),
     WITHIN: (style.OKABE_ITO[0], "s", True),
     OPEN: ("0.35", "o", False),
+    UNTESTED: ("0.35", "v", False),
 }
 AT = {"last": "last checkpoint", "equal": "equal gain"}
 ROW = 0.19  # inches
@@ -48,7 +49,7 @@ def build(compared: Compared) -> Figure | None:
     alone = {key[2] for key in keys}
     where = f", {AT[next(iter(alone))]}" if len(alone) == 1 else ""
     style.title(figure, f"Contrasts named beforehand{where}")
-    caption(figure, compared.runs, shown(table), bars(table), [*map(told, known.itertuples(index=False))])
+    caption(figure, compared.runs, shown(table), bars(known), [*map(told, known.itertuples(index=False))])
     return figure
 
 
@@ -82,9 +83,8 @@ def shown(table) -> str:
 def bars(table) -> str:
     few, many = table["pairs"].min(), table["pairs"].max()
     pairs = f"{few} to {many}" if few < many else f"{few}"
-    said = (
-        f"Bars: {LEVEL:.0%} interval, {pairs} pairs of runs. Verdicts: p < {1 - LEVEL:.2g}, after Holm over all tests."
-    )
+    said = f"Bars: {LEVEL * 100:.0f} % interval, {pairs} pairs of runs."
+    said += f" Verdicts: p < {1 - LEVEL:.2g}, after Holm over all tests."
     return said + " Grey: margin stated beforehand." * bool(np.isfinite(table["margin"]).any())
 
 

@@ -13,6 +13,7 @@ from figures import scales, style
 from figures.provenance import caption
 from figures.run import ENDS, Run, last_step
 from panel.intervals import LEVEL
+from tangents.written import WRITING
 
 MOST = 5  # panels beside each other
 KIND, ROWS = "semi-NMF", "raw"  # what is drawn; the rest stands in the table
@@ -191,7 +192,9 @@ def updates(runs: dict[str, Run]) -> Figure | None:
     words = {"gradient": "weight gradient", "step": "one update", "between": "since last checkpoint"}
 
     def draw(ax: Axes, table: xr.Dataset, matrix: str) -> None:
-        layer = 0 if matrix == "embedding" else table.sizes["layer"] // 2
+        last = table.sizes["layer"] - 1
+        read = max(min((last + 1) // 2, last - 1), 0)  # by a middle block
+        layer = 0 if matrix == "embedding" else min(read + (matrix in WRITING), last)
         for number, (of, label) in enumerate(words.items()):
             values = table.matrix_energy.sel(of=of, matrix=matrix, layer=layer, fit="early").values
             ax.plot(table.step.values, values, label=label, markersize=2.5, **look(number, marker=True))
@@ -201,11 +204,13 @@ def updates(runs: dict[str, Run]) -> Figure | None:
         isotropic = int(table["rank"]) / int(table.attrs["width"])
         ax.axhline(isotropic, color="0.5", linewidth=0.8, label="rank / width")
 
-    titles = {"token table": "embedding", "attention, a middle block": "attention", "MLP, a middle block": "mlp"}
-    figure = grid(runs, lambda _: titles, draw)
+    titles = {"token table": "embedding", "into attention, a middle block": "attention", "into its MLP": "mlp"}
+    titles |= {"out of its attention": "attention_out", "out of its MLP": "mlp_out"}
+    figure = grid(runs, lambda _: {style.wrap(words, 1.15, style.SMALL): name for words, name in titles.items()}, draw)
     style.title(figure, f"Energy of gradients and updates in the early proxy ({proxy(runs)})")
     shown = (
-        "Share of each matrix's input side in the early proxy of the layer it reads; v: of that layer's activations."
+        "Share of each matrix's input side in the early proxy of the layer it reads, or of the output side in that of "
+        "the layer it writes to; v: of that layer's activations."
     )
     tell(figure, runs, shown, banded=False)
     return figure

@@ -135,7 +135,7 @@ function fillNotes(texts) {
 
 function describe() {
   const { quantity } = selection;
-  const facts = { Quantity: quantity.long_name, Formula: quantity.formula, Source: quantity.source, "Noise floor": quantity.noise, "In results.nc": (quantity.plane ?? [quantity.name]).join(", ") };
+  const facts = { Quantity: quantity.long_name, Formula: quantity.formula, Source: quantity.source, "Noise floor": quantity.noise, [`In ${quantity.file}`]: (quantity.plane ?? [quantity.name]).join(", ") };
   const pairs = Object.entries(facts).filter(([, text]) => text);
   $("about").replaceChildren(...pairs.flatMap(([name, text]) => [element("dt", name), element("dd", text)]));
 }

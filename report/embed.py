@@ -12,10 +12,12 @@ from figures import style
 from figures.run import ENDS, NULLS, POSITIONS, Run, bands, nulls
 from panel.families import quantities
 from studies.runs import conditions
+from tangents.quantities import GRADIENT
 
 INNER = ("less", "statistic", "positions")  # controls of their own; all other dimensions can be an axis
 DEPTHS = ("layer", "block")
 VECTORS = ("query_projection", "key_projection")  # drawn together, on a plane
+TANGENTS, CLOUDS = "tangents: gradients in proxies", "gradients as clouds"  # families of tangents.nc
 SYMBOLS = {"o": "circle", "s": "square", "^": "triangle-up", "D": "diamond", "v": "triangle-down"}
 SYMBOLS |= {"P": "cross", "X": "x"}
 INKS_ON_DARK = ("#56B4E9", "#F0803C", "#2FC79A", "#E29CC6", "#E69F00", "#8CD2FF", "#FFFFFF", "#A8A8A8", "#B79BEA")
@@ -44,13 +46,13 @@ def _symbols(count: int) -> list[str]:
     return [f"{list(SYMBOLS.values())[number % len(SYMBOLS)]}-open" for number in range(count)]
 
 
-def variables(results: xr.Dataset) -> dict[str, xr.DataArray]:
+def variables(run: Run) -> dict[str, xr.DataArray]:
     """Those that can be drawn, in the order of the families. The deviation between batches stays in results.nc.
 
     Joined seeds have quantities of single heads for each seed, where head 2 of one is not head 2 of another: the page
-    shows the single seeds of those.
+    shows the single seeds of those. Tables of tangents have the run's steps, NaN where one was not read.
     """
-    order = {name: place for place, name in enumerate(quantities())}
+    order, results = {name: place for place, name in enumerate(quantities())}, run.results
     names = sorted(results.data_vars, key=lambda name: order.get(name, len(order)))
     found = {}
     for name in names:
@@ -58,7 +60,22 @@ def variables(results: xr.Dataset) -> dict[str, xr.DataArray]:
         drawable = free(values) and "seed" not in values.dims and np.issubdtype(values.dtype, np.number)
         if drawable and ("vector" not in values.dims or name in VECTORS):
             found[name] = values.sel(statistic=list(ENDS)) if "statistic" in values.dims else values
+    if run.tangents is not None:
+        for name, values in run.tangents.reindex(step=results["step"].values).items():
+            about = {"family": CLOUDS if name.startswith(GRADIENT) else TANGENTS, "file": "tangents.nc"}
+            found[name] = values.assign_attrs(about)
     return found
+
+
+def band(run: Run, name: str, values: xr.DataArray) -> str:
+    """What lies between low and high."""
+    if values.attrs.get("file") is None:
+        told = bands({"": run}, name)
+    elif values.attrs["resampling"] == "none":
+        return "least and greatest of the control frames"
+    else:
+        told = bands({"": Run(run.tangents, [])}, name)
+    return told.removeprefix("Band: ").removesuffix(".")
 
 
 def free(values: xr.DataArray) -> list[str]:
@@ -70,13 +87,13 @@ def free(values: xr.DataArray) -> list[str]:
 def numbers(run: Run) -> tuple[dict[str, Any], bytes]:
     """Labels and layout of a run's variables, and their values: little-endian float32, one after another."""
     found, labels, blocks, offset = {}, {}, [], 0
-    for name, values in variables(run.results).items():
+    for name, values in variables(run).items():
         labels |= {dim: values[dim].values.tolist() for dim in values.dims if dim not in labels}
         with np.errstate(over="ignore"):
             blocks.append(np.ascontiguousarray(values.values, dtype="<f4").tobytes())
         found[name] = {"dims": list(values.dims), "offset": offset}
         if "statistic" in values.dims:
-            found[name]["band"] = bands({"": run}, name).removeprefix("Band: ").removesuffix(".")
+            found[name]["band"] = band(run, name, values)
         if "less" in values.dims:
             found[name]["nulls"] = [less for less in nulls(run.results) if np.isfinite(values.sel(less=less)).any()]
         offset += len(blocks[-1])
@@ -88,12 +105,17 @@ def words(runs: list[Run]) -> list[dict[str, Any]]:
     """Of each quantity that some run has: what it is called, its formula, source and axes."""
     found = {}
     for run in runs:
-        for name, values in variables(run.results).items():
+        for name, values in variables(run).items():
             about = {key: str(values.attrs.get(key, "")) for key in ("formula", "source", "resampling")}
             noise = values.attrs.get("noise_floor")
             about["noise"] = "" if noise is None else f"{noise:.1g}, with batch size and kernels"
             about |= {"long_name": str(values.attrs.get("long_name", name)), "units": values.attrs.get("units", "1")}
-            about |= {"name": name, "family": values.attrs.get("family", "further"), "dims": free(values)}
+            about |= {
+                "file": values.attrs.get("file", "results.nc"),
+                "name": name,
+                "family": values.attrs.get("family", "further"),
+                "dims": free(values),
+            }
             found.setdefault(name, about)
     if all(name in found for name in VECTORS):
         query = found[VECTORS[0]]

@@ -45,7 +45,7 @@ def add(
 
 
 def spectra(blocks: dict) -> dict[str, np.ndarray]:
-    """Of the change of the blocks' parameters: {quantity: (block, matrix)}."""
+    """Of the change of the blocks' parameters: {quantity: (block, kernel)}."""
     found = [_of_blocks(blocks[where]["kernel"]) for where in KERNELS.values()]
     return {name: np.stack([np.asarray(one[name]) for one in found], axis=1) for name in QUANTITIES}
 

@@ -20,6 +20,7 @@ from training.again import Bracket
 
 FURTHER = ("level", "without")  # columns beside those of contrasts.csv: bits, and runs that have no value
 STEPS = "steps_to_gain"
+GAIN = "gain_there"  # bits: of the first step with the level, which may lie above it
 
 
 class Equal(NamedTuple):
@@ -80,7 +81,8 @@ def read(equal: Equal, tables: dict[str, xr.Dataset]) -> tuple[pd.DataFrame, pd.
         about = equal.about | {"level": equal.level, "run": name, "why_not": equal.without.get(name, "")}
         if name in tables:
             of_all = shapes(tables[name]).sel(positions="all")
-            about |= {STEPS: int(tables[name].step[-1])} | {key: value.item() for key, value in of_all.items()}
+            about |= {STEPS: int(tables[name].step[-1]), GAIN: tables[name].attrs.get(GAIN, np.nan)}
+            about |= {key: value.item() for key, value in of_all.items()}
         rows.append(about)
     without = ", ".join(equal.without)
     found = pd.DataFrame(columns=[*COLUMNS, *Change._fields])

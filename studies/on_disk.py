@@ -93,7 +93,8 @@ def _read_changes(path: pathlib.Path, columns: tuple[str, ...], texts: tuple[str
     if not path.exists():
         empty = pd.DataFrame(columns=[*columns, primary.ROLE])
         return empty.astype(dict.fromkeys(Change._fields, float))
-    kinds, missing = dict.fromkeys((*COLUMNS, *texts), str), {name: [""] for name in Change._fields}
+    kinds = dict.fromkeys((*COLUMNS, *texts), str)
+    missing = {name: [""] for name in columns if name not in kinds}
     changes = pd.read_csv(path, dtype=kinds, keep_default_na=False, na_values=missing)  # text may be empty
     if primary.ROLE not in changes:
         changes[primary.ROLE] = primary.ROLES[1]

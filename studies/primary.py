@@ -19,7 +19,7 @@ from scipy import stats
 
 from models.masks import seeds as mask_seeds
 from panel.intervals import LEVEL
-from studies.contrasts import COLUMNS, Change, change_between, factors, pairs
+from studies.contrasts import COLUMNS, TASK, Change, change_between, factors, pairs
 from studies.equal_gain import STEPS
 from studies.runs import SEEDS, numbers
 from studies.shapes import SHAPES
@@ -32,11 +32,12 @@ AT = ("last", "equal")  # the last checkpoint, or equal gain
 POSITIONS = ("all", "without_first")
 AT_LAST = ("test_bits", "test_gain")  # beside the shapes
 ROLE, ROLES = "role", ("primary", "exploratory")  # a column of contrasts
-DIFFERS, WITHIN, BOTH, OPEN, NOTHING = (
+DIFFERS, WITHIN, BOTH, OPEN, UNTESTED, NOTHING = (
     "differs",
     "no change beyond the margin",
     "differs, by less than the margin",
     "not decided",
+    "no p",
     "no value",
 )
 TESTS = ("p", "p_holm", "p_margin", "p_margin_holm")
@@ -84,7 +85,7 @@ def read(primary: dict[str, dict[str, Any]], runs: xr.Dataset, equal: pd.DataFra
     frame["p_holm"] = corrected[: len(frame)]
     frame["p_margin_holm"] = np.nan
     frame.loc[stated, "p_margin_holm"] = corrected[len(frame) :]
-    frame["verdict"] = [_verdict(*pair) for pair in zip(frame["p_holm"], frame["p_margin_holm"], strict=True)]
+    frame["verdict"] = [_verdict(*row) for row in frame[["change", "p_holm", "p_margin_holm"]].itertuples(index=False)]
     return frame[list(READ)]
 
 
@@ -106,9 +107,9 @@ def _tests(change: Change, margin: float, crossed: bool) -> dict[str, float]:
     return {"p": 2 * stats.t.sf(t, change.freedom), "p_margin": stats.t.sf(inside, change.freedom)}
 
 
-def _verdict(p: float, p_margin: float) -> str:
+def _verdict(change: float, p: float, p_margin: float) -> str:
     if np.isnan(p):
-        return NOTHING
+        return NOTHING if np.isnan(change) else UNTESTED
     differs, within = (one < 1 - LEVEL for one in (p, p_margin))
     return BOTH if differs and within else DIFFERS if differs else WITHIN if within else OPEN
 
@@ -117,6 +118,10 @@ def _at_last(runs: xr.Dataset, about: dict[str, Any]) -> Change:
     wanted, labels = (about["quantity"], about["positions"]), list(dict.fromkeys(runs["condition"].values))
     values = {one[:2]: one[2] for one in numbers(runs)}.get(wanted)
     if values is None or not {about["before"], about["after"]} <= {*labels}:
+        return _no_change()
+    apart = [name for name in TASK.get(about["quantity"], ()) if name in runs.coords]
+    of_both = [{runs[name].values[runs["condition"] == about[end]][0] for end in ("before", "after")} for name in apart]
+    if any(len(values_there) > 1 for values_there in of_both):  # as bits of two objectives
         return _no_change()
     condition = np.array([labels.index(label) for label in runs["condition"].values])
     return change_between(values, condition, _seeds(runs), *(labels.index(about[end]) for end in ("before", "after")))
@@ -183,6 +188,8 @@ WHERE = {"last": "at the last checkpoint", "equal": "at equal gain"}
 
 def words(row: Any) -> str:
     """The verdict with the margin and the p that it goes by, corrected."""
+    if row.verdict == UNTESTED:
+        return row.verdict
     beyond = f" ({row.margin:g})" if np.isfinite(row.margin) else ""
     p = [f"p {_p(row.p_holm)}"] + [f"p of the margin {_p(row.p_margin_holm)}"] * bool(np.isfinite(row.margin))
     return f"{row.verdict}{beyond if row.verdict in (WITHIN, BOTH) else ''}; {', '.join(p)}"

@@ -155,7 +155,9 @@ def rows(tables: dict[str, xr.Dataset], runs: xr.Dataset) -> pd.DataFrame:
             suffix = "" if positions == "all" else f"_{positions}"
             for quantity, depth in ((name, depth) for name, depth in SINKS.items() if name in table):
                 values = last[quantity].sel(less=NOTHING, positions=positions, statistic="mean")
-                found[name][f"largest_{quantity}{suffix}"] = values.isel({depth[0]: slice(depth[1], None)}).max().item()
+                if values.notnull().any():  # attention is read at all positions alone
+                    largest = values.isel({depth[0]: slice(depth[1], None)}).max()
+                    found[name][f"largest_{quantity}{suffix}"] = largest.item()
             for quantity in (quantity for quantity in SUMMARY if quantity in table):
                 values = last[over_blocks(quantity)].sel(less=NOTHING, positions=positions)
                 found[name][f"{quantity}{suffix}"] = values.sel(statistic="mean").item()

@@ -35,7 +35,7 @@ def over_depth(values: xr.DataArray) -> xr.DataArray:
     """Mean over block outputs, or over blocks and heads; NaN where any of them is."""
     if "layer" in values.dims:
         return values.isel(layer=slice(1, None)).mean("layer", skipna=False)
-    return values.mean([dim for dim in ("block", "head", "matrix") if dim in values.dims], skipna=False)
+    return values.mean([dim for dim in ("block", "head", "kernel") if dim in values.dims], skipna=False)
 
 
 def _last(values: xr.DataArray) -> xr.DataArray:
@@ -97,7 +97,7 @@ def _level(quantity: str, words: str) -> Shape:
     """Of what has a scale of its own the logarithm: a change is then a ratio."""
     return Shape(
         *(quantity, lambda v: _log_ratio(_last(v), xr.ones_like(_last(v)))),
-        *(f"{words}, last", "doublings", "log2 of the mean over blocks (and heads, or matrices), last", HERE),
+        *(words, "doublings", "log2 of the mean over blocks (and heads, or matrices), last", HERE),
     )
 
 
@@ -138,9 +138,9 @@ SHAPES = {
     "sink": Shape(
         *("attention_first", _last, "attention on position 0", "1", "last, over blocks and heads", READING_INHERENT)
     ),
-    "last_anisotropy": Shape(*("anisotropy", _last, "anisotropy, last", "1", "last, over blocks", HERE)),
-    "last_dimension": _level("twonn", "dimension"),
-    "last_drift": _level("drift", "drift"),
+    "last_anisotropy": Shape(*("anisotropy", _last, "anisotropy over blocks", "1", "last, over blocks", HERE)),
+    "last_dimension": _level("twonn", "dimension over blocks"),
+    "last_drift": _level("drift", "drift over blocks"),
     "last_outliers": _level("coordinate_kurtosis", "kurtosis across coordinates"),
     "last_query_drift": _level("query_drift", "drift of queries"),
     "last_key_drift": _level("key_drift", "drift of keys"),

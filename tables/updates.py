@@ -1,4 +1,4 @@
-"""The spectrum of the next update of a checkpoint, in its table and in that of all: variables (block, matrix)."""
+"""The spectrum of the next update of a checkpoint, in its table and in that of all: variables (block, kernel)."""
 
 from typing import NamedTuple
 
@@ -27,11 +27,11 @@ QUANTITIES = {
 }
 
 
-def labelled(matrices: list[str], values: dict[str, np.ndarray]) -> xr.Dataset:
-    """{quantity: (block, matrix)} as a table."""
+def labelled(kernels: list[str], values: dict[str, np.ndarray]) -> xr.Dataset:
+    """{quantity: (block, kernel)} as a table."""
     variables = {
         name: (
-            ("block", "matrix"),
+            ("block", "kernel"),
             values[name],
             {
                 "long_name": about.long_name,
@@ -45,7 +45,7 @@ def labelled(matrices: list[str], values: dict[str, np.ndarray]) -> xr.Dataset:
         for name, about in QUANTITIES.items()
     }
     blocks = len(next(iter(values.values())))
-    return xr.Dataset(variables, {"block": np.arange(1, blocks + 1), "matrix": matrices})
+    return xr.Dataset(variables, {"block": np.arange(1, blocks + 1), "kernel": kernels})
 
 
 def over_training(raw: dict[int, xr.Dataset]) -> xr.Dataset:

@@ -116,7 +116,7 @@ def of_frame(
 
 
 def of_matrices(frame_DK: Array, others_CDK: Array, matrix_MDD: Array) -> dict[str, Array]:
-    """Energies of gradients and updates of the matrices that read this layer, (of, matrix); p beside random frames."""
+    """Energies of gradients and updates of what reads or writes this layer, (of, matrix); p beside random frames."""
 
     def of(short_DD: Array) -> tuple[Array, Array]:
         own = tangent.energy(frame_DK, short_DD)

@@ -8,6 +8,7 @@ PAPER = "reconstruction after Bernas et al. 2026, Revisiting Anisotropy in Langu
 FRAME = ("rank", "layer", "fit", "kind")
 MATRIX = (*FRAME, "of", "matrix")
 SIGNED = (-1.0, 1.0)
+GRADIENT = "gradient_"  # before the name of a quantity of the panel, of gradients as clouds
 
 
 def _of(dims: tuple[str, ...], long_name: str, formula: str, source: str = HERE, **further) -> Quantity:
@@ -118,9 +119,10 @@ MEASURED = {
     ),
     "matrix_energy": _of(
         MATRIX,
-        "energy of a matrix's gradient or update in the proxy of what it reads",
-        "|Q^T M|^2 / |M|^2 on the input side, without the vector of ones where norms remove it",
-        PAPER,
+        "energy of a matrix's gradient or update in the proxy",
+        "|Q^T M|^2 / |M|^2 on the input side (attention_out, mlp_out: output side), without the vector of ones where "
+        "norms remove it",
+        f"{PAPER}; the output side: this project",
         range=SHARE,
     ),
     "matrix_p": _of(MATRIX, "p of it beside random frames", "(1 + #{e(Q_N) >= e(Q)}) / (1 + #)", PAPER, range=SHARE),

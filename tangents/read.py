@@ -31,7 +31,7 @@ class Read(NamedTuple):
     ones_JN: Array  # of the scored rows: sum of the squared parts of g along the vector of ones
     radial_JN: Array  # along the state itself, without its mean coordinate
     total_JN: Array  # sum of |g|^2
-    weights: written.Rows  # gradients of the matrices that read the stream
+    weights: written.Rows  # gradients of the matrices that read the stream or write to it
 
 
 def coordinates(model: ModelConfig) -> np.ndarray:

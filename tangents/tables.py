@@ -19,12 +19,11 @@ from tangents.against import ROWS
 from tangents.config import TangentsConfig
 from tangents.program import FITS, Tested
 from tangents.proxies import KINDS, Fitted, Frames
-from tangents.quantities import DERIVED, MEASURED, about
+from tangents.quantities import DERIVED, GRADIENT, MEASURED, about
 from tangents.written import MATRICES, OF
 
-LAYOUT = 1
+LAYOUT = 2
 STATISTICS = ("mean", "low", "high")
-GRADIENT = "gradient_"  # before the name of a quantity of the panel, of gradients as clouds
 
 
 def of_checkpoint(tested: Tested, tangents: TangentsConfig, step: int, attributes: dict) -> xr.Dataset:

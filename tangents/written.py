@@ -1,7 +1,9 @@
-"""The matrices that read the residual stream, on their input side: gradients and updates as rows of its width.
+"""Matrices on the side where they meet the residual stream: gradients and updates as rows of its width.
 
-attention: the kernel of queries, keys and values; mlp: the one into the hidden units. Block l + 1 reads layer l, so
-that their rows are held against the proxies of layer l. embedding: the table of tokens, against those of layer 0.
+Two kernels of a block read the stream, and are split on their input side. attention: queries, keys and values; mlp:
+into the hidden units. Block l + 1 reads layer l, so that their rows are held against the proxies of layer l. Two write
+to it: attention_out and mlp_out. Their input is no state of the stream, and no proxy is fitted to it, so that they are
+split on their output side, against the proxies of the layer after their block. embedding: the table of tokens, layer 0.
 """
 
 from typing import Any
@@ -11,7 +13,9 @@ import jax.numpy as jnp
 import numpy as np
 from jax import Array
 
-KERNELS = {"attention": "qkv", "mlp": "mlp_up"}
+READING = {"attention": "qkv", "mlp": "mlp_up"}
+WRITING = {"attention_out": "attention_out", "mlp_out": "mlp_down"}
+KERNELS = READING | WRITING
 MATRICES = ("embedding", *KERNELS)
 OF = ("gradient", "between", "step")  # the weight gradient; the update since the last checkpoint; that of a single step
 
@@ -33,8 +37,9 @@ def put(params: Any, matrices: Rows) -> Any:
 
 
 def rows(matrices: Rows) -> Rows:
-    """With the width last: the token's rows (1, V, D), and a row for each output of a kernel, (N, out, D)."""
-    return {name: jnp.swapaxes(x, 1, 2) if name in KERNELS else x[None] for name, x in matrices.items()}
+    """With the width last: the tokens' rows (1, V, D), and (N, …, D) of kernels, a row for each unit beyond."""
+    found = {name: jnp.swapaxes(matrices[name], 1, 2) for name in READING} | {name: matrices[name] for name in WRITING}
+    return {"embedding": matrices["embedding"][None]} | found
 
 
 def change(before: Any, after: Any) -> Rows:
@@ -54,6 +59,7 @@ def short(matrices: dict[str, Rows], basis_DD: np.ndarray, layers: int) -> Array
     for of in OF:
         for name in MATRICES:
             short_MDD = jax.lax.map(of_one, matrices[of][name])
-            missing = ((0, layers - len(short_MDD)), (0, 0), (0, 0))
+            first = int(name in WRITING)  # the layer after the first block
+            missing = ((first, layers - len(short_MDD) - first), (0, 0), (0, 0))
             found.append(jnp.pad(short_MDD, missing, constant_values=jnp.nan))
     return jnp.stack(found, axis=1)

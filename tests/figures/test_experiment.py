@@ -187,9 +187,16 @@ def test_contrasts_at_equal_gain_say_so_their_levels_and_who_has_no_value(runs, 
     figure = contrasts_at_equal_gain(compared)
     inside(figure, "contrasts")
     assert "at equal gain" in title_of(figure)
+    assert title_of(figure).endswith("exploratory")
+    assert "95 % interval, variance of its own runs" in caption_of(figure)
     assert "constant part: 1.25 to 2.50 bits. Without value: window_0." in caption_of(figure)
     assert {line.get_xdata()[0] for line in figure.axes[0].lines if line.get_marker() == "o"} == {7.0}
     assert contrasts_at_equal_gain(Compared(compared.runs, *joined)) is None
+    some = equal.assign(
+        level=levels.where(levels < 2), change=equal.change.where(levels < 2)
+    )  # one that nobody reached
+    assert "constant part: 1.25 bits" in caption_of(contrasts_at_equal_gain(Compared(compared.runs, *joined, some)))
+    assert contrasts_at_equal_gain(Compared(compared.runs, *joined, equal.assign(level=np.nan))) is None
 
 
 def test_contrasts_named_beforehand_have_a_figure_of_their_own(runs, joined):

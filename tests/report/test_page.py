@@ -1,5 +1,6 @@
 """report.html without a browser: its numbers are those of the tables, no name does harm, nothing is fetched."""
 
+import dataclasses
 import json
 import re
 
@@ -10,6 +11,7 @@ from figures.run import POSITIONS
 from figures.seeds import over_seeds
 from report import page
 from tests.figures.tables import changed, lacking, make_run, spoiled
+from tests.figures.test_tangents import table as tangents
 from tests.report.reading import Page
 
 NASTY = "</script><script>alert(1)</script> <!-- & \"'"
@@ -90,6 +92,23 @@ def test_a_quantity_says_its_formula_source_axes_and_null_models(read):
     assert "gaussian" not in variables["query_drift"]["nulls"]
     assert known["positions"] == POSITIONS
     assert set(known["nulls"]) == {"gaussian", "shuffled", "untrained", "permuted"}
+
+
+def test_tables_of_tangents_are_there_with_their_words_at_the_steps_of_the_run(tmp_path):
+    run, directions = make_run(**SMALL), tangents().isel(step=slice(1, None))  # step 0 was not read
+    read = Page(built({"decoder": dataclasses.replace(run, tangents=directions)}, tmp_path))
+    words = {one["name"]: one for one in read.known["quantities"]}
+    assert words["excess"]["file"] == "tangents.nc"
+    assert words["anisotropy"]["file"] == "results.nc"
+    assert "reconstruction" in words["energy"]["source"]
+    assert words["matrix_energy"]["dims"] == ["layer", "step", "rank", "fit", "kind", "of", "matrix"]
+    (entry,) = read.known["runs"]
+    assert entry["labels"]["step"] == [0, 1, 8]
+    assert entry["variables"]["energy"]["band"] == "95 % interval, windows resampled"
+    assert entry["variables"]["control_energy"]["band"] == "least and greatest of the control frames"
+    expected = directions.energy.reindex(step=[0, 1, 8])
+    assert entry["variables"]["energy"]["dims"] == list(expected.dims)
+    np.testing.assert_array_equal(read.values(0, "energy"), expected.values.astype("<f4"))
 
 
 def test_a_variable_that_is_no_quantity_of_the_panel_is_shown_by_its_dimensions(tmp_path):

@@ -35,7 +35,7 @@ def test_the_update_of_a_checkpoint_is_that_to_the_next_step_and_joins_the_other
         assert not {*QUANTITIES} & {*files.read(tmp_path / "run" / "results.nc")}
         sweep.sweep(with_updates, corpus, tmp_path / "run", "run", stop)  # a table that is there gets them
     results = files.read(tmp_path / "run" / "results.nc")
-    assert results.update_effective_rank.dims == ("step", "block", "matrix")
+    assert results.update_effective_rank.dims == ("step", "block", "kernel")
     assert "6 checkpoints measured (6 now)" in capsys.readouterr().out
     store = store_of(tmp_path / "run", config)
     for before, after in ((1, 2), (4, 5)):
@@ -44,7 +44,7 @@ def test_the_update_of_a_checkpoint_is_that_to_the_next_step_and_joins_the_other
             first, last = (one[kernel]["kernel"] for one in change)
             for block in (0, 1):
                 sigma = np.linalg.svd(np.asarray(last[block] - first[block], np.float64), compute_uv=False)
-                own = results.sel(step=before, block=block + 1, matrix=matrix)
+                own = results.sel(step=before, block=block + 1, kernel=matrix)
                 np.testing.assert_allclose(own.update_stable_rank, (sigma**2).sum() / sigma[0] ** 2, rtol=1e-3)
     assert np.isfinite(shapes(results).last_update_rank).all()
 
@@ -55,5 +55,5 @@ def test_a_table_without_them_is_nan_beside_others():
     ranks = updates.labelled(["attention", "mlp"], {name: np.ones((2, 2)) for name in QUANTITIES})
     found = updates.over_training({0: plain, 5: ranks})
     assert list(found.step) == [0, 5]
-    np.testing.assert_array_equal(found.update_stable_rank.mean(("block", "matrix")), [np.nan, 1])
+    np.testing.assert_array_equal(found.update_stable_rank.mean(("block", "kernel")), [np.nan, 1])
     assert not updates.over_training({0: plain})

@@ -79,4 +79,5 @@ def test_each_run_is_read_where_it_crosses_and_who_never_does_has_an_empty_row(t
     left = on_disk.read_equal(tmp_path)
     assert len(left) == 1
     assert np.isnan(left.change[0])
+    assert np.isnan(left.level[0])
     assert left.without[0].count("_") == 6

@@ -6,11 +6,13 @@ import pytest
 import xarray as xr
 from scipy import stats
 
+from experiments.config import Config
 from studies import on_disk, primary
 from studies.contrasts import COLUMNS, Change, contrasts
 from tables import files
 from tests.studies.test_contrasts import experiment, layout
 from workdir.errors import UserError
+from workdir.folder import claim
 
 CONDITIONS = [{"model.mask": mask} for mask in ("causal", "window", "prefix")]
 EMPTY = pd.DataFrame(columns=[*COLUMNS, *Change._fields, "level", "without", "role"])
@@ -115,7 +117,15 @@ def test_crossed_seeds_have_an_interval_and_no_p():
     (row,) = primary.read({"it": ONE | {"quantity": "test_gain"}}, table, EMPTY).itertuples()
     assert np.isfinite([row.low, row.high]).all()
     assert np.isnan(row.p)
-    assert row.verdict == primary.NOTHING
+    assert row.verdict == primary.UNTESTED
+
+
+def test_bits_of_two_objectives_have_no_value():
+    table = experiment([{"model.mask": "causal", "objective": kind} for kind in ("next", "masked")], 5)
+    named = {quantity: ONE | {"quantity": quantity} for quantity in ("test_bits", "test_gain")}
+    found = primary.read(named, table, EMPTY).set_index("name")
+    assert found.loc["test_bits", "verdict"] == primary.NOTHING
+    assert found.loc["test_gain", "change"] == 0
 
 
 def test_every_other_contrast_is_exploratory_in_the_table():
@@ -125,6 +135,15 @@ def test_every_other_contrast_is_exploratory_in_the_table():
     assert first[["before", "after", "quantity", "positions"]].values.tolist() == [["causal", "window", "bell", "all"]]
     assert set(frame[frame.role != "primary"].role) == {"exploratory"}
     assert set(primary.with_roles(frame, {"it": ONE | {"at": "equal"}}, table, "last").role) == {"exploratory"}
+
+
+def test_a_run_that_has_begun_refuses_what_is_named_later(tmp_path):
+    begun = Config(primary={"it": ONE | {"margin": 0.1}})
+    claim(tmp_path / "run", begun, new=True)
+    claim(tmp_path / "run", begun, new=True)
+    for named in ({"it": ONE | {"margin": 0.2}}, {"it": ONE}, {}, {"it": ONE | {"margin": 0.1}, "other": ONE}):
+        with pytest.raises(UserError, match=r"holds a run with other settings: primary\."):
+            claim(tmp_path / "run", Config(primary=named), new=True)
 
 
 def test_what_was_written_is_read(tmp_path):

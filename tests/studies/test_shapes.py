@@ -107,7 +107,7 @@ def test_levels_are_of_the_last_checkpoint_over_blocks_and_in_doublings_where_a_
     )
     updates = np.ones((3, 2, 4))
     updates[2] = 32
-    found = shapes(given.assign(update_effective_rank=(("step", "block", "matrix"), updates)))
+    found = shapes(given.assign(update_effective_rank=(("step", "block", "kernel"), updates)))
     np.testing.assert_allclose(found.last_anisotropy, [0.3, 0.15])
     np.testing.assert_allclose(found.last_drift, [2, 1])
     np.testing.assert_allclose(found.last_query_drift, [2, 1])

@@ -164,6 +164,12 @@ def test_updates_are_those_of_the_training(run):
             own = between.sel(matrix=name, layer=layer)
             np.testing.assert_allclose(own, reference.energy(q[layer], moved), rtol=1e-3)
     assert np.isnan(between.sel(matrix="attention", layer=2))
+    for name in ("attention_out", "mlp_out"):  # of block l, which writes to layer l
+        for layer in (1, 2):
+            moved = expected[name][layer - 1] @ basis @ basis.T
+            own = between.sel(matrix=name, layer=layer)
+            np.testing.assert_allclose(own, reference.energy(q[layer], moved), rtol=1e-3)
+        assert np.isnan(between.sel(matrix=name, layer=0))
 
 
 @pytest.mark.slow
