@@ -51,11 +51,12 @@ def world(training, tmp_path_factory):
     return root
 
 
-def begin(root, name, model, **changes):
+def begin(root, name, model, text=None, points=64, clamp=None, **changes):
     """A run's folder as it is when measuring begins."""
-    data = DataConfig(path=str(changes.pop("text", root / "text.txt")))
-    measure = dataclasses.replace(MEASURE, **changes)
-    config = PretrainedConfig(pretrained=WeightsConfig(name=str(model)), data=data, measure=measure, window=24)
+    data = DataConfig(path=str(text or root / "text.txt"))
+    of = WeightsConfig(name=str(model), clamp=clamp)
+    measure = dataclasses.replace(MEASURE, points=points)
+    config = PretrainedConfig(pretrained=of, data=data, measure=measure, window=24, **changes)
     folder.claim(root / name, config, new=True)
     return str(root / name)
 
@@ -185,3 +186,20 @@ def test_where_tokens_end_and_what_stands_beside():
     read = list(pieces.pieces_of(valid, 7, 0))
     assert 0 < len(read) < len(valid) // 7
     assert all(piece.decode() in "añb" * 4 for piece in read)
+
+
+def test_a_run_s_special_tokens_and_clamp_are_those_of_the_comparison(world, tmp_path):
+    tiny.model("llama").save_pretrained(tmp_path / "model")
+    tiny.tokenizer(framed=True).save_pretrained(tmp_path / "model")
+    texts_of = {"text": world / "text.txt"}
+    framed = begin(tmp_path, "framed", tmp_path / "model", special_tokens=True, **texts_of)
+    bare = begin(tmp_path, "bare", tmp_path / "model", **texts_of)
+    cut = begin(tmp_path, "cut", tmp_path / "model", clamp=0.5, **texts_of)
+    framed, bare, cut = (similarity._of_others(name) for name in (framed, bare, cut))
+    assert framed.bytes < bare.bytes
+    piece = "abé d".encode()
+    np.testing.assert_array_equal(framed.ends(piece), [0, 1, 2, 4, 5, 6, 0])
+    np.testing.assert_array_equal(pieces.shared(framed.ends(piece), bare.ends(piece)), [[n + 1, n] for n in range(5)])
+    assert framed.vectors(piece).shape == (4, 7, 32)
+    assert np.abs(cut.vectors(piece)[1:]).max() == 0.5 < np.abs(bare.vectors(piece)[1:]).max()
+    assert "; clamped: coordinates beyond 0.5" in cut.words

@@ -5,6 +5,7 @@ import dataclasses
 import jax
 import numpy as np
 import pytest
+import xarray as xr
 
 from figures import draw
 from sources import similarity
@@ -132,3 +133,24 @@ def test_the_files_and_the_figure_say_what_the_table_says(tables, tmp_path):
     assert {image.get_clim() for image in images} == {(0, 1)}
     np.testing.assert_allclose(np.diag(images[0].get_array()), 1, atol=1e-3)
     assert abs(images[1].get_array()).max() < 0.05
+
+
+def test_the_figure_shows_what_position_0_hides():
+    """Of models with other numbers of layers, in one of which one vector hides all others from CKA."""
+    values = np.full((2, 4, 2, 3, 5), 0.6)
+    about = dict.fromkeys(("corpus", "first", "second", "first_model", "second_model"), "a")
+    about |= {"measure.points": 64, "measure.batches": 2, "points_are": "where tokens of both end"}
+    labels = {"less": ["nothing", "permuted"], "statistic": ["mean", "std", "low", "high"]}
+    labels |= {"positions": ["all", "without_first"], "layer": range(3), "other_layer": range(5)}
+    dims = tuple(labels)
+    found = xr.Dataset({name: (dims, values.copy()) for name in ("cka_unbiased", "overlap")}, labels, about)
+    plain = draw.SIMILARITY["similarity_of_models"](found)
+    assert sum(len(ax.images) for ax in plain.axes) == 4
+    assert "all positions" in plain.get_suptitle()
+    found.cka_unbiased.loc[{"positions": "all", "other_layer": 4}] = 0.02
+    hidden = draw.SIMILARITY["similarity_of_models"](found)
+    shown = [ax.images[0].get_array() for ax in hidden.axes if ax.images]
+    assert len(shown) == 6
+    assert shown[0][0, 4] == 0.02 < shown[2][0, 4] == 0.6
+    assert "without position 0" in hidden.axes[2].get_ylabel()
+    assert "where tokens of both end" in hidden.get_label()
