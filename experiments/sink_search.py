@@ -42,7 +42,7 @@ FAMILIES = ("spectrum", "leading", "similarity", "attention")
 
 def get_config(size: str = "small") -> Config:
     measure = MeasureConfig(points=2048, batches=2, families=FAMILIES, nulls=())
-    shared = {"model.positions": "rotary", "train.schedule": "constant"}
+    shared = {"model.positions": "rotary", "train.schedule": "constant", "train.learning_rate": 2e-3}
     tiny = replace(decoder_small.TINY, shared | {"model.layers": 4, "train.steps": 1500, "checkpoint.every": 250})
     sizes = {"small": replace(Config(), shared), "tiny": tiny, "together": replace(tiny, ALL)}
     if size not in sizes:

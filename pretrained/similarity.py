@@ -24,7 +24,7 @@ from pretrained.config import PretrainedConfig, steps
 from pretrained.reading import guards
 from pretrained.reading.clamp import clamp
 from pretrained.reading.extract import activations
-from pretrained.reading.pieces import Common, Ends, common, pieces_of
+from pretrained.reading.pieces import Common, Ends, common, ends_of, pieces_of
 from pretrained.reading.windows import SAMPLE, frame
 from sources import similarity
 from sources.run import open_run
@@ -133,10 +133,9 @@ def _of_others(word: str) -> Side:
         )
 
     def ends(piece: bytes) -> np.ndarray:
-        """Tokenizers count characters. A token of no text, as special ones are, is as long as nothing."""
-        text = piece.decode()
-        after_C = np.cumsum([0, *(len(character.encode()) for character in text)])
-        return np.array([after_C[end] if end > start else 0 for start, end in tokens(piece)["offset_mapping"]])
+        given = tokens(piece)
+        names = tokenizer.convert_ids_to_tokens(given["input_ids"])
+        return ends_of(piece.decode(), given["offset_mapping"], names)
 
     def vectors(piece: bytes) -> np.ndarray:
         ids_T = np.array(tokens(piece)["input_ids"], np.int32)

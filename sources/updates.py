@@ -10,6 +10,7 @@ import xarray as xr
 from data.corpus import Corpus
 from experiments.config import Config
 from metrics import matrix
+from sources import made_from
 from tables import files
 from tables.updates import QUANTITIES, labelled
 from training.checkpoint import Beside, Checkpoints
@@ -31,6 +32,7 @@ def add(
     stop: Stop,
 ) -> set[int]:
     """To the tables of these checkpoints that lack it; whose that was."""
+    processes.largest(0)  # until the first has written the tables that all read
     found = {step: files.read(tables / f"{step}.nc") for step in steps}
     todo = {step: table for step, table in found.items() if not {*QUANTITIES} <= {*table.data_vars}}
     if not todo:
@@ -38,7 +40,8 @@ def add(
     next_step = NextStep(config, corpus, store)
     for step, table in bar(todo.items(), f"{name}: updates", "checkpoint"):
         stop.check(f"{name}: stopped before the update of step {step}")
-        added = labelled(list(KERNELS), spectra(next_step.change(step)["blocks"]))
+        with made_from.damage_told():
+            added = labelled(list(KERNELS), spectra(next_step.change(step)["blocks"]))
         if processes.is_first():
             files.write(xr.merge([table, added], combine_attrs="override"), tables / f"{step}.nc")
     return {*todo}

@@ -108,7 +108,9 @@ def read_primary(folder: pathlib.Path) -> pd.DataFrame:
     path = folder / "primary.csv"
     if not path.exists():
         return pd.DataFrame(columns=list(primary.READ))
-    found = pd.read_csv(path, keep_default_na=False, na_values=[""], dtype={"before": str, "after": str})
+    found = pd.read_csv(
+        path, keep_default_na=False, na_values=[""], dtype=dict.fromkeys(("name", "before", "after"), str)
+    )
     if list(found) != list(primary.READ):
         raise _of_old(path)
     return found

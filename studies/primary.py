@@ -61,6 +61,10 @@ def check(primary: dict[str, dict[str, Any]], runs: list[str]) -> None:
         margin = one.get("margin")
         if margin is not None and not (isinstance(margin, int | float) and 0 < margin < np.inf):
             raise UserError(f"{where}.margin is {margin!r}; a change above 0 in the units of {one['quantity']}")
+        if one.get("positions", POSITIONS[0]) != POSITIONS[0] and one["quantity"] not in SHAPES:
+            raise UserError(f"{where}.positions is {one['positions']!r}; {one['quantity']} has no positions")
+        if one["before"] == one["after"]:
+            raise UserError(f"{where}: before and after are both {one['before']!r}")
         for end in ("before", "after"):
             if not any(run == one[end] or run.startswith(f"{one[end]}_") for run in runs):
                 raise UserError(f"{where}.{end} is {one[end]!r}; no run of this experiment is named so")
@@ -104,6 +108,7 @@ def _tests(change: Change, margin: float, crossed: bool) -> dict[str, float]:
         return {"p": np.nan, "p_margin": np.nan}
     with np.errstate(divide="ignore", invalid="ignore"):  # no scatter at all
         t, inside = np.array([abs(change.change), margin - abs(change.change)]) / change.error
+    t = 0.0 if change.change == 0 else t
     return {"p": 2 * stats.t.sf(t, change.freedom), "p_margin": stats.t.sf(inside, change.freedom)}
 
 

@@ -32,7 +32,7 @@ class NextStep:
 
     def change(self, at: int) -> Any:
         """What the next update adds to the parameters of this checkpoint, in NumPy."""
-        device = jax.sharding.SingleDeviceSharding(jax.devices()[0])
+        device = jax.sharding.SingleDeviceSharding(jax.local_devices()[0])
         abstract = jax.tree.map(lambda a: jax.ShapeDtypeStruct(a.shape, a.dtype, sharding=device), self.abstract)
         params, train = self.store.restore(at, *items(abstract))
         state = step.State(params, train["opt_state"], train["step"])

@@ -97,13 +97,15 @@ def adds_up(loaded: Loaded, tokens_T: np.ndarray, most: float | None = None) -> 
         for words, way in _ways(loaded).items():
             sums = way(block, streams[n], one, other).detach()
             sums = sums if most is None else sums.clamp(-most, most)
-            far = float((sums - streams[n + 1]).abs().max() / streams[n + 1].abs().max())
-            furthest[words] = max(furthest[words], far)
+            apart, by = ((streams[n + 1] - x).abs().float() for x in (sums, streams[n]))
+            far = float(apart.max() / streams[n + 1].abs().max())
+            # a massive coordinate hides all others: what is added is looked at by itself
+            furthest[words] = max(furthest[words], far, float(apart.median() / by.median()))
     words = min(furthest, key=furthest.get)
     if not furthest[words] <= CLOSE[loaded.about["computed_in"]]:
         raise UserError(
-            f"{type(loaded.model).__name__}: {words} is not the output of a block (they differ by "
-            f"{furthest[words]:.2g} of its largest number): leave measure.sites out"
+            f"{type(loaded.model).__name__}: {words} is not the output of a block (they differ by a share of "
+            f"{furthest[words]:.2g}): leave measure.sites out"
         )
     return f"{words} is the output of every block to {furthest[words]:.0e}"
 

@@ -14,6 +14,8 @@ from panel.nulls import PERMUTATIONS
 from sources.probe import POSITION_SETS
 from workdir.errors import UserError
 
+SPACE = "Ġ"  # as byte-level tokenizers write it
+FAR = 10**9  # positions: more than any two are apart
 Ends = Callable[[bytes], np.ndarray]  # of a piece, for every position the byte after its token; 0: a token of no text
 
 
@@ -74,6 +76,20 @@ def _without_first(group: list[np.ndarray]) -> int:
     return sum(int((rows_M3[:, 1:] > 0).all(1).sum()) for rows_M3 in group)
 
 
+def ends_of(text: str, offsets: list[tuple[int, int]], names: list[str]) -> np.ndarray:
+    """The byte after each token, 0 where that is not known: a token of no text (a special one), one that ends inside of
+    the next (a part of a character, a sign for a space that is still to come), and one that ends with a space, which
+    byte-level tokenizers leave out of what they tell.
+    """
+    after_C = np.cumsum([0, *(len(character.encode()) for character in text)])
+    found, following = [], len(text)
+    for (start, end), name in zip(reversed(offsets), reversed(names), strict=True):
+        known = start < end <= following and not name.endswith(SPACE)
+        found.append(after_C[end] if known else 0)
+        following = start if start < end else following
+    return np.array(found[::-1])
+
+
 def shared(first_A: np.ndarray, second_B: np.ndarray) -> np.ndarray:
     """Positions (M, 2) of the two whose tokens end at the same byte; of several that end there the last."""
     last = [{int(end): place for place, end in enumerate(ends) if end} for ends in (first_A, second_B)]
@@ -83,6 +99,8 @@ def shared(first_A: np.ndarray, second_B: np.ndarray) -> np.ndarray:
 
 def elsewhere(piece_M: np.ndarray, place_M: np.ndarray, rng: np.random.Generator, number: int) -> np.ndarray:
     """For every point one of another piece, at the position of the first model that is nearest to its own.
+
+    Position 0 has its like, and no other: its vector may be a massive one.
 
     The pieces stand in a circle in random order, and each is replaced by that `number` + 1 places on (as panel/nulls).
     """
@@ -96,5 +114,7 @@ def elsewhere(piece_M: np.ndarray, place_M: np.ndarray, rng: np.random.Generator
         if not len(there):  # a piece without a point: any other that has one
             there = np.flatnonzero(piece_M != piece_M[here[0]]) if len(here) else there
         if len(here):
-            found_M[here] = there[np.abs(place_M[there][None] - place_M[here][:, None]).argmin(1)]
+            apart = np.abs(place_M[there][None] - place_M[here][:, None])
+            unlike = (place_M[there] == 0)[None] != (place_M[here] == 0)[:, None]
+            found_M[here] = there[(apart + FAR * unlike).argmin(1)]
     return found_M

@@ -90,6 +90,16 @@ def test_a_wrong_entry_and_classes_without_one_are_refused():
     inside.known(adapter_of("gemma"), "OfThis", ())
 
 
+def test_a_massive_coordinate_hides_no_wrong_entry():
+    loaded, windows = read_by("GPT2")
+    with torch.no_grad():
+        loaded.base.wte.weight[:, 0] += 1e4
+    assert "is the output of every block" in inside.adds_up(loaded, windows[0])
+    wrong = loaded._replace(adapter=loaded.adapter._replace(adds=loaded.adapter.adds._replace(attention="ln_1")))
+    with pytest.raises(UserError, match="is not the output of a block"):
+        inside.adds_up(wrong, windows[0])
+
+
 def test_the_table_of_a_site_is_of_its_cloud():
     loaded, windows = tiny.loaded("llama"), tiny.windows()
     measure = MeasureConfig(points=64, batches=1, groups=2, families=("similarity",), nulls=())

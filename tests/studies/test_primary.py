@@ -35,6 +35,7 @@ def runs(effect: float, scatter: float, seeds: int = 5) -> xr.Dataset:
         (0.0, 0.01, primary.WITHIN),
         (0.05, 0.001, primary.BOTH),
         (0.0, 1.0, primary.OPEN),
+        (0.0, 0.0, primary.WITHIN),  # no seed scatters
         (1.0, 5.0, primary.OPEN),
     ],
 )
@@ -164,6 +165,8 @@ def test_what_was_written_is_read(tmp_path):
         ({"x": ONE | {"margin": 0}}, r"primary\.x\.margin is 0"),
         ({"x": ONE | {"margins": 1.0}}, r"a field of primary\.x is 'margins'"),
         ({"x": ONE | {"positions": "some"}}, r"primary\.x\.positions is 'some'"),
+        ({"x": ONE | {"quantity": "test_gain", "positions": "without_first"}}, "test_gain has no positions"),
+        ({"x": ONE | {"after": "condition 0"}}, "before and after are both 'condition 0'"),
         ({"x": ONE | {"after": "condition"}}, None),
         ({"x": ONE | {"after": "condition 4"}}, r"primary\.x\.after is 'condition 4'; no run"),
     ],
@@ -175,3 +178,8 @@ def test_what_cannot_be_named_is_refused_in_one_line(named, words):
     with pytest.raises(UserError, match=words) as error:
         primary.check(named, names)
     assert "\n" not in str(error.value)
+
+
+def test_a_name_of_digits_stays_a_name(tmp_path):
+    primary.read({"1": ONE}, runs(1.0, 0.1), EMPTY).to_csv(tmp_path / "primary.csv", index=False)
+    assert on_disk.read_primary(tmp_path)["name"].tolist() == ["1"]
