@@ -91,7 +91,7 @@ def test_a_wrong_entry_and_classes_without_one_are_refused():
 
 
 def test_a_massive_coordinate_hides_no_wrong_entry():
-    loaded, windows = read_by("GPT2")
+    loaded, windows = read_by("GPT-2")
     with torch.no_grad():
         loaded.base.wte.weight[:, 0] += 1e4
     assert "is the output of every block" in inside.adds_up(loaded, windows[0])
