@@ -175,7 +175,7 @@ def test_windows_left_out_are_as_if_they_had_not_been(mask, bias):
         np.testing.assert_allclose(row, reference.attention_statistics(q[kept], k[kept], MASKS[mask]), rtol=1e-4)
         if bias == 0:
             np.testing.assert_allclose(row, statistics(q[kept], k[kept], MASKS[mask]), rtol=1e-5)
-    np.testing.assert_array_equal(found[0], of_all(sums))
+    np.testing.assert_allclose(found[0], of_all(sums), rtol=1e-6)  # two programs: a processor may add in another order
     differs = np.abs(found[1:] - found[:1]).max(axis=0) > 1e-4 * np.abs(found[0])
     assert (differs | np.isnan(found[0])).all()
 
