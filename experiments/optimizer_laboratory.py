@@ -10,8 +10,8 @@ from typing import Any
 
 from experiments import mask_laboratory
 from experiments.config import Config
+from experiments.recipes import chosen
 from experiments.twins_small import TWINS
-from workdir.errors import UserError, meant
 from workdir.settings import replace
 
 COST = {
@@ -55,9 +55,7 @@ PRIMARY = primary({name: ("adamw_decoder", f"{name}_decoder") for name in ("muon
 def get_config(size: str = "small") -> Config:
     sizes = {"small": Config(), "tiny": mask_laboratory.TINY}
     sizes["rates"] = replace(sizes["tiny"], {"train.steps": 500})
-    if size not in sizes:
-        raise UserError(f"experiment size {size!r} is unknown; choose {' or '.join(sizes)}{meant(size, sizes)}")
-    config = replace(sizes[size], SHARED | {"measure.updates": True})
+    config = replace(chosen(size, sizes), SHARED | {"measure.updates": True})
     if size == "rates":
         return replace(config, {"variants": trials()})
     return replace(config, {"variants": variants(), "primary": PRIMARY})

@@ -7,8 +7,8 @@ budget, Muon at one rate. Contrasts at equal gain need --stages=train,measure,eq
 from experiments import mask_laboratory
 from experiments.config import Config
 from experiments.optimizer_laboratory import MARGINS, RATES, SEEDS, SHARED, primary
+from experiments.recipes import chosen
 from experiments.twins_small import TWINS
-from workdir.errors import UserError, meant
 from workdir.settings import replace
 
 COST = {
@@ -23,8 +23,6 @@ PRIMARY = primary({model: tuple(f"{kind}_{model}" for kind in POSITIONS) for mod
 
 def get_config(size: str = "small") -> Config:
     sizes = {"small": Config(), "tiny": mask_laboratory.TINY}
-    if size not in sizes:
-        raise UserError(f"experiment size {size!r} is unknown; choose {' or '.join(sizes)}{meant(size, sizes)}")
     shared = SHARED | {"train.optimizer": "muon", "train.learning_rate": RATES["muon"], "measure.updates": True}
     variants = {
         f"{kind}_{model}_{seed}": TWINS[model] | {"model.positions": kind, "train.seed": seed}
@@ -32,4 +30,4 @@ def get_config(size: str = "small") -> Config:
         for model in TWINS
         for kind in POSITIONS
     }
-    return replace(sizes[size], shared | {"variants": variants, "primary": PRIMARY})
+    return replace(chosen(size, sizes), shared | {"variants": variants, "primary": PRIMARY})

@@ -23,8 +23,14 @@ DEFAULT = "muon"  # what learned most in 300 steps of a tiny decoder and encoder
 def sized(argument: str, sizes: dict[str, Config], default: str = DEFAULT) -> Config:
     """The config of SIZE, or of SIZE,RECIPE."""
     size, _, recipe = argument.partition(",")
-    if size not in sizes:
-        raise UserError(f"experiment size {size!r} is unknown; choose {' or '.join(sizes)}{meant(size, sizes)}")
+    config = chosen(size, sizes)
     if recipe and recipe not in RECIPES:
         raise UserError(f"recipe {recipe!r} is unknown; choose one of {', '.join(RECIPES)}{meant(recipe, RECIPES)}")
-    return replace(sizes[size], RECIPES[recipe or default])
+    return replace(config, RECIPES[recipe or default])
+
+
+def chosen(size: str, sizes: dict[str, Config]) -> Config:
+    """The config of a size without recipes, as where recipes are what varies."""
+    if size not in sizes:
+        raise UserError(f"experiment size {size!r} is unknown; choose {' or '.join(sizes)}{meant(size, sizes)}")
+    return sizes[size]

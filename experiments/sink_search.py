@@ -12,8 +12,8 @@ from typing import Any
 
 from experiments import decoder_small
 from experiments.config import Config
+from experiments.recipes import chosen
 from panel.config import MeasureConfig
-from workdir.errors import UserError, meant
 from workdir.settings import replace
 
 COST = {
@@ -45,7 +45,5 @@ def get_config(size: str = "small") -> Config:
     shared = {"model.positions": "rotary", "train.schedule": "constant", "train.learning_rate": 2e-3}
     tiny = replace(decoder_small.TINY, shared | {"model.layers": 4, "train.steps": 1500, "checkpoint.every": 250})
     sizes = {"small": replace(Config(), shared), "tiny": tiny, "together": replace(tiny, ALL)}
-    if size not in sizes:
-        raise UserError(f"experiment size {size!r} is unknown; choose {' or '.join(sizes)}{meant(size, sizes)}")
     variants = TOGETHER if size == "together" else ALONE
-    return replace(sizes[size], {"measure": measure, "variants": variants})
+    return replace(chosen(size, sizes), {"measure": measure, "variants": variants})
