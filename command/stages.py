@@ -8,6 +8,7 @@ import sys
 
 import jax
 
+from command import ahead
 from data import corpus
 from estimates import cost, memory
 from experiments import variants
@@ -120,7 +121,10 @@ def work(experiment: Config, configs: dict[str, Config], root: pathlib.Path, tit
 
         processes.on_first(claim)
         if "train" in wanted:
-            train(experiment, configs, texts, root, title, stop)
+            first, config = next(iter(configs.items()))
+            beside = ahead.compiling(config, texts[text_key(config)], root / first)
+            with beside if "measure" in wanted else contextlib.nullcontext():
+                train(experiment, configs, texts, root, title, stop)
         if "measure" in wanted:
             for name, config in configs.items():
                 sweep.sweep(config, texts[text_key(config)], root / name, name or title, stop)

@@ -3,6 +3,7 @@
 import dataclasses
 import functools
 from collections.abc import Callable
+from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -21,6 +22,7 @@ from panel.families import FAMILIES
 from panel.panel import bytes_of_cloud
 from sources.activations import Measured, make_measure
 from sources.probe import POSITION_SETS, Probe, make_probe, with_types
+from sources.references import REFERENCES
 from workdir import mesh
 
 
@@ -30,11 +32,38 @@ def probe_of(config: Config, corpus: Corpus) -> Probe:
     return make_probe(corpus.valid, config.model.context, *sizes, measure.seed, measure.weighting)
 
 
+class _Prepared(NamedTuple):
+    compute: Callable[..., Measured]  # jitted: params, references, probe, visible_TT, site
+    shardings: Any  # of params
+    probe: Probe
+    visible_TT: jax.Array
+
+
 def make_program(config: Config, corpus: Corpus, params: dict, sites: tuple[str, ...] = ()) -> Callable[..., Measured]:
     """measure(params, references) -> Measured, in NumPy: jitted once, in float32 whatever the run was trained in.
 
     With `sites`, measure(params, {}, number) measures the number-th of these in place of the residual stream.
     """
+    compute, shardings, probe, visible_TT = _prepared(config, corpus, params, sites)
+
+    def measure(params: dict, references: dict[str, dict], site: int = 0) -> Measured:
+        params, references = jax.device_put((params, references), (shardings, dict.fromkeys(references, shardings)))
+        return jax.device_get(compute(params, references, probe, visible_TT, np.int32(site)))
+
+    return measure
+
+
+def compile_program(config: Config, corpus: Corpus) -> None:
+    """Compile what the first call of `make_program` would: later calls in this process find it."""
+    init = transformer.build(config.model, corpus.vocab_size).init
+    shapes = jax.eval_shape(init, jax.random.key(0))
+    compute, shardings, probe, visible_TT = _prepared(config, corpus, shapes, ())
+    params = jax.tree.map(lambda x, s: jax.ShapeDtypeStruct(x.shape, x.dtype, sharding=s), shapes, shardings)
+    references = dict.fromkeys(REFERENCES if "comparison" in config.measure.families else (), params)
+    compute.lower(params, references, probe, visible_TT, np.int32(0)).compile()
+
+
+def _prepared(config: Config, corpus: Corpus, params: dict, sites: tuple[str, ...]) -> _Prepared:
     probe, shared = probe_of(config, corpus), mesh.measuring_mesh(config.measure.batches, len(POSITION_SETS))
     if any(FAMILIES[family].of_text for family in config.measure.families):
         probe = with_types(probe, corpus.train, corpus.vocab_size)
@@ -51,12 +80,7 @@ def make_program(config: Config, corpus: Corpus, params: dict, sites: tuple[str,
     model = dataclasses.replace(model, **{name: getattr(ModelConfig(), name) for name in idle(model)})
     visible_TT = jax.device_put(np.asarray(visible_keys(config.model, config.model.context)), whole)
     compute = _computation(model, config.measure, corpus.vocab_size, devices, shared is not None, config.mesh, sites)
-
-    def measure(params: dict, references: dict[str, dict], site: int = 0) -> Measured:
-        params, references = jax.device_put((params, references), (shardings, dict.fromkeys(references, shardings)))
-        return jax.device_get(compute(params, references, probe, visible_TT, np.int32(site)))
-
-    return measure
+    return _Prepared(compute, shardings, probe, visible_TT)
 
 
 @functools.cache

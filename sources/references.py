@@ -9,6 +9,8 @@ from tables.raw import Arrays
 from training.checkpoint import Checkpoints
 from workdir.errors import UserError
 
+REFERENCES = ("previous", "last")
+
 
 class References:
     """The parameters that a checkpoint is compared with: those before it, and the last of the run."""
@@ -30,7 +32,7 @@ class References:
         if self.kept is None or self.kept[0] != before:
             self.kept = before, params if before is None else self.store.restore_params(before)
         previous, self.kept = self.kept[1], (step, params)
-        return {"previous": previous, "last": self.last}
+        return dict(zip(REFERENCES, (previous, self.last), strict=True))
 
     def before(self, step: int) -> int | None:
         return max((other for other in self.stored if other < step), default=None)

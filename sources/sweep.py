@@ -10,7 +10,7 @@ from data.corpus import Corpus
 from experiments.config import Config
 from sources import made_from, updates
 from sources.probe import POSITION_SETS
-from sources.program import make_program, probe_of
+from sources.program import compile_program, make_program, probe_of
 from sources.references import References
 from tables import files, join, leading_vectors, measurements, projection, raw
 from tables.measurements import ASIDE, Standing
@@ -127,11 +127,7 @@ def measure_checkpoints(
     stop: Stop,
 ) -> None:
     """One program for all: it measures every family and null model of which any of these tables lacks something."""
-    settings, missed = config.measure, {quantity for one in todo.values() for quantity in one.missing}
-    clouds = {cloud for one in todo.values() for clouds in one.missing.values() for cloud in clouds}
-    families = raw.families_of(missed, settings.families)
-    nulls = tuple(null for null in settings.nulls if null in clouds)
-    wanted = replace(config, {"measure.families": families, "measure.nulls": nulls})
+    settings, wanted = config.measure, _wanted(config, [one.missing for one in todo.values()])
     about, made = made_from.attributes(config, corpus, name), {"made_by": json.dumps(made_from.made_by(wanted, corpus))}
     with made_from.damage_told():
         measure = make_program(wanted, corpus, store.restore_params(next(iter(todo))))
@@ -148,6 +144,21 @@ def measure_checkpoints(
                 **leading_vectors.labelled(vectors, probe.tokens_GWT[0]),
             )
             made_from.keep(table, step, one, tables)
+
+
+def compile_ahead(config: Config, corpus: Corpus) -> None:
+    """The program of a run of which nothing is measured yet."""
+    settings = config.measure
+    compile_program(_wanted(config, [raw.missing(None, settings.families, settings.nulls)]), corpus)
+
+
+def _wanted(config: Config, missing: list[raw.Missing]) -> Config:
+    """With the families and null models alone of which something is missing."""
+    settings = config.measure
+    families = raw.families_of({quantity for one in missing for quantity in one}, settings.families)
+    clouds = {cloud for one in missing for clouds in one.values() for cloud in clouds}
+    nulls = tuple(null for null in settings.nulls if null in clouds)
+    return replace(config, {"measure.families": families, "measure.nulls": nulls})
 
 
 def check(tables: pathlib.Path, config: Config, corpus: Corpus) -> None:

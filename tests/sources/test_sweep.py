@@ -100,6 +100,19 @@ def test_runs_with_the_same_model_and_settings_share_a_program(run, tmp_path, mo
     np.testing.assert_array_equal(files.read(folder / "results.nc").twonn, files.read(other / "results.nc").twonn)
 
 
+def test_a_program_compiled_ahead_is_the_one_that_measures(run, caplog):
+    """So the sweep of a new run compiles it no more; else the demo would take half a minute longer."""
+    folder, config = run[0], replace(run[1], {"measure.families": ("comparison",)})
+    program._computation.cache_clear()
+    compiled = "Finished XLA compilation of jit(measure)"
+    with jax.log_compiles():
+        sweep.compile_ahead(config, tiny.corpus())
+        assert compiled in caplog.text
+        caplog.clear()
+        measured(config, folder)
+    assert compiled not in caplog.text
+
+
 def test_another_mask_is_data_of_the_same_program(run, tmp_path, monkeypatch):
     """One run's parameters, measured under three masks: each cloud is that of the model with this mask."""
     folder, config = run[0], replace(run[1], {"measure.families": ("similarity", "attention"), "measure.nulls": ()})
