@@ -13,6 +13,7 @@ from panel.comparison import OF_OTHERS
 from panel.config import MeasureConfig
 from sources import arrays, given, vector_files
 from sources.config import VectorsConfig
+from sources.pieces import Piece, of_layers, pieces_of
 from tables import files, join, measurements, raw
 from workdir.errors import UserError
 from workdir.progress import bar
@@ -23,7 +24,7 @@ STEP = 0  # a file is one checkpoint
 class Opened(NamedTuple):
     layers: list[Any]  # not yet read
     group_P: np.ndarray | None
-    pieces: list[arrays.Piece]
+    pieces: list[Piece]
 
 
 def opened(config: VectorsConfig) -> Opened:
@@ -34,7 +35,7 @@ def opened(config: VectorsConfig) -> Opened:
     try:
         layers = given.layers_of(vectors)
         points, settings = np.shape(layers[0])[0], config.measure
-        pieces = arrays.pieces_of(points, group_P, position_P, names.pieces, settings.folds, settings.seed)
+        pieces = pieces_of(points, group_P, position_P, names.pieces, settings.folds, settings.seed)
     except ValueError as error:
         raise UserError(f"vectors.path {path}: {error}") from error
     return Opened(layers, group_P, pieces)
@@ -65,7 +66,7 @@ def _measured(config: VectorsConfig, of: Opened, missed: raw.Missing, about: dic
     nulls = tuple(null for null in config.measure.nulls if any(null in clouds for clouds in missed.values()))
     settings = MeasureConfig(families=families, nulls=nulls, groups=config.measure.folds, seed=config.measure.seed)
     try:
-        values = arrays.of_layers(of.layers, of.pieces, settings, lambda work: bar(work, f"{name}: measure", "layer"))
+        values = of_layers(of.layers, of.pieces, settings, lambda work: bar(work, f"{name}: measure", "layer"))
     except ValueError as error:
         words = str(error).replace("pass pieces=", "pass --config.vectors.pieces=")
         raise UserError(f"vectors.path {config.vectors.path}: {words}") from error
