@@ -161,7 +161,7 @@ def run(experiment: Any, given: Any, settings: dict[str, str | None]) -> None:
         check(config)
 
     # Later still: a wrong setting should be told without waiting for what trains and draws.
-    from command import stages
+    from command import drawing, stages
     from workdir import mesh
 
     loaded()
@@ -177,12 +177,12 @@ def run(experiment: Any, given: Any, settings: dict[str, str | None]) -> None:
     if given.dry_run:
         stages.foretell(experiment, configs, root, given.stages)
         return
-    shown = stages.named(configs, root, title, given.compare)
+    shown = drawing.named(configs, root, title, given.compare)
     if set(given.stages) != {"figures"}:
         stages.work(experiment, configs, root, title, given.stages)
     if "figures" in given.stages:
         stages.check_folders(experiment, configs, root, new=False)
-        stages.draw_figures(shown, pathlib.Path(given.figures or root / "figures"), root, given.over)
+        drawing.draw_figures(shown, pathlib.Path(given.figures or root / "figures"), root, given.over)
 
 
 def run_untrained(config: Any, given: Any, check: Callable[[Any], None], what: str, stage: str) -> None:

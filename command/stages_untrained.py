@@ -5,7 +5,8 @@ import pathlib
 from collections.abc import Callable, Iterator
 from typing import Any
 
-from command.stages import draw_figures, keep_compiled, load, not_there, told
+from command.drawing import draw_figures, load, not_there, told
+from command.stages import keep_compiled
 from curved import tables as curved
 from curved.config import CurvedConfig
 from figures import draw, papers

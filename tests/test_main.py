@@ -13,7 +13,7 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from command import stages
+from command import drawing, stages
 from tables import files
 from tests.program import ROOT, command, environment, here, main, refuse, wait_for
 from training import log
@@ -149,7 +149,7 @@ def test_a_signal_while_figures_are_drawn_is_one_line(monkeypatch, tmp_path, sig
     before = [signal.getsignal(one) for one in (signal.SIGINT, signal.SIGTERM)]
     monkeypatch.setattr(stages, "work", lambda *_: None)
     monkeypatch.setattr(stages, "check_folders", lambda *_, **__: None)
-    monkeypatch.setattr(stages, "draw_figures", lambda *_: signal.raise_signal(signum))
+    monkeypatch.setattr(drawing, "draw_figures", lambda *_: signal.raise_signal(signum))
     process = here(*DECODER, f"--workdir={tmp_path / 'run'}")
     assert (process.returncode, process.stdout) == (130, "")
     assert process.stderr == "error: interrupted; the same command goes on from the last checkpoint\n"

@@ -7,7 +7,7 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from command import stages
+from command import drawing, stages
 from experiments import variants
 from studies import on_disk
 from tables import files
@@ -33,7 +33,7 @@ def folder(tmp_path):
 def test_tables_that_were_moved_away_are_no_run(folder, name):
     (folder / name).mkdir()
     (folder / name / "config.json").write_text("{}")
-    assert stages.load(folder).results.sizes["step"] == 2
+    assert drawing.load(folder).results.sizes["step"] == 2
 
 
 def test_a_table_without_averages_is_joined_again_first(folder):
@@ -43,22 +43,22 @@ def test_a_table_without_averages_is_joined_again_first(folder):
         values.attrs.pop("range", None)  # came with them
     files.write(results, folder / "results.nc")
     with pytest.raises(UserError, match="is older than averages over blocks; run --stages=measure again"):
-        stages.load(folder)
+        drawing.load(folder)
 
 
 def test_a_finished_run_without_its_log_is_drawn_all_the_same(folder, capsys):
     (folder / "train.jsonl").unlink()
     with pytest.raises(UserError, match=r"train\.jsonl does not exist; run --stages=train first"):
-        stages.load(folder)
+        drawing.load(folder)
     (folder / "test.json").write_text("{}")
-    assert stages.load(folder).log == []
+    assert drawing.load(folder).log == []
     assert "train.jsonl does not exist: figures have no training curve of this run" in capsys.readouterr().out
 
 
 def test_figures_of_a_run_may_lie_elsewhere_and_come_with_findings(folder, tmp_path, monkeypatch, capsys):
-    monkeypatch.setattr(stages.draw, "draw_runs", lambda runs, to, over: [to / "a.png"])
+    monkeypatch.setattr(drawing.draw, "draw_runs", lambda runs, to, over: [to / "a.png"])
     (tmp_path / "elsewhere").mkdir()
-    stages.draw_figures({"run": folder}, tmp_path / "elsewhere", folder)
+    drawing.draw_figures({"run": folder}, tmp_path / "elsewhere", folder)
     lines = capsys.readouterr().out.splitlines()
     assert lines[0].startswith("run, step 1: anisotropy is highest at ")
     assert lines[-2] == f"figures: {tmp_path / 'elsewhere'} (1, each as .png and .pdf with its caption in .txt)"
@@ -68,12 +68,12 @@ def test_figures_of_a_run_may_lie_elsewhere_and_come_with_findings(folder, tmp_p
 def test_curves_over_gain_need_runs_that_tell_it(folder):
     files.write(files.read(folder / "results.nc").drop_vars("validation_gain"), folder / "results.nc")
     with pytest.raises(UserError, match=r"--over=gain: run tell no gain at their checkpoints; leave --over out"):
-        stages.draw_figures({"run": folder}, folder, folder, "gain")
+        drawing.draw_figures({"run": folder}, folder, folder, "gain")
 
 
 def test_a_folder_of_runs_is_named_with_them(folder):
     with pytest.raises(UserError, match=r"holds the runs run; name one of them: .*/run$"):
-        stages.load(folder.parent)
+        drawing.load(folder.parent)
 
 
 def test_auto_becomes_the_type_the_run_began_with_or_that_of_this_machine(tmp_path):
@@ -138,7 +138,7 @@ def test_a_cluster_that_cannot_be_joined_is_one_line(monkeypatch, error, words):
 
 def test_a_run_to_compare_with_is_guessed(folder):
     with pytest.raises(UserError, match="run --stages=train first; did you mean 'run'"):
-        stages.load(folder.parent / "rum")
+        drawing.load(folder.parent / "rum")
 
 
 @pytest.mark.parametrize("first", [True, False])
@@ -198,7 +198,7 @@ def test_contrasts_at_equal_gain_from_training_to_the_figure(tmp_path, capsys):
             made += (root / name / "equal_gain" / "measurements" / f"{crossing['step']}.nc").exists()
     assert float(level) == min(best.values()) > 0
     assert made
-    stages.draw_figures({name: root / name for name in configs}, root / "figures", root, "gain")
+    drawing.draw_figures({name: root / name for name in configs}, root / "figures", root, "gain")
     assert (root / "figures" / "contrasts_at_equal_gain.png").exists()
     assert "in the constant part" in (root / "figures" / "contrasts_at_equal_gain.txt").read_text()
     with pytest.raises(UserError, match=r"--stages=equal contrasts runs, and this experiment has one"):

@@ -201,7 +201,7 @@ FAULTS = [
     ),
     Fault(
         "values are those of the thinned folds",
-        "sources/arrays.py",
+        "sources/pieces.py",
         "jnp.concatenate([value, resampled[..., 1:]], -1)",
         "resampled",
         ("tests/sources/test_arrays.py",),
@@ -215,14 +215,14 @@ FAULTS = [
     ),
     Fault(
         "every piece is the first",
-        "sources/arrays.py",
+        "sources/pieces.py",
         "read(layers[number][piece.rows_P],",
         "read(layers[number][pieces[0].rows_P],",
         ("tests/sources/test_arrays.py",),
     ),
     Fault(
         "every piece of heads is the first",
-        "sources/arrays.py",
+        "sources/pieces.py",
         "x[:, start : start + size]",
         "x[:, :size]",
         ("tests/sources/test_arrays.py",),

@@ -9,7 +9,7 @@ import pytest
 import xarray as xr
 from scipy import stats
 
-from command import stages
+from command import drawing
 from figures import draw, style
 from figures.draw import RUNS
 from figures.experiment import CONTRASTED, Compared, contrast_rows, contrasts, contrasts_at_equal_gain, runs_compared
@@ -283,9 +283,9 @@ def test_the_figures_of_an_experiment_are_written(runs, joined, tmp_path, monkey
 
 def test_own_seeds_are_one_and_a_run_to_compare_with_stays(runs, tmp_path, monkeypatch):
     drawn = {}
-    monkeypatch.setattr(stages, "load", lambda path: runs["plain_1" if path.name == "other" else path.name])
-    monkeypatch.setattr(stages.draw, "draw_runs", lambda shown, *_: drawn.update(shown) or [])
+    monkeypatch.setattr(drawing, "load", lambda path: runs["plain_1" if path.name == "other" else path.name])
+    monkeypatch.setattr(drawing.draw, "draw_runs", lambda shown, *_: drawn.update(shown) or [])
     shown = {name: tmp_path / name for name in ("plain_0", "sink_0", "sink_1")} | {"other": pathlib.Path("other")}
-    stages.draw_figures(shown, tmp_path / "figures")
+    drawing.draw_figures(shown, tmp_path / "figures")
     assert list(drawn) == ["plain_0", "sink", "other"]
     assert drawn["other"] is runs["plain_1"]

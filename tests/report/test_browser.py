@@ -8,7 +8,7 @@ import xml.etree.ElementTree
 import numpy as np
 import pytest
 
-from command import stages
+from command import drawing
 from figures.seeds import over_seeds
 from report import page
 from tables import files
@@ -46,7 +46,7 @@ def root(tmp_path_factory):
         run = make_run(**{"steps": STEPS, "layers": 4, "heads": 2, "batches": 2} | about)
         files.write(run.results, folders[label] / "results.nc")
         (folders[label] / "train.jsonl").write_text("".join(json.dumps(line) + "\n" for line in run.log))
-    runs = {label: stages.load(path) for label, path in folders.items()}
+    runs = {label: drawing.load(path) for label, path in folders.items()}
     page.write(runs, over_seeds(runs), folders, root)
     return root
 

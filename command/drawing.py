@@ -1,0 +1,96 @@
+"""The stage `figures`: what is drawn, from the tables of runs on disk alone, and what is said of it."""
+
+import pathlib
+
+from experiments.config import Config
+from figures import draw, over_training
+from figures.experiment import Compared
+from figures.run import Run
+from figures.seeds import over_seeds
+from report import page
+from sources import sites
+from studies import findings, on_disk, primary
+from tables import files
+from training import log
+from workdir import processes
+from workdir.errors import UserError, meant
+
+
+def named(configs: dict[str, Config], root: pathlib.Path, title: str, compare: list[str]) -> dict[str, pathlib.Path]:
+    """Label and folder of all runs that are drawn together; those to compare with must exist already."""
+    shown = {name or title: root / name for name in configs}
+    for path in map(pathlib.Path, compare):
+        label = path.name if path.name not in shown else str(path)  # a long path would leave a figure no room
+        if label in shown or path.resolve() in {other.resolve() for other in shown.values()}:
+            raise UserError(f"--compare={path}: this run, or one of this name, is in the figures already")
+        shown[label] = path
+        load(path)
+    return shown
+
+
+def draw_figures(
+    shown: dict[str, pathlib.Path], to: pathlib.Path, root: pathlib.Path | None = None, over: str = "step"
+) -> None:
+    """Figures of all that is shown, and of an experiment of several runs, in `root`, those of its tables.
+
+    The experiment's own runs that differ in seeds only are one; a run to compare with stays as it is.
+    """
+    if not processes.is_first():
+        return
+    root = root or to.parent
+    runs = {name: load(path) for name, path in shown.items()}
+    check_axis(runs, over)
+    mine = [name for name, path in shown.items() if path.is_relative_to(root)]
+    own = over_seeds({name: runs[name] for name in mine})
+    drawn = own | {name: run for name, run in runs.items() if name not in mine}
+    paths, named = draw.draw_runs(drawn, to, over), on_disk.read_primary(root)
+    if (root / "runs.csv").exists():
+        paths += draw.draw(draw.EXPERIMENT, Compared(own, *on_disk.read(root), on_disk.read_equal(root), named), to)
+    beside = root if to == root / "figures" else to
+    written = page.write(runs, drawn, shown, beside)
+    bits = {name: on_disk.bits(path) for name, path in shown.items()}
+    for line in findings.found({name: run.results for name, run in runs.items()}, bits):
+        print(line)
+    for line in primary.told(named):
+        print(line)
+    print(told(paths, to))
+    print(f"page:    {written}")
+
+
+def check_axis(runs: dict[str, Run], over: str) -> None:
+    """Raise UserError where curves cannot be drawn over it: logs of old tell no gain, nor do models of others."""
+    variable = over_training.AXES[over].of
+    if without := [name for name, run in runs.items() if variable not in run.results]:
+        advice = "leave --over out, or draw runs that tell it; --stages=measure reads it from a newer log"
+        raise UserError(f"--over={over}: {', '.join(without)} tell no gain at their checkpoints; {advice}")
+
+
+def told(paths: list[pathlib.Path], to: pathlib.Path) -> str:
+    count = sum(path.suffix == ".png" for path in paths)
+    return f"figures: {to} ({count}, each as .png and .pdf with its caption in .txt)"
+
+
+def load(path: pathlib.Path) -> Run:
+    if inner := sorted(child.parent.name for child in path.glob("*/environment.json")):  # of tables there is none
+        raise UserError(f"{path} holds the runs {', '.join(inner)}; name one of them: {path / inner[0]}")
+    begun = (path / "train.jsonl").exists() or (path / "test.json").exists() or (path / "measurements").exists()
+    if not (path / "results.nc").exists():
+        raise not_there(path, *(("results.nc", "measure") if begun else ("train.jsonl", "train")))
+    results, lines = files.read(path / "results.nc"), []
+    if not all("range" in values.attrs for values in results.values() if "less" in values.dims):
+        raise UserError(f"{path / 'results.nc'} is older than averages over blocks; run --stages=measure again")
+    if (path / "train.jsonl").exists():
+        lines = log.read(path)
+    elif "provenance" not in results.attrs:  # trained here
+        if not (path / "test.json").exists():  # else it is finished, and nothing would write its log again
+            raise not_there(path, "train.jsonl", "train")
+        if processes.is_first():
+            print(f"{path / 'train.jsonl'} does not exist: figures have no training curve of this run")
+    directions = path / "tangents.nc"
+    beside = {site.parent.name: files.read(site) for site in sorted(path.glob(f"{sites.FOLDER}/*/results.nc"))}
+    return Run(results, lines, files.read(directions) if directions.exists() else None, beside)
+
+
+def not_there(path: pathlib.Path, name: str, stage: str) -> UserError:
+    near = "" if path.exists() else meant(path.name, (other.name for other in path.parent.glob("*/")))
+    return UserError(f"{path / name} does not exist; run --stages={stage} first{near}")
