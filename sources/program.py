@@ -30,19 +30,22 @@ def probe_of(config: Config, corpus: Corpus) -> Probe:
     return make_probe(corpus.valid, config.model.context, *sizes, measure.seed, measure.weighting)
 
 
-def make_program(config: Config, corpus: Corpus, params: dict, sites: tuple[str, ...] = ()) -> Callable[..., Measured]:
+def make_program(
+    config: Config, corpus: Corpus, params: dict, sites: tuple[str, ...] = (), apart: bool = False
+) -> Callable[..., Measured]:
     """measure(params, references) -> Measured, in NumPy: jitted once, in float32 whatever the run was trained in.
 
     With `sites`, measure(params, {}, number) measures the number-th of these in place of the residual stream.
+    Where processes work `apart`, it is a program of this process and its devices alone.
     """
-    probe, shared = probe_of(config, corpus), mesh.measuring_mesh(config.measure.batches, len(POSITION_SETS))
+    probe, shared = probe_of(config, corpus), mesh.measuring_mesh(config.measure.batches, len(POSITION_SETS), apart)
     if any(FAMILIES[family].of_text for family in config.measure.families):
         probe = with_types(probe, corpus.train, corpus.vocab_size)
     if shared is not None:
         devices, parts = shared, P(mesh.UNITS[0])
         shardings = jax.tree.map(lambda _: NamedSharding(devices, P()), params)
     else:  # windows may be shared out: of that only the model's own work is less for each device
-        devices = mesh.make_mesh(config.mesh)
+        devices = mesh.make_mesh(config.mesh, apart)
         parts = P(None, mesh.AXES) if probe.tokens_GWT.shape[1] % devices.size == 0 else P()
         shardings = mesh.parameter_sharding(devices, params)
     split, whole = NamedSharding(devices, parts), NamedSharding(devices, P())
