@@ -54,7 +54,7 @@ def agree(found: Any, what: str) -> None:
     seen = fingerprint(repr(found).encode())
     most, least = largest(seen, -seen)
     if most != -least:
-        raise UserError(f"processes find different {what} on their hosts; {SHARED}")
+        raise UserError(f"processes find different {what}; {SHARED}")
 
 
 def fingerprint(content: bytes) -> int:
