@@ -73,17 +73,16 @@ class Checkpoints:
         self._open()
 
     def _open(self) -> None:
-        self._orbax = (
-            _Reader(self._folder)
-            if self._reading
-            else ocp.training.Checkpointer(
-                self._folder,
-                save_decision_policy=ocp.training.save_decision_policies.FixedIntervalPolicy(1),
-                preservation_policy=policies.PreserveAll()
-                if self._kept is None
-                else policies.AnyPreservationPolicy([_Kept(self._kept), policies.LatestN(1)]),
-                cleanup_tmp_directories=True,
-            )
+        if self._reading:
+            self._orbax = _Reader(self._folder)
+            return
+        self._orbax = ocp.training.Checkpointer(
+            self._folder,
+            save_decision_policy=ocp.training.save_decision_policies.FixedIntervalPolicy(1),
+            preservation_policy=policies.PreserveAll()
+            if self._kept is None
+            else policies.AnyPreservationPolicy([_Kept(self._kept), policies.LatestN(1)]),
+            cleanup_tmp_directories=True,
         )
 
     def steps(self) -> list[int]:

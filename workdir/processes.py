@@ -8,7 +8,7 @@ import jax
 import numpy as np
 from jax.experimental import multihost_utils
 
-from workdir.errors import GOES_ON, Lost, RunError, UserError
+from workdir.errors import Lost, RunError, UserError
 
 T = TypeVar("T")
 WHOLE = 2**24  # float32, in which processes tell each other numbers, holds all whole ones below
@@ -26,7 +26,9 @@ def largest(*values: float) -> list[float]:
     try:
         return multihost_utils.process_allgather(np.asarray(values, np.float32)).max(0).tolist()
     except (jax.errors.JaxRuntimeError, ValueError) as error:  # of a connection that broke
-        raise Lost(f"another process has ended; start the command on every host again, {GOES_ON}") from error
+        why = str(error).splitlines()[0][:200]
+        advice = "the same command, started on every host, goes on from what is saved"
+        raise Lost(f"another process has ended ({why}); {advice}") from error
 
 
 def on_each(work: Callable[[], T]) -> T:

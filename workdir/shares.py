@@ -41,22 +41,22 @@ def each(
     processes.agree(found, f"checkpoints or tables of {name}")
     share = parts(list(written), jax.process_count() if apart else 1)
     mine = share[jax.process_index() if apart else 0]
-    of_step = functools.cache(begin)
+    writes, of_step = apart or processes.is_first(), functools.cache(begin)
     if len(share) > 1 and written:
         print(f"{name}: {what[0]}: checkpoints of each process: {', '.join(str(len(part)) for part in share)}")
 
     def turn(number: int) -> None:
         if number < len(mine):
             found = of_step()(mine[number])
-            if apart or processes.is_first():
+            if writes:
                 keep(mine[number], found)
 
     for number in bar(range(len(share[0])), f"{name}: {what[0]}", "checkpoint"):
         now = [part[number] for part in share if number < len(part)]
         stop.check(f"{name}: stopped before {what[1]} step{'s' * (len(now) > 1)} {', '.join(map(str, now))}")
         processes.on_each(functools.partial(turn, number))
-    if len(share) > 1:
-        _meet(written, mine)
+    if jax.process_count() > 1 and written:
+        _meet(written, mine if writes else [])
 
 
 def _meet(written: dict[int, list[pathlib.Path]], mine: list[int]) -> None:
