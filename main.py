@@ -13,7 +13,7 @@ from typing import Any
 # LAPACK's, before anything loads it: what is decomposed is small, each core has its own, and threads wait for others.
 os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
 
-from workdir.errors import RunError, Stopped, UserError, of_system
+from workdir.errors import Lost, RunError, Stopped, UserError, of_system
 
 SIGNALS = (signal.SIGINT, signal.SIGTERM)
 INTERRUPTED = "interrupted; the same command goes on from the last checkpoint"
@@ -35,6 +35,9 @@ def main(argv: list[str]) -> int:
         return 0
     except UserError as error:
         return fail(error, 2)
+    except Lost as error:
+        sys.stdout.flush()
+        os._exit(fail(error, 1))
     except RunError as error:
         return fail(error, 1)
     except BrokenPipeError:  # whoever read the output has gone, as in `main.py --list | head`

@@ -17,7 +17,6 @@ from sources.program import probe_of
 from tables import files, measurements, raw
 from tables.measurements import Standing
 from training import checkpoint
-from workdir import processes
 from workdir.errors import RunError
 
 
@@ -65,11 +64,10 @@ def is_outdated(table: xr.Dataset, store: checkpoint.Checkpoints) -> bool:
 
 
 def keep(table: xr.Dataset, step: int, there: Standing, folder: pathlib.Path) -> None:
-    """Write <folder>/<step>.nc: what is measured now beside what was there; the first process alone."""
-    if processes.is_first():
-        if there.older:
-            measurements.set_aside(folder, step)
-        files.write(raw.merged(there.table, table, there.missing), folder / f"{step}.nc")
+    """Write <folder>/<step>.nc: what is measured now beside what was there."""
+    if there.older:
+        measurements.set_aside(folder, step)
+    files.write(raw.merged(there.table, table, there.missing), folder / f"{step}.nc")
 
 
 @contextlib.contextmanager

@@ -6,6 +6,7 @@ points/<step>.nc in the folder of a run holds the points of the first batch, all
 import contextlib
 import json
 import pathlib
+from collections.abc import Callable
 from typing import Any
 
 import jax
@@ -27,8 +28,7 @@ from sources.program import probe_of
 from tables import files, measurements
 from tables.raw import LAYOUT
 from training import checkpoint, loop
-from workdir import processes
-from workdir.progress import bar
+from workdir import shares
 from workdir.stop import Stop
 
 FOLDER = "points"
@@ -56,17 +56,25 @@ def measure(config: Config, corpus: Corpus, run: pathlib.Path, name: str, stop: 
     """Write points/<step>.nc for every checkpoint that has none, or has changed since."""
     kept, tables, made = loop.kept_steps(config, run), run / FOLDER, made_from.made_by(config, corpus)
     measurements.check(tables, made)
-    with contextlib.closing(checkpoint.Checkpoints(run / "checkpoints", kept)) as store:
+    with contextlib.closing(checkpoint.Checkpoints(run / "checkpoints", kept, True)) as store:
         todo = [step for step in kept if step in store.steps() and _missing(tables / f"{step}.nc", store)]
-        if todo:
+
+        def begin() -> Callable[[int], xr.Dataset]:
             read, about = _program(config, corpus), made_from.attributes(config, corpus, name) | {"layout": LAYOUT}
             places = _places(config, corpus)
-            for step in bar(todo, f"{name}: points", "checkpoint"):
-                stop.check(f"{name}: stopped before the points of step {step}")
+
+            def of_step(step: int) -> xr.Dataset:
                 found = jax.device_get(read(store.restore_params(step)))
                 made_of = {"checkpoints": json.dumps({step: store.digest(step)}), "made_by": json.dumps(made)}
-                if processes.is_first():
-                    files.write(table(found, places, about | made_of | {"step": step}), tables / f"{step}.nc")
+                return table(found, places, about | made_of | {"step": step})
+
+            return of_step
+
+        def keep(step: int, found: xr.Dataset) -> None:
+            files.write(found, tables / f"{step}.nc")
+
+        written = {step: [tables / f"{step}.nc"] for step in todo}
+        shares.each(written, begin, keep, name, ("points", "the points of"), stop, apart=True)
     there = sum((tables / f"{step}.nc").exists() for step in kept)
     print(f"{name}: points of {there} checkpoints ({len(todo)} now): {tables}/<step>.nc")
 

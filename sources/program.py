@@ -39,12 +39,15 @@ class _Prepared(NamedTuple):
     visible_TT: jax.Array
 
 
-def make_program(config: Config, corpus: Corpus, params: dict, sites: tuple[str, ...] = ()) -> Callable[..., Measured]:
+def make_program(
+    config: Config, corpus: Corpus, params: dict, sites: tuple[str, ...] = (), apart: bool = False
+) -> Callable[..., Measured]:
     """measure(params, references) -> Measured, in NumPy: jitted once, in float32 whatever the run was trained in.
 
     With `sites`, measure(params, {}, number) measures the number-th of these in place of the residual stream.
+    Where processes work `apart`, it is a program of this process and its devices alone.
     """
-    compute, shardings, probe, visible_TT = _prepared(config, corpus, params, sites)
+    compute, shardings, probe, visible_TT = _prepared(config, corpus, params, sites, apart)
 
     def measure(params: dict, references: dict[str, dict], site: int = 0) -> Measured:
         params, references = jax.device_put((params, references), (shardings, dict.fromkeys(references, shardings)))
@@ -57,21 +60,21 @@ def compile_program(config: Config, corpus: Corpus) -> None:
     """Compile what the first call of `make_program` would: later calls in this process find it."""
     init = transformer.build(config.model, corpus.vocab_size).init
     shapes = jax.eval_shape(init, jax.random.key(0))
-    compute, shardings, probe, visible_TT = _prepared(config, corpus, shapes, ())
+    compute, shardings, probe, visible_TT = _prepared(config, corpus, shapes, (), apart=False)
     params = jax.tree.map(lambda x, s: jax.ShapeDtypeStruct(x.shape, x.dtype, sharding=s), shapes, shardings)
     references = dict.fromkeys(REFERENCES if "comparison" in config.measure.families else (), params)
     compute.lower(params, references, probe, visible_TT, np.int32(0)).compile()
 
 
-def _prepared(config: Config, corpus: Corpus, params: dict, sites: tuple[str, ...]) -> _Prepared:
-    probe, shared = probe_of(config, corpus), mesh.measuring_mesh(config.measure.batches, len(POSITION_SETS))
+def _prepared(config: Config, corpus: Corpus, params: dict, sites: tuple[str, ...], apart: bool) -> _Prepared:
+    probe, shared = probe_of(config, corpus), mesh.measuring_mesh(config.measure.batches, len(POSITION_SETS), apart)
     if any(FAMILIES[family].of_text for family in config.measure.families):
         probe = with_types(probe, corpus.train, corpus.vocab_size)
     if shared is not None:
         devices, parts = shared, P(mesh.UNITS[0])
         shardings = jax.tree.map(lambda _: NamedSharding(devices, P()), params)
     else:  # windows may be shared out: of that only the model's own work is less for each device
-        devices = mesh.make_mesh(config.mesh)
+        devices = mesh.make_mesh(config.mesh, apart)
         parts = P(None, mesh.AXES) if probe.tokens_GWT.shape[1] % devices.size == 0 else P()
         shardings = mesh.parameter_sharding(devices, params)
     split, whole = NamedSharding(devices, parts), NamedSharding(devices, P())

@@ -6,6 +6,7 @@ Each has tables of its own, sites/<site>/ in the folder of the run, in the form 
 import contextlib
 import json
 import pathlib
+from collections.abc import Callable
 
 import numpy as np
 import xarray as xr
@@ -21,8 +22,7 @@ from tables.averages import BLOCK
 from tables.measurements import Standing
 from tables.scores import scores
 from training import checkpoint, log, loop
-from workdir import processes
-from workdir.progress import bar
+from workdir import mesh, processes, shares
 from workdir.settings import replace
 from workdir.stop import Stop
 
@@ -48,21 +48,22 @@ def measure(config: Config, corpus: Corpus, run: pathlib.Path, name: str, stop: 
     families = tuple(family for family in config.measure.families if FAMILIES[family].of == "cloud")
     config = replace(config, {"measure.families": families})
     nulls, made = config.measure.nulls, made_from.made_by(config, corpus)
-    with contextlib.closing(checkpoint.Checkpoints(run / "checkpoints", kept)) as store:
+    with contextlib.closing(checkpoint.Checkpoints(run / "checkpoints", kept, True)) as store:
         found = {site: _standing(run / FOLDER / site, store, config, kept, made) for site in sites}
         stored = set(store.steps())
         todo = [step for step in kept if step in stored and any(one[step].missing for one in found.values())]
-        if todo:
-            _measure(
-                config, corpus, run, store, {step: {s: found[s][step] for s in sites} for step in todo}, name, stop
-            )
-    if not processes.is_first():
-        return
-    for site in sites:
-        folder = run / FOLDER / site
-        whole = {step: files.read(path) for step in kept if (path := folder / "measurements" / f"{step}.nc").exists()}
-        learned = scores(log.read(run) if (run / "train.jsonl").exists() else [], list(whole))
-        join.write(folder, whole, families, nulls, attributes(config, corpus, name, site), learned)
+        missing = {step: {s: found[s][step] for s in sites if found[s][step].missing} for step in todo}
+        _measure(config, corpus, run, store, missing, name, stop)
+
+    def join_tables() -> None:
+        for site in sites:
+            folder = run / FOLDER / site
+            paths = {step: folder / "measurements" / f"{step}.nc" for step in kept}
+            whole = {step: files.read(path) for step, path in paths.items() if path.exists()}
+            learned = scores(log.read(run) if (run / "train.jsonl").exists() else [], list(whole))
+            join.write(folder, whole, families, nulls, attributes(config, corpus, name, site), learned)
+
+    processes.on_first(join_tables)
     print(f"{name}: {', '.join(sites)}: {len(todo)} checkpoints measured now: {run / FOLDER}/<site>/results.nc")
 
 
@@ -95,18 +96,34 @@ def _measure(
 ) -> None:
     """One program for all checkpoints and sites: which site it reads is data."""
     sites, made = config.measure.sites, {"made_by": json.dumps(made_from.made_by(config, corpus))}
-    with made_from.damage_told():
-        program = make_program(config, corpus, store.restore_params(next(iter(todo))), sites)
-        for step, of_step in bar(todo.items(), f"{name}: measure {', '.join(sites)}", "checkpoint"):
-            stop.check(f"{name}: stopped before measuring the sites of step {step}")
+    apart = mesh.measures_apart(config.mesh)
+
+    @made_from.damage_told()
+    def begin() -> Callable[[int], dict[str, xr.Dataset]]:
+        program = make_program(config, corpus, store.restore_params(next(iter(todo))), sites, apart)
+
+        @made_from.damage_told()
+        def tables(step: int) -> dict[str, xr.Dataset]:
             params, digest = store.restore_params(step), {"checkpoints": json.dumps({step: store.digest(step)})}
-            for number, site in enumerate(sites):
-                if not of_step[site].missing:
-                    continue
-                values, _ = program(params, {}, number)
+            found = {}
+            for site in todo[step]:
+                values, _ = program(params, {}, sites.index(site))
                 about = attributes(config, corpus, name, site) | made | digest
-                table = of_blocks(raw.table(values, step, POSITION_SETS, about))
-                made_from.keep(table, step, of_step[site], run / FOLDER / site / "measurements")
+                found[site] = of_blocks(raw.table(values, step, POSITION_SETS, about))
+            return found
+
+        return tables
+
+    def keep(step: int, tables: dict[str, xr.Dataset]) -> None:
+        for site, table in tables.items():
+            made_from.keep(table, step, todo[step][site], run / FOLDER / site / "measurements")
+
+    written = {
+        step: [run / FOLDER / site / "measurements" / f"{step}.nc" for site in missing]
+        for step, missing in todo.items()
+    }
+    what = f"measure {', '.join(sites)}", "measuring the sites of"
+    shares.each(written, begin, keep, name, what, stop, apart)
 
 
 def of_blocks(table: xr.Dataset) -> xr.Dataset:

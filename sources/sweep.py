@@ -3,6 +3,7 @@
 import contextlib
 import json
 import pathlib
+from collections.abc import Callable
 
 import xarray as xr
 
@@ -16,9 +17,8 @@ from tables import files, join, leading_vectors, measurements, projection, raw
 from tables.measurements import ASIDE, Standing
 from tables.scores import scores
 from training import checkpoint, log, loop
-from workdir import mesh, processes
+from workdir import mesh, processes, shares
 from workdir.errors import UserError
-from workdir.progress import bar
 from workdir.settings import replace
 from workdir.stop import Stop
 
@@ -33,7 +33,7 @@ def sweep(config: Config, corpus: Corpus, run: pathlib.Path, name: str, stop: St
     settings, kept = config.measure, loop.kept_steps(config, run)
     tables = run / "measurements"
     found = measurements.plan(tables, kept, settings.families, settings.nulls, made_from.made_by(config, corpus))
-    with contextlib.closing(checkpoint.Checkpoints(run / "checkpoints", kept)) as store:
+    with contextlib.closing(checkpoint.Checkpoints(run / "checkpoints", kept, True)) as store:
         stored = store.steps()
         outdated = [
             step for step, one in found.items() if one.table is not None and made_from.is_outdated(one.table, store)
@@ -42,20 +42,22 @@ def sweep(config: Config, corpus: Corpus, run: pathlib.Path, name: str, stop: St
         for step in set(outdated) & set(stored):
             found[step] = Standing(None, False, raw.missing(None, settings.families, settings.nulls))
         todo = [step for step in kept if step in stored and found[step].missing]
+        measure_checkpoints(config, corpus, store, tables, {step: found[step] for step in todo}, name, stop)
         if not todo and all(one.table is None for one in found.values()):
             raise UserError(f"{run / 'checkpoints'} holds no checkpoint to measure; run --stages=train first")
-        if todo:
-            measure_checkpoints(config, corpus, store, tables, {step: found[step] for step in todo}, name, stop)
         measured = [step for step in kept if step in todo or found[step].table is not None]
         written = {*todo}
         if settings.updates:
             here = [step for step in measured if step in stored]
             written |= updates.add(config, corpus, store, tables, here, name, stop)
-    if processes.is_first():
+
+    def join_tables() -> None:
         whole = {step: files.read(tables / f"{step}.nc") if step in written else found[step].table for step in measured}
         learned = scores(log.read(run) if (run / "train.jsonl").exists() else [], measured)
         join.write(run, whole, settings.families, settings.nulls, made_from.attributes(config, corpus, name), learned)
         leading_vectors.write(run, whole, settings.families, corpus.characters)
+
+    processes.on_first(join_tables)
     count = f"{len(measured)} checkpoints measured ({len(written)} now)"
     print(f"{name}: {count}: {run / 'results.nc'}, {run / 'results.csv'}")
 
@@ -77,8 +79,8 @@ def sweep_beside(
         for step, one in found.items():
             if one.table is not None and made_from.is_outdated(one.table, store):
                 found[step] = Standing(None, False, raw.missing(None, settings.families, settings.nulls))
-        if todo := {step: one for step, one in found.items() if one.missing}:
-            measure_checkpoints(config, corpus, store, tables, todo, name, stop)
+        todo = {step: one for step, one in found.items() if one.missing}
+        measure_checkpoints(config, corpus, store, tables, todo, name, stop)
         if settings.updates:
             updates.add(config, corpus, store, tables, steps, name, stop)
 
@@ -120,7 +122,7 @@ def tell(name: str, found: dict[int, Standing], outdated: list[int], stored: lis
 def measure_checkpoints(
     config: Config,
     corpus: Corpus,
-    store: checkpoint.Checkpoints,
+    store: checkpoint.Checkpoints | checkpoint.Beside,
     tables: pathlib.Path,
     todo: dict[int, Standing],
     name: str,
@@ -129,21 +131,32 @@ def measure_checkpoints(
     """One program for all: it measures every family and null model of which any of these tables lacks something."""
     settings, wanted = config.measure, _wanted(config, [one.missing for one in todo.values()])
     about, made = made_from.attributes(config, corpus, name), {"made_by": json.dumps(made_from.made_by(wanted, corpus))}
-    with made_from.damage_told():
-        measure = make_program(wanted, corpus, store.restore_params(next(iter(todo))))
+    apart = mesh.measures_apart(config.mesh)
+
+    @made_from.damage_told()
+    def begin() -> Callable[[int], xr.Dataset]:
+        measure = make_program(wanted, corpus, store.restore_params(next(iter(todo))), apart=apart)
         references, probe = References(store, wanted), probe_of(config, corpus)
-        for step, one in bar(todo.items(), f"{name}: measure", "checkpoint"):
-            stop.check(f"{name}: stopped before measuring step {step}")
+
+        @made_from.damage_told()
+        def table(step: int) -> xr.Dataset:
             params = store.restore_params(step)
             values, vectors = measure(params, references.of(step, params))
             values = references.without_itself(step, values)
             checkpoints = {"checkpoints": json.dumps(references.digests(step))}
-            table = raw.table(values, step, POSITION_SETS, about | made | checkpoints).assign(
+            return raw.table(values, step, POSITION_SETS, about | made | checkpoints).assign(
                 **references.recorded(step),
                 **projection.labelled(vectors, probe.picks_SGP[0, 0], config.model.context, settings.projected_head),
                 **leading_vectors.labelled(vectors, probe.tokens_GWT[0]),
             )
-            made_from.keep(table, step, one, tables)
+
+        return table
+
+    def keep(step: int, table: xr.Dataset) -> None:
+        made_from.keep(table, step, todo[step], tables)
+
+    written = {step: [tables / f"{step}.nc"] for step in todo}
+    shares.each(written, begin, keep, name, ("measure", "measuring"), stop, apart)
 
 
 def compile_ahead(config: Config, corpus: Corpus) -> None:

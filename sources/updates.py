@@ -1,7 +1,7 @@
 """The spectrum of the next update of every matrix of a block, in the table of a checkpoint (`measure.updates`)."""
 
 import pathlib
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 
 import jax
 import numpy as np
@@ -15,8 +15,7 @@ from tables import files
 from tables.updates import QUANTITIES, labelled
 from training.checkpoint import Beside, Checkpoints
 from training.next_step import NextStep
-from workdir import processes
-from workdir.progress import bar
+from workdir import shares
 from workdir.stop import Stop
 
 KERNELS = {"attention": "qkv", "attention_out": "attention_out", "mlp": "mlp_up", "mlp_out": "mlp_down"}
@@ -32,18 +31,23 @@ def add(
     stop: Stop,
 ) -> set[int]:
     """To the tables of these checkpoints that lack it; whose that was."""
-    processes.largest(0)  # until the first has written the tables that all read
     found = {step: files.read(tables / f"{step}.nc") for step in steps}
     todo = {step: table for step, table in found.items() if not {*QUANTITIES} <= {*table.data_vars}}
-    if not todo:
-        return set()
-    next_step = NextStep(config, corpus, store)
-    for step, table in bar(todo.items(), f"{name}: updates", "checkpoint"):
-        stop.check(f"{name}: stopped before the update of step {step}")
-        with made_from.damage_told():
-            added = labelled(list(KERNELS), spectra(next_step.change(step)["blocks"]))
-        if processes.is_first():
-            files.write(xr.merge([table, added], combine_attrs="override"), tables / f"{step}.nc")
+
+    def begin() -> Callable[[int], xr.Dataset]:
+        next_step = NextStep(config, corpus, store)
+
+        @made_from.damage_told()
+        def of_step(step: int) -> xr.Dataset:
+            return labelled(list(KERNELS), spectra(next_step.change(step)["blocks"]))
+
+        return of_step
+
+    def keep(step: int, added: xr.Dataset) -> None:
+        files.write(xr.merge([todo[step], added], combine_attrs="override"), tables / f"{step}.nc")
+
+    written = {step: [tables / f"{step}.nc"] for step in todo}
+    shares.each(written, begin, keep, name, ("updates", "the update of"), stop, apart=True)
     return {*todo}
 
 

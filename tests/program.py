@@ -25,8 +25,9 @@ def environment():
     return os.environ | {"XLA_FLAGS": ""}
 
 
-def main(*flags):
-    return subprocess.run(command(*flags), cwd=ROOT, env=environment(), capture_output=True, text=True, timeout=900)
+def main(*flags, **variables):
+    env = environment() | variables
+    return subprocess.run(command(*flags), cwd=ROOT, env=env, capture_output=True, text=True, timeout=900)
 
 
 def here(*flags):

@@ -1,8 +1,6 @@
 """The program as its users start it: exit codes, what it says, files."""
 
-import contextlib
 import json
-import os
 import re
 import shutil
 import signal
@@ -15,6 +13,7 @@ import pytest
 
 from command import drawing, stages
 from tables import files
+from tests import cluster
 from tests.program import ROOT, command, environment, here, main, refuse, wait_for
 from training import log
 from workdir.errors import RunError, Stopped, UserError
@@ -361,22 +360,13 @@ def test_a_checkpoint_that_cannot_be_written_is_one_line(tmp_path):
 
 @pytest.mark.slow  # quick ones: tests/workdir/test_processes.py, and all that runs on 8 devices
 def test_two_processes_train_and_measure_one_run(twins, tmp_path):
-    """As under SLURM, each process with two devices, parameters split over both."""
+    """Each process has two devices, parameters are split over all four: both work on every checkpoint."""
     workdir = tmp_path / "twins"
-    flags = [*TWINS, "--config.mesh.fsdp=2", "--distributed", "--stages=train,measure", f"--workdir={workdir}"]
-    cluster = {"SLURM_JOB_ID": str(os.getpid()), "SLURM_STEP_NODELIST": "localhost", "SLURM_STEP_NUM_NODES": "1"}
-    cluster |= {"SLURM_NTASKS": "2", "XLA_FLAGS": "--xla_force_host_platform_device_count=2"}
-    with contextlib.ExitStack() as stack:
-        errors = [stack.enter_context((tmp_path / f"errors_{rank}").open("w+")) for rank in "01"]
-        started = [
-            start(*flags, env=environment() | cluster | {"SLURM_PROCID": rank, "SLURM_LOCALID": rank}, stderr=stderr)
-            for rank, stderr in zip("01", errors, strict=True)
-        ]
-        for process in started:
-            stack.callback(process.kill)
-        outputs = [process.communicate(timeout=900)[0] for process in started]
-        said = [(tmp_path / f"errors_{rank}").read_text()[-2000:] for rank in "01"]
-    assert [process.returncode for process in started] == [0, 0], said
+    flags = [*TWINS, "--config.mesh.fsdp=4", "--distributed", "--stages=train,measure", f"--workdir={workdir}"]
+    ended = cluster.run(["main.py", *flags], devices=2)
+    assert [process.returncode for process in ended] == [0, 0], [process.stderr[-2000:] for process in ended]
+    outputs = [process.stdout for process in ended]
+    assert "checkpoints of each process" not in outputs[0]  # no process has all of the parameters
     assert outputs[0].count(f"{len(STEPS)} checkpoints measured") == 2
     assert "checkpoints" not in outputs[1]
     for run in ("decoder", "encoder"):

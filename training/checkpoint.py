@@ -8,7 +8,7 @@ import contextlib
 import hashlib
 import json
 import pathlib
-from typing import Any
+from typing import Any, NamedTuple
 
 import jax
 import numpy as np
@@ -31,10 +31,38 @@ class _Kept(policies.PreservationPolicy):
         return [checkpoint.step in self.steps for checkpoint in checkpoints]
 
 
+class _Found(NamedTuple):
+    step: int
+
+
+class _Reader:
+    """What reads of Orbax's Checkpointer, which itself waits for all processes of a cluster at every turn."""
+
+    def __init__(self, folder: pathlib.Path):
+        self._folder = folder
+        steps = [int(path.name) for path in folder.glob("*") if path.name.isdecimal()]
+        self.checkpoints = [_Found(step) for step in sorted(steps)]
+        self._alone, here = ocp.Context(), jax.process_index()
+        self._alone.multiprocessing.primary_host = here
+        self._alone.multiprocessing.active_processes = {here}
+
+    def load_checkpointables(self, step: int, abstract: dict[str, Any]) -> dict[str, Any]:
+        with self._alone:
+            return ocp.load_checkpointables(self._folder / str(step), abstract)
+
+    def checkpointables_metadata(self, step: int) -> Any:
+        with self._alone:
+            return ocp.checkpointables_metadata(self._folder / str(step))
+
+    def close(self) -> None:
+        pass
+
+
 class Checkpoints:
     """The checkpoints of one run. A step outside `kept` (saved at an interruption) lives until the next save.
 
-    None keeps them all. Who is only `reading` leaves alone what another process is just saving.
+    None keeps them all. Who is only `reading` leaves alone what another process is just saving, and in a cluster no
+    process waits for another: each restores what it needs, into NumPy or to its own devices.
     """
 
     def __init__(self, folder: pathlib.Path, kept: list[int] | None, reading: bool = False):
@@ -45,13 +73,16 @@ class Checkpoints:
         self._open()
 
     def _open(self) -> None:
+        if self._reading:
+            self._orbax = _Reader(self._folder)
+            return
         self._orbax = ocp.training.Checkpointer(
             self._folder,
             save_decision_policy=ocp.training.save_decision_policies.FixedIntervalPolicy(1),
             preservation_policy=policies.PreserveAll()
             if self._kept is None
             else policies.AnyPreservationPolicy([_Kept(self._kept), policies.LatestN(1)]),
-            cleanup_tmp_directories=not self._reading,
+            cleanup_tmp_directories=True,
         )
 
     def steps(self) -> list[int]:

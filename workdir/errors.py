@@ -21,6 +21,10 @@ class RunError(Exception):
     """A run that cannot go on: exit code 1."""
 
 
+class Lost(RunError):
+    """Another process of the cluster has ended. Who learns of it ends at once: JAX would wait for that one."""
+
+
 def of_system(error: OSError) -> str:
     """What the system says, of which file, and what helps."""
     said = f"{error.filename}: {error.strerror}" if error.filename and error.strerror else error.strerror or str(error)

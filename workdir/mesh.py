@@ -14,6 +14,7 @@ import jax
 from jax.sharding import AxisType, NamedSharding
 from jax.sharding import PartitionSpec as P
 
+from workdir import processes
 from workdir.errors import UserError
 from workdir.settings import at_least
 
@@ -54,22 +55,34 @@ def devices() -> list[jax.Device]:
     return jax.devices()[: 1 if _cores else None]
 
 
-def make_mesh(config: MeshConfig) -> jax.sharding.Mesh:
+def own(found: list[jax.Device]) -> list[jax.Device]:
+    """Those of this process."""
+    return [device for device in found if device.process_index == jax.process_index()]
+
+
+def measures_apart(config: MeshConfig) -> bool:
+    """Whether every process of several can measure for itself: fsdp splits parameters over devices that one has."""
+    return jax.process_count() > 1 and not any(processes.largest(jax.local_device_count() % config.fsdp))
+
+
+def make_mesh(config: MeshConfig, apart: bool = False) -> jax.sharding.Mesh:
+    """Of all devices; of a process that works `apart`, of its own."""
     if (config.clouds or 1) > 1 and jax.default_backend() == "cpu":
         raise UserError(f"mesh.clouds is {config.clouds}; on a CPU clouds are measured one after another: leave it out")
-    found = devices()
-    data = len(found) // config.fsdp if config.data == -1 else config.data
+    found = own(devices()) if apart else devices()
+    data = len(found) // config.fsdp if config.data == -1 or apart else config.data
     if data * config.fsdp != len(found):
         raise UserError(f"mesh.data={config.data} × mesh.fsdp={config.fsdp} does not use all of {len(found)} devices")
     return jax.make_mesh((data, config.fsdp), AXES, axis_types=(AxisType.Auto,) * 2, devices=found)
 
 
-def measuring_mesh(batches: int, sets: int) -> jax.sharding.Mesh | None:
+def measuring_mesh(batches: int, sets: int, apart: bool = False) -> jax.sharding.Mesh | None:
     """Of devices that share out batches, or batches and sets of positions, evenly; None where they cannot.
 
-    As many cores as can; devices of other kinds all or none.
+    As many cores as can; devices of other kinds all or none. Of a process that works `apart`, its own.
     """
     found = jax.devices() if _cores else devices()
+    found = own(found) if apart else found
     shapes = [(b, s) for b in range(1, batches + 1) for s in range(1, sets + 1) if batches % b == 0 == sets % s]
     shape = max((shape for shape in shapes if math.prod(shape) <= len(found)), key=lambda s: (math.prod(s), s))
     if math.prod(shape) < len(found) and not _cores:

@@ -109,6 +109,20 @@ FAULTS = [
         ("tests/workdir/test_processes.py",),
     ),
     Fault(
+        "processes take checkpoints in turns",
+        "workdir/shares.py",
+        "np.array_split(np.asarray(steps, int), count)",
+        "(np.asarray(steps, int)[first::count] for first in range(count))",
+        ("tests/workdir/test_processes.py",),
+    ),
+    Fault(
+        "what another process wrote is not waited for",
+        "workdir/shares.py",
+        "while _fingerprint(path) != content:",
+        "while False:",
+        ("tests/workdir/test_processes.py",),
+    ),
+    Fault(
         "a second signal does not interrupt",
         "workdir/stop.py",
         "self.asked = True\n        self._restore()",
