@@ -143,7 +143,7 @@ def work(experiment: Config, configs: dict[str, Config], root: pathlib.Path, tit
                 export.run(config, root / name, name or title)
 
 
-def with_tangents(configs: dict[str, Config], wanted: list[str]) -> list[str]:
+def with_tangents(configs: dict[str, Config | PretrainedConfig], wanted: list[str]) -> list[str]:
     """The stages wanted, `tangents` only where it is switched on."""
     if "tangents" not in wanted or any(config.tangents.enabled for config in configs.values()):
         return wanted

@@ -10,9 +10,9 @@ from figures import seeds, style
 from figures.run import Run
 from figures.tangents import FIGURES
 from tangents.against import ROWS
-from tangents.program import FITS
 from tangents.proxies import KINDS
 from tangents.quantities import DERIVED, MEASURED, about
+from tangents.tested import FITS
 from tangents.written import MATRICES, OF
 from tests.figures.reading import caption_of, edges_are, inside
 
