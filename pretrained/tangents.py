@@ -18,7 +18,7 @@ from pretrained.reading import gradients, guards, matrices, scored
 from pretrained.revision import Plan, opened, place_of
 from tables import files
 from tangents import inputs, proxies, stage, tables, tested
-from tangents.config import LEAST_EARLY, check_ranks, early_among
+from tangents.config import LEAST_EARLY, TangentsConfig, check_ranks, early_among
 from tangents.proxies import Frames
 from workdir import folder
 from workdir.errors import UserError
@@ -99,8 +99,7 @@ class _Reading:
         self.plan, self.config, self.tangents = found.plan, found.plan.config, found.plan.config.tangents
         self.to_fit, self.to_test = found.windows
         self.fetched: set[int] = set()  # steps whose files are here now
-        self.fit = _precise(functools.partial(proxies.fit, tangents=self.tangents))
-        self.compiled = _precise(functools.partial(tested.test, tangents=self.tangents))
+        self.fit, self.compiled = computations(self.tangents)
         self.known = self._known(found.folder)
         self.basis_DD = inputs.coordinates(self.known["full_width"], self.known["width"])
 
@@ -204,7 +203,8 @@ def attributes(found: Prepared, further: dict[str, Any]) -> dict[str, Any]:
     measured = files.read(found.root / "results.nc").attrs
     sample = f"{tangents.points:,} scored positions of {tangents.windows:,} windows"
     about = sweep.attributes(config, found.corpus, found.plan.windows, found.plan.name)
-    return about | {
+    of_measured = {*found.plan.windows.about} - {"tokens_per_byte"}  # other windows
+    return {name: value for name, value in about.items() if name not in of_measured} | {
         "model": measured["model"],
         "steps": max(steps(config.pretrained)),
         "provenance": f"{measured['provenance']}; {sample}",
@@ -240,9 +240,10 @@ def _told(known: dict[str, Any], config: PretrainedConfig) -> Iterator[str]:
         yield f"matrices: not known, or not of this width, and NaN: {known['matrices_missing']}"
     if not early_of(config):
         last = int(tangents.early_fraction * max(steps(config.pretrained)))
+        where = f"in steps 1 to {last}, and a later one" if last else "of a training, named by pretrained.revisions"
         yield (
-            f"no early proxies: {LEAST_EARLY} revisions are needed in steps 1 to {last}, and a later one; primary "
-            "cells are of proxies fitted at the revision itself, on other windows"
+            f"no early proxies: they need {LEAST_EARLY} revisions {where}; primary cells are of proxies fitted at the "
+            "revision itself, on other windows"
         )
     rows = 4 * 6 * layers * tangents.points * width
     yield (
@@ -251,5 +252,8 @@ def _told(known: dict[str, Any], config: PretrainedConfig) -> Iterator[str]:
     )
 
 
-def _precise(work: Callable) -> Callable:
-    return jax.jit(jax.default_matmul_precision("highest")(work))
+@functools.cache
+def computations(tangents: TangentsConfig) -> tuple[Callable, Callable]:
+    """To fit, and to test: one program each for all revisions."""
+    works = (functools.partial(work, tangents=tangents) for work in (proxies.fit, tested.test))
+    return tuple(jax.jit(jax.default_matmul_precision("highest")(work)) for work in works)
