@@ -220,13 +220,13 @@ def attributes(config: PretrainedConfig, corpus: Corpus, windows: Windows, name:
 def told(whole: dict[int, xr.Dataset]) -> dict[str, str]:
     """What was found of each revision, by step, in JSON; and of the last one by itself."""
     of_step = {
-        step: {name: _plain(table.attrs[name]) for name in GUARDED if name in table.attrs}
+        step: {name: plain(table.attrs[name]) for name in GUARDED if name in table.attrs}
         for step, table in whole.items()
     }
     return of_step[max(whole)] | {"revisions": json.dumps(of_step)}
 
 
-def _plain(value: Any) -> Any:
+def plain(value: Any) -> Any:
     """A number read from a table is NumPy's."""
     return value.item() if hasattr(value, "item") else value
 

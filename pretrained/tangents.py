@@ -108,7 +108,7 @@ class _Reading:
         names = ("layers", "full_width", "width", "largest_ones_share", "matrices_missing")
         for path in sorted(tables_there.glob("*.nc")):
             there = files.read(path).attrs
-            return {name: there[name] for name in names}
+            return {name: sweep.plain(there[name]) for name in names}
         loaded = self.opened(max(steps(self.config.pretrained)))
         width = loaded.model.config.hidden_size
         self.basis_DD = np.eye(width, dtype=np.float32)

@@ -180,7 +180,8 @@ def _shares(
     ones, radial, total = [], [], []
     for x_PD, slope_PD in zip(points_NPD, slope_NPD, strict=True):  # a layer at a time: as large as one is enough
         x_PD = x_PD - x_PD.mean(axis=1, keepdims=True) if centred else x_PD
-        unit_PD = x_PD / np.linalg.norm(x_PD, axis=1, keepdims=True)
+        norm_P1 = np.linalg.norm(x_PD, axis=1, keepdims=True)
+        unit_PD = x_PD / np.where(norm_P1 > 0, norm_P1, 1.0)  # a token of padding may have a state of 0
         of_points = (
             np.square(slope_PD.sum(axis=1)) / slope_PD.shape[1],
             np.square((slope_PD * unit_PD).sum(axis=1)),

@@ -15,7 +15,7 @@ from models.config import ModelConfig
 from models.masks import visible_keys
 from pretrained import folders, load
 from pretrained.config import WeightsConfig
-from pretrained.reading import gradients, guards
+from pretrained.reading import gradients, guards, matrices
 from tangents import inputs, read, tested, written
 from tangents.config import TangentsConfig
 
@@ -25,6 +25,20 @@ SETTINGS = TangentsConfig(
 )
 WORD, NATS = "hidden_states", 0.02  # of the loss, by which a step moves it
 HERE = {name: row for name, row in rows.ROWS.items() if row.model and guards.predicts(row.model)}
+
+LAYER_NORM_FIRST = {
+    "OPT",
+    "GPT-2",
+    "GPT-J",
+    "GPT-Neo",
+    "Falcon-40B",
+    "Falcon-7B",
+    "Falcon-RW",
+    "Bloom",
+    "Pythia",
+    "OLMo",
+}
+MISSING = {"ALBERT": set(written.MATRICES), "OPT-350m": {"embedding"}}
 
 
 def windows_of(vocabulary, length=12, count=8, groups=4, points=32, seed=0):
@@ -92,6 +106,19 @@ def test_what_is_said_of_an_exported_model_is_what_is_said_of_ours(both, program
     for name, value in one.values.items():
         if name not in ("control_p", "matrix_p"):  # counts
             np.testing.assert_allclose(other.values[name], value, atol=1e-4, rtol=1e-3, err_msg=name)
+
+
+@pytest.mark.parametrize("name", HERE)
+def test_matrices_are_as_wide_as_the_stream_and_ones_are_left_out_where_every_reader_removes_them(name):
+    loaded = made(HERE[name])
+    width = loaded.model.config.hidden_size
+    found = gradients.gradients(loaded, windows_of(36, 12, 2, 1, 24), np.eye(width, dtype=np.float32), 2)
+    assert gradients.without_ones(found, width) == (name in LAYER_NORM_FIRST), gradients.ones_share(found)
+    missing = {part for part, rows in found.weights.items() if np.isnan(rows).all()}
+    assert missing == MISSING.get(name, set())
+    for part, blocks in matrices.found(loaded).items():
+        shape = len(blocks) or 1, width if blocks else 1, width
+        assert found.weights[part].shape == shape, part
 
 
 @pytest.mark.parametrize("name", HERE)

@@ -6,9 +6,9 @@ import shutil
 import numpy as np
 import pandas as pd
 import pytest
-import safetensors.torch
 import transformers
 
+from pretrained import load
 from pretrained.reading import guards, scored
 from tables import files
 from tangents.config import TangentsConfig
@@ -18,7 +18,7 @@ from workdir.errors import UserError
 
 NAMES = ("step0", "step4", "step8", "step20")
 STEPS = [0, 4, 8, 20]
-SETTINGS = TangentsConfig(windows=16, points=64, groups=4)
+SETTINGS = TangentsConfig(windows=16, points=32, groups=4)
 SMALL = (
     *("--config.window=16", "--config.measure.points=64", "--config.measure.groups=2", "--config.measure.batches=1"),
     *("--config.measure.families=('spectrum',)", "--config.measure.nulls=()", "--config.tangents.enabled=True"),
@@ -112,28 +112,30 @@ def test_primary_cells_are_those_named_beforehand(run):
     assert files.read(run / "tangents.nc").attrs["primary_fit"] == "early"
 
 
-def test_weights_that_have_changed_are_read_again(run, learned, tmp_path):
-    copied = shutil.copytree(learned, tmp_path / "learned")
-    for path in (run / "config.json", *run.glob("tangents/*.nc")):
-        assert path.exists()
-    path = copied / "step8" / "model.safetensors"
-    weights = safetensors.torch.load_file(path)
-    weights["model.norm.weight"] *= 1.5
-    safetensors.torch.save_file(weights, path, {"format": "pt"})
-    shutil.rmtree(learned / "step8")
-    try:
-        shutil.copytree(copied / "step8", learned / "step8")
-        process = start(learned, run, *NAMES)
-    finally:
-        pass
-    assert "tangents of 4 checkpoints (4 now)" in process.stdout, process.stderr  # early proxies are of step 8 too
+def test_weights_that_have_changed_are_read_again(run, learned, monkeypatch):
+    """Of step 8: itself, the early proxies, and step 20, which is tested with proxies of step 8."""
+    own = load.digest_of
+    monkeypatch.setattr(load, "digest_of", lambda place: own(place) + "x" * place.name.endswith("step8"))
+    assert "tangents of 4 checkpoints (2 now)" in start(learned, run, *NAMES).stdout
+    for name in ("early", "8", "20"):
+        assert json.loads(files.read(run / "tangents" / f"{name}.nc").attrs["checkpoints"])["8"].endswith("x")
+    assert "tangents of 4 checkpoints (0 now)" in start(learned, run, *NAMES).stdout
+
+
+def test_a_revision_that_is_added_is_tested_and_what_follows_it_again(learned, tmp_path):
+    few = [name for name in NAMES if name != "step4"]
+    process = start(learned, tmp_path / "run", *few, stages="measure,tangents")
+    assert "no early proxies" in process.stdout, process.stderr
+    process = start(learned, tmp_path / "run", *NAMES, stages="measure,tangents")
+    assert "tangents of 4 checkpoints (4 now)" in process.stdout, process.stderr  # there are early proxies now
+    assert files.read(tmp_path / "run" / "tangents" / "8.nc").previous_step == 4
 
 
 @pytest.mark.parametrize(
     ("change", "words"),
     [
         ("--config.tangents.rounds=4", "tangents.rounds=3 there, 4 now"),
-        ("--config.tangents.ranks=(11,)", "the model's width of 32 leaves 10 at most"),
+        ("--config.tangents.ranks=(11,) --config.tangents.neighbours=16", "the model's width of 32 leaves 10 at most"),
         ("--config.tangents.windows=4000", "needs twice as many: lower it to"),
         ("--config.tangents.points=1024", "a group of 4 windows has 60 scored positions"),
         ("--config.hidden_states=reported", "gradients are of the outputs of blocks"),
@@ -141,7 +143,7 @@ def test_weights_that_have_changed_are_read_again(run, learned, tmp_path):
     ],
 )
 def test_what_does_not_fit_is_one_line(run, learned, change, words):
-    process = start(learned, run, *NAMES, more=(change,))
+    process = start(learned, run, *NAMES, more=change.split())
     assert process.returncode == 2
     assert words in process.stderr
     assert len(process.stderr.strip().splitlines()) == 1
@@ -211,7 +213,8 @@ def test_a_decoder_is_asked_for_what_comes_next_and_bins_are_of_what_stands_ther
     windows = tiny.windows(tiny.tokenizer(framed=True), tiny.text(40_000), special=True)
     fit, test = scored.make_windows(windows, SETTINGS, guards.NEXT)
     asked = test.weights_JWT == 1
-    assert asked[..., :-2].all() and not asked[..., -2:].any()  # neither </s> nor what would come after it
+    assert asked[..., :-2].all()
+    assert not asked[..., -2:].any()  # neither </s> nor what would come after it
     assert (np.roll(test.tokens_JWT, -1, axis=2) == test.targets_JWT)[asked].all()
     tokens_P = np.take_along_axis(test.tokens_JWT.reshape(4, -1), test.picks_JQ, axis=1).ravel()
     assert set(test.bins_P[test.time_P == 0]) <= {scored.NO_BIN}
