@@ -17,6 +17,7 @@ from figures.experiment import Compared
 from figures.run import Run
 from figures.seeds import over_seeds
 from models.transformer import compute_type
+from pretrained.config import PretrainedConfig
 from pretrained.folders import export
 from report import page
 from sources import points, sites, sweep

@@ -34,7 +34,7 @@ class Read(NamedTuple):
     norm_JNT: Array  # mean |g| of a group's windows at each place, scored or not
     square_JNT: Array  # mean |g|^2
     ones_JN: Array  # of the scored rows: sum of the squared parts of g along the vector of ones
-    radial_JN: Array  # along the state itself, without its mean coordinate
+    radial_JN: Array  # along the state itself
     total_JN: Array  # sum of |g|^2
     weights: dict[str, Array]  # gradients of the matrices that read the stream or write to it (tangents/written.py)
 
