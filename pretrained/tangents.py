@@ -146,6 +146,7 @@ class _Reading:
         between = jax.tree.map(lambda x: np.full_like(x, np.nan), read_now.weights)
         if before is not None:
             between = matrices.change(matrices.found(self.opened(before)), matrices.found(loaded), len(self.basis_DD))
+        del loaded  # the program needs the room
         moved = {"between": between, "step": matrices.nothing(len(self.basis_DD))}
         return jax.device_get(self.compiled(cloud_NPD, read_now, self.to_test, self.basis_DD, frames, moved))
 

@@ -51,7 +51,7 @@ def gradients(loaded: Loaded, windows: Windows, basis_DD: np.ndarray, batch_size
     layers, (groups, _, length), width = loaded.blocks + 1, windows.tokens_JWT.shape, len(basis_DD)
     of_model = matrices.found(loaded)
     weights = matrices.parameters(of_model)
-    slopes = {weight: torch.zeros_like(weight) for weight in weights}
+    slopes = {weight: torch.zeros_like(weight, dtype=torch.float32) for weight in weights}
     norm_JNT, square_JNT = np.zeros((2, groups, layers, length))
     loss_JQ, kept = np.empty(windows.picks_JQ.shape, np.float32), _Kept(loaded, windows, width)
     before = [weight.requires_grad for weight in weights]

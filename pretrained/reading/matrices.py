@@ -50,7 +50,7 @@ def rows(matrices: Matrices, of: Callable[[Any], Any], width: int) -> Rows:
 def change(before: Matrices, after: Matrices, width: int) -> Rows:
     """The update from one revision to another."""
     was = dict(zip(parameters(after), parameters(before), strict=True))
-    return rows(after, lambda weight: weight.detach() - was[weight].detach().to(weight.device), width)
+    return rows(after, lambda weight: weight.detach().float() - was[weight].detach().float().to(weight.device), width)
 
 
 def nothing(width: int) -> Rows:
