@@ -18,12 +18,13 @@ from pretrained.reading import gradients, guards, matrices, scored
 from pretrained.revision import Plan, opened, place_of
 from tables import files
 from tangents import inputs, proxies, stage, tables, tested
-from tangents.config import LEAST_EARLY, TangentsConfig, check_ranks, early_among
+from tangents.config import LEAST_EARLY, TangentsConfig, check_settings, early_among
 from tangents.proxies import Frames
 from workdir import folder
 from workdir.errors import UserError
 from workdir.stop import Stop
 
+WIDTH = "the model's width of {}"
 NO_STEP = "the update of a single step needs the state of the optimizer, which no file of weights has: NaN"
 
 
@@ -47,7 +48,7 @@ def prepared(config: PretrainedConfig, root: pathlib.Path, title: str) -> Prepar
     last = load.place_of(config.pretrained.name, revisions[max(revisions)])
     settings = load.settings_of(last)
     task = _task(config, settings, "gguf_file" in last.given)
-    check_ranks(config.tangents, settings.hidden_size, f"the model's width of {settings.hidden_size}")
+    check_settings(config.tangents, settings.hidden_size, WIDTH.format(settings.hidden_size))
     corpus, windows, _, config = sweep.opened_text(config, last, 1, None)
     if task == guards.MASKED_TOKENS and windows.mask_token is None:
         raise UserError(f"tangents.enabled: the tokenizer of {config.pretrained.name} has no mask token; leave it out")
@@ -84,6 +85,7 @@ def run(found: Prepared, stop: Stop) -> None:
     folder.claim(root, sweep.claimed(config), new=False)
     with folder.locked(root):
         reading = _Reading(found)
+        check_settings(config.tangents, reading.known["width"], WIDTH.format(reading.known["full_width"]))
         source = _source(found, reading)
         for line in _told(reading.known, config):
             print(f"{name}: {line}")

@@ -33,8 +33,7 @@ def check(config: RunConfig, tangents: TangentsConfig) -> None:
     """Raise UserError, one line, where proxies cannot be fitted and tested so."""
     if not tangents.enabled:
         return
-    check_settings(tangents)
-    check_ranks(tangents, config.model.width, f"model.width={config.model.width}")
+    check_settings(tangents, width_of(config.model), f"model.width={config.model.width}")
     steps, found = config.train.steps, early_steps(config, tangents)
     if len(found) < LEAST_EARLY or found[-1] == steps:
         last = int(tangents.early_fraction * steps)
@@ -44,16 +43,14 @@ def check(config: RunConfig, tangents: TangentsConfig) -> None:
         )
 
 
-def check_settings(tangents: TangentsConfig) -> None:
-    """As far as they hang on no model."""
+def check_settings(tangents: TangentsConfig, width: int | None = None, words: str = "") -> None:
+    """Of a model that is read in so many dimensions, in words; None: as far as they hang on no model."""
     for name in ("points", "controls", "restarts", "rounds", "local_points"):
         at_least(f"tangents.{name}", getattr(tangents, name), 1)
     at_least("tangents.groups", tangents.groups, 2)
     within("tangents.early_fraction", tangents.early_fraction, 0.0, 1.0)
     within("tangents.seed", tangents.seed, 0, LARGEST_SEED)
-    ranks = tangents.ranks
-    if not ranks or sorted(set(ranks)) != list(ranks) or ranks[0] < 1:
-        raise UserError(f"tangents.ranks is {ranks}; name ranks from 1 on, ascending, each once")
+    _check_ranks(tangents, width, words)
     for name in ("windows", "points", "local_points"):
         if getattr(tangents, name) % tangents.groups:
             value = getattr(tangents, name)
@@ -62,6 +59,15 @@ def check_settings(tangents: TangentsConfig) -> None:
         raise UserError(f"tangents.local_points is {tangents.local_points}; tangents.points={tangents.points} at most")
     for name in tangents.families:
         choose("tangents.families", name, [family for family, one in FAMILIES.items() if one.of == "cloud"])
+
+
+def _check_ranks(tangents: TangentsConfig, width: int | None, words: str) -> None:
+    ranks = tangents.ranks
+    if not ranks or sorted(set(ranks)) != list(ranks) or ranks[0] < 1:
+        raise UserError(f"tangents.ranks is {ranks}; name ranks from 1 on, ascending, each once")
+    if width is not None and ranks[-1] > width // 3:
+        why = "random frames of equal energy need three times the rank"
+        raise UserError(f"tangents.ranks has {ranks[-1]}; {words} leaves {width // 3} at most ({why})")
     if not ranks[-1] < tangents.neighbours <= tangents.points:
         raise UserError(
             f"tangents.neighbours is {tangents.neighbours}; above the largest of tangents.ranks ({ranks[-1]}) and up "
@@ -69,13 +75,6 @@ def check_settings(tangents: TangentsConfig) -> None:
         )
     if ranks[-1] > tangents.points // tangents.groups:
         raise UserError(f"tangents.points is {tangents.points}; {ranks[-1]} × tangents.groups at least, for that rank")
-
-
-def check_ranks(tangents: TangentsConfig, width: int, words: str) -> None:
-    """Raise UserError where a model of this width leaves no room for the largest."""
-    if tangents.ranks[-1] > width // 3:
-        why = "random frames of equal energy need three times the rank"
-        raise UserError(f"tangents.ranks has {tangents.ranks[-1]}; {words} leaves {width // 3} at most ({why})")
 
 
 def width_of(model: ModelConfig) -> int:
