@@ -101,7 +101,7 @@ def grid(
             draw(ax, table, at)
             if deep:
                 ax.set_xlabel("layer")
-                ax.xaxis.set_major_locator(MaxNLocator(integer=True))
+                ax.xaxis.set_major_locator(MaxNLocator(3 if most > 2 else "auto", integer=True))
             else:
                 scales.step_axis(ax, last_step(runs))
             if number == 0:

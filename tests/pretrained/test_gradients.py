@@ -127,7 +127,10 @@ def test_gradients_are_those_of_differences(name):
     loaded = made(HERE[name])
     loaded.model.requires_grad_(False)
     windows = windows_of(36, 12, 2, 1, 24)
-    windows = windows._replace(tokens_JWT=windows.tokens_JWT + 4, targets_JWT=windows.targets_JWT + 4)
+    scored = np.random.default_rng(1).integers(0, 2, windows.tokens_JWT.shape).astype(np.float32)
+    windows = windows._replace(
+        tokens_JWT=windows.tokens_JWT + 4, targets_JWT=windows.targets_JWT + 4, weights_JWT=scored
+    )
     width = loaded.model.config.hidden_size
     found = gradients.gradients(loaded, windows, np.eye(width, dtype=np.float32), 2)
     slope_NPD = np.empty_like(found.gradient_NPD)
@@ -155,7 +158,7 @@ def loss_with(loaded, windows, n, added):
 
     hooks = [block.register_forward_pre_hook(before, with_kwargs=True) for block in loaded.block_modules]
     hooks += [block.register_forward_hook(after) for block in loaded.block_modules]
-    total = float(gradients._forward(loaded, windows, next(gradients.parts(windows, 2)))[1].detach().double().sum())
+    loss_BT = gradients._forward(loaded, windows, next(gradients.parts(windows, 2)))[1].detach().double()
     for hook in hooks:
         hook.remove()
-    return total
+    return float((loss_BT * torch.from_numpy(windows.weights_JWT[0])).sum())
