@@ -68,7 +68,7 @@ def both(request, tmp_path_factory):
 
     with jax.default_matmul_precision("highest"):
         own = jax.device_get(of_ours(fit, test))
-    theirs = gradients.states(loaded, fit, basis, 3), gradients.gradients(loaded, test, basis, 3)
+    theirs = gradients.states(loaded, fit, basis, 1), gradients.gradients(loaded, test, basis, 1)
     return own, theirs, test, basis
 
 
