@@ -6,9 +6,12 @@ import shutil
 import numpy as np
 import pandas as pd
 import pytest
+import torch
 import transformers
 
-from pretrained import load
+from command.flags import override
+from experiments import pretrained as experiment
+from pretrained import load, tangents
 from pretrained.reading import guards, scored
 from tables import files
 from tangents.config import TangentsConfig
@@ -27,6 +30,8 @@ SMALL = (
     *("--config.tangents.restarts=1", "--config.tangents.controls=3", "--config.tangents.neighbours=4"),
     *("--config.tangents.local_points=8", "--config.tangents.families=()"),
 )
+
+PLAIN = dict(flag.removeprefix("--config.").split("=", 1) for flag in SMALL)
 
 
 @pytest.fixture(scope="module")
@@ -185,6 +190,45 @@ def test_what_has_no_gradients_is_refused_before_it_is_read(learned, tmp_path, n
     spelled.save_pretrained(tmp_path / "model")
     (tmp_path / "model" / "model.safetensors").touch()
     refuse(tmp_path / "run", words, *flags(learned, name=tmp_path / "model"))
+
+
+def made(folder, kind, name):
+    """A folder of a tiny model with random weights, which knows nothing of the text."""
+    settings = tiny.MODELS[kind][1]
+    torch.manual_seed(0)
+    model = getattr(transformers, name)
+    model(model.config_class(**settings)).save_pretrained(folder)
+    tiny.tokenizer().save_pretrained(folder)
+    return folder
+
+
+def test_an_encoder_is_read_with_masked_tokens(learned, tmp_path):
+    """Untrained, the loss is about that of guessing, and gradients are of the few positions that are asked for."""
+    folder = made(tmp_path / "bert", "bert", "BertForMaskedLM")
+    more = ("--config.pretrained.most_bits=99", "--config.tangents.windows=48")
+    process = start(learned, tmp_path / "run", name=folder, stages="measure,tangents", more=more)
+    assert process.returncode == 0, process.stderr
+    table = files.read(tmp_path / "run" / "tangents.nc").sel(statistic="mean", step=1)
+    assert "predicts masked tokens, 15%" in table.attrs["input"]
+    assert np.isfinite(table.excess.sel(fit="here")).all()
+    assert float(table.loss_in_bin.mean()) == pytest.approx(np.log(tiny.VOCABULARY), rel=0.5)
+    assert table.attrs["width"] == 32  # its norms come after
+    assert table.ones_share.min() > 1e-4
+
+
+@pytest.mark.parametrize(
+    ("kind", "name", "width"), [("gpt2", "GPT2LMHeadModel", 31), ("albert", "AlbertForMaskedLM", 32)]
+)
+def test_what_is_found_of_a_model_is_told_and_stands_in_its_tables(learned, tmp_path, kind, name, width):
+    config = override(experiment.get_config(str(made(tmp_path / kind, kind, name))), PLAIN)
+    config = override(config, {"data.path": str(learned / "text.txt"), "tangents.windows": "48"})
+    found = tangents.prepared(config, tmp_path / "run", "a model")
+    known = tangents._Reading(found).known
+    assert (known["layers"], known["full_width"], known["width"]) == (4, 32, width)
+    assert (known["largest_ones_share"] < 1e-8) == (width == 31)
+    told = " ".join(tangents._told(known, config))
+    assert ("vector of ones: removed" in told) == (width == 31)
+    assert ("NaN: embedding, attention, mlp, attention_out, mlp_out" in told) == (kind == "albert")
 
 
 def test_tangents_come_after_measuring_and_only_where_they_are_switched_on(learned, tmp_path):
