@@ -24,6 +24,7 @@ UNTRAINED = {  # kinds of experiment that train nothing: in words, and what of `
     "PretrainedConfig": ("pretrained models", "pretrained_model"),
     "ModelsConfig": ("pretrained models", "pretrained_models"),
 }
+WITH_TANGENTS = ("pretrained_model",)  # of these, what has gradients
 
 
 def main(argv: list[str]) -> int:
@@ -191,7 +192,7 @@ def run(experiment: Any, given: Any, settings: dict[str, str | None]) -> None:
 def run_untrained(config: Any, given: Any, check: Callable[[Any], None], what: str, stage: str) -> None:
     """A kind of experiment that has nothing to do in `train`."""
     check(config)
-    refuse_training(given, what)
+    refuse_training(given, what, ("measure", *["tangents"] * (stage in WITH_TANGENTS), "figures"))
     if given.dry_run:
         say(foretell(config, given))
         return
@@ -203,7 +204,7 @@ def run_untrained(config: Any, given: Any, check: Callable[[Any], None], what: s
     getattr(stages_untrained, stage)(config, root, experiment_name(given.config), given.stages, to)
 
 
-def refuse_training(given: Any, what: str) -> None:
+def refuse_training(given: Any, what: str, stages: tuple[str, ...]) -> None:
     from command.options import FURTHER
 
     for name in ("compare", "distributed", "over"):
@@ -211,8 +212,8 @@ def refuse_training(given: Any, what: str) -> None:
             raise UserError(f"--{name} is for training runs; leave it out with an experiment on {what}")
     if asked := [stage for stage in FURTHER if stage in given.stages]:
         raise UserError(f"--stages={asked[0]}: {what} are not trained here; leave it out")
-    if not {"measure", "figures"} & set(given.stages):
-        raise UserError(f"--stages={','.join(given.stages)}: {what} are not trained; choose from measure, figures")
+    if not {*stages} & {*given.stages}:
+        raise UserError(f"--stages={','.join(given.stages)}: {what} are not trained; choose from {', '.join(stages)}")
 
 
 def experiment_name(config: str) -> str:

@@ -15,6 +15,7 @@ from estimates import cost, memory
 from experiments import variants
 from experiments.config import Config
 from models.transformer import compute_type
+from pretrained.config import PretrainedConfig
 from pretrained.folders import export
 from sources import points, sites, sweep
 from sources.probe import POSITION_SETS
@@ -131,7 +132,7 @@ def work(experiment: Config, configs: dict[str, Config], root: pathlib.Path, tit
                 export.run(config, root / name, name or title)
 
 
-def with_tangents(configs: dict[str, Config], wanted: list[str]) -> list[str]:
+def with_tangents(configs: dict[str, Config | PretrainedConfig], wanted: list[str]) -> list[str]:
     """The stages wanted, `tangents` only where it is switched on."""
     if "tangents" not in wanted or any(config.tangents.enabled for config in configs.values()):
         return wanted

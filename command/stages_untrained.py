@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterator
 from typing import Any
 
 from command.drawing import draw_figures, load, not_there, told
-from command.stages import keep_compiled
+from command.stages import keep_compiled, with_tangents
 from curved import tables as curved
 from curved.config import CurvedConfig
 from figures import draw, papers
@@ -83,12 +83,22 @@ def pretrained_model(
     mesh.take_cores_for_devices(len(POSITION_SETS))
     keep_compiled(config.data.cache)
     title = root.name or title
+    wanted = with_tangents({"": config}, wanted)
+    corpus = prepared = None
+    if "tangents" in wanted:
+        with needing_torch():
+            from pretrained import tangents  # late: nothing else needs torch
+        prepared = tangents.prepared(config, root, title)  # what cannot be had is told before the model is measured
+        corpus = prepared.corpus
     if "measure" in wanted:
         with needing_torch():
-            from pretrained import sweep as revisions  # late: nothing else needs torch
+            from pretrained import sweep as revisions
         with Stop() as stop:
-            revisions.run(config, root, title, stop)
+            revisions.run(config, root, title, stop, corpus)
             on_disk.write_run(title, root)
+    if prepared:
+        with Stop() as stop:
+            tangents.run(prepared, stop)
     if "figures" in wanted:
         draw_measured(title, root, to)
 

@@ -8,6 +8,7 @@ import xarray as xr
 from matplotlib.axes import Axes
 from matplotlib.cm import ScalarMappable
 from matplotlib.figure import Figure
+from matplotlib.ticker import MaxNLocator
 
 from figures import scales, style
 from figures.provenance import caption
@@ -26,9 +27,10 @@ FITS = {  # in the words of a figure
     "untrained": "of the untrained network",
     "other seed": "of another seed, early",
 }
+PROXIES = {"early": "the early tangent proxy", "here": "the proxy fitted at the checkpoint"}
 
 
-def chosen(runs: dict[str, Run], fit: str = "early") -> dict[str, Run]:
+def chosen(runs: dict[str, Run]) -> dict[str, Run]:
     """The runs that have tables of tangents, these in the place of their results: the largest rank, raw gradients."""
     found = {}
     for label, run in runs.items():
@@ -43,6 +45,28 @@ def proxy(runs: dict[str, Run]) -> str:
     return f"{KIND}, rank {int(table['rank'])} of {int(table.attrs['width'])}"
 
 
+def drawn_fit(table: xr.Dataset) -> str:
+    """Early proxies; where there are none, as of a model without revisions, those fitted at the checkpoint itself."""
+    return "early" if table["energy"].sel(fit="early").notnull().any() else "here"
+
+
+def in_proxies(runs: dict[str, Run]) -> str:
+    return " or ".join(dict.fromkeys(PROXIES[drawn_fit(run.results)] for run in runs.values()))
+
+
+def over_depth(runs: dict[str, Run]) -> bool:
+    """Whether there is no training to draw: the models have one checkpoint each."""
+    return all(run.results.sizes["step"] == 1 for run in runs.values())
+
+
+def types(runs: dict[str, Run]) -> str:
+    return " or ".join(dict.fromkeys(run.results.attrs.get("types", "character") for run in runs.values()))
+
+
+def axis(table: xr.Dataset) -> str:
+    return "step" if "step" in table.dims else "layer"
+
+
 def layers_of(table: xr.Dataset) -> list[int]:
     """All, or some of them, the first and the last among them."""
     every = table.layer.values
@@ -50,7 +74,7 @@ def layers_of(table: xr.Dataset) -> list[int]:
 
 
 def ends(values: xr.DataArray, **where: Any) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    return tuple(values.sel(statistic=end, **where).transpose("step", ...).values for end in ENDS)
+    return tuple(values.sel(statistic=end, **where).values for end in ENDS)
 
 
 def grid(
@@ -59,18 +83,27 @@ def grid(
     draw: Callable[[Axes, xr.Dataset, Any], None],
     layers: ScalarMappable | None = None,
 ) -> Figure:
-    """A row per run, a panel per column over training steps, all of one scale; the key above, or a bar of layers."""
-    most = max(len(columns(run.results)) for run in runs.values())
+    """A row per run, a panel per column over training steps, all of one scale; the key above, or a bar of layers.
+
+    Of models of one checkpoint each the panels are over layers.
+    """
+    deep = over_depth(runs)
+    tables = {label: run.results.isel(step=0) if deep else run.results for label, run in runs.items()}
+    most = max(len(columns(table)) for table in tables.values())
     figure = style.new(style.PAGE, 1.25 + 1.5 * len(runs))
     if layers is None:
         strip, axes = style.below_a_strip(figure, len(runs), most, 1.5)
     else:
         axes = figure.subplots(len(runs), most, squeeze=False)
-    for number, (row, (label, run)) in enumerate(zip(axes, runs.items(), strict=True)):
-        wanted = columns(run.results)
+    for number, (row, (label, table)) in enumerate(zip(axes, tables.items(), strict=True)):
+        wanted = columns(table)
         for ax, (name, at) in zip(row, wanted.items(), strict=False):
-            draw(ax, run.results, at)
-            scales.step_axis(ax, last_step(runs))
+            draw(ax, table, at)
+            if deep:
+                ax.set_xlabel("layer")
+                ax.xaxis.set_major_locator(MaxNLocator(3 if most > 2 else "auto", integer=True))
+            else:
+                scales.step_axis(ax, last_step(runs))
             if number == 0:
                 ax.set_title(name, fontsize=style.SMALL)
         for ax in row[len(wanted) :]:
@@ -90,21 +123,27 @@ def grid(
     return figure
 
 
-def by_layer(table: xr.Dataset) -> dict[str, Any]:
+def by_layer(table: xr.Dataset) -> dict[str, dict[str, int]]:
+    """A panel each, or all in one that is over layers."""
+    if axis(table) == "layer":
+        return {"": {}}
     words = {0: "layer 0 (embedding)"}
-    return {words.get(layer, f"layer {layer}"): layer for layer in layers_of(table)}
+    return {words.get(layer, f"layer {layer}"): {"layer": layer} for layer in layers_of(table)}
 
 
-def against_controls(ax: Axes, table: xr.Dataset, names: dict[str, str], layer: int) -> None:
+def against_controls(ax: Axes, table: xr.Dataset, names: dict[str, str], at: dict[str, int]) -> None:
     """Control frames as grey bands from the least to the greatest."""
+    x = table[axis(table)].values
     for (name, label), shade in zip(names.items(), ("0.6", "#E69F00"), strict=False):
-        mean, low, high = ends(table[name], fit="early", layer=layer)
-        ax.fill_between(table.step.values, low, high, color=shade, alpha=0.35, linewidth=0, label=label)
-        ax.plot(table.step.values, mean, color=shade, linewidth=0.8)
+        mean, low, high = ends(table[name], fit=drawn_fit(table), **at)
+        ax.fill_between(x, low, high, color=shade, alpha=0.35, linewidth=0, label=label)
+        ax.plot(x, mean, color=shade, linewidth=0.8)
 
 
 def line(ax: Axes, table: xr.Dataset, name: str, label: str, look: dict[str, Any], **where: Any) -> None:
-    style.banded(ax, table.step.values, *ends(table[name], **where), label=label, **{"linewidth": 1.2} | look)
+    where = {"fit": drawn_fit(table)} | where
+    values = ends(table[name], **where)
+    style.banded(ax, table[axis(table)].values, *values, label=label, **{"linewidth": 1.2} | look)
 
 
 def energy(runs: dict[str, Run]) -> Figure | None:
@@ -112,14 +151,14 @@ def energy(runs: dict[str, Run]) -> Figure | None:
     if not (runs := chosen(runs)):
         return None
 
-    def draw(ax: Axes, table: xr.Dataset, layer: int) -> None:
-        against_controls(ax, table, {"control_energy": "e of random frames"}, layer)
-        line(ax, table, "variance", "v: variance of the activations", look(1, linestyle="--"), fit="early", layer=layer)
-        line(ax, table, "energy", "e: gradient energy", look(0), fit="early", layer=layer)
+    def draw(ax: Axes, table: xr.Dataset, at: dict[str, int]) -> None:
+        against_controls(ax, table, {"control_energy": "e of random frames"}, at)
+        line(ax, table, "variance", "v: variance of the activations", look(1, linestyle="--"), **at)
+        line(ax, table, "energy", "e: gradient energy", look(0), **at)
 
     figure = grid(runs, by_layer, draw)
-    style.title(figure, f"Gradient energy and variance in the early tangent proxy ({proxy(runs)})")
-    shown = "Share of |G|² (e) and of the activations' variance (v) in the proxy fitted to early checkpoints."
+    style.title(figure, f"Gradient energy and variance in {in_proxies(runs)} ({proxy(runs)})")
+    shown = f"Share of |G|² (e) and of the activations' variance (v) in {in_proxies(runs)}."
     tell(figure, runs, shown, f"{CONTROLS}.")
     return figure
 
@@ -132,12 +171,15 @@ def excess(runs: dict[str, Run]) -> Figure | None:
     colours = scales.layer_colours(max(run.results.sizes["layer"] for run in runs.values()))
 
     def draw(ax: Axes, table: xr.Dataset, fit: str) -> None:
+        if axis(table) == "layer":
+            line(ax, table, "excess", "e − v", look(0), fit=fit)
+            ax.axhline(0, color="0.5", linewidth=0.8)
+            return
         for layer in table.layer.values:
             line(ax, table, "excess", "", {"color": colours.to_rgba(layer)}, fit=fit, layer=layer)
 
-    figure = grid(
-        runs, lambda _: {style.wrap(words, 1.2, style.SMALL): fit for fit, words in known.items()}, draw, colours
-    )
+    panels = {style.wrap(words, 1.2, style.SMALL) if len(known) > 1 else words: fit for fit, words in known.items()}
+    figure = grid(runs, lambda _: panels, draw, None if over_depth(runs) else colours)
     style.title(figure, f"e − v: gradient energy less variance in proxies ({proxy(runs)})")
     shown = "e − v of proxies by what they were fitted to; 0 where the gradient follows the covariance."
     tell(figure, runs, shown)
@@ -154,13 +196,13 @@ def frequency(runs: dict[str, Run]) -> Figure | None:
         return None
     colours = style.shades()(np.linspace(0, 1, 4))
 
-    def draw(ax: Axes, table: xr.Dataset, layer: int) -> None:
+    def draw(ax: Axes, table: xr.Dataset, at: dict[str, int]) -> None:
         for colour, name in zip(colours, table.bin.values, strict=True):
-            line(ax, table, "enrichment_in_bin", name, {"color": tuple(colour)}, fit="early", layer=layer, bin=name)
+            line(ax, table, "enrichment_in_bin", name, {"color": tuple(colour)}, bin=name, **at)
 
     figure = grid(runs, by_layer, draw)
-    style.title(figure, f"Tangent enrichment e / v by frequency of the character ({proxy(runs)})")
-    shown = "e / v of the positions whose character lies in each quarter of the text by log frequency."
+    style.title(figure, f"Tangent enrichment e / v by frequency of the {types(runs)} ({proxy(runs)})")
+    shown = f"e / v of the positions whose {types(runs)} lies in each quarter of the text by log frequency."
     tell(figure, runs, shown)
     return figure
 
@@ -174,9 +216,9 @@ def isoscore(runs: dict[str, Run]) -> Figure | None:
         "isoscore_gain_equal_energy": "without random frames of equal energy",
     }
 
-    def draw(ax: Axes, table: xr.Dataset, layer: int) -> None:
-        against_controls(ax, table, controls, layer)
-        line(ax, table, "isoscore_gain", "without the proxy", look(0), fit="early", layer=layer)
+    def draw(ax: Axes, table: xr.Dataset, at: dict[str, int]) -> None:
+        against_controls(ax, table, controls, at)
+        line(ax, table, "isoscore_gain", "without the proxy", look(0), **at)
 
     figure = grid(runs, by_layer, draw)
     style.title(figure, f"Gain of the gradient's IsoScore* when a frame is removed ({proxy(runs)})")
@@ -192,25 +234,27 @@ def updates(runs: dict[str, Run]) -> Figure | None:
     words = {"gradient": "weight gradient", "step": "one update", "between": "since last checkpoint"}
 
     def draw(ax: Axes, table: xr.Dataset, matrix: str) -> None:
-        last = table.sizes["layer"] - 1
+        last, x, fit = table.sizes["layer"] - 1, table[axis(table)].values, drawn_fit(table)
         read = max(min((last + 1) // 2, last - 1), 0)  # by a middle block
         layer = 0 if matrix == "embedding" else min(read + (matrix in WRITING), last)
+        at = {"layer": layer} if axis(table) == "step" else {}
         for number, (of, label) in enumerate(words.items()):
-            values = table.matrix_energy.sel(of=of, matrix=matrix, layer=layer, fit="early").values
-            ax.plot(table.step.values, values, label=label, markersize=2.5, **look(number, marker=True))
-        ax.plot(
-            table.step.values, table.variance.sel(statistic="mean", fit="early", layer=layer), **look(6, ":"), label="v"
-        )
+            values = table.matrix_energy.sel(of=of, matrix=matrix, fit=fit, **at).values
+            if np.isfinite(values).any():
+                ax.plot(x, values, label=label, markersize=2.5, **look(number, marker=True))
+        ax.plot(x, table.variance.sel(statistic="mean", fit=fit, **at), **look(6, ":"), label="v")
         isotropic = int(table["rank"]) / int(table.attrs["width"])
         ax.axhline(isotropic, color="0.5", linewidth=0.8, label="rank / width")
 
-    titles = {"token table": "embedding", "into attention, a middle block": "attention", "into its MLP": "mlp"}
+    block = "" if over_depth(runs) else ", a middle block"
+    titles = {"token table": "embedding", f"into attention{block}": "attention", "into its MLP": "mlp"}
     titles |= {"out of its attention": "attention_out", "out of its MLP": "mlp_out"}
     figure = grid(runs, lambda _: {style.wrap(words, 1.15, style.SMALL): name for words, name in titles.items()}, draw)
-    style.title(figure, f"Energy of gradients and updates in the early proxy ({proxy(runs)})")
+    what = "gradients" if over_depth(runs) else "gradients and updates"
+    style.title(figure, f"Energy of {what} in {in_proxies(runs)} ({proxy(runs)})")
     shown = (
-        "Share of each matrix's input side in the early proxy of the layer it reads, or of the output side in that of "
-        "the layer it writes to; v: of that layer's activations."
+        f"Share of each matrix's input side in {in_proxies(runs)} of the layer it reads, or of the output side in that "
+        "of the layer it writes to; v: of that layer's activations."
     )
     tell(figure, runs, shown, banded=False)
     return figure
@@ -229,7 +273,8 @@ def tell(figure: Figure, runs: dict[str, Run], shown: str, controls: str = "", b
     }
     bands = f"Bands: {' or '.join(sorted(ways))}." if banded else ""
     windows = f"Positions: {about['positions']}; windows: {about['windows']}."
-    further = f"{windows} Early: steps {about['early_steps'][1:-1]}."
+    early = about["early_steps"][1:-1]
+    further = f"{windows} {f'Early: steps {early}.' if early else 'There are no early proxies.'}"
     caption(figure, runs, f"{shown} {RECONSTRUCTED}", " ".join(filter(None, (bands, controls))), [further])
 
 

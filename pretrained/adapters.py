@@ -2,6 +2,9 @@
 
 from typing import Any, NamedTuple
 
+from pretrained import kernels
+from pretrained.kernels import Kernels
+
 
 class Adds(NamedTuple):
     """What a block adds to the residual stream: outputs of modules below it."""
@@ -25,6 +28,7 @@ class Adapter(NamedTuple):
     before: str | None = None  # a setting whose positions, and one more, come before that of token 0
     model: str | None = None  # the class that reads the weights, where it is not that of the settings
     adds: Adds | None = None  # None: it is not known, and `measure.sites` is refused
+    kernels: Kernels | None = None  # None: not known, or one set for all blocks; `tangents` leaves matrices out
 
 
 PLAIN = Adds("self_attn", "mlp")
@@ -35,27 +39,40 @@ OF_SPEECH = Adds("attention", "feed_forward", ("layer_norm", "final_layer_norm")
 
 ADAPTERS = {
     "albert": Adapter("AlbertLayer", inner="inner_group_num", adds=OF_ALBERT),
-    "bert": Adapter("BertLayer", adds=OF_BERT),
-    "bloom": Adapter("BloomBlock", "ln_f", own=0.5, adds=Adds("self_attention.dense", "mlp.dense_4h_to_h")),
+    "bert": Adapter("BertLayer", adds=OF_BERT, kernels=kernels.BERT),
+    "bloom": Adapter(
+        "BloomBlock", "ln_f", own=0.5, adds=Adds("self_attention.dense", "mlp.dense_4h_to_h"), kernels=kernels.BLOOM
+    ),
     "canine": Adapter(
         "CanineLayer", part="encoder", own=0.5, rate="downsampling_rate", adds=OF_BERT
     ),  # of its three stages the deep
-    "distilbert": Adapter("TransformerBlock", adds=Adds("attention", "ffn", ("sa_layer_norm", "output_layer_norm"))),
-    "electra": Adapter("ElectraLayer", adds=OF_BERT),
-    "eurobert": Adapter("EuroBertDecoderLayer", "norm", adds=PLAIN),
-    "falcon": Adapter("FalconDecoderLayer", "ln_f", own=0.5, adds=Adds("self_attention", "mlp")),
-    "gpt2": Adapter("GPT2Block", "ln_f", adds=Adds("attn", "mlp")),
-    "gpt_neo": Adapter("GPTNeoBlock", "ln_f", own=0.0, adds=Adds("attn", "mlp")),
-    "gpt_neox": Adapter("GPTNeoXLayer", "final_layer_norm", adds=Adds("attention", "mlp")),
-    "gptj": Adapter("GPTJBlock", "ln_f", own=0.5, adds=Adds("attn", "mlp")),
-    "llama": Adapter("LlamaDecoderLayer", "norm", adds=PLAIN),
-    "mistral": Adapter("MistralDecoderLayer", "norm", adds=PLAIN),
-    "modernbert": Adapter("ModernBertEncoderLayer", "final_norm", adds=Adds("attn", "mlp")),
-    "olmo": Adapter("OlmoDecoderLayer", "norm", adds=PLAIN),
-    "olmo2": Adapter("Olmo2DecoderLayer", "norm", adds=Adds("post_attention_layernorm", "post_feedforward_layernorm")),
-    "opt": Adapter("OPTDecoderLayer", "decoder.final_layer_norm", after="decoder.project_out", adds=OF_OPT),
-    "qwen2": Adapter("Qwen2DecoderLayer", "norm", adds=PLAIN),
-    "roberta": Adapter("RobertaLayer", before="pad_token_id", adds=OF_BERT),
+    "distilbert": Adapter(
+        "TransformerBlock",
+        adds=Adds("attention", "ffn", ("sa_layer_norm", "output_layer_norm")),
+        kernels=kernels.DISTILBERT,
+    ),
+    "electra": Adapter("ElectraLayer", adds=OF_BERT, kernels=kernels.BERT),
+    "eurobert": Adapter("EuroBertDecoderLayer", "norm", adds=PLAIN, kernels=kernels.GATED),
+    "falcon": Adapter("FalconDecoderLayer", "ln_f", own=0.5, adds=Adds("self_attention", "mlp"), kernels=kernels.BLOOM),
+    "gpt2": Adapter("GPT2Block", "ln_f", adds=Adds("attn", "mlp"), kernels=kernels.GPT2),
+    "gpt_neo": Adapter("GPTNeoBlock", "ln_f", own=0.0, adds=Adds("attn", "mlp"), kernels=kernels.GPT_NEO),
+    "gpt_neox": Adapter("GPTNeoXLayer", "final_layer_norm", adds=Adds("attention", "mlp"), kernels=kernels.GPT_NEOX),
+    "gptj": Adapter("GPTJBlock", "ln_f", own=0.5, adds=Adds("attn", "mlp"), kernels=kernels.GPTJ),
+    "llama": Adapter("LlamaDecoderLayer", "norm", adds=PLAIN, kernels=kernels.GATED),
+    "mistral": Adapter("MistralDecoderLayer", "norm", adds=PLAIN, kernels=kernels.GATED),
+    "modernbert": Adapter("ModernBertEncoderLayer", "final_norm", adds=Adds("attn", "mlp"), kernels=kernels.MODERNBERT),
+    "olmo": Adapter("OlmoDecoderLayer", "norm", adds=PLAIN, kernels=kernels.GATED),
+    "olmo2": Adapter(
+        "Olmo2DecoderLayer",
+        "norm",
+        adds=Adds("post_attention_layernorm", "post_feedforward_layernorm"),
+        kernels=kernels.GATED,
+    ),
+    "opt": Adapter(
+        "OPTDecoderLayer", "decoder.final_layer_norm", after="decoder.project_out", adds=OF_OPT, kernels=kernels.OPT
+    ),
+    "qwen2": Adapter("Qwen2DecoderLayer", "norm", adds=PLAIN, kernels=kernels.GATED),
+    "roberta": Adapter("RobertaLayer", before="pad_token_id", adds=OF_BERT, kernels=kernels.BERT),
     "t5": Adapter(
         "T5Block",
         "encoder.final_layer_norm",

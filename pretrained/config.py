@@ -8,6 +8,7 @@ from data.config import DataConfig
 from panel import config as panel_config
 from panel.config import MeasureConfig
 from panel.families import FAMILIES
+from tangents.config import TangentsConfig, check_settings
 from workdir.errors import UserError
 from workdir.settings import at_least, choose
 
@@ -33,6 +34,7 @@ class PretrainedConfig:
     pretrained: WeightsConfig = field(default_factory=WeightsConfig)
     data: DataConfig = field(default_factory=DataConfig)
     measure: MeasureConfig = field(default_factory=lambda: MeasureConfig(batches=2, families=OF_MODELS))
+    tangents: TangentsConfig = field(default_factory=TangentsConfig)
     window: int = 256  # tokens, or frames of speech; a picture has as many positions as the model makes of it
     characters: int | None = None  # of the text in a window, in the mean: the window then follows from the tokenizer
     hidden_states: str = "blocks"  # outputs of blocks; or as transformers reports them, the last after a final norm
@@ -59,6 +61,10 @@ def check(config: PretrainedConfig) -> None:
         if family in FAMILIES and family not in OF_MODELS:
             what = "counts the characters that a model was trained on, which of this one are not known"
             raise UserError(f"measure.families: {family} {what}; leave it out")
+    if config.tangents.enabled:
+        check_settings(config.tangents)
+        if config.hidden_states != "blocks":
+            raise UserError("tangents.enabled: gradients are of the outputs of blocks; leave hidden_states out")
     panel_config.check(config.measure, config.measure.projected_head + 1)  # the heads are counted when it is loaded
     steps(config.pretrained)
 

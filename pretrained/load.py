@@ -156,7 +156,7 @@ def load(place: Place, weights: WeightsConfig) -> Loaded:
     options["attn_implementation"] = way_of(adapter)
     options |= {} if gguf else {"use_safetensors": True}
     options |= {"device_map": weights.device_map} if weights.device_map else {}
-    kind = _class(settings, adapter, gguf)
+    kind = class_of(settings, adapter, gguf)
     model, found = _told(place, lambda: kind.from_pretrained(place.name, **place.given, **_safe(), **options))
     model.eval().requires_grad_(False)
     model.config.use_cache = False
@@ -195,7 +195,7 @@ def digest_of(place: Place) -> str:
     return _files(place)[0]
 
 
-def _class(settings: Any, adapter: Adapter, gguf: bool) -> Any:
+def class_of(settings: Any, adapter: Adapter, gguf: bool) -> Any:
     names = (adapter.model,) if adapter.model else settings.architectures or ()
     named = [getattr(transformers, name, None) for name in names]
     if named and named[0] is not None:

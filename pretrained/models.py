@@ -32,6 +32,8 @@ def check(config: ModelsConfig) -> None:
     choose("paper", config.paper, PAPERS)
     if config.pretrained.name:
         raise UserError("pretrained.name is of one model; name those of this experiment with --config.models=")
+    if config.tangents.enabled:
+        raise UserError("tangents.enabled is for one model; pass --config=experiments/pretrained.py:NAME")
     if not config.models:
         raise UserError("no model is named; pass --config.models=EleutherAI/pythia-160m,FOLDER")
     for label in called(config.models):

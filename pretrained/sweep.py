@@ -68,9 +68,7 @@ def run(config: PretrainedConfig, root: pathlib.Path, title: str, stop: Stop, co
     sites.check(config, root, made)
     if wanted.measure.points_table:
         points.check(plan, root, made)
-    # Of one name other revisions may be added, and the same ones read in other portions, at any time.
-    free = {"pretrained.revisions": (), "pretrained.batch_size": 1, "pretrained.device_map": None}
-    folder.claim(root, replace(config, free | {"pretrained.most_bits": None}), new=True)
+    folder.claim(root, claimed(config), new=True)
     with folder.locked(root):
         folder.record_environment(root, corpus.record())
         about = attributes(config, corpus, windows, title)
@@ -86,6 +84,12 @@ def run(config: PretrainedConfig, root: pathlib.Path, title: str, stop: Stop, co
             points.measure(plan, root, words, attributes(config, corpus, windows, title), made, stop)
     print(f"{title}: {len(whole)} measured ({measured} now): {root / 'results.nc'}, {root / 'results.csv'}")
     print(f"{title}: memory at most {peak() / 1e9:.1f} GB")
+
+
+def claimed(config: PretrainedConfig) -> PretrainedConfig:
+    """What makes a folder its own. Of one name revisions may be added, and read in other portions, at any time."""
+    free = {"pretrained.revisions": (), "pretrained.batch_size": 1, "pretrained.device_map": None}
+    return replace(config, free | {"pretrained.most_bits": None})
 
 
 def opened_text(
@@ -216,13 +220,13 @@ def attributes(config: PretrainedConfig, corpus: Corpus, windows: Windows, name:
 def told(whole: dict[int, xr.Dataset]) -> dict[str, str]:
     """What was found of each revision, by step, in JSON; and of the last one by itself."""
     of_step = {
-        step: {name: _plain(table.attrs[name]) for name in GUARDED if name in table.attrs}
+        step: {name: plain(table.attrs[name]) for name in GUARDED if name in table.attrs}
         for step, table in whole.items()
     }
     return of_step[max(whole)] | {"revisions": json.dumps(of_step)}
 
 
-def _plain(value: Any) -> Any:
+def plain(value: Any) -> Any:
     """A number read from a table is NumPy's."""
     return value.item() if hasattr(value, "item") else value
 

@@ -16,8 +16,7 @@ from panel.panel import Sample, panel
 from panel.resamples import Places, leave_out
 from tangents import written
 from tangents.config import TangentsConfig
-from tangents.read import Read
-from tangents.rows import Windows
+from tangents.inputs import Read, Windows
 
 ROWS = ("raw", "unit")  # gradients as they are, and each over its norm
 

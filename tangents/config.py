@@ -33,20 +33,7 @@ def check(config: RunConfig, tangents: TangentsConfig) -> None:
     """Raise UserError, one line, where proxies cannot be fitted and tested so."""
     if not tangents.enabled:
         return
-    for name in ("points", "controls", "restarts", "rounds", "local_points"):
-        at_least(f"tangents.{name}", getattr(tangents, name), 1)
-    at_least("tangents.groups", tangents.groups, 2)
-    within("tangents.early_fraction", tangents.early_fraction, 0.0, 1.0)
-    within("tangents.seed", tangents.seed, 0, LARGEST_SEED)
-    _check_ranks(config.model, tangents)
-    for name in ("windows", "points", "local_points"):
-        if getattr(tangents, name) % tangents.groups:
-            value = getattr(tangents, name)
-            raise UserError(f"tangents.groups is {tangents.groups}; it must divide tangents.{name} ({value})")
-    if tangents.local_points > tangents.points:
-        raise UserError(f"tangents.local_points is {tangents.local_points}; tangents.points={tangents.points} at most")
-    for name in tangents.families:
-        choose("tangents.families", name, [family for family, one in FAMILIES.items() if one.of == "cloud"])
+    check_settings(tangents, width_of(config.model), f"model.width={config.model.width}")
     steps, found = config.train.steps, early_steps(config, tangents)
     if len(found) < LEAST_EARLY or found[-1] == steps:
         last = int(tangents.early_fraction * steps)
@@ -56,15 +43,31 @@ def check(config: RunConfig, tangents: TangentsConfig) -> None:
         )
 
 
-def _check_ranks(model: ModelConfig, tangents: TangentsConfig) -> None:
-    ranks, width = tangents.ranks, width_of(model)
+def check_settings(tangents: TangentsConfig, width: int | None = None, words: str = "") -> None:
+    """Of a model that is read in so many dimensions, in words; None: as far as they hang on no model."""
+    for name in ("points", "controls", "restarts", "rounds", "local_points"):
+        at_least(f"tangents.{name}", getattr(tangents, name), 1)
+    at_least("tangents.groups", tangents.groups, 2)
+    within("tangents.early_fraction", tangents.early_fraction, 0.0, 1.0)
+    within("tangents.seed", tangents.seed, 0, LARGEST_SEED)
+    _check_ranks(tangents, width, words)
+    for name in ("windows", "points", "local_points"):
+        if getattr(tangents, name) % tangents.groups:
+            value = getattr(tangents, name)
+            raise UserError(f"tangents.groups is {tangents.groups}; it must divide tangents.{name} ({value})")
+    if tangents.local_points > tangents.points:
+        raise UserError(f"tangents.local_points is {tangents.local_points}; tangents.points={tangents.points} at most")
+    for name in tangents.families:
+        choose("tangents.families", name, [family for family, one in FAMILIES.items() if one.of == "cloud"])
+
+
+def _check_ranks(tangents: TangentsConfig, width: int | None, words: str) -> None:
+    ranks = tangents.ranks
     if not ranks or sorted(set(ranks)) != list(ranks) or ranks[0] < 1:
         raise UserError(f"tangents.ranks is {ranks}; name ranks from 1 on, ascending, each once")
-    if ranks[-1] > width // 3:
+    if width is not None and ranks[-1] > width // 3:
         why = "random frames of equal energy need three times the rank"
-        raise UserError(
-            f"tangents.ranks has {ranks[-1]}; model.width={model.width} leaves {width // 3} at most ({why})"
-        )
+        raise UserError(f"tangents.ranks has {ranks[-1]}; {words} leaves {width // 3} at most ({why})")
     if not ranks[-1] < tangents.neighbours <= tangents.points:
         raise UserError(
             f"tangents.neighbours is {tangents.neighbours}; above the largest of tangents.ranks ({ranks[-1]}) and up "
@@ -81,5 +84,9 @@ def width_of(model: ModelConfig) -> int:
 
 def early_steps(config: RunConfig, tangents: TangentsConfig) -> list[int]:
     """The checkpoints of the first part of the characters seen, which every step has as many of, without step 0."""
-    kept = schedule(config.train.steps, config.checkpoint.every)
-    return [step for step in kept if 0 < step <= tangents.early_fraction * config.train.steps]
+    steps = config.train.steps
+    return early_among(schedule(steps, config.checkpoint.every), steps, tangents)
+
+
+def early_among(kept: list[int], last: int, tangents: TangentsConfig) -> list[int]:
+    return [step for step in kept if 0 < step <= tangents.early_fraction * last]

@@ -1,7 +1,4 @@
-"""One compiled program for all checkpoints of a run: states and gradients on the windows, proxies, and their tests.
-
-Arrays carry the letters of `models`, and X frames: every fit of every kind.
-"""
+"""One compiled program for all checkpoints of a run: states and gradients on the windows, proxies, and their tests."""
 
 import dataclasses
 import functools
@@ -9,7 +6,6 @@ from collections.abc import Callable
 from typing import Any, NamedTuple
 
 import jax
-import jax.numpy as jnp
 import numpy as np
 from jax import Array
 
@@ -17,20 +13,13 @@ from data.corpus import Corpus
 from models import transformer
 from models.config import ModelConfig
 from models.masks import idle, visible_keys
-from tangents import against, proxies, read, written
+from tangents import proxies, read, tested, written
 from tangents.config import TangentsConfig
+from tangents.inputs import Windows
 from tangents.proxies import Fitted, Frames
-from tangents.rows import Windows, make_windows
+from tangents.rows import make_windows
+from tangents.tested import Tested
 from training.config import RunConfig
-
-FITS = ("early", "here", "previous", "untrained", "other seed")  # what a proxy was fitted to
-GIVEN = tuple(fit for fit in FITS if fit != "here")
-
-
-class Tested(NamedTuple):
-    values: dict[str, Array]
-    panel: dict[str, dict[str, Array]]  # of gradients, by kind of rows: {quantity: (layer, …, R)}
-    fitted: Fitted  # here
 
 
 class Program(NamedTuple):
@@ -67,20 +56,7 @@ def computations(model: ModelConfig, tangents: TangentsConfig, vocab_size: int) 
         to_fit, to_test = windows
         cloud_NPD = activations(params, to_fit, visible_TT)
         read_now = read.read(network, params, to_test, visible_TT, basis_DD)
-        fitted = proxies.fit(cloud_NPD, tangents)
-        by_rank, matrices = [], {"gradient": read_now.weights} | moved
-        matrix_NMDD = written.short(matrices, basis_DD, len(cloud_NPD))
-        for rank in tangents.ranks:
-            every = given | {"here": fitted.frames}
-            frames_NXDK = jnp.moveaxis(jnp.stack([every[fit][rank] for fit in FITS]), 2, 0)
-            frames_NXDK = frames_NXDK.reshape(len(frames_NXDK), -1, *frames_NXDK.shape[3:])
-            found = against.of_rank(read_now, frames_NXDK, matrix_NMDD, to_test.bins_P, tangents)
-            by_rank.append(found)
-        values = {name: jnp.stack([found[name] for found in by_rank]) for name in by_rank[0]}
-        values |= against.of_gradients(read_now, to_test.bins_P, tangents) | against.of_local(
-            read_now, cloud_NPD, tangents
-        )
-        return Tested(values, against.gradient_panel(read_now, to_test, tangents), fitted)
+        return tested.test(cloud_NPD, read_now, to_test, basis_DD, given, moved, tangents)
 
     def precise(work: Callable) -> Callable:
         return jax.jit(jax.default_matmul_precision("highest")(work))

@@ -114,7 +114,8 @@ MEASURED = {
     "radial_share": _resampled(
         ("layer",),
         "gradient energy along the state itself",
-        "sum (g . u)^2 / sum |g|^2, u the state less its mean coordinate, over its norm; 0 before a final norm",
+        "sum (g . u)^2 / sum |g|^2, u the state less its mean coordinate (whole, of a pretrained model whose vector of "
+        "ones is kept), over its norm; 0 before a final norm",
         range=SHARE,
     ),
     "matrix_energy": _of(

@@ -3,42 +3,25 @@
 Arrays carry the letters of `models`; J groups of W windows, Q points of a group, P = J Q points, group-major.
 """
 
-from typing import Any, NamedTuple
+from typing import Any
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 import optax
-import scipy.linalg
 from jax import Array
 
 from models import transformer
 from models.config import ModelConfig
-from tangents import written
+from tangents import inputs, written
 from tangents.config import width_of
-from tangents.rows import Windows
+from tangents.inputs import Read, Windows
 from training import objective
-
-
-class Read(NamedTuple):
-    """Of all layers; points group-major, in the dimensions that the network reads."""
-
-    points_NPD: Array
-    gradient_NPD: Array  # dLoss/dh of the summed loss of a group's windows
-    loss_P: Array  # nats
-    norm_JNT: Array  # mean |g| of a group's windows at each place, scored or not
-    square_JNT: Array  # mean |g|^2
-    ones_JN: Array  # of the scored rows: sum of the squared parts of g along the vector of ones
-    radial_JN: Array  # along the state itself, without its mean coordinate
-    total_JN: Array  # sum of |g|^2
-    weights: written.Rows  # gradients of the matrices that read the stream or write to it
 
 
 def coordinates(model: ModelConfig) -> np.ndarray:
     """An orthonormal basis (D, D') of what is read: without the vector of ones where every norm removes it."""
-    if width_of(model) == model.width:
-        return np.eye(model.width, dtype=np.float32)
-    return scipy.linalg.helmert(model.width).T.astype(np.float32)
+    return inputs.coordinates(model.width, width_of(model))
 
 
 def activations(

@@ -17,23 +17,25 @@ from studies.correlations import holm
 from tables import files
 from tangents.against import ROWS
 from tangents.config import TangentsConfig
-from tangents.program import FITS, Tested
 from tangents.proxies import KINDS, Fitted, Frames
 from tangents.quantities import DERIVED, GRADIENT, MEASURED, about
+from tangents.tested import FITS, Tested
 from tangents.written import MATRICES, OF
 
 LAYOUT = 2
 STATISTICS = ("mean", "low", "high")
 
 
-def of_checkpoint(tested: Tested, tangents: TangentsConfig, step: int, attributes: dict) -> xr.Dataset:
-    """With the proxies fitted here, which the next checkpoint is tested against."""
+def of_checkpoint(
+    tested: Tested, tangents: TangentsConfig, step: int, attributes: dict, fits: tuple[str, ...] = FITS
+) -> xr.Dataset:
+    """With the proxies fitted here, which the next checkpoint is tested against. NaN of fits that there cannot be."""
     variables: dict[str, Any] = {}
     for name, value in tested.values.items():
         quantity = MEASURED[name]
         if "fit" in quantity.dims:  # one axis of frames there
             at = quantity.dims.index("fit")
-            value = value.reshape(*value.shape[:at], len(FITS), len(KINDS), *value.shape[at + 1 :])
+            value = value.reshape(*value.shape[:at], len(fits), len(KINDS), *value.shape[at + 1 :])
         dims = (*quantity.dims, *([quantity.resampling] if quantity.resampling else []))
         variables[name] = dims, np.asarray(value), about(quantity)
     for name in next(iter(tested.panel.values()), {}):
@@ -43,7 +45,7 @@ def of_checkpoint(tested: Tested, tangents: TangentsConfig, step: int, attribute
         words = about(quantity) | {"long_name": f"{quantity.long_name}, of gradients"}
         variables[GRADIENT + name] = dims, stacked, words
     table = xr.Dataset(variables, attrs={"layout": LAYOUT} | attributes)
-    table = _labelled(table, tangents).assign_coords(step=step)
+    table = _labelled(table, tangents, fits).reindex(fit=list(FITS)).assign_coords(step=step)
     return table.assign(of_proxies(tested.fitted).data_vars)
 
 
@@ -70,8 +72,8 @@ def frames(table: xr.Dataset, tangents: TangentsConfig) -> Frames:
     return {rank: table[f"proxy_{rank}"].values for rank in tangents.ranks}
 
 
-def _labelled(table: xr.Dataset, tangents: TangentsConfig) -> xr.Dataset:
-    labels = {"rank": list(tangents.ranks), "fit": list(FITS), "kind": list(KINDS), "rows": list(ROWS)}
+def _labelled(table: xr.Dataset, tangents: TangentsConfig, fits: tuple[str, ...]) -> xr.Dataset:
+    labels = {"rank": list(tangents.ranks), "fit": list(fits), "kind": list(KINDS), "rows": list(ROWS)}
     labels |= {"bin": list(BINS), "matrix": list(MATRICES), "of": list(OF), "layer": np.arange(table.sizes["layer"])}
     labels |= {name: list(values) for name, values in families.coordinates().items()}
     return table.assign_coords({name: values for name, values in labels.items() if name in table.dims})
@@ -125,8 +127,10 @@ def _with_derived(table: xr.Dataset) -> dict[str, xr.DataArray]:
     return found
 
 
-def primary_cells(raw: dict[int, xr.Dataset], cells: list[tuple[int, int, int]], name: str) -> pd.DataFrame:
-    """e − v of the early semi-NMF proxy in the cells named beforehand, with p of e = v and Holm's of all cells.
+def primary_cells(
+    raw: dict[int, xr.Dataset], cells: list[tuple[int, int, int]], name: str, fit: str = "early"
+) -> pd.DataFrame:
+    """e − v of the semi-NMF proxy of this fit in the cells named beforehand, with p of e = v and Holm's of all cells.
 
     Cells are (layer, step, rank). p is Student's, two-sided, with the groups less one as degrees of freedom.
     """
@@ -134,15 +138,15 @@ def primary_cells(raw: dict[int, xr.Dataset], cells: list[tuple[int, int, int]],
     for layer, step, rank in cells:
         if step not in raw:
             continue
-        table = raw[step].sel(layer=layer, rank=rank, fit="early", kind=KINDS[0], rows="raw")
+        table = raw[step].sel(layer=layer, rank=rank, fit=fit, kind=KINDS[0], rows="raw")
         excess = (table["energy"] - table["variance"]).values.astype(np.float64)
         one, groups = summarise(excess[None], "jackknife"), len(excess) - 1
         t = one.mean / np.sqrt(variance(excess[None, 1:], "jackknife")[0])
         p = 2 * stats.t.sf(abs(t), groups - 1)
         values = {"energy": table["energy"].values[0], "variance": table["variance"].values[0]}
         values |= {"excess": one.mean, "low": one.low, "high": one.high, "p": p, "control_p": float(table["control_p"])}
-        rows.append({"run": name, "step": step, "layer": layer, "rank": rank} | values)
-    columns = ("run", "step", "layer", "rank", "energy", "variance", "excess", "low", "high", "p", "control_p")
+        rows.append({"run": name, "step": step, "layer": layer, "rank": rank, "fit": fit} | values)
+    columns = ("run", "step", "layer", "rank", "fit", "energy", "variance", "excess", "low", "high", "p", "control_p")
     frame = pd.DataFrame(rows, columns=list(columns))
     return frame.assign(p_holm=holm(frame["p"]))
 

@@ -147,10 +147,11 @@ def _of_unknown(base: Any, layer: Any) -> list[Any]:
     return [base.register_forward_pre_hook(asked, with_kwargs=True), base.register_forward_hook(after)]
 
 
-def read(loaded: Loaded, tokens_BT: np.ndarray, of: Any = None, **more: Any) -> Any:
+def read(loaded: Loaded, tokens_BT: np.ndarray, of: Any = None, differentiated: bool = False, **more: Any) -> Any:
     """One pass of the model, or of its base; without padding, so that all positions count from 0.
 
-    Of models that read no text the windows are what their processor makes of pictures or sound.
+    Of models that read no text the windows are what their processor makes of pictures or sound. What gradients need is
+    kept where a pass is to be `differentiated`.
     """
     module = loaded.base if of is None else of
     if not loaded.reads_text:
@@ -158,7 +159,7 @@ def read(loaded: Loaded, tokens_BT: np.ndarray, of: Any = None, **more: Any) -> 
         with torch.no_grad():
             return loaded.part(**{loaded.base.main_input_name: inputs}, **more)
     ids_BT = torch.as_tensor(np.ascontiguousarray(tokens_BT), dtype=torch.long, device=loaded.base.device)
-    with torch.no_grad():
+    with torch.set_grad_enabled(differentiated):
         return module(input_ids=ids_BT, attention_mask=torch.ones_like(ids_BT), **more)
 
 

@@ -17,6 +17,7 @@ from pretrained.reading.windows import Windows, order_0
 from workdir.errors import UserError
 
 CLOSE = {"float32": 1e-3, "bfloat16": 0.1, "float16": 0.02}  # relative to the largest number compared
+NEXT, MASKED_TOKENS = "next token", "masked tokens"
 MASKED = 0.15  # share of the tokens that a masked model has to name
 
 
@@ -133,7 +134,7 @@ def bits_per_byte(loaded: Loaded, windows: Windows, batch_size: int, most: float
     or wrong weights, whatever its geometry looks like.
     """
     bound = order_0(windows.counts_V) * windows.tokens_per_byte if most is None else most
-    task = _task(loaded, windows)
+    task = _task(type(loaded.model).__name__, windows)
     if task is None:
         return {"bits_per_byte": "not checked: the file has no head that predicts tokens", "bits_bound": bound}
     bits = task(loaded, windows, batch_size) * windows.tokens_per_byte
@@ -171,11 +172,16 @@ def _masked(loaded: Loaded, windows: Windows, batch_size: int) -> float:
     return float(np.concatenate(losses).mean())
 
 
-def _task(loaded: Loaded, windows: Windows) -> Any:
-    name = type(loaded.model).__name__
+def _task(name: str, windows: Windows) -> Any:
+    tasks = {NEXT: _next, MASKED_TOKENS: _masked if windows.mask_token is not None else None}
+    return tasks.get(predicts(name))
+
+
+def predicts(name: str) -> str | None:
+    """What the head of a class predicts; None: it has none that predicts tokens."""
     if name.endswith(("ForCausalLM", "LMHeadModel")):
-        return _next
-    return _masked if name.endswith("ForMaskedLM") and windows.mask_token is not None else None
+        return NEXT
+    return MASKED_TOKENS if name.endswith("ForMaskedLM") else None
 
 
 def _loss(logits_WTV: Any, targets_WT: np.ndarray) -> np.ndarray:

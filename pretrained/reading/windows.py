@@ -24,6 +24,7 @@ class Windows(NamedTuple):
     tokens_per_byte: float
     mask_token: int | None
     about: dict[str, Any]  # what is recorded
+    rows_NT: np.ndarray | None = None  # all windows that the text has, one after another
 
     @property
     def places_GWT(self) -> np.ndarray:
@@ -99,7 +100,8 @@ def make_windows(
         "unknown_tokens": share,
         "tokens_per_byte": ids_N.size / text_bytes,
     }
-    return Windows(probe, positions, fixed_T, rate, counts_V, ids_N.size / text_bytes, tokenizer.mask_token_id, about)
+    density, mask = ids_N.size / text_bytes, tokenizer.mask_token_id
+    return Windows(probe, positions, fixed_T, rate, counts_V, density, mask, about, rows_NT)
 
 
 def at_positions(tokens_T: np.ndarray, rate: int) -> np.ndarray:

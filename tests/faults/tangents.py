@@ -35,8 +35,8 @@ FAULTS = [
     ),
     Fault(
         "the vector of ones is left in",
-        "tangents/read.py",
-        "    if width_of(model) == model.width:\n",
+        "tangents/inputs.py",
+        "    if dimensions == width:\n",
         "    if True:\n",
         ("tests/tangents/test_sweep.py",),
     ),
@@ -49,7 +49,7 @@ FAULTS = [
     ),
     Fault(
         "positions that are not scored are read",
-        "tangents/rows.py",
+        "tangents/inputs.py",
         "scored = [np.flatnonzero(weights_WT.ravel()) for weights_WT in weights_JWT]",
         "scored = [np.arange(weights_WT.size) for weights_WT in weights_JWT]",
         ("tests/tangents/test_sweep.py",),
@@ -57,8 +57,8 @@ FAULTS = [
     Fault(
         "step 0 is among the early checkpoints",
         "tangents/config.py",
-        "return [step for step in kept if 0 < step <= tangents.early_fraction * config.train.steps]",
-        "return [step for step in kept if step <= tangents.early_fraction * config.train.steps]",
+        "return [step for step in kept if 0 < step <= tangents.early_fraction * last]",
+        "return [step for step in kept if step <= tangents.early_fraction * last]",
         ("tests/tangents/test_sweep.py",),
     ),
     Fault(

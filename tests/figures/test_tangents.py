@@ -10,9 +10,9 @@ from figures import seeds, style
 from figures.run import Run
 from figures.tangents import FIGURES
 from tangents.against import ROWS
-from tangents.program import FITS
 from tangents.proxies import KINDS
 from tangents.quantities import DERIVED, MEASURED, about
+from tangents.tested import FITS
 from tangents.written import MATRICES, OF
 from tests.figures.reading import caption_of, edges_are, inside
 
@@ -108,6 +108,29 @@ def test_a_fit_that_no_run_has_is_left_out(runs):
     both, bar = FIGURES["tangent_excess"](runs), 1
     assert len(both.axes) == 2 * len(FITS) + bar
     assert len(FIGURES["tangent_excess"]({"decoder": Run(alone, [], alone)}).axes) == len(FITS) - 1 + bar
+
+
+@pytest.mark.parametrize("name", FIGURES)
+def test_of_one_checkpoint_without_early_proxies_those_fitted_there_are_drawn_over_layers(name):
+    alone = table(layers=5).isel(step=[-1])
+    known = ("energy", "variance", "excess", "control_energy", "enrichment_in_bin", "isoscore_gain", "matrix_energy")
+    for quantity in known:
+        alone[quantity] = alone[quantity].where(alone.fit == "here")
+    alone.attrs |= {"early_steps": "[]", "provenance": "a text; a model", "batches": 1, "types": "token"}
+    figure = FIGURES[name]({"a model": Run(alone, [], alone)})
+    inside(figure, name)
+    caption = caption_of(figure)
+    assert "There are no early proxies." in caption
+    assert "character" not in caption + figure.get_suptitle()
+    assert {ax.get_xlabel() for ax in figure.axes} - {""} == {"layer"}
+    if name == "tangent_energy":
+        (line, band), *more = drawn(figure, "e: gradient energy")
+        values = alone.energy.sel(rank=16, kind="semi-NMF", fit="here", rows="raw").isel(step=0)
+        np.testing.assert_array_equal(line.get_xdata(), alone.layer)
+        np.testing.assert_array_equal(line.get_ydata(), values.sel(statistic="mean"))
+        edges_are(band, line, values)
+        assert not more
+        assert "the proxy fitted at the checkpoint" in " ".join(figure.get_suptitle().split())
 
 
 def test_seeds_are_one_curve_with_their_range_and_the_controls_of_all():
