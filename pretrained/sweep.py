@@ -22,6 +22,7 @@ from pretrained.reading.windows import Windows, make_windows, text_of, tokens_of
 from pretrained.residuals import Residuals, before, compared_with
 from pretrained.revision import OF_HEADS, Plan, changed, opened, place_of, residuals_of, table
 from pretrained.senses import inputs
+from sources import made_from
 from tables import files, join, leading_vectors, measurements, raw
 from tables.measurements import Standing
 from tables.raw import UNTRAINED
@@ -150,9 +151,7 @@ def measure(
             guards.same_weights(step, loaded.about["weights_sha256"], digests)
             digests[step] = loaded.about["weights_sha256"]
             new = table(plan, loaded, step, step == max(revisions), beside, about | {"made_by": json.dumps(made)})
-            if found[step].older:
-                measurements.set_aside(tables, step)
-            files.write(raw.merged(found[step].table, new, found[step].missing), tables / f"{step}.nc")
+            made_from.keep(new, step, found[step], tables)
             beside.close(needed={step, max(revisions)})
     finally:
         beside.close()
