@@ -9,7 +9,7 @@ from typing import NamedTuple
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jaxtyping import Array, Float
+from jaxtyping import Array, Bool, Float, UInt
 
 from metrics.cloud import AnyArray, centred
 from metrics.neighbours import Neighbours
@@ -21,6 +21,13 @@ class Cka(NamedTuple):
 
     biased: Float[Array, "..."]
     unbiased: Float[Array, "..."]
+
+
+class Nearest(NamedTuple):
+    """Which points are the few nearest of each: what an overlap is read from, and small enough to be kept."""
+
+    index_PC: UInt[Array, "*N P C"]  # the neighbours, each the first of its copies, in the smallest integers that do
+    usable_P: Bool[Array, "*N P"]  # the first of its copies, with so many neighbours
 
 
 def linear_cka(x_PD: Float[AnyArray, "P D"], y_PE: Float[AnyArray, "P E"], groups: int = 1) -> Float[Array, " R"]:
@@ -94,46 +101,57 @@ def across_cka(x_NPD: Float[AnyArray, "N P D"], y_MPE: Float[AnyArray, "M P E"],
     return _estimators(jax.lax.map(of_layer, x_NPD))
 
 
-def neighbourhood_overlap(a: Neighbours, b: Neighbours, count: int = 10) -> Float[Array, ""]:
-    """Share of a point's `count` nearest in one cloud that are among its `count` nearest in the other, on average.
+def nearest(neighbours: Neighbours, count: int = 10) -> Nearest:
+    """The `count` nearest of every point, of one cloud or of several: leading axes stay.
 
-    Shapes: neighbours of two clouds of the same P points, at least `count` of them for each point -> scalar. Units:
-    none. Range: [0, 1]; independent clouds come out at about count/(P - 1). Neighbours are distinct points, each
-    known by the first of its copies. The mean is over the points that are the first of their copies in both clouds
-    and have `count` neighbours in both; none: NaN. So where one cloud has copies that the other tells apart, as a
-    layer of bare embeddings does, the neighbours that only the other has count as different, and the overlap is low.
-    Which of several points at the same distance is the last neighbour is arbitrary. Fewer than `count` searched:
-    ValueError. Source: Doimo et al. 2020.
+    Shapes: at least `count` neighbours of each of P points -> P x count indices. Fewer searched: ValueError.
     """
-    usable_P = a.first_P & b.first_P
-    for neighbours in (a, b):
-        neighbours.check_searched(count)
-        usable_P &= neighbours.distance_PC[:, count - 1] < jnp.inf
-    same_PCC = a.index_PC[:, :count, None] == b.index_PC[:, None, :count]
-    shared_P = same_PCC.sum(axis=(1, 2)) / count
+    neighbours.check_searched(count)
+    smallest = np.min_scalar_type(neighbours.first_P.shape[-1] - 1)
+    usable_P = neighbours.first_P & (neighbours.distance_PC[..., count - 1] < jnp.inf)
+    return Nearest(neighbours.index_PC[..., :count].astype(smallest), usable_P)
+
+
+def neighbourhood_overlap(a: Nearest, b: Nearest) -> Float[Array, ""]:
+    """Share of a point's C nearest in one cloud that are among its C nearest in the other, on average.
+
+    Shapes: the C nearest of two clouds of the same P points -> scalar. Units: none. Range: [0, 1]; independent clouds
+    come out at about C/(P - 1). Neighbours are distinct points, each known by the first of its copies. The mean is over
+    the points that are the first of their copies in both clouds and have C neighbours in both; none: NaN. So where one
+    cloud has copies that the other tells apart, as a layer of bare embeddings does, the neighbours that only the other
+    has count as different, and the overlap is low. Which of several points at the same distance is the last neighbour
+    is arbitrary. Not as many of both: ValueError. Source: Doimo et al. 2020.
+    """
+    if a.index_PC.shape != b.index_PC.shape:
+        raise ValueError(
+            f"the nearest have shapes {a.index_PC.shape} and {b.index_PC.shape}; as many are needed of both"
+        )
+    usable_P = a.usable_P & b.usable_P
+    same_PCC = a.index_PC[:, :, None] == b.index_PC[:, None, :]
+    shared_P = same_PCC.sum(axis=(1, 2)) / a.index_PC.shape[1]
     return jnp.where(usable_P, shared_P, 0.0).sum() / usable_P.sum()
 
 
-def layers_overlap(neighbours: Neighbours, count: int = 10, beside: Neighbours | None = None) -> Float[Array, "N N"]:
-    """`neighbourhood_overlap` of every pair of N clouds, whose neighbours have a leading axis N: symmetric.
+def layers_overlap(nearest_N: Nearest, beside_N: Nearest | None = None) -> Float[Array, "N N"]:
+    """`neighbourhood_overlap` of every pair of N clouds, whose nearest have a leading axis N: symmetric.
 
-    With the neighbours of other clouds beside them, of the pairs of `layers_cka`.
+    With the nearest of other clouds beside them, of the pairs of `layers_cka`.
     """
-    beside = neighbours if beside is None else beside
+    beside_N = nearest_N if beside_N is None else beside_N
 
     def of_pair(n: Array, m: Array) -> Array:
-        return neighbourhood_overlap(_layer(neighbours, n), _layer(beside, m), count)
+        return neighbourhood_overlap(_layer(nearest_N, n), _layer(beside_N, m))
 
-    return _over_pairs(of_pair, len(neighbours.first_P))
-
-
-def across_overlap(a: Neighbours, b: Neighbours, count: int = 10) -> Float[Array, "N M"]:
-    """`neighbourhood_overlap` of every layer of one model beside every layer of another; leading axes N and M."""
-    return jax.lax.map(lambda one: jax.lax.map(lambda two: neighbourhood_overlap(one, two, count), b), a)
+    return _over_pairs(of_pair, len(nearest_N.usable_P))
 
 
-def _layer(neighbours: Neighbours, n: Array) -> Neighbours:
-    return jax.tree.map(lambda leaf_N: leaf_N[n], neighbours)
+def across_overlap(a_N: Nearest, b_M: Nearest) -> Float[Array, "N M"]:
+    """`neighbourhood_overlap` of every layer of one model beside every layer of another."""
+    return jax.lax.map(lambda one: jax.lax.map(lambda two: neighbourhood_overlap(one, two), b_M), a_N)
+
+
+def _layer(nearest_N: Nearest, n: Array) -> Nearest:
+    return jax.tree.map(lambda leaf_N: leaf_N[n], nearest_N)
 
 
 def _scaled(x_PD: Float[Array, "P D"]) -> Float[Array, "P D"]:

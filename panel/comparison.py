@@ -5,13 +5,23 @@ from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 from jax import Array
 
-from metrics.comparison import Cka, across_cka, across_overlap, ckas, layers_cka, layers_overlap, neighbourhood_overlap
-from metrics.neighbours import Neighbours
+from metrics.comparison import (
+    Cka,
+    Nearest,
+    across_cka,
+    across_overlap,
+    ckas,
+    layers_cka,
+    layers_overlap,
+    nearest,
+    neighbourhood_overlap,
+)
 from panel.nulls import PERMUTATIONS, PERMUTED
 from panel.quantity import COSINE, LAYER, LAYERS, MEASURED, SHARE, Family, Quantity, Values
-from panel.resamples import Searched, over_sections, search
+from panel.resamples import Searched, over_sections, search, section_count
 
 NEIGHBOURS = 10
 WITH = {  # what a layer is compared with: dimensions, and words
@@ -63,15 +73,20 @@ OF_OTHERS = {name for name, quantity in QUANTITIES.items() if quantity.dims == L
 OF_PREVIOUS = {f"{kind}_previous" for kind in KINDS}
 
 
-def nearest(searched: Searched) -> Searched:
-    """The few nearest of neighbours that were found for other purposes too."""
+def few(searched: Searched) -> Searched:
+    """Of neighbours that were found for other purposes too, what is compared."""
+    return Searched(*(None if found is None else nearest(found, NEIGHBOURS) for found in searched))
 
-    def few(neighbours: Neighbours) -> Neighbours:
-        return neighbours._replace(
-            distance_PC=neighbours.distance_PC[..., :NEIGHBOURS], index_PC=neighbours.index_PC[..., :NEIGHBOURS]
-        )
 
-    return Searched(few(searched.whole), None if searched.parts is None else few(searched.parts))
+def nothing_found(units: tuple[int, ...], layers: int, points: int, groups: int) -> Searched:
+    """In place of what `few` gives of so many clouds: (*units, layer, …)."""
+
+    def of(*shape: int) -> Nearest:
+        index_PC = np.zeros((*units, layers, *shape, NEIGHBOURS), np.min_scalar_type(shape[-1] - 1))
+        return Nearest(index_PC, np.zeros(index_PC.shape[:-1], bool))
+
+    sections = section_count(groups)
+    return Searched(of(points), of(sections, points // sections) if groups > 1 else None)
 
 
 class Layers(NamedTuple):
@@ -86,18 +101,24 @@ def measure(
     groups: int,
     over: Callable[[Callable, Any], Any] = jax.lax.map,
     permuted: Callable[[Array], Array] | None = None,
+    known: dict[str, Searched] | None = None,
 ) -> dict[str, Values]:
     """Every layer with every other, and with the same layer of each of the `others`; arrays (layer, …, R).
 
-    Of the clouds themselves, "measured"; and where it is known how to permute their windows, the mean over a few
+    `known` is what `few` gave of the others when these were measured; None: they are searched. Of the clouds
+    themselves, "measured"; and where it is known how to permute their windows, the mean over a few
     permutations of what the permuted clouds give beside the clouds as they are. permuted(number) -> clouds (N, P, D).
     """
 
     def searched(z_NPD: Array) -> Layers:
-        return Layers(z_NPD, over(lambda cloud_PD: search(cloud_PD, NEIGHBOURS, groups), z_NPD))
+        return Layers(z_NPD, over(lambda cloud_PD: few(search(cloud_PD, NEIGHBOURS, groups)), z_NPD))
 
-    own = Layers(clouds_NPD, nearest_N)
-    others_O = jax.lax.map(searched, jnp.stack(list(others.values()))) if others else None
+    own, others_O = Layers(clouds_NPD, nearest_N), None
+    if known is not None:
+        layers = [Layers(other_NPD, known[name]) for name, other_NPD in others.items()]
+        others_O = jax.tree.map(lambda *leaves: jnp.stack(leaves), *layers)
+    elif others:
+        others_O = jax.lax.map(searched, jnp.stack(list(others.values())))
     found = {MEASURED: _beside(own, own, others_O, list(others), groups, over)}
     if permuted is not None:
 
@@ -117,15 +138,14 @@ def across(
     As `measure`, but for the clouds that `permuted(number)` gives: those of the first model.
     """
 
-    def nearest(z_NPD: Array) -> Searched:
-        return _sections_first(over(lambda cloud_PD: search(cloud_PD, NEIGHBOURS, groups), z_NPD))
+    def found(z_NPD: Array) -> Searched:
+        return _sections_first(over(lambda cloud_PD: few(search(cloud_PD, NEIGHBOURS, groups)), z_NPD))
 
-    b_nearest = nearest(b_MPE)
+    b_found = found(b_MPE)
 
     def beside(z_NPD: Array) -> Values:
         values = {kind: jnp.moveaxis(value, 0, -1) for kind, value in _named(across_cka(z_NPD, b_MPE, groups)).items()}
-        found = over_sections(lambda a, b: {"overlap": across_overlap(a, b, NEIGHBOURS)}, nearest(z_NPD), b_nearest)
-        return values | found
+        return values | over_sections(lambda a, b: {"overlap": across_overlap(a, b)}, found(z_NPD), b_found)
 
     null_K = jax.lax.map(lambda number: beside(permuted(number)), jnp.arange(PERMUTATIONS))
     return {MEASURED: beside(a_NPD), PERMUTED: {name: value_K.mean(axis=0) for name, value_K in null_K.items()}}
@@ -139,13 +159,13 @@ def _beside(
     cka = layers_cka(layers.clouds_NPD, groups, beside_NPD)
     values = {f"{kind}_layers": jnp.moveaxis(value, 0, -1) for kind, value in _named(cka).items()}
     sections_first = [_sections_first(one.nearest_N) for one in (layers, own)]
-    values |= over_sections(lambda a, b: {"overlap_layers": layers_overlap(a, NEIGHBOURS, b)}, *sections_first)
+    values |= over_sections(lambda a, b: {"overlap_layers": layers_overlap(a, b)}, *sections_first)
     if others_O is None:
         return values
 
     def of_layer(pair: tuple[Layers, Layers]) -> Values:
-        (cloud_PD, nearest), (other_PD, other) = pair
-        overlap = over_sections(lambda a, b: {"overlap": neighbourhood_overlap(a, b, NEIGHBOURS)}, nearest, other)
+        (cloud_PD, own), (other_PD, other) = pair
+        overlap = over_sections(lambda a, b: {"overlap": neighbourhood_overlap(a, b)}, own, other)
         return overlap | _named(ckas(cloud_PD, other_PD, groups))
 
     found = jax.lax.map(lambda other: over(of_layer, (layers, other)), others_O)

@@ -15,12 +15,13 @@ from experiments.config import Config
 from models import transformer
 from models.config import ModelConfig
 from models.masks import idle, visible_keys
-from panel import leading
+from panel import comparison, leading
 from panel.config import MeasureConfig
 from panel.families import FAMILIES
-from panel.panel import bytes_of_cloud
+from panel.panel import Known, bytes_of_cloud
 from sources.activations import Measured, make_measure
 from sources.probe import POSITION_SETS, Probe, make_probe, with_types
+from sources.references import OTHERS, Reference
 from workdir import mesh
 
 
@@ -33,17 +34,18 @@ def probe_of(config: Config, corpus: Corpus) -> Probe:
 def make_program(config: Config, corpus: Corpus, params: dict, sites: tuple[str, ...] = ()) -> Callable[..., Measured]:
     """measure(params, references) -> Measured, in NumPy: jitted once, in float32 whatever the run was trained in.
 
+    Where checkpoints are compared, without references it finds nothing but `nearest_GS`, which stay on the devices.
     With `sites`, measure(params, {}, number) measures the number-th of these in place of the residual stream.
     """
     probe, shared = probe_of(config, corpus), mesh.measuring_mesh(config.measure.batches, len(POSITION_SETS))
     if any(FAMILIES[family].of_text for family in config.measure.families):
         probe = with_types(probe, corpus.train, corpus.vocab_size)
     if shared is not None:
-        devices, parts = shared, P(mesh.UNITS[0])
+        devices, parts, units = shared, P(mesh.UNITS[0]), P(*mesh.UNITS)
         shardings = jax.tree.map(lambda _: NamedSharding(devices, P()), params)
     else:  # windows may be shared out: of that only the model's own work is less for each device
         devices = mesh.make_mesh(config.mesh)
-        parts = P(None, mesh.AXES) if probe.tokens_GWT.shape[1] % devices.size == 0 else P()
+        parts, units = P(None, mesh.AXES) if probe.tokens_GWT.shape[1] % devices.size == 0 else P(), P()
         shardings = mesh.parameter_sharding(devices, params)
     split, whole = NamedSharding(devices, parts), NamedSharding(devices, P())
     probe = jax.device_put(probe, Probe(tokens_GWT=split, shuffled_GWT=split, picks_SGP=whole, types=whole))
@@ -52,9 +54,18 @@ def make_program(config: Config, corpus: Corpus, params: dict, sites: tuple[str,
     visible_TT = jax.device_put(np.asarray(visible_keys(config.model, config.model.context)), whole)
     compute = _computation(model, config.measure, corpus.vocab_size, devices, shared is not None, config.mesh, sites)
 
-    def measure(params: dict, references: dict[str, dict], site: int = 0) -> Measured:
-        params, references = jax.device_put((params, references), (shardings, dict.fromkeys(references, shardings)))
-        return jax.device_get(compute(params, references, probe, visible_TT, np.int32(site)))
+    sizes, layers = (config.measure.batches, len(POSITION_SETS)), model.layers + 1
+    unknown = comparison.nothing_found(sizes, layers, config.measure.points, config.measure.groups)
+
+    def measure(params: dict, references: dict[str, Reference], site: int = 0) -> Measured:
+        known, params = None, jax.device_put(params, shardings)
+        if "comparison" in config.measure.families:
+            beside = references or dict.fromkeys(OTHERS, Reference(params, unknown))
+            nearest = {name: other.nearest_GS for name, other in beside.items()}
+            known = jax.device_put(Known(nearest, np.full(sizes, bool(references))), NamedSharding(devices, units))
+            references = {name: jax.device_put(other.params, shardings) for name, other in beside.items()}
+        found = compute(params, references, probe, visible_TT, np.int32(site), known)
+        return jax.device_get(found._replace(nearest_GS=None))._replace(nearest_GS=found.nearest_GS)
 
     return measure
 
@@ -86,13 +97,19 @@ def _computation(
 
     @jax.default_matmul_precision("highest")  # as in make_measure
     def measure(
-        params: dict, references: dict[str, dict], probe: Probe, visible_TT: jax.Array, site: jax.Array
+        params: dict,
+        references: dict[str, dict],
+        probe: Probe,
+        visible_TT: jax.Array,
+        site: jax.Array,
+        known: Known | None,
     ) -> Measured:
         beside = {name: (other, visible_TT, site) for name, other in references.items()}
-        measured = inner((params, visible_TT, site), beside, probe, visible_TT)
+        measured = inner((params, visible_TT, site), beside, probe, visible_TT, known)
         if "leading" not in settings.families:
             return measured
         longest = leading.vectors(apply((params, visible_TT, site), probe.tokens_GWT[0])[1].resid_NBTD)
         return measured._replace(vectors=measured.vectors | longest)
 
-    return jax.jit(measure, out_shardings=NamedSharding(devices, P()))
+    whole, units = NamedSharding(devices, P()), NamedSharding(devices, P(*mesh.UNITS) if by_units else P())
+    return jax.jit(measure, out_shardings=Measured(whole, whole, units))

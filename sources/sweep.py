@@ -135,12 +135,13 @@ def measure_checkpoints(
     about, made = made_from.attributes(config, corpus, name), {"made_by": json.dumps(made_from.made_by(wanted, corpus))}
     with made_from.damage_told():
         measure = make_program(wanted, corpus, store.restore_params(next(iter(todo))))
-        references, probe = References(store, wanted), probe_of(config, corpus)
+        references, probe = References(store, wanted, measure), probe_of(config, corpus)
         for step, one in bar(todo.items(), f"{name}: measure", "checkpoint"):
             stop.check(f"{name}: stopped before measuring step {step}")
             params = store.restore_params(step)
-            values, vectors = measure(params, references.of(step, params))
-            values = references.without_itself(step, values)
+            measured = measure(params, references.of(step))
+            references.keep(step, params, measured)
+            values, vectors = references.without_itself(step, measured.values), measured.vectors
             checkpoints = {"checkpoints": json.dumps(references.digests(step))}
             table = raw.table(values, step, POSITION_SETS, about | made | checkpoints).assign(
                 **references.recorded(step),

@@ -37,8 +37,8 @@ FAULTS = [
     Fault(
         "copies are neighbours in the overlap",
         "metrics/comparison.py",
-        "usable_P = a.first_P & b.first_P",
-        "usable_P = a.first_P | b.first_P",
+        "usable_P = a.usable_P & b.usable_P",
+        "usable_P = a.usable_P | b.usable_P",
     ),
     Fault(
         "copies are neighbours",
