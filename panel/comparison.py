@@ -11,13 +11,15 @@ from jax import Array
 from metrics.comparison import (
     Cka,
     Nearest,
+    Ready,
     across_cka,
     across_overlap,
-    ckas,
+    ckas_of,
     layers_cka,
     layers_overlap,
     nearest,
     neighbourhood_overlap,
+    ready,
 )
 from panel.nulls import PERMUTATIONS, PERMUTED
 from panel.quantity import COSINE, LAYER, LAYERS, MEASURED, SHARE, Family, Quantity, Values
@@ -90,7 +92,7 @@ def nothing_found(units: tuple[int, ...], layers: int, points: int, groups: int)
 
 
 class Layers(NamedTuple):
-    clouds_NPD: Array
+    ready_N: Ready
     nearest_N: Searched
 
 
@@ -110,20 +112,23 @@ def measure(
     permutations of what the permuted clouds give beside the clouds as they are. permuted(number) -> clouds (N, P, D).
     """
 
-    def searched(z_NPD: Array) -> Layers:
-        return Layers(z_NPD, over(lambda cloud_PD: few(search(cloud_PD, NEIGHBOURS, groups)), z_NPD))
+    def layers(z_NPD: Array, nearest_N: Searched | None = None) -> Layers:
+        if nearest_N is None:
+            nearest_N = over(lambda cloud_PD: few(search(cloud_PD, NEIGHBOURS, groups)), z_NPD)
+        return Layers(ready(z_NPD, groups), nearest_N)
 
-    own, others_O = Layers(clouds_NPD, nearest_N), None
-    if known is not None:
-        layers = [Layers(other_NPD, known[name]) for name, other_NPD in others.items()]
-        others_O = jax.tree.map(lambda *leaves: jnp.stack(leaves), *layers)
-    elif others:
-        others_O = jax.lax.map(searched, jnp.stack(list(others.values())))
+    def stacked(trees: list) -> Any:
+        return jax.tree.map(lambda *leaves: jnp.stack(leaves), *trees)
+
+    own, others_O = layers(clouds_NPD, nearest_N), None
+    if others:
+        known_O = None if known is None else stacked([known[name] for name in others])
+        others_O = jax.lax.map(lambda one: layers(*one), (stacked(list(others.values())), known_O))
     found = {MEASURED: _beside(own, own, others_O, list(others), groups, over)}
     if permuted is not None:
 
         def of_permutation(number: Array) -> Values:
-            return _beside(searched(permuted(number)), own, others_O, list(others), groups, over)
+            return _beside(layers(permuted(number)), own, others_O, list(others), groups, over)
 
         found_K = jax.lax.map(of_permutation, jnp.arange(PERMUTATIONS))
         found[PERMUTED] = {name: value_K.mean(axis=0) for name, value_K in found_K.items()}
@@ -155,8 +160,7 @@ def _beside(
     layers: Layers, own: Layers, others_O: Layers | None, names: list[str], groups: int, over: Callable
 ) -> Values:
     """Some clouds, the measured or permuted ones, beside the measured ones and beside others."""
-    beside_NPD = None if layers is own else own.clouds_NPD
-    cka = layers_cka(layers.clouds_NPD, groups, beside_NPD)
+    cka = layers_cka(layers.ready_N, groups, None if layers is own else own.ready_N)
     values = {f"{kind}_layers": jnp.moveaxis(value, 0, -1) for kind, value in _named(cka).items()}
     sections_first = [_sections_first(one.nearest_N) for one in (layers, own)]
     values |= over_sections(lambda a, b: {"overlap_layers": layers_overlap(a, b)}, *sections_first)
@@ -164,9 +168,10 @@ def _beside(
         return values
 
     def of_layer(pair: tuple[Layers, Layers]) -> Values:
-        (cloud_PD, own), (other_PD, other) = pair
-        overlap = over_sections(lambda a, b: {"overlap": neighbourhood_overlap(a, b)}, own, other)
-        return overlap | _named(ckas(cloud_PD, other_PD, groups))
+        layer, other = pair
+        both = layer.nearest_N, other.nearest_N
+        overlap = over_sections(lambda a, b: {"overlap": neighbourhood_overlap(a, b)}, *both)
+        return overlap | _named(ckas_of(layer.ready_N, other.ready_N, groups))
 
     found = jax.lax.map(lambda other: over(of_layer, (layers, other)), others_O)
     return values | {f"{kind}_{name}": value[i] for kind, value in found.items() for i, name in enumerate(names)}

@@ -167,8 +167,8 @@ FAULTS = [
     Fault(
         "of layers beside others the lower triangle is read",
         "metrics/comparison.py",
-        "return _normalised(_energy(x_NPD[n], y_NPD[m], groups), own_x_N2R[n], own_y_N2R[m])",
-        "return _normalised(_energy(x_NPD[m], y_NPD[n], groups), own_x_N2R[m], own_y_N2R[n])",
+        "return _beside(_layer(x_N, n), _layer(y_N, m), groups)",
+        "return _beside(_layer(x_N, m), _layer(y_N, n), groups)",
     ),
     Fault(
         "the score on the first direction has the sign of the eigenvector",

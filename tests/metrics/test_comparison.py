@@ -17,6 +17,7 @@ from metrics.comparison import (
     linear_cka_unbiased,
     nearest,
     neighbourhood_overlap,
+    ready,
 )
 from tests import reference_comparison as reference
 from tests.metrics.clouds import EVERY, MANY, POINTS, WIDE, filled, find, gaussian, rotation
@@ -134,7 +135,9 @@ def test_cka_does_not_see_rotation_scale_translation_or_order(seed, scale, shift
     np.testing.assert_allclose(cka(second, cloud), before, rtol=1e-5)
 
 
-of_layers = jax.jit(layers_cka, static_argnames="groups")
+@functools.partial(jax.jit, static_argnames="groups")
+def of_layers(clouds, groups, beside=None):
+    return layers_cka(ready(clouds, groups), groups, None if beside is None else ready(beside, groups))
 
 
 @pytest.mark.parametrize("groups", [1, 3])
