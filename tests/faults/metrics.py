@@ -53,6 +53,12 @@ FAULTS = [
         "further_C = own_C",
     ),
     Fault(
+        "a subset has neighbours outside of it",
+        "metrics/neighbours.py",
+        "there_PC = (in_subset_PC < points)",
+        "there_PC = (in_subset_PC <= points)",
+    ),
+    Fault(
         "unsure neighbours are believed",
         "metrics/neighbours.py",
         "<= jnp.square(last_P))",
