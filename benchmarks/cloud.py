@@ -20,7 +20,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from benchmarks.rounds import processor
-from metrics.comparison import ckas, layers_cka
+from metrics.comparison import ckas_of, layers_cka, ready
 from metrics.scale import SCALES
 from panel import dimension, frequency, leading, outliers, scale, similarity, spectrum, windows
 from panel.comparison import NEIGHBOURS
@@ -64,7 +64,7 @@ def operations(points: int, width: int, groups: int, layers: int) -> Iterator[Op
         "product P x P x D", 0, lambda x_PD: jnp.matmul(x_PD, x_PD.T, precision="highest"), (x_PD,)
     )  # the first: the speed of products is read off it
     yield searching(FEW, 0)  # of a quick look
-    yield searching(NEIGHBOURS, OTHERS + PERMUTATIONS)
+    yield searching(NEIGHBOURS, PERMUTATIONS)
     yield searching(FARTHEST, WITH_NULL)
     yield of_family(dimension, WITH_NULL, searched[FEW])
     yield of_family(scale, WITH_NULL, searched[FARTHEST])
@@ -72,10 +72,12 @@ def operations(points: int, width: int, groups: int, layers: int) -> Iterator[Op
         yield of_family(module, WITH_NULL)
     for module in (spectrum, outliers, windows, similarity):
         yield of_family(module, PLAIN)
-    pairs = OTHERS * (1 + PERMUTATIONS)
-    yield Operation("CKA of two clouds", pairs, lambda x_PD, y_PD: ckas(x_PD, y_PD, groups), (x_PD, y_PD))
-    three_NPD, share = jnp.stack([x_PD, y_PD, x_PD + y_PD]), (1 + PERMUTATIONS) * (layers + 4) / 18
-    yield Operation("CKA of three layers with each other", share, lambda x_NPD: layers_cka(x_NPD, groups), (three_NPD,))
+    own, pairs, share = 1 + PERMUTATIONS + OTHERS, OTHERS * (1 + PERMUTATIONS), (1 + PERMUTATIONS) * (layers + 2) / 12
+    yield Operation("CKA, of one cloud alone", own, lambda x_PD: ready(x_PD[None], groups), (x_PD,))
+    of_three = jax.jit(ready, static_argnums=1)(jnp.stack([x_PD, y_PD, x_PD + y_PD]), groups)
+    two = (jax.tree.map(lambda x, n=n: x[n], of_three) for n in range(2))
+    yield Operation("CKA of two clouds", pairs, lambda x, y: ckas_of(x, y, groups), (*two,))
+    yield Operation("CKA of three layers with each other", share, lambda x_N: layers_cka(x_N, groups), (of_three,))
     yield Operation("a Gaussian null model", 1, lambda x_PD: gaussian(x_PD, jax.random.key(0)), (x_PD,))
 
 

@@ -24,6 +24,7 @@ from panel.config import MeasureConfig
 from panel.families import FAMILIES
 from panel.nulls import NULLS
 from sources.program import make_program
+from sources.references import OTHERS, Reference
 from workdir import mesh
 
 SHAPES = {
@@ -62,8 +63,11 @@ def time_panel(config: Config, corpus: Corpus, rounds: int) -> tuple[float, floa
             compilation.append(duration)
 
     jax.monitoring.register_event_duration_secs_listener(listen)
+    references = {}
     for params in checkpoints:
-        references = {"previous": params, "last": params} if "comparison" in config.measure.families else {}
+        if "comparison" in config.measure.families:  # as in a sweep, where they have been measured themselves
+            nearest_GS = references[OTHERS[0]].nearest_GS if references else measure(params, {}).nearest_GS
+            references = dict.fromkeys(OTHERS, Reference(params, nearest_GS))
         begin, before = time.perf_counter(), sum(compilation)
         measure(params, references)
         seconds.append(time.perf_counter() - begin - (sum(compilation) - before))

@@ -16,13 +16,14 @@ from models import masks, transformer
 from models.config import ModelConfig
 from panel.families import FAMILIES
 from panel.nulls import PERMUTED
-from sources.probe import windows_of_group
+from sources.probe import POSITION_SETS, windows_of_group
 from training import optimizer, step
 from training.config import TrainConfig, seeds
 from workdir import mesh
 from workdir.errors import UserError
 
 FLOAT = 4  # bytes
+NEAREST = 42  # bytes of a point's 10 nearest, of the whole and of its section, below 65,537 points
 ELSE = {  # what helps too
     "train.batch_size": ", model.layers or model.width, or raise train.accumulate",
     "model.width": " or model.layers",
@@ -82,7 +83,8 @@ def measuring(config: Config) -> dict[str, int]:
     floats += len(measure.sites) * tokens * model.width * model.layers
     floats += 2 * tokens * model.heads * model.context * heads
     shared = 1 if jax.default_backend() != "cpu" else min(os.cpu_count() or 1, 2 * measure.batches)
-    return {"measure.points": FLOAT * floats * shared}
+    nearest = 3 * NEAREST * measure.batches * len(POSITION_SETS) * layers * measure.points * (compared > 0)
+    return {"measure.points": FLOAT * floats * shared + nearest}  # shared out, and kept of three checkpoints
 
 
 def tangents(config: Config, vocabulary: int) -> dict[str, int]:

@@ -4,12 +4,12 @@ Point i of one cloud and point i of the other are the same position of the same 
 """
 
 from collections.abc import Callable
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jaxtyping import Array, Float
+from jaxtyping import Array, Bool, Float, UInt
 
 from metrics.cloud import AnyArray, centred
 from metrics.neighbours import Neighbours
@@ -21,6 +21,20 @@ class Cka(NamedTuple):
 
     biased: Float[Array, "..."]
     unbiased: Float[Array, "..."]
+
+
+class Ready(NamedTuple):
+    """A cloud, or N of them, as CKA reads it beside any other: what is of one cloud alone is computed once."""
+
+    x_PD: Float[Array, "*N P D"]  # centred and scaled
+    own_2R: Float[Array, "*N 2 R"]  # |X^T X|_F^2 and n (n - 3) HSIC_1(K, K)
+
+
+class Nearest(NamedTuple):
+    """Which points are the few nearest of each: what an overlap is read from, and small enough to be kept."""
+
+    index_PC: UInt[Array, "*N P C"]  # the neighbours, each the first of its copies, in the smallest integers that do
+    usable_P: Bool[Array, "*N P"]  # the first of its copies, with so many neighbours
 
 
 def linear_cka(x_PD: Float[AnyArray, "P D"], y_PE: Float[AnyArray, "P E"], groups: int = 1) -> Float[Array, " R"]:
@@ -56,84 +70,96 @@ def linear_cka_unbiased(
 
 def ckas(x_PD: Float[AnyArray, "P D"], y_PE: Float[AnyArray, "P E"], groups: int = 1) -> Cka:
     """`linear_cka` and `linear_cka_unbiased` of two clouds, (R,) each."""
-    x_PD, y_PE = _scaled(x_PD), _scaled(y_PE)
-    return Cka(*_normalised(_energy(x_PD, y_PE, groups), _energy(x_PD, x_PD, groups), _energy(y_PE, y_PE, groups)))
+    return Cka(*_beside(_ready(x_PD, groups), _ready(y_PE, groups), groups))
 
 
-def layers_cka(
-    x_NPD: Float[AnyArray, "N P D"], groups: int = 1, beside_NPD: Float[AnyArray, "N P D"] | None = None
-) -> Cka:
+def ready(x_NPD: Float[AnyArray, "N P D"], groups: int = 1) -> Ready:
+    """What `ckas_of` and `layers_cka` read of N clouds of P points: a copy of them, and one product of each."""
+    return jax.lax.map(lambda x_PD: _ready(x_PD, groups), jnp.asarray(x_NPD))
+
+
+def ckas_of(x: Ready, y: Ready, groups: int = 1) -> Cka:
+    """`ckas` of two clouds that are ready with as many groups."""
+    return Cka(*_beside(x, y, groups))
+
+
+def layers_cka(x_N: Ready, groups: int = 1, beside_N: Ready | None = None) -> Cka:
     """`ckas` of every pair of N clouds, each pair computed once: symmetric, ones on the diagonal, or NaN.
 
-    With other clouds beside them, of layer n of `x_NPD` and layer m >= n of `beside_NPD`, and symmetric all the same.
-    Shapes: N clouds of P points -> (R, N, N) each. Memory: a copy of the clouds, so that each is centred once, and
-    `groups` products of D x D, those of one pair at a time.
+    With other clouds beside them, of layer n of `x_N` and layer m >= n of `beside_N`, and symmetric all the same.
+    Shapes: N clouds, `ready` with as many groups -> (R, N, N) each. Memory: `groups` products of D x D, those of one
+    pair at a time.
     """
-    x_NPD = jax.lax.map(_scaled, x_NPD)
-    y_NPD = x_NPD if beside_NPD is None else jax.lax.map(_scaled, beside_NPD)
-    own_x_N2R = _own(x_NPD, groups)
-    own_y_N2R = own_x_N2R if beside_NPD is None else _own(y_NPD, groups)
+    y_N = x_N if beside_N is None else beside_N
 
     def of_pair(n: Array, m: Array) -> Array:
-        return _normalised(_energy(x_NPD[n], y_NPD[m], groups), own_x_N2R[n], own_y_N2R[m])
+        return _beside(_layer(x_N, n), _layer(y_N, m), groups)
 
-    return _estimators(_over_pairs(of_pair, len(x_NPD)))
+    return _estimators(_over_pairs(of_pair, len(x_N.own_2R)))
 
 
 def across_cka(x_NPD: Float[AnyArray, "N P D"], y_MPE: Float[AnyArray, "M P E"], groups: int = 1) -> Cka:
     """`ckas` of every layer of one model beside every layer of another: (R, N, M) each; M clouds may have width E."""
-    x_NPD, y_MPE = (jax.lax.map(_scaled, z) for z in (x_NPD, y_MPE))
-    own_M2R = _own(y_MPE, groups)
+    y_M = ready(y_MPE, groups)
 
     def of_layer(x_PD: Array) -> Array:
-        own_2R = _energy(x_PD, x_PD, groups)
-        return jax.lax.map(
-            lambda other: _normalised(_energy(x_PD, other[0], groups), own_2R, other[1]), (y_MPE, own_M2R)
-        )
+        x = _ready(x_PD, groups)
+        return jax.lax.map(lambda y: _beside(x, y, groups), y_M)
 
-    return _estimators(jax.lax.map(of_layer, x_NPD))
+    return _estimators(jax.lax.map(of_layer, jnp.asarray(x_NPD)))
 
 
-def neighbourhood_overlap(a: Neighbours, b: Neighbours, count: int = 10) -> Float[Array, ""]:
-    """Share of a point's `count` nearest in one cloud that are among its `count` nearest in the other, on average.
+def nearest(neighbours: Neighbours, count: int = 10) -> Nearest:
+    """The `count` nearest of every point, of one cloud or of several: leading axes stay.
 
-    Shapes: neighbours of two clouds of the same P points, at least `count` of them for each point -> scalar. Units:
-    none. Range: [0, 1]; independent clouds come out at about count/(P - 1). Neighbours are distinct points, each
-    known by the first of its copies. The mean is over the points that are the first of their copies in both clouds
-    and have `count` neighbours in both; none: NaN. So where one cloud has copies that the other tells apart, as a
-    layer of bare embeddings does, the neighbours that only the other has count as different, and the overlap is low.
-    Which of several points at the same distance is the last neighbour is arbitrary. Fewer than `count` searched:
-    ValueError. Source: Doimo et al. 2020.
+    Shapes: at least `count` neighbours of each of P points -> P x count indices. Fewer searched: ValueError.
     """
-    usable_P = a.first_P & b.first_P
-    for neighbours in (a, b):
-        neighbours.check_searched(count)
-        usable_P &= neighbours.distance_PC[:, count - 1] < jnp.inf
-    same_PCC = a.index_PC[:, :count, None] == b.index_PC[:, None, :count]
-    shared_P = same_PCC.sum(axis=(1, 2)) / count
+    neighbours.check_searched(count)
+    smallest = np.min_scalar_type(neighbours.first_P.shape[-1] - 1)
+    usable_P = neighbours.first_P & (neighbours.distance_PC[..., count - 1] < jnp.inf)
+    return Nearest(neighbours.index_PC[..., :count].astype(smallest), usable_P)
+
+
+def neighbourhood_overlap(a: Nearest, b: Nearest) -> Float[Array, ""]:
+    """Share of a point's C nearest in one cloud that are among its C nearest in the other, on average.
+
+    Shapes: the C nearest of two clouds of the same P points -> scalar. Units: none. Range: [0, 1]; independent clouds
+    come out at about C/(P - 1). Neighbours are distinct points, each known by the first of its copies. The mean is over
+    the points that are the first of their copies in both clouds and have C neighbours in both; none: NaN. So where one
+    cloud has copies that the other tells apart, as a layer of bare embeddings does, the neighbours that only the other
+    has count as different, and the overlap is low. Which of several points at the same distance is the last neighbour
+    is arbitrary. Not as many of both: ValueError. Source: Doimo et al. 2020.
+    """
+    if a.index_PC.shape != b.index_PC.shape:
+        raise ValueError(
+            f"the nearest have shapes {a.index_PC.shape} and {b.index_PC.shape}; as many are needed of both"
+        )
+    usable_P = a.usable_P & b.usable_P
+    same_PCC = a.index_PC[:, :, None] == b.index_PC[:, None, :]
+    shared_P = same_PCC.sum(axis=(1, 2)) / a.index_PC.shape[1]
     return jnp.where(usable_P, shared_P, 0.0).sum() / usable_P.sum()
 
 
-def layers_overlap(neighbours: Neighbours, count: int = 10, beside: Neighbours | None = None) -> Float[Array, "N N"]:
-    """`neighbourhood_overlap` of every pair of N clouds, whose neighbours have a leading axis N: symmetric.
+def layers_overlap(nearest_N: Nearest, beside_N: Nearest | None = None) -> Float[Array, "N N"]:
+    """`neighbourhood_overlap` of every pair of N clouds, whose nearest have a leading axis N: symmetric.
 
-    With the neighbours of other clouds beside them, of the pairs of `layers_cka`.
+    With the nearest of other clouds beside them, of the pairs of `layers_cka`.
     """
-    beside = neighbours if beside is None else beside
+    beside_N = nearest_N if beside_N is None else beside_N
 
     def of_pair(n: Array, m: Array) -> Array:
-        return neighbourhood_overlap(_layer(neighbours, n), _layer(beside, m), count)
+        return neighbourhood_overlap(_layer(nearest_N, n), _layer(beside_N, m))
 
-    return _over_pairs(of_pair, len(neighbours.first_P))
-
-
-def across_overlap(a: Neighbours, b: Neighbours, count: int = 10) -> Float[Array, "N M"]:
-    """`neighbourhood_overlap` of every layer of one model beside every layer of another; leading axes N and M."""
-    return jax.lax.map(lambda one: jax.lax.map(lambda two: neighbourhood_overlap(one, two, count), b), a)
+    return _over_pairs(of_pair, len(nearest_N.usable_P))
 
 
-def _layer(neighbours: Neighbours, n: Array) -> Neighbours:
-    return jax.tree.map(lambda leaf_N: leaf_N[n], neighbours)
+def across_overlap(a_N: Nearest, b_M: Nearest) -> Float[Array, "N M"]:
+    """`neighbourhood_overlap` of every layer of one model beside every layer of another."""
+    return jax.lax.map(lambda one: jax.lax.map(lambda two: neighbourhood_overlap(one, two), b_M), a_N)
+
+
+def _layer(tree_N: Any, n: Array) -> Any:
+    return jax.tree.map(lambda leaf_N: leaf_N[n], tree_N)
 
 
 def _scaled(x_PD: Float[Array, "P D"]) -> Float[Array, "P D"]:
@@ -142,8 +168,15 @@ def _scaled(x_PD: Float[Array, "P D"]) -> Float[Array, "P D"]:
     return x_PD / jnp.abs(x_PD).max()
 
 
-def _own(x_NPD: Float[Array, "N P D"], groups: int) -> Float[Array, "N 2 R"]:
-    return jax.lax.map(lambda x_PD: _energy(x_PD, x_PD, groups), x_NPD)
+def _ready(x_PD: Float[AnyArray, "P D"], groups: int) -> Ready:
+    x_PD = _scaled(x_PD)
+    return Ready(x_PD, _energy(x_PD, x_PD, groups))
+
+
+def _beside(x: Ready, y: Ready, groups: int) -> Float[Array, "2 R"]:
+    """Both estimators of two clouds."""
+    shared_2R = _energy(x.x_PD, y.x_PD, groups)
+    return jnp.clip(shared_2R / jnp.sqrt(x.own_2R * y.own_2R), -1.0, 1.0)  # rounding can leave 1 + 1e-7
 
 
 def _energy(x_PD: Float[Array, "P D"], y_PE: Float[Array, "P E"], groups: int) -> Float[Array, "2 R"]:
@@ -174,12 +207,6 @@ def _energy(x_PD: Float[Array, "P D"], y_PE: Float[Array, "P E"], groups: int) -
     row_R = crossed_R - (sum_RD * weighed_RD).sum(axis=1) - (sum_RE * weighed_RE).sum(axis=1) + diagonals_R  # 1'K~L~1
     unbiased_R = products_R - diagonals_R + total_R / ((count_R - 1) * (count_R - 2)) - 2.0 * row_R / (count_R - 2)
     return jnp.stack([biased_R, jnp.where(count_R > 3, unbiased_R, jnp.nan)])
-
-
-def _normalised(
-    shared_2R: Float[Array, "2 R"], own_x_2R: Float[Array, "2 R"], own_y_2R: Float[Array, "2 R"]
-) -> Float[Array, "2 R"]:
-    return jnp.clip(shared_2R / jnp.sqrt(own_x_2R * own_y_2R), -1.0, 1.0)  # rounding can leave 1 + 1e-7
 
 
 def _estimators(cka_NM2R: Float[Array, "N M 2 R"]) -> Cka:

@@ -150,8 +150,8 @@ def _measured(
     index_PC = jnp.pad(index_PC[:, :count], narrow)
     last_P = distance_PC[:, -1]
     unsure_P = first_P & (beyond_P - rounding(square_P, last_P, cloud_PD.shape[1]) <= jnp.square(last_P))
-    ranked_P = jnp.where(first_P, square_P, jnp.inf)
-    distance_PC, index_PC = _compared_with_all(cloud_PD, ranked_P, unsure_P, distance_PC, index_PC)
+    among_P = jnp.where(first_P & (square_P < jnp.inf), 0, -1)
+    distance_PC, index_PC = _compared_with_all(cloud_PD, among_P, unsure_P, distance_PC, index_PC)
     distance_PC, index_PC = distance_PC[original_P], index_PC[original_P]
     norm_P = jnp.sqrt(_squares(cloud_PD))
     return Neighbours(distance_PC, index_PC, first_P, copies_P, ROUNDING * norm_P, jnp.sqrt(square_P).mean())
@@ -174,29 +174,69 @@ def neighbours_among(
     distance_PC = jnp.where(left_P[index_PC], distance_PC, jnp.inf)
     unsure_P = left_P & ((distance_PC < jnp.inf).sum(axis=1) < 2) & (neighbours.distance_PC[:, SPARE - 1] < jnp.inf)
     distance_PC, index_PC = (x_PC[:, :2] for x_PC in from_any_order(distance_PC, index_PC))
-    ranked_P = jnp.where(left_P, 0.0, jnp.inf)
+    among_P = jnp.where(left_P, 0, -1)
     distance_PC, index_PC = _compared_with_all(
-        jnp.asarray(cloud_PD, jnp.float32), ranked_P, unsure_P, distance_PC, index_PC
+        jnp.asarray(cloud_PD, jnp.float32), among_P, unsure_P, distance_PC, index_PC
     )
     distance_PC, index_PC = distance_PC[original_P], index_PC[original_P]
     return neighbours._replace(distance_PC=distance_PC, index_PC=index_PC, first_P=left_P)
 
 
+def neighbours_in_subsets(cloud_PD: Float[AnyArray, "P D"], neighbours: Neighbours, factor: int) -> Neighbours:
+    """The two nearest of every point in its own of the disjoint subsets cloud[i::factor], read off those among all.
+
+    Shapes: P points of width D, and neighbours of theirs, 2 or more -> arrays (factor, P // factor, ...): the P mod
+    factor last points are of no subset. A copy counts where no point equal to it comes before it in the subset.
+    Indices are those of the whole cloud, and so are the counts of copies and the mean norm. Exact: a point of which
+    fewer than two neighbours are of its subset is compared with all of that. With 8 neighbours for each subset these
+    are one point in 400; with as many as there are subsets, most.
+    """
+    cloud_PD = jnp.asarray(cloud_PD, jnp.float32)
+    points, kept = len(cloud_PD), len(cloud_PD) // factor * factor
+    original_P, _ = originals(cloud_PD)
+    index_P = jnp.arange(points)
+    subset_P = index_P % factor
+    # of the points equal to each, the first in every subset
+    inside_P = jnp.where(index_P < kept, index_P, points)
+    first_PF = jnp.full((points, factor), points).at[original_P, subset_P].min(inside_P)
+    stands_for_P = first_PF[original_P, subset_P]
+    first_P = stands_for_P == index_P
+    in_subset_PC = first_PF.ravel()[neighbours.index_PC * factor + subset_P[:, None]]
+    place_PC = jnp.arange(in_subset_PC.shape[1])[None]
+    there_PC = (in_subset_PC < points) & (neighbours.distance_PC < jnp.inf)
+    found = []
+    for _ in range(2):
+        place_P1 = jnp.argmax(there_PC, axis=1, keepdims=True)
+        taken_P1 = [
+            jnp.take_along_axis(x_PC, place_P1, axis=1) for x_PC in (there_PC, neighbours.distance_PC, in_subset_PC)
+        ]
+        found.append((jnp.where(taken_P1[0], taken_P1[1], jnp.inf), taken_P1[2]))
+        there_PC &= place_PC != place_P1
+    distance_PC, index_PC = (jnp.concatenate(pair, axis=1) for pair in zip(*found, strict=True))
+    unsure_P = first_P & (distance_PC[:, 1] == jnp.inf) & (neighbours.distance_PC[:, -1] < jnp.inf)
+    among_P = jnp.where(first_P, subset_P, -1)
+    distance_PC, index_PC = _compared_with_all(cloud_PD, among_P, unsure_P, distance_PC, index_PC)
+    distance_PC, index_PC = distance_PC[stands_for_P], index_PC[stands_for_P]
+    of_subsets = neighbours._replace(distance_PC=distance_PC, index_PC=index_PC, first_P=first_P, mean_norm=None)
+    cut = jax.tree.map(lambda x: jnp.moveaxis(x[:kept].reshape(kept // factor, factor, *x.shape[1:]), 1, 0), of_subsets)
+    return cut._replace(mean_norm=jnp.full(factor, neighbours.mean_norm))
+
+
 def _compared_with_all(
     cloud_PD: Float[Array, "P D"],
-    ranked_P: Float[Array, " P"],
+    among_P: Int[Array, " P"],
     unsure_P: Bool[Array, " P"],
     distance_PC: Float[Array, "P C"],
     index_PC: Int[Array, "P C"],
 ) -> tuple[Float[Array, "P C"], Int[Array, "P C"]]:
-    """The same neighbours, those of the unsure points from their distances to all points of finite `ranked_P`."""
+    """The same neighbours, those of the unsure points from all with the same number in `among_P`; below 0: nobody's."""
     points, count = distance_PC.shape
     together, kept = min(TOGETHER, points), min(count, points)
     order_P = jnp.argsort(~unsure_P)
 
     def of_point(i: Array) -> tuple[Array, Array]:
-        finite_P = (ranked_P < jnp.inf) & (ranked_P[i] < jnp.inf)
-        distance_P = jnp.where(finite_P, _distances(cloud_PD[i], cloud_PD), jnp.inf).at[i].set(jnp.inf)
+        candidate_P = (among_P == among_P[i]) & (among_P[i] >= 0)
+        distance_P = jnp.where(candidate_P, _distances(cloud_PD[i], cloud_PD), jnp.inf).at[i].set(jnp.inf)
         negative_C, index_C = jax.lax.top_k(-distance_P, kept)
         return -negative_C, jnp.where(negative_C > -jnp.inf, index_C, 0)
 

@@ -14,7 +14,7 @@ from jaxtyping import Array, Float, Int
 
 from metrics.cloud import AnyArray
 from metrics.dimension import twonn
-from metrics.neighbours import Neighbours, nearest_neighbours
+from metrics.neighbours import Neighbours, neighbours_in_subsets
 
 SCALES = (1, 2, 4, 8, 16, 32, 64)  # ranks n1 of `gride_curve`, each compared with 2 n1
 FACTORS = (1, 4, 16)  # shares 1/f of the points in `decimation`
@@ -116,13 +116,10 @@ def decimation(cloud_PD: Float[AnyArray, "P D"], neighbours: Neighbours) -> Floa
     All points are used at every scale, but for the P mod f last. Fewer points lie farther apart: a dimension that is
     one of the cloud and not of its noise does not move with f. A copy is left out where its original is in the same
     subset, so that copies thin out with f before distinct points do.
-    Shapes: P points of width D, and their neighbours, which serve f = 1 -> a value per factor; the other searches
-    cost together as much as that one. Units and range: those of `twonn`. A subset with fewer than 3 distinct points:
+    Shapes: P points of width D, and their neighbours, off which those in the subsets are read: 8 f of them leave little
+    to be searched -> a value per factor. Units and range: those of `twonn`. A subset with fewer than 3 distinct points:
     NaN at that f. Source: Facco et al. 2017.
     """
-
-    def of_subset(subset_PD):
-        return twonn(nearest_neighbours(subset_PD))
 
     curve = []
     for factor in FACTORS:
@@ -132,8 +129,7 @@ def decimation(cloud_PD: Float[AnyArray, "P D"], neighbours: Neighbours) -> Floa
         elif points < 3:
             curve.append(jnp.array(jnp.nan))
         else:
-            subset_FPD = cloud_PD[: points * factor].reshape(points, factor, -1).swapaxes(0, 1)
-            curve.append(jax.lax.map(of_subset, subset_FPD).mean())
+            curve.append(jax.lax.map(twonn, neighbours_in_subsets(cloud_PD, neighbours, factor)).mean())
     return jnp.stack(curve)
 
 

@@ -5,13 +5,25 @@ from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 from jax import Array
 
-from metrics.comparison import Cka, across_cka, across_overlap, ckas, layers_cka, layers_overlap, neighbourhood_overlap
-from metrics.neighbours import Neighbours
+from metrics.comparison import (
+    Cka,
+    Nearest,
+    Ready,
+    across_cka,
+    across_overlap,
+    ckas_of,
+    layers_cka,
+    layers_overlap,
+    nearest,
+    neighbourhood_overlap,
+    ready,
+)
 from panel.nulls import PERMUTATIONS, PERMUTED
 from panel.quantity import COSINE, LAYER, LAYERS, MEASURED, SHARE, Family, Quantity, Values
-from panel.resamples import Searched, over_sections, search
+from panel.resamples import Searched, over_sections, search, section_count
 
 NEIGHBOURS = 10
 WITH = {  # what a layer is compared with: dimensions, and words
@@ -63,19 +75,24 @@ OF_OTHERS = {name for name, quantity in QUANTITIES.items() if quantity.dims == L
 OF_PREVIOUS = {f"{kind}_previous" for kind in KINDS}
 
 
-def nearest(searched: Searched) -> Searched:
-    """The few nearest of neighbours that were found for other purposes too."""
+def few(searched: Searched) -> Searched:
+    """Of neighbours that were found for other purposes too, what is compared."""
+    return Searched(*(None if found is None else nearest(found, NEIGHBOURS) for found in searched))
 
-    def few(neighbours: Neighbours) -> Neighbours:
-        return neighbours._replace(
-            distance_PC=neighbours.distance_PC[..., :NEIGHBOURS], index_PC=neighbours.index_PC[..., :NEIGHBOURS]
-        )
 
-    return Searched(few(searched.whole), None if searched.parts is None else few(searched.parts))
+def nothing_found(units: tuple[int, ...], layers: int, points: int, groups: int) -> Searched:
+    """In place of what `few` gives of so many clouds: (*units, layer, …)."""
+
+    def of(*shape: int) -> Nearest:
+        index_PC = np.zeros((*units, layers, *shape, NEIGHBOURS), np.min_scalar_type(shape[-1] - 1))
+        return Nearest(index_PC, np.zeros(index_PC.shape[:-1], bool))
+
+    sections = section_count(groups)
+    return Searched(of(points), of(sections, points // sections) if groups > 1 else None)
 
 
 class Layers(NamedTuple):
-    clouds_NPD: Array
+    ready_N: Ready
     nearest_N: Searched
 
 
@@ -86,23 +103,32 @@ def measure(
     groups: int,
     over: Callable[[Callable, Any], Any] = jax.lax.map,
     permuted: Callable[[Array], Array] | None = None,
+    known: dict[str, Searched] | None = None,
 ) -> dict[str, Values]:
     """Every layer with every other, and with the same layer of each of the `others`; arrays (layer, …, R).
 
-    Of the clouds themselves, "measured"; and where it is known how to permute their windows, the mean over a few
+    `known` is what `few` gave of the others when these were measured; None: they are searched. Of the clouds
+    themselves, "measured"; and where it is known how to permute their windows, the mean over a few
     permutations of what the permuted clouds give beside the clouds as they are. permuted(number) -> clouds (N, P, D).
     """
 
-    def searched(z_NPD: Array) -> Layers:
-        return Layers(z_NPD, over(lambda cloud_PD: search(cloud_PD, NEIGHBOURS, groups), z_NPD))
+    def layers(z_NPD: Array, nearest_N: Searched | None = None) -> Layers:
+        if nearest_N is None:
+            nearest_N = over(lambda cloud_PD: few(search(cloud_PD, NEIGHBOURS, groups)), z_NPD)
+        return Layers(ready(z_NPD, groups), nearest_N)
 
-    own = Layers(clouds_NPD, nearest_N)
-    others_O = jax.lax.map(searched, jnp.stack(list(others.values()))) if others else None
+    def stacked(trees: list) -> Any:
+        return jax.tree.map(lambda *leaves: jnp.stack(leaves), *trees)
+
+    own, others_O = layers(clouds_NPD, nearest_N), None
+    if others:
+        known_O = None if known is None else stacked([known[name] for name in others])
+        others_O = jax.lax.map(lambda one: layers(*one), (stacked(list(others.values())), known_O))
     found = {MEASURED: _beside(own, own, others_O, list(others), groups, over)}
     if permuted is not None:
 
         def of_permutation(number: Array) -> Values:
-            return _beside(searched(permuted(number)), own, others_O, list(others), groups, over)
+            return _beside(layers(permuted(number)), own, others_O, list(others), groups, over)
 
         found_K = jax.lax.map(of_permutation, jnp.arange(PERMUTATIONS))
         found[PERMUTED] = {name: value_K.mean(axis=0) for name, value_K in found_K.items()}
@@ -117,15 +143,14 @@ def across(
     As `measure`, but for the clouds that `permuted(number)` gives: those of the first model.
     """
 
-    def nearest(z_NPD: Array) -> Searched:
-        return _sections_first(over(lambda cloud_PD: search(cloud_PD, NEIGHBOURS, groups), z_NPD))
+    def found(z_NPD: Array) -> Searched:
+        return _sections_first(over(lambda cloud_PD: few(search(cloud_PD, NEIGHBOURS, groups)), z_NPD))
 
-    b_nearest = nearest(b_MPE)
+    b_found = found(b_MPE)
 
     def beside(z_NPD: Array) -> Values:
         values = {kind: jnp.moveaxis(value, 0, -1) for kind, value in _named(across_cka(z_NPD, b_MPE, groups)).items()}
-        found = over_sections(lambda a, b: {"overlap": across_overlap(a, b, NEIGHBOURS)}, nearest(z_NPD), b_nearest)
-        return values | found
+        return values | over_sections(lambda a, b: {"overlap": across_overlap(a, b)}, found(z_NPD), b_found)
 
     null_K = jax.lax.map(lambda number: beside(permuted(number)), jnp.arange(PERMUTATIONS))
     return {MEASURED: beside(a_NPD), PERMUTED: {name: value_K.mean(axis=0) for name, value_K in null_K.items()}}
@@ -135,18 +160,18 @@ def _beside(
     layers: Layers, own: Layers, others_O: Layers | None, names: list[str], groups: int, over: Callable
 ) -> Values:
     """Some clouds, the measured or permuted ones, beside the measured ones and beside others."""
-    beside_NPD = None if layers is own else own.clouds_NPD
-    cka = layers_cka(layers.clouds_NPD, groups, beside_NPD)
+    cka = layers_cka(layers.ready_N, groups, None if layers is own else own.ready_N)
     values = {f"{kind}_layers": jnp.moveaxis(value, 0, -1) for kind, value in _named(cka).items()}
     sections_first = [_sections_first(one.nearest_N) for one in (layers, own)]
-    values |= over_sections(lambda a, b: {"overlap_layers": layers_overlap(a, NEIGHBOURS, b)}, *sections_first)
+    values |= over_sections(lambda a, b: {"overlap_layers": layers_overlap(a, b)}, *sections_first)
     if others_O is None:
         return values
 
     def of_layer(pair: tuple[Layers, Layers]) -> Values:
-        (cloud_PD, nearest), (other_PD, other) = pair
-        overlap = over_sections(lambda a, b: {"overlap": neighbourhood_overlap(a, b, NEIGHBOURS)}, nearest, other)
-        return overlap | _named(ckas(cloud_PD, other_PD, groups))
+        layer, other = pair
+        both = layer.nearest_N, other.nearest_N
+        overlap = over_sections(lambda a, b: {"overlap": neighbourhood_overlap(a, b)}, *both)
+        return overlap | _named(ckas_of(layer.ready_N, other.ready_N, groups))
 
     found = jax.lax.map(lambda other: over(of_layer, (layers, other)), others_O)
     return values | {f"{kind}_{name}": value[i] for kind, value in found.items() for i, name in enumerate(names)}

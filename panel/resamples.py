@@ -12,6 +12,7 @@ import jax.numpy as jnp
 from jax import Array
 
 from metrics import similarity
+from metrics.comparison import Nearest
 from metrics.neighbours import Neighbours, nearest_neighbours, neighbours_in_sections
 from panel.quantity import Values
 
@@ -19,8 +20,8 @@ from panel.quantity import Values
 class Searched(NamedTuple):
     """A cloud's neighbours, found once for all that is read from them; each section's among its own points."""
 
-    whole: Neighbours
-    parts: Neighbours | None  # arrays (section, …)
+    whole: Neighbours | Nearest  # or the few that comparisons keep of them
+    parts: Neighbours | Nearest | None  # arrays (section, …)
 
 
 class Places(NamedTuple):

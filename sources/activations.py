@@ -16,9 +16,9 @@ from panel.attention import Heads
 from panel.config import MeasureConfig
 from panel.families import FAMILIES
 from panel.nulls import PERMUTED
-from panel.panel import MEASURED, Over, Sample, panel
+from panel.panel import MEASURED, Found, Known, Over, Sample, panel_and_nearest
 from panel.quantity import Values
-from panel.resamples import Places, Types
+from panel.resamples import Places, Searched, Types
 from sources.probe import Probe
 
 INPUTS = (MEASURED, "shuffled")  # the probe's windows, and their characters in random order
@@ -27,6 +27,7 @@ INPUTS = (MEASURED, "shuffled")  # the probe's windows, and their characters in 
 class Measured(NamedTuple):
     values: dict[str, Values]  # {sample: {quantity: (batch, positions, *dims, R)}}
     vectors: Values  # of the first batch, all positions: what is kept as it is
+    nearest_GS: Searched | None = None  # of the measured clouds, (batch, positions, layer, …), where others' are known
 
 
 def make_measure(
@@ -34,15 +35,15 @@ def make_measure(
     settings: MeasureConfig,
     over_units: Callable[[Callable], Callable] = lambda work: work,
     over_clouds: Over = jax.lax.map,
-) -> Callable[[Any, dict[str, Any], Probe, Array], Measured]:
-    """measure(params, references, probe, visible_TT) -> Measured, pure and un-jitted.
+) -> Callable[..., Measured]:
+    """measure(params, references, probe, visible_TT, known=None) -> Measured, pure and un-jitted.
 
     `apply(params, tokens_BT) -> (logits, Activations)` must compute in float32; `visible_TT` says which key (column)
     each query sees. `references` are the parameters to compare with, {"previous": …, "last": …}, or {} without the
-    family comparison.
+    family comparison. What was `nearest_GS` when they were measured may be `known`, of the same names.
 
     Batches and position sets go one after another; `over_units(work)` may share those of work(params, references,
-    batches, picks_GSP, visible_STT) out to devices. Of each, clouds go as `over_clouds` takes them. Without position 0
+    batches, units_GS, visible_STT) out to devices. Of each, clouds go as `over_clouds` takes them. Without position 0
     the clouds leave out the first vector of each window, and attention leaves it out as query and as key: the softmax
     over the other keys tells what sharpness there is apart from a sink on the first character.
     """
@@ -55,10 +56,12 @@ def make_measure(
 
     inner = make_reader(activate, settings, over_units, over_clouds)
 
-    def measure(params: Any, references: dict[str, Any], probe: Probe, visible_TT: Array) -> Measured:
+    def measure(
+        params: Any, references: dict[str, Any], probe: Probe, visible_TT: Array, known: Known | None = None
+    ) -> Measured:
         visible_STT = jnp.stack([visible_TT, visible_TT.at[0].set(False).at[:, 0].set(False)])
         windows = (probe.tokens_GWT, probe.shuffled_GWT)
-        return inner(params, references, windows, keys(settings), probe.picks_SGP, visible_STT, probe.types)
+        return inner(params, references, windows, keys(settings), probe.picks_SGP, visible_STT, probe.types, known)
 
     return measure
 
@@ -83,34 +86,34 @@ def make_reader(
 
     `activate(params, references, windows)` gives the activations of each input of one batch, (Z, …), and the residual
     streams to compare with. The sets of positions are those of `picks_SGP`; the first of them is all positions.
-    `types_GZ` are the types of all positions of each batch and input; None: they are not known.
+    `types_GZ` are the types of all positions of each batch and input; None: they are not known. `known` has arrays
+    (batch, positions, …).
     """
     inputs = inputs_of(settings)
     kept = [family for name in settings.families if (family := FAMILIES[name]).of == "vectors"]
 
     def of_batch(params: Any, references: dict[str, Any], visible_STT: Array, batch: tuple[Any, ...]) -> tuple:
-        (windows, all_P, key, types_Z), picks_SP = batch
+        (windows, all_P, key, types_Z), units_S = batch
         activations_Z, resid = activate(params, references, windows)
 
-        def of_positions(chosen: tuple[Array, Array]) -> dict[str, Values]:
-            picks_P, visible_TT = chosen
+        def of_positions(chosen: tuple[tuple[Array, Known | None], Array]) -> Found:
+            (picks_P, known), visible_TT = chosen
             samples = {name: _sample(activations_Z, z, picks_P, visible_TT, types_Z) for z, name in enumerate(inputs)}
             others = {name: _clouds(resid_NBTD, picks_P) for name, resid_NBTD in resid.items()}
             permuted = functools.partial(_permuted, activations_Z[0][0], picks_P, key)
-            return panel(samples, others, settings, key, over_clouds, permuted if PERMUTED in settings.nulls else None)
+            clouds = permuted if PERMUTED in settings.nulls else None
+            return panel_and_nearest(samples, others, known, settings, key, over_clouds, clouds)
 
-        values = jax.lax.map(of_positions, (picks_SP, visible_STT))
+        found = jax.lax.map(of_positions, (units_S, visible_STT))
         vectors: Values = {}
         for family in kept:
             vectors |= family.measure(_sample(activations_Z, 0, all_P, visible_STT[0]).heads, settings.projected_head)
-        return values, vectors
+        return found, vectors
 
     # Accelerators round the factors of float32 products to TF32 or bfloat16 unless told not to.
     @jax.default_matmul_precision("highest")
-    def of_batches(
-        params: Any, references: dict[str, Any], batches: Any, picks_GSP: Array, visible_STT: Array
-    ) -> tuple:
-        return jax.lax.map(lambda batch: of_batch(params, references, visible_STT, batch), (batches, picks_GSP))
+    def of_batches(params: Any, references: dict[str, Any], batches: Any, units_GS: Any, visible_STT: Array) -> tuple:
+        return jax.lax.map(lambda batch: of_batch(params, references, visible_STT, batch), (batches, units_GS))
 
     def read(
         params: Any,
@@ -120,11 +123,12 @@ def make_reader(
         picks_SGP: Array,
         visible_STT: Array,
         types_GZ: Types | None = None,
+        known: Known | None = None,
     ) -> Measured:
         batches = (windows, picks_SGP[0], keys_G, types_GZ)
-        picks_GSP = jnp.swapaxes(picks_SGP, 0, 1)
-        values, vectors = over_units(of_batches)(params, references, batches, picks_GSP, visible_STT)
-        return Measured(values, jax.tree.map(lambda x: x[0], vectors))
+        units_GS = jnp.swapaxes(picks_SGP, 0, 1), known
+        found, vectors = over_units(of_batches)(params, references, batches, units_GS, visible_STT)
+        return Measured(found.values, jax.tree.map(lambda x: x[0], vectors), None if known is None else found.nearest_N)
 
     return read
 

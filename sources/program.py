@@ -3,7 +3,7 @@
 import dataclasses
 import functools
 from collections.abc import Callable
-from typing import Any, NamedTuple
+from typing import Any
 
 import jax
 import jax.numpy as jnp
@@ -16,13 +16,13 @@ from experiments.config import Config
 from models import transformer
 from models.config import ModelConfig
 from models.masks import idle, visible_keys
-from panel import leading
+from panel import comparison, leading
 from panel.config import MeasureConfig
 from panel.families import FAMILIES
-from panel.panel import bytes_of_cloud
+from panel.panel import Known, bytes_of_cloud
 from sources.activations import Measured, make_measure
 from sources.probe import POSITION_SETS, Probe, make_probe, with_types
-from sources.references import REFERENCES
+from sources.references import OTHERS, Reference
 from workdir import mesh
 
 
@@ -32,50 +32,50 @@ def probe_of(config: Config, corpus: Corpus) -> Probe:
     return make_probe(corpus.valid, config.model.context, *sizes, measure.seed, measure.weighting)
 
 
-class _Prepared(NamedTuple):
-    compute: Callable[..., Measured]  # jitted: params, references, probe, visible_TT, site
-    shardings: Any  # of params
-    probe: Probe
-    visible_TT: jax.Array
-
-
 def make_program(
     config: Config, corpus: Corpus, params: dict, sites: tuple[str, ...] = (), apart: bool = False
 ) -> Callable[..., Measured]:
     """measure(params, references) -> Measured, in NumPy: jitted once, in float32 whatever the run was trained in.
 
+    Where checkpoints are compared, without references it finds nothing but `nearest_GS`, which stay on the devices.
     With `sites`, measure(params, {}, number) measures the number-th of these in place of the residual stream.
     Where processes work `apart`, it is a program of this process and its devices alone.
     """
-    compute, shardings, probe, visible_TT = _prepared(config, corpus, params, sites, apart)
+    compute, arguments = _prepared(config, corpus, params, sites, apart)
 
-    def measure(params: dict, references: dict[str, dict], site: int = 0) -> Measured:
-        params, references = jax.device_put((params, references), (shardings, dict.fromkeys(references, shardings)))
-        return jax.device_get(compute(params, references, probe, visible_TT, np.int32(site)))
+    def measure(params: dict, references: dict[str, Reference], site: int = 0) -> Measured:
+        found = compute(*arguments(params, references, jax.device_put, site))
+        return jax.device_get(found._replace(nearest_GS=None))._replace(nearest_GS=found.nearest_GS)
 
     return measure
 
 
 def compile_program(config: Config, corpus: Corpus) -> None:
     """Compile what the first call of `make_program` would: later calls in this process find it."""
-    init = transformer.build(config.model, corpus.vocab_size).init
-    shapes = jax.eval_shape(init, jax.random.key(0))
-    compute, shardings, probe, visible_TT = _prepared(config, corpus, shapes, (), apart=False)
-    params = jax.tree.map(lambda x, s: jax.ShapeDtypeStruct(x.shape, x.dtype, sharding=s), shapes, shardings)
-    references = dict.fromkeys(REFERENCES if "comparison" in config.measure.families else (), params)
-    compute.lower(params, references, probe, visible_TT, np.int32(0)).compile()
+    params = jax.eval_shape(transformer.build(config.model, corpus.vocab_size).init, jax.random.key(0))
+    compute, arguments = _prepared(config, corpus, params, (), apart=False)
+    compute.lower(*arguments(params, {}, _shapes)).compile()
 
 
-def _prepared(config: Config, corpus: Corpus, params: dict, sites: tuple[str, ...], apart: bool) -> _Prepared:
+def _shapes(tree: Any, shardings: Any) -> Any:
+    """What `jax.device_put` would give, without the numbers."""
+    shardings = jax.tree.broadcast(shardings, tree)
+    return jax.tree.map(lambda x, s: jax.ShapeDtypeStruct(x.shape, x.dtype, sharding=s), tree, shardings)
+
+
+def _prepared(
+    config: Config, corpus: Corpus, params: dict, sites: tuple[str, ...], apart: bool
+) -> tuple[Callable[..., Measured], Callable[..., tuple]]:
+    """The jitted computation; and place(params, references, put, site), its arguments as `put` lays them out."""
     probe, shared = probe_of(config, corpus), mesh.measuring_mesh(config.measure.batches, len(POSITION_SETS), apart)
     if any(FAMILIES[family].of_text for family in config.measure.families):
         probe = with_types(probe, corpus.train, corpus.vocab_size)
     if shared is not None:
-        devices, parts = shared, P(mesh.UNITS[0])
+        devices, parts, units = shared, P(mesh.UNITS[0]), P(*mesh.UNITS)
         shardings = jax.tree.map(lambda _: NamedSharding(devices, P()), params)
     else:  # windows may be shared out: of that only the model's own work is less for each device
         devices = mesh.make_mesh(config.mesh, apart)
-        parts = P(None, mesh.AXES) if probe.tokens_GWT.shape[1] % devices.size == 0 else P()
+        parts, units = P(None, mesh.AXES) if probe.tokens_GWT.shape[1] % devices.size == 0 else P(), P()
         shardings = mesh.parameter_sharding(devices, params)
     split, whole = NamedSharding(devices, parts), NamedSharding(devices, P())
     probe = jax.device_put(probe, Probe(tokens_GWT=split, shuffled_GWT=split, picks_SGP=whole, types=whole))
@@ -83,7 +83,20 @@ def _prepared(config: Config, corpus: Corpus, params: dict, sites: tuple[str, ..
     model = dataclasses.replace(model, **{name: getattr(ModelConfig(), name) for name in idle(model)})
     visible_TT = jax.device_put(np.asarray(visible_keys(config.model, config.model.context)), whole)
     compute = _computation(model, config.measure, corpus.vocab_size, devices, shared is not None, config.mesh, sites)
-    return _Prepared(compute, shardings, probe, visible_TT)
+    sizes = config.measure.batches, len(POSITION_SETS)
+    unknown = comparison.nothing_found(sizes, model.layers + 1, config.measure.points, config.measure.groups)
+    compared = "comparison" in config.measure.families
+
+    def place(params: dict, references: dict[str, Reference], put: Callable[[Any, Any], Any], site: int = 0) -> tuple:
+        params, known, others = put(params, shardings), None, {}
+        if compared:
+            beside = references or dict.fromkeys(OTHERS, Reference(params, unknown))
+            nearest = {name: other.nearest_GS for name, other in beside.items()}
+            known = put(Known(nearest, np.full(sizes, bool(references))), NamedSharding(devices, units))
+            others = {name: put(other.params, shardings) for name, other in beside.items()}
+        return params, others, probe, visible_TT, np.int32(site), known
+
+    return compute, place
 
 
 @functools.cache
@@ -113,13 +126,19 @@ def _computation(
 
     @jax.default_matmul_precision("highest")  # as in make_measure
     def measure(
-        params: dict, references: dict[str, dict], probe: Probe, visible_TT: jax.Array, site: jax.Array
+        params: dict,
+        references: dict[str, dict],
+        probe: Probe,
+        visible_TT: jax.Array,
+        site: jax.Array,
+        known: Known | None,
     ) -> Measured:
         beside = {name: (other, visible_TT, site) for name, other in references.items()}
-        measured = inner((params, visible_TT, site), beside, probe, visible_TT)
+        measured = inner((params, visible_TT, site), beside, probe, visible_TT, known)
         if "leading" not in settings.families:
             return measured
         longest = leading.vectors(apply((params, visible_TT, site), probe.tokens_GWT[0])[1].resid_NBTD)
         return measured._replace(vectors=measured.vectors | longest)
 
-    return jax.jit(measure, out_shardings=NamedSharding(devices, P()))
+    whole, units = NamedSharding(devices, P()), NamedSharding(devices, P(*mesh.UNITS) if by_units else P())
+    return jax.jit(measure, out_shardings=Measured(whole, whole, units))

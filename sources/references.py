@@ -1,38 +1,61 @@
 """The checkpoints that another one is compared with."""
 
+from collections.abc import Callable
+from typing import NamedTuple
+
 import numpy as np
 import xarray as xr
 
 from experiments.config import Config
 from panel.comparison import OF_PREVIOUS
+from panel.resamples import Searched
+from sources.activations import Measured
 from tables.raw import Arrays
 from training.checkpoint import Checkpoints
 from workdir.errors import UserError
 
-REFERENCES = ("previous", "last")
+OTHERS = ("previous", "last")
+
+
+class Reference(NamedTuple):
+    params: dict
+    nearest_GS: Searched  # as the program found them: of another one, some could be others to rounding
 
 
 class References:
-    """The parameters that a checkpoint is compared with: those before it, and the last of the run."""
+    """The checkpoints that one is compared with: the one before it, and the last of the run.
 
-    def __init__(self, store: Checkpoints, config: Config):
-        self.store, self.stored, self.final, self.kept = store, sorted(store.steps()), config.train.steps, None
+    Their neighbours are those that were found when they were measured. Where they were not measured in this process,
+    `measure`, the same program, searches them alone.
+    """
+
+    def __init__(self, store: Checkpoints, config: Config, measure: Callable[..., Measured]):
+        self.store, self.stored, self.final = store, sorted(store.steps()), config.train.steps
+        self.measure, self.kept = measure, {}
         self.wanted = "comparison" in config.measure.families
         if self.wanted and self.final not in self.stored:
             raise UserError(
                 f"measure.families=comparison needs the checkpoint of the last step, {self.final}; "
                 "finish the training or leave that family out"
             )
-        self.last = store.restore_params(self.final) if self.wanted else None
 
-    def of(self, step: int, params: dict) -> dict[str, dict]:
+    def of(self, step: int) -> dict[str, Reference]:
+        """The first checkpoint has none before it: the last takes its place, and its values are left out."""
         if not self.wanted:
             return {}
         before = self.before(step)
-        if self.kept is None or self.kept[0] != before:
-            self.kept = before, params if before is None else self.store.restore_params(before)
-        previous, self.kept = self.kept[1], (step, params)
-        return dict(zip(REFERENCES, (previous, self.last), strict=True))
+        steps = self.final if before is None else before, self.final
+        self.kept = {one: self.kept.get(one) or self._searched(one) for one in {*steps}}
+        return {name: self.kept[one] for name, one in zip(OTHERS, steps, strict=True)}
+
+    def _searched(self, step: int) -> Reference:
+        params = self.store.restore_params(step)
+        return Reference(params, self.measure(params, {}).nearest_GS)
+
+    def keep(self, step: int, params: dict, measured: Measured) -> None:
+        """For those that will be compared with it."""
+        if self.wanted:
+            self.kept[step] = Reference(params, measured.nearest_GS)
 
     def before(self, step: int) -> int | None:
         return max((other for other in self.stored if other < step), default=None)

@@ -136,13 +136,14 @@ def measure_checkpoints(
     @made_from.damage_told()
     def begin() -> Callable[[int], xr.Dataset]:
         measure = make_program(wanted, corpus, store.restore_params(next(iter(todo))), apart=apart)
-        references, probe = References(store, wanted), probe_of(config, corpus)
+        references, probe = References(store, wanted, measure), probe_of(config, corpus)
 
         @made_from.damage_told()
         def table(step: int) -> xr.Dataset:
             params = store.restore_params(step)
-            values, vectors = measure(params, references.of(step, params))
-            values = references.without_itself(step, values)
+            measured = measure(params, references.of(step))
+            references.keep(step, params, measured)
+            values, vectors = references.without_itself(step, measured.values), measured.vectors
             checkpoints = {"checkpoints": json.dumps(references.digests(step))}
             return raw.table(values, step, POSITION_SETS, about | made | checkpoints).assign(
                 **references.recorded(step),

@@ -109,9 +109,9 @@ def batch_sharding(mesh: jax.sharding.Mesh) -> NamedSharding:
 
 
 def over_units(mesh: jax.sharding.Mesh) -> Callable[[Callable], Callable]:
-    """work(params, references, batches, picks, visible) -> (values, vectors), shared out to the devices.
+    """work(params, references, batches, units, visible) -> (values, vectors), shared out to the devices.
 
-    The first axis of all but params and references is the batch, the next one of picks and values the set of positions;
+    The first axis of all but params and references is the batch, the next one of units and values the set of positions;
     the first of `visible` is that set.
     """
     batch, unit, positions = P(UNITS[0]), P(*UNITS), P(UNITS[1])

@@ -37,8 +37,8 @@ FAULTS = [
     Fault(
         "copies are neighbours in the overlap",
         "metrics/comparison.py",
-        "usable_P = a.first_P & b.first_P",
-        "usable_P = a.first_P | b.first_P",
+        "usable_P = a.usable_P & b.usable_P",
+        "usable_P = a.usable_P | b.usable_P",
     ),
     Fault(
         "copies are neighbours",
@@ -51,6 +51,12 @@ FAULTS = [
         "metrics/candidates.py",
         "further_C = jnp.where(first_P[own_index_C], own_C, -jnp.inf)",
         "further_C = own_C",
+    ),
+    Fault(
+        "a subset has neighbours outside of it",
+        "metrics/neighbours.py",
+        "there_PC = (in_subset_PC < points)",
+        "there_PC = (in_subset_PC <= points)",
     ),
     Fault(
         "unsure neighbours are believed",
@@ -167,8 +173,8 @@ FAULTS = [
     Fault(
         "of layers beside others the lower triangle is read",
         "metrics/comparison.py",
-        "return _normalised(_energy(x_NPD[n], y_NPD[m], groups), own_x_N2R[n], own_y_N2R[m])",
-        "return _normalised(_energy(x_NPD[m], y_NPD[n], groups), own_x_N2R[m], own_y_N2R[n])",
+        "return _beside(_layer(x_N, n), _layer(y_N, m), groups)",
+        "return _beside(_layer(x_N, m), _layer(y_N, n), groups)",
     ),
     Fault(
         "the score on the first direction has the sign of the eigenvector",

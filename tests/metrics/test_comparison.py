@@ -1,3 +1,5 @@
+import functools
+
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -13,7 +15,9 @@ from metrics.comparison import (
     layers_overlap,
     linear_cka,
     linear_cka_unbiased,
+    nearest,
     neighbourhood_overlap,
+    ready,
 )
 from tests import reference_comparison as reference
 from tests.metrics.clouds import EVERY, MANY, POINTS, WIDE, filled, find, gaussian, rotation
@@ -25,7 +29,11 @@ INVARIANT = (60, 6)  # points and width of the clouds that are moved
 cka, cka_unbiased = (jax.jit(read, static_argnames="groups") for read in (linear_cka, linear_cka_unbiased))
 both = jax.jit(ckas, static_argnames="groups")
 TWINS = (reference.linear_cka, reference.linear_cka_unbiased)
-share = jax.jit(neighbourhood_overlap, static_argnums=2)
+
+
+@functools.partial(jax.jit, static_argnums=2)
+def share(a, b, count):
+    return neighbourhood_overlap(nearest(a, count), nearest(b, count))
 
 
 def other(cloud, width=7, noise=0.5):
@@ -127,7 +135,9 @@ def test_cka_does_not_see_rotation_scale_translation_or_order(seed, scale, shift
     np.testing.assert_allclose(cka(second, cloud), before, rtol=1e-5)
 
 
-of_layers = jax.jit(layers_cka, static_argnames="groups")
+@functools.partial(jax.jit, static_argnames="groups")
+def of_layers(clouds, groups, beside=None):
+    return layers_cka(ready(clouds, groups), groups, None if beside is None else ready(beside, groups))
 
 
 @pytest.mark.parametrize("groups", [1, 3])
@@ -193,7 +203,9 @@ def test_copies_stand_for_one_another_within_a_cloud_and_not_across_two():
 def test_overlap_asks_for_as_many_neighbours_as_it_counts():
     few = find(gaussian(), 4)
     with pytest.raises(ValueError, match="5 neighbours are needed, 4 were searched"):
-        neighbourhood_overlap(few, few, 5)
+        nearest(few, 5)
+    with pytest.raises(ValueError, match="as many are needed of both"):
+        neighbourhood_overlap(nearest(few, 4), nearest(few, 3))
 
 
 def test_overlap_without_enough_neighbours_is_nan():
@@ -217,15 +229,15 @@ def test_overlap_does_not_see_rotation_scale_or_order(seed, scale):
 
 def test_layers_overlap_is_the_overlap_of_every_pair():
     clouds = [gaussian(), filled(other(gaussian())), gaussian(seed=8)]
-    of_each = jax.tree.map(lambda *leaves: jnp.stack(leaves), *(find(cloud, MANY) for cloud in clouds))
+    of_each = nearest(jax.tree.map(lambda *leaves: jnp.stack(leaves), *(find(cloud, MANY) for cloud in clouds)), COUNT)
     expected = np.array([[overlap(a, b) for b in clouds] for a in clouds])
-    found = jax.jit(layers_overlap, static_argnames="count")(of_each, count=COUNT)
+    found = jax.jit(layers_overlap)(of_each)
     np.testing.assert_allclose(found, expected, rtol=1e-6)
     np.testing.assert_array_equal(np.diagonal(found), 1)
     two, turned = (jax.tree.map(lambda leaf, at=at: leaf[at], of_each) for at in (np.array([0, 1]), np.array([2, 0])))
-    across = jax.jit(across_overlap, static_argnames="count")(of_each, two, count=COUNT)
+    across = jax.jit(across_overlap)(of_each, two)
     np.testing.assert_allclose(across, expected[:, :2], rtol=1e-6)
-    beside = jax.jit(layers_overlap, static_argnames="count")(two, COUNT, turned)
+    beside = jax.jit(layers_overlap)(two, turned)
     np.testing.assert_allclose(beside, [[expected[0, 2], 1], [1, expected[1, 0]]], rtol=1e-6)
 
 
@@ -237,9 +249,10 @@ def test_vmap_changes_nothing():
     found = [find(filled(cloud), MANY) for cloud in clouds]
     shares = [share(neighbours, found[0], COUNT) for neighbours in found]
     together = jax.tree.map(lambda *leaves: jnp.stack(leaves), *found)
-    at_once = jax.jit(jax.vmap(lambda neighbours: neighbourhood_overlap(neighbours, found[0], COUNT)))(together)
+    at_once = jax.jit(jax.vmap(lambda neighbours: share(neighbours, found[0], COUNT)))(together)
     np.testing.assert_allclose(at_once, shares, rtol=1e-6)
-    np.testing.assert_allclose(neighbourhood_overlap(found[1], found[0], COUNT), shares[1], rtol=1e-6)
+    not_compiled = neighbourhood_overlap(nearest(found[1], COUNT), nearest(found[0], COUNT))
+    np.testing.assert_allclose(not_compiled, shares[1], rtol=1e-6)
 
 
 @pytest.mark.slow

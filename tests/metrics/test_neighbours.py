@@ -9,7 +9,13 @@ from benchmarks import zoo
 from metrics import ascending, candidates
 from metrics import neighbours as search
 from metrics.dimension import twonn
-from metrics.neighbours import SPARE, nearest_neighbours, neighbours_among, neighbours_in_sections
+from metrics.neighbours import (
+    SPARE,
+    nearest_neighbours,
+    neighbours_among,
+    neighbours_in_sections,
+    neighbours_in_subsets,
+)
 from tests import reference
 from tests.metrics.clouds import (
     CLOUDS,
@@ -32,6 +38,9 @@ from tests.metrics.clouds import (
 @jax.jit
 def among(cloud, left):
     return neighbours_among(cloud, nearest_neighbours(cloud, SPARE), left)
+
+
+in_subsets = jax.jit(neighbours_in_subsets, static_argnums=2)
 
 
 def assert_found(found, cloud, rtol):
@@ -124,6 +133,26 @@ def test_neighbours_among_those_left_are_as_if_the_others_had_never_been_there(n
         assert first[index[inside]].all()
         assert first.sum() == len(np.unique(cloud[inside], axis=0))
         np.testing.assert_allclose(twonn(found), reference.twonn(cloud[inside]), rtol=1e-3)
+
+
+@pytest.mark.parametrize("factor", [3, 16])
+@pytest.mark.parametrize("name", ["gaussian", "copies", "near copies"])
+def test_neighbours_in_subsets_are_those_of_each_subset_alone(name, factor):
+    """Also where few or none of those searched are of the subset, as here of 16."""
+    clouds = {"gaussian": gaussian(), "copies": with_copies(gaussian())}
+    cloud = (clouds | {"near copies": crowded(gaussian(1 + POINTS // 5), 5, apart=1e-4)[:POINTS]})[name]
+    found = in_subsets(cloud, find(cloud, MANY), factor)
+    kept = POINTS // factor * factor
+    for number in range(factor):
+        part = cloud[number:kept:factor]
+        distances, index, first = (np.asarray(x)[number] for x in (found.distance_PC, found.index_PC, found.first_P))
+        np.testing.assert_allclose(distances, reference.distinct_distances(part, 2), rtol=1e-4)
+        there = np.isfinite(distances)
+        assert (index[there] % factor == number).all()
+        assert first[index[there] // factor].all()
+        named = np.linalg.norm(reference.float64(cloud)[np.minimum(index, POINTS - 1)] - part[:, None], axis=2)
+        np.testing.assert_allclose(named[there], distances[there], rtol=1e-4)
+        assert first.sum() == len(np.unique(part, axis=0))
 
 
 def test_among_nobody_there_are_no_neighbours_and_two_are_too_few_to_tell():

@@ -5,7 +5,7 @@ import jax.numpy as jnp
 import pytest
 
 from metrics.attention import attention_statistics, attention_sums
-from metrics.comparison import layers_cka, linear_cka
+from metrics.comparison import layers_cka, linear_cka, ready
 from metrics.frequency import mean_by_bin, of_types
 from metrics.neighbours import nearest_neighbours
 from metrics.outliers import activation_kurtosis, coordinate_share
@@ -23,7 +23,7 @@ WITH_PRODUCTS = {
     "spectrum of few points": lambda: spectrum(WIDE, 2),
     "outliers": lambda: (coordinate_share(TALL), activation_kurtosis(TALL)),
     "frequency": lambda: (of_types(TALL, TYPES, TALL[:, 0], 2, 4), mean_by_bin(TALL[:, 0], TYPES, 3)),
-    "cka": lambda: (linear_cka(TALL, TALL, 3), layers_cka(jnp.stack([TALL, TALL]))),
+    "cka": lambda: (linear_cka(TALL, TALL, 3), layers_cka(ready(jnp.stack([TALL, TALL])))),
     "cosines": lambda: (mean_cosine(TALL), mean_cosine_parts(TALL), cross_cosine(TALL, TALL), mean_vector(TALL)),
     "partition": lambda: log_partition_isotropy(TALL, 3),
     "attention": lambda: attention_statistics(attention_sums(TALL[None], TALL[None], jnp.ones((12, 12), bool))),

@@ -15,7 +15,7 @@ from panel.families import FAMILIES, quantities
 from panel.nulls import NULLS, PERMUTED
 from panel.quantity import Family, Quantity
 from panel.resamples import over_groups
-from sources import activations, program, sweep
+from sources import activations, program, references, sweep
 from studies import runs
 from tables import files, projection
 from tables.averages import averages
@@ -183,6 +183,22 @@ def test_checkpoints_are_compared_with_the_one_before_and_the_last(run):
         assert np.isnan(previous.sel(step=0)).all()
         assert np.isfinite(previous.sel(step=[1, 2, 4, 5, 6])).all()
         assert (last.sel(step=0) < 0.999).any()
+    assert (table.overlap_last.sel(VALUE).sel(step=6) == 1).all()
+
+
+def test_neighbours_found_before_are_those_that_a_search_alone_finds(run, monkeypatch):
+    """Of a run that never stops all but the last checkpoint's are found before; of one that goes on, none."""
+    folder, config = run
+    searched, search = [], references.References._searched
+    monkeypatch.setattr(references.References, "_searched", lambda of, step: searched.append(step) or search(of, step))
+    measured(comparing(config), folder)
+    assert searched == [6]
+    whole = {path.name: path.read_bytes() for path in folder.rglob("*.nc")}
+    for name in ("0.nc", "2.nc", "6.nc"):
+        (folder / "measurements" / name).unlink()
+    measured(comparing(config), folder)
+    assert searched == [6, 6, 1, 5]
+    assert {path.name: path.read_bytes() for path in folder.rglob("*.nc")} == whole
 
 
 def test_a_comparison_tells_which_checkpoint_was_before(run):
@@ -455,7 +471,8 @@ def test_a_damaged_checkpoint_is_named_never_measured(run):
     ("devices", "shared"), [(2, (2, 1)), pytest.param(4, (2, 2), marks=SLOW), pytest.param(8, None, marks=SLOW)]
 )  # which get a batch each, a batch and a set of positions, and windows of every batch
 def test_many_devices_measure_what_one_does(run, monkeypatch, devices, shared):
-    folder, config = run[0], replace(run[1], {"measure.families": ("spectrum", "attention", "projection")})
+    families = ("spectrum", "attention", "projection") + ("comparison",) * (devices > 2)  # two compile it in the sweep
+    folder, config = run[0], replace(run[1], {"measure.families": families})
     monkeypatch.setattr(mesh, "devices", lambda: jax.devices()[:devices])
     found = mesh.measuring_mesh(config.measure.batches, 2)
     assert (None if found is None else found.devices.shape) == shared
