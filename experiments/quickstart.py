@@ -20,7 +20,7 @@ def get_config() -> Config:
         train=TrainConfig(steps=256, batch_size=16),
         evaluate=EvaluateConfig(every=64, windows=64, draws=2),
         checkpoint=CheckpointConfig(every=256),
-        measure=MeasureConfig(batches=2, families=FAMILIES),
+        measure=MeasureConfig(points=2048, batches=2, families=FAMILIES),
         variants=TWINS,
     )
     return replace(config, RECIPES["muon"])  # of the recipes what learns most in so few steps
