@@ -6,14 +6,16 @@ import pathlib
 import re
 import signal
 import sys
+import threading
+import traceback
 from collections.abc import Callable, Iterable, Iterator
 from types import FrameType
-from typing import Any
+from typing import Any, NoReturn
 
 # LAPACK's, before anything loads it: what is decomposed is small, each core has its own, and threads wait for others.
 os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
 
-from workdir.errors import Lost, RunError, Stopped, UserError, of_system
+from workdir.errors import UNSTOPPABLE, Lost, RunError, Stopped, UserError, of_system
 
 SIGNALS = (signal.SIGINT, signal.SIGTERM)
 INTERRUPTED = "interrupted; the same command goes on from the last checkpoint"
@@ -226,5 +228,19 @@ def experiment_name(config: str) -> str:
     return "_".join(filter(None, words))
 
 
+def end(code: int) -> NoReturn:
+    """At once where it is interrupted, or Python's own end would wait for, or trip over, what cannot be stopped."""
+    if code == 130 or any(one.name == UNSTOPPABLE for one in threading.enumerate()):
+        with contextlib.suppress(BrokenPipeError):
+            sys.stdout.flush()
+        os._exit(code)
+    sys.exit(code)
+
+
 if __name__ == "__main__":
-    sys.exit(main(sys.argv))
+    try:
+        ended = main(sys.argv)
+    except Exception:
+        traceback.print_exc()
+        ended = 1
+    end(ended)

@@ -10,15 +10,18 @@ import jax
 from data.corpus import Corpus
 from experiments.config import Config
 from sources import sweep
+from workdir.errors import UNSTOPPABLE
+from workdir.stop import Stop
 
 
 @contextlib.contextmanager
-def compiling(config: Config, corpus: Corpus, run: pathlib.Path) -> Iterator[None]:
-    """For the time of training. Nothing is done for a run that is trained already, as it may be measured, too.
+def compiling(config: Config, corpus: Corpus, run: pathlib.Path, stop: Stop) -> Iterator[None]:
+    """For the time of training; at its end the compiler is waited for, unless a stop is asked for.
 
-    Left when the compiler is done, as no process can end before; the next start then finds what it has made.
+    On a CPU alone: what an accelerator measures at once depends on the memory that is free. Nothing is done for a run
+    that is trained already, as it may be measured, too; several processes compile in the same order.
     """
-    if (run / "test.json").exists() or jax.process_count() > 1:  # several processes compile in the same order
+    if (run / "test.json").exists() or jax.process_count() > 1 or jax.default_backend() != "cpu":
         yield
         return
 
@@ -26,11 +29,10 @@ def compiling(config: Config, corpus: Corpus, run: pathlib.Path) -> Iterator[Non
         with contextlib.suppress(Exception):  # it is raised again where the program is used
             sweep.compile_ahead(config, corpus)
 
-    thread = threading.Thread(target=work)
+    thread = threading.Thread(target=work, name=UNSTOPPABLE, daemon=True)
     thread.start()
-    try:
-        yield
-    finally:
-        if thread.is_alive():
-            print("waiting for the program that measures: it is being compiled")
-        thread.join()
+    yield  # where this raises, the process ends without the compiler: main.py
+    if thread.is_alive():
+        print("waiting for the program that measures: it is being compiled")
+    while thread.is_alive() and not stop.asked:
+        thread.join(0.1)

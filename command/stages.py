@@ -107,7 +107,7 @@ def work(experiment: Config, configs: dict[str, Config], root: pathlib.Path, tit
         processes.on_first(claim)
         if "train" in wanted:
             first, config = next(iter(configs.items()))
-            beside = ahead.compiling(config, texts[text_key(config)], root / first)
+            beside = ahead.compiling(config, texts[text_key(config)], root / first, stop)
             with beside if "measure" in wanted else contextlib.nullcontext():
                 train(experiment, configs, texts, root, title, stop)
         if "measure" in wanted:

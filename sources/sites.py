@@ -107,7 +107,7 @@ def _measure(
             params, digest = store.restore_params(step), {"checkpoints": json.dumps({step: store.digest(step)})}
             found = {}
             for site in todo[step]:
-                values, _ = program(params, {}, sites.index(site))
+                values = program(params, {}, sites.index(site)).values
                 about = attributes(config, corpus, name, site) | made | digest
                 found[site] = of_blocks(raw.table(values, step, POSITION_SETS, about))
             return found

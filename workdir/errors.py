@@ -9,6 +9,9 @@ FORBIDDEN = {errno.EACCES, errno.EPERM}
 GOES_ON = "and the same command goes on from there"
 
 
+UNSTOPPABLE = "unstoppable"  # name of a thread in the middle of a compilation: a process ends without it
+
+
 class UserError(Exception):
     """Bad input, something the user can put right before anything has run: exit code 2."""
 

@@ -39,10 +39,12 @@ def each(
     """
     found = [(step, [path.name for path in paths]) for step, paths in written.items()]
     processes.agree(found, f"checkpoints or tables of {name}")
+    if not written:
+        return
     share = parts(list(written), jax.process_count() if apart else 1)
     mine = share[jax.process_index() if apart else 0]
     writes, of_step = apart or processes.is_first(), functools.cache(begin)
-    if len(share) > 1 and written:
+    if len(share) > 1:
         print(f"{name}: {what[0]}: checkpoints of each process: {', '.join(str(len(part)) for part in share)}")
 
     def turn(number: int) -> None:
@@ -55,7 +57,7 @@ def each(
         now = [part[number] for part in share if number < len(part)]
         stop.check(f"{name}: stopped before {what[1]} step{'s' * (len(now) > 1)} {', '.join(map(str, now))}")
         processes.on_each(functools.partial(turn, number))
-    if jax.process_count() > 1 and written:
+    if jax.process_count() > 1:
         _meet(written, mine if writes else [])
 
 

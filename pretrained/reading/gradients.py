@@ -74,6 +74,9 @@ def gradients(loaded: Loaded, windows: Windows, basis_DD: np.ndarray, batch_size
     finally:
         for weight, was in zip(weights, before, strict=True):
             weight.requires_grad_(was)
+    if not (np.isfinite(square_JNT).all() and all(slope.isfinite().all() for slope in slopes.values())):
+        dtype = loaded.about["computed_in"]
+        raise UserError(f"gradients hold numbers that are not finite, computed in {dtype}; {LEAVE}")
     count = windows.tokens_JWT.shape[1]
     points_NPD, slope_NPD = kept.points("the residual stream"), kept.points("the gradient")
     return Read(
