@@ -9,7 +9,7 @@ from panel.config import MeasureConfig
 from training.config import CheckpointConfig, EvaluateConfig, TrainConfig
 from workdir.settings import replace
 
-COST = {"": "5 minutes on two CPU cores"}
+COST = {"": "3 minutes on two CPU cores"}
 FAMILIES = ("spectrum", "outliers", "leading", "dimension", "similarity", "attention")
 
 
