@@ -36,7 +36,6 @@ def run(tmp_path_factory):
     return folder, config, len(count)
 
 
-@pytest.mark.slow
 def test_the_tables_of_a_site_are_those_of_its_cloud(run):
     folder, config, programs = run
     assert programs == 1
