@@ -13,7 +13,7 @@ from pretrained.config import PretrainedConfig, steps
 from pretrained.reading import guards, inside
 from pretrained.reading.extract import Activations
 from pretrained.revision import Plan, changed, inputs_of_batch, opened, place_of, recorded, visible_sets, words
-from sources import extracted, made_from
+from sources import extracted
 from sources.activations import Measured
 from sources.sites import FOLDER, WORDS, of_blocks
 from tables import files, join, measurements, raw
@@ -52,7 +52,7 @@ def measure(plan: Plan, root: pathlib.Path, about: dict[str, Any], made: dict[st
             one, tables = found[site][step], root / FOLDER / site / "measurements"
             facts = about | recorded(loaded.about) | {"model": words(loaded, config, plan.windows), "sum": said}
             new = table(plan, loaded, step, site, facts | _of_site(name, site) | {"made_by": json.dumps(made)})
-            made_from.keep(new, step, one, tables)
+            measurements.keep(new, step, one, tables)
     for site in sites:
         whole = {step: files.read(root / FOLDER / site / "measurements" / f"{step}.nc") for step in found[site]}
         last = whole[max(whole)].attrs

@@ -22,7 +22,6 @@ from pretrained.reading.windows import Windows, make_windows, text_of, tokens_of
 from pretrained.residuals import Residuals, before, compared_with
 from pretrained.revision import OF_HEADS, Plan, changed, opened, place_of, residuals_of, table
 from pretrained.senses import inputs
-from sources import made_from
 from tables import files, join, leading_vectors, measurements, raw
 from tables.measurements import Standing
 from tables.raw import UNTRAINED
@@ -151,7 +150,7 @@ def measure(
             guards.same_weights(step, loaded.about["weights_sha256"], digests)
             digests[step] = loaded.about["weights_sha256"]
             new = table(plan, loaded, step, step == max(revisions), beside, about | {"made_by": json.dumps(made)})
-            made_from.keep(new, step, found[step], tables)
+            measurements.keep(new, step, found[step], tables)
             beside.close(needed={step, max(revisions)})
     finally:
         beside.close()

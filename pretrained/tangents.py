@@ -204,23 +204,19 @@ def attributes(found: Prepared, further: dict[str, Any]) -> dict[str, Any]:
     """What every table says about where its numbers come from."""
     config, tangents = found.plan.config, found.plan.config.tangents
     measured = files.read(found.root / "results.nc").attrs
-    sample = f"{tangents.points:,} scored positions of {tangents.windows:,} windows"
+    sampled = tables.sampled(tangents)
     about = sweep.attributes(config, found.corpus, found.plan.windows, found.plan.name)
     of_measured = {*found.plan.windows.about} - {"tokens_per_byte"}  # other windows
     return {name: value for name, value in about.items() if name not in of_measured} | {
         "model": measured["model"],
         "steps": max(steps(config.pretrained)),
-        "provenance": f"{measured['provenance']}; {sample}",
+        "provenance": f"{measured['provenance']}; {sampled['sample']}",
         "input": scored.IN_WORDS[found.task],
         "positions": "scored ones: those that the loss counts",
         "types": "token",
         "frequency": "of tokens in the validation split that is read",
-        "points": tangents.points,
         "batches": 1,
-        "sample": sample,
-        "windows": f"{tangents.windows} to test on, {tangents.windows} others to fit to",
-        "groups": tangents.groups,
-        "controls": tangents.controls,
+        **sampled,
         "single_step": NO_STEP,
         "made_by": _made_by(found),
         **further,

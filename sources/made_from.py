@@ -3,7 +3,6 @@
 import contextlib
 import dataclasses
 import json
-import pathlib
 from collections.abc import Iterator
 from typing import Any
 
@@ -14,8 +13,6 @@ from experiments.config import Config
 from models.description import description
 from sources.probe import POSITION_SETS, evenness
 from sources.program import probe_of
-from tables import files, measurements, raw
-from tables.measurements import Standing
 from training import checkpoint
 from workdir.errors import RunError
 
@@ -61,13 +58,6 @@ def is_outdated(table: xr.Dataset, store: checkpoint.Checkpoints) -> bool:
     """Whether a checkpoint that it was made from has other parameters now; one that is gone does not matter."""
     made_from = json.loads(table.attrs.get("checkpoints", "{}"))
     return any(store.digest(int(step)) not in (None, digest) for step, digest in made_from.items())
-
-
-def keep(table: xr.Dataset, step: int, there: Standing, folder: pathlib.Path) -> None:
-    """Write <folder>/<step>.nc: what is measured now beside what was there."""
-    if there.older:
-        measurements.set_aside(folder, step)
-    files.write(raw.merged(there.table, table, there.missing), folder / f"{step}.nc")
 
 
 @contextlib.contextmanager

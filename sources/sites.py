@@ -116,7 +116,7 @@ def _measure(
 
     def keep(step: int, tables: dict[str, xr.Dataset]) -> None:
         for site, table in tables.items():
-            made_from.keep(table, step, todo[step][site], run / FOLDER / site / "measurements")
+            measurements.keep(table, step, todo[step][site], run / FOLDER / site / "measurements")
 
     written = {
         step: [run / FOLDER / site / "measurements" / f"{step}.nc" for site in missing]

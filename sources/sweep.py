@@ -154,7 +154,7 @@ def measure_checkpoints(
         return table
 
     def keep(step: int, table: xr.Dataset) -> None:
-        made_from.keep(table, step, todo[step], tables)
+        measurements.keep(table, step, todo[step], tables)
 
     written = {step: [tables / f"{step}.nc"] for step in todo}
     shares.each(written, begin, keep, name, ("measure", "measuring"), stop, apart)

@@ -14,7 +14,7 @@ from panel.config import MeasureConfig
 from sources import arrays, given, vector_files
 from sources.config import VectorsConfig
 from sources.pieces import Piece, of_layers, pieces_of
-from tables import files, join, measurements, raw
+from tables import join, measurements, raw
 from workdir.errors import UserError
 from workdir.progress import bar
 
@@ -53,10 +53,7 @@ def run(config: VectorsConfig, of: Opened, root: pathlib.Path, name: str) -> Non
     table = standing.table
     if missing:
         found = _measured(config, of, missing, about | {"made_by": json.dumps(made_by)}, name)
-        table = raw.merged(standing.table, found, missing)
-        if standing.older:
-            measurements.set_aside(tables, STEP)
-        files.write(table, tables / f"{STEP}.nc")
+        table = measurements.keep(found, STEP, standing._replace(missing=missing), tables)
     join.write(root, {STEP: table}, settings.families, settings.nulls, table.attrs | about)
     print(f"{name}: {table.attrs['folds']}; {root / 'results.nc'}, {root / 'results.csv'}")
 

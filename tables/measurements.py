@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 import xarray as xr
 
 from tables import files
-from tables.raw import LAYOUT, Missing, missing
+from tables.raw import LAYOUT, Missing, merged, missing
 from workdir.errors import UserError
 
 UNSAID = {
@@ -65,6 +65,15 @@ def _refuse_others(path: pathlib.Path, table: xr.Dataset, made_by: dict[str, Any
     if different:
         advice = f"pass the same settings, or move {path.parent} away to measure again"
         raise UserError(f"{path} was measured on other clouds: {'; '.join(different)}; {advice}")
+
+
+def keep(table: xr.Dataset, step: int, there: Standing, folder: pathlib.Path) -> xr.Dataset:
+    """Write <folder>/<step>.nc: what is measured now beside what was there; the whole of it."""
+    if there.older:
+        set_aside(folder, step)
+    whole = merged(there.table, table, there.missing)
+    files.write(whole, folder / f"{step}.nc")
+    return whole
 
 
 def set_aside(folder: pathlib.Path, step: int) -> pathlib.Path:

@@ -97,12 +97,8 @@ def attributes(config: Config, corpus: Corpus, name: str) -> dict[str, Any]:
     return made_from.of_run(config, corpus, name) | {
         "input": f"validation windows as in training (predicts {objective.label}), model applied in float32",
         "positions": "scored ones: those that the loss counts",
-        "points": tangents.points,
-        "sample": f"{tangents.points:,} scored positions of {tangents.windows:,} windows",
         "width": width_of(config.model),
-        "windows": f"{tangents.windows} to test on, {tangents.windows} others to fit to",
-        "groups": tangents.groups,
-        "controls": tangents.controls,
+        **tables.sampled(tangents),
         "early_steps": json.dumps(early_steps(config, tangents)),
         "primary": json.dumps(primary(config)),
         "made_by": tables.made_by(tangents, corpus.sha256),

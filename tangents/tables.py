@@ -151,6 +151,17 @@ def primary_cells(
     return frame.assign(p_holm=holm(frame["p"]))
 
 
+def sampled(tangents: TangentsConfig) -> dict[str, Any]:
+    """What tables say of the positions that are read."""
+    return {
+        "points": tangents.points,
+        "sample": f"{tangents.points:,} scored positions of {tangents.windows:,} windows",
+        "windows": f"{tangents.windows} to test on, {tangents.windows} others to fit to",
+        "groups": tangents.groups,
+        "controls": tangents.controls,
+    }
+
+
 def made_by(tangents: TangentsConfig, corpus_sha256: str) -> str:
     """What tables must have in common to be joined."""
     settings = {f"tangents.{name}": getattr(tangents, name) for name in tangents.__slots__ if name != "enabled"}

@@ -21,8 +21,8 @@ MEASURE = [
 WORK = """
 import os, signal, sys
 import main
-from sources import made_from
-written, killed_at = made_from.keep, int(sys.argv[1])
+from tables import measurements
+written, killed_at = measurements.keep, int(sys.argv[1])
 
 def keep(table, step, there, folder):
     if step == killed_at:
@@ -30,7 +30,7 @@ def keep(table, step, there, folder):
     written(table, step, there, folder)
     print(f"{folder.parent.name} {step}", file=sys.stderr)
 
-made_from.keep = keep
+measurements.keep = keep
 sys.exit(main.main(["main.py", *sys.argv[2:]]))
 """
 DEVICES = 4

@@ -59,9 +59,12 @@ def test_a_process_ends_without_a_compiler_that_is_at_work(compiler, tmp_path, m
     monkeypatch.setattr(main.os, "_exit", codes.append)
     with pytest.raises(SystemExit, match="1"):
         main.end(1)
+    assert not codes
+    with pytest.raises(SystemExit):
+        main.end(130)  # `os._exit` does not return where it is not replaced
     stop = Stop()
     with ahead.compiling(tiny.config(), tiny.corpus(), tmp_path, stop):
         stop.asked = True
     with pytest.raises(SystemExit):
-        main.end(0)  # `os._exit` does not return where it is not replaced
-    assert codes == [0]
+        main.end(0)
+    assert codes == [130, 0]

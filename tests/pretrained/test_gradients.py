@@ -18,6 +18,7 @@ from pretrained.config import WeightsConfig
 from pretrained.reading import gradients, guards, matrices
 from tangents import inputs, read, tested, written
 from tangents.config import TangentsConfig
+from workdir.errors import UserError
 
 SETTINGS = TangentsConfig(
     **{"enabled": True, "windows": 8, "points": 32, "groups": 4, "ranks": (2, 4), "rounds": 5, "restarts": 2},
@@ -140,6 +141,21 @@ def test_gradients_are_those_of_differences(name):
         way = torch.from_numpy(slope_NPD[n].reshape(2, 12, width) / long)
         ends = [loss_with(loaded, windows, n, way * by / long) for by in (NATS, -NATS)]
         assert ends[0] - ends[1] == pytest.approx(2 * NATS, rel=3e-3), n
+
+
+def test_the_gradient_of_a_matrix_that_is_not_finite_is_refused(monkeypatch):
+    """In float16 it can be so where every row that is picked is finite."""
+    loaded, backward = made(HERE["GPT-2"]), gradients._backward
+
+    def overflowing(*given):
+        found = backward(*given)
+        found[-1][0, 0] = torch.inf
+        return found
+
+    monkeypatch.setattr(gradients, "_backward", overflowing)
+    width = loaded.model.config.hidden_size
+    with pytest.raises(UserError, match="gradients hold numbers that are not finite, computed in float32"):
+        gradients.gradients(loaded, windows_of(36, 12, 2, 1, 24), np.eye(width, dtype=np.float32), 2)
 
 
 def loss_with(loaded, windows, n, added):

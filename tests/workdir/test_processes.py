@@ -6,6 +6,7 @@ import socket
 
 from tests import cluster
 from workdir import shares
+from workdir.stop import Stop
 
 WORK = """
 import json, pathlib, sys
@@ -109,3 +110,8 @@ def test_parts_are_contiguous_and_the_first_the_longest():
     assert shares.parts([0, 1, 2, 4, 8, 16, 32], 3) == [[0, 1, 2], [4, 8], [16, 32]]
     assert shares.parts([5], 3) == [[5], [], []]
     assert shares.parts([], 2) == [[], []]
+
+
+def test_where_nothing_is_to_do_no_bar_is_drawn_and_nothing_begun(capsys):
+    shares.each({}, None, None, "run", ("measure", "measuring"), Stop(), apart=False)
+    assert capsys.readouterr() == ("", "")
