@@ -10,12 +10,12 @@ import numpy as np
 from jax.lax import Precision
 from jaxtyping import Array, Bool, Float, Int, UInt
 
+from metrics.selection import INFINITY, LAST, least, ordered
+
 FEW = 4  # up to so many neighbours, the search multiplies each pair of blocks once and selects by passes
 CHUNK = 512  # points told apart by the low bits of a key, a power of 2
 LANES = 128  # minima that a chunk is first reduced to, each of every LANES-th of its points; divides CHUNK
-ROWS = 128  # of the distance matrix that exist at once, where many neighbours are searched
-INFINITY = np.uint32(0x7F800000)  # the bits of float32 inf: finite distances lie below, NaN above
-LAST = np.uint32(0xFFFFFFFF)
+SIDE = 64  # columns of the distance matrix that exist at once, where many neighbours are searched
 
 
 def propose(
@@ -133,43 +133,31 @@ def _unpacked(key_SKQ: UInt[Array, "S K Q"], chunk: int, most: int) -> tuple[Int
 def propose_in_sections(
     x_PD: Float[Array, "P D"], square_P: Float[Array, " P"], first_2P: Bool[Array, "2 P"], count: int, sections: int
 ) -> tuple[tuple[Int[Array, "P C"], Float[Array, " P"]], tuple[Int[Array, "P K"], Float[Array, " P"]]]:
-    """`propose` among all points, and among those of each point's own section, from whole rows of the matrix.
+    """`propose` among all points, and among those of each point's own section, from whole columns of the matrix.
 
     Shapes: P points of width D, centred, their squares, and who is to be a candidate: of all points, then of its
-    section; whoever is of the first is of the second -> both proposals; indices of the second count from the section's
-    beginning. What a row's own section has among the nearest of all is among the nearest of that section: these are
-    selected first, and then, with all other sections, again. That is quicker than a selection of each, since most that
-    comes after near points is passed over at once; and each product is made once.
+    section -> both proposals; indices of the second count from the section's beginning. Each product is made once.
     """
     points, size = len(x_PD), len(x_PD) // sections
-    kept, kept_own = min(count + 6, points), min(count + 6, size)
+    side = min(SIDE, size)
+    ranked_2P = jnp.where(first_2P, square_P[None], jnp.inf)
 
-    def told(negative_C: Array, index_C: Array, square: Array, none: int) -> tuple[Array, Array]:
-        there_C = negative_C > -jnp.inf  # NaN fails the comparison
-        # not negative_C[-1]: of which XLA makes a sort of the whole row on a CPU, 8 times as slow
-        beyond = jnp.where(there_C.all(), square - negative_C.min(), jnp.inf)
-        return jnp.where(there_C, index_C, none), beyond
+    def of_some(number: Array) -> tuple:
+        start, within = number // -(-size // side) * size, number % -(-size // side) * side
+        i_A = start + jnp.minimum(within + jnp.arange(side), size - 1)  # past the section's end, its last point again
+        product_PA = jnp.matmul(x_PD, x_PD[i_A].T, precision=Precision.HIGHEST)
+        rest_PA = square_P[i_A][None] - 2.0 * product_PA
 
-    def of_section(start: Array) -> tuple:
-        own_first_PD = x_PD if sections == 1 else jnp.roll(x_PD, -start, axis=0)  # a copy of the cloud
-        own_square_P = jnp.roll(square_P, -start)
-        first_P, first_own_P = jnp.roll(first_2P, -start, axis=1)
-        ranked_P, ranked_own_P = (jnp.where(first, own_square_P, jnp.inf) for first in (first_P, first_own_P))
+        def among(ranked_P: Array, rest_PA: Array, i_A: Array) -> tuple:
+            key_PA = ordered(ranked_P[:, None] + rest_PA)
+            key_PA = jnp.where(jnp.arange(len(key_PA))[:, None] == i_A[None], LAST, key_PA)
+            return least(jax.lax.optimization_barrier(key_PA), count + 6)
 
-        def of_point(i: Array) -> tuple:
-            gram_P = 2.0 * jnp.matmul(own_first_PD[i], own_first_PD.T, precision=Precision.HIGHEST)
-            own_A = (gram_P[:size] - ranked_own_P[:size]).at[i].set(-jnp.inf)
-            own_C, own_index_C = jax.lax.top_k(own_A, kept_own)
-            further_C = jnp.where(first_P[own_index_C], own_C, -jnp.inf)
-            negative_C, place_C = jax.lax.top_k(jnp.concatenate([further_C, (gram_P - ranked_P)[size:]]), kept)
-            index_C = jnp.where(
-                place_C < kept_own, own_index_C[jnp.minimum(place_C, kept_own - 1)], place_C + (size - kept_own)
-            )
-            own = told(own_C, own_index_C, own_square_P[i], size)
-            index_C, beyond = told(negative_C, (index_C + start) % points, own_square_P[i], points)
-            return (index_C, jnp.minimum(beyond, own[1])), own  # of the section some may be no candidates of all
+        of_all = among(ranked_2P[0], rest_PA, i_A)
+        if sections == 1:
+            return of_all, of_all
+        own_P, own_PA = (jax.lax.dynamic_slice_in_dim(x, start, size) for x in (ranked_2P[1], rest_PA))
+        return of_all, among(own_P, own_PA, i_A - start)
 
-        return jax.lax.map(of_point, jnp.arange(size), batch_size=min(ROWS, size))
-
-    found = jax.lax.map(of_section, size * jnp.arange(sections))
-    return jax.tree.map(lambda x: x.reshape(points, *x.shape[2:]), found)
+    found = jax.lax.map(of_some, jnp.arange(sections * -(-size // side)))
+    return jax.tree.map(lambda x: x.reshape(sections, -1, *x.shape[2:])[:, :size].reshape(points, *x.shape[2:]), found)

@@ -49,8 +49,14 @@ FAULTS = [
     Fault(
         "copies in another section are neighbours",
         "metrics/candidates.py",
-        "further_C = jnp.where(first_P[own_index_C], own_C, -jnp.inf)",
-        "further_C = own_C",
+        "of_all = among(ranked_2P[0], rest_PA, i_A)",
+        "of_all = among(square_P, rest_PA, i_A)",
+    ),
+    Fault(
+        "what was dropped of the nearest does not bound the rest",
+        "metrics/selection.py",
+        "beyond_A = jnp.minimum(beyond_A, rough_CA[kept] & ~lowest)",
+        "pass",
     ),
     Fault(
         "a subset has neighbours outside of it",

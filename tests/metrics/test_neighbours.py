@@ -210,7 +210,7 @@ def test_takes_any_number_of_points(points, count):
 def test_neighbours_in_other_blocks_are_found(monkeypatch, points, count):
     monkeypatch.setattr(candidates, "CHUNK", 32)
     monkeypatch.setattr(candidates, "LANES", 8)
-    monkeypatch.setattr(candidates, "ROWS", 16)
+    monkeypatch.setattr(candidates, "SIDE", 16)
     monkeypatch.setattr(search, "AT_ONCE", 16)
     monkeypatch.setattr(ascending, "GATHERED", 1000)
     cloud = with_copies(gaussian(points, 5))

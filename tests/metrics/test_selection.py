@@ -1,0 +1,78 @@
+"""The least keys of each row, beside NumPy's sort."""
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+from metrics import selection
+from metrics.selection import least, ordered
+
+ROWS = 5
+
+
+def squares(name, count):
+    generator = np.random.default_rng(0)
+    even = generator.random((count, ROWS))
+    return {
+        "even": even,
+        "skewed": np.exp(30 * even - 20),
+        "one far": np.where(np.arange(count)[:, None] == 3, 1e30, even),
+        "some at zero": np.where(even < 0.3, 0, even),
+        "below zero": even - 0.5,
+        "ties": np.round(10 * even),
+        "few finite": np.where(np.arange(count)[:, None] < 4, even, np.inf),
+        "not a number": np.where(np.arange(count)[:, None] % 2, even, np.nan),
+        "equal": np.ones((count, ROWS)),
+        "infinite": np.full((count, ROWS), np.inf),
+    }[name].astype(np.float32)
+
+
+SQUARES = ("even", "skewed", "one far", "some at zero", "below zero", "ties", "few finite", "not a number")
+
+
+@pytest.mark.parametrize("name", [*SQUARES, "equal", "infinite"])
+@pytest.mark.parametrize(("count", "kept"), [(700, 20), (700, 134), (33, 12), (9, 12), (1, 4)])
+def test_keeps_the_least_and_a_bound_of_the_rest(name, count, kept):
+    square_NA = squares(name, count)
+    found = jax.jit(least, static_argnums=1)(ordered(jnp.asarray(square_NA)), kept)
+    place_AC, beyond_A = jax.tree.map(np.asarray, found)
+    assert place_AC.shape == (ROWS, min(kept, count))
+    clipped_NA = np.maximum(square_NA, 0)
+    for place_C, beyond, square_N in zip(place_AC, beyond_A, clipped_NA.T, strict=True):
+        found_C = place_C[place_C < count]
+        finite = np.flatnonzero(square_N < np.inf)
+        assert len(set(found_C)) == len(found_C)
+        assert set(found_C) <= set(finite)
+        rest_N = square_N[np.setdiff1d(finite, found_C)]
+        if rest_N.size == 0:
+            assert beyond == np.inf
+            continue
+        farthest = square_N[found_C].max(initial=0)
+        assert farthest * (1 - 2**-12) <= beyond <= rest_N.min()  # the lowest bits say which it is
+        ties = (square_N == rest_N.min()).sum()  # all of them or none
+        assert len(found_C) == kept or len(found_C) + ties > kept + max(kept // 8, 8)
+
+
+def test_places_come_in_nearly_the_order_of_their_keys():
+    square_NA = squares("skewed", 700)
+    place_AC, _ = least(ordered(jnp.asarray(square_NA)), 40)
+    found_AC = np.take_along_axis(square_NA.T, np.asarray(place_AC), axis=1)
+    assert (found_AC[:, 1:] >= found_AC[:, :-1] * (1 - 2**-16)).all()
+    np.testing.assert_allclose(found_AC, np.sort(square_NA.T, axis=1)[:, :40], rtol=2**-16)
+
+
+def test_a_threshold_is_found_in_few_passes_where_most_keys_are_far_from_it(monkeypatch):
+    """Each row has a massive vector's distance, and near copies: halving alone would take thirty."""
+    square_NA = np.random.default_rng(0).random((4096, ROWS)).astype(np.float32)
+    square_NA[:32], square_NA[32:64] = 1e6, 1e-9
+    passes, counted = [], selection._counted
+
+    def noted(true_NA):
+        jax.debug.callback(lambda _: passes.append(1), true_NA[0, 0])
+        return counted(true_NA)
+
+    monkeypatch.setattr(selection, "_counted", noted)
+    jax.block_until_ready(least(ordered(jnp.asarray(square_NA)), 134))
+    jax.effects_barrier()
+    assert 1 < len(passes) <= 16
