@@ -111,7 +111,7 @@ def _computation(
 ) -> Callable[..., Measured]:
     """Runs of an experiment that share model and settings compile it once, whatever their masks: these are data."""
     network = transformer.build(model, vocab_size, "float32", sites)
-    over_units = mesh.over_units(devices) if by_units and devices.size > 1 else lambda work: work
+    shared = by_units and devices.size > 1
 
     def apply(given: tuple, tokens_BT: jax.Array) -> tuple[jax.Array, transformer.Activations]:
         params, visible_TT, site = given
@@ -122,7 +122,8 @@ def _computation(
         return logits_BTV, activations
 
     over_clouds = mesh.over_clouds(layout, bytes_of_cloud(settings.points, model.width))
-    inner = make_measure(apply, settings, over_units, over_clouds)
+    over_units = mesh.over_units(devices) if shared else lambda work: work
+    inner = make_measure(mesh.over_windows(devices, apply) if shared else apply, settings, over_units, over_clouds)
 
     @jax.default_matmul_precision("highest")  # as in make_measure
     def measure(

@@ -119,6 +119,24 @@ def over_units(mesh: jax.sharding.Mesh) -> Callable[[Callable], Callable]:
     return lambda work: jax.shard_map(work, mesh=mesh, **specs, check_vma=False)
 
 
+def over_windows(mesh: jax.sharding.Mesh, apply: Callable[[Any, Any], tuple]) -> Callable[[Any, Any], tuple]:
+    """apply(given, tokens_BT) -> (…, activations), arrays (N, B, …), inside of `over_units`: activations alone.
+
+    Devices that share out the sets of positions read the same windows: each applies the model to its part of them, and
+    all get all. Where that is not even, each does all.
+    """
+    parts, axis = mesh.shape[UNITS[1]], UNITS[1]
+
+    def shared(given: Any, tokens_BT: Any) -> tuple:
+        if parts == 1 or len(tokens_BT) % parts:
+            return None, apply(given, tokens_BT)[1]
+        own = len(tokens_BT) // parts
+        part_BT = jax.lax.dynamic_slice_in_dim(tokens_BT, jax.lax.axis_index(axis) * own, own)
+        return None, jax.tree.map(lambda x: jax.lax.all_gather(x, axis, axis=1, tiled=True), apply(given, part_BT)[1])
+
+    return shared
+
+
 def over_clouds(config: MeshConfig, bytes_of_one: int) -> Callable[[Callable, Any], Any]:
     """over(work, stacked): `work` on every entry of the first axis, `mesh.clouds` of them at a time.
 
