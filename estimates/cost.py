@@ -22,8 +22,8 @@ from training.objective import OBJECTIVES
 SHARE = 0.5  # of a large product's speed that training reaches
 COMPILING, DRAWING = {"train": 6.0, "measure": 20.0, "tangents": 40.0}, 15.0  # seconds
 # Of a cloud, in products of the cloud with itself; the search for neighbours by how many are wanted.
-FAMILY = {"spectrum": 0.35, "outliers": 1.9, "leading": 0.2, "similarity": 0.4, "frequency": 0.6, "scale": 0.3}
-SEARCH = {"dimension": 1.2, "comparison": 1.6, "scale": 4.4}
+FAMILY = {"spectrum": 0.35, "outliers": 1.2, "leading": 0.2, "similarity": 0.4, "frequency": 0.6, "scale": 0.3}
+SEARCH = {"dimension": 1.2, "comparison": 1.3, "scale": 2.6}
 GAUSSIAN, CKA, ATTENTION = 0.9, 0.3, 2.4  # to draw a cloud; each pair of layers; a block of 256 positions
 SORTING = 128  # coordinates that take as long as to sort and select: fewer of them gain nothing
 TABLE = 60_000  # bytes of a layer's values at a checkpoint

@@ -136,14 +136,16 @@ def propose_in_sections(
     """`propose` among all points, and among those of each point's own section, from whole columns of the matrix.
 
     Shapes: P points of width D, centred, their squares, and who is to be a candidate: of all points, then of its
-    section -> both proposals; indices of the second count from the section's beginning. Each product is made once.
+    section -> both proposals; indices of the second count from the section's beginning, and with one section both are
+    the same. P is a multiple of `sections`. A point whose square is inf has no candidates. Each product is made once.
     """
     points, size = len(x_PD), len(x_PD) // sections
     side = min(SIDE, size)
+    turns = -(-size // side)  # of each section
     ranked_2P = jnp.where(first_2P, square_P[None], jnp.inf)
 
     def of_some(number: Array) -> tuple:
-        start, within = number // -(-size // side) * size, number % -(-size // side) * side
+        start, within = number // turns * size, number % turns * side
         i_A = start + jnp.minimum(within + jnp.arange(side), size - 1)  # past the section's end, its last point again
         product_PA = jnp.matmul(x_PD, x_PD[i_A].T, precision=Precision.HIGHEST)
         rest_PA = square_P[i_A][None] - 2.0 * product_PA
@@ -159,5 +161,5 @@ def propose_in_sections(
         own_P, own_PA = (jax.lax.dynamic_slice_in_dim(x, start, size) for x in (ranked_2P[1], rest_PA))
         return of_all, among(own_P, own_PA, i_A - start)
 
-    found = jax.lax.map(of_some, jnp.arange(sections * -(-size // side)))
+    found = jax.lax.map(of_some, jnp.arange(sections * turns))
     return jax.tree.map(lambda x: x.reshape(sections, -1, *x.shape[2:])[:, :size].reshape(points, *x.shape[2:]), found)

@@ -1,8 +1,8 @@
 """The least of many keys, for many rows at once: a threshold for each row, and then the places below it.
 
 XLA selects the nearest 128 of 4,096 points row by row, in three times the time of the products that rank them. Here
-every pass is over many rows side by side, which vectorises: it counts the keys up to a guess, and guesses close in on
-as many as are wanted.
+a row's keys lie along the first axis, so that a pass is over many rows side by side, which vectorises. Each pass counts
+the keys up to a guess, and the guesses close in on as many as are wanted.
 
 Letters here: N keys of each of A rows, C that are kept, W words of bits.
 """
@@ -16,22 +16,23 @@ from jaxtyping import Array, Bool, Float, Int, UInt
 
 INFINITY = np.uint32(0x7F800000)  # the bits of float32 inf: finite distances lie below, NaN above
 LAST = np.uint32(0xFFFFFFFF)
-ROOM = 8  # an eighth more than are kept may be below the threshold: it is found in fewer passes
-HALVED = 8  # of so many guesses one halves what is left: what is interpolated could creep
+ROOM = 8  # an eighth more than are kept, and 8 at least, may be below the threshold: it is found in fewer passes
+HALVED = 8  # every 8th guess halves what is left: what is interpolated could creep
 WORD, BYTE = 32, 8  # bits
 BLOCK = 64  # so many are counted in a byte
 
 
 def ordered(square: Float[Array, "..."]) -> UInt[Array, "..."]:
-    """Keys in the order of squared distances, of which rounding may have made some negative: from 1 on."""
-    return jax.lax.bitcast_convert_type(jnp.maximum(square, 0.0), jnp.uint32) + np.uint32(1)
+    """Keys in the order of squared distances, of which rounding may have made some negative: from 1 on; NaN is inf."""
+    bits = jax.lax.bitcast_convert_type(jnp.maximum(square, 0.0), jnp.uint32)
+    return jnp.minimum(bits, INFINITY) + np.uint32(1)
 
 
 def least(key_NA: UInt[Array, "N A"], kept: int) -> tuple[Int[Array, "A C"], Float[Array, " A"]]:
-    """Where the `kept` least keys of each row are, and a squared distance that no other's is below.
+    """Where the `kept` least keys of each row are, and a bound: nothing else has a smaller squared distance.
 
-    Shapes: keys of `ordered` -> places, nearly ascending, N where there are fewer with a finite distance; and a bound,
-    inf where all of these are kept. Of keys that are equal all or none are kept, where more are than there is room for.
+    Shapes: keys of `ordered` -> places, nearly ascending, N where there are fewer with a finite distance; and a bound, a
+    little low, and inf where all of these are kept. Equal keys are dropped together where there is no room for all.
     """
     count = len(key_NA)
     kept = min(kept, count)
@@ -74,7 +75,7 @@ class _Ends(NamedTuple):
     low_A: UInt[Array, " A"]  # fewer keys than are wanted are up to it
     high_A: UInt[Array, " A"]
     of_high_A: Int[Array, " A"]  # how many are up to the high end
-    lacks_A: Float[Array, " A"]  # how far the low end is below what is wanted, and
+    lacks_A: Float[Array, " A"]  # how far, in log odds, the low end is below what is wanted, and
     exceeds_A: Float[Array, " A"]  # the high one above it
     moved_A: Int[Array, " A"]  # which moved last: -1 the low end, 1 the high one
 

@@ -3,11 +3,9 @@
 import json
 from typing import Any, NamedTuple
 
-import jax
 import numpy as np
 import xarray as xr
 
-from panel import leading
 from pretrained import load
 from pretrained.adapters import UNKNOWN
 from pretrained.config import PretrainedConfig, steps
@@ -145,9 +143,6 @@ def _measured(
         visible = visible_sets(seen.visible_NTT, plan.windows)
         given = beside.beside(step, g), probe.picks_SGP[:, g], visible, settings, seen.bias_NHTT
         found.append(extracted.measure_batch(g, inputs, *given))
-        if g == 0 and "leading" in settings.families:
-            longest = jax.device_get(jax.jit(leading.vectors)(inputs.resid_ZNWTD[0]))
-            found[0] = found[0]._replace(vectors=found[0].vectors | longest)
         if last and g == 0:
             other = 1 if size > 1 else 2
             inputs = activations(loaded, tokens_ZWT, other, plan.heads, plain=True, reported=plan.reported)

@@ -11,7 +11,7 @@ import jax
 import jax.numpy as jnp
 from jax import Array
 
-from panel import nulls
+from panel import leading, nulls
 from panel.attention import Heads
 from panel.config import MeasureConfig
 from panel.families import FAMILIES
@@ -105,7 +105,7 @@ def make_reader(
             return panel_and_nearest(samples, others, known, settings, key, over_clouds, clouds)
 
         found = jax.lax.map(of_positions, (units_S, visible_STT))
-        vectors: Values = {}
+        vectors = leading.vectors(activations_Z[0][0]) if "leading" in settings.families else {}
         for family in kept:
             vectors |= family.measure(_sample(activations_Z, 0, all_P, visible_STT[0]).heads, settings.projected_head)
         return found, vectors

@@ -16,7 +16,7 @@ from experiments.config import Config
 from models import transformer
 from models.config import ModelConfig
 from models.masks import idle, visible_keys
-from panel import comparison, leading
+from panel import comparison
 from panel.config import MeasureConfig
 from panel.families import FAMILIES
 from panel.panel import Known, bytes_of_cloud
@@ -125,7 +125,6 @@ def _computation(
     over_units = mesh.over_units(devices) if shared else lambda work: work
     inner = make_measure(mesh.over_windows(devices, apply) if shared else apply, settings, over_units, over_clouds)
 
-    @jax.default_matmul_precision("highest")  # as in make_measure
     def measure(
         params: dict,
         references: dict[str, dict],
@@ -135,11 +134,7 @@ def _computation(
         known: Known | None,
     ) -> Measured:
         beside = {name: (other, visible_TT, site) for name, other in references.items()}
-        measured = inner((params, visible_TT, site), beside, probe, visible_TT, known)
-        if "leading" not in settings.families:
-            return measured
-        longest = leading.vectors(apply((params, visible_TT, site), probe.tokens_GWT[0])[1].resid_NBTD)
-        return measured._replace(vectors=measured.vectors | longest)
+        return inner((params, visible_TT, site), beside, probe, visible_TT, known)
 
     whole, units = NamedSharding(devices, P()), NamedSharding(devices, P(*mesh.UNITS) if by_units else P())
-    return jax.jit(measure, out_shardings=Measured(whole, whole, units))
+    return jax.jit(measure, out_shardings=Measured(whole, whole, units), compiler_options=mesh.patient())

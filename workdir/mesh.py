@@ -20,6 +20,7 @@ from workdir.settings import at_least
 
 AXES = ("data", "fsdp")
 UNITS = ("batches", "positions")  # of measuring
+PATIENT = {"xla_cpu_collective_call_terminate_timeout_seconds": 86_400}  # else 40: XLA:CPU aborts if one device is late
 _cores = False  # whether the devices are the cores of one CPU
 
 
@@ -48,6 +49,11 @@ def take_cores_for_devices(most: int) -> None:
     here = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
     jax.config.update("jax_num_cpu_devices", min(here, most))
     _cores = jax.default_backend() == "cpu"
+
+
+def patient() -> dict[str, int]:
+    """Options of `jax.jit` for a program whose devices wait for one another, and one may need minutes more."""
+    return PATIENT if jax.default_backend() == "cpu" else {}
 
 
 def devices() -> list[jax.Device]:
@@ -120,10 +126,10 @@ def over_units(mesh: jax.sharding.Mesh) -> Callable[[Callable], Callable]:
 
 
 def over_windows(mesh: jax.sharding.Mesh, apply: Callable[[Any, Any], tuple]) -> Callable[[Any, Any], tuple]:
-    """apply(given, tokens_BT) -> (…, activations), arrays (N, B, …), inside of `over_units`: activations alone.
+    """apply(given, tokens_BT) -> (logits, activations) inside of `over_units`, as (None, activations).
 
     Devices that share out the sets of positions read the same windows: each applies the model to its part of them, and
-    all get all. Where that is not even, each does all.
+    all get all. The windows are the second axis of every array of activations. Where they do not divide, each does all.
     """
     parts, axis = mesh.shape[UNITS[1]], UNITS[1]
 
@@ -131,8 +137,11 @@ def over_windows(mesh: jax.sharding.Mesh, apply: Callable[[Any, Any], tuple]) ->
         if parts == 1 or len(tokens_BT) % parts:
             return None, apply(given, tokens_BT)[1]
         own = len(tokens_BT) // parts
-        part_BT = jax.lax.dynamic_slice_in_dim(tokens_BT, jax.lax.axis_index(axis) * own, own)
-        return None, jax.tree.map(lambda x: jax.lax.all_gather(x, axis, axis=1, tiled=True), apply(given, part_BT)[1])
+        first = jax.lax.axis_index(axis) * own
+        _, activations = apply(given, jax.lax.dynamic_slice_in_dim(tokens_BT, first, own))
+        if any(x.shape[1] != own for x in jax.tree.leaves(activations)):
+            raise ValueError("the second axis of some activations is not that of windows")
+        return None, jax.tree.map(lambda x: jax.lax.all_gather(x, axis, axis=1, tiled=True), activations)
 
     return shared
 

@@ -23,15 +23,26 @@ def squares(name, count):
         "ties": np.round(10 * even),
         "few finite": np.where(np.arange(count)[:, None] < 4, even, np.inf),
         "not a number": np.where(np.arange(count)[:, None] % 2, even, np.nan),
+        "every bit set": np.where(np.arange(count)[:, None] % 2, even, np.uint32(0xFFFFFFFF).view(np.float32)),
         "equal": np.ones((count, ROWS)),
         "infinite": np.full((count, ROWS), np.inf),
     }[name].astype(np.float32)
 
 
-SQUARES = ("even", "skewed", "one far", "some at zero", "below zero", "ties", "few finite", "not a number")
+SQUARES = ["even", "skewed", "one far", "some at zero", "below zero", "ties", "few finite", "not a number"]
+    "even",
+    "skewed",
+    "one far",
+    "some at zero",
+    "below zero",
+    "ties",
+    "few finite",
+    "not a number",
+    "every bit set",
+)
 
 
-@pytest.mark.parametrize("name", [*SQUARES, "equal", "infinite"])
+@pytest.mark.parametrize("name", [*SQUARES, "every bit set", "equal", "infinite"])
 @pytest.mark.parametrize(("count", "kept"), [(700, 20), (700, 134), (33, 12), (9, 12), (1, 4)])
 def test_keeps_the_least_and_a_bound_of_the_rest(name, count, kept):
     square_NA = squares(name, count)

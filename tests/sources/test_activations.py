@@ -9,7 +9,7 @@ from data import frequency
 from models.config import ModelConfig
 from models.masks import visible_keys
 from models.transformer import build
-from panel import dimension, families
+from panel import dimension, families, leading
 from panel.config import MeasureConfig
 from panel.frequency import OF_TYPES
 from panel.intervals import KINDS, summarise
@@ -442,7 +442,7 @@ def test_a_family_alone_gives_its_quantities_and_no_others(family):
     measure, *params = program("causal", (family,), ())
     shapes = jax.eval_shape(measure, *params, PROBE, visible("causal"))
     assert shapes.values["measured"].keys() == families.FAMILIES[family].quantities.keys() & MEASURED
-    assert set(shapes.vectors) == (set(VECTORS) if family == "projection" else set())
+    assert set(shapes.vectors) == set({"projection": VECTORS, "leading": leading.VECTORS}.get(family, ()))
 
 
 @pytest.mark.slow

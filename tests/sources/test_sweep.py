@@ -468,11 +468,17 @@ def test_a_damaged_checkpoint_is_named_never_measured(run):
 
 
 @pytest.mark.parametrize(
-    ("devices", "shared"), [(2, (2, 1)), pytest.param(4, (2, 2), marks=SLOW), pytest.param(8, None, marks=SLOW)]
-)  # which get a batch each, a batch and a set of positions, and windows of every batch
-def test_many_devices_measure_what_one_does(run, monkeypatch, devices, shared):
+    ("devices", "batches", "shared"),
+    [
+        (2, 1, (1, 2)),
+        pytest.param(2, 2, (2, 1), marks=SLOW),
+        pytest.param(4, 2, (2, 2), marks=SLOW),
+        pytest.param(8, 2, None, marks=SLOW),
+    ],
+)  # which get a set of positions each, a batch, both, and windows of every batch
+def test_many_devices_measure_what_one_does(run, monkeypatch, devices, batches, shared):
     families = ("spectrum", "attention", "projection") + ("comparison",) * (devices > 2)  # two compile it in the sweep
-    folder, config = run[0], replace(run[1], {"measure.families": families})
+    folder, config = run[0], replace(run[1], {"measure.families": families, "measure.batches": batches})
     monkeypatch.setattr(mesh, "devices", lambda: jax.devices()[:devices])
     found = mesh.measuring_mesh(config.measure.batches, 2)
     assert (None if found is None else found.devices.shape) == shared
