@@ -31,8 +31,8 @@ def ordered(square: Float[Array, "..."]) -> UInt[Array, "..."]:
 def least(key_NA: UInt[Array, "N A"], kept: int) -> tuple[Int[Array, "A C"], Float[Array, " A"]]:
     """Where the `kept` least keys of each row are, and a bound: nothing else has a smaller squared distance.
 
-    Shapes: keys of `ordered` -> places, nearly ascending, N where there are fewer with a finite distance; and a bound, a
-    little low, and inf where all of these are kept. Equal keys are dropped together where there is no room for all.
+    Shapes: keys of `ordered` -> places, nearly ascending, N where there are fewer with a finite distance; and a bound,
+    a little low, inf where all of these are kept. Equal keys are dropped together where there is no room for all.
     """
     count = len(key_NA)
     kept = min(kept, count)
