@@ -137,4 +137,4 @@ def _computation(
         return inner((params, visible_TT, site), beside, probe, visible_TT, known)
 
     whole, units = NamedSharding(devices, P()), NamedSharding(devices, P(*mesh.UNITS) if by_units else P())
-    return jax.jit(measure, out_shardings=Measured(whole, whole, units), compiler_options=mesh.patient())
+    return jax.jit(measure, out_shardings=Measured(whole, whole, units))

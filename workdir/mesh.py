@@ -20,7 +20,7 @@ from workdir.settings import at_least
 
 AXES = ("data", "fsdp")
 UNITS = ("batches", "positions")  # of measuring
-PATIENT = {"xla_cpu_collective_call_terminate_timeout_seconds": 86_400}  # else 40: XLA:CPU aborts if one device is late
+PATIENT = "--xla_cpu_collective_call_terminate_timeout_seconds=86400"  # else XLA aborts where a core is a minute late
 _cores = False  # whether the devices are the cores of one CPU
 
 
@@ -44,16 +44,13 @@ def check(mesh: MeshConfig) -> None:
 def take_cores_for_devices(most: int) -> None:
     """So many of them; before JAX looks for devices. Simulated ones that somebody asks for by XLA_FLAGS go before."""
     global _cores
-    if _cores or "xla_force_host_platform_device_count" in os.environ.get("XLA_FLAGS", ""):
+    flags = os.environ.get("XLA_FLAGS", "")
+    if _cores or "xla_force_host_platform_device_count" in flags:
         return
+    os.environ["XLA_FLAGS"] = f"{PATIENT} {flags}"  # of the same flag twice XLA takes the last
     here = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
     jax.config.update("jax_num_cpu_devices", min(here, most))
     _cores = jax.default_backend() == "cpu"
-
-
-def patient() -> dict[str, int]:
-    """Options of `jax.jit` for a program whose devices wait for one another, and one may need minutes more."""
-    return PATIENT if jax.default_backend() == "cpu" else {}
 
 
 def devices() -> list[jax.Device]:
