@@ -3,7 +3,7 @@ how far it is from the limit that its matrix products set.
 
 python -m benchmarks.cloud [--points 4096 --width 256 --groups 8 --layers 12 --rounds 5]
 
-An operation whose processor time equals its time keeps one core busy, and leaves the others to other clouds.
+All on one core, as in a sweep, where each core of a CPU has clouds of its own.
 """
 
 import argparse
@@ -19,7 +19,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from benchmarks.rounds import processor
+from benchmarks.rounds import on_one_core, processor
 from metrics.comparison import ckas_of, layers_cka, ready
 from metrics.scale import SCALES
 from panel import dimension, frequency, leading, outliers, scale, similarity, spectrum, windows
@@ -122,6 +122,7 @@ def main(arguments: list[str] | None = None) -> None:
     for name, value in {"points": 4096, "width": 256, "groups": 8, "layers": 12, "rounds": 5}.items():
         parser.add_argument(f"--{name}", type=int, default=value)
     options = parser.parse_args(arguments)
+    on_one_core()
     units = (options.layers + 1) * len(POSITION_SETS)
     print(f"P = {options.points}, D = {options.width}, {options.groups} groups, {options.layers} layers", end=", ")
     print(f"{jax.devices()[0].device_kind} ({processor()}), jax {jax.__version__}\n")

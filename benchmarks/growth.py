@@ -16,7 +16,7 @@ import numpy as np
 from scipy.optimize import nnls
 
 from benchmarks.cloud import operations, timed
-from benchmarks.rounds import processor
+from benchmarks.rounds import on_one_core, processor
 from sources.probe import POSITION_SETS
 
 GROUPS = 8
@@ -32,7 +32,7 @@ TERMS = {
 
 
 def measured(points: int, width: int, layers: int, rounds: int) -> tuple[float, float]:
-    """Seconds of processors for a layer and set of positions, and megabytes of the operation that takes most."""
+    """Seconds of one core for a layer and set of positions, and megabytes of the operation that takes most."""
     seconds, most = 0.0, 0.0
     for _, of_layer, work, given in operations(points, width, GROUPS, layers):
         if of_layer:
@@ -58,8 +58,9 @@ def main() -> None:
     parser.add_argument("--rounds", type=int, default=1)
     parser.add_argument("--layers", type=int, default=12)
     options = parser.parse_args()
+    on_one_core()
     print(f"{options.layers} layers, {jax.devices()[0].device_kind} ({processor()}), jax {jax.__version__}\n")
-    print("| points | width | s of processors, a layer and set of positions | MB beside the cloud |")
+    print("| points | width | s of one core, a layer and set of positions | MB beside the cloud |")
     print("| --- | --- | --- | --- |")
     found = {}
     for points, width in SIZES:
@@ -70,7 +71,7 @@ def main() -> None:
     worst = np.abs(fitted / np.array(list(found.values())) - 1).max()
     print(f"\nThe fit is within {worst:.0%} of these; seconds by term:", end=" ")
     print(", ".join(f"{name} {value:.2g}" for name, value in zip(TERMS, of_terms, strict=True)), end="\n\n")
-    print(f"| points | width | s of processors a batch, {options.layers} layers |\n| --- | --- | --- |")
+    print(f"| points | width | s of one core a batch, {options.layers} layers |\n| --- | --- | --- |")
     units = (options.layers + 1) * len(POSITION_SETS)
     for (points, width), seconds in zip(TOLD, design(list(TOLD)) @ of_terms, strict=True):
         print(f"| {points:,} | {width:,} | {units * seconds:.0f} |")
