@@ -19,8 +19,8 @@ from panel.nulls import PERMUTATIONS, PERMUTED
 from training.config import schedule
 from training.objective import OBJECTIVES
 
-SHARE = 0.5  # of a large product's speed that training reaches
-COMPILING, DRAWING = {"train": 6.0, "measure": 20.0, "tangents": 40.0}, 15.0  # seconds
+SHARE = 0.32  # of a large product's speed that training reaches
+COMPILING, DRAWING = {"train": 12.0, "measure": 28.0, "tangents": 40.0}, 18.0  # seconds
 # Of a cloud, in products of the cloud with itself; the search for neighbours by how many are wanted.
 FAMILY = {"spectrum": 0.35, "outliers": 1.2, "leading": 0.2, "similarity": 0.4, "frequency": 0.6, "scale": 0.3}
 SEARCH = {"dimension": 1.2, "comparison": 1.3, "scale": 2.6}

@@ -59,16 +59,13 @@ def test_where_the_machine_does_not_say_nothing_is_refused(monkeypatch):
 
 
 def test_time_grows_with_what_is_done_and_is_that_of_the_demo_where_it_was_timed():
-    """Two idle cores: 184e9 operations a second; 40 s to train and 78 s to measure each, 4 min 8 s in all.
-
-    It had twice the points then.
-    """
-    demo, text = replace(quickstart.get_config(), {"measure.points": 4096}), cost.Text(106, 27_000)
+    """Two idle cores: 285e9 operations a second; 102 s to train both, 51 s to measure both, 3 min 10 s in all."""
+    demo, text = quickstart.get_config(), cost.Text(106, 27_000)
     costs = {twin: cost.of_run(demo, text) for twin in ("decoder", "encoder")}
-    stages = cost.seconds(costs, ["train", "measure", "figures"], 10**6, 184e9)
-    assert stages["train"] == pytest.approx(2 * 40, rel=0.2)
-    assert stages["measure"] == pytest.approx(2 * 78, rel=0.2)
-    assert sum(stages.values()) == pytest.approx(248, rel=0.2)
+    stages = cost.seconds(costs, ["train", "measure", "figures"], 10**6, 285e9)
+    assert stages["train"] == pytest.approx(102, rel=0.2)
+    assert stages["measure"] == pytest.approx(51, rel=0.2)
+    assert sum(stages.values()) == pytest.approx(190, rel=0.2)
     twice = cost.of_run(replace(demo, {"train.steps": 512, "checkpoint.every": 512}), text)
     assert 1.5 < twice.training / costs["decoder"].training < 2
     assert twice.measuring == pytest.approx(1.1 * costs["decoder"].measuring)
