@@ -8,8 +8,7 @@ import sys
 
 import jax
 
-from command import ahead
-from command.drawing import not_there
+from command import ahead, equal
 from data import corpus
 from estimates import cost, memory
 from experiments import variants
@@ -19,11 +18,10 @@ from pretrained.config import PretrainedConfig
 from pretrained.folders import export
 from sources import points, sites, sweep
 from sources.probe import POSITION_SETS
-from studies import equal_gain, on_disk, primary, runs
-from tables import files
+from studies import on_disk, primary
 from tangents import sweep as tangents
-from training import again, log, loop, optimizer, program
-from training.config import schedule, seeds
+from training import loop, program
+from training.config import seeds
 from workdir import compiled, folder, processes
 from workdir.errors import UserError
 from workdir.settings import replace
@@ -126,7 +124,8 @@ def work(experiment: Config, configs: dict[str, Config], root: pathlib.Path, tit
         if "tangents" in wanted:
             fit_tangents(configs, texts, root, title, stop)
         if "equal" in wanted:
-            at_equal_gain(experiment, configs, texts, root, stop)
+            of_each = {name: texts[text_key(config)] for name, config in configs.items()}
+            equal.contrast(experiment, configs, of_each, root, stop)
         if "export" in wanted and processes.is_first():
             for name, config in configs.items():
                 export.run(config, root / name, name or title)
@@ -152,52 +151,6 @@ def fit_tangents(
         beside = None if other is None else root / other
         tangents.sweep(config, texts[text_key(config)], root / name, name or title, stop, beside)
         stop.check(f"{name or title}: stopped when tangents were done")
-
-
-def at_equal_gain(
-    experiment: Config, configs: dict[str, Config], texts: dict[str, corpus.Corpus], root: pathlib.Path, stop: Stop
-) -> None:
-    """Train every run again up to the gain of each of its contrasts, measure it there, and contrast what was measured.
-
-    All of it comes from finished runs: what is done already is not done again.
-    """
-    if len(configs) == 1:
-        raise UserError("--stages=equal contrasts runs, and this experiment has one; leave it out")
-    for name in configs:
-        for what, stage in (("test.json", "train"), ("results.nc", "measure")):
-            if not (root / name / what).exists():
-                raise not_there(root / name, what, stage)
-    tables = {name: files.read(root / name / "results.nc") for name in configs}
-    lines = {name: log.read(root / name) if (root / name / "train.jsonl").exists() else [] for name in configs}
-    parts = {name: optimizer.constant_part(config.train) for name, config in configs.items()}
-    if loose := [name for name, part in parts.items() if part is None]:
-        words = "gains are compared over all steps after the warm-up, at learning rates that differ"
-        print(f"train.schedule has no constant part ({', '.join(loose[:3])}{' …' * (len(loose) > 3)}): {words}")
-    best = {
-        name: equal_gain.best_gain(lines[name], *(part or (optimizer.warmup_steps(config.train), config.train.steps)))
-        for (name, config), part in zip(configs.items(), parts.values(), strict=True)
-    }
-    joined = runs.join(tables, {name: {} for name in tables})
-    if not (planned := equal_gain.plan(joined, best)):
-        raise UserError("--stages=equal: no two settings of this experiment differ in one thing; leave it out")
-    ends: dict[tuple[str, float], again.Crossing] = {}
-    for name, config in configs.items():
-        text = texts[text_key(config)]
-        brackets = {one.level: equal_gain.bracket(lines[name], one.level) for one in planned if name in one.runs}
-        found = again.crossings(config, text, root / name, brackets, name, stop)
-        ends |= {(name, level): crossing for level, crossing in found.items()}
-        on_schedule = schedule(config.train.steps, config.checkpoint.every)
-        steps = sorted({crossing.step for crossing in found.values()}.difference(on_schedule))
-        sweep.sweep_beside(config, text, root / name, again.FOLDER, steps, name, stop)
-        stop.check(f"{name}: stopped when it was measured at equal gain")
-    if processes.is_first():
-        cut = {}
-        for (name, level), end in ends.items():
-            whole = sweep.up_to(configs[name], root / name, again.FOLDER, end.step)
-            cut[name, level] = whole.assign_attrs({equal_gain.GAIN: end.gain})
-        for path in on_disk.write_equal(planned, cut, root, joined, experiment.primary):
-            print(path)
-        on_disk.write({name: root / name for name in configs}, root, experiment.primary)  # some is read at equal gain
 
 
 def train(

@@ -24,6 +24,7 @@ GAIN = "gain_there"  # bits: of the first step with the level, which may lie abo
 
 
 class Equal(NamedTuple):
+    labels: tuple[str, str]  # of the two conditions
     about: dict[str, str]  # the columns that name a contrast, but for quantity and positions
     level: float  # bits
     runs: list[str]
@@ -43,7 +44,7 @@ def plan(runs: xr.Dataset, best: dict[str, float | None]) -> list[Equal]:
         without = {name: why for name in names if (why := _without(best[name]))}
         left = [name for name in names if name not in without]
         level = min((best[name] for name in left), default=np.nan)
-        found.append(Equal(one.about, level, left, without))
+        found.append(Equal(one.labels, one.about, level, left, without))
     return found
 
 

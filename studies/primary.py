@@ -70,6 +70,11 @@ def check(primary: dict[str, dict[str, Any]], runs: list[str]) -> None:
                 raise UserError(f"{where}.{end} is {one[end]!r}; no run of this experiment is named so")
 
 
+def at_equal_gain(primary: dict[str, dict[str, Any]]) -> set[frozenset[str]]:
+    """The pairs of conditions of which something is asked at equal gain."""
+    return {frozenset((one["before"], one["after"])) for one in primary.values() if one.get("at", AT[0]) == "equal"}
+
+
 def read(primary: dict[str, dict[str, Any]], runs: xr.Dataset, equal: pd.DataFrame) -> pd.DataFrame:
     """A row for each primary contrast; `runs` and `equal` as runs.nc and contrasts_equal_gain.csv hold them.
 

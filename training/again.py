@@ -47,15 +47,15 @@ def crossings(
     with contextlib.ExitStack() as stack:
         scheduled = stack.enter_context(contextlib.closing(checkpoint.Checkpoints(run / "checkpoints", kept, True)))
         others = stack.enter_context(contextlib.closing(checkpoint.Checkpoints(run / FOLDER / "checkpoints", None)))
-        there = {*kept, *others.steps()}
+        there, both = {*kept, *others.steps()}, checkpoint.Beside(scheduled, others)
         todo = [gain for gain in sorted(brackets) if gain not in found or found[gain].step not in there]
         if not todo:
             return {gain: found[gain] for gain in brackets}
         program = make_program(config, corpus)
         again = _Again(config, corpus, program, name, stop)
         for gain in bar(todo, f"{name}: equal gain", "gain", leave=False):
-            start = max(at for at in scheduled.steps() if at <= brackets[gain].below)
-            params, train = scheduled.restore(start, *items(program.abstract))
+            start = max(at for at in {*scheduled.steps(), *others.steps()} if at <= brackets[gain].below)
+            params, train = both.restore(start, *items(program.abstract))
             state = program.stack([step.State(params, train["opt_state"], train["step"])])
             at, state, reached = again.until(state, start, gain, brackets[gain])
             if at not in {*kept, *others.steps()}:

@@ -3,17 +3,14 @@ import os
 import sys
 
 import jax
-import numpy as np
-import pandas as pd
 import pytest
 
 from command import drawing, stages
 from experiments import variants
-from studies import on_disk
 from tables import files
 from tests import tiny
 from tests.figures.tables import make_run
-from training import log, loop
+from training import loop
 from workdir.errors import Stopped, UserError
 from workdir.folder import claim
 from workdir.settings import replace
@@ -164,42 +161,3 @@ def test_a_cache_that_is_not_the_users_alone_is_one_line(tmp_path, monkeypatch, 
     assert output.out.count("\n") == bool(words)
     assert output.err == ""
     assert not os.listdir(tmp_path / "compiled")
-
-
-@pytest.mark.slow
-def test_contrasts_at_equal_gain_from_training_to_the_figure(tmp_path, capsys):
-    """Of two conditions; the second time nothing is done again."""
-    changes = {"measure.families": ("similarity", "spectrum"), "measure.nulls": ("untrained",), "checkpoint.every": 200}
-    conditions = {"plain": {"model.sink": False}, "sink": {"model.sink": True}}
-    named = {"bells": {"quantity": "bell", "before": "plain", "after": "sink", "at": "equal", "margin": 0.1}}
-    experiment = tiny.config(steps=200, schedule="constant", learning_rate=1e-2, dispatch=20, log_every=50)
-    experiment = replace(experiment, changes | {"model.layers": 4, "evaluate.every": 40, "variants": conditions})
-    experiment = replace(experiment, {"primary": named})
-    configs, root = variants.expand(experiment), tmp_path / "sinks"
-    for _ in range(2):
-        stages.work(experiment, configs, root, "sinks", ["train", "measure", "equal"])
-    assert capsys.readouterr().out.count("trained already") == 2
-    found = on_disk.read_equal(root)
-    assert {"bell", "drift_growth", "steps_to_gain"} <= set(found.quantity)
-    assert np.isfinite(found[found.quantity == "bell"].change).all()
-    first = found[found.role == "primary"].iloc[0]
-    told = on_disk.read_primary(root).iloc[0]
-    assert (told.change, told.verdict) == (first.change, "no p")  # of a single seed
-    rows = pd.read_csv(root / "equal_gain.csv").set_index("run")
-    best, made = {}, 0
-    for name in configs:
-        gains = {line["step"]: line["gain"] for line in log.read(root / name) if line["kind"] == "valid"}
-        best[name] = max(gain for step, gain in gains.items() if 10 <= step <= 160)  # before the decay
-        ((level, crossing),) = json.loads((root / name / "equal_gain" / "crossings.json").read_text()).items()
-        assert crossing["step"] == rows.loc[name, "steps_to_gain"] <= 160
-        assert rows.loc[name, "gain_there"] == pytest.approx(crossing["gain"])
-        assert crossing["gain"] >= float(level) == pytest.approx(rows.loc[name, "level"])
-        if not (root / name / "measurements" / f"{crossing['step']}.nc").exists():
-            made += (root / name / "equal_gain" / "measurements" / f"{crossing['step']}.nc").exists()
-    assert float(level) == min(best.values()) > 0
-    assert made
-    drawing.draw_figures({name: root / name for name in configs}, root / "figures", root, "gain")
-    assert (root / "figures" / "contrasts_at_equal_gain.png").exists()
-    assert "in the constant part" in (root / "figures" / "contrasts_at_equal_gain.txt").read_text()
-    with pytest.raises(UserError, match=r"--stages=equal contrasts runs, and this experiment has one"):
-        stages.at_equal_gain(experiment, {"plain": configs["plain"]}, {}, root, None)
