@@ -84,7 +84,7 @@ def _standing(tables: pathlib.Path, config: PretrainedConfig, made: dict[str, An
     settings = config.measure
     found = measurements.plan(tables, list(steps(config.pretrained)), settings.families, settings.nulls, made)
     for step in changed(config, found):
-        found[step] = Standing(None, False, raw.missing(None, settings.families, settings.nulls))
+        found[step] = measurements.nothing(settings.families, settings.nulls)
     return found
 
 

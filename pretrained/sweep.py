@@ -130,7 +130,7 @@ def measure(
     settings, revisions = config.measure, steps(config.pretrained)
     for step, why in outdated(config, found).items():
         print(f"{name}: measured again, since {why}: step {step}")
-        found[step] = Standing(None, False, raw.missing(None, settings.families, settings.nulls))
+        found[step] = measurements.nothing(settings.families, settings.nulls)
     todo = [step for step in dict.fromkeys((max(revisions), *revisions)) if found[step].missing]
     missed = {quantity for step in todo for quantity in found[step].missing}
     plan = Plan(replace(config, {"measure.families": raw.families_of(missed, settings.families)}), windows, name)

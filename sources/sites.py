@@ -81,7 +81,7 @@ def _standing(
     found = measurements.plan(tables, kept, settings.families, settings.nulls, made)
     for step, one in found.items():
         if one.table is not None and made_from.is_outdated(one.table, store):
-            found[step] = Standing(None, False, raw.missing(None, settings.families, settings.nulls))
+            found[step] = measurements.nothing(settings.families, settings.nulls)
     return found
 
 

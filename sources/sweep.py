@@ -40,7 +40,7 @@ def sweep(config: Config, corpus: Corpus, run: pathlib.Path, name: str, stop: St
         ]
         tell(name, found, outdated, stored, config)
         for step in set(outdated) & set(stored):
-            found[step] = Standing(None, False, raw.missing(None, settings.families, settings.nulls))
+            found[step] = measurements.nothing(settings.families, settings.nulls)
         todo = [step for step in kept if step in stored and found[step].missing]
         measure_checkpoints(config, corpus, store, tables, {step: found[step] for step in todo}, name, stop)
         if not todo and all(one.table is None for one in found.values()):
@@ -78,7 +78,7 @@ def sweep_beside(
         store = checkpoint.Beside(*stores)
         for step, one in found.items():
             if one.table is not None and made_from.is_outdated(one.table, store):
-                found[step] = Standing(None, False, raw.missing(None, settings.families, settings.nulls))
+                found[step] = measurements.nothing(settings.families, settings.nulls)
         todo = {step: one for step, one in found.items() if one.missing}
         measure_checkpoints(config, corpus, store, tables, todo, name, stop)
         if settings.updates:

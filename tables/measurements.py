@@ -46,6 +46,11 @@ def plan(
     return found
 
 
+def nothing(families: tuple[str, ...], nulls: tuple[str, ...]) -> Standing:
+    """Where a table is not to be used, as its checkpoint has changed: all is measured again."""
+    return Standing(None, False, missing(None, families, nulls))
+
+
 def check(folder: pathlib.Path, made_by: dict[str, Any]) -> None:
     """Raise UserError where tables in the folder are of other clouds; one is read, since all of them agree."""
     for path in sorted(folder.glob("*.nc")):
