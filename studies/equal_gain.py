@@ -40,7 +40,8 @@ def plan(runs: xr.Dataset, best: dict[str, float | None]) -> list[Equal]:
     for one in pairs(runs, together=True):
         if joining.CORPUS in one.changed:
             continue
-        names = [str(name) for name in runs.run.values[np.isin(runs["condition"].values, one.labels)]]
+        # those before first: whoever is left, joined anew they are contrasted in this order
+        names = [str(name) for label in one.labels for name in runs.run.values[runs["condition"].values == label]]
         without = {name: why for name in names if (why := _without(best[name]))}
         left = [name for name in names if name not in without]
         level = min((best[name] for name in left), default=np.nan)

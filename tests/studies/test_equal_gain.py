@@ -51,6 +51,19 @@ def test_twins_are_one_contrast_whatever_differs():
     assert equal_gain.plan(runs.join(texts, {name: {} for name in texts}), {"one": 2.0, "other": 1.0}) == []
 
 
+@pytest.mark.parametrize("missing", ["plain_0", "sink_0", "plain_2"])
+def test_a_run_without_value_does_not_turn_the_contrast_round(tables, tmp_path, missing):
+    """Runs come seed by seed, as in the laboratories; the sign is that of after less before."""
+    by_seed = {name: tables[name] for name in sorted(tables, key=lambda name: name[-1])}
+    planned = equal_gain.plan(joined(by_seed), dict.fromkeys(by_seed, 2.0) | {missing: 0.0})
+    cut = {(name, 2.0): table.sel(step=slice(None, 1 if "sink" in name else 10)) for name, table in by_seed.items()}
+    on_disk.write_equal(planned, cut, tmp_path, joined(by_seed), {})
+    found = on_disk.read_equal(tmp_path).set_index("quantity")
+    assert (found.loc["steps_to_gain", "before"], found.loc["steps_to_gain", "after"]) == ("no sink", "sink")
+    assert found.loc["steps_to_gain", "change"] == pytest.approx(-9)
+    assert found.loc["steps_to_gain", "pairs"] == 2
+
+
 def test_each_run_is_read_where_it_crosses_and_who_never_does_has_an_empty_row(tables, tmp_path):
     best = dict.fromkeys(tables, 2.0) | {"plain_2": 0.0}
     planned = equal_gain.plan(joined(tables), best)
