@@ -38,7 +38,7 @@ class TrainConfig:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class EvaluateConfig:
-    every: int = 250  # steps between validations; where a checkpoint is kept there is one too
+    every: int = 250  # steps between validations; also where a checkpoint is kept, or the decay of the rate begins
     windows: int = 64  # fixed validation windows
     draws: int = 16  # masked characters: how often they are drawn in each validation window; 1 or an even number
     stride: int | None = None  # test protocol: new characters per window; left out: half the context

@@ -62,6 +62,8 @@ class _Session:
         self.config, self.program, self.members, self.stop, self.name = config, program, members, stop, name
         self.tokens_N, self.windows = corpus.valid, evaluate.valid_windows(config, corpus.valid.size)
         self.rate = optimizer.schedule(config.train)
+        part = optimizer.constant_part(config.train)
+        self.peak_ends = config.train.steps if part is None else part[1]  # so much is gained at a constant rate
         self.losses = self.valid_bits = [math.nan] * len(members.folders)
         self.seconds = math.inf  # per step of all members
         self.stopping = False
@@ -90,8 +92,8 @@ class _Session:
 
     def next_count(self, now: int) -> int:
         """How many steps to run together: never past a checkpoint or a validation, nor for much over a second."""
-        every = self.config.evaluate.every
-        boundary = min(min(k for k in self.members.kept if k > now), (now // every + 1) * every)
+        every, fixed = self.config.evaluate.every, (*self.members.kept, self.peak_ends)
+        boundary = min((now // every + 1) * every, *(step for step in fixed if step > now))
         if self.config.watch.keep:  # a turn is kept where it is seen, whatever the timing
             boundary = min(boundary, now + 1 + -now % self.config.watch.every)
         most = max(1, min(self.config.train.dispatch, int(DISPATCH_SECONDS / self.seconds)))
@@ -101,7 +103,7 @@ class _Session:
         """Validate and save where the schedule says so."""
         if now in self.members.steps():
             return
-        if now % self.config.evaluate.every == 0 or now in self.members.kept:
+        if now % self.config.evaluate.every == 0 or now in (*self.members.kept, self.peak_ends):
             results = self.program.score(state.params, self.tokens_N, self.windows)
             for i, result in enumerate(results):
                 if not math.isfinite(result.loss):

@@ -53,6 +53,10 @@ def folder(tmp_path, monkeypatch):
 def test_it_ends_at_the_first_step_with_that_gain_and_is_the_run_there_bitwise(folder, every_step, monkeypatch):
     digests, gains = every_step
     assert gains[1] < gains[6] < gains[12]  # it learns
+    ends = program.optimizer.constant_part(CONFIG.train)[1]
+    validated = [line["step"] for line in log.read(folder) if line["kind"] == "valid"]
+    assert validated == [0, 1, ends, 12]  # its best at a constant rate is known
+    assert 1 < ends < 12
     before = {path: path.read_bytes() for path in folder.rglob("*") if path.is_file()}
     levels = {(gains[5] + gains[6]) / 2, gains[8], gains[12]}
     found = retrain(folder, dict.fromkeys(levels, again.Bracket(1, 12)))
