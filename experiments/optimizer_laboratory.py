@@ -2,8 +2,8 @@
 
 All else has AdamW at one rate in all three. Runs of one model and seed differ in the optimizer of the matrices and its
 rate alone: same initial parameters, windows and budget. Contrasts at equal gain need
---stages=train,measure,equal,figures. `:rates` tries four rates of each, on a seed of its own: of an optimizer, that
-with the least sum of both models' valid_bits in runs.csv belongs in RATES.
+--stages=train,measure,equal,figures. `:rates` tries several rates of each, on a seed of its own: of an optimizer,
+that with the least sum of both models' last valid_bits belongs in RATES.
 """
 
 from typing import Any
@@ -22,8 +22,12 @@ COST = {
 
 SEEDS = (2, 3, 4, 5, 6)
 REST = 0.002  # AdamW's learning rate of all that is no matrix of a block
-TRIED = {"adamw": (0.001, 0.002, 0.004, 0.008), "muon": (0.005, 0.01, 0.02, 0.04), "sgd": (0.03, 0.1, 0.3, 1.0)}
-RATES = {"adamw": 0.004, "muon": 0.02, "sgd": 0.1}  # AdamW's and Muon's are best in docs/LOG.md; SGD's is not tuned yet
+TRIED = {
+    "adamw": (0.001, 0.002, 0.004, 0.008),
+    "muon": (0.005, 0.01, 0.02, 0.04),
+    "sgd": (0.015, 0.03, 0.06, 0.1, 0.3, 1.0),
+}
+RATES = {"adamw": 0.004, "muon": 0.02, "sgd": 0.03}  # the best of these (docs/LOG.md, 2026-11-23)
 # At equal gain, in the decoder. What would still count as no change: as in mask_laboratory.py, and a quarter of a
 # doubling of what is told in doublings. What an optimizer does to the rank of its updates is no question of a margin.
 MARGINS: dict[str, float | None] = {
