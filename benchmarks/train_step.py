@@ -55,7 +55,7 @@ def jax_side(shape: dict[str, int], steps: int, watch: int = 0):
 
     def run():
         nonlocal state
-        state, metrics = program.steps(state, program.tokens_N, steps)
+        state, metrics = program.steps(state, program.tokens_N, program.data_R, steps)
         jax.block_until_ready((state, metrics))
 
     kind = jax.default_backend()

@@ -13,7 +13,7 @@ RECIPES: dict[str, dict[str, Any]] = {
     "rotary": {"train.optimizer": "adamw", "model.positions": "rotary"} | SCHEDULE,
     "muon": {"train.optimizer": "muon", "train.learning_rate": 0.02, "model.positions": "rotary"} | SCHEDULE,
     "sgd": {  # the rest at the rate that it has beside Muon
-        **{"train.optimizer": "sgd", "train.learning_rate": 0.1, "train.rest_learning_rate": 0.002},
+        **{"train.optimizer": "sgd", "train.learning_rate": 0.03, "train.rest_learning_rate": 0.002},
         **{"model.positions": "rotary"} | SCHEDULE,
     },
 }

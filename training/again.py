@@ -100,7 +100,7 @@ class _Again:
         while count > 0:
             self.may_stop()
             now = min(count, self.config.train.dispatch)
-            state, _ = self.program.steps(state, self.program.tokens_N, jnp.int32(now))
+            state, _ = self.program.steps(state, self.program.tokens_N, self.program.data_R, jnp.int32(now))
             count -= now
         return state
 

@@ -80,7 +80,7 @@ class _Session:
             while now < last and not self.stopping:
                 count = self.next_count(now)
                 began = time.perf_counter()
-                state, metrics = self.program.steps(state, self.program.tokens_N, jnp.int32(count))
+                state, metrics = self.program.steps(state, self.program.tokens_N, self.program.data_R, jnp.int32(count))
                 metrics = jax.tree.map(np.asarray, metrics)
                 self.seconds, self.stopping = processes.largest((time.perf_counter() - began) / count, self.stop.asked)
                 self.log_steps(now, count, metrics)

@@ -19,13 +19,14 @@ from workdir.errors import UserError
 class Program(NamedTuple):
     """States, metrics and scores are those of all R members, stacked on a first axis; a plain run is one member."""
 
-    steps: Callable  # state, tokens_N, count -> state, metrics
+    steps: Callable  # state, tokens_N, data_R, count -> state, metrics
     score: Callable  # params, tokens_N, windows -> a Score per member
     create: Callable[[], step.State]
     stack: Callable[[list[step.State]], step.State]
     member: Callable[[step.State, int], step.State]  # one of those stacked
     abstract: step.State  # shapes, types and shardings of one member's state
     tokens_N: jax.Array  # the training split, on the devices
+    data_R: jax.Array  # the data seed of every member: no constant, so that runs of other seeds share what is compiled
     devices: int
 
 
@@ -64,13 +65,15 @@ def make_program(config: RunConfig, corpus: Corpus) -> Program:
 
     # All members: their states on a new first axis, each lying as it would alone.
     weights, data = zip(*seeds(config.train), strict=True)
-    stacked, data_R = mesh.stacked_sharding(alone), jnp.asarray(data, jnp.uint32)
+    stacked = mesh.stacked_sharding(alone)
     stack = jax.jit(lambda states: jax.tree.map(lambda *leaves: jnp.stack(leaves), *states), out_shardings=stacked)
 
     def together(work: Callable) -> Callable:
         return mesh.over_members(work, config.mesh, len(data))
 
-    def steps(states: step.State, tokens_N: jax.Array, count: jax.Array) -> tuple[step.State, step.StepMetrics]:
+    def steps(
+        states: step.State, tokens_N: jax.Array, data_R: jax.Array, count: jax.Array
+    ) -> tuple[step.State, step.StepMetrics]:
         return together(lambda state, seed: run(state, seed, tokens_N, count))(states, data_R)
 
     def place(batch: objective.Batch) -> objective.Batch:
@@ -84,5 +87,6 @@ def make_program(config: RunConfig, corpus: Corpus) -> Program:
         member=jax.jit(lambda states, i: jax.tree.map(lambda leaf: leaf[i], states), out_shardings=alone),
         abstract=jax.tree.map(lambda a, s: jax.ShapeDtypeStruct(a.shape, a.dtype, sharding=s), shapes, alone),
         tokens_N=jax.device_put(corpus.train, everywhere),
+        data_R=jax.device_put(jnp.asarray(data, jnp.uint32), everywhere),
         devices=devices.size,
     )

@@ -29,7 +29,7 @@ def test_the_memory_of_a_step_is_about_what_its_program_asks_for(changes):
     config, corpus = replace(tiny.config(), SMALL | changes), tiny.corpus(2000)
     program = make_program(config, corpus)
     state = jax.eval_shape(program.create)
-    asked = program.steps.lower(state, program.tokens_N, jnp.int32(1)).compile().memory_analysis()
+    asked = program.steps.lower(state, program.tokens_N, program.data_R, jnp.int32(1)).compile().memory_analysis()
     told = memory.training(config, corpus.vocab_size)["train.batch_size"]
     assert 0.6 < told / asked.temp_size_in_bytes < 1.6
 

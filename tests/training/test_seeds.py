@@ -68,6 +68,16 @@ def test_each_member_is_bitwise_its_solo_run(together, tmp_path, chosen):
     assert len({str(result[0][0]) for result in found.values()}) == 2  # the weight seed alone is in step 0
 
 
+def test_runs_that_differ_in_seeds_alone_share_a_compiled_program():
+    """Whose key is its text: a seed is nowhere in it."""
+    texts = set()
+    for seed in (3, 4):
+        made = program.make_program(tiny.config(seed=seed, data_seed=seed + 7), tiny.corpus())
+        state = jax.eval_shape(made.stack, [made.abstract])
+        texts.add(made.steps.lower(state, made.tokens_N, made.data_R, jnp.int32(1)).as_text())
+    assert len(texts) == 1
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize("at_once", [3, 4])
 def test_vmapped_members_differ_by_rounding_only(at_once):
@@ -75,7 +85,7 @@ def test_vmapped_members_differ_by_rounding_only(at_once):
     ends = []
     for members in (1, at_once):
         made = program.make_program(replace(config(), {"mesh.members": members}), tiny.corpus())
-        ends.append(made.steps(made.create(), made.tokens_N, jnp.int32(3)))
+        ends.append(made.steps(made.create(), made.tokens_N, made.data_R, jnp.int32(3)))
     (one, one_metrics), (many, many_metrics) = ends
     np.testing.assert_allclose(one_metrics.loss[:, :3], many_metrics.loss[:, :3], rtol=1e-6)
     assert_close(one.params, many.params, atol=5e-6)
@@ -88,7 +98,7 @@ def test_eight_devices_equal_one(data, fsdp, at_once):
     settings, corpus = config(num_data_seeds=1), tiny.corpus()
     settings = replace(settings, {"mesh.data": data, "mesh.fsdp": fsdp, "mesh.members": at_once})
     many = program.make_program(settings, corpus)
-    states, metrics = many.steps(many.create(), many.tokens_N, jnp.int32(3))
+    states, metrics = many.steps(many.create(), many.tokens_N, many.data_R, jnp.int32(3))
     kernel = states.params["blocks"]["mlp_up"]["kernel"]
     assert len({shard.device for shard in kernel.addressable_shards}) == 8
     assert kernel.addressable_shards[0].data.size == kernel.size // fsdp
@@ -109,7 +119,9 @@ def test_each_device_works_on_its_share_of_the_batch(at_once, monkeypatch):
 
     def operations():
         made = program.make_program(settings, corpus)
-        return made.steps.lower(made.create(), made.tokens_N, jnp.int32(1)).compile().cost_analysis()["flops"]
+        return (
+            made.steps.lower(made.create(), made.tokens_N, made.data_R, jnp.int32(1)).compile().cost_analysis()["flops"]
+        )
 
     split = operations()
     monkeypatch.setattr(jax.lax, "with_sharding_constraint", lambda batch, sharding: batch)

@@ -83,7 +83,7 @@ def test_the_number_of_steps_per_call_changes_nothing_bitwise_and_compiles_once(
     for counts in ((4, 1), (1, 1, 1, 1, 1), (2, 3)):
         state, seen = made.create(), []
         for count in counts:
-            state, metrics = made.steps(state, made.tokens_N, jnp.int32(count))
+            state, metrics = made.steps(state, made.tokens_N, made.data_R, jnp.int32(count))
             assert np.isnan(np.asarray(metrics.loss[0, count:])).all()
             seen += list(np.asarray(metrics.loss[0, :count]))
         ends.append(state)
@@ -177,7 +177,7 @@ def test_eight_devices_equal_one(data, fsdp):
     config, corpus = tiny.config(), tiny.corpus()
     config = replace(config, {"mesh.data": data, "mesh.fsdp": fsdp})
     many = program.make_program(config, corpus)
-    state, metrics = many.steps(many.create(), many.tokens_N, jnp.int32(3))
+    state, metrics = many.steps(many.create(), many.tokens_N, many.data_R, jnp.int32(3))
     state = many.member(state, 0)
     kernel = state.params["blocks"]["mlp_up"]["kernel"]
     assert len({shard.device for shard in kernel.addressable_shards}) == 8
