@@ -40,9 +40,11 @@ def draw_figures(
     root = root or to.parent
     runs = {name: load(path) for name, path in shown.items()}
     check_axis(runs, over)
-    mine = [name for name, path in shown.items() if path.is_relative_to(root)]
-    own = over_seeds({name: runs[name] for name in mine})
-    drawn = own | {name: run for name, run in runs.items() if name not in mine}
+    own = over_seeds({name: runs[name] for name, path in shown.items() if path.is_relative_to(root)})
+    # a run to compare with may be called as a condition is: then by its path
+    called = {name: name if path.is_relative_to(root) or name not in own else str(path) for name, path in shown.items()}
+    shown, runs = ({called[name]: value for name, value in of_each.items()} for of_each in (shown, runs))
+    drawn = own | {name: run for name, run in runs.items() if not shown[name].is_relative_to(root)}
     paths, named = draw.draw_runs(drawn, to, over), on_disk.read_primary(root)
     if (root / "runs.csv").exists():
         paths += draw.draw(draw.EXPERIMENT, Compared(own, *on_disk.read(root), on_disk.read_equal(root), named), to)

@@ -32,6 +32,7 @@ def told(root: pathlib.Path) -> Iterator[str]:
         for words, lacks in of_run(root / name, config):
             yield f"{name}: {words}" if name else words
             missing += [f"{name}: {lacks}" if name else lacks] if lacks else []
+    missing += of_several(root, values) if len(runs) > 1 and not missing else []
     if not (root.parent / "config.json").is_file():  # those of an experiment's run are drawn with the others
         drawn = len(list((root / "figures").glob("*.png")))
         yield f"figures: {drawn} in {root / 'figures'}" if drawn else "figures: none yet"
@@ -66,8 +67,9 @@ def of_run(folder: pathlib.Path, config: Config | None) -> Iterator[tuple[str, s
         return
     kept = schedule(config.train.steps, config.checkpoint.every)
     saved = steps_in(folder / "checkpoints", "*")
-    newest, done = max(saved, default=None), (folder / "test.json").exists()
-    words = f"trained to step {newest:,} of {config.train.steps:,}" if saved else "not trained yet"
+    done = (folder / "test.json").exists()
+    newest = config.train.steps if done else max(saved, default=None)
+    words = "not trained yet" if newest is None else f"trained to step {newest:,} of {config.train.steps:,}"
     words += f", {len(saved.intersection(kept))} of {len(kept)} checkpoints there"
     left = config.train.steps - (newest or 0)
     steps = f"{left:,} step{'s' * (left > 1)} of training and the " if left else ""
@@ -83,6 +85,15 @@ def of_run(folder: pathlib.Path, config: Config | None) -> Iterator[tuple[str, s
         there = steps_in(folder / "tangents", "*.nc").intersection(kept)
         lacks = "" if (folder / "tangents.nc").exists() and len(there) == len(kept) else "tangents of some checkpoints"
         yield f"tangents of {len(there)} of {len(kept)} checkpoints", lacks
+
+
+def of_several(root: pathlib.Path, values: dict[str, Any]) -> list[str]:
+    """What is missing of the tables that join or contrast an experiment's runs, when these are done."""
+    if "listed" in values:
+        return []
+    at_equal_gain = any(one.get("at") == "equal" for one in values.get("primary", {}).values())
+    wanted = {"runs.csv": "measure"} | ({"contrasts_equal_gain.csv": "equal"} if at_equal_gain else {})
+    return [f"{name} (--stages={stage})" for name, stage in wanted.items() if not (root / name).exists()]
 
 
 def steps_in(folder: pathlib.Path, pattern: str) -> set[int]:

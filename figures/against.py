@@ -7,7 +7,7 @@ from matplotlib.figure import Figure
 
 from figures import scales, style
 from figures.provenance import caption
-from figures.run import POSITIONS, Run, at_last, bands, holding, interval, positions, same, words
+from figures.run import POSITIONS, Run, at_last, bands, embedded, holding, interval, positions, same, words
 from studies import correlations
 
 SHARPNESS = ("attention_entropy", "attention_max", "score_std_within", "attention_first")
@@ -22,7 +22,7 @@ def cosine_against_drift(runs: dict[str, Run]) -> Figure | None:
     looks, runs = style.inks(runs), holding(runs, "mean_cosine", "drift")
     if not runs:
         return None
-    sides = positions(runs, "mean_cosine", "drift")
+    sides, first = positions(runs, "mean_cosine", "drift"), "embedding" if embedded(runs) else "first layer"
     figure = style.new(style.PAGE if len(sides) > 1 else style.SINGLE, 2.8)
     axes = figure.subplots(1, len(sides), sharex=True, sharey=True, squeeze=False)[0]
     for ax, side in zip(axes, sides, strict=True):
@@ -32,15 +32,15 @@ def cosine_against_drift(runs: dict[str, Run]) -> Figure | None:
             ax.plot(drift, cosine, label=label, linestyle="none", **looks[label])
             bars = {"ecolor": looks[label]["color"], "elinewidth": 0.8, "fmt": "none"}
             ax.errorbar(drift, cosine, np.abs(upright - cosine), np.abs(across - drift), **bars)
-            embedding = {"color": looks[label]["color"], "marker": looks[label]["marker"], "markerfacecolor": "white"}
-            ax.plot(drift[:1], cosine[:1], linestyle="none", **embedding)
-        ax.plot([], [], "o", color="0.3", markerfacecolor="white", label="embedding")
+            hollow = {"color": looks[label]["color"], "marker": looks[label]["marker"], "markerfacecolor": "white"}
+            ax.plot(drift[:1], cosine[:1], linestyle="none", **hollow)
+        ax.plot([], [], "o", color="0.3", markerfacecolor="white", label=first)
         ax.set(title=POSITIONS[side] if len(sides) > 1 else "", xlabel=words(runs, "drift"))
     axes[0].set_ylabel(words(runs, "mean_cosine"))
     style.title(figure, f"Mean cosine against drift{at_last(runs)}")
     style.legend(axes)
     found = [line for side in sides for line in correlated(runs, ("mean_cosine",), side)]
-    shown = "A point for each layer; hollow: the embedding."
+    shown = f"A point for each layer; hollow: the {first}."
     further = [*same(runs, sides), *found]
     caption(figure, runs, shown, bands(runs, "drift", "mean_cosine", what="bars"), further)
     return figure

@@ -36,7 +36,7 @@ def build(compared: Compared) -> Figure | None:
     if not runs or all(run.results.sizes["step"] == 1 for run in runs.values()):
         return None
     panels = [panel for panel in PANELS if any(panel.quantity in run.results for run in runs.values())]
-    looks, figure = style.inks(runs), style.new(style.PAGE, 4.2)
+    looks, figure = style.inks(compared.runs), style.new(style.PAGE, 4.2)
     axes = figure.subplots(2, -(-len(panels) // 2), sharex=True, squeeze=False)
     for ax, panel in zip(axes.flat, panels, strict=False):
         for label, run in runs.items():

@@ -40,7 +40,7 @@ def build(runs: dict[str, Run]) -> Figure | None:
         "since centroids of few points lie farther off. Right: mean distance in each quarter of the text, from the "
         "least frequent characters to the most frequent, in the last layer, over the mean of all points there."
     )
-    caption(figure, runs, shown, bands(runs, CORRELATION, DISTANCE))
+    caption(figure, runs, shown, f"{bands(runs, CORRELATION)} Right: means alone.".strip())
     return figure
 
 
@@ -55,6 +55,5 @@ def correlation(ax: Axes, last: xr.Dataset, label: str, look: dict[str, str]) ->
 
 def distance(ax: Axes, last: xr.Dataset, label: str, look: dict[str, str]) -> None:
     there = last.isel(layer=-1)
-    whole = interval(there, "centroid_distance", ngram=SINGLE)[0]
-    mean, low, high = (part / whole for part in interval(there, DISTANCE))
-    style.banded(ax, np.arange(len(BINS)), mean, low, high, label=label, **look)
+    whole, mean = interval(there, "centroid_distance", ngram=SINGLE)[0], interval(there, DISTANCE)[0]
+    ax.plot(np.arange(len(BINS)), mean / whole, label=label, **look)

@@ -9,7 +9,7 @@ from matplotlib.ticker import LogLocator, NullLocator, ScalarFormatter
 
 from figures import scales, style
 from figures.provenance import caption
-from figures.run import Run, at_last, bands, holding, interval, nulls
+from figures.run import Run, at_last, bands, holding, interval, layers, nulls
 
 COLUMNS = 2
 MEASURED, PLATEAU = {"linewidth": 0.9}, {"linewidth": 3}
@@ -45,7 +45,7 @@ def build(runs: dict[str, Run]) -> Figure | None:
     handles = [Line2D([], [], color="0.2", label=label, **look) for label, look in looks.items()]
     strip.legend(handles=handles, loc="center", ncols=len(handles), columnspacing=1.2)
     style.title(figure, f"Dimension by scale{at_last(runs)}, all positions")
-    scales.layer_bar(figure, colours, grid)
+    scales.layer_bar(figure, colours, grid, layers(runs, scales.LAYER))
     shown = "Dimension by GRIDE from the neighbours k and 2k of each point: a line for each layer."
     found = [f"{label}: {plateaus(run.results.isel(step=-1).sel(positions='all'))}." for label, run in runs.items()]
     caption(figure, runs, shown, bands(runs, "gride"), found)

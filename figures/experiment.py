@@ -1,5 +1,6 @@
 """Figures of all settings of an experiment: their last checkpoints side by side, and what changes between them."""
 
+import json
 from collections.abc import Iterator
 from itertools import cycle
 from typing import NamedTuple
@@ -15,11 +16,11 @@ from figures.provenance import caption
 from figures.run import Run
 from panel import families
 from panel.intervals import LEVEL
-from studies.contrasts import COLUMNS
 from studies.equal_gain import STEPS
 from studies.primary import ROLE, ROLES
 from studies.shapes import SHAPES
 from training.objective import OBJECTIVES
+from training.optimizer import SCHEDULES
 
 COMPARED = ("test_bits", "test_gain", "anisotropy", "mean_cosine", "drift", "attention_entropy", "twonn")
 BITS = {"test_bits": "bits per character (test)", "test_gain": "gain over no context (test, bits)"}
@@ -29,6 +30,7 @@ OTHERS = {
     STEPS: ("steps to the gain", "steps"),
 }
 CONTRASTED = ("bell", "growth", "cosine_growth", "drift_growth", "expansion", "compression", "sharpening", "sink")
+CONSTANT = {name for name, schedule in SCHEDULES.items() if schedule.constant}
 ACROSS = 4  # panels of contrasts beside each other
 ROW = {"condition": 0.17, "contrast": 0.135}  # inches
 
@@ -101,14 +103,15 @@ def contrasts_at_equal_gain(compared: Compared) -> Figure | None:
     """What of it is left where the runs of a contrast have learned equally much?"""
     if compared.equal is None or compared.equal.empty:
         return None
-    levels = compared.equal.groupby(list(COLUMNS[:4]), sort=False)["level"].first().dropna()
+    levels = _drawn(compared.equal)["level"]
     if levels.empty:  # no run of any contrast has a value
         return None
     told = f"{levels.min():.2f} to {levels.max():.2f}" if levels.nunique() > 1 else f"{levels.iloc[0]:.2f}"
-    left_out = (
-        f" Without value: {', '.join(names)}." if (names := [one for one in set(compared.equal.without) if one]) else ""
-    )
-    further = f"Each contrast at the best gain that all its runs reach in the constant part: {told} bits.{left_out}"
+    names = dict.fromkeys(name for names in compared.equal.without if names for name in names.split(", "))
+    left_out = f" Without value: {', '.join(names)}." if names else ""
+    schedules = {json.loads(run.results.attrs["config"])["train"]["schedule"] for run in compared.runs.values()}
+    part = "in the constant part of the schedule" if schedules <= CONSTANT else "after the warm-up"
+    further = f"Each contrast at the best gain that all its runs reach {part}: {told} bits.{left_out}"
     return _contrasts(compared.runs, compared.equal, "at equal gain", further, "variance of its own runs")
 
 
@@ -120,7 +123,7 @@ def _contrasts(
     noise: str = "variance pooled over settings",
 ) -> Figure | None:
     """A panel per shape, a row per contrast, grouped by the setting that changes; all positions."""
-    changes = changes[(changes.positions == "all") & np.isfinite(changes.change)]
+    changes = _drawn(changes)
     names = [name for name in CONTRASTED if name in set(changes.quantity)]
     if not names:
         return None
@@ -139,7 +142,6 @@ def _contrasts(
         for (key, _), tick in zip(labels, ax.get_yticklabels(), strict=True):
             tick.set_fontweight("bold" if isinstance(key, str) else "normal")
         ax.set_ylim(-len(labels) + 0.4, 0.6)
-    changes = changes[changes.quantity.isin(names)]
     sample = _sample(changes, noise)
     style.title(figure, f"Change when one setting changes, {where}, all positions: exploratory")
     shown = f"The change of each shape (studies/shapes.py) when one setting changes, {where}."
@@ -149,6 +151,12 @@ def _contrasts(
     )
     caption(figure, runs, shown, " ".join(filter(None, (sample, further))))
     return figure
+
+
+def _drawn(changes: pd.DataFrame) -> pd.DataFrame:
+    """Those that have a value, of the shapes that are shown."""
+    shown = (changes.positions == "all") & np.isfinite(changes.change) & changes.quantity.isin(CONTRASTED)
+    return changes[shown]
 
 
 def named(name: str) -> str:

@@ -12,7 +12,7 @@ from matplotlib.ticker import LogLocator, NullFormatter, StrMethodFormatter
 
 from figures import over_depth, over_training, scales, style
 from figures.provenance import caption
-from figures.run import POSITIONS, SAME, Run, at_last, bands, holding, interval, layers, positions, words
+from figures.run import POSITIONS, Run, at_last, bands, holding, interval, layers, positions, same, words
 from studies import correlations, modalities
 
 KINDS = {"encoder": "encoders", "decoder": "decoders"}
@@ -61,7 +61,7 @@ def anisotropy_over_depth(models: dict[str, Model]) -> Figure | None:
         handles, names = [*handles, Line2D([], [], linestyle="none"), *own], [*names, KINDS[kind], *called]
     figure.legend(handles, names, loc="outside right upper")
     shown = "Share of the largest eigenvalue in the variance of each layer's vectors: a line for each model."
-    caption(figure, runs, shown, bands(runs, "anisotropy"), [SAME] * (len(sides) == 1))
+    caption(figure, runs, shown, bands(runs, "anisotropy"), same(runs, sides))
     return figure
 
 

@@ -9,7 +9,7 @@ from figures import style
 from figures.experiment import ACROSS, Compared, named
 from figures.provenance import caption
 from panel.intervals import LEVEL
-from studies.primary import BOTH, DIFFERS, NOTHING, OPEN, UNTESTED, WITHIN, number, words
+from studies.primary import BOTH, DIFFERS, NOTHING, OPEN, UNTESTED, WITHIN, with_interval, words
 
 LOOKS = {  # colour, marker, filled
     DIFFERS: (style.OKABE_ITO[1], "o", True),
@@ -77,17 +77,18 @@ def label(key: tuple[str, ...], keys: list[tuple[str, ...]]) -> str:
 
 
 def shown(table) -> str:
-    return f"Change from one condition to another: the {len(table)} contrasts named before any number was seen."
+    without = ", ".join(table.loc[table["verdict"] == NOTHING, "name"])
+    said = f"Change from one condition to another: the {len(table)} contrasts named before any number was seen."
+    return f"{said} Without value: {without}." if without else said
 
 
 def bars(table) -> str:
     few, many = table["pairs"].min(), table["pairs"].max()
     pairs = f"{few} to {many}" if few < many else f"{few}"
-    said = f"Bars: {LEVEL * 100:.0f} % interval, {pairs} pairs of runs."
+    said = f"Bars: {LEVEL * 100:.0f} % interval, not corrected, {pairs} pairs of runs."
     said += f" Verdicts: p < {1 - LEVEL:.2g}, after Holm over all tests."
     return said + " Grey: margin stated beforehand." * bool(np.isfinite(table["margin"]).any())
 
 
 def told(row) -> str:
-    interval = f"{number(row.change)} [{number(row.low)}, {number(row.high)}]"
-    return f"{row.name}: {row.quantity}, {row.before} → {row.after}, {AT[row.at]}: {interval}, {words(row)}."
+    return f"{row.name}: {row.quantity}, {row.before} → {row.after}, {AT[row.at]}: {with_interval(row)}, {words(row)}."

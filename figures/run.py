@@ -85,8 +85,12 @@ def at_last(runs: dict[str, Run]) -> str:
 
 def layers(runs: dict[str, Run], words: str) -> str:
     """An axis over layers: whether the first is an embedding, vectors of a file do not tell."""
-    embedded = all(run.results.attrs.get("layer_0", EMBEDDING) == EMBEDDING for run in runs.values())
-    return words if embedded else words.partition(" (")[0]
+    return words if embedded(runs) else words.partition(" (")[0]
+
+
+def embedded(runs: dict[str, Run]) -> bool:
+    """Whether layer 0 is the embedding in all of them."""
+    return all(run.results.attrs.get("layer_0", EMBEDDING) == EMBEDDING for run in runs.values())
 
 
 def last_step(runs: dict[str, Run]) -> int:
@@ -95,9 +99,12 @@ def last_step(runs: dict[str, Run]) -> int:
 
 def positions(runs: dict[str, Run], *names: str, steps: slice = slice(-1, None)) -> list[str]:
     """The sets of positions to draw of these quantities: all, and without the first only where that can be seen."""
-    sets = next(iter(runs.values())).results.positions.values.tolist()
+    sets = sets_of_all(runs)
     for name in names:
-        shown = [run.results[name].isel(step=steps).sel(less=NOTHING, statistic="mean") for run in runs.values()]
+        shown = [
+            run.results[name].isel(step=steps).sel(less=NOTHING, statistic="mean", positions=sets)
+            for run in runs.values()
+        ]
         values = np.concatenate(
             [one.transpose("positions", ...).values.reshape(len(sets), -1) for one in shown], axis=1
         )
@@ -107,6 +114,12 @@ def positions(runs: dict[str, Run], *names: str, steps: slice = slice(-1, None))
     return sets[:1]
 
 
+def sets_of_all(runs: dict[str, Run]) -> list[str]:
+    """The sets of positions that every run was measured on."""
+    first, *others = (run.results.positions.values.tolist() for run in runs.values())
+    return [one for one in first if all(one in other for other in others)]
+
+
 def same(runs: dict[str, Run], sides: list[str]) -> list[str]:
     """For the caption, where further sets of positions are there and not drawn."""
-    return [SAME] * (len(sides) == 1 < next(iter(runs.values())).results.sizes["positions"])
+    return [SAME] * (len(sides) == 1 < len(sets_of_all(runs)))

@@ -23,13 +23,14 @@ def build(runs: dict[str, Run]) -> Figure | None:
     names = [name for name in NAMES if every and all(name in table for table in every)]
     if not names:
         return None
+    looks = style.inks(dict.fromkeys(site for found in tables.values() for site in found))
     figure = style.new(style.PAGE, 0.7 + 1.7 * len(runs))
     grid = figure.subplots(len(runs), len(names), sharex=True, squeeze=False)
     for row, (label, found) in zip(grid, tables.items(), strict=True):
         for ax, name in zip(row, names, strict=True):
-            for look, (site, table) in zip(style.inks(map(str, range(9))).values(), found.items(), strict=False):
+            for site, table in found.items():
                 last = table.isel(step=-1).sel(positions="all")
-                style.banded(ax, last.layer.values, *interval(last, name), label=site.replace("_", " "), **look)
+                style.banded(ax, last.layer.values, *interval(last, name), label=site.replace("_", " "), **looks[site])
             scales.fit([ax], zero=True)
             ax.xaxis.set_major_locator(MaxNLocator(integer=True))
         if len(runs) > 1:

@@ -1,6 +1,6 @@
 """Figures of tangent proxies: gradient energy beside controls, beside the activations, by frequency, and of updates."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from typing import Any
 
 import numpy as np
@@ -41,8 +41,14 @@ def chosen(runs: dict[str, Run]) -> dict[str, Run]:
 
 
 def proxy(runs: dict[str, Run]) -> str:
-    table = next(iter(runs.values())).results
-    return f"{KIND}, rank {int(table['rank'])} of {int(table.attrs['width'])}"
+    tables = [run.results for run in runs.values()]
+    ranks = each(f"rank {int(table['rank'])} of {int(table.attrs['width'])}" for table in tables)
+    return f"{KIND}, {ranks}"
+
+
+def each(words: Iterable[str]) -> str:
+    """What different runs say, each once."""
+    return " or ".join(dict.fromkeys(words))
 
 
 def drawn_fit(table: xr.Dataset) -> str:
@@ -51,7 +57,7 @@ def drawn_fit(table: xr.Dataset) -> str:
 
 
 def in_proxies(runs: dict[str, Run]) -> str:
-    return " or ".join(dict.fromkeys(PROXIES[drawn_fit(run.results)] for run in runs.values()))
+    return each(PROXIES[drawn_fit(run.results)] for run in runs.values())
 
 
 def over_depth(runs: dict[str, Run]) -> bool:
@@ -60,7 +66,7 @@ def over_depth(runs: dict[str, Run]) -> bool:
 
 
 def types(runs: dict[str, Run]) -> str:
-    return " or ".join(dict.fromkeys(run.results.attrs.get("types", "character") for run in runs.values()))
+    return each(run.results.attrs.get("types", "character") for run in runs.values())
 
 
 def axis(table: xr.Dataset) -> str:
@@ -95,7 +101,8 @@ def grid(
         strip, axes = style.below_a_strip(figure, len(runs), most, 1.5)
     else:
         axes = figure.subplots(len(runs), most, squeeze=False)
-    for number, (row, (label, table)) in enumerate(zip(axes, tables.items(), strict=True)):
+    above: list[str] = []
+    for row, (label, table) in zip(axes, tables.items(), strict=True):
         wanted = columns(table)
         for ax, (name, at) in zip(row, wanted.items(), strict=False):
             draw(ax, table, at)
@@ -104,10 +111,11 @@ def grid(
                 ax.xaxis.set_major_locator(MaxNLocator(3 if most > 2 else "auto", integer=True))
             else:
                 scales.step_axis(ax, last_step(runs))
-            if number == 0:
+            if [*wanted] != above:  # of the first run, and of one that has other layers
                 ax.set_title(name, fontsize=style.SMALL)
         for ax in row[len(wanted) :]:
             ax.set_axis_off()
+        above = [*wanted]
         row[0].set_ylabel(label, fontweight="bold")
     scales.fit(axes.flat, zero=True)
     for ax in axes[:, 1:].flat:
@@ -266,14 +274,15 @@ def look(number: int, linestyle: str = "-", marker: bool = False) -> dict[str, A
 
 
 def tell(figure: Figure, runs: dict[str, Run], shown: str, controls: str = "", banded: bool = True) -> None:
-    about = next(iter(runs.values())).results.attrs
+    about = [run.results.attrs for run in runs.values()]
     ways = {
         "range of seeds" if "seeds" in run.results.attrs else f"{LEVEL * 100:.0f} % interval, windows resampled"
         for run in runs.values()
     }
     bands = f"Bands: {' or '.join(sorted(ways))}." if banded else ""
-    windows = f"Positions: {about['positions']}; windows: {about['windows']}."
-    early = about["early_steps"][1:-1]
+    positions, windows = (each(str(one[name]) for one in about) for name in ("positions", "windows"))
+    windows = f"Positions: {positions}; windows: {windows}."
+    early = each(steps for one in about if (steps := one["early_steps"][1:-1]))
     further = f"{windows} {f'Early: steps {early}.' if early else 'There are no early proxies.'}"
     caption(figure, runs, f"{shown} {RECONSTRUCTED}", " ".join(filter(None, (bands, controls))), [further])
 

@@ -14,7 +14,7 @@ function scale(dim, runs, room = 14, evenly = false) {
   }
   if (DEPTHS.includes(dim) && !evenly) {
     const lasts = new Set(runs.map((run) => run.labels[dim].at(-1)));
-    const words = dim === "layer" ? " (0 = embedding)" : "";
+    const words = dim === "layer" && embedded ? " (0 = embedding)" : "";
     if (lasts.size > 1) return { place: (run, label) => label / run.labels[dim].at(-1), axis: { title: { text: `relative depth${words}` } } };
     return { place: (_, label) => label, axis: ticked(`${dim}${words}`, thin(room), thin(room)) };
   }

@@ -45,7 +45,7 @@ function fillControls() {
   $("nulls").checked = state.nulls;
   $("nulls").disabled = !nulls.length || less !== "nothing" || Boolean(view.y);
   $("embedding").checked = state.embedding;
-  $("embedding").disabled = ![view.x, view.y].includes("layer");
+  $("embedding").disabled = !embedded || ![view.x, view.y].includes("layer");
   $("bands").disabled = Boolean(view.y || quantity.plane);
   $("positions").disabled = !selection.placed;
   $("less").disabled = !nulls.length;
@@ -91,7 +91,7 @@ function fillPicks() {
 
 /** Of a dimension one label, or any of them. */
 function picker({ dim, labels, single }) {
-  const words = labels.map((label) => (dim === "layer" && label === 0 ? "0 (embedding)" : String(label)));
+  const words = labels.map((label) => (dim === "layer" && label === 0 && embedded ? "0 (embedding)" : String(label)));
   if (single) {
     const select = element("select", "", { id: `pick_${dim}` });
     select.dataset.dim = dim;

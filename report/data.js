@@ -1,6 +1,8 @@
 "use strict";
 // What is embedded, unpacked once; after that numbers are read by their labels.
 
+let embedded = true; // whether layer 0 is an embedding: vectors of a file have none
+
 /** The bytes of a <script> element that holds base64 of gzip. */
 async function unpack(id) {
   const text = atob(document.getElementById(id).textContent);
@@ -13,6 +15,7 @@ async function unpack(id) {
 /** All words and layouts; each run with its numbers. */
 async function load() {
   const known = JSON.parse(document.getElementById("known").textContent);
+  embedded = known.embedded;
   await Promise.all(known.runs.map(async (run, number) => give(run, await unpack(`numbers-${number}`))));
   return known;
 }

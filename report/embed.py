@@ -9,7 +9,7 @@ import numpy as np
 import xarray as xr
 
 from figures import style
-from figures.run import ENDS, NULLS, POSITIONS, Run, bands, nulls
+from figures.run import ENDS, NULLS, POSITIONS, Run, bands, embedded, nulls
 from panel.families import quantities
 from studies.runs import conditions
 from tangents.quantities import GRADIENT
@@ -131,6 +131,7 @@ def known(runs: dict[str, Run], drawn: dict[str, Run], about: dict[str, Any]) ->
     listed = entries(runs, drawn)
     shown = [entry.pop("run") for entry in listed]
     content = about | {"quantities": words(shown), "runs": listed, "positions": POSITIONS}
+    content["embedded"] = embedded(drawn)
     content["nulls"] = {name: " ".join(said.split()) for name, said in NULLS.items()}
     content["shades"] = [_hex(style.shades()(place)) for place in np.linspace(0, 1, 33)]
     blocks = []

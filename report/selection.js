@@ -9,7 +9,7 @@ function named(dim) {
 
 function said(dim, label) {
   if (dim === "step") return `step ${label.toLocaleString("en")}`;
-  return `${named(dim)} ${label}${dim === "layer" && label === 0 ? " (embedding)" : ""}`;
+  return `${named(dim)} ${label}${dim === "layer" && label === 0 && embedded ? " (embedding)" : ""}`;
 }
 
 /** A view has one axis `x`, or two; all other dimensions are chosen from. */

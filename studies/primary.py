@@ -184,8 +184,8 @@ def told(frame: pd.DataFrame) -> list[str]:
     """A line for each primary contrast that has a value, and one for those that have none."""
     known = frame[frame["verdict"] != NOTHING]
     lines = [
-        f"primary, {row.name}: {row.quantity} {row.before} → {row.after} {WHERE[row.at]}: {number(row.change)} "
-        f"[{number(row.low)}, {number(row.high)}], {words(row)}"
+        f"primary, {row.name}: {row.quantity} {row.before} → {row.after} {WHERE[row.at]}: "
+        f"{with_interval(row)}, {words(row)}"
         for row in known.itertuples(index=False)
     ]
     if len(known) < len(frame):
@@ -194,6 +194,12 @@ def told(frame: pd.DataFrame) -> list[str]:
 
 
 WHERE = {"last": "at the last checkpoint", "equal": "at equal gain"}
+
+
+def with_interval(row: Any) -> str:
+    """Of a single seed there is none."""
+    interval = f" [{number(row.low)}, {number(row.high)}]" if np.isfinite(row.low) else ""
+    return number(row.change) + interval
 
 
 def words(row: Any) -> str:
@@ -210,4 +216,4 @@ def _p(p: float) -> str:
 
 
 def number(value: float) -> str:
-    return f"{value:.3g}".replace("-", "\N{MINUS SIGN}")
+    return (f"{value:,.0f}" if abs(value) >= 1000 else f"{value:.3g}").replace("-", "\N{MINUS SIGN}")

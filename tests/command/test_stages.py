@@ -7,9 +7,10 @@ import pytest
 
 from command import drawing, stages
 from experiments import variants
+from report import embed
 from tables import files
 from tests import tiny
-from tests.figures.tables import make_run
+from tests.figures.tables import make_run, under
 from training import loop
 from workdir.errors import Stopped, UserError
 from workdir.folder import claim
@@ -31,6 +32,26 @@ def test_tables_that_were_moved_away_are_no_run(folder, name):
     (folder / name).mkdir()
     (folder / name / "config.json").write_text("{}")
     assert drawing.load(folder).results.sizes["step"] == 2
+
+
+def test_a_run_to_compare_with_does_not_take_the_place_of_a_condition(tmp_path, monkeypatch):
+    """Seeds 0 and 1 are drawn as `plain`; the other experiment's run is called so too."""
+    paths = {name: tmp_path / "own" / name for name in ("plain_0", "plain_1")} | {"plain": tmp_path / "other" / "plain"}
+    for seed, path in enumerate(paths.values()):
+        one = make_run(steps=(0, 1), layers=1, heads=1, batches=2, groups=2, nulls=(), seed=seed)
+        one = under(one, {"model.sink": True}) if seed == 2 else one
+        files.write(one.results, path / "results.nc")
+        (path / "train.jsonl").write_text("".join(json.dumps(line) + "\n" for line in one.log))
+    seen = {}
+    monkeypatch.setattr(drawing.draw, "draw_runs", lambda drawn, *_: (seen.update(drawn=drawn), [])[1])
+    monkeypatch.setattr(drawing.page, "write", lambda runs, drawn, shown, _: seen.update(runs=runs, shown=shown))
+    drawing.draw_figures(paths, tmp_path / "own" / "figures")
+    other = str(paths["plain"])
+    assert [*seen["drawn"]] == ["plain", other]
+    assert "seeds" in seen["drawn"]["plain"].results.attrs
+    assert [*seen["runs"]] == [*seen["shown"]] == ["plain_0", "plain_1", other]
+    listed = embed.entries(seen["runs"], seen["drawn"])
+    assert [entry["label"] for entry in listed] == ["plain, 2 seeds together", "plain_0", "plain_1", other]
 
 
 def test_a_table_without_averages_is_joined_again_first(folder):

@@ -39,6 +39,7 @@ def test_a_finished_experiment_misses_nothing(root):
         run(root / name, KEPT, KEPT, test=True, joined=True)
     (root / "figures").mkdir()
     (root / "figures" / "a.png").touch()
+    (root / "runs.csv").touch()
     lines = list(status.told(root))
     assert lines[0].startswith(f"{root}: 2 runs, last written ")
     assert lines[1:] == [
@@ -49,6 +50,25 @@ def test_a_finished_experiment_misses_nothing(root):
         f"figures: 1 in {root / 'figures'}",
         "missing: nothing",
     ]
+
+
+def test_of_several_runs_the_tables_that_compare_them_are_wanted_too(tmp_path):
+    root, named = tmp_path / "twins", {"bell": {"quantity": "bell", "before": "one", "after": "two", "at": "equal"}}
+    claim(
+        root, replace(tiny.config(), {"variants": {"one": {}, "two": {"model.sink": True}}, "primary": named}), new=True
+    )
+    for name in ("one", "two"):
+        run(root / name, KEPT, KEPT, test=True, joined=True)
+    missing = "missing: runs.csv (--stages=measure); contrasts_equal_gain.csv (--stages=equal); figures"
+    assert missing in list(status.told(root))
+    for name in ("runs.csv", "contrasts_equal_gain.csv"):
+        (root / name).touch()
+    assert "missing: figures" in list(status.told(root))
+
+
+def test_a_finished_run_whose_checkpoints_were_deleted_is_trained(root):
+    run(root / "one", [], KEPT, test=True, joined=True)
+    assert "one: trained to step 6 of 6, 0 of 6 checkpoints there, 2.5000 bits per" in "\n".join(status.told(root))
 
 
 def test_what_is_missing_is_named_while_the_run_goes_on(root):

@@ -6,10 +6,11 @@ from collections.abc import Callable
 import matplotlib
 import pandas as pd
 import pytest
+import xarray as xr
 
 from figures import draw, over_training, style
 from figures.provenance import provenance
-from figures.run import Run
+from figures.run import Run, positions, same
 from tests.figures.reading import footer_of, inside
 from tests.figures.tables import changed, lacking, make_run, spoiled, under
 from workdir import files
@@ -174,6 +175,26 @@ def test_the_excess_is_drawn_of_what_was_measured(tiny):
     alone = changed(tiny, lambda table: table.sel(less=["nothing", "gaussian"]) if "less" in table.dims else table)
     assert len(build({"decoder": alone}).axes) == 1  # a Gaussian cloud has no mean cosine to compare with
     assert build({"decoder": lacking(alone, *DIMENSION)}) is None
+
+
+def test_a_site_has_one_colour_in_the_rows_of_all_runs(tiny):
+    one = dataclasses.replace(tiny, sites={"values": tiny.sites["values"]})
+    figure = draw.RUNS["sites"]({"decoder": tiny, "encoder": one})
+    lines = [line for ax in figure.axes for line in ax.lines if not line.get_label().startswith("_")]
+    found = {(line.get_label(), line.get_color()) for line in lines}
+    assert len(found) == len({label for label, _ in found}) == 3
+
+
+def test_models_with_other_sets_of_positions_are_drawn_on_those_that_all_have(tiny):
+    """As one with special tokens beside one without."""
+    special = tiny.results.sel(positions="all").expand_dims(positions=["without_special"])
+    more = xr.concat([tiny.results, special], "positions", data_vars="minimal")
+    runs = {"encoder": Run(more, tiny.log), "decoder": tiny}
+    for order in (runs, dict(reversed(runs.items()))):
+        assert set(positions(order, "anisotropy")) <= set(tiny.results.positions.values)
+    alone = Run(tiny.results.sel(positions=["all"]), tiny.log)
+    assert positions({"decoder": tiny, "other": alone}, "anisotropy") == ["all"]
+    assert same({"decoder": tiny, "other": alone}, ["all"]) == []  # nobody has seen that they look the same
 
 
 def test_without_sites_there_is_no_figure_of_them(tiny):

@@ -182,21 +182,26 @@ def test_contrasts_without_seeds_have_no_interval_and_say_so(runs, joined):
 
 def test_contrasts_at_equal_gain_say_so_their_levels_and_who_has_no_value(runs, joined):
     levels = joined[1].setting.map({"model.sink": 1.25, "model.mask": 2.5})
-    equal = joined[1].assign(change=7.0, level=levels, without=np.where(levels > 2, "window_0", ""))
+    equal = joined[1].assign(change=7.0, level=levels, without=np.where(levels > 2, "window_0, a_1", "a_1, b_0"))
     compared = Compared(over_seeds(runs), *joined, equal)
     figure = contrasts_at_equal_gain(compared)
     inside(figure, "contrasts")
     assert "at equal gain" in title_of(figure)
     assert title_of(figure).endswith("exploratory")
     assert "95 % interval, variance of its own runs" in caption_of(figure)
-    assert "constant part: 1.25 to 2.50 bits. Without value: window_0." in caption_of(figure)
+    first, *others = dict.fromkeys(", ".join(equal.without).split(", "))  # each once, in the order of the table
+    told = f"1.25 to 2.50 bits. Without value: {', '.join([first, *others])}."
+    assert f"all its runs reach after the warm-up: {told}" in caption_of(figure)
+    constant = {name: under(run, {"train.schedule": "constant"}) for name, run in compared.runs.items()}
+    figure = contrasts_at_equal_gain(compared._replace(runs=constant))
+    assert f"in the constant part of the schedule: {told}" in caption_of(figure)
     assert {line.get_xdata()[0] for line in figure.axes[0].lines if line.get_marker() == "o"} == {7.0}
     assert contrasts_at_equal_gain(Compared(compared.runs, *joined)) is None
     some = equal.assign(
         level=levels.where(levels < 2), change=equal.change.where(levels < 2)
     )  # one that nobody reached
-    assert "constant part: 1.25 bits" in caption_of(contrasts_at_equal_gain(Compared(compared.runs, *joined, some)))
-    assert contrasts_at_equal_gain(Compared(compared.runs, *joined, equal.assign(level=np.nan))) is None
+    assert "warm-up: 1.25 bits" in caption_of(contrasts_at_equal_gain(Compared(compared.runs, *joined, some)))
+    assert contrasts_at_equal_gain(Compared(compared.runs, *joined, equal.assign(level=np.nan, change=np.nan))) is None
 
 
 def test_contrasts_named_beforehand_have_a_figure_of_their_own(runs, joined):
@@ -212,7 +217,7 @@ def test_contrasts_named_beforehand_have_a_figure_of_their_own(runs, joined):
     figure = draw.EXPERIMENT["primary_contrasts"](Compared(over_seeds(runs), *joined, None, table))
     inside(figure, "primary_contrasts")
     assert title_of(figure) == "Contrasts named beforehand, last checkpoint"
-    assert "the 3 contrasts named before any number was seen" in caption_of(figure)
+    assert "the 3 contrasts named before any number was seen. Without value: later." in caption_of(figure)
     assert "Grey: margin stated beforehand." in footer_of(figure)
     bell, growth, *_ = figure.axes
     (band,) = bell.collections
@@ -246,6 +251,10 @@ def test_signs_of_a_sink_are_those_of_the_layer_block_or_head_where_they_are_lar
     for ax, values in zip(figure.axes, expected, strict=False):
         (line,) = [line for line in ax.lines if line.get_label() == "sink_0"]
         np.testing.assert_allclose(line.get_ydata(), values)
+    first = next(iter(runs))
+    fewer = runs | {first: changed(runs[first], lambda table: table.drop_vars("sink_heads"))}  # all keep their colours
+    for line in draw.EXPERIMENT["attention_sinks"](Compared(fewer, None, None)).axes[0].lines:
+        assert line.get_color() == style.inks(runs)[line.get_label()]["color"]
     together = draw.EXPERIMENT["attention_sinks"](Compared(over_seeds(runs), None, None))
     assert "Of several seeds" in caption_of(together)
     heads = over_seeds(runs)["sink"].results.attention_first.sel(less="nothing", statistic="mean", positions="all")

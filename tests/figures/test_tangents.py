@@ -14,7 +14,7 @@ from tangents.proxies import KINDS
 from tangents.quantities import DERIVED, MEASURED, about
 from tangents.tested import FITS
 from tangents.written import MATRICES, OF
-from tests.figures.reading import caption_of, edges_are, inside
+from tests.figures.reading import caption_of, edges_are, inside, title_of
 
 LABELS = {
     **{"step": [0, 1, 2, 4, 8, 10], "rank": [4, 16], "layer": [0, 1, 2], "fit": list(FITS), "kind": list(KINDS)},
@@ -143,3 +143,14 @@ def test_seeds_are_one_curve_with_their_range_and_the_controls_of_all():
     np.testing.assert_allclose(found.control_energy.sel(statistic="high"), ends.max(0))
     np.testing.assert_allclose(found.control_p, np.mean([one.control_p for one in members], axis=0))
     assert seeds._tangents([members[0], None], "") is None
+
+
+def test_runs_of_other_depths_have_titles_of_their_own_and_say_what_each_was_fitted_to():
+    deep, shallow = table(0, layers=7), table(1, layers=3)
+    shallow.attrs |= {"width": 31, "early_steps": "[4]"}
+    figure = FIGURES["tangent_energy"]({name: Run(one, [], one) for name, one in (("deep", deep), ("flat", shallow))})
+    titles = [ax.get_title() for ax in figure.axes[:-1] if ax.axison]
+    assert titles == [*(f"layer {n}" if n else "layer 0 (embedding)" for n in (0, 2, 3, 4, 6)), "layer 0 (embedding)",
+                      "layer 1", "layer 2"]  # fmt: skip
+    assert "rank 16 of 63 or rank 16 of 31" in title_of(figure)
+    assert "Early: steps 1, 2 or 4." in caption_of(figure)
