@@ -47,9 +47,10 @@ def contrast(
                     whole = sweep.up_to(config, root / name, again.FOLDER, end.step)
                     cut[name, level] = whole.assign_attrs({equal_gain.GAIN: end.gain})
         if processes.is_first():
-            for path in on_disk.write_equal(part, cut, root, joined, experiment.primary):
+            folders = {name: root / name for name in configs}
+            for path in on_disk.write_equal(part, cut, folders, root, joined, experiment.primary):
                 print(path)
-            on_disk.write({name: root / name for name in configs}, root, experiment.primary)  # some is read there
+            on_disk.write(folders, root, experiment.primary)  # some is read there
 
 
 def best_gains(configs: dict[str, Config], lines: dict[str, list[dict[str, Any]]]) -> dict[str, float | None]:

@@ -36,7 +36,7 @@ from scipy import stats
 from models import masks
 from panel.intervals import LEVEL
 from studies.components import mean_squares
-from studies.runs import CORPUS, SEEDS, numbers, varied
+from studies.runs import CORPUS, numbers, pairing, varied
 
 # What cannot be compared under a change of what: bits of two objectives, or of two texts, measure two things.
 TASK = {"test_bits": ("objective", CORPUS), "test_gain": (CORPUS,)}
@@ -61,8 +61,7 @@ def contrasts(runs: xr.Dataset, together: bool = False) -> pd.DataFrame:
     """
     labels = list(_settings_of(runs))
     condition = np.array([labels.index(label) for label in runs["condition"].values])
-    seeds = np.stack([runs[name].values for name in SEEDS if name in runs.coords], axis=1)
-    found = []
+    seeds, found = pairing(runs), []
     for pair in pairs(runs, together):
         for quantity, positions, values in numbers(runs):
             if not pair.changed.intersection(TASK.get(quantity, ())):

@@ -1,5 +1,6 @@
 """What is read from tables, written beside them: correlations of a run; runs joined, contrasted, and split."""
 
+import hashlib
 import pathlib
 from typing import Any
 
@@ -13,7 +14,9 @@ from studies.contrasts import COLUMNS, Change, contrasts
 from tables import files
 from training import log
 from workdir.errors import RunError
-from workdir.files import read_json
+from workdir.files import read_json, write_json
+
+DIGESTS = "equal_gain.json"
 
 
 def write_run(name: str, folder: pathlib.Path) -> None:
@@ -31,13 +34,20 @@ def write(folders: dict[str, pathlib.Path], to: pathlib.Path, named: Named) -> l
     """
     tables = {name: files.read(folder / "results.nc") for name, folder in folders.items()}
     joined = runs.join(tables, {name: bits(folder) for name, folder in folders.items()})
+    if unfinished := runs.unfinished(tables):
+        joined = runs.without_shapes(joined, unfinished)
+        print(f"left out of contrasts, as they are not measured to their last step: {', '.join(unfinished)}")
+    equal = read_equal(to)
+    if not equal.empty and digests(folders) != read_digests(to):
+        equal = equal.iloc[:0]
+        print("contrasts at equal gain are of other tables than now: --stages=equal reads them again")
     files.write(joined, to / "runs.nc")
     paths = [to / "runs.nc"]
     for name, frame in (
         ("runs", runs.rows(tables, joined)),
         ("contrasts", primary.with_roles(contrasts(joined), named, joined, "last")),
         ("components", components(joined)),
-        ("primary", primary.read(named, joined, read_equal(to))),
+        ("primary", primary.read(named, joined, equal)),
     ):
         path = to / f"{name}.csv"
         if frame.empty:
@@ -48,14 +58,26 @@ def write(folders: dict[str, pathlib.Path], to: pathlib.Path, named: Named) -> l
     return paths
 
 
+def digests(folders: dict[str, pathlib.Path]) -> dict[str, str]:
+    """Of what is read of each run."""
+    return {name: hashlib.sha256((folder / "results.nc").read_bytes()).hexdigest() for name, folder in folders.items()}
+
+
+def read_digests(folder: pathlib.Path) -> dict[str, str]:
+    """Those of the tables that contrasts at equal gain were read from; tables of old have none."""
+    path = folder / DIGESTS
+    return read_json(path, "run --stages=equal again") if path.exists() else {}
+
+
 def write_equal(
     planned: list[equal_gain.Equal],
     tables: dict[tuple[str, float], xr.Dataset],
+    folders: dict[str, pathlib.Path],
     to: pathlib.Path,
     runs: xr.Dataset,
     named: Named,
 ) -> list[pathlib.Path]:
-    """contrasts_equal_gain.csv, and equal_gain.csv with a row per contrast and run.
+    """contrasts_equal_gain.csv, equal_gain.csv with a row per contrast and run, and of which tables these are.
 
     `tables` holds the table of each run up to where it has a level: {(run, level): table}; `runs` joins all of them.
     """
@@ -63,6 +85,7 @@ def write_equal(
     changes, each = (pd.concat(frames, ignore_index=True) for frames in zip(*found, strict=True))
     changes = primary.with_roles(changes, named, runs, "equal")
     paths = []
+    write_json(to / DIGESTS, digests(folders))
     for name, frame in (("contrasts_equal_gain", changes), ("equal_gain", each)):
         files.write_csv(frame, to / f"{name}.csv")
         paths.append(to / f"{name}.csv")

@@ -21,7 +21,7 @@ from models.masks import seeds as mask_seeds
 from panel.intervals import LEVEL
 from studies.contrasts import COLUMNS, TASK, Change, change_between, factors, pairs
 from studies.equal_gain import STEPS
-from studies.runs import SEEDS, numbers
+from studies.runs import SEEDS, numbers, pairing
 from studies.shapes import SHAPES
 from workdir.errors import UserError
 from workdir.settings import choose
@@ -134,7 +134,7 @@ def _at_last(runs: xr.Dataset, about: dict[str, Any]) -> Change:
     if any(len(values_there) > 1 for values_there in of_both):  # as bits of two objectives
         return _no_change()
     condition = np.array([labels.index(label) for label in runs["condition"].values])
-    return change_between(values, condition, _seeds(runs), *(labels.index(about[end]) for end in ("before", "after")))
+    return change_between(values, condition, pairing(runs), *(labels.index(about[end]) for end in ("before", "after")))
 
 
 def _at_equal_gain(runs: xr.Dataset, equal: pd.DataFrame, about: dict[str, Any]) -> Change:
@@ -155,10 +155,6 @@ def _at_equal_gain(runs: xr.Dataset, equal: pd.DataFrame, about: dict[str, Any])
 
 def _no_change() -> Change:
     return Change(*[np.nan] * 4, freedom=0, pairs=0)
-
-
-def _seeds(runs: xr.Dataset) -> np.ndarray:
-    return np.stack([runs[name].values for name in SEEDS if name in runs.coords], axis=1)
 
 
 def _crossed(runs: xr.Dataset) -> bool:

@@ -21,7 +21,10 @@ from workdir.settings import flat
 
 # Of initial parameters; of windows and masked characters; of what a mask draws.
 SEEDS = ("train.seed", "train.data_seed", *(f"model.{name}" for name in masks.seeds()))
-WITHOUT_EFFECT = ("mesh.", "data.", "train.num_seeds", "train.num_data_seeds")  # on what a run is: the corpus says data
+WITHOUT_EFFECT = (  # on what a run is, and on any value that is measured of it: the corpus says data
+    *("mesh.", "data.", "train.num_seeds", "train.num_data_seeds", "tangents.", "watch.every"),
+    *(f"measure.{name}" for name in ("families", "nulls", "updates", "sites", "points_table")),
+)
 CORPUS = "data.corpus"
 SUMMARY = ("anisotropy", "mean_cosine", "drift", "twonn", "attention_entropy", "attention_max", "attention_first")
 SINKS = {  # read where they are largest, of which dimension from which place on
@@ -53,6 +56,18 @@ def seeds(table: xr.Dataset) -> tuple[int, int]:
     """Of the initial parameters, and of the data."""
     values = settings(table)
     return values["train.seed"], values["train.data_seed"]
+
+
+def pairing(runs: xr.Dataset) -> np.ndarray:
+    """The seeds (run, kind) by which the runs of a joined table are paired.
+
+    What a mask draws goes with the seed of the weights or of the data, unless runs differ in it alone: a condition
+    whose mask draws nothing may have any.
+    """
+    names = [name for name in SEEDS if name in runs.coords]
+    plain = [name for name in SEEDS[:2] if name in names]
+    alone = runs[["condition", *plain]].to_dataframe()
+    return np.stack([runs[name].values for name in (names if alone.duplicated().any() else plain)], axis=1)
 
 
 def conditions(tables: dict[str, xr.Dataset]) -> dict[str, list[str]]:
@@ -117,6 +132,18 @@ def join(tables: dict[str, xr.Dataset], bits: dict[str, dict[str, float]]) -> xr
         if setting in SEEDS or any(value != column[0] for value in column):
             runs = runs.assign_coords({setting: ("run", _plain(column))})
     return runs
+
+
+def unfinished(tables: dict[str, xr.Dataset]) -> list[str]:
+    """Runs whose tables end before their training does: their last checkpoint is another's middle."""
+    last = {name: settings(table).get("train.steps") for name, table in tables.items()}  # pretrained models have none
+    return [name for name, table in tables.items() if last[name] is not None and int(table.step[-1]) < last[name]]
+
+
+def without_shapes(runs: xr.Dataset, names: list[str]) -> xr.Dataset:
+    """As if these runs had no shapes."""
+    kept = ~runs.run.isin(names)
+    return runs.assign({name: runs[name].where(kept) for name in SHAPES if name in runs})
 
 
 def _plain(column: list[Any]) -> np.ndarray:

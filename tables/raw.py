@@ -11,6 +11,7 @@ from collections.abc import Iterable
 import numpy as np
 import xarray as xr
 
+from panel.comparison import OF_PREVIOUS
 from panel.families import coordinates, family_of, nulls_of, quantities
 from panel.nulls import PERMUTED
 from panel.panel import MEASURED
@@ -22,6 +23,7 @@ Missing = dict[str, tuple[str, ...]]  # quantity -> clouds that have to be measu
 
 LAYOUT = 2  # tables without this attribute, or with another, are never read as these
 UNTRAINED = "untrained"  # a null model that is no cloud: the table of step 0
+BEFORE = "previous_step"  # which checkpoint was compared with
 CLOUDS = (MEASURED, "gaussian", "shuffled", PERMUTED)  # in this order, whatever was measured first
 BY_KEY = ("checkpoints", "made_by", "noise_floor")  # attributes in JSON, to which each measurement adds
 
@@ -115,6 +117,10 @@ def merged(old: xr.Dataset | None, new: xr.Dataset, missed: Missing) -> xr.Datas
     if old is None:
         return _arranged(new)
     kept = [name for name in old.data_vars if holds(old, name) and MEASURED not in missed.get(name, ())]
+    if (
+        BEFORE in old and BEFORE in new and int(old[BEFORE]) != int(new[BEFORE])
+    ):  # that one is gone: compared with another
+        kept = [name for name in kept if name not in OF_PREVIOUS or name not in new]
     parts = {name: new[name] for name in new.data_vars} | {name: old[name] for name in kept}
     parts |= {name: with_clouds(old[name], new[name], missed[name]) for name in kept if name in missed}
     others = [name for name in old.data_vars if name not in quantities() and name not in missed]

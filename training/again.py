@@ -35,6 +35,7 @@ class Bracket(NamedTuple):
 class Crossing(NamedTuple):
     step: int  # the first one, between those of the bracket, at which bisection finds so much gained
     gain: float
+    after: dict[str, str | None] | None = None  # {step: digest} of the run's checkpoint before it; of old ones unknown
 
 
 def crossings(
@@ -47,6 +48,10 @@ def crossings(
     with contextlib.ExitStack() as stack:
         scheduled = stack.enter_context(contextlib.closing(checkpoint.Checkpoints(run / "checkpoints", kept, True)))
         others = stack.enter_context(contextlib.closing(checkpoint.Checkpoints(run / FOLDER / "checkpoints", None)))
+        # Those that another run has made in this place, before this one was trained anew, are no part of it.
+        found = {gain: one for gain, one in found.items() if _stands(scheduled, one)}
+        for at in set(others.steps()) - {one.step for one in found.values()}:
+            others.set_aside(at)
         there, both = {*kept, *others.steps()}, checkpoint.Beside(scheduled, others)
         todo = [gain for gain in sorted(brackets) if gain not in found or found[gain].step not in there]
         if not todo:
@@ -60,10 +65,17 @@ def crossings(
             at, state, reached = again.until(state, start, gain, brackets[gain])
             if at not in {*kept, *others.steps()}:
                 others.save(at, *items(program.member(state, 0)))
-            found[gain] = Crossing(at, reached)
+            base = max(step for step in scheduled.steps() if step <= at)
+            found[gain] = Crossing(at, reached, {str(base): scheduled.digest(base)})
             if processes.is_first():
                 write_json(path, {json.dumps(key): one._asdict() for key, one in found.items()})
     return {gain: found[gain] for gain in brackets}
+
+
+def _stands(scheduled: checkpoint.Checkpoints, crossing: Crossing) -> bool:
+    """Whether the checkpoint before it is still the same, as far as that can be seen: it may be gone."""
+    then = crossing.after or {}
+    return all(scheduled.digest(int(step)) in (digest, None) for step, digest in then.items() if digest)
 
 
 class _Again:

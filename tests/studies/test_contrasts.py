@@ -220,6 +220,19 @@ def test_pairs_differ_in_one_setting_and_a_mask_with_its_own_is_one():
     assert set(frame.freedom) == {6}
 
 
+def test_the_seed_of_a_leak_pairs_runs_only_where_they_differ_in_it_alone():
+    """Set in the leaking condition alone, it is 0 in the other, whose mask draws nothing."""
+    noise = np.random.default_rng(13).normal(size=(2, 5))
+    runs = experiment([{"model.mask": "causal"}, {"model.mask": "leak"}], 5, lambda c, s: 0.0)
+    values = np.array([noise[int(name[0]), int(name[2])] for name in runs.run.values])
+    runs = runs.assign(bell=(("run", "positions"), np.stack([values, values], axis=1)))
+    leaking = np.where(runs["model.mask"] == "leak", runs["train.seed"], 0)
+    row = contrasts(runs.assign_coords({"model.leak_seed": ("run", leaking)})).query("quantity == 'bell'").iloc[0]
+    assert row.pairs == 5
+    assert row.change == pytest.approx((noise[1] - noise[0]).mean())
+    assert np.isfinite(row.low)
+
+
 def test_bits_of_two_objectives_are_not_compared_but_gains_are():
     frame = contrasts(experiment(MASKS, 2))
     assert set(frame[frame.setting == "objective"].quantity) == {"bell", "test_gain"}

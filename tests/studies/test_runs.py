@@ -10,7 +10,7 @@ import xarray as xr
 
 from figures.experiment import Compared, contrasts
 from figures.run import Run
-from studies import on_disk, runs
+from studies import equal_gain, on_disk, runs
 from studies.contrasts import contrasts as changes_between
 from studies.shapes import over_depth, shapes
 from tables import files
@@ -263,3 +263,37 @@ def test_crossed_seeds_have_components_and_no_contrasts(tmp_path):
     assert (bits["mean"], bits.weights_freedom) == (3.5, 1)
     assert bits.weights == pytest.approx(2)  # 2, 3; 4, 5: two apart between weight seeds, one between data seeds
     assert bits.data == pytest.approx(0.5)
+
+
+def test_what_is_measured_besides_makes_no_condition():
+    """As of a run that was measured again with more, and the others not yet."""
+    more = {"measure__updates": True, "measure__families": ["spectrum"], "watch__every": 16, "tangents__enabled": True}
+    assert runs.conditions({"plain_0": made(0, **more), "plain_1": made(1)}) == {"plain": ["plain_0", "plain_1"]}
+
+
+def test_a_table_that_ends_before_its_training_is_in_no_contrast(tmp_path, capsys):
+    tables = {f"plain_{seed}": made(seed) for seed in (0, 1, 2)}
+    tables |= {f"sink_{seed}": made(seed, model__sink=True) for seed in (0, 1, 2)}
+    tables["sink_1"] = tables["sink_1"].sel(step=slice(None, 1))
+    on_disk.write(folders(tables, tmp_path), tmp_path, {})
+    assert "left out of contrasts, as they are not measured to their last step: sink_1" in capsys.readouterr().out
+    rows, found = on_disk.read(tmp_path)
+    growth = found[(found.quantity == "growth") & (found.positions == "all")].iloc[0]
+    assert growth.pairs == 2
+    assert growth.change == pytest.approx(0)
+    assert list(rows.step) == [10, 10, 10, 10, 1, 10]
+
+
+def test_contrasts_at_equal_gain_of_older_tables_are_not_taken(tmp_path, capsys):
+    tables = {f"{kind}_{seed}": made(seed, model__sink=kind == "sink") for kind in ("plain", "sink") for seed in (0, 1)}
+    where, named = folders(tables, tmp_path), {"bell": {"quantity": "bell", "before": "plain", "after": "sink"}}
+    named["bell"] |= {"at": "equal"}
+    joined = runs.join(tables, {name: {} for name in tables})
+    planned = equal_gain.plan(joined, dict.fromkeys(tables, 1.0))
+    on_disk.write_equal(planned, {(name, 1.0): table for name, table in tables.items()}, where, tmp_path, joined, named)
+    on_disk.write(where, tmp_path, named)
+    assert np.isfinite(on_disk.read_primary(tmp_path).change).all()
+    files.write(tables["plain_0"].assign(anisotropy=tables["plain_0"].anisotropy / 2), where["plain_0"] / "results.nc")
+    on_disk.write(where, tmp_path, named)
+    assert on_disk.read_primary(tmp_path).change.isna().all()
+    assert "--stages=equal reads them again" in capsys.readouterr().out

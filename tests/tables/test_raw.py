@@ -9,6 +9,7 @@ import xarray as xr
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from panel.comparison import OF_PREVIOUS
 from panel.families import FAMILIES, quantities
 from panel.projection import VECTORS
 from panel.quantity import Family, Quantity
@@ -213,6 +214,21 @@ def test_vectors_stay_and_what_a_step_is_compared_with_is_that_of_the_last_measu
     np.testing.assert_array_equal(whole.query_vectors, old.query_vectors)
     np.testing.assert_array_equal(whole.key_vectors, new.key_vectors)
     assert whole.previous_step == 1
+
+
+def test_a_value_and_its_null_model_are_beside_one_checkpoint():
+    """The one before was deleted in between, so that another is now."""
+    families = ("spectrum", "comparison")
+    old, new = (complete(seed, families, nulls) for seed, nulls in ((0, ()), (1, ("permuted",))))
+    names = sorted(name for name in OF_PREVIOUS)
+    missed = dict.fromkeys(names, ("permuted",))
+    for before, source in ((4, old), (2, new)):
+        whole = raw.merged(old.assign(previous_step=4), new.assign(previous_step=before), missed)
+        for name in names:
+            measured, null = (whole[name].sel(cloud=cloud) for cloud in ("measured", "permuted"))
+            np.testing.assert_array_equal(measured, source[name].sel(cloud="measured"))
+            np.testing.assert_array_equal(null, new[name].sel(cloud="permuted"))
+        np.testing.assert_array_equal(whole.anisotropy.sel(cloud="measured"), old.anisotropy.sel(cloud="measured"))
 
 
 def test_what_was_not_asked_for_stays_as_long_as_it_is_measured_so_today(monkeypatch):

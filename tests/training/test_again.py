@@ -71,8 +71,14 @@ def test_it_ends_at_the_first_step_with_that_gain_and_is_the_run_there_bitwise(f
     for step, leaves in made.items():  # parameters and optimizer's state
         assert sorted(leaves.values()) == sorted(expected[step].values())
     assert before == {path: path.read_bytes() for path in before}  # the run's own files stay as they were
-    monkeypatch.setattr(again, "make_program", None)
-    assert retrain(folder, dict.fromkeys(levels, again.Bracket(1, 12))) == found  # nothing is done twice
+    with monkeypatch.context() as patch:
+        patch.setattr(again, "make_program", None)
+        assert retrain(folder, dict.fromkeys(levels, again.Bracket(1, 12))) == found  # nothing is done twice
+    record = folder / again.FOLDER / "crossings.json"
+    other = {key: one | {"after": {"1": "of another run"}} for key, one in json.loads(record.read_text()).items()}
+    record.write_text(json.dumps(other))  # as if the run had been trained anew, with another result
+    assert retrain(folder, dict.fromkeys(levels, again.Bracket(1, 12))) == found
+    assert len(list((folder / again.FOLDER / "damaged_checkpoints").iterdir())) == len(made)
 
 
 @pytest.mark.slow
