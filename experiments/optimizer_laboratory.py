@@ -16,8 +16,8 @@ from workdir.settings import replace
 
 COST = {
     "small": "30 times decoder_small.py",
-    "tiny": "four hours on two CPU cores, in parts: it goes on where it stopped",
-    "rates": "an hour on two CPU cores",
+    "tiny": "three hours on one CPU core, in parts: it goes on where it stopped",
+    "rates": "half an hour on one CPU core",
 }
 
 SEEDS = (2, 3, 4, 5, 6)
