@@ -2,7 +2,7 @@
 
 import itertools
 import math
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 
 import numpy as np
 import xarray as xr
@@ -28,7 +28,14 @@ def found(results: dict[str, xr.Dataset], bits: dict[str, dict[str, float]]) -> 
                 at_step = f", step {int(table.step[-1]):,}" if table.sizes["step"] > 1 else ""
                 yield f"{run}{at_step}: {what} {'; '.join(sets)}"
         elif values := _finite({run: _value(table, name) for run, table in held.items()}):
-            yield f"{where}, all positions: {_range(values)}"
+            yield f"{where}{_last_step(held[run] for run in values)}, all positions: {_range(values)}"
+
+
+def _last_step(tables: Iterable[xr.Dataset]) -> str:
+    """Nothing of what has one step alone, as pretrained models have."""
+    trained = [table for table in tables if table.sizes["step"] > 1]
+    steps = {int(table.step[-1]) for table in trained}
+    return f", step {steps.pop():,}" if len(steps) == 1 else ", last step of each" if steps else ""
 
 
 def _bits(results: dict[str, xr.Dataset], bits: dict[str, dict[str, float]]) -> Iterator[str]:

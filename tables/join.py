@@ -12,7 +12,7 @@ from panel.families import FAMILIES, family_of, quantities
 from panel.projection import VECTORS
 from tables import files, projection, updates
 from tables.averages import averages
-from tables.raw import LAYOUT, holds
+from tables.raw import CLOUDS, LAYOUT, holds
 from tables.summary import NOTHING, STATISTICS, summary
 from workdir.errors import UserError
 
@@ -80,7 +80,10 @@ def _asked_for(table: xr.Dataset, families: tuple[str, ...]) -> xr.Dataset:
 
 
 def _alike(tables: dict[int, xr.Dataset]) -> dict[int, xr.Dataset]:
-    """Each with every quantity that one of them has; NaN where it was not measured."""
+    """Each with every quantity and cloud that one of them has; NaN where it was not measured."""
+    there = {cloud for table in tables.values() if "cloud" in table.dims for cloud in table["cloud"].values}
+    clouds = [cloud for cloud in CLOUDS if cloud in there]
+    tables = {step: table.reindex(cloud=clouds) if "cloud" in table.dims else table for step, table in tables.items()}
     like = {name: table[name] for table in tables.values() for name in table.data_vars if name in quantities()}
     return {
         step: table.assign({name: xr.full_like(one, np.nan) for name, one in like.items() if name not in table})

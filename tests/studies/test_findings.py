@@ -111,7 +111,14 @@ def test_of_many_runs_the_lowest_and_the_highest_are_named(tables):
     assert "predicting next character, from 2.00 (run_1) to 3.00 (run_2) over 3 runs; encoder 1.00 (pred" in lines[0]
     peaks = [float(many[run].anisotropy.isel(step=-1).sel(less="nothing", statistic="mean", positions="all").max())
              for run in ("encoder", "run_0")]  # fmt: skip
-    assert f"over depth, all positions: from {peaks[0]:.2f} (encoder) to {peaks[1]:.2f} (run_0) over 4" in lines[1]
+    assert (
+        f"over depth, step 1,000, all positions: from {peaks[0]:.2f} (encoder) to {peaks[1]:.2f} (run_0) over 4"
+        in lines[1]
+    )
     dimensions = [value(tables[name], "twonn", tables[name].layer.values[-1]) for name in ("decoder", "encoder")]
     assert f"from {min(dimensions):.2f} (" in lines[2]
     assert f"to {max(dimensions):.2f} (" in lines[2]
+    shorter = many | {"run_0": many["run_0"].isel(step=[0, 0])}
+    assert ", last step of each, all positions" in list(found(shorter, scores))[1]
+    alone = {run: table.isel(step=[-1]) for run, table in many.items()}
+    assert "over depth, all positions" in list(found(alone, scores))[1]

@@ -11,7 +11,7 @@ from tables import files, raw
 from tables.averages import over_blocks
 from tables.join import joined, tidy, write
 from tables.summary import summary
-from tests.tables.made import BLOCKS, HEADS, LAYERS, NAMES, NULLS, S, change_quantity, table, values
+from tests.tables.made import BLOCKS, CLOUDS, HEADS, LAYERS, NAMES, NULLS, S, change_quantity, table, values
 from workdir.errors import UserError
 
 ALL = tuple(FAMILIES)
@@ -87,6 +87,21 @@ def test_a_step_without_a_quantity_has_nan(tables, monkeypatch):
     change_quantity(monkeypatch, "anisotropy", version=2)
     again = {0: table(values(0), 0), 7: tables[7]}
     assert np.isnan(joined(again, ALL, NULLS)[0].anisotropy.sel(step=7)).all()
+
+
+def test_a_step_measured_without_a_cloud_stands_beside_one_with_it(tables):
+    """Its null model is NaN where a family lacks it that another step has with it, and all else as it was."""
+    clouds = {name: CLOUDS[name] for name in ("measured", "shuffled")} | {"measured": ("anisotropy",)}
+    few = table(values(7, clouds), 7)
+    assert "gaussian" not in few["cloud"]
+    results, _ = joined({0: tables[0], 7: few}, ALL, NULLS)
+    assert np.isnan(results.twonn.sel(step=7)).all()
+    whole, _ = joined(tables, ALL, NULLS)
+    np.testing.assert_array_equal(results.sel(step=0).twonn, whole.sel(step=0).twonn)
+    own, _ = joined(
+        {0: table(values(0), 0), 7: table(values(7, clouds | {"shuffled": ("anisotropy",)}), 7)}, ALL, NULLS
+    )
+    np.testing.assert_array_equal(own.anisotropy.sel(step=7), results.anisotropy.sel(step=7))
 
 
 def test_vectors_and_what_a_step_is_compared_with_come_with_their_families(tables):
