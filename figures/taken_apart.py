@@ -39,8 +39,9 @@ def build(runs: dict[str, Run]) -> Figure | None:
             ax.set_ylabel(label)
     for ax in grid.flat[len(places) :]:
         ax.set_axis_off()
-    for ax in grid[-1]:
+    for ax in grid.flat[: len(places)][-columns:]:  # below which there is none
         ax.set_xlabel(layers(runs, scales.LAYER) if columns <= COLUMNS else "layer")
+        ax.tick_params(labelbottom=True)
     style.title(figure, f"What hangs on a few vectors{at_last(runs)}")
     style.legend(grid)
     caption(figure, runs, shown(names), bands(runs, *names, what="band, of all vectors"))

@@ -78,6 +78,9 @@ def test_anisotropy_taken_apart(runs):
     assert legend_of(figure, 3)[:2] == ["all vectors", "without token 0"]
     alone = {"decoder": lacking(runs["decoder"], "twonn", "drift_without")}
     assert [ax.get_title() for ax in taken_apart.build(alone).axes] == ["anisotropy", "mean cosine"]
+    three = taken_apart.build({"decoder": lacking(runs["decoder"], "drift_without")}).axes  # and a place left empty
+    assert [bool(ax.get_xlabel()) for ax in three] == [False, True, True, False]
+    assert [ax.xaxis.get_tick_params()["labelbottom"] for ax in three[:3]] == [False, True, True]
     assert taken_apart.build({label: lacking(run, "first_share") for label, run in runs.items()}) is None
 
 
