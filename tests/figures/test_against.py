@@ -7,10 +7,12 @@ import pandas as pd
 import pytest
 from scipy import stats
 
+from figures import dimension_by_scale
 from figures.against import SHARPNESS, cosine_against_drift, sharpness_against_alignment
 from figures.run import words
 from studies import correlations
 from tests.figures.reading import footer_of, legend_of
+from tests.figures.tables import changed
 
 
 def test_sharpness_against_alignment_has_a_point_per_head_and_correlates_them(runs):
@@ -29,6 +31,17 @@ def test_sharpness_against_alignment_has_a_point_per_head_and_correlates_them(ru
     assert [ax.get_ylabel() for ax in figure.axes[:8:4]] == ["decoder\n48 heads", "encoder\n24 heads"]
     assert [ax.get_title().replace("\n", " ") for ax in figure.axes[:4]] == [words(runs, name) for name in SHARPNESS]
     assert not [ax.get_title(loc="left") for ax in figure.axes if ax.get_title(loc="left")]
+
+
+def test_vectors_of_a_file_have_a_first_layer_and_no_embedding(runs):
+    """Of several runs, if one of them has none."""
+    of_file = changed(runs["encoder"], lambda table: table.assign_attrs(layer_0="vectors, as the others"))
+    for shown, first in ((runs, "embedding"), (runs | {"encoder": of_file}, "first layer")):
+        figure = cosine_against_drift(shown)
+        assert legend_of(figure, 1)[-1] == first
+        assert f"hollow: the {first}." in figure.get_label()
+        bar = dimension_by_scale.build(shown).axes[-1].get_ylabel()
+        assert bar == ("layer (0 = embedding)" if first == "embedding" else "layer")
 
 
 def test_correlations_in_the_caption_are_scipys_corrected_for_their_number(runs):
