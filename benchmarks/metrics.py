@@ -10,6 +10,9 @@ import argparse
 import os
 import sys
 
+if "--serve" in sys.argv:  # our worker: as in main.py, and the others as they are
+    os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
+
 import jax
 import jax.numpy as jnp
 import numpy as np

@@ -45,7 +45,8 @@ def build(compared: Compared) -> Figure | None:
         ax.set_axis_off()
     handles, names = style.entries(axes.flat)
     order = [verdict for verdict in LOOKS if verdict in names]
-    strip.legend([handles[names.index(one)] for one in order], order, loc="center", ncols=len(order))
+    tight = {"columnspacing": 1.0, "handletextpad": 0.1, "handlelength": 1.2}  # all five stand in a row
+    strip.legend([handles[names.index(one)] for one in order], order, loc="center", ncols=len(order), **tight)
     alone = {key[2] for key in keys}
     where = f", {AT[next(iter(alone))]}" if len(alone) == 1 else ""
     style.title(figure, f"Contrasts named beforehand{where}")

@@ -63,8 +63,10 @@ def constant_part(config: TrainConfig) -> tuple[int, int] | None:
 
 
 def is_matrix(path: tuple[Any, ...], leaf: jax.Array) -> bool:
-    """Whether a parameter is a matrix: tables and kernels are; biases and LayerNorm scales are not (though stacked)."""
-    return path[-1].key not in ("bias", "scale")
+    """Whether a parameter is a matrix: tables and kernels are; what is stacked vectors is not: biases, LayerNorm scales
+    and the key and value of a learned sink, one of each head.
+    """
+    return {step.key for step in path}.isdisjoint({"bias", "scale", "sink"})
 
 
 def adamw(config: TrainConfig, share: float = 1.0) -> optax.GradientTransformation:

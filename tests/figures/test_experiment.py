@@ -229,6 +229,11 @@ def test_contrasts_named_beforehand_have_a_figure_of_their_own(runs, joined):
         assert mark.get_label() == row.verdict
     assert [tick.get_text() for tick in bell.get_yticklabels()] == ["plain → sink"]
     assert draw.EXPERIMENT["primary_contrasts"](Compared(over_seeds(runs), *joined)) is None
+    quantities = ("bell", "growth", "unevenness", "expansion", "drift_growth")
+    table = primary.read({name: {"quantity": name, "margin": 0.5} | pair for name in quantities}, whole, joined[1])
+    table["verdict"] = [primary.DIFFERS, primary.BOTH, primary.WITHIN, primary.OPEN, primary.UNTESTED]
+    table = table.assign(before="learned_decoder", after="rotary_decoder")  # names that leave the panels less
+    inside(draw.EXPERIMENT["primary_contrasts"](Compared(over_seeds(runs), *joined, None, table)), "every verdict")
 
 
 def test_signs_of_a_sink_are_those_of_the_layer_block_or_head_where_they_are_largest(runs):

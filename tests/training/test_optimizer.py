@@ -29,7 +29,7 @@ def test_schedule_exists_without_warm_up_and_for_the_shortest_runs():
 
 def test_only_matrices_decay():
     """With zero gradients AdamW moves exactly what it decays."""
-    model = transformer.build(ModelConfig(layers=2, width=8, heads=2, context=4), 11)
+    model = transformer.build(ModelConfig(layers=2, width=8, heads=2, context=4, sink=True), 11)
     params = jax.tree.map(lambda p: np.full(p.shape, 1.5, np.float32), jax.eval_shape(model.init, jax.random.key(0)))
     adamw = optimizer.make_optimizer(TrainConfig(weight_decay=0.5))
     updates, _ = jax.jit(lambda params: adamw.update(jax.tree.map(jnp.zeros_like, params), adamw.init(params), params))(
@@ -38,13 +38,14 @@ def test_only_matrices_decay():
     moved = {
         jax.tree_util.keystr(path): bool((u != 0).all()) for path, u in jax.tree_util.tree_leaves_with_path(updates)
     }
-    assert moved == {name: not name.endswith(("['bias']", "['scale']")) for name in moved}
+    assert moved == {name: not name.endswith(("['bias']", "['scale']")) and "['sink']" not in name for name in moved}
+    assert sum("['sink']" in name for name in moved) == 2
     assert any(moved.values())
     assert not all(moved.values())
 
 
 def test_muon_orthogonalises_the_matrices_of_each_block_and_nothing_else():
-    model = transformer.build(ModelConfig(layers=2, width=8, heads=2, context=4), 11)
+    model = transformer.build(ModelConfig(layers=2, width=8, heads=2, context=4, sink=True), 11)
     params = model.init(jax.random.key(0))
     generator = np.random.default_rng(0)
     grads = jax.tree.map(lambda p: generator.normal(size=p.shape).astype(np.float32), params)
