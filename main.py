@@ -163,7 +163,10 @@ def run(experiment: Any, given: Any, settings: dict[str, str | None]) -> None:
     from experiments.config import check
 
     configs = variants.expand(experiment, settings)
-    for config in configs.values():
+    for config in (
+        *configs.values(),
+        *variants.groups(experiment, settings).values(),
+    ):  # single runs, and seeds together
         check(config)
 
     # Later still: a wrong setting should be told without waiting for what trains and draws.

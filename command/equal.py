@@ -23,8 +23,7 @@ def contrast(
 
     `texts` holds the text of each run. What is done already is not done again.
     """
-    if len(configs) == 1:
-        raise UserError("--stages=equal contrasts runs, and this experiment has one; leave it out")
+    check(configs)
     for name in configs:
         for what, stage in (("test.json", "train"), ("results.nc", "measure")):
             if not (root / name / what).exists():
@@ -51,6 +50,12 @@ def contrast(
             for path in on_disk.write_equal(part, cut, folders, root, joined, experiment.primary):
                 print(path)
             on_disk.write(folders, root, experiment.primary)  # some is read there
+
+
+def check(configs: dict[str, Config]) -> None:
+    """Raise UserError, before any work is done, where there would be nothing to contrast."""
+    if len(configs) == 1:
+        raise UserError("--stages=equal contrasts runs, and this experiment has one; leave it out")
 
 
 def best_gains(configs: dict[str, Config], lines: dict[str, list[dict[str, Any]]]) -> dict[str, float | None]:

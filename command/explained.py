@@ -48,8 +48,8 @@ def beside(left: str, right: str) -> list[str]:
     """Two columns; the right one is broken into lines, and begins below a left one that leaves it no room."""
     lines = textwrap.wrap(right, WIDTH - BESIDE) or [""]
     if len(left) > WIDTH:  # of a list, after a comma
-        cut = left.rindex(",", 0, WIDTH) + 1
-        return [left[:cut], *beside(f"{'':6}{left[cut:]}", right)]
+        cut = left.rfind(",", 0, WIDTH) + 1
+        return [left[:cut], *beside(f"{'':6}{left[cut:]}", right)] if cut else [left, *beside("", right)]
     if len(left) >= BESIDE and right:
         return [left, *(f"{'':{BESIDE}}{line}" for line in lines)]
     return [f"{left:{BESIDE}}{lines[0]}".rstrip(), *(f"{'':{BESIDE}}{line}" for line in lines[1:])]

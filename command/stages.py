@@ -71,6 +71,8 @@ def work(experiment: Config, configs: dict[str, Config], root: pathlib.Path, tit
     """Train and measure. What can be refused is refused before the first folder is made."""
     wanted = with_tangents(configs, wanted)
     primary.check(experiment.primary, list(configs))
+    if "equal" in wanted:
+        equal.check(configs)
     texts = {}
     for config in configs.values():
         if text_key(config) not in texts:

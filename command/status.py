@@ -1,5 +1,6 @@
 """What of an experiment is done and what is missing: read from the names in its folder and its small files alone."""
 
+import contextlib
 import json
 import pathlib
 import shlex
@@ -107,8 +108,11 @@ def some(steps: list[int]) -> str:
 
 def ago(root: pathlib.Path) -> str:
     """How long nothing was written for, as far as the folders tell."""
-    places = [path for pattern in ("*", "*/*", "*/*/*") for path in root.glob(pattern)]
-    seconds = max(0.0, time.time() - max((path.stat().st_mtime for path in places), default=0.0))
+    times = [0.0]
+    for path in (path for pattern in ("*", "*/*", "*/*/*") for path in root.glob(pattern)):
+        with contextlib.suppress(OSError):  # renamed meanwhile, or a link that leads nowhere
+            times.append(path.stat().st_mtime)
+    seconds = max(0.0, time.time() - max(times))
     for size, unit in ((86400, "days"), (3600, "hours"), (60, "minutes")):
         if seconds >= 2 * size:
             return f"{seconds / size:.0f} {unit} ago"

@@ -17,6 +17,8 @@ from workdir.progress import bar
 # The first million characters of enwik8 tell texts that begin with it from others; a prefix longer than that is not
 # known to be one.
 HEAD = 1_000_000
+LARGEST = 2**31 - 1  # places in a text are int32 on every device
+MASK = "[MASK]"
 HEAD_SHA256 = "369b688978f649681136198fb96db14c1616756260c55fb4b65e9bc049552cad"
 
 
@@ -42,7 +44,7 @@ class Corpus:
 
     def characters(self, token_C: np.ndarray) -> list[str]:
         """As Python writes them in bytes: a line break is \\n, and what is no ASCII \\xc3."""
-        return [repr(bytes([self.vocabulary[token]]))[2:-1] for token in token_C]
+        return [MASK if token == self.mask_token else repr(bytes([self.vocabulary[token]]))[2:-1] for token in token_C]
 
     def record(self) -> dict:
         """What a run says of its text."""
@@ -71,6 +73,10 @@ def load(config: DataConfig, context: int) -> Corpus:
                 f"{name} ({origin}): its {split} split has {len(split_N):,} characters, one window needs "
                 f"{context + 1:,} (model.context + 1): take a longer text or a smaller --config.model.context="
             )
+    if len(train) > LARGEST:
+        raise UserError(
+            f"{name} ({origin}): its training split has {len(train):,} characters, {LARGEST:,} at most: take a part"
+        )
     digest = hashlib.sha256(text).hexdigest()
     return Corpus(name=name, vocabulary=vocabulary, train=train, valid=valid, test=test, sha256=digest, origin=origin)
 

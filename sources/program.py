@@ -29,7 +29,17 @@ from workdir import mesh
 def probe_of(config: Config, corpus: Corpus) -> Probe:
     measure = config.measure
     sizes = measure.points, measure.batches, measure.groups
-    return make_probe(corpus.valid, config.model.context, *sizes, measure.seed, measure.weighting)
+    probe = make_probe(corpus.valid, config.model.context, *sizes, measure.seed, measure.weighting)
+    if not config.model.same_first:
+        return probe
+    return probe._replace(
+        **{name: begun_with(corpus.mask_token, getattr(probe, name)) for name in ("tokens_GWT", "shuffled_GWT")}
+    )
+
+
+def begun_with(token: int, tokens_GWT: np.ndarray) -> np.ndarray:
+    """As a model with `same_first` reads them."""
+    return np.concatenate([np.full_like(tokens_GWT[..., :1], token), tokens_GWT[..., 1:]], axis=-1)
 
 
 def make_program(

@@ -80,6 +80,12 @@ DECODER = ["--config=experiments/decoder_small.py", *TINY]  # the first of the t
         ([*DECODER, "--config.train.batch_size=100000000"], "available: lower train.batch_size (100000000), model.l"),
         ([*DECODER, "--config.model.width=100000000"], "available: lower model.width (100000000) or model.layers"),
         ([DECODER[0], "--config.model.heads=7"], "it must divide model.width (512)"),
+        (
+            [*DECODER, "--config.train.num_seeds=2", "--config.watch.every=1", "--config.watch.keep=drift"],
+            "watch.keep keeps other checkpoints of each seed",
+        ),
+        ([*DECODER, "--config.train.penalty_layers=1"], "train.penalty_layers does nothing while train.penalty is 0"),
+        ([*DECODER, "--stages=train,equal"], "--stages=equal contrasts runs, and this experiment has one"),
         ([DECODER[0], "--config.data.path=/nowhere/enwik8"], "data.path /nowhere/enwik8 does not exist"),
         (["--config=experiments/twins_small.py", "--config.objective=next"], "cannot be overridden"),
         (["--config=experiments/encoder_small.py", "--config.objective=next"], "shows the answer"),

@@ -17,7 +17,7 @@ from training.config import RunConfig, schedule
 from training.members import items
 from training.program import Program, make_program
 from workdir import processes
-from workdir.errors import RunError
+from workdir.errors import RunError, UserError
 from workdir.files import read_json, write_json
 from workdir.progress import bar
 from workdir.stop import Stop
@@ -59,14 +59,17 @@ def crossings(
         program = make_program(config, corpus)
         again = _Again(config, corpus, program, name, stop)
         for gain in bar(todo, f"{name}: equal gain", "gain", leave=False):
-            start = max(at for at in {*scheduled.steps(), *others.steps()} if at <= brackets[gain].below)
+            below = brackets[gain].below
+            start = max((at for at in {*scheduled.steps(), *others.steps()} if at <= below), default=None)
+            if start is None:
+                raise UserError(f"{run / 'checkpoints'} has no checkpoint up to step {below} to train again from")
             params, train = both.restore(start, *items(program.abstract))
             state = program.stack([step.State(params, train["opt_state"], train["step"])])
             at, state, reached = again.until(state, start, gain, brackets[gain])
             if at not in {*kept, *others.steps()}:
                 others.save(at, *items(program.member(state, 0)))
-            base = max(step for step in scheduled.steps() if step <= at)
-            found[gain] = Crossing(at, reached, {str(base): scheduled.digest(base)})
+            base = max((step for step in scheduled.steps() if step <= at), default=None)
+            found[gain] = Crossing(at, reached, None if base is None else {str(base): scheduled.digest(base)})
             if processes.is_first():
                 write_json(path, {json.dumps(key): one._asdict() for key, one in found.items()})
     return {gain: found[gain] for gain in brackets}

@@ -21,9 +21,11 @@ class TrainConfig:
     warmup_fraction: float = 0.05  # of the steps, linear from 0
     decay_fraction: float = 0.2  # schedule=constant: of the steps, linear, at the end
     final_fraction: float = 0.1  # decay ends at this fraction of the learning rate
-    weight_decay: float = 0.1  # on matrices only
-    beta1: float = 0.9  # decay of the mean of gradients
-    beta2: float = 0.99  # decay of the mean of their squares
+    weight_decay: float = (
+        0.1  # on matrices only; each step takes this × the learning rate of what is no matrix of a block
+    )
+    beta1: float = 0.9  # decay of the mean of gradients, under AdamW
+    beta2: float = 0.99  # decay of the mean of their squares, under AdamW
     clip_norm: float = 1.0  # global gradient norm; 0 for none
     penalty: float = 0.0  # weight of 1 - IsoScore* of the residual stream in the training loss; < 0 rewards anisotropy
     penalty_layers: tuple[int, ...] = ()  # 0 is the embedding, l is after block l; none given: after every block
@@ -41,7 +43,7 @@ class EvaluateConfig:
     every: int = 250  # steps between validations; also where a checkpoint is kept, or the decay of the rate begins
     windows: int = 64  # fixed validation windows
     draws: int = 16  # masked characters: how often they are drawn in each validation window; 1 or an even number
-    stride: int | None = None  # test protocol: new characters per window; left out: half the context
+    stride: int | None = None  # test protocol of objective=next: new characters per window; left out: half the context
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

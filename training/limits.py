@@ -72,6 +72,8 @@ def _check_train(config: RunConfig) -> None:
         raise UserError(
             f"train.penalty scores the whole batch; it does not go with train.accumulate={train.accumulate}"
         )
+    if train.penalty_layers and not train.penalty:
+        raise UserError("train.penalty_layers does nothing while train.penalty is 0; set that, or leave it out")
     for layer in train.penalty_layers:
         if layer not in range(layers + 1) or train.penalty_layers.count(layer) > 1:
             raise UserError(f"train.penalty_layers has {layer!r}; give each once, 0 to model.layers={layers}")

@@ -33,8 +33,10 @@ def train(config: RunConfig, corpus: Corpus, folders: dict[str, pathlib.Path], n
     """
     kept = kept_steps(config, *folders.values())
     with contextlib.closing(Members(folders, kept)) as members:
-        if config.train.steps in members.steps() and all((path / "test.json").exists() for path in folders.values()):
-            print(f"{name}: trained already, {config.train.steps} steps, in {members.place}")
+        if all((path / "test.json").exists() for path in folders.values()):  # its checkpoints may be deleted
+            there = config.train.steps in members.steps()
+            gone = "" if there else "; its last checkpoint is gone: move test.json elsewhere to train again"
+            print(f"{name}: trained already, {config.train.steps} steps, in {members.place}{gone}")
             return
         program = make_program(config, corpus)
         state = members.resume(program)
@@ -67,14 +69,16 @@ class _Session:
         self.losses = self.valid_bits = [math.nan] * len(members.folders)
         self.seconds = math.inf  # per step of all members
         self.stopping = False
-        self.curve: list[float] = []  # what watch.keep watches, look by look
+        self.turns = watch.Turns(config.watch.keep_share)  # of what watch.keep watches
 
     def run(self, state: step.State) -> step.State:
         last, now = self.config.train.steps, int(state.step[0])
         if self.config.watch.keep:  # the decision is one of the log alone, so that a restart makes it again
             lines = log.read(next(iter(self.members.folders.values())))
             looks = watch.curve(lines, self.config.watch.keep)
-            self.curve = [looks[step] for step in sorted(looks) if step <= now]
+            for at in sorted(looks):
+                if at <= now:
+                    self.turns.look(looks[at])
         with bar(None, self.name, "step", total=last, initial=now) as shown:
             self.arrive(state, now)
             while now < last and not self.stopping:
@@ -141,11 +145,11 @@ class _Session:
         """By the rule of training/watch.py; members that are trained together have none."""
         name = self.config.watch.keep
         if name:
-            self.curve.append(watch.over_blocks(name, looked[name]))
-            if watch.turns(self.curve, self.config.watch.keep_share)[-1:] == [len(self.curve) - 1]:
+            value = watch.over_blocks(name, looked[name])
+            if self.turns.look(value):
                 self.members.kept.append(now)
                 for one in self.members.logs.values():
-                    one.write(now, "turn", **{name: self.curve[-1]})
+                    one.write(now, "turn", **{name: value})
 
     def line(self, now: int, metrics: step.StepMetrics) -> dict[str, float]:
         """What the log says of a step."""

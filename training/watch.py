@@ -4,6 +4,9 @@ What is looked at are the activations that the step has anyway: a fixed choice o
 an encoder masked) is another at every look. So a curve is dense in time and noisy, where the panel's is neither.
 """
 
+import bisect
+import math
+import statistics
 from collections.abc import Sequence
 from typing import Any, NamedTuple
 
@@ -94,29 +97,46 @@ def attention_first(config: RunConfig, q_NBTHK: jax.Array, k_NBTHK: jax.Array) -
     return jax.lax.map(of_block, (q_NBTHK, k_NBTHK))
 
 
-def turns(values: Sequence[float], share: float) -> list[int]:
-    """The looks at which a curve is seen to have turned: places in `values`, which are one to a look.
+class Turns:
+    """Where a curve is seen to have turned, look by look.
 
     Its mean over SMOOTHED looks has come back from its farthest point by this share of its whole range so far, and by
     twice what it usually moves from look to look (the median): noise is no turn. A turn is known only then, some looks
-    after the farthest point. Which way the curve goes at first is seen at look FIRST.
+    after the farthest point. Which way the curve goes at first is seen at look FIRST. At most MOST turns are seen.
     """
-    found: list[int] = []
-    smooth = [float(np.mean(values[max(0, i - SMOOTHED + 1) : i + 1])) for i in range(len(values))]
-    way, farthest = 0, 0.0
-    for i, value in enumerate(smooth):
-        range_ = max(smooth[: i + 1]) - min(smooth[: i + 1])
-        usual = float(np.median(np.abs(np.diff(values[: i + 1])))) if i else 0.0
-        back = max(share * range_, 2 * usual)
-        if not way:
-            way = int(np.sign(value - smooth[0])) if i >= FIRST else 0
-            farthest = way * max(way * one for one in smooth[: i + 1])
-        elif way * (value - farthest) > 0:
-            farthest = value
-        elif way * (farthest - value) > back and len(found) < MOST:
-            found.append(i)
-            way, farthest = -way, value
-    return found
+
+    def __init__(self, share: float):
+        self.share, self.seen, self.way, self.farthest = share, 0, 0, 0.0
+        self.last: list[float] = []  # SMOOTHED looks at most
+        self.moves: list[float] = []  # from look to look, without sign, ascending
+        self.looks, self.first, self.low, self.high = 0, 0.0, math.inf, -math.inf  # of the smoothed curve
+
+    def look(self, value: float) -> bool:
+        """Whether the curve is seen to have turned, now that it has this value too."""
+        if self.last:
+            bisect.insort(self.moves, abs(value - self.last[-1]))
+        self.last = [*self.last, value][-SMOOTHED:]
+        smooth = float(np.mean(self.last))
+        self.first = self.first if self.looks else smooth
+        self.low, self.high = min(self.low, smooth), max(self.high, smooth)
+        usual = statistics.median(self.moves) if self.moves else 0.0
+        back = max(self.share * (self.high - self.low), 2 * usual)
+        self.looks += 1
+        if not self.way:
+            self.way = int(np.sign(smooth - self.first)) if self.looks > FIRST else 0
+            self.farthest = self.high if self.way > 0 else self.low
+        elif self.way * (smooth - self.farthest) > 0:
+            self.farthest = smooth
+        elif self.way * (self.farthest - smooth) > back and self.seen < MOST:
+            self.seen, self.way, self.farthest = self.seen + 1, -self.way, smooth
+            return True
+        return False
+
+
+def turns(values: Sequence[float], share: float) -> list[int]:
+    """The looks at which a curve is seen to have turned: places in `values`, which are one to a look."""
+    seen = Turns(share)
+    return [i for i, value in enumerate(values) if seen.look(value)]
 
 
 def curve(lines: list[dict[str, Any]], name: str) -> dict[int, float]:

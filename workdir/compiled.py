@@ -20,6 +20,7 @@ from workdir import files
 
 CACHE = "~/.cache/anisoscope"  # where nothing else is said
 DIGEST = hashlib.sha256().digest_size
+DIGITS = 16  # of the names of folders
 LIMIT = 4 * 2**30  # bytes of all entries, at a start
 TRAITS = {"vendor_id", "cpu family", "model", "model name", "stepping", "flags"}  # of a processor, in /proc/cpuinfo
 TRAITS |= {"CPU implementer", "CPU architecture", "CPU variant", "CPU part", "CPU revision", "Features"}
@@ -103,13 +104,16 @@ def _machine(jaxlib: str) -> str:
     except OSError:  # no Linux
         processor = [platform.processor(), platform.node()]
     words = [jaxlib, *sys.version_info[:2], platform.system(), platform.machine(), *processor]
-    return hashlib.sha256(repr(words).encode()).hexdigest()[:16]
+    return hashlib.sha256(repr(words).encode()).hexdigest()[:DIGITS]
 
 
 def _trim(folder: pathlib.Path, limit: int) -> None:
-    """Delete the entries that were not used for longest, so that all of them take `limit` bytes at most."""
+    """Delete the entries that were not used for longest, so that all of them take `limit` bytes at most.
+
+    Of folders that `_machine` names: the cache may hold anything else of the user's.
+    """
     found = []
-    for path in folder.glob("*/*"):
+    for path in folder.glob(f"{'[0-9a-f]' * DIGITS}/*"):
         with contextlib.suppress(OSError):  # deleted by another process
             status = path.stat()
             found.append((status.st_mtime, status.st_size, path))

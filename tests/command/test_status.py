@@ -72,6 +72,7 @@ def test_a_finished_run_whose_checkpoints_were_deleted_is_trained(root):
 
 
 def test_what_is_missing_is_named_while_the_run_goes_on(root):
+    (root / ".#notes").symlink_to("nobody@nowhere")  # as an editor leaves it
     run(root / "one", [*KEPT[:-1], "6.orbax-checkpoint-tmp"], KEPT[:2])
     (root / "one" / "environment.json").write_text(json.dumps({"sessions": [{"command": ["main.py", "--config=a b"]}]}))
     before = sorted(root.rglob("*"))

@@ -1,8 +1,11 @@
 import numpy as np
 import pytest
 
+from sources import program
 from sources.probe import POSITION_SETS, evenly, evenness, make_probe, with_types
+from tests import tiny
 from workdir.errors import UserError
+from workdir.settings import replace
 
 CONTEXT, POINTS, BATCHES, GROUPS = 16, 40, 3, 2  # two windows of 15 later positions hold 20 points
 TOKENS = (np.arange(16 * 20 + 7) % 251).astype(np.uint8)
@@ -10,6 +13,18 @@ TOKENS = (np.arange(16 * 20 + 7) % 251).astype(np.uint8)
 
 def probe(tokens=TOKENS, points=POINTS, batches=BATCHES, groups=GROUPS, seed=0):
     return make_probe(tokens, CONTEXT, points, batches, groups, seed)
+
+
+def test_windows_begin_as_a_model_with_the_same_first_token_reads_them():
+    corpus, config = tiny.corpus(), tiny.config()
+    plain, begun = (program.probe_of(replace(config, {"model.same_first": same}), corpus) for same in (False, True))
+    for name in ("tokens_GWT", "shuffled_GWT"):
+        assert (getattr(begun, name)[..., 0] == corpus.mask_token).all()
+        np.testing.assert_array_equal(getattr(begun, name)[..., 1:], getattr(plain, name)[..., 1:])
+    assert corpus.characters(begun.tokens_GWT[0, 0, :2])[0] == "[MASK]"
+    types = with_types(begun, corpus.train, corpus.vocab_size).types
+    first = np.arange(0, types.log_frequency_LP.shape[-1], config.model.context)
+    assert np.isneginf(types.log_frequency_LP[..., 0, first]).all()  # no text has it
 
 
 def test_windows_are_aligned_whole_and_drawn_once():

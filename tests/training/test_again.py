@@ -9,7 +9,7 @@ from tests import tiny
 from tests.training import test_loop
 from tests.training.test_loop import everything, train
 from training import again, checkpoint, log, loop, program
-from workdir.errors import RunError, Stopped
+from workdir.errors import RunError, Stopped, UserError
 from workdir.settings import replace
 from workdir.stop import Stop
 
@@ -99,6 +99,11 @@ def test_who_asks_to_stop_is_heard_and_what_is_found_is_kept(folder, every_step,
 def test_a_gain_that_does_not_come_again_is_told(folder, every_step):
     with pytest.raises(RunError, match=r"run: trained again to step 2, it gains .*: training is not exact on this"):
         retrain(folder, {max(every_step[1].values()) + 1: again.Bracket(1, 2)})
+
+
+def test_checkpoints_that_are_gone_are_one_line(tmp_path):
+    with pytest.raises(UserError, match=r"checkpoints has no checkpoint up to step 4 to train again from"):
+        retrain(tmp_path, {1.0: again.Bracket(4, 12)})
 
 
 def test_the_constant_part_is_where_the_rate_is_at_its_peak():

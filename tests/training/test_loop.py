@@ -1,6 +1,7 @@
 import contextlib
 import json
 import re
+import shutil
 import signal
 
 import jax.numpy as jnp
@@ -161,6 +162,18 @@ def test_a_finished_run_is_left_alone(tmp_path, monkeypatch, capsys):
     train(config, tmp_path)
     assert "trained already" in capsys.readouterr().out
     assert {p: p.stat().st_mtime_ns for p in tmp_path.rglob("*") if p.is_file()} == before
+
+
+def test_a_finished_run_without_its_checkpoints_keeps_its_log(tmp_path, monkeypatch, capsys):
+    """Its tables stand, and what was trained need not be trained again."""
+    config = tiny.config(steps=2)
+    train(config, tmp_path)
+    shutil.rmtree(tmp_path / "checkpoints")
+    before = {path: path.read_bytes() for path in tmp_path.rglob("*") if path.is_file()}
+    monkeypatch.setattr(loop, "make_program", None)
+    train(config, tmp_path)
+    assert "its last checkpoint is gone: move test.json elsewhere to train again" in capsys.readouterr().out
+    assert {path: path.read_bytes() for path in before} == before
 
 
 def test_a_stop_in_the_last_step_is_not_swallowed(tmp_path, monkeypatch, never_stopped):

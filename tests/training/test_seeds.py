@@ -209,6 +209,7 @@ def test_a_checkpoint_that_comes_out_otherwise_is_set_aside(together, copied, ca
         store.save(4, *items)
     for step in "456":
         shutil.rmtree(copied / names[3] / "checkpoints" / step)
+    (copied / names[3] / "test.json").unlink()
     train(config(), copied)
     said = capsys.readouterr().err
     assert re.search(rf"{names[0]}: step 4 now comes out otherwise; moved to .*damaged_checkpoints/4\.1", said)

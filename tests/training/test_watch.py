@@ -66,7 +66,16 @@ def test_looking_changes_nothing_bitwise():
 @pytest.fixture
 def turning(monkeypatch):
     """Every third look is a turn."""
-    monkeypatch.setattr(watch, "turns", lambda values, share: list(range(2, len(values), 3)))
+
+    class Turns:
+        def __init__(self, share):
+            self.looks = 0
+
+        def look(self, value):
+            self.looks += 1
+            return self.looks % 3 == 0
+
+    monkeypatch.setattr(watch, "Turns", Turns)
     return replace(WATCHED, {"watch.keep": "drift", "train.steps": 14, "checkpoint.every": 14})
 
 

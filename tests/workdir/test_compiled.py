@@ -71,18 +71,21 @@ def test_many_may_write_and_read_one_entry(tmp_path):
 
 
 def test_entries_that_were_not_used_for_longest_go(tmp_path):
-    store = compiled.Store(tmp_path / "machine")
-    (tmp_path / "machine").mkdir()
-    (tmp_path / "another").mkdir()
-    for age, path in enumerate(["machine/a", "another/b", "machine/c", "machine/d"]):
+    machine, another = compiled._machine("one"), compiled._machine("another")
+    for folder in (machine, another, "videos"):
+        (tmp_path / folder).mkdir()
+    (tmp_path / "videos" / "mine").write_bytes(bytes(10 * len(ENTRY)))
+    os.utime(tmp_path / "videos" / "mine", (0, 0))  # the cache may hold anything else
+    store = compiled.Store(tmp_path / machine)
+    for age, path in enumerate([f"{machine}/a", f"{another}/b", f"{machine}/c", f"{machine}/d"]):
         compiled.Store((tmp_path / path).parent).put(path[-1], ENTRY)
         os.utime(tmp_path / path, (age, age))
-    size = (tmp_path / "machine" / "a").stat().st_size
+    size = (tmp_path / machine / "a").stat().st_size
     assert store.get("a") == ENTRY  # used now
     compiled._trim(tmp_path, 4 * size)
-    assert len(list(tmp_path.glob("*/*"))) == 4
+    assert len(list(tmp_path.glob("*/*"))) == 5
     compiled._trim(tmp_path, 3 * size - 1)
-    assert {path.name for path in tmp_path.glob("*/*")} == {"a", "d"}
+    assert {path.name for path in tmp_path.glob("*/*")} == {"a", "d", "mine"}
 
 
 @pytest.fixture
