@@ -23,7 +23,6 @@ from curved.config import CurvedConfig
 
 TARGETS = ("by direction", "constant")
 WEIGHTINGS = ("none", "types")  # every draw weighs alike, or every type that was drawn
-RADII = np.linspace(0, 12, 20_001)[1:]  # |u|, for what has no closed form
 TUBE = 2.0  # the torus's large radius over that of its tube
 
 
@@ -49,11 +48,14 @@ def over_spread(config: CurvedConfig, manifold: str, curvature: float, target: s
 def over_bias(config: CurvedConfig, manifold: str, curvature: float, weighting: str, bias: float) -> dict[str, float]:
     """The same of types drawn by frequency, or of each type once that is expected among the draws."""
     k, spread, bent = config.dimension, config.biased_spread, principal(manifold, curvature, config.dimension)
-    drawn_R = (1 + bias) ** (k / 2) * np.exp(-bias * RADII**2 / 2)  # how often a type is drawn, 1 on average
+    radius_R = np.linspace(0, math.sqrt(k) + 12, 20_001)[1:]  # |u|, for what has no closed form
+    log_drawn_R = k / 2 * math.log1p(bias) - bias * radius_R**2 / 2  # how often a type is drawn, 1 on average
     if weighting == "types":
-        drawn_R = 1 - np.exp(-drawn_R * config.draws / config.types)  # whether it is
-    weight_R = drawn_R * RADII ** (k - 1) * np.exp(-(RADII**2) / 2)
-    first, second, fourth = (np.average(RADII**power, weights=weight_R) for power in (1, 2, 4))
+        with np.errstate(over="ignore", divide="ignore"):  # surely, or never
+            log_drawn_R = np.log(-np.expm1(-np.exp(log_drawn_R + math.log(config.draws / config.types))))  # whether
+    log_weight_R = log_drawn_R + (k - 1) * np.log(radius_R) - radius_R**2 / 2
+    weight_R = np.exp(log_weight_R - log_weight_R.max())
+    first, second, fourth = (np.average(radius_R**power, weights=weight_R) for power in (1, 2, 4))
     normal = spread**2 / 2 * abs(bent.sum()) * second / k
     products = (2 * np.square(bent).sum() + bent.sum() ** 2) / (k * (k + 2))  # E of the form squared, over |u|^4
     variance = spread**4 / 4 * (products * fourth - (bent.sum() * second / k) ** 2)

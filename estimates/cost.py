@@ -68,7 +68,9 @@ def of_run(config: Config, text: Text) -> Cost:
         6 * (model.layers * block + model.width * text.vocabulary) + 12 * model.layers * model.context * model.width
     )
     tables = kept * (model.layers + 1) * len(config.measure.families) * TABLE
-    fullest = max(sum(memory.training(config, text.vocabulary).values()), sum(memory.measuring(config).values()))
+    needed = [memory.training(config, text.vocabulary), memory.measuring(config)]
+    needed += [memory.tangents(config, text.vocabulary)] * config.tangents.enabled
+    fullest = max(sum(one.values()) for one in needed)
     training, measuring = tokens * per_token, kept * _checkpoint(config)
     tangents = kept * _tangents(config, per_token) if config.tangents.enabled else 0.0
     return Cost(params // memory.FLOAT, kept, kept * state + tables, training, measuring, tangents, fullest)

@@ -152,7 +152,7 @@ def p_value(own: Float[AnyArray, ""] | float, control_C: Float[AnyArray, " C"]) 
     """(1 + how many controls have at least the energy of the proxy) / (1 + their number). Range: [1/(1 + C), 1].
 
     A NaN among them: NaN. Controls in the complement and the proxy are not exchangeable, so that this is not uniform
-    even where G is isotropic: of rank D/4 it is below 1/21 in 0.10 of the cases. Nor does it know what the activations
+    even where G is isotropic: of rank D/4 it is 1/21 in 0.10 of the cases. Nor does it know what the activations
     explain by themselves. Units: none. Source: Bernas et al. 2026 (reconstruction).
     """
     own, control_C = jnp.asarray(own), jnp.asarray(control_C)

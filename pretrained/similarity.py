@@ -5,6 +5,7 @@ Tokenizers may differ, so both read the same pieces of the text, each from its b
 
 import functools
 import hashlib
+import json
 import pathlib
 from collections.abc import Callable, Iterator
 from typing import Any, NamedTuple
@@ -28,6 +29,7 @@ from pretrained.reading.pieces import Common, Ends, common, ends_of, pieces_of
 from pretrained.reading.windows import SAMPLE, frame
 from sources import similarity
 from sources.run import open_run
+from tables import files
 from workdir.errors import UserError
 from workdir.files import read_json
 from workdir.progress import bar
@@ -112,6 +114,8 @@ def _of_ours(word: str) -> Side:
 def _of_others(word: str) -> Side:
     path = pathlib.Path(word.partition("@")[0])
     settings = read_json(path / "config.json", "name the folder of a run")
+    if (path / "results.nc").exists():  # which revisions were measured, only the tables say
+        settings = json.loads(files.read(path / "results.nc").attrs["config"])
     config = from_dict(filled(settings, to_dict(PretrainedConfig())), PretrainedConfig)
     revisions = steps(config.pretrained)
     step = similarity.step_of(word, list(revisions))

@@ -59,7 +59,7 @@ def run(config: PretrainedConfig, root: pathlib.Path, title: str, stop: Stop, co
     print(f"corpus: {corpus.name}, from {corpus.origin}")
     if left_out := [name for name in config.measure.families if name not in wanted.measure.families]:
         print(f"{title}: not measured, since maps change from stage to stage: {', '.join(left_out)}")
-    wanted = replace(wanted, {"measure.nulls": nulls_of(config)})
+    wanted = replace(wanted, {"measure.nulls": nulls_of(wanted)})
     made = made_by(config, corpus, windows)
     found = measurements.plan(
         root / "measurements", list(revisions), wanted.measure.families, wanted.measure.nulls, made
@@ -142,6 +142,7 @@ def measure(
         compared,
         lambda step: residuals_of(plan, opened(plan, place_of(config, step))),
     )
+    beside.close()  # what a session that was killed has left may be of other windows
     digests = {step: one.table.attrs["weights_sha256"] for step, one in found.items() if one.table is not None}
     try:
         for step in bar(todo, f"{name}: measure", "revision"):

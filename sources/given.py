@@ -56,7 +56,11 @@ def read(array: Any, what: str) -> np.ndarray:
     if hasattr(array, "detach"):  # PyTorch's: also of a device, of bfloat16, with a gradient
         array = array.detach().float().cpu().numpy()
     with np.errstate(over="ignore"):  # told below
-        found = np.asarray(array).astype(np.float32)
+        found = np.asarray(array)
+        if found.dtype.kind in "cOSUMm" or found.dtype.type is np.void:
+            hint = "; NumPy keeps no bfloat16: save float32, or a .safetensors file" if found.dtype.kind == "V" else ""
+            raise ValueError(f"{what}: numbers of type {found.dtype} are no real ones{hint}")
+        found = found.astype(np.float32)
     if not np.isfinite(found).all():
         count = int((~np.isfinite(found)).sum())
         raise ValueError(f"{what}: {count} of {found.size} numbers are not finite in float32; leave their points out")
@@ -72,6 +76,8 @@ def places_of(points: int, groups: Sequence | None, positions: Sequence | None) 
     if groups is None:
         return None
     time_P = np.full(points, -1) if positions is None else np.asarray(positions)
+    if not np.isfinite(time_P).all():
+        raise ValueError(f"positions: {int((~np.isfinite(time_P)).sum())} of {points} are not finite")
     return Places(np.unique(groups, return_inverse=True)[1].astype(np.int32), time_P.astype(np.int32))
 
 

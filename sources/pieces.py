@@ -70,15 +70,14 @@ def of_layers(
     parts = []
     for some in progress([numbers] if together else [[number] for number in numbers]):
         found = []
-        for piece in pieces:
+        for place, piece in enumerate(pieces):
             points, width = piece.size, np.shape(layers[0])[1]
             words = f"{points:,} points of width {width}"
             words = f"{len(some)} layers of {words} together" if len(some) > 1 else words
             check_memory(LEAST * 4 * len(some) * points * width, words, len(pieces))  # before they are read
             clouds_NPD = np.stack([read(layers[number][piece.rows_P], f"vectors of layer {number}") for number in some])
-            found.append(
-                _measure(Sample(clouds_NPD, places=piece.places), piece.index_JM, settings, words, len(pieces))
-            )
+            sample = Sample(clouds_NPD, places=piece.places)
+            found.append(_measure(sample, piece.index_JM, settings, place, words, len(pieces)))
         parts.append(jax.tree.map(lambda *values: np.stack(values), *found))
     return jax.tree.map(lambda *values: np.concatenate(values, axis=1), *parts)
 
@@ -92,15 +91,19 @@ def of_heads(heads: Heads, index_JM: np.ndarray, pieces: int, settings: MeasureC
     for start in range(0, size * pieces, size):
         q_NBTHK, k_NBTHK = (x[:, start : start + size] for x in (heads.q_NBTHK, heads.k_NBTHK))
         part = heads._replace(q_NBTHK=q_NBTHK, k_NBTHK=k_NBTHK, picks_P=np.arange(size * context))
-        found.append(_measure(Sample(cloud_NPD, part), index_JM, settings, words, pieces))
+        found.append(_measure(Sample(cloud_NPD, part), index_JM, settings, start // size, words, pieces))
     return jax.tree.map(lambda *values: np.stack(values), *found)
 
 
 def _measure(
-    sample: Sample, index_JM: np.ndarray, settings: MeasureConfig, words: str, pieces: int
+    sample: Sample, index_JM: np.ndarray, settings: MeasureConfig, place: int, words: str, pieces: int
 ) -> dict[str, Values]:
-    """ValueError where the program, which says what it takes, would not fit beside the arrays that are there."""
-    given = sample, index_JM, jax.random.key(settings.seed)
+    """Of the piece at this place, whose null model is a draw of its own: pieces are averaged as independent.
+
+    ValueError where the program, which says what it takes, would not fit beside the arrays that are there.
+    """
+    key = jax.random.key(settings.seed)
+    given = sample, index_JM, jax.random.fold_in(key, place) if place else key
     leaves, structure = jax.tree.flatten(jax.eval_shape(lambda *arrays: arrays, *given))
     program = _compiled(settings, structure, tuple(leaves))
     if (needs := program.memory_analysis()) is not None:

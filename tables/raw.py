@@ -128,7 +128,8 @@ def merged(old: xr.Dataset | None, new: xr.Dataset, missed: Missing) -> xr.Datas
     clouds = _ordered(label for part in (old, new) if "cloud" in part for label in part["cloud"].values)
     arrays = [array.reindex(cloud=clouds) if "cloud" in array.dims else array for array in parts.values()]
     whole = xr.merge(arrays, join="exact", compat="equals")
-    whole.attrs = new.attrs | {name: _both(old, new, name) for name in BY_KEY if name in new.attrs}
+    # What only the old table says is of what is kept of it.
+    whole.attrs = old.attrs | new.attrs | {name: _both(old, new, name) for name in BY_KEY if name in new.attrs}
     return _arranged(whole)
 
 

@@ -86,7 +86,11 @@ MEASURED = {
         range=SHARE,
     ),
     "norm_in_bin": _resampled(
-        ("layer", "bin"), "gradient norm, by frequency of the character", "mean |g|", units="nats", range=NOT_NEGATIVE
+        ("layer", "bin"),
+        "gradient norm, by frequency of the character",
+        "mean |g|",
+        units="nats / activation",
+        range=NOT_NEGATIVE,
     ),
     "loss_in_bin": _resampled(
         ("bin",), "loss, by frequency of the character", "mean cross-entropy", units="nats", range=NOT_NEGATIVE

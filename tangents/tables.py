@@ -42,7 +42,8 @@ def of_checkpoint(
         quantity = families.quantities()[name]
         dims = ("rows", *quantity.dims, *([quantity.resampling] if quantity.resampling else []))
         stacked = np.stack([tested.panel[rows][name] for rows in ROWS])
-        words = about(quantity) | {"long_name": f"{quantity.long_name}, of gradients"}
+        units = quantity.units.replace("activation", "nats / activation (rows=unit: 1)")
+        words = about(quantity) | {"long_name": f"{quantity.long_name}, of gradients", "units": units}
         variables[GRADIENT + name] = dims, stacked, words
     table = xr.Dataset(variables, attrs={"layout": LAYOUT} | attributes)
     table = _labelled(table, tangents, fits).reindex(fit=list(FITS)).assign_coords(step=step)

@@ -17,7 +17,10 @@ def fixed_points(whole: xr.Dataset) -> xr.Dataset:
     )
     excess = log_out - log_in
     sign = np.where(np.abs(excess) > 1e-5, np.sign(excess), 0)  # what is equal but for rounding does not cross
-    crosses = (sign[:-1] != 0) & (sign[:-1] * sign[1:] <= 0)
+    later = sign.copy()  # where they are equal, which is larger when they next differ
+    for place in range(len(sign) - 2, -1, -1):
+        later[place] = np.where(sign[place] == 0, later[place + 1], sign[place])
+    crosses = sign[:-1] * later[1:] < 0
     first = crosses.argmax(0)[None] if len(crosses) else np.zeros((1, *excess.shape[1:]), int)
 
     def at_crossing(value: np.ndarray) -> np.ndarray:

@@ -95,7 +95,7 @@ def record_environment(folder: pathlib.Path, corpus: dict | None) -> None:
         record = read_json(path, advice)
         try:
             before = record["corpus"]
-            if corpus and before["sha256"] != corpus["sha256"]:
+            if corpus and "sha256" in corpus and before["sha256"] != corpus["sha256"]:
                 raise UserError(
                     f"{folder} was trained on another corpus ({before['name']}, sha256 {before['sha256'][:12]}…; "
                     f"now {corpus['name']}, {corpus['sha256'][:12]}…); name another --workdir"

@@ -83,6 +83,7 @@ def make_windows(
     fixed_T[: len(before)] = True
     fixed_T[window - len(after) :] = True
     special_GWT = np.isin(probe.tokens_GWT, sorted(set(tokenizer.all_special_ids) - {unknown}))
+    special_GWT |= fixed_T  # also where what frames a text is the unknown token, as of OPT
     probe = probe._replace(shuffled_GWT=_shuffled(probe.tokens_GWT, fixed_T, measure.seed))
     positions = POSITION_SETS
     if special_GWT.any():

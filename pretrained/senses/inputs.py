@@ -7,6 +7,7 @@ import numpy as np
 
 from panel.config import MeasureConfig
 from panel.families import FAMILIES
+from panel.nulls import PERMUTED
 from pretrained.config import PretrainedConfig
 from pretrained.load import Loaded, Place, load, processor_of
 from pretrained.reading.extract import activations
@@ -30,7 +31,8 @@ class Source(NamedTuple):
     sha256: str
 
     def record(self) -> dict[str, str]:
-        return self._asdict()
+        """Without the digest: it is of the files that were read, and settings of measuring choose these."""
+        return {"name": self.name, "origin": self.origin}
 
 
 class Windows(NamedTuple):
@@ -87,16 +89,22 @@ def opened(config: PretrainedConfig, place: Place) -> tuple[Source, Windows]:
 
 
 def fitted(config: PretrainedConfig, windows: Windows) -> PretrainedConfig:
-    """As these windows can be measured: where maps change from stage to stage, heads and what they see do too."""
-    families = config.measure.families
+    """As these windows can be measured: where maps change from stage to stage, heads and what they see do too.
+
+    And no place of one window is one of another.
+    """
+    families, nulls = config.measure.families, config.measure.nulls
     if windows.shapes:
+        nulls = tuple(null for null in nulls if null != PERMUTED)
         families = tuple(name for name in families if FAMILIES[name].of in maps.OF)
         if not families:
             raise UserError(
                 f"measure.families: {', '.join(config.measure.families)} cannot be measured where maps change from "
                 "stage to stage; name others"
             )
-    return replace(config, {"measure.families": families, "window": windows.places_GWT.shape[2]})
+    return replace(
+        config, {"measure.families": families, "measure.nulls": nulls, "window": windows.places_GWT.shape[2]}
+    )
 
 
 def _read_one(loaded: Loaded, inputs: np.ndarray, place: Place) -> tuple[list[maps.Shape], int]:

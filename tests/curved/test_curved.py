@@ -119,6 +119,12 @@ def test_closed_forms_agree_where_they_meet():
     drawn = theory.over_bias(SMALL, "torus", 2.0, "none", 0.0)
     for name in LAW:
         assert drawn[name] == pytest.approx(law[name], rel=1e-3), name
+    many = dataclasses.replace(SMALL, manifolds=("sphere",), dimension=400, width=512)  # whose radii are about 20
+    law = theory.over_spread(many, "sphere", 0.5, "by direction", many.biased_spread)
+    for weighting in theory.WEIGHTINGS:
+        drawn = theory.over_bias(dataclasses.replace(many, draws=10**6), "sphere", 0.5, weighting, 0.0)
+        assert drawn["tangent_norm"] == pytest.approx(law["tangent_norm"], rel=1e-3)
+        assert drawn["normal_variance_share"] == pytest.approx(law["normal_variance_share"], rel=1e-2)
     ratio = [theory.over_bias(SMALL, "sphere", 2.0, "none", bias)["tangent_norm"] for bias in (0.0, 3.0)]
     assert ratio[0] / ratio[1] == pytest.approx(2, rel=1e-4)
 

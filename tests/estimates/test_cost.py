@@ -72,6 +72,15 @@ def test_time_grows_with_what_is_done_and_is_that_of_the_demo_where_it_was_timed
     assert cost.of_run(replace(demo, {"measure.families": ("spectrum",)}), text).measuring < twice.measuring / 3
 
 
+def test_the_memory_at_the_fullest_is_that_of_the_stage_which_takes_most():
+    config = replace(tiny.config(), {"tangents.points": 10**6, "tangents.windows": 10**6})
+    text = cost.size_of(tiny.corpus())
+    plain, with_tangents = (
+        cost.of_run(replace(config, {"tangents.enabled": wanted}), text).memory for wanted in (False, True)
+    )
+    assert with_tangents == sum(memory.tangents(config, text.vocabulary).values()) > plain
+
+
 @pytest.mark.parametrize(
     ("seconds", "words"), [(0.1, "1 second"), (100, "100 seconds"), (150, "2 minutes"), (9000, "2 hours")]
 )

@@ -290,6 +290,7 @@ def test_maps_of_a_convolutional_network_over_its_revisions(world, tmp_path):
     np.testing.assert_allclose(mean.cka_last.sel(less="nothing", step=9), 1, atol=1e-5)
     assert (mean.cka_last.sel(less="nothing", step=0).isel(layer=-1) < 0.99).all()
     assert mean.cka_previous.sel(less="nothing", step=0).isnull().all()
+    assert "(0 now)" in measured(world, tmp_path / "run", trained, "pictures", *more)[1]
     with pytest.raises(AssertionError, match=r"pretrained\.clamp is for models whose blocks all have one width"):
         measured(world, tmp_path / "other", trained / "step9", "pictures", "--config.pretrained.clamp=1")
     for more, words in (

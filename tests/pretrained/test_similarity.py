@@ -2,6 +2,7 @@
 
 import dataclasses
 import hashlib
+import json
 import re
 import string
 
@@ -11,6 +12,7 @@ import pytest
 import tokenizers
 import torch
 import transformers
+import xarray as xr
 
 from data import corpus as texts
 from data.config import DataConfig
@@ -29,7 +31,7 @@ from tests.program import here
 from tests.tiny import config as own_config
 from workdir import folder
 from workdir.errors import UserError
-from workdir.settings import replace
+from workdir.settings import replace, to_dict
 
 MEASURE = MeasureConfig(points=64, batches=2, groups=2)
 PAIRS = r"[a-z]{1,2}|[^a-z]"  # a tokenizer that reads two letters at a time
@@ -171,6 +173,19 @@ def test_what_cannot_be_compared_is_refused(world, training, tmp_path):
     with pytest.raises(UserError, match="too few places where tokens of both models end for 2 × 64 points"):
         pieces.common(pieces.pieces_of(b"abc" * 20, 10, 0), ends, MEASURE, 0)
     assert of_ours.of_others(letters)
+
+
+def test_revisions_are_those_that_were_measured(world, training):
+    """The folder's own settings name none, since some may be added."""
+    name = begin(world, "several", training)
+    of = WeightsConfig(name=str(training), revisions=("step20", "step60"))
+    config = PretrainedConfig(pretrained=of, data=DataConfig(path=str(world / "text.txt")), measure=MEASURE, window=24)
+    table = xr.Dataset(attrs={"config": json.dumps(to_dict(config))})
+    files.write(table, world / "several" / "results.nc")
+    assert similarity._of_others(f"{name}@20").step == 20
+    assert similarity._of_others(name).step == 60
+    with pytest.raises(UserError, match=r"has no checkpoint of step '3'; it has \[20, 60\]"):
+        similarity._of_others(f"{name}@3")
 
 
 def test_a_token_ends_where_its_vector_has_read_to():

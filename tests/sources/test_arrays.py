@@ -11,7 +11,7 @@ from scipy import stats
 
 from estimates import memory
 from panel.intervals import summarise
-from sources import folds, measure, measuring
+from sources import folds, measure, measuring, pieces
 from tests import reference, reference_comparison, reference_leading, reference_spectrum
 
 LAYERS, POINTS, WIDTH = 2, 96, 6
@@ -217,6 +217,20 @@ def test_pieces_are_measured_by_themselves_and_averaged():
     assert found.attrs["folds"] == "3 of 16 points in each of 2 pieces of 48 points, whole groups, of 24"
 
 
+def test_the_null_model_of_each_piece_is_a_draw_of_its_own(monkeypatch):
+    """One draw for all would not average out, and the interval would be too narrow."""
+    given, found = [], {}
+    inner = pieces._measure
+    monkeypatch.setattr(pieces, "_measure", lambda *args: (given.append(args), inner(*args))[1])
+    measure(CLOUDS[0], families=("dimension",), nulls=("gaussian",), folds=1, pieces=2)
+    first, second = given
+    assert (first[3], second[3]) == (0, 1)
+    for place in (0, 1):  # the same points at both
+        found[place] = inner(*first[:3], place, *first[4:])
+    assert found[0]["measured"]["twonn"] == found[1]["measured"]["twonn"]
+    assert found[0]["gaussian"]["twonn"] != found[1]["gaussian"]["twonn"]
+
+
 def test_heads_are_measured_in_pieces_of_windows():
     heads = {"queries": HEADS, "keys": HEADS[..., ::-1], "mask": "causal", "folds": 1}
     found = measure(**heads, pieces=2)
@@ -239,6 +253,9 @@ BROKEN[1, 3, 2] = np.nan
         (CLOUDS[:, :7], {}, "7 points; at least 8"),
         (BROKEN, {}, "layer 1: 1 of 576 numbers are not finite"),
         (CLOUDS * 1e39, {}, "not finite in float32"),
+        (CLOUDS + 1j, {}, "layer 0: numbers of type complex128 are no real ones"),
+        (CLOUDS.astype(np.float16).view("V2"), {}, "NumPy keeps no bfloat16: save float32, or a .safetensors file"),
+        (CLOUDS, {"groups": np.arange(96), "positions": np.full(96, np.nan)}, "positions: 96 of 96 are not finite"),
         (CLOUDS, {"groups": np.arange(95)}, r"groups have shape \(95,\)"),
         (CLOUDS, {"groups": np.zeros(96)}, "of one group"),
         (CLOUDS, {"groups": np.maximum(np.arange(96), 80)}, "holds 81 of 96 points"),

@@ -253,7 +253,8 @@ def test_other_labels_replace_those_that_were_there(monkeypatch):
 def test_a_merged_table_says_of_which_checkpoints_it_was_made():
     digests = [{"1": "a", "7": "b"}, {"7": "b", "9": "c"}]
     old, new = (complete(families=("spectrum",)).assign_attrs(checkpoints=json.dumps(one)) for one in digests)
-    merged = raw.merged(old, new.assign_attrs(run="renamed"), {})
+    merged = raw.merged(old.assign_attrs(compared_with="0, 7"), new.assign_attrs(run="renamed"), {})
+    assert merged.attrs["compared_with"] == "0, 7"  # of what is kept
     assert json.loads(merged.attrs["checkpoints"]) == {"1": "a", "7": "b", "9": "c"}
     assert merged.attrs["run"] == "renamed"
 

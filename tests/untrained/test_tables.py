@@ -119,6 +119,8 @@ def test_crossings_are_found_once_and_only_where_they_are():
     assert one_line([3, 3, 3, 3], [2, 2, 4, 2]) == pytest.approx(10 ** (np.log(3 / 2) / np.log(2)))  # the first of two
     assert np.isnan(one_line([3, 3, 3, 3], [2, 4, 4, 4]))  # between 0 and the first norm there is no logarithm
     assert np.isnan(one_line([3, 3, 3, 3], [3, 3 + 1e-6, 3 - 1e-6, 3]))  # equal but for rounding
+    assert np.isnan(one_line([3, 3, 3, 3], [4, 4, 3, 3]))  # they become equal, and neither passes the other
+    assert one_line([3, 3, 3, 3], [4, 4, 3, 2]) == pytest.approx(10)
     assert np.isnan(one_line([1, 1, 10, 100], [2, 2, 20, 200]))
     assert np.isnan(one_line([1], [2]))
     assert np.isnan(one_line([1, 1], [2, 0.5]))
