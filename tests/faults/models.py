@@ -102,7 +102,7 @@ FAULTS = [
     Fault(
         "everything decays",
         "training/optimizer.py",
-        'return path[-1].key not in ("bias", "scale")',
+        'return {step.key for step in path}.isdisjoint({"bias", "scale", "sink"})',
         "return True",
     ),
     Fault(
@@ -179,9 +179,9 @@ FAULTS = [
         'jax.tree.leaves(grads["blocks"])[1:]]',
     ),
     Fault(
-        "a turn is known from the whole curve",
+        "the range of a curve is forgotten",
         "training/watch.py",
-        "range_ = max(smooth[: i + 1]) - min(smooth[: i + 1])",
-        "range_ = max(smooth) - min(smooth)",
+        "self.low, self.high = min(self.low, smooth), max(self.high, smooth)",
+        "self.low = self.high = smooth",
     ),
 ]
