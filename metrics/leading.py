@@ -87,18 +87,25 @@ class Direction(NamedTuple):
 
     share: Float[Array, " R"]
     kurtosis: Float[Array, " R"]
+    between: Float[Array, " R"]
 
 
 def first_direction(
-    cloud_PD: Float[AnyArray, "P D"], left_P: Bool[AnyArray, " P"], keep_RP: Float[AnyArray, "R P"]
+    cloud_PD: Float[AnyArray, "P D"],
+    left_P: Bool[AnyArray, " P"],
+    keep_RP: Float[AnyArray, "R P"],
+    label_P: Int[AnyArray, " P"] | None = None,
 ) -> Direction:
-    """`anisotropy` of the points that are left, and the kurtosis of their scores on the first principal direction.
+    """`anisotropy` of the points that are left, and how their scores s on the first principal direction are spread.
 
-    Shapes: P points of width D, which of them are left, weights 1 or 0 for R resamples, the first of which keeps all
-    -> two arrays (R,). The direction is that of all points left in every resample: right to first order, as in
-    `metrics.spectrum`. Units: none. share: lambda_1 / tr C, [1/D, 1]. kurtosis: E (s - E s)^4 / (E (s - E s)^2)^2 of
-    the scores s, [1, P]; 3 for a Gaussian, about 1/f where a share f of the points makes the direction. All points
-    equal, or none left: NaN. Source: Razzhigaev et al. 2024 for the share; the kurtosis is ours.
+    Shapes: P points of width D, which of them are left, weights 1 or 0 for R resamples, the first of which keeps all,
+    and a label of each point -> three arrays (R,). The direction is that of all points left in every resample: right to
+    first order, as in `metrics.spectrum`. Units: none. share: lambda_1 / tr C, [1/D, 1]. kurtosis: E (s - E s)^4 /
+    (E (s - E s)^2)^2, [1, P]; 3 for a Gaussian, about 1/f where a share f of the points makes the direction. between:
+    how much of the variance of s lies between labels, eta^2 less what chance gives, 1 - (1 - eta^2) (n - 1) / (n - g)
+    of n points with g labels; at most 1, 0 on average where labels say nothing of s, NaN without labels or where n = g.
+    All points equal, or none left: NaN. Source: Razzhigaev et al. 2024 for the share; between is epsilon squared of
+    Kelley 1935; it and the kurtosis of this direction are ours.
     """
     left_P, keep_RP = jnp.asarray(left_P), jnp.asarray(keep_RP, jnp.float32)
     x_PD, weight_P = centred(cloud_PD), left_P.astype(jnp.float32)
@@ -114,7 +121,24 @@ def first_direction(
     square_R = jnp.matmul(weight_RP, jnp.square(x_PD).sum(axis=1), precision=Precision.HIGHEST)
     total_R = square_R - jnp.square(shift_RD).sum(axis=1)
     scaled_RP = score_RP / jnp.sqrt(variance_R)[:, None]
-    return Direction(variance_R / total_R, (weight_RP * scaled_RP**4).sum(axis=1))
+    label_P = jnp.zeros(len(x_PD), jnp.int32) if label_P is None else jnp.asarray(label_P)
+    between_R = _between(scaled_RP, weight_RP, label_P)
+    return Direction(variance_R / total_R, (weight_RP * scaled_RP**4).sum(axis=1), between_R)
+
+
+def _between(scaled_RP: Float[Array, "R P"], weight_RP: Float[Array, "R P"], label_P: Int[Array, " P"]) -> Array:
+    """Epsilon squared of scores of mean 0 and variance 1 under weights that add up to 1; of one label NaN."""
+    points = label_P.size
+    number_P = jnp.searchsorted(jnp.sort(label_P), label_P)  # below P
+    share_PR, sum_PR = (
+        jax.ops.segment_sum(value_RP.T, number_P, num_segments=points)
+        for value_RP in (weight_RP, weight_RP * scaled_RP)
+    )
+    between_R = jnp.where(share_PR > 0, jnp.square(sum_PR) / jnp.where(share_PR > 0, share_PR, 1.0), 0.0).sum(axis=0)
+    points_R, labels_R = (weight_RP > 0).sum(axis=1), (share_PR > 0).sum(axis=0)
+    known_R = (labels_R > 1) & (labels_R < points_R)
+    corrected_R = 1.0 - (1.0 - between_R) * (points_R - 1) / jnp.where(known_R, points_R - labels_R, 1)
+    return jnp.where(known_R, jnp.minimum(corrected_R, 1.0), jnp.nan)
 
 
 class Longest(NamedTuple):

@@ -1,6 +1,7 @@
 """Family leading: how few vectors carry the anisotropy of a cloud, token 0 of each window or the longest ones."""
 
 import dataclasses
+import math
 from collections.abc import Callable
 
 import jax
@@ -60,6 +61,14 @@ QUANTITIES = {
         resampling="jackknife",
         range=ONE_OR_MORE,
     ),
+    "leading_by_position": Quantity(
+        long_name="share of the variance along the first principal direction between positions of the window",
+        formula="1 - (1 - eta^2) (n - 1) / (n - g), eta^2 = sum_t f_t (E_t s - E s)^2 / E (s - E s)^2, s = <x, v_1>, "
+        "over the g positions t of n points, f_t the share of the points at t; about 0 where positions do not tell s",
+        source="epsilon squared of Kelley 1935; of this direction: this project",
+        resampling="jackknife",
+        range=(-math.inf, 1.0),
+    ),
     "norm_ratio": Quantity(
         long_name="largest norm over the median norm",
         formula="max |x| / median |x|, of two medians the lower",
@@ -110,9 +119,11 @@ def measure(cloud: Cloud) -> Values:
     values |= {name: jnp.where(first_P.any(), values[name], jnp.nan) for name in OF_FIRST}
     keep_RP = leave_out(groups, points)
     left_3P = jnp.concatenate([jnp.ones((1, points), bool), left_2P])
-    found_3 = jax.lax.map(lambda left_P: leading.first_direction(cloud_PD, left_P, keep_RP), left_3P)
+    time_P = None if places is None else places.time_P
+    found_3 = jax.lax.map(lambda left_P: leading.first_direction(cloud_PD, left_P, keep_RP, time_P), left_3P)
     return values | {
         "leading_kurtosis": found_3.kurtosis[0],
+        "leading_by_position": found_3.between[0],
         "norm_ratio": leading.norm_ratio(cloud_PD),
         "anisotropy_without": found_3.share[1:],
     }

@@ -49,14 +49,26 @@ def entropy(cloud):
     return -(share * np.log(share)).sum()
 
 
-def first_direction(cloud, left, keeps):
-    """Share and kurtosis for each choice of points, along the first direction of all that are left."""
+def between(score, label):
+    """Epsilon squared: how much of the variance lies between labels, less what chance gives."""
+    kinds = np.unique(label)
+    if not 1 < len(kinds) < len(score):
+        return np.nan
+    moved = np.array([score[label == one].mean() for one in label])
+    return 1 - (1 - moved.var() / score.var()) * (len(score) - 1) / (len(score) - len(kinds))
+
+
+def first_direction(cloud, left, keeps, label=None):
+    """Share, kurtosis and `between` for each choice of points, along the first direction of all that are left."""
     cloud, left = float64(cloud), np.asarray(left, bool)
     mean = cloud[left].mean(0)
     direction = np.linalg.svd(cloud[left] - mean, full_matrices=False)[2][0]
+    label = np.zeros(len(cloud), int) if label is None else np.asarray(label)
     found = []
     for keep in keeps:
-        part = cloud[left & np.asarray(keep, bool)]
+        kept = left & np.asarray(keep, bool)
+        part = cloud[kept]
         score = (part - part.mean(0)) @ direction
-        found.append((score.var() / part.var(0).sum(), (score**4).mean() / score.var() ** 2))
+        kurtosis = (score**4).mean() / score.var() ** 2
+        found.append((score.var() / part.var(0).sum(), kurtosis, between(score, label[kept])))
     return np.array(found).T

@@ -147,6 +147,12 @@ FAULTS = [
         "x_PD = jnp.where(left_P[:, None], x_PD, 0.0)",
     ),
     Fault(
+        "positions get what chance gives them",
+        "metrics/leading.py",
+        "(points_R - 1) / jnp.where(known_R, points_R - labels_R, 1)",
+        "1.0",
+    ),
+    Fault(
         "a point is part of its own centroid",
         "metrics/frequency.py",
         "distance_P = factor_K[safe_P] * jnp.linalg.norm",

@@ -9,6 +9,7 @@ from tests import reference_leading as reference
 from tests.metrics.clouds import EVERY, POINTS, gaussian, rotation
 
 WINDOW = np.arange(POINTS) // 20
+PLACE = np.arange(POINTS) % 20 * 7 - 3  # any numbers
 FIRST = np.arange(POINTS) % 20 == 0
 KEEPS = np.stack([np.ones(POINTS), np.arange(POINTS) > 100]).astype(np.float32)
 
@@ -41,10 +42,11 @@ def test_the_first_direction_agrees_with_float64_whoever_is_left_out(name):
     """Clouds of which the first direction stands apart from the second, or its share is all that counts."""
     cloud = EVERY[name]
     for gone in (np.zeros(POINTS, bool), reference.longest_of_each(cloud, WINDOW), reference.longest(cloud, 6)):
-        found = first_direction(cloud, ~gone, KEEPS)
-        expected = reference.first_direction(cloud, ~gone, KEEPS)
+        found = first_direction(cloud, ~gone, KEEPS, PLACE)
+        expected = reference.first_direction(cloud, ~gone, KEEPS, PLACE)
         np.testing.assert_allclose(found.share, expected[0], rtol=1e-3)
         np.testing.assert_allclose(found.kurtosis, expected[1], rtol=5e-3)
+        np.testing.assert_allclose(found.between, expected[2], rtol=5e-3, atol=2e-4)
     whole = first_direction(cloud, np.ones(POINTS, bool), KEEPS).share[0]
     np.testing.assert_allclose(whole, spectrum.anisotropy(spectrum.spectrum(cloud))[0], rtol=1e-5)
 
@@ -80,6 +82,24 @@ def test_one_massive_vector_a_window_makes_the_anisotropy_that_its_norm_and_shar
     left = first_direction(cloud, ~np.asarray(longest_of_each(cloud, window)), np.ones((1, len(cloud)), np.float32))
     assert left.share[0] < 0.03
     assert left.kurtosis[0] == pytest.approx(3, abs=0.3)
+
+
+def test_a_direction_of_positions_is_between_them_and_one_of_anything_else_is_not():
+    generator, place = np.random.default_rng(0), np.arange(2000) % 20
+    keep = np.ones((1, 2000), np.float32)
+
+    def between(cloud, label):
+        return first_direction(np.float32(cloud), np.ones(2000, bool), keep, label).between[0]
+
+    noise = generator.normal(size=(2000, 16))
+    ramp = place[:, None] * np.eye(16)[3]
+    assert between(noise + 1e4 * ramp, place) == pytest.approx(1, abs=1e-6)
+    # a tenth of the variance of that direction is noise
+    assert between(noise + 3 / place.std() * ramp, place) == pytest.approx(0.9, abs=0.01)
+    chance = [between(generator.normal(size=(2000, 16)), place) for _ in range(60)]
+    assert abs(np.mean(chance)) < 4 * np.std(chance) / 60**0.5 < 0.005
+    assert np.isnan(between(noise, np.zeros(2000, int)))  # one label, or one for each point
+    assert np.isnan(between(noise, np.arange(2000)))
 
 
 @pytest.mark.parametrize("name", ["gaussian", "mean 10 x spread", "rogue coordinate"])

@@ -175,8 +175,8 @@ def slow_leading(cloud, picks):
         values["longest_share"].append(reference_leading.share_between(cloud[keep], long[keep]))
     left = [~reference_leading.longest_of_each(cloud, window), ~long]
     without = [reference_leading.first_direction(cloud, one, kept)[0] for one in left]
-    kurtosis = reference_leading.first_direction(cloud, np.ones_like(first), kept)[1]
-    more = {"anisotropy_without": without, "leading_kurtosis": kurtosis}
+    _, kurtosis, between = reference_leading.first_direction(cloud, np.ones_like(first), kept, picks % CONTEXT)
+    more = {"anisotropy_without": without, "leading_kurtosis": kurtosis, "leading_by_position": between}
     for name, read in (("mean_cosine", reference.mean_cosine), ("drift", reference.drift)):
         more[f"{name}_without"] = [[read(cloud[keep & one]) for keep in kept] for one in left]
     sections = [np.isin(points, part) for part in cut(points)]
