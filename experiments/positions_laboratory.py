@@ -13,7 +13,7 @@ from workdir.settings import replace
 
 COST = {
     "small": "20 times decoder_small.py",
-    "tiny": "three hours on two CPU cores, in parts: it goes on where it stopped",
+    "tiny": "an hour on one CPU core, in parts: it goes on where it stopped",
 }
 
 POSITIONS = ("learned", "rotary")
