@@ -10,7 +10,7 @@ from workdir.settings import replace
 
 COST = {
     "small": "40 times decoder_small.py",
-    "tiny": "four hours on two CPU cores, in parts: it goes on where it stopped",
+    "tiny": "two hours on one CPU core, and longer for all contrasts at equal gain; it goes on where it stopped",
 }
 
 INTERVENTIONS = {
