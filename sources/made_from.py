@@ -66,5 +66,5 @@ def damage_told() -> Iterator[None]:
     try:
         yield
     except RunError as error:
-        advice = "move it elsewhere to measure without it, or it and all later ones to train them again"
+        advice = "move it elsewhere to measure without it, or it, all later ones and test.json to train them again"
         raise RunError(f"{error}; {advice}") from error

@@ -35,7 +35,7 @@ def train(config: RunConfig, corpus: Corpus, folders: dict[str, pathlib.Path], n
     with contextlib.closing(Members(folders, kept)) as members:
         if all((path / "test.json").exists() for path in folders.values()):  # its checkpoints may be deleted
             there = config.train.steps in members.steps()
-            gone = "" if there else "; its last checkpoint is gone: move test.json elsewhere to train again"
+            gone = "" if there else "; its last checkpoint is gone: move test.json elsewhere to train from the newest"
             print(f"{name}: trained already, {config.train.steps} steps, in {members.place}{gone}")
             return
         program = make_program(config, corpus)

@@ -455,12 +455,13 @@ def test_a_run_without_checkpoints_says_what_to_do(tmp_path):
 def test_a_damaged_checkpoint_is_named_never_measured(run):
     folder, config = run
     (folder / "checkpoints" / "4" / "_CHECKPOINT_METADATA").unlink()
-    with pytest.raises(RunError, match=r"checkpoints/4 is damaged.*, or it and all later ones to train"):
+    with pytest.raises(RunError, match=r"checkpoints/4 is damaged.*, or it, all later ones and test\.json to train"):
         measured(config, folder)
     assert sorted(p.name for p in (folder / "measurements").glob("*.nc")) == ["0.nc", "1.nc", "2.nc"]
     assert not (folder / "results.nc").exists()
     for step in "456":
         (folder / "checkpoints" / step).rename(folder / step)
+    (folder / "test.json").rename(folder / "moved.json")
     with Stop() as stop:
         loop.train(config, tiny.corpus(), {"run": folder}, "run", stop)
     measured(config, folder)

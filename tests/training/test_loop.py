@@ -172,7 +172,7 @@ def test_a_finished_run_without_its_checkpoints_keeps_its_log(tmp_path, monkeypa
     before = {path: path.read_bytes() for path in tmp_path.rglob("*") if path.is_file()}
     monkeypatch.setattr(loop, "make_program", None)
     train(config, tmp_path)
-    assert "its last checkpoint is gone: move test.json elsewhere to train again" in capsys.readouterr().out
+    assert "its last checkpoint is gone: move test.json elsewhere to train" in capsys.readouterr().out
     assert {path: path.read_bytes() for path in before} == before
 
 
