@@ -15,10 +15,15 @@ from workdir.stop import Stop
 @pytest.fixture
 def compiler(monkeypatch):
     """Compiles until `done` is set; `begun` holds what it was asked for."""
+    ended()  # also those of tests before
     done, begun = threading.Event(), []
     monkeypatch.setattr(sweep, "compile_ahead", lambda *asked: (begun.append(asked), done.wait(60)))
     yield begun, done
     done.set()
+    ended()
+
+
+def ended():
     for thread in threading.enumerate():
         if thread.name == UNSTOPPABLE:
             thread.join()
