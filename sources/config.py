@@ -18,8 +18,8 @@ class FileConfig:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FoldsConfig:
-    families: tuple[str, ...] = chosen(None, OF_VECTORS, single=False)
-    nulls: tuple[str, ...] = NULLS
+    families: tuple[str, ...] = chosen(None, OF_VECTORS, single=False)  # what is measured: docs/reading.md
+    nulls: tuple[str, ...] = NULLS  # what every value is compared with
     folds: int = 8  # of whole groups, resampled for the intervals; 1: no intervals
     seed: int = 0  # of the folds and of the null model
 

@@ -21,9 +21,7 @@ class TrainConfig:
     warmup_fraction: float = 0.05  # of the steps, linear from 0
     decay_fraction: float = 0.2  # schedule=constant: of the steps, linear, at the end
     final_fraction: float = 0.1  # decay ends at this fraction of the learning rate
-    weight_decay: float = (
-        0.1  # on matrices only; each step takes this × the learning rate of what is no matrix of a block
-    )
+    weight_decay: float = 0.1  # on matrices only; a step takes this × the learning rate of the rest
     beta1: float = 0.9  # decay of the mean of gradients, under AdamW
     beta2: float = 0.99  # decay of the mean of their squares, under AdamW
     clip_norm: float = 1.0  # global gradient norm; 0 for none

@@ -133,12 +133,6 @@ class Turns:
         return False
 
 
-def turns(values: Sequence[float], share: float) -> list[int]:
-    """The looks at which a curve is seen to have turned: places in `values`, which are one to a look."""
-    seen = Turns(share)
-    return [i for i, value in enumerate(values) if seen.look(value)]
-
-
 def curve(lines: list[dict[str, Any]], name: str) -> dict[int, float]:
     """{step of the line: mean over the blocks} of one quantity in a log."""
     return {line["step"]: over_blocks(name, line[name]) for line in lines if line["kind"] == "watch"}

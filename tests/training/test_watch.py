@@ -113,19 +113,25 @@ def test_lists_are_curves_of_their_own_for_tensorboard(tmp_path):
     ]
 
 
+def turns(values, share):
+    """The looks at which a curve is seen to have turned."""
+    seen = watch.Turns(share)
+    return [i for i, value in enumerate(values) if seen.look(value)]
+
+
 def test_a_turn_is_a_return_by_a_share_of_the_range_and_known_from_the_past_alone():
     rise = np.linspace(0, 1, 30)
     noise = 0.02 * np.random.default_rng(0).standard_normal(90)
-    assert watch.turns(rise + noise[:30], 0.2) == []
+    assert turns(rise + noise[:30], 0.2) == []
     bell = np.concatenate([rise, rise[::-1], rise])
     for curve in (bell + noise, 5 - 3 * (bell + noise)):
-        found = watch.turns(list(curve), 0.2)
+        found = turns(list(curve), 0.2)
         assert len(found) == 2
         assert 30 < found[0] < 40  # the top is look 30
         assert 60 < found[1] < 70
         for count in range(90):
-            assert watch.turns(list(curve[:count]), 0.2) == [place for place in found if place < count]
-    assert watch.turns(list(bell + noise), 1.0) == []
+            assert turns(list(curve[:count]), 0.2) == [place for place in found if place < count]
+    assert turns(list(bell + noise), 1.0) == []
     many = np.tile(np.concatenate([rise, rise[::-1]]), 20)
-    assert len(watch.turns(list(many), 0.2)) == watch.MOST
-    assert watch.turns([1.0] * 50, 0.2) == watch.turns([], 0.2) == []
+    assert len(turns(list(many), 0.2)) == watch.MOST
+    assert turns([1.0] * 50, 0.2) == turns([], 0.2) == []
