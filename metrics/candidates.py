@@ -1,14 +1,16 @@
 """Candidates for the nearest neighbours of every point, by the Gram matrix, and a bound on all that are none.
 
 Quick, and rough where points are close: metrics/neighbours.py measures the candidates again. The letters are its own,
-with S chunks of A points, B points of a block, which is one chunk or two, L pairs of blocks, Q points and padding.
+with S chunks, B points of a block, which is one chunk or two, L pairs of blocks, Q points and padding.
 """
+
+from typing import NamedTuple
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 from jax.lax import Precision
-from jaxtyping import Array, Bool, Float, Int, UInt
+from jaxtyping import Array, Float, Int, UInt
 
 from metrics.selection import INFINITY, LAST, least, ordered
 
@@ -17,27 +19,24 @@ CHUNK = 512  # points told apart by the low bits of a key, a power of 2
 LANES = 128  # minima that a chunk is first reduced to, each of every LANES-th of its points; divides CHUNK
 SIDE = 64  # columns of the distance matrix that exist at once, where many neighbours are searched
 
+# Indices, the number of points or above where there is none, and a bound, inf where there is no other point:
+# of those proposed from all points, and of those from each point's own section.
+Proposals = tuple[tuple[Int[Array, "P C"], Float[Array, " P"]], tuple[Int[Array, "P K"], Float[Array, " P"]]]
+
 
 def propose(
-    x_PD: Float[Array, "P D"], square_P: Float[Array, " P"], count: int
-) -> tuple[Int[Array, "P C"], Float[Array, " P"]]:
+    x_PD: Float[Array, "P D"], square_P: Float[Array, " P"], original_2P: Int[Array, "2 P"], count: int, sections: int
+) -> Proposals:
     """Candidates of every point, nearest first, and a bound that the squared Gram distance of no other point is below.
 
-    Shapes: P points of width D, centred, and their squares, inf for those that are to be and have no candidates -> C
-    indices, P and above where there is none, and a bound, inf where there is no other point. Up to FEW neighbours there
-    are 4 candidates more in all and 1 more in each run of 512 points; beyond, 6 more in all.
+    Shapes: P points of width D, centred, a multiple of `sections`; their squares, inf for those that are to be and have
+    no candidates; the first point equal to each, among all and in its section -> proposals from all points, and from
+    each one's section, whose indices count from its beginning; with one section both are the same. Candidates are
+    firsts. Up to FEW neighbours there are 4 candidates more in all and 1 more in each run of up to 512 points; beyond,
+    6 more in all. Each product is made once.
     """
-    if count > FEW:
-        first_2P = jnp.broadcast_to(square_P < jnp.inf, (2, len(x_PD)))
-        return propose_in_sections(x_PD, square_P, first_2P, count, 1)[0]
-    points = len(x_PD)
-    # larger blocks of products are fewer steps, but leave the caches of a CPU
-    block = min(CHUNK if points <= 16 * CHUNK else 2 * CHUNK, -(-points // LANES) * LANES)
-    padding = -points % block
-    x_QD = jnp.pad(x_PD, ((0, padding), (0, 0)))
-    square_Q = jnp.pad(square_P, (0, padding), constant_values=jnp.inf)
-    candidate_QC, beyond_Q = _in_pairs(x_QD, square_Q, count, block)
-    return candidate_QC[:points], beyond_Q[:points]
+    search = _from_columns if count > FEW else _from_pairs
+    return search(x_PD, square_P, original_2P, count, sections)
 
 
 def rounding(square_P: Float[Array, " P"], distance_P: Float[Array, " P"], width: int) -> Float[Array, " P"]:
@@ -49,34 +48,98 @@ def rounding(square_P: Float[Array, " P"], distance_P: Float[Array, " P"], width
     return np.float32(max(width, 16) ** 0.5 * 2.0**-22) * jnp.square(2.0 * jnp.sqrt(square_P) + distance_P)
 
 
-def _in_pairs(
-    x_QD: Float[Array, "Q D"], square_Q: Float[Array, " Q"], count: int, block: int
-) -> tuple[Int[Array, "Q C"], Float[Array, " Q"]]:
+class _Chunks(NamedTuple):
+    """Points in chunks of equal length, each of one section, with padding at the end of every section."""
+
+    sections: int
+    size: int  # points of a section
+    chunks: int  # of a section
+    chunk: int  # places of each, a multiple of LANES, CHUNK at most
+
+    @property
+    def section(self) -> int:
+        """Places of a section."""
+        return self.chunks * self.chunk
+
+    def padded(self, x_P: Array, padding: float = 0.0) -> Array:
+        widths = ((0, 0), (0, self.section - self.size), *[(0, 0)] * (x_P.ndim - 1))
+        x_P = x_P.reshape(self.sections, self.size, *x_P.shape[1:])
+        return jnp.pad(x_P, widths, constant_values=padding).reshape(-1, *x_P.shape[2:])
+
+    def unpadded(self, x_Q: Array) -> Array:
+        x_Q = x_Q.reshape(self.sections, self.section, *x_Q.shape[1:])
+        return x_Q[:, : self.size].reshape(-1, *x_Q.shape[2:])
+
+    def index(self, place: Array) -> Array:
+        """Of the point at a place; past the last place, past the last point."""
+        return place // self.section * self.size + place % self.section
+
+
+def _from_pairs(
+    x_PD: Float[Array, "P D"], square_P: Float[Array, " P"], original_2P: Int[Array, "2 P"], count: int, sections: int
+) -> Proposals:
     """`propose` from pairs of blocks.
 
-    The matrix of distances is symmetric: the upper triangle of its blocks is multiplied, and each block read twice,
-    for the points of its columns and for those of its rows. What is kept of every chunk of 512 points are the keys of
-    the nearest: the bits of a squared distance, which are ordered as the distances are, with the place in the chunk
-    written over the lowest 9. So minima bring their indices along, and no two keys of a chunk are equal.
+    Every chunk keeps the nearest firsts of its section, and of a point's own copies none: so one more than are wanted
+    are enough, whichever of them are firsts of all, and a section's are read off its own chunks.
     """
-    padded = x_QD.shape[0]
-    candidates, chunk = count + 1, min(CHUNK, block)  # of each chunk; a pass for each is what a search costs
+    size = len(x_PD) // sections
+    # larger blocks of products are fewer steps, but leave the caches of a CPU
+    of_block = 1 if len(x_PD) <= 16 * CHUNK else 2
+    chunks = of_block * -(-size // (of_block * CHUNK))
+    of = _Chunks(sections, size, chunks, LANES * -(-size // (chunks * LANES)))
+    first_2P = original_2P == jnp.arange(len(x_PD))[None]
+    square_Q = of.padded(jnp.where(first_2P[1], square_P, jnp.inf), jnp.inf)
+    original_Q = of.padded(original_2P[0])
+    key_SKQ = _keys(of.padded(x_PD), square_Q, original_Q, count + 1, of.chunk, of_block * of.chunk)
+    kept_SKQ = key_SKQ
+    if sections > 1:
+        place_SKQ = of.chunk * jnp.arange(len(key_SKQ))[:, None, None] + _place(key_SKQ)
+        first_SKQ = of.padded(first_2P[0]).at[place_SKQ].get(mode="clip")
+        kept_SKQ = jnp.where(first_SKQ, key_SKQ, LAST)
+    place_QC, beyond_Q = _unpacked(kept_SKQ, key_SKQ[:, -1], of.chunk, count + 4)
+    of_all = of.unpadded(of.index(place_QC)), of.unpadded(beyond_Q)
+    if sections == 1:
+        return of_all, of_all
+    own_SSKQ = key_SKQ.reshape(sections, chunks, count + 1, sections, -1)
+    own_SSKQ = own_SSKQ[jnp.arange(sections), :, :, jnp.arange(sections)]
+    own = jax.vmap(lambda key_SKQ: _unpacked(key_SKQ, key_SKQ[:, -1], of.chunk, count + 4))(own_SSKQ)
+    place_QC, beyond_Q = (x.reshape(-1, *x.shape[2:]) for x in own)
+    return of_all, (of.unpadded(jnp.where(place_QC < of.section, place_QC, size)), of.unpadded(beyond_Q))
+
+
+def _keys(
+    x_QD: Float[Array, "Q D"],
+    square_Q: Float[Array, " Q"],
+    original_Q: Int[Array, " Q"],
+    kept: int,
+    chunk: int,
+    block: int,
+) -> UInt[Array, "S K Q"]:
+    """Of every chunk the keys of the nearest to each point, ascending; none of its own copies, nor of squares of inf.
+
+    The matrix of distances is symmetric: the upper triangle of its blocks is multiplied, and each block read twice,
+    for the points of its columns and for those of its rows. Keys are the bits of a squared distance, which are ordered
+    as the distances are, with the place in the chunk written over the lowest 9. So minima bring their indices along,
+    and no two keys of a chunk are equal.
+    """
+    padded = len(x_QD)
     first_L, second_L = (jnp.asarray(block * number_L, jnp.int32) for number_L in np.triu_indices(padded // block))
 
     def add_pair(pair: Array, key_SKQ: Array) -> Array:
         i, j = first_L[pair], second_L[pair]
         x_BD, y_BD = (jax.lax.dynamic_slice_in_dim(x_QD, start, block) for start in (i, j))
         x_B, y_B = (jax.lax.dynamic_slice_in_dim(square_Q, start, block) for start in (i, j))
+        of_x_B, of_y_B = (jax.lax.dynamic_slice_in_dim(original_Q, start, block) for start in (i, j))
         gram_BB = jnp.matmul(x_BD, y_BD.T, precision=Precision.HIGHEST)
         near_BB = x_B[:, None] + y_B[None] - 2.0 * gram_BB
-        near_BB = jnp.where((i == j) & jnp.eye(block, dtype=bool), jnp.inf, near_BB)
+        near_BB = jnp.where(of_x_B[:, None] == of_y_B[None], jnp.inf, near_BB)
         bits_BB = jax.lax.bitcast_convert_type(jnp.maximum(near_BB, 0.0), jnp.uint32) & ~np.uint32(CHUNK - 1)
-        of_rows_SKB, of_columns_SKB = (_nearest_of_chunks(bits_BB, chunk, candidates, axis) for axis in (1, 0))
+        of_rows_SKB, of_columns_SKB = (_nearest_of_chunks(bits_BB, chunk, kept, axis) for axis in (1, 0))
         key_SKQ = jax.lax.dynamic_update_slice(key_SKQ, of_rows_SKB, (j // chunk, 0, i))
         return jax.lax.dynamic_update_slice(key_SKQ, of_columns_SKB, (i // chunk, 0, j))
 
-    key_SKQ = jnp.full((padded // chunk, candidates, padded), LAST)
-    return _unpacked(jax.lax.fori_loop(0, len(first_L), add_pair, key_SKQ), chunk, count + 4)
+    return jax.lax.fori_loop(0, len(first_L), add_pair, jnp.full((padded // chunk, kept, padded), LAST))
 
 
 def _nearest_of_chunks(bits_BB: UInt[Array, "B B"], chunk: int, count: int, axis: int) -> UInt[Array, "S K B"]:
@@ -110,39 +173,40 @@ def _smallest(key: Array, count: int, axis: int) -> Array:
     return jnp.concatenate(found, axis)
 
 
-def _unpacked(key_SKQ: UInt[Array, "S K Q"], chunk: int, most: int) -> tuple[Int[Array, "Q C"], Float[Array, " Q"]]:
-    """Of the nearest of every chunk, the `most` nearest of all, as indices, and what bounds the rest of all chunks.
+def _place(key: Array) -> Array:
+    """In its chunk."""
+    return (key & np.uint32(CHUNK - 1)).astype(jnp.int32)
+
+
+def _unpacked(
+    key_SKQ: UInt[Array, "S K Q"], last_SQ: UInt[Array, "S Q"], chunk: int, most: int
+) -> tuple[Int[Array, "Q C"], Float[Array, " Q"]]:
+    """Of the nearest of every chunk, the `most` nearest of all, as places, and what bounds the rest of all chunks.
 
     Keys of two chunks can be equal. What a chunk did not keep is farther than the last that it kept.
     """
     chunks, candidates, padded = key_SKQ.shape
     key_NQ = key_SKQ.reshape(chunks * candidates, padded)
     number_N1 = jnp.arange(len(key_NQ), dtype=jnp.int32)[:, None]
-    index_CQ = []
+    place_CQ = []
     for _ in range(min(most, len(key_NQ))):
         least_Q = key_NQ.min(axis=0)
         number_Q = jnp.where(key_NQ == least_Q[None], number_N1, len(key_NQ)).min(axis=0)
         key_NQ = jnp.where(number_N1 == number_Q[None], LAST, key_NQ)
-        index_Q = number_Q // candidates * chunk + (least_Q & (CHUNK - 1)).astype(jnp.int32)
-        index_CQ.append(jnp.where(least_Q < INFINITY, index_Q, padded))
-    beyond_Q = jnp.minimum(key_NQ.min(axis=0), key_SKQ[:, -1].min(axis=0)) & ~np.uint32(CHUNK - 1)
+        place_CQ.append(jnp.where(least_Q < INFINITY, number_Q // candidates * chunk + _place(least_Q), padded))
+    beyond_Q = jnp.minimum(key_NQ.min(axis=0), last_SQ.min(axis=0)) & ~np.uint32(CHUNK - 1)
     beyond_Q = jax.lax.bitcast_convert_type(jnp.minimum(beyond_Q, INFINITY), jnp.float32)
-    return jnp.stack(index_CQ, axis=1), beyond_Q
+    return jnp.stack(place_CQ, axis=1), beyond_Q
 
 
-def propose_in_sections(
-    x_PD: Float[Array, "P D"], square_P: Float[Array, " P"], first_2P: Bool[Array, "2 P"], count: int, sections: int
-) -> tuple[tuple[Int[Array, "P C"], Float[Array, " P"]], tuple[Int[Array, "P K"], Float[Array, " P"]]]:
-    """`propose` among all points, and among those of each point's own section, from whole columns of the matrix.
-
-    Shapes: P points of width D, centred, their squares, and who is to be a candidate: of all points, then of its
-    section -> both proposals; indices of the second count from the section's beginning, and with one section both are
-    the same. P is a multiple of `sections`. A point whose square is inf has no candidates. Each product is made once.
-    """
+def _from_columns(
+    x_PD: Float[Array, "P D"], square_P: Float[Array, " P"], original_2P: Int[Array, "2 P"], count: int, sections: int
+) -> Proposals:
+    """`propose` from whole columns of the matrix of distances, some of one section at once."""
     points, size = len(x_PD), len(x_PD) // sections
     side = min(SIDE, size)
     turns = -(-size // side)  # of each section
-    ranked_2P = jnp.where(first_2P, square_P[None], jnp.inf)
+    ranked_2P = jnp.where(original_2P == jnp.arange(points)[None], square_P[None], jnp.inf)
 
     def of_some(number: Array) -> tuple:
         start, within = number // turns * size, number % turns * side

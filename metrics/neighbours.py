@@ -21,7 +21,7 @@ import jax.numpy as jnp
 from jaxtyping import Array, Bool, Float, Int
 
 from metrics.ascending import by_subtraction, from_any_order
-from metrics.candidates import FEW, propose, propose_in_sections, rounding
+from metrics.candidates import propose, rounding
 from metrics.cloud import AnyArray, centred
 
 AT_ONCE = 128  # points: a sum over the whole cloud first writes the squares of it all
@@ -35,6 +35,7 @@ class Neighbours(NamedTuple):
 
     distance_PC: Float[Array, "P C"]  # ascending; inf where there is none
     index_PC: Int[Array, "P C"]  # the neighbour, the first of its copies; without meaning where there is none
+    original_P: Int[Array, " P"]  # the first point equal to each
     first_P: Bool[Array, " P"]  # the first of its copies: stands for them all
     copies_P: Int[Array, " P"]  # how many points of the cloud are equal to this one, itself included
     rounding_P: Float[Array, " P"]  # below it a distance is rounding: ROUNDING of |x_i|
@@ -89,8 +90,8 @@ def nearest_neighbours(cloud_PD: Float[AnyArray, "P D"], count: int = 2) -> Neig
     """
     cloud_PD = jnp.asarray(cloud_PD, jnp.float32)
     x_PD, originals_2P = centred(cloud_PD), originals(cloud_PD)
-    square_P, first_P = _squares(x_PD), _are_first(originals_2P)
-    proposed = propose(x_PD, jnp.where(first_P, square_P, jnp.inf), count)
+    square_P = _squares(x_PD)
+    proposed, _ = propose(x_PD, square_P, jnp.stack([originals_2P[0]] * 2), count, 1)
     return _measured(cloud_PD, square_P, originals_2P, proposed, count)
 
 
@@ -99,39 +100,39 @@ def neighbours_in_sections(
 ) -> tuple[Neighbours, Neighbours]:
     """`nearest_neighbours` of the cloud, and of each of so many runs of P/sections points by themselves: (section, …).
 
-    Shapes, units and bad input as there. Up to FEW neighbours the sections are searched beside the whole, at 1/sections
-    of its time; beyond, one product serves both.
+    Shapes, units and bad input as there. Each product serves both.
     """
     cloud_PD = jnp.asarray(cloud_PD, jnp.float32)
 
     def parts(x_P: Array) -> Array:
         return x_P.reshape(sections, -1, *x_P.shape[1:])
 
-    if count <= FEW:
-        of_parts = jax.lax.map(lambda part_PD: nearest_neighbours(part_PD, count), parts(cloud_PD))
-        return nearest_neighbours(cloud_PD, count), of_parts
     x_PD, originals_2P = centred(cloud_PD), originals(cloud_PD)
-    of_parts_S2P = jax.lax.map(originals, parts(cloud_PD))
-    square_P, first_P = _squares(x_PD), _are_first(originals_2P)
-    first_2P = jnp.stack([first_P, jax.vmap(_are_first)(of_parts_S2P).ravel()])
-    proposed, proposed_own = propose_in_sections(x_PD, square_P, first_2P, count, sections)
-    given = jax.tree.map(parts, (cloud_PD, square_P)), of_parts_S2P, jax.tree.map(parts, proposed_own)
+    square_P, index_P = _squares(x_PD), jnp.arange(len(x_PD))
+    size = len(x_PD) // sections
+    own_P = _firsts_of_parts(originals_2P[0], index_P, index_P // size, sections)[originals_2P[0], index_P // size]
+    copies_P = jnp.zeros_like(own_P).at[own_P].add(1)[own_P]
+    proposed, proposed_own = propose(x_PD, square_P, jnp.stack([originals_2P[0], own_P]), count, sections)
 
     def of_part(part: tuple) -> Neighbours:
-        (part_PD, square_P), originals_2P, proposed = part
-        found = _measured(part_PD, square_P, originals_2P, proposed, count)
+        part_PD, *given = part
+        found = _measured(part_PD, *given, count)
         return found._replace(mean_norm=jnp.sqrt(_squares(centred(part_PD))).mean())  # about the mean of the section
 
+    given = jax.tree.map(parts, (cloud_PD, square_P, (own_P % size, copies_P), proposed_own))
     return _measured(cloud_PD, square_P, originals_2P, proposed, count), jax.lax.map(of_part, given)
+
+
+def _firsts_of_parts(
+    original_P: Int[Array, " P"], index_P: Int[Array, " P"], part_P: Int[Array, " P"], parts: int
+) -> Int[Array, "P F"]:
+    """Of the points equal to each first of all, the least index in every part, the number of points where none is."""
+    return jnp.full((len(original_P), parts), len(original_P)).at[original_P, part_P].min(index_P)
 
 
 def _squares(x_PD: Float[Array, "P D"]) -> Float[Array, " P"]:
     points = len(x_PD)  # by index: a map over the points themselves would copy them
     return jax.lax.map(lambda i: jnp.square(x_PD[i]).sum(), jnp.arange(points), batch_size=min(AT_ONCE, points))
-
-
-def _are_first(originals_2P: tuple[Int[Array, " P"], Int[Array, " P"]]) -> Bool[Array, " P"]:
-    return originals_2P[0] == jnp.arange(len(originals_2P[0]))
 
 
 def _measured(
@@ -143,7 +144,7 @@ def _measured(
 ) -> Neighbours:
     """The neighbours among the proposed ones, or among all where these may not do; `square_P` as the proposals had."""
     (original_P, copies_P), (candidate_PC, beyond_P) = originals_2P, proposed
-    first_P = _are_first(originals_2P)
+    first_P = original_P == jnp.arange(len(original_P))
     distance_PC, index_PC = by_subtraction(cloud_PD, candidate_PC)
     narrow = ((0, 0), (0, max(count - index_PC.shape[1], 0)))
     distance_PC = jnp.pad(distance_PC[:, :count], narrow, constant_values=jnp.inf)
@@ -153,8 +154,8 @@ def _measured(
     among_P = jnp.where(first_P & (square_P < jnp.inf), 0, -1)
     distance_PC, index_PC = _compared_with_all(cloud_PD, among_P, unsure_P, distance_PC, index_PC)
     distance_PC, index_PC = distance_PC[original_P], index_PC[original_P]
-    norm_P = jnp.sqrt(_squares(cloud_PD))
-    return Neighbours(distance_PC, index_PC, first_P, copies_P, ROUNDING * norm_P, jnp.sqrt(square_P).mean())
+    rounding_P, mean_norm = ROUNDING * jnp.sqrt(_squares(cloud_PD)), jnp.sqrt(square_P).mean()
+    return Neighbours(distance_PC, index_PC, original_P, first_P, copies_P, rounding_P, mean_norm)
 
 
 def neighbours_among(
@@ -168,7 +169,7 @@ def neighbours_among(
     part of a search where few are left out, and many times a search where most are.
     """
     neighbours.check_searched(SPARE)
-    original_P, _ = originals(cloud_PD)
+    original_P = neighbours.original_P
     left_P = jnp.zeros_like(neighbours.first_P).at[original_P].max(jnp.asarray(left_P))  # of copies, if one is
     distance_PC, index_PC = neighbours.distance_PC[:, :SPARE], neighbours.index_PC[:, :SPARE]
     distance_PC = jnp.where(left_P[index_PC], distance_PC, jnp.inf)
@@ -193,12 +194,10 @@ def neighbours_in_subsets(cloud_PD: Float[AnyArray, "P D"], neighbours: Neighbou
     """
     cloud_PD = jnp.asarray(cloud_PD, jnp.float32)
     points, kept = len(cloud_PD), len(cloud_PD) // factor * factor
-    original_P, _ = originals(cloud_PD)
-    index_P = jnp.arange(points)
+    original_P, index_P = neighbours.original_P, jnp.arange(points)
     subset_P = index_P % factor
-    # of the points equal to each, the first in every subset
     inside_P = jnp.where(index_P < kept, index_P, points)
-    first_PF = jnp.full((points, factor), points).at[original_P, subset_P].min(inside_P)
+    first_PF = _firsts_of_parts(original_P, inside_P, subset_P, factor)
     stands_for_P = first_PF[original_P, subset_P]
     first_P = stands_for_P == index_P
     in_subset_PC = first_PF.ravel()[neighbours.index_PC * factor + subset_P[:, None]]

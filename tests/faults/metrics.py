@@ -43,14 +43,20 @@ FAULTS = [
     Fault(
         "copies are neighbours",
         "metrics/neighbours.py",
-        "proposed = propose(x_PD, jnp.where(first_P, square_P, jnp.inf), count)",
-        "proposed = propose(x_PD, square_P, count)",
+        "proposed, _ = propose(x_PD, square_P, jnp.stack([originals_2P[0]] * 2), count, 1)",
+        "proposed, _ = propose(x_PD, square_P, jnp.stack([jnp.arange(len(x_PD))] * 2), count, 1)",
     ),
     Fault(
         "copies in another section are neighbours",
         "metrics/candidates.py",
         "of_all = among(ranked_2P[0], rest_PA, i_A)",
         "of_all = among(square_P, rest_PA, i_A)",
+    ),
+    Fault(
+        "copies in another section are among the few nearest",
+        "metrics/candidates.py",
+        "kept_SKQ = jnp.where(first_SKQ, key_SKQ, LAST)",
+        "pass",
     ),
     Fault(
         "what was dropped of the nearest does not bound the rest",

@@ -95,10 +95,11 @@ def test_tells_near_copies_apart(crowd, count):
     assert_found(find(cloud, count), cloud, rtol=1e-4)
 
 
-def test_a_cloud_and_its_sections_have_in_one_pass_the_neighbours_that_each_has_alone():
+@pytest.mark.parametrize("count", [FEW, MANY])
+def test_a_cloud_and_its_sections_have_in_one_pass_the_neighbours_that_each_has_alone(count):
     """Copies in several sections are one point of the cloud, and one of each section that they are in."""
     cloud = with_copies(gaussian())[: POINTS // 4 * 4]
-    whole, parts = jax.jit(lambda cloud_PD: neighbours_in_sections(cloud_PD, MANY, 4))(cloud)
+    whole, parts = jax.jit(lambda cloud_PD: neighbours_in_sections(cloud_PD, count, 4))(cloud)
     assert_found(whole, cloud, rtol=1e-5)
     for number, section in enumerate(np.split(cloud, 4)):
         part = jax.tree.map(lambda leaf: leaf[number], parts)  # noqa: B023
@@ -106,6 +107,23 @@ def test_a_cloud_and_its_sections_have_in_one_pass_the_neighbours_that_each_has_
         assert part.duplicates() == len(section) - len(np.unique(section, axis=0))
         spread = np.linalg.norm(section - section.mean(axis=0), axis=1).mean()
         np.testing.assert_allclose(part.mean_norm, spread, rtol=1e-5)
+
+
+@pytest.mark.parametrize(
+    ("points", "sections"),
+    [(598, 13), *(pytest.param(*of, marks=pytest.mark.slow) for of in ((600, 3), (1300, 2), (1290, 30)))],
+)
+def test_sections_of_any_size_of_a_cloud_of_few_different_points(points, sections, monkeypatch):
+    """As the embeddings of characters are. Their copies crowd nobody out, so that none is compared with all."""
+    compared = []
+    monkeypatch.setattr(search, "_compared_with_all", lambda *of: compared.append(of[2]) or of[3:])
+    cloud = gaussian(40, 5)[np.random.default_rng(0).integers(40, size=points)]
+    found = jax.jit(lambda cloud_PD: (neighbours_in_sections(cloud_PD, FEW, sections), compared[0]))(cloud)
+    (whole, parts), unsure_P = found
+    assert_found(whole, cloud, rtol=1e-5)
+    for number, section in enumerate(np.split(cloud, sections)):
+        assert_found(jax.tree.map(lambda leaf: leaf[number], parts), section, rtol=1e-5)  # noqa: B023
+    assert not unsure_P.any()
 
 
 def test_neighbours_do_not_depend_on_how_many_are_asked_for():
