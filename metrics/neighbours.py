@@ -115,11 +115,11 @@ def neighbours_in_sections(
     proposed, proposed_own = propose(x_PD, square_P, jnp.stack([originals_2P[0], own_P]), count, sections)
 
     def of_part(part: tuple) -> Neighbours:
-        part_PD, *given = part
-        found = _measured(part_PD, *given, count)
-        return found._replace(mean_norm=jnp.sqrt(_squares(centred(part_PD))).mean())  # about the mean of the section
+        x_PD, *given = part
+        about_own_mean_P = _squares(x_PD - x_PD.mean(axis=0, keepdims=True))
+        return _measured(*given, count)._replace(mean_norm=jnp.sqrt(about_own_mean_P).mean())
 
-    given = jax.tree.map(parts, (cloud_PD, square_P, (own_P % size, copies_P), proposed_own))
+    given = jax.tree.map(parts, (x_PD, cloud_PD, square_P, (own_P % size, copies_P), proposed_own))
     return _measured(cloud_PD, square_P, originals_2P, proposed, count), jax.lax.map(of_part, given)
 
 
