@@ -150,6 +150,9 @@ def save(out: pathlib.Path, recipe: str, config: Any, curve: list[list[float]], 
 
 def report(found: dict[str, dict[str, Any]], out: pathlib.Path) -> None:
     import jax
+    import pandas as pd
+
+    from tables.files import write_csv
 
     print(hardware(jax.devices()[0].device_kind))
     print(f"{'recipe':30} {'characters':>12} {'seconds':>8} {'validation':>10} {'test':>7}")
@@ -157,7 +160,9 @@ def report(found: dict[str, dict[str, Any]], out: pathlib.Path) -> None:
         characters, seconds, valid = one["curve"][-1]
         print(f"{LABELS[recipe]:30} {characters:12,.0f} {seconds:8.0f} {valid:10.3f} {one['test']:7.3f}")
     print(f"{PUBLISHED['label']}: {PUBLISHED['bits']} bits after {PUBLISHED['characters']:,.0f} characters")
-    print(draw(found, out / "learning.png"))
+    rows = [(recipe, *point) for recipe, one in found.items() for point in one["curve"]]
+    write_csv(pd.DataFrame(rows, columns=["recipe", "characters", "seconds", "valid_bits"]), out / "learning.csv")
+    print(out / "learning.csv", draw(found, out / "learning.png"), sep="\n")
 
 
 def draw(found: dict[str, dict[str, Any]], path: pathlib.Path) -> pathlib.Path:
