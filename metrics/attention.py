@@ -2,11 +2,14 @@
 
 from typing import NamedTuple
 
+import jax
 import jax.numpy as jnp
 from jax.lax import Precision
 from jaxtyping import Array, Bool, Float
 
 from metrics.cloud import AnyArray, largest
+
+AT_ONCE = 2**16  # scores that exist at once on a CPU, at least a window's: a core's cache holds the arrays of so many
 
 
 class AttentionSums(NamedTuple):
@@ -104,24 +107,32 @@ def attention_sums(
     mean_k_K = _mean_over(k_BTK, visible_TT.any(axis=0))
     offset = (mean_q_K * mean_k_K).sum()
     row_offset_BT = jnp.matmul(q_BTK - mean_q_K[None, None], mean_k_K, precision=Precision.HIGHEST)
-    e_BTT = jnp.einsum("bik,bjk->bij", q_BTK, k_BTK - mean_k_K[None, None], precision=Precision.HIGHEST)
-    if bias_TT is not None:
-        e_BTT = e_BTT + jnp.where(visible_TT, jnp.asarray(bias_TT, jnp.float32), 0.0)[None]
-
+    bias_TT = None if bias_TT is None else jnp.where(visible_TT, jnp.asarray(bias_TT, jnp.float32), 0.0)
     keys_1T = visible_TT.sum(axis=1)[None].astype(jnp.float32)
-    row_mean_BT = jnp.where(visible_TT[None], e_BTT, 0.0).sum(axis=2) / jnp.maximum(keys_1T, 1.0)
-    square_BT = jnp.where(visible_TT[None], jnp.square(e_BTT - row_mean_BT[:, :, None]), 0.0).sum(axis=2)
+    chooses_1T = keys_1T >= 2
+
+    def of_window(window: tuple[Array, Array]) -> tuple[Array, ...]:
+        q_TK, k_TK = window
+        e_TT = jnp.matmul(q_TK, k_TK.T, precision=Precision.HIGHEST)
+        if bias_TT is not None:
+            e_TT = e_TT + bias_TT
+        row_mean_T = jnp.where(visible_TT, e_TT, 0.0).sum(axis=1) / jnp.maximum(keys_1T[0], 1.0)
+        square_T = jnp.where(visible_TT, jnp.square(e_TT - row_mean_T[:, None]), 0.0).sum(axis=1)
+        return row_mean_T, square_T, *_row_sharpness(e_TT, visible_TT, chooses_1T[0])
+
+    windows, at_once = len(q_BTK), max(1, AT_ONCE // visible_TT.size)
+    at_once = min(windows, at_once) if jax.default_backend() == "cpu" else windows
+    found = jax.lax.map(of_window, (q_BTK, k_BTK - mean_k_K[None, None]), batch_size=at_once)
+    row_mean_BT, square_BT, *sharpness, given_BT = found
     score_BT = row_mean_BT + row_offset_BT
     level_B = (keys_1T * score_BT).sum(axis=1) / keys_1T.sum()
     between_BT = keys_1T * jnp.square(score_BT - level_B[:, None])
 
-    chooses_1T = keys_1T >= 2
     rows_1T = jnp.where(chooses_1T.T, visible_TT, False).sum(axis=0)[None]  # that see a key
 
     def over_rows(value_BT: Float[Array, "B T"]) -> Float[Array, " B"]:
         return jnp.where(chooses_1T, value_BT, 0.0).sum(axis=1) / chooses_1T.sum()
 
-    *sharpness, given_BT = _row_sharpness(e_BTT, visible_TT, chooses_1T)
     received_BT = given_BT / jnp.where(chooses_1T.any(), jnp.maximum(rows_1T, 1), 0)
     return AttentionSums(
         offset,
@@ -135,24 +146,23 @@ def attention_sums(
 
 
 def _row_sharpness(
-    e_BTT: Float[Array, "B T T"], visible_TT: Bool[Array, "T T"], chooses_1T: Bool[Array, "1 T"]
-) -> tuple[Float[Array, "B T"], ...]:
+    e_TT: Float[Array, "T T"], visible_TT: Bool[Array, "T T"], chooses_T: Bool[Array, " T"]
+) -> tuple[Float[Array, " T"], ...]:
     """Entropy, largest and smallest weight of each row's softmax, and what each key is given by the rows that choose.
 
     The first three mean nothing where a row does not choose.
     """
-    visible_BTT = visible_TT[None]
-    seen_BTT = jnp.where(visible_BTT, e_BTT, -jnp.inf)  # masked before the exponential: three times faster on a CPU
-    most_BT = seen_BTT.max(axis=2)
-    least_BT = jnp.where(visible_BTT, e_BTT, jnp.inf).min(axis=2)
-    shifted_BTT = seen_BTT - most_BT[:, :, None]
-    weight_BTT = jnp.exp(shifted_BTT)
-    total_BT = weight_BTT.sum(axis=2)
-    entropy_BT = jnp.log(total_BT) - jnp.where(visible_BTT, weight_BTT * shifted_BTT, 0.0).sum(axis=2) / total_BT
-    smallest_BT = jnp.exp(least_BT - most_BT) / total_BT
-    share_BTT = jnp.where(chooses_1T[:, :, None], weight_BTT / total_BT[:, :, None], 0.0)
+    seen_TT = jnp.where(visible_TT, e_TT, -jnp.inf)  # masked before the exponential: three times faster on a CPU
+    most_T = seen_TT.max(axis=1)
+    least_T = jnp.where(visible_TT, e_TT, jnp.inf).min(axis=1)
+    shifted_TT = seen_TT - most_T[:, None]
+    weight_TT = jnp.exp(shifted_TT)
+    total_T = weight_TT.sum(axis=1)
+    entropy_T = jnp.log(total_T) - jnp.where(visible_TT, weight_TT * shifted_TT, 0.0).sum(axis=1) / total_T
+    smallest_T = jnp.exp(least_T - most_T) / total_T
+    share_TT = jnp.where(chooses_T[:, None], weight_TT / total_T[:, None], 0.0)
     # rounding can leave an entropy of -1e-8
-    return jnp.maximum(entropy_BT, 0.0), 1.0 / total_BT, smallest_BT, share_BTT.sum(axis=1)
+    return jnp.maximum(entropy_T, 0.0), 1.0 / total_T, smallest_T, share_TT.sum(axis=0)
 
 
 def _mean_over(x_BTK: Float[Array, "B T K"], chosen_T: Bool[Array, " T"]) -> Float[Array, " K"]:

@@ -86,8 +86,8 @@ FAULTS = [
     Fault(
         "a masked key enters the smallest weight",
         "metrics/attention.py",
-        "least_BT = jnp.where(visible_BTT, e_BTT, jnp.inf).min(axis=2)",
-        "least_BT = e_BTT.min(axis=2)",
+        "least_T = jnp.where(visible_TT, e_TT, jnp.inf).min(axis=1)",
+        "least_T = e_TT.min(axis=1)",
     ),
     Fault(
         "scores are not scaled",
@@ -203,8 +203,8 @@ FAULTS = [
     Fault(
         "a bias is added twice",
         "metrics/attention.py",
-        "e_BTT = e_BTT + jnp.where(visible_TT, jnp.asarray(bias_TT, jnp.float32), 0.0)[None]",
-        "e_BTT = e_BTT + 2 * jnp.where(visible_TT, jnp.asarray(bias_TT, jnp.float32), 0.0)[None]",
+        "e_TT = e_TT + bias_TT",
+        "e_TT = e_TT + 2 * bias_TT",
         ("tests/sources/test_arrays.py",),
     ),
 ]

@@ -5,6 +5,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from metrics import attention
 from metrics.attention import attention_statistics, attention_sums, share_of_means
 from tests import reference
 from tests.metrics.clouds import gaussian, rotation
@@ -44,6 +45,14 @@ def test_agrees_with_the_float64_twin(mask, scale, dtype):
     q, k = jnp.asarray(heads() * np.float32(scale) + 1, dtype)
     found = statistics(q, k, MASKS[mask])
     np.testing.assert_allclose(found, reference.attention_statistics(q, k, MASKS[mask]), rtol=1e-4)
+
+
+@pytest.mark.parametrize("windows", [1, 3])
+def test_windows_that_do_not_fit_at_once_go_some_at_a_time(windows, monkeypatch):
+    monkeypatch.setattr(attention, "AT_ONCE", windows * TIME**2)
+    q, k = heads()
+    found = jax.jit(lambda *of: of_head(*of))(q, k, CAUSAL)
+    np.testing.assert_allclose(found, reference.attention_statistics(q, k, CAUSAL), rtol=1e-4)
 
 
 @pytest.mark.parametrize("bias", [10, 100])
