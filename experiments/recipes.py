@@ -1,6 +1,6 @@
 """Recipes of training by name: twins_small.py:tiny,gpt2 is the size tiny with the recipe gpt2."""
 
-from typing import Any
+from typing import Any, TypeVar
 
 from experiments.config import Config
 from workdir.errors import UserError, meant
@@ -17,6 +17,7 @@ RECIPES: dict[str, dict[str, Any]] = {
         **{"model.positions": "rotary"} | SCHEDULE,
     },
 }
+Chosen = TypeVar("Chosen")  # the config of a kind of experiment
 DEFAULT = "muon"  # what learned most in 300 steps of a tiny decoder and encoder (docs/LOG.md, 2026-11-22)
 
 
@@ -29,8 +30,9 @@ def sized(argument: str, sizes: dict[str, Config], default: str = DEFAULT) -> Co
     return replace(config, RECIPES[recipe or default])
 
 
-def chosen(size: str, sizes: dict[str, Config]) -> Config:
+def chosen(size: str, sizes: dict[str, Chosen]) -> Chosen:
     """The config of a size without recipes, as where recipes are what varies."""
     if size not in sizes:
-        raise UserError(f"experiment size {size!r} is unknown; choose {' or '.join(sizes)}{meant(size, sizes)}")
+        names = " or ".join(name for name in sizes if name) + (", or leave it out" if "" in sizes else "")
+        raise UserError(f"experiment size {size!r} is unknown; choose {names}{meant(size, sizes)}")
     return sizes[size]

@@ -33,7 +33,7 @@ SMALL = [
 @pytest.mark.parametrize(
     ("flags", "words"),
     [
-        ([f"{BIAS}:huge"], "choose bert, table or tiny"),
+        ([f"{BIAS}:huge"], "choose bert or table or tiny"),
         ([BIAS, "--config.widht=3"], "did you mean 'width'?"),
         ([BIAS, "--config.model.width=3"], "no config field 'model'; choose from width, heads"),
         ([BIAS, "--config.width=wide"], "--config.width=wide"),

@@ -26,7 +26,7 @@ def test_the_default_is_what_two_cores_can_do():
 
 
 def test_the_size_must_be_known():
-    with pytest.raises(UserError, match="choose bert, table or tiny"):
+    with pytest.raises(UserError, match="choose bert or table or tiny"):
         untrained_bias.get_config("huge")
 
 
