@@ -1,6 +1,7 @@
 """Train, measure and draw: python main.py --config=experiments/decoder_small.py [--config.train.steps=100 …]"""
 
 import contextlib
+import errno
 import os
 import pathlib
 import re
@@ -47,7 +48,7 @@ def main(argv: list[str]) -> int:
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return 1
     except OSError as error:
-        return fail(of_system(error), 1)
+        return fail(of_system(error), 2 if error.errno == errno.ENAMETOOLONG else 1)
     except Stopped as stopped:
         print(f"{stopped}; the same command goes on from there")
         return 0
@@ -108,6 +109,7 @@ def obey(argv: list[str]) -> None:
     logging.getLogger().setLevel(logging.CRITICAL)
     words, settings = flags.split(argv)
     given = options.parse(words)
+    options.check_settings(given, settings)
     if given.help:
         say((__doc__, "", *options.explained(given, settings)))
     elif given.list:
@@ -186,12 +188,13 @@ def run(experiment: Any, given: Any, settings: dict[str, str | None]) -> None:
     if given.dry_run:
         stages.foretell(experiment, configs, root, given.stages)
         return
+    to = drawing.folder_of(given.figures, root)
     shown = drawing.named(configs, root, title, given.compare)
     if set(given.stages) != {"figures"}:
         stages.work(experiment, configs, root, title, given.stages)
     if "figures" in given.stages:
         stages.check_folders(experiment, configs, root, new=False)
-        drawing.draw_figures(shown, pathlib.Path(given.figures or root / "figures"), root, given.over)
+        drawing.draw_figures(shown, to, root, given.over)
 
 
 def run_untrained(config: Any, given: Any, check: Callable[[Any], None], what: str, stage: str) -> None:
@@ -201,11 +204,11 @@ def run_untrained(config: Any, given: Any, check: Callable[[Any], None], what: s
     if given.dry_run:
         say(foretell(config, given))
         return
-    from command import stages_untrained  # late, as in `run`
+    from command import drawing, stages_untrained  # late, as in `run`
 
     loaded()
     root = workdir_of(given)
-    to = pathlib.Path(given.figures or root / "figures")
+    to = drawing.folder_of(given.figures, root)
     getattr(stages_untrained, stage)(config, root, experiment_name(given.config), given.stages, to)
 
 

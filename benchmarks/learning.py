@@ -11,6 +11,7 @@ times at most.
 """
 
 import argparse
+import importlib.util
 import json
 import math
 import pathlib
@@ -23,6 +24,8 @@ from typing import Any
 import numpy as np
 
 from benchmarks.rounds import hardware
+from command import flags
+from training import finished
 
 CONFIG = "experiments/decoder_small.py:tiny"
 THEIRS = "nanogpt"
@@ -36,15 +39,16 @@ LABELS = {
 # bfloat16, AdamW 4e-4, another validation. At steps 1,000 and 1,100 it says 2.17 and 2.18.
 PUBLISHED = {"label": "megalodon-enwik8-jax, Llama 12.5M (published)", "characters": 9.8e6, "bits": 2.21}
 SETTINGS = {"train.schedule": "constant", "train.log_every": "1"}  # of ours; of nanoGPT's only sizes and the text count
+# Settings that all recipes share; of the rest each has its own, and PyTorch's model has no other sizes.
+SHARED = ("data.", "evaluate.", "train.batch_size", "train.seed")
+SIZES = ("model.layers", "model.width", "model.heads", "model.context")
 RATE, LEAST, WARMUP = 1e-3, 1e-4, 100
 
 
 def settings_of(recipe: str, characters: int, given: dict[str, str | None]) -> Any:
-    from command import flags
-
     config = flags.load(CONFIG if recipe == THEIRS else f"{CONFIG},{recipe}")
     config = flags.override(config, SETTINGS | given)
-    steps = max(1, characters // (config.train.batch_size * config.model.context))
+    steps = characters // (config.train.batch_size * config.model.context)
     return flags.override(config, {"train.steps": str(steps)})
 
 
@@ -52,7 +56,6 @@ def ours(recipe: str, characters: int, given: dict[str, str | None], out: pathli
     """The main command trains; what it logs is read."""
     config = settings_of(recipe, characters, given)
     settings = SETTINGS | given | {"train.steps": config.train.steps}
-    flags = [f"--config.{name}={value}" for name, value in settings.items()]
     folder = out / recipe
     command = [
         sys.executable,
@@ -60,18 +63,17 @@ def ours(recipe: str, characters: int, given: dict[str, str | None], out: pathli
         f"--config={CONFIG},{recipe}",
         f"--workdir={folder}",
         "--stages=train",
-        *flags,
+        *flags.joined(settings),
     ]
     if code := subprocess.run(command).returncode:
         sys.exit(code)
-    if not (folder / "test.json").exists():
+    if not finished.is_finished(folder):
         sys.exit(f"{recipe} was stopped; the same command goes on")
     lines = [json.loads(line) for line in (folder / "train.jsonl").read_text().splitlines()]
     each = config.train.batch_size * config.model.context
     step = statistics.median(each / line["characters_per_second"] for line in lines if line["kind"] == "train")
     curve = [[line["step"], line["bits_per_character"]] for line in lines if line["kind"] == "valid"]
-    test = json.loads((folder / "test.json").read_text())
-    save(out, recipe, config, curve, step, test["bits_per_character"])
+    save(out, recipe, config, curve, step, finished.read(folder)["bits_per_character"])
 
 
 def theirs(characters: int, given: dict[str, str | None], out: pathlib.Path) -> None:
@@ -187,7 +189,6 @@ def draw(found: dict[str, dict[str, Any]], path: pathlib.Path) -> pathlib.Path:
 
 
 def main() -> None:
-    from command import flags
     from workdir.compiled import keep
 
     words, given = flags.split(sys.argv[1:])
@@ -199,6 +200,12 @@ def main() -> None:
     recipes = options.recipes.split(",")
     if unknown := [recipe for recipe in recipes if recipe not in LABELS]:
         parser.error(f"{unknown[0]!r} is no recipe; choose from {', '.join(LABELS)}")
+    if own := [name for name in given if not name.startswith((*SHARED, *SIZES))]:
+        parser.error(f"--config.{own[0]} is not the same for all recipes; leave it out")
+    if settings_of(recipes[0], options.characters, given).train.steps < 1:
+        parser.error(f"--characters={options.characters} is less than one step")
+    if THEIRS in recipes and importlib.util.find_spec("torch") is None:
+        parser.error(f"{THEIRS} needs PyTorch: run it with .venv-bench/bin/python (make .venv-bench), or leave it out")
     keep()
     found = {}
     for recipe in recipes:

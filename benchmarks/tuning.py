@@ -16,6 +16,9 @@ import subprocess
 import sys
 from typing import Any
 
+from command import flags
+from experiments.recipes import RECIPES
+from training import finished
 from training.config import TrainConfig
 from workdir.files import write_json
 
@@ -38,6 +41,11 @@ def values(knob: str, recipe: str) -> tuple[float, ...]:
     return RATES[recipe] if knob == "learning_rate" else KNOBS[knob]
 
 
+def of_recipes() -> set[str]:
+    """Settings that recipes set."""
+    return {name for settings in RECIPES.values() for name in settings}
+
+
 def trials(knob: str, recipe: str, chosen: dict[str, float]) -> list[dict[str, float]]:
     """All three values of each trial in which this knob varies; earlier ones as chosen, later ones at their first."""
     first = {name: values(name, recipe)[0] for name in KNOBS}
@@ -56,15 +64,13 @@ def bits(out: pathlib.Path, model: str, recipe: str, trial: dict[str, float], gi
         sys.exit(f"{kept} comes from other settings; name another --out")
     if folder.name not in done["bits"]:
         settings = {f"train.{knob}": value for knob, value in trial.items()} | {"train.schedule": "constant"} | given
-        flags = [
-            f"--config.{name}" if value is None else f"--config.{name}={value}" for name, value in settings.items()
-        ]
         experiment = [f"--config={MODELS[model]},{recipe}", f"--workdir={folder}", "--stages=train"]
-        if code := subprocess.run([sys.executable, "main.py", *experiment, *flags]).returncode:
+        command = [sys.executable, "main.py", *experiment, *flags.joined(settings)]
+        if code := subprocess.run(command).returncode:
             sys.exit(code)
         lines = [json.loads(line) for line in (folder / "train.jsonl").read_text().splitlines()]
         scored = [line["bits_per_character"] for line in lines if line["kind"] == "valid"]
-        if not (folder / "test.json").exists():
+        if not finished.is_finished(folder):
             sys.exit(f"{folder.name} was stopped; the same command goes on")
         done["bits"][folder.name] = scored[-1]
         write_json(kept, done)
@@ -91,8 +97,6 @@ def tune(recipes: list[str], out: pathlib.Path, given: dict[str, str | None]) ->
 
 
 def main() -> None:
-    from command import flags
-
     words, given = flags.split(sys.argv[1:])
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--recipes", default=",".join(RATES), help=f"of {', '.join(RATES)}")
@@ -102,6 +106,8 @@ def main() -> None:
     recipes = options.recipes.split(",")
     if unknown := [recipe for recipe in recipes if recipe not in RATES]:
         parser.error(f"{unknown[0]!r} is no recipe; choose from {', '.join(RATES)}")
+    if varied := [f"--config.{name}" for name in given if name.removeprefix("train.") in KNOBS or name in of_recipes()]:
+        parser.error(f"{varied[0]} is what trials and recipes differ in; leave it out")
     out = options.out or pathlib.Path("runs/tuning") / str(options.steps)
     out.mkdir(parents=True, exist_ok=True)
     fixed = {"train.steps": str(options.steps), "evaluate.every": str(options.steps)}

@@ -10,6 +10,7 @@ import jax
 from data.corpus import Corpus
 from experiments.config import Config
 from sources import sweep
+from training import finished
 from workdir.errors import UNSTOPPABLE
 from workdir.stop import Stop
 
@@ -21,7 +22,7 @@ def compiling(config: Config, corpus: Corpus, run: pathlib.Path, stop: Stop) -> 
     On a CPU alone: what an accelerator measures at once depends on the memory that is free. Nothing is done for a run
     that is trained already, as it may be measured, too; several processes compile in the same order.
     """
-    if (run / "test.json").exists() or jax.process_count() > 1 or jax.default_backend() != "cpu":
+    if finished.is_finished(run) or jax.process_count() > 1 or jax.default_backend() != "cpu":
         yield
         return
 

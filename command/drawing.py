@@ -11,7 +11,7 @@ from report import page
 from sources import sites
 from studies import findings, on_disk, primary
 from tables import files
-from training import log
+from training import finished, log
 from workdir import processes
 from workdir.errors import UserError, meant
 
@@ -28,6 +28,17 @@ def named(configs: dict[str, Config], root: pathlib.Path, title: str, compare: l
     return shown
 
 
+def folder_of(figures: str | None, root: pathlib.Path) -> pathlib.Path:
+    """Where figures go: a folder of their own. UserError where one that is named holds what was not drawn here."""
+    own = root / "figures"
+    to = pathlib.Path(figures or own)
+    if to.exists() and not to.is_dir():
+        raise UserError(f"--figures={to} is no folder; name one that is empty or new")
+    if to.resolve() != own.resolve() and to.is_dir() and any(to.iterdir()) and not (to / draw.MARK).exists():
+        raise UserError(f"--figures={to} is not empty and holds no figures drawn here; name another folder")
+    return to
+
+
 def draw_figures(
     shown: dict[str, pathlib.Path], to: pathlib.Path, root: pathlib.Path | None = None, over: str = "step"
 ) -> None:
@@ -40,14 +51,16 @@ def draw_figures(
     root = root or to.parent
     runs = {name: load(path) for name, path in shown.items()}
     check_axis(runs, over)
-    own = over_seeds({name: runs[name] for name, path in shown.items() if path.is_relative_to(root)})
+    folders = {name: path for name, path in shown.items() if path.is_relative_to(root)}
+    own = over_seeds({name: runs[name] for name in folders})
     # a run to compare with may be called as a condition is: then by its path
     called = {name: name if path.is_relative_to(root) or name not in own else str(path) for name, path in shown.items()}
     shown, runs = ({called[name]: value for name, value in of_each.items()} for of_each in (shown, runs))
     drawn = own | {name: run for name, run in runs.items() if not shown[name].is_relative_to(root)}
     paths, named = draw.draw_runs(drawn, to, over), on_disk.read_primary(root)
     if (root / "runs.csv").exists():
-        paths += draw.draw(draw.EXPERIMENT, Compared(own, *on_disk.read(root), on_disk.read_equal(root), named), to)
+        equal = on_disk.read_equal(root, folders)
+        paths += draw.draw(draw.EXPERIMENT, Compared(own, *on_disk.read(root), equal, named), to)
     beside = root if to == root / "figures" else to
     written = page.write(runs, drawn, shown, beside)
     bits = {name: on_disk.bits(path) for name, path in shown.items()}
@@ -75,7 +88,7 @@ def told(paths: list[pathlib.Path], to: pathlib.Path) -> str:
 def load(path: pathlib.Path) -> Run:
     if inner := sorted(child.parent.name for child in path.glob("*/environment.json")):  # of tables there is none
         raise UserError(f"{path} holds the runs {', '.join(inner)}; name one of them: {path / inner[0]}")
-    begun = (path / "train.jsonl").exists() or (path / "test.json").exists() or (path / "measurements").exists()
+    begun = (path / "train.jsonl").exists() or finished.is_finished(path) or (path / "measurements").exists()
     if not (path / "results.nc").exists():
         raise not_there(path, *(("results.nc", "measure") if begun else ("train.jsonl", "train")))
     results, lines = files.read(path / "results.nc"), []
@@ -84,7 +97,7 @@ def load(path: pathlib.Path) -> Run:
     if (path / "train.jsonl").exists():
         lines = log.read(path)
     elif "provenance" not in results.attrs:  # trained here
-        if not (path / "test.json").exists():  # else it is finished, and nothing would write its log again
+        if not finished.is_finished(path):  # else it is finished, and nothing would write its log again
             raise not_there(path, "train.jsonl", "train")
         if processes.is_first():
             print(f"{path / 'train.jsonl'} does not exist: figures have no training curve of this run")

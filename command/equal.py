@@ -9,7 +9,7 @@ from experiments.config import Config
 from sources import sweep
 from studies import equal_gain, on_disk, primary, runs
 from tables import files
-from training import again, log, optimizer
+from training import again, finished, log, optimizer
 from training.config import schedule
 from workdir import processes
 from workdir.errors import UserError
@@ -25,7 +25,7 @@ def contrast(
     """
     check(configs)
     for name in configs:
-        for what, stage in (("test.json", "train"), ("results.nc", "measure")):
+        for what, stage in ((finished.NAME, "train"), ("results.nc", "measure")):
             if not (root / name / what).exists():
                 raise not_there(root / name, what, stage)
     tables = {name: files.read(root / name / "results.nc") for name in configs}

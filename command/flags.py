@@ -41,6 +41,11 @@ def split(argv: list[str]) -> tuple[list[str], dict[str, str | None]]:
     return rest, given
 
 
+def joined(settings: dict[str, Any]) -> list[str]:
+    """The words that say these settings, which `split` reads."""
+    return [f"--config.{name}" if value is None else f"--config.{name}={value}" for name, value in settings.items()]
+
+
 def _is_number(word: str) -> bool:
     try:
         float(word)
@@ -73,8 +78,9 @@ def load(given: str) -> Config | UntrainedConfig | CurvedConfig | VectorsConfig 
     except UserError:
         raise
     except SyntaxError as error:
-        raise UserError(f"{where}: {error.filename}, line {error.lineno}: {error.msg}") from error
-    except Exception as error:  # whatever a file of the user's may raise
+        at = f"{error.filename}, line {error.lineno}" if error.lineno else path
+        raise UserError(f"{where}: {at}: {error.msg}") from error
+    except (Exception, SystemExit) as error:  # whatever a file of the user's may raise
         raise UserError(f"{where}: {type(error).__name__}: {' '.join(str(error).split())}") from error
     if not isinstance(config, KINDS):
         kinds = " or ".join(kind.__name__ for kind in KINDS)

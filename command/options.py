@@ -66,6 +66,14 @@ def parse(words: list[str]) -> flags.FlagValues:
     return given
 
 
+def check_settings(given: flags.FlagValues, settings: dict[str, str | None]) -> None:
+    """Raise UserError for settings of an experiment beside what runs none."""
+    for name in ("list", "status", "similarity"):
+        if settings and given[name].present and not given.help:
+            advice = f"leave out --config.{next(iter(settings))}"
+            raise UserError(f"--{name} runs no experiment and has no settings; {advice}")
+
+
 def explained(given: flags.FlagValues, settings: dict[str, str | None]) -> Iterator[str]:
     """The flags; then the settings of the experiment given, or the defaults of one that trains."""
     for name in sorted(given):

@@ -5,7 +5,7 @@ import pathlib
 from collections.abc import Callable, Iterator
 from typing import Any
 
-from command.drawing import draw_figures, load, not_there, told
+from command.drawing import draw_figures, folder_of, load, not_there, told
 from command.stages import keep_compiled, with_tangents
 from curved import tables as curved
 from curved.config import CurvedConfig
@@ -112,12 +112,13 @@ def similarity_of_runs(first: str, second: str, workdir: str | None, figures: st
             from pretrained import similarity as compared
     pair = compared.opened(first, second)
     root = pathlib.Path(workdir or f"runs/similarity_{pair.labels[0]}_{pair.labels[1]}".replace("@", "_"))
+    to = folder_of(figures, root)
     folder.claim(root, similarity.SimilarityConfig(runs=(first, second)), new=True)
     with folder.locked(root):
         folder.record_environment(root, pair.corpus.record())
         table = compared.table(pair)
         similarity.write(table, pair.labels, root)
-    print(told(draw.draw(draw.SIMILARITY, table, to := pathlib.Path(figures or root / "figures")), to))
+    print(told(draw.draw(draw.SIMILARITY, table, to), to))
 
 
 def pretrained_models(

@@ -10,6 +10,7 @@ from typing import Any
 
 from experiments import variants
 from experiments.config import Config
+from training import finished
 from training.config import schedule
 from workdir.errors import UserError, meant
 from workdir.files import read_json
@@ -68,7 +69,7 @@ def of_run(folder: pathlib.Path, config: Config | None) -> Iterator[tuple[str, s
         return
     kept = schedule(config.train.steps, config.checkpoint.every)
     saved = steps_in(folder / "checkpoints", "*")
-    done = (folder / "test.json").exists()
+    done = finished.is_finished(folder)
     newest = config.train.steps if done else max(saved, default=None)
     words = "not trained yet" if newest is None else f"trained to step {newest:,} of {config.train.steps:,}"
     words += f", {len(saved.intersection(kept))} of {len(kept)} checkpoints there"
@@ -76,8 +77,7 @@ def of_run(folder: pathlib.Path, config: Config | None) -> Iterator[tuple[str, s
     steps = f"{left:,} step{'s' * (left > 1)} of training and the " if left else ""
     lacks = "" if done else f"{steps}score of the test split"
     if done:
-        score = read_json(folder / "test.json", "move it elsewhere and run --stages=train again")
-        words += f", {score.get('bits_per_character', float('nan')):.4f} bits per character on the test split"
+        words += f", {finished.read(folder)['bits_per_character']:.4f} bits per character on the test split"
     yield words, lacks
     absent = [step for step in kept if step not in tables]
     lacks = f"tables of step{'s' * (len(absent) > 1)} {some(absent)}" if absent else "" if joined else "results.nc"

@@ -134,6 +134,8 @@ def seconds(costs: dict[str, Cost], stages: list[str], units: int, per_second: f
 def summary(costs: dict[str, Cost], stages: list[str], units: int) -> str:
     """In a line."""
     each = seconds(costs, stages, units, speed())
+    if not each:
+        return "not known beforehand"
     parts = ", ".join(f"{stage} {duration(taken)}" for stage, taken in each.items())
     return f"roughly {duration(sum(each.values()))} on this machine ({parts})"
 
@@ -146,6 +148,8 @@ def plan(configs: dict[str, Config], costs: dict[str, Cost], stages: list[str]) 
         "train": f"train {f'{len(configs)} runs' if len(configs) > 1 else 'a run'} of {steps or 'several lengths'}",
         "measure": f"measure {one.checkpoints:,} checkpoints{' of each' if len(configs) > 1 else ''}",
         "tangents": "fit and test tangent proxies",
+        "equal": "read contrasts at equal gain (its time is not counted)",
+        "export": "export Hugging Face folders (its time is not counted)",
         "figures": "draw figures",
     }
     return ", ".join(word for stage, word in words.items() if stage in stages)

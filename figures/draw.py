@@ -35,6 +35,7 @@ from studies import correlations
 from workdir import files
 from workdir.progress import bar
 
+MARK = "drawn.txt"  # of a folder in which files may be written again and removed
 T = TypeVar("T")  # what a figure is drawn from
 
 RUNS: dict[str, Callable[[dict[str, Run]], Figure | None]] = {
@@ -77,6 +78,8 @@ CURVED: dict[str, Callable[[xr.Dataset], Figure | None]] = {"curved_manifolds": 
 def draw(figures: dict[str, Callable[[T], Figure | None]], of: T, folder: pathlib.Path) -> list[pathlib.Path]:
     """PNG, PDF and caption of each figure, under `folder`; what no longer applies is removed. The paths written."""
     folder.mkdir(parents=True, exist_ok=True)
+    if not (folder / MARK).exists():
+        files.write(folder / MARK, "Figures drawn by main.py: drawn again, and removed where they no longer apply.\n")
     with style.context(), bar(figures.items(), "figures", "figure", leave=False) as shown:
         return [path for name, build in shown for path in save(build(of), folder, name)]
 

@@ -9,6 +9,7 @@ from urllib.parse import quote
 
 from figures.provenance import provenance
 from figures.run import Run
+from training import finished
 from workdir.files import read_json
 
 
@@ -34,7 +35,7 @@ def facts(run: Run, folder: pathlib.Path) -> list[tuple[str, str]]:
     attrs = run.results.attrs
     found = [("text", str(attrs["corpus"])), ("sha256 of the text", str(attrs.get("corpus_sha256", "")))]
     found += [("model", str(attrs.get("model", ""))), ("measured on", str(attrs.get("input", "")))]
-    if tested := _read(folder / "test.json"):
+    if tested := finished.read(folder):
         said = [f"{tested['bits_per_character']:.4f} bits per character"]
         said += [f"{tested['mask_bits']:.4f} under [MASK]"] if "mask_bits" in tested else []
         if "gain" in tested:  # runs of old do not tell it
@@ -54,9 +55,13 @@ def _read(path: pathlib.Path) -> dict[str, Any]:
 
 
 def links(folders: dict[str, pathlib.Path], root: pathlib.Path) -> str:
-    """To figures and tables that are there, relative to the page: folders can be moved together."""
-    figures = sorted((root / "figures").glob("*.png"))
-    tables = sorted(root.glob("*.csv")) + sorted((root / "figures").glob("*.csv"))
+    """To figures and tables that are there, relative to the page: folders can be moved together.
+
+    A page beside its figures, as of --figures=DIR, stands in their folder.
+    """
+    drawn = root / "figures" if (root / "figures").is_dir() else root
+    figures = sorted(drawn.glob("*.png"))
+    tables = sorted(root.glob("*.csv")) + sorted(drawn.glob("*.csv"))
     for folder in folders.values():
         tables += [path for path in (folder / "results.csv", folder / "results.nc") if path.exists()]
     parts = []

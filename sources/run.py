@@ -16,6 +16,7 @@ from models import transformer
 from training.checkpoint import Checkpoints
 from workdir.errors import UserError
 from workdir.files import read_json
+from workdir.folder import check_corpus
 from workdir.settings import filled, from_dict, to_dict
 
 
@@ -45,7 +46,10 @@ class OpenRun:
 
 
 def open_run(folder: str | pathlib.Path) -> OpenRun:
-    """The run in a folder as `runs/quickstart/decoder`; UserError, one line, where there is none."""
+    """The run in a folder as `runs/quickstart/decoder`.
+
+    UserError, one line, where there is none, or where its text has changed since it was trained.
+    """
     path = pathlib.Path(folder)
     settings: dict[str, Any] = read_json(path / "config.json", "name the folder of a trained run")
     config = from_dict(filled(settings, to_dict(Config())), Config)
@@ -53,4 +57,5 @@ def open_run(folder: str | pathlib.Path) -> OpenRun:
         raise UserError(f"{path} has no checkpoints; name the folder of one run, as runs/quickstart/decoder")
     store = Checkpoints(path / "checkpoints", kept=[], reading=True)
     text = corpus.load(config.data, config.model.context)
+    check_corpus(path, text.record())
     return OpenRun(config, text, sorted(store.steps()), store.restore_params)

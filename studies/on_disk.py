@@ -12,7 +12,7 @@ from studies import correlations, equal_gain, primary, runs
 from studies.components import components
 from studies.contrasts import COLUMNS, Change, contrasts
 from tables import files
-from training import log
+from training import finished, log
 from workdir.errors import RunError
 from workdir.files import read_json, write_json
 
@@ -37,10 +37,7 @@ def write(folders: dict[str, pathlib.Path], to: pathlib.Path, named: Named) -> l
     if unfinished := runs.unfinished(tables):
         joined = runs.without_shapes(joined, unfinished)
         print(f"left out of contrasts, as they are not measured to their last step: {', '.join(unfinished)}")
-    equal = read_equal(to)
-    if not equal.empty and digests(folders) != read_digests(to):
-        equal = equal.iloc[:0]
-        print("contrasts at equal gain are of other tables than now: --stages=equal reads them again")
+    equal = read_equal(to, folders)
     files.write(joined, to / "runs.nc")
     paths = [to / "runs.nc"]
     for name, frame in (
@@ -85,17 +82,22 @@ def write_equal(
     changes, each = (pd.concat(frames, ignore_index=True) for frames in zip(*found, strict=True))
     changes = primary.with_roles(changes, named, runs, "equal")
     paths = []
-    write_json(to / DIGESTS, digests(folders))
+    (to / DIGESTS).unlink(missing_ok=True)  # it vouches for what is written before it
     for name, frame in (("contrasts_equal_gain", changes), ("equal_gain", each)):
         files.write_csv(frame, to / f"{name}.csv")
         paths.append(to / f"{name}.csv")
+    write_json(to / DIGESTS, digests(folders))
     return paths
 
 
-def read_equal(folder: pathlib.Path) -> pd.DataFrame:
-    """contrasts_equal_gain.csv as `write_equal` left it; without rows where there is none."""
+def read_equal(folder: pathlib.Path, folders: dict[str, pathlib.Path]) -> pd.DataFrame:
+    """contrasts_equal_gain.csv as `write_equal` left it; without rows where there is none, or of other tables."""
     path = folder / "contrasts_equal_gain.csv"
-    return _read_changes(path, (*COLUMNS, *Change._fields, *equal_gain.FURTHER), ("without",), "equal")
+    equal = _read_changes(path, (*COLUMNS, *Change._fields, *equal_gain.FURTHER), ("without",), "equal")
+    if equal.empty or digests(folders) == read_digests(folder):
+        return equal
+    print("contrasts at equal gain are of other tables than now: --stages=equal reads them again")
+    return equal.iloc[:0]
 
 
 def read(folder: pathlib.Path) -> tuple[pd.DataFrame, pd.DataFrame]:
@@ -148,10 +150,9 @@ def bits(folder: pathlib.Path) -> dict[str, float]:
 
     Bits per character are NaN where there is no score; what a score of old does not tell is left out.
     """
-    path, advice = folder / "test.json", "move it elsewhere and run --stages=train again"
     lines = log.read(folder) if (folder / "train.jsonl").exists() else []
     scores = {
-        "test": read_json(path, advice) if path.exists() else {},
+        "test": finished.read(folder),
         "valid": next((line for line in reversed(lines) if line["kind"] == "valid"), {}),
     }
     found = {}

@@ -60,6 +60,9 @@ DECODER = ["--config=experiments/decoder_small.py", *TINY]  # the first of the t
         (["--config=experiments/quikstart.py"], "did you mean 'experiments/quickstart.py'?"),
         (["--similarity=runs/a"], "--similarity compares two runs; name two folders"),
         (["--similarity=runs/nothing,runs/none"], "runs/nothing/config.json"),
+        (["--list", "--config.train.steps=3"], "--list runs no experiment and has no settings; leave out"),
+        ([DECODER[0], "--figures=docs"], "--figures=docs is not empty and holds no figures drawn here; name another"),
+        ([DECODER[0], "--figures=README.md"], "--figures=README.md is no folder; name one that is empty or new"),
         (["--status=runs/nothing"], "--status=runs/nothing: there is no run (no config.json)"),
         (
             [DECODER[0], "--stages=trian"],

@@ -12,13 +12,12 @@ import numpy as np
 
 from data.corpus import Corpus
 from models import transformer
-from training import evaluate, log, optimizer, step, watch
+from training import evaluate, finished, log, optimizer, step, watch
 from training.config import RunConfig, schedule
 from training.members import Members
 from training.program import Program, make_program
 from workdir import processes
 from workdir.errors import RunError
-from workdir.files import write_json
 from workdir.progress import bar
 from workdir.stop import Stop
 
@@ -33,7 +32,7 @@ def train(config: RunConfig, corpus: Corpus, folders: dict[str, pathlib.Path], n
     """
     kept = kept_steps(config, *folders.values())
     with contextlib.closing(Members(folders, kept)) as members:
-        if all((path / "test.json").exists() for path in folders.values()):  # its checkpoints may be deleted
+        if all(finished.is_finished(path) for path in folders.values()):  # its checkpoints may be deleted
             there = config.train.steps in members.steps()
             gone = "" if there else "; its last checkpoint is gone: move test.json elsewhere to train from the newest"
             print(f"{name}: trained already, {config.train.steps} steps, in {members.place}{gone}")
@@ -193,7 +192,7 @@ def _test(
     for (run, folder), result in zip(members.folders.items(), results, strict=True):
         record = {**result.numbers(), "protocol": protocol, "step": config.train.steps}
         if processes.is_first():
-            write_json(folder / "test.json", record)
+            finished.write(folder, record)
         masked = "" if result.mask_bits is None else f", {result.mask_bits:.4f} under [MASK]"
         gain = f"gain {result.gain:.4f} over {result.context_free_bits:.4f} without context"
         scored = f"{protocol}, {result.characters:,} scored"

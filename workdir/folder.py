@@ -16,7 +16,7 @@ import jax
 from workdir import mesh
 from workdir.errors import UserError
 from workdir.files import read_json, write_json
-from workdir.settings import flat, to_dict
+from workdir.settings import filled, flat, to_dict
 
 # A run may go on with another layout or a moved corpus (its digest is checked), and with other draws of a validation,
 # whose line tells its error; measurements keep their own record.
@@ -68,7 +68,7 @@ def check_same(
     path: pathlib.Path, now: dict, leave_out: tuple[str, ...], advice: str, defaults: dict | None = None
 ) -> None:
     """Raise UserError, naming the fields, where the settings at `path`, or `defaults` they lack, differ from `now`."""
-    before, now = flat(defaults or {}) | flat(read_json(path, "name another --workdir")), flat(now)
+    before, now = flat(filled(read_json(path, "name another --workdir"), defaults or {})), flat(now)
     different = [
         f"{name}={before.get(name)!r} there, {now.get(name)!r} now"
         for name in sorted(before.keys() | now.keys())
@@ -85,24 +85,30 @@ def record_tables(tables: pathlib.Path, settings: dict) -> None:
     write_json(tables / "config.json", settings)
 
 
+def check_corpus(folder: pathlib.Path, corpus: dict | None) -> dict[str, Any]:
+    """What environment.json says; UserError where it is damaged, or of another text than this."""
+    path, advice = folder / "environment.json", "move it elsewhere, and another is begun"
+    record = read_json(path, advice)
+    try:
+        before, _ = record["corpus"], record["sessions"]
+        if corpus and "sha256" in corpus and before["sha256"] != corpus["sha256"]:
+            raise UserError(
+                f"{folder} was trained on another corpus ({before['name']}, sha256 {before['sha256'][:12]}…; "
+                f"now {corpus['name']}, {corpus['sha256'][:12]}…); put that text back, or name another folder"
+            )
+    except (KeyError, TypeError) as error:
+        raise UserError(f"{path} is damaged ({error!r}); {advice}") from error
+    return record
+
+
 def record_environment(folder: pathlib.Path, corpus: dict | None) -> None:
     """environment.json: corpus (if any), versions, device and commit of every session; the corpus must never change."""
     path = folder / "environment.json"
     sessions: list[dict] = []
     record = {"corpus": corpus, "sessions": sessions}
     if path.exists():
-        advice = "move it elsewhere, and another is begun"
-        record = read_json(path, advice)
-        try:
-            before = record["corpus"]
-            if corpus and "sha256" in corpus and before["sha256"] != corpus["sha256"]:
-                raise UserError(
-                    f"{folder} was trained on another corpus ({before['name']}, sha256 {before['sha256'][:12]}…; "
-                    f"now {corpus['name']}, {corpus['sha256'][:12]}…); name another --workdir"
-                )
-            sessions = record["sessions"]
-        except (KeyError, TypeError) as error:
-            raise UserError(f"{path} is damaged ({error!r}); {advice}") from error
+        record = check_corpus(folder, corpus)
+        sessions = record["sessions"]
     session = {
         "command": sys.argv,
         "versions": {"python": platform.python_version(), **{p: metadata.version(p) for p in PACKAGES}},

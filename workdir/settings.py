@@ -39,10 +39,10 @@ def filled(values: dict[str, Any], defaults: dict[str, Any]) -> dict[str, Any]:
 
 
 def flat(values: dict[str, Any], prefix: str = "") -> dict[str, Any]:
-    """Nested settings by dotted name."""
+    """Nested settings by dotted name; a group without any is a value itself, as a variant that changes nothing."""
     found = {}
     for name, value in values.items():
-        found |= flat(value, f"{prefix}{name}.") if isinstance(value, dict) else {prefix + name: value}
+        found |= flat(value, f"{prefix}{name}.") if isinstance(value, dict) and value else {prefix + name: value}
     return found
 
 

@@ -12,7 +12,7 @@ from studies import on_disk
 from tables import files
 from tests import tiny
 from tests.studies.test_runs import made
-from training import again, log
+from training import again, finished, log
 from workdir.errors import Stopped, UserError
 from workdir.settings import replace
 
@@ -22,12 +22,17 @@ KINDS = {"plain": {}, "sink": {"model__sink": True}, "norm": {"model__qk_norm": 
 @pytest.fixture
 def root(tmp_path):
     """Three conditions of a seed, trained and measured as far as the stage reads it."""
-    gains = "".join(json.dumps({"step": step, "kind": "valid", "gain": float(step)}) + "\n" for step in (0, 1, 10))
+    scores = [{"step": step, "kind": "valid", "bits_per_character": 9.0, "gain": float(step)} for step in (0, 1, 10)]
+    gains = "".join(json.dumps(line) + "\n" for line in scores)
     for kind, changes in KINDS.items():
         files.write(made(**changes), tmp_path / kind / "results.nc")
         (tmp_path / kind / "train.jsonl").write_text(gains)
-        (tmp_path / kind / "test.json").write_text("{}")
+        finished.write(tmp_path / kind, {"bits_per_character": 9.0})
     return tmp_path
+
+
+def of(root):
+    return {kind: root / kind for kind in KINDS}
 
 
 def test_what_is_primary_is_contrasted_and_written_before_the_rest(root, monkeypatch, capsys):
@@ -46,17 +51,20 @@ def test_what_is_primary_is_contrasted_and_written_before_the_rest(root, monkeyp
     with pytest.raises(Stopped):
         equal.contrast(experiment, configs, dict.fromkeys(configs), root, None)
     assert [name for name, any_level in asked if any_level] == ["plain", "sink"]
-    first = on_disk.read_equal(root)
+    first = on_disk.read_equal(root, of(root))
     assert set(first.setting) == {"model.sink"}
     assert np.isfinite(on_disk.read_primary(root).change).all()
     asked.clear()
     monkeypatch.setattr(equal, "measured", lambda *args: {level: again.Crossing(10, level) for level in args[3]})
     equal.contrast(experiment, configs, dict.fromkeys(configs), root, None)
-    whole = on_disk.read_equal(root)
+    whole = on_disk.read_equal(root, of(root))
     assert set(whole.setting) == {"model.sink", "model.qk_norm"}
     assert "1 contrasts that are primary, first" in capsys.readouterr().out
     same = whole[whole.setting == "model.sink"].reset_index(drop=True)
     pd.testing.assert_frame_equal(same, first)
+    files.write(made(model__sink=True, train__seed=1), root / "sink" / "results.nc")
+    assert on_disk.read_equal(root, of(root)).empty
+    assert "of other tables than now" in capsys.readouterr().out
 
 
 @pytest.mark.slow
@@ -72,7 +80,7 @@ def test_contrasts_at_equal_gain_from_training_to_the_figure(tmp_path, capsys):
     for _ in range(2):
         stages.work(experiment, configs, root, "sinks", ["train", "measure", "equal"])
     assert capsys.readouterr().out.count("trained already") == 2
-    found = on_disk.read_equal(root)
+    found = on_disk.read_equal(root, {name: root / name for name in configs})
     assert {"bell", "drift_growth", "steps_to_gain"} <= set(found.quantity)
     assert np.isfinite(found[found.quantity == "bell"].change).all()
     first = found[found.role == "primary"].iloc[0]

@@ -22,6 +22,11 @@ def setting(*words, path="model.layers"):
     return config
 
 
+def test_settings_become_words_that_are_read_as_the_same():
+    settings = {"data.clean": None, "train.learning_rate": "2e-3", "measure.nulls": ""}
+    assert flags.split(["main.py", *flags.joined(settings)]) == (["main.py"], settings)
+
+
 @pytest.mark.parametrize(
     ("words", "path", "value"),
     [

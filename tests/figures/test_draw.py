@@ -95,7 +95,8 @@ def test_files_are_whole_and_the_same_twice_whatever_the_users_settings(short, t
     monkeypatch.setitem(style.RC, "savefig.dpi", 40)
     paths = draw.draw_runs({"decoder": short}, tmp_path / "new" / "figures")
     assert [path.name for path in paths] == [f"{name}.{kind}" for name in some for kind in ("png", "pdf", "txt")]
-    assert sorted(paths) == sorted(paths[0].parent.iterdir())
+    mark = paths[0].parent / draw.MARK
+    assert sorted([*paths, mark]) == sorted(paths[0].parent.iterdir())
     for path in paths:
         content = path.read_bytes()
         assert content.startswith({".png": b"\x89PNG", ".pdf": b"%PDF"}.get(path.suffix, b""))
@@ -119,14 +120,15 @@ def test_runs_drawn_together_are_pooled_and_what_no_longer_applies_is_removed(sh
     monkeypatch.setitem(style.RC, "savefig.dpi", 40)
     paths = draw.draw_runs({"decoder": short, "encoder": under(short, {"train.seed": 1})}, tmp_path)
     assert paths[-1] == tmp_path / "correlations.csv"
-    assert sorted(paths) == sorted(tmp_path.iterdir())
+    mark = tmp_path / draw.MARK
+    assert sorted([*paths, mark]) == sorted(tmp_path.iterdir())
     assert set(pd.read_csv(paths[-1]).run) == {"decoder", "encoder", "all"}
     mine = [tmp_path / "notes.txt", tmp_path / "dimension_by_scale_old.txt", tmp_path / "dimension_by_scale_old.png"]
     for path in mine:
         path.write_text("mine")
     paths = draw.draw_runs({"decoder": lacking(short, "gride")}, tmp_path)
     assert [path.name for path in paths] == [f"training_curve.{kind}" for kind in ("png", "pdf", "txt")]
-    assert sorted(tmp_path.iterdir()) == sorted([*paths, *mine])
+    assert sorted(tmp_path.iterdir()) == sorted([*paths, *mine, mark])
 
 
 def test_a_broken_write_leaves_the_old_file(short, tmp_path, monkeypatch):

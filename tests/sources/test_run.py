@@ -22,6 +22,7 @@ def trained(tmp_path_factory):
     """A run's folder; its text is that of the tests, whatever its settings name."""
     path, config = tmp_path_factory.mktemp("runs") / "run", tiny.config()
     folder.claim(path, config, new=True)
+    folder.record_environment(path, tiny.corpus().record())
     with Stop() as stop:
         loop.train(config, tiny.corpus(), {"run": path}, "run", stop)
     with pytest.MonkeyPatch.context() as patch:
@@ -50,6 +51,12 @@ def test_what_is_no_run_is_refused(trained, tmp_path):
     (tmp_path / "config.json").write_text((trained / "config.json").read_text())
     with pytest.raises(UserError, match="has no checkpoints"):
         open_run(tmp_path)
+
+
+def test_a_text_that_has_changed_since_is_refused(trained, monkeypatch):
+    monkeypatch.setattr(run.corpus, "load", lambda data, context: tiny.corpus(seed=1))
+    with pytest.raises(UserError, match="trained on another corpus"):
+        open_run(trained)
 
 
 @pytest.mark.slow  # what its cells call has quick tests, here and in test_arrays.py

@@ -58,7 +58,7 @@ def test_a_run_without_value_does_not_turn_the_contrast_round(tables, tmp_path, 
     planned = equal_gain.plan(joined(by_seed), dict.fromkeys(by_seed, 2.0) | {missing: 0.0})
     cut = {(name, 2.0): table.sel(step=slice(None, 1 if "sink" in name else 10)) for name, table in by_seed.items()}
     on_disk.write_equal(planned, cut, {}, tmp_path, joined(by_seed), {})
-    found = on_disk.read_equal(tmp_path).set_index("quantity")
+    found = on_disk.read_equal(tmp_path, {}).set_index("quantity")
     assert (found.loc["steps_to_gain", "before"], found.loc["steps_to_gain", "after"]) == ("no sink", "sink")
     assert found.loc["steps_to_gain", "change"] == pytest.approx(-9)
     assert found.loc["steps_to_gain", "pairs"] == 2
@@ -74,7 +74,7 @@ def test_each_run_is_read_where_it_crosses_and_who_never_does_has_an_empty_row(t
     }
     paths = on_disk.write_equal(planned, cut, {}, tmp_path, joined(tables), {})
     assert [path.name for path in paths] == ["contrasts_equal_gain.csv", "equal_gain.csv"]
-    found = on_disk.read_equal(tmp_path)
+    found = on_disk.read_equal(tmp_path, {})
     assert set(found.level) == {2.0}
     assert set(found.without) == {"plain_2"}
     bell = found[(found.quantity == "bell") & (found.positions == "all")].iloc[0]
@@ -89,7 +89,7 @@ def test_each_run_is_read_where_it_crosses_and_who_never_does_has_an_empty_row(t
     assert rows.loc["sink_1", "steps_to_gain"] == 1
     nobody = equal_gain.plan(joined(tables), dict.fromkeys(tables, 0.0))
     on_disk.write_equal(nobody, {}, {}, tmp_path, joined(tables), {})
-    left = on_disk.read_equal(tmp_path)
+    left = on_disk.read_equal(tmp_path, {})
     assert len(left) == 1
     assert np.isnan(left.change[0])
     assert np.isnan(left.level[0])

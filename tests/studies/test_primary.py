@@ -143,7 +143,7 @@ def test_a_run_that_has_begun_refuses_what_is_named_later(tmp_path):
     claim(tmp_path / "run", begun, new=True)
     claim(tmp_path / "run", begun, new=True)
     for named in ({"it": ONE | {"margin": 0.2}}, {"it": ONE}, {}, {"it": ONE | {"margin": 0.1}, "other": ONE}):
-        with pytest.raises(UserError, match=r"holds a run with other settings: primary\."):
+        with pytest.raises(UserError, match=r"holds a run with other settings: primary"):
             claim(tmp_path / "run", Config(primary=named), new=True)
 
 

@@ -3,6 +3,7 @@ import json
 
 import pytest
 
+from experiments.config import Config
 from tests import tiny
 from workdir import folder
 from workdir.errors import UserError
@@ -18,6 +19,14 @@ def test_a_folder_belongs_to_one_config(tmp_path):
         folder.claim(run, tiny.config(steps=7), new=True)
     assert (run / "config.json").read_text() == before
     assert json.loads(before)["train"]["steps"] == 6
+
+
+def test_a_variant_that_changes_nothing_is_a_run_too(tmp_path):
+    variants = {"norm": {"model.qk_norm": True}}
+    folder.claim(tmp_path / "run", Config(variants=variants), new=True)
+    folder.claim(tmp_path / "run", Config(variants=variants), new=True)
+    with pytest.raises(UserError, match=r"variants\.plain=None there, {} now"):
+        folder.claim(tmp_path / "run", Config(variants=variants | {"plain": {}}), new=True)
 
 
 def test_layout_place_of_the_corpus_and_measurement_may_change(tmp_path):
