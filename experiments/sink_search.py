@@ -5,7 +5,7 @@ tables read second-hand; share of the heads with a sink, of models of 60M parame
 in place of 0.1 (41 % against 18 %), learned in place of rotary positions (33 %), twice the learning rate (32 %), a
 first token that tells nothing (27 %). `:together` has all of these, then longer training, more layers, more width and
 longer windows on top. AdamW in all: Muon is known to suppress outliers. With 50M tokens Gu et al. find next to none,
-and a run here sees 6 to 18 million characters. The table is runs.csv, the figure attention_sinks.
+and a run here sees 6 to 37 million characters. The table is runs.csv, the figure attention_sinks.
 """
 
 from typing import Any
@@ -33,6 +33,7 @@ ALL = {name: value for changes in ALONE.values() for name, value in changes.item
 TOGETHER: dict[str, dict[str, Any]] = {
     "together": {},
     "together_long": {"train.steps": 4500},
+    "together_longer": {"train.steps": 9000, "train.warmup_fraction": 0.025},  # as many steps of warm-up
     "together_deep": {"model.layers": 12},
     "together_wide": {"model.width": 256},
     "together_context": {"model.context": 512, "train.batch_size": 8},
