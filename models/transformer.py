@@ -121,7 +121,7 @@ class Transformer(nn.Module):
         into_residual = nn.initializers.normal(0.02 / (2 * config.layers) ** 0.5)
         table_VD = self.param("tokens", inner, (self.vocab_size, config.width))
         if config.same_first:
-            tokens_BT = jnp.asarray(tokens_BT).at[:, 0].set(self.vocab_size - 1)
+            tokens_BT = tokens_BT.at[:, 0].set(self.vocab_size - 1)
         x_BTD = table_VD[tokens_BT]
         if added := POSITIONS[config.positions].added:
             x_BTD = x_BTD + added(self.param, config)[None, : tokens_BT.shape[1]]

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import Any
 
 import jax
+import jax.numpy as jnp
 import numpy as np
 
 from data import corpus
@@ -36,9 +37,9 @@ class OpenRun:
         start_W = np.random.default_rng(seed).choice(available, count, replace=False) * context
         return self.corpus.valid[start_W[:, None] + np.arange(context)].astype(np.int32)
 
-    def vectors(self, params: dict, tokens_BT: jax.Array) -> jax.Array:
+    def vectors(self, params: dict, tokens_BT: jax.Array | np.ndarray) -> jax.Array:
         """The residual stream, (layers, windows, T, width): the sum of the embeddings, then after every block."""
-        return self._model.apply(params, tokens_BT)[1].resid_NBTD
+        return self._model.apply(*jax.tree.map(jnp.asarray, (params, tokens_BT)))[1].resid_NBTD
 
     @functools.cached_property
     def _model(self) -> transformer.Model:

@@ -167,7 +167,7 @@ def test_a_first_token_that_is_always_the_same_is_mask_whatever_stands_there():
     config = dataclasses.replace(small, same_first=True)
     plain, same = (transformer.build(one, 7) for one in (small, config))
     params, tokens_BT = plain.init(jax.random.key(0)), jnp.array([[0, 1, 2], [3, 1, 2]])
-    logits_BTV, seen = same.apply(params, np.asarray(tokens_BT))
+    logits_BTV, seen = same.apply(params, tokens_BT)
     np.testing.assert_array_equal(*logits_BTV)
     np.testing.assert_array_equal(*seen.resid_NBTD[:, :, 0].swapaxes(0, 1))
     expected, _ = plain.apply(params, tokens_BT.at[:, 0].set(6))
