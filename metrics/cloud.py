@@ -1,4 +1,4 @@
-"""What cloud metrics share: the origin at the mean in float32, and two operations that keep NaN on every device."""
+"""What cloud metrics share: the origin at the mean in float32, operations that keep NaN on every device, resamples."""
 
 import jax
 import jax.numpy as jnp
@@ -34,3 +34,9 @@ def eigh(symmetric_DD: Float[Array, "D D"]) -> tuple[Float[Array, " D"], Float[A
     finite = jnp.isfinite(symmetric_DD).all()
     value_D, vector_DD = jnp.linalg.eigh(jnp.where(finite, symmetric_DD, 0.0), symmetrize_input=False)
     return jnp.where(finite, value_D, jnp.nan), jnp.where(finite, vector_DD, jnp.nan)
+
+
+def leave_out(groups: int) -> Float[Array, "R J"]:
+    """Which groups are kept, 1 or 0: all of them, then all but the j-th. One group is only kept: R = 1."""
+    everything_1J = jnp.ones((1, groups))
+    return everything_1J if groups == 1 else jnp.concatenate([everything_1J, 1.0 - jnp.eye(groups)])

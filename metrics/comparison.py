@@ -11,9 +11,8 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Bool, Float, UInt
 
-from metrics.cloud import AnyArray, centred
+from metrics.cloud import AnyArray, centred, leave_out
 from metrics.neighbours import Neighbours
-from metrics.similarity import leave_out
 
 
 class Cka(NamedTuple):

@@ -93,7 +93,7 @@ def twonn_microscope(neighbours: Neighbours) -> Microscope:
     alone_P = neighbours.copies_P == 1
     # with copies back in, a point with a copy has r1 = 0, and one whose nearest has a copy has r2 = r1
     x_P = jnp.where(neighbours.nearest_copies_P == 1, _log_ratios(neighbours), 0.0)
-    useless_P = ~alone_P | (neighbours.r1_P < 1e-8 * neighbours.mean_norm)
+    useless_P = ~alone_P | ~(neighbours.r1_P >= 1e-8 * neighbours.mean_norm)
     enters_P = ~useless_P & (x_P > 1e-8) & (x_P < jnp.inf)
     count = enters_P.sum()
     dropped = enters_P.size - count

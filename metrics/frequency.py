@@ -12,7 +12,7 @@ import jax.numpy as jnp
 from jax.lax import Precision
 from jaxtyping import Array, Float, Int
 
-from metrics.cloud import AnyArray, centred
+from metrics.cloud import AnyArray, centred, leave_out
 
 LEAST = 20  # points of a type
 FEWEST = 3  # types between which a correlation says something: of two it is 1 or -1
@@ -86,7 +86,7 @@ def of_types(
 
     beside_PV = jnp.stack([jnp.ones(points), jnp.square(x_PD).sum(axis=1), log_frequency_P], axis=1)
     sums_JKD, beside_JKV = of_groups(member_PK, x_PD), of_groups(member_PK, beside_PV)
-    keep_RJ = jnp.concatenate([jnp.ones((1, groups)), 1 - jnp.eye(groups)])[: 1 if groups == 1 else None]
+    keep_RJ = leave_out(groups)
 
     def of_resample(keep_J: Array) -> OfTypes:
         sum_KD = jnp.einsum("j,jkd->kd", keep_J, sums_JKD, precision=Precision.HIGHEST)
@@ -143,11 +143,13 @@ def mean_by_bin(
 ) -> Float[Array, " B"]:
     """The mean of the values of each bin. Shapes: P values, the number of each one's bin -> (bins,). Units: theirs.
 
-    Weights 1 or 0 of the points (None: all); a value that is NaN is left out. An empty bin: NaN. Source: ours.
+    Weights 1 or 0 of the points (None: all). An empty bin, or a value in it that is kept and not finite: NaN.
+    Source: ours.
     """
     value_P = jnp.asarray(value_P, jnp.float32)
-    weight_P = ~jnp.isnan(value_P) * (1.0 if keep_P is None else jnp.asarray(keep_P, jnp.float32))
+    weight_P = jnp.ones_like(value_P) if keep_P is None else jnp.asarray(keep_P, jnp.float32)
     member_PB = jax.nn.one_hot(jnp.asarray(bin_P), bins, dtype=jnp.float32)
-    both_P2 = jnp.stack([jnp.where(weight_P > 0, value_P, 0.0), weight_P], axis=1)
-    both_B2 = jnp.einsum("pb,pv->bv", member_PB, both_P2, precision=Precision.HIGHEST)
-    return both_B2[:, 0] / both_B2[:, 1]
+    read_P, lost_P = (weight_P > 0) & jnp.isfinite(value_P), (weight_P > 0) & ~jnp.isfinite(value_P)
+    sums_P3 = jnp.stack([jnp.where(read_P, value_P, 0.0), weight_P, lost_P.astype(jnp.float32)], axis=1)
+    sum_B, count_B, lost_B = jnp.einsum("pb,pv->vb", member_PB, sums_P3, precision=Precision.HIGHEST)
+    return jnp.where(lost_B > 0, jnp.nan, sum_B / count_B)

@@ -9,7 +9,7 @@ from jaxtyping import Array, Bool, Float, Int
 
 from metrics.cloud import AnyArray, centred, eigh, largest
 
-SQUARINGS, ROUNDS, BLOCK = 4, 8, 8  # of `top_direction`
+SQUARINGS, ROUNDS, BLOCK, ROUGH = 4, 8, 8, 1e-4  # of `top_direction`
 
 
 def share_between(
@@ -50,10 +50,13 @@ def share_by_norm(
     member_P = jnp.asarray(member_P)
     weight_2P = keep_P[None] * jnp.stack([~member_P, member_P])
     count_2 = weight_2P.sum(axis=1)
-    square_2 = jnp.matmul(weight_2P, jnp.square(cloud_PD).sum(axis=1), precision=Precision.HIGHEST)
-    # times count_0^2 count_1^2 on both sides: nothing is divided by the norm of a side that has none
-    both = square_2[1] * jnp.square(count_2[0])
-    return both / (both + square_2[0] * jnp.square(count_2.sum()))
+    size_P = jnp.abs(cloud_PD).max(axis=1)
+    scaled_PD = cloud_PD / largest(jnp.where(keep_P > 0, size_P, 0.0))  # or squares of what is long would overflow
+    square_P = jnp.where(keep_P > 0, jnp.square(scaled_PD).sum(axis=1), 0.0)
+    square_2 = jnp.matmul(weight_2P, square_P, precision=Precision.HIGHEST)
+    # times the norms of the rest on both sides: nothing is divided by the norm of a side that has none
+    both = square_2[1] * jnp.square(count_2[0] / count_2.sum())
+    return both / (both + square_2[0])
 
 
 def longest(cloud_PD: Float[AnyArray, "P D"], count: int) -> Bool[Array, " P"]:
@@ -171,6 +174,7 @@ def top_direction(square_DD: Float[Array, "D D"]) -> Float[Array, " D"]:
     """The eigenvector of the largest eigenvalue, without the others: a tenth of the time of all of them.
 
     Subspace iteration with the 16th power: what lies beyond BLOCK eigenvalues shrinks by (lambda_9 / lambda_1)^128.
+    Where that leaves more than ROUGH of lambda_1, as of many eigenvalues that are nearly equal, all are computed.
     """
 
     def product(a: Array, b: Array) -> Array:
@@ -183,4 +187,7 @@ def top_direction(square_DD: Float[Array, "D D"]) -> Float[Array, " D"]:
     width = len(square_DD)
     start_DB = jax.random.normal(jax.random.key(0), (width, min(BLOCK, width)))
     basis_DB = jax.lax.fori_loop(0, ROUNDS, lambda _, x_DB: jnp.linalg.qr(product(power_DD, x_DB))[0], start_DB)
-    return product(basis_DB, eigh(product(product(basis_DB.T, square_DD), basis_DB))[1][:, -1])
+    value_B, vector_BB = eigh(product(product(basis_DB.T, square_DD), basis_DB))
+    found_D = product(basis_DB, vector_BB[:, -1])
+    left = jnp.linalg.norm(product(square_DD, found_D) - value_B[-1] * found_D)
+    return jax.lax.cond(left > ROUGH * value_B[-1], lambda: eigh(square_DD)[1][:, -1], lambda: found_D)

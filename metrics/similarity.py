@@ -12,7 +12,7 @@ import jax.numpy as jnp
 from jax.lax import Precision
 from jaxtyping import Array, Bool, Float
 
-from metrics.cloud import AnyArray, centred, eigh, largest
+from metrics.cloud import AnyArray, centred, eigh, largest, leave_out
 
 
 def mean_cosine(cloud_PD: Float[AnyArray, "P D"], keep_P: Float[AnyArray, " P"] | None = None) -> Float[Array, ""]:
@@ -155,12 +155,6 @@ def log_partition_isotropy(cloud_PD: Float[AnyArray, "P D"], groups: int = 1) ->
     keep_RJ = leave_out(groups)
     log_z_RE = jax.nn.logsumexp(log_z_JE[None], axis=1, b=keep_RJ[:, :, None])
     return -largest(-log_z_RE) - largest(log_z_RE)
-
-
-def leave_out(groups: int) -> Float[Array, "R J"]:
-    """Which groups are kept, 1 or 0: all of them, then all but the j-th. One group is only kept: R = 1."""
-    everything_1J = jnp.ones((1, groups))
-    return everything_1J if groups == 1 else jnp.concatenate([everything_1J, 1.0 - jnp.eye(groups)])
 
 
 def _directions(cloud_PD: Float[Array, "P D"]) -> tuple[Float[Array, "P D"], Bool[Array, " P"]]:

@@ -9,7 +9,7 @@ import jax.numpy as jnp
 from jax.lax import Precision
 from jaxtyping import Array, Float
 
-from metrics.cloud import AnyArray, centred, eigh, largest
+from metrics.cloud import AnyArray, centred, eigh, largest, leave_out
 
 RESOLUTION = 1e-9  # an eigenvalue below this share of the largest drowns in the rounding of float32, and is set to 0
 GRADED = 3e-4  # eigenvalues below this share of the largest are decomposed again, on their own
@@ -283,7 +283,7 @@ def _without_each_group(
     """Variances along the principal directions, shift of the mean and kurtosis: of the full cloud, and without each."""
     points = square_P.size
     coordinate_JQE = coordinate_PE.reshape(groups, points // groups, -1)
-    keep_RJ = jnp.concatenate([jnp.ones((1, groups)), 1.0 - jnp.eye(groups)])
+    keep_RJ = leave_out(groups)
     count_R = keep_RJ.sum(axis=1) * (points // groups)
     shift_RE = _product(keep_RJ, coordinate_JQE.sum(axis=1)) / count_R[:, None]
     value_RE = _product(keep_RJ, jnp.square(coordinate_JQE).sum(axis=1)) / count_R[:, None] - jnp.square(shift_RE)

@@ -114,10 +114,10 @@ def measure(cloud: Cloud) -> Values:
     norm_P = jnp.linalg.norm(cloud_PD, axis=1)
 
     def by_bin(keep_P: Array, distance_P: Array) -> Values:
-        read = (norm_P, distance_P)
+        read = ((norm_P, keep_P), (distance_P, keep_P * ~jnp.isnan(distance_P)))  # distances are those of some points
         return {
-            name: frequency.mean_by_bin(value_P, types.bin_P, len(BINS), keep_P)
-            for name, value_P in zip(OF_BINS, read, strict=True)
+            name: frequency.mean_by_bin(value_P, types.bin_P, len(BINS), kept_P)
+            for name, (value_P, kept_P) in zip(OF_BINS, read, strict=True)
         }
 
     binned = jax.vmap(by_bin)(leave_out(groups, len(cloud_PD)), distance_RP)

@@ -11,7 +11,7 @@ import jax
 import jax.numpy as jnp
 from jax import Array
 
-from metrics import similarity
+from metrics import cloud
 from metrics.comparison import Nearest
 from metrics.neighbours import Neighbours, nearest_neighbours, neighbours_in_sections
 from panel.quantity import Values
@@ -58,7 +58,7 @@ def search(cloud_PD: Array, count: int, groups: int) -> Searched | None:
 
 def leave_out(groups: int, points: int) -> Array:
     """Weights (R, points): all, then all but one group after another."""
-    return jnp.repeat(similarity.leave_out(groups), points // groups, axis=1)
+    return jnp.repeat(cloud.leave_out(groups), points // groups, axis=1)
 
 
 def sections(cloud_PD: Array, groups: int) -> Array:

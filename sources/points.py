@@ -136,7 +136,8 @@ def of_clouds(clouds_NPD: Array) -> dict[str, Array]:
 
     def of_layer(cloud_PD: Array) -> dict[str, Array]:
         points, neighbours = of_points(cloud_PD), nearest_neighbours(cloud_PD, max(most, 2))
-        local = [local_dimensions(neighbours, min(count, most)) for count in NEIGHBOURS]
+        none_P = jnp.full(len(cloud_PD), jnp.nan)  # a cloud of so few points has no such neighbour
+        local = [local_dimensions(neighbours, count) if count <= most else none_P for count in NEIGHBOURS]
         of_each = {
             "norm": points.norm_P,
             "cosine_to_mean": points.cosine_to_mean_P,

@@ -17,7 +17,7 @@ contrast of two means over the grid is estimated as 2 (MS_w + MS_s - MS_e) / (W 
 interval each mean square is multiplied by the square of its own Student's quantile: Banerjee 1960 does so in sums of
 variances, and the same in a difference is this project's. (Satterthwaite's one number of degrees of freedom is too
 large where the scarcer seeds scatter most: with 4 × 2 seeds in two conditions it covers 0.91.) Simulated coverage of
-the 95 %, over mixes of the three variances and from 2 × 2 to 4 × 4 seeds: 0.95 to 0.99 with nine conditions; with two
+the 95 %, over mixes of the three variances and from 2 × 2 to 4 × 4 seeds: 0.94 to 0.99 with nine conditions; with two
 conditions 0.95 to more than 0.99, the more the larger the share of e, and intervals of 2 × 2 seeds are wide, since they
 rest on single degrees of freedom.
 

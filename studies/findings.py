@@ -71,7 +71,7 @@ def _last(table: xr.Dataset, name: str, positions: str = "all", **where: str) ->
 
 def _value(table: xr.Dataset, name: str) -> float:
     values = _last(table, name)
-    return float(values.max()) if name == "anisotropy" else float(values[-1])
+    return float(values.max(skipna=False)) if name == "anisotropy" else float(values[-1])
 
 
 def _with_interval(table: xr.Dataset, name: str, positions: str, layer: int, beside: str = "") -> str:
@@ -86,9 +86,10 @@ def _with_interval(table: xr.Dataset, name: str, positions: str, layer: int, bes
 def _peak(table: xr.Dataset, positions: str) -> str:
     """The layer where it is largest, and those that may be as large by their intervals."""
     mean, low, high = (_last(table, "anisotropy", positions, statistic=end).values for end in ("mean", "low", "high"))
-    if not np.isfinite(mean).any():
-        return "not defined"
-    top = int(np.nanargmax(mean))
+    if lacking := [layer for layer in range(mean.size) if not np.isfinite(mean[layer])]:
+        where = f" ({_places(table, lacking)} without a value)" if len(lacking) < mean.size else ""
+        return f"no layer that can be told{where}"
+    top = int(np.argmax(mean))
     alike = [layer for layer in range(mean.size) if layer != top and high[layer] >= low[top]]
     beside = f", overlapping that of {_places(table, alike)}" if alike else ""
     return f"{_place(table, top)}, {_with_interval(table, 'anisotropy', positions, top, beside)}"

@@ -183,7 +183,7 @@ def rows(tables: dict[str, xr.Dataset], runs: xr.Dataset) -> pd.DataFrame:
             for quantity, depth in ((name, depth) for name, depth in SINKS.items() if name in table):
                 values = last[quantity].sel(less=NOTHING, positions=positions, statistic="mean")
                 if values.notnull().any():  # attention is read at all positions alone
-                    largest = values.isel({depth[0]: slice(depth[1], None)}).max()
+                    largest = values.isel({depth[0]: slice(depth[1], None)}).max(skipna=False)
                     found[name][f"largest_{quantity}{suffix}"] = largest.item()
             for quantity in (quantity for quantity in SUMMARY if quantity in table):
                 values = last[over_blocks(quantity)].sel(less=NOTHING, positions=positions)

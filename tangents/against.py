@@ -10,7 +10,8 @@ import numpy as np
 from jax import Array
 
 from data.frequency import BINS
-from metrics import similarity, tangent
+from metrics import tangent
+from metrics.cloud import leave_out as groups_left
 from panel.config import MeasureConfig
 from panel.panel import Sample, panel
 from panel.resamples import Places, leave_out
@@ -23,7 +24,7 @@ ROWS = ("raw", "unit")  # gradients as they are, and each over its norm
 
 def of_gradients(read_now: Read, bins_P: Array, tangents: TangentsConfig) -> dict[str, Array]:
     """What is said of gradients without any proxy: (…, R)."""
-    weight_RJ = similarity.leave_out(tangents.groups)
+    weight_RJ = groups_left(tangents.groups)
     weight_RJ = weight_RJ / weight_RJ.sum(axis=1, keepdims=True)
 
     def over(x_J: Array) -> Array:

@@ -48,7 +48,7 @@ def test_agrees_with_float64_on_every_resample(name):
     for keep, distance in zip(keeps()[:2], each[:2], strict=True):
         expected = reference.distances(cloud, number, MOST, keep)
         np.testing.assert_allclose(distance, expected, rtol=2e-4, atol=2e-5 * np.nanmax(expected))
-        got = mean_by_bin(distance, bins, 6, keep.astype(np.float32))
+        got = mean_by_bin(distance, bins, 6, (keep & ~np.isnan(distance)).astype(np.float32))
         np.testing.assert_allclose(got, reference.mean_by_bin(distance, bins, 6, keep), rtol=1e-5)
 
 
@@ -119,6 +119,10 @@ def test_what_cannot_be_said_is_nan():
     assert np.isnan(found(np.ones_like(cloud))[1:]).all()
     assert np.isnan(of_types(cloud[:16], frequent(np.zeros(16, int)), LOG_FREQUENCY[:16], GROUPS)[0]).all()
     assert np.isnan(mean_by_bin(cloud[:, 0], np.zeros(len(cloud), int), 2)[1])
+    for lost in (np.nan, np.inf):
+        value = np.array([1.0, lost, 2.0, 4.0], np.float32)
+        np.testing.assert_array_equal(mean_by_bin(value, np.array([0, 0, 1, 1]), 2), [np.nan, 3])
+        np.testing.assert_array_equal(mean_by_bin(value, np.array([0, 0, 1, 1]), 2, np.float32([1, 0, 0, 1])), [1, 4])
     cloud[5, 3] = np.nan
     assert np.isnan(found(cloud)).all()
 

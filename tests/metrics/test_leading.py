@@ -51,6 +51,28 @@ def test_the_first_direction_agrees_with_float64_whoever_is_left_out(name):
     np.testing.assert_allclose(whole, spectrum.anisotropy(spectrum.spectrum(cloud))[0], rtol=1e-5)
 
 
+@pytest.mark.parametrize("near", [0.98, 0.997, 1.0])
+def test_a_first_direction_among_many_that_are_nearly_equal_is_the_first(near):
+    """40 eigenvalues within 2 % of the first, or less: more than the iteration tells apart."""
+    width = 64
+    scale = np.sqrt(np.r_[1.0, np.full(39, near), np.full(width - 40, 0.1)])
+    normal = gaussian(POINTS, width, seed=3)
+    basis = np.linalg.svd(normal - normal.mean(0), full_matrices=False)[0]
+    cloud = (basis * scale @ rotation(width, 5)).astype(np.float32)
+    found = first_direction(cloud, np.ones(POINTS, bool), KEEPS[:1])
+    np.testing.assert_allclose(found.share[0], scale[0] ** 2 / (scale**2).sum(), rtol=1e-4)
+    if near < 1:
+        score = basis[:, 0] / basis[:, 0].std()
+        np.testing.assert_allclose(found.kurtosis[0], (score**4).mean(), rtol=2e-2)
+
+
+@pytest.mark.parametrize("scale", [2.0**-50, 2.0**50])
+def test_shares_do_not_depend_on_the_unit_whatever_it_is(scale):
+    cloud = gaussian()
+    expected = shares(cloud, FIRST, KEEPS[1])
+    np.testing.assert_allclose(shares(cloud * np.float32(scale), FIRST, KEEPS[1]), expected, rtol=1e-5)
+
+
 def test_the_longest_are_found_and_of_equal_ones_the_first():
     cloud = gaussian()
     cloud[40:43] = 9.0  # copies, in one window

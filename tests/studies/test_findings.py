@@ -56,6 +56,13 @@ def test_two_runs_have_a_sentence_each_for_anisotropy_and_dimension(tables):
         assert f"against {mean - excess:.1f} of a Gaussian cloud with the same spectrum, all positions" in line
 
 
+def test_where_one_layer_has_no_value_none_is_the_highest(tables):
+    table = tables["decoder"].copy(deep=True)
+    table["anisotropy"] = table.anisotropy.where(table.layer != 1)
+    lines = list(found({"decoder": table}, bits(["decoder"])))
+    assert any("anisotropy is highest at no layer that can be told (block 1 without a value)" in line for line in lines)
+
+
 @pytest.mark.parametrize(
     ("layers", "said"),
     [
