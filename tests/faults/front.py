@@ -251,8 +251,8 @@ FAULTS = [
     Fault(
         "findings name the layer of the lowest anisotropy",
         "studies/findings.py",
-        "top = int(np.nanargmax(mean))",
-        "top = int(np.nanargmin(mean))",
+        "top = int(np.argmax(mean))",
+        "top = int(np.argmin(mean))",
         ("tests/studies/test_findings.py",),
     ),
     Fault(

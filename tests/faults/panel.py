@@ -13,8 +13,8 @@ FAULTS = [
     Fault(
         "weights of points swapped with groups",
         "panel/resamples.py",
-        "return jnp.repeat(similarity.leave_out(groups), points // groups, axis=1)",
-        "return jnp.tile(similarity.leave_out(groups), points // groups)",
+        "return jnp.repeat(cloud.leave_out(groups), points // groups, axis=1)",
+        "return jnp.tile(cloud.leave_out(groups), points // groups)",
         ("tests/sources/test_arrays.py", "tests/sources/test_activations.py"),
     ),
     Fault(
