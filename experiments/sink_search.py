@@ -19,7 +19,7 @@ from workdir.settings import replace
 COST = {
     "small": "5 times decoder_small.py",
     "tiny": "an hour and a half on one CPU core, in parts: it goes on where it stopped",
-    "together": "four hours on two CPU cores, in parts: it goes on where it stopped",
+    "together": "about four hours on one CPU core, in parts: it goes on where it stopped",
 }
 
 ALONE: dict[str, dict[str, Any]] = {
