@@ -71,6 +71,9 @@ def test_shares_do_not_depend_on_the_unit_whatever_it_is(scale):
     cloud = gaussian()
     expected = shares(cloud, FIRST, KEEPS[1])
     np.testing.assert_allclose(shares(cloud * np.float32(scale), FIRST, KEEPS[1]), expected, rtol=1e-5)
+    cloud[FIRST] *= 30_000
+    by_norm = shares(cloud, FIRST, KEEPS[1])[1]
+    np.testing.assert_allclose(shares(cloud * np.float32(scale), FIRST, KEEPS[1])[1], by_norm, rtol=1e-5)
 
 
 def test_the_longest_are_found_and_of_equal_ones_the_first():
