@@ -1,10 +1,10 @@
-"""At which size, length and recipe does a decoder of characters form an attention sink? `:tiny`, then `:together`.
+"""At which size, length and recipe does a decoder of characters form an attention sink? `:tiny`, `:together`, `:found`.
 
 Each run changes one thing of the first, in the order of how much it favours a sink in Gu et al. (arXiv 2410.10781; its
 tables read second-hand; share of the heads with a sink, of models of 60M parameters after 5B tokens): weight decay 0.5
 in place of 0.1 (41 % against 18 %), learned in place of rotary positions (33 %), twice the learning rate (32 %), a
 first token that tells nothing (27 %). `:together` has all of these, then longer training, more layers, more width and
-longer windows on top. AdamW in all: Muon is known to suppress outliers. With 50M tokens Gu et al. find next to none,
+longer windows on top; `:found` asks of what was found there what it needs. AdamW in all: Muon is known to suppress outliers. With 50M tokens Gu et al. find next to none,
 and a run here sees 6 to 37 million characters. The table is runs.csv, the figure attention_sinks.
 """
 
@@ -20,6 +20,7 @@ COST = {
     "small": "5 times decoder_small.py",
     "tiny": "an hour and a half on one CPU core, in parts: it goes on where it stopped",
     "together": "about four hours on one CPU core, in parts: it goes on where it stopped",
+    "found": "about six hours on one CPU core, in parts: it goes on where it stopped",
 }
 
 ALONE: dict[str, dict[str, Any]] = {
@@ -38,6 +39,17 @@ TOGETHER: dict[str, dict[str, Any]] = {
     "together_wide": {"model.width": 256},
     "together_context": {"model.context": 512, "train.batch_size": 8},
 }
+DEEP = {"model.layers": 12, "train.steps": 1500}
+FOUND: dict[str, dict[str, Any]] = {
+    "long": {},  # together_long
+    "softmax_one": {"model.attention": "softmax_one"},
+    "varying_first": {"model.same_first": False},
+    "post_norm": {"model.norm": "post"},
+    "masked": {"model.mask": "bidirectional", "objective": "masked", "model.same_first": False},
+    "rotary": {"model.positions": "rotary"},
+    "deep": DEEP,  # together_deep
+    "deep_rotary": DEEP | {"model.positions": "rotary"},
+}
 FAMILIES = ("spectrum", "leading", "similarity", "attention")
 
 
@@ -46,5 +58,6 @@ def get_config(size: str = "small") -> Config:
     shared = {"model.positions": "rotary", "train.schedule": "constant", "train.learning_rate": 2e-3}
     tiny = replace(decoder_small.TINY, shared | {"model.layers": 4, "train.steps": 1500, "checkpoint.every": 250})
     sizes = {"small": replace(Config(), shared), "tiny": tiny, "together": replace(tiny, ALL)}
-    variants = TOGETHER if size == "together" else ALONE
+    sizes["found"] = replace(sizes["together"], {"train.steps": 4500})
+    variants = {"together": TOGETHER, "found": FOUND}.get(size, ALONE)
     return replace(chosen(size, sizes), {"measure": measure, "variants": variants})
