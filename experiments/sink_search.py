@@ -4,8 +4,9 @@ Each run changes one thing of the first, in the order of how much it favours a s
 tables read second-hand; share of the heads with a sink, of models of 60M parameters after 5B tokens): weight decay 0.5
 in place of 0.1 (41 % against 18 %), learned in place of rotary positions (33 %), twice the learning rate (32 %), a
 first token that tells nothing (27 %). `:together` has all of these, then longer training, more layers, more width and
-longer windows on top; `:found` asks of what was found there what it needs. AdamW in all: Muon is known to suppress outliers. With 50M tokens Gu et al. find next to none,
-and a run here sees 6 to 37 million characters. The table is runs.csv, the figure attention_sinks.
+longer windows on top; `:found` changes one thing of the long run and of the deep one. AdamW in all: Muon is known to
+suppress outliers. With 50M tokens Gu et al. find next to none, and a run here sees 6 to 37 million characters. The
+table is runs.csv, the figure attention_sinks.
 """
 
 from typing import Any

@@ -159,6 +159,12 @@ def test_the_search_for_a_sink_changes_one_thing_at_a_time_and_then_adds_to_all_
         variants.expand(search.get_config("tiny"))["plain"], search.ALL
     )
     assert len(search.ALL) == len(search.ALONE) - 1
+    together, found = (variants.expand(search.get_config(size)) for size in ("together", "found"))
+    assert (found["long"], found["deep"]) == (together["together_long"], together["together_deep"])
+    for name, first in {name: "deep" if "deep" in name else "long" for name in found}.items():
+        base = search.FOUND[first]
+        assert found[name] == replace(found[first], search.FOUND[name])
+        assert set(search.FOUND[name]) - set(base) or name == first
 
 
 @pytest.mark.parametrize(("path", "value"), [("penalty_layers", ["1"]), ("penalty_layers", 1), ("log_every", [])])
