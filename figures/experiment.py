@@ -16,6 +16,7 @@ from figures.provenance import caption
 from figures.run import Run
 from panel import families
 from panel.intervals import LEVEL
+from studies.contrasts import TELLING
 from studies.equal_gain import STEPS
 from studies.primary import ROLE, ROLES
 from studies.shapes import SHAPES
@@ -120,7 +121,7 @@ def _contrasts(
     changes: pd.DataFrame,
     where: str,
     further: str = "",
-    noise: str = "variance pooled over settings",
+    noise: str = f"variance pooled over settings where seeds are fewer than {TELLING}",
 ) -> Figure | None:
     """A panel per shape, a row per contrast, grouped by the setting that changes; all positions."""
     changes = _drawn(changes)

@@ -1,18 +1,21 @@
 """What changes when one setting changes: contrasts between the conditions of an experiment, paired by seed.
 
-A condition is what runs share that differ in seeds only. A value is taken as y = condition + seed + noise, and the
-noise as independent and of one variance in all conditions. Noise is what a seed does in one condition and not in the
-others; what it does to all of them drops out of a contrast. Each condition has two or three seeds, which alone say
-little of their scatter: the noise is pooled over all conditions. Where some conditions scatter more than others, their
-intervals are too narrow and the others' too wide. Each interval is for its own contrast: of many, one in twenty misses.
+A condition is what runs share that differ in seeds only. A value is taken as y = condition + seed + noise. Noise is
+what a seed does in one condition and not in the others; what it does to all of them drops out of a contrast. Each
+interval is for its own contrast: of many, one in twenty misses.
+
+*Whose noise*: two or three seeds alone say little of their scatter, so there it is pooled over all conditions, as if it
+had one variance in all of them; where some scatter more than others, their intervals are too narrow and the others' too
+wide. Two conditions that share TELLING seeds of each kind or more tell their scatter themselves, and the noise is that
+of their own runs: the interval of a paired t-test.
 
 *Seeds of their own*: each run of a condition has its own weight seed and its own data seed, or one of the two is the
 same in all runs, and of what others would have given the interval says nothing. Least squares over all runs, with
-(conditions - 1)(seeds - 1) degrees of freedom where none is missing.
+(conditions - 1)(seeds - 1) degrees of freedom where none is missing; of two conditions by themselves, seeds - 1.
 
 *Crossed*: W weight seeds × S data seeds. Runs that share a weight seed, or a data seed, share part of their noise: it
-is a_condition,w + b_condition,s + e, each part independent and of one variance in all conditions. The variance of a
-contrast of two means over the grid is estimated as 2 (MS_w + MS_s - MS_e) / (W S), and never as less than
+is a_condition,w + b_condition,s + e, each part independent and of one variance in the conditions that are pooled. The
+variance of a contrast of two means over the grid is estimated as 2 (MS_w + MS_s - MS_e) / (W S), and never as less than
 2 MS_e / (W S), from the mean squares of condition × weights, condition × data and condition × weights × data. In the
 interval each mean square is multiplied by the square of its own Student's quantile: Banerjee 1960 does so in sums of
 variances, and the same in a difference is this project's. (Satterthwaite's one number of degrees of freedom is too
@@ -41,6 +44,7 @@ from studies.runs import CORPUS, numbers, pairing, varied
 # What cannot be compared under a change of what: bits of two objectives, or of two texts, measure two things.
 TASK = {"test_bits": ("objective", CORPUS), "test_gain": (CORPUS,)}
 RATES = ("train.learning_rate", "train.rest_learning_rate")
+TELLING = 4  # seeds of either kind: from so many on two conditions tell their own scatter
 COLUMNS = ("setting", "before", "after", "held", "quantity", "positions")
 
 
@@ -96,6 +100,10 @@ def change_between(values: np.ndarray, condition: np.ndarray, seeds: np.ndarray,
     blocks, block = np.unique(seeds, axis=0, return_inverse=True)
     table_CB = np.full((max(before, after, *condition) + 1, len(blocks)), np.nan)
     table_CB[condition, block.ravel()] = np.where(np.isfinite(values), values, np.nan)
+    shared = blocks[np.isfinite(table_CB[[before, after]]).all(axis=0)]
+    kinds = factors(shared)
+    if kinds and min(kind.max() + 1 for kind in kinds) >= TELLING:
+        table_CB, before, after = table_CB[[before, after]], 0, 1
     if len(factors(blocks)) > 1:
         return _crossed(table_CB, blocks, before, after)
     return _own(table_CB, before, after)

@@ -77,6 +77,18 @@ def test_the_interval_covers_the_truth_as_often_as_it_says(missing):
     assert abs(hits / DRAWS - 0.95) < 3 * np.sqrt(0.95 * 0.05 / DRAWS)
 
 
+@pytest.mark.parametrize("deviations", [(1, 1, 1, 1), (0.02, 0.04, 1, 1), (1, 1, 0.02, 0.02)])
+def test_the_interval_of_four_seeds_or_more_covers_the_truth_whatever_other_conditions_do(deviations):
+    rng, hits = np.random.default_rng(4), 0
+    condition, seeds = layout(4, 4)
+    for _ in range(DRAWS):
+        noise = np.array(deviations)[condition] * rng.normal(size=len(condition))
+        found = change_between(5 * rng.normal(size=4)[seeds[:, 0]] + noise, condition, seeds, 0, 1)
+        hits += found.low <= 0 <= found.high
+    assert found.freedom == 3
+    assert abs(hits / DRAWS - 0.95) < 3 * np.sqrt(0.95 * 0.05 / DRAWS)
+
+
 def drawn(rng: np.random.Generator, shape: tuple[int, int, int], deviations: tuple[float, float, float]) -> np.ndarray:
     """Values of conditions x weights x data: in each noise of the weights, the data and the rest, and 5 in common."""
     conditions, weights, data = shape
