@@ -46,6 +46,7 @@ FOUND: dict[str, dict[str, Any]] = {
     "softmax_one": {"model.attention": "softmax_one"},
     "varying_first": {"model.same_first": False},
     "post_norm": {"model.norm": "post"},
+    "post_norm_softmax_one": {"model.norm": "post", "model.attention": "softmax_one"},
     "masked": {"model.mask": "bidirectional", "objective": "masked", "model.same_first": False},
     "rotary": {"model.positions": "rotary"},
     "deep": DEEP,  # together_deep
