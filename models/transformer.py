@@ -32,14 +32,16 @@ class Activations(NamedTuple):
     # Of every block, as far as the model was built to tell: attention_out and mlp_out, the outputs of both sublayers
     # before they are added, and values, of all heads side by side.
     sites_NBTD: dict[str, Array] | None = None
+    seen_N: Any = None  # what `see` made of every block
 
 
 class Model(NamedTuple):
     """Pure functions. Parameters are a nested dict of float32, those of the blocks stacked on axis 0."""
 
     init: Callable[[Array], Params]  # key -> params; the mask plays no part in it
-    # params, tokens_BT, taps_NBTD=None, visible_TT=None -> logits_BTV, activations; the N+1 taps are added to the
-    # entries of resid_NBTD, and a mask that is given takes the place of the configuration's
+    # params, tokens_BT, taps_NBTD=None, visible_TT=None, see=None -> logits_BTV, activations; the N+1 taps are added to
+    # the entries of resid_NBTD, a mask that is given takes the place of the configuration's, and see(x_BTD, q_BTHK,
+    # k_BTHK) makes seen_N of every block: a training step that needs little of its activations writes no more
     apply: Callable[..., tuple[Array, Activations]]
 
 
@@ -50,6 +52,7 @@ class Block(nn.Module):
     residual_init: nn.initializers.Initializer  # of the two kernels whose outputs add up in the residual stream
     epsilon: float = norms.EPSILON
     sites: tuple[str, ...] = ()
+    see: Callable[..., Any] | None = None
 
     @nn.compact
     def __call__(self, x_BTD, tap_BTD, visible_TT=None):
@@ -62,7 +65,8 @@ class Block(nn.Module):
         if tap_BTD is not None:
             x_BTD = x_BTD + tap_BTD
         sites_BTD = sites_BTD | {"mlp_out": mlp_out_BTD}
-        return x_BTD, (x_BTD, q_BTHK, k_BTHK, {site: sites_BTD[site] for site in self.sites})
+        seen = None if self.see is None else self.see(x_BTD, q_BTHK, k_BTHK)
+        return x_BTD, (x_BTD, q_BTHK, k_BTHK, {site: sites_BTD[site] for site in self.sites}, seen)
 
     def attention(self, x_BTD, visible_TT):
         config, time = self.config, x_BTD.shape[1]
@@ -116,7 +120,7 @@ class Transformer(nn.Module):
     sites: tuple[str, ...] = ()
 
     @nn.compact
-    def __call__(self, tokens_BT, taps_NBTD=None, visible_TT=None):
+    def __call__(self, tokens_BT, taps_NBTD=None, visible_TT=None, see=None):
         config, inner = self.config, nn.initializers.normal(0.02)
         into_residual = nn.initializers.normal(0.02 / (2 * config.layers) ** 0.5)
         table_VD = self.param("tokens", inner, (self.vocab_size, config.width))
@@ -131,15 +135,15 @@ class Transformer(nn.Module):
         block = nn.remat(Block, prevent_cse=False) if config.remat else Block
         axes = {"variable_axes": {"params": 0}, "split_rngs": {"params": True}, "in_axes": (0, nn.broadcast)}
         scanned = nn.scan(block, **axes, length=config.layers)
-        blocks = scanned(config, self.dtype, inner, into_residual, sites=self.sites, name="blocks")
-        last_BTD, (resid_NBTD, q_NBTHK, k_NBTHK, sites_NBTD) = blocks(x_BTD, block_taps_NBTD, visible_TT)
+        blocks = scanned(config, self.dtype, inner, into_residual, sites=self.sites, see=see, name="blocks")
+        last_BTD, (resid_NBTD, *others) = blocks(x_BTD, block_taps_NBTD, visible_TT)
         if NORMS[config.norm].final:
             last_BTD = norms.make_norm("norm_final", bias=config.bias)(last_BTD)
         head_DV = table_VD.T if config.tied else self.param("head", inner, (config.width, self.vocab_size))
         logits_BTV = jnp.matmul(
             last_BTD.astype(self.dtype), head_DV.astype(self.dtype), preferred_element_type=jnp.float32
         )
-        return logits_BTV, Activations(jnp.concatenate([x_BTD[None], resid_NBTD]), q_NBTHK, k_NBTHK, sites_NBTD)
+        return logits_BTV, Activations(jnp.concatenate([x_BTD[None], resid_NBTD]), *others)
 
 
 def head_norm(x_BTHK: Float[Array, "B T H K"], name: str) -> Float[Array, "B T H K"]:
@@ -169,8 +173,9 @@ def build(config: ModelConfig, vocab_size: int, dtype: str | None = None, sites:
         tokens_BT: Int[Array, "B T"],
         taps_NBTD: Float[Array, "L B T D"] | None = None,
         visible_TT: Bool[Array, "T T"] | None = None,
+        see: Callable[..., Any] | None = None,
     ) -> tuple[Float[Array, "B T V"], Activations]:
-        return transformer.apply({"params": params}, tokens_BT, taps_NBTD, visible_TT)
+        return transformer.apply({"params": params}, tokens_BT, taps_NBTD, visible_TT, see)
 
     return Model(init, apply)
 

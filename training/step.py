@@ -60,11 +60,12 @@ def make_step(
     """
 
     every = config.watch.every
+    see = watch.see(config) if every else None
 
     def loss(params: Params, batch: objective.Batch) -> tuple[jax.Array, tuple[jax.Array, jax.Array, Any]]:
-        logits_BTV, activations = apply(params, batch.tokens_BT)
+        logits_BTV, activations = apply(params, batch.tokens_BT, see=see)
         nats, weight = objective.nats(logits_BTV, batch), config.train.penalty
-        seen = watch.seen(config, activations) if every else ()
+        seen = (watch.cloud(config, activations.resid_NBTD[0]), activations.seen_N) if every else ()
         if not weight:
             return nats, (nats, jnp.zeros(()), seen)
         penalty = weight * objective.anisotropy(activations.resid_NBTD, config.train.penalty_layers)
@@ -87,7 +88,7 @@ def make_step(
         updates, opt_state = optimizer.update(grads, state.opt_state, state.params)
         params = optax.apply_updates(state.params, updates)
         nats, penalty, seen = values
-        found = looked(state.step, seen, grads) if every else {}
+        found = looked(state.step, *seen, grads) if every else {}
         return State(params, opt_state, state.step + 1), StepMetrics(nats, optax.tree.norm(grads), penalty, found)
 
     return step

@@ -7,7 +7,7 @@ an encoder masked) is another at every look. So a curve is dense in time and noi
 import bisect
 import math
 import statistics
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
 import jax
@@ -17,7 +17,6 @@ import numpy as np
 from metrics import similarity
 from metrics.cloud import centred
 from models.masks import visible_keys
-from models.transformer import Activations
 from training.config import RunConfig
 
 # In words and units, of every layer (0: the embedding) or of every block; those of the panel's name are its quantities.
@@ -35,30 +34,33 @@ SMOOTHED, FIRST, MOST = 3, 4, 16  # looks that a mean is taken of; that come bef
 
 
 class Seen(NamedTuple):
-    """Of the activations, what is looked at."""
+    """Of the activations of a block, what is looked at."""
 
-    cloud_NPD: jax.Array
-    q_NBTHK: jax.Array  # of few windows
-    k_NBTHK: jax.Array
-
-
-def seen(config: RunConfig, activations: Activations) -> Seen:
-    resid_NBTD, q_NBTHK, k_NBTHK, _ = activations
-    flat_NPD = resid_NBTD.reshape(resid_NBTD.shape[0], -1, resid_NBTD.shape[-1])
-    picks_P = np.random.default_rng(0).permutation(flat_NPD.shape[1])[: config.watch.points]
-    return Seen(flat_NPD[:, picks_P], q_NBTHK[:, :WINDOWS], k_NBTHK[:, :WINDOWS])
+    cloud_PD: jax.Array
+    q_BTHK: jax.Array  # of few windows
+    k_BTHK: jax.Array
 
 
-def look(config: RunConfig, seen: Seen, grads: dict[str, Any]) -> dict[str, jax.Array]:
+def cloud(config: RunConfig, x_BTD: jax.Array) -> jax.Array:
+    flat_PD = x_BTD.reshape(-1, x_BTD.shape[-1])
+    picks_P = np.random.default_rng(0).permutation(flat_PD.shape[0])[: config.watch.points]
+    return jax.lax.stop_gradient(flat_PD[picks_P])
+
+
+def see(config: RunConfig) -> Callable[[jax.Array, jax.Array, jax.Array], Seen]:
+    return lambda x_BTD, q_BTHK, k_BTHK: Seen(cloud(config, x_BTD), q_BTHK[:WINDOWS], k_BTHK[:WINDOWS])
+
+
+def look(config: RunConfig, embedding_PD: jax.Array, seen_N: Seen, grads: dict[str, Any]) -> dict[str, jax.Array]:
     """Every quantity by layer, (N + 1,), or by block, (N,); float32. Gradients are those before clipping."""
-    cloud_NPD = jax.lax.stop_gradient(seen.cloud_NPD).astype(jnp.float32)
+    cloud_NPD = jnp.concatenate([embedding_PD[None], seen_N.cloud_PD]).astype(jnp.float32)
     anisotropy_N, ratio_N = jax.vmap(spectrum)(cloud_NPD)
     squares = [jnp.square(leaf).reshape(leaf.shape[0], -1).sum(1) for leaf in jax.tree.leaves(grads["blocks"])]
     return {
         "anisotropy": anisotropy_N,
         "participation_ratio": ratio_N,
         **{name: jax.vmap(getattr(similarity, name))(cloud_NPD) for name in ("mean_cosine", "drift", "mean_norm")},
-        "attention_first": attention_first(config, seen.q_NBTHK, seen.k_NBTHK),
+        "attention_first": attention_first(config, seen_N.q_BTHK, seen_N.k_BTHK),
         "gradient_norm": jnp.sqrt(sum(squares)),
     }
 

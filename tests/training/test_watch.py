@@ -9,7 +9,6 @@ import pytest
 
 from metrics import spectrum
 from metrics.similarity import drift, mean_cosine, mean_norm
-from models.transformer import Activations
 from tests import tiny
 from tests.training.test_loop import everything, interrupted_after, log_without_speed, train
 from tests.training.test_step import assert_close, trained
@@ -29,9 +28,13 @@ def test_values_are_those_of_the_panel_on_the_same_activations(points):
     resid_NBTD = rng.normal(size=(3, 8, 8, 16)).astype(np.float32) * scale_D + rng.normal(size=16).astype(np.float32)
     q_NBTHK, k_NBTHK = 2 * rng.normal(size=(2, 2, 8, 8, 2, 8)).astype(np.float32)
     grads = {"blocks": {"a": {"kernel": rng.normal(size=(2, 3, 4))}, "bias": rng.normal(size=(2, 5))}, "tokens": [9.0]}
-    found = jax.jit(lambda *a: watch.look(config, watch.seen(config, Activations(*a)), grads))(
-        *(jnp.asarray(a, jnp.float32) for a in (resid_NBTD, q_NBTHK, k_NBTHK))
-    )
+    embedding_BTD, *blocks = (jnp.asarray(x_BTD, jnp.float32) for x_BTD in resid_NBTD)
+
+    def look(embedding_BTD, resid_NBTD, q_NBTHK, k_NBTHK):
+        seen_N = jax.vmap(watch.see(config))(resid_NBTD, q_NBTHK, k_NBTHK)
+        return watch.look(config, watch.cloud(config, embedding_BTD), seen_N, grads)
+
+    found = jax.jit(look)(embedding_BTD, jnp.stack(blocks), *(jnp.asarray(x, jnp.float32) for x in (q_NBTHK, k_NBTHK)))
     assert set(found) == {*watch.LAYERS, *watch.BLOCKS}
     picks_P = np.random.default_rng(0).permutation(64)[:points]
     for n in range(3):
