@@ -4,9 +4,9 @@ Each run changes one thing of the first, in the order of how much it favours a s
 tables read second-hand; share of the heads with a sink, of models of 60M parameters after 5B tokens): weight decay 0.5
 in place of 0.1 (41 % against 18 %), learned in place of rotary positions (33 %), twice the learning rate (32 %), a
 first token that tells nothing (27 %). `:together` has all of these, then longer training, more layers, more width and
-longer windows on top; `:found` changes one thing of the long run and of the deep one. AdamW in all: Muon is known to
-suppress outliers. With 50M tokens Gu et al. find next to none, and a run here sees 6 to 37 million characters. The
-table is runs.csv, the figure attention_sinks.
+longer windows on top; `:found` changes one thing of the long run and of the deep one, and with rotary positions the
+mask and the norm. AdamW in all: Muon is known to suppress outliers. With 50M tokens Gu et al. find next to none, and a
+run here sees 6 to 37 million characters. The table is runs.csv, the figure attention_sinks.
 """
 
 from typing import Any
@@ -21,7 +21,7 @@ COST = {
     "small": "5 times decoder_small.py",
     "tiny": "an hour and a half on one CPU core, in parts: it goes on where it stopped",
     "together": "about four hours on one CPU core, in parts: it goes on where it stopped",
-    "found": "about six hours on one CPU core, in parts: it goes on where it stopped",
+    "found": "about eight hours on one CPU core, in parts: it goes on where it stopped",
 }
 
 ALONE: dict[str, dict[str, Any]] = {
@@ -41,16 +41,21 @@ TOGETHER: dict[str, dict[str, Any]] = {
     "together_context": {"model.context": 512, "train.batch_size": 8},
 }
 DEEP = {"model.layers": 12, "train.steps": 1500}
+ROTARY = {"model.positions": "rotary"}
+MASKED = {"model.mask": "bidirectional", "objective": "masked"}  # with learned positions it hardly learns
+POST = {"model.norm": "post"}
 FOUND: dict[str, dict[str, Any]] = {
     "long": {},  # together_long
     "softmax_one": {"model.attention": "softmax_one"},
     "varying_first": {"model.same_first": False},
-    "post_norm": {"model.norm": "post"},
-    "post_norm_softmax_one": {"model.norm": "post", "model.attention": "softmax_one"},
-    "masked": {"model.mask": "bidirectional", "objective": "masked", "model.same_first": False},
-    "rotary": {"model.positions": "rotary"},
+    "post_norm": POST,
+    "post_norm_softmax_one": POST | {"model.attention": "softmax_one"},
+    "rotary": ROTARY,
+    "rotary_masked": ROTARY | MASKED,
+    "rotary_post_norm": ROTARY | POST,
+    "rotary_post_norm_masked": ROTARY | POST | MASKED,
     "deep": DEEP,  # together_deep
-    "deep_rotary": DEEP | {"model.positions": "rotary"},
+    "deep_rotary": DEEP | ROTARY,
 }
 FAMILIES = ("spectrum", "leading", "similarity", "attention")
 

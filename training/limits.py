@@ -29,8 +29,6 @@ def check(config: RunConfig) -> None:
     at_least("checkpoint.every", config.checkpoint.every, 1)
     choose("objective", config.objective, OBJECTIVES)
     OBJECTIVES[config.objective].check(config.model, config.evaluate.stride)
-    if config.model.same_first and config.objective != "next":
-        raise UserError(f"model.same_first hides a character that objective={config.objective} may ask for; use next")
     _check_train(config)
     _check_watch(config)
 

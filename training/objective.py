@@ -110,7 +110,15 @@ def masked_batch(
 ) -> Batch:
     """An example's masks depend on (key, its global index, its turn) alone."""
     keys_B = jax.vmap(jax.random.fold_in, in_axes=(None, 0))(key, examples_B)
-    return masked_character(windows_BL, keys_B, mask_token, turns_B)
+    batch = masked_character(windows_BL, keys_B, mask_token, turns_B)
+    return batch._replace(weights_BT=batch.weights_BT * masked_positions(model)[None])
+
+
+def masked_positions(model: ModelConfig) -> np.ndarray:
+    """All, since what is asked for is hidden in the input; but the first where the model never reads a character."""
+    scored_T = np.ones(model.context, np.float32)
+    scored_T[:1] = not model.same_first
+    return scored_T
 
 
 def masked_context_free(frequencies_V: np.ndarray, batch: Batch, mask_token: int) -> np.ndarray:
@@ -143,7 +151,8 @@ def next_stride(model: ModelConfig, wanted: int | None) -> tuple[int, str]:
 def masked_stride(model: ModelConfig, wanted: int | None) -> tuple[int, str]:
     """Windows side by side; masks are drawn once."""
     share = f"{100 * MASKED_SHARE:g} % masked characters of the whole test split"
-    return model.context, f"{share}, context {model.context}, windows side by side"
+    but = ", without the first of each" if model.same_first else ""
+    return model.context, f"{share}, context {model.context}, windows side by side{but}"
 
 
 def check_next(model: ModelConfig, stride: int | None) -> None:
@@ -160,7 +169,7 @@ OBJECTIVES = {
     "masked": Objective(
         "masked characters",
         masked_batch,
-        scored=lambda model: np.ones(model.context, np.float32),  # what is asked for is hidden in the input
+        scored=masked_positions,
         test_stride=masked_stride,
         check=lambda model, stride: None,
         context_free=masked_context_free,

@@ -109,6 +109,19 @@ def test_a_prefix_leaves_the_targets_after_it():
     assert (objective.scored_positions(masked) == 1).all()
 
 
+def test_a_first_character_that_is_never_read_is_not_asked_for():
+    """All else of the batch is as it is where it is read."""
+    plain = Config(model=ModelConfig(context=8), objective="masked")
+    hidden = dataclasses.replace(plain, model=dataclasses.replace(plain.model, same_first=True))
+    given = windows(200, 9), jax.random.key(0), np.arange(200), MASK
+    read, unread = (make_batch(config, *given) for config in (plain, hidden))
+    assert read.weights_BT[:, 0].any()
+    np.testing.assert_array_equal(unread.weights_BT, read.weights_BT.at[:, 0].set(0))
+    np.testing.assert_array_equal(unread.tokens_BT, read.tokens_BT)
+    np.testing.assert_array_equal(objective.scored_positions(hidden), [0, 1, 1, 1, 1, 1, 1, 1])
+    assert objective.OBJECTIVES["masked"].test_stride(hidden.model, None)[1].endswith("without the first of each")
+
+
 @pytest.mark.parametrize(("layers", "chosen"), [((), (1, 2, 3)), ((0, 2), (0, 2))])
 def test_anisotropy_is_one_minus_the_mean_isoscore(layers, chosen):
     resid_NBTD = np.random.default_rng(0).normal(size=(4, 3, 50, 6)) * np.arange(1, 7) + 5.0
