@@ -21,7 +21,7 @@ COST = {
     "small": "5 times decoder_small.py",
     "tiny": "an hour and a half on one CPU core, in parts: it goes on where it stopped",
     "together": "about four hours on one CPU core, in parts: it goes on where it stopped",
-    "found": "about eight hours on one CPU core, in parts: it goes on where it stopped",
+    "found": "about nine hours on one CPU core, in parts: it goes on where it stopped",
 }
 
 ALONE: dict[str, dict[str, Any]] = {
@@ -32,10 +32,11 @@ ALONE: dict[str, dict[str, Any]] = {
     "same_first": {"model.same_first": True},
 }
 ALL = {name: value for changes in ALONE.values() for name, value in changes.items()}
+LONGER = {"train.steps": 9000, "train.warmup_fraction": 0.025}  # as many steps of warm-up as with 4,500
 TOGETHER: dict[str, dict[str, Any]] = {
     "together": {},
     "together_long": {"train.steps": 4500},
-    "together_longer": {"train.steps": 9000, "train.warmup_fraction": 0.025},  # as many steps of warm-up
+    "together_longer": LONGER,
     "together_deep": {"model.layers": 12},
     "together_wide": {"model.width": 256},
     "together_context": {"model.context": 512, "train.batch_size": 8},
@@ -48,6 +49,9 @@ FOUND: dict[str, dict[str, Any]] = {
     "long": {},  # together_long
     "softmax_one": {"model.attention": "softmax_one"},
     "varying_first": {"model.same_first": False},
+    "longer": LONGER,  # together_longer
+    "longer_softmax_one": LONGER | {"model.attention": "softmax_one"},
+    "longer_varying_first": LONGER | {"model.same_first": False},
     "post_norm": POST,
     "post_norm_softmax_one": POST | {"model.attention": "softmax_one"},
     "rotary": ROTARY,
