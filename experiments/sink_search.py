@@ -54,6 +54,7 @@ FOUND: dict[str, dict[str, Any]] = {
     "longer_varying_first": LONGER | {"model.same_first": False},
     "post_norm": POST,
     "post_norm_softmax_one": POST | {"model.attention": "softmax_one"},
+    "post_norm_masked": POST | MASKED,
     "rotary": ROTARY,
     "rotary_masked": ROTARY | MASKED,
     "rotary_post_norm": ROTARY | POST,
