@@ -22,7 +22,7 @@ from workdir.settings import flat
 # Of initial parameters; of windows and masked characters; of what a mask draws.
 SEEDS = ("train.seed", "train.data_seed", *(f"model.{name}" for name in masks.seeds()))
 WITHOUT_EFFECT = (  # on what a run is, and on any value that is measured of it: the corpus says data
-    *("mesh.", "data.", "train.num_seeds", "train.num_data_seeds", "tangents.", "watch.every"),
+    *("mesh.", "data.", "train.num_seeds", "train.num_data_seeds", "tangents.", "watch."),
     *(f"measure.{name}" for name in ("families", "nulls", "updates", "sites", "points_table")),
 )
 CORPUS = "data.corpus"

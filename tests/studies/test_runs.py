@@ -267,7 +267,13 @@ def test_crossed_seeds_have_components_and_no_contrasts(tmp_path):
 
 def test_what_is_measured_besides_makes_no_condition():
     """As of a run that was measured again with more, and the others not yet."""
-    more = {"measure__updates": True, "measure__families": ["spectrum"], "watch__every": 16, "tangents__enabled": True}
+    more = {
+        "measure__updates": True,
+        "measure__families": ["spectrum"],
+        "watch__every": 16,
+        "watch__points": 99,
+        "tangents__enabled": True,
+    }
     assert runs.conditions({"plain_0": made(0, **more), "plain_1": made(1)}) == {"plain": ["plain_0", "plain_1"]}
 
 
