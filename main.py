@@ -2,6 +2,7 @@
 
 import contextlib
 import errno
+import io
 import os
 import pathlib
 import re
@@ -32,6 +33,8 @@ WITH_TANGENTS = ("pretrained_model",)  # of these, what has gradients
 
 def main(argv: list[str]) -> int:
     """The exit code: 0 done, or stopped when asked to; 1 a run that cannot go on; 2 bad input; 130 interrupted."""
+    if isinstance(sys.stdout, io.TextIOWrapper):  # of whatever encoding, and for paths that are no text
+        sys.stdout.reconfigure(errors="backslashreplace")
     try:
         with interruptible():
             obey(argv)
@@ -173,7 +176,7 @@ def run(experiment: Any, given: Any, settings: dict[str, str | None]) -> None:
 
     # Later still: a wrong setting should be told without waiting for what trains and draws.
     from command import drawing, stages
-    from workdir import mesh
+    from workdir import folder, mesh
 
     loaded()
 
@@ -193,7 +196,7 @@ def run(experiment: Any, given: Any, settings: dict[str, str | None]) -> None:
     if set(given.stages) != {"figures"}:
         stages.work(experiment, configs, root, title, given.stages)
     if "figures" in given.stages:
-        stages.check_folders(experiment, configs, root, new=False)
+        stages.check_folders(experiment, configs, root, False, folder.check)
         drawing.draw_figures(shown, to, root, given.over)
 
 

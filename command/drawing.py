@@ -20,7 +20,8 @@ def named(configs: dict[str, Config], root: pathlib.Path, title: str, compare: l
     """Label and folder of all runs that are drawn together; those to compare with must exist already."""
     shown = {name or title: root / name for name in configs}
     for path in map(pathlib.Path, compare):
-        label = path.name if path.name not in shown else str(path)  # a long path would leave a figure no room
+        name = path.resolve().name
+        label = name if name not in shown else str(path)  # a long path would leave a figure no room
         if label in shown or path.resolve() in {other.resolve() for other in shown.values()}:
             raise UserError(f"--compare={path}: this run, or one of this name, is in the figures already")
         shown[label] = path
@@ -51,12 +52,12 @@ def draw_figures(
     root = root or to.parent
     runs = {name: load(path) for name, path in shown.items()}
     check_axis(runs, over)
-    folders = {name: path for name, path in shown.items() if path.is_relative_to(root)}
+    folders = {name: path for name, path in shown.items() if path.resolve().is_relative_to(root.resolve())}
     own = over_seeds({name: runs[name] for name in folders})
     # a run to compare with may be called as a condition is: then by its path
-    called = {name: name if path.is_relative_to(root) or name not in own else str(path) for name, path in shown.items()}
+    called = {name: name if name in folders or name not in own else str(path) for name, path in shown.items()}
     shown, runs = ({called[name]: value for name, value in of_each.items()} for of_each in (shown, runs))
-    drawn = own | {name: run for name, run in runs.items() if not shown[name].is_relative_to(root)}
+    drawn = own | {called[name]: runs[called[name]] for name in called if name not in folders}
     paths, named = draw.draw_runs(drawn, to, over), on_disk.read_primary(root)
     if (root / "runs.csv").exists():
         equal = on_disk.read_equal(root, folders)

@@ -5,6 +5,7 @@ import json
 import os
 import pathlib
 import sys
+from collections.abc import Callable
 
 import jax
 
@@ -55,11 +56,15 @@ def keep_compiled(cache: str = compiled.CACHE) -> None:
 def foretell(experiment: Config, configs: dict[str, Config], root: pathlib.Path, wanted: list[str]) -> None:
     """What would be done, and what it takes. A text is read for it where that needs no network."""
     data, wanted = experiment.data, with_tangents(configs, wanted)
+    check_folders(experiment, configs, root, "train" in wanted, folder.check)
     text = cost.Text()
     if data.path or data.source == "pydoc":
         found = corpus.load(data, experiment.model.context)
         text = cost.size_of(found)
         print(f"corpus: {found.name}, from {found.origin}")
+        for config in configs.values():
+            if "train" in wanted and text_key(config) == text_key(experiment):
+                program.check(config, found)
     print(f"folder: {root}{' (exists: what is done there is not done again)' if root.exists() else ''}")
     for line in cost.told(configs, text, wanted, units(experiment)):
         print(line)
@@ -98,9 +103,12 @@ def work(experiment: Config, configs: dict[str, Config], root: pathlib.Path, tit
     with contextlib.ExitStack() as locks, Stop() as stop:
 
         def claim() -> None:
-            check_folders(experiment, configs, root, new="train" in wanted)
+            check_folders(experiment, configs, root, "train" in wanted, folder.claim)
             for path in {root, *(root / name for name in configs)}:
                 locks.enter_context(folder.locked(path))
+            check_folders(
+                experiment, configs, root, False, folder.check
+            )  # another start may have claimed them in between
             for name, config in configs.items():
                 folder.record_environment(root / name, texts[text_key(config)].record())
 
@@ -176,10 +184,12 @@ def train(
         stop.check(f"{name}: stopped when train was done")
 
 
-def check_folders(experiment: Config, configs: dict[str, Config], root: pathlib.Path, new: bool) -> None:
-    """The experiment's folder and those of its runs must hold them and nothing else; `new` ones are begun."""
+def check_folders(
+    experiment: Config, configs: dict[str, Config], root: pathlib.Path, new: bool, check: Callable[..., None]
+) -> None:
+    """The experiment's folder and those of its runs must hold them and nothing else; they may be `new`."""
     for path, config in {root: experiment, **{root / name: config for name, config in configs.items()}}.items():
-        folder.claim(path, config, new)
+        check(path, config, new)
 
 
 def resolve_types(experiment: Config, configs: dict[str, Config], root: pathlib.Path) -> tuple[Config, dict]:
@@ -192,7 +202,7 @@ def resolved(config: Config, root: pathlib.Path) -> Config:
         return config
     try:
         dtype = json.loads((root / "config.json").read_text())["model"]["dtype"]
-    except (OSError, ValueError, KeyError):  # no run there, or not a readable one: `claim` speaks of it
+    except (OSError, ValueError, KeyError, TypeError):  # no run there, or not a readable one: `claim` speaks of it
         dtype = compute_type("auto")
     return replace(config, {"model.dtype": dtype})
 

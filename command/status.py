@@ -14,7 +14,7 @@ from training import finished
 from training.config import schedule
 from workdir.errors import UserError, meant
 from workdir.files import read_json
-from workdir.settings import flat, from_dict, replace, to_dict
+from workdir.settings import at_least, flat, from_dict, replace, to_dict
 
 MOST = 6  # steps that a line names
 
@@ -51,6 +51,8 @@ def expected(values: dict[str, Any]) -> dict[str, Config | None]:
     if "train.steps" not in given:
         return {"": None}
     config = replace(Config(), given)  # a setting that a run of an older version lacks had its default
+    at_least("checkpoint.every", config.checkpoint.every, 1)
+    at_least("train.steps", config.train.steps, 0)
     return variants.expand(from_dict(to_dict(config) | {"variants": values.get("variants", {})}, Config))
 
 
@@ -63,6 +65,9 @@ def of_run(folder: pathlib.Path, config: Config | None) -> Iterator[tuple[str, s
     """(what there is, what is missing) of training and of measuring."""
     tables = steps_in(folder / "measurements", "*.nc")
     joined = (folder / "results.nc").exists()
+    if (folder / "similarity.nc").exists():
+        yield "two runs compared in similarity.nc", ""
+        return
     if config is None:
         count = len(list((folder / "measurements").glob("*.nc")))
         yield f"{count} tables measured", "" if joined else "results.nc (--stages=measure)"
@@ -82,7 +87,7 @@ def of_run(folder: pathlib.Path, config: Config | None) -> Iterator[tuple[str, s
     absent = [step for step in kept if step not in tables]
     lacks = f"tables of step{'s' * (len(absent) > 1)} {some(absent)}" if absent else "" if joined else "results.nc"
     yield f"{len(tables.intersection(kept))} of {len(kept)} checkpoints measured", lacks
-    if config.tangents.enabled:
+    if config.tangents.enabled or (folder / "tangents").exists():  # switched on later, say
         there = steps_in(folder / "tangents", "*.nc").intersection(kept)
         lacks = "" if (folder / "tangents.nc").exists() and len(there) == len(kept) else "tangents of some checkpoints"
         yield f"tangents of {len(there)} of {len(kept)} checkpoints", lacks

@@ -54,12 +54,12 @@ def of_run(config: Config, text: Text) -> Cost:
     """Of a single run."""
     model, train = config.model, config.train
     params, state = memory.state_bytes(config, text.vocabulary)
-    kept = len(schedule(train.steps, config.checkpoint.every))
-    stride = config.evaluate.stride or max(1, model.context // 2)
-    draws = config.evaluate.draws if OBJECTIVES[config.objective].drawn else 1
-    validations = len(
-        {*range(0, train.steps + 1, config.evaluate.every), *schedule(train.steps, config.checkpoint.every)}
-    )
+    saved, objective = schedule(train.steps, config.checkpoint.every), OBJECTIVES[config.objective]
+    kept = len(saved)
+    stride, _ = objective.test_stride(model, config.evaluate.stride)
+    draws = config.evaluate.draws if objective.drawn else 1
+    between = sum(step % config.evaluate.every > 0 for step in saved)
+    validations = train.steps // config.evaluate.every + 1 + between
     validated = validations * draws * config.evaluate.windows * model.context
     scored = validated + text.test // stride * model.context  # forward alone: a third
     tokens = train.steps * train.batch_size * model.context * (4 / 3 if model.remat else 1) + scored / 3

@@ -1,7 +1,8 @@
 """Do positions make the geometry? Learned or rotary, decoder and encoder, five seeds; `:tiny` is for two CPU cores.
 
-Runs of one model and seed differ in positions alone, and in the parameters that learned ones add: same windows and
-budget, Muon at one rate. Contrasts at equal gain need --stages=train,measure,equal,figures.
+Runs of one model and seed differ in positions alone, and in the parameters that learned ones add (under
+model.tied=False in the head's initial values too): same windows and budget, Muon at one rate. Contrasts at equal gain
+need --stages=train,measure,equal,figures.
 """
 
 from experiments import mask_laboratory

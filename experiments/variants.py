@@ -59,8 +59,10 @@ def groups(config: Config, overridden: Iterable[str] = ()) -> dict[str, Config]:
         return {"": replace(config, {"primary": {}})}
     configs = {}
     for name, changes in config.variants.items():
-        if not name.isidentifier():
-            raise UserError(f"variant {name!r}: a run's name becomes a folder; use letters, digits and _")
+        if not name.isidentifier() or name == "figures":
+            raise UserError(f"variant {name!r}: a run's name becomes a folder; use letters, digits and _, not figures")
+        if not isinstance(changes, dict):
+            raise UserError(f"variant {name!r} is {changes!r}; it must be settings by their dotted names")
         for path in changes:
             if path in overridden:
                 raise UserError(f"--config.{path} differs between the runs of this experiment and cannot be overridden")

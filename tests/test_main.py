@@ -243,6 +243,9 @@ def test_a_dry_run_says_what_it_takes_and_does_nothing(tmp_path):
     ):
         assert re.search(words, process.stdout), words
     assert not any(tmp_path.iterdir())
+    (tmp_path / "mine.txt").touch()
+    refused = here(*TWINS, "--dry_run", f"--workdir={tmp_path}")
+    assert (refused.returncode, "is not empty and holds no run" in refused.stderr) == (2, True)
 
 
 @pytest.fixture(scope="module")

@@ -70,6 +70,8 @@ def _check_train(config: RunConfig) -> None:
         raise UserError(
             f"train.penalty scores the whole batch; it does not go with train.accumulate={train.accumulate}"
         )
+    if train.penalty and config.model.width < 2:
+        raise UserError("train.penalty needs directions to compare: model.width is 1")
     if train.penalty_layers and not train.penalty:
         raise UserError("train.penalty_layers does nothing while train.penalty is 0; set that, or leave it out")
     for layer in train.penalty_layers:
@@ -79,7 +81,7 @@ def _check_train(config: RunConfig) -> None:
 
 def _check_watch(config: RunConfig) -> None:
     watch, train = config.watch, config.train
-    at_least("watch.every", watch.every, 0)
+    within("watch.every", watch.every, 0, MOST_STEPS)
     within("watch.points", watch.points, 8, 1_000_000)
     within("watch.keep_share", watch.keep_share, 0.01, 1.0)
     if watch.keep:

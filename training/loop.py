@@ -17,7 +17,7 @@ from training.config import RunConfig, schedule
 from training.members import Members
 from training.program import Program, make_program
 from workdir import processes
-from workdir.errors import RunError
+from workdir.errors import RunError, UserError
 from workdir.progress import bar
 from workdir.stop import Stop
 
@@ -40,6 +40,11 @@ def train(config: RunConfig, corpus: Corpus, folders: dict[str, pathlib.Path], n
         program = make_program(config, corpus)
         state = members.resume(program)
         now = int(state.step[0])
+        if config.watch.keep and now and not (logs := next(iter(folders.values())) / "train.jsonl").exists():
+            raise UserError(
+                f"{logs} is gone, and with it which checkpoints were kept at turns of {config.watch.keep}; "
+                "put it back, or name another --workdir"
+            )
         count, device = transformer.count_parameters(program.abstract.params), jax.devices()[0].device_kind
         size = f"{count:,} parameters" if len(folders) == 1 else f"{len(folders)} × {count:,} parameters"
         print(f"{name}: {size}, on {program.devices} × {device}, from step {now} in {members.place}")
@@ -72,7 +77,7 @@ class _Session:
 
     def run(self, state: step.State) -> step.State:
         last, now = self.config.train.steps, int(state.step[0])
-        if self.config.watch.keep:  # the decision is one of the log alone, so that a restart makes it again
+        if self.config.watch.keep and now:  # the decision is one of the log alone, so that a restart makes it again
             lines = log.read(next(iter(self.members.folders.values())))
             looks = watch.curve(lines, self.config.watch.keep)
             for at in sorted(looks):

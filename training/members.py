@@ -16,7 +16,7 @@ class Members:
 
     def __init__(self, folders: dict[str, pathlib.Path], kept: list[int]):
         self.folders, self.kept = folders, kept
-        self.place = os.path.commonpath(folders.values())  # the folder of a single run, the one around several
+        self.place = os.path.commonpath(folders.values()) or "."  # the folder of a single run, the one around several
         self.stores = {name: checkpoint.Checkpoints(path / "checkpoints", kept) for name, path in folders.items()}
         self.logs: dict[str, Log] = {}
 

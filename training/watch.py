@@ -104,7 +104,7 @@ class Turns:
 
     Its mean over SMOOTHED looks has come back from its farthest point by this share of its whole range so far, and by
     twice what it usually moves from look to look (the median): noise is no turn. A turn is known only then, some looks
-    after the farthest point. Which way the curve goes at first is seen at look FIRST. At most MOST turns are seen.
+    after the farthest point. Which way the curve goes at first is seen after FIRST looks. At most MOST turns are seen.
     """
 
     def __init__(self, share: float):
@@ -114,7 +114,9 @@ class Turns:
         self.looks, self.first, self.low, self.high = 0, 0.0, math.inf, -math.inf  # of the smoothed curve
 
     def look(self, value: float) -> bool:
-        """Whether the curve is seen to have turned, now that it has this value too."""
+        """Whether the curve is seen to have turned, now that it has this value too; not finite: it is no look."""
+        if not math.isfinite(value):
+            return False
         if self.last:
             bisect.insort(self.moves, abs(value - self.last[-1]))
         self.last = [*self.last, value][-SMOOTHED:]

@@ -35,33 +35,40 @@ def locked(folder: pathlib.Path) -> Iterator[None]:
     with lock as file:
         try:
             fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except OSError as error:
+        except BlockingIOError as error:
             raise UserError(f"another process works in {folder}; wait for it, or name another --workdir") from error
+        except OSError as error:
+            raise UserError(
+                f"--workdir {folder} cannot be locked ({error.strerror}); name one on another disk"
+            ) from error
         yield
 
 
 def claim(folder: pathlib.Path, config: Any, new: bool) -> None:
-    """Make the folder this config's own: check that it holds the same run, or, where `new` is allowed, begin one.
+    """Make the folder this config's own: check that it holds the same run, or, where `new` is allowed, begin one."""
+    try:
+        check(folder, config, new)
+        if not (folder / "config.json").exists():
+            folder.mkdir(parents=True, exist_ok=True)
+            write_json(folder / "config.json", to_dict(config))
+    except OSError as error:
+        raise UserError(f"--workdir {folder} cannot be written ({error.strerror}); name another folder") from error
+
+
+def check(folder: pathlib.Path, config: Any, new: bool) -> None:
+    """Raise UserError where the folder cannot become this config's own; nothing is written.
 
     A setting that the run's version of the code did not have: its default is what that version did.
     """
     path = folder / "config.json"
-    try:
-        if path.exists():
-            advice, defaults = "name another --workdir, or pass the same settings", to_dict(type(config)())
-            check_same(path, to_dict(config), ANYWHERE, advice, defaults)
-        elif not new:
-            words = "run --stages=train first, or name another --workdir"
-            raise UserError(f"{folder} holds no run (no config.json); {words}")
-        else:
-            folder.mkdir(parents=True, exist_ok=True)
-            if any(child.name != "config.json.tmp" for child in folder.iterdir()):  # left by a kill in this place
-                raise UserError(
-                    f"--workdir {folder} is not empty and holds no run (no config.json); name another folder"
-                )
-            write_json(path, to_dict(config))
-    except OSError as error:
-        raise UserError(f"--workdir {folder} cannot be written ({error.strerror}); name another folder") from error
+    if path.exists():
+        advice, defaults = "name another --workdir, or pass the same settings", to_dict(type(config)())
+        check_same(path, to_dict(config), ANYWHERE, advice, defaults)
+    elif not new:
+        words = "run --stages=train first, or name another --workdir"
+        raise UserError(f"{folder} holds no run (no config.json); {words}")
+    elif folder.exists() and any(child.name != "config.json.tmp" for child in folder.iterdir()):  # that: a kill's
+        raise UserError(f"--workdir {folder} is not empty and holds no run (no config.json); name another folder")
 
 
 def check_same(
@@ -115,8 +122,7 @@ def record_environment(folder: pathlib.Path, corpus: dict | None) -> None:
         "device": {"kind": jax.devices()[0].device_kind, "count": len(mesh.devices()), "cpus": os.cpu_count()},
         "commit": _commit(),
     }
-    if session not in sessions:
-        sessions.append(session)
+    sessions[:] = [one for one in sessions if one != session] + [session]  # the last is what goes on
     write_json(path, record)
 
 

@@ -33,7 +33,9 @@ def filled(values: dict[str, Any], defaults: dict[str, Any]) -> dict[str, Any]:
     """With the default of every setting that a run of an older version lacks."""
     both = {name: (default, values.get(name, default)) for name, default in defaults.items()}
     groups = {
-        name: filled(own, default) for name, (default, own) in both.items() if isinstance(default, dict) and default
+        name: filled(own, default)
+        for name, (default, own) in both.items()
+        if isinstance(default, dict) and default and isinstance(own, dict)
     }
     return values | {name: own for name, (_, own) in both.items()} | groups
 

@@ -111,6 +111,31 @@ def test_what_is_no_training_run_counts_its_tables(tmp_path):
     assert "2 tables measured" in list(status.told(tmp_path / "bias"))
 
 
+@pytest.mark.parametrize(
+    ("values", "words"),
+    [
+        ({"train": {"steps": 4}, "checkpoint": {"every": 0}}, "checkpoint.every is 0"),
+        ({"train": {"steps": 4}, "variants": {"a": 3}}, "variant 'a' is 3"),
+    ],
+)
+def test_damaged_settings_are_one_line(tmp_path, values, words):
+    (tmp_path / "config.json").write_text(json.dumps(values))
+    with pytest.raises(UserError, match=words):
+        list(status.told(tmp_path))
+
+
+def test_two_runs_compared_are_done(tmp_path):
+    (tmp_path / "config.json").write_text('{"runs": ["a", "b"]}')
+    (tmp_path / "similarity.nc").touch()
+    (tmp_path / "figures").mkdir()
+    (tmp_path / "figures" / "similarity.png").touch()
+    assert list(status.told(tmp_path))[1:] == [
+        "two runs compared in similarity.nc",
+        f"figures: 1 in {tmp_path / 'figures'}",
+        "missing: nothing",
+    ]
+
+
 def test_no_run_is_one_line(root):
     for folder, words in (
         (root.parent / "twnis", "there is no run .*; did you mean 'twins'"),

@@ -72,6 +72,18 @@ def test_time_grows_with_what_is_done_and_is_that_of_the_demo_where_it_was_timed
     assert cost.of_run(replace(demo, {"measure.families": ("spectrum",)}), text).measuring < twice.measuring / 3
 
 
+def test_validations_are_counted_without_a_list_of_them():
+    many = {"train.steps": 2 * 10**9, "evaluate.every": 1, "checkpoint.every": 10**6}
+    one, two = (
+        cost.of_run(replace(tiny.config(), many | {"evaluate.windows": count}), cost.Text(8)) for count in (1, 2)
+    )
+    few = {"train.steps": 12, "evaluate.every": 5, "checkpoint.every": 6}  # 0, 5, 10 and 1, 2, 4, 6, 8, 12
+    least, more = (
+        cost.of_run(replace(tiny.config(), few | {"evaluate.windows": count}), cost.Text(8)) for count in (1, 2)
+    )
+    assert (two.training - one.training) / (more.training - least.training) == pytest.approx((2 * 10**9 + 1) / 9)
+
+
 def test_the_memory_at_the_fullest_is_that_of_the_stage_which_takes_most():
     config = replace(tiny.config(), {"tangents.points": 10**6, "tangents.windows": 10**6})
     text = cost.size_of(tiny.corpus())

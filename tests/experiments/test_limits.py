@@ -94,6 +94,8 @@ def test_rotary_needs_an_even_head_width():
         ({"model.sink": True, "model.attention": "sigmoid"}, r"model\.sink .* attention=sigmoid"),
         ({"model.sink": True, "model.attention": "softmax_one"}, r"model\.sink .* attention=softmax_one"),
         ({"train.penalty": 0.1, "train.accumulate": 2}, r"train\.penalty .* train\.accumulate=2"),
+        ({"train.penalty": 0.1, "model.width": 1, "model.heads": 1}, r"train\.penalty .* model\.width is 1"),
+        ({"watch.every": 2**31}, r"watch\.every is 2147483648"),
         ({"watch.every": 16, "train.accumulate": 2}, r"watch\.every .* train\.accumulate=2"),
         ({"watch.every": 16, "watch.keep": "drift", "train.num_seeds": 2}, r"watch\.keep .* each a run of its own"),
     ],

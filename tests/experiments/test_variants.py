@@ -74,6 +74,11 @@ def test_seeds_are_set_or_counted_and_not_both(field, count, words):
     assert len(variants.expand(config)) == 4 * (1 + (count == "num_seeds"))
 
 
+def test_a_variant_is_not_called_as_the_folder_of_figures_is():
+    with pytest.raises(UserError, match="variant 'figures'"):
+        variants.expand(Config(variants={"figures": {}}))
+
+
 def test_two_runs_of_one_name_are_refused():
     config = Config(variants={"a": {"train.num_data_seeds": 2}, "a_weights_0_data_0": {}})
     with pytest.raises(UserError, match="two runs of this experiment are named a_weights_0_data_0"):

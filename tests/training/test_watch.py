@@ -13,7 +13,7 @@ from tests import tiny
 from tests.training.test_loop import everything, interrupted_after, log_without_speed, train
 from tests.training.test_step import assert_close, trained
 from training import log, watch
-from workdir.errors import Stopped
+from workdir.errors import Stopped, UserError
 from workdir.settings import replace
 
 WATCHED = replace(tiny.config(), {"watch.every": 2, "watch.points": 40})
@@ -98,6 +98,10 @@ def test_a_checkpoint_is_kept_at_a_turn_and_restarts_keep_the_same_bitwise(tmp_p
             interrupted_after(patch, calls, signal.SIGTERM)
             with pytest.raises(Stopped):
                 train(turning, folder)
+        log_of_it = (folder / "train.jsonl").rename(tmp_path / "elsewhere")
+        with pytest.raises(UserError, match=r"train\.jsonl is gone, .* kept at turns of drift"):
+            train(turning, folder)
+        log_of_it.rename(folder / "train.jsonl")
         train(turning, folder)
         assert everything(folder, turning) == whole
         assert log_without_speed(folder) == lines
@@ -134,6 +138,7 @@ def test_a_turn_is_a_return_by_a_share_of_the_range_and_known_from_the_past_alon
         assert 60 < found[1] < 70
         for count in range(90):
             assert turns(list(curve[:count]), 0.2) == [place for place in found if place < count]
+        assert turns([float("nan"), *curve], 0.2) == [1 + place for place in found]
     assert turns(list(bell + noise), 1.0) == []
     many = np.tile(np.concatenate([rise, rise[::-1]]), 20)
     assert len(turns(list(many), 0.2)) == watch.MOST

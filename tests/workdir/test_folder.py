@@ -69,6 +69,12 @@ def test_the_corpus_may_not_change_under_a_run(tmp_path):
     record = json.loads((tmp_path / "environment.json").read_text())
     assert record["corpus"]["characters"] == {"train": 200, "valid": 100, "test": 100}
     assert len(record["sessions"]) == 1
+    (tmp_path / "environment.json").write_text(
+        json.dumps(record | {"sessions": [*record["sessions"], {"command": ["later"]}]})
+    )
+    folder.record_environment(tmp_path, tiny.corpus().record())
+    again = json.loads((tmp_path / "environment.json").read_text())["sessions"]
+    assert again == [{"command": ["later"]}, *record["sessions"]]  # the last is the command that goes on
     assert record["sessions"][0]["versions"]["jax"]
     other = dataclasses.replace(tiny.corpus(), sha256="another")
     with pytest.raises(UserError, match="trained on another corpus"):
