@@ -299,7 +299,8 @@ def test_own_seeds_are_one_and_a_run_to_compare_with_stays(runs, tmp_path, monke
     drawn = {}
     monkeypatch.setattr(drawing, "load", lambda path: runs["plain_1" if path.name == "other" else path.name])
     monkeypatch.setattr(drawing.draw, "draw_runs", lambda shown, *_: drawn.update(shown) or [])
-    shown = {name: tmp_path / name for name in ("plain_0", "sink_0", "sink_1")} | {"other": pathlib.Path("other")}
-    drawing.draw_figures(shown, tmp_path / "figures")
+    monkeypatch.chdir(tmp_path)  # a path that begins with the experiment's own is not therefore inside of it
+    paths = [*(pathlib.Path(name) for name in ("plain_0", "sink_0", "sink_1")), pathlib.Path("..") / "other"]
+    drawing.draw_figures({path.name: path for path in paths}, pathlib.Path("figures"))
     assert list(drawn) == ["plain_0", "sink", "other"]
     assert drawn["other"] is runs["plain_1"]
