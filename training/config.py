@@ -53,7 +53,7 @@ class CheckpointConfig:
 class WatchConfig:
     """Cheap geometry of training batches, in the log (training/watch.py)."""
 
-    every: int = 0  # steps from one look to the next; 0: none. 16 takes less than 1 % of the time
+    every: int = 0  # steps from one look to the next; 0: none. 16 takes about 1 % of the time
     points: int = 256  # positions of the batch that make up a cloud
     keep: str = ""  # a watched quantity: where its mean over blocks turns, a checkpoint beyond the schedule is kept
     keep_share: float = 0.2  # it has turned when it has come back by this share of its range so far
