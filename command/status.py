@@ -91,6 +91,14 @@ def of_run(folder: pathlib.Path, config: Config | None) -> Iterator[tuple[str, s
         there = steps_in(folder / "tangents", "*.nc").intersection(kept)
         lacks = "" if (folder / "tangents.nc").exists() and len(there) == len(kept) else "tangents of some checkpoints"
         yield f"tangents of {len(there)} of {len(kept)} checkpoints", lacks
+    for site in sorted({*config.measure.sites, *(path.name for path in folder.glob("sites/*"))}):
+        there = steps_in(folder / "sites" / site / "measurements", "*.nc").intersection(kept)
+        lacks = "" if len(there) == len(kept) else f"{site} of some checkpoints"
+        yield f"{site} of {len(there)} of {len(kept)} checkpoints", lacks
+    if config.measure.points_table or (folder / "points").exists():
+        there = steps_in(folder / "points", "*.nc").intersection(kept)
+        lacks = "" if len(there) == len(kept) else "points of some checkpoints"
+        yield f"points of {len(there)} of {len(kept)} checkpoints", lacks
 
 
 def of_several(root: pathlib.Path, values: dict[str, Any]) -> list[str]:

@@ -105,6 +105,22 @@ def test_a_run_of_an_experiment_and_one_of_an_older_version(root):
     ]
 
 
+def test_what_a_later_session_asked_for_is_counted(root):
+    """The settings of the folder are those that the run began with."""
+    one = root / "one"
+    claim(one, tiny.config(), new=True)
+    run(one, KEPT, KEPT, test=True, joined=True)
+    (one / "figures").mkdir()
+    (one / "figures" / "a.png").touch()
+    for folder, steps in (("tangents", KEPT[:1]), ("sites/values/measurements", KEPT[:2]), ("points", KEPT)):
+        (one / folder).mkdir(parents=True)
+        for step in steps:
+            (one / folder / f"{step}.nc").touch()
+    lines = list(status.told(one))
+    assert {f"{what} of 6 checkpoints" for what in ("tangents of 1", "values of 2", "points of 6")} < set(lines)
+    assert "missing: tangents of some checkpoints; values of some checkpoints" in lines
+
+
 def test_what_is_no_training_run_counts_its_tables(tmp_path):
     claim(tmp_path / "bias", UntrainedConfig(), new=True)
     run(tmp_path / "bias", tables=("pre_raw_0", "post_raw_0"))
