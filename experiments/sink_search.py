@@ -21,7 +21,7 @@ COST = {
     "small": "5 times decoder_small.py",
     "tiny": "an hour and a half on one CPU core, in parts: it goes on where it stopped",
     "together": "about four hours on one CPU core, in parts: it goes on where it stopped",
-    "found": "about nine hours on one CPU core, in parts: it goes on where it stopped",
+    "found": "about thirteen hours on one CPU core, in parts: it goes on where it stopped",
 }
 
 ALONE: dict[str, dict[str, Any]] = {
