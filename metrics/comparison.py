@@ -14,6 +14,8 @@ from jaxtyping import Array, Bool, Float, UInt
 from metrics.cloud import AnyArray, centred, leave_out
 from metrics.neighbours import Neighbours
 
+RESIDUE = 1e-4  # of |X^T X|_F^2: float32 rounds n (n - 3) HSIC_1(K, K) by up to 1e-6 of it
+
 
 class Cka(NamedTuple):
     """Both estimators, from the same products."""
@@ -26,7 +28,7 @@ class Ready(NamedTuple):
     """A cloud, or N of them, as CKA reads it beside any other: what is of one cloud alone is computed once."""
 
     x_PD: Float[Array, "*N P D"]  # centred and scaled
-    own_2R: Float[Array, "*N 2 R"]  # |X^T X|_F^2 and n (n - 3) HSIC_1(K, K)
+    own_2R: Float[Array, "*N 2 R"]  # |X^T X|_F^2 and n (n - 3) HSIC_1(K, K); the second NaN below RESIDUE of the first
 
 
 class Nearest(NamedTuple):
@@ -61,8 +63,9 @@ def linear_cka_unbiased(
     rotation, a scale and a shift; independent clouds of independent points come out at 0 on average, where |X^T Y|^2
     counts each point beside itself. HSIC_1 is unbiased, the ratio nearly so. Points that are dependent, as those of one
     window, lift independent clouds above 0 again: the null model `permuted` tells by how much. Fewer than 4 points, all
-    points of a cloud equal, or a coordinate that is not finite: NaN. Source: Song et al. 2012 (HSIC_1), Nguyen et
-    al. 2021 (in CKA).
+    points of a cloud equal, or a coordinate that is not finite: NaN. So too where one point holds nearly all of the
+    scatter, as one of some 500 times the norm of 2,000 others: all that HSIC_1 keeps of it is rounding. Source: Song et
+    al. 2012 (HSIC_1), Nguyen et al. 2021 (in CKA).
     """
     return ckas(x_PD, y_PE, groups).unbiased
 
@@ -169,7 +172,9 @@ def _scaled(x_PD: Float[Array, "P D"]) -> Float[Array, "P D"]:
 
 def _ready(x_PD: Float[AnyArray, "P D"], groups: int) -> Ready:
     x_PD = _scaled(x_PD)
-    return Ready(x_PD, _energy(x_PD, x_PD, groups))
+    biased_R, unbiased_R = _energy(x_PD, x_PD, groups)
+    known_R = unbiased_R > RESIDUE * biased_R
+    return Ready(x_PD, jnp.stack([biased_R, jnp.where(known_R, unbiased_R, jnp.nan)]))
 
 
 def _beside(x: Ready, y: Ready, groups: int) -> Float[Array, "2 R"]:

@@ -158,7 +158,7 @@ def longest_points(cloud_PD: Float[AnyArray, "P D"], count: int) -> Longest:
 
     Shapes: P points of width D -> four arrays (C,), C = min(count, P). Units: of the norm those of x. share_C:
     (s_i - E s)^2 / sum_j (s_j - E s)^2 of the scores s on the first principal direction, [0, 1]. All points equal: NaN
-    shares; all 0: NaN ratios too. A coordinate that is not finite: NaN. Source: after Sun et al. 2024, Massive
+    shares; all 0: NaN ratios too. A coordinate that is not finite: NaN shares. Source: after Sun et al. 2024, Massive
     Activations in Large Language Models.
     """
     x_PD = centred(cloud_PD)

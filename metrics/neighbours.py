@@ -86,8 +86,9 @@ def nearest_neighbours(cloud_PD: Float[AnyArray, "P D"], count: int = 2) -> Neig
     the points as given. Where the nearest of the others could be nearer than the last neighbour, by the rounding of its
     Gram distance, the point is compared with all others by subtraction: at worst P x P x D subtractions, some 20 times
     the whole search. Points are equal when all their float32 coordinates are. Where fewer than `count` other distinct
-    points exist: inf. A non-finite coordinate, or squares beyond float32: inf.
+    points exist: inf. A non-finite coordinate, or squares beyond float32: inf. `count` below 2: ValueError.
     """
+    _check_count(count)
     cloud_PD = jnp.asarray(cloud_PD, jnp.float32)
     x_PD, originals_2P = centred(cloud_PD), originals(cloud_PD)
     square_P = _squares(x_PD)
@@ -102,6 +103,7 @@ def neighbours_in_sections(
 
     Shapes, units and bad input as there. Each product serves both.
     """
+    _check_count(count)
     cloud_PD = jnp.asarray(cloud_PD, jnp.float32)
 
     def parts(x_P: Array) -> Array:
@@ -121,6 +123,11 @@ def neighbours_in_sections(
 
     given = jax.tree.map(parts, (x_PD, cloud_PD, square_P, (own_P % size, copies_P), proposed_own))
     return _measured(cloud_PD, square_P, originals_2P, proposed, count), jax.lax.map(of_part, given)
+
+
+def _check_count(count: int) -> None:
+    if count < 2:
+        raise ValueError(f"{count} neighbours are asked for; two or more have a ratio")
 
 
 def _firsts_of_parts(

@@ -148,9 +148,11 @@ def plateau(curve_S: Float[Array, " S"], tolerance: float = 1.1) -> Plateau:
     values span a factor 4 in the rank of the neighbour. The value is the geometric mean, as the tolerance is a ratio.
     A plateau says that the estimate hardly moves, not that it is right: 4096 points of a Gaussian of 20 dimensions fall
     slowly enough, from 17.6 to 13.4, for one of 3 or 4 scales at 16.
-    Shapes: S > 2 values, all > 0 where finite -> three scalars.
+    Shapes: S > 2 values, or ValueError, all > 0 where finite -> three scalars.
     """
     scales = curve_S.size
+    if scales < SHORTEST:
+        raise ValueError(f"{scales} scales; a plateau has {SHORTEST} or more")
     first_R, last_R = jnp.array(
         [(first, last) for first in range(scales) for last in range(first + SHORTEST - 1, scales)]
     ).T

@@ -207,8 +207,9 @@ def isoscore_shrunk(spectrum: Spectrum) -> Float[Array, ""]:
     """`isoscore_star` of one cloud on its own: C_0 = (tr C/D) I, z by Ledoit and Wolf 2004.
 
     z = min(1, (mean |x - m|^4 - tr C^2) / (P |C - (tr C/D) I|_F^2)), the weight of least expected squared error.
-    Range: [0, 1]. All points equal, or D = 1: NaN. Target and weight are this project's choice: a cloud in a table
-    has no larger one beside it.
+    Range: [0, 1]. All points equal, or D = 1: NaN; so too where a point or two hold most of the scatter (a `kurtosis`
+    above P/4, and 3): of one, z would be 1, and the score that of an even cloud. Target and weight are this project's
+    choice: a cloud in a table has no larger one beside it.
     """
     width, share_E = spectrum.width, _shares(spectrum)
     even = 1.0 / width
@@ -216,7 +217,8 @@ def isoscore_shrunk(spectrum: Spectrum) -> Float[Array, ""]:
     noise = (spectrum.kurtosis - jnp.square(share_E).sum()) / spectrum.points
     kept = 1.0 - jnp.where(noise < away, noise / jnp.where(noise < away, away, 1.0), 1.0)
     shrunk = kept**2 * away + even  # tr C_z^2 / (tr C)^2: C - C_0 has no trace
-    return jnp.where(jnp.isnan(away), jnp.nan, (1.0 / shrunk - 1.0) / (width - 1.0))
+    known = ~jnp.isnan(away) & (spectrum.kurtosis <= jnp.maximum(spectrum.points / 4.0, 3.0))
+    return jnp.where(known, (1.0 / shrunk - 1.0) / (width - 1.0), jnp.nan)
 
 
 @_of_each

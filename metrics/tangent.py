@@ -12,9 +12,11 @@ from jax.lax import Precision
 from jaxtyping import Array, Float, Key
 
 from metrics.cloud import AnyArray, centred, eigh
+from metrics.neighbours import originals
 
 EPSILON = 1e-9  # added to a denominator of semi-NMF; rows are scaled to a mean square of 1 before
 SINGULAR = 1e-6  # eigenvalues of Z^T Z below this share of the largest are 0 in its pseudo-inverse
+RESIDUE = 1e-5  # of a covariance: float32 leaves up to 1e-7 of it where nothing should be left
 FLAT = 1e-5  # a variance below this share of the largest is rounding: neighbours do not vary in that direction
 
 
@@ -66,13 +68,19 @@ def semi_nmf(points_PD: Float[AnyArray, "P D"], start_PK: Float[AnyArray, "P K"]
 def start(points_PD: Float[AnyArray, "P D"], key: Key[Array, ""], rank: int) -> Float[Array, "P K"]:
     """Weights for semi-NMF to begin with: 1 for the nearest of `rank` points drawn at random, and 0.2 added to all.
 
-    Shapes: (P, D) -> (P, K). Ties go to the first drawn. Range: 0.2 or 1.2. More ranks than points: ValueError. Source:
-    Ding et al. 2010 begin with the clusters of k-means and add 0.2; this is k-means' first assignment.
+    Shapes: (P, D) -> (P, K). Copies are drawn after all points that differ: columns that begin as the same stay the
+    same. Ties go to the first drawn. Range: 0.2 or 1.2. More ranks than points: ValueError. Source: Ding et al. 2010
+    begin with the clusters of k-means and add 0.2; this is k-means' first assignment.
     """
     points_PD = jnp.asarray(points_PD, jnp.float32)
     if rank > len(points_PD):
         raise ValueError(f"{rank} concepts of {len(points_PD)} points")
-    chosen_KD = points_PD[jax.random.choice(key, len(points_PD), (rank,), replace=False)]
+    drawn_P = jax.random.permutation(key, len(points_PD))
+    order_P = jnp.zeros_like(drawn_P).at[drawn_P].set(jnp.arange(len(drawn_P)))
+    original_P, _ = originals(points_PD)
+    earliest_P = jnp.full_like(order_P, len(order_P)).at[original_P].min(order_P)
+    copy_P = earliest_P[original_P] < order_P  # of one that is drawn before it
+    chosen_KD = points_PD[drawn_P[jnp.argsort(copy_P[drawn_P])[:rank]]]
     distance_PK = jnp.square(chosen_KD).sum(axis=1)[None] - 2.0 * _product(points_PD, chosen_KD.T)
     return jax.nn.one_hot(distance_PK.argmin(axis=1), rank) + 0.2
 
@@ -132,10 +140,12 @@ def variance_share(
 def random_frames(frame_DK: Float[AnyArray, "D K"], key: Key[Array, ""], count: int) -> Float[Array, "C D K"]:
     """Random frames of the same rank in the complement: Q_N = qr((I - Q Q^T) Z), Z normal.
 
-    Shapes: (D, K), 2 K <= D -> (C, D, K). The mean of e(Q_N) over all such frames is (1 - e(Q)) K / (D - K): it says
-    nothing of G that e(Q) does not. Source: Bernas et al. 2026, the normal controls; second-hand for their number.
+    Shapes: (D, K), 2 K <= D or ValueError -> (C, D, K). The mean of e(Q_N) over all such frames is
+    (1 - e(Q)) K / (D - K): it says nothing of G that e(Q) does not. Source: Bernas et al. 2026, the normal controls;
+    second-hand for their number.
     """
     frame_DK = jnp.asarray(frame_DK, jnp.float32)
+    _check_room(frame_DK, 2)
 
     def draw(key: Array) -> Array:
         return jnp.linalg.qr(_outside(frame_DK, jax.random.normal(key, frame_DK.shape)))[0]
@@ -172,14 +182,16 @@ def isoscore_outside(frame_DK: Float[AnyArray, "D K"], covariance_DD: Float[AnyA
     """IsoScore* of what is left when the frame is removed, in the D - K dimensions of its complement, no shrinkage.
 
     (tr(C')^2/|C'|_F^2 - 1)/(D - K - 1), C' = B^T C B for any orthonormal basis B of the complement. Range: [0, 1];
-    K = 0: that of all D dimensions. C' = 0, or D - K = 1: NaN. Units: none. Source: Rudman and Eickhoff 2024 for the
-    score; of a complement, reconstruction after Bernas et al. 2026, who do not say in how many dimensions.
+    K = 0: that of all D dimensions. D - K = 1, or tr C' below RESIDUE of tr C, which may be rounding: NaN. Units: none.
+    Source: Rudman and Eickhoff 2024 for the score; of a complement, reconstruction after Bernas et al. 2026, who do not
+    say in how many dimensions.
     """
     covariance_DD, (width, rank) = jnp.asarray(covariance_DD), frame_DK.shape
     covariance_DD = covariance_DD / jnp.trace(covariance_DD)  # squares of small gradients underflow
     left_DD = _outside(frame_DK, _outside(frame_DK, covariance_DD).T)
-    participation = jnp.square(jnp.trace(left_DD)) / jnp.square(left_DD).sum()
-    return (participation - 1.0) / (width - rank - 1.0)
+    trace = jnp.trace(left_DD)
+    participation = jnp.square(trace) / jnp.square(left_DD).sum()
+    return jnp.where(trace < RESIDUE, jnp.nan, (participation - 1.0) / (width - rank - 1.0))
 
 
 def equal_energy_frames(
@@ -187,12 +199,13 @@ def equal_energy_frames(
 ) -> Float[Array, "C D K"]:
     """Random frames of the rank and the energy of another: what removing so much energy does, wherever it lies.
 
-    Shapes: (D, K), the second moments M of the rows (any unit), 3 K <= D -> (C, D, K). Each is cos t V R + sin t N: V
-    the K eigenvectors of M with most energy (least, where the frame has less than N), R a random rotation, N random
-    columns in the complement of both. V^T M N = 0, so that cos^2 t = (e(Q) - e(N)) / (e(V) - e(N)) in closed form. An
-    M that is not finite: NaN. Source: this project.
+    Shapes: (D, K), the second moments M of the rows (any unit), 3 K <= D or ValueError -> (C, D, K). Each is
+    cos t V R + sin t N: V the K eigenvectors of M with most energy (least, where the frame has less than N), R a random
+    rotation, N random columns in the complement of both. V^T M N = 0, so that cos^2 t = (e(Q) - e(N)) / (e(V) - e(N))
+    in closed form. An M that is not finite: NaN. Source: this project.
     """
     frame_DK, rank = jnp.asarray(frame_DK), frame_DK.shape[1]
+    _check_room(frame_DK, 3)
     moment_DD = jnp.asarray(moment_DD) / jnp.trace(jnp.asarray(moment_DD))
     vector_DD = eigh(moment_DD)[1]
     ends_2DK = jnp.stack([vector_DD[:, -rank:], vector_DD[:, :rank]])
@@ -247,7 +260,7 @@ def local_tangent(
     def of_point(given: tuple[Array, Array]) -> tuple[Array, Array]:
         nearest_M, gradient_D = given
         near_MD = among_OD[nearest_M]
-        near_MD = near_MD - near_MD.mean(axis=0, keepdims=True)
+        near_MD = centred(near_MD)
         value_M, vector_MM = eigh(_product(near_MD, near_MD.T))  # fewer neighbours than dimensions: the smaller matrix
         first_KM, value_K = vector_MM[:, ::-1][:, :rank].T, value_M[::-1][:rank]
         length_K = jnp.where(value_K > FLAT * value_K[0], jnp.sqrt(jnp.abs(value_K)), jnp.inf)
@@ -256,6 +269,12 @@ def local_tangent(
         return jnp.cumsum(jnp.square(_product(frame_KD, gradient_D))), jnp.cumsum(share_K)
 
     return Local(*jax.lax.map(of_point, (nearest_PM, jnp.asarray(gradient_PD))))
+
+
+def _check_room(frame_DK: Array, frames: int) -> None:
+    width, rank = frame_DK.shape
+    if frames * rank > width:
+        raise ValueError(f"{frames} frames of rank {rank} do not fit beside each other into {width} dimensions")
 
 
 def _outside(frame_DK: Array, x_DE: Array) -> Array:

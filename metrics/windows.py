@@ -53,7 +53,8 @@ def window_entropy(
 
     def of_window(number: Array, entropy_P: Array) -> Array:
         start, size = start_P[number], size_P[number]
-        square_D = jnp.square(jax.lax.cond(size <= rows, at_once, folded, start, size))
+        value_D = jax.lax.cond(size <= rows, at_once, folded, start, size)
+        square_D = jnp.square(value_D / value_D[0])  # or squares of what is small would underflow
         share_D = square_D / square_D.sum()
         term_D = jnp.where(share_D == 0, 0.0, share_D * jnp.log(jnp.where(share_D == 0, 1.0, share_D)))
         return entropy_P.at[number].set(-term_D.sum())

@@ -107,6 +107,22 @@ def test_rotated_copies_have_a_cka_of_one_without_bias_too():
     assert (np.asarray(cka_unbiased(cloud, moved)) <= 1).all()
 
 
+def test_beside_one_massive_point_cka_without_bias_is_right_or_nan():
+    """What it keeps of that point by itself is a difference of numbers that are nearly equal."""
+    cloud, second, known = gaussian(512, 32), other(gaussian(512, 32)), []
+    for size in (10, 30, 100, 300, 1000):
+        massive = cloud.copy()
+        massive[7] *= size
+        found = cka_unbiased(massive, second, groups=4)
+        assert np.isnan(found[0]) or found[0] == pytest.approx(TWINS[1](massive, second), rel=0.02, abs=1e-3)
+        known.append(bool(np.isfinite(found[0])))
+        assert np.isfinite(found[1])  # without the group of that point
+        assert np.isfinite(cka(massive, second))
+    assert known == sorted(known, reverse=True)
+    assert known[0]
+    assert not known[-1]
+
+
 def test_cka_of_what_does_not_vary_or_is_not_finite_is_nan():
     cloud = gaussian(*INVARIANT)
     same, bad = np.full_like(cloud, 0.1), cloud.copy()

@@ -175,6 +175,8 @@ def test_neighbours_in_subsets_are_those_of_each_subset_alone(name, factor):
 
 def test_among_nobody_there_are_no_neighbours_and_two_are_too_few_to_tell():
     assert not among(gaussian(), np.zeros(POINTS, bool)).usable().any()
+    with pytest.raises(ValueError, match="1 neighbours are asked for; two or more have a ratio"):
+        nearest_neighbours(gaussian(), 1)
     with pytest.raises(ValueError, match="3 neighbours are needed, 2 were searched"):
         neighbours_among(gaussian(), find(gaussian(), 2), np.ones(POINTS, bool))
 

@@ -248,6 +248,11 @@ def test_shrinkage_grows_as_points_become_few():
     truth = (np.square(deviation_D).sum() ** 2 / (deviation_D**4).sum() - 1) / (WIDTH - 1)
     assert abs(shrunk[0] - truth) < abs(raw[0] - truth) / 2
     assert shrunk[1] == pytest.approx(truth, rel=0.02)
+    massive = gaussian(200)
+    massive[7] *= 1000
+    value = measured(massive)
+    assert value["isoscore"][0] < 1e-4
+    assert np.isnan(value["isoscore_shrunk"][0])
 
 
 def test_points_on_a_line_have_all_their_variance_in_one_direction():

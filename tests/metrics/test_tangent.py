@@ -70,6 +70,9 @@ def test_a_start_gives_every_point_to_the_nearest_of_points_drawn():
     np.testing.assert_allclose(begin.sum(1), 1 + 0.2 * RANK, rtol=1e-6)
     with pytest.raises(ValueError, match="9 concepts of 5 points"):
         tangent.start(points[:5], jax.random.key(0), 9)
+    few = points[np.random.default_rng(0).choice(12, POINTS, p=np.r_[0.89, np.full(11, 0.01)])]  # copies of 12 points
+    for seed in range(3):
+        assert len(np.unique(start(few, jax.random.key(seed), RANK), axis=1).T) == RANK
 
 
 @pytest.mark.parametrize("rank", [1, RANK])
@@ -86,6 +89,11 @@ def test_frames_are_orthonormal_and_agree_with_float64(rank):
     alike = equal_energy_frames(found, points.T @ points, jax.random.key(0), COUNT)
     assert all(map(is_orthonormal, (found, spanned, others, alike)))
     assert np.abs(np.swapaxes(np.asarray(others), 1, 2) @ np.asarray(found)).max() < 1e-5
+    wide = np.eye(5, 3, dtype=np.float32)
+    with pytest.raises(ValueError, match="2 frames of rank 3 do not fit beside each other into 5"):
+        tangent.random_frames(wide, jax.random.key(0), 1)
+    with pytest.raises(ValueError, match="3 frames of rank 3"):
+        tangent.equal_energy_frames(wide, np.eye(5), jax.random.key(0), 1)
     np.testing.assert_array_equal(others, random_frames(found, jax.random.key(0), COUNT))
     assert not np.array_equal(others, random_frames(found, jax.random.key(1), COUNT))
 
@@ -107,6 +115,10 @@ def test_shares_agree_with_float64_whoever_is_left_out_and_however_they_are_turn
         )
     whole = spectrum.isoscore(spectrum.spectrum(points))[0]
     np.testing.assert_allclose(isoscore_outside(np.zeros((WIDTH, 0), np.float32), points), whole, rtol=1e-4)
+    inside = points @ q @ q.T  # in float32: what is left outside is rounding
+    assert np.isnan(isoscore_outside(q, inside))
+    nearly = inside + np.float32(0.01) * (points - inside)
+    np.testing.assert_allclose(isoscore_outside(q, nearly), reference.isoscore_outside(q, nearly), rtol=1e-2)
     assert np.isnan(energy(q, np.zeros_like(points)))
     assert np.isnan(variance_share(q, np.ones_like(points)))
 
@@ -179,6 +191,9 @@ def test_the_local_tangent_is_that_of_float64_and_finds_a_gradient_along_a_circl
     assert along.inside_PK.min() > 0.98
     assert across.inside_PK.max() < 0.02
     np.testing.assert_allclose(along.share_PK.mean(), 0.5, atol=0.1)
+    copies = np.repeat(stretched(points=5), 20, axis=0)
+    for of_none in local_tangent(copies, gradient[:1].repeat(100, 0), copies, 12, RANK):
+        np.testing.assert_array_equal(of_none, 0)  # all neighbours are copies
 
 
 def excess(points, gradient, q, groups):
