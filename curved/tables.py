@@ -120,7 +120,8 @@ def told(whole: xr.Dataset) -> list[str]:
         mean, low, high = (whole[f"slope_{name}"].sel(statistic=end) for end in ("mean", "low", "high"))
         held, cells = int(((low <= expected) & (expected <= high)).sum()), mean.size
         span = f"{float(mean.min()):.3f} to {float(mean.max()):.3f}"
-        lines.append(f"{LAW[name].long_name}: t^{span}; the interval holds {expected} in {held} of {cells}")
+        held = f"; the interval holds {expected} in {held} of {cells}" if np.isfinite(low).any() else ""
+        lines.append(f"{LAW[name].long_name}: t^{span}, {expected} in closed form{held}")
     return lines
 
 

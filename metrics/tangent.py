@@ -125,16 +125,17 @@ def variance_share(
     """Share of the points' variance that lies in the span of the frame: v(Q) = tr(Q^T C Q) / tr C.
 
     C is the covariance of the kept points about their own mean. Shapes and range as of `energy`. A gradient that is
-    drawn from C whatever the point has e(Q) = v(Q) on average, for every Q. All points equal: NaN. Units: none.
-    Source: this project.
+    drawn from C whatever the point has e(Q) = v(Q) on average, for every Q. All kept points equal, or so near to each
+    other beside the mean of all that rounding may be what is left: NaN. Units: none. Source: this project.
     """
     x_PD = centred(points_PD)
     keep_P = _all(x_PD) if keep_P is None else keep_P
     score_PK, count = _product(x_PD, frame_DK), keep_P.sum()
     inside = _product(keep_P, jnp.square(score_PK).sum(axis=1)) / count
     inside -= jnp.square(_product(keep_P, score_PK) / count).sum()
-    total = _product(keep_P, jnp.square(x_PD).sum(axis=1)) / count
-    return inside / (total - jnp.square(_product(keep_P, x_PD) / count).sum())
+    square = _product(keep_P, jnp.square(x_PD).sum(axis=1)) / count
+    total = square - jnp.square(_product(keep_P, x_PD) / count).sum()
+    return jnp.where(total < RESIDUE * square, jnp.nan, inside / total)
 
 
 def random_frames(frame_DK: Float[AnyArray, "D K"], key: Key[Array, ""], count: int) -> Float[Array, "C D K"]:

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from panel.families import FAMILIES
 from panel.nulls import NULLS
 from workdir.errors import UserError
-from workdir.settings import LARGEST_SEED, at_least, choose, within
+from workdir.settings import LARGEST_SEED, at_least, choose, once, within
 
 WEIGHTINGS = ("none", "types")
 SITES = ("attention_out", "mlp_out", "values")  # of every block
@@ -37,8 +37,7 @@ def check(measure: MeasureConfig, heads: int) -> None:
         chosen = getattr(measure, name)
         for value in chosen:
             choose(f"measure.{name}", value, allowed)
-        if len(set(chosen)) < len(chosen):
-            raise UserError(f"measure.{name} is {chosen}; name each once")
+        once(f"measure.{name}", chosen)
     if not measure.families:
         raise UserError(f"measure.families is empty; choose from {', '.join(FAMILIES)}")
     if not any(FAMILIES[family].quantities for family in measure.families):

@@ -53,12 +53,19 @@ def _decorrelated(x_PE: Array, distinct: Array) -> Array:
     return jax.lax.cond(few, lambda x_PE: jnp.linalg.qr(x_PE)[0], by_cholesky, x_PE)
 
 
+def permuted_clouds(resid_NWTD: Array, picks_P: Array, key: Array, number: Array) -> Array:
+    """The clouds (N, P, D) of other windows at the same positions; NaN where there is one window alone."""
+    layers, windows, context, width = resid_NWTD.shape
+    clouds_NPD = resid_NWTD.reshape(layers, -1, width)[:, permuted(picks_P, windows, context, key, number)]
+    return clouds_NPD if windows > 1 else jnp.full_like(clouds_NPD, jnp.nan)
+
+
 def permuted(picks_P: Array, windows: int, context: int, key: Array, number: Array) -> Array:
     """The same positions of other windows: each window's place is taken by another one, of the same batch.
 
     Shapes: P indices into the windows x context positions -> as many. The windows stand in a circle in random order,
     and each is replaced by the one 1, 2, … (`number` + 1) places on: none stays, and no two numbers agree, as long as
-    there are more windows than numbers. Windows are whole, and a position stays the position it is.
+    there are more windows than numbers; one alone stays. Windows are whole, and a position stays the position it is.
     """
     order_W = jax.random.permutation(jax.random.fold_in(key, 1), windows)
     by_W = order_W[(jnp.arange(windows) + 1 + number % max(windows - 1, 1)) % windows]

@@ -100,7 +100,7 @@ def make_reader(
             (picks_P, known), visible_TT = chosen
             samples = {name: _sample(activations_Z, z, picks_P, visible_TT, types_Z) for z, name in enumerate(inputs)}
             others = {name: _clouds(resid_NBTD, picks_P) for name, resid_NBTD in resid.items()}
-            permuted = functools.partial(_permuted, activations_Z[0][0], picks_P, key)
+            permuted = functools.partial(nulls.permuted_clouds, activations_Z[0][0], picks_P, key)
             clouds = permuted if PERMUTED in settings.nulls else None
             return panel_and_nearest(samples, others, known, settings, key, over_clouds, clouds)
 
@@ -142,13 +142,6 @@ def _sample(activations_Z: Any, z: int, picks_P: Array, visible_TT: Array, types
     places = Places(*jnp.divmod(picks_P, resid_NBTD.shape[2]))
     types = jax.tree.map(lambda x_Z: x_Z[z][..., picks_P], types_Z)
     return Sample(_clouds(resid_NBTD, picks_P), heads, places, types)
-
-
-def _permuted(resid_NBTD: Array, picks_P: Array, key: Array, number: Array) -> Array:
-    """The clouds of other windows at the same positions; NaN where there is one window alone."""
-    windows, context = resid_NBTD.shape[1:3]
-    clouds_NPD = _clouds(resid_NBTD, nulls.permuted(picks_P, windows, context, key, number))
-    return clouds_NPD if windows > 1 else jnp.full_like(clouds_NPD, jnp.nan)
 
 
 def _clouds(resid_NBTD: Array, picks_P: Array) -> Array:

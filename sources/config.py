@@ -4,7 +4,7 @@ from dataclasses import dataclass, field
 
 from sources.given import NULLS, OF_VECTORS, chosen
 from workdir.errors import UserError
-from workdir.settings import LARGEST_SEED, at_least, choose, within
+from workdir.settings import LARGEST_SEED, at_least, choose, once, within
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -41,5 +41,6 @@ def check(config: VectorsConfig) -> None:
     for name in ("families", "nulls"):
         for value in getattr(config.measure, name):
             choose(f"measure.{name}", value, getattr(allowed, name))
+        once(f"measure.{name}", getattr(config.measure, name))
     if not config.measure.families:
         raise UserError(f"measure.families is empty; choose from {', '.join(allowed.families)}")

@@ -4,9 +4,12 @@ The panel resamples folds of equal size. Groups of a user are not: they are deal
 as many points, and each fold is thinned at random to the size of the smallest.
 """
 
+import numbers
 from collections.abc import Sequence
 
 import numpy as np
+
+from sources.given import FEWEST, labels
 
 KEPT = 0.75  # of the points, which thinning should leave; with fewer folds it leaves more
 LEAST = 0.5  # of them, below which the resamples would speak of another cloud
@@ -18,9 +21,9 @@ def cut(points: int, groups: Sequence | None, folds: int, seed: int) -> np.ndarr
     Without labels, runs of consecutive points. J is `folds`, or as many as the groups allow.
     """
     if groups is None or folds == 1:
-        _labels(points, groups)
+        labels(points, groups)
         return _thinned(np.array_split(np.arange(points), min(folds, points // 2)), seed)
-    number_P, names = _labels(points, groups)
+    number_P, names = labels(points, groups)
     if len(names) < 2:
         raise ValueError(f"groups: all {points} points are of one group; leave groups out, or pass folds=1")
     size_L = np.bincount(number_P)
@@ -48,9 +51,10 @@ def cut_pieces(points: int, groups: Sequence | None, count: int, seed: int) -> n
 
     Without labels, runs of consecutive points. ValueError where the groups do not make as many pieces.
     """
-    number_P, _ = _labels(points, groups)
-    if not 1 <= count <= points // 2:
-        raise ValueError(f"pieces is {count}; it must be from 1 to {points // 2}, two points each")
+    number_P, _ = labels(points, groups)
+    most = points // FEWEST
+    if not isinstance(count, numbers.Integral) or not 1 <= count <= most:
+        raise ValueError(f"pieces is {count}; it must be a whole number from 1 to {most}, {FEWEST} points each")
     if count == 1:
         return np.arange(points)[None]
     found = cut(points, groups, count, seed)
@@ -67,17 +71,6 @@ def cut_windows(windows: int, context: int, folds: int) -> np.ndarray:
     count = max(min(folds, windows), 1)
     window_W = np.arange(windows // count * count)
     return (window_W[:, None] * context + np.arange(context)).reshape(count, -1)
-
-
-def _labels(points: int, groups: Sequence | None) -> tuple[np.ndarray, np.ndarray]:
-    """The number of each point's group, and what the groups are called."""
-    if groups is None:
-        return np.zeros(points, int), np.zeros(1, int)
-    label_P = np.asarray(groups)
-    if label_P.shape != (points,):
-        raise ValueError(f"groups have shape {label_P.shape}; a label for each of the {points} points is needed")
-    names, number_P = np.unique(label_P, return_inverse=True)
-    return number_P, names
 
 
 def _thinned(folds: list[np.ndarray], seed: int) -> np.ndarray:

@@ -1,5 +1,6 @@
 """What somebody gives to be measured, checked and read: ValueError, one line, where it cannot be."""
 
+import numbers
 from collections.abc import Sequence
 from typing import Any
 
@@ -16,19 +17,29 @@ FEWEST = 8  # points
 
 
 def settings_of(families: tuple[str, ...], nulls: Sequence[str], folds: int, seed: int) -> MeasureConfig:
+    nulls = (nulls,) if isinstance(nulls, str) else tuple(nulls)
     for null in nulls:
         if null not in NULLS:
             raise ValueError(f"nulls: {null!r} cannot be made of arrays alone; choose from {', '.join(NULLS)}")
-    if folds < 1:
-        raise ValueError(f"folds is {folds}; it must be at least 1")
-    return MeasureConfig(families=families, nulls=tuple(nulls), groups=folds, seed=seed)
+    check_once("nulls", nulls)
+    if not isinstance(folds, numbers.Integral) or folds < 1:
+        raise ValueError(f"folds is {folds}; it must be a whole number, at least 1")
+    return MeasureConfig(families=families, nulls=nulls, groups=int(folds), seed=seed)
+
+
+def check_once(what: str, names: Sequence[str]) -> None:
+    if len(set(names)) < len(names):
+        raise ValueError(f"{what} are {', '.join(names)}; name each once")
 
 
 def chosen(families: Sequence[str] | None, of: tuple[str, ...], single: bool) -> tuple[str, ...]:
     """The families that are asked for, or all that clouds or heads allow; one layer has none to compare with."""
     there = {name: family for name, family in FAMILIES.items() if family.of in of and not family.of_text}
     allowed = [name for name, family in there.items() if not (single and family.of == "layers")]
-    wanted = (families,) if isinstance(families, str) else tuple(families or allowed)
+    wanted = (families,) if isinstance(families, str) else tuple(allowed if families is None else families)
+    if not wanted:
+        raise ValueError(f"families: none is named; choose from {', '.join(allowed)}")
+    check_once("families", wanted)
     for name in wanted:
         if name not in allowed:
             raise ValueError(f"families: {name!r} cannot be measured of these arrays; choose from {', '.join(allowed)}")
@@ -76,9 +87,35 @@ def places_of(points: int, groups: Sequence | None, positions: Sequence | None) 
     if groups is None:
         return None
     time_P = np.full(points, -1) if positions is None else np.asarray(positions)
-    if not np.isfinite(time_P).all():
-        raise ValueError(f"positions: {int((~np.isfinite(time_P)).sum())} of {points} are not finite")
-    return Places(np.unique(groups, return_inverse=True)[1].astype(np.int32), time_P.astype(np.int32))
+    if time_P.dtype.kind not in "iuf":
+        raise ValueError(f"positions are of type {time_P.dtype}; whole numbers are needed")
+    whole_P = np.isfinite(time_P) & (time_P == np.floor(time_P)) & (np.abs(time_P) < 2.0**31)
+    if not whole_P.all():
+        raise ValueError(
+            f"positions: {time_P[~whole_P][0]} is no whole number below 2^31, as {(~whole_P).sum()} of {points}"
+        )
+    return Places(labels(points, groups)[0].astype(np.int32), time_P.astype(np.int32))
+
+
+def labels(points: int, groups: Sequence | None) -> tuple[np.ndarray, np.ndarray]:
+    """The number of each point's group, and what the groups are called; ValueError where these are no labels."""
+    if groups is None:
+        return np.zeros(points, int), np.zeros(1, int)
+    label_P = np.asarray(groups)
+    if label_P.shape != (points,):
+        raise ValueError(f"groups have shape {label_P.shape}; a label for each of the {points} points is needed")
+    missing_P = label_P != label_P  # NaN, also among objects
+    if label_P.dtype.kind == "O":
+        missing_P |= np.array([one is None for one in label_P])
+    if missing_P.any():
+        raise ValueError(
+            f"groups: {missing_P.sum()} of {points} labels are missing (None or NaN); leave their points out"
+        )
+    try:
+        names, number_P = np.unique(label_P, return_inverse=True)
+    except TypeError as error:
+        raise ValueError(f"groups: labels are of several kinds ({error}); numbers or words are needed") from error
+    return number_P, names
 
 
 def heads_of(queries: Any, keys: Any, mask: Any, bias: Any) -> Heads:

@@ -175,12 +175,8 @@ def _program(measure: MeasureConfig) -> Callable[..., dict]:
 
     @jax.default_matmul_precision("highest")
     def across(a_NWTD: Array, b_MWTE: Array, picks_P: Array, key: Array) -> dict:
-        windows, context = a_NWTD.shape[1:3]
         a_NXD, b_MXE = (z.reshape(z.shape[0], -1, z.shape[-1]) for z in (a_NWTD, b_MWTE))
-
-        def permuted(number: Array) -> Array:
-            return a_NXD[:, nulls.permuted(picks_P, windows, context, key, number)]
-
+        permuted = functools.partial(nulls.permuted_clouds, a_NWTD, picks_P, key)
         return comparison.across(a_NXD[:, picks_P], b_MXE[:, picks_P], measure.groups, permuted)
 
     return jax.jit(across)

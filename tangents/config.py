@@ -45,7 +45,7 @@ def check(config: RunConfig, tangents: TangentsConfig) -> None:
 
 def check_settings(tangents: TangentsConfig, width: int | None = None, words: str = "") -> None:
     """Of a model that is read in so many dimensions, in words; None: as far as they hang on no model."""
-    for name in ("points", "controls", "restarts", "rounds", "local_points"):
+    for name in ("windows", "points", "controls", "restarts", "rounds", "local_points"):
         at_least(f"tangents.{name}", getattr(tangents, name), 1)
     at_least("tangents.groups", tangents.groups, 2)
     within("tangents.early_fraction", tangents.early_fraction, 0.0, 1.0)

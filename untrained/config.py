@@ -7,6 +7,7 @@ An experiment file defines `get_config()` and returns an `UntrainedConfig`; its 
 from dataclasses import dataclass
 
 from workdir.errors import UserError, meant
+from workdir.settings import once
 
 CHOICES = {
     "norm_orders": ("pre", "post"),
@@ -67,8 +68,7 @@ def check(config: UntrainedConfig) -> None:
                 raise UserError(
                     f"{name}: {value!r} is unknown; choose from {', '.join(allowed)}{meant(value, allowed)}"
                 )
-        if len(set(chosen)) < len(chosen):
-            raise UserError(f"{name} names one of {', '.join(chosen)} twice")
+        once(name, chosen)
     if not config.norms:
         raise UserError("norms is empty; give some, as (0, 1, 10)")
     for norm in config.norms:

@@ -2,7 +2,7 @@
 
 import dataclasses
 import json
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from typing import Any, get_args, get_origin, get_type_hints
 
 from workdir.errors import UserError, meant
@@ -84,6 +84,13 @@ def choose(name: str, value: str, allowed: Iterable[str]) -> None:
     """Raise UserError unless the value of this setting is among those allowed."""
     if value not in allowed:
         raise UserError(f"{name} is {value!r}; choose one of {', '.join(allowed)}{meant(value, allowed)}")
+
+
+def once(name: str, values: Sequence) -> None:
+    """Raise UserError where this setting names one thing twice."""
+    for value in values:
+        if values.count(value) > 1:
+            raise UserError(f"{name} names {value} twice; name each once")
 
 
 def at_least(name: str, value: int | None, least: int) -> None:

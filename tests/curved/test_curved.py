@@ -189,6 +189,7 @@ def test_one_stage_measures_and_draws_and_the_same_again_changes_nothing(tmp_pat
 def test_the_figure_lays_itself_out_with_its_origin(settings):
     config = dataclasses.replace(SMALL, types=64, draws=64, **({"seeds": 2} | settings))
     table = tables.summary(config, tables.of_seeds(config, program.measure(config)))
+    assert ("the interval holds" in " ".join(tables.told(table))) == (config.seeds > 1)
     with style.context():
         drawn = figure.build(table)
         inside(drawn, "curved_manifolds")

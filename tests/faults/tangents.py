@@ -30,8 +30,8 @@ FAULTS = [
     Fault(
         "IsoScore* of a complement in all dimensions",
         "metrics/tangent.py",
-        "return (participation - 1.0) / (width - rank - 1.0)",
-        "return (participation - 1.0) / (width - 1.0)",
+        "(participation - 1.0) / (width - rank - 1.0))",
+        "(participation - 1.0) / (width - 1.0))",
     ),
     Fault(
         "the vector of ones is left in",

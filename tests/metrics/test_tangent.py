@@ -121,6 +121,11 @@ def test_shares_agree_with_float64_whoever_is_left_out_and_however_they_are_turn
     np.testing.assert_allclose(isoscore_outside(q, nearly), reference.isoscore_outside(q, nearly), rtol=1e-2)
     assert np.isnan(energy(q, np.zeros_like(points)))
     assert np.isnan(variance_share(q, np.ones_like(points)))
+    keep = (np.arange(POINTS) < 3).astype(np.float32)
+    alike = np.where(
+        keep[:, None] > 0, points[:1] + np.float32(1e-7) * points, points
+    )  # three that rounding tells apart
+    assert np.isnan(variance_share(q, alike, keep))
 
 
 def test_a_gradient_inside_the_proxy_has_all_its_energy_there_and_an_isotropic_one_its_rank_over_width():

@@ -105,6 +105,13 @@ def test_other_positions_are_refused(compare, changes, words):
         compare(planted(0), planted(0, config=replace(CONFIG, changes)))
 
 
+def test_one_window_alone_has_no_other_to_be_permuted_with(compare):
+    one = replace(CONFIG, {"model.context": 64, "measure.points": 32, "measure.groups": 1})
+    table = compare(planted(0, config=one), planted(0, config=one))
+    assert np.isfinite(table.overlap.sel(less="nothing", statistic="mean")).all()
+    assert np.isnan(table.overlap.sel(less="permuted", statistic="mean")).all()
+
+
 def test_a_permuted_text_is_refused(compare):
     text = tiny.corpus(8000)
     order = np.random.default_rng(0).permutation(len(text.valid))

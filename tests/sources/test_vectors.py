@@ -112,4 +112,5 @@ def test_what_cannot_be_measured_is_one_line(tmp_path):
     np.savez(path, vectors=VECTORS)
     refuse(workdir, "vectors of a file are not trained", CONFIG, given, "--stages=train")
     refuse(workdir, "measure.families is 'attention'", CONFIG, given, "--config.measure.families=attention")
+    refuse(workdir, "measure.nulls names gaussian twice", CONFIG, given, "--config.measure.nulls=gaussian,gaussian")
     refuse(workdir, "measure.nulls is 'untrained'", CONFIG, given, "--config.measure.nulls=untrained")

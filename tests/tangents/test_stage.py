@@ -32,6 +32,10 @@ DECODER = ("--config=experiments/decoder_small.py:tiny", "--config.data.source=p
             "windows=512 needs twice as many",
         ),
         (
+            (*DECODER, "--config.tangents.enabled=True", "--config.tangents.windows=0"),
+            "tangents.windows is 0; it must be at least 1",
+        ),
+        (
             ("--config=experiments/vectors.py", "--config.vectors.path=README.md", "--stages=tangents"),
             "are not trained",
         ),
