@@ -5,8 +5,8 @@ tables read second-hand; share of the heads with a sink, of models of 60M parame
 in place of 0.1 (41 % against 18 %), learned in place of rotary positions (33 %), twice the learning rate (32 %), a
 first token that tells nothing (27 %). `:together` has all of these, then longer training, more layers, more width and
 longer windows on top; `:found` changes one thing of the long run and of the deep one, and with rotary positions the
-mask and the norm. AdamW in all: Muon is known to suppress outliers. With 50M tokens Gu et al. find next to none, and a
-run here sees 6 to 37 million characters. The table is runs.csv, the figure attention_sinks.
+mask and the norm. AdamW in all but two: Muon is known to suppress outliers. With 50M tokens Gu et al. find next to
+none, and a run here sees 6 to 37 million characters. The table is runs.csv, the figure attention_sinks.
 """
 
 from typing import Any
@@ -43,8 +43,10 @@ TOGETHER: dict[str, dict[str, Any]] = {
 }
 DEEP = {"model.layers": 12, "train.steps": 1500}
 ROTARY = {"model.positions": "rotary"}
-MASKED = {"model.mask": "bidirectional", "objective": "masked"}  # with learned positions it hardly learns
+MASKED = {"model.mask": "bidirectional", "objective": "masked"}  # with AdamW and learned positions it hardly learns
 POST = {"model.norm": "post"}
+# An encoder with learned positions learns under Muon; rate times weight decay as with AdamW.
+MUON = {"train.optimizer": "muon", "train.learning_rate": 0.02, "train.weight_decay": 0.1}
 FOUND: dict[str, dict[str, Any]] = {
     "long": {},  # together_long
     "softmax_one": {"model.attention": "softmax_one"},
@@ -59,6 +61,8 @@ FOUND: dict[str, dict[str, Any]] = {
     "rotary_masked": ROTARY | MASKED,
     "rotary_post_norm": ROTARY | POST,
     "rotary_post_norm_masked": ROTARY | POST | MASKED,
+    "muon": MUON,
+    "muon_masked": MUON | MASKED,
     "deep": DEEP,  # together_deep
     "deep_rotary": DEEP | ROTARY,
 }
