@@ -164,6 +164,7 @@ def foretell(experiment: Any, given: Any) -> Iterator[str]:
 
 
 def run(experiment: Any, given: Any, settings: dict[str, str | None]) -> None:
+    from command import options
     from experiments import variants
     from experiments.config import check
 
@@ -173,6 +174,8 @@ def run(experiment: Any, given: Any, settings: dict[str, str | None]) -> None:
         *variants.groups(experiment, settings).values(),
     ):  # single runs, and seeds together
         check(config)
+
+    options.check_tangents(given, any(config.tangents.enabled for config in configs.values()))
 
     # Later still: a wrong setting should be told without waiting for what trains and draws.
     from command import drawing, stages
@@ -202,8 +205,12 @@ def run(experiment: Any, given: Any, settings: dict[str, str | None]) -> None:
 
 def run_untrained(config: Any, given: Any, check: Callable[[Any], None], what: str, stage: str) -> None:
     """A kind of experiment that has nothing to do in `train`."""
+    from command import options
+
     check(config)
     refuse_training(given, what, ("measure", *["tangents"] * (stage in WITH_TANGENTS), "figures"))
+    if stage in WITH_TANGENTS:
+        options.check_tangents(given, config.tangents.enabled)
     if given.dry_run:
         say(foretell(config, given))
         return
@@ -223,8 +230,8 @@ def refuse_training(given: Any, what: str, stages: tuple[str, ...]) -> None:
             raise UserError(f"--{name} is for training runs; leave it out with an experiment on {what}")
     if asked := [stage for stage in FURTHER if stage in given.stages]:
         raise UserError(f"--stages={asked[0]}: {what} are not trained here; leave it out")
-    if not {*stages} & {*given.stages}:
-        raise UserError(f"--stages={','.join(given.stages)}: {what} are not trained; choose from {', '.join(stages)}")
+    if given["stages"].present and (asked := [stage for stage in given.stages if stage not in stages]):
+        raise UserError(f"--stages={asked[0]}: {what} are not trained; choose from {', '.join(stages)}")
 
 
 def experiment_name(config: str) -> str:

@@ -40,6 +40,11 @@ def folder_of(figures: str | None, root: pathlib.Path) -> pathlib.Path:
     return to
 
 
+def beside(to: pathlib.Path, root: pathlib.Path) -> pathlib.Path:
+    """Where the page of these figures lies: in the run's folder, or with figures that are elsewhere."""
+    return root if to.resolve() == (root / "figures").resolve() else to
+
+
 def draw_figures(
     shown: dict[str, pathlib.Path], to: pathlib.Path, root: pathlib.Path | None = None, over: str = "step"
 ) -> None:
@@ -62,8 +67,7 @@ def draw_figures(
     if (root / "runs.csv").exists():
         equal = on_disk.read_equal(root, folders)
         paths += draw.draw(draw.EXPERIMENT, Compared(own, *on_disk.read(root), equal, named), to)
-    beside = root if to == root / "figures" else to
-    written = page.write(runs, drawn, shown, beside)
+    written = page.write(runs, drawn, shown, beside(to, root))
     bits = {name: on_disk.bits(path) for name, path in shown.items()}
     for line in findings.found({name: run.results for name, run in runs.items()}, bits):
         print(line)

@@ -12,6 +12,7 @@ from workdir.errors import UserError, meant
 STAGES = ("train", "measure", "tangents", "figures")  # what is done where none is named
 AXES = ("step", "gain")
 FURTHER = ("equal", "export")  # done where it is named
+OF_RUNS = ("config", "stages", "compare", "over", "distributed", "dry_run")  # which --similarity knows nothing of
 
 
 def parse(words: list[str]) -> flags.FlagValues:
@@ -67,11 +68,20 @@ def parse(words: list[str]) -> flags.FlagValues:
 
 
 def check_settings(given: flags.FlagValues, settings: dict[str, str | None]) -> None:
-    """Raise UserError for settings of an experiment beside what runs none."""
+    """Raise UserError for settings and flags of an experiment beside what runs none."""
     for name in ("list", "status", "similarity"):
         if settings and given[name].present and not given.help:
             advice = f"leave out --config.{next(iter(settings))}"
             raise UserError(f"--{name} runs no experiment and has no settings; {advice}")
+    for name in OF_RUNS:
+        if given.similarity and given[name].present and not given.help:
+            raise UserError(f"--similarity compares two runs that are there; leave out --{name}")
+
+
+def check_tangents(given: flags.FlagValues, enabled: bool) -> None:
+    """Raise UserError where the stage is named and switched off; where no stage is named it is left out."""
+    if given["stages"].present and "tangents" in given.stages and not enabled:
+        raise UserError("--stages=tangents: the stage is switched off here; pass --config.tangents.enabled=True")
 
 
 def explained(given: flags.FlagValues, settings: dict[str, str | None]) -> Iterator[str]:

@@ -5,7 +5,7 @@ import pathlib
 from collections.abc import Callable, Iterator
 from typing import Any
 
-from command.drawing import draw_figures, folder_of, load, not_there, told
+from command.drawing import beside, draw_figures, folder_of, load, not_there, told
 from command.stages import keep_compiled, with_tangents
 from curved import tables as curved
 from curved.config import CurvedConfig
@@ -154,7 +154,7 @@ def draw_models(
         found = modalities.correlations({label: run.results for label, run in runs.items()}, modality)
         files.write_csv(found, to / "correlations_by_modality.csv")
     print(told(paths, to))
-    print(f"page:    {page.write(runs, runs, shown, root if to == root / 'figures' else to)}")
+    print(f"page:    {page.write(runs, runs, shown, beside(to, root))}")
 
 
 @contextlib.contextmanager

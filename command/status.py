@@ -10,7 +10,7 @@ from typing import Any
 
 from experiments import variants
 from experiments.config import Config
-from training import finished
+from training import finished, loop
 from training.config import schedule
 from workdir.errors import UserError, meant
 from workdir.files import read_json
@@ -72,7 +72,8 @@ def of_run(folder: pathlib.Path, config: Config | None) -> Iterator[tuple[str, s
         count = len(list((folder / "measurements").glob("*.nc")))
         yield f"{count} tables measured", "" if joined else "results.nc (--stages=measure)"
         return
-    kept = schedule(config.train.steps, config.checkpoint.every)
+    scheduled = schedule(config.train.steps, config.checkpoint.every)
+    kept = loop.kept_steps(config, folder)
     saved = steps_in(folder / "checkpoints", "*")
     done = finished.is_finished(folder)
     newest = config.train.steps if done else max(saved, default=None)
@@ -88,9 +89,12 @@ def of_run(folder: pathlib.Path, config: Config | None) -> Iterator[tuple[str, s
     lacks = f"tables of step{'s' * (len(absent) > 1)} {some(absent)}" if absent else "" if joined else "results.nc"
     yield f"{len(tables.intersection(kept))} of {len(kept)} checkpoints measured", lacks
     if config.tangents.enabled or (folder / "tangents").exists():  # switched on later, say
-        there = steps_in(folder / "tangents", "*.nc").intersection(kept)
-        lacks = "" if (folder / "tangents.nc").exists() and len(there) == len(kept) else "tangents of some checkpoints"
-        yield f"tangents of {len(there)} of {len(kept)} checkpoints", lacks
+        there = steps_in(folder / "tangents", "*.nc").intersection(scheduled)
+        done = (folder / "tangents.nc").exists() and len(there) == len(scheduled)
+        yield (
+            f"tangents of {len(there)} of {len(scheduled)} checkpoints",
+            "" if done else "tangents of some checkpoints",
+        )
     for site in sorted({*config.measure.sites, *(path.name for path in folder.glob("sites/*"))}):
         there = steps_in(folder / "sites" / site / "measurements", "*.nc").intersection(kept)
         lacks = "" if len(there) == len(kept) else f"{site} of some checkpoints"
@@ -133,9 +137,20 @@ def ago(root: pathlib.Path) -> str:
 
 
 def last_command(root: pathlib.Path, runs: dict[str, Any]) -> str:
+    """That of the last session, without the stages that it was kept to."""
     for name in runs:
         try:
-            return shlex.join(json.loads((root / name / "environment.json").read_text())["sessions"][-1]["command"])
-        except (OSError, ValueError, KeyError, IndexError, TypeError):
+            words = json.loads((root / name / "environment.json").read_text())["sessions"][-1]["command"]
+            return shlex.join(without_stages(words))
+        except (OSError, ValueError, KeyError, IndexError, TypeError, AttributeError):
             continue
     return ""
+
+
+def without_stages(words: list[str]) -> Iterator[str]:
+    left = iter(words)
+    for word in left:
+        if word in ("--stages", "-stages"):
+            next(left, None)
+        elif not word.startswith(("--stages=", "-stages=")):
+            yield word

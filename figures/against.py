@@ -11,15 +11,16 @@ from figures.run import POSITIONS, Run, at_last, bands, embedded, holding, inter
 from studies import correlations
 
 SHARPNESS = ("attention_entropy", "attention_max", "score_std_within", "attention_first")
+OF_KIND = "of this kind in correlations.csv"
 CAUTION = (
-    "Correlations, with 95 % intervals and p corrected after Holm for the {} of this kind in correlations.csv. They "
+    "Correlations, with 95 % intervals and p corrected after Holm for {}. They "
     "take the points for independent draws, which those of one network are not."
 )
 
 
 def cosine_against_drift(runs: dict[str, Run]) -> Figure | None:
     """A point per layer (Anisotropy Is Inherent to Self-Attention)."""
-    looks, runs = style.inks(runs), holding(runs, "mean_cosine", "drift")
+    looks, every, runs = style.inks(runs), runs, holding(runs, "mean_cosine", "drift")
     if not runs:
         return None
     sides, first = positions(runs, "mean_cosine", "drift"), "embedding" if embedded(runs) else "first layer"
@@ -39,7 +40,7 @@ def cosine_against_drift(runs: dict[str, Run]) -> Figure | None:
     axes[0].set_ylabel(words(runs, "mean_cosine"))
     style.title(figure, f"Mean cosine against drift{at_last(runs)}")
     style.legend(axes)
-    found = [line for side in sides for line in correlated(runs, ("mean_cosine",), side)]
+    found = [line for side in sides for line in correlated(runs, ("mean_cosine",), side, every)]
     shown = f"A point for each layer; hollow: the {first}."
     further = [*same(runs, sides), *found]
     caption(figure, runs, shown, bands(runs, "drift", "mean_cosine", what="bars"), further)
@@ -51,7 +52,7 @@ def sharpness_against_alignment(runs: dict[str, Run]) -> Figure | None:
 
     A point per head, of every seed; all heads of a row are one correlation.
     """
-    runs = holding(runs, "query_key_alignment", *SHARPNESS)
+    every, runs = runs, holding(runs, "query_key_alignment", *SHARPNESS)
     if not runs:
         return None
     figure = style.new(style.PAGE, 1.0 + 1.5 * len(runs))
@@ -74,21 +75,29 @@ def sharpness_against_alignment(runs: dict[str, Run]) -> Figure | None:
     scales.block_bar(figure, colours, axes)
     shown = "A point for each head: how sharp is it, and how far do its queries and keys drift one way?"
     bars = bands(runs, "query_key_alignment", *SHARPNESS, what="bars")
-    caption(figure, runs, shown, bars, correlated(runs, SHARPNESS, "all"))
+    caption(figure, runs, shown, bars, correlated(runs, SHARPNESS, "all", every))
     return figure
 
 
-def correlated(runs: dict[str, Run], names: tuple[str, ...], side: str) -> list[str]:
-    """A line for each run and quantity: how it goes with the other axis at the last checkpoint."""
+def correlated(runs: dict[str, Run], names: tuple[str, ...], side: str, every: dict[str, Run]) -> list[str]:
+    """A line for each run and quantity: how it goes with the other axis at the run's last checkpoint.
+
+    `every` run is in correlations.csv, where p is corrected for all that have that step.
+    """
     (x,) = {x for x, y in correlations.PAIRS if y in names}
     kind = [x, *(y for one, y in correlations.PAIRS if one == x)]
-    last = {label: run.results.isel(step=[-1]).sel(positions=[side]) for label, run in runs.items()}
-    last = {label: results[[name for name in kind if name in results]] for label, results in last.items()}
-    table = correlations.correlations(last)
-    table = table[table.over.isin(["layers", "heads"])].set_index(["run", "y"])
-    found = {(label, name): table.loc[(label, name)] for label in runs for name in names}
-    about = CAUTION.format(next(iter(found.values())).tests)
-    lines = [f"{label}, {words(runs, name)}: {correlations.words(row)}" for (label, name), row in found.items()]
+    last = {label: int(run.results.step[-1]) for label, run in runs.items()}
+    tables = {}
+    for label, run in holding(every, x).items():
+        held = run.results[[name for name in kind if name in run.results]]
+        tables[label] = held.sel(step=held.step.isin([*last.values()]), positions=held.positions == side)
+    table = correlations.correlations(tables)
+    table = table[table.over.isin(["layers", "heads"])].set_index(["run", "step", "y"])
+    found = {(label, name): table.loc[(label, last[label], name)] for label in runs for name in names}
+    tests = {row.tests for row in found.values()}
+    told = {key: f" (of {row.tests})" * (len(tests) > 1) for key, row in found.items()}
+    about = CAUTION.format(f"the {max(tests)} {OF_KIND}" if len(tests) == 1 else f"as many {OF_KIND} as each line says")
+    lines = [f"{key[0]}, {words(runs, key[1])}{told[key]}: {correlations.words(row)}" for key, row in found.items()]
     return [f"{POSITIONS[side].capitalize()}. {about}", *lines]
 
 

@@ -70,8 +70,8 @@ def largest(run: Run, panel: Panel) -> np.ndarray:
         return values.values
     dim, first = SINKS[panel.quantity]
     values = values.sel(less=NOTHING, statistic="mean", positions=panel.positions).isel({dim: slice(first, None)})
-    over_seeds = values.max([name for name in values.dims if name not in ("step", "seed")])
-    return (over_seeds.max("seed") if "seed" in over_seeds.dims else over_seeds).values
+    over_seeds = values.max([name for name in values.dims if name not in ("step", "seed")], skipna=False)
+    return (over_seeds.max("seed", skipna=False) if "seed" in over_seeds.dims else over_seeds).values
 
 
 def seeds(runs: dict[str, Run]) -> str:

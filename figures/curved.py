@@ -9,7 +9,7 @@ from matplotlib.figure import Figure
 from matplotlib.ticker import MaxNLocator
 
 from curved.theory import SLOPES, TARGETS
-from figures import style
+from figures import scales, style
 
 SIDES = {"tangent": style.OKABE_ITO[0], "normal": style.OKABE_ITO[1]}
 CASES = {TARGETS[0]: ("error by direction", "o"), TARGETS[1]: ("constant error", "s")}
@@ -72,16 +72,16 @@ def _norms(ax: Axes, table: xr.Dataset) -> None:
             marker=marker,
             label=label,
         )
-    ax.set(xscale="log", yscale="log", xlabel="spread t", title=str(table.manifold.values))
+    scales.logarithmic(ax.xaxis, ax.yaxis)
+    ax.set(xlabel="spread t", title=str(table.manifold.values))
 
 
 def _share(ax: Axes, table: xr.Dataset) -> None:
     for (target, (label, marker)), color in zip(CASES.items(), style.OKABE_ITO[2:], strict=False):
         values = table["normal_share"].sel(target=target)
         _line(ax, table.spread.values, values, color=color, marker=marker, label=label)
-    ax.set(
-        xscale="log", yscale="log", xlabel="spread t", title=f"normal share of the energy\nby spread ({_which(table)})"
-    )
+    scales.logarithmic(ax.xaxis, ax.yaxis)
+    ax.set(xlabel="spread t", title=f"normal share of the energy\nby spread ({_which(table)})")
     ax.set_ylim(bottom=ax.get_ylim()[0] / 100)  # room for the key
     ax.legend(loc="lower right")
 
@@ -90,7 +90,8 @@ def _bias(ax: Axes, table: xr.Dataset) -> None:
     for (weighting, (label, marker)), color in zip(WEIGHTED.items(), (*style.OKABE_ITO[1:2], "0.3"), strict=True):
         values = table["biased_normal_share"].sel(weighting=weighting)
         _line(ax, 1 + table.bias.values, values, color=color, marker=marker, label=label)
-    ax.set(xscale="log", yscale="log", xlabel="1 + b, b the bias")
+    scales.logarithmic(ax.xaxis, ax.yaxis)
+    ax.set_xlabel("1 + b, b the bias")
     ax.set_title(f"normal share of the energy\nby frequency ({_which(table)})")
     ax.set_ylim(bottom=ax.get_ylim()[0] / 3)
     ax.legend(loc="lower left")

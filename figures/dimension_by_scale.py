@@ -38,7 +38,7 @@ def build(runs: dict[str, Run]) -> Figure | None:
     for ax in grid[:, 0]:
         ax.set_ylabel("intrinsic dimension")
     for ax in axes[-columns:]:
-        ax.set_xlabel("neighbour rank k (from $r_{2k}/r_k$)")
+        ax.set_xlabel("neighbour rank k (from $r_{2k}/r_k$)", parse_math=True)
     looks = {"measured": MEASURED, "on a plateau": PLATEAU, "Gaussian cloud, same spectrum": GAUSSIAN}
     if not any("gaussian" in nulls(run.results) for run in runs.values()):
         looks.popitem()

@@ -33,9 +33,11 @@ from figures.run import Run
 from figures.untrained import attention, in_and_out, stack
 from studies import correlations
 from workdir import files
+from workdir.errors import UserError
 from workdir.progress import bar
 
 MARK = "drawn.txt"  # of a folder in which files may be written again and removed
+OF_A_RUN = ("config.json", "results.nc")  # in a folder whose files are no figures
 T = TypeVar("T")  # what a figure is drawn from
 
 RUNS: dict[str, Callable[[dict[str, Run]], Figure | None]] = {
@@ -77,11 +79,18 @@ CURVED: dict[str, Callable[[xr.Dataset], Figure | None]] = {"curved_manifolds": 
 
 def draw(figures: dict[str, Callable[[T], Figure | None]], of: T, folder: pathlib.Path) -> list[pathlib.Path]:
     """PNG, PDF and caption of each figure, under `folder`; what no longer applies is removed. The paths written."""
+    check_folder(folder)
     folder.mkdir(parents=True, exist_ok=True)
     if not (folder / MARK).exists():
         files.write(folder / MARK, "Figures drawn by main.py: drawn again, and removed where they no longer apply.\n")
     with style.context(), bar(figures.items(), "figures", "figure", leave=False) as shown:
         return [path for name, build in shown for path in save(build(of), folder, name)]
+
+
+def check_folder(folder: pathlib.Path) -> None:
+    """Raise UserError where the folder is that of a run: its tables would be replaced."""
+    if any((folder / name).exists() for name in OF_A_RUN):
+        raise UserError(f"--figures={folder} is the folder of a run, whose tables are no figures; name another folder")
 
 
 def draw_runs(runs: dict[str, Run], folder: pathlib.Path, over: str = "step") -> list[pathlib.Path]:

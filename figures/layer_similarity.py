@@ -54,5 +54,6 @@ def _permuted(label: str, run: Run, measures: dict[str, str]) -> str:
     for name, said in measures.items():
         last = run.results[name].isel(step=-1).sel(positions="all", statistic="mean")
         null = (last.sel(less=NOTHING) - last.sel(less=PERMUTED)).values
-        found.append(f"{said} {np.nanmax(null[~np.eye(len(null), dtype=bool)], initial=-np.inf):.2f}")
-    return f"{label}, windows of one layer in another order, at most: {', '.join(found)}."
+        null = null[~np.eye(len(null), dtype=bool) & np.isfinite(null)]
+        found += [f"{said} {null.max():.2f}"] if null.size else []
+    return f"{label}, windows of one layer in another order, at most: {', '.join(found)}." * bool(found)

@@ -3,6 +3,7 @@
 import functools
 import operator
 
+import numpy as np
 import xarray as xr
 from matplotlib.cm import ScalarMappable
 from matplotlib.colors import Normalize
@@ -29,14 +30,13 @@ def build(found: xr.Dataset) -> Figure:
     figure = style.new(0.75 * style.PAGE, 0.8 + 2.2 * len(rows))
     axes = figure.subplots(len(rows), 2, squeeze=False)
     colours = ScalarMappable(Normalize(0, 1), "viridis")
-    widest = {}
+    widest = {name: [] for name in MEASURES}
     for row, (name, side) in zip(axes, rows, strict=True):
         values = found[name].sel(positions=side)
         mean = values.sel(less=NOTHING, statistic="mean")
         null = mean - values.sel(less=PERMUTED, statistic="mean")
         ends = (values.sel(less=NOTHING, statistic=end) for end in ("high", "low"))
-        half = functools.reduce(operator.sub, ends).max().item() / 2
-        widest[name] = max(widest.get(name, 0), half)
+        widest[name].append(functools.reduce(operator.sub, ends).max().item() / 2)
         for ax, shown in zip(row, (mean, null), strict=True):
             ax.imshow(shown, cmap=colours.cmap, norm=colours.norm, origin="lower", aspect="auto")
             ax.grid(False)
@@ -56,13 +56,14 @@ def build(found: xr.Dataset) -> Figure:
     facts = [f"{about['corpus']}; {about['measure.points']:,} points × {about['measure.batches']} batches"]
     facts += [f"{about[place]}: {about[f'{place}_model']}" for place in ("first", "second")]
     style.small_print(figure, facts)
-    said = [f"{MEASURES[name]} {half:.2f}" for name, half in widest.items()]
+    known = {name: np.nanmax(halves) for name, halves in widest.items() if np.isfinite(halves).any()}
+    said = ", ".join(f"{MEASURES[name]} {half:.2f}" for name, half in known.items())
     points = about.get("points_are", "on the same characters of the same windows")
     shown = (
         f"Every layer of one model beside every layer of the other, {points}; layer 0 is the embedding. "
-        "Right: the null model, in which the windows of the first are in another order. 95 % intervals, windows "
-        f"resampled, reach at most so far to a side: {', '.join(said)}."
+        "Right: the null model, in which the windows of the first are in another order."
     )
+    shown += f" 95 % intervals, windows resampled, reach at most so far to a side: {said}." * bool(known)
     figure.set_label("\n".join([shown, "", *facts]))
     return figure
 

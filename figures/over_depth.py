@@ -138,7 +138,7 @@ def excess_over_nulls(runs: dict[str, Run]) -> Figure | None:
                 if null in nulls(run.results):
                     curve = interval(run.results.isel(step=-1), name, less=null, positions="all")
                     style.banded(ax, run.results.depth.values, *curve, label=label, **looks[label])
-            _ground(ax)
+            _ground(ax, "no values" if ax.lines and null in nulls_of(name) else "no such null model")
         row[0].set_ylabel(style.wrap(words(having, name), HEIGHT, style.SMALL), fontsize=style.SMALL)
     for ax, null in zip(axes[0], models, strict=True):
         ax.set_title(NULLS[null])
@@ -156,14 +156,14 @@ def excess_over_nulls(runs: dict[str, Run]) -> Figure | None:
     return figure
 
 
-def _ground(ax: Axes) -> None:
+def _ground(ax: Axes, none: str) -> None:
     """With zero; without curves an empty panel that says why."""
     if any(np.isfinite(line.get_ydata()).any() for line in ax.lines):
         scales.fit([ax], zero=True)
         return
     for line in list(ax.lines):
         line.remove()
-    ax.text(0.5, 0.5, "no such null model", transform=ax.transAxes, ha="center", color="0.4", fontsize=style.SMALL)
+    ax.text(0.5, 0.5, none, transform=ax.transAxes, ha="center", color="0.4", fontsize=style.SMALL)
     ax.grid(visible=False)
     ax.set(xticks=[], yticks=[])
     ax.spines[["left", "bottom"]].set_visible(False)

@@ -27,6 +27,8 @@ def build(runs: dict[str, Run]) -> Figure | None:
     places = [(label, block) for label, run in runs.items() for block in shown_blocks(run, len(runs))]
     single = all(run.results.sizes["step"] == 1 for run in runs.values())
     rows = places[: COLUMNS if single else ROWS]
+    heads = {label: int(runs[label].results.query_projection.attrs["head"]) for label, _ in rows}
+    one_head = len(set(heads.values())) == 1
     figure = style.new(style.PAGE, 0.9 + HEIGHT * (1 if single else len(rows)))
     grid = figure.add_gridspec(1, len(rows)) if single else figure.add_gridspec(len(rows), COLUMNS)
     above = None
@@ -42,6 +44,7 @@ def build(runs: dict[str, Run]) -> Figure | None:
         frame(axes, table.sel(step=steps))
         one, two = (f"axis {axis} ({percent(share)})" for axis, share in enumerate(table.projection_share.values, 1))
         name = f"block {block}" if len(runs) == 1 else f"{label}, block {block}"
+        name += "" if one_head else f", head {heads[label]}"
         axes[0].set_xlabel(one, fontsize=style.SMALL)
         if single:
             axes[0].set_title(style.wrap(name, HEIGHT, style.SMALL), fontsize=style.SMALL)
@@ -54,7 +57,8 @@ def build(runs: dict[str, Run]) -> Figure | None:
             for handle in axes[-1].get_legend().legend_handles:
                 handle.set(sizes=[12], alpha=1)
         above = steps
-    words = f"Queries and keys of head {int(table.query_projection.attrs['head'])} on the axes of their common SVD"
+    which = f"head {heads[label]}" if one_head else "one head each"
+    words = f"Queries and keys of {which} on the axes of their common SVD"
     omitted = f", {len(rows)} of {len(places)} runs" if len(rows) < len(places) else ""
     style.title(figure, f"{words}{omitted}")
     shares = (

@@ -109,7 +109,7 @@ def positions(runs: dict[str, Run], *names: str, steps: slice = slice(-1, None))
             [one.transpose("positions", ...).values.reshape(len(sets), -1) for one in shown], axis=1
         )
         values = values[:, np.isfinite(values).all(axis=0)]
-        if values.size and abs(values[-1] - values[0]).max() > VISIBLE * np.ptp(values):
+        if values.size and abs(values[1:] - values[0]).max(initial=0) > VISIBLE * np.ptp(values):
             return sets
     return sets[:1]
 

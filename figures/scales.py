@@ -1,18 +1,36 @@
 """Axes and colour bars that several figures have: training steps, blocks, layers; where zero is drawn."""
 
 import math
+import re
 from collections.abc import Iterable, Sequence
 
 import numpy as np
 from matplotlib.axes import Axes
+from matplotlib.axis import Axis
 from matplotlib.cm import ScalarMappable
 from matplotlib.colors import BoundaryNorm, SymLogNorm
 from matplotlib.figure import Figure
+from matplotlib.lines import Line2D
+from matplotlib.ticker import LogFormatterSciNotation
 
 from figures.style import shades
 
 DEPTH = "relative depth (0 = embedding)"
 LAYER = "layer (0 = embedding)"
+RAISED = str.maketrans("0123456789-", "⁰¹²³⁴⁵⁶⁷⁸⁹⁻")
+
+
+class Powers(LogFormatterSciNotation):
+    """Numbers of a log axis as matplotlib writes them, in plain text: 10⁻², 2×10⁻²."""
+
+    def __call__(self, x: float, pos: int | None = None) -> str:
+        written = re.fullmatch(r"\$\\mathdefault\{(.*?)(?:\^\{(-?\d+)\})?\}\$", super().__call__(x, pos))
+        return written[1].replace(r"\times", "×") + (written[2] or "").translate(RAISED) if written else ""
+
+
+def power(exponent: int) -> str:
+    """This power of ten in plain text."""
+    return f"10{str(exponent).translate(RAISED)}"
 
 
 def fit(axes: Iterable[Axes], zero: bool = False) -> None:
@@ -21,7 +39,8 @@ def fit(axes: Iterable[Axes], zero: bool = False) -> None:
     Zero is among them, as a line, where it is asked for or the lines come near it.
     """
     axes = list(axes)
-    lines = np.concatenate([np.ravel(line.get_ydata()) for ax in axes for line in ax.lines] or [np.empty(0)])
+    values = [line.get_ydata() for ax in axes for line in ax.lines if _of_data(ax, line)]
+    lines = np.concatenate([np.ravel(one) for one in values] or [np.empty(0)])
     lines = lines[np.isfinite(lines)].astype(float)
     if not lines.size:
         for ax in axes:
@@ -38,6 +57,19 @@ def fit(axes: Iterable[Axes], zero: bool = False) -> None:
     margin = 0.05 * ((high - low) or span)
     for ax in axes:
         ax.set_ylim(low - margin, high + margin)
+
+
+def _of_data(ax: Axes, line: Line2D) -> bool:
+    """Whether its heights are values: those of `axvline` are shares of the panel."""
+    return line.get_transform().contains_branch_seperately(ax.transData)[1]
+
+
+def logarithmic(*axes: Axis) -> None:
+    """Log axes; all text is plain (style.RC), so their numbers must be too."""
+    for axis in axes:
+        axis.axes.set(**{f"{axis.axis_name}scale": "log"})
+        axis.set_major_formatter(Powers())
+        axis.set_minor_formatter(Powers())
 
 
 def step_axis(ax: Axes, last: int) -> None:

@@ -47,7 +47,9 @@ def _together(members: list[Run]) -> Run:
     found = _range(means.drop_vars(of_heads)).assign({name: joined[name] for name in of_heads})
     learned = [name for name, _ in OF_LINE.values() if name in shared]
     found = found.assign(
-        xr.concat([run.results[learned] for run in members], "seed", join="inner").mean("seed", keep_attrs=True)
+        xr.concat([run.results[learned] for run in members], "seed", join="inner").mean(
+            "seed", skipna=False, keep_attrs=True
+        )
     )
     if ends:  # the scales that every seed has on its plateau
         first, last = (

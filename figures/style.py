@@ -10,8 +10,11 @@ from typing import Any
 import matplotlib.style
 import numpy as np
 from matplotlib.axes import Axes
+from matplotlib.collections import Collection
 from matplotlib.colors import Colormap, LinearSegmentedColormap
+from matplotlib.container import Container
 from matplotlib.figure import Figure
+from matplotlib.lines import Line2D
 
 PAGE = 6.9  # inches: the full width of a two-column paper
 SINGLE = 4.6  # of a figure of one panel, with its key
@@ -20,6 +23,7 @@ INKS = (*OKABE_ITO, "#7F7F7F", "#6A3D9A")  # grids have nine lines and more
 MARKERS = ("o", "s", "^", "D", "v", "P", "X")
 SMALL = 7.5  # points: titles of small panels and names on their axes
 SMALL_PRINT = 6.5
+UNNAMED = re.compile(r"_(child|container)\d+|_nolegend_|")  # labels that matplotlib gives by itself
 RC = {
     "font.family": "DejaVu Sans",  # ships with matplotlib: the same shapes on every machine
     "font.size": 8.5,
@@ -40,6 +44,7 @@ RC = {
     "lines.markersize": 4,
     "savefig.dpi": 200,
     "pdf.fonttype": 42,  # TrueType: text stays text, and journals accept it
+    "text.parse_math": False,  # a name may hold dollar signs
 }
 
 
@@ -98,9 +103,10 @@ def legend(axes: np.ndarray) -> None:
 
 
 def entries(axes: Iterable[Axes]) -> tuple[list[Any], list[str]]:
-    """What a legend of all these panels holds: each label once."""
-    found = [ax.get_legend_handles_labels() for ax in axes]
-    handles = {label: handle for pair in found for handle, label in zip(*pair, strict=True)}
+    """What a legend of all these panels holds: each label once, one that begins with an underscore too."""
+    parts = [one for ax in axes for one in (*ax.get_children(), *ax.containers)]
+    drawn = [one for one in parts if isinstance(one, Line2D | Collection | Container)]
+    handles = {one.get_label(): one for one in drawn if not UNNAMED.fullmatch(one.get_label())}
     return list(handles.values()), list(handles)
 
 

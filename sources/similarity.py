@@ -107,7 +107,7 @@ def _at_step(word: str) -> tuple[OpenRun, int]:
 def step_of(word: str, steps: list[int]) -> int:
     """The step named after a run, or its last one."""
     path, at, step = word.partition("@")
-    if at and (not step.isdigit() or int(step) not in steps):
+    if at and (not (step.isascii() and step.isdecimal()) or int(step) not in steps):
         raise UserError(f"--similarity={word}: {path} has no checkpoint of step {step!r}; it has {steps}")
     return int(step) if at else steps[-1]
 

@@ -80,10 +80,11 @@ def components(runs: xr.Dataset) -> pd.DataFrame:
 def _measured(runs: xr.Dataset) -> list[tuple[str, str, int | None, np.ndarray]]:
     found = [(quantity, positions, None, values) for quantity, positions, values in numbers(runs)]
     if "anisotropy" in runs:
-        last = runs["anisotropy"].sel(statistic="mean").dropna("step", how="all").isel(step=-1)
+        means = runs["anisotropy"].sel(statistic="mean").dropna("step", how="all")
         found += [
-            ("anisotropy", str(p), int(layer), last.sel(positions=p, layer=layer).values)
-            for p in last.positions.values
-            for layer in last.layer.values
+            ("anisotropy", str(p), int(layer), means.sel(positions=p, layer=layer).isel(step=-1).values)
+            for p in means.positions.values
+            for layer in means.layer.values
+            if means.sizes["step"]
         ]
     return found

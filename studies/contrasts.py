@@ -96,8 +96,11 @@ def change_between(values: np.ndarray, condition: np.ndarray, seeds: np.ndarray,
     """The change of one number per run from condition `before` to `after`; `seeds` are (run, kind of seed).
 
     A run without a number is left out. NaN where the two conditions share no seed, directly or through others.
+    ValueError where two runs of one condition have all seeds in common.
     """
     blocks, block = np.unique(seeds, axis=0, return_inverse=True)
+    if len(set(zip(condition, block.ravel(), strict=True))) < len(condition):
+        raise ValueError("two runs of one condition have all seeds in common")
     table_CB = np.full((max(before, after, *condition) + 1, len(blocks)), np.nan)
     table_CB[condition, block.ravel()] = np.where(np.isfinite(values), values, np.nan)
     shared = blocks[np.isfinite(table_CB[[before, after]]).all(axis=0)]

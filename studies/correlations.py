@@ -86,8 +86,9 @@ def correlations(tables: dict[str, xr.Dataset]) -> pd.DataFrame:
     rows = []
     for x, y in PAIRS:
         held = {run: table for run, table in tables.items() if x in table and y in table}
-        for positions in next(iter(held.values())).positions.values if held else ():
-            pairs = {run: (_means(table, x, positions), _means(table, y, positions)) for run, table in held.items()}
+        for positions in dict.fromkeys(p for table in held.values() for p in table.positions.values):
+            there = {run: table for run, table in held.items() if positions in table.positions}
+            pairs = {run: (_means(table, x, positions), _means(table, y, positions)) for run, table in there.items()}
             about = {"positions": positions, "x": x, "y": y}
             networks = {run: held[run].sizes.get("seed", 1) for run in pairs}
             for run, (of_x, of_y) in pairs.items():

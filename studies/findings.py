@@ -32,10 +32,11 @@ def found(results: dict[str, xr.Dataset], bits: dict[str, dict[str, float]]) -> 
 
 
 def _last_step(tables: Iterable[xr.Dataset]) -> str:
-    """Nothing of what has one step alone, as pretrained models have."""
-    trained = [table for table in tables if table.sizes["step"] > 1]
-    steps = {int(table.step[-1]) for table in trained}
-    return f", step {steps.pop():,}" if len(steps) == 1 else ", last step of each" if steps else ""
+    """The step at which all were read; nothing where each has one alone, as pretrained models have."""
+    sizes, steps = zip(*((table.sizes["step"], int(table.step[-1])) for table in tables), strict=True)
+    if max(sizes) == 1:
+        return ""
+    return f", step {steps[0]:,}" if len({*steps}) == 1 else ", last step of each"
 
 
 def _bits(results: dict[str, xr.Dataset], bits: dict[str, dict[str, float]]) -> Iterator[str]:

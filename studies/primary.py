@@ -17,11 +17,10 @@ import pandas as pd
 import xarray as xr
 from scipy import stats
 
-from models.masks import seeds as mask_seeds
 from panel.intervals import LEVEL
 from studies.contrasts import COLUMNS, TASK, Change, change_between, factors, pairs
 from studies.equal_gain import STEPS
-from studies.runs import SEEDS, numbers, pairing
+from studies.runs import numbers, pairing
 from studies.shapes import SHAPES
 from workdir.errors import UserError
 from workdir.settings import choose
@@ -158,9 +157,8 @@ def _no_change() -> Change:
 
 
 def _crossed(runs: xr.Dataset) -> bool:
-    """Whether weight and data seeds are; what a mask draws goes with either."""
-    own = [name for name in SEEDS if name in runs.coords and name.removeprefix("model.") not in mask_seeds()]
-    return len(factors(np.unique(np.stack([runs[name].values for name in own], axis=1), axis=0))) > 1
+    """Whether seeds of two kinds are among those that runs are paired by."""
+    return len(factors(np.unique(pairing(runs), axis=0))) > 1
 
 
 def with_roles(frame: pd.DataFrame, primary: dict[str, dict[str, Any]], runs: xr.Dataset, at: str) -> pd.DataFrame:

@@ -66,7 +66,7 @@ def pairing(runs: xr.Dataset) -> np.ndarray:
     """
     names = [name for name in SEEDS if name in runs.coords]
     plain = [name for name in SEEDS[:2] if name in names]
-    alone = runs[["condition", *plain]].to_dataframe()
+    alone = runs[["condition", *plain]].to_dataframe()[["condition", *plain]]
     return np.stack([runs[name].values for name in (names if alone.duplicated().any() else plain)], axis=1)
 
 

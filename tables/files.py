@@ -51,4 +51,4 @@ def read(path: pathlib.Path) -> xr.Dataset:
 
 
 def _damaged(path: pathlib.Path, why: str) -> RunError:
-    return RunError(f"table {path} is damaged ({why}); move it away and run --stages=measure again")
+    return RunError(f"table {path} is damaged ({why}); move it away and run the same command again")

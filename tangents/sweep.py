@@ -20,7 +20,7 @@ from tangents.proxies import Frames
 from tangents.stage import EARLY
 from tangents.tested import FITS, Tested
 from training import checkpoint
-from training.config import schedule
+from training.config import schedule, seeds
 from training.next_step import NextStep
 from training.objective import OBJECTIVES
 from workdir.settings import to_dict
@@ -106,12 +106,19 @@ def attributes(config: Config, corpus: Corpus, name: str) -> dict[str, Any]:
 
 
 def other_seed(name: str, configs: dict[str, Config]) -> str | None:
-    """The next run of the experiment, round and round, that differs from this one in its seeds alone, if any."""
+    """The next run, round and round, that differs in its seeds alone and has another weight seed, if any.
+
+    One of the same data seed comes before one of another.
+    """
 
     def without_seeds(config: Config) -> Any:
         values = to_dict(config)
         return values | {"train": {key: value for key, value in values["train"].items() if "seed" not in key}}
 
+    def data_seed(run: str) -> int:
+        return seeds(configs[run].train)[0][1]
+
     alike = [one for one, config in configs.items() if without_seeds(config) == without_seeds(configs[name])]
-    following = alike[(alike.index(name) + 1) % len(alike)]
-    return None if configs[following].train.seed == configs[name].train.seed else following
+    at = alike.index(name)
+    others = [one for one in alike[at:] + alike[:at] if configs[one].train.seed != configs[name].train.seed]
+    return min(others, key=lambda one: data_seed(one) != data_seed(name), default=None)

@@ -35,13 +35,17 @@ class _Found(NamedTuple):
     step: int
 
 
+def saved(folder: pathlib.Path) -> list[int]:
+    """Steps that the names in a folder of checkpoints tell; what is being written has another name."""
+    return sorted(int(path.name) for path in folder.glob("*") if path.name.isdecimal())
+
+
 class _Reader:
     """What reads of Orbax's Checkpointer, which itself waits for all processes of a cluster at every turn."""
 
     def __init__(self, folder: pathlib.Path):
         self._folder = folder
-        steps = [int(path.name) for path in folder.glob("*") if path.name.isdecimal()]
-        self.checkpoints = [_Found(step) for step in sorted(steps)]
+        self.checkpoints = [_Found(step) for step in saved(folder)]
         self._alone, here = ocp.Context(), jax.process_index()
         self._alone.multiprocessing.primary_host = here
         self._alone.multiprocessing.active_processes = {here}

@@ -16,6 +16,8 @@ from workdir.errors import RunError, of_system
 from workdir.files import write
 from workdir.processes import is_first
 
+NAME = "train.jsonl"
+
 
 class Log:
     """Append-only. Lines past step `saved`, the newest checkpoint of this run, are dropped: their steps are done again.
@@ -30,7 +32,7 @@ class Log:
         self._writes = is_first()
         if not self._writes:
             return
-        path, kept = folder / "train.jsonl", []
+        path, kept = folder / NAME, []
         if path.exists():
             kept = [line for line in read(folder) if line["step"] <= saved]
             write(path, "".join(json.dumps(line) + "\n" for line in kept))
@@ -86,7 +88,7 @@ def _single(values: dict[str, float | list[float]]) -> Iterator[tuple[str, float
 
 def read(folder: pathlib.Path) -> list[dict[str, Any]]:
     """The lines of train.jsonl; a last line cut short by a kill is left out."""
-    path, found = folder / "train.jsonl", []
+    path, found = folder / NAME, []
     for number, text in enumerate(path.read_bytes().split(b"\n")[:-1], 1):
         try:
             line = json.loads(text)

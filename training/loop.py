@@ -12,7 +12,7 @@ import numpy as np
 
 from data.corpus import Corpus
 from models import transformer
-from training import evaluate, finished, log, optimizer, step, watch
+from training import checkpoint, evaluate, finished, log, optimizer, step, watch
 from training.config import RunConfig, schedule
 from training.members import Members
 from training.program import Program, make_program
@@ -33,6 +33,8 @@ def train(config: RunConfig, corpus: Corpus, folders: dict[str, pathlib.Path], n
     kept = kept_steps(config, *folders.values())
     with contextlib.closing(Members(folders, kept)) as members:
         if all(finished.is_finished(path) for path in folders.values()):  # its checkpoints may be deleted
+            for path in folders.values():
+                finished.read(path)  # refused where it is damaged
             there = config.train.steps in members.steps()
             gone = "" if there else "; its last checkpoint is gone: move test.json elsewhere to train from the newest"
             print(f"{name}: trained already, {config.train.steps} steps, in {members.place}{gone}")
@@ -40,11 +42,6 @@ def train(config: RunConfig, corpus: Corpus, folders: dict[str, pathlib.Path], n
         program = make_program(config, corpus)
         state = members.resume(program)
         now = int(state.step[0])
-        if config.watch.keep and now and not (logs := next(iter(folders.values())) / "train.jsonl").exists():
-            raise UserError(
-                f"{logs} is gone, and with it which checkpoints were kept at turns of {config.watch.keep}; "
-                "put it back, or name another --workdir"
-            )
         count, device = transformer.count_parameters(program.abstract.params), jax.devices()[0].device_kind
         size = f"{count:,} parameters" if len(folders) == 1 else f"{len(folders)} × {count:,} parameters"
         print(f"{name}: {size}, on {program.devices} × {device}, from step {now} in {members.place}")
@@ -55,9 +52,19 @@ def train(config: RunConfig, corpus: Corpus, folders: dict[str, pathlib.Path], n
 
 
 def kept_steps(config: RunConfig, *folders: pathlib.Path) -> list[int]:
-    """Those of the schedule, and those that the logs in these folders say were kept at a turn."""
-    logs = [log.read(path) for path in folders if config.watch.keep and (path / "train.jsonl").exists()]
-    turned = {step for lines in logs for step in watch.kept(lines)}
+    """Those of the schedule, and those that the logs in these folders say were kept at a turn.
+
+    UserError where a log is gone that says which.
+    """
+    turned: set[int] = set()
+    for path in folders if config.watch.keep else ():
+        if (path / log.NAME).exists():
+            turned.update(watch.kept(log.read(path)))
+        elif any(step > 0 for step in checkpoint.saved(path / "checkpoints")):
+            raise UserError(
+                f"{path / log.NAME} is gone, and with it which checkpoints were kept at turns of {config.watch.keep}; "
+                "put it back, or name another --workdir"
+            )
     return sorted({*schedule(config.train.steps, config.checkpoint.every), *turned})
 
 
@@ -132,10 +139,10 @@ class _Session:
                     # The loss of update `now` is that of the parameters at step now - 1.
                     good = now - 1 if math.isfinite(one.loss) else now - 2
                     self.fail(i, now, f"loss {one.loss}, gradient norm {one.gradient_norm}", good)
-            self.losses = [one.loss for one in done]
+            self.losses = [one.loss if one.scored else last for one, last in zip(done, self.losses, strict=True)]
             if now % self.config.train.log_every == 0 or now == 1:
                 for into, one in zip(self.members.logs.values(), done, strict=True):
-                    into.write(now, "train", **self.line(now, one))
+                    into.write(now, "train" if one.scored else "unscored", **self.line(now, one))
             if self.config.watch.every and (now - 1) % self.config.watch.every == 0:
                 for into, one in zip(self.members.logs.values(), done, strict=True):
                     into.write(now, "watch", **one.watch)
@@ -156,10 +163,10 @@ class _Session:
                     one.write(now, "turn", **{name: value})
 
     def line(self, now: int, metrics: step.StepMetrics) -> dict[str, float]:
-        """What the log says of a step."""
+        """What the log says of a step; a batch without a character to predict has no loss."""
+        loss = {"loss": metrics.loss, "bits_per_character": metrics.loss / math.log(2)}
         return {
-            "loss": metrics.loss,
-            "bits_per_character": metrics.loss / math.log(2),
+            **(loss if metrics.scored else {}),
             "learning_rate": float(self.rate(now - 1)),
             "gradient_norm": metrics.gradient_norm,
             **({"penalty": metrics.penalty} if self.config.train.penalty else {}),

@@ -6,7 +6,7 @@ import pathlib
 import sys
 
 from training import checkpoint, step
-from training.log import Log
+from training.log import NAME, Log
 from training.program import Program
 from workdir.errors import RunError
 
@@ -85,7 +85,10 @@ class Members:
         Before the first one is saved, also its validation is done again.
         """
         for name, path in self.folders.items():
-            self.logs[name] = Log(path, max(self.stores[name].steps(), default=-1))
+            saved = max(self.stores[name].steps(), default=-1)
+            if saved >= 0 and not (path / NAME).exists():
+                print(f"{name}: {path / NAME} is gone, and with it the scores up to step {saved}; a new one is begun")
+            self.logs[name] = Log(path, saved)
 
     def flush(self) -> None:
         for log in self.logs.values():

@@ -25,6 +25,7 @@ class StepMetrics(NamedTuple):
     loss: jax.Array  # nats per predicted character, before the update, without the penalty
     gradient_norm: jax.Array  # of loss + penalty, before clipping
     penalty: jax.Array  # what train.penalty adds to the loss
+    scored: jax.Array  # whether the batch predicts any character, or else its loss of 0 says nothing
     watch: dict[str, jax.Array]  # {quantity: by layer}, before the update, NaN at steps without a look; {}: no looks
 
 
@@ -89,7 +90,8 @@ def make_step(
         params = optax.apply_updates(state.params, updates)
         nats, penalty, seen = values
         found = looked(state.step, *seen, grads) if every else {}
-        return State(params, opt_state, state.step + 1), StepMetrics(nats, optax.tree.norm(grads), penalty, found)
+        metrics = StepMetrics(nats, optax.tree.norm(grads), penalty, batch.weights_BT.any(), found)
+        return State(params, opt_state, state.step + 1), metrics
 
     return step
 

@@ -97,7 +97,9 @@ def check_corpus(folder: pathlib.Path, corpus: dict | None) -> dict[str, Any]:
     path, advice = folder / "environment.json", "move it elsewhere, and another is begun"
     record = read_json(path, advice)
     try:
-        before, _ = record["corpus"], record["sessions"]
+        before, sessions = record["corpus"], record["sessions"]
+        if not isinstance(sessions, list):
+            raise TypeError(f"sessions is {sessions!r}, no list")
         if corpus and "sha256" in corpus and before["sha256"] != corpus["sha256"]:
             raise UserError(
                 f"{folder} was trained on another corpus ({before['name']}, sha256 {before['sha256'][:12]}…; "
@@ -116,6 +118,8 @@ def record_environment(folder: pathlib.Path, corpus: dict | None) -> None:
     if path.exists():
         record = check_corpus(folder, corpus)
         sessions = record["sessions"]
+    elif any(child.name.isdecimal() for child in (folder / "checkpoints").glob("*")):
+        print(f"{path} is gone, and with it which text {folder} was trained on; this one is taken to be the same")
     session = {
         "command": sys.argv,
         "versions": {"python": platform.python_version(), **{p: metadata.version(p) for p in PACKAGES}},

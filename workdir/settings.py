@@ -7,7 +7,7 @@ from typing import Any, get_args, get_origin, get_type_hints
 
 from workdir.errors import UserError, meant
 
-LARGEST_SEED = 2**32 - 1
+LARGEST_SEED = 2**31 - 1  # a table has no larger number: NetCDF-3
 
 
 def to_dict(config: Any) -> dict[str, Any]:

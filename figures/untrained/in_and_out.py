@@ -62,7 +62,8 @@ def norm(results: xr.Dataset) -> Figure | None:
                 color = style.OKABE_ITO[1] if len(blocks) == 1 else colours.to_rgba(block)
                 measured(ax, norms, kind.sel(block=block), "norm_out", color=color, marker="o", markersize=3)
             _fixed_point(ax, kind.isel(block=0))
-            ax.set(xscale="log", yscale="log", title=f"{order}, {text}".replace("\n", " "))
+            scales.logarithmic(ax.xaxis, ax.yaxis)
+            ax.set(title=f"{order}, {text}".replace("\n", " "))
             ax.set(xlabel=words(results, "norm_in"), ylabel=words(results, "norm_out"))
             ax.legend(loc="upper left")
     if len(blocks) > 1:

@@ -10,7 +10,7 @@ import xarray as xr
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
-from figures import style
+from figures import scales, style
 from untrained.theory import keys_of_rows
 
 NAMES = {"pre": "pre-LN", "post": "post-LN", "raw": "raw rows", "normed": "layer-normed rows"}
@@ -38,9 +38,7 @@ def bias_axis(ax: Axes, norms: np.ndarray, label: str = "") -> None:
     first, last = (round(np.log10(value)) for value in (least, most))
     powers = list(range(first, last + 1, max(1, (last - first + 1) // 3)))
     zero = ["0"] * (0 in norms)
-    ax.set_xticks(
-        [0.0] * len(zero) + [10.0**power for power in powers], zero + [f"$10^{{{power}}}$" for power in powers]
-    )
+    ax.set_xticks([0.0] * len(zero) + [10.0**power for power in powers], zero + [scales.power(one) for one in powers])
     ax.set_xticks([], minor=True)
     ax.set_xlabel(label)
 

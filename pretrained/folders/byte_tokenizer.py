@@ -3,6 +3,7 @@
 from typing import Any
 
 MASK = "[MASK]"
+FILES = ("tokenizer.json", "tokenizer_config.json")
 
 
 def files(vocabulary: bytes, context: int) -> dict[str, dict[str, Any]]:
@@ -40,7 +41,7 @@ def files(vocabulary: bytes, context: int) -> dict[str, dict[str, Any]]:
         "mask_token": MASK,
         "unk_token": MASK,
     }
-    return {"tokenizer.json": whole, "tokenizer_config.json": about}
+    return dict(zip(FILES, (whole, about), strict=True))
 
 
 def byte_letters() -> list[str]:

@@ -5,7 +5,9 @@ have one.
 """
 
 import json
+import os
 import pathlib
+import shutil
 from typing import Any
 
 import numpy as np
@@ -18,6 +20,7 @@ from workdir.errors import UserError
 from workdir.files import write_json
 
 WEIGHTS, SETTINGS = "model.safetensors", "config.json"
+FILES = (WEIGHTS, *byte_tokenizer.FILES, SETTINGS)
 NAMES = {"scale": "weight", "kernel": "weight", "bias": "bias"}
 
 
@@ -30,8 +33,13 @@ def class_of(model: ModelConfig) -> Class:
 
 
 def write(folder: pathlib.Path, model: ModelConfig, params: dict, vocabulary: bytes, about: dict[str, Any]) -> None:
-    """The model in its class, with `about` among its settings. Biases that ours lacks are 0 there."""
+    """The model in its class, with `about` among its settings: whole or not at all. Biases that ours lacks are 0 there.
+
+    UserError, one line, where the folder holds anything.
+    """
     of = class_of(model)
+    if folder.exists() and any(folder.iterdir()):
+        raise UserError(f"{folder} is not empty; move it elsewhere")
     settings = {theirs: getattr(model, ours) for ours, (theirs, _) in of.fields.items()}
     settings |= {of.inner[0]: model.expansion * model.width, of.activation[0]: ACTIVATIONS[model.activation]}
     settings |= {name: value for name, (value, _) in of.plain.items()} | dict.fromkeys(of.dropouts, 0.0)
@@ -42,11 +50,15 @@ def write(folder: pathlib.Path, model: ModelConfig, params: dict, vocabulary: by
         "dtype": "float32",
         "anisoscope": about,
     } | dict.fromkeys(("bos_token_id", "eos_token_id", "pad_token_id"))
-    folder.mkdir(parents=True, exist_ok=True)
-    safetensors.numpy.save_file(_weights(of, model, params), folder / WEIGHTS, {"format": "pt"})
+    temporary = folder.with_name(f"{folder.name}.tmp")
+    if temporary.exists():  # a kill's
+        shutil.rmtree(temporary)
+    temporary.mkdir(parents=True)
+    safetensors.numpy.save_file(_weights(of, model, params), temporary / WEIGHTS, {"format": "pt"})
     for name, content in byte_tokenizer.files(vocabulary, model.context).items():
-        write_json(folder / name, content)
-    write_json(folder / SETTINGS, settings)  # the last: a folder that has it is whole
+        write_json(temporary / name, content)
+    write_json(temporary / SETTINGS, settings)
+    os.replace(temporary, folder)
 
 
 def _weights(of: Class, model: ModelConfig, params: dict) -> dict[str, np.ndarray]:

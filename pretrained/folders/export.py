@@ -1,8 +1,8 @@
 """The stage `export`: the last checkpoint of a run as a Hugging Face folder, RUN/export."""
 
 import contextlib
-import json
 import pathlib
+from typing import Any
 
 from experiments.config import Config
 from models.description import description
@@ -23,7 +23,7 @@ def run(config: Config, root: pathlib.Path, name: str) -> None:
         if step not in store.steps():
             where = root / "checkpoints"
             raise UserError(f"{where} has no checkpoint of the last step, {step}; run --stages=train first")
-        corpus = read_json(root / "environment.json", "move it elsewhere, and train again")["corpus"]
+        corpus = _corpus(root / "environment.json")
         about = {
             "run": name,
             "step": step,
@@ -35,9 +35,22 @@ def run(config: Config, root: pathlib.Path, name: str) -> None:
         }
         there = folder / folders.SETTINGS
         if there.exists():
-            if json.loads(there.read_text()).get("anisoscope") == about:
-                print(f"{name}: exported already: {folder}")
-                return
-            raise UserError(f"{folder} holds another model; move it elsewhere")
-        folders.write(folder, config.model, store.restore_params(step), bytes(corpus["vocabulary"]), about)
+            if read_json(there, f"move {folder} elsewhere").get("anisoscope") != about:
+                raise UserError(f"{folder} holds another model; move it elsewhere")
+            if lacking := [file for file in folders.FILES if not (folder / file).exists()]:
+                raise UserError(f"{folder} lacks {', '.join(lacking)}; move it elsewhere")
+            print(f"{name}: exported already: {folder}")
+            return
+        folders.write(folder, config.model, store.restore_params(step), corpus["vocabulary"], about)
     print(f"{name}: step {step} as {folders.class_of(config.model).name}: {folder}")
+
+
+def _corpus(environment: pathlib.Path) -> dict[str, Any]:
+    """The name, sha256 and vocabulary of the text that the run was trained on."""
+    advice = "move it elsewhere, and train again"
+    record = read_json(environment, advice)
+    try:
+        corpus = {name: record["corpus"][name] for name in ("name", "sha256", "vocabulary")}
+        return corpus | {"vocabulary": bytes(corpus["vocabulary"])}
+    except (KeyError, TypeError, ValueError) as error:
+        raise UserError(f"{environment} is damaged ({error!r}); {advice}") from error

@@ -1,5 +1,6 @@
 import json
 import os
+import pathlib
 import sys
 
 import jax
@@ -81,6 +82,14 @@ def test_figures_of_a_run_may_lie_elsewhere_and_come_with_findings(folder, tmp_p
     assert lines[0].startswith("run, step 1: anisotropy is highest at ")
     assert lines[-2] == f"figures: {tmp_path / 'elsewhere'} (1, each as .png and .pdf with its caption in .txt)"
     assert lines[-1] == f"page:    {tmp_path / 'elsewhere' / 'report.html'}"
+
+
+def test_the_page_lies_with_the_run_however_its_folder_of_figures_is_written(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    root = pathlib.Path("run")
+    for to in (root / "figures", tmp_path / "run" / "figures", root / ".." / "run" / "figures"):
+        assert drawing.beside(to, root) == root
+    assert drawing.beside(tmp_path / "elsewhere", root) == tmp_path / "elsewhere"
 
 
 def test_curves_over_gain_need_runs_that_tell_it(folder):

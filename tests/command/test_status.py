@@ -160,3 +160,24 @@ def test_no_run_is_one_line(root):
         with pytest.raises(UserError, match=words) as error:
             list(status.told(folder))
         assert "\n" not in str(error.value)
+
+
+def test_checkpoints_kept_at_turns_are_counted_as_measuring_counts_them(root):
+    one = root / "one"
+    claim(one, replace(tiny.config(), {"watch.every": 1, "watch.keep": "drift", "tangents.enabled": True}), new=True)
+    run(one, [*KEPT, 3], KEPT, test=True, joined=True)
+    (one / "train.jsonl").write_text('{"step": 3, "kind": "turn", "drift": 1.0}\n')
+    (one / "points").mkdir()
+    lines = list(status.told(one))
+    assert "6 of 7 checkpoints measured" in lines
+    assert "tangents of 0 of 6 checkpoints" in lines
+    assert "points of 0 of 7 checkpoints" in lines
+    assert any(line.startswith("missing: tables of step 3; ") for line in lines)
+
+
+@pytest.mark.parametrize("words", [["--stages=train,tangents"], ["--stages", "train"], ["-stages=train"]])
+def test_the_command_that_goes_on_does_all_stages(root, words):
+    command = ["main.py", *words, "--config=a.py", "--workdir=b"]
+    (root / "one").mkdir()
+    (root / "one" / "environment.json").write_text(json.dumps({"sessions": [{"command": command}]}))
+    assert list(status.told(root))[-1] == "the same command goes on: python main.py --config=a.py --workdir=b"

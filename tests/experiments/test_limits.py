@@ -136,8 +136,8 @@ def validate_all(config):
         ({"num_seeds": 0}, r"train\.num_seeds is 0; it must be at least 1"),
         ({"num_seeds": 2, "num_data_seeds": 0}, r"train\.num_data_seeds is 0"),
         ({"num_seeds": 33}, r"33 × 33; 1024 runs at most"),
-        ({"seed": 2**32 - 1, "num_seeds": 2}, r"train\.(data_)?seed is 4294967296; it must lie in"),
-        ({"data_seed": 2**32 - 1, "num_data_seeds": 2}, r"train\.data_seed is 4294967296; it must lie in"),
+        ({"seed": 2**31 - 1, "num_seeds": 2}, r"train\.(data_)?seed is 2147483648; it must lie in"),
+        ({"data_seed": 2**31 - 1, "num_data_seeds": 2}, r"train\.data_seed is 2147483648; it must lie in"),
         ({"data_seed": -1}, r"train\.data_seed is -1"),
     ],
 )

@@ -12,7 +12,7 @@ from figures.against import SHARPNESS, cosine_against_drift, sharpness_against_a
 from figures.run import words
 from studies import correlations
 from tests.figures.reading import footer_of, legend_of
-from tests.figures.tables import changed
+from tests.figures.tables import changed, lacking
 
 
 def test_sharpness_against_alignment_has_a_point_per_head_and_correlates_them(runs):
@@ -64,6 +64,22 @@ def test_correlations_in_the_caption_are_scipys_corrected_for_their_number(runs)
             assert found[label] == ("p < 0.001" if p < 0.001 else f"p = {min(p, 1):.2g}")
         assert "corrected after Holm for the 2 of this kind" in text
     assert figure.axes[0].get_xlabel() == "drift |E x|"
+
+
+def test_of_runs_of_other_lengths_p_is_that_of_the_table_and_each_line_says_of_how_many(runs):
+    """One of them lacks a quantity: it has no panel, and its other correlations are in the table."""
+    long = changed(runs["decoder"], lambda table: table.sel(step=[4, 1000], positions=["all"]))
+    short = changed(long, lambda table: table.sel(step=[4]))
+    shown = {"long": long, "short": short, "partly": lacking(long, "attention_first")}
+    table = correlations.correlations({label: run.results for label, run in shown.items()})
+    table = table.set_index(["run", "y", "step"])
+    for build, names in ((cosine_against_drift, ["mean_cosine"]), (sharpness_against_alignment, SHARPNESS)):
+        told = build(shown).get_label()
+        assert "corrected after Holm for as many of this kind in correlations.csv as each line says." in told
+        drawn = [label for label in shown if label != "partly" or names == ["mean_cosine"]]
+        for label, name in itertools.product(drawn, names):
+            row = table.loc[label, name, shown[label].results.step.values[-1]]
+            assert f"{label}, {words(shown, name)} (of {row.tests}): {correlations.words(row)}" in told.splitlines()
 
 
 @pytest.mark.parametrize(

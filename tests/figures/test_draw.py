@@ -11,9 +11,10 @@ import xarray as xr
 from figures import draw, over_training, style
 from figures.provenance import provenance
 from figures.run import Run, positions, same
-from tests.figures.reading import footer_of, inside
+from tests.figures.reading import footer_of, inside, legend_of
 from tests.figures.tables import changed, lacking, make_run, spoiled, under
 from workdir import files
+from workdir.errors import UserError
 
 SPECTRUM, SIMILARITY = ("anisotropy", "effective_rank", "participation_ratio", "alpha_req"), ("mean_cosine", "drift")
 OUTLIERS = ("coordinate_share", "anisotropy_left_out")
@@ -131,6 +132,29 @@ def test_runs_drawn_together_are_pooled_and_what_no_longer_applies_is_removed(sh
     assert sorted(tmp_path.iterdir()) == sorted([*paths, *mine, mark])
 
 
+@pytest.mark.parametrize("held", draw.OF_A_RUN)
+def test_the_folder_of_a_run_is_not_drawn_into(tiny, tmp_path, monkeypatch, held):
+    monkeypatch.setattr(draw, "RUNS", {})
+    for name in (held, draw.MARK, "correlations.csv"):
+        (tmp_path / name).write_text("measured")
+    with pytest.raises(UserError, match="is the folder of a run, whose tables are no figures; name another folder"):
+        draw.draw_runs({"decoder": tiny}, tmp_path)
+    assert (tmp_path / "correlations.csv").read_text() == "measured"
+
+
+@pytest.mark.filterwarnings("error")  # of a glyph that is not there
+def test_a_name_is_no_mathematics_and_stands_in_the_legend_whatever_it_begins_with(tiny):
+    runs = {"a$b_{$": tiny, "_old": tiny, "plain": tiny}
+    figure = draw.RUNS["anisotropy_profile"](runs)
+    figure.draw_without_rendering()
+    assert legend_of(figure, -1) == list(runs)
+    figure = draw.RUNS["dimension_by_scale"](runs)
+    figure.draw_without_rendering()
+    assert [ax.get_xlabel() for ax in figure.axes if ax.xaxis.label.get_parse_math()] == [
+        "neighbour rank k (from $r_{2k}/r_k$)"
+    ] * 2
+
+
 def test_a_broken_write_leaves_the_old_file(short, tmp_path, monkeypatch):
     path, *_ = draw.save(draw.RUNS["training_curve"]({"decoder": short}), tmp_path, "curve")
     old = path.read_bytes()
@@ -192,6 +216,9 @@ def test_models_with_other_sets_of_positions_are_drawn_on_those_that_all_have(ti
     special = tiny.results.sel(positions="all").expand_dims(positions=["without_special"])
     more = xr.concat([tiny.results, special], "positions", data_vars="minimal")
     runs = {"encoder": Run(more, tiny.log), "decoder": tiny}
+    assert positions({"encoder": runs["encoder"]}, "anisotropy") == list(
+        more.positions.values
+    )  # the last is as all are
     for order in (runs, dict(reversed(runs.items()))):
         assert set(positions(order, "anisotropy")) <= set(tiny.results.positions.values)
     alone = Run(tiny.results.sel(positions=["all"]), tiny.log)

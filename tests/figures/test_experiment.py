@@ -67,6 +67,11 @@ def test_seeds_are_averaged_and_the_band_is_their_range(runs):
             np.testing.assert_allclose(line["drift"], own["drift"])  # by layer
     assert {line["kind"] for line in averaged} == {"train", "valid", "watch", "turn"}
     np.testing.assert_allclose(mean.validation_gain, 1.05 * one.validation_gain)
+    lost = changed(
+        runs["plain_1"], lambda table: table.assign(validation_gain=table.validation_gain.where(table.step != 1))
+    )
+    lacks = over_seeds({"plain_0": runs["plain_0"], "plain_1": lost})["plain"].results.validation_gain
+    assert np.isnan(lacks).values.tolist() == [False, True, False]
 
 
 def test_heads_of_two_seeds_have_nothing_in_common_and_are_not_averaged(runs):
@@ -256,6 +261,11 @@ def test_signs_of_a_sink_are_those_of_the_layer_block_or_head_where_they_are_lar
     for ax, values in zip(figure.axes, expected, strict=False):
         (line,) = [line for line in ax.lines if line.get_label() == "sink_0"]
         np.testing.assert_allclose(line.get_ydata(), values)
+    lost = changed(runs["sink_0"], lambda table: table.assign(norm_ratio=table.norm_ratio.where(table.layer != 2)))
+    lost.results.attention_first[:, :, :, :, :, 0] = np.nan
+    for ax in draw.EXPERIMENT["attention_sinks"](Compared(runs | {"sink_0": lost}, None, None)).axes[:2]:
+        (line,) = [line for line in ax.lines if line.get_label() == "sink_0"]
+        assert np.isnan(line.get_ydata()).all()  # as where a table has the largest of all
     first = next(iter(runs))
     fewer = runs | {first: changed(runs[first], lambda table: table.drop_vars("sink_heads"))}  # all keep their colours
     for line in draw.EXPERIMENT["attention_sinks"](Compared(fewer, None, None)).axes[0].lines:

@@ -4,8 +4,9 @@ import itertools
 
 import numpy as np
 import pytest
+import xarray as xr
 
-from figures import dimension_by_scale, layer_similarity, query_key_projection
+from figures import dimension_by_scale, layer_similarity, model_similarity, query_key_projection
 from tests.figures.reading import edges_are, legend_of, title_of
 from tests.figures.tables import changed, lacking
 
@@ -29,6 +30,35 @@ def test_layer_similarity_shows_every_pair_on_one_scale(runs):
         )
         told = f"{label}, windows of one layer in another order, at most: linear CKA without bias {null:.2f}"
         assert told in figure.get_label()
+
+
+def test_the_caption_tells_no_null_model_without_values(runs):
+    lost = changed(runs["decoder"], lambda table: table.copy(deep=True))
+    lost.results.cka_unbiased_layers.loc[{"less": "permuted"}] = np.nan
+    (told,) = [line for line in layer_similarity.build({"decoder": lost}).get_label().splitlines() if "at most" in line]
+    assert told.startswith("decoder, windows of one layer in another order, at most: neighbourhood overlap 0.")
+    one_layer = changed(runs["decoder"], lambda table: table.isel(layer=[0], other_layer=[0]))
+    assert "at most" not in layer_similarity.build({"decoder": one_layer}).get_label()
+
+
+def test_similarity_of_models_tells_the_widest_interval_where_there_is_one():
+    values = np.full((2, 4, 2, 3, 3), 0.6)
+    values[:, 2], values[:, 3] = 0.5, 0.7  # low, high
+    about = dict.fromkeys(("corpus", "first", "second", "first_model", "second_model"), "a")
+    about |= {"measure.points": 64, "measure.batches": 1}
+    labels = {"less": ["nothing", "permuted"], "statistic": ["mean", "std", "low", "high"]}
+    labels |= {"positions": ["all", "without_first"], "layer": range(3), "other_layer": range(3)}
+    found = xr.Dataset({name: (tuple(labels), values.copy()) for name in model_similarity.MEASURES}, labels, about)
+    assert (
+        model_similarity.build(found)
+        .get_label()
+        .splitlines()[0]
+        .endswith("a side: linear CKA without bias 0.10, neighbourhood overlap 0.10.")
+    )
+    found.overlap.loc[{"statistic": ["low", "high"]}] = np.nan
+    assert model_similarity.build(found).get_label().splitlines()[0].endswith("a side: linear CKA without bias 0.10.")
+    found.cka_unbiased.loc[{"statistic": ["low", "high"]}] = np.nan
+    assert "interval" not in model_similarity.build(found).get_label()
 
 
 def test_layer_similarity_of_older_tables_has_the_cka_they_have(runs):
@@ -109,5 +139,12 @@ def test_of_several_runs_the_middle_block_of_each_is_projected_as_far_as_they_fi
     figure = query_key_projection.build({f"run_{i}": short for i in range(7)})
     labels = [ax.get_ylabel().split("\n")[0] for ax in figure.axes if ax.get_ylabel()]
     assert labels == [f"run_{i}, block 2" for i in range(6)]
-    assert "6 of 7 runs" in title_of(figure)
     assert [ax.get_title() for ax in figure.axes] == ["step 0", "step 32"] + [""] * 10
+    assert "6 of 7 runs" in title_of(figure)
+    assert "Queries and keys of head 0 on" in title_of(figure)
+    other = changed(short, lambda table: table)
+    other.results.query_projection.attrs["head"] = 3
+    figure = query_key_projection.build({"one": short, "other": other})
+    assert "Queries and keys of one head each on" in title_of(figure)
+    labels = [" ".join(ax.get_ylabel().split()) for ax in figure.axes if ax.get_ylabel()]
+    assert [label.partition(" axis")[0] for label in labels] == ["one, block 2, head 0", "other, block 2, head 3"]

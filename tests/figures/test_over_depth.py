@@ -120,6 +120,10 @@ def test_excess_over_nulls(runs):
                 edges_are(ax.collections[shown.index(run)], line, excess)
     assert legend_of(figure, 2) == ["decoder", "encoder", "partly"]
     assert figure.get_supylabel() == "excess over the null model"
+    lost = changed(runs["decoder"], lambda table: table)
+    lost.results.effective_rank.loc[{"less": "shuffled"}] = np.nan
+    axes = np.array(over_depth.excess_over_nulls({"decoder": lost}).axes).reshape(4, 3)
+    assert [[text.get_text() for text in ax.texts] for ax in axes[1]] == [["no such null model"], ["no values"], []]
     without = changed(runs["decoder"], lambda t: t.sel(less=["nothing"]) if "less" in t.dims else t)
     assert over_depth.excess_over_nulls({"decoder": without}) is None
 
@@ -161,6 +165,12 @@ def test_limits_serve_the_lines_and_cut_a_band_that_dwarfs_them():
     style.banded(ax, np.arange(2), np.array([5.0, 6]), np.array([4.9, 5.9]), np.array([5.1, 6.1]), color="k")
     scales.fit([ax])
     assert ax.get_ylim() == pytest.approx((4.9 - 0.06, 6.1 + 0.06))  # all of a band that does not
+    ax.axvline(0)  # from 0 to 1 of the panel
+    scales.fit([ax])
+    assert ax.get_ylim() == pytest.approx((4.9 - 0.06, 6.1 + 0.06))
+    ax.axhline(4.6)
+    scales.fit([ax])
+    assert ax.get_ylim()[0] < 4.6
 
 
 def test_small_print_says_what_the_bands_are_and_nothing_where_there_are_none():

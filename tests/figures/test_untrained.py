@@ -4,8 +4,9 @@ import dataclasses
 
 import numpy as np
 import pytest
+from matplotlib.text import Text
 
-from figures import draw, style
+from figures import draw, scales, style
 from tests.figures.reading import footer_of, inside, legend_of
 from untrained import tables
 from untrained.blocks import kinds
@@ -75,6 +76,32 @@ def test_what_is_drawn_is_in_the_table():
     closed, measured = draw.UNTRAINED["untrained_cosine"](table).axes[0].lines
     np.testing.assert_array_equal(closed.get_ydata(), kind.cosine_in.sel(statistic="predicted"))
     np.testing.assert_array_equal(measured.get_ydata(), kind.cosine_in.sel(statistic="mean"))
+
+
+@pytest.mark.parametrize(
+    ("ends", "shown"),
+    [((1e-3, 1e2), ["10⁻³", "10⁻²", "10⁻¹", "10⁰", "10¹", "10²"]), ((1.5, 4.5), ["2×10⁰", "3×10⁰", "4×10⁰"])],
+)
+def test_the_numbers_of_a_log_axis_are_plain_text(ends, shown):
+    figure = style.new(3, 2)
+    ax = figure.subplots()
+    scales.logarithmic(ax.xaxis, ax.yaxis)
+    ax.set(xlim=ends, ylim=ends)
+    figure.draw_without_rendering()
+    for axis in (ax.xaxis, ax.yaxis):
+        ticks = [tick for tick in axis.get_ticklabels(which="both") if tick.get_text()]
+        inside = [tick.get_text() for tick in ticks if ends[0] <= tick.get_position()[axis is ax.yaxis] <= ends[1]]
+        assert inside == shown
+
+
+def test_no_figure_shows_the_source_of_mathematics():
+    table = make(blocks=2)
+    for build in draw.UNTRAINED.values():
+        if figure := build(table):
+            figure.draw_without_rendering()
+            texts = [text.get_text() for text in figure.findobj(Text)]
+            assert not [text for text in texts if "$" in text]
+            assert [text for text in texts if text.startswith("10¹")]
 
 
 def test_a_fixed_point_is_marked_only_where_seeds_agree():

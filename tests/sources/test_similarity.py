@@ -122,6 +122,8 @@ def test_a_permuted_text_is_refused(compare):
         compare(planted(0), planted(0, text=dataclasses.replace(text, sha256="another")))
     with pytest.raises(UserError, match="no checkpoint of step '3'; it has"):
         compare(planted(0), planted(0), "runs/a@3", "runs/b")
+    with pytest.raises(UserError, match="no checkpoint of step '²'; it has"):
+        compare(planted(0), planted(0), "runs/a@²", "runs/b")
 
 
 @pytest.mark.slow

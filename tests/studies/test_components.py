@@ -70,6 +70,15 @@ def test_components_of_each_condition_quantity_and_layer():
         assert rows[key].weights_share == pytest.approx(expected.weights_share)
 
 
+def test_layers_without_a_number_at_any_step_have_no_rows():
+    grid = crossed(np.random.default_rng(5).normal(size=(2, 3)))
+    known = grid.assign_coords(condition=("run", ["known"] * 6), run=np.arange(6))
+    lacking = grid.assign(anisotropy=np.nan * grid["anisotropy"], run=np.arange(6, 12))
+    frame = components(xr.concat([lacking, known], "run"))
+    assert set(frame[frame.condition == "one"].quantity) == {"test_bits", "bell"}
+    assert set(frame[frame.condition == "known"].quantity) == {"test_bits", "bell", "anisotropy"}
+
+
 def test_seeds_that_are_not_crossed_have_no_components():
     grid = crossed(np.random.default_rng(6).normal(size=(2, 2)))
     assert len(components(grid))

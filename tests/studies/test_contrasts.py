@@ -245,6 +245,23 @@ def test_the_seed_of_a_leak_pairs_runs_only_where_they_differ_in_it_alone():
     assert np.isfinite(row.low)
 
 
+def grid_of_leaks(gains: list[float]) -> xr.Dataset:
+    """Two conditions, p and q, of two weight seeds × two leak seeds."""
+    condition, (weights, leaks) = np.repeat([0, 1], 4), np.tile([[0, 0, 1, 1], [0, 1, 0, 1]], 2)
+    coords = {"run": np.arange(8), "condition": ("run", np.array(["p", "q"])[condition])}
+    coords |= dict.fromkeys(("train.seed", "train.data_seed"), ("run", weights))
+    coords |= {"model.leak_seed": ("run", leaks), "model.sink": ("run", condition == 1)}
+    return xr.Dataset({"test_gain": ("run", gains)}, coords)
+
+
+def test_runs_that_differ_in_the_seed_of_a_leak_alone_are_pairs_of_their_own():
+    row = contrasts(grid_of_leaks([0.0, 10, 0, 10, 1, 11, 1, 31])).iloc[0]
+    assert (row.change, row.pairs) == (6, 4)
+    condition, seeds = layout(2, 2)
+    with pytest.raises(ValueError, match="two runs of one condition have all seeds in common"):
+        change_between(np.arange(4.0), condition, 0 * seeds, 0, 1)
+
+
 def test_bits_of_two_objectives_are_not_compared_but_gains_are():
     frame = contrasts(experiment(MASKS, 2))
     assert set(frame[frame.setting == "objective"].quantity) == {"bell", "test_gain"}

@@ -120,6 +120,19 @@ def test_one_run_is_not_pooled_and_what_was_not_measured_has_no_row(tables, tmp_
     assert set(read.run) == {"decoder"}
 
 
+@pytest.mark.parametrize("order", [("decoder", "encoder"), ("encoder", "decoder")])
+def test_each_set_of_positions_is_of_the_runs_that_have_it(tables, order):
+    some = {name: tables[name] for name in order} | {"encoder": tables["encoder"].sel(positions=["all"])}
+    frame, whole = correlations(some), correlations({name: tables[name] for name in order})
+    without_first = frame[frame.positions == "without_first"]
+    assert set(without_first.run) == {"decoder"}
+    expected = whole[(whole.positions == "without_first") & (whole.run == "decoder")]
+    np.testing.assert_array_equal(without_first.pearson, expected.pearson)
+    for name in (*order, "all"):
+        ours, theirs = (table[(table.positions == "all") & (table.run == name)] for table in (frame, whole))
+        np.testing.assert_array_equal(ours.pearson, theirs.pearson)
+
+
 def test_p_is_corrected_after_holm_for_all_that_are_looked_at_together(tables):
     """0.01, 0.02, 0.03 and 0.2 of four: times 4, 3, 2 and 1, and never below the one before."""
     p = pd.Series([0.03, np.nan, 0.01, 0.2, 0.02])

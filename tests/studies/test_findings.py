@@ -127,5 +127,7 @@ def test_of_many_runs_the_lowest_and_the_highest_are_named(tables):
     assert f"to {max(dimensions):.2f} (" in lines[2]
     shorter = many | {"run_0": many["run_0"].isel(step=[0, 0])}
     assert ", last step of each, all positions" in list(found(shorter, scores))[1]
+    at_start = many | {"run_0": many["run_0"].isel(step=[0])}
+    assert ", last step of each, all positions" in list(found(at_start, scores))[1]
     alone = {run: table.isel(step=[-1]) for run, table in many.items()}
     assert "over depth, all positions" in list(found(alone, scores))[1]

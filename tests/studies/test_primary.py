@@ -10,7 +10,7 @@ from experiments.config import Config
 from studies import on_disk, primary
 from studies.contrasts import COLUMNS, Change, contrasts
 from tables import files
-from tests.studies.test_contrasts import experiment, layout
+from tests.studies.test_contrasts import experiment, grid_of_leaks, layout
 from workdir.errors import UserError
 from workdir.folder import claim
 
@@ -115,10 +115,14 @@ def test_crossed_seeds_have_an_interval_and_no_p():
             "train.data_seed": ("run", seeds[:, 1]),
         },
     )
-    (row,) = primary.read({"it": ONE | {"quantity": "test_gain"}}, table, EMPTY).itertuples()
-    assert np.isfinite([row.low, row.high]).all()
-    assert np.isnan(row.p)
-    assert row.verdict == primary.UNTESTED
+    labels = {"p": "condition 0", "q": "condition 1"}
+    leaks = grid_of_leaks(rng.normal(size=8))
+    leaks = leaks.assign_coords(condition=("run", [labels[name] for name in leaks["condition"].values]))
+    for crossed in (table, leaks):
+        (row,) = primary.read({"it": ONE | {"quantity": "test_gain"}}, crossed, EMPTY).itertuples()
+        assert np.isfinite([row.low, row.high]).all()
+        assert np.isnan(row.p)
+        assert row.verdict == primary.UNTESTED
 
 
 def test_bits_of_two_objectives_have_no_value():

@@ -8,6 +8,7 @@ from tables import files
 from tables.summary import summary
 from tests.tables.made import table, values
 from workdir.errors import RunError
+from workdir.settings import LARGEST_SEED
 
 
 @pytest.fixture
@@ -45,10 +46,18 @@ def test_a_changed_attribute_is_damage_and_a_table_of_old_has_no_digest(raw, tmp
     path = tmp_path / "7.nc"
     files.write(raw, path)
     path.write_bytes(path.read_bytes().replace(b"letters", b"lettres"))
-    with pytest.raises(RunError, match="has changed since it was written"):
+    advice = "move it away and run the same command again"
+    with pytest.raises(RunError, match=rf"has changed since it was written\); {advice}$"):
         files.read(path)
     raw.to_netcdf(path, engine="scipy", format="NETCDF3_64BIT")
     xr.testing.assert_equal(files.read(path), raw)
+
+
+def test_a_table_holds_the_largest_seed(tmp_path):
+    seeds = xr.Dataset(coords={"train.seed": ("run", [0, LARGEST_SEED])}, attrs={"seed": LARGEST_SEED})
+    files.write(seeds, tmp_path / "runs.nc")
+    again = files.read(tmp_path / "runs.nc")
+    assert again.attrs["seed"] == again["train.seed"].values[1] == LARGEST_SEED
 
 
 def test_a_table_that_was_read_is_written_with_its_own_digest(raw, tmp_path):

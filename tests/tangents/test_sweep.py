@@ -301,4 +301,8 @@ def test_the_other_seed_is_the_next_run_that_differs_in_seeds_alone():
     found = {name: sweep.other_seed(name, runs) for name in runs}
     assert found == {"a0": "a1", "a1": "a2", "a2": "a0", "b0": "b1", "b1": "b0"}
     assert sweep.other_seed("a", {"a": of(0)}) is None
+    runs = {f"w{w}_d{d}": of(w, **{"train.data_seed": d}) for w in (0, 1) for d in (0, 1)}
+    found = {name: sweep.other_seed(name, runs) for name in runs}
+    assert found == {"w0_d0": "w1_d0", "w0_d1": "w1_d1", "w1_d0": "w0_d0", "w1_d1": "w0_d1"}
+    assert sweep.other_seed("w0_d0", {"w0_d0": runs["w0_d0"], "w0_d1": runs["w0_d1"]}) is None
     assert early_steps(config(), SETTINGS) == [1, 2]

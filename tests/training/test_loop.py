@@ -10,11 +10,12 @@ import pytest
 
 from data import batches
 from tests import tiny
+from tests.training.test_step import batch_of, masked
 from training import checkpoint, evaluate, log, loop, program
 from training import step as training_step
 from training.config import schedule
 from training.members import Members, items
-from workdir.errors import RunError, Stopped
+from workdir.errors import RunError, Stopped, UserError
 from workdir.settings import replace
 from workdir.stop import Stop
 
@@ -111,7 +112,7 @@ def test_a_run_under_muon_goes_on_bitwise(tmp_path, monkeypatch):
     assert everything(tmp_path / "stopped", config) == everything(tmp_path / "whole", config)
 
 
-def test_a_kill_after_the_log_was_written_repeats_the_lost_steps_exactly(tmp_path, never_stopped):
+def test_a_kill_after_the_log_was_written_repeats_the_lost_steps_exactly(tmp_path, capsys, never_stopped):
     config = tiny.config()
     train(config, tmp_path)
     (tmp_path / "test.json").unlink()
@@ -121,9 +122,15 @@ def test_a_kill_after_the_log_was_written_repeats_the_lost_steps_exactly(tmp_pat
     store.close()
     with (tmp_path / "train.jsonl").open("a") as file:
         file.write('{"step": 7, "ki')
+    capsys.readouterr()
     train(config, tmp_path)
     assert everything(tmp_path, config) == never_stopped[0]
     assert log_without_speed(tmp_path) == never_stopped[1]
+    assert "train.jsonl is gone" not in capsys.readouterr().out
+    for name in ("test.json", "train.jsonl"):
+        (tmp_path / name).unlink()
+    train(config, tmp_path)
+    assert "train.jsonl is gone, and with it the scores up to step 6; a new one" in capsys.readouterr().out
 
 
 def test_a_damaged_newest_checkpoint_is_set_aside_not_lost(tmp_path, capsys, never_stopped):
@@ -162,6 +169,10 @@ def test_a_finished_run_is_left_alone(tmp_path, monkeypatch, capsys):
     train(config, tmp_path)
     assert "trained already" in capsys.readouterr().out
     assert {p: p.stat().st_mtime_ns for p in tmp_path.rglob("*") if p.is_file()} == before
+    for damaged in ("", "{}"):
+        (tmp_path / "test.json").write_text(damaged)
+        with pytest.raises(UserError, match=r"test\.json .*; move it elsewhere and run --stages=train again"):
+            train(config, tmp_path)
 
 
 def test_a_finished_run_without_its_checkpoints_keeps_its_log(tmp_path, monkeypatch, capsys):
@@ -194,6 +205,19 @@ def test_a_loss_that_is_not_finite_stops_with_step_loss_and_a_checkpoint_that_is
     monkeypatch.setattr(loop, "schedule", lambda *_: [0, 20])  # else the validation of step 1 tells it
     with pytest.raises(RunError, match=r"not finite at step 2 .*last finite loss \d.*last good checkpoint: 0;"):
         train(config, tmp_path)
+
+
+def test_a_batch_without_a_masked_character_is_logged_without_a_loss(tmp_path):
+    config = masked(tiny.config(batch_size=1))
+    empty = {at + 1 for at in range(6) if not batch_of(config, at).weights_BT.any()}
+    assert 0 < len(empty) < 6
+    train(config, tmp_path)
+    lines = [line for line in log.read(tmp_path) if line["kind"] != "valid"]
+    assert {line["step"] for line in lines if line["kind"] == "unscored"} == empty
+    for line in lines:
+        assert ("loss" in line) == ("bits_per_character" in line) == (line["step"] not in empty)
+        assert line.get("loss", 1) > 0
+        assert line["gradient_norm"] >= 0
 
 
 def test_a_validation_that_is_not_finite_is_not_saved(tmp_path, monkeypatch):

@@ -12,7 +12,7 @@ from metrics.similarity import drift, mean_cosine, mean_norm
 from tests import tiny
 from tests.training.test_loop import everything, interrupted_after, log_without_speed, train
 from tests.training.test_step import assert_close, trained
-from training import log, watch
+from training import log, loop, watch
 from workdir.errors import Stopped, UserError
 from workdir.settings import replace
 
@@ -105,6 +105,17 @@ def test_a_checkpoint_is_kept_at_a_turn_and_restarts_keep_the_same_bitwise(tmp_p
         train(turning, folder)
         assert everything(folder, turning) == whole
         assert log_without_speed(folder) == lines
+
+
+def test_a_log_that_tells_of_turns_may_not_be_lost(tmp_path, turning):
+    (tmp_path / "checkpoints" / "0").mkdir(parents=True)
+    assert loop.kept_steps(turning, tmp_path) == [0, 1, 2, 4, 8, 14]
+    (tmp_path / "checkpoints" / "5").mkdir()
+    with pytest.raises(UserError, match=r"train\.jsonl is gone, .* kept at turns of drift"):
+        loop.kept_steps(turning, tmp_path)
+    assert 5 not in loop.kept_steps(replace(turning, {"watch.keep": ""}), tmp_path)
+    (tmp_path / "train.jsonl").write_text('{"step": 5, "kind": "turn", "drift": 1.0}\n')
+    assert 5 in loop.kept_steps(turning, tmp_path)
 
 
 def test_lists_are_curves_of_their_own_for_tensorboard(tmp_path):

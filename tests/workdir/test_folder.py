@@ -81,8 +81,16 @@ def test_the_corpus_may_not_change_under_a_run(tmp_path):
         folder.record_environment(tmp_path, other.record())
 
 
-@pytest.mark.parametrize("change", [('"corpus"', "corpus"), ('"corpus"', '"corpxs"'), ('"sha256"', '"sha25 "')])
-def test_a_damaged_environment_is_one_line_and_can_be_moved_away(tmp_path, change):
+@pytest.mark.parametrize(
+    "change",
+    [
+        ('"corpus"', "corpus"),
+        ('"corpus"', '"corpxs"'),
+        ('"sha256"', '"sha25 "'),
+        ('"sessions": [', '"sessions": 3, "": ['),
+    ],
+)
+def test_a_damaged_environment_is_one_line_and_can_be_moved_away(tmp_path, capsys, change):
     folder.record_environment(tmp_path, tiny.corpus().record())
     path = tmp_path / "environment.json"
     path.write_text(path.read_text().replace(*change))
@@ -90,8 +98,14 @@ def test_a_damaged_environment_is_one_line_and_can_be_moved_away(tmp_path, chang
         folder.record_environment(tmp_path, tiny.corpus().record())
     assert "\n" not in str(error.value)
     path.unlink()
+    (tmp_path / "checkpoints" / "6.orbax-checkpoint-tmp").mkdir(parents=True)
     folder.record_environment(tmp_path, tiny.corpus().record())
     assert json.loads(path.read_text())["corpus"]["sha256"] == tiny.corpus().sha256
+    assert not capsys.readouterr().out
+    path.unlink()
+    (tmp_path / "checkpoints" / "6").mkdir()
+    folder.record_environment(tmp_path, tiny.corpus().record())
+    assert "environment.json is gone, and with it which text" in capsys.readouterr().out
 
 
 def test_a_read_only_folder_is_one_line_that_says_what_can_be_done(tmp_path, monkeypatch):
