@@ -37,6 +37,7 @@ def folder_of(figures: str | None, root: pathlib.Path) -> pathlib.Path:
         raise UserError(f"--figures={to} is no folder; name one that is empty or new")
     if to.resolve() != own.resolve() and to.is_dir() and any(to.iterdir()) and not (to / draw.MARK).exists():
         raise UserError(f"--figures={to} is not empty and holds no figures drawn here; name another folder")
+    draw.check_folder(to, root)
     return to
 
 

@@ -87,9 +87,10 @@ def draw(figures: dict[str, Callable[[T], Figure | None]], of: T, folder: pathli
         return [path for name, build in shown for path in save(build(of), folder, name)]
 
 
-def check_folder(folder: pathlib.Path) -> None:
-    """Raise UserError where the folder is that of a run: its tables would be replaced."""
-    if any((folder / name).exists() for name in OF_A_RUN):
+def check_folder(folder: pathlib.Path, root: pathlib.Path | None = None) -> None:
+    """Raise UserError where the folder is that of a run, or of the one that begins: its tables would be replaced."""
+    begins = root is not None and folder.resolve() == root.resolve()
+    if begins or any((folder / name).exists() for name in OF_A_RUN):
         raise UserError(f"--figures={folder} is the folder of a run, whose tables are no figures; name another folder")
 
 

@@ -191,3 +191,10 @@ def test_a_cache_that_is_not_the_users_alone_is_one_line(tmp_path, monkeypatch, 
     assert output.out.count("\n") == bool(words)
     assert output.err == ""
     assert not os.listdir(tmp_path / "compiled")
+
+
+def test_the_folder_of_the_run_that_begins_is_refused_at_once(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    with pytest.raises(UserError, match="--figures=new is the folder of a run"):
+        drawing.folder_of("new", tmp_path / "new")
+    assert drawing.folder_of("beside", tmp_path / "new") == pathlib.Path("beside")
