@@ -185,6 +185,7 @@ def test_a_broken_write_leaves_the_old_file(short, tmp_path, monkeypatch):
         ),
     ],
 )
+@pytest.mark.slow
 def test_a_family_that_was_not_measured_costs_only_its_figures(tiny, family, lost):
     assert set(family) <= set(tiny.results.data_vars)
     without = {"decoder": lacking(tiny, *family)}

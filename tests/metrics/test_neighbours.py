@@ -363,6 +363,7 @@ def test_jit_changes_nothing(count):
 
 
 @pytest.mark.parametrize("count", [FEW, 128])
+@pytest.mark.slow
 def test_memory_of_a_large_cloud_is_small(count):
     """64 MiB beside a cloud of 32 MiB, one copy of which is centred; its distances would take a GiB."""
     cloud = jax.ShapeDtypeStruct((16384, 512), jnp.float32)

@@ -127,6 +127,7 @@ def test_finds_the_dimension_of_its_own_model(dimension):
 
 
 @pytest.mark.parametrize("width", [2, 5])
+@pytest.mark.slow
 def test_a_gaussian_has_a_plateau_at_its_dimension(width):
     """2.02 ± .02 and 5.00 ± .03 over eight draws."""
     curve, levina_bickel, _, verdict = measured(filled(gaussian(LARGE[0], width), LARGE))

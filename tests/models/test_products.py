@@ -95,6 +95,7 @@ def derivatives(function):
 
 
 @pytest.mark.parametrize(("ours", "plain", "inputs"), PAIRS.values(), ids=PAIRS.keys())
+@pytest.mark.slow
 def test_values_and_gradients_are_those_of_the_plain_form(ours, plain, inputs):
     """Of both modes and orders; ours of two inputs at once."""
     directions = normal(*(x.shape[::-1] for x in inputs))

@@ -100,6 +100,7 @@ def test_runs_with_the_same_model_and_settings_share_a_program(run, tmp_path, mo
     np.testing.assert_array_equal(files.read(folder / "results.nc").twonn, files.read(other / "results.nc").twonn)
 
 
+@pytest.mark.slow
 def test_a_program_compiled_ahead_is_the_one_that_measures(run, caplog):
     """So the sweep of a new run compiles it no more; else the demo would take half a minute longer."""
     folder, config = run[0], replace(run[1], {"measure.families": ("comparison",)})

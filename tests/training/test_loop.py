@@ -207,6 +207,7 @@ def test_a_loss_that_is_not_finite_stops_with_step_loss_and_a_checkpoint_that_is
         train(config, tmp_path)
 
 
+@pytest.mark.slow
 def test_a_batch_without_a_masked_character_is_logged_without_a_loss(tmp_path):
     config = masked(tiny.config(batch_size=1))
     empty = {at + 1 for at in range(6) if not batch_of(config, at).weights_BT.any()}

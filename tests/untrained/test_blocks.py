@@ -84,6 +84,7 @@ def test_reproduces_a_table_known_before():
         ),
     ],
 )
+@pytest.mark.slow
 def test_variances_of_scores_are_as_in_the_closed_form(kind):
     """Means over many seeds, of everything before the softmax; D = 64 leaves a few per cent of O(1/D)."""
     config = UntrainedConfig(
