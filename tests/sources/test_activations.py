@@ -382,8 +382,7 @@ def codebook(generator, distinct, width, points):
     return words[generator.choice(distinct, points, p=weight / weight.sum())]
 
 
-@pytest.mark.parametrize("copies", [False, True])
-@pytest.mark.slow
+@pytest.mark.parametrize("copies", [pytest.param(False, marks=pytest.mark.slow), True])
 def test_a_gaussian_cloud_does_not_exceed_its_null_model(copies):
     """In 64 dimensions and 512 points a null model drawn from the sample's spectrum is 4 deviations off.
 
