@@ -245,8 +245,11 @@ def experiment_name(config: str) -> str:
 
 
 def end(code: int) -> NoReturn:
-    """At once where it is interrupted, or Python's own end would wait for, or trip over, what cannot be stopped."""
-    if code == 130 or any(one.name == UNSTOPPABLE for one in threading.enumerate()):
+    """At once where a run cannot go on or is interrupted, or where Python would wait for what cannot be stopped.
+
+    Threads of Orbax that a failed save left behind would print tracebacks after the one line.
+    """
+    if code in (1, 130) or any(one.name == UNSTOPPABLE for one in threading.enumerate()):
         with contextlib.suppress(BrokenPipeError):
             sys.stdout.flush()
         os._exit(code)
