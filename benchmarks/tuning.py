@@ -1,9 +1,10 @@
 """Which learning rate, warm-up and decay each recipe learns most with: as many values of each for every recipe.
 
-    python -m benchmarks.tuning [--recipes muon,rotary,gpt2,sgd] [--steps 300] [--config.data.path=FILE] …
+    python -m benchmarks.tuning [--recipes muon,rotary,gpt2,sgd] [--models decoder,encoder] [--steps 300]
+        [--config.data.path=FILE] …
 
 A decoder and an encoder of one shape (twins_small.py:tiny) train on a constant schedule with a decay at the end. First
-the rate is chosen, then at that rate the warm-up, then the decay: by the sum of both models' bits on the validation
+the rate is chosen, then at that rate the warm-up, then the decay: by the sum of the models' bits on the validation
 split, one seed; no test score is read. A trial that is done is not done again, and one that was stopped goes on;
 of a trial that is done its logs are kept and its checkpoints are not.
 """
@@ -78,7 +79,9 @@ def bits(out: pathlib.Path, model: str, recipe: str, trial: dict[str, float], gi
     return done["bits"][folder.name]
 
 
-def tune(recipes: list[str], out: pathlib.Path, given: dict[str, str | None]) -> dict[str, dict[str, float]]:
+def tune(
+    recipes: list[str], models: list[str], out: pathlib.Path, given: dict[str, str | None]
+) -> dict[str, dict[str, float]]:
     """Knob by knob, each of all recipes; tables are printed as they are done."""
     chosen: dict[str, dict[str, float]] = {recipe: {} for recipe in recipes}
     for knob in KNOBS:
@@ -86,10 +89,10 @@ def tune(recipes: list[str], out: pathlib.Path, given: dict[str, str | None]) ->
             of_trial = [
                 (sum(found), trial[knob], found)
                 for trial in trials(knob, recipe, chosen[recipe])
-                for found in [[bits(out, model, recipe, trial, given) for model in MODELS]]
+                for found in [[bits(out, model, recipe, trial, given) for model in models]]
             ]
             for total, value, found in of_trial:
-                each = "  ".join(f"{model} {one:.3f}" for model, one in zip(MODELS, found, strict=True))
+                each = "  ".join(f"{model} {one:.3f}" for model, one in zip(models, found, strict=True))
                 print(f"{recipe:8} {knob} {value:<8g} {each}  sum {total:.3f}", flush=True)
             chosen[recipe][knob] = min(of_trial, key=lambda one: one[0])[1]
             print(f"{recipe:8} {knob}: {chosen[recipe][knob]:g}", flush=True)
@@ -100,19 +103,21 @@ def main() -> None:
     words, given = flags.split(sys.argv[1:])
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--recipes", default=",".join(RATES), help=f"of {', '.join(RATES)}")
+    parser.add_argument("--models", default=",".join(MODELS), help=f"of {', '.join(MODELS)}")
     parser.add_argument("--steps", type=int, default=300, help="of each trial")
     parser.add_argument("--out", type=pathlib.Path, help="left out: runs/tuning/STEPS")
     options = parser.parse_args(words)
-    recipes = options.recipes.split(",")
-    if unknown := [recipe for recipe in recipes if recipe not in RATES]:
-        parser.error(f"{unknown[0]!r} is no recipe; choose from {', '.join(RATES)}")
+    recipes, models = options.recipes.split(","), options.models.split(",")
+    for names, kind, known in ((recipes, "recipe", RATES), (models, "model", MODELS)):
+        if unknown := [name for name in names if name not in known]:
+            parser.error(f"{unknown[0]!r} is no {kind}; choose from {', '.join(known)}")
     if varied := [f"--config.{name}" for name in given if name.removeprefix("train.") in KNOBS or name in of_recipes()]:
         parser.error(f"{varied[0]} is what trials and recipes differ in; leave it out")
     out = options.out or pathlib.Path("runs/tuning") / str(options.steps)
     out.mkdir(parents=True, exist_ok=True)
     fixed = {"train.steps": str(options.steps), "evaluate.every": str(options.steps)}
     fixed |= {"checkpoint.every": str(options.steps), "evaluate.draws": "4", "evaluate.stride": "256"}
-    for recipe, found in tune(recipes, out, fixed | given).items():
+    for recipe, found in tune(recipes, models, out, fixed | given).items():
         print(f"{recipe}: " + ", ".join(f"{knob} {value:g}" for knob, value in found.items()))
 
 

@@ -1,7 +1,6 @@
 """A list of pretrained models, one after another, each in a folder of its own; what cannot be had is left out."""
 
 import contextlib
-import json
 import pathlib
 from collections.abc import Iterator
 from typing import Any
@@ -18,7 +17,7 @@ from pretrained.models import TABLE, ModelsConfig, called, of_model
 from studies import on_disk
 from workdir import folder
 from workdir.errors import UserError
-from workdir.files import write_json
+from workdir.files import read_json, write_json
 from workdir.settings import replace
 from workdir.stop import Stop
 
@@ -89,7 +88,8 @@ def own_config(config: ModelsConfig, label: str, modality: str) -> PretrainedCon
 
 
 def _known(root: pathlib.Path) -> dict[str, dict[str, str]]:
-    return json.loads((root / TABLE).read_text()) if (root / TABLE).exists() else {}
+    path = root / TABLE
+    return read_json(path, "move it away to name the models again") if path.exists() else {}
 
 
 def _about(config: ModelsConfig, label: str, name: str) -> dict[str, str]:

@@ -77,7 +77,7 @@ def run(config: PretrainedConfig, root: pathlib.Path, title: str, stop: Stop, co
         about |= {"model": whole[max(revisions)].attrs["model"], "steps": max(revisions), **told(whole)}
         about["provenance"] = provenance(config, about)
         join.write(root, whole, wanted.measure.families, wanted.measure.nulls, about)
-        leading_vectors.write(root, whole, wanted.measure.families, words)
+        leading_vectors.write(root, whole, words)
         if wanted.measure.sites:
             sites.measure(plan, root, about, made, stop)
         if wanted.measure.points_table:

@@ -16,6 +16,7 @@ from pretrained.adapters import UNKNOWN, adapter_of, kind_of
 from pretrained.config import PretrainedConfig, steps
 from pretrained.reading import gradients, guards, matrices, scored
 from pretrained.revision import Plan, opened, place_of
+from sources import made_from
 from tables import files
 from tangents import inputs, proxies, stage, tables, tested
 from tangents.config import LEAST_EARLY, TangentsConfig, check_settings, early_among
@@ -106,11 +107,11 @@ class _Reading:
         self.basis_DD = inputs.coordinates(self.known["full_width"], self.known["width"])
 
     def _known(self, tables_there: pathlib.Path) -> dict[str, Any]:
-        """What is found of a model once, and then stands in the tables of all its revisions."""
+        """What is found of a model once, and then stands in the tables of all its revisions, until weights change."""
         names = ("layers", "full_width", "width", "largest_ones_share", "matrices_missing")
-        for path in sorted(tables_there.glob("*.nc")):
-            there = files.read(path).attrs
-            return {name: sweep.plain(there[name]) for name in names}
+        for there in map(files.read, sorted(tables_there.glob("*.nc"))):
+            if not made_from.is_outdated(there, self):
+                return {name: sweep.plain(there.attrs[name]) for name in names}
         loaded = self.opened(max(steps(self.config.pretrained)))
         width = loaded.model.config.hidden_size
         self.basis_DD = np.eye(width, dtype=np.float32)

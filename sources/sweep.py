@@ -55,7 +55,7 @@ def sweep(config: Config, corpus: Corpus, run: pathlib.Path, name: str, stop: St
         whole = {step: files.read(tables / f"{step}.nc") if step in written else found[step].table for step in measured}
         learned = scores(log.read(run) if (run / "train.jsonl").exists() else [], measured)
         join.write(run, whole, settings.families, settings.nulls, made_from.attributes(config, corpus, name), learned)
-        leading_vectors.write(run, whole, settings.families, corpus.characters)
+        leading_vectors.write(run, whole, corpus.characters)
 
     processes.on_first(join_tables)
     count = f"{len(measured)} checkpoints measured ({len(written)} now)"

@@ -34,12 +34,13 @@ def labelled(vectors: dict[str, np.ndarray], tokens_WT: np.ndarray) -> dict[str,
 def write(
     run: pathlib.Path,
     raw: dict[int, xr.Dataset],
-    families: tuple[str, ...],
     words: Callable[[np.ndarray], list[str]],
 ) -> None:
-    """One row per vector of every table that holds some. `words` says what tokens are called."""
+    """One row per vector of every table that holds some; where none does, no file. `words` names tokens."""
     held = {step: table for step, table in raw.items() if TOKEN in table}
-    if "leading" in families and held:
+    if not held:
+        (run / NAME).unlink(missing_ok=True)
+    else:
         files.write_csv(pd.concat([_rows(step, table, words) for step, table in held.items()]), run / NAME)
 
 

@@ -70,6 +70,16 @@ def test_models_of_folders_are_measured_and_drawn_together(training, saved, tmp_
     assert set(found.over) == {"layers", "layers, models", "models", "within"}
 
 
+def test_a_damaged_list_of_models_is_one_line(training, saved, tmp_path):
+    run = tmp_path / "run"
+    given = flags(training, "shape_of_learning.py", [saved / "bert"], f"--workdir={run}")
+    assert here(*given, "--stages=measure").returncode == 0
+    (run / "models.json").write_text("{")
+    process = here(*given, "--stages=measure")
+    assert process.returncode == 2, process.stderr
+    assert "models.json cannot be read" in process.stderr.splitlines()[-1]
+
+
 def test_where_no_model_can_be_had_one_line_says_so(training, tmp_path):
     process = here(*flags(training, "inherent.py", ["nowhere/at/all", "none.gguf"], f"--workdir={tmp_path / 'run'}"))
     assert process.returncode == 2

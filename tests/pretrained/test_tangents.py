@@ -8,6 +8,7 @@ import pandas as pd
 import pytest
 import torch
 import transformers
+import xarray as xr
 
 from command.flags import override
 from experiments import pretrained as experiment
@@ -192,9 +193,9 @@ def test_what_has_no_gradients_is_refused_before_it_is_read(learned, tmp_path, n
     refuse(tmp_path / "run", words, *flags(learned, name=tmp_path / "model"))
 
 
-def made(folder, kind, name):
+def made(folder, kind, name, **changes):
     """A folder of a tiny model with random weights, which knows nothing of the text."""
-    settings = tiny.MODELS[kind][1]
+    settings = tiny.MODELS[kind][1] | changes
     torch.manual_seed(0)
     model = getattr(transformers, name)
     model(model.config_class(**settings)).save_pretrained(folder)
@@ -229,6 +230,22 @@ def test_what_is_found_of_a_model_is_told_and_stands_in_its_tables(learned, tmp_
     told = " ".join(tangents._told(known, config))
     assert ("vector of ones: removed" in told) == (width == 31)
     assert ("NaN: embedding, attention, mlp, attention_out, mlp_out" in told) == (kind == "albert")
+
+
+def test_what_was_found_stands_until_the_weights_change(learned, tmp_path):
+    def reading(**changes):
+        name = str(made(tmp_path / "gpt2", "gpt2", "GPT2LMHeadModel", **changes))
+        config = override(experiment.get_config(name), PLAIN | {"data.path": str(learned / "text.txt")})
+        return tangents._Reading(tangents.prepared(config, tmp_path / "run", "a model"))
+
+    first, table = reading(), tmp_path / "run" / "tangents" / "1.nc"
+    assert first.known["width"] == 31
+    made_by = tangents._made_by(tangents.prepared(first.config, tmp_path / "run", "a model"))
+    table.parent.mkdir(parents=True)
+    about = first.known | {"width": 30, "made_by": made_by, "checkpoints": json.dumps({1: first.digest(1)})}
+    files.write(xr.Dataset(attrs=about), table)
+    assert reading().known["width"] == 30
+    assert reading(n_embd=24).known["width"] == 23
 
 
 def test_tangents_come_after_measuring_and_only_where_they_are_switched_on(learned, tmp_path):
