@@ -187,15 +187,17 @@ def run(experiment: Any, given: Any, settings: dict[str, str | None]) -> None:
         stages.join_cluster()
     else:
         mesh.take_cores_for_devices(stages.units(experiment))
-    stages.keep_compiled(experiment.data.cache)
     title = experiment_name(given.config)
     root = workdir_of(given)
     experiment, configs = stages.resolve_types(experiment, configs, root)
     if given.dry_run:
         stages.foretell(experiment, configs, root, given.stages)
         return
+    stages.keep_compiled(experiment.data.cache)
     to = drawing.folder_of(given.figures, root)
     shown = drawing.named(configs, root, title, given.compare)
+    if set(given.stages) >= {"train", "figures"} and "measure" not in given.stages:
+        drawing.check_measured(configs, root)
     if set(given.stages) != {"figures"}:
         stages.work(experiment, configs, root, title, given.stages)
     if "figures" in given.stages:

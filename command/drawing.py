@@ -29,6 +29,12 @@ def named(configs: dict[str, Config], root: pathlib.Path, title: str, compare: l
     return shown
 
 
+def check_measured(configs: dict[str, Config], root: pathlib.Path) -> None:
+    """Refused before a long training, and not after it: figures of what was trained and is not measured."""
+    if not all((root / name / "results.nc").exists() for name in configs):
+        raise UserError("--stages=train,figures: figures are drawn from tables, which the stage measure writes; add it")
+
+
 def folder_of(figures: str | None, root: pathlib.Path) -> pathlib.Path:
     """Where figures go: a folder of their own. UserError where one that is named holds what was not drawn here."""
     own = root / "figures"

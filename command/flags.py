@@ -56,8 +56,10 @@ def _is_number(word: str) -> bool:
 
 def load(given: str) -> Config | UntrainedConfig | CurvedConfig | VectorsConfig | PretrainedConfig:
     """The config of an experiment file; UserError, one line, where there is none."""
-    path, _, size = given.partition(":")
+    path, colon, size = given.partition(":")
     where = f"--config={given}"
+    if colon and not size:
+        raise UserError(f"{where}: nothing stands after ':'; leave it out too, or see main.py --list")
     if not pathlib.Path(path).is_file():
         near = meant(path, map(str, pathlib.Path(path).parent.glob("*.py")))
         raise UserError(f"{where}: there is no file {path}{near or '; main.py --list names the experiments'}")

@@ -57,19 +57,19 @@ def foretell(experiment: Config, configs: dict[str, Config], root: pathlib.Path,
     """What would be done, and what it takes. A text is read for it where that needs no network."""
     data, wanted = experiment.data, with_tangents(configs, wanted)
     check_folders(experiment, configs, root, "train" in wanted, folder.check)
-    text = cost.Text()
+    text, found = cost.Text(), None
     if data.path or data.source == "pydoc":
         found = corpus.load(data, experiment.model.context)
         text = cost.size_of(found)
         print(f"corpus: {found.name}, from {found.origin}")
-        for config in configs.values():
-            if "train" in wanted and text_key(config) == text_key(experiment):
-                program.check(config, found)
     print(f"folder: {root}{' (exists: what is done there is not done again)' if root.exists() else ''}")
     for line in cost.told(configs, text, wanted, units(experiment)):
         print(line)
     for group in variants.groups(experiment).values():
         memory.check(group, text.vocabulary, wanted)
+    for config in configs.values():
+        if found is not None and "train" in wanted and text_key(config) == text_key(experiment):
+            program.check(config, found)
 
 
 def work(experiment: Config, configs: dict[str, Config], root: pathlib.Path, title: str, wanted: list[str]) -> None:

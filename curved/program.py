@@ -40,7 +40,8 @@ def draw(config: CurvedConfig, *seeds: int) -> Draw:
     y_SYM = np.stack([1 + config.dimension**0.5 * cosine_SM, -np.ones_like(cosine_SM)], axis=1)
     count_SM = np.ones_like(cosine_SM)  # where spreads are compared, every point once
     for number, bias in enumerate(config.biases, len(config.spreads)):
-        frequency_M = np.exp(-bias * np.square(u_SMK[number]).sum(axis=1) / 2)
+        log_M = -bias * np.square(u_SMK[number]).sum(axis=1) / 2
+        frequency_M = np.exp(log_M - log_M.max())  # in many dimensions all of them would underflow
         count_SM[number] = rng.multinomial(config.draws, frequency_M / frequency_M.sum())
     weight_SWM = np.stack([count_SM, count_SM > 0], axis=1)
     weight_SWM = weight_SWM / weight_SWM.sum(axis=2, keepdims=True)

@@ -3,6 +3,7 @@
 from dataclasses import dataclass
 
 from workdir.compiled import CACHE
+from workdir.errors import UserError
 from workdir.settings import at_least, choose
 
 SOURCES = ("enwik8", "pydoc")
@@ -21,3 +22,5 @@ def check(data: DataConfig) -> None:
     """Raise UserError, one line, where a setting cannot be."""
     choose("data.source", data.source, SOURCES)
     at_least("data.unpack", data.unpack, 1)
+    if not data.cache:
+        raise UserError("data.cache is empty; name a folder, or leave it out")

@@ -83,7 +83,7 @@ def read(path: Path, most: int | None = None) -> bytes:
 
 def _of_folder(path: Path, most: int | None) -> bytes:
     """Its texts in the order of their names, an empty line between two."""
-    texts = sorted(one for one in path.iterdir() if _NAMED.search(one.name))
+    texts = sorted(one for one in path.iterdir() if _NAMED.search(one.name) and not one.is_dir())
     if not texts:
         raise UserError(
             f"data.path {path} is a folder without texts (*.txt, or packed as *.txt.gz, say): "

@@ -143,7 +143,8 @@ def summary(costs: dict[str, Cost], stages: list[str], units: int) -> str:
 def plan(configs: dict[str, Config], costs: dict[str, Cost], stages: list[str]) -> str:
     """What will be done, in a line."""
     first, one = next(iter(configs.values())), next(iter(costs.values()))
-    steps = len({config.train.steps for config in configs.values()}) == 1 and f"{first.train.steps:,} steps"
+    count = first.train.steps
+    steps = len({config.train.steps for config in configs.values()}) == 1 and f"{count:,} step{'s' * (count != 1)}"
     words = {
         "train": f"train {f'{len(configs)} runs' if len(configs) > 1 else 'a run'} of {steps or 'several lengths'}",
         "measure": f"measure {one.checkpoints:,} checkpoints{' of each' if len(configs) > 1 else ''}",

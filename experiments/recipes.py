@@ -23,9 +23,9 @@ DEFAULT = "muon"  # what learned most in 300 steps of a tiny decoder and encoder
 
 def sized(argument: str, sizes: dict[str, Config], default: str = DEFAULT) -> Config:
     """The config of SIZE, or of SIZE,RECIPE."""
-    size, _, recipe = argument.partition(",")
+    size, comma, recipe = argument.partition(",")
     config = chosen(size, sizes)
-    if recipe and recipe not in RECIPES:
+    if comma and recipe not in RECIPES:
         raise UserError(f"recipe {recipe!r} is unknown; choose one of {', '.join(RECIPES)}{meant(recipe, RECIPES)}")
     return replace(config, RECIPES[recipe or default])
 

@@ -24,6 +24,16 @@ def centred(cloud_PD: Float[AnyArray, "P D"]) -> Float[Array, "P D"]:
     return jnp.where(constant_D[None], 0.0, twice_PD)
 
 
+def of_unit_size(cloud_PD: Float[AnyArray, "P D"]) -> Float[Array, "P D"]:
+    """The cloud times the power of two that brings its largest coordinate between 1/2 and 1: all digits stay.
+
+    For what does not depend on the scale, and squares coordinates or divides by them. All zero, or one that is not
+    finite: the cloud as it is.
+    """
+    cloud_PD = jnp.asarray(cloud_PD, jnp.float32)
+    return jnp.ldexp(cloud_PD, -jnp.frexp(jnp.abs(cloud_PD).max())[1])
+
+
 def largest(x: Float[Array, "*A B"]) -> Float[Array, "*A"]:
     """The largest along the last axis, NaN where there is a NaN: on a CPU a compiled max of many may pass over it."""
     return jnp.where(jnp.isnan(x).any(axis=-1), jnp.nan, x.max(axis=-1))

@@ -66,7 +66,12 @@ class Neighbours(NamedTuple):
 
     def usable(self) -> Bool[Array, " P"]:
         """Distinct points with two neighbours at finite distances above rounding: those with a ratio r2/r1."""
-        return self.first_P & (self.r1_P > 0) & (self.r1_P >= self.rounding_P) & (self.r2_P < jnp.inf)
+        return self.first_P & self.measurable(2)
+
+    def measurable(self, count: int) -> Bool[Array, " P"]:
+        """Points with so many neighbours among the distinct points, at finite distances above rounding."""
+        farthest_P = self.distance_PC[:, count - 1]
+        return (self.r1_P > 0) & (self.r1_P >= self.rounding_P) & (farthest_P < jnp.inf)
 
     def duplicates(self) -> Int[Array, ""]:
         """How many points are copies of an earlier one."""

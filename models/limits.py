@@ -22,7 +22,9 @@ def check(model: ModelConfig) -> None:
     choose("model.activation", model.activation, ACTIVATIONS)
     choose("model.dtype", model.dtype, DTYPES)
     for name, least in (("layers", 1), ("width", 1), ("heads", 1), ("context", 2), ("expansion", 1)):
-        at_least(f"model.{name}", getattr(model, name), least)
+        at_least(f"model.{name}", value := getattr(model, name), least)
+        if value >= 2**31:
+            raise UserError(f"model.{name} is {value}; it must be below 2^31")
     if model.width % model.heads:
         raise UserError(f"model.heads is {model.heads}; it must divide model.width ({model.width})")
     POSITIONS[model.positions].check(model)

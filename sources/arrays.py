@@ -4,6 +4,7 @@ Arrays carry the letters of `models`.
 """
 
 import dataclasses
+import numbers
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -13,13 +14,25 @@ import numpy as np
 import xarray as xr
 from jax import Array
 
+from panel.attention import Heads
 from panel.config import MeasureConfig
 from panel.families import FAMILIES
 from panel.panel import Sample
 from panel.quantity import Values
 from panel.resamples import Places
 from sources.folds import cut_windows
-from sources.given import NULLS, OF_HEADS, OF_VECTORS, check_names, chosen, heads_of, layers_of, settings_of
+from sources.given import (
+    NULLS,
+    OF_HEADS,
+    OF_VECTORS,
+    as_arrays,
+    check_names,
+    check_size,
+    chosen,
+    heads_of,
+    layers_of,
+    settings_of,
+)
 from sources.pieces import Piece, of_heads, of_layers, pieces_of, replicated
 from tables import join, raw
 
@@ -76,22 +89,20 @@ def measure(
     if (queries is None) != (keys is None):
         raise ValueError("queries and keys come together; one of them is missing")
     of = (*OF_VECTORS * (vectors is not None), *OF_HEADS * (queries is not None))
+    vectors = as_arrays(vectors)
     single = getattr(vectors, "ndim", None) == 2
     settings = settings_of(chosen(families, of, single), nulls, folds, seed)
     values: dict[str, Values] = {}
     about: dict[str, Any] = {"seed": seed}
-    if vectors is not None:
-        layers = layers_of(vectors)
+    layers = [] if vectors is None else layers_of(vectors)
+    heads = None if queries is None else heads_of(queries, keys, mask, bias)
+    parts, index_JM = cut_both(layers, heads, groups, positions, pieces, folds, seed)
+    if layers:
         check_names(names, len(layers))
-        parts = pieces_of(np.shape(layers[0])[0], groups, positions, pieces, folds, seed)
         about |= described(layers, groups, parts)
         _add(values, of_layers(layers, parts, _only(settings, OF_VECTORS)))
-    if queries is not None:
-        heads = heads_of(queries, keys, mask, bias)
+    if heads is not None:
         windows, context = heads.q_NBTHK.shape[1:3]
-        if not 1 <= pieces <= windows:
-            raise ValueError(f"pieces is {pieces}; of {windows} windows it must be from 1 to {windows}")
-        index_JM = cut_windows(windows // pieces, context, folds)
         of_pieces = windows // pieces * pieces
         about |= {"windows": of_pieces, "resampled_windows": pieces * index_JM.size // context, "batches": pieces}
         _add(values, of_heads(heads, index_JM, pieces, _only(settings, OF_HEADS)))
@@ -117,7 +128,7 @@ def measuring(
     key = jax.random.key(seed)
 
     @jax.jit
-    def compute(params: Any, tokens: Array) -> tuple[dict[str, Values], Array]:
+    def compute(params: Any, tokens: Array) -> tuple[dict[str, Values], Array, Array]:
         vectors = function(params, tokens)
         if vectors.ndim != 4 or vectors.shape[1] != len(tokens):
             raise ValueError(
@@ -127,12 +138,14 @@ def measuring(
         index_JM = cut_windows(*vectors.shape[1:3], folds)
         places = Places(*jnp.divmod(jnp.arange(clouds_NPD.shape[1]), vectors.shape[2]))
         found = replicated(Sample(clouds_NPD, places=places), index_JM, key, settings)
-        return found, jnp.isfinite(clouds_NPD).all()
+        return found, jnp.isfinite(clouds_NPD).all(), jnp.abs(clouds_NPD).max(axis=(1, 2))
 
     def table_of(params: Any) -> xr.Dataset:
-        values, finite = jax.device_get(compute(params, tokens))
+        values, finite, largest_N = jax.device_get(compute(params, tokens))
         if not finite:
             raise ValueError("the function gives vectors that are not finite in float32")
+        for number, largest in enumerate(largest_N):
+            check_size(largest, f"vectors of layer {number}")
         values = jax.tree.map(lambda value: np.asarray(value)[None], values)
         return labelled(values, settings, {"seed": seed, "windows": len(tokens)}, names, single=False)
 
@@ -158,6 +171,37 @@ def raw_table(values: dict[str, Values], about: dict[str, Any]) -> xr.Dataset:
     """Of pieces, as batches, and one set of positions."""
     arrays = jax.tree.map(lambda value: np.asarray(value)[:, None], values)
     return raw.table(arrays, 0, ("all",), about | {"layer_0": "vectors, as the others"})
+
+
+def cut_both(
+    layers: list[Any],
+    heads: Heads | None,
+    groups: Sequence | None,
+    positions: Sequence | None,
+    pieces: int,
+    folds: int,
+    seed: int,
+) -> tuple[list[Piece], np.ndarray]:
+    """Pieces of the layers, and the folds of each piece of the heads: as many of both, since a table has one number.
+
+    Nothing of what is not given. ValueError, one line, where groups and windows make no such folds.
+    """
+    parts, index_JM = [], np.empty((0, 0), int)
+    if layers:
+        parts = pieces_of(np.shape(layers[0])[0], groups, positions, pieces, folds, seed)
+    if heads is not None:
+        windows, context = heads.q_NBTHK.shape[1:3]
+        if not isinstance(pieces, numbers.Integral) or not 1 <= pieces <= windows:
+            raise ValueError(f"pieces is {pieces}; of {windows} windows it must be a whole number from 1 to {windows}")
+        index_JM = cut_windows(windows // pieces, context, len(parts[0].index_JM) if parts else folds)
+    if not parts or heads is None or len(index_JM) == len(parts[0].index_JM):
+        return parts, index_JM
+    if len(index_JM) == 1:
+        raise ValueError(
+            f"{windows // pieces} windows and the groups of the vectors make no folds of one number; measure the "
+            "vectors, and queries and keys, each by itself, or pass folds=1 for values without intervals"
+        )
+    return cut_both(layers, heads, groups, positions, pieces, len(index_JM), seed)
 
 
 def described(layers: list[Any], groups: Sequence | None, pieces: list[Piece]) -> dict[str, Any]:

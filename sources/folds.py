@@ -67,8 +67,9 @@ def cut_pieces(points: int, groups: Sequence | None, count: int, seed: int) -> n
 
 
 def cut_windows(windows: int, context: int, folds: int) -> np.ndarray:
-    """The same for windows of equal length: whole windows in the order given."""
-    count = max(min(folds, windows), 1)
+    """The same for windows of equal length: whole windows in the order given; as many folds as leave KEPT of them."""
+    counts = range(min(folds, windows), 1, -1)
+    count = next((count for count in counts if windows // count * count >= KEPT * windows), 1)
     window_W = np.arange(windows // count * count)
     return (window_W[:, None] * context + np.arange(context)).reshape(count, -1)
 

@@ -5,18 +5,23 @@ from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
+import pandas as pd
 
 from panel.attention import Heads
 from panel.config import MeasureConfig
 from panel.families import FAMILIES
 from panel.resamples import Places
+from workdir.settings import LARGEST_SEED
 
 OF_VECTORS, OF_HEADS = ("cloud", "layers"), ("heads",)  # what families are of
 NULLS = ("gaussian",)  # the null models that are made of a cloud alone
 FEWEST = 8  # points
+SMALLEST, LARGEST = 1e-16, 1e16  # of a cloud's largest coordinate: beyond it squares leave float32
 
 
 def settings_of(families: tuple[str, ...], nulls: Sequence[str], folds: int, seed: int) -> MeasureConfig:
+    if nulls is None:
+        raise ValueError("nulls is None; pass () for no null model")
     nulls = (nulls,) if isinstance(nulls, str) else tuple(nulls)
     for null in nulls:
         if null not in NULLS:
@@ -24,7 +29,9 @@ def settings_of(families: tuple[str, ...], nulls: Sequence[str], folds: int, see
     check_once("nulls", nulls)
     if not isinstance(folds, numbers.Integral) or folds < 1:
         raise ValueError(f"folds is {folds}; it must be a whole number, at least 1")
-    return MeasureConfig(families=families, nulls=nulls, groups=int(folds), seed=seed)
+    if not isinstance(seed, numbers.Integral) or not 0 <= seed <= LARGEST_SEED:
+        raise ValueError(f"seed is {seed}; it must be a whole number from 0 to {LARGEST_SEED}")
+    return MeasureConfig(families=families, nulls=nulls, groups=int(folds), seed=int(seed))
 
 
 def check_once(what: str, names: Sequence[str]) -> None:
@@ -44,6 +51,17 @@ def chosen(families: Sequence[str] | None, of: tuple[str, ...], single: bool) ->
         if name not in allowed:
             raise ValueError(f"families: {name!r} cannot be measured of these arrays; choose from {', '.join(allowed)}")
     return wanted
+
+
+def as_arrays(vectors: Any) -> Any:
+    """Plain lists of numbers and pandas' tables as NumPy arrays; all else as it is, and not yet read."""
+    if isinstance(vectors, pd.DataFrame):
+        return vectors.to_numpy()
+    if not isinstance(vectors, list | tuple):
+        return vectors
+    if vectors and (isinstance(vectors[0], list | tuple) or getattr(vectors[0], "ndim", 0) < 2):
+        return np.asarray(vectors)
+    return [as_arrays(layer) for layer in vectors]
 
 
 def layers_of(vectors: Any) -> list[Any]:
@@ -67,7 +85,7 @@ def read(array: Any, what: str) -> np.ndarray:
     if hasattr(array, "detach"):  # PyTorch's: also of a device, of bfloat16, with a gradient
         array = array.detach().float().cpu().numpy()
     with np.errstate(over="ignore"):  # told below
-        found = np.asarray(array)
+        found = np.ma.filled(array.astype(float), np.nan) if isinstance(array, np.ma.MaskedArray) else np.asarray(array)
         if found.dtype.kind in "cOSUMm" or found.dtype.type is np.void:
             hint = "; NumPy keeps no bfloat16: save float32, or a .safetensors file" if found.dtype.kind == "V" else ""
             raise ValueError(f"{what}: numbers of type {found.dtype} are no real ones{hint}")
@@ -76,6 +94,15 @@ def read(array: Any, what: str) -> np.ndarray:
         count = int((~np.isfinite(found)).sum())
         raise ValueError(f"{what}: {count} of {found.size} numbers are not finite in float32; leave their points out")
     return found
+
+
+def check_size(largest: float, what: str) -> None:
+    """ValueError where float32 could not hold the squares of coordinates whose largest this is."""
+    if largest and not SMALLEST <= largest <= LARGEST:
+        raise ValueError(
+            f"{what}: the largest coordinate is {largest:.1g}, and values hold between {SMALLEST:g} and {LARGEST:g}; "
+            "multiply the vectors by a number"
+        )
 
 
 def places_of(points: int, groups: Sequence | None, positions: Sequence | None) -> Places | None:
@@ -104,9 +131,7 @@ def labels(points: int, groups: Sequence | None) -> tuple[np.ndarray, np.ndarray
     label_P = np.asarray(groups)
     if label_P.shape != (points,):
         raise ValueError(f"groups have shape {label_P.shape}; a label for each of the {points} points is needed")
-    missing_P = label_P != label_P  # NaN, also among objects
-    if label_P.dtype.kind == "O":
-        missing_P |= np.array([one is None for one in label_P])
+    missing_P = pd.isna(label_P)
     if missing_P.any():
         raise ValueError(
             f"groups: {missing_P.sum()} of {points} labels are missing (None or NaN); leave their points out"

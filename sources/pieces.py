@@ -22,7 +22,7 @@ from panel.panel import MEASURED, Sample, panel
 from panel.quantity import Values
 from panel.resamples import Places
 from sources.folds import cut, cut_pieces
-from sources.given import places_of, read
+from sources.given import check_size, places_of, read
 
 LEAST = 4  # times a cloud of many points itself, which no family's program does without
 
@@ -75,11 +75,19 @@ def of_layers(
             words = f"{points:,} points of width {width}"
             words = f"{len(some)} layers of {words} together" if len(some) > 1 else words
             check_memory(LEAST * 4 * len(some) * points * width, words, len(pieces))  # before they are read
-            clouds_NPD = np.stack([read(layers[number][piece.rows_P], f"vectors of layer {number}") for number in some])
+            clouds_NPD = np.stack(
+                [_read(layers[number][piece.rows_P], f"vectors of layer {number}") for number in some]
+            )
             sample = Sample(clouds_NPD, places=piece.places)
             found.append(_measure(sample, piece.index_JM, settings, place, words, len(pieces)))
         parts.append(jax.tree.map(lambda *values: np.stack(values), *found))
     return jax.tree.map(lambda *values: np.concatenate(values, axis=1), *parts)
+
+
+def _read(array: Any, what: str) -> np.ndarray:
+    cloud_PD = read(array, what)
+    check_size(float(np.abs(cloud_PD).max()), what)
+    return cloud_PD
 
 
 def of_heads(heads: Heads, index_JM: np.ndarray, pieces: int, settings: MeasureConfig) -> dict[str, Values]:

@@ -20,7 +20,7 @@ def npz(path: pathlib.Path) -> Mapping[str, Any]:
 
 
 def safetensors(path: pathlib.Path) -> Mapping[str, Any]:
-    from safetensors.flax import load_file  # of its own kinds the one that reads bfloat16
+    from safetensors.numpy import load_file  # JAX's would cut labels to 32 bits
 
     return load_file(path)
 

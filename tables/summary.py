@@ -38,7 +38,7 @@ def summary(raw: xr.Dataset, untrained: xr.Dataset | None, nulls: tuple[str, ...
         dims, own = quantities()[name].dims, (raw, MEASURED)
         models = [_null_model(raw, untrained, name, null) for null in nulls]
         moments[name] = ("less", "statistic", "positions", *dims), _stacked(name, own, models), about(name)
-        for variable, average in averages(name, layer_0).items() if raw.sizes.get("layer") != 1 else ():
+        for variable, average in averages(name, layer_0).items():
             labels = ("less", "statistic", "positions", *average.dims)
             words = {key: f"{about(name)[key]}, {average.words}" for key in ("long_name", "formula")}
             moments[variable] = labels, _stacked(name, own, models, average), about(name) | words

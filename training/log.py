@@ -78,6 +78,19 @@ class Log:
             raise RunError(of_system(OSError(error.errno, error.strerror, self._file.name))) from error
 
 
+def set_aside(folder: pathlib.Path) -> pathlib.Path | None:
+    """Rename a log of steps that have no checkpoint any more; None where there is none of a step beyond 0.
+
+    Of several processes the first one does.
+    """
+    path = folder / NAME
+    if not is_first() or not path.exists() or all(line["step"] <= 0 for line in read(folder)):
+        return None
+    target = next(one for i in range(1000) if not (one := folder / f"train.{i}.jsonl").exists())
+    path.rename(target)
+    return target
+
+
 def _single(values: dict[str, float | list[float]]) -> Iterator[tuple[str, float]]:
     for name, value in values.items():
         if isinstance(value, list):

@@ -35,8 +35,10 @@ def train(config: RunConfig, corpus: Corpus, folders: dict[str, pathlib.Path], n
         if all(finished.is_finished(path) for path in folders.values()):  # its checkpoints may be deleted
             for path in folders.values():
                 finished.read(path)  # refused where it is damaged
-            there = config.train.steps in members.steps()
-            gone = "" if there else "; its last checkpoint is gone: move test.json elsewhere to train from the newest"
+            there = members.steps()
+            where = f"the newest, step {there[-1]}" if there else "step 0, as none is left"
+            gone = f"; its last checkpoint is gone: move test.json elsewhere to train from {where}"
+            gone *= config.train.steps not in there
             print(f"{name}: trained already, {config.train.steps} steps, in {members.place}{gone}")
             return
         program = make_program(config, corpus)

@@ -6,7 +6,7 @@ import pathlib
 import sys
 
 from training import checkpoint, step
-from training.log import NAME, Log
+from training.log import NAME, Log, set_aside
 from training.program import Program
 from workdir.errors import RunError
 
@@ -86,6 +86,8 @@ class Members:
         """
         for name, path in self.folders.items():
             saved = max(self.stores[name].steps(), default=-1)
+            if saved < 0 and (aside := set_aside(path)):
+                print(f"{name}: no checkpoint is left, and all is trained anew; the log of before is {aside}")
             if saved >= 0 and not (path / NAME).exists():
                 print(f"{name}: {path / NAME} is gone, and with it the scores up to step {saved}; a new one is begun")
             self.logs[name] = Log(path, saved)

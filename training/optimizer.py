@@ -30,7 +30,7 @@ def constant(config: TrainConfig, peak: float, warmup: int) -> optax.Schedule:
 
 
 def _decay_steps(config: TrainConfig, warmup: int) -> int:
-    return min(round(config.decay_fraction * config.steps), config.steps - warmup)
+    return max(min(round(config.decay_fraction * config.steps), config.steps - max(warmup, 1)), 0)
 
 
 def constant_steps(config: TrainConfig, warmup: int) -> tuple[int, int]:

@@ -204,3 +204,8 @@ def test_the_command_line_knows_the_kind():
     assert what == "curved manifolds"
     assert getattr(stages_untrained, stage) is stages_untrained.curved_manifolds
     assert flags.override(config, {"curvatures": "(1.0,)", "seeds": "3"}).curvatures == (1.0,)
+
+
+def test_in_many_dimensions_frequencies_do_not_underflow():
+    config = dataclasses.replace(SMALL, dimension=64, width=66, biases=(1.0,))
+    assert np.isfinite(program.draw(config, 0).weight_SWM).all()

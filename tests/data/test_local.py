@@ -197,6 +197,7 @@ def test_the_texts_of_a_folder_in_the_order_of_their_names(tmp_path, refused):
     for name, text in (("b.txt", b"second"), ("a.TXT", b"first"), (".hidden.txt", b"no"), ("notes.md", b"no")):
         (tmp_path / name).write_bytes(text)
     (tmp_path / "c.txt.gz").write_bytes(gzip.compress(b"third"))
+    (tmp_path / "a folder.txt").mkdir()
     assert local.read(tmp_path) == b"first\n\nsecond\n\nthird"
     (tmp_path / "d.txt").write_bytes(FOREIGN["rar"])
     with refused("d.txt", "holds .rar data"):

@@ -232,3 +232,20 @@ def test_jit_and_vmap_change_neither_pairs_of_clouds_nor_groups():
         one_by_one = jnp.stack([metric(cloud) for cloud in clouds])
         np.testing.assert_allclose(jax.jit(jax.vmap(metric))(clouds), one_by_one, rtol=1e-5)
         np.testing.assert_allclose(jax.jit(metric)(clouds[0]), one_by_one[0], rtol=1e-5)
+
+
+def test_sums_of_many_points_keep_their_digits():
+    """A narrow cone: one float32 run over so many points would be off by 2e-3."""
+    cloud = np.random.default_rng(0).normal(size=(200_001, 4)).astype(np.float32) + np.float32([60, 0, 0, 0])
+    unit = cloud.astype(np.float64) / np.linalg.norm(cloud.astype(np.float64), axis=1, keepdims=True)
+    pairs = np.square(unit.sum(axis=0)).sum() - len(unit)  # the twin writes out all pairs
+    np.testing.assert_allclose(mean_cosine(jnp.asarray(cloud)), pairs / (len(unit) * (len(unit) - 1)), rtol=1e-6)
+    np.testing.assert_allclose(drift(jnp.asarray(cloud)), reference.drift(cloud), rtol=1e-6)
+
+
+@pytest.mark.parametrize("power", [-50, -70, 63])
+def test_cosines_do_not_depend_on_the_scale(power):
+    cloud = jnp.asarray(gaussian(*SMALL))
+    scaled = jnp.ldexp(cloud, power)
+    assert mean_cosine(scaled) == mean_cosine(cloud)
+    assert mean_cosine_parts(scaled) == mean_cosine_parts(cloud)

@@ -5,6 +5,7 @@ import re
 import jax
 import jax.numpy as jnp
 import numpy as np
+import pandas as pd
 import pytest
 import xarray as xr
 from scipy import stats
@@ -125,6 +126,30 @@ def test_arrays_of_other_libraries_and_types_give_the_same():
     expected = measured(single, families=("spectrum",))
     for array in (CLOUDS, jnp.asarray(single), Tensor(single)):
         xr.testing.assert_identical(measured(array, families="spectrum"), expected)
+
+
+def test_lists_and_tables_give_what_arrays_give_in_pieces_too():
+    x = CLOUDS[0].astype(np.float32)
+    expected = measured(x, families="spectrum", pieces=2)
+    for given in (x.tolist(), list(x), pd.DataFrame(x)):
+        xr.testing.assert_identical(measured(given, families="spectrum", pieces=2), expected)
+    expected = measured(CLOUDS, families="spectrum", pieces=2)
+    for given in (CLOUDS.tolist(), [pd.DataFrame(layer) for layer in CLOUDS]):
+        xr.testing.assert_identical(measured(given, families="spectrum", pieces=2), expected)
+
+
+@pytest.mark.parametrize(
+    ("size_W", "folds", "resampled"), [([4] * 12, 6, 12), ([4, 4, 8, 8, 8, 8, 4, 4], 3, 6)]
+)  # six folds of two windows; groups of unequal size make three folds
+def test_vectors_and_heads_in_one_call_have_as_many_folds(size_W, folds, resampled):
+    windows = len(size_W)
+    groups = np.repeat(np.arange(windows), size_W)
+    vectors, heads = GENERATOR.normal(size=(len(groups), 3)), GENERATOR.normal(size=(2, 2, windows, 4, 5))
+    table = measure(vectors, groups, queries=heads, keys=heads, mask="causal", families=("similarity", "attention"))
+    assert table.attrs["groups"] == folds
+    assert table.attrs["resampled_windows"] == resampled
+    for name in ("mean_norm", "query_drift_over_heads"):  # averages too, though the vectors are of one layer
+        assert np.isfinite(table[name].sel(less="nothing", statistic=["mean", "low", "high"])).all()
 
 
 def test_queries_and_keys_get_the_attention_family_with_mask_and_bias():
@@ -253,6 +278,19 @@ BROKEN[1, 3, 2] = np.nan
         (CLOUDS[:, :7], {}, "7 points; at least 8"),
         (BROKEN, {}, "layer 1: 1 of 576 numbers are not finite"),
         (CLOUDS * 1e39, {}, "not finite in float32"),
+        (CLOUDS * 1e18, {}, "the largest coordinate is 2e.19, and values hold between 1e-16 and 1e.16; multiply"),
+        (CLOUDS * 1e-21, {}, "layer 0: the largest coordinate is 2e-20"),
+        (np.ma.masked_less(CLOUDS, -9), {}, "of 576 numbers are not finite"),
+        (CLOUDS, {"groups": pd.Series([None, *"ab" * 47, "b"], dtype="string")}, "groups: 1 of 96 labels are missing"),
+        (CLOUDS, {"seed": 1.5}, "seed is 1.5; it must be a whole number from 0"),
+        (CLOUDS, {"seed": -1}, "seed is -1; it must be a whole number from 0"),
+        (CLOUDS, {"nulls": None}, r"nulls is None; pass \(\) for no null model"),
+        (None, {"queries": HEADS, "keys": HEADS, "mask": "causal", "pieces": 1.5}, "pieces is 1.5; of 3 windows"),
+        (
+            CLOUDS,
+            {"queries": HEADS[:, :, :1], "keys": HEADS[:, :, :1], "mask": "causal"},
+            "1 windows and the groups of the vectors make no folds of one number",
+        ),
         (CLOUDS + 1j, {}, "layer 0: numbers of type complex128 are no real ones"),
         (CLOUDS.astype(np.float16).view("V2"), {}, "NumPy keeps no bfloat16: save float32, or a .safetensors file"),
         (
@@ -282,7 +320,11 @@ BROKEN[1, 3, 2] = np.nan
         (CLOUDS, {"pieces": 0}, "pieces is 0; it must be a whole number from 1 to 12, 8 points each"),
         (CLOUDS, {"pieces": 13}, "pieces is 13; it must be a whole number from 1 to 12"),
         (CLOUDS, {"pieces": 3, "groups": np.arange(96) // 60}, "the largest holds 60 of 96 points; pass fewer pieces"),
-        (None, {"queries": HEADS, "keys": HEADS, "mask": "causal", "pieces": 4}, "of 3 windows it must be from 1 to 3"),
+        (
+            None,
+            {"queries": HEADS, "keys": HEADS, "mask": "causal", "pieces": 4},
+            "of 3 windows it must be a whole number from 1 to 3",
+        ),
         (CLOUDS, {"names": ("a",), "families": ("spectrum",)}, "names are 1, 1 of them different, of 2 layers"),
         (None, {"queries": HEADS}, "one of them is missing"),
         (None, {"queries": HEADS, "keys": HEADS[:, :1], "mask": "causal"}, "repeat keys that several heads share"),

@@ -37,6 +37,7 @@ def test_windows_are_kept_whole():
     assert index_JM.shape == (4, 8)
     np.testing.assert_array_equal(index_JM.ravel(), np.arange(32))
     assert folds.cut_windows(3, 4, 8).shape == (3, 4)
+    assert folds.cut_windows(15, 1, 8).shape == (7, 2)  # eight folds would leave out seven windows
 
 
 @pytest.mark.parametrize("depends_on_size", [False, True])

@@ -72,3 +72,11 @@ def test_what_is_there_is_not_made_again_and_other_points_are_refused(run):
         assert {path: path.stat().st_mtime_ns for path in before} == before
         with pytest.raises(UserError, match=r"measure\.seed=0 there, 1 now"):
             points.measure(replace(config, {"measure.seed": 1}), text, folder, "run", stop)
+
+
+def test_where_copies_leave_too_few_neighbours_there_is_no_dimension():
+    """60 distinct points, each ten times: 59 neighbours."""
+    cloud = np.tile(np.random.default_rng(0).normal(size=(60, 3)), (10, 1)).astype(np.float32)
+    local_CP = np.asarray(points.of_clouds(cloud[None])["local_dimension"][0])
+    assert np.isfinite(local_CP[0]).all()
+    assert np.isnan(local_CP[1:]).all()

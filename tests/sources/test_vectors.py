@@ -1,12 +1,14 @@
 """A file of vectors as a source: what it may be, what is refused, what its tables say."""
 
+import jax.numpy as jnp
 import numpy as np
 import pytest
 import tensorstore
 import xarray as xr
+from safetensors.flax import save_file as save_jax
 from safetensors.numpy import save_file
 
-from sources import measure
+from sources import given, measure, vector_files
 from tables import files
 from tests.program import here, refuse
 
@@ -114,3 +116,18 @@ def test_what_cannot_be_measured_is_one_line(tmp_path):
     refuse(workdir, "measure.families is 'attention'", CONFIG, given, "--config.measure.families=attention")
     refuse(workdir, "measure.nulls names gaussian twice", CONFIG, given, "--config.measure.nulls=gaussian,gaussian")
     refuse(workdir, "measure.nulls is 'untrained'", CONFIG, given, "--config.measure.nulls=untrained")
+
+
+def test_labels_keep_all_their_bits(tmp_path):
+    label_P, place_P = LABELS << 32, (np.arange(96) % 8) + 2**32
+    save_file({"groups": label_P, "positions": place_P, "vectors": VECTORS}, tmp_path / "a.safetensors")
+    found = vector_files.load(tmp_path / "a.safetensors", (), "", "")
+    np.testing.assert_array_equal(found.group_P, label_P)
+    np.testing.assert_array_equal(found.position_P, place_P)
+
+
+def test_bfloat16_is_read(tmp_path):
+    vectors = jnp.asarray(VECTORS, jnp.bfloat16)
+    save_jax({"vectors": vectors}, tmp_path / "a.safetensors")
+    found = vector_files.load(tmp_path / "a.safetensors", (), "", "")
+    np.testing.assert_array_equal(given.read(found.vectors, "vectors"), np.asarray(vectors, np.float32))

@@ -183,8 +183,14 @@ def test_a_finished_run_without_its_checkpoints_keeps_its_log(tmp_path, monkeypa
     before = {path: path.read_bytes() for path in tmp_path.rglob("*") if path.is_file()}
     monkeypatch.setattr(loop, "make_program", None)
     train(config, tmp_path)
-    assert "its last checkpoint is gone: move test.json elsewhere to train" in capsys.readouterr().out
+    told = "its last checkpoint is gone: move test.json elsewhere to train from step 0, as none is left"
+    assert told in capsys.readouterr().out
     assert {path: path.read_bytes() for path in before} == before
+    monkeypatch.undo()
+    (tmp_path / "test.json").unlink()
+    train(config, tmp_path)
+    assert f"the log of before is {tmp_path / 'train.0.jsonl'}" in capsys.readouterr().out
+    assert (tmp_path / "train.0.jsonl").read_bytes() == before[tmp_path / "train.jsonl"]
 
 
 def test_a_stop_in_the_last_step_is_not_swallowed(tmp_path, monkeypatch, never_stopped):
