@@ -5,7 +5,6 @@ from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
-import pandas as pd
 
 from panel.attention import Heads
 from panel.config import MeasureConfig
@@ -55,6 +54,8 @@ def chosen(families: Sequence[str] | None, of: tuple[str, ...], single: bool) ->
 
 def as_arrays(vectors: Any) -> Any:
     """Plain lists of numbers and pandas' tables as NumPy arrays; all else as it is, and not yet read."""
+    import pandas as pd  # late: a wrong setting is told without it
+
     if isinstance(vectors, pd.DataFrame):
         return vectors.to_numpy()
     if not isinstance(vectors, list | tuple):
@@ -128,6 +129,8 @@ def labels(points: int, groups: Sequence | None) -> tuple[np.ndarray, np.ndarray
     """The number of each point's group, and what the groups are called; ValueError where these are no labels."""
     if groups is None:
         return np.zeros(points, int), np.zeros(1, int)
+    import pandas as pd
+
     label_P = np.asarray(groups)
     if label_P.shape != (points,):
         raise ValueError(f"groups have shape {label_P.shape}; a label for each of the {points} points is needed")
