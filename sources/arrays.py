@@ -69,7 +69,8 @@ def measure(
         broadcasts to that.
     families: all that these arrays allow, unless named. `nulls`: "gaussian", a featureless cloud of the same spectrum.
     names: of the layers; else they are numbered from 0.
-    folds: 1 for values without intervals. `seed`: of the folds and of the null model.
+    folds: the most; fewer where whole groups and windows make no such number of about one size, and of vectors and
+        heads together as many of both. 1 for values without intervals. `seed`: of the folds and of the null model.
     pieces: for more points than fit into memory. Each piece of whole groups (queries and keys: of whole windows) is
         measured by itself, in `folds` folds of its own, and the values are means over pieces, as those of a run are
         over batches. What depends on the number of points, as a dimension between nearest neighbours does, is that of
