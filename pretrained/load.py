@@ -25,6 +25,7 @@ TOKENS = "input_ids"
 KINDS = {".safetensors": "safetensors", ".gguf": "GGUF, quantised"}
 
 os.environ.setdefault("HF_HUB_DISABLE_TELEMETRY", "1")
+torch.backends.cudnn.allow_tf32 = False  # what is computed in float32 is: also convolutions
 transformers.utils.logging.set_verbosity_error()
 transformers.utils.logging.disable_progress_bar()
 for name in ("httpx", "huggingface_hub"):
@@ -73,6 +74,11 @@ class Loaded(NamedTuple):
         config = self.model.config
         if self.adapter.maps:
             return len(self.block_modules)
+        if not hasattr(config, "num_hidden_layers"):
+            raise UserError(
+                f"{type(self.model).__name__}: its settings do not say how many layers it has, as those of models with "
+                "several parts; an entry in pretrained/adapters.py must say which are meant"
+            )
         return config.num_hidden_layers * (getattr(config, self.adapter.inner) if self.adapter.inner else 1)
 
 

@@ -73,7 +73,7 @@ def places_of(plan: Plan, called: Callable[[np.ndarray], list[str]]) -> dict[str
         return found | {"token_id": ("point", id_P), "token": ("point", called(id_P))}
     tokens_PR = at_positions(windows.probe.tokens_GWT[0], windows.rate).reshape(-1, windows.rate)[picks_P]
     names = np.array(called(tokens_PR.ravel()), object).reshape(tokens_PR.shape)
-    names = ["".join(row) if len(set(ids)) > 1 else row[0] for row, ids in zip(names, tokens_PR.tolist(), strict=True)]
+    names = ["".join(row) if time else row[0] for row, time in zip(names, time_P, strict=True)]
     counts_P = np.append(counts_V, np.zeros(max(0, id_P.max() + 1 - len(counts_V))))[id_P]
     alone = (counts_P > 0) & (windows.rate == 1)
     share_P = np.where(alone, counts_P / counts_V.sum(), np.nan)[None]

@@ -72,7 +72,9 @@ def opened(plan: Plan, place: load.Place) -> load.Loaded:
     if weights.clamp is not None and loaded.adapter.maps:
         raise UserError("pretrained.clamp is for models whose blocks all have one width: leave it out")
     if weights.clamp is not None:
-        loaded.about["clamped"] = clamp(loaded, weights.clamp, plan.windows.probe.tokens_GWT[0], weights.batch_size)
+        last = place == place_of(plan.config, max(steps(weights)))
+        tokens_WT = plan.windows.probe.tokens_GWT[0]
+        loaded.about["clamped"] = clamp(loaded, weights.clamp, tokens_WT, weights.batch_size, last)
     return loaded
 
 

@@ -12,6 +12,7 @@ from data import corpus as texts
 from data.corpus import Corpus
 from estimates import memory
 from pretrained import load, sweep
+from pretrained.adapters import adapter_of, kind_of
 from pretrained.config import PretrainedConfig, steps
 from pretrained.models import TABLE, ModelsConfig, called, of_model
 from studies import on_disk
@@ -84,7 +85,13 @@ def own_config(config: ModelsConfig, label: str, modality: str) -> PretrainedCon
     setting = "sounds" if modality == "speech" else "pictures"
     if (path := getattr(config, setting)) is None:
         raise UserError(f"it reads {setting}, and no folder of them is named: --config.{setting}=FOLDER")
-    return replace(own, {"data.path": path})
+    # of what only texts have, nothing is asked; nor of maps how transformers reports them, one for a stage
+    changes = {"data.path": path, "data.clean": False, "characters": None, "special_tokens": False}
+    weights = own.pretrained
+    revisions = steps(weights)
+    if adapter_of(kind_of(load.settings_of(load.place_of(weights.name, revisions[max(revisions)])))).maps:
+        changes["hidden_states"] = "blocks"
+    return replace(own, changes)
 
 
 def _known(root: pathlib.Path) -> dict[str, dict[str, str]]:

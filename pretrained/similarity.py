@@ -26,14 +26,14 @@ from pretrained.reading import guards
 from pretrained.reading.clamp import clamp
 from pretrained.reading.extract import activations
 from pretrained.reading.pieces import Common, Ends, common, ends_of, pieces_of
-from pretrained.reading.windows import SAMPLE, frame
+from pretrained.reading.windows import SAMPLE, frame, text_of, tokens_of
 from sources import similarity
 from sources.run import open_run
 from tables import files
 from workdir.errors import UserError
 from workdir.files import read_json
 from workdir.progress import bar
-from workdir.settings import filled, from_dict, to_dict
+from workdir.settings import filled, from_dict, replace, to_dict
 
 ALIKE = similarity.SETTINGS
 
@@ -114,6 +114,8 @@ def _of_ours(word: str) -> Side:
 def _of_others(word: str) -> Side:
     path = pathlib.Path(word.partition("@")[0])
     settings = read_json(path / "config.json", "name the folder of a run")
+    if "models" in settings:
+        raise UserError(f"--similarity={word}: several models; name the folder of one below it")
     if (path / "results.nc").exists():  # which revisions were measured, only the tables say
         settings = json.loads(files.read(path / "results.nc").attrs["config"])
     config = from_dict(filled(settings, to_dict(PretrainedConfig())), PretrainedConfig)
@@ -128,6 +130,9 @@ def _of_others(word: str) -> Side:
         raise UserError(f"--similarity={word}: its tokenizer does not tell where in the text a token ends")
     before, after = map(len, frame(tokenizer)) if config.special_tokens else (0, 0)
     corpus = texts.load(config.data, config.window)
+    if config.characters is not None:
+        length = tokens_of(text_of(corpus), tokenizer, config.characters, config.special_tokens)
+        config = replace(config, {"window": length})
     sample = np.frombuffer(corpus.vocabulary, np.uint8)[corpus.valid[:SAMPLE]].tobytes()
     spelled = len(tokenizer(sample.decode(errors="ignore"), add_special_tokens=False, verbose=False)["input_ids"])
 
@@ -147,7 +152,7 @@ def _of_others(word: str) -> Side:
         return activations(loaded, ids_T[None, None], 1, heads=False, reported=reported).resid_ZNWTD[0, :, 0]
 
     said = f"{loaded.about['model_class']}, {loaded.blocks} layers; weights {loaded.about['weights_sha256'][:12]}"
-    length = config.characters or int((config.window - before - after) * len(sample) / spelled)
+    length = int((config.window - before - after) * len(sample) / spelled)
     side = Side(step, config.measure, corpus, length, guards.positions(loaded) or np.inf, said, ends, vectors)
     if config.pretrained.clamp is None:
         return side

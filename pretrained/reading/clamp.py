@@ -10,10 +10,11 @@ from pretrained.reading.extract import read
 from workdir.errors import UserError
 
 
-def clamp(loaded: Loaded, most: float, tokens_WT: np.ndarray, batch_size: int) -> str:
+def clamp(loaded: Loaded, most: float, tokens_WT: np.ndarray, batch_size: int, needed: bool = True) -> str:
     """From now on no coordinate exceeds `most` in absolute value after any block, at any position.
 
-    Later blocks read what is clamped. Returns, in words, what that changes of these windows; UserError where nothing.
+    Later blocks read what is clamped. Returns, in words, what that changes of these windows; where nothing, UserError
+    if it is `needed`: of early revisions of a training it need not be.
     """
     vectors_N, first_N, largest_N, seen_N = (np.zeros(loaded.blocks) for _ in range(4))
     calls = 0
@@ -40,10 +41,10 @@ def clamp(loaded: Loaded, most: float, tokens_WT: np.ndarray, batch_size: int) -
     for start in range(0, len(tokens_WT), batch_size):
         read(loaded, tokens_WT[start : start + batch_size])
     if not vectors_N.any():
-        raise UserError(
-            f"pretrained.clamp is {most:g}, and no coordinate of the residual stream exceeds {largest_N.max():.3g}: "
-            "nothing would be clamped"
-        )
+        none = f"no coordinate of the residual stream exceeds {largest_N.max():.3g}: nothing"
+        if needed:
+            raise UserError(f"pretrained.clamp is {most:g}, and {none} would be clamped")
+        return f"{none} is clamped to {most:g}"
     blocks, n = np.flatnonzero(vectors_N) + 1, vectors_N.argmax()
     return (
         f"coordinates beyond {most:g}, after {len(blocks)} of {loaded.blocks} blocks, from block {blocks[0]} on; "

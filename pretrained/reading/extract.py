@@ -153,14 +153,21 @@ def read(loaded: Loaded, tokens_BT: np.ndarray, of: Any = None, differentiated: 
     Of models that read no text the windows are what their processor makes of pictures or sound. What gradients need is
     kept where a pass is to be `differentiated`.
     """
-    module = loaded.base if of is None else of
-    if not loaded.reads_text:
+    module, name = loaded.base if of is None else of, loaded.base.main_input_name
+    if loaded.reads_text:
+        ids_BT = torch.as_tensor(np.ascontiguousarray(tokens_BT), dtype=torch.long, device=loaded.base.device)
+        given = {"input_ids": ids_BT, "attention_mask": torch.ones_like(ids_BT)}
+    else:
         inputs = torch.as_tensor(np.ascontiguousarray(tokens_BT)).to(loaded.base.device, loaded.base.dtype)
-        with torch.no_grad():
-            return loaded.part(**{loaded.base.main_input_name: inputs}, **more)
-    ids_BT = torch.as_tensor(np.ascontiguousarray(tokens_BT), dtype=torch.long, device=loaded.base.device)
-    with torch.set_grad_enabled(differentiated):
-        return module(input_ids=ids_BT, attention_mask=torch.ones_like(ids_BT), **more)
+        module, given = loaded.part, {name: inputs}
+    try:
+        with torch.set_grad_enabled(differentiated):
+            return module(**given, **more)
+    except (AttributeError, TypeError, ValueError) as error:
+        if loaded.adapter != UNKNOWN:
+            raise
+        first = str(error).splitlines()[0].rstrip(".")
+        raise UserError(f"{type(loaded.model).__name__} cannot read {name} alone ({first}): {ENTRY}") from error
 
 
 class Caught:

@@ -42,6 +42,12 @@ def final_norm(loaded: Loaded, tokens_T: np.ndarray) -> str:
     check_counts(loaded, counts, heads=False)
     (last,) = lasts
     if loaded.adapter == UNKNOWN:
+        again = read(loaded, tokens_T[None]).last_hidden_state
+        if (far := _difference(again, last)) > CLOSE[loaded.about["computed_in"]]:
+            raise UserError(
+                f"{type(loaded.model).__name__} gives other vectors each time that it reads one window (they differ by "
+                f"{far:.2g}): its passes are random"
+            )
         same = (
             "it may have gone through a final norm" if _difference(streams[loaded.blocks], last) == 0 else "it is raw"
         )
@@ -84,9 +90,12 @@ def attention(loaded: Loaded, tokens_WT: np.ndarray) -> tuple[Seen, str]:
         found = scores_BHTT.masked_fill(~visible_TT, -torch.inf).softmax(-1)
         furthest = max(furthest, float((found - weights_BHTT.float()).abs().max()))
     if furthest > close:
+        computed_in = loaded.about["computed_in"]
+        rounded = "" if computed_in == "float32" else f", or it is the rounding of {computed_in}: try float32"
         raise UserError(
             f"{type(loaded.model).__name__}: softmax of queries and keys differs from the model's own attention by "
-            f"{furthest:.2g}: something else enters it (a sink, a cap, a bias that is not of positions alone); {LEAVE}"
+            f"{furthest:.2g}: something else enters it (a sink, a cap, a bias that is not of positions alone){rounded}"
+            f"; {LEAVE}"
         )
     return seen, _words(loaded, seen, len(calls), furthest)
 
@@ -197,7 +206,7 @@ def vocabulary(loaded: Loaded, windows: Windows) -> None:
         rows = loaded.base.get_input_embeddings().weight.shape[0]
     except NotImplementedError:
         return
-    largest = len(windows.counts_V) - 1
+    largest = max(len(windows.counts_V) - 1, int(windows.probe.tokens_GWT.max()), windows.mask_token or 0)
     if largest >= rows:
         raise UserError(f"the tokenizer gives token {largest}, the model has {rows}: this tokenizer is not the model's")
 
@@ -208,7 +217,15 @@ def positions(loaded: Loaded) -> int | None:
     longest = getattr(config, "max_position_embeddings", None)
     if longest is not None and before:
         longest -= getattr(config, before) + 1
+    elif longest is not None and (table := _of_positions(loaded.base)) is not None:
+        longest -= table.padding_idx + 1
     return longest if longest is not None and longest > 0 else None  # some say -1 for any number
+
+
+def _of_positions(base: Any) -> Any:
+    """The table of positions where token 0 comes after that of padding, as in all models of RoBERTa's family."""
+    table = getattr(getattr(base, "embeddings", None), "position_embeddings", None)
+    return table if getattr(table, "padding_idx", None) is not None else None
 
 
 def shape(loaded: Loaded, window: int, head: int) -> None:

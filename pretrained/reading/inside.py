@@ -82,6 +82,8 @@ def adds_up(loaded: Loaded, tokens_T: np.ndarray, most: float | None = None) -> 
     streams: dict[int, Any] = {}
     added: dict[tuple[str, int], Any] = {}
     caught = added.__setitem__
+    blocks: list[Any] = []  # in the order of their calls: one module may be many
+    hooks = [one.register_forward_pre_hook(lambda block, args: blocks.append(block)) for one in loaded.block_modules]
     with (
         listening(loaded, lambda n, x_BTD: streams.update({n: x_BTD}), lambda n, call: None) as counts,
         adding(loaded, lambda site, n, x_BTD: caught((site, n), x_BTD.clone())),  # a block may add in place
@@ -89,7 +91,8 @@ def adds_up(loaded: Loaded, tokens_T: np.ndarray, most: float | None = None) -> 
         read(loaded, tokens_T[None])
     check_counts(loaded, counts, heads=False)
     furthest = dict.fromkeys(_ways(loaded), 0.0)
-    blocks = [*loaded.block_modules] * (loaded.blocks // len(loaded.block_modules))
+    for hook in hooks:
+        hook.remove()
     for n, block in enumerate(blocks):
         one, other = (added.get((site, n)) for site in ADDED)
         if one is None or other is None:

@@ -11,6 +11,7 @@ from workdir.errors import UserError
 
 LONGEST = 8_000_000  # bytes of the validation split that are read
 SAMPLE = 1_000_000  # characters that tell how many of them a token has
+ENDS = 6  # bytes of a character that the ends of a split may cut, three at each
 UNKNOWN = 0.1  # share of unknown tokens from which on the tokenizer does not fit the text
 SPECIAL = "without_special"  # a third set of positions, where special tokens occur
 
@@ -42,9 +43,12 @@ class Windows(NamedTuple):
 
 
 def text_of(corpus: Corpus) -> str:
-    """The validation split; bytes that are no UTF-8 are left out."""
-    table = np.frombuffer(corpus.vocabulary, np.uint8)
-    return table[corpus.valid[:LONGEST]].tobytes().decode(errors="ignore")
+    """The validation split; bytes that are no UTF-8 are left out, and a line says how many."""
+    content = np.frombuffer(corpus.vocabulary, np.uint8)[corpus.valid[:LONGEST]].tobytes()
+    text = content.decode(errors="ignore")
+    if (lost := len(content) - len(text.encode())) > ENDS:
+        print(f"{lost:,} of {len(content):,} bytes are no UTF-8, and left out")
+    return text
 
 
 def make_windows(
@@ -62,7 +66,7 @@ def make_windows(
     inner = window - len(before) - len(after)
     if inner < 2:
         raise UserError(f"window is {window}; with special tokens it must be at least {2 + window - inner}")
-    unknown = tokenizer.unk_token_id
+    unknown = unknown_of(tokenizer)
     share = float((ids_N == unknown).mean()) if unknown is not None and ids_N.size else 0.0
     if share > UNKNOWN:
         raise UserError(
@@ -84,7 +88,7 @@ def make_windows(
     fixed_T[window - len(after) :] = True
     special_GWT = np.isin(probe.tokens_GWT, sorted(set(tokenizer.all_special_ids) - {unknown}))
     special_GWT |= fixed_T  # also where what frames a text is the unknown token, as of OPT
-    probe = probe._replace(shuffled_GWT=_shuffled(probe.tokens_GWT, fixed_T, measure.seed))
+    probe = probe._replace(shuffled_GWT=_shuffled(probe.tokens_GWT, special_GWT, measure.seed))
     positions = POSITION_SETS
     if special_GWT.any():
         positions = (*POSITION_SETS, SPECIAL)
@@ -116,6 +120,12 @@ def at_positions(tokens_T: np.ndarray, rate: int) -> np.ndarray:
     return np.concatenate([np.repeat(tokens_T[..., :1, None], rate, axis=-1), joined], axis=-2)
 
 
+def unknown_of(tokenizer: Any) -> int | None:
+    """The token that stands for what the tokenizer does not know; none where it also begins or ends a text, say."""
+    others = {getattr(tokenizer, f"{name}_token_id") for name in ("bos", "eos", "sep", "cls", "pad", "mask")}
+    return None if tokenizer.unk_token_id in others else tokenizer.unk_token_id
+
+
 def frame(tokenizer: Any) -> tuple[list[int], list[int]]:
     """What the tokenizer puts before a text and after it."""
     bare = tokenizer("a", add_special_tokens=False)["input_ids"]
@@ -139,12 +149,11 @@ def order_0(counts_V: np.ndarray) -> float:
     return float(-(shares_V * np.log2(shares_V)).sum())
 
 
-def _shuffled(tokens_GWT: np.ndarray, fixed_T: np.ndarray, seed: int) -> np.ndarray:
-    """The tokens of a batch in random order; those that every window begins and ends with stay in their places."""
-    inner_GN = tokens_GWT[:, :, ~fixed_T].reshape(len(tokens_GWT), -1)
-    mixed = np.array(tokens_GWT)
-    inner_GN = np.random.default_rng(seed).permuted(inner_GN, axis=1)
-    mixed[:, :, ~fixed_T] = inner_GN.reshape(*tokens_GWT.shape[:2], -1)
+def _shuffled(tokens_GWT: np.ndarray, special_GWT: np.ndarray, seed: int) -> np.ndarray:
+    """The tokens of a batch in random order; special ones stay in their places, so that no other place has one."""
+    mixed, rng = np.array(tokens_GWT), np.random.default_rng(seed)
+    for tokens_WT, special_WT in zip(mixed, special_GWT, strict=True):
+        tokens_WT[~special_WT] = rng.permuted(tokens_WT[~special_WT])
     return mixed
 
 

@@ -77,8 +77,13 @@ def opened(config: PretrainedConfig, place: Place) -> tuple[Source, Windows]:
     if config.data.path is None or config.data.source != "enwik8":
         what = "pictures" if kind is pictures else "wav files"
         raise UserError(f"this model reads {what}, and no text: name a folder of them with --config.data.path=")
-    if config.special_tokens:
-        raise UserError("special_tokens is for models that read text: leave it out")
+    for name, asked in (
+        ("special_tokens", config.special_tokens),
+        ("characters", config.characters is not None),
+        ("data.clean", config.data.clean),
+    ):
+        if asked:
+            raise UserError(f"{name} is for models that read text: leave it out")
     processor = processor_of(place, kind.PROCESSOR)
     of = kind.material(path, processor, loaded.base, config.window, config.measure.seed)
     if not of.count:

@@ -105,14 +105,14 @@ def from_own(loaded: Loaded, inputs_BCHW: np.ndarray) -> tuple[int, float]:
     Infinitely far where the last map is not of the last block.
     """
     caught: list[Any] = []
-    with listening(loaded, lambda n, x_BHWD: caught.append(x_BHWD.float())):
+    with listening(loaded, lambda n, x_BHWD: caught.append(x_BHWD.clone())):
         own = read(loaded, inputs_BCHW, output_hidden_states=True).hidden_states
     furthest, place = 0.0, -1
     for stage, map_BDHW in enumerate(own):
         theirs_BHWD = map_BDHW.permute(0, 2, 3, 1).float()
         norm = _below(loaded.base, loaded.adapter.final_norm, stage)
         far = {
-            n: float((norm(x_BHWD) - theirs_BHWD).abs().max() / theirs_BHWD.abs().max())
+            n: float((norm(x_BHWD).float() - theirs_BHWD).abs().max() / theirs_BHWD.abs().max())
             for n, x_BHWD in enumerate(caught)
             if n > place and x_BHWD.shape == theirs_BHWD.shape
         }

@@ -65,9 +65,12 @@ def material(path: pathlib.Path, processor: Any, base: Any, positions: int, seed
 def _picture(file: pathlib.Path, mode: str) -> Image.Image:
     try:
         with warnings.catch_warnings(action="ignore"), Image.open(file) as picture:  # of palettes, and of large ones
-            return picture.convert(mode)
+            if picture.mode[0] not in "IF":
+                return picture.convert(mode)
+            found = picture.mode
     except Exception as error:  # Pillow's, or those of its formats
         raise UserError(f"data.path: {file} is no picture that can be read ({_first(error)}); move it away") from error
+    raise UserError(f"data.path: {file} has pixels of mode {found}, more than 8 bits a colour; save it with 8 bits")
 
 
 def _first(error: Exception) -> str:

@@ -44,5 +44,7 @@ def test_massive_vectors_are_counted_by_place():
 def test_what_clamps_nothing_is_refused(training, tmp_path):
     with pytest.raises(UserError, match="no coordinate of the residual stream exceeds"):
         clamp(tiny.loaded("llama"), 1e9, tiny.tokens(), 2)
+    early = clamp(tiny.loaded("llama"), 1e9, tiny.tokens(), 2, needed=False)  # a revision that has none yet
+    assert early.endswith("nothing is clamped to 1e+09")
     name = f"--config=experiments/pretrained.py:{training / 'step60'}"
     refuse(tmp_path / "run", "pretrained.clamp is -1.0; it must be above 0", name, "--config.pretrained.clamp=-1.0")

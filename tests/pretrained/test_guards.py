@@ -10,7 +10,7 @@ import transformers
 from benchmarks.rows import __main__ as rows
 from benchmarks.rows.row import made
 from pretrained import load
-from pretrained.adapters import Adapter
+from pretrained.adapters import UNKNOWN, Adapter
 from pretrained.config import WeightsConfig
 from pretrained.reading import guards
 from tests.pretrained import tiny
@@ -158,3 +158,49 @@ def test_the_noise_floor_is_the_largest_move_of_a_value():
     other["measured"]["anisotropy"][0, 0, 2, 3] = 9.0  # of a resample
     found = guards.noise_floor(one, other)
     assert found == {"anisotropy": 0.25, "duplicate_points": 0.0}
+
+
+def unknown(name, **settings):
+    """A tiny model of a class without an entry."""
+    torch.manual_seed(0)
+    made = getattr(transformers, name)
+    sizes = {"vocab_size": tiny.VOCABULARY, "hidden_size": 32, "num_hidden_layers": 2, "num_attention_heads": 4}
+    return tiny.as_loaded(made(made.config_class(**sizes | {"intermediate_size": 32} | settings)).eval(), UNKNOWN)
+
+
+def test_a_model_of_two_inputs_is_refused_in_a_line():
+    sizes = {"d_model": 32, "d_kv": 8, "d_ff": 32, "num_layers": 2, "num_heads": 4}
+    with pytest.raises(UserError, match=r"MT5Model cannot read input_ids alone \(.*adapters\.py must say which layers"):
+        guards.final_norm(unknown("MT5Model", **sizes), TOKENS[0])
+
+
+def test_a_model_of_several_parts_is_refused_in_a_line():
+    sizes = {"hidden_size": 32, "intermediate_size": 32, "num_hidden_layers": 2, "num_attention_heads": 4}
+    parts = {"text_config": sizes | {"vocab_size": 32}, "vision_config": sizes | {"image_size": 8, "patch_size": 4}}
+    loaded = tiny.as_loaded(transformers.CLIPModel(transformers.CLIPConfig(**parts)).eval(), UNKNOWN)
+    with pytest.raises(UserError, match="its settings do not say how many layers it has"):
+        _ = loaded.blocks
+
+
+def test_positions_of_robertas_family_begin_after_padding():
+    loaded = unknown("XLMRobertaModel", max_position_embeddings=18, pad_token_id=1)
+    assert guards.positions(loaded) == 16
+    guards.final_norm(loaded, np.full(16, 7))
+    with pytest.raises(UserError, match="window is 17; this model has 16 positions"):
+        guards.shape(loaded, 17, 0)
+    assert guards.positions(unknown("BertModel", max_position_embeddings=18)) == 18
+
+
+def test_a_model_whose_passes_are_random_is_refused():
+    loaded = unknown("BertModel", hidden_dropout_prob=0.5)
+    guards.final_norm(loaded, TOKENS[0])
+    loaded.model.train()
+    with pytest.raises(UserError, match="gives other vectors each time that it reads one window"):
+        guards.final_norm(loaded, TOKENS[0])
+
+
+def test_a_token_of_a_frame_that_the_model_lacks_is_refused():
+    windows = tiny.windows()
+    probe = windows.probe._replace(tokens_GWT=np.full_like(windows.probe.tokens_GWT, tiny.VOCABULARY))
+    with pytest.raises(UserError, match=f"the tokenizer gives token {tiny.VOCABULARY}, the model has"):
+        guards.vocabulary(tiny.loaded("llama"), windows._replace(probe=probe))

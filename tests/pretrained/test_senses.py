@@ -1,5 +1,6 @@
 """Models that read pictures or sound: their rows, what they read, and the program as its users start it."""
 
+import json
 import shutil
 
 import jax.numpy as jnp
@@ -88,6 +89,14 @@ def test_points_of_all_maps_stand_below_one_another():
     uneven = maps.picked(np.arange(6), [(7, 5), (3, 2)], 0).cell_P[7, 5]
     assert (uneven[0] < 7).all()
     assert (uneven[1] < 5).all()
+
+
+@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16])
+def test_maps_through_a_norm_of_half_precision_are_the_models_own(dtype):
+    loaded = rows_senses.made(ROWS["MiT (SegFormer)"])
+    given = rows_senses.inputs(loaded)[0]
+    loaded.model.to(dtype)
+    assert "that the model gives are those to" in maps.same_as_own(loaded, given)
 
 
 @pytest.fixture(scope="module")
@@ -309,12 +318,20 @@ def changed(world, to, change):
     return to / "pictures"
 
 
+def deep(path):
+    """In the place of all pictures one of 16 bits."""
+    for file in path.parent.iterdir():
+        file.unlink()
+    Image.fromarray(np.full((40, 40), 40_000, np.uint16)).save(path)
+
+
 @pytest.mark.parametrize(
     ("model", "change", "words"),
     [
         ("ViT", lambda path: [file.unlink() for file in path.iterdir()], "is empty: name a folder of pictures"),
         ("ViT", lambda path: (path / "notes.txt").write_text("a"), "notes.txt is no picture, which this model reads"),
         ("ViT", lambda path: [file.write_text("a") for file in path.iterdir()], "is no picture that can be read"),
+        ("ViT", lambda path: deep(path / "deep.png"), "deep.png has pixels of mode I;16, more than 8 bits a colour"),
         ("ViT", lambda path: [file.unlink() for file in path.glob("*.png")], "holds 8 pictures, 17 positions each"),
         ("wav2vec 2.0", lambda path: None, "is no wav file, which this model reads"),
         ("Llama", lambda path: None, "with --config.data.path="),  # a text, in whatever words
@@ -357,6 +374,25 @@ def test_recordings_that_cannot_be_used_are_one_line(world, tmp_path, content, w
 )
 def test_another_kind_of_data_is_one_line(world, tmp_path, model, data, words):
     refuse(tmp_path / "run", words, *flags(world, model, data))
+
+
+@pytest.mark.parametrize("setting", ["special_tokens=True", "characters=100", "data.clean=True"])
+def test_what_only_texts_have_is_refused(world, tmp_path, setting):
+    words = f"{setting.partition('=')[0]} is for models that read text: leave it out"
+    refuse(tmp_path / "run", words, *flags(world, "ViT", "pictures", f"--config.{setting}"))
+
+
+def test_the_papers_way_of_reading_takes_models_of_pictures(world, tmp_path):
+    """Of a list, what only texts have is not asked of them; and of maps not how transformers reports them."""
+    given = [f"--config.models={world / 'ViT'},{world / 'ResNet'}", f"--config.pictures={world / 'pictures'}"]
+    run = tmp_path / "run"
+    process = here("--config=experiments/inherent.py:paper", *given, *SMALL[:1], SMALL[2], SMALL[3], f"--workdir={run}")
+    assert process.returncode == 0, process.stderr
+    assert "left out" not in process.stdout
+    assert json.loads((run / "models.json").read_text()).keys() == {"ViT", "ResNet"}
+    states = {name: files.read(run / name / "results.nc").attrs["residual_stream"] for name in ("ViT", "ResNet")}
+    assert states["ViT"].startswith("hidden states as transformers reports them")
+    assert states["ResNet"].startswith("output of every block")
 
 
 def test_attention_alone_of_maps_is_refused(world, tmp_path):

@@ -214,6 +214,21 @@ def test_where_tokens_end_and_what_stands_beside():
     assert all(piece.decode() in "añb" * 4 for piece in read)
 
 
+def test_characters_of_a_window_are_no_bytes(tmp_path):
+    tiny.model("llama").save_pretrained(tmp_path / "model")
+    letters = "абвгдежзиклмнопрстуфхц"
+    tiny.tokenizer(letters).save_pretrained(tmp_path / "model")
+    (tmp_path / "text.txt").write_text("".join(np.random.default_rng(0).choice([*letters], 9000)))
+    name = begin(tmp_path, "run", tmp_path / "model", characters=20, text=tmp_path / "text.txt")
+    assert similarity._of_others(name).bytes == 40
+
+
+def test_several_models_are_refused(tmp_path):
+    (tmp_path / "config.json").write_text(json.dumps({"models": ["a"]}))
+    with pytest.raises(UserError, match="several models; name the folder of one below it"):
+        similarity._of_others(str(tmp_path))
+
+
 def test_a_run_s_special_tokens_and_clamp_are_those_of_the_comparison(world, tmp_path):
     tiny.model("llama").save_pretrained(tmp_path / "model")
     tiny.tokenizer(framed=True).save_pretrained(tmp_path / "model")

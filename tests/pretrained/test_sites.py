@@ -163,6 +163,12 @@ def points_are_those_of_the_cloud(root, training):
     assert (one.token == other.token).all()
 
 
+def test_blocks_of_several_groups_are_known_in_the_order_of_their_calls():
+    """ALBERT runs the first group for the first layers, and then the second."""
+    loaded = tiny.loaded("albert", num_hidden_layers=4, num_hidden_groups=2)
+    assert "is the output of every block" in inside.adds_up(loaded, tiny.tokens()[0])
+
+
 def test_several_tokens_at_a_position_and_special_ones_have_no_frequency():
     config = PretrainedConfig(pretrained=WeightsConfig(name="a"))
     joined = points.places_of(Plan(config, tiny.windows(rate=4), "a"), tiny.tokenizer().convert_ids_to_tokens)

@@ -1,8 +1,10 @@
+import types
+
 import numpy as np
 import pytest
 
 from panel.config import MeasureConfig
-from pretrained.reading.windows import make_windows, order_0
+from pretrained.reading.windows import make_windows, order_0, text_of
 from tests.pretrained import tiny
 from workdir.errors import UserError
 
@@ -51,7 +53,26 @@ def test_special_tokens_are_known_by_their_ids_wherever_they_are():
     found = make_windows(text, tiny.tokenizer(), 16, False, MEASURE)
     assert found.positions[-1] == "without_special"
     assert not found.fixed_T.any()
-    assert found.probe.tokens_GWT.reshape(2, -1)[0][found.probe.picks_SGP[2, 0]].min() >= len(tiny.SPECIAL)
+    for tokens_GWT in (found.probe.tokens_GWT, found.probe.shuffled_GWT):
+        for batch in range(2):
+            assert tokens_GWT.reshape(2, -1)[batch][found.probe.picks_SGP[2, batch]].min() >= len(tiny.SPECIAL)
+
+
+def test_a_special_token_that_is_the_unknown_one_too_is_special_where_a_text_spells_it():
+    """As <|endoftext|> of GPT-2."""
+    tokenizer = tiny.tokenizer()
+    tokenizer.unk_token = tokenizer.eos_token = tokenizer.bos_token = "<s>"
+    found = make_windows(tiny.text(6000).replace("a", "<s>"), tokenizer, 16, False, MEASURE)
+    assert found.positions[-1] == "without_special"
+    assert found.about["unknown_tokens"] == 0
+
+
+def test_bytes_that_are_no_text_are_told(capsys):
+    content = np.frombuffer("café ".encode("latin-1") * 400, np.uint8)
+    vocabulary = np.unique(content)
+    corpus = types.SimpleNamespace(vocabulary=vocabulary.tobytes(), valid=np.searchsorted(vocabulary, content))
+    assert text_of(corpus) == "caf " * 400
+    assert capsys.readouterr().out == "400 of 2,000 bytes are no UTF-8, and left out\n"
 
 
 def test_shuffled_windows_hold_the_same_tokens():

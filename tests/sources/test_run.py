@@ -44,6 +44,8 @@ def test_a_run_gives_its_checkpoints_as_parameters_of_one_function(trained):
     assert not np.allclose(first.drift, last.drift, equal_nan=True)
     compiled_LBTD = jax.jit(opened.vectors)(opened.params(6), tokens_WT)
     np.testing.assert_allclose(opened.vectors(opened.params(6), tokens_WT), compiled_LBTD, rtol=1e-5, atol=1e-6)
+    text = str(jax.make_jaxpr(opened.vectors)(opened.params(6), tokens_WT))
+    assert text.count("dot_general[") == text.count("precision=(Precision.HIGHEST, Precision.HIGHEST)") > 0
     with pytest.raises(ValueError, match="the validation split has 12 of 8"):
         opened.windows(13)
 
