@@ -136,7 +136,7 @@ def test_optimizers_differ_on_the_matrices_of_blocks_alone(size):
 def test_rates_of_each_optimizer_are_tried_on_both_sides_of_the_chosen_one():
     """Four at least: more where the best of four was the first or the last."""
     laboratory = importlib.import_module("experiments.optimizer_laboratory")
-    assert {len(rates) for rates in tuning.RATES.values()} == {4}
+    assert all(len(rates) >= 4 for rates in tuning.RATES.values())
     for name, rate in laboratory.RATES.items():
         tried = laboratory.TRIED[name]
         assert len(tried) >= 4
