@@ -137,16 +137,17 @@ def of_clouds(clouds_NPD: Array) -> dict[str, Array]:
     def of_layer(cloud_PD: Array) -> dict[str, Array]:
         points, neighbours = of_points(cloud_PD), nearest_neighbours(cloud_PD, max(most, 2))
         none_P = jnp.full(len(cloud_PD), jnp.nan)  # a cloud of so few points has no such neighbour
-        of_count = {count: local_dimensions(neighbours, count) for count in NEIGHBOURS if count <= most}
-        local = [
-            jnp.where(neighbours.measurable(count), of_count[count], jnp.nan) if count in of_count else none_P
-            for count in NEIGHBOURS
-        ]
+
+        def local(count: int) -> Array:
+            if count > most:
+                return none_P
+            return jnp.where(neighbours.measurable(count), local_dimensions(neighbours, count), jnp.nan)
+
         of_each = {
             "norm": points.norm_P,
             "cosine_to_mean": points.cosine_to_mean_P,
             "first_score": points.first_score_P,
         }
-        return of_each | {"local_dimension": jnp.stack(local)}
+        return of_each | {"local_dimension": jnp.stack([local(count) for count in NEIGHBOURS])}
 
     return jax.lax.map(of_layer, clouds_NPD)

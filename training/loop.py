@@ -37,8 +37,8 @@ def train(config: RunConfig, corpus: Corpus, folders: dict[str, pathlib.Path], n
                 finished.read(path)  # refused where it is damaged
             there = members.steps()
             where = f"the newest, step {there[-1]}" if there else "step 0, as none is left"
-            gone = f"; its last checkpoint is gone: move test.json elsewhere to train from {where}"
-            gone *= config.train.steps not in there
+            advice = f"; its last checkpoint is gone: move test.json elsewhere to train from {where}"
+            gone = "" if config.train.steps in there else advice
             print(f"{name}: trained already, {config.train.steps} steps, in {members.place}{gone}")
             return
         program = make_program(config, corpus)

@@ -207,5 +207,5 @@ def test_the_command_line_knows_the_kind():
 
 
 def test_in_many_dimensions_frequencies_do_not_underflow():
-    config = dataclasses.replace(SMALL, dimension=64, width=66, biases=(1.0,))
+    config = dataclasses.replace(SMALL, dimension=64, width=66, biases=(200.0,))
     assert np.isfinite(program.draw(config, 0).weight_SWM).all()
