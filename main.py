@@ -17,7 +17,7 @@ from typing import Any, NoReturn
 # LAPACK's, before anything loads it: what is decomposed is small, each core has its own, and threads wait for others.
 os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
 
-from workdir.errors import UNSTOPPABLE, Lost, RunError, Stopped, UserError, of_system
+from anisoscope.utils.errors import UNSTOPPABLE, Lost, RunError, Stopped, UserError, of_system
 
 SIGNALS = (signal.SIGINT, signal.SIGTERM)
 INTERRUPTED = "interrupted; the same command goes on from the last checkpoint"
@@ -74,7 +74,7 @@ def fail(error: Exception | str, code: int) -> int:
 
 @contextlib.contextmanager
 def interruptible() -> Iterator[None]:
-    """SIGINT and SIGTERM are heard from the beginning; `loaded` and workdir/stop.py say how later on."""
+    """SIGINT and SIGTERM are heard from the beginning; `loaded` and utils/stop.py say how later on."""
     before = {one: signal.signal(one, leave) for one in SIGNALS}
     try:
         yield
@@ -106,7 +106,7 @@ def obey(argv: list[str]) -> None:
 
     import absl.logging
 
-    from command import flags, options
+    from anisoscope.cli import flags, options
 
     absl.logging.set_verbosity(absl.logging.FATAL)  # Orbax logs tracebacks of what is told in one line here
     logging.getLogger().setLevel(logging.CRITICAL)
@@ -116,15 +116,15 @@ def obey(argv: list[str]) -> None:
     if given.help:
         say((__doc__, "", *options.explained(given, settings)))
     elif given.list:
-        from command import listing
+        from anisoscope.cli import listing
 
         say(listing.told())
     elif given.status is not None:
-        from command import status
+        from anisoscope.cli import status
 
         say(status.told(pathlib.Path(given.status)))
     elif given.similarity:
-        from command import stages_untrained
+        from anisoscope.cli import stages_untrained
 
         loaded()
         stages_untrained.similarity_of_runs(*given.similarity, given.workdir, given.figures)
@@ -153,7 +153,7 @@ def workdir_of(given: Any) -> pathlib.Path:
 
 def foretell(experiment: Any, given: Any) -> Iterator[str]:
     """What a dry run says of a kind without an estimate: where it would work, what its file says of cost, settings."""
-    from command import explained, listing
+    from anisoscope.cli import explained, listing
 
     path = pathlib.Path(given.config.partition(":")[0])
     yield f"folder: {workdir_of(given)}"
@@ -164,9 +164,9 @@ def foretell(experiment: Any, given: Any) -> Iterator[str]:
 
 
 def run(experiment: Any, given: Any, settings: dict[str, str | None]) -> None:
-    from command import options
-    from experiments import variants
-    from experiments.config import check
+    from anisoscope.cli import options
+    from anisoscope.cli.limits import check
+    from anisoscope.config import variants
 
     configs = variants.expand(experiment, settings)
     for config in (
@@ -178,8 +178,8 @@ def run(experiment: Any, given: Any, settings: dict[str, str | None]) -> None:
     options.check_tangents(given, any(config.tangents.enabled for config in configs.values()))
 
     # Later still: a wrong setting should be told without waiting for what trains and draws.
-    from command import drawing, stages
-    from workdir import folder, mesh
+    from anisoscope.cli import drawing, stages
+    from anisoscope.utils import folder, mesh
 
     loaded()
 
@@ -207,7 +207,7 @@ def run(experiment: Any, given: Any, settings: dict[str, str | None]) -> None:
 
 def run_untrained(config: Any, given: Any, check: Callable[[Any], None], what: str, stage: str) -> None:
     """A kind of experiment that has nothing to do in `train`."""
-    from command import options
+    from anisoscope.cli import options
 
     check(config)
     refuse_training(given, what, ("measure", *["tangents"] * (stage in WITH_TANGENTS), "figures"))
@@ -216,7 +216,7 @@ def run_untrained(config: Any, given: Any, check: Callable[[Any], None], what: s
     if given.dry_run:
         say(foretell(config, given))
         return
-    from command import drawing, stages_untrained  # late, as in `run`
+    from anisoscope.cli import drawing, stages_untrained  # late, as in `run`
 
     loaded()
     root = workdir_of(given)
@@ -225,7 +225,7 @@ def run_untrained(config: Any, given: Any, check: Callable[[Any], None], what: s
 
 
 def refuse_training(given: Any, what: str, stages: tuple[str, ...]) -> None:
-    from command.options import FURTHER
+    from anisoscope.cli.options import FURTHER
 
     for name in ("compare", "distributed", "over"):
         if given[name].value != given[name].default:

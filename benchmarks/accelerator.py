@@ -21,13 +21,13 @@ import xml.etree.ElementTree as xml
 from collections.abc import Callable
 from typing import Any, NamedTuple
 
+from anisoscope.utils.files import write_json
 from benchmarks import metrics, panel, train_step
 from benchmarks.peers import peer
 from benchmarks.rounds import alternate, processor, ratio
-from workdir.files import write_json
 
-TESTED = ("tests/metrics", "tests/panel", "tests/models", "tests/sources/test_activations.py")
-TESTED_SMALL = ("tests/panel", "tests/sources/test_activations.py")
+TESTED = ("tests/metrics", "tests/panel", "tests/models", "tests/measurement/sources/test_activations.py")
+TESTED_SMALL = ("tests/panel", "tests/measurement/sources/test_activations.py")
 SMALL_STEP = {"layers": 2, "width": 64, "heads": 2, "context": 64, "batch": 4}
 SMALL_PANEL = {"layers": 2, "width": 64, "heads": 2, "context": 64, "batches": 1, "points": 512}
 PANELS = ("the same with its null models", "whole panel")

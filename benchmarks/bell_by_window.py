@@ -9,14 +9,14 @@ import argparse
 
 import numpy as np
 
-from data import corpus
-from data.config import DataConfig
-from pretrained import load
-from pretrained.config import WeightsConfig
-from pretrained.reading import guards
-from pretrained.reading.extract import activations
-from pretrained.reading.windows import text_of
-from sources import measure
+from anisoscope.config.data import DataConfig
+from anisoscope.config.pretrained import WeightsConfig
+from anisoscope.data import corpus
+from anisoscope.measurement.sources.arrays import measure
+from anisoscope.measurement.sources.hub import load
+from anisoscope.measurement.sources.hub.reading import guards
+from anisoscope.measurement.sources.hub.reading.extract import activations
+from anisoscope.measurement.sources.hub.reading.windows import text_of
 
 COLUMNS = {  # heading -> quantity, and which vectors are left out
     "anisotropy": ("anisotropy", None),

@@ -10,16 +10,16 @@ import argparse
 
 import numpy as np
 
-from data import corpus
-from data.config import DataConfig
-from panel.attention import SINK_FROM
-from panel.config import MeasureConfig
-from pretrained import load
-from pretrained.config import WeightsConfig
-from pretrained.reading import guards
-from pretrained.reading.clamp import clamp
-from pretrained.reading.extract import activations
-from pretrained.reading.windows import Windows, make_windows, text_of
+from anisoscope.config.data import DataConfig
+from anisoscope.config.measure import MeasureConfig
+from anisoscope.config.pretrained import WeightsConfig
+from anisoscope.data import corpus
+from anisoscope.measurement.families.attention import SINK_FROM
+from anisoscope.measurement.sources.hub import load
+from anisoscope.measurement.sources.hub.reading import guards
+from anisoscope.measurement.sources.hub.reading.clamp import clamp
+from anisoscope.measurement.sources.hub.reading.extract import activations
+from anisoscope.measurement.sources.hub.reading.windows import Windows, make_windows, text_of
 
 
 def main() -> None:

@@ -19,14 +19,23 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
+from anisoscope.measurement.families import (
+    dimension,
+    frequency,
+    leading,
+    outliers,
+    scale,
+    similarity,
+    spectrum,
+    windows,
+)
+from anisoscope.measurement.families.comparison import NEIGHBOURS
+from anisoscope.measurement.nulls import PERMUTATIONS, gaussian
+from anisoscope.measurement.resamples import Cloud, Places, Searched, Types, search
+from anisoscope.measurement.sources.probe import POSITION_SETS
+from anisoscope.metrics.comparison import ckas_of, layers_cka, ready
+from anisoscope.metrics.scale import SCALES
 from benchmarks.rounds import on_one_core, processor
-from metrics.comparison import ckas_of, layers_cka, ready
-from metrics.scale import SCALES
-from panel import dimension, frequency, leading, outliers, scale, similarity, spectrum, windows
-from panel.comparison import NEIGHBOURS
-from panel.nulls import PERMUTATIONS, gaussian
-from panel.resamples import Cloud, Places, Searched, Types, search
-from sources.probe import POSITION_SETS
 
 FEW, FARTHEST = dimension.FAMILY.neighbours, 2 * SCALES[-1]
 WITH_NULL, PLAIN = 3, 2  # samples of a layer: as measured, shuffled, and for some families Gaussian

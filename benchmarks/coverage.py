@@ -20,21 +20,22 @@ import numpy as np
 import xarray as xr
 from tqdm import tqdm
 
+from anisoscope.config.measure import MeasureConfig
+from anisoscope.data.frequency import BINS, LENGTHS
+from anisoscope.measurement.families import comparison
+from anisoscope.measurement.families import entries as families
+from anisoscope.measurement.families.attention import Heads
+from anisoscope.measurement.families.entries import coordinates, quantities
+from anisoscope.measurement.families.leading import WITHOUT
+from anisoscope.measurement.intervals import LEVEL, Summary, summarise
+from anisoscope.measurement.panel import MEASURED, Sample, panel
+from anisoscope.measurement.resamples import Places, Types
+from anisoscope.measurement.tables import plateau
+from anisoscope.metrics import spectrum as spectral
+from anisoscope.metrics.spectrum import Spectrum
+from anisoscope.utils.compiled import keep
 from benchmarks.rounds import hardware
 from benchmarks.zoo import WINDOW, ZOO, Member, gaussian
-from data.frequency import BINS, LENGTHS
-from metrics import spectrum as spectral
-from metrics.spectrum import Spectrum
-from panel import comparison, families
-from panel.attention import Heads
-from panel.config import MeasureConfig
-from panel.families import coordinates, quantities
-from panel.intervals import LEVEL, Summary, summarise
-from panel.leading import WITHOUT
-from panel.panel import MEASURED, Sample, panel
-from panel.resamples import Places, Types
-from tables import plateau
-from workdir.compiled import keep
 
 BATCHES, GROUPS = 4, 8
 LOW, HIGH = 0.92, 0.98  # what a nominal 95 % may measure

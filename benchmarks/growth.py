@@ -15,9 +15,9 @@ import jax
 import numpy as np
 from scipy.optimize import nnls
 
+from anisoscope.measurement.sources.probe import POSITION_SETS
 from benchmarks.cloud import operations, timed
 from benchmarks.rounds import on_one_core, processor
-from sources.probe import POSITION_SETS
 
 GROUPS = 8
 SIZES = ((1024, 256), (4096, 256), (8192, 256), (4096, 64), (4096, 1024), (1024, 64))  # points, width

@@ -23,9 +23,9 @@ from typing import Any
 
 import numpy as np
 
+from anisoscope.cli import flags
+from anisoscope.training import finished
 from benchmarks.rounds import hardware
-from command import flags
-from training import finished
 
 CONFIG = "experiments/decoder_small.py:tiny"
 THEIRS = "nanogpt"
@@ -79,9 +79,9 @@ def ours(recipe: str, characters: int, given: dict[str, str | None], out: pathli
 def theirs(characters: int, given: dict[str, str | None], out: pathlib.Path) -> None:
     import torch
 
+    from anisoscope.data import corpus
+    from anisoscope.training import evaluate
     from benchmarks.peers import torch_twin
-    from data import corpus
-    from training import evaluate
 
     config = settings_of(THEIRS, characters, given)
     shape, batch, steps = config.model, config.train.batch_size, config.train.steps
@@ -142,7 +142,7 @@ def rate(at: int, steps: int) -> float:
 
 def save(out: pathlib.Path, recipe: str, config: Any, curve: list[list[float]], step: float, test: float) -> None:
     """Curves are written as (characters, seconds, bits), given as (steps, bits) and the seconds of a step."""
-    from workdir.files import write_json
+    from anisoscope.utils.files import write_json
 
     each = config.train.batch_size * config.model.context
     curve = [[steps * each, steps * step, bits] for steps, bits in curve]
@@ -154,7 +154,7 @@ def report(found: dict[str, dict[str, Any]], out: pathlib.Path) -> None:
     import jax
     import pandas as pd
 
-    from tables.files import write_csv
+    from anisoscope.measurement.tables.files import write_csv
 
     print(hardware(jax.devices()[0].device_kind))
     print(f"{'recipe':30} {'characters':>12} {'seconds':>8} {'validation':>10} {'test':>7}")
@@ -168,7 +168,7 @@ def report(found: dict[str, dict[str, Any]], out: pathlib.Path) -> None:
 
 
 def draw(found: dict[str, dict[str, Any]], path: pathlib.Path) -> pathlib.Path:
-    from figures import style
+    from anisoscope.plot import style
 
     with style.context():
         figure = style.new(style.PAGE, 3.0)
@@ -189,7 +189,7 @@ def draw(found: dict[str, dict[str, Any]], path: pathlib.Path) -> pathlib.Path:
 
 
 def main() -> None:
-    from workdir.compiled import keep
+    from anisoscope.utils.compiled import keep
 
     words, given = flags.split(sys.argv[1:])
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])

@@ -17,12 +17,12 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
+from anisoscope.measurement.families import spectrum as panel_spectrum
+from anisoscope.metrics.dimension import twonn
+from anisoscope.metrics.neighbours import nearest_neighbours
+from anisoscope.utils.compiled import keep
 from benchmarks.peers import peer
 from benchmarks.rounds import alternate, hardware, ratio, serve, spread
-from metrics.dimension import twonn
-from metrics.neighbours import nearest_neighbours
-from panel import spectrum as panel_spectrum
-from workdir.compiled import keep
 
 SHAPES = {"cpu": [(4096, 512)], "gpu": [(20_000, 1024), (10_000, 768)]}  # by kind of device
 POINTS, WIDTHS = (1024, 2048, 4096, 8192, 16_384), (64, 128, 256, 512, 1024)  # growth: each with the other's middle

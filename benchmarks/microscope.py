@@ -15,13 +15,13 @@ import tempfile
 import numpy as np
 import torch
 
-from data import corpus
-from data.config import DataConfig
-from pretrained import load
-from pretrained.config import WeightsConfig
-from pretrained.reading.extract import read
-from pretrained.reading.windows import text_of
-from tables import files
+from anisoscope.config.data import DataConfig
+from anisoscope.config.pretrained import WeightsConfig
+from anisoscope.data import corpus
+from anisoscope.measurement.sources.hub import load
+from anisoscope.measurement.sources.hub.reading.extract import read
+from anisoscope.measurement.sources.hub.reading.windows import text_of
+from anisoscope.measurement.tables import files
 
 PIECES, CHARACTERS = 128, 512
 

@@ -14,18 +14,17 @@ os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")  # as in main.py
 
 import jax
 
+from anisoscope.config.experiment import Config
+from anisoscope.config.measure import NULLS, MeasureConfig
+from anisoscope.config.model import ModelConfig
+from anisoscope.data.corpus import Corpus
+from anisoscope.measurement.families.entries import FAMILIES
+from anisoscope.measurement.sources.program import make_program
+from anisoscope.measurement.sources.references import OTHERS, Reference
+from anisoscope.models import transformer
+from anisoscope.utils import mesh
 from benchmarks.rounds import processor
 from benchmarks.train_step import VOCAB, random_tokens
-from data.corpus import Corpus
-from experiments.config import Config
-from models import transformer
-from models.config import ModelConfig
-from panel.config import MeasureConfig
-from panel.families import FAMILIES
-from panel.nulls import NULLS
-from sources.program import make_program
-from sources.references import OTHERS, Reference
-from workdir import mesh
 
 SHAPES = {
     "cpu": {"layers": 12, "width": 256, "heads": 8, "context": 256, "batches": 8, "points": 4096},

@@ -21,14 +21,14 @@ import jax.numpy as jnp
 import numpy as np
 from scipy.special import gammainc
 
+from anisoscope.metrics.dimension import twonn, twonn_bayes, twonn_microscope, twonn_mle
+from anisoscope.metrics.neighbours import nearest_neighbours
+from anisoscope.metrics.scale import gride
+from anisoscope.metrics.spectrum import anisotropy, isoscore, spectrum
+from anisoscope.utils.compiled import keep
 from benchmarks import conventions
 from benchmarks.peers import peer
 from benchmarks.zoo import ZOO
-from metrics.dimension import twonn, twonn_bayes, twonn_microscope, twonn_mle
-from metrics.neighbours import nearest_neighbours
-from metrics.scale import gride
-from metrics.spectrum import anisotropy, isoscore, spectrum
-from workdir.compiled import keep
 
 LIMIT = 1e-3
 GOLDEN, ONCE = "golden, 30 points", ", each point once"

@@ -12,11 +12,11 @@ import jax
 import numpy as np
 from tqdm import tqdm
 
-from metrics.neighbours import nearest_neighbours
-from metrics.scale import SCALES, gride_curve
-from panel.intervals import variance
-from panel.resamples import section_count
-from workdir.compiled import keep
+from anisoscope.measurement.intervals import variance
+from anisoscope.measurement.resamples import section_count
+from anisoscope.metrics.neighbours import nearest_neighbours
+from anisoscope.metrics.scale import SCALES, gride_curve
+from anisoscope.utils.compiled import keep
 
 GROUPS = 8
 

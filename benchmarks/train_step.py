@@ -13,11 +13,11 @@ import sys
 
 import numpy as np
 
+from anisoscope.config.experiment import Config
+from anisoscope.config.model import ModelConfig
+from anisoscope.config.run import TrainConfig, WatchConfig
+from anisoscope.utils.compiled import keep
 from benchmarks.rounds import alternate, hardware, ratio, serve
-from experiments.config import Config
-from models.config import ModelConfig
-from training.config import TrainConfig, WatchConfig
-from workdir.compiled import keep
 
 SHAPES = {  # by kind of device
     "cpu": {"layers": 6, "width": 256, "heads": 8, "context": 256, "batch": 8},
@@ -40,9 +40,9 @@ def jax_side(shape: dict[str, int], steps: int, watch: int = 0):
     """(function that runs `steps` training steps, facts about this side); `watch` is watch.every"""
     import jax
 
-    from data.corpus import Corpus
-    from models import transformer
-    from training.program import make_program
+    from anisoscope.data.corpus import Corpus
+    from anisoscope.models import transformer
+    from anisoscope.training.program import make_program
 
     model = ModelConfig(**{name: shape[name] for name in ("layers", "width", "heads", "context")})
     train = TrainConfig(batch_size=shape["batch"], dispatch=steps)

@@ -17,11 +17,11 @@ import subprocess
 import sys
 from typing import Any
 
-from command import flags
-from experiments.recipes import RECIPES
-from training import finished
-from training.config import TrainConfig
-from workdir.files import write_json
+from anisoscope.cli import flags
+from anisoscope.config.recipes import RECIPES
+from anisoscope.config.run import TrainConfig
+from anisoscope.training import finished
+from anisoscope.utils.files import write_json
 
 MODELS = {"decoder": "experiments/decoder_small.py:tiny", "encoder": "experiments/encoder_small.py:tiny"}
 RATES = {

@@ -15,11 +15,11 @@ import jax
 import numpy as np
 from tqdm import tqdm
 
+from anisoscope.measurement.families.entries import quantities
+from anisoscope.measurement.intervals import LEVEL
+from anisoscope.measurement.sources.arrays import measure
+from anisoscope.utils.compiled import keep
 from benchmarks.rounds import hardware
-from panel.families import quantities
-from panel.intervals import LEVEL
-from sources import measure
-from workdir.compiled import keep
 
 GROUPS, WIDTH = 64, 16
 FAMILIES = ("spectrum", "dimension", "similarity")

@@ -9,9 +9,9 @@ import argparse
 import os
 import sys
 
+from anisoscope.utils.compiled import keep
 from benchmarks.rounds import alternate, hardware, ratio, serve, spread
 from benchmarks.train_step import jax_side
-from workdir.compiled import keep
 
 SHAPE = {"layers": 6, "width": 128, "heads": 4, "context": 256, "batch": 16}  # of decoder_small.py:tiny
 

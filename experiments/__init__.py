@@ -1,1 +1,1 @@
-"""The configuration schema and one short file per experiment."""
+"""One short file for each experiment; each defines get_config()."""

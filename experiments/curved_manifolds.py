@@ -1,7 +1,7 @@
 """A linear probe's gradient on known curved manifolds, beside what theory says of it; no corpus, no training."""
 
-from curved.config import CurvedConfig
-from experiments.recipes import chosen
+from anisoscope.config.curved import CurvedConfig
+from anisoscope.config.recipes import chosen
 
 COST = {"": "half a minute of one CPU core", "tiny": "seconds"}
 

@@ -1,12 +1,12 @@
 """Decoder: causal mask, next character. 6 layers, D = 512, T = 512, sized for one GPU; `:tiny` runs on a CPU.
 
-A recipe may follow the size: `:tiny,gpt2` (experiments/recipes.py).
+A recipe may follow the size: `:tiny,gpt2` (config/recipes.py).
 """
 
-from experiments import recipes
-from experiments.config import Config
-from models.config import ModelConfig
-from training.config import CheckpointConfig, EvaluateConfig, TrainConfig
+from anisoscope.config import recipes
+from anisoscope.config.experiment import Config
+from anisoscope.config.model import ModelConfig
+from anisoscope.config.run import CheckpointConfig, EvaluateConfig, TrainConfig
 
 COST = {"small": "4e16 operations: a GPU's work for hours, not timed yet", "tiny": "half an hour on two CPU cores"}
 TINY = Config(

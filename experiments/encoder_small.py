@@ -1,8 +1,8 @@
 """Encoder: the decoder's twin. Only mask and objective differ: same initial parameters, windows and budget."""
 
-from experiments import decoder_small
-from experiments.config import Config
-from workdir.settings import replace
+from anisoscope.config.experiment import Config
+from anisoscope.experiments import decoder_small
+from anisoscope.utils.settings import replace
 
 COST = {"small": "as decoder_small.py", "tiny": "half an hour on two CPU cores"}
 

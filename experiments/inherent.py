@@ -2,9 +2,9 @@
 
 from typing import Any
 
-from panel.config import MeasureConfig
-from pretrained.models import ModelsConfig, sized
-from workdir.settings import replace
+from anisoscope.config.measure import MeasureConfig
+from anisoscope.config.pretrained_models import ModelsConfig, sized
+from anisoscope.utils.settings import replace
 
 COST = {"": "not timed yet; some 10 GB from a hub, folders of sounds and pictures are your own"}
 

@@ -4,9 +4,9 @@ Runs of one seed share the windows, and the initial parameters but for those tha
 equal gain need --stages=train,measure,equal,figures.
 """
 
-from experiments import mask_laboratory
-from experiments.config import Config
-from workdir.settings import replace
+from anisoscope.config.experiment import Config
+from anisoscope.experiments import mask_laboratory
+from anisoscope.utils.settings import replace
 
 COST = {
     "small": "40 times decoder_small.py",

@@ -6,12 +6,12 @@ in `model.norm` alone: same initial parameters, windows, budget and learning rat
 
 from typing import Any
 
-from experiments import recipes
-from experiments.config import Config
-from models.config import ModelConfig
-from panel.config import MeasureConfig
-from training.config import CheckpointConfig, EvaluateConfig, TrainConfig
-from workdir.settings import replace
+from anisoscope.config import recipes
+from anisoscope.config.experiment import Config
+from anisoscope.config.measure import MeasureConfig
+from anisoscope.config.model import ModelConfig
+from anisoscope.config.run import CheckpointConfig, EvaluateConfig, TrainConfig
+from anisoscope.utils.settings import replace
 
 COST = {"small": "8 times decoder_small.py", "tiny": "half an hour on two CPU cores"}
 

@@ -8,11 +8,11 @@ that with the least sum of both models' last valid_bits belongs in RATES.
 
 from typing import Any
 
-from experiments import mask_laboratory
-from experiments.config import Config
-from experiments.recipes import chosen
-from experiments.twins_small import TWINS
-from workdir.settings import replace
+from anisoscope.config.experiment import Config
+from anisoscope.config.recipes import chosen
+from anisoscope.experiments import mask_laboratory
+from anisoscope.experiments.twins_small import TWINS
+from anisoscope.utils.settings import replace
 
 COST = {
     "small": "30 times decoder_small.py",

@@ -5,12 +5,12 @@ model.tied=False in the head's initial values too): same windows and budget, Muo
 need --stages=train,measure,equal,figures.
 """
 
-from experiments import mask_laboratory
-from experiments.config import Config
-from experiments.optimizer_laboratory import MARGINS, RATES, SEEDS, SHARED, primary
-from experiments.recipes import chosen
-from experiments.twins_small import TWINS
-from workdir.settings import replace
+from anisoscope.config.experiment import Config
+from anisoscope.config.recipes import chosen
+from anisoscope.experiments import mask_laboratory
+from anisoscope.experiments.optimizer_laboratory import MARGINS, RATES, SEEDS, SHARED, primary
+from anisoscope.experiments.twins_small import TWINS
+from anisoscope.utils.settings import replace
 
 COST = {
     "small": "20 times decoder_small.py",

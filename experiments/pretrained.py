@@ -1,6 +1,6 @@
 """A model that others trained, measured as our own: `:EleutherAI/pythia-160m`, a local folder, or a .gguf file."""
 
-from pretrained.config import PretrainedConfig, WeightsConfig
+from anisoscope.config.pretrained import PretrainedConfig, WeightsConfig
 
 COST = {"": "minutes for a model of some 100M parameters on two CPU cores; nothing is estimated beforehand"}
 

@@ -1,13 +1,13 @@
 """Both twins, small, on the language reference inside every CPython: the whole tour in minutes, without a network."""
 
-from data.config import DataConfig
-from experiments.config import Config
-from experiments.recipes import RECIPES
-from experiments.twins_small import TWINS
-from models.config import ModelConfig
-from panel.config import MeasureConfig
-from training.config import CheckpointConfig, EvaluateConfig, TrainConfig
-from workdir.settings import replace
+from anisoscope.config.data import DataConfig
+from anisoscope.config.experiment import Config
+from anisoscope.config.measure import MeasureConfig
+from anisoscope.config.model import ModelConfig
+from anisoscope.config.recipes import RECIPES
+from anisoscope.config.run import CheckpointConfig, EvaluateConfig, TrainConfig
+from anisoscope.experiments.twins_small import TWINS
+from anisoscope.utils.settings import replace
 
 COST = {"": "3 minutes on two CPU cores"}
 FAMILIES = ("spectrum", "outliers", "leading", "dimension", "similarity", "attention")

@@ -2,9 +2,9 @@
 
 from typing import Any
 
-from panel.config import MeasureConfig
-from pretrained.models import ModelsConfig, sized
-from workdir.settings import replace
+from anisoscope.config.measure import MeasureConfig
+from anisoscope.config.pretrained_models import ModelsConfig, sized
+from anisoscope.utils.settings import replace
 
 COST = {
     "": "not timed yet; some 300 GB from a hub, less where memory is too small for a model",

@@ -11,11 +11,11 @@ none, and a run here sees 6 to 37 million characters. The table is runs.csv, the
 
 from typing import Any
 
-from experiments import decoder_small
-from experiments.config import Config
-from experiments.recipes import chosen
-from panel.config import MeasureConfig
-from workdir.settings import replace
+from anisoscope.config.experiment import Config
+from anisoscope.config.measure import MeasureConfig
+from anisoscope.config.recipes import chosen
+from anisoscope.experiments import decoder_small
+from anisoscope.utils.settings import replace
 
 COST = {
     "small": "5 times decoder_small.py",

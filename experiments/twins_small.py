@@ -1,8 +1,8 @@
 """decoder_small and encoder_small in one experiment, compared in each figure; `:tiny` runs on a CPU."""
 
-from experiments import decoder_small
-from experiments.config import Config
-from workdir.settings import replace
+from anisoscope.config.experiment import Config
+from anisoscope.experiments import decoder_small
+from anisoscope.utils.settings import replace
 
 COST = {"small": "twice decoder_small.py", "tiny": "an hour on two CPU cores"}
 

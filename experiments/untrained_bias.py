@@ -4,9 +4,9 @@
 `:tiny` takes seconds.
 """
 
-from experiments.recipes import chosen
-from untrained.config import UntrainedConfig
-from workdir.settings import replace
+from anisoscope.config.recipes import chosen
+from anisoscope.config.untrained import UntrainedConfig
+from anisoscope.utils.settings import replace
 
 COST = {"bert": "4 minutes of one CPU core", "table": "minutes on two CPU cores", "tiny": "seconds"}
 

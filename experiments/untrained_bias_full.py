@@ -1,8 +1,8 @@
 """All kinds of untrained blocks under bias, stacked 1 to 12: sized for a GPU. `:tiny` is a small one for a CPU."""
 
-from experiments import untrained_bias
-from untrained.config import CHOICES, UntrainedConfig
-from workdir.settings import replace
+from anisoscope.config.untrained import CHOICES, UntrainedConfig
+from anisoscope.experiments import untrained_bias
+from anisoscope.utils.settings import replace
 
 COST = {"bert": "a GPU's work, not timed yet", "tiny": "minutes on two CPU cores"}
 

@@ -3,7 +3,7 @@
 The array `vectors` is (points, width) or (layers, points, width); `groups` labels the window or sentence of each point.
 """
 
-from sources.config import VectorsConfig
+from anisoscope.config.vectors import VectorsConfig
 
 COST = {"": "a minute, and seconds a layer of 4,096 vectors on two CPU cores"}
 

@@ -7,7 +7,7 @@ import jax.numpy as jnp
 from jax.lax import Precision
 from jaxtyping import Array, Bool, Float
 
-from metrics.cloud import AnyArray, largest
+from anisoscope.metrics.cloud import AnyArray, largest
 
 AT_ONCE = 2**16  # scores that exist at once on a CPU, at least a window's: a core's cache holds the arrays of so many
 

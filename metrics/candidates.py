@@ -12,7 +12,7 @@ import numpy as np
 from jax.lax import Precision
 from jaxtyping import Array, Float, Int, UInt
 
-from metrics.selection import INFINITY, LAST, least, ordered
+from anisoscope.metrics.selection import INFINITY, LAST, least, ordered
 
 FEW = 4  # up to so many neighbours, the search multiplies each pair of blocks once and selects by passes
 CHUNK = 512  # points told apart by the low bits of a key, a power of 2

@@ -11,8 +11,8 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Bool, Float, UInt
 
-from metrics.cloud import AnyArray, centred, leave_out
-from metrics.neighbours import Neighbours
+from anisoscope.metrics.cloud import AnyArray, centred, leave_out
+from anisoscope.metrics.neighbours import Neighbours
 
 RESIDUE = 1e-4  # of |X^T X|_F^2: float32 rounds n (n - 3) HSIC_1(K, K) by up to 1e-6 of it
 

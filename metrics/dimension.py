@@ -10,7 +10,7 @@ from typing import NamedTuple
 import jax.numpy as jnp
 from jaxtyping import Array, Bool, Float, Int
 
-from metrics.neighbours import Neighbours
+from anisoscope.metrics.neighbours import Neighbours
 
 LEAST = 64  # distinct points with a ratio: the error of a dimension from n ratios is d / sqrt(n), here an eighth
 

@@ -12,7 +12,7 @@ import jax.numpy as jnp
 from jax.lax import Precision
 from jaxtyping import Array, Float, Int
 
-from metrics.cloud import AnyArray, centred, leave_out
+from anisoscope.metrics.cloud import AnyArray, centred, leave_out
 
 LEAST = 20  # points of a type
 FEWEST = 3  # types between which a correlation says something: of two it is 1 or -1

@@ -7,7 +7,7 @@ import jax.numpy as jnp
 from jax.lax import Precision
 from jaxtyping import Array, Bool, Float, Int
 
-from metrics.cloud import AnyArray, centred, eigh, largest
+from anisoscope.metrics.cloud import AnyArray, centred, eigh, largest
 
 SQUARINGS, ROUNDS, BLOCK, ROUGH = 4, 8, 8, 1e-4  # of `top_direction`
 

@@ -3,7 +3,7 @@
 import jax.numpy as jnp
 from jaxtyping import Array, Float
 
-from metrics.cloud import AnyArray
+from anisoscope.metrics.cloud import AnyArray
 
 
 def singular_values(matrix_RC: Float[AnyArray, "R C"]) -> Float[Array, " E"]:

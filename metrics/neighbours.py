@@ -20,9 +20,9 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Bool, Float, Int
 
-from metrics.ascending import by_subtraction, from_any_order
-from metrics.candidates import propose, rounding
-from metrics.cloud import AnyArray, centred
+from anisoscope.metrics.ascending import by_subtraction, from_any_order
+from anisoscope.metrics.candidates import propose, rounding
+from anisoscope.metrics.cloud import AnyArray, centred
 
 AT_ONCE = 128  # points: a sum over the whole cloud first writes the squares of it all
 TOGETHER = 8  # points compared with all others at once

@@ -5,7 +5,7 @@ import jax.numpy as jnp
 from jax.lax import Precision
 from jaxtyping import Array, Float, Int
 
-from metrics.cloud import AnyArray, centred, largest
+from anisoscope.metrics.cloud import AnyArray, centred, largest
 
 TOPS = (1, 3, 10)  # how many of the largest coordinates
 AT_ONCE = 128  # points whose medians are sought together

@@ -7,9 +7,9 @@ import jax.numpy as jnp
 from jax.lax import Precision
 from jaxtyping import Array, Float
 
-from metrics.cloud import AnyArray, centred
-from metrics.leading import top_direction
-from metrics.similarity import cosine
+from anisoscope.metrics.cloud import AnyArray, centred
+from anisoscope.metrics.leading import top_direction
+from anisoscope.metrics.similarity import cosine
 
 
 class Points(NamedTuple):

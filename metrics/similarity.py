@@ -12,7 +12,7 @@ import jax.numpy as jnp
 from jax.lax import Precision
 from jaxtyping import Array, Bool, Float
 
-from metrics.cloud import AnyArray, centred, eigh, largest, leave_out, of_unit_size
+from anisoscope.metrics.cloud import AnyArray, centred, eigh, largest, leave_out, of_unit_size
 
 AT_ONCE = 4096  # points that are added up in one float32 run: of many more the last digits would drift one way
 

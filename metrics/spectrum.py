@@ -9,7 +9,7 @@ import jax.numpy as jnp
 from jax.lax import Precision
 from jaxtyping import Array, Float
 
-from metrics.cloud import AnyArray, centred, eigh, largest, leave_out
+from anisoscope.metrics.cloud import AnyArray, centred, eigh, largest, leave_out
 
 RESOLUTION = 1e-9  # an eigenvalue below this share of the largest drowns in the rounding of float32, and is set to 0
 GRADED = 3e-4  # eigenvalues below this share of the largest are decomposed again, on their own

@@ -11,8 +11,8 @@ import jax.numpy as jnp
 from jax.lax import Precision
 from jaxtyping import Array, Float, Key
 
-from metrics.cloud import AnyArray, centred, eigh
-from metrics.neighbours import originals
+from anisoscope.metrics.cloud import AnyArray, centred, eigh
+from anisoscope.metrics.neighbours import originals
 
 EPSILON = 1e-9  # added to a denominator of semi-NMF; rows are scaled to a mean square of 1 before
 SINGULAR = 1e-6  # eigenvalues of Z^T Z below this share of the largest are 0 in its pseudo-inverse

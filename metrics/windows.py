@@ -4,7 +4,7 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Bool, Float, Int
 
-from metrics.cloud import AnyArray
+from anisoscope.metrics.cloud import AnyArray
 
 ROWS = 256  # of a window that are decomposed at once; a longer one is folded into a triangle before
 

@@ -7,9 +7,9 @@ import flax.linen as nn
 import jax.numpy as jnp
 from jaxtyping import Array, Float, Key
 
-from models.config import ModelConfig
-from models.norms import make_norm
-from models.transformer import Block, Params
+from anisoscope.config.model import ModelConfig
+from anisoscope.models.norms import make_norm
+from anisoscope.models.transformer import Block, Params
 
 EPSILON = 1e-12  # BERT's: beside embedding rows of variance 3e-4, GPT-2's 1e-5 would show
 

@@ -1,10 +1,10 @@
 """A model in words."""
 
-from models import masks
-from models.attention import ATTENTIONS
-from models.config import ModelConfig
-from models.norms import NORMS
-from models.positions import POSITIONS
+from anisoscope.config.model import ModelConfig
+from anisoscope.models import masks
+from anisoscope.models.attention import ATTENTIONS
+from anisoscope.models.norms import NORMS
+from anisoscope.models.positions import POSITIONS
 
 
 def description(model: ModelConfig) -> str:

@@ -1,14 +1,14 @@
 """What a model's settings may be. Of a mask, an attention variant, positions or norms, their entry is asked."""
 
-from models import masks
-from models.attention import ATTENTIONS
-from models.config import ModelConfig
-from models.linear import ACTIVATIONS
-from models.masks import MASKS
-from models.norms import NORMS
-from models.positions import POSITIONS
-from workdir.errors import UserError
-from workdir.settings import LARGEST_SEED, at_least, choose, within
+from anisoscope.config.model import ModelConfig
+from anisoscope.models import masks
+from anisoscope.models.attention import ATTENTIONS
+from anisoscope.models.linear import ACTIVATIONS
+from anisoscope.models.masks import MASKS
+from anisoscope.models.norms import NORMS
+from anisoscope.models.positions import POSITIONS
+from anisoscope.utils.errors import UserError
+from anisoscope.utils.settings import LARGEST_SEED, at_least, choose, within
 
 DTYPES = ("auto", "float32", "bfloat16")
 

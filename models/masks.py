@@ -11,7 +11,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Bool
 
-from models.config import ModelConfig
+from anisoscope.config.model import ModelConfig
 
 
 class Setting(NamedTuple):

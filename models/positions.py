@@ -10,8 +10,8 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Float
 
-from models.config import ModelConfig
-from workdir.errors import UserError
+from anisoscope.config.model import ModelConfig
+from anisoscope.utils.errors import UserError
 
 
 class Positions(NamedTuple):

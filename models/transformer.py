@@ -12,13 +12,13 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Bool, Float, Int, Key
 
-from models import norms
-from models.attention import ATTENTIONS, Sink, attend, centre
-from models.config import ModelConfig
-from models.linear import ACTIVATIONS, product
-from models.masks import MASKS, visible_keys
-from models.norms import NORMS
-from models.positions import POSITIONS
+from anisoscope.config.model import ModelConfig
+from anisoscope.models import norms
+from anisoscope.models.attention import ATTENTIONS, Sink, attend, centre
+from anisoscope.models.linear import ACTIVATIONS, product
+from anisoscope.models.masks import MASKS, visible_keys
+from anisoscope.models.norms import NORMS
+from anisoscope.models.positions import POSITIONS
 
 Params = dict[str, Any]
 

@@ -20,13 +20,14 @@ import jax
 import pytest
 from jaxtyping import install_import_hook
 
-from workdir import compiled, mesh
-from workdir.errors import UNSTOPPABLE
+from anisoscope.config.data import CACHE
+from anisoscope.utils import compiled, mesh
+from anisoscope.utils.errors import UNSTOPPABLE
 
 jax.config.update("jax_numpy_rank_promotion", "raise")
 os.environ.pop("JAX_COMPILATION_CACHE_DIR", None)
-compiled.keep()
-install_import_hook(["metrics", "models"], "beartype.beartype")
+compiled.keep(CACHE)
+install_import_hook(["anisoscope.metrics", "anisoscope.models"], "beartype.beartype")
 
 
 @pytest.fixture(autouse=True, scope="session")

@@ -20,9 +20,9 @@ import subprocess
 import sys
 import tempfile
 
+from anisoscope.utils.files import read_json, write_json
 from tests.faults import FAULTS
 from tests.faults.entry import Fault
-from workdir.files import read_json, write_json
 
 ROOT = pathlib.Path(__file__).parent.parent
 OWN_TEST = "tests/test_planted_faults.py"  # would notice every fault, as its old text is gone
@@ -35,7 +35,7 @@ def files(root: pathlib.Path) -> list[str]:
     """What git tracks or would track, as it lies in the folder."""
     command = ["git", "ls-files", "--cached", "--others", "--exclude-standard"]
     names = subprocess.run(command, cwd=root, stdout=subprocess.PIPE, text=True, check=True).stdout.splitlines()
-    return sorted({name for name in names if (root / name).is_file()})
+    return sorted({name for name in names if (root / name).is_file() or (root / name).is_symlink()})
 
 
 def digest(root: pathlib.Path) -> str:
@@ -66,7 +66,7 @@ def copied(root: pathlib.Path, folder: str) -> pathlib.Path:
     copy = pathlib.Path(folder) / "checkout"
     for name in files(root):
         (copy / name).parent.mkdir(parents=True, exist_ok=True)
-        shutil.copy(root / name, copy / name)
+        shutil.copy(root / name, copy / name, follow_symlinks=False)  # the package's folders are links
     cache = root / ".cache"
     cache.mkdir(exist_ok=True)
     (copy / ".cache").symlink_to(cache.resolve())

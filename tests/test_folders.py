@@ -6,10 +6,10 @@ import jax
 import numpy as np
 import pytest
 
-from models.config import ModelConfig
-from models.transformer import build
-from pretrained import folders
-from workdir.errors import UserError
+from anisoscope.config.model import ModelConfig
+from anisoscope.measurement.sources.hub import folders
+from anisoscope.models.transformer import build
+from anisoscope.utils.errors import UserError
 
 LETTERS = bytes(range(97, 109))
 SMALL = {"layers": 2, "width": 12, "heads": 3, "context": 8, "expansion": 2}

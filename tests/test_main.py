@@ -11,12 +11,12 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from command import drawing, stages
-from tables import files
+from anisoscope.cli import drawing, stages
+from anisoscope.measurement.tables import files
+from anisoscope.training import log
+from anisoscope.utils.errors import RunError, Stopped, UserError
 from tests import cluster
 from tests.program import ROOT, command, environment, here, main, refuse, wait_for
-from training import log
-from workdir.errors import RunError, Stopped, UserError
 
 TINY = [
     "--config.data.source=pydoc",
@@ -379,7 +379,7 @@ def test_a_checkpoint_that_cannot_be_written_is_one_line(tmp_path):
     assert re.search(r"checkpoints/0 could not be saved .*the same command goes on", lines[0])
 
 
-@pytest.mark.slow  # quick ones: tests/workdir/test_processes.py, and all that runs on 8 devices
+@pytest.mark.slow  # quick ones: tests/utils/test_processes.py, and all that runs on 8 devices
 def test_two_processes_train_and_measure_one_run(twins, tmp_path):
     """Each process has two devices, parameters are split over all four: both work on every checkpoint."""
     workdir = tmp_path / "twins"
@@ -397,7 +397,7 @@ def test_two_processes_train_and_measure_one_run(twins, tmp_path):
         np.testing.assert_allclose(*lines, rtol=1e-3)
 
 
-@pytest.mark.slow  # the quick one: tests/command/test_stages.py
+@pytest.mark.slow  # the quick one: tests/cli/test_stages.py
 def test_seeds_are_trained_together_into_a_folder_each(tmp_path):
     workdir = tmp_path / "twins"
     flags = [*TWINS, "--config.train.steps=2", "--stages=train", f"--workdir={workdir}"]

@@ -9,7 +9,7 @@ from tests import cluster
 from tests.program import main
 from tests.test_main import DECODER, STEPS
 
-pytestmark = pytest.mark.slow  # the quick one: tests/workdir/test_processes.py
+pytestmark = pytest.mark.slow  # the quick one: tests/utils/test_processes.py
 MEASURE = [
     *DECODER,
     "--config.measure.families=spectrum,similarity,comparison",
@@ -21,7 +21,7 @@ MEASURE = [
 WORK = """
 import os, signal, sys
 import main
-from tables import measurements
+from anisoscope.measurement.tables import measurements
 written, killed_at = measurements.keep, int(sys.argv[1])
 
 def keep(table, step, there, folder):

@@ -5,17 +5,17 @@ import json
 
 import pytest
 
-from command.flags import override
-from pretrained.models import KINDS, MODALITIES, ModelsConfig, called, check, inside, of_model
+from anisoscope.cli.flags import override
+from anisoscope.config.pretrained_models import KINDS, MODALITIES, ModelsConfig, called, check, inside, of_model
+from anisoscope.utils.errors import UserError
+from anisoscope.utils.settings import from_dict, to_dict
 from tests.program import refuse
-from workdir.errors import UserError
-from workdir.settings import from_dict, to_dict
 
 FILE = "--config=experiments/inherent.py"
 
 
 def config(name, size=""):
-    return importlib.import_module(f"experiments.{name}").get_config(size)
+    return importlib.import_module(f"anisoscope.experiments.{name}").get_config(size)
 
 
 @pytest.mark.parametrize(

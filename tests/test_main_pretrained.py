@@ -6,13 +6,13 @@ import sys
 
 import pytest
 
-from command.flags import load, override
-from experiments import pretrained as experiment
+from anisoscope.cli.flags import load, override
+from anisoscope.config.pretrained import PretrainedConfig, WeightsConfig, check, steps
+from anisoscope.experiments import pretrained as experiment
+from anisoscope.utils.errors import UserError
+from anisoscope.utils.settings import from_dict, to_dict
 from main import experiment_name
-from pretrained.config import PretrainedConfig, WeightsConfig, check, steps
 from tests.program import refuse
-from workdir.errors import UserError
-from workdir.settings import from_dict, to_dict
 
 FILE = "--config=experiments/pretrained.py"
 
@@ -71,5 +71,5 @@ def test_bad_input_is_one_line_and_exit_code_2(flags, words, tmp_path):
 
 @pytest.mark.skipif(bool(importlib.util.find_spec("torch")), reason="it is installed")
 def test_without_torch_one_line_says_what_installs_it(tmp_path, monkeypatch):
-    monkeypatch.delitem(sys.modules, "pretrained.sweep", raising=False)
+    monkeypatch.delitem(sys.modules, "anisoscope.measurement.sources.hub.sweep", raising=False)
     refuse(tmp_path / "run", "make .venv-pretrained installs what is needed", f"{FILE}:a/b")

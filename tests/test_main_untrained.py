@@ -9,13 +9,13 @@ import subprocess
 
 import pytest
 
-from command import stages_untrained
-from experiments import quickstart
-from tables import files
+from anisoscope.cli import stages_untrained
+from anisoscope.config.untrained import UntrainedConfig
+from anisoscope.experiments import quickstart
+from anisoscope.measurement.tables import files
+from anisoscope.utils import folder
+from anisoscope.utils.errors import RunError, UserError
 from tests.program import ROOT, command, environment, here, main, refuse, wait_for
-from untrained.config import UntrainedConfig
-from workdir import folder
-from workdir.errors import RunError, UserError
 
 BIAS = "--config=experiments/untrained_bias.py"
 SMALL = [

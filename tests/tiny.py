@@ -2,13 +2,13 @@
 
 import numpy as np
 
-from data.config import DataConfig
-from data.corpus import Corpus
-from experiments.config import Config
-from models.config import ModelConfig
-from panel.config import MeasureConfig
-from training.config import CheckpointConfig, EvaluateConfig, TrainConfig
-from workdir.mesh import MeshConfig
+from anisoscope.config.data import DataConfig
+from anisoscope.config.experiment import Config
+from anisoscope.config.measure import MeasureConfig
+from anisoscope.config.model import ModelConfig
+from anisoscope.config.run import CheckpointConfig, EvaluateConfig, TrainConfig
+from anisoscope.data.corpus import Corpus
+from anisoscope.utils.layout import MeshConfig
 
 QUICK = ("spectrum", "dimension", "attention")  # compiled in seconds
 

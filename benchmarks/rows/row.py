@@ -7,10 +7,10 @@ import numpy as np
 import torch
 import transformers
 
-from pretrained.adapters import adapter_of
-from pretrained.load import Loaded, way_of
-from pretrained.reading import guards
-from pretrained.reading.extract import activations
+from anisoscope.measurement.sources.hub.adapters import adapter_of
+from anisoscope.measurement.sources.hub.load import Loaded, way_of
+from anisoscope.measurement.sources.hub.reading import guards
+from anisoscope.measurement.sources.hub.reading.extract import activations
 
 
 def tokens(settings: Any, windows: int = 3, length: int = 24) -> np.ndarray:

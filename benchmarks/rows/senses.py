@@ -9,11 +9,11 @@ import numpy as np
 import torch
 import transformers
 
+from anisoscope.measurement.sources.hub.adapters import adapter_of, kind_of
+from anisoscope.measurement.sources.hub.load import Loaded, below
+from anisoscope.measurement.sources.hub.reading.extract import Call, activations, listening, read
+from anisoscope.measurement.sources.hub.senses import maps
 from benchmarks.rows.row import Row, Shown
-from pretrained.adapters import adapter_of, kind_of
-from pretrained.load import Loaded, below
-from pretrained.reading.extract import Call, activations, listening, read
-from pretrained.senses import maps
 
 SMALL = {"hidden_size": 32, "num_hidden_layers": 3, "num_attention_heads": 4, "intermediate_size": 48}
 PATCHES = SMALL | {"image_size": 32, "patch_size": 8, "initializer_range": 0.2}

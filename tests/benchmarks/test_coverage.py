@@ -3,11 +3,11 @@
 import numpy as np
 import pytest
 
+from anisoscope.measurement.families import comparison
+from anisoscope.measurement.families.entries import quantities
 from benchmarks import coverage
 from benchmarks.coverage import Row, score
 from benchmarks.zoo import ZOO
-from panel import comparison
-from panel.families import quantities
 
 BATCHES, SECTIONS, DRAWS = 4, 4, 4000
 

@@ -5,9 +5,9 @@ import jax.extend
 import jax.numpy as jnp
 import pytest
 
+from anisoscope.config.model import ModelConfig
+from anisoscope.models import transformer
 from benchmarks import train_step
-from models import transformer
-from models.config import ModelConfig
 
 SHAPE = {"layers": 2, "width": 32, "heads": 4, "context": 16, "batch": 8}
 

@@ -9,9 +9,9 @@ import zipfile
 import pytest
 from tensorflow_datasets.core.download.checksums import UrlInfo
 
-from data import enwik8
-from data.enwik8 import enwik8_dataset_builder
-from workdir.errors import UserError
+from anisoscope.data import enwik8
+from anisoscope.data.enwik8 import enwik8_dataset_builder
+from anisoscope.utils.errors import UserError
 
 
 @pytest.fixture

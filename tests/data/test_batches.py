@@ -3,7 +3,7 @@ import jax.numpy as jnp
 import numpy as np
 from jax.sharding import NamedSharding, PartitionSpec
 
-from data import batches
+from anisoscope.data import batches
 
 
 def test_starts_cover_every_window_evenly():

@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from data import clean
+from anisoscope.data import clean
 
 WIKITEXT = {
     "plain text": ("A plain sentence, (with) a [note] & 2 < 3 > 1.", "A plain sentence, (with) a [note] & 2 < 3 > 1."),

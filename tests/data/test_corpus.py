@@ -9,9 +9,9 @@ import random
 import numpy as np
 import pytest
 
-from data import clean, corpus, enwik8, local
-from data.config import DataConfig
-from data.enwik8 import enwik8_dataset_builder
+from anisoscope.config.data import DataConfig
+from anisoscope.data import clean, corpus, enwik8, local
+from anisoscope.data.enwik8 import enwik8_dataset_builder
 from tests.data.conftest import zipped
 
 TEXT = b"The quick brown fox jumps over the lazy dog.\n" * 100

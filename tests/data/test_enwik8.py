@@ -9,8 +9,8 @@ import threading
 
 import pytest
 
-from data import enwik8
-from data.enwik8 import enwik8_dataset_builder, prepare
+from anisoscope.data import enwik8
+from anisoscope.data.enwik8 import enwik8_dataset_builder, prepare
 from tests.data.conftest import publish
 
 ADVICE = ("enwik8.zip", "--config.data.path=")

@@ -3,7 +3,7 @@ from collections import Counter
 import numpy as np
 import pytest
 
-from data import frequency
+from anisoscope.data import frequency
 
 VOCAB = 7
 TEXT = np.random.default_rng(0).choice(VOCAB - 1, 5000, p=[0.5, 0.3, 0.1, 0.06, 0.03, 0.01]).astype(np.uint8)

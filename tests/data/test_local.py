@@ -10,7 +10,7 @@ import tracemalloc
 import numpy as np
 import pytest
 
-from data import local
+from anisoscope.data import local
 from tests.data.conftest import zipped
 
 TEXT = b"In the beginning was the word. " * 400

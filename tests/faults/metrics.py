@@ -132,7 +132,7 @@ FAULTS = [
         "metrics/dimension.py",
         "return usable_P.sum() >= min(LEAST, usable_P.size / 2)",
         "return usable_P.sum() >= 3",
-        ("tests/panel/test_dimension.py",),
+        ("tests/measurement/test_dimension.py",),
     ),
     Fault(
         "the share between members and the rest weighs one side alone",
@@ -205,6 +205,6 @@ FAULTS = [
         "metrics/attention.py",
         "e_TT = e_TT + bias_TT",
         "e_TT = e_TT + 2 * bias_TT",
-        ("tests/sources/test_arrays.py",),
+        ("tests/measurement/sources/test_arrays.py",),
     ),
 ]

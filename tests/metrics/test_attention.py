@@ -5,8 +5,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from metrics import attention
-from metrics.attention import attention_statistics, attention_sums, share_of_means
+from anisoscope.metrics import attention
+from anisoscope.metrics.attention import attention_statistics, attention_sums, share_of_means
 from tests import reference
 from tests.metrics.clouds import gaussian, rotation
 

@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from metrics.comparison import (
+from anisoscope.metrics.comparison import (
     across_cka,
     across_overlap,
     ckas,

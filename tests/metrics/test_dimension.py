@@ -6,7 +6,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy.special import gammainc
 
-from metrics.dimension import enough, twonn, twonn_bayes, twonn_microscope, twonn_mle
+from anisoscope.metrics.dimension import enough, twonn, twonn_bayes, twonn_microscope, twonn_mle
 from tests import reference
 from tests.metrics.clouds import CLOUDS, FEW, POINTS, WIDE, WIDTH, filled, find, gaussian, rotation, with_copies
 
@@ -129,7 +129,7 @@ def test_too_few_points_are_nan_with_counts(points):
 
 @pytest.mark.parametrize(("distinct", "are"), [(63, False), (64, True)])
 def test_64_distinct_points_are_enough_to_report_a_dimension(distinct, are):
-    """Of a smaller cloud half of its points: tests/panel/test_dimension.py."""
+    """Of a smaller cloud half of its points: tests/measurement/test_dimension.py."""
     assert bool(enough(find(filled(gaussian(distinct, WIDTH)), FEW))) == are
 
 

@@ -6,8 +6,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from metrics import frequency
-from panel.intervals import summarise
+from anisoscope.measurement.intervals import summarise
+from anisoscope.metrics import frequency
 from tests import reference_frequency as reference
 from tests.metrics.clouds import EVERY, gaussian, rotation
 

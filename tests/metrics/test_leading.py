@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from metrics import leading, spectrum
+from anisoscope.metrics import leading, spectrum
 from tests import reference_leading as reference
 from tests.metrics.clouds import EVERY, POINTS, gaussian, rotation
 

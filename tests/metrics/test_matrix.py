@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from metrics import matrix
+from anisoscope.metrics import matrix
 
 
 def values(x):

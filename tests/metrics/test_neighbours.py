@@ -5,17 +5,17 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from benchmarks import zoo
-from metrics import ascending, candidates
-from metrics import neighbours as search
-from metrics.dimension import twonn
-from metrics.neighbours import (
+from anisoscope.metrics import ascending, candidates
+from anisoscope.metrics import neighbours as search
+from anisoscope.metrics.dimension import twonn
+from anisoscope.metrics.neighbours import (
     SPARE,
     nearest_neighbours,
     neighbours_among,
     neighbours_in_sections,
     neighbours_in_subsets,
 )
+from benchmarks import zoo
 from tests import reference
 from tests.metrics.clouds import (
     CLOUDS,

@@ -5,7 +5,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from metrics.outliers import (
+from anisoscope.metrics.outliers import (
     TOPS,
     activation_kurtosis,
     coordinate_kurtosis,

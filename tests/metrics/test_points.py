@@ -2,7 +2,7 @@ import jax
 import numpy as np
 import pytest
 
-from metrics.points import of_points
+from anisoscope.metrics.points import of_points
 from tests.metrics.clouds import EVERY, gaussian, rotation
 from tests.reference import float64
 

@@ -4,13 +4,19 @@ import jax
 import jax.numpy as jnp
 import pytest
 
-from metrics.attention import attention_statistics, attention_sums
-from metrics.comparison import layers_cka, linear_cka, ready
-from metrics.frequency import mean_by_bin, of_types
-from metrics.neighbours import nearest_neighbours
-from metrics.outliers import activation_kurtosis, coordinate_share
-from metrics.similarity import cross_cosine, log_partition_isotropy, mean_cosine, mean_cosine_parts, mean_vector
-from metrics.spectrum import spectrum
+from anisoscope.metrics.attention import attention_statistics, attention_sums
+from anisoscope.metrics.comparison import layers_cka, linear_cka, ready
+from anisoscope.metrics.frequency import mean_by_bin, of_types
+from anisoscope.metrics.neighbours import nearest_neighbours
+from anisoscope.metrics.outliers import activation_kurtosis, coordinate_share
+from anisoscope.metrics.similarity import (
+    cross_cosine,
+    log_partition_isotropy,
+    mean_cosine,
+    mean_cosine_parts,
+    mean_vector,
+)
+from anisoscope.metrics.spectrum import spectrum
 from tests.metrics.clouds import FEW, MANY
 
 TALL, WIDE = jnp.ones((12, 4)), jnp.ones((4, 12))

@@ -6,10 +6,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy.optimize import brentq
 
+from anisoscope.metrics import scale
+from anisoscope.metrics.dimension import twonn, twonn_mle
+from anisoscope.metrics.neighbours import Neighbours
 from benchmarks import zoo
-from metrics import scale
-from metrics.dimension import twonn, twonn_mle
-from metrics.neighbours import Neighbours
 from tests import reference_scale as reference
 from tests.metrics.clouds import (
     ALL,

@@ -5,8 +5,8 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from metrics import selection
-from metrics.selection import least, ordered
+from anisoscope.metrics import selection
+from anisoscope.metrics.selection import least, ordered
 
 ROWS = 5
 

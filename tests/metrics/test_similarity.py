@@ -5,7 +5,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from metrics.similarity import (
+from anisoscope.metrics.similarity import (
     cosine,
     cross_cosine,
     drift,

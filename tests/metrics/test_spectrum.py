@@ -5,9 +5,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from anisoscope.metrics import spectrum as spectral
+from anisoscope.metrics.cloud import eigh
 from benchmarks import zoo
-from metrics import spectrum as spectral
-from metrics.cloud import eigh
 from tests import reference_spectrum as reference
 from tests.metrics.clouds import EVERY, POINTS, SHAPE, WIDE, WIDTH, ZOO, gaussian, rotation
 

@@ -5,8 +5,8 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from metrics import similarity, spectrum, tangent
-from panel.intervals import summarise
+from anisoscope.measurement.intervals import summarise
+from anisoscope.metrics import similarity, spectrum, tangent
 from tests import reference_tangent as reference
 from tests.metrics.clouds import rotation
 

@@ -2,7 +2,7 @@ import jax
 import numpy as np
 import pytest
 
-from metrics import windows
+from anisoscope.metrics import windows
 from tests import reference_leading
 from tests.metrics.clouds import EVERY, POINTS, gaussian, rotation
 

@@ -11,8 +11,8 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from models import transformer
-from models.config import ModelConfig
+from anisoscope.config.model import ModelConfig
+from anisoscope.models import transformer
 
 VOCAB = 29
 SMALL = ModelConfig(layers=3, width=24, heads=4, context=12)

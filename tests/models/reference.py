@@ -9,7 +9,7 @@ import math
 
 import numpy as np
 
-from models.masks import visible_keys
+from anisoscope.models.masks import visible_keys
 
 erf = np.vectorize(math.erf)
 

@@ -6,8 +6,8 @@ import numpy as np
 import pytest
 from scipy.special import erf
 
-from models.block import bias_queries_and_keys, layer_norm, make_block
-from models.config import ModelConfig
+from anisoscope.config.model import ModelConfig
+from anisoscope.models.block import bias_queries_and_keys, layer_norm, make_block
 
 WIDTH, HEADS, TIME = 12, 3, 5
 

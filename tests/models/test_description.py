@@ -1,8 +1,8 @@
 import dataclasses
 
-from models.config import ModelConfig
-from models.description import description, told
-from models.masks import seeds
+from anisoscope.config.model import ModelConfig
+from anisoscope.models.description import description, told
+from anisoscope.models.masks import seeds
 from tests.models.cases import SMALL, case
 
 

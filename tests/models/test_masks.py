@@ -5,8 +5,8 @@ import dataclasses
 import numpy as np
 import pytest
 
-from models.config import ModelConfig
-from models.masks import dependence, hidden_targets, idle, seeds, settings, visible_keys
+from anisoscope.config.model import ModelConfig
+from anisoscope.models.masks import dependence, hidden_targets, idle, seeds, settings, visible_keys
 from tests.models.cases import CONFIGS, SMALL
 
 LITERAL = {

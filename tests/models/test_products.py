@@ -8,8 +8,8 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from models.attention import ATTENTIONS, Sink, attend, centre
-from models.linear import gelu, product
+from anisoscope.models.attention import ATTENTIONS, Sink, attend, centre
+from anisoscope.models.linear import gelu, product
 
 LAST_FIRST = (((2,), (0,)), ((), ()))
 

@@ -8,11 +8,11 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from models import transformer
-from models.config import ModelConfig
-from models.masks import visible_keys
-from models.norms import make_norm
-from panel.config import SITES
+from anisoscope.config.measure import SITES
+from anisoscope.config.model import ModelConfig
+from anisoscope.models import transformer
+from anisoscope.models.masks import visible_keys
+from anisoscope.models.norms import make_norm
 from tests.models.cases import CONFIGS, SMALL, VOCAB, loss_of, made
 
 

@@ -10,13 +10,13 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from experiments.variants import expand
-from models import masks, transformer
-from models.attention import ATTENTIONS
-from models.config import ModelConfig
-from models.masks import MASKS
-from models.norms import NORMS
-from models.positions import POSITIONS
+from anisoscope.config.model import ModelConfig
+from anisoscope.config.variants import expand
+from anisoscope.models import masks, transformer
+from anisoscope.models.attention import ATTENTIONS
+from anisoscope.models.masks import MASKS
+from anisoscope.models.norms import NORMS
+from anisoscope.models.positions import POSITIONS
 from tests.models import reference
 from tests.models.cases import CONFIGS, SMALL, VOCAB, loss_of, made, parameters
 
@@ -157,7 +157,7 @@ TRAINED = sorted(
 
 @pytest.mark.parametrize("name", TRAINED)
 def test_parameter_count_of_every_experiment(name):
-    runs = expand(importlib.import_module(f"experiments.{name}").get_config()).values()
+    runs = expand(importlib.import_module(f"anisoscope.experiments.{name}").get_config()).values()
     for model in {dataclasses.replace(run.model, leak_seed=0) for run in runs}:
         assert count(model, 206) == analytic_count(model, 206)
 

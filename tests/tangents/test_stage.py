@@ -6,17 +6,16 @@ import jax
 import numpy as np
 import pytest
 
-from command import stages, status
-from estimates import cost, memory
-from models import transformer
-from models.masks import visible_keys
-from tangents import read, rows, sweep
+from anisoscope.cli import cost, memory, stages, status
+from anisoscope.models import transformer
+from anisoscope.models.masks import visible_keys
+from anisoscope.tangents import read, rows, sweep
+from anisoscope.utils.errors import UserError
+from anisoscope.utils.folder import claim
+from anisoscope.utils.settings import replace
 from tests import tiny
 from tests.program import refuse
 from tests.tangents.test_sweep import config
-from workdir.errors import UserError
-from workdir.folder import claim
-from workdir.settings import replace
 
 DECODER = ("--config=experiments/decoder_small.py:tiny", "--config.data.source=pydoc")
 

@@ -11,18 +11,19 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from models import transformer
-from tables import files
-from tangents import against, program, read, rows, sweep, written
-from tangents.config import TangentsConfig, check, early_steps
+from anisoscope.config.tangents import TangentsConfig, early_steps
+from anisoscope.measurement.tables import files
+from anisoscope.models import transformer
+from anisoscope.tangents import against, program, read, rows, sweep, written
+from anisoscope.tangents.limits import check
+from anisoscope.training import loop, objective
+from anisoscope.training.next_step import NextStep
+from anisoscope.utils.errors import Stopped, UserError
+from anisoscope.utils.settings import replace
+from anisoscope.utils.stop import Stop
 from tests import reference_tangent as reference
 from tests import tiny
 from tests.training.test_loop import store_of
-from training import loop, objective
-from training.next_step import NextStep
-from workdir.errors import Stopped, UserError
-from workdir.settings import replace
-from workdir.stop import Stop
 
 SLOW = pytest.mark.slow
 SETTINGS = TangentsConfig(

@@ -2,7 +2,7 @@ import functools
 
 import pytest
 
-from training import loop, program
+from anisoscope.training import loop, program
 
 
 class Text:

@@ -5,13 +5,13 @@ import json
 import numpy as np
 import pytest
 
+from anisoscope.training import again, checkpoint, log, loop, program
+from anisoscope.utils.errors import RunError, Stopped, UserError
+from anisoscope.utils.settings import replace
+from anisoscope.utils.stop import Stop
 from tests import tiny
 from tests.training import test_loop
 from tests.training.test_loop import everything, train
-from training import again, checkpoint, log, loop, program
-from workdir.errors import RunError, Stopped, UserError
-from workdir.settings import replace
-from workdir.stop import Stop
 
 CONFIG = replace(tiny.config(steps=12, schedule="constant", learning_rate=3e-2), {"evaluate.every": 12})
 KEPT = [0, 1, 12]

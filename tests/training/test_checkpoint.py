@@ -8,9 +8,9 @@ import pytest
 from jax.sharding import NamedSharding
 from jax.sharding import PartitionSpec as P
 
-from training import checkpoint
-from training.config import schedule
-from workdir.errors import RunError
+from anisoscope.config.run import schedule
+from anisoscope.training import checkpoint
+from anisoscope.utils.errors import RunError
 
 KEPT = [0, 1, 2, 4, 8]
 

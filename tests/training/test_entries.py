@@ -6,14 +6,14 @@ import numpy as np
 import optax
 import pytest
 
-from experiments.config import check
-from models import attention, masks, norms, positions
-from models.description import description
+from anisoscope.cli.limits import check
+from anisoscope.models import attention, masks, norms, positions
+from anisoscope.models.description import description
+from anisoscope.training import evaluate, objective, optimizer
+from anisoscope.utils.errors import UserError
+from anisoscope.utils.settings import replace
 from tests import tiny
 from tests.training.test_step import trained
-from training import evaluate, objective, optimizer
-from workdir.errors import UserError
-from workdir.settings import replace
 
 ADDED = {
     **{"model.mask": "blocks", "model.window": 4, "model.attention": "relu", "model.positions": "none"},

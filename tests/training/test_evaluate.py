@@ -6,10 +6,10 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
+from anisoscope.training import evaluate, program
+from anisoscope.utils.errors import Stopped, UserError
+from anisoscope.utils.settings import replace
 from tests import tiny
-from training import evaluate, program
-from workdir.errors import Stopped, UserError
-from workdir.settings import replace
 
 
 def scored_characters(config, characters, rows=3):

@@ -6,8 +6,8 @@ import struct
 import pytest
 from tensorboardX.proto.event_pb2 import Event
 
-from training.log import Log, read
-from workdir.errors import RunError
+from anisoscope.training.log import Log, read
+from anisoscope.utils.errors import RunError
 
 
 def events(folder):

@@ -8,16 +8,16 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from data import batches
+from anisoscope.config.run import schedule
+from anisoscope.data import batches
+from anisoscope.training import checkpoint, evaluate, log, loop, program
+from anisoscope.training import step as training_step
+from anisoscope.training.members import Members, items
+from anisoscope.utils.errors import RunError, Stopped, UserError
+from anisoscope.utils.settings import replace
+from anisoscope.utils.stop import Stop
 from tests import tiny
 from tests.training.test_step import batch_of, masked
-from training import checkpoint, evaluate, log, loop, program
-from training import step as training_step
-from training.config import schedule
-from training.members import Members, items
-from workdir.errors import RunError, Stopped, UserError
-from workdir.settings import replace
-from workdir.stop import Stop
 
 
 def train(config, folder):

@@ -5,10 +5,10 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from experiments.config import Config
-from models import transformer
-from models.config import ModelConfig
-from training import objective
+from anisoscope.config.experiment import Config
+from anisoscope.config.model import ModelConfig
+from anisoscope.models import transformer
+from anisoscope.training import objective
 
 MASK = 20
 make_batch = jax.jit(objective.make_batch, static_argnums=(0, 4))

@@ -6,10 +6,10 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from models import transformer
-from models.config import ModelConfig
-from training import optimizer
-from training.config import TrainConfig
+from anisoscope.config.model import ModelConfig
+from anisoscope.config.run import TrainConfig
+from anisoscope.models import transformer
+from anisoscope.training import optimizer
 
 
 def test_schedule_warms_up_and_decays_to_its_fraction():

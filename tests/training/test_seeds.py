@@ -11,14 +11,14 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from experiments import variants
+from anisoscope.config import variants
+from anisoscope.training import checkpoint, loop, program
+from anisoscope.utils.errors import RunError, Stopped
+from anisoscope.utils.settings import replace
+from anisoscope.utils.stop import Stop
 from tests import tiny
 from tests.training.test_loop import everything, interrupted_after, log_without_speed, store_of
 from tests.training.test_step import assert_close, masked, trained
-from training import checkpoint, loop, program
-from workdir.errors import RunError, Stopped
-from workdir.settings import replace
-from workdir.stop import Stop
 
 
 def config(**settings):
@@ -92,7 +92,7 @@ def test_vmapped_members_differ_by_rounding_only(at_once):
 
 
 @pytest.mark.parametrize(("data", "fsdp", "at_once"), [(8, 1, 2), (2, 4, 1), (2, 4, 2)])
-@pytest.mark.slow  # the quick one: measuring on many devices, in tests/sources/test_sweep.py
+@pytest.mark.slow  # the quick one: measuring on many devices, in tests/measurement/sources/test_sweep.py
 @pytest.mark.usefixtures("eight_devices")
 def test_eight_devices_equal_one(data, fsdp, at_once):
     settings, corpus = config(num_data_seeds=1), tiny.corpus()

@@ -5,11 +5,11 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from experiments import variants
-from models import transformer
+from anisoscope.config import variants
+from anisoscope.models import transformer
+from anisoscope.training import objective, optimizer, program, step
+from anisoscope.utils.settings import replace
 from tests import tiny
-from training import objective, optimizer, program, step
-from workdir.settings import replace
 
 
 @functools.cache

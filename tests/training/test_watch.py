@@ -7,14 +7,14 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from metrics import spectrum
-from metrics.similarity import drift, mean_cosine, mean_norm
+from anisoscope.metrics import spectrum
+from anisoscope.metrics.similarity import drift, mean_cosine, mean_norm
+from anisoscope.training import log, loop, watch
+from anisoscope.utils.errors import Stopped, UserError
+from anisoscope.utils.settings import replace
 from tests import tiny
 from tests.training.test_loop import everything, interrupted_after, log_without_speed, train
 from tests.training.test_step import assert_close, trained
-from training import log, loop, watch
-from workdir.errors import Stopped, UserError
-from workdir.settings import replace
 
 WATCHED = replace(tiny.config(), {"watch.every": 2, "watch.points": 40})
 

@@ -1,0 +1,162 @@
+"""What is read from tables, written beside them: correlations of a run; runs joined, contrasted, and split."""
+
+import hashlib
+import pathlib
+from typing import Any
+
+import numpy as np
+import pandas as pd
+import xarray as xr
+
+from anisoscope.analysis import correlations, equal_gain, primary, runs
+from anisoscope.analysis.components import components
+from anisoscope.analysis.contrasts import COLUMNS, Change, contrasts
+from anisoscope.measurement.tables import files
+from anisoscope.training import finished, log
+from anisoscope.utils.errors import RunError
+from anisoscope.utils.files import read_json, write_json
+
+DIGESTS = "equal_gain.json"
+
+
+def write_run(name: str, folder: pathlib.Path) -> None:
+    """correlations.csv of one run."""
+    correlations.write({name: files.read(folder / "results.nc")}, folder / "correlations.csv")
+
+
+Named = dict[str, dict[str, Any]]  # the contrasts that an experiment calls primary
+
+
+def write(folders: dict[str, pathlib.Path], to: pathlib.Path, named: Named) -> list[pathlib.Path]:
+    """runs.nc and runs.csv; contrasts.csv where one setting differs; components.csv where seeds are crossed.
+
+    And primary.csv of the contrasts that were named beforehand, some of which may be read at equal gain.
+    """
+    tables = {name: files.read(folder / "results.nc") for name, folder in folders.items()}
+    joined = runs.join(tables, {name: bits(folder) for name, folder in folders.items()})
+    if unfinished := runs.unfinished(tables):
+        joined = runs.without_shapes(joined, unfinished)
+        print(f"left out of contrasts, as they are not measured to their last step: {', '.join(unfinished)}")
+    equal = read_equal(to, folders)
+    files.write(joined, to / "runs.nc")
+    paths = [to / "runs.nc"]
+    for name, frame in (
+        ("runs", runs.rows(tables, joined)),
+        ("contrasts", primary.with_roles(contrasts(joined), named, joined, "last")),
+        ("components", components(joined)),
+        ("primary", primary.read(named, joined, equal)),
+    ):
+        path = to / f"{name}.csv"
+        if frame.empty:
+            path.unlink(missing_ok=True)  # of an experiment that had other runs
+        else:
+            files.write_csv(frame, path)
+            paths.append(path)
+    return paths
+
+
+def digests(folders: dict[str, pathlib.Path]) -> dict[str, str]:
+    """Of what is read of each run."""
+    return {name: hashlib.sha256((folder / "results.nc").read_bytes()).hexdigest() for name, folder in folders.items()}
+
+
+def read_digests(folder: pathlib.Path) -> dict[str, str]:
+    """Those of the tables that contrasts at equal gain were read from; tables of old have none."""
+    path = folder / DIGESTS
+    return read_json(path, "run --stages=equal again") if path.exists() else {}
+
+
+def write_equal(
+    planned: list[equal_gain.Equal],
+    tables: dict[tuple[str, float], xr.Dataset],
+    folders: dict[str, pathlib.Path],
+    to: pathlib.Path,
+    runs: xr.Dataset,
+    named: Named,
+) -> list[pathlib.Path]:
+    """contrasts_equal_gain.csv, equal_gain.csv with a row per contrast and run, and of which tables these are.
+
+    `tables` holds the table of each run up to where it has a level: {(run, level): table}; `runs` joins all of them.
+    """
+    found = [equal_gain.read(one, {name: tables[name, one.level] for name in one.runs}) for one in planned]
+    changes, each = (pd.concat(frames, ignore_index=True) for frames in zip(*found, strict=True))
+    changes = primary.with_roles(changes, named, runs, "equal")
+    paths = []
+    (to / DIGESTS).unlink(missing_ok=True)  # it vouches for what is written before it
+    for name, frame in (("contrasts_equal_gain", changes), ("equal_gain", each)):
+        files.write_csv(frame, to / f"{name}.csv")
+        paths.append(to / f"{name}.csv")
+    write_json(to / DIGESTS, digests(folders))
+    return paths
+
+
+def read_equal(folder: pathlib.Path, folders: dict[str, pathlib.Path]) -> pd.DataFrame:
+    """contrasts_equal_gain.csv as `write_equal` left it; without rows where there is none, or of other tables."""
+    path = folder / "contrasts_equal_gain.csv"
+    equal = _read_changes(path, (*COLUMNS, *Change._fields, *equal_gain.FURTHER), ("without",), "equal")
+    if equal.empty or digests(folders) == read_digests(folder):
+        return equal
+    print("contrasts at equal gain are of other tables than now: --stages=equal reads them again")
+    return equal.iloc[:0]
+
+
+def read(folder: pathlib.Path) -> tuple[pd.DataFrame, pd.DataFrame]:
+    """runs.csv and contrasts.csv, as `write` left them; the second without rows where there is none.
+
+    Only an empty field is a missing number: "None" is a setting, and a variant may be named "nan".
+    """
+    texts = dict.fromkeys(("run", "condition", *COLUMNS), str)
+    path = folder / "runs.csv"
+    rows = pd.read_csv(path, dtype=texts, keep_default_na=False, na_values=[""])
+    if "condition" not in rows:
+        raise _of_old(path)
+    return rows, _read_changes(folder / "contrasts.csv", (*COLUMNS, *Change._fields), (), "measure")
+
+
+def _read_changes(path: pathlib.Path, columns: tuple[str, ...], texts: tuple[str, ...], stage: str) -> pd.DataFrame:
+    """Tables of old have no roles: nothing was named beforehand."""
+    if not path.exists():
+        empty = pd.DataFrame(columns=[*columns, primary.ROLE])
+        return empty.astype(dict.fromkeys(Change._fields, float))
+    kinds = dict.fromkeys((*COLUMNS, *texts), str)
+    missing = {name: [""] for name in columns if name not in kinds}
+    changes = pd.read_csv(path, dtype=kinds, keep_default_na=False, na_values=missing)  # text may be empty
+    if primary.ROLE not in changes:
+        changes[primary.ROLE] = primary.ROLES[1]
+    if list(changes) != [*columns, primary.ROLE]:
+        raise _of_old(path, stage)
+    return changes
+
+
+def read_primary(folder: pathlib.Path) -> pd.DataFrame:
+    """primary.csv, as `write` left it; without rows where nothing was named beforehand."""
+    path = folder / "primary.csv"
+    if not path.exists():
+        return pd.DataFrame(columns=list(primary.READ))
+    found = pd.read_csv(
+        path, keep_default_na=False, na_values=[""], dtype=dict.fromkeys(("name", "before", "after"), str)
+    )
+    if list(found) != list(primary.READ):
+        raise _of_old(path)
+    return found
+
+
+def _of_old(path: pathlib.Path, stage: str = "measure") -> RunError:
+    return RunError(f"{path} has other columns than are written now; --stages={stage} writes it again")
+
+
+def bits(folder: pathlib.Path) -> dict[str, float]:
+    """Scores of a finished run on the test split, and of its last validation, by the names of `runs.BITS`.
+
+    Bits per character are NaN where there is no score; what a score of old does not tell is left out.
+    """
+    lines = log.read(folder) if (folder / "train.jsonl").exists() else []
+    scores = {
+        "test": finished.read(folder),
+        "valid": next((line for line in reversed(lines) if line["kind"] == "valid"), {}),
+    }
+    found = {}
+    for split, score in scores.items():
+        found[f"{split}_bits"] = score.get("bits_per_character", np.nan)
+        found |= {f"{split}_{name}": score[name] for name in ("mask_bits", "gain", "error_masks") if name in score}
+    return {name: value for name, value in found.items() if name in runs.BITS}

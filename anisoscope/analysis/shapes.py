@@ -1,0 +1,173 @@
+"""The words bell, growth and phases as numbers: what a run's results are asked when runs are compared.
+
+The papers show these as curves and give no formula: every definition here is this project's. Each reads means over
+batches, per set of positions; "over blocks" is the mean over block outputs (layers 1 .. N, the embedding left out), for
+attention over blocks and heads. "First" is step 0 and "last" the last checkpoint at hand. NaN where the number is not
+defined: a table without step 0, fewer than 3 blocks for a bell, a layer without a dimension.
+
+Two nearest neighbours see one scale: while a layer has no plateau of dimension (`plateau`), as early in training, an
+expansion may be a change of scale.
+"""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import numpy as np
+import xarray as xr
+
+from anisoscope.measurement.quantity import HERE, INHERENT, SHAPE_OF_LEARNING
+from anisoscope.measurement.tables.summary import NOTHING
+
+READING_SHAPE, READING_INHERENT = f"this project, reading {SHAPE_OF_LEARNING}", f"this project, reading {INHERENT}"
+
+
+@dataclass(frozen=True, slots=True)
+class Shape:
+    quantity: str
+    read: Callable[[xr.DataArray], xr.DataArray]  # (step, positions, layer) or (step, positions, block, head)
+    long_name: str
+    units: str
+    formula: str
+    source: str
+
+
+def over_depth(values: xr.DataArray) -> xr.DataArray:
+    """Mean over block outputs, or over blocks and heads; NaN where any of them is."""
+    if "layer" in values.dims:
+        return values.isel(layer=slice(1, None)).mean("layer", skipna=False)
+    return values.mean([dim for dim in ("block", "head", "kernel") if dim in values.dims], skipna=False)
+
+
+def _last(values: xr.DataArray) -> xr.DataArray:
+    return over_depth(values).isel(step=-1, drop=True)
+
+
+def _first(values: xr.DataArray) -> xr.DataArray:
+    return over_depth(values).reindex(step=[0]).isel(step=0, drop=True)
+
+
+def _largest(values: xr.DataArray) -> xr.DataArray:
+    over = over_depth(values)
+    return over.where(np.isfinite(over)).max("step")
+
+
+def _bell(values: xr.DataArray) -> xr.DataArray:
+    last = values.isel(step=-1, drop=True)
+    if last.sizes["layer"] < 4:
+        return xr.full_like(last.isel(layer=0, drop=True), np.nan)
+    ends, inner = last.isel(layer=[1, -1]), last.isel(layer=slice(2, -1))
+    return inner.mean("layer", skipna=False) - ends.mean("layer", skipna=False)
+
+
+def _unevenness(values: xr.DataArray) -> xr.DataArray:
+    return values.isel(step=-1, layer=slice(1, None), drop=True).std("layer", skipna=False)
+
+
+def _growth(values: xr.DataArray) -> xr.DataArray:
+    return _last(values) - _first(values)
+
+
+def _fall(values: xr.DataArray) -> xr.DataArray:
+    return _largest(values) - _last(values)
+
+
+@np.errstate(invalid="ignore", divide="ignore")
+def _log_ratio(above: xr.DataArray, below: xr.DataArray) -> xr.DataArray:
+    """In doublings; NaN where either is 0, infinite or missing."""
+    ratio = np.log2(above / below)
+    return ratio.where(np.isfinite(ratio))
+
+
+def _expansion(dimension: str, rule: str) -> dict[str, Shape]:
+    names = f" ({rule})" if rule else ""
+    d = "dimension over blocks"
+    return {
+        f"expansion{'_' * bool(rule)}{rule}": Shape(
+            *(dimension, lambda v: _log_ratio(_largest(v), _first(v))),
+            *(f"expansion of the dimension{names}", "doublings", f"log2(largest / first), {d}", READING_SHAPE),
+        ),
+        f"compression{'_' * bool(rule)}{rule}": Shape(
+            *(dimension, lambda v: _log_ratio(_largest(v), _last(v))),
+            *(f"compression of the dimension{names}", "doublings", f"log2(largest / last), {d}", READING_SHAPE),
+        ),
+    }
+
+
+def _level(quantity: str, words: str) -> Shape:
+    """Of what has a scale of its own the logarithm: a change is then a ratio."""
+    return Shape(
+        *(quantity, lambda v: _log_ratio(_last(v), xr.ones_like(_last(v)))),
+        *(words, "doublings", "log2 of the mean over blocks (and heads, or matrices), last", HERE),
+    )
+
+
+SHAPES = {
+    "bell": Shape(
+        *("anisotropy", _bell, "bell of anisotropy", "1"),
+        "last: mean over blocks 2 .. N-1 less mean of blocks 1 and N; a straight slope gives 0, a valley < 0",
+        READING_SHAPE,
+    ),
+    "unevenness": Shape(
+        *("anisotropy", _unevenness, "unevenness of anisotropy", "1"),
+        "last: standard deviation over blocks 1 .. N (ddof 0); 0 is flat",
+        READING_SHAPE,
+    ),
+    "growth": Shape(
+        *("anisotropy", _growth, "growth of anisotropy", "1", "last less first, over blocks", READING_SHAPE)
+    ),
+    "fall": Shape(
+        *("anisotropy", _fall, "fall of anisotropy from its peak", "1"),
+        "largest over checkpoints less last, over blocks; 0 where it grows and stabilises, and never below",
+        READING_SHAPE,
+    ),
+    **_expansion("twonn", ""),
+    **_expansion("twonn_microscope", "microscope"),
+    "cosine_growth": Shape(
+        *("mean_cosine", _growth, "growth of the mean cosine", "1", "last less first, over blocks", READING_INHERENT)
+    ),
+    "drift_growth": Shape(
+        *("drift", lambda v: _log_ratio(_last(v), _first(v)), "growth of the drift", "doublings"),
+        "log2(last / first), over blocks",
+        READING_INHERENT,
+    ),
+    "sharpening": Shape(
+        *("attention_entropy", lambda v: -_growth(v), "sharpening of attention", "nat"),
+        "entropy at first less at last, over blocks and heads: what a mask allows at most is taken off",
+        READING_INHERENT,
+    ),
+    "sink": Shape(
+        *("attention_first", _last, "attention on position 0", "1", "last, over blocks and heads", READING_INHERENT)
+    ),
+    "last_anisotropy": Shape(*("anisotropy", _last, "anisotropy over blocks", "1", "last, over blocks", HERE)),
+    "last_dimension": _level("twonn", "dimension over blocks"),
+    "last_drift": _level("drift", "drift over blocks"),
+    "last_outliers": _level("coordinate_kurtosis", "kurtosis across coordinates"),
+    "last_query_drift": _level("query_drift", "drift of queries"),
+    "last_key_drift": _level("key_drift", "drift of keys"),
+    "last_update_rank": _level("update_effective_rank", "effective rank of an update"),
+}
+
+
+def _means(results: xr.Dataset, quantity: str) -> xr.DataArray:
+    """What is of parameters, and not of a cloud, is the same whatever the positions."""
+    values = results[quantity]
+    if "positions" not in values.dims:
+        return values.expand_dims(positions=results["positions"].values)
+    return values.sel(less=NOTHING, statistic="mean", drop=True)
+
+
+def shapes(results: xr.Dataset) -> xr.Dataset:
+    """Every shape whose quantity was measured, of one run: variables (positions), formula and source as attributes.
+
+    `largest` is taken over the checkpoints that have a number, so expansion, compression and fall are never negative
+    and noise makes them larger: compare them between runs, not with 0.
+    """
+    found = {}
+    for name, shape in SHAPES.items():
+        if shape.quantity in results:
+            value = shape.read(_means(results, shape.quantity))
+            value = value.drop_vars([name for name in value.coords if name != "positions"])
+            value.attrs = {"long_name": shape.long_name, "units": shape.units, "formula": shape.formula}
+            value.attrs |= {"quantity": shape.quantity, "source": shape.source}
+            found[name] = value
+    return xr.Dataset(found)

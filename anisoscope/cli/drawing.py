@@ -1,0 +1,123 @@
+"""The stage `figures`: what is drawn, from the tables of runs on disk alone, and what is said of it."""
+
+import pathlib
+
+from anisoscope.analysis import findings, on_disk, primary
+from anisoscope.config.experiment import Config
+from anisoscope.measurement.sources import sites
+from anisoscope.measurement.tables import files
+from anisoscope.plot import draw, over_training
+from anisoscope.plot.experiment import Compared
+from anisoscope.plot.report import page
+from anisoscope.plot.run import Run
+from anisoscope.plot.seeds import over_seeds
+from anisoscope.training import finished, log
+from anisoscope.utils import processes
+from anisoscope.utils.errors import UserError, meant
+
+
+def named(configs: dict[str, Config], root: pathlib.Path, title: str, compare: list[str]) -> dict[str, pathlib.Path]:
+    """Label and folder of all runs that are drawn together; those to compare with must exist already."""
+    shown = {name or title: root / name for name in configs}
+    for path in map(pathlib.Path, compare):
+        name = path.resolve().name
+        label = name if name not in shown else str(path)  # a long path would leave a figure no room
+        if label in shown or path.resolve() in {other.resolve() for other in shown.values()}:
+            raise UserError(f"--compare={path}: this run, or one of this name, is in the figures already")
+        shown[label] = path
+        load(path)
+    return shown
+
+
+def check_measured(configs: dict[str, Config], root: pathlib.Path) -> None:
+    """Refused before a long training, and not after it: figures of what was trained and is not measured."""
+    if not all((root / name / "results.nc").exists() for name in configs):
+        raise UserError("--stages=train,figures: figures are drawn from tables, which the stage measure writes; add it")
+
+
+def folder_of(figures: str | None, root: pathlib.Path) -> pathlib.Path:
+    """Where figures go: a folder of their own. UserError where one that is named holds what was not drawn here."""
+    own = root / "figures"
+    to = pathlib.Path(figures or own)
+    if to.exists() and not to.is_dir():
+        raise UserError(f"--figures={to} is no folder; name one that is empty or new")
+    if to.resolve() != own.resolve() and to.is_dir() and any(to.iterdir()) and not (to / draw.MARK).exists():
+        raise UserError(f"--figures={to} is not empty and holds no figures drawn here; name another folder")
+    draw.check_folder(to, root)
+    return to
+
+
+def beside(to: pathlib.Path, root: pathlib.Path) -> pathlib.Path:
+    """Where the page of these figures lies: in the run's folder, or with figures that are elsewhere."""
+    return root if to.resolve() == (root / "figures").resolve() else to
+
+
+def draw_figures(
+    shown: dict[str, pathlib.Path], to: pathlib.Path, root: pathlib.Path | None = None, over: str = "step"
+) -> None:
+    """Figures of all that is shown, and of an experiment of several runs, in `root`, those of its tables.
+
+    The experiment's own runs that differ in seeds only are one; a run to compare with stays as it is.
+    """
+    if not processes.is_first():
+        return
+    root = root or to.parent
+    runs = {name: load(path) for name, path in shown.items()}
+    check_axis(runs, over)
+    folders = {name: path for name, path in shown.items() if path.resolve().is_relative_to(root.resolve())}
+    own = over_seeds({name: runs[name] for name in folders})
+    # a run to compare with may be called as a condition is: then by its path
+    called = {name: name if name in folders or name not in own else str(path) for name, path in shown.items()}
+    shown, runs = ({called[name]: value for name, value in of_each.items()} for of_each in (shown, runs))
+    drawn = own | {called[name]: runs[called[name]] for name in called if name not in folders}
+    paths, named = draw.draw_runs(drawn, to, over), on_disk.read_primary(root)
+    if (root / "runs.csv").exists():
+        equal = on_disk.read_equal(root, folders)
+        paths += draw.draw(draw.EXPERIMENT, Compared(own, *on_disk.read(root), equal, named), to)
+    written = page.write(runs, drawn, shown, beside(to, root))
+    bits = {name: on_disk.bits(path) for name, path in shown.items()}
+    for line in findings.found({name: run.results for name, run in runs.items()}, bits):
+        print(line)
+    for line in primary.told(named):
+        print(line)
+    print(told(paths, to))
+    print(f"page:    {written}")
+
+
+def check_axis(runs: dict[str, Run], over: str) -> None:
+    """Raise UserError where curves cannot be drawn over it: logs of old tell no gain, nor do models of others."""
+    variable = over_training.AXES[over].of
+    if without := [name for name, run in runs.items() if variable not in run.results]:
+        advice = "leave --over out, or draw runs that tell it; --stages=measure reads it from a newer log"
+        raise UserError(f"--over={over}: {', '.join(without)} tell no gain at their checkpoints; {advice}")
+
+
+def told(paths: list[pathlib.Path], to: pathlib.Path) -> str:
+    count = sum(path.suffix == ".png" for path in paths)
+    return f"figures: {to} ({count}, each as .png and .pdf with its caption in .txt)"
+
+
+def load(path: pathlib.Path) -> Run:
+    if inner := sorted(child.parent.name for child in path.glob("*/environment.json")):  # of tables there is none
+        raise UserError(f"{path} holds the runs {', '.join(inner)}; name one of them: {path / inner[0]}")
+    begun = (path / "train.jsonl").exists() or finished.is_finished(path) or (path / "measurements").exists()
+    if not (path / "results.nc").exists():
+        raise not_there(path, *(("results.nc", "measure") if begun else ("train.jsonl", "train")))
+    results, lines = files.read(path / "results.nc"), []
+    if not all("range" in values.attrs for values in results.values() if "less" in values.dims):
+        raise UserError(f"{path / 'results.nc'} is older than averages over blocks; run --stages=measure again")
+    if (path / "train.jsonl").exists():
+        lines = log.read(path)
+    elif "provenance" not in results.attrs:  # trained here
+        if not finished.is_finished(path):  # else it is finished, and nothing would write its log again
+            raise not_there(path, "train.jsonl", "train")
+        if processes.is_first():
+            print(f"{path / 'train.jsonl'} does not exist: figures have no training curve of this run")
+    directions = path / "tangents.nc"
+    beside = {site.parent.name: files.read(site) for site in sorted(path.glob(f"{sites.FOLDER}/*/results.nc"))}
+    return Run(results, lines, files.read(directions) if directions.exists() else None, beside)
+
+
+def not_there(path: pathlib.Path, name: str, stage: str) -> UserError:
+    near = "" if path.exists() else meant(path.name, (other.name for other in path.parent.glob("*/")))
+    return UserError(f"{path / name} does not exist; run --stages={stage} first{near}")

@@ -1,0 +1,95 @@
+"""The flags beside an experiment's settings: what they are, what they may be, and the words of --help."""
+
+from collections.abc import Iterator
+
+from absl import flags
+
+from anisoscope.cli import explained as explanation
+from anisoscope.cli import flags as settings_flags
+from anisoscope.config.experiment import Config
+from anisoscope.utils.errors import UserError, meant
+
+STAGES = ("train", "measure", "tangents", "figures")  # what is done where none is named
+AXES = ("step", "gain")
+FURTHER = ("equal", "export")  # done where it is named
+OF_RUNS = ("config", "stages", "compare", "over", "distributed", "dry_run")  # which --similarity knows nothing of
+
+
+def parse(words: list[str]) -> flags.FlagValues:
+    """The flags beside the experiment's settings; UserError, one line, where they are wrong."""
+    given = flags.FlagValues()
+    flags.DEFINE_string("config", None, "Experiment file, as experiments/decoder_small.py or …:tiny.", given)
+    flags.DEFINE_string("workdir", None, "Folder of the run; runs/<experiment> where not given.", given)
+    flags.DEFINE_list(
+        "stages",
+        list(STAGES),
+        f"Which of {', '.join(STAGES)} to do; also equal: contrasts at equal gain; export: Hugging Face folders.",
+        given,
+    )
+    flags.DEFINE_bool("distributed", False, "Join the other processes of the cluster (TPU pod, SLURM, MPI).", given)
+    flags.DEFINE_list("compare", [], "Folders of other runs to draw in the same figures.", given)
+    flags.DEFINE_string("figures", None, "Folder of the figures; <workdir>/figures where not given.", given)
+    flags.DEFINE_string("over", AXES[0], f"What curves over training are drawn over: {' or '.join(AXES)}.", given)
+    flags.DEFINE_bool("list", False, "Name the experiments, with the expected cost of each.", given)
+    flags.DEFINE_bool("dry_run", False, "Say what would be done, what it takes and how long; do nothing.", given)
+    flags.DEFINE_string("status", None, "Folder of a run: say what is done and what is missing; do nothing.", given)
+    two = "Two runs, as runs/a,runs/b@256: how alike are their layers on the same text? At a step, or the last."
+    flags.DEFINE_list("similarity", [], two, given)
+    flags.DEFINE_bool("help", False, "Show this; with --config, the settings of that experiment.", given)
+    try:
+        left = given(words)
+    except flags.UnrecognizedFlagError as error:
+        hint = meant(error.flagname, given) or "; see main.py --help"
+        raise UserError(f"--{error.flagname} is not a flag{hint}") from error
+    except flags.IllegalFlagValueError as error:
+        what = str(error).removeprefix("flag ").partition(": ")[0]
+        raise UserError(f"{what}: true or false is needed") from error
+    except flags.Error as error:
+        raise UserError(f"{error}; see main.py --help") from error
+    if len(left) > 1:
+        raise UserError(f"{left[1]!r} is not a flag; see main.py --help")
+    for name in ("config", "workdir", "figures", "status"):
+        if given[name].value == "":
+            raise UserError(f"--{name}= names nothing; give a name or leave it out")
+    if given["similarity"].present and len(given.similarity) != 2:
+        raise UserError("--similarity compares two runs; name two folders, as --similarity=runs/a,runs/b@256")
+    if given.help or given.list or given.status is not None or given.similarity:
+        return given
+    if given.config is None:
+        raise UserError("no experiment given; pass --config=experiments/quickstart.py, say, or see main.py --list")
+    if given.over not in AXES:
+        raise UserError(f"--over: {given.over!r} is unknown; choose from {', '.join(AXES)}{meant(given.over, AXES)}")
+    if not given.stages:
+        raise UserError(f"--stages names no stage; choose from {', '.join(STAGES)}")
+    for stage in given.stages:
+        if stage not in (known := (*STAGES, *FURTHER)):
+            raise UserError(f"--stages: {stage!r} is unknown; choose from {', '.join(known)}{meant(stage, known)}")
+    return given
+
+
+def check_settings(given: flags.FlagValues, settings: dict[str, str | None]) -> None:
+    """Raise UserError for settings and flags of an experiment beside what runs none."""
+    for name in ("list", "status", "similarity"):
+        if settings and given[name].present and not given.help:
+            advice = f"leave out --config.{next(iter(settings))}"
+            raise UserError(f"--{name} runs no experiment and has no settings; {advice}")
+    for name in OF_RUNS:
+        if given.similarity and given[name].present and not given.help:
+            raise UserError(f"--similarity compares two runs that are there; leave out --{name}")
+
+
+def check_tangents(given: flags.FlagValues, enabled: bool) -> None:
+    """Raise UserError where the stage is named and switched off; where no stage is named it is left out."""
+    if given["stages"].present and "tangents" in given.stages and not enabled:
+        raise UserError("--stages=tangents: the stage is switched off here; pass --config.tangents.enabled=True")
+
+
+def explained(given: flags.FlagValues, settings: dict[str, str | None]) -> Iterator[str]:
+    """The flags; then the settings of the experiment given, or the defaults of one that trains."""
+    for name in sorted(given):
+        if name not in ("flagfile", "undefok"):  # absl's own
+            sign = "[no]" if given[name].boolean else ""
+            yield from explanation.beside(f"  --{sign}{name}: ", given[name].help)
+    config = settings_flags.load(given.config) if given.config else Config()
+    yield from ("", f"Settings, with their values in {given.config}:" if given.config else "Settings, with defaults:")
+    yield from explanation.settings(settings_flags.override(config, settings))

@@ -1,0 +1,145 @@
+"""A list of pretrained models, one after another, each in a folder of its own; what cannot be had is left out."""
+
+import contextlib
+import pathlib
+from collections.abc import Iterator
+from typing import Any
+
+import torch
+import transformers
+
+from anisoscope.analysis import on_disk
+from anisoscope.config.pretrained import PretrainedConfig, steps
+from anisoscope.config.pretrained_models import TABLE, ModelsConfig, called, of_model
+from anisoscope.data import corpus as texts
+from anisoscope.data.corpus import Corpus
+from anisoscope.measurement.sources.hub import load, sweep
+from anisoscope.measurement.sources.hub.adapters import adapter_of, kind_of
+from anisoscope.utils import folder, memory
+from anisoscope.utils.errors import UserError
+from anisoscope.utils.files import read_json, write_json
+from anisoscope.utils.settings import replace
+from anisoscope.utils.stop import Stop
+
+OF_TEXT = ("text", "characters")
+CHARACTERS = ("canine", "character_bert", "manta")  # model types; ByT5 is known by its tokenizer
+CONVOLUTIONAL = ("convnext", "convnextv2", "cvt", "efficientnet", "resnet", "van")
+READS = {"pixel_values": "vision", "input_values": "speech", "input_features": "speech"}  # by what a model is given
+DECODERS = ("ForCausalLM", "LMHeadModel")
+# At any time models may be added, and each keeps a record of its own.
+FREE = {"models": (), "listed": {}, "sounds": None, "pictures": None, "pretrained.revisions": ()}
+FREE |= {"pretrained.batch_size": 1, "pretrained.device_map": None, "pretrained.most_bits": None}
+
+
+def run(config: ModelsConfig, root: pathlib.Path, stop: Stop) -> None:
+    """Write ROOT/<what it is called>/ for each model as of one alone, and models.json of those that are measured.
+
+    UserError where there is none.
+    """
+    found: dict[str, dict[str, str]] = {}
+    left: dict[str, str] = {}
+    for label, name in called(config.models).items():  # all of them before the long part begins
+        with _leaving_out(label, left):
+            found[label] = _about(config, label, name)
+    if found:
+        corpus = _text(config, found)
+        folder.claim(root, replace(config, FREE), new=True)
+        with folder.locked(root):
+            known = {label: about for label, about in _known(root).items() if label not in left}
+            for label, about in found.items():
+                stop.check(f"stopped before {label}")
+                known.pop(label, None)
+                with _leaving_out(label, left):
+                    own = own_config(config, label, about["modality"])
+                    sweep.run(own, root / label, label, stop, corpus if about["modality"] in OF_TEXT else None)
+                    on_disk.write_run(label, root / label)
+                    known[label] = about
+                write_json(root / TABLE, known)
+    if len(left) == len(config.models):
+        first, why = next(iter(left.items()))
+        raise UserError(f"no model can be measured, of {len(left)}; {first}: {why}")
+
+
+@contextlib.contextmanager
+def _leaving_out(label: str, left: dict[str, str]) -> Iterator[None]:
+    """Whatever is wrong with one model, in one line; the others are measured."""
+    try:
+        yield
+    except UserError as error:
+        left[label] = " ".join(str(error).split())
+        print(f"left out: {label}: {left[label]}", flush=True)
+
+
+def _text(config: ModelsConfig, found: dict[str, dict[str, str]]) -> Corpus | None:
+    """Read once for all models of text."""
+    wanted = any(about["modality"] in OF_TEXT for about in found.values())
+    return texts.load(config.data, config.window) if wanted else None
+
+
+def own_config(config: ModelsConfig, label: str, modality: str) -> PretrainedConfig:
+    """How the model that is called so is measured; UserError where nothing is named that it could read."""
+    own = of_model(config, label)
+    if modality in OF_TEXT:
+        return own
+    setting = "sounds" if modality == "speech" else "pictures"
+    if (path := getattr(config, setting)) is None:
+        raise UserError(f"it reads {setting}, and no folder of them is named: --config.{setting}=FOLDER")
+    # of what only texts have, nothing is asked; nor of maps how transformers reports them, one for a stage
+    changes = {"data.path": path, "data.clean": False, "characters": None, "special_tokens": False}
+    weights = own.pretrained
+    revisions = steps(weights)
+    if adapter_of(kind_of(load.settings_of(load.place_of(weights.name, revisions[max(revisions)])))).maps:
+        changes["hidden_states"] = "blocks"
+    return replace(own, changes)
+
+
+def _known(root: pathlib.Path) -> dict[str, dict[str, str]]:
+    path = root / TABLE
+    return read_json(path, "move it away to name the models again") if path.exists() else {}
+
+
+def _about(config: ModelsConfig, label: str, name: str) -> dict[str, str]:
+    """Name, modality and kind: as listed, or else as its settings say. UserError where it cannot be had, or not fit."""
+    weights = of_model(config, label).pretrained
+    revisions = steps(weights)
+    place = load.place_of(name, revisions[max(revisions)])
+    listed = {key: config.listed.get(name, {}).get(key) for key in ("modality", "kind")}
+    if "gguf_file" in place.given:  # whose settings take long to read
+        found = {"modality": "text", "kind": "decoder"}
+    else:
+        settings = load.settings_of(place)
+        shape = _shape(settings)
+        if shape is not None and weights.device_map is None:
+            _refuse_too_large(name, shape, weights.dtype)
+        found = {"modality": _modality(settings, shape), "kind": _kind(settings)}
+    return {"name": name} | found | {key: value for key, value in listed.items() if value}
+
+
+def _shape(settings: Any) -> Any:
+    """The base model without its weights; None where transformers has no class for it."""
+    try:
+        with torch.device("meta"):
+            return transformers.AutoModel.from_config(settings)
+    except Exception:  # of any class, with settings of any kind
+        return None
+
+
+def _refuse_too_large(name: str, shape: Any, dtype: str) -> None:
+    size, there = load.bytes_of(shape.to(getattr(torch, dtype))), memory.of_machine()
+    if there is not None and size > there:
+        advice = "--config.pretrained.dtype=bfloat16 halves it, --config.pretrained.device_map=auto uses the disk too"
+        raise UserError(
+            f"{name} has {memory.told(size)} of weights, and {memory.told(there)} of memory are available; {advice}"
+        )
+
+
+def _modality(settings: Any, shape: Any) -> str:
+    if settings.model_type in CHARACTERS or "ByT5" in (getattr(settings, "tokenizer_class", None) or ""):
+        return "characters"
+    if settings.model_type in CONVOLUTIONAL:
+        return "vision, convolutional"
+    return READS.get(getattr(shape, "main_input_name", ""), "text")
+
+
+def _kind(settings: Any) -> str:
+    return "decoder" if any(name.endswith(DECODERS) for name in settings.architectures or ()) else "encoder"

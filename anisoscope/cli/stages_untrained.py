@@ -1,0 +1,174 @@
+"""What `measure` and `figures` do where nothing is trained: untrained blocks, files, models of others, two runs."""
+
+import contextlib
+import pathlib
+from collections.abc import Callable, Iterator
+from typing import Any
+
+from anisoscope.analysis import modalities, on_disk
+from anisoscope.cli.drawing import beside, draw_figures, folder_of, load, not_there, told
+from anisoscope.cli.stages import keep_compiled, with_tangents
+from anisoscope.config import pretrained_models as models
+from anisoscope.config.curved import CurvedConfig
+from anisoscope.config.pretrained import PretrainedConfig
+from anisoscope.config.pretrained_models import ModelsConfig
+from anisoscope.config.untrained import UntrainedConfig
+from anisoscope.measurement.sources import similarity, vectors
+from anisoscope.measurement.sources.probe import POSITION_SETS
+from anisoscope.measurement.sources.untrained import blocks as untrained
+from anisoscope.measurement.tables import files
+from anisoscope.plot import draw, papers
+from anisoscope.plot.report import page
+from anisoscope.tangents.curved import tables as curved
+from anisoscope.utils import folder, mesh
+from anisoscope.utils.errors import UserError
+from anisoscope.utils.files import read_json
+from anisoscope.utils.stop import Stop
+
+
+def untrained_blocks(
+    config: UntrainedConfig, root: pathlib.Path, title: str, wanted: list[str], to: pathlib.Path
+) -> None:
+    """Measure and draw untrained blocks under bias: one folder, with neither text nor training."""
+
+    def measure() -> None:
+        with Stop() as stop:
+            untrained.run(config, root, title, stop)
+
+    without_text(config, root, wanted, to, draw.UNTRAINED, measure)
+
+
+def curved_manifolds(config: CurvedConfig, root: pathlib.Path, title: str, wanted: list[str], to: pathlib.Path) -> None:
+    """Measure and draw a probe's gradients on curved manifolds, likewise."""
+    without_text(config, root, wanted, to, draw.CURVED, lambda: curved.run(config, root, title))
+
+
+def without_text(
+    config: Any, root: pathlib.Path, wanted: list[str], to: pathlib.Path, figures: dict, measure: Callable[[], None]
+) -> None:
+    """One folder of an experiment that reads no text and trains nothing."""
+    keep_compiled()
+    if "measure" in wanted:
+        folder.claim(root, config, new=True)
+        with folder.locked(root):
+            folder.record_environment(root, None)
+            measure()
+    if "figures" in wanted:
+        if not (root / "results.nc").exists():
+            raise UserError(f"{root / 'results.nc'} does not exist; run --stages=measure first")
+        folder.claim(root, config, new=False)
+        print(told(draw.draw(figures, files.read(root / "results.nc"), to), to))
+
+
+def vectors_of_file(
+    config: vectors.VectorsConfig, root: pathlib.Path, title: str, wanted: list[str], to: pathlib.Path
+) -> None:
+    """Measure and draw a file of vectors: one folder."""
+    keep_compiled()
+    if "measure" in wanted:
+        opened = vectors.opened(config)
+        folder.claim(root, config, new=True)
+        with folder.locked(root):
+            folder.record_environment(root, None)
+            vectors.run(config, opened, root, title)
+    if "figures" in wanted:
+        folder.claim(root, config, new=False)
+        draw_measured(title, root, to)
+
+
+def pretrained_model(
+    config: PretrainedConfig, root: pathlib.Path, title: str, wanted: list[str], to: pathlib.Path
+) -> None:
+    """Measure and draw a model that others trained: one folder, without a log of a training, whose name it bears."""
+    mesh.take_cores_for_devices(len(POSITION_SETS))
+    keep_compiled(config.data.cache)
+    title = root.name or title
+    wanted = with_tangents({"": config}, wanted)
+    corpus = prepared = None
+    if "tangents" in wanted:
+        with needing_torch():
+            from anisoscope.tangents.hub import stage as tangents  # late: nothing else needs torch
+        prepared = tangents.prepared(config, root, title)  # what cannot be had is told before the model is measured
+        corpus = prepared.corpus
+    if "measure" in wanted:
+        with needing_torch():
+            from anisoscope.measurement.sources.hub import sweep as revisions
+        with Stop() as stop:
+            revisions.run(config, root, title, stop, corpus)
+            on_disk.write_run(title, root)
+    if prepared:
+        with Stop() as stop:
+            tangents.run(prepared, stop)
+    if "figures" in wanted:
+        draw_measured(title, root, to)
+
+
+def similarity_of_runs(first: str, second: str, workdir: str | None, figures: str | None) -> None:
+    """Compare every layer of one run with every layer of another, and draw it; in a folder of its own."""
+    keep_compiled()
+    compared = similarity
+    if any(map(similarity.of_others, (first, second))):
+        with needing_torch():
+            from anisoscope.measurement.sources.hub import similarity as compared
+    pair = compared.opened(first, second)
+    root = pathlib.Path(workdir or f"runs/similarity_{pair.labels[0]}_{pair.labels[1]}".replace("@", "_"))
+    to = folder_of(figures, root)
+    folder.claim(root, similarity.SimilarityConfig(runs=(first, second)), new=True)
+    with folder.locked(root):
+        folder.record_environment(root, pair.corpus.record())
+        table = compared.table(pair)
+        similarity.write(table, pair.labels, root)
+    print(told(draw.draw(draw.SIMILARITY, table, to), to))
+
+
+def pretrained_models(
+    config: ModelsConfig, root: pathlib.Path, title: str, wanted: list[str], to: pathlib.Path
+) -> None:
+    """Measure and draw a list of them: a folder for each, and the figures of a paper of all that are measured."""
+    mesh.take_cores_for_devices(len(POSITION_SETS))
+    keep_compiled(config.data.cache)
+    if "measure" in wanted:
+        with needing_torch():
+            from anisoscope.cli import several_models as several
+        with Stop() as stop:
+            several.run(config, root, stop)
+    if "figures" in wanted:
+        path = root / models.TABLE
+        if not path.exists():
+            raise not_there(root, models.TABLE, "measure")
+        known = read_json(path, "run --stages=measure again")
+        shown = {label: root / label for label in models.called(config.models) if label in known}
+        if not shown:
+            raise UserError(f"{path} has none of {', '.join(models.called(config.models))}; run --stages=measure first")
+        draw_models(config.paper, {label: known[label] for label in shown}, shown, to, root)
+
+
+def draw_models(
+    paper: str, about: dict[str, dict], shown: dict[str, pathlib.Path], to: pathlib.Path, root: pathlib.Path
+) -> None:
+    runs = {label: load(path) for label, path in shown.items()}
+    drawn = {label: papers.Model(run, about[label]["modality"], about[label]["kind"]) for label, run in runs.items()}
+    paths = draw.draw(draw.MODELS[paper], drawn, to)
+    if paper == "inherent":
+        modality = {label: one["modality"] for label, one in about.items()}
+        found = modalities.correlations({label: run.results for label, run in runs.items()}, modality)
+        files.write_csv(found, to / "correlations_by_modality.csv")
+    print(told(paths, to))
+    print(f"page:    {page.write(runs, runs, shown, beside(to, root))}")
+
+
+@contextlib.contextmanager
+def needing_torch() -> Iterator[None]:
+    """One line where it is not installed, as in the environment of all but pretrained models."""
+    try:
+        yield
+    except ImportError as error:
+        advice = "make .venv-pretrained installs what is needed, and .venv-pretrained/bin/python main.py … uses it"
+        raise UserError(f"a pretrained model cannot be read here ({error}): {advice}") from error
+
+
+def draw_measured(title: str, root: pathlib.Path, to: pathlib.Path) -> None:
+    """Of vectors and of models of others, whose folder has tables alone."""
+    if not (root / "results.nc").exists():
+        raise not_there(root, "results.nc", "measure")
+    draw_figures({title: root}, to, root)

@@ -1,0 +1,156 @@
+"""What of an experiment is done and what is missing: read from the names in its folder and its small files alone."""
+
+import contextlib
+import json
+import pathlib
+import shlex
+import time
+from collections.abc import Iterator
+from typing import Any
+
+from anisoscope.config import variants
+from anisoscope.config.experiment import Config
+from anisoscope.config.run import schedule
+from anisoscope.training import finished, loop
+from anisoscope.utils.errors import UserError, meant
+from anisoscope.utils.files import read_json
+from anisoscope.utils.settings import at_least, flat, from_dict, replace, to_dict
+
+MOST = 6  # steps that a line names
+
+
+def told(root: pathlib.Path) -> Iterator[str]:
+    """Lines; UserError where there is no run. Nothing is written, so that a run may go on meanwhile."""
+    if not (root / "config.json").is_file():
+        inner = sorted(path.parent.name for path in root.glob("*/config.json"))
+        words = meant(root.name, (path.name for path in root.parent.glob("*/"))) if not root.exists() else ""
+        words = f"; it holds the runs {', '.join(inner)}: name one of them" if inner else words
+        raise UserError(f"--status={root}: there is no run (no config.json){words}")
+    values = read_json(root / "config.json", "name another folder with --status=")
+    runs = listed(root) if "listed" in values else expected(values)
+    yield f"{root}: {f'{len(runs)} runs' if len(runs) > 1 else 'a run'}, last written {ago(root)}"
+    missing = []
+    for name, config in runs.items():
+        for words, lacks in of_run(root / name, config):
+            yield f"{name}: {words}" if name else words
+            missing += [f"{name}: {lacks}" if name else lacks] if lacks else []
+    missing += of_several(root, values) if len(runs) > 1 and not missing else []
+    if not (root.parent / "config.json").is_file():  # those of an experiment's run are drawn with the others
+        drawn = len(list((root / "figures").glob("*.png")))
+        yield f"figures: {drawn} in {root / 'figures'}" if drawn else "figures: none yet"
+        missing += [] if drawn else ["figures"]
+    yield f"missing: {'; '.join(missing) if missing else 'nothing'}"
+    if missing and (command := last_command(root, runs)):
+        yield f"the same command goes on: python {command}"
+
+
+def expected(values: dict[str, Any]) -> dict[str, Config | None]:
+    """The runs that these settings ask for; of what is no training run, one without a config."""
+    known = flat(to_dict(Config()))
+    given = {name: value for name, value in flat(values).items() if name in known}
+    if "train.steps" not in given:
+        return {"": None}
+    config = replace(Config(), given)  # a setting that a run of an older version lacks had its default
+    at_least("checkpoint.every", config.checkpoint.every, 1)
+    at_least("train.steps", config.train.steps, 0)
+    return variants.expand(from_dict(to_dict(config) | {"variants": values.get("variants", {})}, Config))
+
+
+def listed(root: pathlib.Path) -> dict[str, None]:
+    """Of a list of pretrained models, those that are begun: models may be added at any time."""
+    return dict.fromkeys(sorted(path.parent.name for path in root.glob("*/config.json"))) or {"": None}
+
+
+def of_run(folder: pathlib.Path, config: Config | None) -> Iterator[tuple[str, str]]:
+    """(what there is, what is missing) of training and of measuring."""
+    tables = steps_in(folder / "measurements", "*.nc")
+    joined = (folder / "results.nc").exists()
+    if (folder / "similarity.nc").exists():
+        yield "two runs compared in similarity.nc", ""
+        return
+    if config is None:
+        count = len(list((folder / "measurements").glob("*.nc")))
+        yield f"{count} tables measured", "" if joined else "results.nc (--stages=measure)"
+        return
+    scheduled = schedule(config.train.steps, config.checkpoint.every)
+    kept = loop.kept_steps(config, folder)
+    saved = steps_in(folder / "checkpoints", "*")
+    done = finished.is_finished(folder)
+    newest = config.train.steps if done else max(saved, default=None)
+    words = "not trained yet" if newest is None else f"trained to step {newest:,} of {config.train.steps:,}"
+    words += f", {len(saved.intersection(kept))} of {len(kept)} checkpoints there"
+    left = config.train.steps - (newest or 0)
+    steps = f"{left:,} step{'s' * (left > 1)} of training and the " if left else ""
+    lacks = "" if done else f"{steps}score of the test split"
+    if done:
+        words += f", {finished.read(folder)['bits_per_character']:.4f} bits per character on the test split"
+    yield words, lacks
+    absent = [step for step in kept if step not in tables]
+    lacks = f"tables of step{'s' * (len(absent) > 1)} {some(absent)}" if absent else "" if joined else "results.nc"
+    yield f"{len(tables.intersection(kept))} of {len(kept)} checkpoints measured", lacks
+    if config.tangents.enabled or (folder / "tangents").exists():  # switched on later, say
+        there = steps_in(folder / "tangents", "*.nc").intersection(scheduled)
+        done = (folder / "tangents.nc").exists() and len(there) == len(scheduled)
+        yield (
+            f"tangents of {len(there)} of {len(scheduled)} checkpoints",
+            "" if done else "tangents of some checkpoints",
+        )
+    for site in sorted({*config.measure.sites, *(path.name for path in folder.glob("sites/*"))}):
+        there = steps_in(folder / "sites" / site / "measurements", "*.nc").intersection(kept)
+        lacks = "" if len(there) == len(kept) else f"{site} of some checkpoints"
+        yield f"{site} of {len(there)} of {len(kept)} checkpoints", lacks
+    if config.measure.points_table or (folder / "points").exists():
+        there = steps_in(folder / "points", "*.nc").intersection(kept)
+        lacks = "" if len(there) == len(kept) else "points of some checkpoints"
+        yield f"points of {len(there)} of {len(kept)} checkpoints", lacks
+
+
+def of_several(root: pathlib.Path, values: dict[str, Any]) -> list[str]:
+    """What is missing of the tables that join or contrast an experiment's runs, when these are done."""
+    if "listed" in values:
+        return []
+    at_equal_gain = any(one.get("at") == "equal" for one in values.get("primary", {}).values())
+    wanted = {"runs.csv": "measure"} | ({"contrasts_equal_gain.csv": "equal"} if at_equal_gain else {})
+    return [f"{name} (--stages={stage})" for name, stage in wanted.items() if not (root / name).exists()]
+
+
+def steps_in(folder: pathlib.Path, pattern: str) -> set[int]:
+    """Those that files or folders are named after; what is being written has another name."""
+    return {int(path.stem) for path in folder.glob(pattern) if path.stem.isdecimal() and path.suffix in ("", ".nc")}
+
+
+def some(steps: list[int]) -> str:
+    return ", ".join(map(str, steps[:MOST])) + (f" and {len(steps) - MOST:,} more" if len(steps) > MOST else "")
+
+
+def ago(root: pathlib.Path) -> str:
+    """How long nothing was written for, as far as the folders tell."""
+    times = [0.0]
+    for path in (path for pattern in ("*", "*/*", "*/*/*") for path in root.glob(pattern)):
+        with contextlib.suppress(OSError):  # renamed meanwhile, or a link that leads nowhere
+            times.append(path.stat().st_mtime)
+    seconds = max(0.0, time.time() - max(times))
+    for size, unit in ((86400, "days"), (3600, "hours"), (60, "minutes")):
+        if seconds >= 2 * size:
+            return f"{seconds / size:.0f} {unit} ago"
+    return f"{seconds:.0f} seconds ago"
+
+
+def last_command(root: pathlib.Path, runs: dict[str, Any]) -> str:
+    """That of the last session, without the stages that it was kept to."""
+    for name in runs:
+        try:
+            words = json.loads((root / name / "environment.json").read_text())["sessions"][-1]["command"]
+            return shlex.join(without_stages(words))
+        except (OSError, ValueError, KeyError, IndexError, TypeError, AttributeError):
+            continue
+    return ""
+
+
+def without_stages(words: list[str]) -> Iterator[str]:
+    left = iter(words)
+    for word in left:
+        if word in ("--stages", "-stages"):
+            next(left, None)
+        elif not word.startswith(("--stages=", "-stages=")):
+            yield word

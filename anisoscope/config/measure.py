@@ -1,0 +1,64 @@
+"""What is measured: every setting and its default."""
+
+from dataclasses import dataclass
+
+from anisoscope.utils.errors import UserError
+from anisoscope.utils.settings import LARGEST_SEED, at_least, choose, once, within
+
+WEIGHTINGS = ("none", "types")
+SITES = ("attention_out", "mlp_out", "values")  # of every block
+FAMILIES = {  # by what each is measured of; measurement/families/entries.py has what they measure
+    "spectrum": "cloud",
+    "outliers": "cloud",
+    "leading": "cloud",
+    "windows": "cloud",
+    "dimension": "cloud",
+    "scale": "cloud",
+    "similarity": "cloud",
+    "frequency": "cloud",
+    "comparison": "layers",
+    "attention": "heads",
+    "projection": "vectors",
+}
+OF_TEXT = ("frequency",)  # that read which token a point is of
+NULLS = ("gaussian", "shuffled", "untrained", "permuted")
+OF_ARRAYS = tuple(name for name, of in FAMILIES.items() if of in ("cloud", "layers") and name not in OF_TEXT)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class MeasureConfig:
+    points: int = 4096  # vectors per cloud
+    batches: int = 4  # clouds per checkpoint, over disjoint windows
+    groups: int = 8  # groups of whole windows in a batch, resampled for the intervals; 1: by batches alone
+    families: tuple[str, ...] = tuple(FAMILIES)  # what is measured: docs/reading.md
+    nulls: tuple[str, ...] = NULLS  # what every value is compared with
+    weighting: str = "none"  # which positions are drawn: any (none), or so that all characters weigh alike (types)
+    projected_head: int = 0  # family projection: whose queries and keys are kept, the same head of every block
+    sites: tuple[str, ...] = ()  # further clouds, in tables beside: attention_out, mlp_out, values
+    points_table: bool = False  # a table of single points: token, position, frequency, norm, local dimension
+    updates: bool = False  # the spectrum of what the next update adds to each matrix of a block
+    seed: int = 0  # which validation windows and positions are probed
+
+
+def check(measure: MeasureConfig, heads: int) -> None:
+    """Raise UserError, one line, where this cannot be measured of a model of so many heads."""
+    for name, least in (("points", 8), ("batches", 1), ("groups", 1)):
+        at_least(f"measure.{name}", getattr(measure, name), least)
+    within("measure.seed", measure.seed, 0, LARGEST_SEED)
+    choose("measure.weighting", measure.weighting, WEIGHTINGS)
+    listed = {"families": FAMILIES, "nulls": NULLS, "sites": SITES}
+    for name, allowed in listed.items():
+        chosen = getattr(measure, name)
+        for value in chosen:
+            choose(f"measure.{name}", value, allowed)
+        once(f"measure.{name}", chosen)
+    if not measure.families:
+        raise UserError(f"measure.families is empty; choose from {', '.join(FAMILIES)}")
+    if all(FAMILIES[family] == "vectors" for family in measure.families):
+        raise UserError(f"measure.families={measure.families[0]} keeps vectors and no numbers; name another beside it")
+    if measure.sites and not any(FAMILIES[family] == "cloud" for family in measure.families):
+        raise UserError(f"measure.sites={measure.sites[0]} is a cloud; name a family of clouds, as spectrum")
+    if not 0 <= measure.projected_head < heads:
+        raise UserError(f"measure.projected_head is {measure.projected_head}; model.heads={heads}, from 0 on")
+    if measure.points % measure.groups:
+        raise UserError(f"measure.groups is {measure.groups}; it must divide measure.points ({measure.points})")

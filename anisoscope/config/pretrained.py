@@ -1,0 +1,89 @@
+"""A pretrained model and how it is measured: every setting and its default."""
+
+import re
+from dataclasses import dataclass, field
+
+from anisoscope.config import data as data_config
+from anisoscope.config import measure as panel_config
+from anisoscope.config.data import DataConfig
+from anisoscope.config.measure import FAMILIES, OF_TEXT, MeasureConfig
+from anisoscope.config.tangents import TangentsConfig, check_settings
+from anisoscope.utils.errors import UserError
+from anisoscope.utils.settings import at_least, choose
+
+DTYPES = ("float32", "bfloat16", "float16")
+HIDDEN_STATES = ("blocks", "reported")
+OF_MODELS = tuple(name for name in FAMILIES if name not in OF_TEXT)  # what is known of others' models
+ALONE = 1  # the step of a model whose name tells none; step 0 is the untrained null model, and no model is its own
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class WeightsConfig:
+    name: str = ""  # of a model hub (EleutherAI/pythia-160m), a local folder, or a local .gguf file
+    revisions: tuple[str, ...] = ()  # checkpoints of its training: branches of the hub, or folders inside the local one
+    dtype: str = "float32"  # what is computed in, whatever the file holds
+    device_map: str | None = None  # as accelerate has it: "auto" spreads weights over devices, memory and disk
+    batch_size: int = 8  # windows in one pass of the model
+    clamp: float | None = None  # largest |coordinate| after a block, to which larger ones are set while the model runs
+    most_bits: float | None = None  # per byte; a worse model is refused. None: bits of the text's token frequencies
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PretrainedConfig:
+    pretrained: WeightsConfig = field(default_factory=WeightsConfig)
+    data: DataConfig = field(default_factory=DataConfig)
+    measure: MeasureConfig = field(default_factory=lambda: MeasureConfig(batches=2, families=OF_MODELS))
+    tangents: TangentsConfig = field(default_factory=TangentsConfig)
+    window: int = 256  # tokens, or frames of speech; a picture has as many positions as the model makes of it
+    characters: int | None = None  # of the text in a window, in the mean: the window then follows from the tokenizer
+    hidden_states: str = "blocks"  # outputs of blocks; or as transformers reports them, the last after a final norm
+    special_tokens: bool = False  # begin and end every window as the tokenizer begins and ends a text
+
+
+def check(config: PretrainedConfig) -> None:
+    """Raise UserError, one line, where this cannot be measured of any model."""
+    if not config.pretrained.name:
+        raise UserError("no model is named; pass --config=experiments/pretrained.py:EleutherAI/pythia-160m, say")
+    data_config.check(config.data)
+    choose("pretrained.dtype", config.pretrained.dtype, DTYPES)
+    at_least("pretrained.batch_size", config.pretrained.batch_size, 1)
+    if config.pretrained.clamp is not None and not config.pretrained.clamp > 0:
+        raise UserError(f"pretrained.clamp is {config.pretrained.clamp}; it must be above 0")
+    at_least("window", config.window, 2)
+    at_least("characters", config.characters, 8)
+    choose("hidden_states", config.hidden_states, HIDDEN_STATES)
+    if config.measure.weighting != "none":
+        raise UserError(f"measure.weighting={config.measure.weighting} is for models trained here; leave it out")
+    if config.measure.updates:
+        raise UserError("measure.updates=True is for models trained here; leave it out")
+    for family in config.measure.families:
+        if family in FAMILIES and family not in OF_MODELS:
+            what = "counts the characters that a model was trained on, which of this one are not known"
+            raise UserError(f"measure.families: {family} {what}; leave it out")
+    if config.tangents.enabled:
+        check_settings(config.tangents)
+        if config.hidden_states != "blocks":
+            raise UserError("tangents.enabled: gradients are of the outputs of blocks; leave hidden_states out")
+    panel_config.check(config.measure, config.measure.projected_head + 1)  # the heads are counted when it is loaded
+    steps(config.pretrained)
+
+
+def steps(weights: WeightsConfig) -> dict[int, str | None]:
+    """Training step -> revision, ascending; a model without revisions stands at step 1."""
+    found: dict[int, str | None] = {}
+    for revision in weights.revisions:
+        step = step_of(revision)
+        if step in found:
+            both = f"{found[step]} and {revision}"
+            raise UserError(f"pretrained.revisions: {both} are both of step {step}; leave one out")
+        found[step] = revision
+    return dict(sorted(found.items())) or {ALONE: None}
+
+
+def step_of(revision: str) -> int:
+    """The training step in a revision's name: step1000, checkpoint-1000, stage1-step1000-tokens4B."""
+    named = re.findall(r"step[_-]?(\d+)", revision) or re.findall(r"\d+", revision)
+    if len(named) != 1:
+        words = "has no number" if not named else f"has the numbers {', '.join(named)}"
+        raise UserError(f"pretrained.revisions: {revision} {words}; one training step is needed, as in step1000")
+    return int(named[0])

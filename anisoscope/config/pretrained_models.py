@@ -1,0 +1,85 @@
+"""Several pretrained models in one experiment: every setting, which models they are, and what each is called."""
+
+import pathlib
+import re
+from dataclasses import dataclass, field, fields
+from typing import Any
+
+from anisoscope.config import pretrained as of_one
+from anisoscope.config.pretrained import PretrainedConfig, step_of
+from anisoscope.utils.errors import UserError, meant
+from anisoscope.utils.settings import choose, replace
+
+MODALITIES = ("text", "characters", "speech", "vision", "vision, convolutional")
+KINDS = ("encoder", "decoder")
+TABLE = "models.json"  # of an experiment: what is measured, by what it is called
+PAPERS = ("shape_of_learning", "inherent")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ModelsConfig(PretrainedConfig):
+    """Each model is measured as a `PretrainedConfig` says, in a folder of its own."""
+
+    models: tuple[str, ...] = ()  # of a hub, local folders or .gguf files; NAME=FOLDER says what to call one
+    paper: str = "shape_of_learning"  # whose figures are drawn: shape_of_learning or inherent
+    sounds: str | None = None  # folder of audio files that models of speech read
+    pictures: str | None = None  # folder of pictures that models of vision read
+    listed: dict[str, dict[str, Any]] = field(default_factory=dict)  # by model: modality, kind and revisions
+
+
+def check(config: ModelsConfig) -> None:
+    """Raise UserError, one line, where no model could be measured like this."""
+    choose("paper", config.paper, PAPERS)
+    if config.pretrained.name:
+        raise UserError("pretrained.name is of one model; name those of this experiment with --config.models=")
+    if config.tangents.enabled:
+        raise UserError("tangents.enabled is for one model; pass --config=experiments/pretrained.py:NAME")
+    if not config.models:
+        raise UserError("no model is named; pass --config.models=EleutherAI/pythia-160m,FOLDER")
+    for label in called(config.models):
+        of_one.check(of_model(config, label))
+
+
+def called(models: tuple[str, ...]) -> dict[str, str]:
+    """What each model is called -> its name: the last part of it, or what stands before a "=" ; a folder bears it."""
+    found: dict[str, str] = {}
+    for given in models:
+        said, equals, name = given.partition("=")
+        label = said if equals else pathlib.PurePath(given).name.removesuffix(".gguf")
+        if not re.fullmatch(r"[\w.][\w.+-]*", label) or not label.strip(".") or (equals and not name):
+            raise UserError(f"models: {given!r} cannot be the name of a folder; say what to call it, as in NAME=FOLDER")
+        if label == "figures":
+            raise UserError(f"models: {given} would be called figures, as is the folder of figures; pass NAME=FOLDER")
+        if label in found:
+            advice = f"say what to call one of them, as in other={name or given}"
+            raise UserError(f"models: {found[label]} and {name or given} would both be called {label}; {advice}")
+        found[label] = name or given
+    return found
+
+
+def of_model(config: ModelsConfig, label: str) -> PretrainedConfig:
+    """How the one that is called so is measured."""
+    name = called(config.models)[label]
+    plain = PretrainedConfig(**{one.name: getattr(config, one.name) for one in fields(PretrainedConfig)})
+    known = config.listed.get(name, {})
+    named = config.pretrained.revisions or known.get("revisions") or inside(name)
+    return replace(plain, {"pretrained.name": name, "pretrained.revisions": named})
+
+
+def inside(name: str) -> tuple[str, ...]:
+    """Revisions in a local folder that is no model itself: folders of models whose names hold a step."""
+    folder = pathlib.Path(name).expanduser()
+    if not folder.is_dir() or (folder / "config.json").exists():
+        return ()
+    found = (path.parent.name for path in folder.glob("*/config.json"))
+    return tuple(sorted((one for one in found if len(re.findall(r"\d+", one)) == 1), key=step_of))
+
+
+def sized(argument: str, kinds: dict[str, dict[str, Any]]) -> dict[str, Any]:
+    """What the words after FILE: change, as in shape_of_learning.py:small,paper."""
+    changes: dict[str, Any] = {}
+    for word in filter(None, argument.split(",")):
+        if word not in kinds:
+            raise UserError(f"experiment size {word!r} is unknown; choose {' or '.join(kinds)}{meant(word, kinds)}")
+        changes |= kinds[word]
+    return changes

@@ -1,0 +1,38 @@
+"""Recipes of training by name: twins_small.py:tiny,gpt2 is the size tiny with the recipe gpt2."""
+
+from typing import Any, TypeVar
+
+from anisoscope.config.experiment import Config
+from anisoscope.utils.errors import UserError, meant
+from anisoscope.utils.settings import replace
+
+# All have a rate that stays, and a decay at the end alone: checkpoints of different steps are in the same phase.
+SCHEDULE = {"train.schedule": "constant"}
+RECIPES: dict[str, dict[str, Any]] = {
+    "gpt2": {"train.optimizer": "adamw", "model.positions": "learned"} | SCHEDULE,  # what the models of the papers had
+    "rotary": {"train.optimizer": "adamw", "model.positions": "rotary"} | SCHEDULE,
+    "muon": {"train.optimizer": "muon", "train.learning_rate": 0.02, "model.positions": "rotary"} | SCHEDULE,
+    "sgd": {  # the rest at the rate that it has beside Muon
+        **{"train.optimizer": "sgd", "train.learning_rate": 0.03, "train.rest_learning_rate": 0.002},
+        **{"model.positions": "rotary"} | SCHEDULE,
+    },
+}
+Chosen = TypeVar("Chosen")  # the config of a kind of experiment
+DEFAULT = "muon"  # what learned most in 300 steps of a tiny decoder and encoder (docs/LOG.md, 2026-11-22)
+
+
+def sized(argument: str, sizes: dict[str, Config], default: str = DEFAULT) -> Config:
+    """The config of SIZE, or of SIZE,RECIPE."""
+    size, comma, recipe = argument.partition(",")
+    config = chosen(size, sizes)
+    if comma and recipe not in RECIPES:
+        raise UserError(f"recipe {recipe!r} is unknown; choose one of {', '.join(RECIPES)}{meant(recipe, RECIPES)}")
+    return replace(config, RECIPES[recipe or default])
+
+
+def chosen(size: str, sizes: dict[str, Chosen]) -> Chosen:
+    """The config of a size without recipes, as where recipes are what varies."""
+    if size not in sizes:
+        names = " or ".join(name for name in sizes if name) + (", or leave it out" if "" in sizes else "")
+        raise UserError(f"experiment size {size!r} is unknown; choose {names}{meant(size, sizes)}")
+    return sizes[size]

@@ -1,0 +1,46 @@
+"""A file of vectors and how it is measured: every setting and its default. It imports little: refusals come at once."""
+
+from dataclasses import dataclass, field
+
+from anisoscope.config.measure import OF_ARRAYS
+from anisoscope.utils.errors import UserError
+from anisoscope.utils.settings import LARGEST_SEED, at_least, choose, once, within
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FileConfig:
+    path: str = ""  # .npy, .npz, .safetensors, .zarr or NetCDF
+    layers: tuple[str, ...] = ()  # names of arrays (points, width), in order; (): the array `vectors`, or the only one
+    groups: str = ""  # name of the array of labels, one for each point; "": `groups`, if there is one
+    positions: str = ""  # name of the array of places in the group, 0 its first token; "": `positions`, if there is one
+    pieces: int = 1  # in which points are measured that do not fit into memory at once; values are means over them
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FoldsConfig:
+    families: tuple[str, ...] = OF_ARRAYS  # what is measured: docs/reading.md
+    nulls: tuple[str, ...] = ("gaussian",)  # what every value is compared with
+    folds: int = 8  # of whole groups, resampled for the intervals; 1: no intervals
+    seed: int = 0  # of the folds and of the null model
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class VectorsConfig:
+    vectors: FileConfig = field(default_factory=FileConfig)
+    measure: FoldsConfig = field(default_factory=FoldsConfig)
+
+
+def check(config: VectorsConfig) -> None:
+    """Raise UserError, one line, where nothing can be measured."""
+    if not config.vectors.path:
+        raise UserError("no vectors given; pass --config.vectors.path=FILE, .npy, .npz, .safetensors, .zarr or .nc")
+    at_least("measure.folds", config.measure.folds, 1)
+    at_least("vectors.pieces", config.vectors.pieces, 1)
+    within("measure.seed", config.measure.seed, 0, LARGEST_SEED)
+    allowed = FoldsConfig()
+    for name in ("families", "nulls"):
+        for value in getattr(config.measure, name):
+            choose(f"measure.{name}", value, getattr(allowed, name))
+        once(f"measure.{name}", getattr(config.measure, name))
+    if not config.measure.families:
+        raise UserError(f"measure.families is empty; choose from {', '.join(allowed.families)}")

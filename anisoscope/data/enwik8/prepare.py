@@ -1,0 +1,131 @@
+"""enwik8 from the cache folder: prepared by TFDS on first use, checked at every use, prepared again when damaged.
+
+The cache folder may hold anything else. TFDS works in a folder made for it; what it made is moved into place once it is
+verified, over nothing but files of the same names.
+"""
+
+import contextlib
+import fcntl
+import hashlib
+import io
+import shutil
+import tempfile
+import threading
+import urllib.request
+from http.client import HTTPException
+from pathlib import Path
+
+import tensorflow_datasets as tfds
+from tensorflow_datasets.core.download.download_manager import NonMatchingChecksumError
+
+from anisoscope.data import enwik8
+from anisoscope.data.enwik8 import enwik8_dataset_builder
+from anisoscope.utils.errors import UserError
+
+PATIENCE = 10.0  # seconds until a network that does not answer counts as none
+FILE = "enwik8.zip"
+WORK = "anisoscope-enwik8.incomplete."  # and eight characters: the folder in which TFDS works
+KEPT = Path("enwik8", str(enwik8_dataset_builder.Builder.VERSION))  # where TFDS looks for the prepared text
+WRITTEN = ("dataset_info.json", "features.json", "enwik8-text.array_record-*")  # all that lies there
+
+
+def read(cache: Path) -> bytearray:
+    """The 100,000,000 bytes; downloaded only where neither the prepared text nor enwik8.zip lies in `cache`."""
+    try:
+        if text := _prepared(cache):
+            return text
+        cache.mkdir(parents=True, exist_ok=True)
+        with open(cache / "enwik8.lock", "a") as lock:
+            fcntl.flock(lock, fcntl.LOCK_EX)  # a second run waits, and finds the text prepared
+            return _prepared(cache) or _prepare(cache)
+    except (OSError, RuntimeError, tfds.download.DownloadError) as error:  # RuntimeError: array_record, on a full disk
+        reason = str(error).partition("\n")[0]
+        raise UserError(
+            f"enwik8 could not be prepared in data.cache={cache} ({reason}): "
+            f"choose another folder with --config.data.cache=, or {_advice(cache)}"
+        ) from error
+
+
+def _advice(cache: Path) -> str:
+    return f"get {FILE} by other means and pass --config.data.path=FOLDER/{FILE}, or put it into {cache}"
+
+
+def _builder(cache: Path) -> enwik8_dataset_builder.Builder:
+    return enwik8_dataset_builder.Builder(data_dir=cache, file_format="array_record")
+
+
+def _prepared(cache: Path) -> bytearray | None:
+    """What an earlier run prepared; None where there is nothing, or not the true text."""
+    if not (cache / "enwik8").exists():
+        return None
+    text = bytearray()
+    try:
+        records = _builder(cache).as_data_source("text")
+        for start in range(0, len(records), 64):
+            for record in records.__getitems__(range(start, min(start + 64, len(records)))):
+                text += record["text"].data
+    except Exception:  # a damaged cache fails in any way it likes; whichever it is, the text is prepared again
+        return None
+    return text if hashlib.sha256(text).hexdigest() == enwik8.SHA256 else None
+
+
+def _prepare(cache: Path) -> bytearray:
+    """Download and convert, or convert the enwik8.zip that lies in the cache folder; TFDS verifies either."""
+    kept = cache / KEPT
+    _expect_own(kept)
+    if not (cache / FILE).exists():
+        _expect_network(cache)
+    for leftover in cache.glob(WORK + "?" * 8):  # of a run that was killed: the lock says that none is at work
+        shutil.rmtree(leftover, ignore_errors=True)
+    with tempfile.TemporaryDirectory(prefix=WORK, dir=cache, ignore_cleanup_errors=True) as work:
+        _convert(cache, Path(work))
+        if not (text := _prepared(Path(work))):
+            raise UserError(f"enwik8 as prepared in data.cache={cache} is damaged (wrong sha256): {_advice(cache)}")
+        kept.mkdir(parents=True, exist_ok=True)
+        for made in Path(work, KEPT).iterdir():
+            made.replace(kept / made.name)
+    return text
+
+
+def _expect_own(kept: Path) -> None:
+    """Raise where the folder of the prepared text holds what this builder does not write."""
+    hint = "move it away, or choose another folder with --config.data.cache="
+    for folder in (kept.parent, kept):
+        if folder.exists() and not folder.is_dir():
+            raise UserError(f"{folder} stands where the folder of the prepared enwik8 belongs: {hint}")
+    for file in kept.iterdir() if kept.exists() else ():
+        if not file.is_file() or not any(file.match(pattern) for pattern in WRITTEN):
+            raise UserError(f"{file} stands among the files of the prepared enwik8 and is none of them: {hint}")
+
+
+def _convert(cache: Path, work: Path) -> None:
+    """Have TFDS download and prepare inside `work`."""
+    given = cache / FILE
+    config = tfds.download.DownloadConfig(manual_dir=cache, force_checksums_validation=True, try_download_gcs=False)
+    try:
+        with contextlib.redirect_stdout(io.StringIO()):  # TFDS announces itself with print; its progress bars stay
+            _builder(work).download_and_prepare(download_dir=work / "downloads", download_config=config)
+    except NonMatchingChecksumError as error:
+        what = f"{given} is" if given.exists() else f"what came from {enwik8_dataset_builder.URL} is"
+        hint = f"delete {given} to have it downloaded, or " if given.exists() else ""
+        raise UserError(f"{what} not {FILE} as published (size or sha256 differ): {hint}{_advice(cache)}") from error
+
+
+def _expect_network(cache: Path) -> None:
+    """Raise where the address does not answer at once: TFDS itself would try again for minutes."""
+    url = enwik8_dataset_builder.URL
+    failures: list[str] = ["no answer"]
+
+    def ask() -> None:
+        try:
+            with urllib.request.urlopen(urllib.request.Request(url, method="HEAD")):
+                failures.clear()
+        except (OSError, HTTPException, ValueError) as error:
+            failures.append(str(error).strip("<>").partition("\n")[0])
+
+    # In a thread of its own, since no time limit reaches into the look-up of a name.
+    thread = threading.Thread(target=ask, daemon=True)
+    thread.start()
+    thread.join(PATIENCE)
+    if failures:
+        raise UserError(f"no network: {url} cannot be reached ({failures[-1]}): {_advice(cache)}")

@@ -1,0 +1,122 @@
+"""Family dimension: the intrinsic dimension that the two nearest neighbours of every point tell."""
+
+from collections.abc import Callable
+
+import jax
+import jax.numpy as jnp
+from jax import Array
+
+from anisoscope.measurement.families import leading
+from anisoscope.measurement.quantity import HERE, NOT_NEGATIVE, SHAPE_OF_LEARNING, Family, Quantity, Values
+from anisoscope.measurement.resamples import Cloud, Searched, over_sections, sections
+from anisoscope.metrics import dimension
+from anisoscope.metrics.neighbours import SPARE, Neighbours, neighbours_among
+
+FACCO = "Facco et al. 2017"
+NULLS = ("gaussian", "shuffled", "untrained")
+
+Read = Callable[[Neighbours], Array]
+
+
+FEW = f"; NaN below {dimension.LEAST} distinct points, or half of a cloud of fewer than {2 * dimension.LEAST}"
+PUBLISHED = "twonn_microscope"  # as its authors have it, of however few points
+
+
+def of_enough(values: Values, neighbours: Neighbours) -> Values:
+    """NaN, of the resamples too, where too few points of the whole cloud are distinct."""
+    return {name: jnp.where(dimension.enough(neighbours), value, jnp.nan) for name, value in values.items()}
+
+
+def _dimension(read: Read, long_name: str, formula: str, source: str) -> Quantity:
+    long_name = f"intrinsic dimension ({long_name})"
+    about = {"long_name": long_name, "formula": formula, "source": source, "range": NOT_NEGATIVE}
+    return Quantity(read=read, resampling="sections", **about)
+
+
+def _count(read: Read, long_name: str, formula: str, source: str) -> Quantity:
+    about = {"long_name": long_name, "formula": formula, "source": source, "range": NOT_NEGATIVE}
+    return Quantity(read=read, units="points", **about)
+
+
+QUANTITIES = {
+    "twonn": _dimension(
+        dimension.twonn,
+        "TwoNN, 90 % fit",
+        f"slope through the origin of -ln(1 - i/n) on ln(r2/r1), smallest 90 % of the n distinct points{FEW}",
+        FACCO,
+    ),
+    "twonn_mle": _dimension(
+        dimension.twonn_mle,
+        "TwoNN, maximum likelihood",
+        f"(n - 1) / sum ln(r2/r1) over the n distinct points{FEW}",
+        f"{FACCO}, in DADApy's unbiased form",
+    ),
+    "twonn_bayes": _dimension(
+        lambda neighbours: dimension.twonn_bayes(neighbours).mean,
+        "TwoNN, posterior mean",
+        f"(2 + n) / (5 + sum ln(r2/r1)), prior Gamma(2, 5){FEW}",
+        f"{FACCO}, with DADApy's prior",
+    ),
+    "twonn_bayes_deviation": _dimension(
+        lambda neighbours: dimension.twonn_bayes(neighbours).std,
+        "TwoNN, posterior deviation",
+        f"sqrt(2 + n) / (5 + sum ln(r2/r1)); takes the ratios for independent, which they are not{FEW}",
+        f"{FACCO}, with DADApy's prior",
+    ),
+    PUBLISHED: _dimension(
+        lambda neighbours: dimension.twonn_microscope(neighbours).dimension,
+        "LLM-Microscope's 20 % rule",
+        "slope through the origin of -ln(1 - (u+j)/(n+u)) on ln(r2/r1), smallest 20 %, u dropped points counted in F",
+        SHAPE_OF_LEARNING,
+    ),
+    "duplicate_points": _count(
+        Neighbours.duplicates,
+        "copies of an earlier point",
+        "points equal in every float32 coordinate to an earlier one; left out of every dimension but LLM-Microscope's",
+        HERE,
+    ),
+    "twonn_dropped": _count(
+        Neighbours.dropped,
+        "distinct points without a ratio",
+        "distinct points without two finite neighbours, or whose nearest differs by rounding alone (below 2e-6 |x|); "
+        "left out of all but LLM-Microscope's",
+        HERE,
+    ),
+    "microscope_useless": _count(
+        lambda neighbours: dimension.twonn_microscope(neighbours).useless,
+        "useless points (LLM-Microscope)",
+        "r1 < 1e-8 mean|x - E x|, copies being neighbours",
+        SHAPE_OF_LEARNING,
+    ),
+    "microscope_dropped": _count(
+        lambda neighbours: dimension.twonn_microscope(neighbours).dropped,
+        "dropped points (LLM-Microscope)",
+        "useless points and those with r2/r1 <= 1 + 1e-8; still counted in F",
+        SHAPE_OF_LEARNING,
+    ),
+}
+RESAMPLED = {name: quantity.read for name, quantity in QUANTITIES.items() if quantity.resampling}
+WITHOUT, OF_LEFT = leading.without_longest("twonn", QUANTITIES["twonn"])
+COUNTS = {name: quantity.read for name, quantity in QUANTITIES.items() if not quantity.resampling}
+QUANTITIES[WITHOUT] = OF_LEFT
+
+
+def measure(cloud: Cloud) -> Values:
+    values = over_sections(lambda one: {name: read(one) for name, read in RESAMPLED.items()}, cloud.searched)
+    values = of_enough(values, cloud.searched.whole) | {PUBLISHED: values[PUBLISHED]}
+    values |= {name: read(cloud.searched.whole) for name, read in COUNTS.items()}
+    return values | jax.lax.map(lambda left_P: of_left(cloud, left_P), leading.left(cloud))
+
+
+def of_left(cloud: Cloud, left_P: Array) -> Values:
+    """Among the points that are left, from the neighbours that were searched among all."""
+    (whole, parts), groups = cloud.searched, cloud.groups
+    whole = neighbours_among(cloud.points_PD, whole, left_P)
+    if parts is not None:
+        given = sections(cloud.points_PD, groups), parts, sections(left_P[:, None], groups)[..., 0]
+        parts = jax.lax.map(lambda part: neighbours_among(*part), given)
+    values = over_sections(lambda one: {WITHOUT: OF_LEFT.read(one)}, Searched(whole, parts))
+    return of_enough(values, whole)
+
+
+FAMILY = Family(of="cloud", measure=measure, quantities=QUANTITIES, nulls=NULLS, neighbours=SPARE)

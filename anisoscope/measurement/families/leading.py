@@ -1,0 +1,138 @@
+"""Family leading: how few vectors carry the anisotropy of a cloud, token 0 of each window or the longest ones."""
+
+import dataclasses
+import math
+from collections.abc import Callable
+
+import jax
+import jax.numpy as jnp
+from jax import Array
+
+from anisoscope.measurement.quantity import HERE, ONE_OR_MORE, SHAPE_OF_LEARNING, SHARE, Family, Quantity, Values
+from anisoscope.measurement.resamples import Cloud, leave_out, over_groups
+from anisoscope.metrics import leading
+
+PERCENT = 0.01  # of the vectors
+WITHOUT = ("longest of each window", "longest 1 %")
+BY_WITHOUT = ("layer", "without")
+REMOVED = "without the longest vector of each window, or the longest 1 % of all"
+
+LONGEST = 16  # vectors of a layer that are kept
+VECTORS = ("leading_index", "leading_norm", "leading_over_median", "leading_share")
+
+Read = Callable[[Array, Array, Array], Array]  # the cloud, who is a member, and weights 1 or 0 of its points
+
+
+def _share(read: Read, long_name: str, formula: str) -> Quantity:
+    return Quantity(read=read, long_name=long_name, formula=formula, source=HERE, resampling="jackknife", range=SHARE)
+
+
+def without_longest(name: str, whole: Quantity) -> tuple[str, Quantity]:
+    """The name of a quantity of the cloud without its longest vectors, and what it says of itself."""
+    return f"{name}_without", dataclasses.replace(
+        whole,
+        dims=BY_WITHOUT,
+        long_name=f"{whole.long_name}, without the longest vectors",
+        formula=f"{whole.formula}, {REMOVED}",
+        source=f"{whole.source}; the removal: this project",
+    )
+
+
+QUANTITIES = {
+    "first_share": _share(
+        leading.share_between,
+        "share of the scatter between token 0 of each window and the rest",
+        "f (1 - f) |E x_first - E x_other|^2 / tr C, f the share of tokens 0; a lower bound of the anisotropy",
+    ),
+    "first_share_by_norm": _share(
+        leading.share_by_norm,
+        "that share, expected from the norms alone",
+        "f (1 - f) r^2 / (1 + f (1 - f) r^2), r^2 = E |x_first|^2 / E |x_other|^2",
+    ),
+    "longest_share": _share(
+        leading.share_between,
+        "share of the scatter between the longest 1 % of the vectors and the rest",
+        "f (1 - f) |E x_long - E x_other|^2 / tr C, f = 1 %; a lower bound of the anisotropy",
+    ),
+    "leading_kurtosis": Quantity(
+        long_name="kurtosis of the scores on the first principal direction",
+        formula="E (s - E s)^4 / (E (s - E s)^2)^2, s = <x, v_1>; about 1/f where a share f of the points makes v_1",
+        source=HERE,
+        resampling="jackknife",
+        range=ONE_OR_MORE,
+    ),
+    "leading_by_position": Quantity(
+        long_name="share of the variance along the first principal direction between positions of the window",
+        formula="1 - (1 - eta^2) (n - 1) / (n - g), eta^2 = sum_t f_t (E_t s - E s)^2 / E (s - E s)^2, s = <x, v_1>, "
+        "over the g positions t of n points, f_t the share of the points at t; about 0 where positions do not tell s",
+        source="epsilon squared of Kelley 1935; of this direction: this project",
+        resampling="jackknife",
+        range=(-math.inf, 1.0),
+    ),
+    "norm_ratio": Quantity(
+        long_name="largest norm over the median norm",
+        formula="max |x| / median |x|, of two medians the lower",
+        source="after Sun et al. 2024, Massive Activations in Large Language Models",
+        range=ONE_OR_MORE,
+    ),
+    "anisotropy_without": Quantity(
+        dims=BY_WITHOUT,
+        long_name="anisotropy without the longest vectors",
+        formula=f"max(lambda) / sum(lambda) {REMOVED}; what "
+        "is removed is long, so that this lowers it in the Gaussian null model too",
+        source=f"{SHAPE_OF_LEARNING}; the removal: this project",
+        resampling="jackknife",
+        range=SHARE,
+    ),
+}
+OF_FIRST, OF_LONGEST = ("first_share", "first_share_by_norm"), ("longest_share",)
+
+
+def left(cloud: Cloud) -> Array:
+    """Who is left by each removal of WITHOUT, (2, P); nobody where it is not known which window a point is of."""
+    points = len(cloud.points_PD)
+    long_P = leading.longest(cloud.points_PD, max(1, int(PERCENT * points)))
+    if cloud.places is None:
+        return jnp.stack([jnp.zeros(points, bool), ~long_P])
+    return ~jnp.stack([leading.longest_of_each(cloud.points_PD, cloud.places.window_P), long_P])
+
+
+def vectors(resid_NWTD: Array) -> Values:
+    """What is kept as it is: the longest vectors of every layer, of all positions of the windows, (layer, rank)."""
+    clouds_NPD = resid_NWTD.reshape(len(resid_NWTD), -1, resid_NWTD.shape[-1])
+    found = jax.lax.map(lambda cloud_PD: leading.longest_points(cloud_PD, LONGEST), clouds_NPD)
+    return dict(zip(VECTORS, found, strict=True))
+
+
+def measure(cloud: Cloud) -> Values:
+    """Of a cloud without tokens 0, or of whose points the places in a window are not known, what reads them is NaN."""
+    cloud_PD, groups, places = cloud.points_PD, cloud.groups, cloud.places
+    points = len(cloud_PD)
+    left_2P = left(cloud)
+    first_P = jnp.zeros(points, bool) if places is None else places.time_P == 0
+    members = dict.fromkeys(OF_FIRST, first_P) | dict.fromkeys(OF_LONGEST, ~left_2P[1])
+    values = over_groups(
+        lambda keep_P: {name: QUANTITIES[name].read(cloud_PD, who_P, keep_P) for name, who_P in members.items()},
+        groups,
+        points,
+    )
+    values |= {name: jnp.where(first_P.any(), values[name], jnp.nan) for name in OF_FIRST}
+    keep_RP = leave_out(groups, points)
+    left_3P = jnp.concatenate([jnp.ones((1, points), bool), left_2P])
+    time_P = None if places is None else places.time_P
+    found_3 = jax.lax.map(lambda left_P: leading.first_direction(cloud_PD, left_P, keep_RP, time_P), left_3P)
+    return values | {
+        "leading_kurtosis": found_3.kurtosis[0],
+        "leading_by_position": found_3.between[0],
+        "norm_ratio": leading.norm_ratio(cloud_PD),
+        "anisotropy_without": found_3.share[1:],
+    }
+
+
+FAMILY = Family(
+    of="cloud",
+    measure=measure,
+    quantities=QUANTITIES,
+    nulls=("gaussian", "shuffled", "untrained"),
+    coordinates={"without": WITHOUT},
+)

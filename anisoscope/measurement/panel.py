@@ -1,0 +1,190 @@
+"""The panel: named clouds in, every quantity out. It knows neither models nor steps; sources bring the clouds.
+
+Arrays carry the letters of `models`, and Z named samples, R replicates (see measurement/intervals.py).
+"""
+
+import functools
+from collections.abc import Callable
+from typing import Any, NamedTuple
+
+import jax
+import jax.numpy as jnp
+from jax import Array
+
+from anisoscope.config.measure import MeasureConfig
+from anisoscope.measurement.families import comparison
+from anisoscope.measurement.families.attention import Heads
+from anisoscope.measurement.families.entries import FAMILIES
+from anisoscope.measurement.nulls import gaussian
+from anisoscope.measurement.quantity import MEASURED, Family, Values
+from anisoscope.measurement.resamples import Cloud, Places, Searched, Types, search
+
+Over = Callable[[Callable, Any], Any]  # (work, stacked) -> what work gives of each entry of the first axis, stacked
+
+
+class Sample(NamedTuple):
+    """What is measured together: a cloud for each of N layers, of the same P points, group-major; and heads, if any.
+
+    All samples of a measurement have the same places, and each has types of its own, or none has.
+    """
+
+    clouds_NPD: Array
+    heads: Heads | None = None
+    places: Places | None = None
+    types: Types | None = None
+
+
+class Known(NamedTuple):
+    """What was found before."""
+
+    nearest: dict[str, Searched]  # of each cloud to compare with: what `Found` had when it was measured itself
+    whole: Array  # whether all is wanted; if not, the measured clouds are searched, and all else is left at zeros
+
+
+class Found(NamedTuple):
+    values: dict[str, Values]
+    nearest_N: Searched | None  # the few of every point of the measured clouds that comparisons read; None without them
+
+
+def bytes_of_cloud(points: int, width: int) -> int:
+    """What one more cloud at once takes: a fifth above what XLA says of 1,024 × 64 and 4,096 × 256 on a CPU."""
+    return 4 * points * (8 * width + 2048)
+
+
+def panel(
+    samples: dict[str, Sample],
+    others: dict[str, Array],
+    settings: MeasureConfig,
+    key: Array,
+    over: Over = jax.lax.map,
+    permuted: Callable[[Array], Array] | None = None,
+) -> dict[str, Values]:
+    """The values of `panel_and_nearest`; clouds to compare with are searched."""
+    return panel_and_nearest(samples, others, None, settings, key, over, permuted).values
+
+
+# Accelerators round the factors of float32 products to TF32 or bfloat16 unless told not to.
+@jax.default_matmul_precision("highest")
+def panel_and_nearest(
+    samples: dict[str, Sample],
+    others: dict[str, Array],
+    known: Known | None,
+    settings: MeasureConfig,
+    key: Array,
+    over: Over = jax.lax.map,
+    permuted: Callable[[Array], Array] | None = None,
+) -> Found:
+    """Values {name of the sample: {quantity: (*dims, R)}}, un-jitted; "gaussian" is added where it is asked for.
+
+    `samples` are the measured one and the null models that a source makes of its input, all of the same shapes; the
+    points come in `settings.groups` groups of equal size, one after another. `others` are clouds (N, P, D) of the same
+    points to compare with, whose neighbours may be `known`. `key` draws the Gaussian null model; `permuted(number)`
+    gives the measured clouds with their windows in another order, the null model of comparisons, from sources that can.
+    Clouds and heads go one after another, or as many at once as `over(work, stacked)` takes: the memory is that of the
+    samples and of so many clouds' work.
+    """
+    families = {name: FAMILIES[name] for name in settings.families}
+    clouds_ZNPD = jnp.stack([sample.clouds_NPD for sample in samples.values()])
+    values: dict[str, Values] = {name: {} for name in samples}
+    places = next(iter(samples.values())).places
+    types_Z = _stacked([sample.types for sample in samples.values()])
+
+    whole, nearest_N = None if known is None else known.whole, None
+
+    plain, with_null = _of_cloud(families)
+    found, _ = _over_clouds(clouds_ZNPD, places, types_Z, plain, settings.groups, 0, over, whole)
+    _add(values, samples, found)
+
+    if with_null or _of(families, "layers"):
+        names = list(samples) if with_null else [MEASURED]
+        clouds_ZNPD, types_Z = jax.tree.map(lambda x_Z: x_Z[: len(names)], (clouds_ZNPD, types_Z))
+        if with_null and "gaussian" in settings.nulls:
+            null_NPD = over(lambda cloud_PD: _if(whole, lambda: gaussian(cloud_PD, key)), clouds_ZNPD[0])
+            clouds_ZNPD, names = jnp.concatenate([clouds_ZNPD, null_NPD[None]]), [*names, "gaussian"]
+            types_Z = jax.tree.map(lambda x_Z: jnp.concatenate([x_Z, x_Z[:1]]), types_Z)
+        compared = max((family.neighbours for family in _of(families, "layers")), default=0)
+        of_clouds = with_null, settings.groups, compared, over, whole
+        found, nearest_ZN = _over_clouds(clouds_ZNPD, places, types_Z, *of_clouds)
+        _add(values, names, found)
+        nearest_N = jax.tree.map(lambda x: x[0], nearest_ZN)
+        for family in _of(families, "layers"):
+            compared_with = others, settings.groups, over, permuted, None if known is None else known.nearest
+            measure = functools.partial(family.measure, clouds_ZNPD[0], nearest_N, *compared_with)
+            for name, own in _if(whole, measure).items():
+                values.setdefault(name, {}).update(own)
+
+    for family in _of(families, "heads"):
+        heads_Z = _stacked([sample.heads for sample in samples.values()])
+        measure = functools.partial(family.measure, groups=settings.groups, over=over)
+        _add(values, samples, _if(whole, functools.partial(jax.lax.map, measure, heads_Z)))
+    return Found(values, nearest_N)
+
+
+def _if(wanted: Array | None, work: Callable[[], Any]) -> Any:
+    """What the work gives; zeros, and no work, where it is not wanted."""
+    if wanted is None:
+        return work()
+    shapes = jax.eval_shape(work)
+    return jax.lax.cond(wanted, work, lambda: jax.tree.map(lambda x: jnp.zeros(x.shape, x.dtype), shapes))
+
+
+def _of(families: dict[str, Family], kind: str) -> list[Family]:
+    return [family for family in families.values() if family.of == kind]
+
+
+def _of_cloud(families: dict[str, Family]) -> tuple[list[Family], list[Family]]:
+    """Those of one cloud without a Gaussian null model, and those with it, which share its clouds and neighbours."""
+    of_cloud = _of(families, "cloud")
+    return (
+        [family for family in of_cloud if "gaussian" not in family.nulls],
+        [family for family in of_cloud if "gaussian" in family.nulls],
+    )
+
+
+def _over_clouds(
+    clouds_ZNPD: Array,
+    places: Places | None,
+    types_Z: Types | None,
+    families: list[Family],
+    groups: int,
+    compared: int,
+    over: Over,
+    whole: Array | None,
+) -> tuple[Values, Searched | None]:
+    """What the families find in every cloud, one after another in one loop over samples and layers.
+
+    Neighbours are searched once for all families, and the few nearest returned where `compared` are asked for. Where
+    not the `whole` is wanted, the first sample is searched and nothing else is done: in this loop too, since another
+    program could round otherwise.
+    """
+    count = max([compared, *(family.neighbours for family in families)], default=0)
+    samples, layers = clouds_ZNPD.shape[:2]
+
+    def of_cloud(cloud_PD: Array, types: Types | None, number: Array) -> tuple[Values, Searched | None]:
+        wanted = None if whole is None else whole | (number < layers)
+        searched = _if(wanted, lambda: search(cloud_PD, count, groups))
+
+        def of_families() -> Values:
+            values: Values = {}
+            for family in families:
+                values |= family.measure(Cloud(cloud_PD, groups, searched, places, types))
+            return values
+
+        return _if(whole, of_families), comparison.few(searched) if compared else None
+
+    types_ZN = jax.tree.map(
+        lambda x_Z: jnp.repeat(x_Z, layers, axis=0), types_Z
+    )  # all layers of a sample have its types
+    stacked = clouds_ZNPD.reshape(-1, *clouds_ZNPD.shape[2:]), types_ZN, jnp.arange(samples * layers)
+    found = over(lambda one: of_cloud(*one), stacked)
+    return jax.tree.map(lambda x: x.reshape(samples, layers, *x.shape[1:]), found)
+
+
+def _stacked(trees: list[Any]) -> Any:
+    return jax.tree.map(lambda *leaves: jnp.stack(leaves), *trees)
+
+
+def _add(values: dict[str, Values], names: Any, found_Z: Values) -> None:
+    """Put what was found of the named samples, stacked on the first axis, under their names."""
+    for z, name in enumerate(names):
+        values.setdefault(name, {}).update({quantity: value[z] for quantity, value in found_Z.items()})

@@ -1,0 +1,59 @@
+"""What a quantity says of itself, and what a family of them is: the one schema of every number that is stored."""
+
+import math
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import Any
+
+from jax import Array
+
+MEASURED = "measured"  # the sample that is not a null model
+Values = dict[str, Array]  # of each quantity; replicates are the last axis (see measurement/intervals.py)
+
+LAYER = ("layer",)  # 0: the sum of the embeddings; l: the residual stream after block l
+LAYERS = ("layer", "other_layer")
+HEAD = ("block", "head")
+
+SHAPE_OF_LEARNING = "Razzhigaev et al. 2024, The Shape of Learning"
+INHERENT = "Godey et al. 2024, Anisotropy Is Inherent to Self-Attention in Transformers"
+RECONSTRUCTED = f"reconstruction after {INHERENT}"
+HERE = "this project"
+
+SHARE, COSINE, NOT_NEGATIVE, ONE_OR_MORE = (0.0, 1.0), (-1.0, 1.0), (0.0, math.inf), (1.0, math.inf)  # ranges
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Quantity:
+    long_name: str
+    units: str = "1"
+    formula: str
+    source: str
+    dims: tuple[str, ...] = LAYER  # of one value
+    resampling: str = ""  # how its interval is made, one of panel.intervals.KINDS; "": the batches alone
+    range: tuple[float, float] = (-math.inf, math.inf)  # that a value cannot leave: its interval ends there
+    symbol: str = ""  # on the axes of figures, where the units are those of the model alone: |E x|
+    version: int = 1  # raised when its values change in substance; words may change at any time
+    read: Callable[..., Any] | None = None  # what the family applies to get it, where it is one function
+    derived: bool = False  # read off the table of all batches, not measured of a cloud
+
+    @property
+    def raw_dims(self) -> tuple[str, ...]:
+        """Of the array that is measured: replicates last."""
+        return ("batch", "positions", *self.dims, *([self.resampling] if self.resampling else []))
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Family:
+    """Quantities that are measured together, and the function that measures them.
+
+    `of` says what `measure` takes: "cloud" (a Cloud: one layer), "layers" (all layers, and others to compare with),
+    "heads" (queries and keys of all blocks), or "vectors" (the same, for vectors that are kept as they are).
+    """
+
+    of: str
+    measure: Callable[..., Values]
+    quantities: dict[str, Quantity]
+    nulls: tuple[str, ...] = ("shuffled", "untrained")  # the null models that have these quantities
+    neighbours: int = 0  # how many nearest of each point it reads
+    of_text: bool = False  # whether it reads the types of points, which sources of a text alone know
+    coordinates: dict[str, tuple] = field(default_factory=dict)  # labels of its further dimensions

@@ -1,0 +1,88 @@
+"""A cloud, its neighbours, and its resamples: what the families measure.
+
+R replicates come last in every array: the whole cloud, then each of the resamples (see intervals.py). A cloud is
+group-major: P/J points of each of J groups of windows, one group after another.
+"""
+
+from collections.abc import Callable
+from typing import NamedTuple
+
+import jax
+import jax.numpy as jnp
+from jax import Array
+
+from anisoscope.measurement.quantity import Values
+from anisoscope.metrics import cloud
+from anisoscope.metrics.comparison import Nearest
+from anisoscope.metrics.neighbours import Neighbours, nearest_neighbours, neighbours_in_sections
+
+
+class Searched(NamedTuple):
+    """A cloud's neighbours, found once for all that is read from them; each section's among its own points."""
+
+    whole: Neighbours | Nearest  # or the few that comparisons keep of them
+    parts: Neighbours | Nearest | None  # arrays (section, …)
+
+
+class Places(NamedTuple):
+    """Where the points of a cloud stand."""
+
+    window_P: Array  # the number of each one's window, below the number of points
+    time_P: Array  # its place there; 0 is the first token
+
+
+class Types(NamedTuple):
+    """What stands at the points of a cloud: the last n characters, a row for each n of data.frequency.LENGTHS."""
+
+    type_LP: Array  # a number, the same for the same characters; below 0 where a window has too few before the point
+    log_frequency_LP: Array  # of that type in the training split; -inf where it does not occur there
+    bin_P: Array  # of the character, by its frequency; data.frequency.BINS
+
+
+class Cloud(NamedTuple):
+    points_PD: Array
+    groups: int
+    searched: Searched | None  # None where no family asks for neighbours
+    places: Places | None = None  # None where the points have none
+    types: Types | None = None  # None where they are not known
+
+
+def search(cloud_PD: Array, count: int, groups: int) -> Searched | None:
+    """The `count` nearest of every point; None where none are asked for."""
+    if count == 0:
+        return None
+    if groups == 1:
+        return Searched(nearest_neighbours(cloud_PD, count), None)
+    return Searched(*neighbours_in_sections(cloud_PD, count, section_count(groups)))
+
+
+def leave_out(groups: int, points: int) -> Array:
+    """Weights (R, points): all, then all but one group after another."""
+    return jnp.repeat(cloud.leave_out(groups), points // groups, axis=1)
+
+
+def sections(cloud_PD: Array, groups: int) -> Array:
+    """The cloud cut into sections of whole groups, (sections, P / sections, D)."""
+    return cloud_PD.reshape(section_count(groups), -1, cloud_PD.shape[1])
+
+
+def over_groups(read: Callable[[Array], Values], groups: int, points: int) -> Values:
+    """What `read` finds with weights of the points: all of them, then all but one group after another."""
+    return jax.vmap(read)(leave_out(groups, points))
+
+
+def over_sections(read: Callable[..., Values], *searched: Searched) -> Values:
+    """What `read` finds in the neighbours of one or several clouds: in the whole of them, then in each section."""
+    whole = {name: value[..., None] for name, value in read(*(one.whole for one in searched)).items()}
+    if searched[0].parts is None:
+        return whole
+    parts = jax.lax.map(lambda neighbours: read(*neighbours), tuple(one.parts for one in searched))
+    return {name: jnp.concatenate([value, jnp.moveaxis(parts[name], 0, -1)], -1) for name, value in whole.items()}
+
+
+def section_count(groups: int) -> int:
+    """Sections of equal numbers of whole groups: 4, 3 or 2 where that divides them, else the fewest that do.
+
+    Small sections see other scales than the whole.
+    """
+    return next(count for count in (4, 3, *range(2, groups + 1), 1) if groups % count == 0)

@@ -1,0 +1,1 @@
+"""Where clouds come from: checkpoints of a run, pretrained models, arrays, files, functions, untrained blocks."""

@@ -1,0 +1,73 @@
+"""Activations that another program computed, as a source: one batch of windows at a time through the same panel."""
+
+import functools
+from collections.abc import Callable
+from typing import Any, NamedTuple
+
+import jax
+import numpy as np
+from jax.sharding import NamedSharding
+from jax.sharding import PartitionSpec as P
+
+from anisoscope.config.measure import MeasureConfig
+from anisoscope.measurement.panel import bytes_of_cloud
+from anisoscope.measurement.sources.activations import Measured, keys, make_reader
+from anisoscope.utils import mesh
+from anisoscope.utils.layout import MeshConfig
+
+COPIED = 1 << 30  # bytes of vectors: up to so many each device holds a copy, and takes sets of positions of its own
+Arrays = tuple[np.ndarray, np.ndarray, np.ndarray]  # resid_ZNWTD, q_ZNWTHK, k_ZNWTHK
+
+
+class Biased(NamedTuple):
+    """Activations of a model that adds something to its scores, in every window alike."""
+
+    resid_ZNWTD: Any
+    q_ZNWTHK: Any
+    k_ZNWTHK: Any
+    bias_NHTT: Any
+
+
+def measure_batch(
+    batch: int,
+    inputs: Arrays,
+    others: dict[str, np.ndarray],
+    picks_SP: np.ndarray,
+    visible_STT: np.ndarray,
+    settings: MeasureConfig,
+    bias_NHTT: np.ndarray | None = None,
+) -> Measured:
+    """The panel of one batch of windows, in NumPy; arrays (1, positions, …).
+
+    `inputs` are the activations of what `inputs_of(settings)` names, in that order; `others` the residual streams
+    (N, W, T, D) of the same windows to compare with. `bias_NHTT` is added to the scores of all windows. Sets of
+    positions are shared out to the devices; all batches, and all models of one shape, are one program.
+    """
+    devices = mesh.make_mesh(MeshConfig())
+    if sum(x_ZN.nbytes for x_ZN in inputs) <= COPIED:
+        devices = mesh.measuring_mesh(1, len(picks_SP)) or devices
+    windows, width = tuple(x_ZN[None] for x_ZN in inputs), inputs[0].shape[-1]
+    given = (bias_NHTT, others, windows, keys(settings)[batch : batch + 1], picks_SP[:, None], visible_STT)
+    given = jax.device_put(given, NamedSharding(devices, P()))
+    return jax.device_get(_computation(settings, devices, bytes_of_cloud(settings.points, width))(*given))
+
+
+def joined(batches: list[Measured]) -> Measured:
+    """Of all batches: values side by side, vectors of the first."""
+    return Measured(
+        jax.tree.map(lambda *values: np.concatenate(values), *(one.values for one in batches)), batches[0].vectors
+    )
+
+
+@functools.cache
+def _computation(settings: MeasureConfig, devices: jax.sharding.Mesh, bytes_of_one: int) -> Callable[..., Measured]:
+    over_units = mesh.over_units(devices) if devices.axis_names == mesh.UNITS else lambda work: work
+    over_clouds = mesh.over_clouds(MeshConfig(), bytes_of_one)
+
+    def activate(bias_NHTT: Any, others: Any, activations_Z: Any) -> tuple:
+        if bias_NHTT is None:
+            return activations_Z, others
+        return Biased(*activations_Z, bias_NHTT), others
+
+    inner = make_reader(activate, settings, over_units, over_clouds)
+    return jax.jit(inner)  # values stay where they are made: to gather them, devices would wait for one another

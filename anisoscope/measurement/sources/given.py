@@ -1,0 +1,180 @@
+"""What somebody gives to be measured, checked and read: ValueError, one line, where it cannot be."""
+
+import numbers
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+
+from anisoscope.config.measure import MeasureConfig
+from anisoscope.measurement.families.attention import Heads
+from anisoscope.measurement.families.entries import FAMILIES
+from anisoscope.measurement.resamples import Places
+from anisoscope.utils.settings import LARGEST_SEED
+
+OF_VECTORS, OF_HEADS = ("cloud", "layers"), ("heads",)  # what families are of
+NULLS = ("gaussian",)  # the null models that are made of a cloud alone
+FEWEST = 8  # points
+SMALLEST, LARGEST = 1e-16, 1e16  # of a cloud's largest coordinate: beyond it squares leave float32
+
+
+def settings_of(families: tuple[str, ...], nulls: Sequence[str], folds: int, seed: int) -> MeasureConfig:
+    if nulls is None:
+        raise ValueError("nulls is None; pass () for no null model")
+    nulls = (nulls,) if isinstance(nulls, str) else tuple(nulls)
+    for null in nulls:
+        if null not in NULLS:
+            raise ValueError(f"nulls: {null!r} cannot be made of arrays alone; choose from {', '.join(NULLS)}")
+    check_once("nulls", nulls)
+    if not isinstance(folds, numbers.Integral) or folds < 1:
+        raise ValueError(f"folds is {folds}; it must be a whole number, at least 1")
+    if not isinstance(seed, numbers.Integral) or not 0 <= seed <= LARGEST_SEED:
+        raise ValueError(f"seed is {seed}; it must be a whole number from 0 to {LARGEST_SEED}")
+    return MeasureConfig(families=families, nulls=nulls, groups=int(folds), seed=int(seed))
+
+
+def check_once(what: str, names: Sequence[str]) -> None:
+    if len(set(names)) < len(names):
+        raise ValueError(f"{what} are {', '.join(names)}; name each once")
+
+
+def chosen(families: Sequence[str] | None, of: tuple[str, ...], single: bool) -> tuple[str, ...]:
+    """The families that are asked for, or all that clouds or heads allow; one layer has none to compare with."""
+    there = {name: family for name, family in FAMILIES.items() if family.of in of and not family.of_text}
+    allowed = [name for name, family in there.items() if not (single and family.of == "layers")]
+    wanted = (families,) if isinstance(families, str) else tuple(allowed if families is None else families)
+    if not wanted:
+        raise ValueError(f"families: none is named; choose from {', '.join(allowed)}")
+    check_once("families", wanted)
+    for name in wanted:
+        if name not in allowed:
+            raise ValueError(f"families: {name!r} cannot be measured of these arrays; choose from {', '.join(allowed)}")
+    return wanted
+
+
+def as_arrays(vectors: Any) -> Any:
+    """Plain lists of numbers and pandas' tables as NumPy arrays; all else as it is, and not yet read."""
+    import pandas as pd  # late: a wrong setting is told without it
+
+    if isinstance(vectors, pd.DataFrame):
+        return vectors.to_numpy()
+    if not isinstance(vectors, list | tuple):
+        return vectors
+    if vectors and (isinstance(vectors[0], list | tuple) or getattr(vectors[0], "ndim", 0) < 2):
+        return np.asarray(vectors)
+    return [as_arrays(layer) for layer in vectors]
+
+
+def layers_of(vectors: Any) -> list[Any]:
+    """The layers, not yet read; ValueError where their shape is none of vectors."""
+    if isinstance(vectors, list | tuple):
+        shapes = {np.shape(layer) for layer in vectors}
+        if len(shapes) != 1:
+            raise ValueError(f"layers have the shapes {sorted(shapes)}; all must be of one")
+        shape = (len(vectors), *shapes.pop())
+    else:
+        shape = np.shape(vectors)
+    if len(shape) not in (2, 3) or 0 in shape:
+        raise ValueError(f"vectors have shape {shape}; (points, width) or (layers, points, width) is needed")
+    if shape[-2] < FEWEST:
+        raise ValueError(f"vectors have {shape[-2]} points; at least {FEWEST} are needed")
+    return [vectors] if len(shape) == 2 else [vectors[number] for number in range(shape[0])]
+
+
+def read(array: Any, what: str) -> np.ndarray:
+    """In float32, of whatever library; ValueError where it holds what is not finite."""
+    if hasattr(array, "detach"):  # PyTorch's: also of a device, of bfloat16, with a gradient
+        array = array.detach().float().cpu().numpy()
+    with np.errstate(over="ignore"):  # told below
+        found = np.ma.filled(array.astype(float), np.nan) if isinstance(array, np.ma.MaskedArray) else np.asarray(array)
+        if found.dtype.kind in "cOSUMm" or found.dtype.type is np.void:
+            hint = "; NumPy keeps no bfloat16: save float32, or a .safetensors file" if found.dtype.kind == "V" else ""
+            raise ValueError(f"{what}: numbers of type {found.dtype} are no real ones{hint}")
+        found = found.astype(np.float32)
+    if not np.isfinite(found).all():
+        count = int((~np.isfinite(found)).sum())
+        raise ValueError(f"{what}: {count} of {found.size} numbers are not finite in float32; leave their points out")
+    return found
+
+
+def check_size(largest: float, what: str) -> None:
+    """ValueError where float32 could not hold the squares of coordinates whose largest this is."""
+    if largest and not SMALLEST <= largest <= LARGEST:
+        raise ValueError(
+            f"{what}: the largest coordinate is {largest:.1g}, and values hold between {SMALLEST:g} and {LARGEST:g}; "
+            "multiply the vectors by a number"
+        )
+
+
+def places_of(points: int, groups: Sequence | None, positions: Sequence | None) -> Places | None:
+    """Window and place of each point; a place of -1 where none is given. None without groups."""
+    if positions is not None and (groups is None or np.shape(positions) != (points,)):
+        raise ValueError(
+            f"positions have shape {np.shape(positions)}; one for each of {points} points is needed, and groups"
+        )
+    if groups is None:
+        return None
+    time_P = np.full(points, -1) if positions is None else np.asarray(positions)
+    if time_P.dtype.kind not in "iuf":
+        raise ValueError(f"positions are of type {time_P.dtype}; whole numbers are needed")
+    whole_P = np.isfinite(time_P) & (time_P == np.floor(time_P)) & (np.abs(time_P) < 2.0**31)
+    if not whole_P.all():
+        raise ValueError(
+            f"positions: {time_P[~whole_P][0]} is no whole number below 2^31, as {(~whole_P).sum()} of {points}"
+        )
+    return Places(labels(points, groups)[0].astype(np.int32), time_P.astype(np.int32))
+
+
+def labels(points: int, groups: Sequence | None) -> tuple[np.ndarray, np.ndarray]:
+    """The number of each point's group, and what the groups are called; ValueError where these are no labels."""
+    if groups is None:
+        return np.zeros(points, int), np.zeros(1, int)
+    import pandas as pd
+
+    label_P = np.asarray(groups)
+    if label_P.shape != (points,):
+        raise ValueError(f"groups have shape {label_P.shape}; a label for each of the {points} points is needed")
+    missing_P = pd.isna(label_P)
+    if missing_P.any():
+        raise ValueError(
+            f"groups: {missing_P.sum()} of {points} labels are missing (None or NaN); leave their points out"
+        )
+    try:
+        names, number_P = np.unique(label_P, return_inverse=True)
+    except TypeError as error:
+        raise ValueError(f"groups: labels are of several kinds ({error}); numbers or words are needed") from error
+    return number_P, names
+
+
+def heads_of(queries: Any, keys: Any, mask: Any, bias: Any) -> Heads:
+    """All positions of all windows; ValueError where the shapes do not fit together."""
+    q_NHBTK, k_NHBTK = read(queries, "queries"), read(keys, "keys")
+    if q_NHBTK.ndim != 5 or q_NHBTK.shape != k_NHBTK.shape:
+        raise ValueError(
+            f"queries have shape {q_NHBTK.shape}, keys {k_NHBTK.shape}; both must be (layers, heads, windows, T, K): "
+            "repeat keys that several heads share"
+        )
+    layers, heads, windows, context, _ = q_NHBTK.shape
+    named = {"causal": np.tril(np.ones((context, context), bool)), "bidirectional": np.ones((context, context), bool)}
+    if not isinstance(mask, str) or mask not in named:
+        named[mask := "given"] = np.asarray(mask)
+    visible = named[mask]
+    if visible.dtype != bool or visible.shape not in ((context, context), (layers, context, context)):
+        raise ValueError(
+            f"mask has shape {visible.shape}, dtype {visible.dtype}; pass causal, bidirectional, or booleans "
+            f"({context}, {context}) or ({layers}, {context}, {context})"
+        )
+    bias_NHTT = None
+    if bias is not None:
+        try:
+            bias_NHTT = np.broadcast_to(read(bias, "bias"), (layers, heads, context, context))
+        except ValueError as error:
+            wanted = f"{(layers, heads, context, context)} is needed, or what broadcasts to it"
+            raise ValueError(f"bias has shape {np.shape(bias)}: {error}; finite, {wanted}") from error
+    q_NBTHK, k_NBTHK = (np.moveaxis(x_NHBTK, 1, 3) for x_NHBTK in (q_NHBTK, k_NHBTK))
+    return Heads(q_NBTHK, k_NBTHK, np.arange(windows * context), visible, bias_NHTT)
+
+
+def check_names(names: Sequence[str] | None, layers: int) -> None:
+    if names is not None and (len(names) != layers or len(set(names)) < layers):
+        raise ValueError(f"names are {len(names)}, {len(set(names))} of them different, of {layers} layers")

@@ -1,0 +1,267 @@
+"""Weights from a hub, a folder or a GGUF file: what is there, what was read, and one line where it cannot be."""
+
+import functools
+import hashlib
+import logging
+import os
+import pathlib
+import urllib.error
+import urllib.request
+import warnings
+from typing import Any, NamedTuple
+
+import safetensors
+import torch
+import transformers
+
+from anisoscope.config.pretrained import WeightsConfig
+from anisoscope.measurement.sources.hub import conversions
+from anisoscope.measurement.sources.hub.adapters import UNKNOWN, Adapter, adapter_of, kind_of
+from anisoscope.utils.errors import UserError
+
+SECONDS = 10  # after which a hub that does not answer is given up
+PROCESSORS = ("preprocessor_config.json", "processor_config.json")  # of today, and beside a tokenizer
+TOKENS = "input_ids"
+KINDS = {".safetensors": "safetensors", ".gguf": "GGUF, quantised"}
+
+os.environ.setdefault("HF_HUB_DISABLE_TELEMETRY", "1")
+torch.backends.cudnn.allow_tf32 = False  # what is computed in float32 is: also convolutions
+transformers.utils.logging.set_verbosity_error()
+transformers.utils.logging.disable_progress_bar()
+for name in ("httpx", "huggingface_hub"):
+    logging.getLogger(name).setLevel(logging.CRITICAL)
+
+
+class Place(NamedTuple):
+    """Where weights are, in the words of `from_pretrained`."""
+
+    name: str  # of the hub, or a folder
+    given: dict[str, Any]  # revision, gguf_file, local_files_only
+    local: bool
+
+
+class Loaded(NamedTuple):
+    model: Any  # with its head, if the file has one
+    adapter: Adapter
+    about: dict[str, Any]  # what is recorded of the weights
+
+    @property
+    def base(self) -> Any:
+        return self.model.base_model
+
+    @property
+    def part(self) -> Any:
+        """What holds the blocks: the base, or one of its stages."""
+        return below(self.base, self.adapter.part) or self.base
+
+    @property
+    def block_modules(self) -> list[Any]:
+        return [module for module in self.part.modules() if type(module).__name__ == self.adapter.block]
+
+    def finished(self, last_BTD: Any) -> Any:
+        """What the model gives away in place of the output of the last block."""
+        for path in (self.adapter.final_norm, self.adapter.after):
+            module = below(self.base, path)
+            last_BTD = last_BTD if module is None else module(last_BTD)
+        return last_BTD
+
+    @property
+    def reads_text(self) -> bool:
+        return self.base.main_input_name == TOKENS
+
+    @property
+    def blocks(self) -> int:
+        config = self.model.config
+        if self.adapter.maps:
+            return len(self.block_modules)
+        if not hasattr(config, "num_hidden_layers"):
+            raise UserError(
+                f"{type(self.model).__name__}: its settings do not say how many layers it has, as those of models with "
+                "several parts; an entry in measurement/sources/hub/adapters.py must say which are meant"
+            )
+        return config.num_hidden_layers * (getattr(config, self.adapter.inner) if self.adapter.inner else 1)
+
+
+def below(module: Any, path: str | None) -> Any:
+    return functools.reduce(getattr, path.split("."), module) if path else None
+
+
+def place_of(name: str, revision: str | None) -> Place:
+    """UserError where a local name leads to nothing that may be read."""
+    path = pathlib.Path(name).expanduser()
+    if path.suffix == ".gguf":
+        if not path.is_file():
+            raise UserError(f"{name}: there is no such file")
+        if revision is not None:
+            raise UserError(f"pretrained.revisions: a GGUF file ({name}) has none; name a folder or a model of a hub")
+        return Place(str(path.parent), {"gguf_file": path.name}, True)
+    if path.is_dir():
+        folder = path if revision is None else path / revision
+        if not (folder / "config.json").is_file():
+            raise UserError(f"{folder} holds no model (no config.json); name another folder, or a .gguf file")
+        if not any(folder.glob("*.safetensors")):
+            raise UserError(
+                f"{folder} holds no *.safetensors; pickled weights (.bin, .pt) can run code and are never read: "
+                "convert them with torch.load(…, weights_only=True) and save_pretrained"
+            )
+        return Place(str(folder), {}, True)
+    if name.startswith(("/", ".", "~")) or name.count("/") > 1:
+        raise UserError(f"{name}: there is no such folder, and no model of a hub has such a name")
+    revision = revision or conversions.revision_of(name, _answers())
+    given = {} if revision is None else {"revision": revision}
+    return Place(name, given | ({} if _answers() else {"local_files_only": True}), False)
+
+
+@functools.cache
+def _answers() -> bool:
+    """Whether there is a hub; asked once, since the libraries ask six times and wait in between."""
+    address = os.environ.get("HF_ENDPOINT", "https://huggingface.co")
+    if os.environ.get("HF_HUB_OFFLINE", "0") not in ("0", ""):
+        return False
+    try:
+        urllib.request.urlopen(urllib.request.Request(address, method="HEAD"), timeout=SECONDS).close()
+    except urllib.error.HTTPError:  # an answer too
+        return True
+    except OSError:
+        return False
+    return True
+
+
+def settings_of(place: Place) -> Any:
+    """The model's own settings, without its weights."""
+    return _told(place, lambda: transformers.AutoConfig.from_pretrained(place.name, **place.given, **_safe()))
+
+
+def tokenizer_of(place: Place) -> Any:
+    return _told(place, lambda: transformers.AutoTokenizer.from_pretrained(place.name, **place.given, **_safe()))
+
+
+def takes(settings: Any) -> str:
+    """What a model is given, in the words of its class: input_ids, pixel_values, input_values or input_features."""
+    named = getattr(transformers, (settings.architectures or [""])[0], None)
+    kind = named or transformers.AutoModel._model_mapping.get(type(settings), None)
+    return getattr(kind, "main_input_name", TOKENS)
+
+
+def processor_of(place: Place, kind: str) -> Any:
+    """What makes inputs of pictures (AutoImageProcessor) or of sound (AutoFeatureExtractor)."""
+    if place.local and not any((pathlib.Path(place.name) / name).is_file() for name in PROCESSORS):
+        raise UserError(
+            f"{place.name} holds no {PROCESSORS[0]}, which says how its inputs are made; "
+            "save it there with the save_pretrained of the model's own processor"
+        )
+    return _told(place, lambda: getattr(transformers, kind).from_pretrained(place.name, **place.given, **_safe()))
+
+
+def load(place: Place, weights: WeightsConfig) -> Loaded:
+    """In the type asked for, not in that of the file; UserError where a weight is missing or not finite."""
+    settings = settings_of(place)
+    adapter = adapter_of(kind_of(settings))
+    gguf = "gguf_file" in place.given
+    options = {"dtype": getattr(torch, weights.dtype), "output_loading_info": True}
+    options["attn_implementation"] = way_of(adapter)
+    options |= {} if gguf else {"use_safetensors": True}
+    options |= {"device_map": weights.device_map} if weights.device_map else {}
+    kind = class_of(settings, adapter, gguf)
+    model, found = _told(place, lambda: kind.from_pretrained(place.name, **place.given, **_safe(), **options))
+    model.eval().requires_grad_(False)
+    model.config.use_cache = False
+    missing = sorted(name for name in found["missing_keys"] if "pooler" not in name)
+    if missing or found["mismatched_keys"]:
+        names = ", ".join([*missing, *(str(key[0]) for key in found["mismatched_keys"])][:3])
+        raise UserError(f"{place.name}: the file lacks weights of {type(model).__name__}, or has others: {names} …")
+    _refuse_not_finite(place, model)
+    digest, kinds, revision = _files(place)
+    types = "quantised" if gguf else ", ".join(sorted(_types(_paths(place)[0])))
+    about = {
+        "model_class": type(model).__name__,
+        "weights_sha256": digest,
+        "weights_file": kinds,
+        "weights_type": types,
+        "computed_in": weights.dtype,
+        "not_read": len(found["unexpected_keys"]),
+        "revision": revision,
+        "torch": torch.__version__,
+        "transformers": transformers.__version__,
+    }
+    return Loaded(model, adapter, about)
+
+
+def way_of(adapter: Adapter) -> str | None:
+    """How attention is computed while nobody listens; None: as the library thinks best."""
+    return None if adapter == UNKNOWN or adapter.maps else "sdpa" if adapter.own is None else "eager"
+
+
+def bytes_of(model: Any) -> int:
+    return sum(parameter.numel() * parameter.element_size() for parameter in model.parameters())
+
+
+def digest_of(place: Place) -> str:
+    """sha256 of the weights' files, as `about["weights_sha256"]` has it; of a hub they must have been fetched."""
+    return _files(place)[0]
+
+
+def class_of(settings: Any, adapter: Adapter, gguf: bool) -> Any:
+    names = (adapter.model,) if adapter.model else settings.architectures or ()
+    named = [getattr(transformers, name, None) for name in names]
+    if named and named[0] is not None:
+        return named[0]
+    return transformers.AutoModelForCausalLM if gguf else transformers.AutoModel
+
+
+def _safe() -> dict[str, Any]:
+    return {"trust_remote_code": False}
+
+
+def _told(place: Place, work: Any) -> Any:
+    """What the libraries raise, as one line: no network, an unknown or a gated name, a broken file."""
+    revision = f" ({place.given['revision']})" if "revision" in place.given else ""
+    try:
+        with warnings.catch_warnings(action="ignore"):
+            return work()
+    except UserError:
+        raise
+    except Exception as error:  # of four libraries, each with errors of its own
+        first = next((line for line in str(error).splitlines() if line.strip()), type(error).__name__).strip()
+        advice = "" if place.local else "; a local folder or .gguf file can be named instead"
+        if "local_files_only" in place.given:
+            first = "the hub does not answer, and there is no copy of it in the cache"
+        raise UserError(f"{place.name}{revision} cannot be had: {first.rstrip('.')}{advice}") from error
+
+
+def _refuse_not_finite(place: Place, model: Any) -> None:
+    for name, parameter in model.named_parameters():
+        if parameter.device.type != "meta" and not bool(torch.isfinite(parameter).all()):
+            raise UserError(f"{place.name}: weight {name} holds numbers that are not finite; this file is damaged")
+
+
+def _files(place: Place) -> tuple[str, str, str]:
+    """sha256 of the weights' file, or of the digests of several; their kind; and the commit of a hub."""
+    paths, revision = _paths(place)
+    digests = []
+    for path in paths:
+        with open(path, "rb") as file:
+            digests.append(hashlib.file_digest(file, "sha256").hexdigest())
+    whole = digests[0] if len(digests) == 1 else hashlib.sha256("".join(digests).encode()).hexdigest()
+    return whole, KINDS[paths[0].suffix], revision
+
+
+def _types(paths: list[pathlib.Path]) -> set[str]:
+    """Of the numbers in the files: F32, BF16, F16, …"""
+    found = set()
+    for path in paths:
+        with safetensors.safe_open(path, "pt") as file:
+            found |= {file.get_slice(name).get_dtype() for name in file.keys()}  # noqa: SIM118 (no dict)
+    return found
+
+
+def _paths(place: Place) -> tuple[list[pathlib.Path], str]:
+    if "gguf_file" in place.given:
+        return [pathlib.Path(place.name) / place.given["gguf_file"]], "local file"
+    folder, revision = pathlib.Path(place.name), "local folder"
+    if not place.local:
+        cached = transformers.utils.cached_file(place.name, "config.json", **place.given | {"local_files_only": True})
+        folder = pathlib.Path(cached).parent
+        revision = folder.name  # the hub's cache names a snapshot by its commit
+    names = {"model.safetensors"} if (folder / "model.safetensors").exists() else None
+    return sorted(path for path in folder.glob("*.safetensors") if names is None or path.name in names), revision

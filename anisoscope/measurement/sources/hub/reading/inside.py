@@ -1,0 +1,129 @@
+"""Inside of a block: what attention and the feed-forward layer add to the residual stream, and the values."""
+
+import contextlib
+import itertools
+from collections.abc import Iterator
+from typing import Any
+
+import numpy as np
+
+from anisoscope.measurement.sources.hub.adapters import Adapter
+from anisoscope.measurement.sources.hub.load import Loaded
+from anisoscope.measurement.sources.hub.reading.extract import LEAVE, Call, Caught, check_counts, listening, read
+from anisoscope.measurement.sources.hub.reading.guards import CLOSE
+from anisoscope.utils.errors import UserError
+
+ADDED = ("attention_out", "mlp_out")
+VALUES = "values"
+
+
+def known(adapter: Adapter, name: str, sites: tuple[str, ...]) -> None:
+    """UserError where nothing is known of the inside of the blocks of a class, whose name this is."""
+    if sites and adapter.adds is None:
+        why = (
+            "maps change from stage to stage"
+            if adapter.maps
+            else "measurement/sources/hub/adapters.py does not say where"
+        )
+        raise UserError(f"measure.sites={','.join(sites)}: {name} has no such clouds ({why}); leave it out")
+
+
+@contextlib.contextmanager
+def adding(loaded: Loaded, on_added: Any) -> Iterator[None]:
+    """Tells on_added(site, n, x_BTD) of what block n, from 0, adds to the stream."""
+    n, shape, calls, adds, hooks = -1, (), itertools.count(), loaded.adapter.adds, []
+
+    def before(_: Any, args: tuple, given: dict) -> None:
+        nonlocal n, shape, calls
+        n, calls = n + 1, itertools.count()
+        shape = (args[0] if args else given["hidden_states"]).shape
+
+    def hook(sites: list[str]) -> Any:
+        def after(_: Any, args: tuple, found: Any) -> None:
+            site = sites[next(calls) % len(sites)]
+            on_added(site, n, (found[0] if isinstance(found, tuple) else found).reshape(shape))
+
+        return after
+
+    for block in loaded.block_modules:
+        hooks.append(block.register_forward_pre_hook(before, with_kwargs=True))
+        for path in {adds.attention, adds.mlp}:
+            sites = [site for site, its in zip(ADDED, (adds.attention, adds.mlp), strict=True) if its == path]
+            hooks.append(block.get_submodule(path).register_forward_hook(hook(sites)))
+    try:
+        yield
+    finally:
+        for one in hooks:
+            one.remove()
+
+
+def of_site(loaded: Loaded, tokens_ZWT: np.ndarray, batch_size: int, site: str, plain: bool = False) -> np.ndarray:
+    """(Z, N, W, T, D) of Z inputs, in float32: of block n its `site`; `plain` as in `listening`."""
+    (inputs, windows), blocks = tokens_ZWT.shape[:2], loaded.blocks
+    caught = Caught(loaded, inputs, windows)
+    for z, start in itertools.product(range(inputs), range(0, windows, batch_size)):
+        place = z, slice(start, start + batch_size)
+
+        def on_added(name: str, n: int, x_BTD: Any, place: tuple[int, slice] = place) -> None:
+            if name == site:
+                caught.put(site, n, blocks, place, x_BTD)
+
+        def on_call(n: int, call: Call, place: tuple[int, slice] = place) -> None:
+            if site == VALUES:
+                caught.put(site, n, blocks, place, call.v_BHTK.transpose(1, 2).flatten(2))
+
+        with listening(loaded, lambda n, x_BTD: None, on_call, plain) as counts, adding(loaded, on_added):
+            read(loaded, tokens_ZWT[place])
+        check_counts(loaded, counts, heads=site == VALUES)
+    return caught.made[site]
+
+
+def adds_up(loaded: Loaded, tokens_T: np.ndarray, most: float | None = None) -> str:
+    """That the stream and what a block adds to it are its output, through its norms if it has any after these.
+
+    `most` is the largest coordinate after a block, where it is clamped. In words; UserError where it is not so.
+    """
+    streams: dict[int, Any] = {}
+    added: dict[tuple[str, int], Any] = {}
+    caught = added.__setitem__
+    blocks: list[Any] = []  # in the order of their calls: one module may be many
+    hooks = [one.register_forward_pre_hook(lambda block, args: blocks.append(block)) for one in loaded.block_modules]
+    with (
+        listening(loaded, lambda n, x_BTD: streams.update({n: x_BTD}), lambda n, call: None) as counts,
+        adding(loaded, lambda site, n, x_BTD: caught((site, n), x_BTD.clone())),  # a block may add in place
+    ):
+        read(loaded, tokens_T[None])
+    check_counts(loaded, counts, heads=False)
+    furthest = dict.fromkeys(_ways(loaded), 0.0)
+    for hook in hooks:
+        hook.remove()
+    for n, block in enumerate(blocks):
+        one, other = (added.get((site, n)) for site in ADDED)
+        if one is None or other is None:
+            raise UserError(f"{type(loaded.model).__name__}: block {n + 1} was not seen to add to the stream; {LEAVE}")
+        for words, way in _ways(loaded).items():
+            sums = way(block, streams[n], one, other).detach()
+            sums = sums if most is None else sums.clamp(-most, most)
+            apart, by = ((streams[n + 1] - x).abs().float() for x in (sums, streams[n]))
+            far = float(apart.max() / streams[n + 1].abs().max())
+            # a massive coordinate hides all others: what is added is looked at by itself
+            furthest[words] = max(furthest[words], far, float(apart.median() / by.median()))
+    words = min(furthest, key=furthest.get)
+    if not furthest[words] <= CLOSE[loaded.about["computed_in"]]:
+        raise UserError(
+            f"{type(loaded.model).__name__}: {words} is not the output of a block (they differ by a share of "
+            f"{furthest[words]:.2g}): leave measure.sites out"
+        )
+    return f"{words} is the output of every block to {furthest[words]:.0e}"
+
+
+def _ways(loaded: Loaded) -> dict[str, Any]:
+    found = {"stream + attention_out + mlp_out": lambda block, x, one, other: x + one + other}
+    if norms := loaded.adapter.adds.norms:
+
+        def after(block: Any, x: Any, one: Any, other: Any) -> Any:
+            first, second = map(block.get_submodule, norms)
+            return second(first(x + one) + other)
+
+        found["norm(norm(stream + attention_out) + mlp_out)"] = after
+    return found

@@ -1,0 +1,168 @@
+"""What models read that read no text: windows of pictures or of sound, and the positions of them that are measured."""
+
+import pathlib
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from anisoscope.config.measure import MeasureConfig
+from anisoscope.config.pretrained import PretrainedConfig
+from anisoscope.measurement.families.entries import FAMILIES
+from anisoscope.measurement.nulls import PERMUTED
+from anisoscope.measurement.sources.hub.load import Loaded, Place, load, processor_of
+from anisoscope.measurement.sources.hub.reading.extract import activations
+from anisoscope.measurement.sources.hub.reading.windows import SPECIAL, picks_without
+from anisoscope.measurement.sources.hub.senses import maps, pictures, sound
+from anisoscope.measurement.sources.hub.senses.files import Material
+from anisoscope.measurement.sources.probe import POSITION_SETS, Probe, make_probe
+from anisoscope.utils.errors import UserError
+from anisoscope.utils.settings import replace
+
+KINDS = {"pixel_values": pictures, "input_values": sound, "input_features": sound}  # by what a model takes
+NO_LOSS = {"bits_per_byte": "not asked: the loss is guarded for texts alone"}
+FIRST = {"cls_token": "a class token", "distillation_token": "a distillation token"}  # in front of patches
+
+
+class Source(NamedTuple):
+    """What a run says of its files, as of a text."""
+
+    name: str
+    origin: str
+    sha256: str
+
+    def record(self) -> dict[str, str]:
+        """Without the digest: it is of the files that were read, and settings of measuring choose these."""
+        return {"name": self.name, "origin": self.origin}
+
+
+class Windows(NamedTuple):
+    """As of a text (measurement/sources/hub/reading/windows.py), with inputs of a model in the place of tokens."""
+
+    probe: Probe  # tokens_GWT and shuffled_GWT are inputs (G, W, …)
+    positions: tuple[str, ...]
+    fixed_T: np.ndarray  # where every window has a token of the model's own
+    places_GWT: np.ndarray  # the number of every position
+    shapes: list[maps.Shape]  # of the map of every layer; none where all layers are of one shape
+    names: dict[int, str]  # of the windows
+    about: dict[str, Any]
+    rate: int = 1  # every input is a position of its own
+
+    def told(self) -> list[str]:
+        """What a reader should know before the long part begins."""
+        further = [
+            f"{name}: {self.about[name]}" for name in ("preparation", "joined", "shuffled") if name in self.about
+        ]
+        return [f"windows: {self.about['windows']}; the first are {self.about['first_windows']}", *further]
+
+    def words(self, places: np.ndarray) -> list[str]:
+        """The windows that these positions are of."""
+        return [self.names[number // self.places_GWT.shape[2]] for number in places.tolist()]
+
+    @property
+    def sizes(self) -> list[maps.Size]:
+        return [shape[:2] for shape in self.shapes]
+
+    @property
+    def widths(self) -> list[int]:
+        return [shape[2] for shape in self.shapes]
+
+
+def opened(config: PretrainedConfig, place: Place) -> tuple[Source, Windows]:
+    """The files that are read and what the last revision takes of them; UserError, one line, where it cannot."""
+    loaded = load(place, config.pretrained)
+    if (takes := loaded.base.main_input_name) not in KINDS:
+        raise UserError(f"{type(loaded.model).__name__} reads {takes}: neither text, nor pictures, nor sound alone")
+    kind = KINDS[takes]
+    path = pathlib.Path(config.data.path or "")
+    if config.data.path is None or config.data.source != "enwik8":
+        what = "pictures" if kind is pictures else "wav files"
+        raise UserError(f"this model reads {what}, and no text: name a folder of them with --config.data.path=")
+    for name, asked in (
+        ("special_tokens", config.special_tokens),
+        ("characters", config.characters is not None),
+        ("data.clean", config.data.clean),
+    ):
+        if asked:
+            raise UserError(f"{name} is for models that read text: leave it out")
+    processor = processor_of(place, kind.PROCESSOR)
+    of = kind.material(path, processor, loaded.base, config.window, config.measure.seed)
+    if not of.count:
+        raise UserError(f"data.path {path} holds no {of.what}; name longer recordings, or lower window")
+    shapes, context = _read_one(loaded, of.prepared([0]), place)
+    windows = _windows(of, loaded, shapes, context, config.measure, path)
+    return Source(of.name, str(path), of.sha256()), windows
+
+
+def fitted(config: PretrainedConfig, windows: Windows) -> PretrainedConfig:
+    """As these windows can be measured: where maps change from stage to stage, heads and what they see do too.
+
+    And no place of one window is one of another.
+    """
+    families, nulls = config.measure.families, config.measure.nulls
+    if windows.shapes:
+        nulls = tuple(null for null in nulls if null != PERMUTED)
+        families = tuple(name for name in families if FAMILIES[name].of in maps.OF)
+        if not families:
+            raise UserError(
+                f"measure.families: {', '.join(config.measure.families)} cannot be measured where maps change from "
+                "stage to stage; name others"
+            )
+    return replace(
+        config, {"measure.families": families, "measure.nulls": nulls, "window": windows.places_GWT.shape[2]}
+    )
+
+
+def _read_one(loaded: Loaded, inputs: np.ndarray, place: Place) -> tuple[list[maps.Shape], int]:
+    """Shapes of the maps, if any, and the positions of a window: of the coarsest map."""
+    try:
+        if not loaded.adapter.maps:
+            return [], activations(loaded, inputs[None], 1, heads=False).resid_ZNWTD.shape[3]
+        shapes = maps.shapes_of(loaded, inputs)
+    except (RuntimeError, ValueError) as error:  # transformers' and PyTorch's, of sizes that do not fit
+        words = str(error).splitlines()[0].rstrip(".")
+        raise UserError(f"{place.name} cannot read what its own processor prepares: {words}") from error
+    return shapes, min(height * width for height, width, _ in shapes)
+
+
+def _windows(
+    of: Material, loaded: Loaded, shapes: list[maps.Shape], context: int, measure: MeasureConfig, path: pathlib.Path
+) -> Windows:
+    if context < 2:
+        raise UserError(f"the coarsest map of {type(loaded.model).__name__} has one place; larger pictures are needed")
+    try:
+        numbers_N = np.arange(of.count * context, dtype=np.int32)
+        probe = make_probe(numbers_N, context, measure.points, measure.batches, measure.groups, measure.seed)
+    except UserError as error:
+        need = str(error).partition("; ")[2].replace("model.context, or take a longer text", "measure.points")
+        have = f"data.path {path} holds {of.count} {of.what}, {context} positions each"
+        raise UserError(f"{have}; {need}, or take more files") from error
+    places_GWT = probe.tokens_GWT
+    window_GW = places_GWT[:, :, 0] // context
+    rng = np.random.default_rng(measure.seed)
+    inputs = [of.prepared(window_W) for window_W in window_GW.tolist()]
+    shuffled = [of.shuffled(*given, rng) for given in zip(window_GW.tolist(), inputs, strict=True)]
+    probe = probe._replace(tokens_GWT=np.stack(inputs), shuffled_GWT=np.stack(shuffled))
+    embeddings = None if shapes else getattr(loaded.base, "embeddings", None)
+    special = [name for name in FIRST if getattr(embeddings, name, None) is not None]
+    fixed_T = np.arange(context) < len(special)
+    positions = POSITION_SETS
+    if shapes:  # no place of a map is the first one
+        positions, probe = POSITION_SETS[:1], probe._replace(picks_SGP=probe.picks_SGP[:1])
+    elif len(special) > 1:
+        positions = (*POSITION_SETS, SPECIAL)
+        picks_GP = picks_without(np.broadcast_to(fixed_T, places_GWT.shape), measure)
+        probe = probe._replace(picks_SGP=np.concatenate([probe.picks_SGP, picks_GP[None]]))
+    names = {number: of.called(number) for number in window_GW.ravel().tolist()}
+    about = of.about | {
+        "windows": f"{window_GW.shape[1]} {of.what} × {window_GW.shape[0]} batches, {_words(shapes, context, special)}",
+        "first_windows": " | ".join(names[number] for number in window_GW[0, :3].tolist()),
+    }
+    return Windows(probe, positions, fixed_T, places_GWT, shapes, names, about)
+
+
+def _words(shapes: list[maps.Shape], context: int, special: list[str]) -> str:
+    if shapes:
+        told = ", ".join(f"{height} × {width}" for height, width, _ in dict.fromkeys(shapes))
+        return f"maps of {told}; a point is a cell of the coarsest, and in finer ones a cell below it"
+    named = " and ".join(FIRST[name] for name in special)
+    return f"{context} positions each, in front {named or 'the first frame'}"

@@ -1,0 +1,215 @@
+"""Models whose blocks give maps, of other sizes and widths from stage to stage: a cloud for each block.
+
+All clouds have the same number of points. A point is a cell of the coarsest map, drawn at random; in a finer map it is
+one of the cells below that one, drawn at random too, and the same for all maps of that size. So clouds of two layers
+are of the same places, and can be compared. Arrays carry the letters of `models`, and Z inputs, W windows.
+"""
+
+import dataclasses
+import functools
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any, NamedTuple
+
+import jax
+import numpy as np
+import torch
+
+from anisoscope.config.measure import MeasureConfig
+from anisoscope.measurement.families.entries import FAMILIES
+from anisoscope.measurement.panel import MEASURED, Sample, bytes_of_cloud, panel
+from anisoscope.measurement.quantity import Values
+from anisoscope.measurement.resamples import Places
+from anisoscope.measurement.sources.activations import inputs_of, keys
+from anisoscope.measurement.sources.hub.load import Loaded
+from anisoscope.measurement.sources.hub.reading.extract import read
+from anisoscope.utils import mesh
+from anisoscope.utils.errors import UserError
+from anisoscope.utils.layout import MeshConfig
+
+OF = ("cloud", "layers")  # families; heads and what they see change from stage to stage too
+CLOSE = 1e-3  # relative to the largest number of a map
+Size = tuple[int, int]  # height and width
+Shape = tuple[int, int, int]  # and number of channels
+
+
+class Picked(NamedTuple):
+    """Where points are: the window, and the cell of each size of map."""
+
+    window_P: np.ndarray
+    cell_P: dict[Size, tuple[np.ndarray, np.ndarray]]
+
+
+@contextmanager
+def listening(loaded: Loaded, on_map: Any) -> Iterator[None]:
+    """Tells on_map(n, x_BHWD) of the input of the first block and of the output of every block.
+
+    Blocks give maps (B, D, H, W), or rows of them (B, HW, D) and take their size beside; the class token that some have
+    in front is no place of a map.
+    """
+    count = 0
+
+    def tell(x: Any, given: tuple) -> None:
+        nonlocal count
+        if x.ndim == 4:
+            x_BHWD = x.permute(0, 2, 3, 1)
+        else:
+            height, width = given[1:3]
+            x_BHWD = x[:, -height * width :].unflatten(1, (height, width))
+        on_map(count, x_BHWD)
+        count += 1
+
+    def before(_: Any, args: tuple) -> None:
+        if count == 0:
+            tell(args[0], args)
+
+    def after(_: Any, args: tuple, found: Any) -> None:
+        tell(found, args)
+
+    handles = [block.register_forward_pre_hook(before) for block in loaded.block_modules]
+    handles += [block.register_forward_hook(after) for block in loaded.block_modules]
+    try:
+        yield
+    finally:
+        for handle in handles:
+            handle.remove()
+
+
+def shapes_of(loaded: Loaded, inputs_BCHW: np.ndarray) -> list[Shape]:
+    """Of the map of every layer, the first block's input included."""
+    found: list[Shape] = []
+    with listening(loaded, lambda n, x_BHWD: found.append(tuple(x_BHWD.shape[1:]))):
+        read(loaded, inputs_BCHW)
+    if len(found) != loaded.blocks + 1:
+        raise UserError(
+            f"{type(loaded.model).__name__}: {len(found)} layers were seen, of {loaded.blocks} blocks and their input; "
+            "its entry in measurement/sources/hub/adapters.py does not fit"
+        )
+    return found
+
+
+def same_as_own(loaded: Loaded, inputs_CHW: np.ndarray) -> str:
+    """Every map that the model gives itself must be the output of a block, in order; the last one of the last block."""
+    given, furthest = from_own(loaded, inputs_CHW[None])
+    if furthest > CLOSE:
+        raise UserError(
+            f"{type(loaded.model).__name__}: the model's own maps are not those of its blocks (they differ by "
+            f"{furthest:.2g} of their largest number); the entry in measurement/sources/hub/adapters.py does not fit"
+        )
+    words = f"before the norm of the stage ({loaded.adapter.final_norm})" if loaded.adapter.final_norm else "no norm"
+    return f"output of every block, {words}; the {given} maps that the model gives are those to {furthest:.0e}"
+
+
+def from_own(loaded: Loaded, inputs_BCHW: np.ndarray) -> tuple[int, float]:
+    """How many maps the model gives itself, and how far the furthest is from every block's, of its largest number.
+
+    Infinitely far where the last map is not of the last block.
+    """
+    caught: list[Any] = []
+    with listening(loaded, lambda n, x_BHWD: caught.append(x_BHWD.clone())):
+        own = read(loaded, inputs_BCHW, output_hidden_states=True).hidden_states
+    furthest, place = 0.0, -1
+    for stage, map_BDHW in enumerate(own):
+        theirs_BHWD = map_BDHW.permute(0, 2, 3, 1).float()
+        norm = _below(loaded.base, loaded.adapter.final_norm, stage)
+        far = {
+            n: float((norm(x_BHWD).float() - theirs_BHWD).abs().max() / theirs_BHWD.abs().max())
+            for n, x_BHWD in enumerate(caught)
+            if n > place and x_BHWD.shape == theirs_BHWD.shape
+        }
+        place = min(far, key=far.get, default=-1)
+        furthest = max(furthest, far.get(place, np.inf))
+    return len(own), furthest if place == loaded.blocks else np.inf
+
+
+def _below(base: Any, path: str | None, stage: int) -> Any:
+    if path is None:
+        return lambda x: x
+    return base.get_submodule(path.format(stage))
+
+
+def picked(picks_P: np.ndarray, sizes: list[Size], seed: int) -> Picked:
+    """`picks_P` are cells of the coarsest map of every window, which a cell of each finer one is drawn below."""
+    coarse = min(sizes, key=np.prod)
+    window_P, cell_P = np.divmod(picks_P, coarse[0] * coarse[1])
+    cells_P = np.divmod(cell_P, coarse[1])
+    rng, found = np.random.default_rng(seed), {}
+    for size in dict.fromkeys(sizes):
+        places = []
+        for cell, few, many in zip(cells_P, coarse, size, strict=True):
+            low, high = cell * many // few, (cell + 1) * many // few
+            places.append(low + (rng.random(len(cell)) * (high - low)).astype(int))
+        found[size] = tuple(places)
+    return Picked(window_P, found)
+
+
+def clouds(loaded: Loaded, inputs_ZW: np.ndarray, at: Picked, batch_size: int) -> list[np.ndarray]:
+    """The points of every layer, (Z, P, D) each, in float32; UserError where one is not finite."""
+    inputs, windows = inputs_ZW.shape[:2]
+    found: list[np.ndarray | None] = [None] * (loaded.blocks + 1)
+    for z, start in np.ndindex(inputs, -(-windows // batch_size)):
+        first = start * batch_size
+        here_P = np.flatnonzero((at.window_P >= first) & (at.window_P < first + batch_size))
+
+        def on_map(n: int, x_BHWD: Any, z: int = z, first: int = first, here_P: np.ndarray = here_P) -> None:
+            rows_P, columns_P = (places_P[here_P] for places_P in at.cell_P[tuple(x_BHWD.shape[1:3])])
+            index = tuple(
+                torch.as_tensor(i).to(x_BHWD.device) for i in (at.window_P[here_P] - first, rows_P, columns_P)
+            )
+            points_PD = x_BHWD.detach()[index].to("cpu", torch.float32).numpy()
+            if not np.isfinite(points_PD).all():
+                raise UserError(f"the map of layer {n} holds numbers that are not finite")
+            if found[n] is None:
+                found[n] = np.empty((inputs, len(at.window_P), points_PD.shape[1]), np.float32)
+            found[n][z, here_P] = points_PD
+
+        with listening(loaded, on_map):
+            read(loaded, inputs_ZW[z, first : first + batch_size])
+    return found
+
+
+def padded(clouds_N: list[np.ndarray]) -> np.ndarray:
+    """(Z, N, P, D) with zeros up to the largest width, which neither products nor distances see."""
+    widest = max(cloud.shape[2] for cloud in clouds_N)
+    return np.stack([np.pad(cloud, ((0, 0), (0, 0), (0, widest - cloud.shape[2]))) for cloud in clouds_N], axis=1)
+
+
+def measure_batch(
+    batch: int, clouds_N: list[np.ndarray], others: dict[str, np.ndarray], at: Picked, settings: MeasureConfig
+) -> dict[str, Values]:
+    """The panel of one batch, {sample: {quantity: (1, 1, layer, …, R)}}: layers of one width in one program."""
+    names, key = inputs_of(settings), keys(settings)[batch]
+    of = {kind: tuple(name for name in settings.families if FAMILIES[name].of == kind) for kind in OF}
+    places = Places(at.window_P.astype(np.int32), np.full(len(at.window_P), -1, np.int32))  # no place is the first
+    values: dict[str, Values] = {}
+    if of["cloud"]:
+        parts: list[Any] = [None] * len(clouds_N)
+        for width in dict.fromkeys(cloud.shape[2] for cloud in clouds_N):
+            numbers = [n for n, cloud in enumerate(clouds_N) if cloud.shape[2] == width]
+            clouds_ZNPD = np.stack([clouds_N[n] for n in numbers], axis=1)
+            compute = _computation(names, _only(settings, of["cloud"]), bytes_of_cloud(settings.points, width))
+            found = jax.device_get(compute(clouds_ZNPD, {}, places, key))
+            for place, n in enumerate(numbers):
+                parts[n] = jax.tree.map(lambda x, place=place: x[place], found)
+        values = jax.tree.map(lambda *layers: np.stack(layers), *parts)
+    if of["layers"]:
+        clouds_ZNPD = padded(clouds_N)[:1]
+        compute = _computation((MEASURED,), _only(settings, of["layers"]), bytes_of_cloud(settings.points, 1))
+        found = jax.device_get(compute(clouds_ZNPD, {name: np.asarray(x) for name, x in others.items()}, places, key))
+        values.setdefault(MEASURED, {}).update(found[MEASURED])
+    return jax.tree.map(lambda x: np.asarray(x)[None, None], values)
+
+
+def _only(settings: MeasureConfig, families: tuple[str, ...]) -> MeasureConfig:
+    return dataclasses.replace(settings, families=families)
+
+
+@functools.cache
+def _computation(names: tuple[str, ...], settings: MeasureConfig, bytes_of_one: int) -> Any:
+    over = mesh.over_clouds(MeshConfig(), bytes_of_one)
+
+    def measure(clouds_ZNPD: Any, others: dict[str, Any], places: Places, key: Any) -> dict[str, Values]:
+        samples = {name: Sample(clouds_ZNPD[z], places=places) for z, name in enumerate(names)}
+        return panel(samples, others, settings, key, over)
+
+    return jax.jit(measure)

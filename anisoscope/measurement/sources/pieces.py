@@ -1,0 +1,167 @@
+"""Arrays cut into pieces and folds, and the panel of each: values of all points, resamples of whole folds.
+
+J folds of M points are resampled; all P points make up the values. Arrays carry the letters of `models`.
+"""
+
+import dataclasses
+import functools
+import math
+from collections.abc import Callable, Iterable, Sequence
+from typing import Any, NamedTuple
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jax import Array
+
+from anisoscope.config.measure import MeasureConfig
+from anisoscope.measurement.families.attention import Heads
+from anisoscope.measurement.families.entries import FAMILIES, quantities
+from anisoscope.measurement.panel import MEASURED, Sample, panel
+from anisoscope.measurement.quantity import Values
+from anisoscope.measurement.resamples import Places
+from anisoscope.measurement.sources.folds import cut, cut_pieces
+from anisoscope.measurement.sources.given import check_size, places_of, read
+from anisoscope.utils import memory
+
+LEAST = 4  # times a cloud of many points itself, which no family's program does without
+
+
+class Piece(NamedTuple):
+    """Points that are measured together; places and folds are of these."""
+
+    rows_P: np.ndarray | slice  # of the points that are given; a slice of all reads them without a copy
+    size: int
+    places: Places | None
+    index_JM: np.ndarray
+
+
+def pieces_of(
+    points: int, groups: Sequence | None, positions: Sequence | None, count: int, folds: int, seed: int
+) -> list[Piece]:
+    """ValueError, one line, where groups and positions do not fit the points, or make no such pieces or folds."""
+    places_of(points, groups, positions)  # refused as a whole
+    found = []
+    for rows_P in cut_pieces(points, groups, count, seed):
+        label_P, position_P = (None if given is None else np.asarray(given)[rows_P] for given in (groups, positions))
+        index_JM = cut(rows_P.size, label_P, folds, seed)
+        places = places_of(rows_P.size, label_P, position_P)
+        found.append(Piece(rows_P if count > 1 else slice(None), rows_P.size, places, index_JM))
+    folds, least = (min(sizes) for sizes in zip(*(piece.index_JM.shape for piece in found), strict=True))
+    generator = np.random.default_rng(seed)
+
+    def alike(index_JM: np.ndarray) -> np.ndarray:
+        """As many folds, and points of each, in all pieces: one program."""
+        kept_M = np.sort(generator.choice(index_JM.shape[1], least, replace=False))
+        return index_JM[:folds, kept_M]
+
+    return [piece._replace(index_JM=alike(piece.index_JM)) for piece in found]
+
+
+def of_layers(
+    layers: list[Any],
+    pieces: list[Piece],
+    settings: MeasureConfig,
+    progress: Callable[[list], Iterable] = iter,
+) -> dict[str, Values]:
+    """{cloud: {quantity: (piece, layer, …, R)}}, layer by layer unless layers are compared."""
+    together = any(FAMILIES[name].of == "layers" for name in settings.families)
+    numbers = list(range(len(layers)))
+    parts = []
+    for some in progress([numbers] if together else [[number] for number in numbers]):
+        found = []
+        for place, piece in enumerate(pieces):
+            points, width = piece.size, np.shape(layers[0])[1]
+            words = f"{points:,} points of width {width}"
+            words = f"{len(some)} layers of {words} together" if len(some) > 1 else words
+            check_memory(LEAST * 4 * len(some) * points * width, words, len(pieces))  # before they are read
+            clouds_NPD = np.stack(
+                [_read(layers[number][piece.rows_P], f"vectors of layer {number}") for number in some]
+            )
+            sample = Sample(clouds_NPD, places=piece.places)
+            found.append(_measure(sample, piece.index_JM, settings, place, words, len(pieces)))
+        parts.append(jax.tree.map(lambda *values: np.stack(values), *found))
+    return jax.tree.map(lambda *values: np.concatenate(values, axis=1), *parts)
+
+
+def _read(array: Any, what: str) -> np.ndarray:
+    cloud_PD = read(array, what)
+    check_size(float(np.abs(cloud_PD).max()), what)
+    return cloud_PD
+
+
+def of_heads(heads: Heads, index_JM: np.ndarray, pieces: int, settings: MeasureConfig) -> dict[str, Values]:
+    """The quantities of every head: {cloud: {quantity: (piece, block, head, …, R)}}; pieces of whole windows."""
+    blocks, windows, context, count, width = heads.q_NBTHK.shape
+    size, found = windows // pieces, []
+    words = f"queries and keys of width {width}, of {blocks * count:,} heads at {size * context:,} positions,"
+    cloud_NPD = np.zeros((blocks, size * context, 1), np.float32)
+    for start in range(0, size * pieces, size):
+        q_NBTHK, k_NBTHK = (x[:, start : start + size] for x in (heads.q_NBTHK, heads.k_NBTHK))
+        part = heads._replace(q_NBTHK=q_NBTHK, k_NBTHK=k_NBTHK, picks_P=np.arange(size * context))
+        found.append(_measure(Sample(cloud_NPD, part), index_JM, settings, start // size, words, pieces))
+    return jax.tree.map(lambda *values: np.stack(values), *found)
+
+
+def _measure(
+    sample: Sample, index_JM: np.ndarray, settings: MeasureConfig, place: int, words: str, pieces: int
+) -> dict[str, Values]:
+    """Of the piece at this place, whose null model is a draw of its own: pieces are averaged as independent.
+
+    ValueError where the program, which says what it takes, would not fit beside the arrays that are there.
+    """
+    key = jax.random.key(settings.seed)
+    given = sample, index_JM, jax.random.fold_in(key, place) if place else key
+    leaves, structure = jax.tree.flatten(jax.eval_shape(lambda *arrays: arrays, *given))
+    program = _compiled(settings, structure, tuple(leaves))
+    if (needs := program.memory_analysis()) is not None:
+        takes = needs.temp_size_in_bytes + needs.output_size_in_bytes + needs.argument_size_in_bytes
+        check_memory(takes, words, pieces)
+    return jax.device_get(program(*given))
+
+
+@functools.cache
+def _compiled(settings: MeasureConfig, structure: Any, leaves: tuple[jax.ShapeDtypeStruct, ...]) -> jax.stages.Compiled:
+    """One program for all arrays of one shape."""
+    given = jax.tree.unflatten(structure, leaves)
+    return jax.jit(functools.partial(replicated, settings=settings)).lower(*given).compile()
+
+
+def check_memory(takes: int, words: str, pieces: int) -> None:
+    """ValueError where so many bytes are not there."""
+    there = memory.available()
+    if there is not None and takes > there:
+        raise ValueError(
+            f"{words} take {memory.told(takes)} to measure, and {memory.told(there)} are available: name fewer "
+            f"families, or pass pieces={math.ceil(1.1 * pieces * takes / there)}, whose values are averaged"
+        )
+
+
+def replicated(sample: Sample, index_JM: Array, key: Array, settings: MeasureConfig) -> dict[str, Values]:
+    """The panel's values of all points, and its resamples of the folds, which may leave some points out."""
+    folds = dataclasses.replace(settings, groups=len(index_JM))
+    found = panel({MEASURED: _part(sample, index_JM.ravel())}, {}, folds, key)
+    if index_JM.size == sample.clouds_NPD.shape[1]:
+        return found
+    whole = panel({MEASURED: sample}, {}, dataclasses.replace(settings, groups=1), key)
+
+    def both(name: str, value: Array, resampled: Array) -> Array:
+        return jnp.concatenate([value, resampled[..., 1:]], -1) if quantities()[name].resampling else value
+
+    return {
+        cloud: {name: both(name, value, found[cloud][name]) for name, value in values.items()}
+        for cloud, values in whole.items()
+    }
+
+
+def _part(sample: Sample, index_P: Array) -> Sample:
+    """These points; of heads, the windows that they make up."""
+    places = jax.tree.map(lambda x_P: x_P[index_P], sample.places)
+    if sample.heads is None:
+        return Sample(sample.clouds_NPD[:, index_P], None, places)
+    q_NBTHK, k_NBTHK = sample.heads.q_NBTHK, sample.heads.k_NBTHK
+    window_B = index_P[:: q_NBTHK.shape[2]] // q_NBTHK.shape[2]
+    heads = sample.heads._replace(
+        q_NBTHK=q_NBTHK[:, window_B], k_NBTHK=k_NBTHK[:, window_B], picks_P=jnp.arange(index_P.size)
+    )
+    return Sample(sample.clouds_NPD[:, index_P], heads, places)

@@ -1,0 +1,148 @@
+"""Which validation windows are measured, and which of their positions make up a cloud."""
+
+from typing import NamedTuple
+
+import numpy as np
+
+from anisoscope.data import frequency
+from anisoscope.measurement.resamples import Types
+from anisoscope.utils.errors import UserError
+
+POSITION_SETS = ("all", "without_first")  # each number is read twice: with and without position 0
+OFFERED = {"none": 1, "types": 4}  # windows to draw positions from, for each that would hold them
+
+
+class Probe(NamedTuple):
+    """G batches of W windows of T characters, and P picked positions for each of the S position sets.
+
+    Windows and picks come in J groups of equal size, one after another: picks of group j lie in windows of group j,
+    so that leaving out P/J points in a row leaves out whole windows.
+    """
+
+    tokens_GWT: np.ndarray  # int32
+    shuffled_GWT: np.ndarray  # the characters of a batch in random order: the null model of meaningless input
+    picks_SGP: np.ndarray  # int32, indices into the W*T positions of a batch; S as in POSITION_SETS
+    types: Types | None = None  # of all positions, (G, input, …): of the text, then of the shuffled one
+
+
+def make_probe(
+    valid_tokens_N: np.ndarray,
+    context: int,
+    points: int,
+    batches: int,
+    groups: int,
+    seed: int,
+    weighting: str = "none",
+) -> Probe:
+    """Aligned windows drawn without replacement that do not overlap, and positions drawn without replacement per group.
+
+    A group has the least number of windows w with w (T - 1) >= P/J, so that position 0 can be left out. Both position
+    sets take the first P/J positions that they allow from one shuffle: they differ in position 0, and in little else.
+    With weighting "types" a group has 4 times the windows, and its positions are chosen so that characters weigh alike
+    (`evenly`). The shuffled text keeps its characters at the positions of each set, in another order: they weigh the
+    same there.
+    """
+    share = points // groups
+    windows = groups * windows_of_group(share, context, weighting)
+    available = len(valid_tokens_N) // context
+    if available < batches * windows:
+        raise UserError(_too_few(len(valid_tokens_N), available, windows, context, points, batches, groups, weighting))
+    rng = np.random.default_rng(seed)
+    starts_GW = rng.permutation(available)[: batches * windows].reshape(batches, windows) * context
+    tokens_GWT = valid_tokens_N[starts_GW[:, :, None] + np.arange(context)].astype(np.int32)
+    picks_SGP = np.empty((len(POSITION_SETS), batches, points), np.int32)
+    positions = windows // groups * context  # of one group
+    for batch in range(batches):
+        for group in range(groups):
+            shuffled = rng.permutation(positions)
+            chosen = slice(group * share, (group + 1) * share)
+            for number, allowed in enumerate((shuffled, shuffled[shuffled % context != 0])):
+                if weighting == "types":
+                    allowed = allowed[evenly(tokens_GWT[batch].reshape(groups, -1)[group, allowed], share)]
+                picks_SGP[number, batch, chosen] = group * positions + allowed[:share]
+    if weighting == "types":
+        shuffled_GWT = _shuffled_apart(tokens_GWT, picks_SGP, rng)
+    else:
+        shuffled_GWT = rng.permuted(tokens_GWT.reshape(batches, -1), axis=1).reshape(tokens_GWT.shape)
+    return Probe(tokens_GWT, shuffled_GWT, picks_SGP)
+
+
+def evenly(type_N: np.ndarray, count: int) -> np.ndarray:
+    """The places of so many of these, in their order: the first of each type, then the second of each that has one, …
+
+    So no type has more than one place above another that has any left: the most even choice that there is.
+    """
+    by_type_N = np.argsort(type_N, kind="stable")
+    sorted_N, before_N = type_N[by_type_N], np.empty(len(type_N), np.int64)
+    before_N[by_type_N] = np.arange(len(type_N)) - np.searchsorted(sorted_N, sorted_N)
+    return np.sort(np.argsort(before_N, kind="stable")[:count])
+
+
+def _shuffled_apart(tokens_GWT: np.ndarray, picks_SGP: np.ndarray, rng: np.random.Generator) -> np.ndarray:
+    """Each batch in random order, the characters that both, one or none of the sets have picked among themselves."""
+    shuffled_GN = tokens_GWT.reshape(len(tokens_GWT), -1).copy()
+    for batch, tokens_N in enumerate(shuffled_GN):
+        picked_N = np.zeros(tokens_N.size, np.int32)
+        for number, picks_P in enumerate(picks_SGP[:, batch]):
+            picked_N[picks_P] += 2**number
+        for kind in np.unique(picked_N):
+            tokens_N[picked_N == kind] = rng.permutation(tokens_N[picked_N == kind])
+    return shuffled_GN.reshape(tokens_GWT.shape)
+
+
+def evenness(probe: Probe) -> str:
+    """How evenly characters weigh at all points of all batches, beside all positions that they were chosen from."""
+    tokens_GN = probe.tokens_GWT.reshape(len(probe.tokens_GWT), -1)
+    said = []
+    for tokens in (np.take_along_axis(tokens_GN, probe.picks_SGP[0], axis=1), tokens_GN):
+        counts = np.unique(tokens, return_counts=True)[1]
+        share = counts / counts.sum()
+        alike = np.exp(-(share * np.log(share)).sum())
+        said.append(f"{len(counts)} characters weigh as {alike:.1f} equal ones, the most frequent {share.max():.1%}")
+    return f"at the points {said[0]}; in the text {said[1]}"
+
+
+def with_types(probe: Probe, train_tokens_N: np.ndarray, vocab_size: int) -> Probe:
+    """What stands at every position, and how frequent that is in the training split."""
+    tokens_GZWT = np.stack([probe.tokens_GWT, probe.shuffled_GWT], axis=1)
+    types, log_frequencies, bins = [], [], []
+    for length in frequency.LENGTHS:
+        log_frequency_C = frequency.log_frequency(train_tokens_N, length, vocab_size)
+        type_GZP = frequency.types(tokens_GZWT, length, vocab_size).reshape(*tokens_GZWT.shape[:2], -1)
+        types.append(type_GZP)
+        log_frequencies.append(np.where(type_GZP == frequency.NONE, -np.inf, log_frequency_C[type_GZP]))
+        bins.append(frequency.bins(log_frequency_C)[type_GZP] if length == 1 else None)
+    type_GZLP, log_frequency_GZLP = (np.stack(arrays, axis=2) for arrays in (types, log_frequencies))
+    return probe._replace(types=Types(type_GZLP, log_frequency_GZLP.astype(np.float32), bins[0]))
+
+
+def windows_of_group(share: int, context: int, weighting: str = "none") -> int:
+    """Windows that hold so many positions without their first ones, or several times as many to choose from."""
+    return -(-share // (context - 1)) * OFFERED[weighting]
+
+
+def _too_few(
+    characters: int,
+    available: int,
+    windows: int,
+    context: int,
+    points: int,
+    batches: int,
+    groups: int,
+    weighting: str,
+) -> str:
+    """What is missing and what to lower to what; at least 8 points are wanted of a cloud."""
+    have = f"the validation split has {characters} characters, {available} windows of {context}"
+    need = f"measure.points={points} x measure.batches={batches} in {groups} groups needs {batches * windows}"
+    need += f" with measure.weighting={weighting}" * (weighting != "none")
+    remedies = []
+    for fewer, coarser in ((batches, groups), (1, groups), (1, 1)):
+        held = available // fewer // coarser // OFFERED[weighting]  # so many windows, without their first positions
+        most = min(points, held * (context - 1) * coarser)
+        if most >= 8 and not remedies:
+            lowered = [f"measure.points to {most}"] * (most < points)
+            lowered += ["measure.batches to 1"] * (fewer < batches) + ["measure.groups to 1"] * (coarser < groups)
+            remedies.append(" and ".join(lowered))
+    if available >= windows:
+        remedies.append(f"measure.batches to {available // windows}")
+    return f"{have}; {need}: lower {' or '.join(remedies) if remedies else 'model.context, or take a longer text'}"

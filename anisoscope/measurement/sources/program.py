@@ -1,0 +1,151 @@
+"""The program that measures the checkpoints of a run: compiled once for all of them, and spread over the devices."""
+
+import dataclasses
+import functools
+from collections.abc import Callable
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jax.sharding import NamedSharding
+from jax.sharding import PartitionSpec as P
+
+from anisoscope.config.experiment import Config
+from anisoscope.config.measure import MeasureConfig
+from anisoscope.config.model import ModelConfig
+from anisoscope.data.corpus import Corpus
+from anisoscope.measurement.families import comparison
+from anisoscope.measurement.families.entries import FAMILIES
+from anisoscope.measurement.panel import Known, bytes_of_cloud
+from anisoscope.measurement.sources.activations import Measured, make_measure
+from anisoscope.measurement.sources.probe import POSITION_SETS, Probe, make_probe, with_types
+from anisoscope.measurement.sources.references import OTHERS, Reference
+from anisoscope.models import transformer
+from anisoscope.models.masks import idle, visible_keys
+from anisoscope.utils import mesh
+from anisoscope.utils.layout import MeshConfig
+
+
+def probe_of(config: Config, corpus: Corpus) -> Probe:
+    measure = config.measure
+    sizes = measure.points, measure.batches, measure.groups
+    probe = make_probe(corpus.valid, config.model.context, *sizes, measure.seed, measure.weighting)
+    if not config.model.same_first:
+        return probe
+    return probe._replace(
+        **{name: begun_with(corpus.mask_token, getattr(probe, name)) for name in ("tokens_GWT", "shuffled_GWT")}
+    )
+
+
+def begun_with(token: int, tokens_GWT: np.ndarray) -> np.ndarray:
+    """As a model with `same_first` reads them."""
+    return np.concatenate([np.full_like(tokens_GWT[..., :1], token), tokens_GWT[..., 1:]], axis=-1)
+
+
+def make_program(
+    config: Config, corpus: Corpus, params: dict, sites: tuple[str, ...] = (), apart: bool = False
+) -> Callable[..., Measured]:
+    """measure(params, references) -> Measured, in NumPy: jitted once, in float32 whatever the run was trained in.
+
+    Where checkpoints are compared, without references it finds nothing but `nearest_GS`, which stay on the devices.
+    With `sites`, measure(params, {}, number) measures the number-th of these in place of the residual stream.
+    Where processes work `apart`, it is a program of this process and its devices alone.
+    """
+    compute, arguments = _prepared(config, corpus, params, sites, apart)
+
+    def measure(params: dict, references: dict[str, Reference], site: int = 0) -> Measured:
+        found = compute(*arguments(params, references, jax.device_put, site))
+        return jax.device_get(found._replace(nearest_GS=None))._replace(nearest_GS=found.nearest_GS)
+
+    return measure
+
+
+def compile_program(config: Config, corpus: Corpus) -> None:
+    """Compile what the first call of `make_program` would: later calls in this process find it."""
+    params = jax.eval_shape(transformer.build(config.model, corpus.vocab_size).init, jax.random.key(0))
+    compute, arguments = _prepared(config, corpus, params, (), apart=False)
+    compute.lower(*arguments(params, {}, _shapes)).compile()
+
+
+def _shapes(tree: Any, shardings: Any) -> Any:
+    """What `jax.device_put` would give, without the numbers."""
+    shardings = jax.tree.broadcast(shardings, tree)
+    return jax.tree.map(lambda x, s: jax.ShapeDtypeStruct(x.shape, x.dtype, sharding=s), tree, shardings)
+
+
+def _prepared(
+    config: Config, corpus: Corpus, params: dict, sites: tuple[str, ...], apart: bool
+) -> tuple[Callable[..., Measured], Callable[..., tuple]]:
+    """The jitted computation; and place(params, references, put, site), its arguments as `put` lays them out."""
+    probe, shared = probe_of(config, corpus), mesh.measuring_mesh(config.measure.batches, len(POSITION_SETS), apart)
+    if any(FAMILIES[family].of_text for family in config.measure.families):
+        probe = with_types(probe, corpus.train, corpus.vocab_size)
+    if shared is not None:
+        devices, parts, units = shared, P(mesh.UNITS[0]), P(*mesh.UNITS)
+        shardings = jax.tree.map(lambda _: NamedSharding(devices, P()), params)
+    else:  # windows may be shared out: of that only the model's own work is less for each device
+        devices = mesh.make_mesh(config.mesh, apart)
+        parts, units = P(None, mesh.AXES) if probe.tokens_GWT.shape[1] % devices.size == 0 else P(), P()
+        shardings = mesh.parameter_sharding(devices, params)
+    split, whole = NamedSharding(devices, parts), NamedSharding(devices, P())
+    probe = jax.device_put(probe, Probe(tokens_GWT=split, shuffled_GWT=split, picks_SGP=whole, types=whole))
+    model = dataclasses.replace(config.model, mask="bidirectional")  # whose place the mask takes that is given
+    model = dataclasses.replace(model, **{name: getattr(ModelConfig(), name) for name in idle(model)})
+    visible_TT = jax.device_put(np.asarray(visible_keys(config.model, config.model.context)), whole)
+    compute = _computation(model, config.measure, corpus.vocab_size, devices, shared is not None, config.mesh, sites)
+    sizes = config.measure.batches, len(POSITION_SETS)
+    unknown = comparison.nothing_found(sizes, model.layers + 1, config.measure.points, config.measure.groups)
+    compared = "comparison" in config.measure.families
+
+    def place(params: dict, references: dict[str, Reference], put: Callable[[Any, Any], Any], site: int = 0) -> tuple:
+        params, known, others = put(params, shardings), None, {}
+        if compared:
+            beside = references or dict.fromkeys(OTHERS, Reference(params, unknown))
+            nearest = {name: other.nearest_GS for name, other in beside.items()}
+            known = put(Known(nearest, np.full(sizes, bool(references))), NamedSharding(devices, units))
+            others = {name: put(other.params, shardings) for name, other in beside.items()}
+        return params, others, probe, visible_TT, np.int32(site), known
+
+    return compute, place
+
+
+@functools.cache
+def _computation(
+    model: ModelConfig,
+    settings: MeasureConfig,
+    vocab_size: int,
+    devices: jax.sharding.Mesh,
+    by_units: bool,
+    layout: MeshConfig,
+    sites: tuple[str, ...],
+) -> Callable[..., Measured]:
+    """Runs of an experiment that share model and settings compile it once, whatever their masks: these are data."""
+    network = transformer.build(model, vocab_size, "float32", sites)
+    shared = by_units and devices.size > 1
+
+    def apply(given: tuple, tokens_BT: jax.Array) -> tuple[jax.Array, transformer.Activations]:
+        params, visible_TT, site = given
+        logits_BTV, activations = network.apply(params, tokens_BT, visible_TT=visible_TT)
+        if sites:
+            of_site_NBTD = jnp.stack([activations.sites_NBTD[name] for name in sites])[site]
+            activations = transformer.Activations(of_site_NBTD, None, None)
+        return logits_BTV, activations
+
+    over_clouds = mesh.over_clouds(layout, bytes_of_cloud(settings.points, model.width))
+    over_units = mesh.over_units(devices) if shared else lambda work: work
+    inner = make_measure(mesh.over_windows(devices, apply) if shared else apply, settings, over_units, over_clouds)
+
+    def measure(
+        params: dict,
+        references: dict[str, dict],
+        probe: Probe,
+        visible_TT: jax.Array,
+        site: jax.Array,
+        known: Known | None,
+    ) -> Measured:
+        beside = {name: (other, visible_TT, site) for name, other in references.items()}
+        return inner((params, visible_TT, site), beside, probe, visible_TT, known)
+
+    whole, units = NamedSharding(devices, P()), NamedSharding(devices, P(*mesh.UNITS) if by_units else P())
+    return jax.jit(measure, out_shardings=Measured(whole, whole, units))

@@ -1,0 +1,86 @@
+"""A file of vectors, measured into a run's folder: python main.py --config=experiments/vectors.py."""
+
+import hashlib
+import json
+import pathlib
+from dataclasses import asdict
+from typing import Any, NamedTuple
+
+import numpy as np
+import xarray as xr
+
+from anisoscope.config.measure import MeasureConfig
+from anisoscope.config.vectors import VectorsConfig
+from anisoscope.measurement.families.comparison import OF_OTHERS
+from anisoscope.measurement.sources import arrays, given, vector_files
+from anisoscope.measurement.sources.pieces import Piece, of_layers, pieces_of
+from anisoscope.measurement.tables import join, measurements, raw
+from anisoscope.utils.errors import UserError
+from anisoscope.utils.progress import bar
+
+STEP = 0  # a file is one checkpoint
+
+
+class Opened(NamedTuple):
+    layers: list[Any]  # not yet read
+    group_P: np.ndarray | None
+    pieces: list[Piece]
+
+
+def opened(config: VectorsConfig) -> Opened:
+    """The file's vectors and what is resampled of them; UserError, one line, where that cannot be."""
+    path = pathlib.Path(config.vectors.path)
+    names = config.vectors
+    vectors, group_P, position_P = vector_files.load(path, names.layers, names.groups, names.positions)
+    try:
+        layers = given.layers_of(vectors)
+        points, settings = np.shape(layers[0])[0], config.measure
+        pieces = pieces_of(points, group_P, position_P, names.pieces, settings.folds, settings.seed)
+    except ValueError as error:
+        raise UserError(f"vectors.path {path}: {error}") from error
+    return Opened(layers, group_P, pieces)
+
+
+def run(config: VectorsConfig, of: Opened, root: pathlib.Path, name: str) -> None:
+    """Write measurements/0.nc, of which only what is missing is measured, then results.nc, batches.nc, results.csv."""
+    settings, made_by, tables = config.measure, _made_by(config), root / "measurements"
+    standing = measurements.plan(tables, [STEP], settings.families, settings.nulls, made_by)[STEP]
+    missing = {name: clouds for name, clouds in standing.missing.items() if name not in OF_OTHERS}
+    about = {"run": name, "corpus": pathlib.Path(config.vectors.path).name, "config": json.dumps(asdict(config))}
+    about |= arrays.described(of.layers, of.group_P, of.pieces) | {"corpus_sha256": made_by["sha256"]}
+    sizes = f"{len(of.layers)} layers of {about['points']:,} vectors; D={about['width']}; folds: {about['folds']}"
+    about["provenance"] = f"{about['corpus']}; {sizes}"
+    table = standing.table
+    if missing:
+        found = _measured(config, of, missing, about | {"made_by": json.dumps(made_by)}, name)
+        table = measurements.keep(found, STEP, standing._replace(missing=missing), tables)
+    join.write(root, {STEP: table}, settings.families, settings.nulls, table.attrs | about)
+    print(f"{name}: {table.attrs['folds']}; {root / 'results.nc'}, {root / 'results.csv'}")
+
+
+def _measured(config: VectorsConfig, of: Opened, missed: raw.Missing, about: dict, name: str) -> xr.Dataset:
+    families = raw.families_of(missed, config.measure.families)
+    nulls = tuple(null for null in config.measure.nulls if any(null in clouds for clouds in missed.values()))
+    settings = MeasureConfig(families=families, nulls=nulls, groups=config.measure.folds, seed=config.measure.seed)
+    try:
+        values = of_layers(of.layers, of.pieces, settings, lambda work: bar(work, f"{name}: measure", "layer"))
+    except ValueError as error:
+        words = str(error).replace("pass pieces=", "pass --config.vectors.pieces=")
+        raise UserError(f"vectors.path {config.vectors.path}: {words}") from error
+    table = arrays.raw_table(values, about)
+    names = config.vectors.layers
+    return table.assign_coords(layer_name=("layer", list(names))) if names else table
+
+
+def _made_by(config: VectorsConfig) -> dict[str, Any]:
+    """What decides which vectors make up a cloud: tables of others are not joined."""
+    path, digest = pathlib.Path(config.vectors.path), hashlib.sha256()
+    for file in sorted(path.rglob("*")) if path.is_dir() else [path]:
+        if file.is_file():
+            digest.update(str(file.relative_to(path)).encode())
+            with open(file, "rb") as content:
+                digest.update(hashlib.file_digest(content, "sha256").digest())
+    chosen = {"layers": config.vectors.layers, "groups": config.vectors.groups, "positions": config.vectors.positions}
+    if config.vectors.pieces > 1:  # tables of earlier versions say nothing of pieces
+        chosen["pieces"] = config.vectors.pieces
+    return {"sha256": digest.hexdigest(), "folds": config.measure.folds, "seed": config.measure.seed} | chosen

@@ -1,0 +1,165 @@
+"""The table of one checkpoint: every value of every cloud, with all its replicates, valid quantity by quantity.
+
+A variable has its quantity's plain name and the dimensions (cloud, positions, batch, …, replicate). The clouds are
+"measured", which is the text's, and those of null models; NaN where one has no such quantity. What a variable was made
+by stands in its attributes: `version` of the quantity, `resampling`, and `clouds`, which were measured of it.
+"""
+
+import json
+from collections.abc import Iterable
+
+import numpy as np
+import xarray as xr
+
+from anisoscope.measurement.families.comparison import OF_PREVIOUS
+from anisoscope.measurement.families.entries import coordinates, family_of, nulls_of, quantities
+from anisoscope.measurement.families.projection import VECTORS
+from anisoscope.measurement.nulls import PERMUTED
+from anisoscope.measurement.panel import MEASURED
+from anisoscope.measurement.tables import projection
+
+Arrays = dict[str, np.ndarray]  # of one cloud, by quantity
+Missing = dict[str, tuple[str, ...]]  # quantity -> clouds that have to be measured of it
+
+LAYOUT = 2  # tables without this attribute, or with another, are never read as these
+UNTRAINED = "untrained"  # a null model that is no cloud: the table of step 0
+BEFORE = "previous_step"  # which checkpoint was compared with
+CLOUDS = (MEASURED, "gaussian", "shuffled", PERMUTED)  # in this order, whatever was measured first
+BY_KEY = ("checkpoints", "made_by", "noise_floor")  # attributes in JSON, to which each measurement adds
+
+
+def table(values: dict[str, Arrays], step: int, positions: tuple[str, ...], attributes: dict) -> xr.Dataset:
+    """From what was measured, {cloud: {quantity: array}}, each array (batch, positions, …, replicate)."""
+    clouds = _ordered(values)
+    order = list(quantities())
+    variables = {}
+    for name in sorted({name for arrays in values.values() for name in arrays}, key=order.index):
+        there = {cloud: np.asarray(values[cloud][name]) for cloud in clouds if name in values[cloud]}
+        shape = next(iter(there.values())).shape
+        kind = np.result_type(*there.values(), np.float32)  # counts too: a cloud without any is NaN
+        filled = [there.get(cloud, np.full(shape, np.nan)).astype(kind).swapaxes(0, 1) for cloud in clouds]
+        variables[name] = _dims(name), np.stack(filled), about(name) | {"clouds": ",".join(there)}
+    dataset = xr.Dataset(variables, attrs={"layout": LAYOUT} | attributes)
+    labels = {"step": step, "cloud": clouds, "positions": list(positions)} | places(dataset.sizes)
+    present = ("step", "depth", *dataset.sizes)
+    return dataset.assign_coords({name: values for name, values in labels.items() if name in present})
+
+
+def places(sizes: dict[str, int]) -> dict:
+    """Labels along the dimensions of a value: layers and their depth, blocks, heads, and those of single quantities."""
+    found = {name: np.arange(sizes[name]) for name in ("batch", "head") if name in sizes}
+    found |= {name: list(labels) for name, labels in coordinates().items()}
+    if "layer" in sizes:
+        layers = found["layer"] = found["other_layer"] = np.arange(sizes["layer"])
+        found["depth"] = "layer", layers / max(layers[-1], 1)
+    if "block" in sizes:
+        found["block"] = np.arange(1, sizes["block"] + 1)
+    return found
+
+
+def about(name: str) -> dict[str, str | int]:
+    """The attributes of a quantity, in the words of today."""
+    quantity = quantities()[name]
+    return {
+        "long_name": quantity.long_name,
+        "units": quantity.units,
+        "range": "{:g} to {:g}".format(*quantity.range),
+        "formula": quantity.formula,
+        "source": quantity.source,
+        "family": family_of(name),
+        "resampling": quantity.resampling or "batches",
+        "version": quantity.version,
+    } | ({"symbol": quantity.symbol} if quantity.symbol else {})
+
+
+def clouds_of(array: xr.DataArray) -> list[str]:
+    """The clouds that were measured of a quantity."""
+    return array.attrs["clouds"].split(",")
+
+
+def holds(found: xr.Dataset, name: str) -> bool:
+    """Whether a table has this quantity as it is measured today; other words for it make no difference."""
+    if name not in found or name not in quantities() or found[name].attrs.get("version") != quantities()[name].version:
+        return False
+    labels = {dim: list(labels) for dim, labels in coordinates().items() if dim in quantities()[name].dims}
+    return found[name].dims == _dims(name) and all(list(found[dim].values) == labels[dim] for dim in labels)
+
+
+def missing(found: xr.Dataset | None, families: tuple[str, ...], nulls: tuple[str, ...]) -> Missing:
+    """What has to be measured before a table (None: there is none) holds all that is asked for.
+
+    Of a quantity that the table has in another version, or by other labels or resamples, all clouds; of one that it
+    has as it is measured today, the clouds that it lacks.
+    """
+    left = {}
+    for name, quantity in quantities().items():
+        if family_of(name) in families and not quantity.derived:
+            wanted = (MEASURED, *(null for null in CLOUDS if null in nulls and null in nulls_of(name)))
+            there = clouds_of(found[name]) if found is not None and holds(found, name) else ()
+            left[name] = tuple(cloud for cloud in wanted if cloud not in there)
+    if "projection" in families:  # no quantities: vectors of one cloud
+        versions = {name: found[name].attrs.get("version") for name in VECTORS if found is not None and name in found}
+        left |= {name: (MEASURED,) for name in VECTORS if versions.get(name) != projection.VERSION}
+    return {name: clouds for name, clouds in left.items() if clouds}
+
+
+def families_of(missed: Missing, families: tuple[str, ...]) -> tuple[str, ...]:
+    """The families, in this order, of which something is missing."""
+    wanted = {"projection" if name in VECTORS else family_of(name) for name in missed}
+    return tuple(family for family in families if family in wanted)
+
+
+def merged(old: xr.Dataset | None, new: xr.Dataset, missed: Missing) -> xr.Dataset:
+    """The old table with what was missing of it taken from the new one; all else stays as it was, bit for bit.
+
+    What the old table has beyond what was asked for stays too, as long as it is what is measured today.
+    """
+    if old is None:
+        return _arranged(new)
+    kept = [name for name in old.data_vars if holds(old, name) and MEASURED not in missed.get(name, ())]
+    if (
+        BEFORE in old and BEFORE in new and int(old[BEFORE]) != int(new[BEFORE])
+    ):  # that one is gone: compared with another
+        kept = [name for name in kept if name not in OF_PREVIOUS or name not in new]
+    parts = {name: new[name] for name in new.data_vars} | {name: old[name] for name in kept}
+    parts |= {name: with_clouds(old[name], new[name], missed[name]) for name in kept if name in missed}
+    others = [name for name in old.data_vars if name not in quantities() and name not in missed]
+    parts |= {name: old[name] for name in others if name in VECTORS or name not in new}
+    clouds = _ordered(label for part in (old, new) if "cloud" in part for label in part["cloud"].values)
+    arrays = [array.reindex(cloud=clouds) if "cloud" in array.dims else array for array in parts.values()]
+    whole = xr.merge(arrays, join="exact", compat="equals")
+    # What only the old table says is of what is kept of it.
+    whole.attrs = old.attrs | new.attrs | {name: _both(old, new, name) for name in BY_KEY if name in new.attrs}
+    return _arranged(whole)
+
+
+def with_clouds(old: xr.DataArray, new: xr.DataArray, clouds: tuple[str, ...]) -> xr.DataArray:
+    """A quantity whose clouds of these names are those of the new table."""
+    kept = [cloud for cloud in clouds_of(old) if cloud not in clouds]
+    parts = old.sel(cloud=kept), new.sel(cloud=list(clouds))
+    both = xr.concat(parts, "cloud", join="exact", combine_attrs="override")
+    return both.assign_attrs(clouds=",".join(_ordered((*kept, *clouds))))
+
+
+def _arranged(found: xr.Dataset) -> xr.Dataset:
+    """The same in an order of its own, so that equal tables are equal files whatever was measured first."""
+    names = [name for name in quantities() if name in found]
+    names += sorted(found.data_vars.keys() - names)
+    bare = xr.Dataset({name: found[name].variable for name in names}, attrs=found.attrs)
+    return bare.assign_coords({name: found.coords[name].variable for name in sorted(found.coords)}).drop_encoding()
+
+
+def _ordered(clouds: Iterable[str]) -> list[str]:
+    """Each once, those of `CLOUDS` first and in that order."""
+    found = dict.fromkeys(map(str, clouds))
+    return [cloud for cloud in dict.fromkeys((*CLOUDS, *found)) if cloud in found]
+
+
+def _both(old: xr.Dataset, new: xr.Dataset, name: str) -> str:
+    """An attribute that holds an object in JSON, of two tables."""
+    return json.dumps(json.loads(old.attrs.get(name, "{}")) | json.loads(new.attrs[name]))
+
+
+def _dims(name: str) -> tuple[str, ...]:
+    quantity = quantities()[name]
+    return "cloud", "positions", "batch", *quantity.dims, *([quantity.resampling] if quantity.resampling else [])

@@ -1,0 +1,108 @@
+"""From raw replicates to what a reader wants of a checkpoint: means, intervals, averages, excess over null models."""
+
+import numpy as np
+import xarray as xr
+
+from anisoscope.measurement.families.entries import nulls_of, quantities
+from anisoscope.measurement.intervals import LEVEL, summarise, within
+from anisoscope.measurement.panel import MEASURED
+from anisoscope.measurement.tables import plateau
+from anisoscope.measurement.tables.averages import EMBEDDING, Average, averages
+from anisoscope.measurement.tables.raw import UNTRAINED, about, clouds_of
+
+NOTHING = "nothing"  # on the dimension `less`: the value itself
+STATISTICS = ("mean", "std", "low", "high")
+WORDS = {
+    "less": "what is taken off the value: nothing, or a null model, batch by batch and replicate by replicate",
+    "statistic": f"mean over batches, standard deviation between them, ends of the {LEVEL:.0%} interval of the mean",
+}
+
+Cloud = tuple[xr.Dataset, str]  # a raw table, and which of its clouds
+
+
+def summary(raw: xr.Dataset, untrained: xr.Dataset | None, nulls: tuple[str, ...]) -> tuple[xr.Dataset, xr.Dataset]:
+    """What results.nc and batches.nc hold of one checkpoint.
+
+    In the first a quantity is (step, less, statistic, positions, …), in the second (step, positions, batch, …). The
+    first also has its averages over blocks and heads.
+    `untrained` is the raw table of step 0, if there is one. NaN where a null model has no such quantity: a Gaussian
+    cloud has no attention, a comparison no untrained one.
+    """
+    moments, batches, layer_0 = {}, {}, raw.attrs.get("layer_0", EMBEDDING)
+    if "gride" in raw:
+        inside, ends = plateau.verdict(raw["gride"].sel(cloud=MEASURED, drop=True))
+        moments |= _ends_of_plateau(ends)
+        raw = plateau.read(raw, inside)
+        untrained = None if untrained is None else plateau.read(untrained, inside)
+    for name in (name for name in quantities() if name in raw):
+        dims, own = quantities()[name].dims, (raw, MEASURED)
+        models = [_null_model(raw, untrained, name, null) for null in nulls]
+        moments[name] = ("less", "statistic", "positions", *dims), _stacked(name, own, models), about(name)
+        for variable, average in averages(name, layer_0).items():
+            labels = ("less", "statistic", "positions", *average.dims)
+            words = {key: f"{about(name)[key]}, {average.words}" for key in ("long_name", "formula")}
+            moments[variable] = labels, _stacked(name, own, models, average), about(name) | words
+        batches[name] = ("positions", "batch", *dims), _values(own, name)[:, 0].swapaxes(0, 1), about(name)
+    labels = {"less": [NOTHING, *nulls], "statistic": list(STATISTICS)}
+    labels = {name: (name, values, {"long_name": WORDS[name]}) for name, values in labels.items()}
+    return _labelled(moments, raw, labels), _labelled(batches, raw, {})
+
+
+def _stacked(name: str, own: Cloud, models: list[Cloud | None], average: Average | None = None) -> np.ndarray:
+    """(less, statistic, positions, …) of a quantity or of an average of it; NaN where there is no null model."""
+    value = _moments(name, own, None, average)
+    excess = [np.full_like(value, np.nan) if model is None else _moments(name, own, model, average) for model in models]
+    return np.stack([value, *excess])
+
+
+def _moments(name: str, own: Cloud, null: Cloud | None, average: Average | None) -> np.ndarray:
+    """(statistic, positions, …) of a quantity; of what it exceeds a null model by, where one is given.
+
+    The interval of a value ends where its range does; an excess has no such range.
+    """
+
+    def values(name: str) -> tuple[np.ndarray, np.ndarray | None]:
+        return _values(own, name), None if null is None else _values(null, name)
+
+    value, model = values(name)
+    found = summarise(value, quantities()[name].resampling, model, average.take if average else np.asarray)
+    if name == plateau.NAME:
+        found = plateau.with_choice(found, *values("gride"))
+    if null is None:
+        found = within(found, *quantities()[name].range)
+    return np.stack([getattr(found, statistic) for statistic in STATISTICS])
+
+
+def _null_model(raw: xr.Dataset, untrained: xr.Dataset | None, name: str, null: str) -> Cloud | None:
+    """Where the values of a null model are; None where it has no such quantity."""
+    if null == UNTRAINED:
+        return (untrained, MEASURED) if untrained is not None and UNTRAINED in nulls_of(name) else None
+    return (raw, null) if null in clouds_of(raw[name]) else None
+
+
+def _values(cloud: Cloud, name: str) -> np.ndarray:
+    """(batch, replicate, positions, …), as `summarise` wants it; one replicate for what is not resampled."""
+    quantity, (raw, label) = quantities()[name], cloud
+    array = raw.variables[name].isel(
+        cloud=raw.indexes["cloud"].get_loc(label)
+    )  # without labels, which cost most of the time
+    replicate = quantity.resampling or "whole"
+    array = array if quantity.resampling else array.expand_dims("whole")
+    return array.transpose("batch", replicate, "positions", *quantity.dims).values
+
+
+def _ends_of_plateau(ends: tuple[xr.DataArray, xr.DataArray]) -> dict:
+    found = {}
+    for end, said, ranks in zip(("first", "last"), ("least", "greatest"), ends, strict=True):
+        formula = f"{said} k of that run, of the mean curve over batches"
+        words = about(plateau.NAME)["long_name"] + f", {said} k on it"
+        said = {"long_name": words, "units": "neighbours", "formula": formula, "resampling": "none"}
+        found[f"plateau_{end}"] = ranks.dims, ranks.values, about(plateau.NAME) | said
+    return found
+
+
+def _labelled(variables: dict, raw: xr.Dataset, labels: dict) -> xr.Dataset:
+    """With a dimension `step`, and the coordinates of the raw table that the variables have."""
+    dataset = xr.Dataset(variables, labels, raw.attrs)
+    here = {name: labels for name, labels in raw.coords.items() if {*labels.dims} <= {*dataset.dims}}
+    return dataset.assign_coords(here).expand_dims("step")

@@ -1,0 +1,141 @@
+"""Every figure: its file's name and what draws it. Drawn are those that the tables allow."""
+
+import io
+import pathlib
+from collections.abc import Callable
+from typing import TypeVar
+
+import xarray as xr
+from matplotlib.figure import Figure
+
+from anisoscope.analysis import correlations
+from anisoscope.plot import (
+    against,
+    attention_sinks,
+    by_frequency,
+    curved,
+    dimension_by_scale,
+    experiment,
+    layer_similarity,
+    model_similarity,
+    over_depth,
+    over_training,
+    papers,
+    primary,
+    query_key_projection,
+    sites,
+    style,
+    taken_apart,
+    tangents,
+    training_curve,
+    watched,
+)
+from anisoscope.plot.run import Run
+from anisoscope.plot.untrained import attention, in_and_out, stack
+from anisoscope.utils import files
+from anisoscope.utils.errors import UserError
+from anisoscope.utils.progress import bar
+
+MARK = "drawn.txt"  # of a folder in which files may be written again and removed
+OF_A_RUN = ("config.json", "results.nc")  # in a folder whose files are no figures
+T = TypeVar("T")  # what a figure is drawn from
+
+RUNS: dict[str, Callable[[dict[str, Run]], Figure | None]] = {
+    "anisotropy_profile": over_depth.anisotropy_profile,
+    "anisotropy_by_checkpoint": over_depth.anisotropy_by_checkpoint,
+    "outlier_coordinates": over_depth.outlier_coordinates,
+    "anisotropy_taken_apart": taken_apart.build,
+    "excess_over_nulls": over_depth.excess_over_nulls,
+    "distance_by_frequency": by_frequency.build,
+    "dimension_by_scale": dimension_by_scale.build,
+    "layer_similarity": layer_similarity.build,
+    **over_training.figures("step"),
+    "sites": sites.build,
+    "query_key_projection": query_key_projection.build,
+    "sharpness_against_alignment": against.sharpness_against_alignment,
+    "cosine_against_drift": against.cosine_against_drift,
+    "training_curve": training_curve.build,
+    **watched.FIGURES,
+}
+OVER_TRAINING = {"anisotropy_by_checkpoint", *over_training.BY_RUN, *over_training.BY_DEPTH}  # nothing of one step
+EXPERIMENT: dict[str, Callable[[experiment.Compared], Figure | None]] = {
+    "runs_compared": experiment.runs_compared,
+    "contrasts": experiment.contrasts,
+    "contrasts_at_equal_gain": experiment.contrasts_at_equal_gain,
+    "primary_contrasts": primary.build,
+    "attention_sinks": attention_sinks.build,
+}
+UNTRAINED: dict[str, Callable[[xr.Dataset], Figure | None]] = {
+    "untrained_cosine": in_and_out.cosine,
+    "untrained_norm": in_and_out.norm,
+    "untrained_sharpness": attention.sharpness,
+    "untrained_stack": stack.build,
+    "untrained_targets": attention.targets,
+}
+SIMILARITY: dict[str, Callable[[xr.Dataset], Figure | None]] = {"similarity_of_models": model_similarity.build}
+MODELS = papers.FIGURES
+CURVED: dict[str, Callable[[xr.Dataset], Figure | None]] = {"curved_manifolds": curved.build}
+
+
+def draw(figures: dict[str, Callable[[T], Figure | None]], of: T, folder: pathlib.Path) -> list[pathlib.Path]:
+    """PNG, PDF and caption of each figure, under `folder`; what no longer applies is removed. The paths written."""
+    check_folder(folder)
+    folder.mkdir(parents=True, exist_ok=True)
+    if not (folder / MARK).exists():
+        files.write(folder / MARK, "Figures drawn by main.py: drawn again, and removed where they no longer apply.\n")
+    with style.context(), bar(figures.items(), "figures", "figure", leave=False) as shown:
+        return [path for name, build in shown for path in save(build(of), folder, name)]
+
+
+def check_folder(folder: pathlib.Path, root: pathlib.Path | None = None) -> None:
+    """Raise UserError where the folder is that of a run, or of the one that begins: its tables would be replaced."""
+    begins = root is not None and folder.resolve() == root.resolve()
+    if begins or any((folder / name).exists() for name in OF_A_RUN):
+        raise UserError(f"--figures={folder} is the folder of a run, whose tables are no figures; name another folder")
+
+
+def draw_runs(runs: dict[str, Run], folder: pathlib.Path, over: str = "step") -> list[pathlib.Path]:
+    """Compare the runs (label -> Run) in each figure; of several runs correlations.csv too, where they are pooled.
+
+    Curves over training are drawn `over` steps or gain.
+    """
+    several = any(run.results.sizes["step"] > 1 for run in runs.values())
+    curves, every = over_training.figures(over), RUNS | tangents.FIGURES
+    figures = {
+        name: curves.get(name, build) if several or name not in OVER_TRAINING else _none
+        for name, build in every.items()
+    }
+    paths, pooled = draw(figures, runs, folder), folder / "correlations.csv"
+    if len(runs) == 1:
+        pooled.unlink(missing_ok=True)
+        return paths
+    correlations.write({label: run.results for label, run in runs.items()}, pooled)
+    return [*paths, pooled]
+
+
+def _none(_: dict[str, Run]) -> None:
+    """Nothing to draw."""
+
+
+def save(figure: Figure | None, folder: pathlib.Path, name: str) -> list[pathlib.Path]:
+    """Write name.png, name.pdf and its caption, name.txt; each whole or not at all, and without a date: the same twice.
+
+    Where there is nothing to draw, those of an older measurement are removed.
+    """
+    paths = []
+    for kind, metadata in (("png", None), ("pdf", {"CreationDate": None})):
+        path = folder / f"{name}.{kind}"
+        if figure is None:
+            path.unlink(missing_ok=True)
+            continue
+        content = io.BytesIO()
+        figure.savefig(content, format=kind, metadata=metadata)
+        figure.set_layout_engine("none")  # laid out once, by the first: both files have the same geometry
+        files.write(path, content.getvalue())
+        paths.append(path)
+    caption = folder / f"{name}.txt"
+    if figure is None:
+        caption.unlink(missing_ok=True)
+        return []
+    files.write(caption, figure.get_label() + "\n")
+    return [*paths, caption]

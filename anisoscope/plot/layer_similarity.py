@@ -1,0 +1,59 @@
+"""Which layers hold the same representation? Every layer beside every other, last checkpoint."""
+
+import numpy as np
+from matplotlib.cm import ScalarMappable
+from matplotlib.colors import Normalize
+from matplotlib.figure import Figure
+from matplotlib.ticker import MaxNLocator
+
+from anisoscope.measurement.nulls import PERMUTED
+from anisoscope.measurement.tables.summary import NOTHING
+from anisoscope.plot import scales, style
+from anisoscope.plot.provenance import caption
+from anisoscope.plot.run import Run, at_last, holding, interval, layers, nulls
+
+UNBIASED, BIASED = {"cka_unbiased_layers": "linear CKA without bias"}, {"cka_layers": "linear CKA"}  # of older tables
+OVERLAP = {"overlap_layers": "neighbourhood overlap"}
+TICKS = (0, 0.2, 0.4, 0.6, 0.8, 1)
+
+
+def build(runs: dict[str, Run]) -> Figure | None:
+    every = holding(runs, *UNBIASED, *OVERLAP)
+    measures = (UNBIASED if every.keys() == holding(runs, *BIASED, *OVERLAP).keys() else BIASED) | OVERLAP
+    runs = holding(runs, *measures)
+    if not runs:
+        return None
+    figure = style.new(0.75 * style.PAGE, 0.7 + 2.1 * len(runs))
+    axes = figure.subplots(len(runs), len(measures), squeeze=False)
+    colours = ScalarMappable(Normalize(0, 1), "viridis")
+    for row, (label, run) in zip(axes, runs.items(), strict=True):
+        last = run.results.isel(step=-1).sel(positions="all")
+        for ax, name in zip(row, measures, strict=True):
+            ax.imshow(interval(last, name)[0], cmap=colours.cmap, norm=colours.norm, origin="lower")
+            ax.grid(False)
+            for axis in (ax.xaxis, ax.yaxis):
+                axis.set_major_locator(MaxNLocator(8, integer=True, min_n_ticks=1))
+        row[0].set_ylabel(f"{label}\n{layers(runs, scales.LAYER)}")
+    for ax, title in zip(axes[0], measures.values(), strict=True):
+        ax.set_title(title)
+    for ax in axes[-1]:
+        ax.set_xlabel(layers(runs, scales.LAYER))
+    scales.bar(figure, colours, axes, "similarity (1: the same)", TICKS, [f"{tick:g}" for tick in TICKS])
+    style.title(figure, f"Similarity of layers{at_last(runs)}, all positions")
+    shown = "Every layer beside every other, at the last checkpoint: how alike are their clouds?"
+    told = filter(None, (_permuted(label, run, measures) for label, run in runs.items()))
+    caption(figure, runs, shown, further=list(told))
+    return figure
+
+
+def _permuted(label: str, run: Run, measures: dict[str, str]) -> str:
+    """The most that two different layers have in common with the windows of one in another order."""
+    if PERMUTED not in nulls(run.results):
+        return ""
+    found = []
+    for name, said in measures.items():
+        last = run.results[name].isel(step=-1).sel(positions="all", statistic="mean")
+        null = (last.sel(less=NOTHING) - last.sel(less=PERMUTED)).values
+        null = null[~np.eye(len(null), dtype=bool) & np.isfinite(null)]
+        found += [f"{said} {null.max():.2f}"] if null.size else []
+    return f"{label}, windows of one layer in another order, at most: {', '.join(found)}." * bool(found)

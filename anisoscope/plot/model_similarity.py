@@ -1,0 +1,75 @@
+"""Which layer of one model holds what which layer of another holds? Every pair, and what windows in disorder give."""
+
+import functools
+import operator
+
+import numpy as np
+import xarray as xr
+from matplotlib.cm import ScalarMappable
+from matplotlib.colors import Normalize
+from matplotlib.figure import Figure
+from matplotlib.ticker import MaxNLocator
+
+from anisoscope.measurement.nulls import PERMUTED
+from anisoscope.measurement.tables.summary import NOTHING
+from anisoscope.plot import scales, style
+from anisoscope.plot.run import POSITIONS
+
+MEASURES = {"cka_unbiased": "linear CKA without bias", "overlap": "neighbourhood overlap"}
+SEEN = 0.1
+TICKS = (0, 0.2, 0.4, 0.6, 0.8, 1)
+
+
+def build(found: xr.Dataset) -> Figure:
+    """A row for each measure: the two models, then windows of the first in another order, on one scale.
+
+    Without position 0 once more, where that changes what is seen: one massive vector can hide all others from CKA.
+    """
+    first, second = found.attrs["first"], found.attrs["second"]
+    rows = [(name, side) for name in MEASURES for side in _sides(found[name])]
+    figure = style.new(0.75 * style.PAGE, 0.8 + 2.2 * len(rows))
+    axes = figure.subplots(len(rows), 2, squeeze=False)
+    colours = ScalarMappable(Normalize(0, 1), "viridis")
+    widest = {name: [] for name in MEASURES}
+    for row, (name, side) in zip(axes, rows, strict=True):
+        values = found[name].sel(positions=side)
+        mean = values.sel(less=NOTHING, statistic="mean")
+        null = mean - values.sel(less=PERMUTED, statistic="mean")
+        ends = (values.sel(less=NOTHING, statistic=end) for end in ("high", "low"))
+        widest[name].append(functools.reduce(operator.sub, ends).max().item() / 2)
+        for ax, shown in zip(row, (mean, null), strict=True):
+            ax.imshow(shown, cmap=colours.cmap, norm=colours.norm, origin="lower", aspect="auto")
+            ax.grid(False)
+            for axis in (ax.xaxis, ax.yaxis):
+                axis.set_major_locator(MaxNLocator(8, integer=True, min_n_ticks=1))
+        where = f"\n{POSITIONS[side]}" if len(rows) > len(MEASURES) else ""
+        row[0].set_ylabel(f"{MEASURES[name]}{where}\n{first}: layer")
+    axes[0, 0].set_title("the same text")
+    axes[0, 1].set_title("windows of one\nin another order")
+    for ax in axes[-1]:
+        ax.set_xlabel(f"{second}: layer")
+    scales.bar(figure, colours, axes, "similarity (1: the same)", TICKS, [f"{tick:g}" for tick in TICKS])
+    style.title(
+        figure, f"Layers of {first} beside layers of {second}" + ", all positions" * (len(rows) == len(MEASURES))
+    )
+    about = found.attrs
+    facts = [f"{about['corpus']}; {about['measure.points']:,} points × {about['measure.batches']} batches"]
+    facts += [f"{about[place]}: {about[f'{place}_model']}" for place in ("first", "second")]
+    style.small_print(figure, facts)
+    known = {name: np.nanmax(halves) for name, halves in widest.items() if np.isfinite(halves).any()}
+    said = ", ".join(f"{MEASURES[name]} {half:.2f}" for name, half in known.items())
+    points = about.get("points_are", "on the same characters of the same windows")
+    shown = (
+        f"Every layer of one model beside every layer of the other, {points}; layer 0 is the embedding. "
+        "Right: the null model, in which the windows of the first are in another order."
+    )
+    shown += f" 95 % intervals, windows resampled, reach at most so far to a side: {said}." * bool(known)
+    figure.set_label("\n".join([shown, "", *facts]))
+    return figure
+
+
+def _sides(values: xr.DataArray) -> list[str]:
+    """All positions; and the set without position 0, where a pair of layers is seen to be more or less alike there."""
+    mean = values.sel(less=NOTHING, statistic="mean")
+    far = abs(mean.sel(positions="without_first") - mean.sel(positions="all")).max().item()
+    return ["all", "without_first"] if far > SEEN else ["all"]

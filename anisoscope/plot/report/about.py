@@ -1,0 +1,77 @@
+"""What was run, on which text, with which versions, and the files beside the page, as HTML."""
+
+import json
+import os
+import pathlib
+from html import escape
+from typing import Any
+from urllib.parse import quote
+
+from anisoscope.plot.provenance import provenance
+from anisoscope.plot.run import Run
+from anisoscope.training import finished
+from anisoscope.utils.files import read_json
+
+
+def lines(drawn: dict[str, Run]) -> list[str]:
+    """What all runs share, and what each has beside that."""
+    shared, own = provenance(drawn)
+    return [line for line in (shared, *own) if line]
+
+
+def origin(runs: dict[str, Run], drawn: dict[str, Run], folders: dict[str, pathlib.Path]) -> str:
+    """The lines that stand below every figure; then each run with its text, versions and settings."""
+    parts = [f"<p>{escape(line)}</p>" for line in lines(drawn)]
+    for label, run in runs.items():
+        rows = "".join(f"<dt>{escape(name)}</dt><dd>{escape(said)}</dd>" for name, said in facts(run, folders[label]))
+        settings = json.dumps(json.loads(run.results.attrs["config"]), indent=1)
+        more = f"<details><summary>All settings</summary><pre>{escape(settings)}</pre></details>"
+        parts.append(f"<details><summary>{escape(label)}</summary><dl>{rows}</dl>{more}</details>")
+    return "\n".join(parts)
+
+
+def facts(run: Run, folder: pathlib.Path) -> list[tuple[str, str]]:
+    """In words, as far as the run's folder knows them."""
+    attrs = run.results.attrs
+    found = [("text", str(attrs["corpus"])), ("sha256 of the text", str(attrs.get("corpus_sha256", "")))]
+    found += [("model", str(attrs.get("model", ""))), ("measured on", str(attrs.get("input", "")))]
+    if tested := finished.read(folder):
+        said = [f"{tested['bits_per_character']:.4f} bits per character"]
+        said += [f"{tested['mask_bits']:.4f} under [MASK]"] if "mask_bits" in tested else []
+        if "gain" in tested:  # runs of old do not tell it
+            said.append(f"gain {tested['gain']:.4f} over {tested['context_free_bits']:.4f} without context")
+        found.append(("test split", "; ".join([*said, tested["protocol"]])))
+    for number, session in enumerate(_read(folder / "environment.json").get("sessions", []), 1):
+        versions = ", ".join(f"{name} {version}" for name, version in session.get("versions", {}).items())
+        device = ", ".join(f"{name} {value}" for name, value in session.get("device", {}).items())
+        commit = session.get("commit")
+        said = [" ".join(session.get("command", [])), versions, device, f"commit {commit}" if commit else ""]
+        found.append((f"session {number}", "; ".join(filter(None, said))))
+    return [(name, said) for name, said in found if said]
+
+
+def _read(path: pathlib.Path) -> dict[str, Any]:
+    return read_json(path, "move it away") if path.exists() else {}
+
+
+def links(folders: dict[str, pathlib.Path], root: pathlib.Path) -> str:
+    """To figures and tables that are there, relative to the page: folders can be moved together.
+
+    A page beside its figures, as of --figures=DIR, stands in their folder.
+    """
+    drawn = root / "figures" if (root / "figures").is_dir() else root
+    figures = sorted(drawn.glob("*.png"))
+    tables = sorted(root.glob("*.csv")) + sorted(drawn.glob("*.csv"))
+    for folder in folders.values():
+        tables += [path for path in (folder / "results.csv", folder / "results.nc") if path.exists()]
+    parts = []
+    for name, paths in (("Figures", figures), ("Tables", dict.fromkeys(tables))):
+        found = "".join(f"<li>{link(path, root)}</li>" for path in paths)
+        parts.append(f"<h3>{name}</h3><ul>{found}</ul>" if found else "")
+    return "\n".join(parts)
+
+
+def link(path: pathlib.Path, root: pathlib.Path) -> str:
+    target = pathlib.PurePath(os.path.relpath(path.resolve(), root.resolve())).as_posix()
+    said = target.removeprefix("figures/")
+    return f'<a href="{escape(quote(target))}">{escape(said)}</a>'

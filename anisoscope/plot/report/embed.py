@@ -1,0 +1,156 @@
+"""What the page holds of the tables: every variable as float32, with its words; one block of bytes for each run."""
+
+import base64
+import gzip
+import json
+from typing import Any
+
+import numpy as np
+import xarray as xr
+
+from anisoscope.analysis.runs import conditions
+from anisoscope.measurement.families.entries import quantities
+from anisoscope.plot import style
+from anisoscope.plot.run import ENDS, NULLS, POSITIONS, Run, bands, embedded, nulls
+from anisoscope.tangents.quantities import GRADIENT
+
+INNER = ("less", "statistic", "positions")  # controls of their own; all other dimensions can be an axis
+DEPTHS = ("layer", "block")
+VECTORS = ("query_projection", "key_projection")  # drawn together, on a plane
+TANGENTS, CLOUDS = "tangents: gradients in proxies", "gradients as clouds"  # families of tangents.nc
+SYMBOLS = {"o": "circle", "s": "square", "^": "triangle-up", "D": "diamond", "v": "triangle-down"}
+SYMBOLS |= {"P": "cross", "X": "x"}
+INKS_ON_DARK = ("#56B4E9", "#F0803C", "#2FC79A", "#E29CC6", "#E69F00", "#8CD2FF", "#FFFFFF", "#A8A8A8", "#B79BEA")
+
+
+def entries(runs: dict[str, Run], drawn: dict[str, Run]) -> list[dict[str, Any]]:
+    """What can be switched on and off: all that the figures draw, and the single seeds of what they draw as one.
+
+    `runs` are single runs; `drawn` the same with those that differ in seeds joined (plot/seeds.py).
+    """
+    alone = {label for label, run in drawn.items() if runs.get(label) is run}
+    seeds = iter(conditions({label: run.results for label, run in runs.items() if label not in alone}).values())
+    dark = dict(zip(style.INKS, INKS_ON_DARK, strict=True))
+    found = []
+    for label, look in style.inks(drawn).items():
+        own = {"group": label, "ink": look["color"], "ink_on_dark": dark[look["color"]]}
+        members = [] if label in alone else next(seeds)  # in the order of `drawn`; labels may be others among fewer
+        name = f"{label}, {len(members)} seeds together" if members else label
+        found.append(own | {"label": name, "symbol": SYMBOLS[look["marker"]], "on": True, "run": drawn[label]})
+        for member, symbol in zip(members, _symbols(len(members)), strict=True):
+            found.append(own | {"label": member, "symbol": symbol, "on": False, "run": runs[member]})
+    return found
+
+
+def _symbols(count: int) -> list[str]:
+    return [f"{list(SYMBOLS.values())[number % len(SYMBOLS)]}-open" for number in range(count)]
+
+
+def variables(run: Run) -> dict[str, xr.DataArray]:
+    """Those that can be drawn, in the order of the families. The deviation between batches stays in results.nc.
+
+    Joined seeds have quantities of single heads for each seed, where head 2 of one is not head 2 of another: the page
+    shows the single seeds of those. Tables of tangents have the run's steps, NaN where one was not read.
+    """
+    order, results = {name: place for place, name in enumerate(quantities())}, run.results
+    names = sorted(results.data_vars, key=lambda name: order.get(name, len(order)))
+    found = {}
+    for name in names:
+        values = results[name]
+        drawable = free(values) and "seed" not in values.dims and np.issubdtype(values.dtype, np.number)
+        if drawable and ("vector" not in values.dims or name in VECTORS):
+            found[name] = values.sel(statistic=list(ENDS)) if "statistic" in values.dims else values
+    if run.tangents is not None:
+        for name, values in run.tangents.reindex(step=results["step"].values).items():
+            about = {"family": CLOUDS if name.startswith(GRADIENT) else TANGENTS, "file": "tangents.nc"}
+            found[name] = values.assign_attrs(about)
+    return found
+
+
+def band(run: Run, name: str, values: xr.DataArray) -> str:
+    """What lies between low and high."""
+    if values.attrs.get("file") is None:
+        told = bands({"": run}, name)
+    elif values.attrs["resampling"] == "none":
+        return "least and greatest of the control frames"
+    else:
+        told = bands({"": Run(run.tangents, [])}, name)
+    return told.removeprefix("Band: ").removesuffix(".")
+
+
+def free(values: xr.DataArray) -> list[str]:
+    """Dimensions that can be an axis: depth, then training, then further ones."""
+    dims = [dim for dim in values.dims if dim not in INNER]
+    return sorted(dims, key=lambda dim: (dim not in DEPTHS, dim != "step"))
+
+
+def numbers(run: Run) -> tuple[dict[str, Any], bytes]:
+    """Labels and layout of a run's variables, and their values: little-endian float32, one after another."""
+    found, labels, blocks, offset = {}, {}, [], 0
+    for name, values in variables(run).items():
+        labels |= {dim: values[dim].values.tolist() for dim in values.dims if dim not in labels}
+        with np.errstate(over="ignore"):
+            blocks.append(np.ascontiguousarray(values.values, dtype="<f4").tobytes())
+        found[name] = {"dims": list(values.dims), "offset": offset}
+        if "statistic" in values.dims:
+            found[name]["band"] = band(run, name, values)
+        if "less" in values.dims:
+            found[name]["nulls"] = [less for less in nulls(run.results) if np.isfinite(values.sel(less=less)).any()]
+        offset += len(blocks[-1])
+    labels["statistic"] = list(ENDS)
+    return {"labels": labels, "variables": found}, b"".join(blocks)
+
+
+def words(runs: list[Run]) -> list[dict[str, Any]]:
+    """Of each quantity that some run has: what it is called, its formula, source and axes."""
+    found = {}
+    for run in runs:
+        for name, values in variables(run).items():
+            about = {key: str(values.attrs.get(key, "")) for key in ("formula", "source", "resampling")}
+            noise = values.attrs.get("noise_floor")
+            about["noise"] = "" if noise is None else f"{noise:.1g}, with batch size and kernels"
+            about |= {"long_name": str(values.attrs.get("long_name", name)), "units": values.attrs.get("units", "1")}
+            about |= {
+                "file": values.attrs.get("file", "results.nc"),
+                "name": name,
+                "family": values.attrs.get("family", "further"),
+                "dims": free(values),
+            }
+            found.setdefault(name, about)
+    if all(name in found for name in VECTORS):
+        query = found[VECTORS[0]]
+        found[VECTORS[0]] = query | {"long_name": "queries and keys, projected", "plane": list(VECTORS)}
+    for name in VECTORS:  # neither can be drawn without the other
+        if "plane" not in found.get(name, {}):
+            found.pop(name, None)
+    return list(found.values())
+
+
+def known(runs: dict[str, Run], drawn: dict[str, Run], about: dict[str, Any]) -> tuple[str, list[str]]:
+    """JSON of all words and layouts, and of each entry its numbers."""
+    listed = entries(runs, drawn)
+    shown = [entry.pop("run") for entry in listed]
+    content = about | {"quantities": words(shown), "runs": listed, "positions": POSITIONS}
+    content["embedded"] = embedded(drawn)
+    content["nulls"] = {name: " ".join(said.split()) for name, said in NULLS.items()}
+    content["shades"] = [_hex(style.shades()(place)) for place in np.linspace(0, 1, 33)]
+    blocks = []
+    for entry, run in zip(listed, shown, strict=True):
+        layout, values = numbers(run)
+        entry |= layout
+        blocks.append(packed(values))
+    return as_json(content), blocks
+
+
+def _hex(colour: tuple[float, ...]) -> str:
+    return "#" + "".join(f"{round(255 * part):02x}" for part in colour[:3])
+
+
+def packed(content: bytes) -> str:
+    """Base64 of gzip, without a date: the same content is written the same twice."""
+    return base64.b64encode(gzip.compress(content, 9, mtime=0)).decode()
+
+
+def as_json(content: Any) -> str:
+    """For a <script> element: names come from users and may hold any tag."""
+    return json.dumps(content, allow_nan=False, ensure_ascii=False).replace("<", "\\u003c")

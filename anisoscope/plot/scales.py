@@ -1,0 +1,139 @@
+"""Axes and colour bars that several figures have: training steps, blocks, layers; where zero is drawn."""
+
+import math
+import re
+from collections.abc import Iterable, Sequence
+
+import numpy as np
+from matplotlib.axes import Axes
+from matplotlib.axis import Axis
+from matplotlib.cm import ScalarMappable
+from matplotlib.colors import BoundaryNorm, SymLogNorm
+from matplotlib.figure import Figure
+from matplotlib.lines import Line2D
+from matplotlib.ticker import LogFormatterSciNotation
+
+from anisoscope.plot.style import shades
+
+DEPTH = "relative depth (0 = embedding)"
+LAYER = "layer (0 = embedding)"
+RAISED = str.maketrans("0123456789-", "⁰¹²³⁴⁵⁶⁷⁸⁹⁻")
+
+
+class Powers(LogFormatterSciNotation):
+    """Numbers of a log axis as matplotlib writes them, in plain text: 10⁻², 2×10⁻²."""
+
+    def __call__(self, x: float, pos: int | None = None) -> str:
+        written = re.fullmatch(r"\$\\mathdefault\{(.*?)(?:\^\{(-?\d+)\})?\}\$", super().__call__(x, pos))
+        return written[1].replace(r"\times", "×") + (written[2] or "").translate(RAISED) if written else ""
+
+
+def power(exponent: int) -> str:
+    """This power of ten in plain text."""
+    return f"10{str(exponent).translate(RAISED)}"
+
+
+def fit(axes: Iterable[Axes], zero: bool = False) -> None:
+    """Limits of axes of one scale that serve their lines: a band is cut where it reaches beyond them twice their span.
+
+    Zero is among them, as a line, where it is asked for or the lines come near it.
+    """
+    axes = list(axes)
+    values = [line.get_ydata() for ax in axes for line in ax.lines if _of_data(ax, line)]
+    lines = np.concatenate([np.ravel(one) for one in values] or [np.empty(0)])
+    lines = lines[np.isfinite(lines)].astype(float)
+    if not lines.size:
+        for ax in axes:
+            ax.set_ylim(0, 1)  # there is nothing to serve
+        return
+    least, most = lines.min(), lines.max()
+    span = (most - least) or abs(most) or 1.0
+    low = max(min(ax.dataLim.y0 for ax in axes), least - 2 * span)
+    high = min(max(ax.dataLim.y1 for ax in axes), most + 2 * span)
+    if zero or least < most / 2 or most <= 0:
+        low, high = min(low, 0.0), max(high, 0.0)
+        for ax in axes:
+            ax.axhline(0, color="0.6", linewidth=0.7, zorder=1)
+    margin = 0.05 * ((high - low) or span)
+    for ax in axes:
+        ax.set_ylim(low - margin, high + margin)
+
+
+def _of_data(ax: Axes, line: Line2D) -> bool:
+    """Whether its heights are values: those of `axvline` are shares of the panel."""
+    return line.get_transform().contains_branch_seperately(ax.transData)[1]
+
+
+def logarithmic(*axes: Axis) -> None:
+    """Log axes; all text is plain (style.RC), so their numbers must be too."""
+    for axis in axes:
+        axis.axes.set(**{f"{axis.axis_name}scale": "log"})
+        axis.set_major_formatter(Powers())
+        axis.set_minor_formatter(Powers())
+
+
+def step_axis(ax: Axes, last: int) -> None:
+    """Training steps on a log axis that also has room for step 0."""
+    ax.set_xscale("symlog", linthresh=1, linscale=0.5)
+    ax.set_xlim(-0.25, max(last, 1) * 1.3)
+    ticks = _decades(last)
+    ax.set_xticks(ticks, [_short(tick) for tick in ticks])
+    ax.set_xticks([], minor=True)
+    ax.set_xlabel("training step")
+
+
+def step_colours(last: int) -> ScalarMappable:
+    """Training steps as colours, on the scale of `step_axis`."""
+    return ScalarMappable(SymLogNorm(linthresh=1, linscale=0.5, vmin=0, vmax=max(last, 1), base=10), shades())
+
+
+def step_bar(figure: Figure, colours: ScalarMappable, axes: np.ndarray) -> None:
+    """Decades and the last step, without a decade that would touch it."""
+    last = int(colours.norm.vmax)
+    ticks = [*(tick for tick in _decades(last) if 3 * tick <= last), last]
+    bar(figure, colours, axes, "training step", ticks, [_short(tick) for tick in ticks])
+
+
+def block_colours(blocks: int) -> ScalarMappable:
+    """Blocks 1 .. N as colours, one flat patch each."""
+    return ScalarMappable(BoundaryNorm(np.arange(blocks + 1) + 0.5, 256), shades())
+
+
+def block_bar(figure: Figure, colours: ScalarMappable, axes: np.ndarray) -> None:
+    _patch_bar(figure, colours, axes, "block")
+
+
+def layer_colours(layers: int) -> ScalarMappable:
+    """Layers 0 (the embedding) .. N - 1 as colours, one flat patch each."""
+    return ScalarMappable(BoundaryNorm(np.arange(layers + 1) - 0.5, 256), shades())
+
+
+def layer_bar(figure: Figure, colours: ScalarMappable, axes: np.ndarray, words: str = LAYER) -> None:
+    _patch_bar(figure, colours, axes, words)
+
+
+def _patch_bar(figure: Figure, colours: ScalarMappable, axes: np.ndarray, words: str) -> None:
+    patches = (colours.norm.boundaries[:-1] + 0.5).astype(int).tolist()
+    ticks = patches[:: math.ceil(len(patches) / 8)]
+    bar(figure, colours, axes, words, ticks, [str(tick) for tick in ticks])
+
+
+def bar(
+    figure: Figure, colours: ScalarMappable, axes: np.ndarray, words: str, ticks: Sequence[float], names: list[str]
+) -> None:
+    """A colour bar right of all these panels, as tall as they are together."""
+    bar = figure.colorbar(colours, ax=axes, label=words, aspect=16 * len(axes), fraction=0.05, pad=0.02)
+    bar.set_ticks(ticks, labels=names)
+    bar.minorticks_off()
+    bar.outline.set_visible(False)
+
+
+def _decades(last: int) -> list[int]:
+    return [0, *(10**power for power in range(int(math.log10(max(last, 1))) + 1))]
+
+
+def _short(step: int) -> str:
+    for size, letter in ((10**6, "M"), (10**3, "k")):
+        if step >= size:
+            return f"{step / size:.3g}{letter}"
+    return str(step)

@@ -1,0 +1,114 @@
+"""Runs that differ in seeds only, drawn as one: a curve for each setting, not one for each run."""
+
+import collections
+from typing import Any
+
+import numpy as np
+import xarray as xr
+
+from anisoscope.analysis import runs as tables
+from anisoscope.measurement.families.entries import quantities
+from anisoscope.measurement.tables.averages import averages
+from anisoscope.measurement.tables.scores import OF_LINE
+from anisoscope.measurement.tables.summary import STATISTICS
+from anisoscope.plot.provenance import seeds_in_words
+from anisoscope.plot.run import ENDS, Run
+from anisoscope.training.watch import BLOCKS, LAYERS
+
+AVERAGED = ("bits_per_character", "context_free_bits", "gain", "mask_bits", *LAYERS, *BLOCKS)  # of what a line says
+
+
+def over_seeds(runs: dict[str, Run]) -> dict[str, Run]:
+    """One Run for each condition: the mean over its seeds, and where bands are, the range of the seeds.
+
+    Two or three seeds have a t interval so wide (12.7 and 4.3 standard errors to a side) that it hides the curves; the
+    range claims nothing. Intervals that pool all conditions are those of the contrasts.
+    """
+    together = {}
+    for label, names in tables.conditions({name: run.results for name, run in runs.items()}).items():
+        members = [runs[name] for name in names]
+        together[label] = members[0] if len(members) == 1 else _together(members)
+    return together
+
+
+def _together(members: list[Run]) -> Run:
+    """Its table is as that of one run.
+
+    Of heads nothing is averaged, since head 2 of one seed has nothing in common with head 2 of another: their means and
+    intervals have a dimension `seed`. Projections are left out: each run has a plane of its own.
+    """
+    shared = set.intersection(*(set(run.results.data_vars) for run in members))
+    names = [name for name in (one for own in quantities() for one in (own, *averages(own))) if name in shared]
+    ends = [name for name in ("plateau_first", "plateau_last") if name in shared]
+    parts = [run.results[[*names, *ends]] for run in members]
+    joined = xr.concat(parts, "seed", join="inner", data_vars="all", combine_attrs="override")
+    values, of_heads = joined[names], [name for name in names if "head" in joined[name].dims]
+    means = values.sel(statistic="mean", drop=True)
+    found = _range(means.drop_vars(of_heads)).assign({name: joined[name] for name in of_heads})
+    learned = [name for name, _ in OF_LINE.values() if name in shared]
+    found = found.assign(
+        xr.concat([run.results[learned] for run in members], "seed", join="inner").mean(
+            "seed", skipna=False, keep_attrs=True
+        )
+    )
+    if ends:  # the scales that every seed has on its plateau
+        first, last = (
+            joined["plateau_first"].max("seed", skipna=False),
+            joined["plateau_last"].min("seed", skipna=False),
+        )
+        found = found.assign(plateau_first=first.where(first <= last), plateau_last=last.where(first <= last))
+    pairs = [tables.seeds(run.results) for run in members]
+    attrs = joined.attrs | {"seeds": f"{seeds_in_words(pairs)} together"}
+    tangents = _tangents([run.tangents for run in members], attrs["seeds"])
+    return Run(found.assign_attrs(attrs), _logs(members), tangents)
+
+
+def _tangents(tables: list[xr.Dataset | None], seeds: str) -> xr.Dataset | None:
+    """Means over seeds and their range; of control frames the least and the greatest of all seeds."""
+    if any(table is None for table in tables):
+        return None
+    joined = xr.concat(tables, "seed", join="inner", data_vars="all", combine_attrs="override")
+    labels, found = xr.DataArray(list(ENDS), dims="statistic", name="statistic"), {}
+    for name, values in joined.items():
+        if "statistic" not in values.dims:
+            found[name] = values.mean("seed", skipna=False, keep_attrs=True)
+            continue
+        mean, low, high = (values.sel(statistic=end, drop=True) for end in ENDS)
+        if values.attrs["resampling"] != "none":
+            low = high = mean
+        parts = mean.mean("seed", skipna=False), low.min("seed", skipna=False), high.max("seed", skipna=False)
+        found[name] = xr.concat(parts, labels).assign_attrs(values.attrs)
+    return xr.Dataset(found, attrs=joined.attrs | {"seeds": seeds})
+
+
+def _range(means: xr.Dataset) -> xr.Dataset:
+    """The statistics of values over seeds: mean, deviation and, for an interval, the least and the greatest."""
+    found = {
+        "mean": means.mean("seed", skipna=False),
+        "std": means.std("seed", ddof=1),
+        "low": means.min("seed", skipna=False),
+        "high": means.max("seed", skipna=False),
+    }
+    labels = xr.DataArray(np.array(STATISTICS), dims="statistic", name="statistic")
+    return xr.concat([found[statistic] for statistic in STATISTICS], labels, combine_attrs="override")
+
+
+def _logs(members: list[Run]) -> list[dict[str, Any]]:
+    """Means of what all runs say in each kind of line, at the steps that all of them have."""
+    lines = collections.defaultdict(dict)
+    for number, run in enumerate(members):
+        for line in run.log:  # of a step that was run twice the later line counts
+            lines[line["step"], line["kind"]][number] = line
+    return [
+        {"step": step, "kind": kind} | {name: _mean(found, name) for name in AVERAGED if _told(found, name)}
+        for (step, kind), found in sorted(lines.items())
+        if len(found) == len(members)
+    ]
+
+
+def _told(lines: dict[int, dict[str, Any]], name: str) -> bool:
+    return all(name in line for line in lines.values())
+
+
+def _mean(lines: dict[int, dict[str, Any]], name: str) -> float | list[float]:
+    return np.mean([line[name] for line in lines.values()], axis=0).tolist()

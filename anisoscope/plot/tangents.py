@@ -1,0 +1,296 @@
+"""Figures of tangent proxies: gradient energy beside controls, beside the activations, by frequency, and of updates."""
+
+from collections.abc import Callable, Iterable
+from typing import Any
+
+import numpy as np
+import xarray as xr
+from matplotlib.axes import Axes
+from matplotlib.cm import ScalarMappable
+from matplotlib.figure import Figure
+from matplotlib.ticker import MaxNLocator
+
+from anisoscope.measurement.intervals import LEVEL
+from anisoscope.plot import scales, style
+from anisoscope.plot.provenance import caption
+from anisoscope.plot.run import ENDS, Run, last_step
+from anisoscope.tangents.written import WRITING
+
+MOST = 5  # panels beside each other
+KIND, ROWS = "semi-NMF", "raw"  # what is drawn; the rest stands in the table
+CONTROLS = "Grey: all control frames"
+RECONSTRUCTED = "Proxies, energies and controls are reconstructions after Bernas et al. 2026."
+FITS = {  # in the words of a figure
+    "early": "fitted early",
+    "here": "fitted at the checkpoint",
+    "previous": "fitted at the one before",
+    "untrained": "of the untrained network",
+    "other seed": "of another seed, early",
+}
+PROXIES = {"early": "the early tangent proxy", "here": "the proxy fitted at the checkpoint"}
+
+
+def chosen(runs: dict[str, Run]) -> dict[str, Run]:
+    """The runs that have tables of tangents, these in the place of their results: the largest rank, raw gradients."""
+    found = {}
+    for label, run in runs.items():
+        if run.tangents is not None:
+            rank = int(run.tangents["rank"].values[-1])
+            found[label] = Run(run.tangents.sel(rank=rank, kind=KIND, rows=ROWS), [])
+    return found
+
+
+def proxy(runs: dict[str, Run]) -> str:
+    tables = [run.results for run in runs.values()]
+    ranks = each(f"rank {int(table['rank'])} of {int(table.attrs['width'])}" for table in tables)
+    return f"{KIND}, {ranks}"
+
+
+def each(words: Iterable[str]) -> str:
+    """What different runs say, each once."""
+    return " or ".join(dict.fromkeys(words))
+
+
+def drawn_fit(table: xr.Dataset) -> str:
+    """Early proxies; where there are none, as of a model without revisions, those fitted at the checkpoint itself."""
+    return "early" if table["energy"].sel(fit="early").notnull().any() else "here"
+
+
+def in_proxies(runs: dict[str, Run]) -> str:
+    return each(PROXIES[drawn_fit(run.results)] for run in runs.values())
+
+
+def over_depth(runs: dict[str, Run]) -> bool:
+    """Whether there is no training to draw: the models have one checkpoint each."""
+    return all(run.results.sizes["step"] == 1 for run in runs.values())
+
+
+def types(runs: dict[str, Run]) -> str:
+    return each(run.results.attrs.get("types", "character") for run in runs.values())
+
+
+def axis(table: xr.Dataset) -> str:
+    return "step" if "step" in table.dims else "layer"
+
+
+def layers_of(table: xr.Dataset) -> list[int]:
+    """All, or some of them, the first and the last among them."""
+    every = table.layer.values
+    return every[np.unique(np.linspace(0, len(every) - 1, min(MOST, len(every))).round().astype(int))].tolist()
+
+
+def ends(values: xr.DataArray, **where: Any) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    return tuple(values.sel(statistic=end, **where).values for end in ENDS)
+
+
+def grid(
+    runs: dict[str, Run],
+    columns: Callable[[xr.Dataset], dict[str, Any]],
+    draw: Callable[[Axes, xr.Dataset, Any], None],
+    layers: ScalarMappable | None = None,
+) -> Figure:
+    """A row per run, a panel per column over training steps, all of one scale; the key above, or a bar of layers.
+
+    Of models of one checkpoint each the panels are over layers.
+    """
+    deep = over_depth(runs)
+    tables = {label: run.results.isel(step=0) if deep else run.results for label, run in runs.items()}
+    most = max(len(columns(table)) for table in tables.values())
+    figure = style.new(style.PAGE, 1.25 + 1.5 * len(runs))
+    if layers is None:
+        strip, axes = style.below_a_strip(figure, len(runs), most, 1.5)
+    else:
+        axes = figure.subplots(len(runs), most, squeeze=False)
+    above: list[str] = []
+    for row, (label, table) in zip(axes, tables.items(), strict=True):
+        wanted = columns(table)
+        for ax, (name, at) in zip(row, wanted.items(), strict=False):
+            draw(ax, table, at)
+            if deep:
+                ax.set_xlabel("layer")
+                ax.xaxis.set_major_locator(MaxNLocator(3 if most > 2 else "auto", integer=True))
+            else:
+                scales.step_axis(ax, last_step(runs))
+            if [*wanted] != above:  # of the first run, and of one that has other layers
+                ax.set_title(name, fontsize=style.SMALL)
+        for ax in row[len(wanted) :]:
+            ax.set_axis_off()
+        above = [*wanted]
+        row[0].set_ylabel(label, fontweight="bold")
+    scales.fit(axes.flat, zero=True)
+    for ax in axes[:, 1:].flat:
+        ax.tick_params(labelleft=False)
+    for ax in axes[:-1].flat:
+        ax.set_xlabel("")
+        ax.tick_params(labelbottom=False)
+    if layers is None:
+        handles, names = style.entries(axes.flat)
+        strip.legend(handles, names, loc="center", ncols=len(names))
+    else:
+        scales.layer_bar(figure, layers, axes)
+    return figure
+
+
+def by_layer(table: xr.Dataset) -> dict[str, dict[str, int]]:
+    """A panel each, or all in one that is over layers."""
+    if axis(table) == "layer":
+        return {"": {}}
+    words = {0: "layer 0 (embedding)"}
+    return {words.get(layer, f"layer {layer}"): {"layer": layer} for layer in layers_of(table)}
+
+
+def against_controls(ax: Axes, table: xr.Dataset, names: dict[str, str], at: dict[str, int]) -> None:
+    """Control frames as grey bands from the least to the greatest."""
+    x = table[axis(table)].values
+    for (name, label), shade in zip(names.items(), ("0.6", "#E69F00"), strict=False):
+        mean, low, high = ends(table[name], fit=drawn_fit(table), **at)
+        ax.fill_between(x, low, high, color=shade, alpha=0.35, linewidth=0, label=label)
+        ax.plot(x, mean, color=shade, linewidth=0.8)
+
+
+def line(ax: Axes, table: xr.Dataset, name: str, label: str, look: dict[str, Any], **where: Any) -> None:
+    where = {"fit": drawn_fit(table)} | where
+    values = ends(table[name], **where)
+    style.banded(ax, table[axis(table)].values, *values, label=label, **{"linewidth": 1.2} | look)
+
+
+def energy(runs: dict[str, Run]) -> Figure | None:
+    """Does the gradient stay in the early tangent space, more than random directions and more than the activations?"""
+    if not (runs := chosen(runs)):
+        return None
+
+    def draw(ax: Axes, table: xr.Dataset, at: dict[str, int]) -> None:
+        against_controls(ax, table, {"control_energy": "e of random frames"}, at)
+        line(ax, table, "variance", "v: variance of the activations", look(1, linestyle="--"), **at)
+        line(ax, table, "energy", "e: gradient energy", look(0), **at)
+
+    figure = grid(runs, by_layer, draw)
+    style.title(figure, f"Gradient energy and variance in {in_proxies(runs)} ({proxy(runs)})")
+    shown = f"Share of |G|² (e) and of the activations' variance (v) in {in_proxies(runs)}."
+    tell(figure, runs, shown, f"{CONTROLS}.")
+    return figure
+
+
+def excess(runs: dict[str, Run]) -> Figure | None:
+    """What is left when what the activations explain by themselves is taken off?"""
+    if not (runs := chosen(runs)):
+        return None
+    known = {fit: words for fit, words in FITS.items() if any(has(run, fit) for run in runs.values())}
+    colours = scales.layer_colours(max(run.results.sizes["layer"] for run in runs.values()))
+
+    def draw(ax: Axes, table: xr.Dataset, fit: str) -> None:
+        if axis(table) == "layer":
+            line(ax, table, "excess", "e − v", look(0), fit=fit)
+            ax.axhline(0, color="0.5", linewidth=0.8)
+            return
+        for layer in table.layer.values:
+            line(ax, table, "excess", "", {"color": colours.to_rgba(layer)}, fit=fit, layer=layer)
+
+    panels = {style.wrap(words, 1.2, style.SMALL) if len(known) > 1 else words: fit for fit, words in known.items()}
+    figure = grid(runs, lambda _: panels, draw, None if over_depth(runs) else colours)
+    style.title(figure, f"e − v: gradient energy less variance in proxies ({proxy(runs)})")
+    shown = "e − v of proxies by what they were fitted to; 0 where the gradient follows the covariance."
+    tell(figure, runs, shown)
+    return figure
+
+
+def has(run: Run, fit: str) -> bool:
+    return bool(run.results["energy"].sel(fit=fit).notnull().any())
+
+
+def frequency(runs: dict[str, Run]) -> Figure | None:
+    """Are gradients of frequent characters more tangential?"""
+    if not (runs := chosen(runs)):
+        return None
+    colours = style.shades()(np.linspace(0, 1, 4))
+
+    def draw(ax: Axes, table: xr.Dataset, at: dict[str, int]) -> None:
+        for colour, name in zip(colours, table.bin.values, strict=True):
+            line(ax, table, "enrichment_in_bin", name, {"color": tuple(colour)}, bin=name, **at)
+
+    figure = grid(runs, by_layer, draw)
+    style.title(figure, f"Tangent enrichment e / v by frequency of the {types(runs)} ({proxy(runs)})")
+    shown = f"e / v of the positions whose {types(runs)} lies in each quarter of the text by log frequency."
+    tell(figure, runs, shown)
+    return figure
+
+
+def isoscore(runs: dict[str, Run]) -> Figure | None:
+    """Does the proxy carry the gradient's anisotropy, beyond what its energy alone does?"""
+    if not (runs := chosen(runs)):
+        return None
+    controls = {
+        "isoscore_gain_normal": "without random frames",
+        "isoscore_gain_equal_energy": "without random frames of equal energy",
+    }
+
+    def draw(ax: Axes, table: xr.Dataset, at: dict[str, int]) -> None:
+        against_controls(ax, table, controls, at)
+        line(ax, table, "isoscore_gain", "without the proxy", look(0), **at)
+
+    figure = grid(runs, by_layer, draw)
+    style.title(figure, f"Gain of the gradient's IsoScore* when a frame is removed ({proxy(runs)})")
+    shown = "IsoScore* of gradients in the D − k dimensions of a frame's complement, less that of all gradients."
+    tell(figure, runs, shown, f"{CONTROLS.replace('Grey', 'Grey and orange')}.")
+    return figure
+
+
+def updates(runs: dict[str, Run]) -> Figure | None:
+    """Do parameters move along the tangent space that their gradients lie in?"""
+    if not (runs := chosen(runs)):
+        return None
+    words = {"gradient": "weight gradient", "step": "one update", "between": "since last checkpoint"}
+
+    def draw(ax: Axes, table: xr.Dataset, matrix: str) -> None:
+        last, x, fit = table.sizes["layer"] - 1, table[axis(table)].values, drawn_fit(table)
+        read = max(min((last + 1) // 2, last - 1), 0)  # by a middle block
+        layer = 0 if matrix == "embedding" else min(read + (matrix in WRITING), last)
+        at = {"layer": layer} if axis(table) == "step" else {}
+        for number, (of, label) in enumerate(words.items()):
+            values = table.matrix_energy.sel(of=of, matrix=matrix, fit=fit, **at).values
+            if np.isfinite(values).any():
+                ax.plot(x, values, label=label, markersize=2.5, **look(number, marker=True))
+        ax.plot(x, table.variance.sel(statistic="mean", fit=fit, **at), **look(6, ":"), label="v")
+        isotropic = int(table["rank"]) / int(table.attrs["width"])
+        ax.axhline(isotropic, color="0.5", linewidth=0.8, label="rank / width")
+
+    block = "" if over_depth(runs) else ", a middle block"
+    titles = {"token table": "embedding", f"into attention{block}": "attention", "into its MLP": "mlp"}
+    titles |= {"out of its attention": "attention_out", "out of its MLP": "mlp_out"}
+    figure = grid(runs, lambda _: {style.wrap(words, 1.15, style.SMALL): name for words, name in titles.items()}, draw)
+    what = "gradients" if over_depth(runs) else "gradients and updates"
+    style.title(figure, f"Energy of {what} in {in_proxies(runs)} ({proxy(runs)})")
+    shown = (
+        f"Share of each matrix's input side in {in_proxies(runs)} of the layer it reads, or of the output side in that "
+        "of the layer it writes to; v: of that layer's activations."
+    )
+    tell(figure, runs, shown, banded=False)
+    return figure
+
+
+def look(number: int, linestyle: str = "-", marker: bool = False) -> dict[str, Any]:
+    marked = {"marker": style.MARKERS[number]} if marker else {}
+    return {"color": style.OKABE_ITO[number], "linestyle": linestyle} | marked
+
+
+def tell(figure: Figure, runs: dict[str, Run], shown: str, controls: str = "", banded: bool = True) -> None:
+    about = [run.results.attrs for run in runs.values()]
+    ways = {
+        "range of seeds" if "seeds" in run.results.attrs else f"{LEVEL * 100:.0f} % interval, windows resampled"
+        for run in runs.values()
+    }
+    bands = f"Bands: {' or '.join(sorted(ways))}." if banded else ""
+    positions, windows = (each(str(one[name]) for one in about) for name in ("positions", "windows"))
+    windows = f"Positions: {positions}; windows: {windows}."
+    early = each(steps for one in about if (steps := one["early_steps"][1:-1]))
+    further = f"{windows} {f'Early: steps {early}.' if early else 'There are no early proxies.'}"
+    caption(figure, runs, f"{shown} {RECONSTRUCTED}", " ".join(filter(None, (bands, controls))), [further])
+
+
+FIGURES = {
+    "tangent_energy": energy,
+    "tangent_excess": excess,
+    "tangent_frequency": frequency,
+    "tangent_isoscore": isoscore,
+    "tangent_updates": updates,
+}

@@ -1,0 +1,189 @@
+"""What is said of gradients on the windows: by themselves, in the proxies, and beside their controls.
+
+Arrays carry the letters of `models`; P points in J groups, R = 1 + J resamples, X frames (every fit of every kind), C
+control frames, G kinds of rows (raw, then unit), M matrices, B bins of log frequency.
+"""
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jax import Array
+
+from anisoscope.config.measure import MeasureConfig
+from anisoscope.config.tangents import TangentsConfig
+from anisoscope.data.frequency import BINS
+from anisoscope.measurement.panel import Sample, panel
+from anisoscope.measurement.resamples import Places, leave_out
+from anisoscope.metrics import tangent
+from anisoscope.metrics.cloud import leave_out as groups_left
+from anisoscope.tangents import written
+from anisoscope.tangents.inputs import Read, Windows
+
+ROWS = ("raw", "unit")  # gradients as they are, and each over its norm
+
+
+def of_gradients(read_now: Read, bins_P: Array, tangents: TangentsConfig) -> dict[str, Array]:
+    """What is said of gradients without any proxy: (…, R)."""
+    weight_RJ = groups_left(tangents.groups)
+    weight_RJ = weight_RJ / weight_RJ.sum(axis=1, keepdims=True)
+
+    def over(x_J: Array) -> Array:
+        """Means over the groups that are left, R last."""
+        return jnp.moveaxis(jnp.tensordot(weight_RJ, x_J, 1), 0, -1)
+
+    norm_NTR, square_NTR, total_NR = over(read_now.norm_JNT), over(read_now.square_JNT), over(read_now.total_JN)
+    weight_BRP = _in_bins(bins_P)[:, None] * leave_out(tangents.groups, tangents.points)[None]
+    weight_BRP = weight_BRP / weight_BRP.sum(axis=2, keepdims=True)
+    norm_NP = jnp.linalg.norm(read_now.gradient_NPD, axis=2)
+    return {
+        "first_position_share": square_NTR[:, 0] / square_NTR.sum(axis=1),
+        "first_position_norm": norm_NTR[:, 0] / jnp.median(norm_NTR, axis=1),
+        "ones_share": over(read_now.ones_JN) / total_NR,
+        "radial_share": over(read_now.radial_JN) / total_NR,
+        "norm_in_bin": jnp.einsum("brp,np->nbr", weight_BRP, norm_NP),
+        "loss_in_bin": jnp.einsum("brp,p->br", weight_BRP, read_now.loss_P),
+    }
+
+
+def _in_bins(bins_P: Array) -> Array:
+    return bins_P[None] == jnp.arange(len(BINS))[:, None]
+
+
+def of_rank(
+    read_now: Read,
+    frames_NXDK: Array,
+    matrix_NMDD: Array,
+    bins_P: Array,
+    tangents: TangentsConfig,
+) -> dict[str, Array]:
+    """Every frame of one rank in every layer; layers go one after another."""
+    keep_RP = leave_out(tangents.groups, tangents.points)
+    in_bin_BP = _in_bins(bins_P)
+    key = jax.random.key(tangents.seed)
+
+    def of_layer(given: tuple[Array, ...]) -> dict[str, Array]:
+        points_PD, gradient_PD, matrix_MDD, frames_XDK = given
+        rows_GPD = jnp.stack([gradient_PD, unit(gradient_PD)])
+
+        def of(frame_DK: Array) -> dict[str, Array]:
+            others_CDK = tangent.random_frames(frame_DK, key, tangents.controls)
+            found = of_frame(frame_DK, others_CDK, points_PD, rows_GPD, keep_RP, key)
+            return found | of_matrices(frame_DK, others_CDK, matrix_MDD)
+
+        # one after another: on a CPU, decompositions of many matrices at once can wait for each other for ever
+        found = jax.lax.map(of, frames_XDK)
+        binned = jax.vmap(lambda frame_DK: of_bins(frame_DK, points_PD, gradient_PD, keep_RP, in_bin_BP))(frames_XDK)
+        return found | binned
+
+    return jax.lax.map(of_layer, (read_now.points_NPD, read_now.gradient_NPD, matrix_NMDD, frames_NXDK))
+
+
+def unit(rows_PD: Array) -> Array:
+    """Each over its norm; 0 stays 0."""
+    norm_P1 = jnp.linalg.norm(rows_PD, axis=1, keepdims=True)
+    return jnp.where(norm_P1 > 0, rows_PD / jnp.where(norm_P1 > 0, norm_P1, 1.0), 0.0)
+
+
+def of_frame(
+    frame_DK: Array, others_CDK: Array, points_PD: Array, rows_GPD: Array, keep_RP: Array, key: Array
+) -> dict[str, Array]:
+    """One frame in one layer: energies, what the activations explain, controls, and IsoScore* of what is left."""
+
+    def of_rows(rows_PD: Array) -> dict[str, Array]:
+        energy_R = jax.vmap(lambda keep_P: tangent.energy(frame_DK, rows_PD, keep_P))(keep_RP)
+        short_DD = jnp.linalg.qr(rows_PD, mode="r")  # D rows of the same second moments, for many frames
+        control_C = jax.vmap(lambda other_DK: tangent.energy(other_DK, short_DD))(others_CDK)
+        covariance_RDD = jax.vmap(lambda keep_P: tangent.covariance(rows_PD, keep_P))(keep_RP)
+        alike_CDK = tangent.equal_energy_frames(frame_DK, rows_PD.T @ rows_PD, key, len(others_CDK))
+        whole = jnp.zeros((len(frame_DK), 0))
+
+        def left(other_DK: Array, covariance_DD: Array = covariance_RDD[0]) -> Array:
+            """What removing a frame adds to IsoScore*."""
+            return tangent.isoscore_outside(other_DK, covariance_DD) - tangent.isoscore_outside(whole, covariance_DD)
+
+        return {
+            "energy": energy_R,
+            "control_energy": control_C,
+            "control_ratio": tangent.ratio(energy_R[0], control_C),
+            "control_p": tangent.p_value(energy_R[0], control_C),
+            "isoscore_gain": jax.vmap(lambda covariance_DD: left(frame_DK, covariance_DD))(covariance_RDD),
+            "isoscore_gain_normal": jax.vmap(left)(others_CDK),
+            "isoscore_gain_equal_energy": jax.vmap(left)(alike_CDK),
+        }
+
+    variance_R = jax.vmap(lambda keep_P: tangent.variance_share(frame_DK, points_PD, keep_P))(keep_RP)
+    return jax.lax.map(of_rows, rows_GPD) | {"variance": variance_R}
+
+
+def of_matrices(frame_DK: Array, others_CDK: Array, matrix_MDD: Array) -> dict[str, Array]:
+    """Energies of gradients and updates of what reads or writes this layer, (of, matrix); p beside random frames."""
+
+    def of(short_DD: Array) -> tuple[Array, Array]:
+        own = tangent.energy(frame_DK, short_DD)
+        control_C = jax.vmap(lambda other_DK: tangent.energy(other_DK, short_DD))(others_CDK)
+        return own, tangent.p_value(own, control_C)
+
+    energy_M, p_M = jax.vmap(of)(matrix_MDD)
+    shape = len(written.OF), len(written.MATRICES)
+    return {"matrix_energy": energy_M.reshape(shape), "matrix_p": p_M.reshape(shape)}
+
+
+def of_bins(
+    frame_DK: Array, points_PD: Array, gradient_PD: Array, keep_RP: Array, in_bin_BP: Array
+) -> dict[str, Array]:
+    """e and v of the points in each bin of log frequency; NaN where a resample has fewer than two."""
+
+    def of(keep_P: Array) -> tuple[Array, Array]:
+        enough = keep_P.sum() > 1
+        both = tangent.energy(frame_DK, gradient_PD, keep_P), tangent.variance_share(frame_DK, points_PD, keep_P)
+        return tuple(jnp.where(enough, one, jnp.nan) for one in both)
+
+    energy_BR, variance_BR = jax.vmap(jax.vmap(of))(in_bin_BP[:, None] * keep_RP[None])
+    return {"energy_in_bin": energy_BR, "variance_in_bin": variance_BR}
+
+
+def of_local(read_now: Read, cloud_NPD: Array, tangents: TangentsConfig) -> dict[str, Array]:
+    """e and v of the local tangents at the first points of each group, among those that proxies are fitted to."""
+    share, at = tangents.local_points // tangents.groups, jnp.asarray(tangents.ranks) - 1
+    keep_RP = leave_out(tangents.groups, tangents.local_points)
+
+    def some(x_PD: Array) -> Array:
+        return x_PD.reshape(tangents.groups, -1, x_PD.shape[1])[:, :share].reshape(-1, x_PD.shape[1])
+
+    def of_layer(given: tuple[Array, Array, Array]) -> dict[str, Array]:
+        points_PD, gradient_PD, among_PD = some(given[0]), some(given[1]), given[2]
+        found = tangent.local_tangent(points_PD, gradient_PD, among_PD, tangents.neighbours, tangents.ranks[-1])
+        inside_PA, share_PA = found.inside_PK[:, at], found.share_PK[:, at]
+        square_P = jnp.square(gradient_PD).sum(axis=1)
+        weight_GP = jnp.stack([square_P, (square_P > 0).astype(jnp.float32)])
+        inside_GPA = jnp.stack([inside_PA, inside_PA / jnp.where(square_P > 0, square_P, 1.0)[:, None]])
+        total_GR = weight_GP @ keep_RP.T
+        return {
+            "local_energy": jnp.einsum("rp,gpa->agr", keep_RP, inside_GPA) / total_GR[None],
+            "local_variance": jnp.einsum("rp,gp,pa->agr", keep_RP, weight_GP, share_PA) / total_GR[None],
+        }
+
+    found = jax.lax.map(of_layer, (read_now.points_NPD, read_now.gradient_NPD, cloud_NPD))
+    return {name: jnp.swapaxes(value, 0, 1) for name, value in found.items()}  # (rank, layer, rows, R)
+
+
+def gradient_panel(read_now: Read, windows: Windows, tangents: TangentsConfig) -> dict[str, dict[str, Array]]:
+    """Gradients as clouds through the panel's families."""
+    if not tangents.families:
+        return {}
+    settings = MeasureConfig(
+        points=tangents.points,
+        batches=1,
+        groups=tangents.groups,
+        families=tangents.families,
+        nulls=(),
+        seed=tangents.seed,
+    )
+    context, share = windows.tokens_JWT.shape[2], tangents.points // tangents.groups
+    group_P = np.arange(tangents.points) // share
+    window_P = group_P * windows.tokens_JWT.shape[1] + windows.picks_JQ.reshape(-1) // context
+    places = Places(window_P, windows.time_P)
+    clouds = dict(zip(ROWS, (read_now.gradient_NPD, jax.vmap(unit)(read_now.gradient_NPD)), strict=True))
+    samples = {"measured": Sample(clouds["raw"], places=places), "unit": Sample(clouds["unit"], places=places)}
+    found = panel(samples, {}, settings, jax.random.key(tangents.seed))
+    return {"raw": found["measured"], "unit": found["unit"]}

@@ -1,0 +1,133 @@
+"""Tables of curved manifolds: the values of every seed; means over seeds with intervals, beside the closed forms."""
+
+import dataclasses
+import json
+import pathlib
+
+import numpy as np
+import pandas as pd
+import xarray as xr
+
+from anisoscope.config.curved import FLAT, CurvedConfig
+from anisoscope.measurement.intervals import LEVEL, summarise, within
+from anisoscope.measurement.tables import files
+from anisoscope.tangents.curved import theory
+from anisoscope.tangents.curved.program import AXES, measure
+from anisoscope.tangents.curved.quantities import BIASED, LAW, QUANTITIES, SLOPE, VERSION
+from anisoscope.tangents.curved.theory import SLOPES, TARGETS, WEIGHTINGS
+from anisoscope.utils import folder
+
+STATISTICS = ("mean", "low", "high", "predicted")
+
+
+def run(config: CurvedConfig, root: pathlib.Path, name: str) -> None:
+    """Write measurements/seeds.nc unless it is there, then results.nc and results.csv."""
+    path = root / "measurements" / "seeds.nc"
+    if path.exists():
+        advice = f"move {path.parent} away to measure again"
+        folder.check_same(path.parent / "config.json", {"version": VERSION}, (), advice)
+    else:
+        folder.record_tables(path.parent, {"version": VERSION})
+        files.write(of_seeds(config, measure(config)), path)
+    whole = summary(config, files.read(path))
+    files.write(whole, root / "results.nc")
+    files.write_csv(tidy(whole), root / "results.csv")
+    print(f"{name}: {config.seeds} seeds: {root / 'results.nc'}, {root / 'results.csv'}")
+    for line in told(whole):
+        print(f"{name}: {line}")
+
+
+def of_seeds(config: CurvedConfig, values: dict[str, np.ndarray]) -> xr.Dataset:
+    """Every quantity by seed: over spreads, over biases of frequency, and slopes over spreads."""
+    measured = xr.Dataset({name: (AXES, value.astype(np.float64)) for name, value in values.items()})
+    seeds = config.seed + np.arange(config.seeds)
+    measured = measured.assign_coords(
+        seed=seeds, manifold=list(config.manifolds), curvature=list(config.curvatures),
+        weighting=list(WEIGHTINGS), target=list(TARGETS),
+    )  # fmt: skip
+    count = len(config.spreads)
+    over_spread = measured.isel(setting=slice(count), weighting=0, drop=True).rename(setting="spread")
+    over_bias = measured.isel(setting=slice(count, None), target=0, drop=True).rename(setting="bias")
+    law = _with_energies(over_spread.assign_coords(spread=list(config.spreads)))
+    biased = _with_energies(over_bias.assign_coords(bias=list(config.biases)))
+    slopes = {f"slope_{name}": _slopes(law[name].sel(target=TARGETS[0], drop=True)) for name in SLOPES}
+    whole = xr.merge([law, biased.rename({name: f"biased_{name}" for name in LAW}), xr.Dataset(slopes)])
+    return whole.assign_attrs(config=json.dumps(dataclasses.asdict(config)))
+
+
+def _with_energies(table: xr.Dataset) -> xr.Dataset:
+    energies = {f"{side}_energy": table[f"{side}_norm"] ** 2 for side in ("tangent", "normal")}
+    share = energies["normal_energy"] / (energies["normal_energy"] + energies["tangent_energy"])
+    return table.assign(energies | {"normal_share": share})
+
+
+def _slopes(values: xr.DataArray) -> xr.DataArray:
+    """Of ln values on ln spread, where the spread is small beside the radius of curvature."""
+    by_curvature = []
+    for curvature in values.curvature.values:
+        small = values.sel(curvature=curvature).isel(spread=np.flatnonzero(values.spread * curvature <= FLAT))
+        x = np.log(small.spread)
+        x = x - x.mean()
+        by_curvature.append((np.log(small) * x).sum("spread") / (x**2).sum())
+    return xr.concat(by_curvature, "curvature")
+
+
+def summary(config: CurvedConfig, seeds: xr.Dataset) -> xr.Dataset:
+    """Of every quantity the mean over seeds, the ends of its interval, and the closed form."""
+    found, words = {}, f"Student's t interval of {LEVEL * 100:.0f} % over {seeds.sizes['seed']} seeds"
+    for name, quantity in QUANTITIES.items():
+        values = seeds[name].transpose("seed", "manifold", "curvature", ...)
+        alike = values.isel(seed=0, drop=True)
+        mean, _, low, high = within(summarise(values.values[:, None], ""), *quantity.range)
+        about = {key: getattr(quantity, key) for key in ("long_name", "units", "formula", "source", "version")}
+        stacked = np.stack([mean, low, high, _predicted(config, name, alike)])
+        found[name] = ("statistic", *alike.dims), stacked, about | {"interval": words}
+    coordinates = {name: value for name, value in seeds.coords.items() if name != "seed"}
+    whole = xr.Dataset(found, coords=coordinates | {"statistic": list(STATISTICS)})
+    return whole.assign_attrs(seeds.attrs, description=words_of(config), seeds=seeds.sizes["seed"])
+
+
+def _predicted(config: CurvedConfig, name: str, alike: xr.DataArray) -> np.ndarray:
+    """The closed form of every cell (tangents/curved/theory.py)."""
+    if name in SLOPE:
+        return np.full(alike.shape, SLOPES[name.removeprefix("slope_")])
+    closed = np.empty(alike.shape)
+    for at in np.ndindex(alike.shape):
+        place = {dim: alike[dim].values.tolist()[i] for dim, i in zip(alike.dims, at, strict=True)}
+        where = config, place["manifold"], place["curvature"]
+        if name in BIASED:
+            closed[at] = theory.over_bias(*where, place["weighting"], place["bias"])[name.removeprefix("biased_")]
+        else:
+            closed[at] = theory.over_spread(*where, place["target"], place["spread"])[name]
+    return closed
+
+
+def tidy(whole: xr.Dataset) -> pd.DataFrame:
+    """One row per number: manifold, curvature, target, spread, weighting, bias, metric, mean, low, high, predicted."""
+    parts = []
+    for name in QUANTITIES:
+        columns = {statistic: whole[name].sel(statistic=statistic, drop=True) for statistic in STATISTICS}
+        frame = xr.Dataset(columns).to_dataframe().reset_index()
+        parts.append(frame.assign(metric=name, seeds=whole.attrs["seeds"]))
+    order = ["manifold", "curvature", "target", "spread", "weighting", "bias", "metric", *STATISTICS, "seeds"]
+    return pd.concat(parts, ignore_index=True).reindex(columns=order)
+
+
+def told(whole: xr.Dataset) -> list[str]:
+    """The slopes, in words: the range over manifolds and curvatures."""
+    lines = []
+    for name, expected in SLOPES.items():
+        mean, low, high = (whole[f"slope_{name}"].sel(statistic=end) for end in ("mean", "low", "high"))
+        held, cells = int(((low <= expected) & (expected <= high)).sum()), mean.size
+        span = f"{float(mean.min()):.3f} to {float(mean.max()):.3f}"
+        held = f"; the interval holds {expected} in {held} of {cells}" if np.isfinite(low).any() else ""
+        lines.append(f"{LAW[name].long_name}: t^{span}, {expected} in closed form{held}")
+    return lines
+
+
+def words_of(config: CurvedConfig) -> str:
+    last = config.seed + config.seeds - 1
+    return (
+        f"manifolds of dimension {config.dimension} in D={config.width}; linear probe, W = 0; {config.types:,} points; "
+        f"by frequency {config.draws:,} draws, spread {config.biased_spread:g}; seeds {config.seed}–{last}"
+    )

@@ -1,0 +1,1 @@
+"""Tangents of pretrained models: gradients by PyTorch."""

@@ -1,0 +1,82 @@
+"""States and their gradients on the windows of a run: one forward and one backward pass.
+
+Arrays carry the letters of `models`; J groups of W windows, Q points of a group, P = J Q points, group-major.
+"""
+
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import optax
+from jax import Array
+
+from anisoscope.config.model import ModelConfig
+from anisoscope.models import transformer
+from anisoscope.tangents import inputs, written
+from anisoscope.tangents.inputs import Read, Windows
+from anisoscope.tangents.limits import width_of
+from anisoscope.training import objective
+
+
+def coordinates(model: ModelConfig) -> np.ndarray:
+    """An orthonormal basis (D, D') of what is read: without the vector of ones where every norm removes it."""
+    return inputs.coordinates(model.width, width_of(model))
+
+
+def activations(
+    model: transformer.Model, params: Any, windows: Windows, visible_TT: Array, basis_DD: np.ndarray
+) -> Array:
+    """The states alone, (layer, P, D)."""
+
+    def of_group(group: tuple[Array, Array]) -> Array:
+        tokens_WT, picks_Q = group
+        return _picked(model.apply(params, tokens_WT, None, visible_TT)[1].resid_NBTD, picks_Q) @ basis_DD
+
+    return _joined(jax.lax.map(of_group, (windows.tokens_JWT, windows.picks_JQ)))
+
+
+def read(model: transformer.Model, params: Any, windows: Windows, visible_TT: Array, basis_DD: np.ndarray) -> Read:
+    """A forward and a backward pass, group by group: the memory is that of one group's windows and of all rows kept."""
+
+    def of_group(summed: written.Rows, group: tuple[Array, ...]) -> tuple[written.Rows, tuple[Array, ...]]:
+        tokens_WT, targets_WT, weights_WT, picks_Q = group
+        batch = objective.Batch(tokens_WT, targets_WT, weights_WT)
+        shape = jax.eval_shape(lambda: model.apply(params, tokens_WT, None, visible_TT)[1].resid_NBTD).shape
+
+        def loss(taps_NBTD: Array, matrices: written.Rows) -> tuple[Array, tuple[Array, Array]]:
+            logits_WTV, found = model.apply(written.put(params, matrices), tokens_WT, taps_NBTD, visible_TT)
+            return objective.nats(logits_WTV, batch), (logits_WTV, found.resid_NBTD)
+
+        both = jax.grad(loss, argnums=(0, 1), has_aux=True)
+        (gradient_NBTD, slope), (logits_WTV, resid_NBTD) = both(jnp.zeros(shape), written.take(params))
+        loss_WT = optax.softmax_cross_entropy_with_integer_labels(logits_WTV, targets_WT)
+        square_NBT = jnp.square(gradient_NBTD).sum(axis=3)
+        state_NQD, gradient_NQD = _picked(resid_NBTD, picks_Q), _picked(gradient_NBTD, picks_Q)
+        state_NQD = state_NQD - state_NQD.mean(axis=2, keepdims=True)
+        state_NQD = state_NQD / jnp.linalg.norm(state_NQD, axis=2, keepdims=True)
+        found = (
+            _picked(resid_NBTD, picks_Q) @ basis_DD,
+            gradient_NQD @ basis_DD,
+            loss_WT.reshape(-1)[picks_Q],
+            jnp.sqrt(square_NBT).mean(axis=1),
+            square_NBT.mean(axis=1),
+            jnp.square(gradient_NQD.sum(axis=2)).sum(axis=1) / shape[-1],
+            jnp.square((gradient_NQD * state_NQD).sum(axis=2)).sum(axis=1),
+            jnp.square(gradient_NQD).sum(axis=(1, 2)),
+        )
+        return jax.tree.map(jnp.add, summed, slope), found
+
+    zero = jax.tree.map(jnp.zeros_like, written.take(params))
+    slope, found_J = jax.lax.scan(of_group, zero, windows[:4])
+    points_JNQD, gradient_JNQD, loss_JQ, *rest = found_J
+    return Read(_joined(points_JNQD), _joined(gradient_JNQD), loss_JQ.ravel(), *rest, written.rows(slope))
+
+
+def _picked(x_NBTD: Array, picks_Q: Array) -> Array:
+    return x_NBTD.reshape(len(x_NBTD), -1, x_NBTD.shape[-1])[:, picks_Q]
+
+
+def _joined(x_JNQD: Array) -> Array:
+    """(N, P, D), group-major."""
+    return jnp.moveaxis(x_JNQD, 1, 0).reshape(x_JNQD.shape[1], -1, x_JNQD.shape[-1])

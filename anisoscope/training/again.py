@@ -1,0 +1,126 @@
+"""A run trained again from its last checkpoint before it had learned so much, up to the step where it has: exactly.
+
+What is made so lies apart from the run's own checkpoints, in `equal_gain/`, beside a record of which gain it was for.
+"""
+
+import contextlib
+import json
+import pathlib
+from typing import NamedTuple
+
+import jax
+import jax.numpy as jnp
+
+from anisoscope.config.run import RunConfig, schedule
+from anisoscope.data.corpus import Corpus
+from anisoscope.training import checkpoint, evaluate, step
+from anisoscope.training.members import items
+from anisoscope.training.program import Program, make_program
+from anisoscope.utils import processes
+from anisoscope.utils.errors import RunError, UserError
+from anisoscope.utils.files import read_json, write_json
+from anisoscope.utils.progress import bar
+from anisoscope.utils.stop import Stop
+
+FOLDER = "equal_gain"
+
+
+class Bracket(NamedTuple):
+    """Two validations of a run, one after the other: the first one that has gained so much, and the one before."""
+
+    below: int
+    reached: int
+
+
+class Crossing(NamedTuple):
+    step: int  # the first one, between those of the bracket, at which bisection finds so much gained
+    gain: float
+    after: dict[str, str | None] | None = None  # {step: digest} of the run's checkpoint before it; of old ones unknown
+
+
+def crossings(
+    config: RunConfig, corpus: Corpus, run: pathlib.Path, brackets: dict[float, Bracket], name: str, stop: Stop
+) -> dict[float, Crossing]:
+    """Of each gain, where a finished run reaches it; its checkpoint is there, on the schedule or made now."""
+    path, kept = run / FOLDER / "crossings.json", schedule(config.train.steps, config.checkpoint.every)
+    known = read_json(path, "move it elsewhere") if path.exists() else {}
+    found = {float(gain): Crossing(**one) for gain, one in known.items()}
+    with contextlib.ExitStack() as stack:
+        scheduled = stack.enter_context(contextlib.closing(checkpoint.Checkpoints(run / "checkpoints", kept, True)))
+        others = stack.enter_context(contextlib.closing(checkpoint.Checkpoints(run / FOLDER / "checkpoints", None)))
+        # Those that another run has made in this place, before this one was trained anew, are no part of it.
+        found = {gain: one for gain, one in found.items() if _stands(scheduled, one)}
+        for at in set(others.steps()) - {one.step for one in found.values()}:
+            others.set_aside(at)
+        there, both = {*kept, *others.steps()}, checkpoint.Beside(scheduled, others)
+        todo = [gain for gain in sorted(brackets) if gain not in found or found[gain].step not in there]
+        if not todo:
+            return {gain: found[gain] for gain in brackets}
+        program = make_program(config, corpus)
+        again = _Again(config, corpus, program, name, stop)
+        for gain in bar(todo, f"{name}: equal gain", "gain", leave=False):
+            below = brackets[gain].below
+            start = max((at for at in {*scheduled.steps(), *others.steps()} if at <= below), default=None)
+            if start is None:
+                raise UserError(f"{run / 'checkpoints'} has no checkpoint up to step {below} to train again from")
+            params, train = both.restore(start, *items(program.abstract))
+            state = program.stack([step.State(params, train["opt_state"], train["step"])])
+            at, state, reached = again.until(state, start, gain, brackets[gain])
+            if at not in {*kept, *others.steps()}:
+                others.save(at, *items(program.member(state, 0)))
+            base = max((step for step in scheduled.steps() if step <= at), default=None)
+            found[gain] = Crossing(at, reached, None if base is None else {str(base): scheduled.digest(base)})
+            if processes.is_first():
+                write_json(path, {json.dumps(key): one._asdict() for key, one in found.items()})
+    return {gain: found[gain] for gain in brackets}
+
+
+def _stands(scheduled: checkpoint.Checkpoints, crossing: Crossing) -> bool:
+    """Whether the checkpoint before it is still the same, as far as that can be seen: it may be gone."""
+    then = crossing.after or {}
+    return all(scheduled.digest(int(step)) in (digest, None) for step, digest in then.items() if digest)
+
+
+class _Again:
+    """The steps of a run once more, from a state at hand."""
+
+    def __init__(self, config: RunConfig, corpus: Corpus, program: Program, name: str, stop: Stop):
+        self.config, self.program, self.name, self.stop = config, program, name, stop
+        self.tokens_N, self.windows = corpus.valid, evaluate.valid_windows(config, corpus.valid.size)
+
+    def until(self, state: step.State, at: int, gain: float, bracket: Bracket) -> tuple[int, step.State, float]:
+        """Step, state and gain where so much is first gained: the bracket is halved until one step is left."""
+        below, reached = bracket
+        state, found = self.advance(state, below - at), None
+        while reached - below > 1:
+            middle = (below + reached) // 2
+            there = self.advance(jax.tree.map(jnp.copy, state), middle - below)
+            gained = self.gain(there)
+            if gained >= gain:
+                reached, found = middle, (there, gained)
+            else:
+                below, state = middle, there
+        if found is None:
+            state = self.advance(state, reached - below)
+            found = state, self.gain(state)
+        state, gained = found
+        if gained < gain:
+            raise RunError(
+                f"{self.name}: trained again to step {reached}, it gains {gained:.6f} bits, and {gain:.6f} by its log: "
+                "training is not exact on this device, or evaluate.draws has changed since"
+            )
+        return reached, state, gained
+
+    def advance(self, state: step.State, count: int) -> step.State:
+        while count > 0:
+            self.may_stop()
+            now = min(count, self.config.train.dispatch)
+            state, _ = self.program.steps(state, self.program.tokens_N, self.program.data_R, jnp.int32(now))
+            count -= now
+        return state
+
+    def gain(self, state: step.State) -> float:
+        return self.program.score(state.params, self.tokens_N, self.windows, "", self.may_stop)[0].gain
+
+    def may_stop(self) -> None:
+        self.stop.check(f"{self.name}: stopped on the way to an equal gain")

@@ -1,0 +1,210 @@
+"""Checkpoints: the only file that knows Orbax.
+
+A checkpoint holds the items `params` and `train` (optimizer state, step) and, in its metadata, a sha256 digest of
+every leaf, checked at each restore, because Orbax restores flipped bits without a word.
+"""
+
+import contextlib
+import hashlib
+import json
+import pathlib
+from typing import Any, NamedTuple
+
+import jax
+import numpy as np
+from jax.experimental import multihost_utils
+from orbax.checkpoint import v1 as ocp
+
+from anisoscope.utils import processes
+from anisoscope.utils.errors import RunError
+
+policies = ocp.training.preservation_policies
+
+
+class _Kept(policies.PreservationPolicy):
+    """Orbax's CustomSteps, but of a list that may grow."""
+
+    def __init__(self, steps: list[int]):
+        self.steps = steps
+
+    def should_preserve(self, checkpoints: Any, *, context: Any) -> list[bool]:
+        return [checkpoint.step in self.steps for checkpoint in checkpoints]
+
+
+class _Found(NamedTuple):
+    step: int
+
+
+def saved(folder: pathlib.Path) -> list[int]:
+    """Steps that the names in a folder of checkpoints tell; what is being written has another name."""
+    return sorted(int(path.name) for path in folder.glob("*") if path.name.isdecimal())
+
+
+class _Reader:
+    """What reads of Orbax's Checkpointer, which itself waits for all processes of a cluster at every turn."""
+
+    def __init__(self, folder: pathlib.Path):
+        self._folder = folder
+        self.checkpoints = [_Found(step) for step in saved(folder)]
+        self._alone, here = ocp.Context(), jax.process_index()
+        self._alone.multiprocessing.primary_host = here
+        self._alone.multiprocessing.active_processes = {here}
+
+    def load_checkpointables(self, step: int, abstract: dict[str, Any]) -> dict[str, Any]:
+        with self._alone:
+            return ocp.load_checkpointables(self._folder / str(step), abstract)
+
+    def checkpointables_metadata(self, step: int) -> Any:
+        with self._alone:
+            return ocp.checkpointables_metadata(self._folder / str(step))
+
+    def close(self) -> None:
+        pass
+
+
+class Checkpoints:
+    """The checkpoints of one run. A step outside `kept` (saved at an interruption) lives until the next save.
+
+    None keeps them all. Who is only `reading` leaves alone what another process is just saving, and in a cluster no
+    process waits for another: each restores what it needs, into NumPy or to its own devices.
+    """
+
+    def __init__(self, folder: pathlib.Path, kept: list[int] | None, reading: bool = False):
+        self._kept = kept
+        self._reading = reading
+        self._folder = folder.absolute()
+        self._failed = False
+        self._open()
+
+    def _open(self) -> None:
+        if self._reading:
+            self._orbax = _Reader(self._folder)
+            return
+        self._orbax = ocp.training.Checkpointer(
+            self._folder,
+            save_decision_policy=ocp.training.save_decision_policies.FixedIntervalPolicy(1),
+            preservation_policy=policies.PreserveAll()
+            if self._kept is None
+            else policies.AnyPreservationPolicy([_Kept(self._kept), policies.LatestN(1)]),
+            cleanup_tmp_directories=True,
+        )
+
+    def steps(self) -> list[int]:
+        return [checkpoint.step for checkpoint in self._orbax.checkpoints]
+
+    def save(self, step: int, params: Any, train: Any) -> None:
+        """Write the checkpoint of `step`, all of it or nothing."""
+        items = {"params": params, "train": train}
+        why = "Orbax declined"
+        try:
+            if self._orbax.save_checkpointables(step, items, force=True, custom_metadata={"sha256": digests(items)}):
+                return
+        except Exception as error:  # Orbax raises many kinds
+            why = (str(error).splitlines() or [repr(error)])[0][:200]
+        self._failed = True
+        raise RunError(
+            f"checkpoint {self._folder / str(step)} could not be saved ({why}): make room on the disk or check "
+            "its rights; the same command goes on from the checkpoint before"
+        )
+
+    def holds(self, step: int, params: Any, train: Any) -> bool:
+        """Whether the checkpoint of `step` is whole and these items bit for bit."""
+        items = {"params": params, "train": train}
+        try:
+            return digests(self._verified(step, items)) == digests(items)
+        except RunError:
+            return False
+
+    def restore(self, step: int, params: Any, train: Any) -> tuple[Any, Any]:
+        """The items in the structure, types and shardings of the abstract `params` and `train`."""
+        items = self._verified(step, {"params": params, "train": train})
+        return items["params"], items["train"]
+
+    def restore_params(self, step: int) -> Any:
+        """Parameters alone, as NumPy arrays, with no model or optimizer at hand."""
+        try:
+            stored = self._orbax.checkpointables_metadata(step).metadata["params"]
+        except Exception as error:  # Orbax raises many kinds, a bare Exception among them
+            raise self._damaged(step, error) from error
+        return self._verified(step, {"params": jax.tree.map(lambda a: np.empty(a.shape, a.dtype), stored)})["params"]
+
+    def digest(self, step: int) -> str | None:
+        """One digest of the parameters as they were saved, read without restoring them; None where it is not there."""
+        try:
+            record = json.loads((self._folder / str(step) / "_CHECKPOINT_METADATA").read_bytes())
+            leaves = record["custom_metadata"]["sha256"]
+            params = sorted((path, leaf) for path, leaf in leaves.items() if path.startswith("['params']"))
+        except (OSError, ValueError, KeyError, TypeError, AttributeError):
+            return None
+        return hashlib.sha256(json.dumps(params).encode()).hexdigest()
+
+    def _verified(self, step: int, abstract: dict[str, Any]) -> dict[str, Any]:
+        try:
+            items = self._orbax.load_checkpointables(step, abstract)
+            written = self._orbax.checkpointables_metadata(step).custom_metadata["sha256"]
+        except Exception as error:
+            raise self._damaged(step, error) from error
+        for leaf, digest in digests(items).items():
+            if written.get(leaf) != digest:
+                raise self._damaged(step, f"{leaf} has changed since it was saved")
+        return items
+
+    def _damaged(self, step: int, why: Any) -> RunError:
+        why = (str(getattr(why, "__cause__", None) or why).splitlines() or [repr(why)])[0]
+        return RunError(f"checkpoint {self._folder / str(step)} is damaged: {why[:200]}")
+
+    def set_aside(self, step: int) -> pathlib.Path:
+        """Rename a damaged checkpoint so that its step can be saved again; nothing is deleted."""
+        self._orbax.close()
+        target = next(
+            path
+            for i in range(1000)
+            if not (path := self._folder.with_name("damaged_checkpoints") / f"{step}.{i}").exists()
+        )
+
+        def move() -> None:
+            target.parent.mkdir(exist_ok=True)
+            (self._folder / str(step)).rename(target)
+
+        processes.on_first(move)
+        self._open()
+        return target
+
+    def close(self) -> None:
+        with contextlib.suppress(Exception) if self._failed else contextlib.nullcontext():
+            self._orbax.close()  # raises the error of a failed save once more
+
+
+class Beside:
+    """The checkpoints of a schedule, for reading; and others of the same run that lie in a folder of their own."""
+
+    def __init__(self, scheduled: Checkpoints, others: Checkpoints):
+        self._scheduled, self._others = scheduled, others
+
+    def steps(self) -> list[int]:
+        """Of the schedule: others are no part of what a checkpoint is compared with."""
+        return self._scheduled.steps()
+
+    def restore_params(self, step: int) -> Any:
+        return self._of(step).restore_params(step)
+
+    def restore(self, step: int, params: Any, train: Any) -> tuple[Any, Any]:
+        return self._of(step).restore(step, params, train)
+
+    def digest(self, step: int) -> str | None:
+        return self._of(step).digest(step)
+
+    def _of(self, step: int) -> Checkpoints:
+        return self._scheduled if step in self._scheduled.steps() else self._others
+
+
+def digests(tree: Any) -> dict[str, str]:
+    """{path of leaf: sha256 of its type, shape and bytes}."""
+
+    def digest(leaf: Any) -> str:
+        if isinstance(leaf, jax.Array) and not leaf.is_fully_addressable:
+            leaf = multihost_utils.process_allgather(leaf, tiled=True)
+        array = np.ascontiguousarray(leaf)
+        return hashlib.sha256(f"{array.dtype}{array.shape}".encode() + array.tobytes()).hexdigest()
+
+    return {jax.tree_util.keystr(path): digest(leaf) for path, leaf in jax.tree_util.tree_leaves_with_path(tree)}

@@ -1,0 +1,94 @@
+"""What the settings of a training run may be. Of an objective or an optimizer, their entry is asked."""
+
+from anisoscope.config import data as data_config
+from anisoscope.config.run import RunConfig, seeds
+from anisoscope.models import limits as model_limits
+from anisoscope.training.objective import OBJECTIVES
+from anisoscope.training.optimizer import OPTIMIZERS, SCHEDULES
+from anisoscope.training.watch import BLOCKS, LAYERS
+from anisoscope.utils import layout
+from anisoscope.utils.errors import UserError
+from anisoscope.utils.settings import LARGEST_SEED, at_least, choose, within
+
+MOST_STEPS = 2**31 - 1  # counted in int32
+MOST_CHECKPOINTS = 10_000  # files and folders; each is measured
+MOST_DISPATCHED = 100_000  # steps, whose metrics are kept until the call to the device is done
+
+
+def check(config: RunConfig) -> None:
+    """Raise UserError, one line, where a run cannot be trained."""
+    data_config.check(config.data)
+    model_limits.check(config.model)
+    layout.check(config.mesh)
+    for name, value in (("evaluate.every", config.evaluate.every), ("evaluate.windows", config.evaluate.windows)):
+        at_least(name, value, 1)
+    within("evaluate.draws", config.evaluate.draws, 1, 1000)
+    if config.evaluate.draws > 1 and config.evaluate.draws % 2:
+        raise UserError(f"evaluate.draws is {config.evaluate.draws}; two halves are compared: 1 or an even number")
+    within("evaluate.stride", config.evaluate.stride, 1, config.model.context)
+    at_least("checkpoint.every", config.checkpoint.every, 1)
+    choose("objective", config.objective, OBJECTIVES)
+    OBJECTIVES[config.objective].check(config.model, config.evaluate.stride)
+    _check_train(config)
+    _check_watch(config)
+
+
+def _check_train(config: RunConfig) -> None:
+    train, layers = config.train, config.model.layers
+    choose("train.optimizer", train.optimizer, OPTIMIZERS)
+    choose("train.schedule", train.schedule, SCHEDULES)
+    within("train.steps", train.steps, 0, MOST_STEPS)
+    if train.steps // config.checkpoint.every > MOST_CHECKPOINTS:
+        raise UserError(
+            f"train.steps={train.steps} and checkpoint.every={config.checkpoint.every} would keep "
+            f"{train.steps // config.checkpoint.every:,} checkpoints, {MOST_CHECKPOINTS:,} at most: lower the first or "
+            "raise the second"
+        )
+    within("train.dispatch", train.dispatch, 1, MOST_DISPATCHED)
+    for name in ("batch_size", "accumulate", "log_every"):
+        at_least(f"train.{name}", getattr(train, name), 1)
+    for name, low, high in (
+        ("learning_rate", 0.0, 1e30),
+        ("rest_learning_rate", 0.0, 1e30),
+        ("warmup_fraction", 0.0, 1.0),
+        ("decay_fraction", 0.0, 1.0),
+        ("final_fraction", 0.0, 1.0),
+        ("weight_decay", 0.0, 1e30),
+        ("beta1", 0.0, 0.999999),
+        ("beta2", 0.0, 0.999999),
+        ("clip_norm", 0.0, 1e30),
+        ("penalty", -1e30, 1e30),
+        ("seed", 0, LARGEST_SEED),
+        ("data_seed", 0, LARGEST_SEED),
+    ):
+        within(f"train.{name}", getattr(train, name), low, high)
+    if train.rest_learning_rate is not None and not train.learning_rate:
+        raise UserError("train.learning_rate is 0, and train.rest_learning_rate is given; set the first above 0")
+    if train.batch_size % train.accumulate:
+        raise UserError(f"train.accumulate is {train.accumulate}; it must divide train.batch_size ({train.batch_size})")
+    if train.penalty and train.accumulate > 1:
+        raise UserError(
+            f"train.penalty scores the whole batch; it does not go with train.accumulate={train.accumulate}"
+        )
+    if train.penalty and config.model.width < 2:
+        raise UserError("train.penalty needs directions to compare: model.width is 1")
+    if train.penalty_layers and not train.penalty:
+        raise UserError("train.penalty_layers does nothing while train.penalty is 0; set that, or leave it out")
+    for layer in train.penalty_layers:
+        if layer not in range(layers + 1) or train.penalty_layers.count(layer) > 1:
+            raise UserError(f"train.penalty_layers has {layer!r}; give each once, 0 to model.layers={layers}")
+
+
+def _check_watch(config: RunConfig) -> None:
+    watch, train = config.watch, config.train
+    within("watch.every", watch.every, 0, MOST_STEPS)
+    within("watch.points", watch.points, 8, 1_000_000)
+    within("watch.keep_share", watch.keep_share, 0.01, 1.0)
+    if watch.keep:
+        choose("watch.keep", watch.keep, (*LAYERS, *BLOCKS))
+    if watch.keep and not watch.every:
+        raise UserError(f"watch.keep={watch.keep} needs looks; set watch.every, 16 say")
+    if watch.every and train.accumulate > 1:
+        raise UserError(f"watch.every looks at whole batches; it does not go with train.accumulate={train.accumulate}")
+    if watch.keep and len(seeds(train)) > 1:
+        raise UserError("watch.keep keeps other checkpoints of each seed; give each a run of its own (train.seed)")

@@ -1,0 +1,115 @@
+"""The training log: train.jsonl, one object a line, and the same numbers for TensorBoard."""
+
+import contextlib
+import json
+import os
+import pathlib
+import time
+from collections.abc import Iterator
+from typing import Any
+
+from tensorboardX.event_file_writer import EventsWriter
+from tensorboardX.proto.event_pb2 import Event, SessionLog
+from tensorboardX.summary import scalar
+
+from anisoscope.utils.errors import RunError, of_system
+from anisoscope.utils.files import write
+from anisoscope.utils.processes import is_first
+
+NAME = "train.jsonl"
+
+
+class Log:
+    """Append-only. Lines past step `saved`, the newest checkpoint of this run, are dropped: their steps are done again.
+
+    Lines up to it stand; where those steps are done again too, because another member of the group has lost its own,
+    nothing is written twice.
+
+    Events are written at once, not by a thread: one that dies of a full disk would leave the training waiting for it.
+    """
+
+    def __init__(self, folder: pathlib.Path, saved: int):
+        self._writes = is_first()
+        if not self._writes:
+            return
+        path, kept = folder / NAME, []
+        if path.exists():
+            kept = [line for line in read(folder) if line["step"] <= saved]
+            write(path, "".join(json.dumps(line) + "\n" for line in kept))
+        self._told = max((line["step"] for line in kept), default=-1)
+        self._file = path.open("a")
+        self._events = EventsWriter(str(folder / "events"), f".{time.time_ns()}")  # names carry whole seconds only
+        start = SessionLog(status=SessionLog.START)  # TensorBoard forgets what it has read from this step on
+        self._events.write_event(Event(wall_time=time.time(), step=saved + 1, session_log=start))
+
+    def write(self, step: int, kind: str, **values: float | list[float]) -> None:
+        """Of a list, TensorBoard has a curve for each place."""
+        if not self._writes or step <= self._told:
+            return
+        with self._failing_once():
+            self._file.write(json.dumps({"step": step, "kind": kind, **values}) + "\n")
+            for name, value in _single(values):
+                summary = scalar(f"{kind}/{name}", value)
+                self._events.write_event(Event(wall_time=time.time(), step=step, summary=summary))
+
+    def flush(self) -> None:
+        if self._writes:
+            with self._failing_once():
+                self._file.flush()
+                self._events.flush()
+
+    def close(self) -> None:
+        self.flush()
+        if self._writes:
+            self._file.close()
+            self._events.close()
+
+    @contextlib.contextmanager
+    def _failing_once(self) -> Iterator[None]:
+        """What could not be written stays in the buffers: closing the files, or Python's end, would fail once more."""
+        try:
+            yield
+        except OSError as error:
+            self._writes = False
+            with open(os.devnull, "wb") as nowhere:
+                for file in (self._file, self._events._py_recordio_writer._writer):
+                    os.dup2(nowhere.fileno(), file.fileno())
+                    file.close()
+            raise RunError(of_system(OSError(error.errno, error.strerror, self._file.name))) from error
+
+
+def set_aside(folder: pathlib.Path) -> pathlib.Path | None:
+    """Rename a log of steps that have no checkpoint any more; None where there is none of a step beyond 0.
+
+    Of several processes the first one does.
+    """
+    path = folder / NAME
+    if not is_first() or not path.exists() or all(line["step"] <= 0 for line in read(folder)):
+        return None
+    target = next(one for i in range(1000) if not (one := folder / f"train.{i}.jsonl").exists())
+    path.rename(target)
+    return target
+
+
+def _single(values: dict[str, float | list[float]]) -> Iterator[tuple[str, float]]:
+    for name, value in values.items():
+        if isinstance(value, list):
+            yield from ((f"{name}/{place}", one) for place, one in enumerate(value))
+        else:
+            yield name, value
+
+
+def read(folder: pathlib.Path) -> list[dict[str, Any]]:
+    """The lines of train.jsonl; a last line cut short by a kill is left out."""
+    path, found = folder / NAME, []
+    for number, text in enumerate(path.read_bytes().split(b"\n")[:-1], 1):
+        try:
+            line = json.loads(text)
+        except ValueError:
+            line = None
+        if not isinstance(line, dict) or not {"step", "kind"} <= line.keys():
+            raise RunError(
+                f"{path}, line {number} is damaged ({text[:40].decode(errors='replace')!r}…); remove that line"
+            )
+        found.append(line)
+    return found

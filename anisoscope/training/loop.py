@@ -1,0 +1,213 @@
+"""The training loop: one for every experiment. Resumes where it stopped, exactly."""
+
+import contextlib
+import math
+import pathlib
+import statistics
+import time
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from anisoscope.config.run import RunConfig, schedule
+from anisoscope.data.corpus import Corpus
+from anisoscope.models import transformer
+from anisoscope.training import checkpoint, evaluate, finished, log, optimizer, step, watch
+from anisoscope.training.members import Members
+from anisoscope.training.program import Program, make_program
+from anisoscope.utils import processes
+from anisoscope.utils.errors import RunError, UserError
+from anisoscope.utils.progress import bar
+from anisoscope.utils.stop import Stop
+
+DISPATCH_SECONDS = 1.0  # steps are run together up to about this long, so that the bar moves and a stop is heard
+
+
+def train(config: RunConfig, corpus: Corpus, folders: dict[str, pathlib.Path], name: str, stop: Stop) -> None:
+    """Train all seeds of a config to the last step and score the test split; raises Stopped once a stop is saved.
+
+    `folders` holds the folder of each member by the name of its run, in the order of `config.seeds`; they are trained
+    in one program. A plain config has one member.
+    """
+    kept = kept_steps(config, *folders.values())
+    with contextlib.closing(Members(folders, kept)) as members:
+        if all(finished.is_finished(path) for path in folders.values()):  # its checkpoints may be deleted
+            for path in folders.values():
+                finished.read(path)  # refused where it is damaged
+            there = members.steps()
+            where = f"the newest, step {there[-1]}" if there else "step 0, as none is left"
+            advice = f"; its last checkpoint is gone: move test.json elsewhere to train from {where}"
+            gone = "" if config.train.steps in there else advice
+            print(f"{name}: trained already, {config.train.steps} steps, in {members.place}{gone}")
+            return
+        program = make_program(config, corpus)
+        state = members.resume(program)
+        now = int(state.step[0])
+        count, device = transformer.count_parameters(program.abstract.params), jax.devices()[0].device_kind
+        size = f"{count:,} parameters" if len(folders) == 1 else f"{len(folders)} × {count:,} parameters"
+        print(f"{name}: {size}, on {program.devices} × {device}, from step {now} in {members.place}")
+        members.open_logs()
+        state = _Session(config, corpus, program, members, stop, name).run(state)
+        stop.check(f"{name}: stopped at step {int(state.step[0])}, saved in {members.place}")
+        _test(config, corpus, program, state, members, name, stop)
+
+
+def kept_steps(config: RunConfig, *folders: pathlib.Path) -> list[int]:
+    """Those of the schedule, and those that the logs in these folders say were kept at a turn.
+
+    UserError where a log is gone that says which.
+    """
+    turned: set[int] = set()
+    for path in folders if config.watch.keep else ():
+        if (path / log.NAME).exists():
+            turned.update(watch.kept(log.read(path)))
+        elif any(step > 0 for step in checkpoint.saved(path / "checkpoints")):
+            raise UserError(
+                f"{path / log.NAME} is gone, and with it which checkpoints were kept at turns of {config.watch.keep}; "
+                "put it back, or name another --workdir"
+            )
+    return sorted({*schedule(config.train.steps, config.checkpoint.every), *turned})
+
+
+class _Session:
+    """One stretch of training, from the members' states to the last step or to a request to stop."""
+
+    def __init__(self, config: RunConfig, corpus: Corpus, program: Program, members: Members, stop: Stop, name: str):
+        self.config, self.program, self.members, self.stop, self.name = config, program, members, stop, name
+        self.tokens_N, self.windows = corpus.valid, evaluate.valid_windows(config, corpus.valid.size)
+        self.rate = optimizer.schedule(config.train)
+        part = optimizer.constant_part(config.train)
+        self.peak_ends = config.train.steps if part is None else part[1]  # so much is gained at a constant rate
+        self.losses = self.valid_bits = [math.nan] * len(members.folders)
+        self.seconds = math.inf  # per step of all members
+        self.stopping = False
+        self.turns = watch.Turns(config.watch.keep_share)  # of what watch.keep watches
+
+    def run(self, state: step.State) -> step.State:
+        last, now = self.config.train.steps, int(state.step[0])
+        if self.config.watch.keep and now:  # the decision is one of the log alone, so that a restart makes it again
+            lines = log.read(next(iter(self.members.folders.values())))
+            looks = watch.curve(lines, self.config.watch.keep)
+            for at in sorted(looks):
+                if at <= now:
+                    self.turns.look(looks[at])
+        with bar(None, self.name, "step", total=last, initial=now) as shown:
+            self.arrive(state, now)
+            while now < last and not self.stopping:
+                count = self.next_count(now)
+                began = time.perf_counter()
+                state, metrics = self.program.steps(state, self.program.tokens_N, self.program.data_R, jnp.int32(count))
+                metrics = jax.tree.map(np.asarray, metrics)
+                self.seconds, self.stopping = processes.largest((time.perf_counter() - began) / count, self.stop.asked)
+                self.log_steps(now, count, metrics)
+                now += count
+                self.arrive(state, now)
+                shown.set_postfix_str(self.summary(), refresh=False)
+                shown.update(count)
+        return state
+
+    def next_count(self, now: int) -> int:
+        """How many steps to run together: never past a checkpoint or a validation, nor for much over a second."""
+        every, fixed = self.config.evaluate.every, (*self.members.kept, self.peak_ends)
+        boundary = min((now // every + 1) * every, *(step for step in fixed if step > now))
+        if self.config.watch.keep:  # a turn is kept where it is seen, whatever the timing
+            boundary = min(boundary, now + 1 + -now % self.config.watch.every)
+        most = max(1, min(self.config.train.dispatch, int(DISPATCH_SECONDS / self.seconds)))
+        return min(most, boundary - now)
+
+    def arrive(self, state: step.State, now: int) -> None:
+        """Validate and save where the schedule says so."""
+        if now in self.members.steps():
+            return
+        if now % self.config.evaluate.every == 0 or now in (*self.members.kept, self.peak_ends):
+            results = self.program.score(state.params, self.tokens_N, self.windows)
+            for i, result in enumerate(results):
+                if not math.isfinite(result.loss):
+                    self.fail(i, now, f"validation loss {result.loss}", now - 1)
+            self.valid_bits = [result.bits_per_character for result in results]
+            for one, result in zip(self.members.logs.values(), results, strict=True):
+                one.write(now, "valid", **result.numbers())
+        if now in self.members.kept or self.stopping:
+            self.members.save(now, state, self.program)
+
+    def log_steps(self, first: int, count: int, metrics: step.StepMetrics) -> None:
+        """Log the steps just done, or raise at the first one that is not finite."""
+        for now in range(first + 1, first + count + 1):
+            at = now - first - 1
+            done = [self.at(metrics, i, at) for i in range(len(self.losses))]
+            for i, one in enumerate(done):
+                if not (math.isfinite(one.loss) and math.isfinite(one.gradient_norm)):
+                    # The loss of update `now` is that of the parameters at step now - 1.
+                    good = now - 1 if math.isfinite(one.loss) else now - 2
+                    self.fail(i, now, f"loss {one.loss}, gradient norm {one.gradient_norm}", good)
+            self.losses = [one.loss if one.scored else last for one, last in zip(done, self.losses, strict=True)]
+            if now % self.config.train.log_every == 0 or now == 1:
+                for into, one in zip(self.members.logs.values(), done, strict=True):
+                    into.write(now, "train" if one.scored else "unscored", **self.line(now, one))
+            if self.config.watch.every and (now - 1) % self.config.watch.every == 0:
+                for into, one in zip(self.members.logs.values(), done, strict=True):
+                    into.write(now, "watch", **one.watch)
+                self.keep_at_turn(now, done[0].watch)
+
+    @staticmethod
+    def at(metrics: step.StepMetrics, member: int, at: int) -> step.StepMetrics:
+        return jax.tree.map(lambda part_RS: part_RS[member, at].tolist(), metrics)
+
+    def keep_at_turn(self, now: int, looked: dict[str, list[float]]) -> None:
+        """By the rule of training/watch.py; members that are trained together have none."""
+        name = self.config.watch.keep
+        if name:
+            value = watch.over_blocks(name, looked[name])
+            if self.turns.look(value):
+                self.members.kept.append(now)
+                for one in self.members.logs.values():
+                    one.write(now, "turn", **{name: value})
+
+    def line(self, now: int, metrics: step.StepMetrics) -> dict[str, float]:
+        """What the log says of a step; a batch without a character to predict has no loss."""
+        loss = {"loss": metrics.loss, "bits_per_character": metrics.loss / math.log(2)}
+        return {
+            **(loss if metrics.scored else {}),
+            "learning_rate": float(self.rate(now - 1)),
+            "gradient_norm": metrics.gradient_norm,
+            **({"penalty": metrics.penalty} if self.config.train.penalty else {}),
+            "characters_per_second": self.characters_per_second(),
+        }
+
+    def fail(self, member: int, now: int, what: str, good: int) -> None:
+        """Raise RunError; the parameters of that member up to step `good` are known to give a finite loss."""
+        self.members.flush()
+        name, store = list(self.members.stores.items())[member]
+        last = max((step for step in store.steps() if step <= good), default="none")
+        raise RunError(
+            f"{name}: not finite at step {now} ({what}); last finite loss {self.losses[member]:.4f}, last good "
+            f"checkpoint: {last}; try a lower --config.train.learning_rate in a new --workdir"
+        )
+
+    def summary(self) -> str:
+        """What the bar says: means over the members, characters of them all."""
+        loss, bits = statistics.fmean(self.losses), statistics.fmean(self.valid_bits)
+        valid = "" if math.isnan(bits) else f"valid {bits:.3f}, "
+        speed = self.characters_per_second() * len(self.losses)
+        return f"loss {loss:.3f}, {loss / math.log(2):.3f} bits/char, {valid}{speed:,.0f} chars/s"
+
+    def characters_per_second(self) -> float:
+        """Of one member, while all are trained."""
+        return self.config.train.batch_size * self.config.model.context / self.seconds
+
+
+def _test(
+    config: RunConfig, corpus: Corpus, program: Program, state: step.State, members: Members, name: str, stop: Stop
+) -> None:
+    windows, protocol = evaluate.test_windows(config, corpus.test.size)
+    where = f"{name}: stopped while scoring the test split; trained to its last step, saved in {members.place}"
+    results = program.score(state.params, corpus.test, windows, f"{name}: test", lambda: stop.check(where))
+    for (run, folder), result in zip(members.folders.items(), results, strict=True):
+        record = {**result.numbers(), "protocol": protocol, "step": config.train.steps}
+        if processes.is_first():
+            finished.write(folder, record)
+        masked = "" if result.mask_bits is None else f", {result.mask_bits:.4f} under [MASK]"
+        gain = f"gain {result.gain:.4f} over {result.context_free_bits:.4f} without context"
+        scored = f"{protocol}, {result.characters:,} scored"
+        print(f"{run}: test {result.bits_per_character:.4f} bits per character{masked}, {gain} ({scored})")

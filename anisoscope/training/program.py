@@ -1,0 +1,92 @@
+"""All that is compiled once for a run, or for the members of one that are trained together, and where it lies."""
+
+from collections.abc import Callable
+from typing import NamedTuple
+
+import jax
+import jax.numpy as jnp
+from jax.sharding import NamedSharding
+from jax.sharding import PartitionSpec as P
+
+from anisoscope.config.run import RunConfig, seeds
+from anisoscope.data.corpus import Corpus
+from anisoscope.models import transformer
+from anisoscope.training import evaluate, objective, optimizer, step
+from anisoscope.utils import mesh
+from anisoscope.utils.errors import UserError
+
+
+class Program(NamedTuple):
+    """States, metrics and scores are those of all R members, stacked on a first axis; a plain run is one member."""
+
+    steps: Callable  # state, tokens_N, data_R, count -> state, metrics
+    score: Callable  # params, tokens_N, windows -> a Score per member
+    create: Callable[[], step.State]
+    stack: Callable[[list[step.State]], step.State]
+    member: Callable[[step.State, int], step.State]  # one of those stacked
+    abstract: step.State  # shapes, types and shardings of one member's state
+    tokens_N: jax.Array  # the training split, on the devices
+    data_R: jax.Array  # the data seed of every member: no constant, so that runs of other seeds share what is compiled
+    devices: int
+
+
+def check(config: RunConfig, corpus: Corpus) -> tuple[jax.sharding.Mesh, int]:
+    """The devices and the windows of a micro-batch; UserError where these do not go together, or nothing is scored."""
+    devices = mesh.make_mesh(config.mesh)
+    rows = config.train.batch_size // config.train.accumulate
+    if rows % devices.size:
+        raise UserError(
+            f"train.batch_size / train.accumulate gives micro-batches of {rows} windows; "
+            f"it must be a multiple of the {devices.size} devices"
+        )
+    evaluate.check(config, corpus, rows)
+    return devices, rows
+
+
+def make_program(config: RunConfig, corpus: Corpus) -> Program:
+    devices, rows = check(config, corpus)
+    by_batch, everywhere = mesh.batch_sharding(devices), NamedSharding(devices, P())
+
+    # One member: how its state begins and where it lies, and its next `count` steps.
+    model = transformer.build(config.model, corpus.vocab_size)
+    update = optimizer.make_optimizer(config.train)
+
+    def init(seed: jax.Array) -> step.State:
+        return step.init_state(model.init(jax.random.key(seed)), update)
+
+    def share_out(batch: objective.Batch) -> objective.Batch:
+        return jax.lax.with_sharding_constraint(batch, by_batch)
+
+    shapes = jax.eval_shape(init, jnp.uint32(0))
+    alone = mesh.parameter_sharding(devices, shapes)
+    create = jax.jit(init, out_shardings=alone)
+    one_step = step.make_step(model.apply, update, config, corpus.mask_token, share_out)
+    run = step.make_steps(one_step, config.train.dispatch)
+
+    # All members: their states on a new first axis, each lying as it would alone.
+    weights, data = zip(*seeds(config.train), strict=True)
+    stacked = mesh.stacked_sharding(alone)
+    stack = jax.jit(lambda states: jax.tree.map(lambda *leaves: jnp.stack(leaves), *states), out_shardings=stacked)
+
+    def together(work: Callable) -> Callable:
+        return mesh.over_members(work, config.mesh, len(data))
+
+    def steps(
+        states: step.State, tokens_N: jax.Array, data_R: jax.Array, count: jax.Array
+    ) -> tuple[step.State, step.StepMetrics]:
+        return together(lambda state, seed: run(state, seed, tokens_N, count))(states, data_R)
+
+    def place(batch: objective.Batch) -> objective.Batch:
+        return jax.device_put(batch, by_batch)
+
+    return Program(
+        steps=jax.jit(steps, donate_argnums=0, out_shardings=(stacked, everywhere)),
+        score=evaluate.make_scorer(model.apply, config, corpus.mask_token, place, rows, together, everywhere),
+        create=lambda: stack([create(jnp.uint32(seed)) for seed in weights]),
+        stack=stack,
+        member=jax.jit(lambda states, i: jax.tree.map(lambda leaf: leaf[i], states), out_shardings=alone),
+        abstract=jax.tree.map(lambda a, s: jax.ShapeDtypeStruct(a.shape, a.dtype, sharding=s), shapes, alone),
+        tokens_N=jax.device_put(corpus.train, everywhere),
+        data_R=jax.device_put(jnp.asarray(data, jnp.uint32), everywhere),
+        devices=devices.size,
+    )

@@ -1,0 +1,130 @@
+"""The pure training step: (state, data seed, corpus) -> (state, loss and gradient norm)."""
+
+from collections.abc import Callable
+from typing import Any, NamedTuple
+
+import jax
+import jax.numpy as jnp
+import optax
+
+from anisoscope.config.run import RunConfig
+from anisoscope.data import batches
+from anisoscope.training import objective, watch
+
+Params = Any
+NO_STEP = 2**32 - 1  # folded into the key where a step would be: the root of the masks, apart from every step's windows
+
+
+class State(NamedTuple):
+    params: Params
+    opt_state: optax.OptState
+    step: jax.Array  # () int32, updates done
+
+
+class StepMetrics(NamedTuple):
+    loss: jax.Array  # nats per predicted character, before the update, without the penalty
+    gradient_norm: jax.Array  # of loss + penalty, before clipping
+    penalty: jax.Array  # what train.penalty adds to the loss
+    scored: jax.Array  # whether the batch predicts any character, or else its loss of 0 says nothing
+    watch: dict[str, jax.Array]  # {quantity: by layer}, before the update, NaN at steps without a look; {}: no looks
+
+
+def init_state(params: Params, optimizer: optax.GradientTransformation) -> State:
+    return State(params, optimizer.init(params), jnp.zeros((), jnp.int32))
+
+
+def train_batch(
+    config: RunConfig, seed: int | jax.Array, tokens_N: jax.Array, step: jax.Array, mask_token: int
+) -> objective.Batch:
+    """The batch of update `step`: a pure function of (data seed, step, example index)."""
+    examples_B = jnp.arange(config.train.batch_size)
+    length = config.model.context + 1
+    starts_B = batches.starts(seed, step, examples_B, tokens_N.shape[0], length)
+    windows_BL = batches.crop(tokens_N, starts_B, length)
+    masks = jax.random.fold_in(jax.random.key(seed), NO_STEP)
+    key = jax.random.fold_in(masks, step)
+    return objective.make_batch(config, windows_BL, key, examples_B, mask_token)
+
+
+def make_step(
+    apply: Callable,
+    optimizer: optax.GradientTransformation,
+    config: RunConfig,
+    mask_token: int,
+    shard: Callable[[objective.Batch], objective.Batch] = lambda batch: batch,
+) -> Callable[[State, jax.Array, jax.Array], tuple[State, StepMetrics]]:
+    """Build the step: state, data seed, corpus -> state, metrics.
+
+    `shard` constrains how a (micro-)batch lies on the devices.
+    Weights are divided by their sum over the whole batch first, so that micro-batches add up to the same
+    loss and gradient as one batch, also where they predict different numbers of characters.
+    """
+
+    every = config.watch.every
+    see = watch.see(config) if every else None
+
+    def loss(params: Params, batch: objective.Batch) -> tuple[jax.Array, tuple[jax.Array, jax.Array, Any]]:
+        logits_BTV, activations = apply(params, batch.tokens_BT, see=see)
+        nats, weight = objective.nats(logits_BTV, batch), config.train.penalty
+        seen = (watch.cloud(config, activations.resid_NBTD[0]), activations.seen_N) if every else ()
+        if not weight:
+            return nats, (nats, jnp.zeros(()), seen)
+        penalty = weight * objective.anisotropy(activations.resid_NBTD, config.train.penalty_layers)
+        return nats + penalty, (nats, penalty, seen)
+
+    def looked(step: jax.Array, *about: Any) -> dict[str, jax.Array]:
+        def look(*about: Any) -> dict[str, jax.Array]:
+            return watch.look(config, *about)
+
+        nothing = jax.tree.map(lambda one: jnp.full(one.shape, jnp.nan), jax.eval_shape(look, *about))
+        return jax.lax.cond(step % every == 0, look, lambda *_: nothing, *about)
+
+    def step(state: State, seed: jax.Array, tokens_N: jax.Array) -> tuple[State, StepMetrics]:
+        batch = train_batch(config, seed, tokens_N, state.step, mask_token)
+        batch = batch._replace(weights_BT=batch.weights_BT / jnp.maximum(batch.weights_BT.sum(), 1.0))
+        if config.train.accumulate == 1:
+            (_, values), grads = jax.value_and_grad(loss, has_aux=True)(state.params, shard(batch))
+        else:
+            values, grads = _accumulated(loss, state.params, batch, config.train.accumulate, shard)
+        updates, opt_state = optimizer.update(grads, state.opt_state, state.params)
+        params = optax.apply_updates(state.params, updates)
+        nats, penalty, seen = values
+        found = looked(state.step, *seen, grads) if every else {}
+        metrics = StepMetrics(nats, optax.tree.norm(grads), penalty, batch.weights_BT.any(), found)
+        return State(params, opt_state, state.step + 1), metrics
+
+    return step
+
+
+def _accumulated(
+    loss: Callable, params: Params, batch: objective.Batch, parts: int, shard: Callable
+) -> tuple[tuple[jax.Array, jax.Array], Params]:
+    parts_of_batch = jax.tree.map(lambda x: x.reshape(parts, -1, *x.shape[1:]), batch)
+
+    def add(carry: tuple, part: objective.Batch) -> tuple[tuple, None]:
+        (_, values), grads = jax.value_and_grad(loss, has_aux=True)(params, shard(part))
+        return jax.tree.map(jnp.add, carry, (values, grads)), None
+
+    zero = ((jnp.zeros(()), jnp.zeros(()), ()), jax.tree.map(jnp.zeros_like, params))
+    return jax.lax.scan(add, zero, parts_of_batch)[0]
+
+
+def make_steps(
+    step: Callable[[State, jax.Array, jax.Array], tuple[State, StepMetrics]], most: int
+) -> Callable[[State, jax.Array, jax.Array, jax.Array], tuple[State, StepMetrics]]:
+    """Run `count` <= `most` steps in one call; one compiled program for every count.
+
+    The metrics have `most` entries, of which the first `count` are filled.
+    """
+
+    def steps(state: State, seed: jax.Array, tokens_N: jax.Array, count: jax.Array) -> tuple[State, StepMetrics]:
+        def body(i: jax.Array, carry: tuple[State, StepMetrics]) -> tuple[State, StepMetrics]:
+            state, done = carry
+            state, metrics = step(state, seed, tokens_N)
+            return state, jax.tree.map(lambda all_S, one: all_S.at[i].set(one), done, metrics)
+
+        shapes = jax.eval_shape(step, state, seed, tokens_N)[1]
+        empty = jax.tree.map(lambda one: jnp.full((most, *one.shape), jnp.nan), shapes)
+        return jax.lax.fori_loop(0, count, body, (state, empty))
+
+    return steps

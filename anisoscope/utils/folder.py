@@ -1,0 +1,143 @@
+"""A run's folder: whose it is, who works in it, and under what each session ran."""
+
+import contextlib
+import fcntl
+import os
+import pathlib
+import platform
+import subprocess
+import sys
+from collections.abc import Iterator
+from importlib import metadata
+from typing import Any
+
+import jax
+
+from anisoscope.utils import mesh
+from anisoscope.utils.errors import UserError
+from anisoscope.utils.files import read_json, write_json
+from anisoscope.utils.settings import filled, flat, to_dict
+
+# A run may go on with another layout or a moved corpus (its digest is checked), and with other draws of a validation,
+# whose line tells its error; measurements keep their own record.
+ANYWHERE = ("mesh", "measure", "tangents", "evaluate.draws", "data.path", "data.unpack", "data.cache")
+PACKAGES = ("jax", "jaxlib", "flax", "optax", "orbax-checkpoint", "numpy", "xarray")
+
+
+@contextlib.contextmanager
+def locked(folder: pathlib.Path) -> Iterator[None]:
+    """Hold the folder for this process alone."""
+    try:
+        lock = open(folder / ".lock", "w")  # noqa: SIM115 (closed below)
+    except OSError as error:
+        advice = "--stages=figures --figures=DIR draws a finished run elsewhere, --status says what there is"
+        raise UserError(f"--workdir {folder} cannot be written ({error.strerror}); {advice}") from error
+    with lock as file:
+        try:
+            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError as error:
+            raise UserError(f"another process works in {folder}; wait for it, or name another --workdir") from error
+        except OSError as error:
+            raise UserError(
+                f"--workdir {folder} cannot be locked ({error.strerror}); name one on another disk"
+            ) from error
+        yield
+
+
+def claim(folder: pathlib.Path, config: Any, new: bool) -> None:
+    """Make the folder this config's own: check that it holds the same run, or, where `new` is allowed, begin one."""
+    try:
+        check(folder, config, new)
+        if not (folder / "config.json").exists():
+            folder.mkdir(parents=True, exist_ok=True)
+            write_json(folder / "config.json", to_dict(config))
+    except OSError as error:
+        raise UserError(f"--workdir {folder} cannot be written ({error.strerror}); name another folder") from error
+
+
+def check(folder: pathlib.Path, config: Any, new: bool) -> None:
+    """Raise UserError where the folder cannot become this config's own; nothing is written.
+
+    A setting that the run's version of the code did not have: its default is what that version did.
+    """
+    path = folder / "config.json"
+    if path.exists():
+        advice, defaults = "name another --workdir, or pass the same settings", to_dict(type(config)())
+        check_same(path, to_dict(config), ANYWHERE, advice, defaults)
+    elif not new:
+        words = "run --stages=train first, or name another --workdir"
+        raise UserError(f"{folder} holds no run (no config.json); {words}")
+    elif folder.exists() and any(child.name != "config.json.tmp" for child in folder.iterdir()):  # that: a kill's
+        raise UserError(f"--workdir {folder} is not empty and holds no run (no config.json); name another folder")
+
+
+def check_same(
+    path: pathlib.Path, now: dict, leave_out: tuple[str, ...], advice: str, defaults: dict | None = None
+) -> None:
+    """Raise UserError, naming the fields, where the settings at `path`, or `defaults` they lack, differ from `now`."""
+    before, now = flat(filled(read_json(path, "name another --workdir"), defaults or {})), flat(now)
+    different = [
+        f"{name}={before.get(name)!r} there, {now.get(name)!r} now"
+        for name in sorted(before.keys() | now.keys())
+        if not name.startswith(leave_out) and before.get(name) != now.get(name)
+    ]
+    if different:
+        more = f" and {len(different) - 3} more" if len(different) > 3 else ""
+        raise UserError(f"{path.parent} holds a run with other settings: {'; '.join(different[:3])}{more}; {advice}")
+
+
+def record_tables(tables: pathlib.Path, settings: dict) -> None:
+    """Write down what all tables of the folder have in common, before the first of them."""
+    tables.mkdir(parents=True, exist_ok=True)
+    write_json(tables / "config.json", settings)
+
+
+def check_corpus(folder: pathlib.Path, corpus: dict | None) -> dict[str, Any]:
+    """What environment.json says; UserError where it is damaged, or of another text than this."""
+    path, advice = folder / "environment.json", "move it elsewhere, and another is begun"
+    record = read_json(path, advice)
+    try:
+        before, sessions = record["corpus"], record["sessions"]
+        if not isinstance(sessions, list):
+            raise TypeError(f"sessions is {sessions!r}, no list")
+        if corpus and "sha256" in corpus and before["sha256"] != corpus["sha256"]:
+            raise UserError(
+                f"{folder} was trained on another corpus ({before['name']}, sha256 {before['sha256'][:12]}…; "
+                f"now {corpus['name']}, {corpus['sha256'][:12]}…); put that text back, or name another folder"
+            )
+    except (KeyError, TypeError) as error:
+        raise UserError(f"{path} is damaged ({error!r}); {advice}") from error
+    return record
+
+
+def record_environment(folder: pathlib.Path, corpus: dict | None) -> None:
+    """environment.json: corpus (if any), versions, device and commit of every session; the corpus must never change."""
+    path = folder / "environment.json"
+    sessions: list[dict] = []
+    record = {"corpus": corpus, "sessions": sessions}
+    if path.exists():
+        record = check_corpus(folder, corpus)
+        sessions = record["sessions"]
+    elif any(child.name.isdecimal() for child in (folder / "checkpoints").glob("*")):
+        print(f"{path} is gone, and with it which text {folder} was trained on; this one is taken to be the same")
+    session = {
+        "command": sys.argv,
+        "versions": {"python": platform.python_version(), **{p: metadata.version(p) for p in PACKAGES}},
+        "device": {"kind": jax.devices()[0].device_kind, "count": len(mesh.devices()), "cpus": os.cpu_count()},
+        "commit": _commit(),
+    }
+    sessions[:] = [one for one in sessions if one != session] + [session]  # the last is what goes on
+    write_json(path, record)
+
+
+def _commit() -> str | None:
+    """Commit of the code, with '+' where the tree has changes; None outside a checkout."""
+    root = pathlib.Path(__file__).parent.parent
+    try:
+        run = subprocess.run(
+            ["git", "describe", "--always", "--dirty=+", "--abbrev=40", "--exclude=*"],
+            cwd=root, capture_output=True, text=True, check=True, timeout=10,
+        )  # fmt: skip
+    except (OSError, subprocess.SubprocessError):
+        return None
+    return run.stdout.strip()

@@ -1,0 +1,34 @@
+"""How much memory there is."""
+
+import os
+import pathlib
+
+import jax
+
+
+def available() -> int | None:
+    """Bytes for a program on the first device, or on this machine; None where neither says."""
+    if stats := jax.local_devices()[0].memory_stats():
+        return stats.get("bytes_limit")
+    return of_machine()
+
+
+def of_machine() -> int | None:
+    """Bytes for a program on this machine, beside any accelerator."""
+    found = []
+    try:
+        lines = pathlib.Path("/proc/meminfo").read_text().splitlines()
+        found += [1024 * int(line.split()[1]) for line in lines if line.startswith("MemAvailable:")]
+        limit = pathlib.Path("/sys/fs/cgroup/memory.max")
+        found += [int(limit.read_text())] if limit.exists() and limit.read_text().strip() != "max" else []
+        found = found or [os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")]
+    except (OSError, ValueError):
+        return None
+    return min(found)
+
+
+def told(count: float) -> str:
+    for unit, words in ((1e15, "PB"), (1e12, "TB"), (1e9, "GB"), (1e6, "MB")):
+        if count >= unit:
+            return f"{count / unit:,.1f} {words}"
+    return f"{count / 1e3:.0f} kB"

@@ -1,0 +1,64 @@
+"""Several processes, one run: what each does for itself, what the first does for all, and how they agree."""
+
+import zlib
+from collections.abc import Callable
+from typing import Any, TypeVar
+
+import jax
+import numpy as np
+from jax.experimental import multihost_utils
+
+from anisoscope.utils.errors import Lost, RunError, UserError
+
+T = TypeVar("T")
+WHOLE = 2**24  # float32, in which processes tell each other numbers, holds all whole ones below
+SHARED = "--workdir must lie on a file system that all hosts see"
+
+
+def is_first() -> bool:
+    return jax.process_index() == 0
+
+
+def largest(*values: float) -> list[float]:
+    """The largest of each value over all processes: how they agree on what each has seen for itself."""
+    if jax.process_count() == 1:
+        return list(values)
+    try:
+        return multihost_utils.process_allgather(np.asarray(values, np.float32)).max(0).tolist()
+    except (jax.errors.JaxRuntimeError, ValueError) as error:  # of a connection that broke
+        why = str(error).splitlines()[0][:200]
+        advice = "the same command, started on every host, goes on from what is saved"
+        raise Lost(f"another process has ended ({why}); {advice}") from error
+
+
+def on_each(work: Callable[[], T]) -> T:
+    """What `work` gives, which every process does for itself; where it fails on one, it fails on all of them."""
+    result, failure = None, None
+    try:
+        result = work()
+    except Exception as error:  # whatever it is: the others would wait for this process for ever
+        failure = error
+    kind = 0 if failure is None else 2 if isinstance(failure, UserError) else 1
+    worst, number = largest(kind, jax.process_index() if kind else -1)
+    if worst:
+        words = f"process {int(number)} has failed; see its message"
+        raise failure or (UserError(words) if worst == 2 else RunError(words))
+    return result
+
+
+def on_first(work: Callable[[], None]) -> None:
+    """Do `work` on the first process, while the others wait; where it fails, all of them do."""
+    on_each(lambda: work() if is_first() else None)
+
+
+def agree(found: Any, what: str) -> None:
+    """Raise UserError unless all processes have found the same on their disks."""
+    seen = fingerprint(repr(found).encode())
+    most, least = largest(seen, -seen)
+    if most != -least:
+        raise UserError(f"processes find different {what}; {SHARED}")
+
+
+def fingerprint(content: bytes) -> int:
+    """A number that other content hardly has, for `largest`."""
+    return zlib.crc32(content) % WHOLE

@@ -1,0 +1,103 @@
+"""Settings as nested frozen dataclasses: as plain values, by dotted name, with fields changed; and what one may be."""
+
+import dataclasses
+import json
+from collections.abc import Iterable, Sequence
+from typing import Any, get_args, get_origin, get_type_hints
+
+from anisoscope.utils.errors import UserError, meant
+
+LARGEST_SEED = 2**31 - 1  # a table has no larger number: NetCDF-3
+
+
+def to_dict(config: Any) -> dict[str, Any]:
+    """Nested plain dict, as JSON would hold it (tuples become lists)."""
+    return json.loads(json.dumps(dataclasses.asdict(config)))
+
+
+def replace(config: Any, changes: dict[str, Any]) -> Any:
+    """A copy with these fields changed, {dotted name: value}; an unknown field or an ill-typed value is a UserError."""
+    values = to_dict(config)
+    for path, value in changes.items():
+        *groups, leaf = path.split(".")
+        target = values
+        for group in groups:
+            target = target.get(group) if isinstance(target, dict) else None
+        if not isinstance(target, dict) or leaf not in target:
+            raise UserError(f"there is no config field {path}")
+        target[leaf] = value
+    return from_dict(values, type(config))
+
+
+def filled(values: dict[str, Any], defaults: dict[str, Any]) -> dict[str, Any]:
+    """With the default of every setting that a run of an older version lacks."""
+    both = {name: (default, values.get(name, default)) for name, default in defaults.items()}
+    groups = {
+        name: filled(own, default)
+        for name, (default, own) in both.items()
+        if isinstance(default, dict) and default and isinstance(own, dict)
+    }
+    return values | {name: own for name, (_, own) in both.items()} | groups
+
+
+def flat(values: dict[str, Any], prefix: str = "") -> dict[str, Any]:
+    """Nested settings by dotted name; a group without any is a value itself, as a variant that changes nothing."""
+    found = {}
+    for name, value in values.items():
+        found |= flat(value, f"{prefix}{name}.") if isinstance(value, dict) and value else {prefix + name: value}
+    return found
+
+
+def from_dict(values: dict[str, Any], kind: type, where: str = "") -> Any:
+    """Rebuild a config dataclass; an unknown, missing or ill-typed field is a UserError."""
+    hints = get_type_hints(kind)
+    for name in (*values.keys() - hints.keys(), *hints.keys() - values.keys()):
+        raise UserError(f"config field {where}{name} is {'unknown' if name in values else 'missing'}")
+    made = {}
+    for name, hint in hints.items():
+        value = values[name]
+        if dataclasses.is_dataclass(hint) and isinstance(value, dict):
+            value = from_dict(value, hint, f"{where}{name}.")
+        elif get_origin(hint) is tuple and _is_tuple_of(get_args(hint)[0], value):
+            value = tuple(value)
+        elif hint is float and type(value) is int:
+            value = float(value)
+        elif not _has_type(value, hint):
+            raise UserError(f"config field {where}{name} is {value!r}, not {getattr(hint, '__name__', hint)}")
+        made[name] = value
+    return kind(**made)
+
+
+def _is_tuple_of(kind: type, value: Any) -> bool:
+    return isinstance(value, list | tuple) and all(type(item) is kind for item in value)
+
+
+def _has_type(value: Any, hint: Any) -> bool:
+    if hint == dict[str, dict[str, Any]]:
+        return isinstance(value, dict)
+    if isinstance(hint, type):
+        return type(value) is hint
+    return get_origin(hint) is not tuple and any(type(value) is option for option in get_args(hint))
+
+
+def choose(name: str, value: str, allowed: Iterable[str]) -> None:
+    """Raise UserError unless the value of this setting is among those allowed."""
+    if value not in allowed:
+        raise UserError(f"{name} is {value!r}; choose one of {', '.join(allowed)}{meant(value, allowed)}")
+
+
+def once(name: str, values: Sequence) -> None:
+    """Raise UserError where this setting names one thing twice."""
+    for value in values:
+        if values.count(value) > 1:
+            raise UserError(f"{name} names {value} twice; name each once")
+
+
+def at_least(name: str, value: int | None, least: int) -> None:
+    if value is not None and value < least:
+        raise UserError(f"{name} is {value}; it must be at least {least}")
+
+
+def within(name: str, value: float | None, low: float, high: float) -> None:
+    if value is not None and not low <= value <= high:
+        raise UserError(f"{name} is {value}; it must lie in [{low}, {high}]")

@@ -1,1 +1,0 @@
-"""What a run will take, told and checked before it begins."""

@@ -1,0 +1,189 @@
+"""Contrasts named beforehand: known answers of both tests, of the correction, and what is refused."""
+
+import numpy as np
+import pandas as pd
+import pytest
+import xarray as xr
+from scipy import stats
+
+from anisoscope.analysis import on_disk, primary
+from anisoscope.analysis.contrasts import COLUMNS, Change, contrasts
+from anisoscope.config.experiment import Config
+from anisoscope.measurement.tables import files
+from anisoscope.utils.errors import UserError
+from anisoscope.utils.folder import claim
+from tests.analysis.test_contrasts import experiment, grid_of_leaks, layout
+
+CONDITIONS = [{"model.mask": mask} for mask in ("causal", "window", "prefix")]
+EMPTY = pd.DataFrame(columns=[*COLUMNS, *Change._fields, "level", "without", "role"])
+ONE = {"quantity": "bell", "before": "condition 0", "after": "condition 1"}
+
+
+def runs(effect: float, scatter: float, seeds: int = 5) -> xr.Dataset:
+    rng = np.random.default_rng(0)
+    noise = {(mask["model.mask"], seed): rng.normal() for mask in CONDITIONS for seed in range(seeds)}
+    planted = {"causal": 0.0, "window": effect, "prefix": 0.0}
+    return experiment(
+        CONDITIONS, seeds, lambda of, seed: planted[of["model.mask"]] + scatter * noise[of["model.mask"], seed]
+    )
+
+
+@pytest.mark.parametrize(
+    ("effect", "scatter", "verdict"),
+    [
+        (1.0, 0.02, primary.DIFFERS),
+        (0.0, 0.01, primary.WITHIN),
+        (0.05, 0.001, primary.BOTH),
+        (0.0, 1.0, primary.OPEN),
+        (0.0, 0.0, primary.WITHIN),  # no seed scatters
+        (1.0, 5.0, primary.OPEN),
+    ],
+)
+def test_what_is_planted_is_found_and_what_scatters_is_left_open(effect, scatter, verdict):
+    (row,) = primary.read({"it": ONE | {"margin": 0.1}}, runs(effect, scatter), EMPTY).itertuples()
+    assert row.verdict == verdict
+    assert row.change == pytest.approx(effect, abs=4 * scatter)
+    assert row.pairs == 5
+
+
+def test_the_p_are_those_of_scipy_for_two_conditions():
+    table = runs(0.3, 1.0)
+    two = table.isel(run=np.isin(table["condition"], ["condition 0", "condition 1"]))
+    (row,) = primary.read({"it": ONE | {"margin": 0.5}}, two, EMPTY).itertuples()
+    before, after = (two.bell.sel(positions="all").values[two["condition"] == f"condition {n}"] for n in (0, 1))
+    assert row.p == pytest.approx(stats.ttest_rel(after, before).pvalue)
+    above = stats.ttest_rel(after + 0.5, before, alternative="greater").pvalue
+    below = stats.ttest_rel(after - 0.5, before, alternative="less").pvalue
+    assert row.p_margin == pytest.approx(max(above, below))
+
+
+def test_both_nulls_are_true_for_as_many_as_there_are_and_no_more():
+    """Holm's own where there are no margins; with them no p is multiplied by more than the contrasts."""
+    p = np.array([0.01, 0.04, 0.03, 0.005])
+    np.testing.assert_allclose(primary.holm(p, 4), [0.03, 0.06, 0.06, 0.02])
+    np.testing.assert_allclose(primary.holm(p, 2), [0.02, 0.06, 0.06, 0.01])
+    gaps = primary.holm(np.array([0.01, np.nan, 0.02]), 3)
+    np.testing.assert_allclose(gaps, [0.03, np.nan, 0.04])  # who has no value counts all the same
+
+
+@pytest.mark.parametrize("truth", [0.0, 0.5])
+def test_of_six_contrasts_with_margins_one_conclusion_is_wrong_at_most_as_often_as_it_says(truth):
+    """In 1,000 draws; within three deviations. No change, and a change as large as the margin: one of both is true."""
+    rng, wrong, draws, margin = np.random.default_rng(1), 0, 1000, 0.5
+    for _ in range(draws):
+        differences = truth + rng.normal(size=(6, 5)) * np.array([0.05, 0.1, 0.3, 0.5, 1, 3])[:, None]
+        error = differences.std(axis=1, ddof=1) / np.sqrt(5)
+        both = [
+            2 * stats.t.sf(abs(differences.mean(axis=1)) / error, 4),
+            stats.t.sf((margin - abs(differences.mean(axis=1))) / error, 4),
+        ]
+        corrected = primary.holm(np.concatenate(both), 6).reshape(2, 6)
+        wrong += (corrected[int(truth > 0)] < 0.05).any()
+    assert wrong / draws < 0.05 + 3 * np.sqrt(0.05 * 0.95 / draws)
+
+
+def test_at_equal_gain_the_row_of_the_table_is_read_and_turned_round_where_it_must_be():
+    about = {"setting": "model.mask", "before": "causal", "after": "window", "held": ""}
+    change = Change(0.4, 0.3, 0.5, 0.05, 4, 5)
+    row = (
+        about | {"quantity": "bell", "positions": "all"} | change._asdict() | {"level": 1.0, "without": "", "role": ""}
+    )
+    named = {
+        "one": ONE | {"at": "equal"},
+        "turned": ONE | {"at": "equal", "before": "condition 1", "after": "condition 0", "margin": 1},
+        "none": ONE | {"at": "equal", "after": "condition 2"},
+    }
+    found = primary.read(named, runs(0, 1), pd.DataFrame([row])).set_index("name")
+    assert tuple(found.loc["one", ["change", "low", "high"]]) == (0.4, 0.3, 0.5)
+    assert tuple(found.loc["turned", ["change", "low", "high"]]) == (-0.4, -0.5, -0.3)
+    assert found.loc["one", "p"] == found.loc["turned", "p"] == pytest.approx(2 * stats.t.sf(8, 4))
+    assert found.loc["one", "p_holm"] == pytest.approx(3 * found.loc["one", "p"])
+    assert found.loc["none", "verdict"] == primary.NOTHING
+    assert primary.told(found.reset_index())[-1] == "primary without value: none"
+
+
+def test_crossed_seeds_have_an_interval_and_no_p():
+    condition, seeds = layout(2, 2, 2)
+    rng = np.random.default_rng(3)
+    table = xr.Dataset(
+        {"test_gain": ("run", rng.normal(size=8))},
+        {
+            "run": np.arange(8),
+            "condition": ("run", np.array(["condition 0", "condition 1"])[condition]),
+            "model.mask": ("run", np.array(["causal", "window"])[condition]),
+            "train.seed": ("run", seeds[:, 0]),
+            "train.data_seed": ("run", seeds[:, 1]),
+        },
+    )
+    labels = {"p": "condition 0", "q": "condition 1"}
+    leaks = grid_of_leaks(rng.normal(size=8))
+    leaks = leaks.assign_coords(condition=("run", [labels[name] for name in leaks["condition"].values]))
+    for crossed in (table, leaks):
+        (row,) = primary.read({"it": ONE | {"quantity": "test_gain"}}, crossed, EMPTY).itertuples()
+        assert np.isfinite([row.low, row.high]).all()
+        assert np.isnan(row.p)
+        assert row.verdict == primary.UNTESTED
+
+
+def test_bits_of_two_objectives_have_no_value():
+    table = experiment([{"model.mask": "causal", "objective": kind} for kind in ("next", "masked")], 5)
+    named = {quantity: ONE | {"quantity": quantity} for quantity in ("test_bits", "test_gain")}
+    found = primary.read(named, table, EMPTY).set_index("name")
+    assert found.loc["test_bits", "verdict"] == primary.NOTHING
+    assert found.loc["test_gain", "change"] == 0
+
+
+def test_every_other_contrast_is_exploratory_in_the_table():
+    table = runs(1.0, 0.1)
+    frame = primary.with_roles(contrasts(table), {"it": ONE}, table, "last")
+    first = frame[frame.role == "primary"]
+    assert first[["before", "after", "quantity", "positions"]].values.tolist() == [["causal", "window", "bell", "all"]]
+    assert set(frame[frame.role != "primary"].role) == {"exploratory"}
+    assert set(primary.with_roles(frame, {"it": ONE | {"at": "equal"}}, table, "last").role) == {"exploratory"}
+
+
+def test_a_run_that_has_begun_refuses_what_is_named_later(tmp_path):
+    begun = Config(primary={"it": ONE | {"margin": 0.1}})
+    claim(tmp_path / "run", begun, new=True)
+    claim(tmp_path / "run", begun, new=True)
+    for named in ({"it": ONE | {"margin": 0.2}}, {"it": ONE}, {}, {"it": ONE | {"margin": 0.1}, "other": ONE}):
+        with pytest.raises(UserError, match=r"holds a run with other settings: primary"):
+            claim(tmp_path / "run", Config(primary=named), new=True)
+
+
+def test_what_was_written_is_read(tmp_path):
+    found = primary.read({"it": ONE | {"margin": 0.1}}, runs(1.0, 0.1), EMPTY)
+    files.write_csv(found, tmp_path / "primary.csv")
+    pd.testing.assert_frame_equal(on_disk.read_primary(tmp_path), found, check_dtype=False)
+    assert on_disk.read_primary(tmp_path / "nothing").empty
+
+
+@pytest.mark.parametrize(
+    ("named", "words"),
+    [
+        ({f"n{i}": ONE for i in range(17)}, "names 17 contrasts, 16 at most"),
+        ({"x": {"quantity": "bell"}}, r"primary\.x lacks before, after"),
+        ({"x": ONE | {"quantity": "bel"}}, r"primary\.x\.quantity is 'bel'"),
+        ({"x": ONE | {"quantity": "test_gain", "at": "equal"}}, r"primary\.x\.quantity is 'test_gain'"),
+        ({"x": ONE | {"at": "first"}}, r"primary\.x\.at is 'first'"),
+        ({"x": ONE | {"margin": 0}}, r"primary\.x\.margin is 0"),
+        ({"x": ONE | {"margins": 1.0}}, r"a field of primary\.x is 'margins'"),
+        ({"x": ONE | {"positions": "some"}}, r"primary\.x\.positions is 'some'"),
+        ({"x": ONE | {"quantity": "test_gain", "positions": "without_first"}}, "test_gain has no positions"),
+        ({"x": ONE | {"after": "condition 0"}}, "before and after are both 'condition 0'"),
+        ({"x": ONE | {"after": "condition"}}, None),
+        ({"x": ONE | {"after": "condition 4"}}, r"primary\.x\.after is 'condition 4'; no run"),
+    ],
+)
+def test_what_cannot_be_named_is_refused_in_one_line(named, words):
+    names = ["condition 0_0", "condition 1_0", "condition_0"]
+    if words is None:
+        return primary.check(named, names)
+    with pytest.raises(UserError, match=words) as error:
+        primary.check(named, names)
+    assert "\n" not in str(error.value)
+
+
+def test_a_name_of_digits_stays_a_name(tmp_path):
+    primary.read({"1": ONE}, runs(1.0, 0.1), EMPTY).to_csv(tmp_path / "primary.csv", index=False)
+    assert on_disk.read_primary(tmp_path)["name"].tolist() == ["1"]

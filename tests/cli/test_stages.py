@@ -1,0 +1,200 @@
+import json
+import os
+import pathlib
+import sys
+
+import jax
+import pytest
+
+from anisoscope.cli import drawing, stages
+from anisoscope.config import variants
+from anisoscope.measurement.tables import files
+from anisoscope.plot.report import embed
+from anisoscope.training import loop
+from anisoscope.utils.errors import Stopped, UserError
+from anisoscope.utils.folder import claim
+from anisoscope.utils.settings import replace
+from tests import tiny
+from tests.plot.tables import make_run, under
+
+
+@pytest.fixture
+def folder(tmp_path):
+    """A run's folder as far as figures read it."""
+    run, path = make_run(steps=(0, 1), layers=2, heads=1, batches=2, groups=2, nulls=()), tmp_path / "run"
+    files.write(run.results, path / "results.nc")
+    (path / "train.jsonl").write_text("".join(json.dumps(line) + "\n" for line in run.log))
+    (path / "environment.json").write_text("{}")
+    return path
+
+
+@pytest.mark.parametrize("name", ["measurements", "measurements_old"])
+def test_tables_that_were_moved_away_are_no_run(folder, name):
+    (folder / name).mkdir()
+    (folder / name / "config.json").write_text("{}")
+    assert drawing.load(folder).results.sizes["step"] == 2
+
+
+def test_a_run_to_compare_with_does_not_take_the_place_of_a_condition(tmp_path, monkeypatch):
+    """Seeds 0 and 1 are drawn as `plain`; the other experiment's run is called so too."""
+    paths = {name: tmp_path / "own" / name for name in ("plain_0", "plain_1")} | {"plain": tmp_path / "other" / "plain"}
+    for seed, path in enumerate(paths.values()):
+        one = make_run(steps=(0, 1), layers=1, heads=1, batches=2, groups=2, nulls=(), seed=seed)
+        one = under(one, {"model.sink": True}) if seed == 2 else one
+        files.write(one.results, path / "results.nc")
+        (path / "train.jsonl").write_text("".join(json.dumps(line) + "\n" for line in one.log))
+    seen = {}
+    monkeypatch.setattr(drawing.draw, "draw_runs", lambda drawn, *_: (seen.update(drawn=drawn), [])[1])
+    monkeypatch.setattr(drawing.page, "write", lambda runs, drawn, shown, _: seen.update(runs=runs, shown=shown))
+    drawing.draw_figures(paths, tmp_path / "own" / "figures")
+    other = str(paths["plain"])
+    assert [*seen["drawn"]] == ["plain", other]
+    assert "seeds" in seen["drawn"]["plain"].results.attrs
+    assert [*seen["runs"]] == [*seen["shown"]] == ["plain_0", "plain_1", other]
+    listed = embed.entries(seen["runs"], seen["drawn"])
+    assert [entry["label"] for entry in listed] == ["plain, 2 seeds together", "plain_0", "plain_1", other]
+
+
+def test_a_table_without_averages_is_joined_again_first(folder):
+    results = files.read(folder / "results.nc")
+    results = results.drop_vars([name for name in results if "_over_" in name])
+    for values in results.values():
+        values.attrs.pop("range", None)  # came with them
+    files.write(results, folder / "results.nc")
+    with pytest.raises(UserError, match="is older than averages over blocks; run --stages=measure again"):
+        drawing.load(folder)
+
+
+def test_a_finished_run_without_its_log_is_drawn_all_the_same(folder, capsys):
+    (folder / "train.jsonl").unlink()
+    with pytest.raises(UserError, match=r"train\.jsonl does not exist; run --stages=train first"):
+        drawing.load(folder)
+    (folder / "test.json").write_text("{}")
+    assert drawing.load(folder).log == []
+    assert "train.jsonl does not exist: figures have no training curve of this run" in capsys.readouterr().out
+
+
+def test_figures_of_a_run_may_lie_elsewhere_and_come_with_findings(folder, tmp_path, monkeypatch, capsys):
+    monkeypatch.setattr(drawing.draw, "draw_runs", lambda runs, to, over: [to / "a.png"])
+    (tmp_path / "elsewhere").mkdir()
+    drawing.draw_figures({"run": folder}, tmp_path / "elsewhere", folder)
+    lines = capsys.readouterr().out.splitlines()
+    assert lines[0].startswith("run, step 1: anisotropy is highest at ")
+    assert lines[-2] == f"figures: {tmp_path / 'elsewhere'} (1, each as .png and .pdf with its caption in .txt)"
+    assert lines[-1] == f"page:    {tmp_path / 'elsewhere' / 'report.html'}"
+
+
+def test_the_page_lies_with_the_run_however_its_folder_of_figures_is_written(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    root = pathlib.Path("run")
+    for to in (root / "figures", tmp_path / "run" / "figures", root / ".." / "run" / "figures"):
+        assert drawing.beside(to, root) == root
+    assert drawing.beside(tmp_path / "elsewhere", root) == tmp_path / "elsewhere"
+
+
+def test_curves_over_gain_need_runs_that_tell_it(folder):
+    files.write(files.read(folder / "results.nc").drop_vars("validation_gain"), folder / "results.nc")
+    with pytest.raises(UserError, match=r"--over=gain: run tell no gain at their checkpoints; leave --over out"):
+        drawing.draw_figures({"run": folder}, folder, folder, "gain")
+
+
+def test_a_folder_of_runs_is_named_with_them(folder):
+    with pytest.raises(UserError, match=r"holds the runs run; name one of them: .*/run$"):
+        drawing.load(folder.parent)
+
+
+def test_auto_becomes_the_type_the_run_began_with_or_that_of_this_machine(tmp_path):
+    config = replace(tiny.config(), {"model.dtype": "auto"})
+    assert stages.resolved(config, tmp_path).model.dtype == "float32"
+    claim(tmp_path / "run", replace(config, {"model.dtype": "bfloat16"}), new=True)
+    assert stages.resolved(config, tmp_path / "run").model.dtype == "bfloat16"
+
+
+def test_runs_that_differ_in_seeds_are_trained_together_into_a_folder_each(tmp_path, monkeypatch, capsys):
+    seeds = {"train.num_seeds": 2, "train.num_data_seeds": 1, "train.data_seed": 7}
+    both = {"decoder": {}, "encoder": {"model.mask": "bidirectional", "objective": "masked"}}
+    experiment = replace(tiny.config(), seeds | {"variants": both})
+    configs, trained = variants.expand(experiment), []
+    monkeypatch.setattr(
+        loop, "train", lambda config, text, folders, name, stop: trained.append((name, config, folders))
+    )
+    stages.work(experiment, configs, tmp_path / "twins", "twins", ["train"])
+    runs = {twin: [f"{twin}_weights_{weights}_data_7" for weights in (0, 1)] for twin in both}
+    assert list(configs) == [*runs["decoder"], *runs["encoder"]]
+    for (name, config, folders), twin in zip(trained, both, strict=True):
+        assert name == f"{twin}: 2 weight × 1 data seeds"
+        assert folders == {run: tmp_path / "twins" / run for run in runs[twin]}
+        assert (config.train.num_seeds, config.model.mask) == (2, {"decoder": "causal"}.get(twin, "bidirectional"))
+    train = json.loads((tmp_path / "twins" / "encoder_weights_1_data_7" / "config.json").read_text())["train"]
+    assert (train["seed"], train["data_seed"], train["num_seeds"], train["num_data_seeds"]) == (1, 7, 1, None)
+    for run in configs:
+        assert json.loads((tmp_path / "twins" / run / "environment.json").read_text())["corpus"]["sha256"]
+    assert "corpus: pydoc" in capsys.readouterr().out
+
+
+def test_who_asks_to_stop_between_two_variants_is_heard(tmp_path, monkeypatch):
+    experiment = replace(tiny.config(), {"variants": {"one": {}, "two": {"train.seed": 1}}})
+    begun = []
+
+    def train(config, text, folders, name, stop):
+        begun.append(name)
+        stop.asked = True
+
+    monkeypatch.setattr(loop, "train", train)
+    with pytest.raises(Stopped, match="one: stopped when train was done"):
+        stages.work(experiment, variants.expand(experiment), tmp_path / "run", "run", ["train", "measure"])
+    assert begun == ["one"]
+
+
+@pytest.mark.parametrize(
+    ("error", "words"),
+    [
+        (ValueError("invalid literal for int() with base 10: 'x'"), "SLURM_JOB_ID, are damaged or incomplete: invalid"),
+        (KeyError("SLURM_STEP_NODELIST"), "are damaged or incomplete: 'SLURM_STEP_NODELIST'"),
+        (RuntimeError("no coordinator\nat all"), r"finds no cluster \(no coordinator\)"),
+    ],
+)
+def test_a_cluster_that_cannot_be_joined_is_one_line(monkeypatch, error, words):
+    def initialize():
+        raise error
+
+    monkeypatch.setattr(jax.distributed, "initialize", initialize)
+    with pytest.raises(UserError, match=words):
+        stages.join_cluster()
+
+
+def test_a_run_to_compare_with_is_guessed(folder):
+    with pytest.raises(UserError, match="run --stages=train first; did you mean 'run'"):
+        drawing.load(folder.parent / "rum")
+
+
+@pytest.mark.parametrize("first", [True, False])
+def test_of_a_cluster_the_first_process_speaks(monkeypatch, capsys, first):
+    monkeypatch.setattr(jax.distributed, "initialize", lambda: None)
+    monkeypatch.setattr(jax, "process_index", lambda: 0 if first else 1)
+    monkeypatch.setattr(sys, "stdout", sys.stdout)
+    stages.join_cluster()
+    print("hello")
+    if not first:
+        sys.stdout.close()
+    assert capsys.readouterr().out == ("hello\n" if first else "")
+
+
+@pytest.mark.parametrize(("first", "words"), [(True, "compiled programs are not kept: others may write"), (False, "")])
+def test_a_cache_that_is_not_the_users_alone_is_one_line(tmp_path, monkeypatch, capsys, first, words):
+    (tmp_path / "compiled").mkdir()
+    (tmp_path / "compiled").chmod(0o777)
+    monkeypatch.setattr(jax, "process_index", lambda: 0 if first else 1)
+    stages.keep_compiled(str(tmp_path))
+    output = capsys.readouterr()
+    assert output.out.startswith(words)
+    assert output.out.count("\n") == bool(words)
+    assert output.err == ""
+    assert not os.listdir(tmp_path / "compiled")
+
+
+def test_the_folder_of_the_run_that_begins_is_refused_at_once(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    with pytest.raises(UserError, match="--figures=new is the folder of a run"):
+        drawing.folder_of("new", tmp_path / "new")
+    assert drawing.folder_of("beside", tmp_path / "new") == pathlib.Path("beside")

@@ -1,0 +1,183 @@
+import json
+
+import pytest
+
+from anisoscope.cli import status
+from anisoscope.config.run import schedule
+from anisoscope.config.untrained import UntrainedConfig
+from anisoscope.utils.errors import UserError
+from anisoscope.utils.folder import claim
+from anisoscope.utils.settings import replace, to_dict
+from tests import tiny
+
+KEPT = [0, 1, 2, 4, 5, 6]
+
+
+def run(folder, saved=(), tables=(), test=False, joined=False):
+    """A run's folder as far as its names go."""
+    for step in saved:
+        (folder / "checkpoints" / str(step)).mkdir(parents=True)
+    (folder / "measurements" / "older_layout").mkdir(parents=True)
+    for step in tables:
+        (folder / "measurements" / f"{step}.nc").touch()
+    if test:
+        (folder / "test.json").write_text('{"bits_per_character": 2.5}')
+    if joined:
+        (folder / "results.nc").touch()
+
+
+@pytest.fixture
+def root(tmp_path):
+    root = tmp_path / "twins"
+    claim(root, replace(tiny.config(), {"variants": {"one": {}, "two": {"train.seed": 1}}}), new=True)
+    assert schedule(tiny.config().train.steps, tiny.config().checkpoint.every) == KEPT
+    return root
+
+
+def test_a_finished_experiment_misses_nothing(root):
+    for name in ("one", "two"):
+        run(root / name, KEPT, KEPT, test=True, joined=True)
+    (root / "figures").mkdir()
+    (root / "figures" / "a.png").touch()
+    (root / "runs.csv").touch()
+    lines = list(status.told(root))
+    assert lines[0].startswith(f"{root}: 2 runs, last written ")
+    assert lines[1:] == [
+        "one: trained to step 6 of 6, 6 of 6 checkpoints there, 2.5000 bits per character on the test split",
+        "one: 6 of 6 checkpoints measured",
+        "two: trained to step 6 of 6, 6 of 6 checkpoints there, 2.5000 bits per character on the test split",
+        "two: 6 of 6 checkpoints measured",
+        f"figures: 1 in {root / 'figures'}",
+        "missing: nothing",
+    ]
+
+
+def test_of_several_runs_the_tables_that_compare_them_are_wanted_too(tmp_path):
+    root, named = tmp_path / "twins", {"bell": {"quantity": "bell", "before": "one", "after": "two", "at": "equal"}}
+    claim(
+        root, replace(tiny.config(), {"variants": {"one": {}, "two": {"model.sink": True}}, "primary": named}), new=True
+    )
+    for name in ("one", "two"):
+        run(root / name, KEPT, KEPT, test=True, joined=True)
+    missing = "missing: runs.csv (--stages=measure); contrasts_equal_gain.csv (--stages=equal); figures"
+    assert missing in list(status.told(root))
+    for name in ("runs.csv", "contrasts_equal_gain.csv"):
+        (root / name).touch()
+    assert "missing: figures" in list(status.told(root))
+
+
+def test_a_finished_run_whose_checkpoints_were_deleted_is_trained(root):
+    run(root / "one", [], KEPT, test=True, joined=True)
+    assert "one: trained to step 6 of 6, 0 of 6 checkpoints there, 2.5000 bits per" in "\n".join(status.told(root))
+
+
+def test_what_is_missing_is_named_while_the_run_goes_on(root):
+    (root / ".#notes").symlink_to("nobody@nowhere")  # as an editor leaves it
+    run(root / "one", [*KEPT[:-1], "6.orbax-checkpoint-tmp"], KEPT[:2])
+    (root / "one" / "environment.json").write_text(json.dumps({"sessions": [{"command": ["main.py", "--config=a b"]}]}))
+    before = sorted(root.rglob("*"))
+    lines = list(status.told(root))
+    assert lines[1:] == [
+        "one: trained to step 5 of 6, 5 of 6 checkpoints there",
+        "one: 2 of 6 checkpoints measured",
+        "two: not trained yet, 0 of 6 checkpoints there",
+        "two: 0 of 6 checkpoints measured",
+        "figures: none yet",
+        "missing: one: 1 step of training and the score of the test split; one: tables of steps 2, 4, 5, 6; "
+        "two: 6 steps of training and the score of the test split; two: tables of steps 0, 1, 2, 4, 5, 6; figures",
+        "the same command goes on: python main.py '--config=a b'",
+    ]
+    assert sorted(root.rglob("*")) == before
+
+
+def test_a_run_of_an_experiment_and_one_of_an_older_version(root):
+    one = root / "one"
+    claim(one, tiny.config(), new=True)
+    run(one, KEPT, KEPT, test=True)
+    record = to_dict(tiny.config())
+    del record["train"]["num_seeds"]
+    record["gone"] = 3
+    (one / "config.json").write_text(json.dumps(record))
+    assert list(status.told(one))[1:] == [
+        "trained to step 6 of 6, 6 of 6 checkpoints there, 2.5000 bits per character on the test split",
+        "6 of 6 checkpoints measured",
+        "missing: results.nc",
+    ]
+
+
+def test_what_a_later_session_asked_for_is_counted(root):
+    """The settings of the folder are those that the run began with."""
+    one = root / "one"
+    claim(one, tiny.config(), new=True)
+    run(one, KEPT, KEPT, test=True, joined=True)
+    (one / "figures").mkdir()
+    (one / "figures" / "a.png").touch()
+    for folder, steps in (("tangents", KEPT[:1]), ("sites/values/measurements", KEPT[:2]), ("points", KEPT)):
+        (one / folder).mkdir(parents=True)
+        for step in steps:
+            (one / folder / f"{step}.nc").touch()
+    lines = list(status.told(one))
+    assert {f"{what} of 6 checkpoints" for what in ("tangents of 1", "values of 2", "points of 6")} < set(lines)
+    assert "missing: tangents of some checkpoints; values of some checkpoints" in lines
+
+
+def test_what_is_no_training_run_counts_its_tables(tmp_path):
+    claim(tmp_path / "bias", UntrainedConfig(), new=True)
+    run(tmp_path / "bias", tables=("pre_raw_0", "post_raw_0"))
+    assert "2 tables measured" in list(status.told(tmp_path / "bias"))
+
+
+@pytest.mark.parametrize(
+    ("values", "words"),
+    [
+        ({"train": {"steps": 4}, "checkpoint": {"every": 0}}, "checkpoint.every is 0"),
+        ({"train": {"steps": 4}, "variants": {"a": 3}}, "variant 'a' is 3"),
+    ],
+)
+def test_damaged_settings_are_one_line(tmp_path, values, words):
+    (tmp_path / "config.json").write_text(json.dumps(values))
+    with pytest.raises(UserError, match=words):
+        list(status.told(tmp_path))
+
+
+def test_two_runs_compared_are_done(tmp_path):
+    (tmp_path / "config.json").write_text('{"runs": ["a", "b"]}')
+    (tmp_path / "similarity.nc").touch()
+    (tmp_path / "figures").mkdir()
+    (tmp_path / "figures" / "similarity.png").touch()
+    assert list(status.told(tmp_path))[1:] == [
+        "two runs compared in similarity.nc",
+        f"figures: 1 in {tmp_path / 'figures'}",
+        "missing: nothing",
+    ]
+
+
+def test_no_run_is_one_line(root):
+    for folder, words in (
+        (root.parent / "twnis", "there is no run .*; did you mean 'twins'"),
+        (root.parent, "it holds the runs twins: name one of them"),
+    ):
+        with pytest.raises(UserError, match=words) as error:
+            list(status.told(folder))
+        assert "\n" not in str(error.value)
+
+
+def test_checkpoints_kept_at_turns_are_counted_as_measuring_counts_them(root):
+    one = root / "one"
+    claim(one, replace(tiny.config(), {"watch.every": 1, "watch.keep": "drift", "tangents.enabled": True}), new=True)
+    run(one, [*KEPT, 3], KEPT, test=True, joined=True)
+    (one / "train.jsonl").write_text('{"step": 3, "kind": "turn", "drift": 1.0}\n')
+    (one / "points").mkdir()
+    lines = list(status.told(one))
+    assert "6 of 7 checkpoints measured" in lines
+    assert "tangents of 0 of 6 checkpoints" in lines
+    assert "points of 0 of 7 checkpoints" in lines
+    assert any(line.startswith("missing: tables of step 3; ") for line in lines)
+
+
+@pytest.mark.parametrize("words", [["--stages=train,tangents"], ["--stages", "train"], ["-stages=train"]])
+def test_the_command_that_goes_on_does_all_stages(root, words):
+    command = ["main.py", *words, "--config=a.py", "--workdir=b"]
+    (root / "one").mkdir()
+    (root / "one" / "environment.json").write_text(json.dumps({"sessions": [{"command": command}]}))
+    assert list(status.told(root))[-1] == "the same command goes on: python main.py --config=a.py --workdir=b"

@@ -1,0 +1,177 @@
+import importlib
+import inspect
+import json
+import pathlib
+import re
+
+import pytest
+
+from anisoscope import experiments
+from anisoscope.analysis import primary
+from anisoscope.cli.limits import check
+from anisoscope.config import recipes, variants
+from anisoscope.config.experiment import Config
+from anisoscope.experiments import mask_laboratory
+from anisoscope.utils.errors import UserError
+from anisoscope.utils.settings import from_dict, replace, to_dict
+from benchmarks import tuning
+
+FILES = sorted(  # of trained runs
+    path.stem
+    for path in pathlib.Path(experiments.__file__).parent.glob("*.py")
+    if "def get_config(" in path.read_text() and "-> Config:" in path.read_text()
+)
+WITH_RECIPES = sorted(
+    {"decoder_small", "encoder_small", "twins_small", "interventions_small", "mask_laboratory", "norm_laboratory"}
+)
+
+
+def configs():
+    for name in FILES:
+        get_config = importlib.import_module(f"anisoscope.experiments.{name}").get_config
+        yield name, get_config()
+        if inspect.signature(get_config).parameters:
+            yield f"{name}:tiny", get_config("tiny")
+            if name in WITH_RECIPES:
+                yield f"{name}:tiny,gpt2", get_config("tiny,gpt2")
+                yield f"{name}:small,muon", get_config("small,muon")
+
+
+@pytest.mark.parametrize(("name", "config"), list(configs()), ids=lambda v: v if isinstance(v, str) else "")
+def test_every_experiment_validates_and_round_trips_through_json(name, config):
+    assert from_dict(json.loads(json.dumps(to_dict(config))), type(config)) == config
+    runs = variants.expand(config)
+    primary.check(getattr(config, "primary", {}), list(runs))
+    for run in runs.values():
+        check(run)
+        assert not run.variants
+        assert not run.primary
+        assert from_dict(to_dict(run), Config) == run
+
+
+def test_the_twins_differ_in_mask_and_objective_only():
+    for decoder, encoder in (
+        [importlib.import_module(f"anisoscope.experiments.{n}_small").get_config() for n in ("decoder", "encoder")],
+        list(variants.expand(importlib.import_module("anisoscope.experiments.twins_small").get_config()).values()),
+        list(variants.expand(importlib.import_module("anisoscope.experiments.quickstart").get_config()).values()),
+    ):
+        assert (decoder.model.mask, decoder.objective) == ("causal", "next")
+        assert (encoder.model.mask, encoder.objective) == ("bidirectional", "masked")
+        encoder = replace(encoder, {"model.mask": "causal", "objective": "next"})
+        assert encoder == decoder
+
+
+@pytest.mark.parametrize("size", ["small", "tiny"])
+@pytest.mark.parametrize("name", WITH_RECIPES)
+def test_a_recipe_is_the_optimizer_and_positions_and_nothing_else(name, size):
+    """No rate of one optimizer is left to another; what is not named is as without a recipe."""
+    get_config = importlib.import_module(f"anisoscope.experiments.{name}").get_config
+    default = get_config(size)
+    for recipe, settings in recipes.RECIPES.items():
+        config = get_config(f"{size},{recipe}")
+        rate = config.train.learning_rate
+        assert rate <= 3e-3 if recipe in ("gpt2", "rotary") else rate == settings["train.learning_rate"]
+        named = [f"train.{name}" for name in ("optimizer", "learning_rate", "rest_learning_rate", "schedule")]
+        values = {
+            path: getattr(getattr(config, path.split(".")[0]), path.split(".")[1])
+            for path in (*named, "model.positions")
+        }
+        assert values.items() >= settings.items()
+        assert replace(default, values) == config
+
+
+def test_an_unknown_size_or_recipe_is_refused():
+    for argument, words in (("huge", "choose small or tiny"), ("tiny,sdg", "choose one of gpt2, rotary, muon, sgd")):
+        with pytest.raises(UserError, match=words):
+            importlib.import_module("anisoscope.experiments.twins_small").get_config(argument)
+
+
+@pytest.mark.parametrize("size", ["small", "tiny"])
+def test_runs_of_the_laboratory_differ_in_mask_objective_and_seed_only(size):
+    runs = variants.expand(importlib.import_module("anisoscope.experiments.mask_laboratory").get_config(size))
+    cells = {name.rpartition("_")[0] for name in runs}
+    assert {f"{cell}_{seed}" for cell in cells for seed in mask_laboratory.SEEDS} == set(runs)
+    assert len({(run.model.mask, run.model.leak, run.objective) for run in runs.values()}) == len(cells) == 9
+    for name, run in runs.items():
+        assert name == f"{name.rpartition('_')[0]}_{run.train.seed}"
+        alike = {"model.mask": "causal", "model.prefix": 0, "model.window": 0, "model.leak": 0.0}
+        alike |= {"objective": "next", "train.seed": 2, "model.leak_seed": 2}
+        assert replace(run, alike) == replace(runs["causal_next_2"], {"model.leak_seed": 2})
+
+
+@pytest.mark.parametrize("size", ["small", "tiny"])
+def test_each_intervention_changes_one_setting_of_the_plain_run_of_its_seed(size):
+    runs = variants.expand(importlib.import_module("anisoscope.experiments.interventions_small").get_config(size))
+    seeds = {name: int(name.rpartition("_")[2]) for name in runs}
+    assert set(seeds.values()) == {*mask_laboratory.SEEDS}
+    for name, run in runs.items():
+        plain = to_dict(runs[f"softmax_{seeds[name]}"])
+        run, same = to_dict(run), {"train", "model"} ^ set(plain)
+        assert all(run[group] == plain[group] for group in same)
+        changed = [
+            field for group in ("model", "train") for field in run[group] if run[group][field] != plain[group][field]
+        ]
+        assert len(changed) == (not name.startswith(f"softmax_{seeds[name]}"))
+        assert run["train"]["seed"] == seeds[name]
+    assert len({str(to_dict(run)) for run in runs.values()}) == len(runs) == 40
+
+
+@pytest.mark.parametrize("size", ["small", "tiny"])
+def test_optimizers_differ_on_the_matrices_of_blocks_alone(size):
+    """Of one model and seed, in the name of the optimizer and its rate; positions in positions alone."""
+    runs = variants.expand(importlib.import_module("anisoscope.experiments.optimizer_laboratory").get_config(size))
+    assert len(runs) == 30
+    for name, run in runs.items():
+        optimizer, model, seed = name.split("_")
+        assert (run.train.optimizer, run.train.rest_learning_rate, run.train.seed) == (optimizer, 0.002, int(seed))
+        plain = runs[f"adamw_{model}_{seed}"]
+        alike = {"train.optimizer": "adamw", "train.learning_rate": plain.train.learning_rate}
+        assert replace(run, alike) == plain
+    runs = variants.expand(importlib.import_module("anisoscope.experiments.positions_laboratory").get_config(size))
+    assert len(runs) == 20
+    for name, run in runs.items():
+        assert name.startswith(run.model.positions)
+        other = runs[name.replace(run.model.positions, "learned")]
+        assert replace(run, {"model.positions": "learned"}) == other
+
+
+def test_rates_of_each_optimizer_are_tried_on_both_sides_of_the_chosen_one():
+    """Four at least: more where the best of four was the first or the last."""
+    laboratory = importlib.import_module("anisoscope.experiments.optimizer_laboratory")
+    assert all(len(rates) >= 4 for rates in tuning.RATES.values())
+    for name, rate in laboratory.RATES.items():
+        tried = laboratory.TRIED[name]
+        assert len(tried) >= 4
+        assert rate in sorted(tried)[1:-1]
+    runs = variants.expand(laboratory.get_config("rates"))
+    tried = {(run.train.optimizer, run.train.learning_rate, run.objective) for run in runs.values()}
+    assert len(tried) == 2 * sum(map(len, laboratory.TRIED.values()))
+    assert {run.train.seed for run in runs.values()}.isdisjoint(laboratory.SEEDS)
+    assert set(tuning.RATES) == set(recipes.RECIPES)
+
+
+def test_the_search_for_a_sink_changes_one_thing_at_a_time_and_then_adds_to_all_of_them():
+    search = importlib.import_module("anisoscope.experiments.sink_search")
+    for size, first in (("tiny", "plain"), ("together", "together")):
+        config = search.get_config(size)
+        assert next(iter(config.variants)) == first
+        for name, run in variants.expand(config).items():
+            assert run == replace(variants.expand(config)[first], config.variants[name])
+    assert variants.expand(search.get_config("together"))["together"] == replace(
+        variants.expand(search.get_config("tiny"))["plain"], search.ALL
+    )
+    assert len(search.ALL) == len(search.ALONE) - 1
+    together, found = (variants.expand(search.get_config(size)) for size in ("together", "found"))
+    assert (found["long"], found["deep"]) == (together["together_long"], together["together_deep"])
+    for name, first in {name: "deep" if "deep" in name else "long" for name in found}.items():
+        base = search.FOUND[first]
+        assert found[name] == replace(found[first], search.FOUND[name])
+        assert set(search.FOUND[name]) - set(base) or name == first
+
+
+@pytest.mark.parametrize(("path", "value"), [("penalty_layers", ["1"]), ("penalty_layers", 1), ("log_every", [])])
+def test_a_tuple_of_the_wrong_type_is_refused(path, value):
+    values = to_dict(Config())
+    values["train"][path] = value
+    with pytest.raises(UserError, match=rf"train\.{path} is {re.escape(repr(value))}, not"):
+        from_dict(values, Config)

@@ -1,0 +1,148 @@
+import pytest
+
+from anisoscope.cli.limits import check
+from anisoscope.config.experiment import Config
+from anisoscope.config.model import ModelConfig
+from anisoscope.config.run import TrainConfig
+from anisoscope.config.variants import expand
+from anisoscope.utils.errors import UserError
+from anisoscope.utils.settings import from_dict, replace, to_dict
+
+
+@pytest.mark.parametrize(
+    ("path", "value"),
+    [
+        ("data.source", "enwik9"),
+        ("model.mask", "diagonal"),
+        ("model.norm", "none"),
+        ("model.heads", 7),
+        ("model.layers", 0),
+        ("model.dtype", "float16"),
+        ("objective", "both"),
+        ("train.steps", -1),
+        ("train.accumulate", 3),
+        ("model.attention", "linear"),
+        ("model.prefix", 4),
+        ("model.window", 4),
+        ("model.leak", 0.5),
+        ("model.leak", -0.1),
+        ("model.leak", float("nan")),
+        ("model.leak_seed", -1),
+        ("model.mask", "prefix"),
+        ("model.mask", "window"),
+        ("train.penalty", float("inf")),
+        ("train.penalty_layers", (7,)),
+        ("train.penalty_layers", (-1,)),
+        ("train.penalty_layers", (2, 2)),
+        ("train.penalty_layers", ("a",)),
+        ("train.penalty_layers", (1.5,)),
+        ("train.learning_rate", -1.0),
+        ("train.learning_rate", float("nan")),
+        ("train.beta2", 1.5),
+        ("train.beta1", 1.0),
+        ("train.learning_rate", float("inf")),
+        ("train.seed", 2**64),
+        ("measure.families", ()),
+        ("train.log_every", 0),
+        ("evaluate.stride", 513),
+        ("evaluate.draws", 0),
+        ("evaluate.draws", 3),
+        ("watch.every", -1),
+        ("watch.points", 4),
+        ("watch.keep_share", 0.0),
+        ("watch.keep", "anisotropie"),
+        ("watch.keep", "anisotropy"),
+        ("measure.families", ("spectra",)),
+        ("measure.families", ("spectrum", "spectrum")),
+        ("measure.families", ("projection",)),
+        ("measure.projected_head", 8),
+        ("measure.projected_head", -1),
+        ("measure.nulls", ("gauss",)),
+        ("measure.nulls", ("shuffled", "shuffled")),
+        ("measure.groups", 3),
+        ("measure.groups", 0),
+        ("measure.points", 2),
+        ("mesh.data", 0),
+        ("mesh.members", 0),
+        ("model.mask", "bidirectional"),
+    ],
+)
+def test_what_cannot_run_is_refused_in_one_line_that_names_it(path, value):
+    with pytest.raises(UserError) as error:
+        check(replace(Config(), {path: value}))
+    assert path in str(error.value)
+    assert "\n" not in str(error.value)
+
+
+def test_rotary_needs_an_even_head_width():
+    config = Config(model=ModelConfig(width=6, heads=2, positions="rotary"))
+    with pytest.raises(UserError, match="even head width"):
+        check(config)
+
+
+@pytest.mark.parametrize(
+    ("settings", "words"),
+    [
+        ({"model.mask": "window", "model.window": 513}, r"model\.window is 513.*context=512"),
+        ({"model.mask": "prefix", "model.prefix": 513}, r"model\.prefix is 513.*context=512"),
+        ({"model.mask": "leak", "model.leak": 1.5, "objective": "masked"}, r"model\.leak is 1\.5"),
+        ({"model.mask": "leak", "model.leak": 0.01}, r"model\.mask=leak shows the answer"),
+        ({"model.mask": "prefix", "model.prefix": 512}, r"model\.mask=prefix shows the answer"),
+        (
+            {"model.mask": "prefix", "model.prefix": 500, "evaluate.stride": 14},
+            r"evaluate\.stride is 14.* 13 targets",
+        ),
+        ({"model.sink": True, "model.attention": "sigmoid"}, r"model\.sink .* attention=sigmoid"),
+        ({"model.sink": True, "model.attention": "softmax_one"}, r"model\.sink .* attention=softmax_one"),
+        ({"train.penalty": 0.1, "train.accumulate": 2}, r"train\.penalty .* train\.accumulate=2"),
+        ({"train.penalty": 0.1, "model.width": 1, "model.heads": 1}, r"train\.penalty .* model\.width is 1"),
+        ({"watch.every": 2**31}, r"watch\.every is 2147483648"),
+        ({"watch.every": 16, "train.accumulate": 2}, r"watch\.every .* train\.accumulate=2"),
+        ({"watch.every": 16, "watch.keep": "drift", "train.num_seeds": 2}, r"watch\.keep .* each a run of its own"),
+    ],
+)
+def test_settings_that_do_not_go_together(settings, words):
+    with pytest.raises(UserError, match=words) as error:
+        check(replace(Config(), settings))
+    assert "\n" not in str(error.value)
+
+
+@pytest.mark.parametrize(
+    "settings",
+    [
+        {"model.mask": "window", "model.window": 512},
+        {"model.mask": "prefix", "model.prefix": 511},
+        {"model.mask": "prefix", "model.prefix": 500, "evaluate.stride": 13},
+        {"model.mask": "prefix", "model.prefix": 512, "objective": "masked"},
+        {"model.mask": "leak"},
+        {"model.mask": "leak", "model.leak": 1.0, "objective": "masked"},
+        {"train.penalty": -1.0, "train.penalty_layers": (0, 6)},
+        {"watch.every": 1, "watch.keep": "gradient_norm", "evaluate.draws": 1},
+    ],
+)
+def test_settings_at_their_limits_go(settings):
+    check(replace(Config(), settings))
+    config = replace(Config(), settings)
+    assert from_dict(to_dict(config), Config) == config
+
+
+def validate_all(config):
+    for run in expand(config).values():
+        check(run)
+
+
+@pytest.mark.parametrize(
+    ("train", "words"),
+    [
+        ({"num_seeds": 0}, r"train\.num_seeds is 0; it must be at least 1"),
+        ({"num_seeds": 2, "num_data_seeds": 0}, r"train\.num_data_seeds is 0"),
+        ({"num_seeds": 33}, r"33 × 33; 1024 runs at most"),
+        ({"seed": 2**31 - 1, "num_seeds": 2}, r"train\.(data_)?seed is 2147483648; it must lie in"),
+        ({"data_seed": 2**31 - 1, "num_data_seeds": 2}, r"train\.data_seed is 2147483648; it must lie in"),
+        ({"data_seed": -1}, r"train\.data_seed is -1"),
+    ],
+)
+def test_seeds_that_cannot_be_are_refused(train, words):
+    with pytest.raises(UserError, match=words) as error:
+        validate_all(Config(train=TrainConfig(**train)))
+    assert "\n" not in str(error.value)

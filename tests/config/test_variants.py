@@ -1,0 +1,97 @@
+import pytest
+
+from anisoscope.config import variants
+from anisoscope.config.experiment import Config
+from anisoscope.config.run import TrainConfig
+from anisoscope.utils.errors import UserError
+from anisoscope.utils.settings import replace
+
+
+def test_a_varied_field_cannot_be_overridden_in_silence():
+    config = Config(variants={"a": {"train.seed": 1}, "b": {"train.seed": 2}})
+    assert [run.train.seed for run in variants.expand(config, ["train.steps"]).values()] == [1, 2]
+    with pytest.raises(UserError, match=r"train\.seed differs between the runs"):
+        variants.expand(config, ["train.seed"])
+
+
+def test_members_are_every_weight_seed_with_every_data_seed_as_plain_runs():
+    config = Config(train=TrainConfig(seed=5, data_seed=1, num_seeds=2, num_data_seeds=3))
+    runs = variants.members(config)
+    assert list(runs) == [f"weights_{w}_data_{d}" for w in (5, 6) for d in (1, 2, 3)]
+    assert [(run.train.seed, run.train.data_seed) for run in runs.values()] == variants.seeds(config.train)
+    for run in runs.values():
+        assert list(variants.members(run).values()) == [run]
+        run = replace(run, {"train.seed": 5, "train.data_seed": 1, "train.num_seeds": 2, "train.num_data_seeds": 3})
+        assert run == config
+        assert run.model is not config.model
+
+
+@pytest.mark.parametrize(
+    ("train", "seeds"),
+    [
+        ({}, [(0, 0)]),
+        ({"seed": 7}, [(7, 7)]),
+        ({"seed": 7, "data_seed": 0}, [(7, 0)]),
+        ({"seed": 7, "num_seeds": 2}, [(7, 7), (7, 8), (8, 7), (8, 8)]),
+        ({"num_data_seeds": 2}, [(0, 0), (0, 1)]),
+    ],
+)
+def test_seeds_left_out_follow_those_given(train, seeds):
+    assert variants.seeds(TrainConfig(**train)) == seeds
+
+
+def test_variants_and_members_are_runs_named_by_both():
+    config = Config(variants={"a": {"objective": "masked"}, "b": {"train.num_seeds": 2}})
+    config = replace(config, {"train.num_data_seeds": 1})
+    runs = variants.expand(config)
+    assert list(runs) == ["a", "b_weights_0_data_0", "b_weights_1_data_0"]
+    assert [(run.objective, run.train.seed) for run in runs.values()] == [("masked", 0), ("next", 0), ("next", 1)]
+    assert list(variants.groups(config)) == ["a", "b"]
+    assert list(variants.expand(Config(train=TrainConfig(num_data_seeds=2)))) == [
+        "weights_0_data_0",
+        "weights_0_data_1",
+    ]
+
+
+@pytest.mark.parametrize("field", ["train.seed", "train.data_seed"])
+@pytest.mark.parametrize(
+    ("count", "words"), [("num_seeds", "train.num_seeds is 2"), ("num_data_seeds", "train.num_data_seeds is 2")]
+)
+def test_seeds_are_set_or_counted_and_not_both(field, count, words):
+    """Seeds 0 and 1, two of each, would be 0, 1 and 1, 2."""
+    grid = {
+        f"{name}_{seed}": {field: seed, "model.sink": name == "sink"} for name in ("plain", "sink") for seed in (0, 1)
+    }
+    config = Config(variants=grid)
+    assert len(variants.expand(config)) == 4
+    config = replace(config, {"train": TrainConfig(**{count: 2})})
+    with pytest.raises(UserError, match=rf"{words}, but variant 'plain_0' sets its own seed; leave one of them out"):
+        variants.expand(config)
+    config = replace(config, {"train": TrainConfig()})
+    config = replace(
+        config, {"variants": {"low": {field: 0, f"train.{count}": 2}, "high": {field: 7, f"train.{count}": 2}}}
+    )
+    assert len(variants.expand(config)) == 4 * (1 + (count == "num_seeds"))
+
+
+def test_a_variant_is_not_called_as_the_folder_of_figures_is():
+    with pytest.raises(UserError, match="variant 'figures'"):
+        variants.expand(Config(variants={"figures": {}}))
+
+
+def test_two_runs_of_one_name_are_refused():
+    config = Config(variants={"a": {"train.num_data_seeds": 2}, "a_weights_0_data_0": {}})
+    with pytest.raises(UserError, match="two runs of this experiment are named a_weights_0_data_0"):
+        variants.expand(config)
+
+
+def test_an_experiment_with_an_unknown_or_ill_typed_variant_is_refused():
+    for name, changes, words in (
+        ("a", {"train.stps": 1}, "no config field train.stps"),
+        ("a", {"train.steps": "1"}, "train.steps is '1'"),
+        ("a", {"modle.mask": "causal"}, "no config field modle.mask"),
+        ("a", {"objective.x": 1}, "no config field objective.x"),
+        ("../a", {}, "becomes a folder"),
+    ):
+        with pytest.raises(UserError, match=words):
+            variants.expand(Config(variants={name: changes}))

@@ -1,0 +1,151 @@
+"""The whole way round: a run trained here, exported, and measured as a model of others."""
+
+import json
+import shutil
+
+import jax
+import numpy as np
+import pytest
+
+from anisoscope.config.experiment import Config
+from anisoscope.config.model import ModelConfig
+from anisoscope.measurement.sources.hub import folders
+from anisoscope.measurement.sources.hub.folders import export
+from anisoscope.measurement.tables import files
+from anisoscope.models.transformer import build
+from anisoscope.utils.errors import UserError
+from tests.measurement.sources.hub import tiny
+from tests.program import here
+
+TRAINED = (
+    *("--config=experiments/decoder_small.py", "--config.model.layers=2", "--config.model.width=24"),
+    *("--config.model.heads=3", "--config.model.context=16", "--config.train.steps=24", "--config.train.batch_size=16"),
+    *("--config.evaluate.windows=8", "--config.checkpoint.every=24", "--config.model.dtype=float32"),
+)
+MEASURED = (
+    *("--config.measure.points=64", "--config.measure.groups=2", "--config.measure.batches=2"),
+    *("--config.measure.families=('spectrum', 'similarity', 'attention')", "--config.measure.nulls=('gaussian',)"),
+)
+
+
+@pytest.mark.parametrize("positions", ["learned", "rotary"])
+def test_an_exported_run_is_measured_as_it_was(tmp_path, positions):
+    text, run, again = tmp_path / "text.txt", tmp_path / "run", tmp_path / "again"
+    text.write_text(tiny.text(20_000))
+    source = f"--config.data.path={text}"
+    flags = (*TRAINED, *MEASURED, source, f"--config.model.positions={positions}", f"--workdir={run}")
+    process = here(*flags, "--stages=train,measure,export")
+    assert process.returncode == 0, process.stderr
+    assert str(run / "export") in process.stdout
+    assert "exported already" in here(*flags, "--stages=export").stdout
+
+    theirs = ("--config.window=16", "--config.pretrained.most_bits=99", source, f"--workdir={again}")
+    process = here(f"--config=experiments/pretrained.py:{run / 'export'}", *MEASURED, *theirs, "--stages=measure")
+    assert process.returncode == 0, process.stderr
+    ours, theirs = files.read(run / "results.nc").sel(step=24), files.read(again / "results.nc").isel(step=0)
+    numbers = [name for name in ours if "less" in ours[name].dims and name in theirs]
+    assert len(numbers) > 30
+    for name in numbers:
+        places = {"less": "nothing", "statistic": "mean"}
+        np.testing.assert_allclose(theirs[name].sel(places), ours[name].sel(places), rtol=1e-3, atol=1e-5, err_msg=name)
+
+    shutil.rmtree(run / "checkpoints")
+    process = here(*flags, "--stages=export")
+    assert process.returncode == 2
+    assert "no checkpoint of the last step, 24; run --stages=train first" in process.stderr
+
+
+def test_what_cannot_be_expressed_is_refused_before_it_is_trained(tmp_path):
+    flags = (*TRAINED, "--config.data.source=pydoc", "--config.model.norm=post", f"--workdir={tmp_path / 'run'}")
+    process = here(*flags, "--stages=train,export")
+    assert process.returncode == 2
+    assert "no class of transformers has the block of this model (model.norm=post)" in process.stderr
+    assert not (tmp_path / "run").exists()
+
+
+SMALL = Config(model=ModelConfig(layers=1, width=4, heads=1, context=4))
+LETTERS = b"abc"
+
+
+class Store:
+    """Checkpoints of a run whose parameters are all 1."""
+
+    def __init__(self, *_, **__):
+        pass
+
+    def steps(self):
+        return [SMALL.train.steps]
+
+    def digest(self, _):
+        return "digest"
+
+    def restore_params(self, _):
+        shapes = jax.eval_shape(build(SMALL.model, len(LETTERS) + 1, "float32").init, jax.random.key(0))
+        return jax.tree.map(lambda leaf: np.ones(leaf.shape, np.float32), shapes)
+
+    def close(self):
+        pass
+
+
+@pytest.fixture
+def root(tmp_path, monkeypatch):
+    """A run that can be exported."""
+    monkeypatch.setattr(export, "Checkpoints", Store)
+    write_environment(tmp_path, {"name": "text", "sha256": "0", "vocabulary": list(LETTERS)})
+    return tmp_path
+
+
+def write_environment(root, corpus):
+    (root / "environment.json").write_text(json.dumps({"corpus": corpus, "sessions": []}))
+
+
+def refused(root, words):
+    before = sorted(path.name for path in root.rglob("*"))
+    with pytest.raises(UserError, match=words) as error:
+        export.run(SMALL, root, "run")
+    assert "\n" not in str(error.value)
+    assert sorted(path.name for path in root.rglob("*")) == before
+
+
+@pytest.mark.parametrize("corpus", [None, {"name": "text", "sha256": "0"}])
+def test_an_environment_without_a_vocabulary_is_one_line(root, corpus):
+    write_environment(root, corpus)
+    refused(root, r"environment\.json is damaged .*; move it elsewhere, and train again")
+
+
+def test_what_was_exported_is_whole_or_refused(root, capsys):
+    (root / "export.tmp").mkdir()  # of a process that was killed
+    (root / "export.tmp" / "model.safetensors").write_text("half")
+    export.run(SMALL, root, "run")
+    assert sorted(path.name for path in (root / "export").iterdir()) == sorted(folders.FILES)
+    assert not (root / "export.tmp").exists()
+    export.run(SMALL, root, "run")
+    assert "exported already" in capsys.readouterr().out
+    for name in ("model.safetensors", "tokenizer.json"):
+        (root / "export" / name).rename(root / name)
+        refused(root, f"export lacks {name}; move it elsewhere")
+        (root / name).rename(root / "export" / name)
+    for content in ("", "{"):
+        (root / "export" / "config.json").write_text(content)
+        refused(root, r"export/config\.json cannot be read .*; move .*export elsewhere")
+
+
+def test_a_folder_of_another_is_left_as_it_is(root):
+    (root / "export").mkdir()
+    (root / "export" / "model.safetensors").write_text("mine")
+    refused(root, "export is not empty; move it elsewhere")
+    assert (root / "export" / "model.safetensors").read_text() == "mine"
+
+
+def test_a_folder_that_is_half_written_is_not_there(root, monkeypatch):
+    def killed(*_):
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr("anisoscope.measurement.sources.hub.folders.convert.write_json", killed)
+    with pytest.raises(KeyboardInterrupt):
+        export.run(SMALL, root, "run")
+    assert not (root / "export").exists()
+    monkeypatch.undo()
+    monkeypatch.setattr(export, "Checkpoints", Store)
+    export.run(SMALL, root, "run")
+    assert (root / "export" / "config.json").exists()

@@ -1,0 +1,413 @@
+"""Models that read pictures or sound: their rows, what they read, and the program as its users start it."""
+
+import json
+import shutil
+
+import jax.numpy as jnp
+import numpy as np
+import pytest
+import torch
+import transformers
+from PIL import Image
+from scipy.io import wavfile
+
+from anisoscope.cli.flags import override
+from anisoscope.config.measure import MeasureConfig
+from anisoscope.experiments import pretrained as experiment
+from anisoscope.measurement.sources.hub import load
+from anisoscope.measurement.sources.hub.adapters import SENSES, kind_of
+from anisoscope.measurement.sources.hub.reading import guards
+from anisoscope.measurement.sources.hub.reading.extract import read
+from anisoscope.measurement.sources.hub.senses import inputs, maps, sound
+from anisoscope.measurement.sources.hub.senses.files import listed
+from anisoscope.measurement.tables import files
+from anisoscope.metrics.comparison import linear_cka
+from anisoscope.utils.errors import UserError
+from benchmarks.rows import senses as rows_senses
+from tests.measurement.sources.hub import tiny
+from tests.program import here, refuse
+
+ROWS = rows_senses.ROWS
+SMALL = ("--config.measure.points=64", "--config.measure.groups=2", "--config.measure.batches=2", "--stages=measure")
+SIMILARITY = "--config.measure.families=('similarity',)"
+IMAGES = {"size": {"height": 32, "width": 32}}
+
+
+@pytest.mark.parametrize("name", [name for name, row in ROWS.items() if row.model])
+def test_blocks_and_attention_are_the_models_own(name):
+    shown = rows_senses.show(ROWS[name])
+    assert shown.layers >= 3
+    assert shown.streams < 1e-5
+    if name.startswith(("ResNet", "EfficientNet", "ConvNeXt")):
+        assert shown.attention is None
+    else:
+        assert shown.attention < 1e-5
+
+
+def test_every_entry_has_a_row_and_what_is_missing_is_missing():
+    kinds = {rows_senses.made(row).adapter for row in ROWS.values() if row.model}
+    assert kinds == set(SENSES.values())
+    assert [name for name, row in ROWS.items() if not row.model] == ["VAN"]
+    assert not hasattr(transformers, "VanModel")
+
+
+def test_two_kinds_of_block_of_one_type_are_told_apart():
+    base, large = (rows_senses.made(ROWS[name]) for name in ("HuBERT", "HuBERT, large"))
+    assert kind_of(base.model.config) == "hubert"
+    assert kind_of(large.model.config) == "hubert, norm first"
+    assert "before the final norm" in guards.final_norm(large, rows_senses.inputs(large)[0])
+    wrong = large._replace(adapter=large.adapter._replace(final_norm=None))
+    with pytest.raises(UserError, match="is not the last hidden state"):
+        guards.final_norm(wrong, rows_senses.inputs(wrong)[0])
+
+
+@pytest.mark.parametrize(
+    ("name", "change"),
+    [
+        ("MiT (SegFormer)", {"final_norm": None}),
+        ("ResNet-50 and larger", {"block": "ResNetConvLayer"}),
+        ("CvT", {"block": "CvtAttention"}),
+    ],
+)
+def test_maps_that_are_not_the_models_own_are_refused(name, change):
+    loaded = rows_senses.made(ROWS[name])
+    given = rows_senses.inputs(loaded)[0]
+    assert "that the model gives are those to" in maps.same_as_own(loaded, given)
+    with pytest.raises(UserError, match="maps are not those of its blocks"):
+        maps.same_as_own(loaded._replace(adapter=loaded.adapter._replace(**change)), given)
+
+
+def test_points_of_all_maps_stand_below_one_another():
+    sizes, picks_P = [(12, 8), (6, 4), (6, 4), (3, 2)], np.random.default_rng(0).permutation(6 * 500)
+    at = maps.picked(picks_P, sizes, 0)
+    assert set(at.cell_P) == {(12, 8), (6, 4), (3, 2)}
+    for (height, width), (row_P, column_P) in at.cell_P.items():
+        np.testing.assert_array_equal(row_P * 3 // height, picks_P % 6 // 2)
+        np.testing.assert_array_equal(column_P * 2 // width, picks_P % 2)
+        assert len(set(zip(row_P.tolist(), column_P.tolist(), strict=True))) == height * width  # every cell is drawn
+    np.testing.assert_array_equal(at.window_P, picks_P // 6)
+    uneven = maps.picked(np.arange(6), [(7, 5), (3, 2)], 0).cell_P[7, 5]
+    assert (uneven[0] < 7).all()
+    assert (uneven[1] < 5).all()
+
+
+@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16])
+def test_maps_through_a_norm_of_half_precision_are_the_models_own(dtype):
+    loaded = rows_senses.made(ROWS["MiT (SegFormer)"])
+    given = rows_senses.inputs(loaded)[0]
+    loaded.model.to(dtype)
+    assert "that the model gives are those to" in maps.same_as_own(loaded, given)
+
+
+@pytest.fixture(scope="module")
+def seen():
+    """Clouds of a tiny CvT, whose last stage has a class token before its map, and where they were taken."""
+    loaded = rows_senses.made(ROWS["CvT"])
+    given = rows_senses.inputs(loaded, windows=4)
+    sizes = [shape[:2] for shape in maps.shapes_of(loaded, given[:1])]
+    at = maps.picked(np.random.default_rng(1).permutation(4 * 16), sizes, 0)
+    return loaded, given, at, maps.clouds(loaded, given[None], at, batch_size=3)
+
+
+def test_clouds_are_points_of_the_models_own_maps(seen):
+    loaded, given, at, clouds_N = seen
+    assert [cloud.shape for cloud in clouds_N] == [(1, 64, width) for width in (8, 8, 16, 16, 24, 24, 24)]
+    own = read(loaded, given, output_hidden_states=True).hidden_states
+    for map_BDHW, n in zip(own, (1, 3, 6), strict=True):
+        row_P, column_P = at.cell_P[tuple(map_BDHW.shape[2:])]
+        expected = map_BDHW.numpy()[at.window_P, :, row_P, column_P]
+        np.testing.assert_allclose(clouds_N[n][0], expected, atol=1e-5)
+
+
+def test_each_layer_is_measured_in_its_own_width_and_all_are_compared(seen):
+    *_, at, clouds_N = seen
+    settings = MeasureConfig(points=64, groups=2, batches=1, families=("similarity", "comparison"), nulls=())
+    others = {name: maps.padded([cloud[:, ::-1] for cloud in clouds_N])[0] for name in ("previous", "last")}
+    found = maps.measure_batch(0, clouds_N, others, at, settings)["measured"]
+    units = [cloud[0] / np.linalg.norm(cloud[0], axis=1, keepdims=True) for cloud in clouds_N]
+    pairs = 64 * 63
+    cosines = [(np.square(unit.sum(0)).sum() - 64) / pairs for unit in units]
+    np.testing.assert_allclose(found["mean_cosine"][0, 0, :, 0], cosines, atol=1e-4)
+    assert found["cka_layers"].shape == (1, 1, 7, 7, 3)
+    first_PD, middle_PD, last_PD = (jnp.asarray(clouds_N[n][0]) for n in (1, 2, 6))
+    np.testing.assert_allclose(found["cka_layers"][0, 0, 1, 6], linear_cka(first_PD, last_PD, groups=2), atol=1e-5)
+    np.testing.assert_allclose(found["cka_last"][0, 0, 2], linear_cka(middle_PD, middle_PD[::-1], 2), atol=1e-5)
+
+
+@pytest.mark.parametrize("positions", [2, 7, 50])
+def test_a_piece_has_as_many_samples_as_its_positions_need(positions):
+    loaded = rows_senses.made(ROWS["wav2vec 2.0"])
+    samples = sound.samples_of(loaded.base, None, positions)
+    for given, expected in ((samples, positions), (samples - 1, positions - 1)):
+        assert int(loaded.base._get_feat_extract_output_lengths(given)) == expected
+
+
+def wav(path, dtype="int16", rate=16_000, seconds=2.0, channels=1, tone=440.0, seed=0):
+    """A tone with noise, of an amplitude below 1."""
+    time = np.arange(int(rate * seconds)) / rate
+    noise = np.random.default_rng(seed).normal(0, 0.05, time.size)
+    wave = 0.5 * np.sin(2 * np.pi * tone * time) + noise
+    scaled = {"int16": wave * 32767, "int32": wave * (2**31 - 1), "uint8": 128 + wave * 127, "float32": wave}[dtype]
+    wavfile.write(path, rate, np.repeat(scaled[:, None], channels, axis=1).astype(dtype))
+    return wave
+
+
+def test_recordings_are_the_same_in_every_format(tmp_path):
+    for dtype, close in (("int16", 1e-4), ("int32", 1e-6), ("uint8", 0.02), ("float32", 1e-6)):
+        wave = wav(tmp_path / f"{dtype}.wav", dtype, channels=2)
+        found, rate = sound._recording(tmp_path / f"{dtype}.wav")
+        assert rate == 16_000
+        np.testing.assert_allclose(found, wave, atol=close)
+
+
+def test_recordings_are_resampled_joined_and_cut(tmp_path):
+    wav(tmp_path / "a.wav", rate=44_100, tone=1000.0)
+    wav(tmp_path / "b.wav", rate=16_000, tone=1000.0)
+    base = rows_senses.made(ROWS["wav2vec 2.0"]).base
+    of = sound.material(tmp_path, transformers.Wav2Vec2FeatureExtractor(do_normalize=False), base, 150, 0)
+    length = sound.samples_of(base, None, 150)
+    assert of.count == 64_000 // length
+    assert "2 recordings of 4.0 s in all; 1 of" in of.about["joined"]
+    assert "resampled from 44100" in of.about["preparation"]
+    pieces = of.prepared(range(of.count))
+    peaks = np.abs(np.fft.rfft(pieces)).argmax(axis=1) * 16_000 / length
+    np.testing.assert_allclose(peaks, 1000, atol=10)
+    mixed = of.shuffled(range(of.count), pieces, np.random.default_rng(0))
+    assert mixed.shape == pieces.shape
+    np.testing.assert_array_equal(np.sort(mixed, axis=None), np.sort(pieces, axis=None))
+    assert (
+        np.abs(np.corrcoef(mixed[0, :-1], mixed[0, 1:])[0, 1]) < 0.2 < np.corrcoef(pieces[0, :-1], pieces[0, 1:])[0, 1]
+    )
+
+
+def test_hidden_files_are_left_out_and_folders_gone_through(tmp_path):
+    (tmp_path / "deep" / ".cache").mkdir(parents=True)
+    for name in (".DS_Store", "deep/.cache/x.txt", "b.PNG", "deep/a.png"):
+        (tmp_path / name).touch()
+    assert {path.name for path in listed(tmp_path, {".png"}, "picture", 0)} == {"a.png", "b.PNG"}
+
+
+@pytest.fixture(scope="module")
+def world(tmp_path_factory):
+    """Pictures, recordings, and folders of tiny random models."""
+    root = tmp_path_factory.mktemp("world")
+    rng = np.random.default_rng(0)
+    for folder in ("pictures", "sounds"):
+        (root / folder).mkdir()
+    for number in range(16):
+        coarse = Image.fromarray(rng.integers(0, 256, (5, 4, 3), dtype=np.uint8))
+        coarse.resize((40, 50)).save(root / "pictures" / f"{number}.{('png', 'jpg')[number % 2]}")
+    for number in range(4):
+        wav(root / "sounds" / f"{number}.wav", tone=300.0 * (1 + number), seed=number)
+    for name in ("ViT", "DeiT", "ResNet-18, 34", "wav2vec 2.0"):
+        folder = root / name.split("-")[0]
+        rows_senses.made(ROWS[name]).model.save_pretrained(folder)
+        if name.startswith("wav"):
+            transformers.Wav2Vec2FeatureExtractor().save_pretrained(folder)
+        else:
+            sized = {"size": {"shortest_edge": 64}, "crop_pct": 1.0} if name.startswith("ResNet") else IMAGES
+            processor = (
+                transformers.ConvNextImageProcessorPil if "crop_pct" in sized else transformers.ViTImageProcessorPil
+            )
+            processor(**sized).save_pretrained(folder)
+    tiny.model("llama").save_pretrained(root / "Llama")
+    tiny.tokenizer().save_pretrained(root / "Llama")
+    return root
+
+
+def flags(world, model, data, *more):
+    given = [] if data is None else [f"--config.data.path={world / data}"]
+    return f"--config=experiments/pretrained.py:{world / model}", *given, *SMALL, SIMILARITY, *more
+
+
+def measured(world, workdir, model, data, *more):
+    process = here(*flags(world, model, data, *more), f"--workdir={workdir}")
+    assert process.returncode == 0, process.stderr
+    return files.read(workdir / "results.nc"), process.stdout
+
+
+def test_windows_are_the_pictures_that_they_are_called(world):
+    changes = {"data.path": str(world / "pictures"), "measure.points": "64", "measure.groups": "2"}
+    config = override(experiment.get_config(str(world / "ViT")), changes)
+    source, windows = inputs.opened(config, load.place_of(config.pretrained.name, None))
+    assert source.name == "pictures of pictures"
+    tokens_GWCHW, shuffled_GWCHW = windows.probe.tokens_GWT, windows.probe.shuffled_GWT
+    prepare, names = transformers.ViTImageProcessorPil(**IMAGES), set()
+    for place in np.ndindex(windows.places_GWT.shape[:2]):
+        (name,) = windows.words(windows.places_GWT[place][5:6])
+        names.add(name)
+        with Image.open(world / "pictures" / name) as picture:
+            given = prepare(images=[picture.convert("RGB")], return_tensors="np")["pixel_values"][0]
+        np.testing.assert_array_equal(tokens_GWCHW[place], given)
+    assert len(names) == 8  # 2 batches of 2 groups of 2 pictures, none of them twice
+    for one, mixed in zip(tokens_GWCHW, shuffled_GWCHW, strict=True):
+        colours, others = (np.moveaxis(x_WCHW, 1, 3).reshape(-1, 3) for x_WCHW in (one, mixed))
+        assert sorted(colours.tolist()) == sorted(others.tolist())
+        assert (np.diff(colours[:, 0]) == 0).mean() > 10 * (np.diff(others[:, 0]) == 0).mean()
+
+
+def test_pictures_through_a_vision_transformer(world, tmp_path):
+    families = "--config.measure.families=('similarity', 'leading', 'attention')"
+    results, said = measured(world, tmp_path / "run", "DeiT", "pictures", families)
+    assert results.mean_cosine.sizes["layer"] == 4
+    assert results["positions"].values.tolist() == ["all", "without_first", "without_special"]
+    assert results.mean_cosine.sel(statistic="mean", less=["nothing", "shuffled"]).notnull().all()
+    assert "18 positions each, in front a class token and a distillation token" in said
+    assert results.attrs["bits_per_byte"] == "not asked: the loss is guarded for texts alone"
+    assert "softmax of q and k is the model's own" in results.attrs["attention"]
+    first = results.attention_first.sel(less="nothing", statistic="mean")
+    assert first.sel(positions="all").notnull().all()
+    assert first.sel(positions="without_first").isnull().all()
+    longest = (tmp_path / "run" / "leading_vectors.csv").read_text()
+    assert ".png" in longest
+    assert results.attrs["windows"] in said
+
+
+def test_speech_in_pieces_of_equal_length(world, tmp_path):
+    inside = "--config.measure.sites=mlp_out", "--config.measure.points_table=true"
+    results, said = measured(world, tmp_path / "run", "wav2vec 2.0", "sounds", "--config.window=20", *inside)
+    assert results["positions"].values.tolist() == ["all", "without_first"]
+    assert results.mean_cosine.sel(less="shuffled", statistic="mean").notnull().all()
+    assert "20 positions each, in front the first frame" in said
+    assert "4 recordings of 8.0 s in all" in results.attrs["joined"]
+    assert files.read(tmp_path / "run" / "sites" / "mlp_out" / "results.nc").mean_cosine.sizes["layer"] == 3
+    points = files.read(tmp_path / "run" / "points" / "1.nc")
+    assert set(points.position.values) <= set(range(20))
+    assert all(name.endswith(" s") for name in points.token.values)
+
+
+def test_maps_of_a_convolutional_network_over_its_revisions(world, tmp_path):
+    trained = tmp_path / "model"
+    shutil.copytree(world / "ResNet", trained / "step0")
+    made = transformers.ResNetModel.from_pretrained(world / "ResNet")
+    with torch.no_grad():
+        for weight in made.parameters():
+            weight.add_(torch.randn(weight.shape, generator=torch.Generator().manual_seed(1)) * 0.1)
+    made.save_pretrained(trained / "step9")
+    shutil.copy(world / "ResNet" / "preprocessor_config.json", trained / "step9")
+    more = (
+        "--config.pretrained.revisions=('step0', 'step9')",
+        "--config.measure.families=('similarity', 'comparison', 'attention')",
+    )
+    results, said = measured(world, tmp_path / "run", trained, "pictures", *more)
+    assert "not measured, since maps change from stage to stage: attention" in said
+    assert results["positions"].values.tolist() == ["all"]
+    assert "4 layers, D=8 to 24, windows of 16 cells of the coarsest map" in results.attrs["model"]
+    mean = results.sel(positions="all", statistic="mean")
+    assert (mean.mean_cosine.sel(less="untrained", step=0) == 0).all()
+    assert (mean.mean_cosine.sel(less="untrained", step=9).isel(layer=-1) != 0).all()
+    np.testing.assert_allclose(mean.cka_last.sel(less="nothing", step=9), 1, atol=1e-5)
+    assert (mean.cka_last.sel(less="nothing", step=0).isel(layer=-1) < 0.99).all()
+    assert mean.cka_previous.sel(less="nothing", step=0).isnull().all()
+    assert "(0 now)" in measured(world, tmp_path / "run", trained, "pictures", *more)[1]
+    with pytest.raises(AssertionError, match=r"pretrained\.clamp is for models whose blocks all have one width"):
+        measured(world, tmp_path / "other", trained / "step9", "pictures", "--config.pretrained.clamp=1")
+    for more, words in (
+        ("sites=values", "ResNetModel has no such clouds"),
+        ("points_table=true", "measure.points_table"),
+    ):
+        refuse(
+            tmp_path / "other_still", words, *flags(world, trained / "step9", "pictures"), f"--config.measure.{more}"
+        )
+
+
+def changed(world, to, change):
+    """A copy of the pictures with something else in it."""
+    shutil.copytree(world / "pictures", to / "pictures")
+    change(to / "pictures")
+    return to / "pictures"
+
+
+def deep(path):
+    """In the place of all pictures one of 16 bits."""
+    for file in path.parent.iterdir():
+        file.unlink()
+    Image.fromarray(np.full((40, 40), 40_000, np.uint16)).save(path)
+
+
+@pytest.mark.parametrize(
+    ("model", "change", "words"),
+    [
+        ("ViT", lambda path: [file.unlink() for file in path.iterdir()], "is empty: name a folder of pictures"),
+        ("ViT", lambda path: (path / "notes.txt").write_text("a"), "notes.txt is no picture, which this model reads"),
+        ("ViT", lambda path: [file.write_text("a") for file in path.iterdir()], "is no picture that can be read"),
+        ("ViT", lambda path: deep(path / "deep.png"), "deep.png has pixels of mode I;16, more than 8 bits a colour"),
+        ("ViT", lambda path: [file.unlink() for file in path.glob("*.png")], "holds 8 pictures, 17 positions each"),
+        ("wav2vec 2.0", lambda path: None, "is no wav file, which this model reads"),
+        ("Llama", lambda path: None, "with --config.data.path="),  # a text, in whatever words
+    ],
+)
+def test_files_that_a_model_cannot_read_are_one_line(world, tmp_path, model, change, words):
+    points = "--config.measure.points=256" if "8 pictures" in words else "--config.measure.batches=1"
+    refuse(tmp_path / "run", words, *flags(world, model, changed(world, tmp_path, change), points))
+
+
+@pytest.mark.parametrize(
+    ("content", "words"),
+    [
+        (b"", "is no wav file that can be read"),
+        (b"RIFF\x24\x00\x00\x00WAVEfmt ", "is no wav file that can be read"),
+        (np.zeros(0, np.int16), "holds no sound"),
+        (np.full(9, np.nan, np.float32), "holds numbers that are not finite"),
+        (np.zeros(900, np.int16), "holds no pieces of 0.133 s; name longer recordings, or lower window"),
+    ],
+)
+def test_recordings_that_cannot_be_used_are_one_line(world, tmp_path, content, words):
+    if isinstance(content, bytes):
+        (tmp_path / "a.wav").write_bytes(content)
+    else:
+        wavfile.write(tmp_path / "a.wav", 16_000, content)
+    refuse(tmp_path / "run", words, *flags(world, "wav2vec 2.0", tmp_path / "a.wav", "--config.window=105"))
+
+
+@pytest.mark.parametrize(
+    ("model", "data", "words"),
+    [
+        ("ViT", None, "this model reads pictures, and no text: name a folder of them with --config.data.path="),
+        ("wav2vec 2.0", None, "this model reads wav files, and no text"),
+        ("ViT", "nowhere", "does not exist: check --config.data.path="),
+        ("ViT", "sounds", "0.wav is no picture"),
+        ("Llama", "pictures/0.png", "holds PNG data and no text"),
+        ("Llama", "pictures/1.jpg", "holds JPEG data and no text"),
+        ("Llama", "sounds/0.wav", "holds WAV data and no text"),
+    ],
+)
+def test_another_kind_of_data_is_one_line(world, tmp_path, model, data, words):
+    refuse(tmp_path / "run", words, *flags(world, model, data))
+
+
+@pytest.mark.parametrize("setting", ["special_tokens=True", "characters=100", "data.clean=True"])
+def test_what_only_texts_have_is_refused(world, tmp_path, setting):
+    words = f"{setting.partition('=')[0]} is for models that read text: leave it out"
+    refuse(tmp_path / "run", words, *flags(world, "ViT", "pictures", f"--config.{setting}"))
+
+
+def test_the_papers_way_of_reading_takes_models_of_pictures(world, tmp_path):
+    """Of a list, what only texts have is not asked of them; and of maps not how transformers reports them."""
+    given = [f"--config.models={world / 'ViT'},{world / 'ResNet'}", f"--config.pictures={world / 'pictures'}"]
+    run = tmp_path / "run"
+    process = here("--config=experiments/inherent.py:paper", *given, *SMALL[:1], SMALL[2], SMALL[3], f"--workdir={run}")
+    assert process.returncode == 0, process.stderr
+    assert "left out" not in process.stdout
+    assert json.loads((run / "models.json").read_text()).keys() == {"ViT", "ResNet"}
+    states = {name: files.read(run / name / "results.nc").attrs["residual_stream"] for name in ("ViT", "ResNet")}
+    assert states["ViT"].startswith("hidden states as transformers reports them")
+    assert states["ResNet"].startswith("output of every block")
+
+
+def test_attention_alone_of_maps_is_refused(world, tmp_path):
+    words = "measure.families: attention cannot be measured where maps change from stage to stage"
+    refuse(tmp_path / "run", words, *flags(world, "ResNet", "pictures", "--config.measure.families=('attention',)"))
+
+
+def test_a_model_that_says_nothing_of_its_inputs_is_refused(world, tmp_path):
+    shutil.copytree(world / "ViT", tmp_path / "model")
+    (tmp_path / "model" / "preprocessor_config.json").unlink()
+    refuse(tmp_path / "run", "holds no preprocessor_config.json", *flags(world, tmp_path / "model", "pictures"))
+
+
+def test_inputs_of_another_size_than_the_models_are_refused(world, tmp_path):
+    shutil.copytree(world / "ViT", tmp_path / "model")
+    transformers.ViTImageProcessorPil(size={"height": 40, "width": 40}).save_pretrained(tmp_path / "model")
+    words = "cannot read what its own processor prepares: Input image size (40*40) doesn't match model"
+    refuse(tmp_path / "run", words, *flags(world, tmp_path / "model", "pictures"))

@@ -1,0 +1,165 @@
+"""A list of models as users start it: local folders, a hub that holds some of them, figures of what could be had."""
+
+import json
+import shutil
+import subprocess
+
+import numpy as np
+import pandas as pd
+import pytest
+import torch
+
+from anisoscope.measurement.sources.hub.reading import hidden_states
+from anisoscope.measurement.sources.hub.reading.extract import activations, read
+from anisoscope.measurement.tables import files
+from anisoscope.utils.errors import UserError
+from tests.measurement.sources.hub import tiny
+from tests.measurement.sources.hub.hub import serving
+from tests.program import ROOT, command, environment, here
+
+SMALL = (
+    *("--config.window=16", "--config.measure.points=64", "--config.measure.groups=2", "--config.measure.batches=2"),
+    *("--config.measure.families=('spectrum', 'similarity')", "--config.pretrained.most_bits=100"),
+)
+
+
+@pytest.fixture(scope="module")
+def saved(training, tmp_path_factory):
+    """Folders of tiny models, an encoder, an OPT and the three checkpoints of a training."""
+    folder = tmp_path_factory.mktemp("models")
+    for kind in ("bert", "opt"):
+        tiny.model(kind).save_pretrained(folder / kind)
+        tiny.tokenizer().save_pretrained(folder / kind)
+    shutil.copytree(training, folder / "trained")
+    return folder
+
+
+def flags(training, file, models, run):
+    wanted = f"--config.models={','.join(map(str, models))}"
+    return (f"--config=experiments/{file}", wanted, f"--config.data.path={training / 'text.txt'}", *SMALL, run)
+
+
+def test_models_of_folders_are_measured_and_drawn_together(training, saved, tmp_path):
+    run = tmp_path / "run"
+    given = flags(
+        training,
+        "shape_of_learning.py",
+        [saved / "bert", f"llama={saved / 'trained'}", saved / "none"],
+        f"--workdir={run}",
+    )
+    process = here(*given)
+    assert process.returncode == 0, process.stderr
+    (left,) = [line for line in process.stdout.splitlines() if line.startswith("left out")]
+    assert left.startswith(f"left out: none: {saved / 'none'}: there is no such folder")
+    about = json.loads((run / "models.json").read_text())
+    assert {label: (one["modality"], one["kind"]) for label, one in about.items()} == {
+        "bert": ("text", "encoder"),
+        "llama": ("text", "decoder"),
+    }
+    assert files.read(run / "llama" / "results.nc").step.values.tolist() == [0, 20, 60]
+    names = {path.stem for path in (run / "figures").glob("*.png")}
+    assert names == {"anisotropy_over_depth", "anisotropy_by_checkpoint"}  # the family dimension was left out
+    words = (run / "figures" / "anisotropy_over_depth.txt").read_text()
+    assert "outputs of blocks" in words
+    assert (run / "report.html").exists()
+    again = here(*given)
+    assert "llama: 3 measured (0 now)" in again.stdout
+    drawn = here(*given, "--config.paper=inherent", "--stages=figures")
+    assert drawn.returncode == 0, drawn.stderr
+    found = pd.read_csv(run / "figures" / "correlations_by_modality.csv")
+    assert set(found.over) == {"layers", "layers, models", "models", "within"}
+
+
+def test_a_damaged_list_of_models_is_one_line(training, saved, tmp_path):
+    run = tmp_path / "run"
+    given = flags(training, "shape_of_learning.py", [saved / "bert"], f"--workdir={run}")
+    assert here(*given, "--stages=measure").returncode == 0
+    (run / "models.json").write_text("{")
+    process = here(*given, "--stages=measure")
+    assert process.returncode == 2, process.stderr
+    assert "models.json cannot be read" in process.stderr.splitlines()[-1]
+
+
+def test_where_no_model_can_be_had_one_line_says_so(training, tmp_path):
+    process = here(*flags(training, "inherent.py", ["nowhere/at/all", "none.gguf"], f"--workdir={tmp_path / 'run'}"))
+    assert process.returncode == 2
+    assert len(process.stderr.strip().splitlines()) == 1
+    assert "no model can be measured, of 2; all: nowhere/at/all: there is no such folder" in process.stderr
+    assert [line.split(":")[1] for line in process.stdout.splitlines()] == [" all", " none"]
+    assert not (tmp_path / "run").exists()
+
+
+def test_a_model_larger_than_memory_is_left_out(training, saved, tmp_path, monkeypatch):
+    monkeypatch.setattr("anisoscope.utils.memory.of_machine", lambda: 50_000)
+    process = here(*flags(training, "inherent.py", [saved / "bert"], f"--workdir={tmp_path / 'run'}"))
+    assert process.returncode == 2
+    assert f"{saved / 'bert'} has" in process.stderr
+    assert "of weights, and 50 kB of memory are available" in process.stderr
+
+
+def test_hidden_states_as_the_papers_have_them():
+    """Outputs of blocks, but for the last of a model with a final norm."""
+    tokens = tiny.tokens(4, 12)
+    for kind, last in (("opt", False), ("llama", False), ("bert", True)):
+        loaded = tiny.loaded(kind)
+        blocks, stated = (
+            activations(loaded, tokens[None], 2, heads=False, reported=reported).resid_ZNWTD[0]
+            for reported in (False, True)
+        )
+        own = read(loaded, tokens, output_hidden_states=True)
+        np.testing.assert_array_equal(stated, torch.stack(own.hidden_states).numpy())
+        np.testing.assert_allclose(stated[:-1], blocks[:-1], atol=1e-6)
+        assert np.allclose(stated[-1], blocks[-1], atol=1e-6) == last
+        words = "all outputs of blocks;" if last else "all outputs of blocks but that of layer 3;"
+        said = hidden_states.reported(loaded, tokens[0])
+        assert words in said
+        assert said.endswith("the last one is the last hidden state")
+
+
+def test_a_model_that_reports_others_is_refused(monkeypatch):
+    loaded = tiny.loaded("bert")
+    own = loaded.base.forward
+    monkeypatch.setattr(loaded.base, "forward", lambda **given: own(**given | {"output_hidden_states": False}))
+    with pytest.raises(UserError, match="BertModel reports 0 hidden states, not one like the output of each of 3"):
+        hidden_states.reported(loaded, tiny.tokens()[0])
+
+
+def test_tables_of_the_two_definitions_are_not_joined(training, saved, tmp_path):
+    given = flags(training, "inherent.py", [saved / "opt"], f"--workdir={tmp_path / 'run'}")
+    assert here(*given, "--stages=measure").returncode == 0
+    process = here(*given, "--stages=measure", "--config.hidden_states=reported")
+    assert process.returncode == 2
+    assert "hidden_states='blocks' there, 'reported' now" in process.stderr
+
+
+def test_models_of_a_hub_are_read_and_others_named(training, saved, tmp_path):
+    """Of one the main revision is pickled: what the hub's bot proposes is read, and that of nobody else."""
+    (tmp_path / "pickled").mkdir()
+    for path in (saved / "opt").iterdir():
+        if path.suffix != ".safetensors":
+            shutil.copy(path, tmp_path / "pickled")
+    torch.save({}, tmp_path / "pickled" / "pytorch_model.bin")
+    models = {"made/opt": {"main": tmp_path / "pickled", "refs/pr/3": saved / "bert", "refs/pr/7": saved / "opt"}}
+    models |= {"made/bert": {"main": saved / "bert"}}
+    proposals = [("made/opt", 3, "somebody"), ("made/opt", 7, "SFconvertbot")]
+    names = ["made/opt", "made/bert", "made/gated", "made/unknown"]
+    given = flags(training, "inherent.py:paper", names, f"--workdir={tmp_path / 'run'}")
+
+    def start(**where):
+        words = command(*given, "--config.measure.families=('similarity',)", "--stages=measure")
+        where = environment() | {"HF_HOME": str(tmp_path / "home")} | where
+        return subprocess.run(words, cwd=ROOT, env=where, capture_output=True, text=True, timeout=600)
+
+    with serving(models, proposals, gated=("made/gated",)) as address:
+        process = start(HF_ENDPOINT=address)
+    assert process.returncode == 0, process.stderr
+    left = dict(line.split(": ", 2)[1:] for line in process.stdout.splitlines() if line.startswith("left out"))
+    assert "gated" in left["gated"]
+    assert "is not a valid model identifier" in left["unknown"]
+    results = files.read(tmp_path / "run" / "opt" / "results.nc")
+    assert "OPTForCausalLM" in results.attrs["model"]
+    assert "hidden states as transformers reports them" in results.attrs["provenance"]
+    process = start(HF_HUB_OFFLINE="1")
+    assert process.returncode == 0, process.stderr
+    assert process.stdout.count("1 measured (0 now)") == 2
+    assert "gated cannot be had: the hub does not answer" in process.stdout

@@ -1,0 +1,209 @@
+"""The program as its users start it, on three checkpoints of a tiny training in local folders."""
+
+import json
+import shutil
+import subprocess
+
+import numpy as np
+import pandas as pd
+import pytest
+import safetensors.torch
+import torch
+
+from anisoscope.measurement.sources.hub import revision
+from anisoscope.measurement.tables import files
+from tests.measurement.sources.hub import tiny
+from tests.program import ROOT, command, environment, here, refuse
+
+SMALL = (
+    *("--config.window=16", "--config.measure.points=64", "--config.measure.groups=2", "--config.measure.batches=2"),
+    "--config.measure.families=('spectrum', 'leading', 'comparison', 'attention', 'projection')",
+)
+
+
+def flags(training, *revisions, name=None):
+    return (
+        f"--config=experiments/pretrained.py:{name or training}",
+        f"--config.data.path={training / 'text.txt'}",
+        *((f"--config.pretrained.revisions={revisions}",) if revisions else ()),
+        *SMALL,
+    )
+
+
+def measure(training, workdir, *revisions, stages="measure", name=None):
+    return here(*flags(training, *revisions, name=name), f"--workdir={workdir}", f"--stages={stages}")
+
+
+@pytest.fixture(scope="session")
+def swept(training, tmp_path_factory):
+    workdir = tmp_path_factory.mktemp("runs") / "swept"
+    process = measure(training, workdir, "step0", "step20", "step60", stages="measure,figures")
+    assert process.returncode == 0, process.stderr
+    return workdir, process
+
+
+def test_revisions_are_steps_of_one_run(swept):
+    workdir, process = swept
+    results = files.read(workdir / "results.nc")
+    assert results.step.values.tolist() == [0, 20, 60]
+    assert results["less"].values.tolist() == ["nothing", "gaussian", "shuffled", "untrained", "permuted"]
+    mean = results.sel(positions="all", statistic="mean")
+    excess = mean.anisotropy.sel(less="untrained")
+    assert (excess.sel(step=0) == 0).all()
+    assert (excess.sel(step=60).isel(layer=-1) != 0).all()
+    np.testing.assert_allclose(mean.cka_last.sel(less="nothing", step=60), 1, atol=1e-5)
+    assert mean.cka_previous.sel(less="nothing", step=0).isnull().all()
+    assert (mean.cka_last.sel(less="nothing", step=0).isel(layer=-1) < 0.95).all()
+    assert results.previous_step.values.tolist() == [-1, 0, 20]
+    guarded = json.loads(results.attrs["revisions"])
+    assert set(guarded) == {"0", "20", "60"}
+    assert guarded["60"]["bits_per_byte"] < guarded["60"]["bits_bound"] < guarded["0"]["bits_per_byte"]
+    assert len({one["weights_sha256"] for one in guarded.values()}) == 3
+    assert "3 calls a pass for 3 blocks" in guarded["20"]["attention"]
+    noise = json.loads(results.attrs["noise_floor"])
+    assert set(noise) >= {"anisotropy", "attention_entropy", "cka_layers"}
+    assert 0 < noise["anisotropy"] < 1e-4
+    assert results.anisotropy.attrs["noise_floor"] == noise["anisotropy"]
+    said = f"Batch size and kernels move no value by more than {noise['anisotropy']:.1g}."
+    assert said in (workdir / "figures" / "anisotropy_profile.txt").read_text()
+    assert f'"noise": "{noise["anisotropy"]:.1g}, with' in (workdir / "report.html").read_text()
+    longest = pd.read_csv(workdir / "leading_vectors.csv", keep_default_na=False)
+    assert set(longest.step) == {0, 20, 60}
+    assert set(longest.token) <= {*tiny.LETTERS, "<unk>"}
+    top = longest[longest["rank"] == 1].set_index(["step", "layer"]).norm_over_median
+    np.testing.assert_array_less(1, top)
+    assert not list((workdir / "measurements").glob("residuals/*"))
+    assert "bits per byte of the text" in process.stdout
+    assert "special tokens: none" in process.stdout
+    names = {path.name for path in (workdir / "figures").glob("*.png")}
+    assert {"anisotropy_profile.png", "change_over_training.png", "query_key_projection.png"} <= names
+    assert "training_curve.png" not in names
+
+
+def test_stopped_and_resumed_is_as_never_stopped(swept, training, tmp_path, monkeypatch):
+    whole, _ = swept
+    workdir, table, done = tmp_path / "run", revision.table, []
+
+    def stopping(*given):
+        if len(done) == 2:
+            raise KeyboardInterrupt
+        done.append(1)
+        return table(*given)
+
+    monkeypatch.setattr("anisoscope.measurement.sources.hub.sweep.table", stopping)
+    assert measure(training, workdir, "step0", "step20", "step60").returncode == 130
+    assert sorted(path.stem for path in (workdir / "measurements").glob("*.nc")) == ["0", "60"]
+    monkeypatch.undo()
+    (workdir / "measurements" / "residuals").mkdir()
+    for name in ("60_0.npy", "0_0.part"):  # as a kill leaves them
+        (workdir / "measurements" / "residuals" / name).write_text("begun")
+    again = measure(training, workdir, "step0", "step20", "step60")
+    assert again.returncode == 0, again.stderr
+    assert "3 measured (1 now)" in again.stdout
+    for step in (0, 20, 60):
+        one, other = (files.read(folder / "measurements" / f"{step}.nc") for folder in (whole, workdir))
+        assert {**one.attrs, "run": ""} == {**other.attrs, "run": ""}
+        assert one.equals(other)
+    assert "(0 now)" in measure(training, workdir, "step0", "step20", "step60").stdout
+
+
+def test_a_model_alone_is_not_its_own_null_model(training, swept, tmp_path):
+    process = measure(training, tmp_path / "run", stages="measure,figures", name=training / "step60")
+    assert process.returncode == 0, process.stderr
+    results = files.read(tmp_path / "run" / "results.nc")
+    assert results.step.values.tolist() == [1]
+    assert "untrained" not in results["less"].values
+    assert results.cka_last.isnull().all()
+    assert "provenance" in results.attrs
+    swept_results = files.read(swept[0] / "results.nc")
+    np.testing.assert_array_equal(results.anisotropy.sel(less="nothing", step=1),
+                                  swept_results.anisotropy.sel(less="nothing", step=60))  # fmt: skip
+    names = {path.stem for path in (tmp_path / "run" / "figures").glob("*.png")}
+    assert "anisotropy_profile" in names
+    assert not names & {"change_over_training", "dimension_over_training", "anisotropy_by_checkpoint"}
+
+
+def test_weights_that_have_changed_are_measured_again(swept, training, tmp_path):
+    copied, workdir = shutil.copytree(training, tmp_path / "training"), tmp_path / "run"
+    assert measure(copied, workdir, "step20", "step60").returncode == 0
+    path = copied / "step20" / "model.safetensors"
+    weights = safetensors.torch.load_file(path)
+    weights["model.norm.weight"] *= 1.5
+    safetensors.torch.save_file(weights, path, {"format": "pt"})
+    process = measure(copied, workdir, "step20", "step60")
+    assert "measured again, since its weights have changed: step 20" in process.stdout
+    assert "compared with others, or others that have changed: step 60" in process.stdout
+    assert "2 measured (2 now)" in process.stdout
+    process = measure(copied, workdir, "step0", "step20", "step60")
+    assert "measured again, since it is compared with others, or others that have changed: step 20" in process.stdout
+    assert "step 60" not in process.stdout.split("memory")[0]
+    assert "3 measured (2 now)" in process.stdout
+    assert files.read(workdir / "results.nc").previous_step.values.tolist() == [-1, 0, 20]
+
+
+def test_the_same_weights_under_two_names_are_refused(training, tmp_path):
+    copied = shutil.copytree(training, tmp_path / "training")
+    shutil.copytree(copied / "step20", copied / "step40")
+    process = measure(copied, tmp_path / "run", "step20", "step40", "step60")
+    assert process.returncode == 2
+    assert "steps 20 and 40 hold the same weights" in process.stderr
+
+
+@pytest.mark.parametrize(
+    ("name", "revisions", "words"),
+    [
+        ("step60", ("main",), "main has no number; one training step is needed"),
+        ("step60", ("step1", "step01"), "step1 and step01 are both of step 1"),
+        ("step60", ("a1-b2",), "has the numbers 1, 2"),
+        ("step60", ("step7",), "holds no model (no config.json)"),
+        ("nowhere/at/all", (), "no model of a hub has such a name"),
+        ("none.gguf", (), "there is no such file"),
+    ],
+)
+def test_what_cannot_be_had_is_one_line(training, tmp_path, name, revisions, words):
+    refuse(tmp_path / "run", words, *flags(training, *revisions, name=training / name if name == "step60" else name))
+
+
+def test_a_model_of_a_hub_is_read_by_name_and_revision(training, tmp_path):
+    """From the cache that a download leaves, without a network; of a name that is not in it one line says so."""
+    cache, run = tmp_path / "home" / "hub" / "models--made--tiny", tmp_path / "run"
+    for commit, name in (("a" * 40, "step20"), ("b" * 40, "step60")):
+        shutil.copytree(training / name, cache / "snapshots" / commit)
+        (cache / "refs").mkdir(exist_ok=True)
+        (cache / "refs" / name).write_text(commit)
+    where = environment() | {"HF_HOME": str(tmp_path / "home"), "HF_HUB_OFFLINE": "1"}
+
+    def start(name):
+        given = flags(training, "step20", "step60", name=name)
+        families = "--config.measure.families=('similarity',)"
+        words = command(*given, families, f"--workdir={run}", "--stages=measure")
+        return subprocess.run(words, cwd=ROOT, env=where, capture_output=True, text=True, timeout=600)
+
+    process = start("made/tiny")
+    assert process.returncode == 0, process.stderr
+    guarded = json.loads(files.read(run / "results.nc").attrs["revisions"])
+    assert {step: one["revision"] for step, one in guarded.items()} == {"20": "a" * 40, "60": "b" * 40}
+    assert "2 measured (0 now)" in start("made/tiny").stdout
+    process = start("made/other")
+    assert process.returncode == 2
+    words = "made/other (step60) cannot be had: the hub does not answer, and there is no copy of it in the cache"
+    assert words in process.stderr
+    assert len(process.stderr.strip().splitlines()) == 1
+
+
+def test_pickled_weights_are_never_read(training, tmp_path):
+    shutil.copytree(training / "step60", tmp_path / "model")
+    weights = safetensors.torch.load_file(tmp_path / "model" / "model.safetensors")
+    torch.save(weights, tmp_path / "model" / "pytorch_model.bin")
+    (tmp_path / "model" / "model.safetensors").unlink()
+    refuse(tmp_path / "run", "pickled weights (.bin, .pt) can run code", *flags(training, name=tmp_path / "model"))
+
+
+def test_code_of_a_model_is_never_run(training, tmp_path):
+    """A folder that asks for its own code is refused, not asked about."""
+    shutil.copytree(training / "step60", tmp_path / "model")
+    settings = json.loads((tmp_path / "model" / "config.json").read_text())
+    settings |= {"model_type": "own", "auto_map": {"AutoConfig": "own.Config", "AutoModelForCausalLM": "own.Model"}}
+    (tmp_path / "model" / "config.json").write_text(json.dumps(settings))
+    (tmp_path / "model" / "own.py").write_text("raise SystemExit('run')\n")
+    refuse(tmp_path / "run", "contains custom code", *flags(training, name=tmp_path / "model"))

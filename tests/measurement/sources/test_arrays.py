@@ -1,0 +1,339 @@
+"""Anybody's arrays through the panel."""
+
+import re
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pandas as pd
+import pytest
+import xarray as xr
+from scipy import stats
+
+from anisoscope.measurement.intervals import summarise
+from anisoscope.measurement.sources import folds, pieces
+from anisoscope.measurement.sources.arrays import measure, measuring
+from anisoscope.utils import memory
+from tests import reference, reference_comparison, reference_leading, reference_spectrum
+
+LAYERS, POINTS, WIDTH = 2, 96, 6
+GENERATOR = np.random.default_rng(0)
+CLOUDS = GENERATOR.normal(size=(LAYERS, POINTS, WIDTH)) * np.arange(1, WIDTH + 1)
+UNEQUAL_P = np.repeat(np.arange(12), [3, 13, 8, 8, 8, 8, 8, 8, 8, 8, 8, 8])
+FAMILIES = ("spectrum", "dimension", "comparison")
+
+
+def measured(vectors, groups=None, **given):
+    """One program for all tests that ask for this."""
+    return measure(vectors, groups, **{"families": FAMILIES, "folds": 4} | given)
+
+
+def value(table, name, **where):
+    return table[name].sel(less="nothing", statistic="mean", **where).values
+
+
+def test_arrays_go_through_the_panel_without_a_model():
+    table = measured(CLOUDS, names=("first", "second"))
+    for label, cloud in zip(("first", "second"), CLOUDS, strict=True):
+        anisotropy, twonn = reference_spectrum.anisotropy(cloud), reference.twonn(cloud)
+        np.testing.assert_allclose(value(table, "anisotropy", layer=label), anisotropy, rtol=1e-5)
+        np.testing.assert_allclose(value(table, "twonn", layer=label), twonn, rtol=1e-4)
+    cka = reference_comparison.linear_cka(*CLOUDS)
+    np.testing.assert_allclose(value(table, "cka_layers", layer="first", other_layer="second"), cka, rtol=1e-4)
+    assert {"formula", "units", "source"} <= table.anisotropy.attrs.keys()
+    assert np.isfinite(table.twonn.sel(less="gaussian", statistic="low")).all()
+
+
+@pytest.mark.slow
+def test_the_value_is_of_all_points_whatever_their_groups_and_order():
+    shuffle = np.random.default_rng(1).permutation(POINTS)
+    families = ("similarity", "comparison")
+    tables = [
+        measured(CLOUDS, UNEQUAL_P, families=families),
+        measured(CLOUDS[:, shuffle], UNEQUAL_P[shuffle].astype(str), families=families),
+        measured(CLOUDS[:, shuffle], families=families),
+    ]
+    assert tables[0].attrs["resampled_points"] < POINTS
+    for name in ("mean_cosine", "overlap_layers", "cka_layers"):
+        np.testing.assert_allclose(value(tables[1], name), value(tables[0], name), rtol=1e-5)
+        np.testing.assert_allclose(value(tables[2], name), value(tables[0], name), rtol=1e-5)
+
+
+def test_an_interval_of_unequal_groups_is_that_of_their_folds():
+    index_JM = folds.cut(POINTS, UNEQUAL_P, 4, 0)
+    for fold in range(4):
+        others = np.delete(index_JM, fold, axis=0)
+        assert not np.isin(UNEQUAL_P[index_JM[fold]], UNEQUAL_P[others]).any()
+    left = [np.linalg.norm(np.delete(CLOUDS[0, index_JM], fold, 0).mean(axis=(0, 1))) for fold in range(4)]
+    values = np.array([[np.linalg.norm(CLOUDS[0].mean(axis=0)), *left]])
+    expected = summarise(values, "jackknife")
+    found = measured(CLOUDS, UNEQUAL_P, families=("similarity",)).drift.sel(less="nothing", layer=0)
+    for end in ("mean", "low", "high"):
+        np.testing.assert_allclose(found.sel(statistic=end), getattr(expected, end), rtol=1e-4)
+
+
+@pytest.mark.slow
+def test_positions_tell_how_much_hangs_on_the_first_tokens():
+    """Of unequal groups, and of the windows of a function: the values are those of all points."""
+    place_P = np.concatenate([np.arange(size) for size in np.bincount(UNEQUAL_P)])
+    cloud = CLOUDS[0] + 50 * (place_P == 0)[:, None]
+    shuffle = np.random.default_rng(1).permutation(POINTS)
+    table = measure(cloud[shuffle], UNEQUAL_P[shuffle], positions=place_P[shuffle], families="leading", folds=4)
+    long = reference_leading.longest_of_each(cloud, UNEQUAL_P)
+    np.testing.assert_allclose(value(table, "first_share"), reference_leading.share_between(cloud, place_P == 0), 1e-4)
+    without = value(table, "anisotropy_without", without="longest of each window")
+    np.testing.assert_allclose(without, reference_spectrum.anisotropy(cloud[~long]), rtol=1e-4)
+    assert np.isfinite(table.first_share.sel(less="nothing", statistic="low"))
+    unknown = measure(cloud, UNEQUAL_P, families="leading", folds=4)
+    assert np.isnan(value(unknown, "first_share"))
+    np.testing.assert_allclose(value(unknown, "anisotropy_without"), value(table, "anisotropy_without"), rtol=1e-4)
+    windows = cloud.reshape(12, 8, WIDTH)
+    found = measuring(lambda params, windows: windows[None] * params, windows, families="leading", folds=4)(1.0)
+    first = np.arange(POINTS) % 8 == 0
+    np.testing.assert_allclose(value(found, "first_share"), reference_leading.share_between(cloud, first), rtol=1e-4)
+
+
+@pytest.mark.slow
+def test_one_layer_alone_has_no_dimension_of_layers_and_is_read_as_among_others():
+    families = ("spectrum", "similarity")
+    alone, among = (measured(x, UNEQUAL_P, families=families) for x in (CLOUDS[1], CLOUDS))
+    assert "layer" not in alone.dims
+    for name in ("anisotropy", "mean_cosine"):
+        np.testing.assert_array_equal(alone[name], among[name].sel(layer=1))
+
+
+def test_arrays_of_other_libraries_and_types_give_the_same():
+    class Tensor:
+        """What is asked of a PyTorch tensor."""
+
+        def __init__(self, array):
+            self.array, self.ndim, self.shape = array, array.ndim, array.shape
+
+        def __len__(self):
+            return len(self.array)
+
+        def __getitem__(self, number):
+            return Tensor(self.array[number])
+
+        def detach(self):
+            return self
+
+        def numpy(self):
+            return self.array
+
+        float = cpu = detach
+
+    single = CLOUDS.astype(np.float32)
+    expected = measured(single, families=("spectrum",))
+    for array in (CLOUDS, jnp.asarray(single), Tensor(single)):
+        xr.testing.assert_identical(measured(array, families="spectrum"), expected)
+
+
+def test_lists_and_tables_give_what_arrays_give_in_pieces_too():
+    x = CLOUDS[0].astype(np.float32)
+    expected = measured(x, families="spectrum", pieces=2)
+    for given in (x.tolist(), list(x), pd.DataFrame(x)):
+        xr.testing.assert_identical(measured(given, families="spectrum", pieces=2), expected)
+    expected = measured(CLOUDS, families="spectrum", pieces=2)
+    for given in (CLOUDS.tolist(), [pd.DataFrame(layer) for layer in CLOUDS]):
+        xr.testing.assert_identical(measured(given, families="spectrum", pieces=2), expected)
+
+
+@pytest.mark.parametrize(
+    ("size_W", "folds", "resampled"), [([4] * 12, 6, 12), ([4, 4, 8, 8, 8, 8, 4, 4], 3, 6)]
+)  # six folds of two windows; groups of unequal size make three folds
+def test_vectors_and_heads_in_one_call_have_as_many_folds(size_W, folds, resampled):
+    windows = len(size_W)
+    groups = np.repeat(np.arange(windows), size_W)
+    vectors, heads = GENERATOR.normal(size=(len(groups), 3)), GENERATOR.normal(size=(2, 2, windows, 4, 5))
+    table = measure(vectors, groups, queries=heads, keys=heads, mask="causal", families=("similarity", "attention"))
+    assert table.attrs["groups"] == folds
+    assert table.attrs["resampled_windows"] == resampled
+    for name in ("mean_norm", "query_drift_over_heads"):  # averages too, though the vectors are of one layer
+        assert np.isfinite(table[name].sel(less="nothing", statistic=["mean", "low", "high"])).all()
+
+
+def test_queries_and_keys_get_the_attention_family_with_mask_and_bias():
+    layers, heads, windows, time = 2, 2, 9, 8  # a window more than folds take
+    q, k = np.random.default_rng(2).normal(size=(2, layers, heads, windows, time, 5))
+    causal = np.tril(np.ones((time, time), bool))
+    masks = np.stack([causal, np.ones((time, time), bool)])
+    bias = np.random.default_rng(3).normal(size=(heads, time, time))
+    table = measure(queries=q, keys=k, mask=masks, bias=bias, folds=4)
+    assert table.sizes["block"] == layers
+    assert table.attrs["resampled_windows"] == 8
+    for block in range(layers):
+        for head in range(heads):
+            # the bias as further coordinates: row i of it times a one-hot vector of the key
+            rows = np.broadcast_to(bias[head] * (5 + time) ** 0.5, (windows, time, time))
+            scaled = q[block, head] * ((5 + time) / 5) ** 0.5
+            hot = np.broadcast_to(np.eye(time), (windows, time, time))
+            expected = reference.attention_statistics(
+                np.concatenate([scaled, rows], -1), np.concatenate([k[block, head], hot], -1), masks[block]
+            )
+            at = {"block": block + 1, "head": head}
+            np.testing.assert_allclose(value(table, "score_mean", **at), expected[0], rtol=1e-4, atol=1e-6)
+            np.testing.assert_allclose(value(table, "attention_entropy", **at), expected[3], rtol=1e-4)
+    assert np.isfinite(table.attention_entropy.sel(less="nothing", statistic="low")).all()
+
+
+@pytest.mark.slow
+def test_a_function_and_the_panel_are_one_program_for_all_parameters():
+    traces = []
+    tokens = np.random.default_rng(4).integers(0, 9, (5, 8))  # windows that no folds of equal size hold
+
+    def function(params, tokens):
+        traces.append(1)
+        x = params["table"][tokens]
+        return jnp.stack([x, jnp.tanh(x)])
+
+    table_of = measuring(function, tokens, families="similarity", folds=4)
+    for seed in range(2):
+        params = {"table": jax.random.normal(jax.random.key(seed), (9, WIDTH))}
+        found = table_of(params)
+        assert len(traces) == 1
+        expected = measure(
+            np.asarray(function(params, tokens)).reshape(2, -1, WIDTH),
+            families="similarity",
+            folds=1,
+        )
+        traces.pop()
+        for name in ("drift", "mean_cosine"):
+            np.testing.assert_allclose(value(found, name), value(expected, name), rtol=1e-5)
+            assert np.isfinite(found[name].sel(less="nothing", statistic="low")).all()
+            assert np.isnan(expected[name].sel(statistic="low")).all()
+    with pytest.raises(ValueError, match="not finite"):
+        table_of({"table": np.full((9, WIDTH), np.nan, np.float32)})
+
+
+@pytest.mark.parametrize("there", [2_000, 12_000])
+def test_what_would_not_fit_is_refused_with_what_it_takes(monkeypatch, there):
+    """Before it is read, where no program could do with so little, or as the compiled program says."""
+    expected = measured(CLOUDS[0], families="similarity")
+    monkeypatch.setattr(memory, "available", lambda: there)
+    with pytest.raises(ValueError, match=r"96 points of width 6 take \d+ kB to measure, and \d+ kB are") as error:
+        measured(CLOUDS[0], families="similarity")
+    assert re.search(r"name fewer families, or pass pieces=\d+, whose values", str(error.value))
+    monkeypatch.setattr(memory, "available", lambda: 2_000)
+    with pytest.raises(ValueError, match=r"queries and keys of width 5, of 2 heads at 12 positions, take \d+ kB"):
+        measure(queries=HEADS, keys=HEADS, mask="causal", folds=1)
+    monkeypatch.setattr(memory, "available", lambda: 10**9)
+    xr.testing.assert_identical(measured(CLOUDS[0], families="similarity"), expected)
+
+
+def test_pieces_are_measured_by_themselves_and_averaged():
+    """Of whole groups; the interval is that of as many batches."""
+    labels = np.arange(96) % 24  # no run of points is of whole groups
+    found = measure(CLOUDS, labels, families=("similarity", "leading"), folds=3, pieces=2)
+    rows = folds.cut_pieces(96, labels, 2, 0)
+    assert np.unique(rows).size == 96
+    assert not set(labels[rows[0]]) & set(labels[rows[1]])
+    each = [measure(CLOUDS[:, one], labels[one], families=("similarity", "leading"), folds=3) for one in rows]
+    for name in ("mean_cosine", "drift", "norm_ratio"):
+        expected = np.mean([value(one, name) for one in each], axis=0)
+        np.testing.assert_allclose(value(found, name), expected, rtol=1e-6)
+    widths = [
+        one.mean_cosine.sel(less="nothing", statistic="high") - one.mean_cosine.sel(less="nothing", statistic="low")
+        for one in (found, *each)
+    ]
+    errors = [half / 2 / stats.t.ppf(0.975, freedom) for half, freedom in zip(widths, (4, 2, 2), strict=True)]
+    np.testing.assert_allclose(errors[0], np.sqrt(errors[1] ** 2 + errors[2] ** 2) / 2, rtol=1e-5)
+    assert found.attrs["batches"] == 2
+    assert found.attrs["points"] == 96
+    assert found.attrs["folds"] == "3 of 16 points in each of 2 pieces of 48 points, whole groups, of 24"
+
+
+def test_the_null_model_of_each_piece_is_a_draw_of_its_own(monkeypatch):
+    """One draw for all would not average out, and the interval would be too narrow."""
+    given, found = [], {}
+    inner = pieces._measure
+    monkeypatch.setattr(pieces, "_measure", lambda *args: (given.append(args), inner(*args))[1])
+    measure(CLOUDS[0], families=("dimension",), nulls=("gaussian",), folds=1, pieces=2)
+    first, second = given
+    assert (first[3], second[3]) == (0, 1)
+    for place in (0, 1):  # the same points at both
+        found[place] = inner(*first[:3], place, *first[4:])
+    assert found[0]["measured"]["twonn"] == found[1]["measured"]["twonn"]
+    assert found[0]["gaussian"]["twonn"] != found[1]["gaussian"]["twonn"]
+
+
+def test_heads_are_measured_in_pieces_of_windows():
+    heads = {"queries": HEADS, "keys": HEADS[..., ::-1], "mask": "causal", "folds": 1}
+    found = measure(**heads, pieces=2)
+    each = [measure(**heads | {k: heads[k][:, :, [w]] for k in ("queries", "keys")}) for w in (0, 1)]
+    expected = np.mean([value(one, "attention_entropy") for one in each], axis=0)
+    np.testing.assert_allclose(value(found, "attention_entropy"), expected, rtol=1e-5)
+    assert found.attrs["windows"] == 2  # of three
+
+
+HEADS = GENERATOR.normal(size=(1, 2, 3, 4, 5))
+BROKEN = CLOUDS.copy()
+BROKEN[1, 3, 2] = np.nan
+
+
+@pytest.mark.parametrize(
+    ("vectors", "given", "words"),
+    [
+        (None, {}, "pass vectors, or queries and keys"),
+        (CLOUDS[0, 0], {}, r"\(layers, points, width\) is needed"),
+        (CLOUDS[:, :7], {}, "7 points; at least 8"),
+        (BROKEN, {}, "layer 1: 1 of 576 numbers are not finite"),
+        (CLOUDS * 1e39, {}, "not finite in float32"),
+        (CLOUDS * 1e18, {}, "the largest coordinate is 2e.19, and values hold between 1e-16 and 1e.16; multiply"),
+        (CLOUDS * 1e-21, {}, "layer 0: the largest coordinate is 2e-20"),
+        (np.ma.masked_less(CLOUDS, -9), {}, "of 576 numbers are not finite"),
+        (CLOUDS, {"groups": pd.Series([None, *"ab" * 47, "b"], dtype="string")}, "groups: 1 of 96 labels are missing"),
+        (CLOUDS, {"seed": 1.5}, "seed is 1.5; it must be a whole number from 0"),
+        (CLOUDS, {"seed": -1}, "seed is -1; it must be a whole number from 0"),
+        (CLOUDS, {"nulls": None}, r"nulls is None; pass \(\) for no null model"),
+        (None, {"queries": HEADS, "keys": HEADS, "mask": "causal", "pieces": 1.5}, "pieces is 1.5; of 3 windows"),
+        (
+            CLOUDS,
+            {"queries": HEADS[:, :, :1], "keys": HEADS[:, :, :1], "mask": "causal"},
+            "1 windows and the groups of the vectors make no folds of one number",
+        ),
+        (CLOUDS + 1j, {}, "layer 0: numbers of type complex128 are no real ones"),
+        (CLOUDS.astype(np.float16).view("V2"), {}, "NumPy keeps no bfloat16: save float32, or a .safetensors file"),
+        (
+            CLOUDS,
+            {"groups": np.arange(96), "positions": np.full(96, np.nan)},
+            r"positions: nan is no whole number below 2\^31, as 96 of 96",
+        ),
+        (CLOUDS, {"groups": np.arange(95)}, r"groups have shape \(95,\)"),
+        (CLOUDS, {"groups": np.zeros(96)}, "of one group"),
+        (CLOUDS, {"groups": np.maximum(np.arange(96), 80)}, "holds 81 of 96 points"),
+        (CLOUDS, {"positions": np.arange(96)}, "one for each of 96 points is needed, and groups"),
+        (CLOUDS, {"families": ("attention",)}, "'attention' cannot be measured of these arrays"),
+        (CLOUDS, {"families": ("frequency",)}, "'frequency' cannot be measured of these arrays"),
+        (CLOUDS[0], {"families": ("comparison",)}, "'comparison' cannot be measured"),
+        (CLOUDS, {"families": "spectra"}, "'spectra' cannot be measured"),
+        (CLOUDS, {"nulls": ("shuffled",)}, "'shuffled' cannot be made of arrays alone"),
+        (CLOUDS, {"groups": np.arange(96), "positions": np.full(96, "a")}, "positions are of type <U1"),
+        (CLOUDS, {"groups": np.arange(96), "positions": np.arange(96) / 2}, "positions: 0.5 is no whole number"),
+        (CLOUDS, {"groups": [None, *"ab" * 47, "b"]}, "groups: 1 of 96 labels are missing"),
+        (CLOUDS, {"groups": np.array([np.nan, *range(95)])}, "groups: 1 of 96 labels are missing"),
+        (CLOUDS, {"groups": np.array([1, "a"] * 48, object)}, "labels are of several kinds"),
+        (CLOUDS, {"families": ()}, "families: none is named"),
+        (CLOUDS, {"families": ("spectrum", "spectrum")}, "families are spectrum, spectrum; name each once"),
+        (CLOUDS, {"nulls": ("gaussian", "gaussian")}, "nulls are gaussian, gaussian; name each once"),
+        (CLOUDS, {"folds": 0}, "folds is 0"),
+        (CLOUDS, {"folds": 2.5}, "folds is 2.5; it must be a whole number"),
+        (CLOUDS, {"pieces": 0}, "pieces is 0; it must be a whole number from 1 to 12, 8 points each"),
+        (CLOUDS, {"pieces": 13}, "pieces is 13; it must be a whole number from 1 to 12"),
+        (CLOUDS, {"pieces": 3, "groups": np.arange(96) // 60}, "the largest holds 60 of 96 points; pass fewer pieces"),
+        (
+            None,
+            {"queries": HEADS, "keys": HEADS, "mask": "causal", "pieces": 4},
+            "of 3 windows it must be a whole number from 1 to 3",
+        ),
+        (CLOUDS, {"names": ("a",), "families": ("spectrum",)}, "names are 1, 1 of them different, of 2 layers"),
+        (None, {"queries": HEADS}, "one of them is missing"),
+        (None, {"queries": HEADS, "keys": HEADS[:, :1], "mask": "causal"}, "repeat keys that several heads share"),
+        (None, {"queries": HEADS, "keys": HEADS}, "pass causal, bidirectional, or booleans"),
+        (None, {"queries": HEADS, "keys": HEADS, "mask": "causal", "bias": np.ones(3)}, r"bias has shape \(3,\)"),
+    ],
+)
+def test_arrays_that_cannot_be_measured_are_refused(vectors, given, words):
+    with pytest.raises(ValueError, match=words) as error:
+        measure(vectors, **given)
+    assert "\n" not in str(error.value)

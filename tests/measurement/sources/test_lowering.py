@@ -1,0 +1,31 @@
+"""What a CUDA GPU or a TPU lacks is seen here, without one: programs are lowered for both."""
+
+import jax
+import jax.export
+import numpy as np
+import pytest
+
+from anisoscope.config.measure import NULLS
+from anisoscope.training import program as training_program
+from anisoscope.utils.settings import replace
+from tests import tiny
+from tests.measurement.sources.test_activations import FAMILIES, PROBE, program, visible
+
+PLATFORMS = ("cuda", "tpu")
+
+
+def lowered(function, *arguments):
+    """For accelerators: the bytes of the module."""
+    shapes = jax.tree.map(lambda x: jax.ShapeDtypeStruct(np.shape(x), x.dtype), arguments)
+    return len(jax.export.export(function, platforms=PLATFORMS)(*shapes).mlir_module_serialized)
+
+
+@pytest.mark.parametrize("families", [("similarity",), pytest.param(FAMILIES, marks=pytest.mark.slow)])
+def test_the_panel_is_lowered_for_accelerators(families):
+    measure, *arguments = program("causal", families, NULLS)
+    assert lowered(jax.jit(measure), *arguments, PROBE, visible("causal")) > 1000
+
+
+def test_the_training_step_is_lowered_for_accelerators():
+    made = training_program.make_program(replace(tiny.config(), {"model.dtype": "bfloat16"}), tiny.corpus())
+    assert lowered(made.steps, made.create(), made.tokens_N, made.data_R, np.int32(1)) > 1000

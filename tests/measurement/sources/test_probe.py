@@ -1,0 +1,190 @@
+import numpy as np
+import pytest
+
+from anisoscope.measurement.sources import program
+from anisoscope.measurement.sources.probe import POSITION_SETS, evenly, evenness, make_probe, with_types
+from anisoscope.utils.errors import UserError
+from anisoscope.utils.settings import replace
+from tests import tiny
+
+CONTEXT, POINTS, BATCHES, GROUPS = 16, 40, 3, 2  # two windows of 15 later positions hold 20 points
+TOKENS = (np.arange(16 * 20 + 7) % 251).astype(np.uint8)
+
+
+def probe(tokens=TOKENS, points=POINTS, batches=BATCHES, groups=GROUPS, seed=0):
+    return make_probe(tokens, CONTEXT, points, batches, groups, seed)
+
+
+def test_windows_begin_as_a_model_with_the_same_first_token_reads_them():
+    corpus, config = tiny.corpus(), tiny.config()
+    plain, begun = (program.probe_of(replace(config, {"model.same_first": same}), corpus) for same in (False, True))
+    for name in ("tokens_GWT", "shuffled_GWT"):
+        assert (getattr(begun, name)[..., 0] == corpus.mask_token).all()
+        np.testing.assert_array_equal(getattr(begun, name)[..., 1:], getattr(plain, name)[..., 1:])
+    assert corpus.characters(begun.tokens_GWT[0, 0, :2])[0] == "[MASK]"
+    types = with_types(begun, corpus.train, corpus.vocab_size).types
+    first = np.arange(0, types.log_frequency_LP.shape[-1], config.model.context)
+    assert np.isneginf(types.log_frequency_LP[..., 0, first]).all()  # no text has it
+
+
+def test_windows_are_aligned_whole_and_drawn_once():
+    position = np.arange(len(TOKENS), dtype=np.int32)
+    windows = make_probe(position, CONTEXT, POINTS, BATCHES, GROUPS, 0).tokens_GWT
+    assert windows.shape == (BATCHES, 4, CONTEXT)
+    assert windows.dtype == np.int32
+    starts = windows[:, :, 0]
+    np.testing.assert_array_equal(windows, starts[:, :, None] + np.arange(CONTEXT))
+    assert (starts % CONTEXT == 0).all()
+    assert len(np.unique(starts)) == starts.size
+    np.testing.assert_array_equal(probe().tokens_GWT, TOKENS[windows])
+
+
+def test_picks_are_drawn_once_and_shuffled():
+    picks = probe().picks_SGP
+    assert picks.shape == (len(POSITION_SETS), BATCHES, POINTS)
+    assert picks.dtype == np.int32
+    assert picks.min() >= 0
+    assert picks.max() < 4 * CONTEXT
+    for of_batch in picks.reshape(-1, POINTS):
+        assert len(np.unique(of_batch)) == POINTS
+        assert (np.diff(of_batch) < 0).any()
+
+
+def test_without_first_leaves_out_position_0_and_little_else():
+    everything, without_first = probe().picks_SGP
+    assert (everything % CONTEXT == 0).any()
+    assert (without_first % CONTEXT != 0).all()
+    for kept, all_positions in zip(without_first, everything, strict=True):
+        assert set(all_positions[all_positions % CONTEXT != 0]) <= set(kept)
+
+
+@pytest.mark.parametrize(
+    ("points", "groups", "windows"), [(15, 1, 1), (16, 1, 2), (30, 1, 2), (31, 1, 3), (30, 2, 2), (32, 2, 4)]
+)
+def test_takes_the_fewest_windows_that_hold_the_points(points, groups, windows):
+    assert probe(points=points, batches=1, groups=groups).tokens_GWT.shape[1] == windows
+
+
+def test_points_of_a_group_lie_in_windows_of_that_group():
+    picks = probe(groups=4).picks_SGP  # one window a group
+    np.testing.assert_array_equal(picks // CONTEXT, np.broadcast_to(np.repeat(np.arange(4), 10), picks.shape))
+
+
+def test_shuffled_input_is_the_same_characters_in_another_order():
+    found = probe()
+    for text, shuffled in zip(found.tokens_GWT, found.shuffled_GWT, strict=True):
+        np.testing.assert_array_equal(np.sort(text, axis=None), np.sort(shuffled, axis=None))
+        assert (text != shuffled).mean() > 0.5
+
+
+def test_is_a_function_of_the_seed():
+    for found, again, other in zip(probe()[:3], probe()[:3], probe(seed=1)[:3], strict=True):
+        np.testing.assert_array_equal(found, again)
+        assert (found != other).any()
+
+
+@pytest.mark.parametrize(
+    ("windows", "message"),
+    [
+        (
+            11,
+            "the validation split has 176 characters, 11 windows of 16; measure.points=40 x measure.batches=3 in 2 "
+            "groups needs 12: lower measure.points to 30 or measure.batches to 2",
+        ),
+        (
+            2,
+            "the validation split has 32 characters, 2 windows of 16; measure.points=40 x measure.batches=3 in 2 "
+            "groups needs 12: lower measure.points to 30 and measure.batches to 1",
+        ),
+        (
+            0,
+            "the validation split has 0 characters, 0 windows of 16; measure.points=40 x measure.batches=3 in 2 "
+            "groups needs 12: lower model.context, or take a longer text",
+        ),
+    ],
+)
+def test_too_few_characters_say_what_to_lower(windows, message):
+    with pytest.raises(UserError) as raised:
+        probe(TOKENS[: windows * CONTEXT])
+    assert str(raised.value) == message
+
+
+@pytest.mark.parametrize("windows", range(1, 12))
+def test_the_advice_is_enough(windows):
+    tokens = TOKENS[: windows * CONTEXT]
+    with pytest.raises(UserError) as raised:
+        probe(tokens)
+    for remedy in str(raised.value).split(": lower ")[1].split(" or "):
+        lowered = dict(part.removeprefix("measure.").split(" to ") for part in remedy.split(" and "))
+        lowered = {name: int(value) for name, value in lowered.items()}
+        probe(tokens, **{"points": POINTS, "batches": BATCHES, "groups": GROUPS} | lowered)
+
+
+SKEWED = np.random.default_rng(0).choice(6, 16 * 100, p=[0.6, 0.2, 0.1, 0.06, 0.03, 0.01]).astype(np.uint8)
+
+
+def weighted(tokens=SKEWED, points=96, batches=2, groups=2):
+    return make_probe(tokens, CONTEXT, points, batches, groups, 0, "types")
+
+
+def test_the_most_even_choice_takes_the_first_of_each_type_then_the_second():
+    types = np.array([5, 5, 5, 5, 3, 5, 9, 3, 5])
+    np.testing.assert_array_equal(evenly(types, 3), [0, 4, 6])
+    np.testing.assert_array_equal(evenly(types, 5), [0, 1, 4, 6, 7])
+    np.testing.assert_array_equal(evenly(types, 9), np.arange(9))
+
+
+def test_weighted_positions_are_as_even_as_the_windows_allow():
+    """Of each group, no character has two points more than one that has any left."""
+    probe = weighted()
+    assert probe.tokens_GWT.shape[1] == 4 * make_probe(SKEWED, CONTEXT, 96, 1, 2, 0).tokens_GWT.shape[1]
+    for tokens_WT, picks_SP in zip(probe.tokens_GWT, probe.picks_SGP.swapaxes(0, 1), strict=True):
+        tokens_JN, picks_SJP = tokens_WT.reshape(2, -1), picks_SP.reshape(2, 2, -1)
+        for number, group in np.ndindex(2, 2):
+            picks_P = picks_SJP[number, group] - group * tokens_JN.shape[1]
+            assert len(np.unique(picks_P)) == 48
+            offered = tokens_JN[group] if number == 0 else tokens_WT[:, 1:].reshape(2, -1)[group]
+            there, taken = (np.bincount(x, minlength=6) for x in (offered, tokens_JN[group, picks_P]))
+            assert (taken <= there).all()
+            assert taken.max() <= taken[taken < there].min(initial=99) + 1
+    assert (probe.picks_SGP[1] % CONTEXT != 0).all()
+    counts = np.bincount(probe.tokens_GWT[0].ravel()[probe.picks_SGP[0, 0]])
+    assert counts.max() < 0.4 * 96
+
+
+def test_the_shuffled_text_weighs_the_same_at_the_positions_of_each_set():
+    probe = weighted()
+    for text, shuffled, picks_SP in zip(
+        probe.tokens_GWT, probe.shuffled_GWT, probe.picks_SGP.swapaxes(0, 1), strict=True
+    ):
+        np.testing.assert_array_equal(np.sort(text, axis=None), np.sort(shuffled, axis=None))
+        assert (text != shuffled).mean() > 0.3
+        for picks_P in picks_SP:
+            np.testing.assert_array_equal(np.sort(text.ravel()[picks_P]), np.sort(shuffled.ravel()[picks_P]))
+
+
+def test_how_even_it_is_is_told():
+    told = evenness(weighted())
+    assert told.startswith("at the points 6 characters weigh as ")
+    alike, plain = (float(part.split()[0]) for part in told.split("weigh as ")[1:])
+    assert plain < 3.5 < 4 < alike <= 6
+
+
+def test_weighting_says_what_it_needs():
+    with pytest.raises(UserError, match=r"needs 1024 with measure.weighting=types: lower measure.points to 90$"):
+        weighted(points=960, batches=4)
+    weighted(points=90, batches=4)
+
+
+def test_every_position_has_its_types_of_the_text_and_of_the_shuffled_one():
+    found = with_types(probe(SKEWED), SKEWED, 7).types
+    for number, tokens_GWT in enumerate(probe(SKEWED)[:2]):
+        letters_GP = tokens_GWT.reshape(BATCHES, -1)
+        np.testing.assert_array_equal(found.type_LP[:, number, 0], letters_GP)
+        share = np.bincount(SKEWED) / SKEWED.size
+        np.testing.assert_allclose(found.log_frequency_LP[:, number, 0], np.log(share)[letters_GP], rtol=1e-6)
+        np.testing.assert_array_equal(found.bin_P[:, number], np.array([2, 1, 0, 0, 0, 0])[letters_GP])
+        pairs_GP = letters_GP[:, :-1] * 7 + letters_GP[:, 1:]
+        inside = np.arange(1, letters_GP.shape[1]) % CONTEXT != 0
+        np.testing.assert_array_equal(found.type_LP[:, number, 1, 1:][:, inside], pairs_GP[:, inside])
+        assert np.isinf(found.log_frequency_LP[:, number, 1, ::CONTEXT]).all()

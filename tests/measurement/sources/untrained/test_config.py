@@ -1,0 +1,66 @@
+import dataclasses
+
+import pytest
+
+from anisoscope.config.untrained import CHOICES, UntrainedConfig, check
+from anisoscope.experiments import untrained_bias, untrained_bias_full
+from anisoscope.utils.errors import UserError
+from anisoscope.utils.settings import from_dict, to_dict
+
+
+@pytest.mark.parametrize("module", [untrained_bias, untrained_bias_full])
+@pytest.mark.parametrize("size", ["bert", "tiny", "table"])
+def test_every_experiment_validates_and_round_trips(module, size):
+    config = module.get_config(size)
+    check(config)
+    assert from_dict(to_dict(config), UntrainedConfig) == config
+
+
+def test_the_default_is_what_two_cores_can_do():
+    config = untrained_bias.get_config()
+    assert (config.width, config.heads, config.blocks, config.seeds, len(config.norms)) == (768, 12, 1, 4, 12)
+    assert (config.norms[0], config.norms[-1]) == (0, 1000)
+    full = untrained_bias_full.get_config()
+    assert full.blocks == 12
+    assert all(getattr(full, name) == values for name, values in CHOICES.items())
+
+
+def test_the_size_must_be_known():
+    with pytest.raises(UserError, match="choose bert or table or tiny"):
+        untrained_bias.get_config("huge")
+
+
+@pytest.mark.parametrize(
+    ("name", "value", "words"),
+    [
+        ("width", 0, "at least 1"),
+        ("heads", 7, r"divide width \(768\)"),
+        ("context", 1, "at least 2"),
+        ("sequences", 0, "at least 1"),
+        ("vocabulary", 1, "at least 2"),
+        ("blocks", 0, "at least 1"),
+        ("seeds", 0, "at least 1"),
+        ("seed", -1, "lie in"),
+        ("seed", 2**31 - 3, "lie in"),
+        ("sigma", 0.0, "lie in"),
+        ("sigma", float("nan"), "lie in"),
+        ("norms", (), "empty"),
+        ("norms", (0.0, -1.0), "no norm"),
+        ("norms", (0.0, float("nan")), "no norm"),
+        ("norms", (0.0, float("inf")), "no norm"),
+        ("norms", (0.0, 1e6), r"in \[0, 100,000\]"),
+        ("norms", (0.0, "1"), "no norm"),
+        ("norms", (1.0, 1.0), "increase"),
+        ("masks", (), "empty"),
+        ("masks", ("diagonal",), "choose from bidirectional, causal"),
+        ("norm_orders", ("pre", "pre"), "twice"),
+        ("embeddings", ("cooked",), "choose from raw, normed"),
+        ("targets", ("values",), "choose from input, queries, keys, both"),
+    ],
+)
+def test_what_cannot_run_is_refused_in_one_line_that_names_it(name, value, words):
+    config = dataclasses.replace(UntrainedConfig(), **{name: value})
+    with pytest.raises(UserError, match=words) as error:
+        check(config)
+    assert str(error.value).startswith(name)
+    assert "\n" not in str(error.value)

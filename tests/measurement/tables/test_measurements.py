@@ -1,0 +1,97 @@
+"""What stands in the folder of a run's tables, and what is done about it."""
+
+import json
+
+import pytest
+
+from anisoscope.measurement.tables import files, measurements, raw
+from anisoscope.utils.errors import RunError, UserError
+from tests.measurement.tables.made import MADE_BY, change_quantity, table, values
+
+FAMILIES, NULLS, NAMES = ("dimension",), ("shuffled",), ("twonn", "twonn_mle", "duplicate_points")
+
+
+@pytest.fixture
+def folder(tmp_path, monkeypatch):
+    """Tables of steps 0 and 4, which hold all but `twonn_mle` of what is asked for."""
+    for name in raw.missing(None, FAMILIES, ()).keys() - set(NAMES):
+        change_quantity(monkeypatch, name, derived=True)  # a family of three quantities
+    for step in (0, 4):
+        measured = values(step, dict.fromkeys(("measured", "shuffled"), ("twonn", "duplicate_points")))
+        files.write(table(measured, step), tmp_path / f"{step}.nc")
+    return tmp_path
+
+
+def plan(folder, made_by=MADE_BY, nulls=NULLS):
+    return measurements.plan(folder, [0, 2, 4], FAMILIES, nulls, made_by)
+
+
+def test_of_every_step_what_stands_there_and_what_is_missing(folder):
+    found = plan(folder)
+    assert list(found) == [0, 2, 4]
+    assert found[0].missing == found[4].missing == {"twonn_mle": ("measured", "shuffled")}
+    assert found[4].table.step == 4
+    assert found[2].table is None
+    assert found[2].missing.keys() == set(NAMES)
+    assert not any(one.older for one in found.values())
+    assert plan(folder, nulls=("gaussian",))[0].missing["twonn"] == ("gaussian",)
+
+
+def test_other_words_are_no_reason_to_measure(folder, monkeypatch):
+    before = plan(folder)
+    change_quantity(monkeypatch, "twonn", formula="in other words", long_name="another", source="elsewhere")
+    assert [one.missing for one in plan(folder).values()] == [one.missing for one in before.values()]
+    change_quantity(monkeypatch, "twonn", version=2)
+    assert plan(folder)[0].missing["twonn"] == ("measured", "shuffled")
+
+
+def test_tables_of_other_clouds_are_refused_in_one_line(folder):
+    words = (
+        r"0\.nc was measured on other clouds: measure\.points=16 there, 24 now; .*, or move .* away to measure again$"
+    )
+    for refuse in (plan, measurements.check):
+        with pytest.raises(UserError, match=words) as error:
+            refuse(folder, MADE_BY | {"measure.points": 24})
+        assert "\n" not in str(error.value)
+        with pytest.raises(UserError, match="corpus_sha256='digest' there, 'another' now"):
+            refuse(folder, MADE_BY | {"corpus_sha256": "another"})
+        with pytest.raises(UserError, match=r"measure\.weighting='none' there, 'types' now"):  # which it does not say
+            refuse(folder, MADE_BY | {"measure.weighting": "types"})
+        refuse(folder, MADE_BY | {"measure.weighting": "none"})
+        refuse(folder, MADE_BY)
+        refuse(folder, MADE_BY | {"measure.projected_head": 1})  # nothing was measured by it
+    assert sorted(path.name for path in folder.iterdir()) == ["0.nc", "4.nc"]
+
+
+def older(folder, step, seed=0):
+    """A table as it was laid out before: no attribute `layout`, and the null model in the name."""
+    old = table(values(seed), step).isel(cloud=0, drop=True).rename(twonn="twonn_shuffled")
+    old.attrs = {"run": "old"} if step else {"layout": 1, "made_by": json.dumps({"measure.points": 99})}
+    files.write(old, folder / f"{step}.nc")
+    return (folder / f"{step}.nc").read_bytes()
+
+
+def test_a_table_of_an_older_layout_is_never_read_and_never_lost(folder):
+    contents = {step: older(folder, step) for step in (0, 2)}
+    found = plan(folder)
+    assert [found[step].older for step in found] == [True, True, False]
+    assert found[0].table is None
+    assert found[0].missing.keys() == set(NAMES)
+    measurements.check(folder, MADE_BY)
+    for step, content in contents.items():
+        to = measurements.set_aside(folder, step)
+        assert to == folder / "older_layout" / f"{step}.nc"
+        assert to.read_bytes() == content
+        assert not (folder / f"{step}.nc").exists()
+    again = older(folder, 2, seed=1)
+    assert measurements.set_aside(folder, 2).read_bytes() == again
+    assert (folder / "older_layout" / "2.nc").read_bytes() == contents[2]
+    assert sorted(path.name for path in folder.iterdir()) == ["4.nc", "older_layout"]
+    assert not any(one.older for one in plan(folder).values())
+
+
+def test_a_damaged_table_is_one_line(folder):
+    path = folder / "4.nc"
+    path.write_bytes(path.read_bytes()[:300])
+    with pytest.raises(RunError, match=r"4\.nc is damaged .*move it away"):
+        plan(folder)

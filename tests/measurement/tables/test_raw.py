@@ -1,0 +1,276 @@
+"""The table of one checkpoint: its layout, what of it still holds, and how it is completed."""
+
+import dataclasses
+import json
+
+import numpy as np
+import pytest
+import xarray as xr
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from anisoscope.measurement.families.comparison import OF_PREVIOUS
+from anisoscope.measurement.families.entries import FAMILIES, quantities
+from anisoscope.measurement.families.projection import VECTORS
+from anisoscope.measurement.quantity import Family, Quantity
+from anisoscope.measurement.tables import files, projection, raw
+from tests.measurement.tables.made import CLOUDS, G, change_labels, change_quantity, table, values
+
+FAMILY_OF_NAMES = ("spectrum", "dimension", "comparison")
+
+
+@pytest.fixture
+def old():
+    return table(values())
+
+
+def complete(seed=0, families=FAMILY_OF_NAMES, nulls=("gaussian", "shuffled")):
+    """A table that holds all that is asked for."""
+    return table(values(seed, clouds_of(families, nulls)))
+
+
+def clouds_of(families, nulls):
+    names = [name for family in families for name, one in FAMILIES[family].quantities.items() if not one.derived]
+    return {"measured": tuple(names)} | {
+        null: tuple(name for name in names if null in raw.nulls_of(name)) for null in nulls
+    }
+
+
+def test_a_table_labels_every_value_of_every_cloud(old):
+    assert old.anisotropy.dims == ("cloud", "positions", "batch", "layer", "jackknife")
+    assert old.twonn.dims == ("cloud", "positions", "batch", "layer", "sections")
+    assert old.duplicate_points.dims == ("cloud", "positions", "batch", "layer")
+    assert old.coordinate_share.dims == ("cloud", "positions", "batch", "layer", "top", "jackknife")
+    assert old.step == 7
+    assert list(old["cloud"].values) == ["measured", "gaussian", "shuffled"]
+    assert list(old.positions.values) == ["all", "without_first"]
+    assert list(old.block.values) == [1, 2, 3]
+    assert list(old.top.values) == [1, 3, 10]
+    np.testing.assert_allclose(old.depth, [0, 1 / 3, 2 / 3, 1])
+    assert old.attrs["layout"] == raw.LAYOUT
+    for cloud, names in CLOUDS.items():
+        for name in quantities():
+            if name in old:
+                one = old[name].sel(cloud=cloud, positions="without_first", batch=2)
+                expected = values()[cloud][name][2, 1] if name in names else np.nan
+                np.testing.assert_array_equal(one, np.broadcast_to(expected, one.shape), err_msg=name)
+                assert (cloud in raw.clouds_of(old[name])) == (name in names)
+    about = {"long_name", "units", "range", "formula", "source", "family", "resampling", "version", "clouds"}
+    assert all(old[name].attrs.keys() - {"symbol"} == about for name in old.data_vars)
+    assert (old.duplicate_points.attrs["resampling"], old.twonn.attrs["resampling"]) == ("batches", "sections")
+
+
+def test_counts_become_numbers_that_may_be_missing():
+    counts = np.arange(G * 2 * 4, dtype=np.int32).reshape(G, 2, 4) + 2**24
+    one = table({"measured": {"duplicate_points": counts}, "shuffled": {}})
+    np.testing.assert_array_equal(one.duplicate_points.sel(cloud="measured", positions="all"), counts[:, 0])
+    assert np.isnan(one.duplicate_points.sel(cloud="shuffled")).all()
+
+
+def test_nothing_is_missing_of_a_table_that_holds_all(tmp_path):
+    nulls = ("gaussian", "shuffled", "untrained")
+    assert raw.missing(complete(), FAMILY_OF_NAMES, nulls) == {}
+    files.write(complete(), tmp_path / "7.nc")
+    assert raw.missing(files.read(tmp_path / "7.nc"), FAMILY_OF_NAMES, nulls) == {}
+    assert raw.missing(complete(), ("spectrum",), ()) == {}
+    assert raw.missing(complete(families=("scale",)), ("scale",), ()) == {}  # the plateau is not measured
+
+
+def test_of_no_table_all_is_missing_in_every_cloud_that_can_have_it():
+    missed = raw.missing(None, ("dimension", "comparison", "spectrum"), ("shuffled", "gaussian", "untrained"))
+    assert missed["twonn"] == ("measured", "gaussian", "shuffled")
+    assert missed["anisotropy"] == ("measured", "shuffled")
+    assert missed["cka_layers"] == ("measured",)
+    assert raw.families_of(missed, ("dimension", "scale", "comparison", "spectrum")) == (
+        *("dimension", "comparison", "spectrum"),
+    )
+
+
+def test_a_quantity_or_a_family_that_the_table_lacks_is_missing():
+    without = complete().drop_vars("anisotropy")
+    assert raw.missing(without, FAMILY_OF_NAMES, ("shuffled",)) == {"anisotropy": ("measured", "shuffled")}
+    missed = raw.missing(complete(families=("spectrum",)), ("spectrum", "similarity"), ("shuffled",))
+    assert missed.keys() == FAMILIES["similarity"].quantities.keys()
+    assert raw.families_of(missed, ("spectrum", "similarity")) == ("similarity",)
+
+
+def test_a_null_model_is_missing_where_a_quantity_can_have_it():
+    missed = raw.missing(complete(nulls=("shuffled",)), FAMILY_OF_NAMES, ("shuffled", "gaussian"))
+    assert missed == dict.fromkeys(FAMILIES["dimension"].quantities, ("gaussian",))
+    assert raw.families_of(missed, FAMILY_OF_NAMES) == ("dimension",)
+
+
+def test_another_version_resampling_or_dimension_is_measured_again(monkeypatch):
+    found = complete()
+    for changes in ({"version": 2}, {"resampling": "sections"}, {"dims": ("layer", "top")}):
+        with monkeypatch.context() as patch:
+            change_quantity(patch, "anisotropy", **changes)
+            assert raw.missing(found, FAMILY_OF_NAMES, ()) == {"anisotropy": ("measured",)}, changes
+    change_quantity(monkeypatch, "anisotropy", formula="the same in other words", long_name="x", source="y", units="z")
+    assert raw.missing(found, FAMILY_OF_NAMES, ()) == {}
+
+
+def test_other_labels_are_measured_again_and_nothing_else(monkeypatch):
+    found = complete(families=("spectrum", "scale"))
+    change_labels(monkeypatch, "factor", (1, 2, 16))
+    assert raw.missing(found, ("spectrum", "scale"), ("shuffled",)) == {"decimation": ("measured", "shuffled")}
+    change_labels(monkeypatch, "quantile", (0.5,))
+    assert raw.missing(found, ("spectrum", "scale"), ()).keys() == {"decimation", "local_dimension"}
+
+
+def test_vectors_that_are_kept_as_they_are_are_missing_where_they_are_not_there(old):
+    assert raw.missing(old, ("projection",), ()) == dict.fromkeys(VECTORS, ("measured",))
+    assert raw.families_of(raw.missing(old, ("projection",), ()), ("spectrum", "projection")) == ("projection",)
+    with_vectors = old.assign(vectors(0))
+    assert raw.missing(with_vectors, ("projection",), ()) == {}
+    other = with_vectors.assign(query_vectors=with_vectors.query_vectors.assign_attrs(version=0))
+    assert raw.missing(other, ("projection",), ()) == {"query_vectors": ("measured",)}
+
+
+def vectors(seed):
+    arrays = np.random.default_rng(seed).random((2, 3, 5, 4), np.float32)
+    return {
+        name: xr.DataArray(
+            array,
+            dims=("block", "vector", "component"),
+            coords={"block": [1, 2, 3], "window": ("vector", np.arange(5))},
+            attrs={"head": 0, "version": projection.VERSION},
+        )
+        for name, array in zip(VECTORS, arrays, strict=True)
+    }
+
+
+def bits(dataset):
+    """Of every variable, bit for bit."""
+    return {name: dataset[name].astype(dataset[name].dtype.newbyteorder("=")).values.tobytes() for name in dataset}
+
+
+@settings(max_examples=8, deadline=None)
+@given(st.data())
+def test_merging_equal_tables_changes_no_byte(tmp_path_factory, data):
+    """Whatever is said to be missing, and whether the tables were on the disk or not."""
+    folder = tmp_path_factory.mktemp("merged")
+    old = table(values(), checkpoints=json.dumps({"3": "a", "7": "b"}))
+    old = old.assign(vectors(0)).assign(previous_step=np.int32(3))
+    files.write(raw.merged(None, old, {}), folder / "old")
+    there = files.read(folder / "old")
+    wanted = {name: raw.clouds_of(old[name]) for name in CLOUDS["measured"]} | {name: ["measured"] for name in VECTORS}
+    missed = {
+        name: data.draw(st.sampled_from([tuple(clouds), tuple(clouds[1:]), tuple(clouds[-1:]), ()]), name)
+        for name, clouds in wanted.items()
+    }
+    missed = {name: clouds for name, clouds in missed.items() if clouds}
+    for one, other in ((old, old), (there, old), (there, there)):
+        whole = raw.merged(one, other, missed)
+        assert bits(whole) == bits(old)
+        assert whole.attrs == old.attrs
+        files.write(whole, folder / "new")
+        assert (folder / "new").read_bytes() == (folder / "old").read_bytes()
+
+
+def test_what_is_missing_is_taken_and_the_rest_stays_bit_for_bit():
+    old = complete(0, ("dimension", "spectrum"), ("shuffled",))
+    old = old.assign(previous_step=3)
+    new = complete(1, ("spectrum", "dimension", "similarity"), ("gaussian", "shuffled"))
+    missed = dict.fromkeys(FAMILIES["dimension"].quantities, ("gaussian",))
+    missed |= dict.fromkeys(("anisotropy", *FAMILIES["similarity"].quantities), ("measured", "shuffled"))
+    whole = raw.merged(old, new, missed)
+    assert list(whole["cloud"].values) == ["measured", "gaussian", "shuffled"]
+    for name in (name for name in quantities() if name in whole):
+        for cloud in ("measured", "shuffled"):
+            source = new if "measured" in missed.get(name, ()) else old
+            one, expected = (table[name].sel(cloud=cloud).values for table in (whole, source))
+            assert one.tobytes() == expected.tobytes(), name
+    np.testing.assert_array_equal(whole.twonn.sel(cloud="gaussian"), new.twonn.sel(cloud="gaussian"))
+    assert whole.twonn.attrs["clouds"] == "measured,gaussian,shuffled"
+    assert np.isnan(whole.anisotropy.sel(cloud="gaussian")).all()
+    assert whole.previous_step == 3
+    assert raw.missing(whole, ("spectrum", "dimension", "similarity"), ("gaussian", "shuffled")) == {}
+
+
+def test_a_table_that_was_completed_is_the_file_that_one_measured_at_once_would_be(tmp_path):
+    families, nulls = ("projection", "dimension", "spectrum"), ("gaussian", "shuffled")
+    at_once = complete(0, families[1:], nulls).assign(vectors(0)).assign(previous_step=3)
+    parts = (("spectrum",), ("shuffled",)), (("dimension",), ("shuffled",)), (("dimension",), nulls)
+    found = None
+    for wanted, chosen in parts:
+        missed = raw.missing(found, wanted, chosen)
+        clouds = ["measured", *chosen]
+        new = at_once[[name for name in at_once if name in missed]].sel(cloud=clouds)
+        for name in new.data_vars:
+            new[name].attrs["clouds"] = ",".join(cloud for cloud in clouds if cloud in raw.clouds_of(at_once[name]))
+        new = new.assign(at_once[["previous_step"]]) if wanted == ("spectrum",) else new
+        found = raw.merged(found, new.assign(at_once[sorted(VECTORS)]) if found is None else new, missed)
+        files.write(found, tmp_path / "parts")
+        found = files.read(tmp_path / "parts")
+    assert raw.missing(found, families, nulls) == {}
+    files.write(raw.merged(None, at_once, {}), tmp_path / "at once")
+    assert (tmp_path / "parts").read_bytes() == (tmp_path / "at once").read_bytes()
+
+
+def test_vectors_stay_and_what_a_step_is_compared_with_is_that_of_the_last_measurement(old):
+    old, new = (old.assign(vectors(seed)).assign(previous_step=seed) for seed in (0, 1))
+    whole = raw.merged(old, new, {"key_vectors": ("measured",)})
+    np.testing.assert_array_equal(whole.query_vectors, old.query_vectors)
+    np.testing.assert_array_equal(whole.key_vectors, new.key_vectors)
+    assert whole.previous_step == 1
+
+
+def test_a_value_and_its_null_model_are_beside_one_checkpoint():
+    """The one before was deleted in between, so that another is now."""
+    families = ("spectrum", "comparison")
+    old, new = (complete(seed, families, nulls) for seed, nulls in ((0, ()), (1, ("permuted",))))
+    names = sorted(name for name in OF_PREVIOUS)
+    missed = dict.fromkeys(names, ("permuted",))
+    for before, source in ((4, old), (2, new)):
+        whole = raw.merged(old.assign(previous_step=4), new.assign(previous_step=before), missed)
+        for name in names:
+            measured, null = (whole[name].sel(cloud=cloud) for cloud in ("measured", "permuted"))
+            np.testing.assert_array_equal(measured, source[name].sel(cloud="measured"))
+            np.testing.assert_array_equal(null, new[name].sel(cloud="permuted"))
+        np.testing.assert_array_equal(whole.anisotropy.sel(cloud="measured"), old.anisotropy.sel(cloud="measured"))
+
+
+def test_what_was_not_asked_for_stays_as_long_as_it_is_measured_so_today(monkeypatch):
+    old, new = complete(families=("spectrum", "scale")), complete(1, ("similarity",))
+    change_quantity(monkeypatch, "anisotropy", version=2)
+    change_labels(monkeypatch, "factor", (1, 2, 16))
+    whole = raw.merged(old, new, raw.missing(old, ("similarity",), ("gaussian", "shuffled")))
+    assert {"rankme", "gride", "drift"} <= whole.keys()
+    assert not {"anisotropy", "decimation"} & whole.keys()
+
+
+def test_other_labels_replace_those_that_were_there(monkeypatch):
+    old = complete(families=("scale",), nulls=())
+    change_labels(monkeypatch, "factor", (1, 2))
+    new = complete(1, ("scale",), ())
+    whole = raw.merged(old, new, raw.missing(old, ("scale",), ()))
+    assert list(whole.factor.values) == [1, 2]
+    np.testing.assert_array_equal(whole.decimation, new.decimation)
+    np.testing.assert_array_equal(whole.gride, old.gride)
+
+
+def test_a_merged_table_says_of_which_checkpoints_it_was_made():
+    digests = [{"1": "a", "7": "b"}, {"7": "b", "9": "c"}]
+    old, new = (complete(families=("spectrum",)).assign_attrs(checkpoints=json.dumps(one)) for one in digests)
+    merged = raw.merged(old.assign_attrs(compared_with="0, 7"), new.assign_attrs(run="renamed"), {})
+    assert merged.attrs["compared_with"] == "0, 7"  # of what is kept
+    assert json.loads(merged.attrs["checkpoints"]) == {"1": "a", "7": "b", "9": "c"}
+    assert merged.attrs["run"] == "renamed"
+
+
+def test_a_family_that_is_added_is_measured_and_kept(monkeypatch):
+    """Of another dimension, from outside: one entry is all that tables need to know."""
+    quantity = Quantity(long_name="made up", formula="0", source="here", dims=("layer", "colour"))
+    family = Family(of="cloud", measure=dict, quantities={"made_up": quantity}, coordinates={"colour": ("red", "blue")})
+    old = complete()
+    monkeypatch.setitem(FAMILIES, "another", family)
+    families = (*FAMILY_OF_NAMES, "another")
+    missed = raw.missing(old, families, ("gaussian", "shuffled"))
+    assert missed == {"made_up": ("measured", "shuffled")}
+    new = table(values(1, {"measured": ("made_up",), "shuffled": ("made_up",)}))
+    whole = raw.merged(old, new, missed)
+    assert raw.missing(whole, families, ("gaussian", "shuffled")) == {}
+    assert list(whole.colour.values) == ["red", "blue"]
+    monkeypatch.setitem(FAMILIES, "another", dataclasses.replace(family, coordinates={"colour": ("red", "green")}))
+    assert raw.missing(whole, families, ()) == {"made_up": ("measured",)}

@@ -1,0 +1,284 @@
+import numpy as np
+import pytest
+from scipy import stats
+
+from anisoscope.measurement.families.entries import quantities
+from anisoscope.measurement.intervals import summarise, within
+from anisoscope.measurement.tables import plateau
+from anisoscope.measurement.tables.averages import averages
+from anisoscope.measurement.tables.summary import summary
+from tests.measurement.tables.made import LAYERS, NAMES, NULLS, G, S, table, values
+
+
+@pytest.fixture
+def raw():
+    return table(values())
+
+
+@pytest.fixture
+def untrained():
+    return table(values(1), 0)
+
+
+def test_results_hold_moments_and_intervals_and_batches_one_value_per_cloud(raw):
+    results, batches = summary(raw, None, ())
+    assert results.query_drift.attrs["symbol"] == "|E q|"
+    assert results.anisotropy.dims == ("step", "less", "statistic", "positions", "layer")
+    assert results.query_drift.dims == ("step", "less", "statistic", "positions", "block", "head")
+    assert results.coordinate_share.dims == ("step", "less", "statistic", "positions", "layer", "top")
+    assert batches.anisotropy.dims == ("step", "positions", "batch", "layer")
+    assert not {*results.dims, *batches.dims} & {"jackknife", "sections", "cloud"}
+    assert "batch" not in results.dims
+    measured = values()["measured"]["anisotropy"][:, 1, 2]
+    place = {"step": 7, "positions": "without_first", "layer": 2}
+    np.testing.assert_array_equal(batches.anisotropy.sel(place), measured[:, 0])
+    one = results.anisotropy.sel(place | {"less": "nothing"})
+    found = within(summarise(measured, "jackknife"), 0, 1)
+    for statistic in ("mean", "std", "low", "high"):
+        assert one.sel(statistic=statistic).item() == getattr(found, statistic)
+    np.testing.assert_allclose(one.sel(statistic="mean"), measured[:, 0].mean(), rtol=1e-6)
+    for name in NAMES:
+        about = {"long_name", "units", "formula", "source", "resampling", "family", "version", "range"}
+        assert about == results[name].attrs.keys() - {"symbol"} == batches[name].attrs.keys() - {"symbol"}
+        assert results[name].attrs["long_name"] == quantities()[name].long_name
+        low, mean, high = (results[name].sel(statistic=statistic) for statistic in ("low", "mean", "high"))
+        assert (low < mean).all()
+        assert (mean < high).all()
+    np.testing.assert_allclose(results.depth, [0, 1 / 3, 2 / 3, 1])
+
+
+def test_the_interval_of_a_value_ends_where_its_range_does_and_that_of_an_excess_does_not(raw, untrained):
+    """The values are uniform on [0, 1], with 4 replicates far apart: their intervals reach beyond."""
+    results, _ = summary(raw, untrained, NULLS)
+    assert results.anisotropy.attrs["range"] == "0 to 1"
+    assert results.query_drift.attrs["range"] == "0 to inf"
+    for name in ("anisotropy", "anisotropy_over_blocks", "cka_layers", "query_drift", "query_drift_over_heads"):
+        low, high = (results[name].sel(less="nothing", statistic=end) for end in ("low", "high"))
+        least, most = quantities()[name.split("_over_")[0]].range
+        assert low.min() >= least
+        assert high.max() <= most
+    assert (results.anisotropy.sel(less="nothing", statistic="low") == 0).any()
+    assert (results.anisotropy.sel(less="nothing", statistic="high") == 1).any()
+    assert results.anisotropy.sel(less="shuffled", statistic="low").min() < -1
+
+
+def by_hand(own, null, kind, axes):
+    """Mean and ends of the interval of an average, from (batch, replicate, …): in float64, written apart."""
+
+    def moved(values):
+        values = np.asarray(values, np.float64)
+        if kind == "jackknife":
+            return values
+        whole, parts = values[:, :1], values[:, 1:]
+        ratio = whole / parts.mean(1, keepdims=True)
+        return np.concatenate([whole, whole + (parts - parts.mean(1, keepdims=True)) * ratio], axis=1)
+
+    replicates_GR = (moved(own) - (0 if null is None else moved(null))).mean(axes)
+    parts, count = replicates_GR[:, 1:], replicates_GR.shape[1] - 1
+    scale = (count - 1) / count if kind == "jackknife" else 1 / (count * (count - 1))
+    variance_G = scale * np.square(parts - parts.mean(1, keepdims=True)).sum(1)
+    half = stats.t.ppf(0.975, G * (count - 1)) * np.sqrt(variance_G.sum()) / G
+    mean = replicates_GR[:, 0].mean()
+    return mean, mean - half, mean + half
+
+
+@pytest.mark.parametrize(
+    ("name", "average", "place", "pick", "axes"),
+    [
+        ("twonn", "twonn_over_blocks", {}, np.s_[:, 0, 1:], 2),
+        ("gride", "gride_over_blocks", {"neighbours": 4}, np.s_[:, 0, 1:, 2], 2),
+        ("query_drift", "query_drift_over_blocks", {}, np.s_[:, 0], (2, 3)),
+        ("query_drift", "query_drift_over_heads", {"block": 2}, np.s_[:, 0, 1], 2),
+    ],
+)
+def test_an_average_is_resampled_as_its_terms_are(raw, name, average, place, pick, axes):
+    results = summary(raw, None, ("shuffled",))[0].sel(step=7, positions="all", **place)
+    assert results[average].attrs["resampling"] == results[name].attrs["resampling"] != "batches"
+    assert "mean over" in results[average].attrs["long_name"]
+    own, null = (np.moveaxis(values()[cloud][name][pick], -1, 1) for cloud in ("measured", "shuffled"))
+    for less, model in (("nothing", None), ("shuffled", null)):
+        mean, low, high = by_hand(own, model, quantities()[name].resampling, axes)
+        expected = [mean, low, high] if model is not None else [mean, max(low, 0), high]
+        found = results[average].sel(less=less, statistic=["mean", "low", "high"])
+        np.testing.assert_allclose(found, expected, rtol=1e-6)
+
+
+def test_an_average_of_one_layer_is_that_layer_and_of_independent_ones_is_surer():
+    """The embedding is left out; layers that go up and down together are as unsure together as alone."""
+    noise = np.random.default_rng(0).normal(1, 0.02, size=(G, S, 17, 9)).astype(np.float32)
+    noise[..., 0] = 1
+
+    def half(layers):
+        results = summary(table({"measured": {"anisotropy": 0.5 * layers}}), None, ())[0].isel(step=0, less=0)
+        one, average = results.anisotropy.isel(layer=1), results.anisotropy_over_blocks
+        return one, average, [float(x.sel(statistic="high")[0] - x.sel(statistic="mean")[0]) for x in (one, average)]
+
+    one, average, _ = half(noise[:, :, :2])
+    np.testing.assert_allclose(average, one, rtol=1e-12)
+    _, _, (of_one, of_independent) = half(noise)
+    assert of_independent / of_one == pytest.approx(1 / 4, rel=0.4)  # of 16 layers
+    _, _, (of_one, of_copies) = half(np.repeat(noise[:, :, 1:2], 17, axis=2))
+    assert of_copies == pytest.approx(of_one, rel=1e-5)
+
+
+def test_a_layer_without_a_number_leaves_no_average_and_the_embedding_counts_for_nothing():
+    measured = values()["measured"]["twonn"].copy()
+    measured[:, :, 0] = np.nan
+    measured[1, 0, 2, 0] = np.inf
+    results, _ = summary(table({"measured": {"twonn": measured}}), None, ())
+    mean = results.twonn_over_blocks.sel(step=7, less="nothing", statistic="mean")
+    assert np.isnan(mean.sel(positions="all"))
+    np.testing.assert_allclose(mean.sel(positions="without_first"), measured[:, 1, 1:, 0].mean(), rtol=1e-6)
+
+
+def test_counts_have_the_interval_of_the_batches(raw):
+    one = summary(raw, None, ())[0].duplicate_points.sel(less="nothing", statistic="low").values[0, 0, 0]
+    found = summarise(values()["measured"]["duplicate_points"][:, 0, :1], "")
+    np.testing.assert_allclose(one, np.maximum(found.low, 0))
+
+
+def test_the_excess_is_that_of_each_replicate_over_its_null_model(raw, untrained):
+    results = summary(raw, untrained, NULLS)[0].sel(step=7, positions="all", layer=1)
+    assert list(results.less.values) == ["nothing", *NULLS]
+    models = values() | {"untrained": values(1)["measured"]}
+    own = models["measured"]["twonn"][:, 0, 1].astype(float)
+    for null in NULLS:
+        model = models[null]["twonn"][:, 0, 1]
+        found = summarise(own, "sections", model)
+        one = results.twonn.sel(less=null)
+        assert [one.sel(statistic=name).item() for name in ("mean", "std", "low", "high")] == [*found]
+        difference = own[:, 0] - model[:, 0]
+        np.testing.assert_allclose(one.sel(statistic="std"), difference.std(ddof=1))
+        value = results.twonn.sel(less="nothing", statistic="mean")
+        np.testing.assert_allclose(value - one.sel(statistic="mean"), model[:, 0].mean(), rtol=1e-5)
+
+
+def test_what_a_null_model_does_not_have_is_nan(raw, untrained):
+    results = summary(raw, untrained, NULLS)[0]
+    assert np.isnan(results.query_drift.sel(less="gaussian")).all()
+    assert np.isfinite(results.query_drift.sel(less=["nothing", "shuffled", "untrained"])).all()
+    assert np.isnan(results.cka_layers.sel(less=list(NULLS))).all()
+    assert np.isnan(summary(raw, None, NULLS)[0].twonn.sel(less="untrained")).all()
+
+
+@pytest.mark.parametrize(
+    ("curve", "value", "first", "last"),
+    [
+        ([9, 6, 4, 4.1, 4.2, 4, 2], (4 * 4.1 * 4.2 * 4) ** 0.25, 4, 32),
+        ([64, 32, 16, 8, 4, 2, 1], np.nan, np.nan, np.nan),
+    ],
+)
+def test_the_plateau_is_that_of_the_mean_curve_read_off_every_replicate(curve, value, first, last):
+    noise = np.random.default_rng(0).normal(scale=0.3, size=(G, S, LAYERS, 7, 5))
+    noise[..., 0] -= noise[..., 0].mean(0, keepdims=True)  # single batches have other plateaus, or none
+    gride = (np.array(curve)[:, None] + noise).astype(np.float32)
+    results = summary(table({"measured": {"gride": gride}}), None, ())[0].isel(step=0, positions=0, layer=0, less=0)
+    mean = results.plateau.sel(statistic="mean")
+    np.testing.assert_allclose(mean, value, rtol=1e-2)  # geometric mean of noisy batches
+    np.testing.assert_array_equal([results.plateau_first, results.plateau_last], [first, last])
+    if np.isfinite(value):
+        inside = [curve.index(4), 3, 4, 5]
+        found = summarise(np.exp(np.log((np.array(curve)[:, None] + noise)[:, 0, 0, inside]).mean(1)), "sections")
+        np.testing.assert_allclose(mean, found.mean, rtol=1e-5)
+
+
+def bounds(curve, noise_GRK):
+    gride_GRSLK = (np.array(curve) + noise_GRK)[:, :, None, None]
+    return (float(end[0, 0]) for end in plateau.interval(gride_GRSLK)), gride_GRSLK
+
+
+def test_the_interval_of_a_plateau_holds_the_choice_of_its_scales():
+    """Of 4, 4.2, 4.39, 4.62 the first three or the last three agree within 10 %, as chance has it."""
+    noise_GRK = 0.05 * np.random.default_rng(1).normal(size=(G, 5, 7))
+    noise_GRK[:, 0] = 0
+    (low, high), gride_GRSLK = bounds([4, 4.2, 4.39, 4.62, 9, 18, 36], noise_GRK)
+    assert low < (4 * 4.2 * 4.39) ** (1 / 3) < (4.2 * 4.39 * 4.62) ** (1 / 3) < high
+    (low,), (high,) = plateau.interval(gride_GRSLK, gride_GRSLK - 3)  # the same noise: the excess is sure
+    assert low == pytest.approx(3, abs=0.03)
+    assert high == pytest.approx(3, abs=0.03)
+    (low, high), _ = bounds([64, 32, 16, 8, 4, 2, 1], noise_GRK)
+    assert np.isnan([low, high]).all()
+    (low, high), gride_GRSLK = bounds([9, 6, 4, 4.1, 4.2, 4, 2], noise_GRK)  # the choice is sure
+    found = summarise(np.exp(np.log(gride_GRSLK[:, :, 0, 0, 2:6]).mean(2)), "sections")
+    np.testing.assert_allclose([low, high], [found.low, found.high], atol=0.15 * (found.high - found.mean))
+
+
+def test_in_a_table_too_the_interval_of_a_plateau_holds_the_choice_of_its_scales():
+    """Of the value and of its excess over a null model on the same scales."""
+    noise = 0.1 * np.random.default_rng(4).normal(size=(2, G, S, LAYERS, 7, 5))
+    own, null = np.array([4, 4.2, 4.39, 4.62, 9, 18, 36])[:, None] + noise.astype(np.float32)
+    found = summary(table({"measured": {"gride": own}, "gaussian": {"gride": null + 1}}), None, ("gaussian",))[0]
+    order = (0, 4, 1, 2, 3)  # batch, replicate, positions, layer, scale
+    for less, model in (("nothing", None), ("gaussian", (null + 1).transpose(order))):
+        low, high = plateau.interval(own.transpose(order), model)
+        ends = found.plateau.sel(step=7, less=less)
+        np.testing.assert_array_equal(ends.sel(statistic="low"), np.minimum(low, ends.sel(statistic="mean")))
+        np.testing.assert_array_equal(ends.sel(statistic="high"), np.maximum(high, ends.sel(statistic="mean")))
+
+
+def test_a_scale_that_sections_lack_moves_no_interval_of_a_plateau_elsewhere():
+    noise_GRK = 0.02 * np.random.default_rng(3).normal(size=(G, 5, 7))
+    (low, high), _ = bounds([9, 6, 4, 4.1, 4.2, 3, 1], noise_GRK)
+    noise_GRK[:, 1:, 5:] = np.nan  # too few points for the two largest
+    again, _ = bounds([9, 6, 4, 4.1, 4.2, 3, 1], noise_GRK)
+    np.testing.assert_allclose(list(again), [low, high], rtol=1e-3)
+    assert low < (4 * 4.1 * 4.2) ** (1 / 3) < high
+
+
+def test_the_interval_of_a_plateau_without_replicates_is_that_of_the_batches():
+    curve_K = np.array([9, 6, 4, 4.1, 4.2, 4, 2])
+    noise_G1K = 0.02 * np.random.default_rng(2).normal(size=(G, 1, 7))
+    (low, high), gride_GRSLK = bounds(curve_K, noise_G1K)
+    found = summarise(np.exp(np.log(gride_GRSLK[:, :, 0, 0, 2:6]).mean(2)), "sections")
+    np.testing.assert_allclose([low, high], [found.low, found.high], atol=0.15 * (found.high - found.mean))
+    assert np.isnan(plateau.interval(gride_GRSLK[:1])).all()
+    moved = found._replace(mean=found.high + 1)
+    assert plateau.with_choice(moved, gride_GRSLK).high == moved.mean
+
+
+def curves(curve, replicates=5):
+    """Values whose every replicate of every batch is this curve."""
+    values = np.broadcast_to(np.array(curve, np.float32)[:, None], (G, S, LAYERS, 7, replicates))
+    return {"measured": {"gride": values.copy()}}
+
+
+def test_every_cloud_has_its_plateau_on_the_same_scales():
+    """Their own plateaus are elsewhere, and must not be compared with it."""
+    measured, other = curves([30, 20, 15, 5, 5, 5, 5]), curves([10, 10, 10, 10, 20, 30, 40])
+    raw, untrained = table(measured | {"gaussian": other["measured"]}), table(other, 0)
+    results = summary(raw, untrained, NULLS)[0].isel(step=0, positions=0, layer=0)
+    np.testing.assert_array_equal([results.plateau_first, results.plateau_last], [8, 64])
+    mean = results.plateau.sel(statistic="mean")
+    np.testing.assert_allclose(mean.sel(less=["gaussian", "untrained"]), 5 - (10 * 20 * 30 * 40) ** 0.25, rtol=1e-6)
+    assert np.isnan(mean.sel(less="shuffled"))
+
+
+def test_a_plateau_is_not_read_where_a_section_or_a_batch_has_no_value():
+    arrays = curves([30, 20, 15, 5, 5, 5, 5])
+    arrays["measured"]["gride"][:, :, 0, -1, 1:] = np.nan  # sections too small for the largest scale
+    arrays["measured"]["gride"][1, :, 1, -1] = np.nan  # a batch too small
+    results, _ = summary(table(arrays), None, ())
+    results = results.isel(step=0, positions=0, less=0)
+    mean = results.plateau.sel(statistic="mean").values
+    assert mean[0] == pytest.approx(5)
+    assert np.isnan(results.plateau.sel(statistic="low").values[0])
+    assert results.plateau_last.values[1] == 32  # of the scales that all batches have
+    np.testing.assert_allclose(mean[1:], 5, rtol=1e-6)
+
+
+def test_one_batch_has_no_deviation_but_an_interval():
+    one = {"measured": {"anisotropy": values()["measured"]["anisotropy"][:1]}}
+    results, batches = summary(table(one), None, ())
+    anisotropy = results.anisotropy.sel(less="nothing")
+    assert np.isnan(anisotropy.sel(statistic="std")).all()
+    assert np.isfinite(anisotropy.sel(statistic="low")).all()
+    np.testing.assert_allclose(anisotropy.sel(statistic="mean"), batches.anisotropy.sel(batch=0))
+
+
+def test_a_quantity_of_blocks_is_averaged_over_all_and_layers_of_unknown_origin_are_not():
+    values = np.random.default_rng(0).random((3, 1, 2, 4))  # batch, replicate, positions, block
+    average = averages("sink_heads")["sink_heads_over_blocks"]
+    assert average.dims == ()
+    np.testing.assert_allclose(average.take(values), values.mean(axis=3))
+    assert averages("anisotropy")
+    assert averages("anisotropy", "vectors") == {}

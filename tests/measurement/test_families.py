@@ -1,0 +1,98 @@
+"""What every family says of itself, and that no value changes while its version stays."""
+
+import json
+import pathlib
+
+import jax
+import numpy as np
+import pytest
+
+from anisoscope.config.measure import NULLS, MeasureConfig
+from anisoscope.measurement.families.attention import Heads
+from anisoscope.measurement.families.entries import FAMILIES, coordinates, family_of, quantities
+from anisoscope.measurement.intervals import KINDS
+from anisoscope.measurement.panel import MEASURED, Sample, panel
+from anisoscope.measurement.resamples import Places, Types
+
+PINNED = pathlib.Path(__file__).with_name("pinned.json")  # written by `python -m tests.panel.test_families`
+WINDOWS, TIME, WIDTH = 8, 16, 12
+
+
+def values_on_fixed_clouds() -> dict[str, dict]:
+    """{quantity: its version, its value on the whole of a fixed cloud, and of its first resample}.
+
+    The cloud has what trips an estimator: a drift, a large coordinate, copies, points of one window alike.
+    """
+    generator = np.random.default_rng(0)
+    shape = (2, WINDOWS, TIME, WIDTH)
+    cloud = generator.normal(size=shape) * 0.8 ** np.arange(WIDTH) + 0.3 * generator.normal(size=(2, WINDOWS, 1, WIDTH))
+    cloud[..., 0] = 5 * cloud[..., 0] + 3
+    cloud[:, :, -1] = cloud[:, :, -2]
+    points = cloud.reshape(2, -1, WIDTH)
+    q, k = generator.normal(size=(2, 1, WINDOWS, TIME, 2, 4)) + 0.5
+    visible = np.tril(np.ones((TIME, TIME), bool))
+    families = tuple(name for name, family in FAMILIES.items() if family.of != "vectors")
+    settings = MeasureConfig(points=WINDOWS * TIME, groups=4, families=families, nulls=())
+    picks = np.arange(WINDOWS * TIME)
+    heads = Heads(*jax.tree.map(np.float32, (q, k)), picks, visible)
+    points = np.float32(points)
+    letters = generator.choice(6, picks.size, p=(0.3, 0.25, 0.2, 0.15, 0.06, 0.04))
+    types = Types(np.stack([letters, letters // 2, picks]), np.float32([-letters, -letters // 2, -picks]), letters % 4)
+    sample = Sample(points, heads, Places(picks // TIME, picks % TIME), types)
+    others = {"previous": points + np.float32(0.1), "last": points[::-1]}
+    key = jax.random.key(settings.seed)
+    found = jax.jit(lambda sample, others: panel({MEASURED: sample}, others, settings, key))(sample, others)[MEASURED]
+    return {
+        name: {"version": quantity.version, "values": pinned(np.asarray(found[name]), bool(quantity.resampling))}
+        for name, quantity in quantities().items()
+        if not quantity.derived
+    }
+
+
+def pinned(values: np.ndarray, resampled: bool) -> list[float]:
+    kept = values[..., :2] if resampled else values
+    return [float(f"{value:.6g}") for value in np.asarray(kept, np.float64).ravel()]
+
+
+@pytest.fixture(scope="module")
+def found():
+    return values_on_fixed_clouds()
+
+
+def test_no_value_changes_while_its_version_stays(found):
+    written = json.loads(PINNED.read_text())
+    assert found.keys() == written.keys(), "quantities came or went: python -m tests.panel.test_families"
+    for name, now in found.items():
+        assert now["version"] == written[name]["version"], f"{name}: python -m tests.panel.test_families"
+        np.testing.assert_allclose(
+            now["values"], written[name]["values"], rtol=2e-4, atol=1e-6, err_msg=f"{name}: raise its version"
+        )
+
+
+def test_every_value_lies_in_its_range(found):
+    """To rounding: resamples may leave it, and so may an interval before it is cut."""
+    for name, now in found.items():
+        values = np.array(now["values"])[:: 1 + bool(quantities()[name].resampling)]
+        least, most = quantities()[name].range
+        inside = (values >= least - 1e-6) & (values <= most + 1e-6)
+        assert (inside | np.isnan(values)).all(), name
+        assert np.isfinite(values).any(), name
+
+
+def test_every_quantity_says_what_it_is():
+    for name, quantity in quantities().items():
+        family = FAMILIES[family_of(name)]
+        assert quantity.resampling in ("", *KINDS), name
+        assert all((quantity.long_name, quantity.units, quantity.formula, quantity.source)), name
+        assert quantity.range[0] < quantity.range[1], name
+        assert (quantity.units == "activation") == bool(quantity.symbol), name
+        assert set(quantity.dims) <= {"layer", "other_layer", "block", "head", *coordinates()}, name
+        assert set(family.nulls) <= set(NULLS)
+    names = [name for family in FAMILIES.values() for name in family.quantities]
+    assert len(names) == len(set(names))
+    labels = [dim for family in FAMILIES.values() for dim in family.coordinates]
+    assert len(labels) == len(set(labels)) == len(coordinates())
+
+
+if __name__ == "__main__":
+    PINNED.write_text(json.dumps(values_on_fixed_clouds(), indent=1) + "\n")

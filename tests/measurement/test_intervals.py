@@ -1,0 +1,176 @@
+"""Intervals cover the truth as often as they say, also when the points of a window are dependent."""
+
+import numpy as np
+import pytest
+from scipy import stats
+
+from anisoscope.measurement.intervals import redrawn, summarise, variance, within
+from anisoscope.measurement.resamples import section_count
+
+BATCHES, GROUPS, POINTS = 4, 8, 40
+
+
+def replicated(x_GJP, statistic, kind):
+    """The statistic on every batch, then on its resamples."""
+    rows = []
+    for x_JP in x_GJP:
+        parts = [np.delete(x_JP, j, axis=0) for j in range(len(x_JP))] if kind == "jackknife" else list(x_JP)
+        rows.append([statistic(x_JP.ravel()), *(statistic(part.ravel()) for part in parts)])
+    return np.array(rows)
+
+
+def dependent(rng):
+    """Points that share a part of their group: their own number is no measure of the information."""
+    return rng.normal(size=(BATCHES, GROUPS, 1)) + rng.normal(size=(BATCHES, GROUPS, POINTS))
+
+
+@pytest.mark.parametrize("kind", ["jackknife", "sections"])
+def test_of_a_mean_both_kinds_are_the_textbook_interval(kind):
+    """The mean of equal sections is the mean of the whole, so that scaling them changes nothing."""
+    x_GJP = dependent(np.random.default_rng(0))
+    summary = summarise(replicated(x_GJP, np.mean, kind), kind)
+    means_GJ = x_GJP.mean(2)
+    error = np.sqrt(means_GJ.var(1, ddof=1).mean() / (BATCHES * GROUPS))
+    low, high = stats.t.interval(0.95, BATCHES * (GROUPS - 1), loc=means_GJ.mean(), scale=error)
+    np.testing.assert_allclose([summary.mean, summary.low, summary.high], [means_GJ.mean(), low, high], rtol=1e-12)
+    np.testing.assert_allclose(summary.std, means_GJ.mean(1).std(ddof=1))
+
+
+@pytest.mark.parametrize("kind", ["jackknife", "sections"])
+def test_covers_the_truth_of_dependent_points(kind):
+    rng = np.random.default_rng(1)
+    hits = 0
+    for _ in range(1000):
+        summary = summarise(replicated(dependent(rng), np.mean, kind), kind)
+        hits += summary.low <= 0 <= summary.high
+    assert 0.93 <= hits / 1000 <= 0.97
+
+
+@pytest.mark.parametrize("kind", ["jackknife", "sections"])
+def test_an_average_of_numbers_that_go_together_covers_the_truth(kind):
+    """As layers do, which read the same windows: two batches, of which the scatter of two averages says nothing."""
+    rng = np.random.default_rng(2)
+    hits, halves = 0, []
+    for _ in range(500):
+        shared_GJP = dependent(rng)[:2]
+        parts = [replicated(shared_GJP + 0.5 * dependent(rng)[:2] + 5, np.mean, kind) for _ in range(3)]
+        summary = summarise(np.stack(parts, axis=2), kind, average=lambda x_GRL: x_GRL.mean(2))
+        hits += summary.low <= 5 <= summary.high
+        halves.append(summary.high - summary.mean)
+    assert 0.92 <= hits / 500 <= 0.98
+    students = stats.t.ppf(0.975, 1) * np.sqrt((1 + 1 / POINTS) * (1 + 0.25 / 3) / (2 * GROUPS))
+    assert np.median(halves) < 0.4 * students  # what one degree of freedom would ask for
+
+
+def test_sections_carry_their_relative_error():
+    """A dimension that halves at the sections' scale has half the deviation there."""
+    sections = np.random.default_rng(0).normal(10, 1, size=(3, 5))
+    sections[:, 0] = sections[:, 1:].mean(1)
+    halved = sections.copy()
+    halved[:, 1:] /= 2
+    np.testing.assert_allclose(summarise(halved, "sections"), summarise(sections, "sections"))
+    null = np.random.default_rng(1).normal(8, 1, size=(3, 5))
+    null[:, 0] = null[:, 1:].mean(1)
+    against = summarise(halved, "sections", null)
+    np.testing.assert_allclose(against, summarise(sections, "sections", null))
+    error = np.sqrt((sections - null)[:, 1:].var(1, ddof=1).mean() / 12)
+    np.testing.assert_allclose(against.high - against.mean, stats.t.ppf(0.975, 9) * error)
+
+
+def test_sections_of_a_share_carry_their_error_as_shares_do():
+    """Shares of n independent draws: at .9 they scatter by .3 / sqrt(n), at .5 by .5 / sqrt(n)."""
+    rng, whole = np.random.default_rng(0), []
+    thin = rng.binomial(100, 0.9, size=(4000, 4)) / 100
+    values = np.concatenate([np.full((4000, 1), 0.5), thin], axis=1)
+    for kind, expected in (("share_sections", 0.5), ("sections", 0.3 * 5 / 9)):
+        found = summarise(values, kind)
+        error = (found.high - found.mean) / stats.t.ppf(0.975, 3 * 4000) * np.sqrt(4000)
+        whole.append(found.mean)
+        np.testing.assert_allclose(error, expected / np.sqrt(400), rtol=0.03)
+    assert whole == [0.5, 0.5]
+
+
+@pytest.mark.parametrize("share", [0.0, 1.0])
+def test_a_share_of_all_or_nothing_has_no_error(share):
+    summary = summarise(np.full((2, 5), share), "share_sections")
+    assert summary.low == summary.high == share
+
+
+def test_sections_of_nothing_but_zeros_have_no_error():
+    values = np.zeros((2, 5))
+    assert summarise(values, "sections").low == 0
+
+
+def test_without_replicates_the_batches_are_the_sample():
+    values = np.array([[1.0], [2.0], [4.0]])
+    low, high = stats.t.interval(0.95, 2, loc=7 / 3, scale=values.std(ddof=1) / np.sqrt(3))
+    summary = summarise(values, "jackknife")
+    np.testing.assert_allclose([summary.low, summary.high], [low, high])
+
+
+def test_one_batch_without_replicates_has_no_interval():
+    summary = summarise(np.array([[3.0]]), "sections")
+    assert summary.mean == 3
+    assert np.isnan([summary.std, summary.low, summary.high]).all()
+
+
+def test_a_missing_replicate_leaves_the_value_but_no_interval():
+    values = np.random.default_rng(0).normal(size=(2, 5, 3))
+    values[0, 2, 1] = np.nan
+    summary = summarise(values, "sections")
+    assert np.isfinite(summary.mean).all()
+    assert np.isnan(summary.low[1])
+    assert np.isfinite(summary.low[[0, 2]]).all()
+
+
+@pytest.mark.parametrize("kind", ["jackknife", "sections"])
+@pytest.mark.parametrize("place", [0, 2])
+def test_an_infinite_value_has_no_interval(kind, place):
+    """As the dimension of a lattice, all of whose ratios are 1; warnings are errors here."""
+    values = np.random.default_rng(0).normal(5, 1, size=(2, 5))
+    values[0, place] = np.inf
+    summary = summarise(values, kind, values[::-1])
+    assert not np.isfinite(summarise(values, kind).low)
+    assert not np.isfinite(summary.low)
+
+
+def test_an_interval_is_cut_at_the_ends_of_the_range_and_holds_the_mean():
+    found = summarise(np.array([[0.1, 0.9, 1.0000001], [0.2, 0.8, 1.0000001]])[:, None], "")
+    low, high = within(found, 0, 1)[2:]
+    np.testing.assert_array_equal(low, [0, found.low[1], found.mean[2]])
+    np.testing.assert_array_equal(high, [found.high[0], 1, found.mean[2]])
+    assert found.low[0] < 0
+    assert found.high[1] > 1
+    np.testing.assert_array_equal(within(found, -np.inf, np.inf)[2:], found[2:])
+    nothing = within(summarise(np.array([[3.0]]), ""), 0, 1)
+    assert np.isnan([nothing.low, nothing.high]).all()
+
+
+def test_an_unknown_kind_is_refused():
+    with pytest.raises(ValueError, match="choose one of"):
+        variance(np.zeros((1, 3)), "bootstrap")
+
+
+@pytest.mark.parametrize(("groups", "sections"), [(8, 4), (6, 3), (2, 2), (10, 2), (25, 5), (7, 7), (1, 1)])
+def test_sections_are_whole_groups(groups, sections):
+    assert section_count(groups) == sections
+
+
+@pytest.mark.parametrize(("kind", "replicates"), [("jackknife", 8), ("sections", 4), ("share_sections", 3), ("", 0)])
+def test_draws_have_the_distribution_that_the_interval_of_each_number_says(kind, replicates):
+    values = np.random.default_rng(0).uniform(0.2, 0.8, size=(BATCHES, 1 + replicates, 2))
+    draws = redrawn(values, kind, 40_000)
+    assert draws.shape == (40_000, 2)
+    summary = summarise(values, kind)
+    half = summary.high - summary.mean
+    ends = np.quantile(draws, [0.025, 0.975], axis=0)
+    np.testing.assert_allclose((ends - summary.mean) / half, [[-1, -1], [1, 1]], atol=0.03)
+
+
+def test_draws_of_several_numbers_and_arrays_go_together():
+    values = np.random.default_rng(1).uniform(1, 2, size=(BATCHES, 9, 2))
+    values[..., 1] = 10 - values[..., 0]
+    draws = redrawn(values, "jackknife", 50)
+    np.testing.assert_allclose(draws.sum(axis=1), 10)
+    np.testing.assert_allclose(redrawn(values + 3, "jackknife", 50) - draws, 3)
+    assert np.isnan(redrawn(values[:1, :1], "", 50)).all()  # one batch alone

@@ -1,0 +1,223 @@
+"""Made-up runs in the form of results.nc and train.jsonl: a bell-shaped decoder and a flat encoder.
+
+Raw values with replicates pass through the very functions that make real tables, so that the form is the true one.
+"""
+
+import dataclasses
+import json
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import xarray as xr
+
+from anisoscope.config.experiment import Config
+from anisoscope.config.measure import MeasureConfig
+from anisoscope.config.model import ModelConfig
+from anisoscope.config.run import TrainConfig
+from anisoscope.config.variants import expand
+from anisoscope.measurement.families.entries import FAMILIES, coordinates, nulls_of, quantities
+from anisoscope.measurement.families.projection import VECTORS
+from anisoscope.measurement.panel import MEASURED
+from anisoscope.measurement.sources.probe import POSITION_SETS
+from anisoscope.measurement.tables import projection
+from anisoscope.measurement.tables.averages import averages
+from anisoscope.measurement.tables.join import joined
+from anisoscope.measurement.tables.raw import table
+from anisoscope.models.description import description
+from anisoscope.plot.run import Run
+from anisoscope.training.watch import BLOCKS, LAYERS
+
+STEPS = (0, 1, 4, 32, 128, 1000)
+POINTS = 40  # queries and keys that are projected
+NULLS = ("gaussian", "shuffled", "untrained", "permuted")
+FIRST_HAS_NONE = ("cka_previous", "overlap_previous")  # no checkpoint before it
+
+
+def make_run(
+    causal: bool = True,
+    steps: tuple[int, ...] = STEPS,
+    layers: int = 6,
+    batches: int = 4,
+    heads: int = 8,
+    seed: int = 0,
+    without: tuple[str, ...] = (),
+    learning_rate: float = 1e-3,
+    groups: int = 8,
+    nulls: tuple[str, ...] = NULLS,
+    changes: dict[str, Any] | None = None,
+) -> Run:
+    """`changes` are settings by dotted name, as in an experiment's variants; the numbers do not follow them."""
+    rng = np.random.default_rng([seed, causal])
+    config = Config(
+        model=ModelConfig(layers=layers, heads=heads, mask="causal" if causal else "bidirectional"),
+        objective="next" if causal else "masked",
+        train=TrainConfig(steps=steps[-1], learning_rate=learning_rate, seed=seed),
+        measure=MeasureConfig(batches=batches, groups=groups, nulls=nulls),
+        variants={"made_up": changes or {}},
+    )
+    config = expand(config)["made_up"]
+    attributes = {
+        "run": "decoder" if causal else "encoder",
+        "corpus": "enwik8, first 4,154,399 bytes",
+        "corpus_sha256": "digest",
+        "model": description(config.model),
+        "objective": config.objective,
+        "steps": steps[-1],
+        "seed": config.train.seed,
+        "points": config.measure.points,
+        "batches": batches,
+        "groups": groups,
+        "config": json.dumps(dataclasses.asdict(config)),
+    }
+    raw = {}
+    for step in steps:
+        shapes = shapes_at(np.log1p(step) / np.log1p(1000), layers, causal)
+        values = {cloud: {} for cloud in (MEASURED, *(null for null in nulls if null != "untrained"))}
+        for name in (name for name in shapes if name not in without):
+            for cloud, arrays in values.items():
+                if cloud in (MEASURED, *nulls_of(name)):
+                    arrays[name] = noisy(rng, as_null(shapes[name], cloud), name, batches, heads, groups)
+            if step == steps[0] and name in FIRST_HAS_NONE:
+                values[MEASURED][name] *= np.nan
+        raw[step] = table(values, step, POSITION_SETS, attributes)
+        if "projection" not in without:
+            vectors = drifting([seed, causal, step], np.log1p(step) / np.log1p(1000), layers)
+            raw[step] = raw[step].assign(projection.labelled(vectors, np.arange(POINTS), 512, head=0))
+    results, _ = joined(raw, tuple(FAMILIES), nulls)
+    results.attrs = attributes
+    results["validation_gain"] = "step", [4.5 - 5.0 * (1 + step / 10) ** -0.6 for step in steps], {"units": "bit"}
+    blocks = results.isel(layer=slice(1, None))  # as of sites, which have no embedding
+    sites = {"attention_out": blocks, "values": blocks * 0.5} if "sites" not in without else {}
+    return Run(results, make_log(rng, steps[-1], 2.3 if causal else 1.9, layers), sites=sites)
+
+
+def changed(run: Run, change: Callable[[xr.Dataset], xr.Dataset]) -> Run:
+    """A run whose table was changed; the one it is made from stays as it was."""
+    return Run(change(run.results.copy(deep=True)), run.log, sites=run.sites)
+
+
+def lacking(run: Run, *names: str) -> Run:
+    """As if these quantities had not been measured."""
+    gone = [one for name in names for one in (name, *(averages(name) if name in quantities() else ()))]
+    return changed(run, lambda table: table.drop_vars(gone, errors="ignore"))
+
+
+def spoiled(run: Run, **where: int) -> Run:
+    """With NaN in every quantity that has these dimensions, as a degenerate cloud leaves it."""
+
+    def spoil(table: xr.Dataset) -> xr.Dataset:
+        for variable in table.data_vars.values():
+            if set(where) <= set(variable.dims):
+                variable[where] = np.nan
+        return table
+
+    return changed(run, spoil)
+
+
+def under(run: Run, settings: dict[str, Any]) -> Run:
+    """As if it had been made under other settings (by dotted name)."""
+    config = json.loads(run.results.attrs["config"])
+    for name, value in settings.items():
+        group, _, field = name.partition(".")
+        config[group][field] = value
+    return changed(run, lambda table: table.assign_attrs(config=json.dumps(config)))
+
+
+def shapes_at(grown: float, layers: int, causal: bool) -> dict[str, np.ndarray]:
+    """Each quantity over layers (0 .. N) or over blocks (1 .. N), when training has come so far (0 .. 1)."""
+    depth = np.arange(layers + 1) / layers
+    bell = 0.1 + grown * (0.75 * np.sin(np.pi * depth) ** 2 if causal else 0.08 + 0 * depth)
+    dimension = 12 + 10 * np.sin(np.pi * grown * 0.85) * (1 - 0.3 * depth) + 3 * (not causal)
+    rise = grown * np.arange(1, layers + 1)
+    ranks, tops = (np.array(coordinates()[name]) for name in ("neighbours", "top"))
+    fall = ranks ** -np.where(depth > 0.5, 0.02, 0.25)[:, None]  # deep layers have a plateau
+    apart = np.abs(depth[:, None] - depth)
+    return {
+        "anisotropy": bell,
+        "effective_rank": 200 * (1 - bell),
+        "participation_ratio": 40 * (1 - bell),
+        "alpha_req": 0.4 + bell,
+        "coordinate_share": bell[:, None] * (1 - 0.5 ** (tops / 2)),
+        "anisotropy_left_out": bell[:, None] * 0.5 ** (tops / 4),
+        "first_share": 0.8 * bell,
+        "anisotropy_without": bell[:, None] * [0.5, 0.25],
+        "mean_cosine_without": 0.02 + bell[:, None] * [0.5, 0.4],
+        "drift_without": 1 + bell[:, None] * [7, 6],
+        "twonn_without": dimension[:, None] * [1.1, 1.2],
+        "twonn": dimension,
+        "twonn_mle": 0.98 * dimension,
+        "twonn_microscope": 0.9 * dimension,
+        "gride": dimension[:, None] * fall,
+        "mean_cosine": 0.02 + 0.6 * bell,
+        "drift": 1 + 8 * bell,
+        "frequency_correlation": np.multiply.outer(-0.1 - 0.3 * grown * depth, [1.0, 0.8, 0.5]),
+        "centroid_distance": np.multiply.outer(1 + depth, [1.0, 0.9, 0.8]),
+        "centroid_distance_by_frequency": np.multiply.outer(1 + depth, [1.2, 1.1, 0.9, 0.8]),
+        "cka_layers": np.exp(-grown * apart),
+        "cka_unbiased_layers": np.exp(-grown * apart) - 0.05 * apart,
+        "overlap_layers": np.exp(-5 * grown * apart),
+        "cka_previous": 1 - 0.3 * np.sin(np.pi * grown) * (1 - depth / 2),
+        "cka_last": 1 - (1 - grown) * (1 - depth / 2),
+        "overlap_previous": 1 - 0.6 * np.sin(np.pi * grown) * (1 - depth / 2),
+        "overlap_last": 1 - (1 - grown) * (1 - depth / 4),
+        "query_drift": 0.3 + rise,
+        "key_drift": 0.3 + 0.8 * rise,
+        "query_key_alignment": -np.tanh(rise / 3) if causal else np.tanh(rise / 5),
+        "query_key_cosine": -0.6 * np.tanh(rise / 3),
+        "score_std_within": 0.1 + rise / 3,
+        "attention_entropy": 5.2 - 0.3 * np.tanh(rise),
+        "attention_max": 0.01 + np.tanh(rise / 10),
+        "attention_min": 0.001 * np.exp(-rise),
+        "attention_first": 0.002 + 0.8 * np.tanh(rise / 12),
+        "attention_most": 0.01 + 0.8 * np.tanh(rise / 12),
+        "query_fluctuation": 1 + 0.4 * rise,
+        "key_fluctuation": 1 + 0.5 * rise,
+        "score_share_of_means": np.tanh(rise / 8) ** 2,
+    }
+
+
+def drifting(seed: list[int], grown: float, layers: int) -> dict[str, np.ndarray]:
+    """Queries and keys of a head that move apart from 0 in opposite directions, further in deeper blocks."""
+    far = grown * np.linspace(1, 6, layers)[:, None, None] * np.eye(8)[0]
+    noise = np.random.default_rng(seed).standard_normal((2, layers, POINTS, 8))
+    return {
+        name: (sign * far + one).astype(np.float32) for name, sign, one in zip(VECTORS, (1, -0.7), noise, strict=True)
+    }
+
+
+def as_null(shape: np.ndarray, null: str) -> np.ndarray:
+    """A Gaussian cloud fills more dimensions; of shuffled text half the shape is left, of permuted windows little."""
+    return {"gaussian": 2.0, "shuffled": 0.5, "permuted": 0.1}.get(null, 1.0) * shape
+
+
+def noisy(rng: np.random.Generator, shape: np.ndarray, name: str, batches: int, heads: int, groups: int) -> np.ndarray:
+    """Raw values with 4 % of noise between batches, and replicates that agree with it; float32."""
+    values = np.multiply.outer(np.ones((batches, 1)) * [1.0, 0.7], shape)
+    if "head" in quantities()[name].dims:
+        values = values[..., None] * np.linspace(0.9, 1.1, heads)
+    values = values * (1 + 0.04 * rng.standard_normal(values.shape))
+    if quantities()[name].resampling:
+        count, noise = (groups, 0.04 / (groups - 1) * groups**0.5) if groups > 1 else (0, 0.0)
+        if "sections" in quantities()[name].resampling and count:
+            count, noise = 4, 0.04 * 2
+        spread = noise * rng.standard_normal((*values.shape, count))
+        values = np.concatenate([values[..., None], values[..., None] * (1 + spread)], axis=-1)
+    if quantities()[name].resampling == "share_sections":
+        values = np.minimum(values, 1.0)
+    return values.astype(np.float32)
+
+
+def make_log(rng: np.random.Generator, last: int, floor: float, layers: int) -> list[dict[str, Any]]:
+    lines = []
+    for kind, steps in (("train", range(1, last + 1, 10)), ("valid", range(0, last + 1, 100))):
+        for step in steps:
+            bits = floor + 5.5 * (1 + step / 10) ** -0.6 + 0.05 * rng.standard_normal()
+            line = {"step": step, "kind": kind, "loss": bits * np.log(2), "bits_per_character": bits}
+            lines.append(line | ({"gain": 5.0 - bits, "context_free_bits": 5.0} if kind == "valid" else {}))
+    for step in range(1, max(last, 1) + 1, 8):
+        values = 0.2 + 0.1 * rng.random((len(LAYERS), layers + 1))
+        of_layers = dict(zip(LAYERS, values.tolist(), strict=True))
+        of_blocks = {name: (0.1 * rng.random(layers)).tolist() for name in BLOCKS}
+        lines.append({"step": step, "kind": "watch"} | of_layers | of_blocks)
+    return [*lines, {"step": last // 2, "kind": "turn", "anisotropy": 0.2}]

@@ -1,0 +1,270 @@
+"""Every figure, from every kind of table that a run can leave: written whole, the same twice, with its origin on it."""
+
+import dataclasses
+from collections.abc import Callable
+
+import matplotlib
+import pandas as pd
+import pytest
+import xarray as xr
+
+from anisoscope.plot import draw, over_training, style
+from anisoscope.plot.provenance import provenance
+from anisoscope.plot.run import Run, positions, same
+from anisoscope.utils import files
+from anisoscope.utils.errors import UserError
+from tests.plot.reading import footer_of, inside, legend_of
+from tests.plot.tables import changed, lacking, make_run, spoiled, under
+
+SPECTRUM, SIMILARITY = ("anisotropy", "effective_rank", "participation_ratio", "alpha_req"), ("mean_cosine", "drift")
+OUTLIERS = ("coordinate_share", "anisotropy_left_out")
+LEADING = ("first_share", "anisotropy_without")
+COMPARISON = ("cka_layers", "overlap_layers", "cka_previous", "cka_last", "overlap_previous", "overlap_last")
+DIMENSION = ("twonn", "twonn_mle", "twonn_microscope")
+ATTENTION = (
+    "query_drift",
+    "key_drift",
+    "query_key_alignment",
+    "query_key_cosine",
+    "score_std_within",
+    "attention_entropy",
+    "attention_max",
+    "attention_first",
+    "query_fluctuation",
+)
+SCALE = ("gride", "plateau", "plateau_first", "plateau_last")
+FREQUENCY = ("frequency_correlation", "centroid_distance", "centroid_distance_by_frequency")
+PROJECTION = ("query_projection", "key_projection")
+
+TINY = "one layer, head, batch and checkpoint"
+SIX = "six runs of other depths and lengths, resampling, null models and numbers"
+OVER_TRAINING = {"anisotropy_by_checkpoint", *over_training.BY_RUN, *over_training.BY_DEPTH}
+FIGURES = {  # of cases where the others would be laid out as in another case
+    SIX: set(draw.RUNS) - {"spectrum_over_training", "query_key_drift", "query_key_fluctuation"},  # as many panels
+    "no numbers": OVER_TRAINING,  # last checkpoints as below
+}
+
+
+@pytest.fixture(scope="module")
+def tiny() -> Run:
+    return make_run(steps=(0,), layers=1, heads=1, batches=1)
+
+
+@pytest.fixture(scope="module")
+def short() -> Run:
+    return make_run(steps=(0, 10), layers=3, heads=2)
+
+
+@pytest.fixture
+def cases(tiny, short, request) -> dict[str, Callable[[], dict[str, Run]]]:
+    return {
+        SIX: lambda: (
+            request.getfixturevalue("runs")
+            | {
+                "point_0": spoiled(short, layer=0),
+                "lost": spoiled(short, step=-1),
+                "bare": make_run(steps=(0, 5), layers=2, heads=1, groups=1, nulls=("gaussian",)),
+                "some": make_run(False, steps=(0, 10), heads=1, batches=1, nulls=("untrained",)),
+            }
+        ),
+        TINY: lambda: {"tiny": tiny},
+        "many layers": lambda: {"deep": make_run(steps=(0, 10), layers=30, heads=2)},
+        "no numbers": lambda: {"decoder": spoiled(short)},
+        "a checkpoint without numbers": lambda: {"decoder": spoiled(short, step=-1)},
+    }
+
+
+@pytest.mark.parametrize("case", [1, *(pytest.param(case, marks=pytest.mark.slow) for case in (0, 2, 3, 4))])
+def test_every_figure_lays_itself_out_with_its_origin_and_nothing_cut_off(cases, case):
+    name, make = list(cases.items())[case]
+    runs = make()
+    for figure_name in FIGURES.get(name, draw.RUNS):
+        figure = draw.RUNS[figure_name](runs)
+        inside(figure, f"{figure_name}: {name}")
+        shared, own = provenance(runs)
+        assert shared in footer_of(figure), figure_name
+        for line in [shared, *own]:
+            assert line in [*figure.get_label().splitlines(), ""], figure_name
+        if name == TINY:
+            figure.draw_without_rendering()
+
+
+def test_files_are_whole_and_the_same_twice_whatever_the_users_settings(short, tmp_path, monkeypatch):
+    """With lines, bands and a colour bar, with an image, and with points of some transparency."""
+    some = {name: draw.RUNS[name] for name in ("anisotropy_by_checkpoint", "layer_similarity", "query_key_projection")}
+    monkeypatch.setattr(draw, "RUNS", some)
+    monkeypatch.setitem(style.RC, "savefig.dpi", 40)
+    paths = draw.draw_runs({"decoder": short}, tmp_path / "new" / "figures")
+    assert [path.name for path in paths] == [f"{name}.{kind}" for name in some for kind in ("png", "pdf", "txt")]
+    mark = paths[0].parent / draw.MARK
+    assert sorted([*paths, mark]) == sorted(paths[0].parent.iterdir())
+    for path in paths:
+        content = path.read_bytes()
+        assert content.startswith({".png": b"\x89PNG", ".pdf": b"%PDF"}.get(path.suffix, b""))
+        if path.suffix == ".txt":
+            assert "enwik8, first 4,154,399 bytes; " in content.decode("utf-8")
+        if path.suffix == ".pdf":
+            assert b"/CIDFontType2" in content  # TrueType, embedded
+            assert b"/FontFile2" in content
+            assert b"/Type3" not in content
+            assert b"CreationDate" not in content
+    before = dict(matplotlib.rcParams)
+    with matplotlib.rc_context({"font.size": 20, "pdf.fonttype": 3, "savefig.bbox": "tight", "axes.grid": False}):
+        second = draw.draw(some, {"decoder": short}, tmp_path)
+    assert dict(matplotlib.rcParams) == before
+    for one, two in zip(paths, second, strict=True):
+        assert one.read_bytes() == two.read_bytes(), one.name
+
+
+def test_runs_drawn_together_are_pooled_and_what_no_longer_applies_is_removed(short, tmp_path, monkeypatch):
+    monkeypatch.setattr(draw, "RUNS", {name: draw.RUNS[name] for name in ("dimension_by_scale", "training_curve")})
+    monkeypatch.setitem(style.RC, "savefig.dpi", 40)
+    paths = draw.draw_runs({"decoder": short, "encoder": under(short, {"train.seed": 1})}, tmp_path)
+    assert paths[-1] == tmp_path / "correlations.csv"
+    mark = tmp_path / draw.MARK
+    assert sorted([*paths, mark]) == sorted(tmp_path.iterdir())
+    assert set(pd.read_csv(paths[-1]).run) == {"decoder", "encoder", "all"}
+    mine = [tmp_path / "notes.txt", tmp_path / "dimension_by_scale_old.txt", tmp_path / "dimension_by_scale_old.png"]
+    for path in mine:
+        path.write_text("mine")
+    paths = draw.draw_runs({"decoder": lacking(short, "gride")}, tmp_path)
+    assert [path.name for path in paths] == [f"training_curve.{kind}" for kind in ("png", "pdf", "txt")]
+    assert sorted(tmp_path.iterdir()) == sorted([*paths, *mine, mark])
+
+
+@pytest.mark.parametrize("held", draw.OF_A_RUN)
+def test_the_folder_of_a_run_is_not_drawn_into(tiny, tmp_path, monkeypatch, held):
+    monkeypatch.setattr(draw, "RUNS", {})
+    for name in (held, draw.MARK, "correlations.csv"):
+        (tmp_path / name).write_text("measured")
+    with pytest.raises(UserError, match="is the folder of a run, whose tables are no figures; name another folder"):
+        draw.draw_runs({"decoder": tiny}, tmp_path)
+    assert (tmp_path / "correlations.csv").read_text() == "measured"
+
+
+@pytest.mark.filterwarnings("error")  # of a glyph that is not there
+def test_a_name_is_no_mathematics_and_stands_in_the_legend_whatever_it_begins_with(tiny):
+    runs = {"a$b_{$": tiny, "_old": tiny, "plain": tiny}
+    figure = draw.RUNS["anisotropy_profile"](runs)
+    figure.draw_without_rendering()
+    assert legend_of(figure, -1) == list(runs)
+    figure = draw.RUNS["dimension_by_scale"](runs)
+    figure.draw_without_rendering()
+    assert [ax.get_xlabel() for ax in figure.axes if ax.xaxis.label.get_parse_math()] == [
+        "neighbour rank k (from $r_{2k}/r_k$)"
+    ] * 2
+
+
+def test_a_broken_write_leaves_the_old_file(short, tmp_path, monkeypatch):
+    path, *_ = draw.save(draw.RUNS["training_curve"]({"decoder": short}), tmp_path, "curve")
+    old = path.read_bytes()
+    monkeypatch.setattr(files.os, "replace", lambda *_: (_ for _ in ()).throw(OSError("disk full")))
+    with pytest.raises(OSError, match="disk full"):
+        draw.save(draw.RUNS["anisotropy_profile"]({"decoder": short}), tmp_path, "curve")
+    assert path.read_bytes() == old
+
+
+@pytest.mark.parametrize(
+    ("family", "lost"),
+    [
+        (
+            SPECTRUM,
+            {"anisotropy_profile", "anisotropy_by_checkpoint", "spectrum_over_training", "anisotropy_taken_apart"},
+        ),
+        (LEADING, {"anisotropy_taken_apart"}),
+        (OUTLIERS, {"outlier_coordinates"}),
+        (SCALE, {"dimension_by_scale"}),
+        (COMPARISON, {"layer_similarity", "change_over_training"}),
+        (DIMENSION, {"dimension_over_training"}),
+        (SIMILARITY, {"cosine_against_drift"}),
+        (PROJECTION, {"query_key_projection"}),
+        (FREQUENCY, {"distance_by_frequency"}),
+        (
+            ATTENTION,
+            {"query_key_drift", "query_key_fluctuation", "attention_sharpness", "sharpness_against_alignment"},
+        ),
+    ],
+)
+@pytest.mark.slow
+def test_a_family_that_was_not_measured_costs_only_its_figures(tiny, family, lost):
+    assert set(family) <= set(tiny.results.data_vars)
+    without = {"decoder": lacking(tiny, *family)}
+    assert {name for name, build in draw.RUNS.items() if build(without) is None} == lost
+    both = without | {"encoder": tiny}
+    assert not [name for name in lost if draw.RUNS[name](both) is None]
+
+
+def test_the_excess_is_drawn_of_what_was_measured(tiny):
+    build = draw.RUNS["excess_over_nulls"]
+    run = lacking(tiny, *SPECTRUM, *SIMILARITY)
+    assert len(build({"decoder": run}).axes) == 3  # twonn alone, beside three null models
+    assert build({"decoder": lacking(run, *DIMENSION)}) is None
+    alone = changed(tiny, lambda table: table.sel(less=["nothing", "gaussian"]) if "less" in table.dims else table)
+    assert len(build({"decoder": alone}).axes) == 1  # a Gaussian cloud has no mean cosine to compare with
+    assert build({"decoder": lacking(alone, *DIMENSION)}) is None
+
+
+def test_a_site_has_one_colour_in_the_rows_of_all_runs(tiny):
+    one = dataclasses.replace(tiny, sites={"values": tiny.sites["values"]})
+    figure = draw.RUNS["sites"]({"decoder": tiny, "encoder": one})
+    lines = [line for ax in figure.axes for line in ax.lines if not line.get_label().startswith("_")]
+    found = {(line.get_label(), line.get_color()) for line in lines}
+    assert len(found) == len({label for label, _ in found}) == 3
+
+
+def test_models_with_other_sets_of_positions_are_drawn_on_those_that_all_have(tiny):
+    """As one with special tokens beside one without."""
+    special = tiny.results.sel(positions="all").expand_dims(positions=["without_special"])
+    more = xr.concat([tiny.results, special], "positions", data_vars="minimal")
+    runs = {"encoder": Run(more, tiny.log), "decoder": tiny}
+    assert positions({"encoder": runs["encoder"]}, "anisotropy") == list(
+        more.positions.values
+    )  # the last is as all are
+    for order in (runs, dict(reversed(runs.items()))):
+        assert set(positions(order, "anisotropy")) <= set(tiny.results.positions.values)
+    alone = Run(tiny.results.sel(positions=["all"]), tiny.log)
+    assert positions({"decoder": tiny, "other": alone}, "anisotropy") == ["all"]
+    assert same({"decoder": tiny, "other": alone}, ["all"]) == []  # nobody has seen that they look the same
+
+
+def test_without_sites_there_is_no_figure_of_them(tiny):
+    assert draw.RUNS["sites"]({"decoder": dataclasses.replace(tiny, sites={})}) is None
+    both = {"decoder": dataclasses.replace(tiny, sites={}), "encoder": tiny}
+    (ax, *_) = draw.RUNS["sites"](both).axes
+    assert [line.get_label() for line in ax.lines[:3]] == ["residual stream", "attention out", "values"]
+    last = tiny.results.anisotropy.isel(step=-1).sel(positions="all", less="nothing", statistic="mean")
+    for line, values in zip(ax.lines, (last, last[1:], last[1:] / 2), strict=False):
+        assert line.get_xdata().tolist() == values.layer.values.tolist()
+        assert line.get_ydata() == pytest.approx(values.values)
+
+
+def test_without_a_log_there_is_no_training_curve(tiny):
+    assert draw.RUNS["training_curve"]({"decoder": dataclasses.replace(tiny, log=[])}) is None
+
+
+def test_provenance_says_what_is_shared_once_and_what_differs_by_run(runs):
+    assert provenance({"decoder": runs["decoder"], "encoder": make_run(False, steps=(0, 1000), seed=1)}) == (
+        "enwik8, first 4,154,399 bytes; pre-LN; 6 layers; D=512; H=8; T=512; AdamW; 1,000 steps; "
+        "4,096 points × 4 batches",
+        [
+            "decoder: causal; predicts next character; seed 0",
+            "encoder: bidirectional; predicts masked characters; seed 1",
+        ],
+    )
+    unfinished = changed(runs["decoder"], lambda table: table.assign_attrs(steps=2000))
+    assert "step 1,000 of 2,000" in provenance({"decoder": unfinished})[0]
+
+
+def test_a_run_keeps_its_colour_in_figures_that_lack_another(tiny):
+    runs = {"decoder": lacking(tiny, *SPECTRUM), "encoder": tiny}
+    line, _ = draw.RUNS["anisotropy_profile"](runs).axes[0].lines  # and zero
+    assert line.get_color() == style.OKABE_ITO[1]
+    lines = draw.RUNS["dimension_over_training"](runs).axes[0].lines[:2]
+    assert [line.get_color() for line in lines] == [*style.OKABE_ITO[:2]]
+    assert len({tuple(look.values()) for look in style.inks(map(str, range(63))).values()}) == 63
+
+
+def test_runs_that_differ_in_one_setting_do_not_bear_one_caption(tiny):
+    runs = {name: under(tiny, {"train.learning_rate": rate}) for name, rate in (("fast", 1e-2), ("slow", 1e-3))}
+    assert provenance(runs)[1] == ["fast: train.learning_rate=0.01", "slow: train.learning_rate=0.001"]
+    assert "learning_rate" not in str(provenance({"fast": runs["fast"]}))

@@ -1,0 +1,323 @@
+"""Runs of an experiment drawn together: seeds as one, settings beside each other, and what changes between them."""
+
+import dataclasses
+import pathlib
+
+import numpy as np
+import pandas as pd
+import pytest
+import xarray as xr
+from scipy import stats
+
+from anisoscope.analysis import contrasts as changes
+from anisoscope.analysis import correlations, primary
+from anisoscope.analysis import runs as tables
+from anisoscope.cli import drawing
+from anisoscope.plot import draw, style
+from anisoscope.plot.draw import RUNS
+from anisoscope.plot.experiment import (
+    CONTRASTED,
+    Compared,
+    contrast_rows,
+    contrasts,
+    contrasts_at_equal_gain,
+    runs_compared,
+)
+from anisoscope.plot.provenance import provenance, seeds_in_words
+from anisoscope.plot.run import Run
+from anisoscope.plot.seeds import over_seeds
+from tests.plot.reading import caption_of, footer_of, inside, title_of
+from tests.plot.tables import changed, make_run, under
+
+WITHOUT = ("gride", "cka_layers", "projection")
+
+
+@pytest.fixture(scope="module")
+def runs() -> dict[str, Run]:
+    """Two conditions of two seeds and one of one; a seed is 10 % off in all numbers."""
+    plain = make_run(steps=(0, 1, 10), layers=4, heads=2, batches=2, nulls=("gaussian",), without=WITHOUT)
+    made = {}
+    for condition, seed in (("plain", 0), ("plain", 1), ("sink", 0), ("sink", 1), ("window", 0)):
+        settings = {"train.seed": seed, "model.sink": condition == "sink"}
+        settings |= {"model.mask": "window", "model.window": 16} if condition == "window" else {}
+        scale = 1 + 0.1 * seed + (condition == "sink")
+        with xr.set_options(keep_attrs=True):
+            other = changed(plain, lambda table, scale=scale: table * scale)
+        log = [
+            line | {name: line[name] + seed for name in ("bits_per_character",) if name in line} for line in plain.log
+        ]
+        made[f"{condition}_{seed}"] = dataclasses.replace(under(other, settings), log=log)
+    return made
+
+
+def test_seeds_are_averaged_and_the_band_is_their_range(runs):
+    together = over_seeds(runs)
+    assert list(together) == ["plain", "sink", "window_0"]
+    assert together["window_0"] is runs["window_0"]
+    one, other, mean = runs["plain_0"].results, runs["plain_1"].results, together["plain"].results
+    names = ("anisotropy", "twonn", "twonn_over_blocks", "query_drift_over_heads")
+    for name, less in (*((name, "nothing") for name in names), ("twonn", "gaussian")):
+        both = [table[name].sel(less=less, statistic="mean", drop=True) for table in (one, other)]
+        for end, expected in (("mean", np.mean(both, 0)), ("low", np.min(both, 0)), ("high", np.max(both, 0))):
+            found = mean[name].sel(less=less, statistic=end, drop=True)
+            np.testing.assert_allclose(found.transpose(*both[0].dims), expected, err_msg=f"{name} {less} {end}")
+        assert np.isfinite(both).all()
+    assert mean.anisotropy.attrs == one.anisotropy.attrs
+    first, averaged = runs["plain_0"].log, together["plain"].log
+    assert len(averaged) == len(first)
+    said = {(line["step"], line["kind"]): line for line in first}
+    for line in averaged:
+        own = said[line["step"], line["kind"]]
+        if line["kind"] in ("train", "valid"):
+            assert line["bits_per_character"] == pytest.approx(own["bits_per_character"] + 0.5)
+        elif line["kind"] == "watch":
+            np.testing.assert_allclose(line["drift"], own["drift"])  # by layer
+    assert {line["kind"] for line in averaged} == {"train", "valid", "watch", "turn"}
+    np.testing.assert_allclose(mean.validation_gain, 1.05 * one.validation_gain)
+    lost = changed(
+        runs["plain_1"], lambda table: table.assign(validation_gain=table.validation_gain.where(table.step != 1))
+    )
+    lacks = over_seeds({"plain_0": runs["plain_0"], "plain_1": lost})["plain"].results.validation_gain
+    assert np.isnan(lacks).values.tolist() == [False, True, False]
+
+
+def test_heads_of_two_seeds_have_nothing_in_common_and_are_not_averaged(runs):
+    """Heads in another order in one of the seeds: other means by number, the same points, curves and correlations."""
+    names = ("plain_0", "plain_1")
+    other = changed(runs["plain_1"], lambda table: table.isel(head=[1, 0]).assign_coords(head=table["head"]))
+    swapped = {"plain_0": runs["plain_0"], "plain_1": other}
+    found = []
+    for members in ({name: runs[name] for name in names}, swapped):
+        together = over_seeds(members)
+        figure = RUNS["sharpness_against_alignment"](together)
+        assert figure.axes[0].get_ylabel().split("\n")[:2] == ["plain", "8 heads × 2 runs"]
+        assert footer_of(figure).startswith("Bars: 95 % interval, windows resampled. ")
+        assert figure.get_label().count("n = 16, ") == 4
+        drawn = [points.get_data() for ax in figure.axes[:4] for points, _, _ in ax.containers]
+        table = correlations.correlations({name: run.results for name, run in together.items()})
+        curves = [line.get_ydata() for line in RUNS["attention_sharpness"](together).axes[0].lines[:4]]
+        found.append(
+            (np.sort(drawn), table.drop(columns=["spearman_p", "spearman_p_holm"]), curves)
+        )  # whose orderings are a sample
+    np.testing.assert_array_equal(found[0][0], found[1][0])
+    pd.testing.assert_frame_equal(found[0][1], found[1][1])
+    np.testing.assert_allclose(found[0][2], found[1][2])
+    last = {"step": 10, "positions": "all", "less": "nothing", "statistic": "mean"}
+    x, y = (
+        np.concatenate([runs[run].results[name].sel(last).values.ravel() for run in names])
+        for name in ("query_key_alignment", "attention_max")
+    )
+    last = found[0][1].set_index(["positions", "y", "over", "step"]).loc["all", "attention_max", "heads", 10]
+    assert (last.n, last.networks) == (16, 2)
+    assert last.pearson == pytest.approx(stats.pearsonr(x, y)[0])
+    layers = found[0][1][found[0][1].over == "layers"]
+    assert (set(layers.n), set(layers.networks)) == ({5}, {2})
+
+
+def test_a_plateau_is_what_all_seeds_have():
+    one = make_run(steps=(0, 10), layers=2, heads=1, batches=2)
+    other = under(one, {"train.seed": 1})
+    for run, first, last in ((one, [1, 1, np.nan], [16, 2, np.nan]), (other, [2, 4, 1], [8, 16, 8])):
+        run.results["plateau_first"][:], run.results["plateau_last"][:] = first, last
+    mean = over_seeds({"a_0": one, "a_1": other})["a"].results
+    np.testing.assert_array_equal(mean.plateau_first[0, 0], [2, np.nan, np.nan])
+    np.testing.assert_array_equal(mean.plateau_last[0, 0], [8, np.nan, np.nan])
+
+
+def test_figures_say_that_bands_are_seeds(runs):
+    together = over_seeds(runs)
+    seeds = {"plain": together["plain"]}
+    profile, dimension = RUNS["anisotropy_profile"], RUNS["dimension_over_training"]
+    for figure in (profile(seeds), dimension(seeds)):
+        assert footer_of(figure).startswith("Band: range of seeds. ")
+        line, (band,) = figure.axes[0].lines[0], figure.axes[0].collections
+        assert band.get_paths()[0].vertices[:, 1].min() < line.get_ydata().min()
+    assert footer_of(profile(together)).startswith("Band: 95 % interval, windows resampled; or range of seeds. ")
+    means = together["plain"].results.twonn.sel(positions="all", less="nothing", statistic="mean")
+    average = means.isel(layer=slice(1, None)).mean("layer")
+    line = dimension(seeds).axes[0].lines[0]
+    np.testing.assert_allclose(line.get_ydata(), average)
+
+
+def test_the_footer_names_the_seeds(runs):
+    _, lines = provenance(over_seeds(runs))
+    assert "seeds 0, 1 together" in lines[0]
+    assert "seed 0" in lines[-1]
+    assert seeds_in_words([(0, 0)]) == "seed 0"
+    assert seeds_in_words([(0, 3)]) == "weight seed 0 and data seed 3"
+    assert seeds_in_words([(0, 3), (1, 3), (0, 4), (1, 4)]) == "weight seeds 0, 1 and data seeds 3, 4"
+
+
+@pytest.fixture(scope="module")
+def joined(runs) -> tuple[pd.DataFrame, pd.DataFrame]:
+    results = {name: run.results for name, run in runs.items()}
+    bits = {name: {"test_bits": 2.0 + i, "valid_bits": 2.0} for i, name in enumerate(runs)}
+    whole = tables.join(results, bits)
+    return tables.rows(results, whole).astype({"run": str}), changes.contrasts(whole)
+
+
+def test_contrasts_are_drawn_as_they_stand_in_the_table(runs, joined):
+    figure = contrasts(Compared(over_seeds(runs), *joined))
+    inside(figure, "contrasts")
+    labels = [tick.get_text() for tick in figure.axes[0].get_yticklabels()]
+    assert labels == ["sink changes", "no sink → sink", "mask changes", "causal → window 16"]
+    for ax, name in zip(figure.axes, CONTRASTED, strict=False):
+        table = joined[1]
+        table = table[(table.quantity == name) & (table.positions == "all")].set_index("setting")
+        marks = [line for line in ax.lines if line.get_marker() == "o"]
+        bars = [line for line in ax.lines if line.get_marker() == "None" and len(set(line.get_xdata())) == 2]
+        assert len(marks) == 2
+        for mark, bar, (setting, place) in zip(marks, bars, (("model.sink", -1), ("model.mask", -3)), strict=False):
+            row = table.loc[setting]
+            assert (mark.get_xdata()[0], mark.get_ydata()[0]) == (row.change, place)
+            assert tuple(bar.get_xdata()) == (row.low, row.high)
+            assert (mark.get_markerfacecolor() == "white") == (row.low <= 0 <= row.high)
+
+
+def test_contrasts_without_seeds_have_no_interval_and_say_so(runs, joined):
+    alone = {name: run for name, run in runs.items() if name.endswith("_0")}
+    table = joined[1].assign(low=np.nan, high=np.nan, pairs=1)
+    figure = contrasts(Compared(over_seeds(alone), joined[0], table))
+    assert footer_of(figure).startswith("1 pair of runs; no interval. ")
+    assert all(line.get_markerfacecolor() == "white" for line in figure.axes[0].lines if line.get_marker() == "o")
+    assert contrasts(Compared(alone, joined[0], table.iloc[:0])) is None
+    some = joined[1].assign(low=joined[1].low.where(joined[1].setting == "model.sink"))
+    figure = contrasts(Compared(over_seeds(runs), joined[0], some))
+    inside(figure, "contrasts")
+    assert footer_of(figure).startswith("1 to 2 pairs of runs. Bars: 95 % interval")
+    known = int(
+        np.isfinite(some[(some.positions == "all") & some.quantity.isin(CONTRASTED)].dropna(subset="change").low).sum()
+    )
+    assert f"not corrected for the {known} comparisons" in footer_of(figure)
+    assert "Filled: 0 lies outside. Bare: no interval." in footer_of(figure)
+
+
+def test_contrasts_at_equal_gain_say_so_their_levels_and_who_has_no_value(runs, joined):
+    levels = joined[1].setting.map({"model.sink": 1.25, "model.mask": 2.5})
+    equal = joined[1].assign(change=7.0, level=levels, without=np.where(levels > 2, "window_0, a_1", "a_1, b_0"))
+    compared = Compared(over_seeds(runs), *joined, equal)
+    figure = contrasts_at_equal_gain(compared)
+    inside(figure, "contrasts")
+    assert "at equal gain" in title_of(figure)
+    assert title_of(figure).endswith("exploratory")
+    assert "95 % interval, variance of its own runs" in caption_of(figure)
+    first, *others = dict.fromkeys(", ".join(equal.without).split(", "))  # each once, in the order of the table
+    told = f"1.25 to 2.50 bits. Without value: {', '.join([first, *others])}."
+    assert f"all its runs reach after the warm-up: {told}" in caption_of(figure)
+    constant = {name: under(run, {"train.schedule": "constant"}) for name, run in compared.runs.items()}
+    figure = contrasts_at_equal_gain(compared._replace(runs=constant))
+    assert f"in the constant part of the schedule: {told}" in caption_of(figure)
+    assert {line.get_xdata()[0] for line in figure.axes[0].lines if line.get_marker() == "o"} == {7.0}
+    assert contrasts_at_equal_gain(Compared(compared.runs, *joined)) is None
+    some = equal.assign(
+        level=levels.where(levels < 2), change=equal.change.where(levels < 2)
+    )  # one that nobody reached
+    assert "warm-up: 1.25 bits" in caption_of(contrasts_at_equal_gain(Compared(compared.runs, *joined, some)))
+    assert contrasts_at_equal_gain(Compared(compared.runs, *joined, equal.assign(level=np.nan, change=np.nan))) is None
+
+
+def test_contrasts_named_beforehand_have_a_figure_of_their_own(runs, joined):
+    pair = {"before": "plain", "after": "sink"}
+    named = {
+        "bell": {"quantity": "bell", "margin": 0.5} | pair,
+        "growth": {"quantity": "growth"} | pair,
+        "later": {"quantity": "growth", "at": "equal"} | pair,
+    }
+    whole = tables.join({name: run.results for name, run in runs.items()}, {name: {} for name in runs})
+    table = primary.read(named, whole, joined[1])
+    table["verdict"] = [primary.WITHIN, primary.DIFFERS, primary.NOTHING]
+    figure = draw.EXPERIMENT["primary_contrasts"](Compared(over_seeds(runs), *joined, None, table))
+    inside(figure, "primary_contrasts")
+    assert title_of(figure) == "Contrasts named beforehand, last checkpoint"
+    assert "the 3 contrasts named before any number was seen. Without value: later." in caption_of(figure)
+    assert "Grey: margin stated beforehand." in footer_of(figure)
+    bell, growth, *_ = figure.axes
+    (band,) = bell.collections
+    assert {abs(x) for x in band.get_paths()[0].vertices[:, 0]} == {0.5}
+    assert not growth.collections
+    for ax, row in zip((bell, growth), table.itertuples(), strict=False):
+        (mark,) = [line for line in ax.lines if line.get_marker() in "os"]
+        assert mark.get_xdata()[0] == row.change
+        assert mark.get_label() == row.verdict
+    assert [tick.get_text() for tick in bell.get_yticklabels()] == ["plain → sink"]
+    assert draw.EXPERIMENT["primary_contrasts"](Compared(over_seeds(runs), *joined)) is None
+    quantities = ("bell", "growth", "unevenness", "expansion", "drift_growth")
+    table = primary.read({name: {"quantity": name, "margin": 0.5} | pair for name in quantities}, whole, joined[1])
+    table["verdict"] = [primary.DIFFERS, primary.BOTH, primary.WITHIN, primary.OPEN, primary.UNTESTED]
+    table = table.assign(before="learned_decoder", after="rotary_decoder")  # names that leave the panels less
+    inside(draw.EXPERIMENT["primary_contrasts"](Compared(over_seeds(runs), *joined, None, table)), "every verdict")
+
+
+def test_signs_of_a_sink_are_those_of_the_layer_block_or_head_where_they_are_largest(runs):
+    assert draw.EXPERIMENT["attention_sinks"](Compared(runs, None, None)) is None  # not measured
+    further = {
+        "norm_ratio": lambda table: 9 * table.anisotropy,
+        "sink_heads": lambda table: table.attention_first[..., 0],
+    }
+    runs = {name: changed(run, lambda table: table.assign(further)) for name, run in runs.items()}
+    figure = draw.EXPERIMENT["attention_sinks"](Compared(runs, None, None))
+    inside(figure, "attention_sinks")
+    table = runs["sink_0"].results.sel(less="nothing", statistic="mean")
+    expected = [
+        table.norm_ratio.sel(positions="all")[:, 1:].max("layer"),
+        table.attention_first.sel(positions="all").max(("block", "head")),
+        table.sink_heads.sel(positions="all").max("block"),
+        table.anisotropy.sel(positions="all")[:, 1:].max("layer"),
+        table.anisotropy.sel(positions="without_first")[:, 1:].max("layer"),
+    ]
+    for ax, values in zip(figure.axes, expected, strict=False):
+        (line,) = [line for line in ax.lines if line.get_label() == "sink_0"]
+        np.testing.assert_allclose(line.get_ydata(), values)
+    lost = changed(runs["sink_0"], lambda table: table.assign(norm_ratio=table.norm_ratio.where(table.layer != 2)))
+    lost.results.attention_first[:, :, :, :, :, 0] = np.nan
+    for ax in draw.EXPERIMENT["attention_sinks"](Compared(runs | {"sink_0": lost}, None, None)).axes[:2]:
+        (line,) = [line for line in ax.lines if line.get_label() == "sink_0"]
+        assert np.isnan(line.get_ydata()).all()  # as where a table has the largest of all
+    first = next(iter(runs))
+    fewer = runs | {first: changed(runs[first], lambda table: table.drop_vars("sink_heads"))}  # all keep their colours
+    for line in draw.EXPERIMENT["attention_sinks"](Compared(fewer, None, None)).axes[0].lines:
+        assert line.get_color() == style.inks(runs)[line.get_label()]["color"]
+    together = draw.EXPERIMENT["attention_sinks"](Compared(over_seeds(runs), None, None))
+    assert "Of several seeds" in caption_of(together)
+    heads = over_seeds(runs)["sink"].results.attention_first.sel(less="nothing", statistic="mean", positions="all")
+    (line,) = [line for line in together.axes[1].lines if line.get_label() == "sink"]
+    np.testing.assert_allclose(line.get_ydata(), heads.max(("block", "head", "seed")))
+
+
+def test_what_is_held_is_told_where_it_differs():
+    rows = [("model.mask", "a", "b", "next"), ("model.mask", "a", "b", "masked"), ("objective", "next", "masked", "a")]
+    frame = pd.DataFrame(rows, columns=["setting", "before", "after", "held"])
+    texts = [text for _, text in contrast_rows(frame)]
+    assert texts == ["mask changes", "a → b (next)", "a → b (masked)", "objective changes", "next → masked"]
+
+
+def test_each_condition_has_its_seeds_and_their_mean(runs, joined):
+    figure = runs_compared(Compared(over_seeds(runs), *joined))
+    inside(figure, "runs_compared")
+    assert figure.axes[0].get_window_extent().height / figure.dpi / 3 > 0.12  # inches of a row
+    assert [tick.get_text() for tick in figure.axes[0].get_yticklabels()] == ["plain", "sink", "window_0"]
+    bits = figure.axes[0].lines
+    assert [list(line.get_xdata()) for line in bits] == [[2, 3], [2.5], [4, 5], [4.5], [6], [6]]
+    assert [set(line.get_ydata()) for line in bits] == [{0}, {0}, {-1}, {-1}, {-2}, {-2}]
+    rows = joined[0].set_index("run")
+    assert list(figure.axes[1].lines[0].get_xdata()) == [rows.anisotropy["plain_0"], rows.anisotropy["plain_1"]]
+
+
+def test_the_figures_of_an_experiment_are_written(runs, joined, tmp_path, monkeypatch):
+    monkeypatch.setitem(style.RC, "savefig.dpi", 40)
+    paths = draw.draw(draw.EXPERIMENT, Compared(over_seeds(runs), *joined), tmp_path)
+    assert [path.name for path in paths] == [
+        f"{n}.{k}" for n in ("runs_compared", "contrasts") for k in ("png", "pdf", "txt")
+    ]
+    assert all(path.stat().st_size > (1000 if path.suffix != ".txt" else 100) for path in paths)
+
+
+def test_own_seeds_are_one_and_a_run_to_compare_with_stays(runs, tmp_path, monkeypatch):
+    drawn = {}
+    monkeypatch.setattr(drawing, "load", lambda path: runs["plain_1" if path.name == "other" else path.name])
+    monkeypatch.setattr(drawing.draw, "draw_runs", lambda shown, *_: drawn.update(shown) or [])
+    monkeypatch.chdir(tmp_path)  # a path that begins with the experiment's own is not therefore inside of it
+    paths = [*(pathlib.Path(name) for name in ("plain_0", "sink_0", "sink_1")), pathlib.Path("..") / "other"]
+    drawing.draw_figures({path.name: path for path in paths}, pathlib.Path("figures"))
+    assert list(drawn) == ["plain_0", "sink", "other"]
+    assert drawn["other"] is runs["plain_1"]

@@ -1,0 +1,140 @@
+"""What figures over training show is what the tables and the log say."""
+
+import dataclasses
+import itertools
+
+import numpy as np
+import pytest
+
+from anisoscope.plot import training_curve
+from anisoscope.plot.draw import RUNS
+from anisoscope.plot.over_training import BY_DEPTH, BY_RUN, figures
+from tests.plot.reading import edges_are, footer_of, legend_of
+from tests.plot.tables import STEPS
+
+
+@pytest.mark.parametrize("figure_name", BY_RUN)
+def test_a_line_per_run_is_the_average_over_blocks_with_its_interval(runs, figure_name):
+    figure = RUNS[figure_name](runs)
+    for ax, name in zip(figure.axes, BY_RUN[figure_name].quantities, strict=True):
+        for line, band, run in zip(ax.lines, ax.collections, runs.values(), strict=False):
+            values = run.results.sel(positions="all", less="nothing")
+            np.testing.assert_array_equal(line.get_xdata(), STEPS)
+            average = values[name].sel(statistic="mean").isel(layer=slice(1, None)).mean("layer")
+            np.testing.assert_allclose(line.get_ydata(), average, rtol=1e-6)
+            edges_are(band, line, values[f"{name}_over_blocks"])
+        assert ax.get_xscale() == "symlog"
+        assert ax.get_xlim()[0] < 0
+    assert footer_of(figure).startswith("Band: 95 % interval, windows resampled. ")
+    if figure_name == "dimension_over_training":
+        assert "intrinsic dimension\n(TwoNN, 90 % fit)" in [ax.get_title() for ax in figure.axes]
+
+
+@pytest.mark.parametrize("figure_name", ["query_key_drift", "query_key_fluctuation", "attention_sharpness"])
+def test_attention_is_the_mean_over_heads_for_each_block(runs, figure_name):
+    figure = RUNS[figure_name](runs)
+    panels = itertools.product(runs.values(), BY_DEPTH[figure_name].quantities)
+    for ax, (run, name) in zip(figure.axes, panels, strict=False):
+        values = run.results.sel(positions="all", less="nothing")
+        blocks = run.results.sizes["block"]
+        drawn = np.array([line.get_ydata() for line in ax.lines[:blocks]]).T
+        np.testing.assert_allclose(drawn, values[name].sel(statistic="mean").mean("head"), rtol=1e-5)
+        edges_are(ax.collections[0], ax.lines[0], values[f"{name}_over_heads"].isel(block=0))
+
+
+def test_query_key_drift_names_its_panels_and_blocks(runs):
+    figure = RUNS["query_key_drift"](runs)
+    titles = [ax.get_title().replace("\n", " ") for ax in figure.axes[:2]]
+    assert titles == ["query drift |E q|", "key drift |E k|"]
+    assert [ax.get_ylabel() for ax in figure.axes[:8:4]] == ["decoder", "encoder"]
+    deep, shallow = figure.axes[0].lines, figure.axes[4].lines
+    assert [line.get_color() for line in deep[:3]] == [line.get_color() for line in shallow[:3]]  # a block, a colour
+
+
+def test_zero_is_on_an_axis_unless_the_values_keep_far_from_it(runs):
+    figure = RUNS["attention_sharpness"](runs)
+    within, entropy = figure.axes[0], figure.axes[1]
+    assert within.get_ylim()[0] <= 0 < entropy.get_ylim()[0]  # entropies lie between 4.5 and 5.5
+    below = RUNS["query_key_drift"]({"decoder": runs["decoder"]}).axes[3]
+    assert below.get_ylim()[0] < -0.5
+    assert below.get_ylim()[1] >= 0
+
+
+def test_change_over_training_has_a_line_and_an_interval_per_layer(runs):
+    figure = RUNS["change_over_training"](runs)
+    names = ("cka_last", "overlap_last", "cka_previous")
+    for ax, (run, name) in zip(figure.axes, itertools.product(runs.values(), names), strict=False):
+        table = run.results[name].sel(positions="all", less="nothing")
+        for layer in range(table.sizes["layer"]):
+            means = table.sel(layer=layer, statistic="mean")
+            np.testing.assert_array_equal(ax.lines[layer].get_ydata(), means)
+        one = table.sel(layer=2).isel(step=slice(1, None)) if name == "cka_previous" else table.sel(layer=2)
+        line = ax.lines[2]
+        line.set_data(line.get_xdata()[-one.sizes["step"] :], line.get_ydata()[-one.sizes["step"] :])
+        edges_are(ax.collections[2], line, one)
+    assert figure.axes[-1].get_ylabel() == "layer (0 = embedding)"
+
+
+def test_training_curve_keeps_objectives_apart(runs):
+    figure = training_curve.build(runs)
+    for ax, run in zip(figure.axes, runs.values(), strict=True):
+        for line, kind in zip(ax.lines, ("train", "valid"), strict=False):
+            expected = [(one["step"], one["bits_per_character"]) for one in run.log if one["kind"] == kind]
+            np.testing.assert_array_equal(np.transpose(line.get_data()), expected)
+    assert [ax.get_title() for ax in figure.axes] == ["predicting next character", "predicting masked characters"]
+    assert "not comparable" in footer_of(figure)
+    assert legend_of(figure, 1) == ["decoder", "without context", "encoder"]
+    alone = training_curve.build({"decoder": runs["decoder"]})
+    assert len(alone.axes) == 1
+    assert "comparable" not in footer_of(alone)
+
+
+def test_training_curve_of_a_run_that_has_just_begun(runs):
+    begun = dataclasses.replace(runs["decoder"], log=runs["decoder"].log[:1])
+    figure = training_curve.build({"decoder": begun})
+    assert [len(line.get_xdata()) for line in figure.axes[0].lines] == [1, 0]
+    assert legend_of(figure, 0) == ["decoder"]
+
+
+def test_a_step_that_was_trained_twice_counts_once():
+    lines = [(1, "train", 5.0), (2, "train", 4.0), (2, "valid", 4.5), (2, "train", 3.9), (1, "test", 0)]
+    log = [dict(zip(("step", "kind", "bits_per_character"), line, strict=True)) for line in lines]
+    assert training_curve.curve(log, "train") == ([1, 2], [5.0, 3.9])
+    assert training_curve.curve(log, "valid") == ([2], [4.5])
+
+
+@pytest.mark.parametrize("figure_name", ["spectrum_over_training", "attention_sharpness"])
+def test_gain_takes_the_place_of_steps(runs, figure_name):
+    figure, over_steps = figures("gain")[figure_name](runs), RUNS[figure_name](runs)
+    gains = runs["decoder"].results.validation_gain
+    for ax, other in zip(figure.axes[:3], over_steps.axes[:3], strict=True):
+        line, before = (next(one for one in each.lines if len(one.get_xdata()) > 2) for each in (ax, other))
+        np.testing.assert_array_equal(line.get_xdata(), gains)
+        np.testing.assert_array_equal(line.get_ydata(), before.get_ydata())
+    assert "gain (bits)" in [ax.get_xlabel() for ax in figure.axes]
+    assert "Gain: bits less than the best answer without context" in footer_of(figure)
+
+
+def test_training_curve_shows_what_needs_no_context(runs):
+    axes = training_curve.build(runs).axes
+    assert all(ax.lines[-1].get_ydata()[0] == 5.0 for ax in axes)
+    old = {
+        name: dataclasses.replace(run, log=[{k: v for k, v in line.items() if "free" not in k} for line in run.log])
+        for name, run in runs.items()
+    }
+    assert [len(ax.lines) for ax in training_curve.build(old).axes] == [2, 2]  # as they were drawn ever
+
+
+def test_watched_curves_are_those_of_the_log_by_layer_and_turns_are_marked(runs):
+    figure = RUNS["watched_geometry"](runs)
+    names = ("anisotropy", "participation_ratio", "mean_cosine", "drift")
+    for ax, (run, name) in zip(figure.axes, itertools.product(runs.values(), names), strict=False):
+        lines = [line for line in run.log if line["kind"] == "watch"]
+        layers = run.results.sizes["layer"]
+        drawn = np.array([line.get_ydata() for line in ax.lines[:layers]]).T
+        np.testing.assert_array_equal(drawn, [line[name] for line in lines])
+        np.testing.assert_array_equal(ax.lines[0].get_xdata(), [line["step"] - 1 for line in lines])
+        assert ax.lines[layers].get_xdata()[0] == 500
+    attention = RUNS["watched_attention"](runs)
+    assert len(attention.axes[1].lines) == runs["decoder"].results.sizes["block"] + 1 + 1  # a turn, and zero
+    assert RUNS["watched_geometry"]({"old": dataclasses.replace(runs["decoder"], log=[])}) is None

@@ -1,0 +1,86 @@
+"""Figures of two papers, of made-up models: what they show is what the tables say."""
+
+import numpy as np
+import pytest
+
+from anisoscope.analysis import correlations, modalities
+from anisoscope.plot import papers
+from anisoscope.plot.papers import FIGURES, Model
+from tests.plot.reading import caption_of, inside, legend_of, title_of
+from tests.plot.tables import lacking, make_run
+
+FEW = (0, 10, 1000)
+
+
+@pytest.fixture(scope="module")
+def models():
+    """Text in both kinds, one of them with checkpoints; speech."""
+    runs = {
+        "BERT": make_run(False, (1000,), layers=3, seed=1, heads=2),
+        "OPT": make_run(True, (1000,), layers=4, seed=2, heads=2),
+        "Pythia": make_run(True, FEW, layers=6, heads=2),
+        "HuBERT": make_run(False, (1000,), layers=4, seed=3, heads=2),
+    }
+    modality = {"HuBERT": "speech"}
+    kinds = {"OPT": "decoder", "Pythia": "decoder"}
+    return {name: Model(run, modality.get(name, "text"), kinds.get(name, "encoder")) for name, run in runs.items()}
+
+
+def test_encoders_stand_beside_decoders(models):
+    figure = papers.anisotropy_over_depth(models)
+    assert [ax.get_title() for ax in figure.axes[:2]] == ["encoders, all positions", "decoders, all positions"]
+    (legend,) = figure.legends
+    names = [text.get_text() for text in legend.get_texts()]
+    assert names == ["encoders", "BERT", "HuBERT", "decoders", "OPT", "Pythia"]
+    assert title_of(figure) == "Anisotropy over depth, last checkpoint"
+    for ax, names in zip(figure.axes, (("BERT", "HuBERT"), ("OPT", "Pythia")), strict=False):
+        for line, name in zip(ax.lines, names, strict=False):
+            values = models[name].run.results.anisotropy.isel(step=-1).sel(positions="all", less="nothing")
+            np.testing.assert_array_equal(line.get_ydata(), values.sel(statistic="mean"))
+    colours = [line.get_color() for ax in figure.axes[:2] for line in ax.lines[:2]]
+    assert len(set(colours)) == 4
+
+
+def test_cosine_and_drift_have_a_row_for_each_modality(models):
+    figure = papers.cosine_and_drift(models)
+    assert [ax.get_title() for ax in figure.axes[::2]] == ["text", "speech"]
+    found = modalities.correlations(
+        {name: one.run.results for name, one in models.items()}, {name: one.modality for name, one in models.items()}
+    ).set_index(["modality", "positions", "over"])
+    for ax, kind in zip(figure.axes[1::2], ("text", "speech"), strict=True):
+        shown = correlations.value(found.loc[(kind, "all", modalities.POOLED)], "spearman")
+        assert f"all points: {shown}" in ax.get_title()
+        assert ("within models" in ax.get_title()) == (kind == "text")
+    last = models["OPT"].run.results.isel(step=-1).sel(positions="all", less="nothing", statistic="mean")
+    points = next(
+        np.array([line.get_xdata(), line.get_ydata()])
+        for line in figure.axes[1].lines
+        if len(line.get_xdata()) == last.sizes["layer"] - 1 and line.get_ydata()[0] == last.mean_cosine[1]
+    )
+    np.testing.assert_array_equal(points, [last.drift[1:], last.mean_cosine[1:]])
+    assert "a reconstruction" in caption_of(figure)
+    assert "all, all positions: all layers of 4 models, n = 21" in caption_of(figure)
+
+
+def test_figures_of_training_show_models_with_checkpoints(models):
+    figure = FIGURES["shape_of_learning"]["dimension_over_training"](models)
+    assert legend_of(figure, 1) == ["Pythia"]
+    alone = {"OPT": models["OPT"]}
+    assert all(build(alone) is None for build in list(FIGURES["shape_of_learning"].values())[1:])
+
+
+def test_everything_lies_on_the_paper_and_apart(models):
+    """Of four models, and of twenty with long names."""
+    many = {f"{name}-large-uncased-{n}": one for n in range(5) for name, one in models.items()}
+    for name, build in {k: v for own in FIGURES.values() for k, v in own.items()}.items():
+        inside(build(models), name)
+        if name in ("anisotropy_over_depth", "cosine_and_drift"):
+            inside(build(many), f"{name} of many")
+
+
+def test_what_was_not_measured_is_left_out(models):
+    without = {"OPT": Model(lacking(models["OPT"].run, "anisotropy", "drift"), "text", "decoder")}
+    assert papers.anisotropy_over_depth(without) is None
+    assert papers.cosine_and_drift(without) is None
+    (legend,) = papers.anisotropy_over_depth(models | without).legends
+    assert "OPT" not in [text.get_text() for text in legend.get_texts()]

@@ -1,0 +1,128 @@
+"""Figures of untrained blocks, from every table that an experiment can leave: nothing cut off, nothing overlapping."""
+
+import dataclasses
+
+import numpy as np
+import pytest
+from matplotlib.text import Text
+
+from anisoscope.config.untrained import CHOICES, UntrainedConfig
+from anisoscope.measurement.sources.untrained import tables
+from anisoscope.measurement.sources.untrained.blocks import kinds
+from anisoscope.measurement.sources.untrained.quantities import MEASURED
+from anisoscope.measurement.sources.untrained.theory import reference_norm
+from anisoscope.plot import draw, scales, style
+from tests.plot.reading import footer_of, inside, legend_of
+
+SMALL = UntrainedConfig(width=16, heads=2, vocabulary=50, sequences=2, context=8, norms=(0.0, 0.1, 1.0, 10.0, 1000.0))
+
+
+def make(**settings):
+    """The joined table of an experiment whose numbers are made up."""
+    config = dataclasses.replace(SMALL, **settings)
+    rng = np.random.default_rng(0)
+    parts = []
+    for kind in kinds(config):
+        for index, relative in enumerate(config.norms):
+            norm = relative * reference_norm(config, kind.norm_order, kind.embedding, kind.target)
+            values = {name: np.exp(-3 * rng.random((config.seeds, config.blocks))) for name in MEASURED}
+            values |= {name: values[name][:, 0] for name in ("cosine_in", "norm_in")}
+            values["norm_in"] = 0.1 + norm + 0 * values["norm_in"]
+            parts.append(tables.table(config, kind, index, norm, values))
+    return tables.summary(config, tables.combine(config, parts))
+
+
+LARGE = ("every choice but one",)  # as many panels as there can be
+CASES = {
+    "every choice but one": {"blocks": 3, **CHOICES, "norm_orders": ("post",)},  # both are in the next
+    "default": {},
+    "one seed and norm": {"seeds": 1, "norms": (0.0,)},
+    "no zero": {"norms": (0.5, 2.0)},
+    "one kind": {"norm_orders": ("post",), "embeddings": ("normed",), "masks": ("causal",)},
+    "no input": {"targets": ("keys", "both")},
+    "queries alone": {"targets": ("queries",)},
+}
+
+
+@pytest.mark.parametrize(
+    "settings",
+    [pytest.param(one, marks=[pytest.mark.slow] * (name in LARGE)) for name, one in CASES.items()],
+    ids=CASES,
+)
+def test_every_figure_lays_itself_out_with_its_origin(settings):
+    table = make(**settings)
+    drawn = set()
+    for name, build in draw.UNTRAINED.items():
+        figure = build(table)
+        if figure is None:
+            continue
+        inside(figure, name)
+        assert table.attrs["description"] in footer_of(figure)
+        drawn.add(name)
+    targets = settings.get("targets", ("input",))
+    expected = {"untrained_cosine", "untrained_norm", "untrained_sharpness"} if "input" in targets else set()
+    expected |= {"untrained_stack"} if settings.get("blocks", 1) > 1 else set()
+    expected |= {"untrained_targets"} if len(targets) > 1 else set()
+    assert drawn == expected
+
+
+def test_what_is_drawn_is_in_the_table():
+    table = make().sel(norm_order=["post"])
+    (ax,) = draw.UNTRAINED["untrained_norm"](table).axes
+    line = next(line for line in ax.lines if line.get_marker() == "o")
+    kind = table.squeeze()
+    np.testing.assert_array_equal(line.get_xdata(), kind.norm_in.sel(statistic="mean"))
+    np.testing.assert_array_equal(line.get_ydata(), kind.norm_out.sel(statistic="mean"))
+    closed, measured = draw.UNTRAINED["untrained_cosine"](table).axes[0].lines
+    np.testing.assert_array_equal(closed.get_ydata(), kind.cosine_in.sel(statistic="predicted"))
+    np.testing.assert_array_equal(measured.get_ydata(), kind.cosine_in.sel(statistic="mean"))
+
+
+@pytest.mark.parametrize(
+    ("ends", "shown"),
+    [((1e-3, 1e2), ["10⁻³", "10⁻²", "10⁻¹", "10⁰", "10¹", "10²"]), ((1.5, 4.5), ["2×10⁰", "3×10⁰", "4×10⁰"])],
+)
+def test_the_numbers_of_a_log_axis_are_plain_text(ends, shown):
+    figure = style.new(3, 2)
+    ax = figure.subplots()
+    scales.logarithmic(ax.xaxis, ax.yaxis)
+    ax.set(xlim=ends, ylim=ends)
+    figure.draw_without_rendering()
+    for axis in (ax.xaxis, ax.yaxis):
+        ticks = [tick for tick in axis.get_ticklabels(which="both") if tick.get_text()]
+        inside = [tick.get_text() for tick in ticks if ends[0] <= tick.get_position()[axis is ax.yaxis] <= ends[1]]
+        assert inside == shown
+
+
+def test_no_figure_shows_the_source_of_mathematics():
+    table = make(blocks=2)
+    for build in draw.UNTRAINED.values():
+        if figure := build(table):
+            figure.draw_without_rendering()
+            texts = [text.get_text() for text in figure.findobj(Text)]
+            assert not [text for text in texts if "$" in text]
+            assert [text for text in texts if text.startswith("10¹")]
+
+
+def test_a_fixed_point_is_marked_only_where_seeds_agree():
+    table = make().sel(norm_order=["post"])
+    build = draw.UNTRAINED["untrained_norm"]
+    for low, words in ((2.0, "fixed point 3 ± 1"), (-1.0, "agree on"), (np.nan, "fixed point 3")):
+        for statistic, value in (("low", low), ("mean", 3.0), ("high", 6 - low)):
+            table["fixed_point"].loc[{"statistic": statistic}] = value
+        assert words in legend_of(build(table), 0)[-1]
+    table["fixed_point"].loc[{"statistic": "mean"}] = np.nan
+    assert "no fixed point of all seeds" in legend_of(build(table), 0)[-1]
+
+
+def test_files_are_the_same_twice(tmp_path, monkeypatch):
+    monkeypatch.setitem(style.RC, "savefig.dpi", 40)
+    some = {name: draw.UNTRAINED[name] for name in ("untrained_cosine", "untrained_targets")}
+    table = make(norm_orders=("post",))
+    first, second = (draw.draw(some, table, tmp_path / name) for name in ("first", "second"))
+    names = [
+        f"untrained_cosine.{kind}" for kind in ("png", "pdf", "txt")
+    ]  # of a bias on one target there is no other figure
+    assert [path.name for path in first] == [path.name for path in second] == names
+    for one, two in zip(first, second, strict=True):
+        assert one.read_bytes() == two.read_bytes()

@@ -1,0 +1,221 @@
+import concurrent.futures
+import os
+import pathlib
+import subprocess
+import sys
+import threading
+
+import jax
+import pytest
+
+from anisoscope.utils import compiled
+
+ROOT = pathlib.Path(__file__).parent.parent.parent
+ENTRY = bytes(range(64))
+
+
+def flipped(content):
+    for place in range(len(content)):
+        changed = bytearray(content)
+        changed[place] ^= 1 << place % 8
+        yield bytes(changed)
+
+
+def test_a_damaged_entry_is_none_and_is_written_again(tmp_path):
+    store = compiled.Store(tmp_path)
+    assert store.get("key") is None
+    store.put("key", ENTRY)
+    whole = (tmp_path / "key").read_bytes()
+    cut = [whole[:length] for length in range(len(whole))]
+    for damaged in (*flipped(whole), *cut, whole + b"\0", os.urandom(500)):
+        (tmp_path / "key").write_bytes(damaged)
+        assert store.get("key") is None
+        assert not (tmp_path / "key").exists()
+    store.put("key", ENTRY)
+    assert store.get("key") == ENTRY
+
+
+def test_an_entry_under_the_name_of_another_is_none(tmp_path):
+    store = compiled.Store(tmp_path)
+    store.put("key", ENTRY)
+    (tmp_path / "key").rename(tmp_path / "other")
+    assert store.get("other") is None
+
+
+def test_what_cannot_be_read_or_written_is_no_entry(tmp_path):
+    store = compiled.Store(tmp_path / "gone")
+    store.put("key", ENTRY)
+    assert store.get("key") is None
+    store = compiled.Store(tmp_path)
+    (tmp_path / "key").mkdir()
+    store.put("key", ENTRY)
+    assert store.get("key") is None
+    store.put("x" * 300, ENTRY)
+    assert store.get("x" * 300) is None
+    assert [path.name for path in tmp_path.iterdir()] == ["key"]
+
+
+def test_many_may_write_and_read_one_entry(tmp_path):
+    store, entry, start = compiled.Store(tmp_path), ENTRY * 10_000, threading.Barrier(8)
+
+    def work(_):
+        start.wait()
+        for _ in range(20):
+            store.put("key", entry)
+            assert store.get("key") in (entry, None)
+
+    with concurrent.futures.ThreadPoolExecutor(8) as pool:
+        list(pool.map(work, range(8)))
+    assert store.get("key") == entry
+    assert len(list(tmp_path.iterdir())) == 1
+
+
+def test_entries_that_were_not_used_for_longest_go(tmp_path):
+    machine, another = compiled._machine("one"), compiled._machine("another")
+    for folder in (machine, another, "videos"):
+        (tmp_path / folder).mkdir()
+    (tmp_path / "videos" / "mine").write_bytes(bytes(10 * len(ENTRY)))
+    os.utime(tmp_path / "videos" / "mine", (0, 0))  # the cache may hold anything else
+    store = compiled.Store(tmp_path / machine)
+    for age, path in enumerate([f"{machine}/a", f"{another}/b", f"{machine}/c", f"{machine}/d"]):
+        compiled.Store((tmp_path / path).parent).put(path[-1], ENTRY)
+        os.utime(tmp_path / path, (age, age))
+    size = (tmp_path / machine / "a").stat().st_size
+    assert store.get("a") == ENTRY  # used now
+    compiled._trim(tmp_path, 4 * size)
+    assert len(list(tmp_path.glob("*/*"))) == 5
+    compiled._trim(tmp_path, 3 * size - 1)
+    assert {path.name for path in tmp_path.glob("*/*")} == {"a", "d", "mine"}
+
+
+@pytest.fixture
+def used():
+    """Says which folder JAX keeps its programs in; as before when the test ends."""
+    before = jax.config.jax_compilation_cache_dir
+    jax.config.update("jax_compilation_cache_dir", "as before")
+    yield lambda: jax.config.jax_compilation_cache_dir
+    jax.config.update("jax_compilation_cache_dir", before)
+
+
+def test_the_folder_is_made_for_the_user_alone(tmp_path, used):
+    before = os.umask(0)
+    try:
+        assert compiled.keep(str(tmp_path / "deep" / "cache")) == ""
+    finally:
+        os.umask(before)
+    folder = pathlib.Path(used())
+    assert folder.parent == tmp_path / "deep" / "cache" / "compiled"
+    assert folder.stat().st_mode & 0o777 == folder.parent.stat().st_mode & 0o777 == 0o700
+    assert compiled.keep(str(tmp_path / "deep" / "cache")) == ""  # as it stands
+
+
+@pytest.mark.parametrize("mode", [0o777, 0o770, 0o702])
+@pytest.mark.parametrize("inner", [False, True])
+def test_a_folder_that_others_may_write_to_is_not_used(tmp_path, used, mode, inner):
+    compiled.keep(str(tmp_path))
+    jax.config.update("jax_compilation_cache_dir", "as before")
+    folder = next((tmp_path / "compiled").iterdir()) if inner else tmp_path / "compiled"
+    folder.chmod(mode)
+    line = compiled.keep(str(tmp_path))
+    assert line == f"compiled programs are not kept: others may write to {folder}; chmod go-w changes that"
+    assert used() == "as before"
+
+
+def test_a_folder_of_another_user_is_not_used(tmp_path, used, monkeypatch):
+    compiled.keep(str(tmp_path))
+    jax.config.update("jax_compilation_cache_dir", "as before")
+    monkeypatch.setattr(os, "geteuid", lambda: os.getuid() + 1)
+    assert compiled.keep(str(tmp_path)).endswith(f"{tmp_path / 'compiled'} belongs to another user")
+    assert used() == "as before"
+
+
+def test_a_link_to_a_folder_of_ones_own_is_followed(tmp_path, used):
+    (tmp_path / "disk").mkdir(mode=0o700)
+    (tmp_path / "compiled").symlink_to(tmp_path / "disk")
+    assert compiled.keep(str(tmp_path)) == ""
+    (tmp_path / "disk").chmod(0o777)
+    assert "others may write" in compiled.keep(str(tmp_path))
+
+
+def test_a_folder_that_cannot_be_made_is_one_line(tmp_path, used):
+    (tmp_path / "file").write_text("mine")
+    (tmp_path / "compiled").write_text("mine")
+    for cache in (str(tmp_path / "file"), str(tmp_path), "/proc/nothing", "~nobody-of-this-name/cache"):
+        line = compiled.keep(cache)
+        assert line.startswith("compiled programs are not kept: ")
+        assert "\n" not in line
+        assert used() == "as before"
+    assert (tmp_path / "compiled").read_text() == (tmp_path / "file").read_text() == "mine"
+
+
+def test_a_jax_that_opens_its_cache_otherwise_has_none(tmp_path, used, monkeypatch):
+    monkeypatch.delattr("jax._src.compilation_cache.get_file_cache")
+    assert "get_file_cache" in compiled.keep(str(tmp_path))
+    assert used() == "as before"
+
+
+@pytest.mark.parametrize("folder", ["/elsewhere", ""])
+def test_a_folder_that_the_user_names_goes_before(tmp_path, used, monkeypatch, folder):
+    monkeypatch.setenv("JAX_COMPILATION_CACHE_DIR", folder)
+    assert compiled.keep(str(tmp_path)) == ""
+    assert used() == "as before"
+    assert not list(tmp_path.iterdir())
+
+
+def test_machines_are_told_apart_by_what_their_code_depends_on(monkeypatch):
+    text = "processor : 0\nmodel name : A\ncpu MHz : 1000.0\nflags : sse avx\n"
+
+    def machine(text, jaxlib="0.10.2"):
+        monkeypatch.setattr(pathlib.Path, "read_text", lambda path: text)
+        return compiled._machine(jaxlib)
+
+    one = machine(text)
+    assert machine(text.replace("1000", "2000") + text.replace("processor : 0", "processor : 1")) == one
+    others = {machine(text.replace("avx", "avx2")), machine(text.replace("A", "B")), machine(text, "0.10.3")}
+    assert len({one, *others}) == 4
+
+
+PROGRAM = """
+import collections, hashlib, sys
+from anisoscope.utils import compiled
+print(compiled.keep(sys.argv[1]))
+import jax, numpy as np
+counts = collections.Counter()
+jax.monitoring.register_event_listener(lambda event, **_: counts.update([event.rpartition("/")[2]]))
+x_PD = np.random.default_rng(0).normal(size=(8, 4)).astype(np.float32)
+eigenvalues_D = jax.jit(lambda x_PD: jax.numpy.linalg.eigvalsh(x_PD.T @ x_PD))(x_PD)
+sorted_D = jax.numpy.sort(eigenvalues_D * 2)
+print(hashlib.sha256(np.asarray(sorted_D).tobytes()).hexdigest(), counts["cache_hits"], counts["cache_misses"])
+"""
+
+
+def start(cache):
+    pipes = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE, "text": True}
+    environment = {name: value for name, value in os.environ.items() if name != "JAX_COMPILATION_CACHE_DIR"}
+    return subprocess.Popen([sys.executable, "-c", PROGRAM, str(cache)], cwd=ROOT, env=environment, **pipes)
+
+
+def finish(process):
+    """Digest of the result, programs read, and programs compiled."""
+    output, errors = process.communicate(timeout=300)
+    assert (process.returncode, errors) == (0, "")
+    why, result = output.split("\n", 1)
+    assert why == ""
+    digest, hits, misses = result.split()
+    return digest, int(hits), int(misses)
+
+
+def test_a_second_start_compiles_nothing_and_damage_is_compiled_again(tmp_path):
+    digests, counts = zip(*((d, h + m) for d, h, m in map(finish, [start(tmp_path), start(tmp_path)])), strict=True)
+    programs = counts[0]
+    assert counts == (programs, programs)  # two at once: whoever compiled it
+    assert finish(start(tmp_path)) == (digests[0], programs, 0)
+    assert digests[0] == digests[1]
+    entries = sorted((tmp_path / "compiled").glob("*/*"))
+    assert len(entries) == programs >= 3
+    for number, entry in enumerate(entries):
+        content = bytearray(entry.read_bytes())
+        content[len(content) // 2] ^= 1
+        entry.write_bytes([content, content[: len(content) // 2], b""][number % 3])
+    assert finish(start(tmp_path)) == (digests[0], 0, programs)
+    assert sorted((tmp_path / "compiled").glob("*/*")) == entries

@@ -1,0 +1,146 @@
+import dataclasses
+import json
+
+import pytest
+
+from anisoscope.config.experiment import Config
+from anisoscope.utils import folder
+from anisoscope.utils.errors import UserError
+from anisoscope.utils.settings import replace
+from tests import tiny
+
+
+def test_a_folder_belongs_to_one_config(tmp_path):
+    run = tmp_path / "run"
+    folder.claim(run, tiny.config(), new=True)
+    folder.claim(run, tiny.config(), new=True)
+    before = (run / "config.json").read_text()
+    with pytest.raises(UserError, match=r"train\.steps=6 there, 7 now.*another --workdir"):
+        folder.claim(run, tiny.config(steps=7), new=True)
+    assert (run / "config.json").read_text() == before
+    assert json.loads(before)["train"]["steps"] == 6
+
+
+def test_a_variant_that_changes_nothing_is_a_run_too(tmp_path):
+    variants = {"norm": {"model.qk_norm": True}}
+    folder.claim(tmp_path / "run", Config(variants=variants), new=True)
+    folder.claim(tmp_path / "run", Config(variants=variants), new=True)
+    with pytest.raises(UserError, match=r"variants\.plain=None there, {} now"):
+        folder.claim(tmp_path / "run", Config(variants=variants | {"plain": {}}), new=True)
+
+
+def test_layout_place_of_the_corpus_and_measurement_may_change(tmp_path):
+    folder.claim(tmp_path / "run", tiny.config(), new=True)
+    config = tiny.config()
+    config = replace(config, {"mesh.fsdp": 2, "data.path": "/elsewhere", "measure.points": 99})
+    folder.claim(tmp_path / "run", config, new=False)
+    assert json.loads((tmp_path / "run" / "config.json").read_text())["mesh"]["fsdp"] == 1
+
+
+def test_a_setting_that_the_record_lacks_had_its_default(tmp_path):
+    folder.claim(tmp_path / "run", tiny.config(), new=True)
+    path = tmp_path / "run" / "config.json"
+    record = json.loads(path.read_text())
+    del record["train"]["num_seeds"]
+    path.write_text(json.dumps(record))
+    folder.claim(tmp_path / "run", tiny.config(), new=False)
+    config = tiny.config()
+    config = replace(config, {"train.num_seeds": 2})
+    with pytest.raises(UserError, match=r"train\.num_seeds=1 there, 2 now"):
+        folder.claim(tmp_path / "run", config, new=False)
+
+
+def test_a_folder_with_other_things_in_it_is_refused(tmp_path):
+    (tmp_path / "thesis.tex").write_text("x")
+    with pytest.raises(UserError, match="is not empty and holds no run"):
+        folder.claim(tmp_path, tiny.config(), new=True)
+    assert [p.name for p in tmp_path.iterdir()] == ["thesis.tex"]
+
+
+def test_an_unreadable_record_is_one_line(tmp_path):
+    (tmp_path / "config.json").write_text("{")
+    with pytest.raises(UserError, match=r"config.json cannot be read"):
+        folder.claim(tmp_path, tiny.config(), new=True)
+
+
+def test_the_corpus_may_not_change_under_a_run(tmp_path):
+    folder.record_environment(tmp_path, tiny.corpus().record())
+    folder.record_environment(tmp_path, tiny.corpus().record())
+    record = json.loads((tmp_path / "environment.json").read_text())
+    assert record["corpus"]["characters"] == {"train": 200, "valid": 100, "test": 100}
+    assert len(record["sessions"]) == 1
+    (tmp_path / "environment.json").write_text(
+        json.dumps(record | {"sessions": [*record["sessions"], {"command": ["later"]}]})
+    )
+    folder.record_environment(tmp_path, tiny.corpus().record())
+    again = json.loads((tmp_path / "environment.json").read_text())["sessions"]
+    assert again == [{"command": ["later"]}, *record["sessions"]]  # the last is the command that goes on
+    assert record["sessions"][0]["versions"]["jax"]
+    other = dataclasses.replace(tiny.corpus(), sha256="another")
+    with pytest.raises(UserError, match="trained on another corpus"):
+        folder.record_environment(tmp_path, other.record())
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        ('"corpus"', "corpus"),
+        ('"corpus"', '"corpxs"'),
+        ('"sha256"', '"sha25 "'),
+        ('"sessions": [', '"sessions": 3, "": ['),
+    ],
+)
+def test_a_damaged_environment_is_one_line_and_can_be_moved_away(tmp_path, capsys, change):
+    folder.record_environment(tmp_path, tiny.corpus().record())
+    path = tmp_path / "environment.json"
+    path.write_text(path.read_text().replace(*change))
+    with pytest.raises(UserError, match=r"environment\.json .*; move it elsewhere") as error:
+        folder.record_environment(tmp_path, tiny.corpus().record())
+    assert "\n" not in str(error.value)
+    path.unlink()
+    (tmp_path / "checkpoints" / "6.orbax-checkpoint-tmp").mkdir(parents=True)
+    folder.record_environment(tmp_path, tiny.corpus().record())
+    assert json.loads(path.read_text())["corpus"]["sha256"] == tiny.corpus().sha256
+    assert not capsys.readouterr().out
+    path.unlink()
+    (tmp_path / "checkpoints" / "6").mkdir()
+    folder.record_environment(tmp_path, tiny.corpus().record())
+    assert "environment.json is gone, and with it which text" in capsys.readouterr().out
+
+
+def test_a_read_only_folder_is_one_line_that_says_what_can_be_done(tmp_path, monkeypatch):
+    def read_only(*_):
+        raise OSError(30, "Read-only file system")
+
+    monkeypatch.setattr("builtins.open", read_only)
+    with (
+        pytest.raises(UserError, match=r"cannot be written \(Read-only .*\); --stages=figures --figures=DIR draws"),
+        folder.locked(tmp_path),
+    ):
+        pass
+
+
+def test_a_folder_is_held_by_one_process(tmp_path):
+    with folder.locked(tmp_path), pytest.raises(UserError, match="another process works in"), folder.locked(tmp_path):
+        pass
+    with folder.locked(tmp_path):
+        pass
+
+
+def test_a_kill_while_claiming_leaves_a_folder_that_can_be_claimed(tmp_path):
+    (tmp_path / "config.json.tmp").write_text("{")
+    folder.claim(tmp_path, tiny.config(), new=True)
+    assert json.loads((tmp_path / "config.json").read_text())["train"]["steps"] == 6
+
+
+def test_only_training_begins_a_run(tmp_path):
+    with pytest.raises(UserError, match="--stages=train first"):
+        folder.claim(tmp_path / "typo", tiny.config(), new=False)
+    assert not (tmp_path / "typo").exists()
+
+
+def test_a_workdir_that_cannot_be_one_is_refused(tmp_path):
+    (tmp_path / "file").write_text("mine")
+    with pytest.raises(UserError, match="cannot be written"):
+        folder.claim(tmp_path / "file" / "run", tiny.config(), new=True)
+    assert (tmp_path / "file").read_text() == "mine"
