@@ -62,7 +62,7 @@ def main() -> None:
 
 def measured(name: str, path: str, more: list[str]) -> list[tuple[float, float]]:
     """Mean and deviation over batches of each layer, by the program itself."""
-    import main as program
+    from anisoscope.cli import process as program
 
     with tempfile.TemporaryDirectory() as folder:
         run = pathlib.Path(folder) / "run"

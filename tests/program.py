@@ -11,7 +11,9 @@ import time
 
 import absl.logging
 
-import main as program
+from anisoscope.cli import options
+from anisoscope.cli import process as program
+from anisoscope.cli.kinds import Request
 
 ROOT = pathlib.Path(__file__).parent.parent
 
@@ -40,6 +42,11 @@ def here(*flags):
             logging.getLogger().setLevel(levels[0])
             absl.logging.set_verbosity(levels[1])
     return subprocess.CompletedProcess(flags, code, output.getvalue(), errors.getvalue())
+
+
+def asked(root, *stages, title="run"):
+    """What the command hands over beside the experiment."""
+    return Request(options.parse(["main.py", "--config=file.py", f"--stages={','.join(stages)}"]), {}, root, title)
 
 
 def refuse(workdir, words, *flags, start=here):

@@ -11,7 +11,7 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from anisoscope.cli import drawing, stages
+from anisoscope.cli import drawing, training
 from anisoscope.measurement.tables import files
 from anisoscope.training import log
 from anisoscope.utils.errors import RunError, Stopped, UserError
@@ -156,7 +156,7 @@ def test_what_ends_a_run_is_one_line_and_an_exit_code(monkeypatch, tmp_path, err
     def work(*_):
         raise error
 
-    monkeypatch.setattr(stages, "work", work)
+    monkeypatch.setattr(training, "work", work)
     process = here(*DECODER, f"--workdir={tmp_path / 'run'}")
     assert (process.returncode, process.stdout, process.stderr) == (code, "", words)
 
@@ -164,8 +164,8 @@ def test_what_ends_a_run_is_one_line_and_an_exit_code(monkeypatch, tmp_path, err
 @pytest.mark.parametrize("signum", [signal.SIGINT, signal.SIGTERM])
 def test_a_signal_while_figures_are_drawn_is_one_line(monkeypatch, tmp_path, signum):
     before = [signal.getsignal(one) for one in (signal.SIGINT, signal.SIGTERM)]
-    monkeypatch.setattr(stages, "work", lambda *_: None)
-    monkeypatch.setattr(stages, "check_folders", lambda *_, **__: None)
+    monkeypatch.setattr(training, "work", lambda *_: None)
+    monkeypatch.setattr(training, "check_folders", lambda *_, **__: None)
     monkeypatch.setattr(drawing, "draw_figures", lambda *_: signal.raise_signal(signum))
     process = here(*DECODER, f"--workdir={tmp_path / 'run'}")
     assert (process.returncode, process.stdout) == (130, "")
@@ -192,14 +192,14 @@ def test_a_device_that_is_not_there_is_one_line(monkeypatch, tmp_path):
     def work(*_):
         raise RuntimeError("Unable to initialize backend 'tpu': no such device\nand more")
 
-    monkeypatch.setattr(stages, "work", work)
+    monkeypatch.setattr(training, "work", work)
     process = here(*DECODER, f"--workdir={tmp_path / 'run'}")
     words = "error: Unable to initialize backend 'tpu': no such device: set JAX_PLATFORMS to a device that is there"
     assert (process.returncode, process.stderr) == (2, f"{words}, or unset it\n")
 
 
 def test_what_nobody_foresaw_is_not_hidden(monkeypatch, tmp_path):
-    monkeypatch.setattr(stages, "work", lambda *_: 1 / 0)
+    monkeypatch.setattr(training, "work", lambda *_: 1 / 0)
     with pytest.raises(ZeroDivisionError):
         here(*DECODER, f"--workdir={tmp_path / 'run'}")
 
@@ -208,7 +208,7 @@ def test_who_asked_to_stop_is_told_where_and_has_exit_code_0(monkeypatch, tmp_pa
     def work(*_):
         raise Stopped("decoder: stopped at step 3")
 
-    monkeypatch.setattr(stages, "work", work)
+    monkeypatch.setattr(training, "work", work)
     process = here(*DECODER, f"--workdir={tmp_path / 'run'}")
     assert (process.returncode, process.stderr) == (0, "")
     assert process.stdout == "decoder: stopped at step 3; the same command goes on from there\n"

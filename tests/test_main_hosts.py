@@ -20,7 +20,7 @@ MEASURE = [
 ]
 WORK = """
 import os, signal, sys
-import main
+from anisoscope.cli import process
 from anisoscope.measurement.tables import measurements
 written, killed_at = measurements.keep, int(sys.argv[1])
 
@@ -31,7 +31,7 @@ def keep(table, step, there, folder):
     print(f"{folder.parent.name} {step}", file=sys.stderr)
 
 measurements.keep = keep
-sys.exit(main.main(["main.py", *sys.argv[2:]]))
+sys.exit(process.main(["main.py", *sys.argv[2:]]))
 """
 DEVICES = 4
 

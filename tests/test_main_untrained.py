@@ -9,13 +9,13 @@ import subprocess
 
 import pytest
 
-from anisoscope.cli import stages_untrained
+from anisoscope.cli import untrained
 from anisoscope.config.untrained import UntrainedConfig
 from anisoscope.experiments import quickstart
 from anisoscope.measurement.tables import files
 from anisoscope.utils import folder
 from anisoscope.utils.errors import RunError, UserError
-from tests.program import ROOT, command, environment, here, main, refuse, wait_for
+from tests.program import ROOT, asked, command, environment, here, main, refuse, wait_for
 
 BIAS = "--config=experiments/untrained_bias.py"
 SMALL = [
@@ -103,7 +103,7 @@ def again(run, tmp_path):
 
     def measure(stages_wanted=("measure",), **changes):
         changed = dataclasses.replace(config, **tuples | changes)
-        stages_untrained.untrained_blocks(changed, workdir, "bias", list(stages_wanted), workdir / "figures")
+        untrained.untrained_blocks(changed, asked(workdir, *stages_wanted, title="bias"))
 
     return workdir, measure
 

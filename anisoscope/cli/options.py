@@ -35,6 +35,7 @@ def parse(words: list[str]) -> flags.FlagValues:
     flags.DEFINE_string("status", None, "Folder of a run: say what is done and what is missing; do nothing.", given)
     two = "Two runs, as runs/a,runs/b@256: how alike are their layers on the same text? At a step, or the last."
     flags.DEFINE_list("similarity", [], two, given)
+    flags.DEFINE_bool("version", False, "Tell the version.", given)
     flags.DEFINE_bool("help", False, "Show this; with --config, the settings of that experiment.", given)
     try:
         left = given(words)
@@ -53,7 +54,7 @@ def parse(words: list[str]) -> flags.FlagValues:
             raise UserError(f"--{name}= names nothing; give a name or leave it out")
     if given["similarity"].present and len(given.similarity) != 2:
         raise UserError("--similarity compares two runs; name two folders, as --similarity=runs/a,runs/b@256")
-    if given.help or given.list or given.status is not None or given.similarity:
+    if given.help or given.version or given.list or given.status is not None or given.similarity:
         return given
     if given.config is None:
         raise UserError("no experiment given; pass --config=experiments/quickstart.py, say, or see main.py --list")
@@ -76,6 +77,17 @@ def check_settings(given: flags.FlagValues, settings: dict[str, str | None]) -> 
     for name in OF_RUNS:
         if given.similarity and given[name].present and not given.help:
             raise UserError(f"--similarity compares two runs that are there; leave out --{name}")
+
+
+def refuse_training(given: flags.FlagValues, what: str, stages: tuple[str, ...]) -> None:
+    """Raise UserError for what only training runs have, where an experiment is of something else."""
+    for name in ("compare", "distributed", "over"):
+        if given[name].value != given[name].default:
+            raise UserError(f"--{name} is for training runs; leave it out with an experiment on {what}")
+    if asked := [stage for stage in FURTHER if stage in given.stages]:
+        raise UserError(f"--stages={asked[0]}: {what} are not trained here; leave it out")
+    if given["stages"].present and (asked := [stage for stage in given.stages if stage not in stages]):
+        raise UserError(f"--stages={asked[0]}: {what} are not trained; choose from {', '.join(stages)}")
 
 
 def check_tangents(given: flags.FlagValues, enabled: bool) -> None:

@@ -1,210 +1,160 @@
-"""What the stages of an experiment do to its runs, in order, up to the tables; drawing.py draws them together."""
+"""The stages of an experiment that trains, an entry each: what is refused before the first folder is made, and work."""
 
 import contextlib
-import json
-import os
 import pathlib
-import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
+from typing import Any, NamedTuple
 
-import jax
-
-from anisoscope.analysis import on_disk, primary
-from anisoscope.cli import ahead, cost, equal, memory
+from anisoscope.analysis import on_disk
+from anisoscope.cli import ahead, equal
 from anisoscope.config import variants
 from anisoscope.config.data import CACHE
 from anisoscope.config.experiment import Config
-from anisoscope.config.pretrained import PretrainedConfig
 from anisoscope.config.run import seeds
-from anisoscope.data import corpus
+from anisoscope.data.corpus import Corpus
 from anisoscope.measurement.sources import points, sites, sweep
 from anisoscope.measurement.sources.hub.folders import export
-from anisoscope.measurement.sources.probe import POSITION_SETS
-from anisoscope.models.transformer import compute_type
 from anisoscope.tangents import sweep as tangents
 from anisoscope.training import loop, program
-from anisoscope.utils import compiled, folder, processes
-from anisoscope.utils.errors import UserError
+from anisoscope.utils import compiled, processes
 from anisoscope.utils.settings import replace
 from anisoscope.utils.stop import Stop
 
 
-def join_cluster() -> None:
-    """Become one of several processes; only the first one speaks and writes."""
-    try:
-        jax.distributed.initialize()
-    except (RuntimeError, ValueError, LookupError) as error:
-        reason = str(error).splitlines()[0]
-        if not isinstance(error, RuntimeError):  # in Python's words
-            reason = f"its environment variables, as SLURM_JOB_ID, are damaged or incomplete: {reason}"
-        raise UserError(f"--distributed finds no cluster ({reason}); leave it out on a single machine") from error
-    if not processes.is_first():
-        sys.stdout = open(os.devnull, "w")  # noqa: SIM115 (stays open until the process ends)
+class Run(NamedTuple):
+    """A run of an experiment."""
+
+    name: str  # its variant and seeds; the experiment's title where it has one run
+    config: Config
+    text: Corpus
+    folder: pathlib.Path
 
 
-def units(experiment: Config) -> int:
-    """What measuring a checkpoint can be shared out into."""
-    return experiment.measure.batches * len(POSITION_SETS)
+class Work(NamedTuple):
+    """What the stages work on."""
+
+    experiment: Config
+    runs: dict[str, Run]  # by the name of the folder inside the experiment's, '' where it has one run
+    root: pathlib.Path
+    title: str
+    wanted: list[str]  # names of stages
+    stop: Stop
+
+
+class Stage(NamedTuple):
+    name: str
+    check: Callable[[Work], None]  # UserError, one line, where it cannot be done
+    run: Callable[[Work], None]
+
+
+def check_train(work: Work) -> None:
+    for run in work.runs.values():
+        program.check(run.config, run.text)
+
+
+def train(work: Work) -> None:
+    """Variant by variant; runs that differ in seeds alone together. What measures is compiled meanwhile."""
+    first = next(iter(work.runs.values()))
+    beside = ahead.compiling(first.config, first.text, first.folder, work.stop)
+    with beside if "measure" in work.wanted else contextlib.nullcontext():
+        for variant, group in variants.groups(work.experiment).items():
+            train_together(work, variant, group)
+
+
+def train_together(work: Work, variant: str, group: Config) -> None:
+    """The seeds of a variant."""
+    names = variants.run_names(variant, variants.members(group))
+    first = work.runs[next(iter(names))]
+    group = replace(group, {"model.dtype": first.config.model.dtype})  # what "auto" means
+    name = variant or work.title
+    if len(names) > 1:
+        weights, data = (len(set(kind)) for kind in zip(*seeds(group.train), strict=True))
+        name += f": {weights} weight × {data} data seeds"
+    folders = {run or work.title: work.root / run for run in names}
+    loop.train(group, first.text, folders, name, work.stop)
+    work.stop.check(f"{name}: stopped when train was done")
+
+
+def check_measure(work: Work) -> None:
+    for run in work.runs.values():
+        for tables in ("measurements", *sites.folders(run.config), *[points.FOLDER] * run.config.measure.points_table):
+            sweep.check(run.folder / tables, run.config, run.text)
+
+
+def measure(work: Work) -> None:
+    """Every checkpoint of every run; then what is read from the tables of all of them."""
+    for run in work.runs.values():
+        which = run.config, run.text, run.folder, run.name, work.stop
+        sweep.sweep(*which)
+        if run.config.measure.sites:
+            sites.measure(*which)
+        if run.config.measure.points_table:
+            points.measure(*which)
+        if processes.is_first():
+            on_disk.write_run(run.name, run.folder)
+        work.stop.check(f"{run.name}: stopped when measure was done")
+    if len(work.runs) > 1 and processes.is_first():
+        folders = {name: run.folder for name, run in work.runs.items()}
+        for path in on_disk.write(folders, work.root, work.experiment.primary):
+            print(path)
+
+
+def check_tangents(work: Work) -> None:
+    for run in work.runs.values():
+        tangents.check(run.config, run.text, run.folder)
+
+
+def fit_tangents(work: Work) -> None:
+    """The early proxies of all runs first, as some are controls of others."""
+    for run in work.runs.values():
+        tangents.fit_early(run.config, run.text, run.folder, run.name, work.stop)
+    configs = {name: run.config for name, run in work.runs.items()}
+    for name, run in work.runs.items():
+        other = tangents.other_seed(name, configs)
+        beside = None if other is None else work.root / other
+        tangents.sweep(run.config, run.text, run.folder, run.name, work.stop, beside)
+        work.stop.check(f"{run.name}: stopped when tangents were done")
+
+
+def check_equal(work: Work) -> None:
+    equal.check({name: run.config for name, run in work.runs.items()})
+
+
+def contrast(work: Work) -> None:
+    """At equal gain."""
+    configs = {name: run.config for name, run in work.runs.items()}
+    texts = {name: run.text for name, run in work.runs.items()}
+    equal.contrast(work.experiment, configs, texts, work.root, work.stop)
+
+
+def check_export(work: Work) -> None:
+    for run in work.runs.values():
+        export.check(run.config)
+
+
+def export_folders(work: Work) -> None:
+    if processes.is_first():
+        for run in work.runs.values():
+            export.run(run.config, run.folder, run.name)
+
+
+STAGES = (
+    Stage("train", check_train, train),
+    Stage("measure", check_measure, measure),
+    Stage("tangents", check_tangents, fit_tangents),
+    Stage("equal", check_equal, contrast),
+    Stage("export", check_export, export_folders),
+)  # in this order; figures are drawn of what they leave on disk (drawing.py)
+
+
+def with_tangents(configs: Iterable[Any], wanted: list[str]) -> list[str]:
+    """The stages wanted, `tangents` only where it is switched on."""
+    if "tangents" not in wanted or any(config.tangents.enabled for config in configs):
+        return wanted
+    return [stage for stage in wanted if stage != "tangents"]
 
 
 def keep_compiled(cache: str = CACHE) -> None:
     """What is compiled is read at the next start; where that cannot be, a line says so."""
     if (why := compiled.keep(cache)) and processes.is_first():
         print(why)
-
-
-def foretell(experiment: Config, configs: dict[str, Config], root: pathlib.Path, wanted: list[str]) -> None:
-    """What would be done, and what it takes. A text is read for it where that needs no network."""
-    data, wanted = experiment.data, with_tangents(configs, wanted)
-    check_folders(experiment, configs, root, "train" in wanted, folder.check)
-    text, found = cost.Text(), None
-    if data.path or data.source == "pydoc":
-        found = corpus.load(data, experiment.model.context)
-        text = cost.size_of(found)
-        print(f"corpus: {found.name}, from {found.origin}")
-    print(f"folder: {root}{' (exists: what is done there is not done again)' if root.exists() else ''}")
-    for line in cost.told(configs, text, wanted, units(experiment)):
-        print(line)
-    for group in variants.groups(experiment).values():
-        memory.check(group, text.vocabulary, wanted)
-    for config in configs.values():
-        if found is not None and "train" in wanted and text_key(config) == text_key(experiment):
-            program.check(config, found)
-
-
-def work(experiment: Config, configs: dict[str, Config], root: pathlib.Path, title: str, wanted: list[str]) -> None:
-    """Train and measure. What can be refused is refused before the first folder is made."""
-    wanted = with_tangents(configs, wanted)
-    primary.check(experiment.primary, list(configs))
-    if "equal" in wanted:
-        equal.check(configs)
-    texts = {}
-    for config in configs.values():
-        if text_key(config) not in texts:
-            text = texts[text_key(config)] = corpus.load(config.data, config.model.context)
-            binary = " (0 is among them: no text has it)" if 0 in text.vocabulary else ""
-            print(f"corpus: {text.name}, {len(text.vocabulary)} distinct bytes{binary}, from {text.origin}")
-    for group in variants.groups(experiment).values():
-        memory.check(group, texts[text_key(group)].vocab_size, wanted)
-    for name, config in configs.items():
-        if "train" in wanted:
-            program.check(config, texts[text_key(config)])
-        if "measure" in wanted:
-            for tables in ("measurements", *sites.folders(config), *[points.FOLDER] * config.measure.points_table):
-                sweep.check(root / name / tables, config, texts[text_key(config)])
-        if "tangents" in wanted:
-            tangents.check(config, texts[text_key(config)], root / name)
-        if "export" in wanted:
-            export.check(config)
-    if not root.exists():
-        costs = {name: cost.of_run(config, cost.size_of(texts[text_key(config)])) for name, config in configs.items()}
-        print(f"{title}: {cost.plan(configs, costs, wanted)}: {cost.summary(costs, wanted, units(experiment))}")
-
-    with contextlib.ExitStack() as locks, Stop() as stop:
-
-        def claim() -> None:
-            check_folders(experiment, configs, root, "train" in wanted, folder.claim)
-            for path in {root, *(root / name for name in configs)}:
-                locks.enter_context(folder.locked(path))
-            check_folders(
-                experiment, configs, root, False, folder.check
-            )  # another start may have claimed them in between
-            for name, config in configs.items():
-                folder.record_environment(root / name, texts[text_key(config)].record())
-
-        processes.on_first(claim)
-        if "train" in wanted:
-            first, config = next(iter(configs.items()))
-            beside = ahead.compiling(config, texts[text_key(config)], root / first, stop)
-            with beside if "measure" in wanted else contextlib.nullcontext():
-                train(experiment, configs, texts, root, title, stop)
-        if "measure" in wanted:
-            for name, config in configs.items():
-                sweep.sweep(config, texts[text_key(config)], root / name, name or title, stop)
-                if config.measure.sites:
-                    sites.measure(config, texts[text_key(config)], root / name, name or title, stop)
-                if config.measure.points_table:
-                    points.measure(config, texts[text_key(config)], root / name, name or title, stop)
-                if processes.is_first():
-                    on_disk.write_run(name or title, root / name)
-                stop.check(f"{name or title}: stopped when measure was done")
-            if len(configs) > 1 and processes.is_first():
-                for path in on_disk.write({name: root / name for name in configs}, root, experiment.primary):
-                    print(path)
-        if "tangents" in wanted:
-            fit_tangents(configs, texts, root, title, stop)
-        if "equal" in wanted:
-            of_each = {name: texts[text_key(config)] for name, config in configs.items()}
-            equal.contrast(experiment, configs, of_each, root, stop)
-        if "export" in wanted and processes.is_first():
-            for name, config in configs.items():
-                export.run(config, root / name, name or title)
-
-
-def with_tangents(configs: dict[str, Config | PretrainedConfig], wanted: list[str]) -> list[str]:
-    """The stages wanted, `tangents` only where it is switched on."""
-    if "tangents" not in wanted or any(config.tangents.enabled for config in configs.values()):
-        return wanted
-    return [stage for stage in wanted if stage != "tangents"]
-
-
-def fit_tangents(
-    configs: dict[str, Config], texts: dict[str, corpus.Corpus], root: pathlib.Path, title: str, stop: Stop
-) -> None:
-    """The early proxies of all runs first, as some are controls of others."""
-    for name, config in configs.items():
-        tangents.fit_early(config, texts[text_key(config)], root / name, name or title, stop)
-    for name, config in configs.items():
-        other = tangents.other_seed(name, configs)
-        beside = None if other is None else root / other
-        tangents.sweep(config, texts[text_key(config)], root / name, name or title, stop, beside)
-        stop.check(f"{name or title}: stopped when tangents were done")
-
-
-def train(
-    experiment: Config,
-    configs: dict[str, Config],
-    texts: dict[str, corpus.Corpus],
-    root: pathlib.Path,
-    title: str,
-    stop: Stop,
-) -> None:
-    """Variant by variant; runs that differ in seeds alone together."""
-    for variant, group in variants.groups(experiment).items():
-        runs = variants.run_names(variant, variants.members(group))
-        group = replace(group, {"model.dtype": configs[next(iter(runs))].model.dtype})  # what "auto" means
-        name = variant or title
-        if len(runs) > 1:
-            weights, data = (len(set(kind)) for kind in zip(*seeds(group.train), strict=True))
-            name += f": {weights} weight × {data} data seeds"
-        folders = {run or title: root / run for run in runs}
-        loop.train(group, texts[text_key(group)], folders, name, stop)
-        stop.check(f"{name}: stopped when train was done")
-
-
-def check_folders(
-    experiment: Config, configs: dict[str, Config], root: pathlib.Path, new: bool, check: Callable[..., None]
-) -> None:
-    """The experiment's folder and those of its runs must hold them and nothing else; they may be `new`."""
-    for path, config in {root: experiment, **{root / name: config for name, config in configs.items()}}.items():
-        check(path, config, new)
-
-
-def resolve_types(experiment: Config, configs: dict[str, Config], root: pathlib.Path) -> tuple[Config, dict]:
-    """Both with what model.dtype=auto means: what the runs began with, or what this machine is best at."""
-    return resolved(experiment, root), {name: resolved(config, root) for name, config in configs.items()}
-
-
-def resolved(config: Config, root: pathlib.Path) -> Config:
-    if config.model.dtype != "auto":
-        return config
-    try:
-        dtype = json.loads((root / "config.json").read_text())["model"]["dtype"]
-    except (OSError, ValueError, KeyError, TypeError):  # no run there, or not a readable one: `claim` speaks of it
-        dtype = compute_type("auto")
-    return replace(config, {"model.dtype": dtype})
-
-
-def text_key(config: Config) -> str:
-    """Runs with equal keys read the same text, loaded once."""
-    return str((config.data, config.model.context))

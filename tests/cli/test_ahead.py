@@ -4,8 +4,7 @@ import threading
 
 import pytest
 
-import main
-from anisoscope.cli import ahead
+from anisoscope.cli import ahead, process
 from anisoscope.measurement.sources import sweep
 from anisoscope.utils.errors import UNSTOPPABLE, RunError
 from anisoscope.utils.stop import Stop
@@ -61,16 +60,16 @@ def test_a_run_that_is_trained_compiles_nothing(compiler, tmp_path):
 
 def test_a_process_ends_without_a_compiler_that_is_at_work(compiler, tmp_path, monkeypatch):
     codes = []
-    monkeypatch.setattr(main.os, "_exit", codes.append)
+    monkeypatch.setattr(process.os, "_exit", codes.append)
     with pytest.raises(SystemExit, match="2"):
-        main.end(2)
+        process.end(2)
     assert not codes
     for code in (1, 130):  # threads that a failed save left behind; an interruption
         with pytest.raises(SystemExit):
-            main.end(code)  # `os._exit` does not return where it is not replaced
+            process.end(code)  # `os._exit` does not return where it is not replaced
     stop = Stop()
     with ahead.compiling(tiny.config(), tiny.corpus(), tmp_path, stop):
         stop.asked = True
     with pytest.raises(SystemExit):
-        main.end(0)
+        process.end(0)
     assert codes == [1, 130, 0]

@@ -7,7 +7,7 @@ import pandas as pd
 import pytest
 
 from anisoscope.analysis import on_disk
-from anisoscope.cli import drawing, equal, stages
+from anisoscope.cli import drawing, equal, training
 from anisoscope.config import variants
 from anisoscope.measurement.tables import files
 from anisoscope.training import again, finished, log
@@ -78,7 +78,7 @@ def test_contrasts_at_equal_gain_from_training_to_the_figure(tmp_path, capsys):
     experiment = replace(experiment, {"primary": named})
     configs, root = variants.expand(experiment), tmp_path / "sinks"
     for _ in range(2):
-        stages.work(experiment, configs, root, "sinks", ["train", "measure", "equal"])
+        training.work(experiment, configs, root, "sinks", ["train", "measure", "equal"])
     assert capsys.readouterr().out.count("trained already") == 2
     found = on_disk.read_equal(root, {name: root / name for name in configs})
     assert {"bell", "drift_growth", "steps_to_gain"} <= set(found.quantity)

@@ -6,7 +6,7 @@ import sys
 import jax
 import pytest
 
-from anisoscope.cli import drawing, stages
+from anisoscope.cli import drawing, stages, training
 from anisoscope.config import variants
 from anisoscope.measurement.tables import files
 from anisoscope.plot.report import embed
@@ -105,9 +105,9 @@ def test_a_folder_of_runs_is_named_with_them(folder):
 
 def test_auto_becomes_the_type_the_run_began_with_or_that_of_this_machine(tmp_path):
     config = replace(tiny.config(), {"model.dtype": "auto"})
-    assert stages.resolved(config, tmp_path).model.dtype == "float32"
+    assert training.resolved(config, tmp_path).model.dtype == "float32"
     claim(tmp_path / "run", replace(config, {"model.dtype": "bfloat16"}), new=True)
-    assert stages.resolved(config, tmp_path / "run").model.dtype == "bfloat16"
+    assert training.resolved(config, tmp_path / "run").model.dtype == "bfloat16"
 
 
 def test_runs_that_differ_in_seeds_are_trained_together_into_a_folder_each(tmp_path, monkeypatch, capsys):
@@ -118,7 +118,7 @@ def test_runs_that_differ_in_seeds_are_trained_together_into_a_folder_each(tmp_p
     monkeypatch.setattr(
         loop, "train", lambda config, text, folders, name, stop: trained.append((name, config, folders))
     )
-    stages.work(experiment, configs, tmp_path / "twins", "twins", ["train"])
+    training.work(experiment, configs, tmp_path / "twins", "twins", ["train"])
     runs = {twin: [f"{twin}_weights_{weights}_data_7" for weights in (0, 1)] for twin in both}
     assert list(configs) == [*runs["decoder"], *runs["encoder"]]
     for (name, config, folders), twin in zip(trained, both, strict=True):
@@ -142,7 +142,7 @@ def test_who_asks_to_stop_between_two_variants_is_heard(tmp_path, monkeypatch):
 
     monkeypatch.setattr(loop, "train", train)
     with pytest.raises(Stopped, match="one: stopped when train was done"):
-        stages.work(experiment, variants.expand(experiment), tmp_path / "run", "run", ["train", "measure"])
+        training.work(experiment, variants.expand(experiment), tmp_path / "run", "run", ["train", "measure"])
     assert begun == ["one"]
 
 
@@ -160,7 +160,7 @@ def test_a_cluster_that_cannot_be_joined_is_one_line(monkeypatch, error, words):
 
     monkeypatch.setattr(jax.distributed, "initialize", initialize)
     with pytest.raises(UserError, match=words):
-        stages.join_cluster()
+        training.join_cluster()
 
 
 def test_a_run_to_compare_with_is_guessed(folder):
@@ -173,7 +173,7 @@ def test_of_a_cluster_the_first_process_speaks(monkeypatch, capsys, first):
     monkeypatch.setattr(jax.distributed, "initialize", lambda: None)
     monkeypatch.setattr(jax, "process_index", lambda: 0 if first else 1)
     monkeypatch.setattr(sys, "stdout", sys.stdout)
-    stages.join_cluster()
+    training.join_cluster()
     print("hello")
     if not first:
         sys.stdout.close()

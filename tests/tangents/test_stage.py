@@ -53,9 +53,9 @@ def test_bad_input_is_refused_in_one_line_before_a_folder_is_made(tmp_path, flag
 def test_it_is_done_only_where_it_is_switched_on():
     every = ["train", "measure", "tangents", "figures"]
     on, off = config(), tiny.config()
-    assert stages.with_tangents({"": on}, every) == every
-    assert stages.with_tangents({"": off}, every) == ["train", "measure", "figures"]
-    assert stages.with_tangents({"": off}, ["measure"]) == ["measure"]
+    assert stages.with_tangents([on], every) == every
+    assert stages.with_tangents([off], every) == ["train", "measure", "figures"]
+    assert stages.with_tangents([off], ["measure"]) == ["measure"]
     costs = {"": cost.of_run(on, cost.Text(8, 100))}
     assert "fit and test tangent proxies" in cost.plan({"": on}, costs, every)
     assert cost.of_run(off, cost.Text(8, 100)).tangents == 0 < costs[""].tangents
@@ -64,13 +64,14 @@ def test_it_is_done_only_where_it_is_switched_on():
 
 def test_the_early_proxies_of_all_runs_come_first_since_each_is_the_control_of_another(monkeypatch):
     done, configs = [], {name: replace(config(), {"train.seed": seed}) for seed, name in enumerate("ab")}
-    texts = {stages.text_key(config()): tiny.corpus()}
+    root = pathlib.Path("root")
+    runs = {name: stages.Run(name, one, tiny.corpus(), root / name) for name, one in configs.items()}
     monkeypatch.setattr(sweep, "fit_early", lambda config, corpus, run, *_: done.append(("early", run.name)))
     monkeypatch.setattr(
         sweep, "sweep", lambda config, corpus, run, name, stop, other: done.append((run.name, other.name))
     )
     with stages.Stop() as stop:
-        stages.fit_tangents(configs, texts, pathlib.Path("root"), "title", stop)
+        stages.fit_tangents(stages.Work(config(), runs, root, "title", ["tangents"], stop))
     assert done == [("early", "a"), ("early", "b"), ("a", "b"), ("b", "a")]
 
 

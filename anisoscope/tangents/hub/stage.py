@@ -11,7 +11,7 @@ import jax
 import numpy as np
 
 from anisoscope.config.pretrained import PretrainedConfig, steps
-from anisoscope.config.tangents import LEAST_EARLY, TangentsConfig, check_settings, early_among
+from anisoscope.config.tangents import TangentsConfig, check_settings, early_among
 from anisoscope.data.corpus import Corpus
 from anisoscope.measurement.sources import made_from
 from anisoscope.measurement.sources.hub import load, sweep
@@ -21,6 +21,7 @@ from anisoscope.measurement.sources.hub.revision import Plan, opened, place_of
 from anisoscope.measurement.tables import files
 from anisoscope.tangents import inputs, proxies, stage, tables, tested
 from anisoscope.tangents.hub import gradients, matrices, scored
+from anisoscope.tangents.limits import LEAST_EARLY
 from anisoscope.tangents.proxies import Frames
 from anisoscope.utils import folder
 from anisoscope.utils.errors import UserError

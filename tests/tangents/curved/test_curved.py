@@ -7,8 +7,7 @@ import numpy as np
 import pytest
 from scipy import stats
 
-import main
-from anisoscope.cli import flags, stages_untrained
+from anisoscope.cli import flags, kinds, untrained
 from anisoscope.config.curved import CurvedConfig, check
 from anisoscope.experiments import curved_manifolds
 from anisoscope.measurement.tables import files
@@ -19,6 +18,7 @@ from anisoscope.tangents.curved.quantities import LAW
 from anisoscope.utils.errors import UserError
 from anisoscope.utils.settings import from_dict, to_dict
 from tests.plot.reading import footer_of, inside
+from tests.program import asked
 
 SLOW = pytest.mark.slow
 SMALL = CurvedConfig(types=1024, draws=1024, seeds=8, width=6)
@@ -166,16 +166,16 @@ def test_one_stage_measures_and_draws_and_the_same_again_changes_nothing(tmp_pat
     config = dataclasses.replace(SMALL, types=64, draws=64, seeds=2)
     root, to = tmp_path / "curved", tmp_path / "curved" / "figures"
     monkeypatch.setattr(draw, "save", lambda figure, folder, name: [folder / f"{name}.png"])  # which takes long
-    stages_untrained.curved_manifolds(config, root, "curved", ["measure", "figures"], to)
+    untrained.curved_manifolds(config, asked(root, "measure", "figures"))
     said = capsys.readouterr().out
     assert "norm of the normal gradient: t^" in said
     assert f"figures: {to} (1, each" in said
     before = {name: (root / name).read_bytes() for name in ("measurements/seeds.nc", "results.nc", "results.csv")}
     monkeypatch.setattr(tables, "measure", lambda config: pytest.fail("measured again"))
-    stages_untrained.curved_manifolds(config, root, "curved", ["measure"], to)
+    untrained.curved_manifolds(config, asked(root, "measure"))
     assert {name: (root / name).read_bytes() for name in before} == before
     with pytest.raises(UserError, match="holds a run with other settings: seed=0 there, 1 now"):
-        stages_untrained.curved_manifolds(dataclasses.replace(config, seed=1), root, "curved", ["measure"], to)
+        untrained.curved_manifolds(dataclasses.replace(config, seed=1), asked(root, "measure"))
     table = files.read(root / "results.nc")
     assert "reconstruction" in table.slope_normal_norm.attrs["source"]
     assert "reconstruction" in table.tangent_norm.attrs["source"]
@@ -200,9 +200,7 @@ def test_the_figure_lays_itself_out_with_its_origin(settings):
 
 def test_the_command_line_knows_the_kind():
     config = flags.load("experiments/curved_manifolds.py:tiny")
-    what, stage = main.UNTRAINED[type(config).__name__]
-    assert what == "curved manifolds"
-    assert getattr(stages_untrained, stage) is stages_untrained.curved_manifolds
+    assert kinds.kind_of(config).load() is untrained.curved_manifolds
     assert flags.override(config, {"curvatures": "(1.0,)", "seeds": "3"}).curvatures == (1.0,)
 
 

@@ -1,4 +1,4 @@
-"""What `measure` and `figures` do where nothing is trained: untrained blocks, files, models of others, two runs."""
+"""Experiments where nothing is trained: untrained blocks, vectors of a file, pretrained models; two runs compared."""
 
 import contextlib
 import pathlib
@@ -7,6 +7,7 @@ from typing import Any
 
 from anisoscope.analysis import modalities, on_disk
 from anisoscope.cli.drawing import beside, draw_figures, folder_of, load, not_there, told
+from anisoscope.cli.kinds import Request
 from anisoscope.cli.stages import keep_compiled, with_tangents
 from anisoscope.config import pretrained_models as models
 from anisoscope.config.curved import CurvedConfig
@@ -26,27 +27,24 @@ from anisoscope.utils.files import read_json
 from anisoscope.utils.stop import Stop
 
 
-def untrained_blocks(
-    config: UntrainedConfig, root: pathlib.Path, title: str, wanted: list[str], to: pathlib.Path
-) -> None:
+def untrained_blocks(config: UntrainedConfig, request: Request) -> None:
     """Measure and draw untrained blocks under bias: one folder, with neither text nor training."""
 
     def measure() -> None:
         with Stop() as stop:
-            untrained.run(config, root, title, stop)
+            untrained.run(config, request.root, request.title, stop)
 
-    without_text(config, root, wanted, to, draw.UNTRAINED, measure)
+    without_text(config, request, draw.UNTRAINED, measure)
 
 
-def curved_manifolds(config: CurvedConfig, root: pathlib.Path, title: str, wanted: list[str], to: pathlib.Path) -> None:
+def curved_manifolds(config: CurvedConfig, request: Request) -> None:
     """Measure and draw a probe's gradients on curved manifolds, likewise."""
-    without_text(config, root, wanted, to, draw.CURVED, lambda: curved.run(config, root, title))
+    without_text(config, request, draw.CURVED, lambda: curved.run(config, request.root, request.title))
 
 
-def without_text(
-    config: Any, root: pathlib.Path, wanted: list[str], to: pathlib.Path, figures: dict, measure: Callable[[], None]
-) -> None:
+def without_text(config: Any, request: Request, figures: dict, measure: Callable[[], None]) -> None:
     """One folder of an experiment that reads no text and trains nothing."""
+    root, wanted, to = begun(request)
     keep_compiled()
     if "measure" in wanted:
         folder.claim(root, config, new=True)
@@ -60,30 +58,28 @@ def without_text(
         print(told(draw.draw(figures, files.read(root / "results.nc"), to), to))
 
 
-def vectors_of_file(
-    config: vectors.VectorsConfig, root: pathlib.Path, title: str, wanted: list[str], to: pathlib.Path
-) -> None:
+def vectors_of_file(config: vectors.VectorsConfig, request: Request) -> None:
     """Measure and draw a file of vectors: one folder."""
+    root, wanted, to = begun(request)
     keep_compiled()
     if "measure" in wanted:
         opened = vectors.opened(config)
         folder.claim(root, config, new=True)
         with folder.locked(root):
             folder.record_environment(root, None)
-            vectors.run(config, opened, root, title)
+            vectors.run(config, opened, root, request.title)
     if "figures" in wanted:
         folder.claim(root, config, new=False)
-        draw_measured(title, root, to)
+        draw_measured(request.title, root, to)
 
 
-def pretrained_model(
-    config: PretrainedConfig, root: pathlib.Path, title: str, wanted: list[str], to: pathlib.Path
-) -> None:
+def pretrained_model(config: PretrainedConfig, request: Request) -> None:
     """Measure and draw a model that others trained: one folder, without a log of a training, whose name it bears."""
+    root, wanted, to = begun(request)
     mesh.take_cores_for_devices(len(POSITION_SETS))
     keep_compiled(config.data.cache)
-    title = root.name or title
-    wanted = with_tangents({"": config}, wanted)
+    title = root.name or request.title
+    wanted = with_tangents([config], wanted)
     corpus = prepared = None
     if "tangents" in wanted:
         with needing_torch():
@@ -121,10 +117,9 @@ def similarity_of_runs(first: str, second: str, workdir: str | None, figures: st
     print(told(draw.draw(draw.SIMILARITY, table, to), to))
 
 
-def pretrained_models(
-    config: ModelsConfig, root: pathlib.Path, title: str, wanted: list[str], to: pathlib.Path
-) -> None:
+def pretrained_models(config: ModelsConfig, request: Request) -> None:
     """Measure and draw a list of them: a folder for each, and the figures of a paper of all that are measured."""
+    root, wanted, to = begun(request)
     mesh.take_cores_for_devices(len(POSITION_SETS))
     keep_compiled(config.data.cache)
     if "measure" in wanted:
@@ -155,6 +150,11 @@ def draw_models(
         files.write_csv(found, to / "correlations_by_modality.csv")
     print(told(paths, to))
     print(f"page:    {page.write(runs, runs, shown, beside(to, root))}")
+
+
+def begun(request: Request) -> tuple[pathlib.Path, list[str], pathlib.Path]:
+    """The folder to work in, the stages that are wanted, and where figures go."""
+    return request.root, request.given.stages, folder_of(request.given.figures, request.root)
 
 
 @contextlib.contextmanager

@@ -1,0 +1,68 @@
+"""What one command asks for: help, a list, a status, a comparison of two runs, or an experiment."""
+
+import logging
+import pathlib
+import re
+from collections.abc import Iterable
+
+import absl.logging
+
+import anisoscope
+from anisoscope.cli import flags, options
+from anisoscope.cli.kinds import Request, kind_of
+from anisoscope.cli.process import begin_writing
+
+USAGE = "Train, measure and draw: anisoscope --config=decoder_small [--config.train.steps=100 …]"
+
+
+def run(argv: list[str]) -> None:
+    absl.logging.set_verbosity(absl.logging.FATAL)  # Orbax logs tracebacks of what is told in one line here
+    logging.getLogger().setLevel(logging.CRITICAL)
+    words, settings = flags.split(argv)
+    given = options.parse(words)
+    options.check_settings(given, settings)
+    if given.version:
+        say((f"anisoscope {anisoscope.__version__}",))
+    elif given.help:
+        say((USAGE, "", *options.explained(given, settings)))
+    elif given.list:
+        from anisoscope.cli import listing
+
+        say(listing.told())
+    elif given.status is not None:
+        from anisoscope.cli import status  # late, as what is below: it takes seconds
+
+        say(status.told(pathlib.Path(given.status)))
+    elif given.similarity:
+        from anisoscope.cli import untrained
+
+        begin_writing()
+        untrained.similarity_of_runs(*given.similarity, given.workdir, given.figures)
+    else:
+        experiment = flags.override(flags.load(given.config), settings)
+        title = experiment_name(given.config)
+        root = pathlib.Path(given.workdir or f"runs/{title}")
+        kind = kind_of(experiment)
+        request = Request(given, settings, root, title)
+        kind.check(experiment, request)
+        if given.dry_run:
+            kind.foretell(experiment, request)
+        else:
+            run_it = kind.load()
+            begin_writing()
+            run_it(experiment, request)
+
+
+def say(lines: Iterable[str]) -> None:
+    for line in lines:
+        print(line)
+
+
+def experiment_name(config: str) -> str:
+    """Stem of the experiment file, with its argument, as a folder may be called: decoder_small.py:tiny ->
+    decoder_small_tiny, pretrained.py:EleutherAI/pythia-160m -> pretrained_EleutherAI_pythia-160m, and of a path its
+    end."""
+    path, _, argument = config.partition(":")
+    argument = pathlib.Path(argument).name if pathlib.Path(argument).exists() else argument
+    words = pathlib.Path(path).stem, re.sub(r"[^\w.=-]+", "_", argument).strip("_.")
+    return "_".join(filter(None, words))

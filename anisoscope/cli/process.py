@@ -1,0 +1,114 @@
+"""The command as a process: its signals, its error lines and its exit codes."""
+
+import contextlib
+import errno
+import io
+import os
+import signal
+import sys
+import threading
+import traceback
+from collections.abc import Iterator
+from types import FrameType
+from typing import NoReturn
+
+# LAPACK's, before anything loads it: what is decomposed is small, each core has its own, and threads wait for others.
+os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
+
+from anisoscope.utils.errors import UNSTOPPABLE, Lost, RunError, Stopped, UserError, of_system
+
+SIGNALS = (signal.SIGINT, signal.SIGTERM)
+INTERRUPTED = "interrupted; the same command goes on from the last checkpoint"
+
+
+def start() -> NoReturn:
+    """The program `anisoscope`, and main.py."""
+    try:
+        code = main(sys.argv)
+    except Exception:
+        traceback.print_exc()
+        code = 1
+    end(code)
+
+
+def main(argv: list[str]) -> int:
+    """The exit code: 0 done, or stopped when asked to; 1 a run that cannot go on; 2 bad input; 130 interrupted."""
+    if isinstance(sys.stdout, io.TextIOWrapper):  # of whatever encoding, and for paths that are no text
+        sys.stdout.reconfigure(errors="backslashreplace")
+    try:
+        with interruptible():
+            from anisoscope.cli import command  # late: this takes seconds, in which a signal is to be heard
+
+            command.run(argv)
+            sys.stdout.flush()
+        return 0
+    except UserError as error:
+        return fail(error, 2)
+    except Lost as error:
+        sys.stdout.flush()
+        os._exit(fail(error, 1))
+    except RunError as error:
+        return fail(error, 1)
+    except BrokenPipeError:  # whoever read the output has gone, as in `main.py --list | head`
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return 1
+    except OSError as error:
+        return fail(of_system(error), 2 if error.errno == errno.ENAMETOOLONG else 1)
+    except Stopped as stopped:
+        print(f"{stopped}; the same command goes on from there")
+        return 0
+    except KeyboardInterrupt:
+        return fail(INTERRUPTED, 130)
+    except Exception as error:
+        why = (str(error).splitlines() or [type(error).__name__])[0][:200]
+        if "Unable to initialize backend" in why:
+            return fail(f"{why}: set JAX_PLATFORMS to a device that is there, or unset it", 2)
+        if not out_of_memory(error):
+            raise
+        advice = "lower train.batch_size, measure.points or model.width; the same command goes on from what is saved"
+        return fail(f"out of memory ({why}): {advice}", 1)
+
+
+def fail(error: Exception | str, code: int) -> int:
+    print(f"error: {' '.join(str(error).split()) or type(error).__name__}", file=sys.stderr)
+    return code
+
+
+@contextlib.contextmanager
+def interruptible() -> Iterator[None]:
+    """SIGINT and SIGTERM are heard from the beginning; `begin_writing` and utils/stop.py say how later on."""
+    before = {one: signal.signal(one, leave) for one in SIGNALS}
+    try:
+        yield
+    finally:
+        for one, handler in before.items():
+            signal.signal(one, handler)
+
+
+def leave(signum: int, frame: FrameType | None) -> None:
+    """At once: libraries that are interrupted while they are loaded end in a crash or many words."""
+    os.write(2, f"error: {INTERRUPTED}\n".encode())
+    os._exit(130)
+
+
+def begin_writing() -> None:
+    """Files are written from here on: a signal is an exception, so that whatever is half written is removed."""
+    for one in SIGNALS:
+        signal.signal(one, signal.default_int_handler)
+
+
+def out_of_memory(error: Exception) -> bool:
+    """Python's and NumPy's, or XLA's, which has no class of its own."""
+    return isinstance(error, MemoryError) or "RESOURCE_EXHAUSTED" in str(error) or "Out of memory" in str(error)
+
+
+def end(code: int) -> NoReturn:
+    """At once where a run cannot go on or is interrupted, or where Python would wait for what cannot be stopped.
+
+    Threads of Orbax that a failed save left behind would print tracebacks after the one line.
+    """
+    if code in (1, 130) or any(one.name == UNSTOPPABLE for one in threading.enumerate()):
+        with contextlib.suppress(BrokenPipeError):
+            sys.stdout.flush()
+        os._exit(code)
+    sys.exit(code)

@@ -1,0 +1,157 @@
+"""An experiment that trains, from its settings to its figures."""
+
+import contextlib
+import json
+import os
+import pathlib
+import sys
+from collections.abc import Callable
+
+import jax
+
+from anisoscope.analysis import primary
+from anisoscope.cli import cost, drawing, memory
+from anisoscope.cli.kinds import Request
+from anisoscope.cli.stages import STAGES, Run, Work, keep_compiled, with_tangents
+from anisoscope.config import variants
+from anisoscope.config.experiment import Config
+from anisoscope.data import corpus
+from anisoscope.measurement.sources.probe import POSITION_SETS
+from anisoscope.models.transformer import compute_type
+from anisoscope.training import program
+from anisoscope.utils import folder, mesh, processes
+from anisoscope.utils.errors import UserError
+from anisoscope.utils.settings import replace
+from anisoscope.utils.stop import Stop
+
+
+def run(experiment: Config, request: Request) -> None:
+    """All stages that are asked for, in order. What is done already is not done again."""
+    given, root = request.given, request.root
+    experiment, configs = prepared(experiment, request)
+    keep_compiled(experiment.data.cache)
+    to = drawing.folder_of(given.figures, root)
+    shown = drawing.named(configs, root, request.title, given.compare)
+    if set(given.stages) >= {"train", "figures"} and "measure" not in given.stages:
+        drawing.check_measured(configs, root)
+    if set(given.stages) != {"figures"}:
+        work(experiment, configs, root, request.title, given.stages)
+    if "figures" in given.stages:
+        check_folders(experiment, configs, root, False, folder.check)
+        drawing.draw_figures(shown, to, root, given.over)
+
+
+def foretell(experiment: Config, request: Request) -> None:
+    """What would be done, and what it takes. A text is read for it where that needs no network."""
+    experiment, configs = prepared(experiment, request)
+    root, data, wanted = request.root, experiment.data, with_tangents(configs.values(), request.given.stages)
+    check_folders(experiment, configs, root, "train" in wanted, folder.check)
+    text, found = cost.Text(), None
+    if data.path or data.source == "pydoc":
+        found = corpus.load(data, experiment.model.context)
+        text = cost.size_of(found)
+        print(f"corpus: {found.name}, from {found.origin}")
+    print(f"folder: {root}{' (exists: what is done there is not done again)' if root.exists() else ''}")
+    for line in cost.told(configs, text, wanted, units(experiment)):
+        print(line)
+    for group in variants.groups(experiment).values():
+        memory.check(group, text.vocabulary, wanted)
+    for config in configs.values():
+        if found is not None and "train" in wanted and text_key(config) == text_key(experiment):
+            program.check(config, found)
+
+
+def prepared(experiment: Config, request: Request) -> tuple[Config, dict[str, Config]]:
+    """The experiment and its runs, with the devices that they take and the type that model.dtype=auto means."""
+    if request.given.distributed:
+        join_cluster()
+    else:
+        mesh.take_cores_for_devices(units(experiment))
+    configs = variants.expand(experiment, request.settings)
+    return resolved(experiment, request.root), {
+        name: resolved(config, request.root / name) for name, config in configs.items()
+    }
+
+
+def work(experiment: Config, configs: dict[str, Config], root: pathlib.Path, title: str, wanted: list[str]) -> None:
+    """All stages but figures. What can be refused is refused before the first folder is made."""
+    wanted = with_tangents(configs.values(), wanted)
+    primary.check(experiment.primary, list(configs))
+    texts = read_texts(configs)
+    for group in variants.groups(experiment).values():
+        memory.check(group, texts[text_key(group)].vocab_size, wanted)
+    runs = {name: Run(name or title, config, texts[text_key(config)], root / name) for name, config in configs.items()}
+    with contextlib.ExitStack() as locks, Stop() as stop:
+        asked = Work(experiment, runs, root, title, wanted, stop)
+        stages = [stage for stage in STAGES if stage.name in wanted]
+        for stage in stages:
+            stage.check(asked)
+        if not root.exists():
+            costs = {name: cost.of_run(run.config, cost.size_of(run.text)) for name, run in runs.items()}
+            print(f"{title}: {cost.plan(configs, costs, wanted)}: {cost.summary(costs, wanted, units(experiment))}")
+        processes.on_first(lambda: claim(asked, configs, locks))
+        for stage in stages:
+            stage.run(asked)
+
+
+def read_texts(configs: dict[str, Config]) -> dict[str, corpus.Corpus]:
+    """By `text_key`, each once."""
+    texts = {}
+    for config in configs.values():
+        if text_key(config) not in texts:
+            text = texts[text_key(config)] = corpus.load(config.data, config.model.context)
+            binary = " (0 is among them: no text has it)" if 0 in text.vocabulary else ""
+            print(f"corpus: {text.name}, {len(text.vocabulary)} distinct bytes{binary}, from {text.origin}")
+    return texts
+
+
+def claim(asked: Work, configs: dict[str, Config], locks: contextlib.ExitStack) -> None:
+    """Make the folders the experiment's own, and hold them until the locks are let go."""
+    check_folders(asked.experiment, configs, asked.root, "train" in asked.wanted, folder.claim)
+    for path in {asked.root, *(run.folder for run in asked.runs.values())}:
+        locks.enter_context(folder.locked(path))
+    check_folders(asked.experiment, configs, asked.root, False, folder.check)  # another start may have been quicker
+    for run in asked.runs.values():
+        folder.record_environment(run.folder, run.text.record())
+
+
+def check_folders(
+    experiment: Config, configs: dict[str, Config], root: pathlib.Path, new: bool, check: Callable[..., None]
+) -> None:
+    """The experiment's folder and those of its runs must hold them and nothing else; they may be `new`."""
+    for path, config in {root: experiment, **{root / name: config for name, config in configs.items()}}.items():
+        check(path, config, new)
+
+
+def join_cluster() -> None:
+    """Become one of several processes; only the first one speaks and writes."""
+    try:
+        jax.distributed.initialize()
+    except (RuntimeError, ValueError, LookupError) as error:
+        reason = str(error).splitlines()[0]
+        if not isinstance(error, RuntimeError):  # in Python's words
+            reason = f"its environment variables, as SLURM_JOB_ID, are damaged or incomplete: {reason}"
+        raise UserError(f"--distributed finds no cluster ({reason}); leave it out on a single machine") from error
+    if not processes.is_first():
+        sys.stdout = open(os.devnull, "w")  # noqa: SIM115 (stays open until the process ends)
+
+
+def units(experiment: Config) -> int:
+    """What measuring a checkpoint can be shared out into."""
+    return experiment.measure.batches * len(POSITION_SETS)
+
+
+def resolved(config: Config, root: pathlib.Path) -> Config:
+    """With what model.dtype=auto means: what the run began with, or what this machine is best at."""
+    if config.model.dtype != "auto":
+        return config
+    try:
+        dtype = json.loads((root / "config.json").read_text())["model"]["dtype"]
+    except (OSError, ValueError, KeyError, TypeError):  # no run there, or not a readable one: `claim` speaks of it
+        dtype = compute_type("auto")
+    return replace(config, {"model.dtype": dtype})
+
+
+def text_key(config: Config) -> str:
+    """Runs with equal keys read the same text, loaded once."""
+    return str((config.data, config.model.context))
