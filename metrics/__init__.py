@@ -1,1 +1,46 @@
-"""Pure, un-jitted functions of arrays: one cloud in, a number or a small struct out. No model, no step, no file."""
+"""Pure functions of arrays. Called as `anisoscope.metrics.anisotropy(x)`, a metric gives one number of one matrix.
+
+The modules hold the formulas, un-jitted: one cloud in, a number or a small struct out. No model, no step, no file.
+"""
+
+from anisoscope.metrics.scalars import (
+    alpha_req,
+    anisotropy,
+    anisotropy_uncentred,
+    cka,
+    cka_unbiased,
+    drift,
+    effective_rank,
+    isoscore,
+    levina_bickel,
+    mean_cosine,
+    mean_norm,
+    neighbourhood_overlap,
+    participation_ratio,
+    participation_ratio_corrected,
+    rankme,
+    twonn,
+    twonn_microscope,
+    twonn_mle,
+)
+
+__all__ = [
+    "alpha_req",
+    "anisotropy",
+    "anisotropy_uncentred",
+    "cka",
+    "cka_unbiased",
+    "drift",
+    "effective_rank",
+    "isoscore",
+    "levina_bickel",
+    "mean_cosine",
+    "mean_norm",
+    "neighbourhood_overlap",
+    "participation_ratio",
+    "participation_ratio_corrected",
+    "rankme",
+    "twonn",
+    "twonn_microscope",
+    "twonn_mle",
+]

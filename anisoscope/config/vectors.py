@@ -11,8 +11,10 @@ from anisoscope.utils.settings import LARGEST_SEED, at_least, choose, once, with
 class FileConfig:
     path: str = ""  # .npy, .npz, .safetensors, .zarr or NetCDF
     layers: tuple[str, ...] = ()  # names of arrays (points, width), in order; (): the array `vectors`, or the only one
-    groups: str = ""  # name of the array of labels, one for each point; "": `groups`, if there is one
-    positions: str = ""  # name of the array of places in the group, 0 its first token; "": `positions`, if there is one
+    clusters: str = ""  # name of the array of labels, one for each point; "": `clusters`, if there is one
+    positions: str = (
+        ""  # name of the array of places in the cluster, 0 its first token; "": `positions`, if there is one
+    )
     pieces: int = 1  # in which points are measured that do not fit into memory at once; values are means over them
 
 
@@ -20,7 +22,7 @@ class FileConfig:
 class FoldsConfig:
     families: tuple[str, ...] = OF_ARRAYS  # what is measured: docs/reading.md
     nulls: tuple[str, ...] = ("gaussian",)  # what every value is compared with
-    folds: int = 8  # of whole groups, resampled for the intervals; 1: no intervals
+    folds: int = 8  # of whole clusters, resampled for the intervals; 1: no intervals
     seed: int = 0  # of the folds and of the null model
 
 

@@ -7,6 +7,7 @@ from typing import Any, get_args, get_origin, get_type_hints
 
 from anisoscope.utils.errors import UserError, meant
 
+RENAMED = {"vectors.groups": "vectors.clusters"}  # settings of earlier versions, by what they are called now
 LARGEST_SEED = 2**31 - 1  # a table has no larger number: NetCDF-3
 
 
@@ -38,6 +39,16 @@ def filled(values: dict[str, Any], defaults: dict[str, Any]) -> dict[str, Any]:
         if isinstance(default, dict) and default and isinstance(own, dict)
     }
     return values | {name: own for name, (_, own) in both.items()} | groups
+
+
+def of_today(values: dict[str, Any]) -> dict[str, Any]:
+    """Settings of an earlier version under the names of this one."""
+    for before, now in RENAMED.items():
+        group, _, name = before.rpartition(".")
+        if name in (own := values.get(group, {})):
+            others = {one: value for one, value in own.items() if one != name}
+            values = values | {group: others | {now.rpartition(".")[2]: own[name]}}
+    return values
 
 
 def flat(values: dict[str, Any], prefix: str = "") -> dict[str, Any]:

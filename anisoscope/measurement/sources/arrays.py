@@ -1,9 +1,5 @@
-"""Anybody's arrays as a source: `measure(vectors, …)` gives the tables of a run.
+"""Arrays as a source: vectors, queries and keys, or a function of one's own. Arrays carry the letters of `models`."""
 
-Arrays carry the letters of `models`.
-"""
-
-import dataclasses
 import numbers
 from collections.abc import Callable, Sequence
 from typing import Any
@@ -15,14 +11,11 @@ import xarray as xr
 from jax import Array
 
 from anisoscope.config.measure import MeasureConfig
-from anisoscope.measurement.families.attention import Heads
-from anisoscope.measurement.families.entries import FAMILIES
 from anisoscope.measurement.panel import Sample
 from anisoscope.measurement.quantity import Values
 from anisoscope.measurement.resamples import Places
 from anisoscope.measurement.sources.folds import cut_windows
 from anisoscope.measurement.sources.given import (
-    NULLS,
     OF_HEADS,
     OF_VECTORS,
     as_arrays,
@@ -37,94 +30,60 @@ from anisoscope.measurement.sources.pieces import Piece, of_heads, of_layers, pi
 from anisoscope.measurement.tables import join, raw
 
 
-def measure(
-    vectors: Any = None,
-    groups: Sequence | None = None,
-    *,
-    positions: Sequence | None = None,
-    queries: Any = None,
-    keys: Any = None,
-    mask: Any = None,
-    bias: Any = None,
-    families: Sequence[str] | None = None,
-    nulls: Sequence[str] = NULLS,
-    names: Sequence[str] | None = None,
-    folds: int = 8,
-    pieces: int = 1,
-    seed: int = 0,
+def of_vectors(
+    x: Any,
+    clusters: Any,
+    positions: Any,
+    families: str | Sequence[str],
+    nulls: str | Sequence[str],
+    names: Sequence[str] | None,
+    folds: int,
+    count: int,
+    seed: int,
 ) -> xr.Dataset:
-    """The tables of a run, of these vectors: values, 95 % intervals, excess over null models, formulas and sources.
-
-    vectors: (points, width) or (layers, points, width), or a list of layers: NumPy, JAX or PyTorch arrays, or
-        memory-mapped files. They are read in float32, layer by layer: without the family comparison no more than one
-        layer is in memory at once, and of the points x points distances a block.
-    groups: the label of the sequence, image or window that each point comes from, (points,). Points of one group are
-        dependent, so that whole groups are resampled, in `folds` folds of about as many points. Without labels the
-        points must be independent, or dependent along their order only: folds are runs of points in the order given.
-    positions: the place of each point in its group, (points,), 0 for its first token: the family leading says how much
-        of a cloud hangs on these.
-    queries, keys: (layers, heads, windows, T, K), as they enter the dot product, for the family attention; whole
-        windows are resampled. `mask`: which key (column) each query (row) sees, "causal", "bidirectional", or booleans
-        (T, T) or (layers, T, T). `bias`: added to the scores <q, k>/sqrt(K), as (layers, heads, T, T) or what
-        broadcasts to that.
-    families: all that these arrays allow, unless named. `nulls`: "gaussian", a featureless cloud of the same spectrum.
-    names: of the layers; else they are numbered from 0.
-    folds: the most; fewer where whole groups and windows make no such number of about one size, and of vectors and
-        heads together as many of both. 1 for values without intervals. `seed`: of the folds and of the null model.
-    pieces: for more points than fit into memory. Each piece of whole groups (queries and keys: of whole windows) is
-        measured by itself, in `folds` folds of its own, and the values are means over pieces, as those of a run are
-        over batches. What depends on the number of points, as a dimension between nearest neighbours does, is that of
-        a piece. Where groups are unequal, pieces are thinned at random to the size of the smallest, and
-        table.attrs["points"] says how many points are measured.
-
-    Returns a Dataset of quantities with the dimensions (less, statistic, layer, …), without layer where `vectors` are
-    of one: table.anisotropy.sel(less="nothing", statistic="mean"), or "low" and "high", the ends of the interval;
-    less="gaussian" is the excess over that null model. What could not be read of so few points is NaN.
-
-    The values are of all points. Where groups are unequal, each fold is thinned at random to the size of the smallest
-    for the resamples alone; table.attrs["resampled_points"] says how many are left. Errors: ValueError, one line, for
-    shapes that do not fit, a value that is not finite, or too few points or groups.
-    """
-    if vectors is None and queries is None:
-        raise ValueError("there is nothing to measure: pass vectors, or queries and keys")
-    if (queries is None) != (keys is None):
-        raise ValueError("queries and keys come together; one of them is missing")
-    of = (*OF_VECTORS * (vectors is not None), *OF_HEADS * (queries is not None))
-    vectors = as_arrays(vectors)
-    single = getattr(vectors, "ndim", None) == 2
-    settings = settings_of(chosen(families, of, single), nulls, folds, seed)
-    values: dict[str, Values] = {}
-    about: dict[str, Any] = {"seed": seed}
-    layers = [] if vectors is None else layers_of(vectors)
-    heads = None if queries is None else heads_of(queries, keys, mask, bias)
-    parts, index_JM = cut_both(layers, heads, groups, positions, pieces, folds, seed)
-    if layers:
-        check_names(names, len(layers))
-        about |= described(layers, groups, parts)
-        _add(values, of_layers(layers, parts, _only(settings, OF_VECTORS)))
-    if heads is not None:
-        windows, context = heads.q_NBTHK.shape[1:3]
-        of_pieces = windows // pieces * pieces
-        about |= {"windows": of_pieces, "resampled_windows": pieces * index_JM.size // context, "batches": pieces}
-        _add(values, of_heads(heads, index_JM, pieces, _only(settings, OF_HEADS)))
-    return labelled(values, settings, about, names, single)
+    """`measurement.api.measure`, with `count` for its pieces."""
+    x = as_arrays(x)
+    single = getattr(x, "ndim", None) == 2
+    settings = settings_of(chosen(families, OF_VECTORS, single), nulls, folds, seed)
+    layers = layers_of(x)
+    check_names(names, len(layers))
+    pieces = pieces_of(np.shape(layers[0])[0], clusters, positions, count, folds, seed)
+    about = {"seed": seed} | described(layers, clusters, pieces)
+    return labelled(of_layers(layers, pieces, settings), settings, about, names, single)
 
 
-def measuring(
+def of_attention(
+    queries: Any,
+    keys: Any,
+    mask: Any,
+    bias: Any,
+    names: Sequence[str] | None,
+    folds: int,
+    pieces: int,
+    seed: int,
+) -> xr.Dataset:
+    """`measurement.api.measure_attention`."""
+    settings = settings_of(chosen("all", OF_HEADS, single=False), (), folds, seed)
+    heads = heads_of(queries, keys, mask, bias)
+    windows, context = heads.q_NBTHK.shape[1:3]
+    if not isinstance(pieces, numbers.Integral) or not 1 <= pieces <= windows:
+        raise ValueError(f"pieces is {pieces}; of {windows} windows it must be a whole number from 1 to {windows}")
+    index_JM = cut_windows(windows // pieces, context, folds)
+    counts = {"windows": windows // pieces * pieces, "resampled_windows": pieces * index_JM.size // context}
+    about = {"seed": seed, "batches": pieces} | counts
+    return labelled(of_heads(heads, index_JM, pieces, settings), settings, about, names, single=False)
+
+
+def of_function(
     function: Callable[[Any, Array], Array],
     tokens: Any,
-    *,
-    families: Sequence[str] | None = None,
-    nulls: Sequence[str] = NULLS,
-    names: Sequence[str] | None = None,
-    folds: int = 8,
-    seed: int = 0,
+    families: str | Sequence[str],
+    nulls: str | Sequence[str],
+    names: Sequence[str] | None,
+    folds: int,
+    seed: int,
 ) -> Callable[[Any], xr.Dataset]:
-    """What gives the tables of `function(params, tokens) -> (layers, windows, T, width)` for any params of one shape.
-
-    Function and panel are one compiled program, for all checkpoints of a model, say. `tokens` are (windows, …) of any
-    kind; whole windows are resampled. All else is as for `measure`. ValueError where a vector is not finite.
-    """
+    """`measurement.api.measure_function`."""
     settings = settings_of(chosen(families, OF_VECTORS, single=False), nulls, folds, seed)
     key = jax.random.key(seed)
 
@@ -174,41 +133,10 @@ def raw_table(values: dict[str, Values], about: dict[str, Any]) -> xr.Dataset:
     return raw.table(arrays, 0, ("all",), about | {"layer_0": "vectors, as the others"})
 
 
-def cut_both(
-    layers: list[Any],
-    heads: Heads | None,
-    groups: Sequence | None,
-    positions: Sequence | None,
-    pieces: int,
-    folds: int,
-    seed: int,
-) -> tuple[list[Piece], np.ndarray]:
-    """Pieces of the layers, and the folds of each piece of the heads: as many of both, since a table has one number.
-
-    Nothing of what is not given. ValueError, one line, where groups and windows make no such folds.
-    """
-    parts, index_JM = [], np.empty((0, 0), int)
-    if layers:
-        parts = pieces_of(np.shape(layers[0])[0], groups, positions, pieces, folds, seed)
-    if heads is not None:
-        windows, context = heads.q_NBTHK.shape[1:3]
-        if not isinstance(pieces, numbers.Integral) or not 1 <= pieces <= windows:
-            raise ValueError(f"pieces is {pieces}; of {windows} windows it must be a whole number from 1 to {windows}")
-        index_JM = cut_windows(windows // pieces, context, len(parts[0].index_JM) if parts else folds)
-    if not parts or heads is None or len(index_JM) == len(parts[0].index_JM):
-        return parts, index_JM
-    if len(index_JM) == 1:
-        raise ValueError(
-            f"{windows // pieces} windows and the groups of the vectors make no folds of one number; measure the "
-            "vectors, and queries and keys, each by itself, or pass folds=1 for values without intervals"
-        )
-    return cut_both(layers, heads, groups, positions, pieces, len(index_JM), seed)
-
-
-def described(layers: list[Any], groups: Sequence | None, pieces: list[Piece]) -> dict[str, Any]:
+def described(layers: list[Any], clusters: Any, pieces: list[Piece]) -> dict[str, Any]:
     """What the tables say of the vectors."""
     index_JM, count = pieces[0].index_JM, len(pieces)
-    by = "runs of consecutive points" if groups is None else f"whole groups, of {len(np.unique(groups))}"
+    by = "runs of consecutive points" if clusters is None else f"whole clusters, of {len(np.unique(clusters))}"
     each = f" in each of {count} pieces of {pieces[0].size} points" if count > 1 else ""
     return {
         "points": sum(piece.size for piece in pieces),
@@ -218,13 +146,3 @@ def described(layers: list[Any], groups: Sequence | None, pieces: list[Piece]) -
         "batches": count,
         "groups": len(index_JM),
     }
-
-
-def _only(settings: MeasureConfig, of: tuple[str, ...]) -> MeasureConfig:
-    families = tuple(name for name in settings.families if FAMILIES[name].of in of)
-    return dataclasses.replace(settings, families=families)
-
-
-def _add(values: dict[str, Values], found: dict[str, Values]) -> None:
-    for cloud, quantities_of_it in found.items():
-        values.setdefault(cloud, {}).update(quantities_of_it)

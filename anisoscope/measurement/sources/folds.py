@@ -1,4 +1,4 @@
-"""Which points are resampled together: J folds of M points each, made of whole groups.
+"""Which points are resampled together: J folds of M points each, made of whole clusters.
 
 The panel resamples folds of equal size. Groups of a user are not: they are dealt out in random order to folds of about
 as many points, and each fold is thinned at random to the size of the smallest.
@@ -15,17 +15,17 @@ KEPT = 0.75  # of the points, which thinning should leave; with fewer folds it l
 LEAST = 0.5  # of them, below which the resamples would speak of another cloud
 
 
-def cut(points: int, groups: Sequence | None, folds: int, seed: int) -> np.ndarray:
-    """Indices (J, M) of the points of each fold; ValueError where the groups make none.
+def cut(points: int, clusters: Sequence | None, folds: int, seed: int) -> np.ndarray:
+    """Indices (J, M) of the points of each fold; ValueError where the clusters make none.
 
-    Without labels, runs of consecutive points. J is `folds`, or as many as the groups allow.
+    Without labels, runs of consecutive points. J is `folds`, or as many as the clusters allow.
     """
-    if groups is None or folds == 1:
-        labels(points, groups)
+    if clusters is None or folds == 1:
+        labels(points, clusters)
         return _thinned(np.array_split(np.arange(points), min(folds, points // 2)), seed)
-    number_P, names = labels(points, groups)
+    number_P, names = labels(points, clusters)
     if len(names) < 2:
-        raise ValueError(f"groups: all {points} points are of one group; leave groups out, or pass folds=1")
+        raise ValueError(f"clusters: all {points} points are of one cluster; leave clusters out, or pass folds=1")
     size_L = np.bincount(number_P)
     order_L = np.random.default_rng(seed).permutation(len(names))
     middle_L = np.empty(len(names))
@@ -40,27 +40,27 @@ def cut(points: int, groups: Sequence | None, folds: int, seed: int) -> np.ndarr
     if best.size < LEAST * points:
         largest = size_L.argmax()
         raise ValueError(
-            f"groups: {names[largest]!r} holds {size_L[largest]} of {points} points, so that groups cannot be "
+            f"clusters: {names[largest]!r} holds {size_L[largest]} of {points} points, so that clusters cannot be "
             "resampled; thin it, or pass folds=1 for values without intervals"
         )
     return best
 
 
-def cut_pieces(points: int, groups: Sequence | None, count: int, seed: int) -> np.ndarray:
-    """Indices (count, M) of the points of each piece: disjoint, of whole groups, thinned to the size of the smallest.
+def cut_pieces(points: int, clusters: Sequence | None, count: int, seed: int) -> np.ndarray:
+    """Indices (count, M) of the points of each piece: disjoint, of whole clusters, thinned to the size of the smallest.
 
-    Without labels, runs of consecutive points. ValueError where the groups do not make as many pieces.
+    Without labels, runs of consecutive points. ValueError where the clusters do not make as many pieces.
     """
-    number_P, _ = labels(points, groups)
+    number_P, _ = labels(points, clusters)
     most = points // FEWEST
     if not isinstance(count, numbers.Integral) or not 1 <= count <= most:
         raise ValueError(f"pieces is {count}; it must be a whole number from 1 to {most}, {FEWEST} points each")
     if count == 1:
         return np.arange(points)[None]
-    found = cut(points, groups, count, seed)
+    found = cut(points, clusters, count, seed)
     if len(found) < count or found.size < KEPT * points:
         raise ValueError(
-            f"pieces is {count}, and whole groups do not make as many of about one size: the largest holds "
+            f"pieces is {count}, and whole clusters do not make as many of about one size: the largest holds "
             f"{np.bincount(number_P).max()} of {points} points; pass fewer pieces"
         )
     return found

@@ -38,11 +38,12 @@ def check_once(what: str, names: Sequence[str]) -> None:
         raise ValueError(f"{what} are {', '.join(names)}; name each once")
 
 
-def chosen(families: Sequence[str] | None, of: tuple[str, ...], single: bool) -> tuple[str, ...]:
-    """The families that are asked for, or all that clouds or heads allow; one layer has none to compare with."""
+def chosen(families: str | Sequence[str], of: tuple[str, ...], single: bool) -> tuple[str, ...]:
+    """The families that are asked for, "all" for what clouds or heads allow; one layer has none to compare with."""
     there = {name: family for name, family in FAMILIES.items() if family.of in of and not family.of_text}
     allowed = [name for name, family in there.items() if not (single and family.of == "layers")]
-    wanted = (families,) if isinstance(families, str) else tuple(allowed if families is None else families)
+    named = (families,) if isinstance(families, str) else tuple(families)
+    wanted = tuple(allowed) if named == ("all",) else named
     if not wanted:
         raise ValueError(f"families: none is named; choose from {', '.join(allowed)}")
     check_once("families", wanted)
@@ -106,13 +107,13 @@ def check_size(largest: float, what: str) -> None:
         )
 
 
-def places_of(points: int, groups: Sequence | None, positions: Sequence | None) -> Places | None:
-    """Window and place of each point; a place of -1 where none is given. None without groups."""
-    if positions is not None and (groups is None or np.shape(positions) != (points,)):
+def places_of(points: int, clusters: Sequence | None, positions: Sequence | None) -> Places | None:
+    """Window and place of each point; a place of -1 where none is given. None without clusters."""
+    if positions is not None and (clusters is None or np.shape(positions) != (points,)):
         raise ValueError(
-            f"positions have shape {np.shape(positions)}; one for each of {points} points is needed, and groups"
+            f"positions have shape {np.shape(positions)}; one for each of {points} points is needed, and clusters"
         )
-    if groups is None:
+    if clusters is None:
         return None
     time_P = np.full(points, -1) if positions is None else np.asarray(positions)
     if time_P.dtype.kind not in "iuf":
@@ -122,27 +123,27 @@ def places_of(points: int, groups: Sequence | None, positions: Sequence | None) 
         raise ValueError(
             f"positions: {time_P[~whole_P][0]} is no whole number below 2^31, as {(~whole_P).sum()} of {points}"
         )
-    return Places(labels(points, groups)[0].astype(np.int32), time_P.astype(np.int32))
+    return Places(labels(points, clusters)[0].astype(np.int32), time_P.astype(np.int32))
 
 
-def labels(points: int, groups: Sequence | None) -> tuple[np.ndarray, np.ndarray]:
-    """The number of each point's group, and what the groups are called; ValueError where these are no labels."""
-    if groups is None:
+def labels(points: int, clusters: Sequence | None) -> tuple[np.ndarray, np.ndarray]:
+    """The number of each point's cluster, and what the clusters are called; ValueError where these are no labels."""
+    if clusters is None:
         return np.zeros(points, int), np.zeros(1, int)
     import pandas as pd
 
-    label_P = np.asarray(groups)
+    label_P = np.asarray(clusters)
     if label_P.shape != (points,):
-        raise ValueError(f"groups have shape {label_P.shape}; a label for each of the {points} points is needed")
+        raise ValueError(f"clusters have shape {label_P.shape}; a label for each of the {points} points is needed")
     missing_P = pd.isna(label_P)
     if missing_P.any():
         raise ValueError(
-            f"groups: {missing_P.sum()} of {points} labels are missing (None or NaN); leave their points out"
+            f"clusters: {missing_P.sum()} of {points} labels are missing (None or NaN); leave their points out"
         )
     try:
         names, number_P = np.unique(label_P, return_inverse=True)
     except TypeError as error:
-        raise ValueError(f"groups: labels are of several kinds ({error}); numbers or words are needed") from error
+        raise ValueError(f"clusters: labels are of several kinds ({error}); numbers or words are needed") from error
     return number_P, names
 
 

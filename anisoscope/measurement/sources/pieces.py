@@ -37,13 +37,13 @@ class Piece(NamedTuple):
 
 
 def pieces_of(
-    points: int, groups: Sequence | None, positions: Sequence | None, count: int, folds: int, seed: int
+    points: int, clusters: Sequence | None, positions: Sequence | None, count: int, folds: int, seed: int
 ) -> list[Piece]:
-    """ValueError, one line, where groups and positions do not fit the points, or make no such pieces or folds."""
-    places_of(points, groups, positions)  # refused as a whole
+    """ValueError, one line, where clusters and positions do not fit the points, or make no such pieces or folds."""
+    places_of(points, clusters, positions)  # refused as a whole
     found = []
-    for rows_P in cut_pieces(points, groups, count, seed):
-        label_P, position_P = (None if given is None else np.asarray(given)[rows_P] for given in (groups, positions))
+    for rows_P in cut_pieces(points, clusters, count, seed):
+        label_P, position_P = (None if given is None else np.asarray(given)[rows_P] for given in (clusters, positions))
         index_JM = cut(rows_P.size, label_P, folds, seed)
         places = places_of(rows_P.size, label_P, position_P)
         found.append(Piece(rows_P if count > 1 else slice(None), rows_P.size, places, index_JM))

@@ -8,7 +8,8 @@ import numpy as np
 
 from anisoscope.utils.errors import UserError
 
-VECTORS, GROUPS, POSITIONS = "vectors", "groups", "positions"  # arrays of these names need not be named
+VECTORS = "vectors"
+LABELS = {"clusters": ("clusters", "groups"), "positions": ("positions",)}  # arrays of these names need not be named
 
 
 def npy(path: pathlib.Path) -> Mapping[str, Any]:
@@ -66,12 +67,12 @@ READERS: dict[str, Callable[[pathlib.Path], Mapping[str, Any]]] = {
 
 class Found(NamedTuple):
     vectors: Any  # (points, width), (layers, points, width) or a list of layers, not yet read
-    group_P: np.ndarray | None
+    cluster_P: np.ndarray | None
     position_P: np.ndarray | None
 
 
-def load(path: pathlib.Path, layers: tuple[str, ...], groups: str, positions: str) -> Found:
-    """The arrays of these names, or those called vectors, groups and positions where they are empty.
+def load(path: pathlib.Path, layers: tuple[str, ...], clusters: str, positions: str) -> Found:
+    """The arrays of these names, or those called vectors, clusters and positions where they are empty.
 
     The vectors may also be the only array there is. UserError, one line, where that cannot be had.
     """
@@ -89,8 +90,7 @@ def load(path: pathlib.Path, layers: tuple[str, ...], groups: str, positions: st
     except Exception as error:  # safetensors and zip files have errors of their own
         raise UserError(f"vectors.path {path} is damaged ({_first_line(error)}): write it again") from error
     labels = [
-        np.asarray(_named(found, name or default, path)) if name or default in found else None
-        for name, default in ((groups, GROUPS), (positions, POSITIONS))
+        _labels(found, name, LABELS[what], path) for what, name in (("clusters", clusters), ("positions", positions))
     ]
     if layers:
         return Found([_named(found, name, path) for name in layers], *labels)
@@ -100,6 +100,12 @@ def load(path: pathlib.Path, layers: tuple[str, ...], groups: str, positions: st
             f"vectors.path {path} holds {_listed(found)}; name those to measure, as --config.vectors.layers=a,b"
         )
     return Found(found[VECTORS if VECTORS in found else others[0]], *labels)
+
+
+def _labels(found: dict[str, Any], name: str, usual: tuple[str, ...], path: pathlib.Path) -> np.ndarray | None:
+    """Of the array of this name, or where none is given of the first of the usual names that is there."""
+    name = name or next((one for one in usual if one in found), "")
+    return np.asarray(_named(found, name, path)) if name else None
 
 
 def _named(found: dict[str, Any], name: str, path: pathlib.Path) -> Any:

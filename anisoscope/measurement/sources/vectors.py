@@ -23,7 +23,7 @@ STEP = 0  # a file is one checkpoint
 
 class Opened(NamedTuple):
     layers: list[Any]  # not yet read
-    group_P: np.ndarray | None
+    cluster_P: np.ndarray | None
     pieces: list[Piece]
 
 
@@ -31,14 +31,14 @@ def opened(config: VectorsConfig) -> Opened:
     """The file's vectors and what is resampled of them; UserError, one line, where that cannot be."""
     path = pathlib.Path(config.vectors.path)
     names = config.vectors
-    vectors, group_P, position_P = vector_files.load(path, names.layers, names.groups, names.positions)
+    vectors, cluster_P, position_P = vector_files.load(path, names.layers, names.clusters, names.positions)
     try:
         layers = given.layers_of(vectors)
         points, settings = np.shape(layers[0])[0], config.measure
-        pieces = pieces_of(points, group_P, position_P, names.pieces, settings.folds, settings.seed)
+        pieces = pieces_of(points, cluster_P, position_P, names.pieces, settings.folds, settings.seed)
     except ValueError as error:
         raise UserError(f"vectors.path {path}: {error}") from error
-    return Opened(layers, group_P, pieces)
+    return Opened(layers, cluster_P, pieces)
 
 
 def run(config: VectorsConfig, of: Opened, root: pathlib.Path, name: str) -> None:
@@ -47,7 +47,7 @@ def run(config: VectorsConfig, of: Opened, root: pathlib.Path, name: str) -> Non
     standing = measurements.plan(tables, [STEP], settings.families, settings.nulls, made_by)[STEP]
     missing = {name: clouds for name, clouds in standing.missing.items() if name not in OF_OTHERS}
     about = {"run": name, "corpus": pathlib.Path(config.vectors.path).name, "config": json.dumps(asdict(config))}
-    about |= arrays.described(of.layers, of.group_P, of.pieces) | {"corpus_sha256": made_by["sha256"]}
+    about |= arrays.described(of.layers, of.cluster_P, of.pieces) | {"corpus_sha256": made_by["sha256"]}
     sizes = f"{len(of.layers)} layers of {about['points']:,} vectors; D={about['width']}; folds: {about['folds']}"
     about["provenance"] = f"{about['corpus']}; {sizes}"
     table = standing.table
@@ -80,7 +80,8 @@ def _made_by(config: VectorsConfig) -> dict[str, Any]:
             digest.update(str(file.relative_to(path)).encode())
             with open(file, "rb") as content:
                 digest.update(hashlib.file_digest(content, "sha256").digest())
-    chosen = {"layers": config.vectors.layers, "groups": config.vectors.groups, "positions": config.vectors.positions}
+    # as tables of before 0.2.0 have it
+    chosen = {"layers": config.vectors.layers, "groups": config.vectors.clusters, "positions": config.vectors.positions}
     if config.vectors.pieces > 1:  # tables of earlier versions say nothing of pieces
         chosen["pieces"] = config.vectors.pieces
     return {"sha256": digest.hexdigest(), "folds": config.measure.folds, "seed": config.measure.seed} | chosen

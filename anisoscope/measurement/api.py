@@ -1,0 +1,212 @@
+"""What users call: arrays, queries and keys, functions, pretrained models and trained runs, measured.
+
+Each function imports what it needs when it is called, so that `import anisoscope` is quick.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Iterable, Sequence
+from typing import TYPE_CHECKING, TypeVar
+
+from anisoscope.metrics.scalars import ArrayLike
+
+if TYPE_CHECKING:
+    import jax
+    import xarray as xr
+    from transformers import PreTrainedModel, PreTrainedTokenizerBase
+
+    from anisoscope.measurement.sources.run import OpenRun
+
+FIRST_LOOK = ("spectrum", "dimension", "similarity")  # families that are measured where none are named
+Vectors = ArrayLike | Sequence[ArrayLike]
+Params = TypeVar("Params")
+
+
+def measure(
+    x: Vectors,
+    clusters: ArrayLike | Sequence[object] | None = None,
+    *,
+    positions: ArrayLike | Sequence[int] | None = None,
+    families: str | Sequence[str] = FIRST_LOOK,
+    nulls: str | Sequence[str] = ("gaussian",),
+    names: Sequence[str] | None = None,
+    folds: int = 8,
+    pieces: int = 1,
+    seed: int = 0,
+) -> xr.Dataset:
+    """The geometry of clouds of vectors: values, 95 % intervals, and the excess over null models.
+
+    The values are of all points. Where clusters are unequal, each fold is thinned at random to the size of the smallest
+    for the intervals alone; `table.attrs["resampled_points"]` says how many points are left.
+
+    Args:
+        x: (points, width), or (layers, points, width), or a list of layers: NumPy, JAX or PyTorch arrays, DataFrames or
+            memory-mapped files. They are read in float32, layer by layer: but for the family `comparison` no more than
+            one layer is in memory at once, and of the points x points distances a block.
+        clusters: (points,), a label of the sentence, image or window that each point comes from. Points of one cluster
+            are dependent, so whole clusters are resampled. Without labels the points must be independent, or dependent
+            along their order only: folds are runs of consecutive points.
+        positions: (points,), the place of each point in its cluster, 0 for its first token: the family `leading` says
+            how much of a cloud hangs on these.
+        families: names of families of quantities, or "all" that vectors have: spectrum, outliers, leading, windows,
+            dimension, scale, similarity, and of several layers comparison.
+        nulls: "gaussian", a featureless cloud of the same spectrum; () for none.
+        names: of the layers; else they are numbered from 0.
+        folds: how many parts of whole clusters are resampled, at most; 1 for values without intervals.
+        pieces: for more points than fit into memory. Each piece of whole clusters is measured by itself, in `folds`
+            folds of its own, and values are means over pieces. What depends on the number of points, as a dimension
+            between nearest neighbours does, is then that of a piece.
+        seed: of the folds and of the null model.
+
+    Returns:
+        A Dataset with a variable for each quantity and the dimensions (less, statistic, layer, …), without layer where
+        x is one matrix. less="nothing" is the value, less="gaussian" the excess over that null model; statistic is
+        "mean", "low", "high" or "std". Every variable says its formula, units and source in `.attrs`. What could not be
+        read of so few points is NaN.
+
+    Raises:
+        ValueError: shapes that do not fit, a number that is not finite or that float32 cannot hold, too few points or
+            clusters; in one line.
+
+    >>> import numpy as np
+    >>> x = np.random.default_rng(0).standard_normal((512, 8))
+    >>> table = measure(x, clusters=np.arange(512) // 16, families="similarity")
+    >>> print(f"{float(table.mean_cosine.sel(less='nothing', statistic='mean')):.3f}")
+    0.000
+    """
+    from anisoscope.measurement.sources import arrays
+
+    return arrays.of_vectors(x, clusters, positions, families, nulls, names, folds, pieces, seed)
+
+
+def measure_attention(
+    queries: ArrayLike,
+    keys: ArrayLike,
+    *,
+    mask: str | ArrayLike,
+    bias: ArrayLike | None = None,
+    names: Sequence[str] | None = None,
+    folds: int = 8,
+    pieces: int = 1,
+    seed: int = 0,
+) -> xr.Dataset:
+    """The geometry of queries and keys, and how sharp the attention is that they make.
+
+    Whole windows are resampled for the intervals.
+
+    Args:
+        queries: (layers, heads, windows, T, K), as they enter the dot product.
+        keys: the same shape; keys that several heads share are repeated.
+        mask: which key (column) each query (row) sees: "causal", "bidirectional", or booleans (T, T) or (layers, T, T).
+        bias: added to the scores <q, k> / sqrt(K), as (layers, heads, T, T) or what broadcasts to that.
+        names: of the layers; else they are numbered from 0.
+        folds: how many parts of whole windows are resampled, at most; 1 for values without intervals.
+        pieces: in which windows are measured that do not fit into memory at once; values are means over pieces.
+        seed: kept with the table.
+
+    Returns:
+        A Dataset as of `measure`, with the dimensions (less, statistic, block, head, …).
+
+    Raises:
+        ValueError: shapes that do not fit, or a number that is not finite; in one line.
+    """
+    from anisoscope.measurement.sources import arrays
+
+    return arrays.of_attention(queries, keys, mask, bias, names, folds, pieces, seed)
+
+
+def measure_function(
+    function: Callable[[Params, jax.Array], jax.Array],
+    tokens: ArrayLike,
+    *,
+    families: str | Sequence[str] = FIRST_LOOK,
+    nulls: str | Sequence[str] = ("gaussian",),
+    names: Sequence[str] | None = None,
+    folds: int = 8,
+    seed: int = 0,
+) -> Callable[[Params], xr.Dataset]:
+    """A JAX function measured for any parameters: function and metrics are one compiled program for all checkpoints.
+
+    Args:
+        function: (params, tokens) -> activations (layers, windows, T, width).
+        tokens: (windows, …) of any kind; whole windows are resampled.
+        families: as for `measure`.
+        nulls: as for `measure`.
+        names: of the layers; else they are numbered from 0.
+        folds: how many parts of whole windows are resampled, at most.
+        seed: of the null model.
+
+    Returns:
+        A function of params that gives the Dataset of `measure`.
+
+    Raises:
+        ValueError: a wrong shape, or activations that are not finite; in one line.
+    """
+    from anisoscope.measurement.sources import arrays
+
+    return arrays.of_function(function, tokens, families, nulls, names, folds, seed)
+
+
+def measure_model(
+    model: str | os.PathLike[str] | PreTrainedModel,
+    texts: str | os.PathLike[str] | Iterable[str],
+    *,
+    tokenizer: PreTrainedTokenizerBase | None = None,
+    window: int = 256,
+    points: int = 4096,
+    batches: int = 2,
+    families: str | Sequence[str] = FIRST_LOOK,
+    nulls: str | Sequence[str] = ("gaussian",),
+    special_tokens: bool = False,
+    dtype: str = "float32",
+    batch_size: int = 8,
+    seed: int = 0,
+) -> xr.Dataset:
+    """The geometry of a pretrained transformer's residual stream, layer by layer, while it reads a text.
+
+    Args:
+        model: a model of the Hugging Face hub, a local folder, a .gguf file, or a model in memory, which is left as it
+            was. Weights are read from safetensors and GGUF files only, and no code of a model's is run.
+        texts: texts, read one after another, or the path of a text file.
+        tokenizer: of a model in memory; those of a name or folder come with it.
+        window: tokens that the model reads at a time, without padding.
+        points: vectors of a cloud.
+        batches: clouds, of disjoint windows.
+        families: as for `measure`; "all" adds those of queries and keys (attention).
+        nulls: "gaussian", and "shuffled": the model reads the same tokens in random order.
+        special_tokens: begin and end every window as the tokenizer begins and ends a text.
+        dtype: that the model computes in: float32, bfloat16 or float16. A model in memory keeps its own.
+        batch_size: windows in one pass of the model.
+        seed: which windows and positions are read.
+
+    Returns:
+        A Dataset as of `measure`, with the dimension positions: "all", and "without_first", which leaves out the first
+        token of every window.
+
+    Raises:
+        ValueError: what cannot be read or measured; in one line.
+        ImportError: torch or transformers is not installed: `pip install "anisoscope[pretrained]"`.
+    """
+    from anisoscope.measurement.sources.hub import in_memory
+
+    return in_memory.of_model(
+        model, texts, tokenizer, window, points, batches, families, nulls, special_tokens, dtype, batch_size, seed
+    )
+
+
+def open_run(folder: str | os.PathLike[str]) -> OpenRun:
+    """A trained run in one's own code: its settings, text, checkpoints and model. Nothing is written.
+
+    Args:
+        folder: of one run, as runs/quickstart/decoder.
+
+    Returns:
+        An OpenRun: `.config`, `.corpus`, `.steps`, `.params(step)`, `.windows(count)`, `.vectors(params, tokens)`.
+
+    Raises:
+        UserError: there is no run, or its text has changed since it was trained; in one line.
+    """
+    from anisoscope.measurement.sources import run
+
+    return run.open_run(folder)
