@@ -13,17 +13,9 @@ anisoscope.plot.profile(table)
 import importlib
 from typing import TYPE_CHECKING, Any
 
-from anisoscope import metrics
-from anisoscope.measurement.api import (
-    measure,
-    measure_attention,
-    measure_function,
-    measure_model,
-    open_run,
-)
-
 if TYPE_CHECKING:
-    from anisoscope import models, plot
+    from anisoscope import metrics, models, plot
+    from anisoscope.measurement.api import measure, measure_attention, measure_function, measure_model, open_run
 
 __version__ = "0.2.0"
 __all__ = [
@@ -36,10 +28,17 @@ __all__ = [
     "open_run",
     "plot",
 ]
+ROOMS = ("metrics", "models", "plot")
 
 
 def __getattr__(name: str) -> Any:
-    """`models` needs flax and `plot` Matplotlib: both are imported when they are asked for."""
-    if name not in ("models", "plot"):
-        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    return importlib.import_module(f"{__name__}.{name}")
+    """Imported when it is asked for: the command refuses bad input, and hears a signal, before JAX is loaded."""
+    if name in ROOMS:
+        return importlib.import_module(f"{__name__}.{name}")
+    if name in __all__:
+        return getattr(importlib.import_module(f"{__name__}.measurement.api"), name)
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+
+
+def __dir__() -> list[str]:
+    return __all__

@@ -11,7 +11,7 @@ from anisoscope.utils.settings import LARGEST_SEED, at_least, choose, once, with
 class FileConfig:
     path: str = ""  # .npy, .npz, .safetensors, .zarr or NetCDF
     layers: tuple[str, ...] = ()  # names of arrays (points, width), in order; (): the array `vectors`, or the only one
-    clusters: str = ""  # name of the array of labels, one for each point; "": `clusters`, if there is one
+    clusters: str = ""  # name of the array of labels, one for each point; "": `clusters`, if it is there
     positions: str = (
         ""  # name of the array of places in the cluster, 0 its first token; "": `positions`, if there is one
     )
