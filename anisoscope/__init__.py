@@ -1,13 +1,12 @@
 """The geometry of transformer representations: anisotropy, dimension and drift, with intervals and null models.
 
-import anisoscope
-
-anisoscope.metrics.twonn(x)                      # a number of a matrix
-anisoscope.measure(x, clusters=sentence_of_each) # tables with intervals and null models
-anisoscope.measure_attention(q, k, mask="causal")
-anisoscope.measure_model("gpt2", texts)
-anisoscope.open_run("runs/quickstart/decoder")
-anisoscope.plot.profile(table)
+anisoscope.metrics.twonn(x)                        a number from a matrix
+anisoscope.measure(x, clusters=sentence_of_each)   a table with intervals and null models
+anisoscope.measure_attention(q, k, mask="causal")  the same of queries and keys
+anisoscope.measure_model("gpt2", texts)            the same of a pretrained model
+anisoscope.open_run("runs/quickstart/decoder")     a trained run
+anisoscope.to_frame(table)                         a pandas DataFrame
+anisoscope.plot.profile(table)                     on Matplotlib axes
 """
 
 import importlib
@@ -15,7 +14,14 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from anisoscope import metrics, models, plot
-    from anisoscope.measurement.api import measure, measure_attention, measure_function, measure_model, open_run
+    from anisoscope.measurement.api import (
+        measure,
+        measure_attention,
+        measure_function,
+        measure_model,
+        open_run,
+        to_frame,
+    )
 
 __version__ = "0.2.0"
 __all__ = [
@@ -27,6 +33,7 @@ __all__ = [
     "models",
     "open_run",
     "plot",
+    "to_frame",
 ]
 ROOMS = ("metrics", "models", "plot")
 

@@ -1,8 +1,8 @@
 """One number from one matrix of vectors: the metrics as a user calls them.
 
-Every function takes a NumPy, JAX or PyTorch (CPU) matrix, computes in float32, and returns a JAX scalar. Under `jax.jit`,
-`jax.vmap` and `jax.grad` they behave as JAX functions do. What several of them share (one spectrum, one search for
-neighbours) is shared by `anisoscope.measure`, which also adds intervals and null models.
+Every function takes a NumPy, JAX or PyTorch (CPU) matrix, computes in float32, and returns a JAX scalar. Under
+`jax.jit`, `jax.vmap` and `jax.grad` they behave as JAX functions do. What several of them share (one spectrum, one
+search for neighbours) is shared by `anisoscope.measure`, which also adds intervals and null models.
 
 Metrics that do not depend on the origin subtract the mean of a float64 matrix in float64, before they go to float32.
 """
@@ -116,7 +116,7 @@ def anisotropy(x: ArrayLike) -> Scalar:
     >>> import numpy as np
     >>> x = np.random.default_rng(0).standard_normal((1000, 4)) * [3, 1, 1, 1]
     >>> print(f"{anisotropy(x):.2f}")
-    0.75
+    0.74
     """
     return _anisotropy(_matrix(x, about_mean=True))
 
@@ -269,7 +269,7 @@ def twonn_mle(x: ArrayLike) -> Scalar:
 
 
 def twonn_microscope(x: ArrayLike) -> Scalar:
-    """TwoNN as the published code of The Shape of Learning computes it: the smallest 20 % of the ratios, copies included.
+    """TwoNN as the code of The Shape of Learning computes it: the smallest 20 % of the ratios, copies included.
 
     Args:
         x: (points, width).
@@ -315,7 +315,7 @@ def mean_cosine(x: ArrayLike) -> Scalar:
 
     >>> import numpy as np
     >>> print(f"{mean_cosine(np.random.default_rng(0).standard_normal((500, 8)) + 2):.2f}")
-    0.80
+    0.81
     """
     return _mean_cosine(_matrix(x, about_mean=False))
 

@@ -13,6 +13,7 @@ from anisoscope.metrics.scalars import ArrayLike
 
 if TYPE_CHECKING:
     import jax
+    import pandas as pd
     import xarray as xr
     from transformers import PreTrainedModel, PreTrainedTokenizerBase
 
@@ -210,3 +211,23 @@ def open_run(folder: str | os.PathLike[str]) -> OpenRun:
     from anisoscope.measurement.sources import run
 
     return run.open_run(folder)
+
+
+def to_frame(table: xr.Dataset) -> pd.DataFrame:
+    """A table as a DataFrame: one row for each number.
+
+    Args:
+        table: of `measure`, `measure_model`, `measure_attention`, or results.nc of a run.
+
+    Returns:
+        Columns metric, layer, head and so on, then mean, std, low, high, and the excess over each null model with the
+        ends of its interval. Columns that the table has nothing for are left out.
+
+    >>> import numpy as np
+    >>> table = measure(np.random.default_rng(0).standard_normal((2, 128, 4)), families="similarity", nulls=())
+    >>> to_frame(table).query("metric == 'drift'")[["layer", "mean"]].round(1).values.tolist()
+    [[0, 0.2], [1, 0.2]]
+    """
+    from anisoscope.measurement.tables import frame
+
+    return frame.to_frame(table)

@@ -10,6 +10,7 @@ import numpy as np
 import xarray as xr
 from jax import Array
 
+import anisoscope
 from anisoscope.config.measure import MeasureConfig
 from anisoscope.measurement.panel import Sample
 from anisoscope.measurement.quantity import Values
@@ -18,6 +19,7 @@ from anisoscope.measurement.sources.folds import cut_windows
 from anisoscope.measurement.sources.given import (
     OF_HEADS,
     OF_VECTORS,
+    aligned,
     as_arrays,
     check_names,
     check_size,
@@ -42,7 +44,7 @@ def of_vectors(
     seed: int,
 ) -> xr.Dataset:
     """`measurement.api.measure`, with `count` for its pieces."""
-    x = as_arrays(x)
+    clusters, x = aligned(clusters, x), as_arrays(x)
     single = getattr(x, "ndim", None) == 2
     settings = settings_of(chosen(families, OF_VECTORS, single), nulls, folds, seed)
     layers = layers_of(x)
@@ -118,6 +120,8 @@ def labelled(
     """The tables of a run, without step and positions; of one layer, without that."""
     results, _ = join.joined({0: raw_table(values, about)}, settings.families, settings.nulls)
     results = results.isel(step=0, positions=0).drop_vars(["step", "positions"])
+    what = f"{about['points']:,} vectors of width {about['width']}" if "points" in about else "queries and keys"
+    results.attrs = {"title": f"Anisoscope {anisoscope.__version__}: {what}"} | results.attrs
     check_names(names, results.sizes.get("layer", 0))
     if single:
         return results.isel(layer=0).drop_vars(["layer", "depth"])

@@ -15,6 +15,8 @@ from anisoscope.utils.settings import LARGEST_SEED
 OF_VECTORS, OF_HEADS = ("cloud", "layers"), ("heads",)  # what families are of
 NULLS = ("gaussian",)  # the null models that are made of a cloud alone
 FEWEST = 8  # points
+LOST = 1e-4  # of the spread, that rounding to float32 may lose
+EXACT = 2**53  # beyond it float64 has no odd numbers
 SMALLEST, LARGEST = 1e-16, 1e16  # of a cloud's largest coordinate: beyond it squares leave float32
 
 
@@ -66,6 +68,17 @@ def as_arrays(vectors: Any) -> Any:
     return [as_arrays(layer) for layer in vectors]
 
 
+def aligned(clusters: Any, x: Any) -> Any:
+    """Labels in the order of the points: of a Series beside a DataFrame by the index of both."""
+    import pandas as pd
+
+    if not isinstance(clusters, pd.Series) or not isinstance(x, pd.DataFrame) or clusters.index.equals(x.index):
+        return clusters
+    if not (x.index.is_unique and clusters.index.is_unique and x.index.isin(clusters.index).all()):
+        raise ValueError("clusters is a Series whose index is not that of the vectors; pass clusters.to_numpy()")
+    return clusters.loc[x.index]
+
+
 def layers_of(vectors: Any) -> list[Any]:
     """The layers, not yet read; ValueError where their shape is none of vectors."""
     if isinstance(vectors, list | tuple):
@@ -91,11 +104,26 @@ def read(array: Any, what: str) -> np.ndarray:
         if found.dtype.kind in "cOSUMm" or found.dtype.type is np.void:
             hint = "; NumPy keeps no bfloat16: save float32, or a .safetensors file" if found.dtype.kind == "V" else ""
             raise ValueError(f"{what}: numbers of type {found.dtype} are no real ones{hint}")
+        check_held(found, what)
         found = found.astype(np.float32)
     if not np.isfinite(found).all():
         count = int((~np.isfinite(found)).sum())
         raise ValueError(f"{what}: {count} of {found.size} numbers are not finite in float32; leave their points out")
     return found
+
+
+def check_held(array: np.ndarray, what: str) -> None:
+    """ValueError where float32 would round away what float64 vectors far from the origin differ in."""
+    if array.dtype != np.float64 or array.ndim != 2 or not np.isfinite(array).all():
+        return
+    with np.errstate(over="ignore", invalid="ignore"):
+        lost = np.square(array - array.astype(np.float32)).sum()
+        spread = np.square(array - array.mean(axis=0)).sum()
+    if np.isfinite(lost) and lost > LOST**2 * spread > 0:
+        raise ValueError(
+            f"{what}: float32 would lose {np.sqrt(lost / spread):.0e} of the spread of float64 numbers this far from "
+            "the origin; subtract the mean, which the mean cosine and the drift then do not see"
+        )
 
 
 def check_size(largest: float, what: str) -> None:
@@ -140,6 +168,9 @@ def labels(points: int, clusters: Sequence | None) -> tuple[np.ndarray, np.ndarr
         raise ValueError(
             f"clusters: {missing_P.sum()} of {points} labels are missing (None or NaN); leave their points out"
         )
+    if label_P.dtype.kind == "f" and np.abs(label_P).max() >= EXACT:
+        largest = np.abs(label_P).max()
+        raise ValueError(f"clusters are of type {label_P.dtype} and reach {largest:.0e}; pass integers: some are equal")
     try:
         names, number_P = np.unique(label_P, return_inverse=True)
     except TypeError as error:

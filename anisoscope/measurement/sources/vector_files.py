@@ -89,9 +89,8 @@ def load(path: pathlib.Path, layers: tuple[str, ...], clusters: str, positions: 
         ) from error
     except Exception as error:  # safetensors and zip files have errors of their own
         raise UserError(f"vectors.path {path} is damaged ({_first_line(error)}): write it again") from error
-    labels = [
-        _labels(found, name, LABELS[what], path) for what, name in (("clusters", clusters), ("positions", positions))
-    ]
+    wanted = {"clusters": clusters, "positions": positions}
+    labels = [_labels(found, name, LABELS[what], path) for what, name in wanted.items()]
     if layers:
         return Found([_named(found, name, path) for name in layers], *labels)
     others = [name for name in found if np.ndim(found[name]) in (2, 3)]

@@ -1,4 +1,4 @@
-"""Anybody's arrays through the panel."""
+"""Arrays through the panel."""
 
 import re
 
@@ -10,9 +10,9 @@ import pytest
 import xarray as xr
 from scipy import stats
 
+from anisoscope import measure, measure_attention, measure_function
 from anisoscope.measurement.intervals import summarise
 from anisoscope.measurement.sources import folds, pieces
-from anisoscope.measurement.sources.arrays import measure, measuring
 from anisoscope.utils import memory
 from tests import reference, reference_comparison, reference_leading, reference_spectrum
 
@@ -23,9 +23,9 @@ UNEQUAL_P = np.repeat(np.arange(12), [3, 13, 8, 8, 8, 8, 8, 8, 8, 8, 8, 8])
 FAMILIES = ("spectrum", "dimension", "comparison")
 
 
-def measured(vectors, groups=None, **given):
+def measured(vectors, clusters=None, **given):
     """One program for all tests that ask for this."""
-    return measure(vectors, groups, **{"families": FAMILIES, "folds": 4} | given)
+    return measure(vectors, clusters, **{"families": FAMILIES, "folds": 4} | given)
 
 
 def value(table, name, **where):
@@ -88,7 +88,7 @@ def test_positions_tell_how_much_hangs_on_the_first_tokens():
     assert np.isnan(value(unknown, "first_share"))
     np.testing.assert_allclose(value(unknown, "anisotropy_without"), value(table, "anisotropy_without"), rtol=1e-4)
     windows = cloud.reshape(12, 8, WIDTH)
-    found = measuring(lambda params, windows: windows[None] * params, windows, families="leading", folds=4)(1.0)
+    found = measure_function(lambda params, windows: windows[None] * params, windows, families="leading", folds=4)(1.0)
     first = np.arange(POINTS) % 8 == 0
     np.testing.assert_allclose(value(found, "first_share"), reference_leading.share_between(cloud, first), rtol=1e-4)
 
@@ -139,27 +139,13 @@ def test_lists_and_tables_give_what_arrays_give_in_pieces_too():
         xr.testing.assert_identical(measured(given, families="spectrum", pieces=2), expected)
 
 
-@pytest.mark.parametrize(
-    ("size_W", "folds", "resampled"), [([4] * 12, 6, 12), ([4, 4, 8, 8, 8, 8, 4, 4], 3, 6)]
-)  # six folds of two windows; groups of unequal size make three folds
-def test_vectors_and_heads_in_one_call_have_as_many_folds(size_W, folds, resampled):
-    windows = len(size_W)
-    groups = np.repeat(np.arange(windows), size_W)
-    vectors, heads = GENERATOR.normal(size=(len(groups), 3)), GENERATOR.normal(size=(2, 2, windows, 4, 5))
-    table = measure(vectors, groups, queries=heads, keys=heads, mask="causal", families=("similarity", "attention"))
-    assert table.attrs["groups"] == folds
-    assert table.attrs["resampled_windows"] == resampled
-    for name in ("mean_norm", "query_drift_over_heads"):  # averages too, though the vectors are of one layer
-        assert np.isfinite(table[name].sel(less="nothing", statistic=["mean", "low", "high"])).all()
-
-
 def test_queries_and_keys_get_the_attention_family_with_mask_and_bias():
     layers, heads, windows, time = 2, 2, 9, 8  # a window more than folds take
     q, k = np.random.default_rng(2).normal(size=(2, layers, heads, windows, time, 5))
     causal = np.tril(np.ones((time, time), bool))
     masks = np.stack([causal, np.ones((time, time), bool)])
     bias = np.random.default_rng(3).normal(size=(heads, time, time))
-    table = measure(queries=q, keys=k, mask=masks, bias=bias, folds=4)
+    table = measure_attention(q, k, mask=masks, bias=bias, folds=4)
     assert table.sizes["block"] == layers
     assert table.attrs["resampled_windows"] == 8
     for block in range(layers):
@@ -187,7 +173,7 @@ def test_a_function_and_the_panel_are_one_program_for_all_parameters():
         x = params["table"][tokens]
         return jnp.stack([x, jnp.tanh(x)])
 
-    table_of = measuring(function, tokens, families="similarity", folds=4)
+    table_of = measure_function(function, tokens, families="similarity", folds=4)
     for seed in range(2):
         params = {"table": jax.random.normal(jax.random.key(seed), (9, WIDTH))}
         found = table_of(params)
@@ -216,7 +202,7 @@ def test_what_would_not_fit_is_refused_with_what_it_takes(monkeypatch, there):
     assert re.search(r"name fewer families, or pass pieces=\d+, whose values", str(error.value))
     monkeypatch.setattr(memory, "available", lambda: 2_000)
     with pytest.raises(ValueError, match=r"queries and keys of width 5, of 2 heads at 12 positions, take \d+ kB"):
-        measure(queries=HEADS, keys=HEADS, mask="causal", folds=1)
+        measure_attention(HEADS, HEADS, mask="causal", folds=1)
     monkeypatch.setattr(memory, "available", lambda: 10**9)
     xr.testing.assert_identical(measured(CLOUDS[0], families="similarity"), expected)
 
@@ -240,7 +226,7 @@ def test_pieces_are_measured_by_themselves_and_averaged():
     np.testing.assert_allclose(errors[0], np.sqrt(errors[1] ** 2 + errors[2] ** 2) / 2, rtol=1e-5)
     assert found.attrs["batches"] == 2
     assert found.attrs["points"] == 96
-    assert found.attrs["folds"] == "3 of 16 points in each of 2 pieces of 48 points, whole groups, of 24"
+    assert found.attrs["folds"] == "3 of 16 points in each of 2 pieces of 48 points, whole clusters, of 24"
 
 
 def test_the_null_model_of_each_piece_is_a_draw_of_its_own(monkeypatch):
@@ -259,8 +245,8 @@ def test_the_null_model_of_each_piece_is_a_draw_of_its_own(monkeypatch):
 
 def test_heads_are_measured_in_pieces_of_windows():
     heads = {"queries": HEADS, "keys": HEADS[..., ::-1], "mask": "causal", "folds": 1}
-    found = measure(**heads, pieces=2)
-    each = [measure(**heads | {k: heads[k][:, :, [w]] for k in ("queries", "keys")}) for w in (0, 1)]
+    found = measure_attention(**heads, pieces=2)
+    each = [measure_attention(**heads | {k: heads[k][:, :, [w]] for k in ("queries", "keys")}) for w in (0, 1)]
     expected = np.mean([value(one, "attention_entropy") for one in each], axis=0)
     np.testing.assert_allclose(value(found, "attention_entropy"), expected, rtol=1e-5)
     assert found.attrs["windows"] == 2  # of three
@@ -274,7 +260,6 @@ BROKEN[1, 3, 2] = np.nan
 @pytest.mark.parametrize(
     ("vectors", "given", "words"),
     [
-        (None, {}, "pass vectors, or queries and keys"),
         (CLOUDS[0, 0], {}, r"\(layers, points, width\) is needed"),
         (CLOUDS[:, :7], {}, "7 points; at least 8"),
         (BROKEN, {}, "layer 1: 1 of 576 numbers are not finite"),
@@ -282,37 +267,35 @@ BROKEN[1, 3, 2] = np.nan
         (CLOUDS * 1e18, {}, "the largest coordinate is 2e.19, and values hold between 1e-16 and 1e.16; multiply"),
         (CLOUDS * 1e-21, {}, "layer 0: the largest coordinate is 2e-20"),
         (np.ma.masked_less(CLOUDS, -9), {}, "of 576 numbers are not finite"),
-        (CLOUDS, {"groups": pd.Series([None, *"ab" * 47, "b"], dtype="string")}, "groups: 1 of 96 labels are missing"),
+        (
+            CLOUDS,
+            {"clusters": pd.Series([None, *"ab" * 47, "b"], dtype="string")},
+            "clusters: 1 of 96 labels are missing",
+        ),
         (CLOUDS, {"seed": 1.5}, "seed is 1.5; it must be a whole number from 0"),
         (CLOUDS, {"seed": -1}, "seed is -1; it must be a whole number from 0"),
         (CLOUDS, {"nulls": None}, r"nulls is None; pass \(\) for no null model"),
-        (None, {"queries": HEADS, "keys": HEADS, "mask": "causal", "pieces": 1.5}, "pieces is 1.5; of 3 windows"),
-        (
-            CLOUDS,
-            {"queries": HEADS[:, :, :1], "keys": HEADS[:, :, :1], "mask": "causal"},
-            "1 windows and the groups of the vectors make no folds of one number",
-        ),
         (CLOUDS + 1j, {}, "layer 0: numbers of type complex128 are no real ones"),
         (CLOUDS.astype(np.float16).view("V2"), {}, "NumPy keeps no bfloat16: save float32, or a .safetensors file"),
         (
             CLOUDS,
-            {"groups": np.arange(96), "positions": np.full(96, np.nan)},
+            {"clusters": np.arange(96), "positions": np.full(96, np.nan)},
             r"positions: nan is no whole number below 2\^31, as 96 of 96",
         ),
-        (CLOUDS, {"groups": np.arange(95)}, r"groups have shape \(95,\)"),
-        (CLOUDS, {"groups": np.zeros(96)}, "of one group"),
-        (CLOUDS, {"groups": np.maximum(np.arange(96), 80)}, "holds 81 of 96 points"),
-        (CLOUDS, {"positions": np.arange(96)}, "one for each of 96 points is needed, and groups"),
+        (CLOUDS, {"clusters": np.arange(95)}, r"clusters have shape \(95,\)"),
+        (CLOUDS, {"clusters": np.zeros(96)}, "of one cluster"),
+        (CLOUDS, {"clusters": np.maximum(np.arange(96), 80)}, "holds 81 of 96 points"),
+        (CLOUDS, {"positions": np.arange(96)}, "one for each of 96 points is needed, and clusters"),
         (CLOUDS, {"families": ("attention",)}, "'attention' cannot be measured of these arrays"),
         (CLOUDS, {"families": ("frequency",)}, "'frequency' cannot be measured of these arrays"),
         (CLOUDS[0], {"families": ("comparison",)}, "'comparison' cannot be measured"),
         (CLOUDS, {"families": "spectra"}, "'spectra' cannot be measured"),
         (CLOUDS, {"nulls": ("shuffled",)}, "'shuffled' cannot be made of arrays alone"),
-        (CLOUDS, {"groups": np.arange(96), "positions": np.full(96, "a")}, "positions are of type <U1"),
-        (CLOUDS, {"groups": np.arange(96), "positions": np.arange(96) / 2}, "positions: 0.5 is no whole number"),
-        (CLOUDS, {"groups": [None, *"ab" * 47, "b"]}, "groups: 1 of 96 labels are missing"),
-        (CLOUDS, {"groups": np.array([np.nan, *range(95)])}, "groups: 1 of 96 labels are missing"),
-        (CLOUDS, {"groups": np.array([1, "a"] * 48, object)}, "labels are of several kinds"),
+        (CLOUDS, {"clusters": np.arange(96), "positions": np.full(96, "a")}, "positions are of type <U1"),
+        (CLOUDS, {"clusters": np.arange(96), "positions": np.arange(96) / 2}, "0.5 is no whole number"),
+        (CLOUDS, {"clusters": [None, *"ab" * 47, "b"]}, "clusters: 1 of 96 labels are missing"),
+        (CLOUDS, {"clusters": np.array([np.nan, *range(95)])}, "clusters: 1 of 96 labels are missing"),
+        (CLOUDS, {"clusters": np.array([1, "a"] * 48, object)}, "labels are of several kinds"),
         (CLOUDS, {"families": ()}, "families: none is named"),
         (CLOUDS, {"families": ("spectrum", "spectrum")}, "families are spectrum, spectrum; name each once"),
         (CLOUDS, {"nulls": ("gaussian", "gaussian")}, "nulls are gaussian, gaussian; name each once"),
@@ -320,20 +303,45 @@ BROKEN[1, 3, 2] = np.nan
         (CLOUDS, {"folds": 2.5}, "folds is 2.5; it must be a whole number"),
         (CLOUDS, {"pieces": 0}, "pieces is 0; it must be a whole number from 1 to 12, 8 points each"),
         (CLOUDS, {"pieces": 13}, "pieces is 13; it must be a whole number from 1 to 12"),
-        (CLOUDS, {"pieces": 3, "groups": np.arange(96) // 60}, "the largest holds 60 of 96 points; pass fewer pieces"),
         (
-            None,
-            {"queries": HEADS, "keys": HEADS, "mask": "causal", "pieces": 4},
-            "of 3 windows it must be a whole number from 1 to 3",
+            CLOUDS,
+            {"pieces": 3, "clusters": np.arange(96) // 60},
+            "the largest holds 60 of 96 points; pass fewer pieces",
         ),
+        (
+            pd.DataFrame(CLOUDS[0]),
+            {"clusters": pd.Series(np.arange(96), index=np.arange(1, 97))},
+            "clusters is a Series whose index is not that of the vectors",
+        ),
+        (CLOUDS, {"clusters": np.arange(96) + 2.0**53}, "clusters are of type float64 and reach 9e.15"),
+        (CLOUDS + 1e6, {}, "layer 0: float32 would lose 5e-03 of the spread of float64 numbers"),
         (CLOUDS, {"names": ("a",), "families": ("spectrum",)}, "names are 1, 1 of them different, of 2 layers"),
-        (None, {"queries": HEADS}, "one of them is missing"),
-        (None, {"queries": HEADS, "keys": HEADS[:, :1], "mask": "causal"}, "repeat keys that several heads share"),
-        (None, {"queries": HEADS, "keys": HEADS}, "pass causal, bidirectional, or booleans"),
-        (None, {"queries": HEADS, "keys": HEADS, "mask": "causal", "bias": np.ones(3)}, r"bias has shape \(3,\)"),
     ],
 )
 def test_arrays_that_cannot_be_measured_are_refused(vectors, given, words):
     with pytest.raises(ValueError, match=words) as error:
         measure(vectors, **given)
     assert "\n" not in str(error.value)
+
+
+@pytest.mark.parametrize(
+    ("keys", "given", "words"),
+    [
+        (HEADS, {"mask": "causal", "pieces": 1.5}, "pieces is 1.5; of 3 windows"),
+        (HEADS, {"mask": "causal", "pieces": 4}, "of 3 windows it must be a whole number from 1 to 3"),
+        (HEADS[:, :1], {"mask": "causal"}, "repeat keys that several heads share"),
+        (HEADS, {"mask": np.ones(3)}, "pass causal, bidirectional, or booleans"),
+        (HEADS, {"mask": "causal", "bias": np.ones(3)}, r"bias has shape \(3,\)"),
+    ],
+)
+def test_queries_and_keys_that_cannot_be_measured_are_refused(keys, given, words):
+    with pytest.raises(ValueError, match=words) as error:
+        measure_attention(HEADS, keys, **given)
+    assert "\n" not in str(error.value)
+
+
+def test_clusters_follow_the_labels_of_a_frame():
+    """As a column that was sorted by itself comes."""
+    frame, cluster = pd.DataFrame(CLOUDS[0]), pd.Series(UNEQUAL_P)
+    expected = measured(frame, cluster, families="similarity")
+    xr.testing.assert_identical(measured(frame, cluster[::-1], families="similarity"), expected)

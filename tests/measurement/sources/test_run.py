@@ -8,9 +8,9 @@ import matplotlib.pyplot as plt
 import numpy as np
 import pytest
 
+from anisoscope import measure_function
 from anisoscope.config.data import DataConfig
 from anisoscope.measurement.sources import run
-from anisoscope.measurement.sources.arrays import measuring
 from anisoscope.measurement.sources.run import open_run
 from anisoscope.training import loop
 from anisoscope.utils import folder
@@ -40,7 +40,7 @@ def test_a_run_gives_its_checkpoints_as_parameters_of_one_function(trained):
     tokens_WT = opened.windows(4)
     assert len(np.unique(tokens_WT, axis=0)) > 1
     assert tokens_WT.shape == (4, 8)
-    table_of = measuring(opened.vectors, tokens_WT, families=("similarity",), nulls=())
+    table_of = measure_function(opened.vectors, tokens_WT, families=("similarity",), nulls=())
     first, last = (table_of(opened.params(step)) for step in (0, 6))
     assert first.sizes["layer"] == 3
     assert not np.allclose(first.drift, last.drift, equal_nan=True)

@@ -8,8 +8,8 @@ import xarray as xr
 from safetensors.flax import save_file as save_jax
 from safetensors.numpy import save_file
 
+from anisoscope import measure
 from anisoscope.measurement.sources import given, vector_files
-from anisoscope.measurement.sources.arrays import measure
 from anisoscope.measurement.tables import files
 from tests.program import here, refuse
 
@@ -76,7 +76,7 @@ def test_every_format_gives_what_the_array_gives(name, write, labelled, tmp_path
 def test_what_is_measured_stays_and_layers_have_names(tmp_path):
     np.savez(tmp_path / "a.npz", first=VECTORS[0], second=VECTORS[1], sentence=LABELS)
     flags = [*QUICK, f"--config.vectors.path={tmp_path / 'a.npz'}", f"--workdir={tmp_path / 'run'}"]
-    flags += ["--config.vectors.layers=second,first", "--config.vectors.groups=sentence", "--config.vectors.pieces=2"]
+    flags += ["--config.vectors.layers=second,first", "--config.vectors.clusters=sentence", "--config.vectors.pieces=2"]
     assert here(*flags).returncode == 0
     table = tmp_path / "run" / "measurements" / "0.nc"
     before = table.stat().st_mtime_ns
@@ -109,7 +109,7 @@ def test_what_cannot_be_measured_is_one_line(tmp_path):
     refuse(workdir, "holds a (96, 6), b (96, 6); name those to measure", CONFIG, given)
     refuse(workdir, "has no array 'c'; it holds a (96, 6)", CONFIG, given, "--config.vectors.layers=a,c")
     np.savez(path, vectors=VECTORS, groups=LABELS[1:])
-    refuse(workdir, "groups have shape (95,)", CONFIG, given)
+    refuse(workdir, "clusters have shape (95,)", CONFIG, given)
     np.savez(path, vectors=VECTORS[0, 0])
     refuse(workdir, "vectors have shape (6,)", CONFIG, given)
     np.savez(path, vectors=VECTORS)
@@ -123,7 +123,7 @@ def test_labels_keep_all_their_bits(tmp_path):
     label_P, place_P = LABELS << 32, (np.arange(96) % 8) + 2**32
     save_file({"groups": label_P, "positions": place_P, "vectors": VECTORS}, tmp_path / "a.safetensors")
     found = vector_files.load(tmp_path / "a.safetensors", (), "", "")
-    np.testing.assert_array_equal(found.group_P, label_P)
+    np.testing.assert_array_equal(found.cluster_P, label_P)
     np.testing.assert_array_equal(found.position_P, place_P)
 
 

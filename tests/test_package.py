@@ -1,0 +1,137 @@
+"""The package as a whole: what may import what, what an import loads, what the public names promise."""
+
+import ast
+import doctest
+import importlib
+import inspect
+import pathlib
+import subprocess
+import sys
+import typing
+
+import pytest
+
+import anisoscope
+from anisoscope import metrics
+from anisoscope.measurement import api
+from tests.program import ROOT
+
+ROOMS = [
+    "utils",
+    "config",
+    "metrics",
+    "models",
+    "data",
+    "training",
+    "measurement",
+    "tangents",
+    "analysis",
+    "plot",
+    "cli",
+]
+LATE = ("jax", "flax", "optax", "orbax", "torch", "matplotlib", "xarray", "pandas", "scipy")
+UNIX = ("fcntl", "resource", "pwd", "grp", "termios")
+
+
+def sources() -> list[tuple[str, pathlib.Path]]:
+    """Every file of the package, with its room."""
+    folder = pathlib.Path(anisoscope.__file__).parent
+    return [(room, path) for room in ROOMS for path in sorted((folder / room).rglob("*.py"))]
+
+
+def imported(path: pathlib.Path) -> set[str]:
+    """Full names, of modules or of what is taken from them."""
+    found = set()
+    for node in ast.walk(ast.parse(path.read_text())):
+        if isinstance(node, ast.Import):
+            found |= {alias.name for alias in node.names}
+        elif isinstance(node, ast.ImportFrom):
+            assert not node.level, f"{path}: a relative import"
+            found |= {f"{node.module}.{alias.name}" for alias in node.names}
+    return found
+
+
+def test_imports_go_one_way():
+    wrong = []
+    for room, path in sources():
+        for name in imported(path):
+            package, _, rest = name.partition(".")
+            other = rest.partition(".")[0]
+            if package == "anisoscope" and other in ROOMS and ROOMS.index(other) > ROOMS.index(room):
+                wrong.append(f"{path}: {name}")
+            if package == "anisoscope" and other == "experiments":
+                wrong.append(f"{path}: {name}")
+    assert wrong == []
+
+
+def test_libraries_stay_in_their_rooms():
+    """Settings are read without JAX; metrics need JAX alone; torch is for pretrained models."""
+    wrong = []
+    for room, path in sources():
+        for name in imported(path):
+            library = name.partition(".")[0]
+            allowed = {
+                "jax": room not in ("config",),
+                "flax": room in ("models",) or "hub/folders" in path.as_posix(),
+                "torch": "hub" in path.parts or path.name == "several_models.py",
+                "transformers": "hub" in path.parts or path.name in ("several_models.py", "api.py"),
+                "orbax": path.name == "checkpoint.py",
+                "matplotlib": room == "plot",
+                "anisoscope": room != "metrics" or name.startswith(("anisoscope.metrics", "anisoscope.metrics.")),
+            }
+            if not allowed.get(library, True):
+                wrong.append(f"{path}: {name}")
+    assert wrong == []
+
+
+def run(code: str, *hidden: str, cwd: pathlib.Path = ROOT) -> str:
+    """What a fresh Python prints in which these modules cannot be imported."""
+    hide = f"import sys; sys.modules.update(dict.fromkeys({hidden!r}))\n"
+    done = subprocess.run([sys.executable, "-c", hide + code], capture_output=True, text=True, cwd=cwd, check=False)
+    assert done.returncode == 0, done.stderr
+    return done.stdout
+
+
+def test_the_import_loads_nothing_and_a_metric_what_it_needs():
+    loaded = f"print(sorted({{*{LATE}}} & {{*sys.modules}}))\n"
+    code = f"import anisoscope\n{loaded}anisoscope.metrics.twonn\nanisoscope.measure\n{loaded}"
+    assert run(code).splitlines() == ["[]", "['jax']"]
+
+
+def test_a_user_without_unix_training_and_figures_can_measure():
+    """What the wheel's core does not install, and what Windows does not have."""
+    code = """
+import os
+for name in ("geteuid", "getuid", "getgid", "fork"):
+    if hasattr(os, name):
+        delattr(os, name)
+import numpy as np, anisoscope
+x = np.random.default_rng(0).standard_normal((64, 4))
+table = anisoscope.measure(x, families="similarity")
+print(anisoscope.to_frame(table).metric[0], f"{float(anisoscope.metrics.anisotropy(x)):.1f}")
+"""
+    training = ("flax", "optax", "orbax", "tensorflow_datasets", "absl", "h5netcdf", "matplotlib", "torch")
+    assert run(code, *UNIX, *training) == "mean_cosine 0.3\n"
+
+
+def test_every_public_name_is_there_and_typed_without_any():
+    for name in anisoscope.__all__:
+        assert getattr(anisoscope, name) is not None
+    functions = [getattr(metrics, name) for name in metrics.__all__]
+    functions += [
+        value for name, value in vars(api).items() if inspect.isfunction(value) and name in anisoscope.__all__
+    ]
+    assert len(functions) == len(metrics.__all__) + 6
+    for function in functions:
+        for parameter in inspect.signature(function).parameters.values():
+            assert parameter.annotation not in (inspect.Parameter.empty, typing.Any, "Any"), function
+        assert inspect.signature(function).return_annotation not in (inspect.Signature.empty, typing.Any, "Any")
+        text = inspect.getdoc(function)
+        assert all(part in text for part in ("Args:", "Returns:")), function
+
+
+@pytest.mark.parametrize("name", ["anisoscope.metrics.scalars", "anisoscope.measurement.api"])
+def test_the_examples_of_the_docstrings_give_what_they_say(name):
+    result = doctest.testmod(importlib.import_module(name))
+    assert result.failed == 0
+    assert result.attempted > 3
