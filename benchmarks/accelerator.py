@@ -21,7 +21,7 @@ import xml.etree.ElementTree as xml
 from collections.abc import Callable
 from typing import Any, NamedTuple
 
-from anisoscope.utils.files import write_json
+from anisoscope.utils import files
 from benchmarks import metrics, panel, train_step
 from benchmarks.peers import peer
 from benchmarks.rounds import alternate, processor, ratio
@@ -202,7 +202,7 @@ def main() -> None:
     options = parser.parse_args()
     os.environ["XLA_PYTHON_CLIENT_PREALLOCATE"] = "false"  # several processes share the device's memory
     if options.part:
-        write_json(options.answer, PARTS[options.part](options)._asdict())
+        files.write_json(options.answer, PARTS[options.part](options)._asdict())
         return
     options.to.mkdir(parents=True, exist_ok=True)
     results, paths = {}, [options.to / f"accelerator.{kind}" for kind in ("json", "md")]
@@ -214,8 +214,8 @@ def main() -> None:
             ended = subprocess.run([*again, "--part", part, "--answer", answer])
             failed = {"about": {FAILED: f"exit code {ended.returncode}; see what was printed"}, "rows": {}}
             results[part] = json.loads(answer.read_text()) if answer.exists() else failed
-        write_json(paths[0], results)
-        paths[1].write_text(as_markdown(results))
+        files.write_json(paths[0], results)
+        files.write(paths[1], as_markdown(results))
     print(f"written: {paths[0]} and {paths[1]}")
     sys.exit(any(part["about"].get(FAILED) for part in results.values()))
 

@@ -12,6 +12,7 @@ times at most.
 
 import argparse
 import importlib.util
+import io
 import json
 import math
 import pathlib
@@ -25,6 +26,7 @@ import numpy as np
 
 from anisoscope.cli import flags
 from anisoscope.training import finished
+from anisoscope.utils import files
 from benchmarks.rounds import hardware
 
 CONFIG = "experiments/decoder_small.py:tiny"
@@ -184,7 +186,9 @@ def draw(found: dict[str, dict[str, Any]], path: pathlib.Path) -> pathlib.Path:
         axes[0].set_ylim(least - 0.1, least + 2.5)  # the first steps are the same for all
         axes[1].legend(*style.entries(axes), loc="upper right")
         style.title(figure, "What is learned: one seed, one shape, the same text")
-        figure.savefig(path)
+        content = io.BytesIO()
+        figure.savefig(content, format=path.suffix[1:])
+        files.write(path, content.getvalue())
     return path
 
 

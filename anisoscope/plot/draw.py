@@ -81,6 +81,7 @@ def draw(figures: dict[str, Callable[[T], Figure | None]], of: T, folder: pathli
     """PNG, PDF and caption of each figure, under `folder`; what no longer applies is removed. The paths written."""
     check_folder(folder)
     folder.mkdir(parents=True, exist_ok=True)
+    files.remove_begun(folder)  # there is no lock: whoever draws into it at the same time too may have to draw again
     if not (folder / MARK).exists():
         files.write(folder / MARK, "Figures drawn by main.py: drawn again, and removed where they no longer apply.\n")
     with style.context(), bar(figures.items(), "figures", "figure", leave=False) as shown:

@@ -12,7 +12,7 @@ import xarray as xr
 
 from anisoscope.config.tangents import TangentsConfig
 from anisoscope.measurement.sources import made_from
-from anisoscope.measurement.tables import files
+from anisoscope.measurement.tables import files, measurements
 from anisoscope.tangents import tables
 from anisoscope.tangents.proxies import KINDS, Fitted, Frames
 from anisoscope.tangents.tested import GIVEN, Tested
@@ -41,14 +41,20 @@ class Source(NamedTuple):
     fit: Callable[[np.ndarray], Fitted]
     test: Callable[[int, int | None, dict[str, Frames]], Tested]  # a step, the one before, proxies from elsewhere
     attributes: dict[str, Any]  # of every table
+    run: dict[str, Any]  # settings that a table of another run has otherwise
     cells: list[tuple[int, int, int]]  # the primary ones: (layer, step, rank)
+
+
+def read(path: pathlib.Path, run: dict[str, Any] | None = None) -> xr.Dataset:
+    """A table of this stage, which says that it is what its name says."""
+    return files.read(path) if path.name == EARLY else measurements.read(path, measurements.TANGENTS, run)
 
 
 def refuse_others(folder: pathlib.Path, made_by: str) -> None:
     """Raise UserError where tables that were made otherwise are there; one is read, since all of them agree."""
     now = json.loads(made_by)
     for path in sorted(folder.glob("*.nc")):
-        there = json.loads(files.read(path).attrs["made_by"])
+        there = json.loads(read(path).attrs.get("made_by", "{}"))
         different = [
             f"{name}={there.get(name)!r} there, {now[name]!r} now" for name in now if there.get(name) != now[name]
         ]
@@ -93,7 +99,7 @@ def sweep(source: Source, tangents: TangentsConfig, stop: Stop, other: pathlib.P
     stored, found, todo = source.there(), {}, []
     for step in source.steps:
         path = source.folder / f"{step}.nc"
-        table = files.read(path) if path.exists() else None
+        table = read(path, source.run) if path.exists() else None
         before = max((*found, *todo), default=-1)
         if table is not None and not (step in stored and _stale(table, source, early_digests, todo, before)):
             found[step] = table
@@ -110,7 +116,7 @@ def sweep(source: Source, tangents: TangentsConfig, stop: Stop, other: pathlib.P
             files.write(found[step], source.folder / f"{step}.nc")
     root, fit = source.folder.parent, "early" if source.early else "here"
     if processes.is_first():
-        raw = {step: files.read(source.folder / f"{step}.nc") for step in sorted(found)}
+        raw = {step: read(source.folder / f"{step}.nc") for step in sorted(found)}
         cells = tables.primary_cells(raw, source.cells, source.name, fit)
         tables.write(root, raw, source.attributes | {"primary_fit": fit}, cells)
     print(f"{source.name}: tangents of {len(found)} checkpoints ({len(todo)} now): {root / 'tangents.nc'}")

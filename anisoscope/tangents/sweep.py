@@ -83,6 +83,7 @@ def _source(config: Config, corpus: Corpus, run: pathlib.Path, name: str) -> Ite
             fit=lambda cloud_NPD: program().fit(cloud_NPD),
             test=test,
             attributes=attributes(config, corpus, name),
+            run=made_from.settings_of(config),
             cells=primary(config),
         )
 

@@ -17,6 +17,7 @@ from orbax.checkpoint import v1 as ocp
 
 from anisoscope.utils import processes
 from anisoscope.utils.errors import RunError
+from anisoscope.utils.files import refuse_link
 
 policies = ocp.training.preservation_policies
 
@@ -80,6 +81,8 @@ class Checkpoints:
         if self._reading:
             self._orbax = _Reader(self._folder)
             return
+        for path in self._folder.glob("*[!0-9]*"):  # among them what Orbax writes to, by names that can be foreseen
+            refuse_link(path)
         self._orbax = ocp.training.Checkpointer(
             self._folder,
             save_decision_policy=ocp.training.save_decision_policies.FixedIntervalPolicy(1),
@@ -144,6 +147,9 @@ class Checkpoints:
             written = self._orbax.checkpointables_metadata(step).custom_metadata["sha256"]
         except Exception as error:
             raise self._damaged(step, error) from error
+        own = digests({"train": {"step": np.int32(step)}})
+        if any(written.get(leaf, digest) != digest for leaf, digest in own.items()):
+            raise self._damaged(step, f"it was saved at another step than {step}, and has been renamed since")
         for leaf, digest in digests(items).items():
             if written.get(leaf) != digest:
                 raise self._damaged(step, f"{leaf} has changed since it was saved")

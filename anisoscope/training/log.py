@@ -13,7 +13,7 @@ from tensorboardX.proto.event_pb2 import Event, SessionLog
 from tensorboardX.summary import scalar
 
 from anisoscope.utils.errors import RunError, of_system
-from anisoscope.utils.files import write
+from anisoscope.utils.files import open_in_place, refuse_link, write
 from anisoscope.utils.processes import is_first
 
 NAME = "train.jsonl"
@@ -33,12 +33,14 @@ class Log:
         if not self._writes:
             return
         path, kept = folder / NAME, []
+        refuse_link(path)
         if path.exists():
             kept = [line for line in read(folder) if line["step"] <= saved]
             write(path, "".join(json.dumps(line) + "\n" for line in kept))
         self._told = max((line["step"] for line in kept), default=-1)
-        self._file = path.open("a")
-        self._events = EventsWriter(str(folder / "events"), f".{time.time_ns()}")  # names carry whole seconds only
+        self._path, self._file = path, os.fdopen(open_in_place(path, os.O_WRONLY | os.O_APPEND), "a")
+        # Names carry whole seconds only; with nanoseconds each is a new file, which no link can await.
+        self._events = EventsWriter(str(folder / "events"), f".{time.time_ns()}")
         start = SessionLog(status=SessionLog.START)  # TensorBoard forgets what it has read from this step on
         self._events.write_event(Event(wall_time=time.time(), step=saved + 1, session_log=start))
 
@@ -56,6 +58,7 @@ class Log:
         if self._writes:
             with self._failing_once():
                 self._file.flush()
+                os.fsync(self._file.fileno())  # no checkpoint may outlive the lines that explain it
                 self._events.flush()
 
     def close(self) -> None:
@@ -75,7 +78,7 @@ class Log:
                 for file in (self._file, self._events._py_recordio_writer._writer):
                     os.dup2(nowhere.fileno(), file.fileno())
                     file.close()
-            raise RunError(of_system(OSError(error.errno, error.strerror, self._file.name))) from error
+            raise RunError(of_system(OSError(error.errno, error.strerror, str(self._path)))) from error
 
 
 def set_aside(folder: pathlib.Path) -> pathlib.Path | None:
@@ -97,6 +100,11 @@ def _single(values: dict[str, float | list[float]]) -> Iterator[tuple[str, float
             yield from ((f"{name}/{place}", one) for place, one in enumerate(value))
         else:
             yield name, value
+
+
+def validated(lines: list[dict[str, Any]]) -> set[int]:
+    """Steps of which a log has the scores."""
+    return {line["step"] for line in lines if line["kind"] == "valid"}
 
 
 def read(folder: pathlib.Path) -> list[dict[str, Any]]:

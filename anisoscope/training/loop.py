@@ -56,17 +56,22 @@ def train(config: RunConfig, corpus: Corpus, folders: dict[str, pathlib.Path], n
 def kept_steps(config: RunConfig, *folders: pathlib.Path) -> list[int]:
     """Those of the schedule, and those that the logs in these folders say were kept at a turn.
 
-    UserError where a log is gone that says which.
+    UserError where a log lacks a look that the run has gone beyond: a checkpoint of a turn would be taken for one of
+    an interruption, and be deleted.
     """
     turned: set[int] = set()
     for path in folders if config.watch.keep else ():
-        if (path / log.NAME).exists():
-            turned.update(watch.kept(log.read(path)))
-        elif any(step > 0 for step in checkpoint.saved(path / "checkpoints")):
+        there = (path / log.NAME).exists()
+        lines = log.read(path) if there else []
+        saved = max(checkpoint.saved(path / "checkpoints"), default=0)
+        saved = config.train.steps if finished.is_finished(path) else saved  # its checkpoints may be deleted
+        if lost := watch.unseen(config.watch.every, lines, saved):
+            what = f"lacks step {lost[0]:,}, though the run was saved at step {saved:,}" if there else "is gone"
             raise UserError(
-                f"{path / log.NAME} is gone, and with it which checkpoints were kept at turns of {config.watch.keep}; "
+                f"{path / log.NAME} {what}, and with it which checkpoints were kept at turns of {config.watch.keep}; "
                 "put it back, or name another --workdir"
             )
+        turned.update(watch.kept(lines), watch.seen_again(config.watch.keep, config.watch.keep_share, lines))
     return sorted({*schedule(config.train.steps, config.checkpoint.every), *turned})
 
 

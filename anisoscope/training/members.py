@@ -6,7 +6,7 @@ import pathlib
 import sys
 
 from anisoscope.training import checkpoint, step
-from anisoscope.training.log import NAME, Log, set_aside
+from anisoscope.training.log import NAME, Log, read, set_aside, validated
 from anisoscope.training.program import Program
 from anisoscope.utils.errors import RunError
 
@@ -88,9 +88,19 @@ class Members:
             saved = max(self.stores[name].steps(), default=-1)
             if saved < 0 and (aside := set_aside(path)):
                 print(f"{name}: no checkpoint is left, and all is trained anew; the log of before is {aside}")
-            if saved >= 0 and not (path / NAME).exists():
-                print(f"{name}: {path / NAME} is gone, and with it the scores up to step {saved}; a new one is begun")
+            self._tell_what_is_lost(name, path, saved)
             self.logs[name] = Log(path, saved)
+
+    def _tell_what_is_lost(self, name: str, folder: pathlib.Path, saved: int) -> None:
+        """A log reaches the disk before the checkpoint does: one that ends before it has been cut since, or is gone."""
+        scored = max((step for step in self.kept if step <= saved), default=None)
+        if scored is None:
+            return
+        if not (folder / NAME).exists():
+            print(f"{name}: {folder / NAME} is gone, and with it the scores up to step {saved}; a new one is begun")
+        elif scored not in (found := validated(read(folder))):
+            since = f"after step {max(found)}" if found else f"up to step {saved}"
+            print(f"{name}: {folder / NAME} lacks step {scored}, which is saved: scores {since} are lost; it goes on")
 
     def flush(self) -> None:
         for log in self.logs.values():

@@ -147,6 +147,17 @@ def over_blocks(name: str, values: Sequence[float]) -> float:
     return float(np.mean(np.asarray(values[1:] if name in LAYERS else values, np.float64)))
 
 
+def unseen(every: int, lines: list[dict[str, Any]], saved: int) -> list[int]:
+    """Steps up to `saved` that were looked at, whose look a log lacks."""
+    return sorted({*range(1, saved + 1, every)} - {line["step"] for line in lines if line["kind"] == "watch"})
+
+
 def kept(lines: list[dict[str, Any]]) -> list[int]:
     """Steps whose checkpoint was kept at a turn."""
     return [line["step"] for line in lines if line["kind"] == "turn"]
+
+
+def seen_again(name: str, share: float, lines: list[dict[str, Any]]) -> list[int]:
+    """The same from the looks of a log: it may be cut between a look and the line of the turn that was seen in it."""
+    looks, turns = curve(lines, name), Turns(share)
+    return [step for step in sorted(looks) if turns.look(looks[step])]

@@ -13,7 +13,6 @@ import pathlib
 import platform
 import stat
 import sys
-import threading
 import warnings
 
 from anisoscope.utils import files
@@ -43,9 +42,8 @@ class Store:
         return None
 
     def put(self, key: str, entry: bytes) -> None:
-        writer = f".{os.getpid()}.{threading.get_ident()}"  # others may write the same entry
         with contextlib.suppress(OSError):  # a full disk, say: compiled again next time
-            files.write(self._path / key, _signed(key, entry), writer)
+            files.write(self._path / key, _signed(key, entry), synced=False)
 
 
 def keep(cache: str) -> str:

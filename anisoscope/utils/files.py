@@ -1,27 +1,53 @@
-"""Files that appear whole or not at all."""
+"""Files that appear whole or not at all, and are written where they stand: no link is followed to another place.
+
+A folder may come from anywhere, and hold links that somebody has laid.
+"""
 
 import contextlib
 import json
 import os
 import pathlib
-from typing import Any
+import re
+import secrets
+import shutil
+from collections.abc import Iterator
+from typing import Any, BinaryIO
 
 from anisoscope.utils.errors import UserError
 
+NO_LINK = getattr(os, "O_NOFOLLOW", 0) | getattr(os, "O_CLOEXEC", 0) | getattr(os, "O_BINARY", 0)
+BEGUN = re.compile(r"\..+\.[0-9a-f]{16}\.tmp")  # as `begun` calls what is being written
+OF_OTHERS = {"checkpoints", "figures"}  # Orbax clears up after itself, and drawing holds no lock
 
-def write(path: pathlib.Path, content: bytes | str, writer: str = "") -> None:
-    """Write the file, all or nothing: what stood there before stays until all of the new one is written.
 
-    Where several may write it at once, `writer` tells them apart; the last one stays. An OSError names the file.
+@contextlib.contextmanager
+def replacing(path: pathlib.Path, synced: bool = True) -> Iterator[BinaryIO]:
+    """A new file to write to, which takes the place of `path` when all is written; until then, what stood there stays.
+
+    Several may write one path at once; the last one stays. Whether it is on the disk before it takes that place matters
+    where losing it to a power cut would matter. An OSError names the path.
     """
-    temporary = path.with_name(f"{path.name}{writer}.tmp")
+    temporary = begun(path)
     try:
-        temporary.write_bytes(content.encode() if isinstance(content, str) else content)
+        with os.fdopen(os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL | NO_LINK, 0o666), "wb") as file:
+            yield file
+            file.flush()
+            if synced:
+                os.fsync(file.fileno())
         os.replace(temporary, path)
     except OSError as error:
+        raise OSError(error.errno, error.strerror or str(error), str(path)) from error
+    finally:
         with contextlib.suppress(OSError):
             temporary.unlink(missing_ok=True)
-        raise OSError(error.errno, error.strerror or str(error), str(path)) from error
+    if synced:
+        _sync(path.parent)
+
+
+def write(path: pathlib.Path, content: bytes | str, synced: bool = True) -> None:
+    """Write the file, all or nothing."""
+    with replacing(path, synced) as file:
+        file.write(content.encode() if isinstance(content, str) else content)
 
 
 def write_json(path: pathlib.Path, values: Any) -> None:
@@ -37,3 +63,61 @@ def read_json(path: pathlib.Path, advice: str) -> dict[str, Any]:
     except (OSError, ValueError) as error:
         raise UserError(f"{path} cannot be read ({error}); {advice}") from error
     return found
+
+
+def refuse_link(path: pathlib.Path) -> None:
+    """Raise UserError where a file that is changed in its place is a link to another."""
+    if path.is_symlink():
+        raise UserError(f"{path} is a link, and what it leads to would be written to; move it elsewhere")
+
+
+def open_in_place(path: pathlib.Path, flags: int) -> int:
+    """A descriptor of a file that is changed where it stands, made where there is none, and never emptied."""
+    refuse_link(path)
+    return os.open(path, flags | os.O_CREAT | NO_LINK, 0o666)
+
+
+@contextlib.contextmanager
+def locked(path: pathlib.Path, wait: bool = False) -> Iterator[None]:
+    """Hold this lock for this process alone; BlockingIOError where another one does, unless its end is waited for."""
+    import fcntl  # of systems that have it
+
+    file = open_in_place(path, os.O_RDWR)
+    try:
+        fcntl.flock(file, fcntl.LOCK_EX | (0 if wait else fcntl.LOCK_NB))
+        yield
+    finally:
+        os.close(file)
+
+
+def begun(path: pathlib.Path) -> pathlib.Path:
+    """What this is called while it is being written: beside its place, and by a name that nobody can foresee."""
+    return path.with_name(f".{path.name}.{secrets.token_hex(8)}.tmp")
+
+
+def is_begun(name: str) -> bool:
+    return BEGUN.fullmatch(name) is not None
+
+
+def remove_begun(folder: pathlib.Path) -> None:
+    """Remove what a process that was killed has left half written, in a folder that is locked and in those below.
+
+    Not in those that others may be working in.
+    """
+    for parent, folders, names in os.walk(folder):
+        for name in filter(is_begun, (*names, *folders)):
+            path = pathlib.Path(parent, name)
+            with contextlib.suppress(OSError):  # it can stay
+                shutil.rmtree(path) if path.is_dir() and not path.is_symlink() else path.unlink()
+        apart = {name for name in folders if is_begun(name) or pathlib.Path(parent, name, ".lock").exists()}
+        folders[:] = {*folders} - apart - OF_OTHERS
+
+
+def _sync(folder: pathlib.Path) -> None:
+    """That a file has another name is on the disk too, where a system can be asked for it."""
+    with contextlib.suppress(OSError):
+        file = os.open(folder, os.O_RDONLY)
+        try:
+            os.fsync(file)
+        finally:
+            os.close(file)

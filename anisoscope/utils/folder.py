@@ -1,7 +1,6 @@
 """A run's folder: whose it is, who works in it, and under what each session ran."""
 
 import contextlib
-import fcntl
 import os
 import pathlib
 import platform
@@ -13,7 +12,7 @@ from typing import Any
 
 import jax
 
-from anisoscope.utils import mesh
+from anisoscope.utils import files, mesh
 from anisoscope.utils.errors import UserError
 from anisoscope.utils.files import read_json, write_json
 from anisoscope.utils.settings import filled, flat, of_today, to_dict
@@ -26,21 +25,19 @@ PACKAGES = ("jax", "jaxlib", "flax", "optax", "orbax-checkpoint", "numpy", "xarr
 
 @contextlib.contextmanager
 def locked(folder: pathlib.Path) -> Iterator[None]:
-    """Hold the folder for this process alone."""
-    try:
-        lock = open(folder / ".lock", "w")  # noqa: SIM115 (closed below)
-    except OSError as error:
-        advice = "--stages=figures --figures=DIR draws a finished run elsewhere, --status says what there is"
-        raise UserError(f"--workdir {folder} cannot be written ({error.strerror}); {advice}") from error
-    with lock as file:
+    """Hold the folder for this process alone; what one that was killed has left half written there is removed."""
+    with contextlib.ExitStack() as lock:
         try:
-            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            lock.enter_context(files.locked(folder / ".lock"))
         except BlockingIOError as error:
             raise UserError(f"another process works in {folder}; wait for it, or name another --workdir") from error
         except OSError as error:
-            raise UserError(
-                f"--workdir {folder} cannot be locked ({error.strerror}); name one on another disk"
-            ) from error
+            if error.filename is None:  # it is open
+                advice = f"cannot be locked ({error.strerror}); name one on another disk"
+                raise UserError(f"--workdir {folder} {advice}") from error
+            advice = "--stages=figures --figures=DIR draws a finished run elsewhere, --status says what there is"
+            raise UserError(f"--workdir {folder} cannot be written ({error.strerror}); {advice}") from error
+        files.remove_begun(folder)
         yield
 
 
@@ -67,7 +64,7 @@ def check(folder: pathlib.Path, config: Any, new: bool) -> None:
     elif not new:
         words = "run --stages=train first, or name another --workdir"
         raise UserError(f"{folder} holds no run (no config.json); {words}")
-    elif folder.exists() and any(child.name != "config.json.tmp" for child in folder.iterdir()):  # that: a kill's
+    elif folder.exists() and not all(files.is_begun(child.name) for child in folder.iterdir()):  # a kill's
         raise UserError(f"--workdir {folder} is not empty and holds no run (no config.json); name another folder")
 
 

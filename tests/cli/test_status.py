@@ -166,7 +166,8 @@ def test_checkpoints_kept_at_turns_are_counted_as_measuring_counts_them(root):
     one = root / "one"
     claim(one, replace(tiny.config(), {"watch.every": 1, "watch.keep": "drift", "tangents.enabled": True}), new=True)
     run(one, [*KEPT, 3], KEPT, test=True, joined=True)
-    (one / "train.jsonl").write_text('{"step": 3, "kind": "turn", "drift": 1.0}\n')
+    looks = [f'{{"step": {step}, "kind": "watch", "drift": [0, 1]}}\n' for step in range(1, 7)]
+    (one / "train.jsonl").write_text("".join(looks) + '{"step": 3, "kind": "turn", "drift": 1.0}\n')
     (one / "points").mkdir()
     lines = list(status.told(one))
     assert "6 of 7 checkpoints measured" in lines

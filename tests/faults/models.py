@@ -112,6 +112,18 @@ FAULTS = [
         'custom_metadata={"sha256": digests({"params": params})}',
     ),
     Fault(
+        "a checkpoint under the name of another step is read",
+        "anisoscope/training/checkpoint.py",
+        'own = digests({"train": {"step": np.int32(step)}})',
+        "own = {}",
+    ),
+    Fault(
+        "a log that was cut decides which checkpoints are kept",
+        "anisoscope/training/watch.py",
+        "range(1, saved + 1, every)",
+        "range(1, 1, every)",
+    ),
+    Fault(
         "a member begins with its data seed",
         "anisoscope/training/program.py",
         "for seed in weights])",

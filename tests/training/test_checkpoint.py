@@ -10,7 +10,7 @@ from jax.sharding import PartitionSpec as P
 
 from anisoscope.config.run import schedule
 from anisoscope.training import checkpoint
-from anisoscope.utils.errors import RunError
+from anisoscope.utils.errors import RunError, UserError
 
 KEPT = [0, 1, 2, 4, 8]
 
@@ -117,6 +117,31 @@ def test_a_stray_folder_is_no_checkpoint(store, tmp_path):
     again.save(10, *items(10))
     assert again.steps() == [0, 10]
     again.close()
+
+
+def test_a_checkpoint_under_the_name_of_another_is_damaged(store, tmp_path):
+    for step in (0, 1, 2):
+        store.save(step, *items(step))
+    for one, other in (("1", "x"), ("2", "1"), ("x", "2")):
+        (tmp_path / "checkpoints" / one).rename(tmp_path / "checkpoints" / other)
+    for step in (1, 2):
+        with pytest.raises(RunError, match=f"checkpoints/{step} is damaged: it was saved at another step than {step}"):
+            store.restore_params(step)
+        with pytest.raises(RunError, match=f"checkpoints/{step} is damaged"):
+            store.restore(step, *map(abstract, items()))
+        assert not store.holds(step, *items(3 - step))
+    assert_same(store.restore_params(0), items(0)[0])
+
+
+def test_a_link_where_a_checkpoint_would_be_written_is_refused(store, tmp_path):
+    """Orbax would wait for minutes, and then not save."""
+    store.save(0, *items())
+    (tmp_path / "elsewhere").mkdir()
+    link = tmp_path / "checkpoints" / "1.orbax-checkpoint-tmp"
+    link.symlink_to(tmp_path / "elsewhere")
+    with pytest.raises(UserError, match=r"orbax-checkpoint-tmp is a link, .*; move it elsewhere"):
+        checkpoint.Checkpoints(tmp_path / "checkpoints", KEPT)
+    assert checkpoint.Checkpoints(tmp_path / "checkpoints", KEPT, reading=True).steps() == [0]
 
 
 def test_the_digest_of_a_checkpoint_is_that_of_its_parameters_and_needs_no_restore(store, tmp_path):

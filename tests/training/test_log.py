@@ -7,7 +7,7 @@ import pytest
 from tensorboardX.proto.event_pb2 import Event
 
 from anisoscope.training.log import Log, read
-from anisoscope.utils.errors import RunError
+from anisoscope.utils.errors import RunError, UserError
 
 
 def events(folder):
@@ -90,6 +90,19 @@ def test_a_full_disk_is_one_line_that_names_the_log_and_comes_once(tmp_path, lin
     finally:
         resource.setrlimit(resource.RLIMIT_FSIZE, limits)
     gc.collect()  # a warning of a file that could not be closed would be an error
+
+
+@pytest.mark.parametrize("there", [True, False])
+def test_a_log_that_is_a_link_is_refused_and_what_it_leads_to_stays(tmp_path, there):
+    elsewhere = tmp_path / "elsewhere"
+    if there:
+        elsewhere.write_text("precious\n")
+    (tmp_path / "run").mkdir()
+    (tmp_path / "run" / "train.jsonl").symlink_to(elsewhere)
+    with pytest.raises(UserError, match=r"train\.jsonl is a link, .*; move it elsewhere"):
+        Log(tmp_path / "run", 0)
+    assert elsewhere.exists() == there
+    assert not there or elsewhere.read_text() == "precious\n"
 
 
 def test_a_line_cut_short_by_a_kill_is_left_out(tmp_path):

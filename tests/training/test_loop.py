@@ -1,5 +1,7 @@
 import contextlib
 import json
+import os
+import pathlib
 import re
 import shutil
 import signal
@@ -131,6 +133,39 @@ def test_a_kill_after_the_log_was_written_repeats_the_lost_steps_exactly(tmp_pat
         (tmp_path / name).unlink()
     train(config, tmp_path)
     assert "train.jsonl is gone, and with it the scores up to step 6; a new one" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize(("left", "said"), [(4, "scores after step 4 are lost"), (-1, "scores up to step 6 are lost")])
+def test_a_log_that_was_cut_is_told_and_keeps_what_it_has(tmp_path, capsys, left, said):
+    """No kill leaves a checkpoint that its log lacks."""
+    config = tiny.config()
+    train(config, tmp_path)
+    (tmp_path / "test.json").unlink()
+    lines = (tmp_path / "train.jsonl").read_text().splitlines(keepends=True)
+    kept = [line for line in lines if json.loads(line)["step"] <= left]
+    (tmp_path / "train.jsonl").write_text("".join(kept))
+    train(config, tmp_path)
+    assert f"train.jsonl lacks step 6, which is saved: {said}" in capsys.readouterr().out
+    assert (tmp_path / "train.jsonl").read_text() == "".join(kept)
+
+
+def test_the_log_is_on_the_disk_before_the_checkpoint(tmp_path, monkeypatch):
+    done, save, sync = [], checkpoint.Checkpoints.save, os.fsync
+
+    def synced(number):
+        if pathlib.Path(f"/proc/self/fd/{number}").resolve() == tmp_path / "train.jsonl":
+            done.append(("log", max(line["step"] for line in log.read(tmp_path))))
+        sync(number)
+
+    def saved(store, step, *items):
+        done.append(("checkpoint", step))
+        return save(store, step, *items)
+
+    monkeypatch.setattr(os, "fsync", synced)
+    monkeypatch.setattr(checkpoint.Checkpoints, "save", saved)
+    train(tiny.config(steps=2), tmp_path)
+    expected = [(what, step) for step in (0, 1, 2) for what in ("log", "checkpoint")]
+    assert done[: len(expected)] == expected
 
 
 def test_a_damaged_newest_checkpoint_is_set_aside_not_lost(tmp_path, capsys, never_stopped):

@@ -4,7 +4,7 @@ import json
 import pytest
 
 from anisoscope.config.experiment import Config
-from anisoscope.utils import folder
+from anisoscope.utils import files, folder
 from anisoscope.utils.errors import UserError
 from anisoscope.utils.settings import replace
 from tests import tiny
@@ -110,9 +110,9 @@ def test_a_damaged_environment_is_one_line_and_can_be_moved_away(tmp_path, capsy
 
 def test_a_read_only_folder_is_one_line_that_says_what_can_be_done(tmp_path, monkeypatch):
     def read_only(*_):
-        raise OSError(30, "Read-only file system")
+        raise OSError(30, "Read-only file system", "as it comes from the system")
 
-    monkeypatch.setattr("builtins.open", read_only)
+    monkeypatch.setattr("os.open", read_only)
     with (
         pytest.raises(UserError, match=r"cannot be written \(Read-only .*\); --stages=figures --figures=DIR draws"),
         folder.locked(tmp_path),
@@ -127,9 +127,55 @@ def test_a_folder_is_held_by_one_process(tmp_path):
         pass
 
 
+@pytest.mark.parametrize("content", ["precious", None])
+def test_a_lock_that_is_a_link_is_refused_and_what_it_leads_to_stays(tmp_path, content):
+    elsewhere = tmp_path / "elsewhere"
+    if content:
+        elsewhere.write_text(content)
+    (tmp_path / "run").mkdir()
+    (tmp_path / "run" / ".lock").symlink_to(elsewhere)
+    with (
+        pytest.raises(UserError, match=r"\.lock is a link, .*; move it elsewhere"),
+        folder.locked(tmp_path / "run"),
+    ):
+        pass
+    assert (elsewhere.read_text() if elsewhere.exists() else None) == content
+
+
+def test_a_lock_is_never_emptied(tmp_path):
+    (tmp_path / "elsewhere").write_text("precious")
+    (tmp_path / ".lock").hardlink_to(tmp_path / "elsewhere")
+    with folder.locked(tmp_path):
+        pass
+    assert (tmp_path / "elsewhere").read_text() == "precious"
+
+
+def test_what_a_kill_left_is_removed_under_the_lock_but_not_where_others_may_work(tmp_path):
+    ours, others = tmp_path / "run", [tmp_path / "run" / name for name in ("one", "figures", "checkpoints")]
+    for path in (ours / "sites" / "values", *others):
+        path.mkdir(parents=True)
+    (others[0] / ".lock").touch()
+    left = [files.begun(path / "8.nc") for path in (ours, ours / "sites" / "values", *others)]
+    for path in left:
+        path.write_text("half")
+    (whole := files.begun(ours / "export")).mkdir()
+    (whole / "model.safetensors").write_text("half")
+    (link := files.begun(ours / "9.nc")).symlink_to(tmp_path)
+    mine = [ours / "notes.tmp", ours / ".results.nc.tmp"]
+    for path in mine:
+        path.touch()
+    with folder.locked(ours):
+        assert not any(path.exists() for path in (*left[:2], whole))
+        assert not link.is_symlink()
+        assert all(path.exists() for path in (*left[2:], *mine, tmp_path))
+
+
 def test_a_kill_while_claiming_leaves_a_folder_that_can_be_claimed(tmp_path):
-    (tmp_path / "config.json.tmp").write_text("{")
+    begun = files.begun(tmp_path / "config.json")
+    begun.write_text("{")
     folder.claim(tmp_path, tiny.config(), new=True)
+    with folder.locked(tmp_path):
+        assert not begun.exists()
     assert json.loads((tmp_path / "config.json").read_text())["train"]["steps"] == 6
 
 

@@ -5,7 +5,6 @@ verified, over nothing but files of the same names.
 """
 
 import contextlib
-import fcntl
 import hashlib
 import io
 import shutil
@@ -20,6 +19,7 @@ from tensorflow_datasets.core.download.download_manager import NonMatchingChecks
 
 from anisoscope.data import enwik8
 from anisoscope.data.enwik8 import enwik8_dataset_builder
+from anisoscope.utils import files
 from anisoscope.utils.errors import UserError
 
 PATIENCE = 10.0  # seconds until a network that does not answer counts as none
@@ -35,8 +35,7 @@ def read(cache: Path) -> bytearray:
         if text := _prepared(cache):
             return text
         cache.mkdir(parents=True, exist_ok=True)
-        with open(cache / "enwik8.lock", "a") as lock:
-            fcntl.flock(lock, fcntl.LOCK_EX)  # a second run waits, and finds the text prepared
+        with files.locked(cache / "enwik8.lock", wait=True):  # a second run waits, and finds the text prepared
             return _prepared(cache) or _prepare(cache)
     except (OSError, RuntimeError, tfds.download.DownloadError) as error:  # RuntimeError: array_record, on a full disk
         reason = str(error).partition("\n")[0]

@@ -15,6 +15,8 @@ from anisoscope.measurement.sources.program import probe_of
 from anisoscope.models.description import description
 from anisoscope.training import checkpoint
 from anisoscope.utils.errors import RunError
+from anisoscope.utils.folder import ANYWHERE
+from anisoscope.utils.settings import flat, to_dict
 
 
 def made_by(config: Config, corpus: Corpus) -> dict[str, Any]:
@@ -23,6 +25,11 @@ def made_by(config: Config, corpus: Corpus) -> dict[str, Any]:
     names += ["projected_head"] * ("projection" in config.measure.families)
     settings = {f"measure.{name}": getattr(config.measure, name) for name in names}
     return settings | {"corpus_sha256": corpus.sha256, "positions": POSITION_SETS}
+
+
+def settings_of(config: Config) -> dict[str, Any]:
+    """By dotted name, what no two sessions of one run may have otherwise (utils/folder.py)."""
+    return {name: value for name, value in flat(to_dict(config)).items() if not name.startswith(ANYWHERE)}
 
 
 def of_run(config: Config, corpus: Corpus, name: str) -> dict[str, Any]:

@@ -57,7 +57,8 @@ def measure(config: Config, corpus: Corpus, run: pathlib.Path, name: str, stop: 
     kept, tables, made = loop.kept_steps(config, run), run / FOLDER, made_from.made_by(config, corpus)
     measurements.check(tables, made)
     with contextlib.closing(checkpoint.Checkpoints(run / "checkpoints", kept, True)) as store:
-        todo = [step for step in kept if step in store.steps() and _missing(tables / f"{step}.nc", store)]
+        of_run = made_from.settings_of(config)
+        todo = [step for step in kept if step in store.steps() and _missing(tables / f"{step}.nc", store, of_run)]
 
         def begin() -> Callable[[int], xr.Dataset]:
             read, about = _program(config, corpus), made_from.attributes(config, corpus, name) | {"layout": LAYOUT}
@@ -79,8 +80,8 @@ def measure(config: Config, corpus: Corpus, run: pathlib.Path, name: str, stop: 
     print(f"{name}: points of {there} checkpoints ({len(todo)} now): {tables}/<step>.nc")
 
 
-def _missing(path: pathlib.Path, store: checkpoint.Checkpoints) -> bool:
-    return not path.exists() or made_from.is_outdated(files.read(path), store)
+def _missing(path: pathlib.Path, store: checkpoint.Checkpoints, of_run: dict[str, Any]) -> bool:
+    return not path.exists() or made_from.is_outdated(measurements.read(path, measurements.POINTS, of_run), store)
 
 
 def table(found: dict[str, np.ndarray], places: dict[str, Any], about: dict[str, Any]) -> xr.Dataset:

@@ -17,7 +17,7 @@ from anisoscope.measurement.families.entries import FAMILIES
 from anisoscope.measurement.sources import made_from
 from anisoscope.measurement.sources.probe import POSITION_SETS
 from anisoscope.measurement.sources.program import make_program
-from anisoscope.measurement.tables import files, join, measurements, raw
+from anisoscope.measurement.tables import join, measurements, raw
 from anisoscope.measurement.tables.averages import BLOCK
 from anisoscope.measurement.tables.measurements import Standing
 from anisoscope.measurement.tables.scores import scores
@@ -49,7 +49,7 @@ def measure(config: Config, corpus: Corpus, run: pathlib.Path, name: str, stop: 
     config = replace(config, {"measure.families": families})
     nulls, made = config.measure.nulls, made_from.made_by(config, corpus)
     with contextlib.closing(checkpoint.Checkpoints(run / "checkpoints", kept, True)) as store:
-        found = {site: _standing(run / FOLDER / site, store, config, kept, made) for site in sites}
+        found = {site: _standing(run, site, store, config, kept, made) for site in sites}
         stored = set(store.steps())
         todo = [step for step in kept if step in stored and any(one[step].missing for one in found.values())]
         missing = {step: {s: found[s][step] for s in sites if found[s][step].missing} for step in todo}
@@ -59,7 +59,7 @@ def measure(config: Config, corpus: Corpus, run: pathlib.Path, name: str, stop: 
         for site in sites:
             folder = run / FOLDER / site
             paths = {step: folder / "measurements" / f"{step}.nc" for step in kept}
-            whole = {step: files.read(path) for step, path in paths.items() if path.exists()}
+            whole = {step: measurements.read(path, site) for step, path in paths.items() if path.exists()}
             learned = scores(log.read(run) if (run / "train.jsonl").exists() else [], list(whole))
             join.write(folder, whole, families, nulls, attributes(config, corpus, name, site), learned)
 
@@ -74,11 +74,11 @@ def attributes(config: Config, corpus: Corpus, name: str, site: str) -> dict:
 
 
 def _standing(
-    folder: pathlib.Path, store: checkpoint.Checkpoints, config: Config, kept: list[int], made: dict
+    run: pathlib.Path, site: str, store: checkpoint.Checkpoints, config: Config, kept: list[int], made: dict
 ) -> dict[int, Standing]:
     """What there is of one site and what is missing; all of it where a checkpoint has changed."""
-    settings, tables = config.measure, folder / "measurements"
-    found = measurements.plan(tables, kept, settings.families, settings.nulls, made)
+    settings, tables, of_run = config.measure, run / FOLDER / site / "measurements", made_from.settings_of(config)
+    found = measurements.plan(tables, kept, settings.families, settings.nulls, made, of_run, site)
     for step, one in found.items():
         if one.table is not None and made_from.is_outdated(one.table, store):
             found[step] = measurements.nothing(settings.families, settings.nulls)

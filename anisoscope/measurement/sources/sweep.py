@@ -14,7 +14,7 @@ from anisoscope.measurement.sources.probe import POSITION_SETS
 from anisoscope.measurement.sources.program import compile_program, make_program, probe_of
 from anisoscope.measurement.sources.references import References
 from anisoscope.measurement.tables import files, join, leading_vectors, measurements, projection, raw
-from anisoscope.measurement.tables.measurements import ASIDE, Standing
+from anisoscope.measurement.tables.measurements import ASIDE, Standing, read
 from anisoscope.measurement.tables.scores import scores
 from anisoscope.training import checkpoint, log, loop
 from anisoscope.utils import mesh, processes, shares
@@ -32,7 +32,8 @@ def sweep(config: Config, corpus: Corpus, run: pathlib.Path, name: str, stop: St
     """
     settings, kept = config.measure, loop.kept_steps(config, run)
     tables = run / "measurements"
-    found = measurements.plan(tables, kept, settings.families, settings.nulls, made_from.made_by(config, corpus))
+    made, of_run = made_from.made_by(config, corpus), made_from.settings_of(config)
+    found = measurements.plan(tables, kept, settings.families, settings.nulls, made, of_run)
     with contextlib.closing(checkpoint.Checkpoints(run / "checkpoints", kept, True)) as store:
         stored = store.steps()
         outdated = [
@@ -52,8 +53,12 @@ def sweep(config: Config, corpus: Corpus, run: pathlib.Path, name: str, stop: St
             written |= updates.add(config, corpus, store, tables, here, name, stop)
 
     def join_tables() -> None:
-        whole = {step: files.read(tables / f"{step}.nc") if step in written else found[step].table for step in measured}
-        learned = scores(log.read(run) if (run / "train.jsonl").exists() else [], measured)
+        whole = {step: read(tables / f"{step}.nc") if step in written else found[step].table for step in measured}
+        lines = log.read(run) if (run / log.NAME).exists() else []
+        if lost := sorted({*measured} - log.validated(lines)):
+            these = f"step{'s' * (len(lost) > 1)} {', '.join(map(str, lost))}"
+            print(f"{name}: {run / log.NAME} has no scores of {these}, and so have none of the tables")
+        learned = scores(lines, measured)
         join.write(run, whole, settings.families, settings.nulls, made_from.attributes(config, corpus, name), learned)
         leading_vectors.write(run, whole, corpus.characters)
 
@@ -70,7 +75,8 @@ def sweep_beside(
         return
     settings, kept = config.measure, loop.kept_steps(config, run)
     tables = run / folder / "measurements"
-    found = measurements.plan(tables, steps, settings.families, settings.nulls, made_from.made_by(config, corpus))
+    made, of_run = made_from.made_by(config, corpus), made_from.settings_of(config)
+    found = measurements.plan(tables, steps, settings.families, settings.nulls, made, of_run)
     with contextlib.ExitStack() as stack:
         stores = [checkpoint.Checkpoints(path / "checkpoints", kept, True) for path in (run, run / folder)]
         for store in stores:
@@ -91,7 +97,7 @@ def up_to(config: Config, run: pathlib.Path, folder: str, step: int) -> xr.Datas
     if step in results.step:
         return results.sel(step=slice(None, step))
     first, path = run / "measurements" / "0.nc", run / folder / "measurements" / f"{step}.nc"
-    both = ({0: files.read(first)} if first.exists() else {}) | {step: files.read(path)}
+    both = ({0: read(first)} if first.exists() else {}) | {step: read(path)}
     alone, _ = join.joined(both, config.measure.families, config.measure.nulls)
     shared = [name for name in alone if name in results]
     parts = [results[shared].sel(step=slice(None, step)), alone[shared].sel(step=[step])]

@@ -11,6 +11,7 @@ from anisoscope.config.experiment import Config
 from anisoscope.data.corpus import Corpus
 from anisoscope.measurement.sources import made_from
 from anisoscope.measurement.tables import files
+from anisoscope.measurement.tables.measurements import read
 from anisoscope.measurement.tables.updates import QUANTITIES, labelled
 from anisoscope.metrics import matrix
 from anisoscope.training.checkpoint import Beside, Checkpoints
@@ -31,7 +32,7 @@ def add(
     stop: Stop,
 ) -> set[int]:
     """To the tables of these checkpoints that lack it; whose that was."""
-    found = {step: files.read(tables / f"{step}.nc") for step in steps}
+    found = {step: read(tables / f"{step}.nc") for step in steps}
     todo = {step: table for step, table in found.items() if not {*QUANTITIES} <= {*table.data_vars}}
 
     def begin() -> Callable[[int], xr.Dataset]:

@@ -5,16 +5,19 @@ import os
 import pathlib
 from typing import Any, NamedTuple
 
+import numpy as np
 import xarray as xr
 
 from anisoscope.measurement.tables import files
 from anisoscope.measurement.tables.raw import LAYOUT, Missing, merged, missing
-from anisoscope.utils.errors import UserError
+from anisoscope.utils.errors import RunError, UserError
+from anisoscope.utils.settings import flat
 
 UNSAID = {
     "measure.weighting": "none",
     "hidden_states": "blocks",
 }  # settings that tables of old do not name, and were made by
+STREAM, POINTS, TANGENTS = "the residual stream", "points", "tangents"  # what tables are of, beside sites
 ASIDE = "older_layout"  # the folder beside the tables that takes those that cannot be read
 
 
@@ -27,23 +30,64 @@ class Standing(NamedTuple):
 
 
 def plan(
-    folder: pathlib.Path, steps: list[int], families: tuple[str, ...], nulls: tuple[str, ...], made_by: dict[str, Any]
+    folder: pathlib.Path,
+    steps: list[int],
+    families: tuple[str, ...],
+    nulls: tuple[str, ...],
+    made_by: dict[str, Any],
+    run: dict[str, Any] | None = None,
+    of: str = STREAM,
 ) -> dict[int, Standing]:
     """Of every step, what stands in <step>.nc and what is missing there; UserError where the clouds are others.
 
     `made_by` are the settings that decide which vectors make up a cloud. A table records them too (attribute
-    `made_by`), and one that was made by others must not be joined with what is measured now.
+    `made_by`), and one that was made by others must not be joined with what is measured now. `run` and `of` are those
+    of `read`.
     """
     found = {}
     for step in steps:
         path = folder / f"{step}.nc"
-        table = files.read(path) if path.exists() else None
+        table = read(path, of, run) if path.exists() else None
         older = table is not None and table.attrs.get("layout") != LAYOUT
         if table is not None and not older:
             _refuse_others(path, table, made_by)
         table = None if older else table
         found[step] = Standing(table, older, missing(table, families, nulls))
     return found
+
+
+def read(path: pathlib.Path, of: str = STREAM, run: dict[str, Any] | None = None) -> xr.Dataset:
+    """<step>.nc, the table of one checkpoint; RunError where it says that it is of another, or of something else.
+
+    `of` is a site or one of the constants above; `run` holds settings that a table of another run has otherwise.
+    """
+    table = files.read(path)
+    steps, what = _said(table)
+    there = flat(json.loads(table.attrs.get("config", "{}")))
+    others = [f"{name}={there[name]!r}" for name, value in (run or {}).items() if there.get(name, value) != value]
+    if what != of:
+        wrong = f"of {what}, not of {of}"
+    elif steps not in ([], [path.stem]):
+        wrong = f"of step {', '.join(steps[:3])}, not of step {path.stem}"
+    elif others:
+        wrong = f"of another run, with {', '.join(others[:3])}"
+    else:
+        return table
+    raise RunError(
+        f"table {path} says that it is {wrong}; move it to its place, or away, and run the same command again"
+    )
+
+
+def _said(table: xr.Dataset) -> tuple[list[str], str]:
+    """Of which steps a table says that it is, and of what; tables of old may say no step."""
+    if "site" in table.attrs:
+        what = table.attrs["site"]
+    elif "early_proxies" in table.attrs:
+        what = TANGENTS
+    else:
+        what = POINTS if "step" in table.attrs else STREAM  # of points alone the step is an attribute
+    steps = table.coords["step"].values if "step" in table.coords else table.attrs.get("step", [])
+    return [str(step) for step in np.ravel(steps).tolist()], what
 
 
 def nothing(families: tuple[str, ...], nulls: tuple[str, ...]) -> Standing:

@@ -17,7 +17,7 @@ from anisoscope.measurement.sources import made_from
 from anisoscope.measurement.sources.hub import load, sweep
 from anisoscope.measurement.sources.hub.adapters import UNKNOWN, adapter_of, kind_of
 from anisoscope.measurement.sources.hub.reading import guards
-from anisoscope.measurement.sources.hub.revision import Plan, opened, place_of
+from anisoscope.measurement.sources.hub.revision import Plan, named, opened, place_of
 from anisoscope.measurement.tables import files
 from anisoscope.tangents import inputs, proxies, stage, tables, tested
 from anisoscope.tangents.hub import gradients, matrices, scored
@@ -111,7 +111,7 @@ class _Reading:
     def _known(self, tables_there: pathlib.Path) -> dict[str, Any]:
         """What is found of a model once, and then stands in the tables of all its revisions, until weights change."""
         names = ("layers", "full_width", "width", "largest_ones_share", "matrices_missing")
-        for there in map(files.read, sorted(tables_there.glob("*.nc"))):
+        for there in map(stage.read, sorted(tables_there.glob("*.nc"))):
             if not made_from.is_outdated(there, self):
                 return {name: sweep.plain(there.attrs[name]) for name in names}
         loaded = self.opened(max(steps(self.config.pretrained)))
@@ -192,6 +192,7 @@ def _source(found: Prepared, reading: _Reading) -> stage.Source:
         fit=reading.fit,
         test=reading.test,
         attributes=attributes(found, known | {"early_steps": json.dumps(early), "primary": json.dumps(cells)}),
+        run=named(config),
         cells=cells,
     )
 

@@ -1,5 +1,7 @@
+import contextlib
 import dataclasses
 import functools
+import json
 import shutil
 import signal
 
@@ -20,7 +22,7 @@ from anisoscope.measurement.tables import files, projection
 from anisoscope.measurement.tables.averages import averages
 from anisoscope.models import transformer
 from anisoscope.models.masks import visible_keys
-from anisoscope.training import loop
+from anisoscope.training import checkpoint, loop
 from anisoscope.utils import mesh
 from anisoscope.utils.errors import RunError, Stopped, UserError
 from anisoscope.utils.settings import replace
@@ -354,8 +356,10 @@ def test_tables_outlive_their_checkpoints(tables, capsys):
 
 def exchanged(folder, step, other):
     """The checkpoint of a step was trained again and came out otherwise: as another one."""
+    params = checkpoint.Checkpoints(folder / "checkpoints", None, reading=True).restore_params(other)
     shutil.rmtree(folder / "checkpoints" / str(step))
-    shutil.copytree(folder / "checkpoints" / str(other), folder / "checkpoints" / str(step))
+    with contextlib.closing(checkpoint.Checkpoints(folder / "checkpoints", None)) as store:
+        store.save(step, params, {"step": jnp.int32(step)})
 
 
 def test_a_table_is_measured_again_when_its_checkpoint_has_changed(tables, capsys):
@@ -446,6 +450,48 @@ def test_a_damaged_table_is_one_line(tables):
     with pytest.raises(RunError, match=r"table .*4\.nc is damaged .*move it away") as error:
         measured(config, folder)
     assert "\n" not in str(error.value)
+
+
+def test_a_table_in_the_place_of_another_is_refused_and_nothing_is_written(tables):
+    """Of another step, of another run, and of something else than the residual stream."""
+    folder, config = tables
+    here, whole = folder / "measurements", (folder / "results.nc").read_bytes()
+    shutil.rmtree(folder / "checkpoints" / "4")  # nothing can be measured again
+    own = files.read(here / "4.nc")
+    other = json.loads(own.attrs["config"])
+    other["train"]["seed"] += 1
+    for table, why in (
+        (files.read(here / "2.nc"), "of step 2, not of step 4"),
+        (files.read(folder / "results.nc"), "of step 0, 1, 2, not of step 4"),
+        (own.assign_attrs(config=json.dumps(other)), r"of another run, with train\.seed=1"),
+        (own.assign_attrs(site="values"), "of values, not of the residual stream"),
+        (own.drop_vars("step").assign_attrs(step=4), "of points, not of the residual stream"),
+        (own.assign_attrs(early_proxies="{}"), "of tangents, not of the residual stream"),
+    ):
+        files.write(table, here / "4.nc")
+        with pytest.raises(RunError, match=rf"4\.nc says that it is {why}; move it to its place, or away") as error:
+            measured(config, folder)
+        assert "\n" not in str(error.value)
+        assert (folder / "results.nc").read_bytes() == whole
+    files.write(own, here / "4.nc")
+    measured(config, folder)
+
+
+def test_a_checkpoint_under_the_name_of_another_is_never_measured(run):
+    folder, config = run
+    for one, other in (("4", "x"), ("2", "4"), ("x", "2")):
+        (folder / "checkpoints" / one).rename(folder / "checkpoints" / other)
+    with pytest.raises(RunError, match=r"checkpoints/2 is damaged: it was saved at another step .*; move it elsewhere"):
+        measured(config, folder)
+    assert not (folder / "results.nc").exists()
+
+
+def test_tables_without_the_scores_of_the_log_are_told(tables, capsys):
+    folder, config = tables
+    (folder / "train.jsonl").write_text("")
+    measured(config, folder)
+    said = "train.jsonl has no scores of steps 0, 1, 2, 4, 5, 6, and so have none of the tables"
+    assert said in capsys.readouterr().out
 
 
 def test_a_run_without_checkpoints_says_what_to_do(tmp_path):

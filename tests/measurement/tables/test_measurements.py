@@ -90,6 +90,25 @@ def test_a_table_of_an_older_layout_is_never_read_and_never_lost(folder):
     assert not any(one.older for one in plan(folder).values())
 
 
+def test_a_table_must_be_what_its_place_is_for(folder):
+    """Of a site, of points and of tangents too; one of old that does not say its step is taken at its name's word."""
+    (folder / "4.nc").rename(folder / "2.nc")
+    with pytest.raises(
+        RunError, match=r"2\.nc says that it is of step 4, not of step 2; move it to its place, or away"
+    ):
+        plan(folder)
+    (folder / "2.nc").rename(folder / "4.nc")
+    own = measurements.read(folder / "4.nc")
+    for said, of in (({"site": "values"}, "values"), ({"early_proxies": "{}"}, measurements.TANGENTS)):
+        files.write(own.assign_attrs(said), folder / "4.nc")
+        assert measurements.read(folder / "4.nc", of).equals(own)
+        for other in {"mlp_out", measurements.STREAM, measurements.TANGENTS, measurements.POINTS} - {of}:
+            with pytest.raises(RunError, match=rf"4\.nc says that it is of {of}, not of {other}; move it"):
+                measurements.read(folder / "4.nc", other)
+    files.write(own.drop_vars("step"), folder / "4.nc")
+    assert plan(folder)[4].table is not None
+
+
 def test_a_damaged_table_is_one_line(folder):
     path = folder / "4.nc"
     path.write_bytes(path.read_bytes()[:300])

@@ -12,7 +12,7 @@ from anisoscope.config.pretrained import steps
 from anisoscope.measurement.sources.hub.load import digest_of
 from anisoscope.measurement.sources.hub.reading.extract import activations
 from anisoscope.measurement.sources.hub.reading.windows import at_positions
-from anisoscope.measurement.sources.hub.revision import Plan, opened, place_of, recorded, words
+from anisoscope.measurement.sources.hub.revision import Plan, named, opened, place_of, recorded, words
 from anisoscope.measurement.sources.points import FOLDER, of_clouds, table
 from anisoscope.measurement.tables import files, measurements
 from anisoscope.measurement.tables.raw import LAYOUT
@@ -58,8 +58,9 @@ def measure(
 def _missing(plan: Plan, step: int, path: pathlib.Path) -> bool:
     if not path.exists():
         return True
+    table_there = measurements.read(path, measurements.POINTS, named(plan.config))
     place = place_of(plan.config, step)
-    return place.local and digest_of(place) != files.read(path).attrs["weights_sha256"]
+    return place.local and digest_of(place) != table_there.attrs["weights_sha256"]
 
 
 def places_of(plan: Plan, called: Callable[[np.ndarray], list[str]]) -> dict[str, Any]:

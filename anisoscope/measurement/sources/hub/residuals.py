@@ -1,6 +1,5 @@
 """Residual streams of the other revisions that one is compared with, on disk while a sweep runs."""
 
-import os
 import pathlib
 from collections.abc import Callable
 
@@ -8,9 +7,9 @@ import numpy as np
 
 from anisoscope.measurement.families.comparison import KINDS
 from anisoscope.measurement.quantity import Values
+from anisoscope.utils import files
 
 COMPARED = ("previous", "last")
-BEGUN = ".part"  # ends the name of a file that is being written
 
 
 def before(steps: list[int], step: int, default: int = -1) -> int:
@@ -31,10 +30,8 @@ class Residuals:
     def keep(self, step: int, batch: int, resid_NWTD: np.ndarray) -> None:
         if self.wanted:
             self.folder.mkdir(parents=True, exist_ok=True)
-            begun = self._path(step, batch).with_suffix(BEGUN)
-            with open(begun, "wb") as file:
+            with files.replacing(self._path(step, batch), synced=False) as file:
                 np.save(file, resid_NWTD)
-            os.replace(begun, self._path(step, batch))
 
     def beside(self, step: int, batch: int) -> dict[str, np.ndarray]:
         """Those to compare with; the first revision has none before it, and stands in its own place."""
@@ -59,8 +56,8 @@ class Residuals:
 
     def close(self, needed: set[int] = frozenset()) -> None:
         """Remove what no further revision is compared with."""
-        for path in (*self.folder.glob("*.npy"), *self.folder.glob(f"*{BEGUN}")):
-            if path.suffix == BEGUN or int(path.stem.split("_")[0]) not in needed:
+        for path in self.folder.glob("*.npy"):
+            if int(path.stem.split("_")[0]) not in needed:
                 path.unlink()
         if not needed and self.folder.exists():
             self.folder.rmdir()

@@ -47,6 +47,11 @@ def place_of(config: PretrainedConfig, step: int) -> load.Place:
     return load.place_of(config.pretrained.name, steps(config.pretrained)[step])
 
 
+def named(config: PretrainedConfig) -> dict[str, Any]:
+    """What a table of another model has otherwise."""
+    return {"pretrained.name": config.pretrained.name}
+
+
 def changed(config: PretrainedConfig, found: dict[int, Standing]) -> list[int]:
     """Steps whose table holds no longer, since local weights have changed; a hub is not asked."""
     tables = {step: one.table for step, one in found.items() if one.table is not None}

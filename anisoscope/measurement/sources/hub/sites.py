@@ -18,6 +18,7 @@ from anisoscope.measurement.sources.hub.revision import (
     Plan,
     changed,
     inputs_of_batch,
+    named,
     opened,
     place_of,
     recorded,
@@ -25,7 +26,7 @@ from anisoscope.measurement.sources.hub.revision import (
     words,
 )
 from anisoscope.measurement.sources.sites import FOLDER, WORDS, of_blocks
-from anisoscope.measurement.tables import files, join, measurements, raw
+from anisoscope.measurement.tables import join, measurements, raw
 from anisoscope.measurement.tables.averages import BLOCK
 from anisoscope.measurement.tables.measurements import Standing
 from anisoscope.utils.progress import bar
@@ -48,7 +49,7 @@ def measure(plan: Plan, root: pathlib.Path, about: dict[str, Any], made: dict[st
     families = tuple(family for family in plan.config.measure.families if FAMILIES[family].of == "cloud")
     config = replace(plan.config, {"measure.families": families})
     plan, name, sites, nulls = plan._replace(config=config), plan.name, config.measure.sites, config.measure.nulls
-    found = {site: _standing(root / FOLDER / site / "measurements", config, made) for site in sites}
+    found = {site: _standing(root, site, config, made) for site in sites}
     about = {key: value for key, value in about.items() if key not in NOT_OF_SITES}
     todo = [step for step in steps(config.pretrained) if any(one[step].missing for one in found.values())]
     for step in bar(todo, f"{name}: measure {', '.join(sites)}", "revision"):
@@ -63,7 +64,8 @@ def measure(plan: Plan, root: pathlib.Path, about: dict[str, Any], made: dict[st
             new = table(plan, loaded, step, site, facts | _of_site(name, site) | {"made_by": json.dumps(made)})
             measurements.keep(new, step, one, tables)
     for site in sites:
-        whole = {step: files.read(root / FOLDER / site / "measurements" / f"{step}.nc") for step in found[site]}
+        tables = root / FOLDER / site / "measurements"
+        whole = {step: measurements.read(tables / f"{step}.nc", site) for step in found[site]}
         last = whole[max(whole)].attrs
         said = {key: last[key] for key in ("sum", "noise_floor") if key in last}
         join.write(root / FOLDER / site, whole, families, nulls, about | _of_site(name, site) | said)
@@ -89,9 +91,9 @@ def table(plan: Plan, loaded: load.Loaded, step: int, site: str, about: dict[str
     return of_blocks(raw.table(extracted.joined(found).values, step, plan.windows.positions, about))
 
 
-def _standing(tables: pathlib.Path, config: PretrainedConfig, made: dict[str, Any]) -> dict[int, Standing]:
-    settings = config.measure
-    found = measurements.plan(tables, list(steps(config.pretrained)), settings.families, settings.nulls, made)
+def _standing(root: pathlib.Path, site: str, config: PretrainedConfig, made: dict[str, Any]) -> dict[int, Standing]:
+    settings, tables, revisions = config.measure, root / FOLDER / site / "measurements", list(steps(config.pretrained))
+    found = measurements.plan(tables, revisions, settings.families, settings.nulls, made, named(config), site)
     for step in changed(config, found):
         found[step] = measurements.nothing(settings.families, settings.nulls)
     return found

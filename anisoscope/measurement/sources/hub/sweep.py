@@ -20,9 +20,18 @@ from anisoscope.measurement.sources.hub.adapters import UNKNOWN, adapter_of, kin
 from anisoscope.measurement.sources.hub.reading import guards, inside
 from anisoscope.measurement.sources.hub.reading.windows import Windows, make_windows, text_of, tokens_of
 from anisoscope.measurement.sources.hub.residuals import Residuals, before, compared_with
-from anisoscope.measurement.sources.hub.revision import OF_HEADS, Plan, changed, opened, place_of, residuals_of, table
+from anisoscope.measurement.sources.hub.revision import (
+    OF_HEADS,
+    Plan,
+    changed,
+    named,
+    opened,
+    place_of,
+    residuals_of,
+    table,
+)
 from anisoscope.measurement.sources.hub.senses import inputs
-from anisoscope.measurement.tables import files, join, leading_vectors, measurements, raw
+from anisoscope.measurement.tables import join, leading_vectors, measurements, raw
 from anisoscope.measurement.tables.measurements import Standing
 from anisoscope.measurement.tables.raw import UNTRAINED
 from anisoscope.utils import folder
@@ -62,7 +71,7 @@ def run(config: PretrainedConfig, root: pathlib.Path, title: str, stop: Stop, co
     wanted = replace(wanted, {"measure.nulls": nulls_of(wanted)})
     made = made_by(config, corpus, windows)
     found = measurements.plan(
-        root / "measurements", list(revisions), wanted.measure.families, wanted.measure.nulls, made
+        root / "measurements", list(revisions), wanted.measure.families, wanted.measure.nulls, made, named(config)
     )
     plan = Plan(wanted, windows, title)
     sites.check(config, root, made)
@@ -73,7 +82,7 @@ def run(config: PretrainedConfig, root: pathlib.Path, title: str, stop: Stop, co
         folder.record_environment(root, corpus.record())
         about = attributes(config, corpus, windows, title)
         measured = measure(wanted, windows, root / "measurements", found, about, made, title, stop)
-        whole = {step: files.read(root / "measurements" / f"{step}.nc") for step in revisions}
+        whole = {step: measurements.read(root / "measurements" / f"{step}.nc") for step in revisions}
         about |= {"model": whole[max(revisions)].attrs["model"], "steps": max(revisions), **told(whole)}
         about["provenance"] = provenance(config, about)
         join.write(root, whole, wanted.measure.families, wanted.measure.nulls, about)

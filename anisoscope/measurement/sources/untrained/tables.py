@@ -16,8 +16,9 @@ from anisoscope.measurement.sources.untrained import theory
 from anisoscope.measurement.sources.untrained.fixed_points import fixed_points
 from anisoscope.measurement.sources.untrained.quantities import MEASURED, QUANTITIES
 from anisoscope.measurement.tables import files
+from anisoscope.utils.errors import RunError
 
-KIND = ("norm_order", "mask", "embedding", "target")
+KIND, NORM = ("norm_order", "mask", "embedding", "target"), "relative_norm"
 STATISTICS = ("mean", "low", "high", "predicted")
 
 
@@ -40,11 +41,24 @@ def table(
 
 def join(config: UntrainedConfig, paths: list[pathlib.Path], root: pathlib.Path) -> None:
     """seeds.nc, results.nc and results.csv from all tables."""
-    seeds = combine(config, [files.read(path) for path in paths])
+    seeds = combine(config, _each_once(paths))
     whole = summary(config, seeds)
     files.write(seeds, root / "seeds.nc")
     files.write(whole, root / "results.nc")
     files.write_csv(tidy(whole), root / "results.csv")
+
+
+def _each_once(paths: list[pathlib.Path]) -> list[xr.Dataset]:
+    """The tables, to be joined by what they say they are of; RunError where one does not, or two say the same."""
+    found = {}
+    for path in paths:
+        table = files.read(path)
+        of = tuple(str(label) for name in (*KIND, NORM) if name in table.coords for label in table[name].values.ravel())
+        if len(of) != len((*KIND, NORM)) or of in found:
+            why = f"says that it is what {found[of][0]} is" if of in found else "is not that of one kind and norm"
+            raise RunError(f"table {path} {why}; move it away and run the same command again")
+        found[of] = path, table
+    return [table for _, table in found.values()]
 
 
 def combine(config: UntrainedConfig, tables: list[xr.Dataset]) -> xr.Dataset:

@@ -13,7 +13,9 @@ from anisoscope.measurement.sources.hub import folders
 from anisoscope.measurement.sources.hub.folders import export
 from anisoscope.measurement.tables import files
 from anisoscope.models.transformer import build
+from anisoscope.utils import folder
 from anisoscope.utils.errors import UserError
+from anisoscope.utils.files import begun
 from tests.measurement.sources.hub import tiny
 from tests.program import here
 
@@ -114,11 +116,12 @@ def test_an_environment_without_a_vocabulary_is_one_line(root, corpus):
 
 
 def test_what_was_exported_is_whole_or_refused(root, capsys):
-    (root / "export.tmp").mkdir()  # of a process that was killed
-    (root / "export.tmp" / "model.safetensors").write_text("half")
-    export.run(SMALL, root, "run")
+    (half := begun(root / "export")).mkdir()  # of a process that was killed
+    (half / "model.safetensors").write_text("half")
+    with folder.locked(root):
+        export.run(SMALL, root, "run")
     assert sorted(path.name for path in (root / "export").iterdir()) == sorted(folders.FILES)
-    assert not (root / "export.tmp").exists()
+    assert not half.exists()
     export.run(SMALL, root, "run")
     assert "exported already" in capsys.readouterr().out
     for name in ("model.safetensors", "tokenizer.json"):

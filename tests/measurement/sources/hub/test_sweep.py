@@ -12,6 +12,7 @@ import torch
 
 from anisoscope.measurement.sources.hub import revision
 from anisoscope.measurement.tables import files
+from anisoscope.utils.files import begun
 from tests.measurement.sources.hub import tiny
 from tests.program import ROOT, command, environment, here, refuse
 
@@ -95,8 +96,9 @@ def test_stopped_and_resumed_is_as_never_stopped(swept, training, tmp_path, monk
     assert sorted(path.stem for path in (workdir / "measurements").glob("*.nc")) == ["0", "60"]
     monkeypatch.undo()
     (workdir / "measurements" / "residuals").mkdir()
-    for name in ("60_0.npy", "0_0.part"):  # as a kill leaves them
-        (workdir / "measurements" / "residuals" / name).write_text("begun")
+    left = workdir / "measurements" / "residuals" / "60_0.npy"
+    for path in (left, begun(left)):  # as a kill leaves them
+        path.write_text("begun")
     again = measure(training, workdir, "step0", "step20", "step60")
     assert again.returncode == 0, again.stderr
     assert "3 measured (1 now)" in again.stdout

@@ -16,7 +16,7 @@ from anisoscope.measurement.sources.untrained import quantities
 from anisoscope.measurement.sources.untrained.blocks import Kind
 from anisoscope.measurement.sources.untrained.theory import cosine_in, deviation, reference_norm, score_deviations
 from anisoscope.measurement.tables import files
-from anisoscope.utils.errors import Stopped, UserError
+from anisoscope.utils.errors import RunError, Stopped, UserError
 from anisoscope.utils.files import write_json
 from anisoscope.utils.stop import Stop
 
@@ -173,6 +173,22 @@ def test_stopped_and_resumed_is_never_stopped(tmp_path, monkeypatch):
             lose(parts / name)
             untrained.run(SMALL, parts, "parts", Stop())
             assert (parts / name).read_bytes() == (whole / name).read_bytes()
+
+
+def test_a_table_under_the_name_of_another_is_one_line(tmp_path):
+    config = dataclasses.replace(SMALL, norms=(0.0, 1.0), norm_orders=("post",))
+    untrained.run(config, tmp_path, "blocks", Stop())
+    one, other, *_ = sorted((tmp_path / "measurements").glob("*.nc"))
+    content = other.read_bytes()
+    other.write_bytes(one.read_bytes())
+    with pytest.raises(RunError, match=r"table .*\.nc says that it is what .*\.nc is; move it away") as error:
+        untrained.run(config, tmp_path, "blocks", Stop())
+    assert "\n" not in str(error.value)
+    other.write_bytes((tmp_path / "results.nc").read_bytes())
+    with pytest.raises(RunError, match=r"table .*\.nc is not that of one kind and norm; move it"):
+        untrained.run(config, tmp_path, "blocks", Stop())
+    other.write_bytes(content)
+    untrained.run(config, tmp_path, "blocks", Stop())
 
 
 def test_tables_of_another_version_are_not_joined_and_those_of_other_words_are(tmp_path, monkeypatch):

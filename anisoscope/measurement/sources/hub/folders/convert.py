@@ -7,7 +7,6 @@ have one.
 import json
 import os
 import pathlib
-import shutil
 from typing import Any
 
 import numpy as np
@@ -17,7 +16,7 @@ from anisoscope.config.model import ModelConfig
 from anisoscope.measurement.sources.hub.folders import byte_tokenizer
 from anisoscope.measurement.sources.hub.folders.classes import ACTIVATIONS, CLASSES, NEWER, PLAIN, Class
 from anisoscope.utils.errors import UserError
-from anisoscope.utils.files import write_json
+from anisoscope.utils.files import begun, write_json
 
 WEIGHTS, SETTINGS = "model.safetensors", "config.json"
 FILES = (WEIGHTS, *byte_tokenizer.FILES, SETTINGS)
@@ -50,10 +49,9 @@ def write(folder: pathlib.Path, model: ModelConfig, params: dict, vocabulary: by
         "dtype": "float32",
         "anisoscope": about,
     } | dict.fromkeys(("bos_token_id", "eos_token_id", "pad_token_id"))
-    temporary = folder.with_name(f"{folder.name}.tmp")
-    if temporary.exists():  # a kill's
-        shutil.rmtree(temporary)
-    temporary.mkdir(parents=True)
+    folder.parent.mkdir(parents=True, exist_ok=True)
+    temporary = begun(folder)
+    temporary.mkdir()
     safetensors.numpy.save_file(_weights(of, model, params), temporary / WEIGHTS, {"format": "pt"})
     for name, content in byte_tokenizer.files(vocabulary, model.context).items():
         write_json(temporary / name, content)
