@@ -86,7 +86,7 @@ def _own(folder: pathlib.Path) -> pathlib.Path:
     except OSError as error:
         raise OSError(f"{folder} cannot be made ({error.strerror})") from error
     for status in (folder.lstat(), folder.stat()):  # of a link, and of what it leads to
-        if status.st_uid != os.geteuid():
+        if hasattr(os, "geteuid") and status.st_uid != os.geteuid():
             raise OSError(f"{folder} belongs to another user")
     if status.st_mode & (stat.S_IWGRP | stat.S_IWOTH):
         raise OSError(f"others may write to {folder}; chmod go-w changes that")

@@ -4,7 +4,6 @@ import dataclasses
 import hashlib
 import json
 import pathlib
-import resource
 import sys
 from collections.abc import Callable
 from typing import Any
@@ -241,6 +240,8 @@ def plain(value: Any) -> Any:
 
 def peak() -> int:
     """Bytes of memory that this process has needed; macOS counts them, Linux kilobytes."""
+    import resource  # of systems that have it
+
     return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * (1 if sys.platform == "darwin" else 1024)
 
 
