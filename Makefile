@@ -2,7 +2,7 @@ PYTHON ?= python3
 BIN := .venv/bin
 
 # `make test` in minutes, for all day; `make test-all`, with what is marked slow, before a change is handed over.
-.PHONY: demo about demo-pretrained test test-all test-pretrained check format bench gpu parity coverage
+.PHONY: demo about demo-pretrained test test-all test-pretrained check types wheel format bench gpu parity coverage
 
 demo: about .venv
 	$(BIN)/python main.py --config=experiments/quickstart.py
@@ -35,6 +35,13 @@ test-pretrained: .venv-pretrained
 check: .venv
 	$(BIN)/ruff format --check .
 	$(BIN)/ruff check .
+
+# Where everything is installed that the package can import.
+types: .venv-pretrained
+	.venv-pretrained/bin/basedpyright --pythonpath .venv-pretrained/bin/python
+
+wheel: .venv
+	$(BIN)/python -m build
 
 format: .venv
 	$(BIN)/ruff format .

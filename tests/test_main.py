@@ -56,7 +56,7 @@ DECODER = ["--config=experiments/decoder_small.py", *TINY]  # the first of the t
         ([DECODER[0], "--distributed=x"], "--distributed=x: true or false is needed"),
         ([DECODER[0], "--figures="], "--figures= names nothing; give a name or leave it out"),
         (["--config="], "--config= names nothing"),
-        (["--config=main.py"], "main.py is no experiment, it defines no get_config(); main.py --list names"),
+        (["--config=main.py"], "main.py is no experiment, it defines no get_config(); --list names"),
         (["--config=experiments/quikstart.py"], "did you mean 'experiments/quickstart.py'?"),
         (["--similarity=runs/a"], "--similarity compares two runs; name two folders"),
         (["--similarity=runs/nothing,runs/none"], "runs/nothing/config.json"),
@@ -109,7 +109,7 @@ def test_bad_input_is_one_line_and_exit_code_2(flags, words, tmp_path):
 
 def test_a_flag_without_its_value_is_one_line():
     process = here("--stages")
-    assert (process.returncode, process.stderr) == (2, "error: Missing value for flag --stages; see main.py --help\n")
+    assert (process.returncode, process.stderr) == (2, "error: Missing value for flag --stages; see --help\n")
 
 
 def test_a_cluster_that_is_not_there_is_refused_by_the_process(tmp_path):

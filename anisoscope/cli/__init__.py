@@ -1,1 +1,1 @@
-"""What the flags of main.py ask for: settings and help, lists and status, and the stages."""
+"""The command: its flags and settings, help, lists and status, and what its stages do."""

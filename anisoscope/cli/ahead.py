@@ -32,7 +32,7 @@ def compiling(config: Config, corpus: Corpus, run: pathlib.Path, stop: Stop) -> 
 
     thread = threading.Thread(target=work, name=UNSTOPPABLE, daemon=True)
     thread.start()
-    yield  # where this raises, the process ends without the compiler: main.py
+    yield  # where this raises, the process ends without the compiler: process.py
     if thread.is_alive():
         print("waiting for the program that measures: it is being compiled")
     while thread.is_alive() and not stop.asked:

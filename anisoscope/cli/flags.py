@@ -8,6 +8,7 @@ import pathlib
 import sys
 from typing import Any, get_args, get_origin, get_type_hints
 
+import anisoscope
 from anisoscope.config.curved import CurvedConfig
 from anisoscope.config.experiment import Config
 from anisoscope.config.pretrained import PretrainedConfig
@@ -26,6 +27,7 @@ MOVED = {  # what experiment files import, in versions before 0.2.0 and now
     "workdir": "anisoscope.utils",
 }
 KINDS = (Config, UntrainedConfig, CurvedConfig, VectorsConfig, PretrainedConfig, ModelsConfig)
+EXPERIMENTS = pathlib.Path(anisoscope.__file__).parent / "experiments"
 BOOLEANS = {"true": True, "t": True, "1": True, "false": False, "f": False, "0": False}
 
 
@@ -62,25 +64,32 @@ def _is_number(word: str) -> bool:
     return True
 
 
+def file_of(path: str) -> pathlib.Path:
+    """The file of this path, or of an experiment that comes with the package by its name: decoder_small."""
+    own = EXPERIMENTS / f"{path}.py"
+    return own if path.isidentifier() and own.is_file() and not pathlib.Path(path).is_file() else pathlib.Path(path)
+
+
 def load(given: str) -> Config | UntrainedConfig | CurvedConfig | VectorsConfig | PretrainedConfig:
     """The config of an experiment file; UserError, one line, where there is none."""
     path, colon, size = given.partition(":")
-    where = f"--config={given}"
+    path, where = str(file_of(path)), f"--config={given}"
     if colon and not size:
-        raise UserError(f"{where}: nothing stands after ':'; leave it out too, or see main.py --list")
+        raise UserError(f"{where}: nothing stands after ':'; leave it out too, or see --list")
     if not pathlib.Path(path).is_file():
-        near = meant(path, map(str, pathlib.Path(path).parent.glob("*.py")))
-        raise UserError(f"{where}: there is no file {path}{near or '; main.py --list names the experiments'}")
+        files = map(str, pathlib.Path(path).parent.glob("*.py"))
+        near = meant(path, (*files, *(one.stem for one in EXPERIMENTS.glob("*.py"))))
+        raise UserError(f"{where}: there is no file {path}{near or '; --list names the experiments'}")
     spec = importlib.util.spec_from_file_location(f"experiment_{pathlib.Path(path).stem}", path)
     if spec is None or spec.loader is None:
-        raise UserError(f"{where}: {path} is no Python file; main.py --list names the experiments")
+        raise UserError(f"{where}: {path} is no Python file; --list names the experiments")
     module = sys.modules[spec.name] = importlib.util.module_from_spec(spec)  # where dataclasses look for it
     try:
         spec.loader.exec_module(module)
         get_config = getattr(module, "get_config", None)
         if get_config is None:
             raise UserError(
-                f"{where}: {path} is no experiment, it defines no get_config(); main.py --list names those there are"
+                f"{where}: {path} is no experiment, it defines no get_config(); --list names those there are"
             )
         if size and not inspect.signature(get_config).parameters:
             raise UserError(f"{where}: this experiment takes no size after ':'")
@@ -119,9 +128,7 @@ def hint(config: Any, path: str) -> Any:
         hints = get_type_hints(kind)
         if name not in hints:
             if not name:
-                raise UserError(
-                    f"--config.{path}= names no setting; as in --config.train.steps=100, see main.py --help"
-                )
+                raise UserError(f"--config.{path}= names no setting; as in --config.train.steps=100, see --help")
             words = meant(name, hints) or f"; choose from {', '.join(hints)}"
             raise UserError(f"--config.{path}: there is no config field {name!r}{words}")
         kind = hints[name]

@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 
 from absl.flags import FlagValues
 
-from anisoscope.cli import explained, listing, options
+from anisoscope.cli import explained, flags, listing, options
 from anisoscope.config import curved, pretrained, pretrained_models, untrained, variants, vectors
 from anisoscope.config.curved import CurvedConfig
 from anisoscope.config.experiment import Config
@@ -90,7 +90,7 @@ def foretell_untrained(experiment: Any, request: Request) -> None:
 def cost_and_settings(experiment: Any, request: Request) -> Iterator[str]:
     """Where it would work, what the experiment's file says of its cost, and the settings."""
     yield f"folder: {request.root}"
-    path = pathlib.Path(request.given.config.partition(":")[0])
+    path = flags.file_of(request.given.config.partition(":")[0])
     for entry in listing.entries(path.parent):
         if entry.path.name == path.name:
             yield from (f"cost: {size + ': ' if size else ''}{what}" for size, what in entry.cost.items())

@@ -6,9 +6,7 @@ import pathlib
 from collections.abc import Iterator
 from typing import NamedTuple
 
-import anisoscope
-
-EXPERIMENTS = pathlib.Path(anisoscope.__file__).parent / "experiments"
+from anisoscope.cli.flags import EXPERIMENTS
 
 
 class Entry(NamedTuple):
@@ -39,8 +37,7 @@ def _cost(tree: ast.Module) -> dict[str, str]:
 
 def told(folder: pathlib.Path = EXPERIMENTS) -> Iterator[str]:
     for path, words, cost in entries(folder):
-        shown = path.relative_to(EXPERIMENTS.parent) if path.is_relative_to(EXPERIMENTS.parent) else path
-        yield f"--config={shown}"
+        yield f"--config={path.stem if path.is_relative_to(EXPERIMENTS) else path}"
         yield f"    {words}"
         for size, what in cost.items() or [("", "see --dry_run")]:
             yield f"    {f':{size} ' if size else ''}cost: {what}"

@@ -40,15 +40,15 @@ def parse(words: list[str]) -> flags.FlagValues:
     try:
         left = given(words)
     except flags.UnrecognizedFlagError as error:
-        hint = meant(error.flagname, given) or "; see main.py --help"
+        hint = meant(error.flagname, given) or "; see --help"
         raise UserError(f"--{error.flagname} is not a flag{hint}") from error
     except flags.IllegalFlagValueError as error:
         what = str(error).removeprefix("flag ").partition(": ")[0]
         raise UserError(f"{what}: true or false is needed") from error
     except flags.Error as error:
-        raise UserError(f"{error}; see main.py --help") from error
+        raise UserError(f"{error}; see --help") from error
     if len(left) > 1:
-        raise UserError(f"{left[1]!r} is not a flag; see main.py --help")
+        raise UserError(f"{left[1]!r} is not a flag; see --help")
     for name in ("config", "workdir", "figures", "status"):
         if given[name].value == "":
             raise UserError(f"--{name}= names nothing; give a name or leave it out")
@@ -57,7 +57,7 @@ def parse(words: list[str]) -> flags.FlagValues:
     if given.help or given.version or given.list or given.status is not None or given.similarity:
         return given
     if given.config is None:
-        raise UserError("no experiment given; pass --config=experiments/quickstart.py, say, or see main.py --list")
+        raise UserError("no experiment given; pass --config=experiments/quickstart.py, say, or see --list")
     if given.over not in AXES:
         raise UserError(f"--over: {given.over!r} is unknown; choose from {', '.join(AXES)}{meant(given.over, AXES)}")
     if not given.stages:

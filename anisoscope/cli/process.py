@@ -49,7 +49,7 @@ def main(argv: list[str]) -> int:
         os._exit(fail(error, 1))
     except RunError as error:
         return fail(error, 1)
-    except BrokenPipeError:  # whoever read the output has gone, as in `main.py --list | head`
+    except BrokenPipeError:  # whoever read the output has gone, as in `--list | head`
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return 1
     except OSError as error:

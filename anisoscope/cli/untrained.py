@@ -163,7 +163,7 @@ def needing_torch() -> Iterator[None]:
     try:
         yield
     except ImportError as error:
-        advice = "make .venv-pretrained installs what is needed, and .venv-pretrained/bin/python main.py … uses it"
+        advice = 'pip install "anisoscope[pretrained]" installs what is needed; in a checkout, make .venv-pretrained'
         raise UserError(f"a pretrained model cannot be read here ({error}): {advice}") from error
 
 

@@ -1,0 +1,96 @@
+"""Seconds until a user's first answer: fresh processes, nothing compiled, 4,096 vectors of width 768.
+
+    .venv-bench/bin/python -m benchmarks.first_answer [--rounds 3]
+
+Each row is a process of its own with an empty home folder. The import is timed apart; "again" is the second call with
+the same array, "other shape" a call with 3,000 vectors of width 512. Beside them scikit-dimension (.venv-bench) and
+DADApy (.venv-dadapy), if they are installed: TwoNN alone, the import apart too. Medians over rounds, which take turns.
+"""
+
+import argparse
+import json
+import os
+import pathlib
+import statistics
+import subprocess
+import sys
+import tempfile
+from typing import NamedTuple
+
+POINTS, WIDTH = 4096, 768
+OTHER = 3000, 512
+TIMED = """
+import json, sys, time
+import numpy as np
+seconds, began = [], time.perf_counter()
+{setup}
+seconds.append(time.perf_counter() - began)
+shapes = json.loads(sys.argv[1])
+for shape in shapes:
+    x = np.random.default_rng(0).standard_normal(shape).astype(np.float32)
+    began = time.perf_counter()
+    {call}
+    seconds.append(time.perf_counter() - began)
+print(json.dumps(seconds))
+"""
+COLUMNS = ("import", "first", "again", "other shape")
+DADAPY = ".venv-dadapy/bin/python"
+
+
+class Row(NamedTuple):
+    python: str
+    setup: str
+    call: str
+
+
+ROWS = {
+    "metrics.anisotropy(x)": Row(sys.executable, "import anisoscope", "float(anisoscope.metrics.anisotropy(x))"),
+    "metrics.twonn(x)": Row(sys.executable, "import anisoscope", "float(anisoscope.metrics.twonn(x))"),
+    "measure(x)": Row(sys.executable, "import anisoscope", "anisoscope.measure(x)"),
+    'measure(x, families="all")': Row(sys.executable, "import anisoscope", 'anisoscope.measure(x, families="all")'),
+    "scikit-dimension TwoNN": Row(sys.executable, "import skdim", "skdim.id.TwoNN(discard_fraction=0.1).fit(x)"),
+    "DADApy 2NN": Row(
+        DADAPY,
+        "from dadapy.data import Data",
+        'Data(coordinates=x, verbose=False, maxk=2).compute_id_2NN(algorithm="base")',
+    ),
+}
+
+
+def seconds(row: Row) -> list[float] | None:
+    """Of the columns; None where the library is not installed."""
+    shapes = json.dumps([(POINTS, WIDTH), (POINTS, WIDTH), OTHER])
+    code = TIMED.format(setup=row.setup, call=row.call)
+    if not pathlib.Path(row.python).exists():
+        return None
+    with tempfile.TemporaryDirectory() as home:
+        env = os.environ | {"HOME": home, "PYTHONPATH": os.getcwd()}
+        done = subprocess.run([row.python, "-c", code, shapes], env=env, capture_output=True, text=True, check=False)
+    if "ModuleNotFoundError" in done.stderr:
+        return None
+    if done.returncode:
+        raise SystemExit(done.stderr)
+    return json.loads(done.stdout.splitlines()[-1])
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--rounds", type=int, default=3)
+    rounds = parser.parse_args().rounds
+    found: dict[str, list[list[float]]] = {name: [] for name in ROWS}
+    for _ in range(rounds):
+        for name, row in ROWS.items():
+            if (taken := seconds(row)) is not None:
+                found[name].append(taken)
+    print(f"{POINTS:,} x {WIDTH}, medians of {rounds} rounds, in seconds")
+    print(f"{'':28}" + "".join(f"{name:>13}" for name in COLUMNS))
+    for name, taken in found.items():
+        if taken:
+            medians = [statistics.median(column) for column in zip(*taken, strict=True)]
+            print(f"{name:28}" + "".join(f"{one:13.2f}" for one in medians))
+        else:
+            print(f"{name:28}{'not installed':>13}")
+
+
+if __name__ == "__main__":
+    main()
