@@ -12,6 +12,7 @@ import numpy as np
 from jax.lax import Precision
 from jaxtyping import Array, Float, Int, UInt
 
+from anisoscope.metrics.ascending import nearest_of
 from anisoscope.metrics.selection import INFINITY, LAST, least, ordered
 
 FEW = 4  # up to so many neighbours, the search multiplies each pair of blocks once and selects by passes
@@ -186,17 +187,17 @@ def _unpacked(
     Keys of two chunks can be equal. What a chunk did not keep is farther than the last that it kept.
     """
     chunks, candidates, padded = key_SKQ.shape
-    key_NQ = key_SKQ.reshape(chunks * candidates, padded)
-    number_N1 = jnp.arange(len(key_NQ), dtype=jnp.int32)[:, None]
-    place_CQ = []
-    for _ in range(min(most, len(key_NQ))):
-        least_Q = key_NQ.min(axis=0)
-        number_Q = jnp.where(key_NQ == least_Q[None], number_N1, len(key_NQ)).min(axis=0)
-        key_NQ = jnp.where(number_N1 == number_Q[None], LAST, key_NQ)
-        place_CQ.append(jnp.where(least_Q < INFINITY, number_Q // candidates * chunk + _place(least_Q), padded))
-    beyond_Q = jnp.minimum(key_NQ.min(axis=0), last_SQ.min(axis=0)) & ~np.uint32(CHUNK - 1)
-    beyond_Q = jax.lax.bitcast_convert_type(jnp.minimum(beyond_Q, INFINITY), jnp.float32)
-    return jnp.stack(place_CQ, axis=1), beyond_Q
+    key_QN = key_SKQ.reshape(chunks * candidates, padded).T
+    near_QN = jnp.where(key_QN < INFINITY, jax.lax.bitcast_convert_type(key_QN, jnp.float32), jnp.inf)
+    kept = min(most + 1, key_QN.shape[1])
+    near_QC, number_QC = nearest_of(near_QN, jnp.broadcast_to(jnp.arange(key_QN.shape[1]), key_QN.shape), kept)
+    key_QC = jnp.take_along_axis(key_QN, number_QC, axis=1, mode="promise_in_bounds")
+    place_QC = jnp.where(near_QC < jnp.inf, number_QC // candidates * chunk + _place(key_QC), padded)
+    beyond_Q = last_SQ.min(axis=0)
+    if kept > most:
+        beyond_Q = jnp.minimum(beyond_Q, key_QC[:, most])
+    beyond_Q = jnp.minimum(beyond_Q & ~np.uint32(CHUNK - 1), INFINITY)
+    return place_QC[:, :most], jax.lax.bitcast_convert_type(beyond_Q, jnp.float32)
 
 
 def _from_columns(

@@ -20,7 +20,7 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Bool, Float, Int
 
-from anisoscope.metrics.ascending import by_subtraction, from_any_order
+from anisoscope.metrics.ascending import by_subtraction, nearest_of
 from anisoscope.metrics.candidates import propose, rounding
 from anisoscope.metrics.cloud import AnyArray, centred
 
@@ -98,7 +98,8 @@ def nearest_neighbours(cloud_PD: Float[AnyArray, "P D"], count: int = 2) -> Neig
     x_PD, originals_2P = centred(cloud_PD), originals(cloud_PD)
     square_P = _squares(x_PD)
     proposed, _ = propose(x_PD, square_P, jnp.stack([originals_2P[0]] * 2), count, 1)
-    return _measured(cloud_PD, square_P, originals_2P, proposed, count)
+    found = _measured(cloud_PD, square_P, jnp.zeros(len(x_PD), jnp.int32), originals_2P, proposed, count)
+    return _neighbours(cloud_PD, square_P, originals_2P, found)
 
 
 def neighbours_in_sections(
@@ -111,23 +112,30 @@ def neighbours_in_sections(
     _check_count(count)
     cloud_PD = jnp.asarray(cloud_PD, jnp.float32)
 
-    def parts(x_P: Array) -> Array:
-        return x_P.reshape(sections, -1, *x_P.shape[1:])
-
     x_PD, originals_2P = centred(cloud_PD), originals(cloud_PD)
     square_P, index_P = _squares(x_PD), jnp.arange(len(x_PD))
     size = len(x_PD) // sections
-    own_P = _firsts_of_parts(originals_2P[0], index_P, index_P // size, sections)[originals_2P[0], index_P // size]
-    copies_P = jnp.zeros_like(own_P).at[own_P].add(1)[own_P]
-    proposed, proposed_own = propose(x_PD, square_P, jnp.stack([originals_2P[0], own_P]), count, sections)
+    section_P, start_P = index_P // size, index_P // size * size
+    own_P = _firsts_of_parts(originals_2P[0], index_P, section_P, sections)[originals_2P[0], section_P]
+    own_2P = own_P, jnp.zeros_like(own_P).at[own_P].add(1)[own_P]
+    proposed, (place_PC, beyond_P) = propose(x_PD, square_P, jnp.stack([originals_2P[0], own_P]), count, sections)
+    index_PC = jnp.where(place_PC < size, place_PC + start_P[:, None], len(x_PD))
+    fewer = proposed[0].shape[1] - index_PC.shape[1]  # than all points propose, where sections are small
+    proposed_own = jnp.pad(index_PC, ((0, 0), (0, fewer)), constant_values=len(x_PD)), beyond_P
+    of_all, of_own = (jnp.zeros_like(section_P), originals_2P, proposed), (section_P, own_2P, proposed_own)
+    both = jax.tree.map(lambda *x: jnp.stack(x), of_all, of_own)  # in a loop, which is compiled once
+    found_2PC = jax.lax.map(lambda given: _measured(cloud_PD, square_P, *given, count), both)
+    whole = _neighbours(cloud_PD, square_P, originals_2P, jax.tree.map(lambda x: x[0], found_2PC))
 
-    def of_part(part: tuple) -> Neighbours:
-        x_PD, *given = part
-        about_own_mean_P = _squares(x_PD - x_PD.mean(axis=0, keepdims=True))
-        return _measured(*given, count)._replace(mean_norm=jnp.sqrt(about_own_mean_P).mean())
+    def parts(x_P: Array) -> Array:
+        return x_P.reshape(sections, -1, *x_P.shape[1:])
 
-    given = jax.tree.map(parts, (x_PD, cloud_PD, square_P, (own_P % size, copies_P), proposed_own))
-    return _measured(cloud_PD, square_P, originals_2P, proposed, count), jax.lax.map(of_part, given)
+    distance_PC, index_PC = (x[1] for x in found_2PC)
+    index_PC = jnp.where(distance_PC < jnp.inf, index_PC - start_P[:, None], 0)
+    about_own_mean_PD = (parts(x_PD) - parts(x_PD).mean(axis=1, keepdims=True)).reshape(x_PD.shape)
+    own = Neighbours(distance_PC, index_PC, own_P - start_P, own_P == index_P, own_2P[1], whole.rounding_P, None)
+    mean_norm_S = jnp.sqrt(parts(_squares(about_own_mean_PD))).mean(axis=1)
+    return whole, jax.tree.map(parts, own)._replace(mean_norm=mean_norm_S)
 
 
 def _check_count(count: int) -> None:
@@ -150,22 +158,33 @@ def _squares(x_PD: Float[Array, "P D"]) -> Float[Array, " P"]:
 def _measured(
     cloud_PD: Float[Array, "P D"],
     square_P: Float[Array, " P"],
+    section_P: Int[Array, " P"],
     originals_2P: tuple[Int[Array, " P"], Int[Array, " P"]],
     proposed: tuple[Int[Array, "P C"], Float[Array, " P"]],
     count: int,
-) -> Neighbours:
-    """The neighbours among the proposed ones, or among all where these may not do; `square_P` as the proposals had."""
-    (original_P, copies_P), (candidate_PC, beyond_P) = originals_2P, proposed
+) -> tuple[Float[Array, "P K"], Int[Array, "P K"]]:
+    """The neighbours among the proposed ones, or among all of the same section where these may not do.
+
+    `square_P` as the proposals had.
+    """
+    (original_P, _), (candidate_PC, beyond_P) = originals_2P, proposed
     first_P = original_P == jnp.arange(len(original_P))
-    distance_PC, index_PC = by_subtraction(cloud_PD, candidate_PC)
-    narrow = ((0, 0), (0, max(count - index_PC.shape[1], 0)))
-    distance_PC = jnp.pad(distance_PC[:, :count], narrow, constant_values=jnp.inf)
-    index_PC = jnp.pad(index_PC[:, :count], narrow)
+    distance_PC, index_PC = by_subtraction(cloud_PD, candidate_PC, count)
     last_P = distance_PC[:, -1]
     unsure_P = first_P & (beyond_P - rounding(square_P, last_P, cloud_PD.shape[1]) <= jnp.square(last_P))
-    among_P = jnp.where(first_P & (square_P < jnp.inf), 0, -1)
+    among_P = jnp.where(first_P & (square_P < jnp.inf), section_P, -1)
     distance_PC, index_PC = _compared_with_all(cloud_PD, among_P, unsure_P, distance_PC, index_PC)
-    distance_PC, index_PC = distance_PC[original_P], index_PC[original_P]
+    return distance_PC[original_P], index_PC[original_P]
+
+
+def _neighbours(
+    cloud_PD: Float[Array, "P D"],
+    square_P: Float[Array, " P"],
+    originals_2P: tuple[Int[Array, " P"], Int[Array, " P"]],
+    found: tuple[Float[Array, "P C"], Int[Array, "P C"]],
+) -> Neighbours:
+    (original_P, copies_P), (distance_PC, index_PC) = originals_2P, found
+    first_P = original_P == jnp.arange(len(original_P))
     rounding_P, mean_norm = ROUNDING * jnp.sqrt(_squares(cloud_PD)), jnp.sqrt(square_P).mean()
     return Neighbours(distance_PC, index_PC, original_P, first_P, copies_P, rounding_P, mean_norm)
 
@@ -186,7 +205,7 @@ def neighbours_among(
     distance_PC, index_PC = neighbours.distance_PC[:, :SPARE], neighbours.index_PC[:, :SPARE]
     distance_PC = jnp.where(left_P[index_PC], distance_PC, jnp.inf)
     unsure_P = left_P & ((distance_PC < jnp.inf).sum(axis=1) < 2) & (neighbours.distance_PC[:, SPARE - 1] < jnp.inf)
-    distance_PC, index_PC = (x_PC[:, :2] for x_PC in from_any_order(distance_PC, index_PC))
+    distance_PC, index_PC = nearest_of(distance_PC, index_PC, 2)
     among_P = jnp.where(left_P, 0, -1)
     distance_PC, index_PC = _compared_with_all(
         jnp.asarray(cloud_PD, jnp.float32), among_P, unsure_P, distance_PC, index_PC

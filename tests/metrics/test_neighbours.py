@@ -115,15 +115,19 @@ def test_a_cloud_and_its_sections_have_in_one_pass_the_neighbours_that_each_has_
 )
 def test_sections_of_any_size_of_a_cloud_of_few_different_points(points, sections, monkeypatch):
     """As the embeddings of characters are. Their copies crowd nobody out, so that none is compared with all."""
-    compared = []
-    monkeypatch.setattr(search, "_compared_with_all", lambda *of: compared.append(of[2]) or of[3:])
+    monkeypatch.setattr(
+        search,
+        "_compared_with_all",
+        lambda cloud_PD, among_P, unsure_P, distance_PC, index_PC: (
+            jnp.where(unsure_P[:, None], jnp.nan, distance_PC),
+            index_PC,
+        ),
+    )
     cloud = gaussian(40, 5)[np.random.default_rng(0).integers(40, size=points)]
-    found = jax.jit(lambda cloud_PD: (neighbours_in_sections(cloud_PD, FEW, sections), compared[0]))(cloud)
-    (whole, parts), unsure_P = found
+    whole, parts = jax.jit(neighbours_in_sections, static_argnums=(1, 2))(cloud, FEW, sections)
     assert_found(whole, cloud, rtol=1e-5)
     for number, section in enumerate(np.split(cloud, sections)):
         assert_found(jax.tree.map(lambda leaf: leaf[number], parts), section, rtol=1e-5)  # noqa: B023
-    assert not unsure_P.any()
 
 
 def test_neighbours_do_not_depend_on_how_many_are_asked_for():
