@@ -235,7 +235,7 @@ def test_every_experiment_is_listed_with_a_line_and_its_cost():
     lines = here("--list").stdout.splitlines()
     for path in (ROOT / "experiments").glob("*.py"):
         if "def get_config(" in path.read_text():
-            at = lines.index(f"--config=experiments/{path.name}")
+            at = lines.index(f"--config={path.stem}")
             assert lines[at + 1].startswith("    ")
             assert "cost: " in lines[at + 2]
 

@@ -6,12 +6,12 @@ import sys
 
 import pytest
 
+from anisoscope.cli.command import experiment_name
 from anisoscope.cli.flags import load, override
 from anisoscope.config.pretrained import PretrainedConfig, WeightsConfig, check, steps
 from anisoscope.experiments import pretrained as experiment
 from anisoscope.utils.errors import UserError
 from anisoscope.utils.settings import from_dict, to_dict
-from main import experiment_name
 from tests.program import refuse
 
 FILE = "--config=experiments/pretrained.py"

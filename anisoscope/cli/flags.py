@@ -101,7 +101,7 @@ def load(given: str) -> Config | UntrainedConfig | CurvedConfig | VectorsConfig 
         raise UserError(f"{where}: {at}: {error.msg}") from error
     except ModuleNotFoundError as error:
         moved = f"; it is {MOVED[error.name]} now" if error.name in MOVED else ""
-        raise UserError(f"{where}: {error}{moved}") from error
+        raise UserError(f"{where}: {type(error).__name__}: {error}{moved}") from error
     except (Exception, SystemExit) as error:  # whatever a file of the user's may raise
         raise UserError(f"{where}: {type(error).__name__}: {' '.join(str(error).split())}") from error
     if not isinstance(config, KINDS):

@@ -12,9 +12,7 @@ class FileConfig:
     path: str = ""  # .npy, .npz, .safetensors, .zarr or NetCDF
     layers: tuple[str, ...] = ()  # names of arrays (points, width), in order; (): the array `vectors`, or the only one
     clusters: str = ""  # name of the array of labels, one for each point; "": `clusters`, if it is there
-    positions: str = (
-        ""  # name of the array of places in the cluster, 0 its first token; "": `positions`, if there is one
-    )
+    positions: str = ""  # name of the array of places in the cluster, 0 its first token; "": `positions`, if there
     pieces: int = 1  # in which points are measured that do not fit into memory at once; values are means over them
 
 
