@@ -124,9 +124,9 @@ def pretrained_models(config: ModelsConfig, request: Request) -> None:
     keep_compiled(config.data.cache)
     if "measure" in wanted:
         with needing_torch():
-            from anisoscope.cli import several_models as several
+            from anisoscope.measurement.sources.hub import several
         with Stop() as stop:
-            several.run(config, root, stop)
+            several.run(config, root, stop, on_disk.write_run)
     if "figures" in wanted:
         path = root / models.TABLE
         if not path.exists():

@@ -2,13 +2,12 @@
 
 import contextlib
 import pathlib
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import torch
 import transformers
 
-from anisoscope.analysis import on_disk
 from anisoscope.config.pretrained import PretrainedConfig, steps
 from anisoscope.config.pretrained_models import TABLE, ModelsConfig, called, of_model
 from anisoscope.data import corpus as texts
@@ -31,8 +30,10 @@ FREE = {"models": (), "listed": {}, "sounds": None, "pictures": None, "pretraine
 FREE |= {"pretrained.batch_size": 1, "pretrained.device_map": None, "pretrained.most_bits": None}
 
 
-def run(config: ModelsConfig, root: pathlib.Path, stop: Stop) -> None:
+def run(config: ModelsConfig, root: pathlib.Path, stop: Stop, finish: Callable[[str, pathlib.Path], None]) -> None:
     """Write ROOT/<what it is called>/ for each model as of one alone, and models.json of those that are measured.
+
+    `finish` is called with the name and the folder of each.
 
     UserError where there is none.
     """
@@ -52,7 +53,7 @@ def run(config: ModelsConfig, root: pathlib.Path, stop: Stop) -> None:
                 with _leaving_out(label, left):
                     own = own_config(config, label, about["modality"])
                     sweep.run(own, root / label, label, stop, corpus if about["modality"] in OF_TEXT else None)
-                    on_disk.write_run(label, root / label)
+                    finish(label, root / label)
                     known[label] = about
                 write_json(root / TABLE, known)
     if len(left) == len(config.models):
