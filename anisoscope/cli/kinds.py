@@ -3,13 +3,11 @@
 What works on them is imported late: a wrong setting is told without waiting for what trains, measures and draws.
 """
 
-import pathlib
 from collections.abc import Callable, Iterator
 from typing import Any, NamedTuple
 
-from absl.flags import FlagValues
-
 from anisoscope.cli import explained, flags, listing, options
+from anisoscope.cli.request import Request
 from anisoscope.config import curved, pretrained, pretrained_models, untrained, variants, vectors
 from anisoscope.config.curved import CurvedConfig
 from anisoscope.config.experiment import Config
@@ -17,16 +15,6 @@ from anisoscope.config.pretrained import PretrainedConfig
 from anisoscope.config.pretrained_models import ModelsConfig
 from anisoscope.config.untrained import UntrainedConfig
 from anisoscope.config.vectors import VectorsConfig
-
-
-class Request(NamedTuple):
-    """What is asked for beside the experiment."""
-
-    given: FlagValues
-    settings: dict[str, str | None]  # that were given, by dotted name
-    root: pathlib.Path  # the folder to work in
-    title: str
-
 
 Runs = Callable[[Any, Request], None]
 

@@ -1,24 +1,19 @@
-"""The command as a process: its signals, its error lines and its exit codes."""
+"""The command as a process: its error lines and its exit codes."""
 
 import contextlib
 import errno
 import io
 import os
-import signal
 import sys
 import threading
 import traceback
-from collections.abc import Iterator
-from types import FrameType
 from typing import NoReturn
 
 # LAPACK's, before anything loads it: what is decomposed is small, each core has its own, and threads wait for others.
 os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
 
+from anisoscope.cli.signals import INTERRUPTED, interruptible
 from anisoscope.utils.errors import UNSTOPPABLE, Lost, RunError, Stopped, UserError, of_system
-
-SIGNALS = (signal.SIGINT, signal.SIGTERM)
-INTERRUPTED = "interrupted; the same command goes on from the last checkpoint"
 
 
 def start() -> NoReturn:
@@ -72,29 +67,6 @@ def main(argv: list[str]) -> int:
 def fail(error: Exception | str, code: int) -> int:
     print(f"error: {' '.join(str(error).split()) or type(error).__name__}", file=sys.stderr)
     return code
-
-
-@contextlib.contextmanager
-def interruptible() -> Iterator[None]:
-    """SIGINT and SIGTERM are heard from the beginning; `begin_writing` and utils/stop.py say how later on."""
-    before = {one: signal.signal(one, leave) for one in SIGNALS}
-    try:
-        yield
-    finally:
-        for one, handler in before.items():
-            signal.signal(one, handler)
-
-
-def leave(signum: int, frame: FrameType | None) -> None:
-    """At once: libraries that are interrupted while they are loaded end in a crash or many words."""
-    os.write(2, f"error: {INTERRUPTED}\n".encode())
-    os._exit(130)
-
-
-def begin_writing() -> None:
-    """Files are written from here on: a signal is an exception, so that whatever is half written is removed."""
-    for one in SIGNALS:
-        signal.signal(one, signal.default_int_handler)
 
 
 def out_of_memory(error: Exception) -> bool:
