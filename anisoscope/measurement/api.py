@@ -150,7 +150,7 @@ def measure_function(
 
 
 def measure_model(
-    model: str | os.PathLike[str] | PreTrainedModel,
+    model: str | os.PathLike[str] | PreTrainedModel | tuple[PreTrainedModel, PreTrainedTokenizerBase],
     texts: str | os.PathLike[str] | Iterable[str],
     *,
     tokenizer: PreTrainedTokenizerBase | None = None,
@@ -168,13 +168,15 @@ def measure_model(
 
     Args:
         model: a model of the Hugging Face hub, a local folder, a .gguf file, or a model in memory, which is left as it
-            was. Weights are read from safetensors and GGUF files only, and no code of a model's is run.
-        texts: texts, read one after another, or the path of a text file.
+            was; or (model, tokenizer). Weights are read from safetensors and GGUF files only, and no code of a model's
+            is run.
+        texts: texts, joined by blank lines, a Dataset of these with a column "text", or the path of a text file in
+            UTF-8. All of it goes through the tokenizer; windows are drawn from it at random.
         tokenizer: of a model in memory; those of a name or folder come with it.
         window: tokens that the model reads at a time, without padding.
         points: vectors of a cloud.
         batches: clouds, of disjoint windows.
-        families: as for `measure`; "all" adds those of queries and keys (attention).
+        families: as for `measure`; "all" adds that of queries and keys (attention), where they are known.
         nulls: "gaussian", and "shuffled": the model reads the same tokens in random order.
         special_tokens: begin and end every window as the tokenizer begins and ends a text.
         dtype: that the model computes in: float32, bfloat16 or float16. A model in memory keeps its own.
@@ -183,13 +185,21 @@ def measure_model(
 
     Returns:
         A Dataset as of `measure`, with the dimension positions: "all", and "without_first", which leaves out the first
-        token of every window.
+        token of every window; where windows hold special tokens also "without_special". `.attrs` say which model, text
+        and windows, what was checked of them, and the versions of the libraries.
+
+    Warns:
+        UserWarning: the model knows less of the text than the frequencies of its tokens tell, as one that is not
+            trained. The command refuses it.
 
     Raises:
         ValueError: what cannot be read or measured; in one line.
         ImportError: torch or transformers is not installed: `pip install "anisoscope[pretrained]"`.
     """
-    from anisoscope.measurement.sources.hub import in_memory
+    try:
+        from anisoscope.measurement.sources.hub import in_memory
+    except ImportError as error:
+        raise ImportError(f'measure_model: {error}; pip install "anisoscope[pretrained]"') from error
 
     return in_memory.of_model(
         model, texts, tokenizer, window, points, batches, families, nulls, special_tokens, dtype, batch_size, seed

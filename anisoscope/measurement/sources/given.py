@@ -40,7 +40,9 @@ def check_once(what: str, names: Sequence[str]) -> None:
         raise ValueError(f"{what} are {', '.join(names)}; name each once")
 
 
-def chosen(families: str | Sequence[str], of: tuple[str, ...], single: bool) -> tuple[str, ...]:
+def chosen(
+    families: str | Sequence[str], of: tuple[str, ...], single: bool, what: str = "these arrays"
+) -> tuple[str, ...]:
     """The families that are asked for, "all" for what clouds or heads allow; one layer has none to compare with."""
     there = {name: family for name, family in FAMILIES.items() if family.of in of and not family.of_text}
     allowed = [name for name, family in there.items() if not (single and family.of == "layers")]
@@ -51,7 +53,7 @@ def chosen(families: str | Sequence[str], of: tuple[str, ...], single: bool) -> 
     check_once("families", wanted)
     for name in wanted:
         if name not in allowed:
-            raise ValueError(f"families: {name!r} cannot be measured of these arrays; choose from {', '.join(allowed)}")
+            raise ValueError(f"families: {name!r} cannot be measured of {what}; choose from {', '.join(allowed)}")
     return wanted
 
 

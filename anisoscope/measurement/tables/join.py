@@ -33,7 +33,7 @@ def write(
     results, batches = joined(raw, families, nulls)
     results = results if beside is None else results.merge(beside, join="left")
     results.attrs = batches.attrs = {"layout": LAYOUT} | about
-    _mark_noise(results, json.loads(about.get(NOISE, "{}")))
+    mark_noise(results, json.loads(about.get(NOISE, "{}")))
     files.write(results, run / "results.nc")
     files.write(batches, run / "batches.nc")
     files.write_csv(tidy(results, batches.sizes["batch"]), run / "results.csv")
@@ -66,7 +66,7 @@ def joined(
     return results, batches
 
 
-def _mark_noise(results: xr.Dataset, noise: dict[str, float]) -> None:
+def mark_noise(results: xr.Dataset, noise: dict[str, float]) -> None:
     """Beside each interval, how far its quantity moves with batch size and kernels; an average moves no further."""
     for name in noise.keys() & {*results.data_vars}:
         for variable in {name, *averages(name)} & {*results.data_vars}:

@@ -1,5 +1,6 @@
 """Weights from a hub, a folder or a GGUF file: what is there, what was read, and one line where it cannot be."""
 
+import contextlib
 import functools
 import hashlib
 import logging
@@ -8,6 +9,7 @@ import pathlib
 import urllib.error
 import urllib.request
 import warnings
+from collections.abc import Iterator
 from typing import Any, NamedTuple
 
 import safetensors
@@ -24,12 +26,9 @@ PROCESSORS = ("preprocessor_config.json", "processor_config.json")  # of today, 
 TOKENS = "input_ids"
 KINDS = {".safetensors": "safetensors", ".gguf": "GGUF, quantised"}
 
+LOGGERS = ("httpx", "huggingface_hub")
+
 os.environ.setdefault("HF_HUB_DISABLE_TELEMETRY", "1")
-torch.backends.cudnn.allow_tf32 = False  # what is computed in float32 is: also convolutions
-transformers.utils.logging.set_verbosity_error()
-transformers.utils.logging.disable_progress_bar()
-for name in ("httpx", "huggingface_hub"):
-    logging.getLogger(name).setLevel(logging.CRITICAL)
 
 
 class Place(NamedTuple):
@@ -82,12 +81,40 @@ class Loaded(NamedTuple):
         return config.num_hidden_layers * (getattr(config, self.adapter.inner) if self.adapter.inner else 1)
 
 
+def settle() -> None:
+    """The libraries say nothing from now on, and what is computed in float32 is: also convolutions."""
+    torch.backends.cudnn.allow_tf32 = False
+    transformers.utils.logging.set_verbosity_error()
+    transformers.utils.logging.disable_progress_bar()
+    for name in LOGGERS:
+        logging.getLogger(name).setLevel(logging.CRITICAL)
+
+
+@contextlib.contextmanager
+def settled() -> Iterator[None]:
+    """The same, until it is left."""
+    said = transformers.utils.logging
+    before = torch.backends.cudnn.allow_tf32, said.get_verbosity(), said.is_progress_bar_enabled()
+    levels = [logging.getLogger(name).level for name in LOGGERS]
+    settle()
+    try:
+        yield
+    finally:
+        torch.backends.cudnn.allow_tf32 = before[0]
+        said.set_verbosity(before[1])
+        if before[2]:
+            said.enable_progress_bar()
+        for name, level in zip(LOGGERS, levels, strict=True):
+            logging.getLogger(name).setLevel(level)
+
+
 def below(module: Any, path: str | None) -> Any:
     return functools.reduce(getattr, path.split("."), module) if path else None
 
 
 def place_of(name: str, revision: str | None) -> Place:
     """UserError where a local name leads to nothing that may be read."""
+    settle()
     path = pathlib.Path(name).expanduser()
     if path.suffix == ".gguf":
         if not path.is_file():
@@ -128,8 +155,22 @@ def _answers() -> bool:
 
 
 def settings_of(place: Place) -> Any:
-    """The model's own settings, without its weights."""
-    return _told(place, lambda: transformers.AutoConfig.from_pretrained(place.name, **place.given, **_safe()))
+    """The model's own settings, without its weights; UserError where these are not all, or quantised."""
+    settings = _told(place, lambda: transformers.AutoConfig.from_pretrained(place.name, **place.given, **_safe()))
+    if "gguf_file" in place.given:
+        return settings
+    if quantised := getattr(settings, "quantization_config", None):
+        method = quantised.get("quant_method") if isinstance(quantised, dict) else quantised.quant_method
+        raise UserError(
+            f"{place.name}: its weights are quantised ({method}); of quantised weights only a .gguf file is read: "
+            "name one, or the weights from before they were quantised"
+        )
+    if _told(place, lambda: transformers.utils.find_adapter_config_file(place.name, **place.given)):
+        raise UserError(
+            f"{place.name} holds an adapter (adapter_config.json) beside the weights, which would be left out: "
+            "merge it with merge_and_unload() of peft, and name what save_pretrained writes"
+        )
+    return settings
 
 
 def tokenizer_of(place: Place) -> Any:
@@ -170,21 +211,24 @@ def load(place: Place, weights: WeightsConfig) -> Loaded:
     if missing or found["mismatched_keys"]:
         names = ", ".join([*missing, *(str(key[0]) for key in found["mismatched_keys"])][:3])
         raise UserError(f"{place.name}: the file lacks weights of {type(model).__name__}, or has others: {names} …")
-    _refuse_not_finite(place, model)
+    refuse_not_finite(place.name, model)
     digest, kinds, revision = _files(place)
     types = "quantised" if gguf else ", ".join(sorted(_types(_paths(place)[0])))
-    about = {
-        "model_class": type(model).__name__,
+    about = of_libraries(model) | {
         "weights_sha256": digest,
         "weights_file": kinds,
         "weights_type": types,
         "computed_in": weights.dtype,
         "not_read": len(found["unexpected_keys"]),
         "revision": revision,
-        "torch": torch.__version__,
-        "transformers": transformers.__version__,
     }
     return Loaded(model, adapter, about)
+
+
+def of_libraries(model: Any) -> dict[str, Any]:
+    """What is recorded of any model."""
+    versions = {"torch": torch.__version__, "transformers": transformers.__version__}
+    return {"model_class": type(model).__name__} | versions
 
 
 def way_of(adapter: Adapter) -> str | None:
@@ -215,6 +259,7 @@ def _safe() -> dict[str, Any]:
 
 def _told(place: Place, work: Any) -> Any:
     """What the libraries raise, as one line: no network, an unknown or a gated name, a broken file."""
+    settle()
     revision = f" ({place.given['revision']})" if "revision" in place.given else ""
     try:
         with warnings.catch_warnings(action="ignore"):
@@ -222,6 +267,11 @@ def _told(place: Place, work: Any) -> Any:
     except UserError:
         raise
     except Exception as error:  # of four libraries, each with errors of its own
+        if "trust_remote_code" in str(error):
+            raise UserError(
+                f"{place.name}{revision} needs code of its own (auto_map), which is never run: name a model "
+                "whose class transformers has"
+            ) from error
         first = next((line for line in str(error).splitlines() if line.strip()), type(error).__name__).strip()
         advice = "" if place.local else "; a local folder or .gguf file can be named instead"
         if "local_files_only" in place.given:
@@ -229,10 +279,10 @@ def _told(place: Place, work: Any) -> Any:
         raise UserError(f"{place.name}{revision} cannot be had: {first.rstrip('.')}{advice}") from error
 
 
-def _refuse_not_finite(place: Place, model: Any) -> None:
-    for name, parameter in model.named_parameters():
+def refuse_not_finite(name: str, model: Any) -> None:
+    for weight, parameter in model.named_parameters():
         if parameter.device.type != "meta" and not bool(torch.isfinite(parameter).all()):
-            raise UserError(f"{place.name}: weight {name} holds numbers that are not finite; this file is damaged")
+            raise UserError(f"{name}: weight {weight} holds numbers that are not finite; it is damaged")
 
 
 def _files(place: Place) -> tuple[str, str, str]:

@@ -28,7 +28,7 @@ PREVIOUS = "step of the revision that cka_previous and overlap_previous compare 
 
 
 class Plan(NamedTuple):
-    """What all revisions have in common."""
+    """What all revisions have in common. Without a name nothing is printed."""
 
     config: PretrainedConfig  # with the families and null models to be measured
     windows: Windows  # of a text, or of pictures or sound (measurement/sources/hub/senses/inputs.py)
@@ -64,22 +64,26 @@ def changed(config: PretrainedConfig, found: dict[int, Standing]) -> list[int]:
 
 
 def opened(plan: Plan, place: load.Place) -> load.Loaded:
-    """The model, with what has to be true of it before it reads a window."""
-    loaded = load.load(place, plan.config.pretrained)
-    if loaded.reads_text:
-        guards.vocabulary(loaded, plan.windows)
-    if plan.heads or loaded.reads_text:
-        guards.shape(loaded, plan.config.window, plan.config.measure.projected_head)
-    inside.known(loaded.adapter, type(loaded.model).__name__, plan.config.measure.sites)
-    weights = plan.config.pretrained
-    if plan.reported and loaded.adapter.maps:
-        raise UserError("hidden_states=reported is for models whose blocks all have one width: leave it out")
+    """The model, with its coordinates clamped where that is asked for."""
+    loaded, weights = guarded(plan, load.load(place, plan.config.pretrained)), plan.config.pretrained
     if weights.clamp is not None and loaded.adapter.maps:
         raise UserError("pretrained.clamp is for models whose blocks all have one width: leave it out")
     if weights.clamp is not None:
         last = place == place_of(plan.config, max(steps(weights)))
         tokens_WT = plan.windows.probe.tokens_GWT[0]
         loaded.about["clamped"] = clamp(loaded, weights.clamp, tokens_WT, weights.batch_size, last)
+    return loaded
+
+
+def guarded(plan: Plan, loaded: load.Loaded) -> load.Loaded:
+    """The same model, with what has to be true of it before it reads a window."""
+    if loaded.reads_text:
+        guards.vocabulary(loaded, plan.windows)
+    if plan.heads or loaded.reads_text:
+        guards.shape(loaded, plan.config.window, plan.config.measure.projected_head)
+    inside.known(loaded.adapter, type(loaded.model).__name__, plan.config.measure.sites)
+    if plan.reported and loaded.adapter.maps:
+        raise UserError("hidden_states=reported is for models whose blocks all have one width: leave it out")
     return loaded
 
 
@@ -109,7 +113,7 @@ def table(plan: Plan, loaded: load.Loaded, step: int, last: bool, beside: Residu
         seen, about["attention"] = guards.attention(loaded, windows.probe.tokens_GWT[0, :2])
     most = weights.most_bits if last else np.inf  # early revisions of a training know nothing yet
     about |= guards.bits_per_byte(loaded, windows, weights.batch_size, most) if loaded.reads_text else NO_LOSS
-    if last:
+    if last and plan.name:
         tell(plan, loaded, seen, about)
     if loaded.adapter.maps:
         measured, noise = of_maps.measured(loaded, windows, plan.config, step, last, beside)

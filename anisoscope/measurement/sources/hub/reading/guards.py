@@ -24,7 +24,7 @@ from anisoscope.measurement.sources.hub.reading.extract import (
 from anisoscope.measurement.sources.hub.reading.windows import Windows, order_0
 from anisoscope.utils.errors import UserError
 
-CLOSE = {"float32": 1e-3, "bfloat16": 0.1, "float16": 0.02}  # relative to the largest number compared
+CLOSE = {"float64": 1e-3, "float32": 1e-3, "bfloat16": 0.1, "float16": 0.02}  # relative to the largest number compared
 NEXT, MASKED_TOKENS = "next token", "masked tokens"
 MASKED = 0.15  # share of the tokens that a masked model has to name
 
@@ -150,7 +150,7 @@ def bits_per_byte(loaded: Loaded, windows: Windows, batch_size: int, most: float
     The bound is the entropy of the frequencies of the text's tokens: a model that does no better has a wrong tokenizer
     or wrong weights, whatever its geometry looks like.
     """
-    bound = order_0(windows.counts_V) * windows.tokens_per_byte if most is None else most
+    bound = bound_of(windows) if most is None else most
     task = _task(type(loaded.model).__name__, windows)
     if task is None:
         return {"bits_per_byte": "not checked: the file has no head that predicts tokens", "bits_bound": bound}
@@ -163,6 +163,11 @@ def bits_per_byte(loaded: Loaded, windows: Windows, batch_size: int, most: float
             f"weights, or a text it does not know; --config.pretrained.most_bits={np.ceil(bits):.0f} measures it anyway"
         )
     return found
+
+
+def bound_of(windows: Windows) -> float:
+    """Bits per byte that a model needs at most which knows its text."""
+    return order_0(windows.counts_V) * windows.tokens_per_byte
 
 
 def _next(loaded: Loaded, windows: Windows, batch_size: int) -> float:

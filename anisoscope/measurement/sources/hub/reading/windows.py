@@ -13,6 +13,7 @@ LONGEST = 8_000_000  # bytes of the validation split that are read
 SAMPLE = 1_000_000  # characters that tell how many of them a token has
 ENDS = 6  # bytes of a character that the ends of a split may cut, three at each
 UNKNOWN = 0.1  # share of unknown tokens from which on the tokenizer does not fit the text
+SPLIT = "the validation split"
 SPECIAL = "without_special"  # a third set of positions, where special tokens occur
 
 
@@ -52,12 +53,18 @@ def text_of(corpus: Corpus) -> str:
 
 
 def make_windows(
-    text: str, tokenizer: Any, window: int, special: bool, measure: MeasureConfig, rate: int = 1
+    text: str,
+    tokenizer: Any,
+    window: int,
+    special: bool,
+    measure: MeasureConfig,
+    rate: int = 1,
+    called: str = SPLIT,
 ) -> Windows:
     """Windows as for our own models (sources/probe.py), of tokens; with `special`, each begins and ends as a text does.
 
     Special tokens are known by their ids, wherever they are: a text may spell one. Points are picked among positions,
-    window / `rate` of a window.
+    window / `rate` of a window. The text is `called` so in messages and tables.
     """
     if window % rate or window < 2 * rate:
         raise UserError(f"window is {window}; this model joins {rate} tokens, so it must be a multiple of {rate}")
@@ -81,7 +88,8 @@ def make_windows(
         probe = make_probe(places_N, length, measure.points, measure.batches, measure.groups, measure.seed)
     except UserError as error:
         what = "tokens" if rate == 1 else f"positions of {rate} tokens"
-        raise UserError(str(error).replace("characters", what).replace("model.context", "window")) from error
+        said = str(error).replace("characters", what).replace("model.context", "window").replace(SPLIT, called)
+        raise UserError(said) from error
     probe = probe._replace(tokens_GWT=rows_NT[probe.tokens_GWT[:, :, 0] // length])
     fixed_T = np.zeros(window, bool)
     fixed_T[: len(before)] = True
@@ -98,7 +106,7 @@ def make_windows(
     counts_V = np.bincount(ids_N)
     about = {
         "windows": f"{probe.tokens_GWT.shape[1]} windows × {probe.tokens_GWT.shape[0]} batches of {window} tokens of "
-        "the validation split, packed, without padding",
+        f"{called}, packed, without padding",
         "first_tokens": " | ".join(tokenizer.convert_ids_to_tokens(probe.tokens_GWT[0, 0, :8].tolist())),
         "twice_first": int((probe.tokens_GWT[:, :, 0] == probe.tokens_GWT[:, :, 1]).sum()),
         "special_tokens": _words(int(special_GWT.sum()), special_GWT.size, fixed_T),
