@@ -208,4 +208,5 @@ def test_code_of_a_model_is_never_run(training, tmp_path):
     settings |= {"model_type": "own", "auto_map": {"AutoConfig": "own.Config", "AutoModelForCausalLM": "own.Model"}}
     (tmp_path / "model" / "config.json").write_text(json.dumps(settings))
     (tmp_path / "model" / "own.py").write_text("raise SystemExit('run')\n")
-    refuse(tmp_path / "run", "contains custom code", *flags(training, name=tmp_path / "model"))
+    words = "needs code of its own (auto_map), which is never run"
+    refuse(tmp_path / "run", words, *flags(training, name=tmp_path / "model"))

@@ -1,0 +1,252 @@
+"""A model in memory, against what the command measures of the same windows; and that it stays what it was."""
+
+import json
+import logging
+import shutil
+import sys
+
+import numpy as np
+import pytest
+import torch
+import transformers
+
+import anisoscope
+from anisoscope.config.pretrained import WeightsConfig
+from anisoscope.measurement.sources import hub
+from anisoscope.measurement.sources.hub import in_memory, load
+from anisoscope.measurement.sources.hub.reading import guards
+from anisoscope.measurement.tables import files
+from anisoscope.utils.errors import UserError
+from tests.measurement.sources.hub import tiny
+from tests.program import here
+
+SMALL = {"window": 16, "points": 64, "batches": 2}
+QUICK = SMALL | {"batches": 1, "families": "similarity", "nulls": ()}
+FAMILIES = ("spectrum", "dimension", "comparison", "attention")
+
+
+@pytest.fixture(scope="module")
+def valid(training):
+    """What the command reads of the text."""
+    text = (training / "text.txt").read_text()
+    return text[len(text) * 90 // 100 : len(text) * 95 // 100]
+
+
+@pytest.fixture(scope="module")
+def commanded(training, tmp_path_factory):
+    run = tmp_path_factory.mktemp("commanded") / "run"
+    flags = ("--config.window=16", "--config.measure.points=64", "--config.measure.batches=2")
+    families = f"--config.measure.families={FAMILIES}"
+    model, text = training / "step60", f"--config.data.path={training / 'text.txt'}"
+    flags = (f"--config=experiments/pretrained.py:{model}", text, *flags, families)
+    process = here(*flags, f"--workdir={run}", "--stages=measure")
+    assert process.returncode == 0, process.stderr
+    return files.read(run / "results.nc").sel(step=1, drop=True)
+
+
+def of_step60(training):
+    return transformers.AutoModelForCausalLM.from_pretrained(training / "step60", dtype=torch.float32)
+
+
+@pytest.mark.parametrize("how", ["folder", "memory"])
+def test_numbers_are_those_of_the_command(training, valid, commanded, how, capsys):
+    model = training / "step60"
+    model = model if how == "folder" else (of_step60(training).train(), tiny.tokenizer())
+    capsys.readouterr()
+    found = anisoscope.measure_model(model, [valid], families=FAMILIES, nulls=("gaussian", "shuffled"), **SMALL)
+    assert capsys.readouterr().out == ""
+    assert found["less"].values.tolist() == ["nothing", "gaussian", "shuffled"]
+    assert "step" not in found.dims
+    assert {name for name in commanded.data_vars if name not in found.data_vars} == {
+        name for name in commanded.data_vars if "_last" in name or "_previous" in name
+    }
+    assert {"anisotropy", "cka_layers", "attention_first", "anisotropy_over_blocks"} <= set(found.data_vars)
+    for name, values in found.data_vars.items():
+        own = commanded[name].sel({"less": found["less"]} if "less" in values.dims else {})
+        np.testing.assert_array_equal(values.transpose(*own.dims), own, err_msg=name)
+        assert values.attrs.get("noise_floor") == own.attrs.get("noise_floor")
+    for name in ("windows", "tokens_per_byte", "bits_per_byte", "bits_bound", "torch", "attention", "residual_stream"):
+        assert str(found.attrs[name]).replace("the text", "the validation split") == str(commanded.attrs[name])
+    digest = load.digest_of(load.place_of(str(training / "step60"), None))
+    assert (found.attrs["weights_sha256"] == digest) == (how == "folder")
+    assert found.attrs["weights_file"] == ("safetensors" if how == "folder" else "in memory")
+    assert found.attrs["anisoscope"] == anisoscope.__version__
+
+
+def parts(model):
+    """All that must stay: of every module, of the settings, and of every weight."""
+    hooks = ("_forward_hooks", "_forward_pre_hooks", "_forward_hooks_with_kwargs", "_forward_pre_hooks_with_kwargs")
+    modules = {
+        path: (module.training, [dict(getattr(module, name)) for name in hooks], sorted(vars(module)))
+        for path, module in model.named_modules()
+    }
+    weights = {
+        name: (x.requires_grad, x.dtype, x.device, id(x), None if x.grad is None else x.grad.clone().tolist())
+        for name, x in model.named_parameters()
+    }
+    return modules, weights, dict(vars(model.config)), model.config._attn_implementation, torch.is_grad_enabled()
+
+
+def in_use():
+    """A decoder in the middle of its training, with dropout, a frozen part and a hook of its owner's."""
+    model = tiny.model("gpt2", resid_pdrop=0.5, embd_pdrop=0.5, attn_implementation="eager").train()
+    model.config.use_cache = True
+    model.transformer.h[1].eval()
+    model.transformer.wpe.weight.requires_grad_(False)
+    ids = torch.as_tensor(tiny.tokens(), dtype=torch.long)
+    model(input_ids=ids, labels=ids).loss.backward()
+    return model
+
+
+@pytest.mark.parametrize("broken", [False, True])
+def test_a_model_stays_what_it_was(valid, monkeypatch, broken):
+    model, calls = in_use(), []
+    handle = model.transformer.h[0].register_forward_hook(lambda *given: calls.append(given[0].training))
+    before, level = parts(model), transformers.utils.logging.get_verbosity()
+
+    def table(plan, loaded, *given, **named):
+        assert not loaded.model.config.use_cache
+        guards.attention(loaded, plan.windows.probe.tokens_GWT[0, :2])  # by it the library leaves hooks behind
+        raise UserError("measure.points is wrong")
+
+    if broken:
+        monkeypatch.setattr(in_memory, "table", table)
+        with pytest.raises(ValueError, match=r"^points is wrong$"):
+            anisoscope.measure_model(model, [valid], tokenizer=tiny.tokenizer(), **QUICK)
+    else:
+        with pytest.warns(UserWarning, match="bits a byte of this text"):
+            anisoscope.measure_model(model, [valid], tokenizer=tiny.tokenizer(), **QUICK | {"families": "attention"})
+    assert parts(model) == before
+    assert transformers.utils.logging.get_verbosity() == level
+    assert calls
+    assert not any(calls)  # no dropout
+    handle.remove()
+    assert not model.transformer.h[0]._forward_hooks
+
+
+def test_settings_of_the_library_are_put_back():
+    level, before = logging.getLogger("huggingface_hub").level, transformers.utils.logging.get_verbosity()
+    transformers.utils.logging.set_verbosity_info()
+    with load.settled():
+        assert transformers.utils.logging.get_verbosity() == logging.ERROR
+        assert logging.getLogger("huggingface_hub").level == logging.CRITICAL
+    assert transformers.utils.logging.get_verbosity() == logging.INFO
+    assert logging.getLogger("huggingface_hub").level == level
+    transformers.utils.logging.set_verbosity(before)
+
+
+def test_without_torch_the_line_says_what_to_install(monkeypatch):
+    monkeypatch.setitem(sys.modules, in_memory.__name__, None)
+    monkeypatch.delattr(hub, "in_memory")
+    with pytest.raises(ImportError, match=r'pip install "anisoscope\[pretrained\]"'):
+        anisoscope.measure_model("gpt2", ["a"])
+
+
+def test_an_encoder_in_half_precision_with_special_tokens(valid):
+    """With settings that give tuples, and every hidden state."""
+    model = tiny.model("bert", return_dict=False, output_hidden_states=True).to(torch.bfloat16)
+    given = QUICK | {"families": ["spectrum"], "special_tokens": True}
+    found = anisoscope.measure_model((model, tiny.tokenizer(framed=True)), [valid], **given)
+    assert found.positions.values.tolist() == ["all", "without_first", "without_special"]
+    assert (found.attrs["computed_in"], found.attrs["weights_type"]) == ("bfloat16", "bfloat16")
+    assert model.dtype == torch.bfloat16
+    assert found.anisotropy.sel(less="nothing", statistic="mean").notnull().all()
+
+
+def test_all_families_of_a_class_that_is_not_known_leave_attention_out(valid):
+    sizes = tiny.SIZES | {"num_hidden_layers": 2, "max_position_embeddings": 64}
+    torch.manual_seed(0)
+    model = transformers.XLMRobertaModel(transformers.XLMRobertaConfig(**sizes))
+    found = anisoscope.measure_model((model, tiny.tokenizer()), [valid], **QUICK | {"families": "all"})
+    families = {values.attrs["family"] for values in found.data_vars.values() if "family" in values.attrs}
+    assert "spectrum" in families
+    assert "attention" not in families
+
+
+def test_a_text_is_a_file_or_texts_or_a_column(tmp_path):
+    (tmp_path / "text.txt").write_bytes("é\r\n\n\nb".encode())
+    assert in_memory.text_of(tmp_path / "text.txt") == ("text.txt", "é\r\n\n\nb")
+    assert in_memory.text_of(str(tmp_path / "text.txt")).content == "é\r\n\n\nb"
+    assert in_memory.text_of(iter(["a", "b"])) == ("2 texts", "a\n\nb")
+
+    class Rows:  # as datasets.Dataset
+        column_names = ("id", "text")
+
+        def __iter__(self):
+            return iter([{"id": 0, "text": "a"}, {"id": 1, "text": "b"}])
+
+        def __getitem__(self, name):
+            return [row[name] for row in self]
+
+    assert in_memory.text_of(Rows()).content == "a\n\nb"
+    with pytest.raises(UserError, match="there is no column text, but train; pass a list of texts, or one split"):
+        in_memory.text_of({"train": Rows()})
+    Rows.column_names = ("id", "body")
+    with pytest.raises(UserError, match="there is no column text, but id, body"):
+        in_memory.text_of(Rows())
+    (tmp_path / "text.txt").write_bytes(b"caf\xe9 ")
+    with pytest.raises(UserError, match=r"text\.txt is no UTF-8 \(invalid continuation byte at 3\)"):
+        in_memory.text_of(tmp_path / "text.txt")
+    assert in_memory.text_of(["a"]).sha256 == "ca978112ca1bbdcafac231b39a23dc4da786eff8147c4e72b9807785afee48bb"
+
+
+@pytest.mark.parametrize(
+    ("changes", "words"),
+    [
+        ({"texts": "no such\nfile"}, r"there is no file 'no such\\nfile'; pass a list of texts, or the path of a file"),
+        ({"texts": "a" * 5000}, "there is no file 'aaaa"),
+        ({"texts": ["a", 7]}, "number 1 is a int, no string"),
+        ({"texts": 7}, "texts is a int; pass a list of texts"),
+        ({"texts": ["too short"]}, "the text has 0 tokens, 0 windows of 16; points=64 x batches=1"),
+        ({"tokenizer": None}, "GPT2LMHeadModel. comes without its tokenizer: pass tokenizer="),
+        ({"model": torch.nn.Linear(2, 2)}, "model is a Linear; a name, a path, or a PreTrainedModel"),
+        ({"model": ("a", "b", "c")}, r"\(model, tokenizer\) is needed"),
+        ({"model": "nowhere/at/all"}, "no model of a hub has such a name"),
+        ({"families": "frequency"}, "'frequency' cannot be measured of a model; choose from spectrum, .*attention"),
+        ({"families": ()}, "none is named"),
+        ({"nulls": "untrained"}, "'untrained' cannot be made of a lone model; choose from gaussian, shuffled"),
+        ({"nulls": ("gaussian", "gaussian")}, "nulls names gaussian twice"),
+        ({"window": 65}, "window is 65; this model has 64 positions"),
+        ({"window": 1}, "window is 1; it must be at least 2"),
+        ({"points": 2.5}, "points is 2.5"),
+        ({"dtype": "int8"}, "dtype is 'int8'; choose one of float32, bfloat16, float16"),
+    ],
+)
+def test_what_cannot_be_measured_is_one_line(valid, changes, words):
+    given = QUICK | {"model": tiny.model("gpt2"), "texts": [valid], "tokenizer": tiny.tokenizer()}
+    given |= {"tokenizer": None} if isinstance(changes.get("model"), tuple) else {}
+    with pytest.raises(ValueError, match=words) as error:
+        anisoscope.measure_model(**given | changes)
+    assert len(str(error.value).splitlines()) == 1
+
+
+def test_other_models_in_memory_are_refused(valid):
+    sizes = {"d_model": 32, "d_kv": 8, "d_ff": 32, "num_layers": 2, "num_heads": 4, "vocab_size": tiny.VOCABULARY}
+    model = transformers.T5ForConditionalGeneration(transformers.T5Config(**sizes))
+    with pytest.raises(ValueError, match="of its kind T5EncoderModel is measured"):
+        anisoscope.measure_model((model, tiny.tokenizer()), [valid], **QUICK)
+    model = transformers.ViTModel(transformers.ViTConfig(**tiny.SIZES | {"image_size": 8, "patch_size": 4}))
+    with pytest.raises(ValueError, match="ViTModel reads pixel_values, no text"):
+        anisoscope.measure_model((model, tiny.tokenizer()), [valid], **QUICK)
+    model = tiny.model("gpt2")
+    model.transformer.wte.weight.data[3, 3] = torch.inf
+    with pytest.raises(ValueError, match=r"weight transformer\.wte\.weight holds numbers that are not finite"):
+        anisoscope.measure_model((model, tiny.tokenizer()), [valid], **QUICK)
+
+
+@pytest.mark.parametrize(
+    ("file", "content", "words"),
+    [
+        ("adapter_config.json", {"peft_type": "LORA"}, "holds an adapter .* merge it with merge_and_unload"),
+        ("config.json", {"quantization_config": {"quant_method": "own"}}, r"are quantised \(own\); .* only a .gguf"),
+        ("config.json", {"model_type": "own", "auto_map": {"AutoConfig": "own.C"}}, "code of its own .* never run"),
+    ],
+)
+def test_folders_that_would_be_read_in_part_or_with_code_are_refused(training, tmp_path, file, content, words):
+    folder = shutil.copytree(training / "step60", tmp_path / "model")
+    path = folder / file
+    path.write_text(json.dumps((json.loads(path.read_text()) if path.exists() else {}) | content))
+    (folder / "own.py").write_text("raise SystemExit('run')\n")
+    with pytest.raises(UserError, match=words) as error:
+        load.load(load.place_of(str(folder), None), WeightsConfig(name="here"))
+    assert len(str(error.value).splitlines()) == 1
