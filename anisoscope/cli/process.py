@@ -13,6 +13,7 @@ from typing import NoReturn
 os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
 
 from anisoscope.cli.signals import INTERRUPTED, interruptible
+from anisoscope.utils import memory
 from anisoscope.utils.errors import UNSTOPPABLE, Lost, RunError, Stopped, UserError, of_system
 
 
@@ -58,7 +59,7 @@ def main(argv: list[str]) -> int:
         why = (str(error).splitlines() or [type(error).__name__])[0][:200]
         if "Unable to initialize backend" in why:
             return fail(f"{why}: set JAX_PLATFORMS to a device that is there, or unset it", 2)
-        if not out_of_memory(error):
+        if not memory.is_out(error):
             raise
         advice = "lower train.batch_size, measure.points or model.width; the same command goes on from what is saved"
         return fail(f"out of memory ({why}): {advice}", 1)
@@ -67,11 +68,6 @@ def main(argv: list[str]) -> int:
 def fail(error: Exception | str, code: int) -> int:
     print(f"error: {' '.join(str(error).split()) or type(error).__name__}", file=sys.stderr)
     return code
-
-
-def out_of_memory(error: Exception) -> bool:
-    """Python's and NumPy's, or XLA's, which has no class of its own."""
-    return isinstance(error, MemoryError) or "RESOURCE_EXHAUSTED" in str(error) or "Out of memory" in str(error)
 
 
 def end(code: int) -> NoReturn:

@@ -1,7 +1,6 @@
 """What of an experiment is done and what is missing: read from the names in its folder and its small files alone."""
 
 import contextlib
-import json
 import pathlib
 import shlex
 import time
@@ -140,9 +139,9 @@ def last_command(root: pathlib.Path, runs: dict[str, Any]) -> str:
     """That of the last session, without the stages that it was kept to."""
     for name in runs:
         try:
-            words = json.loads((root / name / "environment.json").read_text())["sessions"][-1]["command"]
+            words = read_json(root / name / "environment.json", "")["sessions"][-1]["command"]
             return shlex.join(without_stages(words))
-        except (OSError, ValueError, KeyError, IndexError, TypeError, AttributeError):
+        except (UserError, KeyError, IndexError, TypeError, AttributeError):
             continue
     return ""
 

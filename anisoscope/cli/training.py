@@ -1,7 +1,6 @@
 """An experiment that trains, from its settings to its figures."""
 
 import contextlib
-import json
 import os
 import pathlib
 import sys
@@ -21,6 +20,7 @@ from anisoscope.models.transformer import compute_type
 from anisoscope.training import program
 from anisoscope.utils import folder, mesh, processes
 from anisoscope.utils.errors import UserError
+from anisoscope.utils.files import read_json
 from anisoscope.utils.settings import replace
 from anisoscope.utils.stop import Stop
 
@@ -146,8 +146,8 @@ def resolved(config: Config, root: pathlib.Path) -> Config:
     if config.model.dtype != "auto":
         return config
     try:
-        dtype = json.loads((root / "config.json").read_text())["model"]["dtype"]
-    except (OSError, ValueError, KeyError, TypeError):  # no run there, or not a readable one: `claim` speaks of it
+        dtype = read_json(root / "config.json", "")["model"]["dtype"]
+    except (UserError, KeyError, TypeError):  # no run there, or not a readable one: `claim` speaks of it
         dtype = compute_type("auto")
     return replace(config, {"model.dtype": dtype})
 

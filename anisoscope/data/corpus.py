@@ -90,7 +90,7 @@ def _read(config: DataConfig) -> tuple[bytes | bytearray, str, str]:
     if config.path is None:
         return prepare.read(_expanded(config.cache)), "enwik8", enwik8_dataset_builder.URL
     path = _expanded(config.path)
-    text = local.read(path, config.unpack)
+    text = local.read(path, config.unpack, None if config.clean else LARGEST * 100 // 90 + 1)
     return text, _identified(text, path), str(path)
 
 

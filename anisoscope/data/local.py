@@ -5,11 +5,13 @@ import gzip
 import lzma
 import os
 import re
+import sys
 import zipfile
 import zlib
 from pathlib import Path, PurePosixPath
 from typing import BinaryIO
 
+from anisoscope.utils import memory
 from anisoscope.utils.errors import UserError
 
 _STREAMS = {".bz2": bz2.BZ2Decompressor, ".xz": lzma.LZMADecompressor}
@@ -47,24 +49,33 @@ _WIDE = {  # characters of two or four bytes: marks at the beginning, or every s
 _NAMED = re.compile(r"^[^.].*\.txt(\.(zip|gz|bz2|xz))?$", re.IGNORECASE)  # files of a folder that are read
 _HEAD = 262  # bytes, enough for each of them
 _CHUNK = 1 << 20  # bytes unpacked at a time
+COPIES = 3  # of a text, that are in memory at once while it is split
 TIMES, LEAST = 50, 100_000_000  # what an archive may unpack to: so many times its size, or so many bytes
 
 
-def read(path: Path, most: int | None = None) -> bytes:
+def read(path: Path, most: int | None = None, longest: int | None = None) -> bytes:
     """The uncompressed text of `path`, or a UserError that says what is wrong with it.
 
     `most` is how many bytes may be unpacked, where it is not for this file to say: no text is packed to a 50th.
+    `longest` is how long a text may be at all; it is as long as memory is large where that is not given.
     """
+    there = memory.of_machine()
+    room = [count for count in (longest, there and there // COPIES) if count is not None]
+    longest = min(room, default=sys.maxsize - 1)
     try:
         if not path.exists():
             raise UserError(f"data.path {path} does not exist: check --config.data.path=")
         if path.is_dir():
-            return _of_folder(path, most)
+            return _of_folder(path, most, longest)
         if not path.is_file():
             raise UserError(f"data.path {path} is not a file: name the text itself with --config.data.path=")
         with open(path, "rb") as file:
             before = os.fstat(file.fileno())
-            text = _decompressed(file, path, most or max(LEAST, TIMES * before.st_size))
+            if not before.st_size:  # files of /proc say no size either
+                raise UserError(_empty(path))
+            if before.st_size > longest:
+                raise UserError(_too_long(path, before.st_size, longest))
+            text = _decompressed(file, path, min(longest, most or max(LEAST, TIMES * before.st_size)), longest)
             after = os.fstat(file.fileno())
     except gzip.BadGzipFile as error:
         raise UserError(_trailing(path) if "Not a gzipped file" in str(error) else _damaged(path, error)) from error
@@ -76,12 +87,12 @@ def read(path: Path, most: int | None = None) -> bytes:
     if (before.st_size, before.st_mtime_ns) != (after.st_size, after.st_mtime_ns):
         raise UserError(f"data.path {path} changed while it was read: start again when it is complete")
     if not text:
-        raise UserError(f"data.path {path} is empty: name a file that holds a text with --config.data.path=")
+        raise UserError(_empty(path))
     _expect_text(text[:_HEAD], path)
     return text
 
 
-def _of_folder(path: Path, most: int | None) -> bytes:
+def _of_folder(path: Path, most: int | None, longest: int) -> bytes:
     """Its texts in the order of their names, an empty line between two."""
     texts = sorted(one for one in path.iterdir() if _NAMED.search(one.name) and not one.is_dir())
     if not texts:
@@ -89,7 +100,19 @@ def _of_folder(path: Path, most: int | None) -> bytes:
             f"data.path {path} is a folder without texts (*.txt, or packed as *.txt.gz, say): "
             "name a text with --config.data.path="
         )
-    return b"\n\n".join(read(one, most) for one in texts)
+    found, left = [], longest
+    for one in texts:
+        found.append(read(one, most, left))
+        left -= len(found[-1])
+    return b"\n\n".join(found)
+
+
+def _empty(path: Path) -> str:
+    return f"data.path {path} is empty: name a file that holds a text with --config.data.path="
+
+
+def _too_long(path: Path, size: int, longest: int) -> str:
+    return f"data.path {path} holds {size:,} bytes or more, and {longest:,} at most can be read here: take a part"
 
 
 def _damaged(path: Path, why: Exception) -> str:
@@ -117,7 +140,7 @@ def _expect_text(head: bytes, path: Path) -> None:
         raise UserError(f"data.path {path} is {kind} text, where a character takes several bytes: {advice}")
 
 
-def _decompressed(file: BinaryIO, path: Path, most: int) -> bytes:
+def _decompressed(file: BinaryIO, path: Path, most: int, longest: int) -> bytes:
     head = file.read(_HEAD)
     file.seek(0)
     kind = _kind(head)
@@ -132,7 +155,9 @@ def _decompressed(file: BinaryIO, path: Path, most: int) -> bytes:
         text = _of_streams(file, path, kind, most)
     else:
         _expect_text(head, path)  # before the whole of it is read
-        return file.read()
+        return file.read(os.fstat(file.fileno()).st_size + 1)  # by one more where it grows, which is told
+    if len(text) > longest:
+        raise UserError(_too_long(path, len(text), longest))
     if len(text) > most:
         advice = "if all of it is meant, allow more with --config.data.unpack="
         raise UserError(f"data.path {path} unpacks to more than {most:,} bytes: {advice}")

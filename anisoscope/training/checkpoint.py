@@ -17,7 +17,7 @@ from orbax.checkpoint import v1 as ocp
 
 from anisoscope.utils import processes
 from anisoscope.utils.errors import RunError
-from anisoscope.utils.files import refuse_link
+from anisoscope.utils.files import from_json, refuse_link
 
 policies = ocp.training.preservation_policies
 
@@ -134,7 +134,7 @@ class Checkpoints:
     def digest(self, step: int) -> str | None:
         """One digest of the parameters as they were saved, read without restoring them; None where it is not there."""
         try:
-            record = json.loads((self._folder / str(step) / "_CHECKPOINT_METADATA").read_bytes())
+            record = from_json((self._folder / str(step) / "_CHECKPOINT_METADATA").read_bytes())
             leaves = record["custom_metadata"]["sha256"]
             params = sorted((path, leaf) for path, leaf in leaves.items() if path.startswith("['params']"))
         except (OSError, ValueError, KeyError, TypeError, AttributeError):

@@ -13,7 +13,7 @@ from tensorboardX.proto.event_pb2 import Event, SessionLog
 from tensorboardX.summary import scalar
 
 from anisoscope.utils.errors import RunError, of_system
-from anisoscope.utils.files import open_in_place, refuse_link, write
+from anisoscope.utils.files import from_json, open_in_place, refuse_link, write
 from anisoscope.utils.processes import is_first
 
 NAME = "train.jsonl"
@@ -112,7 +112,7 @@ def read(folder: pathlib.Path) -> list[dict[str, Any]]:
     path, found = folder / NAME, []
     for number, text in enumerate(path.read_bytes().split(b"\n")[:-1], 1):
         try:
-            line = json.loads(text)
+            line = from_json(text)
         except ValueError:
             line = None
         if not isinstance(line, dict) or not {"step", "kind"} <= line.keys():

@@ -10,6 +10,7 @@ import pathlib
 import re
 import secrets
 import shutil
+import stat
 from collections.abc import Iterator
 from typing import Any, BinaryIO
 
@@ -17,6 +18,7 @@ from anisoscope.utils.errors import UserError
 
 NO_LINK = getattr(os, "O_NOFOLLOW", 0) | getattr(os, "O_CLOEXEC", 0) | getattr(os, "O_BINARY", 0)
 BEGUN = re.compile(r"\..+\.[0-9a-f]{16}\.tmp")  # as `begun` calls what is being written
+LARGEST_JSON, DEEPEST_JSON = 2**26, 100  # bytes, and objects within objects: beyond them a file is no settings of ours
 OF_OTHERS = {"checkpoints", "figures"}  # Orbax clears up after itself, and drawing holds no lock
 
 
@@ -54,10 +56,43 @@ def write_json(path: pathlib.Path, values: Any) -> None:
     write(path, json.dumps(values, indent=2) + "\n")
 
 
+def check_regular(path: pathlib.Path) -> int:
+    """The size of a file; ValueError where it is a pipe or a device, which may give bytes for ever, or never one."""
+    state = path.stat()
+    if not stat.S_ISREG(state.st_mode):
+        raise ValueError("it is no regular file")
+    return state.st_size
+
+
+def read_small(path: pathlib.Path, most: int) -> bytes:
+    """All of a regular file; ValueError where it holds more."""
+    check_regular(path)
+    with open(path, "rb") as file:
+        content = file.read(most + 1)  # files of /proc say no size
+    if len(content) > most:
+        raise ValueError(f"it holds more than {most:,} bytes")
+    return content
+
+
+def from_json(text: bytes | str) -> Any:
+    """ValueError where it is no JSON, or more deeply nested than what is written here."""
+    try:
+        found = json.loads(text)
+        level = [[found]]
+        for _ in range(DEEPEST_JSON):
+            level = [inner for one in level for inner in (one.values() if isinstance(one, dict) else one)]
+            level = [one for one in level if isinstance(one, dict | list)]
+            if not level:
+                return found
+    except RecursionError:
+        pass
+    raise ValueError(f"it is nested more than {DEEPEST_JSON} deep")
+
+
 def read_json(path: pathlib.Path, advice: str) -> dict[str, Any]:
     """The object in a JSON file; UserError, which ends with the advice, where there is none to be read."""
     try:
-        found = json.loads(path.read_bytes())
+        found = from_json(read_small(path, LARGEST_JSON))
         if not isinstance(found, dict):
             raise ValueError(f"it holds a {type(found).__name__}, not an object")
     except (OSError, ValueError) as error:

@@ -3,11 +3,11 @@
 import os
 import pathlib
 
-import jax
-
 
 def available() -> int | None:
     """Bytes for a program on the first device, or on this machine; None where neither says."""
+    import jax  # late: what is refused by its size alone is refused at once
+
     if stats := jax.local_devices()[0].memory_stats():
         return stats.get("bytes_limit")
     return of_machine()
@@ -32,3 +32,8 @@ def told(count: float) -> str:
         if count >= unit:
             return f"{count / unit:,.1f} {words}"
     return f"{count / 1e3:.0f} kB"
+
+
+def is_out(error: Exception) -> bool:
+    """Python's and NumPy's, or XLA's, which has no class of its own."""
+    return isinstance(error, MemoryError) or "RESOURCE_EXHAUSTED" in str(error) or "Out of memory" in str(error)

@@ -3,6 +3,7 @@ import gzip
 import io
 import lzma
 import os
+import pathlib
 import pickle
 import tarfile
 import tracemalloc
@@ -11,6 +12,7 @@ import numpy as np
 import pytest
 
 from anisoscope.data import local
+from anisoscope.utils import memory
 from tests.data.conftest import zipped
 
 TEXT = b"In the beginning was the word. " * 400
@@ -249,3 +251,33 @@ def test_zip_whose_names_are_damaged(tmp_path, refused):
     path.write_bytes(zipped(**{"café": TEXT}).replace("é".encode(), b"\xc3\xc3"))
     with refused(str(path), "damaged or cut short"):
         local.read(path)
+
+
+@pytest.mark.parametrize("kind", PACK)
+def test_what_is_longer_than_can_be_read_is_refused_before_it_is(tmp_path, refused, monkeypatch, kind):
+    path = tmp_path / "text"
+    path.write_bytes(PACK[kind](TEXT))
+    assert local.read(path, longest=len(TEXT)) == TEXT
+    with refused(str(path), f"and {len(TEXT) - 1:,} at most can be read here"):
+        local.read(path, longest=len(TEXT) - 1)
+    monkeypatch.setattr(memory, "of_machine", lambda: 3 * len(TEXT) - 1)
+    with refused(str(path), f"and {len(TEXT) - 1:,} at most can be read here"):
+        local.read(path)
+
+
+def test_holes_pipes_and_what_says_no_size_are_refused(tmp_path, refused, monkeypatch):
+    monkeypatch.setattr(memory, "of_machine", lambda: 10**9)
+    with open(tmp_path / "sparse", "wb") as file:
+        file.truncate(10**13)
+    with refused("sparse holds 10,000,000,000,000 bytes or more"):
+        local.read(tmp_path / "sparse")
+    os.mkfifo(tmp_path / "pipe")
+    with refused("pipe is not a file"):
+        local.read(tmp_path / "pipe")
+    with refused("is empty"):
+        local.read(pathlib.Path("/proc/version"))
+    (tmp_path / "folder").mkdir()
+    for name in "ab":
+        (tmp_path / "folder" / f"{name}.txt").write_bytes(TEXT)
+    with refused("b.txt holds"):
+        local.read(tmp_path / "folder", longest=2 * len(TEXT) - 1)

@@ -4,7 +4,6 @@ A folder holds safetensors, the settings and a byte-level tokenizer. classes.py 
 have one.
 """
 
-import json
 import os
 import pathlib
 from typing import Any
@@ -16,7 +15,7 @@ from anisoscope.config.model import ModelConfig
 from anisoscope.measurement.sources.hub.folders import byte_tokenizer
 from anisoscope.measurement.sources.hub.folders.classes import ACTIVATIONS, CLASSES, NEWER, PLAIN, Class
 from anisoscope.utils.errors import UserError
-from anisoscope.utils.files import begun, write_json
+from anisoscope.utils.files import begun, read_json, write_json
 
 WEIGHTS, SETTINGS = "model.safetensors", "config.json"
 FILES = (WEIGHTS, *byte_tokenizer.FILES, SETTINGS)
@@ -87,7 +86,7 @@ def read(folder: str | pathlib.Path) -> tuple[ModelConfig, dict, dict[str, Any]]
     paths = sorted(folder.glob("*.safetensors"))
     if not paths or not (folder / SETTINGS).is_file():
         raise UserError(f"{folder} holds no model: {SETTINGS} and *.safetensors are needed")
-    settings = json.loads((folder / SETTINGS).read_text())
+    settings = read_json(folder / SETTINGS, "name another folder")
     if (of := CLASSES.get(settings.get("model_type"))) is None:
         raise UserError(f"{folder}: model_type {settings.get('model_type')!r} is none of {', '.join(CLASSES)}")
     model = _model(of, settings, folder)
