@@ -66,8 +66,8 @@ def _task(config: PretrainedConfig, settings: Any, gguf: bool) -> str:
     """What the model is trained to predict; UserError where it has no loss of tokens, or its layers are not known."""
     adapter = adapter_of(kind_of(settings))
     if adapter == UNKNOWN:
-        why = f"models of type {settings.model_type!r} have no entry in sources/hub/adapters.py, so it is not known"
-        raise UserError(f"tangents.enabled: {why} what their layers are; leave it out")
+        why = f"models of type {settings.model_type!r} have no entry in measurement/sources/hub/adapters.py"
+        raise UserError(f"tangents.enabled: {why}, so it is not known what their layers are; leave it out")
     if load.takes(settings) != load.TOKENS:
         raise UserError(
             f"tangents.enabled: {config.pretrained.name} reads no text, and predicts no tokens; leave it out"
