@@ -66,9 +66,9 @@ def check_regular(path: pathlib.Path) -> int:
 
 def read_small(path: pathlib.Path, most: int) -> bytes:
     """All of a regular file; ValueError where it holds more."""
-    check_regular(path)
+    size = check_regular(path) or most  # files of /proc say none
     with open(path, "rb") as file:
-        content = file.read(most + 1)  # files of /proc say no size
+        content = file.read(min(size, most) + 1)
     if len(content) > most:
         raise ValueError(f"it holds more than {most:,} bytes")
     return content

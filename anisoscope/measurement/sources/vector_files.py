@@ -1,61 +1,72 @@
-"""Vectors in a file: .npy, .npz, .safetensors, .zarr or NetCDF; never a pickle, which can run anything."""
+"""Vectors in a file: .npy, .npz, .safetensors, .zarr or NetCDF; never a pickle, which can run anything.
 
+What an array is, and what reading it takes, is known before it is read.
+"""
+
+import functools
+import math
 import pathlib
-from collections.abc import Callable, Mapping
-from typing import Any, NamedTuple
+import re
+import zipfile
+from collections.abc import Callable
+from typing import IO, Any, NamedTuple
 
 import numpy as np
 
+from anisoscope.measurement.sources.stored import Stored, netcdf, zarr
+from anisoscope.utils import memory
 from anisoscope.utils.errors import UserError
+from anisoscope.utils.files import check_regular
 
 VECTORS = "vectors"
 LABELS = {"clusters": ("clusters", "groups"), "positions": ("positions",)}  # arrays of these names need not be named
 
 
-def npy(path: pathlib.Path) -> Mapping[str, Any]:
-    return {VECTORS: np.load(path, mmap_mode="r", allow_pickle=False)}
+def npy(path: pathlib.Path) -> dict[str, Stored]:
+    array = np.load(path, mmap_mode="r", allow_pickle=False)
+    return {VECTORS: Stored(array.shape, array.nbytes, 0, lambda: array)}
 
 
-def npz(path: pathlib.Path) -> Mapping[str, Any]:
-    return np.load(path, allow_pickle=False)
+def npz(path: pathlib.Path) -> dict[str, Stored]:
+    archive = zipfile.ZipFile(path)
+
+    def whole(name: str) -> np.ndarray:
+        with archive.open(name) as file:
+            return np.lib.format.read_array(file, allow_pickle=False)
+
+    found = {}
+    for name in archive.namelist():
+        with archive.open(name) as file:
+            shape, dtype = _header(file)
+        size = math.prod(shape) * dtype.itemsize
+        found[name.removesuffix(".npy")] = Stored(shape, size, size, functools.partial(whole, name))
+    return found
 
 
-def safetensors(path: pathlib.Path) -> Mapping[str, Any]:
-    from safetensors.numpy import load_file  # JAX's would cut labels to 32 bits
-
-    return load_file(path)
-
-
-def zarr(path: pathlib.Path) -> Mapping[str, Any]:
-    """An array, or a group of them, of either version of the format."""
-    import tensorstore
-
-    def opened(folder: pathlib.Path) -> Any:
-        driver = "zarr" if (folder / ".zarray").exists() else "zarr3"
-        return tensorstore.open(
-            {"driver": driver, "kvstore": {"driver": "file", "path": str(folder)}}, open=True
-        ).result()
-
-    if any((path / name).exists() for name in (".zarray", "zarr.json")) and not _inside(path):
-        return {VECTORS: opened(path)}
-    return {folder.name: opened(folder) for folder in _inside(path)}
+def _header(file: IO[bytes]) -> tuple[tuple[int, ...], np.dtype]:
+    reader = np.lib.format.read_array_header_2_0
+    if np.lib.format.read_magic(file) == (1, 0):
+        reader = np.lib.format.read_array_header_1_0
+    shape, _, dtype = reader(file)
+    if dtype.hasobject:
+        raise ValueError("it holds Python's own objects")
+    return shape, dtype
 
 
-def _inside(path: pathlib.Path) -> list[pathlib.Path]:
-    return sorted(
-        folder
-        for folder in path.iterdir()
-        if folder.is_dir() and any((folder / name).exists() for name in (".zarray", "zarr.json"))
-    )
+def safetensors(path: pathlib.Path) -> dict[str, Stored]:
+    from safetensors import safe_open
+
+    file = safe_open(path, "np")  # JAX's would cut labels to 32 bits
+    found = {}
+    for name in file.keys():  # noqa: SIM118, it is no dictionary
+        part = file.get_slice(name)
+        bits = re.search(r"\d+", part.get_dtype())
+        size = math.prod(part.get_shape()) * (int(bits[0]) if bits else 8) // 8
+        found[name] = Stored(tuple(part.get_shape()), size, size, functools.partial(file.get_tensor, name))
+    return found
 
 
-def netcdf(path: pathlib.Path) -> Mapping[str, Any]:
-    import xarray as xr
-
-    return dict(xr.open_dataset(path).variables)
-
-
-READERS: dict[str, Callable[[pathlib.Path], Mapping[str, Any]]] = {
+READERS: dict[str, Callable[[pathlib.Path], dict[str, Stored]]] = {
     ".npy": npy,
     ".npz": npz,
     ".safetensors": safetensors,
@@ -66,7 +77,7 @@ READERS: dict[str, Callable[[pathlib.Path], Mapping[str, Any]]] = {
 
 
 class Found(NamedTuple):
-    vectors: Any  # (points, width), (layers, points, width) or a list of layers, not yet read
+    vectors: Any  # (points, width), (layers, points, width) or a list of layers
     cluster_P: np.ndarray | None
     position_P: np.ndarray | None
 
@@ -78,43 +89,59 @@ def load(path: pathlib.Path, layers: tuple[str, ...], clusters: str, positions: 
     """
     if path.suffix.lower() not in READERS:
         raise UserError(f"vectors.path {path} is none of {', '.join(READERS)}: write the vectors in one of these")
-    if not path.exists():
-        raise UserError(f"vectors.path {path} does not exist: check --config.vectors.path=")
     try:
-        arrays = READERS[path.suffix.lower()](path)
-        found = {name: arrays[name] for name in arrays}
-    except (OSError, ValueError, KeyError, TypeError, EOFError, ImportError) as error:
+        return _loaded(path, layers, clusters, positions)
+    except UserError:
+        raise
+    except FileNotFoundError as error:
+        raise UserError(f"vectors.path {path} does not exist: check --config.vectors.path=") from error
+    except (OSError, ValueError, KeyError, TypeError, EOFError, ImportError, zipfile.BadZipFile) as error:
         raise UserError(
             f"vectors.path {path} cannot be read ({_first_line(error)}); pickled arrays never are"
         ) from error
     except Exception as error:  # safetensors and zip files have errors of their own
+        if memory.is_out(error):
+            raise UserError(
+                f"vectors.path {path}: out of memory ({_first_line(error)}); save it as .npy or .zarr"
+            ) from error
         raise UserError(f"vectors.path {path} is damaged ({_first_line(error)}): write it again") from error
-    wanted = {"clusters": clusters, "positions": positions}
-    labels = [_labels(found, name, LABELS[what], path) for what, name in wanted.items()]
-    if layers:
-        return Found([_named(found, name, path) for name in layers], *labels)
-    others = [name for name in found if np.ndim(found[name]) in (2, 3)]
-    if VECTORS not in found and len(others) != 1:
+
+
+def _loaded(path: pathlib.Path, layers: tuple[str, ...], clusters: str, positions: str) -> Found:
+    for file in path.rglob("*") if path.is_dir() else [path]:
+        if not file.is_dir():
+            try:
+                check_regular(file)
+            except ValueError as error:
+                raise UserError(f"vectors.path {file}: {error}; name one, as a copy of what it gives") from error
+    found = READERS[path.suffix.lower()](path)
+    labels = {
+        what: name or next((one for one in LABELS[what] if one in found), "")
+        for what, name in (("clusters", clusters), ("positions", positions))
+    }
+    others = [name for name, one in found.items() if len(one.shape) in (2, 3)]
+    if not layers and VECTORS not in found and len(others) != 1:
         raise UserError(
             f"vectors.path {path} holds {_listed(found)}; name those to measure, as --config.vectors.layers=a,b"
         )
-    return Found(found[VECTORS if VECTORS in found else others[0]], *labels)
+    names = layers or (VECTORS if VECTORS in found else others[0],)
+    for name in (*labels.values(), *names):
+        if name and name not in found:
+            raise UserError(f"vectors.path {path} has no array {name!r}; it holds {_listed(found)}")
+    takes = sum(found[name].at_once for name in names) + sum(found[name].size for name in labels.values() if name)
+    there = memory.of_machine()
+    if there is not None and takes > there:
+        raise UserError(
+            f"vectors.path {path} takes {memory.told(takes)} to read, and {memory.told(there)} are available: "
+            "save it as .npy, or as .zarr in small chunks, which are read layer by layer"
+        )
+    vectors = [found[name].vectors() for name in names]
+    label_Ps = (np.asarray(found[name].as_labels()) if name else None for name in labels.values())
+    return Found(vectors if layers else vectors[0], *label_Ps)
 
 
-def _labels(found: dict[str, Any], name: str, usual: tuple[str, ...], path: pathlib.Path) -> np.ndarray | None:
-    """Of the array of this name, or where none is given of the first of the usual names that is there."""
-    name = name or next((one for one in usual if one in found), "")
-    return np.asarray(_named(found, name, path)) if name else None
-
-
-def _named(found: dict[str, Any], name: str, path: pathlib.Path) -> Any:
-    if name not in found:
-        raise UserError(f"vectors.path {path} has no array {name!r}; it holds {_listed(found)}")
-    return found[name]
-
-
-def _listed(found: dict[str, Any]) -> str:
-    shown = [f"{name} {tuple(array.shape)}" for name, array in list(found.items())[:8]]
+def _listed(found: dict[str, Stored]) -> str:
+    shown = [f"{name} {one.shape}" for name, one in list(found.items())[:8]]
     return ", ".join(shown + ["…"] * (len(found) > 8)) or "no array"
 
 
