@@ -44,14 +44,16 @@ def of_vectors(
     seed: int,
 ) -> xr.Dataset:
     """`measurement.api.measure`, with `count` for its pieces."""
-    clusters, x = aligned(clusters, x), as_arrays(x)
+    clusters, positions = aligned(clusters, x, "clusters"), aligned(positions, x, "positions")
+    x = as_arrays(x)
     single = getattr(x, "ndim", None) == 2
     settings = settings_of(chosen(families, OF_VECTORS, single), nulls, folds, seed)
     layers = layers_of(x)
     check_names(names, len(layers))
     pieces = pieces_of(np.shape(layers[0])[0], clusters, positions, count, folds, seed)
     about = {"seed": seed} | described(layers, clusters, pieces)
-    return labelled(of_layers(layers, pieces, settings), settings, about, names, single)
+    values, doubtful = of_layers(layers, pieces, settings)
+    return labelled(values, settings, about | doubtful, names, single)
 
 
 def of_attention(

@@ -17,6 +17,11 @@ NULLS = ("gaussian",)  # the null models that are made of a cloud alone
 FEWEST = 8  # points
 LOST = 1e-4  # of the spread, that rounding to float32 may lose
 EXACT = 2**53  # beyond it float64 has no odd numbers
+HINTS = {
+    "V": "; NumPy keeps no bfloat16: save float32, or a .safetensors file",
+    "c": "; pass their real part",
+    "O": "; pass them as .astype('float32')",
+}
 SMALLEST, LARGEST = 1e-16, 1e16  # of a cloud's largest coordinate: beyond it squares leave float32
 
 
@@ -58,27 +63,69 @@ def chosen(
 
 
 def as_arrays(vectors: Any) -> Any:
-    """Plain lists of numbers and pandas' tables as NumPy arrays; all else as it is, and not yet read."""
+    """Lists of numbers, pandas' tables and sparse arrays as arrays of all numbers; all else as it is, not yet read."""
     import pandas as pd  # late: a wrong setting is told without it
 
     if isinstance(vectors, pd.DataFrame):
-        return vectors.to_numpy()
+        return _of_frame(vectors)
+    if hasattr(vectors, "toarray"):  # SciPy's sparse ones
+        return vectors.toarray()
+    if hasattr(vectors, "detach"):
+        return _of_tensor(vectors)
     if not isinstance(vectors, list | tuple):
         return vectors
     if vectors and (isinstance(vectors[0], list | tuple) or getattr(vectors[0], "ndim", 0) < 2):
-        return np.asarray(vectors)
+        if any(isinstance(row, np.ma.MaskedArray) for row in vectors):
+            return np.ma.stack(vectors)
+        try:
+            return np.asarray(vectors)
+        except ValueError as error:
+            raise ValueError(f"vectors: lists of numbers must be of one length ({error})") from error
+    frames = [layer for layer in vectors if isinstance(layer, pd.DataFrame)]
+    if any(not frame.index.equals(frames[0].index) for frame in frames):
+        raise ValueError("layers are DataFrames whose rows have different labels; bring them into one order")
     return [as_arrays(layer) for layer in vectors]
 
 
-def aligned(clusters: Any, x: Any) -> Any:
-    """Labels in the order of the points: of a Series beside a DataFrame by the index of both."""
+def _of_frame(frame: Any) -> np.ndarray:
+    """Its numbers, where all columns hold numbers; what is missing is NaN."""
+    from pandas.api.types import is_numeric_dtype
+
+    for name, kind in frame.dtypes.items():
+        if not is_numeric_dtype(kind):
+            raise ValueError(f"vectors: column {name!r} is of type {kind}, no numbers; convert it, or leave it out")
+    array = frame.to_numpy()
+    return array if array.dtype.kind != "O" else frame.to_numpy(float, na_value=np.nan)
+
+
+def _of_tensor(vectors: Any) -> Any:
+    """PyTorch's, of which parts can be taken."""
+    for kind in ("nested", "meta"):
+        if getattr(vectors, f"is_{kind}", False):
+            raise ValueError(f"vectors: a {kind} tensor is no one array of numbers; pass a dense one")
+    vectors = vectors.dequantize() if getattr(vectors, "is_quantized", False) else vectors
+    return vectors if "strided" in str(getattr(vectors, "layout", "strided")) else vectors.to_dense()
+
+
+def aligned(given: Any, x: Any, what: str) -> np.ndarray | None:
+    """Labels or positions, in the order of the points: of a Series beside a DataFrame by the index of both."""
+    if given is None:
+        return None
     import pandas as pd
 
-    if not isinstance(clusters, pd.Series) or not isinstance(x, pd.DataFrame) or clusters.index.equals(x.index):
-        return clusters
-    if not (x.index.is_unique and clusters.index.is_unique and x.index.isin(clusters.index).all()):
-        raise ValueError("clusters is a Series whose index is not that of the vectors; pass clusters.to_numpy()")
-    return clusters.loc[x.index]
+    x = x[0] if isinstance(x, list | tuple) and len(x) else x
+    if isinstance(given, pd.Series) and isinstance(x, pd.DataFrame) and not given.index.equals(x.index):
+        if not (x.index.is_unique and given.index.is_unique and x.index.isin(given.index).all()):
+            raise ValueError(f"{what} is a Series whose index is not that of the vectors; pass {what}.to_numpy()")
+        given = given.loc[x.index]
+    if masked := np.ma.count_masked(given) if isinstance(given, np.ma.MaskedArray) else 0:
+        raise ValueError(f"{what}: {masked} of {given.size} are masked; leave their points out")
+    found = np.asarray(given)
+    if what == "clusters" and isinstance(given, list | tuple) and found.dtype.kind in "fUS":
+        kinds = {type(one) for one in given}
+        if len(kinds) > 1 or kinds == {int}:  # of which NumPy makes words, or floats that are equal
+            return pd.Series(given, dtype=object).to_numpy()
+    return found
 
 
 def layers_of(vectors: Any) -> list[Any]:
@@ -99,12 +146,16 @@ def layers_of(vectors: Any) -> list[Any]:
 
 def read(array: Any, what: str) -> np.ndarray:
     """In float32, of whatever library; ValueError where it holds what is not finite."""
-    if hasattr(array, "detach"):  # PyTorch's: also of a device, of bfloat16, with a gradient
-        array = array.detach().float().cpu().numpy()
+    if hasattr(array, "detach"):  # PyTorch's: also of a device, with a gradient, and of types that NumPy lacks
+        array = array.detach()
+        array = array.float() if "float8" in (kind := str(getattr(array, "dtype", ""))) or "bfloat16" in kind else array
+        for name in ("resolve_conj", "resolve_neg"):
+            array = getattr(array, name)() if hasattr(array, name) else array
+        array = array.cpu().numpy()
     with np.errstate(over="ignore"):  # told below
         found = np.ma.filled(array.astype(float), np.nan) if isinstance(array, np.ma.MaskedArray) else np.asarray(array)
         if found.dtype.kind in "cOSUMm" or found.dtype.type is np.void:
-            hint = "; NumPy keeps no bfloat16: save float32, or a .safetensors file" if found.dtype.kind == "V" else ""
+            hint = HINTS.get(found.dtype.kind, "")
             raise ValueError(f"{what}: numbers of type {found.dtype} are no real ones{hint}")
         check_held(found, what)
         found = found.astype(np.float32)
@@ -115,16 +166,18 @@ def read(array: Any, what: str) -> np.ndarray:
 
 
 def check_held(array: np.ndarray, what: str) -> None:
-    """ValueError where float32 would round away what float64 vectors far from the origin differ in."""
-    if array.dtype != np.float64 or array.ndim != 2 or not np.isfinite(array).all():
+    """ValueError where float32 would round away what vectors of more digits, far from the origin, differ in."""
+    if np.can_cast(array.dtype, np.float32) or array.ndim != 2 or not array.size or not np.isfinite(array).all():
         return
+    large = array.dtype.kind in "iu" and max(int(array.max()), -int(array.min())) >= EXACT
+    wide = array.astype(np.longdouble if large or array.itemsize > 8 else np.float64, copy=False)
     with np.errstate(over="ignore", invalid="ignore"):
-        lost = np.square(array - array.astype(np.float32)).sum()
-        spread = np.square(array - array.mean(axis=0)).sum()
+        lost = np.square(wide - wide.astype(np.float32)).sum()
+        spread = np.square(wide - wide.mean(axis=0)).sum()
     if np.isfinite(lost) and lost > LOST**2 * spread > 0:
         raise ValueError(
-            f"{what}: float32 would lose {np.sqrt(lost / spread):.0e} of the spread of float64 numbers this far from "
-            "the origin; subtract the mean, which the mean cosine and the drift then do not see"
+            f"{what}: float32 would lose {np.sqrt(lost / spread):.0e} of the spread of {array.dtype.name} numbers this "
+            "far from the origin; subtract the mean, which the mean cosine and the drift then do not see"
         )
 
 
@@ -170,9 +223,13 @@ def labels(points: int, clusters: Sequence | None) -> tuple[np.ndarray, np.ndarr
         raise ValueError(
             f"clusters: {missing_P.sum()} of {points} labels are missing (None or NaN); leave their points out"
         )
-    if label_P.dtype.kind == "f" and np.abs(label_P).max() >= EXACT:
-        largest = np.abs(label_P).max()
-        raise ValueError(f"clusters are of type {label_P.dtype} and reach {largest:.0e}; pass integers: some are equal")
+    if label_P.dtype.kind == "c":
+        raise ValueError(f"clusters are of type {label_P.dtype}; numbers or words are needed")
+    float_P = label_P if label_P.dtype.kind == "f" else np.array([one for one in label_P if isinstance(one, float)])
+    exact = min(EXACT, 2.0 ** (np.finfo(float_P.dtype).nmant + 1)) if float_P.size else np.inf
+    if (largest := float(np.abs(float_P).max(initial=0))) >= exact:
+        kind = float_P.dtype
+        raise ValueError(f"clusters are of type {kind} and reach {largest:.0e}; pass integers: some are equal")
     try:
         names, number_P = np.unique(label_P, return_inverse=True)
     except TypeError as error:

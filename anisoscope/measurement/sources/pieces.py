@@ -3,10 +3,11 @@
 J folds of M points are resampled; all P points make up the values. Arrays carry the letters of `models`.
 """
 
+import contextlib
 import dataclasses
 import functools
 import math
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any, NamedTuple
 
 import jax
@@ -20,6 +21,7 @@ from anisoscope.measurement.families.entries import FAMILIES, quantities
 from anisoscope.measurement.panel import MEASURED, Sample, panel
 from anisoscope.measurement.quantity import Values
 from anisoscope.measurement.resamples import Places
+from anisoscope.measurement.sources.degenerate import Seen, told
 from anisoscope.measurement.sources.folds import cut, cut_pieces
 from anisoscope.measurement.sources.given import check_size, places_of, read
 from anisoscope.utils import memory
@@ -63,11 +65,11 @@ def of_layers(
     pieces: list[Piece],
     settings: MeasureConfig,
     progress: Callable[[list], Iterable] = iter,
-) -> dict[str, Values]:
-    """{cloud: {quantity: (piece, layer, …, R)}}, layer by layer unless layers are compared."""
+) -> tuple[dict[str, Values], dict[str, str]]:
+    """{cloud: {quantity: (piece, layer, …, R)}}, layer by layer unless layers are compared; what is to be told."""
     together = any(FAMILIES[name].of == "layers" for name in settings.families)
     numbers = list(range(len(layers)))
-    parts = []
+    parts, seen = [], [Seen() for _ in layers]
     for some in progress([numbers] if together else [[number] for number in numbers]):
         found = []
         for place, piece in enumerate(pieces):
@@ -75,13 +77,16 @@ def of_layers(
             words = f"{points:,} points of width {width}"
             words = f"{len(some)} layers of {words} together" if len(some) > 1 else words
             check_memory(LEAST * 4 * len(some) * points * width, words, len(pieces))  # before they are read
-            clouds_NPD = np.stack(
-                [_read(layers[number][piece.rows_P], f"vectors of layer {number}") for number in some]
-            )
-            sample = Sample(clouds_NPD, places=piece.places)
-            found.append(_measure(sample, piece.index_JM, settings, place, words, len(pieces)))
+            with _fitting(words, len(pieces)):
+                clouds_NPD = np.stack(
+                    [_read(layers[number][piece.rows_P], f"vectors of layer {number}") for number in some]
+                )
+                for number, cloud_PD in zip(some, clouds_NPD, strict=True):
+                    seen[number].add(cloud_PD)
+                sample = Sample(clouds_NPD, places=piece.places)
+                found.append(_measure(sample, piece.index_JM, settings, place, words, len(pieces)))
         parts.append(jax.tree.map(lambda *values: np.stack(values), *found))
-    return jax.tree.map(lambda *values: np.concatenate(values, axis=1), *parts)
+    return jax.tree.map(lambda *values: np.concatenate(values, axis=1), *parts), told(seen)
 
 
 def _read(array: Any, what: str) -> np.ndarray:
@@ -99,7 +104,8 @@ def of_heads(heads: Heads, index_JM: np.ndarray, pieces: int, settings: MeasureC
     for start in range(0, size * pieces, size):
         q_NBTHK, k_NBTHK = (x[:, start : start + size] for x in (heads.q_NBTHK, heads.k_NBTHK))
         part = heads._replace(q_NBTHK=q_NBTHK, k_NBTHK=k_NBTHK, picks_P=np.arange(size * context))
-        found.append(_measure(Sample(cloud_NPD, part), index_JM, settings, start // size, words, pieces))
+        with _fitting(words, pieces):
+            found.append(_measure(Sample(cloud_NPD, part), index_JM, settings, start // size, words, pieces))
     return jax.tree.map(lambda *values: np.stack(values), *found)
 
 
@@ -135,6 +141,21 @@ def check_memory(takes: int, words: str, pieces: int) -> None:
             f"{words} take {memory.told(takes)} to measure, and {memory.told(there)} are available: name fewer "
             f"families, or pass pieces={math.ceil(1.1 * pieces * takes / there)}, whose values are averaged"
         )
+
+
+@contextlib.contextmanager
+def _fitting(words: str, pieces: int) -> Iterator[None]:
+    """ValueError where memory does not do in spite of what was foreseen: others take of it too."""
+    try:
+        yield
+    except Exception as error:
+        if not memory.is_out(error):
+            raise
+        why = (str(error).splitlines() or [type(error).__name__])[0][:200]
+        raise ValueError(
+            f"out of memory ({why}) at {words}: name fewer families, or pass pieces={2 * pieces}, whose values are "
+            "averaged"
+        ) from error
 
 
 def replicated(sample: Sample, index_JM: Array, key: Array, settings: MeasureConfig) -> dict[str, Values]:

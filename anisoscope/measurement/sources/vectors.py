@@ -1,5 +1,6 @@
 """A file of vectors, measured into a run's folder: python main.py --config=experiments/vectors.py."""
 
+import functools
 import hashlib
 import json
 import pathlib
@@ -13,6 +14,7 @@ from anisoscope.config.measure import MeasureConfig
 from anisoscope.config.vectors import VectorsConfig
 from anisoscope.measurement.families.comparison import OF_OTHERS
 from anisoscope.measurement.sources import arrays, given, vector_files
+from anisoscope.measurement.sources.degenerate import DEGENERATE
 from anisoscope.measurement.sources.pieces import Piece, of_layers, pieces_of
 from anisoscope.measurement.tables import join, measurements, raw
 from anisoscope.utils.errors import UserError
@@ -55,6 +57,8 @@ def run(config: VectorsConfig, of: Opened, root: pathlib.Path, name: str) -> Non
         found = _measured(config, of, missing, about | {"made_by": json.dumps(made_by)}, name)
         table = measurements.keep(found, STEP, standing._replace(missing=missing), tables)
     join.write(root, {STEP: table}, settings.families, settings.nulls, table.attrs | about)
+    if DEGENERATE in table.attrs:
+        print(f"{name}: {table.attrs[DEGENERATE]}")
     print(f"{name}: {table.attrs['folds']}; {root / 'results.nc'}, {root / 'results.csv'}")
 
 
@@ -63,11 +67,12 @@ def _measured(config: VectorsConfig, of: Opened, missed: raw.Missing, about: dic
     nulls = tuple(null for null in config.measure.nulls if any(null in clouds for clouds in missed.values()))
     settings = MeasureConfig(families=families, nulls=nulls, groups=config.measure.folds, seed=config.measure.seed)
     try:
-        values = of_layers(of.layers, of.pieces, settings, lambda work: bar(work, f"{name}: measure", "layer"))
+        shown = functools.partial(bar, label=f"{name}: measure", unit="layer")
+        values, doubtful = of_layers(of.layers, of.pieces, settings, shown)
     except ValueError as error:
         words = str(error).replace("pass pieces=", "pass --config.vectors.pieces=")
         raise UserError(f"vectors.path {config.vectors.path}: {words}") from error
-    table = arrays.raw_table(values, about)
+    table = arrays.raw_table(values, about | doubtful)
     names = config.vectors.layers
     return table.assign_coords(layer_name=("layer", list(names))) if names else table
 

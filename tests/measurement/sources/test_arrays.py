@@ -8,11 +8,12 @@ import numpy as np
 import pandas as pd
 import pytest
 import xarray as xr
-from scipy import stats
+from scipy import sparse, stats
 
 from anisoscope import measure, measure_attention, measure_function
 from anisoscope.measurement.intervals import summarise
 from anisoscope.measurement.sources import folds, pieces
+from anisoscope.measurement.sources import given as sources_given
 from anisoscope.utils import memory
 from tests import reference, reference_comparison, reference_leading, reference_spectrum
 
@@ -345,3 +346,167 @@ def test_clusters_follow_the_labels_of_a_frame():
     frame, cluster = pd.DataFrame(CLOUDS[0]), pd.Series(UNEQUAL_P)
     expected = measured(frame, cluster, families="similarity")
     xr.testing.assert_identical(measured(frame, cluster[::-1], families="similarity"), expected)
+
+
+FRAME, TWELVE = pd.DataFrame(CLOUDS[0]), np.repeat(np.arange(12), 8)
+FAR = CLOUDS[0] + 1e6  # from the origin: float32 loses 5e-3 of what they differ in
+
+
+class Tensor(np.ndarray):
+    """As PyTorch has them: their own conversions, no NumPy's."""
+
+    def detach(self):
+        return self
+
+    cpu = resolve_neg = resolve_conj = detach
+
+    def numpy(self):
+        return np.asarray(self)
+
+    def float(self):
+        return self.real.astype(np.float32).view(Tensor)
+
+
+class Sparse(Tensor):
+    layout = "torch.sparse_coo"
+
+    def to_dense(self):
+        return self[:].view(Tensor)
+
+
+class Quantised(Tensor):
+    is_quantized = True
+
+    def dequantize(self):
+        return (self * 0.5).view(Tensor)
+
+
+@pytest.mark.parametrize(
+    ("given", "means"),
+    [
+        (CLOUDS[0].astype(">f8"), CLOUDS[0]),
+        (np.asfortranarray(CLOUDS[0]), CLOUDS[0]),
+        (CLOUDS[0, ::-1][::-1], CLOUDS[0]),
+        (np.matrix(CLOUDS[0]), CLOUDS[0]),
+        (CLOUDS[0] > 0, (CLOUDS[0] > 0).astype(float)),
+        (np.ma.masked_array(CLOUDS[0], False), CLOUDS[0]),
+        (FRAME.astype("Float64"), CLOUDS[0]),
+        ((FRAME * 9).astype(int).astype("Int64"), (CLOUDS[0] * 9).astype(int)),
+        (FRAME.assign(flag=True), np.c_[CLOUDS[0], np.ones(96)]),
+        (sparse.csr_array(CLOUDS[0]), CLOUDS[0]),
+        (CLOUDS[0].view(Sparse), CLOUDS[0]),
+        (CLOUDS[0].view(Quantised), CLOUDS[0] / 2),
+    ],
+    ids=str,
+)
+@pytest.mark.filterwarnings("ignore:the matrix subclass")
+def test_the_same_numbers_in_other_clothes_are_the_same(given, means):
+    read_ = sources_given.read(sources_given.layers_of(sources_given.as_arrays(given))[0], "vectors")
+    np.testing.assert_array_equal(read_, np.float32(means))
+
+
+@pytest.mark.parametrize(
+    ("vectors", "words"),
+    [
+        (FAR.astype(">f8"), "float32 would lose 5e-03 of the spread of float64 numbers"),
+        (FAR.astype(np.longdouble), "float32 would lose 5e-03"),
+        (FAR.view(Tensor), "float32 would lose 5e-03"),
+        (np.int32(CLOUDS[0] * 10) + 2**30, "of the spread of int32 numbers"),
+        (np.int64(CLOUDS[0] * 10) + 2**60, "of the spread of int64 numbers"),
+        (np.float16(np.where(CLOUDS[0] > 9, np.inf, CLOUDS[0])), "numbers are not finite in float32"),
+        ((CLOUDS[0] + 0j).view(Tensor), "pass their real part"),
+        (CLOUDS[0].astype(object), "pass them as .astype"),
+        (list(np.ma.masked_less(CLOUDS[0], -9)), "11 of 576 numbers are not finite"),
+        (FRAME.astype("Float64").mask(FRAME < -9), "numbers are not finite"),
+        (FRAME.assign(c=pd.Categorical(TWELVE)), "column 'c' is of type category"),
+        (FRAME.assign(t=pd.Timestamp("2020")), "column 't' is of type datetime64"),
+        (FRAME.astype(object), "column 0 is of type object"),
+        ([FRAME, FRAME[::-1]], "rows have different labels"),
+        ([[1.0] * (5 + (row == 3)) for row in range(96)], "lists of numbers must be of one length"),
+        (np.zeros(96, [("a", "f4")]), r"vectors have shape \(96,\)"),
+        (np.zeros((0, 6)), r"vectors have shape \(0, 6\)"),
+    ],
+    ids=range(17),
+)
+def test_numbers_that_would_be_others_are_refused(vectors, words):
+    with pytest.raises(ValueError, match=words) as error:
+        measure(vectors)
+    assert "\n" not in str(error.value)
+
+
+@pytest.mark.parametrize(
+    "clusters",
+    [
+        TWELVE.astype(np.uint64) + 2**63,
+        [int(label) + (2**63 if label % 2 else -1) for label in TWELVE],  # float64 to NumPy
+        [2**60 + int(label) if label else 0.5 for label in TWELVE],
+        pd.Categorical(TWELVE, categories=range(99)),
+        pd.MultiIndex.from_arrays([TWELVE, TWELVE]),
+        pd.Series(pd.date_range("2020", periods=12, tz="UTC")[TWELVE]),
+        np.datetime64("2020") + TWELVE,
+        pd.array(TWELVE, dtype="Int64"),
+        np.array([int(label) + 2**70 for label in TWELVE], object),
+    ],
+    ids=range(9),
+)
+def test_labels_of_any_kind_are_told_apart(clusters):
+    number_P, names = sources_given.labels(96, sources_given.aligned(clusters, CLOUDS, "clusters"))
+    assert len(names) == 12
+    assert len(np.unique(np.c_[number_P, TWELVE], axis=0)) == 12
+
+
+@pytest.mark.parametrize(
+    ("clusters", "words"),
+    [
+        (np.float32(TWELVE + 2**25), "are of type float32 and reach 3e.07; pass integers"),
+        (np.float16(TWELVE + 4096), "are of type float16 and reach 4e.03; pass integers"),
+        (np.array([float(label) + 2**54 for label in TWELVE], object), "reach 2e.16; pass integers"),
+        (np.ma.masked_equal(TWELVE, 3), "clusters: 8 of 96 are masked"),
+        (["a", np.nan] * 48, "clusters: 48 of 96 labels are missing"),
+        ([1, "1"] * 48, "labels are of several kinds"),
+        (np.where(TWELVE == 1, np.datetime64("NaT"), np.datetime64("2020-01-01")), "8 of 96 labels are missing"),
+        (TWELVE + 1j, "clusters are of type complex128"),
+    ],
+    ids=range(8),
+)
+def test_labels_that_would_be_others_are_refused(clusters, words):
+    with pytest.raises(ValueError, match=words):
+        measure(CLOUDS[0], clusters)
+
+
+def test_positions_follow_the_labels_of_a_frame_and_are_not_masked():
+    place = pd.Series(np.arange(96) % 8)
+    np.testing.assert_array_equal(sources_given.aligned(place[::-1], FRAME, "positions"), place)
+    with pytest.raises(ValueError, match="positions: 12 of 96 are masked"):
+        measure(CLOUDS[0], TWELVE, positions=np.ma.masked_equal(place.to_numpy(), 3))
+
+
+def test_zeros_copies_and_ties_are_counted():
+    cloud = CLOUDS[1].copy()
+    cloud[4:7], cloud[40] = 0, cloud[50]
+    cloud[5] = -0.0
+    cloud = np.c_[cloud, np.zeros((96, 2))]
+    given = {"families": "similarity", "folds": 1}
+    table = measure(np.stack([np.c_[CLOUDS[0], CLOUDS[0, :, :2]], cloud]), **given)
+    assert table.attrs["degenerate"] == "3 zero rows, 2 constant columns, 3 duplicates in layer 1"
+    assert measure(cloud, pieces=2, **given).attrs["degenerate"].startswith("3 zero rows, 2 constant columns, ")
+    bits = np.repeat((CLOUDS[:1] > 0).astype(np.int8), 2, axis=0)
+    assert "whole numbers from 0 to 1 alone (many distances tie) in layers 0, 1" in measure(bits, **given).degenerate
+    assert "degenerate" not in measure(CLOUDS, **given).attrs
+    unit = cloud[cloud.any(axis=1)]
+    unit /= np.linalg.norm(unit, axis=1, keepdims=True)
+    cosine = (unit @ unit.T)[~np.eye(93, dtype=bool)].mean()  # zeros have no direction
+    np.testing.assert_allclose(value(measure(cloud, **given), "mean_cosine"), cosine, rtol=1e-5)
+
+
+@pytest.mark.parametrize("error", [MemoryError("Unable to allocate 3 GiB"), RuntimeError("RESOURCE_EXHAUSTED: all")])
+def test_out_of_memory_says_what_helps_here(monkeypatch, error):
+    def fails(*given):
+        raise error
+
+    monkeypatch.setattr(pieces, "_measure", fails)
+    words = r"out of memory \(.*\) at .* points of width 6: name fewer families, or pass pieces=4,"
+    with pytest.raises(ValueError, match=words):
+        measure(CLOUDS[0], families="similarity", pieces=2)
+    with pytest.raises(ValueError, match=r"out of memory .* pass pieces=2"):
+        measure_attention(HEADS, HEADS, mask="causal")

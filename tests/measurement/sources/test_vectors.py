@@ -14,7 +14,7 @@ from safetensors.flax import save_file as save_jax
 from safetensors.numpy import save_file
 
 from anisoscope import measure
-from anisoscope.measurement.sources import given, vector_files
+from anisoscope.measurement.sources import given, pieces, vector_files
 from anisoscope.measurement.tables import files
 from anisoscope.utils import memory
 from tests.program import here, refuse
@@ -296,3 +296,30 @@ def test_rows_of_a_store_are_read_without_the_others(tmp_path):
     stored(tmp_path / "b.zarr", "zarr3", {}, VECTORS[0].astype(jnp.bfloat16))
     vectors = vector_files.load(tmp_path / "b.zarr", (), "", "").vectors
     np.testing.assert_array_equal(given.read(vectors, "vectors"), VECTORS[0].astype(jnp.bfloat16).astype(np.float32))
+
+
+def test_what_is_degenerate_is_told_once_and_kept(tmp_path):
+    cloud = VECTORS[0].copy()
+    cloud[:3] = 0
+    np.save(tmp_path / "a.npy", cloud)
+    flags = [*QUICK, f"--config.vectors.path={tmp_path / 'a.npy'}", f"--workdir={tmp_path / 'run'}"]
+    for _ in range(2):  # measured, and found measured
+        done = here(*flags)
+        assert done.returncode == 0, done.stderr
+        assert done.stdout.count("3 zero rows, 2 duplicates in layer 0") == 1
+    assert files.read(tmp_path / "run" / "results.nc").attrs["degenerate"] == "3 zero rows, 2 duplicates in layer 0"
+
+
+def test_out_of_memory_is_no_fault_of_a_batch_size(tmp_path, monkeypatch):
+    def fails(*given):
+        raise MemoryError("Unable to allocate 3 GiB")
+
+    np.save(tmp_path / "a.npy", VECTORS)
+    given = f"--config.vectors.path={tmp_path / 'a.npy'}"
+    monkeypatch.setattr(pieces, "_measure", fails)
+    done = here(*QUICK, given, f"--workdir={tmp_path / 'run'}")
+    assert done.returncode == 2
+    assert "name fewer families, or pass --config.vectors.pieces=2, whose values are averaged" in done.stderr
+    assert done.stderr.strip().splitlines()[-1].startswith("error: vectors.path")  # after the bar
+    monkeypatch.setitem(vector_files.READERS, ".npy", fails)
+    refuse(tmp_path / "other", "out of memory (Unable to allocate 3 GiB); save it as .npy", CONFIG, given)

@@ -1,0 +1,44 @@
+"""What of vectors is worth a second look: rows of zeros, columns that never change, copies, and distances that tie.
+
+Values are as defined all the same: a vector of zeros has no direction and is left out of cosines, a copy is the nearest
+neighbour. Whoever measures is told how many there are.
+"""
+
+import numpy as np
+
+DEGENERATE = "degenerate"  # an attribute of tables
+FEW = 256  # whole numbers in a row: where vectors have no others, as of int8 or of bits, many distances are equal
+
+
+class Seen:
+    """Counts of one layer, of which pieces come one after another; copies are counted within a piece."""
+
+    def __init__(self) -> None:
+        self.zeros, self.copies, self.whole = 0, 0, True
+        self.low_D, self.high_D = np.inf, -np.inf
+
+    def add(self, cloud_PD: np.ndarray) -> None:
+        self.zeros += int((~cloud_PD.any(axis=1)).sum())
+        self.copies += len(cloud_PD) - len({hash((x_D + 0).tobytes()) for x_D in cloud_PD})  # + 0: -0 is 0
+        self.low_D = np.minimum(self.low_D, cloud_PD.min(axis=0))
+        self.high_D = np.maximum(self.high_D, cloud_PD.max(axis=0))
+        self.whole = self.whole and all((np.rint(x_D) == x_D).all() for x_D in cloud_PD)
+
+    def words(self) -> str:
+        constant = int((self.low_D == self.high_D).sum())
+        counts = ((self.zeros, "zero row"), (constant, "constant column"), (self.copies, "duplicate"))
+        found = [f"{count:,} {name}{'s' * (count > 1)}" for count, name in counts if count]
+        low, high = np.min(self.low_D), np.max(self.high_D)
+        if self.whole and low < high < low + FEW:
+            found.append(f"whole numbers from {low:.0f} to {high:.0f} alone (many distances tie)")
+        return ", ".join(found)
+
+
+def told(seen: list[Seen]) -> dict[str, str]:
+    """An attribute that says it of all layers, those with the same counts together; none where there is nothing."""
+    layers: dict[str, list[int]] = {}
+    for number, one in enumerate(seen):
+        if words := one.words():
+            layers.setdefault(words, []).append(number)
+    parts = [f"{words} in layer{'s' * (len(some) > 1)} {', '.join(map(str, some))}" for words, some in layers.items()]
+    return {DEGENERATE: "; ".join(parts)} if parts else {}
