@@ -41,6 +41,9 @@ def measure(
     The values are of all points. Where clusters are unequal, each fold is thinned at random to the size of the smallest
     for the intervals alone; `table.attrs["resampled_points"]` says how many points are left.
 
+    Rows of zeros, constant columns, duplicates and vectors of few whole numbers are measured as they are, and
+    `table.attrs["degenerate"]` counts them.
+
     Args:
         x: (points, width), or (layers, points, width), or a list of layers: NumPy, JAX or PyTorch arrays, DataFrames or
             memory-mapped files. They are read in float32, layer by layer: but for the family `comparison` no more than

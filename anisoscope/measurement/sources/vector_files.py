@@ -96,9 +96,8 @@ def load(path: pathlib.Path, layers: tuple[str, ...], clusters: str, positions: 
     except FileNotFoundError as error:
         raise UserError(f"vectors.path {path} does not exist: check --config.vectors.path=") from error
     except (OSError, ValueError, KeyError, TypeError, EOFError, ImportError, zipfile.BadZipFile) as error:
-        raise UserError(
-            f"vectors.path {path} cannot be read ({_first_line(error)}); pickled arrays never are"
-        ) from error
+        never = "; pickled arrays never are" if re.search("pickle|Python's own", str(error)) else ""
+        raise UserError(f"vectors.path {path} cannot be read ({_first_line(error)}){never}") from error
     except Exception as error:  # safetensors and zip files have errors of their own
         if memory.is_out(error):
             raise UserError(
@@ -111,9 +110,10 @@ def _loaded(path: pathlib.Path, layers: tuple[str, ...], clusters: str, position
     for file in path.rglob("*") if path.is_dir() else [path]:
         if not file.is_dir():
             try:
-                check_regular(file)
+                if not check_regular(file) and file == path:  # files of /proc say no size either
+                    raise ValueError("it is empty")
             except ValueError as error:
-                raise UserError(f"vectors.path {file}: {error}; name one, as a copy of what it gives") from error
+                raise UserError(f"vectors.path {file}: {error}; name a regular file that holds arrays") from error
     found = READERS[path.suffix.lower()](path)
     labels = {
         what: name or next((one for one in LABELS[what] if one in found), "")

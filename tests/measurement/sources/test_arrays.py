@@ -397,7 +397,7 @@ class Quantised(Tensor):
         (CLOUDS[0].view(Sparse), CLOUDS[0]),
         (CLOUDS[0].view(Quantised), CLOUDS[0] / 2),
     ],
-    ids=str,
+    ids=range(12),
 )
 @pytest.mark.filterwarnings("ignore:the matrix subclass")
 def test_the_same_numbers_in_other_clothes_are_the_same(given, means):

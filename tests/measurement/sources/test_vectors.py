@@ -250,6 +250,9 @@ def test_a_pipe_is_refused_before_it_is_opened(name, tmp_path):
     (tmp_path / "a.zarr").mkdir()
     os.mkfifo(tmp_path / name / "0.0" if name == "a.zarr" else tmp_path / name)
     refuse(tmp_path / "run", "it is no regular file", CONFIG, f"--config.vectors.path={tmp_path / name}")
+    (tmp_path / f"of_proc_{name}").symlink_to("/proc/version")
+    if name != "a.zarr":
+        refuse(tmp_path / "run", "it is empty", CONFIG, f"--config.vectors.path={tmp_path / f'of_proc_{name}'}")
 
 
 def test_what_memory_does_not_hold_is_refused_before_it_is_read(tmp_path, monkeypatch):
