@@ -17,6 +17,7 @@ import numpy as np
 from jaxtyping import Array, Float
 
 from anisoscope.metrics import comparison, dimension, scale, similarity, spectrum
+from anisoscope.metrics.cloud import eigh, of_unit_size
 from anisoscope.metrics.neighbours import Neighbours, nearest_neighbours
 
 
@@ -67,6 +68,13 @@ def _of_two_neighbours(read: Callable[..., Array]) -> Callable[..., Array]:
     return _compiled(lambda x_PD: read(_search(x_PD, 2)))
 
 
+def _top_share(x_PD: Array) -> Array:
+    """As `spectrum.anisotropy_uncentred`, whose bisection has no gradient, from a decomposition of its own."""
+    x_PD = of_unit_size(x_PD)
+    square = x_PD.T @ x_PD if x_PD.shape[0] >= x_PD.shape[1] else x_PD @ x_PD.T
+    return eigh(square)[0][-1] / jnp.trace(square)
+
+
 def _overlap(x_PD: Array, y_PE: Array, k: int) -> Array:
     x, y = (comparison.nearest(nearest_neighbours(cloud_PD, max(k, 2)), k) for cloud_PD in (x_PD, y_PE))
     return comparison.neighbourhood_overlap(x, y)
@@ -82,7 +90,7 @@ def _search(x_PD: Array, count: int) -> Neighbours:
 
 
 _anisotropy = _of_spectrum(spectrum.anisotropy)
-_anisotropy_uncentred = _of_spectrum(spectrum.anisotropy_uncentred)
+_anisotropy_uncentred = _compiled(_top_share)
 _participation_ratio = _of_spectrum(spectrum.participation_ratio)
 _participation_ratio_corrected = _of_spectrum(spectrum.participation_ratio_corrected)
 _effective_rank = _of_spectrum(spectrum.effective_rank)

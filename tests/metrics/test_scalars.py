@@ -13,6 +13,7 @@ X = np.random.default_rng(0).standard_normal((96, 6)) * np.arange(1, 7)
 Y = np.random.default_rng(1).standard_normal((96, 4)) + X[:, :4]
 TWINS = {
     "anisotropy": reference_spectrum.anisotropy,
+    "anisotropy_uncentred": reference_spectrum.anisotropy_uncentred,
     "participation_ratio": reference_spectrum.participation_ratio,
     "effective_rank": reference_spectrum.effective_rank,
     "rankme": reference_spectrum.rankme,
@@ -58,6 +59,20 @@ def test_it_is_a_function_of_jax(name):
     step = 3e-4  # longer ones change which points are neighbours
     ends = [float(call(name, x + sign * step * along)) for sign in (1, -1)]
     np.testing.assert_allclose(slope, (ends[0] - ends[1]) / (2 * step), rtol=0.05, atol=5e-3 * abs(ends[0]))
+
+
+def test_the_gradient_of_the_uncentred_anisotropy_is_whole():
+    """Where the mean matters, along every coordinate of a point: that of the float64 twin's small steps."""
+    x = X + 2
+    assert metrics.anisotropy_uncentred(x[:4]) == pytest.approx(
+        reference_spectrum.anisotropy_uncentred(x[:4]), rel=1e-5
+    )
+    found_PD = jax.grad(metrics.anisotropy_uncentred)(jnp.asarray(x, jnp.float32))
+    step = 1e-5
+    for d in range(x.shape[1]):
+        along = step * (np.arange(x.size).reshape(x.shape) == d)
+        ends = [reference_spectrum.anisotropy_uncentred(x + sign * along) for sign in (1, -1)]
+        np.testing.assert_allclose(found_PD[0, d], (ends[0] - ends[1]) / (2 * step), rtol=1e-3, atol=1e-7)
 
 
 @pytest.mark.parametrize("name", ABOUT_MEAN)
