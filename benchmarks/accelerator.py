@@ -26,8 +26,10 @@ from benchmarks import metrics, panel, train_step
 from benchmarks.peers import peer
 from benchmarks.rounds import alternate, processor, ratio
 
-TESTED = ("tests/metrics", "tests/panel", "tests/models", "tests/measurement/sources/test_activations.py")
-TESTED_SMALL = ("tests/panel", "tests/measurement/sources/test_activations.py")
+PANEL = tuple(sorted(map(str, pathlib.Path("tests/measurement").glob("test_*.py"))))
+ACTIVATIONS = "tests/measurement/sources/test_activations.py"
+TESTED = ("tests/metrics", *PANEL, "tests/models", ACTIVATIONS)
+TESTED_SMALL = (*PANEL, ACTIVATIONS)
 SMALL_STEP = {"layers": 2, "width": 64, "heads": 2, "context": 64, "batch": 4}
 SMALL_PANEL = {"layers": 2, "width": 64, "heads": 2, "context": 64, "batches": 1, "points": 512}
 PANELS = ("the same with its null models", "whole panel")

@@ -29,7 +29,7 @@ class Quantity:
     formula: str
     source: str
     dims: tuple[str, ...] = LAYER  # of one value
-    resampling: str = ""  # how its interval is made, one of panel.intervals.KINDS; "": the batches alone
+    resampling: str = ""  # how its interval is made, one of intervals.KINDS; "": the batches alone
     range: tuple[float, float] = (-math.inf, math.inf)  # that a value cannot leave: its interval ends there
     symbol: str = ""  # on the axes of figures, where the units are those of the model alone: |E x|
     version: int = 1  # raised when its values change in substance; words may change at any time

@@ -14,7 +14,7 @@ from anisoscope.measurement.intervals import KINDS
 from anisoscope.measurement.panel import MEASURED, Sample, panel
 from anisoscope.measurement.resamples import Places, Types
 
-PINNED = pathlib.Path(__file__).with_name("pinned.json")  # written by `python -m tests.panel.test_families`
+PINNED = pathlib.Path(__file__).with_name("pinned.json")  # written by `python -m tests.measurement.test_families`
 WINDOWS, TIME, WIDTH = 8, 16, 12
 
 
@@ -61,9 +61,9 @@ def found():
 
 def test_no_value_changes_while_its_version_stays(found):
     written = json.loads(PINNED.read_text())
-    assert found.keys() == written.keys(), "quantities came or went: python -m tests.panel.test_families"
+    assert found.keys() == written.keys(), "quantities came or went: python -m tests.measurement.test_families"
     for name, now in found.items():
-        assert now["version"] == written[name]["version"], f"{name}: python -m tests.panel.test_families"
+        assert now["version"] == written[name]["version"], f"{name}: python -m tests.measurement.test_families"
         np.testing.assert_allclose(
             now["values"], written[name]["values"], rtol=2e-4, atol=1e-6, err_msg=f"{name}: raise its version"
         )

@@ -32,7 +32,7 @@ def browser(tmp_path_factory):
     if (binary := find()) is None:
         if "ANISOSCOPE_NEEDS_BROWSER" in os.environ:
             pytest.fail("there is no Chromium, and ANISOSCOPE_NEEDS_BROWSER is set")
-        pytest.skip("there is no Chromium: sh tests/report/chromium.sh says how to get one")
+        pytest.skip("there is no Chromium: sh tests/plot/report/chromium.sh says how to get one")
     opened = Browser(binary, tmp_path_factory.mktemp("profile"))
     yield opened
     opened.close()
