@@ -35,8 +35,9 @@ def nearest_of(
 ) -> tuple[Float[Array, "P K"], Int[Array, "P K"]]:
     """The `count` least distances in their order, of equal ones in the order given; inf and 0 past all there are."""
     some = min(count, distance_PC.shape[1])
-    # the barrier keeps XLA from cutting it shorter, which would make a sort of the call, many times as slow
-    negative_PK, place_PK = jax.lax.optimization_barrier(jax.lax.top_k(-distance_PC, some))
+    # Barriers keep XLA from cutting it shorter, which would make a sort of the call, many times as slow. One for each
+    # output: where XLA decomposes the call, a barrier of both together aborts the compiler.
+    negative_PK, place_PK = map(jax.lax.optimization_barrier, jax.lax.top_k(-distance_PC, some))
     index_PK = jnp.take_along_axis(index_PC, place_PK, axis=1, mode="promise_in_bounds")
     narrow = ((0, 0), (0, count - some))
     return jnp.pad(-negative_PK, narrow, constant_values=jnp.inf), jnp.pad(index_PK, narrow)
