@@ -1,4 +1,7 @@
-"""What a CUDA GPU or a TPU lacks is seen here, without one: programs are lowered for both."""
+"""What a GPU or a TPU lacks is seen here, without one: programs are lowered for both. And what a CPU makes of one."""
+
+import subprocess
+import sys
 
 import jax
 import jax.export
@@ -10,6 +13,7 @@ from anisoscope.training import program as training_program
 from anisoscope.utils.settings import replace
 from tests import tiny
 from tests.measurement.sources.test_activations import FAMILIES, PROBE, program, visible
+from tests.program import ROOT, environment
 
 PLATFORMS = ("cuda", "tpu")
 
@@ -29,3 +33,23 @@ def test_the_panel_is_lowered_for_accelerators(families):
 def test_the_training_step_is_lowered_for_accelerators():
     made = training_program.make_program(replace(tiny.config(), {"model.dtype": "bfloat16"}), tiny.corpus())
     assert lowered(made.steps, made.create(), made.tokens_N, made.data_R, np.int32(1)) > 1000
+
+
+@pytest.mark.slow  # compiled as for users: XLA aborts the process where it cannot, which a quicker test does not see
+def test_the_program_of_the_demo_compiles(tmp_path):
+    code = """
+import pathlib
+from anisoscope.cli import flags, training
+from anisoscope.config import variants
+from anisoscope.data import corpus
+from anisoscope.measurement.sources import sweep
+from anisoscope.utils import mesh
+experiment = flags.load("quickstart")
+mesh.take_cores_for_devices(training.units(experiment))
+config = training.resolved(next(iter(variants.expand(experiment).values())), pathlib.Path())
+sweep.compile_ahead(config, corpus.load(config.data, config.model.context))
+"""
+    env = environment() | {"HOME": str(tmp_path)}
+    env.pop("JAX_DISABLE_MOST_OPTIMIZATIONS", None)
+    done = subprocess.run([sys.executable, "-c", code], cwd=ROOT, env=env, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr[-2000:]
