@@ -30,6 +30,7 @@ from anisoscope.measurement.sources.given import (
 )
 from anisoscope.measurement.sources.pieces import Piece, of_heads, of_layers, pieces_of, replicated
 from anisoscope.measurement.tables import join, raw
+from anisoscope.utils.progress import bar
 
 
 def of_vectors(
@@ -52,7 +53,8 @@ def of_vectors(
     check_names(names, len(layers))
     pieces = pieces_of(np.shape(layers[0])[0], clusters, positions, count, folds, seed)
     about = {"seed": seed} | described(layers, clusters, pieces)
-    values, doubtful = of_layers(layers, pieces, settings)
+    whole = f"measure {', '.join(settings.families)}" if families == "all" else ""  # which takes a while: with a bar
+    values, doubtful = of_layers(layers, pieces, settings, lambda work: bar(work, whole, "layer"))
     return labelled(values, settings, about | doubtful, names, single)
 
 
