@@ -17,6 +17,7 @@ from anisoscope import measure
 from anisoscope.measurement.sources import given, pieces, vector_files
 from anisoscope.measurement.tables import files
 from anisoscope.utils import memory
+from anisoscope.utils.errors import UserError
 from tests.program import here, refuse
 
 GENERATOR = np.random.default_rng(0)
@@ -264,11 +265,13 @@ def test_what_memory_does_not_hold_is_refused_before_it_is_read(tmp_path, monkey
     np.save(tmp_path / "a.npy", large)
     assert (tmp_path / "a.npz").stat().st_size < 50_000
     monkeypatch.setattr(memory, "of_machine", lambda: 3_999_999)
-    for traced in (False, True):  # the first time modules are loaded, which take memory too
-        if traced:
-            tracemalloc.start()
-        for name in ("a.npz", "a.safetensors", "a.zarr"):
-            refuse(tmp_path / "run", "takes 4.0 MB", CONFIG, f"--config.vectors.path={tmp_path / name}")
+    names = ("a.npz", "a.safetensors", "a.zarr")
+    for name in names:
+        refuse(tmp_path / "run", "takes 4.0 MB", CONFIG, f"--config.vectors.path={tmp_path / name}")
+    tracemalloc.start()  # without what the command itself takes, as for its cache of programs
+    for name in names:
+        with pytest.raises(UserError, match=r"takes 4\.0 MB"):
+            vector_files.load(tmp_path / name, (), "", "")
     assert tracemalloc.get_traced_memory()[1] < 2_000_000
     tracemalloc.stop()
     assert isinstance(vector_files.load(tmp_path / "a.npy", (), "", "").vectors, np.memmap)
