@@ -27,7 +27,7 @@ def main() -> None:
     place = load.place_of(given.model, None)
     loaded, tokenizer = load.load(place, WeightsConfig(name=given.model)), load.tokenizer_of(place)
     text = text_of(corpus.load(DataConfig(path=given.text), given.length))
-    probe = MeasureConfig(points=given.windows * (given.length - 1), batches=1, groups=1)
+    probe = MeasureConfig(points=given.windows * (given.length - 1), batches=1, folds=1)
     windows = make_windows(text, tokenizer, given.length, False, probe)
     before = found(loaded, windows)
     print(clamp(loaded, given.clamp, windows.probe.tokens_GWT[0], given.windows))

@@ -1,7 +1,7 @@
 """Where measuring a checkpoint spends its time: every operation on one cloud, how often the whole panel does it, and
 how far it is from the limit that its matrix products set.
 
-python -m benchmarks.cloud [--points 4096 --width 256 --groups 8 --layers 12 --rounds 5]
+python -m benchmarks.cloud [--points 4096 --width 256 --folds 8 --layers 12 --rounds 5]
 
 All on one core, as in a sweep, where each core of a CPU has clouds of its own.
 """
@@ -49,7 +49,7 @@ class Operation(NamedTuple):
     arguments: tuple
 
 
-def operations(points: int, width: int, groups: int, layers: int) -> Iterator[Operation]:
+def operations(points: int, width: int, folds: int, layers: int) -> Iterator[Operation]:
     """The cloud is Gaussian, its variances fall as a power law; its points are of 128 to a window."""
     generator = np.random.default_rng(0)
     x_PD = generator.normal(size=(points, width)) * np.arange(1, width + 1) ** -0.4
@@ -58,16 +58,16 @@ def operations(points: int, width: int, groups: int, layers: int) -> Iterator[Op
     letters_P = np.minimum(generator.geometric(0.1, points), 60)
     type_LP = np.stack([letters_P, letters_P // 2, letters_P // 4])
     types = Types(jnp.int32(type_LP), jnp.float32(-0.1 * type_LP), jnp.int32(letters_P % 4))
-    searched = {count: jax.jit(search, static_argnums=(1, 2))(x_PD, count, groups) for count in (FEW, FARTHEST)}
+    searched = {count: jax.jit(search, static_argnums=(1, 2))(x_PD, count, folds) for count in (FEW, FARTHEST)}
 
     def of_family(module: Any, count: int, found: Searched | None = None) -> Operation:
         name = module.__name__.removeprefix("panel.") + (", from neighbours" if found else "")
-        work = lambda x_PD, found: module.FAMILY.measure(Cloud(x_PD, groups, found, places, types))  # noqa: E731
+        work = lambda x_PD, found: module.FAMILY.measure(Cloud(x_PD, folds, found, places, types))  # noqa: E731
         return Operation(name, count, work, (x_PD, found))
 
     def searching(count: int, of_layer: float) -> Operation:
         name = f"{count} neighbours, of the whole and in sections"
-        return Operation(name, of_layer, lambda x_PD: search(x_PD, count, groups), (x_PD,))
+        return Operation(name, of_layer, lambda x_PD: search(x_PD, count, folds), (x_PD,))
 
     yield Operation(
         "product P x P x D", 0, lambda x_PD: jnp.matmul(x_PD, x_PD.T, precision="highest"), (x_PD,)
@@ -82,11 +82,11 @@ def operations(points: int, width: int, groups: int, layers: int) -> Iterator[Op
     for module in (spectrum, outliers, windows, similarity):
         yield of_family(module, PLAIN)
     own, pairs, share = 1 + PERMUTATIONS + OTHERS, OTHERS * (1 + PERMUTATIONS), (1 + PERMUTATIONS) * (layers + 2) / 12
-    yield Operation("CKA, of one cloud alone", own, lambda x_PD: ready(x_PD[None], groups), (x_PD,))
-    of_three = jax.jit(ready, static_argnums=1)(jnp.stack([x_PD, y_PD, x_PD + y_PD]), groups)
+    yield Operation("CKA, of one cloud alone", own, lambda x_PD: ready(x_PD[None], folds), (x_PD,))
+    of_three = jax.jit(ready, static_argnums=1)(jnp.stack([x_PD, y_PD, x_PD + y_PD]), folds)
     two = (jax.tree.map(lambda x, n=n: x[n], of_three) for n in range(2))
-    yield Operation("CKA of two clouds", pairs, lambda x, y: ckas_of(x, y, groups), (*two,))
-    yield Operation("CKA of three layers with each other", share, lambda x_N: layers_cka(x_N, groups), (of_three,))
+    yield Operation("CKA of two clouds", pairs, lambda x, y: ckas_of(x, y, folds), (*two,))
+    yield Operation("CKA of three layers with each other", share, lambda x_N: layers_cka(x_N, folds), (of_three,))
     yield Operation("a Gaussian null model", 1, lambda x_PD: gaussian(x_PD, jax.random.key(0)), (x_PD,))
 
 
@@ -128,17 +128,17 @@ def timed(work: jax.stages.Compiled, arguments: tuple, rounds: int) -> tuple[flo
 
 def main(arguments: list[str] | None = None) -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    for name, value in {"points": 4096, "width": 256, "groups": 8, "layers": 12, "rounds": 5}.items():
+    for name, value in {"points": 4096, "width": 256, "folds": 8, "layers": 12, "rounds": 5}.items():
         parser.add_argument(f"--{name}", type=int, default=value)
     options = parser.parse_args(arguments)
     on_one_core()
     units = (options.layers + 1) * len(POSITION_SETS)
-    print(f"P = {options.points}, D = {options.width}, {options.groups} groups, {options.layers} layers", end=", ")
+    print(f"P = {options.points}, D = {options.width}, {options.folds} folds, {options.layers} layers", end=", ")
     print(f"{jax.devices()[0].device_kind} ({processor()}), jax {jax.__version__}\n")
     print("| operation | ms | ms of processors | of them products | decompositions | times a batch | s a batch |")
     print("| --- | --- | --- | --- | --- | --- | --- |")
     total, speed = 0.0, 0.0
-    for name, of_layer, work, given in operations(options.points, options.width, options.groups, options.layers):
+    for name, of_layer, work, given in operations(options.points, options.width, options.folds, options.layers):
         wall, processors = timed(jax.jit(work).lower(*given).compile(), given, options.rounds)
         done, times = counted(work, given), of_layer * units
         speed = speed or done["products"] / processors

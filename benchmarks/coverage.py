@@ -2,7 +2,7 @@
 
     python -m benchmarks.coverage [--draws 200] [--points 1024] [--clouds TEXT]
 
-Each draw is a data set as a checkpoint gives it: G batches of P points in J groups, measured and summarised by the
+Each draw is a data set as a checkpoint gives it: G batches of P points in J folds, measured and summarised by the
 product's own functions. Two coverages: of the truth, which a biased estimator misses, and of the estimator's own
 expectation (its mean over all draws), which an honest interval holds whatever the bias.
 """
@@ -37,7 +37,7 @@ from anisoscope.utils.compiled import keep
 from benchmarks.rounds import hardware
 from benchmarks.zoo import WINDOW, ZOO, Member, gaussian
 
-BATCHES, GROUPS = 4, 8
+BATCHES, FOLDS = 4, 8
 LOW, HIGH = 0.92, 0.98  # what a nominal 95 % may measure
 SPECTRAL = {  # with what reads it off the spectrum of a population, which needs no correction
     "anisotropy": spectral.anisotropy,
@@ -53,7 +53,7 @@ SPECTRAL = {  # with what reads it off the spectrum of a population, which needs
 DIMENSIONS = ("twonn", "twonn_mle", "gride 1", "gride 8", "gride 64", "levina_bickel")
 EXCESS = ("twonn excess", "gride 8 excess")  # over a Gaussian cloud of the same spectrum
 FAMILIES = tuple(name for name, family in families.FAMILIES.items() if family.of != "vectors")
-SETTINGS = MeasureConfig(groups=GROUPS, families=FAMILIES, nulls=("gaussian",))
+SETTINGS = MeasureConfig(folds=FOLDS, families=FAMILIES, nulls=("gaussian",))
 SHOWN = {
     "neighbours": (1, 8, 64),
     "top": (1,),
@@ -278,7 +278,7 @@ def main() -> None:
         for row in run(name, member, metrics, points, max(options.draws // 4, 1))
     ]
     seconds, machine = time.perf_counter() - begin, hardware(jax.devices()[0].device_kind)
-    print(f"Nominal {LEVEL:.0%}, {BATCHES} batches in {GROUPS} groups, {options.draws} draws of each cloud of the zoo")
+    print(f"Nominal {LEVEL:.0%}, {BATCHES} batches in {FOLDS} folds, {options.draws} draws of each cloud of the zoo")
     print(f"(a quarter as many of the others), {seconds:.0f} s on {machine}\n")
     print(overview(zoo), "By dimension and number of points:", sep="\n\n", end="\n\n")
     print(table(sorted(grown, key=lambda row: METRICS.index(row.metric))), "The zoo:", sep="\n\n", end="\n\n")

@@ -19,7 +19,7 @@ from anisoscope.measurement.sources.probe import POSITION_SETS
 from benchmarks.cloud import operations, timed
 from benchmarks.rounds import on_one_core, processor
 
-GROUPS = 8
+FOLDS = 8
 SIZES = ((1024, 256), (4096, 256), (8192, 256), (4096, 64), (4096, 1024), (1024, 64))  # points, width
 TOLD = tuple((points, width) for points in (1024, 4096, 16384) for width in (64, 256, 1024))
 TERMS = {
@@ -34,7 +34,7 @@ TERMS = {
 def measured(points: int, width: int, layers: int, rounds: int) -> tuple[float, float]:
     """Seconds of one core for a layer and set of positions, and megabytes of the operation that takes most."""
     seconds, most = 0.0, 0.0
-    for _, of_layer, work, given in operations(points, width, GROUPS, layers):
+    for _, of_layer, work, given in operations(points, width, FOLDS, layers):
         if of_layer:
             compiled = jax.jit(work).lower(*given).compile()
             seconds += of_layer * timed(compiled, given, rounds)[1] / 1e3

@@ -27,7 +27,7 @@ RUN = [
     "--config.train.batch_size=8",
     "--config.measure.points=2048",
     "--config.measure.batches=2",
-    "--config.measure.groups=4",
+    "--config.measure.folds=4",
     "--config.measure.families=spectrum,dimension,similarity,comparison",
 ]
 

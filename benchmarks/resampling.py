@@ -2,7 +2,7 @@
 
     python -m benchmarks.resampling [--points 2048 --draws 80]
 
-GRIDE on Gaussian clouds of independent points, so that groups of points stand for groups of windows. The true error is
+GRIDE on Gaussian clouds of independent points, so that folds of points stand for folds of windows. The true error is
 the deviation over draws. Independent ratios: d/sqrt(P) at rank 1, which is the usual error bar of TwoNN.
 """
 
@@ -18,7 +18,7 @@ from anisoscope.metrics.neighbours import nearest_neighbours
 from anisoscope.metrics.scale import SCALES, gride_curve
 from anisoscope.utils.compiled import keep
 
-GROUPS = 8
+FOLDS = 8
 
 
 @jax.jit
@@ -28,22 +28,22 @@ def curve(cloud_PD: jax.Array) -> jax.Array:
 
 @jax.jit
 def held(cloud_PD: jax.Array, of_PG: jax.Array) -> jax.Array:
-    """Without each group in turn, the neighbours of the others held fixed."""
+    """Without each fold in turn, the neighbours of the others held fixed."""
     neighbours = nearest_neighbours(cloud_PD, 2 * SCALES[-1])
     return jax.lax.map(lambda kept_P: gride_curve(neighbours._replace(first_P=kept_P)), of_PG.T)
 
 
 def errors(dimension: int, points: int, draws: int) -> tuple[np.ndarray, dict[str, np.ndarray]]:
     """The mean curve; and by method, standard errors over the true one, root mean square over draws."""
-    group_P = np.arange(points) % GROUPS
-    section_P = np.arange(points) % section_count(GROUPS)
+    fold_P = np.arange(points) % FOLDS
+    section_P = np.arange(points) % section_count(FOLDS)
     found, squares = [], {name: [] for name in ("neighbours held", "jackknife", "sections")}
     for draw in tqdm(range(draws), f"d = {dimension}", leave=False):
         cloud_PD = np.random.default_rng([dimension, draw]).normal(size=(points, dimension)).astype(np.float32)
         found.append(np.asarray(curve(cloud_PD)))
         replicates = {
-            "neighbours held": np.asarray(held(cloud_PD, group_P[:, None] != np.arange(GROUPS)[None])),
-            "jackknife": np.stack([curve(cloud_PD[group_P != group]) for group in range(GROUPS)]),
+            "neighbours held": np.asarray(held(cloud_PD, fold_P[:, None] != np.arange(FOLDS)[None])),
+            "jackknife": np.stack([curve(cloud_PD[fold_P != fold]) for fold in range(FOLDS)]),
             "sections": np.stack([curve(cloud_PD[section_P == part]) for part in range(section_P.max() + 1)]),
         }
         for name, values in replicates.items():

@@ -35,7 +35,7 @@ LISTED = {
 # Mean cosine of pairs, not centred, in each of `output_hidden_states`, and the norm of their mean: second-hand. All
 # pairs in place of some, special tokens, and averages over batches alone: reconstruction. The paper's texts, sounds and
 # pictures are not known here.
-PAPER: dict[str, Any] = {"special_tokens": True, "hidden_states": "reported", "measure.groups": 1}
+PAPER: dict[str, Any] = {"special_tokens": True, "hidden_states": "reported", "measure.folds": 1}
 
 
 def get_config(size: str = "") -> ModelsConfig:

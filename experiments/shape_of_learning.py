@@ -60,7 +60,7 @@ PAPER: dict[str, Any] = {
     "hidden_states": "reported",
     "measure.points": 4096,
     "measure.batches": 3,
-    "measure.groups": 1,
+    "measure.folds": 1,
 }
 
 

@@ -46,7 +46,7 @@ def eigh(symmetric_DD: Float[Array, "D D"]) -> tuple[Float[Array, " D"], Float[A
     return jnp.where(finite, value_D, jnp.nan), jnp.where(finite, vector_DD, jnp.nan)
 
 
-def leave_out(groups: int) -> Float[Array, "R J"]:
-    """Which groups are kept, 1 or 0: all of them, then all but the j-th. One group is only kept: R = 1."""
-    everything_1J = jnp.ones((1, groups))
-    return everything_1J if groups == 1 else jnp.concatenate([everything_1J, 1.0 - jnp.eye(groups)])
+def leave_out(folds: int) -> Float[Array, "R J"]:
+    """Which folds are kept, 1 or 0: all of them, then all but the j-th. One fold is only kept: R = 1."""
+    everything_1J = jnp.ones((1, folds))
+    return everything_1J if folds == 1 else jnp.concatenate([everything_1J, 1.0 - jnp.eye(folds)])

@@ -38,21 +38,21 @@ class Nearest(NamedTuple):
     usable_P: Bool[Array, "*N P"]  # the first of its copies, with so many neighbours
 
 
-def linear_cka(x_PD: Float[AnyArray, "P D"], y_PE: Float[AnyArray, "P E"], groups: int = 1) -> Float[Array, " R"]:
+def linear_cka(x_PD: Float[AnyArray, "P D"], y_PE: Float[AnyArray, "P E"], folds: int = 1) -> Float[Array, " R"]:
     """Linear CKA of two clouds: |X^T Y|_F^2 / (|X^T X|_F |Y^T Y|_F), X and Y centred.
 
-    Shapes: P points of widths D and E -> R = 1 + groups values, or one where groups is 1: first that of the whole
-    clouds, then that without the j-th of `groups` equal runs of consecutive points, centred without them. Units:
+    Shapes: P points of widths D and E -> R = 1 + folds values, or one where folds is 1: first that of the whole
+    clouds, then that without the j-th of `folds` equal runs of consecutive points, centred without them. Units:
     none. Range: [0, 1], 1 for clouds that differ by a rotation, a scale and a shift. Independent clouds do not come
     out at 0, but those of `linear_cka_unbiased` do: normal isotropic ones have about sqrt(D E / ((P + D) (P + E))),
     0.11 at P = 4096 and D = E = 512. All points of a cloud equal, or a coordinate that is not finite: NaN. Source:
     Kornblith et al. 2019.
     """
-    return ckas(x_PD, y_PE, groups).biased
+    return ckas(x_PD, y_PE, folds).biased
 
 
 def linear_cka_unbiased(
-    x_PD: Float[AnyArray, "P D"], y_PE: Float[AnyArray, "P E"], groups: int = 1
+    x_PD: Float[AnyArray, "P D"], y_PE: Float[AnyArray, "P E"], folds: int = 1
 ) -> Float[Array, " R"]:
     """Linear CKA with the unbiased HSIC: HSIC_1(K, L) / sqrt(HSIC_1(K, K) HSIC_1(L, L)), K = X X^T and L = Y Y^T.
 
@@ -67,46 +67,46 @@ def linear_cka_unbiased(
     scatter, as one of some 500 times the norm of 2,000 others: all that HSIC_1 keeps of it is rounding. Source: Song et
     al. 2012 (HSIC_1), Nguyen et al. 2021 (in CKA).
     """
-    return ckas(x_PD, y_PE, groups).unbiased
+    return ckas(x_PD, y_PE, folds).unbiased
 
 
-def ckas(x_PD: Float[AnyArray, "P D"], y_PE: Float[AnyArray, "P E"], groups: int = 1) -> Cka:
+def ckas(x_PD: Float[AnyArray, "P D"], y_PE: Float[AnyArray, "P E"], folds: int = 1) -> Cka:
     """`linear_cka` and `linear_cka_unbiased` of two clouds, (R,) each."""
-    return Cka(*_beside(_ready(x_PD, groups), _ready(y_PE, groups), groups))
+    return Cka(*_beside(_ready(x_PD, folds), _ready(y_PE, folds), folds))
 
 
-def ready(x_NPD: Float[AnyArray, "N P D"], groups: int = 1) -> Ready:
+def ready(x_NPD: Float[AnyArray, "N P D"], folds: int = 1) -> Ready:
     """What `ckas_of` and `layers_cka` read of N clouds of P points: a copy of them, and one product of each."""
-    return jax.lax.map(lambda x_PD: _ready(x_PD, groups), jnp.asarray(x_NPD))
+    return jax.lax.map(lambda x_PD: _ready(x_PD, folds), jnp.asarray(x_NPD))
 
 
-def ckas_of(x: Ready, y: Ready, groups: int = 1) -> Cka:
-    """`ckas` of two clouds that are ready with as many groups."""
-    return Cka(*_beside(x, y, groups))
+def ckas_of(x: Ready, y: Ready, folds: int = 1) -> Cka:
+    """`ckas` of two clouds that are ready with as many folds."""
+    return Cka(*_beside(x, y, folds))
 
 
-def layers_cka(x_N: Ready, groups: int = 1, beside_N: Ready | None = None) -> Cka:
+def layers_cka(x_N: Ready, folds: int = 1, beside_N: Ready | None = None) -> Cka:
     """`ckas` of every pair of N clouds, each pair computed once: symmetric, ones on the diagonal, or NaN.
 
     With other clouds beside them, of layer n of `x_N` and layer m >= n of `beside_N`, and symmetric all the same.
-    Shapes: N clouds, `ready` with as many groups -> (R, N, N) each. Memory: `groups` products of D x D, those of one
+    Shapes: N clouds, `ready` with as many folds -> (R, N, N) each. Memory: `folds` products of D x D, those of one
     pair at a time.
     """
     y_N = x_N if beside_N is None else beside_N
 
     def of_pair(n: Array, m: Array) -> Array:
-        return _beside(_layer(x_N, n), _layer(y_N, m), groups)
+        return _beside(_layer(x_N, n), _layer(y_N, m), folds)
 
     return _estimators(_over_pairs(of_pair, len(x_N.own_2R)))
 
 
-def across_cka(x_NPD: Float[AnyArray, "N P D"], y_MPE: Float[AnyArray, "M P E"], groups: int = 1) -> Cka:
+def across_cka(x_NPD: Float[AnyArray, "N P D"], y_MPE: Float[AnyArray, "M P E"], folds: int = 1) -> Cka:
     """`ckas` of every layer of one model beside every layer of another: (R, N, M) each; M clouds may have width E."""
-    y_M = ready(y_MPE, groups)
+    y_M = ready(y_MPE, folds)
 
     def of_layer(x_PD: Array) -> Array:
-        x = _ready(x_PD, groups)
-        return jax.lax.map(lambda y: _beside(x, y, groups), y_M)
+        x = _ready(x_PD, folds)
+        return jax.lax.map(lambda y: _beside(x, y, folds), y_M)
 
     return _estimators(jax.lax.map(of_layer, jnp.asarray(x_NPD)))
 
@@ -170,33 +170,33 @@ def _scaled(x_PD: Float[Array, "P D"]) -> Float[Array, "P D"]:
     return x_PD / jnp.abs(x_PD).max()
 
 
-def _ready(x_PD: Float[AnyArray, "P D"], groups: int) -> Ready:
+def _ready(x_PD: Float[AnyArray, "P D"], folds: int) -> Ready:
     x_PD = _scaled(x_PD)
-    biased_R, unbiased_R = _energy(x_PD, x_PD, groups)
+    biased_R, unbiased_R = _energy(x_PD, x_PD, folds)
     known_R = unbiased_R > RESIDUE * biased_R
     return Ready(x_PD, jnp.stack([biased_R, jnp.where(known_R, unbiased_R, jnp.nan)]))
 
 
-def _beside(x: Ready, y: Ready, groups: int) -> Float[Array, "2 R"]:
+def _beside(x: Ready, y: Ready, folds: int) -> Float[Array, "2 R"]:
     """Both estimators of two clouds."""
-    shared_2R = _energy(x.x_PD, y.x_PD, groups)
+    shared_2R = _energy(x.x_PD, y.x_PD, folds)
     return jnp.clip(shared_2R / jnp.sqrt(x.own_2R * y.own_2R), -1.0, 1.0)  # rounding can leave 1 + 1e-7
 
 
-def _energy(x_PD: Float[Array, "P D"], y_PE: Float[Array, "P E"], groups: int) -> Float[Array, "2 R"]:
-    """|X^T Y|_F^2 of the groups that are kept, centred by their own mean, and n (n - 3) HSIC_1 of them.
+def _energy(x_PD: Float[Array, "P D"], y_PE: Float[Array, "P E"], folds: int) -> Float[Array, "2 R"]:
+    """|X^T Y|_F^2 of the folds that are kept, centred by their own mean, and n (n - 3) HSIC_1 of them.
 
-    x and y are centred as a whole before. X^T Y = sum_j M_j - n a b^T, M_j the product of one group, a and b the means
+    x and y are centred as a whole before. X^T Y = sum_j M_j - n a b^T, M_j the product of one fold, a and b the means
     of the n points that are kept. All that depends on the choice is read off the J x J scalar products <M_j, M_k>: a
     pass over M for each choice costs more.
     """
-    x_JPD, y_JPE = (z_PD.reshape(groups, -1, z_PD.shape[1]) for z_PD in (x_PD, y_PE))
+    x_JPD, y_JPE = (z_PD.reshape(folds, -1, z_PD.shape[1]) for z_PD in (x_PD, y_PE))
     square_x_JP, square_y_JP = (jnp.square(z_JPD).sum(axis=2) for z_JPD in (x_JPD, y_JPE))  # the diagonals
-    keep_RJ = leave_out(groups)
+    keep_RJ = leave_out(folds)
     count_R = keep_RJ.sum(axis=1) * x_JPD.shape[1]
     with jax.default_matmul_precision("highest"):
         m_JDE = jnp.einsum("jpd,jpe->jde", x_JPD, y_JPE)
-        m_JX = m_JDE.reshape(groups, -1)
+        m_JX = m_JDE.reshape(folds, -1)
         sum_RD, sum_RE = keep_RJ @ x_JPD.sum(axis=1), keep_RJ @ y_JPE.sum(axis=1)  # 0 when all are kept
         products_R = jnp.einsum("rj,jk,rk->r", keep_RJ, m_JX @ m_JX.T, keep_RJ)
         crossed_R = jnp.einsum("rj,rd,jdr->r", keep_RJ, sum_RD, jnp.einsum("jde,re->jdr", m_JDE, sum_RE))

@@ -49,7 +49,7 @@ def of_types(
     cloud_PD: Float[AnyArray, "P D"],
     number_P: Int[AnyArray, " P"],
     log_frequency_P: Float[AnyArray, " P"],
-    groups: int = 1,
+    folds: int = 1,
     least: int = LEAST,
 ) -> OfTypes:
     """Distances of points to the centroid of their type, and how they go with the log frequency of the type.
@@ -60,9 +60,9 @@ def of_types(
         correlation_of_types  Pearson's r of the types' mean d and l, each type counting once; [-1, 1]
         share_between         sum_k n_k |m_k - m|^2 / sum_i |x_i - m|^2, m_k the mean of type k, m of all; [0, 1]
         distances             d_i of each point, NaN of a point that is of no frequent type or left out; (R, P)
-    Shapes: P points of width D, group-major in `groups` groups of equal size; `number_P` as `frequent` gives it; l_i,
-    the log frequency of each point's type -> arrays (R,), R = 1 of one group, else 1 + groups: all points, then all but
-    one group after another. Which types are frequent does not change between resamples; one of which a resample keeps
+    Shapes: P points of width D, fold-major in `folds` folds of equal size; `number_P` as `frequent` gives it; l_i,
+    the log frequency of each point's type -> arrays (R,), R = 1 of one fold, else 1 + folds: all points, then all but
+    one fold after another. Which types are frequent does not change between resamples; one of which a resample keeps
     fewer than 2 points is left out of it.
 
     Even without any dependence d falls with frequency: the centroid of n points has an error of its own, and E d_i^2 is
@@ -79,14 +79,14 @@ def of_types(
     member_PK = jax.nn.one_hot(number_P, most, dtype=jnp.float32)  # of a point of no frequent type: zeros
     log_frequency_P = jnp.where(number_P < most, jnp.asarray(log_frequency_P, jnp.float32), 0.0)
 
-    def of_groups(weight_PK: Array, value_PV: Array) -> Array:
-        """Sums over the points of each type and group, (J, K, V)."""
-        parts_JPK, parts_JPV = (x.reshape(groups, points // groups, -1) for x in (weight_PK, value_PV))
+    def of_folds(weight_PK: Array, value_PV: Array) -> Array:
+        """Sums over the points of each type and fold, (J, K, V)."""
+        parts_JPK, parts_JPV = (x.reshape(folds, points // folds, -1) for x in (weight_PK, value_PV))
         return jnp.einsum("jpk,jpv->jkv", parts_JPK, parts_JPV, precision=Precision.HIGHEST)
 
     beside_PV = jnp.stack([jnp.ones(points), jnp.square(x_PD).sum(axis=1), log_frequency_P], axis=1)
-    sums_JKD, beside_JKV = of_groups(member_PK, x_PD), of_groups(member_PK, beside_PV)
-    keep_RJ = leave_out(groups)
+    sums_JKD, beside_JKV = of_folds(member_PK, x_PD), of_folds(member_PK, beside_PV)
+    keep_RJ = leave_out(folds)
 
     def of_resample(keep_J: Array) -> OfTypes:
         sum_KD = jnp.einsum("j,jkd->kd", keep_J, sums_JKD, precision=Precision.HIGHEST)
@@ -95,7 +95,7 @@ def of_types(
         count_K = jnp.where(known_K, count_K, 0.0)
         mean_KD = sum_KD / jnp.maximum(count_K, 1.0)[:, None]
         safe_P = jnp.minimum(number_P, most - 1)
-        weight_P = (number_P < most) * known_K[safe_P] * jnp.repeat(keep_J, points // groups)
+        weight_P = (number_P < most) * known_K[safe_P] * jnp.repeat(keep_J, points // folds)
         factor_K = count_K / jnp.maximum(count_K - 1, 1.0)  # the mean of the others is so much farther away
         distance_P = factor_K[safe_P] * jnp.linalg.norm(x_PD - mean_KD[safe_P], axis=1)
         distance_P = jnp.where((weight_P > 0) & ~(distance_P < ROUNDING * spread), distance_P, 0.0)

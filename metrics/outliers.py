@@ -52,7 +52,7 @@ def activation_kurtosis(
     scale_D = jnp.sqrt(jnp.square(x_PD).mean(axis=0))
     x_PD = x_PD / jnp.where(scale_D > 0, scale_D, 1.0)[None]  # x^4 would leave the range of float32
     _, second_D, fourth_D = _moments(x_PD, keep_P, 4)
-    varies_D = ~(second_D <= 1e-6)  # true of NaN; constant but for a group left out, it is rounding that varies
+    varies_D = ~(second_D <= 1e-6)  # true of NaN; constant but for a fold left out, it is rounding that varies
     kurtosis_D = jnp.where(varies_D, fourth_D / jnp.square(jnp.where(varies_D, second_D, 1.0)), 0.0)
     return kurtosis_D.sum() / varies_D.sum()
 

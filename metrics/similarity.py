@@ -130,14 +130,14 @@ def mean_norm(cloud_PD: Float[AnyArray, "P D"], keep_P: Float[AnyArray, " P"] | 
     return _mean(_weights(cloud_PD, keep_P), jnp.linalg.norm(jnp.asarray(cloud_PD, jnp.float32), axis=1))
 
 
-def log_partition_isotropy(cloud_PD: Float[AnyArray, "P D"], groups: int = 1) -> Float[Array, " R"]:
+def log_partition_isotropy(cloud_PD: Float[AnyArray, "P D"], folds: int = 1) -> Float[Array, " R"]:
     """ln I, I = min_c Z(c) / max_c Z(c), Z(c) = sum_i exp <c, x_i>, c over the unit eigenvectors of X^T X.
 
     X is not centred. An eigenvector's sign is arbitrary, so both signs of each enter: our choice. The logarithm,
     because I underflows at the norms of a residual stream.
 
-    Shapes: P points of width D -> R = 1 + groups values, or one without groups: first that of the whole cloud, then
-    that without the j-th of `groups` equal runs of consecutive points. The directions are those of the whole cloud
+    Shapes: P points of width D -> R = 1 + folds values, or one without folds: first that of the whole cloud, then
+    that without the j-th of `folds` equal runs of consecutive points. The directions are those of the whole cloud
     in all of them. Units: none; but Z is an exponential, so that the value depends on the scale of x: it compares
     clouds of one scale, or a cloud with its null model. Range: (-inf, 0], 0 for Z the same in all directions. With
     fewer points than dimensions there are directions without any point, and Z = P there. Equal eigenvalues have no
@@ -150,10 +150,10 @@ def log_partition_isotropy(cloud_PD: Float[AnyArray, "P D"], groups: int = 1) ->
     cloud_PD = jnp.asarray(cloud_PD, jnp.float32)
     square_DD = jnp.matmul(cloud_PD.T, cloud_PD, precision=Precision.HIGHEST)
     score_PE = jnp.matmul(cloud_PD, eigh(square_DD)[1], precision=Precision.HIGHEST)
-    score_JPE = score_PE.reshape(groups, points // groups, width)
-    # a sum for every group, each with its own largest term: without it the others would underflow
+    score_JPE = score_PE.reshape(folds, points // folds, width)
+    # a sum for every fold, each with its own largest term: without it the others would underflow
     log_z_JE = jnp.concatenate([jax.nn.logsumexp(sign * score_JPE, axis=1) for sign in (1.0, -1.0)], axis=1)
-    keep_RJ = leave_out(groups)
+    keep_RJ = leave_out(folds)
     log_z_RE = jax.nn.logsumexp(log_z_JE[None], axis=1, b=keep_RJ[:, :, None])
     return -largest(-log_z_RE) - largest(log_z_RE)
 

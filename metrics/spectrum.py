@@ -32,12 +32,12 @@ class PowerLaw(NamedTuple):
     r2: Float[Array, ""]
 
 
-def spectrum(cloud_PD: Float[AnyArray, "P D"], groups: int = 1) -> Spectrum:
-    """Eigenvalues of C = (1/P) sum_i (x_i - mean)(x_i - mean)^T, and its jackknife over groups of points.
+def spectrum(cloud_PD: Float[AnyArray, "P D"], folds: int = 1) -> Spectrum:
+    """Eigenvalues of C = (1/P) sum_i (x_i - mean)(x_i - mean)^T, and its jackknife over folds of points.
 
     Shapes: P points of width D -> E = min(P, D) eigenvalues; with fewer points than dimensions the P x P Gram matrix
-    has the same ones that can differ from zero. The cloud is group-major: `groups` blocks of P/groups points. Every
-    field has a leading axis R: 0 is the full cloud; with groups > 1, r = 1 ... groups leaves out group r, and its
+    has the same ones that can differ from zero. The cloud is fold-major: `folds` blocks of P/folds points. Every
+    field has a leading axis R: 0 is the full cloud; with folds > 1, r = 1 ... folds leaves out fold r, and its
     eigenvalues are those of the full cloud to first order, v_e^T C_(-r) v_e with the full cloud's v_e, in its order.
     Units: those of x, squared. Range: >= 0. All points equal: exact zeros. A non-finite coordinate: NaN.
     Source: the squared singular values of LLM-Microscope's centred matrix, over P; the first-order jackknife is ours.
@@ -58,12 +58,12 @@ def spectrum(cloud_PD: Float[AnyArray, "P D"], groups: int = 1) -> Spectrum:
         outside = jnp.sqrt(jnp.maximum(jnp.square(mean_D).sum() - jnp.square(mean_E).sum(), 0.0))
     else:
         mean_E, outside = _product(mean_D, vector_EE), jnp.zeros(())
-    if groups == 1:
+    if folds == 1:
         kurtosis_R = jnp.square(square_P / square_P.mean()).mean()[None]
         value_RE, mean_RE = value_E[None], mean_E[None]
     else:
         coordinate_PE = vector_EE * length_E[None] if points < width else _product(x_PD, vector_EE)
-        value_RE, shift_RE, kurtosis_R = _without_each_group(coordinate_PE, square_P, groups)
+        value_RE, shift_RE, kurtosis_R = _without_each_fold(coordinate_PE, square_P, folds)
         value_RE, mean_RE = jax.vmap(_resolved)(value_RE), mean_E[None] + shift_RE
     outside_R, width_R, points_R = (jnp.full_like(kurtosis_R, value) for value in (outside, width, points))
     return Spectrum(value_RE, mean_RE, outside_R, kurtosis_R, width_R, points_R)
@@ -279,18 +279,18 @@ def _resolved(value_E: Float[Array, " E"]) -> Float[Array, " E"]:
     return jnp.where(value_E < RESOLUTION * value_E.max(), 0.0, value_E)
 
 
-def _without_each_group(
-    coordinate_PE: Float[Array, "P E"], square_P: Float[Array, " P"], groups: int
+def _without_each_fold(
+    coordinate_PE: Float[Array, "P E"], square_P: Float[Array, " P"], folds: int
 ) -> tuple[Float[Array, "R E"], Float[Array, "R E"], Float[Array, " R"]]:
     """Variances along the principal directions, shift of the mean and kurtosis: of the full cloud, and without each."""
     points = square_P.size
-    coordinate_JQE = coordinate_PE.reshape(groups, points // groups, -1)
-    keep_RJ = leave_out(groups)
-    count_R = keep_RJ.sum(axis=1) * (points // groups)
+    coordinate_JQE = coordinate_PE.reshape(folds, points // folds, -1)
+    keep_RJ = leave_out(folds)
+    count_R = keep_RJ.sum(axis=1) * (points // folds)
     shift_RE = _product(keep_RJ, coordinate_JQE.sum(axis=1)) / count_R[:, None]
     value_RE = _product(keep_RJ, jnp.square(coordinate_JQE).sum(axis=1)) / count_R[:, None] - jnp.square(shift_RE)
     square_RP = square_P[None] - 2.0 * _product(shift_RE, coordinate_PE.T) + jnp.square(shift_RE).sum(1)[:, None]
-    keep_RP = jnp.repeat(keep_RJ, points // groups, axis=1) / count_R[:, None]
+    keep_RP = jnp.repeat(keep_RJ, points // folds, axis=1) / count_R[:, None]
     square_R = (keep_RP * square_RP).sum(axis=1)
     kurtosis_R = (keep_RP * jnp.square(square_RP / square_R[:, None])).sum(axis=1)
     return jnp.maximum(value_RE, 0.0), shift_RE, kurtosis_R

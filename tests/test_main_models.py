@@ -49,7 +49,7 @@ def test_the_preparation_of_the_paper_is_one_word_and_every_part_of_it_a_flag():
     ours, theirs = config("shape_of_learning"), config("shape_of_learning", "paper")
     assert (ours.hidden_states, ours.data.clean, ours.characters) == ("blocks", False, None)
     assert (theirs.hidden_states, theirs.data.clean, theirs.characters) == ("reported", True, 512)
-    assert (theirs.measure.points, theirs.measure.groups, theirs.special_tokens) == (4096, 1, True)
+    assert (theirs.measure.points, theirs.measure.folds, theirs.special_tokens) == (4096, 1, True)
     assert theirs.models == ours.models
     again = override(theirs, {"hidden_states": "blocks", "measure.points": "64"})
     assert (again.hidden_states, again.measure.points, again.characters) == ("blocks", 64, 512)

@@ -20,7 +20,7 @@ def config(**train) -> Config:
         train=TrainConfig(**{"steps": 6, "batch_size": 8, "dispatch": 4, "log_every": 1} | train),
         evaluate=EvaluateConfig(every=3, windows=8),
         checkpoint=CheckpointConfig(every=5),
-        measure=MeasureConfig(points=16, batches=2, groups=2, families=QUICK, nulls=("shuffled", "untrained")),
+        measure=MeasureConfig(points=16, batches=2, folds=2, families=QUICK, nulls=("shuffled", "untrained")),
         mesh=MeshConfig(),
     )
 

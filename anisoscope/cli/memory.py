@@ -15,7 +15,7 @@ from anisoscope.config.model import ModelConfig
 from anisoscope.config.run import TrainConfig, seeds
 from anisoscope.measurement.families.entries import FAMILIES
 from anisoscope.measurement.nulls import PERMUTED
-from anisoscope.measurement.sources.probe import POSITION_SETS, windows_of_group
+from anisoscope.measurement.sources.probe import POSITION_SETS, windows_of_fold
 from anisoscope.models import masks, transformer
 from anisoscope.training import optimizer, step
 from anisoscope.utils import mesh
@@ -29,7 +29,7 @@ ELSE = {  # what helps too
     "model.width": " or model.layers",
     "train.num_seeds": " or train.num_data_seeds",
     "measure.points": ", model.context or model.width",
-    "tangents.windows": ", model.context or model.width, or raise tangents.groups",
+    "tangents.windows": ", model.context or model.width, or raise tangents.folds",
     "tangents.points": " or model.width",
 }
 
@@ -70,8 +70,8 @@ def training(config: Config, vocabulary: int) -> dict[str, int]:
 def measuring(config: Config) -> dict[str, int]:
     """Bytes on one device, or on all cores of a CPU, while a checkpoint is measured."""
     model, measure = config.model, config.measure
-    windows = windows_of_group(measure.points // measure.groups, model.context, measure.weighting)
-    tokens = measure.groups * windows * model.context
+    windows = windows_of_fold(measure.points // measure.folds, model.context, measure.weighting)
+    tokens = measure.folds * windows * model.context
     inputs = 1 + ("shuffled" in measure.nulls)
     compared = 2 * ("comparison" in measure.families)
     heads = any(FAMILIES[family].of in ("heads", "vectors") for family in measure.families)  # queries and keys too
@@ -88,9 +88,9 @@ def measuring(config: Config) -> dict[str, int]:
 
 
 def tangents(config: Config, vocabulary: int) -> dict[str, int]:
-    """Bytes while proxies of a checkpoint are tested: passes over one group of windows, and the rows of all layers."""
+    """Bytes while proxies of a checkpoint are tested: passes over one fold of windows, and the rows of all layers."""
     model, wanted = config.model, config.tangents
-    tokens = wanted.windows // wanted.groups * model.context
+    tokens = wanted.windows // wanted.folds * model.context
     of_block = (8 + 2 * model.expansion) * model.width + 2 * model.heads * model.context
     rows = (model.layers + 1) * wanted.points * model.width
     return {

@@ -29,7 +29,7 @@ OF_ARRAYS = tuple(name for name, of in FAMILIES.items() if of in ("cloud", "laye
 class MeasureConfig:
     points: int = 4096  # vectors per cloud
     batches: int = 4  # clouds per checkpoint, over disjoint windows
-    groups: int = 8  # groups of whole windows in a batch, resampled for the intervals; 1: by batches alone
+    folds: int = 8  # folds of whole windows in a batch, resampled for the intervals; 1: by batches alone
     families: tuple[str, ...] = tuple(FAMILIES)  # what is measured: docs/reading.md
     nulls: tuple[str, ...] = NULLS  # what every value is compared with
     weighting: str = "none"  # which positions are drawn: any (none), or so that all characters weigh alike (types)
@@ -42,7 +42,7 @@ class MeasureConfig:
 
 def check(measure: MeasureConfig, heads: int) -> None:
     """Raise UserError, one line, where this cannot be measured of a model of so many heads."""
-    for name, least in (("points", 8), ("batches", 1), ("groups", 1)):
+    for name, least in (("points", 8), ("batches", 1), ("folds", 1)):
         at_least(f"measure.{name}", getattr(measure, name), least)
     within("measure.seed", measure.seed, 0, LARGEST_SEED)
     choose("measure.weighting", measure.weighting, WEIGHTINGS)
@@ -60,5 +60,5 @@ def check(measure: MeasureConfig, heads: int) -> None:
         raise UserError(f"measure.sites={measure.sites[0]} is a cloud; name a family of clouds, as spectrum")
     if not 0 <= measure.projected_head < heads:
         raise UserError(f"measure.projected_head is {measure.projected_head}; model.heads={heads}, from 0 on")
-    if measure.points % measure.groups:
-        raise UserError(f"measure.groups is {measure.groups}; it must divide measure.points ({measure.points})")
+    if measure.points % measure.folds:
+        raise UserError(f"measure.folds is {measure.folds}; it must divide measure.points ({measure.points})")

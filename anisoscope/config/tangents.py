@@ -13,7 +13,7 @@ class TangentsConfig:
     enabled: bool = False  # whether the stage does anything
     windows: int = 128  # validation windows that proxies are tested on; as many others are what they are fitted to
     points: int = 2048  # scored positions of either
-    groups: int = 8  # groups of whole windows, resampled for the intervals
+    folds: int = 8  # folds of whole windows, resampled for the intervals
     ranks: tuple[int, ...] = (4, 16)  # of the proxies; a third of the width at most
     early_fraction: float = 0.3  # of the characters seen: whose checkpoints, without step 0, the early proxy is of
     restarts: int = 3  # of semi-NMF; the best is kept
@@ -29,14 +29,14 @@ def check_settings(tangents: TangentsConfig, width: int | None = None, words: st
     """Of a model that is read in so many dimensions, in words; None: as far as they hang on no model."""
     for name in ("windows", "points", "controls", "restarts", "rounds", "local_points"):
         at_least(f"tangents.{name}", getattr(tangents, name), 1)
-    at_least("tangents.groups", tangents.groups, 2)
+    at_least("tangents.folds", tangents.folds, 2)
     within("tangents.early_fraction", tangents.early_fraction, 0.0, 1.0)
     within("tangents.seed", tangents.seed, 0, LARGEST_SEED)
     _check_ranks(tangents, width, words)
     for name in ("windows", "points", "local_points"):
-        if getattr(tangents, name) % tangents.groups:
+        if getattr(tangents, name) % tangents.folds:
             value = getattr(tangents, name)
-            raise UserError(f"tangents.groups is {tangents.groups}; it must divide tangents.{name} ({value})")
+            raise UserError(f"tangents.folds is {tangents.folds}; it must divide tangents.{name} ({value})")
     if tangents.local_points > tangents.points:
         raise UserError(f"tangents.local_points is {tangents.local_points}; tangents.points={tangents.points} at most")
     for name in tangents.families:
@@ -55,8 +55,8 @@ def _check_ranks(tangents: TangentsConfig, width: int | None, words: str) -> Non
             f"tangents.neighbours is {tangents.neighbours}; above the largest of tangents.ranks ({ranks[-1]}) and up "
             f"to tangents.points ({tangents.points})"
         )
-    if ranks[-1] > tangents.points // tangents.groups:
-        raise UserError(f"tangents.points is {tangents.points}; {ranks[-1]} × tangents.groups at least, for that rank")
+    if ranks[-1] > tangents.points // tangents.folds:
+        raise UserError(f"tangents.points is {tangents.points}; {ranks[-1]} × tangents.folds at least, for that rank")
 
 
 def early_steps(config: RunConfig, tangents: TangentsConfig) -> list[int]:

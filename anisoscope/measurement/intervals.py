@@ -3,16 +3,16 @@
 Axis 0 of every array is the batch (G, over disjoint windows), axis 1 the replicate (R): 0 the value on all windows of
 the batch, then one value for each resample. How to resample depends on the statistic:
 
-- jackknife: replicate j leaves out group j of the batch's J groups of windows. For smooth statistics.
+- jackknife: replicate j leaves out fold j of the batch's J folds of windows. For smooth statistics.
 - sections: replicate j is the statistic on section j alone, neighbours searched within it. For what is read off
-  nearest neighbours, where leaving groups out and searching again overstates the error (1.2 to 1.8 times for Gaussians
+  nearest neighbours, where leaving folds out and searching again overstates the error (1.2 to 1.8 times for Gaussians
   of 2 and 5 dimensions), and holding the neighbours fixed understates it (0.7 to 1.0 times; benchmarks/resampling.py).
   A section is a thinner cloud and sees another scale, where the dimension may be another: its relative error is what
   carries over.
 - share_sections: the same for a share between 0 and 1. What carries over is the error over sqrt(p (1 - p)), that of a
   share of independent draws: a relative error would make the overlap of neighbourhoods, which is larger in a thinner
   cloud, seem too sure (intervals at 95 % covered 72 to 90 %; benchmarks/coverage.py).
-- without replicates (counts, or one group): the batches are the sample.
+- without replicates (counts, or one fold): the batches are the sample.
 
 An average over layers or heads is resampled as its terms are: each replicate is the average of theirs.
 """

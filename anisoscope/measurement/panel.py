@@ -23,7 +23,7 @@ Over = Callable[[Callable, Any], Any]  # (work, stacked) -> what work gives of e
 
 
 class Sample(NamedTuple):
-    """What is measured together: a cloud for each of N layers, of the same P points, group-major; and heads, if any.
+    """What is measured together: a cloud for each of N layers, of the same P points, fold-major; and heads, if any.
 
     All samples of a measurement have the same places, and each has types of its own, or none has.
     """
@@ -77,7 +77,7 @@ def panel_and_nearest(
     """Values {name of the sample: {quantity: (*dims, R)}}, un-jitted; "gaussian" is added where it is asked for.
 
     `samples` are the measured one and the null models that a source makes of its input, all of the same shapes; the
-    points come in `settings.groups` groups of equal size, one after another. `others` are clouds (N, P, D) of the same
+    points come in `settings.folds` folds of equal size, one after another. `others` are clouds (N, P, D) of the same
     points to compare with, whose neighbours may be `known`. `key` draws the Gaussian null model; `permuted(number)`
     gives the measured clouds with their windows in another order, the null model of comparisons, from sources that can.
     Clouds and heads go one after another, or as many at once as `over(work, stacked)` takes: the memory is that of the
@@ -92,7 +92,7 @@ def panel_and_nearest(
     whole, nearest_N = None if known is None else known.whole, None
 
     plain, with_null = _of_cloud(families)
-    found, _ = _over_clouds(clouds_ZNPD, places, types_Z, plain, settings.groups, 0, over, whole)
+    found, _ = _over_clouds(clouds_ZNPD, places, types_Z, plain, settings.folds, 0, over, whole)
     _add(values, samples, found)
 
     if with_null or _of(families, "layers"):
@@ -103,19 +103,19 @@ def panel_and_nearest(
             clouds_ZNPD, names = jnp.concatenate([clouds_ZNPD, null_NPD[None]]), [*names, "gaussian"]
             types_Z = jax.tree.map(lambda x_Z: jnp.concatenate([x_Z, x_Z[:1]]), types_Z)
         compared = max((family.neighbours for family in _of(families, "layers")), default=0)
-        of_clouds = with_null, settings.groups, compared, over, whole
+        of_clouds = with_null, settings.folds, compared, over, whole
         found, nearest_ZN = _over_clouds(clouds_ZNPD, places, types_Z, *of_clouds)
         _add(values, names, found)
         nearest_N = jax.tree.map(lambda x: x[0], nearest_ZN)
         for family in _of(families, "layers"):
-            compared_with = others, settings.groups, over, permuted, None if known is None else known.nearest
+            compared_with = others, settings.folds, over, permuted, None if known is None else known.nearest
             measure = functools.partial(family.measure, clouds_ZNPD[0], nearest_N, *compared_with)
             for name, own in _if(whole, measure).items():
                 values.setdefault(name, {}).update(own)
 
     for family in _of(families, "heads"):
         heads_Z = _stacked([sample.heads for sample in samples.values()])
-        measure = functools.partial(family.measure, groups=settings.groups, over=over)
+        measure = functools.partial(family.measure, folds=settings.folds, over=over)
         _add(values, samples, _if(whole, functools.partial(jax.lax.map, measure, heads_Z)))
     return Found(values, nearest_N)
 
@@ -146,7 +146,7 @@ def _over_clouds(
     places: Places | None,
     types_Z: Types | None,
     families: list[Family],
-    groups: int,
+    folds: int,
     compared: int,
     over: Over,
     whole: Array | None,
@@ -162,12 +162,12 @@ def _over_clouds(
 
     def of_cloud(cloud_PD: Array, types: Types | None, number: Array) -> tuple[Values, Searched | None]:
         wanted = None if whole is None else whole | (number < layers)
-        searched = _if(wanted, lambda: search(cloud_PD, count, groups))
+        searched = _if(wanted, lambda: search(cloud_PD, count, folds))
 
         def of_families() -> Values:
             values: Values = {}
             for family in families:
-                values |= family.measure(Cloud(cloud_PD, groups, searched, places, types))
+                values |= family.measure(Cloud(cloud_PD, folds, searched, places, types))
             return values
 
         return _if(whole, of_families), comparison.few(searched) if compared else None

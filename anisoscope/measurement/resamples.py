@@ -1,7 +1,7 @@
 """A cloud, its neighbours, and its resamples: what the families measure.
 
 R replicates come last in every array: the whole cloud, then each of the resamples (see intervals.py). A cloud is
-group-major: P/J points of each of J groups of windows, one group after another.
+fold-major: P/J points of each of J folds of windows, one fold after another.
 """
 
 from collections.abc import Callable
@@ -41,34 +41,34 @@ class Types(NamedTuple):
 
 class Cloud(NamedTuple):
     points_PD: Array
-    groups: int
+    folds: int
     searched: Searched | None  # None where no family asks for neighbours
     places: Places | None = None  # None where the points have none
     types: Types | None = None  # None where they are not known
 
 
-def search(cloud_PD: Array, count: int, groups: int) -> Searched | None:
+def search(cloud_PD: Array, count: int, folds: int) -> Searched | None:
     """The `count` nearest of every point; None where none are asked for."""
     if count == 0:
         return None
-    if groups == 1:
+    if folds == 1:
         return Searched(nearest_neighbours(cloud_PD, count), None)
-    return Searched(*neighbours_in_sections(cloud_PD, count, section_count(groups)))
+    return Searched(*neighbours_in_sections(cloud_PD, count, section_count(folds)))
 
 
-def leave_out(groups: int, points: int) -> Array:
-    """Weights (R, points): all, then all but one group after another."""
-    return jnp.repeat(cloud.leave_out(groups), points // groups, axis=1)
+def leave_out(folds: int, points: int) -> Array:
+    """Weights (R, points): all, then all but one fold after another."""
+    return jnp.repeat(cloud.leave_out(folds), points // folds, axis=1)
 
 
-def sections(cloud_PD: Array, groups: int) -> Array:
-    """The cloud cut into sections of whole groups, (sections, P / sections, D)."""
-    return cloud_PD.reshape(section_count(groups), -1, cloud_PD.shape[1])
+def sections(cloud_PD: Array, folds: int) -> Array:
+    """The cloud cut into sections of whole folds, (sections, P / sections, D)."""
+    return cloud_PD.reshape(section_count(folds), -1, cloud_PD.shape[1])
 
 
-def over_groups(read: Callable[[Array], Values], groups: int, points: int) -> Values:
-    """What `read` finds with weights of the points: all of them, then all but one group after another."""
-    return jax.vmap(read)(leave_out(groups, points))
+def over_folds(read: Callable[[Array], Values], folds: int, points: int) -> Values:
+    """What `read` finds with weights of the points: all of them, then all but one fold after another."""
+    return jax.vmap(read)(leave_out(folds, points))
 
 
 def over_sections(read: Callable[..., Values], *searched: Searched) -> Values:
@@ -80,9 +80,9 @@ def over_sections(read: Callable[..., Values], *searched: Searched) -> Values:
     return {name: jnp.concatenate([value, jnp.moveaxis(parts[name], 0, -1)], -1) for name, value in whole.items()}
 
 
-def section_count(groups: int) -> int:
-    """Sections of equal numbers of whole groups: 4, 3 or 2 where that divides them, else the fewest that do.
+def section_count(folds: int) -> int:
+    """Sections of equal numbers of whole folds: 4, 3 or 2 where that divides them, else the fewest that do.
 
     Small sections see other scales than the whole.
     """
-    return next(count for count in (4, 3, *range(2, groups + 1), 1) if groups % count == 0)
+    return next(count for count in (4, 3, *range(2, folds + 1), 1) if folds % count == 0)

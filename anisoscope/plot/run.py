@@ -66,7 +66,7 @@ def bands(runs: dict[str, Run], *names: str, what: str = "band") -> str:
         for values in (run.results[name] for name in names if name in run.results):
             shown.append(values)
             if np.isfinite(values.sel(statistic="low")).any():
-                resampled = run.results.attrs["groups"] > 1 and values.attrs.get("resampling") != "batches"
+                resampled = run.results.attrs["folds"] > 1 and values.attrs.get("resampling") != "batches"
                 seeds = "seeds" in run.results.attrs and "seed" not in values.dims
                 ways.add("seeds" if seeds else "windows resampled" if resampled else "over batches")
     intervals = " or ".join(sorted(ways - {"seeds"}))

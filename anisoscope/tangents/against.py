@@ -1,6 +1,6 @@
 """What is said of gradients on the windows: by themselves, in the proxies, and beside their controls.
 
-Arrays carry the letters of `models`; P points in J groups, R = 1 + J resamples, X frames (every fit of every kind), C
+Arrays carry the letters of `models`; P points in J folds, R = 1 + J resamples, X frames (every fit of every kind), C
 control frames, G kinds of rows (raw, then unit), M matrices, B bins of log frequency.
 """
 
@@ -15,7 +15,7 @@ from anisoscope.data.frequency import BINS
 from anisoscope.measurement.panel import Sample, panel
 from anisoscope.measurement.resamples import Places, leave_out
 from anisoscope.metrics import tangent
-from anisoscope.metrics.cloud import leave_out as groups_left
+from anisoscope.metrics.cloud import leave_out as folds_left
 from anisoscope.tangents import written
 from anisoscope.tangents.inputs import Read, Windows
 
@@ -24,15 +24,15 @@ ROWS = ("raw", "unit")  # gradients as they are, and each over its norm
 
 def of_gradients(read_now: Read, bins_P: Array, tangents: TangentsConfig) -> dict[str, Array]:
     """What is said of gradients without any proxy: (…, R)."""
-    weight_RJ = groups_left(tangents.groups)
+    weight_RJ = folds_left(tangents.folds)
     weight_RJ = weight_RJ / weight_RJ.sum(axis=1, keepdims=True)
 
     def over(x_J: Array) -> Array:
-        """Means over the groups that are left, R last."""
+        """Means over the folds that are left, R last."""
         return jnp.moveaxis(jnp.tensordot(weight_RJ, x_J, 1), 0, -1)
 
     norm_NTR, square_NTR, total_NR = over(read_now.norm_JNT), over(read_now.square_JNT), over(read_now.total_JN)
-    weight_BRP = _in_bins(bins_P)[:, None] * leave_out(tangents.groups, tangents.points)[None]
+    weight_BRP = _in_bins(bins_P)[:, None] * leave_out(tangents.folds, tangents.points)[None]
     weight_BRP = weight_BRP / weight_BRP.sum(axis=2, keepdims=True)
     norm_NP = jnp.linalg.norm(read_now.gradient_NPD, axis=2)
     return {
@@ -57,7 +57,7 @@ def of_rank(
     tangents: TangentsConfig,
 ) -> dict[str, Array]:
     """Every frame of one rank in every layer; layers go one after another."""
-    keep_RP = leave_out(tangents.groups, tangents.points)
+    keep_RP = leave_out(tangents.folds, tangents.points)
     in_bin_BP = _in_bins(bins_P)
     key = jax.random.key(tangents.seed)
 
@@ -143,12 +143,12 @@ def of_bins(
 
 
 def of_local(read_now: Read, cloud_NPD: Array, tangents: TangentsConfig) -> dict[str, Array]:
-    """e and v of the local tangents at the first points of each group, among those that proxies are fitted to."""
-    share, at = tangents.local_points // tangents.groups, jnp.asarray(tangents.ranks) - 1
-    keep_RP = leave_out(tangents.groups, tangents.local_points)
+    """e and v of the local tangents at the first points of each fold, among those that proxies are fitted to."""
+    share, at = tangents.local_points // tangents.folds, jnp.asarray(tangents.ranks) - 1
+    keep_RP = leave_out(tangents.folds, tangents.local_points)
 
     def some(x_PD: Array) -> Array:
-        return x_PD.reshape(tangents.groups, -1, x_PD.shape[1])[:, :share].reshape(-1, x_PD.shape[1])
+        return x_PD.reshape(tangents.folds, -1, x_PD.shape[1])[:, :share].reshape(-1, x_PD.shape[1])
 
     def of_layer(given: tuple[Array, Array, Array]) -> dict[str, Array]:
         points_PD, gradient_PD, among_PD = some(given[0]), some(given[1]), given[2]
@@ -174,14 +174,14 @@ def gradient_panel(read_now: Read, windows: Windows, tangents: TangentsConfig) -
     settings = MeasureConfig(
         points=tangents.points,
         batches=1,
-        groups=tangents.groups,
+        folds=tangents.folds,
         families=tangents.families,
         nulls=(),
         seed=tangents.seed,
     )
-    context, share = windows.tokens_JWT.shape[2], tangents.points // tangents.groups
-    group_P = np.arange(tangents.points) // share
-    window_P = group_P * windows.tokens_JWT.shape[1] + windows.picks_JQ.reshape(-1) // context
+    context, share = windows.tokens_JWT.shape[2], tangents.points // tangents.folds
+    fold_P = np.arange(tangents.points) // share
+    window_P = fold_P * windows.tokens_JWT.shape[1] + windows.picks_JQ.reshape(-1) // context
     places = Places(window_P, windows.time_P)
     clouds = dict(zip(ROWS, (read_now.gradient_NPD, jax.vmap(unit)(read_now.gradient_NPD)), strict=True))
     samples = {"measured": Sample(clouds["raw"], places=places), "unit": Sample(clouds["unit"], places=places)}

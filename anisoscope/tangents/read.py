@@ -1,6 +1,6 @@
 """States and their gradients on the windows of a run: one forward and one backward pass.
 
-Arrays carry the letters of `models`; J groups of W windows, Q points of a group, P = J Q points, group-major.
+Arrays carry the letters of `models`; J folds of W windows, Q points of a fold, P = J Q points, fold-major.
 """
 
 from typing import Any
@@ -29,18 +29,18 @@ def activations(
 ) -> Array:
     """The states alone, (layer, P, D)."""
 
-    def of_group(group: tuple[Array, Array]) -> Array:
-        tokens_WT, picks_Q = group
+    def of_fold(fold: tuple[Array, Array]) -> Array:
+        tokens_WT, picks_Q = fold
         return _picked(model.apply(params, tokens_WT, None, visible_TT)[1].resid_NBTD, picks_Q) @ basis_DD
 
-    return _joined(jax.lax.map(of_group, (windows.tokens_JWT, windows.picks_JQ)))
+    return _joined(jax.lax.map(of_fold, (windows.tokens_JWT, windows.picks_JQ)))
 
 
 def read(model: transformer.Model, params: Any, windows: Windows, visible_TT: Array, basis_DD: np.ndarray) -> Read:
-    """A forward and a backward pass, group by group: the memory is that of one group's windows and of all rows kept."""
+    """A forward and a backward pass, fold by fold: the memory is that of one fold's windows and of all rows kept."""
 
-    def of_group(summed: written.Rows, group: tuple[Array, ...]) -> tuple[written.Rows, tuple[Array, ...]]:
-        tokens_WT, targets_WT, weights_WT, picks_Q = group
+    def of_fold(summed: written.Rows, fold: tuple[Array, ...]) -> tuple[written.Rows, tuple[Array, ...]]:
+        tokens_WT, targets_WT, weights_WT, picks_Q = fold
         batch = objective.Batch(tokens_WT, targets_WT, weights_WT)
         shape = jax.eval_shape(lambda: model.apply(params, tokens_WT, None, visible_TT)[1].resid_NBTD).shape
 
@@ -68,7 +68,7 @@ def read(model: transformer.Model, params: Any, windows: Windows, visible_TT: Ar
         return jax.tree.map(jnp.add, summed, slope), found
 
     zero = jax.tree.map(jnp.zeros_like, written.take(params))
-    slope, found_J = jax.lax.scan(of_group, zero, windows[:4])
+    slope, found_J = jax.lax.scan(of_fold, zero, windows[:4])
     points_JNQD, gradient_JNQD, loss_JQ, *rest = found_J
     return Read(_joined(points_JNQD), _joined(gradient_JNQD), loss_JQ.ravel(), *rest, written.rows(slope))
 
@@ -78,5 +78,5 @@ def _picked(x_NBTD: Array, picks_Q: Array) -> Array:
 
 
 def _joined(x_JNQD: Array) -> Array:
-    """(N, P, D), group-major."""
+    """(N, P, D), fold-major."""
     return jnp.moveaxis(x_JNQD, 1, 0).reshape(x_JNQD.shape[1], -1, x_JNQD.shape[-1])

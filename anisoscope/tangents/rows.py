@@ -16,7 +16,7 @@ def make_windows(config: RunConfig, tangents: TangentsConfig, corpus: Corpus) ->
     """To fit and to test; UserError where the validation split is too short, or too little of it is scored."""
     context, count = config.model.context, tangents.windows
     available = (len(corpus.valid) - 1) // context  # an encoder's window has a character more, too
-    most = available // 2 // tangents.groups * tangents.groups
+    most = available // 2 // tangents.folds * tangents.folds
     if available < 2 * count:
         raise UserError(
             f"the validation split has {len(corpus.valid)} characters, {available} windows of {context}; "
@@ -29,5 +29,5 @@ def make_windows(config: RunConfig, tangents: TangentsConfig, corpus: Corpus) ->
     batch = objective.make_batch(config, windows_WL, key, np.arange(2 * count), corpus.mask_token)
     log_frequency_C = frequency.log_frequency(corpus.train, 1, corpus.vocab_size)
     bins_WT = frequency.bins(log_frequency_C)[windows_WL[:, :-1]]
-    parts = [np.asarray(part_WT).reshape(2, tangents.groups, -1, context) for part_WT in (*batch, bins_WT)]
+    parts = [np.asarray(part_WT).reshape(2, tangents.folds, -1, context) for part_WT in (*batch, bins_WT)]
     return tuple(picked(*(part[half] for part in parts), tangents, rng) for half in range(2))

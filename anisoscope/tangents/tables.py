@@ -133,7 +133,7 @@ def primary_cells(
 ) -> pd.DataFrame:
     """e − v of the semi-NMF proxy of this fit in the cells named beforehand, with p of e = v and Holm's of all cells.
 
-    Cells are (layer, step, rank). p is Student's, two-sided, with the groups less one as degrees of freedom.
+    Cells are (layer, step, rank). p is Student's, two-sided, with the folds less one as degrees of freedom.
     """
     rows = []
     for layer, step, rank in cells:
@@ -141,9 +141,9 @@ def primary_cells(
             continue
         table = raw[step].sel(layer=layer, rank=rank, fit=fit, kind=KINDS[0], rows="raw")
         excess = (table["energy"] - table["variance"]).values.astype(np.float64)
-        one, groups = summarise(excess[None], "jackknife"), len(excess) - 1
+        one, folds = summarise(excess[None], "jackknife"), len(excess) - 1
         t = one.mean / np.sqrt(variance(excess[None, 1:], "jackknife")[0])
-        p = 2 * stats.t.sf(abs(t), groups - 1)
+        p = 2 * stats.t.sf(abs(t), folds - 1)
         values = {"energy": table["energy"].values[0], "variance": table["variance"].values[0]}
         values |= {"excess": one.mean, "low": one.low, "high": one.high, "p": p, "control_p": float(table["control_p"])}
         rows.append({"run": name, "step": step, "layer": layer, "rank": rank, "fit": fit} | values)
@@ -158,7 +158,7 @@ def sampled(tangents: TangentsConfig) -> dict[str, Any]:
         "points": tangents.points,
         "sample": f"{tangents.points:,} scored positions of {tangents.windows:,} windows",
         "windows": f"{tangents.windows} to test on, {tangents.windows} others to fit to",
-        "groups": tangents.groups,
+        "folds": tangents.folds,
         "controls": tangents.controls,
     }
 

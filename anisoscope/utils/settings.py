@@ -7,7 +7,11 @@ from typing import Any, get_args, get_origin, get_type_hints
 
 from anisoscope.utils.errors import UserError, meant
 
-RENAMED = {"vectors.groups": "vectors.clusters"}  # settings of earlier versions, by what they are called now
+RENAMED = {  # settings of earlier versions, by what they are called now
+    "vectors.groups": "vectors.clusters",
+    "measure.groups": "measure.folds",
+    "tangents.groups": "tangents.folds",
+}
 LARGEST_SEED = 2**31 - 1  # a table has no larger number: NetCDF-3
 
 

@@ -10,7 +10,7 @@ from anisoscope.analysis.findings import _places, found
 from tests.plot.tables import changed, lacking, make_run, shapes_at, spoiled
 
 OTHERS = tuple({*shapes_at(0, 2, True), "projection"} - {"anisotropy", "twonn"})
-SMALL = {"steps": (0, 1000), "heads": 1, "batches": 2, "groups": 2, "nulls": ("gaussian",), "without": OTHERS}
+SMALL = {"steps": (0, 1000), "heads": 1, "batches": 2, "folds": 2, "nulls": ("gaussian",), "without": OTHERS}
 
 
 @pytest.fixture(scope="module")

@@ -21,7 +21,7 @@ from tests.plot.tables import make_run, under
 @pytest.fixture
 def folder(tmp_path):
     """A run's folder as far as figures read it."""
-    run, path = make_run(steps=(0, 1), layers=2, heads=1, batches=2, groups=2, nulls=()), tmp_path / "run"
+    run, path = make_run(steps=(0, 1), layers=2, heads=1, batches=2, folds=2, nulls=()), tmp_path / "run"
     files.write(run.results, path / "results.nc")
     (path / "train.jsonl").write_text("".join(json.dumps(line) + "\n" for line in run.log))
     (path / "environment.json").write_text("{}")
@@ -39,7 +39,7 @@ def test_a_run_to_compare_with_does_not_take_the_place_of_a_condition(tmp_path, 
     """Seeds 0 and 1 are drawn as `plain`; the other experiment's run is called so too."""
     paths = {name: tmp_path / "own" / name for name in ("plain_0", "plain_1")} | {"plain": tmp_path / "other" / "plain"}
     for seed, path in enumerate(paths.values()):
-        one = make_run(steps=(0, 1), layers=1, heads=1, batches=2, groups=2, nulls=(), seed=seed)
+        one = make_run(steps=(0, 1), layers=1, heads=1, batches=2, folds=2, nulls=(), seed=seed)
         one = under(one, {"model.sink": True}) if seed == 2 else one
         files.write(one.results, path / "results.nc")
         (path / "train.jsonl").write_text("".join(json.dumps(line) + "\n" for line in one.log))

@@ -167,7 +167,7 @@ FAULTS = [
     Fault(
         "types that are left out of a resample stay in the correlation",
         "metrics/frequency.py",
-        "weight_P = (number_P < most) * known_K[safe_P] * jnp.repeat(keep_J, points // groups)",
+        "weight_P = (number_P < most) * known_K[safe_P] * jnp.repeat(keep_J, points // folds)",
         "weight_P = (number_P < most) * known_K[safe_P]",
     ),
     Fault(
@@ -191,8 +191,8 @@ FAULTS = [
     Fault(
         "of layers beside others the lower triangle is read",
         "metrics/comparison.py",
-        "return _beside(_layer(x_N, n), _layer(y_N, m), groups)",
-        "return _beside(_layer(x_N, m), _layer(y_N, n), groups)",
+        "return _beside(_layer(x_N, n), _layer(y_N, m), folds)",
+        "return _beside(_layer(x_N, m), _layer(y_N, n), folds)",
     ),
     Fault(
         "the score on the first direction has the sign of the eigenvector",

@@ -14,8 +14,8 @@ from anisoscope.measurement.panel import MEASURED, Sample, panel
 from anisoscope.measurement.resamples import Places
 from tests import reference_comparison as reference
 
-WINDOWS, TIME, WIDTH, GROUPS = 24, 16, 8, 4
-POINTS = WINDOWS * (TIME - 4)  # some positions of each group are left out
+WINDOWS, TIME, WIDTH, FOLDS = 24, 16, 8, 4
+POINTS = WINDOWS * (TIME - 4)  # some positions of each fold are left out
 KEY = jax.random.key(3)
 TWINS = {
     "cka": reference.linear_cka,
@@ -25,10 +25,10 @@ TWINS = {
 
 
 def picks():
-    """So many of each group, in random order."""
+    """So many of each fold, in random order."""
     generator = np.random.default_rng(0)
-    places = np.arange(WINDOWS * TIME).reshape(GROUPS, -1)
-    return np.concatenate([generator.permutation(group)[: POINTS // GROUPS] for group in places]).astype(np.int32)
+    places = np.arange(WINDOWS * TIME).reshape(FOLDS, -1)
+    return np.concatenate([generator.permutation(fold)[: POINTS // FOLDS] for fold in places]).astype(np.int32)
 
 
 PICKS = picks()
@@ -36,7 +36,7 @@ PICKS = picks()
 
 @functools.cache
 def program():
-    settings = MeasureConfig(points=POINTS, groups=GROUPS, families=("comparison",))
+    settings = MeasureConfig(points=POINTS, folds=FOLDS, families=("comparison",))
 
     def of(resid_NXD, other_NXD):
         def permuted(number):
@@ -86,7 +86,7 @@ def test_the_null_model_is_the_mean_over_permutations_of_the_float64_twins():
             assert got == pytest.approx(twin(layers[own, PICKS], layers[beside, PICKS]), rel=1e-4)
             expected = np.mean([twin(layers[own, order], layers[beside, PICKS]) for order in orders])
             assert values["permuted"][f"{kind}_{name}"][place][0] == pytest.approx(expected, rel=1e-4, abs=1e-6)
-    left = np.arange(POINTS) >= POINTS // GROUPS
+    left = np.arange(POINTS) >= POINTS // FOLDS
     expected = np.mean([TWINS["cka_unbiased"](layers[0, order[left]], layers[1, PICKS[left]]) for order in orders])
     assert values["permuted"]["cka_unbiased_layers"][0, 1, 1] == pytest.approx(expected, rel=1e-4, abs=1e-6)
 

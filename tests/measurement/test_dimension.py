@@ -11,8 +11,8 @@ DIMENSIONS = ("twonn", "twonn_mle", "twonn_bayes", "gride", "levina_bickel", "lo
 
 
 @functools.partial(jax.jit, static_argnums=1)
-def measured(cloud_PD, groups):
-    cloud = Cloud(cloud_PD, groups, search(cloud_PD, scale.FAMILY.neighbours, groups))
+def measured(cloud_PD, folds):
+    cloud = Cloud(cloud_PD, folds, search(cloud_PD, scale.FAMILY.neighbours, folds))
     return dimension.measure(cloud) | scale.measure(cloud)
 
 

@@ -32,7 +32,7 @@ def values_on_fixed_clouds() -> dict[str, dict]:
     q, k = generator.normal(size=(2, 1, WINDOWS, TIME, 2, 4)) + 0.5
     visible = np.tril(np.ones((TIME, TIME), bool))
     families = tuple(name for name, family in FAMILIES.items() if family.of != "vectors")
-    settings = MeasureConfig(points=WINDOWS * TIME, groups=4, families=families, nulls=())
+    settings = MeasureConfig(points=WINDOWS * TIME, folds=4, families=families, nulls=())
     picks = np.arange(WINDOWS * TIME)
     heads = Heads(*jax.tree.map(np.float32, (q, k)), picks, visible)
     points = np.float32(points)

@@ -7,7 +7,7 @@ from scipy import stats
 from anisoscope.measurement.intervals import redrawn, summarise, variance, within
 from anisoscope.measurement.resamples import section_count
 
-BATCHES, GROUPS, POINTS = 4, 8, 40
+BATCHES, FOLDS, POINTS = 4, 8, 40
 
 
 def replicated(x_GJP, statistic, kind):
@@ -20,8 +20,8 @@ def replicated(x_GJP, statistic, kind):
 
 
 def dependent(rng):
-    """Points that share a part of their group: their own number is no measure of the information."""
-    return rng.normal(size=(BATCHES, GROUPS, 1)) + rng.normal(size=(BATCHES, GROUPS, POINTS))
+    """Points that share a part of their fold: their own number is no measure of the information."""
+    return rng.normal(size=(BATCHES, FOLDS, 1)) + rng.normal(size=(BATCHES, FOLDS, POINTS))
 
 
 @pytest.mark.parametrize("kind", ["jackknife", "sections"])
@@ -30,8 +30,8 @@ def test_of_a_mean_both_kinds_are_the_textbook_interval(kind):
     x_GJP = dependent(np.random.default_rng(0))
     summary = summarise(replicated(x_GJP, np.mean, kind), kind)
     means_GJ = x_GJP.mean(2)
-    error = np.sqrt(means_GJ.var(1, ddof=1).mean() / (BATCHES * GROUPS))
-    low, high = stats.t.interval(0.95, BATCHES * (GROUPS - 1), loc=means_GJ.mean(), scale=error)
+    error = np.sqrt(means_GJ.var(1, ddof=1).mean() / (BATCHES * FOLDS))
+    low, high = stats.t.interval(0.95, BATCHES * (FOLDS - 1), loc=means_GJ.mean(), scale=error)
     np.testing.assert_allclose([summary.mean, summary.low, summary.high], [means_GJ.mean(), low, high], rtol=1e-12)
     np.testing.assert_allclose(summary.std, means_GJ.mean(1).std(ddof=1))
 
@@ -58,7 +58,7 @@ def test_an_average_of_numbers_that_go_together_covers_the_truth(kind):
         hits += summary.low <= 5 <= summary.high
         halves.append(summary.high - summary.mean)
     assert 0.92 <= hits / 500 <= 0.98
-    students = stats.t.ppf(0.975, 1) * np.sqrt((1 + 1 / POINTS) * (1 + 0.25 / 3) / (2 * GROUPS))
+    students = stats.t.ppf(0.975, 1) * np.sqrt((1 + 1 / POINTS) * (1 + 0.25 / 3) / (2 * FOLDS))
     assert np.median(halves) < 0.4 * students  # what one degree of freedom would ask for
 
 
@@ -151,9 +151,9 @@ def test_an_unknown_kind_is_refused():
         variance(np.zeros((1, 3)), "bootstrap")
 
 
-@pytest.mark.parametrize(("groups", "sections"), [(8, 4), (6, 3), (2, 2), (10, 2), (25, 5), (7, 7), (1, 1)])
-def test_sections_are_whole_groups(groups, sections):
-    assert section_count(groups) == sections
+@pytest.mark.parametrize(("folds", "sections"), [(8, 4), (6, 3), (2, 2), (10, 2), (25, 5), (7, 7), (1, 1)])
+def test_sections_are_whole_folds(folds, sections):
+    assert section_count(folds) == sections
 
 
 @pytest.mark.parametrize(("kind", "replicates"), [("jackknife", 8), ("sections", 4), ("share_sections", 3), ("", 0)])

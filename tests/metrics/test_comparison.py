@@ -23,11 +23,11 @@ from tests import reference_comparison as reference
 from tests.metrics.clouds import EVERY, MANY, POINTS, WIDE, filled, find, gaussian, rotation
 
 COUNT = 5
-GROUPED = POINTS - 1  # points that are a multiple of the groups
+GROUPED = POINTS - 1  # points that are a multiple of the folds
 INVARIANT = (60, 6)  # points and width of the clouds that are moved
 
-cka, cka_unbiased = (jax.jit(read, static_argnames="groups") for read in (linear_cka, linear_cka_unbiased))
-both = jax.jit(ckas, static_argnames="groups")
+cka, cka_unbiased = (jax.jit(read, static_argnames="folds") for read in (linear_cka, linear_cka_unbiased))
+both = jax.jit(ckas, static_argnames="folds")
 TWINS = (reference.linear_cka, reference.linear_cka_unbiased)
 
 
@@ -66,15 +66,15 @@ def test_cka_of_clouds_in_bfloat16_is_that_of_their_values():
 
 
 @pytest.mark.parametrize("name", ["gaussian", "mean 1000 x spread", "rogue coordinate", "zoo: mean 1000 spreads"])
-def test_cka_without_a_group_is_that_of_the_others(name):
-    """The points of each group have a mean of their own, which the centre must follow."""
-    groups = 4
+def test_cka_without_a_fold_is_that_of_the_others(name):
+    """The points of each fold have a mean of their own, which the centre must follow."""
+    folds = 4
     cloud = EVERY[name][:GROUPED].copy()
-    size = len(cloud) // groups
-    cloud += 2 * cloud.std(0) * np.repeat(np.arange(groups, dtype=np.float32), size)[:, None]
+    size = len(cloud) // folds
+    cloud += 2 * cloud.std(0) * np.repeat(np.arange(folds, dtype=np.float32), size)[:, None]
     second = other(cloud)
-    found = both(cloud, second, groups=groups)
-    left = [[np.delete(z, np.s_[j * size : (j + 1) * size], axis=0) for z in (cloud, second)] for j in range(groups)]
+    found = both(cloud, second, folds=folds)
+    left = [[np.delete(z, np.s_[j * size : (j + 1) * size], axis=0) for z in (cloud, second)] for j in range(folds)]
     for values, twin in zip(found, TWINS, strict=True):
         np.testing.assert_allclose(values, [twin(*pair) for pair in [(cloud, second), *left]], rtol=1e-4)
         assert np.ptp(values) > 1e-3
@@ -103,7 +103,7 @@ def test_independent_clouds_have_no_cka_without_bias(points):
 def test_rotated_copies_have_a_cka_of_one_without_bias_too():
     cloud = gaussian(*INVARIANT)
     moved = (3 * cloud @ rotation(INVARIANT[1], 1) + 5).astype(np.float32)
-    np.testing.assert_allclose(cka_unbiased(cloud, moved, groups=3), 1, rtol=1e-5)
+    np.testing.assert_allclose(cka_unbiased(cloud, moved, folds=3), 1, rtol=1e-5)
     assert (np.asarray(cka_unbiased(cloud, moved)) <= 1).all()
 
 
@@ -113,10 +113,10 @@ def test_beside_one_massive_point_cka_without_bias_is_right_or_nan():
     for size in (10, 30, 100, 300, 1000):
         massive = cloud.copy()
         massive[7] *= size
-        found = cka_unbiased(massive, second, groups=4)
+        found = cka_unbiased(massive, second, folds=4)
         assert np.isnan(found[0]) or found[0] == pytest.approx(TWINS[1](massive, second), rel=0.02, abs=1e-3)
         known.append(bool(np.isfinite(found[0])))
-        assert np.isfinite(found[1])  # without the group of that point
+        assert np.isfinite(found[1])  # without the fold of that point
         assert np.isfinite(cka(massive, second))
     assert known == sorted(known, reverse=True)
     assert known[0]
@@ -128,8 +128,8 @@ def test_cka_of_what_does_not_vary_or_is_not_finite_is_nan():
     same, bad = np.full_like(cloud, 0.1), cloud.copy()
     bad[4, 1] = np.nan
     for broken in (same, bad):
-        assert np.isnan(both(cloud, broken, groups=3)).all()
-    for found in map(np.asarray, of_layers(np.stack([cloud, same, cloud]), groups=3)):
+        assert np.isnan(both(cloud, broken, folds=3)).all()
+    for found in map(np.asarray, of_layers(np.stack([cloud, same, cloud]), folds=3)):
         assert np.isfinite(found[:, 0, 0]).all()
         assert np.isnan(found[:, 1]).all()
         assert np.isnan(found[:, :, 1]).all()
@@ -151,18 +151,18 @@ def test_cka_does_not_see_rotation_scale_translation_or_order(seed, scale, shift
     np.testing.assert_allclose(cka(second, cloud), before, rtol=1e-5)
 
 
-@functools.partial(jax.jit, static_argnames="groups")
-def of_layers(clouds, groups, beside=None):
-    return layers_cka(ready(clouds, groups), groups, None if beside is None else ready(beside, groups))
+@functools.partial(jax.jit, static_argnames="folds")
+def of_layers(clouds, folds, beside=None):
+    return layers_cka(ready(clouds, folds), folds, None if beside is None else ready(beside, folds))
 
 
-@pytest.mark.parametrize("groups", [1, 3])
-def test_layers_cka_is_linear_cka_of_every_pair(groups):
+@pytest.mark.parametrize("folds", [1, 3])
+def test_layers_cka_is_linear_cka_of_every_pair(folds):
     cloud = gaussian(*INVARIANT)
     clouds = np.stack([cloud, other(cloud, INVARIANT[1]), 10 * gaussian(*INVARIANT, seed=8) + 3])
-    one_by_one = [[both(first, second, groups=groups) for second in clouds] for first in clouds]
-    for kind, found in enumerate(map(np.asarray, of_layers(clouds, groups=groups))):
-        assert found.shape == (1 if groups == 1 else 1 + groups, 3, 3)
+    one_by_one = [[both(first, second, folds=folds) for second in clouds] for first in clouds]
+    for kind, found in enumerate(map(np.asarray, of_layers(clouds, folds=folds))):
+        assert found.shape == (1 if folds == 1 else 1 + folds, 3, 3)
         for n, m in np.ndindex(3, 3):
             np.testing.assert_allclose(found[:, n, m], one_by_one[n][m][kind], rtol=1e-5, atol=1e-7)
         np.testing.assert_allclose(np.diagonal(found, axis1=1, axis2=2), 1, rtol=1e-6)
@@ -174,11 +174,11 @@ def test_layers_beside_others_and_models_beside_models():
     cloud = gaussian(*INVARIANT)
     clouds = np.stack([cloud, other(cloud, INVARIANT[1])])
     second = np.stack([gaussian(*INVARIANT, seed=8), other(cloud, INVARIANT[1], noise=2)])
-    beside, across = of_layers(clouds, 3, second), jax.jit(across_cka, static_argnames="groups")
-    narrow = across(clouds, second[:, :, :4], groups=3)
+    beside, across = of_layers(clouds, 3, second), jax.jit(across_cka, static_argnames="folds")
+    narrow = across(clouds, second[:, :, :4], folds=3)
     for n, m in np.ndindex(2, 2):
         low, high = min(n, m), max(n, m)
-        pair, cut = both(clouds[low], second[high], groups=3), both(clouds[n], second[m][:, :4], groups=3)
+        pair, cut = both(clouds[low], second[high], folds=3), both(clouds[n], second[m][:, :4], folds=3)
         for kind in (0, 1):
             np.testing.assert_allclose(beside[kind][:, n, m], pair[kind], rtol=1e-5, atol=1e-7)
             np.testing.assert_allclose(narrow[kind][:, n, m], cut[kind], rtol=1e-5, atol=1e-7)
@@ -259,7 +259,7 @@ def test_layers_overlap_is_the_overlap_of_every_pair():
 
 def test_vmap_changes_nothing():
     clouds = jnp.stack([gaussian(*INVARIANT, seed) + 1 for seed in range(3)])
-    one_by_one = [cka(cloud, clouds[0], groups=3) for cloud in clouds]
+    one_by_one = [cka(cloud, clouds[0], folds=3) for cloud in clouds]
     at_once = jax.jit(jax.vmap(lambda cloud: linear_cka(cloud, clouds[0], 3)))(clouds)
     np.testing.assert_allclose(at_once, one_by_one, rtol=1e-5)
     found = [find(filled(cloud), MANY) for cloud in clouds]
@@ -275,4 +275,4 @@ def test_vmap_changes_nothing():
 def test_jit_changes_nothing():
     cloud = jnp.asarray(gaussian(*INVARIANT) + 1)
     second = jnp.asarray(other(cloud))
-    np.testing.assert_allclose(linear_cka(cloud, second, 3), cka(cloud, second, groups=3), rtol=1e-5)
+    np.testing.assert_allclose(linear_cka(cloud, second, 3), cka(cloud, second, folds=3), rtol=1e-5)

@@ -11,7 +11,7 @@ from anisoscope.metrics import frequency
 from tests import reference_frequency as reference
 from tests.metrics.clouds import EVERY, gaussian, rotation
 
-POINTS, GROUPS = 600, 4
+POINTS, FOLDS = 600, 4
 SHARES = 0.8 ** np.arange(12) / (0.8 ** np.arange(12)).sum()
 TYPE = np.random.default_rng(1).choice(12, POINTS, p=SHARES) * 7 - 7  # the first is -7: of none
 LOG_FREQUENCY = np.log(SHARES[TYPE // 7 + 1]).astype(np.float32)
@@ -23,12 +23,12 @@ mean_by_bin = jax.jit(frequency.mean_by_bin, static_argnums=2)
 
 
 def keeps(points=POINTS):
-    group = np.arange(points) // (points // GROUPS)
-    return [np.ones(points, bool), *(group != one for one in range(GROUPS))]
+    fold = np.arange(points) // (points // FOLDS)
+    return [np.ones(points, bool), *(fold != one for one in range(FOLDS))]
 
 
 def found(cloud, types=TYPE, log_frequency=LOG_FREQUENCY):
-    return np.array(of_types(cloud[:POINTS], frequent(types), log_frequency, GROUPS)[:4])
+    return np.array(of_types(cloud[:POINTS], frequent(types), log_frequency, FOLDS)[:4])
 
 
 def test_frequent_types_are_numbered_and_the_others_have_one_number():
@@ -44,7 +44,7 @@ def test_agrees_with_float64_on_every_resample(name):
     number = reference.frequent(TYPE, frequency.LEAST)
     expected = [reference.of_types(cloud, number, LOG_FREQUENCY, MOST, keep) for keep in keeps()]
     np.testing.assert_allclose(found(cloud), np.transpose(expected), rtol=2e-4, atol=2e-4)
-    bins, each = np.abs(TYPE) % 5, of_types(cloud, number, LOG_FREQUENCY, GROUPS).distances
+    bins, each = np.abs(TYPE) % 5, of_types(cloud, number, LOG_FREQUENCY, FOLDS).distances
     for keep, distance in zip(keeps()[:2], each[:2], strict=True):
         expected = reference.distances(cloud, number, MOST, keep)
         np.testing.assert_allclose(distance, expected, rtol=2e-4, atol=2e-5 * np.nanmax(expected))
@@ -117,7 +117,7 @@ def test_what_cannot_be_said_is_nan():
     np.testing.assert_array_equal(np.isnan(found(cloud, two)).all(axis=1), [False, True, True, False])
     assert np.isnan(found(cloud, TYPE, np.zeros(POINTS, np.float32))[1:3]).all()
     assert np.isnan(found(np.ones_like(cloud))[1:]).all()
-    assert np.isnan(of_types(cloud[:16], frequent(np.zeros(16, int)), LOG_FREQUENCY[:16], GROUPS)[0]).all()
+    assert np.isnan(of_types(cloud[:16], frequent(np.zeros(16, int)), LOG_FREQUENCY[:16], FOLDS)[0]).all()
     assert np.isnan(mean_by_bin(cloud[:, 0], np.zeros(len(cloud), int), 2)[1])
     for lost in (np.nan, np.inf):
         value = np.array([1.0, lost, 2.0, 4.0], np.float32)
@@ -129,8 +129,8 @@ def test_what_cannot_be_said_is_nan():
 
 @pytest.mark.slow
 def test_intervals_of_the_correlation_hold_its_expectation():
-    """Windows have a mean of their own, so that points of a group depend on each other."""
-    read = functools.partial(jax.jit(frequency.of_types, static_argnums=3), groups=8)
+    """Windows have a mean of their own, so that points of a fold depend on each other."""
+    read = functools.partial(jax.jit(frequency.of_types, static_argnums=3), folds=8)
     low, high, mean = [], [], []
     for seed in range(300):
         generator = np.random.default_rng(seed)

@@ -136,7 +136,7 @@ def test_nothing_is_left_of_a_cloud_without_all_its_coordinates():
     assert without(gaussian(8, 3), 10).shape == (8, 0)
 
 
-def test_a_coordinate_that_only_a_left_out_group_varies_is_left_out_with_it():
+def test_a_coordinate_that_only_a_left_out_fold_varies_is_left_out_with_it():
     cloud = gaussian(64, 3)
     cloud[16:, 2] = 0.1
     found = read(cloud, (np.arange(64) >= 16).astype(np.float32))[-1]

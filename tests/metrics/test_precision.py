@@ -25,7 +25,7 @@ WITH_PRODUCTS = {
     "neighbours by pairs of blocks": lambda: nearest_neighbours(TALL, FEW),
     "neighbours by rows": lambda: nearest_neighbours(TALL, MANY),
     "spectrum": lambda: spectrum(TALL),
-    "spectrum in groups": lambda: spectrum(TALL, 3),
+    "spectrum in folds": lambda: spectrum(TALL, 3),
     "spectrum of few points": lambda: spectrum(WIDE, 2),
     "outliers": lambda: (coordinate_share(TALL), activation_kurtosis(TALL)),
     "frequency": lambda: (of_types(TALL, TYPES, TALL[:, 0], 2, 4), mean_by_bin(TALL[:, 0], TYPES, 3)),

@@ -146,7 +146,7 @@ def test_known_partitions():
 
 
 @pytest.mark.parametrize("scale", [1, 60])
-def test_groups_left_out_of_partitions(scale):
+def test_folds_left_out_of_partitions(scale):
     """At 60 one point makes the largest Z by itself: what is left without it must not underflow."""
     cloud = gaussian(60, 7)
     cloud[17] *= scale
@@ -226,7 +226,7 @@ def test_jit_changes_nothing():
 
 
 @pytest.mark.slow
-def test_jit_and_vmap_change_neither_pairs_of_clouds_nor_groups():
+def test_jit_and_vmap_change_neither_pairs_of_clouds_nor_folds():
     clouds = jnp.stack([gaussian(33, 5, seed) + 1 for seed in range(3)])
     for metric in (lambda x: cross_cosine(x, x[:9]), lambda x: log_partition_isotropy(x, 3)):
         one_by_one = jnp.stack([metric(cloud) for cloud in clouds])

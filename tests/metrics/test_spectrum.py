@@ -22,7 +22,7 @@ NAMES = (
     "isoscore",
     "isoscore_shrunk",
 )
-GROUPED = (POINTS // 8 * 8, WIDTH)  # points that are a multiple of the groups
+GROUPED = (POINTS // 8 * 8, WIDTH)  # points that are a multiple of the folds
 SMALL = (48, 7)
 
 spectrum = jax.jit(spectral.spectrum, static_argnums=1)
@@ -106,7 +106,7 @@ def test_what_rounding_drowns_is_worth_as_little_as_is_said():
     assert found["effective_rank"][0] == pytest.approx(reference.perplexity(whole / whole.sum()), rel=1e-5)
 
 
-def test_the_full_cloud_is_the_same_with_and_without_groups():
+def test_the_full_cloud_is_the_same_with_and_without_folds():
     for name in ("power law in 64", "curved 5 with noise", "rogue coordinate"):
         cloud = EVERY[f"zoo: {name}"][: GROUPED[0]]
         agrees(read(spectrum(cloud, 8)), cloud)
@@ -133,14 +133,14 @@ def test_replicates_are_variances_along_the_full_clouds_directions(shape):
 
 
 def test_the_jackknife_knows_the_spread_between_draws():
-    groups, values = 8, []
+    folds, values = 8, []
     for seed in range(40):
         cloud = ZOO["power law in 64"].draw(np.random.default_rng(seed), GROUPED[0])
-        values.append(read(spectrum(cloud, groups)))
+        values.append(read(spectrum(cloud, folds)))
     for name in ("anisotropy", "participation_ratio", "participation_ratio_corrected", "effective_rank"):
         full = np.array([value[name][0] for value in values])
         replicates = np.array([value[name][1:] for value in values])
-        variances = (groups - 1) * replicates.var(axis=1)
+        variances = (folds - 1) * replicates.var(axis=1)
         assert np.sqrt(variances.mean()) / full.std(ddof=1) == pytest.approx(1.0, abs=0.3), name
 
 
@@ -155,10 +155,10 @@ def products(jaxpr, shape):
     return count
 
 
-def test_one_group_needs_no_coordinates_along_the_directions():
+def test_one_fold_needs_no_coordinates_along_the_directions():
     cloud = jnp.asarray(gaussian(64, 8))
-    for groups, sure in ((1, 0), (4, 1)):
-        jaxpr = jax.make_jaxpr(spectral.spectrum, static_argnums=1)(cloud, groups).jaxpr
+    for folds, sure in ((1, 0), (4, 1)):
+        jaxpr = jax.make_jaxpr(spectral.spectrum, static_argnums=1)(cloud, folds).jaxpr
         assert products(jaxpr, (8, 8)) == 1
         assert products(jaxpr, (64, 8)) == sure
 
@@ -321,11 +321,11 @@ def test_does_not_see_rotation_scale_order_or_translation(seed, scale, shift):
 def test_vmap_changes_nothing():
     clouds = jnp.stack([gaussian(*SMALL, seed) for seed in range(3)])
 
-    def in_groups(cloud):
+    def in_folds(cloud):
         return readings(spectral.spectrum(cloud, 4))
 
     one_by_one = [read(spectrum(cloud, 4)) for cloud in clouds]
-    together = jax.jit(jax.vmap(in_groups))(clouds)
+    together = jax.jit(jax.vmap(in_folds))(clouds)
     for name in together:
         np.testing.assert_allclose(together[name], [values[name] for values in one_by_one], rtol=1e-4)
     whole = jax.tree.map(lambda field_R: field_R[0], spectrum(clouds[0], 4))

@@ -201,19 +201,19 @@ def test_the_local_tangent_is_that_of_float64_and_finds_a_gradient_along_a_circl
         np.testing.assert_array_equal(of_none, 0)  # all neighbours are copies
 
 
-def excess(points, gradient, q, groups):
-    """e - v, and what it is without each group."""
-    weights = jnp.repeat(similarity.leave_out(groups), len(points) // groups, axis=1)
+def excess(points, gradient, q, folds):
+    """e - v, and what it is without each fold."""
+    weights = jnp.repeat(similarity.leave_out(folds), len(points) // folds, axis=1)
     return jax.vmap(lambda keep: tangent.energy(q, gradient, keep) - tangent.variance_share(q, points, keep))(weights)
 
 
 @SLOW
 def test_the_excess_of_a_gradient_drawn_from_the_covariance_covers_0():
-    """8 groups of 64 points that share a part of their groups, as characters of a window do; a fixed proxy."""
-    groups, repeats, root = 8, 400, np.linalg.cholesky(np.cov(stretched(points=2000).T)).astype(np.float32)
+    """8 folds of 64 points that share a part of their folds, as characters of a window do; a fixed proxy."""
+    folds, repeats, root = 8, 400, np.linalg.cholesky(np.cov(stretched(points=2000).T)).astype(np.float32)
     q = principal(stretched(points=2000), RANK)
 
-    def draw(key, sizes=(groups * 4, 16)):
+    def draw(key, sizes=(folds * 4, 16)):
         shared, own = jax.random.split(key)
         normal = jax.random.normal(shared, (sizes[0], 1, WIDTH)) + jax.random.normal(own, (*sizes, WIDTH))
         return normal.reshape(-1, WIDTH) @ root.T
@@ -221,14 +221,12 @@ def test_the_excess_of_a_gradient_drawn_from_the_covariance_covers_0():
     @functools.partial(jax.jit)
     def once(key):
         one, other = jax.random.split(key)
-        return excess(draw(one), draw(other), q, groups)
+        return excess(draw(one), draw(other), q, folds)
 
     values = np.asarray(jax.lax.map(once, jax.random.split(jax.random.key(0), repeats)))
     covered = [s.low <= 0 <= s.high for s in (summarise(v[None], "jackknife") for v in values)]
     assert 0.92 <= np.mean(covered) <= 0.98
-    planted = np.asarray(
-        excess(draw(jax.random.key(1)), draw(jax.random.key(2)) @ (np.eye(WIDTH) + q @ q.T), q, groups)
-    )
+    planted = np.asarray(excess(draw(jax.random.key(1)), draw(jax.random.key(2)) @ (np.eye(WIDTH) + q @ q.T), q, folds))
     assert summarise(planted[None], "jackknife").low > 0
 
 

@@ -43,7 +43,7 @@ def make_run(
     seed: int = 0,
     without: tuple[str, ...] = (),
     learning_rate: float = 1e-3,
-    groups: int = 8,
+    folds: int = 8,
     nulls: tuple[str, ...] = NULLS,
     changes: dict[str, Any] | None = None,
 ) -> Run:
@@ -53,7 +53,7 @@ def make_run(
         model=ModelConfig(layers=layers, heads=heads, mask="causal" if causal else "bidirectional"),
         objective="next" if causal else "masked",
         train=TrainConfig(steps=steps[-1], learning_rate=learning_rate, seed=seed),
-        measure=MeasureConfig(batches=batches, groups=groups, nulls=nulls),
+        measure=MeasureConfig(batches=batches, folds=folds, nulls=nulls),
         variants={"made_up": changes or {}},
     )
     config = expand(config)["made_up"]
@@ -67,7 +67,7 @@ def make_run(
         "seed": config.train.seed,
         "points": config.measure.points,
         "batches": batches,
-        "groups": groups,
+        "folds": folds,
         "config": json.dumps(dataclasses.asdict(config)),
     }
     raw = {}
@@ -77,7 +77,7 @@ def make_run(
         for name in (name for name in shapes if name not in without):
             for cloud, arrays in values.items():
                 if cloud in (MEASURED, *nulls_of(name)):
-                    arrays[name] = noisy(rng, as_null(shapes[name], cloud), name, batches, heads, groups)
+                    arrays[name] = noisy(rng, as_null(shapes[name], cloud), name, batches, heads, folds)
             if step == steps[0] and name in FIRST_HAS_NONE:
                 values[MEASURED][name] *= np.nan
         raw[step] = table(values, step, POSITION_SETS, attributes)
@@ -191,14 +191,14 @@ def as_null(shape: np.ndarray, null: str) -> np.ndarray:
     return {"gaussian": 2.0, "shuffled": 0.5, "permuted": 0.1}.get(null, 1.0) * shape
 
 
-def noisy(rng: np.random.Generator, shape: np.ndarray, name: str, batches: int, heads: int, groups: int) -> np.ndarray:
+def noisy(rng: np.random.Generator, shape: np.ndarray, name: str, batches: int, heads: int, folds: int) -> np.ndarray:
     """Raw values with 4 % of noise between batches, and replicates that agree with it; float32."""
     values = np.multiply.outer(np.ones((batches, 1)) * [1.0, 0.7], shape)
     if "head" in quantities()[name].dims:
         values = values[..., None] * np.linspace(0.9, 1.1, heads)
     values = values * (1 + 0.04 * rng.standard_normal(values.shape))
     if quantities()[name].resampling:
-        count, noise = (groups, 0.04 / (groups - 1) * groups**0.5) if groups > 1 else (0, 0.0)
+        count, noise = (folds, 0.04 / (folds - 1) * folds**0.5) if folds > 1 else (0, 0.0)
         if "sections" in quantities()[name].resampling and count:
             count, noise = 4, 0.04 * 2
         spread = noise * rng.standard_normal((*values.shape, count))

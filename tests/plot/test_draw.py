@@ -63,7 +63,7 @@ def cases(tiny, short, request) -> dict[str, Callable[[], dict[str, Run]]]:
             | {
                 "point_0": spoiled(short, layer=0),
                 "lost": spoiled(short, step=-1),
-                "bare": make_run(steps=(0, 5), layers=2, heads=1, groups=1, nulls=("gaussian",)),
+                "bare": make_run(steps=(0, 5), layers=2, heads=1, folds=1, nulls=("gaussian",)),
                 "some": make_run(False, steps=(0, 10), heads=1, batches=1, nulls=("untrained",)),
             }
         ),

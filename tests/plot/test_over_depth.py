@@ -180,13 +180,13 @@ def test_small_print_says_what_the_bands_are_and_nothing_where_there_are_none():
         assert footer_of(figure).startswith("Band: 95 % interval, windows resampled. ")
         assert "interval" not in title_of(figure)
         assert figure.axes[0].collections
-    bare = {"decoder": make_run(batches=1, groups=1, steps=(0, 1), layers=2, heads=1)}
+    bare = {"decoder": make_run(batches=1, folds=1, steps=(0, 1), layers=2, heads=1)}
     profile, change = over_depth.anisotropy_profile, over_training.figures("step")["change_over_training"](bare)
     for figure in (profile(bare), over_depth.excess_over_nulls(bare), change):
         assert "interval" not in footer_of(figure)
         assert not any(ax.collections for ax in figure.axes if ax.lines)
     assert "interval" not in footer_of(cosine_against_drift(bare))
-    both = bare | {"encoder": make_run(batches=2, groups=1, steps=(0, 1), layers=2, heads=1)}
+    both = bare | {"encoder": make_run(batches=2, folds=1, steps=(0, 1), layers=2, heads=1)}
     assert footer_of(profile(both)).startswith("Band: 95 % interval, over batches. ")
     assert footer_of(cosine_against_drift(both)).startswith("Bars: 95 % interval, over batches. ")
     assert "over batches or windows resampled" in footer_of(profile(both | resampled))

@@ -37,7 +37,7 @@ def table(seed=0, layers=3):
             variables[name] = ("step", *dims), mean, about(quantity)
     attrs = {
         **{"corpus": "letters", "model": "causal, 2 layers", "objective": "next", "steps": 10, "seed": seed},
-        **{"config": f'{{"train": {{"seed": {seed}, "data_seed": 0}}}}', "points": 64, "width": 63, "groups": 4},
+        **{"config": f'{{"train": {{"seed": {seed}, "data_seed": 0}}}}', "points": 64, "width": 63, "folds": 4},
         **{"sample": "64 scored positions of 8 windows", "positions": "scored ones", "windows": "8"},
         "early_steps": "[1, 2]",
     }

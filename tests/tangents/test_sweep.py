@@ -27,7 +27,7 @@ from tests.training.test_loop import store_of
 
 SLOW = pytest.mark.slow
 SETTINGS = TangentsConfig(
-    **{"enabled": True, "windows": 16, "points": 32, "groups": 4, "ranks": (2,), "early_fraction": 0.5, "rounds": 5},
+    **{"enabled": True, "windows": 16, "points": 32, "folds": 4, "ranks": (2,), "early_fraction": 0.5, "rounds": 5},
     **{"restarts": 2, "controls": 4, "neighbours": 4, "local_points": 8, "families": ("similarity",)},
 )
 STEPS = [0, 1, 2, 4, 5, 6]
@@ -127,7 +127,7 @@ def test_energies_are_those_of_the_gradients_of_the_model(run):
             np.testing.assert_allclose(found.energy[0], reference.energy(q, g), rtol=1e-3)
             seen = x @ basis @ basis.T  # of which the mean coordinate is no part
             np.testing.assert_allclose(found.variance[0], reference.variance_share(q, seen), rtol=1e-3)
-            left = np.delete(np.arange(32), np.arange(8, 16))  # without the second group
+            left = np.delete(np.arange(32), np.arange(8, 16))  # without the second fold
             np.testing.assert_allclose(found.energy[2], reference.energy(q, g[left]), rtol=1e-3)
             gain = [reference.isoscore_outside(of, g @ basis) for of in (early.values[kind, layer], np.zeros((15, 0)))]
             np.testing.assert_allclose(found.isoscore_gain[0], gain[0] - gain[1], atol=1e-4)
@@ -243,8 +243,8 @@ def test_a_changed_checkpoint_is_read_again_and_a_lost_one_keeps_its_table(run):
         ({"tangents.ranks": ()}, "name ranks"),
         ({"tangents.early_fraction": 0.3}, "1 checkpoints lie in steps 1 to 1; 2 are needed"),
         ({"tangents.early_fraction": 1.0}, "and a later one"),
-        ({"tangents.groups": 3}, "must divide tangents.windows"),
-        ({"tangents.groups": 1}, "tangents.groups is 1"),
+        ({"tangents.folds": 3}, "must divide tangents.windows"),
+        ({"tangents.folds": 1}, "tangents.folds is 1"),
         ({"tangents.neighbours": 2}, "above the largest of tangents.ranks"),
         ({"tangents.local_points": 64}, "tangents.points=32 at most"),
         ({"tangents.families": ("attention",)}, "tangents.families is 'attention'"),

@@ -190,9 +190,9 @@ QUANTITIES = {
 OF_HEAD = {name: quantity.read for name, quantity in QUANTITIES.items() if quantity.read}
 
 
-def measure(heads: Heads, groups: int, over: Callable[[Callable, Any], Any] = jax.lax.map) -> Values:
+def measure(heads: Heads, folds: int, over: Callable[[Callable, Any], Any] = jax.lax.map) -> Values:
     """Every quantity of every head, arrays (block, head, R), and of every block. `over` the heads, block by block."""
-    keep_RP, keep_RB = leave_out(groups, heads.picks_P.size), leave_out(groups, heads.q_NBTHK.shape[1])
+    keep_RP, keep_RB = leave_out(folds, heads.picks_P.size), leave_out(folds, heads.q_NBTHK.shape[1])
 
     def of_head(qk_BTK: tuple[Array, Array], visible_TT: Array, bias_TT: Array | None) -> Values:
         q_PK, k_PK = (x_BTK.reshape(-1, x_BTK.shape[-1])[heads.picks_P] for x_BTK in qk_BTK)

@@ -80,15 +80,15 @@ def few(searched: Searched) -> Searched:
     return Searched(*(None if found is None else nearest(found, NEIGHBOURS) for found in searched))
 
 
-def nothing_found(units: tuple[int, ...], layers: int, points: int, groups: int) -> Searched:
+def nothing_found(units: tuple[int, ...], layers: int, points: int, folds: int) -> Searched:
     """In place of what `few` gives of so many clouds: (*units, layer, …)."""
 
     def of(*shape: int) -> Nearest:
         index_PC = np.zeros((*units, layers, *shape, NEIGHBOURS), np.min_scalar_type(shape[-1] - 1))
         return Nearest(index_PC, np.zeros(index_PC.shape[:-1], bool))
 
-    sections = section_count(groups)
-    return Searched(of(points), of(sections, points // sections) if groups > 1 else None)
+    sections = section_count(folds)
+    return Searched(of(points), of(sections, points // sections) if folds > 1 else None)
 
 
 class Layers(NamedTuple):
@@ -100,7 +100,7 @@ def measure(
     clouds_NPD: Array,
     nearest_N: Searched,
     others: dict[str, Array],
-    groups: int,
+    folds: int,
     over: Callable[[Callable, Any], Any] = jax.lax.map,
     permuted: Callable[[Array], Array] | None = None,
     known: dict[str, Searched] | None = None,
@@ -114,8 +114,8 @@ def measure(
 
     def layers(z_NPD: Array, nearest_N: Searched | None = None) -> Layers:
         if nearest_N is None:
-            nearest_N = over(lambda cloud_PD: few(search(cloud_PD, NEIGHBOURS, groups)), z_NPD)
-        return Layers(ready(z_NPD, groups), nearest_N)
+            nearest_N = over(lambda cloud_PD: few(search(cloud_PD, NEIGHBOURS, folds)), z_NPD)
+        return Layers(ready(z_NPD, folds), nearest_N)
 
     def stacked(trees: list) -> Any:
         return jax.tree.map(lambda *leaves: jnp.stack(leaves), *trees)
@@ -124,11 +124,11 @@ def measure(
     if others:
         known_O = None if known is None else stacked([known[name] for name in others])
         others_O = jax.lax.map(lambda one: layers(*one), (stacked(list(others.values())), known_O))
-    found = {MEASURED: _beside(own, own, others_O, list(others), groups, over)}
+    found = {MEASURED: _beside(own, own, others_O, list(others), folds, over)}
     if permuted is not None:
 
         def of_permutation(number: Array) -> Values:
-            return _beside(layers(permuted(number)), own, others_O, list(others), groups, over)
+            return _beside(layers(permuted(number)), own, others_O, list(others), folds, over)
 
         found_K = jax.lax.map(of_permutation, jnp.arange(PERMUTATIONS))
         found[PERMUTED] = {name: value_K.mean(axis=0) for name, value_K in found_K.items()}
@@ -136,7 +136,7 @@ def measure(
 
 
 def across(
-    a_NPD: Array, b_MPE: Array, groups: int, permuted: Callable[[Array], Array], over: Callable = jax.lax.map
+    a_NPD: Array, b_MPE: Array, folds: int, permuted: Callable[[Array], Array], over: Callable = jax.lax.map
 ) -> dict[str, Values]:
     """Every layer of one model beside every layer of another, of the same points; arrays (layer, other layer, R).
 
@@ -144,12 +144,12 @@ def across(
     """
 
     def found(z_NPD: Array) -> Searched:
-        return _sections_first(over(lambda cloud_PD: few(search(cloud_PD, NEIGHBOURS, groups)), z_NPD))
+        return _sections_first(over(lambda cloud_PD: few(search(cloud_PD, NEIGHBOURS, folds)), z_NPD))
 
     b_found = found(b_MPE)
 
     def beside(z_NPD: Array) -> Values:
-        values = {kind: jnp.moveaxis(value, 0, -1) for kind, value in _named(across_cka(z_NPD, b_MPE, groups)).items()}
+        values = {kind: jnp.moveaxis(value, 0, -1) for kind, value in _named(across_cka(z_NPD, b_MPE, folds)).items()}
         return values | over_sections(lambda a, b: {"overlap": across_overlap(a, b)}, found(z_NPD), b_found)
 
     null_K = jax.lax.map(lambda number: beside(permuted(number)), jnp.arange(PERMUTATIONS))
@@ -157,10 +157,10 @@ def across(
 
 
 def _beside(
-    layers: Layers, own: Layers, others_O: Layers | None, names: list[str], groups: int, over: Callable
+    layers: Layers, own: Layers, others_O: Layers | None, names: list[str], folds: int, over: Callable
 ) -> Values:
     """Some clouds, the measured or permuted ones, beside the measured ones and beside others."""
-    cka = layers_cka(layers.ready_N, groups, None if layers is own else own.ready_N)
+    cka = layers_cka(layers.ready_N, folds, None if layers is own else own.ready_N)
     values = {f"{kind}_layers": jnp.moveaxis(value, 0, -1) for kind, value in _named(cka).items()}
     sections_first = [_sections_first(one.nearest_N) for one in (layers, own)]
     values |= over_sections(lambda a, b: {"overlap_layers": layers_overlap(a, b)}, *sections_first)
@@ -171,7 +171,7 @@ def _beside(
         layer, other = pair
         both = layer.nearest_N, other.nearest_N
         overlap = over_sections(lambda a, b: {"overlap": neighbourhood_overlap(a, b)}, *both)
-        return overlap | _named(ckas_of(layer.ready_N, other.ready_N, groups))
+        return overlap | _named(ckas_of(layer.ready_N, other.ready_N, folds))
 
     found = jax.lax.map(lambda other: over(of_layer, (layers, other)), others_O)
     return values | {f"{kind}_{name}": value[i] for kind, value in found.items() for i, name in enumerate(names)}

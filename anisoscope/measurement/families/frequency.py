@@ -92,16 +92,16 @@ QUANTITIES = {
 
 def measure(cloud: Cloud) -> Values:
     """NaN, and no points, where types of the points are not known."""
-    cloud_PD, groups, types, count = cloud.points_PD, cloud.groups, cloud.types, len(LENGTHS)
+    cloud_PD, folds, types, count = cloud.points_PD, cloud.folds, cloud.types, len(LENGTHS)
     if types is None:
-        nothing = {name: jnp.full((count, 1 + groups * (groups > 1)), jnp.nan) for name in OF_TYPES}
-        nothing |= {name: jnp.full((len(BINS), 1 + groups * (groups > 1)), jnp.nan) for name in OF_BINS}
+        nothing = {name: jnp.full((count, 1 + folds * (folds > 1)), jnp.nan) for name in OF_TYPES}
+        nothing |= {name: jnp.full((len(BINS), 1 + folds * (folds > 1)), jnp.nan) for name in OF_BINS}
         return nothing | {"frequent_points": jnp.zeros(count, jnp.int32), "frequent_types": jnp.zeros(count)}
 
     def of_length(of: tuple[Array, Array]) -> Values:
         type_P, log_frequency_P = of
         number_P = frequency.frequent(jnp.where(jnp.isfinite(log_frequency_P), type_P, -1))
-        found = frequency.of_types(cloud_PD, number_P, log_frequency_P, groups)
+        found = frequency.of_types(cloud_PD, number_P, log_frequency_P, folds)
         few = len(cloud_PD) // LEAST  # the number of every other point
         return dict(zip(OF_TYPES, found[:4], strict=True)) | {
             "distances": found.distances,
@@ -120,7 +120,7 @@ def measure(cloud: Cloud) -> Values:
             for name, (value_P, kept_P) in zip(OF_BINS, read, strict=True)
         }
 
-    binned = jax.vmap(by_bin)(leave_out(groups, len(cloud_PD)), distance_RP)
+    binned = jax.vmap(by_bin)(leave_out(folds, len(cloud_PD)), distance_RP)
     return values | {name: value_RB.T for name, value_RB in binned.items()}
 
 

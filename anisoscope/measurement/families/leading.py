@@ -9,7 +9,7 @@ import jax.numpy as jnp
 from jax import Array
 
 from anisoscope.measurement.quantity import HERE, ONE_OR_MORE, SHAPE_OF_LEARNING, SHARE, Family, Quantity, Values
-from anisoscope.measurement.resamples import Cloud, leave_out, over_groups
+from anisoscope.measurement.resamples import Cloud, leave_out, over_folds
 from anisoscope.metrics import leading
 
 PERCENT = 0.01  # of the vectors
@@ -106,18 +106,18 @@ def vectors(resid_NWTD: Array) -> Values:
 
 def measure(cloud: Cloud) -> Values:
     """Of a cloud without tokens 0, or of whose points the places in a window are not known, what reads them is NaN."""
-    cloud_PD, groups, places = cloud.points_PD, cloud.groups, cloud.places
+    cloud_PD, folds, places = cloud.points_PD, cloud.folds, cloud.places
     points = len(cloud_PD)
     left_2P = left(cloud)
     first_P = jnp.zeros(points, bool) if places is None else places.time_P == 0
     members = dict.fromkeys(OF_FIRST, first_P) | dict.fromkeys(OF_LONGEST, ~left_2P[1])
-    values = over_groups(
+    values = over_folds(
         lambda keep_P: {name: QUANTITIES[name].read(cloud_PD, who_P, keep_P) for name, who_P in members.items()},
-        groups,
+        folds,
         points,
     )
     values |= {name: jnp.where(first_P.any(), values[name], jnp.nan) for name in OF_FIRST}
-    keep_RP = leave_out(groups, points)
+    keep_RP = leave_out(folds, points)
     left_3P = jnp.concatenate([jnp.ones((1, points), bool), left_2P])
     time_P = None if places is None else places.time_P
     found_3 = jax.lax.map(lambda left_P: leading.first_direction(cloud_PD, left_P, keep_RP, time_P), left_3P)

@@ -8,7 +8,7 @@ from jax import Array
 
 from anisoscope.measurement.families import spectrum
 from anisoscope.measurement.quantity import HERE, LAYER, ONE_OR_MORE, SHARE, Family, Quantity, Values
-from anisoscope.measurement.resamples import Cloud, over_groups
+from anisoscope.measurement.resamples import Cloud, over_folds
 from anisoscope.metrics import outliers
 from anisoscope.metrics.cloud import largest
 
@@ -83,16 +83,16 @@ OF_COORDINATES = {name: quantity.read for name, quantity in QUANTITIES.items() i
 
 def measure(cloud: Cloud) -> Values:
     """Also the spectral quantities without the top coordinates; NaN where no coordinate would be left."""
-    cloud_PD, groups = cloud.points_PD, cloud.groups
+    cloud_PD, folds = cloud.points_PD, cloud.folds
     points, width = cloud_PD.shape
-    values = over_groups(
-        lambda keep_P: {name: read(cloud_PD, keep_P) for name, read in OF_COORDINATES.items()}, groups, points
+    values = over_folds(
+        lambda keep_P: {name: read(cloud_PD, keep_P) for name, read in OF_COORDINATES.items()}, folds, points
     )
     values["coordinate_share"] = values["coordinate_share"].T
     values["massive_activation"] = largest(outliers.coordinate_peaks(cloud_PD))
     nothing = dict.fromkeys(LEFT_OUT, jnp.full(len(values["coordinate_peak"]), jnp.nan))
     without = [
-        spectrum.readings(outliers.without_top(cloud_PD, top), groups) if top < width else nothing
+        spectrum.readings(outliers.without_top(cloud_PD, top), folds) if top < width else nothing
         for top in outliers.TOPS
     ]
     return values | {own: jnp.stack([one[name] for one in without]) for name, (own, _) in LEFT_OUT.items()}

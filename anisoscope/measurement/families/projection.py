@@ -12,7 +12,7 @@ VECTORS = {"query_vectors": "query", "key_vectors": "key"}  # name in the table 
 
 
 def chosen(picks_P: Array) -> Array:
-    """Picks come group by group of windows: evenly spaced ones are as many of each."""
+    """Picks come fold by fold of windows: evenly spaced ones are as many of each."""
     count = min(COUNT, picks_P.size)
     return picks_P[jnp.arange(count) * picks_P.size // count]
 

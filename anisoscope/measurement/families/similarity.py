@@ -10,7 +10,7 @@ from jax import Array
 
 from anisoscope.measurement.families import leading
 from anisoscope.measurement.quantity import COSINE, HERE, INHERENT, NOT_NEGATIVE, Family, Quantity, Values
-from anisoscope.measurement.resamples import Cloud, over_groups
+from anisoscope.measurement.resamples import Cloud, over_folds
 from anisoscope.metrics import similarity
 
 Read = Callable[[Array, Array], Array]  # the cloud, and weights 1 or 0 of its points
@@ -69,19 +69,19 @@ QUANTITIES |= dict(WITHOUT.values())
 
 
 def measure(cloud: Cloud) -> Values:
-    cloud_PD, groups = cloud.points_PD, cloud.groups
-    values = over_groups(
-        lambda keep_P: {name: read(cloud_PD, keep_P) for name, read in OF_KEPT.items()}, groups, cloud_PD.shape[0]
+    cloud_PD, folds = cloud.points_PD, cloud.folds
+    values = over_folds(
+        lambda keep_P: {name: read(cloud_PD, keep_P) for name, read in OF_KEPT.items()}, folds, cloud_PD.shape[0]
     )
 
     def of_left(left_P: Array) -> Values:
         def read(keep_P: Array) -> Values:
             return {own: OF_KEPT[name](cloud_PD, keep_P * left_P) for name, (own, _) in WITHOUT.items()}
 
-        return over_groups(read, groups, cloud_PD.shape[0])
+        return over_folds(read, folds, cloud_PD.shape[0])
 
     values |= jax.lax.map(of_left, leading.left(cloud))
-    return values | {"log_partition_isotropy": similarity.log_partition_isotropy(cloud_PD, groups)}
+    return values | {"log_partition_isotropy": similarity.log_partition_isotropy(cloud_PD, folds)}
 
 
 FAMILY = Family(of="cloud", measure=measure, quantities=QUANTITIES)

@@ -93,15 +93,15 @@ QUANTITIES = {
 }
 
 
-def readings(cloud_PD: Array, groups: int) -> Values:
-    """Every quantity of a cloud and, to first order, of the cloud without each of its groups."""
+def readings(cloud_PD: Array, folds: int) -> Values:
+    """Every quantity of a cloud and, to first order, of the cloud without each of its folds."""
     return jax.vmap(lambda one: {name: quantity.read(one) for name, quantity in QUANTITIES.items()})(
-        spectrum.spectrum(cloud_PD, groups)
+        spectrum.spectrum(cloud_PD, folds)
     )
 
 
 def measure(cloud: Cloud) -> Values:
-    return readings(cloud.points_PD, cloud.groups)
+    return readings(cloud.points_PD, cloud.folds)
 
 
 FAMILY = Family(of="cloud", measure=measure, quantities=QUANTITIES)

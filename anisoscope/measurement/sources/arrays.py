@@ -149,8 +149,8 @@ def described(layers: list[Any], clusters: Any, pieces: list[Piece]) -> dict[str
     return {
         "points": sum(piece.size for piece in pieces),
         "width": np.shape(layers[0])[1],
-        "folds": f"{len(index_JM)} of {index_JM.shape[1]} points{each}, {by}",
+        "folds_in_words": f"{len(index_JM)} of {index_JM.shape[1]} points{each}, {by}",
         "resampled_points": count * index_JM.size,
         "batches": count,
-        "groups": len(index_JM),
+        "folds": len(index_JM),
     }

@@ -37,7 +37,7 @@ def settings_of(families: tuple[str, ...], nulls: Sequence[str], folds: int, see
         raise ValueError(f"folds is {folds}; it must be a whole number, at least 1")
     if not isinstance(seed, numbers.Integral) or not 0 <= seed <= LARGEST_SEED:
         raise ValueError(f"seed is {seed}; it must be a whole number from 0 to {LARGEST_SEED}")
-    return MeasureConfig(families=families, nulls=nulls, groups=int(folds), seed=int(seed))
+    return MeasureConfig(families=families, nulls=nulls, folds=int(folds), seed=int(seed))
 
 
 def check_once(what: str, names: Sequence[str]) -> None:

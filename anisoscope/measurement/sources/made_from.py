@@ -21,7 +21,7 @@ from anisoscope.utils.settings import flat, to_dict
 
 def made_by(config: Config, corpus: Corpus) -> dict[str, Any]:
     """What decides which vectors make up a cloud: tables of others are not joined."""
-    names = ["points", "batches", "groups", "seed", "weighting"]
+    names = ["points", "batches", "folds", "seed", "weighting"]
     names += ["projected_head"] * ("projection" in config.measure.families)
     settings = {f"measure.{name}": getattr(config.measure, name) for name in names}
     return settings | {"corpus_sha256": corpus.sha256, "positions": POSITION_SETS}
@@ -54,7 +54,7 @@ def attributes(config: Config, corpus: Corpus, name: str) -> dict[str, Any]:
         | {
             "points": settings.points,
             "batches": settings.batches,
-            "groups": settings.groups,
+            "folds": settings.folds,
             "input": "validation windows, unmasked, model applied in float32",
         }
         | ({} if settings.weighting == "none" else {"weighting": evenness(probe_of(config, corpus))})

@@ -160,11 +160,11 @@ def _fitting(words: str, pieces: int) -> Iterator[None]:
 
 def replicated(sample: Sample, index_JM: Array, key: Array, settings: MeasureConfig) -> dict[str, Values]:
     """The panel's values of all points, and its resamples of the folds, which may leave some points out."""
-    folds = dataclasses.replace(settings, groups=len(index_JM))
+    folds = dataclasses.replace(settings, folds=len(index_JM))
     found = panel({MEASURED: _part(sample, index_JM.ravel())}, {}, folds, key)
     if index_JM.size == sample.clouds_NPD.shape[1]:
         return found
-    whole = panel({MEASURED: sample}, {}, dataclasses.replace(settings, groups=1), key)
+    whole = panel({MEASURED: sample}, {}, dataclasses.replace(settings, folds=1), key)
 
     def both(name: str, value: Array, resampled: Array) -> Array:
         return jnp.concatenate([value, resampled[..., 1:]], -1) if quantities()[name].resampling else value

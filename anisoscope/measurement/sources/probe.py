@@ -15,7 +15,7 @@ OFFERED = {"none": 1, "types": 4}  # windows to draw positions from, for each th
 class Probe(NamedTuple):
     """G batches of W windows of T characters, and P picked positions for each of the S position sets.
 
-    Windows and picks come in J groups of equal size, one after another: picks of group j lie in windows of group j,
+    Windows and picks come in J folds of equal size, one after another: picks of fold j lie in windows of fold j,
     so that leaving out P/J points in a row leaves out whole windows.
     """
 
@@ -30,36 +30,36 @@ def make_probe(
     context: int,
     points: int,
     batches: int,
-    groups: int,
+    folds: int,
     seed: int,
     weighting: str = "none",
 ) -> Probe:
-    """Aligned windows drawn without replacement that do not overlap, and positions drawn without replacement per group.
+    """Aligned windows drawn without replacement that do not overlap, and positions drawn without replacement per fold.
 
-    A group has the least number of windows w with w (T - 1) >= P/J, so that position 0 can be left out. Both position
+    A fold has the least number of windows w with w (T - 1) >= P/J, so that position 0 can be left out. Both position
     sets take the first P/J positions that they allow from one shuffle: they differ in position 0, and in little else.
-    With weighting "types" a group has 4 times the windows, and its positions are chosen so that characters weigh alike
+    With weighting "types" a fold has 4 times the windows, and its positions are chosen so that characters weigh alike
     (`evenly`). The shuffled text keeps its characters at the positions of each set, in another order: they weigh the
     same there.
     """
-    share = points // groups
-    windows = groups * windows_of_group(share, context, weighting)
+    share = points // folds
+    windows = folds * windows_of_fold(share, context, weighting)
     available = len(valid_tokens_N) // context
     if available < batches * windows:
-        raise UserError(_too_few(len(valid_tokens_N), available, windows, context, points, batches, groups, weighting))
+        raise UserError(_too_few(len(valid_tokens_N), available, windows, context, points, batches, folds, weighting))
     rng = np.random.default_rng(seed)
     starts_GW = rng.permutation(available)[: batches * windows].reshape(batches, windows) * context
     tokens_GWT = valid_tokens_N[starts_GW[:, :, None] + np.arange(context)].astype(np.int32)
     picks_SGP = np.empty((len(POSITION_SETS), batches, points), np.int32)
-    positions = windows // groups * context  # of one group
+    positions = windows // folds * context  # of one fold
     for batch in range(batches):
-        for group in range(groups):
+        for fold in range(folds):
             shuffled = rng.permutation(positions)
-            chosen = slice(group * share, (group + 1) * share)
+            chosen = slice(fold * share, (fold + 1) * share)
             for number, allowed in enumerate((shuffled, shuffled[shuffled % context != 0])):
                 if weighting == "types":
-                    allowed = allowed[evenly(tokens_GWT[batch].reshape(groups, -1)[group, allowed], share)]
-                picks_SGP[number, batch, chosen] = group * positions + allowed[:share]
+                    allowed = allowed[evenly(tokens_GWT[batch].reshape(folds, -1)[fold, allowed], share)]
+                picks_SGP[number, batch, chosen] = fold * positions + allowed[:share]
     if weighting == "types":
         shuffled_GWT = _shuffled_apart(tokens_GWT, picks_SGP, rng)
     else:
@@ -116,7 +116,7 @@ def with_types(probe: Probe, train_tokens_N: np.ndarray, vocab_size: int) -> Pro
     return probe._replace(types=Types(type_GZLP, log_frequency_GZLP.astype(np.float32), bins[0]))
 
 
-def windows_of_group(share: int, context: int, weighting: str = "none") -> int:
+def windows_of_fold(share: int, context: int, weighting: str = "none") -> int:
     """Windows that hold so many positions without their first ones, or several times as many to choose from."""
     return -(-share // (context - 1)) * OFFERED[weighting]
 
@@ -128,20 +128,20 @@ def _too_few(
     context: int,
     points: int,
     batches: int,
-    groups: int,
+    folds: int,
     weighting: str,
 ) -> str:
     """What is missing and what to lower to what; at least 8 points are wanted of a cloud."""
     have = f"the validation split has {characters} characters, {available} windows of {context}"
-    need = f"measure.points={points} x measure.batches={batches} in {groups} groups needs {batches * windows}"
+    need = f"measure.points={points} x measure.batches={batches} in {folds} folds needs {batches * windows}"
     need += f" with measure.weighting={weighting}" * (weighting != "none")
     remedies = []
-    for fewer, coarser in ((batches, groups), (1, groups), (1, 1)):
+    for fewer, coarser in ((batches, folds), (1, folds), (1, 1)):
         held = available // fewer // coarser // OFFERED[weighting]  # so many windows, without their first positions
         most = min(points, held * (context - 1) * coarser)
         if most >= 8 and not remedies:
             lowered = [f"measure.points to {most}"] * (most < points)
-            lowered += ["measure.batches to 1"] * (fewer < batches) + ["measure.groups to 1"] * (coarser < groups)
+            lowered += ["measure.batches to 1"] * (fewer < batches) + ["measure.folds to 1"] * (coarser < folds)
             remedies.append(" and ".join(lowered))
     if available >= windows:
         remedies.append(f"measure.batches to {available // windows}")

@@ -29,7 +29,7 @@ from anisoscope.utils.layout import MeshConfig
 
 def probe_of(config: Config, corpus: Corpus) -> Probe:
     measure = config.measure
-    sizes = measure.points, measure.batches, measure.groups
+    sizes = measure.points, measure.batches, measure.folds
     probe = make_probe(corpus.valid, config.model.context, *sizes, measure.seed, measure.weighting)
     if not config.model.same_first:
         return probe
@@ -95,7 +95,7 @@ def _prepared(
     visible_TT = jax.device_put(np.asarray(visible_keys(config.model, config.model.context)), whole)
     compute = _computation(model, config.measure, corpus.vocab_size, devices, shared is not None, config.mesh, sites)
     sizes = config.measure.batches, len(POSITION_SETS)
-    unknown = comparison.nothing_found(sizes, model.layers + 1, config.measure.points, config.measure.groups)
+    unknown = comparison.nothing_found(sizes, model.layers + 1, config.measure.points, config.measure.folds)
     compared = "comparison" in config.measure.families
 
     def place(params: dict, references: dict[str, Reference], put: Callable[[Any, Any], Any], site: int = 0) -> tuple:

@@ -37,7 +37,7 @@ from anisoscope.utils.files import read_json
 from anisoscope.utils.progress import bar
 
 Values = dict[str, dict[str, np.ndarray]]  # of the clouds as they are and of permuted ones, by quantity
-SETTINGS = ("points", "batches", "groups", "seed", "weighting")  # of measure: which vectors make up a cloud
+SETTINGS = ("points", "batches", "folds", "seed", "weighting")  # of measure: which vectors make up a cloud
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -178,7 +178,7 @@ def _program(measure: MeasureConfig) -> Callable[..., dict]:
     def across(a_NWTD: Array, b_MWTE: Array, picks_P: Array, key: Array) -> dict:
         a_NXD, b_MXE = (z.reshape(z.shape[0], -1, z.shape[-1]) for z in (a_NWTD, b_MWTE))
         permuted = functools.partial(nulls.permuted_clouds, a_NWTD, picks_P, key)
-        return comparison.across(a_NXD[:, picks_P], b_MXE[:, picks_P], measure.groups, permuted)
+        return comparison.across(a_NXD[:, picks_P], b_MXE[:, picks_P], measure.folds, permuted)
 
     return jax.jit(across)
 

@@ -50,7 +50,9 @@ def run(config: VectorsConfig, of: Opened, root: pathlib.Path, name: str) -> Non
     missing = {name: clouds for name, clouds in standing.missing.items() if name not in OF_OTHERS}
     about = {"run": name, "corpus": pathlib.Path(config.vectors.path).name, "config": json.dumps(asdict(config))}
     about |= arrays.described(of.layers, of.cluster_P, of.pieces) | {"corpus_sha256": made_by["sha256"]}
-    sizes = f"{len(of.layers)} layers of {about['points']:,} vectors; D={about['width']}; folds: {about['folds']}"
+    sizes = (
+        f"{len(of.layers)} layers of {about['points']:,} vectors; D={about['width']}; folds: {about['folds_in_words']}"
+    )
     about["provenance"] = f"{about['corpus']}; {sizes}"
     table = standing.table
     if missing:
@@ -59,13 +61,13 @@ def run(config: VectorsConfig, of: Opened, root: pathlib.Path, name: str) -> Non
     join.write(root, {STEP: table}, settings.families, settings.nulls, table.attrs | about)
     if DEGENERATE in table.attrs:
         print(f"{name}: {table.attrs[DEGENERATE]}")
-    print(f"{name}: {table.attrs['folds']}; {root / 'results.nc'}, {root / 'results.csv'}")
+    print(f"{name}: {about['folds_in_words']}; {root / 'results.nc'}, {root / 'results.csv'}")
 
 
 def _measured(config: VectorsConfig, of: Opened, missed: raw.Missing, about: dict, name: str) -> xr.Dataset:
     families = raw.families_of(missed, config.measure.families)
     nulls = tuple(null for null in config.measure.nulls if any(null in clouds for clouds in missed.values()))
-    settings = MeasureConfig(families=families, nulls=nulls, groups=config.measure.folds, seed=config.measure.seed)
+    settings = MeasureConfig(families=families, nulls=nulls, folds=config.measure.folds, seed=config.measure.seed)
     try:
         shown = functools.partial(bar, label=f"{name}: measure", unit="layer")
         values, doubtful = of_layers(of.layers, of.pieces, settings, shown)
@@ -85,8 +87,11 @@ def _made_by(config: VectorsConfig) -> dict[str, Any]:
             digest.update(str(file.relative_to(path)).encode())
             with open(file, "rb") as content:
                 digest.update(hashlib.file_digest(content, "sha256").digest())
-    # as tables of before 0.2.0 have it
-    chosen = {"layers": config.vectors.layers, "groups": config.vectors.clusters, "positions": config.vectors.positions}
+    chosen = {
+        "layers": config.vectors.layers,
+        "clusters": config.vectors.clusters,
+        "positions": config.vectors.positions,
+    }
     if config.vectors.pieces > 1:  # tables of earlier versions say nothing of pieces
         chosen["pieces"] = config.vectors.pieces
     return {"sha256": digest.hexdigest(), "folds": config.measure.folds, "seed": config.measure.seed} | chosen

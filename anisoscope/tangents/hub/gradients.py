@@ -1,6 +1,6 @@
 """States of a torch model and the gradients of its loss with respect to them, at scored positions of windows.
 
-What tangents/read.py has of our network. Arrays carry the letters of `models`; J groups of W windows, Q points of each.
+What tangents/read.py has of our network. Arrays carry the letters of `models`; J folds of W windows, Q points of each.
 """
 
 import contextlib
@@ -21,11 +21,11 @@ ZERO = 1e-3  # of the share of a random direction: so small a share along the ve
 
 
 class Part(NamedTuple):
-    """Some windows of one group, and which points lie in them."""
+    """Some windows of one fold, and which points lie in them."""
 
-    group: int
+    fold: int
     windows: slice
-    points_O: np.ndarray  # of the Q of the group
+    points_O: np.ndarray  # of the Q of the fold
     places_O: np.ndarray  # where they stand in these windows
 
 
@@ -38,7 +38,7 @@ def states(loaded: Loaded, windows: Windows, basis_DD: np.ndarray, batch_size: i
             kept.put("the residual stream", n, part, x_BTD)
 
         with listening(loaded, on_layer, lambda n, call: None) as counts:
-            read(loaded, windows.tokens_JWT[part.group, part.windows])
+            read(loaded, windows.tokens_JWT[part.fold, part.windows])
         check_counts(loaded, counts, heads=False)
     return kept.points("the residual stream") @ basis_DD
 
@@ -48,11 +48,11 @@ def gradients(loaded: Loaded, windows: Windows, basis_DD: np.ndarray, batch_size
 
     Kept are the picked rows of all layers, and of each matrix as many rows as its width.
     """
-    layers, (groups, _, length), width = loaded.blocks + 1, windows.tokens_JWT.shape, len(basis_DD)
+    layers, (folds, _, length), width = loaded.blocks + 1, windows.tokens_JWT.shape, len(basis_DD)
     of_model = matrices.found(loaded)
     weights = matrices.parameters(of_model)
     slopes = {weight: torch.zeros_like(weight, dtype=torch.float32) for weight in weights}
-    norm_JNT, square_JNT = np.zeros((2, groups, layers, length))
+    norm_JNT, square_JNT = np.zeros((2, folds, layers, length))
     loss_JQ, kept = np.empty(windows.picks_JQ.shape, np.float32), _Kept(loaded, windows, width)
     before = [weight.requires_grad for weight in weights]
     try:
@@ -64,13 +64,13 @@ def gradients(loaded: Loaded, windows: Windows, basis_DD: np.ndarray, batch_size
                 found = _backward(loaded, streams, loss_BT, _there(windows.weights_JWT, part, loss_BT), weights)
             for weight, slope in zip(weights, found[layers:], strict=True):
                 slopes[weight] += slope
-            loss_JQ[part.group, part.points_O] = _array(loss_BT).ravel()[part.places_O]
+            loss_JQ[part.fold, part.points_O] = _array(loss_BT).ravel()[part.places_O]
             for n, (x_BTD, slope_BTD) in enumerate(zip(streams, found, strict=False)):
                 kept.put("the residual stream", n, part, x_BTD)
                 kept.put("the gradient", n, part, slope_BTD)
                 norm_BT = slope_BTD.float().norm(dim=-1)
-                norm_JNT[part.group, n] += _array(norm_BT.sum(0))
-                square_JNT[part.group, n] += _array(norm_BT.square().sum(0))
+                norm_JNT[part.fold, n] += _array(norm_BT.sum(0))
+                square_JNT[part.fold, n] += _array(norm_BT.square().sum(0))
     finally:
         for weight, was in zip(weights, before, strict=True):
             weight.requires_grad_(was)
@@ -85,7 +85,7 @@ def gradients(loaded: Loaded, windows: Windows, basis_DD: np.ndarray, batch_size
         loss_JQ.ravel(),
         (norm_JNT / count).astype(np.float32),
         (square_JNT / count).astype(np.float32),
-        *_shares(points_NPD, slope_NPD, groups, centred=basis_DD.shape[1] < width),
+        *_shares(points_NPD, slope_NPD, folds, centred=basis_DD.shape[1] < width),
         matrices.rows(of_model, slopes.__getitem__, width),
     )
 
@@ -101,7 +101,7 @@ def _forward(loaded: Loaded, windows: Windows, part: Part) -> tuple[list[Any], A
         versions.append(x_BTD._version)
 
     with listening(loaded, on_layer, lambda n, call: None) as counts:
-        tokens_BT = windows.tokens_JWT[part.group, part.windows]
+        tokens_BT = windows.tokens_JWT[part.fold, part.windows]
         logits_BTV = read(loaded, tokens_BT, loaded.model, differentiated=True).logits.float()
     check_counts(loaded, counts, heads=False)
     if changed := [n for n, x_BTD in enumerate(streams) if x_BTD._version != versions[n]]:
@@ -148,12 +148,12 @@ def without_ones(read_now: Read, width: int) -> bool:
 
 
 def parts(windows: Windows, batch_size: int) -> Iterator[Part]:
-    groups, count, length = windows.tokens_JWT.shape
-    for group in range(groups):
+    folds, count, length = windows.tokens_JWT.shape
+    for fold in range(folds):
         for start in range(0, count, batch_size):
-            places_Q = windows.picks_JQ[group] - start * length
+            places_Q = windows.picks_JQ[fold] - start * length
             points_O = np.flatnonzero((places_Q >= 0) & (places_Q < batch_size * length))
-            yield Part(group, slice(start, start + batch_size), points_O, places_Q[points_O])
+            yield Part(fold, slice(start, start + batch_size), points_O, places_Q[points_O])
 
 
 class _Kept:
@@ -169,17 +169,17 @@ class _Kept:
         if not np.isfinite(rows_OD).all():
             dtype = self.loaded.about["computed_in"]
             raise UserError(f"{name} of layer {n} holds numbers that are not finite, computed in {dtype}")
-        self.made.setdefault(name, np.empty(self.shape, np.float32))[n, part.group, part.points_O] = rows_OD
+        self.made.setdefault(name, np.empty(self.shape, np.float32))[n, part.fold, part.points_O] = rows_OD
 
     def points(self, name: str) -> np.ndarray:
-        layers, groups, share, width = self.shape
-        return self.made[name].reshape(layers, groups * share, width)
+        layers, folds, share, width = self.shape
+        return self.made[name].reshape(layers, folds * share, width)
 
 
 def _shares(
-    points_NPD: np.ndarray, slope_NPD: np.ndarray, groups: int, centred: bool
+    points_NPD: np.ndarray, slope_NPD: np.ndarray, folds: int, centred: bool
 ) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """Sums over the rows of a group of |g|^2 along the vector of ones, along the state, and in all, (J, N)."""
+    """Sums over the rows of a fold of |g|^2 along the vector of ones, along the state, and in all, (J, N)."""
     ones, radial, total = [], [], []
     for x_PD, slope_PD in zip(points_NPD, slope_NPD, strict=True):  # a layer at a time: as large as one is enough
         x_PD = x_PD - x_PD.mean(axis=1, keepdims=True) if centred else x_PD
@@ -191,12 +191,12 @@ def _shares(
             np.square(slope_PD).sum(axis=1),
         )
         for sums, x_P in zip((ones, radial, total), of_points, strict=True):
-            sums.append(x_P.reshape(groups, -1).sum(axis=1))
+            sums.append(x_P.reshape(folds, -1).sum(axis=1))
     return tuple(np.stack(sums, axis=1) for sums in (ones, radial, total))
 
 
 def _there(x_JWT: np.ndarray, part: Part, like: Any) -> Any:
-    return torch.as_tensor(np.ascontiguousarray(x_JWT[part.group, part.windows]), device=like.device)
+    return torch.as_tensor(np.ascontiguousarray(x_JWT[part.fold, part.windows]), device=like.device)
 
 
 def _array(x: Any) -> np.ndarray:

@@ -25,7 +25,7 @@ def make_windows(windows: Windows, tangents: TangentsConfig, task: str) -> tuple
     """
     rows_NT, count = windows.rows_NT, tangents.windows
     if len(rows_NT) < 2 * count:
-        most = len(rows_NT) // 2 // tangents.groups * tangents.groups
+        most = len(rows_NT) // 2 // tangents.folds * tangents.folds
         raise UserError(
             f"the validation split has {len(rows_NT)} windows of {rows_NT.shape[1]} tokens; tangents.windows={count} "
             f"needs twice as many: lower it to {most}"
@@ -36,7 +36,7 @@ def make_windows(windows: Windows, tangents: TangentsConfig, task: str) -> tuple
     with np.errstate(divide="ignore"):  # tokens that the text lacks
         bins_V = frequency.bins(np.log(windows.counts_V / windows.counts_V.sum()).astype(np.float32))
     bins_WT = np.where(windows.fixed_T, NO_BIN, bins_V[np.minimum(text_WT, len(bins_V) - 1)]).astype(np.int32)
-    halves = [part.reshape(2, tangents.groups, -1, text_WT.shape[1]) for part in (*batch, bins_WT)]
+    halves = [part.reshape(2, tangents.folds, -1, text_WT.shape[1]) for part in (*batch, bins_WT)]
     return tuple(inputs.picked(*(part[half] for part in halves), tangents, rng) for half in range(2))
 
 

@@ -31,9 +31,9 @@ from tests import (
     reference_spectrum,
 )
 
-VOCAB, CONTEXT, POINTS, BATCHES, GROUPS = 31, 12, 96, 2, 4
+VOCAB, CONTEXT, POINTS, BATCHES, FOLDS = 31, 12, 96, 2, 4
 TOKENS, KINDS_OF_TOKENS = np.random.default_rng(0).integers(0, VOCAB, 24 * CONTEXT), 4  # of a kind there are enough
-PROBE = make_probe(TOKENS, CONTEXT, POINTS, BATCHES, GROUPS, 0)
+PROBE = make_probe(TOKENS, CONTEXT, POINTS, BATCHES, FOLDS, 0)
 OF_KINDS = PROBE._replace(tokens_GWT=PROBE.tokens_GWT // 8, shuffled_GWT=PROBE.shuffled_GWT // 8)
 PROBE = PROBE._replace(types=with_types(OF_KINDS, TOKENS // 8, KINDS_OF_TOKENS).types)
 FAMILIES, QUANTITIES, COORDINATES = tuple(families.FAMILIES), families.quantities(), families.coordinates()
@@ -66,10 +66,10 @@ def tiny(mask):
     return model.apply, jax.tree.map(lambda leaf: 5 * leaf + 0.1, params)  # scores far from 0, a drift to be seen
 
 
-def program(mask, families=FAMILIES, nulls=NULLS, groups=GROUPS, over_clouds=jax.lax.map):
+def program(mask, families=FAMILIES, nulls=NULLS, folds=FOLDS, over_clouds=jax.lax.map):
     apply, params = tiny(mask)
     settings = MeasureConfig(
-        points=POINTS, batches=BATCHES, groups=groups, families=families, nulls=nulls, projected_head=1
+        points=POINTS, batches=BATCHES, folds=folds, families=families, nulls=nulls, projected_head=1
     )
     others = {"previous": 1.1, "last": 1.3} if "comparison" in families else {}
     others = {name: jax.tree.map(lambda leaf, by=by: leaf**2 * by + leaf, params) for name, by in others.items()}
@@ -81,8 +81,8 @@ def visible(mask):
 
 
 @functools.cache
-def measured(mask, families=FAMILIES, nulls=NULLS, groups=GROUPS):
-    measure, *params = program(mask, families, nulls, groups)
+def measured(mask, families=FAMILIES, nulls=NULLS, folds=FOLDS):
+    measure, *params = program(mask, families, nulls, folds)
     return jax.tree.map(np.asarray, jax.jit(measure)(*params, PROBE, visible(mask)))
 
 
@@ -90,18 +90,18 @@ def of(mask, cloud="measured", *settings):
     return measured(mask, *settings).values[cloud]
 
 
-def by_group(x):
-    return x.reshape(GROUPS, -1, *x.shape[1:])
+def by_fold(x):
+    return x.reshape(FOLDS, -1, *x.shape[1:])
 
 
 def jackknife(x):
-    """The whole of it, then all but one group after another."""
-    return [x, *(np.concatenate(np.delete(by_group(x), group, axis=0)) for group in range(GROUPS))]
+    """The whole of it, then all but one fold after another."""
+    return [x, *(np.concatenate(np.delete(by_fold(x), fold, axis=0)) for fold in range(FOLDS))]
 
 
 def cut(x):
     """The whole of it, then its sections."""
-    return [x, *by_group(x)]
+    return [x, *by_fold(x)]
 
 
 def slow_cloud(cloud):
@@ -456,7 +456,7 @@ def test_values_do_not_depend_on_the_other_families(chosen):
 
 
 @pytest.mark.slow
-def test_one_group_is_no_resample():
+def test_one_fold_is_no_resample():
     found = of("causal", "measured", ("spectrum", "dimension", "attention"), (), 1)
     for name in found.keys() & MEASURED:
         assert found[name].shape[-1] == (1 if QUANTITIES[name].resampling else 2 + ("layer" in QUANTITIES[name].dims))
@@ -473,7 +473,7 @@ def test_one_trace_serves_all_parameters():
         traces.append(1)
         return apply(params, tokens_BT)
 
-    settings = MeasureConfig(points=POINTS, batches=BATCHES, groups=GROUPS, families=("spectrum",), nulls=())
+    settings = MeasureConfig(points=POINTS, batches=BATCHES, folds=FOLDS, families=("spectrum",), nulls=())
     measure = jax.jit(make_measure(counted, settings))
     several = [jax.tree.map(lambda leaf, by=by: leaf * by, params) for by in (1.0, 0.5, 2.0)]
     found = [measure(one, {}, PROBE, visible("causal")).values for one in several]
@@ -510,7 +510,7 @@ def test_jit_changes_nothing():
         np.testing.assert_allclose(value, compiled, rtol=1e-4, atol=1e-6, err_msg=name)
 
 
-def test_leaving_out_and_cutting_go_by_whole_groups():
+def test_leaving_out_and_cutting_go_by_whole_folds():
     np.testing.assert_array_equal(leave_out(2, 4), [[1, 1, 1, 1], [0, 0, 1, 1], [1, 1, 0, 0]])
     np.testing.assert_array_equal(leave_out(1, 2), [[1, 1]])
     np.testing.assert_array_equal(sections(jnp.arange(8.0)[:, None], 8)[:, :, 0], [[0, 1], [2, 3], [4, 5], [6, 7]])

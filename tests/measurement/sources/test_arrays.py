@@ -46,7 +46,7 @@ def test_arrays_go_through_the_panel_without_a_model():
 
 
 @pytest.mark.slow
-def test_the_value_is_of_all_points_whatever_their_groups_and_order():
+def test_the_value_is_of_all_points_whatever_their_clusters_and_order():
     shuffle = np.random.default_rng(1).permutation(POINTS)
     families = ("similarity", "comparison")
     tables = [
@@ -60,7 +60,7 @@ def test_the_value_is_of_all_points_whatever_their_groups_and_order():
         np.testing.assert_allclose(value(tables[2], name), value(tables[0], name), rtol=1e-5)
 
 
-def test_an_interval_of_unequal_groups_is_that_of_their_folds():
+def test_an_interval_of_unequal_clusters_is_that_of_their_folds():
     index_JM = folds.cut(POINTS, UNEQUAL_P, 4, 0)
     for fold in range(4):
         others = np.delete(index_JM, fold, axis=0)
@@ -75,7 +75,7 @@ def test_an_interval_of_unequal_groups_is_that_of_their_folds():
 
 @pytest.mark.slow
 def test_positions_tell_how_much_hangs_on_the_first_tokens():
-    """Of unequal groups, and of the windows of a function: the values are those of all points."""
+    """Of unequal clusters, and of the windows of a function: the values are those of all points."""
     place_P = np.concatenate([np.arange(size) for size in np.bincount(UNEQUAL_P)])
     cloud = CLOUDS[0] + 50 * (place_P == 0)[:, None]
     shuffle = np.random.default_rng(1).permutation(POINTS)
@@ -209,8 +209,8 @@ def test_what_would_not_fit_is_refused_with_what_it_takes(monkeypatch, there):
 
 
 def test_pieces_are_measured_by_themselves_and_averaged():
-    """Of whole groups; the interval is that of as many batches."""
-    labels = np.arange(96) % 24  # no run of points is of whole groups
+    """Of whole clusters; the interval is that of as many batches."""
+    labels = np.arange(96) % 24  # no run of points is of whole clusters
     found = measure(CLOUDS, labels, families=("similarity", "leading"), folds=3, pieces=2)
     rows = folds.cut_pieces(96, labels, 2, 0)
     assert np.unique(rows).size == 96
@@ -227,7 +227,7 @@ def test_pieces_are_measured_by_themselves_and_averaged():
     np.testing.assert_allclose(errors[0], np.sqrt(errors[1] ** 2 + errors[2] ** 2) / 2, rtol=1e-5)
     assert found.attrs["batches"] == 2
     assert found.attrs["points"] == 96
-    assert found.attrs["folds"] == "3 of 16 points in each of 2 pieces of 48 points, whole clusters, of 24"
+    assert found.attrs["folds_in_words"] == "3 of 16 points in each of 2 pieces of 48 points, whole clusters, of 24"
 
 
 def test_the_null_model_of_each_piece_is_a_draw_of_its_own(monkeypatch):

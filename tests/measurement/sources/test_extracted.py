@@ -13,7 +13,7 @@ from anisoscope.models.masks import visible_keys
 from anisoscope.models.transformer import build
 
 VOCAB, CONTEXT = 31, 12
-SETTINGS = MeasureConfig(points=96, batches=2, groups=4)
+SETTINGS = MeasureConfig(points=96, batches=2, folds=4)
 PROBE = make_probe(np.random.default_rng(0).integers(0, VOCAB, 24 * CONTEXT), CONTEXT, 96, 2, 4, 0)
 
 

@@ -11,12 +11,12 @@ from anisoscope.measurement.sources import folds
 
 @settings(max_examples=50, deadline=None)
 @given(st.lists(st.integers(1, 40), min_size=4, max_size=40), st.integers(2, 8), st.integers(0, 99))
-def test_folds_are_equal_disjoint_and_hold_whole_groups(sizes, wanted, seed):
+def test_folds_are_equal_disjoint_and_hold_whole_clusters(sizes, wanted, seed):
     label_P = np.random.default_rng(seed).permutation(np.repeat(np.arange(len(sizes)), sizes))
     try:
         index_JM = folds.cut(label_P.size, label_P, wanted, seed)
     except ValueError:
-        assert max(sizes) > 0.25 * sum(sizes), "one group alone makes folds impossible"
+        assert max(sizes) > 0.25 * sum(sizes), "one cluster alone makes folds impossible"
         return
     assert 2 <= len(index_JM) <= min(wanted, len(sizes))
     assert len(np.unique(index_JM)) == index_JM.size
@@ -41,8 +41,8 @@ def test_windows_are_kept_whole():
 
 
 @pytest.mark.parametrize("depends_on_size", [False, True])
-def test_intervals_of_unequal_groups_hold_what_is_estimated(depends_on_size):
-    """|E x| of points around the centres of their groups, which may lie farther out the larger the group is."""
+def test_intervals_of_unequal_clusters_hold_what_is_estimated(depends_on_size):
+    """|E x| of points around the centres of their clusters, which may lie farther out the larger the cluster is."""
     draws, held, estimates, ends = 400, 0, [], []
     for draw in range(draws):
         generator = np.random.default_rng(draw)

@@ -7,12 +7,12 @@ from anisoscope.utils.errors import UserError
 from anisoscope.utils.settings import replace
 from tests import tiny
 
-CONTEXT, POINTS, BATCHES, GROUPS = 16, 40, 3, 2  # two windows of 15 later positions hold 20 points
+CONTEXT, POINTS, BATCHES, FOLDS = 16, 40, 3, 2  # two windows of 15 later positions hold 20 points
 TOKENS = (np.arange(16 * 20 + 7) % 251).astype(np.uint8)
 
 
-def probe(tokens=TOKENS, points=POINTS, batches=BATCHES, groups=GROUPS, seed=0):
-    return make_probe(tokens, CONTEXT, points, batches, groups, seed)
+def probe(tokens=TOKENS, points=POINTS, batches=BATCHES, folds=FOLDS, seed=0):
+    return make_probe(tokens, CONTEXT, points, batches, folds, seed)
 
 
 def test_windows_begin_as_a_model_with_the_same_first_token_reads_them():
@@ -29,7 +29,7 @@ def test_windows_begin_as_a_model_with_the_same_first_token_reads_them():
 
 def test_windows_are_aligned_whole_and_drawn_once():
     position = np.arange(len(TOKENS), dtype=np.int32)
-    windows = make_probe(position, CONTEXT, POINTS, BATCHES, GROUPS, 0).tokens_GWT
+    windows = make_probe(position, CONTEXT, POINTS, BATCHES, FOLDS, 0).tokens_GWT
     assert windows.shape == (BATCHES, 4, CONTEXT)
     assert windows.dtype == np.int32
     starts = windows[:, :, 0]
@@ -59,14 +59,14 @@ def test_without_first_leaves_out_position_0_and_little_else():
 
 
 @pytest.mark.parametrize(
-    ("points", "groups", "windows"), [(15, 1, 1), (16, 1, 2), (30, 1, 2), (31, 1, 3), (30, 2, 2), (32, 2, 4)]
+    ("points", "folds", "windows"), [(15, 1, 1), (16, 1, 2), (30, 1, 2), (31, 1, 3), (30, 2, 2), (32, 2, 4)]
 )
-def test_takes_the_fewest_windows_that_hold_the_points(points, groups, windows):
-    assert probe(points=points, batches=1, groups=groups).tokens_GWT.shape[1] == windows
+def test_takes_the_fewest_windows_that_hold_the_points(points, folds, windows):
+    assert probe(points=points, batches=1, folds=folds).tokens_GWT.shape[1] == windows
 
 
-def test_points_of_a_group_lie_in_windows_of_that_group():
-    picks = probe(groups=4).picks_SGP  # one window a group
+def test_points_of_a_fold_lie_in_windows_of_that_fold():
+    picks = probe(folds=4).picks_SGP  # one window a fold
     np.testing.assert_array_equal(picks // CONTEXT, np.broadcast_to(np.repeat(np.arange(4), 10), picks.shape))
 
 
@@ -89,17 +89,17 @@ def test_is_a_function_of_the_seed():
         (
             11,
             "the validation split has 176 characters, 11 windows of 16; measure.points=40 x measure.batches=3 in 2 "
-            "groups needs 12: lower measure.points to 30 or measure.batches to 2",
+            "folds needs 12: lower measure.points to 30 or measure.batches to 2",
         ),
         (
             2,
             "the validation split has 32 characters, 2 windows of 16; measure.points=40 x measure.batches=3 in 2 "
-            "groups needs 12: lower measure.points to 30 and measure.batches to 1",
+            "folds needs 12: lower measure.points to 30 and measure.batches to 1",
         ),
         (
             0,
             "the validation split has 0 characters, 0 windows of 16; measure.points=40 x measure.batches=3 in 2 "
-            "groups needs 12: lower model.context, or take a longer text",
+            "folds needs 12: lower model.context, or take a longer text",
         ),
     ],
 )
@@ -117,14 +117,14 @@ def test_the_advice_is_enough(windows):
     for remedy in str(raised.value).split(": lower ")[1].split(" or "):
         lowered = dict(part.removeprefix("measure.").split(" to ") for part in remedy.split(" and "))
         lowered = {name: int(value) for name, value in lowered.items()}
-        probe(tokens, **{"points": POINTS, "batches": BATCHES, "groups": GROUPS} | lowered)
+        probe(tokens, **{"points": POINTS, "batches": BATCHES, "folds": FOLDS} | lowered)
 
 
 SKEWED = np.random.default_rng(0).choice(6, 16 * 100, p=[0.6, 0.2, 0.1, 0.06, 0.03, 0.01]).astype(np.uint8)
 
 
-def weighted(tokens=SKEWED, points=96, batches=2, groups=2):
-    return make_probe(tokens, CONTEXT, points, batches, groups, 0, "types")
+def weighted(tokens=SKEWED, points=96, batches=2, folds=2):
+    return make_probe(tokens, CONTEXT, points, batches, folds, 0, "types")
 
 
 def test_the_most_even_choice_takes_the_first_of_each_type_then_the_second():
@@ -135,16 +135,16 @@ def test_the_most_even_choice_takes_the_first_of_each_type_then_the_second():
 
 
 def test_weighted_positions_are_as_even_as_the_windows_allow():
-    """Of each group, no character has two points more than one that has any left."""
+    """Of each fold, no character has two points more than one that has any left."""
     probe = weighted()
     assert probe.tokens_GWT.shape[1] == 4 * make_probe(SKEWED, CONTEXT, 96, 1, 2, 0).tokens_GWT.shape[1]
     for tokens_WT, picks_SP in zip(probe.tokens_GWT, probe.picks_SGP.swapaxes(0, 1), strict=True):
         tokens_JN, picks_SJP = tokens_WT.reshape(2, -1), picks_SP.reshape(2, 2, -1)
-        for number, group in np.ndindex(2, 2):
-            picks_P = picks_SJP[number, group] - group * tokens_JN.shape[1]
+        for number, fold in np.ndindex(2, 2):
+            picks_P = picks_SJP[number, fold] - fold * tokens_JN.shape[1]
             assert len(np.unique(picks_P)) == 48
-            offered = tokens_JN[group] if number == 0 else tokens_WT[:, 1:].reshape(2, -1)[group]
-            there, taken = (np.bincount(x, minlength=6) for x in (offered, tokens_JN[group, picks_P]))
+            offered = tokens_JN[fold] if number == 0 else tokens_WT[:, 1:].reshape(2, -1)[fold]
+            there, taken = (np.bincount(x, minlength=6) for x in (offered, tokens_JN[fold, picks_P]))
             assert (taken <= there).all()
             assert taken.max() <= taken[taken < there].min(initial=99) + 1
     assert (probe.picks_SGP[1] % CONTEXT != 0).all()

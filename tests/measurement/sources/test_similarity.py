@@ -16,7 +16,7 @@ from anisoscope.utils.settings import replace
 from tests import reference_comparison, tiny
 
 WIDTH, POINTS = 6, 256
-CONFIG = replace(tiny.config(), {"measure.points": POINTS, "measure.groups": 4})
+CONFIG = replace(tiny.config(), {"measure.points": POINTS, "measure.folds": 4})
 TURN = np.linalg.qr(np.random.default_rng(0).normal(size=(WIDTH, WIDTH)))[0].astype(np.float32)
 
 
@@ -106,7 +106,7 @@ def test_other_positions_are_refused(compare, changes, words):
 
 
 def test_one_window_alone_has_no_other_to_be_permuted_with(compare):
-    one = replace(CONFIG, {"model.context": 64, "measure.points": 32, "measure.groups": 1})
+    one = replace(CONFIG, {"model.context": 64, "measure.points": 32, "measure.folds": 1})
     table = compare(planted(0, config=one), planted(0, config=one))
     assert np.isfinite(table.overlap.sel(less="nothing", statistic="mean")).all()
     assert np.isnan(table.overlap.sel(less="permuted", statistic="mean")).all()

@@ -16,7 +16,7 @@ from anisoscope.config.measure import NULLS
 from anisoscope.measurement.families.entries import FAMILIES, quantities
 from anisoscope.measurement.nulls import PERMUTED
 from anisoscope.measurement.quantity import Family, Quantity
-from anisoscope.measurement.resamples import over_groups
+from anisoscope.measurement.resamples import over_folds
 from anisoscope.measurement.sources import activations, program, references, sweep
 from anisoscope.measurement.tables import files, projection
 from anisoscope.measurement.tables.averages import averages
@@ -544,7 +544,7 @@ def test_many_devices_measure_what_one_does(run, monkeypatch, devices, batches, 
 @pytest.mark.slow
 def test_weighted_tables_say_how_even_they_are_and_are_not_joined_with_others(run):
     folder, config = run
-    few = {"measure.points": 14, "measure.batches": 1, "measure.groups": 1, "measure.families": ("frequency",)}
+    few = {"measure.points": 14, "measure.batches": 1, "measure.folds": 1, "measure.families": ("frequency",)}
     weighted = replace(config, few | {"measure.weighting": "types", "measure.nulls": ("gaussian", "shuffled")})
     measured(weighted, folder)
     results = files.read(folder / "results.nc")
@@ -571,13 +571,13 @@ def test_every_product_of_a_measurement_has_full_float32_precision():
 
 
 def spread(cloud):
-    """Mean squared distance from the centre, on all groups and without each."""
+    """Mean squared distance from the centre, on all folds and without each."""
 
     def read(keep_P):
         mean_D = keep_P @ cloud.points_PD / keep_P.sum()
         return {"spread": keep_P @ jnp.square(cloud.points_PD - mean_D[None]).sum(axis=1) / keep_P.sum()}
 
-    return over_groups(read, cloud.groups, len(cloud.points_PD))
+    return over_folds(read, cloud.folds, len(cloud.points_PD))
 
 
 @pytest.mark.slow

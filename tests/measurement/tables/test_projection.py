@@ -86,7 +86,7 @@ def test_degenerate_clouds():
 
 
 @pytest.mark.parametrize("points", [5, 256, 1000, 4096])
-def test_kept_points_come_from_all_groups_alike(points):
+def test_kept_points_come_from_all_folds_alike(points):
     found = chosen(np.arange(points))
     assert len(found) == min(points, COUNT)
     assert len(set(found)) == len(found)

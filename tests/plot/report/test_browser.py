@@ -328,7 +328,7 @@ def test_every_control_has_a_name_and_is_reached_by_the_tabulator(opened):
 
 
 def test_one_step_one_layer_one_batch(browser, tmp_path):
-    tiny = make_run(steps=(0,), layers=1, heads=1, batches=1, groups=1, nulls=())
+    tiny = make_run(steps=(0,), layers=1, heads=1, batches=1, folds=1, nulls=())
     page.write({"tiny": tiny}, {"tiny": tiny}, {"tiny": tmp_path}, tmp_path)
     browser.complaints.clear()
     browser.open((tmp_path / "report.html").as_uri())

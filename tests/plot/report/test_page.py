@@ -124,7 +124,7 @@ def test_a_variable_that_is_no_quantity_of_the_panel_is_shown_by_its_dimensions(
 
 @pytest.mark.parametrize("case", ["tiny", "no numbers", "one family"])
 def test_what_was_not_measured_does_not_stop_the_page(tmp_path, case):
-    tiny = make_run(steps=(0,), layers=1, heads=1, batches=1, groups=1, nulls=())
+    tiny = make_run(steps=(0,), layers=1, heads=1, batches=1, folds=1, nulls=())
     few = [name for name in tiny.results.data_vars if name not in ("twonn", "attention_max")]
     run = {"tiny": tiny, "no numbers": spoiled(tiny), "one family": lacking(tiny, *few)}[case]
     known = Page(built({"run": run}, tmp_path)).known

@@ -167,7 +167,7 @@ def table(pair: Pair) -> xr.Dataset:
     """cka, cka_unbiased and overlap of (layer, other_layer), with intervals and the excess over the null model."""
     length = min(side.bytes for side in pair.sides)
     measure = pair.sides[0].measure
-    pieces, program = _readable(pair, length), _program(measure.groups)
+    pieces, program = _readable(pair, length), _program(measure.folds)
     values, count = [], 0
     for batch in bar(range(measure.batches), " beside ".join(pair.labels), "batch"):
         points = common(pieces, tuple(side.ends for side in pair.sides), measure, batch)
@@ -201,11 +201,11 @@ def _clouds(side: Side, points: Common, number: int) -> np.ndarray:
 
 
 @functools.cache
-def _program(groups: int) -> Callable[..., similarity.Values]:
+def _program(folds: int) -> Callable[..., similarity.Values]:
     """Compiled once for all batches and sets of positions."""
 
     @jax.default_matmul_precision("highest")
     def across(a_NPD: jax.Array, b_MPE: jax.Array, null_KNPD: jax.Array) -> similarity.Values:
-        return comparison.across(a_NPD, b_MPE, groups, lambda number: null_KNPD[number])
+        return comparison.across(a_NPD, b_MPE, folds, lambda number: null_KNPD[number])
 
     return jax.jit(across)

@@ -202,7 +202,7 @@ def outdated(config: PretrainedConfig, found: dict[int, Standing]) -> dict[int, 
 
 def made_by(config: PretrainedConfig, corpus: Corpus, windows: Windows) -> dict[str, Any]:
     """What decides which vectors make up a cloud: tables of others are not joined."""
-    names = ["points", "batches", "groups", "seed", *["projected_head"] * ("projection" in config.measure.families)]
+    names = ["points", "batches", "folds", "seed", *["projected_head"] * ("projection" in config.measure.families)]
     settings = {f"measure.{name}": getattr(config.measure, name) for name in names}
     tokens = hashlib.sha256(windows.probe.tokens_GWT.tobytes()).hexdigest()
     clouds = {"corpus_sha256": corpus.sha256, "tokens_sha256": tokens, "positions": windows.positions}
@@ -218,7 +218,7 @@ def attributes(config: PretrainedConfig, corpus: Corpus, windows: Windows, name:
         "pretrained": config.pretrained.name,
         "points": config.measure.points,
         "batches": config.measure.batches,
-        "groups": config.measure.groups,
+        "folds": config.measure.folds,
         "config": json.dumps(dataclasses.asdict(config)),
         **windows.about,
     }

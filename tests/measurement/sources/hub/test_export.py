@@ -25,7 +25,7 @@ TRAINED = (
     *("--config.evaluate.windows=8", "--config.checkpoint.every=24", "--config.model.dtype=float32"),
 )
 MEASURED = (
-    *("--config.measure.points=64", "--config.measure.groups=2", "--config.measure.batches=2"),
+    *("--config.measure.points=64", "--config.measure.folds=2", "--config.measure.batches=2"),
     *("--config.measure.families=('spectrum', 'similarity', 'attention')", "--config.measure.nulls=('gaussian',)"),
 )
 

@@ -22,7 +22,7 @@ from benchmarks.rows import __main__ as rows
 from benchmarks.rows.row import made
 
 SETTINGS = TangentsConfig(
-    **{"enabled": True, "windows": 8, "points": 32, "groups": 4, "ranks": (2, 4), "rounds": 5, "restarts": 2},
+    **{"enabled": True, "windows": 8, "points": 32, "folds": 4, "ranks": (2, 4), "rounds": 5, "restarts": 2},
     **{"controls": 4, "neighbours": 8, "local_points": 8, "families": ()},
 )
 WORD, NATS = "hidden_states", 0.02  # of the loss, by which a step moves it
@@ -43,11 +43,11 @@ LAYER_NORM_FIRST = {
 MISSING = {"ALBERT": set(written.MATRICES), "OPT-350m": {"embedding"}}
 
 
-def windows_of(vocabulary, length=12, count=8, groups=4, points=32, seed=0):
+def windows_of(vocabulary, length=12, count=8, folds=4, points=32, seed=0):
     """Every position scored, as of a decoder of ours."""
     rng = np.random.default_rng(seed)
-    text = rng.integers(0, vocabulary, (groups, count // groups, length + 1)).astype(np.int32)
-    settings = TangentsConfig(points=points, groups=groups, windows=count)
+    text = rng.integers(0, vocabulary, (folds, count // folds, length + 1)).astype(np.int32)
+    settings = TangentsConfig(points=points, folds=folds, windows=count)
     ones, bins = np.ones(text[..., :-1].shape, np.float32), text[..., :-1] % 4
     return inputs.picked(text[..., :-1], text[..., 1:], ones, bins, settings, rng)
 

@@ -89,7 +89,7 @@ def test_the_panel_reads_the_model_s_own_patterns(name):
     seen, _ = guards.attention(loaded, tokens_WT[:2])
     assert (seen.bias_NHTT is None) == (name != "Bloom")
     windows = tiny.windows_of(tokens_WT)
-    settings = MeasureConfig(points=64, batches=1, groups=2, families=("attention",), nulls=())
+    settings = MeasureConfig(points=64, batches=1, folds=2, families=("attention",), nulls=())
     read, visible = activations(loaded, tokens_WT[None], 2, heads=True), visible_sets(seen.visible_NTT, windows)
     values = extracted.measure_batch(0, read, {}, windows.probe.picks_SGP[:, 0], visible, settings, seen.bias_NHTT)
     own = torch.stack(guards.by_own_account(loaded, tokens_WT, "attentions")).numpy().astype(np.float64)
@@ -127,7 +127,7 @@ def test_of_a_class_without_an_entry_hidden_states_are_taken(tmp_path):
     (tmp_path / "text.txt").write_text(tiny.text())
     flags = (
         *(f"--config=experiments/pretrained.py:{tmp_path / 'model'}", f"--config.data.path={tmp_path / 'text.txt'}"),
-        *("--config.window=16", "--config.measure.points=64", "--config.measure.groups=2", "--stages=measure"),
+        *("--config.window=16", "--config.measure.points=64", "--config.measure.folds=2", "--stages=measure"),
         *("--config.measure.batches=1", "--config.measure.families=('spectrum', 'attention')"),
         *("--config.measure.nulls=()", "--config.pretrained.most_bits=100"),
     )

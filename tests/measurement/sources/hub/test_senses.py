@@ -28,7 +28,7 @@ from tests.measurement.sources.hub import tiny
 from tests.program import here, refuse
 
 ROWS = rows_senses.ROWS
-SMALL = ("--config.measure.points=64", "--config.measure.groups=2", "--config.measure.batches=2", "--stages=measure")
+SMALL = ("--config.measure.points=64", "--config.measure.folds=2", "--config.measure.batches=2", "--stages=measure")
 SIMILARITY = "--config.measure.families=('similarity',)"
 IMAGES = {"size": {"height": 32, "width": 32}}
 
@@ -121,7 +121,7 @@ def test_clouds_are_points_of_the_models_own_maps(seen):
 
 def test_each_layer_is_measured_in_its_own_width_and_all_are_compared(seen):
     *_, at, clouds_N = seen
-    settings = MeasureConfig(points=64, groups=2, batches=1, families=("similarity", "comparison"), nulls=())
+    settings = MeasureConfig(points=64, folds=2, batches=1, families=("similarity", "comparison"), nulls=())
     others = {name: maps.padded([cloud[:, ::-1] for cloud in clouds_N])[0] for name in ("previous", "last")}
     found = maps.measure_batch(0, clouds_N, others, at, settings)["measured"]
     units = [cloud[0] / np.linalg.norm(cloud[0], axis=1, keepdims=True) for cloud in clouds_N]
@@ -130,7 +130,7 @@ def test_each_layer_is_measured_in_its_own_width_and_all_are_compared(seen):
     np.testing.assert_allclose(found["mean_cosine"][0, 0, :, 0], cosines, atol=1e-4)
     assert found["cka_layers"].shape == (1, 1, 7, 7, 3)
     first_PD, middle_PD, last_PD = (jnp.asarray(clouds_N[n][0]) for n in (1, 2, 6))
-    np.testing.assert_allclose(found["cka_layers"][0, 0, 1, 6], linear_cka(first_PD, last_PD, groups=2), atol=1e-5)
+    np.testing.assert_allclose(found["cka_layers"][0, 0, 1, 6], linear_cka(first_PD, last_PD, folds=2), atol=1e-5)
     np.testing.assert_allclose(found["cka_last"][0, 0, 2], linear_cka(middle_PD, middle_PD[::-1], 2), atol=1e-5)
 
 
@@ -227,7 +227,7 @@ def measured(world, workdir, model, data, *more):
 
 
 def test_windows_are_the_pictures_that_they_are_called(world):
-    changes = {"data.path": str(world / "pictures"), "measure.points": "64", "measure.groups": "2"}
+    changes = {"data.path": str(world / "pictures"), "measure.points": "64", "measure.folds": "2"}
     config = override(experiment.get_config(str(world / "ViT")), changes)
     source, windows = inputs.opened(config, load.place_of(config.pretrained.name, None))
     assert source.name == "pictures of pictures"
@@ -239,7 +239,7 @@ def test_windows_are_the_pictures_that_they_are_called(world):
         with Image.open(world / "pictures" / name) as picture:
             given = prepare(images=[picture.convert("RGB")], return_tensors="np")["pixel_values"][0]
         np.testing.assert_array_equal(tokens_GWCHW[place], given)
-    assert len(names) == 8  # 2 batches of 2 groups of 2 pictures, none of them twice
+    assert len(names) == 8  # 2 batches of 2 folds of 2 pictures, none of them twice
     for one, mixed in zip(tokens_GWCHW, shuffled_GWCHW, strict=True):
         colours, others = (np.moveaxis(x_WCHW, 1, 3).reshape(-1, 3) for x_WCHW in (one, mixed))
         assert sorted(colours.tolist()) == sorted(others.tolist())

@@ -18,7 +18,7 @@ from tests.measurement.sources.hub.hub import serving
 from tests.program import ROOT, command, environment, here
 
 SMALL = (
-    *("--config.window=16", "--config.measure.points=64", "--config.measure.groups=2", "--config.measure.batches=2"),
+    *("--config.window=16", "--config.measure.points=64", "--config.measure.folds=2", "--config.measure.batches=2"),
     *("--config.measure.families=('spectrum', 'similarity')", "--config.pretrained.most_bits=100"),
 )
 

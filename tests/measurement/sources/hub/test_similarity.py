@@ -33,7 +33,7 @@ from tests.measurement.sources.hub import tiny
 from tests.program import here
 from tests.tiny import config as own_config
 
-MEASURE = MeasureConfig(points=64, batches=2, groups=2)
+MEASURE = MeasureConfig(points=64, batches=2, folds=2)
 PAIRS = r"[a-z]{1,2}|[^a-z]"  # a tokenizer that reads two letters at a time
 
 
@@ -97,15 +97,15 @@ def test_points_of_two_tokenizers_stand_after_the_same_characters(world):
     assert several > 10
     assert first & set(points.picks_SP[0])
     assert not first & set(points.picks_SP[1])
-    group = points.piece_M[points.picks_SP].reshape(2, 2, -1)
-    assert not set(group[:, 0].ravel()) & set(group[:, 1].ravel())  # groups are of whole pieces
+    fold = points.piece_M[points.picks_SP].reshape(2, 2, -1)
+    assert not set(fold[:, 0].ravel()) & set(fold[:, 1].ravel())  # folds are of whole pieces
     assert (points.piece_M[points.others_KM[0]] != points.piece_M).all()
     found = similarity.table(pair)
     assert found.attrs["piece_bytes"] == length
     value = found.cka_unbiased.sel(less="nothing", statistic="mean", positions="all")
     assert value.shape == (4, 4)
     a_NPD, b_NPD = (cloud[:, points.picks_SP[0]] for cloud in clouds)
-    program = similarity._program(MEASURE.groups)(a_NPD, b_NPD, a_NPD[None])["measured"]["cka_unbiased"]
+    program = similarity._program(MEASURE.folds)(a_NPD, b_NPD, a_NPD[None])["measured"]["cka_unbiased"]
     twin = [[reference_comparison.linear_cka_unbiased(x, y) for y in b_NPD] for x in a_NPD]
     np.testing.assert_allclose(program[..., 0], twin, rtol=1e-3, atol=1e-4)
 
@@ -114,7 +114,7 @@ def test_ours_beside_itself_as_others_read_it(tmp_path, monkeypatch):
     """A model of ours and its export: one program and another, and two readers of the same bytes."""
     (tmp_path / "text.txt").write_text(tiny.text().replace("q", "é"))
     text = texts.load(DataConfig(path=str(tmp_path / "text.txt")), 24)
-    config = replace(own_config(), {"measure.points": 64, "measure.groups": 2, "measure.batches": 2})
+    config = replace(own_config(), {"measure.points": 64, "measure.folds": 2, "measure.batches": 2})
     model = ModelConfig(layers=3, width=32, heads=2, context=24)  # shapes as above: compiled once
     config = dataclasses.replace(config, model=model)
     params = jax.tree.map(lambda x: 4 * x + 0.05, build(model, text.vocab_size, "float32").init(jax.random.key(0)))

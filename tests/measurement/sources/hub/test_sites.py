@@ -102,7 +102,7 @@ def test_a_massive_coordinate_hides_no_wrong_entry():
 
 def test_the_table_of_a_site_is_of_its_cloud():
     loaded, windows = tiny.loaded("llama"), tiny.windows()
-    measure = MeasureConfig(points=64, batches=1, groups=2, families=("similarity",), nulls=())
+    measure = MeasureConfig(points=64, batches=1, folds=2, families=("similarity",), nulls=())
     config = PretrainedConfig(pretrained=WeightsConfig(name="a"), measure=measure, window=24)
     found = sites.table(Plan(config, windows, "a"), loaded, 5, "values", {"corpus": "letters"})
     assert found.layer.values.tolist() == [1, 2, 3]

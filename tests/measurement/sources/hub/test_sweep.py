@@ -17,7 +17,7 @@ from tests.measurement.sources.hub import tiny
 from tests.program import ROOT, command, environment, here, refuse
 
 SMALL = (
-    *("--config.window=16", "--config.measure.points=64", "--config.measure.groups=2", "--config.measure.batches=2"),
+    *("--config.window=16", "--config.measure.points=64", "--config.measure.folds=2", "--config.measure.batches=2"),
     "--config.measure.families=('spectrum', 'leading', 'comparison', 'attention', 'projection')",
 )
 

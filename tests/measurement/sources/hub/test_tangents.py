@@ -24,11 +24,11 @@ from tests.program import here, refuse
 
 NAMES = ("step0", "step4", "step8", "step20")
 STEPS = [0, 4, 8, 20]
-SETTINGS = TangentsConfig(windows=16, points=32, groups=4)
+SETTINGS = TangentsConfig(windows=16, points=32, folds=4)
 SMALL = (
-    *("--config.window=16", "--config.measure.points=64", "--config.measure.groups=2", "--config.measure.batches=1"),
+    *("--config.window=16", "--config.measure.points=64", "--config.measure.folds=2", "--config.measure.batches=1"),
     *("--config.measure.families=('spectrum',)", "--config.measure.nulls=()", "--config.tangents.enabled=True"),
-    *("--config.tangents.windows=16", "--config.tangents.points=64", "--config.tangents.groups=4"),
+    *("--config.tangents.windows=16", "--config.tangents.points=64", "--config.tangents.folds=4"),
     *("--config.tangents.ranks=(2,)", "--config.tangents.early_fraction=0.4", "--config.tangents.rounds=3"),
     *("--config.tangents.restarts=1", "--config.tangents.controls=3", "--config.tangents.neighbours=4"),
     *("--config.tangents.local_points=8", "--config.tangents.families=()"),
@@ -145,9 +145,9 @@ def test_a_revision_that_is_added_is_tested_and_what_follows_it_again(learned, t
         ("--config.tangents.rounds=4", "tangents.rounds=3 there, 4 now"),
         ("--config.tangents.ranks=(11,) --config.tangents.neighbours=16", "the model's width of 32 leaves 10 at most"),
         ("--config.tangents.windows=4000", "needs twice as many: lower it to"),
-        ("--config.tangents.points=1024", "a group of 4 windows has 60 scored positions"),
+        ("--config.tangents.points=1024", "a fold of 4 windows has 60 scored positions"),
         ("--config.hidden_states=reported", "gradients are of the outputs of blocks"),
-        ("--config.tangents.groups=1", "tangents.groups is 1"),
+        ("--config.tangents.folds=1", "tangents.folds is 1"),
     ],
 )
 def test_what_does_not_fit_is_one_line(run, learned, change, words):

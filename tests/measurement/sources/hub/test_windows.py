@@ -8,7 +8,7 @@ from anisoscope.measurement.sources.hub.reading.windows import make_windows, ord
 from anisoscope.utils.errors import UserError
 from tests.measurement.sources.hub import tiny
 
-MEASURE = MeasureConfig(points=64, batches=2, groups=2)
+MEASURE = MeasureConfig(points=64, batches=2, folds=2)
 
 
 def test_windows_are_packed_and_hold_no_special_token():
@@ -35,7 +35,7 @@ def test_windows_begin_and_end_as_a_text_does():
         ids = picked[batch][found.probe.picks_SGP[2, batch]]
         assert ids.min() >= len(tiny.SPECIAL)
         assert len(set(found.probe.picks_SGP[2, batch])) == 64
-        assert (found.probe.picks_SGP[2, batch].reshape(2, 32) // (3 * 16) == [[0], [1]]).all()  # of their own group
+        assert (found.probe.picks_SGP[2, batch].reshape(2, 32) // (3 * 16) == [[0], [1]]).all()  # of their own fold
 
 
 def test_what_frames_a_text_is_special_where_it_is_the_unknown_token_too():

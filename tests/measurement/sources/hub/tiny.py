@@ -64,7 +64,7 @@ def tokenizer(letters=LETTERS, framed=False):
 
 
 def windows(spelled=None, written=None, special=False, rate=1):
-    measure = MeasureConfig(points=64, batches=1, groups=2)
+    measure = MeasureConfig(points=64, batches=1, folds=2)
     return make_windows(written or text(6000), spelled or tokenizer(), 24, special, measure, rate)
 
 

@@ -42,16 +42,16 @@ def pieces_of(valid: bytes, length: int, seed: int) -> Iterator[bytes]:
 
 
 def common(pieces: Iterator[bytes], ends: tuple[Ends, Ends], measure: MeasureConfig, batch: int) -> Common:
-    """Points in groups of equal size, one after another, of whole pieces; as many pieces as they need.
+    """Points in folds of equal size, one after another, of whole pieces; as many pieces as they need.
 
     `without_first` leaves out where either model stands at its position 0. UserError where the text is too short.
     """
     rng = np.random.default_rng((measure.seed, batch))
-    share = measure.points // measure.groups
+    share = measure.points // measure.folds
     taken, found, picks = [], [], [[] for _ in POSITION_SETS]
-    for _ in range(measure.groups):
-        before, group = sum(len(one) for one in found), []
-        while _without_first(group) < share or len(taken) < 2:
+    for _ in range(measure.folds):
+        before, fold = sum(len(one) for one in found), []
+        while _without_first(fold) < share or len(taken) < 2:
             piece = next(pieces, None)
             if piece is None:
                 raise UserError(
@@ -59,10 +59,10 @@ def common(pieces: Iterator[bytes], ends: tuple[Ends, Ends], measure: MeasureCon
                     f"{measure.batches} × {measure.points} points; take a longer text, or fewer measure.points"
                 )
             places_M2 = shared(ends[0](piece), ends[1](piece))
-            group.append(np.column_stack([np.full(len(places_M2), len(taken)), places_M2]))
+            fold.append(np.column_stack([np.full(len(places_M2), len(taken)), places_M2]))
             taken.append(piece)
-        found += group
-        rows_M3 = np.concatenate(group)
+        found += fold
+        rows_M3 = np.concatenate(fold)
         order = rng.permutation(len(rows_M3))
         for chosen, allowed in zip(picks, (order, order[(rows_M3[order, 1:] > 0).all(1)]), strict=True):
             chosen.append(before + allowed[:share])
@@ -72,8 +72,8 @@ def common(pieces: Iterator[bytes], ends: tuple[Ends, Ends], measure: MeasureCon
     return Common(taken, rows_M3[:, 0], rows_M3[:, 1:].T, picks_SP, others_KM)
 
 
-def _without_first(group: list[np.ndarray]) -> int:
-    return sum(int((rows_M3[:, 1:] > 0).all(1).sum()) for rows_M3 in group)
+def _without_first(fold: list[np.ndarray]) -> int:
+    return sum(int((rows_M3[:, 1:] > 0).all(1).sum()) for rows_M3 in fold)
 
 
 def ends_of(text: str, offsets: list[tuple[int, int]], names: list[str]) -> np.ndarray:

@@ -85,7 +85,7 @@ def make_windows(
                               np.broadcast_to(after, (len(rows_NT), len(after)))], axis=1).astype(np.int32)  # fmt: skip
     try:
         places_N, length = np.arange(len(rows_NT) * (window // rate)), window // rate
-        probe = make_probe(places_N, length, measure.points, measure.batches, measure.groups, measure.seed)
+        probe = make_probe(places_N, length, measure.points, measure.batches, measure.folds, measure.seed)
     except UserError as error:
         what = "tokens" if rate == 1 else f"positions of {rate} tokens"
         said = str(error).replace("characters", what).replace("model.context", "window").replace(SPLIT, called)
@@ -166,16 +166,16 @@ def _shuffled(tokens_GWT: np.ndarray, special_GWT: np.ndarray, seed: int) -> np.
 
 
 def picks_without(special_GWT: np.ndarray, measure: MeasureConfig) -> np.ndarray:
-    """Positions without special tokens, as many of each group as of the other sets."""
-    rng, share = np.random.default_rng(measure.seed), measure.points // measure.groups
-    groups_GJP = special_GWT.reshape(len(special_GWT), measure.groups, -1)
-    picks = np.empty((len(special_GWT), measure.groups, share), np.int32)
-    for batch, group in np.ndindex(*picks.shape[:2]):
-        ordinary = np.flatnonzero(~groups_GJP[batch, group])
+    """Positions without special tokens, as many of each fold as of the other sets."""
+    rng, share = np.random.default_rng(measure.seed), measure.points // measure.folds
+    special_GJP = special_GWT.reshape(len(special_GWT), measure.folds, -1)
+    picks = np.empty((len(special_GWT), measure.folds, share), np.int32)
+    for batch, fold in np.ndindex(*picks.shape[:2]):
+        ordinary = np.flatnonzero(~special_GJP[batch, fold])
         if len(ordinary) < share:
-            most = measure.groups * len(ordinary)
-            raise UserError(f"{len(ordinary)} tokens of a group are no special ones; lower measure.points to {most}")
-        picks[batch, group] = group * groups_GJP.shape[2] + rng.permutation(ordinary)[:share]
+            most = measure.folds * len(ordinary)
+            raise UserError(f"{len(ordinary)} tokens of a fold are no special ones; lower measure.points to {most}")
+        picks[batch, fold] = fold * special_GJP.shape[2] + rng.permutation(ordinary)[:share]
     return picks.reshape(len(special_GWT), -1)
 
 

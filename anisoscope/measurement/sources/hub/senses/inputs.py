@@ -131,7 +131,7 @@ def _windows(
         raise UserError(f"the coarsest map of {type(loaded.model).__name__} has one place; larger pictures are needed")
     try:
         numbers_N = np.arange(of.count * context, dtype=np.int32)
-        probe = make_probe(numbers_N, context, measure.points, measure.batches, measure.groups, measure.seed)
+        probe = make_probe(numbers_N, context, measure.points, measure.batches, measure.folds, measure.seed)
     except UserError as error:
         need = str(error).partition("; ")[2].replace("model.context, or take a longer text", "measure.points")
         have = f"data.path {path} holds {of.count} {of.what}, {context} positions each"

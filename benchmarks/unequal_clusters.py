@@ -1,9 +1,9 @@
-"""How often the intervals of `sources.measure` hold what is estimated, where a user's groups are of unequal size.
+"""How often the intervals of `anisoscope.measure` hold what is estimated, where a user's clusters are of unequal size.
 
-    python -m benchmarks.unequal_groups [--draws 200] [--points 1024]
+    python -m benchmarks.unequal_clusters [--draws 200] [--points 1024]
 
-Each draw is a cloud of groups with log-normal sizes, the same in all draws: a group has a centre of its own, and its
-points lie around that. In the second cloud larger groups lie farther out, so that their sizes
+Each draw is a cloud of clusters with log-normal sizes, the same in all draws: a cluster has a centre of its own, and its
+points lie around that. In the second cloud larger clusters lie farther out, so that their sizes
 matter. Held is the estimator's expectation, its mean over all draws, as in benchmarks/coverage.py.
 """
 
@@ -17,22 +17,22 @@ from tqdm import tqdm
 
 from anisoscope.measurement.families.entries import quantities
 from anisoscope.measurement.intervals import LEVEL
-from anisoscope.measurement.sources.arrays import measure
+from anisoscope.measurement.api import measure
 from anisoscope.utils.compiled import keep
 from benchmarks.rounds import hardware
 
-GROUPS, WIDTH = 64, 16
+CLUSTERS, WIDTH = 64, 16
 FAMILIES = ("spectrum", "dimension", "similarity")
-CLOUDS = {"sizes without meaning": 0.0, "larger groups farther out": 1.0}
+CLOUDS = {"sizes without meaning": 0.0, "larger clusters farther out": 1.0}
 
 
 def draw(number: int, points: int, farther: float) -> tuple[np.ndarray, np.ndarray]:
-    """Points and the groups they come from; a function of its number alone."""
+    """Points and the clusters they come from; a function of its number alone."""
     generator = np.random.default_rng(number)
-    share_L = np.random.default_rng(0).lognormal(sigma=0.8, size=GROUPS)
+    share_L = np.random.default_rng(0).lognormal(sigma=0.8, size=CLUSTERS)
     label_P = np.searchsorted(np.cumsum(share_L) / share_L.sum(), np.arange(points) / points, side="right")
     spread_D = np.arange(1, WIDTH + 1) ** -0.5
-    centre_LD = generator.normal(size=(GROUPS, WIDTH)) * spread_D
+    centre_LD = generator.normal(size=(CLUSTERS, WIDTH)) * spread_D
     centre_LD[:, 0] += 1 + farther * np.log(share_L)
     return centre_LD[label_P] + generator.normal(size=(points, WIDTH)) * spread_D, label_P
 
@@ -65,7 +65,9 @@ def main() -> None:
     begin = time.perf_counter()
     tables = {name: coverage(options.points, options.draws, farther) for name, farther in CLOUDS.items()}
     seconds, machine = time.perf_counter() - begin, hardware(jax.devices()[0].device_kind)
-    print(f"Nominal {LEVEL:.0%}, {options.points} points in {GROUPS} groups of log-normal size, {options.draws} draws,")
+    print(
+        f"Nominal {LEVEL:.0%}, {options.points} points in {CLUSTERS} clusters of log-normal size, {options.draws} draws,"
+    )
     print(f"{seconds:.0f} s on {machine}\n")
     for cloud, rows in tables.items():
         print(f"{cloud}:\n\n| quantity | expectation | holds it | half-width / deviation |\n|---|---|---|---|")
