@@ -9,7 +9,7 @@ import jax
 
 from anisoscope.config.experiment import Config
 from anisoscope.data.corpus import Corpus
-from anisoscope.measurement.sources import sweep
+from anisoscope.measurement.sources import checkpoints
 from anisoscope.training import finished
 from anisoscope.utils.errors import UNSTOPPABLE
 from anisoscope.utils.stop import Stop
@@ -28,7 +28,7 @@ def compiling(config: Config, corpus: Corpus, run: pathlib.Path, stop: Stop) -> 
 
     def work() -> None:
         with contextlib.suppress(Exception):  # it is raised again where the program is used
-            sweep.compile_ahead(config, corpus)
+            checkpoints.precompile(config, corpus)
 
     thread = threading.Thread(target=work, name=UNSTOPPABLE, daemon=True)
     thread.start()

@@ -8,8 +8,9 @@ from anisoscope.cli.drawing import not_there
 from anisoscope.config.experiment import Config
 from anisoscope.config.run import schedule
 from anisoscope.data.corpus import Corpus
-from anisoscope.measurement.sources import sweep
-from anisoscope.measurement.tables import files
+from anisoscope.measurement import sweep
+from anisoscope.measurement.sources import checkpoints
+from anisoscope.measurement.tables import files, join
 from anisoscope.training import again, finished, log, optimizer
 from anisoscope.utils import processes
 from anisoscope.utils.errors import UserError
@@ -43,7 +44,7 @@ def contrast(
             there = measured(config, texts[name], root / name, brackets, name, stop)
             if processes.is_first():
                 for level, end in there.items():
-                    whole = sweep.up_to(config, root / name, again.FOLDER, end.step)
+                    whole = join.up_to(root / name, again.FOLDER, end.step, config.measure)
                     cut[name, level] = whole.assign_attrs({equal_gain.GAIN: end.gain})
         if processes.is_first():
             folders = {name: root / name for name in configs}
@@ -77,6 +78,8 @@ def measured(
     found = again.crossings(config, text, run, brackets, name, stop)
     on_schedule = schedule(config.train.steps, config.checkpoint.every)
     steps = sorted({crossing.step for crossing in found.values()}.difference(on_schedule))
-    sweep.sweep_beside(config, text, run, again.FOLDER, steps, name, stop)
+    if steps:
+        with checkpoints.opened_beside(config, text, run, again.FOLDER, steps, name, stop) as source:
+            sweep.measure(source, stop)
     stop.check(f"{name}: stopped when it was measured at equal gain")
     return found

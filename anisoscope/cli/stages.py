@@ -12,7 +12,8 @@ from anisoscope.config.data import CACHE
 from anisoscope.config.experiment import Config
 from anisoscope.config.run import seeds
 from anisoscope.data.corpus import Corpus
-from anisoscope.measurement.sources import points, sites, sweep
+from anisoscope.measurement import sweep
+from anisoscope.measurement.sources import checkpoints
 from anisoscope.measurement.sources.hub.folders import export
 from anisoscope.tangents import sweep as tangents
 from anisoscope.training import loop, program
@@ -77,19 +78,14 @@ def train_together(work: Work, variant: str, group: Config) -> None:
 
 def check_measure(work: Work) -> None:
     for run in work.runs.values():
-        for tables in ("measurements", *sites.folders(run.config), *[points.FOLDER] * run.config.measure.points_table):
-            sweep.check(run.folder / tables, run.config, run.text)
+        checkpoints.check(run.config, run.text, run.folder)
 
 
 def measure(work: Work) -> None:
     """Every checkpoint of every run; then what is read from the tables of all of them."""
     for run in work.runs.values():
-        which = run.config, run.text, run.folder, run.name, work.stop
-        sweep.sweep(*which)
-        if run.config.measure.sites:
-            sites.measure(*which)
-        if run.config.measure.points_table:
-            points.measure(*which)
+        with checkpoints.opened(run.config, run.text, run.folder, run.name, work.stop) as source:
+            sweep.sweep(source, work.stop)
         if processes.is_first():
             on_disk.write_run(run.name, run.folder)
         work.stop.check(f"{run.name}: stopped when measure was done")

@@ -14,7 +14,8 @@ from anisoscope.config.curved import CurvedConfig
 from anisoscope.config.pretrained import PretrainedConfig
 from anisoscope.config.pretrained_models import ModelsConfig
 from anisoscope.config.untrained import UntrainedConfig
-from anisoscope.measurement.sources import similarity, vectors
+from anisoscope.measurement import similarity
+from anisoscope.measurement.sources import two_runs, vectors
 from anisoscope.measurement.sources.probe import POSITION_SETS
 from anisoscope.measurement.sources.untrained import blocks as untrained
 from anisoscope.measurement.tables import files
@@ -80,21 +81,20 @@ def pretrained_model(config: PretrainedConfig, request: Request) -> None:
     keep_compiled(config.data.cache)
     title = root.name or request.title
     wanted = with_tangents([config], wanted)
-    corpus = prepared = None
-    if "tangents" in wanted:
-        with needing_torch():
-            from anisoscope.tangents.hub import stage as tangents  # late: nothing else needs torch
-        prepared = tangents.prepared(config, root, title)  # what cannot be had is told before the model is measured
-        corpus = prepared.corpus
-    if "measure" in wanted:
-        with needing_torch():
-            from anisoscope.measurement.sources.hub import sweep as revisions
+    if {"measure", "tangents"} & {*wanted}:
+        with needing_torch():  # late: nothing else needs it
+            from anisoscope.measurement.sources.hub import revisions
+            from anisoscope.tangents.hub import stage as tangents
+        if "tangents" in wanted:
+            tangents.check(config)
+        source = revisions.opened(config, root, title)
+        prepared = tangents.prepared(source) if "tangents" in wanted else None  # told before the model is measured
         with Stop() as stop:
-            revisions.run(config, root, title, stop, corpus)
-            on_disk.write_run(title, root)
-    if prepared:
-        with Stop() as stop:
-            tangents.run(prepared, stop)
+            if "measure" in wanted:
+                revisions.run(source, stop)
+                on_disk.write_run(title, root)
+            if prepared:
+                tangents.run(prepared, stop)
     if "figures" in wanted:
         draw_measured(title, root, to)
 
@@ -102,17 +102,17 @@ def pretrained_model(config: PretrainedConfig, request: Request) -> None:
 def similarity_of_runs(first: str, second: str, workdir: str | None, figures: str | None) -> None:
     """Compare every layer of one run with every layer of another, and draw it; in a folder of its own."""
     keep_compiled()
-    compared = similarity
-    if any(map(similarity.of_others, (first, second))):
+    pairs = two_runs
+    if any(map(similarity.is_pretrained, (first, second))):
         with needing_torch():
-            from anisoscope.measurement.sources.hub import similarity as compared
-    pair = compared.opened(first, second)
+            from anisoscope.measurement.sources.hub import two_models as pairs
+    pair = pairs.opened(first, second)
     root = pathlib.Path(workdir or f"runs/similarity_{pair.labels[0]}_{pair.labels[1]}".replace("@", "_"))
     to = folder_of(figures, root)
     folder.claim(root, similarity.SimilarityConfig(runs=(first, second)), new=True)
     with folder.locked(root):
         folder.record_environment(root, pair.corpus.record())
-        table = compared.table(pair)
+        table = similarity.table(pair)
         similarity.write(table, pair.labels, root)
     print(told(draw.draw(draw.SIMILARITY, table, to), to))
 

@@ -11,7 +11,8 @@ import numpy as np
 import xarray as xr
 
 from anisoscope.config.tangents import TangentsConfig
-from anisoscope.measurement.sources import made_from
+from anisoscope.measurement.source import Source
+from anisoscope.measurement.sources import provenance
 from anisoscope.measurement.tables import files, measurements
 from anisoscope.tangents import tables
 from anisoscope.tangents.proxies import KINDS, Fitted, Frames
@@ -21,28 +22,33 @@ from anisoscope.utils.errors import UserError
 from anisoscope.utils.progress import bar
 from anisoscope.utils.stop import Stop
 
+FOLDER = "tangents"
 EARLY = "early.nc"  # the proxies of the first checkpoints together
 
 
-class Source(NamedTuple):
-    """The checkpoints of one model, as the stage asks for them."""
+class Fitting(NamedTuple):
+    """A source of activations, and what else this stage asks of it."""
 
-    name: str
-    folder: pathlib.Path  # of the tables
+    source: Source
     where: str  # the checkpoints lie, in words
     steps: list[int]
     early: list[int]  # the first of them, whose proxies are fitted together; none: there are no early proxies
     fits: tuple[str, ...]  # which proxies there can be beside those fitted here
     layers: int  # with that of the embeddings
     width: int  # in which states and gradients are read
-    there: Callable[[], set[int]]  # steps that can be read
-    digest: Callable[[int], str | None]  # of the parameters; None: not known
     cloud: Callable[[int], np.ndarray]  # states of the windows to fit to, (layer, P, D)
     fit: Callable[[np.ndarray], Fitted]
     test: Callable[[int, int | None, dict[str, Frames]], Tested]  # a step, the one before, proxies from elsewhere
     attributes: dict[str, Any]  # of every table
-    run: dict[str, Any]  # settings that a table of another run has otherwise
     cells: list[tuple[int, int, int]]  # the primary ones: (layer, step, rank)
+
+    @property
+    def name(self) -> str:
+        return self.source.name
+
+    @property
+    def folder(self) -> pathlib.Path:
+        return self.source.root / FOLDER
 
 
 def read(path: pathlib.Path, run: dict[str, Any] | None = None) -> xr.Dataset:
@@ -64,66 +70,66 @@ def refuse_others(folder: pathlib.Path, made_by: str) -> None:
         return
 
 
-def fit_early(source: Source, tangents: TangentsConfig, stop: Stop) -> None:
+def fit_early(fitting: Fitting, tangents: TangentsConfig, stop: Stop) -> None:
     """early.nc: the proxies of the first checkpoints together, as many points of each.
 
     They stay when a checkpoint is gone, and are fitted again when one has changed.
     """
-    path, steps = source.folder / EARLY, source.early
+    path, steps = fitting.folder / EARLY, fitting.early
     there = files.read(path) if path.exists() else None
     same = there is not None and [int(step) for step in json.loads(there.attrs["checkpoints"])] == steps
-    if not steps or (same and not made_from.is_outdated(there, source)):
+    if not steps or (same and not provenance.is_outdated(there, fitting.source)):
         return
-    if missing := sorted({*steps} - source.there()):
+    if missing := sorted({*steps} - fitting.source.stored()):
         lost = ", ".join(map(str, missing))
-        raise UserError(f"{source.where} lacks step {lost}, which early proxies are fitted to; run --stages=train")
+        raise UserError(f"{fitting.where} lacks step {lost}, which early proxies are fitted to; run --stages=train")
     clouds = []
-    for at, step in enumerate(bar(steps, f"{source.name}: early proxies", "checkpoint")):
-        stop.check(f"{source.name}: stopped before the early proxies were fitted")
-        clouds.append(np.asarray(source.cloud(step))[:, at :: len(steps)])
-    fitted = jax.device_get(source.fit(np.concatenate(clouds, axis=1)))
-    about = source.attributes | {"checkpoints": json.dumps({step: source.digest(step) for step in steps})}
+    for at, step in enumerate(bar(steps, f"{fitting.name}: early proxies", "checkpoint")):
+        stop.check(f"{fitting.name}: stopped before the early proxies were fitted")
+        clouds.append(np.asarray(fitting.cloud(step))[:, at :: len(steps)])
+    fitted = jax.device_get(fitting.fit(np.concatenate(clouds, axis=1)))
+    about = fitting.attributes | {"checkpoints": json.dumps({step: fitting.source.digest(step) for step in steps})}
     if processes.is_first():
         table = tables.of_proxies(fitted).assign_coords(kind=list(KINDS), rank=list(tangents.ranks))
         files.write(table.assign_attrs(about), path)
 
 
-def sweep(source: Source, tangents: TangentsConfig, stop: Stop, other: pathlib.Path | None = None) -> None:
+def sweep(fitting: Fitting, tangents: TangentsConfig, stop: Stop, other: pathlib.Path | None = None) -> None:
     """Write <step>.nc for every checkpoint, then tangents.nc. `other` has the early proxies of another seed, if any.
 
     Every table is written whole or not at all; raises Stopped between two of them.
     """
-    early = {"early": source.folder / EARLY if source.early else None, "other seed": other}
+    early = {"early": fitting.folder / EARLY if fitting.early else None, "other seed": other}
     early = {fit: None if path is None else files.read(path) for fit, path in early.items()}
     early_digests = {fit: _digest(table, tangents) for fit, table in early.items()}
-    stored, found, todo = source.there(), {}, []
-    for step in source.steps:
-        path = source.folder / f"{step}.nc"
-        table = read(path, source.run) if path.exists() else None
+    stored, found, todo = fitting.source.stored(), {}, []
+    for step in fitting.steps:
+        path = fitting.folder / f"{step}.nc"
+        table = read(path, fitting.source.of_run) if path.exists() else None
         before = max((*found, *todo), default=-1)
-        if table is not None and not (step in stored and _stale(table, source, early_digests, todo, before)):
+        if table is not None and not (step in stored and _stale(table, fitting, early_digests, todo, before)):
             found[step] = table
         elif step in stored:
             todo.append(step)
     if not todo and not found:
-        raise UserError(f"{source.where} holds no checkpoint to read; run --stages=train first")
-    if unknown := [step for step in source.steps if step not in found and step not in todo]:
-        print(f"{source.name}: neither checkpoint nor table of tangents: step{'s' * (len(unknown) > 1)} {unknown}")
-    for step in bar(todo, f"{source.name}: tangents", "checkpoint"):
-        stop.check(f"{source.name}: stopped before the tangents of step {step}")
-        found[step] = _at(source, tangents, step, found, early, early_digests)
+        raise UserError(f"{fitting.where} holds no checkpoint to read; run --stages=train first")
+    if unknown := [step for step in fitting.steps if step not in found and step not in todo]:
+        print(f"{fitting.name}: neither checkpoint nor table of tangents: step{'s' * (len(unknown) > 1)} {unknown}")
+    for step in bar(todo, f"{fitting.name}: tangents", "checkpoint"):
+        stop.check(f"{fitting.name}: stopped before the tangents of step {step}")
+        found[step] = _at(fitting, tangents, step, found, early, early_digests)
         if processes.is_first():
-            files.write(found[step], source.folder / f"{step}.nc")
-    root, fit = source.folder.parent, "early" if source.early else "here"
+            files.write(found[step], fitting.folder / f"{step}.nc")
+    root, fit = fitting.source.root, "early" if fitting.early else "here"
     if processes.is_first():
-        raw = {step: read(source.folder / f"{step}.nc") for step in sorted(found)}
-        cells = tables.primary_cells(raw, source.cells, source.name, fit)
-        tables.write(root, raw, source.attributes | {"primary_fit": fit}, cells)
-    print(f"{source.name}: tangents of {len(found)} checkpoints ({len(todo)} now): {root / 'tangents.nc'}")
+        raw = {step: read(fitting.folder / f"{step}.nc") for step in sorted(found)}
+        cells = tables.primary_cells(raw, fitting.cells, fitting.name, fit)
+        tables.write(root, raw, fitting.attributes | {"primary_fit": fit}, cells)
+    print(f"{fitting.name}: tangents of {len(found)} checkpoints ({len(todo)} now): {root / 'tangents.nc'}")
 
 
 def _at(
-    source: Source,
+    fitting: Fitting,
     tangents: TangentsConfig,
     step: int,
     found: dict[int, xr.Dataset],
@@ -133,30 +139,30 @@ def _at(
     """The table of one checkpoint."""
     before = max((one for one in found if one < step), default=None)
     given = early | {"previous": None if before is None else found[before], "untrained": found.get(0)}
-    frames = {fit: _frames(given[fit], source, tangents) for fit in GIVEN if fit in source.fits}
-    tested = source.test(step, before, frames)
-    digests = {one: source.digest(one) for one in {step, before} - {None} if one in source.there()}
-    about = source.attributes | {
+    frames = {fit: _frames(given[fit], fitting, tangents) for fit in GIVEN if fit in fitting.fits}
+    tested = fitting.test(step, before, frames)
+    digests = {one: fitting.source.digest(one) for one in {step, before} - {None} if one in fitting.source.stored()}
+    about = fitting.attributes | {
         "checkpoints": json.dumps(digests),
         "previous_step": -1 if before is None else before,
         "early_proxies": json.dumps(early_digests),
     }
-    return tables.of_checkpoint(tested, tangents, step, about, source.fits)
+    return tables.of_checkpoint(tested, tangents, step, about, fitting.fits)
 
 
-def _frames(table: xr.Dataset | None, source: Source, tangents: TangentsConfig) -> Frames:
+def _frames(table: xr.Dataset | None, fitting: Fitting, tangents: TangentsConfig) -> Frames:
     """Those of a table; NaN where there is none, and so will be what is tested of them."""
     if table is not None:
         return tables.frames(table, tangents)
-    shape = len(KINDS), source.layers, source.width
+    shape = len(KINDS), fitting.layers, fitting.width
     return {rank: np.full((*shape, rank), np.nan, np.float32) for rank in tangents.ranks}
 
 
-def _stale(table: xr.Dataset, source: Source, early: dict[str, str], todo: list[int], before: int) -> bool:
+def _stale(table: xr.Dataset, fitting: Fitting, early: dict[str, str], todo: list[int], before: int) -> bool:
     """Whether what it was made from has changed, is made again now, or has come in between."""
     previous = int(table.attrs["previous_step"])
     again = 0 in todo or previous in todo or previous < before
-    return again or made_from.is_outdated(table, source) or json.loads(table.attrs["early_proxies"]) != early
+    return again or provenance.is_outdated(table, fitting.source) or json.loads(table.attrs["early_proxies"]) != early
 
 
 def _digest(table: xr.Dataset | None, tangents: TangentsConfig) -> str:

@@ -14,7 +14,8 @@ from anisoscope.config.experiment import Config
 from anisoscope.config.run import schedule, seeds
 from anisoscope.config.tangents import early_steps
 from anisoscope.data.corpus import Corpus
-from anisoscope.measurement.sources import made_from
+from anisoscope.measurement.sources import provenance
+from anisoscope.measurement.sources.checkpoints import Checkpoints
 from anisoscope.tangents import rows, stage, tables, written
 from anisoscope.tangents.limits import width_of
 from anisoscope.tangents.program import Program, make_program
@@ -36,18 +37,18 @@ def check(config: Config, corpus: Corpus, run: pathlib.Path) -> None:
 
 def fit_early(config: Config, corpus: Corpus, run: pathlib.Path, name: str, stop: Stop) -> None:
     """tangents/early.nc: see tangents/stage.py."""
-    with _source(config, corpus, run, name) as source:
-        stage.fit_early(source, config.tangents, stop)
+    with _fitting(config, corpus, run, name, stop) as fitting:
+        stage.fit_early(fitting, config.tangents, stop)
 
 
 def sweep(config: Config, corpus: Corpus, run: pathlib.Path, name: str, stop: Stop, other: pathlib.Path | None) -> None:
     """tangents/<step>.nc of every checkpoint, then tangents.nc. `other` is the run of another seed, if any."""
-    with _source(config, corpus, run, name) as source:
-        stage.sweep(source, config.tangents, stop, None if other is None else other / "tangents" / EARLY)
+    with _fitting(config, corpus, run, name, stop) as fitting:
+        stage.sweep(fitting, config.tangents, stop, None if other is None else other / "tangents" / EARLY)
 
 
 @contextlib.contextmanager
-def _source(config: Config, corpus: Corpus, run: pathlib.Path, name: str) -> Iterator[stage.Source]:
+def _fitting(config: Config, corpus: Corpus, run: pathlib.Path, name: str, stop: Stop) -> Iterator[stage.Fitting]:
     kept = schedule(config.train.steps, config.checkpoint.every)
 
     @functools.cache
@@ -68,22 +69,18 @@ def _source(config: Config, corpus: Corpus, run: pathlib.Path, name: str) -> Ite
             nothing = jax.tree.map(lambda x: np.full_like(x, np.nan), single)
             return program().test(params, frames, {"between": between or nothing, "step": single})
 
-        yield stage.Source(
-            name=name,
-            folder=run / "tangents",
+        yield stage.Fitting(
+            source=Checkpoints(config, corpus, run, name, kept, store, stop),
             where=str(run / "checkpoints"),
             steps=kept,
             early=early_steps(config, config.tangents),
             fits=FITS,
             layers=config.model.layers + 1,
             width=width_of(config.model),
-            there=lambda: {*store.steps()},
-            digest=store.digest,
             cloud=lambda step: program().activations(store.restore_params(step)),
             fit=lambda cloud_NPD: program().fit(cloud_NPD),
             test=test,
             attributes=attributes(config, corpus, name),
-            run=made_from.settings_of(config),
             cells=primary(config),
         )
 
@@ -96,7 +93,7 @@ def primary(config: Config) -> list[tuple[int, int, int]]:
 def attributes(config: Config, corpus: Corpus, name: str) -> dict[str, Any]:
     """What every table says about where its numbers come from."""
     tangents, objective = config.tangents, OBJECTIVES[config.objective]
-    return made_from.of_run(config, corpus, name) | {
+    return provenance.of_run(config, corpus, name) | {
         "input": f"validation windows as in training (predicts {objective.label}), model applied in float32",
         "positions": "scored ones: those that the loss counts",
         "width": width_of(config.model),

@@ -3,9 +3,6 @@
 points/<step>.nc in the folder of a run holds the points of the first batch, all positions: those of the first cloud.
 """
 
-import contextlib
-import json
-import pathlib
 from collections.abc import Callable
 from typing import Any
 
@@ -19,19 +16,13 @@ from anisoscope.config.experiment import Config
 from anisoscope.data import frequency
 from anisoscope.data.corpus import Corpus
 from anisoscope.measurement.quantity import HERE, INHERENT, SHAPE_OF_LEARNING
-from anisoscope.measurement.sources import made_from
+from anisoscope.measurement.sources.probe import Probe
 from anisoscope.measurement.sources.program import probe_of
-from anisoscope.measurement.tables import files, measurements
-from anisoscope.measurement.tables.raw import LAYOUT
 from anisoscope.metrics.neighbours import nearest_neighbours
 from anisoscope.metrics.points import of_points
 from anisoscope.metrics.scale import local_dimensions
 from anisoscope.models import transformer
-from anisoscope.training import checkpoint, loop
-from anisoscope.utils import shares
-from anisoscope.utils.stop import Stop
 
-FOLDER = "points"
 NEIGHBOURS = (20, 64, 128)  # of a local dimension: more of them see a larger scale, and have less noise
 VARIABLES = {  # what is read of each point: name, units, formula, source
     "local_dimension": (
@@ -52,53 +43,20 @@ VARIABLES = {  # what is read of each point: name, units, formula, source
 }
 
 
-def measure(config: Config, corpus: Corpus, run: pathlib.Path, name: str, stop: Stop) -> None:
-    """Write points/<step>.nc for every checkpoint that has none, or has changed since."""
-    kept, tables, made = loop.kept_steps(config, run), run / FOLDER, made_from.made_by(config, corpus)
-    measurements.check(tables, made)
-    with contextlib.closing(checkpoint.Checkpoints(run / "checkpoints", kept, True)) as store:
-        of_run = made_from.settings_of(config)
-        todo = [step for step in kept if step in store.steps() and _missing(tables / f"{step}.nc", store, of_run)]
-
-        def begin() -> Callable[[int], xr.Dataset]:
-            read, about = _program(config, corpus), made_from.attributes(config, corpus, name) | {"layout": LAYOUT}
-            places = _places(config, corpus)
-
-            def of_step(step: int) -> xr.Dataset:
-                found = jax.device_get(read(store.restore_params(step)))
-                made_of = {"checkpoints": json.dumps({step: store.digest(step)}), "made_by": json.dumps(made)}
-                return table(found, places, about | made_of | {"step": step})
-
-            return of_step
-
-        def keep(step: int, found: xr.Dataset) -> None:
-            files.write(found, tables / f"{step}.nc")
-
-        written = {step: [tables / f"{step}.nc"] for step in todo}
-        shares.each(written, begin, keep, name, ("points", "the points of"), stop, apart=True)
-    there = sum((tables / f"{step}.nc").exists() for step in kept)
-    print(f"{name}: points of {there} checkpoints ({len(todo)} now): {tables}/<step>.nc")
-
-
-def _missing(path: pathlib.Path, store: checkpoint.Checkpoints, of_run: dict[str, Any]) -> bool:
-    return not path.exists() or made_from.is_outdated(measurements.read(path, measurements.POINTS, of_run), store)
-
-
-def table(found: dict[str, np.ndarray], places: dict[str, Any], about: dict[str, Any]) -> xr.Dataset:
+def table(values: dict[str, np.ndarray], places: dict[str, Any], attributes: dict[str, Any]) -> xr.Dataset:
     """Arrays (layer, point), and of local dimensions (layer, neighbours, point)."""
     variables = {}
     for name, (long_name, units, formula, source) in VARIABLES.items():
         dims = ("layer", "neighbours", "point") if name == "local_dimension" else ("layer", "point")
         words = {"long_name": long_name, "units": units, "formula": formula, "source": source}
-        variables[name] = dims, found[name], words
-    layers, points = found["norm"].shape
+        variables[name] = dims, values[name], words
+    layers, points = values["norm"].shape
     labels = {"layer": np.arange(layers), "neighbours": list(NEIGHBOURS), "point": np.arange(points)}
-    return xr.Dataset(variables, labels | places, about)
+    return xr.Dataset(variables, labels | places, attributes)
 
 
-def _places(config: Config, corpus: Corpus) -> dict[str, Any]:
+def places_of(probe: Probe, corpus: Corpus) -> dict[str, Any]:
     """Where every point stands, and what stands there."""
-    probe = probe_of(config, corpus)
     tokens_WT, picks_P = probe.tokens_GWT[0], probe.picks_SGP[0, 0]
     window_P, time_P = np.divmod(picks_P, tokens_WT.shape[1])
     token_P = tokens_WT.ravel()[picks_P]
@@ -107,28 +65,30 @@ def _places(config: Config, corpus: Corpus) -> dict[str, Any]:
         log_frequency_C = frequency.log_frequency(corpus.train, length, corpus.vocab_size)
         type_P = frequency.types(tokens_WT, length, corpus.vocab_size).ravel()[picks_P]
         frequencies.append(np.where(type_P == frequency.NONE, np.nan, np.exp(log_frequency_C[type_P])))
-    said = {"long_name": "share of the training split", "formula": "of the last n characters; NaN: fewer before it"}
+    words = {"long_name": "share of the training split", "formula": "of the last n characters; NaN: fewer before it"}
     return {
         "ngram": list(frequency.LENGTHS),
         "window": ("point", window_P.astype(np.int32)),
         "position": ("point", time_P.astype(np.int32)),
         "token_id": ("point", token_P),
         "token": ("point", corpus.characters(token_P)),
-        "frequency": (("ngram", "point"), np.array(frequencies), said),
+        "frequency": (("ngram", "point"), np.array(frequencies), words),
     }
 
 
-def _program(config: Config, corpus: Corpus) -> Any:
-    """read(params) -> arrays by name, in float32 whatever the run was trained in; compiled once."""
+def program(config: Config, corpus: Corpus) -> Callable[[dict, dict], xr.Dataset]:
+    """table(params, attributes) of a checkpoint, read in float32 whatever it was trained in; compiled once."""
     network, probe = transformer.build(config.model, corpus.vocab_size, "float32"), probe_of(config, corpus)
     tokens_WT, picks_P = jnp.asarray(probe.tokens_GWT[0]), probe.picks_SGP[0, 0]
+    places = places_of(probe, corpus)
 
+    @jax.jit
     @jax.default_matmul_precision("highest")
     def read(params: dict) -> dict[str, Array]:
         resid_NWTD = network.apply(params, tokens_WT)[1].resid_NBTD
         return of_clouds(resid_NWTD.reshape(len(resid_NWTD), -1, resid_NWTD.shape[-1])[:, picks_P])
 
-    return jax.jit(read)
+    return lambda params, attributes: table(jax.device_get(read(params)), places, attributes)
 
 
 def of_clouds(clouds_NPD: Array) -> dict[str, Array]:

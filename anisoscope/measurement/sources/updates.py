@@ -9,7 +9,7 @@ import xarray as xr
 
 from anisoscope.config.experiment import Config
 from anisoscope.data.corpus import Corpus
-from anisoscope.measurement.sources import made_from
+from anisoscope.measurement.sources import provenance
 from anisoscope.measurement.tables import files
 from anisoscope.measurement.tables.measurements import read
 from anisoscope.measurement.tables.updates import QUANTITIES, labelled
@@ -32,13 +32,13 @@ def add(
     stop: Stop,
 ) -> set[int]:
     """To the tables of these checkpoints that lack it; whose that was."""
-    found = {step: read(tables / f"{step}.nc") for step in steps}
-    todo = {step: table for step, table in found.items() if not {*QUANTITIES} <= {*table.data_vars}}
+    there = {step: read(tables / f"{step}.nc") for step in steps}
+    todo = {step: table for step, table in there.items() if not {*QUANTITIES} <= {*table.data_vars}}
 
     def begin() -> Callable[[int], xr.Dataset]:
         next_step = NextStep(config, corpus, store)
 
-        @made_from.damage_told()
+        @provenance.advice_on_damage()
         def of_step(step: int) -> xr.Dataset:
             return labelled(list(KERNELS), spectra(next_step.change(step)["blocks"]))
 

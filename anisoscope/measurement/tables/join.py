@@ -8,9 +8,10 @@ import numpy as np
 import pandas as pd
 import xarray as xr
 
+from anisoscope.config.measure import MeasureConfig
 from anisoscope.measurement.families.entries import FAMILIES, family_of, quantities
 from anisoscope.measurement.families.projection import VECTORS
-from anisoscope.measurement.tables import files, projection, updates
+from anisoscope.measurement.tables import files, measurements, projection, updates
 from anisoscope.measurement.tables.averages import averages
 from anisoscope.measurement.tables.raw import CLOUDS, LAYOUT, holds
 from anisoscope.measurement.tables.summary import NOTHING, STATISTICS, summary
@@ -64,6 +65,20 @@ def joined(
         results["previous_step"] = "step", steps, compared[0].attrs
     results = results.assign(updates.over_training(raw).data_vars)
     return results, batches
+
+
+def up_to(run: pathlib.Path, folder: str, step: int, measure: MeasureConfig) -> xr.Dataset:
+    """results.nc as it would be if the run had ended at this step, whose checkpoint and table lie in the folder."""
+    results = files.read(run / "results.nc")
+    if step in results.step:
+        return results.sel(step=slice(None, step))
+    first, path = run / "measurements" / "0.nc", run / folder / "measurements" / f"{step}.nc"
+    both = ({0: measurements.read(first)} if first.exists() else {}) | {step: measurements.read(path)}
+    alone, _ = joined(both, measure.families, measure.nulls)
+    shared = [name for name in alone if name in results]
+    parts = [results[shared].sel(step=slice(None, step)), alone[shared].sel(step=[step])]
+    whole = xr.concat(parts, "step", join="outer", data_vars="minimal", coords="minimal", compat="override")
+    return whole.assign_attrs(results.attrs)
 
 
 def mark_noise(results: xr.Dataset, noise: dict[str, float]) -> None:

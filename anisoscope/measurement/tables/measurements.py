@@ -52,8 +52,15 @@ def plan(
         if table is not None and not older:
             _refuse_others(path, table, made_by)
         table = None if older else table
-        found[step] = Standing(table, older, missing(table, families, nulls))
+        found[step] = Standing(table, older, _missing(table, families, nulls, of))
     return found
+
+
+def _missing(table: xr.Dataset | None, families: tuple[str, ...], nulls: tuple[str, ...], of: str) -> Missing:
+    """Of a table; one of single points is there as a whole, or not at all."""
+    if of == POINTS:
+        return {POINTS: ()} if table is None else {}
+    return missing(table, families, nulls)
 
 
 def read(path: pathlib.Path, of: str = STREAM, run: dict[str, Any] | None = None) -> xr.Dataset:
@@ -90,9 +97,9 @@ def _said(table: xr.Dataset) -> tuple[list[str], str]:
     return [str(step) for step in np.ravel(steps).tolist()], what
 
 
-def nothing(families: tuple[str, ...], nulls: tuple[str, ...]) -> Standing:
+def nothing(families: tuple[str, ...], nulls: tuple[str, ...], of: str = STREAM) -> Standing:
     """Where a table is not to be used, as its checkpoint has changed: all is measured again."""
-    return Standing(None, False, missing(None, families, nulls))
+    return Standing(None, False, _missing(None, families, nulls, of))
 
 
 def check(folder: pathlib.Path, made_by: dict[str, Any]) -> None:
@@ -116,13 +123,11 @@ def _refuse_others(path: pathlib.Path, table: xr.Dataset, made_by: dict[str, Any
         raise UserError(f"{path} was measured on other clouds: {'; '.join(different)}; {advice}")
 
 
-def keep(table: xr.Dataset, step: int, there: Standing, folder: pathlib.Path) -> xr.Dataset:
-    """Write <folder>/<step>.nc: what is measured now beside what was there; the whole of it."""
+def keep(table: xr.Dataset, step: int, there: Standing, folder: pathlib.Path, of: str = STREAM) -> None:
+    """Write <folder>/<step>.nc: what is measured now beside what was there."""
     if there.older:
         set_aside(folder, step)
-    whole = merged(there.table, table, there.missing)
-    files.write(whole, folder / f"{step}.nc")
-    return whole
+    files.write(table if of == POINTS else merged(there.table, table, there.missing), folder / f"{step}.nc")
 
 
 def set_aside(folder: pathlib.Path, step: int) -> pathlib.Path:

@@ -12,12 +12,12 @@ import numpy as np
 
 from anisoscope.config.pretrained import PretrainedConfig, steps
 from anisoscope.config.tangents import TangentsConfig, check_settings, early_among
-from anisoscope.data.corpus import Corpus
-from anisoscope.measurement.sources import made_from
-from anisoscope.measurement.sources.hub import load, sweep
+from anisoscope.measurement.sources import provenance
+from anisoscope.measurement.sources.hub import load, revisions
 from anisoscope.measurement.sources.hub.adapters import UNKNOWN, adapter_of, kind_of
+from anisoscope.measurement.sources.hub.plan import place_of
 from anisoscope.measurement.sources.hub.reading import guards
-from anisoscope.measurement.sources.hub.revision import Plan, named, opened, place_of
+from anisoscope.measurement.sources.hub.revisions import Revisions
 from anisoscope.measurement.tables import files
 from anisoscope.tangents import inputs, proxies, stage, tables, tested
 from anisoscope.tangents.hub import gradients, matrices, scored
@@ -34,32 +34,37 @@ NO_STEP = "the update of a single step needs the state of the optimizer, which n
 class Prepared(NamedTuple):
     """What is known before a model is read."""
 
-    plan: Plan
-    corpus: Corpus
+    source: Revisions
     windows: tuple[inputs.Windows, inputs.Windows]  # to fit and to test
     task: str
-    root: pathlib.Path
+
+    @property
+    def config(self) -> PretrainedConfig:
+        return self.source.config
 
     @property
     def folder(self) -> pathlib.Path:
-        return self.root / "tangents"
+        return self.source.root / "tangents"
 
 
-def prepared(config: PretrainedConfig, root: pathlib.Path, title: str) -> Prepared:
-    """UserError, one line, where no gradients can be had, or tables of others are there."""
-    revisions = steps(config.pretrained)
-    last = load.place_of(config.pretrained.name, revisions[max(revisions)])
+def check(config: PretrainedConfig) -> str:
+    """What the model is trained to predict; UserError, one line, where no gradients can be had."""
+    last = place_of(config, max(steps(config.pretrained)))
     settings = load.settings_of(last)
     task = _task(config, settings, "gguf_file" in last.given)
     check_settings(config.tangents, settings.hidden_size, WIDTH.format(settings.hidden_size))
-    corpus, windows, _, config = sweep.opened_text(config, last, 1, None)
-    if task == guards.MASKED_TOKENS and windows.mask_token is None:
-        raise UserError(f"tangents.enabled: the tokenizer of {config.pretrained.name} has no mask token; leave it out")
-    found = Prepared(
-        Plan(config, windows, title), corpus, scored.make_windows(windows, config.tangents, task), task, root
-    )
-    stage.refuse_others(found.folder, _made_by(found))
-    return found
+    return task
+
+
+def prepared(source: Revisions) -> Prepared:
+    """UserError, one line, where windows cannot be scored, or tables of others are there."""
+    task = check(source.config)
+    if task == guards.MASKED_TOKENS and source.windows.mask_token is None:
+        name = source.config.pretrained.name
+        raise UserError(f"tangents.enabled: the tokenizer of {name} has no mask token; leave it out")
+    ready = Prepared(source, scored.make_windows(source.windows, source.config.tangents, task), task)
+    stage.refuse_others(ready.folder, _made_by(ready))
+    return ready
 
 
 def _task(config: PretrainedConfig, settings: Any, gguf: bool) -> str:
@@ -80,41 +85,40 @@ def _task(config: PretrainedConfig, settings: Any, gguf: bool) -> str:
     return task
 
 
-def run(found: Prepared, stop: Stop) -> None:
+def run(ready: Prepared, stop: Stop) -> None:
     """Write tangents/<step>.nc of every revision, tangents.nc and tangents_primary.csv."""
-    root, config, name = found.root, found.plan.config, found.plan.name
+    root, config, name = ready.source.root, ready.config, ready.source.name
     if not (root / "results.nc").exists():
         raise UserError(f"{root / 'results.nc'} does not exist; run --stages=measure first: it checks the model")
-    folder.claim(root, sweep.claimed(config), new=False)
+    folder.claim(root, revisions.claimed(config), new=False)
     with folder.locked(root):
-        reading = _Reading(found)
+        reading = _Reading(ready)
         check_settings(config.tangents, reading.known["width"], WIDTH.format(reading.known["full_width"]))
-        source = _source(found, reading)
-        for line in _told(reading.known, config):
+        fitting = _fitting(ready, reading)
+        for line in _in_words(reading.known, config):
             print(f"{name}: {line}")
-        stage.fit_early(source, config.tangents, stop)
-        stage.sweep(source, config.tangents, stop)
-    print(f"{name}: memory at most {sweep.peak() / 1e9:.1f} GB")
+        stage.fit_early(fitting, config.tangents, stop)
+        stage.sweep(fitting, config.tangents, stop)
+    print(f"{name}: memory at most {revisions.peak() / 1e9:.1f} GB")
 
 
 class _Reading:
     """Revisions read by torch, and tested by one compiled program."""
 
-    def __init__(self, found: Prepared):
-        self.plan, self.config, self.tangents = found.plan, found.plan.config, found.plan.config.tangents
-        self.to_fit, self.to_test = found.windows
-        self.fetched: set[int] = set()  # steps whose files are here now
-        self.fit, self.compiled = computations(self.tangents)
-        self.known = self._known(found.folder)
+    def __init__(self, ready: Prepared):
+        self.source, self.config = ready.source, ready.config
+        self.to_fit, self.to_test = ready.windows
+        self.fit, self.compiled = computations(self.config.tangents)
+        self.known = self._known(ready.folder)
         self.basis_DD = inputs.coordinates(self.known["full_width"], self.known["width"])
 
     def _known(self, tables_there: pathlib.Path) -> dict[str, Any]:
         """What is found of a model once, and then stands in the tables of all its revisions, until weights change."""
         names = ("layers", "full_width", "width", "largest_ones_share", "matrices_missing")
         for there in map(stage.read, sorted(tables_there.glob("*.nc"))):
-            if not made_from.is_outdated(there, self):
-                return {name: sweep.plain(there.attrs[name]) for name in names}
-        loaded = self.opened(max(steps(self.config.pretrained)))
+            if not provenance.is_outdated(there, self.source):
+                return {name: revisions.plain(there.attrs[name]) for name in names}
+        loaded = self.opened(self.source.last)
         width = loaded.model.config.hidden_size
         self.basis_DD = np.eye(width, dtype=np.float32)
         one = self.to_test._replace(
@@ -123,23 +127,18 @@ class _Reading:
         read_now = self._gradients(loaded, one)
         less = gradients.without_ones(read_now, width)
         missing = [name for name, blocks in matrices.found(loaded).items() if not blocks]
-        found = loaded.blocks + 1, width, width - less, gradients.ones_share(read_now), ", ".join(missing) or "none"
-        return dict(zip(names, found, strict=True))
+        values = loaded.blocks + 1, width, width - less, gradients.ones_share(read_now), ", ".join(missing) or "none"
+        return dict(zip(names, values, strict=True))
 
     def opened(self, step: int) -> load.Loaded:
-        loaded = opened(self.plan, place_of(self.config, step))
+        measure = self.config.measure
+        loaded = self.source.open(self.source.plan(measure.families, measure.nulls), step)
         if any(parameter.device.type == "meta" for parameter in loaded.model.parameters()):
             raise UserError(
                 "tangents.enabled: weights left on the disk have no gradients; leave pretrained.device_map out"
             )
         guards.final_norm(loaded, self.to_test.tokens_JWT[0, 0])
-        self.fetched.add(step)
         return loaded
-
-    def digest(self, step: int) -> str | None:
-        """Of the weights' files, as far as they are here: a hub is not asked."""
-        place = place_of(self.config, step)
-        return load.digest_of(place) if place.local or step in self.fetched else None
 
     def cloud(self, step: int) -> np.ndarray:
         return self._states(self.opened(step))
@@ -172,69 +171,65 @@ class _Reading:
             )
 
 
-def _source(found: Prepared, reading: _Reading) -> stage.Source:
-    config, tangents, known = found.plan.config, found.plan.config.tangents, reading.known
-    revisions, early = list(steps(config.pretrained)), early_of(config)
-    fits = {"early": early, "previous": len(revisions) > 1, "untrained": 0 in revisions and len(revisions) > 1}
-    cells = stage.primary(known["layers"] - 1, revisions, early, tangents.ranks[-1])
-    return stage.Source(
-        name=found.plan.name,
-        folder=found.folder,
+def _fitting(ready: Prepared, reading: _Reading) -> stage.Fitting:
+    config, tangents, known = ready.config, ready.config.tangents, reading.known
+    there, early = list(steps(config.pretrained)), early_of(config)
+    fits = {"early": early, "previous": len(there) > 1, "untrained": 0 in there and len(there) > 1}
+    cells = stage.primary(known["layers"] - 1, there, early, tangents.ranks[-1])
+    return stage.Fitting(
+        source=ready.source,
         where=config.pretrained.name,
-        steps=revisions,
+        steps=there,
         early=early,
         fits=tuple(fit for fit in tested.FITS if fit == "here" or fits.get(fit)),
         layers=known["layers"],
         width=known["width"],
-        there=lambda: {*revisions},
-        digest=reading.digest,
         cloud=reading.cloud,
         fit=reading.fit,
         test=reading.test,
-        attributes=attributes(found, known | {"early_steps": json.dumps(early), "primary": json.dumps(cells)}),
-        run=named(config),
+        attributes=attributes(ready, known | {"early_steps": json.dumps(early), "primary": json.dumps(cells)}),
         cells=cells,
     )
 
 
 def early_of(config: PretrainedConfig) -> list[int]:
     """The revisions of the first part of the steps, without step 0; none where they are too few, or all there are."""
-    revisions = list(steps(config.pretrained))
-    found = early_among(revisions, max(revisions), config.tangents)
-    return found if len(found) >= LEAST_EARLY and found[-1] < max(revisions) else []
+    there = list(steps(config.pretrained))
+    early = early_among(there, max(there), config.tangents)
+    return early if len(early) >= LEAST_EARLY and early[-1] < max(there) else []
 
 
-def attributes(found: Prepared, further: dict[str, Any]) -> dict[str, Any]:
+def attributes(ready: Prepared, further: dict[str, Any]) -> dict[str, Any]:
     """What every table says about where its numbers come from."""
-    config, tangents = found.plan.config, found.plan.config.tangents
-    measured = files.read(found.root / "results.nc").attrs
+    source, config, tangents = ready.source, ready.config, ready.config.tangents
+    measured = files.read(source.root / "results.nc").attrs
     sampled = tables.sampled(tangents)
-    about = sweep.attributes(config, found.corpus, found.plan.windows, found.plan.name)
-    of_measured = {*found.plan.windows.about} - {"tokens_per_byte"}  # other windows
+    about = revisions.attributes(config, source.corpus, source.windows, source.name)
+    of_measured = {*source.windows.about} - {"tokens_per_byte"}  # other windows
     return {name: value for name, value in about.items() if name not in of_measured} | {
         "model": measured["model"],
         "steps": max(steps(config.pretrained)),
         "provenance": f"{measured['provenance']}; {sampled['sample']}",
-        "input": scored.IN_WORDS[found.task],
+        "input": scored.IN_WORDS[ready.task],
         "positions": "scored ones: those that the loss counts",
         "types": "token",
         "frequency": "of tokens in the validation split that is read",
         "batches": 1,
         **sampled,
         "single_step": NO_STEP,
-        "made_by": _made_by(found),
+        "made_by": _made_by(ready),
         **further,
     }
 
 
-def _made_by(found: Prepared) -> str:
+def _made_by(ready: Prepared) -> str:
     """What tables must have in common to be joined."""
-    tokens = b"".join(np.ascontiguousarray(one.tokens_JWT).tobytes() for one in found.windows)
-    words = json.loads(tables.made_by(found.plan.config.tangents, found.corpus.sha256))
+    tokens = b"".join(np.ascontiguousarray(one.tokens_JWT).tobytes() for one in ready.windows)
+    words = json.loads(tables.made_by(ready.config.tangents, ready.source.corpus.sha256))
     return json.dumps(words | {"tokens_sha256": hashlib.sha256(tokens).hexdigest()})
 
 
-def _told(known: dict[str, Any], config: PretrainedConfig) -> Iterator[str]:
+def _in_words(known: dict[str, Any], config: PretrainedConfig) -> Iterator[str]:
     """What a reader should know before the long part begins."""
     tangents, layers, width = config.tangents, known["layers"], known["full_width"]
     removed = "removed" if known["width"] < width else "kept"

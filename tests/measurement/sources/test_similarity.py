@@ -7,7 +7,9 @@ import numpy as np
 import pytest
 import xarray as xr
 
-from anisoscope.measurement.sources import similarity
+from anisoscope.measurement import similarity
+from anisoscope.measurement.sources import two_runs
+from anisoscope.measurement.sources.program import probe_of
 from anisoscope.measurement.sources.run import OpenRun
 from anisoscope.measurement.tables import files
 from anisoscope.plot import draw
@@ -40,7 +42,7 @@ def compare(monkeypatch):
     def of(one, two, *words):
         runs = {"runs/a": one, "runs/b": two}
         monkeypatch.setattr(similarity, "open_run", lambda path: runs[str(path)])
-        return similarity.compare(*(words or runs))
+        return two_runs.compare(*(words or runs))
 
     return of
 
@@ -51,7 +53,7 @@ def tables():
     with pytest.MonkeyPatch.context() as patch:
         runs = {"runs/a": planted(0), "runs/b": planted(0, turned=True), "runs/c": planted(100)}
         patch.setattr(similarity, "open_run", lambda path: runs[path])
-        return [similarity.compare("runs/a", other) for other in ("runs/b", "runs/c")]
+        return [two_runs.compare("runs/a", other) for other in ("runs/b", "runs/c")]
 
 
 @pytest.mark.slow
@@ -76,7 +78,7 @@ def test_rotated_copies_are_the_same_and_independent_clouds_at_the_level_of_the_
 def test_values_are_those_of_the_float64_twins_on_the_probe(compare):
     one, two = planted(0), planted(1)  # layer 1 of the first is layer 0 of the second
     found = compare(one, two)
-    probe = similarity.probe_of(CONFIG, one.corpus)
+    probe = probe_of(CONFIG, one.corpus)
     for s, positions in enumerate(("all", "without_first")):
         values = []
         for batch, picks in enumerate(probe.picks_SGP[s]):

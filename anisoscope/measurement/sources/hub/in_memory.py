@@ -23,11 +23,12 @@ from anisoscope.measurement.sources import given
 from anisoscope.measurement.sources.hub import load
 from anisoscope.measurement.sources.hub.adapters import UNKNOWN, adapter_of, kind_of
 from anisoscope.measurement.sources.hub.load import Loaded
+from anisoscope.measurement.sources.hub.plan import OF_HEADS, Plan
 from anisoscope.measurement.sources.hub.reading import guards
 from anisoscope.measurement.sources.hub.reading.windows import make_windows
 from anisoscope.measurement.sources.hub.residuals import COMPARED, Residuals
-from anisoscope.measurement.sources.hub.revision import OF_HEADS, Plan, guarded, table
-from anisoscope.measurement.sources.hub.sweep import attributes
+from anisoscope.measurement.sources.hub.revision import guarded, stream
+from anisoscope.measurement.sources.hub.revisions import attributes
 from anisoscope.measurement.tables import join
 from anisoscope.utils.errors import UserError
 from anisoscope.utils.settings import replace
@@ -198,7 +199,7 @@ def measured(loaded: Loaded, tokenizer: Any, text: Text, config: PretrainedConfi
     del about["config"]  # names a text that was not read
     about |= {"seed": measure.seed, "window": config.window, "anisoscope": __version__}
     alone = Residuals(pathlib.Path(), [ALONE], wanted=False, read=lambda step: [])
-    raw = table(plan, guarded(plan, loaded), ALONE, last=True, beside=alone, made=about)
+    raw = stream(plan, guarded(plan, loaded), ALONE, last=True, beside=alone, made=about)
     raw.attrs["bits_bound"] = guards.bound_of(windows)
     results, _ = join.joined({ALONE: raw}, measure.families, measure.nulls)
     join.mark_noise(results, json.loads(raw.attrs[join.NOISE]))

@@ -1,66 +1,35 @@
 """One revision: its weights guarded, its windows read, and everything measured of them in one table."""
 
+import functools
 import json
-from typing import Any, NamedTuple
+from collections.abc import Callable
+from typing import Any
 
+import jax
 import numpy as np
 import xarray as xr
 
 from anisoscope.config.pretrained import PretrainedConfig, steps
-from anisoscope.measurement.sources import extracted
+from anisoscope.measurement.sources import extracted, points
 from anisoscope.measurement.sources.activations import Measured, inputs_of
+from anisoscope.measurement.sources.hook_points import of_blocks
 from anisoscope.measurement.sources.hub import load
 from anisoscope.measurement.sources.hub.adapters import UNKNOWN
+from anisoscope.measurement.sources.hub.plan import Plan, by_batch, place_of
 from anisoscope.measurement.sources.hub.reading import guards, hidden_states, inside
 from anisoscope.measurement.sources.hub.reading.clamp import clamp
-from anisoscope.measurement.sources.hub.reading.extract import activations
+from anisoscope.measurement.sources.hub.reading.extract import Activations, activations
 from anisoscope.measurement.sources.hub.reading.windows import Windows, at_positions
 from anisoscope.measurement.sources.hub.residuals import Residuals, before, compared_with
 from anisoscope.measurement.sources.hub.senses import maps, of_maps
 from anisoscope.measurement.sources.hub.senses.inputs import NO_LOSS
 from anisoscope.measurement.tables import leading_vectors, projection, raw
-from anisoscope.measurement.tables.measurements import Standing
 from anisoscope.utils.errors import UserError
 
 WORK, BASE = 3, 2e9  # memory of measuring: in multiples of the vectors of a batch, and bytes of the programs
-OF_HEADS = ("attention", "projection")  # families that read queries and keys
+SHARE = "of the tokens of the text that windows are drawn from; NaN: the text has none, or several share a position"
 PREVIOUS = "step of the revision that cka_previous and overlap_previous compare with; -1: none"
-
-
-class Plan(NamedTuple):
-    """What all revisions have in common. Without a name nothing is printed."""
-
-    config: PretrainedConfig  # with the families and null models to be measured
-    windows: Windows  # of a text, or of pictures or sound (measurement/sources/hub/senses/inputs.py)
-    name: str
-
-    @property
-    def heads(self) -> bool:
-        return any(family in self.config.measure.families for family in OF_HEADS)
-
-    @property
-    def reported(self) -> bool:
-        return self.config.hidden_states == "reported"
-
-
-def place_of(config: PretrainedConfig, step: int) -> load.Place:
-    return load.place_of(config.pretrained.name, steps(config.pretrained)[step])
-
-
-def named(config: PretrainedConfig) -> dict[str, Any]:
-    """What a table of another model has otherwise."""
-    return {"pretrained.name": config.pretrained.name}
-
-
-def changed(config: PretrainedConfig, found: dict[int, Standing]) -> list[int]:
-    """Steps whose table holds no longer, since local weights have changed; a hub is not asked."""
-    tables = {step: one.table for step, one in found.items() if one.table is not None}
-    places = {step: place_of(config, step) for step in tables}
-    return [
-        step
-        for step, place in places.items()
-        if place.local and load.digest_of(place) != tables[step].attrs["weights_sha256"]
-    ]
+Tokens = Callable[[np.ndarray], list[str]]  # what tokens of these numbers are called
 
 
 def opened(plan: Plan, place: load.Place) -> load.Loaded:
@@ -81,7 +50,7 @@ def guarded(plan: Plan, loaded: load.Loaded) -> load.Loaded:
         guards.vocabulary(loaded, plan.windows)
     if plan.heads or loaded.reads_text:
         guards.shape(loaded, plan.config.window, plan.config.measure.projected_head)
-    inside.known(loaded.adapter, type(loaded.model).__name__, plan.config.measure.sites)
+    inside.known(loaded.adapter, type(loaded.model).__name__, plan.config.measure.hook_points)
     if plan.reported and loaded.adapter.maps:
         raise UserError("hidden_states=reported is for models whose blocks all have one width: leave it out")
     return loaded
@@ -99,12 +68,12 @@ def residuals_of(plan: Plan, loaded: load.Loaded) -> list[np.ndarray]:
     ]
 
 
-def table(plan: Plan, loaded: load.Loaded, step: int, last: bool, beside: Residuals, made: dict) -> xr.Dataset:
+def stream(plan: Plan, loaded: load.Loaded, step: int, last: bool, beside: Residuals, made: dict) -> xr.Dataset:
     """Every value of a revision; of the `last` one the loss has a bound, and the noise floor is measured."""
     weights, windows, measure = plan.config.pretrained, plan.windows, plan.config.measure
     tokens_T = windows.probe.tokens_GWT[0, 0]
-    stream = maps.same_as_own if loaded.adapter.maps else guards.final_norm
-    about = loaded.about | {"residual_stream": stream(loaded, tokens_T)}
+    same = maps.same_as_own if loaded.adapter.maps else guards.final_norm
+    about = loaded.about | {"residual_stream": same(loaded, tokens_T)}
     if plan.reported:
         about["residual_stream"] = hidden_states.reported(loaded, tokens_T)
     context = windows.places_GWT.shape[2]
@@ -116,20 +85,20 @@ def table(plan: Plan, loaded: load.Loaded, step: int, last: bool, beside: Residu
     if last and plan.name:
         tell(plan, loaded, seen, about)
     if loaded.adapter.maps:
-        measured, noise = of_maps.measured(loaded, windows, plan.config, step, last, beside)
+        measured, noise = of_maps.measured(plan, loaded, step, last, beside)
     else:
-        measured, noise = _measured(plan, loaded, step, seen, last, beside)
+        measured, noise = _of_stream(plan, loaded, step, seen, last, beside)
     about |= {"noise_floor": json.dumps(noise)} if noise else {}
     values = beside.without_itself(step, measured.values)
-    found = raw.table(
+    table = raw.table(
         values, step, windows.positions, recorded(about) | {"model": words(loaded, plan.config, windows)} | made
     )
     vectors = projection.labelled(measured.vectors, windows.probe.picks_SGP[0, 0], context, measure.projected_head)
     vectors |= leading_vectors.labelled(measured.vectors, windows.places_GWT[0])
     if not beside.wanted:
-        return found.assign(**vectors)
-    found.attrs["compared_with"] = compared_with(beside.steps, step)
-    return found.assign(
+        return table.assign(**vectors)
+    table.attrs["compared_with"] = compared_with(beside.steps, step)
+    return table.assign(
         **vectors, previous_step=xr.DataArray(before(beside.steps, step), attrs={"long_name": PREVIOUS})
     )
 
@@ -139,32 +108,83 @@ def recorded(about: dict[str, Any]) -> dict[str, Any]:
     return {name: value if isinstance(value, str | int | float) else "none" for name, value in about.items()}
 
 
-def _measured(
+def _of_stream(
     plan: Plan, loaded: load.Loaded, step: int, seen: guards.Seen, last: bool, beside: Residuals
 ) -> tuple[Measured, dict[str, float]]:
-    """Batch by batch; the first one of the last revision once more, a window at a time and without a fused kernel."""
-    settings, probe, size = plan.config.measure, plan.windows.probe, plan.config.pretrained.batch_size
-    found: list[Measured] = []
-    noise: dict[str, float] = {}
+    settings, probe = plan.config.measure, plan.windows.probe
+    visible = visible_sets(seen.visible_NTT, plan.windows)
 
-    for g in range(settings.batches):
-        tokens_ZWT = inputs_of_batch(plan, g)
-        inputs = activations(loaded, tokens_ZWT, size, plan.heads, reported=plan.reported)
-        beside.keep(step, g, inputs.resid_ZNWTD[0])
-        visible = visible_sets(seen.visible_NTT, plan.windows)
-        given = beside.beside(step, g), probe.picks_SGP[:, g], visible, settings, seen.bias_NHTT
-        found.append(extracted.measure_batch(g, inputs, *given))
-        if last and g == 0:
-            other = 1 if size > 1 else 2
-            inputs = activations(loaded, tokens_ZWT, other, plan.heads, plain=True, reported=plan.reported)
-            noise = guards.noise_floor(found[0].values, extracted.measure_batch(g, inputs, *given).values)
-    return extracted.joined(found), noise
+    def read(g: int, size: int, plain: bool) -> Activations:
+        inputs = activations(loaded, plan.inputs(g), size, plan.heads, plain, plan.reported)
+        if not plain:
+            beside.keep(step, g, inputs.resid_ZNWTD[0])
+        return inputs
+
+    def compute(g: int, inputs: Activations) -> Measured:
+        others = beside.beside(step, g)
+        return extracted.measure_batch(g, inputs, others, probe.picks_SGP[:, g], visible, settings, seen.bias_NHTT)
+
+    return by_batch(plan, last, read, compute)
 
 
-def inputs_of_batch(plan: Plan, g: int) -> np.ndarray:
-    """The windows of a batch, and shuffled ones where they are a null model, (Z, W, T)."""
-    probe = plan.windows.probe
-    return np.stack([probe.tokens_GWT[g], probe.shuffled_GWT[g]][: len(inputs_of(plan.config.measure))])
+def hook_point(
+    plan: Plan, loaded: load.Loaded, step: int, last: bool, name: str, attributes: dict[str, Any]
+) -> xr.Dataset:
+    """Every value of one hook point; of the `last` revision the noise floor too."""
+    context = plan.windows.places_GWT.shape[2]
+    visible = visible_sets(np.ones((1, context, context), bool), plan.windows)
+
+    def read(g: int, size: int, plain: bool) -> Activations:
+        x_ZNWTD = inside.of_hook_point(loaded, plan.inputs(g), size, name, plain)
+        none = np.zeros((len(x_ZNWTD), 1, 1, 1, 1, 1), np.float32)
+        return Activations(x_ZNWTD, none, none)
+
+    def compute(g: int, inputs: Activations) -> Measured:
+        picks_SP = plan.windows.probe.picks_SGP[:, g]
+        return extracted.measure_batch(g, inputs, {}, picks_SP, visible, plan.config.measure)
+
+    measured, noise = by_batch(plan, last, read, compute)
+    attributes = attributes | ({"noise_floor": json.dumps(noise)} if last else {})
+    return of_blocks(raw.table(measured.values, step, plan.windows.positions, attributes))
+
+
+def single_points(plan: Plan, loaded: load.Loaded, names: Tokens, attributes: dict[str, Any]) -> xr.Dataset:
+    """Of the first batch, all positions."""
+    probe, size = plan.windows.probe, plan.config.pretrained.batch_size
+    resid_NWTD = activations(loaded, probe.tokens_GWT[:1], size, False, reported=plan.reported).resid_ZNWTD[0]
+    clouds_NPD = resid_NWTD.reshape(len(resid_NWTD), -1, resid_NWTD.shape[-1])[:, probe.picks_SGP[0, 0]]
+    with jax.default_matmul_precision("highest"):
+        values = jax.device_get(_of_points()(clouds_NPD))
+    return points.table(values, token_positions(plan.windows, names), attributes)
+
+
+@functools.cache
+def _of_points() -> Any:
+    return jax.jit(points.of_clouds)
+
+
+def token_positions(windows: Windows, names: Tokens) -> dict[str, Any]:
+    """Where every point stands, and what stands there: a token and its frequency, or of no text the window."""
+    picks_P = windows.probe.picks_SGP[0, 0]
+    window_P, time_P = np.divmod(picks_P, windows.places_GWT.shape[2])
+    positions = {"window": ("point", window_P.astype(np.int32)), "position": ("point", time_P.astype(np.int32))}
+    id_P = windows.places_GWT[0].ravel()[picks_P]
+    counts_V = getattr(windows, "counts_V", None)
+    if counts_V is None:
+        return positions | {"token_id": ("point", id_P), "token": ("point", names(id_P))}
+    tokens_PR = at_positions(windows.probe.tokens_GWT[0], windows.rate).reshape(-1, windows.rate)[picks_P]
+    names_PR = np.array(names(tokens_PR.ravel()), object).reshape(tokens_PR.shape)
+    names_P = ["".join(row) if time else row[0] for row, time in zip(names_PR, time_P, strict=True)]
+    counts_P = np.append(counts_V, np.zeros(max(0, id_P.max() + 1 - len(counts_V))))[id_P]
+    alone = (counts_P > 0) & (windows.rate == 1)
+    share_P = np.where(alone, counts_P / counts_V.sum(), np.nan)[None]
+    words = {"long_name": "share of the text", "formula": SHARE}
+    return positions | {
+        "ngram": [1],
+        "token_id": ("point", id_P),
+        "token": ("point", names_P),
+        "frequency": (("ngram", "point"), share_P, words),
+    }
 
 
 def visible_sets(visible_NTT: np.ndarray, windows: Windows) -> np.ndarray:

@@ -12,8 +12,9 @@ from anisoscope.config.pretrained import PretrainedConfig, steps
 from anisoscope.config.pretrained_models import TABLE, ModelsConfig, called, of_model
 from anisoscope.data import corpus as texts
 from anisoscope.data.corpus import Corpus
-from anisoscope.measurement.sources.hub import load, sweep
+from anisoscope.measurement.sources.hub import load, revisions
 from anisoscope.measurement.sources.hub.adapters import adapter_of, kind_of
+from anisoscope.measurement.sources.hub.plan import place_of
 from anisoscope.utils import folder, memory
 from anisoscope.utils.errors import UserError
 from anisoscope.utils.files import read_json, write_json
@@ -52,7 +53,8 @@ def run(config: ModelsConfig, root: pathlib.Path, stop: Stop, finish: Callable[[
                 known.pop(label, None)
                 with _leaving_out(label, left):
                     own = own_config(config, label, about["modality"])
-                    sweep.run(own, root / label, label, stop, corpus if about["modality"] in OF_TEXT else None)
+                    text = corpus if about["modality"] in OF_TEXT else None
+                    revisions.run(revisions.opened(own, root / label, label, text), stop)
                     finish(label, root / label)
                     known[label] = about
                 write_json(root / TABLE, known)
@@ -87,9 +89,7 @@ def own_config(config: ModelsConfig, label: str, modality: str) -> PretrainedCon
         raise UserError(f"it reads {setting}, and no folder of them is named: --config.{setting}=FOLDER")
     # of what only texts have, nothing is asked; nor of maps how transformers reports them, one for a stage
     changes = {"data.path": path, "data.clean": False, "characters": None, "special_tokens": False}
-    weights = own.pretrained
-    revisions = steps(weights)
-    if adapter_of(kind_of(load.settings_of(load.place_of(weights.name, revisions[max(revisions)])))).maps:
+    if adapter_of(kind_of(load.settings_of(place_of(own, max(steps(own.pretrained)))))).maps:
         changes["hidden_states"] = "blocks"
     return replace(own, changes)
 
@@ -101,9 +101,9 @@ def _known(root: pathlib.Path) -> dict[str, dict[str, str]]:
 
 def _about(config: ModelsConfig, label: str, name: str) -> dict[str, str]:
     """Name, modality and kind: as listed, or else as its settings say. UserError where it cannot be had, or not fit."""
-    weights = of_model(config, label).pretrained
-    revisions = steps(weights)
-    place = load.place_of(name, revisions[max(revisions)])
+    own = of_model(config, label)
+    weights = own.pretrained
+    place = place_of(own, max(steps(weights)))
     listed = {key: config.listed.get(name, {}).get(key) for key in ("modality", "kind")}
     if "gguf_file" in place.given:  # whose settings take long to read
         found = {"modality": "text", "kind": "decoder"}

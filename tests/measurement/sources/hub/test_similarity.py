@@ -19,8 +19,8 @@ from anisoscope.config.measure import MeasureConfig
 from anisoscope.config.model import ModelConfig
 from anisoscope.config.pretrained import PretrainedConfig, WeightsConfig
 from anisoscope.data import corpus as texts
-from anisoscope.measurement.sources import similarity as of_ours
-from anisoscope.measurement.sources.hub import folders, similarity
+from anisoscope.measurement import similarity
+from anisoscope.measurement.sources.hub import folders, two_models
 from anisoscope.measurement.sources.hub.reading import pieces
 from anisoscope.measurement.sources.run import OpenRun
 from anisoscope.measurement.tables import files
@@ -76,11 +76,12 @@ def test_a_model_beside_itself_is_the_same(world, tmp_path):
 
 
 def test_points_of_two_tokenizers_stand_after_the_same_characters(world):
-    pair = similarity.opened(*(str(world / name) for name in ("letters", "in_pairs")))
-    length = min(side.bytes for side in pair.sides)
-    text = similarity._valid(pair.sides[0])
-    points = pieces.common(pieces.pieces_of(text, length, 0), tuple(side.ends for side in pair.sides), MEASURE, 0)
-    clouds = [similarity._clouds(side, points, number) for number, side in enumerate(pair.sides)]
+    paths = tuple(str(world / name) for name in ("letters", "in_pairs"))
+    sides = tuple(map(two_models.side_of, paths))
+    length = min(side.bytes for side in sides)
+    text = two_models._valid(sides[0])
+    points = pieces.common(pieces.pieces_of(text, length, 0), tuple(side.ends for side in sides), MEASURE, 0)
+    clouds = [two_models._vectors(side, points, number) for number, side in enumerate(sides)]
     words = [[match.group() for match in re.finditer(PAIRS, piece.decode())] for piece in points.pieces]
     several, first = 0, set()
     for m, (piece, a, b) in enumerate(zip(points.piece_M, *points.places_2M, strict=True)):
@@ -100,7 +101,7 @@ def test_points_of_two_tokenizers_stand_after_the_same_characters(world):
     fold = points.piece_M[points.picks_SP].reshape(2, 2, -1)
     assert not set(fold[:, 0].ravel()) & set(fold[:, 1].ravel())  # folds are of whole pieces
     assert (points.piece_M[points.others_KM[0]] != points.piece_M).all()
-    found = similarity.table(pair)
+    found = similarity.table(two_models.pair(paths, sides))
     assert found.attrs["piece_bytes"] == length
     value = found.cka_unbiased.sel(less="nothing", statistic="mean", positions="all")
     assert value.shape == (4, 4)
@@ -122,16 +123,16 @@ def test_ours_beside_itself_as_others_read_it(tmp_path, monkeypatch):
     folders.write(tmp_path / "export", model, params, text.vocabulary, {})
     theirs = begin(tmp_path, "theirs", tmp_path / "export")
     folder.claim(tmp_path / "ours", config, new=True)
-    monkeypatch.setattr(similarity, "open_run", lambda path: run)
-    found = similarity.table(similarity.opened(str(tmp_path / "ours"), theirs))
+    monkeypatch.setattr(two_models, "open_run", lambda path: run)
+    found = similarity.table(two_models.opened(str(tmp_path / "ours"), theirs))
     value = found.sel(less="nothing", statistic="mean")
     for name in ("cka_unbiased", "overlap"):
         np.testing.assert_allclose(np.diagonal(value[name], axis1=1, axis2=2), 1, atol=2e-3)
     assert found.attrs["first_model"].endswith("step 6")
     other = dataclasses.replace(text, valid=np.random.default_rng(0).permutation(text.valid))
-    monkeypatch.setattr(similarity, "open_run", lambda path: dataclasses.replace(run, corpus=other))
+    monkeypatch.setattr(two_models, "open_run", lambda path: dataclasses.replace(run, corpus=other))
     with pytest.raises(UserError, match=r"no points in common: text_sha256=[0-9a-f]{12} and [0-9a-f]{12}; take two"):
-        similarity.opened(str(tmp_path / "ours"), theirs)
+        two_models.opened(str(tmp_path / "ours"), theirs)
 
 
 def test_rotated_copies_are_the_same_and_independent_clouds_at_the_level_of_the_null_model():
@@ -145,9 +146,9 @@ def test_rotated_copies_are_the_same_and_independent_clouds_at_the_level_of_the_
             drawn = np.random.default_rng([seed, *hashlib.sha256(piece).digest()]).normal(size=(4, len(piece), 32))
             return (3 * drawn @ turn + 1 if turned else drawn).astype(np.float32)
 
-        return similarity.Side(1, measure, text, 20, np.inf, "", lambda piece: np.arange(1, len(piece) + 1), vectors)
+        return two_models.Side(1, measure, text, 20, np.inf, "", lambda piece: np.arange(1, len(piece) + 1), vectors)
 
-    pairs = (similarity.Pair((planted(0), other), ("a", "b"), text) for other in (planted(0, True), planted(9)))
+    pairs = (two_models.pair(("a", "b"), (planted(0), other)) for other in (planted(0, True), planted(9)))
     copies, apart = map(similarity.table, pairs)
     for name, level in {"cka_unbiased": 0.0, "overlap": 10 / 63}.items():
         value = copies[name].sel(less="nothing", statistic="mean", positions="all")
@@ -163,16 +164,16 @@ def test_what_cannot_be_compared_is_refused(world, training, tmp_path):
     letters = str(world / "letters")
     fewer = begin(world, "fewer", training / "step60", points=32)
     with pytest.raises(UserError, match=r"no points in common: measure\.points=64 and 32; take two runs of one text"):
-        similarity.opened(letters, fewer)
+        two_models.opened(letters, fewer)
     other = begin(world, "other_text", training / "step60", text=training / "text.txt")
     with pytest.raises(UserError, match="corpus_sha256="):
-        similarity.opened(letters, other)
+        two_models.opened(letters, other)
     with pytest.raises(UserError, match=r"letters has no checkpoint of step '3'; it has \[1\]"):
-        similarity.opened(f"{letters}@3", letters)
+        two_models.opened(f"{letters}@3", letters)
     ends = (lambda piece: np.arange(1, len(piece) + 1),) * 2
     with pytest.raises(UserError, match="too few places where tokens of both models end for 2 × 64 points"):
         pieces.common(pieces.pieces_of(b"abc" * 20, 10, 0), ends, MEASURE, 0)
-    assert of_ours.of_others(letters)
+    assert similarity.is_pretrained(letters)
 
 
 def test_revisions_are_those_that_were_measured(world, training):
@@ -182,10 +183,10 @@ def test_revisions_are_those_that_were_measured(world, training):
     config = PretrainedConfig(pretrained=of, data=DataConfig(path=str(world / "text.txt")), measure=MEASURE, window=24)
     table = xr.Dataset(attrs={"config": json.dumps(to_dict(config))})
     files.write(table, world / "several" / "results.nc")
-    assert similarity._of_others(f"{name}@20").step == 20
-    assert similarity._of_others(name).step == 60
+    assert two_models._pretrained(f"{name}@20").step == 20
+    assert two_models._pretrained(name).step == 60
     with pytest.raises(UserError, match=r"has no checkpoint of step '3'; it has \[20, 60\]"):
-        similarity._of_others(f"{name}@3")
+        two_models._pretrained(f"{name}@3")
 
 
 def test_a_token_ends_where_its_vector_has_read_to():
@@ -220,13 +221,13 @@ def test_characters_of_a_window_are_no_bytes(tmp_path):
     tiny.tokenizer(letters).save_pretrained(tmp_path / "model")
     (tmp_path / "text.txt").write_text("".join(np.random.default_rng(0).choice([*letters], 9000)))
     name = begin(tmp_path, "run", tmp_path / "model", characters=20, text=tmp_path / "text.txt")
-    assert similarity._of_others(name).bytes == 40
+    assert two_models._pretrained(name).bytes == 40
 
 
 def test_several_models_are_refused(tmp_path):
     (tmp_path / "config.json").write_text(json.dumps({"models": ["a"]}))
     with pytest.raises(UserError, match="several models; name the folder of one below it"):
-        similarity._of_others(str(tmp_path))
+        two_models._pretrained(str(tmp_path))
 
 
 def test_a_run_s_special_tokens_and_clamp_are_those_of_the_comparison(world, tmp_path):
@@ -236,7 +237,7 @@ def test_a_run_s_special_tokens_and_clamp_are_those_of_the_comparison(world, tmp
     framed = begin(tmp_path, "framed", tmp_path / "model", special_tokens=True, **texts_of)
     bare = begin(tmp_path, "bare", tmp_path / "model", **texts_of)
     cut = begin(tmp_path, "cut", tmp_path / "model", clamp=0.5, **texts_of)
-    framed, bare, cut = (similarity._of_others(name) for name in (framed, bare, cut))
+    framed, bare, cut = (two_models._pretrained(name) for name in (framed, bare, cut))
     assert framed.bytes < bare.bytes
     piece = "abé d".encode()
     np.testing.assert_array_equal(framed.ends(piece), [0, 1, 2, 4, 5, 6, 0])

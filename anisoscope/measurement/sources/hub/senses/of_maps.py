@@ -5,32 +5,27 @@ from typing import Any
 import numpy as np
 
 from anisoscope.config.pretrained import PretrainedConfig
-from anisoscope.measurement.sources import extracted
 from anisoscope.measurement.sources.activations import Measured, inputs_of
 from anisoscope.measurement.sources.hub.load import Loaded
-from anisoscope.measurement.sources.hub.reading import guards
+from anisoscope.measurement.sources.hub.plan import Plan, by_batch
 from anisoscope.measurement.sources.hub.residuals import Residuals
 from anisoscope.measurement.sources.hub.senses import maps
 
 
-def measured(
-    loaded: Loaded, windows: Any, config: PretrainedConfig, step: int, last: bool, beside: Residuals
-) -> tuple[Measured, dict[str, float]]:
-    """The first batch of the last revision once more, a picture at a time: the noise floor."""
-    settings, size = config.measure, config.pretrained.batch_size
-    found: list[Measured] = []
-    noise: dict[str, float] = {}
-    for g in range(settings.batches):
-        inputs_ZW = np.stack([windows.probe.tokens_GWT[g], windows.probe.shuffled_GWT[g]][: len(inputs_of(settings))])
-        at = picked(windows, settings.seed, g)
-        clouds_N = maps.clouds(loaded, inputs_ZW, at, size)
-        beside.keep(step, g, maps.padded(clouds_N)[0])
-        others = beside.beside(step, g)
-        found.append(Measured(maps.measure_batch(g, clouds_N, others, at, settings), {}))
-        if last and g == 0:
-            clouds_N = maps.clouds(loaded, inputs_ZW, at, 1 if size > 1 else 2)
-            noise = guards.noise_floor(found[0].values, maps.measure_batch(g, clouds_N, others, at, settings))
-    return extracted.joined(found), noise
+def measured(plan: Plan, loaded: Loaded, step: int, last: bool, beside: Residuals) -> tuple[Measured, dict[str, float]]:
+    settings = plan.config.measure
+
+    def read(g: int, size: int, plain: bool) -> list[np.ndarray]:
+        clouds_N = maps.clouds(loaded, plan.inputs(g), picked(plan.windows, settings.seed, g), size)
+        if not plain:
+            beside.keep(step, g, maps.padded(clouds_N)[0])
+        return clouds_N
+
+    def compute(g: int, clouds_N: list[np.ndarray]) -> Measured:
+        at = picked(plan.windows, settings.seed, g)
+        return Measured(maps.measure_batch(g, clouds_N, beside.beside(step, g), at, settings), {})
+
+    return by_batch(plan, last, read, compute)
 
 
 def residuals(loaded: Loaded, windows: Any, config: PretrainedConfig) -> list[np.ndarray]:

@@ -1,27 +1,22 @@
-"""How alike two models are on the same text, of which others trained one or both; the table of
-sources/similarity.py.
+"""Two models as a pair to compare, of which one or both are pretrained (measurement/similarity.py).
 
 Tokenizers may differ, so both read the same pieces of the text, each from its beginning (reading/pieces.py).
 """
 
-import functools
 import hashlib
 import json
 import pathlib
 from collections.abc import Callable, Iterator
 from typing import Any, NamedTuple
 
-import jax
 import numpy as np
-import xarray as xr
 
 from anisoscope.config.measure import MeasureConfig
 from anisoscope.config.pretrained import PretrainedConfig, steps
 from anisoscope.data import corpus as texts
 from anisoscope.data.corpus import Corpus
-from anisoscope.measurement.families import comparison
-from anisoscope.measurement.nulls import PERMUTATIONS
-from anisoscope.measurement.sources import similarity
+from anisoscope.measurement import similarity
+from anisoscope.measurement.similarity import Clouds, Pair
 from anisoscope.measurement.sources.hub import load
 from anisoscope.measurement.sources.hub.reading import guards
 from anisoscope.measurement.sources.hub.reading.clamp import clamp
@@ -29,14 +24,12 @@ from anisoscope.measurement.sources.hub.reading.extract import activations
 from anisoscope.measurement.sources.hub.reading.pieces import Common, Ends, common, ends_of, pieces_of
 from anisoscope.measurement.sources.hub.reading.windows import SAMPLE, frame, text_of, tokens_of
 from anisoscope.measurement.sources.run import open_run
+from anisoscope.measurement.sources.two_runs import reader
 from anisoscope.measurement.tables import files
 from anisoscope.models.description import description
 from anisoscope.utils.errors import UserError
 from anisoscope.utils.files import read_json
-from anisoscope.utils.progress import bar
 from anisoscope.utils.settings import filled, from_dict, replace, to_dict
-
-ALIKE = similarity.SETTINGS
 
 
 class Side(NamedTuple):
@@ -52,32 +45,50 @@ class Side(NamedTuple):
     vectors: Callable[[bytes], np.ndarray]  # of a piece, (N, T, D)
 
 
-class Pair(NamedTuple):
-    sides: tuple[Side, Side]
-    labels: tuple[str, str]
-    corpus: Corpus
-
-
 def opened(first: str, second: str) -> Pair:
     """Both models; UserError, one line, where they cannot be compared."""
-    sides = tuple((_of_others if similarity.of_others(word) else _of_ours)(word) for word in (first, second))
-    texts = [_text(side) for side in sides]
-    different = [
-        f"{name}={str(here)[:12]} and {str(there)[:12]}"
-        for (name, here), there in zip(texts[0].items(), texts[1].values(), strict=True)
-        if here != there
-    ]
-    if different:
-        raise UserError(
-            f"--similarity: {first} and {second} have no points in common: {'; '.join(different)}; take two runs "
-            "of one text and the same measure.* settings"
-        )
-    return Pair(sides, similarity.labels_of((first, second), tuple(side.step for side in sides)), sides[0].corpus)
+    words = first, second
+    return pair(words, tuple(map(side_of, words)))
+
+
+def side_of(word: str) -> Side:
+    return _pretrained(word) if similarity.is_pretrained(word) else _of_run(word)
+
+
+def pair(words: tuple[str, str], sides: tuple[Side, Side]) -> Pair:
+    same = [_text(side) for side in sides]
+    similarity.refuse_different(words, same, "take two runs of one text and the same measure.* settings")
+    labels = similarity.labels_of(words, tuple(side.step for side in sides))
+    measure, length, count = sides[0].measure, min(side.bytes for side in sides), 0
+    pieces = _readable(sides, length)
+
+    def clouds(batch: int) -> list[Clouds]:
+        nonlocal count
+        points = common(pieces, tuple(side.ends for side in sides), measure, batch)
+        count += len(points.pieces)
+        first_NMD, second_NME = (_vectors(side, points, number) for number, side in enumerate(sides))
+        return [
+            Clouds(
+                first_NMD[:, picks_P],
+                second_NME[:, picks_P],
+                np.stack([first_NMD[:, other_M[picks_P]] for other_M in points.others_KM]),
+            )
+            for picks_P in points.picks_SP
+        ]
+
+    def attributes() -> dict[str, Any]:
+        about = {"corpus": sides[0].corpus.name} | same[0] | {"piece_bytes": length, "pieces": count}
+        about["points_are"] = f"where tokens of both end, in the same {count} pieces of {length} bytes"
+        for name, side, label in zip(("first", "second"), sides, labels, strict=True):
+            about |= {name: label, f"{name}_step": side.step, f"{name}_model": side.words}
+        return about
+
+    return Pair(labels, measure, sides[0].corpus, clouds, attributes)
 
 
 def _text(side: Side) -> dict[str, Any]:
     """What has to be the same for both."""
-    settings = {f"measure.{name}": getattr(side.measure, name) for name in ALIKE}
+    settings = {f"measure.{name}": getattr(side.measure, name) for name in similarity.SETTINGS}
     return settings | {"corpus_sha256": side.corpus.sha256, "text_sha256": hashlib.sha256(_valid(side)).hexdigest()}
 
 
@@ -86,33 +97,22 @@ def _valid(side: Side) -> bytes:
     return np.frombuffer(side.corpus.vocabulary, np.uint8)[side.corpus.valid].tobytes()
 
 
-def _of_ours(word: str) -> Side:
+def _of_run(word: str) -> Side:
     run = open_run(word.partition("@")[0])
-    step = similarity.step_of(word, run.steps) if run.steps else None
-    if step is None:
-        raise UserError(f"--similarity={word}: there is no checkpoint; run --stages=train first")
-    params, vectors = run.params(step), jax.jit(run.vectors)
+    step, context = similarity.step_of(word, run.steps), run.config.model.context
+    vectors = reader(run, step)
     token_of = np.zeros(256, np.int32)
     token_of[np.frombuffer(run.corpus.vocabulary, np.uint8)] = np.arange(len(run.corpus.vocabulary))
 
     def read(piece: bytes) -> np.ndarray:
-        return np.asarray(vectors(params, token_of[np.frombuffer(piece, np.uint8)][None]))[:, 0]
+        return np.asarray(vectors(token_of[np.frombuffer(piece, np.uint8)][None]))[:, 0]
 
-    said = f"{description(run.config.model)}; step {step:,}"
-    config = run.config
-    return Side(
-        step,
-        config.measure,
-        run.corpus,
-        config.model.context,
-        config.model.context,
-        said,
-        lambda p: np.arange(1, len(p) + 1),
-        read,
-    )
+    words = f"{description(run.config.model)}; step {step:,}"
+    ends = lambda piece: np.arange(1, len(piece) + 1)  # noqa: E731
+    return Side(step, run.config.measure, run.corpus, context, context, words, ends, read)
 
 
-def _of_others(word: str) -> Side:
+def _pretrained(word: str) -> Side:
     path = pathlib.Path(word.partition("@")[0])
     settings = read_json(path / "config.json", "name the folder of a run")
     if "models" in settings:
@@ -163,49 +163,16 @@ def _of_others(word: str) -> Side:
     return side._replace(words=f"{said}; clamped: {cut}")
 
 
-def table(pair: Pair) -> xr.Dataset:
-    """cka, cka_unbiased and overlap of (layer, other_layer), with intervals and the excess over the null model."""
-    length = min(side.bytes for side in pair.sides)
-    measure = pair.sides[0].measure
-    pieces, program = _readable(pair, length), _program(measure.folds)
-    values, count = [], 0
-    for batch in bar(range(measure.batches), " beside ".join(pair.labels), "batch"):
-        points = common(pieces, tuple(side.ends for side in pair.sides), measure, batch)
-        a_NMD, b_NMD = (_clouds(side, points, number) for number, side in enumerate(pair.sides))
-        sets = []
-        for picks_P in points.picks_SP:
-            null_KNPD = np.stack([a_NMD[:, other_M[picks_P]] for other_M in points.others_KM])
-            sets.append(jax.device_get(program(a_NMD[:, picks_P], b_NMD[:, picks_P], null_KNPD)))
-        values.append(jax.tree.map(lambda *of_sets: np.stack(of_sets), *sets))
-        count += len(points.pieces)
-    about = {"corpus": pair.corpus.name} | _text(pair.sides[0]) | {"piece_bytes": length, "pieces": count}
-    about["points_are"] = f"where tokens of both end, in the same {count} pieces of {length} bytes"
-    for name, side, label in zip(("first", "second"), pair.sides, pair.labels, strict=True):
-        about |= {name: label, f"{name}_step": side.step, f"{name}_model": side.words}
-    return similarity.summarised(values, about | {"permutations": PERMUTATIONS})
-
-
-def _readable(pair: Pair, length: int) -> Iterator[bytes]:
+def _readable(sides: tuple[Side, ...], length: int) -> Iterator[bytes]:
     """Without those that have more tokens than a model has positions."""
-    for piece in pieces_of(_valid(pair.sides[0]), length, pair.sides[0].measure.seed):
-        if all(len(side.ends(piece)) <= side.longest for side in pair.sides):
+    for piece in pieces_of(_valid(sides[0]), length, sides[0].measure.seed):
+        if all(len(side.ends(piece)) <= side.longest for side in sides):
             yield piece
 
 
-def _clouds(side: Side, points: Common, number: int) -> np.ndarray:
+def _vectors(side: Side, points: Common, number: int) -> np.ndarray:
     """The vectors of all points of a batch, (N, M, D)."""
     of_piece = []
     for place, piece in enumerate(points.pieces):
         of_piece.append(side.vectors(piece)[:, points.places_2M[number][points.piece_M == place]])
     return np.concatenate(of_piece, axis=1)
-
-
-@functools.cache
-def _program(folds: int) -> Callable[..., similarity.Values]:
-    """Compiled once for all batches and sets of positions."""
-
-    @jax.default_matmul_precision("highest")
-    def across(a_NPD: jax.Array, b_MPE: jax.Array, null_KNPD: jax.Array) -> similarity.Values:
-        return comparison.across(a_NPD, b_MPE, folds, lambda number: null_KNPD[number])
-
-    return jax.jit(across)

@@ -63,12 +63,12 @@ def attributes(config: Config, corpus: Corpus, name: str) -> dict[str, Any]:
 
 def is_outdated(table: xr.Dataset, store: checkpoint.Checkpoints) -> bool:
     """Whether a checkpoint that it was made from has other parameters now; one that is gone does not matter."""
-    made_from = json.loads(table.attrs.get("checkpoints", "{}"))
-    return any(store.digest(int(step)) not in (None, digest) for step, digest in made_from.items())
+    read_then = json.loads(table.attrs.get("checkpoints", "{}"))
+    return any(store.digest(int(step)) not in (None, digest) for step, digest in read_then.items())
 
 
 @contextlib.contextmanager
-def damage_told() -> Iterator[None]:
+def advice_on_damage() -> Iterator[None]:
     """Where a checkpoint cannot be read, the one line says what to do."""
     try:
         yield

@@ -1,0 +1,56 @@
+"""What all revisions of a model have in common, and how its batches are measured, whatever they are of."""
+
+from collections.abc import Callable
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from anisoscope.config.pretrained import PretrainedConfig, steps
+from anisoscope.measurement.sources import extracted
+from anisoscope.measurement.sources.activations import Measured, inputs_of
+from anisoscope.measurement.sources.hub import load
+from anisoscope.measurement.sources.hub.reading import guards
+from anisoscope.measurement.sources.hub.reading.windows import Windows
+
+OF_HEADS = ("attention", "projection")  # families that read queries and keys
+
+
+class Plan(NamedTuple):
+    """Without a name nothing is printed."""
+
+    config: PretrainedConfig  # with the families and null models to be measured
+    windows: Windows  # of a text, or of pictures or sound (measurement/sources/hub/senses/inputs.py)
+    name: str
+
+    @property
+    def heads(self) -> bool:
+        return any(family in self.config.measure.families for family in OF_HEADS)
+
+    @property
+    def reported(self) -> bool:
+        return self.config.hidden_states == "reported"
+
+    def inputs(self, g: int) -> np.ndarray:
+        """The windows of a batch, and shuffled ones where they are a null model, (Z, W, T)."""
+        probe = self.windows.probe
+        return np.stack([probe.tokens_GWT[g], probe.shuffled_GWT[g]][: len(inputs_of(self.config.measure))])
+
+
+def place_of(config: PretrainedConfig, step: int) -> load.Place:
+    return load.place_of(config.pretrained.name, steps(config.pretrained)[step])
+
+
+def by_batch(
+    plan: Plan, last: bool, read: Callable[[int, int, bool], Any], compute: Callable[[int, Any], Measured]
+) -> tuple[Measured, dict[str, float]]:
+    """compute(g, read(g, windows at a time, plain)) of every batch; of the `last` revision also the noise floor.
+
+    That is how far values move when the first batch is read once more, a window at a time and without a fused kernel.
+    """
+    size, measured, noise = plan.config.pretrained.batch_size, [], {}
+    for g in range(plan.config.measure.batches):
+        measured.append(compute(g, read(g, size, False)))
+        if last and g == 0:
+            again = compute(g, read(g, 1 if size > 1 else 2, True))
+            noise = guards.noise_floor(measured[0].values, again.values)
+    return extracted.joined(measured), noise

@@ -1,0 +1,315 @@
+"""The revisions of a pretrained model as a source: their weights guarded, their windows read by torch."""
+
+import contextlib
+import dataclasses
+import functools
+import hashlib
+import json
+import pathlib
+import sys
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+import numpy as np
+import xarray as xr
+
+from anisoscope.config.measure import MeasureConfig
+from anisoscope.config.pretrained import PretrainedConfig, steps
+from anisoscope.data import corpus as texts
+from anisoscope.data.corpus import Corpus
+from anisoscope.measurement import sweep
+from anisoscope.measurement.source import Reader, Target, Wanted, check_tables, targets
+from anisoscope.measurement.sources import hook_points
+from anisoscope.measurement.sources.hub import load, revision
+from anisoscope.measurement.sources.hub.adapters import UNKNOWN, adapter_of, kind_of
+from anisoscope.measurement.sources.hub.plan import OF_HEADS, Plan, place_of
+from anisoscope.measurement.sources.hub.reading import guards, inside
+from anisoscope.measurement.sources.hub.reading.windows import Windows, make_windows, text_of, tokens_of
+from anisoscope.measurement.sources.hub.residuals import Residuals, before, compared_with
+from anisoscope.measurement.sources.hub.revision import Tokens
+from anisoscope.measurement.sources.hub.senses import inputs
+from anisoscope.measurement.tables import files
+from anisoscope.measurement.tables.measurements import POINTS, STREAM, Standing
+from anisoscope.measurement.tables.raw import LAYOUT, UNTRAINED
+from anisoscope.utils import folder
+from anisoscope.utils.errors import UserError
+from anisoscope.utils.settings import replace
+from anisoscope.utils.stop import Stop
+
+GUARDED = (  # of each revision, in the table of all
+    *("revision", "weights_sha256", "weights_file", "weights_type", "computed_in", "not_read", "residual_stream"),
+    *("attention", "bits_per_byte", "bits_bound", "bits_of", "noise_floor", "clamped", "torch", "transformers"),
+)
+OF_STREAM = (  # what a run says of the residual stream, and not of a hook point
+    *("residual_stream", "attention", "bits_per_byte", "bits_bound", "bits_of", "noise_floor", "revisions"),
+)
+STATES = {"blocks": "outputs of blocks", "reported": "hidden states as transformers reports them"}
+
+
+def run(source: "Revisions", stop: Stop) -> None:
+    """Measure every revision, and join the tables (measurement/sweep.py)."""
+    check_tables(source.targets, source.made_by)
+    folder.claim(source.root, claimed(source.config), new=True)
+    with folder.locked(source.root):
+        folder.record_environment(source.root, source.corpus.record())
+        sweep.sweep(source, stop)
+    print(f"{source.name}: memory at most {peak() / 1e9:.1f} GB")
+
+
+def opened(config: PretrainedConfig, root: pathlib.Path, title: str, corpus: Corpus | None = None) -> "Revisions":
+    """UserError, one line, where it cannot be measured so. The text is read where none is given."""
+    revisions = steps(config.pretrained)
+    last = place_of(config, max(revisions))
+    takes, rate = load.TOKENS, 1
+    if "gguf_file" not in last.given:  # whose settings take long to read
+        settings = load.settings_of(last)
+        adapter = adapter_of(kind_of(settings))
+        inside.known(adapter, (settings.architectures or [settings.model_type])[0], config.measure.hook_points)
+        takes, rate = load.takes(settings), getattr(settings, adapter.rate) if adapter.rate else 1
+        config = known_of(config, kind_of(settings), title)
+    read = opened_text(config, last, rate, corpus) if takes == load.TOKENS else opened_files(config, last)
+    corpus, windows, names, fitted = read
+    print(f"corpus: {corpus.name}, from {corpus.origin}")
+    if left_out := [name for name in config.measure.families if name not in fitted.measure.families]:
+        print(f"{title}: not measured, since maps change from stage to stage: {', '.join(left_out)}")
+    if config.measure.points_table and getattr(windows, "shapes", None):
+        raise UserError("measure.points_table is for models whose blocks all have one width: leave it out")
+    config = replace(config, {"window": fitted.window})
+    there = 0 in revisions  # the untrained network
+    nulls = tuple(null for null in fitted.measure.nulls if null != UNTRAINED or there)
+    return Revisions(config, dataclasses.replace(fitted.measure, nulls=nulls), corpus, windows, names, root, title)
+
+
+def opened_text(
+    config: PretrainedConfig, last: load.Place, rate: int, corpus: Corpus | None
+) -> tuple[Corpus, Windows, Tokens, PretrainedConfig]:
+    """The text, its windows, and what tokens are called: by the tokenizer of the last revision, for all.
+
+    And what is to be measured of them.
+    """
+    tokenizer = load.tokenizer_of(last)
+    corpus = corpus or texts.load(config.data, config.window)
+    text = text_of(corpus)
+    if config.characters is not None:
+        config = replace(config, {"window": tokens_of(text, tokenizer, config.characters, config.special_tokens)})
+    windows = make_windows(text, tokenizer, config.window, config.special_tokens, config.measure, rate)
+    return corpus, windows, lambda ids: tokenizer.convert_ids_to_tokens(ids.tolist()), config
+
+
+def opened_files(
+    config: PretrainedConfig, last: load.Place
+) -> tuple[inputs.Source, inputs.Windows, Tokens, PretrainedConfig]:
+    """The same of pictures or sound, and what positions are called."""
+    source, windows = inputs.opened(config, last)
+    return source, windows, windows.words, inputs.fitted(config, windows)
+
+
+@dataclasses.dataclass(frozen=True)
+class Revisions:
+    """A `measurement.source.Source`. The last revision comes first: it shows whether tokenizer and weights fit."""
+
+    config: PretrainedConfig  # as asked for
+    measure: MeasureConfig  # what can be measured of that
+    corpus: Any
+    windows: Any
+    names: Tokens
+    root: pathlib.Path
+    name: str
+    digests: dict[int, str] = dataclasses.field(default_factory=dict)  # of weights, as far as they are known
+    apart: bool = False
+
+    @functools.cached_property
+    def steps(self) -> list[int]:
+        revisions = steps(self.config.pretrained)
+        return list(dict.fromkeys((max(revisions), *revisions)))
+
+    @property
+    def last(self) -> int:
+        return self.steps[0]
+
+    @functools.cached_property
+    def targets(self) -> list[Target]:
+        return targets(self.measure, self.root, hook_points.folder_of(self.root))
+
+    @functools.cached_property
+    def made_by(self) -> dict[str, Any]:
+        """What decides which vectors make up a cloud: tables of others are not joined."""
+        measure = self.config.measure
+        names = ["points", "batches", "folds", "seed", *["projected_head"] * ("projection" in measure.families)]
+        settings = {f"measure.{name}": getattr(measure, name) for name in names}
+        tokens = hashlib.sha256(self.windows.probe.tokens_GWT.tobytes()).hexdigest()
+        clouds = {"corpus_sha256": self.corpus.sha256, "tokens_sha256": tokens, "positions": self.windows.positions}
+        return settings | clouds | {"hidden_states": self.config.hidden_states}
+
+    @property
+    def of_run(self) -> dict[str, Any]:
+        return named(self.config)
+
+    def stored(self) -> set[int]:
+        return {*self.steps}
+
+    def digest(self, step: int) -> str | None:
+        """Of the weights' files, as far as they are here: a hub is not asked."""
+        place = place_of(self.config, step)
+        return load.digest_of(place) if place.local else self.digests.get(step)
+
+    def open(self, plan: Plan, step: int) -> load.Loaded:
+        """The revision of a step, which must not have the weights of another."""
+        loaded = revision.opened(plan, place_of(self.config, step))
+        guards.same_weights(step, loaded.about["weights_sha256"], self.digests)
+        self.digests[step] = loaded.about["weights_sha256"]
+        return loaded
+
+    def outdated(self, target: Target, standing: dict[int, Standing]) -> dict[int, str]:
+        """Local weights have changed (a hub is not asked), or those that a revision is compared with."""
+        tables = {step: one.table for step, one in standing.items() if one.table is not None}
+        local = [step for step in tables if place_of(self.config, step).local]
+        new = {step for step in local if self.digest(step) != tables[step].attrs["weights_sha256"]}
+        again = dict.fromkeys(sorted(new), "its weights have changed")
+        if target.name != STREAM:
+            return again
+        if "comparison" in target.families and len(self.steps) > 1:
+            for step, table in tables.items():
+                others, now = {before(self.steps, step), self.last}, compared_with(self.steps, step)
+                if "cka_layers" in table and (table.attrs.get("compared_with") != now or others & new):
+                    again.setdefault(step, "it is compared with others, or others that have changed")
+        self.digests.update({step: tables[step].attrs["weights_sha256"] for step in tables.keys() - again.keys()})
+        return again
+
+    @contextlib.contextmanager
+    def reader(self, wanted: dict[str, Wanted]) -> Iterator[Reader]:
+        plans = {name: self.plan(one.families, one.nulls) for name, one in wanted.items()}
+        first = plans.get(STREAM) or next(iter(plans.values()))
+        compared = STREAM in plans and "comparison" in plans[STREAM].config.measure.families
+        beside = Residuals(
+            self.root / "measurements" / "residuals",
+            sorted(self.steps),
+            compared,
+            lambda step: revision.residuals_of(first, revision.opened(first, place_of(self.config, step))),
+        )
+        beside.close()  # what a session that was killed has left may be of other windows
+        about = attributes(self.config, self.corpus, self.windows, self.name) | {"made_by": json.dumps(self.made_by)}
+        print_once = functools.cache(print)
+
+        def table(target: Target, loaded: load.Loaded, step: int) -> xr.Dataset:
+            plan, last = plans[target.name], step == self.last
+            if target.name == STREAM:
+                return revision.stream(plan, loaded, step, last, beside, about)
+            own = about | revision.recorded(loaded.about)
+            own |= {"model": revision.words(loaded, self.config, self.windows)}
+            if target.name == POINTS:
+                return revision.single_points(plan, loaded, self.names, own | {"step": step, "layout": LAYOUT})
+            own |= {"sum": inside.adds_up(loaded, self.windows.probe.tokens_GWT[0, 0], self.config.pretrained.clamp)}
+            print_once(f"{self.name}: {own['sum']}")
+            own |= hook_points.attributes(self.name, target.name)
+            return revision.hook_point(plan, loaded, step, last, target.name, own)
+
+        def read(step: int, asked: Sequence[Target]) -> dict[str, xr.Dataset]:
+            loaded = self.open(first, step)
+            tables = {target.name: table(target, loaded, step) for target in asked}
+            beside.close(needed={step, self.last})
+            return tables
+
+        try:
+            yield read
+        finally:
+            beside.close()
+
+    def plan(self, families: tuple[str, ...], nulls: tuple[str, ...]) -> Plan:
+        measure = dataclasses.replace(self.measure, families=families, nulls=nulls)
+        return Plan(dataclasses.replace(self.config, measure=measure), self.windows, self.name)
+
+    def extend(self, steps: list[int]) -> set[int]:
+        return set()
+
+    def attributes(self, target: Target, tables: dict[int, xr.Dataset]) -> dict[str, Any]:
+        """What was found of every revision, by step, in JSON; of a hook point what the run says, and which it is."""
+        if target.is_hook_point:
+            run, last = files.read(self.root / "results.nc").attrs, tables[self.last].attrs
+            about = {name: plain(value) for name, value in run.items() if name not in OF_STREAM}
+            own = {name: last[name] for name in ("sum", "noise_floor") if name in last}
+            return about | hook_points.attributes(self.name, target.name) | own
+        about = attributes(self.config, self.corpus, self.windows, self.name)
+        of_step = {
+            step: {name: plain(table.attrs[name]) for name in GUARDED if name in table.attrs}
+            for step, table in tables.items()
+        }
+        about |= {"model": tables[self.last].attrs["model"], "steps": self.last}
+        about |= of_step[self.last] | {"revisions": json.dumps(of_step)}
+        return about | {"provenance": in_words(self.config, about)}
+
+    def scores(self, steps: list[int]) -> None:
+        return None
+
+    def token_names(self, ids: np.ndarray) -> list[str]:
+        return self.names(ids)
+
+
+def named(config: PretrainedConfig) -> dict[str, Any]:
+    """What a table of another model has otherwise."""
+    return {"pretrained.name": config.pretrained.name}
+
+
+def claimed(config: PretrainedConfig) -> PretrainedConfig:
+    """What makes a folder its own. Of one name revisions may be added, and read in other portions, at any time."""
+    free = {"pretrained.revisions": (), "pretrained.batch_size": 1, "pretrained.device_map": None}
+    return replace(config, free | {"pretrained.most_bits": None})
+
+
+def known_of(config: PretrainedConfig, model_type: str, name: str) -> PretrainedConfig:
+    """Of a class without an entry queries and keys are not known: what reads them is left out, and a line says so."""
+    if adapter_of(model_type) != UNKNOWN:
+        return config
+    families = tuple(family for family in config.measure.families if family not in OF_HEADS)
+    unknown = f"models of type {model_type!r} have no entry in measurement/sources/hub/adapters.py"
+    if not families:
+        raise UserError(f"{unknown}: {' and '.join(OF_HEADS)} cannot be measured; name other measure.families")
+    print(
+        f"{name}: {unknown}: layers are its hidden_states, the last of which may have gone through a final norm; "
+        f"families {' and '.join(OF_HEADS)} are left out"
+    )
+    return replace(config, {"measure.families": families})
+
+
+def attributes(config: PretrainedConfig, corpus: Corpus, windows: Windows, name: str) -> dict[str, Any]:
+    """What every table says about where its numbers come from."""
+    return {
+        "run": name,
+        "corpus": corpus.name,
+        "corpus_sha256": corpus.sha256,
+        "pretrained": config.pretrained.name,
+        "points": config.measure.points,
+        "batches": config.measure.batches,
+        "folds": config.measure.folds,
+        "config": json.dumps(dataclasses.asdict(config)),
+        **windows.about,
+    }
+
+
+def plain(value: Any) -> Any:
+    """A number read from a table is NumPy's."""
+    return value.item() if hasattr(value, "item") else value
+
+
+def peak() -> int:
+    """Bytes of memory that this process has needed; macOS counts them, Linux kilobytes."""
+    import resource  # of systems that have it
+
+    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * (1 if sys.platform == "darwin" else 1024)
+
+
+def in_words(config: PretrainedConfig, about: dict[str, Any]) -> str:
+    """Where numbers come from, as a figure says it, with semicolons between facts."""
+    bits = about["bits_per_byte"]
+    return "; ".join(
+        (
+            about["corpus"],
+            "/".join(pathlib.Path(config.pretrained.name).parts[-2:]),
+            *about["model"].split(", "),
+            STATES[config.hidden_states],
+            f"computed in {about['computed_in']}",
+            *([f"coordinates clamped at {config.pretrained.clamp:g}"] if config.pretrained.clamp else []),
+            *([f"{bits:.2f} bits a byte"] if not isinstance(bits, str) else []),
+            f"weights {about['weights_sha256'][:12]}",
+        )
+    )

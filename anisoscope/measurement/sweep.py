@@ -1,0 +1,135 @@
+"""Measure every step of a source, and join the tables; what is measured already is left alone."""
+
+import contextlib
+import functools
+from collections.abc import Callable
+
+import xarray as xr
+
+from anisoscope.measurement.source import Source, Target, wanted
+from anisoscope.measurement.tables import join, leading_vectors, measurements
+from anisoscope.measurement.tables.measurements import ASIDE, POINTS, STREAM, Standing
+from anisoscope.measurement.tables.raw import UNTRAINED
+from anisoscope.utils import processes, shares
+from anisoscope.utils.errors import UserError
+from anisoscope.utils.stop import Stop
+
+Standings = dict[str, dict[int, Standing]]  # by target and step
+
+
+def sweep(source: Source, stop: Stop) -> None:
+    """Write <step>.nc of every target and step, then the tables of all steps (tables/join).
+
+    Every table is written whole or not at all; raises Stopped between two steps. Of a table that is there, only what is
+    missing is measured. It stays when its checkpoint is gone, and is measured again when that has changed since.
+    """
+    there, now = measure(source, stop)
+    processes.on_first(functools.partial(join_tables, source, there))
+    for target in source.targets:
+        steps, new = there[target.name], now[target.name]
+        count = f"{len(steps)} checkpoints measured ({len(new)} now)"
+        if target.name == STREAM:
+            print(f"{source.name}: {count}: {source.root / 'results.nc'}, {source.root / 'results.csv'}")
+        else:
+            written = f"{target.folder.parent}/results.nc" if target.is_hook_point else f"{target.folder}/<step>.nc"
+            print(f"{source.name}: {target.name}: {count}: {written}")
+
+
+def measure(source: Source, stop: Stop) -> tuple[dict[str, dict[int, xr.Dataset | None]], dict[str, set[int]]]:
+    """By target, the steps that have a table, with those that were there before; and the steps measured now."""
+    stored = source.stored()
+    standing = {target.name: plan(source, target, stored) for target in source.targets}
+    todo = [step for step in source.steps if step in stored and any(one[step].missing for one in standing.values())]
+    if not todo and all(one.table is None for one in standing[STREAM].values()):
+        raise UserError(f"{source.root / 'checkpoints'} holds no checkpoint to measure; run --stages=train first")
+    measure_steps(source, standing, todo, stop)
+    there, now = {}, {}
+    for target in source.targets:
+        name = target.name
+        now[name] = {step for step in todo if standing[name][step].missing}
+        old = {step: one.table for step, one in standing[name].items() if one.table is not None}
+        there[name] = {step: None if step in now[name] else old[step] for step in sorted({*old} | now[name])}
+    changed = source.extend([step for step in there[STREAM] if step in stored])
+    there[STREAM] |= dict.fromkeys(changed)
+    now[STREAM] |= changed
+    return there, now
+
+
+def plan(source: Source, target: Target, stored: set[int]) -> dict[int, Standing]:
+    """What stands in every table of a target and what is missing there."""
+    standing = measurements.plan(
+        target.folder, source.steps, target.families, source.measure.nulls, source.made_by, source.of_run, target.name
+    )
+    outdated = source.outdated(target, standing)
+    report(source, target, standing, outdated, stored)
+    for step in {*outdated} & stored:
+        standing[step] = measurements.nothing(target.families, source.measure.nulls, target.name)
+    return standing
+
+
+def report(
+    source: Source, target: Target, standing: dict[int, Standing], outdated: dict[int, str], stored: set[int]
+) -> None:
+    """What a reader of the tables should know before they are made."""
+    name = source.name if target.name == STREAM else f"{source.name}, {target.name}"
+    tables = {step for step, one in standing.items() if one.table is not None}
+    older = {step for step, one in standing.items() if one.older}
+    last = max({*tables, *stored}, default=0)
+    unknown = {step for step in standing if step < last} - tables - older - stored
+    again = {}
+    for step in sorted({*outdated} & stored):
+        again.setdefault(f"measured again, since {outdated[step]}", set()).add(step)
+    for what, steps in (
+        *again.items(),
+        ("compared with a checkpoint that has changed; its own is gone", {*outdated} - stored),
+        (f"measured again; the table, of an older layout, is moved to {ASIDE}", older & stored),
+        ("left out: the table is of an older layout, and its checkpoint is gone", older - stored),
+        (
+            "some quantities cannot be measured, since the checkpoint is gone",
+            {step for step in tables - stored if standing[step].missing},
+        ),
+        ("neither checkpoint nor table", unknown if target.name == STREAM else set()),
+    ):
+        if steps:
+            print(f"{name}: {what}: step{'s' * (len(steps) > 1)} {', '.join(map(str, sorted(steps)))}")
+    if target.name == STREAM and 0 in unknown and UNTRAINED in source.measure.nulls:
+        print(f"{name}: without step 0 there is no excess over the untrained network")
+
+
+def measure_steps(source: Source, standing: Standings, todo: list[int], stop: Stop) -> None:
+    """Each step is read once, for every table that lacks something."""
+    missing = {step: [target for target in source.targets if standing[target.name][step].missing] for step in todo}
+    asked = {
+        target.name: wanted(target, [standing[target.name][step].missing for step in todo], source.measure.nulls)
+        for target in source.targets
+        if any(target in some for some in missing.values())
+    }
+
+    def keep(step: int, tables: dict[str, xr.Dataset]) -> None:
+        for target in missing[step]:
+            measurements.keep(tables[target.name], step, standing[target.name][step], target.folder, target.name)
+
+    with contextlib.ExitStack() as stack:
+
+        def begin() -> Callable[[int], dict[str, xr.Dataset]]:
+            read = stack.enter_context(source.reader(asked))
+            return lambda step: read(step, missing[step])
+
+        written = {step: [target.folder / f"{step}.nc" for target in missing[step]] for step in todo}
+        shares.each(written, begin, keep, source.name, ("measure", "measuring"), stop, source.apart)
+
+
+def join_tables(source: Source, there: dict[str, dict[int, xr.Dataset | None]]) -> None:
+    """results.nc, batches.nc and results.csv of the residual stream and of every hook point."""
+    for target in source.targets:
+        if target.name == POINTS:
+            continue
+        tables = {
+            step: measurements.read(target.folder / f"{step}.nc", target.name) if old is None else old
+            for step, old in there[target.name].items()
+        }
+        root = target.folder.parent
+        about, scores = source.attributes(target, tables), source.scores(list(tables))
+        join.write(root, tables, target.families, source.measure.nulls, about, scores)
+        if target.name == STREAM:
+            leading_vectors.write(root, tables, source.token_names)
