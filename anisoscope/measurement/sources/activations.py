@@ -31,40 +31,101 @@ class Measured(NamedTuple):
     nearest_GS: Searched | None = None  # of the measured clouds, (batch, positions, layer, …), where others' are known
 
 
-def make_measure(
-    apply: Callable[[Any, Array], tuple[Array, Any]],
-    settings: MeasureConfig,
-    over_units: Callable[[Callable], Callable] = lambda work: work,
-    over_clouds: Over = jax.lax.map,
-) -> Callable[..., Measured]:
-    """measure(params, references, probe, visible_TT, known=None) -> Measured, pure and un-jitted.
+class Spec(NamedTuple):
+    """What a program is made for: two programs of equal specs are one.
 
-    `apply(params, tokens_BT) -> (logits, Activations)` must compute in float32; `visible_TT` says which key (column)
-    each query sees. `references` are the parameters to compare with, {"previous": …, "last": …}, or {} without the
-    family comparison. What was `nearest_GS` when they were measured may be `known`, of the same names.
-
-    Batches and position sets go one after another; `over_units(work)` may share those of work(params, references,
-    batches, units_GS, visible_STT) out to devices. Of each, clouds go as `over_clouds` takes them. Without position 0
-    the clouds leave out the first vector of each window, and attention leaves it out as query and as key: the softmax
-    over the other keys tells what sharpness there is apart from a sink on the first character.
+    `activate(params, references, windows)` gives the activations of each input of one batch, (Z, …), in float32, and
+    the residual streams to compare with. `over_units(work)` may share batches and sets of positions out to devices;
+    `over_clouds` takes the clouds of each.
     """
-    inputs = inputs_of(settings)
+
+    activate: Callable[[Any, dict[str, Any], Any], tuple[Any, dict[str, Array]]]
+    settings: MeasureConfig
+    over_units: Callable[[Callable], Callable] = lambda work: work
+    over_clouds: Over = jax.lax.map
+
+
+class Batches(NamedTuple):
+    """G batches of windows, S sets of positions of each; the first set is all positions."""
+
+    windows_G: Any  # what `activate` reads
+    keys_G: Array  # of the Gaussian null model
+    picks_SGP: Array
+    visible_STT: Array  # which key (column) each query sees
+    types_GZ: Types | None = None  # of all positions of each batch and input; None: they are not known
+    known: Known | None = None  # arrays (batch, positions, …)
+
+
+def measure(spec: Spec, params: Any, references: dict[str, Any], batches: Batches) -> Measured:
+    """Every value of every batch, pure and un-jitted.
+
+    `references` are the parameters to compare with, {"previous": …, "last": …}, or {} without the family comparison.
+    """
+    each = batches.windows_G, batches.picks_SGP[0], batches.keys_G, batches.types_GZ
+    units_GS = jnp.swapaxes(batches.picks_SGP, 0, 1), batches.known
+    work = spec.over_units(functools.partial(_of_batches, spec))
+    found, vectors = work(params, references, each, units_GS, batches.visible_STT)
+    nearest_GS = None if batches.known is None else found.nearest_N
+    return Measured(found.values, jax.tree.map(lambda x: x[0], vectors), nearest_GS)
+
+
+# Accelerators round the factors of float32 products to TF32 or bfloat16 unless told not to.
+@jax.default_matmul_precision("highest")
+def _of_batches(
+    spec: Spec, params: Any, references: dict[str, Any], batches: tuple, units_GS: tuple, visible_STT: Array
+) -> tuple[Found, Values]:
+    """One after another."""
+    return jax.lax.map(functools.partial(_of_batch, spec, params, references, visible_STT), (batches, units_GS))
+
+
+def _of_batch(
+    spec: Spec, params: Any, references: dict[str, Any], visible_STT: Array, batch: tuple
+) -> tuple[Found, Values]:
+    (windows, all_P, key, types_Z), units_S = batch
+    activations_Z, resid = spec.activate(params, references, windows)
+    of_positions = functools.partial(_of_positions, spec, activations_Z, resid, key, types_Z)
+    found = jax.lax.map(of_positions, (units_S, visible_STT))
+    vectors = leading.vectors(activations_Z[0][0]) if "leading" in spec.settings.families else {}
+    for family in map(FAMILIES.__getitem__, spec.settings.families):
+        if family.of == "vectors":
+            heads = _sample(activations_Z, 0, all_P, visible_STT[0]).heads
+            vectors |= family.measure(heads, spec.settings.projected_head)
+    return found, vectors
+
+
+def _of_positions(
+    spec: Spec, activations_Z: Any, resid: dict[str, Array], key: Array, types_Z: Types | None, unit: tuple
+) -> Found:
+    (picks_P, known), visible_TT = unit
+    names = inputs_of(spec.settings)
+    samples = {name: _sample(activations_Z, z, picks_P, visible_TT, types_Z) for z, name in enumerate(names)}
+    others = {name: _clouds(resid_NBTD, picks_P) for name, resid_NBTD in resid.items()}
+    permuted = functools.partial(nulls.permuted_clouds, activations_Z[0][0], picks_P, key)
+    permuted = permuted if PERMUTED in spec.settings.nulls else None
+    return panel_and_nearest(samples, others, known, spec.settings, key, spec.over_clouds, permuted)
+
+
+def of_model(apply: Callable[[Any, Array], tuple[Array, Any]], settings: MeasureConfig) -> Callable:
+    """`activate` of a network, `apply(params, tokens_BT) -> (logits, Activations)`, on windows and shuffled ones."""
+    inputs = len(inputs_of(settings))
 
     def activate(params: Any, references: dict[str, Any], windows: tuple[Array, Array]) -> tuple[Any, dict[str, Array]]:
-        tokens_ZWT = jnp.stack(windows[: len(inputs)])
+        tokens_ZWT = jnp.stack(windows[:inputs])
         activations_Z = jax.lax.map(lambda tokens_WT: apply(params, tokens_WT)[1], tokens_ZWT)
         return activations_Z, {name: apply(other, windows[0])[1].resid_NBTD for name, other in references.items()}
 
-    inner = make_reader(activate, settings, over_units, over_clouds)
+    return activate
 
-    def measure(
-        params: Any, references: dict[str, Any], probe: Probe, visible_TT: Array, known: Known | None = None
-    ) -> Measured:
-        visible_STT = jnp.stack([visible_TT, visible_TT.at[0].set(False).at[:, 0].set(False)])
-        windows = (probe.tokens_GWT, probe.shuffled_GWT)
-        return inner(params, references, windows, keys(settings), probe.picks_SGP, visible_STT, probe.types, known)
 
-    return measure
+def of_probe(probe: Probe, settings: MeasureConfig, visible_TT: Array, known: Known | None = None) -> Batches:
+    """Of all positions, and without position 0.
+
+    Without it the clouds leave out the first vector of each window, and attention leaves it out as query and as key:
+    the softmax over the other keys tells what sharpness there is apart from a sink on the first token.
+    """
+    visible_STT = jnp.stack([visible_TT, visible_TT.at[0].set(False).at[:, 0].set(False)])
+    windows = probe.tokens_GWT, probe.shuffled_GWT
+    return Batches(windows, keys(settings), probe.picks_SGP, visible_STT, probe.types, known)
 
 
 def inputs_of(settings: MeasureConfig) -> tuple[str, ...]:
@@ -75,63 +136,6 @@ def inputs_of(settings: MeasureConfig) -> tuple[str, ...]:
 def keys(settings: MeasureConfig) -> Array:
     """Of the Gaussian null model, one a batch."""
     return jax.random.split(jax.random.key(settings.seed), settings.batches)
-
-
-def make_reader(
-    activate: Callable[[Any, dict[str, Any], Any], tuple[Any, dict[str, Array]]],
-    settings: MeasureConfig,
-    over_units: Callable[[Callable], Callable],
-    over_clouds: Over,
-) -> Callable[..., Measured]:
-    """read(params, references, windows_G, keys_G, picks_SGP, visible_STT, types_GZ) -> Measured, pure and un-jitted.
-
-    `activate(params, references, windows)` gives the activations of each input of one batch, (Z, …), and the residual
-    streams to compare with. The sets of positions are those of `picks_SGP`; the first of them is all positions.
-    `types_GZ` are the types of all positions of each batch and input; None: they are not known. `known` has arrays
-    (batch, positions, …).
-    """
-    inputs = inputs_of(settings)
-    kept = [family for name in settings.families if (family := FAMILIES[name]).of == "vectors"]
-
-    def of_batch(params: Any, references: dict[str, Any], visible_STT: Array, batch: tuple[Any, ...]) -> tuple:
-        (windows, all_P, key, types_Z), units_S = batch
-        activations_Z, resid = activate(params, references, windows)
-
-        def of_positions(chosen: tuple[tuple[Array, Known | None], Array]) -> Found:
-            (picks_P, known), visible_TT = chosen
-            samples = {name: _sample(activations_Z, z, picks_P, visible_TT, types_Z) for z, name in enumerate(inputs)}
-            others = {name: _clouds(resid_NBTD, picks_P) for name, resid_NBTD in resid.items()}
-            permuted = functools.partial(nulls.permuted_clouds, activations_Z[0][0], picks_P, key)
-            clouds = permuted if PERMUTED in settings.nulls else None
-            return panel_and_nearest(samples, others, known, settings, key, over_clouds, clouds)
-
-        found = jax.lax.map(of_positions, (units_S, visible_STT))
-        vectors = leading.vectors(activations_Z[0][0]) if "leading" in settings.families else {}
-        for family in kept:
-            vectors |= family.measure(_sample(activations_Z, 0, all_P, visible_STT[0]).heads, settings.projected_head)
-        return found, vectors
-
-    # Accelerators round the factors of float32 products to TF32 or bfloat16 unless told not to.
-    @jax.default_matmul_precision("highest")
-    def of_batches(params: Any, references: dict[str, Any], batches: Any, units_GS: Any, visible_STT: Array) -> tuple:
-        return jax.lax.map(lambda batch: of_batch(params, references, visible_STT, batch), (batches, units_GS))
-
-    def read(
-        params: Any,
-        references: dict[str, Any],
-        windows: Any,
-        keys_G: Array,
-        picks_SGP: Array,
-        visible_STT: Array,
-        types_GZ: Types | None = None,
-        known: Known | None = None,
-    ) -> Measured:
-        batches = (windows, picks_SGP[0], keys_G, types_GZ)
-        units_GS = jnp.swapaxes(picks_SGP, 0, 1), known
-        found, vectors = over_units(of_batches)(params, references, batches, units_GS, visible_STT)
-        return Measured(found.values, jax.tree.map(lambda x: x[0], vectors), None if known is None else found.nearest_N)
-
-    return read
 
 
 def _sample(activations_Z: Any, z: int, picks_P: Array, visible_TT: Array, types_Z: Types | None = None) -> Sample:

@@ -11,7 +11,7 @@ from jax.sharding import PartitionSpec as P
 
 from anisoscope.config.measure import MeasureConfig
 from anisoscope.measurement.panel import bytes_of_cloud
-from anisoscope.measurement.sources.activations import Measured, keys, make_reader
+from anisoscope.measurement.sources.activations import Batches, Measured, Spec, keys, measure
 from anisoscope.utils import mesh
 from anisoscope.utils.layout import MeshConfig
 
@@ -47,8 +47,8 @@ def measure_batch(
     if sum(x_ZN.nbytes for x_ZN in inputs) <= COPIED:
         devices = mesh.measuring_mesh(1, len(picks_SP)) or devices
     windows, width = tuple(x_ZN[None] for x_ZN in inputs), inputs[0].shape[-1]
-    given = (bias_NHTT, others, windows, keys(settings)[batch : batch + 1], picks_SP[:, None], visible_STT)
-    given = jax.device_put(given, NamedSharding(devices, P()))
+    one = Batches(windows, keys(settings)[batch : batch + 1], picks_SP[:, None], visible_STT)
+    given = jax.device_put((bias_NHTT, others, one), NamedSharding(devices, P()))
     return jax.device_get(_computation(settings, devices, bytes_of_cloud(settings.points, width))(*given))
 
 
@@ -69,5 +69,6 @@ def _computation(settings: MeasureConfig, devices: jax.sharding.Mesh, bytes_of_o
             return activations_Z, others
         return Biased(*activations_Z, bias_NHTT), others
 
-    inner = make_reader(activate, settings, over_units, over_clouds)
-    return jax.jit(inner)  # values stay where they are made: to gather them, devices would wait for one another
+    spec = Spec(activate, settings, over_units, over_clouds)
+    # Values stay where they are made: to gather them, devices would wait for one another.
+    return jax.jit(functools.partial(measure, spec))

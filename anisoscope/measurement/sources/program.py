@@ -18,7 +18,7 @@ from anisoscope.data.corpus import Corpus
 from anisoscope.measurement.families import comparison
 from anisoscope.measurement.families.entries import FAMILIES
 from anisoscope.measurement.panel import Known, bytes_of_cloud
-from anisoscope.measurement.sources.activations import Measured, make_measure
+from anisoscope.measurement.sources.activations import Measured, Spec, measure, of_model, of_probe
 from anisoscope.measurement.sources.probe import POSITION_SETS, Probe, make_probe, with_types
 from anisoscope.measurement.sources.references import OTHERS, Reference
 from anisoscope.models import transformer
@@ -54,11 +54,11 @@ def make_program(
     """
     compute, arguments = _prepared(config, corpus, hook_points, apart)
 
-    def measure(params: dict, references: dict[str, Reference], hook_point: int = 0) -> Measured:
-        measured = compute(*arguments(params, references, jax.device_put, hook_point))
-        return jax.device_get(measured._replace(nearest_GS=None))._replace(nearest_GS=measured.nearest_GS)
+    def measured(params: dict, references: dict[str, Reference], hook_point: int = 0) -> Measured:
+        found = compute(*arguments(params, references, jax.device_put, hook_point))
+        return jax.device_get(found._replace(nearest_GS=None))._replace(nearest_GS=found.nearest_GS)
 
-    return measure
+    return measured
 
 
 def compile_program(config: Config, corpus: Corpus) -> None:
@@ -127,7 +127,6 @@ def _computation(
 ) -> Callable[..., Measured]:
     """Runs of an experiment that share model and settings compile it once, whatever their masks: these are data."""
     network = transformer.build(model, vocab_size, "float32", hook_points)
-    shared = by_units and devices.size > 1
 
     def apply(given: tuple, tokens_BT: jax.Array) -> tuple[jax.Array, transformer.Activations]:
         params, visible_TT, hook_point = given
@@ -138,10 +137,12 @@ def _computation(
         return logits_BTV, activations
 
     over_clouds = mesh.over_clouds(layout, bytes_of_cloud(settings.points, model.width))
-    over_units = mesh.over_units(devices) if shared else lambda work: work
-    inner = make_measure(mesh.over_windows(devices, apply) if shared else apply, settings, over_units, over_clouds)
+    spec = Spec(of_model(apply, settings), settings, over_clouds=over_clouds)
+    if by_units and devices.size > 1:
+        activate = of_model(mesh.over_windows(devices, apply), settings)
+        spec = Spec(activate, settings, mesh.over_units(devices), over_clouds)
 
-    def measure(
+    def measured(
         params: dict,
         references: dict[str, dict],
         probe: Probe,
@@ -150,7 +151,8 @@ def _computation(
         known: Known | None,
     ) -> Measured:
         beside = {name: (other, visible_TT, hook_point) for name, other in references.items()}
-        return inner((params, visible_TT, hook_point), beside, probe, visible_TT, known)
+        batches = of_probe(probe, settings, visible_TT, known)
+        return measure(spec, (params, visible_TT, hook_point), beside, batches)
 
     whole, units = NamedSharding(devices, P()), NamedSharding(devices, P(*mesh.UNITS) if by_units else P())
-    return jax.jit(measure, out_shardings=Measured(whole, whole, units))
+    return jax.jit(measured, out_shardings=Measured(whole, whole, units))
