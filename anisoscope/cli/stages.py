@@ -12,7 +12,7 @@ from anisoscope.config.data import CACHE
 from anisoscope.config.experiment import Config
 from anisoscope.config.run import seeds
 from anisoscope.data.corpus import Corpus
-from anisoscope.measurement.sources import points, sites, sweep
+from anisoscope.measurement.sources import hook_points, points, sweep
 from anisoscope.measurement.sources.hub.folders import export
 from anisoscope.tangents import sweep as tangents
 from anisoscope.training import loop, program
@@ -77,8 +77,9 @@ def train_together(work: Work, variant: str, group: Config) -> None:
 
 def check_measure(work: Work) -> None:
     for run in work.runs.values():
-        for tables in ("measurements", *sites.folders(run.config), *[points.FOLDER] * run.config.measure.points_table):
-            sweep.check(run.folder / tables, run.config, run.text)
+        inner = [run.folder / "measurements", *hook_points.folders(run.config, run.folder)]
+        for tables in inner + [run.folder / points.FOLDER] * run.config.measure.points_table:
+            sweep.check(tables, run.config, run.text)
 
 
 def measure(work: Work) -> None:
@@ -86,8 +87,8 @@ def measure(work: Work) -> None:
     for run in work.runs.values():
         which = run.config, run.text, run.folder, run.name, work.stop
         sweep.sweep(*which)
-        if run.config.measure.sites:
-            sites.measure(*which)
+        if run.config.measure.hook_points:
+            hook_points.measure(*which)
         if run.config.measure.points_table:
             points.measure(*which)
         if processes.is_first():

@@ -44,18 +44,18 @@ def begun_with(token: int, tokens_GWT: np.ndarray) -> np.ndarray:
 
 
 def make_program(
-    config: Config, corpus: Corpus, params: dict, sites: tuple[str, ...] = (), apart: bool = False
+    config: Config, corpus: Corpus, params: dict, hook_points: tuple[str, ...] = (), apart: bool = False
 ) -> Callable[..., Measured]:
     """measure(params, references) -> Measured, in NumPy: jitted once, in float32 whatever the run was trained in.
 
     Where checkpoints are compared, without references it finds nothing but `nearest_GS`, which stay on the devices.
-    With `sites`, measure(params, {}, number) measures the number-th of these in place of the residual stream.
+    With `hook_points`, measure(params, {}, number) measures the number-th of these in place of the residual stream.
     Where processes work `apart`, it is a program of this process and its devices alone.
     """
-    compute, arguments = _prepared(config, corpus, params, sites, apart)
+    compute, arguments = _prepared(config, corpus, params, hook_points, apart)
 
-    def measure(params: dict, references: dict[str, Reference], site: int = 0) -> Measured:
-        found = compute(*arguments(params, references, jax.device_put, site))
+    def measure(params: dict, references: dict[str, Reference], hook_point: int = 0) -> Measured:
+        found = compute(*arguments(params, references, jax.device_put, hook_point))
         return jax.device_get(found._replace(nearest_GS=None))._replace(nearest_GS=found.nearest_GS)
 
     return measure
@@ -75,9 +75,9 @@ def _shapes(tree: Any, shardings: Any) -> Any:
 
 
 def _prepared(
-    config: Config, corpus: Corpus, params: dict, sites: tuple[str, ...], apart: bool
+    config: Config, corpus: Corpus, params: dict, hook_points: tuple[str, ...], apart: bool
 ) -> tuple[Callable[..., Measured], Callable[..., tuple]]:
-    """The jitted computation; and place(params, references, put, site), its arguments as `put` lays them out."""
+    """The jitted computation; and place(params, references, put, hook_point), its arguments as `put` lays them out."""
     probe, shared = probe_of(config, corpus), mesh.measuring_mesh(config.measure.batches, len(POSITION_SETS), apart)
     if any(FAMILIES[family].of_text for family in config.measure.families):
         probe = with_types(probe, corpus.train, corpus.vocab_size)
@@ -93,19 +93,23 @@ def _prepared(
     model = dataclasses.replace(config.model, mask="bidirectional")  # whose place the mask takes that is given
     model = dataclasses.replace(model, **{name: getattr(ModelConfig(), name) for name in idle(model)})
     visible_TT = jax.device_put(np.asarray(visible_keys(config.model, config.model.context)), whole)
-    compute = _computation(model, config.measure, corpus.vocab_size, devices, shared is not None, config.mesh, sites)
+    compute = _computation(
+        model, config.measure, corpus.vocab_size, devices, shared is not None, config.mesh, hook_points
+    )
     sizes = config.measure.batches, len(POSITION_SETS)
     unknown = comparison.nothing_found(sizes, model.layers + 1, config.measure.points, config.measure.folds)
     compared = "comparison" in config.measure.families
 
-    def place(params: dict, references: dict[str, Reference], put: Callable[[Any, Any], Any], site: int = 0) -> tuple:
+    def place(
+        params: dict, references: dict[str, Reference], put: Callable[[Any, Any], Any], hook_point: int = 0
+    ) -> tuple:
         params, known, others = put(params, shardings), None, {}
         if compared:
             beside = references or dict.fromkeys(OTHERS, Reference(params, unknown))
             nearest = {name: other.nearest_GS for name, other in beside.items()}
             known = put(Known(nearest, np.full(sizes, bool(references))), NamedSharding(devices, units))
             others = {name: put(other.params, shardings) for name, other in beside.items()}
-        return params, others, probe, visible_TT, np.int32(site), known
+        return params, others, probe, visible_TT, np.int32(hook_point), known
 
     return compute, place
 
@@ -118,18 +122,18 @@ def _computation(
     devices: jax.sharding.Mesh,
     by_units: bool,
     layout: MeshConfig,
-    sites: tuple[str, ...],
+    hook_points: tuple[str, ...],
 ) -> Callable[..., Measured]:
     """Runs of an experiment that share model and settings compile it once, whatever their masks: these are data."""
-    network = transformer.build(model, vocab_size, "float32", sites)
+    network = transformer.build(model, vocab_size, "float32", hook_points)
     shared = by_units and devices.size > 1
 
     def apply(given: tuple, tokens_BT: jax.Array) -> tuple[jax.Array, transformer.Activations]:
-        params, visible_TT, site = given
+        params, visible_TT, hook_point = given
         logits_BTV, activations = network.apply(params, tokens_BT, visible_TT=visible_TT)
-        if sites:
-            of_site_NBTD = jnp.stack([activations.sites_NBTD[name] for name in sites])[site]
-            activations = transformer.Activations(of_site_NBTD, None, None)
+        if hook_points:
+            of_hook_point_NBTD = jnp.stack([activations.hooked_NBTD[name] for name in hook_points])[hook_point]
+            activations = transformer.Activations(of_hook_point_NBTD, None, None)
         return logits_BTV, activations
 
     over_clouds = mesh.over_clouds(layout, bytes_of_cloud(settings.points, model.width))
@@ -141,11 +145,11 @@ def _computation(
         references: dict[str, dict],
         probe: Probe,
         visible_TT: jax.Array,
-        site: jax.Array,
+        hook_point: jax.Array,
         known: Known | None,
     ) -> Measured:
-        beside = {name: (other, visible_TT, site) for name, other in references.items()}
-        return inner((params, visible_TT, site), beside, probe, visible_TT, known)
+        beside = {name: (other, visible_TT, hook_point) for name, other in references.items()}
+        return inner((params, visible_TT, hook_point), beside, probe, visible_TT, known)
 
     whole, units = NamedSharding(devices, P()), NamedSharding(devices, P(*mesh.UNITS) if by_units else P())
     return jax.jit(measure, out_shardings=Measured(whole, whole, units))

@@ -81,7 +81,7 @@ def guarded(plan: Plan, loaded: load.Loaded) -> load.Loaded:
         guards.vocabulary(loaded, plan.windows)
     if plan.heads or loaded.reads_text:
         guards.shape(loaded, plan.config.window, plan.config.measure.projected_head)
-    inside.known(loaded.adapter, type(loaded.model).__name__, plan.config.measure.sites)
+    inside.known(loaded.adapter, type(loaded.model).__name__, plan.config.measure.hook_points)
     if plan.reported and loaded.adapter.maps:
         raise UserError("hidden_states=reported is for models whose blocks all have one width: leave it out")
     return loaded

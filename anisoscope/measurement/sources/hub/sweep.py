@@ -14,7 +14,7 @@ import xarray as xr
 from anisoscope.config.pretrained import PretrainedConfig, steps
 from anisoscope.data import corpus as texts
 from anisoscope.data.corpus import Corpus
-from anisoscope.measurement.sources.hub import load, points, sites
+from anisoscope.measurement.sources.hub import hook_points, load, points
 from anisoscope.measurement.sources.hub.adapters import UNKNOWN, adapter_of, kind_of
 from anisoscope.measurement.sources.hub.reading import guards, inside
 from anisoscope.measurement.sources.hub.reading.windows import Windows, make_windows, text_of, tokens_of
@@ -58,7 +58,7 @@ def run(config: PretrainedConfig, root: pathlib.Path, title: str, stop: Stop, co
     if "gguf_file" not in last.given:  # whose settings take long to read
         settings = load.settings_of(last)
         adapter = adapter_of(kind_of(settings))
-        inside.known(adapter, (settings.architectures or [settings.model_type])[0], config.measure.sites)
+        inside.known(adapter, (settings.architectures or [settings.model_type])[0], config.measure.hook_points)
         takes, rate = load.takes(settings), getattr(settings, adapter.rate) if adapter.rate else 1
         config = known_of(config, kind_of(settings), title)
     given = opened_text(config, last, rate, corpus) if takes == load.TOKENS else opened_files(config, last)
@@ -73,7 +73,7 @@ def run(config: PretrainedConfig, root: pathlib.Path, title: str, stop: Stop, co
         root / "measurements", list(revisions), wanted.measure.families, wanted.measure.nulls, made, named(config)
     )
     plan = Plan(wanted, windows, title)
-    sites.check(config, root, made)
+    hook_points.check(config, root, made)
     if wanted.measure.points_table:
         points.check(plan, root, made)
     folder.claim(root, claimed(config), new=True)
@@ -86,8 +86,8 @@ def run(config: PretrainedConfig, root: pathlib.Path, title: str, stop: Stop, co
         about["provenance"] = provenance(config, about)
         join.write(root, whole, wanted.measure.families, wanted.measure.nulls, about)
         leading_vectors.write(root, whole, words)
-        if wanted.measure.sites:
-            sites.measure(plan, root, about, made, stop)
+        if wanted.measure.hook_points:
+            hook_points.measure(plan, root, about, made, stop)
         if wanted.measure.points_table:
             points.measure(plan, root, words, attributes(config, corpus, windows, title), made, stop)
     print(f"{title}: {len(whole)} measured ({measured} now): {root / 'results.nc'}, {root / 'results.csv'}")

@@ -1,6 +1,6 @@
 """Further clouds of a run, where they are asked for: what attention and the feed-forward layer add, and the values.
 
-Each has tables of its own, sites/<site>/ in the folder of the run, in the form of the run's own; layer l is block l.
+Each has tables of its own, hook_points/<name>/ in the run's folder, in the form of the run's own; layer l is block l.
 """
 
 import contextlib
@@ -22,11 +22,10 @@ from anisoscope.measurement.tables.averages import BLOCK
 from anisoscope.measurement.tables.measurements import Standing
 from anisoscope.measurement.tables.scores import scores
 from anisoscope.training import checkpoint, log, loop
-from anisoscope.utils import mesh, processes, shares
+from anisoscope.utils import folder, mesh, processes, shares
 from anisoscope.utils.settings import replace
 from anisoscope.utils.stop import Stop
 
-FOLDER = "sites"
 WORDS = {
     "attention_out": "output of attention, before it is added to the residual stream",
     "mlp_out": "output of the feed-forward layer, before it is added to the residual stream",
@@ -34,51 +33,61 @@ WORDS = {
 }
 
 
-def folders(config: Config) -> list[str]:
-    """Of the tables of each site, in the folder of a run."""
-    return [f"{FOLDER}/{site}/measurements" for site in config.measure.sites]
+def folders(config: Config, run: pathlib.Path) -> list[pathlib.Path]:
+    """Of the tables of each hook point, in the folder of a run."""
+    return [folder.hook_points(run) / hook_point / "measurements" for hook_point in config.measure.hook_points]
 
 
 def measure(config: Config, corpus: Corpus, run: pathlib.Path, name: str, stop: Stop) -> None:
-    """Write sites/<site>/measurements/<step>.nc of every checkpoint, then the tables of each site; as sources/sweep.
+    """Write hook_points/<name>/measurements/<step>.nc of every checkpoint, then the tables of each; as sources/sweep.
 
-    Families of clouds alone. A site whose checkpoint is gone keeps the table it has.
+    Families of clouds alone. A hook point whose checkpoint is gone keeps the table it has.
     """
-    sites, kept = config.measure.sites, loop.kept_steps(config, run)
+    hook_points, kept = config.measure.hook_points, loop.kept_steps(config, run)
     families = tuple(family for family in config.measure.families if FAMILIES[family].of == "cloud")
     config = replace(config, {"measure.families": families})
     nulls, made = config.measure.nulls, made_from.made_by(config, corpus)
     with contextlib.closing(checkpoint.Checkpoints(run / "checkpoints", kept, True)) as store:
-        found = {site: _standing(run, site, store, config, kept, made) for site in sites}
+        found = {hook_point: _standing(run, hook_point, store, config, kept, made) for hook_point in hook_points}
         stored = set(store.steps())
         todo = [step for step in kept if step in stored and any(one[step].missing for one in found.values())]
-        missing = {step: {s: found[s][step] for s in sites if found[s][step].missing} for step in todo}
+        missing = {step: {s: found[s][step] for s in hook_points if found[s][step].missing} for step in todo}
         _measure(config, corpus, run, store, missing, name, stop)
 
     def join_tables() -> None:
-        for site in sites:
-            folder = run / FOLDER / site
-            paths = {step: folder / "measurements" / f"{step}.nc" for step in kept}
-            whole = {step: measurements.read(path, site) for step, path in paths.items() if path.exists()}
+        for hook_point in hook_points:
+            inner = folder.hook_points(run) / hook_point
+            paths = {step: inner / "measurements" / f"{step}.nc" for step in kept}
+            whole = {step: measurements.read(path, hook_point) for step, path in paths.items() if path.exists()}
             learned = scores(log.read(run) if (run / "train.jsonl").exists() else [], list(whole))
-            join.write(folder, whole, families, nulls, attributes(config, corpus, name, site), learned)
+            join.write(inner, whole, families, nulls, attributes(config, corpus, name, hook_point), learned)
 
     processes.on_first(join_tables)
-    print(f"{name}: {', '.join(sites)}: {len(todo)} checkpoints measured now: {run / FOLDER}/<site>/results.nc")
+    where = folder.hook_points(run) / "<name>" / "results.nc"
+    print(f"{name}: {', '.join(hook_points)}: {len(todo)} checkpoints measured now: {where}")
 
 
-def attributes(config: Config, corpus: Corpus, name: str, site: str) -> dict:
-    """What the run's tables say, and of which site these are."""
+def attributes(config: Config, corpus: Corpus, name: str, hook_point: str) -> dict:
+    """What the run's tables say, and of which hook point these are."""
     about = made_from.attributes(config, corpus, name)
-    return about | {"run": f"{name}, {site}", "site": site, "site_in_words": WORDS[site], "layer_0": BLOCK}
+    return about | {
+        "run": f"{name}, {hook_point}",
+        "hook_point": hook_point,
+        "hook_point_in_words": WORDS[hook_point],
+        "layer_0": BLOCK,
+    }
 
 
 def _standing(
-    run: pathlib.Path, site: str, store: checkpoint.Checkpoints, config: Config, kept: list[int], made: dict
+    run: pathlib.Path, hook_point: str, store: checkpoint.Checkpoints, config: Config, kept: list[int], made: dict
 ) -> dict[int, Standing]:
-    """What there is of one site and what is missing; all of it where a checkpoint has changed."""
-    settings, tables, of_run = config.measure, run / FOLDER / site / "measurements", made_from.settings_of(config)
-    found = measurements.plan(tables, kept, settings.families, settings.nulls, made, of_run, site)
+    """What there is of one hook point and what is missing; all of it where a checkpoint has changed."""
+    settings, tables, of_run = (
+        config.measure,
+        folder.hook_points(run) / hook_point / "measurements",
+        made_from.settings_of(config),
+    )
+    found = measurements.plan(tables, kept, settings.families, settings.nulls, made, of_run, hook_point)
     for step, one in found.items():
         if one.table is not None and made_from.is_outdated(one.table, store):
             found[step] = measurements.nothing(settings.families, settings.nulls)
@@ -94,35 +103,37 @@ def _measure(
     name: str,
     stop: Stop,
 ) -> None:
-    """One program for all checkpoints and sites: which site it reads is data."""
-    sites, made = config.measure.sites, {"made_by": json.dumps(made_from.made_by(config, corpus))}
+    """One program for all checkpoints and hook points: which hook point it reads is data."""
+    hook_points, made = config.measure.hook_points, {"made_by": json.dumps(made_from.made_by(config, corpus))}
     apart = mesh.measures_apart(config.mesh)
 
     @made_from.damage_told()
     def begin() -> Callable[[int], dict[str, xr.Dataset]]:
-        program = make_program(config, corpus, store.restore_params(next(iter(todo))), sites, apart)
+        program = make_program(config, corpus, store.restore_params(next(iter(todo))), hook_points, apart)
 
         @made_from.damage_told()
         def tables(step: int) -> dict[str, xr.Dataset]:
             params, digest = store.restore_params(step), {"checkpoints": json.dumps({step: store.digest(step)})}
             found = {}
-            for site in todo[step]:
-                values = program(params, {}, sites.index(site)).values
-                about = attributes(config, corpus, name, site) | made | digest
-                found[site] = of_blocks(raw.table(values, step, POSITION_SETS, about))
+            for hook_point in todo[step]:
+                values = program(params, {}, hook_points.index(hook_point)).values
+                about = attributes(config, corpus, name, hook_point) | made | digest
+                found[hook_point] = of_blocks(raw.table(values, step, POSITION_SETS, about))
             return found
 
         return tables
 
     def keep(step: int, tables: dict[str, xr.Dataset]) -> None:
-        for site, table in tables.items():
-            measurements.keep(table, step, todo[step][site], run / FOLDER / site / "measurements")
+        for hook_point, table in tables.items():
+            measurements.keep(
+                table, step, todo[step][hook_point], folder.hook_points(run) / hook_point / "measurements"
+            )
 
     written = {
-        step: [run / FOLDER / site / "measurements" / f"{step}.nc" for site in missing]
+        step: [folder.hook_points(run) / hook_point / "measurements" / f"{step}.nc" for hook_point in missing]
         for step, missing in todo.items()
     }
-    what = f"measure {', '.join(sites)}", "measuring the sites of"
+    what = f"measure {', '.join(hook_points)}", "measuring the hook points of"
     shares.each(written, begin, keep, name, what, stop, apart)
 
 
