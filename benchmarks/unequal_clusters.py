@@ -2,7 +2,7 @@
 
     python -m benchmarks.unequal_clusters [--draws 200] [--points 1024]
 
-Each draw is a cloud of clusters with log-normal sizes, the same in all draws: a cluster has a centre of its own, and its
+Each draw is a cloud of clusters with log-normal sizes, the same in all draws: each cluster has its own centre, and its
 points lie around that. In the second cloud larger clusters lie farther out, so that their sizes
 matter. Held is the estimator's expectation, its mean over all draws, as in benchmarks/coverage.py.
 """
@@ -15,9 +15,9 @@ import jax
 import numpy as np
 from tqdm import tqdm
 
+from anisoscope.measurement.api import measure
 from anisoscope.measurement.families.entries import quantities
 from anisoscope.measurement.intervals import LEVEL
-from anisoscope.measurement.api import measure
 from anisoscope.utils.compiled import keep
 from benchmarks.rounds import hardware
 
@@ -65,10 +65,8 @@ def main() -> None:
     begin = time.perf_counter()
     tables = {name: coverage(options.points, options.draws, farther) for name, farther in CLOUDS.items()}
     seconds, machine = time.perf_counter() - begin, hardware(jax.devices()[0].device_kind)
-    print(
-        f"Nominal {LEVEL:.0%}, {options.points} points in {CLUSTERS} clusters of log-normal size, {options.draws} draws,"
-    )
-    print(f"{seconds:.0f} s on {machine}\n")
+    print(f"Nominal {LEVEL:.0%}, {options.points} points in {CLUSTERS} clusters of log-normal size,")
+    print(f"{options.draws} draws, {seconds:.0f} s on {machine}\n")
     for cloud, rows in tables.items():
         print(f"{cloud}:\n\n| quantity | expectation | holds it | half-width / deviation |\n|---|---|---|---|")
         for name, (mean, held, half, deviation) in rows.items():

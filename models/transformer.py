@@ -31,7 +31,7 @@ class Activations(NamedTuple):
     k_NBTHK: Array
     # Of every block, as far as the model was built to tell: attention_out and mlp_out, the outputs of both sublayers
     # before they are added, and values, of all heads side by side.
-    sites_NBTD: dict[str, Array] | None = None
+    hooked_NBTD: dict[str, Array] | None = None
     seen_N: Any = None  # what `see` made of every block
 
 
@@ -51,7 +51,7 @@ class Block(nn.Module):
     kernel_init: nn.initializers.Initializer
     residual_init: nn.initializers.Initializer  # of the two kernels whose outputs add up in the residual stream
     epsilon: float = norms.EPSILON
-    sites: tuple[str, ...] = ()
+    hook_points: tuple[str, ...] = ()
     see: Callable[..., Any] | None = None
 
     @nn.compact
@@ -60,13 +60,13 @@ class Block(nn.Module):
         norm_attention, norm_mlp = (
             norms.make_norm(name, self.epsilon, bias=self.config.bias) for name in ("norm_attention", "norm_mlp")
         )
-        x_BTD, q_BTHK, k_BTHK, sites_BTD = residual(x_BTD, norm_attention, lambda x: self.attention(x, visible_TT))
+        x_BTD, q_BTHK, k_BTHK, hooked_BTD = residual(x_BTD, norm_attention, lambda x: self.attention(x, visible_TT))
         x_BTD, mlp_out_BTD = residual(x_BTD, norm_mlp, self.mlp)
         if tap_BTD is not None:
             x_BTD = x_BTD + tap_BTD
-        sites_BTD = sites_BTD | {"mlp_out": mlp_out_BTD}
+        hooked_BTD = hooked_BTD | {"mlp_out": mlp_out_BTD}
         seen = None if self.see is None else self.see(x_BTD, q_BTHK, k_BTHK)
-        return x_BTD, (x_BTD, q_BTHK, k_BTHK, {site: sites_BTD[site] for site in self.sites}, seen)
+        return x_BTD, (x_BTD, q_BTHK, k_BTHK, {name: hooked_BTD[name] for name in self.hook_points}, seen)
 
     def attention(self, x_BTD, visible_TT):
         config, time = self.config, x_BTD.shape[1]
@@ -86,8 +86,8 @@ class Block(nn.Module):
         mixed_BTHK = attend(q_BTHK, k_BTHK, v_BTHK, visible_TT, variant, config.context, sink)
         out = self.linear(config.width, "attention_out", self.residual_init)
         out_BTD = out(mixed_BTHK.reshape(x_BTD.shape)).astype(jnp.float32)
-        sites_BTD = {"attention_out": out_BTD, "values": v_BTHK.reshape(x_BTD.shape).astype(jnp.float32)}
-        return out_BTD, q_BTHK, k_BTHK, sites_BTD
+        hooked_BTD = {"attention_out": out_BTD, "values": v_BTHK.reshape(x_BTD.shape).astype(jnp.float32)}
+        return out_BTD, q_BTHK, k_BTHK, hooked_BTD
 
     def learned_sink(self, q_BTHK):
         """The attention bias of Sun et al. 2024: a learned key and value per head, of no position."""
@@ -117,7 +117,7 @@ class Transformer(nn.Module):
     config: ModelConfig
     vocab_size: int
     dtype: jnp.dtype
-    sites: tuple[str, ...] = ()
+    hook_points: tuple[str, ...] = ()
 
     @nn.compact
     def __call__(self, tokens_BT, taps_NBTD=None, visible_TT=None, see=None):
@@ -135,7 +135,7 @@ class Transformer(nn.Module):
         block = nn.remat(Block, prevent_cse=False) if config.remat else Block
         axes = {"variable_axes": {"params": 0}, "split_rngs": {"params": True}, "in_axes": (0, nn.broadcast)}
         scanned = nn.scan(block, **axes, length=config.layers)
-        blocks = scanned(config, self.dtype, inner, into_residual, sites=self.sites, see=see, name="blocks")
+        blocks = scanned(config, self.dtype, inner, into_residual, hook_points=self.hook_points, see=see, name="blocks")
         last_BTD, (resid_NBTD, *others) = blocks(x_BTD, block_taps_NBTD, visible_TT)
         if NORMS[config.norm].final:
             last_BTD = norms.make_norm("norm_final", bias=config.bias)(last_BTD)
@@ -158,12 +158,12 @@ def compute_type(dtype: str) -> str:
     return dtype
 
 
-def build(config: ModelConfig, vocab_size: int, dtype: str | None = None, sites: tuple[str, ...] = ()) -> Model:
+def build(config: ModelConfig, vocab_size: int, dtype: str | None = None, hook_points: tuple[str, ...] = ()) -> Model:
     """The model of a configuration; `dtype` (float32, bfloat16) overrides the compute type of the configuration.
 
-    Of the `sites` the blocks tell too; of others nothing is kept.
+    Of the `hook_points` the blocks tell too; of others nothing is kept.
     """
-    transformer = Transformer(config, vocab_size, jnp.dtype(compute_type(dtype or config.dtype)), sites)
+    transformer = Transformer(config, vocab_size, jnp.dtype(compute_type(dtype or config.dtype)), hook_points)
 
     def init(key: Key[Array, ""]) -> Params:
         return transformer.init(key, jnp.zeros((1, config.context), jnp.int32))["params"]

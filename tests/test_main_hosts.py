@@ -13,7 +13,7 @@ pytestmark = pytest.mark.slow  # the quick one: tests/utils/test_processes.py
 MEASURE = [
     *DECODER,
     "--config.measure.families=spectrum,similarity,comparison",
-    "--config.measure.sites=values",
+    "--config.measure.hook_points=values",
     "--config.measure.updates=True",
     "--config.measure.points_table=True",
     "--stages=measure",
@@ -70,7 +70,9 @@ def test_two_processes_make_the_tables_of_one(trained, by_one):
     for process, steps in zip(ended, (STEPS[:half], STEPS[half:]), strict=True):
         for name in ("by_two", "values"):
             assert re.findall(rf"{name} (\d+)$", process.stderr, re.MULTILINE) == list(map(str, steps))
-    assert ended[0].stdout.count(f"checkpoints of each process: {half}, {half}\n") == 4  # sites, updates and points too
+    assert (
+        ended[0].stdout.count(f"checkpoints of each process: {half}, {half}\n") == 4
+    )  # hook points, updates and points too
     assert len(by_one) == 3 * len(STEPS) + 4
     assert tables(workdir) == by_one
 

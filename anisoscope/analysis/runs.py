@@ -23,7 +23,7 @@ from anisoscope.utils.settings import flat
 SEEDS = ("train.seed", "train.data_seed", *(f"model.{name}" for name in masks.seeds()))
 WITHOUT_EFFECT = (  # on what a run is, and on any value that is measured of it: the corpus says data
     *("mesh.", "data.", "train.num_seeds", "train.num_data_seeds", "tangents.", "watch."),
-    *(f"measure.{name}" for name in ("families", "nulls", "updates", "sites", "points_table")),
+    *(f"measure.{name}" for name in ("families", "nulls", "updates", "hook_points", "points_table")),
 )
 CORPUS = "data.corpus"
 SUMMARY = ("anisotropy", "mean_cosine", "drift", "twonn", "attention_entropy", "attention_max", "attention_first")

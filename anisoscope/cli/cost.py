@@ -83,7 +83,7 @@ def _checkpoint(config: Config) -> float:
     model, measure = config.model, config.measure
     inputs, layers = 1 + ("shuffled" in measure.nulls), model.layers + 1
     searched = max((SEARCH.get(family, 0.0) for family in measure.families), default=0.0)
-    layers += model.layers * len(measure.sites)
+    layers += model.layers * len(measure.hook_points)
     products = layers * inputs * (searched + sum(FAMILY.get(family, 0.0) for family in measure.families))
     if "gaussian" in measure.nulls and searched:
         products += layers * (GAUSSIAN + searched)

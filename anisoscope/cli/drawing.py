@@ -4,7 +4,6 @@ import pathlib
 
 from anisoscope.analysis import findings, on_disk, primary
 from anisoscope.config.experiment import Config
-from anisoscope.measurement.sources import sites
 from anisoscope.measurement.tables import files
 from anisoscope.plot import draw, over_training
 from anisoscope.plot.experiment import Compared
@@ -14,6 +13,7 @@ from anisoscope.plot.seeds import over_seeds
 from anisoscope.training import finished, log
 from anisoscope.utils import processes
 from anisoscope.utils.errors import UserError, meant
+from anisoscope.utils.folder import hook_points
 
 
 def named(configs: dict[str, Config], root: pathlib.Path, title: str, compare: list[str]) -> dict[str, pathlib.Path]:
@@ -114,7 +114,7 @@ def load(path: pathlib.Path) -> Run:
         if processes.is_first():
             print(f"{path / 'train.jsonl'} does not exist: figures have no training curve of this run")
     directions = path / "tangents.nc"
-    beside = {site.parent.name: files.read(site) for site in sorted(path.glob(f"{sites.FOLDER}/*/results.nc"))}
+    beside = {table.parent.name: files.read(table) for table in sorted(hook_points(path).glob("*/results.nc"))}
     return Run(results, lines, files.read(directions) if directions.exists() else None, beside)
 
 

@@ -80,7 +80,7 @@ def measuring(config: Config) -> dict[str, int]:
     floats += 2 * (inputs + ("gaussian" in measure.nulls)) * layers * measure.points * model.width
     permuted = PERMUTED in measure.nulls and "comparison" in measure.families
     floats += permuted * layers * measure.points * model.width
-    floats += len(measure.sites) * tokens * model.width * model.layers
+    floats += len(measure.hook_points) * tokens * model.width * model.layers
     floats += 2 * tokens * model.heads * model.context * heads
     shared = 1 if jax.default_backend() != "cpu" else min(os.cpu_count() or 1, 2 * measure.batches)
     nearest = 3 * NEAREST * measure.batches * len(POSITION_SETS) * layers * measure.points * (compared > 0)

@@ -13,7 +13,8 @@ from anisoscope.config.run import schedule
 from anisoscope.training import finished, loop
 from anisoscope.utils.errors import UserError, meant
 from anisoscope.utils.files import read_json
-from anisoscope.utils.settings import at_least, flat, from_dict, replace, to_dict
+from anisoscope.utils.folder import hook_points
+from anisoscope.utils.settings import at_least, flat, from_dict, of_today, replace, to_dict
 
 MOST = 6  # steps that a line names
 
@@ -46,7 +47,7 @@ def told(root: pathlib.Path) -> Iterator[str]:
 def expected(values: dict[str, Any]) -> dict[str, Config | None]:
     """The runs that these settings ask for; of what is no training run, one without a config."""
     known = flat(to_dict(Config()))
-    given = {name: value for name, value in flat(values).items() if name in known}
+    given = {name: value for name, value in flat(of_today(values)).items() if name in known}
     if "train.steps" not in given:
         return {"": None}
     config = replace(Config(), given)  # a setting that a run of an older version lacks had its default
@@ -94,10 +95,11 @@ def of_run(folder: pathlib.Path, config: Config | None) -> Iterator[tuple[str, s
             f"tangents of {len(there)} of {len(scheduled)} checkpoints",
             "" if done else "tangents of some checkpoints",
         )
-    for site in sorted({*config.measure.sites, *(path.name for path in folder.glob("sites/*"))}):
-        there = steps_in(folder / "sites" / site / "measurements", "*.nc").intersection(kept)
-        lacks = "" if len(there) == len(kept) else f"{site} of some checkpoints"
-        yield f"{site} of {len(there)} of {len(kept)} checkpoints", lacks
+    inner = hook_points(folder)
+    for hook_point in sorted({*config.measure.hook_points, *(path.name for path in inner.glob("*"))}):
+        there = steps_in(inner / hook_point / "measurements", "*.nc").intersection(kept)
+        lacks = "" if len(there) == len(kept) else f"{hook_point} of some checkpoints"
+        yield f"{hook_point} of {len(there)} of {len(kept)} checkpoints", lacks
     if config.measure.points_table or (folder / "points").exists():
         there = steps_in(folder / "points", "*.nc").intersection(kept)
         lacks = "" if len(there) == len(kept) else "points of some checkpoints"

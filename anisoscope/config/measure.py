@@ -6,7 +6,7 @@ from anisoscope.utils.errors import UserError
 from anisoscope.utils.settings import LARGEST_SEED, at_least, choose, once, within
 
 WEIGHTINGS = ("none", "types")
-SITES = ("attention_out", "mlp_out", "values")  # of every block
+HOOK_POINTS = ("attention_out", "mlp_out", "values")  # of every block
 FAMILIES = {  # by what each is measured of; measurement/families/entries.py has what they measure
     "spectrum": "cloud",
     "outliers": "cloud",
@@ -34,7 +34,7 @@ class MeasureConfig:
     nulls: tuple[str, ...] = NULLS  # what every value is compared with
     weighting: str = "none"  # which positions are drawn: any (none), or so that all characters weigh alike (types)
     projected_head: int = 0  # family projection: whose queries and keys are kept, the same head of every block
-    sites: tuple[str, ...] = ()  # further clouds, in tables beside: attention_out, mlp_out, values
+    hook_points: tuple[str, ...] = ()  # further clouds, in tables beside: attention_out, mlp_out, values
     points_table: bool = False  # a table of single points: token, position, frequency, norm, local dimension
     updates: bool = False  # the spectrum of what the next update adds to each matrix of a block
     seed: int = 0  # which validation windows and positions are probed
@@ -46,7 +46,7 @@ def check(measure: MeasureConfig, heads: int) -> None:
         at_least(f"measure.{name}", getattr(measure, name), least)
     within("measure.seed", measure.seed, 0, LARGEST_SEED)
     choose("measure.weighting", measure.weighting, WEIGHTINGS)
-    listed = {"families": FAMILIES, "nulls": NULLS, "sites": SITES}
+    listed = {"families": FAMILIES, "nulls": NULLS, "hook_points": HOOK_POINTS}
     for name, allowed in listed.items():
         chosen = getattr(measure, name)
         for value in chosen:
@@ -56,8 +56,10 @@ def check(measure: MeasureConfig, heads: int) -> None:
         raise UserError(f"measure.families is empty; choose from {', '.join(FAMILIES)}")
     if all(FAMILIES[family] == "vectors" for family in measure.families):
         raise UserError(f"measure.families={measure.families[0]} keeps vectors and no numbers; name another beside it")
-    if measure.sites and not any(FAMILIES[family] == "cloud" for family in measure.families):
-        raise UserError(f"measure.sites={measure.sites[0]} is a cloud; name a family of clouds, as spectrum")
+    if measure.hook_points and not any(FAMILIES[family] == "cloud" for family in measure.families):
+        raise UserError(
+            f"measure.hook_points={measure.hook_points[0]} is a cloud; name a family of clouds, as spectrum"
+        )
     if not 0 <= measure.projected_head < heads:
         raise UserError(f"measure.projected_head is {measure.projected_head}; model.heads={heads}, from 0 on")
     if measure.points % measure.folds:

@@ -13,6 +13,7 @@ from anisoscope.measurement.families.entries import FAMILIES
 from anisoscope.measurement.tables import measurements
 from anisoscope.measurement.tables.measurements import POINTS, STREAM, Standing
 from anisoscope.measurement.tables.raw import Missing, families_of
+from anisoscope.utils.folder import hook_points
 
 
 class Target(NamedTuple):
@@ -27,10 +28,10 @@ class Target(NamedTuple):
         return self.name not in (STREAM, POINTS)
 
 
-def targets(measure: MeasureConfig, root: pathlib.Path, hook_points: pathlib.Path) -> list[Target]:
+def targets(measure: MeasureConfig, root: pathlib.Path) -> list[Target]:
     """All that is asked for; the residual stream comes first. Of hook points families of clouds alone."""
     of_clouds = tuple(family for family in measure.families if FAMILIES[family].of == "cloud")
-    inside = [Target(name, hook_points / name / "measurements", of_clouds) for name in measure.hook_points]
+    inside = [Target(name, hook_points(root) / name / "measurements", of_clouds) for name in measure.hook_points]
     points = [Target(POINTS, root / POINTS, ())] * measure.points_table
     return [Target(STREAM, root / "measurements", measure.families), *inside, *points]
 

@@ -34,7 +34,7 @@ class Run:
     results: xr.Dataset  # results.nc
     log: list[dict[str, Any]]  # train.jsonl, one dict a line
     tangents: xr.Dataset | None = None  # tangents.nc, where that stage was done
-    sites: dict[str, xr.Dataset] = field(default_factory=dict)  # sites/<site>/results.nc, where they were asked for
+    hook_points: dict[str, xr.Dataset] = field(default_factory=dict)  # hook_points/<name>/results.nc, if asked for
 
 
 def holding(runs: dict[str, Run], *variables: str) -> dict[str, Run]:

@@ -15,7 +15,7 @@ import jax
 from anisoscope.utils import files, mesh
 from anisoscope.utils.errors import UserError
 from anisoscope.utils.files import read_json, write_json
-from anisoscope.utils.settings import filled, flat, of_today, to_dict
+from anisoscope.utils.settings import filled, flat, to_dict
 
 # A run may go on with another layout or a moved corpus (its digest is checked), and with other draws of a validation,
 # whose line tells its error; measurements keep their own record.
@@ -39,6 +39,12 @@ def locked(folder: pathlib.Path) -> Iterator[None]:
             raise UserError(f"--workdir {folder} cannot be written ({error.strerror}); {advice}") from error
         files.remove_begun(folder)
         yield
+
+
+def hook_points(run: pathlib.Path) -> pathlib.Path:
+    """Where the tables of a run's hook points lie: a run of before 0.2.0 has them in sites/, and goes on there."""
+    earlier = run / "sites"
+    return earlier if earlier.is_dir() else run / "hook_points"
 
 
 def claim(folder: pathlib.Path, config: Any, new: bool) -> None:
@@ -72,7 +78,7 @@ def check_same(
     path: pathlib.Path, now: dict, leave_out: tuple[str, ...], advice: str, defaults: dict | None = None
 ) -> None:
     """Raise UserError, naming the fields, where the settings at `path`, or `defaults` they lack, differ from `now`."""
-    before, now = flat(filled(of_today(read_json(path, "name another --workdir")), defaults or {})), flat(now)
+    before, now = flat(filled(read_json(path, "name another --workdir"), defaults or {})), flat(now)
     different = [
         f"{name}={before.get(name)!r} there, {now.get(name)!r} now"
         for name in sorted(before.keys() | now.keys())

@@ -10,6 +10,7 @@ from anisoscope.utils.errors import UserError, meant
 RENAMED = {  # settings of earlier versions, by what they are called now
     "vectors.groups": "vectors.clusters",
     "measure.groups": "measure.folds",
+    "measure.sites": "measure.hook_points",
     "tangents.groups": "tangents.folds",
 }
 LARGEST_SEED = 2**31 - 1  # a table has no larger number: NetCDF-3
@@ -35,10 +36,14 @@ def replace(config: Any, changes: dict[str, Any]) -> Any:
 
 
 def filled(values: dict[str, Any], defaults: dict[str, Any]) -> dict[str, Any]:
-    """With the default of every setting that a run of an older version lacks."""
+    """Under the names of today, with the default of every setting that a run of an older version lacks."""
+    return _filled(of_today(values), defaults)
+
+
+def _filled(values: dict[str, Any], defaults: dict[str, Any]) -> dict[str, Any]:
     both = {name: (default, values.get(name, default)) for name, default in defaults.items()}
     groups = {
-        name: filled(own, default)
+        name: _filled(own, default)
         for name, (default, own) in both.items()
         if isinstance(default, dict) and default and isinstance(own, dict)
     }
@@ -49,10 +54,19 @@ def of_today(values: dict[str, Any]) -> dict[str, Any]:
     """Settings of an earlier version under the names of this one."""
     for before, now in RENAMED.items():
         group, _, name = before.rpartition(".")
-        if name in (own := values.get(group, {})):
+        if isinstance(own := values.get(group), dict) and name in own:
             others = {one: value for one, value in own.items() if one != name}
             values = values | {group: others | {now.rpartition(".")[2]: own[name]}}
+    if isinstance(variants := values.get("variants"), dict):  # which name their settings with dots
+        values = values | {"variants": {name: renamed(changes) for name, changes in variants.items()}}
     return values
+
+
+def renamed(settings: Any) -> Any:
+    """Settings by dotted name, of an earlier version, under the names of this one; what is damaged as it is."""
+    if not isinstance(settings, dict):
+        return settings
+    return {RENAMED.get(name, name): value for name, value in settings.items()}
 
 
 def flat(values: dict[str, Any], prefix: str = "") -> dict[str, Any]:

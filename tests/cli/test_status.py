@@ -105,14 +105,15 @@ def test_a_run_of_an_experiment_and_one_of_an_older_version(root):
     ]
 
 
-def test_what_a_later_session_asked_for_is_counted(root):
-    """The settings of the folder are those that the run began with."""
+@pytest.mark.parametrize("hook_points", ["hook_points", "sites"])
+def test_what_a_later_session_asked_for_is_counted(root, hook_points):
+    """The settings of the folder are those that the run began with; one of before has `sites`."""
     one = root / "one"
     claim(one, tiny.config(), new=True)
     run(one, KEPT, KEPT, test=True, joined=True)
     (one / "figures").mkdir()
     (one / "figures" / "a.png").touch()
-    for folder, steps in (("tangents", KEPT[:1]), ("sites/values/measurements", KEPT[:2]), ("points", KEPT)):
+    for folder, steps in (("tangents", KEPT[:1]), (f"{hook_points}/values/measurements", KEPT[:2]), ("points", KEPT)):
         (one / folder).mkdir(parents=True)
         for step in steps:
             (one / folder / f"{step}.nc").touch()
@@ -132,6 +133,7 @@ def test_what_is_no_training_run_counts_its_tables(tmp_path):
     [
         ({"train": {"steps": 4}, "checkpoint": {"every": 0}}, "checkpoint.every is 0"),
         ({"train": {"steps": 4}, "variants": {"a": 3}}, "variant 'a' is 3"),
+        ({"train": {"steps": 4}, "measure": 3, "variants": {"a": 3}}, "variant 'a' is 3"),
     ],
 )
 def test_damaged_settings_are_one_line(tmp_path, values, words):

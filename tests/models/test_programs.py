@@ -8,7 +8,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from anisoscope.config.measure import SITES
+from anisoscope.config.measure import HOOK_POINTS
 from anisoscope.config.model import ModelConfig
 from anisoscope.models import transformer
 from anisoscope.models.masks import visible_keys
@@ -151,14 +151,14 @@ def test_activations_nobody_returns_cost_no_memory():
 
 
 @pytest.mark.parametrize("name", ["gpt2", pytest.param("bert", marks=pytest.mark.slow)])
-def test_sites_are_what_is_added_to_the_residual_stream_and_what_attention_mixes(name):
+def test_hook_points_are_what_is_added_to_the_residual_stream_and_what_attention_mixes(name):
     """Told on request alone, and then all else stays the same."""
     case = made(name)
-    assert case.activations.sites_NBTD == {}
-    model = transformer.build(case.config, VOCAB, "float32", SITES)
+    assert case.activations.hooked_NBTD == {}
+    model = transformer.build(case.config, VOCAB, "float32", HOOK_POINTS)
     logits_BTV, found = jax.device_get(jax.jit(model.apply)(case.params, case.tokens_BT))
     assert_trees_close((logits_BTV, found[:3]), (case.logits_BTV, case.activations[:3]), atol=1e-6)
-    blocks, sites, resid_NBTD = case.params["blocks"], found.sites_NBTD, found.resid_NBTD
+    blocks, hook_points, resid_NBTD = case.params["blocks"], found.hooked_NBTD, found.resid_NBTD
     for n in range(case.config.layers):
 
         def norm(which, x_BTD, n=n):
@@ -166,7 +166,7 @@ def test_sites_are_what_is_added_to_the_residual_stream_and_what_attention_mixes
             return np.asarray(make_norm().apply({"params": of_block}, x_BTD))
 
         before_BTD, after_BTD = resid_NBTD[n], resid_NBTD[n + 1]
-        attention_BTD, mlp_BTD = sites["attention_out"][n], sites["mlp_out"][n]
+        attention_BTD, mlp_BTD = hook_points["attention_out"][n], hook_points["mlp_out"][n]
         if name == "gpt2":
             read_BTD, summed_BTD = norm("attention", before_BTD), before_BTD + attention_BTD + mlp_BTD
         else:
@@ -174,7 +174,7 @@ def test_sites_are_what_is_added_to_the_residual_stream_and_what_attention_mixes
         np.testing.assert_allclose(summed_BTD, after_BTD, atol=1e-5)
         qkv = {key: np.asarray(leaf[n]) for key, leaf in blocks["qkv"].items()}
         values_BTD = (read_BTD @ qkv["kernel"] + qkv["bias"])[..., -case.config.width :]
-        np.testing.assert_allclose(sites["values"][n], values_BTD, atol=1e-5)
+        np.testing.assert_allclose(hook_points["values"][n], values_BTD, atol=1e-5)
 
 
 def test_layer_norm_far_from_the_origin():

@@ -87,14 +87,14 @@ def make_run(
     results, _ = joined(raw, tuple(FAMILIES), nulls)
     results.attrs = attributes
     results["validation_gain"] = "step", [4.5 - 5.0 * (1 + step / 10) ** -0.6 for step in steps], {"units": "bit"}
-    blocks = results.isel(layer=slice(1, None))  # as of sites, which have no embedding
-    sites = {"attention_out": blocks, "values": blocks * 0.5} if "sites" not in without else {}
-    return Run(results, make_log(rng, steps[-1], 2.3 if causal else 1.9, layers), sites=sites)
+    blocks = results.isel(layer=slice(1, None))  # as of hook points, which have no embedding
+    hook_points = {"attention_out": blocks, "values": blocks * 0.5} if "hook_points" not in without else {}
+    return Run(results, make_log(rng, steps[-1], 2.3 if causal else 1.9, layers), hook_points=hook_points)
 
 
 def changed(run: Run, change: Callable[[xr.Dataset], xr.Dataset]) -> Run:
     """A run whose table was changed; the one it is made from stays as it was."""
-    return Run(change(run.results.copy(deep=True)), run.log, sites=run.sites)
+    return Run(change(run.results.copy(deep=True)), run.log, hook_points=run.hook_points)
 
 
 def lacking(run: Run, *names: str) -> Run:

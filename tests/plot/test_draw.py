@@ -204,9 +204,9 @@ def test_the_excess_is_drawn_of_what_was_measured(tiny):
     assert build({"decoder": lacking(alone, *DIMENSION)}) is None
 
 
-def test_a_site_has_one_colour_in_the_rows_of_all_runs(tiny):
-    one = dataclasses.replace(tiny, sites={"values": tiny.sites["values"]})
-    figure = draw.RUNS["sites"]({"decoder": tiny, "encoder": one})
+def test_a_hook_point_has_one_colour_in_the_rows_of_all_runs(tiny):
+    one = dataclasses.replace(tiny, hook_points={"values": tiny.hook_points["values"]})
+    figure = draw.RUNS["hook_points"]({"decoder": tiny, "encoder": one})
     lines = [line for ax in figure.axes for line in ax.lines if not line.get_label().startswith("_")]
     found = {(line.get_label(), line.get_color()) for line in lines}
     assert len(found) == len({label for label, _ in found}) == 3
@@ -227,10 +227,10 @@ def test_models_with_other_sets_of_positions_are_drawn_on_those_that_all_have(ti
     assert same({"decoder": tiny, "other": alone}, ["all"]) == []  # nobody has seen that they look the same
 
 
-def test_without_sites_there_is_no_figure_of_them(tiny):
-    assert draw.RUNS["sites"]({"decoder": dataclasses.replace(tiny, sites={})}) is None
-    both = {"decoder": dataclasses.replace(tiny, sites={}), "encoder": tiny}
-    (ax, *_) = draw.RUNS["sites"](both).axes
+def test_without_hook_points_there_is_no_figure_of_them(tiny):
+    assert draw.RUNS["hook_points"]({"decoder": dataclasses.replace(tiny, hook_points={})}) is None
+    both = {"decoder": dataclasses.replace(tiny, hook_points={}), "encoder": tiny}
+    (ax, *_) = draw.RUNS["hook_points"](both).axes
     assert [line.get_label() for line in ax.lines[:3]] == ["residual stream", "attention out", "values"]
     last = tiny.results.anisotropy.isel(step=-1).sel(positions="all", less="nothing", statistic="mean")
     for line, values in zip(ax.lines, (last, last[1:], last[1:] / 2), strict=False):

@@ -6,7 +6,7 @@ import pytest
 from anisoscope.config.experiment import Config
 from anisoscope.utils import files, folder
 from anisoscope.utils.errors import UserError
-from anisoscope.utils.settings import replace
+from anisoscope.utils.settings import of_today, replace, to_dict
 from tests import tiny
 
 
@@ -55,6 +55,32 @@ def test_a_folder_with_other_things_in_it_is_refused(tmp_path):
     with pytest.raises(UserError, match="is not empty and holds no run"):
         folder.claim(tmp_path, tiny.config(), new=True)
     assert [p.name for p in tmp_path.iterdir()] == ["thesis.tex"]
+
+
+def test_a_run_of_before_goes_on_under_the_names_of_today(tmp_path):
+    config = replace(tiny.config(), {"measure.hook_points": ("values",)})
+    config = dataclasses.replace(config, variants={"few": {"measure.folds": 1}, "plain": {}})
+    before = to_dict(config)
+    for group, now, then in (
+        ("measure", "folds", "groups"),
+        ("measure", "hook_points", "sites"),
+        ("tangents", "folds", "groups"),
+    ):
+        before[group][then] = before[group].pop(now)
+    before["variants"]["few"] = {"measure.groups": 1}
+    assert of_today(before) == to_dict(config)
+    files.write_json(tmp_path / "config.json", before)
+    folder.claim(tmp_path, config, new=False)
+    with pytest.raises(UserError, match=r"variants\.few\.measure\.folds=1 there, 2 now"):
+        folder.claim(
+            tmp_path, dataclasses.replace(config, variants={"few": {"measure.folds": 2}, "plain": {}}), new=False
+        )
+
+
+def test_hook_points_lie_where_a_run_of_before_has_them(tmp_path):
+    assert folder.hook_points(tmp_path) == tmp_path / "hook_points"
+    (tmp_path / "sites").mkdir()
+    assert folder.hook_points(tmp_path) == tmp_path / "sites"
 
 
 def test_an_unreadable_record_is_one_line(tmp_path):
@@ -152,10 +178,10 @@ def test_a_lock_is_never_emptied(tmp_path):
 
 def test_what_a_kill_left_is_removed_under_the_lock_but_not_where_others_may_work(tmp_path):
     ours, others = tmp_path / "run", [tmp_path / "run" / name for name in ("one", "figures", "checkpoints")]
-    for path in (ours / "sites" / "values", *others):
+    for path in (ours / "hook_points" / "values", *others):
         path.mkdir(parents=True)
     (others[0] / ".lock").touch()
-    left = [files.begun(path / "8.nc") for path in (ours, ours / "sites" / "values", *others)]
+    left = [files.begun(path / "8.nc") for path in (ours, ours / "hook_points" / "values", *others)]
     for path in left:
         path.write_text("half")
     (whole := files.begun(ours / "export")).mkdir()

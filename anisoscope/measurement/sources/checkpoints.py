@@ -74,7 +74,7 @@ class Checkpoints:
 
     @functools.cached_property
     def targets(self) -> list[Target]:
-        return targets(self.measure, self.root, hook_points.folder_of(self.root))
+        return targets(self.measure, self.root)
 
     @functools.cached_property
     def made_by(self) -> dict[str, Any]:
@@ -187,7 +187,7 @@ def check(config: Config, corpus: Corpus, run: pathlib.Path) -> None:
     """Raise UserError, before any work is done, where the run could not be measured later."""
     mesh.make_mesh(config.mesh)
     probe_of(config, corpus)
-    check_tables(targets(config.measure, run, hook_points.folder_of(run)), provenance.made_by(config, corpus))
+    check_tables(targets(config.measure, run), provenance.made_by(config, corpus))
 
 
 def precompile(config: Config, corpus: Corpus) -> None:

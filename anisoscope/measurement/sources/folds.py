@@ -1,6 +1,6 @@
 """Which points are resampled together: J folds of M points each, made of whole clusters.
 
-The panel resamples folds of equal size. Clusters of a user are not: they are dealt out in random order to folds of about
+The panel resamples folds of equal size. A user's clusters are not: they are dealt out in random order to folds of about
 as many points, and each fold is thinned at random to the size of the smallest.
 """
 

@@ -132,7 +132,7 @@ def _computation(
         params, visible_TT, hook_point = given
         logits_BTV, activations = network.apply(params, tokens_BT, visible_TT=visible_TT)
         if hook_points:
-            of_point_NBTD = jnp.stack([activations.hook_points_NBTD[name] for name in hook_points])[hook_point]
+            of_point_NBTD = jnp.stack([activations.hooked_NBTD[name] for name in hook_points])[hook_point]
             activations = transformer.Activations(of_point_NBTD, None, None)
         return logits_BTV, activations
 

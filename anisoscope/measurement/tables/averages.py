@@ -9,7 +9,7 @@ from anisoscope.measurement.families.entries import quantities
 from anisoscope.measurement.quantity import HEAD, LAYERS
 
 EMBEDDING = "embedding"  # what the first layer is, unless a table says otherwise
-BLOCK = "block 1"  # what it is of the sites of blocks
+BLOCK = "block 1"  # what it is of the hook points of blocks
 
 
 class Average(NamedTuple):

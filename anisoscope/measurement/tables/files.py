@@ -13,6 +13,7 @@ import warnings
 import pandas as pd
 import xarray as xr
 
+from anisoscope.measurement.tables import earlier
 from anisoscope.utils import files
 from anisoscope.utils.errors import RunError
 
@@ -47,7 +48,7 @@ def read(path: pathlib.Path) -> xr.Dataset:
     except (TypeError, ValueError, IndexError, KeyError) as error:
         raise _damaged(path, (str(error).splitlines() or [repr(error)])[0]) from error
     table.attrs.pop("table_sha256", None)
-    return table
+    return earlier.of_before(table)
 
 
 def _damaged(path: pathlib.Path, why: str) -> RunError:

@@ -17,7 +17,7 @@ UNSAID = {
     "measure.weighting": "none",
     "hidden_states": "blocks",
 }  # settings that tables of old do not name, and were made by
-STREAM, POINTS, TANGENTS = "the residual stream", "points", "tangents"  # what tables are of, beside sites
+STREAM, POINTS, TANGENTS = "the residual stream", "points", "tangents"  # what tables are of, beside hook points
 ASIDE = "older_layout"  # the folder beside the tables that takes those that cannot be read
 
 
@@ -66,7 +66,7 @@ def _missing(table: xr.Dataset | None, families: tuple[str, ...], nulls: tuple[s
 def read(path: pathlib.Path, of: str = STREAM, run: dict[str, Any] | None = None) -> xr.Dataset:
     """<step>.nc, the table of one checkpoint; RunError where it says that it is of another, or of something else.
 
-    `of` is a site or one of the constants above; `run` holds settings that a table of another run has otherwise.
+    `of` is a hook point or one of the constants above; `run` holds settings that a table of another run has otherwise.
     """
     table = files.read(path)
     steps, what = _said(table)
@@ -87,8 +87,8 @@ def read(path: pathlib.Path, of: str = STREAM, run: dict[str, Any] | None = None
 
 def _said(table: xr.Dataset) -> tuple[list[str], str]:
     """Of which steps a table says that it is, and of what; tables of old may say no step."""
-    if "site" in table.attrs:
-        what = table.attrs["site"]
+    if "hook_point" in table.attrs:
+        what = table.attrs["hook_point"]
     elif "early_proxies" in table.attrs:
         what = TANGENTS
     else:

@@ -29,7 +29,7 @@ def test_activations_from_elsewhere_are_measured_as_those_of_our_own_models(fami
     visible_TT = visible_keys(ModelConfig(mask="causal"), CONTEXT)
     whole = jax.device_get(jax.jit(make_measure(model.apply, settings))(params, {}, PROBE, visible_TT))
 
-    apply = jax.jit(lambda params, tokens: tuple(model.apply(params, tokens)[1][:3]))  # no further sites
+    apply = jax.jit(lambda params, tokens: tuple(model.apply(params, tokens)[1][:3]))  # no further hook points
     both_TT = np.array([visible_TT, visible_TT.at[0].set(False).at[:, 0].set(False)])
     found = []
     for g in range(settings.batches):

@@ -464,7 +464,7 @@ def test_a_table_in_the_place_of_another_is_refused_and_nothing_is_written(table
         (files.read(here / "2.nc"), "of step 2, not of step 4"),
         (files.read(folder / "results.nc"), "of step 0, 1, 2, not of step 4"),
         (own.assign_attrs(config=json.dumps(other)), r"of another run, with train\.seed=1"),
-        (own.assign_attrs(site="values"), "of values, not of the residual stream"),
+        (own.assign_attrs(hook_point="values"), "of values, not of the residual stream"),
         (own.drop_vars("step").assign_attrs(step=4), "of points, not of the residual stream"),
         (own.assign_attrs(early_proxies="{}"), "of tangents, not of the residual stream"),
     ):

@@ -91,7 +91,7 @@ def test_a_table_of_an_older_layout_is_never_read_and_never_lost(folder):
 
 
 def test_a_table_must_be_what_its_place_is_for(folder):
-    """Of a site, of points and of tangents too; one of old that does not say its step is taken at its name's word."""
+    """Of a hook point, of points and of tangents too; one of old that says no step is taken at its name's word."""
     (folder / "4.nc").rename(folder / "2.nc")
     with pytest.raises(
         RunError, match=r"2\.nc says that it is of step 4, not of step 2; move it to its place, or away"
@@ -99,7 +99,7 @@ def test_a_table_must_be_what_its_place_is_for(folder):
         plan(folder)
     (folder / "2.nc").rename(folder / "4.nc")
     own = measurements.read(folder / "4.nc")
-    for said, of in (({"site": "values"}, "values"), ({"early_proxies": "{}"}, measurements.TANGENTS)):
+    for said, of in (({"hook_point": "values"}, "values"), ({"early_proxies": "{}"}, measurements.TANGENTS)):
         files.write(own.assign_attrs(said), folder / "4.nc")
         assert measurements.read(folder / "4.nc", of).equals(own)
         for other in {"mlp_out", measurements.STREAM, measurements.TANGENTS, measurements.POINTS} - {of}:

@@ -27,7 +27,7 @@ class Adapter(NamedTuple):
     rate: str | None = None  # a setting that says how many tokens share a position of these blocks
     before: str | None = None  # a setting whose positions, and one more, come before that of token 0
     model: str | None = None  # the class that reads the weights, where it is not that of the settings
-    adds: Adds | None = None  # None: it is not known, and `measure.sites` is refused
+    adds: Adds | None = None  # None: it is not known, and `measure.hook_points` is refused
     kernels: Kernels | None = None  # None: not known, or one set for all blocks; `tangents` leaves matrices out
 
 

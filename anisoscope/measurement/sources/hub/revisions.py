@@ -129,7 +129,7 @@ class Revisions:
 
     @functools.cached_property
     def targets(self) -> list[Target]:
-        return targets(self.measure, self.root, hook_points.folder_of(self.root))
+        return targets(self.measure, self.root)
 
     @functools.cached_property
     def made_by(self) -> dict[str, Any]:

@@ -264,13 +264,13 @@ def test_pictures_through_a_vision_transformer(world, tmp_path):
 
 
 def test_speech_in_pieces_of_equal_length(world, tmp_path):
-    inside = "--config.measure.sites=mlp_out", "--config.measure.points_table=true"
+    inside = "--config.measure.hook_points=mlp_out", "--config.measure.points_table=true"
     results, said = measured(world, tmp_path / "run", "wav2vec 2.0", "sounds", "--config.window=20", *inside)
     assert results["positions"].values.tolist() == ["all", "without_first"]
     assert results.mean_cosine.sel(less="shuffled", statistic="mean").notnull().all()
     assert "20 positions each, in front the first frame" in said
     assert "4 recordings of 8.0 s in all" in results.attrs["joined"]
-    assert files.read(tmp_path / "run" / "sites" / "mlp_out" / "results.nc").mean_cosine.sizes["layer"] == 3
+    assert files.read(tmp_path / "run" / "hook_points" / "mlp_out" / "results.nc").mean_cosine.sizes["layer"] == 3
     points = files.read(tmp_path / "run" / "points" / "1.nc")
     assert set(points.position.values) <= set(range(20))
     assert all(name.endswith(" s") for name in points.token.values)
@@ -303,7 +303,7 @@ def test_maps_of_a_convolutional_network_over_its_revisions(world, tmp_path):
     with pytest.raises(AssertionError, match=r"pretrained\.clamp is for models whose blocks all have one width"):
         measured(world, tmp_path / "other", trained / "step9", "pictures", "--config.pretrained.clamp=1")
     for more, words in (
-        ("sites=values", "ResNetModel has no such clouds"),
+        ("hook_points=values", "ResNetModel has no such clouds"),
         ("points_table=true", "measure.points_table"),
     ):
         refuse(

@@ -17,20 +17,20 @@ ADDED = ("attention_out", "mlp_out")
 VALUES = "values"
 
 
-def known(adapter: Adapter, name: str, sites: tuple[str, ...]) -> None:
+def known(adapter: Adapter, name: str, hook_points: tuple[str, ...]) -> None:
     """UserError where nothing is known of the inside of the blocks of a class, whose name this is."""
-    if sites and adapter.adds is None:
+    if hook_points and adapter.adds is None:
         why = (
             "maps change from stage to stage"
             if adapter.maps
             else "measurement/sources/hub/adapters.py does not say where"
         )
-        raise UserError(f"measure.sites={','.join(sites)}: {name} has no such clouds ({why}); leave it out")
+        raise UserError(f"measure.hook_points={','.join(hook_points)}: {name} has no such clouds ({why}); leave it out")
 
 
 @contextlib.contextmanager
 def adding(loaded: Loaded, on_added: Any) -> Iterator[None]:
-    """Tells on_added(site, n, x_BTD) of what block n, from 0, adds to the stream."""
+    """Tells on_added(hook_point, n, x_BTD) of what block n, from 0, adds to the stream."""
     n, shape, calls, adds, hooks = -1, (), itertools.count(), loaded.adapter.adds, []
 
     def before(_: Any, args: tuple, given: dict) -> None:
@@ -38,18 +38,18 @@ def adding(loaded: Loaded, on_added: Any) -> Iterator[None]:
         n, calls = n + 1, itertools.count()
         shape = (args[0] if args else given["hidden_states"]).shape
 
-    def hook(sites: list[str]) -> Any:
+    def hook(hook_points: list[str]) -> Any:
         def after(_: Any, args: tuple, found: Any) -> None:
-            site = sites[next(calls) % len(sites)]
-            on_added(site, n, (found[0] if isinstance(found, tuple) else found).reshape(shape))
+            hook_point = hook_points[next(calls) % len(hook_points)]
+            on_added(hook_point, n, (found[0] if isinstance(found, tuple) else found).reshape(shape))
 
         return after
 
     for block in loaded.block_modules:
         hooks.append(block.register_forward_pre_hook(before, with_kwargs=True))
         for path in {adds.attention, adds.mlp}:
-            sites = [site for site, its in zip(ADDED, (adds.attention, adds.mlp), strict=True) if its == path]
-            hooks.append(block.get_submodule(path).register_forward_hook(hook(sites)))
+            hook_points = [name for name, its in zip(ADDED, (adds.attention, adds.mlp), strict=True) if its == path]
+            hooks.append(block.get_submodule(path).register_forward_hook(hook(hook_points)))
     try:
         yield
     finally:
@@ -57,25 +57,27 @@ def adding(loaded: Loaded, on_added: Any) -> Iterator[None]:
             one.remove()
 
 
-def of_site(loaded: Loaded, tokens_ZWT: np.ndarray, batch_size: int, site: str, plain: bool = False) -> np.ndarray:
-    """(Z, N, W, T, D) of Z inputs, in float32: of block n its `site`; `plain` as in `listening`."""
+def of_hook_point(
+    loaded: Loaded, tokens_ZWT: np.ndarray, batch_size: int, hook_point: str, plain: bool = False
+) -> np.ndarray:
+    """(Z, N, W, T, D) of Z inputs, in float32: of block n its `hook_point`; `plain` as in `listening`."""
     (inputs, windows), blocks = tokens_ZWT.shape[:2], loaded.blocks
     caught = Caught(loaded, inputs, windows)
     for z, start in itertools.product(range(inputs), range(0, windows, batch_size)):
         place = z, slice(start, start + batch_size)
 
         def on_added(name: str, n: int, x_BTD: Any, place: tuple[int, slice] = place) -> None:
-            if name == site:
-                caught.put(site, n, blocks, place, x_BTD)
+            if name == hook_point:
+                caught.put(hook_point, n, blocks, place, x_BTD)
 
         def on_call(n: int, call: Call, place: tuple[int, slice] = place) -> None:
-            if site == VALUES:
-                caught.put(site, n, blocks, place, call.v_BHTK.transpose(1, 2).flatten(2))
+            if hook_point == VALUES:
+                caught.put(hook_point, n, blocks, place, call.v_BHTK.transpose(1, 2).flatten(2))
 
         with listening(loaded, lambda n, x_BTD: None, on_call, plain) as counts, adding(loaded, on_added):
             read(loaded, tokens_ZWT[place])
-        check_counts(loaded, counts, heads=site == VALUES)
-    return caught.made[site]
+        check_counts(loaded, counts, heads=hook_point == VALUES)
+    return caught.made[hook_point]
 
 
 def adds_up(loaded: Loaded, tokens_T: np.ndarray, most: float | None = None) -> str:
@@ -90,7 +92,7 @@ def adds_up(loaded: Loaded, tokens_T: np.ndarray, most: float | None = None) -> 
     hooks = [one.register_forward_pre_hook(lambda block, args: blocks.append(block)) for one in loaded.block_modules]
     with (
         listening(loaded, lambda n, x_BTD: streams.update({n: x_BTD}), lambda n, call: None) as counts,
-        adding(loaded, lambda site, n, x_BTD: caught((site, n), x_BTD.clone())),  # a block may add in place
+        adding(loaded, lambda hook_point, n, x_BTD: caught((hook_point, n), x_BTD.clone())),  # a block may add in place
     ):
         read(loaded, tokens_T[None])
     check_counts(loaded, counts, heads=False)
@@ -98,7 +100,7 @@ def adds_up(loaded: Loaded, tokens_T: np.ndarray, most: float | None = None) -> 
     for hook in hooks:
         hook.remove()
     for n, block in enumerate(blocks):
-        one, other = (added.get((site, n)) for site in ADDED)
+        one, other = (added.get((hook_point, n)) for hook_point in ADDED)
         if one is None or other is None:
             raise UserError(f"{type(loaded.model).__name__}: block {n + 1} was not seen to add to the stream; {LEAVE}")
         for words, way in _ways(loaded).items():
@@ -112,7 +114,7 @@ def adds_up(loaded: Loaded, tokens_T: np.ndarray, most: float | None = None) -> 
     if not furthest[words] <= CLOSE[loaded.about["computed_in"]]:
         raise UserError(
             f"{type(loaded.model).__name__}: {words} is not the output of a block (they differ by a share of "
-            f"{furthest[words]:.2g}): leave measure.sites out"
+            f"{furthest[words]:.2g}): leave measure.hook_points out"
         )
     return f"{words} is the output of every block to {furthest[words]:.0e}"
 

@@ -8,7 +8,7 @@ import torch
 
 from anisoscope.config.measure import MeasureConfig
 from anisoscope.config.pretrained import PretrainedConfig, WeightsConfig
-from anisoscope.measurement.sources.hub import points, sites
+from anisoscope.measurement.sources.hub import hook_points, points
 from anisoscope.measurement.sources.hub.adapters import adapter_of
 from anisoscope.measurement.sources.hub.reading import guards, inside
 from anisoscope.measurement.sources.hub.reading.extract import activations
@@ -39,7 +39,7 @@ def test_what_blocks_add_is_the_next_stream(name):
     said = inside.adds_up(loaded, windows[0])
     assert said.startswith("norm(norm(") == (name in NORMS_AFTER)
     resid_NWTD = activations(loaded, windows[None], 2, heads=False).resid_ZNWTD[0]
-    attention, mlp = (inside.of_site(loaded, windows[None], 2, site)[0] for site in inside.ADDED)
+    attention, mlp = (inside.of_hook_point(loaded, windows[None], 2, hook_point)[0] for hook_point in inside.ADDED)
     assert attention.shape == mlp.shape == resid_NWTD[1:].shape
     assert min(np.abs(attention).max(), np.abs(mlp).max()) > 1e-3
     if name not in NORMS_AFTER:
@@ -67,7 +67,7 @@ def test_values_are_what_the_model_s_own_weights_mix(name, projection):
     weights = guards.by_own_account(loaded, windows, "attentions")
     for hook in hooks:
         hook.remove()
-    values = inside.of_site(loaded, windows[None], 2, "values")[0]
+    values = inside.of_hook_point(loaded, windows[None], 2, "values")[0]
     for v_WTD, weights_WHTT, mixed_WTD in zip(values, weights, mixed, strict=True):
         heads, width = weights_WHTT.shape[1], mixed_WTD.shape[-1] // weights_WHTT.shape[1]
         v_WHTK = torch.from_numpy(v_WTD).unflatten(2, (-1, width)).transpose(1, 2)
@@ -85,7 +85,7 @@ def test_a_wrong_entry_and_classes_without_one_are_refused():
         ("gemma", "measurement/sources/hub/adapters.py does not say"),
         ("resnet", "maps change from stage to stage"),
     ):
-        with pytest.raises(UserError, match=rf"measure\.sites=values: OfThis has no such clouds \({words}"):
+        with pytest.raises(UserError, match=rf"measure\.hook_points=values: OfThis has no such clouds \({words}"):
             inside.known(adapter_of(kind), "OfThis", ("values",))
     inside.known(adapter_of("gemma"), "OfThis", ())
 
@@ -100,13 +100,13 @@ def test_a_massive_coordinate_hides_no_wrong_entry():
         inside.adds_up(wrong, windows[0])
 
 
-def test_the_table_of_a_site_is_of_its_cloud():
+def test_the_table_of_a_hook_point_is_of_its_cloud():
     loaded, windows = tiny.loaded("llama"), tiny.windows()
     measure = MeasureConfig(points=64, batches=1, folds=2, families=("similarity",), nulls=())
     config = PretrainedConfig(pretrained=WeightsConfig(name="a"), measure=measure, window=24)
-    found = sites.table(Plan(config, windows, "a"), loaded, 5, "values", {"corpus": "letters"})
+    found = hook_points.table(Plan(config, windows, "a"), loaded, 5, "values", {"corpus": "letters"})
     assert found.layer.values.tolist() == [1, 2, 3]
-    values_NWTD = inside.of_site(loaded, windows.probe.tokens_GWT[:1], 8, "values")[0]
+    values_NWTD = inside.of_hook_point(loaded, windows.probe.tokens_GWT[:1], 8, "values")[0]
     assert values_NWTD.shape[-1] == 16  # of two heads, which four share
     for s, picks_P in enumerate(windows.probe.picks_SGP[:, 0]):
         clouds_NPD = values_NWTD.reshape(3, -1, 16)[:, picks_P]
@@ -120,26 +120,28 @@ def test_from_the_command_line(training, tmp_path):
     nulls, where = "--config.measure.nulls=('untrained',)", f"--workdir={root}"
     given = *flags(training, "step0", "step60"), chosen, nulls, where
     given = *given, "--config.measure.points_table=true"
-    process = here(*given, "--config.measure.sites=mlp_out,values", "--stages=measure,figures")
+    process = here(*given, "--config.measure.hook_points=mlp_out,values", "--stages=measure,figures")
     assert process.returncode == 0, process.stderr
     assert "stream + attention_out + mlp_out is the output of every block to " in process.stdout
-    for site in ("mlp_out", "values"):
-        results, batches = (files.read(root / "sites" / site / f"{name}.nc") for name in ("results", "batches"))
+    for hook_point in ("mlp_out", "values"):
+        results, batches = (
+            files.read(root / "hook_points" / hook_point / f"{name}.nc") for name in ("results", "batches")
+        )
         assert results.layer.values.tolist() == [1, 2, 3]
-        assert results.attrs["site"] == site
+        assert results.attrs["hook_point"] == hook_point
         assert results.mean_norm.attrs["noise_floor"] == json.loads(results.attrs["noise_floor"])["mean_norm"] < 1e-3
         value = results.mean_norm.sel(positions="all", statistic="mean")
         assert (value.sel(less="nothing", step=60) > 0).all()
         expected = value.sel(less="nothing", step=60) - value.sel(less="nothing", step=0)
         np.testing.assert_allclose(value.sel(less="untrained", step=60), expected, atol=1e-6)
         assert batches.sizes["batch"] == 2
-    assert (root / "figures" / "sites.png").exists()
+    assert (root / "figures" / "hook_points.png").exists()
     written = {path: path.read_bytes() for path in root.glob("**/[0-9]*.nc")}
-    assert len(written) == 2 + 2 * 2 + 2  # tables of revisions, of sites, and of points
-    again = here(*given, "--config.measure.sites=mlp_out,values,attention_out", "--stages=measure")
+    assert len(written) == 2 + 2 * 2 + 2  # tables of revisions, of hook points, and of points
+    again = here(*given, "--config.measure.hook_points=mlp_out,values,attention_out", "--stages=measure")
     assert again.returncode == 0, again.stderr
     assert {path: path.read_bytes() for path in written} == written
-    assert (root / "sites" / "attention_out" / "results.csv").exists()
+    assert (root / "hook_points" / "attention_out" / "results.csv").exists()
     points_are_those_of_the_cloud(root, training)
 
 

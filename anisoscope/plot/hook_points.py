@@ -17,20 +17,22 @@ RESIDUAL = "residual stream"
 
 
 def build(runs: dict[str, Run]) -> Figure | None:
-    runs = {label: run for label, run in runs.items() if run.sites}
-    tables = {label: {RESIDUAL: run.results} | run.sites for label, run in runs.items()}
+    runs = {label: run for label, run in runs.items() if run.hook_points}
+    tables = {label: {RESIDUAL: run.results} | run.hook_points for label, run in runs.items()}
     every = [table for found in tables.values() for table in found.values()]
     names = [name for name in NAMES if every and all(name in table for table in every)]
     if not names:
         return None
-    looks = style.inks(dict.fromkeys(site for found in tables.values() for site in found))
+    looks = style.inks(dict.fromkeys(name for found in tables.values() for name in found))
     figure = style.new(style.PAGE, 0.7 + 1.7 * len(runs))
     grid = figure.subplots(len(runs), len(names), sharex=True, squeeze=False)
     for row, (label, found) in zip(grid, tables.items(), strict=True):
         for ax, name in zip(row, names, strict=True):
-            for site, table in found.items():
+            for point, table in found.items():
                 last = table.isel(step=-1).sel(positions="all")
-                style.banded(ax, last.layer.values, *interval(last, name), label=site.replace("_", " "), **looks[site])
+                style.banded(
+                    ax, last.layer.values, *interval(last, name), label=point.replace("_", " "), **looks[point]
+                )
             scales.fit([ax], zero=True)
             ax.xaxis.set_major_locator(MaxNLocator(integer=True))
         if len(runs) > 1:

@@ -4,7 +4,7 @@ import jax
 import numpy as np
 import pytest
 
-from anisoscope.measurement.sources import activations, program, sites, sweep
+from anisoscope.measurement.sources import activations, hook_points, program, sweep
 from anisoscope.measurement.tables import files
 from anisoscope.models import transformer
 from anisoscope.training import loop
@@ -14,13 +14,17 @@ from anisoscope.utils.stop import Stop
 from tests import reference, tiny
 from tests.measurement.sources.test_sweep import store_of
 
-SITES = ("mlp_out", "values")
-CHANGES = {"measure.families": ("similarity", "attention"), "measure.nulls": ("untrained",), "measure.sites": SITES}
+HOOK_POINTS = ("mlp_out", "values")
+CHANGES = {
+    "measure.families": ("similarity", "attention"),
+    "measure.nulls": ("untrained",),
+    "measure.hook_points": HOOK_POINTS,
+}
 
 
 @pytest.fixture(scope="module")
 def run(tmp_path_factory):
-    """A trained run whose sites are measured, and how often that was compiled."""
+    """A trained run whose hook points are measured, and how often that was compiled."""
     folder, config, count = tmp_path_factory.mktemp("run"), replace(tiny.config(steps=2), CHANGES), []
     made = activations.make_measure
 
@@ -32,25 +36,27 @@ def run(tmp_path_factory):
         loop.train(config, tiny.corpus(), {"run": folder}, "run", stop)
         program._computation.cache_clear()
         patch.setattr(program, "make_measure", counted)
-        sites.measure(config, tiny.corpus(), folder, "run", stop)
+        hook_points.measure(config, tiny.corpus(), folder, "run", stop)
     return folder, config, len(count)
 
 
-def test_the_tables_of_a_site_are_those_of_its_cloud(run):
+def test_the_tables_of_a_hook_point_are_those_of_its_cloud(run):
     folder, config, programs = run
     assert programs == 1
     corpus, params = tiny.corpus(), store_of(folder, config).restore_params(2)
     probe = sweep.probe_of(config, corpus)
-    model = transformer.build(config.model, corpus.vocab_size, "float32", SITES)
-    found = jax.jit(model.apply)(params, probe.tokens_GWT[0])[1].sites_NBTD
-    for site in SITES:
-        table, batches = (files.read(folder / "sites" / site / f"{name}.nc") for name in ("results", "batches"))
+    model = transformer.build(config.model, corpus.vocab_size, "float32", HOOK_POINTS)
+    found = jax.jit(model.apply)(params, probe.tokens_GWT[0])[1].hooked_NBTD
+    for hook_point in HOOK_POINTS:
+        table, batches = (
+            files.read(folder / "hook_points" / hook_point / f"{name}.nc") for name in ("results", "batches")
+        )
         assert table.layer.values.tolist() == [1, 2]
         assert table.depth.values.tolist() == [0.5, 1]
         assert "query_drift" not in table  # no cloud
         for s, positions in enumerate(("all", "without_first")):
             for layer in (1, 2):
-                cloud = np.asarray(found[site][layer - 1]).reshape(-1, 16)[probe.picks_SGP[s, 0]]
+                cloud = np.asarray(found[hook_point][layer - 1]).reshape(-1, 16)[probe.picks_SGP[s, 0]]
                 value = batches.mean_norm.sel(step=2, positions=positions, batch=0, layer=layer).item()
                 assert value == pytest.approx(reference.mean_norm(cloud), rel=1e-4)
         means = table.mean_norm.sel(less="nothing", statistic="mean")
@@ -59,38 +65,48 @@ def test_the_tables_of_a_site_are_those_of_its_cloud(run):
         )
         excess = table.mean_norm.sel(less="untrained", statistic="mean")
         np.testing.assert_allclose(excess.sel(step=2), means.sel(step=2) - means.sel(step=0), atol=1e-6)
-        assert table.attrs["site"] == site
+        assert table.attrs["hook_point"] == hook_point
 
 
 @pytest.mark.slow
-def test_what_is_measured_is_not_measured_again_and_a_further_site_is_added(run, monkeypatch):
+def test_what_is_measured_is_not_measured_again_and_a_further_hook_point_is_added(run, monkeypatch):
     folder, config, _ = run
-    more = replace(config, {"measure.sites": (*SITES, "attention_out")})
-    written = {path: path.read_bytes() for path in folder.glob("sites/*/measurements/*.nc")}
-    assert len(written) == 3 * len(SITES)
+    more = replace(config, {"measure.hook_points": (*HOOK_POINTS, "attention_out")})
+    written = {path: path.read_bytes() for path in folder.glob("hook_points/*/measurements/*.nc")}
+    assert len(written) == 3 * len(HOOK_POINTS)
     measured = []
-    of_sites = sites.make_program
+    of_hook_points = hook_points.make_program
 
     def made(*given):
-        measure = of_sites(*given)
+        measure = of_hook_points(*given)
         return lambda params, others, number: measured.append(number) or measure(params, others, number)
 
-    monkeypatch.setattr(sites, "make_program", made)
+    monkeypatch.setattr(hook_points, "make_program", made)
     with Stop() as stop:
-        sites.measure(config, tiny.corpus(), folder, "run", stop)
+        hook_points.measure(config, tiny.corpus(), folder, "run", stop)
         assert measured == []
-        sites.measure(more, tiny.corpus(), folder, "run", stop)
+        hook_points.measure(more, tiny.corpus(), folder, "run", stop)
     assert measured == [2] * 3
     assert {path: path.read_bytes() for path in written} == written
-    assert (folder / "sites" / "attention_out" / "results.csv").exists()
+    assert (folder / "hook_points" / "attention_out" / "results.csv").exists()
+    (folder / "hook_points").rename(folder / "sites")  # where a run of before has them
+    (folder / "sites" / "values" / "measurements" / "2.nc").unlink()
+    with Stop() as stop:
+        hook_points.measure(more, tiny.corpus(), folder, "run", stop)
+    assert measured == [2] * 3 + [1]
+    assert (folder / "sites" / "values" / "measurements" / "2.nc").exists()
+    assert not (folder / "hook_points").exists()
 
 
-def test_sites_need_a_family_of_clouds_and_a_name_that_is_known():
+def test_hook_points_need_a_family_of_clouds_and_a_name_that_is_known():
     from anisoscope.config.measure import check
 
     for changes, words in (
-        ({"measure.families": ("attention",), "measure.sites": ("values",)}, "measure.sites=values is a cloud"),
-        ({"measure.sites": ("value",)}, "measure.sites is 'value'"),
+        (
+            {"measure.families": ("attention",), "measure.hook_points": ("values",)},
+            "measure.hook_points=values is a cloud",
+        ),
+        ({"measure.hook_points": ("value",)}, "measure.hook_points is 'value'"),
     ):
         with pytest.raises(UserError, match=words):
             check(replace(tiny.config(), changes).measure, 2)
