@@ -71,5 +71,5 @@ def test_bad_input_is_one_line_and_exit_code_2(flags, words, tmp_path):
 
 @pytest.mark.skipif(bool(importlib.util.find_spec("torch")), reason="it is installed")
 def test_without_torch_one_line_says_what_installs_it(tmp_path, monkeypatch):
-    monkeypatch.delitem(sys.modules, "anisoscope.measurement.sources.hub.sweep", raising=False)
+    monkeypatch.delitem(sys.modules, "anisoscope.measurement.sources.hub.revisions", raising=False)
     refuse(tmp_path / "run", "in a checkout, make .venv-pretrained", f"{FILE}:a/b")

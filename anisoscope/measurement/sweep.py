@@ -99,11 +99,12 @@ def report(
 def measure_steps(source: Source, standing: Standings, todo: list[int], stop: Stop) -> None:
     """Each step is read once, for every table that lacks something."""
     missing = {step: [target for target in source.targets if standing[target.name][step].missing] for step in todo}
-    asked = {
-        target.name: wanted(target, [standing[target.name][step].missing for step in todo], source.measure.nulls)
-        for target in source.targets
-        if any(target in some for some in missing.values())
-    }
+    lacking = [target for target in source.targets if any(target in some for some in missing.values())]
+    asked = {}
+    for target in lacking:  # hook points ask together: one program is for all of them
+        alike = [one for one in lacking if one.is_hook_point] if target.is_hook_point else [target]
+        of_each = [standing[one.name][step].missing for one in alike for step in todo]
+        asked[target.name] = wanted(target, of_each, source.measure.nulls)
 
     def keep(step: int, tables: dict[str, xr.Dataset]) -> None:
         for target in missing[step]:

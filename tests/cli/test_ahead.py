@@ -5,7 +5,7 @@ import threading
 import pytest
 
 from anisoscope.cli import ahead, process
-from anisoscope.measurement.sources import sweep
+from anisoscope.measurement.sources import checkpoints
 from anisoscope.utils.errors import UNSTOPPABLE, RunError
 from anisoscope.utils.stop import Stop
 from tests import tiny
@@ -16,7 +16,7 @@ def compiler(monkeypatch):
     """Compiles until `done` is set; `begun` holds what it was asked for."""
     ended()  # also those of tests before
     done, begun = threading.Event(), []
-    monkeypatch.setattr(sweep, "compile_ahead", lambda *asked: (begun.append(asked), done.wait(60)))
+    monkeypatch.setattr(checkpoints, "precompile", lambda *asked: (begun.append(asked), done.wait(60)))
     yield begun, done
     done.set()
     ended()

@@ -99,10 +99,10 @@ class Checkpoints:
 
     @contextlib.contextmanager
     def reader(self, wanted: dict[str, Wanted]) -> Iterator[Reader]:
-        inside = [name for name in wanted if name not in (STREAM, POINTS)]
+        inside = [one for name, one in wanted.items() if name not in (STREAM, POINTS)]
         with provenance.advice_on_damage():
             of_stream = self._of_stream(wanted[STREAM]) if STREAM in wanted else None
-            of_hook_point = self._of_hook_points(inside, wanted[inside[0]]) if inside else None
+            of_hook_point = self._of_hook_points(inside[0]) if inside else None
         of_points = points.program(self.config, self.corpus) if POINTS in wanted else None
 
         @provenance.advice_on_damage()
@@ -142,9 +142,10 @@ class Checkpoints:
 
         return table
 
-    def _of_hook_points(self, names: list[str], wanted: Wanted) -> Any:
+    def _of_hook_points(self, wanted: Wanted) -> Any:
         """table(step, params, target). One program for all of them: which it reads is data."""
-        measure = make_program(asking(self.config, wanted), self.corpus, tuple(names), self.apart)
+        names = self.measure.hook_points
+        measure = make_program(asking(self.config, wanted), self.corpus, names, self.apart)
 
         def table(step: int, params: dict, target: Target) -> xr.Dataset:
             values = measure(params, {}, names.index(target.name)).values

@@ -123,11 +123,13 @@ def _refuse_others(path: pathlib.Path, table: xr.Dataset, made_by: dict[str, Any
         raise UserError(f"{path} was measured on other clouds: {'; '.join(different)}; {advice}")
 
 
-def keep(table: xr.Dataset, step: int, there: Standing, folder: pathlib.Path, of: str = STREAM) -> None:
-    """Write <folder>/<step>.nc: what is measured now beside what was there."""
+def keep(table: xr.Dataset, step: int, there: Standing, folder: pathlib.Path, of: str = STREAM) -> xr.Dataset:
+    """Write <folder>/<step>.nc: what is measured now beside what was there; the whole of it."""
     if there.older:
         set_aside(folder, step)
-    files.write(table if of == POINTS else merged(there.table, table, there.missing), folder / f"{step}.nc")
+    whole = table if of == POINTS else merged(there.table, table, there.missing)
+    files.write(whole, folder / f"{step}.nc")
+    return whole
 
 
 def set_aside(folder: pathlib.Path, step: int) -> pathlib.Path:

@@ -15,7 +15,7 @@ from anisoscope.measurement.families.projection import VECTORS
 from anisoscope.measurement.intervals import KINDS, summarise
 from anisoscope.measurement.nulls import PERMUTATIONS, gaussian, permuted
 from anisoscope.measurement.resamples import Cloud, leave_out, search, sections
-from anisoscope.measurement.sources.activations import make_measure
+from anisoscope.measurement.sources import activations
 from anisoscope.measurement.sources.probe import POSITION_SETS, make_probe, with_types
 from anisoscope.models.masks import visible_keys
 from anisoscope.models.transformer import build
@@ -73,7 +73,15 @@ def program(mask, families=FAMILIES, nulls=NULLS, folds=FOLDS, over_clouds=jax.l
     )
     others = {"previous": 1.1, "last": 1.3} if "comparison" in families else {}
     others = {name: jax.tree.map(lambda leaf, by=by: leaf**2 * by + leaf, params) for name, by in others.items()}
-    return make_measure(apply, settings, over_clouds=over_clouds), params, others
+    return made(apply, settings, over_clouds), params, others
+
+
+def made(apply, settings, over_clouds=jax.lax.map):
+    """measure(params, others, probe, visible_TT)."""
+    spec = activations.Spec(activations.of_model(apply, settings), settings, over_clouds=over_clouds)
+    return lambda params, others, probe, visible_TT: activations.measure(
+        spec, params, others, activations.of_probe(probe, settings, visible_TT)
+    )
 
 
 def visible(mask):
@@ -474,7 +482,7 @@ def test_one_trace_serves_all_parameters():
         return apply(params, tokens_BT)
 
     settings = MeasureConfig(points=POINTS, batches=BATCHES, folds=FOLDS, families=("spectrum",), nulls=())
-    measure = jax.jit(make_measure(counted, settings))
+    measure = jax.jit(made(counted, settings))
     several = [jax.tree.map(lambda leaf, by=by: leaf * by, params) for by in (1.0, 0.5, 2.0)]
     found = [measure(one, {}, PROBE, visible("causal")).values for one in several]
     assert len(traces) == 1

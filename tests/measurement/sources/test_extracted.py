@@ -1,4 +1,5 @@
 import dataclasses
+import functools
 
 import jax
 import numpy as np
@@ -6,8 +7,7 @@ import pytest
 
 from anisoscope.config.measure import MeasureConfig
 from anisoscope.config.model import ModelConfig
-from anisoscope.measurement.sources import extracted
-from anisoscope.measurement.sources.activations import make_measure
+from anisoscope.measurement.sources import activations, extracted
 from anisoscope.measurement.sources.probe import make_probe
 from anisoscope.models.masks import visible_keys
 from anisoscope.models.transformer import build
@@ -27,7 +27,9 @@ def test_activations_from_elsewhere_are_measured_as_those_of_our_own_models(fami
     model = build(ModelConfig(layers=2, width=16, heads=2, context=CONTEXT, mask="causal"), VOCAB, "float32")
     params = jax.tree.map(lambda leaf: 5 * leaf + 0.1, model.init(jax.random.key(0)))
     visible_TT = visible_keys(ModelConfig(mask="causal"), CONTEXT)
-    whole = jax.device_get(jax.jit(make_measure(model.apply, settings))(params, {}, PROBE, visible_TT))
+    spec = activations.Spec(activations.of_model(model.apply, settings), settings)
+    fused = jax.jit(functools.partial(activations.measure, spec))
+    whole = jax.device_get(fused(params, {}, activations.of_probe(PROBE, settings, visible_TT)))
 
     apply = jax.jit(lambda params, tokens: tuple(model.apply(params, tokens)[1][:3]))  # no further hook points
     both_TT = np.array([visible_TT, visible_TT.at[0].set(False).at[:, 0].set(False)])

@@ -4,7 +4,7 @@ import jax
 import numpy as np
 import pytest
 
-from anisoscope.measurement.sources import activations, hook_points, program, sweep
+from anisoscope.measurement.sources import activations, checkpoints, program
 from anisoscope.measurement.tables import files
 from anisoscope.models import transformer
 from anisoscope.training import loop
@@ -12,7 +12,7 @@ from anisoscope.utils.errors import UserError
 from anisoscope.utils.settings import replace
 from anisoscope.utils.stop import Stop
 from tests import reference, tiny
-from tests.measurement.sources.test_sweep import store_of
+from tests.measurement.sources.test_sweep import measured, store_of
 
 HOOK_POINTS = ("mlp_out", "values")
 CHANGES = {
@@ -26,25 +26,24 @@ CHANGES = {
 def run(tmp_path_factory):
     """A trained run whose hook points are measured, and how often that was compiled."""
     folder, config, count = tmp_path_factory.mktemp("run"), replace(tiny.config(steps=2), CHANGES), []
-    made = activations.make_measure
 
     def counted(*given):
         count.append(given)
-        return made(*given)
+        return activations.measure(*given)
 
     with Stop() as stop, pytest.MonkeyPatch.context() as patch:
         loop.train(config, tiny.corpus(), {"run": folder}, "run", stop)
         program._computation.cache_clear()
-        patch.setattr(program, "make_measure", counted)
-        hook_points.measure(config, tiny.corpus(), folder, "run", stop)
+        patch.setattr(program, "measure", counted)
+        measured(config, folder)
     return folder, config, len(count)
 
 
 def test_the_tables_of_a_hook_point_are_those_of_its_cloud(run):
     folder, config, programs = run
-    assert programs == 1
+    assert programs == 2  # of the residual stream, and of all hook points
     corpus, params = tiny.corpus(), store_of(folder, config).restore_params(2)
-    probe = sweep.probe_of(config, corpus)
+    probe = program.probe_of(config, corpus)
     model = transformer.build(config.model, corpus.vocab_size, "float32", HOOK_POINTS)
     found = jax.jit(model.apply)(params, probe.tokens_GWT[0])[1].hooked_NBTD
     for hook_point in HOOK_POINTS:
@@ -74,26 +73,24 @@ def test_what_is_measured_is_not_measured_again_and_a_further_hook_point_is_adde
     more = replace(config, {"measure.hook_points": (*HOOK_POINTS, "attention_out")})
     written = {path: path.read_bytes() for path in folder.glob("hook_points/*/measurements/*.nc")}
     assert len(written) == 3 * len(HOOK_POINTS)
-    measured = []
-    of_hook_points = hook_points.make_program
+    now = []
+    of_run = checkpoints.make_program
 
     def made(*given):
-        measure = of_hook_points(*given)
-        return lambda params, others, number: measured.append(number) or measure(params, others, number)
+        measure = of_run(*given)
+        return lambda params, others, number: now.append(number) or measure(params, others, number)
 
-    monkeypatch.setattr(hook_points, "make_program", made)
-    with Stop() as stop:
-        hook_points.measure(config, tiny.corpus(), folder, "run", stop)
-        assert measured == []
-        hook_points.measure(more, tiny.corpus(), folder, "run", stop)
-    assert measured == [2] * 3
+    monkeypatch.setattr(checkpoints, "make_program", made)
+    measured(config, folder)
+    assert now == []
+    measured(more, folder)
+    assert now == [2] * 3
     assert {path: path.read_bytes() for path in written} == written
     assert (folder / "hook_points" / "attention_out" / "results.csv").exists()
     (folder / "hook_points").rename(folder / "sites")  # where a run of before has them
     (folder / "sites" / "values" / "measurements" / "2.nc").unlink()
-    with Stop() as stop:
-        hook_points.measure(more, tiny.corpus(), folder, "run", stop)
-    assert measured == [2] * 3 + [1]
+    measured(more, folder)
+    assert now == [2] * 3 + [1]
     assert (folder / "sites" / "values" / "measurements" / "2.nc").exists()
     assert not (folder / "hook_points").exists()
 

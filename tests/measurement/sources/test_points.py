@@ -5,7 +5,8 @@ import numpy as np
 import pytest
 
 from anisoscope.data import frequency
-from anisoscope.measurement.sources import points, sweep
+from anisoscope.measurement.sources import points
+from anisoscope.measurement.sources.program import probe_of
 from anisoscope.measurement.tables import files
 from anisoscope.models import transformer
 from anisoscope.training import loop
@@ -13,26 +14,28 @@ from anisoscope.utils.errors import UserError
 from anisoscope.utils.settings import replace
 from anisoscope.utils.stop import Stop
 from tests import reference_scale, tiny
-from tests.measurement.sources.test_sweep import store_of
+from tests.measurement.sources.test_sweep import measured, store_of
 from tests.reference import is_rounding, sorted_distances
 
 COUNT = 160
+CHANGES = {"measure.points": COUNT, "measure.batches": 1, "measure.points_table": True}
+CHANGES |= {"measure.families": ("similarity",), "measure.nulls": ()}
 
 
 @pytest.fixture(scope="module")
 def run(tmp_path_factory):
     folder, text = tmp_path_factory.mktemp("run"), tiny.corpus(4000)
-    config = replace(tiny.config(steps=1), {"measure.points": COUNT, "measure.batches": 1})
+    config = replace(tiny.config(steps=1), CHANGES)
     with Stop() as stop:
         loop.train(config, text, {"run": folder}, "run", stop)
-        points.measure(config, text, folder, "run", stop)
+    measured(config, folder, text)
     return folder, config, text
 
 
 @pytest.mark.slow
 def test_a_point_is_what_stands_at_its_place_and_lies_where_its_vector_lies(run):
     folder, config, text = run
-    table, probe = files.read(folder / "points" / "1.nc"), sweep.probe_of(config, text)
+    table, probe = files.read(folder / "points" / "1.nc"), probe_of(config, text)
     tokens_WT = probe.tokens_GWT[0]
     np.testing.assert_array_equal(table.window * 8 + table.position, probe.picks_SGP[0, 0])
     np.testing.assert_array_equal(table.token_id, tokens_WT[table.window, table.position])
@@ -69,11 +72,10 @@ def test_what_is_there_is_not_made_again_and_other_points_are_refused(run):
     folder, config, text = run
     before = {path: path.stat().st_mtime_ns for path in (folder / "points").glob("*.nc")}
     assert len(before) == 2
-    with Stop() as stop:
-        points.measure(config, text, folder, "run", stop)
-        assert {path: path.stat().st_mtime_ns for path in before} == before
-        with pytest.raises(UserError, match=r"measure\.seed=0 there, 1 now"):
-            points.measure(replace(config, {"measure.seed": 1}), text, folder, "run", stop)
+    measured(config, folder, text)
+    assert {path: path.stat().st_mtime_ns for path in before} == before
+    with pytest.raises(UserError, match=r"measure\.seed=0 there, 1 now"):
+        measured(replace(config, {"measure.seed": 1}), folder, text)
 
 
 def test_where_copies_leave_too_few_neighbours_there_is_no_dimension():

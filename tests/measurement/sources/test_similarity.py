@@ -41,7 +41,7 @@ def compare(monkeypatch):
 
     def of(one, two, *words):
         runs = {"runs/a": one, "runs/b": two}
-        monkeypatch.setattr(similarity, "open_run", lambda path: runs[str(path)])
+        monkeypatch.setattr(two_runs, "open_run", lambda path: runs[str(path)])
         return two_runs.compare(*(words or runs))
 
     return of
@@ -52,7 +52,7 @@ def tables():
     """Of rotated copies, and of independent clouds."""
     with pytest.MonkeyPatch.context() as patch:
         runs = {"runs/a": planted(0), "runs/b": planted(0, turned=True), "runs/c": planted(100)}
-        patch.setattr(similarity, "open_run", lambda path: runs[path])
+        patch.setattr(two_runs, "open_run", lambda path: runs[path])
         return [two_runs.compare("runs/a", other) for other in ("runs/b", "runs/c")]
 
 

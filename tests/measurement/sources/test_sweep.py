@@ -13,11 +13,12 @@ import pytest
 
 from anisoscope.analysis import runs
 from anisoscope.config.measure import NULLS
+from anisoscope.measurement import sweep
 from anisoscope.measurement.families.entries import FAMILIES, quantities
 from anisoscope.measurement.nulls import PERMUTED
 from anisoscope.measurement.quantity import Family, Quantity
 from anisoscope.measurement.resamples import over_folds
-from anisoscope.measurement.sources import activations, program, references, sweep
+from anisoscope.measurement.sources import activations, checkpoints, program, references
 from anisoscope.measurement.tables import files, projection
 from anisoscope.measurement.tables.averages import averages
 from anisoscope.models import transformer
@@ -34,9 +35,9 @@ SLOW = pytest.mark.slow
 VALUE = {"less": "nothing", "statistic": "mean"}
 
 
-def measured(config, folder):
-    with Stop() as stop:
-        sweep.sweep(config, tiny.corpus(), folder, "run", stop)
+def measured(config, folder, corpus=None, name="run"):
+    with Stop() as stop, checkpoints.opened(config, corpus or tiny.corpus(), folder, name, stop) as source:
+        sweep.sweep(source, stop)
 
 
 @pytest.fixture(scope="module")
@@ -72,18 +73,12 @@ def traces(monkeypatch):
     """Counts how often the measurement is traced, that is, compiled."""
     count = []
 
-    def make(*args):
-        inner = activations.make_measure(*args)
-
-        @functools.wraps(inner)  # by its name too it is the same program, which is kept
-        def counted(*arrays):
-            count.append(1)
-            return inner(*arrays)
-
-        return counted
+    def counted(*given):
+        count.append(1)
+        return activations.measure(*given)
 
     program._computation.cache_clear()
-    monkeypatch.setattr(program, "make_measure", make)
+    monkeypatch.setattr(program, "measure", counted)
     return count
 
 
@@ -108,9 +103,9 @@ def test_a_program_compiled_ahead_is_the_one_that_measures(run, caplog):
     """So the sweep of a new run compiles it no more; else the demo would take half a minute longer."""
     folder, config = run[0], replace(run[1], {"measure.families": ("comparison",)})
     program._computation.cache_clear()
-    compiled = "Finished XLA compilation of jit(measure)"
+    compiled = "Finished XLA compilation of jit(measured)"
     with jax.log_compiles():
-        sweep.compile_ahead(config, tiny.corpus())
+        checkpoints.precompile(config, tiny.corpus())
         assert compiled in caplog.text
         caplog.clear()
         measured(config, folder)
@@ -122,10 +117,10 @@ def test_another_mask_is_data_of_the_same_program(run, tmp_path, monkeypatch):
     folder, config = run[0], replace(run[1], {"measure.families": ("similarity", "attention"), "measure.nulls": ()})
     count, corpus = traces(monkeypatch), tiny.corpus()
     params = store_of(folder, config).restore_params(6)
-    probe = sweep.probe_of(config, corpus)
+    probe = program.probe_of(config, corpus)
     for mask in ({}, {"model.mask": "bidirectional"}, {"model.mask": "window", "model.window": 2}):
         masked = replace(config, mask)
-        measure = program.make_program(masked, corpus, params)
+        measure = program.make_program(masked, corpus)
         values = measure(params, {}).values["measured"]
         model = transformer.build(masked.model, corpus.vocab_size, "float32")
         _, found = jax.jit(model.apply)(params, probe.tokens_GWT[0])
@@ -236,7 +231,7 @@ def test_the_projection_is_that_of_the_vectors_of_all_tables(run):
         np.testing.assert_allclose(table.projection_share.sel(block=block), found.share)
         np.testing.assert_allclose(table.projection_kept.sel(block=block), found.kept)
     assert not np.array_equal(raw[0].query_vectors, raw[-1].query_vectors)
-    picks_P = sweep.probe_of(config, tiny.corpus()).picks_SGP[0, 0]
+    picks_P = program.probe_of(config, tiny.corpus()).picks_SGP[0, 0]
     np.testing.assert_array_equal(table.window * 8 + table.position_in_window, picks_P)
     own = FAMILIES["attention"].quantities
     assert set(pd.read_csv(folder / "results.csv").metric) == {*own, *(name for one in own for name in averages(one))}
@@ -308,7 +303,7 @@ def test_other_settings_are_refused_and_overwrite_nothing(tables):
     with pytest.raises(UserError, match=words):
         measured(other, folder)
     with pytest.raises(UserError, match=words):
-        sweep.check(folder / "measurements", other, tiny.corpus())
+        checkpoints.check(other, tiny.corpus(), folder)
 
 
 @SLOW  # the quick one: tests/measurement/tables/test_raw.py
@@ -414,8 +409,7 @@ def test_a_text_of_another_name_and_another_layout_do_not_keep_tables_apart(tabl
     folder, config = tables
     (folder / "measurements" / "6.nc").unlink()
     config = dataclasses.replace(config, mesh=dataclasses.replace(config.mesh, members=2))
-    with Stop() as stop:
-        sweep.sweep(config, dataclasses.replace(tiny.corpus(), name="letters.xz"), folder, "renamed", stop)
+    measured(config, folder, dataclasses.replace(tiny.corpus(), name="letters.xz"), "renamed")
     table = files.read(folder / "results.nc")
     assert (table.attrs["corpus"], table.attrs["run"]) == ("letters.xz", "renamed")
     assert runs.settings(table)["train.steps"] == 6
@@ -560,11 +554,13 @@ def test_every_product_of_a_measurement_has_full_float32_precision():
     """On an accelerator a product without it rounds its factors to TF32 or bfloat16; a CPU cannot show that."""
     config, corpus = tiny.config(), tiny.corpus()
     model = transformer.build(config.model, corpus.vocab_size, "float32")
-    params, probe = model.init(jax.random.key(0)), sweep.probe_of(config, corpus)
+    params, probe = model.init(jax.random.key(0)), program.probe_of(config, corpus)
     visible_TT = visible_keys(config.model, config.model.context)
     settings = dataclasses.replace(config.measure, families=tuple(FAMILIES), nulls=NULLS)
-    compute = activations.make_measure(model.apply, settings)
-    text = str(jax.make_jaxpr(compute)(params, {"previous": params, "last": params}, probe, visible_TT))
+    spec = activations.Spec(activations.of_model(model.apply, settings), settings)
+    compute = functools.partial(activations.measure, spec)
+    batches = activations.of_probe(probe, settings, visible_TT)
+    text = str(jax.make_jaxpr(compute)(params, {"previous": params, "last": params}, batches))
     products = text.count("dot_general[")
     assert products > 7
     assert text.count("precision=(Precision.HIGHEST, Precision.HIGHEST)") + text.count("precision=HIGHEST") == products

@@ -4,7 +4,6 @@ import numpy as np
 import pytest
 
 from anisoscope.analysis.shapes import shapes
-from anisoscope.measurement.sources import sweep
 from anisoscope.measurement.sources import updates as sources_updates
 from anisoscope.measurement.tables import files, updates
 from anisoscope.measurement.tables.updates import QUANTITIES
@@ -12,6 +11,7 @@ from anisoscope.training import loop
 from anisoscope.utils.settings import replace
 from anisoscope.utils.stop import Stop
 from tests import tiny
+from tests.measurement.sources.test_sweep import measured
 from tests.plot.tables import make_run
 from tests.training.test_loop import store_of
 
@@ -31,9 +31,9 @@ def test_the_update_of_a_checkpoint_is_that_to_the_next_step_and_joins_the_other
     with_updates, corpus = replace(config, {"measure.updates": True}), tiny.corpus()
     with Stop() as stop:
         loop.train(config, corpus, {"run": tmp_path / "run"}, "run", stop)
-        sweep.sweep(config, corpus, tmp_path / "run", "run", stop)
-        assert not {*QUANTITIES} & {*files.read(tmp_path / "run" / "results.nc")}
-        sweep.sweep(with_updates, corpus, tmp_path / "run", "run", stop)  # a table that is there gets them
+    measured(config, tmp_path / "run")
+    assert not {*QUANTITIES} & {*files.read(tmp_path / "run" / "results.nc")}
+    measured(with_updates, tmp_path / "run")  # a table that is there gets them
     results = files.read(tmp_path / "run" / "results.nc")
     assert results.update_effective_rank.dims == ("step", "block", "kernel")
     assert "6 checkpoints measured (6 now)" in capsys.readouterr().out
