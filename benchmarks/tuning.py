@@ -3,7 +3,7 @@
     python -m benchmarks.tuning [--recipes muon,rotary,gpt2,sgd] [--models decoder,encoder] [--steps 300]
         [--config.data.path=FILE] …
 
-A decoder and an encoder of one shape (twins_small.py:tiny) train on a constant schedule with a decay at the end. First
+A matched pair (matched_pair_small.py:tiny) trains on a constant schedule with a decay at the end. First
 the rate is chosen, then at that rate the warm-up, then the decay: by the sum of the models' bits on the validation
 split, one seed; no test score is read. A trial that is done is not done again, and one that was stopped goes on;
 of a trial that is done its logs are kept and its checkpoints are not.

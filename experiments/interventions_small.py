@@ -5,7 +5,7 @@ equal gain need --stages=train,measure,equal,figures.
 """
 
 from anisoscope.config.experiment import Config
-from anisoscope.experiments import mask_laboratory
+from anisoscope.experiments import mask_ablations
 from anisoscope.utils.settings import replace
 
 COST = {
@@ -26,7 +26,7 @@ INTERVENTIONS = {
 PRIMARY = {  # does anisotropy grow otherwise? 0.05 would still count as no
     f"growth_{name}": {
         **{"quantity": "growth", "before": "softmax", "after": name, "at": "equal"},
-        "margin": mask_laboratory.MARGINS["growth"],
+        "margin": mask_ablations.MARGINS["growth"],
     }
     for name in INTERVENTIONS
     if name != "softmax"
@@ -36,7 +36,7 @@ PRIMARY = {  # does anisotropy grow otherwise? 0.05 would still count as no
 def get_config(size: str = "small") -> Config:
     variants = {
         f"{name}_{seed}": settings | {"train.seed": seed}
-        for seed in mask_laboratory.SEEDS
+        for seed in mask_ablations.SEEDS
         for name, settings in INTERVENTIONS.items()
     }
-    return replace(mask_laboratory.sized(size), {"variants": variants, "primary": PRIMARY})
+    return replace(mask_ablations.sized(size), {"variants": variants, "primary": PRIMARY})

@@ -1,7 +1,7 @@
 """Do two quantities go together over layers, heads, checkpoints and runs? Pearson and Spearman, with p and intervals.
 
 Every p and interval takes its n points for independent draws. They are not: the layers of a stack hand on one residual
-stream, the heads of a block read the same input, a checkpoint grows out of the one before, and twins share their text.
+stream, the heads of a block read the same input, a checkpoint grows out of the one before, and models share a text.
 So n overstates what is known, most of all where steps are pooled, and p and interval are a scale to read r by, not a
 test. A pool over runs also mixes what differs between them with what happens within each. Many correlations are looked
 at side by side: beside each p stands the one corrected after Holm for all those of the same points.

@@ -9,6 +9,7 @@ import sys
 from typing import Any, get_args, get_origin, get_type_hints
 
 import anisoscope
+from anisoscope.config import renamed
 from anisoscope.config.curved import CurvedConfig
 from anisoscope.config.experiment import Config
 from anisoscope.config.pretrained import PretrainedConfig
@@ -25,6 +26,7 @@ MOVED = {  # what experiment files import, in versions before 0.2.0 and now
     "panel": "anisoscope.config.measure, of what panel.config was,",
     "training": "anisoscope.config.run, of what training.config was,",
     "workdir": "anisoscope.utils",
+    **{f"anisoscope.experiments.{then}": f"anisoscope.experiments.{now}" for then, now in renamed.EXPERIMENTS.items()},
 }
 KINDS = (Config, UntrainedConfig, CurvedConfig, VectorsConfig, PretrainedConfig, ModelsConfig)
 EXPERIMENTS = pathlib.Path(anisoscope.__file__).parent / "experiments"
@@ -77,6 +79,9 @@ def load(given: str) -> Config | UntrainedConfig | CurvedConfig | VectorsConfig 
     if colon and not size:
         raise UserError(f"{where}: nothing stands after ':'; leave it out too, or see --list")
     if not pathlib.Path(path).is_file():
+        if now := renamed.EXPERIMENTS.get(pathlib.Path(path).stem):
+            words = given.replace(pathlib.Path(path).stem, now, 1)
+            raise UserError(f"{where}: {pathlib.Path(path).stem} is called {now} now; pass --config={words}")
         files = map(str, pathlib.Path(path).parent.glob("*.py"))
         near = meant(path, (*files, *(one.stem for one in EXPERIMENTS.glob("*.py"))))
         raise UserError(f"{where}: there is no file {path}{near or '; --list names the experiments'}")

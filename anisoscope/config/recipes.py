@@ -1,4 +1,4 @@
-"""Recipes of training by name: twins_small.py:tiny,gpt2 is the size tiny with the recipe gpt2."""
+"""Recipes of training by name: matched_pair_small.py:tiny,gpt2 is the size tiny with the recipe gpt2."""
 
 from typing import Any, TypeVar
 

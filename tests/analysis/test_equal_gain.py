@@ -53,7 +53,7 @@ def test_twins_are_one_contrast_whatever_differs():
 
 @pytest.mark.parametrize("missing", ["plain_0", "sink_0", "plain_2"])
 def test_a_run_without_value_does_not_turn_the_contrast_round(tables, tmp_path, missing):
-    """Runs come seed by seed, as in the laboratories; the sign is that of after less before."""
+    """Runs come seed by seed, as in the ablation suites; the sign is that of after less before."""
     by_seed = {name: tables[name] for name in sorted(tables, key=lambda name: name[-1])}
     planned = equal_gain.plan(joined(by_seed), dict.fromkeys(by_seed, 2.0) | {missing: 0.0})
     cut = {(name, 2.0): table.sel(step=slice(None, 1 if "sink" in name else 10)) for name, table in by_seed.items()}

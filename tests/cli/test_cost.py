@@ -60,7 +60,7 @@ def test_where_the_machine_does_not_say_nothing_is_refused(monkeypatch):
 def test_time_grows_with_what_is_done_and_is_that_of_the_demo_where_it_was_timed():
     """Two idle cores: 285e9 operations a second; 102 s to train both, 51 s to measure both, 3 min 10 s in all."""
     demo, text = quickstart.get_config(), cost.Text(106, 27_000)
-    costs = {twin: cost.of_run(demo, text) for twin in ("decoder", "encoder")}
+    costs = {model: cost.of_run(demo, text) for model in ("decoder", "encoder")}
     stages = cost.seconds(costs, ["train", "measure", "figures"], 10**6, 285e9)
     assert stages["train"] == pytest.approx(102, rel=0.2)
     assert stages["measure"] == pytest.approx(51, rel=0.2)

@@ -5,6 +5,7 @@ from dataclasses import dataclass, field
 import pytest
 
 from anisoscope.cli import flags, listing
+from anisoscope.config import renamed
 from anisoscope.config.experiment import Config
 from anisoscope.config.untrained import UntrainedConfig
 from anisoscope.utils.errors import UserError
@@ -129,6 +130,7 @@ def test_an_experiment_is_loaded_from_its_file_and_size(monkeypatch):
 
 OWN = """
 import dataclasses
+from anisoscope.config import renamed
 from anisoscope.config.experiment import Config
 
 @dataclasses.dataclass
@@ -183,6 +185,21 @@ def test_what_is_no_python_file_is_one_line(tmp_path, name):
     (tmp_path / "notes.txt").write_text("def get_config(): pass")
     with pytest.raises(UserError, match=rf"there is no file {tmp_path}|notes.txt is no Python file"):
         flags.load(str(tmp_path / name))
+
+
+@pytest.mark.parametrize("then", renamed.EXPERIMENTS)
+def test_an_experiment_of_before_is_answered_with_its_name_of_today(then, tmp_path):
+    now = renamed.EXPERIMENTS[then]
+    for words, answer in (
+        (f"experiments/{then}.py:tiny,gpt2", f"pass --config=experiments/{now}.py:tiny,gpt2$"),
+        (f"{then}:tiny", f"pass --config={now}:tiny$"),
+    ):
+        with pytest.raises(UserError, match=f"{then} is called {now} now; {answer}"):
+            flags.load(words)
+    assert flags.file_of(now).is_file()
+    (tmp_path / "own.py").write_text(f"from anisoscope.experiments.{then} import get_config")
+    with pytest.raises(UserError, match=f"it is anisoscope.experiments.{now} now"):
+        flags.load(str(tmp_path / "own.py"))
 
 
 @dataclass(frozen=True)

@@ -28,7 +28,7 @@ def run(folder, saved=(), tables=(), test=False, joined=False):
 
 @pytest.fixture
 def root(tmp_path):
-    root = tmp_path / "twins"
+    root = tmp_path / "pair"
     claim(root, replace(tiny.config(), {"variants": {"one": {}, "two": {"train.seed": 1}}}), new=True)
     assert schedule(tiny.config().train.steps, tiny.config().checkpoint.every) == KEPT
     return root
@@ -53,7 +53,7 @@ def test_a_finished_experiment_misses_nothing(root):
 
 
 def test_of_several_runs_the_tables_that_compare_them_are_wanted_too(tmp_path):
-    root, named = tmp_path / "twins", {"bell": {"quantity": "bell", "before": "one", "after": "two", "at": "equal"}}
+    root, named = tmp_path / "pair", {"bell": {"quantity": "bell", "before": "one", "after": "two", "at": "equal"}}
     claim(
         root, replace(tiny.config(), {"variants": {"one": {}, "two": {"model.sink": True}}, "primary": named}), new=True
     )
@@ -154,8 +154,8 @@ def test_two_runs_compared_are_done(tmp_path):
 
 def test_no_run_is_one_line(root):
     for folder, words in (
-        (root.parent / "twnis", "there is no run .*; did you mean 'twins'"),
-        (root.parent, "it holds the runs twins: name one of them"),
+        (root.parent / "piar", "there is no run .*; did you mean 'pair'"),
+        (root.parent, "it holds the runs pair: name one of them"),
     ):
         with pytest.raises(UserError, match=words) as error:
             list(status.told(folder))

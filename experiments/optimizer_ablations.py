@@ -10,8 +10,8 @@ from typing import Any
 
 from anisoscope.config.experiment import Config
 from anisoscope.config.recipes import chosen
-from anisoscope.experiments import mask_laboratory
-from anisoscope.experiments.twins_small import TWINS
+from anisoscope.experiments import mask_ablations
+from anisoscope.experiments.matched_pair_small import MATCHED_PAIR
 from anisoscope.utils.settings import replace
 
 COST = {
@@ -28,7 +28,7 @@ TRIED = {
     "sgd": (0.015, 0.03, 0.06, 0.1, 0.3, 1.0),
 }
 RATES = {"adamw": 0.004, "muon": 0.02, "sgd": 0.03}  # the best of these (docs/LOG.md, 2026-11-23)
-# At equal gain, in the decoder. What would still count as no change: as in mask_laboratory.py, and a quarter of a
+# At equal gain, in the decoder. What would still count as no change: as in mask_ablations.py, and a quarter of a
 # doubling of what is told in doublings. What an optimizer does to the rank of its updates is no question of a margin.
 MARGINS: dict[str, float | None] = {
     "last_anisotropy": 0.05,
@@ -57,7 +57,7 @@ PRIMARY = primary({name: ("adamw_decoder", f"{name}_decoder") for name in ("muon
 
 
 def get_config(size: str = "small") -> Config:
-    sizes = {"small": Config(), "tiny": mask_laboratory.TINY}
+    sizes = {"small": Config(), "tiny": mask_ablations.TINY}
     sizes["rates"] = replace(sizes["tiny"], {"train.steps": 500})
     config = replace(chosen(size, sizes), SHARED | {"measure.updates": True})
     if size == "rates":
@@ -66,14 +66,14 @@ def get_config(size: str = "small") -> Config:
 
 
 def of(optimizer: str, model: str, rate: float, seed: int) -> dict[str, Any]:
-    return {"train.optimizer": optimizer, "train.learning_rate": rate, "train.seed": seed, **TWINS[model]}
+    return {"train.optimizer": optimizer, "train.learning_rate": rate, "train.seed": seed, **MATCHED_PAIR[model]}
 
 
 def variants() -> dict[str, dict[str, Any]]:
     return {
         f"{name}_{model}_{seed}": of(name, model, rate, seed)
         for seed in SEEDS
-        for model in TWINS
+        for model in MATCHED_PAIR
         for name, rate in RATES.items()
     }
 
@@ -84,5 +84,5 @@ def trials() -> dict[str, dict[str, Any]]:
         f"{name}_{place}_{model}": of(name, model, rate, 0)
         for name, rates in TRIED.items()
         for place, rate in enumerate(rates, 1)
-        for model in TWINS
+        for model in MATCHED_PAIR
     }

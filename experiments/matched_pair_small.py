@@ -1,4 +1,4 @@
-"""decoder_small and encoder_small in one experiment, compared in each figure; `:tiny` runs on a CPU."""
+"""Matched encoder–decoder pair: decoder_small and encoder_small, compared in each figure; `:tiny` runs on a CPU."""
 
 from anisoscope.config.experiment import Config
 from anisoscope.experiments import decoder_small
@@ -6,11 +6,11 @@ from anisoscope.utils.settings import replace
 
 COST = {"small": "twice decoder_small.py", "tiny": "an hour on two CPU cores"}
 
-TWINS = {
+MATCHED_PAIR = {
     "decoder": {"model.mask": "causal", "objective": "next"},
     "encoder": {"model.mask": "bidirectional", "objective": "masked"},
 }
 
 
 def get_config(size: str = "small") -> Config:
-    return replace(decoder_small.get_config(size), {"variants": TWINS})
+    return replace(decoder_small.get_config(size), {"variants": MATCHED_PAIR})

@@ -7,9 +7,9 @@ need --stages=train,measure,equal,figures.
 
 from anisoscope.config.experiment import Config
 from anisoscope.config.recipes import chosen
-from anisoscope.experiments import mask_laboratory
-from anisoscope.experiments.optimizer_laboratory import MARGINS, RATES, SEEDS, SHARED, primary
-from anisoscope.experiments.twins_small import TWINS
+from anisoscope.experiments import mask_ablations
+from anisoscope.experiments.matched_pair_small import MATCHED_PAIR
+from anisoscope.experiments.optimizer_ablations import MARGINS, RATES, SEEDS, SHARED, primary
 from anisoscope.utils.settings import replace
 
 COST = {
@@ -19,16 +19,16 @@ COST = {
 
 POSITIONS = ("learned", "rotary")
 ASKED = {"bell": 0.05} | {name: margin for name, margin in MARGINS.items() if name != "last_update_rank"}
-PRIMARY = primary({model: tuple(f"{kind}_{model}" for kind in POSITIONS) for model in TWINS}, ASKED)
+PRIMARY = primary({model: tuple(f"{kind}_{model}" for kind in POSITIONS) for model in MATCHED_PAIR}, ASKED)
 
 
 def get_config(size: str = "small") -> Config:
-    sizes = {"small": Config(), "tiny": mask_laboratory.TINY}
+    sizes = {"small": Config(), "tiny": mask_ablations.TINY}
     shared = SHARED | {"train.optimizer": "muon", "train.learning_rate": RATES["muon"], "measure.updates": True}
     variants = {
-        f"{kind}_{model}_{seed}": TWINS[model] | {"model.positions": kind, "train.seed": seed}
+        f"{kind}_{model}_{seed}": MATCHED_PAIR[model] | {"model.positions": kind, "train.seed": seed}
         for seed in SEEDS
-        for model in TWINS
+        for model in MATCHED_PAIR
         for kind in POSITIONS
     }
     return replace(chosen(size, sizes), shared | {"variants": variants, "primary": PRIMARY})
