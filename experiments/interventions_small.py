@@ -1,7 +1,7 @@
 """One intervention a run, beside a plain decoder, at equal budget and with five seeds. `:tiny` is for two CPU cores.
 
-Runs of one seed share the windows, and the initial parameters but for those that an intervention adds. Contrasts at
-equal gain need --stages=train,measure,equal,figures.
+Runs of one seed share the windows, and the initial parameters but for those that an intervention adds. Loss-matched
+contrasts need --stages=train,measure,matched,figures.
 """
 
 from anisoscope.config.experiment import Config
@@ -10,7 +10,7 @@ from anisoscope.utils.settings import replace
 
 COST = {
     "small": "40 times decoder_small.py",
-    "tiny": "two hours on one CPU core, and longer for all contrasts at equal gain; it goes on where it stopped",
+    "tiny": "two hours on one CPU core, and longer for all loss-matched contrasts; it resumes where it stopped",
 }
 
 INTERVENTIONS = {
@@ -25,7 +25,7 @@ INTERVENTIONS = {
 }
 PRIMARY = {  # does anisotropy grow otherwise? 0.05 would still count as no
     f"growth_{name}": {
-        **{"quantity": "growth", "before": "softmax", "after": name, "at": "equal"},
+        **{"quantity": "growth", "before": "softmax", "after": name, "at": "matched"},
         "margin": mask_ablations.MARGINS["growth"],
     }
     for name in INTERVENTIONS

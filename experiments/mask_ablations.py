@@ -1,8 +1,8 @@
 """Mask × objective × seeds: which shapes follow the causal mask, and which the objective? `:tiny` is for two CPU cores.
 
 Runs of one seed differ in mask and objective only: same initial parameters, windows and budget. A next character is
-asked for where the mask hides it; bidirectional and leaking masks show it, and have masked characters alone. Contrasts
-at equal gain need --stages=train,measure,equal,figures.
+asked for where the mask hides it; bidirectional and leaking masks show it, and have masked characters alone.
+Loss-matched contrasts need --stages=train,measure,matched,figures.
 """
 
 from typing import Any
@@ -16,7 +16,7 @@ from anisoscope.utils.settings import replace
 
 COST = {
     "small": "45 times decoder_small.py",
-    "tiny": "three hours on one CPU core, and longer for all contrasts at equal gain; it goes on where it stopped",
+    "tiny": "three hours on one CPU core, and longer for all loss-matched contrasts; it resumes where it stopped",
 }
 
 SEEDS = (2, 3, 4, 5, 6)  # 0 and 1 were looked at while this was built
@@ -33,7 +33,7 @@ TINY = Config(
         nulls=("gaussian", "untrained"),
     ),
 )
-# At equal gain, each with the change that would still count as none: a fifth of what anisotropy grows in a decoder of
+# Loss-matched, each with the change that would still count as none: a fifth of what anisotropy grows in a decoder of
 # this size, a bell as deep as its noise, a fifth of a doubling of the dimension, half a doubling of the drift.
 MARGINS = {"growth": 0.05, "bell": 0.05, "expansion": 0.2, "drift_growth": 0.5}
 ASKED = {
@@ -41,7 +41,7 @@ ASKED = {
     "mask": {"before": "causal_masked", "after": "bidirectional_masked"},
 }
 PRIMARY = {
-    f"{quantity}_by_{what}": pair | {"quantity": quantity, "at": "equal", "margin": margin}
+    f"{quantity}_by_{what}": pair | {"quantity": quantity, "at": "matched", "margin": margin}
     for quantity, margin in MARGINS.items()
     for what, pair in ASKED.items()
 }

@@ -1,8 +1,8 @@
 """Does the optimizer make the geometry? AdamW, Muon or SGD on the blocks' matrices alone; `:tiny` is for two CPU cores.
 
 All else has AdamW at one rate in all three. Runs of one model and seed differ in the optimizer of the matrices and its
-rate alone: same initial parameters, windows and budget. Contrasts at equal gain need
---stages=train,measure,equal,figures. `:rates` tries several rates of each, on a seed of its own: of an optimizer,
+rate alone: same initial parameters, windows and budget. Loss-matched contrasts need
+--stages=train,measure,matched,figures. `:rates` tries several rates of each, on a seed of its own: of an optimizer,
 that with the least sum of both models' last valid_bits belongs in RATES.
 """
 
@@ -16,7 +16,7 @@ from anisoscope.utils.settings import replace
 
 COST = {
     "small": "30 times decoder_small.py",
-    "tiny": "three hours on one CPU core, in parts: it goes on where it stopped",
+    "tiny": "three hours on one CPU core, in parts: it resumes where it stopped",
     "rates": "half an hour on one CPU core",
 }
 
@@ -28,7 +28,7 @@ TRIED = {
     "sgd": (0.015, 0.03, 0.06, 0.1, 0.3, 1.0),
 }
 RATES = {"adamw": 0.004, "muon": 0.02, "sgd": 0.03}  # the best of these (docs/LOG.md, 2026-11-23)
-# At equal gain, in the decoder. What would still count as no change: as in mask_ablations.py, and a quarter of a
+# Loss-matched, in the decoder. What would still count as no change: as in mask_ablations.py, and a quarter of a
 # doubling of what is told in doublings. What an optimizer does to the rank of its updates is no question of a margin.
 MARGINS: dict[str, float | None] = {
     "last_anisotropy": 0.05,
@@ -44,7 +44,7 @@ MARGINS: dict[str, float | None] = {
 def primary(pairs: dict[str, tuple[str, str]], margins: dict[str, float | None]) -> dict[str, dict[str, Any]]:
     return {
         f"{quantity.removeprefix('last_')}_{name}": {
-            **{"quantity": quantity, "before": before, "after": after, "at": "equal"},
+            **{"quantity": quantity, "before": before, "after": after, "at": "matched"},
             **({} if margin is None else {"margin": margin}),
         }
         for quantity, margin in margins.items()

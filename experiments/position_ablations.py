@@ -1,8 +1,8 @@
 """Do positions make the geometry? Learned or rotary, decoder and encoder, five seeds; `:tiny` is for two CPU cores.
 
 Runs of one model and seed differ in positions alone, and in the parameters that learned ones add (under
-model.tied=False in the head's initial values too): same windows and budget, Muon at one rate. Contrasts at equal gain
-need --stages=train,measure,equal,figures.
+model.tied=False in the head's initial values too): same windows and budget, Muon at one rate. Loss-matched contrasts
+need --stages=train,measure,matched,figures.
 """
 
 from anisoscope.config.experiment import Config
@@ -14,7 +14,7 @@ from anisoscope.utils.settings import replace
 
 COST = {
     "small": "20 times decoder_small.py",
-    "tiny": "an hour on one CPU core, in parts: it goes on where it stopped",
+    "tiny": "an hour on one CPU core, in parts: it resumes where it stopped",
 }
 
 POSITIONS = ("learned", "rotary")

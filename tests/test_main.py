@@ -67,9 +67,11 @@ DECODER = ["--config=experiments/decoder_small.py", *TINY]  # the decoder of the
         (["--status=runs/nothing"], "--status=runs/nothing: there is no run (no config.json)"),
         (
             [DECODER[0], "--stages=trian"],
-            "'trian' is unknown; choose from train, measure, tangents, figures, equal, export",
+            "'trian' is unknown; choose from train, measure, tangents, figures, matched, export",
         ),
-        ([DECODER[0], "--over=gian"], "--over: 'gian' is unknown; choose from step, gain; did you mean 'gain'"),
+        ([DECODER[0], "--over=contxt_gain"], "choose from step, context_gain; did you mean 'context_gain'"),
+        ([DECODER[0], "--over=gain"], "--over: 'gain' is called 'context_gain' now"),
+        ([DECODER[0], "--stages=train,equal"], "--stages: 'equal' is called 'matched' now"),
         ([DECODER[0], "--stages="], "names no stage"),
         (["--config=experiments/quickstart.py:"], "nothing stands after ':'; leave it out too"),
         (["--config=experiments/decoder_small.py:tiny,"], "recipe '' is unknown; choose one of gpt2, rotary"),
@@ -98,7 +100,7 @@ DECODER = ["--config=experiments/decoder_small.py", *TINY]  # the decoder of the
             "watch.keep keeps other checkpoints of each seed",
         ),
         ([*DECODER, "--config.train.penalty_layers=1"], "train.penalty_layers does nothing while train.penalty is 0"),
-        ([*DECODER, "--stages=train,equal"], "--stages=equal contrasts runs, and this experiment has one"),
+        ([*DECODER, "--stages=train,matched"], "--stages=matched contrasts runs, and this experiment has one"),
         ([DECODER[0], "--config.data.path=/nowhere/enwik8"], "data.path /nowhere/enwik8 does not exist"),
         (["--config=experiments/matched_pair_small.py", "--config.objective=next"], "cannot be overridden"),
         (["--config=experiments/encoder_small.py", "--config.objective=next"], "shows the answer"),
@@ -279,7 +281,8 @@ def test_one_command_trains_measures_and_draws(pair):
         assert set(pd.read_csv(workdir / run / "correlations.csv").run) == {run}
     assert "quickstart: train 2 runs of 24 steps, measure 8 checkpoints of each, draw figures: roughly" in output
     assert re.search(
-        r"bits per character on the test split: decoder \d\.\d\d \(predicting next character; gain -?\d\.\d\d\); enc",
+        r"bits per character on the test split: decoder \d\.\d\d "
+        r"\(predicting next character; context gain -?\d\.\d\d\); enc",
         output,
     )
     figures = sorted((workdir / "figures").glob("*.p??"))

@@ -42,7 +42,7 @@ from anisoscope.measurement.intervals import LEVEL
 from anisoscope.models import masks
 
 # What cannot be compared under a change of what: bits of two objectives, or of two texts, measure two things.
-TASK = {"test_bits": ("objective", CORPUS), "test_gain": (CORPUS,)}
+TASK = {"test_bits": ("objective", CORPUS), "test_context_gain": (CORPUS,)}
 RATES = ("train.learning_rate", "train.rest_learning_rate")
 TELLING = 4  # seeds of either kind: from so many on two conditions tell their own scatter
 COLUMNS = ("setting", "before", "after", "held", "quantity", "positions")
@@ -58,7 +58,7 @@ class Change(NamedTuple):
 
 
 def contrasts(runs: xr.Dataset, together: bool = False) -> pd.DataFrame:
-    """Every pair of conditions that differ in one setting, for every shape, bits per character of one task, and gain.
+    """Every pair of conditions that differ in one setting, for every shape, bits of one task, and context gain.
 
     `runs` is what runs.nc holds. A mask and its own setting are one. `before` is the condition that comes first in the
     experiment, `held` what both have of the other settings that differ between runs.

@@ -47,14 +47,16 @@ def _bits(results: dict[str, xr.Dataset], bits: dict[str, dict[str, float]]) -> 
             {run: bits[run]["test_bits"] for run in results if results[run].attrs.get("objective") == kind}
         )
         if len(of_kind) > FEW:
-            gains = {run: bits[run]["test_gain"] for run in of_kind if "test_gain" in bits[run]}
-            told.append(f"predicting {entry.label}, {_range(of_kind)}" + (f", gain {_range(gains)}" if gains else ""))
+            gains = {run: bits[run]["test_context_gain"] for run in of_kind if "test_context_gain" in bits[run]}
+            told.append(
+                f"predicting {entry.label}, {_range(of_kind)}" + (f", context gain {_range(gains)}" if gains else "")
+            )
         else:
             told += [
                 f"{run} {value:.2f} (predicting {entry.label}{_beside(bits[run])})" for run, value in of_kind.items()
             ]
-    if told and any("test_gain" in own for own in bits.values()):
-        told[-1] += ". Gain: bits less than the best answer without context needs on the same characters"
+    if told and any("test_context_gain" in own for own in bits.values()):
+        told[-1] += ". Context gain: bits less than the best answer without context needs on the same characters"
     if told:
         yield f"bits per character on the test split: {'; '.join(told)}"
 
@@ -62,7 +64,7 @@ def _bits(results: dict[str, xr.Dataset], bits: dict[str, dict[str, float]]) -> 
 def _beside(bits: dict[str, float]) -> str:
     """What makes scores of two objectives comparable; runs of old do not tell it."""
     masked = f"; {bits['test_mask_bits']:.2f} under [MASK]" if "test_mask_bits" in bits else ""
-    return masked + (f"; gain {bits['test_gain']:.2f}" if "test_gain" in bits else "")
+    return masked + (f"; context gain {bits['test_context_gain']:.2f}" if "test_context_gain" in bits else "")
 
 
 def _last(table: xr.Dataset, name: str, positions: str = "all", **where: str) -> xr.DataArray:

@@ -18,18 +18,19 @@ import xarray as xr
 from scipy import stats
 
 from anisoscope.analysis.contrasts import COLUMNS, TASK, Change, change_between, factors, pairs
-from anisoscope.analysis.equal_gain import STEPS
+from anisoscope.analysis.loss_matched import STEPS
 from anisoscope.analysis.runs import numbers, pairing
 from anisoscope.analysis.shapes import SHAPES
 from anisoscope.measurement.intervals import LEVEL
+from anisoscope.utils import renamed
 from anisoscope.utils.errors import UserError
 from anisoscope.utils.settings import choose
 
 MOST = 16
 NEEDED, FURTHER = ("quantity", "before", "after"), ("at", "margin", "positions")
-AT = ("last", "equal")  # the last checkpoint, or equal gain
+AT = ("last", "matched")  # the last checkpoint, or loss-matched
 POSITIONS = ("all", "without_first")
-AT_LAST = ("test_bits", "test_gain")  # beside the shapes
+AT_LAST = ("test_bits", "test_context_gain")  # beside the shapes
 ROLE, ROLES = "role", ("primary", "exploratory")  # a column of contrasts
 DIFFERS, WITHIN, BOTH, OPEN, UNTESTED, NOTHING = (
     "differs",
@@ -54,6 +55,8 @@ def check(primary: dict[str, dict[str, Any]], runs: list[str]) -> None:
         for field in one:
             choose(f"a field of {where}", field, (*NEEDED, *FURTHER))
         at = one.get("at", AT[0])
+        renamed.refuse(f"{where}.at", at, renamed.AT)
+        renamed.refuse(f"{where}.quantity", one["quantity"], renamed.QUANTITIES)
         choose(f"{where}.at", at, AT)
         choose(f"{where}.quantity", one["quantity"], (*SHAPES, *(AT_LAST if at == "last" else (STEPS,))))
         choose(f"{where}.positions", one.get("positions", POSITIONS[0]), POSITIONS)
@@ -69,21 +72,21 @@ def check(primary: dict[str, dict[str, Any]], runs: list[str]) -> None:
                 raise UserError(f"{where}.{end} is {one[end]!r}; no run of this experiment is named so")
 
 
-def at_equal_gain(primary: dict[str, dict[str, Any]]) -> set[frozenset[str]]:
-    """The pairs of conditions of which something is asked at equal gain."""
+def loss_matched(primary: dict[str, dict[str, Any]]) -> set[frozenset[str]]:
+    """The pairs of conditions of which something is asked that is loss-matched."""
     return {frozenset((one["before"], one["after"])) for one in primary.values() if one.get("at", AT[0]) == "equal"}
 
 
-def read(primary: dict[str, dict[str, Any]], runs: xr.Dataset, equal: pd.DataFrame) -> pd.DataFrame:
-    """A row for each primary contrast; `runs` and `equal` as runs.nc and contrasts_equal_gain.csv hold them.
+def read(primary: dict[str, dict[str, Any]], runs: xr.Dataset, matched: pd.DataFrame) -> pd.DataFrame:
+    """A row for each primary contrast; `runs` and `matched` as runs.nc and contrasts_loss_matched.csv hold them.
 
-    NaN where there is no value, as at equal gain before it was read, and no p where seeds are crossed: an interval of
-    such seeds is not Student's.
+    NaN where there is no value, as of a loss-matched one before it was read, and no p where seeds are crossed: an
+    interval of such seeds is not Student's.
     """
     rows = []
     for name, one in primary.items():
         about = {"name": name, "at": AT[0], "positions": POSITIONS[0], "margin": np.nan} | one
-        change = _at_last(runs, about) if about["at"] == "last" else _at_equal_gain(runs, equal, about)
+        change = _at_last(runs, about) if about["at"] == "last" else _loss_matched(runs, matched, about)
         rows.append(about | change._asdict() | _tests(change, about["margin"], _crossed(runs)))
     frame = pd.DataFrame(rows, columns=[name for name in READ if name not in ("p_holm", "p_margin_holm", "verdict")])
     frame = frame.astype({"margin": float})
@@ -136,15 +139,15 @@ def _at_last(runs: xr.Dataset, about: dict[str, Any]) -> Change:
     return change_between(values, condition, pairing(runs), *(labels.index(about[end]) for end in ("before", "after")))
 
 
-def _at_equal_gain(runs: xr.Dataset, equal: pd.DataFrame, about: dict[str, Any]) -> Change:
+def _loss_matched(runs: xr.Dataset, matched: pd.DataFrame, about: dict[str, Any]) -> Change:
     """The row of the table; turned round where the experiment has the two in the other order."""
     wanted = about["before"], about["after"]
     for pair in pairs(runs, together=True):
         if set(pair.labels) == set(wanted):
             place = pair.about | {"quantity": about["quantity"], "positions": about["positions"]}
-            alike = (equal[list(COLUMNS)] == pd.Series(place)[list(COLUMNS)]).all(axis=1)
+            alike = (matched[list(COLUMNS)] == pd.Series(place)[list(COLUMNS)]).all(axis=1)
             if alike.any():
-                found = Change(*equal.loc[alike, list(Change._fields)].iloc[0])
+                found = Change(*matched.loc[alike, list(Change._fields)].iloc[0])
                 found = found._replace(freedom=int(found.freedom), pairs=int(found.pairs))
                 if pair.labels != wanted:
                     found = found._replace(change=-found.change, low=-found.high, high=-found.low)
@@ -162,7 +165,7 @@ def _crossed(runs: xr.Dataset) -> bool:
 
 
 def with_roles(frame: pd.DataFrame, primary: dict[str, dict[str, Any]], runs: xr.Dataset, at: str) -> pd.DataFrame:
-    """contrasts.csv or contrasts_equal_gain.csv, with what each row is: primary or exploratory."""
+    """contrasts.csv or contrasts_loss_matched.csv, with what each row is: primary or exploratory."""
     named = {
         (frozenset((one["before"], one["after"])), one["quantity"], one.get("positions", POSITIONS[0]))
         for one in primary.values()
@@ -187,7 +190,7 @@ def told(frame: pd.DataFrame) -> list[str]:
     return lines
 
 
-WHERE = {"last": "at the last checkpoint", "equal": "at equal gain"}
+WHERE = {"last": "at the last checkpoint", "matched": "loss-matched"}
 
 
 def with_interval(row: Any) -> str:

@@ -38,8 +38,8 @@ BITS = {
     "test_bits": "bits per predicted character, test split",
     "valid_bits": "bits per predicted character, validation windows",
     "test_mask_bits": "bits per character under [MASK], test split",
-    "test_gain": "gain: bits of the objective's best answer without context less bits of the model, test split",
-    "valid_gain": "gain, validation windows",
+    "test_context_gain": "context gain: bits of the best answer without context less bits of the model, test split",
+    "valid_context_gain": "context gain, validation windows",
     "valid_error_masks": "standard error of valid_bits, were the masked characters of these windows drawn anew",
 }
 
@@ -155,7 +155,8 @@ def _plain(column: list[Any]) -> np.ndarray:
 
 def numbers(runs: xr.Dataset) -> list[tuple[str, str, np.ndarray]]:
     """What runs are compared by: (quantity, positions, a value per run)."""
-    found = [(name, "all", runs[name].values) for name in ("test_bits", "test_gain", "steps_to_gain") if name in runs]
+    learned = ("test_bits", "test_context_gain", "steps_to_context_gain")
+    found = [(name, "all", runs[name].values) for name in learned if name in runs]
     for name in (name for name in SHAPES if name in runs):
         found += [(name, str(p), runs[name].sel(positions=p).values) for p in runs.positions.values]
     return found

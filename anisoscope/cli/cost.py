@@ -151,7 +151,7 @@ def plan(configs: dict[str, Config], costs: dict[str, Cost], stages: list[str]) 
         "train": f"train {f'{len(configs)} runs' if len(configs) > 1 else 'a run'} of {steps or 'several lengths'}",
         "measure": f"measure {one.checkpoints:,} checkpoints{' of each' if len(configs) > 1 else ''}",
         "tangents": "fit and test tangent proxies",
-        "equal": "read contrasts at equal gain (its time is not counted)",
+        "matched": "read loss-matched contrasts (its time is not counted)",
         "export": "export Hugging Face folders (its time is not counted)",
         "figures": "draw figures",
     }

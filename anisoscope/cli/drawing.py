@@ -72,8 +72,8 @@ def draw_figures(
     drawn = own | {called[name]: runs[called[name]] for name in called if name not in folders}
     paths, named = draw.draw_runs(drawn, to, over), on_disk.read_primary(root)
     if (root / "runs.csv").exists():
-        equal = on_disk.read_equal(root, folders)
-        paths += draw.draw(draw.EXPERIMENT, Compared(own, *on_disk.read(root), equal, named), to)
+        matched = on_disk.read_loss_matched(root, folders)
+        paths += draw.draw(draw.EXPERIMENT, Compared(own, *on_disk.read(root), matched, named), to)
     written = page.write(runs, drawn, shown, beside(to, root))
     bits = {name: on_disk.bits(path) for name, path in shown.items()}
     for line in findings.found({name: run.results for name, run in runs.items()}, bits):
@@ -85,11 +85,11 @@ def draw_figures(
 
 
 def check_axis(runs: dict[str, Run], over: str) -> None:
-    """Raise UserError where curves cannot be drawn over it: logs of old tell no gain, nor do models of others."""
+    """Raise UserError where curves cannot be drawn over it: old logs have no context gain, nor do pretrained models."""
     variable = over_training.AXES[over].of
     if without := [name for name, run in runs.items() if variable not in run.results]:
-        advice = "leave --over out, or draw runs that tell it; --stages=measure reads it from a newer log"
-        raise UserError(f"--over={over}: {', '.join(without)} tell no gain at their checkpoints; {advice}")
+        advice = "leave --over out, or draw runs that have it; --stages=measure reads it from a newer log"
+        raise UserError(f"--over={over}: {', '.join(without)} have no context gain at their checkpoints; {advice}")
 
 
 def told(paths: list[pathlib.Path], to: pathlib.Path) -> str:

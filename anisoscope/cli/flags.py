@@ -9,13 +9,13 @@ import sys
 from typing import Any, get_args, get_origin, get_type_hints
 
 import anisoscope
-from anisoscope.config import renamed
 from anisoscope.config.curved import CurvedConfig
 from anisoscope.config.experiment import Config
 from anisoscope.config.pretrained import PretrainedConfig
 from anisoscope.config.pretrained_models import ModelsConfig
 from anisoscope.config.untrained import UntrainedConfig
 from anisoscope.config.vectors import VectorsConfig
+from anisoscope.utils import renamed
 from anisoscope.utils.errors import UserError, meant
 from anisoscope.utils.settings import RENAMED, replace
 

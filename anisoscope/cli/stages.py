@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterable
 from typing import Any, NamedTuple
 
 from anisoscope.analysis import on_disk
-from anisoscope.cli import ahead, equal
+from anisoscope.cli import ahead, matched
 from anisoscope.config import variants
 from anisoscope.config.data import CACHE
 from anisoscope.config.experiment import Config
@@ -116,15 +116,15 @@ def fit_tangents(work: Work) -> None:
         work.stop.check(f"{run.name}: stopped when tangents were done")
 
 
-def check_equal(work: Work) -> None:
-    equal.check({name: run.config for name, run in work.runs.items()})
+def check_matched(work: Work) -> None:
+    matched.check({name: run.config for name, run in work.runs.items()})
 
 
 def contrast(work: Work) -> None:
-    """At equal gain."""
+    """Loss-matched."""
     configs = {name: run.config for name, run in work.runs.items()}
     texts = {name: run.text for name, run in work.runs.items()}
-    equal.contrast(work.experiment, configs, texts, work.root, work.stop)
+    matched.contrast(work.experiment, configs, texts, work.root, work.stop)
 
 
 def check_export(work: Work) -> None:
@@ -142,7 +142,7 @@ STAGES = (
     Stage("train", check_train, train),
     Stage("measure", check_measure, measure),
     Stage("tangents", check_tangents, fit_tangents),
-    Stage("equal", check_equal, contrast),
+    Stage("matched", check_matched, contrast),
     Stage("export", check_export, export_folders),
 )  # in this order; figures are drawn of what they leave on disk (drawing.py)
 

@@ -11,9 +11,10 @@ from anisoscope.config import variants
 from anisoscope.config.experiment import Config
 from anisoscope.config.run import schedule
 from anisoscope.training import finished, loop
+from anisoscope.utils import renamed
 from anisoscope.utils.errors import UserError, meant
 from anisoscope.utils.files import read_json
-from anisoscope.utils.settings import at_least, flat, from_dict, replace, to_dict
+from anisoscope.utils.settings import at_least, flat, from_dict, of_today, replace, to_dict
 
 MOST = 6  # steps that a line names
 
@@ -25,7 +26,7 @@ def told(root: pathlib.Path) -> Iterator[str]:
         words = meant(root.name, (path.name for path in root.parent.glob("*/"))) if not root.exists() else ""
         words = f"; it holds the runs {', '.join(inner)}: name one of them" if inner else words
         raise UserError(f"--status={root}: there is no run (no config.json){words}")
-    values = read_json(root / "config.json", "name another folder with --status=")
+    values = of_today(read_json(root / "config.json", "name another folder with --status="))
     runs = listed(root) if "listed" in values else expected(values)
     yield f"{root}: {f'{len(runs)} runs' if len(runs) > 1 else 'a run'}, last written {ago(root)}"
     missing = []
@@ -108,9 +109,9 @@ def of_several(root: pathlib.Path, values: dict[str, Any]) -> list[str]:
     """What is missing of the tables that join or contrast an experiment's runs, when these are done."""
     if "listed" in values:
         return []
-    at_equal_gain = any(one.get("at") == "equal" for one in values.get("primary", {}).values())
-    wanted = {"runs.csv": "measure"} | ({"contrasts_equal_gain.csv": "equal"} if at_equal_gain else {})
-    return [f"{name} (--stages={stage})" for name, stage in wanted.items() if not (root / name).exists()]
+    loss_matched = any(one.get("at") == "matched" for one in values.get("primary", {}).values())
+    wanted = {"runs.csv": "measure"} | ({"contrasts_loss_matched.csv": "matched"} if loss_matched else {})
+    return [f"{name} (--stages={stage})" for name, stage in wanted.items() if not renamed.place(root, name).exists()]
 
 
 def steps_in(folder: pathlib.Path, pattern: str) -> set[int]:

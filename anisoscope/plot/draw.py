@@ -61,7 +61,7 @@ OVER_TRAINING = {"anisotropy_by_checkpoint", *over_training.BY_RUN, *over_traini
 EXPERIMENT: dict[str, Callable[[experiment.Compared], Figure | None]] = {
     "runs_compared": experiment.runs_compared,
     "contrasts": experiment.contrasts,
-    "contrasts_at_equal_gain": experiment.contrasts_at_equal_gain,
+    "contrasts_loss_matched": experiment.contrasts_loss_matched,
     "primary_contrasts": primary.build,
     "attention_sinks": attention_sinks.build,
 }
@@ -98,7 +98,7 @@ def check_folder(folder: pathlib.Path, root: pathlib.Path | None = None) -> None
 def draw_runs(runs: dict[str, Run], folder: pathlib.Path, over: str = "step") -> list[pathlib.Path]:
     """Compare the runs (label -> Run) in each figure; of several runs correlations.csv too, where they are pooled.
 
-    Curves over training are drawn `over` steps or gain.
+    Curves over training are drawn `over` steps or context gain.
     """
     several = any(run.results.sizes["step"] > 1 for run in runs.values())
     curves, every = over_training.figures(over), RUNS | tangents.FIGURES

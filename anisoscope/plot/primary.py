@@ -18,7 +18,7 @@ LOOKS = {  # colour, marker, filled
     OPEN: ("0.35", "o", False),
     UNTESTED: ("0.35", "v", False),
 }
-AT = {"last": "last checkpoint", "equal": "equal gain"}
+AT = {"last": "last checkpoint", "matched": "loss-matched"}
 ROW = 0.19  # inches
 
 

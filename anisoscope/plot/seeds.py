@@ -15,7 +15,14 @@ from anisoscope.plot.provenance import seeds_in_words
 from anisoscope.plot.run import ENDS, Run
 from anisoscope.training.watch import BLOCKS, LAYERS
 
-AVERAGED = ("bits_per_character", "context_free_bits", "gain", "mask_bits", *LAYERS, *BLOCKS)  # of what a line says
+AVERAGED = (
+    "bits_per_character",
+    "context_free_bits",
+    "context_gain",
+    "mask_bits",
+    *LAYERS,
+    *BLOCKS,
+)  # of what a line says
 
 
 def over_seeds(runs: dict[str, Run]) -> dict[str, Run]:

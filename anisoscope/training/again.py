@@ -1,6 +1,6 @@
-"""A run trained again from its last checkpoint before it had learned so much, up to the step where it has: exactly.
+"""A run replayed from its last checkpoint below a context gain, up to the step where it reaches it: exactly.
 
-What is made so lies apart from the run's own checkpoints, in `equal_gain/`, beside a record of which gain it was for.
+What is made so lies apart from the run's own checkpoints, in `loss_matched/`, beside a record of each context gain.
 """
 
 import contextlib
@@ -16,13 +16,11 @@ from anisoscope.data.corpus import Corpus
 from anisoscope.training import checkpoint, evaluate, step
 from anisoscope.training.members import items
 from anisoscope.training.program import Program, make_program
-from anisoscope.utils import processes
+from anisoscope.utils import processes, renamed
 from anisoscope.utils.errors import RunError, UserError
 from anisoscope.utils.files import read_json, write_json
 from anisoscope.utils.progress import bar
 from anisoscope.utils.stop import Stop
-
-FOLDER = "equal_gain"
 
 
 class Bracket(NamedTuple):
@@ -34,20 +32,26 @@ class Bracket(NamedTuple):
 
 class Crossing(NamedTuple):
     step: int  # the first one, between those of the bracket, at which bisection finds so much gained
-    gain: float
+    context_gain: float
     after: dict[str, str | None] | None = None  # {step: digest} of the run's checkpoint before it; of old ones unknown
+
+
+def folder(run: pathlib.Path) -> str:
+    """Its name in the run's folder, which a run of an earlier version goes on with."""
+    return renamed.place(run, "loss_matched").name
 
 
 def crossings(
     config: RunConfig, corpus: Corpus, run: pathlib.Path, brackets: dict[float, Bracket], name: str, stop: Stop
 ) -> dict[float, Crossing]:
-    """Of each gain, where a finished run reaches it; its checkpoint is there, on the schedule or made now."""
-    path, kept = run / FOLDER / "crossings.json", schedule(config.train.steps, config.checkpoint.every)
+    """Of each context gain, where a finished run reaches it; its checkpoint is there, on the schedule or made now."""
+    place = run / folder(run)
+    path, kept = place / "crossings.json", schedule(config.train.steps, config.checkpoint.every)
     known = read_json(path, "move it elsewhere") if path.exists() else {}
-    found = {float(gain): Crossing(**one) for gain, one in known.items()}
+    found = {float(gain): Crossing(**renamed.keys(one, renamed.SCORES)) for gain, one in known.items()}
     with contextlib.ExitStack() as stack:
         scheduled = stack.enter_context(contextlib.closing(checkpoint.Checkpoints(run / "checkpoints", kept, True)))
-        others = stack.enter_context(contextlib.closing(checkpoint.Checkpoints(run / FOLDER / "checkpoints", None)))
+        others = stack.enter_context(contextlib.closing(checkpoint.Checkpoints(place / "checkpoints", None)))
         # Those that another run has made in this place, before this one was trained anew, are no part of it.
         found = {gain: one for gain, one in found.items() if _stands(scheduled, one)}
         for at in set(others.steps()) - {one.step for one in found.values()}:
@@ -58,7 +62,7 @@ def crossings(
             return {gain: found[gain] for gain in brackets}
         program = make_program(config, corpus)
         again = _Again(config, corpus, program, name, stop)
-        for gain in bar(todo, f"{name}: equal gain", "gain", leave=False):
+        for gain in bar(todo, f"{name}: loss-matched", "level", leave=False):
             below = brackets[gain].below
             start = max((at for at in {*scheduled.steps(), *others.steps()} if at <= below), default=None)
             if start is None:
@@ -89,20 +93,20 @@ class _Again:
         self.tokens_N, self.windows = corpus.valid, evaluate.valid_windows(config, corpus.valid.size)
 
     def until(self, state: step.State, at: int, gain: float, bracket: Bracket) -> tuple[int, step.State, float]:
-        """Step, state and gain where so much is first gained: the bracket is halved until one step is left."""
+        """Step, state and context gain where so much is first gained: the bracket is halved until one step is left."""
         below, reached = bracket
         state, found = self.advance(state, below - at), None
         while reached - below > 1:
             middle = (below + reached) // 2
             there = self.advance(jax.tree.map(jnp.copy, state), middle - below)
-            gained = self.gain(there)
+            gained = self.context_gain(there)
             if gained >= gain:
                 reached, found = middle, (there, gained)
             else:
                 below, state = middle, there
         if found is None:
             state = self.advance(state, reached - below)
-            found = state, self.gain(state)
+            found = state, self.context_gain(state)
         state, gained = found
         if gained < gain:
             raise RunError(
@@ -119,8 +123,8 @@ class _Again:
             count -= now
         return state
 
-    def gain(self, state: step.State) -> float:
-        return self.program.score(state.params, self.tokens_N, self.windows, "", self.may_stop)[0].gain
+    def context_gain(self, state: step.State) -> float:
+        return self.program.score(state.params, self.tokens_N, self.windows, "", self.may_stop)[0].context_gain
 
     def may_stop(self) -> None:
-        self.stop.check(f"{self.name}: stopped on the way to an equal gain")
+        self.stop.check(f"{self.name}: stopped on the way to a context gain")

@@ -1,7 +1,7 @@
 """Bits per character on fixed windows of the validation split and over the whole test split.
 
 Beside them stands what the best answer without context costs on the very same characters. It knows the frequencies of
-the split that is scored, so that no other such answer does better on it: a gain cannot come from frequencies.
+the split that is scored, so that no other such answer does better on it: a context gain cannot come from frequencies.
 """
 
 import dataclasses
@@ -31,7 +31,7 @@ class Score:
     loss: float  # nats
     bits_per_character: float
     context_free_bits: float  # of the objective's best answer without context, on these very characters
-    gain: float  # context_free_bits - bits_per_character
+    context_gain: float  # context_free_bits - bits_per_character
     mask_bits: float | None  # masked characters: on [MASK] alone, where nothing tells the answer
     error_windows: float | None  # standard error of bits_per_character, were the windows drawn anew from such a text
     error_masks: float | None  # the same, were the masked characters of these windows drawn anew
@@ -188,7 +188,7 @@ def _score(model_2M: np.ndarray, beside_3M: np.ndarray, draws: int) -> Score:
         loss=float(loss),
         bits_per_character=float(bits),
         context_free_bits=float(free),
-        gain=float(free - bits),
+        context_gain=float(free - bits),
         mask_bits=in_bits(masked_nats_M.sum() / masked) if masked else None,
         error_windows=in_bits(over_windows),
         error_masks=in_bits(over_masks),

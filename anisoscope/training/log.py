@@ -12,6 +12,7 @@ from tensorboardX.event_file_writer import EventsWriter
 from tensorboardX.proto.event_pb2 import Event, SessionLog
 from tensorboardX.summary import scalar
 
+from anisoscope.utils import renamed
 from anisoscope.utils.errors import RunError, of_system
 from anisoscope.utils.files import from_json, open_in_place, refuse_link, write
 from anisoscope.utils.processes import is_first
@@ -119,5 +120,5 @@ def read(folder: pathlib.Path) -> list[dict[str, Any]]:
             raise RunError(
                 f"{path}, line {number} is damaged ({text[:40].decode(errors='replace')!r}…); remove that line"
             )
-        found.append(line)
+        found.append(renamed.keys(line, renamed.SCORES))
     return found

@@ -213,6 +213,6 @@ def _test(
         if processes.is_first():
             finished.write(folder, record)
         masked = "" if result.mask_bits is None else f", {result.mask_bits:.4f} under [MASK]"
-        gain = f"gain {result.gain:.4f} over {result.context_free_bits:.4f} without context"
+        gain = f"context gain {result.context_gain:.4f} over {result.context_free_bits:.4f} without context"
         scored = f"{protocol}, {result.characters:,} scored"
         print(f"{run}: test {result.bits_per_character:.4f} bits per character{masked}, {gain} ({scored})")

@@ -5,6 +5,7 @@ import json
 from collections.abc import Iterable, Sequence
 from typing import Any, get_args, get_origin, get_type_hints
 
+from anisoscope.utils import renamed
 from anisoscope.utils.errors import UserError, meant
 
 RENAMED = {"vectors.groups": "vectors.clusters"}  # settings of earlier versions, by what they are called now
@@ -48,7 +49,7 @@ def of_today(values: dict[str, Any]) -> dict[str, Any]:
         if name in (own := values.get(group, {})):
             others = {one: value for one, value in own.items() if one != name}
             values = values | {group: others | {now.rpartition(".")[2]: own[name]}}
-    return values
+    return values | ({"primary": renamed.primary(values["primary"])} if "primary" in values else {})
 
 
 def flat(values: dict[str, Any], prefix: str = "") -> dict[str, Any]:

@@ -75,11 +75,13 @@ def test_runs_of_layers_are_said_by_their_ends(tables, layers, said):
     assert _places(tables["decoder"], layers) == said
 
 
-def test_a_score_that_can_be_compared_says_its_gain(tables):
-    scores = bits(tables) | {"encoder": {"test_bits": 1.5, "test_gain": 3.25, "test_mask_bits": 1.75}}
+def test_a_score_that_can_be_compared_says_its_context_gain(tables):
+    scores = bits(tables) | {"encoder": {"test_bits": 1.5, "test_context_gain": 3.25, "test_mask_bits": 1.75}}
     line = next(found(tables, scores))
     assert "decoder 2.50 (predicting next character); " in line  # a run of old
-    assert "encoder 1.50 (predicting masked characters; 1.75 under [MASK]; gain 3.25). Gain: bits less than" in line
+    assert (
+        "encoder 1.50 (predicting masked characters; 1.75 under [MASK]; context gain 3.25). Context gain: bits" in line
+    )
 
 
 def test_what_was_not_measured_is_not_said(tables):

@@ -8,7 +8,7 @@ import pandas as pd
 import pytest
 import xarray as xr
 
-from anisoscope.analysis import equal_gain, on_disk, runs
+from anisoscope.analysis import loss_matched, on_disk, runs
 from anisoscope.analysis.contrasts import contrasts as changes_between
 from anisoscope.analysis.shapes import over_depth, shapes
 from anisoscope.measurement.tables import files
@@ -290,16 +290,18 @@ def test_a_table_that_ends_before_its_training_is_in_no_contrast(tmp_path, capsy
     assert list(rows.step) == [10, 10, 10, 10, 1, 10]
 
 
-def test_contrasts_at_equal_gain_of_older_tables_are_not_taken(tmp_path, capsys):
+def test_contrasts_loss_matched_of_older_tables_are_not_taken(tmp_path, capsys):
     tables = {f"{kind}_{seed}": made(seed, model__sink=kind == "sink") for kind in ("plain", "sink") for seed in (0, 1)}
     where, named = folders(tables, tmp_path), {"bell": {"quantity": "bell", "before": "plain", "after": "sink"}}
-    named["bell"] |= {"at": "equal"}
+    named["bell"] |= {"at": "matched"}
     joined = runs.join(tables, {name: {} for name in tables})
-    planned = equal_gain.plan(joined, dict.fromkeys(tables, 1.0))
-    on_disk.write_equal(planned, {(name, 1.0): table for name, table in tables.items()}, where, tmp_path, joined, named)
+    planned = loss_matched.plan(joined, dict.fromkeys(tables, 1.0))
+    on_disk.write_loss_matched(
+        planned, {(name, 1.0): table for name, table in tables.items()}, where, tmp_path, joined, named
+    )
     on_disk.write(where, tmp_path, named)
     assert np.isfinite(on_disk.read_primary(tmp_path).change).all()
     files.write(tables["plain_0"].assign(anisotropy=tables["plain_0"].anisotropy / 2), where["plain_0"] / "results.nc")
     on_disk.write(where, tmp_path, named)
     assert on_disk.read_primary(tmp_path).change.isna().all()
-    assert "--stages=equal reads them again" in capsys.readouterr().out
+    assert "--stages=matched reads them again" in capsys.readouterr().out

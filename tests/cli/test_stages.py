@@ -92,10 +92,12 @@ def test_the_page_lies_with_the_run_however_its_folder_of_figures_is_written(tmp
     assert drawing.beside(tmp_path / "elsewhere", root) == tmp_path / "elsewhere"
 
 
-def test_curves_over_gain_need_runs_that_tell_it(folder):
-    files.write(files.read(folder / "results.nc").drop_vars("validation_gain"), folder / "results.nc")
-    with pytest.raises(UserError, match=r"--over=gain: run tell no gain at their checkpoints; leave --over out"):
-        drawing.draw_figures({"run": folder}, folder, folder, "gain")
+def test_curves_over_context_gain_need_runs_that_have_it(folder):
+    files.write(files.read(folder / "results.nc").drop_vars("validation_context_gain"), folder / "results.nc")
+    with pytest.raises(
+        UserError, match=r"--over=context_gain: run have no context gain at their checkpoints; leave --over out"
+    ):
+        drawing.draw_figures({"run": folder}, folder, folder, "context_gain")
 
 
 def test_a_folder_of_runs_is_named_with_them(folder):

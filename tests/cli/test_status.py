@@ -53,15 +53,15 @@ def test_a_finished_experiment_misses_nothing(root):
 
 
 def test_of_several_runs_the_tables_that_compare_them_are_wanted_too(tmp_path):
-    root, named = tmp_path / "pair", {"bell": {"quantity": "bell", "before": "one", "after": "two", "at": "equal"}}
+    root, named = tmp_path / "pair", {"bell": {"quantity": "bell", "before": "one", "after": "two", "at": "matched"}}
     claim(
         root, replace(tiny.config(), {"variants": {"one": {}, "two": {"model.sink": True}}, "primary": named}), new=True
     )
     for name in ("one", "two"):
         run(root / name, KEPT, KEPT, test=True, joined=True)
-    missing = "missing: runs.csv (--stages=measure); contrasts_equal_gain.csv (--stages=equal); figures"
+    missing = "missing: runs.csv (--stages=measure); contrasts_loss_matched.csv (--stages=matched); figures"
     assert missing in list(status.told(root))
-    for name in ("runs.csv", "contrasts_equal_gain.csv"):
+    for name in ("runs.csv", "contrasts_loss_matched.csv"):
         (root / name).touch()
     assert "missing: figures" in list(status.told(root))
 

@@ -179,7 +179,7 @@ FAULTS = [
         ("tests/training/test_evaluate.py",),
     ),
     Fault(
-        "a run is read one step after its gain",
+        "a run is read one step after its context gain",
         "anisoscope/training/again.py",
         "if gained >= gain:",
         "if gained > gain:",

@@ -1,4 +1,4 @@
-"""A run trained again up to a gain is the run itself, stopped there."""
+"""A run replayed up to a context gain is the run itself, stopped there."""
 
 import json
 
@@ -37,7 +37,7 @@ def every_step(tmp_path_factory):
         keep(patch, list(range(13)))
         train(CONFIG, folder)
         found = everything(folder, CONFIG)
-    gains = {line["step"]: line["gain"] for line in log.read(folder) if line["kind"] == "valid"}
+    gains = {line["step"]: line["context_gain"] for line in log.read(folder) if line["kind"] == "valid"}
     return found, gains
 
 
@@ -61,8 +61,8 @@ def test_it_ends_at_the_first_step_with_that_gain_and_is_the_run_there_bitwise(f
     levels = {(gains[5] + gains[6]) / 2, gains[8], gains[12]}
     found = retrain(folder, dict.fromkeys(levels, again.Bracket(1, 12)))
     for level, crossing in found.items():
-        assert gains[crossing.step] == crossing.gain >= level > gains[crossing.step - 1]
-    store = checkpoint.Checkpoints(folder / again.FOLDER / "checkpoints", None)
+        assert gains[crossing.step] == crossing.context_gain >= level > gains[crossing.step - 1]
+    store = checkpoint.Checkpoints(folder / "loss_matched" / "checkpoints", None)
     made = {step: store._orbax.checkpointables_metadata(step).custom_metadata["sha256"] for step in store.steps()}
     store.close()
     expected = {step: digests[step] for step in {one.step for one in found.values()} - {*KEPT}}
@@ -74,11 +74,11 @@ def test_it_ends_at_the_first_step_with_that_gain_and_is_the_run_there_bitwise(f
     with monkeypatch.context() as patch:
         patch.setattr(again, "make_program", None)
         assert retrain(folder, dict.fromkeys(levels, again.Bracket(1, 12))) == found  # nothing is done twice
-    record = folder / again.FOLDER / "crossings.json"
+    record = folder / "loss_matched" / "crossings.json"
     other = {key: one | {"after": {"1": "of another run"}} for key, one in json.loads(record.read_text()).items()}
     record.write_text(json.dumps(other))  # as if the run had been trained anew, with another result
     assert retrain(folder, dict.fromkeys(levels, again.Bracket(1, 12))) == found
-    assert len(list((folder / again.FOLDER / "damaged_checkpoints").iterdir())) == len(made)
+    assert len(list((folder / "loss_matched" / "damaged_checkpoints").iterdir())) == len(made)
 
 
 @pytest.mark.slow
@@ -88,11 +88,11 @@ def test_who_asks_to_stop_is_heard_and_what_is_found_is_kept(folder, every_step,
     monkeypatch.setattr(again._Again, "until", lambda self, *args: (calls.append(1), whole(self, *args))[1])
     retrain(folder, {gains[4]: again.Bracket(1, 12)})
     both = {gains[4]: again.Bracket(1, 12), gains[8]: again.Bracket(1, 12)}
-    with pytest.raises(Stopped, match="run: stopped on the way to an equal gain"):
+    with pytest.raises(Stopped, match="run: stopped on the way to a context gain"):
         retrain(folder, both, stopped=True)
     assert retrain(folder, both)[gains[8]].step <= 8
     assert len(calls) == 3
-    assert len(json.loads((folder / again.FOLDER / "crossings.json").read_text())) == 2
+    assert len(json.loads((folder / "loss_matched" / "crossings.json").read_text())) == 2
 
 
 @pytest.mark.slow

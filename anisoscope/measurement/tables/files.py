@@ -13,7 +13,7 @@ import warnings
 import pandas as pd
 import xarray as xr
 
-from anisoscope.utils import files
+from anisoscope.utils import files, renamed
 from anisoscope.utils.errors import RunError
 
 UNKNOWN = b"0" * 64  # in the digest's place while it is taken
@@ -47,7 +47,7 @@ def read(path: pathlib.Path) -> xr.Dataset:
     except (TypeError, ValueError, IndexError, KeyError) as error:
         raise _damaged(path, (str(error).splitlines() or [repr(error)])[0]) from error
     table.attrs.pop("table_sha256", None)
-    return table
+    return table.rename({then: now for then, now in renamed.QUANTITIES.items() if then in table})
 
 
 def _damaged(path: pathlib.Path, why: str) -> RunError:

@@ -38,8 +38,10 @@ def facts(run: Run, folder: pathlib.Path) -> list[tuple[str, str]]:
     if tested := finished.read(folder):
         said = [f"{tested['bits_per_character']:.4f} bits per character"]
         said += [f"{tested['mask_bits']:.4f} under [MASK]"] if "mask_bits" in tested else []
-        if "gain" in tested:  # runs of old do not tell it
-            said.append(f"gain {tested['gain']:.4f} over {tested['context_free_bits']:.4f} without context")
+        if "context_gain" in tested:  # runs of old do not tell it
+            said.append(
+                f"context gain {tested['context_gain']:.4f} over {tested['context_free_bits']:.4f} without context"
+            )
         found.append(("test split", "; ".join([*said, tested["protocol"]])))
     for number, session in enumerate(_read(folder / "environment.json").get("sessions", []), 1):
         versions = ", ".join(f"{name} {version}" for name, version in session.get("versions", {}).items())

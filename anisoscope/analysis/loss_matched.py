@@ -1,10 +1,10 @@
-"""Contrasts at equal gain: two conditions are read where all their runs have learned equally much, not equally long.
+"""Loss-matched contrasts: two conditions are read where all their runs have learned equally much, not equally long.
 
-The level of a contrast is the best gain (bits below the best answer without context, on the validation windows) that
-all its runs reach in the constant part of their schedule: in the decay at its end gain comes with another rate. Where a
+The level of a contrast is the best context gain (bits below the best answer without context, on the validation windows)
+that all its runs reach in the constant part of their schedule: in the decay at its end the rate is another. Where a
 schedule has no constant part, all steps after the warm-up are taken. A run is read at the step at which it first
-reaches the level. One that never gains anything has no value. Gain is itself a result of what is varied: a difference
-at equal gain is not caused by what is varied alone.
+reaches the level. One that never gains anything has no value. Context gain is itself a result of what is varied: a
+loss-matched difference is not caused by what is varied alone.
 """
 
 from typing import Any, NamedTuple
@@ -19,11 +19,11 @@ from anisoscope.analysis.shapes import shapes
 from anisoscope.training.again import Bracket
 
 FURTHER = ("level", "without")  # columns beside those of contrasts.csv: bits, and runs that have no value
-STEPS = "steps_to_gain"
-GAIN = "gain_there"  # bits: of the first step with the level, which may lie above it
+STEPS = "steps_to_context_gain"
+GAIN = "context_gain_there"  # bits: of the first step with the level, which may lie above it
 
 
-class Equal(NamedTuple):
+class Matched(NamedTuple):
     labels: tuple[str, str]  # of the two conditions
     about: dict[str, str]  # the columns that name a contrast, but for quantity and positions
     level: float  # bits
@@ -31,8 +31,8 @@ class Equal(NamedTuple):
     without: dict[str, str]  # runs that have no value, and why
 
 
-def plan(runs: xr.Dataset, best: dict[str, float | None]) -> list[Equal]:
-    """Of every contrast of settings but the text, its level; `best` is what each run gains at most.
+def plan(runs: xr.Dataset, best: dict[str, float | None]) -> list[Matched]:
+    """Of every contrast of settings but the text, its level; `best` is the largest context gain of each run.
 
     An experiment of two conditions has one contrast, whatever differs between them.
     """
@@ -45,13 +45,13 @@ def plan(runs: xr.Dataset, best: dict[str, float | None]) -> list[Equal]:
         without = {name: why for name in names if (why := _without(best[name]))}
         left = [name for name in names if name not in without]
         level = min((best[name] for name in left), default=np.nan)
-        found.append(Equal(one.labels, one.about, level, left, without))
+        found.append(Matched(one.labels, one.about, level, left, without))
     return found
 
 
 def _without(best: float | None) -> str:
     if best is None:
-        return "its log tells no gain"
+        return "its log has no context gain"
     return "" if best > 0 else "it never gains anything"
 
 
@@ -69,32 +69,33 @@ def bracket(lines: list[dict[str, Any]], level: float) -> Bracket:
 
 
 def _gains(lines: list[dict[str, Any]]) -> list[tuple[int, float]]:
-    return sorted({line["step"]: line["gain"] for line in lines if line["kind"] == "valid" and "gain" in line}.items())
+    valid = (line for line in lines if line["kind"] == "valid" and "context_gain" in line)
+    return sorted({line["step"]: line["context_gain"] for line in valid}.items())
 
 
-def read(equal: Equal, tables: dict[str, xr.Dataset]) -> tuple[pd.DataFrame, pd.DataFrame]:
+def read(matched: Matched, tables: dict[str, xr.Dataset]) -> tuple[pd.DataFrame, pd.DataFrame]:
     """The contrast, as in contrasts.csv, and a row for each run; `tables` end at the step of each run's crossing.
 
     The noise is that of these runs alone: other contrasts have another level. The steps that it took to the level are
     a quantity too.
     """
     rows = []
-    for name in (*equal.runs, *equal.without):
-        about = equal.about | {"level": equal.level, "run": name, "why_not": equal.without.get(name, "")}
+    for name in (*matched.runs, *matched.without):
+        about = matched.about | {"level": matched.level, "run": name, "why_not": matched.without.get(name, "")}
         if name in tables:
             of_all = shapes(tables[name]).sel(positions="all")
             about |= {STEPS: int(tables[name].step[-1]), GAIN: tables[name].attrs.get(GAIN, np.nan)}
             about |= {key: value.item() for key, value in of_all.items()}
         rows.append(about)
-    without = ", ".join(equal.without)
+    without = ", ".join(matched.without)
     found = pd.DataFrame(columns=[*COLUMNS, *Change._fields])
     if tables:
         joined = joining.join(tables, {name: {} for name in tables})
         steps = [int(table.step[-1]) for table in tables.values()]
-        joined[STEPS] = "run", steps, {"long_name": "training steps to the gain", "units": "step"}
+        joined[STEPS] = "run", steps, {"long_name": "training steps to the context gain", "units": "step"}
         found = contrasts(joined, together=True)
     if found.empty:  # one of the two has no run left: the table says so
         nothing = dict.fromkeys(Change._fields, np.nan) | {"freedom": 0, "pairs": 0}
         found = pd.DataFrame([{"quantity": STEPS, "positions": "all"} | nothing])
-    found = found.assign(**equal.about, level=equal.level, without=without)
+    found = found.assign(**matched.about, level=matched.level, without=without)
     return found[[*COLUMNS, *Change._fields, *FURTHER]], pd.DataFrame(rows)
