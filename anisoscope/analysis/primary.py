@@ -74,7 +74,7 @@ def check(primary: dict[str, dict[str, Any]], runs: list[str]) -> None:
 
 def loss_matched(primary: dict[str, dict[str, Any]]) -> set[frozenset[str]]:
     """The pairs of conditions of which something is asked that is loss-matched."""
-    return {frozenset((one["before"], one["after"])) for one in primary.values() if one.get("at", AT[0]) == "equal"}
+    return {frozenset((one["before"], one["after"])) for one in primary.values() if one.get("at", AT[0]) == "matched"}
 
 
 def read(primary: dict[str, dict[str, Any]], runs: xr.Dataset, matched: pd.DataFrame) -> pd.DataFrame:

@@ -5,9 +5,9 @@ from dataclasses import dataclass, field
 import pytest
 
 from anisoscope.cli import flags, listing
-from anisoscope.config import renamed
 from anisoscope.config.experiment import Config
 from anisoscope.config.untrained import UntrainedConfig
+from anisoscope.utils import renamed
 from anisoscope.utils.errors import UserError
 
 FILES = listing.EXPERIMENTS
@@ -130,7 +130,7 @@ def test_an_experiment_is_loaded_from_its_file_and_size(monkeypatch):
 
 OWN = """
 import dataclasses
-from anisoscope.config import renamed
+
 from anisoscope.config.experiment import Config
 
 @dataclasses.dataclass
