@@ -19,7 +19,7 @@ COST = {
     "tiny": "three hours on one CPU core, and longer for all loss-matched contrasts; it resumes where it stopped",
 }
 
-SEEDS = (2, 3, 4, 5, 6)  # 0 and 1 were looked at while this was built
+SEEDS = (2, 3, 4, 5, 6)  # fresh: 0 and 1 were seen while this was built
 LEAKS = {"leak_01": 0.01, "leak_10": 0.1}  # of the pairs (query, later key)
 TINY = Config(
     model=ModelConfig(layers=4, width=64, heads=4, context=128),

@@ -31,7 +31,7 @@ Named = dict[str, dict[str, Any]]  # the contrasts that an experiment calls prim
 def write(folders: dict[str, pathlib.Path], to: pathlib.Path, named: Named) -> list[pathlib.Path]:
     """runs.nc and runs.csv; contrasts.csv where one setting differs; components.csv where seeds are crossed.
 
-    And primary.csv of the contrasts that were named beforehand, some of which may be loss-matched.
+    And primary.csv of the contrasts that are prespecified, some of which may be loss-matched.
     """
     tables = {name: files.read(folder / "results.nc") for name, folder in folders.items()}
     joined = runs.join(tables, {name: bits(folder) for name, folder in folders.items()})
@@ -117,7 +117,7 @@ def read(folder: pathlib.Path) -> tuple[pd.DataFrame, pd.DataFrame]:
 
 
 def _read_changes(path: pathlib.Path, columns: tuple[str, ...], texts: tuple[str, ...], stage: str) -> pd.DataFrame:
-    """Tables of old have no roles: nothing was named beforehand."""
+    """Tables of old have no roles: nothing was prespecified."""
     if not path.exists():
         empty = pd.DataFrame(columns=[*columns, primary.ROLE])
         return empty.astype(dict.fromkeys(Change._fields, float))
@@ -132,7 +132,7 @@ def _read_changes(path: pathlib.Path, columns: tuple[str, ...], texts: tuple[str
 
 
 def read_primary(folder: pathlib.Path) -> pd.DataFrame:
-    """primary.csv, as `write` left it; without rows where nothing was named beforehand."""
+    """primary.csv, as `write` left it; without rows where nothing was prespecified."""
     path = folder / "primary.csv"
     if not path.exists():
         return pd.DataFrame(columns=list(primary.READ))
@@ -141,7 +141,7 @@ def read_primary(folder: pathlib.Path) -> pd.DataFrame:
     )
     if list(found) != list(primary.READ):
         raise _of_old(path)
-    return found.replace({"quantity": renamed.QUANTITIES, "at": renamed.AT})
+    return found.replace({"quantity": renamed.QUANTITIES, "at": renamed.AT, "verdict": renamed.VERDICTS})
 
 
 def _of_old(path: pathlib.Path, stage: str = "measure") -> RunError:

@@ -1,4 +1,4 @@
-"""Contrasts named before any number was seen: is there a change, or none beyond a margin that was stated with it?
+"""Prespecified contrasts, named before any number was seen: a change, or equivalence within a prespecified margin?
 
 An experiment names them in `primary`, {name: {field: value}}, MOST of them at most; all else is exploratory.
 What is named is kept in the experiment's config.json, and a run that has begun refuses others.
@@ -34,9 +34,9 @@ AT_LAST = ("test_bits", "test_context_gain")  # beside the shapes
 ROLE, ROLES = "role", ("primary", "exploratory")  # a column of contrasts
 DIFFERS, WITHIN, BOTH, OPEN, UNTESTED, NOTHING = (
     "differs",
-    "no change beyond the margin",
+    "equivalent",
     "differs, by less than the margin",
-    "not decided",
+    "inconclusive",
     "no p",
     "no value",
 )
@@ -203,9 +203,9 @@ def words(row: Any) -> str:
     """The verdict with the margin and the p that it goes by, corrected."""
     if row.verdict == UNTESTED:
         return row.verdict
-    beyond = f" ({row.margin:g})" if np.isfinite(row.margin) else ""
+    margin = {WITHIN: f" within ± {row.margin:g}", BOTH: f" ({row.margin:g})"}.get(row.verdict, "")
     p = [f"p {_p(row.p_holm)}"] + [f"p of the margin {_p(row.p_margin_holm)}"] * bool(np.isfinite(row.margin))
-    return f"{row.verdict}{beyond if row.verdict in (WITHIN, BOTH) else ''}; {', '.join(p)}"
+    return f"{row.verdict}{margin}; {', '.join(p)}"
 
 
 def _p(p: float) -> str:

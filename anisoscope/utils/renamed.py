@@ -26,6 +26,7 @@ QUANTITIES = {  # of tables and contrasts
     "steps_to_gain": "steps_to_context_gain",
     "gain_there": "context_gain_there",
 }
+VERDICTS = {"not decided": "inconclusive", "no change beyond the margin": "equivalent"}  # of primary.csv
 FILES = {
     "equal_gain": "loss_matched",
     "contrasts_equal_gain.csv": "contrasts_loss_matched.csv",

@@ -1,4 +1,4 @@
-"""Contrasts named beforehand: known answers of both tests, of the correction, and what is refused."""
+"""Prespecified contrasts: known answers of both tests, of the correction, and what is refused."""
 
 import numpy as np
 import pandas as pd

@@ -217,7 +217,7 @@ def test_contrasts_loss_matched_say_so_their_levels_and_who_has_no_value(runs, j
     assert contrasts_loss_matched(Compared(compared.runs, *joined, equal.assign(level=np.nan, change=np.nan))) is None
 
 
-def test_contrasts_named_beforehand_have_a_figure_of_their_own(runs, joined):
+def test_prespecified_contrasts_have_a_figure_of_their_own(runs, joined):
     pair = {"before": "plain", "after": "sink"}
     named = {
         "bell": {"quantity": "bell", "margin": 0.5} | pair,
@@ -229,9 +229,9 @@ def test_contrasts_named_beforehand_have_a_figure_of_their_own(runs, joined):
     table["verdict"] = [primary.WITHIN, primary.DIFFERS, primary.NOTHING]
     figure = draw.EXPERIMENT["primary_contrasts"](Compared(over_seeds(runs), *joined, None, table))
     inside(figure, "primary_contrasts")
-    assert title_of(figure) == "Contrasts named beforehand, last checkpoint"
-    assert "the 3 contrasts named before any number was seen. Without value: later." in caption_of(figure)
-    assert "Grey: margin stated beforehand." in footer_of(figure)
+    assert title_of(figure) == "Prespecified contrasts, last checkpoint"
+    assert "the 3 contrasts prespecified before any number was seen. Without value: later." in caption_of(figure)
+    assert "Grey: prespecified margin." in footer_of(figure)
     bell, growth, *_ = figure.axes
     (band,) = bell.collections
     assert {abs(x) for x in band.get_paths()[0].vertices[:, 0]} == {0.5}

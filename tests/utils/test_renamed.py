@@ -13,12 +13,13 @@ from anisoscope.utils import folder, renamed
 from anisoscope.utils.errors import UserError
 from tests.analysis.test_runs import folders, made
 
-BELL = {"quantity": "bell", "before": "plain", "after": "sink", "at": "matched"}
+BELL = {"quantity": "bell", "before": "plain", "after": "sink", "at": "matched", "margin": 0.1}
 
 
 def of_before(text: str) -> str:
-    for then, now in (*renamed.FILES.items(), *renamed.QUANTITIES.items(), *renamed.SCORES.items()):
-        text = text.replace(now, then)
+    for names in (renamed.VERDICTS, renamed.FILES, renamed.QUANTITIES, renamed.SCORES):
+        for then, now in names.items():
+            text = text.replace(now, then)
     return text.replace(",matched,", ",equal,")
 
 
@@ -48,6 +49,7 @@ def test_tables_of_an_experiment_are_read_as_they_were_and_give_way_to_those_of_
 
     now = there()
     assert "steps_to_context_gain" in set(now[2].quantity)
+    assert set(now[3].verdict) <= {*renamed.VERDICTS.values()}
     for path in [path for path in tmp_path.iterdir() if path.suffix in (".csv", ".json")]:
         text = of_before(path.read_text())
         path.unlink()
