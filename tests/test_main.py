@@ -345,7 +345,9 @@ def start(*flags, **options):
 
 def logged(run):
     """The lines of a run's log, but for how fast it went."""
-    return [{name: value for name, value in line.items() if name != "characters_per_second"} for line in log.read(run)]
+    return [
+        {name: value for name, value in line.items() if name != "characters_per_second"} for line in log.read_log(run)
+    ]
 
 
 @pytest.mark.slow
@@ -397,7 +399,7 @@ def test_two_processes_train_and_measure_one_run(pair, tmp_path):
     for run in ("decoder", "encoder"):
         many, one = (files.read(root / run / "results.nc") for root in (workdir, pair[0]))
         np.testing.assert_allclose(many.anisotropy, one.anisotropy, rtol=1e-2)
-        lines = [[line["loss"] for line in log.read(root / run)] for root in (workdir, pair[0])]
+        lines = [[line["loss"] for line in log.read_log(root / run)] for root in (workdir, pair[0])]
         np.testing.assert_allclose(*lines, rtol=1e-3)
 
 

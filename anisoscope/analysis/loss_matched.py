@@ -16,7 +16,7 @@ import xarray as xr
 from anisoscope.analysis import runs as joining
 from anisoscope.analysis.contrasts import COLUMNS, Change, contrasts, pairs
 from anisoscope.analysis.shapes import shapes
-from anisoscope.training.again import Bracket
+from anisoscope.training.replay import Bracket
 
 FURTHER = ("level", "without")  # columns beside those of contrasts.csv: bits, and runs that have no value
 STEPS = "steps_to_context_gain"
@@ -73,7 +73,7 @@ def _gains(lines: list[dict[str, Any]]) -> list[tuple[int, float]]:
     return sorted({line["step"]: line["context_gain"] for line in valid}.items())
 
 
-def read(matched: Matched, tables: dict[str, xr.Dataset]) -> tuple[pd.DataFrame, pd.DataFrame]:
+def contrast(matched: Matched, tables: dict[str, xr.Dataset]) -> tuple[pd.DataFrame, pd.DataFrame]:
     """The contrast, as in contrasts.csv, and a row for each run; `tables` end at the step of each run's crossing.
 
     The noise is that of these runs alone: other contrasts have another level. The steps that it took to the level are

@@ -45,7 +45,7 @@ def write(folders: dict[str, pathlib.Path], to: pathlib.Path, named: Named) -> l
         ("runs", runs.rows(tables, joined)),
         ("contrasts", primary.with_roles(contrasts(joined), named, joined, "last")),
         ("components", components(joined)),
-        ("primary", primary.read(named, joined, matched)),
+        ("primary", primary.table(named, joined, matched)),
     ):
         path = to / f"{name}.csv"
         if frame.empty:
@@ -79,7 +79,7 @@ def write_loss_matched(
 
     `tables` holds the table of each run up to where it has a level: {(run, level): table}; `runs` joins all of them.
     """
-    found = [loss_matched.read(one, {name: tables[name, one.level] for name in one.runs}) for one in planned]
+    found = [loss_matched.contrast(one, {name: tables[name, one.level] for name in one.runs}) for one in planned]
     changes, each = (pd.concat(frames, ignore_index=True) for frames in zip(*found, strict=True))
     changes = primary.with_roles(changes, named, runs, "matched")
     paths = []
@@ -103,7 +103,7 @@ def read_loss_matched(folder: pathlib.Path, folders: dict[str, pathlib.Path]) ->
     return matched.iloc[:0]
 
 
-def read(folder: pathlib.Path) -> tuple[pd.DataFrame, pd.DataFrame]:
+def read_runs(folder: pathlib.Path) -> tuple[pd.DataFrame, pd.DataFrame]:
     """runs.csv and contrasts.csv, as `write` left them; the second without rows where there is none.
 
     Only an empty field is a missing number: "None" is a setting, and a variant may be named "nan".
@@ -153,9 +153,9 @@ def bits(folder: pathlib.Path) -> dict[str, float]:
 
     Bits per character are NaN where there is no score; what a score of old does not tell is left out.
     """
-    lines = log.read(folder) if (folder / "train.jsonl").exists() else []
+    lines = log.read_log(folder) if (folder / "train.jsonl").exists() else []
     scores = {
-        "test": finished.read(folder),
+        "test": finished.read_score(folder),
         "valid": next((line for line in reversed(lines) if line["kind"] == "valid"), {}),
     }
     found = {}

@@ -44,7 +44,7 @@ TESTS = ("p", "p_holm", "p_margin", "p_margin_holm")
 READ = ("name", "at", "before", "after", "quantity", "positions", "margin", *Change._fields, *TESTS, "verdict")
 
 
-def check(primary: dict[str, dict[str, Any]], runs: list[str]) -> None:
+def check_primary(primary: dict[str, dict[str, Any]], runs: list[str]) -> None:
     """Raise UserError, one line, where contrasts between these runs cannot be named so."""
     if len(primary) > MOST:
         raise UserError(f"primary names {len(primary)} contrasts, {MOST} at most: the others are exploratory")
@@ -77,7 +77,7 @@ def loss_matched(primary: dict[str, dict[str, Any]]) -> set[frozenset[str]]:
     return {frozenset((one["before"], one["after"])) for one in primary.values() if one.get("at", AT[0]) == "matched"}
 
 
-def read(primary: dict[str, dict[str, Any]], runs: xr.Dataset, matched: pd.DataFrame) -> pd.DataFrame:
+def table(primary: dict[str, dict[str, Any]], runs: xr.Dataset, matched: pd.DataFrame) -> pd.DataFrame:
     """A row for each primary contrast; `runs` and `matched` as runs.nc and contrasts_loss_matched.csv hold them.
 
     NaN where there is no value, as of a loss-matched one before it was read, and no p where seeds are crossed: an
@@ -177,7 +177,7 @@ def with_roles(frame: pd.DataFrame, primary: dict[str, dict[str, Any]], runs: xr
     return frame.assign(**{ROLE: roles})
 
 
-def told(frame: pd.DataFrame) -> list[str]:
+def format_lines(frame: pd.DataFrame) -> list[str]:
     """A line for each primary contrast that has a value, and one for those that have none."""
     known = frame[frame["verdict"] != NOTHING]
     lines = [

@@ -18,8 +18,7 @@ from anisoscope.config.run import schedule
 from anisoscope.data.corpus import Corpus
 from anisoscope.measurement.nulls import PERMUTATIONS, PERMUTED
 from anisoscope.training.objective import OBJECTIVES
-from anisoscope.utils.memory import available
-from anisoscope.utils.memory import told as in_words
+from anisoscope.utils.memory import available, format_bytes
 
 SHARE = 0.32  # of a large product's speed that training reaches
 COMPILING, DRAWING = {"train": 12.0, "measure": 28.0, "tangents": 40.0}, 18.0  # seconds
@@ -158,7 +157,7 @@ def plan(configs: dict[str, Config], costs: dict[str, Cost], stages: list[str]) 
     return ", ".join(word for stage, word in words.items() if stage in stages)
 
 
-def told(configs: dict[str, Config], text: Text, stages: list[str], units: int) -> Iterator[str]:
+def format_costs(configs: dict[str, Config], text: Text, stages: list[str], units: int) -> Iterator[str]:
     """All that is known before a run."""
     costs = {name: of_run(config, text) for name, config in configs.items()}
     yield f"plan: {plan(configs, costs, stages)}"
@@ -168,8 +167,8 @@ def told(configs: dict[str, Config], text: Text, stages: list[str], units: int) 
         yield f"{name + ': ' if name else ''}{what}; {one.checkpoints:,} checkpoints kept and measured"
     disk, most = sum(one.disk for one in costs.values()), max(one.memory for one in costs.values())
     there = available()
-    yield f"disk: about {in_words(disk)} for checkpoints, tables and figures"
-    yield f"memory: about {in_words(most)} at the fullest" + (f", {in_words(there)} available" if there else "")
+    yield f"disk: about {format_bytes(disk)} for checkpoints, tables and figures"
+    yield f"memory: about {format_bytes(most)} at the fullest" + (f", {format_bytes(there)} available" if there else "")
     yield f"time: {summary(costs, stages, units)}"
 
 

@@ -10,7 +10,7 @@ from anisoscope.config.run import schedule
 from anisoscope.data.corpus import Corpus
 from anisoscope.measurement.sources import sweep
 from anisoscope.measurement.tables import files
-from anisoscope.training import again, finished, log, optimizer
+from anisoscope.training import finished, log, optimizer, replay
 from anisoscope.utils import processes
 from anisoscope.utils.errors import UserError
 from anisoscope.utils.stop import Stop
@@ -23,14 +23,14 @@ def contrast(
 
     `texts` holds the text of each run. What is done already is not done again.
     """
-    check(configs)
+    check_several(configs)
     for name in configs:
         for what, stage in ((finished.NAME, "train"), ("results.nc", "measure")):
             if not (root / name / what).exists():
                 raise not_there(root / name, what, stage)
     tables = {name: files.read(root / name / "results.nc") for name in configs}
     joined = runs.join(tables, {name: {} for name in tables})
-    lines = {name: log.read(root / name) if (root / name / "train.jsonl").exists() else [] for name in configs}
+    lines = {name: log.read_log(root / name) if (root / name / "train.jsonl").exists() else [] for name in configs}
     if not (planned := loss_matched.plan(joined, best_gains(configs, lines))):
         raise UserError("--stages=matched: no two settings of this experiment differ in one thing; leave it out")
     named = primary.loss_matched(experiment.primary)
@@ -43,7 +43,7 @@ def contrast(
             there = measured(config, texts[name], root / name, brackets, name, stop)
             if processes.is_first():
                 for level, end in there.items():
-                    whole = sweep.up_to(config, root / name, again.folder(root / name), end.step)
+                    whole = sweep.up_to(config, root / name, replay.folder(root / name), end.step)
                     cut[name, level] = whole.assign_attrs({loss_matched.GAIN: end.context_gain})
         if processes.is_first():
             folders = {name: root / name for name in configs}
@@ -52,7 +52,7 @@ def contrast(
             on_disk.write(folders, root, experiment.primary)  # some is read there
 
 
-def check(configs: dict[str, Config]) -> None:
+def check_several(configs: dict[str, Config]) -> None:
     """Raise UserError, before any work is done, where there would be nothing to contrast."""
     if len(configs) == 1:
         raise UserError("--stages=matched contrasts runs, and this experiment has one; leave it out")
@@ -71,12 +71,12 @@ def best_gains(configs: dict[str, Config], lines: dict[str, list[dict[str, Any]]
 
 
 def measured(
-    config: Config, text: Corpus, run: pathlib.Path, brackets: dict[float, again.Bracket], name: str, stop: Stop
-) -> dict[float, again.Crossing]:
+    config: Config, text: Corpus, run: pathlib.Path, brackets: dict[float, replay.Bracket], name: str, stop: Stop
+) -> dict[float, replay.Crossing]:
     """Where the run has each context gain; every such step has a table, the run's own or one beside it."""
-    found = again.crossings(config, text, run, brackets, name, stop)
+    found = replay.crossings(config, text, run, brackets, name, stop)
     on_schedule = schedule(config.train.steps, config.checkpoint.every)
     steps = sorted({crossing.step for crossing in found.values()}.difference(on_schedule))
-    sweep.sweep_beside(config, text, run, again.folder(run), steps, name, stop)
+    sweep.sweep_beside(config, text, run, replay.folder(run), steps, name, stop)
     stop.check(f"{name}: stopped when it was measured for loss-matched contrasts")
     return found

@@ -20,7 +20,7 @@ from anisoscope.models import masks, transformer
 from anisoscope.training import optimizer, step
 from anisoscope.utils import mesh
 from anisoscope.utils.errors import UserError
-from anisoscope.utils.memory import available, told
+from anisoscope.utils.memory import available, format_bytes
 
 FLOAT = 4  # bytes
 NEAREST = 42  # bytes of a point's 10 nearest, of the whole and of its section, below 65,537 points
@@ -99,7 +99,7 @@ def tangents(config: Config, vocabulary: int) -> dict[str, int]:
     }
 
 
-def check(config: Config, vocabulary: int, stages: list[str]) -> None:
+def check_memory(config: Config, vocabulary: int, stages: list[str]) -> None:
     """Raise UserError where a run with these settings would need more than there is."""
     there = available()
     stages_needed = {
@@ -115,5 +115,5 @@ def check(config: Config, vocabulary: int, stages: list[str]) -> None:
             name = max(parts, key=parts.get)
             group, _, field = name.partition(".")
             value = getattr(getattr(config, group), field)
-            what = f"--stages={stage} would need about {told(sum(parts.values()))} of memory"
-            raise UserError(f"{what}, and {told(there)} are available: lower {name} ({value}){ELSE[name]}")
+            what = f"--stages={stage} would need about {format_bytes(sum(parts.values()))} of memory"
+            raise UserError(f"{what}, and {format_bytes(there)} are available: lower {name} ({value}){ELSE[name]}")

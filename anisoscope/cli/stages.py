@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterable
 from typing import Any, NamedTuple
 
 from anisoscope.analysis import on_disk
-from anisoscope.cli import ahead, matched
+from anisoscope.cli import matched, precompile
 from anisoscope.config import variants
 from anisoscope.config.data import CACHE
 from anisoscope.config.experiment import Config
@@ -49,13 +49,13 @@ class Stage(NamedTuple):
 
 def check_train(work: Work) -> None:
     for run in work.runs.values():
-        program.check(run.config, run.text)
+        program.check_program(run.config, run.text)
 
 
 def train(work: Work) -> None:
     """Variant by variant; runs that differ in seeds alone together. What measures is compiled meanwhile."""
     first = next(iter(work.runs.values()))
-    beside = ahead.compiling(first.config, first.text, first.folder, work.stop)
+    beside = precompile.compiling(first.config, first.text, first.folder, work.stop)
     with beside if "measure" in work.wanted else contextlib.nullcontext():
         for variant, group in variants.groups(work.experiment).items():
             train_together(work, variant, group)
@@ -81,7 +81,7 @@ def check_measure(work: Work) -> None:
             sweep.check(run.folder / tables, run.config, run.text)
 
 
-def measure(work: Work) -> None:
+def measure_runs(work: Work) -> None:
     """Every checkpoint of every run; then what is read from the tables of all of them."""
     for run in work.runs.values():
         which = run.config, run.text, run.folder, run.name, work.stop
@@ -117,7 +117,7 @@ def fit_tangents(work: Work) -> None:
 
 
 def check_matched(work: Work) -> None:
-    matched.check({name: run.config for name, run in work.runs.items()})
+    matched.check_several({name: run.config for name, run in work.runs.items()})
 
 
 def contrast(work: Work) -> None:
@@ -140,7 +140,7 @@ def export_folders(work: Work) -> None:
 
 STAGES = (
     Stage("train", check_train, train),
-    Stage("measure", check_measure, measure),
+    Stage("measure", check_measure, measure_runs),
     Stage("tangents", check_tangents, fit_tangents),
     Stage("matched", check_matched, contrast),
     Stage("export", check_export, export_folders),

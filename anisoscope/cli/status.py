@@ -12,18 +12,18 @@ from anisoscope.config.experiment import Config
 from anisoscope.config.run import schedule
 from anisoscope.training import finished, loop
 from anisoscope.utils import renamed
-from anisoscope.utils.errors import UserError, meant
+from anisoscope.utils.errors import UserError, did_you_mean
 from anisoscope.utils.files import read_json
 from anisoscope.utils.settings import at_least, flat, from_dict, of_today, replace, to_dict
 
 MOST = 6  # steps that a line names
 
 
-def told(root: pathlib.Path) -> Iterator[str]:
+def format_status(root: pathlib.Path) -> Iterator[str]:
     """Lines; UserError where there is no run. Nothing is written, so that a run may go on meanwhile."""
     if not (root / "config.json").is_file():
         inner = sorted(path.parent.name for path in root.glob("*/config.json"))
-        words = meant(root.name, (path.name for path in root.parent.glob("*/"))) if not root.exists() else ""
+        words = did_you_mean(root.name, (path.name for path in root.parent.glob("*/"))) if not root.exists() else ""
         words = f"; it holds the runs {', '.join(inner)}: name one of them" if inner else words
         raise UserError(f"--status={root}: there is no run (no config.json){words}")
     values = of_today(read_json(root / "config.json", "name another folder with --status="))
@@ -83,7 +83,7 @@ def of_run(folder: pathlib.Path, config: Config | None) -> Iterator[tuple[str, s
     steps = f"{left:,} step{'s' * (left > 1)} of training and the " if left else ""
     lacks = "" if done else f"{steps}score of the test split"
     if done:
-        words += f", {finished.read(folder)['bits_per_character']:.4f} bits per character on the test split"
+        words += f", {finished.read_score(folder)['bits_per_character']:.4f} bits per character on the test split"
     yield words, lacks
     absent = [step for step in kept if step not in tables]
     lacks = f"tables of step{'s' * (len(absent) > 1)} {some(absent)}" if absent else "" if joined else "results.nc"

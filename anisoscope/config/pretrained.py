@@ -40,11 +40,11 @@ class PretrainedConfig:
     special_tokens: bool = False  # begin and end every window as the tokenizer begins and ends a text
 
 
-def check(config: PretrainedConfig) -> None:
+def check_pretrained(config: PretrainedConfig) -> None:
     """Raise UserError, one line, where this cannot be measured of any model."""
     if not config.pretrained.name:
         raise UserError("no model is named; pass --config=experiments/pretrained.py:EleutherAI/pythia-160m, say")
-    data_config.check(config.data)
+    data_config.check_data(config.data)
     choose("pretrained.dtype", config.pretrained.dtype, DTYPES)
     at_least("pretrained.batch_size", config.pretrained.batch_size, 1)
     if config.pretrained.clamp is not None and not config.pretrained.clamp > 0:
@@ -64,7 +64,8 @@ def check(config: PretrainedConfig) -> None:
         check_settings(config.tangents)
         if config.hidden_states != "blocks":
             raise UserError("tangents.enabled: gradients are of the outputs of blocks; leave hidden_states out")
-    panel_config.check(config.measure, config.measure.projected_head + 1)  # the heads are counted when it is loaded
+    # The heads are counted when it is loaded.
+    panel_config.check_measure(config.measure, config.measure.projected_head + 1)
     steps(config.pretrained)
 
 

@@ -7,7 +7,7 @@ from typing import Any
 
 from anisoscope.config import pretrained as of_one
 from anisoscope.config.pretrained import PretrainedConfig, step_of
-from anisoscope.utils.errors import UserError, meant
+from anisoscope.utils.errors import UserError, did_you_mean
 from anisoscope.utils.settings import choose, replace
 
 MODALITIES = ("text", "characters", "speech", "vision", "vision, convolutional")
@@ -27,7 +27,7 @@ class ModelsConfig(PretrainedConfig):
     listed: dict[str, dict[str, Any]] = field(default_factory=dict)  # by model: modality, kind and revisions
 
 
-def check(config: ModelsConfig) -> None:
+def check_models(config: ModelsConfig) -> None:
     """Raise UserError, one line, where no model could be measured like this."""
     choose("paper", config.paper, PAPERS)
     if config.pretrained.name:
@@ -37,7 +37,7 @@ def check(config: ModelsConfig) -> None:
     if not config.models:
         raise UserError("no model is named; pass --config.models=EleutherAI/pythia-160m,FOLDER")
     for label in called(config.models):
-        of_one.check(of_model(config, label))
+        of_one.check_pretrained(of_model(config, label))
 
 
 def called(models: tuple[str, ...]) -> dict[str, str]:
@@ -80,6 +80,8 @@ def sized(argument: str, kinds: dict[str, dict[str, Any]]) -> dict[str, Any]:
     changes: dict[str, Any] = {}
     for word in filter(None, argument.split(",")):
         if word not in kinds:
-            raise UserError(f"experiment size {word!r} is unknown; choose {' or '.join(kinds)}{meant(word, kinds)}")
+            raise UserError(
+                f"experiment size {word!r} is unknown; choose {' or '.join(kinds)}{did_you_mean(word, kinds)}"
+            )
         changes |= kinds[word]
     return changes

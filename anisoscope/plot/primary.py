@@ -50,7 +50,7 @@ def build(compared: Compared) -> Figure | None:
     alone = {key[2] for key in keys}
     where = f", {AT[next(iter(alone))]}" if len(alone) == 1 else ""
     style.title(figure, f"Prespecified contrasts{where}")
-    caption(figure, compared.runs, shown(table), bars(known), [*map(told, known.itertuples(index=False))])
+    caption(figure, compared.runs, shown(table), bars(known), [*map(format_contrast, known.itertuples(index=False))])
     return figure
 
 
@@ -91,5 +91,5 @@ def bars(table) -> str:
     return said + " Grey: prespecified margin." * bool(np.isfinite(table["margin"]).any())
 
 
-def told(row) -> str:
+def format_contrast(row) -> str:
     return f"{row.name}: {row.quantity}, {row.before} → {row.after}, {AT[row.at]}: {with_interval(row)}, {words(row)}."

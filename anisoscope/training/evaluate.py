@@ -93,7 +93,7 @@ def batches(
         yield batch._replace(weights_BT=batch.weights_BT * counts_BT)
 
 
-def check(config: RunConfig, corpus: Corpus, rows: int) -> None:
+def check_evaluation(config: RunConfig, corpus: Corpus, rows: int) -> None:
     """Raise UserError where a split has no character to score: in a few short windows none may be masked."""
     count = config.evaluate.windows
     for split_N, windows, where, advice in (

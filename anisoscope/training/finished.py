@@ -18,7 +18,7 @@ def write(folder: pathlib.Path, score: dict[str, Any]) -> None:
     write_json(folder / NAME, score)
 
 
-def read(folder: pathlib.Path) -> dict[str, Any]:
+def read_score(folder: pathlib.Path) -> dict[str, Any]:
     """The score of the test split; empty where the run is not finished. UserError where the file is damaged."""
     path, advice = folder / NAME, "move it elsewhere and run --stages=train again"
     if not path.exists():

@@ -36,7 +36,7 @@ class Log:
         path, kept = folder / NAME, []
         refuse_link(path)
         if path.exists():
-            kept = [line for line in read(folder) if line["step"] <= saved]
+            kept = [line for line in read_log(folder) if line["step"] <= saved]
             write(path, "".join(json.dumps(line) + "\n" for line in kept))
         self._told = max((line["step"] for line in kept), default=-1)
         self._path, self._file = path, os.fdopen(open_in_place(path, os.O_WRONLY | os.O_APPEND), "a")
@@ -88,7 +88,7 @@ def set_aside(folder: pathlib.Path) -> pathlib.Path | None:
     Of several processes the first one does.
     """
     path = folder / NAME
-    if not is_first() or not path.exists() or all(line["step"] <= 0 for line in read(folder)):
+    if not is_first() or not path.exists() or all(line["step"] <= 0 for line in read_log(folder)):
         return None
     target = next(one for i in range(1000) if not (one := folder / f"train.{i}.jsonl").exists())
     path.rename(target)
@@ -108,7 +108,7 @@ def validated(lines: list[dict[str, Any]]) -> set[int]:
     return {line["step"] for line in lines if line["kind"] == "valid"}
 
 
-def read(folder: pathlib.Path) -> list[dict[str, Any]]:
+def read_log(folder: pathlib.Path) -> list[dict[str, Any]]:
     """The lines of train.jsonl; a last line cut short by a kill is left out."""
     path, found = folder / NAME, []
     for number, text in enumerate(path.read_bytes().split(b"\n")[:-1], 1):

@@ -34,7 +34,7 @@ def train(config: RunConfig, corpus: Corpus, folders: dict[str, pathlib.Path], n
     with contextlib.closing(Members(folders, kept)) as members:
         if all(finished.is_finished(path) for path in folders.values()):  # its checkpoints may be deleted
             for path in folders.values():
-                finished.read(path)  # refused where it is damaged
+                finished.read_score(path)  # refused where it is damaged
             there = members.steps()
             where = f"the newest, step {there[-1]}" if there else "step 0, as none is left"
             advice = f"; its last checkpoint is gone: move test.json elsewhere to train from {where}"
@@ -62,7 +62,7 @@ def kept_steps(config: RunConfig, *folders: pathlib.Path) -> list[int]:
     turned: set[int] = set()
     for path in folders if config.watch.keep else ():
         there = (path / log.NAME).exists()
-        lines = log.read(path) if there else []
+        lines = log.read_log(path) if there else []
         saved = max(checkpoint.saved(path / "checkpoints"), default=0)
         saved = config.train.steps if finished.is_finished(path) else saved  # its checkpoints may be deleted
         if lost := watch.unseen(config.watch.every, lines, saved):
@@ -92,7 +92,7 @@ class _Session:
     def run(self, state: step.State) -> step.State:
         last, now = self.config.train.steps, int(state.step[0])
         if self.config.watch.keep and now:  # the decision is one of the log alone, so that a restart makes it again
-            lines = log.read(next(iter(self.members.folders.values())))
+            lines = log.read_log(next(iter(self.members.folders.values())))
             looks = watch.curve(lines, self.config.watch.keep)
             for at in sorted(looks):
                 if at <= now:

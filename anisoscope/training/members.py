@@ -6,7 +6,7 @@ import pathlib
 import sys
 
 from anisoscope.training import checkpoint, step
-from anisoscope.training.log import NAME, Log, read, set_aside, validated
+from anisoscope.training.log import NAME, Log, read_log, set_aside, validated
 from anisoscope.training.program import Program
 from anisoscope.utils.errors import RunError
 
@@ -98,7 +98,7 @@ class Members:
             return
         if not (folder / NAME).exists():
             print(f"{name}: {folder / NAME} is gone, and with it the scores up to step {saved}; a new one is begun")
-        elif scored not in (found := validated(read(folder))):
+        elif scored not in (found := validated(read_log(folder))):
             since = f"after step {max(found)}" if found else f"up to step {saved}"
             print(f"{name}: {folder / NAME} lacks step {scored}, which is saved: scores {since} are lost; it goes on")
 

@@ -30,7 +30,7 @@ class Program(NamedTuple):
     devices: int
 
 
-def check(config: RunConfig, corpus: Corpus) -> tuple[jax.sharding.Mesh, int]:
+def check_program(config: RunConfig, corpus: Corpus) -> tuple[jax.sharding.Mesh, int]:
     """The devices and the windows of a micro-batch; UserError where these do not go together, or nothing is scored."""
     devices = mesh.make_mesh(config.mesh)
     rows = config.train.batch_size // config.train.accumulate
@@ -39,12 +39,12 @@ def check(config: RunConfig, corpus: Corpus) -> tuple[jax.sharding.Mesh, int]:
             f"train.batch_size / train.accumulate gives micro-batches of {rows} windows; "
             f"it must be a multiple of the {devices.size} devices"
         )
-    evaluate.check(config, corpus, rows)
+    evaluate.check_evaluation(config, corpus, rows)
     return devices, rows
 
 
 def make_program(config: RunConfig, corpus: Corpus) -> Program:
-    devices, rows = check(config, corpus)
+    devices, rows = check_program(config, corpus)
     by_batch, everywhere = mesh.batch_sharding(devices), NamedSharding(devices, P())
 
     # One member: how its state begins and where it lies, and its next `count` steps.

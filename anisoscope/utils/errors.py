@@ -40,7 +40,7 @@ def of_system(error: OSError) -> str:
     return said
 
 
-def meant(word: str, names: Iterable[str]) -> str:
+def did_you_mean(word: str, names: Iterable[str]) -> str:
     """A question to who wrote a word that is no name, where one of the names is close; else nothing."""
     near = difflib.get_close_matches(word, [*names], 1)
     return f"; did you mean {near[0]!r}?" if near else ""

@@ -14,7 +14,7 @@ class MeshConfig:
     clouds: int | None = None  # clouds and heads measured at a time; left out: 1 on a CPU, what fits on an accelerator
 
 
-def check(mesh: MeshConfig) -> None:
+def check_mesh(mesh: MeshConfig) -> None:
     """Raise UserError, one line, where a setting cannot be, whatever the devices."""
     at_least("mesh.fsdp", mesh.fsdp, 1)
     at_least("mesh.members", mesh.members, 1)

@@ -6,7 +6,7 @@ from collections.abc import Iterable, Sequence
 from typing import Any, get_args, get_origin, get_type_hints
 
 from anisoscope.utils import renamed
-from anisoscope.utils.errors import UserError, meant
+from anisoscope.utils.errors import UserError, did_you_mean
 
 RENAMED = {"vectors.groups": "vectors.clusters"}  # settings of earlier versions, by what they are called now
 LARGEST_SEED = 2**31 - 1  # a table has no larger number: NetCDF-3
@@ -95,7 +95,7 @@ def _has_type(value: Any, hint: Any) -> bool:
 def choose(name: str, value: str, allowed: Iterable[str]) -> None:
     """Raise UserError unless the value of this setting is among those allowed."""
     if value not in allowed:
-        raise UserError(f"{name} is {value!r}; choose one of {', '.join(allowed)}{meant(value, allowed)}")
+        raise UserError(f"{name} is {value!r}; choose one of {', '.join(allowed)}{did_you_mean(value, allowed)}")
 
 
 def once(name: str, values: Sequence) -> None:

@@ -199,7 +199,7 @@ def test_tables_of_an_experiment_are_written_where_they_say_something(tmp_path):
     assert list(frame.valid_bits) == [3] * 4
     changes = pd.read_csv(tmp_path / "contrasts.csv")
     assert set(changes.before + " -> " + changes.after) == {"no sink -> sink"}
-    rows, found = on_disk.read(tmp_path)
+    rows, found = on_disk.read_runs(tmp_path)
     pd.testing.assert_frame_equal(rows, frame)
     assert set(found.held) == {""}
     pd.testing.assert_frame_equal(found.drop(columns="held"), changes.drop(columns="held"))
@@ -207,10 +207,10 @@ def test_tables_of_an_experiment_are_written_where_they_say_something(tmp_path):
     assert not list(tmp_path.glob("*.tmp"))
     changes.drop(columns="pairs").to_csv(tmp_path / "contrasts.csv", index=False)  # as an earlier version wrote it
     with pytest.raises(RunError, match=r"contrasts\.csv has other columns .*; --stages=measure"):
-        on_disk.read(tmp_path)
+        on_disk.read_runs(tmp_path)
     frame.rename(columns={"condition": "cell"}).to_csv(tmp_path / "runs.csv", index=False)
     with pytest.raises(RunError, match=r"runs\.csv has other columns"):
-        on_disk.read(tmp_path)
+        on_disk.read_runs(tmp_path)
 
 
 def test_words_that_stand_for_nothing_elsewhere_are_words_here(tmp_path):
@@ -228,7 +228,7 @@ def test_words_that_stand_for_nothing_elsewhere_are_words_here(tmp_path):
     where = folders(tables, tmp_path)
     (where["NA"] / "test.json").unlink()
     on_disk.write(where, tmp_path, {})
-    rows, found = on_disk.read(tmp_path)
+    rows, found = on_disk.read_runs(tmp_path)
     assert list(rows.run) == list(tables)
     assert list(rows.condition) == ["null", "null", "nan", "nan", "None", "NA"]
     assert list(rows["evaluate.stride"]) == ["None", "None", "8", "8", "None", "None"]
@@ -253,7 +253,7 @@ def test_crossed_seeds_have_components_and_no_contrasts(tmp_path):
     paths = on_disk.write(folders(tables, tmp_path), tmp_path, {})
     assert [path.name for path in paths] == ["runs.nc", "runs.csv", "components.csv"]
     assert not (tmp_path / "contrasts.csv").exists()
-    rows, found = on_disk.read(tmp_path)
+    rows, found = on_disk.read_runs(tmp_path)
     assert len(rows) == 4
     assert found.empty
     assert contrasts(Compared({}, rows, found)) is None  # nothing to draw
@@ -283,7 +283,7 @@ def test_a_table_that_ends_before_its_training_is_in_no_contrast(tmp_path, capsy
     tables["sink_1"] = tables["sink_1"].sel(step=slice(None, 1))
     on_disk.write(folders(tables, tmp_path), tmp_path, {})
     assert "left out of contrasts, as they are not measured to their last step: sink_1" in capsys.readouterr().out
-    rows, found = on_disk.read(tmp_path)
+    rows, found = on_disk.read_runs(tmp_path)
     growth = found[(found.quantity == "growth") & (found.positions == "all")].iloc[0]
     assert growth.pairs == 2
     assert growth.change == pytest.approx(0)

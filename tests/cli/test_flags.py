@@ -215,7 +215,7 @@ class Outer:
 
 @pytest.mark.parametrize(("text", "value"), [("(1, 2)", (1.0, 2.0)), ("None", None), ("()", ())])
 def test_a_list_may_be_left_out(text, value):
-    assert flags.read("inner.floats", text, flags.hint(Outer(), "inner.floats")) == value
+    assert flags.parse_value("inner.floats", text, flags.hint(Outer(), "inner.floats")) == value
 
 
 def test_what_refuses_a_setting_imports_little():

@@ -10,7 +10,7 @@ from anisoscope.analysis import on_disk
 from anisoscope.cli import drawing, matched, training
 from anisoscope.config import variants
 from anisoscope.measurement.tables import files
-from anisoscope.training import again, finished, log
+from anisoscope.training import finished, log, replay
 from anisoscope.utils.errors import Stopped, UserError
 from anisoscope.utils.settings import replace
 from tests import tiny
@@ -46,7 +46,7 @@ def test_what_is_primary_is_contrasted_and_written_before_the_rest(root, monkeyp
         if len(asked) == len(KINDS):
             raise Stopped("stopped in the second part")
         asked.append((name, [*brackets] != []))
-        return {level: again.Crossing(10, level) for level in brackets}
+        return {level: replay.Crossing(10, level) for level in brackets}
 
     monkeypatch.setattr(matched, "measured", measured)
     configs = dict.fromkeys(KINDS, experiment)
@@ -57,7 +57,7 @@ def test_what_is_primary_is_contrasted_and_written_before_the_rest(root, monkeyp
     assert set(first.setting) == {"model.sink"}
     assert np.isfinite(on_disk.read_primary(root).change).all()
     asked.clear()
-    monkeypatch.setattr(matched, "measured", lambda *args: {level: again.Crossing(10, level) for level in args[3]})
+    monkeypatch.setattr(matched, "measured", lambda *args: {level: replay.Crossing(10, level) for level in args[3]})
     matched.contrast(experiment, configs, dict.fromkeys(configs), root, None)
     whole = on_disk.read_loss_matched(root, of(root))
     assert set(whole.setting) == {"model.sink", "model.qk_norm"}
@@ -91,7 +91,7 @@ def test_contrasts_loss_matched_from_training_to_the_figure(tmp_path, capsys):
     rows = pd.read_csv(root / "loss_matched.csv").set_index("run")
     best, made = {}, 0
     for name in configs:
-        gains = {line["step"]: line["context_gain"] for line in log.read(root / name) if line["kind"] == "valid"}
+        gains = {line["step"]: line["context_gain"] for line in log.read_log(root / name) if line["kind"] == "valid"}
         best[name] = max(gain for step, gain in gains.items() if 10 <= step <= 160)  # before the decay
         ((level, crossing),) = json.loads((root / name / "loss_matched" / "crossings.json").read_text()).items()
         assert crossing["step"] == rows.loc[name, "steps_to_context_gain"] <= 160

@@ -8,7 +8,7 @@ import pytest
 
 from anisoscope import experiments
 from anisoscope.analysis import primary
-from anisoscope.cli.limits import check
+from anisoscope.cli.limits import check_experiment
 from anisoscope.config import recipes, variants
 from anisoscope.config.experiment import Config
 from anisoscope.experiments import mask_ablations
@@ -41,9 +41,9 @@ def configs():
 def test_every_experiment_validates_and_round_trips_through_json(name, config):
     assert from_dict(json.loads(json.dumps(to_dict(config))), type(config)) == config
     runs = variants.expand(config)
-    primary.check(getattr(config, "primary", {}), list(runs))
+    primary.check_primary(getattr(config, "primary", {}), list(runs))
     for run in runs.values():
-        check(run)
+        check_experiment(run)
         assert not run.variants
         assert not run.primary
         assert from_dict(to_dict(run), Config) == run

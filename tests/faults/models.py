@@ -180,7 +180,7 @@ FAULTS = [
     ),
     Fault(
         "a run is read one step after its context gain",
-        "anisoscope/training/again.py",
+        "anisoscope/training/replay.py",
         "if gained >= gain:",
         "if gained > gain:",
     ),

@@ -225,7 +225,7 @@ def test_prespecified_contrasts_have_a_figure_of_their_own(runs, joined):
         "later": {"quantity": "growth", "at": "matched"} | pair,
     }
     whole = tables.join({name: run.results for name, run in runs.items()}, {name: {} for name in runs})
-    table = primary.read(named, whole, joined[1])
+    table = primary.table(named, whole, joined[1])
     table["verdict"] = [primary.WITHIN, primary.DIFFERS, primary.NOTHING]
     figure = draw.EXPERIMENT["primary_contrasts"](Compared(over_seeds(runs), *joined, None, table))
     inside(figure, "primary_contrasts")
@@ -243,7 +243,7 @@ def test_prespecified_contrasts_have_a_figure_of_their_own(runs, joined):
     assert [tick.get_text() for tick in bell.get_yticklabels()] == ["plain → sink"]
     assert draw.EXPERIMENT["primary_contrasts"](Compared(over_seeds(runs), *joined)) is None
     quantities = ("bell", "growth", "unevenness", "expansion", "drift_growth")
-    table = primary.read({name: {"quantity": name, "margin": 0.5} | pair for name in quantities}, whole, joined[1])
+    table = primary.table({name: {"quantity": name, "margin": 0.5} | pair for name in quantities}, whole, joined[1])
     table["verdict"] = [primary.DIFFERS, primary.BOTH, primary.WITHIN, primary.OPEN, primary.UNTESTED]
     table = table.assign(before="learned_decoder", after="rotary_decoder")  # names that leave the panels less
     inside(draw.EXPERIMENT["primary_contrasts"](Compared(over_seeds(runs), *joined, None, table)), "every verdict")

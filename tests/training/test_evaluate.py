@@ -192,15 +192,15 @@ def test_masks_of_an_evaluation_do_not_depend_on_the_batch_size():
 def test_windows_without_a_masked_character_are_refused():
     config, corpus = tiny.config(), tiny.corpus()
     config = replace(config, {"model.context": 4, "evaluate.windows": 1})
-    evaluate.check(config, corpus, rows=3)  # next character: all are scored
+    evaluate.check_evaluation(config, corpus, rows=3)  # next character: all are scored
     config = replace(config, {"objective": "masked", "model.mask": "bidirectional", "evaluate.draws": 1})
     with pytest.raises(UserError, match=r"no scored character in evaluate\.windows=1: none of 4 is masked; raise it"):
-        program.check(config, corpus)
+        program.check_program(config, corpus)
     config = replace(config, {"evaluate.windows": 8})
-    program.check(config, corpus)
+    program.check_program(config, corpus)
     corpus = dataclasses.replace(corpus, test=corpus.test[:5])
     with pytest.raises(UserError, match="no scored character in the test split: none of 4 is masked; take a longer"):
-        program.check(config, corpus)
+        program.check_program(config, corpus)
 
 
 def test_a_check_between_two_batches_can_stop_the_scoring():

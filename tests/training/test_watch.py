@@ -163,7 +163,7 @@ def test_lists_are_curves_of_their_own_for_tensorboard(tmp_path):
     written = log.Log(tmp_path, 0)
     written.write(1, "watch", drift=[1.5, 2.5])
     written.close()
-    assert log.read(tmp_path) == [{"step": 1, "kind": "watch", "drift": [1.5, 2.5]}]
+    assert log.read_log(tmp_path) == [{"step": 1, "kind": "watch", "drift": [1.5, 2.5]}]
     assert [(v.tag, v.simple_value) for e in events(tmp_path) for v in e.summary.value] == [
         ("watch/drift/0", 1.5),
         ("watch/drift/1", 2.5),

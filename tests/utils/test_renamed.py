@@ -8,7 +8,7 @@ import xarray as xr
 
 from anisoscope.analysis import loss_matched, on_disk, runs
 from anisoscope.measurement.tables import files
-from anisoscope.training import again, finished, log
+from anisoscope.training import finished, log, replay
 from anisoscope.utils import folder, renamed
 from anisoscope.utils.errors import UserError
 from tests.analysis.test_runs import folders, made
@@ -26,8 +26,8 @@ def of_before(text: str) -> str:
 def test_log_and_score_are_read_by_the_names_of_today(tmp_path):
     (tmp_path / "train.jsonl").write_text('{"step": 4, "kind": "valid", "gain": 1.5}\n')
     (tmp_path / "test.json").write_text('{"bits_per_character": 2.5, "gain": 2.5}')
-    assert log.read(tmp_path) == [{"step": 4, "kind": "valid", "context_gain": 1.5}]
-    assert finished.read(tmp_path) == {"bits_per_character": 2.5, "context_gain": 2.5}
+    assert log.read_log(tmp_path) == [{"step": 4, "kind": "valid", "context_gain": 1.5}]
+    assert finished.read_score(tmp_path) == {"bits_per_character": 2.5, "context_gain": 2.5}
 
 
 def test_a_table_is_read_by_the_names_of_today(tmp_path):
@@ -45,7 +45,11 @@ def test_tables_of_an_experiment_are_read_as_they_were_and_give_way_to_those_of_
     on_disk.write(where, tmp_path, {"bell": BELL})
 
     def there():
-        return [*on_disk.read(tmp_path), on_disk.read_loss_matched(tmp_path, where), on_disk.read_primary(tmp_path)]
+        return [
+            *on_disk.read_runs(tmp_path),
+            on_disk.read_loss_matched(tmp_path, where),
+            on_disk.read_primary(tmp_path),
+        ]
 
     now = there()
     assert "steps_to_context_gain" in set(now[2].quantity)
@@ -63,9 +67,9 @@ def test_tables_of_an_experiment_are_read_as_they_were_and_give_way_to_those_of_
 
 
 def test_what_was_replayed_stays_in_the_folder_that_it_has(tmp_path):
-    assert again.folder(tmp_path) == "loss_matched"
+    assert replay.folder(tmp_path) == "loss_matched"
     (tmp_path / "equal_gain").mkdir()
-    assert again.folder(tmp_path) == "equal_gain"
+    assert replay.folder(tmp_path) == "equal_gain"
 
 
 def test_primary_contrasts_of_a_run_that_has_begun_are_the_same_by_todays_names(tmp_path):

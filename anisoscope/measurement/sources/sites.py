@@ -60,7 +60,7 @@ def measure(config: Config, corpus: Corpus, run: pathlib.Path, name: str, stop: 
             folder = run / FOLDER / site
             paths = {step: folder / "measurements" / f"{step}.nc" for step in kept}
             whole = {step: measurements.read(path, site) for step, path in paths.items() if path.exists()}
-            learned = scores(log.read(run) if (run / "train.jsonl").exists() else [], list(whole))
+            learned = scores(log.read_log(run) if (run / "train.jsonl").exists() else [], list(whole))
             join.write(folder, whole, families, nulls, attributes(config, corpus, name, site), learned)
 
     processes.on_first(join_tables)

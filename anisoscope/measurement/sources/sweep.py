@@ -54,7 +54,7 @@ def sweep(config: Config, corpus: Corpus, run: pathlib.Path, name: str, stop: St
 
     def join_tables() -> None:
         whole = {step: read(tables / f"{step}.nc") if step in written else found[step].table for step in measured}
-        lines = log.read(run) if (run / log.NAME).exists() else []
+        lines = log.read_log(run) if (run / log.NAME).exists() else []
         if lost := sorted({*measured} - log.validated(lines)):
             these = f"step{'s' * (len(lost) > 1)} {', '.join(map(str, lost))}"
             print(f"{name}: {run / log.NAME} has no scores of {these}, and so have none of the tables")

@@ -35,7 +35,7 @@ def facts(run: Run, folder: pathlib.Path) -> list[tuple[str, str]]:
     attrs = run.results.attrs
     found = [("text", str(attrs["corpus"])), ("sha256 of the text", str(attrs.get("corpus_sha256", "")))]
     found += [("model", str(attrs.get("model", ""))), ("measured on", str(attrs.get("input", "")))]
-    if tested := finished.read(folder):
+    if tested := finished.read_score(folder):
         said = [f"{tested['bits_per_character']:.4f} bits per character"]
         said += [f"{tested['mask_bits']:.4f} under [MASK]"] if "mask_bits" in tested else []
         if "context_gain" in tested:  # runs of old do not tell it

@@ -86,11 +86,11 @@ def test_what_is_measured_is_not_measured_again_and_a_further_site_is_added(run,
 
 
 def test_sites_need_a_family_of_clouds_and_a_name_that_is_known():
-    from anisoscope.config.measure import check
+    from anisoscope.config.measure import check_measure
 
     for changes, words in (
         ({"measure.families": ("attention",), "measure.sites": ("values",)}, "measure.sites=values is a cloud"),
         ({"measure.sites": ("value",)}, "measure.sites is 'value'"),
     ):
         with pytest.raises(UserError, match=words):
-            check(replace(tiny.config(), changes).measure, 2)
+            check_measure(replace(tiny.config(), changes).measure, 2)

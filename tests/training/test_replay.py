@@ -5,7 +5,7 @@ import json
 import numpy as np
 import pytest
 
-from anisoscope.training import again, checkpoint, log, loop, program
+from anisoscope.training import checkpoint, log, loop, program, replay
 from anisoscope.utils.errors import RunError, Stopped, UserError
 from anisoscope.utils.settings import replace
 from anisoscope.utils.stop import Stop
@@ -20,12 +20,12 @@ KEPT = [0, 1, 12]
 def retrain(folder, brackets, config=CONFIG, stopped=False):
     with Stop() as stop:
         stop.asked = stopped
-        return again.crossings(config, tiny.corpus(), folder, brackets, "run", stop)
+        return replay.crossings(config, tiny.corpus(), folder, brackets, "run", stop)
 
 
 def keep(patch, steps):
     """Checkpoints of these steps."""
-    for module in (loop, again, test_loop):
+    for module in (loop, replay, test_loop):
         patch.setattr(module, "schedule", lambda *_: steps)
 
 
@@ -37,7 +37,7 @@ def every_step(tmp_path_factory):
         keep(patch, list(range(13)))
         train(CONFIG, folder)
         found = everything(folder, CONFIG)
-    gains = {line["step"]: line["context_gain"] for line in log.read(folder) if line["kind"] == "valid"}
+    gains = {line["step"]: line["context_gain"] for line in log.read_log(folder) if line["kind"] == "valid"}
     return found, gains
 
 
@@ -54,12 +54,12 @@ def test_it_ends_at_the_first_step_with_that_gain_and_is_the_run_there_bitwise(f
     digests, gains = every_step
     assert gains[1] < gains[6] < gains[12]  # it learns
     ends = program.optimizer.constant_part(CONFIG.train)[1]
-    validated = [line["step"] for line in log.read(folder) if line["kind"] == "valid"]
+    validated = [line["step"] for line in log.read_log(folder) if line["kind"] == "valid"]
     assert validated == [0, 1, ends, 12]  # its best at a constant rate is known
     assert 1 < ends < 12
     before = {path: path.read_bytes() for path in folder.rglob("*") if path.is_file()}
     levels = {(gains[5] + gains[6]) / 2, gains[8], gains[12]}
-    found = retrain(folder, dict.fromkeys(levels, again.Bracket(1, 12)))
+    found = retrain(folder, dict.fromkeys(levels, replay.Bracket(1, 12)))
     for level, crossing in found.items():
         assert gains[crossing.step] == crossing.context_gain >= level > gains[crossing.step - 1]
     store = checkpoint.Checkpoints(folder / "loss_matched" / "checkpoints", None)
@@ -72,22 +72,22 @@ def test_it_ends_at_the_first_step_with_that_gain_and_is_the_run_there_bitwise(f
         assert sorted(leaves.values()) == sorted(expected[step].values())
     assert before == {path: path.read_bytes() for path in before}  # the run's own files stay as they were
     with monkeypatch.context() as patch:
-        patch.setattr(again, "make_program", None)
-        assert retrain(folder, dict.fromkeys(levels, again.Bracket(1, 12))) == found  # nothing is done twice
+        patch.setattr(replay, "make_program", None)
+        assert retrain(folder, dict.fromkeys(levels, replay.Bracket(1, 12))) == found  # nothing is done twice
     record = folder / "loss_matched" / "crossings.json"
     other = {key: one | {"after": {"1": "of another run"}} for key, one in json.loads(record.read_text()).items()}
     record.write_text(json.dumps(other))  # as if the run had been trained anew, with another result
-    assert retrain(folder, dict.fromkeys(levels, again.Bracket(1, 12))) == found
+    assert retrain(folder, dict.fromkeys(levels, replay.Bracket(1, 12))) == found
     assert len(list((folder / "loss_matched" / "damaged_checkpoints").iterdir())) == len(made)
 
 
 @pytest.mark.slow
 def test_who_asks_to_stop_is_heard_and_what_is_found_is_kept(folder, every_step, monkeypatch):
     gains, calls = every_step[1], []
-    whole = again._Again.until
-    monkeypatch.setattr(again._Again, "until", lambda self, *args: (calls.append(1), whole(self, *args))[1])
-    retrain(folder, {gains[4]: again.Bracket(1, 12)})
-    both = {gains[4]: again.Bracket(1, 12), gains[8]: again.Bracket(1, 12)}
+    whole = replay._Replay.until
+    monkeypatch.setattr(replay._Replay, "until", lambda self, *args: (calls.append(1), whole(self, *args))[1])
+    retrain(folder, {gains[4]: replay.Bracket(1, 12)})
+    both = {gains[4]: replay.Bracket(1, 12), gains[8]: replay.Bracket(1, 12)}
     with pytest.raises(Stopped, match="run: stopped on the way to a context gain"):
         retrain(folder, both, stopped=True)
     assert retrain(folder, both)[gains[8]].step <= 8
@@ -98,12 +98,12 @@ def test_who_asks_to_stop_is_heard_and_what_is_found_is_kept(folder, every_step,
 @pytest.mark.slow
 def test_a_gain_that_does_not_come_again_is_told(folder, every_step):
     with pytest.raises(RunError, match=r"run: trained again to step 2, it gains .*: training is not exact on this"):
-        retrain(folder, {max(every_step[1].values()) + 1: again.Bracket(1, 2)})
+        retrain(folder, {max(every_step[1].values()) + 1: replay.Bracket(1, 2)})
 
 
 def test_checkpoints_that_are_gone_are_one_line(tmp_path):
     with pytest.raises(UserError, match=r"checkpoints has no checkpoint up to step 4 to train again from"):
-        retrain(tmp_path, {1.0: again.Bracket(4, 12)})
+        retrain(tmp_path, {1.0: replay.Bracket(4, 12)})
 
 
 def test_the_constant_part_is_where_the_rate_is_at_its_peak():

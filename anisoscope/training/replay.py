@@ -61,15 +61,15 @@ def crossings(
         if not todo:
             return {gain: found[gain] for gain in brackets}
         program = make_program(config, corpus)
-        again = _Again(config, corpus, program, name, stop)
+        replayed = _Replay(config, corpus, program, name, stop)
         for gain in bar(todo, f"{name}: loss-matched", "level", leave=False):
             below = brackets[gain].below
             start = max((at for at in {*scheduled.steps(), *others.steps()} if at <= below), default=None)
             if start is None:
-                raise UserError(f"{run / 'checkpoints'} has no checkpoint up to step {below} to train again from")
+                raise UserError(f"{run / 'checkpoints'} has no checkpoint up to step {below} to replay from")
             params, train = both.restore(start, *items(program.abstract))
             state = program.stack([step.State(params, train["opt_state"], train["step"])])
-            at, state, reached = again.until(state, start, gain, brackets[gain])
+            at, state, reached = replayed.until(state, start, gain, brackets[gain])
             if at not in {*kept, *others.steps()}:
                 others.save(at, *items(program.member(state, 0)))
             base = max((step for step in scheduled.steps() if step <= at), default=None)
@@ -85,7 +85,7 @@ def _stands(scheduled: checkpoint.Checkpoints, crossing: Crossing) -> bool:
     return all(scheduled.digest(int(step)) in (digest, None) for step, digest in then.items() if digest)
 
 
-class _Again:
+class _Replay:
     """The steps of a run once more, from a state at hand."""
 
     def __init__(self, config: RunConfig, corpus: Corpus, program: Program, name: str, stop: Stop):
@@ -110,7 +110,7 @@ class _Again:
         state, gained = found
         if gained < gain:
             raise RunError(
-                f"{self.name}: trained again to step {reached}, it gains {gained:.6f} bits, and {gain:.6f} by its log: "
+                f"{self.name}: replayed to step {reached}, it gains {gained:.6f} bits, and {gain:.6f} by its log: "
                 "training is not exact on this device, or evaluate.draws has changed since"
             )
         return reached, state, gained

@@ -4,7 +4,7 @@ import threading
 
 import pytest
 
-from anisoscope.cli import ahead, process
+from anisoscope.cli import precompile, process
 from anisoscope.measurement.sources import sweep
 from anisoscope.utils.errors import UNSTOPPABLE, RunError
 from anisoscope.utils.stop import Stop
@@ -35,7 +35,7 @@ def running():
 def test_it_is_waited_for_at_the_end(compiler, tmp_path, capsys):
     begun, done = compiler
     config, corpus = tiny.config(), tiny.corpus()
-    with ahead.compiling(config, corpus, tmp_path, Stop()):
+    with precompile.compiling(config, corpus, tmp_path, Stop()):
         threading.Timer(0.3, done.set).start()
     assert begun == [(config, corpus)]
     assert not running()
@@ -43,18 +43,18 @@ def test_it_is_waited_for_at_the_end(compiler, tmp_path, capsys):
 
 
 def test_an_error_and_a_stop_do_not_wait(compiler, tmp_path):
-    with pytest.raises(RunError), ahead.compiling(tiny.config(), tiny.corpus(), tmp_path, Stop()):
+    with pytest.raises(RunError), precompile.compiling(tiny.config(), tiny.corpus(), tmp_path, Stop()):
         raise RunError("not finite")
     assert running()
     stop = Stop()
-    with ahead.compiling(tiny.config(), tiny.corpus(), tmp_path, stop):
+    with precompile.compiling(tiny.config(), tiny.corpus(), tmp_path, stop):
         stop.asked = True
     assert running()
 
 
 def test_a_run_that_is_trained_compiles_nothing(compiler, tmp_path):
     (tmp_path / "test.json").write_text("{}")
-    with ahead.compiling(tiny.config(), tiny.corpus(), tmp_path, Stop()):
+    with precompile.compiling(tiny.config(), tiny.corpus(), tmp_path, Stop()):
         assert not compiler[0]
 
 
@@ -68,7 +68,7 @@ def test_a_process_ends_without_a_compiler_that_is_at_work(compiler, tmp_path, m
         with pytest.raises(SystemExit):
             process.end(code)  # `os._exit` does not return where it is not replaced
     stop = Stop()
-    with ahead.compiling(tiny.config(), tiny.corpus(), tmp_path, stop):
+    with precompile.compiling(tiny.config(), tiny.corpus(), tmp_path, stop):
         stop.asked = True
     with pytest.raises(SystemExit):
         process.end(0)
