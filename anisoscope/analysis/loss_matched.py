@@ -36,7 +36,7 @@ def plan(runs: xr.Dataset, best: dict[str, float | None]) -> list[Matched]:
 
     An experiment of two conditions has one contrast, whatever differs between them.
     """
-    found = []
+    planned = []
     for one in pairs(runs, together=True):
         if joining.CORPUS in one.changed:
             continue
@@ -45,8 +45,8 @@ def plan(runs: xr.Dataset, best: dict[str, float | None]) -> list[Matched]:
         without = {name: why for name in names if (why := _without(best[name]))}
         left = [name for name in names if name not in without]
         level = min((best[name] for name in left), default=np.nan)
-        found.append(Matched(one.labels, one.about, level, left, without))
-    return found
+        planned.append(Matched(one.labels, one.about, level, left, without))
+    return planned
 
 
 def _without(best: float | None) -> str:
@@ -88,14 +88,14 @@ def contrast(matched: Matched, tables: dict[str, xr.Dataset]) -> tuple[pd.DataFr
             about |= {key: value.item() for key, value in of_all.items()}
         rows.append(about)
     without = ", ".join(matched.without)
-    found = pd.DataFrame(columns=[*COLUMNS, *Change._fields])
+    frame = pd.DataFrame(columns=[*COLUMNS, *Change._fields])
     if tables:
         joined = joining.join(tables, {name: {} for name in tables})
         steps = [int(table.step[-1]) for table in tables.values()]
         joined[STEPS] = "run", steps, {"long_name": "training steps to the context gain", "units": "step"}
-        found = contrasts(joined, together=True)
-    if found.empty:  # one of the two has no run left: the table says so
+        frame = contrasts(joined, together=True)
+    if frame.empty:  # one of the two has no run left: the table says so
         nothing = dict.fromkeys(Change._fields, np.nan) | {"freedom": 0, "pairs": 0}
-        found = pd.DataFrame([{"quantity": STEPS, "positions": "all"} | nothing])
-    found = found.assign(**matched.about, level=matched.level, without=without)
-    return found[[*COLUMNS, *Change._fields, *FURTHER]], pd.DataFrame(rows)
+        frame = pd.DataFrame([{"quantity": STEPS, "positions": "all"} | nothing])
+    frame = frame.assign(**matched.about, level=matched.level, without=without)
+    return frame[[*COLUMNS, *Change._fields, *FURTHER]], pd.DataFrame(rows)

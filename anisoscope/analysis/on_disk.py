@@ -79,8 +79,10 @@ def write_loss_matched(
 
     `tables` holds the table of each run up to where it has a level: {(run, level): table}; `runs` joins all of them.
     """
-    found = [loss_matched.contrast(one, {name: tables[name, one.level] for name in one.runs}) for one in planned]
-    changes, each = (pd.concat(frames, ignore_index=True) for frames in zip(*found, strict=True))
+    frames_of_each = [
+        loss_matched.contrast(one, {name: tables[name, one.level] for name in one.runs}) for one in planned
+    ]
+    changes, each = (pd.concat(frames, ignore_index=True) for frames in zip(*frames_of_each, strict=True))
     changes = primary.with_roles(changes, named, runs, "matched")
     paths = []
     (to / DIGESTS).unlink(missing_ok=True)  # it vouches for what is written before it
@@ -136,12 +138,12 @@ def read_primary(folder: pathlib.Path) -> pd.DataFrame:
     path = folder / "primary.csv"
     if not path.exists():
         return pd.DataFrame(columns=list(primary.READ))
-    found = pd.read_csv(
+    frame = pd.read_csv(
         path, keep_default_na=False, na_values=[""], dtype=dict.fromkeys(("name", "before", "after"), str)
     )
-    if list(found) != list(primary.READ):
+    if list(frame) != list(primary.READ):
         raise _of_old(path)
-    return found.replace({"quantity": renamed.QUANTITIES, "at": renamed.AT, "verdict": renamed.VERDICTS})
+    return frame.replace({"quantity": renamed.QUANTITIES, "at": renamed.AT, "verdict": renamed.VERDICTS})
 
 
 def _of_old(path: pathlib.Path, stage: str = "measure") -> RunError:
@@ -158,10 +160,10 @@ def bits(folder: pathlib.Path) -> dict[str, float]:
         "test": finished.read_score(folder),
         "valid": next((line for line in reversed(lines) if line["kind"] == "valid"), {}),
     }
-    found = {}
+    values = {}
     for split, score in scores.items():
-        found[f"{split}_bits"] = score.get("bits_per_character", np.nan)
-        found |= {
+        values[f"{split}_bits"] = score.get("bits_per_character", np.nan)
+        values |= {
             f"{split}_{name}": score[name] for name in ("mask_bits", "context_gain", "error_masks") if name in score
         }
-    return {name: value for name, value in found.items() if name in runs.BITS}
+    return {name: value for name, value in values.items() if name in runs.BITS}

@@ -147,11 +147,11 @@ def _loss_matched(runs: xr.Dataset, matched: pd.DataFrame, about: dict[str, Any]
             place = pair.about | {"quantity": about["quantity"], "positions": about["positions"]}
             alike = (matched[list(COLUMNS)] == pd.Series(place)[list(COLUMNS)]).all(axis=1)
             if alike.any():
-                found = Change(*matched.loc[alike, list(Change._fields)].iloc[0])
-                found = found._replace(freedom=int(found.freedom), pairs=int(found.pairs))
+                of_table = Change(*matched.loc[alike, list(Change._fields)].iloc[0])
+                of_table = of_table._replace(freedom=int(of_table.freedom), pairs=int(of_table.pairs))
                 if pair.labels != wanted:
-                    found = found._replace(change=-found.change, low=-found.high, high=-found.low)
-                return found
+                    of_table = of_table._replace(change=-of_table.change, low=-of_table.high, high=-of_table.low)
+                return of_table
     return _no_change()
 
 

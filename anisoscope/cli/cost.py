@@ -122,14 +122,14 @@ def seconds(costs: dict[str, Cost], stages: list[str], units: int, per_second: f
     """Of each stage; measuring goes on as many cores as there are units of it."""
     cores = os.cpu_count() or 1
     busy = min(units, cores) / cores if jax.default_backend() == "cpu" else 1.0
-    found = {
+    taken = {
         "train": len(costs) * COMPILING["train"] + sum(one.training for one in costs.values()) / (per_second * SHARE),
         "measure": COMPILING["measure"] + sum(one.measuring for one in costs.values()) / (per_second * busy),
         "figures": DRAWING,
     }
     if work := sum(one.tangents for one in costs.values()):
-        found["tangents"] = COMPILING["tangents"] + work / (per_second * SHARE)
-    return {stage: found[stage] for stage in found if stage in stages}
+        taken["tangents"] = COMPILING["tangents"] + work / (per_second * SHARE)
+    return {stage: taken[stage] for stage in taken if stage in stages}
 
 
 def summary(costs: dict[str, Cost], stages: list[str], units: int) -> str:

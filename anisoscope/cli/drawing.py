@@ -1,4 +1,4 @@
-"""The stage `figures`: what is drawn, from the tables of runs on disk alone, and what is said of it."""
+"""The stage `figures`: what is drawn, from the tables of runs on disk alone, and the findings in words."""
 
 import pathlib
 
@@ -76,7 +76,7 @@ def draw_figures(
         paths += draw.draw(draw.EXPERIMENT, Compared(own, *on_disk.read_runs(root), matched, named), to)
     written = page.write(runs, drawn, shown, beside(to, root))
     bits = {name: on_disk.bits(path) for name, path in shown.items()}
-    for line in findings.found({name: run.results for name, run in runs.items()}, bits):
+    for line in findings.sentences({name: run.results for name, run in runs.items()}, bits):
         print(line)
     for line in primary.format_lines(named):
         print(line)

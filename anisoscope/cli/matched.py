@@ -74,9 +74,9 @@ def measured(
     config: Config, text: Corpus, run: pathlib.Path, brackets: dict[float, replay.Bracket], name: str, stop: Stop
 ) -> dict[float, replay.Crossing]:
     """Where the run has each context gain; every such step has a table, the run's own or one beside it."""
-    found = replay.crossings(config, text, run, brackets, name, stop)
+    reached = replay.crossings(config, text, run, brackets, name, stop)
     on_schedule = schedule(config.train.steps, config.checkpoint.every)
-    steps = sorted({crossing.step for crossing in found.values()}.difference(on_schedule))
+    steps = sorted({crossing.step for crossing in reached.values()}.difference(on_schedule))
     sweep.sweep_beside(config, text, run, replay.folder(run), steps, name, stop)
     stop.check(f"{name}: stopped when it was measured for loss-matched contrasts")
-    return found
+    return reached

@@ -46,19 +46,19 @@ def dry_run(experiment: Config, request: Request) -> None:
     experiment, configs = prepared(experiment, request)
     root, data, wanted = request.root, experiment.data, with_tangents(configs.values(), request.given.stages)
     check_folders(experiment, configs, root, "train" in wanted, folder.check_claim)
-    text, found = cost.Text(), None
+    text, loaded = cost.Text(), None
     if data.path or data.source == "pydoc":
-        found = corpus.load(data, experiment.model.context)
-        text = cost.size_of(found)
-        print(f"corpus: {found.name}, from {found.origin}")
+        loaded = corpus.load(data, experiment.model.context)
+        text = cost.size_of(loaded)
+        print(f"corpus: {loaded.name}, from {loaded.origin}")
     print(f"folder: {root}{' (exists: what is done there is not done again)' if root.exists() else ''}")
     for line in cost.format_costs(configs, text, wanted, units(experiment)):
         print(line)
     for group in variants.groups(experiment).values():
         memory.check_memory(group, text.vocabulary, wanted)
     for config in configs.values():
-        if found is not None and "train" in wanted and text_key(config) == text_key(experiment):
-            program.check_program(config, found)
+        if loaded is not None and "train" in wanted and text_key(config) == text_key(experiment):
+            program.check_program(config, loaded)
 
 
 def prepared(experiment: Config, request: Request) -> tuple[Config, dict[str, Config]]:

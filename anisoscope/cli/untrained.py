@@ -146,8 +146,8 @@ def draw_models(
     paths = draw.draw(draw.MODELS[paper], drawn, to)
     if paper == "inherent":
         modality = {label: one["modality"] for label, one in about.items()}
-        found = modalities.correlations({label: run.results for label, run in runs.items()}, modality)
-        files.write_csv(found, to / "correlations_by_modality.csv")
+        correlated = modalities.correlations({label: run.results for label, run in runs.items()}, modality)
+        files.write_csv(correlated, to / "correlations_by_modality.csv")
     print(format_figures(paths, to))
     print(f"page:    {page.write(runs, runs, shown, beside(to, root))}")
 

@@ -71,14 +71,14 @@ def check_pretrained(config: PretrainedConfig) -> None:
 
 def steps(weights: WeightsConfig) -> dict[int, str | None]:
     """Training step -> revision, ascending; a model without revisions stands at step 1."""
-    found: dict[int, str | None] = {}
+    by_step: dict[int, str | None] = {}
     for revision in weights.revisions:
         step = step_of(revision)
-        if step in found:
-            both = f"{found[step]} and {revision}"
+        if step in by_step:
+            both = f"{by_step[step]} and {revision}"
             raise UserError(f"pretrained.revisions: {both} are both of step {step}; leave one out")
-        found[step] = revision
-    return dict(sorted(found.items())) or {ALONE: None}
+        by_step[step] = revision
+    return dict(sorted(by_step.items())) or {ALONE: None}
 
 
 def step_of(revision: str) -> int:

@@ -110,7 +110,7 @@ def validated(lines: list[dict[str, Any]]) -> set[int]:
 
 def read_log(folder: pathlib.Path) -> list[dict[str, Any]]:
     """The lines of train.jsonl; a last line cut short by a kill is left out."""
-    path, found = folder / NAME, []
+    path, entries = folder / NAME, []
     for number, text in enumerate(path.read_bytes().split(b"\n")[:-1], 1):
         try:
             line = from_json(text)
@@ -120,5 +120,5 @@ def read_log(folder: pathlib.Path) -> list[dict[str, Any]]:
             raise RunError(
                 f"{path}, line {number} is damaged ({text[:40].decode(errors='replace')!r}…); remove that line"
             )
-        found.append(renamed.keys(line, renamed.SCORES))
-    return found
+        entries.append(renamed.keys(line, renamed.SCORES))
+    return entries

@@ -98,8 +98,8 @@ class Members:
             return
         if not (folder / NAME).exists():
             print(f"{name}: {folder / NAME} is gone, and with it the scores up to step {saved}; a new one is begun")
-        elif scored not in (found := validated(read_log(folder))):
-            since = f"after step {max(found)}" if found else f"up to step {saved}"
+        elif scored not in (steps := validated(read_log(folder))):
+            since = f"after step {max(steps)}" if steps else f"up to step {saved}"
             print(f"{name}: {folder / NAME} lacks step {scored}, which is saved: scores {since} are lost; it goes on")
 
     def flush(self) -> None:

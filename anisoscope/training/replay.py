@@ -48,18 +48,18 @@ def crossings(
     place = run / folder(run)
     path, kept = place / "crossings.json", schedule(config.train.steps, config.checkpoint.every)
     known = read_json(path, "move it elsewhere") if path.exists() else {}
-    found = {float(gain): Crossing(**renamed.keys(one, renamed.SCORES)) for gain, one in known.items()}
+    reached_at = {float(gain): Crossing(**renamed.keys(one, renamed.SCORES)) for gain, one in known.items()}
     with contextlib.ExitStack() as stack:
         scheduled = stack.enter_context(contextlib.closing(checkpoint.Checkpoints(run / "checkpoints", kept, True)))
         others = stack.enter_context(contextlib.closing(checkpoint.Checkpoints(place / "checkpoints", None)))
         # Those that another run has made in this place, before this one was trained anew, are no part of it.
-        found = {gain: one for gain, one in found.items() if _stands(scheduled, one)}
-        for at in set(others.steps()) - {one.step for one in found.values()}:
+        reached_at = {gain: one for gain, one in reached_at.items() if _stands(scheduled, one)}
+        for at in set(others.steps()) - {one.step for one in reached_at.values()}:
             others.set_aside(at)
         there, both = {*kept, *others.steps()}, checkpoint.Beside(scheduled, others)
-        todo = [gain for gain in sorted(brackets) if gain not in found or found[gain].step not in there]
+        todo = [gain for gain in sorted(brackets) if gain not in reached_at or reached_at[gain].step not in there]
         if not todo:
-            return {gain: found[gain] for gain in brackets}
+            return {gain: reached_at[gain] for gain in brackets}
         program = make_program(config, corpus)
         replayed = _Replay(config, corpus, program, name, stop)
         for gain in bar(todo, f"{name}: loss-matched", "level", leave=False):
@@ -73,10 +73,10 @@ def crossings(
             if at not in {*kept, *others.steps()}:
                 others.save(at, *items(program.member(state, 0)))
             base = max((step for step in scheduled.steps() if step <= at), default=None)
-            found[gain] = Crossing(at, reached, None if base is None else {str(base): scheduled.digest(base)})
+            reached_at[gain] = Crossing(at, reached, None if base is None else {str(base): scheduled.digest(base)})
             if processes.is_first():
-                write_json(path, {json.dumps(key): one._asdict() for key, one in found.items()})
-    return {gain: found[gain] for gain in brackets}
+                write_json(path, {json.dumps(key): one._asdict() for key, one in reached_at.items()})
+    return {gain: reached_at[gain] for gain in brackets}
 
 
 def _stands(scheduled: checkpoint.Checkpoints, crossing: Crossing) -> bool:
@@ -95,19 +95,19 @@ class _Replay:
     def until(self, state: step.State, at: int, gain: float, bracket: Bracket) -> tuple[int, step.State, float]:
         """Step, state and context gain where so much is first gained: the bracket is halved until one step is left."""
         below, reached = bracket
-        state, found = self.advance(state, below - at), None
+        state, reached_state = self.advance(state, below - at), None
         while reached - below > 1:
             middle = (below + reached) // 2
             there = self.advance(jax.tree.map(jnp.copy, state), middle - below)
             gained = self.context_gain(there)
             if gained >= gain:
-                reached, found = middle, (there, gained)
+                reached, reached_state = middle, (there, gained)
             else:
                 below, state = middle, there
-        if found is None:
+        if reached_state is None:
             state = self.advance(state, reached - below)
-            found = state, self.context_gain(state)
-        state, gained = found
+            reached_state = state, self.context_gain(state)
+        state, gained = reached_state
         if gained < gain:
             raise RunError(
                 f"{self.name}: replayed to step {reached}, it gains {gained:.6f} bits, and {gain:.6f} by its log: "
