@@ -12,6 +12,7 @@ from anisoscope.training import finished, log, replay
 from anisoscope.utils import folder, renamed
 from anisoscope.utils.errors import UserError
 from tests.analysis.test_runs import folders, made
+from tests.program import ROOT
 
 BELL = {"quantity": "bell", "before": "plain", "after": "sink", "at": "matched", "margin": 0.1}
 
@@ -79,3 +80,11 @@ def test_primary_contrasts_of_a_run_that_has_begun_are_the_same_by_todays_names(
     folder.check_same(tmp_path / "config.json", {"primary": {"steps": now}}, (), "")
     with pytest.raises(UserError, match="holds a run with other settings: primary"):
         folder.check_same(tmp_path / "config.json", {"primary": {"steps": now | {"after": "plain"}}}, (), "")
+
+
+def test_the_glossary_has_each_name_of_before_beside_that_of_today():
+    text = (ROOT / "docs" / "reference" / "glossary.md").read_text().partition("## Words of earlier versions")[2]
+    rows = [row.split("|")[1:3] for row in text.splitlines() if row.startswith("| ")]
+    named = [value for kind, value in vars(renamed).items() if kind.isupper()]
+    for then, now in [pair for names in named for pair in names.items()]:
+        assert any(then in left and now in right for left, right in rows), then
