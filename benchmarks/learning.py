@@ -70,7 +70,7 @@ def ours(recipe: str, characters: int, given: dict[str, str | None], out: pathli
     if code := subprocess.run(command).returncode:
         sys.exit(code)
     if not finished.is_finished(folder):
-        sys.exit(f"{recipe} was stopped; the same command goes on")
+        sys.exit(f"{recipe} was stopped; the same command resumes")
     lines = [json.loads(line) for line in (folder / "train.jsonl").read_text().splitlines()]
     each = config.train.batch_size * config.model.context
     step = statistics.median(each / line["characters_per_second"] for line in lines if line["kind"] == "train")

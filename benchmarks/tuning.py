@@ -72,7 +72,7 @@ def bits(out: pathlib.Path, model: str, recipe: str, trial: dict[str, float], gi
         lines = [json.loads(line) for line in (folder / "train.jsonl").read_text().splitlines()]
         scored = [line["bits_per_character"] for line in lines if line["kind"] == "valid"]
         if not finished.is_finished(folder):
-            sys.exit(f"{folder.name} was stopped; the same command goes on")
+            sys.exit(f"{folder.name} was stopped; the same command resumes")
         done["bits"][folder.name] = scored[-1]
         write_json(kept, done)
         shutil.rmtree(folder / "checkpoints")

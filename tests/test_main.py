@@ -127,7 +127,7 @@ def test_a_cluster_that_is_not_there_is_refused_by_the_process(tmp_path):
         (
             OSError(28, "No space left on device", "a/b"),
             1,
-            "error: a/b: No space left on device; make room on the disk, and the same command goes on from there\n",
+            "error: a/b: No space left on device; make room on the disk, and the same command resumes there\n",
         ),
         (
             PermissionError(13, "Permission denied", "a/b"),
@@ -144,15 +144,15 @@ def test_a_cluster_that_is_not_there_is_refused_by_the_process(tmp_path):
             MemoryError("Unable to allocate 3 GiB\nfor an array"),
             1,
             "error: out of memory (Unable to allocate 3 GiB): lower train.batch_size, measure.points or model.width; "
-            "the same command goes on from what is saved\n",
+            "the same command resumes from what is saved\n",
         ),
         (
             jax.errors.JaxRuntimeError("RESOURCE_EXHAUSTED: Out of memory"),
             1,
             "error: out of memory (RESOURCE_EXHAUSTED: Out of memory): lower train.batch_size, measure.points or "
-            "model.width; the same command goes on from what is saved\n",
+            "model.width; the same command resumes from what is saved\n",
         ),
-        (KeyboardInterrupt(), 130, "error: interrupted; the same command goes on from the last checkpoint\n"),
+        (KeyboardInterrupt(), 130, "error: interrupted; the same command resumes from the last checkpoint\n"),
     ],
 )
 def test_what_ends_a_run_is_one_line_and_an_exit_code(monkeypatch, tmp_path, error, code, words):
@@ -172,7 +172,7 @@ def test_a_signal_while_figures_are_drawn_is_one_line(monkeypatch, tmp_path, sig
     monkeypatch.setattr(drawing, "draw_figures", lambda *_: signal.raise_signal(signum))
     process = here(*DECODER, f"--workdir={tmp_path / 'run'}")
     assert (process.returncode, process.stdout) == (130, "")
-    assert process.stderr == "error: interrupted; the same command goes on from the last checkpoint\n"
+    assert process.stderr == "error: interrupted; the same command resumes from the last checkpoint\n"
     assert [signal.getsignal(one) for one in (signal.SIGINT, signal.SIGTERM)] == before
 
 
@@ -187,7 +187,7 @@ def test_a_signal_at_the_start_is_one_line(tmp_path, signum):
         process.send_signal(signum)
         _, errors = process.communicate(timeout=300)
     assert process.returncode == 130
-    assert "error: interrupted; the same command goes on from the last checkpoint\n" in errors
+    assert "error: interrupted; the same command resumes from the last checkpoint\n" in errors
     assert "Traceback" not in errors
 
 
@@ -214,7 +214,7 @@ def test_who_asked_to_stop_is_told_where_and_has_exit_code_0(monkeypatch, tmp_pa
     monkeypatch.setattr(training, "work", work)
     process = here(*DECODER, f"--workdir={tmp_path / 'run'}")
     assert (process.returncode, process.stderr) == (0, "")
-    assert process.stdout == "decoder: stopped at step 3; the same command goes on from there\n"
+    assert process.stdout == "decoder: stopped at step 3; the same command resumes there\n"
 
 
 def test_help_names_every_flag():
@@ -362,7 +362,7 @@ def test_a_run_that_is_stopped_and_killed_goes_on_to_the_same_numbers(pair, tmp_
         output, _ = process.communicate(timeout=900)
     assert (second.returncode, process.returncode) == (2, 0)
     assert f"another process works in {run}" in second.stderr
-    assert re.search("decoder_small: stopped .*; the same command goes on from there", output)
+    assert re.search("decoder_small: stopped .*; the same command resumes there", output)
     with start(*flags, env=environment(), stderr=subprocess.DEVNULL) as process:
         wait_for(run / "checkpoints" / "8", process)
         process.send_signal(signal.SIGKILL)
@@ -382,7 +382,7 @@ def test_a_checkpoint_that_cannot_be_written_is_one_line(tmp_path):
     assert process.returncode == 1
     lines = [line for line in process.stderr.splitlines() if line.strip() and "step/s" not in line]
     assert len(lines) == 1
-    assert re.search(r"checkpoints/0 could not be saved .*the same command goes on", lines[0])
+    assert re.search(r"checkpoints/0 could not be saved .*the same command resumes", lines[0])
 
 
 @pytest.mark.slow  # quick ones: tests/utils/test_processes.py, and all that runs on 8 devices

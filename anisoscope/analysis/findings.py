@@ -99,7 +99,7 @@ def _peak(table: xr.Dataset, positions: str) -> str:
 
 
 def _place(table: xr.Dataset, layer: int) -> str:
-    if "objective" not in table.attrs:  # vectors of another origin
+    if "objective" not in table.attrs:  # your own activations
         return f"layer {layer}"
     return f"block {layer}" if layer else "the embeddings"
 

@@ -12,7 +12,7 @@ import pandas as pd
 import xarray as xr
 
 from anisoscope.analysis.shapes import SHAPES, shapes
-from anisoscope.config.variants import member
+from anisoscope.config.variants import seed_name
 from anisoscope.measurement.families.entries import quantities
 from anisoscope.measurement.tables.averages import over_blocks
 from anisoscope.measurement.tables.summary import NOTHING
@@ -79,9 +79,9 @@ def conditions(tables: dict[str, xr.Dataset]) -> dict[str, list[str]]:
         key = json.dumps([values, table.attrs["corpus_sha256"]])
         groups.setdefault(key, []).append((seeds, name))
     alike = []
-    for members in groups.values():
-        names = [name for _, name in members]
-        alike += [names] if len({seeds for seeds, _ in members}) == len(members) else [[name] for name in names]
+    for same in groups.values():
+        names = [name for _, name in same]
+        alike += [names] if len({seeds for seeds, _ in same}) == len(same) else [[name] for name in names]
     labels = [_label({name: tables[name] for name in names}) for names in alike]
     return {label if labels.count(label) == 1 else names[0]: names for label, names in zip(labels, alike, strict=True)}
 
@@ -90,7 +90,7 @@ def _label(tables: dict[str, xr.Dataset]) -> str:
     """What the names of a condition's runs begin with, without their seeds."""
     if len(tables) == 1:
         return next(iter(tables))
-    words = [name.removesuffix(member(*seeds(table))).strip("_").split("_") for name, table in tables.items()]
+    words = [name.removesuffix(seed_name(*seeds(table))).strip("_").split("_") for name, table in tables.items()]
     common = takewhile(lambda same: len(set(same)) == 1, zip(*words, strict=False))
     return "_".join(word for word, *_ in common) or "all seeds"
 

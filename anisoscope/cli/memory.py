@@ -50,9 +50,9 @@ def _state_bytes(model: ModelConfig, train: TrainConfig, vocabulary: int) -> tup
 
 def training(config: Config, vocabulary: int) -> dict[str, int]:
     """Bytes on one device while it trains, by the setting that helps."""
-    model, members = config.model, len(seeds(config.train))
+    model, count = config.model, len(seeds(config.train))
     params, state = state_bytes(config, vocabulary)
-    at_once = config.mesh.members or (1 if jax.default_backend() == "cpu" else members)
+    at_once = config.mesh.seeds or (1 if jax.default_backend() == "cpu" else count)
     rows = -(-config.train.batch_size // config.train.accumulate // len(mesh.devices()))
     width, scores = model.width, model.heads * model.context  # floats of a token in a block
     kept, worked = (5 + 2 * model.expansion) * width + scores, 8 * width + 1.3 * scores
@@ -63,7 +63,7 @@ def training(config: Config, vocabulary: int) -> dict[str, int]:
     return {
         "train.batch_size": int(FLOAT * at_once * rows * model.context * of_token),
         "model.width": (state + 2 * params * at_once) // config.mesh.fsdp,
-        "train.num_seeds": (members - 1) * state // config.mesh.fsdp,
+        "train.num_seeds": (count - 1) * state // config.mesh.fsdp,
     }
 
 

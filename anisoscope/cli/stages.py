@@ -63,7 +63,7 @@ def train(work: Work) -> None:
 
 def train_together(work: Work, variant: str, group: Config) -> None:
     """The seeds of a variant."""
-    names = variants.run_names(variant, variants.members(group))
+    names = variants.run_names(variant, variants.of_seeds(group))
     first = work.runs[next(iter(names))]
     group = replace(group, {"model.dtype": first.config.model.dtype})  # what "auto" means
     name = variant or work.title

@@ -41,7 +41,7 @@ def format_status(root: pathlib.Path) -> Iterator[str]:
         missing += [] if drawn else ["figures"]
     yield f"missing: {'; '.join(missing) if missing else 'nothing'}"
     if missing and (command := last_command(root, runs)):
-        yield f"the same command goes on: python {command}"
+        yield f"the same command resumes: python {command}"
 
 
 def expected(values: dict[str, Any]) -> dict[str, Config | None]:

@@ -74,7 +74,7 @@ def vectors_of_file(config: vectors.VectorsConfig, request: Request) -> None:
 
 
 def pretrained_model(config: PretrainedConfig, request: Request) -> None:
-    """Measure and draw a model that others trained: one folder, without a log of a training, whose name it bears."""
+    """Measure and draw a pretrained model: one folder, without a log of a training, whose name it bears."""
     root, wanted, to = begun(request)
     mesh.take_cores_for_devices(len(POSITION_SETS))
     keep_compiled(config.data.cache)
@@ -168,7 +168,7 @@ def needing_torch() -> Iterator[None]:
 
 
 def draw_measured(title: str, root: pathlib.Path, to: pathlib.Path) -> None:
-    """Of vectors and of models of others, whose folder has tables alone."""
+    """Of vectors and of pretrained models, whose folder has tables alone."""
     if not (root / "results.nc").exists():
         raise not_there(root, "results.nc", "measure")
     draw_figures({title: root}, to, root)

@@ -117,15 +117,15 @@ def make_scorer(
     together: Callable,
     everywhere: jax.sharding.Sharding | None = None,
 ) -> Callable:
-    """score(params, tokens_N, windows, label='', check=…) -> [Score of each member whose parameters are stacked].
+    """score(params, tokens_N, windows, label='', check=…) -> [Score of each seed whose parameters are stacked].
 
-    `rows` windows go at a time, `place` puts them on the devices, `together` makes a function of one member's
-    parameters one of all members', and `everywhere` is where what it gives lies. A label shows a progress bar; `check`
+    `rows` windows go at a time, `place` puts them on the devices, `together` makes a function of one seed's
+    parameters one of all seeds', and `everywhere` is where what it gives lies. A label shows a progress bar; `check`
     is called between two batches and may raise.
     """
 
     def nats(params: Any, batch: objective.Batch) -> jax.Array:
-        """Of each member and window: of all its predictions, and of those under [MASK]."""
+        """Of each seed and window: of all its predictions, and of those under [MASK]."""
         masked_BT = batch.tokens_BT == mask_token
 
         def each(one: Any) -> jax.Array:

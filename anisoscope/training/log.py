@@ -23,7 +23,7 @@ NAME = "train.jsonl"
 class Log:
     """Append-only. Lines past step `saved`, the newest checkpoint of this run, are dropped: their steps are done again.
 
-    Lines up to it stand; where those steps are done again too, because another member of the group has lost its own,
+    Lines up to it stand; where those steps are done again too, because another seed of the group has lost its own,
     nothing is written twice.
 
     Events are written at once, not by a thread: one that dies of a full disk would leave the training waiting for it.

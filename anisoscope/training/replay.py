@@ -14,8 +14,8 @@ import jax.numpy as jnp
 from anisoscope.config.run import RunConfig, schedule
 from anisoscope.data.corpus import Corpus
 from anisoscope.training import checkpoint, evaluate, step
-from anisoscope.training.members import items
 from anisoscope.training.program import Program, make_program
+from anisoscope.training.seed_runs import items
 from anisoscope.utils import processes, renamed
 from anisoscope.utils.errors import RunError, UserError
 from anisoscope.utils.files import read_json, write_json
@@ -71,7 +71,7 @@ def crossings(
             state = program.stack([step.State(params, train["opt_state"], train["step"])])
             at, state, reached = replayed.until(state, start, gain, brackets[gain])
             if at not in {*kept, *others.steps()}:
-                others.save(at, *items(program.member(state, 0)))
+                others.save(at, *items(program.of_seed(state, 0)))
             base = max((step for step in scheduled.steps() if step <= at), default=None)
             reached_at[gain] = Crossing(at, reached, None if base is None else {str(base): scheduled.digest(base)})
             if processes.is_first():

@@ -6,7 +6,7 @@ from collections.abc import Iterable
 
 FULL = {errno.ENOSPC, errno.EDQUOT, errno.EFBIG}
 FORBIDDEN = {errno.EACCES, errno.EPERM}
-GOES_ON = "and the same command goes on from there"
+RESUMES = "and the same command resumes there"
 
 
 UNSTOPPABLE = "unstoppable"  # name of a thread in the middle of a compilation: a process ends without it
@@ -32,9 +32,9 @@ def of_system(error: OSError) -> str:
     """What the system says, of which file, and what helps."""
     said = f"{error.filename}: {error.strerror}" if error.filename and error.strerror else error.strerror or str(error)
     if error.errno in FULL:
-        return f"{said}; make room on the disk, {GOES_ON}"
+        return f"{said}; make room on the disk, {RESUMES}"
     if error.errno in FORBIDDEN:
-        return f"{said}; change the rights of the file or of its folder, {GOES_ON}"
+        return f"{said}; change the rights of the file or of its folder, {RESUMES}"
     if error.errno == errno.EROFS:
         return f"{said}; name a folder on another disk with --workdir= or --figures="
     return said

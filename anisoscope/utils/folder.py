@@ -15,7 +15,7 @@ import jax
 from anisoscope.utils import files, mesh
 from anisoscope.utils.errors import UserError
 from anisoscope.utils.files import read_json, write_json
-from anisoscope.utils.settings import filled, flat, of_today, to_dict
+from anisoscope.utils.settings import filled, flat, to_dict
 
 # A run may go on with another layout or a moved corpus (its digest is checked), and with other draws of a validation,
 # whose line tells its error; measurements keep their own record.
@@ -72,7 +72,7 @@ def check_same(
     path: pathlib.Path, now: dict, leave_out: tuple[str, ...], advice: str, defaults: dict | None = None
 ) -> None:
     """Raise UserError, naming the fields, where the settings at `path`, or `defaults` they lack, differ from `now`."""
-    before, now = flat(filled(of_today(read_json(path, "name another --workdir")), defaults or {})), flat(now)
+    before, now = flat(filled(read_json(path, "name another --workdir"), defaults or {})), flat(now)
     different = [
         f"{name}={before.get(name)!r} there, {now.get(name)!r} now"
         for name in sorted(before.keys() | now.keys())

@@ -8,7 +8,10 @@ from typing import Any, get_args, get_origin, get_type_hints
 from anisoscope.utils import renamed
 from anisoscope.utils.errors import UserError, did_you_mean
 
-RENAMED = {"vectors.groups": "vectors.clusters"}  # settings of earlier versions, by what they are called now
+RENAMED = {
+    "vectors.groups": "vectors.clusters",
+    "mesh.members": "mesh.seeds",
+}  # settings of earlier versions, by what they are called now
 LARGEST_SEED = 2**31 - 1  # a table has no larger number: NetCDF-3
 
 
@@ -32,10 +35,14 @@ def replace(config: Any, changes: dict[str, Any]) -> Any:
 
 
 def filled(values: dict[str, Any], defaults: dict[str, Any]) -> dict[str, Any]:
-    """With the default of every setting that a run of an older version lacks."""
+    """By today's names, with the default of every setting that a run of an older version lacks."""
+    return _filled(of_today(values), defaults)
+
+
+def _filled(values: dict[str, Any], defaults: dict[str, Any]) -> dict[str, Any]:
     both = {name: (default, values.get(name, default)) for name, default in defaults.items()}
     groups = {
-        name: filled(own, default)
+        name: _filled(own, default)
         for name, (default, own) in both.items()
         if isinstance(default, dict) and default and isinstance(own, dict)
     }

@@ -87,7 +87,7 @@ def test_what_is_missing_is_named_while_the_run_goes_on(root):
         "figures: none yet",
         "missing: one: 1 step of training and the score of the test split; one: tables of steps 2, 4, 5, 6; "
         "two: 6 steps of training and the score of the test split; two: tables of steps 0, 1, 2, 4, 5, 6; figures",
-        "the same command goes on: python main.py '--config=a b'",
+        "the same command resumes: python main.py '--config=a b'",
     ]
     assert sorted(root.rglob("*")) == before
 
@@ -183,7 +183,7 @@ def test_the_command_that_goes_on_does_all_stages(root, words):
     command = ["main.py", *words, "--config=a.py", "--workdir=b"]
     (root / "one").mkdir()
     (root / "one" / "environment.json").write_text(json.dumps({"sessions": [{"command": command}]}))
-    assert list(status.format_status(root))[-1] == "the same command goes on: python main.py --config=a.py --workdir=b"
+    assert list(status.format_status(root))[-1] == "the same command resumes: python main.py --config=a.py --workdir=b"
 
 
 def test_settings_that_no_run_has_written_are_one_line(root):

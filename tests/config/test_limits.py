@@ -63,7 +63,7 @@ from anisoscope.utils.settings import from_dict, replace, to_dict
         ("measure.groups", 0),
         ("measure.points", 2),
         ("mesh.data", 0),
-        ("mesh.members", 0),
+        ("mesh.seeds", 0),
         ("model.mask", "bidirectional"),
     ],
 )

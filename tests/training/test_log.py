@@ -46,7 +46,7 @@ def test_what_will_be_done_again_is_dropped(tmp_path):
 
 
 def test_what_is_done_again_though_it_is_saved_is_neither_lost_nor_doubled(tmp_path):
-    """One member of a group that goes back to step 0, while its own newest checkpoint is that of step 2."""
+    """One of several seeds that goes back to step 0, while its own newest checkpoint is that of step 2."""
     for first in (1, 0):
         log = Log(tmp_path, 2 * (1 - first))
         for step in (1, 2, 3):
@@ -84,7 +84,7 @@ def test_a_full_disk_is_one_line_that_names_the_log_and_comes_once(tmp_path, lin
 
     resource.setrlimit(resource.RLIMIT_FSIZE, (50, limits[1]))
     try:
-        with pytest.raises(RunError, match=r"train\.jsonl: .*; make room on the disk, and the same command goes on"):
+        with pytest.raises(RunError, match=r"train\.jsonl: .*; make room on the disk, and the same command resumes"):
             write()
         log.close()
     finally:

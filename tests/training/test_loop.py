@@ -14,7 +14,7 @@ from anisoscope.config.run import schedule
 from anisoscope.data import batches
 from anisoscope.training import checkpoint, evaluate, log, loop, program
 from anisoscope.training import step as training_step
-from anisoscope.training.members import Members, items
+from anisoscope.training.seed_runs import SeedRuns, items
 from anisoscope.utils.errors import RunError, Stopped, UserError
 from anisoscope.utils.settings import replace
 from anisoscope.utils.stop import Stop
@@ -286,7 +286,7 @@ def test_the_batch_after_a_restart_is_the_one_that_would_have_come(tmp_path, mon
         with pytest.raises(Stopped):
             train(config, tmp_path)
     made = program.make_program(config, corpus)
-    with contextlib.closing(Members({"run": tmp_path}, [])) as stored:
+    with contextlib.closing(SeedRuns({"run": tmp_path}, [])) as stored:
         state = stored.resume(made)
     assert state.step == 3
     resumed, expected = (

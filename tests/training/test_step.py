@@ -178,7 +178,7 @@ def test_eight_devices_equal_one(data, fsdp):
     config = replace(config, {"mesh.data": data, "mesh.fsdp": fsdp})
     many = program.make_program(config, corpus)
     state, metrics = many.steps(many.create(), many.tokens_N, many.data_R, jnp.int32(3))
-    state = many.member(state, 0)
+    state = many.of_seed(state, 0)
     kernel = state.params["blocks"]["mlp_up"]["kernel"]
     assert len({shard.device for shard in kernel.addressable_shards}) == 8
     assert kernel.addressable_shards[0].data.size == kernel.size // fsdp

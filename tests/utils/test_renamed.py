@@ -7,10 +7,12 @@ import pytest
 import xarray as xr
 
 from anisoscope.analysis import loss_matched, on_disk, runs
+from anisoscope.config.experiment import Config
 from anisoscope.measurement.tables import files
 from anisoscope.training import finished, log, replay
 from anisoscope.utils import folder, renamed
 from anisoscope.utils.errors import UserError
+from anisoscope.utils.settings import RENAMED, filled, from_dict, to_dict
 from tests.analysis.test_runs import folders, made
 from tests.program import ROOT
 
@@ -85,6 +87,11 @@ def test_primary_contrasts_of_a_run_that_has_begun_are_the_same_by_todays_names(
 def test_the_glossary_has_each_name_of_before_beside_that_of_today():
     text = (ROOT / "docs" / "reference" / "glossary.md").read_text().partition("## Words of earlier versions")[2]
     rows = [row.split("|")[1:3] for row in text.splitlines() if row.startswith("| ")]
-    named = [value for kind, value in vars(renamed).items() if kind.isupper()]
+    named = [RENAMED, *(value for kind, value in vars(renamed).items() if kind.isupper())]
     for then, now in [pair for names in named for pair in names.items()]:
         assert any(then in left and now in right for left, right in rows), then
+
+
+def test_settings_of_a_run_of_before_are_read_by_the_names_of_today():
+    then = {"mesh": {"data": 1, "fsdp": 1, "members": 2}}
+    assert from_dict(filled(then, to_dict(Config())), Config).mesh.seeds == 2

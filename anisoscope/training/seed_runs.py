@@ -1,4 +1,4 @@
-"""The folders of the members that are trained together, written and read as one run's folder would be."""
+"""The folders of the seeds that are trained together, written and read as one run's folder would be."""
 
 import contextlib
 import os
@@ -11,8 +11,8 @@ from anisoscope.training.program import Program
 from anisoscope.utils.errors import RunError
 
 
-class Members:
-    """Checkpoints and logs of the members, {name: folder}, in the order in which their states are stacked."""
+class SeedRuns:
+    """Checkpoints and logs of the seeds, {name: folder}, in the order in which their states are stacked."""
 
     def __init__(self, folders: dict[str, pathlib.Path], kept: list[int]):
         self.folders, self.kept = folders, kept
@@ -21,11 +21,11 @@ class Members:
         self.logs: dict[str, Log] = {}
 
     def steps(self) -> list[int]:
-        """Steps that all members have saved: a kill between two of them leaves some ahead."""
+        """Steps that all seeds have saved: a kill between two of them leaves some ahead."""
         return sorted(set.intersection(*(set(store.steps()) for store in self.stores.values())))
 
     def resume(self, program: Program) -> step.State:
-        """The newest step of all, or the one before where a member's is damaged and that one is not.
+        """The newest step of all, or the one before where a seed's is damaged and that one is not.
 
         The damaged ones are then set aside. If two steps cannot be read, the cause is likely another: nothing is moved.
         """
@@ -46,12 +46,12 @@ class Members:
         return program.stack(states)
 
     def _tell_who_is_behind(self, now: int) -> None:
-        """A member that has lost checkpoints, or saved fewer before a kill, holds the others up."""
+        """A seed that has lost checkpoints, or saved fewer before a kill, holds the others up."""
         saved = {name: store.steps() for name, store in self.stores.items()}
         newest = max((step for steps in saved.values() for step in steps), default=None)
         behind = [name for name, steps in saved.items() if newest is not None and newest not in steps]
         if behind:
-            print(f"{', '.join(behind)}: no checkpoint of step {newest}; all members go on from step {now}")
+            print(f"{', '.join(behind)}: no checkpoint of step {newest}; all seeds resume from step {now}")
 
     def _read(self, program: Program, at: int) -> tuple[list[step.State], dict[str, RunError]]:
         states, damaged = [], {}
@@ -66,13 +66,13 @@ class Members:
     def save(self, now: int, states: step.State, program: Program) -> None:
         """Write what is not there yet; the logs reach the disk before the checkpoints do.
 
-        A member that was ahead has done this step before. On a device that computes the same twice, its checkpoint is
+        A seed that was ahead has done this step before. On a device that computes the same twice, its checkpoint is
         this one; where it is not, the old one is set aside, so that what is in `checkpoints` comes from one session.
         The log keeps the lines of the first time.
         """
         self.flush()
         for i, (name, store) in enumerate(self.stores.items()):
-            saved = items(program.member(states, i))
+            saved = items(program.of_seed(states, i))
             if now in store.steps():
                 if store.holds(now, *saved):
                     continue
@@ -80,7 +80,7 @@ class Members:
             store.save(now, *saved)
 
     def open_logs(self) -> None:
-        """Each goes on from its own newest step, which a member that is ahead of the others has not to do again.
+        """Each resumes from its own newest step, which a seed that is ahead of the others has not to do again.
 
         Before the first one is saved, also its validation is done again.
         """
@@ -100,7 +100,8 @@ class Members:
             print(f"{name}: {folder / NAME} is gone, and with it the scores up to step {saved}; a new one is begun")
         elif scored not in (steps := validated(read_log(folder))):
             since = f"after step {max(steps)}" if steps else f"up to step {saved}"
-            print(f"{name}: {folder / NAME} lacks step {scored}, which is saved: scores {since} are lost; it goes on")
+            lost = f"scores {since} are lost; training resumes"
+            print(f"{name}: {folder / NAME} lacks step {scored}, which is saved: {lost}")
 
     def flush(self) -> None:
         for log in self.logs.values():
