@@ -97,7 +97,7 @@ def _checkpoint(config: Config) -> float:
 
 
 def _tangents(config: Config, per_token: float) -> float:
-    """Operations of a checkpoint: passes over the windows, semi-NMF, and control frames of 10 proxies."""
+    """Operations of a checkpoint: passes over the windows, semi-NMF, and random subspaces beside 10."""
     tangents, width, layers = config.tangents, config.model.width, config.model.layers + 1
     passes = 4 / 3 * tangents.windows * config.model.context * per_token
     factors = tangents.restarts * tangents.rounds * 4 * tangents.points * width
@@ -149,7 +149,7 @@ def plan(configs: dict[str, Config], costs: dict[str, Cost], stages: list[str]) 
     words = {
         "train": f"train {f'{len(configs)} runs' if len(configs) > 1 else 'a run'} of {steps or 'several lengths'}",
         "measure": f"measure {one.checkpoints:,} checkpoints{' of each' if len(configs) > 1 else ''}",
-        "tangents": "fit and test tangent proxies",
+        "tangents": "fit and test activation subspaces",
         "matched": "read loss-matched contrasts (its time is not counted)",
         "export": "export Hugging Face folders (its time is not counted)",
         "figures": "draw figures",

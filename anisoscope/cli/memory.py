@@ -88,7 +88,7 @@ def measuring(config: Config) -> dict[str, int]:
 
 
 def tangents(config: Config, vocabulary: int) -> dict[str, int]:
-    """Bytes while proxies of a checkpoint are tested: passes over one group of windows, and the rows of all layers."""
+    """Bytes while subspaces are tested at a checkpoint: passes over a group of windows, and the rows of all layers."""
     model, wanted = config.model, config.tangents
     tokens = wanted.windows // wanted.groups * model.context
     of_block = (8 + 2 * model.expansion) * model.width + 2 * model.heads * model.context

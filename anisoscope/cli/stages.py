@@ -105,7 +105,7 @@ def check_tangents(work: Work) -> None:
 
 
 def fit_tangents(work: Work) -> None:
-    """The early proxies of all runs first, as some are controls of others."""
+    """The early subspaces of all runs first, as some are controls of others."""
     for run in work.runs.values():
         tangents.fit_early(run.config, run.text, run.folder, run.name, work.stop)
     configs = {name: run.config for name, run in work.runs.items()}

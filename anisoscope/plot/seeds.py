@@ -71,7 +71,7 @@ def _together(members: list[Run]) -> Run:
 
 
 def _tangents(tables: list[xr.Dataset | None], seeds: str) -> xr.Dataset | None:
-    """Means over seeds and their range; of control frames the least and the greatest of all seeds."""
+    """Means over seeds and their range; of random subspaces the least and the greatest of all seeds."""
     if any(table is None for table in tables):
         return None
     joined = xr.concat(tables, "seed", join="inner", data_vars="all", combine_attrs="override")

@@ -1,4 +1,4 @@
-"""Fit and test tangent proxies at every checkpoint, whoever reads it; what is there already is left alone."""
+"""Fit and test activation subspaces at every checkpoint, whoever reads it; what is there already is left alone."""
 
 import hashlib
 import json
@@ -76,10 +76,10 @@ def fit_early(source: Source, tangents: TangentsConfig, stop: Stop) -> None:
         return
     if missing := sorted({*steps} - source.there()):
         lost = ", ".join(map(str, missing))
-        raise UserError(f"{source.where} lacks step {lost}, which early proxies are fitted to; run --stages=train")
+        raise UserError(f"{source.where} lacks step {lost}, which early subspaces are fitted to; run --stages=train")
     clouds = []
-    for at, step in enumerate(bar(steps, f"{source.name}: early proxies", "checkpoint")):
-        stop.check(f"{source.name}: stopped before the early proxies were fitted")
+    for at, step in enumerate(bar(steps, f"{source.name}: early subspaces", "checkpoint")):
+        stop.check(f"{source.name}: stopped before the early subspaces were fitted")
         clouds.append(np.asarray(source.cloud(step))[:, at :: len(steps)])
     fitted = jax.device_get(source.fit(np.concatenate(clouds, axis=1)))
     about = source.attributes | {"checkpoints": json.dumps({step: source.digest(step) for step in steps})}

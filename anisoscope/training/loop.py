@@ -54,7 +54,7 @@ def train(config: RunConfig, corpus: Corpus, folders: dict[str, pathlib.Path], n
 
 
 def kept_steps(config: RunConfig, *folders: pathlib.Path) -> list[int]:
-    """Those of the schedule, and those that the logs in these folders say were kept at a turn.
+    """Those of the schedule, and those that the logs in these folders say were kept at a turning point.
 
     UserError where a log lacks a look that the run has gone beyond: a checkpoint of a turn would be taken for one of
     an interruption, and be deleted.
@@ -68,8 +68,8 @@ def kept_steps(config: RunConfig, *folders: pathlib.Path) -> list[int]:
         if lost := watch.unseen(config.watch.every, lines, saved):
             what = f"lacks step {lost[0]:,}, though the run was saved at step {saved:,}" if there else "is gone"
             raise UserError(
-                f"{path / log.NAME} {what}, and with it which checkpoints were kept at turns of {config.watch.keep}; "
-                "put it back, or name another --workdir"
+                f"{path / log.NAME} {what}, and with it which checkpoints were kept at turning points of "
+                f"{config.watch.keep}; put it back, or name another --workdir"
             )
         turned.update(watch.kept(lines), watch.seen_again(config.watch.keep, config.watch.keep_share, lines))
     return sorted({*schedule(config.train.steps, config.checkpoint.every), *turned})
@@ -87,7 +87,7 @@ class _Session:
         self.losses = self.valid_bits = [math.nan] * len(runs.folders)
         self.seconds = math.inf  # per step of all seeds
         self.stopping = False
-        self.turns = watch.Turns(config.watch.keep_share)  # of what watch.keep watches
+        self.turning_points = watch.TurningPoints(config.watch.keep_share)  # of what watch.keep watches
 
     def run(self, state: step.State) -> step.State:
         last, now = self.config.train.steps, int(state.step[0])
@@ -96,7 +96,7 @@ class _Session:
             looks = watch.curve(lines, self.config.watch.keep)
             for at in sorted(looks):
                 if at <= now:
-                    self.turns.look(looks[at])
+                    self.turning_points.look(looks[at])
         with bar(None, self.name, "step", total=last, initial=now) as shown:
             self.arrive(state, now)
             while now < last and not self.stopping:
@@ -164,7 +164,7 @@ class _Session:
         name = self.config.watch.keep
         if name:
             value = watch.over_blocks(name, looked[name])
-            if self.turns.look(value):
+            if self.turning_points.look(value):
                 self.runs.kept.append(now)
                 for one in self.runs.logs.values():
                     one.write(now, "turn", **{name: value})

@@ -57,7 +57,7 @@ def test_it_is_done_only_where_it_is_switched_on():
     assert stages.with_tangents([off], every) == ["train", "measure", "figures"]
     assert stages.with_tangents([off], ["measure"]) == ["measure"]
     costs = {"": cost.of_run(on, cost.Text(8, 100))}
-    assert "fit and test tangent proxies" in cost.plan({"": on}, costs, every)
+    assert "fit and test activation subspaces" in cost.plan({"": on}, costs, every)
     assert cost.of_run(off, cost.Text(8, 100)).tangents == 0 < costs[""].tangents
     assert set(cost.seconds(costs, every, 1, 1e9)) == set(every)
 

@@ -97,12 +97,12 @@ def test_who_asks_to_stop_is_heard_and_what_is_found_is_kept(folder, every_step,
 
 @pytest.mark.slow
 def test_a_gain_that_does_not_come_again_is_told(folder, every_step):
-    with pytest.raises(RunError, match=r"run: trained again to step 2, it gains .*: training is not exact on this"):
+    with pytest.raises(RunError, match=r"run: replayed to step 2, it gains .*: training is not exact on this"):
         retrain(folder, {max(every_step[1].values()) + 1: replay.Bracket(1, 2)})
 
 
 def test_checkpoints_that_are_gone_are_one_line(tmp_path):
-    with pytest.raises(UserError, match=r"checkpoints has no checkpoint up to step 4 to train again from"):
+    with pytest.raises(UserError, match=r"checkpoints has no checkpoint up to step 4 to replay from"):
         retrain(tmp_path, {1.0: replay.Bracket(4, 12)})
 
 

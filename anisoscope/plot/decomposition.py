@@ -1,4 +1,4 @@
-"""Which curves over depth hang on a handful of vectors? Last checkpoint, with and without token 0 and the longest."""
+"""Which curves over depth does a handful of vectors make? Last checkpoint, without token 0 and without the longest."""
 
 import numpy as np
 from matplotlib.axes import Axes
@@ -42,7 +42,7 @@ def build(runs: dict[str, Run]) -> Figure | None:
     for ax in grid.flat[: len(places)][-columns:]:  # below which there is none
         ax.set_xlabel(layers(runs, scales.LAYER) if columns <= COLUMNS else "layer")
         ax.tick_params(labelbottom=True)
-    style.title(figure, f"What hangs on a few vectors{at_last(runs)}")
+    style.title(figure, f"Effect of removing the longest vectors{at_last(runs)}")
     style.legend(grid)
     caption(figure, runs, shown(names), bands(runs, *names, what="band, of all vectors"))
     return figure
