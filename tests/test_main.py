@@ -132,8 +132,8 @@ def test_a_cluster_that_is_not_there_is_refused_by_the_process(tmp_path):
         (
             PermissionError(13, "Permission denied", "a/b"),
             1,
-            "error: a/b: Permission denied; change the rights of the file or of its folder, and the same command goes "
-            "on from there\n",
+            "error: a/b: Permission denied; change the rights of the file or of its folder, and the same command "
+            "resumes there\n",
         ),
         (
             OSError(30, "Read-only file system", "a/b"),
