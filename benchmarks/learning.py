@@ -70,12 +70,12 @@ def ours(recipe: str, characters: int, given: dict[str, str | None], out: pathli
     if code := subprocess.run(command).returncode:
         sys.exit(code)
     if not finished.is_finished(folder):
-        sys.exit(f"{recipe} was stopped; the same command goes on")
+        sys.exit(f"{recipe} was stopped; the same command resumes")
     lines = [json.loads(line) for line in (folder / "train.jsonl").read_text().splitlines()]
     each = config.train.batch_size * config.model.context
     step = statistics.median(each / line["characters_per_second"] for line in lines if line["kind"] == "train")
     curve = [[line["step"], line["bits_per_character"]] for line in lines if line["kind"] == "valid"]
-    save(out, recipe, config, curve, step, finished.read(folder)["bits_per_character"])
+    save(out, recipe, config, curve, step, finished.read_score(folder)["bits_per_character"])
 
 
 def theirs(characters: int, given: dict[str, str | None], out: pathlib.Path) -> None:

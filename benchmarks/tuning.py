@@ -3,7 +3,7 @@
     python -m benchmarks.tuning [--recipes muon,rotary,gpt2,sgd] [--models decoder,encoder] [--steps 300]
         [--config.data.path=FILE] …
 
-A decoder and an encoder of one shape (twins_small.py:tiny) train on a constant schedule with a decay at the end. First
+A matched pair (matched_pair_small.py:tiny) trains on a constant schedule with a decay at the end. First
 the rate is chosen, then at that rate the warm-up, then the decay: by the sum of the models' bits on the validation
 split, one seed; no test score is read. A trial that is done is not done again, and one that was stopped goes on;
 of a trial that is done its logs are kept and its checkpoints are not.
@@ -72,7 +72,7 @@ def bits(out: pathlib.Path, model: str, recipe: str, trial: dict[str, float], gi
         lines = [json.loads(line) for line in (folder / "train.jsonl").read_text().splitlines()]
         scored = [line["bits_per_character"] for line in lines if line["kind"] == "valid"]
         if not finished.is_finished(folder):
-            sys.exit(f"{folder.name} was stopped; the same command goes on")
+            sys.exit(f"{folder.name} was stopped; the same command resumes")
         done["bits"][folder.name] = scored[-1]
         write_json(kept, done)
         shutil.rmtree(folder / "checkpoints")

@@ -1,4 +1,4 @@
-"""Encoder: the decoder's twin. Only mask and objective differ: same initial parameters, windows and budget."""
+"""Encoder, matched with the decoder. Only mask and objective differ: same initial parameters, windows and budget."""
 
 from anisoscope.config.experiment import Config
 from anisoscope.experiments import decoder_small

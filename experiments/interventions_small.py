@@ -1,16 +1,16 @@
 """One intervention a run, beside a plain decoder, at equal budget and with five seeds. `:tiny` is for two CPU cores.
 
-Runs of one seed share the windows, and the initial parameters but for those that an intervention adds. Contrasts at
-equal gain need --stages=train,measure,equal,figures.
+Runs of one seed share the windows, and the initial parameters but for those that an intervention adds. Loss-matched
+contrasts need --stages=train,measure,matched,figures.
 """
 
 from anisoscope.config.experiment import Config
-from anisoscope.experiments import mask_laboratory
+from anisoscope.experiments import mask_ablations
 from anisoscope.utils.settings import replace
 
 COST = {
     "small": "40 times decoder_small.py",
-    "tiny": "two hours on one CPU core, and longer for all contrasts at equal gain; it goes on where it stopped",
+    "tiny": "two hours on one CPU core, and longer for all loss-matched contrasts; it resumes where it stopped",
 }
 
 INTERVENTIONS = {
@@ -25,8 +25,8 @@ INTERVENTIONS = {
 }
 PRIMARY = {  # does anisotropy grow otherwise? 0.05 would still count as no
     f"growth_{name}": {
-        **{"quantity": "growth", "before": "softmax", "after": name, "at": "equal"},
-        "margin": mask_laboratory.MARGINS["growth"],
+        **{"quantity": "growth", "before": "softmax", "after": name, "at": "matched"},
+        "margin": mask_ablations.MARGINS["growth"],
     }
     for name in INTERVENTIONS
     if name != "softmax"
@@ -36,7 +36,7 @@ PRIMARY = {  # does anisotropy grow otherwise? 0.05 would still count as no
 def get_config(size: str = "small") -> Config:
     variants = {
         f"{name}_{seed}": settings | {"train.seed": seed}
-        for seed in mask_laboratory.SEEDS
+        for seed in mask_ablations.SEEDS
         for name, settings in INTERVENTIONS.items()
     }
-    return replace(mask_laboratory.sized(size), {"variants": variants, "primary": PRIMARY})
+    return replace(mask_ablations.sized(size), {"variants": variants, "primary": PRIMARY})

@@ -1,4 +1,4 @@
-"""A model that others trained, measured as our own: `:EleutherAI/pythia-160m`, a local folder, or a .gguf file."""
+"""A pretrained model, measured as our own: `:EleutherAI/pythia-160m`, a local folder, or a .gguf file."""
 
 from anisoscope.config.pretrained import PretrainedConfig, WeightsConfig
 

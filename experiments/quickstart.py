@@ -1,4 +1,4 @@
-"""Both twins, small, on the language reference inside every CPython: the whole tour in minutes, without a network."""
+"""A matched encoder–decoder pair on the language reference inside every CPython: minutes, and no network."""
 
 from anisoscope.config.data import DataConfig
 from anisoscope.config.experiment import Config
@@ -6,7 +6,7 @@ from anisoscope.config.measure import MeasureConfig
 from anisoscope.config.model import ModelConfig
 from anisoscope.config.recipes import RECIPES
 from anisoscope.config.run import CheckpointConfig, EvaluateConfig, TrainConfig
-from anisoscope.experiments.twins_small import TWINS
+from anisoscope.experiments.matched_pair_small import MATCHED_PAIR
 from anisoscope.utils.settings import replace
 
 COST = {"": "3 minutes on two CPU cores"}
@@ -21,6 +21,6 @@ def get_config() -> Config:
         evaluate=EvaluateConfig(every=64, windows=64, draws=2),
         checkpoint=CheckpointConfig(every=256),
         measure=MeasureConfig(points=2048, batches=2, families=FAMILIES),
-        variants=TWINS,
+        variants=MATCHED_PAIR,
     )
     return replace(config, RECIPES["muon"])  # of the recipes what learns most in so few steps

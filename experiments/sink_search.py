@@ -19,9 +19,9 @@ from anisoscope.utils.settings import replace
 
 COST = {
     "small": "5 times decoder_small.py",
-    "tiny": "an hour and a half on one CPU core, in parts: it goes on where it stopped",
-    "together": "about four hours on one CPU core, in parts: it goes on where it stopped",
-    "found": "about thirteen hours on one CPU core, in parts: it goes on where it stopped",
+    "tiny": "an hour and a half on one CPU core, in parts: it resumes where it stopped",
+    "together": "about four hours on one CPU core, in parts: it resumes where it stopped",
+    "found": "about thirteen hours on one CPU core, in parts: it resumes where it stopped",
 }
 
 ALONE: dict[str, dict[str, Any]] = {

@@ -1,4 +1,4 @@
-"""Vectors from a file, of any origin: --config.vectors.path=FILE (.npy, .npz, .safetensors, .zarr or NetCDF).
+"""Your own activations, from a file: --config.vectors.path=FILE (.npy, .npz, .safetensors, .zarr or NetCDF).
 
 The array `vectors` is (points, width) or (layers, points, width); `groups` labels the window or sentence of each point.
 """

@@ -40,8 +40,8 @@ TINY = [
     "--config.measure.nulls=untrained",
 ]
 STEPS = [0, 1, 2, 4, 8, 16, 20, 24]
-TWINS = ["--config=experiments/quickstart.py", *TINY]
-DECODER = ["--config=experiments/decoder_small.py", *TINY]  # the first of the twins alone
+MATCHED_PAIR = ["--config=experiments/quickstart.py", *TINY]
+DECODER = ["--config=experiments/decoder_small.py", *TINY]  # the decoder of the pair alone
 
 
 @pytest.mark.parametrize(
@@ -49,6 +49,7 @@ DECODER = ["--config=experiments/decoder_small.py", *TINY]  # the first of the t
     [
         ([], "no experiment given"),
         (["--config=experiments/nothing.py"], "there is no file experiments/nothing.py"),
+        (["--config=twins_small:tiny"], "twins_small is called matched_pair_small now"),
         ([DECODER[0] + ":huge"], "choose small or tiny"),
         ([DECODER[0], "--colour=red"], "colour"),
         (["--wrkdir=x"], "--wrkdir is not a flag; did you mean 'workdir'?"),
@@ -66,9 +67,11 @@ DECODER = ["--config=experiments/decoder_small.py", *TINY]  # the first of the t
         (["--status=runs/nothing"], "--status=runs/nothing: there is no run (no config.json)"),
         (
             [DECODER[0], "--stages=trian"],
-            "'trian' is unknown; choose from train, measure, tangents, figures, equal, export",
+            "'trian' is unknown; choose from train, measure, tangents, figures, matched, export",
         ),
-        ([DECODER[0], "--over=gian"], "--over: 'gian' is unknown; choose from step, gain; did you mean 'gain'"),
+        ([DECODER[0], "--over=contxt_gain"], "choose from step, context_gain; did you mean 'context_gain'"),
+        ([DECODER[0], "--over=gain"], "--over: 'gain' is called 'context_gain' now"),
+        ([DECODER[0], "--stages=train,equal"], "--stages: 'equal' is called 'matched' now"),
         ([DECODER[0], "--stages="], "names no stage"),
         (["--config=experiments/quickstart.py:"], "nothing stands after ':'; leave it out too"),
         (["--config=experiments/decoder_small.py:tiny,"], "recipe '' is unknown; choose one of gpt2, rotary"),
@@ -97,9 +100,9 @@ DECODER = ["--config=experiments/decoder_small.py", *TINY]  # the first of the t
             "watch.keep keeps other checkpoints of each seed",
         ),
         ([*DECODER, "--config.train.penalty_layers=1"], "train.penalty_layers does nothing while train.penalty is 0"),
-        ([*DECODER, "--stages=train,equal"], "--stages=equal contrasts runs, and this experiment has one"),
+        ([*DECODER, "--stages=train,matched"], "--stages=matched contrasts runs, and this experiment has one"),
         ([DECODER[0], "--config.data.path=/nowhere/enwik8"], "data.path /nowhere/enwik8 does not exist"),
-        (["--config=experiments/twins_small.py", "--config.objective=next"], "cannot be overridden"),
+        (["--config=experiments/matched_pair_small.py", "--config.objective=next"], "cannot be overridden"),
         (["--config=experiments/encoder_small.py", "--config.objective=next"], "shows the answer"),
     ],
 )
@@ -124,13 +127,13 @@ def test_a_cluster_that_is_not_there_is_refused_by_the_process(tmp_path):
         (
             OSError(28, "No space left on device", "a/b"),
             1,
-            "error: a/b: No space left on device; make room on the disk, and the same command goes on from there\n",
+            "error: a/b: No space left on device; make room on the disk, and the same command resumes there\n",
         ),
         (
             PermissionError(13, "Permission denied", "a/b"),
             1,
-            "error: a/b: Permission denied; change the rights of the file or of its folder, and the same command goes "
-            "on from there\n",
+            "error: a/b: Permission denied; change the rights of the file or of its folder, and the same command "
+            "resumes there\n",
         ),
         (
             OSError(30, "Read-only file system", "a/b"),
@@ -141,15 +144,15 @@ def test_a_cluster_that_is_not_there_is_refused_by_the_process(tmp_path):
             MemoryError("Unable to allocate 3 GiB\nfor an array"),
             1,
             "error: out of memory (Unable to allocate 3 GiB): lower train.batch_size, measure.points or model.width; "
-            "the same command goes on from what is saved\n",
+            "the same command resumes from what is saved\n",
         ),
         (
             jax.errors.JaxRuntimeError("RESOURCE_EXHAUSTED: Out of memory"),
             1,
             "error: out of memory (RESOURCE_EXHAUSTED: Out of memory): lower train.batch_size, measure.points or "
-            "model.width; the same command goes on from what is saved\n",
+            "model.width; the same command resumes from what is saved\n",
         ),
-        (KeyboardInterrupt(), 130, "error: interrupted; the same command goes on from the last checkpoint\n"),
+        (KeyboardInterrupt(), 130, "error: interrupted; the same command resumes from the last checkpoint\n"),
     ],
 )
 def test_what_ends_a_run_is_one_line_and_an_exit_code(monkeypatch, tmp_path, error, code, words):
@@ -169,7 +172,7 @@ def test_a_signal_while_figures_are_drawn_is_one_line(monkeypatch, tmp_path, sig
     monkeypatch.setattr(drawing, "draw_figures", lambda *_: signal.raise_signal(signum))
     process = here(*DECODER, f"--workdir={tmp_path / 'run'}")
     assert (process.returncode, process.stdout) == (130, "")
-    assert process.stderr == "error: interrupted; the same command goes on from the last checkpoint\n"
+    assert process.stderr == "error: interrupted; the same command resumes from the last checkpoint\n"
     assert [signal.getsignal(one) for one in (signal.SIGINT, signal.SIGTERM)] == before
 
 
@@ -184,7 +187,7 @@ def test_a_signal_at_the_start_is_one_line(tmp_path, signum):
         process.send_signal(signum)
         _, errors = process.communicate(timeout=300)
     assert process.returncode == 130
-    assert "error: interrupted; the same command goes on from the last checkpoint\n" in errors
+    assert "error: interrupted; the same command resumes from the last checkpoint\n" in errors
     assert "Traceback" not in errors
 
 
@@ -211,7 +214,7 @@ def test_who_asked_to_stop_is_told_where_and_has_exit_code_0(monkeypatch, tmp_pa
     monkeypatch.setattr(training, "work", work)
     process = here(*DECODER, f"--workdir={tmp_path / 'run'}")
     assert (process.returncode, process.stderr) == (0, "")
-    assert process.stdout == "decoder: stopped at step 3; the same command goes on from there\n"
+    assert process.stdout == "decoder: stopped at step 3; the same command resumes there\n"
 
 
 def test_help_names_every_flag():
@@ -241,7 +244,7 @@ def test_every_experiment_is_listed_with_a_line_and_its_cost():
 
 
 def test_a_dry_run_says_what_it_takes_and_does_nothing(tmp_path):
-    process = here(*TWINS, "--dry_run", f"--workdir={tmp_path / 'run'}")
+    process = here(*MATCHED_PAIR, "--dry_run", f"--workdir={tmp_path / 'run'}")
     assert process.returncode == 0, process.stderr
     for words in (
         r"plan: train 2 runs of 24 steps, measure 8 checkpoints of each, draw figures",
@@ -253,20 +256,20 @@ def test_a_dry_run_says_what_it_takes_and_does_nothing(tmp_path):
         assert re.search(words, process.stdout), words
     assert not any(tmp_path.iterdir())
     (tmp_path / "mine.txt").touch()
-    refused = here(*TWINS, "--dry_run", f"--workdir={tmp_path}")
+    refused = here(*MATCHED_PAIR, "--dry_run", f"--workdir={tmp_path}")
     assert (refused.returncode, "is not empty and holds no run" in refused.stderr) == (2, True)
 
 
 @pytest.fixture(scope="module")
-def twins(tmp_path_factory):
-    workdir = tmp_path_factory.mktemp("runs") / "twins"
-    process = main(*TWINS, f"--workdir={workdir}")
+def pair(tmp_path_factory):
+    workdir = tmp_path_factory.mktemp("runs") / "pair"
+    process = main(*MATCHED_PAIR, f"--workdir={workdir}")
     assert process.returncode == 0, process.stderr
     return workdir, process.stdout
 
 
-def test_one_command_trains_measures_and_draws(twins):
-    workdir, output = twins
+def test_one_command_trains_measures_and_draws(pair):
+    workdir, output = pair
     for run in ("decoder", "encoder"):
         table = files.read(workdir / run / "results.nc")
         assert list(table.step.values) == STEPS
@@ -278,7 +281,8 @@ def test_one_command_trains_measures_and_draws(twins):
         assert set(pd.read_csv(workdir / run / "correlations.csv").run) == {run}
     assert "quickstart: train 2 runs of 24 steps, measure 8 checkpoints of each, draw figures: roughly" in output
     assert re.search(
-        r"bits per character on the test split: decoder \d\.\d\d \(predicting next character; gain -?\d\.\d\d\); enc",
+        r"bits per character on the test split: decoder \d\.\d\d "
+        r"\(predicting next character; context gain -?\d\.\d\d\); enc",
         output,
     )
     figures = sorted((workdir / "figures").glob("*.p??"))
@@ -287,8 +291,8 @@ def test_one_command_trains_measures_and_draws(twins):
     assert all(path.stat().st_size > 1000 for path in figures)
 
 
-def test_an_experiment_of_several_runs_has_one_table_of_them(twins):
-    workdir, output = twins
+def test_an_experiment_of_several_runs_has_one_table_of_them(pair):
+    workdir, output = pair
     rows = pd.read_csv(workdir / "runs.csv")
     assert list(rows.run) == list(files.read(workdir / "runs.nc").run.values) == ["decoder", "encoder"]
     assert list(rows["model.mask"]) == ["causal", "bidirectional"]
@@ -305,12 +309,12 @@ def times(workdir):
 
 
 @pytest.mark.slow
-def test_the_same_command_again_measures_nothing_and_draws_another_run_beside(twins, tmp_path):
-    workdir, _ = twins
+def test_the_same_command_again_measures_nothing_and_draws_another_run_beside(pair, tmp_path):
+    workdir, _ = pair
     other = tmp_path / "other"
     shutil.copytree(workdir / "decoder", other, ignore=shutil.ignore_patterns("checkpoints"))
     before = {path: time for path, time in times(workdir).items() if "measurements" in path.parts}
-    process = here(*TWINS, f"--workdir={workdir}", f"--compare={other}")
+    process = here(*MATCHED_PAIR, f"--workdir={workdir}", f"--compare={other}")
     assert process.returncode == 0, process.stderr
     assert process.stdout.count("trained already") == 2
     assert process.stdout.count(f"{len(STEPS)} checkpoints measured (0 now)") == 2
@@ -318,16 +322,16 @@ def test_the_same_command_again_measures_nothing_and_draws_another_run_beside(tw
     assert {path: times(workdir)[path] for path in before} == before
 
 
-def test_a_folder_with_another_run_is_refused_and_left_as_it_was(twins):
-    """Other settings; twins where a grid lives, or a single run where twins live; a run that is no run."""
-    workdir, _ = twins
+def test_a_folder_with_another_run_is_refused_and_left_as_it_was(pair):
+    """Other settings; a pair where a grid lives, or a single run where a pair lives; a run that is no run."""
+    workdir, _ = pair
     before = times(workdir)
     for flags, words in (
-        ([*TWINS, "--config.train.seed=1"], "train.seed=0 there, 1 now"),
+        ([*MATCHED_PAIR, "--config.train.seed=1"], "train.seed=0 there, 1 now"),
         (["--config=experiments/interventions_small.py", *TINY], "holds a run with other settings"),
         ([*DECODER, "--stages=figures"], "holds a run with other settings"),
-        ([*TWINS, "--stages=figures", "--compare=decoder"], "one of this name"),
-        ([*TWINS, "--stages=figures", f"--compare={workdir}"], "holds the runs decoder, encoder; name one"),
+        ([*MATCHED_PAIR, "--stages=figures", "--compare=decoder"], "one of this name"),
+        ([*MATCHED_PAIR, "--stages=figures", f"--compare={workdir}"], "holds the runs decoder, encoder; name one"),
     ):
         process = here(*flags, f"--workdir={workdir}")
         assert process.returncode == 2
@@ -341,11 +345,13 @@ def start(*flags, **options):
 
 def logged(run):
     """The lines of a run's log, but for how fast it went."""
-    return [{name: value for name, value in line.items() if name != "characters_per_second"} for line in log.read(run)]
+    return [
+        {name: value for name, value in line.items() if name != "characters_per_second"} for line in log.read_log(run)
+    ]
 
 
 @pytest.mark.slow
-def test_a_run_that_is_stopped_and_killed_goes_on_to_the_same_numbers(twins, tmp_path):
+def test_a_run_that_is_stopped_and_killed_goes_on_to_the_same_numbers(pair, tmp_path):
     """SIGTERM, then SIGKILL, in the middle of training; the same command again ends with the same tables and log."""
     run = tmp_path / "decoder"
     flags = [*DECODER, "--stages=train,measure", f"--workdir={run}"]
@@ -356,15 +362,15 @@ def test_a_run_that_is_stopped_and_killed_goes_on_to_the_same_numbers(twins, tmp
         output, _ = process.communicate(timeout=900)
     assert (second.returncode, process.returncode) == (2, 0)
     assert f"another process works in {run}" in second.stderr
-    assert re.search("decoder_small: stopped .*; the same command goes on from there", output)
+    assert re.search("decoder_small: stopped .*; the same command resumes there", output)
     with start(*flags, env=environment(), stderr=subprocess.DEVNULL) as process:
         wait_for(run / "checkpoints" / "8", process)
         process.send_signal(signal.SIGKILL)
     process = main(*flags)
     assert process.returncode == 0, process.stderr
     table = (run / "results.csv").read_text().replace("decoder_small", "decoder")
-    assert table == (twins[0] / "decoder" / "results.csv").read_text()
-    assert logged(run) == logged(twins[0] / "decoder")
+    assert table == (pair[0] / "decoder" / "results.csv").read_text()
+    assert logged(run) == logged(pair[0] / "decoder")
 
 
 @pytest.mark.slow
@@ -376,14 +382,14 @@ def test_a_checkpoint_that_cannot_be_written_is_one_line(tmp_path):
     assert process.returncode == 1
     lines = [line for line in process.stderr.splitlines() if line.strip() and "step/s" not in line]
     assert len(lines) == 1
-    assert re.search(r"checkpoints/0 could not be saved .*the same command goes on", lines[0])
+    assert re.search(r"checkpoints/0 could not be saved .*the same command resumes", lines[0])
 
 
 @pytest.mark.slow  # quick ones: tests/utils/test_processes.py, and all that runs on 8 devices
-def test_two_processes_train_and_measure_one_run(twins, tmp_path):
+def test_two_processes_train_and_measure_one_run(pair, tmp_path):
     """Each process has two devices, parameters are split over all four: both work on every checkpoint."""
-    workdir = tmp_path / "twins"
-    flags = [*TWINS, "--config.mesh.fsdp=4", "--distributed", "--stages=train,measure", f"--workdir={workdir}"]
+    workdir = tmp_path / "pair"
+    flags = [*MATCHED_PAIR, "--config.mesh.fsdp=4", "--distributed", "--stages=train,measure", f"--workdir={workdir}"]
     ended = cluster.run(["main.py", *flags], devices=2)
     assert [process.returncode for process in ended] == [0, 0], [process.stderr[-2000:] for process in ended]
     outputs = [process.stdout for process in ended]
@@ -391,16 +397,16 @@ def test_two_processes_train_and_measure_one_run(twins, tmp_path):
     assert outputs[0].count(f"{len(STEPS)} checkpoints measured") == 2
     assert "checkpoints" not in outputs[1]
     for run in ("decoder", "encoder"):
-        many, one = (files.read(root / run / "results.nc") for root in (workdir, twins[0]))
+        many, one = (files.read(root / run / "results.nc") for root in (workdir, pair[0]))
         np.testing.assert_allclose(many.anisotropy, one.anisotropy, rtol=1e-2)
-        lines = [[line["loss"] for line in log.read(root / run)] for root in (workdir, twins[0])]
+        lines = [[line["loss"] for line in log.read_log(root / run)] for root in (workdir, pair[0])]
         np.testing.assert_allclose(*lines, rtol=1e-3)
 
 
 @pytest.mark.slow  # the quick one: tests/cli/test_stages.py
 def test_seeds_are_trained_together_into_a_folder_each(tmp_path):
-    workdir = tmp_path / "twins"
-    flags = [*TWINS, "--config.train.steps=2", "--stages=train", f"--workdir={workdir}"]
+    workdir = tmp_path / "pair"
+    flags = [*MATCHED_PAIR, "--config.train.steps=2", "--stages=train", f"--workdir={workdir}"]
     flags += ["--config.train.num_seeds=2", "--config.train.num_data_seeds=1", "--config.train.data_seed=7"]
     for words in (
         "decoder: 2 weight × 1 data seeds: 2 × ",
@@ -409,7 +415,7 @@ def test_seeds_are_trained_together_into_a_folder_each(tmp_path):
         process = main(*flags)
         assert process.returncode == 0, process.stderr
         assert words in process.stdout
-    runs = {f"{twin}_weights_{weights}_data_7" for twin in ("decoder", "encoder") for weights in (0, 1)}
+    runs = {f"{model}_weights_{weights}_data_7" for model in ("decoder", "encoder") for weights in (0, 1)}
     assert {path.parent.name for path in workdir.glob("*/test.json")} == runs
     train = json.loads((workdir / "encoder_weights_1_data_7" / "config.json").read_text())["train"]
     assert (train["seed"], train["data_seed"], train["num_seeds"], train["num_data_seeds"]) == (1, 7, 1, None)

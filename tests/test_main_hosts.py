@@ -83,7 +83,7 @@ def test_a_killed_process_ends_the_others_and_the_same_command_goes_on(trained, 
     assert (first.returncode, second.returncode) == (1, -9)
     last = first.stderr.strip().splitlines()[-1]
     assert last.startswith("error: another process has ended (")
-    assert last.endswith("; the same command, started on every host, goes on from what is saved")
+    assert last.endswith("; the same command, started on every host, resumes from what is saved")
     assert "Traceback" not in first.stderr
     there = {path: path.stat().st_mtime_ns for path in workdir.rglob("measurements/*.nc")}
     assert sorted(int(path.stem) for path in there) == [*STEPS[:3], *STEPS[4:6]]

@@ -6,7 +6,7 @@ import json
 import pytest
 
 from anisoscope.cli.flags import override
-from anisoscope.config.pretrained_models import KINDS, MODALITIES, ModelsConfig, called, check, inside, of_model
+from anisoscope.config.pretrained_models import KINDS, MODALITIES, ModelsConfig, called, check_models, inside, of_model
 from anisoscope.utils.errors import UserError
 from anisoscope.utils.settings import from_dict, to_dict
 from tests.program import refuse
@@ -25,7 +25,7 @@ def config(name, size=""):
 )
 def test_every_list_validates_and_goes_through_json(name, size):
     found = config(name, size)
-    check(found)
+    check_models(found)
     assert found.paper == name
     assert from_dict(json.loads(json.dumps(to_dict(found))), ModelsConfig) == found
     assert set(found.models) <= set(found.listed)

@@ -8,7 +8,7 @@ import pytest
 
 from anisoscope.cli.command import experiment_name
 from anisoscope.cli.flags import load, override
-from anisoscope.config.pretrained import PretrainedConfig, WeightsConfig, check, steps
+from anisoscope.config.pretrained import PretrainedConfig, WeightsConfig, check_pretrained, steps
 from anisoscope.experiments import pretrained as experiment
 from anisoscope.utils.errors import UserError
 from anisoscope.utils.settings import from_dict, to_dict
@@ -28,16 +28,16 @@ def test_settings_go_through_json_and_flags():
     config = override(experiment.get_config("a/b"), {"pretrained.revisions": "('step1', 'step20')", "window": "64"})
     assert config.pretrained.revisions == ("step1", "step20")
     assert from_dict(json.loads(json.dumps(to_dict(config))), PretrainedConfig) == config
-    check(config)
+    check_pretrained(config)
 
 
 def test_what_counts_the_text_of_a_training_is_refused():
     config = experiment.get_config("a/b")
     assert "frequency" not in config.measure.families
     with pytest.raises(UserError, match=r"measure\.families: frequency counts the characters"):
-        check(override(config, {"measure.families": "spectrum,frequency"}))
+        check_pretrained(override(config, {"measure.families": "spectrum,frequency"}))
     with pytest.raises(UserError, match=r"measure\.weighting=types is for models trained here"):
-        check(override(config, {"measure.weighting": "types"}))
+        check_pretrained(override(config, {"measure.weighting": "types"}))
 
 
 def test_steps_are_read_from_names():

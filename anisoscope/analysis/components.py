@@ -59,7 +59,7 @@ def components(runs: xr.Dataset) -> pd.DataFrame:
     Rows for every shape, bits per character (test split), and anisotropy per layer at the run's last checkpoint. `runs`
     is what runs.nc holds.
     """
-    found = []
+    rows = []
     for label in dict.fromkeys(runs["condition"].values):
         own = runs.isel(run=runs["condition"].values == label)
         weights, data = (np.unique(own[name], return_inverse=True) for name in (WEIGHTS, DATA))
@@ -71,20 +71,20 @@ def components(runs: xr.Dataset) -> pd.DataFrame:
             values_WS = np.full(shape, np.nan)
             values_WS[weights[1], data[1]] = values
             about = {"condition": label, "quantity": quantity, "positions": positions, "layer": layer}
-            found.append(about | two_way(values_WS)._asdict())
-    return pd.DataFrame(found, columns=["condition", "quantity", "positions", "layer", *Components._fields]).astype(
+            rows.append(about | two_way(values_WS)._asdict())
+    return pd.DataFrame(rows, columns=["condition", "quantity", "positions", "layer", *Components._fields]).astype(
         {"layer": "Int64"}
     )
 
 
 def _measured(runs: xr.Dataset) -> list[tuple[str, str, int | None, np.ndarray]]:
-    found = [(quantity, positions, None, values) for quantity, positions, values in numbers(runs)]
+    values_of_each = [(quantity, positions, None, values) for quantity, positions, values in numbers(runs)]
     if "anisotropy" in runs:
         means = runs["anisotropy"].sel(statistic="mean").dropna("step", how="all")
-        found += [
+        values_of_each += [
             ("anisotropy", str(p), int(layer), means.sel(positions=p, layer=layer).isel(step=-1).values)
             for p in means.positions.values
             for layer in means.layer.values
             if means.sizes["step"]
         ]
-    return found
+    return values_of_each

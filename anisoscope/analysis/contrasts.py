@@ -42,7 +42,7 @@ from anisoscope.measurement.intervals import LEVEL
 from anisoscope.models import masks
 
 # What cannot be compared under a change of what: bits of two objectives, or of two texts, measure two things.
-TASK = {"test_bits": ("objective", CORPUS), "test_gain": (CORPUS,)}
+TASK = {"test_bits": ("objective", CORPUS), "test_context_gain": (CORPUS,)}
 RATES = ("train.learning_rate", "train.rest_learning_rate")
 TELLING = 4  # seeds of either kind: from so many on two conditions tell their own scatter
 COLUMNS = ("setting", "before", "after", "held", "quantity", "positions")
@@ -58,20 +58,20 @@ class Change(NamedTuple):
 
 
 def contrasts(runs: xr.Dataset, together: bool = False) -> pd.DataFrame:
-    """Every pair of conditions that differ in one setting, for every shape, bits per character of one task, and gain.
+    """Every pair of conditions that differ in one setting, for every shape, bits of one task, and context gain.
 
     `runs` is what runs.nc holds. A mask and its own setting are one. `before` is the condition that comes first in the
     experiment, `held` what both have of the other settings that differ between runs.
     """
     labels = list(_settings_of(runs))
     condition = np.array([labels.index(label) for label in runs["condition"].values])
-    seeds, found = pairing(runs), []
+    seeds, rows = pairing(runs), []
     for pair in pairs(runs, together):
         for quantity, positions, values in numbers(runs):
             if not pair.changed.intersection(TASK.get(quantity, ())):
                 change = change_between(values, condition, seeds, *map(labels.index, pair.labels))
-                found.append(pair.about | {"quantity": quantity, "positions": positions} | change._asdict())
-    return pd.DataFrame(found, columns=[*COLUMNS, *Change._fields])
+                rows.append(pair.about | {"quantity": quantity, "positions": positions} | change._asdict())
+    return pd.DataFrame(rows, columns=[*COLUMNS, *Change._fields])
 
 
 class Pair(NamedTuple):
@@ -87,8 +87,8 @@ def pairs(runs: xr.Dataset, together: bool = False) -> Iterator[Pair]:
         changed = [setting for setting in before if before[setting] != after[setting]]
         if len(changed) == 1 or (changed and together and len(conditions) == 2):
             held = ", ".join(words for setting, words in before.items() if setting not in changed)
-            said = [", ".join(words[setting] for setting in changed) for words in (before, after)]
-            about = dict(zip(COLUMNS, (", ".join(changed), *said, held), strict=False))
+            ends = [", ".join(words[setting] for setting in changed) for words in (before, after)]
+            about = dict(zip(COLUMNS, (", ".join(changed), *ends, held), strict=False))
             yield Pair((first, second), frozenset(changed), about)
 
 
@@ -185,24 +185,24 @@ def _settings_of(runs: xr.Dataset) -> dict[str, dict[str, str]]:
     parts = {name: group for name, group in parts.items() if group} | {
         name: [name] for name in settings if name not in grouped
     }
-    found = {}
+    conditions = {}
     for i, label in enumerate(runs["condition"].values):
-        if label not in found:
-            found[label] = {name: words({p: runs[p].values[i] for p in group}) for name, group in parts.items()}
-    return found
+        if label not in conditions:
+            conditions[label] = {name: words({p: runs[p].values[i] for p in group}) for name, group in parts.items()}
+    return conditions
 
 
 def words(values: dict[str, Any]) -> str:
     """One setting, or several that make up one: "window 16", "no qk_norm", "penalty -1"."""
-    found = []
+    parts = []
     for name, value in values.items():
         leaf = name.rpartition(".")[2]
         if isinstance(value, str):
-            found.append(value)
+            parts.append(value)
         elif isinstance(value, np.bool_):
-            found.append(leaf if value else f"no {leaf}")
-        elif leaf in found:  # the mask's own
-            found[found.index(leaf)] = f"{leaf} {value:g}"
+            parts.append(leaf if value else f"no {leaf}")
+        elif leaf in parts:  # the mask's own
+            parts[parts.index(leaf)] = f"{leaf} {value:g}"
         elif value or len(values) == 1:
-            found.append(f"{leaf} {value:g}")
-    return ", ".join(found)
+            parts.append(f"{leaf} {value:g}")
+    return ", ".join(parts)

@@ -1,7 +1,7 @@
 """Do two quantities go together over layers, heads, checkpoints and runs? Pearson and Spearman, with p and intervals.
 
 Every p and interval takes its n points for independent draws. They are not: the layers of a stack hand on one residual
-stream, the heads of a block read the same input, a checkpoint grows out of the one before, and twins share their text.
+stream, the heads of a block read the same input, a checkpoint grows out of the one before, and models share a text.
 So n overstates what is known, most of all where steps are pooled, and p and interval are a scale to read r by, not a
 test. A pool over runs also mixes what differs between them with what happens within each. Many correlations are looked
 at side by side: beside each p stands the one corrected after Holm for all those of the same points.
@@ -96,16 +96,16 @@ def correlations(tables: dict[str, xr.Dataset]) -> pd.DataFrame:
                 own = {"run": run, **about, "networks": networks[run]}
                 points = "heads" if "head" in of_x.dims else "layers"
                 for step in of_x.step.values:
-                    found = correlate(*(values.sel(step=step).values.ravel() for values in (of_x, of_y)))
-                    rows.append({**own, "over": points, "step": step, **found._asdict()})
-                found = correlate(of_x.values.ravel(), of_y.values.ravel())
-                rows.append({**own, "over": f"{points}, steps", "step": None, **found._asdict()})
+                    correlation = correlate(*(values.sel(step=step).values.ravel() for values in (of_x, of_y)))
+                    rows.append({**own, "over": points, "step": step, **correlation._asdict()})
+                correlation = correlate(of_x.values.ravel(), of_y.values.ravel())
+                rows.append({**own, "over": f"{points}, steps", "step": None, **correlation._asdict()})
             if len(pairs) > 1:
                 own = {"run": "all", **about, "networks": sum(networks.values())}
                 for over, steps in ((f"{points}, runs", slice(-1, None)), (f"{points}, steps, runs", slice(None))):
                     pooled = [[values.isel(step=steps).values.ravel() for values in pair] for pair in pairs.values()]
-                    found = correlate(*(np.concatenate(values) for values in zip(*pooled, strict=True)))
-                    rows.append({**own, "over": over, "step": None, **found._asdict()})
+                    correlation = correlate(*(np.concatenate(values) for values in zip(*pooled, strict=True)))
+                    rows.append({**own, "over": over, "step": None, **correlation._asdict()})
     columns = ["run", "positions", "x", "y", "networks", "over", "step", *Correlation._fields]
     frame = pd.DataFrame(rows, columns=columns)
     together = frame.groupby(["positions", "over", "step"], dropna=False)

@@ -14,7 +14,7 @@ POSITIONS = {"all": "all positions", "without_first": "without token 0 of each w
 FEW = 2  # runs that have sentences of their own; of more, the lowest and the highest are named
 
 
-def found(results: dict[str, xr.Dataset], bits: dict[str, dict[str, float]]) -> Iterator[str]:
+def sentences(results: dict[str, xr.Dataset], bits: dict[str, dict[str, float]]) -> Iterator[str]:
     """Lines on bits per character, the peak of anisotropy over depth, and the dimension, at the last checkpoint."""
     yield from _bits(results, bits)
     for name, read, what, where in (
@@ -41,28 +41,30 @@ def _last_step(tables: Iterable[xr.Dataset]) -> str:
 
 def _bits(results: dict[str, xr.Dataset], bits: dict[str, dict[str, float]]) -> Iterator[str]:
     """Only runs of one objective are set beside one another."""
-    told = []
+    scores = []
     for kind, entry in OBJECTIVES.items():
         of_kind = _finite(
             {run: bits[run]["test_bits"] for run in results if results[run].attrs.get("objective") == kind}
         )
         if len(of_kind) > FEW:
-            gains = {run: bits[run]["test_gain"] for run in of_kind if "test_gain" in bits[run]}
-            told.append(f"predicting {entry.label}, {_range(of_kind)}" + (f", gain {_range(gains)}" if gains else ""))
+            gains = {run: bits[run]["test_context_gain"] for run in of_kind if "test_context_gain" in bits[run]}
+            scores.append(
+                f"predicting {entry.label}, {_range(of_kind)}" + (f", context gain {_range(gains)}" if gains else "")
+            )
         else:
-            told += [
+            scores += [
                 f"{run} {value:.2f} (predicting {entry.label}{_beside(bits[run])})" for run, value in of_kind.items()
             ]
-    if told and any("test_gain" in own for own in bits.values()):
-        told[-1] += ". Gain: bits less than the best answer without context needs on the same characters"
-    if told:
-        yield f"bits per character on the test split: {'; '.join(told)}"
+    if scores and any("test_context_gain" in own for own in bits.values()):
+        scores[-1] += ". Context gain: bits less than the best answer without context needs on the same characters"
+    if scores:
+        yield f"bits per character on the test split: {'; '.join(scores)}"
 
 
 def _beside(bits: dict[str, float]) -> str:
     """What makes scores of two objectives comparable; runs of old do not tell it."""
     masked = f"; {bits['test_mask_bits']:.2f} under [MASK]" if "test_mask_bits" in bits else ""
-    return masked + (f"; gain {bits['test_gain']:.2f}" if "test_gain" in bits else "")
+    return masked + (f"; context gain {bits['test_context_gain']:.2f}" if "test_context_gain" in bits else "")
 
 
 def _last(table: xr.Dataset, name: str, positions: str = "all", **where: str) -> xr.DataArray:
@@ -89,7 +91,7 @@ def _peak(table: xr.Dataset, positions: str) -> str:
     mean, low, high = (_last(table, "anisotropy", positions, statistic=end).values for end in ("mean", "low", "high"))
     if lacking := [layer for layer in range(mean.size) if not np.isfinite(mean[layer])]:
         where = f" ({_places(table, lacking)} without a value)" if len(lacking) < mean.size else ""
-        return f"no layer that can be told{where}"
+        return f"an unknown layer{where}"
     top = int(np.argmax(mean))
     alike = [layer for layer in range(mean.size) if layer != top and high[layer] >= low[top]]
     beside = f", overlapping that of {_places(table, alike)}" if alike else ""
@@ -97,7 +99,7 @@ def _peak(table: xr.Dataset, positions: str) -> str:
 
 
 def _place(table: xr.Dataset, layer: int) -> str:
-    if "objective" not in table.attrs:  # vectors of another origin
+    if "objective" not in table.attrs:  # your own activations
         return f"layer {layer}"
     return f"block {layer}" if layer else "the embeddings"
 
@@ -105,25 +107,25 @@ def _place(table: xr.Dataset, layer: int) -> str:
 def _places(table: xr.Dataset, layers: list[int]) -> str:
     """Runs of three layers or more by their ends: the embeddings, block 2, blocks 4 to 9."""
     begins = [i for i, layer in enumerate(layers) if i == 0 or layer != layers[i - 1] + 1 or layer == 1]
-    said = []
+    places = []
     for begin, end in itertools.pairwise([*begins, len(layers)]):
         first, *more = (_place(table, layer) for layer in layers[begin:end])
         few = end - begin < 3
-        said += [first, *more] if few else [f"{first.replace(' ', 's ')} to {layers[end - 1]}"]
-    return ", ".join(said)
+        places += [first, *more] if few else [f"{first.replace(' ', 's ')} to {layers[end - 1]}"]
+    return ", ".join(places)
 
 
 def _dimension(table: xr.Dataset, positions: str) -> str:
     """With that of the Gaussian null model beside it, which is the value less its excess; or why there is none."""
-    said = _with_interval(table, "twonn", positions, -1)
+    sentence = _with_interval(table, "twonn", positions, -1)
     if not math.isfinite(_last(table, "twonn", positions)[-1]) and "duplicate_points" in table:
-        copies = float(_last(table, "duplicate_points", positions)[-1])
-        return f"{said} ({copies:,.0f} vectors of a cloud are copies)"
+        duplicates = float(_last(table, "duplicate_points", positions)[-1])
+        return f"{sentence} ({duplicates:,.0f} vectors of a cloud are duplicates)"
     if "gaussian" in table["less"].values:
         excess = _last(table, "twonn", positions, less="gaussian")[-1]
         null = float(_last(table, "twonn", positions)[-1] - excess)
-        said += f" against {null:.1f} of a Gaussian cloud with the same spectrum" if math.isfinite(null) else ""
-    return said
+        sentence += f" against {null:.1f} of a Gaussian cloud with the same spectrum" if math.isfinite(null) else ""
+    return sentence
 
 
 def _finite(values: dict[str, float]) -> dict[str, float]:

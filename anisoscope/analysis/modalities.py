@@ -37,14 +37,14 @@ def correlations(tables: dict[str, xr.Dataset], modality: dict[str, str]) -> pd.
         for positions in (one for one in POSITIONS if one in shared):
             points = [[_means(held[label], name, positions) for name in (X, Y)] for label in labels]
             inside = [correlate(*pair) for pair in points]
-            found = [("layers", label, one) for label, one in zip(labels, inside, strict=True) if kind != ALL]
-            found += [
+            of_each = [("layers", label, one) for label, one in zip(labels, inside, strict=True) if kind != ALL]
+            of_each += [
                 (POOLED, "", correlate(*(np.concatenate(values) for values in zip(*points, strict=True)))),
                 (MODELS, "", correlate(*np.array([[one.mean() for one in pair] for pair in points]).T)),
                 (WITHIN, "", within(inside)),
             ]
             about = {"modality": kind, "positions": positions, "models": len(labels)}
-            rows += [about | {"over": over, "model": label} | one._asdict() for over, label, one in found]
+            rows += [about | {"over": over, "model": label} | one._asdict() for over, label, one in of_each]
     frame = pd.DataFrame(rows, columns=["modality", "positions", "over", "model", "models", *Correlation._fields])
     alike = frame.groupby(["over", "positions"])
     frame["tests"] = alike["pearson_p"].transform("count")
@@ -53,14 +53,14 @@ def correlations(tables: dict[str, xr.Dataset], modality: dict[str, str]) -> pd.
     return frame
 
 
-def within(found: list[Correlation]) -> Correlation:
+def within(of_models: list[Correlation]) -> Correlation:
     """The mean of the correlations within models; interval, cut at -1 and 1, and p of Student's t over them.
 
     `n` is how many models have one; NaN where none has, and without interval or p where one or all are the same.
     """
     parts = []
     for name in ("pearson", "spearman"):
-        r = np.array([getattr(one, name) for one in found])
+        r = np.array([getattr(one, name) for one in of_models])
         r = r[np.isfinite(r)]
         mean, low, high, p = (r.mean() if r.size else np.nan), np.nan, np.nan, np.nan
         if r.size > 1 and np.ptp(r) > 0:
@@ -69,7 +69,7 @@ def within(found: list[Correlation]) -> Correlation:
             low, high = np.clip((mean - reach, mean + reach), -1, 1)
             p = 2 * stats.t.sf(abs(mean) / error, r.size - 1)
         parts += [mean, p, low, high]
-    return Correlation(sum(np.isfinite(one.pearson) for one in found), *map(float, parts))
+    return Correlation(sum(np.isfinite(one.pearson) for one in of_models), *map(float, parts))
 
 
 def _means(table: xr.Dataset, name: str, positions: str) -> np.ndarray:

@@ -8,15 +8,16 @@ import numpy as np
 import pandas as pd
 import xarray as xr
 
-from anisoscope.analysis import correlations, equal_gain, primary, runs
+from anisoscope.analysis import correlations, loss_matched, primary, runs
 from anisoscope.analysis.components import components
 from anisoscope.analysis.contrasts import COLUMNS, Change, contrasts
 from anisoscope.measurement.tables import files
 from anisoscope.training import finished, log
+from anisoscope.utils import renamed
 from anisoscope.utils.errors import RunError
 from anisoscope.utils.files import read_json, write_json
 
-DIGESTS = "equal_gain.json"
+DIGESTS = "loss_matched.json"
 
 
 def write_run(name: str, folder: pathlib.Path) -> None:
@@ -30,21 +31,21 @@ Named = dict[str, dict[str, Any]]  # the contrasts that an experiment calls prim
 def write(folders: dict[str, pathlib.Path], to: pathlib.Path, named: Named) -> list[pathlib.Path]:
     """runs.nc and runs.csv; contrasts.csv where one setting differs; components.csv where seeds are crossed.
 
-    And primary.csv of the contrasts that were named beforehand, some of which may be read at equal gain.
+    And primary.csv of the contrasts that are prespecified, some of which may be loss-matched.
     """
     tables = {name: files.read(folder / "results.nc") for name, folder in folders.items()}
     joined = runs.join(tables, {name: bits(folder) for name, folder in folders.items()})
     if unfinished := runs.unfinished(tables):
         joined = runs.without_shapes(joined, unfinished)
         print(f"left out of contrasts, as they are not measured to their last step: {', '.join(unfinished)}")
-    equal = read_equal(to, folders)
+    matched = read_loss_matched(to, folders)
     files.write(joined, to / "runs.nc")
     paths = [to / "runs.nc"]
     for name, frame in (
         ("runs", runs.rows(tables, joined)),
         ("contrasts", primary.with_roles(contrasts(joined), named, joined, "last")),
         ("components", components(joined)),
-        ("primary", primary.read(named, joined, equal)),
+        ("primary", primary.table(named, joined, matched)),
     ):
         path = to / f"{name}.csv"
         if frame.empty:
@@ -61,60 +62,64 @@ def digests(folders: dict[str, pathlib.Path]) -> dict[str, str]:
 
 
 def read_digests(folder: pathlib.Path) -> dict[str, str]:
-    """Those of the tables that contrasts at equal gain were read from; tables of old have none."""
-    path = folder / DIGESTS
-    return read_json(path, "run --stages=equal again") if path.exists() else {}
+    """Those of the tables that loss-matched contrasts were read from; tables of old have none."""
+    path = renamed.place(folder, DIGESTS)
+    return read_json(path, "run --stages=matched again") if path.exists() else {}
 
 
-def write_equal(
-    planned: list[equal_gain.Equal],
+def write_loss_matched(
+    planned: list[loss_matched.Matched],
     tables: dict[tuple[str, float], xr.Dataset],
     folders: dict[str, pathlib.Path],
     to: pathlib.Path,
     runs: xr.Dataset,
     named: Named,
 ) -> list[pathlib.Path]:
-    """contrasts_equal_gain.csv, equal_gain.csv with a row per contrast and run, and of which tables these are.
+    """contrasts_loss_matched.csv, loss_matched.csv with a row per contrast and run, and of which tables these are.
 
     `tables` holds the table of each run up to where it has a level: {(run, level): table}; `runs` joins all of them.
     """
-    found = [equal_gain.read(one, {name: tables[name, one.level] for name in one.runs}) for one in planned]
-    changes, each = (pd.concat(frames, ignore_index=True) for frames in zip(*found, strict=True))
-    changes = primary.with_roles(changes, named, runs, "equal")
+    frames_of_each = [
+        loss_matched.contrast(one, {name: tables[name, one.level] for name in one.runs}) for one in planned
+    ]
+    changes, each = (pd.concat(frames, ignore_index=True) for frames in zip(*frames_of_each, strict=True))
+    changes = primary.with_roles(changes, named, runs, "matched")
     paths = []
     (to / DIGESTS).unlink(missing_ok=True)  # it vouches for what is written before it
-    for name, frame in (("contrasts_equal_gain", changes), ("equal_gain", each)):
+    for then in ("equal_gain.json", "contrasts_equal_gain.csv", "equal_gain.csv"):  # of an earlier version
+        (to / then).unlink(missing_ok=True)
+    for name, frame in (("contrasts_loss_matched", changes), ("loss_matched", each)):
         files.write_csv(frame, to / f"{name}.csv")
         paths.append(to / f"{name}.csv")
     write_json(to / DIGESTS, digests(folders))
     return paths
 
 
-def read_equal(folder: pathlib.Path, folders: dict[str, pathlib.Path]) -> pd.DataFrame:
-    """contrasts_equal_gain.csv as `write_equal` left it; without rows where there is none, or of other tables."""
-    path = folder / "contrasts_equal_gain.csv"
-    equal = _read_changes(path, (*COLUMNS, *Change._fields, *equal_gain.FURTHER), ("without",), "equal")
-    if equal.empty or digests(folders) == read_digests(folder):
-        return equal
-    print("contrasts at equal gain are of other tables than now: --stages=equal reads them again")
-    return equal.iloc[:0]
+def read_loss_matched(folder: pathlib.Path, folders: dict[str, pathlib.Path]) -> pd.DataFrame:
+    """contrasts_loss_matched.csv as `write_loss_matched` left it; without rows where there is none, or of others."""
+    path = renamed.place(folder, "contrasts_loss_matched.csv")
+    matched = _read_changes(path, (*COLUMNS, *Change._fields, *loss_matched.FURTHER), ("without",), "matched")
+    if matched.empty or digests(folders) == read_digests(folder):
+        return matched
+    print("loss-matched contrasts are of other tables than now: --stages=matched reads them again")
+    return matched.iloc[:0]
 
 
-def read(folder: pathlib.Path) -> tuple[pd.DataFrame, pd.DataFrame]:
+def read_runs(folder: pathlib.Path) -> tuple[pd.DataFrame, pd.DataFrame]:
     """runs.csv and contrasts.csv, as `write` left them; the second without rows where there is none.
 
     Only an empty field is a missing number: "None" is a setting, and a variant may be named "nan".
     """
     texts = dict.fromkeys(("run", "condition", *COLUMNS), str)
     path = folder / "runs.csv"
-    rows = pd.read_csv(path, dtype=texts, keep_default_na=False, na_values=[""])
+    rows = pd.read_csv(path, dtype=texts, keep_default_na=False, na_values=[""]).rename(columns=renamed.QUANTITIES)
     if "condition" not in rows:
         raise _of_old(path)
     return rows, _read_changes(folder / "contrasts.csv", (*COLUMNS, *Change._fields), (), "measure")
 
 
 def _read_changes(path: pathlib.Path, columns: tuple[str, ...], texts: tuple[str, ...], stage: str) -> pd.DataFrame:
-    """Tables of old have no roles: nothing was named beforehand."""
+    """Tables of old have no roles: nothing was prespecified."""
     if not path.exists():
         empty = pd.DataFrame(columns=[*columns, primary.ROLE])
         return empty.astype(dict.fromkeys(Change._fields, float))
@@ -125,20 +130,20 @@ def _read_changes(path: pathlib.Path, columns: tuple[str, ...], texts: tuple[str
         changes[primary.ROLE] = primary.ROLES[1]
     if list(changes) != [*columns, primary.ROLE]:
         raise _of_old(path, stage)
-    return changes
+    return changes.replace({"quantity": renamed.QUANTITIES})
 
 
 def read_primary(folder: pathlib.Path) -> pd.DataFrame:
-    """primary.csv, as `write` left it; without rows where nothing was named beforehand."""
+    """primary.csv, as `write` left it; without rows where nothing was prespecified."""
     path = folder / "primary.csv"
     if not path.exists():
         return pd.DataFrame(columns=list(primary.READ))
-    found = pd.read_csv(
+    frame = pd.read_csv(
         path, keep_default_na=False, na_values=[""], dtype=dict.fromkeys(("name", "before", "after"), str)
     )
-    if list(found) != list(primary.READ):
+    if list(frame) != list(primary.READ):
         raise _of_old(path)
-    return found
+    return frame.replace({"quantity": renamed.QUANTITIES, "at": renamed.AT, "verdict": renamed.VERDICTS})
 
 
 def _of_old(path: pathlib.Path, stage: str = "measure") -> RunError:
@@ -150,13 +155,15 @@ def bits(folder: pathlib.Path) -> dict[str, float]:
 
     Bits per character are NaN where there is no score; what a score of old does not tell is left out.
     """
-    lines = log.read(folder) if (folder / "train.jsonl").exists() else []
+    lines = log.read_log(folder) if (folder / "train.jsonl").exists() else []
     scores = {
-        "test": finished.read(folder),
+        "test": finished.read_score(folder),
         "valid": next((line for line in reversed(lines) if line["kind"] == "valid"), {}),
     }
-    found = {}
+    values = {}
     for split, score in scores.items():
-        found[f"{split}_bits"] = score.get("bits_per_character", np.nan)
-        found |= {f"{split}_{name}": score[name] for name in ("mask_bits", "gain", "error_masks") if name in score}
-    return {name: value for name, value in found.items() if name in runs.BITS}
+        values[f"{split}_bits"] = score.get("bits_per_character", np.nan)
+        values |= {
+            f"{split}_{name}": score[name] for name in ("mask_bits", "context_gain", "error_masks") if name in score
+        }
+    return {name: value for name, value in values.items() if name in runs.BITS}

@@ -1,4 +1,4 @@
-"""Contrasts named before any number was seen: is there a change, or none beyond a margin that was stated with it?
+"""Prespecified contrasts, named before any number was seen: a change, or equivalence within a prespecified margin?
 
 An experiment names them in `primary`, {name: {field: value}}, MOST of them at most; all else is exploratory.
 What is named is kept in the experiment's config.json, and a run that has begun refuses others.
@@ -18,24 +18,25 @@ import xarray as xr
 from scipy import stats
 
 from anisoscope.analysis.contrasts import COLUMNS, TASK, Change, change_between, factors, pairs
-from anisoscope.analysis.equal_gain import STEPS
+from anisoscope.analysis.loss_matched import STEPS
 from anisoscope.analysis.runs import numbers, pairing
 from anisoscope.analysis.shapes import SHAPES
 from anisoscope.measurement.intervals import LEVEL
+from anisoscope.utils import renamed
 from anisoscope.utils.errors import UserError
 from anisoscope.utils.settings import choose
 
 MOST = 16
 NEEDED, FURTHER = ("quantity", "before", "after"), ("at", "margin", "positions")
-AT = ("last", "equal")  # the last checkpoint, or equal gain
+AT = ("last", "matched")  # the last checkpoint, or loss-matched
 POSITIONS = ("all", "without_first")
-AT_LAST = ("test_bits", "test_gain")  # beside the shapes
+AT_LAST = ("test_bits", "test_context_gain")  # beside the shapes
 ROLE, ROLES = "role", ("primary", "exploratory")  # a column of contrasts
 DIFFERS, WITHIN, BOTH, OPEN, UNTESTED, NOTHING = (
     "differs",
-    "no change beyond the margin",
+    "equivalent",
     "differs, by less than the margin",
-    "not decided",
+    "inconclusive",
     "no p",
     "no value",
 )
@@ -43,7 +44,7 @@ TESTS = ("p", "p_holm", "p_margin", "p_margin_holm")
 READ = ("name", "at", "before", "after", "quantity", "positions", "margin", *Change._fields, *TESTS, "verdict")
 
 
-def check(primary: dict[str, dict[str, Any]], runs: list[str]) -> None:
+def check_primary(primary: dict[str, dict[str, Any]], runs: list[str]) -> None:
     """Raise UserError, one line, where contrasts between these runs cannot be named so."""
     if len(primary) > MOST:
         raise UserError(f"primary names {len(primary)} contrasts, {MOST} at most: the others are exploratory")
@@ -54,6 +55,8 @@ def check(primary: dict[str, dict[str, Any]], runs: list[str]) -> None:
         for field in one:
             choose(f"a field of {where}", field, (*NEEDED, *FURTHER))
         at = one.get("at", AT[0])
+        renamed.refuse(f"{where}.at", at, renamed.AT)
+        renamed.refuse(f"{where}.quantity", one["quantity"], renamed.QUANTITIES)
         choose(f"{where}.at", at, AT)
         choose(f"{where}.quantity", one["quantity"], (*SHAPES, *(AT_LAST if at == "last" else (STEPS,))))
         choose(f"{where}.positions", one.get("positions", POSITIONS[0]), POSITIONS)
@@ -69,21 +72,21 @@ def check(primary: dict[str, dict[str, Any]], runs: list[str]) -> None:
                 raise UserError(f"{where}.{end} is {one[end]!r}; no run of this experiment is named so")
 
 
-def at_equal_gain(primary: dict[str, dict[str, Any]]) -> set[frozenset[str]]:
-    """The pairs of conditions of which something is asked at equal gain."""
-    return {frozenset((one["before"], one["after"])) for one in primary.values() if one.get("at", AT[0]) == "equal"}
+def loss_matched(primary: dict[str, dict[str, Any]]) -> set[frozenset[str]]:
+    """The pairs of conditions of which something is asked that is loss-matched."""
+    return {frozenset((one["before"], one["after"])) for one in primary.values() if one.get("at", AT[0]) == "matched"}
 
 
-def read(primary: dict[str, dict[str, Any]], runs: xr.Dataset, equal: pd.DataFrame) -> pd.DataFrame:
-    """A row for each primary contrast; `runs` and `equal` as runs.nc and contrasts_equal_gain.csv hold them.
+def table(primary: dict[str, dict[str, Any]], runs: xr.Dataset, matched: pd.DataFrame) -> pd.DataFrame:
+    """A row for each primary contrast; `runs` and `matched` as runs.nc and contrasts_loss_matched.csv hold them.
 
-    NaN where there is no value, as at equal gain before it was read, and no p where seeds are crossed: an interval of
-    such seeds is not Student's.
+    NaN where there is no value, as of a loss-matched one before it was read, and no p where seeds are crossed: an
+    interval of such seeds is not Student's.
     """
     rows = []
     for name, one in primary.items():
         about = {"name": name, "at": AT[0], "positions": POSITIONS[0], "margin": np.nan} | one
-        change = _at_last(runs, about) if about["at"] == "last" else _at_equal_gain(runs, equal, about)
+        change = _at_last(runs, about) if about["at"] == "last" else _loss_matched(runs, matched, about)
         rows.append(about | change._asdict() | _tests(change, about["margin"], _crossed(runs)))
     frame = pd.DataFrame(rows, columns=[name for name in READ if name not in ("p_holm", "p_margin_holm", "verdict")])
     frame = frame.astype({"margin": float})
@@ -136,19 +139,19 @@ def _at_last(runs: xr.Dataset, about: dict[str, Any]) -> Change:
     return change_between(values, condition, pairing(runs), *(labels.index(about[end]) for end in ("before", "after")))
 
 
-def _at_equal_gain(runs: xr.Dataset, equal: pd.DataFrame, about: dict[str, Any]) -> Change:
+def _loss_matched(runs: xr.Dataset, matched: pd.DataFrame, about: dict[str, Any]) -> Change:
     """The row of the table; turned round where the experiment has the two in the other order."""
     wanted = about["before"], about["after"]
     for pair in pairs(runs, together=True):
         if set(pair.labels) == set(wanted):
             place = pair.about | {"quantity": about["quantity"], "positions": about["positions"]}
-            alike = (equal[list(COLUMNS)] == pd.Series(place)[list(COLUMNS)]).all(axis=1)
+            alike = (matched[list(COLUMNS)] == pd.Series(place)[list(COLUMNS)]).all(axis=1)
             if alike.any():
-                found = Change(*equal.loc[alike, list(Change._fields)].iloc[0])
-                found = found._replace(freedom=int(found.freedom), pairs=int(found.pairs))
+                of_table = Change(*matched.loc[alike, list(Change._fields)].iloc[0])
+                of_table = of_table._replace(freedom=int(of_table.freedom), pairs=int(of_table.pairs))
                 if pair.labels != wanted:
-                    found = found._replace(change=-found.change, low=-found.high, high=-found.low)
-                return found
+                    of_table = of_table._replace(change=-of_table.change, low=-of_table.high, high=-of_table.low)
+                return of_table
     return _no_change()
 
 
@@ -162,7 +165,7 @@ def _crossed(runs: xr.Dataset) -> bool:
 
 
 def with_roles(frame: pd.DataFrame, primary: dict[str, dict[str, Any]], runs: xr.Dataset, at: str) -> pd.DataFrame:
-    """contrasts.csv or contrasts_equal_gain.csv, with what each row is: primary or exploratory."""
+    """contrasts.csv or contrasts_loss_matched.csv, with what each row is: primary or exploratory."""
     named = {
         (frozenset((one["before"], one["after"])), one["quantity"], one.get("positions", POSITIONS[0]))
         for one in primary.values()
@@ -174,7 +177,7 @@ def with_roles(frame: pd.DataFrame, primary: dict[str, dict[str, Any]], runs: xr
     return frame.assign(**{ROLE: roles})
 
 
-def told(frame: pd.DataFrame) -> list[str]:
+def format_lines(frame: pd.DataFrame) -> list[str]:
     """A line for each primary contrast that has a value, and one for those that have none."""
     known = frame[frame["verdict"] != NOTHING]
     lines = [
@@ -187,7 +190,7 @@ def told(frame: pd.DataFrame) -> list[str]:
     return lines
 
 
-WHERE = {"last": "at the last checkpoint", "equal": "at equal gain"}
+WHERE = {"last": "at the last checkpoint", "matched": "loss-matched"}
 
 
 def with_interval(row: Any) -> str:
@@ -200,9 +203,9 @@ def words(row: Any) -> str:
     """The verdict with the margin and the p that it goes by, corrected."""
     if row.verdict == UNTESTED:
         return row.verdict
-    beyond = f" ({row.margin:g})" if np.isfinite(row.margin) else ""
+    margin = {WITHIN: f" within ± {row.margin:g}", BOTH: f" ({row.margin:g})"}.get(row.verdict, "")
     p = [f"p {_p(row.p_holm)}"] + [f"p of the margin {_p(row.p_margin_holm)}"] * bool(np.isfinite(row.margin))
-    return f"{row.verdict}{beyond if row.verdict in (WITHIN, BOTH) else ''}; {', '.join(p)}"
+    return f"{row.verdict}{margin}; {', '.join(p)}"
 
 
 def _p(p: float) -> str:

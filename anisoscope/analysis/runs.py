@@ -12,7 +12,7 @@ import pandas as pd
 import xarray as xr
 
 from anisoscope.analysis.shapes import SHAPES, shapes
-from anisoscope.config.variants import member
+from anisoscope.config.variants import seed_name
 from anisoscope.measurement.families.entries import quantities
 from anisoscope.measurement.tables.averages import over_blocks
 from anisoscope.measurement.tables.summary import NOTHING
@@ -38,8 +38,8 @@ BITS = {
     "test_bits": "bits per predicted character, test split",
     "valid_bits": "bits per predicted character, validation windows",
     "test_mask_bits": "bits per character under [MASK], test split",
-    "test_gain": "gain: bits of the objective's best answer without context less bits of the model, test split",
-    "valid_gain": "gain, validation windows",
+    "test_context_gain": "context gain: bits of the best answer without context less bits of the model, test split",
+    "valid_context_gain": "context gain, validation windows",
     "valid_error_masks": "standard error of valid_bits, were the masked characters of these windows drawn anew",
 }
 
@@ -78,19 +78,19 @@ def conditions(tables: dict[str, xr.Dataset]) -> dict[str, list[str]]:
         seeds = tuple(values.pop(seed, None) for seed in SEEDS)
         key = json.dumps([values, table.attrs["corpus_sha256"]])
         groups.setdefault(key, []).append((seeds, name))
-    found = []
-    for members in groups.values():
-        names = [name for _, name in members]
-        found += [names] if len({seeds for seeds, _ in members}) == len(members) else [[name] for name in names]
-    labels = [_label({name: tables[name] for name in names}) for names in found]
-    return {label if labels.count(label) == 1 else names[0]: names for label, names in zip(labels, found, strict=True)}
+    alike = []
+    for same in groups.values():
+        names = [name for _, name in same]
+        alike += [names] if len({seeds for seeds, _ in same}) == len(same) else [[name] for name in names]
+    labels = [_label({name: tables[name] for name in names}) for names in alike]
+    return {label if labels.count(label) == 1 else names[0]: names for label, names in zip(labels, alike, strict=True)}
 
 
 def _label(tables: dict[str, xr.Dataset]) -> str:
     """What the names of a condition's runs begin with, without their seeds."""
     if len(tables) == 1:
         return next(iter(tables))
-    words = [name.removesuffix(member(*seeds(table))).strip("_").split("_") for name, table in tables.items()]
+    words = [name.removesuffix(seed_name(*seeds(table))).strip("_").split("_") for name, table in tables.items()]
     common = takewhile(lambda same: len(set(same)) == 1, zip(*words, strict=False))
     return "_".join(word for word, *_ in common) or "all seeds"
 
@@ -114,10 +114,10 @@ def join(tables: dict[str, xr.Dataset], bits: dict[str, dict[str, float]]) -> xr
     among them `data.corpus`, the name of the text. Runs of other lengths or depths have NaN where they have nothing.
     Values per batch and null models stay with each run.
     """
-    parts, told = [], [key for key in BITS if any(key in own for own in bits.values())]
+    parts, scored = [], [key for key in BITS if any(key in own for own in bits.values())]
     for name, table in tables.items():
         kept = [name for name in quantities() if name in table]
-        about = {key: ((), bits[name].get(key, np.nan), {"long_name": BITS[key], "units": "bit"}) for key in told}
+        about = {key: ((), bits[name].get(key, np.nan), {"long_name": BITS[key], "units": "bit"}) for key in scored}
         part = table[kept].sel(less=NOTHING, statistic=list(ENDS), drop=True)
         part = part.merge(shapes(table), compat="equals").assign(about)
         parts.append(part.reset_coords("depth") if "depth" in part.coords else part)
@@ -155,10 +155,11 @@ def _plain(column: list[Any]) -> np.ndarray:
 
 def numbers(runs: xr.Dataset) -> list[tuple[str, str, np.ndarray]]:
     """What runs are compared by: (quantity, positions, a value per run)."""
-    found = [(name, "all", runs[name].values) for name in ("test_bits", "test_gain", "steps_to_gain") if name in runs]
+    learned = ("test_bits", "test_context_gain", "steps_to_context_gain")
+    of_each = [(name, "all", runs[name].values) for name in learned if name in runs]
     for name in (name for name in SHAPES if name in runs):
-        found += [(name, str(p), runs[name].sel(positions=p).values) for p in runs.positions.values]
-    return found
+        of_each += [(name, str(p), runs[name].sel(positions=p).values) for p in runs.positions.values]
+    return of_each
 
 
 def rows(tables: dict[str, xr.Dataset], runs: xr.Dataset) -> pd.DataFrame:
@@ -171,12 +172,12 @@ def rows(tables: dict[str, xr.Dataset], runs: xr.Dataset) -> pd.DataFrame:
     share of heads with a sink, and the layer of the largest anisotropy.
     """
     about = ["condition", *(name for name in SEEDS if name in runs.coords), *varied(runs)]
-    told = [name for name in BITS if name in runs]
-    frame = runs[told].to_dataframe()[[*about, *told]]
-    found = {}
+    scored = [name for name in BITS if name in runs]
+    frame = runs[scored].to_dataframe()[[*about, *scored]]
+    last_values = {}
     for name, table in tables.items():
         last = table.isel(step=-1)
-        found[name] = {"step": table.step.values[-1].item()}
+        last_values[name] = {"step": table.step.values[-1].item()}
         read = shapes(table)
         for positions in table.positions.values:
             suffix = "" if positions == "all" else f"_{positions}"
@@ -184,10 +185,10 @@ def rows(tables: dict[str, xr.Dataset], runs: xr.Dataset) -> pd.DataFrame:
                 values = last[quantity].sel(less=NOTHING, positions=positions, statistic="mean")
                 if values.notnull().any():  # attention is read at all positions alone
                     largest = values.isel({depth[0]: slice(depth[1], None)}).max(skipna=False)
-                    found[name][f"largest_{quantity}{suffix}"] = largest.item()
+                    last_values[name][f"largest_{quantity}{suffix}"] = largest.item()
             for quantity in (quantity for quantity in SUMMARY if quantity in table):
                 values = last[over_blocks(quantity)].sel(less=NOTHING, positions=positions)
-                found[name][f"{quantity}{suffix}"] = values.sel(statistic="mean").item()
-                found[name][f"{quantity}_std{suffix}"] = values.sel(statistic="std").item()
-            found[name] |= {f"{key}{suffix}": read[key].sel(positions=positions).item() for key in read}
-    return frame.join(pd.DataFrame.from_dict(found, orient="index")).reset_index()
+                last_values[name][f"{quantity}{suffix}"] = values.sel(statistic="mean").item()
+                last_values[name][f"{quantity}_std{suffix}"] = values.sel(statistic="std").item()
+            last_values[name] |= {f"{key}{suffix}": read[key].sel(positions=positions).item() for key in read}
+    return frame.join(pd.DataFrame.from_dict(last_values, orient="index")).reset_index()

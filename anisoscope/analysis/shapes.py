@@ -162,12 +162,12 @@ def shapes(results: xr.Dataset) -> xr.Dataset:
     `largest` is taken over the checkpoints that have a number, so expansion, compression and fall are never negative
     and noise makes them larger: compare them between runs, not with 0.
     """
-    found = {}
+    by_name = {}
     for name, shape in SHAPES.items():
         if shape.quantity in results:
             value = shape.read(_means(results, shape.quantity))
             value = value.drop_vars([name for name in value.coords if name != "positions"])
             value.attrs = {"long_name": shape.long_name, "units": shape.units, "formula": shape.formula}
             value.attrs |= {"quantity": shape.quantity, "source": shape.source}
-            found[name] = value
-    return xr.Dataset(found)
+            by_name[name] = value
+    return xr.Dataset(by_name)

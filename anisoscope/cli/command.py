@@ -23,17 +23,17 @@ def run(argv: list[str]) -> None:
     given = options.parse(words)
     options.check_settings(given, settings)
     if given.version:
-        say((f"anisoscope {anisoscope.__version__}",))
+        print_lines((f"anisoscope {anisoscope.__version__}",))
     elif given.help:
-        say((USAGE, "", *options.explained(given, settings)))
+        print_lines((USAGE, "", *options.explained(given, settings)))
     elif given.list:
         from anisoscope.cli import listing
 
-        say(listing.told())
+        print_lines(listing.format_experiments())
     elif given.status is not None:
         from anisoscope.cli import status  # late, as what is below: it takes seconds
 
-        say(status.told(pathlib.Path(given.status)))
+        print_lines(status.format_status(pathlib.Path(given.status)))
     elif given.similarity:
         from anisoscope.cli import untrained
 
@@ -47,14 +47,14 @@ def run(argv: list[str]) -> None:
         request = Request(given, settings, root, title)
         kind.check(experiment, request)
         if given.dry_run:
-            kind.foretell(experiment, request)
+            kind.dry_run(experiment, request)
         else:
             run_it = kind.load()
             begin_writing()
             run_it(experiment, request)
 
 
-def say(lines: Iterable[str]) -> None:
+def print_lines(lines: Iterable[str]) -> None:
     for line in lines:
         print(line)
 

@@ -18,8 +18,7 @@ from anisoscope.config.run import schedule
 from anisoscope.data.corpus import Corpus
 from anisoscope.measurement.nulls import PERMUTATIONS, PERMUTED
 from anisoscope.training.objective import OBJECTIVES
-from anisoscope.utils.memory import available
-from anisoscope.utils.memory import told as in_words
+from anisoscope.utils.memory import available, format_bytes
 
 SHARE = 0.32  # of a large product's speed that training reaches
 COMPILING, DRAWING = {"train": 12.0, "measure": 28.0, "tangents": 40.0}, 18.0  # seconds
@@ -98,7 +97,7 @@ def _checkpoint(config: Config) -> float:
 
 
 def _tangents(config: Config, per_token: float) -> float:
-    """Operations of a checkpoint: passes over the windows, semi-NMF, and control frames of 10 proxies."""
+    """Operations of a checkpoint: passes over the windows, semi-NMF, and random subspaces beside 10."""
     tangents, width, layers = config.tangents, config.model.width, config.model.layers + 1
     passes = 4 / 3 * tangents.windows * config.model.context * per_token
     factors = tangents.restarts * tangents.rounds * 4 * tangents.points * width
@@ -123,14 +122,14 @@ def seconds(costs: dict[str, Cost], stages: list[str], units: int, per_second: f
     """Of each stage; measuring goes on as many cores as there are units of it."""
     cores = os.cpu_count() or 1
     busy = min(units, cores) / cores if jax.default_backend() == "cpu" else 1.0
-    found = {
+    taken = {
         "train": len(costs) * COMPILING["train"] + sum(one.training for one in costs.values()) / (per_second * SHARE),
         "measure": COMPILING["measure"] + sum(one.measuring for one in costs.values()) / (per_second * busy),
         "figures": DRAWING,
     }
     if work := sum(one.tangents for one in costs.values()):
-        found["tangents"] = COMPILING["tangents"] + work / (per_second * SHARE)
-    return {stage: found[stage] for stage in found if stage in stages}
+        taken["tangents"] = COMPILING["tangents"] + work / (per_second * SHARE)
+    return {stage: taken[stage] for stage in taken if stage in stages}
 
 
 def summary(costs: dict[str, Cost], stages: list[str], units: int) -> str:
@@ -150,15 +149,15 @@ def plan(configs: dict[str, Config], costs: dict[str, Cost], stages: list[str]) 
     words = {
         "train": f"train {f'{len(configs)} runs' if len(configs) > 1 else 'a run'} of {steps or 'several lengths'}",
         "measure": f"measure {one.checkpoints:,} checkpoints{' of each' if len(configs) > 1 else ''}",
-        "tangents": "fit and test tangent proxies",
-        "equal": "read contrasts at equal gain (its time is not counted)",
+        "tangents": "fit and test activation subspaces",
+        "matched": "read loss-matched contrasts (its time is not counted)",
         "export": "export Hugging Face folders (its time is not counted)",
         "figures": "draw figures",
     }
     return ", ".join(word for stage, word in words.items() if stage in stages)
 
 
-def told(configs: dict[str, Config], text: Text, stages: list[str], units: int) -> Iterator[str]:
+def format_costs(configs: dict[str, Config], text: Text, stages: list[str], units: int) -> Iterator[str]:
     """All that is known before a run."""
     costs = {name: of_run(config, text) for name, config in configs.items()}
     yield f"plan: {plan(configs, costs, stages)}"
@@ -168,8 +167,8 @@ def told(configs: dict[str, Config], text: Text, stages: list[str], units: int) 
         yield f"{name + ': ' if name else ''}{what}; {one.checkpoints:,} checkpoints kept and measured"
     disk, most = sum(one.disk for one in costs.values()), max(one.memory for one in costs.values())
     there = available()
-    yield f"disk: about {in_words(disk)} for checkpoints, tables and figures"
-    yield f"memory: about {in_words(most)} at the fullest" + (f", {in_words(there)} available" if there else "")
+    yield f"disk: about {format_bytes(disk)} for checkpoints, tables and figures"
+    yield f"memory: about {format_bytes(most)} at the fullest" + (f", {format_bytes(there)} available" if there else "")
     yield f"time: {summary(costs, stages, units)}"
 
 

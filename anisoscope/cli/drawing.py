@@ -1,4 +1,4 @@
-"""The stage `figures`: what is drawn, from the tables of runs on disk alone, and what is said of it."""
+"""The stage `figures`: what is drawn, from the tables of runs on disk alone, and the findings in words."""
 
 import pathlib
 
@@ -12,7 +12,7 @@ from anisoscope.plot.run import Run
 from anisoscope.plot.seeds import over_seeds
 from anisoscope.training import finished, log
 from anisoscope.utils import processes
-from anisoscope.utils.errors import UserError, meant
+from anisoscope.utils.errors import UserError, did_you_mean
 from anisoscope.utils.folder import hook_points
 
 
@@ -72,27 +72,27 @@ def draw_figures(
     drawn = own | {called[name]: runs[called[name]] for name in called if name not in folders}
     paths, named = draw.draw_runs(drawn, to, over), on_disk.read_primary(root)
     if (root / "runs.csv").exists():
-        equal = on_disk.read_equal(root, folders)
-        paths += draw.draw(draw.EXPERIMENT, Compared(own, *on_disk.read(root), equal, named), to)
+        matched = on_disk.read_loss_matched(root, folders)
+        paths += draw.draw(draw.EXPERIMENT, Compared(own, *on_disk.read_runs(root), matched, named), to)
     written = page.write(runs, drawn, shown, beside(to, root))
     bits = {name: on_disk.bits(path) for name, path in shown.items()}
-    for line in findings.found({name: run.results for name, run in runs.items()}, bits):
+    for line in findings.sentences({name: run.results for name, run in runs.items()}, bits):
         print(line)
-    for line in primary.told(named):
+    for line in primary.format_lines(named):
         print(line)
-    print(told(paths, to))
+    print(format_figures(paths, to))
     print(f"page:    {written}")
 
 
 def check_axis(runs: dict[str, Run], over: str) -> None:
-    """Raise UserError where curves cannot be drawn over it: logs of old tell no gain, nor do models of others."""
+    """Raise UserError where curves cannot be drawn over it: old logs have no context gain, nor do pretrained models."""
     variable = over_training.AXES[over].of
     if without := [name for name, run in runs.items() if variable not in run.results]:
-        advice = "leave --over out, or draw runs that tell it; --stages=measure reads it from a newer log"
-        raise UserError(f"--over={over}: {', '.join(without)} tell no gain at their checkpoints; {advice}")
+        advice = "leave --over out, or draw runs that have it; --stages=measure reads it from a newer log"
+        raise UserError(f"--over={over}: {', '.join(without)} have no context gain at their checkpoints; {advice}")
 
 
-def told(paths: list[pathlib.Path], to: pathlib.Path) -> str:
+def format_figures(paths: list[pathlib.Path], to: pathlib.Path) -> str:
     count = sum(path.suffix == ".png" for path in paths)
     return f"figures: {to} ({count}, each as .png and .pdf with its caption in .txt)"
 
@@ -107,7 +107,7 @@ def load(path: pathlib.Path) -> Run:
     if not all("range" in values.attrs for values in results.values() if "less" in values.dims):
         raise UserError(f"{path / 'results.nc'} is older than averages over blocks; run --stages=measure again")
     if (path / "train.jsonl").exists():
-        lines = log.read(path)
+        lines = log.read_log(path)
     elif "provenance" not in results.attrs:  # trained here
         if not finished.is_finished(path):  # else it is finished, and nothing would write its log again
             raise not_there(path, "train.jsonl", "train")
@@ -119,5 +119,5 @@ def load(path: pathlib.Path) -> Run:
 
 
 def not_there(path: pathlib.Path, name: str, stage: str) -> UserError:
-    near = "" if path.exists() else meant(path.name, (other.name for other in path.parent.glob("*/")))
+    near = "" if path.exists() else did_you_mean(path.name, (other.name for other in path.parent.glob("*/")))
     return UserError(f"{path / name} does not exist; run --stages={stage} first{near}")

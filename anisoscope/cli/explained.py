@@ -27,14 +27,14 @@ def settings(config: Any, group: str = "") -> Iterator[str]:
 
 def comments(kind: type) -> dict[str, str]:
     """What stands behind each field in the source, of the class and of those that it extends."""
-    found: dict[str, str] = {}
+    meanings: dict[str, str] = {}
     for one in reversed(kind.__mro__):
         if dataclasses.is_dataclass(one):
             try:
-                found |= dict(COMMENTED.findall(inspect.getsource(one)))
+                meanings |= dict(COMMENTED.findall(inspect.getsource(one)))
             except (OSError, TypeError):  # of a file that is gone
                 continue
-    return found
+    return meanings
 
 
 def plain(value: Any) -> str:

@@ -15,8 +15,9 @@ from anisoscope.config.pretrained import PretrainedConfig
 from anisoscope.config.pretrained_models import ModelsConfig
 from anisoscope.config.untrained import UntrainedConfig
 from anisoscope.config.vectors import VectorsConfig
-from anisoscope.utils.errors import UserError, meant
-from anisoscope.utils.settings import RENAMED, replace
+from anisoscope.utils import renamed
+from anisoscope.utils.errors import UserError, did_you_mean
+from anisoscope.utils.settings import replace
 
 MOVED = {  # what experiment files import, in versions before 0.2.0 and now
     "experiments.config": "anisoscope.config.experiment",
@@ -25,6 +26,7 @@ MOVED = {  # what experiment files import, in versions before 0.2.0 and now
     "panel": "anisoscope.config.measure, of what panel.config was,",
     "training": "anisoscope.config.run, of what training.config was,",
     "workdir": "anisoscope.utils",
+    **{f"anisoscope.experiments.{then}": f"anisoscope.experiments.{now}" for then, now in renamed.EXPERIMENTS.items()},
 }
 KINDS = (Config, UntrainedConfig, CurvedConfig, VectorsConfig, PretrainedConfig, ModelsConfig)
 EXPERIMENTS = pathlib.Path(anisoscope.__file__).parent / "experiments"
@@ -52,7 +54,7 @@ def split(argv: list[str]) -> tuple[list[str], dict[str, str | None]]:
 
 
 def joined(settings: dict[str, Any]) -> list[str]:
-    """The words that say these settings, which `split` reads."""
+    """The words of a command line with these settings, which `split` reads."""
     return [f"--config.{name}" if value is None else f"--config.{name}={value}" for name, value in settings.items()]
 
 
@@ -77,8 +79,11 @@ def load(given: str) -> Config | UntrainedConfig | CurvedConfig | VectorsConfig 
     if colon and not size:
         raise UserError(f"{where}: nothing stands after ':'; leave it out too, or see --list")
     if not pathlib.Path(path).is_file():
+        if now := renamed.EXPERIMENTS.get(pathlib.Path(path).stem):
+            words = given.replace(pathlib.Path(path).stem, now, 1)
+            raise UserError(f"{where}: {pathlib.Path(path).stem} is called {now} now; pass --config={words}")
         files = map(str, pathlib.Path(path).parent.glob("*.py"))
-        near = meant(path, (*files, *(one.stem for one in EXPERIMENTS.glob("*.py"))))
+        near = did_you_mean(path, (*files, *(one.stem for one in EXPERIMENTS.glob("*.py"))))
         raise UserError(f"{where}: there is no file {path}{near or '; --list names the experiments'}")
     spec = importlib.util.spec_from_file_location(f"experiment_{pathlib.Path(path).stem}", path)
     if spec is None or spec.loader is None:
@@ -112,13 +117,13 @@ def load(given: str) -> Config | UntrainedConfig | CurvedConfig | VectorsConfig 
 
 def override(config: Any, given: dict[str, str | None]) -> Any:
     """The config with these settings; UserError where a name leads to none or a text does not fit its type."""
-    return replace(config, {path: read(path, text, hint(config, path)) for path, text in given.items()})
+    return replace(config, {path: parse_value(path, text, hint(config, path)) for path, text in given.items()})
 
 
 def hint(config: Any, path: str) -> Any:
     """The type of the setting that a dotted name leads to."""
-    if path in RENAMED:
-        raise UserError(f"--config.{path} is called --config.{RENAMED[path]} now")
+    if path in renamed.SETTINGS:
+        raise UserError(f"--config.{path} is called --config.{renamed.SETTINGS[path]} now")
     kind = type(config)
     for name in path.split("."):
         if get_origin(kind) is dict:
@@ -129,7 +134,7 @@ def hint(config: Any, path: str) -> Any:
         if name not in hints:
             if not name:
                 raise UserError(f"--config.{path}= names no setting; as in --config.train.steps=100, see --help")
-            words = meant(name, hints) or f"; choose from {', '.join(hints)}"
+            words = did_you_mean(name, hints) or f"; choose from {', '.join(hints)}"
             raise UserError(f"--config.{path}: there is no config field {name!r}{words}")
         kind = hints[name]
     if get_origin(kind) is dict:
@@ -140,7 +145,7 @@ def hint(config: Any, path: str) -> Any:
     return kind
 
 
-def read(path: str, text: str | None, kind: Any) -> Any:
+def parse_value(path: str, text: str | None, kind: Any) -> Any:
     """A setting's value from its text."""
     if type(None) in get_args(kind):  # as in `int | None`
         if text in ("None", "none", ""):

@@ -22,7 +22,7 @@ Runs = Callable[[Any, Request], None]
 class Kind(NamedTuple):
     config: type
     check: Runs  # UserError, one line, where it cannot be run so
-    foretell: Runs  # --dry_run: prints what would be done, and does nothing
+    dry_run: Runs  # --dry_run: prints what would be done, and does nothing
     load: Callable[[], Runs]  # imports what runs it, which takes seconds, and gives that
 
 
@@ -32,18 +32,18 @@ def kind_of(experiment: Any) -> Kind:
 
 def check_training(experiment: Config, request: Request) -> None:
     """Every run by itself, and seeds together."""
-    from anisoscope.cli.limits import check
+    from anisoscope.cli.limits import check_experiment
 
     runs = variants.expand(experiment, request.settings)
     for config in (*runs.values(), *variants.groups(experiment, request.settings).values()):
-        check(config)
+        check_experiment(config)
     options.check_tangents(request.given, any(config.tangents.enabled for config in runs.values()))
 
 
-def foretell_training(experiment: Config, request: Request) -> None:
+def dry_run_training(experiment: Config, request: Request) -> None:
     from anisoscope.cli import training
 
-    training.foretell(experiment, request)
+    training.dry_run(experiment, request)
 
 
 def load_training() -> Runs:
@@ -67,10 +67,10 @@ def without_training(
         if "tangents" in stages:
             options.check_tangents(request.given, experiment.tangents.enabled)
 
-    return Kind(config, checked, foretell_untrained, load)
+    return Kind(config, checked, dry_run_untrained, load)
 
 
-def foretell_untrained(experiment: Any, request: Request) -> None:
+def dry_run_untrained(experiment: Any, request: Request) -> None:
     for line in cost_and_settings(experiment, request):
         print(line)
 
@@ -116,16 +116,16 @@ def load_pretrained_models() -> Runs:
 
 
 KINDS = (
-    Kind(Config, check_training, foretell_training, load_training),
-    without_training(UntrainedConfig, "untrained blocks", untrained.check, load_untrained_blocks),
-    without_training(CurvedConfig, "curved manifolds", curved.check, load_curved_manifolds),
-    without_training(VectorsConfig, "vectors of a file", vectors.check, load_vectors),
+    Kind(Config, check_training, dry_run_training, load_training),
+    without_training(UntrainedConfig, "untrained blocks", untrained.check_untrained, load_untrained_blocks),
+    without_training(CurvedConfig, "curved manifolds", curved.check_curved, load_curved_manifolds),
+    without_training(VectorsConfig, "vectors of a file", vectors.check_vectors, load_vectors),
     without_training(
         PretrainedConfig,
         "pretrained models",
-        pretrained.check,
+        pretrained.check_pretrained,
         load_pretrained,
         ("measure", "tangents", "figures"),
     ),
-    without_training(ModelsConfig, "pretrained models", pretrained_models.check, load_pretrained_models),
+    without_training(ModelsConfig, "pretrained models", pretrained_models.check_models, load_pretrained_models),
 )

@@ -6,8 +6,8 @@ from anisoscope.tangents import limits as tangents
 from anisoscope.training import limits as training
 
 
-def check(config: Config) -> None:
+def check_experiment(config: Config) -> None:
     """Raise UserError, one line, where it cannot be."""
-    training.check(config)
-    measure.check(config.measure, config.model.heads)
+    training.check_run(config)
+    measure.check_measure(config.measure, config.model.heads)
     tangents.check(config, config.tangents)

@@ -35,7 +35,7 @@ def _cost(tree: ast.Module) -> dict[str, str]:
     return {}
 
 
-def told(folder: pathlib.Path = EXPERIMENTS) -> Iterator[str]:
+def format_experiments(folder: pathlib.Path = EXPERIMENTS) -> Iterator[str]:
     for path, words, cost in entries(folder):
         yield f"--config={path.stem if path.is_relative_to(EXPERIMENTS) else path}"
         yield f"    {words}"

@@ -20,7 +20,7 @@ from anisoscope.models import masks, transformer
 from anisoscope.training import optimizer, step
 from anisoscope.utils import mesh
 from anisoscope.utils.errors import UserError
-from anisoscope.utils.memory import available, told
+from anisoscope.utils.memory import available, format_bytes
 
 FLOAT = 4  # bytes
 NEAREST = 42  # bytes of a point's 10 nearest, of the whole and of its section, below 65,537 points
@@ -50,9 +50,9 @@ def _state_bytes(model: ModelConfig, train: TrainConfig, vocabulary: int) -> tup
 
 def training(config: Config, vocabulary: int) -> dict[str, int]:
     """Bytes on one device while it trains, by the setting that helps."""
-    model, members = config.model, len(seeds(config.train))
+    model, count = config.model, len(seeds(config.train))
     params, state = state_bytes(config, vocabulary)
-    at_once = config.mesh.members or (1 if jax.default_backend() == "cpu" else members)
+    at_once = config.mesh.seeds or (1 if jax.default_backend() == "cpu" else count)
     rows = -(-config.train.batch_size // config.train.accumulate // len(mesh.devices()))
     width, scores = model.width, model.heads * model.context  # floats of a token in a block
     kept, worked = (5 + 2 * model.expansion) * width + scores, 8 * width + 1.3 * scores
@@ -63,7 +63,7 @@ def training(config: Config, vocabulary: int) -> dict[str, int]:
     return {
         "train.batch_size": int(FLOAT * at_once * rows * model.context * of_token),
         "model.width": (state + 2 * params * at_once) // config.mesh.fsdp,
-        "train.num_seeds": (members - 1) * state // config.mesh.fsdp,
+        "train.num_seeds": (count - 1) * state // config.mesh.fsdp,
     }
 
 
@@ -88,7 +88,7 @@ def measuring(config: Config) -> dict[str, int]:
 
 
 def tangents(config: Config, vocabulary: int) -> dict[str, int]:
-    """Bytes while proxies of a checkpoint are tested: passes over one fold of windows, and the rows of all layers."""
+    """Bytes while subspaces are tested at a checkpoint: passes over a fold of windows, and the rows of all layers."""
     model, wanted = config.model, config.tangents
     tokens = wanted.windows // wanted.folds * model.context
     of_block = (8 + 2 * model.expansion) * model.width + 2 * model.heads * model.context
@@ -99,7 +99,7 @@ def tangents(config: Config, vocabulary: int) -> dict[str, int]:
     }
 
 
-def check(config: Config, vocabulary: int, stages: list[str]) -> None:
+def check_memory(config: Config, vocabulary: int, stages: list[str]) -> None:
     """Raise UserError where a run with these settings would need more than there is."""
     there = available()
     stages_needed = {
@@ -115,5 +115,5 @@ def check(config: Config, vocabulary: int, stages: list[str]) -> None:
             name = max(parts, key=parts.get)
             group, _, field = name.partition(".")
             value = getattr(getattr(config, group), field)
-            what = f"--stages={stage} would need about {told(sum(parts.values()))} of memory"
-            raise UserError(f"{what}, and {told(there)} are available: lower {name} ({value}){ELSE[name]}")
+            what = f"--stages={stage} would need about {format_bytes(sum(parts.values()))} of memory"
+            raise UserError(f"{what}, and {format_bytes(there)} are available: lower {name} ({value}){ELSE[name]}")

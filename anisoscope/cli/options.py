@@ -9,12 +9,13 @@ from absl import flags
 from anisoscope.cli import explained as explanation
 from anisoscope.cli import flags as settings_flags
 from anisoscope.config.experiment import Config
-from anisoscope.utils.errors import UserError, meant
+from anisoscope.utils import renamed
+from anisoscope.utils.errors import UserError, did_you_mean
 from anisoscope.utils.files import read_small
 
 STAGES = ("train", "measure", "tangents", "figures")  # what is done where none is named
-AXES = ("step", "gain")
-FURTHER = ("equal", "export")  # done where it is named
+AXES = ("step", "context_gain")
+FURTHER = ("matched", "export")  # done where it is named
 LARGEST_FLAGFILE = 2**20  # bytes
 OF_RUNS = ("config", "stages", "compare", "over", "distributed", "dry_run")  # which --similarity knows nothing of
 
@@ -42,7 +43,7 @@ def parse(words: list[str]) -> flags.FlagValues:
     flags.DEFINE_list(
         "stages",
         list(STAGES),
-        f"Which of {', '.join(STAGES)} to do; also equal: contrasts at equal gain; export: Hugging Face folders.",
+        f"Which of {', '.join(STAGES)} to do; also matched: loss-matched contrasts; export: Hugging Face folders.",
         given,
     )
     flags.DEFINE_bool("distributed", False, "Join the other processes of the cluster (TPU pod, SLURM, MPI).", given)
@@ -59,7 +60,7 @@ def parse(words: list[str]) -> flags.FlagValues:
     try:
         left = given(words)
     except flags.UnrecognizedFlagError as error:
-        hint = meant(error.flagname, given) or "; see --help"
+        hint = did_you_mean(error.flagname, given) or "; see --help"
         raise UserError(f"--{error.flagname} is not a flag{hint}") from error
     except flags.IllegalFlagValueError as error:
         what = str(error).removeprefix("flag ").partition(": ")[0]
@@ -77,13 +78,19 @@ def parse(words: list[str]) -> flags.FlagValues:
         return given
     if given.config is None:
         raise UserError("no experiment given; pass --config=experiments/quickstart.py, say, or see --list")
+    renamed.refuse("--over", given.over, renamed.AXES)
     if given.over not in AXES:
-        raise UserError(f"--over: {given.over!r} is unknown; choose from {', '.join(AXES)}{meant(given.over, AXES)}")
+        raise UserError(
+            f"--over: {given.over!r} is unknown; choose from {', '.join(AXES)}{did_you_mean(given.over, AXES)}"
+        )
     if not given.stages:
         raise UserError(f"--stages names no stage; choose from {', '.join(STAGES)}")
     for stage in given.stages:
+        renamed.refuse("--stages", stage, renamed.STAGES)
         if stage not in (known := (*STAGES, *FURTHER)):
-            raise UserError(f"--stages: {stage!r} is unknown; choose from {', '.join(known)}{meant(stage, known)}")
+            raise UserError(
+                f"--stages: {stage!r} is unknown; choose from {', '.join(known)}{did_you_mean(stage, known)}"
+            )
     return given
 
 

@@ -51,7 +51,7 @@ def main(argv: list[str]) -> int:
     except OSError as error:
         return fail(of_system(error), 2 if error.errno == errno.ENAMETOOLONG else 1)
     except Stopped as stopped:
-        print(f"{stopped}; the same command goes on from there")
+        print(f"{stopped}; the same command resumes there")
         return 0
     except KeyboardInterrupt:
         return fail(INTERRUPTED, 130)
@@ -61,7 +61,7 @@ def main(argv: list[str]) -> int:
             return fail(f"{why}: set JAX_PLATFORMS to a device that is there, or unset it", 2)
         if not memory.is_out(error):
             raise
-        advice = "lower train.batch_size, measure.points or model.width; the same command goes on from what is saved"
+        advice = "lower train.batch_size, measure.points or model.width; the same command resumes from what is saved"
         return fail(f"out of memory ({why}): {advice}", 1)
 
 

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from types import FrameType
 
 SIGNALS = (signal.SIGINT, signal.SIGTERM)
-INTERRUPTED = "interrupted; the same command goes on from the last checkpoint"
+INTERRUPTED = "interrupted; the same command resumes from the last checkpoint"
 
 
 @contextlib.contextmanager

@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterable
 from typing import Any, NamedTuple
 
 from anisoscope.analysis import on_disk
-from anisoscope.cli import ahead, equal
+from anisoscope.cli import matched, precompile
 from anisoscope.config import variants
 from anisoscope.config.data import CACHE
 from anisoscope.config.experiment import Config
@@ -50,13 +50,13 @@ class Stage(NamedTuple):
 
 def check_train(work: Work) -> None:
     for run in work.runs.values():
-        program.check(run.config, run.text)
+        program.check_program(run.config, run.text)
 
 
 def train(work: Work) -> None:
     """Variant by variant; runs that differ in seeds alone together. What measures is compiled meanwhile."""
     first = next(iter(work.runs.values()))
-    beside = ahead.compiling(first.config, first.text, first.folder, work.stop)
+    beside = precompile.compiling(first.config, first.text, first.folder, work.stop)
     with beside if "measure" in work.wanted else contextlib.nullcontext():
         for variant, group in variants.groups(work.experiment).items():
             train_together(work, variant, group)
@@ -64,7 +64,7 @@ def train(work: Work) -> None:
 
 def train_together(work: Work, variant: str, group: Config) -> None:
     """The seeds of a variant."""
-    names = variants.run_names(variant, variants.members(group))
+    names = variants.run_names(variant, variants.of_seeds(group))
     first = work.runs[next(iter(names))]
     group = replace(group, {"model.dtype": first.config.model.dtype})  # what "auto" means
     name = variant or work.title
@@ -81,7 +81,7 @@ def check_measure(work: Work) -> None:
         checkpoints.check(run.config, run.text, run.folder)
 
 
-def measure(work: Work) -> None:
+def measure_runs(work: Work) -> None:
     """Every checkpoint of every run; then what is read from the tables of all of them."""
     for run in work.runs.values():
         with checkpoints.opened(run.config, run.text, run.folder, run.name, work.stop) as source:
@@ -101,7 +101,7 @@ def check_tangents(work: Work) -> None:
 
 
 def fit_tangents(work: Work) -> None:
-    """The early proxies of all runs first, as some are controls of others."""
+    """The early subspaces of all runs first, as some are controls of others."""
     for run in work.runs.values():
         tangents.fit_early(run.config, run.text, run.folder, run.name, work.stop)
     configs = {name: run.config for name, run in work.runs.items()}
@@ -112,15 +112,15 @@ def fit_tangents(work: Work) -> None:
         work.stop.check(f"{run.name}: stopped when tangents were done")
 
 
-def check_equal(work: Work) -> None:
-    equal.check({name: run.config for name, run in work.runs.items()})
+def check_matched(work: Work) -> None:
+    matched.check_several({name: run.config for name, run in work.runs.items()})
 
 
 def contrast(work: Work) -> None:
-    """At equal gain."""
+    """Loss-matched."""
     configs = {name: run.config for name, run in work.runs.items()}
     texts = {name: run.text for name, run in work.runs.items()}
-    equal.contrast(work.experiment, configs, texts, work.root, work.stop)
+    matched.contrast(work.experiment, configs, texts, work.root, work.stop)
 
 
 def check_export(work: Work) -> None:
@@ -136,9 +136,9 @@ def export_folders(work: Work) -> None:
 
 STAGES = (
     Stage("train", check_train, train),
-    Stage("measure", check_measure, measure),
+    Stage("measure", check_measure, measure_runs),
     Stage("tangents", check_tangents, fit_tangents),
-    Stage("equal", check_equal, contrast),
+    Stage("matched", check_matched, contrast),
     Stage("export", check_export, export_folders),
 )  # in this order; figures are drawn of what they leave on disk (drawing.py)
 

@@ -11,7 +11,8 @@ from anisoscope.config import variants
 from anisoscope.config.experiment import Config
 from anisoscope.config.run import schedule
 from anisoscope.training import finished, loop
-from anisoscope.utils.errors import UserError, meant
+from anisoscope.utils import renamed
+from anisoscope.utils.errors import UserError, did_you_mean
 from anisoscope.utils.files import read_json
 from anisoscope.utils.folder import hook_points
 from anisoscope.utils.settings import at_least, flat, from_dict, of_today, replace, to_dict
@@ -19,14 +20,14 @@ from anisoscope.utils.settings import at_least, flat, from_dict, of_today, repla
 MOST = 6  # steps that a line names
 
 
-def told(root: pathlib.Path) -> Iterator[str]:
+def format_status(root: pathlib.Path) -> Iterator[str]:
     """Lines; UserError where there is no run. Nothing is written, so that a run may go on meanwhile."""
     if not (root / "config.json").is_file():
         inner = sorted(path.parent.name for path in root.glob("*/config.json"))
-        words = meant(root.name, (path.name for path in root.parent.glob("*/"))) if not root.exists() else ""
+        words = did_you_mean(root.name, (path.name for path in root.parent.glob("*/"))) if not root.exists() else ""
         words = f"; it holds the runs {', '.join(inner)}: name one of them" if inner else words
         raise UserError(f"--status={root}: there is no run (no config.json){words}")
-    values = read_json(root / "config.json", "name another folder with --status=")
+    values = of_today(read_json(root / "config.json", "name another folder with --status="))
     runs = listed(root) if "listed" in values else expected(values)
     yield f"{root}: {f'{len(runs)} runs' if len(runs) > 1 else 'a run'}, last written {ago(root)}"
     missing = []
@@ -41,7 +42,7 @@ def told(root: pathlib.Path) -> Iterator[str]:
         missing += [] if drawn else ["figures"]
     yield f"missing: {'; '.join(missing) if missing else 'nothing'}"
     if missing and (command := last_command(root, runs)):
-        yield f"the same command goes on: python {command}"
+        yield f"the same command resumes: python {command}"
 
 
 def expected(values: dict[str, Any]) -> dict[str, Config | None]:
@@ -83,7 +84,7 @@ def of_run(folder: pathlib.Path, config: Config | None) -> Iterator[tuple[str, s
     steps = f"{left:,} step{'s' * (left > 1)} of training and the " if left else ""
     lacks = "" if done else f"{steps}score of the test split"
     if done:
-        words += f", {finished.read(folder)['bits_per_character']:.4f} bits per character on the test split"
+        words += f", {finished.read_score(folder)['bits_per_character']:.4f} bits per character on the test split"
     yield words, lacks
     absent = [step for step in kept if step not in tables]
     lacks = f"tables of step{'s' * (len(absent) > 1)} {some(absent)}" if absent else "" if joined else "results.nc"
@@ -110,9 +111,9 @@ def of_several(root: pathlib.Path, values: dict[str, Any]) -> list[str]:
     """What is missing of the tables that join or contrast an experiment's runs, when these are done."""
     if "listed" in values:
         return []
-    at_equal_gain = any(one.get("at") == "equal" for one in values.get("primary", {}).values())
-    wanted = {"runs.csv": "measure"} | ({"contrasts_equal_gain.csv": "equal"} if at_equal_gain else {})
-    return [f"{name} (--stages={stage})" for name, stage in wanted.items() if not (root / name).exists()]
+    loss_matched = any(one.get("at") == "matched" for one in values.get("primary", {}).values())
+    wanted = {"runs.csv": "measure"} | ({"contrasts_loss_matched.csv": "matched"} if loss_matched else {})
+    return [f"{name} (--stages={stage})" for name, stage in wanted.items() if not renamed.place(root, name).exists()]
 
 
 def steps_in(folder: pathlib.Path, pattern: str) -> set[int]:

@@ -37,28 +37,28 @@ def run(experiment: Config, request: Request) -> None:
     if set(given.stages) != {"figures"}:
         work(experiment, configs, root, request.title, given.stages)
     if "figures" in given.stages:
-        check_folders(experiment, configs, root, False, folder.check)
+        check_folders(experiment, configs, root, False, folder.check_claim)
         drawing.draw_figures(shown, to, root, given.over)
 
 
-def foretell(experiment: Config, request: Request) -> None:
+def dry_run(experiment: Config, request: Request) -> None:
     """What would be done, and what it takes. A text is read for it where that needs no network."""
     experiment, configs = prepared(experiment, request)
     root, data, wanted = request.root, experiment.data, with_tangents(configs.values(), request.given.stages)
-    check_folders(experiment, configs, root, "train" in wanted, folder.check)
-    text, found = cost.Text(), None
+    check_folders(experiment, configs, root, "train" in wanted, folder.check_claim)
+    text, loaded = cost.Text(), None
     if data.path or data.source == "pydoc":
-        found = corpus.load(data, experiment.model.context)
-        text = cost.size_of(found)
-        print(f"corpus: {found.name}, from {found.origin}")
+        loaded = corpus.load(data, experiment.model.context)
+        text = cost.size_of(loaded)
+        print(f"corpus: {loaded.name}, from {loaded.origin}")
     print(f"folder: {root}{' (exists: what is done there is not done again)' if root.exists() else ''}")
-    for line in cost.told(configs, text, wanted, units(experiment)):
+    for line in cost.format_costs(configs, text, wanted, units(experiment)):
         print(line)
     for group in variants.groups(experiment).values():
-        memory.check(group, text.vocabulary, wanted)
+        memory.check_memory(group, text.vocabulary, wanted)
     for config in configs.values():
-        if found is not None and "train" in wanted and text_key(config) == text_key(experiment):
-            program.check(config, found)
+        if loaded is not None and "train" in wanted and text_key(config) == text_key(experiment):
+            program.check_program(config, loaded)
 
 
 def prepared(experiment: Config, request: Request) -> tuple[Config, dict[str, Config]]:
@@ -76,10 +76,10 @@ def prepared(experiment: Config, request: Request) -> tuple[Config, dict[str, Co
 def work(experiment: Config, configs: dict[str, Config], root: pathlib.Path, title: str, wanted: list[str]) -> None:
     """All stages but figures. What can be refused is refused before the first folder is made."""
     wanted = with_tangents(configs.values(), wanted)
-    primary.check(experiment.primary, list(configs))
+    primary.check_primary(experiment.primary, list(configs))
     texts = read_texts(configs)
     for group in variants.groups(experiment).values():
-        memory.check(group, texts[text_key(group)].vocab_size, wanted)
+        memory.check_memory(group, texts[text_key(group)].vocab_size, wanted)
     runs = {name: Run(name or title, config, texts[text_key(config)], root / name) for name, config in configs.items()}
     with contextlib.ExitStack() as locks, Stop() as stop:
         asked = Work(experiment, runs, root, title, wanted, stop)
@@ -110,7 +110,9 @@ def claim(asked: Work, configs: dict[str, Config], locks: contextlib.ExitStack) 
     check_folders(asked.experiment, configs, asked.root, "train" in asked.wanted, folder.claim)
     for path in {asked.root, *(run.folder for run in asked.runs.values())}:
         locks.enter_context(folder.locked(path))
-    check_folders(asked.experiment, configs, asked.root, False, folder.check)  # another start may have been quicker
+    check_folders(
+        asked.experiment, configs, asked.root, False, folder.check_claim
+    )  # another start may have been quicker
     for run in asked.runs.values():
         folder.record_environment(run.folder, run.text.record())
 

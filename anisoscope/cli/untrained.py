@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterator
 from typing import Any
 
 from anisoscope.analysis import modalities, on_disk
-from anisoscope.cli.drawing import beside, draw_figures, folder_of, load, not_there, told
+from anisoscope.cli.drawing import beside, draw_figures, folder_of, format_figures, load, not_there
 from anisoscope.cli.request import Request
 from anisoscope.cli.stages import keep_compiled, with_tangents
 from anisoscope.config import pretrained_models as models
@@ -56,7 +56,7 @@ def without_text(config: Any, request: Request, figures: dict, measure: Callable
         if not (root / "results.nc").exists():
             raise UserError(f"{root / 'results.nc'} does not exist; run --stages=measure first")
         folder.claim(root, config, new=False)
-        print(told(draw.draw(figures, files.read(root / "results.nc"), to), to))
+        print(format_figures(draw.draw(figures, files.read(root / "results.nc"), to), to))
 
 
 def vectors_of_file(config: vectors.VectorsConfig, request: Request) -> None:
@@ -75,7 +75,7 @@ def vectors_of_file(config: vectors.VectorsConfig, request: Request) -> None:
 
 
 def pretrained_model(config: PretrainedConfig, request: Request) -> None:
-    """Measure and draw a model that others trained: one folder, without a log of a training, whose name it bears."""
+    """Measure and draw a pretrained model: one folder, without a log of a training, whose name it bears."""
     root, wanted, to = begun(request)
     mesh.take_cores_for_devices(len(POSITION_SETS))
     keep_compiled(config.data.cache)
@@ -114,7 +114,7 @@ def similarity_of_runs(first: str, second: str, workdir: str | None, figures: st
         folder.record_environment(root, pair.corpus.record())
         table = similarity.table(pair)
         similarity.write(table, pair.labels, root)
-    print(told(draw.draw(draw.SIMILARITY, table, to), to))
+    print(format_figures(draw.draw(draw.SIMILARITY, table, to), to))
 
 
 def pretrained_models(config: ModelsConfig, request: Request) -> None:
@@ -146,9 +146,9 @@ def draw_models(
     paths = draw.draw(draw.MODELS[paper], drawn, to)
     if paper == "inherent":
         modality = {label: one["modality"] for label, one in about.items()}
-        found = modalities.correlations({label: run.results for label, run in runs.items()}, modality)
-        files.write_csv(found, to / "correlations_by_modality.csv")
-    print(told(paths, to))
+        correlated = modalities.correlations({label: run.results for label, run in runs.items()}, modality)
+        files.write_csv(correlated, to / "correlations_by_modality.csv")
+    print(format_figures(paths, to))
     print(f"page:    {page.write(runs, runs, shown, beside(to, root))}")
 
 
@@ -168,7 +168,7 @@ def needing_torch() -> Iterator[None]:
 
 
 def draw_measured(title: str, root: pathlib.Path, to: pathlib.Path) -> None:
-    """Of vectors and of models of others, whose folder has tables alone."""
+    """Of vectors and of pretrained models, whose folder has tables alone."""
     if not (root / "results.nc").exists():
         raise not_there(root, "results.nc", "measure")
     draw_figures({title: root}, to, root)

@@ -2,7 +2,7 @@
 
 from dataclasses import dataclass
 
-from anisoscope.utils.errors import UserError, meant
+from anisoscope.utils.errors import UserError, did_you_mean
 from anisoscope.utils.settings import LARGEST_SEED
 
 MANIFOLDS = ("paraboloid", "sphere", "torus")
@@ -26,7 +26,7 @@ class CurvedConfig:
     seed: int = 0  # the first of them
 
 
-def check(config: CurvedConfig) -> None:
+def check_curved(config: CurvedConfig) -> None:
     """Raise UserError, one line, where the experiment cannot be run."""
     for name, least in (("dimension", 1), ("types", 16), ("draws", 16), ("seeds", 1)):
         if getattr(config, name) < least:
@@ -42,7 +42,7 @@ def check(config: CurvedConfig) -> None:
     for name in config.manifolds:
         if name not in MANIFOLDS:
             raise UserError(
-                f"manifolds: {name!r} is unknown; choose from {', '.join(MANIFOLDS)}{meant(name, MANIFOLDS)}"
+                f"manifolds: {name!r} is unknown; choose from {', '.join(MANIFOLDS)}{did_you_mean(name, MANIFOLDS)}"
             )
     if "torus" in config.manifolds and config.dimension != 2:
         raise UserError(f"manifolds: torus has dimension 2, not {config.dimension}; leave it out or set dimension=2")

@@ -18,7 +18,7 @@ class DataConfig:
     cache: str = CACHE  # where a downloaded enwik8 and compiled programs are kept
 
 
-def check(data: DataConfig) -> None:
+def check_data(data: DataConfig) -> None:
     """Raise UserError, one line, where a setting cannot be."""
     choose("data.source", data.source, SOURCES)
     at_least("data.unpack", data.unpack, 1)

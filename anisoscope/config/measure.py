@@ -40,7 +40,7 @@ class MeasureConfig:
     seed: int = 0  # which validation windows and positions are probed
 
 
-def check(measure: MeasureConfig, heads: int) -> None:
+def check_measure(measure: MeasureConfig, heads: int) -> None:
     """Raise UserError, one line, where this cannot be measured of a model of so many heads."""
     for name, least in (("points", 8), ("batches", 1), ("folds", 1)):
         at_least(f"measure.{name}", getattr(measure, name), least)

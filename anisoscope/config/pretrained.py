@@ -40,11 +40,11 @@ class PretrainedConfig:
     special_tokens: bool = False  # begin and end every window as the tokenizer begins and ends a text
 
 
-def check(config: PretrainedConfig) -> None:
+def check_pretrained(config: PretrainedConfig) -> None:
     """Raise UserError, one line, where this cannot be measured of any model."""
     if not config.pretrained.name:
         raise UserError("no model is named; pass --config=experiments/pretrained.py:EleutherAI/pythia-160m, say")
-    data_config.check(config.data)
+    data_config.check_data(config.data)
     choose("pretrained.dtype", config.pretrained.dtype, DTYPES)
     at_least("pretrained.batch_size", config.pretrained.batch_size, 1)
     if config.pretrained.clamp is not None and not config.pretrained.clamp > 0:
@@ -64,20 +64,21 @@ def check(config: PretrainedConfig) -> None:
         check_settings(config.tangents)
         if config.hidden_states != "blocks":
             raise UserError("tangents.enabled: gradients are of the outputs of blocks; leave hidden_states out")
-    panel_config.check(config.measure, config.measure.projected_head + 1)  # the heads are counted when it is loaded
+    # The heads are counted when it is loaded.
+    panel_config.check_measure(config.measure, config.measure.projected_head + 1)
     steps(config.pretrained)
 
 
 def steps(weights: WeightsConfig) -> dict[int, str | None]:
     """Training step -> revision, ascending; a model without revisions stands at step 1."""
-    found: dict[int, str | None] = {}
+    by_step: dict[int, str | None] = {}
     for revision in weights.revisions:
         step = step_of(revision)
-        if step in found:
-            both = f"{found[step]} and {revision}"
+        if step in by_step:
+            both = f"{by_step[step]} and {revision}"
             raise UserError(f"pretrained.revisions: {both} are both of step {step}; leave one out")
-        found[step] = revision
-    return dict(sorted(found.items())) or {ALONE: None}
+        by_step[step] = revision
+    return dict(sorted(by_step.items())) or {ALONE: None}
 
 
 def step_of(revision: str) -> int:

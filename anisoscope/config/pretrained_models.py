@@ -7,7 +7,7 @@ from typing import Any
 
 from anisoscope.config import pretrained as of_one
 from anisoscope.config.pretrained import PretrainedConfig, step_of
-from anisoscope.utils.errors import UserError, meant
+from anisoscope.utils.errors import UserError, did_you_mean
 from anisoscope.utils.settings import choose, replace
 
 MODALITIES = ("text", "characters", "speech", "vision", "vision, convolutional")
@@ -27,7 +27,7 @@ class ModelsConfig(PretrainedConfig):
     listed: dict[str, dict[str, Any]] = field(default_factory=dict)  # by model: modality, kind and revisions
 
 
-def check(config: ModelsConfig) -> None:
+def check_models(config: ModelsConfig) -> None:
     """Raise UserError, one line, where no model could be measured like this."""
     choose("paper", config.paper, PAPERS)
     if config.pretrained.name:
@@ -37,24 +37,24 @@ def check(config: ModelsConfig) -> None:
     if not config.models:
         raise UserError("no model is named; pass --config.models=EleutherAI/pythia-160m,FOLDER")
     for label in called(config.models):
-        of_one.check(of_model(config, label))
+        of_one.check_pretrained(of_model(config, label))
 
 
 def called(models: tuple[str, ...]) -> dict[str, str]:
     """What each model is called -> its name: the last part of it, or what stands before a "=" ; a folder bears it."""
-    found: dict[str, str] = {}
+    by_label: dict[str, str] = {}
     for given in models:
-        said, equals, name = given.partition("=")
-        label = said if equals else pathlib.PurePath(given).name.removesuffix(".gguf")
+        label_given, equals, name = given.partition("=")
+        label = label_given if equals else pathlib.PurePath(given).name.removesuffix(".gguf")
         if not re.fullmatch(r"[\w.][\w.+-]*", label) or not label.strip(".") or (equals and not name):
             raise UserError(f"models: {given!r} cannot be the name of a folder; say what to call it, as in NAME=FOLDER")
         if label == "figures":
             raise UserError(f"models: {given} would be called figures, as is the folder of figures; pass NAME=FOLDER")
-        if label in found:
+        if label in by_label:
             advice = f"say what to call one of them, as in other={name or given}"
-            raise UserError(f"models: {found[label]} and {name or given} would both be called {label}; {advice}")
-        found[label] = name or given
-    return found
+            raise UserError(f"models: {by_label[label]} and {name or given} would both be called {label}; {advice}")
+        by_label[label] = name or given
+    return by_label
 
 
 def of_model(config: ModelsConfig, label: str) -> PretrainedConfig:
@@ -71,8 +71,8 @@ def inside(name: str) -> tuple[str, ...]:
     folder = pathlib.Path(name).expanduser()
     if not folder.is_dir() or (folder / "config.json").exists():
         return ()
-    found = (path.parent.name for path in folder.glob("*/config.json"))
-    return tuple(sorted((one for one in found if len(re.findall(r"\d+", one)) == 1), key=step_of))
+    inner = (path.parent.name for path in folder.glob("*/config.json"))
+    return tuple(sorted((one for one in inner if len(re.findall(r"\d+", one)) == 1), key=step_of))
 
 
 def sized(argument: str, kinds: dict[str, dict[str, Any]]) -> dict[str, Any]:
@@ -80,6 +80,8 @@ def sized(argument: str, kinds: dict[str, dict[str, Any]]) -> dict[str, Any]:
     changes: dict[str, Any] = {}
     for word in filter(None, argument.split(",")):
         if word not in kinds:
-            raise UserError(f"experiment size {word!r} is unknown; choose {' or '.join(kinds)}{meant(word, kinds)}")
+            raise UserError(
+                f"experiment size {word!r} is unknown; choose {' or '.join(kinds)}{did_you_mean(word, kinds)}"
+            )
         changes |= kinds[word]
     return changes

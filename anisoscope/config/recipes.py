@@ -1,9 +1,9 @@
-"""Recipes of training by name: twins_small.py:tiny,gpt2 is the size tiny with the recipe gpt2."""
+"""Recipes of training by name: matched_pair_small.py:tiny,gpt2 is the size tiny with the recipe gpt2."""
 
 from typing import Any, TypeVar
 
 from anisoscope.config.experiment import Config
-from anisoscope.utils.errors import UserError, meant
+from anisoscope.utils.errors import UserError, did_you_mean
 from anisoscope.utils.settings import replace
 
 # All have a rate that stays, and a decay at the end alone: checkpoints of different steps are in the same phase.
@@ -26,7 +26,9 @@ def sized(argument: str, sizes: dict[str, Config], default: str = DEFAULT) -> Co
     size, comma, recipe = argument.partition(",")
     config = chosen(size, sizes)
     if comma and recipe not in RECIPES:
-        raise UserError(f"recipe {recipe!r} is unknown; choose one of {', '.join(RECIPES)}{meant(recipe, RECIPES)}")
+        raise UserError(
+            f"recipe {recipe!r} is unknown; choose one of {', '.join(RECIPES)}{did_you_mean(recipe, RECIPES)}"
+        )
     return replace(config, RECIPES[recipe or default])
 
 
@@ -34,5 +36,5 @@ def chosen(size: str, sizes: dict[str, Chosen]) -> Chosen:
     """The config of a size without recipes, as where recipes are what varies."""
     if size not in sizes:
         names = " or ".join(name for name in sizes if name) + (", or leave it out" if "" in sizes else "")
-        raise UserError(f"experiment size {size!r} is unknown; choose {names}{meant(size, sizes)}")
+        raise UserError(f"experiment size {size!r} is unknown; choose {names}{did_you_mean(size, sizes)}")
     return sizes[size]

@@ -7,7 +7,7 @@ from anisoscope.config.model import ModelConfig
 from anisoscope.utils.errors import UserError
 from anisoscope.utils.layout import MeshConfig
 
-MOST_MEMBERS = 1024
+MOST_SEEDS = 1024
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -74,14 +74,14 @@ class RunConfig:
 
 
 def seeds(train: TrainConfig) -> list[tuple[int, int]]:
-    """(weight seed, data seed) of every member, weight seed by weight seed."""
+    """(weight seed, data seed) of every run, weight seed by weight seed."""
     first = train.seed if train.data_seed is None else train.data_seed
     count = train.num_seeds if train.num_data_seeds is None else train.num_data_seeds
     for name, value in (("num_seeds", train.num_seeds), ("num_data_seeds", count)):
         if value < 1:
             raise UserError(f"train.{name} is {value}; it must be at least 1")
-    if train.num_seeds * count > MOST_MEMBERS:
-        raise UserError(f"train.num_seeds × num_data_seeds is {train.num_seeds} × {count}; {MOST_MEMBERS} runs at most")
+    if train.num_seeds * count > MOST_SEEDS:
+        raise UserError(f"train.num_seeds × num_data_seeds is {train.num_seeds} × {count}; {MOST_SEEDS} runs at most")
     return [(train.seed + i, first + j) for i in range(train.num_seeds) for j in range(count)]
 
 

@@ -11,18 +11,18 @@ from anisoscope.utils.settings import LARGEST_SEED, at_least, choose, within
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TangentsConfig:
     enabled: bool = False  # whether the stage does anything
-    windows: int = 128  # validation windows that proxies are tested on; as many others are what they are fitted to
+    windows: int = 128  # validation windows that subspaces are tested on; as many others are what they are fitted to
     points: int = 2048  # scored positions of either
     folds: int = 8  # folds of whole windows, resampled for the intervals
-    ranks: tuple[int, ...] = (4, 16)  # of the proxies; a third of the width at most
-    early_fraction: float = 0.3  # of the characters seen: whose checkpoints, without step 0, the early proxy is of
+    ranks: tuple[int, ...] = (4, 16)  # of the activation subspaces; a third of the width at most
+    early_fraction: float = 0.3  # of the characters seen: whose checkpoints, without step 0, the early subspace is of
     restarts: int = 3  # of semi-NMF; the best is kept
     rounds: int = 100  # of its updates
-    controls: int = 20  # random frames beside each proxy; p is 1/21 at least, with 999 it is 1/1000
+    controls: int = 20  # random subspaces beside each one; p is 1/21 at least, with 999 it is 1/1000
     neighbours: int = 32  # of a point, whose principal directions are its local tangent
     local_points: int = 512  # of the points, those that have one
     families: tuple[str, ...] = ("spectrum", "leading", "similarity")  # of the panel, of gradients as clouds
-    seed: int = 0  # windows, masked characters, positions, restarts, control frames
+    seed: int = 0  # windows, masked characters, positions, restarts, random subspaces
 
 
 def check_settings(tangents: TangentsConfig, width: int | None = None, words: str = "") -> None:
@@ -48,7 +48,7 @@ def _check_ranks(tangents: TangentsConfig, width: int | None, words: str) -> Non
     if not ranks or sorted(set(ranks)) != list(ranks) or ranks[0] < 1:
         raise UserError(f"tangents.ranks is {ranks}; name ranks from 1 on, ascending, each once")
     if width is not None and ranks[-1] > width // 3:
-        why = "random frames of equal energy need three times the rank"
+        why = "random subspaces of equal energy need three times the rank"
         raise UserError(f"tangents.ranks has {ranks[-1]}; {words} leaves {width // 3} at most ({why})")
     if not ranks[-1] < tangents.neighbours <= tangents.points:
         raise UserError(

@@ -6,7 +6,7 @@ An experiment file defines `get_config()` and returns an `UntrainedConfig`; its 
 
 from dataclasses import dataclass
 
-from anisoscope.utils.errors import UserError, meant
+from anisoscope.utils.errors import UserError, did_you_mean
 from anisoscope.utils.settings import once
 
 CHOICES = {
@@ -39,7 +39,7 @@ class UntrainedConfig:
     seed: int = 0  # the first of them
 
 
-def check(config: UntrainedConfig) -> None:
+def check_untrained(config: UntrainedConfig) -> None:
     """Raise UserError, one line, where the experiment cannot be run."""
     for name, least in (
         ("width", 1),
@@ -66,7 +66,7 @@ def check(config: UntrainedConfig) -> None:
         for value in chosen:
             if value not in allowed:
                 raise UserError(
-                    f"{name}: {value!r} is unknown; choose from {', '.join(allowed)}{meant(value, allowed)}"
+                    f"{name}: {value!r} is unknown; choose from {', '.join(allowed)}{did_you_mean(value, allowed)}"
                 )
         once(name, chosen)
     if not config.norms:

@@ -1,4 +1,4 @@
-"""The runs of an experiment: its variants, and of each the members, every weight seed with every data seed."""
+"""The runs of an experiment: its variants, and of each the seeds, every weight seed with every data seed."""
 
 from collections.abc import Iterable
 
@@ -11,13 +11,13 @@ SEEDS = {"train.seed", "train.data_seed"}
 
 
 def expand(config: Config, overridden: Iterable[str] = ()) -> dict[str, Config]:
-    """The runs of an experiment, variants × members: {name: single-run Config}; a plain config is the one run named ''.
+    """The runs of an experiment, variants × seeds: {name: single-run Config}; a plain config is the one run named ''.
 
     A field that the variants set must not be among the `overridden`: it would have no effect.
     """
     runs = {}
     for variant, varied in groups(config, overridden).items():
-        for name, run in run_names(variant, members(varied)).items():
+        for name, run in run_names(variant, of_seeds(varied)).items():
             if name in runs:
                 raise UserError(f"two runs of this experiment are named {name}; rename the variant {variant}")
             runs[name] = run
@@ -25,26 +25,26 @@ def expand(config: Config, overridden: Iterable[str] = ()) -> dict[str, Config]:
 
 
 def run_names(variant: str, configs: dict[str, Config]) -> dict[str, Config]:
-    """The members of a variant by the names of their runs, which are those of their folders."""
-    return {"_".join(filter(None, (variant, member))): config for member, config in configs.items()}
+    """The seeds of a variant by the names of their runs, which are those of their folders."""
+    return {"_".join(filter(None, (variant, seed))): config for seed, config in configs.items()}
 
 
-def members(config: Config) -> dict[str, Config]:
+def of_seeds(config: Config) -> dict[str, Config]:
     """Every weight seed with every data seed of a variant, as single runs: {"weights_0_data_0": Config, …}.
 
-    They differ in seeds alone and are trained together. A config of one seed is its own only member, named ''.
+    They differ in seeds alone and are trained together. A config of one seed is its own only run, named ''.
     """
     pairs = seeds(config.train)
     if len(pairs) == 1:
         return {"": config}
     single = {"train.num_seeds": 1, "train.num_data_seeds": None}
     return {
-        member(weights, data): replace(config, single | {"train.seed": weights, "train.data_seed": data})
+        seed_name(weights, data): replace(config, single | {"train.seed": weights, "train.data_seed": data})
         for weights, data in pairs
     }
 
 
-def member(weights: int, data: int) -> str:
+def seed_name(weights: int, data: int) -> str:
     """The name of the one with these seeds."""
     return f"weights_{weights}_data_{data}"
 

@@ -30,7 +30,7 @@ class VectorsConfig:
     measure: FoldsConfig = field(default_factory=FoldsConfig)
 
 
-def check(config: VectorsConfig) -> None:
+def check_vectors(config: VectorsConfig) -> None:
     """Raise UserError, one line, where nothing can be measured."""
     if not config.vectors.path:
         raise UserError("no vectors given; pass --config.vectors.path=FILE, .npy, .npz, .safetensors, .zarr or .nc")

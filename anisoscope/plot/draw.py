@@ -14,6 +14,7 @@ from anisoscope.plot import (
     attention_sinks,
     by_frequency,
     curved,
+    decomposition,
     dimension_by_scale,
     experiment,
     hook_points,
@@ -25,7 +26,6 @@ from anisoscope.plot import (
     primary,
     query_key_projection,
     style,
-    taken_apart,
     tangents,
     training_curve,
     watched,
@@ -44,7 +44,7 @@ RUNS: dict[str, Callable[[dict[str, Run]], Figure | None]] = {
     "anisotropy_profile": over_depth.anisotropy_profile,
     "anisotropy_by_checkpoint": over_depth.anisotropy_by_checkpoint,
     "outlier_coordinates": over_depth.outlier_coordinates,
-    "anisotropy_taken_apart": taken_apart.build,
+    "anisotropy_decomposition": decomposition.build,
     "excess_over_nulls": over_depth.excess_over_nulls,
     "distance_by_frequency": by_frequency.build,
     "dimension_by_scale": dimension_by_scale.build,
@@ -61,7 +61,7 @@ OVER_TRAINING = {"anisotropy_by_checkpoint", *over_training.BY_RUN, *over_traini
 EXPERIMENT: dict[str, Callable[[experiment.Compared], Figure | None]] = {
     "runs_compared": experiment.runs_compared,
     "contrasts": experiment.contrasts,
-    "contrasts_at_equal_gain": experiment.contrasts_at_equal_gain,
+    "contrasts_loss_matched": experiment.contrasts_loss_matched,
     "primary_contrasts": primary.build,
     "attention_sinks": attention_sinks.build,
 }
@@ -98,7 +98,7 @@ def check_folder(folder: pathlib.Path, root: pathlib.Path | None = None) -> None
 def draw_runs(runs: dict[str, Run], folder: pathlib.Path, over: str = "step") -> list[pathlib.Path]:
     """Compare the runs (label -> Run) in each figure; of several runs correlations.csv too, where they are pooled.
 
-    Curves over training are drawn `over` steps or gain.
+    Curves over training are drawn `over` steps or context gain.
     """
     several = any(run.results.sizes["step"] > 1 for run in runs.values())
     curves, every = over_training.figures(over), RUNS | tangents.FIGURES

@@ -12,7 +12,7 @@ from matplotlib.figure import Figure
 from matplotlib.ticker import MaxNLocator
 
 from anisoscope.analysis.contrasts import TELLING
-from anisoscope.analysis.equal_gain import STEPS
+from anisoscope.analysis.loss_matched import STEPS
 from anisoscope.analysis.primary import ROLE, ROLES
 from anisoscope.analysis.shapes import SHAPES
 from anisoscope.measurement.families import entries as families
@@ -23,12 +23,12 @@ from anisoscope.plot.run import Run
 from anisoscope.training.objective import OBJECTIVES
 from anisoscope.training.optimizer import SCHEDULES
 
-COMPARED = ("test_bits", "test_gain", "anisotropy", "mean_cosine", "drift", "attention_entropy", "twonn")
-BITS = {"test_bits": "bits per character (test)", "test_gain": "gain over no context (test, bits)"}
+COMPARED = ("test_bits", "test_context_gain", "anisotropy", "mean_cosine", "drift", "attention_entropy", "twonn")
+BITS = {"test_bits": "bits per character (test)", "test_context_gain": "context gain (test, bits)"}
 OTHERS = {
     "test_bits": ("test score", "bits"),
-    "test_gain": ("test gain", "bits"),
-    STEPS: ("steps to the gain", "steps"),
+    "test_context_gain": ("context gain (test)", "bits"),
+    STEPS: ("steps to the context gain", "steps"),
 }
 CONTRASTED = ("bell", "growth", "cosine_growth", "drift_growth", "expansion", "compression", "sharpening", "sink")
 CONSTANT = {name for name, schedule in SCHEDULES.items() if schedule.constant}
@@ -42,7 +42,7 @@ class Compared(NamedTuple):
     runs: dict[str, Run]
     rows: pd.DataFrame  # runs.csv
     changes: pd.DataFrame  # contrasts.csv
-    equal: pd.DataFrame | None = None  # contrasts_equal_gain.csv
+    matched: pd.DataFrame | None = None  # contrasts_loss_matched.csv
     primary: pd.DataFrame | None = None  # primary.csv
 
 
@@ -53,7 +53,7 @@ def runs_compared(compared: Compared) -> Figure | None:
     """
     runs, rows = compared.runs, compared.rows
     names = [name for name in COMPARED if name in rows and rows[name].notna().any()]
-    if "test_gain" in names:  # which compares objectives too
+    if "test_context_gain" in names:  # which compares objectives too
         names.remove("test_bits")
     if not names:
         return None
@@ -100,20 +100,20 @@ def contrasts(compared: Compared) -> Figure | None:
     return _contrasts(compared.runs, compared.changes, "last checkpoint")
 
 
-def contrasts_at_equal_gain(compared: Compared) -> Figure | None:
+def contrasts_loss_matched(compared: Compared) -> Figure | None:
     """What of it is left where the runs of a contrast have learned equally much?"""
-    if compared.equal is None or compared.equal.empty:
+    if compared.matched is None or compared.matched.empty:
         return None
-    levels = _drawn(compared.equal)["level"]
+    levels = _drawn(compared.matched)["level"]
     if levels.empty:  # no run of any contrast has a value
         return None
     told = f"{levels.min():.2f} to {levels.max():.2f}" if levels.nunique() > 1 else f"{levels.iloc[0]:.2f}"
-    names = dict.fromkeys(name for names in compared.equal.without if names for name in names.split(", "))
+    names = dict.fromkeys(name for names in compared.matched.without if names for name in names.split(", "))
     left_out = f" Without value: {', '.join(names)}." if names else ""
     schedules = {json.loads(run.results.attrs["config"])["train"]["schedule"] for run in compared.runs.values()}
     part = "in the constant part of the schedule" if schedules <= CONSTANT else "after the warm-up"
-    further = f"Each contrast at the best gain that all its runs reach {part}: {told} bits.{left_out}"
-    return _contrasts(compared.runs, compared.equal, "at equal gain", further, "variance of its own runs")
+    further = f"Each contrast at the best context gain that all its runs reach {part}: {told} bits.{left_out}"
+    return _contrasts(compared.runs, compared.matched, "loss-matched", further, "variance of its own runs")
 
 
 def _contrasts(

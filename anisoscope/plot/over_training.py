@@ -54,17 +54,19 @@ class Axis(NamedTuple):
 
 def _gains(ax: Axes, runs: dict[str, Run]) -> None:
     ax.axvline(0, color="0.6", linewidth=0.7, zorder=1)  # no better than the frequencies of characters
-    ax.set_xlabel("gain (bits)")
+    ax.set_xlabel("context gain (bits)")
 
 
 AXES = {
     "step": Axis("step", lambda ax, runs: scales.step_axis(ax, last_step(runs))),
-    "gain": Axis("validation_gain", _gains, "Gain: bits less than the best answer without context needs."),
+    "context_gain": Axis(
+        "validation_context_gain", _gains, "Context gain: bits less than the best answer without context needs."
+    ),
 }
 
 
 def figures(over: str) -> dict[str, Callable[[dict[str, Run]], Figure | None]]:
-    """All of them, over steps or over gain."""
+    """All of them, over steps or context gain."""
     return {
         **{name: partial(by_run, panels, over=AXES[over]) for name, panels in BY_RUN.items()},
         **{name: partial(by_depth, panels, over=AXES[over]) for name, panels in BY_DEPTH.items()},

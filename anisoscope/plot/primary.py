@@ -1,4 +1,4 @@
-"""Figure of the contrasts that were named before any number was seen: what differs, what does not, what is open."""
+"""Figure of the prespecified contrasts: what differs, what is equivalent, what is inconclusive."""
 
 import numpy as np
 from matplotlib.axes import Axes
@@ -18,12 +18,12 @@ LOOKS = {  # colour, marker, filled
     OPEN: ("0.35", "o", False),
     UNTESTED: ("0.35", "v", False),
 }
-AT = {"last": "last checkpoint", "equal": "equal gain"}
+AT = {"last": "last checkpoint", "matched": "loss-matched"}
 ROW = 0.19  # inches
 
 
 def build(compared: Compared) -> Figure | None:
-    """A panel per quantity, a row per pair of conditions: change, interval, and the margin stated beforehand."""
+    """A panel per quantity, a row per pair of conditions: change, interval, and the prespecified margin."""
     table = compared.primary
     if table is None or table.empty or (table["verdict"] == NOTHING).all():
         return None
@@ -49,8 +49,8 @@ def build(compared: Compared) -> Figure | None:
     strip.legend([handles[names.index(one)] for one in order], order, loc="center", ncols=len(order), **tight)
     alone = {key[2] for key in keys}
     where = f", {AT[next(iter(alone))]}" if len(alone) == 1 else ""
-    style.title(figure, f"Contrasts named beforehand{where}")
-    caption(figure, compared.runs, shown(table), bars(known), [*map(told, known.itertuples(index=False))])
+    style.title(figure, f"Prespecified contrasts{where}")
+    caption(figure, compared.runs, shown(table), bars(known), [*map(format_contrast, known.itertuples(index=False))])
     return figure
 
 
@@ -79,7 +79,7 @@ def label(key: tuple[str, ...], keys: list[tuple[str, ...]]) -> str:
 
 def shown(table) -> str:
     without = ", ".join(table.loc[table["verdict"] == NOTHING, "name"])
-    said = f"Change from one condition to another: the {len(table)} contrasts named before any number was seen."
+    said = f"Change from one condition to another: the {len(table)} contrasts prespecified before any number was seen."
     return f"{said} Without value: {without}." if without else said
 
 
@@ -88,8 +88,8 @@ def bars(table) -> str:
     pairs = f"{few} to {many}" if few < many else f"{few}"
     said = f"Bars: {LEVEL * 100:.0f} % interval, not corrected, {pairs} pairs of runs."
     said += f" Verdicts: p < {1 - LEVEL:.2g}, after Holm over all tests."
-    return said + " Grey: margin stated beforehand." * bool(np.isfinite(table["margin"]).any())
+    return said + " Grey: prespecified margin." * bool(np.isfinite(table["margin"]).any())
 
 
-def told(row) -> str:
+def format_contrast(row) -> str:
     return f"{row.name}: {row.quantity}, {row.before} → {row.after}, {AT[row.at]}: {with_interval(row)}, {words(row)}."

@@ -15,7 +15,14 @@ from anisoscope.plot.provenance import seeds_in_words
 from anisoscope.plot.run import ENDS, Run
 from anisoscope.training.watch import BLOCKS, LAYERS
 
-AVERAGED = ("bits_per_character", "context_free_bits", "gain", "mask_bits", *LAYERS, *BLOCKS)  # of what a line says
+AVERAGED = (
+    "bits_per_character",
+    "context_free_bits",
+    "context_gain",
+    "mask_bits",
+    *LAYERS,
+    *BLOCKS,
+)  # of what a line says
 
 
 def over_seeds(runs: dict[str, Run]) -> dict[str, Run]:
@@ -64,7 +71,7 @@ def _together(members: list[Run]) -> Run:
 
 
 def _tangents(tables: list[xr.Dataset | None], seeds: str) -> xr.Dataset | None:
-    """Means over seeds and their range; of control frames the least and the greatest of all seeds."""
+    """Means over seeds and their range; of random subspaces the least and the greatest of all seeds."""
     if any(table is None for table in tables):
         return None
     joined = xr.concat(tables, "seed", join="inner", data_vars="all", combine_attrs="override")

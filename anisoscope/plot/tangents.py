@@ -1,4 +1,4 @@
-"""Figures of tangent proxies: gradient energy beside controls, beside the activations, by frequency, and of updates."""
+"""Figures of activation subspaces: gradient energy beside controls and activations, by frequency, and of updates."""
 
 from collections.abc import Callable, Iterable
 from typing import Any
@@ -18,8 +18,8 @@ from anisoscope.tangents.written import WRITING
 
 MOST = 5  # panels beside each other
 KIND, ROWS = "semi-NMF", "raw"  # what is drawn; the rest stands in the table
-CONTROLS = "Grey: all control frames"
-RECONSTRUCTED = "Proxies, energies and controls are reconstructions after Bernas et al. 2026."
+CONTROLS = "Grey: all random subspaces"
+RECONSTRUCTED = "Subspaces, energies and controls are reconstructions after Bernas et al. 2026."
 FITS = {  # in the words of a figure
     "early": "fitted early",
     "here": "fitted at the checkpoint",
@@ -27,7 +27,7 @@ FITS = {  # in the words of a figure
     "untrained": "of the untrained network",
     "other seed": "of another seed, early",
 }
-PROXIES = {"early": "the early tangent proxy", "here": "the proxy fitted at the checkpoint"}
+SUBSPACES = {"early": "the early activation subspace", "here": "the activation subspace fitted at the checkpoint"}
 
 
 def chosen(runs: dict[str, Run]) -> dict[str, Run]:
@@ -40,7 +40,7 @@ def chosen(runs: dict[str, Run]) -> dict[str, Run]:
     return found
 
 
-def proxy(runs: dict[str, Run]) -> str:
+def subspace(runs: dict[str, Run]) -> str:
     tables = [run.results for run in runs.values()]
     ranks = each(f"rank {int(table['rank'])} of {int(table.attrs['width'])}" for table in tables)
     return f"{KIND}, {ranks}"
@@ -52,12 +52,12 @@ def each(words: Iterable[str]) -> str:
 
 
 def drawn_fit(table: xr.Dataset) -> str:
-    """Early proxies; where there are none, as of a model without revisions, those fitted at the checkpoint itself."""
+    """Early subspaces; where there are none, as of a model without revisions, those fitted at the checkpoint itself."""
     return "early" if table["energy"].sel(fit="early").notnull().any() else "here"
 
 
-def in_proxies(runs: dict[str, Run]) -> str:
-    return each(PROXIES[drawn_fit(run.results)] for run in runs.values())
+def in_subspaces(runs: dict[str, Run]) -> str:
+    return each(SUBSPACES[drawn_fit(run.results)] for run in runs.values())
 
 
 def over_depth(runs: dict[str, Run]) -> bool:
@@ -140,7 +140,7 @@ def by_layer(table: xr.Dataset) -> dict[str, dict[str, int]]:
 
 
 def against_controls(ax: Axes, table: xr.Dataset, names: dict[str, str], at: dict[str, int]) -> None:
-    """Control frames as grey bands from the least to the greatest."""
+    """Random subspaces as grey bands from the least to the greatest."""
     x = table[axis(table)].values
     for (name, label), shade in zip(names.items(), ("0.6", "#E69F00"), strict=False):
         mean, low, high = ends(table[name], fit=drawn_fit(table), **at)
@@ -160,13 +160,13 @@ def energy(runs: dict[str, Run]) -> Figure | None:
         return None
 
     def draw(ax: Axes, table: xr.Dataset, at: dict[str, int]) -> None:
-        against_controls(ax, table, {"control_energy": "e of random frames"}, at)
+        against_controls(ax, table, {"control_energy": "e of random subspaces"}, at)
         line(ax, table, "variance", "v: variance of the activations", look(1, linestyle="--"), **at)
         line(ax, table, "energy", "e: gradient energy", look(0), **at)
 
     figure = grid(runs, by_layer, draw)
-    style.title(figure, f"Gradient energy and variance in {in_proxies(runs)} ({proxy(runs)})")
-    shown = f"Share of |G|² (e) and of the activations' variance (v) in {in_proxies(runs)}."
+    style.title(figure, f"Gradient energy and variance in {in_subspaces(runs)} ({subspace(runs)})")
+    shown = f"Share of |G|² (e) and of the activations' variance (v) in {in_subspaces(runs)}."
     tell(figure, runs, shown, f"{CONTROLS}.")
     return figure
 
@@ -188,8 +188,8 @@ def excess(runs: dict[str, Run]) -> Figure | None:
 
     panels = {style.wrap(words, 1.2, style.SMALL) if len(known) > 1 else words: fit for fit, words in known.items()}
     figure = grid(runs, lambda _: panels, draw, None if over_depth(runs) else colours)
-    style.title(figure, f"e − v: gradient energy less variance in proxies ({proxy(runs)})")
-    shown = "e − v of proxies by what they were fitted to; 0 where the gradient follows the covariance."
+    style.title(figure, f"e − v: gradient energy less variance in activation subspaces ({subspace(runs)})")
+    shown = "e − v of subspaces by what they were fitted to; 0 where the gradient follows the covariance."
     tell(figure, runs, shown)
     return figure
 
@@ -209,28 +209,28 @@ def frequency(runs: dict[str, Run]) -> Figure | None:
             line(ax, table, "enrichment_in_bin", name, {"color": tuple(colour)}, bin=name, **at)
 
     figure = grid(runs, by_layer, draw)
-    style.title(figure, f"Tangent enrichment e / v by frequency of the {types(runs)} ({proxy(runs)})")
+    style.title(figure, f"Tangent enrichment e / v by frequency of the {types(runs)} ({subspace(runs)})")
     shown = f"e / v of the positions whose {types(runs)} lies in each quarter of the text by log frequency."
     tell(figure, runs, shown)
     return figure
 
 
 def isoscore(runs: dict[str, Run]) -> Figure | None:
-    """Does the proxy carry the gradient's anisotropy, beyond what its energy alone does?"""
+    """Does the subspace carry the gradient's anisotropy, beyond what its energy alone does?"""
     if not (runs := chosen(runs)):
         return None
     controls = {
-        "isoscore_gain_normal": "without random frames",
-        "isoscore_gain_equal_energy": "without random frames of equal energy",
+        "isoscore_gain_normal": "without random subspaces",
+        "isoscore_gain_equal_energy": "without random subspaces of equal energy",
     }
 
     def draw(ax: Axes, table: xr.Dataset, at: dict[str, int]) -> None:
         against_controls(ax, table, controls, at)
-        line(ax, table, "isoscore_gain", "without the proxy", look(0), **at)
+        line(ax, table, "isoscore_gain", "without the subspace", look(0), **at)
 
     figure = grid(runs, by_layer, draw)
-    style.title(figure, f"Gain of the gradient's IsoScore* when a frame is removed ({proxy(runs)})")
-    shown = "IsoScore* of gradients in the D − k dimensions of a frame's complement, less that of all gradients."
+    style.title(figure, f"Gain of the gradient's IsoScore* when a subspace is removed ({subspace(runs)})")
+    shown = "IsoScore* of gradients in the D − k dimensions of a subspace's complement, less that of all gradients."
     tell(figure, runs, shown, f"{CONTROLS.replace('Grey', 'Grey and orange')}.")
     return figure
 
@@ -259,10 +259,10 @@ def updates(runs: dict[str, Run]) -> Figure | None:
     titles |= {"out of its attention": "attention_out", "out of its MLP": "mlp_out"}
     figure = grid(runs, lambda _: {style.wrap(words, 1.15, style.SMALL): name for words, name in titles.items()}, draw)
     what = "gradients" if over_depth(runs) else "gradients and updates"
-    style.title(figure, f"Energy of {what} in {in_proxies(runs)} ({proxy(runs)})")
+    style.title(figure, f"Energy of {what} in {in_subspaces(runs)} ({subspace(runs)})")
     shown = (
-        f"Share of each matrix's input side in {in_proxies(runs)} of the layer it reads, or of the output side in that "
-        "of the layer it writes to; v: of that layer's activations."
+        f"Share of each matrix's input side in {in_subspaces(runs)} of the layer it reads, or of the output side in "
+        "that of the layer it writes to; v: of that layer's activations."
     )
     tell(figure, runs, shown, banded=False)
     return figure
@@ -283,7 +283,7 @@ def tell(figure: Figure, runs: dict[str, Run], shown: str, controls: str = "", b
     positions, windows = (each(str(one[name]) for one in about) for name in ("positions", "windows"))
     windows = f"Positions: {positions}; windows: {windows}."
     early = each(steps for one in about if (steps := one["early_steps"][1:-1]))
-    further = f"{windows} {f'Early: steps {early}.' if early else 'There are no early proxies.'}"
+    further = f"{windows} {f'Early: steps {early}.' if early else 'There are no early subspaces.'}"
     caption(figure, runs, f"{shown} {RECONSTRUCTED}", " ".join(filter(None, (bands, controls))), [further])
 
 

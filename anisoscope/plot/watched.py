@@ -16,7 +16,7 @@ PANELS = {
     "watched_geometry": ("Geometry", ("anisotropy", "participation_ratio", "mean_cosine", "drift")),
     "watched_attention": ("Norms and attention", ("mean_norm", "attention_first", "gradient_norm")),
 }
-READ = "Lines: layers, of a batch of the training text, another at each look. Dotted: a checkpoint kept at a turn."
+READ = "Lines: layers, of a batch of the training text, another at each look. Dotted: checkpoints of turning points."
 
 
 def build(title: str, names: tuple[str, ...], runs: dict[str, Run]) -> Figure | None:

@@ -1,1 +1,1 @@
-"""Do directions fitted to activations carry the gradient? Tangent proxies, tested at every checkpoint."""
+"""Do directions fitted to activations carry the gradient? Activation subspaces, tested at every checkpoint."""

@@ -21,42 +21,42 @@ def _resampled(dims: tuple[str, ...], long_name: str, formula: str, source: str 
 
 MEASURED = {
     "energy": _resampled(
-        (*FRAME, "rows"), "gradient energy in the proxy, e", "|G Q|^2 / |G|^2, G uncentred", PAPER, range=SHARE
+        (*FRAME, "rows"), "gradient energy in the subspace, e", "|G Q|^2 / |G|^2, G uncentred", PAPER, range=SHARE
     ),
     "variance": _resampled(
-        FRAME, "variance of the activations in the proxy, v", "tr(Q^T C Q) / tr C, C of the same points", range=SHARE
+        FRAME, "variance of the activations in the subspace, v", "tr(Q^T C Q) / tr C, C of the same points", range=SHARE
     ),
     "control_energy": _of(
         (*FRAME, "rows", "control"),
-        "gradient energy in random frames of the complement",
+        "gradient energy in random subspaces of the complement",
         "e of qr((I - Q Q^T) Z), Z normal",
-        f"{PAPER}; second-hand for the number of frames",
+        f"{PAPER}; second-hand for the number of subspaces",
         range=SHARE,
     ),
     "control_ratio": _of(
         (*FRAME, "rows"), "gradient energy over its controls, R", "e(Q) / mean e(Q_N)", PAPER, range=NOT_NEGATIVE
     ),
     "control_p": _of(
-        (*FRAME, "rows"), "p beside random frames", "(1 + #{e(Q_N) >= e(Q)}) / (1 + #)", PAPER, range=SHARE
+        (*FRAME, "rows"), "p beside random subspaces", "(1 + #{e(Q_N) >= e(Q)}) / (1 + #)", PAPER, range=SHARE
     ),
     "isoscore_gain": _resampled(
         (*FRAME, "rows"),
-        "gain of IsoScore* without the proxy",
+        "gain of IsoScore* without the subspace",
         "IsoScore* of G in the D - k dimensions of the complement, less that of G; centred once, no shrinkage",
         PAPER,
         range=SIGNED,
     ),
     "isoscore_gain_normal": _of(
         (*FRAME, "rows", "control"),
-        "gain of IsoScore* without a random frame",
-        "as without the proxy",
+        "gain of IsoScore* without a random subspace",
+        "as without the subspace",
         PAPER,
         range=SIGNED,
     ),
     "isoscore_gain_equal_energy": _of(
         (*FRAME, "rows", "control"),
-        "gain of IsoScore* without a random frame of equal energy",
-        "as without the proxy; frames of the same rank and e (metrics.tangent.equal_energy_frames)",
+        "gain of IsoScore* without a random subspace of equal energy",
+        "as without the subspace; those of the same rank and e (metrics.tangent.equal_energy_frames)",
         range=SIGNED,
     ),
     "local_energy": _resampled(
@@ -74,14 +74,14 @@ MEASURED = {
     ),
     "energy_in_bin": _resampled(
         (*FRAME, "bin"),
-        "gradient energy in the proxy, by frequency of the character",
+        "gradient energy in the subspace, by frequency of the character",
         "e of the rows in the bin",
         PAPER,
         range=SHARE,
     ),
     "variance_in_bin": _resampled(
         (*FRAME, "bin"),
-        "variance in the proxy, by frequency of the character",
+        "variance in the subspace, by frequency of the character",
         "v of the points in the bin",
         range=SHARE,
     ),
@@ -124,13 +124,13 @@ MEASURED = {
     ),
     "matrix_energy": _of(
         MATRIX,
-        "energy of a matrix's gradient or update in the proxy",
+        "energy of a matrix's gradient or update in the subspace",
         "|Q^T M|^2 / |M|^2 on the input side (attention_out, mlp_out: output side), without the vector of ones where "
         "norms remove it",
         f"{PAPER}; the output side: this project",
         range=SHARE,
     ),
-    "matrix_p": _of(MATRIX, "p of it beside random frames", "(1 + #{e(Q_N) >= e(Q)}) / (1 + #)", PAPER, range=SHARE),
+    "matrix_p": _of(MATRIX, "p of it beside random subspaces", "(1 + #{e(Q_N) >= e(Q)}) / (1 + #)", PAPER, range=SHARE),
 }
 DERIVED = {  # of other quantities, resample by resample
     "excess": (
@@ -140,7 +140,7 @@ DERIVED = {  # of other quantities, resample by resample
     "excess_over_untrained": (
         _resampled(
             ("rank", "layer", "kind", "rows"),
-            "e − v of the early proxy, less that of the untrained network's",
+            "e − v of the early subspace, less that of the untrained network's",
             "excess(early) - excess(untrained)",
             range=(-2.0, 2.0),
         ),
@@ -149,7 +149,7 @@ DERIVED = {  # of other quantities, resample by resample
     "excess_over_other_seed": (
         _resampled(
             ("rank", "layer", "kind", "rows"),
-            "e − v of the early proxy, less that of another seed's",
+            "e − v of the early subspace, less that of another seed's",
             "excess(early) - excess(other seed)",
             range=(-2.0, 2.0),
         ),

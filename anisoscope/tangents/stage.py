@@ -1,4 +1,4 @@
-"""Fit and test tangent proxies at every checkpoint, whoever reads it; what is there already is left alone."""
+"""Fit and test activation subspaces at every checkpoint, whoever reads it; what is there already is left alone."""
 
 import hashlib
 import json
@@ -82,10 +82,10 @@ def fit_early(fitting: Fitting, tangents: TangentsConfig, stop: Stop) -> None:
         return
     if missing := sorted({*steps} - fitting.source.stored()):
         lost = ", ".join(map(str, missing))
-        raise UserError(f"{fitting.where} lacks step {lost}, which early proxies are fitted to; run --stages=train")
+        raise UserError(f"{fitting.where} lacks step {lost}, which early subspaces are fitted to; run --stages=train")
     clouds = []
-    for at, step in enumerate(bar(steps, f"{fitting.name}: early proxies", "checkpoint")):
-        stop.check(f"{fitting.name}: stopped before the early proxies were fitted")
+    for at, step in enumerate(bar(steps, f"{fitting.name}: early subspaces", "checkpoint")):
+        stop.check(f"{fitting.name}: stopped before the early subspaces were fitted")
         clouds.append(np.asarray(fitting.cloud(step))[:, at :: len(steps)])
     fitted = jax.device_get(fitting.fit(np.concatenate(clouds, axis=1)))
     about = fitting.attributes | {"checkpoints": json.dumps({step: fitting.source.digest(step) for step in steps})}

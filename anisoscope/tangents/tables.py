@@ -131,7 +131,7 @@ def _with_derived(table: xr.Dataset) -> dict[str, xr.DataArray]:
 def primary_cells(
     raw: dict[int, xr.Dataset], cells: list[tuple[int, int, int]], name: str, fit: str = "early"
 ) -> pd.DataFrame:
-    """e − v of the semi-NMF proxy of this fit in the cells named beforehand, with p of e = v and Holm's of all cells.
+    """e − v of the semi-NMF proxy of this fit in the prespecified cells, with p of e = v and Holm's of all cells.
 
     Cells are (layer, step, rank). p is Student's, two-sided, with the folds less one as degrees of freedom.
     """

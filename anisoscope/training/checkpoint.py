@@ -107,7 +107,7 @@ class Checkpoints:
         self._failed = True
         raise RunError(
             f"checkpoint {self._folder / str(step)} could not be saved ({why}): make room on the disk or check "
-            "its rights; the same command goes on from the checkpoint before"
+            "its rights; the same command resumes from the checkpoint before"
         )
 
     def holds(self, step: int, params: Any, train: Any) -> bool:

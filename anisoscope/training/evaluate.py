@@ -1,7 +1,7 @@
 """Bits per character on fixed windows of the validation split and over the whole test split.
 
 Beside them stands what the best answer without context costs on the very same characters. It knows the frequencies of
-the split that is scored, so that no other such answer does better on it: a gain cannot come from frequencies.
+the split that is scored, so that no other such answer does better on it: a context gain cannot come from frequencies.
 """
 
 import dataclasses
@@ -31,7 +31,7 @@ class Score:
     loss: float  # nats
     bits_per_character: float
     context_free_bits: float  # of the objective's best answer without context, on these very characters
-    gain: float  # context_free_bits - bits_per_character
+    context_gain: float  # context_free_bits - bits_per_character
     mask_bits: float | None  # masked characters: on [MASK] alone, where nothing tells the answer
     error_windows: float | None  # standard error of bits_per_character, were the windows drawn anew from such a text
     error_masks: float | None  # the same, were the masked characters of these windows drawn anew
@@ -93,7 +93,7 @@ def batches(
         yield batch._replace(weights_BT=batch.weights_BT * counts_BT)
 
 
-def check(config: RunConfig, corpus: Corpus, rows: int) -> None:
+def check_evaluation(config: RunConfig, corpus: Corpus, rows: int) -> None:
     """Raise UserError where a split has no character to score: in a few short windows none may be masked."""
     count = config.evaluate.windows
     for split_N, windows, where, advice in (
@@ -117,15 +117,15 @@ def make_scorer(
     together: Callable,
     everywhere: jax.sharding.Sharding | None = None,
 ) -> Callable:
-    """score(params, tokens_N, windows, label='', check=…) -> [Score of each member whose parameters are stacked].
+    """score(params, tokens_N, windows, label='', check=…) -> [Score of each seed whose parameters are stacked].
 
-    `rows` windows go at a time, `place` puts them on the devices, `together` makes a function of one member's
-    parameters one of all members', and `everywhere` is where what it gives lies. A label shows a progress bar; `check`
+    `rows` windows go at a time, `place` puts them on the devices, `together` makes a function of one seed's
+    parameters one of all seeds', and `everywhere` is where what it gives lies. A label shows a progress bar; `check`
     is called between two batches and may raise.
     """
 
     def nats(params: Any, batch: objective.Batch) -> jax.Array:
-        """Of each member and window: of all its predictions, and of those under [MASK]."""
+        """Of each seed and window: of all its predictions, and of those under [MASK]."""
         masked_BT = batch.tokens_BT == mask_token
 
         def each(one: Any) -> jax.Array:
@@ -188,7 +188,7 @@ def _score(model_2M: np.ndarray, beside_3M: np.ndarray, draws: int) -> Score:
         loss=float(loss),
         bits_per_character=float(bits),
         context_free_bits=float(free),
-        gain=float(free - bits),
+        context_gain=float(free - bits),
         mask_bits=in_bits(masked_nats_M.sum() / masked) if masked else None,
         error_windows=in_bits(over_windows),
         error_masks=in_bits(over_masks),

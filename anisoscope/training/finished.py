@@ -3,6 +3,7 @@
 import pathlib
 from typing import Any
 
+from anisoscope.utils import renamed
 from anisoscope.utils.errors import UserError
 from anisoscope.utils.files import read_json, write_json
 
@@ -17,7 +18,7 @@ def write(folder: pathlib.Path, score: dict[str, Any]) -> None:
     write_json(folder / NAME, score)
 
 
-def read(folder: pathlib.Path) -> dict[str, Any]:
+def read_score(folder: pathlib.Path) -> dict[str, Any]:
     """The score of the test split; empty where the run is not finished. UserError where the file is damaged."""
     path, advice = folder / NAME, "move it elsewhere and run --stages=train again"
     if not path.exists():
@@ -25,4 +26,4 @@ def read(folder: pathlib.Path) -> dict[str, Any]:
     score = read_json(path, advice)
     if not isinstance(score.get("bits_per_character"), float):
         raise UserError(f"{path} has no bits_per_character; {advice}")
-    return score
+    return renamed.keys(score, renamed.SCORES)

@@ -15,11 +15,11 @@ MOST_CHECKPOINTS = 10_000  # files and folders; each is measured
 MOST_DISPATCHED = 100_000  # steps, whose metrics are kept until the call to the device is done
 
 
-def check(config: RunConfig) -> None:
+def check_run(config: RunConfig) -> None:
     """Raise UserError, one line, where a run cannot be trained."""
-    data_config.check(config.data)
+    data_config.check_data(config.data)
     model_limits.check(config.model)
-    layout.check(config.mesh)
+    layout.check_mesh(config.mesh)
     for name, value in (("evaluate.every", config.evaluate.every), ("evaluate.windows", config.evaluate.windows)):
         at_least(name, value, 1)
     within("evaluate.draws", config.evaluate.draws, 1, 1000)

@@ -12,6 +12,7 @@ from tensorboardX.event_file_writer import EventsWriter
 from tensorboardX.proto.event_pb2 import Event, SessionLog
 from tensorboardX.summary import scalar
 
+from anisoscope.utils import renamed
 from anisoscope.utils.errors import RunError, of_system
 from anisoscope.utils.files import from_json, open_in_place, refuse_link, write
 from anisoscope.utils.processes import is_first
@@ -22,7 +23,7 @@ NAME = "train.jsonl"
 class Log:
     """Append-only. Lines past step `saved`, the newest checkpoint of this run, are dropped: their steps are done again.
 
-    Lines up to it stand; where those steps are done again too, because another member of the group has lost its own,
+    Lines up to it stand; where those steps are done again too, because another seed of the group has lost its own,
     nothing is written twice.
 
     Events are written at once, not by a thread: one that dies of a full disk would leave the training waiting for it.
@@ -35,7 +36,7 @@ class Log:
         path, kept = folder / NAME, []
         refuse_link(path)
         if path.exists():
-            kept = [line for line in read(folder) if line["step"] <= saved]
+            kept = [line for line in read_log(folder) if line["step"] <= saved]
             write(path, "".join(json.dumps(line) + "\n" for line in kept))
         self._told = max((line["step"] for line in kept), default=-1)
         self._path, self._file = path, os.fdopen(open_in_place(path, os.O_WRONLY | os.O_APPEND), "a")
@@ -87,7 +88,7 @@ def set_aside(folder: pathlib.Path) -> pathlib.Path | None:
     Of several processes the first one does.
     """
     path = folder / NAME
-    if not is_first() or not path.exists() or all(line["step"] <= 0 for line in read(folder)):
+    if not is_first() or not path.exists() or all(line["step"] <= 0 for line in read_log(folder)):
         return None
     target = next(one for i in range(1000) if not (one := folder / f"train.{i}.jsonl").exists())
     path.rename(target)
@@ -107,9 +108,9 @@ def validated(lines: list[dict[str, Any]]) -> set[int]:
     return {line["step"] for line in lines if line["kind"] == "valid"}
 
 
-def read(folder: pathlib.Path) -> list[dict[str, Any]]:
+def read_log(folder: pathlib.Path) -> list[dict[str, Any]]:
     """The lines of train.jsonl; a last line cut short by a kill is left out."""
-    path, found = folder / NAME, []
+    path, entries = folder / NAME, []
     for number, text in enumerate(path.read_bytes().split(b"\n")[:-1], 1):
         try:
             line = from_json(text)
@@ -119,5 +120,5 @@ def read(folder: pathlib.Path) -> list[dict[str, Any]]:
             raise RunError(
                 f"{path}, line {number} is damaged ({text[:40].decode(errors='replace')!r}…); remove that line"
             )
-        found.append(line)
-    return found
+        entries.append(renamed.keys(line, renamed.SCORES))
+    return entries

@@ -14,8 +14,8 @@ from anisoscope.config.run import RunConfig, schedule
 from anisoscope.data.corpus import Corpus
 from anisoscope.models import transformer
 from anisoscope.training import checkpoint, evaluate, finished, log, optimizer, step, watch
-from anisoscope.training.members import Members
 from anisoscope.training.program import Program, make_program
+from anisoscope.training.seed_runs import SeedRuns
 from anisoscope.utils import processes
 from anisoscope.utils.errors import RunError, UserError
 from anisoscope.utils.progress import bar
@@ -27,34 +27,34 @@ DISPATCH_SECONDS = 1.0  # steps are run together up to about this long, so that 
 def train(config: RunConfig, corpus: Corpus, folders: dict[str, pathlib.Path], name: str, stop: Stop) -> None:
     """Train all seeds of a config to the last step and score the test split; raises Stopped once a stop is saved.
 
-    `folders` holds the folder of each member by the name of its run, in the order of `config.seeds`; they are trained
-    in one program. A plain config has one member.
+    `folders` holds the folder of each seed by the name of its run, in the order of `config.seeds`; they are trained
+    in one program. A plain config has one seed.
     """
     kept = kept_steps(config, *folders.values())
-    with contextlib.closing(Members(folders, kept)) as members:
+    with contextlib.closing(SeedRuns(folders, kept)) as runs:
         if all(finished.is_finished(path) for path in folders.values()):  # its checkpoints may be deleted
             for path in folders.values():
-                finished.read(path)  # refused where it is damaged
-            there = members.steps()
+                finished.read_score(path)  # refused where it is damaged
+            there = runs.steps()
             where = f"the newest, step {there[-1]}" if there else "step 0, as none is left"
             advice = f"; its last checkpoint is gone: move test.json elsewhere to train from {where}"
             gone = "" if config.train.steps in there else advice
-            print(f"{name}: trained already, {config.train.steps} steps, in {members.place}{gone}")
+            print(f"{name}: trained already, {config.train.steps} steps, in {runs.place}{gone}")
             return
         program = make_program(config, corpus)
-        state = members.resume(program)
+        state = runs.resume(program)
         now = int(state.step[0])
         count, device = transformer.count_parameters(program.abstract.params), jax.devices()[0].device_kind
         size = f"{count:,} parameters" if len(folders) == 1 else f"{len(folders)} × {count:,} parameters"
-        print(f"{name}: {size}, on {program.devices} × {device}, from step {now} in {members.place}")
-        members.open_logs()
-        state = _Session(config, corpus, program, members, stop, name).run(state)
-        stop.check(f"{name}: stopped at step {int(state.step[0])}, saved in {members.place}")
-        _test(config, corpus, program, state, members, name, stop)
+        print(f"{name}: {size}, on {program.devices} × {device}, from step {now} in {runs.place}")
+        runs.open_logs()
+        state = _Session(config, corpus, program, runs, stop, name).run(state)
+        stop.check(f"{name}: stopped at step {int(state.step[0])}, saved in {runs.place}")
+        _test(config, corpus, program, state, runs, name, stop)
 
 
 def kept_steps(config: RunConfig, *folders: pathlib.Path) -> list[int]:
-    """Those of the schedule, and those that the logs in these folders say were kept at a turn.
+    """Those of the schedule, and those that the logs in these folders say were kept at a turning point.
 
     UserError where a log lacks a look that the run has gone beyond: a checkpoint of a turn would be taken for one of
     an interruption, and be deleted.
@@ -62,41 +62,41 @@ def kept_steps(config: RunConfig, *folders: pathlib.Path) -> list[int]:
     turned: set[int] = set()
     for path in folders if config.watch.keep else ():
         there = (path / log.NAME).exists()
-        lines = log.read(path) if there else []
+        lines = log.read_log(path) if there else []
         saved = max(checkpoint.saved(path / "checkpoints"), default=0)
         saved = config.train.steps if finished.is_finished(path) else saved  # its checkpoints may be deleted
         if lost := watch.unseen(config.watch.every, lines, saved):
             what = f"lacks step {lost[0]:,}, though the run was saved at step {saved:,}" if there else "is gone"
             raise UserError(
-                f"{path / log.NAME} {what}, and with it which checkpoints were kept at turns of {config.watch.keep}; "
-                "put it back, or name another --workdir"
+                f"{path / log.NAME} {what}, and with it which checkpoints were kept at turning points of "
+                f"{config.watch.keep}; put it back, or name another --workdir"
             )
         turned.update(watch.kept(lines), watch.seen_again(config.watch.keep, config.watch.keep_share, lines))
     return sorted({*schedule(config.train.steps, config.checkpoint.every), *turned})
 
 
 class _Session:
-    """One stretch of training, from the members' states to the last step or to a request to stop."""
+    """One stretch of training, from the seeds' states to the last step or to a request to stop."""
 
-    def __init__(self, config: RunConfig, corpus: Corpus, program: Program, members: Members, stop: Stop, name: str):
-        self.config, self.program, self.members, self.stop, self.name = config, program, members, stop, name
+    def __init__(self, config: RunConfig, corpus: Corpus, program: Program, runs: SeedRuns, stop: Stop, name: str):
+        self.config, self.program, self.runs, self.stop, self.name = config, program, runs, stop, name
         self.tokens_N, self.windows = corpus.valid, evaluate.valid_windows(config, corpus.valid.size)
         self.rate = optimizer.schedule(config.train)
         part = optimizer.constant_part(config.train)
         self.peak_ends = config.train.steps if part is None else part[1]  # so much is gained at a constant rate
-        self.losses = self.valid_bits = [math.nan] * len(members.folders)
-        self.seconds = math.inf  # per step of all members
+        self.losses = self.valid_bits = [math.nan] * len(runs.folders)
+        self.seconds = math.inf  # per step of all seeds
         self.stopping = False
-        self.turns = watch.Turns(config.watch.keep_share)  # of what watch.keep watches
+        self.turning_points = watch.TurningPoints(config.watch.keep_share)  # of what watch.keep watches
 
     def run(self, state: step.State) -> step.State:
         last, now = self.config.train.steps, int(state.step[0])
         if self.config.watch.keep and now:  # the decision is one of the log alone, so that a restart makes it again
-            lines = log.read(next(iter(self.members.folders.values())))
+            lines = log.read_log(next(iter(self.runs.folders.values())))
             looks = watch.curve(lines, self.config.watch.keep)
             for at in sorted(looks):
                 if at <= now:
-                    self.turns.look(looks[at])
+                    self.turning_points.look(looks[at])
         with bar(None, self.name, "step", total=last, initial=now) as shown:
             self.arrive(state, now)
             while now < last and not self.stopping:
@@ -114,7 +114,7 @@ class _Session:
 
     def next_count(self, now: int) -> int:
         """How many steps to run together: never past a checkpoint or a validation, nor for much over a second."""
-        every, fixed = self.config.evaluate.every, (*self.members.kept, self.peak_ends)
+        every, fixed = self.config.evaluate.every, (*self.runs.kept, self.peak_ends)
         boundary = min((now // every + 1) * every, *(step for step in fixed if step > now))
         if self.config.watch.keep:  # a turn is kept where it is seen, whatever the timing
             boundary = min(boundary, now + 1 + -now % self.config.watch.every)
@@ -123,18 +123,18 @@ class _Session:
 
     def arrive(self, state: step.State, now: int) -> None:
         """Validate and save where the schedule says so."""
-        if now in self.members.steps():
+        if now in self.runs.steps():
             return
-        if now % self.config.evaluate.every == 0 or now in (*self.members.kept, self.peak_ends):
+        if now % self.config.evaluate.every == 0 or now in (*self.runs.kept, self.peak_ends):
             results = self.program.score(state.params, self.tokens_N, self.windows)
             for i, result in enumerate(results):
                 if not math.isfinite(result.loss):
                     self.fail(i, now, f"validation loss {result.loss}", now - 1)
             self.valid_bits = [result.bits_per_character for result in results]
-            for one, result in zip(self.members.logs.values(), results, strict=True):
+            for one, result in zip(self.runs.logs.values(), results, strict=True):
                 one.write(now, "valid", **result.numbers())
-        if now in self.members.kept or self.stopping:
-            self.members.save(now, state, self.program)
+        if now in self.runs.kept or self.stopping:
+            self.runs.save(now, state, self.program)
 
     def log_steps(self, first: int, count: int, metrics: step.StepMetrics) -> None:
         """Log the steps just done, or raise at the first one that is not finite."""
@@ -148,25 +148,25 @@ class _Session:
                     self.fail(i, now, f"loss {one.loss}, gradient norm {one.gradient_norm}", good)
             self.losses = [one.loss if one.scored else last for one, last in zip(done, self.losses, strict=True)]
             if now % self.config.train.log_every == 0 or now == 1:
-                for into, one in zip(self.members.logs.values(), done, strict=True):
+                for into, one in zip(self.runs.logs.values(), done, strict=True):
                     into.write(now, "train" if one.scored else "unscored", **self.line(now, one))
             if self.config.watch.every and (now - 1) % self.config.watch.every == 0:
-                for into, one in zip(self.members.logs.values(), done, strict=True):
+                for into, one in zip(self.runs.logs.values(), done, strict=True):
                     into.write(now, "watch", **one.watch)
                 self.keep_at_turn(now, done[0].watch)
 
     @staticmethod
-    def at(metrics: step.StepMetrics, member: int, at: int) -> step.StepMetrics:
-        return jax.tree.map(lambda part_RS: part_RS[member, at].tolist(), metrics)
+    def at(metrics: step.StepMetrics, index: int, at: int) -> step.StepMetrics:
+        return jax.tree.map(lambda part_RS: part_RS[index, at].tolist(), metrics)
 
     def keep_at_turn(self, now: int, looked: dict[str, list[float]]) -> None:
-        """By the rule of training/watch.py; members that are trained together have none."""
+        """By the rule of training/watch.py; seeds that are trained together have none."""
         name = self.config.watch.keep
         if name:
             value = watch.over_blocks(name, looked[name])
-            if self.turns.look(value):
-                self.members.kept.append(now)
-                for one in self.members.logs.values():
+            if self.turning_points.look(value):
+                self.runs.kept.append(now)
+                for one in self.runs.logs.values():
                     one.write(now, "turn", **{name: value})
 
     def line(self, now: int, metrics: step.StepMetrics) -> dict[str, float]:
@@ -180,39 +180,39 @@ class _Session:
             "characters_per_second": self.characters_per_second(),
         }
 
-    def fail(self, member: int, now: int, what: str, good: int) -> None:
-        """Raise RunError; the parameters of that member up to step `good` are known to give a finite loss."""
-        self.members.flush()
-        name, store = list(self.members.stores.items())[member]
+    def fail(self, index: int, now: int, what: str, good: int) -> None:
+        """Raise RunError; the parameters of that seed up to step `good` are known to give a finite loss."""
+        self.runs.flush()
+        name, store = list(self.runs.stores.items())[index]
         last = max((step for step in store.steps() if step <= good), default="none")
         raise RunError(
-            f"{name}: not finite at step {now} ({what}); last finite loss {self.losses[member]:.4f}, last good "
+            f"{name}: not finite at step {now} ({what}); last finite loss {self.losses[index]:.4f}, last good "
             f"checkpoint: {last}; try a lower --config.train.learning_rate in a new --workdir"
         )
 
     def summary(self) -> str:
-        """What the bar says: means over the members, characters of them all."""
+        """What the bar says: means over the seeds, characters of them all."""
         loss, bits = statistics.fmean(self.losses), statistics.fmean(self.valid_bits)
         valid = "" if math.isnan(bits) else f"valid {bits:.3f}, "
         speed = self.characters_per_second() * len(self.losses)
         return f"loss {loss:.3f}, {loss / math.log(2):.3f} bits/char, {valid}{speed:,.0f} chars/s"
 
     def characters_per_second(self) -> float:
-        """Of one member, while all are trained."""
+        """Of one seed, while all are trained."""
         return self.config.train.batch_size * self.config.model.context / self.seconds
 
 
 def _test(
-    config: RunConfig, corpus: Corpus, program: Program, state: step.State, members: Members, name: str, stop: Stop
+    config: RunConfig, corpus: Corpus, program: Program, state: step.State, runs: SeedRuns, name: str, stop: Stop
 ) -> None:
     windows, protocol = evaluate.test_windows(config, corpus.test.size)
-    where = f"{name}: stopped while scoring the test split; trained to its last step, saved in {members.place}"
+    where = f"{name}: stopped while scoring the test split; trained to its last step, saved in {runs.place}"
     results = program.score(state.params, corpus.test, windows, f"{name}: test", lambda: stop.check(where))
-    for (run, folder), result in zip(members.folders.items(), results, strict=True):
+    for (run, folder), result in zip(runs.folders.items(), results, strict=True):
         record = {**result.numbers(), "protocol": protocol, "step": config.train.steps}
         if processes.is_first():
             finished.write(folder, record)
         masked = "" if result.mask_bits is None else f", {result.mask_bits:.4f} under [MASK]"
-        gain = f"gain {result.gain:.4f} over {result.context_free_bits:.4f} without context"
+        gain = f"context gain {result.context_gain:.4f} over {result.context_free_bits:.4f} without context"
         scored = f"{protocol}, {result.characters:,} scored"
         print(f"{run}: test {result.bits_per_character:.4f} bits per character{masked}, {gain} ({scored})")

@@ -11,7 +11,7 @@ from anisoscope.data.corpus import Corpus
 from anisoscope.models import transformer
 from anisoscope.training import optimizer, step
 from anisoscope.training.checkpoint import Beside, Checkpoints
-from anisoscope.training.members import items
+from anisoscope.training.seed_runs import items
 
 
 class NextStep:

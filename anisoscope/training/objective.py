@@ -1,4 +1,4 @@
-"""Objectives: how a window of characters becomes inputs, targets and weights. Both twins read the same windows.
+"""Objectives: how a window of characters becomes inputs, targets and weights. All read the same windows.
 
 A new objective is a few functions and an entry of OBJECTIVES.
 """

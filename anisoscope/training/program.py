@@ -1,4 +1,4 @@
-"""All that is compiled once for a run, or for the members of one that are trained together, and where it lies."""
+"""All that is compiled once for a run, or for the seeds of one that are trained together, and where it lies."""
 
 from collections.abc import Callable
 from typing import NamedTuple
@@ -17,20 +17,20 @@ from anisoscope.utils.errors import UserError
 
 
 class Program(NamedTuple):
-    """States, metrics and scores are those of all R members, stacked on a first axis; a plain run is one member."""
+    """States, metrics and scores are those of all R seeds, stacked on a first axis; a plain run is one seed."""
 
     steps: Callable  # state, tokens_N, data_R, count -> state, metrics
-    score: Callable  # params, tokens_N, windows -> a Score per member
+    score: Callable  # params, tokens_N, windows -> a Score per seed
     create: Callable[[], step.State]
     stack: Callable[[list[step.State]], step.State]
-    member: Callable[[step.State, int], step.State]  # one of those stacked
-    abstract: step.State  # shapes, types and shardings of one member's state
+    of_seed: Callable[[step.State, int], step.State]  # one of those stacked
+    abstract: step.State  # shapes, types and shardings of one seed's state
     tokens_N: jax.Array  # the training split, on the devices
-    data_R: jax.Array  # the data seed of every member: no constant, so that runs of other seeds share what is compiled
+    data_R: jax.Array  # the data seed of every run: no constant, so that runs of other seeds share what is compiled
     devices: int
 
 
-def check(config: RunConfig, corpus: Corpus) -> tuple[jax.sharding.Mesh, int]:
+def check_program(config: RunConfig, corpus: Corpus) -> tuple[jax.sharding.Mesh, int]:
     """The devices and the windows of a micro-batch; UserError where these do not go together, or nothing is scored."""
     devices = mesh.make_mesh(config.mesh)
     rows = config.train.batch_size // config.train.accumulate
@@ -39,15 +39,15 @@ def check(config: RunConfig, corpus: Corpus) -> tuple[jax.sharding.Mesh, int]:
             f"train.batch_size / train.accumulate gives micro-batches of {rows} windows; "
             f"it must be a multiple of the {devices.size} devices"
         )
-    evaluate.check(config, corpus, rows)
+    evaluate.check_evaluation(config, corpus, rows)
     return devices, rows
 
 
 def make_program(config: RunConfig, corpus: Corpus) -> Program:
-    devices, rows = check(config, corpus)
+    devices, rows = check_program(config, corpus)
     by_batch, everywhere = mesh.batch_sharding(devices), NamedSharding(devices, P())
 
-    # One member: how its state begins and where it lies, and its next `count` steps.
+    # One seed: how its state begins and where it lies, and its next `count` steps.
     model = transformer.build(config.model, corpus.vocab_size)
     update = optimizer.make_optimizer(config.train)
 
@@ -63,13 +63,13 @@ def make_program(config: RunConfig, corpus: Corpus) -> Program:
     one_step = step.make_step(model.apply, update, config, corpus.mask_token, share_out)
     run = step.make_steps(one_step, config.train.dispatch)
 
-    # All members: their states on a new first axis, each lying as it would alone.
+    # All seeds: their states on a new first axis, each lying as it would alone.
     weights, data = zip(*seeds(config.train), strict=True)
     stacked = mesh.stacked_sharding(alone)
     stack = jax.jit(lambda states: jax.tree.map(lambda *leaves: jnp.stack(leaves), *states), out_shardings=stacked)
 
     def together(work: Callable) -> Callable:
-        return mesh.over_members(work, config.mesh, len(data))
+        return mesh.over_seeds(work, config.mesh, len(data))
 
     def steps(
         states: step.State, tokens_N: jax.Array, data_R: jax.Array, count: jax.Array
@@ -84,7 +84,7 @@ def make_program(config: RunConfig, corpus: Corpus) -> Program:
         score=evaluate.make_scorer(model.apply, config, corpus.mask_token, place, rows, together, everywhere),
         create=lambda: stack([create(jnp.uint32(seed)) for seed in weights]),
         stack=stack,
-        member=jax.jit(lambda states, i: jax.tree.map(lambda leaf: leaf[i], states), out_shardings=alone),
+        of_seed=jax.jit(lambda states, i: jax.tree.map(lambda leaf: leaf[i], states), out_shardings=alone),
         abstract=jax.tree.map(lambda a, s: jax.ShapeDtypeStruct(a.shape, a.dtype, sharding=s), shapes, alone),
         tokens_N=jax.device_put(corpus.train, everywhere),
         data_R=jax.device_put(jnp.asarray(data, jnp.uint32), everywhere),

@@ -89,8 +89,8 @@ def make_step(
         updates, opt_state = optimizer.update(grads, state.opt_state, state.params)
         params = optax.apply_updates(state.params, updates)
         nats, penalty, seen = values
-        found = looked(state.step, *seen, grads) if every else {}
-        metrics = StepMetrics(nats, optax.tree.norm(grads), penalty, batch.weights_BT.any(), found)
+        geometry = looked(state.step, *seen, grads) if every else {}
+        metrics = StepMetrics(nats, optax.tree.norm(grads), penalty, batch.weights_BT.any(), geometry)
         return State(params, opt_state, state.step + 1), metrics
 
     return step

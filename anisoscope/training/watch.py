@@ -1,4 +1,4 @@
-"""Cheap geometry of a training batch, inside of the program of a step, and the rule that keeps a checkpoint at a turn.
+"""Cheap geometry of a training batch, inside of the program of a step; and checkpoints kept at its turning points.
 
 What is looked at are the activations that the step has anyway: a fixed choice of positions of its batch, whose text (of
 an encoder masked) is another at every look. So a curve is dense in time and noisy, where the panel's is neither.
@@ -30,7 +30,11 @@ LAYERS = {
 BLOCKS = {"attention_first": ("attention on position 0", "1"), "gradient_norm": ("norm of the gradient", "1")}
 ITERATIONS = 32  # of the power method: 1 % of an eigenvalue whose neighbour is 0.95 of it
 WINDOWS = 2  # of a batch, whose attention is looked at
-SMOOTHED, FIRST, MOST = 3, 4, 16  # looks that a mean is taken of; that come before any turn; turns that are kept
+SMOOTHED, FIRST, MOST = (
+    3,
+    4,
+    16,
+)  # looks that a mean is taken of; that come before any turning point; points that are kept
 
 
 class Seen(NamedTuple):
@@ -99,12 +103,13 @@ def attention_first(config: RunConfig, q_NBTHK: jax.Array, k_NBTHK: jax.Array) -
     return jax.lax.map(of_block, (q_NBTHK, k_NBTHK))
 
 
-class Turns:
+class TurningPoints:
     """Where a curve is seen to have turned, look by look.
 
     Its mean over SMOOTHED looks has come back from its farthest point by this share of its whole range so far, and by
-    twice what it usually moves from look to look (the median): noise is no turn. A turn is known only then, some looks
-    after the farthest point. Which way the curve goes at first is seen after FIRST looks. At most MOST turns are seen.
+    twice what it usually moves from look to look (the median): noise is no turning point. One is known only then,
+    some looks after the farthest point. Which way the curve goes at first is seen after FIRST looks. There are MOST at
+    most.
     """
 
     def __init__(self, share: float):
@@ -153,11 +158,11 @@ def unseen(every: int, lines: list[dict[str, Any]], saved: int) -> list[int]:
 
 
 def kept(lines: list[dict[str, Any]]) -> list[int]:
-    """Steps whose checkpoint was kept at a turn."""
+    """Steps whose checkpoint was kept at a turning point."""
     return [line["step"] for line in lines if line["kind"] == "turn"]
 
 
 def seen_again(name: str, share: float, lines: list[dict[str, Any]]) -> list[int]:
     """The same from the looks of a log: it may be cut between a look and the line of the turn that was seen in it."""
-    looks, turns = curve(lines, name), Turns(share)
-    return [step for step in sorted(looks) if turns.look(looks[step])]
+    looks, points = curve(lines, name), TurningPoints(share)
+    return [step for step in sorted(looks) if points.look(looks[step])]

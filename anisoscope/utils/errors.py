@@ -6,7 +6,7 @@ from collections.abc import Iterable
 
 FULL = {errno.ENOSPC, errno.EDQUOT, errno.EFBIG}
 FORBIDDEN = {errno.EACCES, errno.EPERM}
-GOES_ON = "and the same command goes on from there"
+RESUMES = "and the same command resumes there"
 
 
 UNSTOPPABLE = "unstoppable"  # name of a thread in the middle of a compilation: a process ends without it
@@ -32,15 +32,15 @@ def of_system(error: OSError) -> str:
     """What the system says, of which file, and what helps."""
     said = f"{error.filename}: {error.strerror}" if error.filename and error.strerror else error.strerror or str(error)
     if error.errno in FULL:
-        return f"{said}; make room on the disk, {GOES_ON}"
+        return f"{said}; make room on the disk, {RESUMES}"
     if error.errno in FORBIDDEN:
-        return f"{said}; change the rights of the file or of its folder, {GOES_ON}"
+        return f"{said}; change the rights of the file or of its folder, {RESUMES}"
     if error.errno == errno.EROFS:
         return f"{said}; name a folder on another disk with --workdir= or --figures="
     return said
 
 
-def meant(word: str, names: Iterable[str]) -> str:
+def did_you_mean(word: str, names: Iterable[str]) -> str:
     """A question to who wrote a word that is no name, where one of the names is close; else nothing."""
     near = difflib.get_close_matches(word, [*names], 1)
     return f"; did you mean {near[0]!r}?" if near else ""

@@ -50,7 +50,7 @@ def hook_points(run: pathlib.Path) -> pathlib.Path:
 def claim(folder: pathlib.Path, config: Any, new: bool) -> None:
     """Make the folder this config's own: check that it holds the same run, or, where `new` is allowed, begin one."""
     try:
-        check(folder, config, new)
+        check_claim(folder, config, new)
         if not (folder / "config.json").exists():
             folder.mkdir(parents=True, exist_ok=True)
             write_json(folder / "config.json", to_dict(config))
@@ -58,7 +58,7 @@ def claim(folder: pathlib.Path, config: Any, new: bool) -> None:
         raise UserError(f"--workdir {folder} cannot be written ({error.strerror}); name another folder") from error
 
 
-def check(folder: pathlib.Path, config: Any, new: bool) -> None:
+def check_claim(folder: pathlib.Path, config: Any, new: bool) -> None:
     """Raise UserError where the folder cannot become this config's own; nothing is written.
 
     A setting that the run's version of the code did not have: its default is what that version did.

@@ -27,7 +27,7 @@ def of_machine() -> int | None:
     return min(found)
 
 
-def told(count: float) -> str:
+def format_bytes(count: float) -> str:
     for unit, words in ((1e15, "PB"), (1e12, "TB"), (1e9, "GB"), (1e6, "MB")):
         if count >= unit:
             return f"{count / unit:,.1f} {words}"

@@ -1,4 +1,4 @@
-"""How batch, parameters and members lie on the devices, and how measuring is shared out to them.
+"""How batch, parameters and seeds lie on the devices, and how measuring is shared out to them.
 
 A CPU is one device, whose cores XLA keeps busy in products and element-wise work; in sorting and selecting, of which
 measuring consists, it uses one of them. So measuring takes every core for a device of its own, and training does not.
@@ -145,18 +145,18 @@ def over_clouds(config: MeshConfig, bytes_of_one: int) -> Callable[[Callable, An
 
 
 def stacked_sharding(shardings: Any) -> Any:
-    """Of states stacked on a new first axis: each member lies as it would alone."""
+    """Of states stacked on a new first axis: each seed lies as it would alone."""
     return jax.tree.map(lambda one: NamedSharding(one.mesh, P(None, *one.spec)), shardings)
 
 
-def over_members(work: Callable, config: MeshConfig, members: int) -> Callable:
-    """`work` on arguments stacked on a first axis, `mesh.members` of them at a time, in one program.
+def over_seeds(work: Callable, config: MeshConfig, count: int) -> Callable:
+    """`work` on arguments stacked on a first axis, `mesh.seeds` of them at a time, in one program.
 
-    On a CPU, a member that goes alone has bitwise the numbers of a program of its own. Vmapped ones do not: products
+    On a CPU, a seed that goes alone has bitwise the numbers of a program of its own. Vmapped ones do not: products
     come out the same, but the sums in LayerNorm, softmax and bias gradients are taken in another order (1e-7 relative,
-    from the first block on). Nor do they gain there, and need the memory of all at once, since one member keeps the
+    from the first block on). Nor do they gain there, and need the memory of all at once, since one seed keeps the
     cores busy; an accelerator is left idle by a small one.
     """
-    at_once = config.members or (1 if jax.default_backend() == "cpu" else members)
-    batch_size = None if at_once == 1 or members == 1 else min(at_once, members)
+    at_once = config.seeds or (1 if jax.default_backend() == "cpu" else count)
+    batch_size = None if at_once == 1 or count == 1 else min(at_once, count)
     return lambda *stacked: jax.lax.map(lambda one: work(*one), stacked, batch_size=batch_size)

@@ -27,7 +27,7 @@ def largest(*values: float) -> list[float]:
         return multihost_utils.process_allgather(np.asarray(values, np.float32)).max(0).tolist()
     except (jax.errors.JaxRuntimeError, ValueError) as error:  # of a connection that broke
         why = str(error).splitlines()[0][:200]
-        advice = "the same command, started on every host, goes on from what is saved"
+        advice = "the same command, started on every host, resumes from what is saved"
         raise Lost(f"another process has ended ({why}); {advice}") from error
 
 

@@ -5,14 +5,9 @@ import json
 from collections.abc import Iterable, Sequence
 from typing import Any, get_args, get_origin, get_type_hints
 
-from anisoscope.utils.errors import UserError, meant
+from anisoscope.utils import renamed
+from anisoscope.utils.errors import UserError, did_you_mean
 
-RENAMED = {  # settings of earlier versions, by what they are called now
-    "vectors.groups": "vectors.clusters",
-    "measure.groups": "measure.folds",
-    "measure.sites": "measure.hook_points",
-    "tangents.groups": "tangents.folds",
-}
 LARGEST_SEED = 2**31 - 1  # a table has no larger number: NetCDF-3
 
 
@@ -36,7 +31,7 @@ def replace(config: Any, changes: dict[str, Any]) -> Any:
 
 
 def filled(values: dict[str, Any], defaults: dict[str, Any]) -> dict[str, Any]:
-    """Under the names of today, with the default of every setting that a run of an older version lacks."""
+    """By today's names, with the default of every setting that a run of an older version lacks."""
     return _filled(of_today(values), defaults)
 
 
@@ -52,21 +47,14 @@ def _filled(values: dict[str, Any], defaults: dict[str, Any]) -> dict[str, Any]:
 
 def of_today(values: dict[str, Any]) -> dict[str, Any]:
     """Settings of an earlier version under the names of this one."""
-    for before, now in RENAMED.items():
+    for before, now in renamed.SETTINGS.items():
         group, _, name = before.rpartition(".")
         if isinstance(own := values.get(group), dict) and name in own:
             others = {one: value for one, value in own.items() if one != name}
             values = values | {group: others | {now.rpartition(".")[2]: own[name]}}
     if isinstance(variants := values.get("variants"), dict):  # which name their settings with dots
-        values = values | {"variants": {name: renamed(changes) for name, changes in variants.items()}}
-    return values
-
-
-def renamed(settings: Any) -> Any:
-    """Settings by dotted name, of an earlier version, under the names of this one; what is damaged as it is."""
-    if not isinstance(settings, dict):
-        return settings
-    return {RENAMED.get(name, name): value for name, value in settings.items()}
+        values = values | {"variants": {name: renamed.settings(changes) for name, changes in variants.items()}}
+    return values | ({"primary": renamed.primary(values["primary"])} if "primary" in values else {})
 
 
 def flat(values: dict[str, Any], prefix: str = "") -> dict[str, Any]:
@@ -112,7 +100,7 @@ def _has_type(value: Any, hint: Any) -> bool:
 def choose(name: str, value: str, allowed: Iterable[str]) -> None:
     """Raise UserError unless the value of this setting is among those allowed."""
     if value not in allowed:
-        raise UserError(f"{name} is {value!r}; choose one of {', '.join(allowed)}{meant(value, allowed)}")
+        raise UserError(f"{name} is {value!r}; choose one of {', '.join(allowed)}{did_you_mean(value, allowed)}")
 
 
 def once(name: str, values: Sequence) -> None:

@@ -193,7 +193,11 @@ def experiment(conditions: list[dict], seeds: int, effect=lambda condition, seed
     coords |= {name: ("run", np.array([s for _, s in members])) for name in ("train.seed", "train.data_seed")}
     coords |= {"run": [f"{c}_{s}" for c, s in members], "condition": ("run", [f"condition {c}" for c, _ in members])}
     both = np.stack([values, 2 * values], axis=1)
-    variables = {"bell": (("run", "positions"), both), "test_bits": ("run", values + 1), "test_gain": ("run", -values)}
+    variables = {
+        "bell": (("run", "positions"), both),
+        "test_bits": ("run", values + 1),
+        "test_context_gain": ("run", -values),
+    }
     return xr.Dataset(variables, coords | {"positions": ["all", "without_first"]})
 
 
@@ -251,7 +255,7 @@ def grid_of_leaks(gains: list[float]) -> xr.Dataset:
     coords = {"run": np.arange(8), "condition": ("run", np.array(["p", "q"])[condition])}
     coords |= dict.fromkeys(("train.seed", "train.data_seed"), ("run", weights))
     coords |= {"model.leak_seed": ("run", leaks), "model.sink": ("run", condition == 1)}
-    return xr.Dataset({"test_gain": ("run", gains)}, coords)
+    return xr.Dataset({"test_context_gain": ("run", gains)}, coords)
 
 
 def test_runs_that_differ_in_the_seed_of_a_leak_alone_are_pairs_of_their_own():
@@ -264,8 +268,8 @@ def test_runs_that_differ_in_the_seed_of_a_leak_alone_are_pairs_of_their_own():
 
 def test_bits_of_two_objectives_are_not_compared_but_gains_are():
     frame = contrasts(experiment(MASKS, 2))
-    assert set(frame[frame.setting == "objective"].quantity) == {"bell", "test_gain"}
-    assert set(frame[frame.setting == "model.mask"].quantity) == {"bell", "test_bits", "test_gain"}
+    assert set(frame[frame.setting == "objective"].quantity) == {"bell", "test_context_gain"}
+    assert set(frame[frame.setting == "model.mask"].quantity) == {"bell", "test_bits", "test_context_gain"}
 
 
 def test_an_optimizer_and_its_rates_are_one_setting():

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 import xarray as xr
 
-from anisoscope.analysis.findings import _places, found
+from anisoscope.analysis.findings import _places, sentences
 from tests.plot.tables import changed, lacking, make_run, shapes_at, spoiled
 
 OTHERS = tuple({*shapes_at(0, 2, True), "projection"} - {"anisotropy", "twonn"})
@@ -28,7 +28,7 @@ def value(table, name, layer, positions="all", less="nothing", statistic="mean")
 
 
 def test_two_runs_have_a_sentence_each_for_anisotropy_and_dimension(tables):
-    lines = list(found(tables, bits(tables)))
+    lines = list(sentences(tables, bits(tables)))
     assert len(lines) == 5
     assert lines[0] == (
         "bits per character on the test split: decoder 2.50 (predicting next character); "
@@ -59,8 +59,8 @@ def test_two_runs_have_a_sentence_each_for_anisotropy_and_dimension(tables):
 def test_where_one_layer_has_no_value_none_is_the_highest(tables):
     table = tables["decoder"].copy(deep=True)
     table["anisotropy"] = table.anisotropy.where(table.layer != 1)
-    lines = list(found({"decoder": table}, bits(["decoder"])))
-    assert any("anisotropy is highest at no layer that can be told (block 1 without a value)" in line for line in lines)
+    lines = list(sentences({"decoder": table}, bits(["decoder"])))
+    assert any("anisotropy is highest at an unknown layer (block 1 without a value)" in line for line in lines)
 
 
 @pytest.mark.parametrize(
@@ -75,35 +75,38 @@ def test_runs_of_layers_are_said_by_their_ends(tables, layers, said):
     assert _places(tables["decoder"], layers) == said
 
 
-def test_a_score_that_can_be_compared_says_its_gain(tables):
-    scores = bits(tables) | {"encoder": {"test_bits": 1.5, "test_gain": 3.25, "test_mask_bits": 1.75}}
-    line = next(found(tables, scores))
+def test_a_score_that_can_be_compared_says_its_context_gain(tables):
+    scores = bits(tables) | {"encoder": {"test_bits": 1.5, "test_context_gain": 3.25, "test_mask_bits": 1.75}}
+    line = next(sentences(tables, scores))
     assert "decoder 2.50 (predicting next character); " in line  # a run of old
-    assert "encoder 1.50 (predicting masked characters; 1.75 under [MASK]; gain 3.25). Gain: bits less than" in line
+    assert (
+        "encoder 1.50 (predicting masked characters; 1.75 under [MASK]; context gain 3.25). Context gain: bits" in line
+    )
 
 
 def test_what_was_not_measured_is_not_said(tables):
     decoder = make_run(**SMALL)
     one = {"decoder": lacking(decoder, "twonn").results}
-    assert len(list(found(one, bits(one, np.nan)))) == 1
+    assert len(list(sentences(one, bits(one, np.nan)))) == 1
     no_dimension = {"decoder": spoiled(decoder, layer=-1).results}
-    lines = list(found(no_dimension, bits(no_dimension)))
+    lines = list(sentences(no_dimension, bits(no_dimension)))
     assert "dimension at the last layer (TwoNN) not defined, all positions; not defined, without" in lines[-1]
     copies = no_dimension["decoder"].assign(duplicate_points=xr.full_like(no_dimension["decoder"].anisotropy, 4090.0))
     assert (
-        "(TwoNN) not defined (4,090 vectors of a cloud are copies), all" in list(found({"d": copies}, bits(["d"])))[-1]
+        "(TwoNN) not defined (4,090 vectors of a cloud are duplicates), all"
+        in list(sentences({"d": copies}, bits(["d"])))[-1]
     )
     no_interval = changed(decoder, lambda t: t.where(~t.statistic.isin(["low", "high"])) if "statistic" in t else t)
-    assert "(no interval)" in list(found({"decoder": no_interval.results}, bits(["decoder"])))[1]
+    assert "(no interval)" in list(sentences({"decoder": no_interval.results}, bits(["decoder"])))[1]
     no_null = make_run(**SMALL | {"nulls": ()})
-    assert "Gaussian" not in " ".join(found({"decoder": no_null.results}, bits(["decoder"])))
-    assert not list(found({"decoder": lacking(decoder, "twonn", "anisotropy").results}, bits(["decoder"], np.nan)))
+    assert "Gaussian" not in " ".join(sentences({"decoder": no_null.results}, bits(["decoder"])))
+    assert not list(sentences({"decoder": lacking(decoder, "twonn", "anisotropy").results}, bits(["decoder"], np.nan)))
 
 
 def test_vectors_of_another_origin_have_layers_and_neither_bits_nor_steps(tables):
     table = tables["decoder"].isel(step=[-1], positions=[0])
     table.attrs = {}
-    lines = list(found({"mine": table}, bits(["mine"], np.nan)))
+    lines = list(sentences({"mine": table}, bits(["mine"], np.nan)))
     assert [line.partition(" 0.")[0] for line in lines[:1]] == ["mine: anisotropy is highest at layer 3,"]
     assert "block" not in lines[0]
     assert lines[1].startswith("mine: dimension at the last layer (TwoNN) ")
@@ -113,7 +116,7 @@ def test_vectors_of_another_origin_have_layers_and_neither_bits_nor_steps(tables
 def test_of_many_runs_the_lowest_and_the_highest_are_named(tables):
     many = {f"run_{i}": tables["decoder"] for i in range(3)} | {"encoder": tables["encoder"]}
     scores = bits(many) | {"run_1": {"test_bits": 2.0}, "run_2": {"test_bits": 3.0}, "encoder": {"test_bits": 1.0}}
-    lines = list(found(many, scores))
+    lines = list(sentences(many, scores))
     assert len(lines) == 3
     assert "predicting next character, from 2.00 (run_1) to 3.00 (run_2) over 3 runs; encoder 1.00 (pred" in lines[0]
     peaks = [float(many[run].anisotropy.isel(step=-1).sel(less="nothing", statistic="mean", positions="all").max())
@@ -126,8 +129,8 @@ def test_of_many_runs_the_lowest_and_the_highest_are_named(tables):
     assert f"from {min(dimensions):.2f} (" in lines[2]
     assert f"to {max(dimensions):.2f} (" in lines[2]
     shorter = many | {"run_0": many["run_0"].isel(step=[0, 0])}
-    assert ", last step of each, all positions" in list(found(shorter, scores))[1]
+    assert ", last step of each, all positions" in list(sentences(shorter, scores))[1]
     at_start = many | {"run_0": many["run_0"].isel(step=[0])}
-    assert ", last step of each, all positions" in list(found(at_start, scores))[1]
+    assert ", last step of each, all positions" in list(sentences(at_start, scores))[1]
     alone = {run: table.isel(step=[-1]) for run, table in many.items()}
-    assert "over depth, all positions" in list(found(alone, scores))[1]
+    assert "over depth, all positions" in list(sentences(alone, scores))[1]

@@ -1,4 +1,4 @@
-"""Contrasts named beforehand: known answers of both tests, of the correction, and what is refused."""
+"""Prespecified contrasts: known answers of both tests, of the correction, and what is refused."""
 
 import numpy as np
 import pandas as pd
@@ -40,7 +40,7 @@ def runs(effect: float, scatter: float, seeds: int = 5) -> xr.Dataset:
     ],
 )
 def test_what_is_planted_is_found_and_what_scatters_is_left_open(effect, scatter, verdict):
-    (row,) = primary.read({"it": ONE | {"margin": 0.1}}, runs(effect, scatter), EMPTY).itertuples()
+    (row,) = primary.table({"it": ONE | {"margin": 0.1}}, runs(effect, scatter), EMPTY).itertuples()
     assert row.verdict == verdict
     assert row.change == pytest.approx(effect, abs=4 * scatter)
     assert row.pairs == 5
@@ -49,7 +49,7 @@ def test_what_is_planted_is_found_and_what_scatters_is_left_open(effect, scatter
 def test_the_p_are_those_of_scipy_for_two_conditions():
     table = runs(0.3, 1.0)
     two = table.isel(run=np.isin(table["condition"], ["condition 0", "condition 1"]))
-    (row,) = primary.read({"it": ONE | {"margin": 0.5}}, two, EMPTY).itertuples()
+    (row,) = primary.table({"it": ONE | {"margin": 0.5}}, two, EMPTY).itertuples()
     before, after = (two.bell.sel(positions="all").values[two["condition"] == f"condition {n}"] for n in (0, 1))
     assert row.p == pytest.approx(stats.ttest_rel(after, before).pvalue)
     above = stats.ttest_rel(after + 0.5, before, alternative="greater").pvalue
@@ -89,24 +89,24 @@ def test_at_equal_gain_the_row_of_the_table_is_read_and_turned_round_where_it_mu
         about | {"quantity": "bell", "positions": "all"} | change._asdict() | {"level": 1.0, "without": "", "role": ""}
     )
     named = {
-        "one": ONE | {"at": "equal"},
-        "turned": ONE | {"at": "equal", "before": "condition 1", "after": "condition 0", "margin": 1},
-        "none": ONE | {"at": "equal", "after": "condition 2"},
+        "one": ONE | {"at": "matched"},
+        "turned": ONE | {"at": "matched", "before": "condition 1", "after": "condition 0", "margin": 1},
+        "none": ONE | {"at": "matched", "after": "condition 2"},
     }
-    found = primary.read(named, runs(0, 1), pd.DataFrame([row])).set_index("name")
+    found = primary.table(named, runs(0, 1), pd.DataFrame([row])).set_index("name")
     assert tuple(found.loc["one", ["change", "low", "high"]]) == (0.4, 0.3, 0.5)
     assert tuple(found.loc["turned", ["change", "low", "high"]]) == (-0.4, -0.5, -0.3)
     assert found.loc["one", "p"] == found.loc["turned", "p"] == pytest.approx(2 * stats.t.sf(8, 4))
     assert found.loc["one", "p_holm"] == pytest.approx(3 * found.loc["one", "p"])
     assert found.loc["none", "verdict"] == primary.NOTHING
-    assert primary.told(found.reset_index())[-1] == "primary without value: none"
+    assert primary.format_lines(found.reset_index())[-1] == "primary without value: none"
 
 
 def test_crossed_seeds_have_an_interval_and_no_p():
     condition, seeds = layout(2, 2, 2)
     rng = np.random.default_rng(3)
     table = xr.Dataset(
-        {"test_gain": ("run", rng.normal(size=8))},
+        {"test_context_gain": ("run", rng.normal(size=8))},
         {
             "run": np.arange(8),
             "condition": ("run", np.array(["condition 0", "condition 1"])[condition]),
@@ -119,7 +119,7 @@ def test_crossed_seeds_have_an_interval_and_no_p():
     leaks = grid_of_leaks(rng.normal(size=8))
     leaks = leaks.assign_coords(condition=("run", [labels[name] for name in leaks["condition"].values]))
     for crossed in (table, leaks):
-        (row,) = primary.read({"it": ONE | {"quantity": "test_gain"}}, crossed, EMPTY).itertuples()
+        (row,) = primary.table({"it": ONE | {"quantity": "test_context_gain"}}, crossed, EMPTY).itertuples()
         assert np.isfinite([row.low, row.high]).all()
         assert np.isnan(row.p)
         assert row.verdict == primary.UNTESTED
@@ -127,10 +127,10 @@ def test_crossed_seeds_have_an_interval_and_no_p():
 
 def test_bits_of_two_objectives_have_no_value():
     table = experiment([{"model.mask": "causal", "objective": kind} for kind in ("next", "masked")], 5)
-    named = {quantity: ONE | {"quantity": quantity} for quantity in ("test_bits", "test_gain")}
-    found = primary.read(named, table, EMPTY).set_index("name")
+    named = {quantity: ONE | {"quantity": quantity} for quantity in ("test_bits", "test_context_gain")}
+    found = primary.table(named, table, EMPTY).set_index("name")
     assert found.loc["test_bits", "verdict"] == primary.NOTHING
-    assert found.loc["test_gain", "change"] == 0
+    assert found.loc["test_context_gain", "change"] == 0
 
 
 def test_every_other_contrast_is_exploratory_in_the_table():
@@ -139,7 +139,7 @@ def test_every_other_contrast_is_exploratory_in_the_table():
     first = frame[frame.role == "primary"]
     assert first[["before", "after", "quantity", "positions"]].values.tolist() == [["causal", "window", "bell", "all"]]
     assert set(frame[frame.role != "primary"].role) == {"exploratory"}
-    assert set(primary.with_roles(frame, {"it": ONE | {"at": "equal"}}, table, "last").role) == {"exploratory"}
+    assert set(primary.with_roles(frame, {"it": ONE | {"at": "matched"}}, table, "last").role) == {"exploratory"}
 
 
 def test_a_run_that_has_begun_refuses_what_is_named_later(tmp_path):
@@ -152,7 +152,7 @@ def test_a_run_that_has_begun_refuses_what_is_named_later(tmp_path):
 
 
 def test_what_was_written_is_read(tmp_path):
-    found = primary.read({"it": ONE | {"margin": 0.1}}, runs(1.0, 0.1), EMPTY)
+    found = primary.table({"it": ONE | {"margin": 0.1}}, runs(1.0, 0.1), EMPTY)
     files.write_csv(found, tmp_path / "primary.csv")
     pd.testing.assert_frame_equal(on_disk.read_primary(tmp_path), found, check_dtype=False)
     assert on_disk.read_primary(tmp_path / "nothing").empty
@@ -164,12 +164,23 @@ def test_what_was_written_is_read(tmp_path):
         ({f"n{i}": ONE for i in range(17)}, "names 17 contrasts, 16 at most"),
         ({"x": {"quantity": "bell"}}, r"primary\.x lacks before, after"),
         ({"x": ONE | {"quantity": "bel"}}, r"primary\.x\.quantity is 'bel'"),
-        ({"x": ONE | {"quantity": "test_gain", "at": "equal"}}, r"primary\.x\.quantity is 'test_gain'"),
+        (
+            {"x": ONE | {"quantity": "test_context_gain", "at": "matched"}},
+            r"primary\.x\.quantity is 'test_context_gain'",
+        ),
         ({"x": ONE | {"at": "first"}}, r"primary\.x\.at is 'first'"),
+        ({"x": ONE | {"at": "equal"}}, r"primary\.x\.at: 'equal' is called 'matched' now"),
+        (
+            {"x": ONE | {"quantity": "test_gain"}},
+            r"primary\.x\.quantity: 'test_gain' is called 'test_context_gain' now",
+        ),
         ({"x": ONE | {"margin": 0}}, r"primary\.x\.margin is 0"),
         ({"x": ONE | {"margins": 1.0}}, r"a field of primary\.x is 'margins'"),
         ({"x": ONE | {"positions": "some"}}, r"primary\.x\.positions is 'some'"),
-        ({"x": ONE | {"quantity": "test_gain", "positions": "without_first"}}, "test_gain has no positions"),
+        (
+            {"x": ONE | {"quantity": "test_context_gain", "positions": "without_first"}},
+            "test_context_gain has no positions",
+        ),
         ({"x": ONE | {"after": "condition 0"}}, "before and after are both 'condition 0'"),
         ({"x": ONE | {"after": "condition"}}, None),
         ({"x": ONE | {"after": "condition 4"}}, r"primary\.x\.after is 'condition 4'; no run"),
@@ -178,12 +189,12 @@ def test_what_was_written_is_read(tmp_path):
 def test_what_cannot_be_named_is_refused_in_one_line(named, words):
     names = ["condition 0_0", "condition 1_0", "condition_0"]
     if words is None:
-        return primary.check(named, names)
+        return primary.check_primary(named, names)
     with pytest.raises(UserError, match=words) as error:
-        primary.check(named, names)
+        primary.check_primary(named, names)
     assert "\n" not in str(error.value)
 
 
 def test_a_name_of_digits_stays_a_name(tmp_path):
-    primary.read({"1": ONE}, runs(1.0, 0.1), EMPTY).to_csv(tmp_path / "primary.csv", index=False)
+    primary.table({"1": ONE}, runs(1.0, 0.1), EMPTY).to_csv(tmp_path / "primary.csv", index=False)
     assert on_disk.read_primary(tmp_path)["name"].tolist() == ["1"]

@@ -8,7 +8,7 @@ import pandas as pd
 import pytest
 import xarray as xr
 
-from anisoscope.analysis import equal_gain, on_disk, runs
+from anisoscope.analysis import loss_matched, on_disk, runs
 from anisoscope.analysis.contrasts import contrasts as changes_between
 from anisoscope.analysis.shapes import over_depth, shapes
 from anisoscope.measurement.tables import files
@@ -199,7 +199,7 @@ def test_tables_of_an_experiment_are_written_where_they_say_something(tmp_path):
     assert list(frame.valid_bits) == [3] * 4
     changes = pd.read_csv(tmp_path / "contrasts.csv")
     assert set(changes.before + " -> " + changes.after) == {"no sink -> sink"}
-    rows, found = on_disk.read(tmp_path)
+    rows, found = on_disk.read_runs(tmp_path)
     pd.testing.assert_frame_equal(rows, frame)
     assert set(found.held) == {""}
     pd.testing.assert_frame_equal(found.drop(columns="held"), changes.drop(columns="held"))
@@ -207,10 +207,10 @@ def test_tables_of_an_experiment_are_written_where_they_say_something(tmp_path):
     assert not list(tmp_path.glob("*.tmp"))
     changes.drop(columns="pairs").to_csv(tmp_path / "contrasts.csv", index=False)  # as an earlier version wrote it
     with pytest.raises(RunError, match=r"contrasts\.csv has other columns .*; --stages=measure"):
-        on_disk.read(tmp_path)
+        on_disk.read_runs(tmp_path)
     frame.rename(columns={"condition": "cell"}).to_csv(tmp_path / "runs.csv", index=False)
     with pytest.raises(RunError, match=r"runs\.csv has other columns"):
-        on_disk.read(tmp_path)
+        on_disk.read_runs(tmp_path)
 
 
 def test_words_that_stand_for_nothing_elsewhere_are_words_here(tmp_path):
@@ -228,7 +228,7 @@ def test_words_that_stand_for_nothing_elsewhere_are_words_here(tmp_path):
     where = folders(tables, tmp_path)
     (where["NA"] / "test.json").unlink()
     on_disk.write(where, tmp_path, {})
-    rows, found = on_disk.read(tmp_path)
+    rows, found = on_disk.read_runs(tmp_path)
     assert list(rows.run) == list(tables)
     assert list(rows.condition) == ["null", "null", "nan", "nan", "None", "NA"]
     assert list(rows["evaluate.stride"]) == ["None", "None", "8", "8", "None", "None"]
@@ -253,7 +253,7 @@ def test_crossed_seeds_have_components_and_no_contrasts(tmp_path):
     paths = on_disk.write(folders(tables, tmp_path), tmp_path, {})
     assert [path.name for path in paths] == ["runs.nc", "runs.csv", "components.csv"]
     assert not (tmp_path / "contrasts.csv").exists()
-    rows, found = on_disk.read(tmp_path)
+    rows, found = on_disk.read_runs(tmp_path)
     assert len(rows) == 4
     assert found.empty
     assert contrasts(Compared({}, rows, found)) is None  # nothing to draw
@@ -283,23 +283,25 @@ def test_a_table_that_ends_before_its_training_is_in_no_contrast(tmp_path, capsy
     tables["sink_1"] = tables["sink_1"].sel(step=slice(None, 1))
     on_disk.write(folders(tables, tmp_path), tmp_path, {})
     assert "left out of contrasts, as they are not measured to their last step: sink_1" in capsys.readouterr().out
-    rows, found = on_disk.read(tmp_path)
+    rows, found = on_disk.read_runs(tmp_path)
     growth = found[(found.quantity == "growth") & (found.positions == "all")].iloc[0]
     assert growth.pairs == 2
     assert growth.change == pytest.approx(0)
     assert list(rows.step) == [10, 10, 10, 10, 1, 10]
 
 
-def test_contrasts_at_equal_gain_of_older_tables_are_not_taken(tmp_path, capsys):
+def test_contrasts_loss_matched_of_older_tables_are_not_taken(tmp_path, capsys):
     tables = {f"{kind}_{seed}": made(seed, model__sink=kind == "sink") for kind in ("plain", "sink") for seed in (0, 1)}
     where, named = folders(tables, tmp_path), {"bell": {"quantity": "bell", "before": "plain", "after": "sink"}}
-    named["bell"] |= {"at": "equal"}
+    named["bell"] |= {"at": "matched"}
     joined = runs.join(tables, {name: {} for name in tables})
-    planned = equal_gain.plan(joined, dict.fromkeys(tables, 1.0))
-    on_disk.write_equal(planned, {(name, 1.0): table for name, table in tables.items()}, where, tmp_path, joined, named)
+    planned = loss_matched.plan(joined, dict.fromkeys(tables, 1.0))
+    on_disk.write_loss_matched(
+        planned, {(name, 1.0): table for name, table in tables.items()}, where, tmp_path, joined, named
+    )
     on_disk.write(where, tmp_path, named)
     assert np.isfinite(on_disk.read_primary(tmp_path).change).all()
     files.write(tables["plain_0"].assign(anisotropy=tables["plain_0"].anisotropy / 2), where["plain_0"] / "results.nc")
     on_disk.write(where, tmp_path, named)
     assert on_disk.read_primary(tmp_path).change.isna().all()
-    assert "--stages=equal reads them again" in capsys.readouterr().out
+    assert "--stages=matched reads them again" in capsys.readouterr().out

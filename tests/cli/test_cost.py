@@ -44,23 +44,23 @@ def test_the_memory_of_a_step_is_about_what_its_program_asks_for(changes):
 )
 def test_what_does_not_fit_is_refused_by_the_setting_that_helps(monkeypatch, changes, there, words):
     monkeypatch.setattr(memory, "available", lambda: there)
-    memory.check(tiny.config(), 8, ["train", "measure"])
+    memory.check_memory(tiny.config(), 8, ["train", "measure"])
     with pytest.raises(UserError, match=words) as error:
-        memory.check(replace(tiny.config(), changes), 8, ["train", "measure"])
+        memory.check_memory(replace(tiny.config(), changes), 8, ["train", "measure"])
     assert "\n" not in str(error.value)
-    memory.check(replace(tiny.config(), changes), 8, ["figures"])
+    memory.check_memory(replace(tiny.config(), changes), 8, ["figures"])
 
 
 def test_where_the_machine_does_not_say_nothing_is_refused(monkeypatch):
     assert memory.available() > 10**8
     monkeypatch.setattr(memory, "available", lambda: None)
-    memory.check(replace(tiny.config(), {"train.batch_size": 10**12}), 8, ["train", "measure"])
+    memory.check_memory(replace(tiny.config(), {"train.batch_size": 10**12}), 8, ["train", "measure"])
 
 
 def test_time_grows_with_what_is_done_and_is_that_of_the_demo_where_it_was_timed():
     """Two idle cores: 285e9 operations a second; 102 s to train both, 51 s to measure both, 3 min 10 s in all."""
     demo, text = quickstart.get_config(), cost.Text(106, 27_000)
-    costs = {twin: cost.of_run(demo, text) for twin in ("decoder", "encoder")}
+    costs = {model: cost.of_run(demo, text) for model in ("decoder", "encoder")}
     stages = cost.seconds(costs, ["train", "measure", "figures"], 10**6, 285e9)
     assert stages["train"] == pytest.approx(102, rel=0.2)
     assert stages["measure"] == pytest.approx(51, rel=0.2)

@@ -7,6 +7,7 @@ import pytest
 from anisoscope.cli import flags, listing
 from anisoscope.config.experiment import Config
 from anisoscope.config.untrained import UntrainedConfig
+from anisoscope.utils import renamed
 from anisoscope.utils.errors import UserError
 
 FILES = listing.EXPERIMENTS
@@ -132,6 +133,7 @@ def test_an_experiment_is_loaded_from_its_file_and_size(monkeypatch):
 
 OWN = """
 import dataclasses
+
 from anisoscope.config.experiment import Config
 
 @dataclasses.dataclass
@@ -188,6 +190,21 @@ def test_what_is_no_python_file_is_one_line(tmp_path, name):
         flags.load(str(tmp_path / name))
 
 
+@pytest.mark.parametrize("then", renamed.EXPERIMENTS)
+def test_an_experiment_of_before_is_answered_with_its_name_of_today(then, tmp_path):
+    now = renamed.EXPERIMENTS[then]
+    for words, answer in (
+        (f"experiments/{then}.py:tiny,gpt2", f"pass --config=experiments/{now}.py:tiny,gpt2$"),
+        (f"{then}:tiny", f"pass --config={now}:tiny$"),
+    ):
+        with pytest.raises(UserError, match=f"{then} is called {now} now; {answer}"):
+            flags.load(words)
+    assert flags.file_of(now).is_file()
+    (tmp_path / "own.py").write_text(f"from anisoscope.experiments.{then} import get_config")
+    with pytest.raises(UserError, match=f"it is anisoscope.experiments.{now} now"):
+        flags.load(str(tmp_path / "own.py"))
+
+
 @dataclass(frozen=True)
 class Inner:
     floats: tuple[float, ...] | None = (1.0,)
@@ -201,7 +218,7 @@ class Outer:
 
 @pytest.mark.parametrize(("text", "value"), [("(1, 2)", (1.0, 2.0)), ("None", None), ("()", ())])
 def test_a_list_may_be_left_out(text, value):
-    assert flags.read("inner.floats", text, flags.hint(Outer(), "inner.floats")) == value
+    assert flags.parse_value("inner.floats", text, flags.hint(Outer(), "inner.floats")) == value
 
 
 def test_what_refuses_a_setting_imports_little():

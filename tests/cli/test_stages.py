@@ -92,10 +92,12 @@ def test_the_page_lies_with_the_run_however_its_folder_of_figures_is_written(tmp
     assert drawing.beside(tmp_path / "elsewhere", root) == tmp_path / "elsewhere"
 
 
-def test_curves_over_gain_need_runs_that_tell_it(folder):
-    files.write(files.read(folder / "results.nc").drop_vars("validation_gain"), folder / "results.nc")
-    with pytest.raises(UserError, match=r"--over=gain: run tell no gain at their checkpoints; leave --over out"):
-        drawing.draw_figures({"run": folder}, folder, folder, "gain")
+def test_curves_over_context_gain_need_runs_that_have_it(folder):
+    files.write(files.read(folder / "results.nc").drop_vars("validation_context_gain"), folder / "results.nc")
+    with pytest.raises(
+        UserError, match=r"--over=context_gain: run have no context gain at their checkpoints; leave --over out"
+    ):
+        drawing.draw_figures({"run": folder}, folder, folder, "context_gain")
 
 
 def test_a_folder_of_runs_is_named_with_them(folder):
@@ -118,17 +120,17 @@ def test_runs_that_differ_in_seeds_are_trained_together_into_a_folder_each(tmp_p
     monkeypatch.setattr(
         loop, "train", lambda config, text, folders, name, stop: trained.append((name, config, folders))
     )
-    training.work(experiment, configs, tmp_path / "twins", "twins", ["train"])
-    runs = {twin: [f"{twin}_weights_{weights}_data_7" for weights in (0, 1)] for twin in both}
+    training.work(experiment, configs, tmp_path / "pair", "pair", ["train"])
+    runs = {model: [f"{model}_weights_{weights}_data_7" for weights in (0, 1)] for model in both}
     assert list(configs) == [*runs["decoder"], *runs["encoder"]]
-    for (name, config, folders), twin in zip(trained, both, strict=True):
-        assert name == f"{twin}: 2 weight × 1 data seeds"
-        assert folders == {run: tmp_path / "twins" / run for run in runs[twin]}
-        assert (config.train.num_seeds, config.model.mask) == (2, {"decoder": "causal"}.get(twin, "bidirectional"))
-    train = json.loads((tmp_path / "twins" / "encoder_weights_1_data_7" / "config.json").read_text())["train"]
+    for (name, config, folders), model in zip(trained, both, strict=True):
+        assert name == f"{model}: 2 weight × 1 data seeds"
+        assert folders == {run: tmp_path / "pair" / run for run in runs[model]}
+        assert (config.train.num_seeds, config.model.mask) == (2, {"decoder": "causal"}.get(model, "bidirectional"))
+    train = json.loads((tmp_path / "pair" / "encoder_weights_1_data_7" / "config.json").read_text())["train"]
     assert (train["seed"], train["data_seed"], train["num_seeds"], train["num_data_seeds"]) == (1, 7, 1, None)
     for run in configs:
-        assert json.loads((tmp_path / "twins" / run / "environment.json").read_text())["corpus"]["sha256"]
+        assert json.loads((tmp_path / "pair" / run / "environment.json").read_text())["corpus"]["sha256"]
     assert "corpus: pydoc" in capsys.readouterr().out
 
 

@@ -28,7 +28,7 @@ def run(folder, saved=(), tables=(), test=False, joined=False):
 
 @pytest.fixture
 def root(tmp_path):
-    root = tmp_path / "twins"
+    root = tmp_path / "pair"
     claim(root, replace(tiny.config(), {"variants": {"one": {}, "two": {"train.seed": 1}}}), new=True)
     assert schedule(tiny.config().train.steps, tiny.config().checkpoint.every) == KEPT
     return root
@@ -40,7 +40,7 @@ def test_a_finished_experiment_misses_nothing(root):
     (root / "figures").mkdir()
     (root / "figures" / "a.png").touch()
     (root / "runs.csv").touch()
-    lines = list(status.told(root))
+    lines = list(status.format_status(root))
     assert lines[0].startswith(f"{root}: 2 runs, last written ")
     assert lines[1:] == [
         "one: trained to step 6 of 6, 6 of 6 checkpoints there, 2.5000 bits per character on the test split",
@@ -53,22 +53,24 @@ def test_a_finished_experiment_misses_nothing(root):
 
 
 def test_of_several_runs_the_tables_that_compare_them_are_wanted_too(tmp_path):
-    root, named = tmp_path / "twins", {"bell": {"quantity": "bell", "before": "one", "after": "two", "at": "equal"}}
+    root, named = tmp_path / "pair", {"bell": {"quantity": "bell", "before": "one", "after": "two", "at": "matched"}}
     claim(
         root, replace(tiny.config(), {"variants": {"one": {}, "two": {"model.sink": True}}, "primary": named}), new=True
     )
     for name in ("one", "two"):
         run(root / name, KEPT, KEPT, test=True, joined=True)
-    missing = "missing: runs.csv (--stages=measure); contrasts_equal_gain.csv (--stages=equal); figures"
-    assert missing in list(status.told(root))
-    for name in ("runs.csv", "contrasts_equal_gain.csv"):
+    missing = "missing: runs.csv (--stages=measure); contrasts_loss_matched.csv (--stages=matched); figures"
+    assert missing in list(status.format_status(root))
+    for name in ("runs.csv", "contrasts_loss_matched.csv"):
         (root / name).touch()
-    assert "missing: figures" in list(status.told(root))
+    assert "missing: figures" in list(status.format_status(root))
 
 
 def test_a_finished_run_whose_checkpoints_were_deleted_is_trained(root):
     run(root / "one", [], KEPT, test=True, joined=True)
-    assert "one: trained to step 6 of 6, 0 of 6 checkpoints there, 2.5000 bits per" in "\n".join(status.told(root))
+    assert "one: trained to step 6 of 6, 0 of 6 checkpoints there, 2.5000 bits per" in "\n".join(
+        status.format_status(root)
+    )
 
 
 def test_what_is_missing_is_named_while_the_run_goes_on(root):
@@ -76,7 +78,7 @@ def test_what_is_missing_is_named_while_the_run_goes_on(root):
     run(root / "one", [*KEPT[:-1], "6.orbax-checkpoint-tmp"], KEPT[:2])
     (root / "one" / "environment.json").write_text(json.dumps({"sessions": [{"command": ["main.py", "--config=a b"]}]}))
     before = sorted(root.rglob("*"))
-    lines = list(status.told(root))
+    lines = list(status.format_status(root))
     assert lines[1:] == [
         "one: trained to step 5 of 6, 5 of 6 checkpoints there",
         "one: 2 of 6 checkpoints measured",
@@ -85,7 +87,7 @@ def test_what_is_missing_is_named_while_the_run_goes_on(root):
         "figures: none yet",
         "missing: one: 1 step of training and the score of the test split; one: tables of steps 2, 4, 5, 6; "
         "two: 6 steps of training and the score of the test split; two: tables of steps 0, 1, 2, 4, 5, 6; figures",
-        "the same command goes on: python main.py '--config=a b'",
+        "the same command resumes: python main.py '--config=a b'",
     ]
     assert sorted(root.rglob("*")) == before
 
@@ -98,7 +100,7 @@ def test_a_run_of_an_experiment_and_one_of_an_older_version(root):
     del record["train"]["num_seeds"]
     record["gone"] = 3
     (one / "config.json").write_text(json.dumps(record))
-    assert list(status.told(one))[1:] == [
+    assert list(status.format_status(one))[1:] == [
         "trained to step 6 of 6, 6 of 6 checkpoints there, 2.5000 bits per character on the test split",
         "6 of 6 checkpoints measured",
         "missing: results.nc",
@@ -117,7 +119,7 @@ def test_what_a_later_session_asked_for_is_counted(root, hook_points):
         (one / folder).mkdir(parents=True)
         for step in steps:
             (one / folder / f"{step}.nc").touch()
-    lines = list(status.told(one))
+    lines = list(status.format_status(one))
     assert {f"{what} of 6 checkpoints" for what in ("tangents of 1", "values of 2", "points of 6")} < set(lines)
     assert "missing: tangents of some checkpoints; values of some checkpoints" in lines
 
@@ -125,7 +127,7 @@ def test_what_a_later_session_asked_for_is_counted(root, hook_points):
 def test_what_is_no_training_run_counts_its_tables(tmp_path):
     claim(tmp_path / "bias", UntrainedConfig(), new=True)
     run(tmp_path / "bias", tables=("pre_raw_0", "post_raw_0"))
-    assert "2 tables measured" in list(status.told(tmp_path / "bias"))
+    assert "2 tables measured" in list(status.format_status(tmp_path / "bias"))
 
 
 @pytest.mark.parametrize(
@@ -139,7 +141,7 @@ def test_what_is_no_training_run_counts_its_tables(tmp_path):
 def test_damaged_settings_are_one_line(tmp_path, values, words):
     (tmp_path / "config.json").write_text(json.dumps(values))
     with pytest.raises(UserError, match=words):
-        list(status.told(tmp_path))
+        list(status.format_status(tmp_path))
 
 
 def test_two_runs_compared_are_done(tmp_path):
@@ -147,7 +149,7 @@ def test_two_runs_compared_are_done(tmp_path):
     (tmp_path / "similarity.nc").touch()
     (tmp_path / "figures").mkdir()
     (tmp_path / "figures" / "similarity.png").touch()
-    assert list(status.told(tmp_path))[1:] == [
+    assert list(status.format_status(tmp_path))[1:] == [
         "two runs compared in similarity.nc",
         f"figures: 1 in {tmp_path / 'figures'}",
         "missing: nothing",
@@ -156,11 +158,11 @@ def test_two_runs_compared_are_done(tmp_path):
 
 def test_no_run_is_one_line(root):
     for folder, words in (
-        (root.parent / "twnis", "there is no run .*; did you mean 'twins'"),
-        (root.parent, "it holds the runs twins: name one of them"),
+        (root.parent / "piar", "there is no run .*; did you mean 'pair'"),
+        (root.parent, "it holds the runs pair: name one of them"),
     ):
         with pytest.raises(UserError, match=words) as error:
-            list(status.told(folder))
+            list(status.format_status(folder))
         assert "\n" not in str(error.value)
 
 
@@ -171,7 +173,7 @@ def test_checkpoints_kept_at_turns_are_counted_as_measuring_counts_them(root):
     looks = [f'{{"step": {step}, "kind": "watch", "drift": [0, 1]}}\n' for step in range(1, 7)]
     (one / "train.jsonl").write_text("".join(looks) + '{"step": 3, "kind": "turn", "drift": 1.0}\n')
     (one / "points").mkdir()
-    lines = list(status.told(one))
+    lines = list(status.format_status(one))
     assert "6 of 7 checkpoints measured" in lines
     assert "tangents of 0 of 6 checkpoints" in lines
     assert "points of 0 of 7 checkpoints" in lines
@@ -183,13 +185,13 @@ def test_the_command_that_goes_on_does_all_stages(root, words):
     command = ["main.py", *words, "--config=a.py", "--workdir=b"]
     (root / "one").mkdir()
     (root / "one" / "environment.json").write_text(json.dumps({"sessions": [{"command": command}]}))
-    assert list(status.told(root))[-1] == "the same command goes on: python main.py --config=a.py --workdir=b"
+    assert list(status.format_status(root))[-1] == "the same command resumes: python main.py --config=a.py --workdir=b"
 
 
 def test_settings_that_no_run_has_written_are_one_line(root):
     (root / "one").mkdir()
     (root / "one" / "environment.json").write_text("[" * 200_000)  # which is passed over
-    assert not list(status.told(root))[-1].startswith("the same command")
+    assert not list(status.format_status(root))[-1].startswith("the same command")
     (root / "config.json").write_text('{"a": ' + "[" * 10_000 + "]" * 10_000 + "}")
     with pytest.raises(UserError, match="nested more than 100 deep"):
-        list(status.told(root))
+        list(status.format_status(root))

@@ -8,10 +8,10 @@ import pytest
 
 from anisoscope import experiments
 from anisoscope.analysis import primary
-from anisoscope.cli.limits import check
+from anisoscope.cli.limits import check_experiment
 from anisoscope.config import recipes, variants
 from anisoscope.config.experiment import Config
-from anisoscope.experiments import mask_laboratory
+from anisoscope.experiments import mask_ablations
 from anisoscope.utils.errors import UserError
 from anisoscope.utils.settings import from_dict, replace, to_dict
 from benchmarks import tuning
@@ -22,7 +22,7 @@ FILES = sorted(  # of trained runs
     if "def get_config(" in path.read_text() and "-> Config:" in path.read_text()
 )
 WITH_RECIPES = sorted(
-    {"decoder_small", "encoder_small", "twins_small", "interventions_small", "mask_laboratory", "norm_laboratory"}
+    {"decoder_small", "encoder_small", "matched_pair_small", "interventions_small", "mask_ablations", "norm_ablations"}
 )
 
 
@@ -41,18 +41,20 @@ def configs():
 def test_every_experiment_validates_and_round_trips_through_json(name, config):
     assert from_dict(json.loads(json.dumps(to_dict(config))), type(config)) == config
     runs = variants.expand(config)
-    primary.check(getattr(config, "primary", {}), list(runs))
+    primary.check_primary(getattr(config, "primary", {}), list(runs))
     for run in runs.values():
-        check(run)
+        check_experiment(run)
         assert not run.variants
         assert not run.primary
         assert from_dict(to_dict(run), Config) == run
 
 
-def test_the_twins_differ_in_mask_and_objective_only():
+def test_the_matched_pair_differs_in_mask_and_objective_only():
     for decoder, encoder in (
         [importlib.import_module(f"anisoscope.experiments.{n}_small").get_config() for n in ("decoder", "encoder")],
-        list(variants.expand(importlib.import_module("anisoscope.experiments.twins_small").get_config()).values()),
+        list(
+            variants.expand(importlib.import_module("anisoscope.experiments.matched_pair_small").get_config()).values()
+        ),
         list(variants.expand(importlib.import_module("anisoscope.experiments.quickstart").get_config()).values()),
     ):
         assert (decoder.model.mask, decoder.objective) == ("causal", "next")
@@ -83,14 +85,14 @@ def test_a_recipe_is_the_optimizer_and_positions_and_nothing_else(name, size):
 def test_an_unknown_size_or_recipe_is_refused():
     for argument, words in (("huge", "choose small or tiny"), ("tiny,sdg", "choose one of gpt2, rotary, muon, sgd")):
         with pytest.raises(UserError, match=words):
-            importlib.import_module("anisoscope.experiments.twins_small").get_config(argument)
+            importlib.import_module("anisoscope.experiments.matched_pair_small").get_config(argument)
 
 
 @pytest.mark.parametrize("size", ["small", "tiny"])
-def test_runs_of_the_laboratory_differ_in_mask_objective_and_seed_only(size):
-    runs = variants.expand(importlib.import_module("anisoscope.experiments.mask_laboratory").get_config(size))
+def test_runs_of_the_mask_ablations_differ_in_mask_objective_and_seed_only(size):
+    runs = variants.expand(importlib.import_module("anisoscope.experiments.mask_ablations").get_config(size))
     cells = {name.rpartition("_")[0] for name in runs}
-    assert {f"{cell}_{seed}" for cell in cells for seed in mask_laboratory.SEEDS} == set(runs)
+    assert {f"{cell}_{seed}" for cell in cells for seed in mask_ablations.SEEDS} == set(runs)
     assert len({(run.model.mask, run.model.leak, run.objective) for run in runs.values()}) == len(cells) == 9
     for name, run in runs.items():
         assert name == f"{name.rpartition('_')[0]}_{run.train.seed}"
@@ -103,7 +105,7 @@ def test_runs_of_the_laboratory_differ_in_mask_objective_and_seed_only(size):
 def test_each_intervention_changes_one_setting_of_the_plain_run_of_its_seed(size):
     runs = variants.expand(importlib.import_module("anisoscope.experiments.interventions_small").get_config(size))
     seeds = {name: int(name.rpartition("_")[2]) for name in runs}
-    assert set(seeds.values()) == {*mask_laboratory.SEEDS}
+    assert set(seeds.values()) == {*mask_ablations.SEEDS}
     for name, run in runs.items():
         plain = to_dict(runs[f"softmax_{seeds[name]}"])
         run, same = to_dict(run), {"train", "model"} ^ set(plain)
@@ -119,7 +121,7 @@ def test_each_intervention_changes_one_setting_of_the_plain_run_of_its_seed(size
 @pytest.mark.parametrize("size", ["small", "tiny"])
 def test_optimizers_differ_on_the_matrices_of_blocks_alone(size):
     """Of one model and seed, in the name of the optimizer and its rate; positions in positions alone."""
-    runs = variants.expand(importlib.import_module("anisoscope.experiments.optimizer_laboratory").get_config(size))
+    runs = variants.expand(importlib.import_module("anisoscope.experiments.optimizer_ablations").get_config(size))
     assert len(runs) == 30
     for name, run in runs.items():
         optimizer, model, seed = name.split("_")
@@ -127,7 +129,7 @@ def test_optimizers_differ_on_the_matrices_of_blocks_alone(size):
         plain = runs[f"adamw_{model}_{seed}"]
         alike = {"train.optimizer": "adamw", "train.learning_rate": plain.train.learning_rate}
         assert replace(run, alike) == plain
-    runs = variants.expand(importlib.import_module("anisoscope.experiments.positions_laboratory").get_config(size))
+    runs = variants.expand(importlib.import_module("anisoscope.experiments.position_ablations").get_config(size))
     assert len(runs) == 20
     for name, run in runs.items():
         assert name.startswith(run.model.positions)
@@ -137,16 +139,16 @@ def test_optimizers_differ_on_the_matrices_of_blocks_alone(size):
 
 def test_rates_of_each_optimizer_are_tried_on_both_sides_of_the_chosen_one():
     """Four at least: more where the best of four was the first or the last."""
-    laboratory = importlib.import_module("anisoscope.experiments.optimizer_laboratory")
+    suite = importlib.import_module("anisoscope.experiments.optimizer_ablations")
     assert all(len(rates) >= 4 for rates in tuning.RATES.values())
-    for name, rate in laboratory.RATES.items():
-        tried = laboratory.TRIED[name]
+    for name, rate in suite.RATES.items():
+        tried = suite.TRIED[name]
         assert len(tried) >= 4
         assert rate in sorted(tried)[1:-1]
-    runs = variants.expand(laboratory.get_config("rates"))
+    runs = variants.expand(suite.get_config("rates"))
     tried = {(run.train.optimizer, run.train.learning_rate, run.objective) for run in runs.values()}
-    assert len(tried) == 2 * sum(map(len, laboratory.TRIED.values()))
-    assert {run.train.seed for run in runs.values()}.isdisjoint(laboratory.SEEDS)
+    assert len(tried) == 2 * sum(map(len, suite.TRIED.values()))
+    assert {run.train.seed for run in runs.values()}.isdisjoint(suite.SEEDS)
     assert set(tuning.RATES) == set(recipes.RECIPES)
 
 

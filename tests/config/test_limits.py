@@ -1,6 +1,6 @@
 import pytest
 
-from anisoscope.cli.limits import check
+from anisoscope.cli.limits import check_experiment
 from anisoscope.config.experiment import Config
 from anisoscope.config.model import ModelConfig
 from anisoscope.config.run import TrainConfig
@@ -63,13 +63,13 @@ from anisoscope.utils.settings import from_dict, replace, to_dict
         ("measure.folds", 0),
         ("measure.points", 2),
         ("mesh.data", 0),
-        ("mesh.members", 0),
+        ("mesh.seeds", 0),
         ("model.mask", "bidirectional"),
     ],
 )
 def test_what_cannot_run_is_refused_in_one_line_that_names_it(path, value):
     with pytest.raises(UserError) as error:
-        check(replace(Config(), {path: value}))
+        check_experiment(replace(Config(), {path: value}))
     assert path in str(error.value)
     assert "\n" not in str(error.value)
 
@@ -77,7 +77,7 @@ def test_what_cannot_run_is_refused_in_one_line_that_names_it(path, value):
 def test_rotary_needs_an_even_head_width():
     config = Config(model=ModelConfig(width=6, heads=2, positions="rotary"))
     with pytest.raises(UserError, match="even head width"):
-        check(config)
+        check_experiment(config)
 
 
 @pytest.mark.parametrize(
@@ -103,7 +103,7 @@ def test_rotary_needs_an_even_head_width():
 )
 def test_settings_that_do_not_go_together(settings, words):
     with pytest.raises(UserError, match=words) as error:
-        check(replace(Config(), settings))
+        check_experiment(replace(Config(), settings))
     assert "\n" not in str(error.value)
 
 
@@ -121,14 +121,14 @@ def test_settings_that_do_not_go_together(settings, words):
     ],
 )
 def test_settings_at_their_limits_go(settings):
-    check(replace(Config(), settings))
+    check_experiment(replace(Config(), settings))
     config = replace(Config(), settings)
     assert from_dict(to_dict(config), Config) == config
 
 
 def validate_all(config):
     for run in expand(config).values():
-        check(run)
+        check_experiment(run)
 
 
 @pytest.mark.parametrize(

@@ -16,11 +16,11 @@ def test_a_varied_field_cannot_be_overridden_in_silence():
 
 def test_members_are_every_weight_seed_with_every_data_seed_as_plain_runs():
     config = Config(train=TrainConfig(seed=5, data_seed=1, num_seeds=2, num_data_seeds=3))
-    runs = variants.members(config)
+    runs = variants.of_seeds(config)
     assert list(runs) == [f"weights_{w}_data_{d}" for w in (5, 6) for d in (1, 2, 3)]
     assert [(run.train.seed, run.train.data_seed) for run in runs.values()] == variants.seeds(config.train)
     for run in runs.values():
-        assert list(variants.members(run).values()) == [run]
+        assert list(variants.of_seeds(run).values()) == [run]
         run = replace(run, {"train.seed": 5, "train.data_seed": 1, "train.num_seeds": 2, "train.num_data_seeds": 3})
         assert run == config
         assert run.model is not config.model

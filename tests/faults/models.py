@@ -179,8 +179,8 @@ FAULTS = [
         ("tests/training/test_evaluate.py",),
     ),
     Fault(
-        "a run is read one step after its gain",
-        "anisoscope/training/again.py",
+        "a run is read one step after its context gain",
+        "anisoscope/training/replay.py",
         "if gained >= gain:",
         "if gained > gain:",
     ),

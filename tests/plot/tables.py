@@ -86,7 +86,11 @@ def make_run(
             raw[step] = raw[step].assign(projection.labelled(vectors, np.arange(POINTS), 512, head=0))
     results, _ = joined(raw, tuple(FAMILIES), nulls)
     results.attrs = attributes
-    results["validation_gain"] = "step", [4.5 - 5.0 * (1 + step / 10) ** -0.6 for step in steps], {"units": "bit"}
+    results["validation_context_gain"] = (
+        "step",
+        [4.5 - 5.0 * (1 + step / 10) ** -0.6 for step in steps],
+        {"units": "bit"},
+    )
     blocks = results.isel(layer=slice(1, None))  # as of hook points, which have no embedding
     hook_points = {"attention_out": blocks, "values": blocks * 0.5} if "hook_points" not in without else {}
     return Run(results, make_log(rng, steps[-1], 2.3 if causal else 1.9, layers), hook_points=hook_points)
@@ -214,7 +218,7 @@ def make_log(rng: np.random.Generator, last: int, floor: float, layers: int) -> 
         for step in steps:
             bits = floor + 5.5 * (1 + step / 10) ** -0.6 + 0.05 * rng.standard_normal()
             line = {"step": step, "kind": kind, "loss": bits * np.log(2), "bits_per_character": bits}
-            lines.append(line | ({"gain": 5.0 - bits, "context_free_bits": 5.0} if kind == "valid" else {}))
+            lines.append(line | ({"context_gain": 5.0 - bits, "context_free_bits": 5.0} if kind == "valid" else {}))
     for step in range(1, max(last, 1) + 1, 8):
         values = 0.2 + 0.1 * rng.random((len(LAYERS), layers + 1))
         of_layers = dict(zip(LAYERS, values.tolist(), strict=True))

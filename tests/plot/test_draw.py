@@ -169,9 +169,9 @@ def test_a_broken_write_leaves_the_old_file(short, tmp_path, monkeypatch):
     [
         (
             SPECTRUM,
-            {"anisotropy_profile", "anisotropy_by_checkpoint", "spectrum_over_training", "anisotropy_taken_apart"},
+            {"anisotropy_profile", "anisotropy_by_checkpoint", "spectrum_over_training", "anisotropy_decomposition"},
         ),
-        (LEADING, {"anisotropy_taken_apart"}),
+        (LEADING, {"anisotropy_decomposition"}),
         (OUTLIERS, {"outlier_coordinates"}),
         (SCALE, {"dimension_by_scale"}),
         (COMPARISON, {"layer_similarity", "change_over_training"}),

@@ -20,7 +20,7 @@ from anisoscope.plot.experiment import (
     Compared,
     contrast_rows,
     contrasts,
-    contrasts_at_equal_gain,
+    contrasts_loss_matched,
     runs_compared,
 )
 from anisoscope.plot.provenance import provenance, seeds_in_words
@@ -73,11 +73,12 @@ def test_seeds_are_averaged_and_the_band_is_their_range(runs):
         elif line["kind"] == "watch":
             np.testing.assert_allclose(line["drift"], own["drift"])  # by layer
     assert {line["kind"] for line in averaged} == {"train", "valid", "watch", "turn"}
-    np.testing.assert_allclose(mean.validation_gain, 1.05 * one.validation_gain)
+    np.testing.assert_allclose(mean.validation_context_gain, 1.05 * one.validation_context_gain)
     lost = changed(
-        runs["plain_1"], lambda table: table.assign(validation_gain=table.validation_gain.where(table.step != 1))
+        runs["plain_1"],
+        lambda table: table.assign(validation_context_gain=table.validation_context_gain.where(table.step != 1)),
     )
-    lacks = over_seeds({"plain_0": runs["plain_0"], "plain_1": lost})["plain"].results.validation_gain
+    lacks = over_seeds({"plain_0": runs["plain_0"], "plain_1": lost})["plain"].results.validation_context_gain
     assert np.isnan(lacks).values.tolist() == [False, True, False]
 
 
@@ -192,45 +193,45 @@ def test_contrasts_without_seeds_have_no_interval_and_say_so(runs, joined):
     assert "Filled: 0 lies outside. Bare: no interval." in footer_of(figure)
 
 
-def test_contrasts_at_equal_gain_say_so_their_levels_and_who_has_no_value(runs, joined):
+def test_contrasts_loss_matched_say_so_their_levels_and_who_has_no_value(runs, joined):
     levels = joined[1].setting.map({"model.sink": 1.25, "model.mask": 2.5})
     equal = joined[1].assign(change=7.0, level=levels, without=np.where(levels > 2, "window_0, a_1", "a_1, b_0"))
     compared = Compared(over_seeds(runs), *joined, equal)
-    figure = contrasts_at_equal_gain(compared)
+    figure = contrasts_loss_matched(compared)
     inside(figure, "contrasts")
-    assert "at equal gain" in title_of(figure)
+    assert "loss-matched" in title_of(figure)
     assert title_of(figure).endswith("exploratory")
     assert "95 % interval, variance of its own runs" in caption_of(figure)
     first, *others = dict.fromkeys(", ".join(equal.without).split(", "))  # each once, in the order of the table
     told = f"1.25 to 2.50 bits. Without value: {', '.join([first, *others])}."
     assert f"all its runs reach after the warm-up: {told}" in caption_of(figure)
     constant = {name: under(run, {"train.schedule": "constant"}) for name, run in compared.runs.items()}
-    figure = contrasts_at_equal_gain(compared._replace(runs=constant))
+    figure = contrasts_loss_matched(compared._replace(runs=constant))
     assert f"in the constant part of the schedule: {told}" in caption_of(figure)
     assert {line.get_xdata()[0] for line in figure.axes[0].lines if line.get_marker() == "o"} == {7.0}
-    assert contrasts_at_equal_gain(Compared(compared.runs, *joined)) is None
+    assert contrasts_loss_matched(Compared(compared.runs, *joined)) is None
     some = equal.assign(
         level=levels.where(levels < 2), change=equal.change.where(levels < 2)
     )  # one that nobody reached
-    assert "warm-up: 1.25 bits" in caption_of(contrasts_at_equal_gain(Compared(compared.runs, *joined, some)))
-    assert contrasts_at_equal_gain(Compared(compared.runs, *joined, equal.assign(level=np.nan, change=np.nan))) is None
+    assert "warm-up: 1.25 bits" in caption_of(contrasts_loss_matched(Compared(compared.runs, *joined, some)))
+    assert contrasts_loss_matched(Compared(compared.runs, *joined, equal.assign(level=np.nan, change=np.nan))) is None
 
 
-def test_contrasts_named_beforehand_have_a_figure_of_their_own(runs, joined):
+def test_prespecified_contrasts_have_a_figure_of_their_own(runs, joined):
     pair = {"before": "plain", "after": "sink"}
     named = {
         "bell": {"quantity": "bell", "margin": 0.5} | pair,
         "growth": {"quantity": "growth"} | pair,
-        "later": {"quantity": "growth", "at": "equal"} | pair,
+        "later": {"quantity": "growth", "at": "matched"} | pair,
     }
     whole = tables.join({name: run.results for name, run in runs.items()}, {name: {} for name in runs})
-    table = primary.read(named, whole, joined[1])
+    table = primary.table(named, whole, joined[1])
     table["verdict"] = [primary.WITHIN, primary.DIFFERS, primary.NOTHING]
     figure = draw.EXPERIMENT["primary_contrasts"](Compared(over_seeds(runs), *joined, None, table))
     inside(figure, "primary_contrasts")
-    assert title_of(figure) == "Contrasts named beforehand, last checkpoint"
-    assert "the 3 contrasts named before any number was seen. Without value: later." in caption_of(figure)
-    assert "Grey: margin stated beforehand." in footer_of(figure)
+    assert title_of(figure) == "Prespecified contrasts, last checkpoint"
+    assert "the 3 contrasts prespecified before any number was seen. Without value: later." in caption_of(figure)
+    assert "Grey: prespecified margin." in footer_of(figure)
     bell, growth, *_ = figure.axes
     (band,) = bell.collections
     assert {abs(x) for x in band.get_paths()[0].vertices[:, 0]} == {0.5}
@@ -242,7 +243,7 @@ def test_contrasts_named_beforehand_have_a_figure_of_their_own(runs, joined):
     assert [tick.get_text() for tick in bell.get_yticklabels()] == ["plain → sink"]
     assert draw.EXPERIMENT["primary_contrasts"](Compared(over_seeds(runs), *joined)) is None
     quantities = ("bell", "growth", "unevenness", "expansion", "drift_growth")
-    table = primary.read({name: {"quantity": name, "margin": 0.5} | pair for name in quantities}, whole, joined[1])
+    table = primary.table({name: {"quantity": name, "margin": 0.5} | pair for name in quantities}, whole, joined[1])
     table["verdict"] = [primary.DIFFERS, primary.BOTH, primary.WITHIN, primary.OPEN, primary.UNTESTED]
     table = table.assign(before="learned_decoder", after="rotary_decoder")  # names that leave the panels less
     inside(draw.EXPERIMENT["primary_contrasts"](Compared(over_seeds(runs), *joined, None, table)), "every verdict")

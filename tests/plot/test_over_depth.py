@@ -8,7 +8,7 @@ import xarray as xr
 
 from anisoscope.measurement.families.entries import nulls_of
 from anisoscope.measurement.families.leading import WITHOUT
-from anisoscope.plot import over_depth, over_training, scales, style, taken_apart
+from anisoscope.plot import decomposition, over_depth, over_training, scales, style
 from anisoscope.plot.against import cosine_against_drift
 from anisoscope.plot.run import NULLS
 from tests.plot.reading import edges_are, footer_of, legend_of, title_of
@@ -58,11 +58,11 @@ def test_the_colour_bar_names_the_last_step(last, ticks):
     assert ticks[0] is ... or found == ticks
 
 
-def test_anisotropy_taken_apart(runs):
-    figure = taken_apart.build(runs)
+def test_anisotropy_decomposition(runs):
+    figure = decomposition.build(runs)
     for row, run in zip(np.array(figure.axes).reshape(len(runs), 4), runs.values(), strict=True):
         last = run.results.sel(step=1000, less="nothing", statistic="mean")
-        for ax, name in zip(row, taken_apart.NAMES, strict=True):
+        for ax, name in zip(row, decomposition.NAMES, strict=True):
             without = f"{name}_without"
             expected = [
                 *(last[name].sel(positions=side) for side in SIDES),
@@ -77,11 +77,11 @@ def test_anisotropy_taken_apart(runs):
                 np.testing.assert_allclose(ax.lines[len(expected)].get_ydata(), null)
     assert legend_of(figure, 3)[:2] == ["all vectors", "without token 0"]
     alone = {"decoder": lacking(runs["decoder"], "twonn", "drift_without")}
-    assert [ax.get_title() for ax in taken_apart.build(alone).axes] == ["anisotropy", "mean cosine"]
-    three = taken_apart.build({"decoder": lacking(runs["decoder"], "drift_without")}).axes  # and a place left empty
+    assert [ax.get_title() for ax in decomposition.build(alone).axes] == ["anisotropy", "mean cosine"]
+    three = decomposition.build({"decoder": lacking(runs["decoder"], "drift_without")}).axes  # and a place left empty
     assert [bool(ax.get_xlabel()) for ax in three] == [False, True, True, False]
     assert [ax.xaxis.get_tick_params()["labelbottom"] for ax in three[:3]] == [False, True, True]
-    assert taken_apart.build({label: lacking(run, "first_share") for label, run in runs.items()}) is None
+    assert decomposition.build({label: lacking(run, "first_share") for label, run in runs.items()}) is None
 
 
 def test_outlier_coordinates_with_the_anisotropy_that_is_left(runs):

@@ -104,15 +104,15 @@ def test_a_step_that_was_trained_twice_counts_once():
 
 
 @pytest.mark.parametrize("figure_name", ["spectrum_over_training", "attention_sharpness"])
-def test_gain_takes_the_place_of_steps(runs, figure_name):
-    figure, over_steps = figures("gain")[figure_name](runs), RUNS[figure_name](runs)
-    gains = runs["decoder"].results.validation_gain
+def test_context_gain_takes_the_place_of_steps(runs, figure_name):
+    figure, over_steps = figures("context_gain")[figure_name](runs), RUNS[figure_name](runs)
+    gains = runs["decoder"].results.validation_context_gain
     for ax, other in zip(figure.axes[:3], over_steps.axes[:3], strict=True):
         line, before = (next(one for one in each.lines if len(one.get_xdata()) > 2) for each in (ax, other))
         np.testing.assert_array_equal(line.get_xdata(), gains)
         np.testing.assert_array_equal(line.get_ydata(), before.get_ydata())
-    assert "gain (bits)" in [ax.get_xlabel() for ax in figure.axes]
-    assert "Gain: bits less than the best answer without context" in footer_of(figure)
+    assert "context gain (bits)" in [ax.get_xlabel() for ax in figure.axes]
+    assert "Context gain: bits less than the best answer without context" in footer_of(figure)
 
 
 def test_training_curve_shows_what_needs_no_context(runs):

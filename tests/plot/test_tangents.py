@@ -1,4 +1,4 @@
-"""What figures of tangent proxies show is what the table says."""
+"""What figures of activation subspaces show is what the table says."""
 
 import matplotlib.colors
 import numpy as np
@@ -120,7 +120,7 @@ def test_of_one_checkpoint_without_early_proxies_those_fitted_there_are_drawn_ov
     figure = FIGURES[name]({"a model": Run(alone, [], alone)})
     inside(figure, name)
     caption = caption_of(figure)
-    assert "There are no early proxies." in caption
+    assert "There are no early subspaces." in caption
     assert "character" not in caption + figure.get_suptitle()
     assert {ax.get_xlabel() for ax in figure.axes} - {""} == {"layer"}
     if name == "tangent_energy":
@@ -130,7 +130,7 @@ def test_of_one_checkpoint_without_early_proxies_those_fitted_there_are_drawn_ov
         np.testing.assert_array_equal(line.get_ydata(), values.sel(statistic="mean"))
         edges_are(band, line, values)
         assert not more
-        assert "the proxy fitted at the checkpoint" in " ".join(figure.get_suptitle().split())
+        assert "the activation subspace fitted at the checkpoint" in " ".join(figure.get_suptitle().split())
 
 
 def test_seeds_are_one_curve_with_their_range_and_the_controls_of_all():

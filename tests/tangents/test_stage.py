@@ -57,7 +57,7 @@ def test_it_is_done_only_where_it_is_switched_on():
     assert stages.with_tangents([off], every) == ["train", "measure", "figures"]
     assert stages.with_tangents([off], ["measure"]) == ["measure"]
     costs = {"": cost.of_run(on, cost.Text(8, 100))}
-    assert "fit and test tangent proxies" in cost.plan({"": on}, costs, every)
+    assert "fit and test activation subspaces" in cost.plan({"": on}, costs, every)
     assert cost.of_run(off, cost.Text(8, 100)).tangents == 0 < costs[""].tangents
     assert set(cost.seconds(costs, every, 1, 1e9)) == set(every)
 
@@ -79,11 +79,11 @@ def test_the_early_proxies_of_all_runs_come_first_since_each_is_the_control_of_a
 def test_what_does_not_fit_is_refused_by_the_setting_that_helps(monkeypatch, name):
     monkeypatch.setattr(memory, "available", lambda: 10**9)
     large = replace(config(), {name: 2**24})
-    memory.check(config(), 8, ["tangents"])
+    memory.check_memory(config(), 8, ["tangents"])
     with pytest.raises(UserError, match=rf"--stages=tangents would .* lower {name} \(16777216\)"):
-        memory.check(large, 8, ["tangents"])
-    memory.check(replace(large, {"tangents.enabled": False}), 8, ["tangents"])
-    memory.check(large, 8, ["train", "measure"])
+        memory.check_memory(large, 8, ["tangents"])
+    memory.check_memory(replace(large, {"tangents.enabled": False}), 8, ["tangents"])
+    memory.check_memory(large, 8, ["train", "measure"])
 
 
 def test_the_memory_is_about_what_the_program_asks_for():
@@ -104,10 +104,10 @@ def test_the_memory_is_about_what_the_program_asks_for():
 
 def test_status_tells_what_is_there(tmp_path):
     claim(tmp_path / "run", config(), new=True)
-    assert "tangents of 0 of 6 checkpoints" in list(status.told(tmp_path / "run"))
+    assert "tangents of 0 of 6 checkpoints" in list(status.format_status(tmp_path / "run"))
     (tmp_path / "run" / "tangents").mkdir()
     for name in ("early", "0", "4"):
         (tmp_path / "run" / "tangents" / f"{name}.nc").touch()
-    lines = list(status.told(tmp_path / "run"))
+    lines = list(status.format_status(tmp_path / "run"))
     assert "tangents of 2 of 6 checkpoints" in lines
     assert "tangents of some checkpoints" in lines[-1] + lines[-2]

@@ -25,5 +25,5 @@ def shared(config, text):
 
 @pytest.fixture(autouse=True)
 def programs_are_shared(monkeypatch):
-    """Trainings of equal settings and text use one compiled program, as the members of a group do."""
+    """Trainings of equal settings and text use one compiled program, as seeds that are trained together do."""
     monkeypatch.setattr(loop, "make_program", lambda config, corpus: shared(config, Text(corpus)))

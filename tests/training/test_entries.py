@@ -6,7 +6,7 @@ import numpy as np
 import optax
 import pytest
 
-from anisoscope.cli.limits import check
+from anisoscope.cli.limits import check_experiment
 from anisoscope.models import attention, masks, norms, positions
 from anisoscope.models.description import description
 from anisoscope.training import evaluate, objective, optimizer
@@ -58,19 +58,19 @@ def added(monkeypatch):
 @pytest.mark.parametrize("path", ["model.mask", "model.attention", "model.positions", "model.norm", "objective"])
 def test_what_has_no_entry_is_refused(path):
     with pytest.raises(UserError, match=f"{path} is 'relu'; choose one of"):
-        check(replace(tiny.config(), {path: "relu"}))
+        check_experiment(replace(tiny.config(), {path: "relu"}))
 
 
 def test_an_entry_is_all_that_limits_ask_for(added):
-    check(added)
+    check_experiment(added)
     with pytest.raises(UserError, match=r"model\.window is 9; model\.mask=blocks needs 2 to model\.context=8"):
-        check(replace(added, {"model.window": 9}))
+        check_experiment(replace(added, {"model.window": 9}))
     with pytest.raises(UserError, match=r"model\.window does nothing under model\.mask=causal.* mask=window or blocks"):
-        check(replace(added, {"model.mask": "causal"}))
+        check_experiment(replace(added, {"model.mask": "causal"}))
     with pytest.raises(UserError, match=r"objective=next under model\.mask=blocks shows the answer"):
-        check(replace(added, {"objective": "next"}))
+        check_experiment(replace(added, {"objective": "next"}))
     with pytest.raises(UserError, match=r"model\.sink .* attention=relu"):
-        check(replace(added, {"model.sink": True}))
+        check_experiment(replace(added, {"model.sink": True}))
 
 
 def test_an_entry_is_all_that_words_ask_for(added):

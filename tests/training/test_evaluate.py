@@ -123,7 +123,7 @@ def test_a_gain_is_taken_from_the_frequencies_of_the_split_that_is_scored_in_flo
         assert result.characters == len(free)
         np.testing.assert_allclose(result.context_free_bits, np.mean(free), rtol=1e-12)
         np.testing.assert_allclose(result.bits_per_character, np.mean(model), rtol=1e-5)
-        np.testing.assert_allclose(result.gain, np.mean(free) - np.mean(model), atol=1e-4)
+        np.testing.assert_allclose(result.context_gain, np.mean(free) - np.mean(model), atol=1e-4)
         if config.objective == "masked":
             np.testing.assert_allclose(result.mask_bits, np.mean(masked), rtol=1e-5)
             assert {"mask_bits", "error_masks"} <= result.numbers().keys()
@@ -192,15 +192,15 @@ def test_masks_of_an_evaluation_do_not_depend_on_the_batch_size():
 def test_windows_without_a_masked_character_are_refused():
     config, corpus = tiny.config(), tiny.corpus()
     config = replace(config, {"model.context": 4, "evaluate.windows": 1})
-    evaluate.check(config, corpus, rows=3)  # next character: all are scored
+    evaluate.check_evaluation(config, corpus, rows=3)  # next character: all are scored
     config = replace(config, {"objective": "masked", "model.mask": "bidirectional", "evaluate.draws": 1})
     with pytest.raises(UserError, match=r"no scored character in evaluate\.windows=1: none of 4 is masked; raise it"):
-        program.check(config, corpus)
+        program.check_program(config, corpus)
     config = replace(config, {"evaluate.windows": 8})
-    program.check(config, corpus)
+    program.check_program(config, corpus)
     corpus = dataclasses.replace(corpus, test=corpus.test[:5])
     with pytest.raises(UserError, match="no scored character in the test split: none of 4 is masked; take a longer"):
-        program.check(config, corpus)
+        program.check_program(config, corpus)
 
 
 def test_a_check_between_two_batches_can_stop_the_scoring():

@@ -6,7 +6,7 @@ import struct
 import pytest
 from tensorboardX.proto.event_pb2 import Event
 
-from anisoscope.training.log import Log, read
+from anisoscope.training.log import Log, read_log
 from anisoscope.utils.errors import RunError, UserError
 
 
@@ -27,7 +27,7 @@ def test_every_number_is_in_both_logs(tmp_path):
     log.write(1, "train", loss=2.5, learning_rate=0.25)
     log.write(1, "valid", loss=2.25)
     log.close()
-    assert read(tmp_path) == [
+    assert read_log(tmp_path) == [
         {"step": 1, "kind": "train", "loss": 2.5, "learning_rate": 0.25},
         {"step": 1, "kind": "valid", "loss": 2.25},
     ]
@@ -41,19 +41,19 @@ def test_what_will_be_done_again_is_dropped(tmp_path):
         for step in (resumed + 1, resumed + 2):
             log.write(step, "train", loss=float(10 * resumed + step))
         log.close()
-    assert [(line["step"], line["loss"]) for line in read(tmp_path)] == [(1, 1.0), (2, 12.0), (3, 13.0)]
+    assert [(line["step"], line["loss"]) for line in read_log(tmp_path)] == [(1, 1.0), (2, 12.0), (3, 13.0)]
     assert [e.step for e in events(tmp_path) if e.HasField("session_log")] == [1, 2]
 
 
 def test_what_is_done_again_though_it_is_saved_is_neither_lost_nor_doubled(tmp_path):
-    """One member of a group that goes back to step 0, while its own newest checkpoint is that of step 2."""
+    """One of several seeds that goes back to step 0, while its own newest checkpoint is that of step 2."""
     for first in (1, 0):
         log = Log(tmp_path, 2 * (1 - first))
         for step in (1, 2, 3):
             log.write(step, "train", loss=float(10 * first + step))
         assert (tmp_path / "train.jsonl").read_text().count("\n") >= 2 * (1 - first)
         log.close()
-    assert [(line["step"], line["loss"]) for line in read(tmp_path)] == [(1, 11.0), (2, 12.0), (3, 3.0)]
+    assert [(line["step"], line["loss"]) for line in read_log(tmp_path)] == [(1, 11.0), (2, 12.0), (3, 3.0)]
     assert [e.step for e in events(tmp_path) for _ in e.summary.value] == [1, 2, 3, 3]
 
 
@@ -61,7 +61,7 @@ def test_a_log_that_is_lost_is_written_again(tmp_path):
     log = Log(tmp_path, 6)
     log.write(1, "train", loss=1.0)
     log.close()
-    assert read(tmp_path) == [{"step": 1, "kind": "train", "loss": 1.0}]
+    assert read_log(tmp_path) == [{"step": 1, "kind": "train", "loss": 1.0}]
 
 
 @pytest.mark.parametrize("line", [b'{"step": 2, "ki\xffd": "train"}', b'{"step": 2, "kind', b'{"step": 2}', b"7", b""])
@@ -69,7 +69,7 @@ def test_a_damaged_line_in_the_middle_is_named(tmp_path, line):
     whole = b'{"step": 1, "kind": "train"}\n'
     (tmp_path / "train.jsonl").write_bytes(whole + line + b"\n" + whole)
     with pytest.raises(RunError, match=r"train\.jsonl, line 2 is damaged \(.*remove that line") as error:
-        read(tmp_path)
+        read_log(tmp_path)
     assert "\n" not in str(error.value)
 
 
@@ -84,7 +84,7 @@ def test_a_full_disk_is_one_line_that_names_the_log_and_comes_once(tmp_path, lin
 
     resource.setrlimit(resource.RLIMIT_FSIZE, (50, limits[1]))
     try:
-        with pytest.raises(RunError, match=r"train\.jsonl: .*; make room on the disk, and the same command goes on"):
+        with pytest.raises(RunError, match=r"train\.jsonl: .*; make room on the disk, and the same command resumes"):
             write()
         log.close()
     finally:
@@ -108,6 +108,6 @@ def test_a_log_that_is_a_link_is_refused_and_what_it_leads_to_stays(tmp_path, th
 def test_a_line_cut_short_by_a_kill_is_left_out(tmp_path):
     whole = {"step": 1, "kind": "train"}
     (tmp_path / "train.jsonl").write_text(json.dumps(whole) + '\n{"step": 2')
-    assert read(tmp_path) == [whole]
+    assert read_log(tmp_path) == [whole]
     Log(tmp_path, 5).close()
     assert (tmp_path / "train.jsonl").read_text() == json.dumps(whole) + "\n"

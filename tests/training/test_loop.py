@@ -14,7 +14,7 @@ from anisoscope.config.run import schedule
 from anisoscope.data import batches
 from anisoscope.training import checkpoint, evaluate, log, loop, program
 from anisoscope.training import step as training_step
-from anisoscope.training.members import Members, items
+from anisoscope.training.seed_runs import SeedRuns, items
 from anisoscope.utils.errors import RunError, Stopped, UserError
 from anisoscope.utils.settings import replace
 from anisoscope.utils.stop import Stop
@@ -43,7 +43,7 @@ def everything(folder, config):
 
 
 def log_without_speed(folder):
-    return [{k: v for k, v in line.items() if k != "characters_per_second"} for line in log.read(folder)]
+    return [{k: v for k, v in line.items() if k != "characters_per_second"} for line in log.read_log(folder)]
 
 
 def interrupted_after(monkeypatch, calls, signum):
@@ -154,7 +154,7 @@ def test_the_log_is_on_the_disk_before_the_checkpoint(tmp_path, monkeypatch):
 
     def synced(number):
         if pathlib.Path(f"/proc/self/fd/{number}").resolve() == tmp_path / "train.jsonl":
-            done.append(("log", max(line["step"] for line in log.read(tmp_path))))
+            done.append(("log", max(line["step"] for line in log.read_log(tmp_path))))
         sync(number)
 
     def saved(store, step, *items):
@@ -254,7 +254,7 @@ def test_a_batch_without_a_masked_character_is_logged_without_a_loss(tmp_path):
     empty = {at + 1 for at in range(6) if not batch_of(config, at).weights_BT.any()}
     assert 0 < len(empty) < 6
     train(config, tmp_path)
-    lines = [line for line in log.read(tmp_path) if line["kind"] != "valid"]
+    lines = [line for line in log.read_log(tmp_path) if line["kind"] != "valid"]
     assert {line["step"] for line in lines if line["kind"] == "unscored"} == empty
     for line in lines:
         assert ("loss" in line) == ("bits_per_character" in line) == (line["step"] not in empty)
@@ -286,7 +286,7 @@ def test_the_batch_after_a_restart_is_the_one_that_would_have_come(tmp_path, mon
         with pytest.raises(Stopped):
             train(config, tmp_path)
     made = program.make_program(config, corpus)
-    with contextlib.closing(Members({"run": tmp_path}, [])) as stored:
+    with contextlib.closing(SeedRuns({"run": tmp_path}, [])) as stored:
         state = stored.resume(made)
     assert state.step == 3
     resumed, expected = (

@@ -1,4 +1,4 @@
-"""Members of several seeds, trained together: each is its solo run."""
+"""Several seeds, trained together: each is its solo run."""
 
 import contextlib
 import json
@@ -27,7 +27,7 @@ def config(**settings):
 
 
 def train(config, folder, **folders):
-    paths = {name: folder / name for name in variants.members(config)} | folders
+    paths = {name: folder / name for name in variants.of_seeds(config)} | folders
     with Stop() as stop:
         loop.train(config, tiny.corpus(), paths, "group", stop)
 
@@ -38,7 +38,7 @@ def outcome(folder, config):
 
 
 def outcomes(folder, config):
-    return {name: outcome(folder / name, member) for name, member in variants.members(config).items()}
+    return {name: outcome(folder / name, run) for name, run in variants.of_seeds(config).items()}
 
 
 @pytest.fixture(scope="module")
@@ -58,12 +58,12 @@ def copied(together, tmp_path):
 
 @pytest.mark.slow
 @pytest.mark.parametrize("chosen", [[3], [0, 1, 2]])  # of the last both seeds differ
-def test_each_member_is_bitwise_its_solo_run(together, tmp_path, chosen):
+def test_each_seed_is_bitwise_its_solo_run(together, tmp_path, chosen):
     """Parameters and optimizer state of all checkpoints, log and test score."""
-    found, members = together[1], list(variants.members(config()).items())
-    for name, member in (members[i] for i in chosen):
-        train(member, tmp_path, **{"": tmp_path / name})
-        assert outcome(tmp_path / name, member) == found[name]
+    found, runs = together[1], list(variants.of_seeds(config()).items())
+    for name, run in (runs[i] for i in chosen):
+        train(run, tmp_path, **{"": tmp_path / name})
+        assert outcome(tmp_path / name, run) == found[name]
     assert len({str(result) for result in found.values()}) == 4
     assert len({str(result[0][0]) for result in found.values()}) == 2  # the weight seed alone is in step 0
 
@@ -83,8 +83,8 @@ def test_runs_that_differ_in_seeds_alone_share_a_compiled_program():
 def test_vmapped_members_differ_by_rounding_only(at_once):
     """Measured after 3 to 6 steps: losses 2.4e-7 relative, parameters 1.2e-6 at most, as sums are ordered otherwise."""
     ends = []
-    for members in (1, at_once):
-        made = program.make_program(replace(config(), {"mesh.members": members}), tiny.corpus())
+    for count in (1, at_once):
+        made = program.make_program(replace(config(), {"mesh.seeds": count}), tiny.corpus())
         ends.append(made.steps(made.create(), made.tokens_N, made.data_R, jnp.int32(3)))
     (one, one_metrics), (many, many_metrics) = ends
     np.testing.assert_allclose(one_metrics.loss[:, :3], many_metrics.loss[:, :3], rtol=1e-6)
@@ -96,7 +96,7 @@ def test_vmapped_members_differ_by_rounding_only(at_once):
 @pytest.mark.usefixtures("eight_devices")
 def test_eight_devices_equal_one(data, fsdp, at_once):
     settings, corpus = config(num_data_seeds=1), tiny.corpus()
-    settings = replace(settings, {"mesh.data": data, "mesh.fsdp": fsdp, "mesh.members": at_once})
+    settings = replace(settings, {"mesh.data": data, "mesh.fsdp": fsdp, "mesh.seeds": at_once})
     many = program.make_program(settings, corpus)
     states, metrics = many.steps(many.create(), many.tokens_N, many.data_R, jnp.int32(3))
     kernel = states.params["blocks"]["mlp_up"]["kernel"]
@@ -105,9 +105,9 @@ def test_eight_devices_equal_one(data, fsdp, at_once):
     for i, (weights, seed) in enumerate(variants.seeds(settings.train)):
         one, one_metrics = trained(config(seed=weights, data_seed=seed, num_seeds=1))
         np.testing.assert_allclose(metrics.loss[i, :3], [m.loss for m in one_metrics], rtol=1e-5)
-        member = many.member(states, i)
-        assert jax.tree.map(lambda leaf: leaf.sharding, member) == jax.tree.map(lambda a: a.sharding, many.abstract)
-        assert_close(one.params, member.params, atol=1e-4)
+        run = many.of_seed(states, i)
+        assert jax.tree.map(lambda leaf: leaf.sharding, run) == jax.tree.map(lambda a: a.sharding, many.abstract)
+        assert_close(one.params, run.params, atol=1e-4)
 
 
 @pytest.mark.slow
@@ -115,7 +115,7 @@ def test_eight_devices_equal_one(data, fsdp, at_once):
 @pytest.mark.parametrize("at_once", [1, 2])
 def test_each_device_works_on_its_share_of_the_batch(at_once, monkeypatch):
     settings, corpus = config(num_data_seeds=1, batch_size=64), tiny.corpus()
-    settings = replace(settings, {"mesh.members": at_once})
+    settings = replace(settings, {"mesh.seeds": at_once})
 
     def operations():
         made = program.make_program(settings, corpus)
@@ -190,20 +190,20 @@ def test_a_lost_member_sends_all_back_and_costs_the_others_nothing(together, cop
         patch.setattr(loop._Session, "arrive", kill)
         with pytest.raises(KeyboardInterrupt):
             train(config(), copied)
-    assert f"{names[1]}: no checkpoint of step 6; all members go on from step 0\n" in capsys.readouterr().out
+    assert f"{names[1]}: no checkpoint of step 6; all seeds resume from step 0\n" in capsys.readouterr().out
     for name in {*names} - {names[1]}:
-        assert outcome(copied / name, variants.members(config())[name]) == together[1][name]
+        assert outcome(copied / name, variants.of_seeds(config())[name]) == together[1][name]
     train(config(), copied)
     assert outcomes(copied, config()) == together[1]
 
 
 @pytest.mark.slow
 def test_a_checkpoint_that_comes_out_otherwise_is_set_aside(together, copied, capsys):
-    """As on a device that does not compute the same twice, for a member that was ahead of the others."""
+    """As on a device that does not compute the same twice, for a seed that was ahead of the others."""
     names = list(together[1])
-    member = variants.members(config())[names[0]]
-    with contextlib.closing(store_of(copied / names[0], member)) as store:
-        state = program.make_program(member, tiny.corpus()).abstract
+    run = variants.of_seeds(config())[names[0]]
+    with contextlib.closing(store_of(copied / names[0], run)) as store:
+        state = program.make_program(run, tiny.corpus()).abstract
         items = store.restore(2, state.params, {"opt_state": state.opt_state, "step": state.step})
         store.set_aside(4)
         store.save(4, *items)

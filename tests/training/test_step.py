@@ -66,11 +66,11 @@ def masked(config):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("twin", [lambda c: c, masked], ids=["next", "masked"])
-def test_accumulated_gradients_equal_one_batch(twin):
+@pytest.mark.parametrize("task", [lambda c: c, masked], ids=["next", "masked"])
+def test_accumulated_gradients_equal_one_batch(task):
     """Also where micro-batches predict different numbers of characters."""
-    whole, whole_metrics = trained(twin(tiny.config()))
-    parts, parts_metrics = trained(twin(tiny.config(accumulate=4)))
+    whole, whole_metrics = trained(task(tiny.config()))
+    parts, parts_metrics = trained(task(tiny.config(accumulate=4)))
     assert_close(whole_metrics, parts_metrics, rtol=2e-5)
     assert_close(whole.params, parts.params, atol=2e-5)
 
@@ -103,7 +103,7 @@ def test_the_batch_is_a_pure_function_of_seed_and_step():
     assert not np.array_equal(found[0], batch_of(config, 4, data_seed=1).tokens_BT)
 
 
-def test_the_twins_read_the_same_windows_and_start_from_the_same_parameters():
+def test_the_matched_pair_reads_the_same_windows_and_starts_from_the_same_parameters():
     decoder, encoder = tiny.config(), masked(tiny.config())
     np.testing.assert_array_equal(batch_of(decoder, 2).tokens_BT, batch_of(encoder, 2).targets_BT)
     assert_close(forward(decoder.model)[1], forward(encoder.model)[1], rtol=0, atol=0)
@@ -113,9 +113,9 @@ def test_masks_change_from_step_to_step():
     assert not np.array_equal(*(batch_of(masked(tiny.config()), s).weights_BT for s in (0, 1)))
 
 
-@pytest.mark.parametrize("twin", [lambda c: c, masked], ids=["next", "masked"])
-def test_the_loss_is_nats_per_predicted_character_before_the_update(twin):
-    config = twin(tiny.config())
+@pytest.mark.parametrize("task", [lambda c: c, masked], ids=["next", "masked"])
+def test_the_loss_is_nats_per_predicted_character_before_the_update(task):
+    config = task(tiny.config())
     (apply, params), batch = forward(config.model), batch_of(config, 0)
     nats_BT = nats(apply(params, batch.tokens_BT)[0], batch.targets_BT)
     assert (batch.weights_BT == 1).sum() > 4
@@ -178,7 +178,7 @@ def test_eight_devices_equal_one(data, fsdp):
     config = replace(config, {"mesh.data": data, "mesh.fsdp": fsdp})
     many = program.make_program(config, corpus)
     state, metrics = many.steps(many.create(), many.tokens_N, many.data_R, jnp.int32(3))
-    state = many.member(state, 0)
+    state = many.of_seed(state, 0)
     kernel = state.params["blocks"]["mlp_up"]["kernel"]
     assert len({shard.device for shard in kernel.addressable_shards}) == 8
     assert kernel.addressable_shards[0].data.size == kernel.size // fsdp

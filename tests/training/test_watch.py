@@ -71,7 +71,7 @@ def test_looking_changes_nothing_bitwise():
 def turning(monkeypatch):
     """Every third look is a turn."""
 
-    class Turns:
+    class TurningPoints:
         def __init__(self, share):
             self.looks = 0
 
@@ -79,7 +79,7 @@ def turning(monkeypatch):
             self.looks += 1
             return self.looks % 3 == 0
 
-    monkeypatch.setattr(watch, "Turns", Turns)
+    monkeypatch.setattr(watch, "TurningPoints", TurningPoints)
     return replace(WATCHED, {"watch.keep": "drift", "train.steps": 14, "checkpoint.every": 14})
 
 
@@ -100,7 +100,7 @@ def test_a_checkpoint_is_kept_at_a_turn_and_restarts_keep_the_same_bitwise(tmp_p
             with pytest.raises(Stopped):
                 train(turning, folder)
         log_of_it = (folder / "train.jsonl").rename(tmp_path / "elsewhere")
-        with pytest.raises(UserError, match=r"train\.jsonl is gone, .* kept at turns of drift"):
+        with pytest.raises(UserError, match=r"train\.jsonl is gone, .* kept at turning points of drift"):
             train(turning, folder)
         log_of_it.rename(folder / "train.jsonl")
         train(turning, folder)
@@ -112,13 +112,15 @@ def test_a_log_that_tells_of_turns_may_not_be_lost(tmp_path, turning):
     (tmp_path / "checkpoints" / "0").mkdir(parents=True)
     assert loop.kept_steps(turning, tmp_path) == [0, 1, 2, 4, 8, 14]
     (tmp_path / "checkpoints" / "5").mkdir()
-    with pytest.raises(UserError, match=r"train\.jsonl is gone, .* kept at turns of drift"):
+    with pytest.raises(UserError, match=r"train\.jsonl is gone, .* kept at turning points of drift"):
         loop.kept_steps(turning, tmp_path)
     assert 5 not in loop.kept_steps(replace(turning, {"watch.keep": ""}), tmp_path)
     looks = [f'{{"step": {step}, "kind": "watch", "drift": [0.0, 1.0]}}\n' for step in (1, 3, 5, 7)]
     for lacking in ("", "".join(looks[:2]), looks[0] + looks[2]):
         (tmp_path / "train.jsonl").write_text(lacking)
-        with pytest.raises(UserError, match=r"train\.jsonl lacks step .* saved at step 5, .* kept at turns of drift"):
+        with pytest.raises(
+            UserError, match=r"train\.jsonl lacks step .* saved at step 5, .* kept at turning points of drift"
+        ):
             loop.kept_steps(turning, tmp_path)
     for whole in ("".join(looks[:3]), "".join(looks)):  # a kill leaves more lines than checkpoints
         (tmp_path / "train.jsonl").write_text(whole)
@@ -127,11 +129,11 @@ def test_a_log_that_tells_of_turns_may_not_be_lost(tmp_path, turning):
     assert {5, 7} <= {*loop.kept_steps(turning, tmp_path)}
 
 
-def test_the_log_of_a_finished_run_tells_of_all_its_turns(tmp_path, turning):
-    """Its checkpoints may be deleted; what is measured at turns would be left out of its tables."""
+def test_the_log_of_a_finished_run_has_all_its_turning_points(tmp_path, turning):
+    """Its checkpoints may be deleted; what is measured at turning points would be left out of its tables."""
     (tmp_path / "test.json").write_text("{}")
     for there in (False, True):
-        with pytest.raises(UserError, match=r"train\.jsonl .* kept at turns of drift"):
+        with pytest.raises(UserError, match=r"train\.jsonl .* kept at turning points of drift"):
             loop.kept_steps(turning, tmp_path)
         assert there == (tmp_path / "train.jsonl").exists()
         (tmp_path / "train.jsonl").write_text("")
@@ -163,33 +165,33 @@ def test_lists_are_curves_of_their_own_for_tensorboard(tmp_path):
     written = log.Log(tmp_path, 0)
     written.write(1, "watch", drift=[1.5, 2.5])
     written.close()
-    assert log.read(tmp_path) == [{"step": 1, "kind": "watch", "drift": [1.5, 2.5]}]
+    assert log.read_log(tmp_path) == [{"step": 1, "kind": "watch", "drift": [1.5, 2.5]}]
     assert [(v.tag, v.simple_value) for e in events(tmp_path) for v in e.summary.value] == [
         ("watch/drift/0", 1.5),
         ("watch/drift/1", 2.5),
     ]
 
 
-def turns(values, share):
+def turning_points(values, share):
     """The looks at which a curve is seen to have turned."""
-    seen = watch.Turns(share)
+    seen = watch.TurningPoints(share)
     return [i for i, value in enumerate(values) if seen.look(value)]
 
 
 def test_a_turn_is_a_return_by_a_share_of_the_range_and_known_from_the_past_alone():
     rise = np.linspace(0, 1, 30)
     noise = 0.02 * np.random.default_rng(0).standard_normal(90)
-    assert turns(rise + noise[:30], 0.2) == []
+    assert turning_points(rise + noise[:30], 0.2) == []
     bell = np.concatenate([rise, rise[::-1], rise])
     for curve in (bell + noise, 5 - 3 * (bell + noise)):
-        found = turns(list(curve), 0.2)
+        found = turning_points(list(curve), 0.2)
         assert len(found) == 2
         assert 30 < found[0] < 40  # the top is look 30
         assert 60 < found[1] < 70
         for count in range(90):
-            assert turns(list(curve[:count]), 0.2) == [place for place in found if place < count]
-        assert turns([float("nan"), *curve], 0.2) == [1 + place for place in found]
-    assert turns(list(bell + noise), 1.0) == []
+            assert turning_points(list(curve[:count]), 0.2) == [place for place in found if place < count]
+        assert turning_points([float("nan"), *curve], 0.2) == [1 + place for place in found]
+    assert turning_points(list(bell + noise), 1.0) == []
     many = np.tile(np.concatenate([rise, rise[::-1]]), 20)
-    assert len(turns(list(many), 0.2)) == watch.MOST
-    assert turns([1.0] * 50, 0.2) == turns([], 0.2) == []
+    assert len(turning_points(list(many), 0.2)) == watch.MOST
+    assert turning_points([1.0] * 50, 0.2) == turning_points([], 0.2) == []

@@ -170,7 +170,7 @@ class Checkpoints:
 
     def scores(self, steps: list[int]) -> xr.Dataset:
         """From the log of the training; a line tells where it has none."""
-        lines = log.read(self.root) if (self.root / log.NAME).exists() else []
+        lines = log.read_log(self.root) if (self.root / log.NAME).exists() else []
         if lost := sorted({*steps} - log.validated(lines)):
             these = f"step{'s' * (len(lost) > 1)} {', '.join(map(str, lost))}"
             print(f"{self.name}: {self.root / log.NAME} has no scores of {these}, and so have none of the tables")

@@ -138,8 +138,8 @@ def check_memory(takes: int, words: str, pieces: int) -> None:
     there = memory.available()
     if there is not None and takes > there:
         raise ValueError(
-            f"{words} take {memory.told(takes)} to measure, and {memory.told(there)} are available: name fewer "
-            f"families, or pass pieces={math.ceil(1.1 * pieces * takes / there)}, whose values are averaged"
+            f"{words} take {memory.format_bytes(takes)} to measure, and {memory.format_bytes(there)} are available: "
+            f"name fewer families, or pass pieces={math.ceil(1.1 * pieces * takes / there)}, whose values are averaged"
         )
 
 

@@ -155,7 +155,9 @@ def _check(store: Any, name: str) -> None:
     chunk, there = store.chunk_layout.read_chunk.shape, memory.of_machine()
     takes = math.prod(chunk) * store.dtype.numpy_dtype.itemsize
     if there is not None and takes > there:
-        raise ValueError(f"a chunk of {name} takes {memory.told(takes)}, and {memory.told(there)} are available")
+        raise ValueError(
+            f"a chunk of {name} takes {memory.format_bytes(takes)}, and {memory.format_bytes(there)} are available"
+        )
     if store.storage_statistics(query_fully_stored=True).result().fully_stored:
         return
     for place in np.ndindex(*(-(-size // width) for size, width in zip(store.shape, chunk, strict=True))):

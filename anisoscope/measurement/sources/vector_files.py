@@ -132,8 +132,8 @@ def _loaded(path: pathlib.Path, layers: tuple[str, ...], clusters: str, position
     there = memory.of_machine()
     if there is not None and takes > there:
         raise UserError(
-            f"vectors.path {path} takes {memory.told(takes)} to read, and {memory.told(there)} are available: "
-            "save it as .npy, or as .zarr in small chunks, which are read layer by layer"
+            f"vectors.path {path} takes {memory.format_bytes(takes)} to read, and {memory.format_bytes(there)} are "
+            "available: save it as .npy, or as .zarr in small chunks, which are read layer by layer"
         )
     vectors = [found[name].vectors() for name in names]
     label_Ps = (np.asarray(found[name].as_labels()) if name else None for name in labels.values())

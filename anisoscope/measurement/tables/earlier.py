@@ -5,7 +5,8 @@ from typing import Any
 
 import xarray as xr
 
-from anisoscope.utils.settings import of_today, renamed
+from anisoscope.utils import renamed
+from anisoscope.utils.settings import of_today
 
 ATTRIBUTES = {"groups": "folds", "site": "hook_point", "site_in_words": "hook_point_in_words"}
 
@@ -13,7 +14,7 @@ ATTRIBUTES = {"groups": "folds", "site": "hook_point", "site_in_words": "hook_po
 def of_before(table: xr.Dataset) -> xr.Dataset:
     """A table as it was read; of an earlier version, as today's would be."""
     table.attrs = _attributes(table.attrs)
-    return table
+    return table.rename({then: now for then, now in renamed.QUANTITIES.items() if then in table})
 
 
 def _attributes(attrs: dict[str, Any]) -> dict[str, Any]:
@@ -27,4 +28,4 @@ def _attributes(attrs: dict[str, Any]) -> dict[str, Any]:
 
 def _made_by(values: dict[str, Any]) -> dict[str, Any]:
     """Settings by dotted name; of a file of vectors, what its labels are called."""
-    return {"clusters" if name == "groups" else name: value for name, value in renamed(values).items()}
+    return {"clusters" if name == "groups" else name: value for name, value in renamed.settings(values).items()}

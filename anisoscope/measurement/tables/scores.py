@@ -11,7 +11,10 @@ OF_LINE = {  # name in a line of train.jsonl: name in a table, in words
         "validation_context_free_bits",
         "bits of the objective's best answer without context, on the same characters",
     ),
-    "gain": ("validation_gain", "gain: bits of the best answer without context less bits of the model, validation"),
+    "context_gain": (
+        "validation_context_gain",
+        "context gain: bits of the best answer without context less bits of the model, validation",
+    ),
     "mask_bits": ("validation_mask_bits", "bits per character under [MASK], validation windows"),
     "error_windows": (
         "validation_error_windows",

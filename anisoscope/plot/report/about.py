@@ -35,11 +35,13 @@ def facts(run: Run, folder: pathlib.Path) -> list[tuple[str, str]]:
     attrs = run.results.attrs
     found = [("text", str(attrs["corpus"])), ("sha256 of the text", str(attrs.get("corpus_sha256", "")))]
     found += [("model", str(attrs.get("model", ""))), ("measured on", str(attrs.get("input", "")))]
-    if tested := finished.read(folder):
+    if tested := finished.read_score(folder):
         said = [f"{tested['bits_per_character']:.4f} bits per character"]
         said += [f"{tested['mask_bits']:.4f} under [MASK]"] if "mask_bits" in tested else []
-        if "gain" in tested:  # runs of old do not tell it
-            said.append(f"gain {tested['gain']:.4f} over {tested['context_free_bits']:.4f} without context")
+        if "context_gain" in tested:  # runs of old do not tell it
+            said.append(
+                f"context gain {tested['context_gain']:.4f} over {tested['context_free_bits']:.4f} without context"
+            )
         found.append(("test split", "; ".join([*said, tested["protocol"]])))
     for number, session in enumerate(_read(folder / "environment.json").get("sessions", []), 1):
         versions = ", ".join(f"{name} {version}" for name, version in session.get("versions", {}).items())

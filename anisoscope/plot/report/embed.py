@@ -17,7 +17,7 @@ from anisoscope.tangents.quantities import GRADIENT
 INNER = ("less", "statistic", "positions")  # controls of their own; all other dimensions can be an axis
 DEPTHS = ("layer", "block")
 VECTORS = ("query_projection", "key_projection")  # drawn together, on a plane
-TANGENTS, CLOUDS = "tangents: gradients in proxies", "gradients as clouds"  # families of tangents.nc
+TANGENTS, CLOUDS = "tangents: gradients in activation subspaces", "gradients as clouds"  # families of tangents.nc
 SYMBOLS = {"o": "circle", "s": "square", "^": "triangle-up", "D": "diamond", "v": "triangle-down"}
 SYMBOLS |= {"P": "cross", "X": "x"}
 INKS_ON_DARK = ("#56B4E9", "#F0803C", "#2FC79A", "#E29CC6", "#E69F00", "#8CD2FF", "#FFFFFF", "#A8A8A8", "#B79BEA")
@@ -72,7 +72,7 @@ def band(run: Run, name: str, values: xr.DataArray) -> str:
     if values.attrs.get("file") is None:
         told = bands({"": run}, name)
     elif values.attrs["resampling"] == "none":
-        return "least and greatest of the control frames"
+        return "least and greatest of the random subspaces"
     else:
         told = bands({"": Run(run.tangents, [])}, name)
     return told.removeprefix("Band: ").removesuffix(".")

@@ -240,7 +240,7 @@ def _in_words(known: dict[str, Any], config: PretrainedConfig) -> Iterator[str]:
         last = int(tangents.early_fraction * max(steps(config.pretrained)))
         where = f"in steps 1 to {last}, and a later one" if last else "of a training, named by pretrained.revisions"
         yield (
-            f"no early proxies: they need {LEAST_EARLY} revisions {where}; primary cells are of proxies fitted at the "
+            f"no early subspaces: they need {LEAST_EARLY} revisions {where}; primary cells are of those fitted at the "
             "revision itself, on other windows"
         )
     rows = 4 * 6 * layers * tangents.points * width

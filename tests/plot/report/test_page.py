@@ -105,7 +105,7 @@ def test_tables_of_tangents_are_there_with_their_words_at_the_steps_of_the_run(t
     (entry,) = read.known["runs"]
     assert entry["labels"]["step"] == [0, 1, 8]
     assert entry["variables"]["energy"]["band"] == "95 % interval, windows resampled"
-    assert entry["variables"]["control_energy"]["band"] == "least and greatest of the control frames"
+    assert entry["variables"]["control_energy"]["band"] == "least and greatest of the random subspaces"
     expected = directions.energy.reindex(step=[0, 1, 8])
     assert entry["variables"]["energy"]["dims"] == list(expected.dims)
     np.testing.assert_array_equal(read.values(0, "energy"), expected.values.astype("<f4"))

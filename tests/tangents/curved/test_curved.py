@@ -8,7 +8,7 @@ import pytest
 from scipy import stats
 
 from anisoscope.cli import flags, kinds, untrained
-from anisoscope.config.curved import CurvedConfig, check
+from anisoscope.config.curved import CurvedConfig, check_curved
 from anisoscope.experiments import curved_manifolds
 from anisoscope.measurement.tables import files
 from anisoscope.plot import curved as figure
@@ -65,7 +65,7 @@ def test_a_constant_error_violates_the_law_of_the_ratio(results):
 def test_the_counter_example_by_hand():
     """x = (u, u^2), u symmetric, W = 0, target -1: the gradient is E x, (0, E u^2)."""
     config = CurvedConfig(manifolds=("paraboloid",), curvatures=(2.0,), dimension=1, width=2, seeds=1, types=64)
-    check(config)
+    check_curved(config)
     found, drawn = program.measure(config), program.draw(config, 0, 0, 0)
     normal = found["normal_norm"][0, 0, 0, :, 0, 1]
     spreads = len(config.spreads)
@@ -132,7 +132,7 @@ def test_closed_forms_agree_where_they_meet():
 @pytest.mark.parametrize("size", ["", "tiny"])
 def test_the_experiment_validates_and_round_trips(size):
     config = curved_manifolds.get_config(size)
-    check(config)
+    check_curved(config)
     assert from_dict(json.loads(json.dumps(to_dict(config))), CurvedConfig) == config
     with pytest.raises(UserError, match="choose tiny, or leave it out"):
         curved_manifolds.get_config("tinny")
@@ -158,7 +158,7 @@ def test_the_experiment_validates_and_round_trips(size):
 )
 def test_bad_settings_are_one_line(settings, words):
     with pytest.raises(UserError, match=words) as error:
-        check(dataclasses.replace(SMALL, **settings))
+        check_curved(dataclasses.replace(SMALL, **settings))
     assert "\n" not in str(error.value)
 
 

@@ -103,7 +103,7 @@ def opened(model: Any, tokenizer: Any, config: PretrainedConfig) -> tuple[Loaded
         model, tokenizer = model
     named = isinstance(model, str | os.PathLike)
     name = os.fspath(model) if named else MEMORY
-    pretrained.check(replace(config, {"pretrained.name": name}))
+    pretrained.check_pretrained(replace(config, {"pretrained.name": name}))
     place = load.place_of(name, None) if named else None
     loaded = load.load(place, config.pretrained) if named else of_memory(model, tokenizer)
     loaded.about["pretrained"] = name if named else f"{model.name_or_path or type(model).__name__}, {MEMORY}"

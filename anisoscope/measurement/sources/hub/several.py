@@ -130,7 +130,8 @@ def _refuse_too_large(name: str, shape: Any, dtype: str) -> None:
     if there is not None and size > there:
         advice = "--config.pretrained.dtype=bfloat16 halves it, --config.pretrained.device_map=auto uses the disk too"
         raise UserError(
-            f"{name} has {memory.told(size)} of weights, and {memory.told(there)} of memory are available; {advice}"
+            f"{name} has {memory.format_bytes(size)} of weights, and {memory.format_bytes(there)} of memory are "
+            f"available; {advice}"
         )
 
 

@@ -92,7 +92,7 @@ def test_revisions_have_what_our_checkpoints_have(swept):
     assert "vector of ones: kept" in process.stdout
     assert (workdir / "figures" / "tangent_energy.png").exists()
     assert "steps 4, 8" in (workdir / "figures" / "tangent_energy.txt").read_text()
-    assert '"tangents: gradients in proxies"' in (workdir / "report.html").read_text()
+    assert '"tangents: gradients in activation subspaces"' in (workdir / "report.html").read_text()
 
 
 def test_the_loss_is_that_of_the_run(swept):
@@ -133,7 +133,7 @@ def test_weights_that_have_changed_are_read_again(run, learned, monkeypatch):
 def test_a_revision_that_is_added_is_tested_and_what_follows_it_again(learned, tmp_path):
     few = [name for name in NAMES if name != "step4"]
     process = start(learned, tmp_path / "run", *few, stages="measure,tangents")
-    assert "no early proxies" in process.stdout, process.stderr
+    assert "no early subspaces" in process.stdout, process.stderr
     process = start(learned, tmp_path / "run", *NAMES, stages="measure,tangents")
     assert "tangents of 4 checkpoints (4 now)" in process.stdout, process.stderr  # there are early proxies now
     assert files.read(tmp_path / "run" / "tangents" / "8.nc").previous_step == 4
@@ -160,7 +160,7 @@ def test_what_does_not_fit_is_one_line(run, learned, change, words):
 def test_a_model_alone_has_proxies_of_its_own_other_windows(learned, tmp_path):
     process = start(learned, tmp_path / "run", name=learned / "step20", stages="measure,tangents,figures")
     assert process.returncode == 0, process.stderr
-    assert "no early proxies: they need 2 revisions of a training" in process.stdout
+    assert "no early subspaces: they need 2 revisions of a training" in process.stdout
     table = files.read(tmp_path / "run" / "tangents.nc")
     known = table.sel(rows="raw", statistic="mean")
     assert np.isfinite(known.excess.sel(fit="here")).all()

@@ -2,7 +2,7 @@ import dataclasses
 
 import pytest
 
-from anisoscope.config.untrained import CHOICES, UntrainedConfig, check
+from anisoscope.config.untrained import CHOICES, UntrainedConfig, check_untrained
 from anisoscope.experiments import untrained_bias, untrained_bias_full
 from anisoscope.utils.errors import UserError
 from anisoscope.utils.settings import from_dict, to_dict
@@ -12,7 +12,7 @@ from anisoscope.utils.settings import from_dict, to_dict
 @pytest.mark.parametrize("size", ["bert", "tiny", "table"])
 def test_every_experiment_validates_and_round_trips(module, size):
     config = module.get_config(size)
-    check(config)
+    check_untrained(config)
     assert from_dict(to_dict(config), UntrainedConfig) == config
 
 
@@ -61,6 +61,6 @@ def test_the_size_must_be_known():
 def test_what_cannot_run_is_refused_in_one_line_that_names_it(name, value, words):
     config = dataclasses.replace(UntrainedConfig(), **{name: value})
     with pytest.raises(UserError, match=words) as error:
-        check(config)
+        check_untrained(config)
     assert str(error.value).startswith(name)
     assert "\n" not in str(error.value)

@@ -1,0 +1,130 @@
+"""A run replayed from its last checkpoint below a context gain, up to the step where it reaches it: exactly.
+
+What is made so lies apart from the run's own checkpoints, in `loss_matched/`, beside a record of each context gain.
+"""
+
+import contextlib
+import json
+import pathlib
+from typing import NamedTuple
+
+import jax
+import jax.numpy as jnp
+
+from anisoscope.config.run import RunConfig, schedule
+from anisoscope.data.corpus import Corpus
+from anisoscope.training import checkpoint, evaluate, step
+from anisoscope.training.program import Program, make_program
+from anisoscope.training.seed_runs import items
+from anisoscope.utils import processes, renamed
+from anisoscope.utils.errors import RunError, UserError
+from anisoscope.utils.files import read_json, write_json
+from anisoscope.utils.progress import bar
+from anisoscope.utils.stop import Stop
+
+
+class Bracket(NamedTuple):
+    """Two validations of a run, one after the other: the first one that has gained so much, and the one before."""
+
+    below: int
+    reached: int
+
+
+class Crossing(NamedTuple):
+    step: int  # the first one, between those of the bracket, at which bisection finds so much gained
+    context_gain: float
+    after: dict[str, str | None] | None = None  # {step: digest} of the run's checkpoint before it; of old ones unknown
+
+
+def folder(run: pathlib.Path) -> str:
+    """Its name in the run's folder, which a run of an earlier version goes on with."""
+    return renamed.place(run, "loss_matched").name
+
+
+def crossings(
+    config: RunConfig, corpus: Corpus, run: pathlib.Path, brackets: dict[float, Bracket], name: str, stop: Stop
+) -> dict[float, Crossing]:
+    """Of each context gain, where a finished run reaches it; its checkpoint is there, on the schedule or made now."""
+    place = run / folder(run)
+    path, kept = place / "crossings.json", schedule(config.train.steps, config.checkpoint.every)
+    known = read_json(path, "move it elsewhere") if path.exists() else {}
+    reached_at = {float(gain): Crossing(**renamed.keys(one, renamed.SCORES)) for gain, one in known.items()}
+    with contextlib.ExitStack() as stack:
+        scheduled = stack.enter_context(contextlib.closing(checkpoint.Checkpoints(run / "checkpoints", kept, True)))
+        others = stack.enter_context(contextlib.closing(checkpoint.Checkpoints(place / "checkpoints", None)))
+        # Those that another run has made in this place, before this one was trained anew, are no part of it.
+        reached_at = {gain: one for gain, one in reached_at.items() if _stands(scheduled, one)}
+        for at in set(others.steps()) - {one.step for one in reached_at.values()}:
+            others.set_aside(at)
+        there, both = {*kept, *others.steps()}, checkpoint.Beside(scheduled, others)
+        todo = [gain for gain in sorted(brackets) if gain not in reached_at or reached_at[gain].step not in there]
+        if not todo:
+            return {gain: reached_at[gain] for gain in brackets}
+        program = make_program(config, corpus)
+        replayed = _Replay(config, corpus, program, name, stop)
+        for gain in bar(todo, f"{name}: loss-matched", "level", leave=False):
+            below = brackets[gain].below
+            start = max((at for at in {*scheduled.steps(), *others.steps()} if at <= below), default=None)
+            if start is None:
+                raise UserError(f"{run / 'checkpoints'} has no checkpoint up to step {below} to replay from")
+            params, train = both.restore(start, *items(program.abstract))
+            state = program.stack([step.State(params, train["opt_state"], train["step"])])
+            at, state, reached = replayed.until(state, start, gain, brackets[gain])
+            if at not in {*kept, *others.steps()}:
+                others.save(at, *items(program.of_seed(state, 0)))
+            base = max((step for step in scheduled.steps() if step <= at), default=None)
+            reached_at[gain] = Crossing(at, reached, None if base is None else {str(base): scheduled.digest(base)})
+            if processes.is_first():
+                write_json(path, {json.dumps(key): one._asdict() for key, one in reached_at.items()})
+    return {gain: reached_at[gain] for gain in brackets}
+
+
+def _stands(scheduled: checkpoint.Checkpoints, crossing: Crossing) -> bool:
+    """Whether the checkpoint before it is still the same, as far as that can be seen: it may be gone."""
+    then = crossing.after or {}
+    return all(scheduled.digest(int(step)) in (digest, None) for step, digest in then.items() if digest)
+
+
+class _Replay:
+    """The steps of a run once more, from a state at hand."""
+
+    def __init__(self, config: RunConfig, corpus: Corpus, program: Program, name: str, stop: Stop):
+        self.config, self.program, self.name, self.stop = config, program, name, stop
+        self.tokens_N, self.windows = corpus.valid, evaluate.valid_windows(config, corpus.valid.size)
+
+    def until(self, state: step.State, at: int, gain: float, bracket: Bracket) -> tuple[int, step.State, float]:
+        """Step, state and context gain where so much is first gained: the bracket is halved until one step is left."""
+        below, reached = bracket
+        state, reached_state = self.advance(state, below - at), None
+        while reached - below > 1:
+            middle = (below + reached) // 2
+            there = self.advance(jax.tree.map(jnp.copy, state), middle - below)
+            gained = self.context_gain(there)
+            if gained >= gain:
+                reached, reached_state = middle, (there, gained)
+            else:
+                below, state = middle, there
+        if reached_state is None:
+            state = self.advance(state, reached - below)
+            reached_state = state, self.context_gain(state)
+        state, gained = reached_state
+        if gained < gain:
+            raise RunError(
+                f"{self.name}: replayed to step {reached}, it gains {gained:.6f} bits, and {gain:.6f} by its log: "
+                "training is not exact on this device, or evaluate.draws has changed since"
+            )
+        return reached, state, gained
+
+    def advance(self, state: step.State, count: int) -> step.State:
+        while count > 0:
+            self.may_stop()
+            now = min(count, self.config.train.dispatch)
+            state, _ = self.program.steps(state, self.program.tokens_N, self.program.data_R, jnp.int32(now))
+            count -= now
+        return state
+
+    def context_gain(self, state: step.State) -> float:
+        return self.program.score(state.params, self.tokens_N, self.windows, "", self.may_stop)[0].context_gain
+
+    def may_stop(self) -> None:
+        self.stop.check(f"{self.name}: stopped on the way to a context gain")

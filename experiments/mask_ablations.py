@@ -1,0 +1,80 @@
+"""Mask × objective × seeds: which shapes follow the causal mask, and which the objective? `:tiny` is for two CPU cores.
+
+Runs of one seed differ in mask and objective only: same initial parameters, windows and budget. A next character is
+asked for where the mask hides it; bidirectional and leaking masks show it, and have masked characters alone.
+Loss-matched contrasts need --stages=train,measure,matched,figures.
+"""
+
+from typing import Any
+
+from anisoscope.config import recipes
+from anisoscope.config.experiment import Config
+from anisoscope.config.measure import MeasureConfig
+from anisoscope.config.model import ModelConfig
+from anisoscope.config.run import CheckpointConfig, EvaluateConfig, TrainConfig
+from anisoscope.utils.settings import replace
+
+COST = {
+    "small": "45 times decoder_small.py",
+    "tiny": "three hours on one CPU core, and longer for all loss-matched contrasts; it resumes where it stopped",
+}
+
+SEEDS = (2, 3, 4, 5, 6)  # fresh: 0 and 1 were seen while this was built
+LEAKS = {"leak_01": 0.01, "leak_10": 0.1}  # of the pairs (query, later key)
+TINY = Config(
+    model=ModelConfig(layers=4, width=64, heads=4, context=128),
+    train=TrainConfig(steps=1200, batch_size=16, learning_rate=3e-3),
+    evaluate=EvaluateConfig(every=250, windows=64, draws=4),
+    checkpoint=CheckpointConfig(every=500),
+    measure=MeasureConfig(
+        points=2048,
+        batches=2,
+        families=("spectrum", "outliers", "leading", "dimension", "similarity", "attention"),
+        nulls=("gaussian", "untrained"),
+    ),
+)
+# Loss-matched, each with the change that would still count as none: a fifth of what anisotropy grows in a decoder of
+# this size, a bell as deep as its noise, a fifth of a doubling of the dimension, half a doubling of the drift.
+MARGINS = {"growth": 0.05, "bell": 0.05, "expansion": 0.2, "drift_growth": 0.5}
+ASKED = {
+    "objective": {"before": "causal_next", "after": "causal_masked"},
+    "mask": {"before": "causal_masked", "after": "bidirectional_masked"},
+}
+PRIMARY = {
+    f"{quantity}_by_{what}": pair | {"quantity": quantity, "at": "matched", "margin": margin}
+    for quantity, margin in MARGINS.items()
+    for what, pair in ASKED.items()
+}
+HIDING = ("causal", "window", "prefix")  # masks under which the next character is a task
+
+
+def get_config(size: str = "small") -> Config:
+    config = sized(size)
+    return replace(config, {"variants": variants(config.model.context), "primary": PRIMARY})
+
+
+def sized(size: str) -> Config:
+    """Many runs, so `tiny` is smaller here than elsewhere, and what is measured is less."""
+    return recipes.sized(size, {"small": Config(), "tiny": TINY})
+
+
+def masks(context: int) -> dict[str, dict[str, Any]]:
+    """Between causal and bidirectional: a window of an eighth of the context, a prefix of a quarter, two leaks."""
+    return {
+        "causal": {"model.mask": "causal"},
+        "window": {"model.mask": "window", "model.window": context // 8},
+        "prefix": {"model.mask": "prefix", "model.prefix": context // 4},
+        **{name: {"model.mask": "leak", "model.leak": leak} for name, leak in LEAKS.items()},
+        "bidirectional": {"model.mask": "bidirectional"},
+    }
+
+
+def variants(context: int) -> dict[str, dict[str, Any]]:
+    """A seed decides the initial parameters, the order of the windows, the masked characters and the leaking pairs."""
+    return {
+        f"{mask}_{objective}_{seed}": settings | {"objective": objective, "train.seed": seed, "model.leak_seed": seed}
+        for seed in SEEDS
+        for objective in ("next", "masked")
+        for mask, settings in masks(context).items()
+        if objective == "masked" or mask in HIDING
+    }

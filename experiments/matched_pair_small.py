@@ -1,0 +1,16 @@
+"""Matched encoder–decoder pair: decoder_small and encoder_small, compared in each figure; `:tiny` runs on a CPU."""
+
+from anisoscope.config.experiment import Config
+from anisoscope.experiments import decoder_small
+from anisoscope.utils.settings import replace
+
+COST = {"small": "twice decoder_small.py", "tiny": "an hour on two CPU cores"}
+
+MATCHED_PAIR = {
+    "decoder": {"model.mask": "causal", "objective": "next"},
+    "encoder": {"model.mask": "bidirectional", "objective": "masked"},
+}
+
+
+def get_config(size: str = "small") -> Config:
+    return replace(decoder_small.get_config(size), {"variants": MATCHED_PAIR})

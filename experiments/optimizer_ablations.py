@@ -1,0 +1,88 @@
+"""Does the optimizer make the geometry? AdamW, Muon or SGD on the blocks' matrices alone; `:tiny` is for two CPU cores.
+
+All else has AdamW at one rate in all three. Runs of one model and seed differ in the optimizer of the matrices and its
+rate alone: same initial parameters, windows and budget. Loss-matched contrasts need
+--stages=train,measure,matched,figures. `:rates` tries several rates of each, on a seed of its own: of an optimizer,
+that with the least sum of both models' last valid_bits belongs in RATES.
+"""
+
+from typing import Any
+
+from anisoscope.config.experiment import Config
+from anisoscope.config.recipes import chosen
+from anisoscope.experiments import mask_ablations
+from anisoscope.experiments.matched_pair_small import MATCHED_PAIR
+from anisoscope.utils.settings import replace
+
+COST = {
+    "small": "30 times decoder_small.py",
+    "tiny": "three hours on one CPU core, in parts: it resumes where it stopped",
+    "rates": "half an hour on one CPU core",
+}
+
+SEEDS = (2, 3, 4, 5, 6)
+REST = 0.002  # AdamW's learning rate of all that is no matrix of a block
+TRIED = {
+    "adamw": (0.001, 0.002, 0.004, 0.008),
+    "muon": (0.005, 0.01, 0.02, 0.04),
+    "sgd": (0.015, 0.03, 0.06, 0.1, 0.3, 1.0),
+}
+RATES = {"adamw": 0.004, "muon": 0.02, "sgd": 0.03}  # the best of these (docs/LOG.md, 2026-11-23)
+# Loss-matched, in the decoder. What would still count as no change: as in mask_ablations.py, and a quarter of a
+# doubling of what is told in doublings. What an optimizer does to the rank of its updates is no question of a margin.
+MARGINS: dict[str, float | None] = {
+    "last_anisotropy": 0.05,
+    "last_dimension": 0.2,
+    "last_drift": 0.5,
+    "last_outliers": 0.25,
+    "last_query_drift": 0.5,
+    "last_key_drift": 0.5,
+    "last_update_rank": None,
+}
+
+
+def primary(pairs: dict[str, tuple[str, str]], margins: dict[str, float | None]) -> dict[str, dict[str, Any]]:
+    return {
+        f"{quantity.removeprefix('last_')}_{name}": {
+            **{"quantity": quantity, "before": before, "after": after, "at": "matched"},
+            **({} if margin is None else {"margin": margin}),
+        }
+        for quantity, margin in margins.items()
+        for name, (before, after) in pairs.items()
+    }
+
+
+SHARED = {"train.rest_learning_rate": REST, "train.schedule": "constant", "model.positions": "rotary"}
+PRIMARY = primary({name: ("adamw_decoder", f"{name}_decoder") for name in ("muon", "sgd")}, MARGINS)
+
+
+def get_config(size: str = "small") -> Config:
+    sizes = {"small": Config(), "tiny": mask_ablations.TINY}
+    sizes["rates"] = replace(sizes["tiny"], {"train.steps": 500})
+    config = replace(chosen(size, sizes), SHARED | {"measure.updates": True})
+    if size == "rates":
+        return replace(config, {"variants": trials()})
+    return replace(config, {"variants": variants(), "primary": PRIMARY})
+
+
+def of(optimizer: str, model: str, rate: float, seed: int) -> dict[str, Any]:
+    return {"train.optimizer": optimizer, "train.learning_rate": rate, "train.seed": seed, **MATCHED_PAIR[model]}
+
+
+def variants() -> dict[str, dict[str, Any]]:
+    return {
+        f"{name}_{model}_{seed}": of(name, model, rate, seed)
+        for seed in SEEDS
+        for model in MATCHED_PAIR
+        for name, rate in RATES.items()
+    }
+
+
+def trials() -> dict[str, dict[str, Any]]:
+    """A rate stands in the name by its place, from 1 on."""
+    return {
+        f"{name}_{place}_{model}": of(name, model, rate, 0)
+        for name, rates in TRIED.items()
+        for place, rate in enumerate(rates, 1)
+        for model in MATCHED_PAIR
+    }

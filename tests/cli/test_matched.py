@@ -1,0 +1,108 @@
+"""Loss-matched contrasts, from training to the figure; what is prespecified comes first."""
+
+import json
+
+import numpy as np
+import pandas as pd
+import pytest
+
+from anisoscope.analysis import on_disk
+from anisoscope.cli import drawing, matched, training
+from anisoscope.config import variants
+from anisoscope.measurement.tables import files
+from anisoscope.training import finished, log, replay
+from anisoscope.utils.errors import Stopped, UserError
+from anisoscope.utils.settings import replace
+from tests import tiny
+from tests.analysis.test_runs import made
+
+KINDS = {"plain": {}, "sink": {"model__sink": True}, "norm": {"model__qk_norm": True}}
+
+
+@pytest.fixture
+def root(tmp_path):
+    """Three conditions of a seed, trained and measured as far as the stage reads it."""
+    scores = [
+        {"step": step, "kind": "valid", "bits_per_character": 9.0, "context_gain": float(step)} for step in (0, 1, 10)
+    ]
+    gains = "".join(json.dumps(line) + "\n" for line in scores)
+    for kind, changes in KINDS.items():
+        files.write(made(**changes), tmp_path / kind / "results.nc")
+        (tmp_path / kind / "train.jsonl").write_text(gains)
+        finished.write(tmp_path / kind, {"bits_per_character": 9.0})
+    return tmp_path
+
+
+def of(root):
+    return {kind: root / kind for kind in KINDS}
+
+
+def test_what_is_primary_is_contrasted_and_written_before_the_rest(root, monkeypatch, capsys):
+    named = {"bells": {"quantity": "bell", "before": "sink", "after": "plain", "at": "matched", "margin": 0.1}}
+    experiment = replace(tiny.config(steps=10), {"primary": named})
+    asked = []
+
+    def measured(config, text, run, brackets, name, stop):
+        if len(asked) == len(KINDS):
+            raise Stopped("stopped in the second part")
+        asked.append((name, [*brackets] != []))
+        return {level: replay.Crossing(10, level) for level in brackets}
+
+    monkeypatch.setattr(matched, "measured", measured)
+    configs = dict.fromkeys(KINDS, experiment)
+    with pytest.raises(Stopped):
+        matched.contrast(experiment, configs, dict.fromkeys(configs), root, None)
+    assert [name for name, any_level in asked if any_level] == ["plain", "sink"]
+    first = on_disk.read_loss_matched(root, of(root))
+    assert set(first.setting) == {"model.sink"}
+    assert np.isfinite(on_disk.read_primary(root).change).all()
+    asked.clear()
+    monkeypatch.setattr(matched, "measured", lambda *args: {level: replay.Crossing(10, level) for level in args[3]})
+    matched.contrast(experiment, configs, dict.fromkeys(configs), root, None)
+    whole = on_disk.read_loss_matched(root, of(root))
+    assert set(whole.setting) == {"model.sink", "model.qk_norm"}
+    assert "1 contrasts that are primary, first" in capsys.readouterr().out
+    same = whole[whole.setting == "model.sink"].reset_index(drop=True)
+    pd.testing.assert_frame_equal(same, first)
+    files.write(made(model__sink=True, train__seed=1), root / "sink" / "results.nc")
+    assert on_disk.read_loss_matched(root, of(root)).empty
+    assert "of other tables than now" in capsys.readouterr().out
+
+
+@pytest.mark.slow
+def test_contrasts_loss_matched_from_training_to_the_figure(tmp_path, capsys):
+    """Of two conditions; the second time nothing is done again."""
+    changes = {"measure.families": ("similarity", "spectrum"), "measure.nulls": ("untrained",), "checkpoint.every": 200}
+    conditions = {"plain": {"model.sink": False}, "sink": {"model.sink": True}}
+    named = {"bells": {"quantity": "bell", "before": "plain", "after": "sink", "at": "matched", "margin": 0.1}}
+    experiment = tiny.config(steps=200, schedule="constant", learning_rate=1e-2, dispatch=20, log_every=50)
+    experiment = replace(experiment, changes | {"model.layers": 4, "evaluate.every": 40, "variants": conditions})
+    experiment = replace(experiment, {"primary": named})
+    configs, root = variants.expand(experiment), tmp_path / "sinks"
+    for _ in range(2):
+        training.work(experiment, configs, root, "sinks", ["train", "measure", "matched"])
+    assert capsys.readouterr().out.count("trained already") == 2
+    found = on_disk.read_loss_matched(root, {name: root / name for name in configs})
+    assert {"bell", "drift_growth", "steps_to_context_gain"} <= set(found.quantity)
+    assert np.isfinite(found[found.quantity == "bell"].change).all()
+    first = found[found.role == "primary"].iloc[0]
+    told = on_disk.read_primary(root).iloc[0]
+    assert (told.change, told.verdict) == (first.change, "no p")  # of a single seed
+    rows = pd.read_csv(root / "loss_matched.csv").set_index("run")
+    best, made = {}, 0
+    for name in configs:
+        gains = {line["step"]: line["context_gain"] for line in log.read_log(root / name) if line["kind"] == "valid"}
+        best[name] = max(gain for step, gain in gains.items() if 10 <= step <= 160)  # before the decay
+        ((level, crossing),) = json.loads((root / name / "loss_matched" / "crossings.json").read_text()).items()
+        assert crossing["step"] == rows.loc[name, "steps_to_context_gain"] <= 160
+        assert rows.loc[name, "context_gain_there"] == pytest.approx(crossing["context_gain"])
+        assert crossing["context_gain"] >= float(level) == pytest.approx(rows.loc[name, "level"])
+        if not (root / name / "measurements" / f"{crossing['step']}.nc").exists():
+            made += (root / name / "loss_matched" / "measurements" / f"{crossing['step']}.nc").exists()
+    assert float(level) == min(best.values()) > 0
+    assert made
+    drawing.draw_figures({name: root / name for name in configs}, root / "figures", root, "context_gain")
+    assert (root / "figures" / "contrasts_loss_matched.png").exists()
+    assert "in the constant part" in (root / "figures" / "contrasts_loss_matched.txt").read_text()
+    with pytest.raises(UserError, match=r"--stages=matched contrasts runs, and this experiment has one"):
+        matched.contrast(experiment, {"plain": configs["plain"]}, {}, root, None)

@@ -1,0 +1,119 @@
+"""A run replayed up to a context gain is the run itself, stopped there."""
+
+import json
+
+import numpy as np
+import pytest
+
+from anisoscope.training import checkpoint, log, loop, program, replay
+from anisoscope.utils.errors import RunError, Stopped, UserError
+from anisoscope.utils.settings import replace
+from anisoscope.utils.stop import Stop
+from tests import tiny
+from tests.training import test_loop
+from tests.training.test_loop import everything, train
+
+CONFIG = replace(tiny.config(steps=12, schedule="constant", learning_rate=3e-2), {"evaluate.every": 12})
+KEPT = [0, 1, 12]
+
+
+def retrain(folder, brackets, config=CONFIG, stopped=False):
+    with Stop() as stop:
+        stop.asked = stopped
+        return replay.crossings(config, tiny.corpus(), folder, brackets, "run", stop)
+
+
+def keep(patch, steps):
+    """Checkpoints of these steps."""
+    for module in (loop, replay, test_loop):
+        patch.setattr(module, "schedule", lambda *_: steps)
+
+
+@pytest.fixture(scope="module")
+def every_step(tmp_path_factory):
+    """Digests and gains of all steps of a run that keeps them all."""
+    folder = tmp_path_factory.mktemp("all")
+    with pytest.MonkeyPatch.context() as patch:
+        keep(patch, list(range(13)))
+        train(CONFIG, folder)
+        found = everything(folder, CONFIG)
+    gains = {line["step"]: line["context_gain"] for line in log.read_log(folder) if line["kind"] == "valid"}
+    return found, gains
+
+
+@pytest.fixture
+def folder(tmp_path, monkeypatch):
+    """One that keeps few."""
+    keep(monkeypatch, KEPT)
+    train(CONFIG, tmp_path)
+    return tmp_path
+
+
+@pytest.mark.slow
+def test_it_ends_at_the_first_step_with_that_gain_and_is_the_run_there_bitwise(folder, every_step, monkeypatch):
+    digests, gains = every_step
+    assert gains[1] < gains[6] < gains[12]  # it learns
+    ends = program.optimizer.constant_part(CONFIG.train)[1]
+    validated = [line["step"] for line in log.read_log(folder) if line["kind"] == "valid"]
+    assert validated == [0, 1, ends, 12]  # its best at a constant rate is known
+    assert 1 < ends < 12
+    before = {path: path.read_bytes() for path in folder.rglob("*") if path.is_file()}
+    levels = {(gains[5] + gains[6]) / 2, gains[8], gains[12]}
+    found = retrain(folder, dict.fromkeys(levels, replay.Bracket(1, 12)))
+    for level, crossing in found.items():
+        assert gains[crossing.step] == crossing.context_gain >= level > gains[crossing.step - 1]
+    store = checkpoint.Checkpoints(folder / "loss_matched" / "checkpoints", None)
+    made = {step: store._orbax.checkpointables_metadata(step).custom_metadata["sha256"] for step in store.steps()}
+    store.close()
+    expected = {step: digests[step] for step in {one.step for one in found.values()} - {*KEPT}}
+    assert made.keys() == expected.keys()
+    assert made
+    for step, leaves in made.items():  # parameters and optimizer's state
+        assert sorted(leaves.values()) == sorted(expected[step].values())
+    assert before == {path: path.read_bytes() for path in before}  # the run's own files stay as they were
+    with monkeypatch.context() as patch:
+        patch.setattr(replay, "make_program", None)
+        assert retrain(folder, dict.fromkeys(levels, replay.Bracket(1, 12))) == found  # nothing is done twice
+    record = folder / "loss_matched" / "crossings.json"
+    other = {key: one | {"after": {"1": "of another run"}} for key, one in json.loads(record.read_text()).items()}
+    record.write_text(json.dumps(other))  # as if the run had been trained anew, with another result
+    assert retrain(folder, dict.fromkeys(levels, replay.Bracket(1, 12))) == found
+    assert len(list((folder / "loss_matched" / "damaged_checkpoints").iterdir())) == len(made)
+
+
+@pytest.mark.slow
+def test_who_asks_to_stop_is_heard_and_what_is_found_is_kept(folder, every_step, monkeypatch):
+    gains, calls = every_step[1], []
+    whole = replay._Replay.until
+    monkeypatch.setattr(replay._Replay, "until", lambda self, *args: (calls.append(1), whole(self, *args))[1])
+    retrain(folder, {gains[4]: replay.Bracket(1, 12)})
+    both = {gains[4]: replay.Bracket(1, 12), gains[8]: replay.Bracket(1, 12)}
+    with pytest.raises(Stopped, match="run: stopped on the way to a context gain"):
+        retrain(folder, both, stopped=True)
+    assert retrain(folder, both)[gains[8]].step <= 8
+    assert len(calls) == 3
+    assert len(json.loads((folder / "loss_matched" / "crossings.json").read_text())) == 2
+
+
+@pytest.mark.slow
+def test_a_gain_that_does_not_come_again_is_told(folder, every_step):
+    with pytest.raises(RunError, match=r"run: replayed to step 2, it gains .*: training is not exact on this"):
+        retrain(folder, {max(every_step[1].values()) + 1: replay.Bracket(1, 2)})
+
+
+def test_checkpoints_that_are_gone_are_one_line(tmp_path):
+    with pytest.raises(UserError, match=r"checkpoints has no checkpoint up to step 4 to replay from"):
+        retrain(tmp_path, {1.0: replay.Bracket(4, 12)})
+
+
+def test_the_constant_part_is_where_the_rate_is_at_its_peak():
+    for steps, warmup, decay in ((100, 0.1, 0.2), (40, 0.0, 0.5), (40, 0.0, 0.0)):
+        config = replace(
+            tiny.config(steps=steps, schedule="constant", warmup_fraction=warmup, decay_fraction=decay), {}
+        ).train
+        rates = np.array([float(program.optimizer.schedule(config)(step - 1)) for step in range(1, steps + 1)])
+        first, last = program.optimizer.constant_part(config)
+        np.testing.assert_allclose(rates[first - 1 : last], config.learning_rate, rtol=1e-6)
+        assert first == 1 or rates[first - 2] < 0.999 * config.learning_rate
+        assert last == steps or rates[last] < 0.999 * config.learning_rate
+    assert program.optimizer.constant_part(tiny.config().train) is None
