@@ -7,7 +7,7 @@ from anisoscope.measurement.families import comparison
 from anisoscope.measurement.families.entries import quantities
 from benchmarks import coverage
 from benchmarks.coverage import Row, score
-from benchmarks.zoo import ZOO
+from tests.zoo import ZOO
 
 BATCHES, SECTIONS, DRAWS = 4, 4, 4000
 

@@ -1,6 +1,6 @@
 """How often the intervals of `sources.measure` hold what is estimated, where a user's groups are of unequal size.
 
-    python -m benchmarks.unequal_groups [--draws 200] [--points 1024]
+    python -m dev.unequal_groups [--draws 200] [--points 1024]
 
 Each draw is a cloud of groups with log-normal sizes, the same in all draws: a group has a centre of its own, and its
 points lie around that. In the second cloud larger groups lie farther out, so that their sizes
@@ -15,9 +15,10 @@ import jax
 import numpy as np
 from tqdm import tqdm
 
+from anisoscope.config.data import CACHE
+from anisoscope.measurement.api import measure
 from anisoscope.measurement.families.entries import quantities
 from anisoscope.measurement.intervals import LEVEL
-from anisoscope.measurement.sources.arrays import measure
 from anisoscope.utils.compiled import keep
 from benchmarks.rounds import hardware
 
@@ -75,5 +76,5 @@ def main() -> None:
 
 
 if __name__ == "__main__":
-    keep()
+    keep(CACHE)
     main()

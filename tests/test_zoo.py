@@ -4,7 +4,7 @@ import ml_dtypes
 import numpy as np
 import pytest
 
-from benchmarks.zoo import COPIED, WINDOW, ZOO, gaussian
+from tests.zoo import COPIED, WINDOW, ZOO, gaussian
 
 POINTS = 4000
 
