@@ -18,14 +18,6 @@ from anisoscope.config.vectors import VectorsConfig
 from anisoscope.utils.errors import UserError, meant
 from anisoscope.utils.settings import RENAMED, replace
 
-MOVED = {  # what experiment files import, in versions before 0.2.0 and now
-    "experiments.config": "anisoscope.config.experiment",
-    "experiments.recipes": "anisoscope.config.recipes",
-    "data": "anisoscope.config.data, of what data.config was,",
-    "panel": "anisoscope.config.measure, of what panel.config was,",
-    "training": "anisoscope.config.run, of what training.config was,",
-    "workdir": "anisoscope.utils",
-}
 KINDS = (Config, UntrainedConfig, CurvedConfig, VectorsConfig, PretrainedConfig, ModelsConfig)
 EXPERIMENTS = pathlib.Path(anisoscope.__file__).parent / "experiments"
 BOOLEANS = {"true": True, "t": True, "1": True, "false": False, "f": False, "0": False}
@@ -99,9 +91,6 @@ def load(given: str) -> Config | UntrainedConfig | CurvedConfig | VectorsConfig 
     except SyntaxError as error:
         at = f"{error.filename}, line {error.lineno}" if error.lineno else path
         raise UserError(f"{where}: {at}: {error.msg}") from error
-    except ModuleNotFoundError as error:
-        moved = f"; it is {MOVED[error.name]} now" if error.name in MOVED else ""
-        raise UserError(f"{where}: {type(error).__name__}: {error}{moved}") from error
     except (Exception, SystemExit) as error:  # whatever a file of the user's may raise
         raise UserError(f"{where}: {type(error).__name__}: {' '.join(str(error).split())}") from error
     if not isinstance(config, KINDS):

@@ -1,8 +1,6 @@
 """The flags beside an experiment's settings: what they are, what they may be, and the words of --help."""
 
-import pathlib
 from collections.abc import Iterator
-from typing import Any
 
 from absl import flags
 
@@ -10,33 +8,16 @@ from anisoscope.cli import explained as explanation
 from anisoscope.cli import flags as settings_flags
 from anisoscope.config.experiment import Config
 from anisoscope.utils.errors import UserError, meant
-from anisoscope.utils.files import read_small
 
 STAGES = ("train", "measure", "tangents", "figures")  # what is done where none is named
 AXES = ("step", "gain")
 FURTHER = ("equal", "export")  # done where it is named
-LARGEST_FLAGFILE = 2**20  # bytes
 OF_RUNS = ("config", "stages", "compare", "over", "distributed", "dry_run")  # which --similarity knows nothing of
-
-
-class Flags(flags.FlagValues):
-    """absl's own, which reads a --flagfile of whatever kind to its end."""
-
-    def _get_flag_file_lines(self, filename: str, parsed_file_stack: list[str] | None = None) -> Any:
-        try:
-            content = read_small(pathlib.Path(filename), LARGEST_FLAGFILE) if filename else b""
-            if b"\0" in content:
-                raise ValueError("it is no text")
-            content.decode()
-        except (OSError, ValueError) as error:
-            advice = "name a text with a flag on each line"
-            raise UserError(f"--flagfile={filename} cannot be read ({error}); {advice}") from error
-        return super()._get_flag_file_lines(filename, parsed_file_stack)
 
 
 def parse(words: list[str]) -> flags.FlagValues:
     """The flags beside the experiment's settings; UserError, one line, where they are wrong."""
-    given = Flags()
+    given = flags.FlagValues()
     flags.DEFINE_string("config", None, "Experiment file, as experiments/decoder_small.py or …:tiny.", given)
     flags.DEFINE_string("workdir", None, "Folder of the run; runs/<experiment> where not given.", given)
     flags.DEFINE_list(
@@ -64,7 +45,7 @@ def parse(words: list[str]) -> flags.FlagValues:
     except flags.IllegalFlagValueError as error:
         what = str(error).removeprefix("flag ").partition(": ")[0]
         raise UserError(f"{what}: true or false is needed") from error
-    except flags.Error as error:
+    except (flags.Error, OSError, ValueError) as error:  # of a --flagfile that is no text
         raise UserError(f"{error}; see --help") from error
     if len(left) > 1:
         raise UserError(f"{left[1]!r} is not a flag; see --help")

@@ -8,7 +8,7 @@ import pytest
 
 from anisoscope import experiments
 from anisoscope.analysis import primary
-from anisoscope.cli.limits import check
+from anisoscope.cli.kinds import check_run as check
 from anisoscope.config import recipes, variants
 from anisoscope.config.experiment import Config
 from anisoscope.experiments import mask_laboratory

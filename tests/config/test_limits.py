@@ -1,6 +1,6 @@
 import pytest
 
-from anisoscope.cli.limits import check
+from anisoscope.cli.kinds import check_run as check
 from anisoscope.config.experiment import Config
 from anisoscope.config.model import ModelConfig
 from anisoscope.config.run import TrainConfig
