@@ -95,11 +95,6 @@ def test_home_folder_that_is_not_known(refused):
             corpus.load(config, context=16)
 
 
-def test_no_network_never_gives_another_corpus(published, tmp_path, refused):
-    with refused("no network", enwik8_dataset_builder.URL, "enwik8.zip", "--config.data.path="):
-        corpus.load(DataConfig(cache=str(tmp_path)), context=16)
-
-
 def test_claims_of_the_whole_enwik8_are_checked(published, tmp_path, refused):
     text, _ = published
     wrong = tmp_path / "copy.txt"

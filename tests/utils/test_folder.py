@@ -57,12 +57,6 @@ def test_a_folder_with_other_things_in_it_is_refused(tmp_path):
     assert [p.name for p in tmp_path.iterdir()] == ["thesis.tex"]
 
 
-def test_an_unreadable_record_is_one_line(tmp_path):
-    (tmp_path / "config.json").write_text("{")
-    with pytest.raises(UserError, match=r"config.json cannot be read"):
-        folder.claim(tmp_path, tiny.config(), new=True)
-
-
 def test_the_corpus_may_not_change_under_a_run(tmp_path):
     folder.record_environment(tmp_path, tiny.corpus().record())
     folder.record_environment(tmp_path, tiny.corpus().record())
