@@ -20,7 +20,7 @@ import subprocess
 import sys
 import tempfile
 
-from anisoscope.utils.files import read_json, write_json
+from anisoscope.utils.files import read_json, write, write_json
 from dev.faults import FAULTS
 from dev.faults.entry import Fault
 
@@ -103,7 +103,7 @@ def noticed_by(fault: Fault | None, root: pathlib.Path, names: list[str]) -> str
         copy = copied(root, folder)
         if fault is not None:
             path = copy / fault.file
-            path.write_text(path.read_text().replace(fault.old, fault.new))
+            write(path, path.read_text().replace(fault.old, fault.new))
         return first_failure(copy, names)
 
 
