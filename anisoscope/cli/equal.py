@@ -19,10 +19,7 @@ from anisoscope.utils.stop import Stop
 def contrast(
     experiment: Config, configs: dict[str, Config], texts: dict[str, Corpus], root: pathlib.Path, stop: Stop
 ) -> None:
-    """Contrast finished runs at equal gain: first what the experiment calls primary, then all of its contrasts.
-
-    `texts` holds the text of each run. What is done already is not done again.
-    """
+    """Contrast finished runs at equal gain, what is primary first. What is done already is not done again."""
     check(configs)
     for name in configs:
         for what, stage in ((finished.NAME, "train"), ("results.nc", "measure")):

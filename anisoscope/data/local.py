@@ -32,11 +32,7 @@ _DAMAGED = (EOFError, OSError, RuntimeError, ValueError, zipfile.BadZipFile, zli
 
 
 def read(path: Path, most: int | None = None, longest: int | None = None) -> bytes:
-    """The uncompressed text of `path`, or a UserError that says what is wrong with it.
-
-    `most` is how many bytes may be unpacked, where it is not for this file to say: no text is packed to a 50th.
-    `longest` is how long a text may be at all; it is as long as memory is large where that is not given.
-    """
+    """The uncompressed text, of `longest` bytes and unpacked to `most` at most; UserError where something is wrong."""
     there = memory.of_machine()
     longest = min(
         (count for count in (longest, there and there // COPIES) if count is not None), default=sys.maxsize - 1

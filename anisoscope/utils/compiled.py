@@ -20,10 +20,7 @@ TRAITS |= {"CPU implementer", "CPU architecture", "CPU variant", "CPU part", "CP
 
 
 def keep(cache: str) -> str:
-    """Have JAX keep what it compiles below this folder. Where that cannot be: why, in one line; all else goes on.
-
-    JAX_COMPILATION_CACHE_DIR in the environment, empty for no cache, goes before: JAX reads it by itself.
-    """
+    """Have JAX keep what it compiles there, unless JAX_COMPILATION_CACHE_DIR is set; where it cannot, why, in a line."""
     warnings.filterwarnings("ignore", "Error (reading|writing) persistent compilation cache", UserWarning)
     if "JAX_COMPILATION_CACHE_DIR" in os.environ:
         return ""
@@ -71,10 +68,7 @@ def _machine(jaxlib: str) -> str:
 
 
 def _trim(folder: pathlib.Path, limit: int) -> None:
-    """Delete the entries that were not used for longest, so that all of them take `limit` bytes at most.
-
-    Of folders that `_machine` names: the cache may hold anything else of the user's.
-    """
+    """Delete what was not used for longest, in folders that `_machine` names, until `limit` bytes are left."""
     found = []
     for path in folder.glob(f"{'[0-9a-f]' * DIGITS}/*"):
         with contextlib.suppress(OSError):  # deleted by another process

@@ -24,11 +24,7 @@ OF_OTHERS = {"checkpoints", "figures"}  # Orbax clears up after itself, and draw
 
 @contextlib.contextmanager
 def replacing(path: pathlib.Path, synced: bool = True) -> Iterator[BinaryIO]:
-    """A new file to write to, which takes the place of `path` when all is written; until then, what stood there stays.
-
-    Several may write one path at once; the last one stays. Whether it is on the disk before it takes that place matters
-    where losing it to a power cut would matter. An OSError names the path.
-    """
+    """A new file that takes the place of `path` when all is written, and is on the disk before where it is `synced`."""
     temporary = begun(path)
     try:
         with os.fdopen(os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL | NO_LINK, 0o666), "wb") as file:
@@ -135,10 +131,7 @@ def is_begun(name: str) -> bool:
 
 
 def remove_begun(folder: pathlib.Path) -> None:
-    """Remove what a process that was killed has left half written, in a folder that is locked and in those below.
-
-    Not in those that others may be working in.
-    """
+    """Remove what a killed process has left half written in a locked folder, but not where others may be working."""
     for parent, folders, names in os.walk(folder):
         for name in filter(is_begun, (*names, *folders)):
             path = pathlib.Path(parent, name)
