@@ -25,7 +25,7 @@ DISPATCH_SECONDS = 1.0  # steps are run together up to about this long, so that 
 
 
 def train(config: RunConfig, corpus: Corpus, folders: dict[str, pathlib.Path], name: str, stop: Stop) -> None:
-    """Train all members, {name: folder} in the order of their seeds, in one program, and score them, or raise Stopped."""
+    """Train all members, {name: folder} in the order of their seeds, in one program, and score them; or Stopped."""
     kept = kept_steps(config, *folders.values())
     with contextlib.closing(Members(folders, kept)) as members:
         if all(finished.is_finished(path) for path in folders.values()):  # its checkpoints may be deleted

@@ -20,7 +20,7 @@ TRAITS |= {"CPU implementer", "CPU architecture", "CPU variant", "CPU part", "CP
 
 
 def keep(cache: str) -> str:
-    """Have JAX keep what it compiles there, unless JAX_COMPILATION_CACHE_DIR is set; where it cannot, why, in a line."""
+    """Have JAX keep what it compiles there, unless JAX_COMPILATION_CACHE_DIR is set; a line says why it cannot."""
     warnings.filterwarnings("ignore", "Error (reading|writing) persistent compilation cache", UserWarning)
     if "JAX_COMPILATION_CACHE_DIR" in os.environ:
         return ""
