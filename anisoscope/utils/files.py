@@ -18,7 +18,7 @@ from anisoscope.utils.errors import UserError
 
 NO_LINK = getattr(os, "O_NOFOLLOW", 0) | getattr(os, "O_CLOEXEC", 0) | getattr(os, "O_BINARY", 0)
 BEGUN = re.compile(r"\..+\.[0-9a-f]{16}\.tmp")  # as `begun` calls what is being written
-LARGEST_JSON, DEEPEST_JSON = 2**26, 100  # bytes, and objects within objects: beyond them a file is no settings of ours
+LARGEST_JSON = 2**26  # bytes: beyond them a file is no settings of ours
 OF_OTHERS = {"checkpoints", "figures"}  # Orbax clears up after itself, and drawing holds no lock
 
 
@@ -71,18 +71,11 @@ def read_small(path: pathlib.Path, most: int) -> bytes:
 
 
 def from_json(text: bytes | str) -> Any:
-    """ValueError where it is no JSON, or more deeply nested than what is written here."""
+    """ValueError where it is no JSON, or too deeply nested to be read."""
     try:
-        found = json.loads(text)
-        level = [[found]]
-        for _ in range(DEEPEST_JSON):
-            level = [inner for one in level for inner in (one.values() if isinstance(one, dict) else one)]
-            level = [one for one in level if isinstance(one, dict | list)]
-            if not level:
-                return found
-    except RecursionError:
-        pass
-    raise ValueError(f"it is nested more than {DEEPEST_JSON} deep")
+        return json.loads(text)
+    except RecursionError as error:
+        raise ValueError("it is nested too deep") from error
 
 
 def read_json(path: pathlib.Path, advice: str) -> dict[str, Any]:

@@ -16,16 +16,6 @@ from tests.data.conftest import publish
 ADVICE = ("enwik8.zip", "--config.data.path=")
 
 
-def test_published_facts():
-    assert enwik8.SIZE == 100_000_000
-    assert enwik8.SHA256 == "2b49720ec4d78c3c9fabaee6e4179a5e997302b3a70029f30f2d582218c024a8"
-    info = enwik8_dataset_builder.Builder.url_infos["http://mattmahoney.net/dc/enwik8.zip"]
-    assert int(info.size) == 36_445_475
-    assert info.checksum == "547994d9980ebed1288380d652999f38a14fe291a6247c157c3d33d4932534bc"
-    assert info.filename == "enwik8.zip"
-    assert enwik8_dataset_builder.URL == "http://mattmahoney.net/dc/enwik8.zip"
-
-
 def test_zip_in_the_cache_stands_in_for_the_network(published, tmp_path, capfd):
     text, archive = published
     (tmp_path / "enwik8.zip").write_bytes(archive)
@@ -168,18 +158,6 @@ def test_what_else_lies_in_the_cache_stays(published, serve, tmp_path, refused):
     assert prepare.read(cache) == text
     assert mine.items() <= contents(cache).items()
     assert {path.parent for path in contents(cache).keys() - mine.keys()} == {cache / "enwik8" / "1.0.0"}
-
-
-def test_damaged_text_stays_until_another_is_there(published, tmp_path, refused):
-    given = tmp_path / "enwik8.zip"
-    given.write_bytes(published[1])
-    prepare.read(tmp_path)
-    halve(tmp_path / "enwik8" / "1.0.0" / "enwik8-text.array_record-00000-of-00001")
-    halve(given)
-    before = contents(tmp_path)
-    with refused("not enwik8.zip as published"):
-        prepare.read(tmp_path)
-    assert contents(tmp_path) == before
 
 
 def test_text_that_is_not_enwik8_is_refused(published, tmp_path, refused, monkeypatch):
