@@ -10,7 +10,7 @@ import absl.logging
 import anisoscope
 from anisoscope.cli import flags, options
 from anisoscope.cli.kinds import kind_of
-from anisoscope.cli.request import Request
+from anisoscope.cli.options import Request
 from anisoscope.cli.signals import begin_writing
 
 USAGE = "Train, measure and draw: anisoscope --config=decoder_small [--config.train.steps=100 …]"

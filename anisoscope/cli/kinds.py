@@ -8,7 +8,7 @@ from collections.abc import Callable
 from typing import Any, NamedTuple
 
 from anisoscope.cli import explained, flags, listing, options
-from anisoscope.cli.request import Request
+from anisoscope.cli.options import Request
 from anisoscope.config import curved, measure, pretrained, pretrained_models, untrained, variants, vectors
 from anisoscope.config.curved import CurvedConfig
 from anisoscope.config.experiment import Config

@@ -1,6 +1,8 @@
 """The flags beside an experiment's settings: what they are, what they may be, and the words of --help."""
 
+import pathlib
 from collections.abc import Iterator
+from typing import NamedTuple
 
 from absl import flags
 
@@ -13,6 +15,15 @@ STAGES = ("train", "measure", "tangents", "figures")  # what is done where none 
 AXES = ("step", "gain")
 FURTHER = ("equal", "export")  # done where it is named
 OF_RUNS = ("config", "stages", "compare", "over", "distributed", "dry_run")  # which --similarity knows nothing of
+
+
+class Request(NamedTuple):
+    """What is asked for beside an experiment: flags, settings and the folder."""
+
+    given: flags.FlagValues
+    settings: dict[str, str | None]  # that were given, by dotted name
+    root: pathlib.Path  # the folder to work in
+    title: str
 
 
 def parse(words: list[str]) -> flags.FlagValues:
