@@ -49,8 +49,8 @@ format: .venv
 
 bench: .venv-bench .venv-dadapy
 	.venv-bench/bin/python -m benchmarks.train_step
-	.venv-bench/bin/python -m benchmarks.watching
-	.venv-bench/bin/python -m benchmarks.learning
+	.venv-bench/bin/python -m dev.watching
+	.venv-bench/bin/python -m dev.learning
 	.venv-bench/bin/python -m benchmarks.metrics
 	.venv-bench/bin/python -m benchmarks.panel
 	.venv-bench/bin/python -m benchmarks.cloud

@@ -20,6 +20,7 @@ import numpy as np
 import xarray as xr
 from tqdm import tqdm
 
+from anisoscope.config.data import CACHE
 from anisoscope.config.measure import MeasureConfig
 from anisoscope.data.frequency import BINS, LENGTHS
 from anisoscope.measurement.families import comparison
@@ -35,7 +36,7 @@ from anisoscope.metrics import spectrum as spectral
 from anisoscope.metrics.spectrum import Spectrum
 from anisoscope.utils.compiled import keep
 from benchmarks.rounds import hardware
-from benchmarks.zoo import WINDOW, ZOO, Member, gaussian
+from tests.zoo import WINDOW, ZOO, Member, gaussian
 
 BATCHES, FOLDS = 4, 8
 LOW, HIGH = 0.92, 0.98  # what a nominal 95 % may measure
@@ -286,5 +287,5 @@ def main() -> None:
 
 
 if __name__ == "__main__":
-    keep()
+    keep(CACHE)
     main()

@@ -17,6 +17,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
+from anisoscope.config.data import CACHE
 from anisoscope.measurement.families import spectrum as panel_spectrum
 from anisoscope.metrics.dimension import twonn
 from anisoscope.metrics.neighbours import nearest_neighbours
@@ -131,5 +132,5 @@ def main() -> None:
 
 if __name__ == "__main__":
     os.environ["XLA_PYTHON_CLIENT_PREALLOCATE"] = "false"  # the processes share the device's memory
-    keep()
+    keep(CACHE)
     main()

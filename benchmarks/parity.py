@@ -21,6 +21,7 @@ import jax.numpy as jnp
 import numpy as np
 from scipy.special import gammainc
 
+from anisoscope.config.data import CACHE
 from anisoscope.metrics.dimension import twonn, twonn_bayes, twonn_microscope, twonn_mle
 from anisoscope.metrics.neighbours import nearest_neighbours
 from anisoscope.metrics.scale import gride
@@ -28,7 +29,7 @@ from anisoscope.metrics.spectrum import anisotropy, isoscore, spectrum
 from anisoscope.utils.compiled import keep
 from benchmarks import conventions
 from benchmarks.peers import peer
-from benchmarks.zoo import ZOO
+from tests.zoo import ZOO
 
 LIMIT = 1e-3
 GOLDEN, ONCE = "golden, 30 points", ", each point once"
@@ -207,5 +208,5 @@ def main() -> None:
 
 
 if __name__ == "__main__":
-    keep()
+    keep(CACHE)
     main()

@@ -13,6 +13,7 @@ import sys
 
 import numpy as np
 
+from anisoscope.config.data import CACHE
 from anisoscope.config.experiment import Config
 from anisoscope.config.model import ModelConfig
 from anisoscope.config.run import TrainConfig, WatchConfig
@@ -151,5 +152,5 @@ def main() -> None:
 
 if __name__ == "__main__":
     os.environ["XLA_PYTHON_CLIENT_PREALLOCATE"] = "false"  # two processes share the device's memory
-    keep()
+    keep(CACHE)
     main()

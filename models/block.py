@@ -22,10 +22,7 @@ class SingleBlock(NamedTuple):
 
 
 def make_block(config: ModelConfig, kernel_init: nn.initializers.Initializer) -> SingleBlock:
-    """A block of this width, mask and norm order, in float32; biases start at 0, LayerNorm at 1 and 0.
-
-    As in BERT, all kernels start alike, also those of the projections into the residual stream.
-    """
+    """A block of this width, mask and norm order, in float32; biases start at 0, and all kernels alike, as in BERT."""
     block = Block(config, jnp.dtype("float32"), kernel_init, kernel_init, EPSILON)
 
     def init(key: Key[Array, ""]) -> Params:

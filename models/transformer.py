@@ -159,10 +159,7 @@ def compute_type(dtype: str) -> str:
 
 
 def build(config: ModelConfig, vocab_size: int, dtype: str | None = None, hook_points: tuple[str, ...] = ()) -> Model:
-    """The model of a configuration; `dtype` (float32, bfloat16) overrides the compute type of the configuration.
-
-    Of the `hook_points` the blocks tell too; of others nothing is kept.
-    """
+    """The model of a configuration; `dtype` overrides its compute type. Of the `hook_points` the blocks tell too."""
     transformer = Transformer(config, vocab_size, jnp.dtype(compute_type(dtype or config.dtype)), hook_points)
 
     def init(key: Key[Array, ""]) -> Params:

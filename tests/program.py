@@ -13,7 +13,7 @@ import absl.logging
 
 from anisoscope.cli import options
 from anisoscope.cli import process as program
-from anisoscope.cli.request import Request
+from anisoscope.cli.options import Request
 
 ROOT = pathlib.Path(__file__).parent.parent
 

@@ -48,23 +48,18 @@ DECODER = ["--config=experiments/decoder_small.py", *TINY]  # the decoder of the
     ("flags", "words"),
     [
         ([], "no experiment given"),
-        (["--config=experiments/nothing.py"], "there is no file experiments/nothing.py"),
         (["--config=twins_small:tiny"], "twins_small is called matched_pair_small now"),
         ([DECODER[0] + ":huge"], "choose small or tiny"),
-        ([DECODER[0], "--colour=red"], "colour"),
         (["--wrkdir=x"], "--wrkdir is not a flag; did you mean 'workdir'?"),
         ([DECODER[0], "now"], "'now' is not a flag"),
         ([DECODER[0], "--distributed=x"], "--distributed=x: true or false is needed"),
         ([DECODER[0], "--figures="], "--figures= names nothing; give a name or leave it out"),
-        (["--config="], "--config= names nothing"),
-        (["--config=main.py"], "main.py is no experiment, it defines no get_config(); --list names"),
         (["--config=experiments/quikstart.py"], "did you mean 'experiments/quickstart.py'?"),
         (["--similarity=runs/a"], "--similarity compares two runs; name two folders"),
         (["--similarity=runs/nothing,runs/none"], "runs/nothing/config.json"),
         (["--list", "--config.train.steps=3"], "--list runs no experiment and has no settings; leave out"),
         ([DECODER[0], "--figures=docs"], "--figures=docs is not empty and holds no figures drawn here; name another"),
         ([DECODER[0], "--figures=README.md"], "--figures=README.md is no folder; name one that is empty or new"),
-        (["--status=runs/nothing"], "--status=runs/nothing: there is no run (no config.json)"),
         (
             [DECODER[0], "--stages=trian"],
             "'trian' is unknown; choose from train, measure, tangents, figures, matched, export",
@@ -85,25 +80,10 @@ DECODER = ["--config=experiments/decoder_small.py", *TINY]  # the decoder of the
         ([DECODER[0], "--compare=runs/nothing"], "runs/nothing/train.jsonl does not exist"),
         ([*DECODER, "--config.mesh.fsdp=3"], "mesh.fsdp=3 does not use all of 1 devices"),
         ([*DECODER, "--stages=figures"], "--stages=train first"),
-        ([DECODER[0], "--config.modle.layers=4"], "there is no config field 'modle'; did you mean 'model'?"),
-        ([DECODER[0], "--config.train.steps=many"], "--config.train.steps=many: a whole number is needed"),
-        ([DECODER[0], "--config.train.steps"], "--config.train.steps needs a value"),
-        ([DECODER[0], "--config.measure.families=scales"], "attention, projection; did you mean 'scale'?"),
-        ([DECODER[0], "--config.train.steps=1000000000000"], "train.steps is 1000000000000; it must lie in"),
         ([DECODER[0], "--config.train.steps=20000", "--config.checkpoint.every=1"], "would keep 20,000 checkpoints"),
-        ([DECODER[0], "--config.train.dispatch=1000000000000"], "train.dispatch is 1000000000000; it must lie in"),
         ([*DECODER, "--config.train.batch_size=100000000"], "available: lower train.batch_size (100000000), model.l"),
-        ([*DECODER, "--config.model.width=100000000"], "available: lower model.width (100000000) or model.layers"),
-        ([DECODER[0], "--config.model.heads=7"], "it must divide model.width (512)"),
-        (
-            [*DECODER, "--config.train.num_seeds=2", "--config.watch.every=1", "--config.watch.keep=drift"],
-            "watch.keep keeps other checkpoints of each seed",
-        ),
-        ([*DECODER, "--config.train.penalty_layers=1"], "train.penalty_layers does nothing while train.penalty is 0"),
-        ([*DECODER, "--stages=train,matched"], "--stages=matched contrasts runs, and this experiment has one"),
-        ([DECODER[0], "--config.data.path=/nowhere/enwik8"], "data.path /nowhere/enwik8 does not exist"),
-        (["--config=experiments/matched_pair_small.py", "--config.objective=next"], "cannot be overridden"),
-        (["--config=experiments/encoder_small.py", "--config.objective=next"], "shows the answer"),
+        ([*DECODER, "--stages=train,equal"], "--stages=equal contrasts runs, and this experiment has one"),
+        ([DECODER[0], "--config.data.path=/nowhere/enwik8"], "data.path /nowhere/enwik8 cannot be read"),
     ],
 )
 def test_bad_input_is_one_line_and_exit_code_2(flags, words, tmp_path):
@@ -130,12 +110,6 @@ def test_a_cluster_that_is_not_there_is_refused_by_the_process(tmp_path):
             "error: a/b: No space left on device; make room on the disk, and the same command resumes there\n",
         ),
         (
-            PermissionError(13, "Permission denied", "a/b"),
-            1,
-            "error: a/b: Permission denied; change the rights of the file or of its folder, and the same command "
-            "resumes there\n",
-        ),
-        (
             OSError(30, "Read-only file system", "a/b"),
             1,
             "error: a/b: Read-only file system; name a folder on another disk with --workdir= or --figures=\n",
@@ -152,7 +126,14 @@ def test_a_cluster_that_is_not_there_is_refused_by_the_process(tmp_path):
             "error: out of memory (RESOURCE_EXHAUSTED: Out of memory): lower train.batch_size, measure.points or "
             "model.width; the same command resumes from what is saved\n",
         ),
-        (KeyboardInterrupt(), 130, "error: interrupted; the same command resumes from the last checkpoint\n"),
+        (
+            RuntimeError("Unable to initialize backend 'tpu': no such device\nand more"),
+            2,
+            "error: Unable to initialize backend 'tpu': no such device: set JAX_PLATFORMS to a device that is there, "
+            "or unset it\n",
+        ),
+        (KeyboardInterrupt(), 130, "error: interrupted; the same command goes on from the last checkpoint\n"),
+        (Stopped("stopped at step 3"), 0, "stopped at step 3; the same command goes on from there\n"),
     ],
 )
 def test_what_ends_a_run_is_one_line_and_an_exit_code(monkeypatch, tmp_path, error, code, words):
@@ -161,7 +142,8 @@ def test_what_ends_a_run_is_one_line_and_an_exit_code(monkeypatch, tmp_path, err
 
     monkeypatch.setattr(training, "work", work)
     process = here(*DECODER, f"--workdir={tmp_path / 'run'}")
-    assert (process.returncode, process.stdout, process.stderr) == (code, "", words)
+    said = (words, "") if code == 0 else ("", words)
+    assert (process.returncode, process.stdout, process.stderr) == (code, *said)
 
 
 @pytest.mark.parametrize("signum", [signal.SIGINT, signal.SIGTERM])
@@ -191,30 +173,10 @@ def test_a_signal_at_the_start_is_one_line(tmp_path, signum):
     assert "Traceback" not in errors
 
 
-def test_a_device_that_is_not_there_is_one_line(monkeypatch, tmp_path):
-    def work(*_):
-        raise RuntimeError("Unable to initialize backend 'tpu': no such device\nand more")
-
-    monkeypatch.setattr(training, "work", work)
-    process = here(*DECODER, f"--workdir={tmp_path / 'run'}")
-    words = "error: Unable to initialize backend 'tpu': no such device: set JAX_PLATFORMS to a device that is there"
-    assert (process.returncode, process.stderr) == (2, f"{words}, or unset it\n")
-
-
 def test_what_nobody_foresaw_is_not_hidden(monkeypatch, tmp_path):
     monkeypatch.setattr(training, "work", lambda *_: 1 / 0)
     with pytest.raises(ZeroDivisionError):
         here(*DECODER, f"--workdir={tmp_path / 'run'}")
-
-
-def test_who_asked_to_stop_is_told_where_and_has_exit_code_0(monkeypatch, tmp_path):
-    def work(*_):
-        raise Stopped("decoder: stopped at step 3")
-
-    monkeypatch.setattr(training, "work", work)
-    process = here(*DECODER, f"--workdir={tmp_path / 'run'}")
-    assert (process.returncode, process.stderr) == (0, "")
-    assert process.stdout == "decoder: stopped at step 3; the same command resumes there\n"
 
 
 def test_help_names_every_flag():
@@ -401,21 +363,3 @@ def test_two_processes_train_and_measure_one_run(pair, tmp_path):
         np.testing.assert_allclose(many.anisotropy, one.anisotropy, rtol=1e-2)
         lines = [[line["loss"] for line in log.read_log(root / run)] for root in (workdir, pair[0])]
         np.testing.assert_allclose(*lines, rtol=1e-3)
-
-
-@pytest.mark.slow  # the quick one: tests/cli/test_stages.py
-def test_seeds_are_trained_together_into_a_folder_each(tmp_path):
-    workdir = tmp_path / "pair"
-    flags = [*MATCHED_PAIR, "--config.train.steps=2", "--stages=train", f"--workdir={workdir}"]
-    flags += ["--config.train.num_seeds=2", "--config.train.num_data_seeds=1", "--config.train.data_seed=7"]
-    for words in (
-        "decoder: 2 weight × 1 data seeds: 2 × ",
-        "encoder: 2 weight × 1 data seeds: trained already, 2 steps",
-    ):
-        process = main(*flags)
-        assert process.returncode == 0, process.stderr
-        assert words in process.stdout
-    runs = {f"{model}_weights_{weights}_data_7" for model in ("decoder", "encoder") for weights in (0, 1)}
-    assert {path.parent.name for path in workdir.glob("*/test.json")} == runs
-    train = json.loads((workdir / "encoder_weights_1_data_7" / "config.json").read_text())["train"]
-    assert (train["seed"], train["data_seed"], train["num_seeds"], train["num_data_seeds"]) == (1, 7, 1, None)

@@ -34,16 +34,12 @@ SMALL = [
     ("flags", "words"),
     [
         ([f"{BIAS}:huge"], "choose bert or table or tiny"),
-        ([BIAS, "--config.widht=3"], "did you mean 'width'?"),
         ([BIAS, "--config.model.width=3"], "no config field 'model'; choose from width, heads"),
-        ([BIAS, "--config.width=wide"], "--config.width=wide"),
         ([BIAS, "--config.heads=7"], "heads is 7; it must divide width (768)"),
         ([BIAS, "--config.norms=(0, -1)"], "norms: -1"),
-        ([BIAS, "--config.norms=much"], "norms"),
         ([BIAS, "--config.masks=('diagonal',)"], "choose from bidirectional, causal"),
         ([BIAS, "--stages=train"], "untrained blocks are not trained; choose from measure, figures"),
         ([BIAS, "--compare=runs/other"], "--compare is for training runs"),
-        ([BIAS, "--distributed"], "--distributed is for training runs"),
         ([BIAS, "--stages=figures"], "results.nc does not exist; run --stages=measure first"),
     ],
 )

@@ -10,7 +10,7 @@ import absl.logging
 import anisoscope
 from anisoscope.cli import flags, options
 from anisoscope.cli.kinds import kind_of
-from anisoscope.cli.request import Request
+from anisoscope.cli.options import Request
 from anisoscope.cli.signals import begin_writing
 
 USAGE = "Train, measure and draw: anisoscope --config=decoder_small [--config.train.steps=100 …]"
@@ -60,9 +60,7 @@ def print_lines(lines: Iterable[str]) -> None:
 
 
 def experiment_name(config: str) -> str:
-    """Stem of the experiment file, with its argument, as a folder may be called: decoder_small.py:tiny ->
-    decoder_small_tiny, pretrained.py:EleutherAI/pythia-160m -> pretrained_EleutherAI_pythia-160m, and of a path its
-    end."""
+    """decoder_small.py:tiny -> decoder_small_tiny, pretrained.py:org/a -> pretrained_org_a; of a path its end."""
     path, _, argument = config.partition(":")
     argument = pathlib.Path(argument).name if pathlib.Path(argument).exists() else argument
     words = pathlib.Path(path).stem, re.sub(r"[^\w.=-]+", "_", argument).strip("_.")

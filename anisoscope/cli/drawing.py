@@ -55,10 +55,7 @@ def beside(to: pathlib.Path, root: pathlib.Path) -> pathlib.Path:
 def draw_figures(
     shown: dict[str, pathlib.Path], to: pathlib.Path, root: pathlib.Path | None = None, over: str = "step"
 ) -> None:
-    """Figures of all that is shown, and of an experiment of several runs, in `root`, those of its tables.
-
-    The experiment's own runs that differ in seeds only are one; a run to compare with stays as it is.
-    """
+    """Figures of all that is shown, where seeds of the experiment's own runs are one, and of an experiment's tables."""
     if not processes.is_first():
         return
     root = root or to.parent

@@ -3,12 +3,13 @@
 What works on them is imported late: a wrong setting is told without waiting for what trains, measures and draws.
 """
 
-from collections.abc import Callable, Iterator
+import importlib
+from collections.abc import Callable
 from typing import Any, NamedTuple
 
 from anisoscope.cli import explained, flags, listing, options
-from anisoscope.cli.request import Request
-from anisoscope.config import curved, pretrained, pretrained_models, untrained, variants, vectors
+from anisoscope.cli.options import Request
+from anisoscope.config import curved, measure, pretrained, pretrained_models, untrained, variants, vectors
 from anisoscope.config.curved import CurvedConfig
 from anisoscope.config.experiment import Config
 from anisoscope.config.pretrained import PretrainedConfig
@@ -26,30 +27,31 @@ class Kind(NamedTuple):
     load: Callable[[], Runs]  # imports what runs it, which takes seconds, and gives that
 
 
+def late(module: str, name: str) -> Callable[[], Runs]:
+    """A function of this package, imported when it is asked for."""
+    return lambda: getattr(importlib.import_module(f"anisoscope.cli.{module}"), name)
+
+
 def kind_of(experiment: Any) -> Kind:
     return next(kind for kind in KINDS if kind.config is type(experiment))
 
 
 def check_training(experiment: Config, request: Request) -> None:
     """Every run by itself, and seeds together."""
-    from anisoscope.cli.limits import check_experiment
-
     runs = variants.expand(experiment, request.settings)
     for config in (*runs.values(), *variants.groups(experiment, request.settings).values()):
         check_experiment(config)
     options.check_tangents(request.given, any(config.tangents.enabled for config in runs.values()))
 
 
-def dry_run_training(experiment: Config, request: Request) -> None:
-    from anisoscope.cli import training
+def check_experiment(config: Config) -> None:
+    """Raise UserError, one line, where it cannot be trained, measured and read for tangents."""
+    from anisoscope.tangents import limits as tangents
+    from anisoscope.training import limits as training
 
-    training.dry_run(experiment, request)
-
-
-def load_training() -> Runs:
-    from anisoscope.cli import training
-
-    return training.run
+    training.check(config)
+    measure.check(config.measure, config.model.heads)
+    tangents.check(config, config.tangents)
 
 
 def without_training(
@@ -71,61 +73,36 @@ def without_training(
 
 
 def dry_run_untrained(experiment: Any, request: Request) -> None:
-    for line in cost_and_settings(experiment, request):
-        print(line)
-
-
-def cost_and_settings(experiment: Any, request: Request) -> Iterator[str]:
     """Where it would work, what the experiment's file says of its cost, and the settings."""
-    yield f"folder: {request.root}"
+    print(f"folder: {request.root}")
     path = flags.file_of(request.given.config.partition(":")[0])
     for entry in listing.entries(path.parent):
         if entry.path.name == path.name:
-            yield from (f"cost: {size + ': ' if size else ''}{what}" for size, what in entry.cost.items())
-    yield from explained.settings(experiment)
-
-
-def load_untrained_blocks() -> Runs:
-    from anisoscope.cli import untrained
-
-    return untrained.untrained_blocks
-
-
-def load_curved_manifolds() -> Runs:
-    from anisoscope.cli import untrained
-
-    return untrained.curved_manifolds
-
-
-def load_vectors() -> Runs:
-    from anisoscope.cli import untrained
-
-    return untrained.vectors_of_file
-
-
-def load_pretrained() -> Runs:
-    from anisoscope.cli import untrained
-
-    return untrained.pretrained_model
-
-
-def load_pretrained_models() -> Runs:
-    from anisoscope.cli import untrained
-
-    return untrained.pretrained_models
+            for size, what in entry.cost.items():
+                print(f"cost: {size + ': ' if size else ''}{what}")
+    print(*explained.settings(experiment), sep="\n")
 
 
 KINDS = (
-    Kind(Config, check_training, dry_run_training, load_training),
-    without_training(UntrainedConfig, "untrained blocks", untrained.check_untrained, load_untrained_blocks),
-    without_training(CurvedConfig, "curved manifolds", curved.check_curved, load_curved_manifolds),
-    without_training(VectorsConfig, "vectors of a file", vectors.check_vectors, load_vectors),
+    Kind(
+        Config,
+        check_training,
+        lambda experiment, request: late("training", "dry_run")()(experiment, request),
+        late("training", "run"),
+    ),
+    without_training(
+        UntrainedConfig, "untrained blocks", untrained.check_untrained, late("untrained", "untrained_blocks")
+    ),
+    without_training(CurvedConfig, "curved manifolds", curved.check_curved, late("untrained", "curved_manifolds")),
+    without_training(VectorsConfig, "vectors of a file", vectors.check_vectors, late("untrained", "vectors_of_file")),
     without_training(
         PretrainedConfig,
         "pretrained models",
         pretrained.check_pretrained,
-        load_pretrained,
+        late("untrained", "pretrained_model"),
         ("measure", "tangents", "figures"),
     ),
-    without_training(ModelsConfig, "pretrained models", pretrained_models.check_models, load_pretrained_models),
+    without_training(
+        ModelsConfig, "pretrained models", pretrained_models.check_models, late("untrained", "pretrained_models")
+    ),
 )

@@ -1,6 +1,6 @@
 """How much memory a run needs, and how much there is: a run that cannot fit is refused before it has begun.
 
-The estimates follow what XLA says of compiled programs (`memory_analysis`). On a CPU, for the shapes in docs/LOG.md,
+The estimates follow what XLA says of compiled programs (`memory_analysis`). On a CPU, for the shapes in dev/LOG.md,
 they are up to an eighth below that in training, and a quarter in measuring everything. What fails all the same is told.
 """
 

@@ -2,7 +2,7 @@
 
 import pathlib
 from collections.abc import Iterator
-from typing import Any
+from typing import Any, NamedTuple
 
 from absl import flags
 
@@ -33,6 +33,15 @@ class Flags(flags.FlagValues):
             advice = "name a text with a flag on each line"
             raise UserError(f"--flagfile={filename} cannot be read ({error}); {advice}") from error
         return super()._get_flag_file_lines(filename, parsed_file_stack)
+
+
+class Request(NamedTuple):
+    """What is asked for beside an experiment: flags, settings and the folder."""
+
+    given: flags.FlagValues
+    settings: dict[str, str | None]  # that were given, by dotted name
+    root: pathlib.Path  # the folder to work in
+    title: str
 
 
 def parse(words: list[str]) -> flags.FlagValues:

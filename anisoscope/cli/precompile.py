@@ -17,11 +17,7 @@ from anisoscope.utils.stop import Stop
 
 @contextlib.contextmanager
 def compiling(config: Config, corpus: Corpus, run: pathlib.Path, stop: Stop) -> Iterator[None]:
-    """For the time of training; at its end the compiler is waited for, unless a stop is asked for.
-
-    On a CPU alone: what an accelerator measures at once depends on the memory that is free. Nothing is done for a run
-    that is trained already, as it may be measured, too; several processes compile in the same order.
-    """
+    """While one process trains on a CPU; at its end the compiler is waited for, unless a stop is asked for."""
     if finished.is_finished(run) or jax.process_count() > 1 or jax.default_backend() != "cpu":
         yield
         return

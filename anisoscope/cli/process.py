@@ -71,10 +71,7 @@ def fail(error: Exception | str, code: int) -> int:
 
 
 def end(code: int) -> NoReturn:
-    """At once where a run cannot go on or is interrupted, or where Python would wait for what cannot be stopped.
-
-    Threads of Orbax that a failed save left behind would print tracebacks after the one line.
-    """
+    """At once where a run cannot go on (Orbax's threads would print tracebacks) or a thread cannot be stopped."""
     if code in (1, 130) or any(one.name == UNSTOPPABLE for one in threading.enumerate()):
         with contextlib.suppress(BrokenPipeError):
             sys.stdout.flush()

@@ -10,7 +10,7 @@ import jax
 
 from anisoscope.analysis import primary
 from anisoscope.cli import cost, drawing, memory
-from anisoscope.cli.request import Request
+from anisoscope.cli.options import Request
 from anisoscope.cli.stages import STAGES, Run, Work, keep_compiled, with_tangents
 from anisoscope.config import variants
 from anisoscope.config.experiment import Config

@@ -7,7 +7,7 @@ from typing import Any
 
 from anisoscope.analysis import modalities, on_disk
 from anisoscope.cli.drawing import beside, draw_figures, folder_of, format_figures, load, not_there
-from anisoscope.cli.request import Request
+from anisoscope.cli.options import Request
 from anisoscope.cli.stages import keep_compiled, with_tangents
 from anisoscope.config import pretrained_models as models
 from anisoscope.config.curved import CurvedConfig

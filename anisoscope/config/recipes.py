@@ -18,7 +18,7 @@ RECIPES: dict[str, dict[str, Any]] = {
     },
 }
 Chosen = TypeVar("Chosen")  # the config of a kind of experiment
-DEFAULT = "muon"  # what learned most in 300 steps of a tiny decoder and encoder (docs/LOG.md, 2026-11-22)
+DEFAULT = "muon"  # what learned most in 300 steps of a tiny decoder and encoder (dev/LOG.md, 2026-11-22)
 
 
 def sized(argument: str, sizes: dict[str, Config], default: str = DEFAULT) -> Config:

@@ -8,10 +8,7 @@ from jaxtyping import Array, Int32, UInt8
 def starts(
     seed: int | Array, step: int | Array, examples_B: Int32[Array, " B"], num_characters: int, length: int
 ) -> Int32[Array, " B"]:
-    """Where each window begins, uniform over every place at which `length` characters fit.
-
-    Each global example index has a key of its own, so any device or micro-batch draws its share of the batch alone.
-    """
+    """Where each window begins, uniform over all places; each global example index has a key of its own."""
     key = jax.random.fold_in(jax.random.key(seed), step)
 
     def start(example: Array) -> Array:

@@ -48,10 +48,7 @@ def cosine_against_drift(runs: dict[str, Run]) -> Figure | None:
 
 
 def sharpness_against_alignment(runs: dict[str, Run]) -> Figure | None:
-    """Are the heads whose queries and keys drift together the sharp ones? (Anisotropy Is Inherent to Self-Attention)
-
-    A point per head, of every seed; all heads of a row are one correlation.
-    """
+    """Are the heads whose queries and keys drift together the sharp ones? A point per head of every seed."""
     every, runs = runs, holding(runs, "query_key_alignment", *SHARPNESS)
     if not runs:
         return None
@@ -80,10 +77,7 @@ def sharpness_against_alignment(runs: dict[str, Run]) -> Figure | None:
 
 
 def correlated(runs: dict[str, Run], names: tuple[str, ...], side: str, every: dict[str, Run]) -> list[str]:
-    """A line for each run and quantity: how it goes with the other axis at the run's last checkpoint.
-
-    `every` run is in correlations.csv, where p is corrected for all that have that step.
-    """
+    """A line for each run and quantity: its correlation at the last checkpoint, p as in correlations.csv of all."""
     (x,) = {x for x, y in correlations.PAIRS if y in names}
     kind = [x, *(y for one, y in correlations.PAIRS if one == x)]
     last = {label: int(run.results.step[-1]) for label, run in runs.items()}

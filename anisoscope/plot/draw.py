@@ -96,10 +96,7 @@ def check_folder(folder: pathlib.Path, root: pathlib.Path | None = None) -> None
 
 
 def draw_runs(runs: dict[str, Run], folder: pathlib.Path, over: str = "step") -> list[pathlib.Path]:
-    """Compare the runs (label -> Run) in each figure; of several runs correlations.csv too, where they are pooled.
-
-    Curves over training are drawn `over` steps or context gain.
-    """
+    """Compare the runs in each figure, curves `over` steps or gain; of several runs correlations.csv too, pooled."""
     several = any(run.results.sizes["step"] > 1 for run in runs.values())
     curves, every = over_training.figures(over), RUNS | tangents.FIGURES
     figures = {
@@ -119,10 +116,7 @@ def _none(_: dict[str, Run]) -> None:
 
 
 def save(figure: Figure | None, folder: pathlib.Path, name: str) -> list[pathlib.Path]:
-    """Write name.png, name.pdf and its caption, name.txt; each whole or not at all, and without a date: the same twice.
-
-    Where there is nothing to draw, those of an older measurement are removed.
-    """
+    """Write name.png, .pdf and the caption .txt, without a date; remove them where there is nothing to draw."""
     paths = []
     for kind, metadata in (("png", None), ("pdf", {"CreationDate": None})):
         path = folder / f"{name}.{kind}"

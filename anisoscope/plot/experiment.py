@@ -47,10 +47,7 @@ class Compared(NamedTuple):
 
 
 def runs_compared(compared: Compared) -> Figure | None:
-    """What does a setting cost in bits, and what does it do to the geometry?
-
-    A row per condition: a dot for each seed, a stroke for their mean.
-    """
+    """What does a setting cost in bits, and do to the geometry? A dot for each seed, a stroke for their mean."""
     runs, rows = compared.runs, compared.rows
     names = [name for name in COMPARED if name in rows and rows[name].notna().any()]
     if "test_context_gain" in names:  # which compares objectives too

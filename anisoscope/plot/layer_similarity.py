@@ -1,10 +1,7 @@
 """Which layers hold the same representation? Every layer beside every other, last checkpoint."""
 
 import numpy as np
-from matplotlib.cm import ScalarMappable
-from matplotlib.colors import Normalize
 from matplotlib.figure import Figure
-from matplotlib.ticker import MaxNLocator
 
 from anisoscope.measurement.nulls import PERMUTED
 from anisoscope.measurement.tables.summary import NOTHING
@@ -14,7 +11,6 @@ from anisoscope.plot.run import Run, at_last, holding, interval, layers, nulls
 
 UNBIASED, BIASED = {"cka_unbiased_layers": "linear CKA without bias"}, {"cka_layers": "linear CKA"}  # of older tables
 OVERLAP = {"overlap_layers": "neighbourhood overlap"}
-TICKS = (0, 0.2, 0.4, 0.6, 0.8, 1)
 
 
 def build(runs: dict[str, Run]) -> Figure | None:
@@ -25,20 +21,14 @@ def build(runs: dict[str, Run]) -> Figure | None:
         return None
     figure = style.new(0.75 * style.PAGE, 0.7 + 2.1 * len(runs))
     axes = figure.subplots(len(runs), len(measures), squeeze=False)
-    colours = ScalarMappable(Normalize(0, 1), "viridis")
-    for row, (label, run) in zip(axes, runs.items(), strict=True):
-        last = run.results.isel(step=-1).sel(positions="all")
-        for ax, name in zip(row, measures, strict=True):
-            ax.imshow(interval(last, name)[0], cmap=colours.cmap, norm=colours.norm, origin="lower")
-            ax.grid(False)
-            for axis in (ax.xaxis, ax.yaxis):
-                axis.set_major_locator(MaxNLocator(8, integer=True, min_n_ticks=1))
-        row[0].set_ylabel(f"{label}\n{layers(runs, scales.LAYER)}")
+    last = [run.results.isel(step=-1).sel(positions="all") for run in runs.values()]
+    scales.similarities(figure, axes, (interval(one, name)[0] for one in last for name in measures))
+    for ax, label in zip(axes[:, 0], runs, strict=True):
+        ax.set_ylabel(f"{label}\n{layers(runs, scales.LAYER)}")
     for ax, title in zip(axes[0], measures.values(), strict=True):
         ax.set_title(title)
     for ax in axes[-1]:
         ax.set_xlabel(layers(runs, scales.LAYER))
-    scales.bar(figure, colours, axes, "similarity (1: the same)", TICKS, [f"{tick:g}" for tick in TICKS])
     style.title(figure, f"Similarity of layers{at_last(runs)}, all positions")
     shown = "Every layer beside every other, at the last checkpoint: how alike are their clouds?"
     told = filter(None, (_permuted(label, run, measures) for label, run in runs.items()))

@@ -1,14 +1,8 @@
 """Which layer of one model holds what which layer of another holds? Every pair, and what windows in disorder give."""
 
-import functools
-import operator
-
 import numpy as np
 import xarray as xr
-from matplotlib.cm import ScalarMappable
-from matplotlib.colors import Normalize
 from matplotlib.figure import Figure
-from matplotlib.ticker import MaxNLocator
 
 from anisoscope.measurement.nulls import PERMUTED
 from anisoscope.measurement.tables.summary import NOTHING
@@ -17,7 +11,6 @@ from anisoscope.plot.run import POSITIONS
 
 MEASURES = {"cka_unbiased": "linear CKA without bias", "overlap": "neighbourhood overlap"}
 SEEN = 0.1
-TICKS = (0, 0.2, 0.4, 0.6, 0.8, 1)
 
 
 def build(found: xr.Dataset) -> Figure:
@@ -29,26 +22,21 @@ def build(found: xr.Dataset) -> Figure:
     rows = [(name, side) for name in MEASURES for side in _sides(found[name])]
     figure = style.new(0.75 * style.PAGE, 0.8 + 2.2 * len(rows))
     axes = figure.subplots(len(rows), 2, squeeze=False)
-    colours = ScalarMappable(Normalize(0, 1), "viridis")
-    widest = {name: [] for name in MEASURES}
+    widest, maps = {name: [] for name in MEASURES}, []
     for row, (name, side) in zip(axes, rows, strict=True):
         values = found[name].sel(positions=side)
         mean = values.sel(less=NOTHING, statistic="mean")
         null = mean - values.sel(less=PERMUTED, statistic="mean")
-        ends = (values.sel(less=NOTHING, statistic=end) for end in ("high", "low"))
-        widest[name].append(functools.reduce(operator.sub, ends).max().item() / 2)
-        for ax, shown in zip(row, (mean, null), strict=True):
-            ax.imshow(shown, cmap=colours.cmap, norm=colours.norm, origin="lower", aspect="auto")
-            ax.grid(False)
-            for axis in (ax.xaxis, ax.yaxis):
-                axis.set_major_locator(MaxNLocator(8, integer=True, min_n_ticks=1))
+        high, low = (values.sel(less=NOTHING, statistic=end) for end in ("high", "low"))
+        widest[name].append((high - low).max().item() / 2)
+        maps += mean, null
         where = f"\n{POSITIONS[side]}" if len(rows) > len(MEASURES) else ""
         row[0].set_ylabel(f"{MEASURES[name]}{where}\n{first}: layer")
     axes[0, 0].set_title("the same text")
     axes[0, 1].set_title("windows of one\nin another order")
     for ax in axes[-1]:
         ax.set_xlabel(f"{second}: layer")
-    scales.bar(figure, colours, axes, "similarity (1: the same)", TICKS, [f"{tick:g}" for tick in TICKS])
+    scales.similarities(figure, axes, maps, aspect="auto")
     style.title(
         figure, f"Layers of {first} beside layers of {second}" + ", all positions" * (len(rows) == len(MEASURES))
     )

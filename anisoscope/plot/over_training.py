@@ -107,26 +107,17 @@ def by_depth(panels: Panels, runs: dict[str, Run], over: Axis) -> Figure | None:
         return None
     depth = "block" if "block" in next(iter(runs.values())).results[names[0]].dims else "layer"
     drawn = [over_heads(name) if depth == "block" else name for name in names]
-    figure = style.new(style.PAGE, 1.0 + 1.4 * len(runs))
-    axes = figure.subplots(len(runs), len(names), sharex=True, sharey="col", squeeze=False)
+    figure, axes = scales.rows_of_runs([*runs], [words(runs, name) for name in names])
     most = max(run.results.sizes[depth] for run in runs.values())
     colours = scales.block_colours(most) if depth == "block" else scales.layer_colours(most)
-    for row, (label, run) in zip(axes, runs.items(), strict=True):
+    for row, run in zip(axes, runs.values(), strict=True):
         for ax, name in zip(row, drawn, strict=True):
+            over.draw(ax, runs)
             for place in run.results[depth].values:
                 curve = interval(run.results, name, positions="all", **{depth: place})
                 look = {"color": colours.to_rgba(place), "linewidth": 1.1, "marker": "o", "markersize": 1.8}
                 style.banded(ax, run.results[over.of].values, *curve, **look)
-        row[0].set_ylabel(label, fontweight="bold")
-    for ax, name in zip(axes[0], names, strict=True):
-        ax.set_title(style.wrap(words(runs, name), 0.7 * style.PAGE / len(names), style.SMALL), fontsize=style.SMALL)
-    for column in axes.T:
-        scales.fit(column)
-    for ax in axes.flat:
-        over.draw(ax, runs)
-    for ax in axes[:-1].flat:
-        ax.set_xlabel("")
-        ax.tick_params(labelbottom=False)
+    scales.fit_columns(axes)
     if depth == "block":
         style.title(figure, f"{title}, mean over heads, all positions")
         scales.block_bar(figure, colours, axes)

@@ -17,10 +17,7 @@ LOOKS = {"query": {"color": style.OKABE_ITO[0], "marker": "o"}, "key": {"color":
 
 
 def build(runs: dict[str, Run]) -> Figure | None:
-    """A column per checkpoint; a row per block of one run, or the middle block of each of several, as far as they fit.
-
-    A row has one plane and one scale, so that its checkpoints compare. Blocks of a single one stand side by side.
-    """
+    """A column per checkpoint; a row, of one plane and scale, per block of one run or per run with its middle block."""
     runs = holding(runs, *(f"{kind}_projection" for kind in LOOKS))
     if not runs:
         return None

@@ -8,11 +8,12 @@ import numpy as np
 from matplotlib.axes import Axes
 from matplotlib.axis import Axis
 from matplotlib.cm import ScalarMappable
-from matplotlib.colors import BoundaryNorm, SymLogNorm
+from matplotlib.colors import BoundaryNorm, Normalize, SymLogNorm
 from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
-from matplotlib.ticker import LogFormatterSciNotation
+from matplotlib.ticker import LogFormatterSciNotation, MaxNLocator
 
+from anisoscope.plot import style
 from anisoscope.plot.style import shades
 
 DEPTH = "relative depth (0 = embedding)"
@@ -126,6 +127,38 @@ def bar(
     bar.set_ticks(ticks, labels=names)
     bar.minorticks_off()
     bar.outline.set_visible(False)
+
+
+def similarities(figure: Figure, axes: np.ndarray, maps: Iterable[np.ndarray], aspect: str = "equal") -> None:
+    """Every layer beside every other as heat maps of one scale, from 0 to 1, with its bar."""
+    colours = ScalarMappable(Normalize(0, 1), "viridis")
+    for ax, values in zip(axes.flat, maps, strict=True):
+        ax.imshow(values, cmap=colours.cmap, norm=colours.norm, origin="lower", aspect=aspect)
+        ax.grid(False)
+        for axis in (ax.xaxis, ax.yaxis):
+            axis.set_major_locator(MaxNLocator(8, integer=True, min_n_ticks=1))
+    ticks = (0, 0.2, 0.4, 0.6, 0.8, 1)
+    bar(figure, colours, axes, "similarity (1: the same)", ticks, [f"{tick:g}" for tick in ticks])
+
+
+def rows_of_runs(labels: Sequence[str], titles: Sequence[str]) -> tuple[Figure, np.ndarray]:
+    """A row for each run and a column for each quantity over training; a column has one scale: rows compare."""
+    figure = style.new(style.PAGE, 1.0 + 1.4 * len(labels))
+    axes = figure.subplots(len(labels), len(titles), sharex=True, sharey="col", squeeze=False)
+    for ax, label in zip(axes[:, 0], labels, strict=True):
+        ax.set_ylabel(label, fontweight="bold")
+    for ax, title in zip(axes[0], titles, strict=True):
+        ax.set_title(style.wrap(title, 0.7 * style.PAGE / len(titles), style.SMALL), fontsize=style.SMALL)
+    return figure, axes
+
+
+def fit_columns(axes: np.ndarray) -> None:
+    """When all is drawn: a scale for each column, and what lies below the curves named once."""
+    for column in axes.T:
+        fit(column)
+    for ax in axes[:-1].flat:
+        ax.set_xlabel("")
+        ax.tick_params(labelbottom=False)
 
 
 def _decades(last: int) -> list[int]:

@@ -89,10 +89,7 @@ def grid(
     draw: Callable[[Axes, xr.Dataset, Any], None],
     layers: ScalarMappable | None = None,
 ) -> Figure:
-    """A row per run, a panel per column over training steps, all of one scale; the key above, or a bar of layers.
-
-    Of models of one checkpoint each the panels are over layers.
-    """
+    """A row per run, a panel per column over training steps (of one checkpoint: over layers), all of one scale."""
     deep = over_depth(runs)
     tables = {label: run.results.isel(step=0) if deep else run.results for label, run in runs.items()}
     most = max(len(columns(table)) for table in tables.values())

@@ -25,8 +25,7 @@ def build(title: str, names: tuple[str, ...], runs: dict[str, Run]) -> Figure | 
     runs = {label: run for label, run in runs.items() if curves[label]}
     if not runs:
         return None
-    figure = style.new(style.PAGE, 1.0 + 1.4 * len(runs))
-    axes = figure.subplots(len(runs), len(names), sharex=True, sharey="col", squeeze=False)
+    figure, axes = scales.rows_of_runs([*runs], [style.label(*WORDS[name]) for name in names])
     most = max(np.shape(curves[label][names[0]][1])[1] for label in runs)
     colours = scales.layer_colours(most)
     last = max(int(curves[label][names[0]][0][-1]) for label in runs)
@@ -38,15 +37,7 @@ def build(title: str, names: tuple[str, ...], runs: dict[str, Run]) -> Figure | 
             for step in kept(run.log):
                 ax.axvline(step, color="0.4", linewidth=0.8, linestyle=":")
             scales.step_axis(ax, last)
-        row[0].set_ylabel(label, fontweight="bold")
-    for ax, name in zip(axes[0], names, strict=True):
-        words = style.label(*WORDS[name])
-        ax.set_title(style.wrap(words, 0.7 * style.PAGE / len(names), style.SMALL), fontsize=style.SMALL)
-    for column in axes.T:
-        scales.fit(column)
-    for ax in axes[:-1].flat:
-        ax.set_xlabel("")
-        ax.tick_params(labelbottom=False)
+    scales.fit_columns(axes)
     style.title(figure, f"{title} of training batches, all positions")
     scales.layer_bar(figure, colours, axes)
     caption(figure, runs, f"{title} while training (training/watch.py).", READ)

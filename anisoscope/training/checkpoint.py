@@ -64,11 +64,7 @@ class _Reader:
 
 
 class Checkpoints:
-    """The checkpoints of one run. A step outside `kept` (saved at an interruption) lives until the next save.
-
-    None keeps them all. Who is only `reading` leaves alone what another process is just saving, and in a cluster no
-    process waits for another: each restores what it needs, into NumPy or to its own devices.
-    """
+    """Those of a run: a step outside `kept` (None: all) lives until the next save. `reading` waits for no process."""
 
     def __init__(self, folder: pathlib.Path, kept: list[int] | None, reading: bool = False):
         self._kept = kept

@@ -59,10 +59,7 @@ def valid_windows(config: RunConfig, characters: int) -> Windows:
 
 
 def test_windows(config: RunConfig, characters: int) -> tuple[Windows, str]:
-    """Windows that score every character of the split once (but the first or the last), and the protocol in words.
-
-    They advance as the objective says. The last one is moved back to end with the split and counts what is left.
-    """
+    """Windows that score every character once, but the first or the last of the split, and the protocol in words."""
     context = config.model.context
     stride, protocol = objective.OBJECTIVES[config.objective].test_stride(config.model, config.evaluate.stride)
     last = characters - context - 1
@@ -73,10 +70,7 @@ def test_windows(config: RunConfig, characters: int) -> tuple[Windows, str]:
 def batches(
     config: RunConfig, tokens_N: np.ndarray, windows: Windows, mask_token: int, rows: int
 ) -> Iterator[objective.Batch]:
-    """The windows in batches of `rows`; the last one is filled up with rows that weigh nothing.
-
-    Even draws and odd ones are two halves that know nothing of each other; those of a half take turns in a window.
-    """
+    """The windows in batches of `rows`, the last filled up with weight 0; even and odd draws are two halves."""
     context, count = config.model.context, len(windows.starts_M)
     apart = count // windows.draws
     key = jax.random.key(MASK_SEED)

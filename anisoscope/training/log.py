@@ -83,10 +83,7 @@ class Log:
 
 
 def set_aside(folder: pathlib.Path) -> pathlib.Path | None:
-    """Rename a log of steps that have no checkpoint any more; None where there is none of a step beyond 0.
-
-    Of several processes the first one does.
-    """
+    """Rename a log of steps that have no checkpoint any more; None where there is none of a step beyond 0."""
     path = folder / NAME
     if not is_first() or not path.exists() or all(line["step"] <= 0 for line in read_log(folder)):
         return None

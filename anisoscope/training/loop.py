@@ -25,11 +25,7 @@ DISPATCH_SECONDS = 1.0  # steps are run together up to about this long, so that 
 
 
 def train(config: RunConfig, corpus: Corpus, folders: dict[str, pathlib.Path], name: str, stop: Stop) -> None:
-    """Train all seeds of a config to the last step and score the test split; raises Stopped once a stop is saved.
-
-    `folders` holds the folder of each seed by the name of its run, in the order of `config.seeds`; they are trained
-    in one program. A plain config has one seed.
-    """
+    """Train all seeds, {name: folder} in the order of their seeds, in one program, and score them; or Stopped."""
     kept = kept_steps(config, *folders.values())
     with contextlib.closing(SeedRuns(folders, kept)) as runs:
         if all(finished.is_finished(path) for path in folders.values()):  # its checkpoints may be deleted
@@ -54,11 +50,7 @@ def train(config: RunConfig, corpus: Corpus, folders: dict[str, pathlib.Path], n
 
 
 def kept_steps(config: RunConfig, *folders: pathlib.Path) -> list[int]:
-    """Those of the schedule, and those that the logs in these folders say were kept at a turning point.
-
-    UserError where a log lacks a look that the run has gone beyond: a checkpoint of a turn would be taken for one of
-    an interruption, and be deleted.
-    """
+    """Those of the schedule, and those kept at turns by these logs; UserError where a log lacks a look before one."""
     turned: set[int] = set()
     for path in folders if config.watch.keep else ():
         there = (path / log.NAME).exists()

@@ -25,10 +25,7 @@ class SeedRuns:
         return sorted(set.intersection(*(set(store.steps()) for store in self.stores.values())))
 
     def resume(self, program: Program) -> step.State:
-        """The newest step of all, or the one before where a seed's is damaged and that one is not.
-
-        The damaged ones are then set aside. If two steps cannot be read, the cause is likely another: nothing is moved.
-        """
+        """The newest step of all; or the one before where that can be read, and then what is damaged is set aside."""
         steps = self.steps()
         self._tell_who_is_behind(max(steps, default=0))
         if not steps:
@@ -64,12 +61,7 @@ class SeedRuns:
         return states, damaged
 
     def save(self, now: int, states: step.State, program: Program) -> None:
-        """Write what is not there yet; the logs reach the disk before the checkpoints do.
-
-        A seed that was ahead has done this step before. On a device that computes the same twice, its checkpoint is
-        this one; where it is not, the old one is set aside, so that what is in `checkpoints` comes from one session.
-        The log keeps the lines of the first time.
-        """
+        """Write what is not there yet, logs first; a checkpoint of a seed ahead that differs now is set aside."""
         self.flush()
         for i, (name, store) in enumerate(self.stores.items()):
             saved = items(program.of_seed(states, i))
@@ -80,10 +72,7 @@ class SeedRuns:
             store.save(now, *saved)
 
     def open_logs(self) -> None:
-        """Each resumes from its own newest step, which a seed that is ahead of the others has not to do again.
-
-        Before the first one is saved, also its validation is done again.
-        """
+        """Each resumes from its own newest step, which a seed that is ahead of the others has not to do again."""
         for name, path in self.folders.items():
             saved = max(self.stores[name].steps(), default=-1)
             if saved < 0 and (aside := set_aside(path)):

@@ -112,10 +112,7 @@ def _accumulated(
 def make_steps(
     step: Callable[[State, jax.Array, jax.Array], tuple[State, StepMetrics]], most: int
 ) -> Callable[[State, jax.Array, jax.Array, jax.Array], tuple[State, StepMetrics]]:
-    """Run `count` <= `most` steps in one call; one compiled program for every count.
-
-    The metrics have `most` entries, of which the first `count` are filled.
-    """
+    """Run `count` <= `most` steps in one call, one program for all counts; so many of the metrics are filled."""
 
     def steps(state: State, seed: jax.Array, tokens_N: jax.Array, count: jax.Array) -> tuple[State, StepMetrics]:
         def body(i: jax.Array, carry: tuple[State, StepMetrics]) -> tuple[State, StepMetrics]:

@@ -1,9 +1,7 @@
 """Programs compiled once: JAX's compilation cache, kept between starts in a folder that is the user's alone.
 
 What lies there is machine code, run without a question. So the folder is shared neither with other users nor between
-kinds of machines, and every entry carries its digest. JAX's own files do without: one that was damaged on the disk, or
-half written by a process that was killed, stays, is told of at every start, and is run where it was compressed by zstd
-(a flipped bit: wrong numbers, or a crash). Nor can they be bounded without `filelock`. `Store` takes their place.
+kinds of machines. JAX could bound its size only with `filelock`; here that is done at each start.
 """
 
 import contextlib
@@ -15,64 +13,29 @@ import stat
 import sys
 import warnings
 
-from anisoscope.utils import files
-
-DIGEST = hashlib.sha256().digest_size
 DIGITS = 16  # of the names of folders
 LIMIT = 4 * 2**30  # bytes of all entries, at a start
 TRAITS = {"vendor_id", "cpu family", "model", "model name", "stepping", "flags"}  # of a processor, in /proc/cpuinfo
 TRAITS |= {"CPU implementer", "CPU architecture", "CPU variant", "CPU part", "CPU revision", "Features"}
 
 
-class Store:
-    """Entries by key, a file each: its digest, then what JAX wrote. Whatever fails is an entry that is not there."""
-
-    def __init__(self, folder: pathlib.Path) -> None:
-        self._path = folder  # a name that JAX reads
-
-    def get(self, key: str) -> bytes | None:
-        path = self._path / key
-        with contextlib.suppress(OSError):
-            content = path.read_bytes()
-            entry = content[DIGEST:]
-            if content == _signed(key, entry):
-                os.utime(path)  # `_trim` goes by it
-                return entry
-            path.unlink()
-        return None
-
-    def put(self, key: str, entry: bytes) -> None:
-        with contextlib.suppress(OSError):  # a full disk, say: compiled again next time
-            files.write(self._path / key, _signed(key, entry), synced=False)
-
-
 def keep(cache: str) -> str:
-    """Have JAX keep what it compiles below this folder. Where that cannot be: why, in one line; all else goes on.
-
-    JAX_COMPILATION_CACHE_DIR in the environment, empty for no cache, goes before: JAX reads it by itself.
-    """
+    """Have JAX keep what it compiles there, unless JAX_COMPILATION_CACHE_DIR is set; a line says why it cannot."""
     warnings.filterwarnings("ignore", "Error (reading|writing) persistent compilation cache", UserWarning)
     if "JAX_COMPILATION_CACHE_DIR" in os.environ:
         return ""
     try:
         import jax  # late: settings are checked without waiting for JAX
         import jaxlib
-        from jax._src import compilation_cache
 
         folder = _own(_own(pathlib.Path(cache).expanduser() / "compiled") / _machine(jaxlib.__version__))
         _trim(folder.parent, LIMIT)
-        _ = compilation_cache.get_file_cache  # JAX promises nobody that it stays
-    except (OSError, RuntimeError, ImportError, AttributeError) as error:  # RuntimeError: ~ of a user without a home
+    except (OSError, RuntimeError) as error:  # RuntimeError: ~ of a user without a home
         return f"compiled programs are not kept: {error}"
-    compilation_cache.get_file_cache = lambda path: (Store(pathlib.Path(path)), path)
     jax.config.update("jax_compilation_cache_dir", str(folder))
     jax.config.update("jax_persistent_cache_min_compile_time_secs", 0)  # of small programs there are hundreds
-    jax.config.update("jax_persistent_cache_enable_xla_caches", "none")  # more files, which `Store` does not check
+    jax.config.update("jax_persistent_cache_enable_xla_caches", "none")  # on a CPU they keep nothing more
     return ""
-
-
-def _signed(key: str, entry: bytes) -> bytes:
-    return hashlib.sha256(key.encode() + entry).digest() + entry
 
 
 def _own(folder: pathlib.Path) -> pathlib.Path:
@@ -105,15 +68,12 @@ def _machine(jaxlib: str) -> str:
 
 
 def _trim(folder: pathlib.Path, limit: int) -> None:
-    """Delete the entries that were not used for longest, so that all of them take `limit` bytes at most.
-
-    Of folders that `_machine` names: the cache may hold anything else of the user's.
-    """
+    """Delete what was not used for longest, in folders that `_machine` names, until `limit` bytes are left."""
     found = []
     for path in folder.glob(f"{'[0-9a-f]' * DIGITS}/*"):
         with contextlib.suppress(OSError):  # deleted by another process
             status = path.stat()
-            found.append((status.st_mtime, status.st_size, path))
+            found.append((max(status.st_atime, status.st_mtime), status.st_size, path))
     size = sum(size for _, size, _ in found)
     for _, freed, path in sorted(found):
         if size <= limit:

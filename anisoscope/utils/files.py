@@ -18,17 +18,13 @@ from anisoscope.utils.errors import UserError
 
 NO_LINK = getattr(os, "O_NOFOLLOW", 0) | getattr(os, "O_CLOEXEC", 0) | getattr(os, "O_BINARY", 0)
 BEGUN = re.compile(r"\..+\.[0-9a-f]{16}\.tmp")  # as `begun` calls what is being written
-LARGEST_JSON, DEEPEST_JSON = 2**26, 100  # bytes, and objects within objects: beyond them a file is no settings of ours
+LARGEST_JSON = 2**26  # bytes: beyond them a file is no settings of ours
 OF_OTHERS = {"checkpoints", "figures"}  # Orbax clears up after itself, and drawing holds no lock
 
 
 @contextlib.contextmanager
 def replacing(path: pathlib.Path, synced: bool = True) -> Iterator[BinaryIO]:
-    """A new file to write to, which takes the place of `path` when all is written; until then, what stood there stays.
-
-    Several may write one path at once; the last one stays. Whether it is on the disk before it takes that place matters
-    where losing it to a power cut would matter. An OSError names the path.
-    """
+    """A new file that takes the place of `path` when all is written, and is on the disk before where it is `synced`."""
     temporary = begun(path)
     try:
         with os.fdopen(os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL | NO_LINK, 0o666), "wb") as file:
@@ -75,18 +71,11 @@ def read_small(path: pathlib.Path, most: int) -> bytes:
 
 
 def from_json(text: bytes | str) -> Any:
-    """ValueError where it is no JSON, or more deeply nested than what is written here."""
+    """ValueError where it is no JSON, or too deeply nested to be read."""
     try:
-        found = json.loads(text)
-        level = [[found]]
-        for _ in range(DEEPEST_JSON):
-            level = [inner for one in level for inner in (one.values() if isinstance(one, dict) else one)]
-            level = [one for one in level if isinstance(one, dict | list)]
-            if not level:
-                return found
-    except RecursionError:
-        pass
-    raise ValueError(f"it is nested more than {DEEPEST_JSON} deep")
+        return json.loads(text)
+    except RecursionError as error:
+        raise ValueError("it is nested too deep") from error
 
 
 def read_json(path: pathlib.Path, advice: str) -> dict[str, Any]:
@@ -135,10 +124,7 @@ def is_begun(name: str) -> bool:
 
 
 def remove_begun(folder: pathlib.Path) -> None:
-    """Remove what a process that was killed has left half written, in a folder that is locked and in those below.
-
-    Not in those that others may be working in.
-    """
+    """Remove what a killed process has left half written in a locked folder, but not where others may be working."""
     for parent, folders, names in os.walk(folder):
         for name in filter(is_begun, (*names, *folders)):
             path = pathlib.Path(parent, name)

@@ -59,10 +59,7 @@ def claim(folder: pathlib.Path, config: Any, new: bool) -> None:
 
 
 def check_claim(folder: pathlib.Path, config: Any, new: bool) -> None:
-    """Raise UserError where the folder cannot become this config's own; nothing is written.
-
-    A setting that the run's version of the code did not have: its default is what that version did.
-    """
+    """Raise UserError where the folder cannot become this config's; a setting that its record lacks had its default."""
     path = folder / "config.json"
     if path.exists():
         advice, defaults = "name another --workdir, or pass the same settings", to_dict(type(config)())

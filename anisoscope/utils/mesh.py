@@ -62,10 +62,7 @@ def make_mesh(config: MeshConfig, apart: bool = False) -> jax.sharding.Mesh:
 
 
 def measuring_mesh(batches: int, sets: int, apart: bool = False) -> jax.sharding.Mesh | None:
-    """Of devices that share out batches, or batches and sets of positions, evenly; None where they cannot.
-
-    As many cores as can; devices of other kinds all or none. Of a process that works `apart`, its own.
-    """
+    """Of devices that share batches and sets of positions out evenly: as many cores as can; of others all, or None."""
     found = jax.devices() if _cores else devices()
     found = own(found) if apart else found
     shapes = [(b, s) for b in range(1, batches + 1) for s in range(1, sets + 1) if batches % b == 0 == sets % s]
@@ -126,12 +123,7 @@ def over_windows(mesh: jax.sharding.Mesh, apply: Callable[[Any, Any], tuple]) ->
 
 
 def over_clouds(config: MeshConfig, bytes_of_one: int) -> Callable[[Callable, Any], Any]:
-    """over(work, stacked): `work` on every entry of the first axis, `mesh.clouds` of them at a time.
-
-    One cloud keeps a core of a CPU busy; and there jaxlib's decompositions of several matrices at once were seen to
-    wait for each other for ever. An accelerator is left idle by one: it gets as many as a quarter of its free memory
-    holds, where one needs `bytes_of_one`.
-    """
+    """over(work, stacked), `mesh.clouds` at a time; left out, 1 on a CPU (more were seen to hang), else what fits."""
     if (most := config.clouds) is None:
         stats = {} if jax.default_backend() == "cpu" else jax.local_devices()[0].memory_stats() or {}
         most = (stats.get("bytes_limit", 0) - stats.get("bytes_in_use", 0)) // (4 * bytes_of_one)

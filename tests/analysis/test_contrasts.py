@@ -30,12 +30,6 @@ def test_with_complete_seeds_the_change_is_the_mean_of_paired_differences_and_th
     assert (found.freedom, found.pairs) == (6, 3)
 
 
-def test_what_the_seed_adds_to_all_conditions_changes_nothing():
-    values_CS = np.random.default_rng(1).normal(size=(3, 2))
-    one, other = (change_between((values_CS + by).ravel(), *layout(3, 2), 0, 2) for by in ([0, 0], [100, -7]))
-    np.testing.assert_allclose(one, other, rtol=1e-9)
-
-
 def test_two_conditions_are_scipys_paired_t_test():
     values_CS = np.random.default_rng(2).normal(size=(2, 5))
     found = change_between(values_CS.ravel(), *layout(2, 5), 0, 1)

@@ -14,7 +14,7 @@ from anisoscope.analysis.shapes import over_depth, shapes
 from anisoscope.measurement.tables import files
 from anisoscope.plot.experiment import Compared, contrasts
 from anisoscope.plot.run import Run
-from anisoscope.utils.errors import RunError, UserError
+from anisoscope.utils.errors import RunError
 from tests.plot.tables import make_run
 
 BITS = {"test_bits": 2.0, "valid_bits": 2.5}
@@ -238,13 +238,6 @@ def test_words_that_stand_for_nothing_elsewhere_are_words_here(tmp_path):
     assert set(stride.before + " -> " + stride.after) == {"None -> 8"}
     assert not found[["setting", "before", "after", "held"]].isna().any(axis=None)
     assert np.isfinite(stride[stride.quantity == "bell"].change).all()
-
-
-def test_a_damaged_score_is_one_line_that_names_it(tmp_path):
-    where = folders({"a": made(0), "b": made(1)}, tmp_path)
-    (where["b"] / "test.json").write_text("{")
-    with pytest.raises(UserError, match=r"b/test\.json cannot be read .*; move it elsewhere"):
-        on_disk.write(where, tmp_path, {})
 
 
 def test_crossed_seeds_have_components_and_no_contrasts(tmp_path):

@@ -46,10 +46,6 @@ def test_bell_and_unevenness(layers, bell, unevenness):
     np.testing.assert_allclose(found.unevenness, [unevenness, unevenness / 2], atol=1e-15)
 
 
-def test_the_published_decoder_has_a_bell():
-    assert shapes(profile(*OPT_125M)).bell.sel(positions="all").item() == pytest.approx(0.0207, abs=1e-4)
-
-
 def test_growth_fall_and_phases():
     found = shapes(
         table(

@@ -6,8 +6,8 @@ import pytest
 from anisoscope.measurement.families import comparison
 from anisoscope.measurement.families.entries import quantities
 from benchmarks import coverage
-from benchmarks.coverage import Row, score
-from benchmarks.zoo import ZOO
+from benchmarks.coverage import score
+from tests.zoo import ZOO
 
 BATCHES, SECTIONS, DRAWS = 4, 4, 4000
 
@@ -105,16 +105,3 @@ def test_draws_without_a_value_are_left_out_and_told():
     assert row.mean == pytest.approx(10, abs=0.05)
     assert row.of_truth == pytest.approx(0.95, abs=0.015)
     assert row.verdict == "(50% of the draws have one)"
-
-
-@pytest.mark.slow
-def test_an_excess_can_be_asked_for_alone():
-    (row,) = coverage.run("sphere 2 in 64", ZOO["sphere 2 in 64"], ("twonn excess",), 256, 3)
-    assert row.mean == pytest.approx(-0.9, abs=0.4)
-
-
-def test_rows_say_their_verdict():
-    def row(share):
-        return Row("twonn", "toy", 64, 2.0, 2.0, 0.95, share, 0.1).verdict
-
-    assert [row(share) for share in (0.91, 0.93, 0.97, 0.99, np.nan)] == ["too narrow", "", "", "too wide", "no value"]

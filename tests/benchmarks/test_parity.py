@@ -70,11 +70,3 @@ def test_nan_agrees_with_nan_alone():
     assert parity.difference(math.nan, math.nan) == 0
     assert parity.difference(1.0, math.nan) == parity.difference(math.nan, 1.0) == math.inf
     assert parity.difference(1.1, -1.0) == pytest.approx(2.1)
-
-
-def test_tables_say_what_is_unexplained():
-    rows = [Row("a", "b", "c", 1.0, 2.0), Row("a", "b", "c", 1.0, 1.0)]
-    lines = parity.table(rows, [None, ""]).splitlines()
-    assert "**unexplained**" in lines[2]
-    assert "**unexplained**" not in lines[3]
-    assert "1 of 2" in parity.agreement(rows)

@@ -100,11 +100,6 @@ def test_curves_over_context_gain_need_runs_that_have_it(folder):
         drawing.draw_figures({"run": folder}, folder, folder, "context_gain")
 
 
-def test_a_folder_of_runs_is_named_with_them(folder):
-    with pytest.raises(UserError, match=r"holds the runs run; name one of them: .*/run$"):
-        drawing.load(folder.parent)
-
-
 def test_auto_becomes_the_type_the_run_began_with_or_that_of_this_machine(tmp_path):
     config = replace(tiny.config(), {"model.dtype": "auto"})
     assert training.resolved(config, tmp_path).model.dtype == "float32"
@@ -163,11 +158,6 @@ def test_a_cluster_that_cannot_be_joined_is_one_line(monkeypatch, error, words):
     monkeypatch.setattr(jax.distributed, "initialize", initialize)
     with pytest.raises(UserError, match=words):
         training.join_cluster()
-
-
-def test_a_run_to_compare_with_is_guessed(folder):
-    with pytest.raises(UserError, match="run --stages=train first; did you mean 'run'"):
-        drawing.load(folder.parent / "rum")
 
 
 @pytest.mark.parametrize("first", [True, False])

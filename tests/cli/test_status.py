@@ -186,12 +186,3 @@ def test_the_command_that_goes_on_does_all_stages(root, words):
     (root / "one").mkdir()
     (root / "one" / "environment.json").write_text(json.dumps({"sessions": [{"command": command}]}))
     assert list(status.format_status(root))[-1] == "the same command resumes: python main.py --config=a.py --workdir=b"
-
-
-def test_settings_that_no_run_has_written_are_one_line(root):
-    (root / "one").mkdir()
-    (root / "one" / "environment.json").write_text("[" * 200_000)  # which is passed over
-    assert not list(status.format_status(root))[-1].startswith("the same command")
-    (root / "config.json").write_text('{"a": ' + "[" * 10_000 + "]" * 10_000 + "}")
-    with pytest.raises(UserError, match="nested more than 100 deep"):
-        list(status.format_status(root))

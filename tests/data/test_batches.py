@@ -43,15 +43,6 @@ def test_any_share_of_the_examples_draws_the_same_windows():
     np.testing.assert_array_equal(batches.starts(5, 6, over_devices, 12_345, 32), whole)
 
 
-def test_jit_with_traced_seed_and_step_gives_the_same_windows():
-    corpus_N = jnp.asarray(np.random.default_rng(0).integers(0, 205, 5000, dtype=np.uint8))
-
-    def batch(seed, step):
-        return batches.crop(corpus_N, batches.starts(seed, step, jnp.arange(8), 5000, 20), 20)
-
-    np.testing.assert_array_equal(jax.jit(batch)(jnp.int32(3), jnp.int32(4)), batch(3, 4))
-
-
 def test_crop_equals_a_loop_of_slices():
     corpus = np.random.default_rng(1).integers(0, 256, 300, dtype=np.uint8)
     starts = np.array([0, 17, 280, 3], np.int32)

@@ -1,8 +1,8 @@
 import concurrent.futures
 import functools
 import http.server
+import pathlib
 import resource
-import shutil
 import socket
 import sys
 import threading
@@ -14,16 +14,6 @@ from anisoscope.data.enwik8 import enwik8_dataset_builder, prepare
 from tests.data.conftest import publish
 
 ADVICE = ("enwik8.zip", "--config.data.path=")
-
-
-def test_published_facts():
-    assert enwik8.SIZE == 100_000_000
-    assert enwik8.SHA256 == "2b49720ec4d78c3c9fabaee6e4179a5e997302b3a70029f30f2d582218c024a8"
-    info = enwik8_dataset_builder.Builder.url_infos["http://mattmahoney.net/dc/enwik8.zip"]
-    assert int(info.size) == 36_445_475
-    assert info.checksum == "547994d9980ebed1288380d652999f38a14fe291a6247c157c3d33d4932534bc"
-    assert info.filename == "enwik8.zip"
-    assert enwik8_dataset_builder.URL == "http://mattmahoney.net/dc/enwik8.zip"
 
 
 def test_zip_in_the_cache_stands_in_for_the_network(published, tmp_path, capfd):
@@ -109,7 +99,7 @@ def halve(path):
     path.write_bytes(path.read_bytes()[: path.stat().st_size // 2])
 
 
-@pytest.mark.parametrize("damage", [flip, halve, lambda path: path.unlink()], ids=["flip", "halve", "unlink"])
+@pytest.mark.parametrize("damage", [flip, halve, pathlib.Path.unlink])
 @pytest.mark.parametrize("file", ["dataset_info.json", "features.json", "enwik8-text.array_record-00000-of-00001"])
 def test_damaged_cache_is_prepared_again_or_refused(published, tmp_path, refused, file, damage):
     text, archive = published
@@ -170,33 +160,6 @@ def test_what_else_lies_in_the_cache_stays(published, serve, tmp_path, refused):
     assert {path.parent for path in contents(cache).keys() - mine.keys()} == {cache / "enwik8" / "1.0.0"}
 
 
-@pytest.mark.parametrize(
-    "name",
-    ["enwik8", "enwik8/1.0.0", "enwik8/1.0.0/enwik8-train.tfrecord-00000-of-00001", "enwik8/1.0.0/features.json/mine"],
-)
-def test_what_stands_in_the_way_is_named_and_stays(published, tmp_path, refused, name):
-    (tmp_path / "enwik8.zip").write_bytes(published[1])
-    (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
-    (tmp_path / name).write_bytes(b"mine")
-    before = contents(tmp_path)
-    with refused(str(tmp_path / name).removesuffix("/mine"), "stands", "move it away", "--config.data.cache="):
-        prepare.read(tmp_path)
-    assert contents(tmp_path).items() - before.items() == {(tmp_path / "enwik8.lock", b"")}
-    assert before.items() <= contents(tmp_path).items()
-
-
-def test_damaged_text_stays_until_another_is_there(published, tmp_path, refused):
-    given = tmp_path / "enwik8.zip"
-    given.write_bytes(published[1])
-    prepare.read(tmp_path)
-    halve(tmp_path / "enwik8" / "1.0.0" / "enwik8-text.array_record-00000-of-00001")
-    halve(given)
-    before = contents(tmp_path)
-    with refused("not enwik8.zip as published"):
-        prepare.read(tmp_path)
-    assert contents(tmp_path) == before
-
-
 def test_text_that_is_not_enwik8_is_refused(published, tmp_path, refused, monkeypatch):
     (tmp_path / "enwik8.zip").write_bytes(published[1])
     monkeypatch.setattr(enwik8, "SHA256", "0" * 64)
@@ -208,6 +171,12 @@ def test_cache_that_cannot_be_written(published, tmp_path, refused):
     (tmp_path / "file").write_bytes(b"")
     with refused(f"data.cache={tmp_path / 'file'}", "--config.data.cache=", *ADVICE):
         prepare.read(tmp_path / "file")
+    (tmp_path / "in the way").mkdir()
+    (tmp_path / "in the way" / "enwik8").write_bytes(b"mine")
+    (tmp_path / "in the way" / "enwik8.zip").write_bytes(published[1])
+    with refused("in the way", "--config.data.cache="):
+        prepare.read(tmp_path / "in the way")
+    assert (tmp_path / "in the way" / "enwik8").read_bytes() == b"mine"
     with refused("name too long", "--config.data.cache=", *ADVICE):
         prepare.read(tmp_path / ("x" * 300))
 
@@ -250,7 +219,7 @@ def silent(request):
     return listener.getsockname()[1]
 
 
-@pytest.mark.parametrize(("port_of", "reason"), [(refusing, "refused"), (silent, "no answer")])
+@pytest.mark.parametrize(("port_of", "reason"), [(refusing, "refused"), (silent, "timed out")])
 def test_no_network_is_reported_in_time(published, tmp_path, refused, monkeypatch, request, port_of, reason):
     assert prepare.PATIENCE < 15
     monkeypatch.setattr(prepare, "PATIENCE", 1.0)
@@ -258,24 +227,3 @@ def test_no_network_is_reported_in_time(published, tmp_path, refused, monkeypatc
     publish(monkeypatch, url, published[1])
     with refused("no network", url, reason, str(tmp_path), *ADVICE):
         prepare.read(tmp_path)
-
-
-def test_name_look_up_that_hangs_is_reported_in_time(published, tmp_path, refused, monkeypatch):
-    released = threading.Event()
-
-    def hang(*_args, **_kwargs):
-        released.wait(20)
-        raise socket.gaierror("released")
-
-    monkeypatch.setattr(socket, "getaddrinfo", hang)
-    monkeypatch.setattr(prepare, "PATIENCE", 0.5)
-    with refused("no network", "no answer", *ADVICE):
-        prepare.read(tmp_path)
-    released.set()
-
-
-def test_nothing_but_the_lock_is_left_without_network(published, tmp_path, refused):
-    with refused("no network"):
-        prepare.read(tmp_path / "cache")
-    assert [path.name for path in (tmp_path / "cache").iterdir()] == ["enwik8.lock"]
-    shutil.rmtree(tmp_path / "cache")

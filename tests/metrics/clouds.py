@@ -8,7 +8,7 @@ import jax
 import numpy as np
 
 from anisoscope.metrics.neighbours import nearest_neighbours
-from benchmarks import zoo
+from tests import zoo
 
 SHAPE = POINTS, WIDTH = 601, 64  # of the zoo's width; more points than the search for neighbours has in a chunk
 FEW, MANY, ALL = 2, 12, 128  # neighbours: found by pairs of blocks, by whole rows, and as many as the scales need

@@ -15,8 +15,7 @@ from anisoscope.metrics.neighbours import (
     neighbours_in_sections,
     neighbours_in_subsets,
 )
-from benchmarks import zoo
-from tests import reference
+from tests import reference, zoo
 from tests.metrics.clouds import (
     CLOUDS,
     FEW,

@@ -9,8 +9,8 @@ from scipy.optimize import brentq
 from anisoscope.metrics import scale
 from anisoscope.metrics.dimension import twonn, twonn_mle
 from anisoscope.metrics.neighbours import Neighbours
-from benchmarks import zoo
 from tests import reference_scale as reference
+from tests import zoo
 from tests.metrics.clouds import (
     ALL,
     FEW,

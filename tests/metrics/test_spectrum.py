@@ -7,8 +7,8 @@ from hypothesis import strategies as st
 
 from anisoscope.metrics import spectrum as spectral
 from anisoscope.metrics.cloud import eigh
-from benchmarks import zoo
 from tests import reference_spectrum as reference
+from tests import zoo
 from tests.metrics.clouds import EVERY, POINTS, SHAPE, WIDE, WIDTH, ZOO, gaussian, rotation
 
 NAMES = (

@@ -14,9 +14,9 @@ from anisoscope.models.masks import visible_keys
 erf = np.vectorize(math.erf)
 
 
-def layer_norm(x_TD, params):
+def layer_norm(x_TD, params, epsilon=1e-5):
     centred_TD = x_TD - x_TD.mean(-1, keepdims=True)
-    normal_TD = centred_TD / np.sqrt((centred_TD**2).mean(-1, keepdims=True) + 1e-5)
+    normal_TD = centred_TD / np.sqrt((centred_TD**2).mean(-1, keepdims=True) + epsilon)
     return normal_TD * params["scale"] + params.get("bias", 0.0)
 
 
@@ -88,6 +88,17 @@ def mlp(x_TD, block):
     return linear(hidden_TF * (1 + erf(hidden_TF / math.sqrt(2))) / 2, block["mlp_down"])
 
 
+def block_of(x_TD, block, config, epsilon=1e-5):
+    """The block's output, and its queries and keys."""
+    if config.norm == "pre":
+        out_TD, *vectors = attention(layer_norm(x_TD, block["norm_attention"], epsilon), block, config)
+        x_TD = x_TD + out_TD
+        return x_TD + mlp(layer_norm(x_TD, block["norm_mlp"], epsilon), block), *vectors
+    out_TD, *vectors = attention(x_TD, block, config)
+    x_TD = layer_norm(x_TD + out_TD, block["norm_attention"], epsilon)
+    return layer_norm(x_TD + mlp(x_TD, block), block["norm_mlp"], epsilon), *vectors
+
+
 def forward(params, tokens_T, config, taps_NTD=None):
     """Logits (T, V), residual stream (N+1, T, D), queries and keys (N, T, H, K)."""
     x_TD = params["tokens"][tokens_T]
@@ -100,14 +111,7 @@ def forward(params, tokens_T, config, taps_NTD=None):
         block = {
             name: {leaf: value[layer] for leaf, value in group.items()} for name, group in params["blocks"].items()
         }
-        if config.norm == "pre":
-            out_TD, q_THK, k_THK = attention(layer_norm(x_TD, block["norm_attention"]), block, config)
-            x_TD = x_TD + out_TD
-            x_TD = x_TD + mlp(layer_norm(x_TD, block["norm_mlp"]), block)
-        else:
-            out_TD, q_THK, k_THK = attention(x_TD, block, config)
-            x_TD = layer_norm(x_TD + out_TD, block["norm_attention"])
-            x_TD = layer_norm(x_TD + mlp(x_TD, block), block["norm_mlp"])
+        x_TD, q_THK, k_THK = block_of(x_TD, block, config)
         if taps_NTD is not None:
             x_TD = x_TD + taps_NTD[layer + 1]
         residual.append(x_TD)

@@ -4,10 +4,11 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
-from scipy.special import erf
 
 from anisoscope.config.model import ModelConfig
 from anisoscope.models.block import bias_queries_and_keys, layer_norm, make_block
+from tests.models.reference import block_of
+from tests.models.reference import layer_norm as normed
 
 WIDTH, HEADS, TIME = 12, 3, 5
 
@@ -15,44 +16,13 @@ WIDTH, HEADS, TIME = 12, 3, 5
 def make(norm, mask, kernel_init=jax.nn.initializers.normal(0.3)):  # noqa: B008 (a pure function)
     config = ModelConfig(layers=1, width=WIDTH, heads=HEADS, context=TIME, mask=mask, norm=norm)
     block = make_block(config, kernel_init)
-    return block, jax.jit(block.init)(jax.random.key(0))
-
-
-def norm_of(x_TD):
-    centred_TD = x_TD - x_TD.mean(-1, keepdims=True)
-    return centred_TD / np.sqrt(np.square(centred_TD).mean(-1, keepdims=True) + 1e-12)
-
-
-def reference(params, x_TD, norm, mask):
-    def linear(name, x_TD):
-        return x_TD @ params[name]["kernel"] + params[name]["bias"]
-
-    def attention(x_TD):
-        q_THK, k_THK, v_THK = (part.reshape(TIME, HEADS, -1) for part in np.split(linear("qkv", x_TD), 3, axis=-1))
-        scores_HTT = np.einsum("thk,shk->hts", q_THK, k_THK) / (WIDTH // HEADS) ** 0.5
-        if mask == "causal":
-            scores_HTT = np.where(np.tri(TIME, dtype=bool), scores_HTT, -np.inf)
-        weights_HTT = np.exp(scores_HTT - scores_HTT.max(-1, keepdims=True))
-        weights_HTT /= weights_HTT.sum(-1, keepdims=True)
-        mixed_TD = np.einsum("hts,shk->thk", weights_HTT, v_THK).reshape(TIME, WIDTH)
-        return linear("attention_out", mixed_TD), q_THK, k_THK
-
-    def mlp(x_TD):
-        hidden_TF = linear("mlp_up", x_TD)
-        return linear("mlp_down", hidden_TF * 0.5 * (1 + erf(hidden_TF / 2**0.5)))
-
-    attended_TD, q_THK, k_THK = attention(norm_of(x_TD) if norm == "pre" else x_TD)
-    if norm == "pre":
-        x_TD = x_TD + attended_TD
-        return x_TD + mlp(norm_of(x_TD)), q_THK, k_THK
-    x_TD = norm_of(x_TD + attended_TD)
-    return norm_of(x_TD + mlp(x_TD)), q_THK, k_THK
+    return config, block, jax.jit(block.init)(jax.random.key(0))
 
 
 @pytest.mark.parametrize(("norm", "mask"), [("pre", "bidirectional"), ("post", "causal")])
 def test_agrees_with_numpy_also_on_tiny_inputs(norm, mask):
     """An epsilon of 1e-5 in LayerNorm would show in the rows of variance 1e-4."""
-    block, params = make(norm, mask)
+    config, block, params = make(norm, mask)
     query_D, key_D = jax.random.normal(jax.random.key(1), (2, WIDTH))
     params = bias_queries_and_keys(params, query_D, key_D)
     assert np.asarray(params["qkv"]["bias"][-WIDTH:] == 0).all()
@@ -61,12 +31,12 @@ def test_agrees_with_numpy_also_on_tiny_inputs(norm, mask):
     found = jax.jit(block.apply)(params, x_BTD)
     exact = jax.tree.map(lambda leaf: np.asarray(leaf, np.float64), params)
     for row, x_TD in enumerate(np.asarray(x_BTD, np.float64)):
-        for value_BTX, expected_TX in zip(found, reference(exact, x_TD, norm, mask), strict=True):
+        for value_BTX, expected_TX in zip(found, block_of(x_TD, exact, config, 1e-12), strict=True):
             np.testing.assert_allclose(value_BTX[row], expected_TX, atol=2e-5)
 
 
 def test_starts_like_bert():
-    _, params = make("post", "bidirectional", jax.nn.initializers.truncated_normal(0.02))
+    _, _, params = make("post", "bidirectional", jax.nn.initializers.truncated_normal(0.02))
     for name in ("qkv", "attention_out", "mlp_up", "mlp_down"):
         assert not np.asarray(params[name]["bias"]).any()
         kernel = np.asarray(params[name]["kernel"])
@@ -80,4 +50,6 @@ def test_starts_like_bert():
 def test_a_layer_normed_row_has_the_norm_of_its_width():
     x_BTD = 1e-3 * jax.random.normal(jax.random.key(0), (2, TIME, WIDTH))
     np.testing.assert_allclose(jnp.square(layer_norm(x_BTD)).sum(-1), WIDTH, rtol=1e-5)
-    np.testing.assert_allclose(layer_norm(x_BTD)[1], norm_of(np.asarray(x_BTD[1], np.float64)), atol=1e-5)
+    np.testing.assert_allclose(
+        layer_norm(x_BTD)[1], normed(np.asarray(x_BTD[1], np.float64), {"scale": 1.0}, 1e-12), atol=1e-5
+    )

@@ -11,7 +11,6 @@ import xarray as xr
 from anisoscope.plot import draw, over_training, style
 from anisoscope.plot.provenance import provenance
 from anisoscope.plot.run import Run, positions, same
-from anisoscope.utils import files
 from anisoscope.utils.errors import UserError
 from tests.plot.reading import footer_of, inside, legend_of
 from tests.plot.tables import changed, lacking, make_run, spoiled, under
@@ -153,15 +152,6 @@ def test_a_name_is_no_mathematics_and_stands_in_the_legend_whatever_it_begins_wi
     assert [ax.get_xlabel() for ax in figure.axes if ax.xaxis.label.get_parse_math()] == [
         "neighbour rank k (from $r_{2k}/r_k$)"
     ] * 2
-
-
-def test_a_broken_write_leaves_the_old_file(short, tmp_path, monkeypatch):
-    path, *_ = draw.save(draw.RUNS["training_curve"]({"decoder": short}), tmp_path, "curve")
-    old = path.read_bytes()
-    monkeypatch.setattr(files.os, "replace", lambda *_: (_ for _ in ()).throw(OSError("disk full")))
-    with pytest.raises(OSError, match="disk full"):
-        draw.save(draw.RUNS["anisotropy_profile"]({"decoder": short}), tmp_path, "curve")
-    assert path.read_bytes() == old
 
 
 @pytest.mark.parametrize(

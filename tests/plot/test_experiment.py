@@ -1,7 +1,6 @@
 """Runs of an experiment drawn together: seeds as one, settings beside each other, and what changes between them."""
 
 import dataclasses
-import pathlib
 
 import numpy as np
 import pandas as pd
@@ -12,7 +11,6 @@ from scipy import stats
 from anisoscope.analysis import contrasts as changes
 from anisoscope.analysis import correlations, primary
 from anisoscope.analysis import runs as tables
-from anisoscope.cli import drawing
 from anisoscope.plot import draw, style
 from anisoscope.plot.draw import RUNS
 from anisoscope.plot.experiment import (
@@ -302,23 +300,3 @@ def test_each_condition_has_its_seeds_and_their_mean(runs, joined):
     assert [set(line.get_ydata()) for line in bits] == [{0}, {0}, {-1}, {-1}, {-2}, {-2}]
     rows = joined[0].set_index("run")
     assert list(figure.axes[1].lines[0].get_xdata()) == [rows.anisotropy["plain_0"], rows.anisotropy["plain_1"]]
-
-
-def test_the_figures_of_an_experiment_are_written(runs, joined, tmp_path, monkeypatch):
-    monkeypatch.setitem(style.RC, "savefig.dpi", 40)
-    paths = draw.draw(draw.EXPERIMENT, Compared(over_seeds(runs), *joined), tmp_path)
-    assert [path.name for path in paths] == [
-        f"{n}.{k}" for n in ("runs_compared", "contrasts") for k in ("png", "pdf", "txt")
-    ]
-    assert all(path.stat().st_size > (1000 if path.suffix != ".txt" else 100) for path in paths)
-
-
-def test_own_seeds_are_one_and_a_run_to_compare_with_stays(runs, tmp_path, monkeypatch):
-    drawn = {}
-    monkeypatch.setattr(drawing, "load", lambda path: runs["plain_1" if path.name == "other" else path.name])
-    monkeypatch.setattr(drawing.draw, "draw_runs", lambda shown, *_: drawn.update(shown) or [])
-    monkeypatch.chdir(tmp_path)  # a path that begins with the experiment's own is not therefore inside of it
-    paths = [*(pathlib.Path(name) for name in ("plain_0", "sink_0", "sink_1")), pathlib.Path("..") / "other"]
-    drawing.draw_figures({path.name: path for path in paths}, pathlib.Path("figures"))
-    assert list(drawn) == ["plain_0", "sink", "other"]
-    assert drawn["other"] is runs["plain_1"]

@@ -54,10 +54,3 @@ def test_a_frame_has_a_row_for_each_number(table):
     row = frame[(frame.metric == "drift") & (frame.layer == "second")].iloc[0]
     expected = table.drift.sel(less="nothing", layer="second")
     assert (row["mean"], row.low) == (expected.sel(statistic="mean"), expected.sel(statistic="low"))
-
-
-def test_all_families_say_what_they_do(capfd):
-    anisoscope.measure(X[0], folds=1, nulls=(), families="all")
-    assert "measure spectrum, outliers" in capfd.readouterr().err
-    anisoscope.measure(X[0], folds=1, nulls=(), families="similarity")
-    assert capfd.readouterr().err == ""

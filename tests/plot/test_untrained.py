@@ -113,16 +113,3 @@ def test_a_fixed_point_is_marked_only_where_seeds_agree():
         assert words in legend_of(build(table), 0)[-1]
     table["fixed_point"].loc[{"statistic": "mean"}] = np.nan
     assert "no fixed point of all seeds" in legend_of(build(table), 0)[-1]
-
-
-def test_files_are_the_same_twice(tmp_path, monkeypatch):
-    monkeypatch.setitem(style.RC, "savefig.dpi", 40)
-    some = {name: draw.UNTRAINED[name] for name in ("untrained_cosine", "untrained_targets")}
-    table = make(norm_orders=("post",))
-    first, second = (draw.draw(some, table, tmp_path / name) for name in ("first", "second"))
-    names = [
-        f"untrained_cosine.{kind}" for kind in ("png", "pdf", "txt")
-    ]  # of a bias on one target there is no other figure
-    assert [path.name for path in first] == [path.name for path in second] == names
-    for one, two in zip(first, second, strict=True):
-        assert one.read_bytes() == two.read_bytes()

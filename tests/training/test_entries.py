@@ -6,7 +6,7 @@ import numpy as np
 import optax
 import pytest
 
-from anisoscope.cli.limits import check_experiment
+from anisoscope.cli.kinds import check_experiment
 from anisoscope.models import attention, masks, norms, positions
 from anisoscope.models.description import description
 from anisoscope.training import evaluate, objective, optimizer

@@ -1,5 +1,4 @@
 import gc
-import json
 import resource
 import struct
 
@@ -57,13 +56,6 @@ def test_what_is_done_again_though_it_is_saved_is_neither_lost_nor_doubled(tmp_p
     assert [e.step for e in events(tmp_path) for _ in e.summary.value] == [1, 2, 3, 3]
 
 
-def test_a_log_that_is_lost_is_written_again(tmp_path):
-    log = Log(tmp_path, 6)
-    log.write(1, "train", loss=1.0)
-    log.close()
-    assert read_log(tmp_path) == [{"step": 1, "kind": "train", "loss": 1.0}]
-
-
 @pytest.mark.parametrize("line", [b'{"step": 2, "ki\xffd": "train"}', b'{"step": 2, "kind', b'{"step": 2}', b"7", b""])
 def test_a_damaged_line_in_the_middle_is_named(tmp_path, line):
     whole = b'{"step": 1, "kind": "train"}\n'
@@ -103,11 +95,3 @@ def test_a_log_that_is_a_link_is_refused_and_what_it_leads_to_stays(tmp_path, th
         Log(tmp_path / "run", 0)
     assert elsewhere.exists() == there
     assert not there or elsewhere.read_text() == "precious\n"
-
-
-def test_a_line_cut_short_by_a_kill_is_left_out(tmp_path):
-    whole = {"step": 1, "kind": "train"}
-    (tmp_path / "train.jsonl").write_text(json.dumps(whole) + '\n{"step": 2')
-    assert read_log(tmp_path) == [whole]
-    Log(tmp_path, 5).close()
-    assert (tmp_path / "train.jsonl").read_text() == json.dumps(whole) + "\n"

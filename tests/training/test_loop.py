@@ -1,4 +1,3 @@
-import contextlib
 import json
 import os
 import pathlib
@@ -6,15 +5,11 @@ import re
 import shutil
 import signal
 
-import jax.numpy as jnp
-import numpy as np
 import pytest
 
 from anisoscope.config.run import schedule
-from anisoscope.data import batches
 from anisoscope.training import checkpoint, evaluate, log, loop, program
-from anisoscope.training import step as training_step
-from anisoscope.training.seed_runs import SeedRuns, items
+from anisoscope.training.seed_runs import items
 from anisoscope.utils.errors import RunError, Stopped, UserError
 from anisoscope.utils.settings import replace
 from anisoscope.utils.stop import Stop
@@ -99,19 +94,6 @@ def test_stopping_and_going_on_equals_never_stopping_bitwise(tmp_path, monkeypat
         log_without_speed(tmp_path),
         (tmp_path / "test.json").read_text(),
     ) == never_stopped
-
-
-@pytest.mark.slow
-def test_a_run_under_muon_goes_on_bitwise(tmp_path, monkeypatch):
-    """Its state holds parts for the matrices and for the rest."""
-    config = tiny.config(optimizer="muon", learning_rate=0.02, schedule="constant")
-    train(config, tmp_path / "whole")
-    with monkeypatch.context() as patch:
-        interrupted_after(patch, 3, signal.SIGTERM)
-        with pytest.raises(Stopped):
-            train(config, tmp_path / "stopped")
-    train(config, tmp_path / "stopped")
-    assert everything(tmp_path / "stopped", config) == everything(tmp_path / "whole", config)
 
 
 def test_a_kill_after_the_log_was_written_repeats_the_lost_steps_exactly(tmp_path, capsys, never_stopped):
@@ -273,28 +255,3 @@ def test_a_validation_that_is_not_finite_is_not_saved(tmp_path, monkeypatch):
     with pytest.raises(RunError, match=r"not finite at step 0 \(validation loss nan\).*last good checkpoint: none"):
         train(config, tmp_path)
     assert "NaN" not in (tmp_path / "train.jsonl").read_text()
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("objective", ["next", "masked"])
-def test_the_batch_after_a_restart_is_the_one_that_would_have_come(tmp_path, monkeypatch, objective):
-    config, corpus = tiny.config(), tiny.corpus()
-    config = replace(config, {"objective": objective})
-    config = replace(config, {"model.mask": "causal" if objective == "next" else "bidirectional"})
-    with monkeypatch.context() as patch:
-        interrupted_after(patch, 3, signal.SIGTERM)
-        with pytest.raises(Stopped):
-            train(config, tmp_path)
-    made = program.make_program(config, corpus)
-    with contextlib.closing(SeedRuns({"run": tmp_path}, [])) as stored:
-        state = stored.resume(made)
-    assert state.step == 3
-    resumed, expected = (
-        training_step.train_batch(config, 0, made.tokens_N, step, corpus.mask_token)
-        for step in (state.step[0], jnp.int32(3))
-    )
-    for a, b in zip(resumed, expected, strict=True):
-        np.testing.assert_array_equal(a, b)
-    starts_B = batches.starts(0, 3, np.arange(8, dtype=np.int32), corpus.train.size, 9)
-    windows_BT = corpus.train[np.asarray(starts_B)[:, None] + np.arange(8)]
-    np.testing.assert_array_equal(resumed.tokens_BT if objective == "next" else resumed.targets_BT, windows_BT)

@@ -80,16 +80,14 @@ def test_each_optimizer_moves_the_matrices_of_blocks_and_adamw_all_else_at_its_o
 
     def updates(kind):
         chosen = optimizer.make_optimizer(dataclasses.replace(config, optimizer=kind))
+        return second_update(chosen, first, second, params)
 
-        def two(first, second):
-            _, state = chosen.update(first, chosen.init(params), params)
-            return chosen.update(second, state, params)[0]
-
-        return jax.jit(two)(first, second)
+    def of_rate(rate):
+        return optimizer.adamw(dataclasses.replace(config, learning_rate=rate))
 
     found = {kind: jax.tree_util.tree_leaves_with_path(updates(kind)) for kind in optimizer.OPTIMIZERS}
     rest, on_matrices = (
-        dict(jax.tree_util.tree_leaves_with_path(updates_of_adamw(config, rate, first, second, params)))
+        dict(jax.tree_util.tree_leaves_with_path(second_update(of_rate(rate), first, second, params)))
         for rate in (0.01, 0.25)
     )
     grads = zip(jax.tree_util.tree_leaves_with_path(first), jax.tree.leaves(second), strict=True)
@@ -107,12 +105,10 @@ def test_each_optimizer_moves_the_matrices_of_blocks_and_adamw_all_else_at_its_o
             np.testing.assert_allclose(found["adamw"][at][1], on_matrices[path], **rounding)
 
 
-def updates_of_adamw(config, rate, first, second, params):
-    adamw = optimizer.adamw(dataclasses.replace(config, learning_rate=rate))
-
+def second_update(chosen, first, second, params):
     def two(first, second):
-        _, state = adamw.update(first, adamw.init(params), params)
-        return adamw.update(second, state, params)[0]
+        _, state = chosen.update(first, chosen.init(params), params)
+        return chosen.update(second, state, params)[0]
 
     return jax.jit(two)(first, second)
 

@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 
 from anisoscope.config import variants
-from anisoscope.training import checkpoint, loop, program
+from anisoscope.training import loop, program
 from anisoscope.utils.errors import RunError, Stopped
 from anisoscope.utils.settings import replace
 from anisoscope.utils.stop import Stop
@@ -129,42 +129,6 @@ def test_each_device_works_on_its_share_of_the_batch(at_once, monkeypatch):
 
 
 @pytest.mark.slow
-def test_a_stop_saves_all_members_and_goes_on_exactly(together, tmp_path, monkeypatch, capsys):
-    with monkeypatch.context() as patch:
-        interrupted_after(patch, 3, signal.SIGTERM)
-        with pytest.raises(Stopped, match="group: stopped at step 3, saved in"):
-            train(config(), tmp_path)
-    for name in together[1]:
-        assert list(everything(tmp_path / name, config())) == [0, 1, 2, 3]
-    train(config(), tmp_path)
-    assert "no checkpoint" not in capsys.readouterr().out
-    assert outcomes(tmp_path, config()) == together[1]
-
-
-@pytest.mark.slow  # the quick one: a kill of one run, in test_loop.py
-@pytest.mark.parametrize("at", [0, 4])
-def test_a_kill_between_two_saves_goes_on_exactly_and_keeps_what_is_saved(together, tmp_path, monkeypatch, at):
-    names, save = list(together[1]), checkpoint.Checkpoints.save
-
-    def killed(store, step, *items):
-        if step == at and names[1] in str(store._folder):
-            raise KeyboardInterrupt
-        save(store, step, *items)
-
-    with monkeypatch.context() as patch:
-        patch.setattr(checkpoint.Checkpoints, "save", killed)
-        with pytest.raises(KeyboardInterrupt):
-            train(config(), tmp_path)
-    ahead = tmp_path / names[0] / "checkpoints" / str(at) / "_CHECKPOINT_METADATA"
-    before = ahead.stat().st_mtime_ns
-    assert not (tmp_path / names[1] / "checkpoints" / str(at)).exists()
-    train(config(), tmp_path)
-    assert outcomes(tmp_path, config()) == together[1]
-    assert ahead.stat().st_mtime_ns == before
-    assert not list(tmp_path.glob("*/damaged_checkpoints"))
-
-
-@pytest.mark.slow
 def test_members_stopped_at_different_steps_go_on_from_the_last_they_share(together, tmp_path, monkeypatch):
     """One was saved at an interruption, the other not; that checkpoint is on no schedule."""
     with monkeypatch.context() as patch:
@@ -214,18 +178,6 @@ def test_a_checkpoint_that_comes_out_otherwise_is_set_aside(together, copied, ca
     said = capsys.readouterr().err
     assert re.search(rf"{names[0]}: step 4 now comes out otherwise; moved to .*damaged_checkpoints/4\.1", said)
     assert said.count("moved to") == 1
-    assert outcomes(copied, config()) == together[1]
-
-
-@pytest.mark.slow  # the quick one: a damaged checkpoint of a run, in test_loop.py
-def test_a_damaged_checkpoint_of_one_member_is_set_aside_and_that_member_named(together, copied, capsys):
-    names = list(together[1])
-    (copied / names[2] / "test.json").unlink()
-    (copied / names[2] / "checkpoints" / "6" / "_CHECKPOINT_METADATA").unlink()
-    train(config(), copied)
-    said = capsys.readouterr().err
-    assert re.search(rf"{names[2]}: checkpoint .*{names[2]}/checkpoints/6 is damaged: .*; moved to ", said)
-    assert [path.parent.parent.name for path in copied.glob("*/damaged_checkpoints/6.0")] == [names[2]]
     assert outcomes(copied, config()) == together[1]
 
 

@@ -153,35 +153,6 @@ def test_the_penalty_is_in_the_gradient_and_not_in_the_loss():
 LEARNING = {"steps": 60, "learning_rate": 1e-2}
 
 
-@pytest.mark.slow  # the quick one: its first step, above
-def test_a_penalty_of_either_sign_moves_the_residual_stream_its_way():
-    ends = {}
-    for weight in (-1.0, 0.0, 1.0):
-        config = tiny.config(**LEARNING, penalty=weight)
-        state, _ = trained(config, steps=LEARNING["steps"])
-        resid_NBTD = forward(config.model)[0](state.params, batch_of(tiny.config(), 99).tokens_BT)[1].resid_NBTD
-        ends[weight] = float(objective.anisotropy(resid_NBTD, ()))
-    assert ends[1.0] < ends[0.0] - 0.02
-    assert ends[0.0] < ends[-1.0] - 0.02
-
-
 def test_training_learns():
     _, metrics = trained(tiny.config(**LEARNING), steps=LEARNING["steps"])
     assert metrics[-1].loss < 0.7 * metrics[0].loss
-
-
-@pytest.mark.slow  # the quick one: that of several seeds
-@pytest.mark.usefixtures("eight_devices")
-@pytest.mark.parametrize(("data", "fsdp"), [(8, 1), (2, 4)])
-def test_eight_devices_equal_one(data, fsdp):
-    config, corpus = tiny.config(), tiny.corpus()
-    config = replace(config, {"mesh.data": data, "mesh.fsdp": fsdp})
-    many = program.make_program(config, corpus)
-    state, metrics = many.steps(many.create(), many.tokens_N, many.data_R, jnp.int32(3))
-    state = many.of_seed(state, 0)
-    kernel = state.params["blocks"]["mlp_up"]["kernel"]
-    assert len({shard.device for shard in kernel.addressable_shards}) == 8
-    assert kernel.addressable_shards[0].data.size == kernel.size // fsdp
-    one, one_metrics = trained(config)
-    np.testing.assert_allclose(metrics.loss[0, :3], [m.loss for m in one_metrics], rtol=1e-5)
-    assert_close(one.params, state.params, atol=1e-4)

@@ -1,6 +1,5 @@
 """What is looked at while training is what the panel's metrics say of the same activations, and disturbs nothing."""
 
-import json
 import signal
 
 import jax
@@ -10,7 +9,7 @@ import pytest
 
 from anisoscope.metrics import spectrum
 from anisoscope.metrics.similarity import drift, mean_cosine, mean_norm
-from anisoscope.training import checkpoint, log, loop, watch
+from anisoscope.training import log, loop, watch
 from anisoscope.utils.errors import Stopped, UserError
 from anisoscope.utils.settings import replace
 from tests import tiny
@@ -137,26 +136,6 @@ def test_the_log_of_a_finished_run_has_all_its_turning_points(tmp_path, turning)
             loop.kept_steps(turning, tmp_path)
         assert there == (tmp_path / "train.jsonl").exists()
         (tmp_path / "train.jsonl").write_text("")
-
-
-def test_a_run_whose_log_was_cut_is_refused_and_keeps_its_checkpoints(tmp_path, monkeypatch, turning):
-    """That of step 5, kept at a turn, would else be deleted as one of an interruption."""
-    with monkeypatch.context() as patch:
-        interrupted_after(patch, 5, signal.SIGTERM)
-        with pytest.raises(Stopped):
-            train(turning, tmp_path)
-    lines = (tmp_path / "train.jsonl").read_text().splitlines(keepends=True)
-    saved = checkpoint.saved(tmp_path / "checkpoints")
-    assert 5 in saved
-    for left in ([], [line for line in lines if json.loads(line)["step"] <= 2]):
-        (tmp_path / "train.jsonl").write_text("".join(left))
-        with pytest.raises(UserError, match=r"train\.jsonl lacks step .*; put it back"):
-            train(turning, tmp_path)
-        assert checkpoint.saved(tmp_path / "checkpoints") == saved
-        assert (tmp_path / "train.jsonl").read_text() == "".join(left)
-    (tmp_path / "train.jsonl").write_text("".join(lines))
-    train(turning, tmp_path)
-    assert checkpoint.saved(tmp_path / "checkpoints") == [0, 1, 2, 4, 5, 8, 11, 14]
 
 
 def test_lists_are_curves_of_their_own_for_tensorboard(tmp_path):

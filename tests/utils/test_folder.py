@@ -6,7 +6,7 @@ import pytest
 from anisoscope.config.experiment import Config
 from anisoscope.utils import files, folder
 from anisoscope.utils.errors import UserError
-from anisoscope.utils.settings import of_today, replace, to_dict
+from anisoscope.utils.settings import replace
 from tests import tiny
 
 
@@ -55,38 +55,6 @@ def test_a_folder_with_other_things_in_it_is_refused(tmp_path):
     with pytest.raises(UserError, match="is not empty and holds no run"):
         folder.claim(tmp_path, tiny.config(), new=True)
     assert [p.name for p in tmp_path.iterdir()] == ["thesis.tex"]
-
-
-def test_a_run_of_before_goes_on_under_the_names_of_today(tmp_path):
-    config = replace(tiny.config(), {"measure.hook_points": ("values",)})
-    config = dataclasses.replace(config, variants={"few": {"measure.folds": 1}, "plain": {}})
-    before = to_dict(config)
-    for group, now, then in (
-        ("measure", "folds", "groups"),
-        ("measure", "hook_points", "sites"),
-        ("tangents", "folds", "groups"),
-    ):
-        before[group][then] = before[group].pop(now)
-    before["variants"]["few"] = {"measure.groups": 1}
-    assert of_today(before) == to_dict(config)
-    files.write_json(tmp_path / "config.json", before)
-    folder.claim(tmp_path, config, new=False)
-    with pytest.raises(UserError, match=r"variants\.few\.measure\.folds=1 there, 2 now"):
-        folder.claim(
-            tmp_path, dataclasses.replace(config, variants={"few": {"measure.folds": 2}, "plain": {}}), new=False
-        )
-
-
-def test_hook_points_lie_where_a_run_of_before_has_them(tmp_path):
-    assert folder.hook_points(tmp_path) == tmp_path / "hook_points"
-    (tmp_path / "sites").mkdir()
-    assert folder.hook_points(tmp_path) == tmp_path / "sites"
-
-
-def test_an_unreadable_record_is_one_line(tmp_path):
-    (tmp_path / "config.json").write_text("{")
-    with pytest.raises(UserError, match=r"config.json cannot be read"):
-        folder.claim(tmp_path, tiny.config(), new=True)
 
 
 def test_the_corpus_may_not_change_under_a_run(tmp_path):

@@ -57,10 +57,7 @@ def _read(path: pathlib.Path) -> dict[str, Any]:
 
 
 def links(folders: dict[str, pathlib.Path], root: pathlib.Path) -> str:
-    """To figures and tables that are there, relative to the page: folders can be moved together.
-
-    A page beside its figures, as of --figures=DIR, stands in their folder.
-    """
+    """To figures and tables that are there, relative to the page or to the folder of figures where it lies."""
     drawn = root / "figures" if (root / "figures").is_dir() else root
     figures = sorted(drawn.glob("*.png"))
     tables = sorted(root.glob("*.csv")) + sorted(drawn.glob("*.csv"))

@@ -24,10 +24,7 @@ INKS_ON_DARK = ("#56B4E9", "#F0803C", "#2FC79A", "#E29CC6", "#E69F00", "#8CD2FF"
 
 
 def entries(runs: dict[str, Run], drawn: dict[str, Run]) -> list[dict[str, Any]]:
-    """What can be switched on and off: all that the figures draw, and the single seeds of what they draw as one.
-
-    `runs` are single runs; `drawn` the same with those that differ in seeds joined (plot/seeds.py).
-    """
+    """What can be switched on and off: all that is `drawn`, and the single seeds of what is drawn as one."""
     alone = {label for label, run in drawn.items() if runs.get(label) is run}
     seeds = iter(conditions({label: run.results for label, run in runs.items() if label not in alone}).values())
     dark = dict(zip(style.INKS, INKS_ON_DARK, strict=True))

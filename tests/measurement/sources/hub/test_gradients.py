@@ -18,8 +18,8 @@ from anisoscope.models.masks import visible_keys
 from anisoscope.tangents import inputs, read, tested, written
 from anisoscope.tangents.hub import gradients, matrices
 from anisoscope.utils.errors import UserError
-from benchmarks.rows import __main__ as rows
-from benchmarks.rows.row import made
+from tests.measurement.sources.hub.rows import __main__ as rows
+from tests.measurement.sources.hub.rows.row import made
 
 SETTINGS = TangentsConfig(
     **{"enabled": True, "windows": 8, "points": 32, "folds": 4, "ranks": (2, 4), "rounds": 5, "restarts": 2},

@@ -12,9 +12,9 @@ from anisoscope.measurement.sources.hub import load
 from anisoscope.measurement.sources.hub.adapters import UNKNOWN, Adapter
 from anisoscope.measurement.sources.hub.reading import guards
 from anisoscope.utils.errors import UserError
-from benchmarks.rows import __main__ as rows
-from benchmarks.rows.row import made
 from tests.measurement.sources.hub import tiny
+from tests.measurement.sources.hub.rows import __main__ as rows
+from tests.measurement.sources.hub.rows.row import made
 from tests.measurement.sources.hub.tiny import windows
 
 TOKENS = tiny.tokens()[:2]

@@ -15,10 +15,10 @@ from anisoscope.measurement.sources.hub.reading.extract import activations
 from anisoscope.measurement.sources.hub.revision import Plan
 from anisoscope.measurement.tables import files
 from anisoscope.utils.errors import UserError
-from benchmarks.rows import __main__ as rows
-from benchmarks.rows import senses
-from benchmarks.rows.row import made
 from tests.measurement.sources.hub import tiny
+from tests.measurement.sources.hub.rows import __main__ as rows
+from tests.measurement.sources.hub.rows import senses
+from tests.measurement.sources.hub.rows.row import made
 from tests.measurement.sources.hub.test_sweep import flags
 from tests.program import here
 

@@ -1,4 +1,4 @@
-"""Every system of the papers that reads text, on a tiny random model; `python -m benchmarks.rows` prints a table."""
+"""Every system of the papers that reads text, on a tiny random model; rows/__main__.py prints a table."""
 
 import re
 
@@ -17,9 +17,9 @@ from anisoscope.measurement.sources.hub.reading.windows import at_positions
 from anisoscope.measurement.sources.hub.revision import visible_sets
 from anisoscope.measurement.tables import files
 from anisoscope.utils.errors import UserError
-from benchmarks.rows import __main__ as rows
-from benchmarks.rows.row import Row, made, show
 from tests.measurement.sources.hub import tiny
+from tests.measurement.sources.hub.rows import __main__ as rows
+from tests.measurement.sources.hub.rows.row import Row, made, show
 from tests.program import here
 
 HERE = {name: row for name, row in rows.ROWS.items() if row.model}

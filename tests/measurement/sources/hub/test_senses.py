@@ -23,8 +23,8 @@ from anisoscope.measurement.sources.hub.senses.files import listed
 from anisoscope.measurement.tables import files
 from anisoscope.metrics.comparison import linear_cka
 from anisoscope.utils.errors import UserError
-from benchmarks.rows import senses as rows_senses
 from tests.measurement.sources.hub import tiny
+from tests.measurement.sources.hub.rows import senses as rows_senses
 from tests.program import here, refuse
 
 ROWS = rows_senses.ROWS

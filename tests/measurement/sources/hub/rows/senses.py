@@ -13,7 +13,7 @@ from anisoscope.measurement.sources.hub.adapters import adapter_of, kind_of
 from anisoscope.measurement.sources.hub.load import Loaded, below
 from anisoscope.measurement.sources.hub.reading.extract import Call, activations, listening, read
 from anisoscope.measurement.sources.hub.senses import maps
-from benchmarks.rows.row import Row, Shown
+from tests.measurement.sources.hub.rows.row import Row, Shown
 
 SMALL = {"hidden_size": 32, "num_hidden_layers": 3, "num_attention_heads": 4, "intermediate_size": 48}
 PATCHES = SMALL | {"image_size": 32, "patch_size": 8, "initializer_range": 0.2}

@@ -1,6 +1,6 @@
 """What measuring costs at any size: operations of benchmarks.cloud timed at a few sizes, and a fit for all others.
 
-python -m benchmarks.growth [--rounds 1 --layers 12]
+python -m dev.growth [--rounds 1 --layers 12]
 
 The fit has the terms that the operations must have: products of all pairs of points, what is chosen from rows of all
 pairs, products of all pairs of coordinates, passes over the cloud, and decompositions.

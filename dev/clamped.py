@@ -1,6 +1,6 @@
 """A pretrained decoder as it is, and with its massive coordinates clamped while it runs: bell, sinks and loss.
 
-    .venv-pretrained/bin/python -m benchmarks.clamped MODEL TEXT [--clamp 1200] [--windows 8] [--length 256]
+    .venv-pretrained/bin/python -m dev.clamped MODEL TEXT [--clamp 1200] [--windows 8] [--length 256]
 
 All vectors of the windows, in float64: one sample, without intervals. `--config.pretrained.clamp` of
 experiments/pretrained.py gives these and all other quantities, with intervals. A table in Markdown.

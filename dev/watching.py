@@ -1,6 +1,6 @@
 """What looking at the geometry of every k-th training step costs: steps with it against steps without, in rounds.
 
-    python -m benchmarks.watching [--every 16] [--layers 6 --width 128 --heads 4 --context 256 --batch 16] [--rounds 9]
+    python -m dev.watching [--every 16] [--layers 6 --width 128 --heads 4 --context 256 --batch 16] [--rounds 9]
 
 Each round is as many steps as lie from one look to the next, so that one of them is looked at.
 """
@@ -9,6 +9,7 @@ import argparse
 import os
 import sys
 
+from anisoscope.config.data import CACHE
 from anisoscope.utils.compiled import keep
 from benchmarks.rounds import alternate, hardware, ratio, serve, spread
 from benchmarks.train_step import jax_side
@@ -30,7 +31,7 @@ def main() -> None:
         serve(facts, {"steps": run})
         return
     numbers = [f"--{name}={value}" for name, value in shape.items()] + [f"--every={options['every']}"]
-    command = [sys.executable, "-m", "benchmarks.watching", *numbers]
+    command = [sys.executable, "-m", "dev.watching", *numbers]
     sides = {"watched": options["every"], "not watched": 0}
     facts, seconds = alternate(
         {name: [*command, f"--side={every}"] for name, every in sides.items()}, options["rounds"]
@@ -50,5 +51,5 @@ def main() -> None:
 
 if __name__ == "__main__":
     os.environ["XLA_PYTHON_CLIENT_PREALLOCATE"] = "false"
-    keep()
+    keep(CACHE)
     main()

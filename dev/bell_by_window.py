@@ -1,6 +1,6 @@
 """How the height of a decoder's bell depends on the length of the window, beside what norms and lengths tell.
 
-    .venv-pretrained/bin/python -m benchmarks.bell_by_window MODEL TEXT [--windows 32 256 1024] [--layers 12 20 28]
+    .venv-pretrained/bin/python -m dev.bell_by_window MODEL TEXT [--windows 32 256 1024] [--layers 12 20 28]
 
 All vectors of the windows are measured, which hold the same text however it is cut. A table in Markdown.
 """
@@ -12,7 +12,7 @@ import numpy as np
 from anisoscope.config.data import DataConfig
 from anisoscope.config.pretrained import WeightsConfig
 from anisoscope.data import corpus
-from anisoscope.measurement.sources.arrays import measure
+from anisoscope.measurement.api import measure
 from anisoscope.measurement.sources.hub import load
 from anisoscope.measurement.sources.hub.reading import guards
 from anisoscope.measurement.sources.hub.reading.extract import activations

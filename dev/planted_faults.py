@@ -1,8 +1,8 @@
 """Whether the suite notices a fault: each is planted in a copy of this checkout, and the tests are run there.
 
-    .venv/bin/python -m tests.planted_faults [--all] [--only TEXT] [--jobs 2] [--again]
+    .venv/bin/python -m dev.planted_faults [--all] [--only TEXT] [--jobs 2] [--again]
 
-The faults are lists of entries in tests/faults/, one file for each room. Of each the tests are run that mirror its
+The faults are lists of entries in dev/faults/, one file for each room. Of each the tests are run that mirror its
 file, then those that its entry names, then those that mirror its folder, until one fails; with --all, the whole of
 `make test`. All of them run first without a fault: where they fail, nothing can be said. What was found is kept in
 .cache/planted_faults.json, so that a run that was stopped goes on; a change of the code makes it void, and so does
@@ -20,13 +20,12 @@ import subprocess
 import sys
 import tempfile
 
-from anisoscope.utils.files import read_json, write_json
-from tests.faults import FAULTS
-from tests.faults.entry import Fault
+from anisoscope.utils.files import read_json, write, write_json
+from dev.faults import FAULTS
+from dev.faults.entry import Fault
 
 ROOT = pathlib.Path(__file__).parent.parent
-OWN_TEST = "tests/test_planted_faults.py"  # would notice every fault, as its old text is gone
-PYTEST = ("-m", "pytest", "-n0", "-x", "-q", "-rfE", "-m", "not slow", f"--ignore={OWN_TEST}")
+PYTEST = ("-m", "pytest", "-n0", "-x", "-q", "-rfE", "-m", "not slow")
 MINUTES = 30  # for one fault and one file or folder
 FOUND = pathlib.Path(".cache") / "planted_faults.json"
 
@@ -40,7 +39,7 @@ def files(root: pathlib.Path) -> list[str]:
 
 def digest(root: pathlib.Path) -> str:
     """Of the code and the settings of the tests, without the faults themselves."""
-    code = [name for name in files(root) if name.endswith((".py", ".toml")) and not name.startswith("tests/faults/")]
+    code = [name for name in files(root) if name.endswith((".py", ".toml")) and not name.startswith("dev/faults/")]
     return hashlib.sha256(b"".join(name.encode() + (root / name).read_bytes() for name in code)).hexdigest()[:16]
 
 
@@ -104,7 +103,7 @@ def noticed_by(fault: Fault | None, root: pathlib.Path, names: list[str]) -> str
         copy = copied(root, folder)
         if fault is not None:
             path = copy / fault.file
-            path.write_text(path.read_text().replace(fault.old, fault.new))
+            write(path, path.read_text().replace(fault.old, fault.new))
         return first_failure(copy, names)
 
 

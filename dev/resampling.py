@@ -1,6 +1,6 @@
 """Why neighbour statistics are resampled by sections: standard errors by four methods over the true one.
 
-    python -m benchmarks.resampling [--points 2048 --draws 80]
+    python -m dev.resampling [--points 2048 --draws 80]
 
 GRIDE on Gaussian clouds of independent points, so that folds of points stand for folds of windows. The true error is
 the deviation over draws. Independent ratios: d/sqrt(P) at rank 1, which is the usual error bar of TwoNN.
@@ -12,6 +12,7 @@ import jax
 import numpy as np
 from tqdm import tqdm
 
+from anisoscope.config.data import CACHE
 from anisoscope.measurement.intervals import variance
 from anisoscope.measurement.resamples import section_count
 from anisoscope.metrics.neighbours import nearest_neighbours
@@ -70,5 +71,5 @@ def main() -> None:
 
 
 if __name__ == "__main__":
-    keep()
+    keep(CACHE)
     main()

@@ -1,6 +1,6 @@
-"""Systems of the papers that read text: a tiny random model of each, for benchmarks/rows/__main__.py."""
+"""Systems of the papers that read text: a tiny random model of each."""
 
-from benchmarks.rows.row import Row
+from tests.measurement.sources.hub.rows.row import Row
 
 VOCABULARY = 40
 SIZES = {

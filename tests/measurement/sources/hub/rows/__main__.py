@@ -1,18 +1,17 @@
 """Every system of the papers on a tiny random model: are block outputs and attention the model's own?
 
-    .venv-pretrained/bin/python -m benchmarks.rows [NAME …]
+    .venv-pretrained/bin/python -m tests.measurement.sources.hub.rows [NAME …]
 
-A system is a `Row` (benchmarks/rows/row.py) under its name: the class of transformers, the settings that make it tiny,
-what stands beside it, and what it reads. Rows of text are in benchmarks/rows/text.py, those of pictures and sound in
-benchmarks/rows/senses.py.
+A system is a `Row` (row.py) under its name: the class of transformers, the settings that make it tiny, what stands
+beside it, and what it reads. Rows of text are in text.py, those of pictures and sound in senses.py.
 """
 
 import sys
 
 import transformers
 
-from benchmarks.rows import senses, text
-from benchmarks.rows.row import Row, show
+from tests.measurement.sources.hub.rows import senses, text
+from tests.measurement.sources.hub.rows.row import Row, show
 
 ROWS = text.ROWS
 HEAD = (

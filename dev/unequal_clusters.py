@@ -1,6 +1,6 @@
 """How often the intervals of `anisoscope.measure` hold what is estimated, where a user's clusters are of unequal size.
 
-    python -m benchmarks.unequal_clusters [--draws 200] [--points 1024]
+    python -m dev.unequal_groups [--draws 200] [--points 1024]
 
 Each draw is a cloud of clusters with log-normal sizes, the same in all draws: each cluster has its own centre, and its
 points lie around that. In the second cloud larger clusters lie farther out, so that their sizes
@@ -15,6 +15,7 @@ import jax
 import numpy as np
 from tqdm import tqdm
 
+from anisoscope.config.data import CACHE
 from anisoscope.measurement.api import measure
 from anisoscope.measurement.families.entries import quantities
 from anisoscope.measurement.intervals import LEVEL
@@ -45,7 +46,7 @@ def coverage(points: int, draws: int, farther: float) -> dict[str, tuple[float, 
         cloud_PD, label_P = draw(number, points, farther)
         table = measure(cloud_PD, label_P, families=FAMILIES, nulls=())
         ends = table.sel(less="nothing", statistic=["mean", "low", "high"])
-        return {name: ends[name].values for name in names if name in ends}
+        return {name: ends[name].values for name in names if name in ends and ends[name].dims == ("statistic",)}
 
     with ThreadPoolExecutor(2) as pool:
         found = list(tqdm(pool.map(of_draw, range(draws)), f"{points} points", draws, leave=False))
@@ -75,5 +76,5 @@ def main() -> None:
 
 
 if __name__ == "__main__":
-    keep()
+    keep(CACHE)
     main()

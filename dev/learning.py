@@ -1,6 +1,6 @@
 """What is learned from so many characters, and in so many seconds: our recipes beside nanoGPT's in PyTorch, one seed.
 
-    python -m benchmarks.learning [--recipes muon,rotary,nanogpt] [--characters 7000000] [--config.data.path=FILE] …
+    python -m dev.learning [--recipes muon,rotary,nanogpt] [--characters 7000000] [--config.data.path=FILE] …
 
 Models have one shape (decoder_small.py:tiny), and read the same text and as many characters a step. A recipe that is
 done is not done again; ours go on where they were stopped. Seconds are those of the median step, for every step:
@@ -193,6 +193,7 @@ def draw(found: dict[str, dict[str, Any]], path: pathlib.Path) -> pathlib.Path:
 
 
 def main() -> None:
+    from anisoscope.config.data import CACHE
     from anisoscope.utils.compiled import keep
 
     words, given = flags.split(sys.argv[1:])
@@ -210,7 +211,7 @@ def main() -> None:
         parser.error(f"--characters={options.characters} is less than one step")
     if THEIRS in recipes and importlib.util.find_spec("torch") is None:
         parser.error(f"{THEIRS} needs PyTorch: run it with .venv-bench/bin/python (make .venv-bench), or leave it out")
-    keep()
+    keep(CACHE)
     found = {}
     for recipe in recipes:
         path, config = options.out / f"{recipe}.json", str(settings_of(recipe, options.characters, given))

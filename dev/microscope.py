@@ -1,6 +1,6 @@
 """The published notebook of The Shape of Learning, rewritten, beside what `shape_of_learning.py:paper` gives.
 
-    .venv-pretrained/bin/python -m benchmarks.microscope MODEL TEXT [--pieces 128] [--config.measure.points=4096 …]
+    .venv-pretrained/bin/python -m dev.microscope MODEL TEXT [--pieces 128] [--config.measure.points=4096 …]
 
 The notebook (AIRI-Institute/LLM-Microscope) reads 128 pieces of 512 characters, each by itself and with the tokenizer's
 special tokens, and takes the share of the largest eigenvalue of all their hidden states together, in NumPy here.

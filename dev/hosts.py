@@ -1,6 +1,6 @@
 """Seconds of `--stages=measure` by one process, and by several that share the checkpoints out, each on its own core.
 
-python -m benchmarks.hosts [--processes 2 --rounds 3]
+python -m dev.hosts [--processes 2 --rounds 3]
 
 Nothing compiled is kept, so every process compiles. Of a busy machine, processor time tells what an idle one takes.
 """
@@ -17,6 +17,7 @@ import time
 from typing import NamedTuple
 
 from benchmarks.rounds import hardware
+from tests.cluster import cluster
 
 ROOT = pathlib.Path(__file__).parent.parent
 RUN = [
@@ -35,13 +36,6 @@ RUN = [
 class Took(NamedTuple):
     wall: float
     processor: float  # of the process that took most
-
-
-def cluster(count: int) -> list[dict[str, str]]:
-    """What each of several processes on this machine finds in its environment, as under SLURM."""
-    shared = {"SLURM_JOB_ID": str(os.getpid()), "SLURM_STEP_NODELIST": "localhost", "SLURM_STEP_NUM_NODES": "1"}
-    shared |= {"SLURM_NTASKS": str(count)}
-    return [shared | {"SLURM_PROCID": str(rank), "SLURM_LOCALID": str(rank)} for rank in range(count)]
 
 
 def measure(workdir: pathlib.Path, count: int) -> Took:

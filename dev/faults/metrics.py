@@ -1,6 +1,6 @@
 """Faults in the formulas."""
 
-from tests.faults.entry import Fault
+from dev.faults.entry import Fault
 
 FAULTS = [
     Fault(

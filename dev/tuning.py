@@ -1,6 +1,6 @@
 """Which learning rate, warm-up and decay each recipe learns most with: as many values of each for every recipe.
 
-    python -m benchmarks.tuning [--recipes muon,rotary,gpt2,sgd] [--models decoder,encoder] [--steps 300]
+    python -m dev.tuning [--recipes muon,rotary,gpt2,sgd] [--models decoder,encoder] [--steps 300]
         [--config.data.path=FILE] …
 
 A matched pair (matched_pair_small.py:tiny) trains on a constant schedule with a decay at the end. First
