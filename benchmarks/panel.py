@@ -54,7 +54,7 @@ def time_panel(config: Config, corpus: Corpus, rounds: int) -> tuple[float, floa
     """Seconds of compilation, and median seconds of a checkpoint beside it."""
     model = transformer.build(config.model, corpus.vocab_size, "float32")
     checkpoints = [model.init(jax.random.key(seed)) for seed in range(rounds)]
-    measure = make_program(config, corpus, checkpoints[0])
+    measure = make_program(config, corpus)
     compilation, seconds = [], []
 
     def listen(event: str, duration: float, **_) -> None:

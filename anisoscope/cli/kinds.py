@@ -49,8 +49,8 @@ def check_experiment(config: Config) -> None:
     from anisoscope.tangents import limits as tangents
     from anisoscope.training import limits as training
 
-    training.check(config)
-    measure.check(config.measure, config.model.heads)
+    training.check_run(config)
+    measure.check_measure(config.measure, config.model.heads)
     tangents.check(config, config.tangents)
 
 
