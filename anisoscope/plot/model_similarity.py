@@ -11,7 +11,7 @@ from matplotlib.figure import Figure
 from matplotlib.ticker import MaxNLocator
 
 from anisoscope.measurement.nulls import PERMUTED
-from anisoscope.measurement.tables.summary import NOTHING
+from anisoscope.measurement.tables.excess import excess_of
 from anisoscope.plot import scales, style
 from anisoscope.plot.run import POSITIONS
 
@@ -33,9 +33,9 @@ def build(found: xr.Dataset) -> Figure:
     widest = {name: [] for name in MEASURES}
     for row, (name, side) in zip(axes, rows, strict=True):
         values = found[name].sel(positions=side)
-        mean = values.sel(less=NOTHING, statistic="mean")
-        null = mean - values.sel(less=PERMUTED, statistic="mean")
-        ends = (values.sel(less=NOTHING, statistic=end) for end in ("high", "low"))
+        mean = values.sel(statistic="mean")
+        null = mean - excess_of(found, name, PERMUTED).sel(positions=side, statistic="mean")
+        ends = (values.sel(statistic=end) for end in ("high", "low"))
         widest[name].append(functools.reduce(operator.sub, ends).max().item() / 2)
         for ax, shown in zip(row, (mean, null), strict=True):
             ax.imshow(shown, cmap=colours.cmap, norm=colours.norm, origin="lower", aspect="auto")
@@ -70,6 +70,6 @@ def build(found: xr.Dataset) -> Figure:
 
 def _sides(values: xr.DataArray) -> list[str]:
     """All positions; and the set without position 0, where a pair of layers is seen to be more or less alike there."""
-    mean = values.sel(less=NOTHING, statistic="mean")
+    mean = values.sel(statistic="mean")
     far = abs(mean.sel(positions="without_first") - mean.sel(positions="all")).max().item()
     return ["all", "without_first"] if far > SEEN else ["all"]

@@ -17,7 +17,7 @@ def table():
 def test_the_profile_is_what_the_table_says(table):
     axes = plot.profile(table, "drift", label="x")
     (line,) = axes.lines
-    values = table.drift.sel(less="nothing")
+    values = table.drift
     np.testing.assert_array_equal(line.get_ydata(), values.sel(statistic="mean"))
     (band,) = axes.collections
     ends = band.get_paths()[0].vertices[:, 1]
@@ -33,7 +33,7 @@ def test_heads_are_lines():
     attention = anisoscope.measure_attention(heads, heads, mask="causal", folds=1)
     axes = plot.profile(attention, "attention_entropy")
     assert [text.get_text() for text in axes.get_legend().get_texts()] == ["head 0", "head 1", "head 2"]
-    values = attention.attention_entropy.sel(less="nothing", statistic="mean", head=2)
+    values = attention.attention_entropy.sel(statistic="mean", head=2)
     np.testing.assert_array_equal(axes.lines[2].get_ydata(), values)
 
 
@@ -41,7 +41,10 @@ def test_heads_are_lines():
     ("given", "words"),
     [
         ({"quantity": "twonn"}, "the table has no 'twonn'; it has mean_cosine"),
-        ({"quantity": "drift", "null": "gaussian"}, "less 'gaussian' is not in the table; choose from nothing"),
+        (
+            {"quantity": "drift", "null": "gaussian"},
+            "null 'gaussian': the table has no null model of drift; leave it out",
+        ),
     ],
 )
 def test_what_the_table_lacks_is_one_line(table, given, words):
@@ -52,7 +55,7 @@ def test_what_the_table_lacks_is_one_line(table, given, words):
 def test_a_frame_has_a_row_for_each_number(table):
     frame = anisoscope.to_frame(table)
     row = frame[(frame.metric == "drift") & (frame.layer == "second")].iloc[0]
-    expected = table.drift.sel(less="nothing", layer="second")
+    expected = table.drift.sel(layer="second")
     assert (row["mean"], row.low) == (expected.sel(statistic="mean"), expected.sel(statistic="low"))
 
 
