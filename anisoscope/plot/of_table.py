@@ -6,6 +6,7 @@ import xarray as xr
 from matplotlib.axes import Axes
 from matplotlib.ticker import MaxNLocator
 
+from anisoscope.measurement.tables.earlier import of_before
 from anisoscope.measurement.tables.excess import NULL, excess_name
 from anisoscope.plot import style
 
@@ -39,6 +40,7 @@ def profile(
     Raises:
         ValueError: the table has no such quantity, null model, set of positions, step, or layers; in one line.
     """
+    table = of_before(table)  # as xarray alone opens it
     chosen = _chosen(table, quantity, null, {"positions": positions, "step": step})
     along = next((dim for dim in DIMS if dim in chosen.dims), None)
     if along is None:

@@ -1,10 +1,12 @@
 """One quantity of a table, on axes of the user's own."""
 
 import numpy as np
+import pandas as pd
 import pytest
 
 import anisoscope
 from anisoscope import plot
+from tests.measurement.tables.made import as_before
 
 X = np.random.default_rng(0).standard_normal((3, 64, 4))
 
@@ -26,6 +28,21 @@ def test_the_profile_is_what_the_table_says(table):
     assert axes.get_ylabel() == table.drift.attrs["long_name"] + " " + table.drift.attrs["symbol"]
     assert plot.profile(table, "mean_norm", ax=axes) is axes
     assert len(axes.lines) == 2
+
+
+def test_with_a_null_model_the_profile_is_the_excess(table):
+    beside = anisoscope.measure(X, families="dimension", nulls="gaussian")
+    axes = plot.profile(beside, "twonn", null="gaussian")
+    excess = beside.twonn_excess.sel(null="gaussian", statistic="mean")
+    np.testing.assert_array_equal(axes.lines[0].get_ydata(), excess)
+    assert axes.get_ylabel().endswith(",\nexcess over gaussian")
+    with pytest.raises(ValueError, match="null 'shuffled' is not in the table; choose from gaussian"):
+        plot.profile(beside, "twonn", null="shuffled")
+    frame = anisoscope.to_frame(beside)
+    np.testing.assert_array_equal(frame[frame.metric == "twonn"].excess_gaussian, excess)
+    before = as_before(beside)  # as xarray alone opens it
+    np.testing.assert_array_equal(plot.profile(before, "twonn", null="gaussian").lines[0].get_ydata(), excess)
+    pd.testing.assert_frame_equal(anisoscope.to_frame(before), frame)
 
 
 def test_heads_are_lines():

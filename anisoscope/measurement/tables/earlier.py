@@ -14,8 +14,9 @@ ATTRIBUTES = {"groups": "folds", "site": "hook_point", "site_in_words": "hook_po
 
 def of_before(table: xr.Dataset) -> xr.Dataset:
     """A table as it was read; of an earlier version, as today's would be."""
-    table.attrs = _attributes(table.attrs)
-    return _with_excess(table) if LESS in table.dims else table
+    today = _with_excess(table) if LESS in table.dims else table.copy()
+    today.attrs = _attributes(table.attrs)
+    return today
 
 
 def _attributes(attrs: dict[str, Any]) -> dict[str, Any]:
@@ -42,7 +43,7 @@ def _with_excess(table: xr.Dataset) -> xr.Dataset:
         if excess.notnull().any():
             excess.attrs = about_excess(str(name), array.attrs)
             found[excess_name(str(name))] = excess
-    apart = xr.Dataset(found, attrs=table.attrs)
+    apart = xr.Dataset(found)
     if NULL in apart.coords:
         apart[NULL].attrs = {"long_name": NULL_WORDS}
     return apart.assign_coords({name: array for name, array in table.coords.items() if LESS not in array.dims})

@@ -11,6 +11,7 @@ from anisoscope.config.experiment import Config
 from anisoscope.measurement.tables import files, measurements
 from anisoscope.measurement.tables.raw import LAYOUT
 from anisoscope.utils.errors import UserError
+from tests.measurement.tables.made import as_before
 from tests.plot.tables import make_run
 
 MADE_BY = {"measure.points": 16, "measure.groups": 2, "measure.seed": 0, "corpus_sha256": "a"}
@@ -70,20 +71,6 @@ def test_tables_of_before_are_of_the_same_clouds_and_of_their_hook_point(tmp_pat
     assert measurements.read(tmp_path / "0.nc", "values").attrs["folds"] == 2
     with pytest.raises(UserError, match=r"measure\.folds=2 there, 4 now"):
         measurements.check(tmp_path, today | {"measure.folds": 4})
-
-
-def as_before(table):
-    """A table of today in the layout of before: the inverse of what files.read does."""
-    nulls, found = table["null"].values.tolist(), {}
-    for name in [name for name, array in table.data_vars.items() if "excess_of" not in array.attrs]:
-        array = table[name]
-        if "statistic" in array.dims:
-            lacks = xr.full_like(array, np.nan).expand_dims(null=nulls)
-            excess = table.get(f"{name}_excess", lacks).rename(null="less")
-            array = xr.concat([array.expand_dims(less=["nothing"]), excess], "less", combine_attrs="override")
-            array = array.transpose("step", "less", "statistic", ...).assign_attrs(table[name].attrs)
-        found[name] = array
-    return xr.Dataset(found, attrs=table.attrs)
 
 
 def test_value_and_excess_are_apart_that_stood_along_one_dimension(tmp_path):
