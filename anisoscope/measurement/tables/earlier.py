@@ -9,7 +9,12 @@ from anisoscope.measurement.tables.excess import NULL, NULL_WORDS, about_excess,
 from anisoscope.utils.settings import of_today, renamed
 
 LESS, NOTHING = "less", "nothing"
-ATTRIBUTES = {"groups": "folds", "site": "hook_point", "site_in_words": "hook_point_in_words"}
+ATTRIBUTES = {
+    "groups": "folds",
+    "measure.groups": "measure.folds",
+    "site": "hook_point",
+    "site_in_words": "hook_point_in_words",
+}
 
 
 def of_before(table: xr.Dataset) -> xr.Dataset:
