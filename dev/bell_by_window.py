@@ -65,7 +65,7 @@ def row(loaded: load.Loaded, tokens_WT: np.ndarray, layers: list[int]) -> None:
         names=[str(layer) for layer in layers],
     )
     for layer in layers:
-        at = table.sel(less="nothing", layer=str(layer))
+        at = table.sel(layer=str(layer))
         print(f"| {length} | {layer} |", " | ".join(said(at, *column) for column in COLUMNS.values()), "|", flush=True)
 
 

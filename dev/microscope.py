@@ -70,7 +70,7 @@ def measured(name: str, path: str, more: list[str]) -> list[tuple[float, float]]
         flags += (f"--config.data.path={path}", "--config.measure.families=('spectrum',)", "--stages=measure")
         if program.main(["main.py", *flags, f"--workdir={run}", *more]):
             sys.exit(1)
-        found = files.read(run / "model" / "results.nc").anisotropy.sel(less="nothing", positions="all").isel(step=-1)
+        found = files.read(run / "model" / "results.nc").anisotropy.sel(positions="all").isel(step=-1)
     return list(zip(*(found.sel(statistic=one).values.tolist() for one in ("mean", "std")), strict=True))
 
 

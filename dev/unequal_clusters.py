@@ -45,7 +45,7 @@ def coverage(points: int, draws: int, farther: float) -> dict[str, tuple[float, 
     def of_draw(number: int) -> dict[str, np.ndarray]:
         cloud_PD, label_P = draw(number, points, farther)
         table = measure(cloud_PD, label_P, families=FAMILIES, nulls=())
-        ends = table.sel(less="nothing", statistic=["mean", "low", "high"])
+        ends = table.sel(statistic=["mean", "low", "high"])
         return {name: ends[name].values for name in names if name in ends and ends[name].dims == ("statistic",)}
 
     with ThreadPoolExecutor(2) as pool:

@@ -18,7 +18,6 @@ from scipy import stats
 from anisoscope.measurement.intervals import LEVEL
 from anisoscope.measurement.tables import files
 from anisoscope.measurement.tables.holm import holm
-from anisoscope.measurement.tables.summary import NOTHING
 
 SHARPNESS = (
     *("attention_entropy", "attention_max", "attention_min", "score_std_within"),
@@ -116,7 +115,7 @@ def correlations(tables: dict[str, xr.Dataset]) -> pd.DataFrame:
 
 
 def _means(table: xr.Dataset, name: str, positions: str) -> xr.DataArray:
-    means = table[name].sel(less=NOTHING, statistic="mean", positions=positions, drop=True)
+    means = table[name].sel(statistic="mean", positions=positions, drop=True)
     return means.transpose("step", ...)
 
 

@@ -7,7 +7,7 @@ from collections.abc import Iterable, Iterator
 import numpy as np
 import xarray as xr
 
-from anisoscope.measurement.tables.summary import NOTHING
+from anisoscope.measurement.tables.excess import excess_of, nulls_in
 from anisoscope.training.objective import OBJECTIVES
 
 POSITIONS = {"all": "all positions", "without_first": "without token 0 of each window"}
@@ -69,7 +69,7 @@ def _beside(bits: dict[str, float]) -> str:
 
 def _last(table: xr.Dataset, name: str, positions: str = "all", **where: str) -> xr.DataArray:
     """Of the last checkpoint, over layers."""
-    return table[name].sel({"less": NOTHING, "statistic": "mean"} | where).isel(step=-1).sel(positions=positions)
+    return table[name].sel({"statistic": "mean"} | where).isel(step=-1).sel(positions=positions)
 
 
 def _value(table: xr.Dataset, name: str) -> float:
@@ -121,8 +121,8 @@ def _dimension(table: xr.Dataset, positions: str) -> str:
     if not math.isfinite(_last(table, "twonn", positions)[-1]) and "duplicate_points" in table:
         duplicates = float(_last(table, "duplicate_points", positions)[-1])
         return f"{sentence} ({duplicates:,.0f} vectors of a cloud are duplicates)"
-    if "gaussian" in table["less"].values:
-        excess = _last(table, "twonn", positions, less="gaussian")[-1]
+    if "gaussian" in nulls_in(table):
+        excess = excess_of(table, "twonn", "gaussian").sel(statistic="mean", positions=positions).isel(step=-1)[-1]
         null = float(_last(table, "twonn", positions)[-1] - excess)
         sentence += f" against {null:.1f} of a Gaussian cloud with the same spectrum" if math.isfinite(null) else ""
     return sentence

@@ -13,7 +13,6 @@ from scipy import stats
 from anisoscope.analysis.correlations import Correlation, correlate
 from anisoscope.measurement.intervals import LEVEL
 from anisoscope.measurement.tables.holm import holm
-from anisoscope.measurement.tables.summary import NOTHING
 
 X, Y = "drift", "mean_cosine"
 ALL = "all"
@@ -73,4 +72,4 @@ def within(of_models: list[Correlation]) -> Correlation:
 
 
 def _means(table: xr.Dataset, name: str, positions: str) -> np.ndarray:
-    return table[name].sel(less=NOTHING, statistic="mean", positions=positions).values
+    return table[name].sel(statistic="mean", positions=positions).values

@@ -15,7 +15,6 @@ from anisoscope.analysis.shapes import SHAPES, shapes
 from anisoscope.config.variants import seed_name
 from anisoscope.measurement.families.entries import quantities
 from anisoscope.measurement.tables.averages import over_blocks
-from anisoscope.measurement.tables.summary import NOTHING
 from anisoscope.models import masks
 from anisoscope.utils.settings import flat
 
@@ -118,7 +117,7 @@ def join(tables: dict[str, xr.Dataset], bits: dict[str, dict[str, float]]) -> xr
     for name, table in tables.items():
         kept = [name for name in quantities() if name in table]
         about = {key: ((), bits[name].get(key, np.nan), {"long_name": BITS[key], "units": "bit"}) for key in scored}
-        part = table[kept].sel(less=NOTHING, statistic=list(ENDS), drop=True)
+        part = table[kept].sel(statistic=list(ENDS))
         part = part.merge(shapes(table), compat="equals").assign(about)
         parts.append(part.reset_coords("depth") if "depth" in part.coords else part)
     names = pd.Index(tables, name="run")
@@ -182,12 +181,12 @@ def rows(tables: dict[str, xr.Dataset], runs: xr.Dataset) -> pd.DataFrame:
         for positions in table.positions.values:
             suffix = "" if positions == "all" else f"_{positions}"
             for quantity, depth in ((name, depth) for name, depth in SINKS.items() if name in table):
-                values = last[quantity].sel(less=NOTHING, positions=positions, statistic="mean")
+                values = last[quantity].sel(positions=positions, statistic="mean")
                 if values.notnull().any():  # attention is read at all positions alone
                     largest = values.isel({depth[0]: slice(depth[1], None)}).max(skipna=False)
                     last_values[name][f"largest_{quantity}{suffix}"] = largest.item()
             for quantity in (quantity for quantity in SUMMARY if quantity in table):
-                values = last[over_blocks(quantity)].sel(less=NOTHING, positions=positions)
+                values = last[over_blocks(quantity)].sel(positions=positions)
                 last_values[name][f"{quantity}{suffix}"] = values.sel(statistic="mean").item()
                 last_values[name][f"{quantity}_std{suffix}"] = values.sel(statistic="std").item()
             last_values[name] |= {f"{key}{suffix}": read[key].sel(positions=positions).item() for key in read}

@@ -16,7 +16,6 @@ import numpy as np
 import xarray as xr
 
 from anisoscope.measurement.quantity import HERE, INHERENT, SHAPE_OF_LEARNING
-from anisoscope.measurement.tables.summary import NOTHING
 
 READING_SHAPE, READING_INHERENT = f"this project, reading {SHAPE_OF_LEARNING}", f"this project, reading {INHERENT}"
 
@@ -153,7 +152,7 @@ def _means(results: xr.Dataset, quantity: str) -> xr.DataArray:
     values = results[quantity]
     if "positions" not in values.dims:
         return values.expand_dims(positions=results["positions"].values)
-    return values.sel(less=NOTHING, statistic="mean", drop=True)
+    return values.sel(statistic="mean", drop=True)
 
 
 def shapes(results: xr.Dataset) -> xr.Dataset:

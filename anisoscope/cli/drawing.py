@@ -5,6 +5,7 @@ import pathlib
 from anisoscope.analysis import findings, on_disk, primary
 from anisoscope.config.experiment import Config
 from anisoscope.measurement.tables import files
+from anisoscope.measurement.tables.excess import values_of
 from anisoscope.plot import draw, over_training
 from anisoscope.plot.experiment import Compared
 from anisoscope.plot.report import page
@@ -101,7 +102,7 @@ def load(path: pathlib.Path) -> Run:
     if not (path / "results.nc").exists():
         raise not_there(path, *(("results.nc", "measure") if begun else ("train.jsonl", "train")))
     results, lines = files.read(path / "results.nc"), []
-    if not all("range" in values.attrs for values in results.values() if "less" in values.dims):
+    if not all("range" in results[name].attrs for name in values_of(results)):
         raise UserError(f"{path / 'results.nc'} is older than averages over blocks; run --stages=measure again")
     if (path / "train.jsonl").exists():
         lines = log.read_log(path)

@@ -64,10 +64,10 @@ def measure(
         seed: of the folds and of the null model.
 
     Returns:
-        A Dataset with a variable for each quantity and the dimensions (less, statistic, layer, …), without layer where
-        x is one matrix. less="nothing" is the value, less="gaussian" the excess over that null model; statistic is
-        "mean", "low", "high" or "std". Every variable says its formula, units and source in `.attrs`. What could not be
-        read of so few points is NaN.
+        A Dataset with a variable for each quantity and the dimensions (statistic, layer, …), without layer where x is
+        one matrix; statistic is "mean", "low", "high" or "std". Beside it `<quantity>_excess` has a dimension `null`:
+        value minus that null model, where one has the quantity. Every variable says its formula, units and source in
+        `.attrs`. What could not be read of so few points is NaN.
 
     Raises:
         ValueError: shapes that do not fit, a number that is not finite or that float32 cannot hold, too few points or
@@ -76,7 +76,7 @@ def measure(
     >>> import numpy as np
     >>> x = np.random.default_rng(0).standard_normal((512, 8))
     >>> table = measure(x, clusters=np.arange(512) // 16, families="similarity")
-    >>> print(f"{float(table.mean_cosine.sel(less='nothing', statistic='mean')):.3f}")
+    >>> print(f"{float(table.mean_cosine.sel(statistic='mean')):.3f}")
     0.000
     """
     from anisoscope.measurement.sources import arrays
@@ -110,7 +110,7 @@ def measure_attention(
         seed: kept with the table.
 
     Returns:
-        A Dataset as of `measure`, with the dimensions (less, statistic, block, head, …).
+        A Dataset as of `measure`, with the dimensions (statistic, block, head, …).
 
     Raises:
         ValueError: shapes that do not fit, or a number that is not finite; in one line.

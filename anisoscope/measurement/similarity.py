@@ -25,7 +25,8 @@ from anisoscope.measurement.nulls import PERMUTED
 from anisoscope.measurement.quantity import MEASURED
 from anisoscope.measurement.sources.probe import POSITION_SETS
 from anisoscope.measurement.tables import files
-from anisoscope.measurement.tables.summary import NOTHING, STATISTICS
+from anisoscope.measurement.tables.excess import NULL, about_excess, excess_name, excess_of
+from anisoscope.measurement.tables.summary import STATISTICS
 from anisoscope.utils.errors import UserError
 from anisoscope.utils.files import read_json
 from anisoscope.utils.progress import bar
@@ -123,14 +124,16 @@ def summarised(values: list[Values], about: dict[str, Any]) -> xr.Dataset:
         own, null = (
             np.moveaxis(np.stack([one[cloud][name] for one in values]), -1, 1) for cloud in (MEASURED, PERMUTED)
         )
-        value = within(summarise(own, quantity.resampling), *quantity.range)
-        moments = [np.stack(found) for found in (value, summarise(own, quantity.resampling, null))]
-        said = {"long_name": quantity.long_name, "formula": quantity.formula, "source": quantity.source, "units": "1"}
-        dims = ("less", "statistic", "positions", "layer", "other_layer")
-        variables[name] = dims, np.stack(moments), said | {"resampling": quantity.resampling}
+        value = np.stack(within(summarise(own, quantity.resampling), *quantity.range))
+        excess = np.stack(summarise(own, quantity.resampling, null))[None]
+        words = {"long_name": quantity.long_name, "formula": quantity.formula, "source": quantity.source, "units": "1"}
+        words |= {"resampling": quantity.resampling}
+        dims = ("statistic", "positions", "layer", "other_layer")
+        variables |= {name: (dims, value, words)}
+        variables |= {excess_name(name): ((NULL, *dims), excess, about_excess(name, words))}
     sizes = next(iter(variables.values()))[1].shape
-    labels = {"less": [NOTHING, PERMUTED], "statistic": list(STATISTICS), "positions": list(POSITION_SETS)}
-    labels |= {"layer": np.arange(sizes[3]), "other_layer": np.arange(sizes[4])}
+    labels = {NULL: [PERMUTED], "statistic": list(STATISTICS), "positions": list(POSITION_SETS)}
+    labels |= {"layer": np.arange(sizes[2]), "other_layer": np.arange(sizes[3])}
     return xr.Dataset(variables, labels, about)
 
 
@@ -147,8 +150,8 @@ def rows(found: xr.Dataset) -> pd.DataFrame:
     parts = []
     for name in comparison.ACROSS:
         columns = [
-            found[name].sel(less=less, statistic=statistic, drop=True).to_series().rename(f"{before}{statistic}")
-            for less, before in ((NOTHING, ""), (PERMUTED, "excess_permuted_"))
+            values.sel(statistic=statistic, drop=True).to_series().rename(f"{before}{statistic}")
+            for values, before in ((found[name], ""), (excess_of(found, name, PERMUTED), "excess_permuted_"))
             for statistic in STATISTICS
         ]
         parts.append(pd.concat(columns, axis=1).reset_index().assign(metric=name))

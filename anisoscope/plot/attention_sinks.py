@@ -7,7 +7,6 @@ from matplotlib.figure import Figure
 
 from anisoscope.analysis.runs import SINKS
 from anisoscope.measurement.families.attention import SINK_FROM
-from anisoscope.measurement.tables.summary import NOTHING
 from anisoscope.plot import scales, style
 from anisoscope.plot.experiment import Compared
 from anisoscope.plot.provenance import caption
@@ -69,7 +68,7 @@ def largest(run: Run, panel: Panel) -> np.ndarray:
     if panel.quantity not in SINKS:
         return values.values
     dim, first = SINKS[panel.quantity]
-    values = values.sel(less=NOTHING, statistic="mean", positions=panel.positions).isel({dim: slice(first, None)})
+    values = values.sel(statistic="mean", positions=panel.positions).isel({dim: slice(first, None)})
     over_seeds = values.max([name for name in values.dims if name not in ("step", "seed")], skipna=False)
     return (over_seeds.max("seed", skipna=False) if "seed" in over_seeds.dims else over_seeds).values
 

@@ -7,9 +7,10 @@ from matplotlib.figure import Figure
 from matplotlib.ticker import MaxNLocator
 
 from anisoscope.data.frequency import BINS
+from anisoscope.measurement.tables.excess import nulls_in
 from anisoscope.plot import scales, style
 from anisoscope.plot.provenance import caption
-from anisoscope.plot.run import Run, at_last, bands, holding, interval, layers, nulls
+from anisoscope.plot.run import Run, at_last, bands, holding, interval, layers
 
 CORRELATION, DISTANCE = "frequency_correlation", "centroid_distance_by_frequency"
 SINGLE = 1  # characters of a type
@@ -47,7 +48,7 @@ def build(runs: dict[str, Run]) -> Figure | None:
 def correlation(ax: Axes, last: xr.Dataset, label: str, look: dict[str, str]) -> None:
     mean, low, high = interval(last, CORRELATION, ngram=SINGLE)
     style.banded(ax, last.layer.values, mean, low, high, label=label, **look)
-    if "gaussian" in nulls(last):
+    if "gaussian" in nulls_in(last):
         null = mean - interval(last, CORRELATION, "gaussian", ngram=SINGLE)[0]
         if np.isfinite(null).any():
             ax.plot(last.layer.values, null, color=look["color"], linestyle="--", linewidth=0.9)

@@ -6,9 +6,10 @@ from matplotlib.figure import Figure
 from matplotlib.ticker import MaxNLocator
 
 from anisoscope.measurement.families.leading import WITHOUT
+from anisoscope.measurement.tables.excess import nulls_in
 from anisoscope.plot import scales, style
 from anisoscope.plot.provenance import caption
-from anisoscope.plot.run import Run, at_last, bands, holding, interval, layers, nulls
+from anisoscope.plot.run import Run, at_last, bands, holding, interval, layers
 
 NAMES = {  # the quantity, and in the words of a panel
     "anisotropy": "anisotropy",
@@ -65,7 +66,7 @@ def panel(ax: Axes, run: Run, name: str) -> None:
     bound = interval(everywhere, "first_share")[0]
     if name == "anisotropy" and np.isfinite(bound).any():
         ax.plot(last.layer.values, bound, color="0.35", linestyle=":", label="token 0 alone\n(lower bound)")
-    if "gaussian" in nulls(last):
+    if "gaussian" in nulls_in(last):
         null = (
             curves[f"without the {WITHOUT[-1]}"][0] - interval(everywhere, without, "gaussian", without=WITHOUT[-1])[0]
         )

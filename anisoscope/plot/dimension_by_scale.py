@@ -7,9 +7,10 @@ from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
 from matplotlib.ticker import LogLocator, NullLocator, ScalarFormatter
 
+from anisoscope.measurement.tables.excess import nulls_in
 from anisoscope.plot import scales, style
 from anisoscope.plot.provenance import caption
-from anisoscope.plot.run import Run, at_last, bands, holding, interval, layers, nulls
+from anisoscope.plot.run import Run, at_last, bands, holding, interval, layers
 
 COLUMNS = 2
 MEASURED, PLATEAU = {"linewidth": 0.9}, {"linewidth": 3}
@@ -40,7 +41,7 @@ def build(runs: dict[str, Run]) -> Figure | None:
     for ax in axes[-columns:]:
         ax.set_xlabel("neighbour rank k (from $r_{2k}/r_k$)", parse_math=True)
     looks = {"measured": MEASURED, "on a plateau": PLATEAU, "Gaussian cloud, same spectrum": GAUSSIAN}
-    if not any("gaussian" in nulls(run.results) for run in runs.values()):
+    if not any("gaussian" in nulls_in(run.results) for run in runs.values()):
         looks.popitem()
     handles = [Line2D([], [], color="0.2", label=label, **look) for label, look in looks.items()]
     strip.legend(handles=handles, loc="center", ncols=len(handles), columnspacing=1.2)
@@ -60,8 +61,8 @@ def _curves(ax: Axes, last: xr.Dataset, colour: object) -> None:
         least, most = (last[f"plateau_{end}"].sel(layer=layer).item() for end in ("first", "last"))
         on = (ranks >= least) & (ranks <= most)
         ax.plot(ranks[on], curve[0][on], **own, **PLATEAU)
-        if "gaussian" in nulls(last):
-            excess, _, _ = interval(last, "gride", less="gaussian", layer=layer)
+        if "gaussian" in nulls_in(last):
+            excess, _, _ = interval(last, "gride", null="gaussian", layer=layer)
             ax.plot(ranks, curve[0] - excess, **own, **GAUSSIAN)
 
 

@@ -4,10 +4,10 @@ import numpy as np
 from matplotlib.figure import Figure
 
 from anisoscope.measurement.nulls import PERMUTED
-from anisoscope.measurement.tables.summary import NOTHING
+from anisoscope.measurement.tables.excess import excess_of, nulls_in
 from anisoscope.plot import scales, style
 from anisoscope.plot.provenance import caption
-from anisoscope.plot.run import Run, at_last, holding, interval, layers, nulls
+from anisoscope.plot.run import Run, at_last, holding, interval, layers
 
 UNBIASED, BIASED = {"cka_unbiased_layers": "linear CKA without bias"}, {"cka_layers": "linear CKA"}  # of older tables
 OVERLAP = {"overlap_layers": "neighbourhood overlap"}
@@ -38,12 +38,12 @@ def build(runs: dict[str, Run]) -> Figure | None:
 
 def _permuted(label: str, run: Run, measures: dict[str, str]) -> str:
     """The most that two different layers have in common with the windows of one in another order."""
-    if PERMUTED not in nulls(run.results):
+    if PERMUTED not in nulls_in(run.results):
         return ""
     found = []
     for name, said in measures.items():
-        last = run.results[name].isel(step=-1).sel(positions="all", statistic="mean")
-        null = (last.sel(less=NOTHING) - last.sel(less=PERMUTED)).values
+        null = run.results[name] - excess_of(run.results, name, PERMUTED)
+        null = null.isel(step=-1).sel(positions="all", statistic="mean").values
         null = null[~np.eye(len(null), dtype=bool) & np.isfinite(null)]
         found += [f"{said} {null.max():.2f}"] if null.size else []
     return f"{label}, windows of one layer in another order, at most: {', '.join(found)}." * bool(found)

@@ -5,7 +5,7 @@ import xarray as xr
 from matplotlib.figure import Figure
 
 from anisoscope.measurement.nulls import PERMUTED
-from anisoscope.measurement.tables.summary import NOTHING
+from anisoscope.measurement.tables.excess import excess_of
 from anisoscope.plot import scales, style
 from anisoscope.plot.run import POSITIONS
 
@@ -25,9 +25,9 @@ def build(found: xr.Dataset) -> Figure:
     widest, maps = {name: [] for name in MEASURES}, []
     for row, (name, side) in zip(axes, rows, strict=True):
         values = found[name].sel(positions=side)
-        mean = values.sel(less=NOTHING, statistic="mean")
-        null = mean - values.sel(less=PERMUTED, statistic="mean")
-        high, low = (values.sel(less=NOTHING, statistic=end) for end in ("high", "low"))
+        mean = values.sel(statistic="mean")
+        null = mean - excess_of(found, name, PERMUTED).sel(positions=side, statistic="mean")
+        high, low = (values.sel(statistic=end) for end in ("high", "low"))
         widest[name].append((high - low).max().item() / 2)
         maps += mean, null
         where = f"\n{POSITIONS[side]}" if len(rows) > len(MEASURES) else ""
@@ -58,6 +58,6 @@ def build(found: xr.Dataset) -> Figure:
 
 def _sides(values: xr.DataArray) -> list[str]:
     """All positions; and the set without position 0, where a pair of layers is seen to be more or less alike there."""
-    mean = values.sel(less=NOTHING, statistic="mean")
+    mean = values.sel(statistic="mean")
     far = abs(mean.sel(positions="without_first") - mean.sel(positions="all")).max().item()
     return ["all", "without_first"] if far > SEEN else ["all"]

@@ -6,7 +6,8 @@ import xarray as xr
 from matplotlib.axes import Axes
 from matplotlib.ticker import MaxNLocator
 
-from anisoscope.measurement.tables.summary import NOTHING
+from anisoscope.measurement.tables.earlier import of_before
+from anisoscope.measurement.tables.excess import NULL, excess_name
 from anisoscope.plot import style
 
 DIMS = ("layer", "block")  # over which a profile is drawn
@@ -39,7 +40,8 @@ def profile(
     Raises:
         ValueError: the table has no such quantity, null model, set of positions, step, or layers; in one line.
     """
-    chosen = _chosen(table, quantity, {"less": null or NOTHING, "positions": positions, "step": step})
+    table = of_before(table)  # as xarray alone opens it
+    chosen = _chosen(table, quantity, null, {"positions": positions, "step": step})
     along = next((dim for dim in DIMS if dim in chosen.dims), None)
     if along is None:
         raise ValueError(f"{quantity} has the dimensions {', '.join(chosen.dims)}; none is layer or block")
@@ -67,11 +69,15 @@ def profile(
     return ax
 
 
-def _chosen(table: xr.Dataset, quantity: str, where: dict) -> xr.DataArray:
-    """The quantity at these places, of dimensions that it has."""
+def _chosen(table: xr.Dataset, quantity: str, null: str | None, where: dict) -> xr.DataArray:
+    """The quantity, or its excess, at these places, of dimensions that it has."""
     if quantity not in table:
         raise ValueError(f"the table has no {quantity!r}; it has {', '.join(map(str, table.data_vars))}")
     values = table[quantity]
+    if null is not None:
+        if excess_name(quantity) not in table:
+            raise ValueError(f"null {null!r}: the table has no null model of {quantity}; leave it out")
+        values, where = table[excess_name(quantity)], where | {NULL: null}
     for dim, at in where.items():
         if dim in values.dims:
             there = values[dim].values.tolist()

@@ -6,6 +6,7 @@ from matplotlib.figure import Figure
 from matplotlib.ticker import MaxNLocator
 
 from anisoscope.measurement.families.entries import nulls_of
+from anisoscope.measurement.tables.excess import nulls_in
 from anisoscope.plot import scales, style
 from anisoscope.plot.provenance import caption
 from anisoscope.plot.run import (
@@ -18,7 +19,6 @@ from anisoscope.plot.run import (
     interval,
     last_step,
     layers,
-    nulls,
     positions,
     same,
     words,
@@ -123,20 +123,21 @@ def outlier_coordinates(runs: dict[str, Run]) -> Figure | None:
 
 def excess_over_nulls(runs: dict[str, Run]) -> Figure | None:
     """What of a value would a featureless cloud, shuffled text or an untrained network have too? Last checkpoint."""
-    looks, runs = style.inks(runs), {label: run for label, run in runs.items() if nulls(run.results)}
+    looks, runs = style.inks(runs), {label: run for label, run in runs.items() if nulls_in(run.results)}
     names = [name for name in EXCESS if _having(runs, name)]
     if not names:
         return None
     of_these = {null for name in names for null in nulls_of(name)}
-    models = [null for null in NULLS if null in of_these and any(null in nulls(run.results) for run in runs.values())]
+    there = {null for run in runs.values() for null in nulls_in(run.results)}
+    models = [null for null in NULLS if null in of_these & there]
     figure = style.new(style.PAGE, 0.9 + HEIGHT * len(names))
     axes = figure.subplots(len(names), len(models), squeeze=False)
     for row, name in zip(axes, names, strict=True):
         having = _having(runs, name)
         for ax, null in zip(row, models, strict=True):
             for label, run in having.items():
-                if null in nulls(run.results):
-                    curve = interval(run.results.isel(step=-1), name, less=null, positions="all")
+                if null in nulls_in(run.results):
+                    curve = interval(run.results.isel(step=-1), name, null=null, positions="all")
                     style.banded(ax, run.results.depth.values, *curve, label=label, **looks[label])
             _ground(ax, "no values" if ax.lines and null in nulls_of(name) else "no such null model")
         row[0].set_ylabel(style.wrap(words(having, name), HEIGHT, style.SMALL), fontsize=style.SMALL)
@@ -171,4 +172,4 @@ def _ground(ax: Axes, none: str) -> None:
 
 def _having(runs: dict[str, Run], name: str) -> dict[str, Run]:
     """The runs that have this quantity, and a null model that has it."""
-    return {label: run for label, run in holding(runs, name).items() if {*nulls_of(name)} & {*nulls(run.results)}}
+    return {label: run for label, run in holding(runs, name).items() if {*nulls_of(name)} & {*nulls_in(run.results)}}

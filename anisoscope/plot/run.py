@@ -8,7 +8,7 @@ import xarray as xr
 
 from anisoscope.measurement.intervals import LEVEL
 from anisoscope.measurement.tables.averages import EMBEDDING
-from anisoscope.measurement.tables.summary import NOTHING
+from anisoscope.measurement.tables.excess import excess_of
 from anisoscope.plot import style
 
 POSITIONS = {
@@ -48,14 +48,9 @@ def words(runs: dict[str, Run], variable: str) -> str:
     return style.label(attrs["long_name"], attrs["units"], attrs.get("symbol", ""))
 
 
-def nulls(results: xr.Dataset) -> list[str]:
-    """The null models that the run was measured beside."""
-    return [less for less in results["less"].values.tolist() if less != NOTHING] if "less" in results else []
-
-
-def interval(results: xr.Dataset, name: str, less: str = NOTHING, **where: Any) -> Curve:
-    """Mean over batches and the ends of its interval, at these places: of the value, or of it `less` a null model's."""
-    values = results[name].sel(less=less, **where)
+def interval(results: xr.Dataset, name: str, null: str = "", **where: Any) -> Curve:
+    """Mean over batches and the ends of its interval, at these places: of the value, or of its excess over a `null`."""
+    values = (excess_of(results, name, null) if null else results[name]).sel(where)
     return tuple(values.sel(statistic=statistic).values for statistic in ENDS)
 
 
@@ -101,10 +96,7 @@ def positions(runs: dict[str, Run], *names: str, steps: slice = slice(-1, None))
     """The sets of positions to draw of these quantities: all, and without the first only where that can be seen."""
     sets = sets_of_all(runs)
     for name in names:
-        shown = [
-            run.results[name].isel(step=steps).sel(less=NOTHING, statistic="mean", positions=sets)
-            for run in runs.values()
-        ]
+        shown = [run.results[name].isel(step=steps).sel(statistic="mean", positions=sets) for run in runs.values()]
         values = np.concatenate(
             [one.transpose("positions", ...).values.reshape(len(sets), -1) for one in shown], axis=1
         )

@@ -9,6 +9,7 @@ import xarray as xr
 from anisoscope.analysis import runs as tables
 from anisoscope.measurement.families.entries import quantities
 from anisoscope.measurement.tables.averages import averages
+from anisoscope.measurement.tables.excess import excess_name
 from anisoscope.measurement.tables.scores import OF_LINE
 from anisoscope.measurement.tables.summary import STATISTICS
 from anisoscope.plot.provenance import seeds_in_words
@@ -45,7 +46,8 @@ def _together(members: list[Run]) -> Run:
     intervals have a dimension `seed`. Projections are left out: each run has a plane of its own.
     """
     shared = set.intersection(*(set(run.results.data_vars) for run in members))
-    names = [name for name in (one for own in quantities() for one in (own, *averages(own))) if name in shared]
+    values = [one for own in quantities() for one in (own, *averages(own))]
+    names = [name for value in values for name in (value, excess_name(value)) if name in shared]
     ends = [name for name in ("plateau_first", "plateau_last") if name in shared]
     parts = [run.results[[*names, *ends]] for run in members]
     joined = xr.concat(parts, "seed", join="inner", data_vars="all", combine_attrs="override")

@@ -93,7 +93,7 @@ def test_a_row_for_each_pair_run_and_set_of_points(tables):
 
 def test_rows_are_of_the_numbers_in_the_tables(tables):
     frame = correlations(tables).set_index(["run", "positions", "y", "over"])
-    tables = {name: table.sel(less="nothing", statistic="mean") for name, table in tables.items()}
+    tables = {name: table.sel(statistic="mean") for name, table in tables.items()}
     last = [table.isel(step=-1).sel(positions="all") for table in tables.values()]
     x = np.concatenate([table.drift for table in last])
     y = np.concatenate([table.mean_cosine for table in last])

@@ -22,8 +22,8 @@ def bits(tables, value=2.5):
     return {name: {"test_bits": value, "valid_bits": 3.0} for name in tables}
 
 
-def value(table, name, layer, positions="all", less="nothing", statistic="mean"):
-    place = {"positions": positions, "less": less, "statistic": statistic, "layer": layer}
+def value(table, name, layer, positions="all", statistic="mean"):
+    place = {"positions": positions, "statistic": statistic, "layer": layer}
     return table[name].isel(step=-1).sel(place).item()
 
 
@@ -37,7 +37,7 @@ def test_two_runs_have_a_sentence_each_for_anisotropy_and_dimension(tables):
     for line, name in zip(lines[1:3], tables, strict=True):
         table = tables[name]
         for said, positions in zip(line.split("; "), ("all", "without_first"), strict=True):
-            mean = table.anisotropy.isel(step=-1).sel(positions=positions, less="nothing", statistic="mean")
+            mean = table.anisotropy.isel(step=-1).sel(positions=positions, statistic="mean")
             top = int(mean.values.argmax())
             ends = [value(table, "anisotropy", top, positions, statistic=end) for end in ("low", "high")]
             assert f"block {top}, {mean.max():.2f} (95 % interval {ends[0]:.2f} to {ends[1]:.2f}" in said
@@ -51,7 +51,8 @@ def test_two_runs_have_a_sentence_each_for_anisotropy_and_dimension(tables):
         assert re.search("all positions; .*without token 0 of each window$", line)
     for line, name in zip(lines[3:], tables, strict=True):
         last = tables[name].layer.values[-1]
-        mean, excess = (value(tables[name], "twonn", last, less=less) for less in ("nothing", "gaussian"))
+        mean = value(tables[name], "twonn", last)
+        excess = value(tables[name].sel(null="gaussian"), "twonn_excess", last)
         assert line.startswith(f"{name}, step 1,000: dimension at the last layer (TwoNN) {mean:.1f} (95 % interval")
         assert f"against {mean - excess:.1f} of a Gaussian cloud with the same spectrum, all positions" in line
 
@@ -119,7 +120,7 @@ def test_of_many_runs_the_lowest_and_the_highest_are_named(tables):
     lines = list(sentences(many, scores))
     assert len(lines) == 3
     assert "predicting next character, from 2.00 (run_1) to 3.00 (run_2) over 3 runs; encoder 1.00 (pred" in lines[0]
-    peaks = [float(many[run].anisotropy.isel(step=-1).sel(less="nothing", statistic="mean", positions="all").max())
+    peaks = [float(many[run].anisotropy.isel(step=-1).sel(statistic="mean", positions="all").max())
              for run in ("encoder", "run_0")]  # fmt: skip
     assert (
         f"over depth, step 1,000, all positions: from {peaks[0]:.2f} (encoder) to {peaks[1]:.2f} (run_0) over 4"

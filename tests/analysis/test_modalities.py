@@ -12,10 +12,10 @@ from anisoscope.analysis.correlations import Correlation, correlate
 def table(drift, cosine, positions=("all", "without_first")):
     """As results.nc has them; the values of an earlier revision say nothing."""
     values = np.stack([np.full((2, len(drift)), 7.0), np.stack([drift, cosine])])
-    dims = ("step", "less", "statistic", "positions", "layer")
-    coords = {"step": [0, 10], "less": ["nothing"], "statistic": ["mean"], "positions": list(positions)}
-    shape = (2, 1, 1, len(positions), len(drift))
-    made = [np.broadcast_to(values[:, n][:, None, None, None], shape) for n in (0, 1)]
+    dims = ("step", "statistic", "positions", "layer")
+    coords = {"step": [0, 10], "statistic": ["mean"], "positions": list(positions)}
+    shape = (2, 1, len(positions), len(drift))
+    made = [np.broadcast_to(values[:, n][:, None, None], shape) for n in (0, 1)]
     return xr.Dataset({"drift": (dims, made[0]), "mean_cosine": (dims, made[1])}, coords)
 
 
@@ -47,7 +47,7 @@ def test_layers_and_models_are_told_apart(found):
 
 def test_values_are_those_of_the_last_revision_and_of_scipy(found):
     tables, frame = found
-    x, y = (tables["vision1"][name].values[-1, 0, 0, 0] for name in ("drift", "mean_cosine"))
+    x, y = (tables["vision1"][name].values[-1, 0, 0] for name in ("drift", "mean_cosine"))
     row = frame.loc[("vision", "without_first", "layers", "vision1")]
     assert row.pearson == pytest.approx(stats.pearsonr(x, y).statistic)
     assert row.spearman == pytest.approx(stats.spearmanr(x, y).statistic)

@@ -86,7 +86,7 @@ def test_joined_runs_hold_what_each_held_and_nan_elsewhere(tables, tmp_path):
     assert list(joined.step.values) == [0, 1, 5, 10]
     for name, table in tables.items():
         own = joined.sel(run=name)
-        ends = table.sel(less="nothing", statistic=["mean", "low", "high"])
+        ends = table.sel(statistic=["mean", "low", "high"])
         for quantity in ("anisotropy", "twonn", "gride", "attention_entropy", "cka_layers"):
             assert own[quantity].dims[:3] == ("step", "statistic", "positions")
             there = own[quantity].sel({dim: ends[dim] for dim in ends[quantity].dims})
@@ -97,7 +97,7 @@ def test_joined_runs_hold_what_each_held_and_nan_elsewhere(tables, tmp_path):
             assert own[shape].attrs["formula"] == value.attrs["formula"]
         np.testing.assert_allclose(own.depth.values[: table.sizes["layer"]], table.depth)
     assert joined.test_bits.attrs["units"] == "bit"
-    assert not {"batch", "less"} & {*joined.dims}
+    assert not {"batch", "null"} & {*joined.dims}
 
 
 def test_coordinates_are_the_settings_that_differ_and_the_seeds(tables):
@@ -148,7 +148,7 @@ def test_seeds_become_dimensions_in_one_line():
     place = {"condition": "all seeds", "train.seed": 1, "train.data_seed": 4}
     np.testing.assert_array_equal(
         seeds.anisotropy.sel(place | {"statistic": "low"}).transpose("step", "positions", "layer"),
-        crossed["weights_1_data_4"].anisotropy.sel(less="nothing", statistic="low"),
+        crossed["weights_1_data_4"].anisotropy.sel(statistic="low"),
     )
 
 
@@ -158,7 +158,7 @@ def test_a_row_per_run_with_the_last_checkpoint_over_blocks(tables):
     assert list(frame.index) == list(tables)
     assert list(frame.step) == [10, 10, 5, 5]
     for name, table in tables.items():
-        last = table.isel(step=-1).sel(less="nothing")
+        last = table.isel(step=-1)
         for suffix, positions in (("", "all"), ("_without_first", "without_first")):
             means = over_depth(last.anisotropy.sel(positions=positions, statistic="mean"))
             deviation = last.anisotropy_over_blocks.sel(positions=positions, statistic="std")
@@ -190,10 +190,10 @@ def test_tables_of_an_experiment_are_written_where_they_say_something(tmp_path):
     paths = on_disk.write(where, tmp_path, {})
     assert [path.name for path in paths] == ["runs.nc", "runs.csv", "contrasts.csv"]
     frame = pd.read_csv(tmp_path / "runs.csv")
-    last = tables["sink_0"].isel(step=-1).sel(less="nothing", statistic="mean", positions="without_first")
+    last = tables["sink_0"].isel(step=-1).sel(statistic="mean", positions="without_first")
     row = frame[frame.run == "sink_0"].iloc[0]
     assert row.largest_anisotropy_without_first == pytest.approx(float(last.anisotropy[1:].max()))
-    last = tables["sink_0"].isel(step=-1).sel(less="nothing", statistic="mean", positions="all")
+    last = tables["sink_0"].isel(step=-1).sel(statistic="mean", positions="all")
     assert row.largest_attention_first == pytest.approx(float(last.attention_first.max()))
     np.testing.assert_array_equal(frame.test_bits, [2, 3, 4, np.nan])
     assert list(frame.valid_bits) == [3] * 4

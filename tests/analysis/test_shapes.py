@@ -17,9 +17,8 @@ def table(steps=(0, 10, 100), **values) -> xr.Dataset:
         dims = ("layer",) if array.ndim == 2 else ("block", "head")
         means = np.stack([array, array / 2], axis=1)
         others = np.full_like(means, 1e6)  # not to be read
-        values = np.array([[means, others], [others, others]])
-        variables[name] = ("less", "statistic", "step", "positions", *dims), values
-    labels = {"less": ["nothing", "shuffled"], "statistic": ["mean", "high"]}
+        variables[name] = ("statistic", "step", "positions", *dims), np.array([means, others])
+    labels = {"statistic": ["mean", "high"]}
     return xr.Dataset(variables, labels | {"step": list(steps), "positions": ["all", "without_first"]})
 
 

@@ -22,6 +22,7 @@ from anisoscope.measurement.panel import MEASURED
 from anisoscope.measurement.sources.probe import POSITION_SETS
 from anisoscope.measurement.tables import projection
 from anisoscope.measurement.tables.averages import averages
+from anisoscope.measurement.tables.excess import excess_name
 from anisoscope.measurement.tables.join import joined
 from anisoscope.measurement.tables.raw import table
 from anisoscope.models.description import description
@@ -104,7 +105,19 @@ def changed(run: Run, change: Callable[[xr.Dataset], xr.Dataset]) -> Run:
 def lacking(run: Run, *names: str) -> Run:
     """As if these quantities had not been measured."""
     gone = [one for name in names for one in (name, *(averages(name) if name in quantities() else ()))]
+    gone += [excess_name(name) for name in gone]
     return changed(run, lambda table: table.drop_vars(gone, errors="ignore"))
+
+
+def beside(run: Run, *nulls: str) -> Run:
+    """As if it had been measured beside these null models alone."""
+    return changed(run, lambda table: table.sel(null=list(nulls)) if nulls else table.drop_dims("null"))
+
+
+def with_excess(table: xr.Dataset, null: str) -> xr.Dataset:
+    """Beside a null model that is 0 throughout."""
+    excess = {name: array.expand_dims(null=[null]).copy(deep=True) for name, array in table.data_vars.items()}
+    return table.assign({excess_name(name): array.assign_attrs(excess_of=name) for name, array in excess.items()})
 
 
 def spoiled(run: Run, **where: int) -> Run:

@@ -18,7 +18,7 @@ from tests.plot.tables import changed, lacking
 def test_sharpness_against_alignment_has_a_point_per_head_and_correlates_them(runs):
     figure = sharpness_against_alignment(runs)
     for ax, (run, name) in zip(figure.axes, itertools.product(runs.values(), SHARPNESS), strict=False):
-        last = run.results.sel(step=1000, positions="all", less="nothing")
+        last = run.results.sel(step=1000, positions="all")
         mean, low, high = (last.sel(statistic=end) for end in ("mean", "low", "high"))
         x, y = mean.query_key_alignment.values, mean[name].values
         for block, (points, _, (across, upright)) in zip(last.block.values, ax.containers, strict=True):
@@ -51,7 +51,7 @@ def test_correlations_in_the_caption_are_scipys_corrected_for_their_number(runs)
     for text, side in zip(sides, ("all", "without_first"), strict=True):
         found, expected = {}, {}
         for label, run in runs.items():
-            last = run.results.sel(step=1000, positions=side, less="nothing", statistic="mean")
+            last = run.results.sel(step=1000, positions=side, statistic="mean")
             pearson = stats.pearsonr(last.drift, last.mean_cosine)
             line = next(line for line in text.splitlines() if line.startswith(f"{label}, mean cosine"))
             plain = line.replace("\N{MINUS SIGN}", "-")

@@ -13,7 +13,7 @@ from anisoscope.plot.provenance import provenance
 from anisoscope.plot.run import Run, positions, same
 from anisoscope.utils.errors import UserError
 from tests.plot.reading import footer_of, inside, legend_of
-from tests.plot.tables import changed, lacking, make_run, spoiled, under
+from tests.plot.tables import beside, changed, lacking, make_run, spoiled, under
 
 SPECTRUM, SIMILARITY = ("anisotropy", "effective_rank", "participation_ratio", "alpha_req"), ("mean_cosine", "drift")
 OUTLIERS = ("coordinate_share", "anisotropy_left_out")
@@ -189,7 +189,7 @@ def test_the_excess_is_drawn_of_what_was_measured(tiny):
     run = lacking(tiny, *SPECTRUM, *SIMILARITY)
     assert len(build({"decoder": run}).axes) == 3  # twonn alone, beside three null models
     assert build({"decoder": lacking(run, *DIMENSION)}) is None
-    alone = changed(tiny, lambda table: table.sel(less=["nothing", "gaussian"]) if "less" in table.dims else table)
+    alone = beside(tiny, "gaussian")
     assert len(build({"decoder": alone}).axes) == 1  # a Gaussian cloud has no mean cosine to compare with
     assert build({"decoder": lacking(alone, *DIMENSION)}) is None
 
@@ -222,7 +222,7 @@ def test_without_hook_points_there_is_no_figure_of_them(tiny):
     both = {"decoder": dataclasses.replace(tiny, hook_points={}), "encoder": tiny}
     (ax, *_) = draw.RUNS["hook_points"](both).axes
     assert [line.get_label() for line in ax.lines[:3]] == ["residual stream", "attention out", "values"]
-    last = tiny.results.anisotropy.isel(step=-1).sel(positions="all", less="nothing", statistic="mean")
+    last = tiny.results.anisotropy.isel(step=-1).sel(positions="all", statistic="mean")
     for line, values in zip(ax.lines, (last, last[1:], last[1:] / 2), strict=False):
         assert line.get_xdata().tolist() == values.layer.values.tolist()
         assert line.get_ydata() == pytest.approx(values.values)

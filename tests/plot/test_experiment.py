@@ -54,11 +54,11 @@ def test_seeds_are_averaged_and_the_band_is_their_range(runs):
     assert together["window_0"] is runs["window_0"]
     one, other, mean = runs["plain_0"].results, runs["plain_1"].results, together["plain"].results
     names = ("anisotropy", "twonn", "twonn_over_blocks", "query_drift_over_heads")
-    for name, less in (*((name, "nothing") for name in names), ("twonn", "gaussian")):
-        both = [table[name].sel(less=less, statistic="mean", drop=True) for table in (one, other)]
+    for name in (*names, "twonn_excess"):
+        both = [table[name].sel(statistic="mean", drop=True) for table in (one, other)]
         for end, expected in (("mean", np.mean(both, 0)), ("low", np.min(both, 0)), ("high", np.max(both, 0))):
-            found = mean[name].sel(less=less, statistic=end, drop=True)
-            np.testing.assert_allclose(found.transpose(*both[0].dims), expected, err_msg=f"{name} {less} {end}")
+            found = mean[name].sel(statistic=end, drop=True)
+            np.testing.assert_allclose(found.transpose(*both[0].dims), expected, err_msg=f"{name} {end}")
         assert np.isfinite(both).all()
     assert mean.anisotropy.attrs == one.anisotropy.attrs
     first, averaged = runs["plain_0"].log, together["plain"].log
@@ -101,7 +101,7 @@ def test_heads_of_two_seeds_have_nothing_in_common_and_are_not_averaged(runs):
     np.testing.assert_array_equal(found[0][0], found[1][0])
     pd.testing.assert_frame_equal(found[0][1], found[1][1])
     np.testing.assert_allclose(found[0][2], found[1][2])
-    last = {"step": 10, "positions": "all", "less": "nothing", "statistic": "mean"}
+    last = {"step": 10, "positions": "all", "statistic": "mean"}
     x, y = (
         np.concatenate([runs[run].results[name].sel(last).values.ravel() for run in names])
         for name in ("query_key_alignment", "attention_max")
@@ -132,7 +132,7 @@ def test_figures_say_that_bands_are_seeds(runs):
         line, (band,) = figure.axes[0].lines[0], figure.axes[0].collections
         assert band.get_paths()[0].vertices[:, 1].min() < line.get_ydata().min()
     assert footer_of(profile(together)).startswith("Band: 95 % interval, windows resampled; or range of seeds. ")
-    means = together["plain"].results.twonn.sel(positions="all", less="nothing", statistic="mean")
+    means = together["plain"].results.twonn.sel(positions="all", statistic="mean")
     average = means.isel(layer=slice(1, None)).mean("layer")
     line = dimension(seeds).axes[0].lines[0]
     np.testing.assert_allclose(line.get_ydata(), average)
@@ -256,7 +256,7 @@ def test_signs_of_a_sink_are_those_of_the_layer_block_or_head_where_they_are_lar
     runs = {name: changed(run, lambda table: table.assign(further)) for name, run in runs.items()}
     figure = draw.EXPERIMENT["attention_sinks"](Compared(runs, None, None))
     inside(figure, "attention_sinks")
-    table = runs["sink_0"].results.sel(less="nothing", statistic="mean")
+    table = runs["sink_0"].results.sel(statistic="mean")
     expected = [
         table.norm_ratio.sel(positions="all")[:, 1:].max("layer"),
         table.attention_first.sel(positions="all").max(("block", "head")),
@@ -268,7 +268,7 @@ def test_signs_of_a_sink_are_those_of_the_layer_block_or_head_where_they_are_lar
         (line,) = [line for line in ax.lines if line.get_label() == "sink_0"]
         np.testing.assert_allclose(line.get_ydata(), values)
     lost = changed(runs["sink_0"], lambda table: table.assign(norm_ratio=table.norm_ratio.where(table.layer != 2)))
-    lost.results.attention_first[:, :, :, :, :, 0] = np.nan
+    lost.results.attention_first[..., 0] = np.nan
     for ax in draw.EXPERIMENT["attention_sinks"](Compared(runs | {"sink_0": lost}, None, None)).axes[:2]:
         (line,) = [line for line in ax.lines if line.get_label() == "sink_0"]
         assert np.isnan(line.get_ydata()).all()  # as where a table has the largest of all
@@ -278,7 +278,7 @@ def test_signs_of_a_sink_are_those_of_the_layer_block_or_head_where_they_are_lar
         assert line.get_color() == style.inks(runs)[line.get_label()]["color"]
     together = draw.EXPERIMENT["attention_sinks"](Compared(over_seeds(runs), None, None))
     assert "Of several seeds" in caption_of(together)
-    heads = over_seeds(runs)["sink"].results.attention_first.sel(less="nothing", statistic="mean", positions="all")
+    heads = over_seeds(runs)["sink"].results.attention_first.sel(statistic="mean", positions="all")
     (line,) = [line for line in together.axes[1].lines if line.get_label() == "sink"]
     np.testing.assert_allclose(line.get_ydata(), heads.max(("block", "head", "seed")))
 

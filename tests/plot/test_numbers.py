@@ -8,7 +8,7 @@ import xarray as xr
 
 from anisoscope.plot import dimension_by_scale, layer_similarity, model_similarity, query_key_projection
 from tests.plot.reading import edges_are, legend_of, title_of
-from tests.plot.tables import changed, lacking
+from tests.plot.tables import beside, changed, lacking, with_excess
 
 
 def test_layer_similarity_shows_every_pair_on_one_scale(runs):
@@ -16,15 +16,15 @@ def test_layer_similarity_shows_every_pair_on_one_scale(runs):
     names = ("cka_unbiased_layers", "overlap_layers")
     for ax, (run, name) in zip(figure.axes, itertools.product(runs.values(), names), strict=False):
         (image,) = ax.images
-        means = run.results[name].sel(step=1000, positions="all", less="nothing", statistic="mean")
+        means = run.results[name].sel(step=1000, positions="all", statistic="mean")
         np.testing.assert_array_equal(image.get_array(), means)
         assert image.get_clim() == (0, 1)
         assert image.origin == "lower"
     assert [ax.get_title() for ax in figure.axes[:2]] == ["linear CKA without bias", "neighbourhood overlap"]
     for label, run in runs.items():
-        last = run.results.cka_unbiased_layers.sel(step=1000, positions="all", statistic="mean")
+        last = run.results.sel(step=1000, positions="all", statistic="mean", null="permuted")
         null = (
-            (last.sel(less="nothing") - last.sel(less="permuted"))
+            (last.cka_unbiased_layers - last.cka_unbiased_layers_excess)
             .values[~np.eye(last.sizes["layer"], dtype=bool)]
             .max()
         )
@@ -34,7 +34,7 @@ def test_layer_similarity_shows_every_pair_on_one_scale(runs):
 
 def test_the_caption_tells_no_null_model_without_values(runs):
     lost = changed(runs["decoder"], lambda table: table.copy(deep=True))
-    lost.results.cka_unbiased_layers.loc[{"less": "permuted"}] = np.nan
+    lost.results.cka_unbiased_layers_excess.loc[{"null": "permuted"}] = np.nan
     (told,) = [line for line in layer_similarity.build({"decoder": lost}).get_label().splitlines() if "at most" in line]
     assert told.startswith("decoder, windows of one layer in another order, at most: neighbourhood overlap 0.")
     one_layer = changed(runs["decoder"], lambda table: table.isel(layer=[0], other_layer=[0]))
@@ -42,13 +42,14 @@ def test_the_caption_tells_no_null_model_without_values(runs):
 
 
 def test_similarity_of_models_tells_the_widest_interval_where_there_is_one():
-    values = np.full((2, 4, 2, 3, 3), 0.6)
-    values[:, 2], values[:, 3] = 0.5, 0.7  # low, high
+    values = np.full((4, 2, 3, 3), 0.6)
+    values[2], values[3] = 0.5, 0.7  # low, high
     about = dict.fromkeys(("corpus", "first", "second", "first_model", "second_model"), "a")
     about |= {"measure.points": 64, "measure.batches": 1}
-    labels = {"less": ["nothing", "permuted"], "statistic": ["mean", "std", "low", "high"]}
+    labels = {"statistic": ["mean", "std", "low", "high"]}
     labels |= {"positions": ["all", "without_first"], "layer": range(3), "other_layer": range(3)}
     found = xr.Dataset({name: (tuple(labels), values.copy()) for name in model_similarity.MEASURES}, labels, about)
+    found = with_excess(found, "permuted")
     assert (
         model_similarity.build(found)
         .get_label()
@@ -71,7 +72,7 @@ def test_dimension_by_scale_marks_the_plateau_of_each_layer(runs):
     for i, (label, run) in enumerate(runs.items()):
         text = figure.axes[i]
         last = run.results.sel(step=1000, positions="all")
-        own, excess = (last.gride.sel(less=less, statistic="mean") for less in ("nothing", "gaussian"))
+        own, excess = (x.sel(statistic="mean") for x in (last.gride, last.gride_excess.sel(null="gaussian")))
         thin, thick, null = text.lines[::3], text.lines[1::3], text.lines[2::3]
         np.testing.assert_array_equal([line.get_ydata() for line in thin], own)
         np.testing.assert_array_equal([line.get_ydata() for line in null], own - excess)
@@ -89,13 +90,13 @@ def test_dimension_by_scale_marks_the_plateau_of_each_layer(runs):
         assert 0 < found < len(thin)
         assert f"{label}: plateau in {found} of {len(thin)} layers." in figure.get_label().splitlines()
         assert text.get_title() == label
-        edges_are(text.collections[3], thin[3], last.gride.sel(less="nothing", layer=3))
+        edges_are(text.collections[3], thin[3], last.gride.sel(layer=3))
     assert figure.axes[0].get_ylim() == figure.axes[1].get_ylim()
     assert legend_of(figure, 2) == ["measured", "on a plateau", "Gaussian cloud, same spectrum"]
 
 
 def test_a_run_without_plateau_or_null_model_says_so(runs):
-    run = changed(runs["decoder"], lambda t: t.isel(step=[0]).sel(less=["nothing"]) if "less" in t.dims else t)
+    run = changed(beside(runs["decoder"]), lambda table: table.isel(step=[0]))
     for name in ("plateau_first", "plateau_last"):
         run.results[name][:] = np.nan
     figure = dimension_by_scale.build({"decoder": run})

@@ -8,11 +8,12 @@ import xarray as xr
 
 from anisoscope.measurement.families.entries import nulls_of
 from anisoscope.measurement.families.leading import WITHOUT
+from anisoscope.measurement.tables.excess import excess_of
 from anisoscope.plot import decomposition, over_depth, over_training, scales, style
 from anisoscope.plot.against import cosine_against_drift
 from anisoscope.plot.run import NULLS
 from tests.plot.reading import edges_are, footer_of, legend_of, title_of
-from tests.plot.tables import STEPS, changed, lacking, make_run
+from tests.plot.tables import STEPS, beside, changed, lacking, make_run
 
 SIDES = ("all", "without_first")
 
@@ -21,7 +22,7 @@ def test_anisotropy_profile(runs):
     figure = over_depth.anisotropy_profile(runs)
     for ax, side in zip(figure.axes, SIDES, strict=True):
         for line, band, run in zip(ax.lines, ax.collections, runs.values(), strict=False):
-            values = run.results.anisotropy.sel(step=1000, positions=side, less="nothing")
+            values = run.results.anisotropy.sel(step=1000, positions=side)
             np.testing.assert_allclose(line.get_xdata(), np.linspace(0, 1, values.sizes["layer"]), atol=1e-15)
             np.testing.assert_array_equal(line.get_ydata(), values.sel(statistic="mean"))
             edges_are(band, line, values)
@@ -35,9 +36,9 @@ def test_anisotropy_by_checkpoint(runs):
     panels = itertools.product(runs.items(), SIDES)
     colours = [tuple(line.get_color()) for line in figure.axes[0].lines[:-1]]
     for ax, ((label, run), side) in zip(figure.axes, panels, strict=False):
-        expected = run.results.anisotropy.sel(positions=side, less="nothing", statistic="mean")
+        expected = run.results.anisotropy.sel(positions=side, statistic="mean")
         np.testing.assert_array_equal([line.get_ydata() for line in ax.lines[:-1]], expected)  # the last is zero
-        last = run.results.anisotropy.sel(step=1000, positions=side, less="nothing")
+        last = run.results.anisotropy.sel(step=1000, positions=side)
         edges_are(ax.collections[-1], ax.lines[-2], last)
         assert [tuple(line.get_color()) for line in ax.lines[:-1]] == colours
         assert ax.get_title().startswith(label)
@@ -61,7 +62,7 @@ def test_the_colour_bar_names_the_last_step(last, ticks):
 def test_anisotropy_decomposition(runs):
     figure = decomposition.build(runs)
     for row, run in zip(np.array(figure.axes).reshape(len(runs), 4), runs.values(), strict=True):
-        last = run.results.sel(step=1000, less="nothing", statistic="mean")
+        last = run.results.sel(step=1000, statistic="mean")
         for ax, name in zip(row, decomposition.NAMES, strict=True):
             without = f"{name}_without"
             expected = [
@@ -72,7 +73,9 @@ def test_anisotropy_decomposition(runs):
             for line, values in zip(ax.lines, expected, strict=False):
                 np.testing.assert_array_equal(line.get_ydata(), values)
             if name in ("anisotropy", "twonn"):  # a Gaussian cloud lies about the origin
-                excess = run.results[without].sel(step=1000, less="gaussian", statistic="mean", positions="all")
+                excess = run.results[f"{without}_excess"].sel(
+                    step=1000, null="gaussian", statistic="mean", positions="all"
+                )
                 null = expected[3] - excess.sel(without=WITHOUT[1])
                 np.testing.assert_allclose(ax.lines[len(expected)].get_ydata(), null)
     assert legend_of(figure, 3)[:2] == ["all vectors", "without token 0"]
@@ -90,7 +93,7 @@ def test_outlier_coordinates_with_the_anisotropy_that_is_left(runs):
     assert all(ax.get_ylim()[0] <= 0 for ax in figure.axes)
     for share, anisotropy, top in zip(shares, left, (1, 3, 10), strict=True):
         for i, run in enumerate(runs.values()):
-            last = run.results.sel(step=1000, positions="all", less="nothing")
+            last = run.results.sel(step=1000, positions="all")
             means = last.sel(statistic="mean")
             np.testing.assert_array_equal(share.lines[i].get_ydata(), means.coordinate_share.sel(top=top))
             without, whole = anisotropy.lines[2 * i : 2 * i + 2]
@@ -102,29 +105,29 @@ def test_outlier_coordinates_with_the_anisotropy_that_is_left(runs):
 
 
 def test_excess_over_nulls(runs):
-    shuffled = changed(runs["decoder"], lambda t: t.sel(less=["nothing", "shuffled"]) if "less" in t.dims else t)
+    shuffled = beside(runs["decoder"], "shuffled")
     partly = runs | {"partly": lacking(shuffled, "anisotropy")}
     figure = over_depth.excess_over_nulls(partly)
     axes = np.array(figure.axes).reshape(4, 3)
     models = [null for null in NULLS if null != "permuted"]  # which comparisons alone have
     for (name, null), ax in zip(itertools.product(over_depth.EXCESS, models), axes.flat, strict=True):
-        shown = [run for run in partly.values() if name in run.results and null in run.results.less]
+        shown = [run for run in partly.values() if name in run.results and null in run.results["null"]]
         assert len(shown) == 2 + (null == "shuffled" and name != "anisotropy")
         none = [] if null in nulls_of(name) else ["no such null model"]  # but for dimension, a Gaussian is like its own
         assert [text.get_text() for text in ax.texts] == none
         assert len(ax.lines) == (0 if none else len(shown) + 1)  # zero
         for line, run in zip(ax.lines, shown, strict=False):
-            excess = run.results[name].sel(step=1000, positions="all", less=null)
+            excess = excess_of(run.results, name, null).sel(step=1000, positions="all")
             np.testing.assert_array_equal(line.get_ydata(), excess.sel(statistic="mean"))
             if null in nulls_of(name):
                 edges_are(ax.collections[shown.index(run)], line, excess)
     assert legend_of(figure, 2) == ["decoder", "encoder", "partly"]
     assert figure.get_supylabel() == "excess over the null model"
     lost = changed(runs["decoder"], lambda table: table)
-    lost.results.effective_rank.loc[{"less": "shuffled"}] = np.nan
+    lost.results.effective_rank_excess.loc[{"null": "shuffled"}] = np.nan
     axes = np.array(over_depth.excess_over_nulls({"decoder": lost}).axes).reshape(4, 3)
     assert [[text.get_text() for text in ax.texts] for ax in axes[1]] == [["no such null model"], ["no values"], []]
-    without = changed(runs["decoder"], lambda t: t.sel(less=["nothing"]) if "less" in t.dims else t)
+    without = beside(runs["decoder"])
     assert over_depth.excess_over_nulls({"decoder": without}) is None
 
 

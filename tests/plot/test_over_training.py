@@ -18,7 +18,7 @@ def test_a_line_per_run_is_the_average_over_blocks_with_its_interval(runs, figur
     figure = RUNS[figure_name](runs)
     for ax, name in zip(figure.axes, BY_RUN[figure_name].quantities, strict=True):
         for line, band, run in zip(ax.lines, ax.collections, runs.values(), strict=False):
-            values = run.results.sel(positions="all", less="nothing")
+            values = run.results.sel(positions="all")
             np.testing.assert_array_equal(line.get_xdata(), STEPS)
             average = values[name].sel(statistic="mean").isel(layer=slice(1, None)).mean("layer")
             np.testing.assert_allclose(line.get_ydata(), average, rtol=1e-6)
@@ -35,7 +35,7 @@ def test_attention_is_the_mean_over_heads_for_each_block(runs, figure_name):
     figure = RUNS[figure_name](runs)
     panels = itertools.product(runs.values(), BY_DEPTH[figure_name].quantities)
     for ax, (run, name) in zip(figure.axes, panels, strict=False):
-        values = run.results.sel(positions="all", less="nothing")
+        values = run.results.sel(positions="all")
         blocks = run.results.sizes["block"]
         drawn = np.array([line.get_ydata() for line in ax.lines[:blocks]]).T
         np.testing.assert_allclose(drawn, values[name].sel(statistic="mean").mean("head"), rtol=1e-5)
@@ -64,7 +64,7 @@ def test_change_over_training_has_a_line_and_an_interval_per_layer(runs):
     figure = RUNS["change_over_training"](runs)
     names = ("cka_last", "overlap_last", "cka_previous")
     for ax, (run, name) in zip(figure.axes, itertools.product(runs.values(), names), strict=False):
-        table = run.results[name].sel(positions="all", less="nothing")
+        table = run.results[name].sel(positions="all")
         for layer in range(table.sizes["layer"]):
             means = table.sel(layer=layer, statistic="mean")
             np.testing.assert_array_equal(ax.lines[layer].get_ydata(), means)

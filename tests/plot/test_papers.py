@@ -35,7 +35,7 @@ def test_encoders_stand_beside_decoders(models):
     assert title_of(figure) == "Anisotropy over depth, last checkpoint"
     for ax, names in zip(figure.axes, (("BERT", "HuBERT"), ("OPT", "Pythia")), strict=False):
         for line, name in zip(ax.lines, names, strict=False):
-            values = models[name].run.results.anisotropy.isel(step=-1).sel(positions="all", less="nothing")
+            values = models[name].run.results.anisotropy.isel(step=-1).sel(positions="all")
             np.testing.assert_array_equal(line.get_ydata(), values.sel(statistic="mean"))
     colours = [line.get_color() for ax in figure.axes[:2] for line in ax.lines[:2]]
     assert len(set(colours)) == 4
@@ -51,7 +51,7 @@ def test_cosine_and_drift_have_a_row_for_each_modality(models):
         shown = correlations.value(found.loc[(kind, "all", modalities.POOLED)], "spearman")
         assert f"all points: {shown}" in ax.get_title()
         assert ("within models" in ax.get_title()) == (kind == "text")
-    last = models["OPT"].run.results.isel(step=-1).sel(positions="all", less="nothing", statistic="mean")
+    last = models["OPT"].run.results.isel(step=-1).sel(positions="all", statistic="mean")
     points = next(
         np.array([line.get_xdata(), line.get_ydata()])
         for line in figure.axes[1].lines

@@ -1,20 +1,28 @@
-"""Tables of earlier versions, under the names of today."""
+"""Tables of earlier versions, under the names and in the layout of today."""
 
 import json
 from typing import Any
 
 import xarray as xr
 
+from anisoscope.measurement.tables.excess import NULL, NULL_WORDS, about_excess, excess_name
 from anisoscope.utils import renamed
 from anisoscope.utils.settings import of_today
 
-ATTRIBUTES = {"groups": "folds", "site": "hook_point", "site_in_words": "hook_point_in_words"}
+LESS, NOTHING = "less", "nothing"
+ATTRIBUTES = {
+    "groups": "folds",
+    "measure.groups": "measure.folds",
+    "site": "hook_point",
+    "site_in_words": "hook_point_in_words",
+}
 
 
 def of_before(table: xr.Dataset) -> xr.Dataset:
     """A table as it was read; of an earlier version, as today's would be."""
-    table.attrs = _attributes(table.attrs)
-    return table.rename({then: now for then, now in renamed.QUANTITIES.items() if then in table})
+    today = _with_excess(table) if LESS in table.dims else table.copy()
+    today.attrs = _attributes(table.attrs)
+    return today.rename({then: now for then, now in renamed.QUANTITIES.items() if then in today})
 
 
 def _attributes(attrs: dict[str, Any]) -> dict[str, Any]:
@@ -24,6 +32,27 @@ def _attributes(attrs: dict[str, Any]) -> dict[str, Any]:
         if name in found and (now := rename(before := json.loads(found[name]))) != before:
             found[name] = json.dumps(now)
     return found
+
+
+def _with_excess(table: xr.Dataset) -> xr.Dataset:
+    """Values and excess apart: both stood along a dimension `less`, of which `nothing` was the value.
+
+    A quantity that no null model has was NaN along it; it has no excess.
+    """
+    found = {}
+    for name, array in table.data_vars.items():
+        if LESS not in array.dims:
+            found[name] = array
+            continue
+        found[name] = array.sel({LESS: NOTHING}, drop=True)
+        excess = array.drop_sel({LESS: NOTHING}).rename({LESS: NULL})
+        if excess.notnull().any():
+            excess.attrs = about_excess(str(name), array.attrs)
+            found[excess_name(str(name))] = excess
+    apart = xr.Dataset(found)
+    if NULL in apart.coords:
+        apart[NULL].attrs = {"long_name": NULL_WORDS}
+    return apart.assign_coords({name: array for name, array in table.coords.items() if LESS not in array.dims})
 
 
 def _made_by(values: dict[str, Any]) -> dict[str, Any]:

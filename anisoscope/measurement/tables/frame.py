@@ -3,6 +3,7 @@
 import pandas as pd
 import xarray as xr
 
+from anisoscope.measurement.tables.earlier import of_before
 from anisoscope.measurement.tables.join import tidy
 
 ALONE = {"step": 0, "positions": "all", "layer": 0}  # dimensions that tables of arrays may not have
@@ -18,6 +19,7 @@ def to_frame(table: xr.Dataset) -> pd.DataFrame:
     Returns:
         A DataFrame; columns that the table has nothing for are left out.
     """
+    table = of_before(table)  # as xarray alone opens it
     lacking = {dim: at for dim, at in ALONE.items() if dim not in table.dims}
     if "block" in table.dims:  # which is a layer in a frame
         lacking.pop("layer", None)

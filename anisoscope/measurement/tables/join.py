@@ -3,6 +3,7 @@
 import json
 import math
 import pathlib
+from collections.abc import Hashable
 
 import numpy as np
 import pandas as pd
@@ -13,10 +14,12 @@ from anisoscope.measurement.families.entries import FAMILIES, family_of, quantit
 from anisoscope.measurement.families.projection import VECTORS
 from anisoscope.measurement.tables import files, measurements, projection, updates
 from anisoscope.measurement.tables.averages import averages
+from anisoscope.measurement.tables.excess import excess_name, excess_of, nulls_in, values_of
 from anisoscope.measurement.tables.raw import CLOUDS, LAYOUT, holds
-from anisoscope.measurement.tables.summary import NOTHING, STATISTICS, summary
+from anisoscope.measurement.tables.summary import STATISTICS, summary
 from anisoscope.utils.errors import UserError
 
+ENDS = {"": "mean", "_low": "low", "_high": "high"}  # what a column of an excess ends with
 NOISE = "noise_floor"  # of a run by quantity, in JSON, and of each quantity
 
 
@@ -114,23 +117,19 @@ def tidy(results: xr.Dataset, batches: int) -> pd.DataFrame:
     is a metric of its own (`twonn_over_blocks`), without a layer. `noise_floor`, of models that others trained: how far
     any value of the metric moves with batch size and kernels.
     """
-    names = [name for name in results.data_vars if "less" in results[name].dims]
-    nulls = [null for null in results["less"].values if null != NOTHING]
-    if not any(results[name].sel(less=nulls).notnull().any() for name in names):
+    names, nulls = values_of(results), nulls_in(results)
+    if not any(results[excess].notnull().any() for excess in map(excess_name, names) if excess in results):
         nulls = []
-    columns = {statistic: (NOTHING, statistic) for statistic in STATISTICS}
-    for null in nulls:
-        columns |= {f"excess_{null}": (null, "mean")}
-        columns |= {f"excess_{null}_{end}": (null, end) for end in ("low", "high")}
     parts = []
     for name in names:
         values = results[name]
-        dims = [dim for dim in values.dims if dim not in ("less", "statistic")]
+        dims = [dim for dim in values.dims if dim != "statistic"]
         rows = pd.MultiIndex.from_product([values.get_index(dim) for dim in dims], names=dims)
-        of_column = values.variable.transpose("less", "statistic", *dims).values.reshape(-1, len(rows))
-        index = pd.MultiIndex.from_product([values.get_index("less"), values.get_index("statistic")])
-        found = {column: of_column[index.get_loc(place)] for column, place in columns.items()}
-        frame = pd.DataFrame(found, rows).reset_index().rename(columns={"block": "layer"})
+        columns = _columns(values, dims)
+        for null in nulls:
+            excess = _columns(excess_of(results, name, null), dims)
+            columns |= {f"excess_{null}{end}": excess[key] for end, key in ENDS.items()}
+        frame = pd.DataFrame(columns, rows).reset_index().rename(columns={"block": "layer"})
         for further in set(dims) - {"step", "positions", "layer", "block", "head"}:
             frame = frame.rename(columns={further: "at"}).assign(axis=further)
         frame[NOISE] = values.attrs.get(NOISE, np.nan)
@@ -140,7 +139,14 @@ def tidy(results: xr.Dataset, batches: int) -> pd.DataFrame:
         frame[column] = frame.get(column, np.nan)
     places = ["step", "positions", "metric", "layer", "head", "axis", "at"]
     noise = [NOISE] * bool(frame[NOISE].notna().any())
+    columns = [*STATISTICS, *(f"excess_{null}{end}" for null in nulls for end in ENDS)]
     frame = frame[[*places, *columns, *noise, "batches", "units"]].astype({"layer": "Int64", "head": "Int64"})
     frame.insert(0, "run", results.attrs["run"])
     frame.insert(1, "corpus", results.attrs["corpus"])
     return frame
+
+
+def _columns(values: xr.DataArray, dims: list[Hashable]) -> dict[str, np.ndarray]:
+    """Each statistic over the rows, which `dims` make up."""
+    rows = values.variable.transpose("statistic", *dims).values.reshape(values.sizes["statistic"], -1)
+    return dict(zip(values["statistic"].values.tolist(), rows, strict=True))

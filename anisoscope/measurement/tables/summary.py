@@ -8,12 +8,12 @@ from anisoscope.measurement.intervals import LEVEL, summarise, within
 from anisoscope.measurement.panel import MEASURED
 from anisoscope.measurement.tables import plateau
 from anisoscope.measurement.tables.averages import EMBEDDING, Average, averages
+from anisoscope.measurement.tables.excess import NULL, NULL_WORDS, about_excess, excess_name
 from anisoscope.measurement.tables.raw import UNTRAINED, about, clouds_of
 
-NOTHING = "nothing"  # on the dimension `less`: the value itself
 STATISTICS = ("mean", "std", "low", "high")
 WORDS = {
-    "less": "what is taken off the value: nothing, or a null model, batch by batch and replicate by replicate",
+    NULL: NULL_WORDS,
     "statistic": f"mean over batches, standard deviation between them, ends of the {LEVEL:.0%} interval of the mean",
 }
 
@@ -23,10 +23,10 @@ Cloud = tuple[xr.Dataset, str]  # a raw table, and which of its clouds
 def summary(raw: xr.Dataset, untrained: xr.Dataset | None, nulls: tuple[str, ...]) -> tuple[xr.Dataset, xr.Dataset]:
     """What results.nc and batches.nc hold of one checkpoint.
 
-    In the first a quantity is (step, less, statistic, positions, …), in the second (step, positions, batch, …). The
-    first also has its averages over blocks and heads.
-    `untrained` is the raw table of step 0, if there is one. NaN where a null model has no such quantity: a Gaussian
-    cloud has no attention, a comparison no untrained one.
+    In the first a quantity is (step, statistic, positions, …), and its excess (step, null, statistic, positions, …)
+    where one of the null models has it; in the second it is (step, positions, batch, …). The first also has its
+    averages over blocks and heads. `untrained` is the raw table of step 0, if there is one. NaN where a null model has
+    no such quantity: a Gaussian cloud has no attention.
     """
     moments, batches, layer_0 = {}, {}, raw.attrs.get("layer_0", EMBEDDING)
     if "gride" in raw:
@@ -37,22 +37,30 @@ def summary(raw: xr.Dataset, untrained: xr.Dataset | None, nulls: tuple[str, ...
     for name in (name for name in quantities() if name in raw):
         dims, own = quantities()[name].dims, (raw, MEASURED)
         models = [_null_model(raw, untrained, name, null) for null in nulls]
-        moments[name] = ("less", "statistic", "positions", *dims), _stacked(name, own, models), about(name)
+        models = models if {*nulls} & {*nulls_of(name)} else []
+        moments |= _value_and_excess(name, name, about(name), own, models)
         for variable, average in averages(name, layer_0).items():
-            labels = ("less", "statistic", "positions", *average.dims)
             words = {key: f"{about(name)[key]}, {average.words}" for key in ("long_name", "formula")}
-            moments[variable] = labels, _stacked(name, own, models, average), about(name) | words
+            moments |= _value_and_excess(variable, name, about(name) | words, own, models, average)
         batches[name] = ("positions", "batch", *dims), _values(own, name)[:, 0].swapaxes(0, 1), about(name)
-    labels = {"less": [NOTHING, *nulls], "statistic": list(STATISTICS)}
+    labels = {"statistic": list(STATISTICS)}
+    labels |= {NULL: list(nulls)} if any(NULL in dims for dims, *_ in moments.values()) else {}
     labels = {name: (name, values, {"long_name": WORDS[name]}) for name, values in labels.items()}
     return _labelled(moments, raw, labels), _labelled(batches, raw, {})
 
 
-def _stacked(name: str, own: Cloud, models: list[Cloud | None], average: Average | None = None) -> np.ndarray:
-    """(less, statistic, positions, …) of a quantity or of an average of it; NaN where there is no null model."""
+def _value_and_excess(
+    variable: str, name: str, words: dict, own: Cloud, models: list[Cloud | None], average: Average | None = None
+) -> dict:
+    """Of a quantity, or of an average of it: the value, and beside any null models the excess, NaN over None."""
     value = _moments(name, own, None, average)
-    excess = [np.full_like(value, np.nan) if model is None else _moments(name, own, model, average) for model in models]
-    return np.stack([value, *excess])
+    dims = ("statistic", "positions", *(average.dims if average else quantities()[name].dims))
+    found = {variable: (dims, value, words)}
+    if models:
+        nothing = np.full_like(value, np.nan)
+        excess = [nothing if model is None else _moments(name, own, model, average) for model in models]
+        found[excess_name(variable)] = (NULL, *dims), np.stack(excess), about_excess(variable, words)
+    return found
 
 
 def _moments(name: str, own: Cloud, null: Cloud | None, average: Average | None) -> np.ndarray:

@@ -78,8 +78,8 @@ function legend(layout, names, by, height, width) {
 let last = {};
 /** What depends on all steps is computed once, while only the step changes. */
 function atAllSteps(selection, compute) {
-  const { quantity, view, runs, chosen, beside, positions, less, steps, state } = selection;
-  const places = [runs.map((run) => run.label), chosen.map((one) => one.chosen), positions, less, beside];
+  const { quantity, view, runs, chosen, beside, positions, model, steps, state } = selection;
+  const places = [runs.map((run) => run.label), chosen.map((one) => one.chosen), positions, model, beside];
   const key = JSON.stringify([quantity.name, view.key, ...places, state.bands, state.embedding]);
   if (last.key !== key) last = { key, found: (steps.length ? steps : [undefined]).map(compute) };
   return last.found;

@@ -35,20 +35,20 @@ function fillQuantities() {
 
 /** The controls that depend on what is chosen in others. */
 function fillControls() {
-  const { quantity, view, nulls, less, positions, steps, step } = selection;
+  const { quantity, view, nulls, model, positions, steps, step } = selection;
   $("quantity").value = quantity.name;
   $("view").replaceChildren(...views(quantity).map(({ key, words }) => option(key, words, view.key)));
   $("positions").replaceChildren(...union(known.runs, "positions").map((label) => option(label, known.positions[label] ?? label, positions)));
-  const excess = nulls.map((null_) => option(null_, `excess over: ${known.nulls[null_] ?? null_}`, less));
-  $("less").replaceChildren(option("nothing", "as measured", less), ...excess);
+  const excess = nulls.map((null_) => option(null_, `excess over: ${known.nulls[null_] ?? null_}`, model));
+  $("null").replaceChildren(option("none", "none: as measured", model), ...excess);
   $("bands").checked = state.bands;
   $("nulls").checked = state.nulls;
-  $("nulls").disabled = !nulls.length || less !== "nothing" || Boolean(view.y);
+  $("nulls").disabled = !nulls.length || model !== "none" || Boolean(view.y);
   $("embedding").checked = state.embedding;
   $("embedding").disabled = !embedded || ![view.x, view.y].includes("layer");
   $("bands").disabled = Boolean(view.y || quantity.plane);
   $("positions").disabled = !selection.placed;
-  $("less").disabled = !nulls.length;
+  $("null").disabled = !nulls.length;
   $("stepping").hidden = steps.length < 2;
   $("step").max = Math.max(steps.length - 1, 0);
   $("step").value = steps.indexOf(step);

@@ -32,7 +32,9 @@ function give(run, buffer) {
       variable.strides.unshift(size);
       size *= run.labels[dim].length;
     }
-    variable.values = new Float32Array(buffer, variable.offset, size);
+    const numbers = (offset) => new Float32Array(buffer, offset, size);
+    variable.values = numbers(variable.offset);
+    variable.excess = new Map((variable.nulls ?? []).map((model, i) => [model, numbers(variable.excess + 4 * size * i)]));
   }
 }
 
@@ -43,19 +45,18 @@ async function library() {
   document.head.append(script);
 }
 
-/** One number, at a label of each dimension; NaN where the run has none. */
+/** One number, at a label of each dimension, of a value or of its excess; NaN where the run has none. */
 function number(run, name, place) {
   const variable = run.variables[name];
-  for (const [dim, whole] of [["less", "nothing"], ["statistic", "mean"]]) {
-    if (!variable.dims.includes(dim) && place[dim] !== whole) return NaN;
-  }
+  const values = place.null === "none" ? variable.values : variable.excess.get(place.null);
+  if (!values || (!variable.dims.includes("statistic") && place.statistic !== "mean")) return NaN;
   let index = 0;
   for (let i = 0; i < variable.dims.length; i++) {
     const here = run.places[variable.dims[i]].get(place[variable.dims[i]]);
     if (here === undefined) return NaN;
     index += here * variable.strides[i];
   }
-  return variable.values[index];
+  return values[index];
 }
 
 /** A mean and the ends of its interval. */
@@ -64,8 +65,8 @@ function interval(run, name, place) {
   return { mean, low, high };
 }
 
-/** What the null model itself has: the value less what exceeds it. */
-function ofNull(run, name, place, less) {
-  const [own, excess] = ["nothing", less].map((taken) => number(run, name, { ...place, statistic: "mean", less: taken }));
+/** What the null model itself has: the value minus its excess. */
+function ofNull(run, name, place, model) {
+  const [own, excess] = ["none", model].map((taken) => number(run, name, { ...place, statistic: "mean", null: taken }));
   return own - excess;
 }

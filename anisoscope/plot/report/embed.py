@@ -10,11 +10,12 @@ import xarray as xr
 
 from anisoscope.analysis.runs import conditions
 from anisoscope.measurement.families.entries import quantities
+from anisoscope.measurement.tables.excess import NULL, excess_name, is_excess, nulls_in
 from anisoscope.plot import style
-from anisoscope.plot.run import ENDS, NULLS, POSITIONS, Run, bands, embedded, nulls
+from anisoscope.plot.run import ENDS, NULLS, POSITIONS, Run, bands, embedded
 from anisoscope.tangents.quantities import GRADIENT
 
-INNER = ("less", "statistic", "positions")  # controls of their own; all other dimensions can be an axis
+INNER = (NULL, "statistic", "positions")  # controls of their own; all other dimensions can be an axis
 DEPTHS = ("layer", "block")
 VECTORS = ("query_projection", "key_projection")  # drawn together, on a plane
 TANGENTS, CLOUDS = "tangents: gradients in activation subspaces", "gradients as clouds"  # families of tangents.nc
@@ -44,15 +45,17 @@ def _symbols(count: int) -> list[str]:
 
 
 def variables(run: Run) -> dict[str, xr.DataArray]:
-    """Those that can be drawn, in the order of the families. The deviation between batches stays in results.nc.
+    """Those that can be drawn, in the order of the families, without their excess.
+
+    The deviation between batches stays in results.nc.
 
     Joined seeds have quantities of single heads for each seed, where head 2 of one is not head 2 of another: the page
     shows the single seeds of those. Tables of tangents have the run's steps, NaN where one was not read.
     """
     order, results = {name: place for place, name in enumerate(quantities())}, run.results
-    names = sorted(results.data_vars, key=lambda name: order.get(name, len(order)))
+    names = [name for name, values in results.data_vars.items() if not is_excess(values)]
     found = {}
-    for name in names:
+    for name in sorted(names, key=lambda name: order.get(name, len(order))):
         values = results[name]
         drawable = free(values) and "seed" not in values.dims and np.issubdtype(values.dtype, np.number)
         if drawable and ("vector" not in values.dims or name in VECTORS):
@@ -82,20 +85,31 @@ def free(values: xr.DataArray) -> list[str]:
 
 
 def numbers(run: Run) -> tuple[dict[str, Any], bytes]:
-    """Labels and layout of a run's variables, and their values: little-endian float32, one after another."""
+    """Labels and layout of a run's variables, and their values: little-endian float32, one after another.
+
+    After a quantity come, null model by null model, what it exceeds those by that have it.
+    """
     found, labels, blocks, offset = {}, {}, [], 0
     for name, values in variables(run).items():
         labels |= {dim: values[dim].values.tolist() for dim in values.dims if dim not in labels}
-        with np.errstate(over="ignore"):
-            blocks.append(np.ascontiguousarray(values.values, dtype="<f4").tobytes())
         found[name] = {"dims": list(values.dims), "offset": offset}
         if "statistic" in values.dims:
             found[name]["band"] = band(run, name, values)
-        if "less" in values.dims:
-            found[name]["nulls"] = [less for less in nulls(run.results) if np.isfinite(values.sel(less=less)).any()]
+        blocks.append(_float32(values))
         offset += len(blocks[-1])
+        if (excess := run.results.get(excess_name(name))) is not None:
+            excess = excess.sel(statistic=list(ENDS)).transpose(NULL, *values.dims)
+            measured = [null for null in nulls_in(run.results) if np.isfinite(excess.sel({NULL: null})).any()]
+            found[name] |= {"nulls": measured, "excess": offset}
+            blocks.append(_float32(excess.sel({NULL: measured})))
+            offset += len(blocks[-1])
     labels["statistic"] = list(ENDS)
     return {"labels": labels, "variables": found}, b"".join(blocks)
+
+
+@np.errstate(over="ignore")
+def _float32(values: xr.DataArray) -> bytes:
+    return np.ascontiguousarray(values.values, dtype="<f4").tobytes()
 
 
 def words(runs: list[Run]) -> list[dict[str, Any]]:

@@ -69,7 +69,7 @@ function plane(selection, theme, width) {
 
 /** Of the squared lengths of queries and keys: what each axis has over all steps, and both have at this one. */
 function shares(run, block, step) {
-  const share = (name, place) => (run.variables[name] ? number(run, name, { less: "nothing", statistic: "mean", block, ...place }) : NaN);
+  const share = (name, place) => (run.variables[name] ? number(run, name, { null: "none", statistic: "mean", block, ...place }) : NaN);
   const [one, two, both] = [share("projection_share", { axis: 1 }), share("projection_share", { axis: 2 }), share("projection_kept", { step })];
   const percent = (value) => (Number.isFinite(value) ? `${Math.round(100 * value)} %` : "–");
   return ` (axes ${percent(one)} and ${percent(two)}, at this step ${percent(both)})`;

@@ -22,15 +22,15 @@ function reach(selection) {
 function looks({ chosen, known, beside }, theme) {
   const [by, second] = chosen.filter((one) => one.chosen.length > 1);
   const dashes = new Map(second ? second.chosen.map((label, i) => [said(second.dim, label), DASHES[i % DASHES.length]]) : []);
-  for (const less of beside) dashes.set(known.nulls[less], NULL_DASHES[less] ?? "dot");
+  for (const model of beside) dashes.set(known.nulls[model], NULL_DASHES[model] ?? "dot");
   return {
     by: by?.dim,
     dashes,
-    of({ run, own, less }) {
+    of({ run, own, model }) {
       const place = by ? by.labels.indexOf(own[by.dim]) / Math.max(by.labels.length - 1, 1) : 0;
       const shade = known.shades[Math.round((theme.dark ? 0.2 + 0.8 * place : place) * (known.shades.length - 1))];
       const color = by ? shade : theme.dark ? run.ink_on_dark : run.ink;
-      const dash = less ? dashes.get(known.nulls[less]) : second ? dashes.get(said(second.dim, own[second.dim])) : "solid";
+      const dash = model ? dashes.get(known.nulls[model]) : second ? dashes.get(said(second.dim, own[second.dim])) : "solid";
       return { color, dash, name: by ? String(own[by.dim]) : run.label, symbol: by ? "circle" : run.symbol };
     },
   };
@@ -45,19 +45,19 @@ function lines(selection, theme, width) {
   const { panels, height } = grid(count, width, tall);
   const [traces, bands, rows, told] = [[], [], [], new Set()];
   for (const curve of curves(selection, step)) {
-    const { run, own, less, labels, points } = curve;
+    const { run, own, model, labels, points } = curve;
     const { color, dash, name, symbol } = look.of(curve);
     const axes = look.by ? id(runs.indexOf(run)) : "";
     const x = labels.map((label) => axis.place(run, label));
-    const places = labels.map((label) => where({ ...own, [view.x]: label, ...(steps.length ? { step } : {}) }) + (less ? `, ${known.nulls[less]}` : ""));
+    const places = labels.map((label) => where({ ...own, [view.x]: label, ...(steps.length ? { step } : {}) }) + (model ? `, ${known.nulls[model]}` : ""));
     const trace = {
       type: "scatter", mode: "lines+markers", x, y: points.map((point) => point.mean), xaxis: `x${axes}`, yaxis: `y${axes}`,
-      name: plain(name), legendgroup: name, showlegend: !less && !told.has(name), hoverinfo: "text", meta: { run: run.label, ...own, less },
+      name: plain(name), legendgroup: name, showlegend: !model && !told.has(name), hoverinfo: "text", meta: { run: run.label, ...own, model },
       hovertext: points.map((point, i) => hover(selection, run, places[i], point)),
-      line: { color, dash, width: less ? 1.2 : 2 }, marker: { color, symbol, size: less ? 4 : 7 },
+      line: { color, dash, width: model ? 1.2 : 2 }, marker: { color, symbol, size: model ? 4 : 7 },
     };
-    if (!less) told.add(name);
-    if (state.bands && !less) bands.push(...band(x, points, trace));
+    if (!model) told.add(name);
+    if (state.bands && !model) bands.push(...band(x, points, trace));
     traces.push(trace);
     points.forEach((point, i) => rows.push({ run: run.label, place: places[i], ...point }));
   }
@@ -65,7 +65,7 @@ function lines(selection, theme, width) {
     traces.push({ type: "scatter", mode: "lines", x: [null], y: [null], name: plain(name), hoverinfo: "skip", meta: {}, line: { color: theme.muted, dash, width: 1.6 } });
   }
   const words = broken(measure(selection), tall / 7.6);
-  const y = { title: { text: words.map(plain).join("<br>"), standoff: 8 + 18 * (words.length - 1) }, range: reach(selection), zeroline: selection.less !== "nothing", zerolinecolor: theme.muted };
+  const y = { title: { text: words.map(plain).join("<br>"), standoff: 8 + 18 * (words.length - 1) }, range: reach(selection), zeroline: selection.model !== "none", zerolinecolor: theme.muted };
   const layout = frame(panels, look.by ? runs.map((run) => run.label) : [], theme, axis.axis, y, height + 100, width);
   const names = [...told, ...look.dashes.keys()];
   legend(layout, names, look.by, height, width);

@@ -3,7 +3,7 @@
 const $ = (name) => document.getElementById(name);
 const PAUSE = 700; // milliseconds a step stays while playing
 const ON_PAPER = { paper: "#ffffff", ink: "#1b1b1b", muted: "#777777", grid: "#e8e8e8", dark: false, touch: false, font: "sans-serif" };
-const state = { quantity: "", view: "", positions: "all", less: "nothing", bands: true, nulls: false, embedding: true, step: Infinity, runs: new Set(), picks: {} };
+const state = { quantity: "", view: "", positions: "all", null: "none", bands: true, nulls: false, embedding: true, step: Infinity, runs: new Set(), picks: {} };
 let known, selection, playing;
 
 function theme() {
@@ -32,8 +32,8 @@ function change(how) {
 }
 
 function keepAddress() {
-  const { quantity, view, positions, less, step, steps } = selection;
-  const words = new URLSearchParams({ quantity: quantity.name, view: view.key, positions, less, bands: Number(state.bands), nulls: Number(state.nulls), embedding: Number(state.embedding) });
+  const { quantity, view, positions, model, step, steps } = selection;
+  const words = new URLSearchParams({ quantity: quantity.name, view: view.key, positions, null: model, bands: Number(state.bands), nulls: Number(state.nulls), embedding: Number(state.embedding) });
   if (steps.length) words.set("step", step);
   for (const run of state.runs) words.append("run", run);
   for (const [dim, labels] of Object.entries(state.picks)) words.set(`pick_${dim}`, JSON.stringify(labels));
@@ -46,7 +46,7 @@ function keepAddress() {
 
 function readAddress() {
   const words = new URLSearchParams(location.hash.slice(1));
-  for (const name of ["quantity", "view", "positions", "less"]) if (words.has(name)) state[name] = words.get(name);
+  for (const name of ["quantity", "view", "positions", "null"]) if (words.has(name)) state[name] = words.get(name);
   for (const name of ["bands", "nulls", "embedding"]) if (words.has(name)) state[name] = words.get(name) === "1";
   if (words.has("step")) state.step = Number(words.get("step"));
   if (words.has("run")) state.runs = new Set(words.getAll("run"));
@@ -113,7 +113,7 @@ async function save() {
 }
 
 function listen() {
-  for (const name of ["quantity", "view", "positions", "less"]) $(name).addEventListener("change", () => change(() => (state[name] = $(name).value)));
+  for (const name of ["quantity", "view", "positions", "null"]) $(name).addEventListener("change", () => change(() => (state[name] = $(name).value)));
   for (const name of ["bands", "nulls", "embedding"]) $(name).addEventListener("change", () => change(() => (state[name] = $(name).checked)));
   $("step").addEventListener("input", () => change(() => (state.step = selection.steps[$("step").value])));
   $("play").addEventListener("click", play);

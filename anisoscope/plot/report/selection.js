@@ -71,17 +71,17 @@ function product(chosen) {
 
 /** Curves over view.x, one for each run, choice and, where asked for, null model. */
 function curves(selection, step) {
-  const { runs, quantity, view, chosen, positions, less } = selection;
+  const { runs, quantity, view, chosen, positions, model } = selection;
   const found = [];
   for (const run of runs) {
     for (const own of product(chosen)) {
       if (Object.entries(own).some(([dim, label]) => !run.places[dim].has(label))) continue;
-      const at = (label) => ({ positions, less, step, ...own, [view.x]: label });
+      const at = (label) => ({ positions, null: model, step, ...own, [view.x]: label });
       const labels = along(selection, run, view.x);
-      found.push({ run, own, less: "", labels, points: labels.map((label) => interval(run, quantity.name, at(label))) });
-      for (const less of selection.beside) {
-        const points = labels.map((label) => ({ mean: ofNull(run, quantity.name, at(label), less), low: NaN, high: NaN }));
-        if (points.some((point) => Number.isFinite(point.mean))) found.push({ run, own, less, labels, points });
+      found.push({ run, own, model: "", labels, points: labels.map((label) => interval(run, quantity.name, at(label))) });
+      for (const model of selection.beside) {
+        const points = labels.map((label) => ({ mean: ofNull(run, quantity.name, at(label), model), low: NaN, high: NaN }));
+        if (points.some((point) => Number.isFinite(point.mean))) found.push({ run, own, model, labels, points });
       }
     }
   }
@@ -90,11 +90,11 @@ function curves(selection, step) {
 
 /** For each run a field of numbers over view.y and view.x. */
 function maps(selection, step) {
-  const { runs, quantity, view, chosen, positions, less } = selection;
+  const { runs, quantity, view, chosen, positions, model } = selection;
   const own = product(chosen)[0];
   return runs.map((run) => {
     const [ys, xs] = [view.y, view.x].map((dim) => along(selection, run, dim));
-    const at = (y, x) => ({ positions, less, step, ...own, [view.y]: y, [view.x]: x });
+    const at = (y, x) => ({ positions, null: model, step, ...own, [view.y]: y, [view.x]: x });
     return { run, own, xs, ys, rows: ys.map((y) => xs.map((x) => interval(run, quantity.name, at(y, x)))) };
   });
 }
@@ -105,7 +105,7 @@ function planes(selection, step) {
   return runs.map((run) => {
     const kinds = quantity.plane.map((name) => {
       const points = run.labels.vector.map((vector) =>
-        run.labels.axis.map((axis) => number(run, name, { less: "nothing", statistic: "mean", step, block: chosen[0].chosen[0], vector, axis })),
+        run.labels.axis.map((axis) => number(run, name, { null: "none", statistic: "mean", step, block: chosen[0].chosen[0], vector, axis })),
       );
       const means = [0, 1].map((axis) => mean(points.map((point) => point[axis]).filter(Number.isFinite)));
       return { kind: name.startsWith("query") ? "queries" : "keys", points, means };
@@ -125,13 +125,13 @@ function select(known, state) {
   const view = all.find((one) => one.key === state.view) ?? all[0];
   const runs = runsShown(known, state, quantity);
   const chosen = choices(state, quantity, view, runs);
-  const nulls = Object.keys(known.nulls).filter((less) => runs.some((run) => run.variables[quantity.name].nulls?.includes(less)));
-  const less = nulls.includes(state.less) ? state.less : "nothing";
+  const nulls = Object.keys(known.nulls).filter((model) => runs.some((run) => run.variables[quantity.name].nulls?.includes(model)));
+  const model = nulls.includes(state.null) ? state.null : "none";
   const labels = union(known.runs, "positions");
   const positions = labels.includes(state.positions) ? state.positions : labels[0];
   const placed = runs.some((run) => run.variables[quantity.name].dims.includes("positions"));
-  const beside = state.nulls && less === "nothing" && !view.y ? nulls : [];
+  const beside = state.nulls && model === "none" && !view.y ? nulls : [];
   const steps = stepped(quantity, view) ? union(runs, "step") : [];
   const step = steps.filter((one) => one <= state.step).at(-1) ?? steps[0];
-  return { known, state, quantity, view, runs, chosen, nulls, less, beside, positions, placed, steps, step };
+  return { known, state, quantity, view, runs, chosen, nulls, model, beside, positions, placed, steps, step };
 }

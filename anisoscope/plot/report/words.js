@@ -32,17 +32,17 @@ function unit(quantity) {
 }
 
 /** For an axis. */
-function measure({ quantity, less }) {
-  return `${less === "nothing" ? "" : "excess: "}${quantity.long_name}${unit(quantity)}`;
+function measure({ quantity, model }) {
+  return `${model === "none" ? "" : "excess: "}${quantity.long_name}${unit(quantity)}`;
 }
 
 function where(own) {
   return Object.entries(own).map(([dim, label]) => said(dim, label)).join(", ");
 }
 
-function titles({ known, state, quantity, view, chosen, less, positions, placed, step, steps, runs }) {
+function titles({ known, state, quantity, view, chosen, model, positions, placed, step, steps, runs }) {
   const single = chosen.filter(({ chosen, labels }) => chosen.length === 1 && labels.length > 1);
-  const excess = less === "nothing" ? "" : `excess over ${known.nulls[less]}`;
+  const excess = model === "none" ? "" : `excess over ${known.nulls[model]}`;
   const parts = [excess, ...single.map(({ dim, chosen }) => said(dim, chosen[0]))];
   if (steps.length) parts.push(said("step", step));
   if (placed) parts.push(known.positions[positions] ?? positions);

@@ -30,7 +30,7 @@ def measured(vectors, clusters=None, **given):
 
 
 def value(table, name, **where):
-    return table[name].sel(less="nothing", statistic="mean", **where).values
+    return table[name].sel(statistic="mean", **where).values
 
 
 def test_arrays_go_through_the_panel_without_a_model():
@@ -42,7 +42,7 @@ def test_arrays_go_through_the_panel_without_a_model():
     cka = reference_comparison.linear_cka(*CLOUDS)
     np.testing.assert_allclose(value(table, "cka_layers", layer="first", other_layer="second"), cka, rtol=1e-4)
     assert {"formula", "units", "source"} <= table.anisotropy.attrs.keys()
-    assert np.isfinite(table.twonn.sel(less="gaussian", statistic="low")).all()
+    assert np.isfinite(table.twonn_excess.sel(null="gaussian", statistic="low")).all()
 
 
 @pytest.mark.slow
@@ -68,7 +68,7 @@ def test_an_interval_of_unequal_clusters_is_that_of_their_folds():
     left = [np.linalg.norm(np.delete(CLOUDS[0, index_JM], fold, 0).mean(axis=(0, 1))) for fold in range(4)]
     values = np.array([[np.linalg.norm(CLOUDS[0].mean(axis=0)), *left]])
     expected = summarise(values, "jackknife")
-    found = measured(CLOUDS, UNEQUAL_P, families=("similarity",)).drift.sel(less="nothing", layer=0)
+    found = measured(CLOUDS, UNEQUAL_P, families=("similarity",)).drift.sel(layer=0)
     for end in ("mean", "low", "high"):
         np.testing.assert_allclose(found.sel(statistic=end), getattr(expected, end), rtol=1e-4)
 
@@ -84,7 +84,7 @@ def test_positions_tell_how_much_hangs_on_the_first_tokens():
     np.testing.assert_allclose(value(table, "first_share"), reference_leading.share_between(cloud, place_P == 0), 1e-4)
     without = value(table, "anisotropy_without", without="longest of each window")
     np.testing.assert_allclose(without, reference_spectrum.anisotropy(cloud[~long]), rtol=1e-4)
-    assert np.isfinite(table.first_share.sel(less="nothing", statistic="low"))
+    assert np.isfinite(table.first_share.sel(statistic="low"))
     unknown = measure(cloud, UNEQUAL_P, families="leading", folds=4)
     assert np.isnan(value(unknown, "first_share"))
     np.testing.assert_allclose(value(unknown, "anisotropy_without"), value(table, "anisotropy_without"), rtol=1e-4)
@@ -161,7 +161,7 @@ def test_queries_and_keys_get_the_attention_family_with_mask_and_bias():
             at = {"block": block + 1, "head": head}
             np.testing.assert_allclose(value(table, "score_mean", **at), expected[0], rtol=1e-4, atol=1e-6)
             np.testing.assert_allclose(value(table, "attention_entropy", **at), expected[3], rtol=1e-4)
-    assert np.isfinite(table.attention_entropy.sel(less="nothing", statistic="low")).all()
+    assert np.isfinite(table.attention_entropy.sel(statistic="low")).all()
 
 
 @pytest.mark.slow
@@ -187,7 +187,7 @@ def test_a_function_and_the_panel_are_one_program_for_all_parameters():
         traces.pop()
         for name in ("drift", "mean_cosine"):
             np.testing.assert_allclose(value(found, name), value(expected, name), rtol=1e-5)
-            assert np.isfinite(found[name].sel(less="nothing", statistic="low")).all()
+            assert np.isfinite(found[name].sel(statistic="low")).all()
             assert np.isnan(expected[name].sel(statistic="low")).all()
     with pytest.raises(ValueError, match="not finite"):
         table_of({"table": np.full((9, WIDTH), np.nan, np.float32)})
@@ -219,10 +219,7 @@ def test_pieces_are_measured_by_themselves_and_averaged():
     for name in ("mean_cosine", "drift", "norm_ratio"):
         expected = np.mean([value(one, name) for one in each], axis=0)
         np.testing.assert_allclose(value(found, name), expected, rtol=1e-6)
-    widths = [
-        one.mean_cosine.sel(less="nothing", statistic="high") - one.mean_cosine.sel(less="nothing", statistic="low")
-        for one in (found, *each)
-    ]
+    widths = [one.mean_cosine.sel(statistic="high") - one.mean_cosine.sel(statistic="low") for one in (found, *each)]
     errors = [half / 2 / stats.t.ppf(0.975, freedom) for half, freedom in zip(widths, (4, 2, 2), strict=True)]
     np.testing.assert_allclose(errors[0], np.sqrt(errors[1] ** 2 + errors[2] ** 2) / 2, rtol=1e-5)
     assert found.attrs["batches"] == 2

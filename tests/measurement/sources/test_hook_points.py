@@ -58,11 +58,9 @@ def test_the_tables_of_a_hook_point_are_those_of_its_cloud(run):
                 cloud = np.asarray(found[hook_point][layer - 1]).reshape(-1, 16)[probe.picks_SGP[s, 0]]
                 value = batches.mean_norm.sel(step=2, positions=positions, batch=0, layer=layer).item()
                 assert value == pytest.approx(reference.mean_norm(cloud), rel=1e-4)
-        means = table.mean_norm.sel(less="nothing", statistic="mean")
-        np.testing.assert_allclose(
-            table.mean_norm_over_blocks.sel(less="nothing", statistic="mean"), means.mean("layer"), rtol=1e-6
-        )
-        excess = table.mean_norm.sel(less="untrained", statistic="mean")
+        means = table.mean_norm.sel(statistic="mean")
+        np.testing.assert_allclose(table.mean_norm_over_blocks.sel(statistic="mean"), means.mean("layer"), rtol=1e-6)
+        excess = table.mean_norm_excess.sel(null="untrained", statistic="mean")
         np.testing.assert_allclose(excess.sel(step=2), means.sel(step=2) - means.sel(step=0), atol=1e-6)
         assert table.attrs["hook_point"] == hook_point
 

@@ -16,6 +16,7 @@ from anisoscope.plot import draw
 from anisoscope.utils.errors import UserError
 from anisoscope.utils.settings import replace
 from tests import reference_comparison, tiny
+from tests.plot.tables import with_excess
 
 WIDTH, POINTS = 6, 256
 CONFIG = replace(tiny.config(), {"measure.points": POINTS, "measure.folds": 4})
@@ -60,18 +61,18 @@ def tables():
 def test_rotated_copies_are_the_same_and_independent_clouds_at_the_level_of_the_null_model(tables):
     copies, apart = (one.sel(positions="all") for one in tables)
     for name, level in {"cka_unbiased": 0.0, "overlap": 10 / (POINTS - 1)}.items():
-        value = copies[name].sel(less="nothing", statistic="mean")
+        value = copies[name].sel(statistic="mean")
         np.testing.assert_allclose(np.diag(value), 1, atol=2e-3)
         for found in (
             value.sel(layer=0, other_layer=1),
-            *apart[name].sel(less="nothing", statistic="mean").values.flat,
+            *apart[name].sel(statistic="mean").values.flat,
         ):
             assert float(found) == pytest.approx(level, abs=0.02)
-        null = value - copies[name].sel(less="permuted", statistic="mean")
+        null = value - copies[f"{name}_excess"].sel(null="permuted", statistic="mean")
         np.testing.assert_allclose(null, level, atol=0.02)
-        low, high = (apart[name].sel(less="permuted", statistic=end) for end in ("low", "high"))
+        low, high = (apart[f"{name}_excess"].sel(null="permuted", statistic=end) for end in ("low", "high"))
         assert ((low < 0.02) & (high > -0.02)).all()
-    assert (apart.cka.sel(less="nothing", statistic="mean") > 0.015).all()  # the bias that HSIC_1 takes off
+    assert (apart.cka.sel(statistic="mean") > 0.015).all()  # the bias that HSIC_1 takes off
 
 
 @pytest.mark.slow
@@ -88,7 +89,7 @@ def test_values_are_those_of_the_float64_twins_on_the_probe(compare):
             )
             np.testing.assert_array_equal(first[1], second[0])
             values.append([[reference_comparison.linear_cka_unbiased(x, y) for y in second] for x in first])
-        got = found.cka_unbiased.sel(less="nothing", statistic="mean", positions=positions)
+        got = found.cka_unbiased.sel(statistic="mean", positions=positions)
         np.testing.assert_allclose(got, np.mean(values, axis=0), rtol=1e-3, atol=1e-5)
     assert found.attrs["first"] == "a"
     assert found.attrs["second_step"] == 6
@@ -110,8 +111,8 @@ def test_other_positions_are_refused(compare, changes, words):
 def test_one_window_alone_has_no_other_to_be_permuted_with(compare):
     one = replace(CONFIG, {"model.context": 64, "measure.points": 32, "measure.folds": 1})
     table = compare(planted(0, config=one), planted(0, config=one))
-    assert np.isfinite(table.overlap.sel(less="nothing", statistic="mean")).all()
-    assert np.isnan(table.overlap.sel(less="permuted", statistic="mean")).all()
+    assert np.isfinite(table.overlap.sel(statistic="mean")).all()
+    assert np.isnan(table.overlap_excess.sel(null="permuted", statistic="mean")).all()
 
 
 def test_a_permuted_text_is_refused(compare):
@@ -136,8 +137,11 @@ def test_the_files_and_the_figure_say_what_the_table_says(tables, tmp_path):
     row = (
         frame[(frame.metric == "overlap") & (frame.positions == "all")].set_index(["layer", "other_layer"]).loc[(0, 1)]
     )
-    assert row["mean"] == copies.overlap.sel(less="nothing", statistic="mean", positions="all").values[0, 1]
-    assert row["excess_permuted_mean"] == copies.overlap.sel(less="permuted", statistic="mean", positions="all")[0, 1]
+    assert row["mean"] == copies.overlap.sel(statistic="mean", positions="all").values[0, 1]
+    assert (
+        row["excess_permuted_mean"]
+        == copies.overlap_excess.sel(null="permuted", statistic="mean", positions="all")[0, 1]
+    )
     files.write(copies, tmp_path / "similarity.nc")
     figure = draw.SIMILARITY["similarity_of_models"](files.read(tmp_path / "similarity.nc"))
     images = [ax.images[0] for ax in figure.axes[:4]]
@@ -148,13 +152,14 @@ def test_the_files_and_the_figure_say_what_the_table_says(tables, tmp_path):
 
 def test_the_figure_shows_what_position_0_hides():
     """Of models with other numbers of layers, in one of which one vector hides all others from CKA."""
-    values = np.full((2, 4, 2, 3, 5), 0.6)
+    values = np.full((4, 2, 3, 5), 0.6)
     about = dict.fromkeys(("corpus", "first", "second", "first_model", "second_model"), "a")
     about |= {"measure.points": 64, "measure.batches": 2, "points_are": "where tokens of both end"}
-    labels = {"less": ["nothing", "permuted"], "statistic": ["mean", "std", "low", "high"]}
+    labels = {"statistic": ["mean", "std", "low", "high"]}
     labels |= {"positions": ["all", "without_first"], "layer": range(3), "other_layer": range(5)}
     dims = tuple(labels)
     found = xr.Dataset({name: (dims, values.copy()) for name in ("cka_unbiased", "overlap")}, labels, about)
+    found = with_excess(found, "permuted")
     plain = draw.SIMILARITY["similarity_of_models"](found)
     assert sum(len(ax.images) for ax in plain.axes) == 4
     assert "all positions" in plain.get_suptitle()

@@ -32,7 +32,7 @@ from tests import reference, tiny
 from tests.training.test_loop import store_of
 
 SLOW = pytest.mark.slow
-VALUE = {"less": "nothing", "statistic": "mean"}
+VALUE = {"statistic": "mean"}
 
 
 def measured(config, folder, corpus=None, name="run"):
@@ -140,7 +140,7 @@ def test_all_checkpoints_in_one_program_and_then_nothing_to_do(run, monkeypatch,
     table = files.read(folder / "results.nc")
     assert list(table.step.values) == [0, 1, 2, 4, 5, 6]
     sizes = {"step": 6, "positions": 2, "layer": 3, "block": 2, "head": 2, "without": 2}
-    assert table.sizes == sizes | {"less": 3, "statistic": 4}
+    assert table.sizes == sizes | {"null": 2, "statistic": 4}
     batches = files.read(folder / "batches.nc")
     assert batches.sizes == sizes | {"batch": 2}
     assert np.isfinite(batches.anisotropy).all()
@@ -161,7 +161,7 @@ def test_the_first_table_is_the_untrained_null_model(tables):
     folder, _ = tables
     table = files.read(folder / "results.nc")
     for name in ("anisotropy", "twonn", "attention_entropy"):
-        value, excess = (table[name].sel(less=less) for less in ("nothing", "untrained"))
+        value, excess = table[name], table[f"{name}_excess"].sel(null="untrained")
         null = value.sel(statistic="mean", step=6) - excess.sel(statistic="mean", step=6)
         np.testing.assert_allclose(null, value.sel(statistic="mean", step=0), rtol=1e-5)
         np.testing.assert_array_equal(excess.sel(step=0, statistic=["mean", "low", "high"]), 0.0)
@@ -426,7 +426,7 @@ def test_steps_that_nothing_is_known_of_are_named(run, capsys):
     said = capsys.readouterr().out
     assert "run: neither checkpoint nor table: steps 0, 5\n" in said
     assert "run: without step 0 there is no excess over the untrained network\n" in said
-    assert np.isnan(files.read(folder / "results.nc").anisotropy.sel(less="untrained")).all()
+    assert np.isnan(files.read(folder / "results.nc").anisotropy_excess.sel(null="untrained")).all()
 
 
 def test_steps_still_to_be_trained_go_without_saying(run, capsys):
@@ -543,7 +543,7 @@ def test_weighted_tables_say_how_even_they_are_and_are_not_joined_with_others(ru
     measured(weighted, folder)
     results = files.read(folder / "results.nc")
     assert results.attrs["weighting"].startswith("at the points 7 characters weigh as ")
-    norms = results.norm_by_frequency.sel(step=6, less="nothing", statistic="mean", positions="all")
+    norms = results.norm_by_frequency.sel(step=6, statistic="mean", positions="all")
     assert np.isfinite(norms).any("frequency").all()
     assert np.isnan(results.frequency_correlation).all()  # of 14 points no character has 20
     with pytest.raises(UserError, match=r"measure\.weighting='types' there, 'none' now"):
@@ -589,14 +589,15 @@ def test_a_family_from_outside_is_in_the_results_beside_what_was_measured_before
     monkeypatch.setitem(FAMILIES, "toy", family)
     measured(replace(config, {"measure.families": ("spectrum", "toy"), "measure.nulls": of_cloud}), folder)
 
-    table = files.read(folder / "results.nc").spread
+    table, excess = (files.read(folder / "results.nc")[name] for name in ("spread", "spread_excess"))
     assert table.attrs["formula"] == "E |x - E x|^2"
-    value = table.sel(less="nothing", step=6)
+    value = table.sel(step=6)
     assert (value.sel(statistic="low") < value.sel(statistic="mean")).all()
     assert (value.sel(statistic="mean") < value.sel(statistic="high")).all()
-    assert np.isfinite(table.sel(less=list(of_cloud))).all()
-    assert (np.abs(table.sel(less="gaussian", statistic="mean")) < 0.1 * value.max()).all()  # of the same spectrum
-    assert (table.sel(less="untrained", statistic="mean", step=6) != 0).all()
+    assert excess["null"].values.tolist() == list(of_cloud)
+    assert np.isfinite(excess).all()
+    assert (np.abs(excess.sel(null="gaussian", statistic="mean")) < 0.1 * value.max()).all()  # of the same spectrum
+    assert (excess.sel(null="untrained", statistic="mean", step=6) != 0).all()
     assert "spread" in set(pd.read_csv(folder / "results.csv").metric)
     for step, one in old.items():
         again = files.read(folder / "measurements" / f"{step}.nc").anisotropy

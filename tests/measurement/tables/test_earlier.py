@@ -3,6 +3,7 @@
 import dataclasses
 import json
 
+import numpy as np
 import pytest
 import xarray as xr
 
@@ -10,6 +11,8 @@ from anisoscope.config.experiment import Config
 from anisoscope.measurement.tables import files, measurements
 from anisoscope.measurement.tables.raw import LAYOUT
 from anisoscope.utils.errors import UserError
+from tests.measurement.tables.made import as_before
+from tests.plot.tables import make_run
 
 MADE_BY = {"measure.points": 16, "measure.groups": 2, "measure.seed": 0, "corpus_sha256": "a"}
 OF_VECTORS = {"sha256": "b", "folds": 2, "seed": 0, "layers": [], "groups": "sentence", "positions": ""}
@@ -68,3 +71,34 @@ def test_tables_of_before_are_of_the_same_clouds_and_of_their_hook_point(tmp_pat
     assert measurements.read(tmp_path / "0.nc", "values").attrs["folds"] == 2
     with pytest.raises(UserError, match=r"measure\.folds=2 there, 4 now"):
         measurements.check(tmp_path, today | {"measure.folds": 4})
+
+
+def test_value_and_excess_are_apart_that_stood_along_one_dimension(tmp_path):
+    """Of everything that is measured, of averages, and of what has no null model or no interval."""
+    today = make_run(steps=(0, 8), layers=2, heads=2).results
+    before = as_before(today)
+    assert before["anisotropy"].dims == ("step", "less", "statistic", "positions", "layer")
+    assert before["less"].values.tolist() == ["nothing", "gaussian", "shuffled", "untrained", "permuted"]
+    files.write(before, tmp_path / "results.nc")
+    found = files.read(tmp_path / "results.nc")
+    assert set(found.data_vars) == set(today.data_vars)
+    assert {"plateau_first", "query_drift_over_heads_excess", "cka_layers_excess"} <= set(found.data_vars)
+    for name, array in today.data_vars.items():
+        assert found[name].dims == array.dims, name
+        np.testing.assert_array_equal(found[name], array, err_msg=name)
+        assert found[name].attrs == array.attrs, name
+    for name, labels in today.coords.items():
+        np.testing.assert_array_equal(found[name], labels, err_msg=name)
+        assert found[name].attrs == labels.attrs, name
+    assert found.attrs == today.attrs
+
+
+def test_before_too_there_were_tables_beside_no_null_model(tmp_path):
+    """And of one matrix, as of `measure`."""
+    table = xr.Dataset({"drift": (("less", "statistic"), [[1.0, 2.0]])}, {"less": ["nothing"]})
+    files.write(table, tmp_path / "results.nc")
+    found = files.read(tmp_path / "results.nc")
+    assert found.drift.dims == ("statistic",)
+    assert found.drift.values.tolist() == [1.0, 2.0]
+    assert set(found.data_vars) == {"drift"}
+    assert "less" not in found.coords

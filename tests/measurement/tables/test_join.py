@@ -9,6 +9,7 @@ from anisoscope.measurement.families.entries import FAMILIES, quantities
 from anisoscope.measurement.families.projection import VECTORS
 from anisoscope.measurement.tables import files, raw
 from anisoscope.measurement.tables.averages import over_blocks
+from anisoscope.measurement.tables.excess import excess_name, values_of
 from anisoscope.measurement.tables.join import joined, tidy, write
 from anisoscope.measurement.tables.summary import summary
 from anisoscope.utils.errors import UserError
@@ -31,8 +32,8 @@ def test_results_and_batches_are_those_of_every_step(tables):
             assert set(whole.data_vars) == set(part.data_vars)
             for name in part.data_vars:
                 np.testing.assert_array_equal(whole[name].sel(step=[step]), part[name], err_msg=name)
-    first = results.sel(step=0, less="untrained", statistic=["mean", "std", "low", "high"])
-    np.testing.assert_array_equal(first.anisotropy, 0.0)
+    first = results.sel(step=0, null="untrained", statistic=["mean", "std", "low", "high"])
+    np.testing.assert_array_equal(first.anisotropy_excess, 0.0)
 
 
 def test_a_run_on_disk_has_them_all_and_says_what_it_is_now(tables, tmp_path):
@@ -64,8 +65,10 @@ def test_only_what_was_asked_for_is_joined_and_words_are_those_of_today(tables, 
     change_quantity(monkeypatch, "twonn", formula="in other words")
     results, batches = joined(tables, ("dimension",), ("shuffled",))
     assert set(batches.data_vars) == {"twonn", "duplicate_points"}
-    assert set(results.data_vars) == {"twonn", "duplicate_points", *map(over_blocks, batches.data_vars)}
-    assert list(results.less.values) == ["nothing", "shuffled"]
+    own = {"twonn", "duplicate_points", *map(over_blocks, batches.data_vars)}
+    assert set(results.data_vars) == own | {excess_name(name) for name in own}
+    assert values_of(results) == [name for name in results.data_vars if name in own]
+    assert list(results["null"].values) == ["shuffled"]
     assert results.twonn.attrs["formula"] == batches.twonn.attrs["formula"] == "in other words"
 
 
@@ -80,9 +83,10 @@ def test_a_step_without_a_quantity_has_nan(tables, monkeypatch):
         assert np.isnan(batches[name].sel(step=7)).all()
         np.testing.assert_array_equal(results[name].sel(step=0), whole[name].sel(step=0))
         np.testing.assert_array_equal(batches[name].sel(step=0), of_clouds[name].sel(step=0))
-    assert np.isnan(results.twonn.sel(step=7, less="gaussian")).all()
-    others = ["nothing", "shuffled", "untrained"]
-    np.testing.assert_array_equal(results.twonn.sel(less=others), whole.twonn.sel(less=others))
+    assert np.isnan(results.twonn_excess.sel(step=7, null="gaussian")).all()
+    np.testing.assert_array_equal(results.twonn, whole.twonn)
+    others = {"null": ["shuffled", "untrained"]}
+    np.testing.assert_array_equal(results.twonn_excess.sel(others), whole.twonn_excess.sel(others))
     np.testing.assert_array_equal(results.anisotropy, whole.anisotropy)
     change_quantity(monkeypatch, "anisotropy", version=2)
     again = {0: table(values(0), 0), 7: tables[7]}
@@ -158,19 +162,20 @@ def test_tidy_has_one_row_a_number(tables):
     columns += [f"excess_{null}{end}" for null in NULLS for end in ("", "_low", "_high")]
     assert list(frame) == [*columns, "batches", "units"]
     frame = frame[(frame.positions == "all") & (frame.step == 7)]
-    one = results.query_drift.sel(step=7, positions="all", block=3, head=1)
+    place = {"step": 7, "positions": "all", "block": 3, "head": 1}
+    one, excess = results.query_drift.sel(place), results.query_drift_excess.sel(place | {"null": "shuffled"})
     (row,) = frame[(frame.metric == "query_drift") & (frame["layer"] == 3) & (frame["head"] == 1)].itertuples()
-    assert row.mean == one.sel(less="nothing", statistic="mean")
-    assert row.excess_shuffled_low == one.sel(less="shuffled", statistic="low")
-    assert row.excess_shuffled == one.sel(less="shuffled", statistic="mean")
+    assert row.mean == one.sel(statistic="mean")
+    assert row.excess_shuffled_low == excess.sel(statistic="low")
+    assert row.excess_shuffled == excess.sel(statistic="mean")
     assert np.isnan(row.excess_gaussian)
     (row,) = frame[frame.metric == "twonn_over_blocks"].itertuples()
-    one = results.twonn_over_blocks.sel(step=7, positions="all")
-    assert (row.low, row.excess_gaussian) == (one.sel(less="nothing")[2], one.sel(less="gaussian")[0])
+    one, excess = (results[f"twonn_over_blocks{end}"].sel(step=7, positions="all") for end in ("", "_excess"))
+    assert (row.low, row.excess_gaussian) == (one[2], excess.sel(null="gaussian")[0])
     assert frame[frame.metric == "twonn_over_blocks"].layer.isna().all()
     one = results.coordinate_share.sel(step=7, positions="all", layer=2, top=3)
     (row,) = frame[(frame.metric == "coordinate_share") & (frame["layer"] == 2) & (frame["at"] == 3)].itertuples()
-    assert (row.axis, row.high) == ("top", one.sel(less="nothing", statistic="high").item())
+    assert (row.axis, row.high) == ("top", one.sel(statistic="high").item())
     assert set(frame[frame.metric == "query_drift"].units) == {quantities()["query_drift"].units}
 
 

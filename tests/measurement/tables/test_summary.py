@@ -23,16 +23,16 @@ def untrained():
 def test_results_hold_moments_and_intervals_and_batches_one_value_per_cloud(raw):
     results, batches = summary(raw, None, ())
     assert results.query_drift.attrs["symbol"] == "|E q|"
-    assert results.anisotropy.dims == ("step", "less", "statistic", "positions", "layer")
-    assert results.query_drift.dims == ("step", "less", "statistic", "positions", "block", "head")
-    assert results.coordinate_share.dims == ("step", "less", "statistic", "positions", "layer", "top")
+    assert results.anisotropy.dims == ("step", "statistic", "positions", "layer")
+    assert results.query_drift.dims == ("step", "statistic", "positions", "block", "head")
+    assert results.coordinate_share.dims == ("step", "statistic", "positions", "layer", "top")
     assert batches.anisotropy.dims == ("step", "positions", "batch", "layer")
     assert not {*results.dims, *batches.dims} & {"jackknife", "sections", "cloud"}
     assert "batch" not in results.dims
     measured = values()["measured"]["anisotropy"][:, 1, 2]
     place = {"step": 7, "positions": "without_first", "layer": 2}
     np.testing.assert_array_equal(batches.anisotropy.sel(place), measured[:, 0])
-    one = results.anisotropy.sel(place | {"less": "nothing"})
+    one = results.anisotropy.sel(place)
     found = within(summarise(measured, "jackknife"), 0, 1)
     for statistic in ("mean", "std", "low", "high"):
         assert one.sel(statistic=statistic).item() == getattr(found, statistic)
@@ -53,13 +53,13 @@ def test_the_interval_of_a_value_ends_where_its_range_does_and_that_of_an_excess
     assert results.anisotropy.attrs["range"] == "0 to 1"
     assert results.query_drift.attrs["range"] == "0 to inf"
     for name in ("anisotropy", "anisotropy_over_blocks", "cka_layers", "query_drift", "query_drift_over_heads"):
-        low, high = (results[name].sel(less="nothing", statistic=end) for end in ("low", "high"))
+        low, high = (results[name].sel(statistic=end) for end in ("low", "high"))
         least, most = quantities()[name.split("_over_")[0]].range
         assert low.min() >= least
         assert high.max() <= most
-    assert (results.anisotropy.sel(less="nothing", statistic="low") == 0).any()
-    assert (results.anisotropy.sel(less="nothing", statistic="high") == 1).any()
-    assert results.anisotropy.sel(less="shuffled", statistic="low").min() < -1
+    assert (results.anisotropy.sel(statistic="low") == 0).any()
+    assert (results.anisotropy.sel(statistic="high") == 1).any()
+    assert results.anisotropy_excess.sel(null="shuffled", statistic="low").min() < -1
 
 
 def by_hand(own, null, kind, axes):
@@ -96,11 +96,11 @@ def test_an_average_is_resampled_as_its_terms_are(raw, name, average, place, pic
     assert results[average].attrs["resampling"] == results[name].attrs["resampling"] != "batches"
     assert "mean over" in results[average].attrs["long_name"]
     own, null = (np.moveaxis(values()[cloud][name][pick], -1, 1) for cloud in ("measured", "shuffled"))
-    for less, model in (("nothing", None), ("shuffled", null)):
+    for variable, model in ((average, None), (f"{average}_excess", null)):
         mean, low, high = by_hand(own, model, quantities()[name].resampling, axes)
         expected = [mean, low, high] if model is not None else [mean, max(low, 0), high]
-        found = results[average].sel(less=less, statistic=["mean", "low", "high"])
-        np.testing.assert_allclose(found, expected, rtol=1e-6)
+        found = results[variable].sel(statistic=["mean", "low", "high"])
+        np.testing.assert_allclose(found.squeeze(), expected, rtol=1e-6)
 
 
 def test_an_average_of_one_layer_is_that_layer_and_of_independent_ones_is_surer():
@@ -109,7 +109,7 @@ def test_an_average_of_one_layer_is_that_layer_and_of_independent_ones_is_surer(
     noise[..., 0] = 1
 
     def half(layers):
-        results = summary(table({"measured": {"anisotropy": 0.5 * layers}}), None, ())[0].isel(step=0, less=0)
+        results = summary(table({"measured": {"anisotropy": 0.5 * layers}}), None, ())[0].isel(step=0)
         one, average = results.anisotropy.isel(layer=1), results.anisotropy_over_blocks
         return one, average, [float(x.sel(statistic="high")[0] - x.sel(statistic="mean")[0]) for x in (one, average)]
 
@@ -126,39 +126,42 @@ def test_a_layer_without_a_number_leaves_no_average_and_the_embedding_counts_for
     measured[:, :, 0] = np.nan
     measured[1, 0, 2, 0] = np.inf
     results, _ = summary(table({"measured": {"twonn": measured}}), None, ())
-    mean = results.twonn_over_blocks.sel(step=7, less="nothing", statistic="mean")
+    mean = results.twonn_over_blocks.sel(step=7, statistic="mean")
     assert np.isnan(mean.sel(positions="all"))
     np.testing.assert_allclose(mean.sel(positions="without_first"), measured[:, 1, 1:, 0].mean(), rtol=1e-6)
 
 
 def test_counts_have_the_interval_of_the_batches(raw):
-    one = summary(raw, None, ())[0].duplicate_points.sel(less="nothing", statistic="low").values[0, 0, 0]
+    one = summary(raw, None, ())[0].duplicate_points.sel(statistic="low").values[0, 0, 0]
     found = summarise(values()["measured"]["duplicate_points"][:, 0, :1], "")
     np.testing.assert_allclose(one, np.maximum(found.low, 0))
 
 
 def test_the_excess_is_that_of_each_replicate_over_its_null_model(raw, untrained):
     results = summary(raw, untrained, NULLS)[0].sel(step=7, positions="all", layer=1)
-    assert list(results.less.values) == ["nothing", *NULLS]
+    assert list(results["null"].values) == [*NULLS]
     models = values() | {"untrained": values(1)["measured"]}
     own = models["measured"]["twonn"][:, 0, 1].astype(float)
     for null in NULLS:
         model = models[null]["twonn"][:, 0, 1]
         found = summarise(own, "sections", model)
-        one = results.twonn.sel(less=null)
+        one = results.twonn_excess.sel(null=null)
         assert [one.sel(statistic=name).item() for name in ("mean", "std", "low", "high")] == [*found]
         difference = own[:, 0] - model[:, 0]
         np.testing.assert_allclose(one.sel(statistic="std"), difference.std(ddof=1))
-        value = results.twonn.sel(less="nothing", statistic="mean")
+        value = results.twonn.sel(statistic="mean")
         np.testing.assert_allclose(value - one.sel(statistic="mean"), model[:, 0].mean(), rtol=1e-5)
 
 
-def test_what_a_null_model_does_not_have_is_nan(raw, untrained):
+def test_what_a_null_model_does_not_have_is_nan_and_what_none_has_is_not_there(raw, untrained):
     results = summary(raw, untrained, NULLS)[0]
-    assert np.isnan(results.query_drift.sel(less="gaussian")).all()
-    assert np.isfinite(results.query_drift.sel(less=["nothing", "shuffled", "untrained"])).all()
-    assert np.isnan(results.cka_layers.sel(less=list(NULLS))).all()
-    assert np.isnan(summary(raw, None, NULLS)[0].twonn.sel(less="untrained")).all()
+    assert np.isnan(results.query_drift_excess.sel(null="gaussian")).all()
+    assert np.isfinite(results.query_drift).all()
+    assert np.isfinite(results.query_drift_excess.sel(null=["shuffled", "untrained"])).all()
+    assert "cka_layers_excess" not in results
+    assert "query_drift_excess" not in summary(raw, untrained, ("gaussian",))[0]
+    assert "null" not in summary(raw, untrained, ())[0].coords
+    assert np.isnan(summary(raw, None, NULLS)[0].twonn_excess.sel(null="untrained")).all()
 
 
 @pytest.mark.parametrize(
@@ -172,7 +175,7 @@ def test_the_plateau_is_that_of_the_mean_curve_read_off_every_replicate(curve, v
     noise = np.random.default_rng(0).normal(scale=0.3, size=(G, S, LAYERS, 7, 5))
     noise[..., 0] -= noise[..., 0].mean(0, keepdims=True)  # single batches have other plateaus, or none
     gride = (np.array(curve)[:, None] + noise).astype(np.float32)
-    results = summary(table({"measured": {"gride": gride}}), None, ())[0].isel(step=0, positions=0, layer=0, less=0)
+    results = summary(table({"measured": {"gride": gride}}), None, ())[0].isel(step=0, positions=0, layer=0)
     mean = results.plateau.sel(statistic="mean")
     np.testing.assert_allclose(mean, value, rtol=1e-2)  # geometric mean of noisy batches
     np.testing.assert_array_equal([results.plateau_first, results.plateau_last], [first, last])
@@ -209,9 +212,9 @@ def test_in_a_table_too_the_interval_of_a_plateau_holds_the_choice_of_its_scales
     own, null = np.array([4, 4.2, 4.39, 4.62, 9, 18, 36])[:, None] + noise.astype(np.float32)
     found = summary(table({"measured": {"gride": own}, "gaussian": {"gride": null + 1}}), None, ("gaussian",))[0]
     order = (0, 4, 1, 2, 3)  # batch, replicate, positions, layer, scale
-    for less, model in (("nothing", None), ("gaussian", (null + 1).transpose(order))):
+    for name, model in (("plateau", None), ("plateau_excess", (null + 1).transpose(order))):
         low, high = plateau.interval(own.transpose(order), model)
-        ends = found.plateau.sel(step=7, less=less)
+        ends = (found if model is None else found.sel(null="gaussian"))[name].sel(step=7)
         np.testing.assert_array_equal(ends.sel(statistic="low"), np.minimum(low, ends.sel(statistic="mean")))
         np.testing.assert_array_equal(ends.sel(statistic="high"), np.maximum(high, ends.sel(statistic="mean")))
 
@@ -248,9 +251,9 @@ def test_every_cloud_has_its_plateau_on_the_same_scales():
     raw, untrained = table(measured | {"gaussian": other["measured"]}), table(other, 0)
     results = summary(raw, untrained, NULLS)[0].isel(step=0, positions=0, layer=0)
     np.testing.assert_array_equal([results.plateau_first, results.plateau_last], [8, 64])
-    mean = results.plateau.sel(statistic="mean")
-    np.testing.assert_allclose(mean.sel(less=["gaussian", "untrained"]), 5 - (10 * 20 * 30 * 40) ** 0.25, rtol=1e-6)
-    assert np.isnan(mean.sel(less="shuffled"))
+    mean = results.plateau_excess.sel(statistic="mean")
+    np.testing.assert_allclose(mean.sel(null=["gaussian", "untrained"]), 5 - (10 * 20 * 30 * 40) ** 0.25, rtol=1e-6)
+    assert np.isnan(mean.sel(null="shuffled"))
 
 
 def test_a_plateau_is_not_read_where_a_section_or_a_batch_has_no_value():
@@ -258,7 +261,7 @@ def test_a_plateau_is_not_read_where_a_section_or_a_batch_has_no_value():
     arrays["measured"]["gride"][:, :, 0, -1, 1:] = np.nan  # sections too small for the largest scale
     arrays["measured"]["gride"][1, :, 1, -1] = np.nan  # a batch too small
     results, _ = summary(table(arrays), None, ())
-    results = results.isel(step=0, positions=0, less=0)
+    results = results.isel(step=0, positions=0)
     mean = results.plateau.sel(statistic="mean").values
     assert mean[0] == pytest.approx(5)
     assert np.isnan(results.plateau.sel(statistic="low").values[0])
@@ -269,7 +272,7 @@ def test_a_plateau_is_not_read_where_a_section_or_a_batch_has_no_value():
 def test_one_batch_has_no_deviation_but_an_interval():
     one = {"measured": {"anisotropy": values()["measured"]["anisotropy"][:1]}}
     results, batches = summary(table(one), None, ())
-    anisotropy = results.anisotropy.sel(less="nothing")
+    anisotropy = results.anisotropy
     assert np.isnan(anisotropy.sel(statistic="std")).all()
     assert np.isfinite(anisotropy.sel(statistic="low")).all()
     np.testing.assert_allclose(anisotropy.sel(statistic="mean"), batches.anisotropy.sel(batch=0))

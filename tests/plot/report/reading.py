@@ -39,10 +39,12 @@ class Page(HTMLParser):
     def unpacked(self, name: str) -> bytes:
         return gzip.decompress(base64.b64decode(self.named(name)))
 
-    def values(self, run: int, name: str) -> np.ndarray:
-        """A variable of the run with this number, in the shape of its table."""
+    def values(self, run: int, name: str, null: str | None = None) -> np.ndarray:
+        """A variable of the run with this number, or its excess over a null model, in the shape of its table."""
         about = self.known["runs"][run]
-        dims, offset = (about["variables"][name][key] for key in ("dims", "offset"))
-        shape = [len(about["labels"][dim]) for dim in dims]
+        variable = about["variables"][name]
+        shape, offset = [len(about["labels"][dim]) for dim in variable["dims"]], variable["offset"]
+        if null is not None:
+            offset = variable["excess"] + 4 * int(np.prod(shape)) * variable["nulls"].index(null)
         flat = np.frombuffer(self.unpacked(f"numbers-{run}"), "<f4", int(np.prod(shape)), offset)
         return flat.reshape(shape)

@@ -127,7 +127,7 @@ def test_the_slider_moves_the_curve_by_keyboard_and_the_numbers_are_those_of_the
         assert browser.ask("$('step').getAttribute('aria-valuetext')") == f"step {step:,}"
         rows = {(row[0], row[1]): [number(cell) for cell in row[2:]] for row in table(browser)}
         for label in ("decoder_0", NASTY):
-            values = results[label].anisotropy.sel(less="nothing", positions="all", step=step)
+            values = results[label].anisotropy.sel(positions="all", step=step)
             same(shown[label][0][2], values.sel(statistic="mean"))
             for layer in values.layer.values:
                 place = f"layer {layer}{'' if layer else ' (embedding)'}, step {step}"
@@ -147,7 +147,7 @@ def test_over_training_with_a_choice_of_layers_and_heads_and_without_token_0(ope
     choose(browser, "positions", "without_first")
     shown = curves(browser)[NASTY]
     assert [(one[0]["block"], one[0]["head"]) for one in shown] == [(1, 0), (1, 2), (3, 0), (3, 2)]
-    values = results[NASTY].query_drift.sel(less="nothing", positions="without_first", statistic="mean")
+    values = results[NASTY].query_drift.sel(positions="without_first", statistic="mean")
     for meta, x, y, _ in shown:
         same(y, values.sel(block=meta["block"], head=meta["head"]))
         np.testing.assert_allclose(x, np.log10(1 + np.array(STEPS)))
@@ -156,16 +156,16 @@ def test_over_training_with_a_choice_of_layers_and_heads_and_without_token_0(ope
 
 def test_null_models_and_the_excess_over_them(opened, results):
     browser = opened(quantity="twonn", run=["decoder_0"], step=8, nulls=1)
-    values = results["decoder_0"].twonn.sel(positions="all", step=8).astype(np.float32)
-    means = values.sel(statistic="mean")
-    shown = {one[0]["less"]: one[2] for one in curves(browser)["decoder_0"]}
+    means = results["decoder_0"].twonn.sel(positions="all", step=8, statistic="mean").astype(np.float32)
+    excess = results["decoder_0"].twonn_excess.sel(positions="all", step=8).astype(np.float32)
+    shown = {one[0]["model"]: one[2] for one in curves(browser)["decoder_0"]}
     assert list(shown) == ["", "gaussian", "shuffled", "untrained"]
-    for less in ("gaussian", "shuffled", "untrained"):
-        np.testing.assert_allclose(shown[less], means.sel(less="nothing") - means.sel(less=less), rtol=1e-6)
-    choose(browser, "less", "gaussian")
-    same(curves(browser)["decoder_0"][0][2], means.sel(less="gaussian"))
+    for null in ("gaussian", "shuffled", "untrained"):
+        np.testing.assert_allclose(shown[null], means - excess.sel(null=null, statistic="mean"), rtol=1e-6)
+    choose(browser, "null", "gaussian")
+    same(curves(browser)["decoder_0"][0][2], excess.sel(null="gaussian", statistic="mean"))
     bands = json.loads(browser.ask("JSON.stringify($('plot').data.filter((one) => one.meta.band).map((one) => one.y))"))
-    low, high = (values.sel(less="gaussian", statistic=end) for end in ("low", "high"))
+    low, high = (excess.sel(null="gaussian", statistic=end) for end in ("low", "high"))
     same(bands[0][:-1], [*low, *high[::-1]])
     assert bands[0][-1] is None
     tick(browser, "intervals")
@@ -175,10 +175,7 @@ def test_null_models_and_the_excess_over_them(opened, results):
 def test_runs_and_seeds_are_switched_on_and_off(opened, results):
     browser = opened(quantity="anisotropy", step=64)
     assert list(curves(browser)) == ["decoder, 2 seeds together", NASTY]
-    both = [
-        results[f"decoder_{seed}"].anisotropy.sel(less="nothing", statistic="mean", positions="all", step=64)
-        for seed in (0, 1)
-    ]
+    both = [results[f"decoder_{seed}"].anisotropy.sel(statistic="mean", positions="all", step=64) for seed in (0, 1)]
     shown = curves(browser)["decoder, 2 seeds together"]
     np.testing.assert_allclose(shown[0][2], sum(both) / 2, rtol=1e-6)
     for words in ("decoder, 2 seeds together", "decoder_1", NASTY):
@@ -197,15 +194,15 @@ def test_of_single_heads_the_single_seeds_are_shown(opened):
 
 
 def test_the_profile_is_a_heat_map_of_layers_and_steps(opened, results):
-    browser = opened(quantity="effective_rank", view="map step", run=["decoder_1", NASTY], less="shuffled")
+    browser = opened(quantity="effective_rank", view="map step", run=["decoder_1", NASTY], null="shuffled")
     for label in ("decoder_1", NASTY):
-        values = results[label].effective_rank.sel(less="shuffled", statistic="mean", positions="all")
+        values = results[label].effective_rank_excess.sel(null="shuffled", statistic="mean", positions="all")
         ((_, x, y, z),) = curves(browser)[label]
         same(z, values.transpose("layer", "step"))
         assert (x, y) == ([0, 1, 2, 3], values.layer.values.tolist())
     tick(browser, "the embedding, layer 0")
     ((_, _, _, z),) = curves(browser)["decoder_1"]
-    same(z, results["decoder_1"].effective_rank.sel(less="shuffled", statistic="mean", positions="all").T[1:])
+    same(z, results["decoder_1"].effective_rank_excess.sel(null="shuffled", statistic="mean", positions="all").T[1:])
 
 
 def test_queries_and_keys_move_over_training(opened, results):
@@ -228,7 +225,7 @@ def test_queries_and_keys_move_over_training(opened, results):
 
 def test_a_point_under_the_mouse_says_value_interval_formula_and_source(opened, results):
     browser = opened(quantity="anisotropy", run=["decoder_0"], step=64)
-    values = results["decoder_0"].anisotropy.sel(less="nothing", positions="all", step=64, layer=2)
+    values = results["decoder_0"].anisotropy.sel(positions="all", step=64, layer=2)
     place = browser.ask(
         "(() => { const [box, { xaxis, yaxis }] = [$('plot').getBoundingClientRect(), $('plot')._fullLayout];"
         f"const [x, y] = [xaxis.l2p(2), yaxis.l2p({float(values.sel(statistic='mean'))})];"
@@ -317,7 +314,7 @@ def test_every_control_has_a_name_and_is_reached_by_the_tabulator(opened):
         "quantity",
         "view",
         "positions",
-        "less",
+        "null",
         "bands",
         "nulls",
         "embedding",
@@ -332,9 +329,7 @@ def test_one_step_one_layer_one_batch(browser, tmp_path):
     page.write({"tiny": tiny}, {"tiny": tiny}, {"tiny": tmp_path}, tmp_path)
     browser.complaints.clear()
     browser.open((tmp_path / "report.html").as_uri())
-    same(
-        curves(browser)["tiny"][0][2], tiny.results.anisotropy.sel(statistic="mean", less="nothing", positions="all")[0]
-    )
+    same(curves(browser)["tiny"][0][2], tiny.results.anisotropy.sel(statistic="mean", positions="all")[0])
     assert browser.ask("$('stepping').hidden")
     choose(browser, "view", "map step")
     assert browser.complaints == []

@@ -40,7 +40,9 @@ def test_every_number_is_that_of_the_table_to_the_last_bit(runs, read):
     single = {entry["label"]: number for number, entry in enumerate(read.known["runs"])}
     for label, run in runs.items():
         about = read.known["runs"][single[label]]
-        assert set(about["variables"]) == set(run.results.data_vars)
+        excess = {name: f"{name}_excess" for name in run.results.data_vars if f"{name}_excess" in run.results}
+        assert set(about["variables"]) == set(run.results.data_vars) - set(excess.values())
+        assert {name for name, variable in about["variables"].items() if "excess" in variable} == set(excess)
         for name, variable in about["variables"].items():
             values = run.results[name]
             if "statistic" in values.dims:
@@ -49,6 +51,10 @@ def test_every_number_is_that_of_the_table_to_the_last_bit(runs, read):
             for dim in values.dims:
                 assert about["labels"][dim] == values[dim].values.tolist()
             assert read.values(single[label], name).tobytes() == values.values.astype("<f4").tobytes(), name
+            for null in variable.get("nulls", ()):
+                beside = run.results[excess[name]].sel(null=null, statistic=["mean", "low", "high"])
+                found = read.values(single[label], name, null)
+                np.testing.assert_array_equal(found, beside.transpose(*values.dims).values.astype("<f4"), err_msg=name)
     assert np.isinf(read.values(single["encoder"], "twonn")).any()
     assert np.isnan(read.values(single["decoder_0"], "cka_previous")).any()
 
@@ -113,9 +119,7 @@ def test_tables_of_tangents_are_there_with_their_words_at_the_steps_of_the_run(t
 
 def test_a_variable_that_is_no_quantity_of_the_panel_is_shown_by_its_dimensions(tmp_path):
     def average(table):
-        return (
-            table.assign(average_over_blocks=table.twonn.mean("layer").drop_attrs()) if "less" in table.dims else table
-        )
+        return table.assign(average_over_blocks=table.twonn.mean("layer").drop_attrs())
 
     read = Page(built({"decoder": changed(make_run(**SMALL), average)}, tmp_path))
     found = next(one for one in read.known["quantities"] if one["name"] == "average_over_blocks")

@@ -131,9 +131,10 @@ def test_from_the_command_line(training, tmp_path):
         assert results.attrs["hook_point"] == hook_point
         assert results.mean_norm.attrs["noise_floor"] == json.loads(results.attrs["noise_floor"])["mean_norm"] < 1e-3
         value = results.mean_norm.sel(positions="all", statistic="mean")
-        assert (value.sel(less="nothing", step=60) > 0).all()
-        expected = value.sel(less="nothing", step=60) - value.sel(less="nothing", step=0)
-        np.testing.assert_allclose(value.sel(less="untrained", step=60), expected, atol=1e-6)
+        assert (value.sel(step=60) > 0).all()
+        expected = value.sel(step=60) - value.sel(step=0)
+        excess = results.mean_norm_excess.sel(positions="all", statistic="mean", null="untrained", step=60)
+        np.testing.assert_allclose(excess, expected, atol=1e-6)
         assert batches.sizes["batch"] == 2
     assert (root / "figures" / "hook_points.png").exists()
     written = {path: path.read_bytes() for path in root.glob("**/[0-9]*.nc")}

@@ -55,14 +55,14 @@ def test_numbers_are_those_of_the_command(training, valid, commanded, how, capsy
     capsys.readouterr()
     found = anisoscope.measure_model(model, [valid], families=FAMILIES, nulls=("gaussian", "shuffled"), **SMALL)
     assert capsys.readouterr().out == ""
-    assert found["less"].values.tolist() == ["nothing", "gaussian", "shuffled"]
+    assert found["null"].values.tolist() == ["gaussian", "shuffled"]
     assert "step" not in found.dims
     assert {name for name in commanded.data_vars if name not in found.data_vars} == {
         name for name in commanded.data_vars if "_last" in name or "_previous" in name
     }
     assert {"anisotropy", "cka_layers", "attention_first", "anisotropy_over_blocks"} <= set(found.data_vars)
     for name, values in found.data_vars.items():
-        own = commanded[name].sel({"less": found["less"]} if "less" in values.dims else {})
+        own = commanded[name].sel({"null": found["null"]} if "null" in values.dims else {})
         np.testing.assert_array_equal(values.transpose(*own.dims), own, err_msg=name)
         assert values.attrs.get("noise_floor") == own.attrs.get("noise_floor")
     for name in ("windows", "tokens_per_byte", "bits_per_byte", "bits_bound", "torch", "attention", "residual_stream"):
@@ -150,7 +150,7 @@ def test_an_encoder_in_half_precision_with_special_tokens(valid):
     assert found.positions.values.tolist() == ["all", "without_first", "without_special"]
     assert (found.attrs["computed_in"], found.attrs["weights_type"]) == ("bfloat16", "bfloat16")
     assert model.dtype == torch.bfloat16
-    assert found.anisotropy.sel(less="nothing", statistic="mean").notnull().all()
+    assert found.anisotropy.sel(statistic="mean").notnull().all()
 
 
 def test_all_families_of_a_class_that_is_not_known_leave_attention_out(valid):

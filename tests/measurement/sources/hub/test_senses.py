@@ -251,11 +251,12 @@ def test_pictures_through_a_vision_transformer(world, tmp_path):
     results, said = measured(world, tmp_path / "run", "DeiT", "pictures", families)
     assert results.mean_cosine.sizes["layer"] == 4
     assert results["positions"].values.tolist() == ["all", "without_first", "without_special"]
-    assert results.mean_cosine.sel(statistic="mean", less=["nothing", "shuffled"]).notnull().all()
+    assert results.mean_cosine.sel(statistic="mean").notnull().all()
+    assert results.mean_cosine_excess.sel(statistic="mean", null="shuffled").notnull().all()
     assert "18 positions each, in front a class token and a distillation token" in said
     assert results.attrs["bits_per_byte"] == "not asked: the loss is guarded for texts alone"
     assert "softmax of q and k is the model's own" in results.attrs["attention"]
-    first = results.attention_first.sel(less="nothing", statistic="mean")
+    first = results.attention_first.sel(statistic="mean")
     assert first.sel(positions="all").notnull().all()
     assert first.sel(positions="without_first").isnull().all()
     longest = (tmp_path / "run" / "leading_vectors.csv").read_text()
@@ -267,7 +268,7 @@ def test_speech_in_pieces_of_equal_length(world, tmp_path):
     inside = "--config.measure.hook_points=mlp_out", "--config.measure.points_table=true"
     results, said = measured(world, tmp_path / "run", "wav2vec 2.0", "sounds", "--config.window=20", *inside)
     assert results["positions"].values.tolist() == ["all", "without_first"]
-    assert results.mean_cosine.sel(less="shuffled", statistic="mean").notnull().all()
+    assert results.mean_cosine_excess.sel(null="shuffled", statistic="mean").notnull().all()
     assert "20 positions each, in front the first frame" in said
     assert "4 recordings of 8.0 s in all" in results.attrs["joined"]
     assert files.read(tmp_path / "run" / "hook_points" / "mlp_out" / "results.nc").mean_cosine.sizes["layer"] == 3
@@ -294,11 +295,11 @@ def test_maps_of_a_convolutional_network_over_its_revisions(world, tmp_path):
     assert results["positions"].values.tolist() == ["all"]
     assert "4 layers, D=8 to 24, windows of 16 cells of the coarsest map" in results.attrs["model"]
     mean = results.sel(positions="all", statistic="mean")
-    assert (mean.mean_cosine.sel(less="untrained", step=0) == 0).all()
-    assert (mean.mean_cosine.sel(less="untrained", step=9).isel(layer=-1) != 0).all()
-    np.testing.assert_allclose(mean.cka_last.sel(less="nothing", step=9), 1, atol=1e-5)
-    assert (mean.cka_last.sel(less="nothing", step=0).isel(layer=-1) < 0.99).all()
-    assert mean.cka_previous.sel(less="nothing", step=0).isnull().all()
+    assert (mean.mean_cosine_excess.sel(null="untrained", step=0) == 0).all()
+    assert (mean.mean_cosine_excess.sel(null="untrained", step=9).isel(layer=-1) != 0).all()
+    np.testing.assert_allclose(mean.cka_last.sel(step=9), 1, atol=1e-5)
+    assert (mean.cka_last.sel(step=0).isel(layer=-1) < 0.99).all()
+    assert mean.cka_previous.sel(step=0).isnull().all()
     assert "(0 now)" in measured(world, tmp_path / "run", trained, "pictures", *more)[1]
     with pytest.raises(AssertionError, match=r"pretrained\.clamp is for models whose blocks all have one width"):
         measured(world, tmp_path / "other", trained / "step9", "pictures", "--config.pretrained.clamp=1")

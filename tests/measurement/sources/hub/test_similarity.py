@@ -67,7 +67,7 @@ def test_a_model_beside_itself_is_the_same(world, tmp_path):
     process = here(f"--similarity={world / 'letters'},{world / 'letters'}", f"--workdir={tmp_path / 'out'}")
     assert process.returncode == 0, process.stderr
     found = files.read(tmp_path / "out" / "similarity.nc")
-    value = found.sel(less="nothing", statistic="mean")
+    value = found.sel(statistic="mean")
     for name in ("cka", "cka_unbiased", "overlap"):
         assert value[name].dims == ("positions", "layer", "other_layer")
         np.testing.assert_allclose(np.diagonal(value[name], axis1=1, axis2=2), 1, atol=1e-3)
@@ -103,7 +103,7 @@ def test_points_of_two_tokenizers_stand_after_the_same_characters(world):
     assert (points.piece_M[points.others_KM[0]] != points.piece_M).all()
     found = similarity.table(two_models.pair(paths, sides))
     assert found.attrs["piece_bytes"] == length
-    value = found.cka_unbiased.sel(less="nothing", statistic="mean", positions="all")
+    value = found.cka_unbiased.sel(statistic="mean", positions="all")
     assert value.shape == (4, 4)
     a_NPD, b_NPD = (cloud[:, points.picks_SP[0]] for cloud in clouds)
     program = similarity._program(MEASURE.folds)(a_NPD, b_NPD, a_NPD[None])["measured"]["cka_unbiased"]
@@ -125,7 +125,7 @@ def test_ours_beside_itself_as_others_read_it(tmp_path, monkeypatch):
     folder.claim(tmp_path / "ours", config, new=True)
     monkeypatch.setattr(two_models, "open_run", lambda path: run)
     found = similarity.table(two_models.opened(str(tmp_path / "ours"), theirs))
-    value = found.sel(less="nothing", statistic="mean")
+    value = found.sel(statistic="mean")
     for name in ("cka_unbiased", "overlap"):
         np.testing.assert_allclose(np.diagonal(value[name], axis1=1, axis2=2), 1, atol=2e-3)
     assert found.attrs["first_model"].endswith("step 6")
@@ -151,12 +151,12 @@ def test_rotated_copies_are_the_same_and_independent_clouds_at_the_level_of_the_
     pairs = (two_models.pair(("a", "b"), (planted(0), other)) for other in (planted(0, True), planted(9)))
     copies, apart = map(similarity.table, pairs)
     for name, level in {"cka_unbiased": 0.0, "overlap": 10 / 63}.items():
-        value = copies[name].sel(less="nothing", statistic="mean", positions="all")
+        value = copies[name].sel(statistic="mean", positions="all")
         np.testing.assert_allclose(np.diag(value), 1, atol=2e-3)
-        null = value - copies[name].sel(less="permuted", statistic="mean", positions="all")
+        null = value - copies[f"{name}_excess"].sel(null="permuted", statistic="mean", positions="all")
         np.testing.assert_allclose(null, level, atol=0.02)
-        np.testing.assert_allclose(apart[name].sel(less="nothing", statistic="mean"), level, atol=0.02)
-        low, high = (apart[name].sel(less="permuted", statistic=end) for end in ("low", "high"))
+        np.testing.assert_allclose(apart[name].sel(statistic="mean"), level, atol=0.02)
+        low, high = (apart[f"{name}_excess"].sel(null="permuted", statistic=end) for end in ("low", "high"))
         assert ((low < 0.02) & (high > -0.02)).all()
 
 

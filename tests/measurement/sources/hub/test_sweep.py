@@ -47,14 +47,14 @@ def test_revisions_are_steps_of_one_run(swept):
     workdir, process = swept
     results = files.read(workdir / "results.nc")
     assert results.step.values.tolist() == [0, 20, 60]
-    assert results["less"].values.tolist() == ["nothing", "gaussian", "shuffled", "untrained", "permuted"]
+    assert results["null"].values.tolist() == ["gaussian", "shuffled", "untrained", "permuted"]
     mean = results.sel(positions="all", statistic="mean")
-    excess = mean.anisotropy.sel(less="untrained")
+    excess = mean.anisotropy_excess.sel(null="untrained")
     assert (excess.sel(step=0) == 0).all()
     assert (excess.sel(step=60).isel(layer=-1) != 0).all()
-    np.testing.assert_allclose(mean.cka_last.sel(less="nothing", step=60), 1, atol=1e-5)
-    assert mean.cka_previous.sel(less="nothing", step=0).isnull().all()
-    assert (mean.cka_last.sel(less="nothing", step=0).isel(layer=-1) < 0.95).all()
+    np.testing.assert_allclose(mean.cka_last.sel(step=60), 1, atol=1e-5)
+    assert mean.cka_previous.sel(step=0).isnull().all()
+    assert (mean.cka_last.sel(step=0).isel(layer=-1) < 0.95).all()
     assert results.previous_step.values.tolist() == [-1, 0, 20]
     guarded = json.loads(results.attrs["revisions"])
     assert set(guarded) == {"0", "20", "60"}
@@ -114,12 +114,12 @@ def test_a_model_alone_is_not_its_own_null_model(training, swept, tmp_path):
     assert process.returncode == 0, process.stderr
     results = files.read(tmp_path / "run" / "results.nc")
     assert results.step.values.tolist() == [1]
-    assert "untrained" not in results["less"].values
+    assert "untrained" not in results["null"].values
     assert results.cka_last.isnull().all()
     assert "provenance" in results.attrs
     swept_results = files.read(swept[0] / "results.nc")
-    np.testing.assert_array_equal(results.anisotropy.sel(less="nothing", step=1),
-                                  swept_results.anisotropy.sel(less="nothing", step=60))  # fmt: skip
+    np.testing.assert_array_equal(results.anisotropy.sel(step=1),
+                                  swept_results.anisotropy.sel(step=60))  # fmt: skip
     names = {path.stem for path in (tmp_path / "run" / "figures").glob("*.png")}
     assert "anisotropy_profile" in names
     assert not names & {"change_over_training", "dimension_over_training", "anisotropy_by_checkpoint"}
