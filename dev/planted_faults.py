@@ -49,12 +49,14 @@ def why_not(fault: Fault, root: pathlib.Path) -> str:
     times = path.read_text().count(fault.old) if path.is_file() else 0
     if times != 1:
         return f"its old text occurs {times} times in {fault.file}, not once"
-    return "its new text is its old one" if fault.old == fault.new else ""
+    if fault.old == fault.new:
+        return "its new text is its old one"
+    return "" if targets(fault, root) else "no test mirrors its file"
 
 
 def targets(fault: Fault, root: pathlib.Path) -> list[str]:
     """Files and folders of tests, the likeliest to notice first."""
-    path = pathlib.PurePosixPath(fault.file)
+    path = pathlib.PurePosixPath(fault.file.removeprefix("anisoscope/"))  # tests/ mirrors the rooms inside
     folder = pathlib.PurePosixPath("tests") / path.parent
     names = [str(folder / f"test_{path.stem}.py"), *fault.tests, *([str(folder)] if path.parent.name else [])]
     return [name for name in dict.fromkeys(names) if (root / name).exists()]

@@ -82,7 +82,7 @@ DECODER = ["--config=experiments/decoder_small.py", *TINY]  # the decoder of the
         ([*DECODER, "--stages=figures"], "--stages=train first"),
         ([DECODER[0], "--config.train.steps=20000", "--config.checkpoint.every=1"], "would keep 20,000 checkpoints"),
         ([*DECODER, "--config.train.batch_size=100000000"], "available: lower train.batch_size (100000000), model.l"),
-        ([*DECODER, "--stages=train,equal"], "--stages=equal contrasts runs, and this experiment has one"),
+        ([*DECODER, "--stages=train,matched"], "--stages=matched contrasts runs, and this experiment has one"),
         ([DECODER[0], "--config.data.path=/nowhere/enwik8"], "data.path /nowhere/enwik8 cannot be read"),
     ],
 )
@@ -132,8 +132,8 @@ def test_a_cluster_that_is_not_there_is_refused_by_the_process(tmp_path):
             "error: Unable to initialize backend 'tpu': no such device: set JAX_PLATFORMS to a device that is there, "
             "or unset it\n",
         ),
-        (KeyboardInterrupt(), 130, "error: interrupted; the same command goes on from the last checkpoint\n"),
-        (Stopped("stopped at step 3"), 0, "stopped at step 3; the same command goes on from there\n"),
+        (KeyboardInterrupt(), 130, "error: interrupted; the same command resumes from the last checkpoint\n"),
+        (Stopped("stopped at step 3"), 0, "stopped at step 3; the same command resumes there\n"),
     ],
 )
 def test_what_ends_a_run_is_one_line_and_an_exit_code(monkeypatch, tmp_path, error, code, words):

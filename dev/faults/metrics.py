@@ -124,7 +124,7 @@ FAULTS = [
     Fault(
         "neighbours are in the order they were proposed in",
         "metrics/ascending.py",
-        "negative_PK, place_PK = jax.lax.optimization_barrier(jax.lax.top_k(-distance_PC, some))",
+        "negative_PK, place_PK = map(jax.lax.optimization_barrier, jax.lax.top_k(-distance_PC, some))",
         "negative_PK, place_PK = -distance_PC[:, :some], jnp.arange(some)[None].repeat(len(distance_PC), 0)",
     ),
     Fault(

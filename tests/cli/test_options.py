@@ -1,3 +1,5 @@
+import os
+
 import pytest
 
 from anisoscope.cli import options
@@ -25,12 +27,16 @@ def test_tangents_are_left_out_where_no_stage_is_named_and_else_refused():
         options.check_tangents(options.parse(["main.py", "--config=a", f"--stages={every}"]), False)
 
 
-def test_a_flagfile_is_read_and_one_that_is_no_text_is_one_line(tmp_path):
+def test_a_flagfile_is_a_short_text(tmp_path):
     path = tmp_path / "flags"
     path.write_text("--stages=measure\n# as before\n")
     assert options.parse(["main.py", "--config=a.py", f"--flagfile={path}"]).stages == ["measure"]
-    path.write_bytes(bytes(range(256)))
-    for name in ("flags", "none"):
-        with pytest.raises(UserError, match="; see --help") as error:
+    (tmp_path / "binary").write_bytes(bytes(range(256)))
+    (tmp_path / "latin").write_bytes("--workdir=é".encode("latin-1"))
+    (tmp_path / "long").write_bytes(b"#" * 2_000_000)
+    os.mkfifo(tmp_path / "pipe")
+    (tmp_path / "outer").write_text(f"--flagfile={tmp_path / 'pipe'}")
+    for name in ("binary", "latin", "long", "pipe", "outer", "none", "/dev/zero"):
+        with pytest.raises(UserError, match=r"--flagfile=.* cannot be read \(.*\); name a text") as error:
             options.parse(["main.py", "--config=a.py", f"--flagfile={tmp_path / name}"])
         assert "\n" not in str(error.value)

@@ -1,11 +1,14 @@
 """A run replayed up to a context gain is the run itself, stopped there."""
 
 import json
+import types
 
+import jax.numpy as jnp
 import numpy as np
 import pytest
 
 from anisoscope.training import checkpoint, log, loop, program, replay
+from anisoscope.training.step import State
 from anisoscope.utils.errors import RunError, Stopped, UserError
 from anisoscope.utils.settings import replace
 from anisoscope.utils.stop import Stop
@@ -79,6 +82,24 @@ def test_it_ends_at_the_first_step_with_that_gain_and_is_the_run_there_bitwise(f
     record.write_text(json.dumps(other))  # as if the run had been trained anew, with another result
     assert retrain(folder, dict.fromkeys(levels, replay.Bracket(1, 12))) == found
     assert len(list((folder / "loss_matched" / "damaged_checkpoints").iterdir())) == len(made)
+
+
+def test_bisection_ends_at_the_first_step_with_that_gain():
+    """Of a program that only counts its steps, and gains a tenth in each."""
+
+    def steps(state, tokens_N, data_R, count):
+        return State(state.params + count, (), state.step + count), None
+
+    def score(params, *_):
+        return [types.SimpleNamespace(context_gain=int(params) / 10)]
+
+    counting = types.SimpleNamespace(steps=steps, score=score, tokens_N=None, data_R=None)
+    begin = State(jnp.int32(1), (), jnp.int32(1))
+    for level, expected in ((0.55, 6), (0.6, 6), (1.15, 12)):
+        found = replay._Replay(CONFIG, tiny.corpus(), counting, "run", Stop()).until(
+            begin, 1, level, replay.Bracket(1, 12)
+        )
+        assert (found[0], int(found[1].params), found[2]) == (expected, expected, expected / 10)
 
 
 @pytest.mark.slow

@@ -94,7 +94,7 @@ def test_what_is_measured_is_not_measured_again_and_a_further_hook_point_is_adde
 
 
 def test_hook_points_need_a_family_of_clouds_and_a_name_that_is_known():
-    from anisoscope.config.measure import check
+    from anisoscope.config.measure import check_measure
 
     for changes, words in (
         (
@@ -104,4 +104,4 @@ def test_hook_points_need_a_family_of_clouds_and_a_name_that_is_known():
         ({"measure.hook_points": ("value",)}, "measure.hook_points is 'value'"),
     ):
         with pytest.raises(UserError, match=words):
-            check(replace(tiny.config(), changes).measure, 2)
+            check_measure(replace(tiny.config(), changes).measure, 2)
