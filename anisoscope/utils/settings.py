@@ -55,8 +55,8 @@ def of_today(values: dict[str, Any]) -> dict[str, Any]:
     for before, now in RENAMED.items():
         group, _, name = before.rpartition(".")
         if isinstance(own := values.get(group), dict) and name in own:
-            others = {one: value for one, value in own.items() if one != name}
-            values = values | {group: others | {now.rpartition(".")[2]: own[name]}}
+            leaf = now.rpartition(".")[2]
+            values = values | {group: {leaf if one == name else one: value for one, value in own.items()}}
     if isinstance(variants := values.get("variants"), dict):  # which name their settings with dots
         values = values | {"variants": {name: renamed(changes) for name, changes in variants.items()}}
     return values
