@@ -50,8 +50,8 @@ def of_today(values: dict[str, Any]) -> dict[str, Any]:
     for before, now in renamed.SETTINGS.items():
         group, _, name = before.rpartition(".")
         if isinstance(own := values.get(group), dict) and name in own:
-            others = {one: value for one, value in own.items() if one != name}
-            values = values | {group: others | {now.rpartition(".")[2]: own[name]}}
+            leaf = now.rpartition(".")[2]
+            values = values | {group: {leaf if one == name else one: value for one, value in own.items()}}
     if isinstance(variants := values.get("variants"), dict):  # which name their settings with dots
         values = values | {"variants": {name: renamed.settings(changes) for name, changes in variants.items()}}
     return values | ({"primary": renamed.primary(values["primary"])} if "primary" in values else {})
