@@ -14,7 +14,8 @@ from jaxtyping import Array, Float, Int
 
 from anisoscope.metrics.cloud import AnyArray
 from anisoscope.metrics.dimension import twonn
-from anisoscope.metrics.neighbours import Neighbours, neighbours_in_subsets
+from anisoscope.metrics.neighbours import Neighbours
+from anisoscope.metrics.subclouds import neighbours_in_subsets
 
 SCALES = (1, 2, 4, 8, 16, 32, 64)  # ranks n1 of `gride_curve`, each compared with 2 n1
 FACTORS = (1, 4, 16)  # shares 1/f of the points in `decimation`

@@ -14,7 +14,8 @@ from jax import Array
 from anisoscope.measurement.quantity import Values
 from anisoscope.metrics import cloud
 from anisoscope.metrics.comparison import Nearest
-from anisoscope.metrics.neighbours import Neighbours, nearest_neighbours, neighbours_in_sections
+from anisoscope.metrics.neighbours import Neighbours, nearest_neighbours
+from anisoscope.metrics.subclouds import neighbours_in_subsamples
 
 
 class Searched(NamedTuple):
@@ -53,7 +54,7 @@ def search(cloud_PD: Array, count: int, groups: int) -> Searched | None:
         return None
     if groups == 1:
         return Searched(nearest_neighbours(cloud_PD, count), None)
-    return Searched(*neighbours_in_sections(cloud_PD, count, section_count(groups)))
+    return Searched(*neighbours_in_subsamples(cloud_PD, count, section_count(groups)))
 
 
 def leave_out(groups: int, points: int) -> Array:

@@ -42,21 +42,28 @@ FAULTS = [
     ),
     Fault(
         "copies are neighbours",
+        "metrics/fast_search.py",
+        "proposed = propose(x_PD, square_P, original_P, count)",
+        "proposed = propose(x_PD, square_P, jnp.arange(len(x_PD)), count)",
+    ),
+    Fault(
+        "duplicates are among the many nearest",
+        "metrics/candidates.py",
+        "ranked_P[:, None] + (square_P",
+        "square_P[:, None] + (square_P",
+    ),
+    Fault(
+        "duplicates are neighbours in the plain search",
         "metrics/neighbours.py",
-        "proposed, _ = propose(x_PD, square_P, jnp.stack([originals_2P[0]] * 2), count, 1)",
-        "proposed, _ = propose(x_PD, square_P, jnp.stack([jnp.arange(len(x_PD))] * 2), count, 1)",
+        "candidate_P = (original_P == index_P) & (square_P < jnp.inf)",
+        "candidate_P = square_P < jnp.inf",
     ),
     Fault(
-        "copies in another section are neighbours",
+        "duplicates in another subsample are among the few nearest",
         "metrics/candidates.py",
-        "of_all = among(ranked_2P[0], rest_PA, i_A)",
-        "of_all = among(square_P, rest_PA, i_A)",
-    ),
-    Fault(
-        "copies in another section are among the few nearest",
-        "metrics/candidates.py",
-        "kept_SKQ = jnp.where(first_SKQ, key_SKQ, LAST)",
+        "kept_ICQ = jnp.where(first_ICQ, key_ICQ, LAST)",
         "pass",
+        ("tests/metrics/test_subclouds.py",),
     ),
     Fault(
         "what was dropped of the nearest does not bound the rest",
@@ -66,13 +73,13 @@ FAULTS = [
     ),
     Fault(
         "a subset has neighbours outside of it",
-        "metrics/neighbours.py",
+        "metrics/subclouds.py",
         "there_PC = (in_subset_PC < points)",
         "there_PC = (in_subset_PC <= points)",
     ),
     Fault(
         "unsure neighbours are believed",
-        "metrics/neighbours.py",
+        "metrics/fast_search.py",
         "<= jnp.square(last_P))",
         "< -1.0)",
     ),
@@ -123,9 +130,9 @@ FAULTS = [
     ),
     Fault(
         "neighbours are in the order they were proposed in",
-        "metrics/ascending.py",
-        "negative_PK, place_PK = jax.lax.optimization_barrier(jax.lax.top_k(-distance_PC, some))",
-        "negative_PK, place_PK = -distance_PC[:, :some], jnp.arange(some)[None].repeat(len(distance_PC), 0)",
+        "metrics/fast_search.py",
+        "negative_PC, place_PC = jax.lax.top_k(-distance_PC, some)",
+        "negative_PC, place_PC = -distance_PC[:, :some], jnp.arange(some)[None].repeat(len(distance_PC), 0)",
     ),
     Fault(
         "three distinct points have a dimension in the tables",
