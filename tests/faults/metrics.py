@@ -168,14 +168,14 @@ FAULTS = [
     Fault(
         "a point is part of its own centroid",
         "metrics/frequency.py",
-        "distance_P = factor_K[safe_P] * jnp.linalg.norm",
+        "distance_P = factor_V[safe_P] * jnp.linalg.norm",
         "distance_P = jnp.linalg.norm",
     ),
     Fault(
         "types that are left out of a resample stay in the correlation",
         "metrics/frequency.py",
-        "weight_P = (number_P < most) * known_K[safe_P] * jnp.repeat(keep_J, points // groups)",
-        "weight_P = (number_P < most) * known_K[safe_P]",
+        "read_P = (number_P < most) & types.known_V[safe_P] & (keep_P > 0)",
+        "read_P = (number_P < most) & types.known_V[safe_P]",
     ),
     Fault(
         "rare types have centroids",

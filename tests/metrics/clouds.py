@@ -93,6 +93,10 @@ def assert_same(fast, cloud, rtol=1e-6):
     return certain_PC.mean()
 
 
+def stacked(trees):
+    return jax.tree.map(lambda *leaves: jax.numpy.stack(leaves), *trees)
+
+
 def rotation(width, seed=0):
     return np.linalg.qr(np.random.default_rng(seed).normal(size=(width, width)))[0]
 
