@@ -1,7 +1,8 @@
 """Candidates for the nearest neighbours of every point, by the Gram matrix, and a bound on all that are none.
 
 Quick, and rough where points are close: metrics/fast_search.py measures the candidates again. Here Q are the points of
-a cloud cut into I chunks, with padding behind each subsample, and A the points of a chunk or of some columns.
+a cloud cut into I chunks, with padding behind each of S subsamples; A are the points of a chunk or of some columns, X
+lanes, blocks or turns of a loop.
 """
 
 from typing import NamedTuple

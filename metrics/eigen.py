@@ -1,4 +1,7 @@
-"""The eigendecomposition of a cloud's scatter in float32, small eigenvalues included."""
+"""The eigendecomposition of a cloud's scatter in float32, small eigenvalues included.
+
+Here Q are the rows that are decomposed: points, or coordinates of few points.
+"""
 
 import jax
 import jax.numpy as jnp

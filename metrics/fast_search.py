@@ -3,6 +3,8 @@
 The Gram matrix proposes candidates, with a bound on the distance of all others; where its rounding could hide a
 neighbour among those, the point is compared with every other by subtraction. So neighbours do not depend on how many
 are asked for, and near-duplicates (equal characters at equal places, early in training) cannot crowd each other out.
+
+Here A are points that are compared with all at once.
 """
 
 import jax

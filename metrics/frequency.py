@@ -3,6 +3,8 @@
 A type is what stands at a point's position, a character say. Types are numbers; below 0: of none. Only frequent types
 have a centroid, those that LEAST points of the whole cloud are of: `frequent` numbers them 0 to V - 1, and every other
 point V, where V = P // LEAST is as many as there can be.
+
+Here X are columns that are summed, or bins.
 """
 
 from typing import NamedTuple

@@ -13,7 +13,7 @@ AT_ONCE = 128  # points whose medians are sought together
 
 def coordinate_share(
     cloud_PD: Float[AnyArray, "P D"], keep_P: Float[AnyArray, " P"] | None = None
-) -> Float[Array, " K"]:
+) -> Float[Array, " 3"]:
     """Share of the total variance in the top 1, 3 and 10 coordinates: sum of the largest v_j / sum_j v_j.
 
     Shapes: P points of width D, weights 1 or 0 of the points (None: all) -> one share for each of TOPS. Units: none.

@@ -4,7 +4,8 @@ XLA selects the nearest 128 of 4,096 points row by row, in three times the time 
 the keys of a point lie along the first axis, so that a pass is over many points side by side, which vectorises. Each
 pass counts the keys up to a guess, and the guesses close in on as many as are wanted.
 
-Here A are the points that are worked on, P those whose keys they choose from, C those that are kept.
+Here A are the points that are worked on, P those whose keys they choose from, C those that are kept, X words
+of bits or parts of a count.
 """
 
 from typing import NamedTuple

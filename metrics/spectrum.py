@@ -1,4 +1,7 @@
-"""The spectrum of a cloud's covariance: one eigendecomposition, and what is read off it."""
+"""The spectrum of a cloud's covariance: one eigendecomposition, and what is read off it.
+
+Here Q are the points of a fold.
+"""
 
 import functools
 from collections.abc import Callable

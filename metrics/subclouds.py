@@ -1,4 +1,7 @@
-"""The neighbours in parts of a cloud: in its subsamples, among the points that are left, in every f-th point."""
+"""The neighbours in parts of a cloud: in its subsamples, among the points that are left, in every f-th point.
+
+Here S are the parts: subsamples, or subsets.
+"""
 
 import jax
 import jax.numpy as jnp

@@ -52,6 +52,16 @@ def test_agrees_with_float64_on_every_resample(name):
         np.testing.assert_allclose(got, reference.mean_by_bin(distance, bins, 6, keep), rtol=1e-5)
 
 
+def test_a_type_of_which_a_resample_keeps_one_point_is_left_out_of_it():
+    """All but one of its points are of the first group."""
+    types = np.arange(POINTS) % 4
+    types[: 2 * frequency.LEAST : 2], types[POINTS // GROUPS] = 9, 9
+    number, cloud = reference.frequent(types, frequency.LEAST), gaussian()[:POINTS]
+    log_frequency = np.log(np.maximum(np.bincount(types), 1))[types].astype(np.float32)
+    expected = [reference.of_types(cloud, number, log_frequency, MOST, keep) for keep in keeps()]
+    np.testing.assert_allclose(found(cloud, types, log_frequency), np.transpose(expected), rtol=2e-4, atol=2e-4)
+
+
 def planted(generator, slope, points=POINTS, width=64, between=3.0):
     """Types about centres of their own, at a distance that falls with log frequency by `slope`."""
     types = generator.choice(12, points, p=SHARES)

@@ -106,6 +106,15 @@ def test_two_clouds_agree_with_the_float64_twin(offset, dtype):
     assert found == pytest.approx(expected, rel=1e-4)
 
 
+def test_points_that_are_equal_have_no_fluctuation_wherever_the_others_are():
+    """Rounding may leave a variance below 0."""
+    for seed in range(20):
+        cloud = gaussian(*SMALL, seed) + np.float32(10)
+        keep = (np.arange(len(cloud)) < 7).astype(np.float32)
+        cloud[:7] = cloud[0]
+        assert jax.jit(fluctuation)(cloud, keep) == pytest.approx(0, abs=0.01)
+
+
 def test_known_answers():
     axes = np.eye(5, dtype=np.float32)
     assert known(axes)["mean_cosine"] == pytest.approx(0, abs=1e-7)

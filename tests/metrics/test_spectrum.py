@@ -257,6 +257,13 @@ def test_not_finite_is_nan_in_every_replicate_of_a_wide_cloud(points):
     assert {name: bool(np.isnan(reading).all()) for name, reading in found.items()} == dict.fromkeys(found, True)
 
 
+def test_a_few_points_have_a_shrunk_score_though_each_holds_much_of_the_scatter():
+    cloud = gaussian(6, 2, seed=1)
+    values = measured(cloud)
+    assert 6 / 4 < spectrum(cloud).kurtosis[0] < 3
+    assert values["isoscore_shrunk"][0] == pytest.approx(reference.isoscore_shrunk(cloud), rel=1e-4)
+
+
 def test_three_points_are_too_few_for_the_correction():
     three = jax.tree.map(lambda field_R: field_R[0], spectrum(gaussian(3, 3)))
     assert np.isnan(jax.jit(spectral.participation_ratio_corrected)(three))

@@ -6,7 +6,7 @@ from anisoscope.metrics import windows
 from tests import reference_leading
 from tests.metrics.clouds import EVERY, POINTS, gaussian, rotation
 
-WINDOW = np.random.default_rng(0).permutation(np.repeat([3, 7, 8, 40], [1, 20, 80, POINTS - 101]))
+WINDOW = np.random.default_rng(0).permutation(np.repeat([3, 7, 8, 40], [1, POINTS - 101, 80, 20]))
 entropy = jax.jit(windows.window_entropy)
 
 
