@@ -99,8 +99,8 @@ def plain_neighbours(cloud_PD: Float[AnyArray, "P D"], count: int = 2) -> Neighb
 
     distance_PC, index_PC = jax.lax.map(of_point, index_P, batch_size=min(ROWS, len(cloud_PD)))
     missing = ((0, 0), (0, max(count - len(cloud_PD), 0)))
-    found = jnp.pad(distance_PC, missing, constant_values=jnp.inf), jnp.pad(index_PC, missing)
-    return neighbours_of(cloud_PD, square_P, (original_P, copies_P), found)
+    nearest = jnp.pad(distance_PC, missing, constant_values=jnp.inf), jnp.pad(index_PC, missing)
+    return neighbours_of(cloud_PD, square_P, (original_P, copies_P), nearest)
 
 
 def nearest_neighbours(cloud_PD: Float[AnyArray, "P D"], count: int = 2) -> Neighbours:

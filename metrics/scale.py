@@ -174,7 +174,7 @@ def _log_ratio_sums(neighbours: Neighbours, count: int) -> tuple[Float[Array, " 
     """sum_{j<k} ln(T_k / T_j) of every point and its number of terms k - 1, over those of `count` that there are."""
     neighbours.check_searched(count)
     distance_PC = neighbours.distance_PC[:, :count]
-    found_PC = distance_PC < jnp.inf
-    farthest_P = jnp.where(found_PC, distance_PC, 0.0).max(axis=1)
+    there_PC = distance_PC < jnp.inf
+    farthest_P = jnp.where(there_PC, distance_PC, 0.0).max(axis=1)
     log_PC = jnp.log1p((farthest_P[:, None] - distance_PC) / distance_PC)
-    return jnp.where(found_PC, log_PC, 0.0).sum(axis=1), found_PC.sum(axis=1) - 1.0
+    return jnp.where(there_PC, log_PC, 0.0).sum(axis=1), there_PC.sum(axis=1) - 1.0

@@ -214,4 +214,40 @@ FAULTS = [
         "e_TT = e_TT + 2 * bias_TT",
         ("tests/measurement/sources/test_arrays.py",),
     ),
+    Fault(
+        "a clamp is dropped of the fluctuation",
+        "metrics/similarity.py",
+        "return jnp.sqrt(jnp.maximum(_mean(weight_P, jnp.square(x_PD).sum(axis=1)) - shift, 0.0))",
+        "return jnp.sqrt(_mean(weight_P, jnp.square(x_PD).sum(axis=1)) - shift)",
+    ),
+    Fault(
+        "few points are refused a shrunk score",
+        "metrics/spectrum.py",
+        "jnp.maximum(spectrum.points / 4.0, 3.0)",
+        "spectrum.points / 4.0",
+    ),
+    Fault(
+        "a folded window reads what is behind it",
+        "metrics/windows.py",
+        "block(start + number * rows, size - number * rows)",
+        "block(start + number * rows, size)",
+    ),
+    Fault(
+        "a type of one point is known",
+        "metrics/frequency.py",
+        "known_V = count_V >= 2",
+        "known_V = count_V >= 1",
+    ),
+    Fault(
+        "ties do not count in p",
+        "metrics/tangent.py",
+        "(control_U >= own).sum()",
+        "(control_U > own).sum()",
+    ),
+    Fault(
+        "directions without variance stay in a local frame",
+        "metrics/tangent.py",
+        "value_E > FLAT * value_E[0]",
+        "value_E > 0.0 * value_E[0]",
+    ),
 ]

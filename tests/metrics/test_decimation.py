@@ -56,13 +56,13 @@ def test_decimation_ends_where_subsets_have_fewer_than_three_points():
 @pytest.mark.slow
 def test_jit_vmap_and_map_leave_decimation_as_it_is():
     clouds = [jnp.asarray(with_copies(gaussian(*FEWER, seed))) for seed in range(3)]  # decimated to 7
-    found = [find(cloud, FEW) for cloud in clouds]
+    searches = [find(cloud, FEW) for cloud in clouds]
     one_by_one = [decimated(cloud) for cloud in clouds]
-    together = stacked(clouds), stacked(found)
+    together = stacked(clouds), stacked(searches)
     np.testing.assert_allclose(jax.jit(jax.vmap(scale.decimation))(*together), one_by_one, rtol=1e-5)
     mapped = jax.jit(lambda *pairs: jax.lax.map(lambda pair: scale.decimation(*pair), pairs))(*together)
     np.testing.assert_allclose(mapped, one_by_one, rtol=1e-5)
-    np.testing.assert_allclose(scale.decimation(clouds[0], found[0]), one_by_one[0], rtol=1e-5)
+    np.testing.assert_allclose(scale.decimation(clouds[0], searches[0]), one_by_one[0], rtol=1e-5)
 
 
 @pytest.mark.parametrize("distinct", [1, 2])

@@ -74,18 +74,18 @@ def on_a_torus(turns, steps):
 @pytest.mark.parametrize("count", [4, MANY])
 def test_equally_far_points_in_two_chunks_are_different_neighbours(count):
     cloud = filled(on_a_torus(24, 24))
-    found = find(cloud, count)
-    assert_neighbours(found, cloud, rtol=1e-5)
-    np.testing.assert_allclose(found.distance_PC[:, :4], 2 * np.sin(np.pi / 24), rtol=1e-5)
+    nearest = find(cloud, count)
+    assert_neighbours(nearest, cloud, rtol=1e-5)
+    np.testing.assert_allclose(nearest.distance_PC[:, :4], 2 * np.sin(np.pi / 24), rtol=1e-5)
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("count", [4, MANY])
 def test_equally_far_points_in_many_chunks_are_different_neighbours(count):
     cloud = on_a_torus(40, 40)
-    found = find(cloud, count)
-    assert_neighbours(found, cloud, rtol=1e-5)
-    np.testing.assert_allclose(found.distance_PC[:, :4], 2 * np.sin(np.pi / 40), rtol=1e-5)
+    nearest = find(cloud, count)
+    assert_neighbours(nearest, cloud, rtol=1e-5)
+    np.testing.assert_allclose(nearest.distance_PC[:, :4], 2 * np.sin(np.pi / 40), rtol=1e-5)
 
 
 def test_equally_far_points_at_one_place_of_two_chunks_are_two_neighbours():
@@ -93,9 +93,9 @@ def test_equally_far_points_at_one_place_of_two_chunks_are_two_neighbours():
     angle_P = 2 * np.pi * np.arange(POINTS) / POINTS
     cloud = 5 * np.stack([np.cos(angle_P), np.sin(angle_P)], axis=1).astype(np.float32)
     cloud[[0, 7, 7 + candidates.CHUNK]] = [[0, 0], [1.1, 0], [-1.1, 0]]
-    found = find(filled(cloud), FEW)
-    assert sorted(found.index_PC[0].tolist()) == [7, 7 + candidates.CHUNK]
-    np.testing.assert_allclose(found.distance_PC[0], 1.1, rtol=1e-5)
+    nearest = find(filled(cloud), FEW)
+    assert sorted(nearest.index_PC[0].tolist()) == [7, 7 + candidates.CHUNK]
+    np.testing.assert_allclose(nearest.distance_PC[0], 1.1, rtol=1e-5)
 
 
 def crowds_and_none():

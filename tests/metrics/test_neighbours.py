@@ -74,10 +74,10 @@ SLOW_SIZES += [(1025, 5, 5), (1100, 600, FEW), (1100, 600, 64)]
 )
 def test_the_fast_search_finds_what_the_plain_one_finds_for_any_size(points, width, count):
     cloud = with_copies(gaussian(points, width), 0.1) if points > 40 else gaussian(points, width)
-    found = find(cloud, count)
-    assert found.distance_PC.shape == found.index_PC.shape == (points, count)
-    assert_neighbours(found, cloud, rtol=1e-5)
-    assert_same(found, cloud)
+    neighbours = find(cloud, count)
+    assert neighbours.distance_PC.shape == neighbours.index_PC.shape == (points, count)
+    assert_neighbours(neighbours, cloud, rtol=1e-5)
+    assert_same(neighbours, cloud)
 
 
 @pytest.mark.parametrize("count", [FEW, MANY])
@@ -107,9 +107,9 @@ def test_more_dimensions_than_points(count):
 
 def test_the_neighbours_of_a_cloud_in_bfloat16_are_those_of_its_values():
     cloud = jnp.asarray(with_copies(gaussian(33, 5)), jnp.bfloat16)
-    found = find(cloud, MANY)
-    assert found.distance_PC.dtype == jnp.float32
-    assert_neighbours(found, cloud, rtol=1e-5)
+    neighbours = find(cloud, MANY)
+    assert neighbours.distance_PC.dtype == jnp.float32
+    assert_neighbours(neighbours, cloud, rtol=1e-5)
 
 
 def test_one_neighbour_is_too_few():
@@ -121,24 +121,24 @@ def test_one_neighbour_is_too_few():
 @pytest.mark.parametrize("count", [FEW, MANY])
 def test_knows_the_neighbours_on_a_line(count):
     """0, 1, 3, 7, 15, 31: the next smaller is the nearest, and the one before it the second, from the third on."""
-    found = find(filled([[0.0], [1.0], [3.0], [7.0], [15.0], [31.0]]), count)
-    assert found.index_PC[:6, :2].tolist() == [[1, 2], [0, 2], [1, 0], [2, 1], [3, 2], [4, 3]]
-    assert found.distance_PC[:6, :2].tolist() == [[1, 3], [1, 2], [2, 3], [4, 6], [8, 12], [16, 24]]
-    assert (found.distance_PC[:, 5:] == jnp.inf).all()
+    neighbours = find(filled([[0.0], [1.0], [3.0], [7.0], [15.0], [31.0]]), count)
+    assert neighbours.index_PC[:6, :2].tolist() == [[1, 2], [0, 2], [1, 0], [2, 1], [3, 2], [4, 3]]
+    assert neighbours.distance_PC[:6, :2].tolist() == [[1, 3], [1, 2], [2, 3], [4, 6], [8, 12], [16, 24]]
+    assert (neighbours.distance_PC[:, 5:] == jnp.inf).all()
 
 
 def test_copies_have_the_neighbours_of_their_first():
     cloud = with_copies(gaussian())
-    found = find(cloud, FEW)
+    neighbours = find(cloud, FEW)
     _, first_P, original_P, copies_P = np.unique(
         cloud, axis=0, return_index=True, return_inverse=True, return_counts=True
     )
-    np.testing.assert_array_equal(found.copies_P, copies_P[original_P])
-    np.testing.assert_array_equal(np.flatnonzero(found.first_P), np.sort(first_P))
-    index_PC = np.asarray(found.index_PC)
+    np.testing.assert_array_equal(neighbours.copies_P, copies_P[original_P])
+    np.testing.assert_array_equal(np.flatnonzero(neighbours.first_P), np.sort(first_P))
+    index_PC = np.asarray(neighbours.index_PC)
     np.testing.assert_array_equal(index_PC, index_PC[first_P[original_P]])
-    np.testing.assert_array_equal(found.nearest_copies_P, np.asarray(found.copies_P)[index_PC[:, 0]])
-    assert found.duplicates() == len(cloud) - len(first_P)
+    np.testing.assert_array_equal(neighbours.nearest_copies_P, np.asarray(neighbours.copies_P)[index_PC[:, 0]])
+    assert neighbours.duplicates() == len(cloud) - len(first_P)
 
 
 @pytest.mark.parametrize("count", [FEW, MANY])
@@ -150,18 +150,18 @@ def test_a_cloud_that_is_not_finite_has_no_neighbours(bad, count):
 
 
 def test_zero_and_minus_zero_are_one_point():
-    found = find(filled([[0.0, 1.0], [-0.0, 1.0], [2.0, 0.0], [5.0, 0.0]]), FEW)
-    assert found.copies_P[:4].tolist() == [2, 2, 1, 1 + POINTS - 4]
+    neighbours = find(filled([[0.0, 1.0], [-0.0, 1.0], [2.0, 0.0], [5.0, 0.0]]), FEW)
+    assert neighbours.copies_P[:4].tolist() == [2, 2, 1, 1 + POINTS - 4]
 
 
 def test_close_points_are_not_copies():
     cloud = gaussian()
     cloud[1] = np.nextafter(cloud[0], np.float32(np.inf))
-    found = find(cloud, FEW)
-    assert found.duplicates() == 0
-    assert found.r1_P[0] == found.r1_P[1] > 0
-    assert (~found.usable()).tolist() == [True] * 2 + [False] * (POINTS - 2)  # nothing is read from their distance
-    assert found.dropped() == 2
+    neighbours = find(cloud, FEW)
+    assert neighbours.duplicates() == 0
+    assert neighbours.r1_P[0] == neighbours.r1_P[1] > 0
+    assert (~neighbours.usable()).tolist() == [True] * 2 + [False] * (POINTS - 2)  # nothing is read from their distance
+    assert neighbours.dropped() == 2
 
 
 @pytest.mark.parametrize("count", [FEW, MANY])

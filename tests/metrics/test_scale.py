@@ -96,9 +96,9 @@ def test_plateau_agrees_with_the_twin(tolerance):
     curves = 10 * np.exp(random.normal(0, 0.06, (300, 7)))
     curves[random.uniform(size=curves.shape) < 0.05] = np.nan
     curves[random.uniform(size=curves.shape) < 0.02] = np.inf
-    found = np.stack(plateau(curves.astype(np.float32), tolerance), axis=1)
+    plateaus = np.stack(plateau(curves.astype(np.float32), tolerance), axis=1)
     expected = [reference.plateau(curve, tolerance) for curve in curves]
-    np.testing.assert_allclose(found, expected, rtol=1e-5)
+    np.testing.assert_allclose(plateaus, expected, rtol=1e-5)
     assert 0 < np.isnan(expected).any(axis=1).sum() < len(expected)
 
 
@@ -155,8 +155,8 @@ def test_local_quantiles_tell_a_line_from_a_ball():
 
 def test_rank_one_is_the_likelihood_of_twonn():
     neighbours = find(gaussian(), FEW)
-    found = [gride(neighbours, 1), jax.jit(scale.levina_bickel, static_argnums=1)(neighbours, 2)]
-    np.testing.assert_allclose(found, jax.jit(twonn_mle)(neighbours) * POINTS / (POINTS - 1), rtol=1e-6)
+    dimensions = [gride(neighbours, 1), jax.jit(scale.levina_bickel, static_argnums=1)(neighbours, 2)]
+    np.testing.assert_allclose(dimensions, jax.jit(twonn_mle)(neighbours) * POINTS / (POINTS - 1), rtol=1e-6)
 
 
 @pytest.mark.parametrize("first", [2, 16, 64])
@@ -283,14 +283,16 @@ def test_asks_for_the_neighbours_it_needs():
 
 
 def test_vmap_changes_nothing():
-    found = [find(with_copies(gaussian(*FEWER, seed)), ALL) for seed in range(3)]
-    one_by_one = [read(neighbours) for neighbours in found]
-    at_once = jax.jit(jax.vmap(readings))(stacked(found))
+    searches = [find(with_copies(gaussian(*FEWER, seed)), ALL) for seed in range(3)]
+    one_by_one = [read(neighbours) for neighbours in searches]
+    at_once = jax.jit(jax.vmap(readings))(stacked(searches))
     jax.tree.map(lambda batch, *ones: np.testing.assert_allclose(batch, ones, rtol=1e-5), at_once, *one_by_one)
-    np.testing.assert_allclose(scale.levina_bickel(found[0]), one_by_one[0][0][1], rtol=1e-5)
+    np.testing.assert_allclose(scale.levina_bickel(searches[0]), one_by_one[0][0][1], rtol=1e-5)
 
 
 @pytest.mark.slow
 def test_jit_changes_nothing():
-    found = find(with_copies(gaussian(*FEWER)), ALL)
-    jax.tree.map(lambda one, jitted: np.testing.assert_allclose(one, jitted, rtol=1e-5), readings(found), read(found))
+    neighbours = find(with_copies(gaussian(*FEWER)), ALL)
+    jax.tree.map(
+        lambda one, jitted: np.testing.assert_allclose(one, jitted, rtol=1e-5), readings(neighbours), read(neighbours)
+    )

@@ -171,9 +171,9 @@ def test_corrected_participation_ratio_is_a_mean_over_quadruples(points, width):
 def test_the_correction_is_right_or_silent_where_one_point_holds_the_variance(massive, times, known):
     cloud = gaussian()
     cloud[:massive] *= times
-    found = measured(cloud)["participation_ratio_corrected"][0]
-    assert jnp.isnan(found) != known
-    assert not known or found == pytest.approx(reference.participation_ratio_corrected(cloud), rel=1e-4)
+    ratio = measured(cloud)["participation_ratio_corrected"][0]
+    assert jnp.isnan(ratio) != known
+    assert not known or ratio == pytest.approx(reference.participation_ratio_corrected(cloud), rel=1e-4)
 
 
 def test_the_correction_removes_the_bias_of_few_points():
@@ -217,6 +217,9 @@ def test_shrinkage_grows_as_points_become_few():
     value = measured(massive)
     assert value["isoscore"][0] < 1e-4
     assert np.isnan(value["isoscore_shrunk"][0])
+    few = gaussian(6, 2, seed=1)  # each of six points holds much of the scatter
+    assert 6 / 4 < spectrum(few).kurtosis[0] < 3
+    assert measured(few)["isoscore_shrunk"][0] == pytest.approx(reference.isoscore_shrunk(few), rel=1e-4)
 
 
 def test_points_on_a_line_have_all_their_variance_in_one_direction():
@@ -233,9 +236,9 @@ def test_points_on_a_line_have_all_their_variance_in_one_direction():
 @pytest.mark.parametrize("shape", [GROUPED, WIDE.shape])
 def test_equal_points_have_no_spectrum(value, shape):
     cloud = np.full(shape, value, np.float32)
-    found = spectrum(cloud, 8) if shape == GROUPED else spectrum(cloud)
-    assert (np.asarray(found.eigenvalues_E) == 0).all()
-    values = dict(read(found))
+    spectra = spectrum(cloud, 8) if shape == GROUPED else spectrum(cloud)
+    assert (np.asarray(spectra.eigenvalues_E) == 0).all()
+    values = dict(read(spectra))
     uncentred = values.pop("anisotropy_uncentred")
     assert all(np.isnan(reading).all() for reading in values.values())
     assert np.isnan(uncentred).all() if value == 0 else uncentred == pytest.approx(1.0)
@@ -253,15 +256,8 @@ def test_not_finite_is_nan_in_every_replicate_of_a_wide_cloud(points):
     """A compiled maximum of many may pass over a NaN; a TPU's eigendecomposition of one would not end."""
     cloud = gaussian(points, 512)
     cloud[3, 1] = np.nan
-    found = read(spectrum(cloud, 8))
-    assert {name: bool(np.isnan(reading).all()) for name, reading in found.items()} == dict.fromkeys(found, True)
-
-
-def test_a_few_points_have_a_shrunk_score_though_each_holds_much_of_the_scatter():
-    cloud = gaussian(6, 2, seed=1)
-    values = measured(cloud)
-    assert 6 / 4 < spectrum(cloud).kurtosis[0] < 3
-    assert values["isoscore_shrunk"][0] == pytest.approx(reference.isoscore_shrunk(cloud), rel=1e-4)
+    values = read(spectrum(cloud, 8))
+    assert {name: bool(np.isnan(reading).all()) for name, reading in values.items()} == dict.fromkeys(values, True)
 
 
 def test_three_points_are_too_few_for_the_correction():

@@ -75,14 +75,14 @@ def test_neighbours_among_those_left_are_as_if_the_others_had_never_been_there(n
     cloud = (clouds | {"near copies": crowded(gaussian(1 + POINTS // 5), 5, apart=1e-4)[:POINTS]})[name]
     for share in (0.01, 0.9):
         left = np.random.default_rng(0).random(POINTS) >= share
-        found = among(cloud, left)
+        neighbours = among(cloud, left)
         inside = np.flatnonzero(left)
-        distances = np.asarray(found.distance_PC)[inside]
+        distances = np.asarray(neighbours.distance_PC)[inside]
         np.testing.assert_allclose(distances, reference.distinct_distances(cloud[inside], 2), rtol=1e-4)
-        index, first = np.asarray(found.index_PC), np.asarray(found.first_P)
+        index, first = np.asarray(neighbours.index_PC), np.asarray(neighbours.first_P)
         assert first[index[inside]].all()
         assert first.sum() == len(np.unique(cloud[inside], axis=0))
-        np.testing.assert_allclose(twonn(found), reference.twonn(cloud[inside]), rtol=1e-3)
+        np.testing.assert_allclose(twonn(neighbours), reference.twonn(cloud[inside]), rtol=1e-3)
 
 
 @pytest.mark.parametrize("factor", [3, 16])
@@ -91,11 +91,13 @@ def test_neighbours_in_subsets_are_those_of_each_subset_alone(name, factor):
     """Also where few or none of those searched are of the subset, as here of 16."""
     clouds = {"gaussian": gaussian(), "copies": with_copies(gaussian())}
     cloud = (clouds | {"near copies": crowded(gaussian(1 + POINTS // 5), 5, apart=1e-4)[:POINTS]})[name]
-    found = in_subsets(cloud, find(cloud, MANY), factor)
+    neighbours = in_subsets(cloud, find(cloud, MANY), factor)
     kept = POINTS // factor * factor
     for number in range(factor):
         part = cloud[number:kept:factor]
-        distances, index, first = (np.asarray(x)[number] for x in (found.distance_PC, found.index_PC, found.first_P))
+        distances, index, first = (
+            np.asarray(x)[number] for x in (neighbours.distance_PC, neighbours.index_PC, neighbours.first_P)
+        )
         np.testing.assert_allclose(distances, reference.distinct_distances(part, 2), rtol=1e-4)
         there = np.isfinite(distances)
         assert (index[there] % factor == number).all()

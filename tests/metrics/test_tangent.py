@@ -43,24 +43,26 @@ def is_orthonormal(frames):
 def test_semi_nmf_is_that_of_the_printed_rule_and_never_gets_worse():
     points = stretched()
     begin = np.asarray(start(points, jax.random.key(0), RANK))
-    found = semi_nmf(points, begin, 40)
+    factors = semi_nmf(points, begin, 40)
     weight, concept, residual = reference.semi_nmf(points, begin, 40)
-    np.testing.assert_allclose(found.residual_Y, residual, rtol=1e-3)
-    np.testing.assert_allclose(found.weight_PE @ found.concept_ED, weight @ concept, atol=2e-3)
-    assert (np.asarray(found.weight_PE) >= 0).all()
-    assert (np.diff(found.residual_Y) < 1e-6).all()
-    assert found.residual_Y[-1] < found.residual_Y[0] - 0.01
+    np.testing.assert_allclose(factors.residual_Y, residual, rtol=1e-3)
+    np.testing.assert_allclose(factors.weight_PE @ factors.concept_ED, weight @ concept, atol=2e-3)
+    assert (np.asarray(factors.weight_PE) >= 0).all()
+    assert (np.diff(factors.residual_Y) < 1e-6).all()
+    assert factors.residual_Y[-1] < factors.residual_Y[0] - 0.01
     turned = semi_nmf(points @ rotation(WIDTH).astype(np.float32) * np.float32(1e-4), begin, 40)
-    np.testing.assert_allclose(turned.residual_Y, found.residual_Y, rtol=1e-3)
+    np.testing.assert_allclose(turned.residual_Y, factors.residual_Y, rtol=1e-3)
 
 
 def test_semi_nmf_finds_planted_concepts():
     generator = np.random.default_rng(4)
     concept = generator.normal(size=(RANK, WIDTH))
     points = (np.eye(RANK)[generator.integers(0, RANK, POINTS)] + 0.05 * generator.random((POINTS, RANK))) @ concept
-    found = semi_nmf(points.astype(np.float32), start(points.astype(np.float32), jax.random.key(1), RANK), 100)
-    assert found.residual_Y[-1] < 1e-3
-    np.testing.assert_allclose(energy(tangent.orthonormal(found.concept_ED), concept.astype(np.float32)), 1, atol=1e-3)
+    factors = semi_nmf(points.astype(np.float32), start(points.astype(np.float32), jax.random.key(1), RANK), 100)
+    assert factors.residual_Y[-1] < 1e-3
+    np.testing.assert_allclose(
+        energy(tangent.orthonormal(factors.concept_ED), concept.astype(np.float32)), 1, atol=1e-3
+    )
 
 
 def test_a_start_gives_every_point_to_the_nearest_of_points_drawn():
@@ -78,24 +80,24 @@ def test_a_start_gives_every_point_to_the_nearest_of_points_drawn():
 @pytest.mark.parametrize("rank", [1, RANK])
 def test_frames_are_orthonormal_and_agree_with_float64(rank):
     points = stretched()
-    found = principal(points, rank)
+    directions = principal(points, rank)
     np.testing.assert_allclose(
-        reference.projector(found), reference.projector(reference.principal(points, rank)), atol=1e-4
+        reference.projector(directions), reference.projector(reference.principal(points, rank)), atol=1e-4
     )
     concept = np.random.default_rng(0).normal(size=(rank, WIDTH)).astype(np.float32)
     spanned = tangent.orthonormal(concept)
     np.testing.assert_allclose(reference.projector(spanned), reference.projector(concept.T), atol=1e-5)
-    others = random_frames(found, jax.random.key(0), COUNT)
-    alike = equal_energy_frames(found, points.T @ points, jax.random.key(0), COUNT)
-    assert all(map(is_orthonormal, (found, spanned, others, alike)))
-    assert np.abs(np.swapaxes(np.asarray(others), 1, 2) @ np.asarray(found)).max() < 1e-5
+    others = random_frames(directions, jax.random.key(0), COUNT)
+    alike = equal_energy_frames(directions, points.T @ points, jax.random.key(0), COUNT)
+    assert all(map(is_orthonormal, (directions, spanned, others, alike)))
+    assert np.abs(np.swapaxes(np.asarray(others), 1, 2) @ np.asarray(directions)).max() < 1e-5
     wide = np.eye(5, 3, dtype=np.float32)
     with pytest.raises(ValueError, match="2 frames of rank 3 do not fit beside each other into 5"):
         tangent.random_frames(wide, jax.random.key(0), 1)
     with pytest.raises(ValueError, match="3 frames of rank 3"):
         tangent.equal_energy_frames(wide, np.eye(5), jax.random.key(0), 1)
-    np.testing.assert_array_equal(others, random_frames(found, jax.random.key(0), COUNT))
-    assert not np.array_equal(others, random_frames(found, jax.random.key(1), COUNT))
+    np.testing.assert_array_equal(others, random_frames(directions, jax.random.key(0), COUNT))
+    assert not np.array_equal(others, random_frames(directions, jax.random.key(1), COUNT))
 
 
 def test_shares_agree_with_float64_whoever_is_left_out_and_however_they_are_turned():
@@ -178,13 +180,13 @@ def test_frames_of_equal_energy_have_it(kind):
 
 def test_the_local_tangent_is_that_of_float64_and_finds_a_gradient_along_a_circle():
     points, gradient, among = stretched(points=40), stretched(seed=8, points=40), stretched(seed=9)
-    found = local_tangent(points, gradient, among, 12, RANK)
+    local = local_tangent(points, gradient, among, 12, RANK)
     for rank in (1, RANK):
-        for own, expected in zip(found, reference.local_tangent(points, gradient, among, 12, rank), strict=True):
+        for own, expected in zip(local, reference.local_tangent(points, gradient, among, 12, rank), strict=True):
             np.testing.assert_allclose(own[:, rank - 1], expected, rtol=1e-3)
     turn = rotation(WIDTH).astype(np.float32)
     turned = local_tangent(points @ turn, gradient @ turn, among @ turn, 12, RANK)
-    np.testing.assert_allclose(turned.inside_PE, found.inside_PE, rtol=1e-3)
+    np.testing.assert_allclose(turned.inside_PE, local.inside_PE, rtol=1e-3)
     angle, others = np.linspace(0, 6, 40), np.linspace(0, 2 * np.pi, POINTS)
     plane = rotation(WIDTH, 2)[:2]
 
