@@ -122,8 +122,8 @@ def attention_sums(
 
     windows, at_once = len(q_BTK), max(1, AT_ONCE // visible_TT.size)
     at_once = min(windows, at_once) if jax.default_backend() == "cpu" else windows
-    found = jax.lax.map(of_window, (q_BTK, k_BTK - mean_k_K[None, None]), batch_size=at_once)
-    row_mean_BT, square_BT, *sharpness, given_BT = found
+    windows_of = jax.lax.map(of_window, (q_BTK, k_BTK - mean_k_K[None, None]), batch_size=at_once)
+    row_mean_BT, square_BT, *sharpness, given_BT = windows_of
     score_BT = row_mean_BT + row_offset_BT
     level_B = (keys_1T * score_BT).sum(axis=1) / keys_1T.sum()
     between_BT = keys_1T * jnp.square(score_BT - level_B[:, None])

@@ -1,4 +1,7 @@
-"""What cloud metrics share: the origin at the mean in float32, operations that keep NaN on every device, resamples."""
+"""What cloud metrics share: the origin at the mean in float32, operations that keep NaN on every device, resamples.
+
+Here X and Y are any axes.
+"""
 
 import jax
 import jax.numpy as jnp
@@ -34,7 +37,7 @@ def of_unit_size(cloud_PD: Float[AnyArray, "P D"]) -> Float[Array, "P D"]:
     return jnp.ldexp(cloud_PD, -jnp.frexp(jnp.abs(cloud_PD).max())[1])
 
 
-def largest(x: Float[Array, "*A B"]) -> Float[Array, "*A"]:
+def largest(x: Float[Array, "*X Y"]) -> Float[Array, "*X"]:
     """The largest along the last axis, NaN where there is a NaN: on a CPU a compiled max of many may pass over it."""
     return jnp.where(jnp.isnan(x).any(axis=-1), jnp.nan, x.max(axis=-1))
 

@@ -1,6 +1,8 @@
 """How alike two representations of the same points are: two layers of a network, or one layer at two checkpoints.
 
 Point i of one cloud and point i of the other are the same position of the same window.
+
+Here M are the clouds of another model, X whatever two axes make as one.
 """
 
 from collections.abc import Callable

@@ -1,8 +1,10 @@
 """How a cloud whose points are of types depends on how frequent these are: types' own centroids, and norms.
 
 A type is what stands at a point's position, a character say. Types are numbers; below 0: of none. Only frequent types
-have a centroid, those that LEAST points of the whole cloud are of: `frequent` numbers them 0 to K - 1, and every other
-point K, where K = P // LEAST is as many as there can be.
+have a centroid, those that LEAST points of the whole cloud are of: `frequent` numbers them 0 to V - 1, and every other
+point V, where V = P // LEAST is as many as there can be.
+
+Here X are columns that are summed, or bins.
 """
 
 from typing import NamedTuple
@@ -10,7 +12,7 @@ from typing import NamedTuple
 import jax
 import jax.numpy as jnp
 from jax.lax import Precision
-from jaxtyping import Array, Float, Int
+from jaxtyping import Array, Bool, Float, Int
 
 from anisoscope.metrics.cloud import AnyArray, centred, leave_out
 
@@ -21,7 +23,7 @@ SOURCE = "reconstruction after Bernas et al. 2026, Revisiting Anisotropy in Lang
 
 
 def frequent(type_P: Int[AnyArray, " P"], least: int = LEAST) -> Int[Array, " P"]:
-    """The number below K = P // least of each point's type, K where its type has fewer points, or is below 0.
+    """The number below V = P // least of each point's type, V where its type has fewer points, or is below 0.
 
     Shapes: (P,) -> (P,). Types are numbered in ascending order.
     """
@@ -58,7 +60,7 @@ def of_types(
         distance              E d_i; units of x, >= 0
         correlation           Pearson's r of d_i and l_i; [-1, 1]
         correlation_of_types  Pearson's r of the types' mean d and l, each type counting once; [-1, 1]
-        share_between         sum_k n_k |m_k - m|^2 / sum_i |x_i - m|^2, m_k the mean of type k, m of all; [0, 1]
+        share_between         sum_v n_v |m_v - m|^2 / sum_i |x_i - m|^2, m_v the mean of type v, m of all; [0, 1]
         distances             d_i of each point, NaN of a point that is of no frequent type or left out; (R, P)
     Shapes: P points of width D, fold-major in `folds` folds of equal size; `number_P` as `frequent` gives it; l_i,
     the log frequency of each point's type -> arrays (R,), R = 1 of one fold, else 1 + folds: all points, then all but
@@ -75,51 +77,85 @@ def of_types(
     """
     x_PD, number_P = centred(cloud_PD), jnp.asarray(number_P)
     points, most = len(x_PD), len(x_PD) // least
-    spread = jnp.sqrt(jnp.square(x_PD).sum(axis=1).mean())
-    member_PK = jax.nn.one_hot(number_P, most, dtype=jnp.float32)  # of a point of no frequent type: zeros
-    log_frequency_P = jnp.where(number_P < most, jnp.asarray(log_frequency_P, jnp.float32), 0.0)
-
-    def of_folds(weight_PK: Array, value_PV: Array) -> Array:
-        """Sums over the points of each type and fold, (J, K, V)."""
-        parts_JPK, parts_JPV = (x.reshape(folds, points // folds, -1) for x in (weight_PK, value_PV))
-        return jnp.einsum("jpk,jpv->jkv", parts_JPK, parts_JPV, precision=Precision.HIGHEST)
-
-    beside_PV = jnp.stack([jnp.ones(points), jnp.square(x_PD).sum(axis=1), log_frequency_P], axis=1)
-    sums_JKD, beside_JKV = of_folds(member_PK, x_PD), of_folds(member_PK, beside_PV)
     keep_RJ = leave_out(folds)
-
-    def of_resample(keep_J: Array) -> OfTypes:
-        sum_KD = jnp.einsum("j,jkd->kd", keep_J, sums_JKD, precision=Precision.HIGHEST)
-        count_K, square_K, log_K = jnp.einsum("j,jkv->vk", keep_J, beside_JKV, precision=Precision.HIGHEST)
-        known_K = count_K >= 2
-        count_K = jnp.where(known_K, count_K, 0.0)
-        mean_KD = sum_KD / jnp.maximum(count_K, 1.0)[:, None]
-        safe_P = jnp.minimum(number_P, most - 1)
-        weight_P = (number_P < most) * known_K[safe_P] * jnp.repeat(keep_J, points // folds)
-        factor_K = count_K / jnp.maximum(count_K - 1, 1.0)  # the mean of the others is so much farther away
-        distance_P = factor_K[safe_P] * jnp.linalg.norm(x_PD - mean_KD[safe_P], axis=1)
-        distance_P = jnp.where((weight_P > 0) & ~(distance_P < ROUNDING * spread), distance_P, 0.0)
-        distance_K = jnp.einsum("p,pk->k", distance_P, member_PK, precision=Precision.HIGHEST)
-        distance_K = distance_K / jnp.maximum(count_K, 1.0)
-        several = known_K.sum() >= FEWEST
-        of_points = correlation(distance_P, log_frequency_P, weight_P)
-        of_means = correlation(distance_K, log_K / jnp.maximum(count_K, 1.0), known_K.astype(jnp.float32))
-        count = count_K.sum()
-        mean_D = jnp.einsum("k,kd->d", known_K.astype(jnp.float32), sum_KD, precision=Precision.HIGHEST) / count
-        between = (count_K * jnp.square(mean_KD - mean_D[None]).sum(axis=1)).sum()
-        total = jnp.where(known_K, square_K, 0.0).sum() - count * jnp.square(mean_D).sum()
-        apart = (known_K.sum() >= 2) & ~(total <= count * jnp.square(ROUNDING * spread))
-        return OfTypes(
-            distance_P.sum() / count,
-            jnp.where(several, of_points, jnp.nan),
-            jnp.where(several, of_means, jnp.nan),
-            jnp.where(apart, jnp.clip(between / total, 0.0, 1.0), jnp.nan),  # rounding can leave 1 + 1e-7
-            jnp.where(weight_P > 0, distance_P, jnp.nan),
-        )
-
     if most == 0:
         return OfTypes(*jnp.full((4, len(keep_RJ)), jnp.nan), jnp.full((len(keep_RJ), points), jnp.nan))
+    rounding = ROUNDING * jnp.sqrt(jnp.square(x_PD).sum(axis=1).mean())
+    member_PV = jax.nn.one_hot(number_P, most, dtype=jnp.float32)  # of a point of no frequent type: zeros
+    log_frequency_P = jnp.where(number_P < most, jnp.asarray(log_frequency_P, jnp.float32), 0.0)
+    beside_P3 = jnp.stack([jnp.ones(points), jnp.square(x_PD).sum(axis=1), log_frequency_P], axis=1)
+    sum_JVD, beside_JV3 = (_sums_by_type(member_PV, value_PX, folds) for value_PX in (x_PD, beside_P3))
+
+    def of_resample(keep_J: Array) -> OfTypes:
+        types = _types(keep_J, sum_JVD, beside_JV3)
+        distance_P, read_P = _distances(x_PD, number_P, jnp.repeat(keep_J, points // folds), types, rounding)
+        distance_V = jnp.einsum("p,pv->v", distance_P, member_PV, precision=Precision.HIGHEST)
+        several = types.known_V.sum() >= FEWEST
+        of_points = correlation(distance_P, log_frequency_P, read_P.astype(jnp.float32))
+        per_point_V = 1.0 / jnp.maximum(types.count_V, 1.0)
+        of_means = correlation(
+            distance_V * per_point_V, types.log_frequency_V * per_point_V, types.known_V.astype(jnp.float32)
+        )
+        return OfTypes(
+            distance_P.sum() / types.count_V.sum(),
+            jnp.where(several, of_points, jnp.nan),
+            jnp.where(several, of_means, jnp.nan),
+            _share_between(types, rounding),
+            jnp.where(read_P, distance_P, jnp.nan),
+        )
+
     return jax.lax.map(of_resample, keep_RJ)
+
+
+class _Types(NamedTuple):
+    """Sums over the points of each type that a resample keeps; it knows a type of which it keeps two or more."""
+
+    known_V: Bool[Array, " V"]
+    count_V: Float[Array, " V"]  # 0 where it is not known
+    sum_VD: Float[Array, "V D"]
+    square_V: Float[Array, " V"]  # of |x|^2
+    log_frequency_V: Float[Array, " V"]
+
+
+def _sums_by_type(member_PV: Float[Array, "P V"], value_PX: Float[Array, "P X"], folds: int) -> Array:
+    """Over the points of each group and type, (J, V, X)."""
+    parts_JPV, parts_JPX = (x.reshape(folds, -1, x.shape[1]) for x in (member_PV, value_PX))
+    return jnp.einsum("jpv,jpx->jvx", parts_JPV, parts_JPX, precision=Precision.HIGHEST)
+
+
+def _types(keep_J: Float[Array, " J"], sum_JVD: Float[Array, "J V D"], beside_JV3: Float[Array, "J V 3"]) -> _Types:
+    sum_VD = jnp.einsum("j,jvd->vd", keep_J, sum_JVD, precision=Precision.HIGHEST)
+    count_V, square_V, log_frequency_V = jnp.einsum("j,jvx->xv", keep_J, beside_JV3, precision=Precision.HIGHEST)
+    known_V = count_V >= 2
+    return _Types(known_V, jnp.where(known_V, count_V, 0.0), sum_VD, square_V, log_frequency_V)
+
+
+def _distances(
+    x_PD: Float[Array, "P D"],
+    number_P: Int[Array, " P"],
+    keep_P: Float[Array, " P"],
+    types: _Types,
+    rounding: Float[Array, ""],
+) -> tuple[Float[Array, " P"], Bool[Array, " P"]]:
+    """Of each point to the mean of the others of its type, 0 where it is not read; and which points are read."""
+    most = len(types.known_V)
+    safe_P = jnp.minimum(number_P, most - 1)
+    read_P = (number_P < most) & types.known_V[safe_P] & (keep_P > 0)
+    mean_VD = types.sum_VD / jnp.maximum(types.count_V, 1.0)[:, None]
+    factor_V = types.count_V / jnp.maximum(types.count_V - 1, 1.0)  # the mean of the others is so much farther away
+    distance_P = factor_V[safe_P] * jnp.linalg.norm(x_PD - mean_VD[safe_P], axis=1)
+    return jnp.where(read_P & ~(distance_P < rounding), distance_P, 0.0), read_P
+
+
+def _share_between(types: _Types, rounding: Float[Array, ""]) -> Float[Array, ""]:
+    """Of the scatter of the points of all known types, that of the means of the types."""
+    count = types.count_V.sum()
+    mean_VD = types.sum_VD / jnp.maximum(types.count_V, 1.0)[:, None]
+    mean_D = jnp.einsum("v,vd->d", types.known_V.astype(jnp.float32), types.sum_VD, precision=Precision.HIGHEST) / count
+    between = (types.count_V * jnp.square(mean_VD - mean_D[None]).sum(axis=1)).sum()
+    total = jnp.where(types.known_V, types.square_V, 0.0).sum() - count * jnp.square(mean_D).sum()
+    apart = (types.known_V.sum() >= 2) & ~(total <= count * jnp.square(rounding))
+    return jnp.where(apart, jnp.clip(between / total, 0.0, 1.0), jnp.nan)  # rounding can leave 1 + 1e-7
 
 
 def correlation(
@@ -140,7 +176,7 @@ def correlation(
 
 def mean_by_bin(
     value_P: Float[AnyArray, " P"], bin_P: Int[AnyArray, " P"], bins: int, keep_P: Float[AnyArray, " P"] | None = None
-) -> Float[Array, " B"]:
+) -> Float[Array, " {bins}"]:
     """The mean of the values of each bin. Shapes: P values, the number of each one's bin -> (bins,). Units: theirs.
 
     Weights 1 or 0 of the points (None: all). An empty bin, or a value in it that is kept and not finite: NaN.
@@ -148,8 +184,8 @@ def mean_by_bin(
     """
     value_P = jnp.asarray(value_P, jnp.float32)
     weight_P = jnp.ones_like(value_P) if keep_P is None else jnp.asarray(keep_P, jnp.float32)
-    member_PB = jax.nn.one_hot(jnp.asarray(bin_P), bins, dtype=jnp.float32)
+    member_PX = jax.nn.one_hot(jnp.asarray(bin_P), bins, dtype=jnp.float32)
     read_P, lost_P = (weight_P > 0) & jnp.isfinite(value_P), (weight_P > 0) & ~jnp.isfinite(value_P)
     sums_P3 = jnp.stack([jnp.where(read_P, value_P, 0.0), weight_P, lost_P.astype(jnp.float32)], axis=1)
-    sum_B, count_B, lost_B = jnp.einsum("pb,pv->vb", member_PB, sums_P3, precision=Precision.HIGHEST)
-    return jnp.where(lost_B > 0, jnp.nan, sum_B / count_B)
+    sum_X, count_X, lost_X = jnp.einsum("px,pv->vx", member_PX, sums_P3, precision=Precision.HIGHEST)
+    return jnp.where(lost_X > 0, jnp.nan, sum_X / count_X)

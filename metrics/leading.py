@@ -1,4 +1,7 @@
-"""How few vectors carry the scatter of a cloud: attention sinks, and whatever else is long."""
+"""How few vectors carry the scatter of a cloud: attention sinks, and whatever else is long.
+
+Here X are the BLOCK directions that are iterated together.
+"""
 
 from typing import NamedTuple
 
@@ -185,9 +188,9 @@ def top_direction(square_DD: Float[Array, "D D"]) -> Float[Array, " D"]:
         power_DD = product(power_DD, power_DD)
         power_DD = power_DD / jnp.trace(power_DD)
     width = len(square_DD)
-    start_DB = jax.random.normal(jax.random.key(0), (width, min(BLOCK, width)))
-    basis_DB = jax.lax.fori_loop(0, ROUNDS, lambda _, x_DB: jnp.linalg.qr(product(power_DD, x_DB))[0], start_DB)
-    value_B, vector_BB = eigh(product(product(basis_DB.T, square_DD), basis_DB))
-    found_D = product(basis_DB, vector_BB[:, -1])
-    left = jnp.linalg.norm(product(square_DD, found_D) - value_B[-1] * found_D)
-    return jax.lax.cond(left > ROUGH * value_B[-1], lambda: eigh(square_DD)[1][:, -1], lambda: found_D)
+    start_DX = jax.random.normal(jax.random.key(0), (width, min(BLOCK, width)))
+    basis_DX = jax.lax.fori_loop(0, ROUNDS, lambda _, x_DX: jnp.linalg.qr(product(power_DD, x_DX))[0], start_DX)
+    value_X, vector_XX = eigh(product(product(basis_DX.T, square_DD), basis_DX))
+    direction_D = product(basis_DX, vector_XX[:, -1])
+    left = jnp.linalg.norm(product(square_DD, direction_D) - value_X[-1] * direction_D)
+    return jax.lax.cond(left > ROUGH * value_X[-1], lambda: eigh(square_DD)[1][:, -1], lambda: direction_D)

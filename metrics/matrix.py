@@ -1,4 +1,7 @@
-"""How many directions a matrix has: readings of its singular values, not centred."""
+"""How many directions a matrix has: readings of its singular values, not centred.
+
+Here O are the rows of a matrix.
+"""
 
 import jax.numpy as jnp
 from jaxtyping import Array, Float
@@ -6,9 +9,9 @@ from jaxtyping import Array, Float
 from anisoscope.metrics.cloud import AnyArray
 
 
-def singular_values(matrix_RC: Float[AnyArray, "R C"]) -> Float[Array, " E"]:
+def singular_values(matrix_OD: Float[AnyArray, "O D"]) -> Float[Array, " E"]:
     """sigma_1 >= sigma_2 >= ... >= 0 of a matrix, E = min(R, C). Units: those of its entries. NaN in: NaN out."""
-    return jnp.linalg.svd(jnp.asarray(matrix_RC, jnp.float32), compute_uv=False)
+    return jnp.linalg.svd(jnp.asarray(matrix_OD, jnp.float32), compute_uv=False)
 
 
 def stable_rank(values_E: Float[AnyArray, " E"]) -> Float[Array, ""]:

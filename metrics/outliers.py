@@ -13,7 +13,7 @@ AT_ONCE = 128  # points whose medians are sought together
 
 def coordinate_share(
     cloud_PD: Float[AnyArray, "P D"], keep_P: Float[AnyArray, " P"] | None = None
-) -> Float[Array, " K"]:
+) -> Float[Array, " 3"]:
     """Share of the total variance in the top 1, 3 and 10 coordinates: sum of the largest v_j / sum_j v_j.
 
     Shapes: P points of width D, weights 1 or 0 of the points (None: all) -> one share for each of TOPS. Units: none.
@@ -108,12 +108,12 @@ def _order_statistic(size_PD: Float[Array, "P D"], rank: int) -> Float[Array, " 
     """
 
     def of_row(bits_D: Int[Array, " D"]) -> Int[Array, ""]:
-        def decide(step: Int[Array, ""], found: Int[Array, ""]) -> Int[Array, ""]:
-            tried = found | (1 << (30 - step))
-            return jnp.where((bits_D < tried).sum() <= rank, tried, found)
+        def decide(step: Int[Array, ""], value: Int[Array, ""]) -> Int[Array, ""]:
+            tried = value | (1 << (30 - step))
+            return jnp.where((bits_D < tried).sum() <= rank, tried, value)
 
         return jax.lax.fori_loop(0, 31, decide, jnp.zeros((), jnp.int32))
 
     bits_PD = jax.lax.bitcast_convert_type(size_PD, jnp.int32)
-    found_P = jax.lax.map(of_row, bits_PD, batch_size=min(AT_ONCE, len(bits_PD)))
-    return jax.lax.bitcast_convert_type(found_P, jnp.float32)
+    statistic_P = jax.lax.map(of_row, bits_PD, batch_size=min(AT_ONCE, len(bits_PD)))
+    return jax.lax.bitcast_convert_type(statistic_P, jnp.float32)

@@ -4,109 +4,37 @@ Every function takes a NumPy, JAX or PyTorch (CPU) matrix, computes in float32, 
 `jax.jit`, `jax.vmap` and `jax.grad` they behave as JAX functions do. What several of them share (one spectrum, one
 search for neighbours) is shared by `anisoscope.measure`, which also adds intervals and null models.
 
+All raise ValueError for what is no matrix of real numbers with two points; of two matrices, where they have different
+numbers of points; of k neighbours, where there are not so many others.
+
 Metrics that do not depend on the origin subtract the mean of a float64 matrix in float64, before they go to float32.
 """
 
-import functools
-from collections.abc import Callable
-from typing import Any, Protocol, runtime_checkable
-
-import jax
-import jax.numpy as jnp
-import numpy as np
 from jaxtyping import Array, Float
 
-from anisoscope.metrics import comparison, dimension, scale, similarity, spectrum
-from anisoscope.metrics.cloud import eigh, of_unit_size
-from anisoscope.metrics.neighbours import Neighbours, nearest_neighbours
-
-
-@runtime_checkable
-class ArrayLike(Protocol):
-    """What NumPy can read: an array of NumPy, JAX or PyTorch, a DataFrame, a memory-mapped file."""
-
-    def __array__(self) -> np.ndarray: ...
-
+from anisoscope.metrics import comparison, dimension, prepare, scale, similarity, spectrum
+from anisoscope.metrics.prepare import ArrayLike
 
 Scalar = Float[Array, ""]
 
-
-def _matrix(x: ArrayLike, about_mean: bool) -> Array:
-    """In float32, with the mean subtracted in float64 where that changes nothing but the rounding."""
-    if not isinstance(x, jax.Array):
-        x = np.asarray(x.detach().float() if hasattr(x, "detach") and str(x.dtype) == "torch.bfloat16" else _plain(x))
-        if x.dtype.kind not in "biuf":
-            raise ValueError(f"a matrix of real numbers is needed; these are of type {x.dtype}")
-        if about_mean and x.dtype == np.float64 and x.ndim == 2:
-            x = x - x.mean(axis=0)
-    if x.ndim != 2 or x.shape[0] < 2 or x.shape[1] < 1:
-        raise ValueError(f"x has shape {x.shape}; (points, width) with at least two points is needed")
-    return jnp.asarray(x, jnp.float32)
-
-
-def _plain(x: Any) -> Any:
-    """A PyTorch tensor without its gradient."""
-    return x.detach().cpu() if hasattr(x, "detach") else x
-
-
-def _compiled(read: Callable[..., Array]) -> Callable[..., Array]:
-    """Compiled once for each shape and k; float32 products with all their digits on every device."""
-
-    @functools.partial(jax.jit, static_argnames=("k",))
-    def compute(*matrices: Array, **k: int) -> Array:
-        with jax.default_matmul_precision("highest"):
-            return read(*matrices, **k)
-
-    return compute
-
-
-def _of_spectrum(read: Callable[..., Array]) -> Callable[..., Array]:
-    return _compiled(lambda x_PD: read(jax.tree.map(lambda field_R: field_R[0], spectrum.spectrum(x_PD))))
-
-
-def _of_two_neighbours(read: Callable[..., Array]) -> Callable[..., Array]:
-    return _compiled(lambda x_PD: read(_search(x_PD, 2)))
-
-
-def _top_share(x_PD: Array) -> Array:
-    """As `spectrum.anisotropy_uncentred`, whose bisection has no gradient, from a decomposition of its own."""
-    x_PD = of_unit_size(x_PD)
-    square = x_PD.T @ x_PD if x_PD.shape[0] >= x_PD.shape[1] else x_PD @ x_PD.T
-    return eigh(square)[0][-1] / jnp.trace(square)
-
-
-def _overlap(x_PD: Array, y_PE: Array, k: int) -> Array:
-    x, y = (comparison.nearest(nearest_neighbours(cloud_PD, max(k, 2)), k) for cloud_PD in (x_PD, y_PE))
-    return comparison.neighbourhood_overlap(x, y)
-
-
-def _search(x_PD: Array, count: int) -> Neighbours:
-    """The neighbours; which they are has no gradient, and their distances have that of the subtraction."""
-    found = jax.lax.stop_gradient(nearest_neighbours(jax.lax.stop_gradient(x_PD), count))
-    square_PC = jnp.square(x_PD[:, None] - x_PD[found.index_PC]).sum(axis=-1)
-    apart_PC = square_PC > 0
-    again_PC = jnp.where(apart_PC, jnp.sqrt(jnp.where(apart_PC, square_PC, 1.0)), 0.0)
-    return found._replace(distance_PC=found.distance_PC + (again_PC - jax.lax.stop_gradient(again_PC)))
-
-
-_anisotropy = _of_spectrum(spectrum.anisotropy)
-_anisotropy_uncentred = _compiled(_top_share)
-_participation_ratio = _of_spectrum(spectrum.participation_ratio)
-_participation_ratio_corrected = _of_spectrum(spectrum.participation_ratio_corrected)
-_effective_rank = _of_spectrum(spectrum.effective_rank)
-_rankme = _of_spectrum(spectrum.rankme)
-_isoscore = _of_spectrum(spectrum.isoscore)
-_alpha_req = _of_spectrum(lambda one: spectrum.alpha_req(one).exponent)
-_twonn = _of_two_neighbours(dimension.twonn)
-_twonn_mle = _of_two_neighbours(dimension.twonn_mle)
-_twonn_microscope = _of_two_neighbours(lambda found: dimension.twonn_microscope(found).dimension)
-_mean_cosine = _compiled(similarity.mean_cosine)
-_drift = _compiled(similarity.drift)
-_mean_norm = _compiled(similarity.mean_norm)
-_cka = _compiled(lambda x_PD, y_PE: comparison.linear_cka(x_PD, y_PE)[0])
-_cka_unbiased = _compiled(lambda x_PD, y_PE: comparison.linear_cka_unbiased(x_PD, y_PE)[0])
-_levina_bickel = _compiled(lambda x_PD, k: scale.levina_bickel(_search(x_PD, k), k))
-_neighbourhood_overlap = _compiled(_overlap)
+_anisotropy = prepare.of_spectrum(spectrum.anisotropy)
+_anisotropy_uncentred = prepare.compiled(prepare.top_share)
+_participation_ratio = prepare.of_spectrum(spectrum.participation_ratio)
+_participation_ratio_corrected = prepare.of_spectrum(spectrum.participation_ratio_corrected)
+_effective_rank = prepare.of_spectrum(spectrum.effective_rank)
+_rankme = prepare.of_spectrum(spectrum.rankme)
+_isoscore = prepare.of_spectrum(spectrum.isoscore)
+_alpha_req = prepare.of_spectrum(lambda one: spectrum.alpha_req(one).exponent)
+_twonn = prepare.of_two_neighbours(dimension.twonn)
+_twonn_mle = prepare.of_two_neighbours(dimension.twonn_mle)
+_twonn_microscope = prepare.of_two_neighbours(lambda neighbours: dimension.twonn_microscope(neighbours).dimension)
+_mean_cosine = prepare.compiled(similarity.mean_cosine)
+_drift = prepare.compiled(similarity.drift)
+_mean_norm = prepare.compiled(similarity.mean_norm)
+_cka = prepare.compiled(lambda x_PD, y_PE: comparison.linear_cka(x_PD, y_PE)[0])
+_cka_unbiased = prepare.compiled(lambda x_PD, y_PE: comparison.linear_cka_unbiased(x_PD, y_PE)[0])
+_levina_bickel = prepare.compiled(lambda x_PD, k: scale.levina_bickel(prepare.search(x_PD, k), k))
+_neighbourhood_overlap = prepare.compiled(prepare.overlap)
 
 
 def anisotropy(x: ArrayLike) -> Scalar:
@@ -118,15 +46,12 @@ def anisotropy(x: ArrayLike) -> Scalar:
     Returns:
         lambda_1 / sum(lambda) of the covariance, in [1/min(points, width), 1]; NaN where all points are equal.
 
-    Raises:
-        ValueError: x is no matrix of real numbers with two points.
-
     >>> import numpy as np
     >>> x = np.random.default_rng(0).standard_normal((1000, 4)) * [3, 1, 1, 1]
     >>> print(f"{anisotropy(x):.2f}")
     0.74
     """
-    return _anisotropy(_matrix(x, about_mean=True))
+    return _anisotropy(prepare.matrix(x, about_mean=True))
 
 
 def anisotropy_uncentred(x: ArrayLike) -> Scalar:
@@ -137,11 +62,8 @@ def anisotropy_uncentred(x: ArrayLike) -> Scalar:
 
     Returns:
         A number in (0, 1]; NaN where all points are 0.
-
-    Raises:
-        ValueError: x is no matrix of real numbers with two points.
     """
-    return _anisotropy_uncentred(_matrix(x, about_mean=False))
+    return _anisotropy_uncentred(prepare.matrix(x, about_mean=False))
 
 
 def participation_ratio(x: ArrayLike) -> Scalar:
@@ -153,14 +75,11 @@ def participation_ratio(x: ArrayLike) -> Scalar:
     Returns:
         A number in [1, min(points, width)]; biased low for few points. NaN where all points are equal.
 
-    Raises:
-        ValueError: x is no matrix of real numbers with two points.
-
     >>> import numpy as np
     >>> print(f"{participation_ratio(np.eye(5)):.2f}")
     4.00
     """
-    return _participation_ratio(_matrix(x, about_mean=True))
+    return _participation_ratio(prepare.matrix(x, about_mean=True))
 
 
 def participation_ratio_corrected(x: ArrayLike) -> Scalar:
@@ -171,11 +90,8 @@ def participation_ratio_corrected(x: ArrayLike) -> Scalar:
 
     Returns:
         A number above 0, above the width by chance; NaN for fewer than 4 points, or where rounding is all that is left.
-
-    Raises:
-        ValueError: x is no matrix of real numbers with two points.
     """
-    return _participation_ratio_corrected(_matrix(x, about_mean=True))
+    return _participation_ratio_corrected(prepare.matrix(x, about_mean=True))
 
 
 def effective_rank(x: ArrayLike) -> Scalar:
@@ -186,11 +102,8 @@ def effective_rank(x: ArrayLike) -> Scalar:
 
     Returns:
         A number in [1, min(points, width)]; NaN where all points are equal.
-
-    Raises:
-        ValueError: x is no matrix of real numbers with two points.
     """
-    return _effective_rank(_matrix(x, about_mean=True))
+    return _effective_rank(prepare.matrix(x, about_mean=True))
 
 
 def rankme(x: ArrayLike) -> Scalar:
@@ -201,11 +114,8 @@ def rankme(x: ArrayLike) -> Scalar:
 
     Returns:
         A number from about 1 to min(points, width).
-
-    Raises:
-        ValueError: x is no matrix of real numbers with two points.
     """
-    return _rankme(_matrix(x, about_mean=False))
+    return _rankme(prepare.matrix(x, about_mean=False))
 
 
 def isoscore(x: ArrayLike) -> Scalar:
@@ -216,11 +126,8 @@ def isoscore(x: ArrayLike) -> Scalar:
 
     Returns:
         A number in [0, 1]; NaN where all points are equal.
-
-    Raises:
-        ValueError: x is no matrix of real numbers with two points.
     """
-    return _isoscore(_matrix(x, about_mean=True))
+    return _isoscore(prepare.matrix(x, about_mean=True))
 
 
 def alpha_req(x: ArrayLike) -> Scalar:
@@ -231,11 +138,8 @@ def alpha_req(x: ArrayLike) -> Scalar:
 
     Returns:
         The exponent; NaN where there are too few eigenvalues to fit.
-
-    Raises:
-        ValueError: x is no matrix of real numbers with two points.
     """
-    return _alpha_req(_matrix(x, about_mean=True))
+    return _alpha_req(prepare.matrix(x, about_mean=True))
 
 
 def twonn(x: ArrayLike) -> Scalar:
@@ -250,15 +154,12 @@ def twonn(x: ArrayLike) -> Scalar:
     Returns:
         A number above 0; NaN for fewer than 3 distinct points.
 
-    Raises:
-        ValueError: x is no matrix of real numbers with two points.
-
     >>> import numpy as np
     >>> sheet = np.random.default_rng(0).uniform(size=(2000, 2)) @ np.random.default_rng(1).standard_normal((2, 50))
     >>> print(f"{twonn(sheet):.1f}")
     2.0
     """
-    return _twonn(_matrix(x, about_mean=True))
+    return _twonn(prepare.matrix(x, about_mean=True))
 
 
 def twonn_mle(x: ArrayLike) -> Scalar:
@@ -269,11 +170,8 @@ def twonn_mle(x: ArrayLike) -> Scalar:
 
     Returns:
         A number above 0; NaN for fewer than 3 distinct points.
-
-    Raises:
-        ValueError: x is no matrix of real numbers with two points.
     """
-    return _twonn_mle(_matrix(x, about_mean=True))
+    return _twonn_mle(prepare.matrix(x, about_mean=True))
 
 
 def twonn_microscope(x: ArrayLike) -> Scalar:
@@ -284,11 +182,8 @@ def twonn_microscope(x: ArrayLike) -> Scalar:
 
     Returns:
         A number above 0, too high where points have copies; NaN for fewer than 5 ratios.
-
-    Raises:
-        ValueError: x is no matrix of real numbers with two points.
     """
-    return _twonn_microscope(_matrix(x, about_mean=True))
+    return _twonn_microscope(prepare.matrix(x, about_mean=True))
 
 
 def levina_bickel(x: ArrayLike, k: int = 20) -> Scalar:
@@ -300,12 +195,9 @@ def levina_bickel(x: ArrayLike, k: int = 20) -> Scalar:
 
     Returns:
         A number above 0; NaN for too few distinct points.
-
-    Raises:
-        ValueError: x is no matrix of real numbers with two points, or has no k neighbours.
     """
-    matrix_PD = _matrix(x, about_mean=True)
-    _check_neighbours(k, 3, matrix_PD.shape[0])
+    matrix_PD = prepare.matrix(x, about_mean=True)
+    prepare.check_neighbours(k, 3, matrix_PD.shape[0])
     return _levina_bickel(matrix_PD, k=k)
 
 
@@ -318,14 +210,11 @@ def mean_cosine(x: ArrayLike) -> Scalar:
     Returns:
         A number in [-1/(points - 1), 1]; zero vectors are left out.
 
-    Raises:
-        ValueError: x is no matrix of real numbers with two points.
-
     >>> import numpy as np
     >>> print(f"{mean_cosine(np.random.default_rng(0).standard_normal((500, 8)) + 2):.2f}")
     0.81
     """
-    return _mean_cosine(_matrix(x, about_mean=False))
+    return _mean_cosine(prepare.matrix(x, about_mean=False))
 
 
 def drift(x: ArrayLike) -> Scalar:
@@ -336,11 +225,8 @@ def drift(x: ArrayLike) -> Scalar:
 
     Returns:
         A number in the units of x, from 0 to the mean norm.
-
-    Raises:
-        ValueError: x is no matrix of real numbers with two points.
     """
-    return _drift(_matrix(x, about_mean=False))
+    return _drift(prepare.matrix(x, about_mean=False))
 
 
 def mean_norm(x: ArrayLike) -> Scalar:
@@ -351,11 +237,8 @@ def mean_norm(x: ArrayLike) -> Scalar:
 
     Returns:
         A number in the units of x.
-
-    Raises:
-        ValueError: x is no matrix of real numbers with two points.
     """
-    return _mean_norm(_matrix(x, about_mean=False))
+    return _mean_norm(prepare.matrix(x, about_mean=False))
 
 
 def cka(x: ArrayLike, y: ArrayLike) -> Scalar:
@@ -368,15 +251,12 @@ def cka(x: ArrayLike, y: ArrayLike) -> Scalar:
     Returns:
         A number in [0, 1], 1 up to rotation, scale and shift. Independent clouds lie above 0: see `cka_unbiased`.
 
-    Raises:
-        ValueError: x or y is no matrix of real numbers, or they have different numbers of points.
-
     >>> import numpy as np
     >>> x = np.random.default_rng(0).standard_normal((100, 5))
     >>> print(f"{cka(x, 3 * x[:, ::-1] + 1):.2f}")
     1.00
     """
-    return _cka(*_pair(x, y))
+    return _cka(*prepare.pair(x, y))
 
 
 def cka_unbiased(x: ArrayLike, y: ArrayLike) -> Scalar:
@@ -388,11 +268,8 @@ def cka_unbiased(x: ArrayLike, y: ArrayLike) -> Scalar:
 
     Returns:
         A number in [-1, 1]; NaN for fewer than 4 points.
-
-    Raises:
-        ValueError: x or y is no matrix of real numbers, or they have different numbers of points.
     """
-    return _cka_unbiased(*_pair(x, y))
+    return _cka_unbiased(*prepare.pair(x, y))
 
 
 def neighbourhood_overlap(x: ArrayLike, y: ArrayLike, k: int = 10) -> Scalar:
@@ -405,22 +282,7 @@ def neighbourhood_overlap(x: ArrayLike, y: ArrayLike, k: int = 10) -> Scalar:
 
     Returns:
         A number in [0, 1]; about k / points for independent clouds.
-
-    Raises:
-        ValueError: x or y is no matrix of real numbers, or they have different numbers of points, or no k neighbours.
     """
-    x_PD, y_PE = _pair(x, y)
-    _check_neighbours(k, 1, x_PD.shape[0])
+    x_PD, y_PE = prepare.pair(x, y)
+    prepare.check_neighbours(k, 1, x_PD.shape[0])
     return _neighbourhood_overlap(x_PD, y_PE, k=k)
-
-
-def _pair(x: ArrayLike, y: ArrayLike) -> tuple[Array, Array]:
-    x_PD, y_PE = _matrix(x, about_mean=True), _matrix(y, about_mean=True)
-    if x_PD.shape[0] != y_PE.shape[0]:
-        raise ValueError(f"x has {x_PD.shape[0]} points, y {y_PE.shape[0]}; the same points are needed")
-    return x_PD, y_PE
-
-
-def _check_neighbours(k: int, least: int, points: int) -> None:
-    if not least <= k < points:
-        raise ValueError(f"k is {k}; from {least} to {points - 1} neighbours can be read of {points} points")

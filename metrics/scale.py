@@ -4,6 +4,8 @@ A dimension without a scale means little: noise fills space below its size, curv
 the count of neighbours above theirs. All estimators here read neighbours among the *distinct* points, each counted
 once, as in metrics/neighbours.py. What cannot be said of a cloud so small is NaN. Ties have the ratio 1, whose
 logarithm 0 enters the sums like any other: they push dimensions up, to inf where all are ties.
+
+Here Y are scales: ranks of neighbours, or factors of decimation; X are runs of them.
 """
 
 from typing import NamedTuple
@@ -14,7 +16,8 @@ from jaxtyping import Array, Float, Int
 
 from anisoscope.metrics.cloud import AnyArray
 from anisoscope.metrics.dimension import twonn
-from anisoscope.metrics.neighbours import Neighbours, neighbours_in_subsets
+from anisoscope.metrics.neighbours import Neighbours
+from anisoscope.metrics.subclouds import neighbours_in_subsets
 
 SCALES = (1, 2, 4, 8, 16, 32, 64)  # ranks n1 of `gride_curve`, each compared with 2 n1
 FACTORS = (1, 4, 16)  # shares 1/f of the points in `decimation`
@@ -43,7 +46,7 @@ def gride(neighbours: Neighbours, first: int) -> Float[Array, ""]:
     return _gride(neighbours, jnp.array(first))
 
 
-def gride_curve(neighbours: Neighbours) -> Float[Array, " S"]:
+def gride_curve(neighbours: Neighbours) -> Float[Array, " Y"]:
     """`gride` at the ranks of SCALES; NaN at those for which the cloud, or the search for neighbours, is too small."""
     return jax.vmap(_gride, in_axes=(None, 0))(neighbours, jnp.array(SCALES))
 
@@ -99,7 +102,7 @@ def local_dimensions(neighbours: Neighbours, count: int = 20) -> Float[Array, " 
     return jnp.where(terms_P > 1, (terms_P - 1) / sum_P, jnp.nan)
 
 
-def local_quantiles(neighbours: Neighbours, count: int = 20) -> Float[Array, " Q"]:
+def local_quantiles(neighbours: Neighbours, count: int = 20) -> Float[Array, " 5"]:
     """The QUANTILES of `local_dimensions` over the distinct points; NaN where these are.
 
     Between two points the inverse 1/d is interpolated, which is finite where d is not: a share of points with ties
@@ -110,7 +113,7 @@ def local_quantiles(neighbours: Neighbours, count: int = 20) -> Float[Array, " Q
     return 1 / jnp.nanquantile(inverse_P, 1 - jnp.array(QUANTILES))
 
 
-def decimation(cloud_PD: Float[AnyArray, "P D"], neighbours: Neighbours) -> Float[Array, " S"]:
+def decimation(cloud_PD: Float[AnyArray, "P D"], neighbours: Neighbours) -> Float[Array, " Y"]:
     """`twonn` of every f-th point, for f of FACTORS: the mean over the f disjoint subsets cloud[i::f], i < f.
 
     All points are used at every scale, but for the P mod f last. Fewer points lie farther apart: a dimension that is
@@ -141,7 +144,7 @@ class Plateau(NamedTuple):
     last: Float[Array, ""]  # and ends, itself included
 
 
-def plateau(curve_S: Float[Array, " S"], tolerance: float = 1.1) -> Plateau:
+def plateau(curve_Y: Float[Array, " Y"], tolerance: float = 1.1) -> Plateau:
     """The longest run of 3 or more consecutive finite values whose largest is at most `tolerance` x the smallest.
 
     Of equally long runs the flattest, by that ratio; of equally flat ones the first. On a curve over SCALES three
@@ -150,28 +153,28 @@ def plateau(curve_S: Float[Array, " S"], tolerance: float = 1.1) -> Plateau:
     slowly enough, from 17.6 to 13.4, for one of 3 or 4 scales at 16.
     Shapes: S > 2 values, or ValueError, all > 0 where finite -> three scalars.
     """
-    scales = curve_S.size
+    scales = curve_Y.size
     if scales < SHORTEST:
         raise ValueError(f"{scales} scales; a plateau has {SHORTEST} or more")
-    first_R, last_R = jnp.array(
+    first_X, last_X = jnp.array(
         [(first, last) for first in range(scales) for last in range(first + SHORTEST - 1, scales)]
     ).T
-    scale_S = jnp.arange(scales)
-    within_RS = (first_R[:, None] <= scale_S[None]) & (scale_S[None] <= last_R[:, None])
-    log_S, finite_S = jnp.log(curve_S), jnp.isfinite(curve_S)
-    spread_R = jnp.where(within_RS, log_S[None], -jnp.inf).max(1) - jnp.where(within_RS, log_S[None], jnp.inf).min(1)
-    flat_R = (spread_R <= jnp.log(tolerance)) & (finite_S[None] | ~within_RS).all(1)  # max may pass over a NaN
-    rank_R = jnp.lexsort((first_R, spread_R, first_R - last_R, ~flat_R))
-    best = rank_R[0]
-    value = jnp.exp(jnp.where(within_RS[best], log_S, 0.0).sum() / within_RS[best].sum())
-    return Plateau(*(jnp.where(flat_R[best], x, jnp.nan) for x in (value, first_R[best], last_R[best])))
+    scale_Y = jnp.arange(scales)
+    within_XY = (first_X[:, None] <= scale_Y[None]) & (scale_Y[None] <= last_X[:, None])
+    log_Y, finite_Y = jnp.log(curve_Y), jnp.isfinite(curve_Y)
+    spread_X = jnp.where(within_XY, log_Y[None], -jnp.inf).max(1) - jnp.where(within_XY, log_Y[None], jnp.inf).min(1)
+    flat_X = (spread_X <= jnp.log(tolerance)) & (finite_Y[None] | ~within_XY).all(1)  # max may pass over a NaN
+    rank_X = jnp.lexsort((first_X, spread_X, first_X - last_X, ~flat_X))
+    best = rank_X[0]
+    value = jnp.exp(jnp.where(within_XY[best], log_Y, 0.0).sum() / within_XY[best].sum())
+    return Plateau(*(jnp.where(flat_X[best], x, jnp.nan) for x in (value, first_X[best], last_X[best])))
 
 
 def _log_ratio_sums(neighbours: Neighbours, count: int) -> tuple[Float[Array, " P"], Float[Array, " P"]]:
     """sum_{j<k} ln(T_k / T_j) of every point and its number of terms k - 1, over those of `count` that there are."""
     neighbours.check_searched(count)
     distance_PC = neighbours.distance_PC[:, :count]
-    found_PC = distance_PC < jnp.inf
-    farthest_P = jnp.where(found_PC, distance_PC, 0.0).max(axis=1)
+    there_PC = distance_PC < jnp.inf
+    farthest_P = jnp.where(there_PC, distance_PC, 0.0).max(axis=1)
     log_PC = jnp.log1p((farthest_P[:, None] - distance_PC) / distance_PC)
-    return jnp.where(found_PC, log_PC, 0.0).sum(axis=1), found_PC.sum(axis=1) - 1.0
+    return jnp.where(there_PC, log_PC, 0.0).sum(axis=1), there_PC.sum(axis=1) - 1.0

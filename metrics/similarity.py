@@ -3,6 +3,8 @@
 `keep_P` weighs the points, 1 or 0; None keeps them all. It enters by contractions alone, so that `jax.vmap` over
 many choices of points is one matrix product. A coordinate that is not finite is never hidden: it makes the result
 not finite, even where its point is left out, since 0 x NaN is NaN.
+
+Here Q are the points of a second cloud, X runs of points that are added up by themselves.
 """
 
 from typing import NamedTuple
@@ -174,8 +176,8 @@ def _sum(weight_P: Float[Array, " P"], x_P: Float[Array, "P ..."]) -> Float[Arra
     whole = weight_P.size - weight_P.size % AT_ONCE
     if whole <= AT_ONCE:
         return jnp.matmul(weight_P, x_P, precision=Precision.HIGHEST)
-    weight_BP, x_BP = (one_P[:whole].reshape(-1, AT_ONCE, *one_P.shape[1:]) for one_P in (weight_P, x_P))
-    blocks = jnp.einsum("bp,bp...->b...", weight_BP, x_BP, precision=Precision.HIGHEST).sum(axis=0)
+    weight_XP, x_XP = (one_P[:whole].reshape(-1, AT_ONCE, *one_P.shape[1:]) for one_P in (weight_P, x_P))
+    blocks = jnp.einsum("bp,bp...->b...", weight_XP, x_XP, precision=Precision.HIGHEST).sum(axis=0)
     return blocks + jnp.matmul(weight_P[whole:], x_P[whole:], precision=Precision.HIGHEST)
 
 

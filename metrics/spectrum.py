@@ -1,4 +1,7 @@
-"""The spectrum of a cloud's covariance: one eigendecomposition, and what is read off it."""
+"""The spectrum of a cloud's covariance: one eigendecomposition, and what is read off it.
+
+Here Q are the points of a fold.
+"""
 
 import functools
 from collections.abc import Callable
@@ -6,13 +9,11 @@ from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
-from jax.lax import Precision
 from jaxtyping import Array, Float
 
-from anisoscope.metrics.cloud import AnyArray, centred, eigh, largest, leave_out
+from anisoscope.metrics.cloud import AnyArray, centred, largest, leave_out
+from anisoscope.metrics.eigen import eigen, product, resolved
 
-RESOLUTION = 1e-9  # an eigenvalue below this share of the largest drowns in the rounding of float32, and is set to 0
-GRADED = 3e-4  # eigenvalues below this share of the largest are decomposed again, on their own
 EPSILON = 1e-7  # RankMe's, added to each share of the singular values
 
 
@@ -47,24 +48,24 @@ def spectrum(cloud_PD: Float[AnyArray, "P D"], folds: int = 1) -> Spectrum:
     points, width = cloud_PD.shape
     x_PD = centred(cloud_PD)
     mean_D = jnp.asarray(cloud_PD, jnp.float32).mean(axis=0)
-    value_E, vector_EE = _eigen(x_PD.T if points < width else x_PD)
-    value_E = _resolved(value_E / points)
+    value_E, vector_EE = eigen(x_PD.T if points < width else x_PD)
+    value_E = resolved(value_E / points)
 
     square_P = jnp.square(x_PD).sum(axis=1)
     if points < width:
         length_E = jnp.sqrt(points * value_E)  # of the cloud's coordinates along the direction
-        along_E = _product(_product(x_PD, mean_D), vector_EE)
+        along_E = product(product(x_PD, mean_D), vector_EE)
         mean_E = jnp.where(length_E > 0, along_E / jnp.where(length_E > 0, length_E, 1.0), 0.0)
         outside = jnp.sqrt(jnp.maximum(jnp.square(mean_D).sum() - jnp.square(mean_E).sum(), 0.0))
     else:
-        mean_E, outside = _product(mean_D, vector_EE), jnp.zeros(())
+        mean_E, outside = product(mean_D, vector_EE), jnp.zeros(())
     if folds == 1:
         kurtosis_R = jnp.square(square_P / square_P.mean()).mean()[None]
         value_RE, mean_RE = value_E[None], mean_E[None]
     else:
-        coordinate_PE = vector_EE * length_E[None] if points < width else _product(x_PD, vector_EE)
-        value_RE, shift_RE, kurtosis_R = _without_each_fold(coordinate_PE, square_P, folds)
-        value_RE, mean_RE = jax.vmap(_resolved)(value_RE), mean_E[None] + shift_RE
+        coordinate_PE = vector_EE * length_E[None] if points < width else product(x_PD, vector_EE)
+        value_RE, shift_RE, kurtosis_R = _without_each_group(coordinate_PE, square_P, folds)
+        value_RE, mean_RE = jax.vmap(resolved)(value_RE), mean_E[None] + shift_RE
     outside_R, width_R, points_R = (jnp.full_like(kurtosis_R, value) for value in (outside, width, points))
     return Spectrum(value_RE, mean_RE, outside_R, kurtosis_R, width_R, points_R)
 
@@ -243,43 +244,7 @@ def alpha_req(spectrum: Spectrum, first: int = 4, last: int = 100) -> PowerLaw:
     return PowerLaw(jnp.where(enough, -covariance / variance, jnp.nan), jnp.where(enough, r2, jnp.nan))
 
 
-def _product(a: Float[Array, "..."], b: Float[Array, "..."]) -> Float[Array, "..."]:
-    return jnp.matmul(a, b, precision=Precision.HIGHEST)
-
-
-def _eigen(x_QE: Float[Array, "Q E"]) -> tuple[Float[Array, " E"], Float[Array, "E E"]]:
-    """Eigenvalues of x^T x, largest first, and eigenvectors as columns.
-
-    One decomposition leaves an error of 3e-7 of the largest eigenvalue: rounding of the product, and of eigh. Where
-    smaller ones are at stake, the coordinates x v of the data along their directions still have all their digits, and
-    so has the product of these. What couples them to the large ones is of second order, and left out.
-    """
-    value_E, vector_EE = eigh(_product(x_QE.T, x_QE))
-    value_E, vector_EE = value_E[::-1], vector_EE[:, ::-1]
-
-    def again() -> tuple[Float[Array, " E"], Float[Array, "E E"]]:
-        small_E = value_E < GRADED * value_E[0]
-        coordinate_QE = _product(x_QE, vector_EE)
-        gram_EE = _product(coordinate_QE.T, coordinate_QE)
-        square_E = jnp.diagonal(gram_EE)
-        # keeps the large ones out of the turn
-        last_E = jnp.where(small_E, 0.0, -jnp.where(small_E, square_E, 0.0).sum())
-        small_EE = jnp.where(small_E[:, None] & small_E[None], gram_EE, 0.0) + jnp.diag(last_E)
-        small_value_E, turn_EE = eigh(small_EE)
-        behind_large = (~small_E).sum()
-        small_value_E = jnp.roll(small_value_E[::-1], behind_large)
-        turned_EE = jnp.roll(_product(vector_EE, turn_EE[:, ::-1]), behind_large, axis=1)
-        value_again_E = jnp.where(small_E, small_value_E, square_E)
-        return jnp.maximum(value_again_E, 0.0), jnp.where(small_E[None], turned_EE, vector_EE)
-
-    return jax.lax.cond(value_E[-1] < GRADED * value_E[0], again, lambda: (value_E, vector_EE))
-
-
-def _resolved(value_E: Float[Array, " E"]) -> Float[Array, " E"]:
-    return jnp.where(value_E < RESOLUTION * value_E.max(), 0.0, value_E)
-
-
-def _without_each_fold(
+def _without_each_group(
     coordinate_PE: Float[Array, "P E"], square_P: Float[Array, " P"], folds: int
 ) -> tuple[Float[Array, "R E"], Float[Array, "R E"], Float[Array, " R"]]:
     """Variances along the principal directions, shift of the mean and kurtosis: of the full cloud, and without each."""
@@ -287,9 +252,9 @@ def _without_each_fold(
     coordinate_JQE = coordinate_PE.reshape(folds, points // folds, -1)
     keep_RJ = leave_out(folds)
     count_R = keep_RJ.sum(axis=1) * (points // folds)
-    shift_RE = _product(keep_RJ, coordinate_JQE.sum(axis=1)) / count_R[:, None]
-    value_RE = _product(keep_RJ, jnp.square(coordinate_JQE).sum(axis=1)) / count_R[:, None] - jnp.square(shift_RE)
-    square_RP = square_P[None] - 2.0 * _product(shift_RE, coordinate_PE.T) + jnp.square(shift_RE).sum(1)[:, None]
+    shift_RE = product(keep_RJ, coordinate_JQE.sum(axis=1)) / count_R[:, None]
+    value_RE = product(keep_RJ, jnp.square(coordinate_JQE).sum(axis=1)) / count_R[:, None] - jnp.square(shift_RE)
+    square_RP = square_P[None] - 2.0 * product(shift_RE, coordinate_PE.T) + jnp.square(shift_RE).sum(1)[:, None]
     keep_RP = jnp.repeat(keep_RJ, points // folds, axis=1) / count_R[:, None]
     square_R = (keep_RP * square_RP).sum(axis=1)
     kurtosis_R = (keep_RP * jnp.square(square_RP / square_R[:, None])).sum(axis=1)

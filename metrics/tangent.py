@@ -1,7 +1,8 @@
 """Tangent proxies of a layer, and how much of a gradient lies in them.
 
-Arrays carry the letters of `models`, and P points, K columns of an orthonormal frame (its rank), R resamples,
-C control frames. What is a reconstruction after Bernas et al. 2026 says so: their formulas were not readable here.
+Letters as in docs/reference/letters.md; here E are the columns of an orthonormal frame (its rank), U control frames, O
+other points, Y rounds, X any columns. What is a reconstruction after Bernas et al. 2026 says so: their formulas were
+not readable here.
 """
 
 from typing import NamedTuple
@@ -23,13 +24,13 @@ FLAT = 1e-5  # a variance below this share of the largest is rounding: neighbour
 class Factors(NamedTuple):
     """A ~ Z C with Z >= 0."""
 
-    weight_PK: Float[Array, "P K"]
-    concept_KD: Float[Array, "K D"]
-    residual_S: Float[Array, " S"]  # |A - Z C|^2 / |A|^2 after each round
+    weight_PE: Float[Array, "P E"]
+    concept_ED: Float[Array, "E D"]
+    residual_Y: Float[Array, " Y"]  # |A - Z C|^2 / |A|^2 after each round
 
 
-def semi_nmf(points_PD: Float[AnyArray, "P D"], start_PK: Float[AnyArray, "P K"], rounds: int) -> Factors:
-    """Semi-nonnegative factors of points: A ~ Z C, Z >= 0, by multiplicative updates from Z = `start_PK` > 0.
+def semi_nmf(points_PD: Float[AnyArray, "P D"], start_PE: Float[AnyArray, "P E"], rounds: int) -> Factors:
+    """Semi-nonnegative factors of points: A ~ Z C, Z >= 0, by multiplicative updates from Z = `start_PE` > 0.
 
     Each of `rounds` S: C <- pinv(Z^T Z) Z^T A, then Z <- Z sqrt(((A C^T)+ + Z (C C^T)-) / ((A C^T)- + Z (C C^T)+)),
     with + and - the positive and negative parts; last, C once more. Neither step raises |A - Z C|. Shapes: as named.
@@ -41,34 +42,34 @@ def semi_nmf(points_PD: Float[AnyArray, "P D"], start_PK: Float[AnyArray, "P K"]
     x_PD = raw_PD / scale
     total = jnp.square(x_PD).sum()
 
-    def concepts(weight_PK: Array) -> tuple[Array, Array]:
+    def concepts(weight_PE: Array) -> tuple[Array, Array]:
         """The best for these weights, and what they leave of the points."""
-        product_KD = _product(weight_PK.T, x_PD)
-        value_K, vector_KK = eigh(_product(weight_PK.T, weight_PK))
-        inverse_K = jnp.where(value_K > SINGULAR * value_K[-1], 1.0 / value_K, 0.0)
-        concept_KD = _product(vector_KK, inverse_K[:, None] * _product(vector_KK.T, product_KD))
-        return concept_KD, jnp.maximum(1.0 - (concept_KD * product_KD).sum() / total, 0.0)
+        product_ED = _product(weight_PE.T, x_PD)
+        value_E, vector_EE = eigh(_product(weight_PE.T, weight_PE))
+        inverse_E = jnp.where(value_E > SINGULAR * value_E[-1], 1.0 / value_E, 0.0)
+        concept_ED = _product(vector_EE, inverse_E[:, None] * _product(vector_EE.T, product_ED))
+        return concept_ED, jnp.maximum(1.0 - (concept_ED * product_ED).sum() / total, 0.0)
 
-    def improve(weight_PK: Array, concept_KD: Array) -> Array:
-        cross_PK, gram_KK = _product(x_PD, concept_KD.T), _product(concept_KD, concept_KD.T)
-        up_PK = jnp.maximum(cross_PK, 0.0) + _product(weight_PK, jnp.maximum(-gram_KK, 0.0))
-        down_PK = jnp.maximum(-cross_PK, 0.0) + _product(weight_PK, jnp.maximum(gram_KK, 0.0))
-        return weight_PK * jnp.sqrt(up_PK / (down_PK + EPSILON))
+    def improve(weight_PE: Array, concept_ED: Array) -> Array:
+        cross_PE, gram_EE = _product(x_PD, concept_ED.T), _product(concept_ED, concept_ED.T)
+        up_PE = jnp.maximum(cross_PE, 0.0) + _product(weight_PE, jnp.maximum(-gram_EE, 0.0))
+        down_PE = jnp.maximum(-cross_PE, 0.0) + _product(weight_PE, jnp.maximum(gram_EE, 0.0))
+        return weight_PE * jnp.sqrt(up_PE / (down_PE + EPSILON))
 
     def step(carry: tuple[Array, Array], _: None) -> tuple[tuple[Array, Array], Array]:
-        weight_PK = improve(*carry)
-        concept_KD, residual = concepts(weight_PK)
-        return (weight_PK, concept_KD), residual
+        weight_PE = improve(*carry)
+        concept_ED, residual = concepts(weight_PE)
+        return (weight_PE, concept_ED), residual
 
-    weight_PK = jnp.asarray(start_PK, jnp.float32)
-    last, residual_S = jax.lax.scan(step, (weight_PK, concepts(weight_PK)[0]), None, length=rounds)
-    return Factors(last[0], last[1] * scale, residual_S)
+    weight_PE = jnp.asarray(start_PE, jnp.float32)
+    last, residual_Y = jax.lax.scan(step, (weight_PE, concepts(weight_PE)[0]), None, length=rounds)
+    return Factors(last[0], last[1] * scale, residual_Y)
 
 
-def start(points_PD: Float[AnyArray, "P D"], key: Key[Array, ""], rank: int) -> Float[Array, "P K"]:
+def start(points_PD: Float[AnyArray, "P D"], key: Key[Array, ""], rank: int) -> Float[Array, "P E"]:
     """Weights for semi-NMF to begin with: 1 for the nearest of `rank` points drawn at random, and 0.2 added to all.
 
-    Shapes: (P, D) -> (P, K). Copies are drawn after all points that differ: columns that begin as the same stay the
+    Shapes: (P, D) -> (P, E). Copies are drawn after all points that differ: columns that begin as the same stay the
     same. Ties go to the first drawn. Range: 0.2 or 1.2. More ranks than points: ValueError. Source: Ding et al. 2010
     begin with the clusters of k-means and add 0.2; this is k-means' first assignment.
     """
@@ -80,24 +81,24 @@ def start(points_PD: Float[AnyArray, "P D"], key: Key[Array, ""], rank: int) -> 
     original_P, _ = originals(points_PD)
     earliest_P = jnp.full_like(order_P, len(order_P)).at[original_P].min(order_P)
     copy_P = earliest_P[original_P] < order_P  # of one that is drawn before it
-    chosen_KD = points_PD[drawn_P[jnp.argsort(copy_P[drawn_P])[:rank]]]
-    distance_PK = jnp.square(chosen_KD).sum(axis=1)[None] - 2.0 * _product(points_PD, chosen_KD.T)
-    return jax.nn.one_hot(distance_PK.argmin(axis=1), rank) + 0.2
+    chosen_ED = points_PD[drawn_P[jnp.argsort(copy_P[drawn_P])[:rank]]]
+    distance_PE = jnp.square(chosen_ED).sum(axis=1)[None] - 2.0 * _product(points_PD, chosen_ED.T)
+    return jax.nn.one_hot(distance_PE.argmin(axis=1), rank) + 0.2
 
 
-def orthonormal(concept_KD: Float[AnyArray, "K D"]) -> Float[Array, "D K"]:
+def orthonormal(concept_ED: Float[AnyArray, "E D"]) -> Float[Array, "D E"]:
     """Orthonormal columns that span the rows: Q of the QR decomposition of C^T, to 1e-5.
 
-    Shapes: (K, D), K <= D -> (D, K). Rows that depend on each other: columns beyond their span are filled up. Source:
+    Shapes: (E, D), E <= D -> (D, E). Rows that depend on each other: columns beyond their span are filled up. Source:
     reconstruction after Bernas et al. 2026, whose semi-NMF concepts are orthonormalised so.
     """
-    return jnp.linalg.qr(jnp.asarray(concept_KD, jnp.float32).T)[0]
+    return jnp.linalg.qr(jnp.asarray(concept_ED, jnp.float32).T)[0]
 
 
-def principal(points_PD: Float[AnyArray, "P D"], rank: int) -> Float[Array, "D K"]:
+def principal(points_PD: Float[AnyArray, "P D"], rank: int) -> Float[Array, "D E"]:
     """The first principal directions of the points about their mean, as orthonormal columns, the first one first.
 
-    Shapes: (P, D), rank <= D -> (D, K). No frame of this rank has a larger `variance_share` of these points. A
+    Shapes: (P, D), rank <= D -> (D, E). No frame of this rank has a larger `variance_share` of these points. A
     coordinate that is not finite: NaN. Source: principal components; as a tangent proxy, reconstruction after Bernas
     et al. 2026.
     """
@@ -106,21 +107,21 @@ def principal(points_PD: Float[AnyArray, "P D"], rank: int) -> Float[Array, "D K
 
 
 def energy(
-    frame_DK: Float[AnyArray, "D K"], gradient_PD: Float[AnyArray, "P D"], keep_P: Float[AnyArray, " P"] | None = None
+    frame_DE: Float[AnyArray, "D E"], gradient_PD: Float[AnyArray, "P D"], keep_P: Float[AnyArray, " P"] | None = None
 ) -> Float[Array, ""]:
     """Share of the squared norm of the rows that lies in the span of the frame: e(Q) = |G Q|^2 / |G|^2, uncentred.
 
     Shapes: orthonormal columns, P rows of width D, weights 1 or 0 (None: all) -> scalar. Units: none. Range: [0, 1];
-    K/D for isotropic rows, 1 where they lie in the span. All rows 0: NaN. Source: Bernas et al. 2026 (reconstruction).
+    E/D for isotropic rows, 1 where they lie in the span. All rows 0: NaN. Source: Bernas et al. 2026 (reconstruction).
     """
     gradient_PD = jnp.asarray(gradient_PD, jnp.float32)
     keep_P = _all(gradient_PD) if keep_P is None else keep_P
-    inside_P = jnp.square(_product(gradient_PD, frame_DK)).sum(axis=1)
+    inside_P = jnp.square(_product(gradient_PD, frame_DE)).sum(axis=1)
     return _product(keep_P, inside_P) / _product(keep_P, jnp.square(gradient_PD).sum(axis=1))
 
 
 def variance_share(
-    frame_DK: Float[AnyArray, "D K"], points_PD: Float[AnyArray, "P D"], keep_P: Float[AnyArray, " P"] | None = None
+    frame_DE: Float[AnyArray, "D E"], points_PD: Float[AnyArray, "P D"], keep_P: Float[AnyArray, " P"] | None = None
 ) -> Float[Array, ""]:
     """Share of the points' variance that lies in the span of the frame: v(Q) = tr(Q^T C Q) / tr C.
 
@@ -130,45 +131,45 @@ def variance_share(
     """
     x_PD = centred(points_PD)
     keep_P = _all(x_PD) if keep_P is None else keep_P
-    score_PK, count = _product(x_PD, frame_DK), keep_P.sum()
-    inside = _product(keep_P, jnp.square(score_PK).sum(axis=1)) / count
-    inside -= jnp.square(_product(keep_P, score_PK) / count).sum()
+    score_PE, count = _product(x_PD, frame_DE), keep_P.sum()
+    inside = _product(keep_P, jnp.square(score_PE).sum(axis=1)) / count
+    inside -= jnp.square(_product(keep_P, score_PE) / count).sum()
     square = _product(keep_P, jnp.square(x_PD).sum(axis=1)) / count
     total = square - jnp.square(_product(keep_P, x_PD) / count).sum()
     return jnp.where(total < RESIDUE * square, jnp.nan, inside / total)
 
 
-def random_frames(frame_DK: Float[AnyArray, "D K"], key: Key[Array, ""], count: int) -> Float[Array, "C D K"]:
+def random_frames(frame_DE: Float[AnyArray, "D E"], key: Key[Array, ""], count: int) -> Float[Array, "U D E"]:
     """Random frames of the same rank in the complement: Q_N = qr((I - Q Q^T) Z), Z normal.
 
-    Shapes: (D, K), 2 K <= D or ValueError -> (C, D, K). The mean of e(Q_N) over all such frames is
-    (1 - e(Q)) K / (D - K): it says nothing of G that e(Q) does not. Source: Bernas et al. 2026, the normal controls;
+    Shapes: (D, E), 2 E <= D or ValueError -> (U, D, E). The mean of e(Q_N) over all such frames is
+    (1 - e(Q)) E / (D - E): it says nothing of G that e(Q) does not. Source: Bernas et al. 2026, the normal controls;
     second-hand for their number.
     """
-    frame_DK = jnp.asarray(frame_DK, jnp.float32)
-    _check_room(frame_DK, 2)
+    frame_DE = jnp.asarray(frame_DE, jnp.float32)
+    _check_room(frame_DE, 2)
 
     def draw(key: Array) -> Array:
-        return jnp.linalg.qr(_outside(frame_DK, jax.random.normal(key, frame_DK.shape)))[0]
+        return jnp.linalg.qr(_outside(frame_DE, jax.random.normal(key, frame_DE.shape)))[0]
 
     return jax.lax.map(draw, jax.random.split(key, count))
 
 
-def ratio(own: Float[AnyArray, ""] | float, control_C: Float[AnyArray, " C"]) -> Float[Array, ""]:
+def ratio(own: Float[AnyArray, ""] | float, control_U: Float[AnyArray, " U"]) -> Float[Array, ""]:
     """e(Q) over the mean of e(Q_N). Units: none. Range: >= 0. Source: Bernas et al. 2026 (reconstruction)."""
-    return jnp.asarray(own) / jnp.asarray(control_C).mean()
+    return jnp.asarray(own) / jnp.asarray(control_U).mean()
 
 
-def p_value(own: Float[AnyArray, ""] | float, control_C: Float[AnyArray, " C"]) -> Float[Array, ""]:
-    """(1 + how many controls have at least the energy of the proxy) / (1 + their number). Range: [1/(1 + C), 1].
+def p_value(own: Float[AnyArray, ""] | float, control_U: Float[AnyArray, " U"]) -> Float[Array, ""]:
+    """(1 + how many controls have at least the energy of the proxy) / (1 + their number). Range: [1/(1 + U), 1].
 
     A NaN among them: NaN. Controls in the complement and the proxy are not exchangeable, so that this is not uniform
     even where G is isotropic: of rank D/4 it is 1/21 in 0.10 of the cases. Nor does it know what the activations
     explain by themselves. Units: none. Source: Bernas et al. 2026 (reconstruction).
     """
-    own, control_C = jnp.asarray(own), jnp.asarray(control_C)
-    p = (1.0 + (control_C >= own).sum()) / (1.0 + control_C.size)
-    return jnp.where(jnp.isnan(own) | jnp.isnan(control_C).any(), jnp.nan, p)
+    own, control_U = jnp.asarray(own), jnp.asarray(control_U)
+    p = (1.0 + (control_U >= own).sum()) / (1.0 + control_U.size)
+    return jnp.where(jnp.isnan(own) | jnp.isnan(control_U).any(), jnp.nan, p)
 
 
 def covariance(points_PD: Float[AnyArray, "P D"], keep_P: Float[AnyArray, " P"] | None = None) -> Float[Array, "D D"]:
@@ -179,61 +180,61 @@ def covariance(points_PD: Float[AnyArray, "P D"], keep_P: Float[AnyArray, " P"] 
     return _product((keep_P[:, None] * x_PD).T, x_PD) / keep_P.sum() - mean_D[:, None] * mean_D[None]
 
 
-def isoscore_outside(frame_DK: Float[AnyArray, "D K"], covariance_DD: Float[AnyArray, "D D"]) -> Float[Array, ""]:
-    """IsoScore* of what is left when the frame is removed, in the D - K dimensions of its complement, no shrinkage.
+def isoscore_outside(frame_DE: Float[AnyArray, "D E"], covariance_DD: Float[AnyArray, "D D"]) -> Float[Array, ""]:
+    """IsoScore* of what is left when the frame is removed, in the D - E dimensions of its complement, no shrinkage.
 
-    (tr(C')^2/|C'|_F^2 - 1)/(D - K - 1), C' = B^T C B for any orthonormal basis B of the complement. Range: [0, 1];
-    K = 0: that of all D dimensions. D - K = 1, or tr C' below RESIDUE of tr C, which may be rounding: NaN. Units: none.
+    (tr(C')^2/|C'|_F^2 - 1)/(D - E - 1), C' = B^T C B for any orthonormal basis B of the complement. Range: [0, 1];
+    E = 0: that of all D dimensions. D - E = 1, or tr C' below RESIDUE of tr C, which may be rounding: NaN. Units: none.
     Source: Rudman and Eickhoff 2024 for the score; of a complement, reconstruction after Bernas et al. 2026, who do not
     say in how many dimensions.
     """
-    covariance_DD, (width, rank) = jnp.asarray(covariance_DD), frame_DK.shape
+    covariance_DD, (width, rank) = jnp.asarray(covariance_DD), frame_DE.shape
     covariance_DD = covariance_DD / jnp.trace(covariance_DD)  # squares of small gradients underflow
-    left_DD = _outside(frame_DK, _outside(frame_DK, covariance_DD).T)
+    left_DD = _outside(frame_DE, _outside(frame_DE, covariance_DD).T)
     trace = jnp.trace(left_DD)
     participation = jnp.square(trace) / jnp.square(left_DD).sum()
     return jnp.where(trace < RESIDUE, jnp.nan, (participation - 1.0) / (width - rank - 1.0))
 
 
 def equal_energy_frames(
-    frame_DK: Float[AnyArray, "D K"], moment_DD: Float[AnyArray, "D D"], key: Key[Array, ""], count: int
-) -> Float[Array, "C D K"]:
+    frame_DE: Float[AnyArray, "D E"], moment_DD: Float[AnyArray, "D D"], key: Key[Array, ""], count: int
+) -> Float[Array, "U D E"]:
     """Random frames of the rank and the energy of another: what removing so much energy does, wherever it lies.
 
-    Shapes: (D, K), the second moments M of the rows (any unit), 3 K <= D or ValueError -> (C, D, K). Each is
-    cos t V R + sin t N: V the K eigenvectors of M with most energy (least, where the frame has less than N), R a random
+    Shapes: (D, E), the second moments M of the rows (any unit), 3 E <= D or ValueError -> (U, D, E). Each is
+    cos t V R + sin t N: V the E eigenvectors of M with most energy (least, where the frame has less than N), R a random
     rotation, N random columns in the complement of both. V^T M N = 0, so that cos^2 t = (e(Q) - e(N)) / (e(V) - e(N))
     in closed form. An M that is not finite: NaN. Source: this project.
     """
-    frame_DK, rank = jnp.asarray(frame_DK), frame_DK.shape[1]
-    _check_room(frame_DK, 3)
+    frame_DE, rank = jnp.asarray(frame_DE), frame_DE.shape[1]
+    _check_room(frame_DE, 3)
     moment_DD = jnp.asarray(moment_DD) / jnp.trace(jnp.asarray(moment_DD))
     vector_DD = eigh(moment_DD)[1]
-    ends_2DK = jnp.stack([vector_DD[:, -rank:], vector_DD[:, :rank]])
-    both_DK = jnp.concatenate(ends_2DK, axis=1)
+    ends_2DE = jnp.stack([vector_DD[:, -rank:], vector_DD[:, :rank]])
+    both_DE = jnp.concatenate(ends_2DE, axis=1)
 
-    def share(one_DK: Array) -> Array:
-        return (one_DK * _product(moment_DD, one_DK)).sum()
+    def share(one_DE: Array) -> Array:
+        return (one_DE * _product(moment_DD, one_DE)).sum()
 
-    wanted, ends_2 = share(frame_DK), jax.vmap(share)(ends_2DK)
+    wanted, ends_2 = share(frame_DE), jax.vmap(share)(ends_2DE)
 
     def draw(key: Array) -> Array:
         turn, far = jax.random.split(key)
-        turn_KK = jnp.linalg.qr(jax.random.normal(turn, (rank, rank)))[0]
-        far_DK = jnp.linalg.qr(_outside(both_DK, jax.random.normal(far, frame_DK.shape)))[0]
-        there = share(far_DK)
+        turn_EE = jnp.linalg.qr(jax.random.normal(turn, (rank, rank)))[0]
+        far_DE = jnp.linalg.qr(_outside(both_DE, jax.random.normal(far, frame_DE.shape)))[0]
+        there = share(far_DE)
         end = jnp.where(wanted >= there, 0, 1)
         square = jnp.clip((wanted - there) / (ends_2[end] - there), 0.0, 1.0)
-        return jnp.sqrt(square) * _product(ends_2DK[end], turn_KK) + jnp.sqrt(1.0 - square) * far_DK
+        return jnp.sqrt(square) * _product(ends_2DE[end], turn_EE) + jnp.sqrt(1.0 - square) * far_DE
 
     return jax.lax.map(draw, jax.random.split(key, count))
 
 
 class Local(NamedTuple):
-    """Of every point, in the frame of its own neighbourhood, K = 1 … rank."""
+    """Of every point, in the frame of its own neighbourhood, E = 1 … rank."""
 
-    inside_PK: Float[Array, "P K"]  # |Q_i^T g_i|^2
-    share_PK: Float[Array, "P K"]  # tr(Q_i^T C Q_i) / tr C
+    inside_PE: Float[Array, "P E"]  # |Q_i^T g_i|^2
+    share_PE: Float[Array, "P E"]  # tr(Q_i^T C Q_i) / tr C
 
 
 def local_tangent(
@@ -255,34 +256,34 @@ def local_tangent(
     origin_1D = jnp.asarray(points_PD, jnp.float32).mean(axis=0, keepdims=True)
     points_PD, among_OD = points_PD - origin_1D, jnp.asarray(among_OD, jnp.float32) - origin_1D
     distance_PO = jnp.square(among_OD).sum(axis=1)[None] - 2.0 * _product(points_PD, among_OD.T)
-    nearest_PM = jax.lax.top_k(-distance_PO, neighbours)[1]
+    nearest_PC = jax.lax.top_k(-distance_PO, neighbours)[1]
     covariance_DD = covariance(points_PD)
 
     def of_point(given: tuple[Array, Array]) -> tuple[Array, Array]:
-        nearest_M, gradient_D = given
-        near_MD = among_OD[nearest_M]
-        near_MD = centred(near_MD)
-        value_M, vector_MM = eigh(_product(near_MD, near_MD.T))  # fewer neighbours than dimensions: the smaller matrix
-        first_KM, value_K = vector_MM[:, ::-1][:, :rank].T, value_M[::-1][:rank]
-        length_K = jnp.where(value_K > FLAT * value_K[0], jnp.sqrt(jnp.abs(value_K)), jnp.inf)
-        frame_KD = _product(first_KM, near_MD) / length_K[:, None]
-        share_K = (frame_KD * _product(frame_KD, covariance_DD)).sum(axis=1) / jnp.trace(covariance_DD)
-        return jnp.cumsum(jnp.square(_product(frame_KD, gradient_D))), jnp.cumsum(share_K)
+        nearest_C, gradient_D = given
+        near_CD = among_OD[nearest_C]
+        near_CD = centred(near_CD)
+        value_C, vector_CC = eigh(_product(near_CD, near_CD.T))  # fewer neighbours than dimensions: the smaller matrix
+        first_EC, value_E = vector_CC[:, ::-1][:, :rank].T, value_C[::-1][:rank]
+        length_E = jnp.where(value_E > FLAT * value_E[0], jnp.sqrt(jnp.abs(value_E)), jnp.inf)
+        frame_ED = _product(first_EC, near_CD) / length_E[:, None]
+        share_E = (frame_ED * _product(frame_ED, covariance_DD)).sum(axis=1) / jnp.trace(covariance_DD)
+        return jnp.cumsum(jnp.square(_product(frame_ED, gradient_D))), jnp.cumsum(share_E)
 
-    return Local(*jax.lax.map(of_point, (nearest_PM, jnp.asarray(gradient_PD))))
+    return Local(*jax.lax.map(of_point, (nearest_PC, jnp.asarray(gradient_PD))))
 
 
-def _check_room(frame_DK: Array, frames: int) -> None:
-    width, rank = frame_DK.shape
+def _check_room(frame_DE: Array, frames: int) -> None:
+    width, rank = frame_DE.shape
     if frames * rank > width:
         raise ValueError(f"{frames} frames of rank {rank} do not fit beside each other into {width} dimensions")
 
 
-def _outside(frame_DK: Array, x_DE: Array) -> Array:
+def _outside(frame_DE: Array, x_DX: Array) -> Array:
     """The columns without what lies in the frame; twice, since float32 leaves some of it."""
     for _ in range(2):
-        x_DE = x_DE - _product(frame_DK, _product(frame_DK.T, x_DE))
-    return x_DE
+        x_DX = x_DX - _product(frame_DE, _product(frame_DE.T, x_DX))
+    return x_DX
 
 
 def _all(x_PD: Array) -> Array:

@@ -1,4 +1,7 @@
-"""What is read of each window by itself: the spectrum of its own vectors."""
+"""What is read of each window by itself: the spectrum of its own vectors.
+
+Here Q are the points, sorted by window, and padding.
+"""
 
 import jax
 import jax.numpy as jnp
@@ -34,15 +37,15 @@ def window_entropy(
 
     def block(start: Array, size: Array) -> Array:
         """`size` rows from `start` on, zeros below them."""
-        rows_RD = jax.lax.dynamic_slice_in_dim(x_QD, start, rows)
-        return jnp.where(jnp.arange(rows)[:, None] < size, rows_RD, 0.0)
+        rows_TD = jax.lax.dynamic_slice_in_dim(x_QD, start, rows)
+        return jnp.where(jnp.arange(rows)[:, None] < size, rows_TD, 0.0)
 
     def folded(start: Array, size: Array) -> Array:
         """Singular values of a window of more rows: those of R in QR, row block by row block."""
 
         def add(number: Array, r_DD: Array) -> Array:
-            further_RD = block(start + number * rows, size - number * rows)
-            return jnp.linalg.qr(jnp.concatenate([r_DD, further_RD]), mode="r")
+            further_TD = block(start + number * rows, size - number * rows)
+            return jnp.linalg.qr(jnp.concatenate([r_DD, further_TD]), mode="r")
 
         r_DD = jax.lax.fori_loop(0, -(-size // rows), add, jnp.zeros((width, width)))
         return jnp.linalg.svd(r_DD, compute_uv=False)

@@ -1,5 +1,1 @@
-"""Transformers. The shape letters of the whole project, declared once:
-
-B batch, T time (positions), D width, H heads, K head width, F feed-forward width, V vocabulary, N layers,
-P points (vectors) of a cloud, E eigenvalues.
-"""
+"""Transformers. Shape letters of the whole project: docs/reference/letters.md."""

@@ -20,7 +20,7 @@ def description(model: ModelConfig) -> str:
     return ", ".join(word for word in words if word)
 
 
-def told() -> tuple[str, ...]:
+def described_fields() -> tuple[str, ...]:
     """The fields of ModelConfig that a description tells."""
     own = ("mask", *masks.settings(), "norm", "layers", "width", "heads", "context", "expansion", "positions")
     return (*own, "activation", "tied", "bias", "attention", "qk_norm", "centre_queries", "sink", "same_first")

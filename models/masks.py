@@ -1,6 +1,8 @@
 """Masks: which keys attention lets a query see, and what of the input can reach an output through several layers.
 
 A new mask is a function and an entry of MASKS, and a field of ModelConfig where it has a setting of its own.
+
+Here X are pairs of a query and a later key.
 """
 
 from collections.abc import Callable
@@ -56,10 +58,10 @@ def leak(config: ModelConfig, time: int) -> Bool[Array, "T T"]:
     They are the same in every layer, head and window: the first ones of a shuffle that only seed and context decide. A
     larger leak holds a smaller one of the same seed; 0 is causal and 1 is bidirectional.
     """
-    queries_P, keys_P = np.triu_indices(config.context, 1)
-    chosen = np.random.default_rng(config.leak_seed).permutation(queries_P.size)[: round(config.leak * queries_P.size)]
+    queries_X, keys_X = np.triu_indices(config.context, 1)
+    chosen = np.random.default_rng(config.leak_seed).permutation(queries_X.size)[: round(config.leak * queries_X.size)]
     leaked_TT = np.zeros((config.context, config.context), bool)
-    leaked_TT[queries_P[chosen], keys_P[chosen]] = True
+    leaked_TT[queries_X[chosen], keys_X[chosen]] = True
     return causal(config, time) | jnp.asarray(leaked_TT[:time, :time])
 
 

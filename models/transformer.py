@@ -26,7 +26,7 @@ Params = dict[str, Any]
 class Activations(NamedTuple):
     """What the measurements see. Whatever a jitted caller does not return costs nothing: XLA removes it."""
 
-    resid_NBTD: Array  # N+1 entries: the embedding sum, then the residual stream after every block, before a final norm
+    resid_LBTD: Array  # N+1 entries: the embedding sum, then the residual stream after every block, before a final norm
     q_NBTHK: Array  # N entries, as they enter the dot product: normalised, centred, rotated; not yet over sqrt(K)
     k_NBTHK: Array
     # Of every block, as far as the model was built to tell: attention_out and mlp_out, the outputs of both sublayers
@@ -39,8 +39,8 @@ class Model(NamedTuple):
     """Pure functions. Parameters are a nested dict of float32, those of the blocks stacked on axis 0."""
 
     init: Callable[[Array], Params]  # key -> params; the mask plays no part in it
-    # params, tokens_BT, taps_NBTD=None, visible_TT=None, see=None -> logits_BTV, activations; the N+1 taps are added to
-    # the entries of resid_NBTD, a mask that is given takes the place of the configuration's, and see(x_BTD, q_BTHK,
+    # params, tokens_BT, taps_LBTD=None, visible_TT=None, see=None -> logits_BTV, activations; the N+1 taps are added to
+    # the entries of resid_LBTD, a mask that is given takes the place of the configuration's, and see(x_BTD, q_BTHK,
     # k_BTHK) makes seen_N of every block: a training step that needs little of its activations writes no more
     apply: Callable[..., tuple[Array, Activations]]
 
@@ -120,7 +120,7 @@ class Transformer(nn.Module):
     hook_points: tuple[str, ...] = ()
 
     @nn.compact
-    def __call__(self, tokens_BT, taps_NBTD=None, visible_TT=None, see=None):
+    def __call__(self, tokens_BT, taps_LBTD=None, visible_TT=None, see=None):
         config, inner = self.config, nn.initializers.normal(0.02)
         into_residual = nn.initializers.normal(0.02 / (2 * config.layers) ** 0.5)
         table_VD = self.param("tokens", inner, (self.vocab_size, config.width))
@@ -130,20 +130,20 @@ class Transformer(nn.Module):
         if added := POSITIONS[config.positions].added:
             x_BTD = x_BTD + added(self.param, config)[None, : tokens_BT.shape[1]]
         block_taps_NBTD = None
-        if taps_NBTD is not None:
-            x_BTD, block_taps_NBTD = x_BTD + taps_NBTD[0], taps_NBTD[1:]
+        if taps_LBTD is not None:
+            x_BTD, block_taps_NBTD = x_BTD + taps_LBTD[0], taps_LBTD[1:]
         block = nn.remat(Block, prevent_cse=False) if config.remat else Block
         axes = {"variable_axes": {"params": 0}, "split_rngs": {"params": True}, "in_axes": (0, nn.broadcast)}
         scanned = nn.scan(block, **axes, length=config.layers)
         blocks = scanned(config, self.dtype, inner, into_residual, hook_points=self.hook_points, see=see, name="blocks")
-        last_BTD, (resid_NBTD, *others) = blocks(x_BTD, block_taps_NBTD, visible_TT)
+        last_BTD, (resid_LBTD, *others) = blocks(x_BTD, block_taps_NBTD, visible_TT)
         if NORMS[config.norm].final:
             last_BTD = norms.make_norm("norm_final", bias=config.bias)(last_BTD)
         head_DV = table_VD.T if config.tied else self.param("head", inner, (config.width, self.vocab_size))
         logits_BTV = jnp.matmul(
             last_BTD.astype(self.dtype), head_DV.astype(self.dtype), preferred_element_type=jnp.float32
         )
-        return logits_BTV, Activations(jnp.concatenate([x_BTD[None], resid_NBTD]), *others)
+        return logits_BTV, Activations(jnp.concatenate([x_BTD[None], resid_LBTD]), *others)
 
 
 def head_norm(x_BTHK: Float[Array, "B T H K"], name: str) -> Float[Array, "B T H K"]:
@@ -168,11 +168,11 @@ def build(config: ModelConfig, vocab_size: int, dtype: str | None = None, hook_p
     def apply(
         params: Params,
         tokens_BT: Int[Array, "B T"],
-        taps_NBTD: Float[Array, "L B T D"] | None = None,
+        taps_LBTD: Float[Array, "L B T D"] | None = None,
         visible_TT: Bool[Array, "T T"] | None = None,
         see: Callable[..., Any] | None = None,
     ) -> tuple[Float[Array, "B T V"], Activations]:
-        return transformer.apply({"params": params}, tokens_BT, taps_NBTD, visible_TT, see)
+        return transformer.apply({"params": params}, tokens_BT, taps_LBTD, visible_TT, see)
 
     return Model(init, apply)
 

@@ -14,7 +14,8 @@ from jax import Array
 from anisoscope.measurement.quantity import Values
 from anisoscope.metrics import cloud
 from anisoscope.metrics.comparison import Nearest
-from anisoscope.metrics.neighbours import Neighbours, nearest_neighbours, neighbours_in_sections
+from anisoscope.metrics.neighbours import Neighbours, nearest_neighbours
+from anisoscope.metrics.subclouds import neighbours_in_subsamples
 
 
 class Searched(NamedTuple):
@@ -53,7 +54,7 @@ def search(cloud_PD: Array, count: int, folds: int) -> Searched | None:
         return None
     if folds == 1:
         return Searched(nearest_neighbours(cloud_PD, count), None)
-    return Searched(*neighbours_in_sections(cloud_PD, count, section_count(folds)))
+    return Searched(*neighbours_in_subsamples(cloud_PD, count, section_count(folds)))
 
 
 def leave_out(folds: int, points: int) -> Array:

@@ -1,7 +1,8 @@
 """What is said of gradients on the windows: by themselves, in the proxies, and beside their controls.
 
-Arrays carry the letters of `models`; P points in J folds, R = 1 + J resamples, X frames (every fit of every kind), C
-control frames, G kinds of rows (raw, then unit), M matrices, B bins of log frequency.
+Arrays carry the letters of `models`; P points in J folds, R = 1 + J resamples, X frames (every fit of every kind), U
+control frames, G kinds of rows (raw, then unit), M matrices, I bins of log
+frequency, Q points of a fold; A goes from 1 to the rank of a local tangent.
 """
 
 import jax
@@ -32,16 +33,16 @@ def of_gradients(read_now: Read, bins_P: Array, tangents: TangentsConfig) -> dic
         return jnp.moveaxis(jnp.tensordot(weight_RJ, x_J, 1), 0, -1)
 
     norm_NTR, square_NTR, total_NR = over(read_now.norm_JNT), over(read_now.square_JNT), over(read_now.total_JN)
-    weight_BRP = _in_bins(bins_P)[:, None] * leave_out(tangents.folds, tangents.points)[None]
-    weight_BRP = weight_BRP / weight_BRP.sum(axis=2, keepdims=True)
+    weight_IRP = _in_bins(bins_P)[:, None] * leave_out(tangents.folds, tangents.points)[None]
+    weight_IRP = weight_IRP / weight_IRP.sum(axis=2, keepdims=True)
     norm_NP = jnp.linalg.norm(read_now.gradient_NPD, axis=2)
     return {
         "first_position_share": square_NTR[:, 0] / square_NTR.sum(axis=1),
         "first_position_norm": norm_NTR[:, 0] / jnp.median(norm_NTR, axis=1),
         "ones_share": over(read_now.ones_JN) / total_NR,
         "radial_share": over(read_now.radial_JN) / total_NR,
-        "norm_in_bin": jnp.einsum("brp,np->nbr", weight_BRP, norm_NP),
-        "loss_in_bin": jnp.einsum("brp,p->br", weight_BRP, read_now.loss_P),
+        "norm_in_bin": jnp.einsum("brp,np->nbr", weight_IRP, norm_NP),
+        "loss_in_bin": jnp.einsum("brp,p->br", weight_IRP, read_now.loss_P),
     }
 
 
@@ -51,31 +52,31 @@ def _in_bins(bins_P: Array) -> Array:
 
 def of_rank(
     read_now: Read,
-    frames_NXDK: Array,
+    frames_NXDE: Array,
     matrix_NMDD: Array,
     bins_P: Array,
     tangents: TangentsConfig,
 ) -> dict[str, Array]:
     """Every frame of one rank in every layer; layers go one after another."""
     keep_RP = leave_out(tangents.folds, tangents.points)
-    in_bin_BP = _in_bins(bins_P)
+    in_bin_IP = _in_bins(bins_P)
     key = jax.random.key(tangents.seed)
 
     def of_layer(given: tuple[Array, ...]) -> dict[str, Array]:
-        points_PD, gradient_PD, matrix_MDD, frames_XDK = given
+        points_PD, gradient_PD, matrix_MDD, frames_XDE = given
         rows_GPD = jnp.stack([gradient_PD, unit(gradient_PD)])
 
-        def of(frame_DK: Array) -> dict[str, Array]:
-            others_CDK = tangent.random_frames(frame_DK, key, tangents.controls)
-            found = of_frame(frame_DK, others_CDK, points_PD, rows_GPD, keep_RP, key)
-            return found | of_matrices(frame_DK, others_CDK, matrix_MDD)
+        def of(frame_DE: Array) -> dict[str, Array]:
+            others_UDE = tangent.random_frames(frame_DE, key, tangents.controls)
+            found = of_frame(frame_DE, others_UDE, points_PD, rows_GPD, keep_RP, key)
+            return found | of_matrices(frame_DE, others_UDE, matrix_MDD)
 
         # one after another: on a CPU, decompositions of many matrices at once can wait for each other for ever
-        found = jax.lax.map(of, frames_XDK)
-        binned = jax.vmap(lambda frame_DK: of_bins(frame_DK, points_PD, gradient_PD, keep_RP, in_bin_BP))(frames_XDK)
+        found = jax.lax.map(of, frames_XDE)
+        binned = jax.vmap(lambda frame_DE: of_bins(frame_DE, points_PD, gradient_PD, keep_RP, in_bin_IP))(frames_XDE)
         return found | binned
 
-    return jax.lax.map(of_layer, (read_now.points_NPD, read_now.gradient_NPD, matrix_NMDD, frames_NXDK))
+    return jax.lax.map(of_layer, (read_now.points_NPD, read_now.gradient_NPD, matrix_NMDD, frames_NXDE))
 
 
 def unit(rows_PD: Array) -> Array:
@@ -85,43 +86,43 @@ def unit(rows_PD: Array) -> Array:
 
 
 def of_frame(
-    frame_DK: Array, others_CDK: Array, points_PD: Array, rows_GPD: Array, keep_RP: Array, key: Array
+    frame_DE: Array, others_UDE: Array, points_PD: Array, rows_GPD: Array, keep_RP: Array, key: Array
 ) -> dict[str, Array]:
     """One frame in one layer: energies, what the activations explain, controls, and IsoScore* of what is left."""
 
     def of_rows(rows_PD: Array) -> dict[str, Array]:
-        energy_R = jax.vmap(lambda keep_P: tangent.energy(frame_DK, rows_PD, keep_P))(keep_RP)
+        energy_R = jax.vmap(lambda keep_P: tangent.energy(frame_DE, rows_PD, keep_P))(keep_RP)
         short_DD = jnp.linalg.qr(rows_PD, mode="r")  # D rows of the same second moments, for many frames
-        control_C = jax.vmap(lambda other_DK: tangent.energy(other_DK, short_DD))(others_CDK)
+        control_U = jax.vmap(lambda other_DE: tangent.energy(other_DE, short_DD))(others_UDE)
         covariance_RDD = jax.vmap(lambda keep_P: tangent.covariance(rows_PD, keep_P))(keep_RP)
-        alike_CDK = tangent.equal_energy_frames(frame_DK, rows_PD.T @ rows_PD, key, len(others_CDK))
-        whole = jnp.zeros((len(frame_DK), 0))
+        alike_UDE = tangent.equal_energy_frames(frame_DE, rows_PD.T @ rows_PD, key, len(others_UDE))
+        whole = jnp.zeros((len(frame_DE), 0))
 
-        def left(other_DK: Array, covariance_DD: Array = covariance_RDD[0]) -> Array:
+        def left(other_DE: Array, covariance_DD: Array = covariance_RDD[0]) -> Array:
             """What removing a frame adds to IsoScore*."""
-            return tangent.isoscore_outside(other_DK, covariance_DD) - tangent.isoscore_outside(whole, covariance_DD)
+            return tangent.isoscore_outside(other_DE, covariance_DD) - tangent.isoscore_outside(whole, covariance_DD)
 
         return {
             "energy": energy_R,
-            "control_energy": control_C,
-            "control_ratio": tangent.ratio(energy_R[0], control_C),
-            "control_p": tangent.p_value(energy_R[0], control_C),
-            "isoscore_gain": jax.vmap(lambda covariance_DD: left(frame_DK, covariance_DD))(covariance_RDD),
-            "isoscore_gain_normal": jax.vmap(left)(others_CDK),
-            "isoscore_gain_equal_energy": jax.vmap(left)(alike_CDK),
+            "control_energy": control_U,
+            "control_ratio": tangent.ratio(energy_R[0], control_U),
+            "control_p": tangent.p_value(energy_R[0], control_U),
+            "isoscore_gain": jax.vmap(lambda covariance_DD: left(frame_DE, covariance_DD))(covariance_RDD),
+            "isoscore_gain_normal": jax.vmap(left)(others_UDE),
+            "isoscore_gain_equal_energy": jax.vmap(left)(alike_UDE),
         }
 
-    variance_R = jax.vmap(lambda keep_P: tangent.variance_share(frame_DK, points_PD, keep_P))(keep_RP)
+    variance_R = jax.vmap(lambda keep_P: tangent.variance_share(frame_DE, points_PD, keep_P))(keep_RP)
     return jax.lax.map(of_rows, rows_GPD) | {"variance": variance_R}
 
 
-def of_matrices(frame_DK: Array, others_CDK: Array, matrix_MDD: Array) -> dict[str, Array]:
+def of_matrices(frame_DE: Array, others_UDE: Array, matrix_MDD: Array) -> dict[str, Array]:
     """Energies of gradients and updates of what reads or writes this layer, (of, matrix); p beside random frames."""
 
     def of(short_DD: Array) -> tuple[Array, Array]:
-        own = tangent.energy(frame_DK, short_DD)
-        control_C = jax.vmap(lambda other_DK: tangent.energy(other_DK, short_DD))(others_CDK)
-        return own, tangent.p_value(own, control_C)
+        own = tangent.energy(frame_DE, short_DD)
+        control_U = jax.vmap(lambda other_DE: tangent.energy(other_DE, short_DD))(others_UDE)
+        return own, tangent.p_value(own, control_U)
 
     energy_M, p_M = jax.vmap(of)(matrix_MDD)
     shape = len(written.OF), len(written.MATRICES)
@@ -129,17 +130,17 @@ def of_matrices(frame_DK: Array, others_CDK: Array, matrix_MDD: Array) -> dict[s
 
 
 def of_bins(
-    frame_DK: Array, points_PD: Array, gradient_PD: Array, keep_RP: Array, in_bin_BP: Array
+    frame_DE: Array, points_PD: Array, gradient_PD: Array, keep_RP: Array, in_bin_IP: Array
 ) -> dict[str, Array]:
     """e and v of the points in each bin of log frequency; NaN where a resample has fewer than two."""
 
     def of(keep_P: Array) -> tuple[Array, Array]:
         enough = keep_P.sum() > 1
-        both = tangent.energy(frame_DK, gradient_PD, keep_P), tangent.variance_share(frame_DK, points_PD, keep_P)
+        both = tangent.energy(frame_DE, gradient_PD, keep_P), tangent.variance_share(frame_DE, points_PD, keep_P)
         return tuple(jnp.where(enough, one, jnp.nan) for one in both)
 
-    energy_BR, variance_BR = jax.vmap(jax.vmap(of))(in_bin_BP[:, None] * keep_RP[None])
-    return {"energy_in_bin": energy_BR, "variance_in_bin": variance_BR}
+    energy_IR, variance_IR = jax.vmap(jax.vmap(of))(in_bin_IP[:, None] * keep_RP[None])
+    return {"energy_in_bin": energy_IR, "variance_in_bin": variance_IR}
 
 
 def of_local(read_now: Read, cloud_NPD: Array, tangents: TangentsConfig) -> dict[str, Array]:
@@ -153,7 +154,7 @@ def of_local(read_now: Read, cloud_NPD: Array, tangents: TangentsConfig) -> dict
     def of_layer(given: tuple[Array, Array, Array]) -> dict[str, Array]:
         points_PD, gradient_PD, among_PD = some(given[0]), some(given[1]), given[2]
         found = tangent.local_tangent(points_PD, gradient_PD, among_PD, tangents.neighbours, tangents.ranks[-1])
-        inside_PA, share_PA = found.inside_PK[:, at], found.share_PK[:, at]
+        inside_PA, share_PA = found.inside_PE[:, at], found.share_PE[:, at]
         square_P = jnp.square(gradient_PD).sum(axis=1)
         weight_GP = jnp.stack([square_P, (square_P > 0).astype(jnp.float32)])
         inside_GPA = jnp.stack([inside_PA, inside_PA / jnp.where(square_P > 0, square_P, 1.0)[:, None]])

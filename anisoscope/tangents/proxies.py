@@ -1,4 +1,7 @@
-"""Tangent proxies of every layer, fitted to its activations: semi-NMF concepts and principal directions."""
+"""Tangent proxies of every layer, fitted to its activations: semi-NMF concepts and principal directions.
+
+Here A are the restarts of semi-NMF, Y its rounds.
+"""
 
 from typing import NamedTuple
 
@@ -40,9 +43,9 @@ def _of_layer(x_PD: Array, keys_A: Array, rank: int, rounds: int) -> tuple[Array
         return tangent.semi_nmf(x_PD, tangent.start(x_PD, key, rank), rounds)
 
     factors_A = jax.lax.map(once, keys_A)
-    last_A = factors_A.residual_S[:, -1]
+    last_A = factors_A.residual_Y[:, -1]
     best = last_A.argmin()
-    concept_KD, residual_S = factors_A.concept_KD[best], factors_A.residual_S[best]
-    before = residual_S[max(len(residual_S) - 1 - LAST, 0)]
-    frames = jnp.stack([tangent.orthonormal(concept_KD), tangent.principal(x_PD, rank)])
+    concept_ED, residual_Y = factors_A.concept_ED[best], factors_A.residual_Y[best]
+    before = residual_Y[max(len(residual_Y) - 1 - LAST, 0)]
+    frames = jnp.stack([tangent.orthonormal(concept_ED), tangent.principal(x_PD, rank)])
     return frames, last_A[best], (before - last_A[best]) / before, last_A.max() - last_A.min()

@@ -31,7 +31,7 @@ def activations(
 
     def of_fold(fold: tuple[Array, Array]) -> Array:
         tokens_WT, picks_Q = fold
-        return _picked(model.apply(params, tokens_WT, None, visible_TT)[1].resid_NBTD, picks_Q) @ basis_DD
+        return _picked(model.apply(params, tokens_WT, None, visible_TT)[1].resid_LBTD, picks_Q) @ basis_DD
 
     return _joined(jax.lax.map(of_fold, (windows.tokens_JWT, windows.picks_JQ)))
 
@@ -42,21 +42,21 @@ def read(model: transformer.Model, params: Any, windows: Windows, visible_TT: Ar
     def of_fold(summed: written.Rows, fold: tuple[Array, ...]) -> tuple[written.Rows, tuple[Array, ...]]:
         tokens_WT, targets_WT, weights_WT, picks_Q = fold
         batch = objective.Batch(tokens_WT, targets_WT, weights_WT)
-        shape = jax.eval_shape(lambda: model.apply(params, tokens_WT, None, visible_TT)[1].resid_NBTD).shape
+        shape = jax.eval_shape(lambda: model.apply(params, tokens_WT, None, visible_TT)[1].resid_LBTD).shape
 
-        def loss(taps_NBTD: Array, matrices: written.Rows) -> tuple[Array, tuple[Array, Array]]:
-            logits_WTV, found = model.apply(written.put(params, matrices), tokens_WT, taps_NBTD, visible_TT)
-            return objective.nats(logits_WTV, batch), (logits_WTV, found.resid_NBTD)
+        def loss(taps_LBTD: Array, matrices: written.Rows) -> tuple[Array, tuple[Array, Array]]:
+            logits_WTV, found = model.apply(written.put(params, matrices), tokens_WT, taps_LBTD, visible_TT)
+            return objective.nats(logits_WTV, batch), (logits_WTV, found.resid_LBTD)
 
         both = jax.grad(loss, argnums=(0, 1), has_aux=True)
-        (gradient_NBTD, slope), (logits_WTV, resid_NBTD) = both(jnp.zeros(shape), written.take(params))
+        (gradient_NBTD, slope), (logits_WTV, resid_LBTD) = both(jnp.zeros(shape), written.take(params))
         loss_WT = optax.softmax_cross_entropy_with_integer_labels(logits_WTV, targets_WT)
         square_NBT = jnp.square(gradient_NBTD).sum(axis=3)
-        state_NQD, gradient_NQD = _picked(resid_NBTD, picks_Q), _picked(gradient_NBTD, picks_Q)
+        state_NQD, gradient_NQD = _picked(resid_LBTD, picks_Q), _picked(gradient_NBTD, picks_Q)
         state_NQD = state_NQD - state_NQD.mean(axis=2, keepdims=True)
         state_NQD = state_NQD / jnp.linalg.norm(state_NQD, axis=2, keepdims=True)
         found = (
-            _picked(resid_NBTD, picks_Q) @ basis_DD,
+            _picked(resid_LBTD, picks_Q) @ basis_DD,
             gradient_NQD @ basis_DD,
             loss_WT.reshape(-1)[picks_Q],
             jnp.sqrt(square_NBT).mean(axis=1),

@@ -27,7 +27,7 @@ def make_windows(config: RunConfig, tangents: TangentsConfig, corpus: Corpus) ->
     windows_WL = corpus.valid[starts_W[:, None] + np.arange(context + 1)].astype(np.int32)
     key = jax.random.key(tangents.seed)
     batch = objective.make_batch(config, windows_WL, key, np.arange(2 * count), corpus.mask_token)
-    log_frequency_C = frequency.log_frequency(corpus.train, 1, corpus.vocab_size)
-    bins_WT = frequency.bins(log_frequency_C)[windows_WL[:, :-1]]
+    log_frequency_V = frequency.log_frequency(corpus.train, 1, corpus.vocab_size)
+    bins_WT = frequency.bins(log_frequency_V)[windows_WL[:, :-1]]
     parts = [np.asarray(part_WT).reshape(2, tangents.folds, -1, context) for part_WT in (*batch, bins_WT)]
     return tuple(picked(*(part[half] for part in parts), tangents, rng) for half in range(2))

@@ -1,7 +1,7 @@
 """Everything that is said of a checkpoint, from what was read of it: proxies fitted here, and all of them tested.
 
 Pure and un-jitted: whoever reads a model compiles it with the reading, or by itself. Arrays carry the letters of
-`models`, and X frames: every fit of every kind.
+`models`, and X frames: every fit of every kind; M matrices.
 """
 
 from typing import NamedTuple
@@ -42,9 +42,9 @@ def test(
     by_rank, every = [], given | {"here": fitted.frames}
     matrix_NMDD = written.short({"gradient": read_now.weights} | moved, basis_DD, len(cloud_NPD))
     for rank in tangents.ranks:
-        frames_NXDK = jnp.moveaxis(jnp.stack([every[fit][rank] for fit in FITS if fit in every]), 2, 0)
-        frames_NXDK = frames_NXDK.reshape(len(frames_NXDK), -1, *frames_NXDK.shape[3:])
-        by_rank.append(against.of_rank(read_now, frames_NXDK, matrix_NMDD, windows.bins_P, tangents))
+        frames_NXDE = jnp.moveaxis(jnp.stack([every[fit][rank] for fit in FITS if fit in every]), 2, 0)
+        frames_NXDE = frames_NXDE.reshape(len(frames_NXDE), -1, *frames_NXDE.shape[3:])
+        by_rank.append(against.of_rank(read_now, frames_NXDE, matrix_NMDD, windows.bins_P, tangents))
     values = {name: jnp.stack([found[name] for found in by_rank]) for name in by_rank[0]}
     values |= against.of_gradients(read_now, windows.bins_P, tangents)
     values |= against.of_local(read_now, cloud_NPD, tangents)

@@ -4,6 +4,8 @@ Two kernels of a block read the stream, and are split on their input side. atten
 into the hidden units. Block l + 1 reads layer l, so that their rows are held against the proxies of layer l. Two write
 to it: attention_out and mlp_out. Their input is no state of the stream, and no proxy is fitted to it, so that they are
 split on their output side, against the proxies of the layer after their block. embedding: the table of tokens, layer 0.
+
+Here M are matrices, O the rows of one.
 """
 
 from typing import Any

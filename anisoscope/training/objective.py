@@ -201,13 +201,13 @@ def weighted(logits_BTV: jax.Array, batch: Batch) -> jax.Array:
     return loss_BT * batch.weights_BT
 
 
-def anisotropy(resid_NBTD: jax.Array, layers: tuple[int, ...]) -> jax.Array:
+def anisotropy(resid_LBTD: jax.Array, layers: tuple[int, ...]) -> jax.Array:
     """1 - IsoScore*, the mean over `layers` of the residual stream (all blocks where none are named): () float32.
 
     The covariance is that of all vectors of the batch; these are so many more than dimensions that none of another
     sample is mixed in, as I-STAR does (Rudman and Eickhoff 2024). In the loss a positive weight pushes to isotropy.
     """
-    chosen_NBTD = resid_NBTD[jnp.asarray(layers)] if layers else resid_NBTD[1:]
+    chosen_NBTD = resid_LBTD[jnp.asarray(layers)] if layers else resid_LBTD[1:]
 
     def score(x_BTD: jax.Array) -> jax.Array:
         x_PD = centred(x_BTD.reshape(-1, x_BTD.shape[-1]))

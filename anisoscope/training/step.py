@@ -66,10 +66,10 @@ def make_step(
     def loss(params: Params, batch: objective.Batch) -> tuple[jax.Array, tuple[jax.Array, jax.Array, Any]]:
         logits_BTV, activations = apply(params, batch.tokens_BT, see=see)
         nats, weight = objective.nats(logits_BTV, batch), config.train.penalty
-        seen = (watch.cloud(config, activations.resid_NBTD[0]), activations.seen_N) if every else ()
+        seen = (watch.cloud(config, activations.resid_LBTD[0]), activations.seen_N) if every else ()
         if not weight:
             return nats, (nats, jnp.zeros(()), seen)
-        penalty = weight * objective.anisotropy(activations.resid_NBTD, config.train.penalty_layers)
+        penalty = weight * objective.anisotropy(activations.resid_LBTD, config.train.penalty_layers)
         return nats + penalty, (nats, penalty, seen)
 
     def looked(step: jax.Array, *about: Any) -> dict[str, jax.Array]:

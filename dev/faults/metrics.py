@@ -42,21 +42,28 @@ FAULTS = [
     ),
     Fault(
         "copies are neighbours",
+        "metrics/fast_search.py",
+        "proposed = propose(x_PD, square_P, original_P, count)",
+        "proposed = propose(x_PD, square_P, jnp.arange(len(x_PD)), count)",
+    ),
+    Fault(
+        "duplicates are among the many nearest",
+        "metrics/candidates.py",
+        "ranked_P[:, None] + (square_P",
+        "square_P[:, None] + (square_P",
+    ),
+    Fault(
+        "duplicates are neighbours in the plain search",
         "metrics/neighbours.py",
-        "proposed, _ = propose(x_PD, square_P, jnp.stack([originals_2P[0]] * 2), count, 1)",
-        "proposed, _ = propose(x_PD, square_P, jnp.stack([jnp.arange(len(x_PD))] * 2), count, 1)",
+        "candidate_P = (original_P == index_P) & (square_P < jnp.inf)",
+        "candidate_P = square_P < jnp.inf",
     ),
     Fault(
-        "copies in another section are neighbours",
+        "duplicates in another subsample are among the few nearest",
         "metrics/candidates.py",
-        "of_all = among(ranked_2P[0], rest_PA, i_A)",
-        "of_all = among(square_P, rest_PA, i_A)",
-    ),
-    Fault(
-        "copies in another section are among the few nearest",
-        "metrics/candidates.py",
-        "kept_SKQ = jnp.where(first_SKQ, key_SKQ, LAST)",
+        "kept_ICQ = jnp.where(first_ICQ, key_ICQ, LAST)",
         "pass",
+        ("tests/metrics/test_subclouds.py",),
     ),
     Fault(
         "what was dropped of the nearest does not bound the rest",
@@ -66,13 +73,13 @@ FAULTS = [
     ),
     Fault(
         "a subset has neighbours outside of it",
-        "metrics/neighbours.py",
+        "metrics/subclouds.py",
         "there_PC = (in_subset_PC < points)",
         "there_PC = (in_subset_PC <= points)",
     ),
     Fault(
         "unsure neighbours are believed",
-        "metrics/neighbours.py",
+        "metrics/fast_search.py",
         "<= jnp.square(last_P))",
         "< -1.0)",
     ),
@@ -123,9 +130,9 @@ FAULTS = [
     ),
     Fault(
         "neighbours are in the order they were proposed in",
-        "metrics/ascending.py",
-        "negative_PK, place_PK = map(jax.lax.optimization_barrier, jax.lax.top_k(-distance_PC, some))",
-        "negative_PK, place_PK = -distance_PC[:, :some], jnp.arange(some)[None].repeat(len(distance_PC), 0)",
+        "metrics/fast_search.py",
+        "negative_PC, place_PC = jax.lax.top_k(-distance_PC, some)",
+        "negative_PC, place_PC = -distance_PC[:, :some], jnp.arange(some)[None].repeat(len(distance_PC), 0)",
     ),
     Fault(
         "three distinct points have a dimension in the tables",
@@ -161,14 +168,14 @@ FAULTS = [
     Fault(
         "a point is part of its own centroid",
         "metrics/frequency.py",
-        "distance_P = factor_K[safe_P] * jnp.linalg.norm",
+        "distance_P = factor_V[safe_P] * jnp.linalg.norm",
         "distance_P = jnp.linalg.norm",
     ),
     Fault(
         "types that are left out of a resample stay in the correlation",
         "metrics/frequency.py",
-        "weight_P = (number_P < most) * known_K[safe_P] * jnp.repeat(keep_J, points // folds)",
-        "weight_P = (number_P < most) * known_K[safe_P]",
+        "read_P = (number_P < most) & types.known_V[safe_P] & (keep_P > 0)",
+        "read_P = (number_P < most) & types.known_V[safe_P]",
     ),
     Fault(
         "rare types have centroids",
@@ -206,5 +213,41 @@ FAULTS = [
         "e_TT = e_TT + bias_TT",
         "e_TT = e_TT + 2 * bias_TT",
         ("tests/measurement/sources/test_arrays.py",),
+    ),
+    Fault(
+        "a clamp is dropped of the fluctuation",
+        "metrics/similarity.py",
+        "return jnp.sqrt(jnp.maximum(_mean(weight_P, jnp.square(x_PD).sum(axis=1)) - shift, 0.0))",
+        "return jnp.sqrt(_mean(weight_P, jnp.square(x_PD).sum(axis=1)) - shift)",
+    ),
+    Fault(
+        "few points are refused a shrunk score",
+        "metrics/spectrum.py",
+        "jnp.maximum(spectrum.points / 4.0, 3.0)",
+        "spectrum.points / 4.0",
+    ),
+    Fault(
+        "a folded window reads what is behind it",
+        "metrics/windows.py",
+        "block(start + number * rows, size - number * rows)",
+        "block(start + number * rows, size)",
+    ),
+    Fault(
+        "a type of one point is known",
+        "metrics/frequency.py",
+        "known_V = count_V >= 2",
+        "known_V = count_V >= 1",
+    ),
+    Fault(
+        "ties do not count in p",
+        "metrics/tangent.py",
+        "(control_U >= own).sum()",
+        "(control_U > own).sum()",
+    ),
+    Fault(
+        "directions without variance stay in a local frame",
+        "metrics/tangent.py",
+        "value_E > FLAT * value_E[0]",
+        "value_E > 0.0 * value_E[0]",
     ),
 ]

@@ -28,6 +28,12 @@ FAULTS = [
         "config.context + 2 - config.prefix",
     ),
     Fault(
+        "paths of one block too many",
+        "models/masks.py",
+        "for _ in range(config.layers - 1):",
+        "for _ in range(config.layers):",
+    ),
+    Fault(
         "the seed of a leak is lost",
         "models/masks.py",
         "default_rng(config.leak_seed)",

@@ -43,16 +43,16 @@ def heads(seed=0, windows=WINDOWS):
 @pytest.mark.parametrize("dtype", [jnp.float32, jnp.bfloat16])
 def test_agrees_with_the_float64_twin(mask, scale, dtype):
     q, k = jnp.asarray(heads() * np.float32(scale) + 1, dtype)
-    found = statistics(q, k, MASKS[mask])
-    np.testing.assert_allclose(found, reference.attention_statistics(q, k, MASKS[mask]), rtol=1e-4)
+    values = statistics(q, k, MASKS[mask])
+    np.testing.assert_allclose(values, reference.attention_statistics(q, k, MASKS[mask]), rtol=1e-4)
 
 
 @pytest.mark.parametrize("windows", [1, 3])
 def test_windows_that_do_not_fit_at_once_go_some_at_a_time(windows, monkeypatch):
     monkeypatch.setattr(attention, "AT_ONCE", windows * TIME**2)
     q, k = heads()
-    found = jax.jit(lambda *of: of_head(*of))(q, k, CAUSAL)
-    np.testing.assert_allclose(found, reference.attention_statistics(q, k, CAUSAL), rtol=1e-4)
+    values = jax.jit(lambda *of: of_head(*of))(q, k, CAUSAL)
+    np.testing.assert_allclose(values, reference.attention_statistics(q, k, CAUSAL), rtol=1e-4)
 
 
 @pytest.mark.parametrize("bias", [10, 100])
@@ -60,8 +60,8 @@ def test_a_common_bias_leaves_the_digits_of_the_deviations(bias):
     """At 100 the scores are about 22 000 with a deviation of 2 within rows: naive float32 keeps two or three digits."""
     q, k = heads() + np.float32(bias)
     k = k * np.float32(0.01) + np.float32(bias)
-    found = statistics(q, k, CAUSAL)
-    np.testing.assert_allclose(found, reference.attention_statistics(q, k, CAUSAL), rtol=1e-4)
+    values = statistics(q, k, CAUSAL)
+    np.testing.assert_allclose(values, reference.attention_statistics(q, k, CAUSAL), rtol=1e-4)
 
 
 def test_equal_keys_are_attended_to_equally():
@@ -108,10 +108,10 @@ def test_the_share_of_the_means_agrees_and_has_bounds(mask, bias):
     q, k = heads() + np.float32(bias)
     clouds = q.reshape(-1, WIDTH), k.reshape(-1, WIDTH)
     of_means, share = reference.scores_and_means(q, k, MASKS[mask], *clouds)
-    found = share_of(np.float32(of_means), q, k, MASKS[mask])
-    assert found == pytest.approx(share, rel=1e-4)
-    assert 0 <= found <= 1
-    assert (found > 0.5) == (bias > 0.5)
+    values = share_of(np.float32(of_means), q, k, MASKS[mask])
+    assert values == pytest.approx(share, rel=1e-4)
+    assert 0 <= values <= 1
+    assert (values > 0.5) == (bias > 0.5)
 
 
 def test_the_share_of_the_means_is_bounded_where_the_ratio_of_squares_is_not():
@@ -179,14 +179,14 @@ def test_windows_left_out_are_as_if_they_had_not_been(mask, bias):
     q, k = q + np.float32(bias), k * np.float32(1 / max(bias, 1)) + np.float32(bias)
     keep = np.ones((1 + WINDOWS, WINDOWS), np.float32) - np.eye(1 + WINDOWS, WINDOWS, -1, dtype=np.float32)
     sums = sums_of(q, k, MASKS[mask])
-    found = np.asarray(of_choices(sums, keep))  # all, then all but one
-    for kept, row in zip(keep == 1, found, strict=True):
+    values = np.asarray(of_choices(sums, keep))  # all, then all but one
+    for kept, row in zip(keep == 1, values, strict=True):
         np.testing.assert_allclose(row, reference.attention_statistics(q[kept], k[kept], MASKS[mask]), rtol=1e-4)
         if bias == 0:
             np.testing.assert_allclose(row, statistics(q[kept], k[kept], MASKS[mask]), rtol=1e-5)
-    np.testing.assert_allclose(found[0], of_all(sums), rtol=1e-6)  # two programs: a processor may add in another order
-    differs = np.abs(found[1:] - found[:1]).max(axis=0) > 1e-4 * np.abs(found[0])
-    assert (differs | np.isnan(found[0])).all()
+    np.testing.assert_allclose(values[0], of_all(sums), rtol=1e-6)  # two programs: a processor may add in another order
+    differs = np.abs(values[1:] - values[:1]).max(axis=0) > 1e-4 * np.abs(values[0])
+    assert (differs | np.isnan(values[0])).all()
 
 
 def test_no_window_kept_is_nan():

@@ -55,9 +55,9 @@ def test_cka_agrees_with_the_float64_twin(name):
     second = other(cloud)
     expected = [twin(cloud, second) for twin in TWINS]
     assert 0.01 < expected[0] < 0.999
-    found = both(cloud, second)
-    np.testing.assert_allclose(found.biased, expected[:1], rtol=1e-4)
-    np.testing.assert_allclose(found.unbiased, expected[1:], rtol=1e-4, atol=1e-5)
+    cka = both(cloud, second)
+    np.testing.assert_allclose(cka.biased, expected[:1], rtol=1e-4)
+    np.testing.assert_allclose(cka.unbiased, expected[1:], rtol=1e-4, atol=1e-5)
 
 
 def test_cka_of_clouds_in_bfloat16_is_that_of_their_values():
@@ -73,9 +73,9 @@ def test_cka_without_a_fold_is_that_of_the_others(name):
     size = len(cloud) // folds
     cloud += 2 * cloud.std(0) * np.repeat(np.arange(folds, dtype=np.float32), size)[:, None]
     second = other(cloud)
-    found = both(cloud, second, folds=folds)
+    cka = both(cloud, second, folds=folds)
     left = [[np.delete(z, np.s_[j * size : (j + 1) * size], axis=0) for z in (cloud, second)] for j in range(folds)]
-    for values, twin in zip(found, TWINS, strict=True):
+    for values, twin in zip(cka, TWINS, strict=True):
         np.testing.assert_allclose(values, [twin(*pair) for pair in [(cloud, second), *left]], rtol=1e-4)
         assert np.ptp(values) > 1e-3
 
@@ -113,10 +113,10 @@ def test_beside_one_massive_point_cka_without_bias_is_right_or_nan():
     for size in (10, 30, 100, 300, 1000):
         massive = cloud.copy()
         massive[7] *= size
-        found = cka_unbiased(massive, second, folds=4)
-        assert np.isnan(found[0]) or found[0] == pytest.approx(TWINS[1](massive, second), rel=0.02, abs=1e-3)
-        known.append(bool(np.isfinite(found[0])))
-        assert np.isfinite(found[1])  # without the fold of that point
+        values = cka_unbiased(massive, second, folds=4)
+        assert np.isnan(values[0]) or values[0] == pytest.approx(TWINS[1](massive, second), rel=0.02, abs=1e-3)
+        known.append(bool(np.isfinite(values[0])))
+        assert np.isfinite(values[1])  # without the fold of that point
         assert np.isfinite(cka(massive, second))
     assert known == sorted(known, reverse=True)
     assert known[0]
@@ -129,10 +129,10 @@ def test_cka_of_what_does_not_vary_or_is_not_finite_is_nan():
     bad[4, 1] = np.nan
     for broken in (same, bad):
         assert np.isnan(both(cloud, broken, folds=3)).all()
-    for found in map(np.asarray, of_layers(np.stack([cloud, same, cloud]), folds=3)):
-        assert np.isfinite(found[:, 0, 0]).all()
-        assert np.isnan(found[:, 1]).all()
-        assert np.isnan(found[:, :, 1]).all()
+    for cka in map(np.asarray, of_layers(np.stack([cloud, same, cloud]), folds=3)):
+        assert np.isfinite(cka[:, 0, 0]).all()
+        assert np.isnan(cka[:, 1]).all()
+        assert np.isnan(cka[:, :, 1]).all()
     few = both(cloud[:3], cloud[3:6])
     assert np.isfinite(few.biased).all()
     assert np.isnan(few.unbiased).all()
@@ -161,12 +161,12 @@ def test_layers_cka_is_linear_cka_of_every_pair(folds):
     cloud = gaussian(*INVARIANT)
     clouds = np.stack([cloud, other(cloud, INVARIANT[1]), 10 * gaussian(*INVARIANT, seed=8) + 3])
     one_by_one = [[both(first, second, folds=folds) for second in clouds] for first in clouds]
-    for kind, found in enumerate(map(np.asarray, of_layers(clouds, folds=folds))):
-        assert found.shape == (1 if folds == 1 else 1 + folds, 3, 3)
+    for kind, cka in enumerate(map(np.asarray, of_layers(clouds, folds=folds))):
+        assert cka.shape == (1 if folds == 1 else 1 + folds, 3, 3)
         for n, m in np.ndindex(3, 3):
-            np.testing.assert_allclose(found[:, n, m], one_by_one[n][m][kind], rtol=1e-5, atol=1e-7)
-        np.testing.assert_allclose(np.diagonal(found, axis1=1, axis2=2), 1, rtol=1e-6)
-        np.testing.assert_array_equal(found, np.swapaxes(found, 1, 2))
+            np.testing.assert_allclose(cka[:, n, m], one_by_one[n][m][kind], rtol=1e-5, atol=1e-7)
+        np.testing.assert_allclose(np.diagonal(cka, axis1=1, axis2=2), 1, rtol=1e-6)
+        np.testing.assert_array_equal(cka, np.swapaxes(cka, 1, 2))
 
 
 def test_layers_beside_others_and_models_beside_models():
@@ -247,9 +247,9 @@ def test_layers_overlap_is_the_overlap_of_every_pair():
     clouds = [gaussian(), filled(other(gaussian())), gaussian(seed=8)]
     of_each = nearest(jax.tree.map(lambda *leaves: jnp.stack(leaves), *(find(cloud, MANY) for cloud in clouds)), COUNT)
     expected = np.array([[overlap(a, b) for b in clouds] for a in clouds])
-    found = jax.jit(layers_overlap)(of_each)
-    np.testing.assert_allclose(found, expected, rtol=1e-6)
-    np.testing.assert_array_equal(np.diagonal(found), 1)
+    overlaps = jax.jit(layers_overlap)(of_each)
+    np.testing.assert_allclose(overlaps, expected, rtol=1e-6)
+    np.testing.assert_array_equal(np.diagonal(overlaps), 1)
     two, turned = (jax.tree.map(lambda leaf, at=at: leaf[at], of_each) for at in (np.array([0, 1]), np.array([2, 0])))
     across = jax.jit(across_overlap)(of_each, two)
     np.testing.assert_allclose(across, expected[:, :2], rtol=1e-6)
@@ -262,12 +262,12 @@ def test_vmap_changes_nothing():
     one_by_one = [cka(cloud, clouds[0], folds=3) for cloud in clouds]
     at_once = jax.jit(jax.vmap(lambda cloud: linear_cka(cloud, clouds[0], 3)))(clouds)
     np.testing.assert_allclose(at_once, one_by_one, rtol=1e-5)
-    found = [find(filled(cloud), MANY) for cloud in clouds]
-    shares = [share(neighbours, found[0], COUNT) for neighbours in found]
-    together = jax.tree.map(lambda *leaves: jnp.stack(leaves), *found)
-    at_once = jax.jit(jax.vmap(lambda neighbours: share(neighbours, found[0], COUNT)))(together)
+    searches = [find(filled(cloud), MANY) for cloud in clouds]
+    shares = [share(neighbours, searches[0], COUNT) for neighbours in searches]
+    together = jax.tree.map(lambda *leaves: jnp.stack(leaves), *searches)
+    at_once = jax.jit(jax.vmap(lambda neighbours: share(neighbours, searches[0], COUNT)))(together)
     np.testing.assert_allclose(at_once, shares, rtol=1e-6)
-    not_compiled = neighbourhood_overlap(nearest(found[1], COUNT), nearest(found[0], COUNT))
+    not_compiled = neighbourhood_overlap(nearest(searches[1], COUNT), nearest(searches[0], COUNT))
     np.testing.assert_allclose(not_compiled, shares[1], rtol=1e-6)
 
 

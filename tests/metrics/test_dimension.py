@@ -88,12 +88,12 @@ def test_reproduces_scikit_dimensions_published_values():
     square = (normal**2).sum(1, keepdims=True)
     ball = np.zeros((30, 10))
     ball[:, :5] = normal * gammainc(5 / 2, square / 2) ** (1 / 5) / np.sqrt(square)  # uniform in the unit ball
-    found = find(filled(ball), FEW)
-    x = np.sort(np.log(reference.float64(found.r2_P) / reference.float64(found.r1_P))[:30])
+    neighbours = find(filled(ball), FEW)
+    x = np.sort(np.log(reference.float64(neighbours.r2_P) / reference.float64(neighbours.r1_P))[:30])
     for kept, published in ((27, 4.05496), (28, 4.11323)):
         y = -np.log(1 - np.arange(kept) / 30)
         assert (x[:kept] @ y) / (x[:kept] @ x[:kept]) == pytest.approx(published, abs=2e-5)
-    assert read(found)[0][0] == pytest.approx(reference.twonn(ball), rel=1e-5)
+    assert read(neighbours)[0][0] == pytest.approx(reference.twonn(ball), rel=1e-5)
 
 
 @pytest.mark.slow
@@ -187,17 +187,19 @@ def test_copies_change_nothing_but_their_count():
 
 
 def test_vmap_changes_nothing():
-    found = [find(with_copies(gaussian(31, 5, seed)), FEW) for seed in range(3)]
-    one_by_one = [read(neighbours) for neighbours in found]
-    at_once = jax.jit(jax.vmap(readings))(jax.tree.map(lambda *leaves: jnp.stack(leaves), *found))
+    searches = [find(with_copies(gaussian(31, 5, seed)), FEW) for seed in range(3)]
+    one_by_one = [read(neighbours) for neighbours in searches]
+    at_once = jax.jit(jax.vmap(readings))(jax.tree.map(lambda *leaves: jnp.stack(leaves), *searches))
     jax.tree.map(lambda batch, *ones: np.testing.assert_allclose(batch, ones, rtol=1e-5), at_once, *one_by_one)
-    np.testing.assert_allclose(twonn_mle(found[0]), one_by_one[0][0][1], rtol=1e-5)
+    np.testing.assert_allclose(twonn_mle(searches[0]), one_by_one[0][0][1], rtol=1e-5)
 
 
 @pytest.mark.slow
 def test_jit_changes_nothing():
-    found = find(with_copies(gaussian(31, 5)), FEW)
-    jax.tree.map(lambda one, jitted: np.testing.assert_allclose(one, jitted, rtol=1e-5), readings(found), read(found))
+    neighbours = find(with_copies(gaussian(31, 5)), FEW)
+    jax.tree.map(
+        lambda one, jitted: np.testing.assert_allclose(one, jitted, rtol=1e-5), readings(neighbours), read(neighbours)
+    )
 
 
 def test_points_equal_but_for_rounding_have_no_ratio_and_are_counted():

@@ -27,7 +27,7 @@ def keeps(points=POINTS):
     return [np.ones(points, bool), *(fold != one for one in range(FOLDS))]
 
 
-def found(cloud, types=TYPE, log_frequency=LOG_FREQUENCY):
+def values_of(cloud, types=TYPE, log_frequency=LOG_FREQUENCY):
     return np.array(of_types(cloud[:POINTS], frequent(types), log_frequency, FOLDS)[:4])
 
 
@@ -43,13 +43,23 @@ def test_agrees_with_float64_on_every_resample(name):
     cloud = EVERY[name][:POINTS]
     number = reference.frequent(TYPE, frequency.LEAST)
     expected = [reference.of_types(cloud, number, LOG_FREQUENCY, MOST, keep) for keep in keeps()]
-    np.testing.assert_allclose(found(cloud), np.transpose(expected), rtol=2e-4, atol=2e-4)
+    np.testing.assert_allclose(values_of(cloud), np.transpose(expected), rtol=2e-4, atol=2e-4)
     bins, each = np.abs(TYPE) % 5, of_types(cloud, number, LOG_FREQUENCY, FOLDS).distances
     for keep, distance in zip(keeps()[:2], each[:2], strict=True):
         expected = reference.distances(cloud, number, MOST, keep)
         np.testing.assert_allclose(distance, expected, rtol=2e-4, atol=2e-5 * np.nanmax(expected))
         got = mean_by_bin(distance, bins, 6, (keep & ~np.isnan(distance)).astype(np.float32))
         np.testing.assert_allclose(got, reference.mean_by_bin(distance, bins, 6, keep), rtol=1e-5)
+
+
+def test_a_type_of_which_a_resample_keeps_one_point_is_left_out_of_it():
+    """All but one of its points are of the first group."""
+    types = np.arange(POINTS) % 4
+    types[: 2 * frequency.LEAST : 2], types[POINTS // FOLDS] = 9, 9
+    number, cloud = reference.frequent(types, frequency.LEAST), gaussian()[:POINTS]
+    log_frequency = np.log(np.maximum(np.bincount(types), 1))[types].astype(np.float32)
+    expected = [reference.of_types(cloud, number, log_frequency, MOST, keep) for keep in keeps()]
+    np.testing.assert_allclose(values_of(cloud, types, log_frequency), np.transpose(expected), rtol=2e-4, atol=2e-4)
 
 
 def planted(generator, slope, points=POINTS, width=64, between=3.0):
@@ -65,7 +75,9 @@ def planted(generator, slope, points=POINTS, width=64, between=3.0):
 def test_a_planted_dependence_on_frequency_is_found_wherever_the_centres_are(slope, sign):
     generator = np.random.default_rng(0)
     cloud, types, log_frequency = planted(generator, slope, between=30.0)
-    distance, correlation, of_means, share = found(cloud.astype(np.float32), types, log_frequency.astype(np.float32))
+    distance, correlation, of_means, share = values_of(
+        cloud.astype(np.float32), types, log_frequency.astype(np.float32)
+    )
     assert sign * correlation[0] > 0.5
     assert sign * of_means[0] > 0.95
     assert share[0] > 0.99
@@ -76,7 +88,7 @@ def test_a_planted_dependence_on_frequency_is_found_wherever_the_centres_are(slo
 def test_of_copies_of_a_centre_nothing_is_left_but_what_lies_between():
     """As in layer 0 of a model without learned positions."""
     cloud = gaussian(12, 64)[TYPE // 7 + 1] + np.float32(100)
-    distance, correlation, of_means, share = found(cloud)
+    distance, correlation, of_means, share = values_of(cloud)
     np.testing.assert_array_equal(distance, 0)
     assert np.isnan([correlation, of_means]).all()
     np.testing.assert_allclose(share, 1, rtol=1e-5)
@@ -89,7 +101,7 @@ def test_a_gaussian_cloud_shows_what_few_points_of_a_type_do_alone():
     """
     types = np.repeat(np.arange(11), [20] * 10 + [400])
     log_frequency = np.where(types < 10, -5.0, -1.0).astype(np.float32)
-    several = [found(gaussian(POINTS, 64, seed), types, log_frequency)[:, 0] for seed in range(10)]
+    several = [values_of(gaussian(POINTS, 64, seed), types, log_frequency)[:, 0] for seed in range(10)]
     _, correlation, of_means, share = np.mean(several, axis=0)
     assert correlation == pytest.approx(-0.13, abs=0.03)
     assert of_means < -0.2
@@ -101,22 +113,22 @@ def test_a_gaussian_cloud_shows_what_few_points_of_a_type_do_alone():
 def test_does_not_depend_on_origin_turn_and_names_and_scales_with_the_unit(seed, shift, unit):
     generator = np.random.default_rng(seed)
     cloud = gaussian(seed=seed % 1000)[:POINTS] * np.float32(generator.uniform(0.5, 2))
-    before = found(cloud)
+    before = values_of(cloud)
     moved = ((cloud + shift) @ rotation(64, seed % 100) * unit).astype(np.float32)
-    after = found(moved, np.where(TYPE < 0, -3, 1000 - TYPE), 2 * LOG_FREQUENCY + 1)
+    after = values_of(moved, np.where(TYPE < 0, -3, 1000 - TYPE), 2 * LOG_FREQUENCY + 1)
     np.testing.assert_allclose(after[0], unit * before[0], rtol=1e-4)
     np.testing.assert_allclose(after[1:], before[1:], rtol=1e-3, atol=1e-4)
 
 
 def test_what_cannot_be_said_is_nan():
     cloud = gaussian()
-    assert np.isnan(found(cloud, np.full(POINTS, -1))).all()
-    assert np.isnan(found(cloud, np.arange(POINTS))).all()
+    assert np.isnan(values_of(cloud, np.full(POINTS, -1))).all()
+    assert np.isnan(values_of(cloud, np.arange(POINTS))).all()
     one, two = np.zeros(POINTS, int), np.arange(POINTS) % 2
-    np.testing.assert_array_equal(np.isnan(found(cloud, one)).all(axis=1), [False, True, True, True])
-    np.testing.assert_array_equal(np.isnan(found(cloud, two)).all(axis=1), [False, True, True, False])
-    assert np.isnan(found(cloud, TYPE, np.zeros(POINTS, np.float32))[1:3]).all()
-    assert np.isnan(found(np.ones_like(cloud))[1:]).all()
+    np.testing.assert_array_equal(np.isnan(values_of(cloud, one)).all(axis=1), [False, True, True, True])
+    np.testing.assert_array_equal(np.isnan(values_of(cloud, two)).all(axis=1), [False, True, True, False])
+    assert np.isnan(values_of(cloud, TYPE, np.zeros(POINTS, np.float32))[1:3]).all()
+    assert np.isnan(values_of(np.ones_like(cloud))[1:]).all()
     assert np.isnan(of_types(cloud[:16], frequent(np.zeros(16, int)), LOG_FREQUENCY[:16], FOLDS)[0]).all()
     assert np.isnan(mean_by_bin(cloud[:, 0], np.zeros(len(cloud), int), 2)[1])
     for lost in (np.nan, np.inf):
@@ -124,7 +136,7 @@ def test_what_cannot_be_said_is_nan():
         np.testing.assert_array_equal(mean_by_bin(value, np.array([0, 0, 1, 1]), 2), [np.nan, 3])
         np.testing.assert_array_equal(mean_by_bin(value, np.array([0, 0, 1, 1]), 2, np.float32([1, 0, 0, 1])), [1, 4])
     cloud[5, 3] = np.nan
-    assert np.isnan(found(cloud)).all()
+    assert np.isnan(values_of(cloud)).all()
 
 
 @pytest.mark.slow

@@ -30,9 +30,9 @@ longest_points = jax.jit(leading.longest_points, static_argnums=1)
 def test_agrees_with_float64(name):
     cloud = EVERY[name]
     for keep in KEEPS:
-        found, kept = shares(cloud, FIRST, keep), keep > 0
+        values, kept = shares(cloud, FIRST, keep), keep > 0
         expected = [read(cloud[kept], FIRST[kept]) for read in (reference.share_between, reference.share_by_norm)]
-        np.testing.assert_allclose(found, expected, rtol=2e-4, atol=1e-7)
+        np.testing.assert_allclose(values, expected, rtol=2e-4, atol=1e-7)
     np.testing.assert_array_equal(longest(cloud, 6).sum(), 6)
     np.testing.assert_allclose(ratio(cloud), reference.norm_ratio(cloud), rtol=1e-5)
 
@@ -42,11 +42,11 @@ def test_the_first_direction_agrees_with_float64_whoever_is_left_out(name):
     """Clouds of which the first direction stands apart from the second, or its share is all that counts."""
     cloud = EVERY[name]
     for gone in (np.zeros(POINTS, bool), reference.longest_of_each(cloud, WINDOW), reference.longest(cloud, 6)):
-        found = first_direction(cloud, ~gone, KEEPS, PLACE)
+        direction = first_direction(cloud, ~gone, KEEPS, PLACE)
         expected = reference.first_direction(cloud, ~gone, KEEPS, PLACE)
-        np.testing.assert_allclose(found.share, expected[0], rtol=1e-3)
-        np.testing.assert_allclose(found.kurtosis, expected[1], rtol=5e-3)
-        np.testing.assert_allclose(found.between, expected[2], rtol=5e-3, atol=2e-4)
+        np.testing.assert_allclose(direction.share, expected[0], rtol=1e-3)
+        np.testing.assert_allclose(direction.kurtosis, expected[1], rtol=5e-3)
+        np.testing.assert_allclose(direction.between, expected[2], rtol=5e-3, atol=2e-4)
     whole = first_direction(cloud, np.ones(POINTS, bool), KEEPS).share[0]
     np.testing.assert_allclose(whole, spectrum.anisotropy(spectrum.spectrum(cloud))[0], rtol=1e-5)
 
@@ -59,11 +59,11 @@ def test_a_first_direction_among_many_that_are_nearly_equal_is_the_first(near):
     normal = gaussian(POINTS, width, seed=3)
     basis = np.linalg.svd(normal - normal.mean(0), full_matrices=False)[0]
     cloud = (basis * scale @ rotation(width, 5)).astype(np.float32)
-    found = first_direction(cloud, np.ones(POINTS, bool), KEEPS[:1])
-    np.testing.assert_allclose(found.share[0], scale[0] ** 2 / (scale**2).sum(), rtol=1e-4)
+    direction = first_direction(cloud, np.ones(POINTS, bool), KEEPS[:1])
+    np.testing.assert_allclose(direction.share[0], scale[0] ** 2 / (scale**2).sum(), rtol=1e-4)
     if near < 1:
         score = basis[:, 0] / basis[:, 0].std()
-        np.testing.assert_allclose(found.kurtosis[0], (score**4).mean(), rtol=2e-2)
+        np.testing.assert_allclose(direction.kurtosis[0], (score**4).mean(), rtol=2e-2)
 
 
 @pytest.mark.parametrize("scale", [2.0**-50, 2.0**50])
@@ -80,11 +80,11 @@ def test_the_longest_are_found_and_of_equal_ones_the_first():
     cloud = gaussian()
     cloud[40:43] = 9.0  # copies, in one window
     np.testing.assert_array_equal(longest(cloud, 2), reference.longest(cloud, 2))
-    found = np.asarray(longest_of_each(cloud, WINDOW))
-    np.testing.assert_array_equal(found, reference.longest_of_each(cloud, WINDOW))
-    np.testing.assert_array_equal(np.bincount(WINDOW[found]), 1)
-    assert found[40]
-    np.testing.assert_array_equal(longest_of_each(cloud, WINDOW * 1000 + 7), found)
+    chosen = np.asarray(longest_of_each(cloud, WINDOW))
+    np.testing.assert_array_equal(chosen, reference.longest_of_each(cloud, WINDOW))
+    np.testing.assert_array_equal(np.bincount(WINDOW[chosen]), 1)
+    assert chosen[40]
+    np.testing.assert_array_equal(longest_of_each(cloud, WINDOW * 1000 + 7), chosen)
 
 
 @pytest.mark.parametrize("length", [32, 128])
@@ -130,15 +130,15 @@ def test_a_direction_of_positions_is_between_them_and_one_of_anything_else_is_no
 @pytest.mark.parametrize("name", ["gaussian", "mean 10 x spread", "rogue coordinate"])
 def test_the_longest_points_and_their_part_of_the_first_direction(name):
     cloud = EVERY[name]
-    found = longest_points(cloud, 7)
+    points = longest_points(cloud, 7)
     x = np.asarray(cloud, np.float64)
     norm = np.linalg.norm(x, axis=1)
-    np.testing.assert_array_equal(np.sort(found.index_C), np.flatnonzero(reference.longest(cloud, 7)))
-    np.testing.assert_allclose(found.norm_C, np.sort(norm)[::-1][:7], rtol=1e-5)
-    np.testing.assert_allclose(found.over_median_C[0], reference.norm_ratio(cloud), rtol=1e-5)
+    np.testing.assert_array_equal(np.sort(points.index_C), np.flatnonzero(reference.longest(cloud, 7)))
+    np.testing.assert_allclose(points.norm_C, np.sort(norm)[::-1][:7], rtol=1e-5)
+    np.testing.assert_allclose(points.over_median_C[0], reference.norm_ratio(cloud), rtol=1e-5)
     score = (x - x.mean(0)) @ np.linalg.svd(x - x.mean(0), full_matrices=False)[2][0]
-    share = np.square(score)[np.asarray(found.index_C)] / np.square(score).sum()
-    np.testing.assert_allclose(found.share_C, share, rtol=2e-2, atol=1e-5)
+    share = np.square(score)[np.asarray(points.index_C)] / np.square(score).sum()
+    np.testing.assert_allclose(points.share_C, share, rtol=2e-2, atol=1e-5)
 
 
 @settings(max_examples=25, deadline=None)

@@ -60,8 +60,8 @@ def test_a_massive_activation_is_a_peak_of_its_own_position():
 
 
 def test_peaks_of_vectors_of_zeros_and_of_what_is_not_finite():
-    found = peaks_of(np.float32([[0, 0, 1], [0, 0, 0], [1, np.inf, 2], [1, np.nan, 2]]))
-    np.testing.assert_array_equal(found, [np.inf, np.nan, np.inf, np.nan])
+    peaks = peaks_of(np.float32([[0, 0, 1], [0, 0, 0], [1, np.inf, 2], [1, np.nan, 2]]))
+    np.testing.assert_array_equal(peaks, [np.inf, np.nan, np.inf, np.nan])
     assert peaks_of(np.float32([[-2]])) == 1
 
 
@@ -139,8 +139,8 @@ def test_nothing_is_left_of_a_cloud_without_all_its_coordinates():
 def test_a_coordinate_that_only_a_left_out_fold_varies_is_left_out_with_it():
     cloud = gaussian(64, 3)
     cloud[16:, 2] = 0.1
-    found = read(cloud, (np.arange(64) >= 16).astype(np.float32))[-1]
-    np.testing.assert_allclose(found, reference.activation_kurtosis(cloud[16:, :2]), rtol=1e-4)
+    kurtosis = read(cloud, (np.arange(64) >= 16).astype(np.float32))[-1]
+    np.testing.assert_allclose(kurtosis, reference.activation_kurtosis(cloud[16:, :2]), rtol=1e-4)
 
 
 def everything(cloud):

@@ -14,12 +14,12 @@ def test_agrees_with_float64(name):
     cloud = EVERY[name]
     x = float64(cloud)
     mean, norm = x.mean(0), np.linalg.norm(x, axis=1)
-    found = points(cloud)
-    np.testing.assert_allclose(found.norm_P, norm, rtol=1e-5)
-    np.testing.assert_allclose(found.cosine_to_mean_P, x @ mean / norm / np.linalg.norm(mean), rtol=1e-4, atol=1e-5)
+    values = points(cloud)
+    np.testing.assert_allclose(values.norm_P, norm, rtol=1e-5)
+    np.testing.assert_allclose(values.cosine_to_mean_P, x @ mean / norm / np.linalg.norm(mean), rtol=1e-4, atol=1e-5)
     score = (x - mean) @ np.linalg.eigh(np.cov(x.T))[1][:, -1]
     score *= np.sign((score**3).sum())
-    np.testing.assert_allclose(found.first_score_P, score, atol=2e-3 * np.abs(score).max())
+    np.testing.assert_allclose(values.first_score_P, score, atol=2e-3 * np.abs(score).max())
 
 
 def test_the_longer_tail_of_the_scores_is_positive_whatever_the_side():

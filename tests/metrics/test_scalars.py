@@ -67,12 +67,12 @@ def test_the_gradient_of_the_uncentred_anisotropy_is_whole():
     assert metrics.anisotropy_uncentred(x[:4]) == pytest.approx(
         reference_spectrum.anisotropy_uncentred(x[:4]), rel=1e-5
     )
-    found_PD = jax.grad(metrics.anisotropy_uncentred)(jnp.asarray(x, jnp.float32))
+    gradient_PD = jax.grad(metrics.anisotropy_uncentred)(jnp.asarray(x, jnp.float32))
     step = 1e-5
     for d in range(x.shape[1]):
         along = step * (np.arange(x.size).reshape(x.shape) == d)
         ends = [reference_spectrum.anisotropy_uncentred(x + sign * along) for sign in (1, -1)]
-        np.testing.assert_allclose(found_PD[0, d], (ends[0] - ends[1]) / (2 * step), rtol=1e-3, atol=1e-7)
+        np.testing.assert_allclose(gradient_PD[0, d], (ends[0] - ends[1]) / (2 * step), rtol=1e-3, atol=1e-7)
 
 
 @pytest.mark.parametrize("name", ABOUT_MEAN)

@@ -1,5 +1,4 @@
 import jax
-import jax.numpy as jnp
 import numpy as np
 import pytest
 from hypothesis import given, settings
@@ -7,7 +6,7 @@ from hypothesis import strategies as st
 from scipy.optimize import brentq
 
 from anisoscope.metrics import scale
-from anisoscope.metrics.dimension import twonn, twonn_mle
+from anisoscope.metrics.dimension import twonn_mle
 from anisoscope.metrics.neighbours import Neighbours
 from tests import reference_scale as reference
 from tests import zoo
@@ -23,6 +22,7 @@ from tests.metrics.clouds import (
     find,
     gaussian,
     rotation,
+    stacked,
     with_copies,
 )
 
@@ -39,7 +39,6 @@ def readings(neighbours):
 
 read = jax.jit(readings)
 gride = jax.jit(scale.gride, static_argnums=1)
-decimation = jax.jit(scale.decimation)
 plateau = jax.jit(
     lambda curves, tolerance: jax.vmap(lambda curve_S: scale.plateau(curve_S, tolerance))(curves), static_argnums=1
 )
@@ -52,10 +51,6 @@ def measured(cloud):
 
 def local(cloud):
     return np.asarray(read(find(cloud, ALL))[1])
-
-
-def decimated(cloud):
-    return np.asarray(decimation(cloud, find(cloud, FEW)))
 
 
 def at_distances(distance_PC):
@@ -95,22 +90,15 @@ def test_agrees_with_the_float64_twin_in_512_dimensions(name):
     agrees(zoo.ZOO[name].draw(np.random.default_rng(3), 331))
 
 
-@pytest.mark.parametrize("name", ZOO)
-def test_decimation_agrees_with_the_float64_twin(name):
-    cloud = ZOO[name].draw(np.random.default_rng(4), POINTS).astype(np.float32)
-    expected = [reference.decimation(cloud, factor) for factor in scale.FACTORS]
-    np.testing.assert_allclose(decimated(cloud), expected, rtol=1e-4)
-
-
 @pytest.mark.parametrize("tolerance", [1.1, 1.3])
 def test_plateau_agrees_with_the_twin(tolerance):
     random = np.random.default_rng(5)
     curves = 10 * np.exp(random.normal(0, 0.06, (300, 7)))
     curves[random.uniform(size=curves.shape) < 0.05] = np.nan
     curves[random.uniform(size=curves.shape) < 0.02] = np.inf
-    found = np.stack(plateau(curves.astype(np.float32), tolerance), axis=1)
+    plateaus = np.stack(plateau(curves.astype(np.float32), tolerance), axis=1)
     expected = [reference.plateau(curve, tolerance) for curve in curves]
-    np.testing.assert_allclose(found, expected, rtol=1e-5)
+    np.testing.assert_allclose(plateaus, expected, rtol=1e-5)
     assert 0 < np.isnan(expected).any(axis=1).sum() < len(expected)
 
 
@@ -167,8 +155,8 @@ def test_local_quantiles_tell_a_line_from_a_ball():
 
 def test_rank_one_is_the_likelihood_of_twonn():
     neighbours = find(gaussian(), FEW)
-    found = [gride(neighbours, 1), jax.jit(scale.levina_bickel, static_argnums=1)(neighbours, 2)]
-    np.testing.assert_allclose(found, jax.jit(twonn_mle)(neighbours) * POINTS / (POINTS - 1), rtol=1e-6)
+    dimensions = [gride(neighbours, 1), jax.jit(scale.levina_bickel, static_argnums=1)(neighbours, 2)]
+    np.testing.assert_allclose(dimensions, jax.jit(twonn_mle)(neighbours) * POINTS / (POINTS - 1), rtol=1e-6)
 
 
 @pytest.mark.parametrize("first", [2, 16, 64])
@@ -230,36 +218,18 @@ def test_does_not_see_rotation_scale_order_or_translation(seed, factor, shift):
     )
 
 
-def test_decimation_sees_neither_rotation_nor_scale_nor_translation():
-    cloud = ZOO["power law in 64"].draw(np.random.default_rng(6), POINTS)
-    moved = ((cloud.astype(float) + 3) @ rotation(WIDTH) * 1e-4).astype(np.float32)
-    np.testing.assert_allclose(decimated(moved), decimated(cloud), rtol=1e-4)
-
-
-def test_decimation_stays_at_the_dimension_and_leaves_noise_behind():
-    """A sheet of noise at half the distance of neighbours, in 64 dimensions; without it, 2 at every factor."""
-    random = np.random.default_rng(0)
-    sheet = np.pad(random.uniform(size=(POINTS, 2)), ((0, 0), (0, WIDTH - 2)))
-    noisy = sheet + random.normal(0, 0.0019, sheet.shape)
-    np.testing.assert_allclose(decimated(sheet.astype(np.float32)), 2, rtol=0.1)
-    curve = decimated(noisy.astype(np.float32))
-    assert curve[0] > 4
-    assert curve[-1] == pytest.approx(2, rel=0.2)
-
-
 @pytest.mark.parametrize("distinct", [1, 2])
 def test_fewer_than_three_distinct_points_are_nan(distinct):
     cloud = filled(gaussian(distinct, 3)[np.arange(POINTS) % distinct])
     curve, levina_bickel, quantiles, verdict = measured(cloud)
     assert np.isnan([*curve, *quantiles, *verdict, levina_bickel, *local(cloud)]).all()
-    assert np.isnan(decimated(cloud)).all()
 
 
 @pytest.mark.parametrize("points", [1, pytest.param(2, marks=pytest.mark.slow)])
 def test_fewer_than_three_points_are_nan(points):
     cloud = gaussian(points, 5)
     curve, levina_bickel, quantiles, verdict = measured(cloud)
-    assert np.isnan([*curve, *quantiles, *verdict, levina_bickel, *local(cloud), *decimated(cloud)]).all()
+    assert np.isnan([*curve, *quantiles, *verdict, levina_bickel, *local(cloud)]).all()
 
 
 def test_small_clouds_have_what_can_be_said_of_them():
@@ -273,16 +243,6 @@ def test_small_clouds_have_what_can_be_said_of_them():
         curve, levina_bickel, _, _ = measured(five)
         assert np.isfinite(curve).tolist() == [True, True] + 5 * [False]
         assert levina_bickel == pytest.approx(reference.levina_bickel(reference.distances(five), 4), rel=1e-5)
-
-
-def test_decimation_ends_where_subsets_have_fewer_than_three_points():
-    cloud = gaussian(*FEWER)
-    curve = decimated(cloud)
-    assert np.isfinite(curve).tolist() == [True, True, False]
-    assert curve[0] == jax.jit(twonn)(find(cloud, FEW))
-    one_subset_of_copies = cloud.copy()
-    one_subset_of_copies[::4] = cloud[0]
-    assert np.isfinite(decimated(one_subset_of_copies)).tolist() == [True, False, False]
 
 
 @pytest.mark.parametrize("bad", [np.nan, np.inf])
@@ -322,31 +282,17 @@ def test_asks_for_the_neighbours_it_needs():
         scale.levina_bickel(neighbours)
 
 
-def stacked(trees):
-    return jax.tree.map(lambda *leaves: jnp.stack(leaves), *trees)
-
-
 def test_vmap_changes_nothing():
-    found = [find(with_copies(gaussian(*FEWER, seed)), ALL) for seed in range(3)]
-    one_by_one = [read(neighbours) for neighbours in found]
-    at_once = jax.jit(jax.vmap(readings))(stacked(found))
+    searches = [find(with_copies(gaussian(*FEWER, seed)), ALL) for seed in range(3)]
+    one_by_one = [read(neighbours) for neighbours in searches]
+    at_once = jax.jit(jax.vmap(readings))(stacked(searches))
     jax.tree.map(lambda batch, *ones: np.testing.assert_allclose(batch, ones, rtol=1e-5), at_once, *one_by_one)
-    np.testing.assert_allclose(scale.levina_bickel(found[0]), one_by_one[0][0][1], rtol=1e-5)
+    np.testing.assert_allclose(scale.levina_bickel(searches[0]), one_by_one[0][0][1], rtol=1e-5)
 
 
 @pytest.mark.slow
 def test_jit_changes_nothing():
-    found = find(with_copies(gaussian(*FEWER)), ALL)
-    jax.tree.map(lambda one, jitted: np.testing.assert_allclose(one, jitted, rtol=1e-5), readings(found), read(found))
-
-
-@pytest.mark.slow
-def test_jit_vmap_and_map_leave_decimation_as_it_is():
-    clouds = [jnp.asarray(with_copies(gaussian(*FEWER, seed))) for seed in range(3)]  # decimated to 7
-    found = [find(cloud, FEW) for cloud in clouds]
-    one_by_one = [decimated(cloud) for cloud in clouds]
-    together = stacked(clouds), stacked(found)
-    np.testing.assert_allclose(jax.jit(jax.vmap(scale.decimation))(*together), one_by_one, rtol=1e-5)
-    mapped = jax.jit(lambda *pairs: jax.lax.map(lambda pair: scale.decimation(*pair), pairs))(*together)
-    np.testing.assert_allclose(mapped, one_by_one, rtol=1e-5)
-    np.testing.assert_allclose(scale.decimation(clouds[0], found[0]), one_by_one[0], rtol=1e-5)
+    neighbours = find(with_copies(gaussian(*FEWER)), ALL)
+    jax.tree.map(
+        lambda one, jitted: np.testing.assert_allclose(one, jitted, rtol=1e-5), readings(neighbours), read(neighbours)
+    )

@@ -28,52 +28,52 @@ KINDS = {  # of squared distances, from even ones and their places
 
 
 def squares(name, count):
-    even_NA = np.random.default_rng(0).random((count, ROWS)).astype(np.float32)
-    return KINDS[name](even_NA, np.arange(count)[:, None]).astype(np.float32)
+    even_PA = np.random.default_rng(0).random((count, ROWS)).astype(np.float32)
+    return KINDS[name](even_PA, np.arange(count)[:, None]).astype(np.float32)
 
 
 @pytest.mark.parametrize("name", KINDS)
 @pytest.mark.parametrize(("count", "kept"), [(700, 20), (700, 134), (33, 12), (9, 12), (1, 4)])
 def test_keeps_the_least_and_a_bound_of_the_rest(name, count, kept):
-    square_NA = squares(name, count)
-    found = jax.jit(least, static_argnums=1)(ordered(jnp.asarray(square_NA)), kept)
-    place_AC, beyond_A = jax.tree.map(np.asarray, found)
+    square_PA = squares(name, count)
+    least_keys = jax.jit(least, static_argnums=1)(ordered(jnp.asarray(square_PA)), kept)
+    place_AC, beyond_A = jax.tree.map(np.asarray, least_keys)
     assert place_AC.shape == (ROWS, min(kept, count))
-    clipped_NA = np.maximum(square_NA, 0)
-    for place_C, beyond, square_N in zip(place_AC, beyond_A, clipped_NA.T, strict=True):
-        found_C = place_C[place_C < count]
-        finite = np.flatnonzero(square_N < np.inf)
-        assert len(set(found_C)) == len(found_C)
-        assert set(found_C) <= set(finite)
-        rest_N = square_N[np.setdiff1d(finite, found_C)]
-        if rest_N.size == 0:
+    clipped_PA = np.maximum(square_PA, 0)
+    for place_C, beyond, square_P in zip(place_AC, beyond_A, clipped_PA.T, strict=True):
+        kept_C = place_C[place_C < count]
+        finite = np.flatnonzero(square_P < np.inf)
+        assert len(set(kept_C)) == len(kept_C)
+        assert set(kept_C) <= set(finite)
+        rest_P = square_P[np.setdiff1d(finite, kept_C)]
+        if rest_P.size == 0:
             assert beyond == np.inf
             continue
-        farthest = square_N[found_C].max(initial=0)
-        assert farthest * (1 - 2**-12) <= beyond <= rest_N.min()  # the lowest bits say which it is
-        ties = (square_N == rest_N.min()).sum()  # all of them or none
-        assert len(found_C) == kept or len(found_C) + ties > kept + max(kept // 8, 8)
+        farthest = square_P[kept_C].max(initial=0)
+        assert farthest * (1 - 2**-12) <= beyond <= rest_P.min()  # the lowest bits say which it is
+        ties = (square_P == rest_P.min()).sum()  # all of them or none
+        assert len(kept_C) == kept or len(kept_C) + ties > kept + max(kept // 8, 8)
 
 
 def test_places_come_in_nearly_the_order_of_their_keys():
-    square_NA = squares("skewed", 700)
-    place_AC, _ = least(ordered(jnp.asarray(square_NA)), 40)
-    found_AC = np.take_along_axis(square_NA.T, np.asarray(place_AC), axis=1)
-    assert (found_AC[:, 1:] >= found_AC[:, :-1] * (1 - 2**-16)).all()
-    np.testing.assert_allclose(found_AC, np.sort(square_NA.T, axis=1)[:, :40], rtol=2**-16)
+    square_PA = squares("skewed", 700)
+    place_AC, _ = least(ordered(jnp.asarray(square_PA)), 40)
+    kept_AC = np.take_along_axis(square_PA.T, np.asarray(place_AC), axis=1)
+    assert (kept_AC[:, 1:] >= kept_AC[:, :-1] * (1 - 2**-16)).all()
+    np.testing.assert_allclose(kept_AC, np.sort(square_PA.T, axis=1)[:, :40], rtol=2**-16)
 
 
 def test_a_threshold_is_found_in_few_passes_where_most_keys_are_far_from_it(monkeypatch):
     """Each row has a massive vector's distance, and near copies: halving alone would take thirty."""
-    square_NA = np.random.default_rng(0).random((4096, ROWS)).astype(np.float32)
-    square_NA[:32], square_NA[32:64] = 1e6, 1e-9
+    square_PA = np.random.default_rng(0).random((4096, ROWS)).astype(np.float32)
+    square_PA[:32], square_PA[32:64] = 1e6, 1e-9
     passes, counted = [], selection._counted
 
-    def noted(true_NA):
-        jax.debug.callback(lambda _: passes.append(1), true_NA[0, 0])
-        return counted(true_NA)
+    def noted(true_PA):
+        jax.debug.callback(lambda _: passes.append(1), true_PA[0, 0])
+        return counted(true_PA)
 
     monkeypatch.setattr(selection, "_counted", noted)
-    jax.block_until_ready(least(ordered(jnp.asarray(square_NA)), 134))
+    jax.block_until_ready(least(ordered(jnp.asarray(square_PA)), 134))
     jax.effects_barrier()
     assert 1 < len(passes) <= 16

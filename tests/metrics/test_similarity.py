@@ -56,11 +56,11 @@ def known(points):
 
 
 def agrees(cloud):
-    found = measured(cloud)
+    values = measured(cloud)
     for name in ("mean_cosine", "drift", "fluctuation", "mean_norm"):
-        assert found[name] == pytest.approx(getattr(reference, name)(cloud), rel=1e-4), name
+        assert values[name] == pytest.approx(getattr(reference, name)(cloud), rel=1e-4), name
     parts = reference_similarity.mean_cosine_parts(cloud)
-    np.testing.assert_allclose(found["mean_cosine_parts"], parts, rtol=1e-4)
+    np.testing.assert_allclose(values["mean_cosine_parts"], parts, rtol=1e-4)
     [isotropy] = partition(cloud)
     assert isotropy == pytest.approx(reference_similarity.log_partition_isotropy(cloud), rel=1e-4)
 
@@ -79,21 +79,21 @@ def test_points_left_out_are_as_if_they_had_not_been(name):
     cloud = EVERY[name] + np.float32(0.5)
     generator = np.random.default_rng(2)
     keep = np.stack([np.ones(POINTS, bool), *(generator.permutation(POINTS) < KEPT for _ in range(4))])
-    found, whole = of_choices(cloud, keep.astype(np.float32)), measured(cloud)
+    values, whole = of_choices(cloud, keep.astype(np.float32)), measured(cloud)
     for metric in OF_KEPT:
-        np.testing.assert_allclose(found[metric][0], whole[metric], rtol=1e-6, err_msg=metric)
+        np.testing.assert_allclose(values[metric][0], whole[metric], rtol=1e-6, err_msg=metric)
     for choice, kept in enumerate(keep[1:], 1):
         alone = measured(cloud[kept])
         for metric, value in alone.items():
             scale = np.abs(value).max()  # a coordinate of a mean vector can be next to 0
-            np.testing.assert_allclose(found[metric][choice], value, rtol=1e-5, atol=1e-6 * scale, err_msg=metric)
+            np.testing.assert_allclose(values[metric][choice], value, rtol=1e-5, atol=1e-6 * scale, err_msg=metric)
 
 
 def test_points_left_out_leave_the_pairs_of_two_clouds():
     a, b = gaussian(41, 9) + 1, gaussian(23, 9, seed=1) + 1
     keep_a, keep_b = np.arange(41) % 3 > 0, np.arange(23) > 5
-    found = cross(a, b, keep_a.astype(np.float32), keep_b.astype(np.float32))
-    assert found == pytest.approx(reference.cross_cosine(a[keep_a], b[keep_b]), rel=1e-5)
+    values = cross(a, b, keep_a.astype(np.float32), keep_b.astype(np.float32))
+    assert values == pytest.approx(reference.cross_cosine(a[keep_a], b[keep_b]), rel=1e-5)
 
 
 @pytest.mark.parametrize("offset", [0, 1, 1000])
@@ -101,9 +101,18 @@ def test_points_left_out_leave_the_pairs_of_two_clouds():
 def test_two_clouds_agree_with_the_float64_twin(offset, dtype):
     a, b = jnp.asarray(gaussian(41, 9), dtype), jnp.asarray(gaussian(23, 9, seed=1) + offset, dtype)
     assert cross(a, b) == pytest.approx(reference.cross_cosine(a, b), rel=1e-4)
-    found = jax.jit(lambda a, b: cosine(mean_vector(a), mean_vector(b)))(a, b)
+    values = jax.jit(lambda a, b: cosine(mean_vector(a), mean_vector(b)))(a, b)
     expected = reference.cosine(reference.float64(a).mean(0), reference.float64(b).mean(0))
-    assert found == pytest.approx(expected, rel=1e-4)
+    assert values == pytest.approx(expected, rel=1e-4)
+
+
+def test_points_that_are_equal_have_no_fluctuation_wherever_the_others_are():
+    """Rounding may leave a variance below 0."""
+    for seed in range(20):
+        cloud = gaussian(*SMALL, seed) + np.float32(10)
+        keep = (np.arange(len(cloud)) < 7).astype(np.float32)
+        cloud[:7] = cloud[0]
+        assert jax.jit(fluctuation)(cloud, keep) == pytest.approx(0, abs=0.01)
 
 
 def test_known_answers():
@@ -122,10 +131,10 @@ def test_known_answers():
 
 def test_the_parts_add_up_to_the_mean_cosine():
     for cloud in EVERY.values():
-        found = measured(cloud)
-        whole = float(found["mean_cosine"])
+        value = measured(cloud)
+        whole = float(value["mean_cosine"])
         # orthogonal points have parts of +-1/P: the scale of a mean cosine next to 0
-        assert sum(found["mean_cosine_parts"]) == pytest.approx(whole, rel=1e-6, abs=1e-5 / len(cloud))
+        assert sum(value["mean_cosine_parts"]) == pytest.approx(whole, rel=1e-6, abs=1e-5 / len(cloud))
 
 
 def test_known_parts():
@@ -150,29 +159,29 @@ def test_folds_left_out_of_partitions(scale):
     """At 60 one point makes the largest Z by itself: what is left without it must not underflow."""
     cloud = gaussian(60, 7)
     cloud[17] *= scale
-    found = partition(cloud, 4)
-    assert found.shape == (5,)
+    values = partition(cloud, 4)
+    assert values.shape == (5,)
     left = [np.delete(cloud, np.s_[15 * j : 15 * j + 15], axis=0) for j in range(4)]
     expected = [reference_similarity.log_partition_isotropy(part, cloud) for part in [cloud, *left]]
-    np.testing.assert_allclose(found, expected, rtol=1e-4)
+    np.testing.assert_allclose(values, expected, rtol=1e-4)
 
 
 def test_zero_vectors_are_left_out_of_cosines():
     points, width = SMALL
     cloud = gaussian(points - 4, width) + 1
     with_zeros = np.concatenate([np.zeros((4, width), np.float32), cloud])
-    found, alone = measured(with_zeros), measured(cloud)
-    assert found["mean_cosine"] == pytest.approx(float(alone["mean_cosine"]), rel=1e-6)
+    values, alone = measured(with_zeros), measured(cloud)
+    assert values["mean_cosine"] == pytest.approx(float(alone["mean_cosine"]), rel=1e-6)
     assert cross(with_zeros, cloud) == pytest.approx(float(cross(cloud, cloud)), rel=1e-6)
-    np.testing.assert_allclose(found["mean_cosine_parts"], alone["mean_cosine_parts"], rtol=1e-5)
+    np.testing.assert_allclose(values["mean_cosine_parts"], alone["mean_cosine_parts"], rtol=1e-5)
     kept = measured(with_zeros, (np.arange(points) > 0).astype(np.float32))
     np.testing.assert_allclose(kept["mean_cosine_parts"], alone["mean_cosine_parts"], rtol=1e-5)
 
 
 def test_what_has_no_direction_is_nan():
     one = np.float32([[0, 0, 0, 0, 0], [1, 0, 0, 0, 0]])
-    for found in (known(one), known(one[:1]), known(one[1:]), measured(one[1:])):
-        assert np.isnan([found["mean_cosine"], *found["mean_cosine_parts"]]).all()
+    for measures in (known(one), known(one[:1]), known(one[1:]), measured(one[1:])):
+        assert np.isnan([measures["mean_cosine"], *measures["mean_cosine_parts"]]).all()
     none_kept = measured(filled(one, SMALL), np.zeros(SMALL[0], np.float32))
     assert all(np.isnan(value).all() for value in none_kept.values())
     assert np.isnan(cross(one[:1], one))
@@ -184,8 +193,8 @@ def test_what_is_not_finite_does_not_vanish_from_a_mean(value):
     cloud = gaussian(*SMALL)
     cloud[4, 1] = value
     without_first = (np.arange(len(cloud)) > 0).astype(np.float32)
-    for found in (measured(cloud), measured(cloud, without_first)):
-        assert not any(np.isfinite(of).all() for of in found.values())
+    for measures in (measured(cloud), measured(cloud, without_first)):
+        assert not any(np.isfinite(of).all() for of in measures.values())
     assert np.isnan(partition(cloud[:30], 3)).all()
 
 

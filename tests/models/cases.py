@@ -98,8 +98,8 @@ def loss_of(model: transformer.Model, tokens_BT: jax.Array):
     """A loss of parameters and taps in which every logit has its own weight."""
     weights_V = jnp.cos(jnp.arange(VOCAB, dtype=jnp.float32))
 
-    def loss(params, taps_NBTD=None):
-        logits_BTV, _ = model.apply(params, tokens_BT, taps_NBTD)
+    def loss(params, taps_LBTD=None):
+        logits_BTV, _ = model.apply(params, tokens_BT, taps_LBTD)
         return jnp.mean(jax.nn.log_softmax(logits_BTV) @ weights_V)
 
     return loss

@@ -1,7 +1,7 @@
 import dataclasses
 
 from anisoscope.config.model import ModelConfig
-from anisoscope.models.description import description, told
+from anisoscope.models.description import described_fields, description
 from anisoscope.models.masks import seeds
 from tests.models.cases import SMALL, case
 
@@ -21,5 +21,5 @@ def test_all_else_is_said():
 
 def test_what_is_told_is_every_setting_but_seeds_and_how_it_is_computed():
     fields = {field.name for field in dataclasses.fields(SMALL)}
-    assert fields - set(told()) == {*seeds(), "remat", "dtype"}
-    assert set(told()) <= fields
+    assert fields - set(described_fields()) == {*seeds(), "remat", "dtype"}
+    assert set(described_fields()) <= fields

@@ -94,8 +94,8 @@ def test_remat_recomputes_and_changes_nothing():
 def test_layers_run_in_their_order_and_a_tap_enters_after_its_block():
     """With every other block silenced, the residual stream moves at entry layer + 1 alone."""
     case, layers = made("gpt2"), np.arange(SMALL.layers)
-    taps_NBTD = np.zeros((SMALL.layers + 1, *case.tokens_BT.shape, SMALL.width), np.float32)
-    resid = jax.jit(lambda params, taps_NBTD: case.model.apply(params, case.tokens_BT, taps_NBTD)[1].resid_NBTD)
+    taps_LBTD = np.zeros((SMALL.layers + 1, *case.tokens_BT.shape, SMALL.width), np.float32)
+    resid = jax.jit(lambda params, taps_LBTD: case.model.apply(params, case.tokens_BT, taps_LBTD)[1].resid_LBTD)
     for layer in layers:
         silenced = {
             name: {leaf: value * (layers == layer).reshape(-1, *[1] * (value.ndim - 1)) for leaf, value in own.items()}
@@ -103,11 +103,11 @@ def test_layers_run_in_their_order_and_a_tap_enters_after_its_block():
             if name in ("attention_out", "mlp_down")
         }
         params = case.params | {"blocks": case.params["blocks"] | silenced}
-        moved_N = np.abs(np.diff(resid(params, taps_NBTD), axis=0)).max(axis=(1, 2, 3)) > 0
+        moved_N = np.abs(np.diff(resid(params, taps_LBTD), axis=0)).max(axis=(1, 2, 3)) > 0
         np.testing.assert_array_equal(moved_N, layers == layer)
-    plain = np.asarray(resid(case.params, taps_NBTD))  # waits: JAX reads the taps where they lie
-    taps_NBTD[2] = 3.0
-    tapped = resid(case.params, taps_NBTD)
+    plain = np.asarray(resid(case.params, taps_LBTD))  # waits: JAX reads the taps where they lie
+    taps_LBTD[2] = 3.0
+    tapped = resid(case.params, taps_LBTD)
     np.testing.assert_array_equal(tapped[:2], plain[:2])
     np.testing.assert_allclose(tapped[2], plain[2] + 3.0, atol=1e-5)
 
@@ -117,7 +117,7 @@ def test_bfloat16_computes_near_float32(name):
     case = made(name)
     rough_model = transformer.build(CONFIGS[name], VOCAB, "bfloat16")
     rough, activations = jax.jit(rough_model.apply)(case.params, case.tokens_BT)
-    assert (rough.dtype, activations.resid_NBTD.dtype, activations.q_NBTHK.dtype) == (
+    assert (rough.dtype, activations.resid_LBTD.dtype, activations.q_NBTHK.dtype) == (
         jnp.float32,
         jnp.float32,
         jnp.bfloat16,
@@ -158,14 +158,14 @@ def test_hook_points_are_what_is_added_to_the_residual_stream_and_what_attention
     model = transformer.build(case.config, VOCAB, "float32", HOOK_POINTS)
     logits_BTV, found = jax.device_get(jax.jit(model.apply)(case.params, case.tokens_BT))
     assert_trees_close((logits_BTV, found[:3]), (case.logits_BTV, case.activations[:3]), atol=1e-6)
-    blocks, hook_points, resid_NBTD = case.params["blocks"], found.hooked_NBTD, found.resid_NBTD
+    blocks, hook_points, resid_LBTD = case.params["blocks"], found.hooked_NBTD, found.resid_LBTD
     for n in range(case.config.layers):
 
         def norm(which, x_BTD, n=n):
             of_block = {key: leaf[n] for key, leaf in blocks[f"norm_{which}"].items()}
             return np.asarray(make_norm().apply({"params": of_block}, x_BTD))
 
-        before_BTD, after_BTD = resid_NBTD[n], resid_NBTD[n + 1]
+        before_BTD, after_BTD = resid_LBTD[n], resid_LBTD[n + 1]
         attention_BTD, mlp_BTD = hook_points["attention_out"][n], hook_points["mlp_out"][n]
         if name == "gpt2":
             read_BTD, summed_BTD = norm("attention", before_BTD), before_BTD + attention_BTD + mlp_BTD

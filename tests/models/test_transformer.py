@@ -39,7 +39,7 @@ def test_agrees_with_the_numpy_twin(name):
     for row in (0, 1):
         logits_TV, resid_NTD, q_NTHK, k_NTHK = reference.forward(params, np.asarray(tokens_BT[row]), config)
         np.testing.assert_allclose(logits_BTV[row], logits_TV, atol=1e-4)
-        np.testing.assert_allclose(activations.resid_NBTD[:, row], resid_NTD, atol=1e-4)
+        np.testing.assert_allclose(activations.resid_LBTD[:, row], resid_NTD, atol=1e-4)
         np.testing.assert_allclose(activations.q_NBTHK[:, row], q_NTHK, atol=1e-4)
         np.testing.assert_allclose(activations.k_NBTHK[:, row], k_NTHK, atol=1e-4)
 
@@ -152,7 +152,7 @@ def test_a_first_token_that_is_always_the_same_is_mask_whatever_stands_there():
     params, tokens_BT = plain.init(jax.random.key(0)), jnp.array([[0, 1, 2], [3, 1, 2]])
     logits_BTV, seen = same.apply(params, tokens_BT)
     np.testing.assert_array_equal(*logits_BTV)
-    np.testing.assert_array_equal(*seen.resid_NBTD[:, :, 0].swapaxes(0, 1))
+    np.testing.assert_array_equal(*seen.resid_LBTD[:, :, 0].swapaxes(0, 1))
     expected, _ = plain.apply(params, tokens_BT.at[:, 0].set(6))
     np.testing.assert_array_equal(logits_BTV, expected)
     assert jax.tree.map(jnp.shape, same.init(jax.random.key(0))) == jax.tree.map(jnp.shape, params)

@@ -111,7 +111,7 @@ def test_energies_are_those_of_the_gradients_of_the_model(run):
 
     def loss(taps):
         logits, found = model.apply(params, batch.tokens_BT, taps)
-        return objective.nats(logits, batch), found.resid_NBTD
+        return objective.nats(logits, batch), found.resid_LBTD
 
     taps = jnp.zeros((3, *tokens.shape, 16))
     gradient, resid = map(np.asarray, jax.jit(jax.grad(loss, has_aux=True))(taps))

@@ -119,10 +119,10 @@ def test_a_first_character_that_is_never_read_is_not_asked_for():
 
 @pytest.mark.parametrize(("layers", "chosen"), [((), (1, 2, 3)), ((0, 2), (0, 2))])
 def test_anisotropy_is_one_minus_the_mean_isoscore(layers, chosen):
-    resid_NBTD = np.random.default_rng(0).normal(size=(4, 3, 50, 6)) * np.arange(1, 7) + 5.0
-    spectra = [np.linalg.eigvalsh(np.cov(resid_NBTD[n].reshape(-1, 6), rowvar=False)) for n in chosen]
+    resid_LBTD = np.random.default_rng(0).normal(size=(4, 3, 50, 6)) * np.arange(1, 7) + 5.0
+    spectra = [np.linalg.eigvalsh(np.cov(resid_LBTD[n].reshape(-1, 6), rowvar=False)) for n in chosen]
     scores = [(values_E.sum() ** 2 / (values_E**2).sum() - 1) / 5 for values_E in spectra]
-    found = anisotropy(jnp.asarray(resid_NBTD, jnp.float32), layers)
+    found = anisotropy(jnp.asarray(resid_LBTD, jnp.float32), layers)
     np.testing.assert_allclose(found, 1 - np.mean(scores), rtol=1e-5)
 
 

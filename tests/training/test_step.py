@@ -145,12 +145,24 @@ def test_the_penalty_is_in_the_gradient_and_not_in_the_loss():
     apply, params = forward(config.model)
     found = {}
     for name, given in {"first": params, "plain": plain.params, "pushed": pushed.params}.items():
-        found[name] = objective.anisotropy(apply(given, batch_of(config, 0).tokens_BT)[1].resid_NBTD, (1,))
+        found[name] = objective.anisotropy(apply(given, batch_of(config, 0).tokens_BT)[1].resid_LBTD, (1,))
     np.testing.assert_allclose(after.penalty, 2.0 * found["first"], rtol=1e-5)
     assert found["pushed"] < found["plain"] - 0.02
 
 
 LEARNING = {"steps": 60, "learning_rate": 1e-2}
+
+
+@pytest.mark.slow  # the quick one: its first step, above
+def test_a_penalty_of_either_sign_moves_the_residual_stream_its_way():
+    ends = {}
+    for weight in (-1.0, 0.0, 1.0):
+        config = tiny.config(**LEARNING, penalty=weight)
+        state, _ = trained(config, steps=LEARNING["steps"])
+        resid_LBTD = forward(config.model)[0](state.params, batch_of(tiny.config(), 99).tokens_BT)[1].resid_LBTD
+        ends[weight] = float(objective.anisotropy(resid_LBTD, ()))
+    assert ends[1.0] < ends[0.0] - 0.02
+    assert ends[0.0] < ends[-1.0] - 0.02
 
 
 def test_training_learns():

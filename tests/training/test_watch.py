@@ -25,20 +25,20 @@ def test_values_are_those_of_the_panel_on_the_same_activations(points):
     config = replace(WATCHED, {"watch.points": points})
     rng = np.random.default_rng(0)
     scale_D = np.linspace(1, 3, 16) ** 2
-    resid_NBTD = rng.normal(size=(3, 8, 8, 16)).astype(np.float32) * scale_D + rng.normal(size=16).astype(np.float32)
+    resid_LBTD = rng.normal(size=(3, 8, 8, 16)).astype(np.float32) * scale_D + rng.normal(size=16).astype(np.float32)
     q_NBTHK, k_NBTHK = 2 * rng.normal(size=(2, 2, 8, 8, 2, 8)).astype(np.float32)
     grads = {"blocks": {"a": {"kernel": rng.normal(size=(2, 3, 4))}, "bias": rng.normal(size=(2, 5))}, "tokens": [9.0]}
-    embedding_BTD, *blocks = (jnp.asarray(x_BTD, jnp.float32) for x_BTD in resid_NBTD)
+    embedding_BTD, *blocks = (jnp.asarray(x_BTD, jnp.float32) for x_BTD in resid_LBTD)
 
-    def look(embedding_BTD, resid_NBTD, q_NBTHK, k_NBTHK):
-        seen_N = jax.vmap(watch.see(config))(resid_NBTD, q_NBTHK, k_NBTHK)
+    def look(embedding_BTD, resid_LBTD, q_NBTHK, k_NBTHK):
+        seen_N = jax.vmap(watch.see(config))(resid_LBTD, q_NBTHK, k_NBTHK)
         return watch.look(config, watch.cloud(config, embedding_BTD), seen_N, grads)
 
     found = jax.jit(look)(embedding_BTD, jnp.stack(blocks), *(jnp.asarray(x, jnp.float32) for x in (q_NBTHK, k_NBTHK)))
     assert set(found) == {*watch.LAYERS, *watch.BLOCKS}
     picks_P = np.random.default_rng(0).permutation(64)[:points]
     for n in range(3):
-        cloud_PD = jnp.asarray(resid_NBTD[n].reshape(64, 16)[picks_P], jnp.float32)
+        cloud_PD = jnp.asarray(resid_LBTD[n].reshape(64, 16)[picks_P], jnp.float32)
         values = jax.tree.map(lambda x: x[0], spectrum.spectrum(cloud_PD))
         exact = float(spectrum.anisotropy(values))
         assert 0.98 * exact < found["anisotropy"][n] < (1 + 1e-5) * exact

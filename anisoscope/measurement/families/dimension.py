@@ -10,7 +10,8 @@ from anisoscope.measurement.families import leading
 from anisoscope.measurement.quantity import HERE, NOT_NEGATIVE, SHAPE_OF_LEARNING, Family, Quantity, Values
 from anisoscope.measurement.resamples import Cloud, Searched, over_sections, sections
 from anisoscope.metrics import dimension
-from anisoscope.metrics.neighbours import SPARE, Neighbours, neighbours_among
+from anisoscope.metrics.neighbours import Neighbours
+from anisoscope.metrics.subclouds import SPARE, neighbours_among
 
 FACCO = "Facco et al. 2017"
 NULLS = ("gaussian", "shuffled", "untrained")

@@ -99,7 +99,7 @@ def _of_positions(
     (picks_P, known), visible_TT = unit
     names = inputs_of(spec.settings)
     samples = {name: _sample(activations_Z, z, picks_P, visible_TT, types_Z) for z, name in enumerate(names)}
-    others = {name: _clouds(resid_NBTD, picks_P) for name, resid_NBTD in resid.items()}
+    others = {name: _clouds(resid_LBTD, picks_P) for name, resid_LBTD in resid.items()}
     permuted = functools.partial(nulls.permuted_clouds, activations_Z[0][0], picks_P, key)
     permuted = permuted if PERMUTED in spec.settings.nulls else None
     return panel_and_nearest(samples, others, known, spec.settings, key, spec.over_clouds, permuted)
@@ -112,7 +112,7 @@ def of_model(apply: Callable[[Any, Array], tuple[Array, Any]], settings: Measure
     def activate(params: Any, references: dict[str, Any], windows: tuple[Array, Array]) -> tuple[Any, dict[str, Array]]:
         tokens_ZWT = jnp.stack(windows[:inputs])
         activations_Z = jax.lax.map(lambda tokens_WT: apply(params, tokens_WT)[1], tokens_ZWT)
-        return activations_Z, {name: apply(other, windows[0])[1].resid_NBTD for name, other in references.items()}
+        return activations_Z, {name: apply(other, windows[0])[1].resid_LBTD for name, other in references.items()}
 
     return activate
 
@@ -140,15 +140,15 @@ def keys(settings: MeasureConfig) -> Array:
 
 def _sample(activations_Z: Any, z: int, picks_P: Array, visible_TT: Array, types_Z: Types | None = None) -> Sample:
     """The clouds of one input, and its heads, if any; some models add a bias to all scores."""
-    resid_NBTD, q_NBTHK, k_NBTHK = (None if x is None else x[z] for x in activations_Z[:3])
+    resid_LBTD, q_NBTHK, k_NBTHK = (None if x is None else x[z] for x in activations_Z[:3])
     heads = None
     if q_NBTHK is not None:
         heads = Heads(q_NBTHK, k_NBTHK, picks_P, visible_TT, getattr(activations_Z, "bias_NHTT", None))
-    places = Places(*jnp.divmod(picks_P, resid_NBTD.shape[2]))
+    places = Places(*jnp.divmod(picks_P, resid_LBTD.shape[2]))
     types = jax.tree.map(lambda x_Z: x_Z[z][..., picks_P], types_Z)
-    return Sample(_clouds(resid_NBTD, picks_P), heads, places, types)
+    return Sample(_clouds(resid_LBTD, picks_P), heads, places, types)
 
 
-def _clouds(resid_NBTD: Array, picks_P: Array) -> Array:
+def _clouds(resid_LBTD: Array, picks_P: Array) -> Array:
     """The picked vectors of every layer, (N, P, D)."""
-    return resid_NBTD.reshape(resid_NBTD.shape[0], -1, resid_NBTD.shape[-1])[:, picks_P]
+    return resid_LBTD.reshape(resid_LBTD.shape[0], -1, resid_LBTD.shape[-1])[:, picks_P]

@@ -85,7 +85,7 @@ def program(config: Config, corpus: Corpus) -> Callable[[dict, dict], xr.Dataset
     @jax.jit
     @jax.default_matmul_precision("highest")
     def read(params: dict) -> dict[str, Array]:
-        resid_NWTD = network.apply(params, tokens_WT)[1].resid_NBTD
+        resid_NWTD = network.apply(params, tokens_WT)[1].resid_LBTD
         return of_clouds(resid_NWTD.reshape(len(resid_NWTD), -1, resid_NWTD.shape[-1])[:, picks_P])
 
     return lambda params, attributes: table(jax.device_get(read(params)), places, attributes)

@@ -40,7 +40,7 @@ class OpenRun:
     def vectors(self, params: dict, tokens_BT: jax.Array | np.ndarray) -> jax.Array:
         """The residual stream, (layers, windows, T, width): the sum of the embeddings, then after every block."""
         with jax.default_matmul_precision("highest"):
-            return self._model.apply(*jax.tree.map(jnp.asarray, (params, tokens_BT)))[1].resid_NBTD
+            return self._model.apply(*jax.tree.map(jnp.asarray, (params, tokens_BT)))[1].resid_LBTD
 
     @functools.cached_property
     def _model(self) -> transformer.Model:

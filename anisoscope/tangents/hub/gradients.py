@@ -1,6 +1,8 @@
 """States of a torch model and the gradients of its loss with respect to them, at scored positions of windows.
 
 What tangents/read.py has of our network. Arrays carry the letters of `models`; J folds of W windows, Q points of each.
+
+Here O are the rows of a matrix, or other points.
 """
 
 import contextlib

@@ -1,6 +1,8 @@
 """The matrices of a torch model that meet the residual stream, as tangents/written.py has those of ours.
 
 Rows have the width last. Of each matrix as few are kept as have the same second moments: D at most.
+
+Here O are the rows of a matrix.
 """
 
 from collections.abc import Callable

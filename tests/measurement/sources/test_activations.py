@@ -282,7 +282,7 @@ def test_agrees_with_slow_loops_in_float64_on_every_resample(cloud, record_prope
     tokens_GWT = PROBE.shuffled_GWT if cloud == "shuffled" else PROBE.tokens_GWT
     for batch, positions in np.ndindex(BATCHES, len(POSITION_SETS)):
         activations, picks = activations_of("causal", tokens_GWT[batch]), PROBE.picks_SGP[positions, batch]
-        for layer, resid in enumerate(activations.resid_NBTD):
+        for layer, resid in enumerate(activations.resid_LBTD):
             picked = resid.reshape(-1, resid.shape[-1])[picks]
             for name, value in slow_cloud(picked).items():
                 got = found[name][batch, positions, layer]
@@ -330,7 +330,7 @@ def test_compares_layers_and_checkpoints(record_property):
     tokens, picks = PROBE.tokens_GWT[1], PROBE.picks_SGP[0, 1]
 
     def clouds(params):
-        resid = np.asarray(jax.jit(apply)(params, tokens)[1].resid_NBTD)
+        resid = np.asarray(jax.jit(apply)(params, tokens)[1].resid_LBTD)
         return [x.reshape(-1, x.shape[-1])[picks] for x in resid]
 
     own = clouds(params)
@@ -352,7 +352,7 @@ def test_compares_layers_and_checkpoints(record_property):
 def test_the_permuted_null_model_reads_other_windows_of_the_same_batch():
     apply, params = tiny("causal")
     tokens, picks = PROBE.tokens_GWT[1], PROBE.picks_SGP[0, 1]
-    resid = np.asarray(jax.jit(apply)(params, tokens)[1].resid_NBTD).reshape(3, -1, 16)
+    resid = np.asarray(jax.jit(apply)(params, tokens)[1].resid_LBTD).reshape(3, -1, 16)
     key = jax.random.split(jax.random.key(0), BATCHES)[1]
     orders = [np.asarray(permuted(picks, len(tokens), CONTEXT, key, number)) for number in range(PERMUTATIONS)]
     for n, m in ((0, 2), (1, 1)):

@@ -51,7 +51,7 @@ def test_a_point_is_what_stands_at_its_place_and_lies_where_its_vector_lies(run)
 
     params = store_of(folder, config).restore_params(1)
     model = transformer.build(config.model, text.vocab_size, "float32")
-    resid_NWTD = np.asarray(jax.jit(model.apply)(params, tokens_WT)[1].resid_NBTD)
+    resid_NWTD = np.asarray(jax.jit(model.apply)(params, tokens_WT)[1].resid_LBTD)
     for layer, cloud in enumerate(resid_NWTD.reshape(3, -1, 16)[:, probe.picks_SGP[0, 0]]):
         of_layer = table.sel(layer=layer)
         np.testing.assert_allclose(of_layer.norm, np.linalg.norm(cloud, axis=1), rtol=1e-4)

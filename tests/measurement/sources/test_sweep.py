@@ -125,7 +125,7 @@ def test_another_mask_is_data_of_the_same_program(run, tmp_path, monkeypatch):
         model = transformer.build(masked.model, corpus.vocab_size, "float32")
         _, found = jax.jit(model.apply)(params, probe.tokens_GWT[0])
         for s, picks_P in enumerate(probe.picks_SGP[:, 0]):
-            cloud_PD = np.asarray(found.resid_NBTD[2]).reshape(-1, 16)[picks_P]
+            cloud_PD = np.asarray(found.resid_LBTD[2]).reshape(-1, 16)[picks_P]
             assert values["mean_cosine"][0, s, 2, 0] == pytest.approx(reference.mean_cosine(cloud_PD), abs=1e-5)
         most = np.log(np.asarray(visible_keys(masked.model, 8)).sum(1)[1:]).mean()  # of queries that see several keys
         np.testing.assert_allclose(values["attention_entropy"][0, 0, 1], most, atol=0.02)  # little was learned
@@ -246,7 +246,7 @@ def test_the_longest_vectors_stand_in_a_table_by_window_position_and_token(run):
     tokens_WT = program.probe_of(config, tiny.corpus()).tokens_GWT[0]
     params = store_of(folder, config).restore_params(6)
     network = transformer.build(config.model, tiny.corpus().vocab_size, "float32")
-    resid_NWTD = np.asarray(jax.jit(network.apply)(params, tokens_WT)[1].resid_NBTD, np.float64)
+    resid_NWTD = np.asarray(jax.jit(network.apply)(params, tokens_WT)[1].resid_LBTD, np.float64)
     norm_NWT = np.linalg.norm(resid_NWTD, axis=-1)
     for layer, rows in frame[frame.step == 6].groupby("layer"):
         places = tuple(rows[["window", "position"]].values.T)

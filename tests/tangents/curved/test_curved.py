@@ -69,7 +69,7 @@ def test_the_counter_example_by_hand():
     found, drawn = program.measure(config), program.draw(config, 0, 0, 0)
     normal = found["normal_norm"][0, 0, 0, :, 0, 1]
     spreads = len(config.spreads)
-    np.testing.assert_allclose(normal[:spreads], np.square(drawn.v_SMK[:spreads, :, 0]).mean(axis=1), rtol=1e-5)
+    np.testing.assert_allclose(normal[:spreads], np.square(drawn.v_SVE[:spreads, :, 0]).mean(axis=1), rtol=1e-5)
     assert (found["tangent_norm"][0, 0, 0, :spreads, 0, 1] < 1e-6 * np.array(config.spreads)).all()
 
 
@@ -88,9 +88,9 @@ def test_gradients_agree_with_float64(manifold):
     """Points by trigonometry without care for digits, the gradient written out, the parts by an orthonormal basis."""
     config = dataclasses.replace(SMALL, manifolds=(manifold,), curvatures=(2.0,), seeds=1, types=64, draws=64)
     found, drawn = program.measure(config), program.draw(config, 0, 0, 0)
-    for setting, weighting, target in np.ndindex(len(drawn.v_SMK), 2, 2):
-        v, y = np.float64(drawn.v_SMK[setting]), np.float64(drawn.y_SYM[setting, target])
-        weight, turn = np.float64(drawn.weight_SWM[setting, weighting]), np.float64(drawn.turn_DD)
+    for setting, weighting, target in np.ndindex(len(drawn.v_SVE), 2, 2):
+        v, y = np.float64(drawn.v_SVE[setting]), np.float64(drawn.y_SYV[setting, target])
+        weight, turn = np.float64(drawn.weight_SXV[setting, weighting]), np.float64(drawn.turn_DD)
         x = surface(manifold, v) @ turn[:, :3].T
         parts = -(weight * y) @ x @ turn
         at = 0, 0, 0, setting, weighting, target
@@ -206,4 +206,4 @@ def test_the_command_line_knows_the_kind():
 
 def test_in_many_dimensions_frequencies_do_not_underflow():
     config = dataclasses.replace(SMALL, dimension=64, width=66, biases=(200.0,))
-    assert np.isfinite(program.draw(config, 0).weight_SWM).all()
+    assert np.isfinite(program.draw(config, 0).weight_SXV).all()

@@ -1,0 +1,70 @@
+"""Draws docs/explanation/neighbours.png: `python -m docs.explanation.neighbours` from the root of the repository."""
+
+import pathlib
+
+import numpy as np
+from matplotlib.axes import Axes
+from matplotlib.patches import Rectangle
+
+from anisoscope.plot import style
+
+BLUE, ORANGE, GREEN = style.OKABE_ITO[:3]
+PALE = "0.93"
+CHUNKS = 6
+
+
+def blocks(ax: Axes) -> None:
+    """The matrix of distances: which blocks are multiplied, and one of them read twice."""
+    for row in range(CHUNKS):
+        for column in range(CHUNKS):
+            chosen = (row, column) == (1, 4)
+            colour = BLUE if chosen else "#BBD7EA" if column >= row else PALE
+            ax.add_patch(Rectangle((column, row), 1, 1, facecolor=colour, edgecolor="white", linewidth=1.5))
+    ax.annotate("", (6.25, 1.5), (5.05, 1.5), arrowprops={"arrowstyle": "->", "color": BLUE})
+    ax.text(6.35, 1.5, "least of\neach row", va="center", color=BLUE)
+    ax.annotate("", (4.5, 6.25), (4.5, 2.05), arrowprops={"arrowstyle": "->", "color": BLUE})
+    ax.text(4.5, 6.35, "least of each column", ha="center", va="top", color=BLUE)
+    ax.text(0.12, 5.0, "not multiplied:\nthe same\nnumbers", va="center", color="0.35")
+    ax.set(xlim=(-0.1, 8.6), ylim=(7.2, -0.1), aspect="equal")
+    ax.set_title("1  Rank: half of the matrix, in blocks of 512", loc="left")
+    ax.axis("off")
+
+
+def candidates(ax: Axes) -> None:
+    """Squared distances of one point to the others: neighbours, spare candidates, the bound of the rest."""
+    near = np.array([1.0, 1.5, 2.3, 3.4, 3.9, 4.5, 5.6, 6.1, 6.7, 7.3, 7.8, 8.4, 9.0])
+    kept = 6
+    for y, rounding, word in ((2.2, 0.7, "sure"), (0.0, 3.8, "unsure: compared\nwith all points")):
+        ax.hlines(y, 0.5, 9.3, color="0.8", linewidth=0.8, zorder=0)
+        ax.plot(near[:3], [y] * 3, "o", color=BLUE, markersize=6)
+        ax.plot(near[3:kept], [y] * 3, "s", color=GREEN, markersize=5)
+        ax.plot(near[kept:], [y] * (len(near) - kept), "x", color="0.55", markersize=4)
+        ax.vlines(near[kept], y - 0.35, y + 0.45, color=ORANGE, linewidth=1.4)
+        low = near[kept] - rounding
+        ax.annotate("", (low, y + 0.3), (near[kept], y + 0.3), arrowprops={"arrowstyle": "->", "color": ORANGE})
+        ax.vlines(near[2], y - 0.35, y + 0.45, color=BLUE, linewidth=1.0, linestyle=":")
+        ax.text(9.6, y, word, va="center")
+    ax.text(near[1], 2.85, "neighbours", ha="center", color=BLUE)
+    ax.text(near[4] - 0.1, 1.45, "spare\ncandidates", ha="center", va="center", color=GREEN)
+    ax.text(near[kept], 2.85, "bound less its rounding", ha="center", color=ORANGE)
+    ax.text(7.9, 1.45, "never measured", ha="center", va="center", color="0.4")
+    ax.set(xlim=(0.3, 13.2), ylim=(-1.0, 3.3))
+    ax.set_xlabel("squared distance from one point, by the Gram matrix", loc="left")
+    ax.set_xticks([])
+    ax.set_yticks([])
+    ax.grid(visible=False)
+    ax.spines["left"].set_visible(False)
+    ax.set_title("2  Measure the candidates, and decide whether that is enough", loc="left")
+
+
+def main() -> None:
+    with style.context():
+        figure = style.new(style.PAGE, 2.5)
+        left, right = figure.subplots(1, 2, width_ratios=(1, 1.35))
+        blocks(left)
+        candidates(right)
+        figure.savefig(pathlib.Path(__file__).with_suffix(".png"))
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,91 @@
+"""From what a user gives to what a metric takes: a float32 matrix, and a compiled program that reads it."""
+
+import functools
+from collections.abc import Callable
+from typing import Any, Protocol, runtime_checkable
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jaxtyping import Array
+
+from anisoscope.metrics import comparison, spectrum
+from anisoscope.metrics.cloud import eigh, of_unit_size
+from anisoscope.metrics.neighbours import Neighbours, nearest_neighbours
+
+
+@runtime_checkable
+class ArrayLike(Protocol):
+    """What NumPy can read: an array of NumPy, JAX or PyTorch, a DataFrame, a memory-mapped file."""
+
+    def __array__(self) -> np.ndarray: ...
+
+
+def matrix(x: ArrayLike, about_mean: bool) -> Array:
+    """In float32, with the mean subtracted in float64 where that changes nothing but the rounding."""
+    if not isinstance(x, jax.Array):
+        x = np.asarray(x.detach().float() if hasattr(x, "detach") and str(x.dtype) == "torch.bfloat16" else _plain(x))
+        if x.dtype.kind not in "biuf":
+            raise ValueError(f"a matrix of real numbers is needed; these are of type {x.dtype}")
+        if about_mean and x.dtype == np.float64 and x.ndim == 2:
+            x = x - x.mean(axis=0)
+    if x.ndim != 2 or x.shape[0] < 2 or x.shape[1] < 1:
+        raise ValueError(f"x has shape {x.shape}; (points, width) with at least two points is needed")
+    return jnp.asarray(x, jnp.float32)
+
+
+def _plain(x: Any) -> Any:
+    """A PyTorch tensor without its gradient."""
+    return x.detach().cpu() if hasattr(x, "detach") else x
+
+
+def compiled(read: Callable[..., Array]) -> Callable[..., Array]:
+    """Compiled once for each shape and k; float32 products with all their digits on every device."""
+
+    @functools.partial(jax.jit, static_argnames=("k",))
+    def compute(*matrices: Array, **k: int) -> Array:
+        with jax.default_matmul_precision("highest"):
+            return read(*matrices, **k)
+
+    return compute
+
+
+def of_spectrum(read: Callable[..., Array]) -> Callable[..., Array]:
+    return compiled(lambda x_PD: read(jax.tree.map(lambda field_R: field_R[0], spectrum.spectrum(x_PD))))
+
+
+def of_two_neighbours(read: Callable[..., Array]) -> Callable[..., Array]:
+    return compiled(lambda x_PD: read(search(x_PD, 2)))
+
+
+def top_share(x_PD: Array) -> Array:
+    """As `spectrum.anisotropy_uncentred`, whose bisection has no gradient, from a decomposition of its own."""
+    x_PD = of_unit_size(x_PD)
+    square = x_PD.T @ x_PD if x_PD.shape[0] >= x_PD.shape[1] else x_PD @ x_PD.T
+    return eigh(square)[0][-1] / jnp.trace(square)
+
+
+def overlap(x_PD: Array, y_PE: Array, k: int) -> Array:
+    x, y = (comparison.nearest(nearest_neighbours(cloud_PD, max(k, 2)), k) for cloud_PD in (x_PD, y_PE))
+    return comparison.neighbourhood_overlap(x, y)
+
+
+def search(x_PD: Array, count: int) -> Neighbours:
+    """The neighbours; which they are has no gradient, and their distances have that of the subtraction."""
+    neighbours = jax.lax.stop_gradient(nearest_neighbours(jax.lax.stop_gradient(x_PD), count))
+    square_PC = jnp.square(x_PD[:, None] - x_PD[neighbours.index_PC]).sum(axis=-1)
+    apart_PC = square_PC > 0
+    again_PC = jnp.where(apart_PC, jnp.sqrt(jnp.where(apart_PC, square_PC, 1.0)), 0.0)
+    return neighbours._replace(distance_PC=neighbours.distance_PC + (again_PC - jax.lax.stop_gradient(again_PC)))
+
+
+def pair(x: ArrayLike, y: ArrayLike) -> tuple[Array, Array]:
+    x_PD, y_PE = matrix(x, about_mean=True), matrix(y, about_mean=True)
+    if x_PD.shape[0] != y_PE.shape[0]:
+        raise ValueError(f"x has {x_PD.shape[0]} points, y {y_PE.shape[0]}; the same points are needed")
+    return x_PD, y_PE
+
+
+def check_neighbours(k: int, least: int, points: int) -> None:
+    if not least <= k < points:
+        raise ValueError(f"k is {k}; from {least} to {points - 1} neighbours can be read of {points} points")

@@ -1,0 +1,75 @@
+"""`scale.decimation`: the dimension of every f-th point."""
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+from anisoscope.metrics import scale
+from anisoscope.metrics.dimension import twonn
+from tests import reference_scale as reference
+from tests.metrics.clouds import FEW, POINTS, WIDTH, ZOO, filled, find, gaussian, rotation, stacked, with_copies
+
+FEWER = (31, 5)
+
+decimation = jax.jit(scale.decimation)
+
+
+def decimated(cloud):
+    return np.asarray(decimation(cloud, find(cloud, FEW)))
+
+
+@pytest.mark.parametrize("name", ZOO)
+def test_decimation_agrees_with_the_float64_twin(name):
+    cloud = ZOO[name].draw(np.random.default_rng(4), POINTS).astype(np.float32)
+    expected = [reference.decimation(cloud, factor) for factor in scale.FACTORS]
+    np.testing.assert_allclose(decimated(cloud), expected, rtol=1e-4)
+
+
+def test_decimation_sees_neither_rotation_nor_scale_nor_translation():
+    cloud = ZOO["power law in 64"].draw(np.random.default_rng(6), POINTS)
+    moved = ((cloud.astype(float) + 3) @ rotation(WIDTH) * 1e-4).astype(np.float32)
+    np.testing.assert_allclose(decimated(moved), decimated(cloud), rtol=1e-4)
+
+
+def test_decimation_stays_at_the_dimension_and_leaves_noise_behind():
+    """A sheet of noise at half the distance of neighbours, in 64 dimensions; without it, 2 at every factor."""
+    random = np.random.default_rng(0)
+    sheet = np.pad(random.uniform(size=(POINTS, 2)), ((0, 0), (0, WIDTH - 2)))
+    noisy = sheet + random.normal(0, 0.0019, sheet.shape)
+    np.testing.assert_allclose(decimated(sheet.astype(np.float32)), 2, rtol=0.1)
+    curve = decimated(noisy.astype(np.float32))
+    assert curve[0] > 4
+    assert curve[-1] == pytest.approx(2, rel=0.2)
+
+
+def test_decimation_ends_where_subsets_have_fewer_than_three_points():
+    cloud = gaussian(*FEWER)
+    curve = decimated(cloud)
+    assert np.isfinite(curve).tolist() == [True, True, False]
+    assert curve[0] == jax.jit(twonn)(find(cloud, FEW))
+    one_subset_of_copies = cloud.copy()
+    one_subset_of_copies[::4] = cloud[0]
+    assert np.isfinite(decimated(one_subset_of_copies)).tolist() == [True, False, False]
+
+
+@pytest.mark.slow
+def test_jit_vmap_and_map_leave_decimation_as_it_is():
+    clouds = [jnp.asarray(with_copies(gaussian(*FEWER, seed))) for seed in range(3)]  # decimated to 7
+    searches = [find(cloud, FEW) for cloud in clouds]
+    one_by_one = [decimated(cloud) for cloud in clouds]
+    together = stacked(clouds), stacked(searches)
+    np.testing.assert_allclose(jax.jit(jax.vmap(scale.decimation))(*together), one_by_one, rtol=1e-5)
+    mapped = jax.jit(lambda *pairs: jax.lax.map(lambda pair: scale.decimation(*pair), pairs))(*together)
+    np.testing.assert_allclose(mapped, one_by_one, rtol=1e-5)
+    np.testing.assert_allclose(scale.decimation(clouds[0], searches[0]), one_by_one[0], rtol=1e-5)
+
+
+@pytest.mark.parametrize("distinct", [1, 2])
+def test_fewer_than_three_distinct_points_are_nan(distinct):
+    assert np.isnan(decimated(filled(gaussian(distinct, 3)[np.arange(POINTS) % distinct]))).all()
+
+
+@pytest.mark.parametrize("points", [1, pytest.param(2, marks=pytest.mark.slow)])
+def test_fewer_than_three_points_are_nan(points):
+    assert np.isnan(decimated(gaussian(points, 5))).all()

@@ -1,0 +1,58 @@
+"""The decomposition behind every spectrum: small eigenvalues keep their digits."""
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+from anisoscope.metrics import eigen, spectrum
+from anisoscope.metrics.cloud import eigh
+from tests import reference_spectrum as reference
+from tests.metrics.clouds import EVERY, POINTS, WIDTH, rotation
+
+decompose = jax.jit(spectrum.spectrum)
+
+
+@pytest.mark.parametrize("name", ["curved 5 with noise", "rogue coordinate", "bfloat16", "mean 1000 spreads"])
+def test_small_eigenvalues_keep_their_digits(name):
+    cloud = EVERY[f"zoo: {name}"]
+    values, exact = decompose(cloud).eigenvalues_E[0], reference.eigenvalues(cloud)
+    np.testing.assert_allclose(values, exact, rtol=1e-4, atol=1e-10 * exact[0])
+
+
+def rotated(eigenvalues, points, seed=0):
+    """Normal points of a spectrum, in general position."""
+    normal = np.random.default_rng(seed).normal(size=(points, len(eigenvalues)))
+    return (normal * np.sqrt(eigenvalues) @ rotation(len(eigenvalues), seed).astype(np.float64)).astype(np.float32)
+
+
+@pytest.mark.parametrize("decay", ["power law", "exponential"])
+def test_small_eigenvalues_of_a_spectrum_without_a_gap_keep_their_digits(decay):
+    rank = np.arange(1, 129.0)
+    cloud = rotated(rank**-3 if decay == "power law" else np.exp(-rank / 6.5), 640)
+    exact = reference.eigenvalues(cloud)
+    small = exact < eigen.GRADED / 3 * exact[0]
+    assert 20 < small.sum() < 120
+    values = np.asarray(decompose(cloud).eigenvalues_E[0])
+    np.testing.assert_allclose(values[small], exact[small], rtol=1e-4, atol=2e-10 * exact[0])
+
+
+def test_what_rounding_drowns_is_worth_as_little_as_is_said():
+    """A quarter of the spectrum lies below RESOLUTION: the roots of RankMe see it, the other readings do not."""
+    cloud = rotated(np.logspace(0, -12, WIDTH), POINTS)
+    kept, whole = (reference.eigenvalues(cloud, resolution) for resolution in (eigen.RESOLUTION, 0.0))
+    assert (kept == 0).sum() == 16
+    spectra = decompose(cloud)
+    roots = np.sqrt(whole) / np.sqrt(whole).sum()
+    assert spectrum.rankme(spectra)[0] / reference.perplexity(roots + 1e-7) - 1 == pytest.approx(-3e-4, abs=1e-4)
+    assert spectrum.effective_rank(spectra)[0] == pytest.approx(reference.perplexity(whole / whole.sum()), rel=1e-5)
+
+
+def test_only_finite_matrices_are_decomposed(monkeypatch):
+    asked = []
+    eigh_of_jax = jnp.linalg.eigh
+    monkeypatch.setattr(jnp.linalg, "eigh", lambda x, **options: asked.append(x) or eigh_of_jax(x, **options))
+    value_D, vector_DD = eigh(jnp.array([[2.0, jnp.nan], [jnp.nan, 1.0]]))
+    assert jnp.isfinite(asked[0]).all()
+    assert jnp.isnan(value_D).all()
+    assert jnp.isnan(vector_DD).all()

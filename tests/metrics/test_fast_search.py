@@ -1,0 +1,141 @@
+"""How the fast search finds neighbours: blocks and chunks, equal keys, when it compares a point with all."""
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+from anisoscope.metrics import candidates, fast_search, neighbours
+from anisoscope.metrics.neighbours import nearest_neighbours
+from tests.metrics.clouds import (
+    FEW,
+    MANY,
+    POINTS,
+    WIDTH,
+    assert_neighbours,
+    crowded,
+    filled,
+    find,
+    gaussian,
+    rotation,
+    with_copies,
+)
+
+
+def test_neighbours_do_not_depend_on_how_many_are_asked_for():
+    """Two parallel lines of 300 steps of 1e-3, 10 apart: of one line the Gram matrix sees nothing but rounding."""
+    step_P = np.arange(300) + np.random.default_rng(8).uniform(0, 0.5, 300)
+    line, across = 1e-3 * step_P[:, None] * rotation(WIDTH)[0], rotation(WIDTH)[1]
+    cloud = filled(np.concatenate([line + 5 * across, line - 5 * across]))
+    few, many = (find(cloud, count) for count in (FEW, MANY))
+    np.testing.assert_allclose(few.distance_PC, many.distance_PC[:, :FEW], rtol=1e-6)
+    assert_neighbours(few, cloud, rtol=3e-3)  # the last of the coordinates' digits are a thousandth of a step
+
+
+@pytest.mark.parametrize("count", [FEW, 4, MANY])
+@pytest.mark.parametrize("crowd", [4, 5, 40])
+def test_tells_near_copies_apart(crowd, count):
+    """Crowds at 1e-4 of the spread, where the Gram matrix is all rounding and holds too few candidates of 40."""
+    cloud = crowded(gaussian(1 + POINTS // crowd), crowd, apart=1e-4)[:POINTS]
+    assert_neighbours(find(cloud, count), cloud, rtol=1e-4)
+
+
+def test_a_point_is_compared_with_all_only_where_rounding_could_hide_a_neighbour(monkeypatch):
+    compared = []
+    monkeypatch.setattr(fast_search, "compared_with_all", lambda *of: compared.append(of[2]) or of[3:])
+    cloud = gaussian()
+    cloud[:40] = crowded(gaussian(1), 40, 1e-5)
+    unsure_P = jax.jit(lambda cloud_PD: (nearest_neighbours(cloud_PD), compared.pop())[1])(cloud)
+    assert unsure_P[:40].all()
+    assert unsure_P[40:].sum() <= 10
+
+
+@pytest.mark.parametrize(
+    ("points", "count"),
+    [(97, FEW), (640, FEW), *(pytest.param(points, MANY, marks=pytest.mark.slow) for points in (97, 640))],
+)
+def test_neighbours_are_the_same_in_smaller_chunks(monkeypatch, points, count):
+    monkeypatch.setattr(candidates, "CHUNK", 32)
+    monkeypatch.setattr(candidates, "LANES", 8)
+    monkeypatch.setattr(candidates, "SIDE", 16)
+    monkeypatch.setattr(neighbours, "AT_ONCE", 16)
+    monkeypatch.setattr(fast_search, "GATHERED", 1000)
+    cloud = with_copies(gaussian(points, 5))
+    assert_neighbours(jax.jit(lambda cloud_PD: nearest_neighbours(cloud_PD, count))(cloud), cloud, rtol=1e-5)
+
+
+def on_a_torus(turns, steps):
+    """Points of two circles' product, on which four are equally near to each point, and the next four too."""
+    angle = 2 * np.pi * np.arange(steps) / steps
+    circle = np.stack([np.cos(angle), np.sin(angle)], axis=1).astype(np.float32)
+    return np.concatenate([np.repeat(circle[:turns], steps, axis=0), np.tile(circle, (turns, 1))], axis=1)
+
+
+@pytest.mark.parametrize("count", [4, MANY])
+def test_equally_far_points_in_two_chunks_are_different_neighbours(count):
+    cloud = filled(on_a_torus(24, 24))
+    nearest = find(cloud, count)
+    assert_neighbours(nearest, cloud, rtol=1e-5)
+    np.testing.assert_allclose(nearest.distance_PC[:, :4], 2 * np.sin(np.pi / 24), rtol=1e-5)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("count", [4, MANY])
+def test_equally_far_points_in_many_chunks_are_different_neighbours(count):
+    cloud = on_a_torus(40, 40)
+    nearest = find(cloud, count)
+    assert_neighbours(nearest, cloud, rtol=1e-5)
+    np.testing.assert_allclose(nearest.distance_PC[:, :4], 2 * np.sin(np.pi / 40), rtol=1e-5)
+
+
+def test_equally_far_points_at_one_place_of_two_chunks_are_two_neighbours():
+    """Their keys are equal, since a key holds the place in a chunk and not the chunk."""
+    angle_P = 2 * np.pi * np.arange(POINTS) / POINTS
+    cloud = 5 * np.stack([np.cos(angle_P), np.sin(angle_P)], axis=1).astype(np.float32)
+    cloud[[0, 7, 7 + candidates.CHUNK]] = [[0, 0], [1.1, 0], [-1.1, 0]]
+    nearest = find(filled(cloud), FEW)
+    assert sorted(nearest.index_PC[0].tolist()) == [7, 7 + candidates.CHUNK]
+    np.testing.assert_allclose(nearest.distance_PC[0], 1.1, rtol=1e-5)
+
+
+def crowds_and_none():
+    """All of the crowds, and nearly nothing of the other cloud, is compared with all."""
+    plain = with_copies(gaussian(65, 9))
+    return jnp.stack([plain, crowded(gaussian(2, 9), len(plain), apart=1e-4)[: len(plain)]])
+
+
+def mapped(of):
+    return lambda clouds: jax.lax.map(of, clouds)
+
+
+@pytest.mark.parametrize(
+    ("many", "count"),
+    [
+        (jax.vmap, FEW),
+        *(pytest.param(*of, marks=pytest.mark.slow) for of in ((jax.vmap, MANY), (mapped, FEW), (mapped, MANY))),
+    ],
+)
+def test_vmap_and_map_change_nothing(many, count):
+    clouds = crowds_and_none()
+    at_once = jax.jit(many(lambda cloud_PD: nearest_neighbours(cloud_PD, count)))(clouds)
+    one_by_one = [find(cloud, count) for cloud in clouds]
+    jax.tree.map(lambda all, *ones: np.testing.assert_allclose(all, ones, rtol=1e-6), at_once, *one_by_one)
+
+
+@pytest.mark.parametrize("count", [FEW, pytest.param(MANY, marks=pytest.mark.slow)])
+def test_jit_changes_nothing(count):
+    for cloud in crowds_and_none():
+        jax.tree.map(
+            lambda plain, jitted: np.testing.assert_allclose(plain, jitted, rtol=1e-6),
+            nearest_neighbours(cloud, count),
+            find(cloud, count),
+        )
+
+
+@pytest.mark.parametrize("count", [FEW, 128])
+@pytest.mark.slow
+def test_memory_of_a_large_cloud_is_small(count):
+    """64 MiB beside a cloud of 32 MiB, one copy of which is centred; its distances would take a GiB."""
+    cloud = jax.ShapeDtypeStruct((16384, 512), jnp.float32)
+    compiled = find.lower(cloud, count).compile()
+    assert compiled.memory_analysis().temp_size_in_bytes <= 64 * 2**20

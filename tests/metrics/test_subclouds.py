@@ -1,0 +1,113 @@
+"""Neighbours in parts of a cloud: those that each part has by itself."""
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+from anisoscope.metrics import fast_search
+from anisoscope.metrics.dimension import twonn
+from anisoscope.metrics.neighbours import nearest_neighbours
+from anisoscope.metrics.subclouds import SPARE, neighbours_among, neighbours_in_subsamples, neighbours_in_subsets
+from tests import reference
+from tests.metrics.clouds import (
+    FEW,
+    MANY,
+    POINTS,
+    assert_neighbours,
+    assert_same,
+    crowded,
+    curve,
+    find,
+    gaussian,
+    with_copies,
+)
+
+
+@jax.jit
+def among(cloud, left):
+    return neighbours_among(cloud, nearest_neighbours(cloud, SPARE), left)
+
+
+in_subsets = jax.jit(neighbours_in_subsets, static_argnums=2)
+
+
+@pytest.mark.parametrize("count", [FEW, MANY])
+def test_a_cloud_and_its_subsamples_have_the_neighbours_that_each_has_alone(count):
+    """Copies in several subsamples are one point of the cloud, and one of each subsample that they are in."""
+    cloud = with_copies(gaussian())[: POINTS // 4 * 4]
+    whole, parts = jax.jit(lambda cloud_PD: neighbours_in_subsamples(cloud_PD, count, 4))(cloud)
+    assert_neighbours(whole, cloud, rtol=1e-5)
+    for number, subsample in enumerate(np.split(cloud, 4)):
+        part = jax.tree.map(lambda leaf: leaf[number], parts)  # noqa: B023
+        assert_neighbours(part, subsample, rtol=1e-5)
+        assert_same(part, subsample)
+        assert part.duplicates() == len(subsample) - len(np.unique(subsample, axis=0))
+        spread = np.linalg.norm(subsample - subsample.mean(axis=0), axis=1).mean()
+        np.testing.assert_allclose(part.mean_norm, spread, rtol=1e-5)
+
+
+@pytest.mark.parametrize(
+    ("points", "subsamples"),
+    [(598, 13), *(pytest.param(*of, marks=pytest.mark.slow) for of in ((600, 3), (1300, 2), (1290, 30)))],
+)
+def test_subsamples_of_any_size_of_a_cloud_of_few_different_points(points, subsamples, monkeypatch):
+    """As the embeddings of characters are. Their copies crowd nobody out, so that none is compared with all."""
+    monkeypatch.setattr(
+        fast_search,
+        "compared_with_all",
+        lambda cloud_PD, among_P, unsure_P, distance_PC, index_PC: (
+            jnp.where(unsure_P[:, None], jnp.nan, distance_PC),
+            index_PC,
+        ),
+    )
+    cloud = gaussian(40, 5)[np.random.default_rng(0).integers(40, size=points)]
+    whole, parts = jax.jit(neighbours_in_subsamples, static_argnums=(1, 2))(cloud, FEW, subsamples)
+    assert_neighbours(whole, cloud, rtol=1e-5)
+    for number, subsample in enumerate(np.split(cloud, subsamples)):
+        assert_neighbours(jax.tree.map(lambda leaf: leaf[number], parts), subsample, rtol=1e-5)  # noqa: B023
+
+
+@pytest.mark.parametrize("name", ["gaussian", "copies", "near copies", "curve"])
+def test_neighbours_among_those_left_are_as_if_the_others_had_never_been_there(name):
+    """Also where nearly all nearest ones are gone, of which nothing is said in the few that were searched."""
+    clouds = {"gaussian": gaussian(), "copies": with_copies(gaussian()), "curve": curve()}
+    cloud = (clouds | {"near copies": crowded(gaussian(1 + POINTS // 5), 5, apart=1e-4)[:POINTS]})[name]
+    for share in (0.01, 0.9):
+        left = np.random.default_rng(0).random(POINTS) >= share
+        neighbours = among(cloud, left)
+        inside = np.flatnonzero(left)
+        distances = np.asarray(neighbours.distance_PC)[inside]
+        np.testing.assert_allclose(distances, reference.distinct_distances(cloud[inside], 2), rtol=1e-4)
+        index, first = np.asarray(neighbours.index_PC), np.asarray(neighbours.first_P)
+        assert first[index[inside]].all()
+        assert first.sum() == len(np.unique(cloud[inside], axis=0))
+        np.testing.assert_allclose(twonn(neighbours), reference.twonn(cloud[inside]), rtol=1e-3)
+
+
+@pytest.mark.parametrize("factor", [3, 16])
+@pytest.mark.parametrize("name", ["gaussian", "copies", "near copies"])
+def test_neighbours_in_subsets_are_those_of_each_subset_alone(name, factor):
+    """Also where few or none of those searched are of the subset, as here of 16."""
+    clouds = {"gaussian": gaussian(), "copies": with_copies(gaussian())}
+    cloud = (clouds | {"near copies": crowded(gaussian(1 + POINTS // 5), 5, apart=1e-4)[:POINTS]})[name]
+    neighbours = in_subsets(cloud, find(cloud, MANY), factor)
+    kept = POINTS // factor * factor
+    for number in range(factor):
+        part = cloud[number:kept:factor]
+        distances, index, first = (
+            np.asarray(x)[number] for x in (neighbours.distance_PC, neighbours.index_PC, neighbours.first_P)
+        )
+        np.testing.assert_allclose(distances, reference.distinct_distances(part, 2), rtol=1e-4)
+        there = np.isfinite(distances)
+        assert (index[there] % factor == number).all()
+        assert first[index[there] // factor].all()
+        named = np.linalg.norm(reference.float64(cloud)[np.minimum(index, POINTS - 1)] - part[:, None], axis=2)
+        np.testing.assert_allclose(named[there], distances[there], rtol=1e-4)
+        assert first.sum() == len(np.unique(part, axis=0))
+
+
+def test_among_nobody_there_are_no_neighbours_and_two_are_too_few_to_tell():
+    assert not among(gaussian(), np.zeros(POINTS, bool)).usable().any()
+    with pytest.raises(ValueError, match="3 neighbours are needed, 2 were searched"):
+        neighbours_among(gaussian(), find(gaussian(), 2), np.ones(POINTS, bool))
