@@ -17,36 +17,6 @@ FILES = sorted(
     for folder in ("metrics", "models", "anisoscope")
     for path in (ROOT / folder).rglob("*.py")
 )
-# Free letters that their modules do not explain yet.
-LEFT = {
-    "anisoscope/analysis/components.py": "S",
-    "anisoscope/data/frequency.py": "S",
-    "anisoscope/measurement/families/comparison.py": "MO",
-    "anisoscope/measurement/sources/arrays.py": "M",
-    "anisoscope/measurement/sources/extracted.py": "SZ",
-    "anisoscope/measurement/sources/hub/points.py": "GSZ",
-    "anisoscope/measurement/sources/hub/reading/guards.py": "G",
-    "anisoscope/measurement/sources/hub/reading/inside.py": "Z",
-    "anisoscope/measurement/sources/hub/reading/pieces.py": "S",
-    "anisoscope/measurement/sources/hub/reading/windows.py": "GS",
-    "anisoscope/measurement/sources/hub/revision.py": "GSZ",
-    "anisoscope/measurement/sources/hub/senses/inputs.py": "GSZ",
-    "anisoscope/measurement/sources/hub/senses/of_maps.py": "GSZ",
-    "anisoscope/measurement/sources/hub/similarity.py": "MSZ",
-    "anisoscope/measurement/sources/hub/sites.py": "GSZ",
-    "anisoscope/measurement/sources/hub/sweep.py": "G",
-    "anisoscope/measurement/sources/points.py": "GS",
-    "anisoscope/measurement/sources/probe.py": "GSZ",
-    "anisoscope/measurement/sources/program.py": "GS",
-    "anisoscope/measurement/sources/references.py": "GS",
-    "anisoscope/measurement/sources/similarity.py": "GMSX",
-    "anisoscope/measurement/sources/sweep.py": "GS",
-    "anisoscope/measurement/sources/untrained/blocks.py": "S",
-    "anisoscope/measurement/tables/plateau.py": "GS",
-    "anisoscope/training/evaluate.py": "M",
-    "anisoscope/training/loop.py": "S",
-    "anisoscope/training/step.py": "S",
-}
 
 
 def names(tree):
@@ -88,7 +58,7 @@ def test_letters_are_those_of_the_table_and_free_ones_are_said_at_the_head(file)
     used |= {letter for shape in shapes(tree) for letter in letters(shape)}
     assert used <= set(ROWS)
     said = set(re.findall(r"\b[A-Z]\b", ast.get_docstring(tree) or ""))
-    assert used & FREE <= said | set(LEFT.get(file, "")), "letters that the docstring of the module must explain"
+    assert used & FREE <= said, "letters that the docstring of the module must explain"
 
 
 @pytest.mark.parametrize("file", FILES)

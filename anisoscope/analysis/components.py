@@ -1,4 +1,7 @@
-"""How much of the scatter between runs comes from the initial parameters, how much from the order of the data?"""
+"""How much of the scatter between runs comes from the initial parameters, how much from the order of the data?
+
+Letters: S data seeds.
+"""
 
 from typing import NamedTuple
 

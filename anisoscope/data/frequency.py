@@ -1,6 +1,8 @@
 """How frequent what stands at a position is: types of positions, their log frequency in a text, and bins of them.
 
 The type of a position is the character there with the n - 1 before it: a character, a pair, a triple.
+
+Letters: S types that are seen.
 """
 
 import numpy as np

@@ -2,6 +2,8 @@
 
 Points are the same places of the text for both. Where their texts or settings differ, two clouds have no points in
 common, and the comparison is refused.
+
+Letters: M layers of the second model.
 """
 
 import functools

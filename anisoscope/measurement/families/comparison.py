@@ -1,4 +1,7 @@
-"""Family comparison: one layer beside another, and one cloud beside another of the same points."""
+"""Family comparison: one layer beside another, and one cloud beside another of the same points.
+
+Letters: M layers of another model, O others to compare with.
+"""
 
 from collections.abc import Callable
 from typing import Any, NamedTuple

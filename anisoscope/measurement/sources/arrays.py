@@ -1,4 +1,7 @@
-"""Arrays as a source: vectors, queries and keys, or a function of one's own. Arrays carry the letters of `models`."""
+"""Arrays as a source: vectors, queries and keys, or a function of one's own. Arrays carry the letters of `models`.
+
+Letters: M points of a fold.
+"""
 
 import numbers
 from collections.abc import Callable, Sequence

@@ -1,4 +1,7 @@
-"""The checkpoints of a run as a source: restored with their digests checked, measured by one compiled program."""
+"""The checkpoints of a run as a source: restored with their digests checked, measured by one compiled program.
+
+Letters: G probe batches, S sets of positions.
+"""
 
 import contextlib
 import functools

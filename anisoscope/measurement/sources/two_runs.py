@@ -1,4 +1,7 @@
-"""Two runs of ours as a pair to compare: points are the same characters of the windows that both are measured on."""
+"""Two runs of ours as a pair to compare: points are the same characters of the windows that both are measured on.
+
+Letters: G probe batches, M layers of the second run, S sets of positions, X places of all windows.
+"""
 
 import hashlib
 from collections.abc import Callable

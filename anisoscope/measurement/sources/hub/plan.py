@@ -1,4 +1,7 @@
-"""What all revisions of a model have in common, and how its batches are measured, whatever they are of."""
+"""What all revisions of a model have in common, and how its batches are measured, whatever they are of.
+
+Letters: G probe batches.
+"""
 
 from collections.abc import Callable
 from typing import Any, NamedTuple

@@ -1,4 +1,7 @@
-"""One revision: its weights guarded, its windows read, and everything measured of them in one table."""
+"""One revision: its weights guarded, its windows read, and everything measured of them in one table.
+
+Letters: G probe batches, S sets of positions, Z inputs of a batch: its windows, and shuffled ones.
+"""
 
 import functools
 import json

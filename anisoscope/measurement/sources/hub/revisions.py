@@ -1,4 +1,7 @@
-"""The revisions of a pretrained model as a source: their weights guarded, their windows read by torch."""
+"""The revisions of a pretrained model as a source: their weights guarded, their windows read by torch.
+
+Letters: G probe batches.
+"""
 
 import contextlib
 import dataclasses

@@ -1,6 +1,8 @@
 """Two models as a pair to compare, of which one or both are pretrained (measurement/similarity.py).
 
 Tokenizers may differ, so both read the same pieces of the text, each from its beginning (reading/pieces.py).
+
+Letters: M points of a batch, or layers of the second model, S sets of positions, Z inputs of a batch: one here.
 """
 
 import hashlib

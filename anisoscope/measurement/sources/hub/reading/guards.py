@@ -1,6 +1,8 @@
 """What is checked of a pretrained model before its numbers are believed: a function each, UserError where it fails.
 
 Each returns what it found, in words or numbers that tables record.
+
+Letters: G probe batches.
 """
 
 from typing import Any, NamedTuple

@@ -1,4 +1,7 @@
-"""Inside of a block: what attention and the feed-forward layer add to the residual stream, and the values."""
+"""Inside of a block: what attention and the feed-forward layer add to the residual stream, and the values.
+
+Letters: Z inputs of a batch: its windows, and shuffled ones.
+"""
 
 import contextlib
 import itertools

@@ -2,6 +2,8 @@
 
 There a vector of one and a vector of the other stand after the same characters, whatever the tokenizers are. A is the
 positions of the first model in a piece, M the points of a batch, P those picked.
+
+Letters: S sets of positions.
 """
 
 from collections.abc import Callable, Iterator

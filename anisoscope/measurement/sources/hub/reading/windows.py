@@ -1,4 +1,7 @@
-"""A text as a model reads it: equal windows of tokens without padding, and the positions of them that are measured."""
+"""A text as a model reads it: equal windows of tokens without padding, and the positions of them that are measured.
+
+Letters: G probe batches, S sets of positions.
+"""
 
 from typing import Any, NamedTuple
 

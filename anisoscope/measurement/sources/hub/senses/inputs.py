@@ -1,4 +1,7 @@
-"""What models read that read no text: windows of pictures or of sound, and the positions of them that are measured."""
+"""What models read that read no text: windows of pictures or of sound, and the positions of them that are measured.
+
+Letters: G probe batches, S sets of positions, Z inputs of a batch: its windows, and shuffled ones.
+"""
 
 import pathlib
 from typing import Any, NamedTuple

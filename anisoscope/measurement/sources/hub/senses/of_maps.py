@@ -1,4 +1,7 @@
-"""One revision of a model of maps: everything measured of it, batch by batch."""
+"""One revision of a model of maps: everything measured of it, batch by batch.
+
+Letters: G probe batches, S sets of positions.
+"""
 
 from typing import Any
 
