@@ -1,4 +1,7 @@
-"""The training loop: one for every experiment. Resumes where it stopped, exactly."""
+"""The training loop: one for every experiment. Resumes where it stopped, exactly.
+
+Letters: S steps of a dispatch.
+"""
 
 import contextlib
 import math

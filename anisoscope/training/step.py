@@ -1,4 +1,7 @@
-"""The pure training step: (state, data seed, corpus) -> (state, loss and gradient norm)."""
+"""The pure training step: (state, data seed, corpus) -> (state, loss and gradient norm).
+
+Letters: S steps of a dispatch.
+"""
 
 from collections.abc import Callable
 from typing import Any, NamedTuple

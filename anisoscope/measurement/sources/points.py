@@ -1,6 +1,8 @@
 """A table of single points, where it is asked for: what each is, where it stands, and how it lies in its cloud.
 
 points/<step>.nc in the folder of a run holds the points of the first batch, all positions: those of the first cloud.
+
+Letters: G probe batches, S sets of positions.
 """
 
 from collections.abc import Callable

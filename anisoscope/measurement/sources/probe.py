@@ -1,4 +1,7 @@
-"""Which validation windows are measured, and which of their positions make up a cloud."""
+"""Which validation windows are measured, and which of their positions make up a cloud.
+
+Letters: G probe batches, S sets of positions, Z inputs of a batch: its windows, and shuffled ones.
+"""
 
 from typing import NamedTuple
 

@@ -1,4 +1,7 @@
-"""The program that measures the checkpoints of a run: compiled once for all of them, and spread over the devices."""
+"""The program that measures the checkpoints of a run: compiled once for all of them, and spread over the devices.
+
+Letters: G probe batches, S sets of positions.
+"""
 
 import dataclasses
 import functools

@@ -1,4 +1,7 @@
-"""The checkpoints that another one is compared with."""
+"""The checkpoints that another one is compared with.
+
+Letters: G probe batches, S sets of positions.
+"""
 
 from collections.abc import Callable
 from typing import NamedTuple

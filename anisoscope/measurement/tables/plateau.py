@@ -1,4 +1,7 @@
-"""The verdict on a GRIDE curve over scales: which scales agree, what dimension they give, and how sure that is."""
+"""The verdict on a GRIDE curve over scales: which scales agree, what dimension they give, and how sure that is.
+
+Letters: G probe batches, S sets of positions.
+"""
 
 import jax
 import jax.numpy as jnp

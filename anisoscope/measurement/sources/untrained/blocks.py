@@ -1,4 +1,7 @@
-"""Untrained blocks under a common bias: one program per kind of block, one table per kind and norm of the bias."""
+"""Untrained blocks under a common bias: one program per kind of block, one table per kind and norm of the bias.
+
+Letters: S seeds.
+"""
 
 import functools
 import itertools
