@@ -51,6 +51,7 @@ FAULTS = [
         "metrics/candidates.py",
         "ranked_P[:, None] + (square_P",
         "square_P[:, None] + (square_P",
+        ("tests/metrics/test_neighbours.py",),
     ),
     Fault(
         "duplicates are neighbours in the plain search",
