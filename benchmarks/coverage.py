@@ -167,7 +167,7 @@ def on_plateau(gride_GSR: np.ndarray) -> Summary:
     raw = xr.Dataset({"gride": (("batch", "neighbours", "sections"), gride_GSR)}).expand_dims(["positions", "layer"])
     inside, _ = plateau.verdict(raw["gride"])
     order = ("batch", "sections", "positions", "layer")
-    found = summarise(plateau.read(raw, inside)["plateau"].transpose(*order).values, "sections")
+    found = summarise(plateau.with_verdict(raw, inside)["plateau"].transpose(*order).values, "sections")
     found = plateau.with_choice(found, raw["gride"].transpose(*order, "neighbours").values)
     return Summary(*(field[0, 0] for field in found))
 

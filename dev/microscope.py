@@ -19,7 +19,7 @@ from anisoscope.config.data import DataConfig
 from anisoscope.config.pretrained import WeightsConfig
 from anisoscope.data import corpus
 from anisoscope.measurement.sources.hub import load
-from anisoscope.measurement.sources.hub.reading.extract import read
+from anisoscope.measurement.sources.hub.reading.extract import forward
 from anisoscope.measurement.sources.hub.reading.windows import text_of
 from anisoscope.measurement.tables import files
 
@@ -32,7 +32,7 @@ def published(loaded: load.Loaded, tokenizer, text: str, pieces: int = PIECES, c
     gathered: dict[int, list[np.ndarray]] = {}
     for place in random.Random(0).sample(places, min(pieces, len(places))):
         ids = tokenizer(text[place * characters : (place + 1) * characters])["input_ids"]
-        states = read(loaded, np.asarray([ids]), output_hidden_states=True).hidden_states
+        states = forward(loaded, np.asarray([ids]), output_hidden_states=True).hidden_states
         for layer, state in enumerate(states):
             gathered.setdefault(layer, []).append(state[0].to(torch.float64).numpy())
     return [share(np.concatenate(parts)) for parts in gathered.values()]
@@ -70,7 +70,7 @@ def measured(name: str, path: str, more: list[str]) -> list[tuple[float, float]]
         flags += (f"--config.data.path={path}", "--config.measure.families=('spectrum',)", "--stages=measure")
         if program.main(["main.py", *flags, f"--workdir={run}", *more]):
             sys.exit(1)
-        found = files.read(run / "model" / "results.nc").anisotropy.sel(positions="all").isel(step=-1)
+        found = files.read_table(run / "model" / "results.nc").anisotropy.sel(positions="all").isel(step=-1)
     return list(zip(*(found.sel(statistic=one).values.tolist() for one in ("mean", "std")), strict=True))
 
 

@@ -13,7 +13,7 @@ from anisoscope.utils.settings import LARGEST_SEED, at_least, choose, within
 DTYPES = ("auto", "float32", "bfloat16")
 
 
-def check(model: ModelConfig) -> None:
+def check_model(model: ModelConfig) -> None:
     """Raise UserError, one line, where a model cannot be built."""
     choose("model.mask", model.mask, MASKS)
     choose("model.attention", model.attention, ATTENTIONS)

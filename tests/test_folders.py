@@ -27,7 +27,7 @@ def made(**changes):
 def test_a_model_comes_back(tmp_path, changes):
     model, params = made(**changes)
     folders.write(tmp_path / "out", model, params, LETTERS, {"step": 3})
-    again, back, settings = folders.read(tmp_path / "out")
+    again, back, settings = folders.read_folder(tmp_path / "out")
     assert again == ModelConfig(**SMALL | changes | {"bias": True})
     assert settings["anisoscope"] == {"step": 3}
     if not model.bias:  # there are zeros in their place
@@ -75,9 +75,9 @@ def test_a_block_that_is_not_ours_is_refused(tmp_path, settings, words):
     path = tmp_path / "config.json"
     path.write_text(json.dumps(json.loads(path.read_text()) | settings))
     with pytest.raises(UserError, match=words):
-        folders.read(tmp_path)
+        folders.read_folder(tmp_path)
 
 
 def test_a_folder_without_a_model_is_refused(tmp_path):
     with pytest.raises(UserError, match="holds no model"):
-        folders.read(tmp_path)
+        folders.read_folder(tmp_path)

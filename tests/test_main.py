@@ -233,7 +233,7 @@ def pair(tmp_path_factory):
 def test_one_command_trains_measures_and_draws(pair):
     workdir, output = pair
     for run in ("decoder", "encoder"):
-        table = files.read(workdir / run / "results.nc")
+        table = files.read_table(workdir / run / "results.nc")
         assert list(table.step.values) == STEPS
         assert table.attrs["run"] == run
         assert "pydoc" in table.attrs["corpus"]
@@ -256,7 +256,7 @@ def test_one_command_trains_measures_and_draws(pair):
 def test_an_experiment_of_several_runs_has_one_table_of_them(pair):
     workdir, output = pair
     rows = pd.read_csv(workdir / "runs.csv")
-    assert list(rows.run) == list(files.read(workdir / "runs.nc").run.values) == ["decoder", "encoder"]
+    assert list(rows.run) == list(files.read_table(workdir / "runs.nc").run.values) == ["decoder", "encoder"]
     assert list(rows["model.mask"]) == ["causal", "bidirectional"]
     for name, bits in zip(rows.run, rows.test_bits, strict=True):
         assert bits == json.loads((workdir / name / "test.json").read_text())["bits_per_character"]
@@ -359,7 +359,7 @@ def test_two_processes_train_and_measure_one_run(pair, tmp_path):
     assert outputs[0].count(f"{len(STEPS)} checkpoints measured") == 2
     assert "checkpoints" not in outputs[1]
     for run in ("decoder", "encoder"):
-        many, one = (files.read(root / run / "results.nc") for root in (workdir, pair[0]))
+        many, one = (files.read_table(root / run / "results.nc") for root in (workdir, pair[0]))
         np.testing.assert_allclose(many.anisotropy, one.anisotropy, rtol=1e-2)
         lines = [[line["loss"] for line in log.read_log(root / run)] for root in (workdir, pair[0])]
         np.testing.assert_allclose(*lines, rtol=1e-3)

@@ -74,12 +74,12 @@ def test_one_command_measures_and_draws(run):
     workdir, process = run
     assert "Warning" not in process.stderr
     assert "6/6" in process.stderr  # the progress bar
-    table = files.read(workdir / "results.nc")
+    table = files.read_table(workdir / "results.nc")
     assert dict(table.sizes) == {
         **{"norm_order": 2, "mask": 1, "embedding": 1, "target": 1},
         **{"relative_norm": 3, "statistic": 4, "block": 1},
     }
-    assert files.read(workdir / "seeds.nc").sizes["seed"] == 2
+    assert files.read_table(workdir / "seeds.nc").sizes["seed"] == 2
     assert json.loads((workdir / "config.json").read_text())["norms"] == [0, 1, 10]
     assert json.loads((workdir / "environment.json").read_text())["corpus"] is None
     assert f"figures: {workdir / 'figures'} (3, each as" in process.stdout

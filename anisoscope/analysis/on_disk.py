@@ -22,7 +22,7 @@ DIGESTS = "loss_matched.json"
 
 def write_run(name: str, folder: pathlib.Path) -> None:
     """correlations.csv of one run."""
-    correlations.write({name: files.read(folder / "results.nc")}, folder / "correlations.csv")
+    correlations.write({name: files.read_table(folder / "results.nc")}, folder / "correlations.csv")
 
 
 Named = dict[str, dict[str, Any]]  # the contrasts that an experiment calls primary
@@ -33,7 +33,7 @@ def write(folders: dict[str, pathlib.Path], to: pathlib.Path, named: Named) -> l
 
     And primary.csv of the contrasts that are prespecified, some of which may be loss-matched.
     """
-    tables = {name: files.read(folder / "results.nc") for name, folder in folders.items()}
+    tables = {name: files.read_table(folder / "results.nc") for name, folder in folders.items()}
     joined = runs.join(tables, {name: bits(folder) for name, folder in folders.items()})
     if unfinished := runs.unfinished(tables):
         joined = runs.without_shapes(joined, unfinished)

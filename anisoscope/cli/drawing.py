@@ -101,7 +101,7 @@ def load(path: pathlib.Path) -> Run:
     begun = (path / "train.jsonl").exists() or finished.is_finished(path) or (path / "measurements").exists()
     if not (path / "results.nc").exists():
         raise not_there(path, *(("results.nc", "measure") if begun else ("train.jsonl", "train")))
-    results, lines = files.read(path / "results.nc"), []
+    results, lines = files.read_table(path / "results.nc"), []
     if not all("range" in results[name].attrs for name in values_of(results)):
         raise UserError(f"{path / 'results.nc'} is older than averages over blocks; run --stages=measure again")
     if (path / "train.jsonl").exists():
@@ -112,8 +112,8 @@ def load(path: pathlib.Path) -> Run:
         if processes.is_first():
             print(f"{path / 'train.jsonl'} does not exist: figures have no training curve of this run")
     directions = path / "tangents.nc"
-    beside = {table.parent.name: files.read(table) for table in sorted(hook_points(path).glob("*/results.nc"))}
-    return Run(results, lines, files.read(directions) if directions.exists() else None, beside)
+    beside = {table.parent.name: files.read_table(table) for table in sorted(hook_points(path).glob("*/results.nc"))}
+    return Run(results, lines, files.read_table(directions) if directions.exists() else None, beside)
 
 
 def not_there(path: pathlib.Path, name: str, stage: str) -> UserError:

@@ -51,7 +51,7 @@ def check_experiment(config: Config) -> None:
 
     training.check_run(config)
     measure.check_measure(config.measure, config.model.heads)
-    tangents.check(config, config.tangents)
+    tangents.check_tangents(config, config.tangents)
 
 
 def without_training(

@@ -29,7 +29,7 @@ def contrast(
         for what, stage in ((finished.NAME, "train"), ("results.nc", "measure")):
             if not (root / name / what).exists():
                 raise not_there(root / name, what, stage)
-    tables = {name: files.read(root / name / "results.nc") for name in configs}
+    tables = {name: files.read_table(root / name / "results.nc") for name in configs}
     joined = runs.join(tables, {name: {} for name in tables})
     lines = {name: log.read_log(root / name) if (root / name / "train.jsonl").exists() else [] for name in configs}
     if not (planned := loss_matched.plan(joined, best_gains(configs, lines))):
@@ -80,6 +80,6 @@ def measured(
     steps = sorted({crossing.step for crossing in reached.values()}.difference(on_schedule))
     if steps:
         with checkpoints.opened_beside(config, text, run, replay.folder(run), steps, name, stop) as source:
-            sweep.measure(source, stop)
+            sweep.measure_missing(source, stop)
     stop.check(f"{name}: stopped when it was measured for loss-matched contrasts")
     return reached

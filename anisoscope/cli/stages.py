@@ -78,7 +78,7 @@ def train_together(work: Work, variant: str, group: Config) -> None:
 
 def check_measure(work: Work) -> None:
     for run in work.runs.values():
-        checkpoints.check(run.config, run.text, run.folder)
+        checkpoints.check_run(run.config, run.text, run.folder)
 
 
 def measure_runs(work: Work) -> None:
@@ -97,7 +97,7 @@ def measure_runs(work: Work) -> None:
 
 def check_tangents(work: Work) -> None:
     for run in work.runs.values():
-        tangents.check(run.config, run.text, run.folder)
+        tangents.check_windows_and_tables(run.config, run.text, run.folder)
 
 
 def fit_tangents(work: Work) -> None:
@@ -125,7 +125,7 @@ def contrast(work: Work) -> None:
 
 def check_export(work: Work) -> None:
     for run in work.runs.values():
-        export.check(run.config)
+        export.check_export(run.config)
 
 
 def export_folders(work: Work) -> None:

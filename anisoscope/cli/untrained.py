@@ -56,7 +56,7 @@ def without_text(config: Any, request: Request, figures: dict, measure: Callable
         if not (root / "results.nc").exists():
             raise UserError(f"{root / 'results.nc'} does not exist; run --stages=measure first")
         folder.claim(root, config, new=False)
-        print(format_figures(draw.draw(figures, files.read(root / "results.nc"), to), to))
+        print(format_figures(draw.draw(figures, files.read_table(root / "results.nc"), to), to))
 
 
 def vectors_of_file(config: vectors.VectorsConfig, request: Request) -> None:
@@ -86,7 +86,7 @@ def pretrained_model(config: PretrainedConfig, request: Request) -> None:
             from anisoscope.measurement.sources.hub import revisions
             from anisoscope.tangents.hub import stage as tangents
         if "tangents" in wanted:
-            tangents.check(config)
+            tangents.task_of(config)
         source = revisions.opened(config, root, title)
         prepared = tangents.prepared(source) if "tangents" in wanted else None  # told before the model is measured
         with Stop() as stop:

@@ -88,9 +88,9 @@ def _read(config: DataConfig) -> tuple[bytes | bytearray, str, str]:
             raise UserError("data.source=pydoc takes no data.path: leave one of the two out")
         return _pydoc(), f"pydoc (Python {platform.python_version()})", f"Python {platform.python_version()}"
     if config.path is None:
-        return prepare.read(_expanded(config.cache)), "enwik8", enwik8_dataset_builder.URL
+        return prepare.read_enwik8(_expanded(config.cache)), "enwik8", enwik8_dataset_builder.URL
     path = _expanded(config.path)
-    text = local.read(path, config.unpack, None if config.clean else LARGEST * 100 // 90 + 1)
+    text = local.read_text(path, config.unpack, None if config.clean else LARGEST * 100 // 90 + 1)
     return text, _identified(text, path), str(path)
 
 

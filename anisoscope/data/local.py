@@ -31,7 +31,7 @@ TIMES, LEAST = 50, 100_000_000  # what an archive may unpack to: so many times i
 _DAMAGED = (EOFError, OSError, RuntimeError, ValueError, zipfile.BadZipFile, zlib.error, lzma.LZMAError)
 
 
-def read(path: Path, most: int | None = None, longest: int | None = None) -> bytes:
+def read_text(path: Path, most: int | None = None, longest: int | None = None) -> bytes:
     """The uncompressed text, of `longest` bytes and unpacked to `most` at most; UserError where something is wrong."""
     there = memory.of_machine()
     longest = min(
@@ -69,7 +69,7 @@ def _of_folder(path: Path, most: int | None, longest: int) -> bytes:
         )
     found = []
     for one in texts:
-        found.append(read(one, most, longest - sum(map(len, found))))
+        found.append(read_text(one, most, longest - sum(map(len, found))))
     return b"\n\n".join(found)
 
 

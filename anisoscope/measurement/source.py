@@ -39,7 +39,7 @@ def targets(measure: MeasureConfig, root: pathlib.Path) -> list[Target]:
 def check_tables(targets: Sequence[Target], made_by: dict[str, Any]) -> None:
     """Raise UserError where tables that were made otherwise are there."""
     for target in targets:
-        measurements.check(target.folder, made_by)
+        measurements.check_folder(target.folder, made_by)
 
 
 class Wanted(NamedTuple):

@@ -23,7 +23,7 @@ def sweep(source: Source, stop: Stop) -> None:
     Every table is written whole or not at all; raises Stopped between two steps. Of a table that is there, only what is
     missing is measured. It stays when its checkpoint is gone, and is measured again when that has changed since.
     """
-    there, now = measure(source, stop)
+    there, now = measure_missing(source, stop)
     processes.on_first(functools.partial(join_tables, source, there))
     for target in source.targets:
         steps, new = there[target.name], now[target.name]
@@ -35,7 +35,7 @@ def sweep(source: Source, stop: Stop) -> None:
             print(f"{source.name}: {target.name}: {count}: {written}")
 
 
-def measure(source: Source, stop: Stop) -> tuple[dict[str, dict[int, xr.Dataset | None]], dict[str, set[int]]]:
+def measure_missing(source: Source, stop: Stop) -> tuple[dict[str, dict[int, xr.Dataset | None]], dict[str, set[int]]]:
     """By target, the steps that have a table, with those that were there before; and the steps measured now."""
     stored = source.stored()
     standing = {target.name: plan(source, target, stored) for target in source.targets}
@@ -126,7 +126,7 @@ def join_tables(source: Source, there: dict[str, dict[int, xr.Dataset | None]]) 
         if target.name == POINTS:
             continue
         tables = {
-            step: measurements.read(target.folder / f"{step}.nc", target.name) if old is None else old
+            step: measurements.read_step(target.folder / f"{step}.nc", target.name) if old is None else old
             for step, old in there[target.name].items()
         }
         root = target.folder.parent

@@ -164,7 +164,7 @@ def energy(runs: dict[str, Run]) -> Figure | None:
     figure = grid(runs, by_layer, draw)
     style.title(figure, f"Gradient energy and variance in {in_subspaces(runs)} ({subspace(runs)})")
     shown = f"Share of |G|² (e) and of the activations' variance (v) in {in_subspaces(runs)}."
-    tell(figure, runs, shown, f"{CONTROLS}.")
+    write_title(figure, runs, shown, f"{CONTROLS}.")
     return figure
 
 
@@ -187,7 +187,7 @@ def excess(runs: dict[str, Run]) -> Figure | None:
     figure = grid(runs, lambda _: panels, draw, None if over_depth(runs) else colours)
     style.title(figure, f"e − v: gradient energy less variance in activation subspaces ({subspace(runs)})")
     shown = "e − v of subspaces by what they were fitted to; 0 where the gradient follows the covariance."
-    tell(figure, runs, shown)
+    write_title(figure, runs, shown)
     return figure
 
 
@@ -208,7 +208,7 @@ def frequency(runs: dict[str, Run]) -> Figure | None:
     figure = grid(runs, by_layer, draw)
     style.title(figure, f"Tangent enrichment e / v by frequency of the {types(runs)} ({subspace(runs)})")
     shown = f"e / v of the positions whose {types(runs)} lies in each quarter of the text by log frequency."
-    tell(figure, runs, shown)
+    write_title(figure, runs, shown)
     return figure
 
 
@@ -228,7 +228,7 @@ def isoscore(runs: dict[str, Run]) -> Figure | None:
     figure = grid(runs, by_layer, draw)
     style.title(figure, f"Gain of the gradient's IsoScore* when a subspace is removed ({subspace(runs)})")
     shown = "IsoScore* of gradients in the D − k dimensions of a subspace's complement, less that of all gradients."
-    tell(figure, runs, shown, f"{CONTROLS.replace('Grey', 'Grey and orange')}.")
+    write_title(figure, runs, shown, f"{CONTROLS.replace('Grey', 'Grey and orange')}.")
     return figure
 
 
@@ -261,7 +261,7 @@ def updates(runs: dict[str, Run]) -> Figure | None:
         f"Share of each matrix's input side in {in_subspaces(runs)} of the layer it reads, or of the output side in "
         "that of the layer it writes to; v: of that layer's activations."
     )
-    tell(figure, runs, shown, banded=False)
+    write_title(figure, runs, shown, banded=False)
     return figure
 
 
@@ -270,7 +270,7 @@ def look(number: int, linestyle: str = "-", marker: bool = False) -> dict[str, A
     return {"color": style.OKABE_ITO[number], "linestyle": linestyle} | marked
 
 
-def tell(figure: Figure, runs: dict[str, Run], shown: str, controls: str = "", banded: bool = True) -> None:
+def write_title(figure: Figure, runs: dict[str, Run], shown: str, controls: str = "", banded: bool = True) -> None:
     about = [run.results.attrs for run in runs.values()]
     ways = {
         "range of seeds" if "seeds" in run.results.attrs else f"{LEVEL * 100:.0f} % interval, windows resampled"

@@ -9,7 +9,7 @@ from anisoscope.utils.errors import UserError
 LEAST_EARLY = 2  # checkpoints of which a proxy is fitted once
 
 
-def check(config: RunConfig, tangents: TangentsConfig) -> None:
+def check_tangents(config: RunConfig, tangents: TangentsConfig) -> None:
     """Raise UserError, one line, where proxies cannot be fitted and tested so."""
     if not tangents.enabled:
         return

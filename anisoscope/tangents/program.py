@@ -55,7 +55,7 @@ def computations(model: ModelConfig, tangents: TangentsConfig, vocab_size: int) 
     def test(params: Any, windows: tuple, visible_TT: Array, given: dict, moved: dict) -> Tested:
         to_fit, to_test = windows
         cloud_NPD = activations(params, to_fit, visible_TT)
-        read_now = read.read(network, params, to_test, visible_TT, basis_DD)
+        read_now = read.states_and_gradients(network, params, to_test, visible_TT, basis_DD)
         return tested.test(cloud_NPD, read_now, to_test, basis_DD, given, moved, tangents)
 
     def precise(work: Callable) -> Callable:

@@ -36,7 +36,9 @@ def activations(
     return _joined(jax.lax.map(of_fold, (windows.tokens_JWT, windows.picks_JQ)))
 
 
-def read(model: transformer.Model, params: Any, windows: Windows, visible_TT: Array, basis_DD: np.ndarray) -> Read:
+def states_and_gradients(
+    model: transformer.Model, params: Any, windows: Windows, visible_TT: Array, basis_DD: np.ndarray
+) -> Read:
     """A forward and a backward pass, fold by fold: the memory is that of one fold's windows and of all rows kept."""
 
     def of_fold(summed: written.Rows, fold: tuple[Array, ...]) -> tuple[written.Rows, tuple[Array, ...]]:

@@ -51,16 +51,16 @@ class Fitting(NamedTuple):
         return self.source.root / FOLDER
 
 
-def read(path: pathlib.Path, run: dict[str, Any] | None = None) -> xr.Dataset:
+def read_tangents(path: pathlib.Path, run: dict[str, Any] | None = None) -> xr.Dataset:
     """A table of this stage, which says that it is what its name says."""
-    return files.read(path) if path.name == EARLY else measurements.read(path, measurements.TANGENTS, run)
+    return files.read_table(path) if path.name == EARLY else measurements.read_step(path, measurements.TANGENTS, run)
 
 
 def refuse_others(folder: pathlib.Path, made_by: str) -> None:
     """Raise UserError where tables that were made otherwise are there; one is read, since all of them agree."""
     now = json.loads(made_by)
     for path in sorted(folder.glob("*.nc")):
-        there = json.loads(read(path).attrs.get("made_by", "{}"))
+        there = json.loads(read_tangents(path).attrs.get("made_by", "{}"))
         different = [
             f"{name}={there.get(name)!r} there, {now[name]!r} now" for name in now if there.get(name) != now[name]
         ]
@@ -76,7 +76,7 @@ def fit_early(fitting: Fitting, tangents: TangentsConfig, stop: Stop) -> None:
     They stay when a checkpoint is gone, and are fitted again when one has changed.
     """
     path, steps = fitting.folder / EARLY, fitting.early
-    there = files.read(path) if path.exists() else None
+    there = files.read_table(path) if path.exists() else None
     same = there is not None and [int(step) for step in json.loads(there.attrs["checkpoints"])] == steps
     if not steps or (same and not provenance.is_outdated(there, fitting.source)):
         return
@@ -100,12 +100,12 @@ def sweep(fitting: Fitting, tangents: TangentsConfig, stop: Stop, other: pathlib
     Every table is written whole or not at all; raises Stopped between two of them.
     """
     early = {"early": fitting.folder / EARLY if fitting.early else None, "other seed": other}
-    early = {fit: None if path is None else files.read(path) for fit, path in early.items()}
+    early = {fit: None if path is None else files.read_table(path) for fit, path in early.items()}
     early_digests = {fit: _digest(table, tangents) for fit, table in early.items()}
     stored, found, todo = fitting.source.stored(), {}, []
     for step in fitting.steps:
         path = fitting.folder / f"{step}.nc"
-        table = read(path, fitting.source.of_run) if path.exists() else None
+        table = read_tangents(path, fitting.source.of_run) if path.exists() else None
         before = max((*found, *todo), default=-1)
         if table is not None and not (step in stored and _stale(table, fitting, early_digests, todo, before)):
             found[step] = table
@@ -122,7 +122,7 @@ def sweep(fitting: Fitting, tangents: TangentsConfig, stop: Stop, other: pathlib
             files.write(found[step], fitting.folder / f"{step}.nc")
     root, fit = fitting.source.root, "early" if fitting.early else "here"
     if processes.is_first():
-        raw = {step: read(fitting.folder / f"{step}.nc") for step in sorted(found)}
+        raw = {step: read_tangents(fitting.folder / f"{step}.nc") for step in sorted(found)}
         cells = tables.primary_cells(raw, fitting.cells, fitting.name, fit)
         tables.write(root, raw, fitting.attributes | {"primary_fit": fit}, cells)
     print(f"{fitting.name}: tangents of {len(found)} checkpoints ({len(todo)} now): {root / 'tangents.nc'}")

@@ -29,7 +29,7 @@ from anisoscope.utils.settings import to_dict
 from anisoscope.utils.stop import Stop
 
 
-def check(config: Config, corpus: Corpus, run: pathlib.Path) -> None:
+def check_windows_and_tables(config: Config, corpus: Corpus, run: pathlib.Path) -> None:
     """Raise UserError, before any work is done, where the run could not be read later or tables are of others."""
     rows.make_windows(config, config.tangents, corpus)
     stage.refuse_others(run / "tangents", tables.made_by(config.tangents, corpus.sha256))

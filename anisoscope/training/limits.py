@@ -18,7 +18,7 @@ MOST_DISPATCHED = 100_000  # steps, whose metrics are kept until the call to the
 def check_run(config: RunConfig) -> None:
     """Raise UserError, one line, where a run cannot be trained."""
     data_config.check_data(config.data)
-    model_limits.check(config.model)
+    model_limits.check_model(config.model)
     layout.check_mesh(config.mesh)
     for name, value in (("evaluate.every", config.evaluate.every), ("evaluate.windows", config.evaluate.windows)):
         at_least(name, value, 1)

@@ -81,7 +81,7 @@ def test_data_have_the_seed_of_the_run_where_they_have_none_of_their_own():
 
 def test_joined_runs_hold_what_each_held_and_nan_elsewhere(tables, tmp_path):
     files.write(runs.join(tables, dict.fromkeys(tables, BITS)), tmp_path / "runs.nc")
-    joined = files.read(tmp_path / "runs.nc")
+    joined = files.read_table(tmp_path / "runs.nc")
     assert list(joined.run.values) == list(tables)
     assert list(joined.step.values) == [0, 1, 5, 10]
     for name, table in tables.items():
@@ -203,7 +203,7 @@ def test_tables_of_an_experiment_are_written_where_they_say_something(tmp_path):
     pd.testing.assert_frame_equal(rows, frame)
     assert set(found.held) == {""}
     pd.testing.assert_frame_equal(found.drop(columns="held"), changes.drop(columns="held"))
-    assert list(files.read(paths[0]).run.values) == list(tables)
+    assert list(files.read_table(paths[0]).run.values) == list(tables)
     assert not list(tmp_path.glob("*.tmp"))
     changes.drop(columns="pairs").to_csv(tmp_path / "contrasts.csv", index=False)  # as an earlier version wrote it
     with pytest.raises(RunError, match=r"contrasts\.csv has other columns .*; --stages=measure"):

@@ -56,7 +56,7 @@ def test_a_run_to_compare_with_does_not_take_the_place_of_a_condition(tmp_path, 
 
 
 def test_a_table_without_averages_is_joined_again_first(folder):
-    results = files.read(folder / "results.nc")
+    results = files.read_table(folder / "results.nc")
     results = results.drop_vars([name for name in results if "_over_" in name])
     for values in results.values():
         values.attrs.pop("range", None)  # came with them
@@ -93,7 +93,7 @@ def test_the_page_lies_with_the_run_however_its_folder_of_figures_is_written(tmp
 
 
 def test_curves_over_context_gain_need_runs_that_have_it(folder):
-    files.write(files.read(folder / "results.nc").drop_vars("validation_context_gain"), folder / "results.nc")
+    files.write(files.read_table(folder / "results.nc").drop_vars("validation_context_gain"), folder / "results.nc")
     with pytest.raises(
         UserError, match=r"--over=context_gain: run have no context gain at their checkpoints; leave --over out"
     ):

@@ -47,7 +47,7 @@ def test_all_256_bytes(tmp_path):
 
 def test_split_of_the_whole_enwik8(monkeypatch):
     text = bytes(range(256)).ljust(90_000_000, b"a").ljust(95_000_000, b"b").ljust(100_000_000, b"c")
-    monkeypatch.setattr(local, "read", lambda *_: text)
+    monkeypatch.setattr(local, "read_text", lambda *_: text)
     monkeypatch.setattr(enwik8, "SHA256", hashlib.sha256(text).hexdigest())
     loaded = corpus.load(DataConfig(path="enwik8"), context=512)
     assert loaded.name == "enwik8"
@@ -62,12 +62,12 @@ def test_split_of_the_whole_enwik8(monkeypatch):
 )
 def test_too_short(tmp_path, refused, monkeypatch, size, split, has):
     path = tmp_path / "short.txt"
-    monkeypatch.setattr(local, "read", lambda *_: TEXT[:size])
+    monkeypatch.setattr(local, "read_text", lambda *_: TEXT[:size])
     with refused(
         "short.txt", str(path), f"{split} split has {has}", "needs 18", "longer text", "--config.model.context="
     ):
         corpus.load(DataConfig(path=str(path)), context=17)
-    monkeypatch.setattr(local, "read", lambda *_: TEXT[:360])
+    monkeypatch.setattr(local, "read_text", lambda *_: TEXT[:360])
     assert len(corpus.load(DataConfig(path=str(path)), context=17).test) == 18
 
 

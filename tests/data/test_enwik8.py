@@ -19,13 +19,13 @@ ADVICE = ("enwik8.zip", "--config.data.path=")
 def test_zip_in_the_cache_stands_in_for_the_network(published, tmp_path, capfd):
     text, archive = published
     (tmp_path / "enwik8.zip").write_bytes(archive)
-    assert prepare.read(tmp_path) == text
+    assert prepare.read_enwik8(tmp_path) == text
     assert capfd.readouterr().out == ""
     builder = enwik8_dataset_builder.Builder(data_dir=tmp_path, file_format="array_record")
     sizes = [record["text"].size for record in builder.as_data_source("text")]
     assert sizes == [65_536] * 4 + [300_000 - 4 * 65_536]
     (tmp_path / "enwik8.zip").unlink()
-    assert prepare.read(tmp_path) == text
+    assert prepare.read_enwik8(tmp_path) == text
     assert "tensorflow" not in sys.modules
 
 
@@ -59,14 +59,14 @@ def test_download(published, serve, tmp_path, refused):
     folder, _ = serve(archive)
     served, cache = folder / "enwik8.zip", tmp_path / "deep" / "cache"
     with refused("no network", "404", *ADVICE):
-        prepare.read(cache)
+        prepare.read_enwik8(cache)
     served.write_bytes(archive[:-100])
     with refused("what came from", "not enwik8.zip as published", *ADVICE):
-        prepare.read(cache)
+        prepare.read_enwik8(cache)
     served.write_bytes(archive)
-    assert prepare.read(cache) == text
+    assert prepare.read_enwik8(cache) == text
     served.unlink()
-    assert prepare.read(cache) == text
+    assert prepare.read_enwik8(cache) == text
     assert not (cache / "downloads").exists()
 
 
@@ -75,7 +75,7 @@ def test_runs_that_start_together_download_once(published, serve, tmp_path):
     folder, requests = serve(archive)
     (folder / "enwik8.zip").write_bytes(archive)
     with concurrent.futures.ThreadPoolExecutor(4) as pool:
-        assert list(pool.map(prepare.read, [tmp_path / "cache"] * 4)) == [text] * 4
+        assert list(pool.map(prepare.read_enwik8, [tmp_path / "cache"] * 4)) == [text] * 4
     assert requests.count("GET") == 1
 
 
@@ -84,9 +84,9 @@ def test_wrong_zip_in_the_cache(published, tmp_path, refused):
     given = tmp_path / "enwik8.zip"
     given.write_bytes(archive[:-1] + b"x")
     with refused(str(given), "not enwik8.zip as published", f"delete {given}", *ADVICE):
-        prepare.read(tmp_path)
+        prepare.read_enwik8(tmp_path)
     given.write_bytes(archive)
-    assert prepare.read(tmp_path) == text
+    assert prepare.read_enwik8(tmp_path) == text
 
 
 def flip(path):
@@ -105,13 +105,13 @@ def test_damaged_cache_is_prepared_again_or_refused(published, tmp_path, refused
     text, archive = published
     given = tmp_path / "enwik8.zip"
     given.write_bytes(archive)
-    prepare.read(tmp_path)
+    prepare.read_enwik8(tmp_path)
     damage(tmp_path / "enwik8" / "1.0.0" / file)
-    assert prepare.read(tmp_path) == text
+    assert prepare.read_enwik8(tmp_path) == text
     given.unlink()
     damage(tmp_path / "enwik8" / "1.0.0" / "enwik8-text.array_record-00000-of-00001")
     with refused("no network", enwik8_dataset_builder.URL, *ADVICE):
-        prepare.read(tmp_path)
+        prepare.read_enwik8(tmp_path)
 
 
 def test_interrupted_preparation_leaves_nothing_behind(published, tmp_path):
@@ -120,7 +120,7 @@ def test_interrupted_preparation_leaves_nothing_behind(published, tmp_path):
     (tmp_path / "anisoscope-enwik8.incomplete.01234567" / "downloads").mkdir(parents=True)
     (tmp_path / "enwik8" / "1.0.0").mkdir(parents=True)
     (tmp_path / "enwik8" / "1.0.0" / "features.json").write_bytes(b"{")
-    assert prepare.read(tmp_path) == text
+    assert prepare.read_enwik8(tmp_path) == text
     assert sorted(path.name for path in tmp_path.iterdir()) == ["enwik8", "enwik8.lock", "enwik8.zip"]
     assert [path.name for path in (tmp_path / "enwik8").iterdir()] == ["1.0.0"]
 
@@ -148,14 +148,14 @@ def test_what_else_lies_in_the_cache_stays(published, serve, tmp_path, refused):
         (cache / name).write_text(f"mine: {name}")
     mine = contents(cache)
     with refused("no network", "404"):
-        prepare.read(cache)
+        prepare.read_enwik8(cache)
     assert contents(cache) == mine
     (folder / "enwik8.zip").write_bytes(archive[:-100])
     with refused("not enwik8.zip as published"):
-        prepare.read(cache)
+        prepare.read_enwik8(cache)
     assert contents(cache) == mine
     (folder / "enwik8.zip").write_bytes(archive)
-    assert prepare.read(cache) == text
+    assert prepare.read_enwik8(cache) == text
     assert mine.items() <= contents(cache).items()
     assert {path.parent for path in contents(cache).keys() - mine.keys()} == {cache / "enwik8" / "1.0.0"}
 
@@ -164,21 +164,21 @@ def test_text_that_is_not_enwik8_is_refused(published, tmp_path, refused, monkey
     (tmp_path / "enwik8.zip").write_bytes(published[1])
     monkeypatch.setattr(enwik8, "SHA256", "0" * 64)
     with refused(str(tmp_path), "wrong sha256", *ADVICE):
-        prepare.read(tmp_path)
+        prepare.read_enwik8(tmp_path)
 
 
 def test_cache_that_cannot_be_written(published, tmp_path, refused):
     (tmp_path / "file").write_bytes(b"")
     with refused(f"data.cache={tmp_path / 'file'}", "--config.data.cache=", *ADVICE):
-        prepare.read(tmp_path / "file")
+        prepare.read_enwik8(tmp_path / "file")
     (tmp_path / "in the way").mkdir()
     (tmp_path / "in the way" / "enwik8").write_bytes(b"mine")
     (tmp_path / "in the way" / "enwik8.zip").write_bytes(published[1])
     with refused("in the way", "--config.data.cache="):
-        prepare.read(tmp_path / "in the way")
+        prepare.read_enwik8(tmp_path / "in the way")
     assert (tmp_path / "in the way" / "enwik8").read_bytes() == b"mine"
     with refused("name too long", "--config.data.cache=", *ADVICE):
-        prepare.read(tmp_path / ("x" * 300))
+        prepare.read_enwik8(tmp_path / ("x" * 300))
 
 
 def test_disk_that_is_full(published, tmp_path, refused):
@@ -188,20 +188,20 @@ def test_disk_that_is_full(published, tmp_path, refused):
     resource.setrlimit(resource.RLIMIT_FSIZE, (100_000, limits[1]))
     try:
         with refused(f"data.cache={tmp_path}", "File too large", "--config.data.cache="):
-            prepare.read(tmp_path)
+            prepare.read_enwik8(tmp_path)
     finally:
         resource.setrlimit(resource.RLIMIT_FSIZE, limits)
     assert sorted(path.name for path in tmp_path.iterdir()) == ["enwik8.lock", "enwik8.zip"]
-    assert prepare.read(tmp_path) == text
+    assert prepare.read_enwik8(tmp_path) == text
 
 
 def test_prepared_text_needs_no_writing(published, tmp_path):
     text, archive = published
     (tmp_path / "enwik8.zip").write_bytes(archive)
-    prepare.read(tmp_path)
+    prepare.read_enwik8(tmp_path)
     (tmp_path / "enwik8.lock").unlink()
     (tmp_path / "enwik8.lock").mkdir()  # nobody can open it for writing
-    assert prepare.read(tmp_path) == text
+    assert prepare.read_enwik8(tmp_path) == text
 
 
 def refusing(_):
@@ -226,4 +226,4 @@ def test_no_network_is_reported_in_time(published, tmp_path, refused, monkeypatc
     url = f"http://127.0.0.1:{port_of(request)}/enwik8.zip"
     publish(monkeypatch, url, published[1])
     with refused("no network", url, reason, str(tmp_path), *ADVICE):
-        prepare.read(tmp_path)
+        prepare.read_enwik8(tmp_path)

@@ -61,7 +61,7 @@ def path(tmp_path):
 @pytest.mark.parametrize("kind", PACK)
 def test_compression_is_told_by_content(tmp_path, kind, name):
     (tmp_path / name).write_bytes(PACK[kind](TEXT))
-    assert local.read(tmp_path / name) == TEXT
+    assert local.read_text(tmp_path / name) == TEXT
 
 
 @pytest.mark.parametrize("kind", PACKED)
@@ -71,7 +71,7 @@ def test_what_is_damaged_is_refused(path, refused, kind):
     for damaged in (packed[: len(packed) // 2], packed[: int(len(packed) * 0.99)], flipped):
         path.write_bytes(damaged)
         with refused(str(path), "cannot be read", "copy it again"):
-            local.read(path)
+            local.read_text(path)
 
 
 @pytest.mark.parametrize("kind", PACKED)
@@ -79,7 +79,7 @@ def test_a_suffix_that_does_not_fit_the_content(tmp_path, refused, kind):
     path = tmp_path / f"enwik8.{kind}"
     path.write_bytes(b"<html>404 Not Found</html>")
     with refused(str(path), f"is no .{kind} file", "copy it again"):
-        local.read(path)
+        local.read_text(path)
 
 
 @pytest.mark.parametrize("kind", BINARY)
@@ -88,7 +88,7 @@ def test_what_is_binary_is_no_text(path, refused, kind):
     for pack in (alone, PACK["zip"]):
         path.write_bytes(pack(BINARY[kind]))
         with refused(str(path), "binary data where the text should begin", "--config.data.path="):
-            local.read(path)
+            local.read_text(path)
 
 
 @pytest.mark.parametrize(
@@ -96,7 +96,7 @@ def test_what_is_binary_is_no_text(path, refused, kind):
 )
 def test_a_text_that_begins_almost_like_a_compressed_one(path, start):
     path.write_bytes(start + TEXT)
-    assert local.read(path) == start + TEXT
+    assert local.read_text(path) == start + TEXT
 
 
 @pytest.mark.parametrize("kind", PACKED)
@@ -104,7 +104,7 @@ def test_a_text_that_begins_almost_like_a_compressed_one(path, start):
 def test_bytes_behind_the_compressed_text_are_not_passed_over(path, refused, kind, behind):
     path.write_bytes(PACK[kind](TEXT) + behind)
     with refused(str(path), "cannot be read"):
-        local.read(path)
+        local.read_text(path)
 
 
 @pytest.mark.parametrize("kind", PACKED)
@@ -115,54 +115,54 @@ def test_what_unpacks_to_far_more_is_not_unpacked_unless_asked_for(path, refused
     most = max(1_000_000, 50 * len(packed))
     tracemalloc.start()
     with refused(str(path), f"unpacks to more than {most:,} bytes", "--config.data.unpack="):
-        local.read(path)
+        local.read_text(path)
     peak = tracemalloc.get_traced_memory()[1]
     tracemalloc.stop()
     assert peak < 12_000_000
-    assert len(local.read(path, 10_000_000)) == 10_000_000
+    assert len(local.read_text(path, 10_000_000)) == 10_000_000
     with refused("more than 9,999,999 bytes"):
-        local.read(path, 9_999_999)
+        local.read_text(path, 9_999_999)
 
 
 @pytest.mark.parametrize("kind", ["gz", "bz2", "xz"])
 def test_several_streams_are_one_text(path, refused, kind):
     both = PACK[kind](TEXT) + PACK[kind](b"And the end.")
     path.write_bytes(both + bytes(4) * (kind != "bz2"))  # filled up, as tape and tools do
-    assert local.read(path) == TEXT + b"And the end."
+    assert local.read_text(path) == TEXT + b"And the end."
     path.write_bytes(both[:-1])
     with refused(str(path), "cannot be read"):
-        local.read(path)
+        local.read_text(path)
 
 
 @pytest.mark.parametrize("kind", PACK)
 def test_empty(path, refused, kind):
     path.write_bytes(PACK[kind](b""))
     with refused(str(path), "is empty", "--config.data.path="):
-        local.read(path)
+        local.read_text(path)
 
 
 def test_the_texts_of_a_folder_in_the_order_of_their_names(tmp_path, refused):
     with refused(str(tmp_path), "is a folder without texts", "--config.data.path="):
-        local.read(tmp_path)
+        local.read_text(tmp_path)
     for name, text in (("b.txt", b"second"), ("a.TXT", b"first"), (".hidden.txt", b"no"), ("notes.md", b"no")):
         (tmp_path / name).write_bytes(text)
     (tmp_path / "c.txt.gz").write_bytes(gzip.compress(b"third"))
     (tmp_path / "a folder.txt").mkdir()
-    assert local.read(tmp_path) == b"first\n\nsecond\n\nthird"
+    assert local.read_text(tmp_path) == b"first\n\nsecond\n\nthird"
     with refused("c.txt.gz", "is too long"):
-        local.read(tmp_path, longest=15)
+        local.read_text(tmp_path, longest=15)
     (tmp_path / "d.txt").write_bytes(BINARY["7z"])
     with refused("d.txt", "holds binary data"):
-        local.read(tmp_path)
+        local.read_text(tmp_path)
 
 
 def test_what_cannot_be_opened_is_one_line(tmp_path, refused, monkeypatch, path):
     for wrong, words in ((tmp_path / "none", "No such file"), (tmp_path / ("x" * 300), "name too long")):
         with refused("cannot be read", words, "check the path"):
-            local.read(wrong)
+            local.read_text(wrong)
     os.mkfifo(tmp_path / "pipe")
     with refused("pipe cannot be read (it is no regular file)"):
-        local.read(tmp_path / "pipe")
+        local.read_text(tmp_path / "pipe")
     path.write_bytes(TEXT)
 
     def denied(*_):
@@ -170,38 +170,38 @@ def test_what_cannot_be_opened_is_one_line(tmp_path, refused, monkeypatch, path)
 
     monkeypatch.setattr("builtins.open", denied)
     with refused(str(path), "Permission denied", "rights"):
-        local.read(path)
+        local.read_text(path)
 
 
 def test_zip_files_that_are_not_one_text(path, refused):
     path.write_bytes(zipped(readme=b"read me", enwik8=TEXT, **{"folder/": b"", "__MACOSX/x": b"x"}))
-    assert local.read(path) == TEXT
+    assert local.read_text(path) == TEXT
     path.write_bytes(zipped(one=TEXT, two=TEXT))
     with refused(str(path), "holds 2 files", "unpack it", "--config.data.path="):
-        local.read(path)
+        local.read_text(path)
     path.write_bytes(zipped(**{"folder/": b""}))
     with refused(str(path), "holds 0 files"):
-        local.read(path)
+        local.read_text(path)
     packed = bytearray(zipped(text=TEXT))
     packed[6] |= 1  # the flag of encryption, in the file's header and in the directory
     packed[packed.index(b"PK\x01\x02") + 8] |= 1
     path.write_bytes(packed)
     with refused(str(path), "cannot be read", "password"):
-        local.read(path)
+        local.read_text(path)
     path.write_bytes(zipped(**{"café": TEXT}).replace("é".encode(), b"\xc3\xc3"))
     with refused(str(path), "cannot be read"):
-        local.read(path)
+        local.read_text(path)
 
 
 @pytest.mark.parametrize("kind", PACK)
 def test_what_is_longer_than_can_be_read_is_refused_before_it_is(path, refused, monkeypatch, kind):
     path.write_bytes(PACK[kind](TEXT))
-    assert local.read(path, longest=len(TEXT)) == TEXT
+    assert local.read_text(path, longest=len(TEXT)) == TEXT
     with refused(str(path), f"{len(TEXT) - 1:,} bytes at most can be read here"):
-        local.read(path, longest=len(TEXT) - 1)
+        local.read_text(path, longest=len(TEXT) - 1)
     monkeypatch.setattr(memory, "of_machine", lambda: 3 * len(TEXT) - 1)
     with refused(str(path), f"{len(TEXT) - 1:,} bytes at most can be read here"):
-        local.read(path)
+        local.read_text(path)
 
 
 def test_a_file_with_holes_is_not_read(path, refused, monkeypatch):
@@ -209,4 +209,4 @@ def test_a_file_with_holes_is_not_read(path, refused, monkeypatch):
     with open(path, "wb") as file:
         file.truncate(10**13)
     with refused("is too long"):
-        local.read(path)
+        local.read_text(path)

@@ -96,7 +96,7 @@ def test_the_memory_is_about_what_the_program_asks_for():
     network, basis = transformer.build(wide.model, text.vocab_size, "float32"), read.coordinates(wide.model)
     params = jax.eval_shape(network.init, jax.random.key(0))
     visible = np.asarray(visible_keys(wide.model, 32))
-    passes = jax.jit(lambda params, test, visible: read.read(network, params, test, visible, basis))
+    passes = jax.jit(lambda params, test, visible: read.states_and_gradients(network, params, test, visible, basis))
     asked = passes.lower(params, windows[1], visible).compile().memory_analysis()
     told = sum(memory.tangents(wide, text.vocab_size).values())
     assert 0.5 < told / (asked.temp_size_in_bytes + asked.output_size_in_bytes) < 2

@@ -15,7 +15,7 @@ from anisoscope.config.tangents import TangentsConfig, early_steps
 from anisoscope.measurement.tables import files
 from anisoscope.models import transformer
 from anisoscope.tangents import against, program, read, rows, sweep, written
-from anisoscope.tangents.limits import check
+from anisoscope.tangents.limits import check_tangents
 from anisoscope.training import loop, objective
 from anisoscope.training.next_step import NextStep
 from anisoscope.utils.errors import RunError, Stopped, UserError
@@ -59,7 +59,7 @@ def trained(tmp_path_factory):
 def done(trained, tmp_path_factory):
     """The run with all tables, its own early proxies in the place of another seed's; and how often it was traced."""
     folder, count = shutil.copytree(trained, tmp_path_factory.mktemp("done") / "run"), []
-    inner = read.read
+    inner = read.states_and_gradients
 
     @functools.wraps(inner)
     def counted(*args):
@@ -67,7 +67,7 @@ def done(trained, tmp_path_factory):
         return inner(*args)
 
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(read, "read", counted)
+        patch.setattr(read, "states_and_gradients", counted)
         program.computations.cache_clear()
         swept(config(), folder, folder)
     return folder, len(count)
@@ -81,7 +81,7 @@ def run(done, tmp_path):
 @pytest.mark.slow
 def test_all_checkpoints_are_one_program_and_then_there_is_nothing_to_do(run, done, capsys):
     assert done[1] == 1
-    table = files.read(run / "tangents.nc")
+    table = files.read_table(run / "tangents.nc")
     assert list(table.step.values) == STEPS
     known = table.sel(rows="raw", statistic="mean", rank=2)
     for fit, steps in {"early": STEPS, "here": STEPS, "previous": STEPS[1:], "untrained": STEPS[1:]}.items():
@@ -116,9 +116,9 @@ def test_energies_are_those_of_the_gradients_of_the_model(run):
     taps = jnp.zeros((3, *tokens.shape, 16))
     gradient, resid = map(np.asarray, jax.jit(jax.grad(loss, has_aux=True))(taps))
     window = np.arange(4)[:, None] * 4 + test.picks_JQ // 8
-    own = files.read(run / "tangents" / f"{step}.nc").sel(rows="raw", rank=2)
+    own = files.read_table(run / "tangents" / f"{step}.nc").sel(rows="raw", rank=2)
     basis = read.coordinates(settings.model)
-    early = files.read(run / "tangents" / sweep.EARLY).proxy_2
+    early = files.read_table(run / "tangents" / sweep.EARLY).proxy_2
     for layer in range(3):
         g, x = (part[layer, window, test.picks_JQ % 8].reshape(-1, 16) for part in (gradient, resid))
         for kind in (0, 1):
@@ -137,7 +137,7 @@ def test_energies_are_those_of_the_gradients_of_the_model(run):
 
 @pytest.mark.slow
 def test_a_pre_ln_network_has_no_gradient_along_ones_nor_in_its_last_layer_along_the_state(run):
-    table = files.read(run / "tangents.nc").sel(statistic="mean")
+    table = files.read_table(run / "tangents.nc").sel(statistic="mean")
     assert table.ones_share.max() < 1e-6
     assert table.radial_share.sel(layer=2).max() < 1e-3  # the norm's epsilon leaves some
     assert table.radial_share.sel(layer=1).min() > 1e-3
@@ -156,9 +156,9 @@ def test_updates_are_those_of_the_training(run):
         expected = written.change(*(store.restore_params(at) for at in (step, step + 1)))
         for name, found in written.rows(written.take(update.change(step))).items():
             np.testing.assert_allclose(found, expected[name], atol=1e-7)
-    table = files.read(run / "tangents.nc").sel(rank=2, fit="previous", kind="PCA")
+    table = files.read_table(run / "tangents.nc").sel(rank=2, fit="previous", kind="PCA")
     between, basis = table.matrix_energy.sel(of="between", step=6), read.coordinates(settings.model)
-    q = basis @ files.read(run / "tangents" / "5.nc").proxy_2.sel(kind="PCA").values
+    q = basis @ files.read_table(run / "tangents" / "5.nc").proxy_2.sel(kind="PCA").values
     for name in ("attention", "mlp"):
         for layer in (0, 1):
             moved = expected[name][layer] @ basis @ basis.T
@@ -197,7 +197,7 @@ def test_primary_cells_are_those_named_beforehand_and_corrected(run):
     assert sweep.primary(config()) == [(0, 4, 2), (0, 6, 2), (1, 4, 2), (1, 6, 2)]
     assert (frame.p_holm >= frame.p).all()
     assert frame.p_holm.min() == pytest.approx(min(1, 4 * frame.p.min()))
-    table = files.read(run / "tangents.nc").sel(rank=2, fit="early", kind="semi-NMF", rows="raw")
+    table = files.read_table(run / "tangents.nc").sel(rank=2, fit="early", kind="semi-NMF", rows="raw")
     for row in frame.itertuples():
         low, high = (table.excess.sel(step=row.step, layer=row.layer, statistic=end) for end in ("low", "high"))
         assert (row.p < 0.05) == (not low <= 0 <= high)
@@ -206,12 +206,12 @@ def test_primary_cells_are_those_named_beforehand_and_corrected(run):
 @pytest.mark.slow
 def test_a_table_in_the_place_of_another_is_refused(run):
     path, before = run / "tangents" / "6.nc", (run / "tangents.nc").read_bytes()
-    own = files.read(path)
+    own = files.read_table(path)
     other = json.loads(own.attrs["config"])
     other["train"]["seed"] += 1
     for table, why in (
-        (files.read(run / "tangents" / "5.nc"), "of step 5, not of step 6"),
-        (files.read(run / "tangents" / "early.nc"), "of the residual stream, not of tangents"),
+        (files.read_table(run / "tangents" / "5.nc"), "of step 5, not of step 6"),
+        (files.read_table(run / "tangents" / "early.nc"), "of the residual stream, not of tangents"),
         (own.assign_attrs(config=json.dumps(other)), r"of another run, with train\.seed="),
     ):
         files.write(table, path)
@@ -224,12 +224,12 @@ def test_a_table_in_the_place_of_another_is_refused(run):
 def test_a_changed_checkpoint_is_read_again_and_a_lost_one_keeps_its_table(run):
     shutil.rmtree(run / "checkpoints" / "5")
     path = run / "tangents" / "6.nc"
-    table = files.read(path)
+    table = files.read_table(path)
     made = json.loads(table.attrs["checkpoints"]) | {"6": "another"}
     files.write(table.assign(energy=table.energy * 0).assign_attrs(checkpoints=json.dumps(made)), path)
     swept(config(), run, run)
-    assert list(files.read(run / "tangents.nc").step.values) == STEPS
-    again = files.read(path)
+    assert list(files.read_table(run / "tangents.nc").step.values) == STEPS
+    again = files.read_table(path)
     np.testing.assert_array_equal(again.energy, table.energy)
     assert np.isnan(again.matrix_energy.sel(of="between")).all()  # the checkpoint before is gone; its proxies are not
 
@@ -255,10 +255,10 @@ def test_a_changed_checkpoint_is_read_again_and_a_lost_one_keeps_its_table(run):
 def test_what_cannot_be_is_told_in_a_line(changes, words):
     changed = replace(config(), changes)
     with pytest.raises(UserError, match=words.replace(".", r"\.")) as told:
-        check(changed, changed.tangents)
+        check_tangents(changed, changed.tangents)
     assert "\n" not in str(told.value)
     off = replace(changed, {"tangents.enabled": False})
-    check(off, off.tangents)
+    check_tangents(off, off.tangents)
 
 
 @pytest.mark.slow
@@ -272,8 +272,8 @@ def test_what_cannot_be_is_told_in_a_line(changes, words):
 )
 def test_what_the_text_or_the_tables_do_not_allow_is_told_before_any_work(run, changes, words):
     with pytest.raises(UserError, match=words):
-        sweep.check(replace(config(), changes), corpus(), run)
-    sweep.check(config(), corpus(), run)
+        sweep.check_windows_and_tables(replace(config(), changes), corpus(), run)
+    sweep.check_windows_and_tables(config(), corpus(), run)
 
 
 def test_an_encoder_is_read_with_its_masked_characters():

@@ -36,7 +36,7 @@ def test_log_and_score_are_read_by_the_names_of_today(tmp_path):
 def test_a_table_is_read_by_the_names_of_today(tmp_path):
     then = xr.Dataset({"validation_gain": ("step", [0.5, 1.5])}, {"step": [0, 4]})
     files.write(then, tmp_path / "results.nc")
-    assert files.read(tmp_path / "results.nc").validation_context_gain.values.tolist() == [0.5, 1.5]
+    assert files.read_table(tmp_path / "results.nc").validation_context_gain.values.tolist() == [0.5, 1.5]
 
 
 def test_tables_of_an_experiment_are_read_as_they_were_and_give_way_to_those_of_today(tmp_path):

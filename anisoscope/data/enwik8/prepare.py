@@ -27,7 +27,7 @@ WORK = "anisoscope-enwik8.incomplete."  # and eight characters: the folder in wh
 KEPT = Path("enwik8", str(enwik8_dataset_builder.Builder.VERSION))  # where TFDS looks for the prepared text
 
 
-def read(cache: Path) -> bytearray:
+def read_enwik8(cache: Path) -> bytearray:
     """The 100,000,000 bytes; downloaded only where neither the prepared text nor enwik8.zip lies in `cache`."""
     try:
         if text := _prepared(cache):

@@ -56,7 +56,7 @@ class Batches(NamedTuple):
     known: Known | None = None  # arrays (batch, positions, …)
 
 
-def measure(spec: Spec, params: Any, references: dict[str, Any], batches: Batches) -> Measured:
+def measure_batches(spec: Spec, params: Any, references: dict[str, Any], batches: Batches) -> Measured:
     """Every value of every batch, pure and un-jitted.
 
     `references` are the parameters to compare with, {"previous": …, "last": …}, or {} without the family comparison.

@@ -19,7 +19,8 @@ from anisoscope.measurement.panel import Sample
 from anisoscope.measurement.quantity import Values
 from anisoscope.measurement.resamples import Places
 from anisoscope.measurement.sources.folds import cut_windows
-from anisoscope.measurement.sources.given import (
+from anisoscope.measurement.sources.pieces import Piece, of_heads, of_layers, pieces_of, replicated
+from anisoscope.measurement.sources.validate import (
     OF_HEADS,
     OF_VECTORS,
     aligned,
@@ -31,7 +32,6 @@ from anisoscope.measurement.sources.given import (
     layers_of,
     settings_of,
 )
-from anisoscope.measurement.sources.pieces import Piece, of_heads, of_layers, pieces_of, replicated
 from anisoscope.measurement.tables import join, raw
 from anisoscope.utils.progress import bar
 

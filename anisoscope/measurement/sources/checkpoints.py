@@ -187,7 +187,7 @@ def asking(config: Config, wanted: Wanted) -> Config:
     return replace(config, {"measure.families": wanted.families, "measure.nulls": wanted.nulls})
 
 
-def check(config: Config, corpus: Corpus, run: pathlib.Path) -> None:
+def check_run(config: Config, corpus: Corpus, run: pathlib.Path) -> None:
     """Raise UserError, before any work is done, where the run could not be measured later."""
     mesh.make_mesh(config.mesh)
     probe_of(config, corpus)

@@ -34,7 +34,7 @@ class Seen:
         return ", ".join(found)
 
 
-def told(seen: list[Seen]) -> dict[str, str]:
+def counts_in_words(seen: list[Seen]) -> dict[str, str]:
     """An attribute that says it of all layers, those with the same counts together; none where there is nothing."""
     layers: dict[str, list[int]] = {}
     for number, one in enumerate(seen):

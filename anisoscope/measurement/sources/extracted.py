@@ -14,7 +14,7 @@ from jax.sharding import PartitionSpec as P
 
 from anisoscope.config.measure import MeasureConfig
 from anisoscope.measurement.panel import bytes_of_cloud
-from anisoscope.measurement.sources.activations import Batches, Measured, Spec, keys, measure
+from anisoscope.measurement.sources.activations import Batches, Measured, Spec, keys, measure_batches
 from anisoscope.utils import mesh
 from anisoscope.utils.layout import MeshConfig
 
@@ -74,4 +74,4 @@ def _computation(settings: MeasureConfig, devices: jax.sharding.Mesh, bytes_of_o
 
     spec = Spec(activate, settings, over_units, over_clouds)
     # Values stay where they are made: to gather them, devices would wait for one another.
-    return jax.jit(functools.partial(measure, spec))
+    return jax.jit(functools.partial(measure_batches, spec))

@@ -9,7 +9,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from anisoscope.measurement.sources.given import FEWEST, labels
+from anisoscope.measurement.sources.validate import FEWEST, labels
 
 KEPT = 0.75  # of the points, which thinning should leave; with fewer folds it leaves more
 LEAST = 0.5  # of them, below which the resamples would speak of another cloud

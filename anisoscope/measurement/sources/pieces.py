@@ -21,9 +21,9 @@ from anisoscope.measurement.families.entries import FAMILIES, quantities
 from anisoscope.measurement.panel import MEASURED, Sample, panel
 from anisoscope.measurement.quantity import Values
 from anisoscope.measurement.resamples import Places
-from anisoscope.measurement.sources.degenerate import Seen, told
+from anisoscope.measurement.sources.degenerate import Seen, counts_in_words
 from anisoscope.measurement.sources.folds import cut, cut_pieces
-from anisoscope.measurement.sources.given import check_size, places_of, read
+from anisoscope.measurement.sources.validate import as_float32, check_size, places_of
 from anisoscope.utils import memory
 
 LEAST = 4  # times a cloud of many points itself, which no family's program does without
@@ -86,11 +86,11 @@ def of_layers(
                 sample = Sample(clouds_NPD, places=piece.places)
                 found.append(_measure(sample, piece.index_JM, settings, place, words, len(pieces)))
         parts.append(jax.tree.map(lambda *values: np.stack(values), *found))
-    return jax.tree.map(lambda *values: np.concatenate(values, axis=1), *parts), told(seen)
+    return jax.tree.map(lambda *values: np.concatenate(values, axis=1), *parts), counts_in_words(seen)
 
 
 def _read(array: Any, what: str) -> np.ndarray:
-    cloud_PD = read(array, what)
+    cloud_PD = as_float32(array, what)
     check_size(float(np.abs(cloud_PD).max()), what)
     return cloud_PD
 

@@ -21,7 +21,7 @@ from anisoscope.data.corpus import Corpus
 from anisoscope.measurement.families import comparison
 from anisoscope.measurement.families.entries import FAMILIES
 from anisoscope.measurement.panel import Known, bytes_of_cloud
-from anisoscope.measurement.sources.activations import Measured, Spec, measure, of_model, of_probe
+from anisoscope.measurement.sources.activations import Measured, Spec, measure_batches, of_model, of_probe
 from anisoscope.measurement.sources.probe import POSITION_SETS, Probe, make_probe, with_types
 from anisoscope.measurement.sources.references import OTHERS, Reference
 from anisoscope.models import transformer
@@ -31,9 +31,9 @@ from anisoscope.utils.layout import MeshConfig
 
 
 def probe_of(config: Config, corpus: Corpus) -> Probe:
-    measure = config.measure
-    sizes = measure.points, measure.batches, measure.folds
-    probe = make_probe(corpus.valid, config.model.context, *sizes, measure.seed, measure.weighting)
+    measure_batches = config.measure
+    sizes = measure_batches.points, measure_batches.batches, measure_batches.folds
+    probe = make_probe(corpus.valid, config.model.context, *sizes, measure_batches.seed, measure_batches.weighting)
     if not config.model.same_first:
         return probe
     return probe._replace(
@@ -155,7 +155,7 @@ def _computation(
     ) -> Measured:
         beside = {name: (other, visible_TT, hook_point) for name, other in references.items()}
         batches = of_probe(probe, settings, visible_TT, known)
-        return measure(spec, (params, visible_TT, hook_point), beside, batches)
+        return measure_batches(spec, (params, visible_TT, hook_point), beside, batches)
 
     whole, units = NamedSharding(devices, P()), NamedSharding(devices, P(*mesh.UNITS) if by_units else P())
     return jax.jit(measured, out_shardings=Measured(whole, whole, units))

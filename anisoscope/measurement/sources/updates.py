@@ -11,7 +11,7 @@ from anisoscope.config.experiment import Config
 from anisoscope.data.corpus import Corpus
 from anisoscope.measurement.sources import provenance
 from anisoscope.measurement.tables import files
-from anisoscope.measurement.tables.measurements import read
+from anisoscope.measurement.tables.measurements import read_step
 from anisoscope.measurement.tables.updates import QUANTITIES, labelled
 from anisoscope.metrics import matrix
 from anisoscope.training.checkpoint import Beside, Checkpoints
@@ -32,7 +32,7 @@ def add(
     stop: Stop,
 ) -> set[int]:
     """To the tables of these checkpoints that lack it; whose that was."""
-    there = {step: read(tables / f"{step}.nc") for step in steps}
+    there = {step: read_step(tables / f"{step}.nc") for step in steps}
     todo = {step: table for step, table in there.items() if not {*QUANTITIES} <= {*table.data_vars}}
 
     def begin() -> Callable[[int], xr.Dataset]:

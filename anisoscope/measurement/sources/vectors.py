@@ -13,7 +13,7 @@ import xarray as xr
 from anisoscope.config.measure import MeasureConfig
 from anisoscope.config.vectors import VectorsConfig
 from anisoscope.measurement.families.comparison import OF_OTHERS
-from anisoscope.measurement.sources import arrays, given, vector_files
+from anisoscope.measurement.sources import arrays, validate, vector_files
 from anisoscope.measurement.sources.degenerate import DEGENERATE
 from anisoscope.measurement.sources.pieces import Piece, of_layers, pieces_of
 from anisoscope.measurement.tables import join, measurements, raw
@@ -35,7 +35,7 @@ def opened(config: VectorsConfig) -> Opened:
     names = config.vectors
     vectors, cluster_P, position_P = vector_files.load(path, names.layers, names.clusters, names.positions)
     try:
-        layers = given.layers_of(vectors)
+        layers = validate.layers_of(vectors)
         points, settings = np.shape(layers[0])[0], config.measure
         pieces = pieces_of(points, cluster_P, position_P, names.pieces, settings.folds, settings.seed)
     except ValueError as error:

@@ -35,7 +35,7 @@ def write_csv(frame: pd.DataFrame, path: pathlib.Path) -> None:
     files.write(path, frame.to_csv(index=False))
 
 
-def read(path: pathlib.Path) -> xr.Dataset:
+def read_table(path: pathlib.Path) -> xr.Dataset:
     """The Dataset that was written; RunError where it is damaged. A table of old, without digest, is not checked."""
     content = path.read_bytes()
     if found := DIGEST.search(content):

@@ -72,11 +72,11 @@ def joined(
 
 def up_to(run: pathlib.Path, folder: str, step: int, measure: MeasureConfig) -> xr.Dataset:
     """results.nc as it would be if the run had ended at this step, whose checkpoint and table lie in the folder."""
-    results = files.read(run / "results.nc")
+    results = files.read_table(run / "results.nc")
     if step in results.step:
         return results.sel(step=slice(None, step))
     first, path = run / "measurements" / "0.nc", run / folder / "measurements" / f"{step}.nc"
-    both = ({0: measurements.read(first)} if first.exists() else {}) | {step: measurements.read(path)}
+    both = ({0: measurements.read_step(first)} if first.exists() else {}) | {step: measurements.read_step(path)}
     alone, _ = joined(both, measure.families, measure.nulls)
     shared = [name for name in alone if name in results]
     parts = [results[shared].sel(step=slice(None, step)), alone[shared].sel(step=[step])]

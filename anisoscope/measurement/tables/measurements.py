@@ -47,7 +47,7 @@ def plan(
     found = {}
     for step in steps:
         path = folder / f"{step}.nc"
-        table = read(path, of, run) if path.exists() else None
+        table = read_step(path, of, run) if path.exists() else None
         older = table is not None and table.attrs.get("layout") != LAYOUT
         if table is not None and not older:
             _refuse_others(path, table, made_by)
@@ -63,12 +63,12 @@ def _missing(table: xr.Dataset | None, families: tuple[str, ...], nulls: tuple[s
     return missing(table, families, nulls)
 
 
-def read(path: pathlib.Path, of: str = STREAM, run: dict[str, Any] | None = None) -> xr.Dataset:
+def read_step(path: pathlib.Path, of: str = STREAM, run: dict[str, Any] | None = None) -> xr.Dataset:
     """<step>.nc, the table of one checkpoint; RunError where it says that it is of another, or of something else.
 
     `of` is a hook point or one of the constants above; `run` holds settings that a table of another run has otherwise.
     """
-    table = files.read(path)
+    table = files.read_table(path)
     steps, what = _said(table)
     there = flat(json.loads(table.attrs.get("config", "{}")))
     others = [f"{name}={there[name]!r}" for name, value in (run or {}).items() if there.get(name, value) != value]
@@ -102,10 +102,10 @@ def nothing(families: tuple[str, ...], nulls: tuple[str, ...], of: str = STREAM)
     return Standing(None, False, _missing(None, families, nulls, of))
 
 
-def check(folder: pathlib.Path, made_by: dict[str, Any]) -> None:
+def check_folder(folder: pathlib.Path, made_by: dict[str, Any]) -> None:
     """Raise UserError where tables in the folder are of other clouds; one is read, since all of them agree."""
     for path in sorted(folder.glob("*.nc")):
-        table = files.read(path)
+        table = files.read_table(path)
         if table.attrs.get("layout") == LAYOUT:
             _refuse_others(path, table, made_by)
             return

@@ -25,7 +25,7 @@ def verdict(gride: xr.DataArray) -> tuple[xr.DataArray, tuple[xr.DataArray, xr.D
     return inside, (ranks.min("neighbours"), ranks.max("neighbours"))
 
 
-def read(raw: xr.Dataset, inside: xr.DataArray) -> xr.Dataset:
+def with_verdict(raw: xr.Dataset, inside: xr.DataArray) -> xr.Dataset:
     """Adds the geometric mean of every GRIDE curve over the scales `inside`; NaN where one of them has no value.
 
     Every replicate, every cloud and the untrained network are read on the same scales, or their excess would compare

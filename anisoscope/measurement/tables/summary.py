@@ -32,8 +32,8 @@ def summary(raw: xr.Dataset, untrained: xr.Dataset | None, nulls: tuple[str, ...
     if "gride" in raw:
         inside, ends = plateau.verdict(raw["gride"].sel(cloud=MEASURED, drop=True))
         moments |= _ends_of_plateau(ends)
-        raw = plateau.read(raw, inside)
-        untrained = None if untrained is None else plateau.read(untrained, inside)
+        raw = plateau.with_verdict(raw, inside)
+        untrained = None if untrained is None else plateau.with_verdict(untrained, inside)
     for name in (name for name in quantities() if name in raw):
         dims, own = quantities()[name].dims, (raw, MEASURED)
         models = [_null_model(raw, untrained, name, null) for null in nulls]

@@ -14,7 +14,7 @@ from anisoscope.plot.untrained.panels import (
     closed_form,
     kinds,
     measured,
-    read,
+    values_of,
 )
 
 ROWS = ("norm_order", "mask", "embedding")  # of panels: a row for each combination
@@ -78,7 +78,7 @@ def _sharpness(panels: np.ndarray, table: xr.Dataset, keys: np.ndarray) -> None:
     for (name, label), color, marker in zip(WEIGHTS.items(), style.OKABE_ITO[4:], "v^", strict=False):
         look = {"color": color, "marker": marker, "markersize": 3}
         measured(panels[1], norms, table / weight, name, label=label, **look)
-    if float(read(table, "attention_max", "mean").max()) > 3 * weight:
+    if float(values_of(table, "attention_max", "mean").max()) > 3 * weight:
         scales.logarithmic(panels[1].yaxis)
         panels[1].set_ylim(bottom=1e-4)
 

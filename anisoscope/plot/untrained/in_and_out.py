@@ -6,7 +6,16 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
 from anisoscope.plot import scales, style
-from anisoscope.plot.untrained.panels import RELATIVE, bias_axis, caption, closed_form, kinds, measured, read, words
+from anisoscope.plot.untrained.panels import (
+    RELATIVE,
+    bias_axis,
+    caption,
+    closed_form,
+    kinds,
+    measured,
+    values_of,
+    words,
+)
 
 
 def cosine(results: xr.Dataset) -> Figure | None:
@@ -31,10 +40,10 @@ def cosine(results: xr.Dataset) -> Figure | None:
             ax.plot([0, 1], [0, 1], color="0.7", linewidth=0.8, zorder=1)
             for block in blocks:
                 color = style.OKABE_ITO[1] if len(blocks) == 1 else colours.to_rgba(block)
-                after, before = kind.sel(block=block), read(kind, "cosine_in", "mean")
+                after, before = kind.sel(block=block), values_of(kind, "cosine_in", "mean")
                 measured(ax, before, after, "cosine_out", color=color, marker="o", markersize=3)
             ax.set(title=f"{order}, {text}", xlabel=words(results, "cosine_in"), ylabel=words(results, "cosine_out"))
-            lowest = float(np.nanmin([0.0, *read(kind, "cosine_out", "low").ravel()]))
+            lowest = float(np.nanmin([0.0, *values_of(kind, "cosine_out", "low").ravel()]))
             ax.set(xlim=(-0.03, 1.03), ylim=(lowest - 0.03, 1.03), aspect="auto")
     if len(blocks) > 1:
         scales.block_bar(figure, colours, axes)
@@ -55,7 +64,7 @@ def norm(results: xr.Dataset) -> Figure | None:
     colours = scales.block_colours(len(blocks))
     for row, (text, table) in zip(axes, rows, strict=True):
         for ax, (order, kind) in zip(row, kinds(table, "norm_order"), strict=True):
-            norms = read(kind, "norm_in", "mean")
+            norms = values_of(kind, "norm_in", "mean")
             ends = [norms.min() * 0.8, norms.max() * 1.25]
             ax.plot(ends, ends, color="0.7", linewidth=0.8, zorder=1, label="unchanged")
             for block in blocks:
@@ -76,7 +85,7 @@ def norm(results: xr.Dataset) -> Figure | None:
 
 def _fixed_point(ax: Axes, after: xr.Dataset) -> None:
     """A star where the lines cross. Nearly parallel ones cross anywhere, if at all: seeds must agree on a place."""
-    point, low, high = (float(read(after, "fixed_point", end)) for end in ("mean", "low", "high"))
+    point, low, high = (float(values_of(after, "fixed_point", end)) for end in ("mean", "low", "high"))
     if np.isnan(point):
         ax.plot([], [], linestyle="none", label="no fixed point of all seeds")
     elif low <= 0:

@@ -43,17 +43,17 @@ def bias_axis(ax: Axes, norms: np.ndarray, label: str = "") -> None:
     ax.set_xlabel(label)
 
 
-def read(results: xr.Dataset, name: str, statistic: str) -> np.ndarray:
+def values_of(results: xr.Dataset, name: str, statistic: str) -> np.ndarray:
     return results[name].sel(statistic=statistic).values
 
 
 def measured(ax: Axes, x: np.ndarray, results: xr.Dataset, name: str, **look: Any) -> None:
     """The mean over seeds, with a band for its interval; one seed has none."""
-    style.banded(ax, x, *(read(results, name, end) for end in ("mean", "low", "high")), **look)
+    style.banded(ax, x, *(values_of(results, name, end) for end in ("mean", "low", "high")), **look)
 
 
 def closed_form(ax: Axes, x: np.ndarray, results: xr.Dataset, name: str, **look: Any) -> None:
-    ax.plot(x, read(results, name, "predicted"), linewidth=0.9, **look)
+    ax.plot(x, values_of(results, name, "predicted"), linewidth=0.9, **look)
 
 
 def caption(figure: Figure, results: xr.Dataset, shown: str) -> None:

@@ -49,7 +49,7 @@ def draw(config: CurvedConfig, *seeds: int) -> Draw:
     return Draw(*map(np.float32, (spreads[:, None, None] * u_SVE, y_SYV, weight_SXV, turn_DD)))
 
 
-def measure(config: CurvedConfig) -> dict[str, np.ndarray]:
+def energies(config: CurvedConfig) -> dict[str, np.ndarray]:
     """Every quantity, an array of AXES in float32; settings are the spreads, then the biases."""
     curvatures, cells = np.float32(config.curvatures), range(len(config.curvatures))
 

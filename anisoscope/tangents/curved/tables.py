@@ -12,7 +12,7 @@ from anisoscope.config.curved import FLAT, CurvedConfig
 from anisoscope.measurement.intervals import LEVEL, summarise, within
 from anisoscope.measurement.tables import files
 from anisoscope.tangents.curved import theory
-from anisoscope.tangents.curved.program import AXES, measure
+from anisoscope.tangents.curved.program import AXES, energies
 from anisoscope.tangents.curved.quantities import BIASED, LAW, QUANTITIES, SLOPE, VERSION
 from anisoscope.tangents.curved.theory import SLOPES, TARGETS, WEIGHTINGS
 from anisoscope.utils import folder
@@ -28,12 +28,12 @@ def run(config: CurvedConfig, root: pathlib.Path, name: str) -> None:
         folder.check_same(path.parent / "config.json", {"version": VERSION}, (), advice)
     else:
         folder.record_tables(path.parent, {"version": VERSION})
-        files.write(of_seeds(config, measure(config)), path)
-    whole = summary(config, files.read(path))
+        files.write(of_seeds(config, energies(config)), path)
+    whole = summary(config, files.read_table(path))
     files.write(whole, root / "results.nc")
     files.write_csv(tidy(whole), root / "results.csv")
     print(f"{name}: {config.seeds} seeds: {root / 'results.nc'}, {root / 'results.csv'}")
-    for line in told(whole):
+    for line in format_lines(whole):
         print(f"{name}: {line}")
 
 
@@ -113,7 +113,7 @@ def tidy(whole: xr.Dataset) -> pd.DataFrame:
     return pd.concat(parts, ignore_index=True).reindex(columns=order)
 
 
-def told(whole: xr.Dataset) -> list[str]:
+def format_lines(whole: xr.Dataset) -> list[str]:
     """The slopes, in words: the range over manifolds and curvatures."""
     lines = []
     for name, expected in SLOPES.items():

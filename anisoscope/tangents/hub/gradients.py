@@ -13,7 +13,7 @@ import numpy as np
 import torch
 
 from anisoscope.measurement.sources.hub.load import Loaded
-from anisoscope.measurement.sources.hub.reading.extract import check_counts, listening, read
+from anisoscope.measurement.sources.hub.reading.extract import check_counts, forward, listening
 from anisoscope.tangents.hub import matrices
 from anisoscope.tangents.inputs import Read, Windows
 from anisoscope.utils.errors import UserError
@@ -40,7 +40,7 @@ def states(loaded: Loaded, windows: Windows, basis_DD: np.ndarray, batch_size: i
             kept.put("the residual stream", n, part, x_BTD)
 
         with listening(loaded, on_layer, lambda n, call: None) as counts:
-            read(loaded, windows.tokens_JWT[part.fold, part.windows])
+            forward(loaded, windows.tokens_JWT[part.fold, part.windows])
         check_counts(loaded, counts, heads=False)
     return kept.points("the residual stream") @ basis_DD
 
@@ -51,7 +51,7 @@ def gradients(loaded: Loaded, windows: Windows, basis_DD: np.ndarray, batch_size
     Kept are the picked rows of all layers, and of each matrix as many rows as its width.
     """
     layers, (folds, _, length), width = loaded.blocks + 1, windows.tokens_JWT.shape, len(basis_DD)
-    of_model = matrices.found(loaded)
+    of_model = matrices.of_blocks(loaded)
     weights = matrices.parameters(of_model)
     slopes = {weight: torch.zeros_like(weight, dtype=torch.float32) for weight in weights}
     norm_JNT, square_JNT = np.zeros((2, folds, layers, length))
@@ -104,7 +104,7 @@ def _forward(loaded: Loaded, windows: Windows, part: Part) -> tuple[list[Any], A
 
     with listening(loaded, on_layer, lambda n, call: None) as counts:
         tokens_BT = windows.tokens_JWT[part.fold, part.windows]
-        logits_BTV = read(loaded, tokens_BT, loaded.model, differentiated=True).logits.float()
+        logits_BTV = forward(loaded, tokens_BT, loaded.model, differentiated=True).logits.float()
     check_counts(loaded, counts, heads=False)
     if changed := [n for n, x_BTD in enumerate(streams) if x_BTD._version != versions[n]]:
         raise UserError(

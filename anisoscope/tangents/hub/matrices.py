@@ -18,7 +18,7 @@ from anisoscope.tangents.written import MATRICES, WRITING, Rows
 Matrices = dict[str, list[list[Any]]]  # of each name, block by block, the modules whose rows are taken together
 
 
-def found(loaded: Loaded) -> Matrices:
+def of_blocks(loaded: Loaded) -> Matrices:
     """Those that are there and are as wide as the stream, block by block; one that several blocks share is none."""
     width, table = loaded.model.config.hidden_size, loaded.base.get_input_embeddings()
     matrices = {"embedding": [[table]] if table.weight.shape[1] == width else []}

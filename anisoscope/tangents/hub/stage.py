@@ -47,7 +47,7 @@ class Prepared(NamedTuple):
         return self.source.root / "tangents"
 
 
-def check(config: PretrainedConfig) -> str:
+def task_of(config: PretrainedConfig) -> str:
     """What the model is trained to predict; UserError, one line, where no gradients can be had."""
     last = place_of(config, max(steps(config.pretrained)))
     settings = load.settings_of(last)
@@ -58,7 +58,7 @@ def check(config: PretrainedConfig) -> str:
 
 def prepared(source: Revisions) -> Prepared:
     """UserError, one line, where windows cannot be scored, or tables of others are there."""
-    task = check(source.config)
+    task = task_of(source.config)
     if task == guards.MASKED_TOKENS and source.windows.mask_token is None:
         name = source.config.pretrained.name
         raise UserError(f"tangents.enabled: the tokenizer of {name} has no mask token; leave it out")
@@ -115,7 +115,7 @@ class _Reading:
     def _known(self, tables_there: pathlib.Path) -> dict[str, Any]:
         """What is found of a model once, and then stands in the tables of all its revisions, until weights change."""
         names = ("layers", "full_width", "width", "largest_ones_share", "matrices_missing")
-        for there in map(stage.read, sorted(tables_there.glob("*.nc"))):
+        for there in map(stage.read_tangents, sorted(tables_there.glob("*.nc"))):
             if not provenance.is_outdated(there, self.source):
                 return {name: revisions.plain(there.attrs[name]) for name in names}
         loaded = self.opened(self.source.last)
@@ -126,7 +126,7 @@ class _Reading:
         )
         read_now = self._gradients(loaded, one)
         less = gradients.without_ones(read_now, width)
-        missing = [name for name, blocks in matrices.found(loaded).items() if not blocks]
+        missing = [name for name, blocks in matrices.of_blocks(loaded).items() if not blocks]
         values = loaded.blocks + 1, width, width - less, gradients.ones_share(read_now), ", ".join(missing) or "none"
         return dict(zip(names, values, strict=True))
 
@@ -149,7 +149,9 @@ class _Reading:
         self._check_ones(read_now, step)
         between = jax.tree.map(lambda x: np.full_like(x, np.nan), read_now.weights)
         if before is not None:
-            between = matrices.change(matrices.found(self.opened(before)), matrices.found(loaded), len(self.basis_DD))
+            between = matrices.change(
+                matrices.of_blocks(self.opened(before)), matrices.of_blocks(loaded), len(self.basis_DD)
+            )
         del loaded  # the program needs the room
         moved = {"between": between, "step": matrices.nothing(len(self.basis_DD))}
         return jax.device_get(self.compiled(cloud_NPD, read_now, self.to_test, self.basis_DD, frames, moved))
@@ -202,7 +204,7 @@ def early_of(config: PretrainedConfig) -> list[int]:
 def attributes(ready: Prepared, further: dict[str, Any]) -> dict[str, Any]:
     """What every table says about where its numbers come from."""
     source, config, tangents = ready.source, ready.config, ready.config.tangents
-    measured = files.read(source.root / "results.nc").attrs
+    measured = files.read_table(source.root / "results.nc").attrs
     sampled = tables.sampled(tangents)
     about = revisions.attributes(config, source.corpus, source.windows, source.name)
     of_measured = {*source.windows.about} - {"tokens_per_byte"}  # other windows

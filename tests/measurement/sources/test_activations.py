@@ -79,7 +79,7 @@ def program(mask, families=FAMILIES, nulls=NULLS, folds=FOLDS, over_clouds=jax.l
 def made(apply, settings, over_clouds=jax.lax.map):
     """measure(params, others, probe, visible_TT)."""
     spec = activations.Spec(activations.of_model(apply, settings), settings, over_clouds=over_clouds)
-    return lambda params, others, probe, visible_TT: activations.measure(
+    return lambda params, others, probe, visible_TT: activations.measure_batches(
         spec, params, others, activations.of_probe(probe, settings, visible_TT)
     )
 

@@ -13,7 +13,7 @@ from scipy import sparse, stats
 from anisoscope import measure, measure_attention, measure_function
 from anisoscope.measurement.intervals import summarise
 from anisoscope.measurement.sources import folds, pieces
-from anisoscope.measurement.sources import given as sources_given
+from anisoscope.measurement.sources import validate as sources_given
 from anisoscope.utils import memory
 from tests import reference, reference_comparison, reference_leading, reference_spectrum
 
@@ -398,7 +398,7 @@ class Quantised(Tensor):
 )
 @pytest.mark.filterwarnings("ignore:the matrix subclass")
 def test_the_same_numbers_in_other_clothes_are_the_same(given, means):
-    read_ = sources_given.read(sources_given.layers_of(sources_given.as_arrays(given))[0], "vectors")
+    read_ = sources_given.as_float32(sources_given.layers_of(sources_given.as_arrays(given))[0], "vectors")
     np.testing.assert_array_equal(read_, np.float32(means))
 
 

@@ -29,7 +29,7 @@ def run(tmp_path_factory):
 
     def counted(*given):
         count.append(given)
-        return activations.measure(*given)
+        return activations.measure_batches(*given)
 
     with Stop() as stop, pytest.MonkeyPatch.context() as patch:
         loop.train(config, tiny.corpus(), {"run": folder}, "run", stop)
@@ -48,7 +48,7 @@ def test_the_tables_of_a_hook_point_are_those_of_its_cloud(run):
     found = jax.jit(model.apply)(params, probe.tokens_GWT[0])[1].hooked_NBTD
     for hook_point in HOOK_POINTS:
         table, batches = (
-            files.read(folder / "hook_points" / hook_point / f"{name}.nc") for name in ("results", "batches")
+            files.read_table(folder / "hook_points" / hook_point / f"{name}.nc") for name in ("results", "batches")
         )
         assert table.layer.values.tolist() == [1, 2]
         assert table.depth.values.tolist() == [0.5, 1]

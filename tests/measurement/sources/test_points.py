@@ -35,7 +35,7 @@ def run(tmp_path_factory):
 @pytest.mark.slow
 def test_a_point_is_what_stands_at_its_place_and_lies_where_its_vector_lies(run):
     folder, config, text = run
-    table, probe = files.read(folder / "points" / "1.nc"), probe_of(config, text)
+    table, probe = files.read_table(folder / "points" / "1.nc"), probe_of(config, text)
     tokens_WT = probe.tokens_GWT[0]
     np.testing.assert_array_equal(table.window * 8 + table.position, probe.picks_SGP[0, 0])
     np.testing.assert_array_equal(table.token_id, tokens_WT[table.window, table.position])

@@ -143,7 +143,7 @@ def test_the_files_and_the_figure_say_what_the_table_says(tables, tmp_path):
         == copies.overlap_excess.sel(null="permuted", statistic="mean", positions="all")[0, 1]
     )
     files.write(copies, tmp_path / "similarity.nc")
-    figure = draw.SIMILARITY["similarity_of_models"](files.read(tmp_path / "similarity.nc"))
+    figure = draw.SIMILARITY["similarity_of_models"](files.read_table(tmp_path / "similarity.nc"))
     images = [ax.images[0] for ax in figure.axes[:4]]
     assert {image.get_clim() for image in images} == {(0, 1)}
     np.testing.assert_allclose(np.diag(images[0].get_array()), 1, atol=1e-3)

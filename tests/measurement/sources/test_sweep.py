@@ -75,7 +75,7 @@ def traces(monkeypatch):
 
     def counted(*given):
         count.append(1)
-        return activations.measure(*given)
+        return activations.measure_batches(*given)
 
     program._computation.cache_clear()
     monkeypatch.setattr(program, "measure", counted)
@@ -95,7 +95,9 @@ def test_runs_with_the_same_model_and_settings_share_a_program(run, tmp_path, mo
     changed = dataclasses.replace(config, **seeds)
     measured(changed, other)
     assert len(count) == 1
-    np.testing.assert_array_equal(files.read(folder / "results.nc").twonn, files.read(other / "results.nc").twonn)
+    np.testing.assert_array_equal(
+        files.read_table(folder / "results.nc").twonn, files.read_table(other / "results.nc").twonn
+    )
 
 
 @pytest.mark.slow
@@ -137,11 +139,11 @@ def test_all_checkpoints_in_one_program_and_then_nothing_to_do(run, monkeypatch,
     count = traces(monkeypatch)
     measured(config, folder)
     assert len(count) == 1
-    table = files.read(folder / "results.nc")
+    table = files.read_table(folder / "results.nc")
     assert list(table.step.values) == [0, 1, 2, 4, 5, 6]
     sizes = {"step": 6, "positions": 2, "layer": 3, "block": 2, "head": 2, "without": 2}
     assert table.sizes == sizes | {"null": 2, "statistic": 4}
-    batches = files.read(folder / "batches.nc")
+    batches = files.read_table(folder / "batches.nc")
     assert batches.sizes == sizes | {"batch": 2}
     assert np.isfinite(batches.anisotropy).all()
     np.testing.assert_allclose(batches.anisotropy.mean("batch"), table.anisotropy.sel(VALUE), rtol=1e-6)
@@ -159,7 +161,7 @@ def test_all_checkpoints_in_one_program_and_then_nothing_to_do(run, monkeypatch,
 
 def test_the_first_table_is_the_untrained_null_model(tables):
     folder, _ = tables
-    table = files.read(folder / "results.nc")
+    table = files.read_table(folder / "results.nc")
     for name in ("anisotropy", "twonn", "attention_entropy"):
         value, excess = table[name], table[f"{name}_excess"].sel(null="untrained")
         null = value.sel(statistic="mean", step=6) - excess.sel(statistic="mean", step=6)
@@ -174,7 +176,7 @@ def comparing(config):
 def test_checkpoints_are_compared_with_the_one_before_and_the_last(run):
     folder, config = run
     measured(comparing(config), folder)
-    table = files.read(folder / "results.nc")
+    table = files.read_table(folder / "results.nc")
     for name in ("cka", "overlap"):
         last, previous = (table[f"{name}_{which}"].sel(VALUE) for which in ("last", "previous"))
         np.testing.assert_allclose(last.sel(step=6), 1.0, rtol=1e-5)
@@ -204,7 +206,7 @@ def test_a_comparison_tells_which_checkpoint_was_before(run):
     folder, config = run
     shutil.rmtree(folder / "checkpoints" / "2")
     measured(comparing(config), folder)
-    table = files.read(folder / "results.nc")
+    table = files.read_table(folder / "results.nc")
     assert dict(zip(table.step.values.tolist(), table.previous_step.values.tolist(), strict=True)) == {
         **{0: -1, 1: 0, 4: 1, 5: 4, 6: 5}
     }
@@ -219,8 +221,8 @@ def projecting(config, head=0):
 def test_the_projection_is_that_of_the_vectors_of_all_tables(run):
     folder, config = run
     measured(projecting(config), folder)
-    table, steps = files.read(folder / "results.nc"), [0, 1, 2, 4, 5, 6]
-    raw = [files.read(folder / "measurements" / f"{step}.nc") for step in steps]
+    table, steps = files.read_table(folder / "results.nc"), [0, 1, 2, 4, 5, 6]
+    raw = [files.read_table(folder / "measurements" / f"{step}.nc") for step in steps]
     for block in (1, 2):
         vectors = np.stack([[one[name].sel(block=block) for name in ("query_vectors", "key_vectors")] for one in raw])
         found = projection.common_axes(vectors)
@@ -303,24 +305,24 @@ def test_other_settings_are_refused_and_overwrite_nothing(tables):
     with pytest.raises(UserError, match=words):
         measured(other, folder)
     with pytest.raises(UserError, match=words):
-        checkpoints.check(other, tiny.corpus(), folder)
+        checkpoints.check_run(other, tiny.corpus(), folder)
 
 
 @SLOW  # the quick one: tests/measurement/tables/test_raw.py
 def test_a_formula_in_other_words_changes_nothing_and_another_version_is_measured_anew(tables, monkeypatch, capsys):
     folder, config = tables
-    whole = files.read(folder / "results.nc")
+    whole = files.read_table(folder / "results.nc")
     reworded = dataclasses.replace(quantities()["anisotropy"], formula="another")
     monkeypatch.setitem(FAMILIES["spectrum"].quantities, "anisotropy", reworded)
     measured(config, folder)
     assert "(0 now)" in capsys.readouterr().out.splitlines()[-1]
-    assert files.read(folder / "results.nc").anisotropy.attrs["formula"] == "another"
+    assert files.read_table(folder / "results.nc").anisotropy.attrs["formula"] == "another"
     changed = dataclasses.replace(reworded, version=2, read=lambda spectrum: 2 * reworded.read(spectrum))
     monkeypatch.setitem(FAMILIES["spectrum"].quantities, "anisotropy", changed)
     program._computation.cache_clear()
     measured(config, folder)
     assert "(6 now)" in capsys.readouterr().out.splitlines()[-1]
-    again = files.read(folder / "results.nc")
+    again = files.read_table(folder / "results.nc")
     np.testing.assert_allclose(again.anisotropy.sel(VALUE), 2 * whole.anisotropy.sel(VALUE), rtol=1e-6)
     np.testing.assert_array_equal(again.isoscore, whole.isoscore)
     np.testing.assert_array_equal(again.twonn, whole.twonn)
@@ -366,7 +368,7 @@ def test_a_table_is_measured_again_when_its_checkpoint_has_changed(tables, capsy
     said = capsys.readouterr().out
     assert "run: measured again, since a checkpoint has changed: step 4\n" in said
     assert "(1 now)" in said
-    table = files.read(folder / "results.nc")
+    table = files.read_table(folder / "results.nc")
     np.testing.assert_array_equal(table.anisotropy.sel(step=4), table.anisotropy.sel(step=2))
     measured(config, folder)
     assert "(0 now)" in capsys.readouterr().out
@@ -387,7 +389,7 @@ def test_comparisons_are_measured_again_when_what_they_compare_with_has_changed(
     said = capsys.readouterr().out
     assert "run: measured again, since a checkpoint has changed: steps 1, 2, 5, 6\n" in said
     assert "run: compared with a checkpoint that has changed; its own is gone: steps 0, 4\n" in said
-    table = files.read(folder / "results.nc")
+    table = files.read_table(folder / "results.nc")
     np.testing.assert_allclose(table.cka_last.sel(VALUE).sel(step=5), 1.0, rtol=1e-5)
     assert dict(zip(table.step.values.tolist(), table.previous_step.values.tolist(), strict=True))[5] == 2
 
@@ -395,7 +397,7 @@ def test_comparisons_are_measured_again_when_what_they_compare_with_has_changed(
 def test_a_table_that_does_not_say_what_it_was_made_from_stays(tables, capsys):
     folder, config = tables
     path = folder / "measurements" / "4.nc"
-    table = files.read(path)
+    table = files.read_table(path)
     del table.attrs["checkpoints"]
     files.write(table, path)
     exchanged(folder, 4, 2)
@@ -410,7 +412,7 @@ def test_a_text_of_another_name_and_another_layout_do_not_keep_tables_apart(tabl
     (folder / "measurements" / "6.nc").unlink()
     config = dataclasses.replace(config, mesh=dataclasses.replace(config.mesh, members=2))
     measured(config, folder, dataclasses.replace(tiny.corpus(), name="letters.xz"), "renamed")
-    table = files.read(folder / "results.nc")
+    table = files.read_table(folder / "results.nc")
     assert (table.attrs["corpus"], table.attrs["run"]) == ("letters.xz", "renamed")
     assert runs.settings(table)["train.steps"] == 6
     assert "checkpoints" not in table.attrs
@@ -426,7 +428,7 @@ def test_steps_that_nothing_is_known_of_are_named(run, capsys):
     said = capsys.readouterr().out
     assert "run: neither checkpoint nor table: steps 0, 5\n" in said
     assert "run: without step 0 there is no excess over the untrained network\n" in said
-    assert np.isnan(files.read(folder / "results.nc").anisotropy_excess.sel(null="untrained")).all()
+    assert np.isnan(files.read_table(folder / "results.nc").anisotropy_excess.sel(null="untrained")).all()
 
 
 def test_steps_still_to_be_trained_go_without_saying(run, capsys):
@@ -451,12 +453,12 @@ def test_a_table_in_the_place_of_another_is_refused_and_nothing_is_written(table
     folder, config = tables
     here, whole = folder / "measurements", (folder / "results.nc").read_bytes()
     shutil.rmtree(folder / "checkpoints" / "4")  # nothing can be measured again
-    own = files.read(here / "4.nc")
+    own = files.read_table(here / "4.nc")
     other = json.loads(own.attrs["config"])
     other["train"]["seed"] += 1
     for table, why in (
-        (files.read(here / "2.nc"), "of step 2, not of step 4"),
-        (files.read(folder / "results.nc"), "of step 0, 1, 2, not of step 4"),
+        (files.read_table(here / "2.nc"), "of step 2, not of step 4"),
+        (files.read_table(folder / "results.nc"), "of step 0, 1, 2, not of step 4"),
         (own.assign_attrs(config=json.dumps(other)), r"of another run, with train\.seed=1"),
         (own.assign_attrs(hook_point="values"), "of values, not of the residual stream"),
         (own.drop_vars("step").assign_attrs(step=4), "of points, not of the residual stream"),
@@ -507,7 +509,7 @@ def test_a_damaged_checkpoint_is_named_never_measured(run):
     with Stop() as stop:
         loop.train(config, tiny.corpus(), {"run": folder}, "run", stop)
     measured(config, folder)
-    assert list(files.read(folder / "results.nc").step.values) == [0, 1, 2, 4, 5, 6]
+    assert list(files.read_table(folder / "results.nc").step.values) == [0, 1, 2, 4, 5, 6]
 
 
 @pytest.mark.parametrize(
@@ -526,11 +528,11 @@ def test_many_devices_measure_what_one_does(run, monkeypatch, devices, batches, 
     found = mesh.measuring_mesh(config.measure.batches, 2)
     assert (None if found is None else found.devices.shape) == shared
     measured(config, folder)
-    many = files.read(folder / "results.nc")
+    many = files.read_table(folder / "results.nc")
     (folder / "measurements").rename(folder / "of many")
     monkeypatch.setattr(mesh, "devices", lambda: jax.devices()[:1])
     measured(config, folder)
-    alone = files.read(folder / "results.nc")
+    alone = files.read_table(folder / "results.nc")
     for name in many.data_vars:
         np.testing.assert_allclose(many[name], alone[name], rtol=2e-4, atol=1e-6, err_msg=name)
 
@@ -541,7 +543,7 @@ def test_weighted_tables_say_how_even_they_are_and_are_not_joined_with_others(ru
     few = {"measure.points": 14, "measure.batches": 1, "measure.folds": 1, "measure.families": ("frequency",)}
     weighted = replace(config, few | {"measure.weighting": "types", "measure.nulls": ("gaussian", "shuffled")})
     measured(weighted, folder)
-    results = files.read(folder / "results.nc")
+    results = files.read_table(folder / "results.nc")
     assert results.attrs["weighting"].startswith("at the points 7 characters weigh as ")
     norms = results.norm_by_frequency.sel(step=6, statistic="mean", positions="all")
     assert np.isfinite(norms).any("frequency").all()
@@ -558,7 +560,7 @@ def test_every_product_of_a_measurement_has_full_float32_precision():
     visible_TT = visible_keys(config.model, config.model.context)
     settings = dataclasses.replace(config.measure, families=tuple(FAMILIES), nulls=NULLS)
     spec = activations.Spec(activations.of_model(model.apply, settings), settings)
-    compute = functools.partial(activations.measure, spec)
+    compute = functools.partial(activations.measure_batches, spec)
     batches = activations.of_probe(probe, settings, visible_TT)
     text = str(jax.make_jaxpr(compute)(params, {"previous": params, "last": params}, batches))
     products = text.count("dot_general[")
@@ -582,14 +584,14 @@ def test_a_family_from_outside_is_in_the_results_beside_what_was_measured_before
     of_cloud = tuple(null for null in NULLS if null != PERMUTED)
     before = replace(config, {"measure.families": ("spectrum",), "measure.nulls": ("shuffled",)})
     measured(before, folder)
-    old = {step: files.read(folder / "measurements" / f"{step}.nc").anisotropy for step in (0, 6)}
+    old = {step: files.read_table(folder / "measurements" / f"{step}.nc").anisotropy for step in (0, 6)}
     words = {"long_name": "spread", "units": "activation^2", "formula": "E |x - E x|^2", "source": "a test"}
     quantity = Quantity(**words, resampling="jackknife")
     family = Family(of="cloud", measure=spread, quantities={"spread": quantity}, nulls=of_cloud)
     monkeypatch.setitem(FAMILIES, "toy", family)
     measured(replace(config, {"measure.families": ("spectrum", "toy"), "measure.nulls": of_cloud}), folder)
 
-    table, excess = (files.read(folder / "results.nc")[name] for name in ("spread", "spread_excess"))
+    table, excess = (files.read_table(folder / "results.nc")[name] for name in ("spread", "spread_excess"))
     assert table.attrs["formula"] == "E |x - E x|^2"
     value = table.sel(step=6)
     assert (value.sel(statistic="low") < value.sel(statistic="mean")).all()
@@ -600,5 +602,5 @@ def test_a_family_from_outside_is_in_the_results_beside_what_was_measured_before
     assert (excess.sel(null="untrained", statistic="mean", step=6) != 0).all()
     assert "spread" in set(pd.read_csv(folder / "results.csv").metric)
     for step, one in old.items():
-        again = files.read(folder / "measurements" / f"{step}.nc").anisotropy
+        again = files.read_table(folder / "measurements" / f"{step}.nc").anisotropy
         np.testing.assert_array_equal(again.sel(cloud=one.cloud), one)

@@ -32,9 +32,9 @@ def test_the_update_of_a_checkpoint_is_that_to_the_next_step_and_joins_the_other
     with Stop() as stop:
         loop.train(config, corpus, {"run": tmp_path / "run"}, "run", stop)
     measured(config, tmp_path / "run")
-    assert not {*QUANTITIES} & {*files.read(tmp_path / "run" / "results.nc")}
+    assert not {*QUANTITIES} & {*files.read_table(tmp_path / "run" / "results.nc")}
     measured(with_updates, tmp_path / "run")  # a table that is there gets them
-    results = files.read(tmp_path / "run" / "results.nc")
+    results = files.read_table(tmp_path / "run" / "results.nc")
     assert results.update_effective_rank.dims == ("step", "block", "kernel")
     assert "6 checkpoints measured (6 now)" in capsys.readouterr().out
     store = store_of(tmp_path / "run", config)

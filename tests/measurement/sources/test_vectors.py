@@ -14,7 +14,7 @@ from safetensors.flax import save_file as save_jax
 from safetensors.numpy import save_file
 
 from anisoscope import measure
-from anisoscope.measurement.sources import given, pieces, vector_files
+from anisoscope.measurement.sources import pieces, validate, vector_files
 from anisoscope.measurement.tables import files
 from anisoscope.utils import memory
 from anisoscope.utils.errors import UserError
@@ -73,7 +73,7 @@ def test_every_format_gives_what_the_array_gives(name, write, labelled, tmp_path
     write(tmp_path / name)
     done = here(*QUICK, f"--config.vectors.path={tmp_path / name}", f"--workdir={tmp_path / 'run'}")
     assert done.returncode == 0, done.stderr
-    found = files.read(tmp_path / "run" / "results.nc").isel(step=0, positions=0)
+    found = files.read_table(tmp_path / "run" / "results.nc").isel(step=0, positions=0)
     expected = measure(VECTORS, LABELS if labelled else None, families="similarity", folds=4)
     for quantity in ("mean_cosine", "drift"):
         np.testing.assert_array_equal(found[quantity], expected[quantity])
@@ -87,7 +87,7 @@ def test_what_is_measured_stays_and_layers_have_names(tmp_path):
     assert here(*flags).returncode == 0
     table = tmp_path / "run" / "measurements" / "0.nc"
     before = table.stat().st_mtime_ns
-    results = files.read(tmp_path / "run" / "results.nc")
+    results = files.read_table(tmp_path / "run" / "results.nc")
     assert list(results.layer_name.values) == ["second", "first"]
     expected = measure(VECTORS[::-1], LABELS, families="similarity", folds=4, pieces=2)
     np.testing.assert_array_equal(results.drift.isel(step=0, positions=0), expected.drift)
@@ -138,7 +138,7 @@ def test_bfloat16_is_read(tmp_path):
     vectors = jnp.asarray(VECTORS, jnp.bfloat16)
     save_jax({"vectors": vectors}, tmp_path / "a.safetensors")
     found = vector_files.load(tmp_path / "a.safetensors", (), "", "")
-    np.testing.assert_array_equal(given.read(found.vectors, "vectors"), np.asarray(vectors, np.float32))
+    np.testing.assert_array_equal(validate.as_float32(found.vectors, "vectors"), np.asarray(vectors, np.float32))
 
 
 CHUNKED = {
@@ -303,7 +303,9 @@ def test_rows_of_a_store_are_read_without_the_others(tmp_path):
     np.testing.assert_array_equal(found[rows_P], VECTORS[0, rows_P])
     stored(tmp_path / "b.zarr", "zarr3", {}, VECTORS[0].astype(jnp.bfloat16))
     vectors = vector_files.load(tmp_path / "b.zarr", (), "", "").vectors
-    np.testing.assert_array_equal(given.read(vectors, "vectors"), VECTORS[0].astype(jnp.bfloat16).astype(np.float32))
+    np.testing.assert_array_equal(
+        validate.as_float32(vectors, "vectors"), VECTORS[0].astype(jnp.bfloat16).astype(np.float32)
+    )
 
 
 def test_what_is_degenerate_is_told_once_and_kept(tmp_path):
@@ -315,7 +317,9 @@ def test_what_is_degenerate_is_told_once_and_kept(tmp_path):
         done = here(*flags)
         assert done.returncode == 0, done.stderr
         assert done.stdout.count("3 zero rows, 2 duplicates in layer 0") == 1
-    assert files.read(tmp_path / "run" / "results.nc").attrs["degenerate"] == "3 zero rows, 2 duplicates in layer 0"
+    assert (
+        files.read_table(tmp_path / "run" / "results.nc").attrs["degenerate"] == "3 zero rows, 2 duplicates in layer 0"
+    )
 
 
 def test_out_of_memory_is_no_fault_of_a_batch_size(tmp_path, monkeypatch):

@@ -20,7 +20,7 @@ OF_VECTORS = {"sha256": "b", "folds": 2, "seed": 0, "layers": [], "groups": "sen
 
 def reread(tmp_path, attrs):
     files.write(xr.Dataset({"anisotropy": ("layer", [0.5, 0.25])}, attrs=attrs), tmp_path / "0.nc")
-    return files.read(tmp_path / "0.nc").attrs
+    return files.read_table(tmp_path / "0.nc").attrs
 
 
 def earlier_config():
@@ -67,10 +67,10 @@ def test_tables_of_before_are_of_the_same_clouds_and_of_their_hook_point(tmp_pat
     attrs = {"made_by": json.dumps(MADE_BY), "groups": 2, "site": "values", "layout": LAYOUT}
     reread(tmp_path, attrs)
     today = {name.replace("groups", "folds"): value for name, value in MADE_BY.items()}
-    measurements.check(tmp_path, today)
-    assert measurements.read(tmp_path / "0.nc", "values").attrs["folds"] == 2
+    measurements.check_folder(tmp_path, today)
+    assert measurements.read_step(tmp_path / "0.nc", "values").attrs["folds"] == 2
     with pytest.raises(UserError, match=r"measure\.folds=2 there, 4 now"):
-        measurements.check(tmp_path, today | {"measure.folds": 4})
+        measurements.check_folder(tmp_path, today | {"measure.folds": 4})
 
 
 def test_value_and_excess_are_apart_that_stood_along_one_dimension(tmp_path):
@@ -80,7 +80,7 @@ def test_value_and_excess_are_apart_that_stood_along_one_dimension(tmp_path):
     assert before["anisotropy"].dims == ("step", "less", "statistic", "positions", "layer")
     assert before["less"].values.tolist() == ["nothing", "gaussian", "shuffled", "untrained", "permuted"]
     files.write(before, tmp_path / "results.nc")
-    found = files.read(tmp_path / "results.nc")
+    found = files.read_table(tmp_path / "results.nc")
     assert set(found.data_vars) == set(today.data_vars)
     assert {"plateau_first", "query_drift_over_heads_excess", "cka_layers_excess"} <= set(found.data_vars)
     for name, array in today.data_vars.items():
@@ -97,7 +97,7 @@ def test_before_too_there_were_tables_beside_no_null_model(tmp_path):
     """And of one matrix, as of `measure`."""
     table = xr.Dataset({"drift": (("less", "statistic"), [[1.0, 2.0]])}, {"less": ["nothing"]})
     files.write(table, tmp_path / "results.nc")
-    found = files.read(tmp_path / "results.nc")
+    found = files.read_table(tmp_path / "results.nc")
     assert found.drift.dims == ("statistic",)
     assert found.drift.values.tolist() == [1.0, 2.0]
     assert set(found.data_vars) == {"drift"}

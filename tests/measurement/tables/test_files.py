@@ -18,7 +18,7 @@ def raw():
 
 def test_a_table_survives_the_disk_and_nothing_half_written_stays(raw, tmp_path):
     files.write(raw, tmp_path / "measurements" / "7.nc")
-    again = files.read(tmp_path / "measurements" / "7.nc")
+    again = files.read_table(tmp_path / "measurements" / "7.nc")
     xr.testing.assert_identical(again.drop_attrs(), raw.drop_attrs())
     assert again.attrs["corpus"] == "letters"
     assert [p.name for p in (tmp_path / "measurements").iterdir()] == ["7.nc"]
@@ -27,7 +27,7 @@ def test_a_table_survives_the_disk_and_nothing_half_written_stays(raw, tmp_path)
 def test_a_flipped_byte_is_never_read_as_other_numbers(raw, tmp_path):
     path = tmp_path / "7.nc"
     files.write(raw[["anisotropy", "twonn"]], path)
-    content, whole = path.read_bytes(), files.read(path)
+    content, whole = path.read_bytes(), files.read_table(path)
     rng = np.random.default_rng(0)
     name = content.index(b"table_sha256")
     unchecked = range(name, name + 12)  # spelt otherwise, a table has no digest; nothing else has changed in it
@@ -36,10 +36,10 @@ def test_a_flipped_byte_is_never_read_as_other_numbers(raw, tmp_path):
         path.write_bytes(content[:place] + bytes([content[place] ^ rng.integers(1, 256)]) + content[place + 1 :])
         if place not in unchecked:
             with pytest.raises(RunError, match=r"table .*7\.nc is damaged \(.*move it away"):
-                files.read(path)
+                files.read_table(path)
         else:
             with contextlib.suppress(RunError):
-                xr.testing.assert_equal(files.read(path), whole)
+                xr.testing.assert_equal(files.read_table(path), whole)
 
 
 def test_a_changed_attribute_is_damage_and_a_table_of_old_has_no_digest(raw, tmp_path):
@@ -48,22 +48,22 @@ def test_a_changed_attribute_is_damage_and_a_table_of_old_has_no_digest(raw, tmp
     path.write_bytes(path.read_bytes().replace(b"letters", b"lettres"))
     advice = "move it away and run the same command again"
     with pytest.raises(RunError, match=rf"has changed since it was written\); {advice}$"):
-        files.read(path)
+        files.read_table(path)
     raw.to_netcdf(path, engine="scipy", format="NETCDF3_64BIT")
-    xr.testing.assert_equal(files.read(path), raw)
+    xr.testing.assert_equal(files.read_table(path), raw)
 
 
 def test_a_table_holds_the_largest_seed(tmp_path):
     seeds = xr.Dataset(coords={"train.seed": ("run", [0, LARGEST_SEED])}, attrs={"seed": LARGEST_SEED})
     files.write(seeds, tmp_path / "runs.nc")
-    again = files.read(tmp_path / "runs.nc")
+    again = files.read_table(tmp_path / "runs.nc")
     assert again.attrs["seed"] == again["train.seed"].values[1] == LARGEST_SEED
 
 
 def test_a_table_that_was_read_is_written_with_its_own_digest(raw, tmp_path):
     files.write(raw, tmp_path / "7.nc")
-    files.write(files.read(tmp_path / "7.nc").isel(layer=[0, 1]), tmp_path / "part.nc")
-    assert files.read(tmp_path / "part.nc").sizes["layer"] == 2
+    files.write(files.read_table(tmp_path / "7.nc").isel(layer=[0, 1]), tmp_path / "part.nc")
+    assert files.read_table(tmp_path / "part.nc").sizes["layer"] == 2
 
 
 def test_equal_tables_are_equal_files(raw, tmp_path):

@@ -39,7 +39,7 @@ def test_results_and_batches_are_those_of_every_step(tables):
 def test_a_run_on_disk_has_them_all_and_says_what_it_is_now(tables, tmp_path):
     write(tmp_path, tables, ALL, NULLS, {"run": "renamed", "corpus": "letters"})
     assert sorted(path.name for path in tmp_path.iterdir()) == ["batches.nc", "results.csv", "results.nc"]
-    results, batches = (files.read(tmp_path / name) for name in ("results.nc", "batches.nc"))
+    results, batches = (files.read_table(tmp_path / name) for name in ("results.nc", "batches.nc"))
     assert results.attrs == batches.attrs == {"layout": raw.LAYOUT, "run": "renamed", "corpus": "letters"}
     xr.testing.assert_equal(results, joined(tables, ALL, NULLS)[0])
     xr.testing.assert_equal(batches, joined(tables, ALL, NULLS)[1])
@@ -52,7 +52,7 @@ def test_the_noise_floor_of_a_quantity_stands_beside_its_interval(tables, tmp_pa
     """In the attributes of its variable, and of its averages, which move no further; and in a column of the rows."""
     noise = '{"anisotropy": 2e-7, "twonn": NaN, "elsewhere": 1.0}'
     write(tmp_path, tables, ALL, NULLS, {"run": "one", "corpus": "letters", "noise_floor": noise})
-    results = files.read(tmp_path / "results.nc")
+    results = files.read_table(tmp_path / "results.nc")
     marked = {name for name in results.data_vars if "noise_floor" in results[name].attrs}
     assert marked == {"anisotropy", over_blocks("anisotropy")}
     assert results.anisotropy.attrs["noise_floor"] == 2e-7

@@ -49,7 +49,7 @@ def test_tables_of_other_clouds_are_refused_in_one_line(folder):
     words = (
         r"0\.nc was measured on other clouds: measure\.points=16 there, 24 now; .*, or move .* away to measure again$"
     )
-    for refuse in (plan, measurements.check):
+    for refuse in (plan, measurements.check_folder):
         with pytest.raises(UserError, match=words) as error:
             refuse(folder, MADE_BY | {"measure.points": 24})
         assert "\n" not in str(error.value)
@@ -77,7 +77,7 @@ def test_a_table_of_an_older_layout_is_never_read_and_never_lost(folder):
     assert [found[step].older for step in found] == [True, True, False]
     assert found[0].table is None
     assert found[0].missing.keys() == set(NAMES)
-    measurements.check(folder, MADE_BY)
+    measurements.check_folder(folder, MADE_BY)
     for step, content in contents.items():
         to = measurements.set_aside(folder, step)
         assert to == folder / "older_layout" / f"{step}.nc"
@@ -98,13 +98,13 @@ def test_a_table_must_be_what_its_place_is_for(folder):
     ):
         plan(folder)
     (folder / "2.nc").rename(folder / "4.nc")
-    own = measurements.read(folder / "4.nc")
+    own = measurements.read_step(folder / "4.nc")
     for said, of in (({"hook_point": "values"}, "values"), ({"early_proxies": "{}"}, measurements.TANGENTS)):
         files.write(own.assign_attrs(said), folder / "4.nc")
-        assert measurements.read(folder / "4.nc", of).equals(own)
+        assert measurements.read_step(folder / "4.nc", of).equals(own)
         for other in {"mlp_out", measurements.STREAM, measurements.TANGENTS, measurements.POINTS} - {of}:
             with pytest.raises(RunError, match=rf"4\.nc says that it is of {of}, not of {other}; move it"):
-                measurements.read(folder / "4.nc", other)
+                measurements.read_step(folder / "4.nc", other)
     files.write(own.drop_vars("step"), folder / "4.nc")
     assert plan(folder)[4].table is not None
 

@@ -71,7 +71,7 @@ def test_nothing_is_missing_of_a_table_that_holds_all(tmp_path):
     nulls = ("gaussian", "shuffled", "untrained")
     assert raw.missing(complete(), FAMILY_OF_NAMES, nulls) == {}
     files.write(complete(), tmp_path / "7.nc")
-    assert raw.missing(files.read(tmp_path / "7.nc"), FAMILY_OF_NAMES, nulls) == {}
+    assert raw.missing(files.read_table(tmp_path / "7.nc"), FAMILY_OF_NAMES, nulls) == {}
     assert raw.missing(complete(), ("spectrum",), ()) == {}
     assert raw.missing(complete(families=("scale",)), ("scale",), ()) == {}  # the plateau is not measured
 
@@ -153,7 +153,7 @@ def test_merging_equal_tables_changes_no_byte(tmp_path_factory, data):
     old = table(values(), checkpoints=json.dumps({"3": "a", "7": "b"}))
     old = old.assign(vectors(0)).assign(previous_step=np.int32(3))
     files.write(raw.merged(None, old, {}), folder / "old")
-    there = files.read(folder / "old")
+    there = files.read_table(folder / "old")
     wanted = {name: raw.clouds_of(old[name]) for name in CLOUDS["measured"]} | {name: ["measured"] for name in VECTORS}
     missed = {
         name: data.draw(st.sampled_from([tuple(clouds), tuple(clouds[1:]), tuple(clouds[-1:]), ()]), name)
@@ -202,7 +202,7 @@ def test_a_table_that_was_completed_is_the_file_that_one_measured_at_once_would_
         new = new.assign(at_once[["previous_step"]]) if wanted == ("spectrum",) else new
         found = raw.merged(found, new.assign(at_once[sorted(VECTORS)]) if found is None else new, missed)
         files.write(found, tmp_path / "parts")
-        found = files.read(tmp_path / "parts")
+        found = files.read_table(tmp_path / "parts")
     assert raw.missing(found, families, nulls) == {}
     files.write(raw.merged(None, at_once, {}), tmp_path / "at once")
     assert (tmp_path / "parts").read_bytes() == (tmp_path / "at once").read_bytes()

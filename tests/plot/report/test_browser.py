@@ -72,7 +72,7 @@ def opened(browser, root):
 
 @pytest.fixture(scope="module")
 def results(root):
-    return {label: files.read(root / f"run_{number}" / "results.nc") for number, label in enumerate(RUNS)}
+    return {label: files.read_table(root / f"run_{number}" / "results.nc") for number, label in enumerate(RUNS)}
 
 
 def curves(browser):

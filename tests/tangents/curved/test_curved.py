@@ -26,7 +26,7 @@ SMALL = CurvedConfig(types=1024, draws=1024, seeds=8, width=6)
 
 @pytest.fixture(scope="module")
 def results():
-    return tables.summary(SMALL, tables.of_seeds(SMALL, program.measure(SMALL)))
+    return tables.summary(SMALL, tables.of_seeds(SMALL, program.energies(SMALL)))
 
 
 def of(table, name, **where):
@@ -66,7 +66,7 @@ def test_the_counter_example_by_hand():
     """x = (u, u^2), u symmetric, W = 0, target -1: the gradient is E x, (0, E u^2)."""
     config = CurvedConfig(manifolds=("paraboloid",), curvatures=(2.0,), dimension=1, width=2, seeds=1, types=64)
     check_curved(config)
-    found, drawn = program.measure(config), program.draw(config, 0, 0, 0)
+    found, drawn = program.energies(config), program.draw(config, 0, 0, 0)
     normal = found["normal_norm"][0, 0, 0, :, 0, 1]
     spreads = len(config.spreads)
     np.testing.assert_allclose(normal[:spreads], np.square(drawn.v_SVE[:spreads, :, 0]).mean(axis=1), rtol=1e-5)
@@ -87,7 +87,7 @@ def test_frequency_hides_curvature_as_predicted_and_weighting_brings_back_what_w
 def test_gradients_agree_with_float64(manifold):
     """Points by trigonometry without care for digits, the gradient written out, the parts by an orthonormal basis."""
     config = dataclasses.replace(SMALL, manifolds=(manifold,), curvatures=(2.0,), seeds=1, types=64, draws=64)
-    found, drawn = program.measure(config), program.draw(config, 0, 0, 0)
+    found, drawn = program.energies(config), program.draw(config, 0, 0, 0)
     for setting, weighting, target in np.ndindex(len(drawn.v_SVE), 2, 2):
         v, y = np.float64(drawn.v_SVE[setting]), np.float64(drawn.y_SYV[setting, target])
         weight, turn = np.float64(drawn.weight_SXV[setting, weighting]), np.float64(drawn.turn_DD)
@@ -176,7 +176,7 @@ def test_one_stage_measures_and_draws_and_the_same_again_changes_nothing(tmp_pat
     assert {name: (root / name).read_bytes() for name in before} == before
     with pytest.raises(UserError, match="holds a run with other settings: seed=0 there, 1 now"):
         untrained.curved_manifolds(dataclasses.replace(config, seed=1), asked(root, "measure"))
-    table = files.read(root / "results.nc")
+    table = files.read_table(root / "results.nc")
     assert "reconstruction" in table.slope_normal_norm.attrs["source"]
     assert "reconstruction" in table.tangent_norm.attrs["source"]
 
@@ -188,8 +188,8 @@ def test_one_stage_measures_and_draws_and_the_same_again_changes_nothing(tmp_pat
 )
 def test_the_figure_lays_itself_out_with_its_origin(settings):
     config = dataclasses.replace(SMALL, types=64, draws=64, **({"seeds": 2} | settings))
-    table = tables.summary(config, tables.of_seeds(config, program.measure(config)))
-    assert ("the interval holds" in " ".join(tables.told(table))) == (config.seeds > 1)
+    table = tables.summary(config, tables.of_seeds(config, program.energies(config)))
+    assert ("the interval holds" in " ".join(tables.format_lines(table))) == (config.seeds > 1)
     with style.context():
         drawn = figure.build(table)
         inside(drawn, "curved_manifolds")

@@ -83,7 +83,7 @@ ADAPTERS = {
 }
 UNKNOWN = Adapter(None)  # of it `hidden_states` is taken as it comes, and no queries and keys
 
-SENSES = {  # what reads pictures or sound, and no text
+MODALITIES = {  # what reads pictures or sound, and no text
     "beit": Adapter("BeitLayer", "layernorm", adds=Adds("drop_path", "drop_path")),
     "convnext": Adapter("ConvNextLayer", None, maps=True),
     "cvt": Adapter("CvtLayer", None, maps=True),
@@ -105,10 +105,10 @@ VARIANTS = {"do_stable_layer_norm": {True: "norm first"}, "layer_type": {"basic"
 def kind_of(settings: Any) -> str:
     """The name of an entry: the type of a model, and which kind of block it has where there are two."""
     words = [settings.model_type]
-    if words[0] in SENSES:
+    if words[0] in MODALITIES:
         words += [kinds[value] for name, kinds in VARIANTS.items() if (value := getattr(settings, name, None)) in kinds]
     return ", ".join(words)
 
 
 def adapter_of(kind: str) -> Adapter:
-    return (ADAPTERS | SENSES).get(kind, UNKNOWN)
+    return (ADAPTERS | MODALITIES).get(kind, UNKNOWN)

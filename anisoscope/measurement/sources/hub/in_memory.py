@@ -19,7 +19,7 @@ from anisoscope import __version__
 from anisoscope.config import pretrained
 from anisoscope.config.pretrained import ALONE, PretrainedConfig
 from anisoscope.measurement.families.comparison import KINDS
-from anisoscope.measurement.sources import given
+from anisoscope.measurement.sources import validate
 from anisoscope.measurement.sources.hub import load
 from anisoscope.measurement.sources.hub.adapters import UNKNOWN, adapter_of, kind_of
 from anisoscope.measurement.sources.hub.load import Loaded
@@ -68,7 +68,7 @@ def of_model(
     settings = {"window": window, "special_tokens": special_tokens}
     settings |= {"pretrained.dtype": str(dtype).removeprefix("torch."), "pretrained.batch_size": batch_size}
     settings |= {"measure.points": points, "measure.batches": batches, "measure.seed": seed}
-    wanted = given.chosen(families, (*given.OF_VECTORS, *given.OF_HEADS), single=False, what="a model")
+    wanted = validate.chosen(families, (*validate.OF_VECTORS, *validate.OF_HEADS), single=False, what="a model")
     nulls = (nulls,) if isinstance(nulls, str) else tuple(nulls or ())
     settings |= {"measure.families": wanted, "measure.nulls": nulls}
     try:

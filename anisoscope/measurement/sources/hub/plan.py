@@ -22,7 +22,7 @@ class Plan(NamedTuple):
     """Without a name nothing is printed."""
 
     config: PretrainedConfig  # with the families and null models to be measured
-    windows: Windows  # of a text, or of pictures or sound (measurement/sources/hub/senses/inputs.py)
+    windows: Windows  # of a text, or of pictures or sound (measurement/sources/hub/modalities/inputs.py)
     name: str
 
     @property

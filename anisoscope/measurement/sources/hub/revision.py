@@ -18,14 +18,14 @@ from anisoscope.measurement.sources.activations import Measured, inputs_of
 from anisoscope.measurement.sources.hook_points import of_blocks
 from anisoscope.measurement.sources.hub import load
 from anisoscope.measurement.sources.hub.adapters import UNKNOWN
+from anisoscope.measurement.sources.hub.modalities import maps, of_maps
+from anisoscope.measurement.sources.hub.modalities.inputs import NO_LOSS
 from anisoscope.measurement.sources.hub.plan import Plan, by_batch, place_of
 from anisoscope.measurement.sources.hub.reading import guards, hidden_states, inside
 from anisoscope.measurement.sources.hub.reading.clamp import clamp
 from anisoscope.measurement.sources.hub.reading.extract import Activations, activations
 from anisoscope.measurement.sources.hub.reading.windows import Windows, at_positions
 from anisoscope.measurement.sources.hub.residuals import Residuals, before, compared_with
-from anisoscope.measurement.sources.hub.senses import maps, of_maps
-from anisoscope.measurement.sources.hub.senses.inputs import NO_LOSS
 from anisoscope.measurement.tables import leading_vectors, projection, raw
 from anisoscope.utils.errors import UserError
 
@@ -86,7 +86,7 @@ def stream(plan: Plan, loaded: load.Loaded, step: int, last: bool, beside: Resid
     most = weights.most_bits if last else np.inf  # early revisions of a training know nothing yet
     about |= guards.bits_per_byte(loaded, windows, weights.batch_size, most) if loaded.reads_text else NO_LOSS
     if last and plan.name:
-        tell(plan, loaded, seen, about)
+        print_summary(plan, loaded, seen, about)
     if loaded.adapter.maps:
         measured, noise = of_maps.measured(plan, loaded, step, last, beside)
     else:
@@ -215,7 +215,7 @@ def words(loaded: load.Loaded, config: PretrainedConfig, windows: Windows) -> st
     return f"{loaded.about['model_class']}, {loaded.blocks} layers, {size}, {loaded.about['weights_file']}"
 
 
-def tell(plan: Plan, loaded: load.Loaded, seen: guards.Seen, about: dict[str, Any]) -> None:
+def print_summary(plan: Plan, loaded: load.Loaded, seen: guards.Seen, about: dict[str, Any]) -> None:
     """What a reader should know before the long part begins."""
     bits = about["bits_per_byte"]
     said = bits if isinstance(bits, str) else f"{bits:.2f}, {about['bits_of']}"
@@ -225,7 +225,7 @@ def tell(plan: Plan, loaded: load.Loaded, seen: guards.Seen, about: dict[str, An
         vectors += len(inputs_of(plan.config.measure)) * seen.bias_NHTT.nbytes
     for line in (
         f"{words(loaded, plan.config, plan.windows)}, computed in {about['computed_in']}",
-        *plan.windows.told(),
+        *plan.windows.in_words(),
         *([f"clamped: {about['clamped']}"] if "clamped" in about else []),
         f"residual stream: {about['residual_stream']}",
         f"attention: {about.get('attention', 'not asked for')}",

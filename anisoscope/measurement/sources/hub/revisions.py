@@ -25,12 +25,12 @@ from anisoscope.measurement.source import Reader, Target, Wanted, check_tables, 
 from anisoscope.measurement.sources import hook_points
 from anisoscope.measurement.sources.hub import load, revision
 from anisoscope.measurement.sources.hub.adapters import UNKNOWN, adapter_of, kind_of
+from anisoscope.measurement.sources.hub.modalities import inputs
 from anisoscope.measurement.sources.hub.plan import OF_HEADS, Plan, place_of
 from anisoscope.measurement.sources.hub.reading import guards, inside
 from anisoscope.measurement.sources.hub.reading.windows import Windows, make_windows, text_of, tokens_of
 from anisoscope.measurement.sources.hub.residuals import Residuals, before, compared_with
 from anisoscope.measurement.sources.hub.revision import Tokens
-from anisoscope.measurement.sources.hub.senses import inputs
 from anisoscope.measurement.tables import files
 from anisoscope.measurement.tables.measurements import POINTS, STREAM, Standing
 from anisoscope.measurement.tables.raw import LAYOUT, UNTRAINED
@@ -228,7 +228,7 @@ class Revisions:
     def attributes(self, target: Target, tables: dict[int, xr.Dataset]) -> dict[str, Any]:
         """What was found of every revision, by step, in JSON; of a hook point what the run says, and which it is."""
         if target.is_hook_point:
-            run, last = files.read(self.root / "results.nc").attrs, tables[self.last].attrs
+            run, last = files.read_table(self.root / "results.nc").attrs, tables[self.last].attrs
             about = {name: plain(value) for name, value in run.items() if name not in OF_STREAM}
             own = {name: last[name] for name in ("sum", "noise_floor") if name in last}
             return about | hook_points.attributes(self.name, target.name) | own

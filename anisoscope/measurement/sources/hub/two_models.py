@@ -120,7 +120,7 @@ def _pretrained(word: str) -> Side:
     if "models" in settings:
         raise UserError(f"--similarity={word}: several models; name the folder of one below it")
     if (path / "results.nc").exists():  # which revisions were measured, only the tables say
-        settings = json.loads(files.read(path / "results.nc").attrs["config"])
+        settings = json.loads(files.read_table(path / "results.nc").attrs["config"])
     config = from_dict(filled(settings, to_dict(PretrainedConfig())), PretrainedConfig)
     revisions = steps(config.pretrained)
     step = similarity.step_of(word, list(revisions))

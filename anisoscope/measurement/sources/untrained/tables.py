@@ -52,7 +52,7 @@ def _each_once(paths: list[pathlib.Path]) -> list[xr.Dataset]:
     """The tables, to be joined by what they say they are of; RunError where one does not, or two say the same."""
     found = {}
     for path in paths:
-        table = files.read(path)
+        table = files.read_table(path)
         of = tuple(str(label) for name in (*KIND, NORM) if name in table.coords for label in table[name].values.ravel())
         if len(of) != len((*KIND, NORM)) or of in found:
             why = f"says that it is what {found[of][0]} is" if of in found else "is not that of one kind and norm"

@@ -45,7 +45,10 @@ def test_an_exported_run_is_measured_as_it_was(tmp_path, positions):
     theirs = ("--config.window=16", "--config.pretrained.most_bits=99", source, f"--workdir={again}")
     process = here(f"--config=experiments/pretrained.py:{run / 'export'}", *MEASURED, *theirs, "--stages=measure")
     assert process.returncode == 0, process.stderr
-    ours, theirs = files.read(run / "results.nc").sel(step=24), files.read(again / "results.nc").isel(step=0)
+    ours, theirs = (
+        files.read_table(run / "results.nc").sel(step=24),
+        files.read_table(again / "results.nc").isel(step=0),
+    )
     numbers = [name for name in values_of(ours) if name in theirs]
     assert len(numbers) > 30
     for name in numbers:

@@ -50,7 +50,7 @@ def test_what_is_written_has_the_same_logits_and_tokens(tmp_path, changes):
 def test_what_transformers_writes_is_read(tmp_path, kind, changes):
     theirs = tiny.model(kind, **changes)
     theirs.save_pretrained(tmp_path / "theirs")
-    model, params, _ = folders.read(tmp_path / "theirs")
+    model, params, _ = folders.read_folder(tmp_path / "theirs")
     tokens = tiny.tokens()
     with torch.no_grad():
         logits = theirs(torch.tensor(tokens).long()).logits.numpy()

@@ -66,7 +66,9 @@ def both(request, tmp_path_factory):
 
     @jax.jit
     def of_ours(fit, test):
-        return read.activations(network, params, fit, visible, basis), read.read(network, params, test, visible, basis)
+        return read.activations(network, params, fit, visible, basis), read.states_and_gradients(
+            network, params, test, visible, basis
+        )
 
     with jax.default_matmul_precision("highest"):
         own = jax.device_get(of_ours(fit, test))
@@ -118,7 +120,7 @@ def test_matrices_are_as_wide_as_the_stream_and_ones_are_left_out_where_every_re
     assert gradients.without_ones(found, width) == (name in LAYER_NORM_FIRST), gradients.ones_share(found)
     missing = {part for part, rows in found.weights.items() if np.isnan(rows).all()}
     assert missing == MISSING.get(name, set())
-    for part, blocks in matrices.found(loaded).items():
+    for part, blocks in matrices.of_blocks(loaded).items():
         shape = len(blocks) or 1, width if blocks else 1, width
         assert found.weights[part].shape == shape, part
 

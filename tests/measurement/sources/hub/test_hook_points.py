@@ -17,19 +17,18 @@ from anisoscope.measurement.tables import files
 from anisoscope.utils.errors import UserError
 from tests.measurement.sources.hub import tiny
 from tests.measurement.sources.hub.rows import __main__ as rows
-from tests.measurement.sources.hub.rows import senses
 from tests.measurement.sources.hub.rows.row import made
 from tests.measurement.sources.hub.test_sweep import flags
 from tests.program import here
 
 MAPS = ("MiT (SegFormer)", "ResNet-18, 34", "ResNet-50 and larger", "EfficientNet", "CvT", "ConvNeXt")
-HERE = {name: row for name, row in (rows.ROWS | senses.ROWS).items() if row.model and name not in MAPS}
+HERE = {name: row for name, row in (rows.ROWS | modalities.ROWS).items() if row.model and name not in MAPS}
 NORMS_AFTER = {"BERT", "RoBERTa", "ALBERT", "DistilBERT", "ELECTRA", "OPT-350m", "CANINE", "wav2vec 2.0", "HuBERT"}
 
 
 def read_by(name):
-    if name in senses.ROWS:
-        return (loaded := senses.made(HERE[name])), senses.inputs(loaded)
+    if name in modalities.ROWS:
+        return (loaded := modalities.made(HERE[name])), modalities.inputs(loaded)
     return (loaded := made(HERE[name])), HERE[name].reads(loaded.model.config)
 
 
@@ -125,7 +124,7 @@ def test_from_the_command_line(training, tmp_path):
     assert "stream + attention_out + mlp_out is the output of every block to " in process.stdout
     for hook_point in ("mlp_out", "values"):
         results, batches = (
-            files.read(root / "hook_points" / hook_point / f"{name}.nc") for name in ("results", "batches")
+            files.read_table(root / "hook_points" / hook_point / f"{name}.nc") for name in ("results", "batches")
         )
         assert results.layer.values.tolist() == [1, 2, 3]
         assert results.attrs["hook_point"] == hook_point
@@ -148,10 +147,10 @@ def test_from_the_command_line(training, tmp_path):
 
 def points_are_those_of_the_cloud(root, training):
     """Of the first batch; a letter is a token, and frequencies are those of the validation split."""
-    batches, text = files.read(root / "batches.nc"), (training / "text.txt").read_text()
+    batches, text = files.read_table(root / "batches.nc"), (training / "text.txt").read_text()
     text, spelled = text[len(text) * 90 // 100 : len(text) * 95 // 100], tiny.tokenizer()
     for step in (0, 60):
-        table = files.read(root / "points" / f"{step}.nc")
+        table = files.read_table(root / "points" / f"{step}.nc")
         norms = batches.mean_norm.sel(step=step, batch=0, positions="all")
         np.testing.assert_allclose(table.norm.mean("point"), norms, rtol=1e-5)
         assert table.local_dimension.dims == ("layer", "neighbours", "point")
@@ -161,7 +160,7 @@ def points_are_those_of_the_cloud(root, training):
         expected = [share[letter] for letter in table.token.values.tolist()]
         np.testing.assert_allclose(table.frequency.sel(ngram=1), expected, rtol=1e-6)
         assert np.std(expected) > 0.01
-    one, other = (files.read(root / "points" / f"{step}.nc") for step in (0, 60))
+    one, other = (files.read_table(root / "points" / f"{step}.nc") for step in (0, 60))
     assert one.attrs["weights_sha256"] != other.attrs["weights_sha256"]
     assert (one.token == other.token).all()
 

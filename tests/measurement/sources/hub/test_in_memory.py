@@ -41,7 +41,7 @@ def commanded(training, tmp_path_factory):
     flags = (f"--config=experiments/pretrained.py:{model}", text, *flags, families)
     process = here(*flags, f"--workdir={run}", "--stages=measure")
     assert process.returncode == 0, process.stderr
-    return files.read(run / "results.nc").sel(step=1, drop=True)
+    return files.read_table(run / "results.nc").sel(step=1, drop=True)
 
 
 def of_step60(training):

@@ -23,5 +23,5 @@ def test_opt_125m_has_the_published_profile(tmp_path):
         *("--config.measure.families=('spectrum',)", f"--workdir={tmp_path / 'run'}"),
     )
     assert process.returncode == 0, process.stderr
-    results = files.read(tmp_path / "run" / "opt-125m" / "results.nc").sel(positions="all", step=1)
+    results = files.read_table(tmp_path / "run" / "opt-125m" / "results.nc").sel(positions="all", step=1)
     np.testing.assert_allclose(results.anisotropy.sel(statistic="mean")[1:12], PROFILE, atol=0.01)

@@ -134,7 +134,7 @@ def test_of_a_class_without_an_entry_hidden_states_are_taken(tmp_path):
     process = here(*flags, f"--workdir={tmp_path / 'run'}")
     assert process.returncode == 0, process.stderr
     assert "families attention and projection are left out" in process.stdout
-    results = files.read(tmp_path / "run" / "results.nc")
+    results = files.read_table(tmp_path / "run" / "results.nc")
     assert "hidden_states as GemmaForCausalLM gives them" in results.attrs["residual_stream"]
     assert "attention_entropy" not in results
     assert results.sizes["layer"] == 4

@@ -10,7 +10,7 @@ import pytest
 import torch
 
 from anisoscope.measurement.sources.hub.reading import hidden_states
-from anisoscope.measurement.sources.hub.reading.extract import activations, read
+from anisoscope.measurement.sources.hub.reading.extract import activations, forward
 from anisoscope.measurement.tables import files
 from anisoscope.utils.errors import UserError
 from tests.measurement.sources.hub import tiny
@@ -56,7 +56,7 @@ def test_models_of_folders_are_measured_and_drawn_together(training, saved, tmp_
         "bert": ("text", "encoder"),
         "llama": ("text", "decoder"),
     }
-    assert files.read(run / "llama" / "results.nc").step.values.tolist() == [0, 20, 60]
+    assert files.read_table(run / "llama" / "results.nc").step.values.tolist() == [0, 20, 60]
     names = {path.stem for path in (run / "figures").glob("*.png")}
     assert names == {"anisotropy_over_depth", "anisotropy_by_checkpoint"}  # the family dimension was left out
     words = (run / "figures" / "anisotropy_over_depth.txt").read_text()
@@ -106,7 +106,7 @@ def test_hidden_states_as_the_papers_have_them():
             activations(loaded, tokens[None], 2, heads=False, reported=reported).resid_ZNWTD[0]
             for reported in (False, True)
         )
-        own = read(loaded, tokens, output_hidden_states=True)
+        own = forward(loaded, tokens, output_hidden_states=True)
         np.testing.assert_array_equal(stated, torch.stack(own.hidden_states).numpy())
         np.testing.assert_allclose(stated[:-1], blocks[:-1], atol=1e-6)
         assert np.allclose(stated[-1], blocks[-1], atol=1e-6) == last
@@ -156,7 +156,7 @@ def test_models_of_a_hub_are_read_and_others_named(training, saved, tmp_path):
     left = dict(line.split(": ", 2)[1:] for line in process.stdout.splitlines() if line.startswith("left out"))
     assert "gated" in left["gated"]
     assert "is not a valid model identifier" in left["unknown"]
-    results = files.read(tmp_path / "run" / "opt" / "results.nc")
+    results = files.read_table(tmp_path / "run" / "opt" / "results.nc")
     assert "OPTForCausalLM" in results.attrs["model"]
     assert "hidden states as transformers reports them" in results.attrs["provenance"]
     process = start(HF_HUB_OFFLINE="1")

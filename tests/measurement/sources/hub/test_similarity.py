@@ -66,7 +66,7 @@ def begin(root, name, model, text=None, points=64, clamp=None, **changes):
 def test_a_model_beside_itself_is_the_same(world, tmp_path):
     process = here(f"--similarity={world / 'letters'},{world / 'letters'}", f"--workdir={tmp_path / 'out'}")
     assert process.returncode == 0, process.stderr
-    found = files.read(tmp_path / "out" / "similarity.nc")
+    found = files.read_table(tmp_path / "out" / "similarity.nc")
     value = found.sel(statistic="mean")
     for name in ("cka", "cka_unbiased", "overlap"):
         assert value[name].dims == ("positions", "layer", "other_layer")

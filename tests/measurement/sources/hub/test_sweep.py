@@ -45,7 +45,7 @@ def swept(training, tmp_path_factory):
 
 def test_revisions_are_steps_of_one_run(swept):
     workdir, process = swept
-    results = files.read(workdir / "results.nc")
+    results = files.read_table(workdir / "results.nc")
     assert results.step.values.tolist() == [0, 20, 60]
     assert results["null"].values.tolist() == ["gaussian", "shuffled", "untrained", "permuted"]
     mean = results.sel(positions="all", statistic="mean")
@@ -103,7 +103,7 @@ def test_stopped_and_resumed_is_as_never_stopped(swept, training, tmp_path, monk
     assert again.returncode == 0, again.stderr
     assert "3 measured (1 now)" in again.stdout
     for step in (0, 20, 60):
-        one, other = (files.read(folder / "measurements" / f"{step}.nc") for folder in (whole, workdir))
+        one, other = (files.read_table(folder / "measurements" / f"{step}.nc") for folder in (whole, workdir))
         assert {**one.attrs, "run": ""} == {**other.attrs, "run": ""}
         assert one.equals(other)
     assert "(0 now)" in measure(training, workdir, "step0", "step20", "step60").stdout
@@ -112,12 +112,12 @@ def test_stopped_and_resumed_is_as_never_stopped(swept, training, tmp_path, monk
 def test_a_model_alone_is_not_its_own_null_model(training, swept, tmp_path):
     process = measure(training, tmp_path / "run", stages="measure,figures", name=training / "step60")
     assert process.returncode == 0, process.stderr
-    results = files.read(tmp_path / "run" / "results.nc")
+    results = files.read_table(tmp_path / "run" / "results.nc")
     assert results.step.values.tolist() == [1]
     assert "untrained" not in results["null"].values
     assert results.cka_last.isnull().all()
     assert "provenance" in results.attrs
-    swept_results = files.read(swept[0] / "results.nc")
+    swept_results = files.read_table(swept[0] / "results.nc")
     np.testing.assert_array_equal(results.anisotropy.sel(step=1),
                                   swept_results.anisotropy.sel(step=60))  # fmt: skip
     names = {path.stem for path in (tmp_path / "run" / "figures").glob("*.png")}
@@ -140,7 +140,7 @@ def test_weights_that_have_changed_are_measured_again(swept, training, tmp_path)
     assert "measured again, since it is compared with others, or others that have changed: step 20" in process.stdout
     assert "step 60" not in process.stdout.split("memory")[0]
     assert "3 measured (2 now)" in process.stdout
-    assert files.read(workdir / "results.nc").previous_step.values.tolist() == [-1, 0, 20]
+    assert files.read_table(workdir / "results.nc").previous_step.values.tolist() == [-1, 0, 20]
 
 
 def test_the_same_weights_under_two_names_are_refused(training, tmp_path):
@@ -183,7 +183,7 @@ def test_a_model_of_a_hub_is_read_by_name_and_revision(training, tmp_path):
 
     process = start("made/tiny")
     assert process.returncode == 0, process.stderr
-    guarded = json.loads(files.read(run / "results.nc").attrs["revisions"])
+    guarded = json.loads(files.read_table(run / "results.nc").attrs["revisions"])
     assert {step: one["revision"] for step, one in guarded.items()} == {"20": "a" * 40, "60": "b" * 40}
     assert "2 measured (0 now)" in start("made/tiny").stdout
     process = start("made/other")

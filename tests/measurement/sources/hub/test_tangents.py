@@ -69,7 +69,7 @@ def run(swept, tmp_path):
 
 def test_revisions_have_what_our_checkpoints_have(swept):
     workdir, process = swept
-    table = files.read(workdir / "tangents.nc")
+    table = files.read_table(workdir / "tangents.nc")
     known = table.sel(rows="raw", statistic="mean", rank=2)
     assert list(table.step.values) == STEPS
     for fit, steps in {"early": STEPS, "here": STEPS, "previous": STEPS[1:], "untrained": STEPS[1:]}.items():
@@ -97,8 +97,8 @@ def test_revisions_have_what_our_checkpoints_have(swept):
 
 def test_the_loss_is_that_of_the_run(swept):
     """In nats of a token, on other windows."""
-    loss = files.read(swept[0] / "tangents.nc").loss_in_bin.sel(statistic="mean", step=20).mean()
-    bits = json.loads(files.read(swept[0] / "results.nc").attrs["revisions"])["20"]["bits_per_byte"]
+    loss = files.read_table(swept[0] / "tangents.nc").loss_in_bin.sel(statistic="mean", step=20).mean()
+    bits = json.loads(files.read_table(swept[0] / "results.nc").attrs["revisions"])["20"]["bits_per_byte"]
     assert float(loss) == pytest.approx(bits * np.log(2), rel=0.2)
 
 
@@ -117,7 +117,7 @@ def test_primary_cells_are_those_named_beforehand(run):
         (layer, step, 2) for layer in (0, 1, 2) for step in (20,)
     ]
     assert set(frame.fit) == {"early"}
-    assert files.read(run / "tangents.nc").attrs["primary_fit"] == "early"
+    assert files.read_table(run / "tangents.nc").attrs["primary_fit"] == "early"
 
 
 def test_weights_that_have_changed_are_read_again(run, learned, monkeypatch):
@@ -126,7 +126,7 @@ def test_weights_that_have_changed_are_read_again(run, learned, monkeypatch):
     monkeypatch.setattr(load, "digest_of", lambda place: own(place) + "x" * place.name.endswith("step8"))
     assert "tangents of 4 checkpoints (2 now)" in start(learned, run, *NAMES).stdout
     for name in ("early", "8", "20"):
-        assert json.loads(files.read(run / "tangents" / f"{name}.nc").attrs["checkpoints"])["8"].endswith("x")
+        assert json.loads(files.read_table(run / "tangents" / f"{name}.nc").attrs["checkpoints"])["8"].endswith("x")
     assert "tangents of 4 checkpoints (0 now)" in start(learned, run, *NAMES).stdout
 
 
@@ -136,7 +136,7 @@ def test_a_revision_that_is_added_is_tested_and_what_follows_it_again(learned, t
     assert "no early subspaces" in process.stdout, process.stderr
     process = start(learned, tmp_path / "run", *NAMES, stages="measure,tangents")
     assert "tangents of 4 checkpoints (4 now)" in process.stdout, process.stderr  # there are early proxies now
-    assert files.read(tmp_path / "run" / "tangents" / "8.nc").previous_step == 4
+    assert files.read_table(tmp_path / "run" / "tangents" / "8.nc").previous_step == 4
 
 
 @pytest.mark.parametrize(
@@ -161,7 +161,7 @@ def test_a_model_alone_has_proxies_of_its_own_other_windows(learned, tmp_path):
     process = start(learned, tmp_path / "run", name=learned / "step20", stages="measure,tangents,figures")
     assert process.returncode == 0, process.stderr
     assert "no early subspaces: they need 2 revisions of a training" in process.stdout
-    table = files.read(tmp_path / "run" / "tangents.nc")
+    table = files.read_table(tmp_path / "run" / "tangents.nc")
     known = table.sel(rows="raw", statistic="mean")
     assert np.isfinite(known.excess.sel(fit="here")).all()
     assert np.isfinite(known.control_energy.sel(fit="here")).all()
@@ -211,7 +211,7 @@ def test_an_encoder_is_read_with_masked_tokens(learned, tmp_path):
     more = ("--config.pretrained.most_bits=99", "--config.tangents.windows=48")
     process = start(learned, tmp_path / "run", name=folder, stages="measure,tangents", more=more)
     assert process.returncode == 0, process.stderr
-    table = files.read(tmp_path / "run" / "tangents.nc").sel(statistic="mean", step=1)
+    table = files.read_table(tmp_path / "run" / "tangents.nc").sel(statistic="mean", step=1)
     assert "predicts masked tokens, 15%" in table.attrs["input"]
     assert np.isfinite(table.excess.sel(fit="here")).all()
     assert float(table.loss_in_bin.mean()) == pytest.approx(np.log(tiny.VOCABULARY), rel=0.5)

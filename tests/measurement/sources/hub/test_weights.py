@@ -50,7 +50,7 @@ def test_an_encoder_from_the_command_line_to_the_tables(tmp_path):
     where = f"--workdir={tmp_path / 'run'}"
     process = here(f"--config=experiments/pretrained.py:{model}", *flags, families, "--config.measure.batches=1", where)
     assert process.returncode == 0, process.stderr
-    results = files.read(tmp_path / "run" / "results.nc").sel(statistic="mean", positions="all")
+    results = files.read_table(tmp_path / "run" / "results.nc").sel(statistic="mean", positions="all")
     assert results.attrs["weights_type"] == "F32, I64"
     assert "6 calls a pass for 6 blocks" in results.attrs["attention"]
     assert "not checked" in results.attrs["bits_per_byte"]

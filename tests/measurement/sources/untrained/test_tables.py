@@ -47,12 +47,12 @@ def root(tmp_path_factory):
 
 @pytest.fixture(scope="module")
 def whole(root):
-    return files.read(root / "results.nc")
+    return files.read_table(root / "results.nc")
 
 
 @pytest.fixture(scope="module")
 def seeds(root):
-    return files.read(root / "seeds.nc")
+    return files.read_table(root / "seeds.nc")
 
 
 def test_every_number_has_its_labels_and_says_where_it_comes_from(whole, seeds):

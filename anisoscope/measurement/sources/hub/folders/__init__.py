@@ -1,5 +1,5 @@
-"""Models of ours as Hugging Face folders, and such folders as models of ours: `read` and `write`, without torch."""
+"""Models of ours as Hugging Face folders, and such folders as models of ours: `read_folder` and `write`, without torch."""
 
-from anisoscope.measurement.sources.hub.folders.convert import FILES, SETTINGS, class_of, read, write
+from anisoscope.measurement.sources.hub.folders.convert import FILES, SETTINGS, class_of, read_folder, write
 
-__all__ = ["FILES", "SETTINGS", "class_of", "read", "write"]
+__all__ = ["FILES", "SETTINGS", "class_of", "read_folder", "write"]

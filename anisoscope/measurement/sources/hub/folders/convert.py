@@ -80,7 +80,7 @@ def _weights(of: Class, model: ModelConfig, params: dict) -> dict[str, np.ndarra
     return {name: np.ascontiguousarray(value) for name, value in found.items()}
 
 
-def read(folder: str | pathlib.Path) -> tuple[ModelConfig, dict, dict[str, Any]]:
+def read_folder(folder: str | pathlib.Path) -> tuple[ModelConfig, dict, dict[str, Any]]:
     """Model, parameters and settings of a folder of one of CLASSES; UserError, one line, where it is none."""
     folder = pathlib.Path(folder)
     paths = sorted(folder.glob("*.safetensors"))

@@ -12,7 +12,7 @@ from anisoscope.utils.errors import UserError
 from anisoscope.utils.files import read_json
 
 
-def check(config: Config) -> None:
+def check_export(config: Config) -> None:
     """Raise UserError, before any work is done, where no class has this model's block."""
     folders.class_of(config.model)
 

@@ -6,7 +6,7 @@ import numpy as np
 
 from anisoscope.measurement.sources.hub.adapters import UNKNOWN
 from anisoscope.measurement.sources.hub.load import Loaded
-from anisoscope.measurement.sources.hub.reading.extract import read
+from anisoscope.measurement.sources.hub.reading.extract import forward
 from anisoscope.utils.errors import UserError
 
 
@@ -39,7 +39,7 @@ def clamp(loaded: Loaded, most: float, tokens_WT: np.ndarray, batch_size: int, n
     for module in loaded.block_modules:
         module.register_forward_hook(after)
     for start in range(0, len(tokens_WT), batch_size):
-        read(loaded, tokens_WT[start : start + batch_size])
+        forward(loaded, tokens_WT[start : start + batch_size])
     if not vectors_N.any():
         none = f"no coordinate of the residual stream exceeds {largest_N.max():.3g}: nothing"
         if needed:

@@ -147,7 +147,7 @@ def _of_unknown(base: Any, layer: Any) -> list[Any]:
     return [base.register_forward_pre_hook(asked, with_kwargs=True), base.register_forward_hook(after)]
 
 
-def read(loaded: Loaded, tokens_BT: np.ndarray, of: Any = None, differentiated: bool = False, **more: Any) -> Any:
+def forward(loaded: Loaded, tokens_BT: np.ndarray, of: Any = None, differentiated: bool = False, **more: Any) -> Any:
     """One pass of the model, or of its base; without padding, so that all positions count from 0.
 
     Of models that read no text the windows are what their processor makes of pictures or sound. What gradients need is
@@ -213,7 +213,7 @@ def activations(
                 caught.put("keys", n, layers - 1, place, call.k_BHTK.transpose(1, 2))
 
         with listening(loaded, on_layer, on_call, plain) as counts:
-            found = read(loaded, tokens_ZWT[place], **({"output_hidden_states": True} if reported else {}))
+            found = forward(loaded, tokens_ZWT[place], **({"output_hidden_states": True} if reported else {}))
         check_counts(loaded, counts, heads)
         for n, x_BTD in enumerate(found.hidden_states if reported else ()):
             on_layer(n, x_BTD)

@@ -19,8 +19,8 @@ from anisoscope.measurement.sources.hub.reading.extract import (
     LEAVE,
     Call,
     check_counts,
+    forward,
     listening,
-    read,
     scores_of,
 )
 from anisoscope.measurement.sources.hub.reading.windows import Windows, order_0
@@ -47,12 +47,12 @@ def final_norm(loaded: Loaded, tokens_T: np.ndarray) -> str:
     lasts: list[Any] = []
     hook = loaded.part.register_forward_hook(lambda module, args, found: lasts.append(found.last_hidden_state))
     with listening(loaded, lambda n, x_BTD: streams.update({n: x_BTD}), lambda n, call: None) as counts:
-        read(loaded, tokens_T[None])
+        forward(loaded, tokens_T[None])
     hook.remove()
     check_counts(loaded, counts, heads=False)
     (last,) = lasts
     if loaded.adapter == UNKNOWN:
-        again = read(loaded, tokens_T[None]).last_hidden_state
+        again = forward(loaded, tokens_T[None]).last_hidden_state
         if (far := _difference(again, last)) > CLOSE[loaded.about["computed_in"]]:
             raise UserError(
                 f"{type(loaded.model).__name__} gives other vectors each time that it reads one window (they differ by "
@@ -84,7 +84,7 @@ def attention(loaded: Loaded, tokens_WT: np.ndarray) -> tuple[Seen, str]:
         raise UserError(f"{type(loaded.model).__name__} has no entry in measurement/sources/hub/adapters.py: {LEAVE}")
     calls: list[Call] = []
     with listening(loaded, lambda n, x_BTD: None, lambda n, call: calls.append(call)) as counts:
-        read(loaded, tokens_WT)
+        forward(loaded, tokens_WT)
     check_counts(loaded, counts, heads=True)
     for call in calls:
         if call.more:
@@ -117,7 +117,7 @@ def by_own_account(loaded: Loaded, tokens_WT: np.ndarray, name: str) -> tuple[An
     before = loaded.model.config._attn_implementation
     loaded.model.set_attn_implementation("eager")
     try:
-        whole = getattr(read(loaded, tokens_WT, **{f"output_{name}": True}), name)
+        whole = getattr(forward(loaded, tokens_WT, **{f"output_{name}": True}), name)
     finally:
         loaded.model.set_attn_implementation(before)
         hook.remove()
@@ -178,7 +178,7 @@ def _next(loaded: Loaded, windows: Windows, batch_size: int) -> float:
     losses = []
     for start in range(0, len(tokens_WT), batch_size):
         part_WT = tokens_WT[start : start + batch_size]
-        logits = read(loaded, part_WT, loaded.model).logits[:, :-1].float()
+        logits = forward(loaded, part_WT, loaded.model).logits[:, :-1].float()
         losses.append(_loss(logits, part_WT[:, 1:])[:, scored_T])
     return float(np.concatenate(losses).mean())
 
@@ -191,7 +191,7 @@ def _masked(loaded: Loaded, windows: Windows, batch_size: int) -> float:
     losses = []
     for start in range(0, len(tokens_WT), batch_size):
         rows = slice(start, start + batch_size)
-        logits = read(loaded, read_WT[rows], loaded.model).logits.float()
+        logits = forward(loaded, read_WT[rows], loaded.model).logits.float()
         losses.append(_loss(logits, tokens_WT[rows])[hidden_WT[rows]])
     return float(np.concatenate(losses).mean())
 

@@ -5,7 +5,7 @@ from typing import Any
 import numpy as np
 
 from anisoscope.measurement.sources.hub.load import Loaded
-from anisoscope.measurement.sources.hub.reading.extract import check_counts, listening, read
+from anisoscope.measurement.sources.hub.reading.extract import check_counts, forward, listening
 from anisoscope.utils.errors import UserError
 
 SAME = 1e-3  # relative to the largest number: float16 may round in another order
@@ -15,7 +15,7 @@ def reported(loaded: Loaded, tokens_T: np.ndarray) -> str:
     """Which of the model's `hidden_states` are outputs of blocks, in words; UserError where they are not alike."""
     streams: dict[int, Any] = {}
     with listening(loaded, lambda n, x_BTD: streams.update({n: x_BTD}), lambda n, call: None) as counts:
-        found = read(loaded, tokens_T[None], output_hidden_states=True)
+        found = forward(loaded, tokens_T[None], output_hidden_states=True)
     check_counts(loaded, counts, heads=False)
     states = getattr(found, "hidden_states", None) or ()
     if [state.shape for state in states] != [streams[n].shape for n in range(loaded.blocks + 1)]:

@@ -12,7 +12,7 @@ import numpy as np
 
 from anisoscope.measurement.sources.hub.adapters import Adapter
 from anisoscope.measurement.sources.hub.load import Loaded
-from anisoscope.measurement.sources.hub.reading.extract import LEAVE, Call, Caught, check_counts, listening, read
+from anisoscope.measurement.sources.hub.reading.extract import LEAVE, Call, Caught, check_counts, forward, listening
 from anisoscope.measurement.sources.hub.reading.guards import CLOSE
 from anisoscope.utils.errors import UserError
 
@@ -78,7 +78,7 @@ def of_hook_point(
                 caught.put(hook_point, n, blocks, place, call.v_BHTK.transpose(1, 2).flatten(2))
 
         with listening(loaded, lambda n, x_BTD: None, on_call, plain) as counts, adding(loaded, on_added):
-            read(loaded, tokens_ZWT[place])
+            forward(loaded, tokens_ZWT[place])
         check_counts(loaded, counts, heads=hook_point == VALUES)
     return caught.made[hook_point]
 
@@ -97,7 +97,7 @@ def adds_up(loaded: Loaded, tokens_T: np.ndarray, most: float | None = None) -> 
         listening(loaded, lambda n, x_BTD: streams.update({n: x_BTD}), lambda n, call: None) as counts,
         adding(loaded, lambda hook_point, n, x_BTD: caught((hook_point, n), x_BTD.clone())),  # a block may add in place
     ):
-        read(loaded, tokens_T[None])
+        forward(loaded, tokens_T[None])
     check_counts(loaded, counts, heads=False)
     furthest = dict.fromkeys(_ways(loaded), 0.0)
     for hook in hooks:

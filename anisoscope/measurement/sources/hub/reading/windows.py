@@ -36,7 +36,7 @@ class Windows(NamedTuple):
         """The first token of every position."""
         return at_positions(self.probe.tokens_GWT, self.rate)[..., 0]
 
-    def told(self) -> list[str]:
+    def in_words(self) -> list[str]:
         """What a reader should know before the long part begins."""
         return [
             f"windows: {self.about['windows']}; the first begins {self.about['first_tokens']}",

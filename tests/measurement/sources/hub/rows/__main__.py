@@ -3,14 +3,14 @@
     .venv-pretrained/bin/python -m tests.measurement.sources.hub.rows [NAME …]
 
 A system is a `Row` (row.py) under its name: the class of transformers, the settings that make it tiny, what stands
-beside it, and what it reads. Rows of text are in text.py, those of pictures and sound in senses.py.
+beside it, and what it reads. Rows of text are in text.py, those of pictures and sound in modalities.py.
 """
 
 import sys
 
 import transformers
 
-from tests.measurement.sources.hub.rows import senses, text
+from tests.measurement.sources.hub.rows import text
 from tests.measurement.sources.hub.rows.row import Row, show
 
 ROWS = text.ROWS
@@ -24,7 +24,7 @@ def line(name: str, row: Row) -> str:
     if row.model is None:
         cells = [name, f"no class in transformers {transformers.__version__}", "", "", "", row.said]
     else:
-        shown = senses.show(row) if name in senses.ROWS else show(row)
+        shown = modalities.show(row) if name in modalities.ROWS else show(row)
         attention = "none" if shown.attention is None else number(shown.attention)
         cells = [name, row.model, str(shown.layers), number(shown.streams), attention, row.said]
     return "|".join(["", *(f" {cell} " if cell else " " for cell in cells), ""])
@@ -37,7 +37,7 @@ def number(difference: float) -> str:
 def main(names: list[str]) -> None:
     for words in HEAD:
         print(words)
-    for name, row in (ROWS | senses.ROWS).items():
+    for name, row in (ROWS | modalities.ROWS).items():
         if not names or name in names:
             print(line(name, row), flush=True)
 

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 from PIL import Image
 
-from anisoscope.measurement.sources.hub.senses.files import Material, listed, of_folder
+from anisoscope.measurement.sources.hub.modalities.files import Material, listed, of_folder
 from anisoscope.utils.errors import UserError
 
 PROCESSOR = "AutoImageProcessor"

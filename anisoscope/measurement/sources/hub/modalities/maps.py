@@ -22,7 +22,7 @@ from anisoscope.measurement.quantity import Values
 from anisoscope.measurement.resamples import Places
 from anisoscope.measurement.sources.activations import inputs_of, keys
 from anisoscope.measurement.sources.hub.load import Loaded
-from anisoscope.measurement.sources.hub.reading.extract import read
+from anisoscope.measurement.sources.hub.reading.extract import forward
 from anisoscope.utils import mesh
 from anisoscope.utils.errors import UserError
 from anisoscope.utils.layout import MeshConfig
@@ -79,7 +79,7 @@ def shapes_of(loaded: Loaded, inputs_BCHW: np.ndarray) -> list[Shape]:
     """Of the map of every layer, the first block's input included."""
     found: list[Shape] = []
     with listening(loaded, lambda n, x_BHWD: found.append(tuple(x_BHWD.shape[1:]))):
-        read(loaded, inputs_BCHW)
+        forward(loaded, inputs_BCHW)
     if len(found) != loaded.blocks + 1:
         raise UserError(
             f"{type(loaded.model).__name__}: {len(found)} layers were seen, of {loaded.blocks} blocks and their input; "
@@ -107,7 +107,7 @@ def from_own(loaded: Loaded, inputs_BCHW: np.ndarray) -> tuple[int, float]:
     """
     caught: list[Any] = []
     with listening(loaded, lambda n, x_BHWD: caught.append(x_BHWD.clone())):
-        own = read(loaded, inputs_BCHW, output_hidden_states=True).hidden_states
+        own = forward(loaded, inputs_BCHW, output_hidden_states=True).hidden_states
     furthest, place = 0.0, -1
     for stage, map_BDHW in enumerate(own):
         theirs_BHWD = map_BDHW.permute(0, 2, 3, 1).float()
@@ -164,7 +164,7 @@ def clouds(loaded: Loaded, inputs_ZW: np.ndarray, at: Picked, batch_size: int) -
             found[n][z, here_P] = points_PD
 
         with listening(loaded, on_map):
-            read(loaded, inputs_ZW[z, first : first + batch_size])
+            forward(loaded, inputs_ZW[z, first : first + batch_size])
     return found
 
 

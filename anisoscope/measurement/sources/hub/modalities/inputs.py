@@ -13,10 +13,10 @@ from anisoscope.config.pretrained import PretrainedConfig
 from anisoscope.measurement.families.entries import FAMILIES
 from anisoscope.measurement.nulls import PERMUTED
 from anisoscope.measurement.sources.hub.load import Loaded, Place, load, processor_of
+from anisoscope.measurement.sources.hub.modalities import maps, pictures, sound
+from anisoscope.measurement.sources.hub.modalities.files import Material
 from anisoscope.measurement.sources.hub.reading.extract import activations
 from anisoscope.measurement.sources.hub.reading.windows import SPECIAL, picks_without
-from anisoscope.measurement.sources.hub.senses import maps, pictures, sound
-from anisoscope.measurement.sources.hub.senses.files import Material
 from anisoscope.measurement.sources.probe import POSITION_SETS, Probe, make_probe
 from anisoscope.utils.errors import UserError
 from anisoscope.utils.settings import replace
@@ -50,7 +50,7 @@ class Windows(NamedTuple):
     about: dict[str, Any]
     rate: int = 1  # every input is a position of its own
 
-    def told(self) -> list[str]:
+    def in_words(self) -> list[str]:
         """What a reader should know before the long part begins."""
         further = [
             f"{name}: {self.about[name]}" for name in ("preparation", "joined", "shuffled") if name in self.about

@@ -144,7 +144,7 @@ def layers_of(vectors: Any) -> list[Any]:
     return [vectors] if len(shape) == 2 else [vectors[number] for number in range(shape[0])]
 
 
-def read(array: Any, what: str) -> np.ndarray:
+def as_float32(array: Any, what: str) -> np.ndarray:
     """In float32, of whatever library; ValueError where it holds what is not finite."""
     if hasattr(array, "detach"):  # PyTorch's: also of a device, with a gradient, and of types that NumPy lacks
         array = array.detach()
@@ -239,7 +239,7 @@ def labels(points: int, clusters: Sequence | None) -> tuple[np.ndarray, np.ndarr
 
 def heads_of(queries: Any, keys: Any, mask: Any, bias: Any) -> Heads:
     """All positions of all windows; ValueError where the shapes do not fit together."""
-    q_NHBTK, k_NHBTK = read(queries, "queries"), read(keys, "keys")
+    q_NHBTK, k_NHBTK = as_float32(queries, "queries"), as_float32(keys, "keys")
     if q_NHBTK.ndim != 5 or q_NHBTK.shape != k_NHBTK.shape:
         raise ValueError(
             f"queries have shape {q_NHBTK.shape}, keys {k_NHBTK.shape}; both must be (layers, heads, windows, T, K): "
@@ -258,7 +258,7 @@ def heads_of(queries: Any, keys: Any, mask: Any, bias: Any) -> Heads:
     bias_NHTT = None
     if bias is not None:
         try:
-            bias_NHTT = np.broadcast_to(read(bias, "bias"), (layers, heads, context, context))
+            bias_NHTT = np.broadcast_to(as_float32(bias, "bias"), (layers, heads, context, context))
         except ValueError as error:
             wanted = f"{(layers, heads, context, context)} is needed, or what broadcasts to it"
             raise ValueError(f"bias has shape {np.shape(bias)}: {error}; finite, {wanted}") from error

@@ -15,19 +15,19 @@ from anisoscope.cli.flags import override
 from anisoscope.config.measure import MeasureConfig
 from anisoscope.experiments import pretrained as experiment
 from anisoscope.measurement.sources.hub import load
-from anisoscope.measurement.sources.hub.adapters import SENSES, kind_of
+from anisoscope.measurement.sources.hub.adapters import MODALITIES, kind_of
+from anisoscope.measurement.sources.hub.modalities import inputs, maps, sound
+from anisoscope.measurement.sources.hub.modalities.files import listed
 from anisoscope.measurement.sources.hub.reading import guards
-from anisoscope.measurement.sources.hub.reading.extract import read
-from anisoscope.measurement.sources.hub.senses import inputs, maps, sound
-from anisoscope.measurement.sources.hub.senses.files import listed
+from anisoscope.measurement.sources.hub.reading.extract import forward
 from anisoscope.measurement.tables import files
 from anisoscope.metrics.comparison import linear_cka
 from anisoscope.utils.errors import UserError
 from tests.measurement.sources.hub import tiny
-from tests.measurement.sources.hub.rows import senses as rows_senses
+from tests.measurement.sources.hub.rows import modalities as of_rows
 from tests.program import here, refuse
 
-ROWS = rows_senses.ROWS
+ROWS = of_rows.ROWS
 SMALL = ("--config.measure.points=64", "--config.measure.folds=2", "--config.measure.batches=2", "--stages=measure")
 SIMILARITY = "--config.measure.families=('similarity',)"
 IMAGES = {"size": {"height": 32, "width": 32}}
@@ -35,7 +35,7 @@ IMAGES = {"size": {"height": 32, "width": 32}}
 
 @pytest.mark.parametrize("name", [name for name, row in ROWS.items() if row.model])
 def test_blocks_and_attention_are_the_models_own(name):
-    shown = rows_senses.show(ROWS[name])
+    shown = of_rows.show(ROWS[name])
     assert shown.layers >= 3
     assert shown.streams < 1e-5
     if name.startswith(("ResNet", "EfficientNet", "ConvNeXt")):
@@ -45,20 +45,20 @@ def test_blocks_and_attention_are_the_models_own(name):
 
 
 def test_every_entry_has_a_row_and_what_is_missing_is_missing():
-    kinds = {rows_senses.made(row).adapter for row in ROWS.values() if row.model}
-    assert kinds == set(SENSES.values())
+    kinds = {of_rows.made(row).adapter for row in ROWS.values() if row.model}
+    assert kinds == set(MODALITIES.values())
     assert [name for name, row in ROWS.items() if not row.model] == ["VAN"]
     assert not hasattr(transformers, "VanModel")
 
 
 def test_two_kinds_of_block_of_one_type_are_told_apart():
-    base, large = (rows_senses.made(ROWS[name]) for name in ("HuBERT", "HuBERT, large"))
+    base, large = (of_rows.made(ROWS[name]) for name in ("HuBERT", "HuBERT, large"))
     assert kind_of(base.model.config) == "hubert"
     assert kind_of(large.model.config) == "hubert, norm first"
-    assert "before the final norm" in guards.final_norm(large, rows_senses.inputs(large)[0])
+    assert "before the final norm" in guards.final_norm(large, of_rows.inputs(large)[0])
     wrong = large._replace(adapter=large.adapter._replace(final_norm=None))
     with pytest.raises(UserError, match="is not the last hidden state"):
-        guards.final_norm(wrong, rows_senses.inputs(wrong)[0])
+        guards.final_norm(wrong, of_rows.inputs(wrong)[0])
 
 
 @pytest.mark.parametrize(
@@ -70,8 +70,8 @@ def test_two_kinds_of_block_of_one_type_are_told_apart():
     ],
 )
 def test_maps_that_are_not_the_models_own_are_refused(name, change):
-    loaded = rows_senses.made(ROWS[name])
-    given = rows_senses.inputs(loaded)[0]
+    loaded = of_rows.made(ROWS[name])
+    given = of_rows.inputs(loaded)[0]
     assert "that the model gives are those to" in maps.same_as_own(loaded, given)
     with pytest.raises(UserError, match="maps are not those of its blocks"):
         maps.same_as_own(loaded._replace(adapter=loaded.adapter._replace(**change)), given)
@@ -93,8 +93,8 @@ def test_points_of_all_maps_stand_below_one_another():
 
 @pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16])
 def test_maps_through_a_norm_of_half_precision_are_the_models_own(dtype):
-    loaded = rows_senses.made(ROWS["MiT (SegFormer)"])
-    given = rows_senses.inputs(loaded)[0]
+    loaded = of_rows.made(ROWS["MiT (SegFormer)"])
+    given = of_rows.inputs(loaded)[0]
     loaded.model.to(dtype)
     assert "that the model gives are those to" in maps.same_as_own(loaded, given)
 
@@ -102,8 +102,8 @@ def test_maps_through_a_norm_of_half_precision_are_the_models_own(dtype):
 @pytest.fixture(scope="module")
 def seen():
     """Clouds of a tiny CvT, whose last stage has a class token before its map, and where they were taken."""
-    loaded = rows_senses.made(ROWS["CvT"])
-    given = rows_senses.inputs(loaded, windows=4)
+    loaded = of_rows.made(ROWS["CvT"])
+    given = of_rows.inputs(loaded, windows=4)
     sizes = [shape[:2] for shape in maps.shapes_of(loaded, given[:1])]
     at = maps.picked(np.random.default_rng(1).permutation(4 * 16), sizes, 0)
     return loaded, given, at, maps.clouds(loaded, given[None], at, batch_size=3)
@@ -112,7 +112,7 @@ def seen():
 def test_clouds_are_points_of_the_models_own_maps(seen):
     loaded, given, at, clouds_N = seen
     assert [cloud.shape for cloud in clouds_N] == [(1, 64, width) for width in (8, 8, 16, 16, 24, 24, 24)]
-    own = read(loaded, given, output_hidden_states=True).hidden_states
+    own = forward(loaded, given, output_hidden_states=True).hidden_states
     for map_BDHW, n in zip(own, (1, 3, 6), strict=True):
         row_P, column_P = at.cell_P[tuple(map_BDHW.shape[2:])]
         expected = map_BDHW.numpy()[at.window_P, :, row_P, column_P]
@@ -136,7 +136,7 @@ def test_each_layer_is_measured_in_its_own_width_and_all_are_compared(seen):
 
 @pytest.mark.parametrize("positions", [2, 7, 50])
 def test_a_piece_has_as_many_samples_as_its_positions_need(positions):
-    loaded = rows_senses.made(ROWS["wav2vec 2.0"])
+    loaded = of_rows.made(ROWS["wav2vec 2.0"])
     samples = sound.samples_of(loaded.base, None, positions)
     for given, expected in ((samples, positions), (samples - 1, positions - 1)):
         assert int(loaded.base._get_feat_extract_output_lengths(given)) == expected
@@ -163,7 +163,7 @@ def test_recordings_are_the_same_in_every_format(tmp_path):
 def test_recordings_are_resampled_joined_and_cut(tmp_path):
     wav(tmp_path / "a.wav", rate=44_100, tone=1000.0)
     wav(tmp_path / "b.wav", rate=16_000, tone=1000.0)
-    base = rows_senses.made(ROWS["wav2vec 2.0"]).base
+    base = of_rows.made(ROWS["wav2vec 2.0"]).base
     of = sound.material(tmp_path, transformers.Wav2Vec2FeatureExtractor(do_normalize=False), base, 150, 0)
     length = sound.samples_of(base, None, 150)
     assert of.count == 64_000 // length
@@ -201,7 +201,7 @@ def world(tmp_path_factory):
         wav(root / "sounds" / f"{number}.wav", tone=300.0 * (1 + number), seed=number)
     for name in ("ViT", "DeiT", "ResNet-18, 34", "wav2vec 2.0"):
         folder = root / name.split("-")[0]
-        rows_senses.made(ROWS[name]).model.save_pretrained(folder)
+        of_rows.made(ROWS[name]).model.save_pretrained(folder)
         if name.startswith("wav"):
             transformers.Wav2Vec2FeatureExtractor().save_pretrained(folder)
         else:
@@ -223,7 +223,7 @@ def flags(world, model, data, *more):
 def measured(world, workdir, model, data, *more):
     process = here(*flags(world, model, data, *more), f"--workdir={workdir}")
     assert process.returncode == 0, process.stderr
-    return files.read(workdir / "results.nc"), process.stdout
+    return files.read_table(workdir / "results.nc"), process.stdout
 
 
 def test_windows_are_the_pictures_that_they_are_called(world):
@@ -271,8 +271,8 @@ def test_speech_in_pieces_of_equal_length(world, tmp_path):
     assert results.mean_cosine_excess.sel(null="shuffled", statistic="mean").notnull().all()
     assert "20 positions each, in front the first frame" in said
     assert "4 recordings of 8.0 s in all" in results.attrs["joined"]
-    assert files.read(tmp_path / "run" / "hook_points" / "mlp_out" / "results.nc").mean_cosine.sizes["layer"] == 3
-    points = files.read(tmp_path / "run" / "points" / "1.nc")
+    assert files.read_table(tmp_path / "run" / "hook_points" / "mlp_out" / "results.nc").mean_cosine.sizes["layer"] == 3
+    points = files.read_table(tmp_path / "run" / "points" / "1.nc")
     assert set(points.position.values) <= set(range(20))
     assert all(name.endswith(" s") for name in points.token.values)
 
@@ -391,7 +391,7 @@ def test_the_papers_way_of_reading_takes_models_of_pictures(world, tmp_path):
     assert process.returncode == 0, process.stderr
     assert "left out" not in process.stdout
     assert json.loads((run / "models.json").read_text()).keys() == {"ViT", "ResNet"}
-    states = {name: files.read(run / name / "results.nc").attrs["residual_stream"] for name in ("ViT", "ResNet")}
+    states = {name: files.read_table(run / name / "results.nc").attrs["residual_stream"] for name in ("ViT", "ResNet")}
     assert states["ViT"].startswith("hidden states as transformers reports them")
     assert states["ResNet"].startswith("output of every block")
 

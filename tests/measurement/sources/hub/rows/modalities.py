@@ -11,8 +11,8 @@ import transformers
 
 from anisoscope.measurement.sources.hub.adapters import adapter_of, kind_of
 from anisoscope.measurement.sources.hub.load import Loaded, below
-from anisoscope.measurement.sources.hub.reading.extract import Call, activations, listening, read
-from anisoscope.measurement.sources.hub.senses import maps
+from anisoscope.measurement.sources.hub.modalities import maps
+from anisoscope.measurement.sources.hub.reading.extract import Call, activations, forward, listening
 from tests.measurement.sources.hub.rows.row import Row, Shown
 
 SMALL = {"hidden_size": 32, "num_hidden_layers": 3, "num_attention_heads": 4, "intermediate_size": 48}
@@ -96,7 +96,7 @@ def show(row: Row) -> Shown:
 def of_streams(loaded: Loaded, given: np.ndarray) -> float:
     """All layers but the last are the model's hidden states; the last one, through the final norm, its last state."""
     resid_NWTD = activations(loaded, given[None], 2, heads=False).resid_ZNWTD[0]
-    own = read(loaded, given, output_hidden_states=True)
+    own = forward(loaded, given, output_hidden_states=True)
     norm = below(loaded.base, loaded.adapter.final_norm)
     last = torch.from_numpy(resid_NWTD[-1])
     found = [*map(torch.from_numpy, resid_NWTD[:-1]), last if norm is None else norm(last)]
@@ -113,9 +113,9 @@ def attention(loaded: Loaded, given: np.ndarray) -> float | None:
     else:
         calls: list[Call] = []
         with listening(loaded, lambda n, x: None, lambda n, call: calls.append(call)):
-            read(loaded, given)
+            forward(loaded, given)
         loaded.model.set_attn_implementation("eager")
-        own = read(loaded, given, output_attentions=True).attentions
+        own = forward(loaded, given, output_attentions=True).attentions
         rebuilt = [
             (q @ k.transpose(2, 3) * q.shape[-1] ** -0.5 + (0 if added is None else added)).softmax(-1)
             for q, k, added, *_ in calls
@@ -135,7 +135,7 @@ def _of_cvt(loaded: Loaded, given: np.ndarray) -> tuple[list[Any], list[Any]]:
                     told.append(found if found.ndim == 4 else found.unflatten(-1, (heads, -1)).transpose(1, 2))
 
                 hooks.append(getattr(module, name).register_forward_hook(after))
-    read(loaded, given)
+    forward(loaded, given)
     for hook in hooks:
         hook.remove()
     pairs = zip(caught["projection_query"], caught["projection_key"], strict=True)

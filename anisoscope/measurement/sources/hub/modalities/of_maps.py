@@ -10,9 +10,9 @@ import numpy as np
 from anisoscope.config.pretrained import PretrainedConfig
 from anisoscope.measurement.sources.activations import Measured, inputs_of
 from anisoscope.measurement.sources.hub.load import Loaded
+from anisoscope.measurement.sources.hub.modalities import maps
 from anisoscope.measurement.sources.hub.plan import Plan, by_batch
 from anisoscope.measurement.sources.hub.residuals import Residuals
-from anisoscope.measurement.sources.hub.senses import maps
 
 
 def measured(plan: Plan, loaded: Loaded, step: int, last: bool, beside: Residuals) -> tuple[Measured, dict[str, float]]:

@@ -11,7 +11,7 @@ import numpy as np
 from scipy import signal
 from scipy.io import wavfile
 
-from anisoscope.measurement.sources.hub.senses.files import Material, listed, of_folder
+from anisoscope.measurement.sources.hub.modalities.files import Material, listed, of_folder
 from anisoscope.utils.errors import UserError
 
 PROCESSOR = "AutoFeatureExtractor"
