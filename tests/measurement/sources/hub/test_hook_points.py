@@ -17,6 +17,7 @@ from anisoscope.measurement.tables import files
 from anisoscope.utils.errors import UserError
 from tests.measurement.sources.hub import tiny
 from tests.measurement.sources.hub.rows import __main__ as rows
+from tests.measurement.sources.hub.rows import modalities
 from tests.measurement.sources.hub.rows.row import made
 from tests.measurement.sources.hub.test_sweep import flags
 from tests.program import here

@@ -10,7 +10,7 @@ import sys
 
 import transformers
 
-from tests.measurement.sources.hub.rows import text
+from tests.measurement.sources.hub.rows import modalities, text
 from tests.measurement.sources.hub.rows.row import Row, show
 
 ROWS = text.ROWS
