@@ -27,7 +27,7 @@ def sweep(source: Source, stop: Stop) -> None:
     processes.on_first(functools.partial(join_tables, source, there))
     for target in source.targets:
         steps, new = there[target.name], now[target.name]
-        count = f"{len(steps)} checkpoints measured ({len(new)} now)"
+        count = f"{len(steps)} checkpoint{'s' * (len(steps) != 1)} measured ({len(new)} now)"
         if target.name == STREAM:
             print(f"{source.name}: {count}: {source.root / 'results.nc'}, {source.root / 'results.csv'}")
         else:

@@ -8,11 +8,11 @@ import torch
 
 from anisoscope.config.measure import MeasureConfig
 from anisoscope.config.pretrained import PretrainedConfig, WeightsConfig
-from anisoscope.measurement.sources.hub import hook_points, points
+from anisoscope.measurement.sources.hub import revision
 from anisoscope.measurement.sources.hub.adapters import adapter_of
+from anisoscope.measurement.sources.hub.plan import Plan
 from anisoscope.measurement.sources.hub.reading import guards, inside
 from anisoscope.measurement.sources.hub.reading.extract import activations
-from anisoscope.measurement.sources.hub.revision import Plan
 from anisoscope.measurement.tables import files
 from anisoscope.utils.errors import UserError
 from tests.measurement.sources.hub import tiny
@@ -104,7 +104,7 @@ def test_the_table_of_a_hook_point_is_of_its_cloud():
     loaded, windows = tiny.loaded("llama"), tiny.windows()
     measure = MeasureConfig(points=64, batches=1, folds=2, families=("similarity",), nulls=())
     config = PretrainedConfig(pretrained=WeightsConfig(name="a"), measure=measure, window=24)
-    found = hook_points.table(Plan(config, windows, "a"), loaded, 5, "values", {"corpus": "letters"})
+    found = revision.hook_point(Plan(config, windows, "a"), loaded, 5, False, "values", {"corpus": "letters"})
     assert found.layer.values.tolist() == [1, 2, 3]
     values_NWTD = inside.of_hook_point(loaded, windows.probe.tokens_GWT[:1], 8, "values")[0]
     assert values_NWTD.shape[-1] == 16  # of two heads, which four share
@@ -174,13 +174,12 @@ def test_blocks_of_several_groups_are_known_in_the_order_of_their_calls():
 
 
 def test_several_tokens_at_a_position_and_special_ones_have_no_frequency():
-    config = PretrainedConfig(pretrained=WeightsConfig(name="a"))
-    joined = points.places_of(Plan(config, tiny.windows(rate=4), "a"), tiny.tokenizer().convert_ids_to_tokens)
+    joined = revision.token_positions(tiny.windows(rate=4), tiny.tokenizer().convert_ids_to_tokens)
     lengths = {len(token) for token, place in zip(joined["token"][1], joined["position"][1], strict=True) if place}
     assert lengths == {4}
     assert np.isnan(joined["frequency"][1]).all()
     spelled = tiny.tokenizer(framed=True)
-    framed = points.places_of(Plan(config, tiny.windows(spelled, special=True), "a"), spelled.convert_ids_to_tokens)
+    framed = revision.token_positions(tiny.windows(spelled, special=True), spelled.convert_ids_to_tokens)
     special = np.isin(framed["token"][1], ("<s>", "</s>"))
     assert special.any()
     np.testing.assert_array_equal(np.isnan(framed["frequency"][1][0]), special)

@@ -63,7 +63,7 @@ def test_models_of_folders_are_measured_and_drawn_together(training, saved, tmp_
     assert "outputs of blocks" in words
     assert (run / "report.html").exists()
     again = here(*given)
-    assert "llama: 3 measured (0 now)" in again.stdout
+    assert "llama: 3 checkpoints measured (0 now)" in again.stdout
     drawn = here(*given, "--config.paper=inherent", "--stages=figures")
     assert drawn.returncode == 0, drawn.stderr
     found = pd.read_csv(run / "figures" / "correlations_by_modality.csv")
@@ -161,5 +161,5 @@ def test_models_of_a_hub_are_read_and_others_named(training, saved, tmp_path):
     assert "hidden states as transformers reports them" in results.attrs["provenance"]
     process = start(HF_HUB_OFFLINE="1")
     assert process.returncode == 0, process.stderr
-    assert process.stdout.count("1 measured (0 now)") == 2
+    assert process.stdout.count("1 checkpoint measured (0 now)") == 2
     assert "gated cannot be had: the hub does not answer" in process.stdout

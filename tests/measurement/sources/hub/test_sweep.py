@@ -83,7 +83,7 @@ def test_revisions_are_steps_of_one_run(swept):
 
 def test_stopped_and_resumed_is_as_never_stopped(swept, training, tmp_path, monkeypatch):
     whole, _ = swept
-    workdir, table, done = tmp_path / "run", revision.table, []
+    workdir, table, done = tmp_path / "run", revision.stream, []
 
     def stopping(*given):
         if len(done) == 2:
@@ -91,7 +91,7 @@ def test_stopped_and_resumed_is_as_never_stopped(swept, training, tmp_path, monk
         done.append(1)
         return table(*given)
 
-    monkeypatch.setattr("anisoscope.measurement.sources.hub.sweep.table", stopping)
+    monkeypatch.setattr("anisoscope.measurement.sources.hub.revision.stream", stopping)
     assert measure(training, workdir, "step0", "step20", "step60").returncode == 130
     assert sorted(path.stem for path in (workdir / "measurements").glob("*.nc")) == ["0", "60"]
     monkeypatch.undo()
@@ -101,7 +101,7 @@ def test_stopped_and_resumed_is_as_never_stopped(swept, training, tmp_path, monk
         path.write_text("begun")
     again = measure(training, workdir, "step0", "step20", "step60")
     assert again.returncode == 0, again.stderr
-    assert "3 measured (1 now)" in again.stdout
+    assert "3 checkpoints measured (1 now)" in again.stdout
     for step in (0, 20, 60):
         one, other = (files.read_table(folder / "measurements" / f"{step}.nc") for folder in (whole, workdir))
         assert {**one.attrs, "run": ""} == {**other.attrs, "run": ""}
@@ -135,11 +135,11 @@ def test_weights_that_have_changed_are_measured_again(swept, training, tmp_path)
     process = measure(copied, workdir, "step20", "step60")
     assert "measured again, since its weights have changed: step 20" in process.stdout
     assert "compared with others, or others that have changed: step 60" in process.stdout
-    assert "2 measured (2 now)" in process.stdout
+    assert "2 checkpoints measured (2 now)" in process.stdout
     process = measure(copied, workdir, "step0", "step20", "step60")
     assert "measured again, since it is compared with others, or others that have changed: step 20" in process.stdout
     assert "step 60" not in process.stdout.split("memory")[0]
-    assert "3 measured (2 now)" in process.stdout
+    assert "3 checkpoints measured (2 now)" in process.stdout
     assert files.read_table(workdir / "results.nc").previous_step.values.tolist() == [-1, 0, 20]
 
 
@@ -185,7 +185,7 @@ def test_a_model_of_a_hub_is_read_by_name_and_revision(training, tmp_path):
     assert process.returncode == 0, process.stderr
     guarded = json.loads(files.read_table(run / "results.nc").attrs["revisions"])
     assert {step: one["revision"] for step, one in guarded.items()} == {"20": "a" * 40, "60": "b" * 40}
-    assert "2 measured (0 now)" in start("made/tiny").stdout
+    assert "2 checkpoints measured (0 now)" in start("made/tiny").stdout
     process = start("made/other")
     assert process.returncode == 2
     words = "made/other (step60) cannot be had: the hub does not answer, and there is no copy of it in the cache"
