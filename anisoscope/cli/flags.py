@@ -81,7 +81,9 @@ def load(given: str) -> Config | UntrainedConfig | CurvedConfig | VectorsConfig 
     if not pathlib.Path(path).is_file():
         if now := renamed.EXPERIMENTS.get(pathlib.Path(path).stem):
             words = given.replace(pathlib.Path(path).stem, now, 1)
-            raise UserError(f"{where}: {pathlib.Path(path).stem} is called {now} now; pass --config={words}")
+            then = pathlib.Path(path).stem
+            hint = f", with --workdir=runs/{then} for a run of before"
+            raise UserError(f"{where}: {then} is called {now} now; pass --config={words}{hint}")
         files = map(str, pathlib.Path(path).parent.glob("*.py"))
         near = did_you_mean(path, (*files, *(one.stem for one in EXPERIMENTS.glob("*.py"))))
         raise UserError(f"{where}: there is no file {path}{near or '; --list names the experiments'}")

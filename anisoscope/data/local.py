@@ -23,7 +23,8 @@ _PACKED = {  # how compressed formats begin
     ".xz": rb"\xfd7zXZ\x00",
 }
 _STREAMS: dict[str, Callable[[], Any]] = {".bz2": bz2.BZ2Decompressor, ".xz": lzma.LZMADecompressor}
-_BINARY = re.compile(rb"[\x00-\x06\x0e-\x1a\x1c-\x1f\x7f]|\A(?:%PDF-|\xff\xfe|\xfe\xff)")  # control characters; UTF-16
+_CONTROL = rb"[\x01-\x06\x0e-\x1a\x1c-\x1f]"  # characters that begin no text
+_BINARY = re.compile(rb"\x00|\A[\x00-\xff]{0,7}" + _CONTROL + rb"|\A(?:%PDF-|\xff\xd8\xff|\xff\xfe|\xfe\xff)")
 _NAMED = re.compile(r"^[^.].*\.txt(\.(zip|gz|bz2|xz))?$", re.IGNORECASE)  # files of a folder that are read
 _HEAD = 262  # bytes that tell
 COPIES = 3  # of a text, that are in memory at once while it is split
@@ -44,8 +45,12 @@ def read_text(path: Path, most: int | None = None, longest: int | None = None) -
         if size > longest:
             raise UserError(_too_long(path, longest))
         with open(path, "rb") as file:
+            before = os.fstat(file.fileno())
             most = min(longest, most or max(LEAST, TIMES * size))
             text = _unpacked(file, path, size, most)
+            after = os.fstat(file.fileno())
+        if (after.st_size, after.st_mtime_ns) != (before.st_size, before.st_mtime_ns):
+            raise UserError(f"data.path {path} changed while it was read: start again when it is complete")
     except _DAMAGED as error:  # RuntimeError: a zip with a password or an unknown method
         advice = "check the path and its rights, or copy it again"
         raise UserError(f"data.path {path} cannot be read ({error}): {advice}") from error

@@ -1,9 +1,11 @@
 """What the sweep asks of a model that has steps: checkpoints of a run, or revisions of a pretrained model."""
 
+import abc
 import pathlib
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager
-from typing import Any, NamedTuple, Protocol
+from types import MappingProxyType
+from typing import Any, NamedTuple
 
 import numpy as np
 import xarray as xr
@@ -14,6 +16,8 @@ from anisoscope.measurement.tables import measurements
 from anisoscope.measurement.tables.measurements import POINTS, STREAM, Standing
 from anisoscope.measurement.tables.raw import Missing, families_of
 from anisoscope.utils.folder import hook_points
+
+HEAD = "measure.projected_head"
 
 
 class Target(NamedTuple):
@@ -27,6 +31,10 @@ class Target(NamedTuple):
     def is_hook_point(self) -> bool:
         return self.name not in (STREAM, POINTS)
 
+    def made_by(self, settings: dict[str, Any]) -> dict[str, Any]:
+        """Those that matter here: a hook point has no head."""
+        return {name: value for name, value in settings.items() if not (self.is_hook_point and name == HEAD)}
+
 
 def targets(measure: MeasureConfig, root: pathlib.Path) -> list[Target]:
     """All that is asked for; the residual stream comes first. Of hook points families of clouds alone."""
@@ -36,10 +44,10 @@ def targets(measure: MeasureConfig, root: pathlib.Path) -> list[Target]:
     return [Target(STREAM, root / "measurements", measure.families), *inside, *points]
 
 
-def check_tables(targets: Sequence[Target], made_by: dict[str, Any]) -> None:
+def check_tables(targets: Sequence[Target], settings: dict[str, Any]) -> None:
     """Raise UserError where tables that were made otherwise are there."""
     for target in targets:
-        measurements.check_folder(target.folder, made_by)
+        measurements.check_folder(target.folder, target.made_by(settings))
 
 
 class Wanted(NamedTuple):
@@ -55,47 +63,56 @@ def wanted(target: Target, missing: Sequence[Missing], nulls: tuple[str, ...]) -
     return Wanted(families_of(quantities, target.families), tuple(null for null in nulls if null in clouds))
 
 
-Reader = Callable[[int, Sequence[Target]], dict[str, xr.Dataset]]  # a step -> the raw table of each target, by name
+# A step -> the raw table of each target that is asked for, by name, one after another.
+Reader = Callable[[int, Sequence[Target]], Iterator[tuple[str, xr.Dataset]]]
 
 
-class Source(Protocol):
-    """Steps may be read in any order, each once, for all that is missing of it."""
+class Source(abc.ABC):
+    """What a sweep measures. A step may be read in any order, once, for all that is missing of it."""
 
     name: str  # in messages
     root: pathlib.Path  # the folder of the tables
     measure: MeasureConfig  # what is asked for
-    steps: list[int]  # in the order in which they are measured
-    targets: list[Target]
-    made_by: dict[str, Any]  # settings that decide which vectors make up a cloud
-    of_run: dict[str, Any]  # settings that a table of another run has otherwise
-    apart: bool  # whether processes take steps of their own (utils/shares.py)
+    steps: list[int]  # all that there ever were, in the order in which they are measured
+    made_by: dict[str, Any]  # settings that decide which vectors make up a cloud: tables of others are not joined
+    of_run: Mapping[str, Any] = MappingProxyType({})  # settings that a table of another run has otherwise
+    apart: bool = False  # whether processes take steps of their own (utils/shares.py)
 
+    @property
+    def targets(self) -> list[Target]:
+        return targets(self.measure, self.root)
+
+    @abc.abstractmethod
     def stored(self) -> set[int]:
-        """Steps whose parameters can be read now."""
-        ...
+        """Steps that can be read now; tables of others stay as they are."""
 
-    def digest(self, step: int) -> str | None:
-        """Of the parameters; None: not known."""
-        ...
-
+    @abc.abstractmethod
     def outdated(self, target: Target, standing: dict[int, Standing]) -> dict[int, str]:
         """Steps whose table holds no longer, and why."""
-        ...
 
+    @abc.abstractmethod
     def reader(self, wanted: dict[str, Wanted]) -> AbstractContextManager[Reader]:
-        """What reads and measures, by target: made once, where there is something to measure."""
-        ...
+        """What reads and measures, by target; made once, where something is missing. All hook points want the same."""
+
+    def nothing_stored(self) -> str:
+        """The line that says what to do where no step can be read, and no table is there."""
+        return f"{self.name}: no step can be read"
+
+    def digest(self, step: int) -> str | None:
+        """Of the parameters; None: not known. Tangents alone ask for it."""
+        return None
 
     def extend(self, steps: list[int]) -> set[int]:
         """Add to tables of the residual stream what is no quantity of a cloud; the steps whose tables it changed."""
-        ...
+        return set()
 
     def attributes(self, target: Target, tables: dict[int, xr.Dataset]) -> dict[str, Any]:
-        """What the joined table of these steps says of itself."""
-        ...
+        """What the joined table of these steps says of itself, beside its name."""
+        return {}
 
     def scores(self, steps: list[int]) -> xr.Dataset | None:
         """What the model had learned at these steps, if that is known."""
-        ...
+        return None
 
-    def token_names(self, ids: np.ndarray) -> list[str]: ...
+    def token_names(self, ids: np.ndarray) -> list[str]:
+        return [str(number) for number in ids.tolist()]

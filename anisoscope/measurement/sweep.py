@@ -2,14 +2,14 @@
 
 import contextlib
 import functools
+import json
 from collections.abc import Callable
 
 import xarray as xr
 
 from anisoscope.measurement.source import Source, Target, wanted
-from anisoscope.measurement.tables import join, leading_vectors, measurements
+from anisoscope.measurement.tables import join, leading_vectors, measurements, raw
 from anisoscope.measurement.tables.measurements import ASIDE, POINTS, STREAM, Standing
-from anisoscope.measurement.tables.raw import UNTRAINED
 from anisoscope.utils import processes, shares
 from anisoscope.utils.errors import UserError
 from anisoscope.utils.stop import Stop
@@ -41,7 +41,7 @@ def measure_missing(source: Source, stop: Stop) -> tuple[dict[str, dict[int, xr.
     standing = {target.name: plan(source, target, stored) for target in source.targets}
     todo = [step for step in source.steps if step in stored and any(one[step].missing for one in standing.values())]
     if not todo and all(one.table is None for one in standing[STREAM].values()):
-        raise UserError(f"{source.root / 'checkpoints'} holds no checkpoint to measure; run --stages=train first")
+        raise UserError(source.nothing_stored())
     measure_steps(source, standing, todo, stop)
     there, now = {}, {}
     for target in source.targets:
@@ -58,7 +58,13 @@ def measure_missing(source: Source, stop: Stop) -> tuple[dict[str, dict[int, xr.
 def plan(source: Source, target: Target, stored: set[int]) -> dict[int, Standing]:
     """What stands in every table of a target and what is missing there."""
     standing = measurements.plan(
-        target.folder, source.steps, target.families, source.measure.nulls, source.made_by, source.of_run, target.name
+        target.folder,
+        source.steps,
+        target.families,
+        source.measure.nulls,
+        target.made_by(source.made_by),
+        dict(source.of_run),
+        target.name,
     )
     outdated = source.outdated(target, standing)
     report(source, target, standing, outdated, stored)
@@ -92,12 +98,12 @@ def report(
     ):
         if steps:
             print(f"{name}: {what}: step{'s' * (len(steps) > 1)} {', '.join(map(str, sorted(steps)))}")
-    if target.name == STREAM and 0 in unknown and UNTRAINED in source.measure.nulls:
+    if target.name == STREAM and 0 in unknown and raw.UNTRAINED in source.measure.nulls:
         print(f"{name}: without step 0 there is no excess over the untrained network")
 
 
 def measure_steps(source: Source, standing: Standings, todo: list[int], stop: Stop) -> None:
-    """Each step is read once, for every table that lacks something."""
+    """Each step is read once, for every table that lacks something; each table is written when it is measured."""
     missing = {step: [target for target in source.targets if standing[target.name][step].missing] for step in todo}
     lacking = [target for target in source.targets if any(target in some for some in missing.values())]
     asked = {}
@@ -105,23 +111,39 @@ def measure_steps(source: Source, standing: Standings, todo: list[int], stop: St
         alike = [one for one in lacking if one.is_hook_point] if target.is_hook_point else [target]
         of_each = [standing[one.name][step].missing for one in alike for step in todo]
         asked[target.name] = wanted(target, of_each, source.measure.nulls)
-
-    def keep(step: int, tables: dict[str, xr.Dataset]) -> None:
-        for target in missing[step]:
-            measurements.keep(tables[target.name], step, standing[target.name][step], target.folder, target.name)
+    writes = source.apart or processes.is_first()
 
     with contextlib.ExitStack() as stack:
 
-        def begin() -> Callable[[int], dict[str, xr.Dataset]]:
+        def begin() -> Callable[[int], None]:
             read = stack.enter_context(source.reader(asked))
-            return lambda step: read(step, missing[step])
+
+            def of_step(step: int) -> None:
+                by_name = {target.name: target for target in missing[step]}
+                for name, table in read(step, missing[step]):
+                    if writes:
+                        keep(source, by_name[name], step, table, standing[name][step])
+
+            return of_step
 
         written = {step: [target.folder / f"{step}.nc" for target in missing[step]] for step in todo}
-        shares.each(written, begin, keep, source.name, ("measure", "measuring"), stop, source.apart)
+        what = "measure", "measuring"
+        shares.each(written, begin, lambda step, done: None, source.name, what, stop, source.apart)
+
+
+def keep(source: Source, target: Target, step: int, table: xr.Dataset, there: Standing) -> None:
+    """Write the table; UserError where it lacks what was asked for: that would be measured at every start."""
+    if lacking := [name for name in there.missing if name not in table and name != POINTS]:
+        families = raw.families_of(dict.fromkeys(lacking, ()), target.families)
+        raise UserError(f"{source.name}: {', '.join(families)} cannot be measured of it; leave out of measure.families")
+    made_by = json.dumps(target.made_by(source.made_by))
+    table = table.assign_attrs({"layout": raw.LAYOUT, "made_by": made_by} | table.attrs)
+    measurements.keep(table, step, there, target.folder, target.name)
 
 
 def join_tables(source: Source, there: dict[str, dict[int, xr.Dataset | None]]) -> None:
     """results.nc, batches.nc and results.csv of the residual stream and of every hook point."""
+    scores = None
     for target in source.targets:
         if target.name == POINTS:
             continue
@@ -130,7 +152,8 @@ def join_tables(source: Source, there: dict[str, dict[int, xr.Dataset | None]]) 
             for step, old in there[target.name].items()
         }
         root = target.folder.parent
-        about, scores = source.attributes(target, tables), source.scores(list(tables))
+        about = {"run": source.name, "corpus": ""} | source.attributes(target, tables)
+        scores = source.scores(list(tables)) if target.name == STREAM else scores
         join.write(root, tables, target.families, source.measure.nulls, about, scores)
         if target.name == STREAM:
             leading_vectors.write(root, tables, source.token_names)

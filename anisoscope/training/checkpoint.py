@@ -172,6 +172,10 @@ class Checkpoints:
         self._open()
         return target
 
+    def readable(self) -> list[int]:
+        """Steps that can be restored now: all of them."""
+        return self.steps()
+
     def close(self) -> None:
         with contextlib.suppress(Exception) if self._failed else contextlib.nullcontext():
             self._orbax.close()  # raises the error of a failed save once more
@@ -186,6 +190,10 @@ class Beside:
     def steps(self) -> list[int]:
         """Of the schedule: others are no part of what a checkpoint is compared with."""
         return self._scheduled.steps()
+
+    def readable(self) -> list[int]:
+        """Those too that lie beside."""
+        return sorted({*self._scheduled.steps(), *self._others.steps()})
 
     def restore_params(self, step: int) -> Any:
         return self._of(step).restore_params(step)

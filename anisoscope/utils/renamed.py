@@ -67,6 +67,8 @@ def place(folder: pathlib.Path, name: str) -> pathlib.Path:
 def primary(contrasts: dict[str, dict[str, Any]]) -> dict[str, dict[str, Any]]:
     """Contrasts that the experiment of an earlier version called primary."""
     names = {"at": AT, "quantity": QUANTITIES}
+    if not (isinstance(contrasts, dict) and all(isinstance(one, dict) for one in contrasts.values())):
+        return contrasts  # damaged: who reads it says so
     return {
         name: {field: names.get(field, {}).get(value, value) for field, value in one.items()}
         for name, one in contrasts.items()

@@ -50,8 +50,7 @@ def of_today(values: dict[str, Any]) -> dict[str, Any]:
     for before, now in renamed.SETTINGS.items():
         group, _, name = before.rpartition(".")
         if isinstance(own := values.get(group), dict) and name in own:
-            leaf = now.rpartition(".")[2]
-            values = values | {group: {leaf if one == name else one: value for one, value in own.items()}}
+            values = values | {group: renamed.keys(own, {name: now.rpartition(".")[2]})}
     if isinstance(variants := values.get("variants"), dict):  # which name their settings with dots
         values = values | {"variants": {name: renamed.settings(changes) for name, changes in variants.items()}}
     return values | ({"primary": renamed.primary(values["primary"])} if "primary" in values else {})

@@ -16,7 +16,7 @@ import xarray as xr
 
 from anisoscope.config.experiment import Config
 from anisoscope.data.corpus import Corpus
-from anisoscope.measurement.source import Reader, Target, Wanted, check_tables, targets
+from anisoscope.measurement.source import Reader, Source, Target, Wanted, check_tables, targets
 from anisoscope.measurement.source import wanted as wanted_of
 from anisoscope.measurement.sources import hook_points, points, provenance, updates
 from anisoscope.measurement.sources.probe import POSITION_SETS
@@ -56,8 +56,8 @@ def opened_beside(
 
 
 @dataclass(frozen=True)
-class Checkpoints:
-    """A `measurement.source.Source`."""
+class Checkpoints(Source):
+    """The checkpoints of a run."""
 
     config: Config
     corpus: Corpus
@@ -76,10 +76,6 @@ class Checkpoints:
         return mesh.measures_apart(self.config.mesh)
 
     @functools.cached_property
-    def targets(self) -> list[Target]:
-        return targets(self.measure, self.root)
-
-    @functools.cached_property
     def made_by(self) -> dict[str, Any]:
         return provenance.made_by(self.config, self.corpus)
 
@@ -88,7 +84,10 @@ class Checkpoints:
         return provenance.settings_of(self.config)
 
     def stored(self) -> set[int]:
-        return {*self.store.steps()}
+        return {*self.store.readable()}
+
+    def nothing_stored(self) -> str:
+        return f"{self.root / 'checkpoints'} holds no checkpoint to measure; run --stages=train first"
 
     def digest(self, step: int) -> str | None:
         return self.store.digest(step)
@@ -109,17 +108,18 @@ class Checkpoints:
         of_points = points.program(self.config, self.corpus) if POINTS in wanted else None
 
         @provenance.advice_on_damage()
-        def read(step: int, asked: Sequence[Target]) -> dict[str, xr.Dataset]:
-            params, tables = self.store.restore_params(step), {}
+        def table(step: int, params: dict, target: Target) -> xr.Dataset:
+            if target.name == STREAM:
+                return of_stream(step, params)
+            if target.name == POINTS:
+                return of_points(params, self._about(target, step) | {"step": step})
+            return of_hook_point(step, params, target)
+
+        def read(step: int, asked: Sequence[Target]) -> Iterator[tuple[str, xr.Dataset]]:
+            with provenance.advice_on_damage():
+                params = self.store.restore_params(step)
             for target in asked:
-                if target.name == STREAM:
-                    tables[STREAM] = of_stream(step, params)
-                elif target.name == POINTS:
-                    about = self._about(target, step)
-                    tables[POINTS] = of_points(params, about | {"layout": raw.LAYOUT, "step": step})
-                else:
-                    tables[target.name] = of_hook_point(step, params, target)
-            return tables
+                yield target.name, table(step, params, target)
 
         yield read
 
@@ -128,8 +128,7 @@ class Checkpoints:
         config = asking(self.config, wanted)
         measure, probe = make_program(config, self.corpus, apart=self.apart), probe_of(config, self.corpus)
         references = References(self.store, config, measure)
-        made_by = {"made_by": json.dumps(provenance.made_by(config, self.corpus))}
-        about = provenance.attributes(config, self.corpus, self.name) | made_by
+        about = provenance.attributes(config, self.corpus, self.name)
 
         def table(step: int, params: dict) -> xr.Dataset:
             measured = measure(params, references.of(step))
@@ -157,8 +156,7 @@ class Checkpoints:
         return table
 
     def _about(self, target: Target, step: int) -> dict[str, Any]:
-        digest = {"checkpoints": json.dumps({step: self.store.digest(step)}), "made_by": json.dumps(self.made_by)}
-        return self.attributes(target, {}) | digest
+        return self.attributes(target, {}) | {"checkpoints": json.dumps({step: self.store.digest(step)})}
 
     def extend(self, steps: list[int]) -> set[int]:
         if not self.measure.updates:

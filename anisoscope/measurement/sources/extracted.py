@@ -13,13 +13,15 @@ from jax.sharding import NamedSharding
 from jax.sharding import PartitionSpec as P
 
 from anisoscope.config.measure import MeasureConfig
+from anisoscope.measurement.families.entries import FAMILIES
 from anisoscope.measurement.panel import bytes_of_cloud
-from anisoscope.measurement.sources.activations import Batches, Measured, Spec, keys, measure_batches
+from anisoscope.measurement.sources.activations import Batches, Measured, Spec, inputs_of, keys, measure_batches
 from anisoscope.utils import mesh
 from anisoscope.utils.layout import MeshConfig
 
 COPIED = 1 << 30  # bytes of vectors: up to so many each device holds a copy, and takes sets of positions of its own
-Arrays = tuple[np.ndarray, np.ndarray, np.ndarray]  # resid_ZNWTD, q_ZNWTHK, k_ZNWTHK
+# resid_ZNWTD, q_ZNWTHK, k_ZNWTHK; None: no family reads queries and keys
+Arrays = tuple[np.ndarray, np.ndarray | None, np.ndarray | None]
 
 
 class Biased(NamedTuple):
@@ -43,16 +45,30 @@ def measure_batch(
     """The panel of one batch of windows, in NumPy; arrays (1, positions, …).
 
     `inputs` are the activations of what `inputs_of(settings)` names, in that order; `others` the residual streams
-    (N, W, T, D) of the same windows to compare with. `bias_NHTT` is added to the scores of all windows. Sets of
-    positions are shared out to the devices; all batches, and all models of one shape, are one program.
+    (N, W, T, D) of the same windows to compare with. `picks_SP` are places in the windows: fold after fold of whole
+    windows, as many of each. `bias_NHTT` is added to the scores of all windows. Sets of positions are shared out to the
+    devices; all batches, and all models of one shape, are one program. ValueError where these do not fit together.
     """
+    _check(inputs, picks_SP, settings)
     devices = mesh.make_mesh(MeshConfig())
-    if sum(x_ZN.nbytes for x_ZN in inputs) <= COPIED:
+    if sum(x_ZN.nbytes for x_ZN in inputs if x_ZN is not None) <= COPIED:
         devices = mesh.measuring_mesh(1, len(picks_SP)) or devices
-    windows, width = tuple(x_ZN[None] for x_ZN in inputs), inputs[0].shape[-1]
+    windows, width = tuple(None if x_ZN is None else x_ZN[None] for x_ZN in inputs), inputs[0].shape[-1]
     one = Batches(windows, keys(settings)[batch : batch + 1], picks_SP[:, None], visible_STT)
     given = jax.device_put((bias_NHTT, others, one), NamedSharding(devices, P()))
     return jax.device_get(_computation(settings, devices, bytes_of_cloud(settings.points, width))(*given))
+
+
+def _check(inputs: Arrays, picks_SP: np.ndarray, settings: MeasureConfig) -> None:
+    names, of_text = inputs_of(settings), [name for name in settings.families if FAMILIES[name].of_text]
+    if len(inputs[0]) != len(names):
+        raise ValueError(f"activations of {len(inputs[0])} inputs; {' and '.join(names)} are measured: {len(names)}")
+    if picks_SP.shape[1] != settings.points or settings.points % settings.folds:
+        raise ValueError(f"{picks_SP.shape[1]} points in {settings.folds} folds; measure.points is {settings.points}")
+    if of_text:
+        raise ValueError(f"{', '.join(of_text)} cannot be measured of arrays: it reads characters of a text")
+    if not np.isfinite(inputs[0]).all():
+        raise ValueError("activations that are not finite")
 
 
 def joined(batches: list[Measured]) -> Measured:

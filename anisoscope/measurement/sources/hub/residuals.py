@@ -21,6 +21,15 @@ def compared_with(steps: list[int], step: int) -> str:
     return f"{before(steps, step)}, {max(steps)}"
 
 
+def clear(folder: pathlib.Path, needed: set[int] = frozenset()) -> None:
+    """Remove all but what is `needed`, and the folder where nothing is."""
+    for path in folder.glob("*.npy"):
+        if int(path.stem.split("_")[0]) not in needed:
+            path.unlink()
+    if not needed and folder.exists():
+        folder.rmdir()
+
+
 class Residuals:
     """By step and batch; a revision that was measured in an earlier session is read again by `read(step)`."""
 
@@ -56,11 +65,7 @@ class Residuals:
 
     def close(self, needed: set[int] = frozenset()) -> None:
         """Remove what no further revision is compared with."""
-        for path in self.folder.glob("*.npy"):
-            if int(path.stem.split("_")[0]) not in needed:
-                path.unlink()
-        if not needed and self.folder.exists():
-            self.folder.rmdir()
+        clear(self.folder, needed)
 
     def _path(self, step: int, batch: int) -> pathlib.Path:
         return self.folder / f"{step}_{batch}.npy"

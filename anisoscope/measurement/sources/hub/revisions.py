@@ -21,7 +21,7 @@ from anisoscope.config.pretrained import PretrainedConfig, steps
 from anisoscope.data import corpus as texts
 from anisoscope.data.corpus import Corpus
 from anisoscope.measurement import sweep
-from anisoscope.measurement.source import Reader, Target, Wanted, check_tables, targets
+from anisoscope.measurement.source import Reader, Source, Target, Wanted, check_tables
 from anisoscope.measurement.sources import hook_points
 from anisoscope.measurement.sources.hub import load, revision
 from anisoscope.measurement.sources.hub.adapters import UNKNOWN, adapter_of, kind_of
@@ -29,11 +29,11 @@ from anisoscope.measurement.sources.hub.modalities import inputs
 from anisoscope.measurement.sources.hub.plan import OF_HEADS, Plan, place_of
 from anisoscope.measurement.sources.hub.reading import guards, inside
 from anisoscope.measurement.sources.hub.reading.windows import Windows, make_windows, text_of, tokens_of
-from anisoscope.measurement.sources.hub.residuals import Residuals, before, compared_with
+from anisoscope.measurement.sources.hub.residuals import Residuals, before, clear, compared_with
 from anisoscope.measurement.sources.hub.revision import Tokens
 from anisoscope.measurement.tables import files
 from anisoscope.measurement.tables.measurements import POINTS, STREAM, Standing
-from anisoscope.measurement.tables.raw import LAYOUT, UNTRAINED
+from anisoscope.measurement.tables.raw import UNTRAINED
 from anisoscope.utils import folder
 from anisoscope.utils.errors import UserError
 from anisoscope.utils.settings import replace
@@ -46,6 +46,7 @@ GUARDED = (  # of each revision, in the table of all
 OF_STREAM = (  # what a run says of the residual stream, and not of a hook point
     *("residual_stream", "attention", "bits_per_byte", "bits_bound", "bits_of", "noise_floor", "revisions"),
 )
+RESIDUALS = "measurements/residuals"  # of revisions that others are compared with, while a sweep runs
 STATES = {"blocks": "outputs of blocks", "reported": "hidden states as transformers reports them"}
 
 
@@ -55,6 +56,7 @@ def run(source: "Revisions", stop: Stop) -> None:
     folder.claim(source.root, claimed(source.config), new=True)
     with folder.locked(source.root):
         folder.record_environment(source.root, source.corpus.record())
+        clear(source.root / RESIDUALS)  # of a session that was killed
         sweep.sweep(source, stop)
     print(f"{source.name}: memory at most {peak() / 1e9:.1f} GB")
 
@@ -108,8 +110,8 @@ def opened_files(
 
 
 @dataclasses.dataclass(frozen=True)
-class Revisions:
-    """A `measurement.source.Source`. The last revision comes first: it shows whether tokenizer and weights fit."""
+class Revisions(Source):
+    """The last revision comes first: it shows whether tokenizer and weights fit."""
 
     config: PretrainedConfig  # as asked for
     measure: MeasureConfig  # what can be measured of that
@@ -118,8 +120,8 @@ class Revisions:
     names: Tokens
     root: pathlib.Path
     name: str
-    digests: dict[int, str] = dataclasses.field(default_factory=dict)  # of weights, as far as they are known
-    apart: bool = False
+    digests: dict[int, str] = dataclasses.field(default_factory=dict)  # of weights, read now or by tables
+    read_now: set[int] = dataclasses.field(default_factory=set)  # steps whose weights this process has read
 
     @functools.cached_property
     def steps(self) -> list[int]:
@@ -129,10 +131,6 @@ class Revisions:
     @property
     def last(self) -> int:
         return self.steps[0]
-
-    @functools.cached_property
-    def targets(self) -> list[Target]:
-        return targets(self.measure, self.root)
 
     @functools.cached_property
     def made_by(self) -> dict[str, Any]:
@@ -153,14 +151,19 @@ class Revisions:
 
     def digest(self, step: int) -> str | None:
         """Of the weights' files, as far as they are here: a hub is not asked."""
+        if step not in self.steps:
+            return None
         place = place_of(self.config, step)
-        return load.digest_of(place) if place.local else self.digests.get(step)
+        if place.local:
+            return load.digest_of(place)
+        return self.digests[step] if step in self.read_now else None
 
     def open(self, plan: Plan, step: int) -> load.Loaded:
         """The revision of a step, which must not have the weights of another."""
         loaded = revision.opened(plan, place_of(self.config, step))
         guards.same_weights(step, loaded.about["weights_sha256"], self.digests)
         self.digests[step] = loaded.about["weights_sha256"]
+        self.read_now.add(step)
         return loaded
 
     def outdated(self, target: Target, standing: dict[int, Standing]) -> dict[int, str]:
@@ -185,33 +188,33 @@ class Revisions:
         first = plans.get(STREAM) or next(iter(plans.values()))
         compared = STREAM in plans and "comparison" in plans[STREAM].config.measure.families
         beside = Residuals(
-            self.root / "measurements" / "residuals",
+            self.root / RESIDUALS,
             sorted(self.steps),
             compared,
             lambda step: revision.residuals_of(first, revision.opened(first, place_of(self.config, step))),
         )
-        beside.close()  # what a session that was killed has left may be of other windows
-        about = attributes(self.config, self.corpus, self.windows, self.name) | {"made_by": json.dumps(self.made_by)}
+        about = attributes(self.config, self.corpus, self.windows, self.name)
         print_once = functools.cache(print)
 
-        def table(target: Target, loaded: load.Loaded, step: int) -> xr.Dataset:
+        def table(target: Target, loaded: load.Loaded, step: int, sums: str) -> xr.Dataset:
             plan, last = plans[target.name], step == self.last
             if target.name == STREAM:
                 return revision.stream(plan, loaded, step, last, beside, about)
             own = about | revision.recorded(loaded.about)
             own |= {"model": revision.words(loaded, self.config, self.windows)}
             if target.name == POINTS:
-                return revision.single_points(plan, loaded, self.names, own | {"step": step, "layout": LAYOUT})
-            own |= {"sum": inside.adds_up(loaded, self.windows.probe.tokens_GWT[0, 0], self.config.pretrained.clamp)}
-            print_once(f"{self.name}: {own['sum']}")
-            own |= hook_points.attributes(self.name, target.name)
+                return revision.single_points(plan, loaded, self.names, own | {"step": step})
+            own |= {"sum": sums} | hook_points.attributes(self.name, target.name)
             return revision.hook_point(plan, loaded, step, last, target.name, own)
 
-        def read(step: int, asked: Sequence[Target]) -> dict[str, xr.Dataset]:
-            loaded = self.open(first, step)
-            tables = {target.name: table(target, loaded, step) for target in asked}
+        def read(step: int, asked: Sequence[Target]) -> Iterator[tuple[str, xr.Dataset]]:
+            loaded, sums = self.open(first, step), ""
+            if any(target.is_hook_point for target in asked):  # told before the long part begins
+                sums = inside.adds_up(loaded, self.windows.probe.tokens_GWT[0, 0], self.config.pretrained.clamp)
+                print_once(f"{self.name}: {sums}")
+            for target in asked:
+                yield target.name, table(target, loaded, step, sums)
             beside.close(needed={step, self.last})
-            return tables
 
         try:
             yield read

@@ -110,7 +110,7 @@ def test_a_model_stays_what_it_was(valid, monkeypatch, broken):
         raise UserError("measure.points is wrong")
 
     if broken:
-        monkeypatch.setattr(in_memory, "table", table)
+        monkeypatch.setattr(in_memory, "stream", table)
         with pytest.raises(ValueError, match=r"^points is wrong$"):
             anisoscope.measure_model(model, [valid], tokenizer=tiny.tokenizer(), **QUICK)
     else:

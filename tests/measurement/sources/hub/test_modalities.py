@@ -368,9 +368,9 @@ def test_recordings_that_cannot_be_used_are_one_line(world, tmp_path, content, w
         ("wav2vec 2.0", None, "this model reads wav files, and no text"),
         ("ViT", "nowhere", "does not exist: check --config.data.path="),
         ("ViT", "sounds", "0.wav is no picture"),
-        ("Llama", "pictures/0.png", "holds PNG data and no text"),
-        ("Llama", "pictures/1.jpg", "holds JPEG data and no text"),
-        ("Llama", "sounds/0.wav", "holds WAV data and no text"),
+        ("Llama", "pictures/0.png", "holds binary data where the text"),
+        ("Llama", "pictures/1.jpg", "holds binary data where the text"),
+        ("Llama", "sounds/0.wav", "holds binary data where the text"),
     ],
 )
 def test_another_kind_of_data_is_one_line(world, tmp_path, model, data, words):

@@ -13,7 +13,7 @@ import xarray as xr
 from anisoscope.cli.flags import override
 from anisoscope.config.tangents import TangentsConfig
 from anisoscope.experiments import pretrained as experiment
-from anisoscope.measurement.sources.hub import load
+from anisoscope.measurement.sources.hub import load, revisions
 from anisoscope.measurement.sources.hub.reading import guards
 from anisoscope.measurement.tables import files
 from anisoscope.tangents.hub import scored
@@ -225,26 +225,26 @@ def test_an_encoder_is_read_with_masked_tokens(learned, tmp_path):
 def test_what_is_found_of_a_model_is_told_and_stands_in_its_tables(learned, tmp_path, kind, name, width):
     config = override(experiment.get_config(str(made(tmp_path / kind, kind, name))), PLAIN)
     config = override(config, {"data.path": str(learned / "text.txt"), "tangents.windows": "48"})
-    found = tangents.prepared(config, tmp_path / "run", "a model")
-    known = tangents._Reading(found).known
+    source = revisions.opened(config, tmp_path / "run", "a model")
+    known = tangents._Reading(tangents.prepared(source)).known
     assert (known["layers"], known["full_width"], known["width"]) == (4, 32, width)
     assert (known["largest_ones_share"] < 1e-8) == (width == 31)
-    told = " ".join(tangents._told(known, config))
-    assert ("vector of ones: removed" in told) == (width == 31)
-    assert ("NaN: embedding, attention, mlp, attention_out, mlp_out" in told) == (kind == "albert")
+    words = " ".join(tangents._in_words(known, config))
+    assert ("vector of ones: removed" in words) == (width == 31)
+    assert ("NaN: embedding, attention, mlp, attention_out, mlp_out" in words) == (kind == "albert")
 
 
 def test_what_was_found_stands_until_the_weights_change(learned, tmp_path):
     def reading(**changes):
         name = str(made(tmp_path / "gpt2", "gpt2", "GPT2LMHeadModel", **changes))
         config = override(experiment.get_config(name), PLAIN | {"data.path": str(learned / "text.txt")})
-        return tangents._Reading(tangents.prepared(config, tmp_path / "run", "a model"))
+        return tangents._Reading(tangents.prepared(revisions.opened(config, tmp_path / "run", "a model")))
 
     first, table = reading(), tmp_path / "run" / "tangents" / "1.nc"
     assert first.known["width"] == 31
-    made_by = tangents._made_by(tangents.prepared(first.config, tmp_path / "run", "a model"))
+    made_by = tangents._made_by(tangents.prepared(first.source))
     table.parent.mkdir(parents=True)
-    about = first.known | {"width": 30, "made_by": made_by, "checkpoints": json.dumps({1: first.digest(1)})}
+    about = first.known | {"width": 30, "made_by": made_by, "checkpoints": json.dumps({1: first.source.digest(1)})}
     files.write(xr.Dataset(attrs=about | {"early_proxies": "{}"}), table)
     assert reading().known["width"] == 30
     assert reading(n_embd=24).known["width"] == 23

@@ -1,0 +1,95 @@
+"""A source of one's own: a folder of step_<n>.npy, activations (layers, windows, T, width) of each step of a training.
+
+    python examples/folder_of_arrays.py ARRAYS TABLES
+
+measures every step into TABLES/measurements and joins them: results.nc, results.csv. What is there already stays.
+"""
+
+import contextlib
+import dataclasses
+import functools
+import hashlib
+import pathlib
+import sys
+from collections.abc import Iterator, Sequence
+
+import numpy as np
+import xarray as xr
+
+from anisoscope.config.measure import MeasureConfig
+from anisoscope.measurement.source import Reader, Source, Target, Wanted
+from anisoscope.measurement.sources import extracted
+from anisoscope.measurement.sweep import sweep
+from anisoscope.measurement.tables import raw
+from anisoscope.measurement.tables.measurements import STREAM, Standing
+from anisoscope.utils.stop import Stop
+
+
+@dataclasses.dataclass(frozen=True)
+class FolderOfArrays(Source):
+    """Batches are runs of consecutive windows, points are drawn from all positions of each."""
+
+    folder: pathlib.Path
+    root: pathlib.Path
+    measure: MeasureConfig
+    name: str = "arrays"
+
+    def path(self, step: int) -> pathlib.Path:
+        return self.folder / f"step_{step}.npy"
+
+    @functools.cached_property
+    def steps(self) -> list[int]:
+        """Those too whose array is gone and whose table is there."""
+        tables = {int(path.stem) for path in self.root.glob("measurements/*.nc")}
+        return sorted(tables | self.stored())
+
+    @functools.cached_property
+    def made_by(self) -> dict[str, int]:
+        return {f"measure.{name}": getattr(self.measure, name) for name in ("points", "batches", "folds", "seed")}
+
+    def stored(self) -> set[int]:
+        return {int(path.stem.removeprefix("step_")) for path in self.folder.glob("step_*.npy")}
+
+    def outdated(self, target: Target, standing: dict[int, Standing]) -> dict[int, str]:
+        tables = {step: one.table for step, one in standing.items() if one.table is not None}
+        here = self.stored() & tables.keys()
+        return {step: "its file has changed" for step in here if tables[step].attrs["sha256"] != self.sha256(step)}
+
+    @contextlib.contextmanager
+    def reader(self, wanted: dict[str, Wanted]) -> Iterator[Reader]:
+        asked = wanted[STREAM]
+        settings = dataclasses.replace(self.measure, families=asked.families, nulls=asked.nulls)
+
+        def read(step: int, targets: Sequence[Target]) -> Iterator[tuple[str, xr.Dataset]]:
+            x_NWTD = np.load(self.path(step)).astype(np.float32)
+            windows, context = x_NWTD.shape[1] // settings.batches, x_NWTD.shape[2]
+            picks, visible = self.picks(windows, context), np.ones((1, context, context), bool)
+            batches = []
+            for g in range(settings.batches):
+                part = x_NWTD[:, g * windows : (g + 1) * windows]
+                batches.append(extracted.measure_batch(g, (part[None], None, None), {}, picks, visible, settings))
+            about = {"corpus": self.folder.name, "sha256": self.sha256(step)}
+            yield STREAM, raw.table(extracted.joined(batches).values, step, ("all",), about)
+
+        yield read
+
+    def picks(self, windows: int, context: int) -> np.ndarray:
+        """(1, points): places of windows, fold after fold of whole windows, as many of each."""
+        folds = self.measure.folds
+        places, share = windows // folds * context, self.measure.points // folds
+        draw = np.random.default_rng(self.measure.seed)
+        return np.concatenate([fold * places + draw.permutation(places)[:share] for fold in range(folds)])[None]
+
+    def sha256(self, step: int) -> str:
+        return hashlib.sha256(self.path(step).read_bytes()).hexdigest()
+
+
+def main(arrays: str, tables: str) -> None:
+    families, nulls = ("spectrum", "dimension", "similarity"), ("gaussian",)
+    measure = MeasureConfig(points=512, batches=2, folds=4, families=families, nulls=nulls)
+    with Stop() as stop:  # Ctrl-C ends it after the step at hand
+        sweep(FolderOfArrays(pathlib.Path(arrays), pathlib.Path(tables), measure), stop)
+
+
+if __name__ == "__main__":
+    main(*sys.argv[1:])
