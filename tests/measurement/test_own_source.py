@@ -84,7 +84,8 @@ def test_what_the_source_cannot_give_is_one_line(arrays):
     with pytest.raises(UserError, match=r"measure\.points=64 there, 32 now"):
         measured(source(arrays, points=32))
     for changes, words in (
-        ({"families": ("similarity", "projection")}, "projection cannot be measured of it"),
+        ({"families": ("similarity", "comparison")}, "comparison cannot be measured of it"),
+        ({"families": ("attention",)}, "attention cannot be measured without queries and keys"),
         ({"nulls": ("shuffled",)}, "activations of 1 inputs; measured and shuffled are measured: 2"),
         ({"families": ("frequency",)}, "frequency cannot be measured of arrays"),
     ):

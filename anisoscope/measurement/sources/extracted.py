@@ -61,12 +61,15 @@ def measure_batch(
 
 def _check(inputs: Arrays, picks_SP: np.ndarray, settings: MeasureConfig) -> None:
     names, of_text = inputs_of(settings), [name for name in settings.families if FAMILIES[name].of_text]
+    of_heads = [name for name in settings.families if FAMILIES[name].of in ("heads", "vectors")]
     if len(inputs[0]) != len(names):
         raise ValueError(f"activations of {len(inputs[0])} inputs; {' and '.join(names)} are measured: {len(names)}")
     if picks_SP.shape[1] != settings.points or settings.points % settings.folds:
         raise ValueError(f"{picks_SP.shape[1]} points in {settings.folds} folds; measure.points is {settings.points}")
     if of_text:
         raise ValueError(f"{', '.join(of_text)} cannot be measured of arrays: it reads characters of a text")
+    if of_heads and inputs[1] is None:
+        raise ValueError(f"{', '.join(of_heads)} cannot be measured without queries and keys")
     if not np.isfinite(inputs[0]).all():
         raise ValueError("activations that are not finite")
 
