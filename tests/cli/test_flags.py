@@ -182,8 +182,11 @@ def test_what_is_no_python_file_is_one_line(tmp_path, name):
 def test_an_experiment_of_before_is_answered_with_its_name_of_today(then, tmp_path):
     now = renamed.EXPERIMENTS[then]
     for words, answer in (
-        (f"experiments/{then}.py:tiny,gpt2", f"pass --config=experiments/{now}.py:tiny,gpt2$"),
-        (f"{then}:tiny", f"pass --config={now}:tiny$"),
+        (
+            f"experiments/{then}.py:tiny,gpt2",
+            f"pass --config=experiments/{now}.py:tiny,gpt2, with --workdir=runs/{then} for",
+        ),
+        (f"{then}:tiny", f"pass --config={now}:tiny, with"),
     ):
         with pytest.raises(UserError, match=f"{then} is called {now} now; {answer}"):
             flags.load(words)

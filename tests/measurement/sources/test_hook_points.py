@@ -34,7 +34,7 @@ def run(tmp_path_factory):
     with Stop() as stop, pytest.MonkeyPatch.context() as patch:
         loop.train(config, tiny.corpus(), {"run": folder}, "run", stop)
         program._computation.cache_clear()
-        patch.setattr(program, "measure", counted)
+        patch.setattr(program, "measure_batches", counted)
         measured(config, folder)
     return folder, config, len(count)
 

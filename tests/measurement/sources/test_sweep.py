@@ -78,7 +78,7 @@ def traces(monkeypatch):
         return activations.measure_batches(*given)
 
     program._computation.cache_clear()
-    monkeypatch.setattr(program, "measure", counted)
+    monkeypatch.setattr(program, "measure_batches", counted)
     return count
 
 
@@ -410,7 +410,7 @@ def test_a_table_that_does_not_say_what_it_was_made_from_stays(tables, capsys):
 def test_a_text_of_another_name_and_another_layout_do_not_keep_tables_apart(tables):
     folder, config = tables
     (folder / "measurements" / "6.nc").unlink()
-    config = dataclasses.replace(config, mesh=dataclasses.replace(config.mesh, members=2))
+    config = dataclasses.replace(config, mesh=dataclasses.replace(config.mesh, seeds=2))
     measured(config, folder, dataclasses.replace(tiny.corpus(), name="letters.xz"), "renamed")
     table = files.read_table(folder / "results.nc")
     assert (table.attrs["corpus"], table.attrs["run"]) == ("letters.xz", "renamed")
@@ -566,6 +566,30 @@ def test_every_product_of_a_measurement_has_full_float32_precision():
     products = text.count("dot_general[")
     assert products > 7
     assert text.count("precision=(Precision.HIGHEST, Precision.HIGHEST)") + text.count("precision=HIGHEST") == products
+
+
+def test_a_checkpoint_beside_the_schedule_is_measured_there(run):
+    """As those of loss-matched contrasts: again when it has changed, and none that others are compared with."""
+    folder, config = run
+    config = replace(config, {"measure.families": ("similarity",), "measure.nulls": ()})
+    (folder / "beside" / "checkpoints").mkdir(parents=True)
+    (folder / "checkpoints" / "5").rename(folder / "beside" / "checkpoints" / "5")
+
+    def beside():
+        with (
+            Stop() as stop,
+            checkpoints.opened_beside(config, tiny.corpus(), folder, "beside", [5], "run", stop) as one,
+        ):
+            assert 5 not in one.store.steps()
+            return sweep.measure_missing(one, stop)[1]["the residual stream"]
+
+    path = folder / "beside" / "measurements" / "5.nc"
+    assert beside() == {5}
+    assert beside() == set()
+    whole = files.read_table(path)
+    files.write(whole.assign_attrs(checkpoints=json.dumps({5: "another network's"})), path)
+    assert beside() == {5}
+    assert files.read_table(path).equals(whole)
 
 
 def spread(cloud):
