@@ -2,7 +2,6 @@
 
 import contextlib
 import functools
-import hashlib
 import logging
 import os
 import pathlib
@@ -12,31 +11,22 @@ import warnings
 from collections.abc import Iterator
 from typing import Any, NamedTuple
 
-import safetensors
 import torch
 import transformers
 
 from anisoscope.config.pretrained import WeightsConfig
 from anisoscope.measurement.sources.hub import conversions
 from anisoscope.measurement.sources.hub.adapters import UNKNOWN, Adapter, adapter_of, kind_of
+from anisoscope.measurement.sources.hub.weights import Place, files_of, paths_of, types_of
 from anisoscope.utils.errors import UserError
 
 SECONDS = 10  # after which a hub that does not answer is given up
 PROCESSORS = ("preprocessor_config.json", "processor_config.json")  # of today, and beside a tokenizer
 TOKENS = "input_ids"
-KINDS = {".safetensors": "safetensors", ".gguf": "GGUF, quantised"}
 
 LOGGERS = ("httpx", "huggingface_hub")
 
 os.environ.setdefault("HF_HUB_DISABLE_TELEMETRY", "1")
-
-
-class Place(NamedTuple):
-    """Where weights are, in the words of `from_pretrained`."""
-
-    name: str  # of the hub, or a folder
-    given: dict[str, Any]  # revision, gguf_file, local_files_only
-    local: bool
 
 
 class Loaded(NamedTuple):
@@ -212,8 +202,8 @@ def load(place: Place, weights: WeightsConfig) -> Loaded:
         names = ", ".join([*missing, *(str(key[0]) for key in found["mismatched_keys"])][:3])
         raise UserError(f"{place.name}: the file lacks weights of {type(model).__name__}, or has others: {names} …")
     refuse_not_finite(place.name, model)
-    digest, kinds, revision = _files(place)
-    types = "quantised" if gguf else ", ".join(sorted(_types(_paths(place)[0])))
+    digest, kinds, revision = files_of(place)
+    types = "quantised" if gguf else ", ".join(sorted(types_of(paths_of(place)[0])))
     about = of_libraries(model) | {
         "weights_sha256": digest,
         "weights_file": kinds,
@@ -238,11 +228,6 @@ def way_of(adapter: Adapter) -> str | None:
 
 def bytes_of(model: Any) -> int:
     return sum(parameter.numel() * parameter.element_size() for parameter in model.parameters())
-
-
-def digest_of(place: Place) -> str:
-    """sha256 of the weights' files, as `about["weights_sha256"]` has it; of a hub they must have been fetched."""
-    return _files(place)[0]
 
 
 def class_of(settings: Any, adapter: Adapter, gguf: bool) -> Any:
@@ -283,35 +268,3 @@ def refuse_not_finite(name: str, model: Any) -> None:
     for weight, parameter in model.named_parameters():
         if parameter.device.type != "meta" and not bool(torch.isfinite(parameter).all()):
             raise UserError(f"{name}: weight {weight} holds numbers that are not finite; it is damaged")
-
-
-def _files(place: Place) -> tuple[str, str, str]:
-    """sha256 of the weights' file, or of the digests of several; their kind; and the commit of a hub."""
-    paths, revision = _paths(place)
-    digests = []
-    for path in paths:
-        with open(path, "rb") as file:
-            digests.append(hashlib.file_digest(file, "sha256").hexdigest())
-    whole = digests[0] if len(digests) == 1 else hashlib.sha256("".join(digests).encode()).hexdigest()
-    return whole, KINDS[paths[0].suffix], revision
-
-
-def _types(paths: list[pathlib.Path]) -> set[str]:
-    """Of the numbers in the files: F32, BF16, F16, …"""
-    found = set()
-    for path in paths:
-        with safetensors.safe_open(path, "pt") as file:
-            found |= {file.get_slice(name).get_dtype() for name in file.keys()}  # noqa: SIM118 (no dict)
-    return found
-
-
-def _paths(place: Place) -> tuple[list[pathlib.Path], str]:
-    if "gguf_file" in place.given:
-        return [pathlib.Path(place.name) / place.given["gguf_file"]], "local file"
-    folder, revision = pathlib.Path(place.name), "local folder"
-    if not place.local:
-        cached = transformers.utils.cached_file(place.name, "config.json", **place.given | {"local_files_only": True})
-        folder = pathlib.Path(cached).parent
-        revision = folder.name  # the hub's cache names a snapshot by its commit
-    names = {"model.safetensors"} if (folder / "model.safetensors").exists() else None
-    return sorted(path for path in folder.glob("*.safetensors") if names is None or path.name in names), revision

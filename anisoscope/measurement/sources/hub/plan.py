@@ -14,6 +14,7 @@ from anisoscope.measurement.sources.activations import Measured, inputs_of
 from anisoscope.measurement.sources.hub import load
 from anisoscope.measurement.sources.hub.reading import guards
 from anisoscope.measurement.sources.hub.reading.windows import Windows
+from anisoscope.measurement.sources.hub.weights import Place
 
 OF_HEADS = ("attention", "projection")  # families that read queries and keys
 
@@ -39,7 +40,7 @@ class Plan(NamedTuple):
         return np.stack([probe.tokens_GWT[g], probe.shuffled_GWT[g]][: len(inputs_of(self.config.measure))])
 
 
-def place_of(config: PretrainedConfig, step: int) -> load.Place:
+def place_of(config: PretrainedConfig, step: int) -> Place:
     return load.place_of(config.pretrained.name, steps(config.pretrained)[step])
 
 

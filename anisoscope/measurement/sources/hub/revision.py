@@ -26,6 +26,7 @@ from anisoscope.measurement.sources.hub.reading.clamp import clamp
 from anisoscope.measurement.sources.hub.reading.extract import Activations, activations
 from anisoscope.measurement.sources.hub.reading.windows import Windows, at_positions
 from anisoscope.measurement.sources.hub.residuals import Residuals, before, compared_with
+from anisoscope.measurement.sources.hub.weights import Place
 from anisoscope.measurement.tables import leading_vectors, projection, raw
 from anisoscope.utils.errors import UserError
 
@@ -35,7 +36,7 @@ PREVIOUS = "step of the revision that cka_previous and overlap_previous compare 
 Tokens = Callable[[np.ndarray], list[str]]  # what tokens of these numbers are called
 
 
-def opened(plan: Plan, place: load.Place) -> load.Loaded:
+def opened(plan: Plan, place: Place) -> load.Loaded:
     """The model, with its coordinates clamped where that is asked for."""
     loaded, weights = guarded(plan, load.load(place, plan.config.pretrained)), plan.config.pretrained
     if weights.clamp is not None and loaded.adapter.maps:

@@ -9,7 +9,6 @@ import functools
 import hashlib
 import json
 import pathlib
-import sys
 from collections.abc import Iterator, Sequence
 from typing import Any
 
@@ -23,8 +22,9 @@ from anisoscope.data.corpus import Corpus
 from anisoscope.measurement import sweep
 from anisoscope.measurement.source import Reader, Source, Target, Wanted, check_tables
 from anisoscope.measurement.sources import hook_points
-from anisoscope.measurement.sources.hub import load, revision
+from anisoscope.measurement.sources.hub import load, revision, weights
 from anisoscope.measurement.sources.hub.adapters import UNKNOWN, adapter_of, kind_of
+from anisoscope.measurement.sources.hub.attributes import GUARDED, OF_STREAM, attributes, in_words, peak, plain
 from anisoscope.measurement.sources.hub.modalities import inputs
 from anisoscope.measurement.sources.hub.plan import OF_HEADS, Plan, place_of
 from anisoscope.measurement.sources.hub.reading import guards, inside
@@ -39,15 +39,7 @@ from anisoscope.utils.errors import UserError
 from anisoscope.utils.settings import replace
 from anisoscope.utils.stop import Stop
 
-GUARDED = (  # of each revision, in the table of all
-    *("revision", "weights_sha256", "weights_file", "weights_type", "computed_in", "not_read", "residual_stream"),
-    *("attention", "bits_per_byte", "bits_bound", "bits_of", "noise_floor", "clamped", "torch", "transformers"),
-)
-OF_STREAM = (  # what a run says of the residual stream, and not of a hook point
-    *("residual_stream", "attention", "bits_per_byte", "bits_bound", "bits_of", "noise_floor", "revisions"),
-)
 RESIDUALS = "measurements/residuals"  # of revisions that others are compared with, while a sweep runs
-STATES = {"blocks": "outputs of blocks", "reported": "hidden states as transformers reports them"}
 
 
 def run(source: "Revisions", stop: Stop) -> None:
@@ -86,7 +78,7 @@ def opened(config: PretrainedConfig, root: pathlib.Path, title: str, corpus: Cor
 
 
 def opened_text(
-    config: PretrainedConfig, last: load.Place, rate: int, corpus: Corpus | None
+    config: PretrainedConfig, last: weights.Place, rate: int, corpus: Corpus | None
 ) -> tuple[Corpus, Windows, Tokens, PretrainedConfig]:
     """The text, its windows, and what tokens are called: by the tokenizer of the last revision, for all.
 
@@ -102,7 +94,7 @@ def opened_text(
 
 
 def opened_files(
-    config: PretrainedConfig, last: load.Place
+    config: PretrainedConfig, last: weights.Place
 ) -> tuple[inputs.Source, inputs.Windows, Tokens, PretrainedConfig]:
     """The same of pictures or sound, and what positions are called."""
     source, windows = inputs.opened(config, last)
@@ -155,7 +147,7 @@ class Revisions(Source):
             return None
         place = place_of(self.config, step)
         if place.local:
-            return load.digest_of(place)
+            return weights.digest_of(place)
         return self.digests[step] if step in self.read_now else None
 
     def open(self, plan: Plan, step: int) -> load.Loaded:
@@ -275,47 +267,3 @@ def known_of(config: PretrainedConfig, model_type: str, name: str) -> Pretrained
         f"families {' and '.join(OF_HEADS)} are left out"
     )
     return replace(config, {"measure.families": families})
-
-
-def attributes(config: PretrainedConfig, corpus: Corpus, windows: Windows, name: str) -> dict[str, Any]:
-    """What every table says about where its numbers come from."""
-    return {
-        "run": name,
-        "corpus": corpus.name,
-        "corpus_sha256": corpus.sha256,
-        "pretrained": config.pretrained.name,
-        "points": config.measure.points,
-        "batches": config.measure.batches,
-        "folds": config.measure.folds,
-        "config": json.dumps(dataclasses.asdict(config)),
-        **windows.about,
-    }
-
-
-def plain(value: Any) -> Any:
-    """A number read from a table is NumPy's."""
-    return value.item() if hasattr(value, "item") else value
-
-
-def peak() -> int:
-    """Bytes of memory that this process has needed; macOS counts them, Linux kilobytes."""
-    import resource  # of systems that have it
-
-    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * (1 if sys.platform == "darwin" else 1024)
-
-
-def in_words(config: PretrainedConfig, about: dict[str, Any]) -> str:
-    """Where numbers come from, as a figure says it, with semicolons between facts."""
-    bits = about["bits_per_byte"]
-    return "; ".join(
-        (
-            about["corpus"],
-            "/".join(pathlib.Path(config.pretrained.name).parts[-2:]),
-            *about["model"].split(", "),
-            STATES[config.hidden_states],
-            f"computed in {about['computed_in']}",
-            *([f"coordinates clamped at {config.pretrained.clamp:g}"] if config.pretrained.clamp else []),
-            *([f"{bits:.2f} bits a byte"] if not isinstance(bits, str) else []),
-            f"weights {about['weights_sha256'][:12]}",
-        )
-    )

@@ -13,7 +13,7 @@ import transformers
 import anisoscope
 from anisoscope.config.pretrained import WeightsConfig
 from anisoscope.measurement.sources import hub
-from anisoscope.measurement.sources.hub import in_memory, load
+from anisoscope.measurement.sources.hub import in_memory, load, weights
 from anisoscope.measurement.sources.hub.reading import guards
 from anisoscope.measurement.tables import files
 from anisoscope.utils.errors import UserError
@@ -67,7 +67,7 @@ def test_numbers_are_those_of_the_command(training, valid, commanded, how, capsy
         assert values.attrs.get("noise_floor") == own.attrs.get("noise_floor")
     for name in ("windows", "tokens_per_byte", "bits_per_byte", "bits_bound", "torch", "attention", "residual_stream"):
         assert str(found.attrs[name]).replace("the text", "the validation split") == str(commanded.attrs[name])
-    digest = load.digest_of(load.place_of(str(training / "step60"), None))
+    digest = weights.digest_of(load.place_of(str(training / "step60"), None))
     assert (found.attrs["weights_sha256"] == digest) == (how == "folder")
     assert found.attrs["weights_file"] == ("safetensors" if how == "folder" else "in memory")
     assert found.attrs["anisoscope"] == anisoscope.__version__

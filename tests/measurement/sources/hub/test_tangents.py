@@ -13,7 +13,7 @@ import xarray as xr
 from anisoscope.cli.flags import override
 from anisoscope.config.tangents import TangentsConfig
 from anisoscope.experiments import pretrained as experiment
-from anisoscope.measurement.sources.hub import load, revisions
+from anisoscope.measurement.sources.hub import revisions, weights
 from anisoscope.measurement.sources.hub.reading import guards
 from anisoscope.measurement.tables import files
 from anisoscope.tangents.hub import scored
@@ -122,8 +122,8 @@ def test_primary_cells_are_those_named_beforehand(run):
 
 def test_weights_that_have_changed_are_read_again(run, learned, monkeypatch):
     """Of step 8: itself, the early proxies, and step 20, which is tested with proxies of step 8."""
-    own = load.digest_of
-    monkeypatch.setattr(load, "digest_of", lambda place: own(place) + "x" * place.name.endswith("step8"))
+    own = weights.digest_of
+    monkeypatch.setattr(weights, "digest_of", lambda place: own(place) + "x" * place.name.endswith("step8"))
     assert "tangents of 4 checkpoints (2 now)" in start(learned, run, *NAMES).stdout
     for name in ("early", "8", "20"):
         assert json.loads(files.read_table(run / "tangents" / f"{name}.nc").attrs["checkpoints"])["8"].endswith("x")
