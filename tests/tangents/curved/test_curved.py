@@ -171,7 +171,7 @@ def test_one_stage_measures_and_draws_and_the_same_again_changes_nothing(tmp_pat
     assert "norm of the normal gradient: t^" in said
     assert f"figures: {to} (1, each" in said
     before = {name: (root / name).read_bytes() for name in ("measurements/seeds.nc", "results.nc", "results.csv")}
-    monkeypatch.setattr(tables, "measure", lambda config: pytest.fail("measured again"))
+    monkeypatch.setattr(tables, "energies", lambda config: pytest.fail("measured again"))
     untrained.curved_manifolds(config, asked(root, "measure"))
     assert {name: (root / name).read_bytes() for name in before} == before
     with pytest.raises(UserError, match="holds a run with other settings: seed=0 there, 1 now"):
