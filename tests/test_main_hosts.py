@@ -24,11 +24,11 @@ from anisoscope.cli import process
 from anisoscope.measurement.tables import measurements
 written, killed_at = measurements.keep, int(sys.argv[1])
 
-def keep(table, step, there, folder):
+def keep(table, step, there, folder, of):
     if step == killed_at:
         os.kill(os.getpid(), signal.SIGKILL)
-    written(table, step, there, folder)
-    print(f"{folder.parent.name} {step}", file=sys.stderr)
+    written(table, step, there, folder, of)
+    print(f"{folder.name if folder.name == 'points' else folder.parent.name} {step}", file=sys.stderr)
 
 measurements.keep = keep
 sys.exit(process.main(["main.py", *sys.argv[2:]]))
@@ -68,11 +68,10 @@ def test_two_processes_make_the_tables_of_one(trained, by_one):
     assert [process.returncode for process in ended] == [0, 0], [process.stderr[-2000:] for process in ended]
     half = len(STEPS) // 2
     for process, steps in zip(ended, (STEPS[:half], STEPS[half:]), strict=True):
-        for name in ("by_two", "values"):
+        for name in ("by_two", "values", "points"):
             assert re.findall(rf"{name} (\d+)$", process.stderr, re.MULTILINE) == list(map(str, steps))
-    assert (
-        ended[0].stdout.count(f"checkpoints of each process: {half}, {half}\n") == 4
-    )  # hook points, updates and points too
+    shared = f"checkpoints of each process: {half}, {half}\n"
+    assert ended[0].stdout.count(shared) == 2  # one pass for all tables of a step, and one for updates
     assert len(by_one) == 3 * len(STEPS) + 4
     assert tables(workdir) == by_one
 
@@ -86,7 +85,8 @@ def test_a_killed_process_ends_the_others_and_the_same_command_goes_on(trained, 
     assert last.endswith("; the same command, started on every host, resumes from what is saved")
     assert "Traceback" not in first.stderr
     there = {path: path.stat().st_mtime_ns for path in workdir.rglob("measurements/*.nc")}
-    assert sorted(int(path.stem) for path in there) == [*STEPS[:3], *STEPS[4:6]]
+    assert sorted({int(path.stem) for path in there}) == [*STEPS[:3], *STEPS[4:6]]
+    assert len(there) == 2 * 5  # of the residual stream and of the values
     ended = measured(workdir, "--distributed")
     assert [process.returncode for process in ended] == [0, 0], [process.stderr[-2000:] for process in ended]
     assert f"{len(STEPS)} checkpoints measured ({len(STEPS)} now)" in ended[0].stdout  # their updates were missing

@@ -42,12 +42,12 @@ import pathlib
 from anisoscope.cli import flags, training
 from anisoscope.config import variants
 from anisoscope.data import corpus
-from anisoscope.measurement.sources import sweep
+from anisoscope.measurement.sources import checkpoints
 from anisoscope.utils import mesh
 experiment = flags.load("quickstart")
 mesh.take_cores_for_devices(training.units(experiment))
 config = training.resolved(next(iter(variants.expand(experiment).values())), pathlib.Path())
-sweep.compile_ahead(config, corpus.load(config.data, config.model.context))
+checkpoints.precompile(config, corpus.load(config.data, config.model.context))
 """
     env = environment() | {"HOME": str(tmp_path)}
     env.pop("JAX_DISABLE_MOST_OPTIMIZATIONS", None)
