@@ -4,8 +4,6 @@ import ast
 import pathlib
 import re
 
-import pytest
-
 ROOT = pathlib.Path(__file__).parent.parent
 TABLE = (ROOT / "docs" / "reference" / "letters.md").read_text()
 ROWS = dict(re.findall(r"^\| ([A-Z]) \| (.+?) \|$", TABLE, re.MULTILINE))
@@ -51,21 +49,21 @@ def letters(shape):
     return re.findall(r"(?<![a-z{])[A-Z](?![a-z}])", shape)
 
 
-@pytest.mark.parametrize("file", FILES)
-def test_letters_are_those_of_the_table_and_free_ones_are_said_at_the_head(file):
-    tree = ast.parse((ROOT / file).read_text())
-    used = {letter for _, suffix in names(tree) for letter in suffix if letter.isalpha()}
-    used |= {letter for shape in shapes(tree) for letter in letters(shape)}
-    assert used <= set(ROWS)
-    said = set(re.findall(r"\b[A-Z]\b", ast.get_docstring(tree) or ""))
-    assert used & FREE <= said, "letters that the docstring of the module must explain"
+def test_letters_are_those_of_the_table_and_free_ones_are_said_at_the_head():
+    for file in FILES:
+        tree = ast.parse((ROOT / file).read_text())
+        used = {letter for _, suffix in names(tree) for letter in suffix if letter.isalpha()}
+        used |= {letter for shape in shapes(tree) for letter in letters(shape)}
+        assert used <= set(ROWS), file
+        said = set(re.findall(r"\b[A-Z]\b", ast.get_docstring(tree) or ""))
+        assert used & FREE <= said, f"{file}: its docstring must explain these letters"
 
 
-@pytest.mark.parametrize("file", FILES)
-def test_a_name_has_the_letters_of_its_annotation(file):
-    for name, suffix, shape in typed(ast.parse((ROOT / file).read_text())):
-        whole = [dimension for dimension in shape.split() if not dimension.startswith(("*", "..."))]
-        assert "".join(whole) == suffix or set("".join(whole)) & set("_{"), f"{name}: {shape!r}"
+def test_a_name_has_the_letters_of_its_annotation():
+    for file in FILES:
+        for name, suffix, shape in typed(ast.parse((ROOT / file).read_text())):
+            whole = [dimension for dimension in shape.split() if not dimension.startswith(("*", "..."))]
+            assert "".join(whole) == suffix or set("".join(whole)) & set("_{"), f"{file}: {name}: {shape!r}"
 
 
 def test_the_table_is_whole():

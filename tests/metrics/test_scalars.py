@@ -46,7 +46,11 @@ def test_pairs_are_those_of_the_float64_twin():
     assert metrics.levina_bickel(X, k=8) != metrics.levina_bickel(X, k=9)
 
 
-@pytest.mark.parametrize("name", metrics.__all__)
+QUICK = ("anisotropy", "twonn", "mean_cosine", "participation_ratio", "cka", "drift")  # one of each way to compute
+SLOW = [pytest.param(name, marks=pytest.mark.slow) for name in metrics.__all__ if name not in QUICK]
+
+
+@pytest.mark.parametrize("name", [*QUICK, *SLOW])
 def test_it_is_a_function_of_jax(name):
     """Under vmap as one after another; and its gradient is that of a small step."""
     x = jnp.asarray(X, jnp.float32)
