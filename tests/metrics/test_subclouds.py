@@ -32,7 +32,7 @@ def among(cloud, left):
 in_subsets = jax.jit(neighbours_in_subsets, static_argnums=2)
 
 
-@pytest.mark.parametrize("count", [FEW, MANY])
+@pytest.mark.parametrize("count", [FEW, pytest.param(MANY, marks=pytest.mark.slow)])
 def test_a_cloud_and_its_subsamples_have_the_neighbours_that_each_has_alone(count):
     """Copies in several subsamples are one point of the cloud, and one of each subsample that they are in."""
     cloud = with_copies(gaussian())[: POINTS // 4 * 4]

@@ -134,6 +134,7 @@ def test_another_mask_is_data_of_the_same_program(run, tmp_path, monkeypatch):
     assert len(count) == 1
 
 
+@SLOW  # quick: test_another_mask_is_data_of_the_same_program, tests/measurement/test_own_source.py
 def test_all_checkpoints_in_one_program_and_then_nothing_to_do(run, monkeypatch, capsys):
     folder, config = run
     count = traces(monkeypatch)
