@@ -1,7 +1,7 @@
 """What an experiment will take, before it is run: parameters, disk, memory, and roughly how long.
 
 The time is floating-point operations over a speed that is measured here in a fraction of a second. Shares and weights
-were measured on two CPU cores (docs/speed.md, dev/LOG.md); on other machines they are a guess.
+were measured on two CPU cores (docs/reference/speed.md, dev/LOG.md); on other machines they are a guess.
 """
 
 import os

@@ -30,7 +30,7 @@ class MeasureConfig:
     points: int = 4096  # vectors per cloud
     batches: int = 4  # clouds per checkpoint, over disjoint windows
     folds: int = 8  # folds of whole windows in a batch, resampled for the intervals; 1: by batches alone
-    families: tuple[str, ...] = tuple(FAMILIES)  # what is measured: docs/reading.md
+    families: tuple[str, ...] = tuple(FAMILIES)  # what is measured: docs/reference/files.md
     nulls: tuple[str, ...] = NULLS  # what every value is compared with
     weighting: str = "none"  # which positions are drawn: any (none), or so that all characters weigh alike (types)
     projected_head: int = 0  # family projection: whose queries and keys are kept, the same head of every block

@@ -18,7 +18,7 @@ class FileConfig:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FoldsConfig:
-    families: tuple[str, ...] = OF_ARRAYS  # what is measured: docs/reading.md
+    families: tuple[str, ...] = OF_ARRAYS  # what is measured: docs/reference/files.md
     nulls: tuple[str, ...] = ("gaussian",)  # what every value is compared with
     folds: int = 8  # of whole clusters, resampled for the intervals; 1: no intervals
     seed: int = 0  # of the folds and of the null model

@@ -1,4 +1,4 @@
-"""The source of docs/adding.md, as somebody else writes one: measured, resumed, refused."""
+"""The source of docs/howto/adding.md, as somebody else writes one: measured, resumed, refused."""
 
 import importlib.util
 import json
