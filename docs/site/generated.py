@@ -1,0 +1,156 @@
+"""Reference pages made from the code: put in where `<!-- generated: NAME -->` stands, when the site is built."""
+
+import dataclasses
+import math
+import re
+from collections.abc import Callable, Iterator
+from typing import Any
+
+from sphinx.application import Sphinx
+from sphinx.errors import ExtensionError
+
+from anisoscope.cli import explained, flags, options
+from anisoscope.cli.listing import entries
+from anisoscope.measurement.families.entries import FAMILIES, coordinates
+from anisoscope.measurement.quantity import Quantity
+from formulas import LATEX
+
+MARK = re.compile(r"<!-- generated: (\w+) -->")
+CLOUD_OF = {
+    "cloud": "the points of each layer",
+    "layers": "all layers together",
+    "heads": "queries and keys of each head",
+    "vectors": "queries and keys of one head of each block, kept as they are",
+}
+INTERVAL = {
+    "": "the batches are the sample",
+    "jackknife": "whole folds of windows left out in turn",
+    "sections": "the scatter between subsamples",
+    "share_sections": "the scatter between subsamples",
+}
+CONFIGS = {
+    "Config": "Training runs",
+    "PretrainedConfig": "Pretrained models",
+    "ModelsConfig": "Lists of pretrained models",
+    "VectorsConfig": "Your own activations, from a file",
+    "UntrainedConfig": "Untrained blocks",
+    "CurvedConfig": "Curved manifolds",
+}
+
+
+def quantities() -> Iterator[str]:
+    """A section for each family, and in it an entry for each quantity."""
+    if stale := set(LATEX) - {
+        split_off(one.formula)[0] for family in FAMILIES.values() for one in family.quantities.values()
+    }:
+        raise ExtensionError(f"docs/site/formulas.py typesets what is no quantity's formula: {sorted(stale)}")
+    for name, family in FAMILIES.items():
+        nulls = ", ".join(f"`{null}`" for null in family.nulls) or "none"
+        yield from (f"## {name}", "", f"Measured of {CLOUD_OF[family.of]}. Null models: {nulls}.", "")
+        if not family.quantities:
+            yield from ("It keeps vectors and no quantities.", "")
+        for key, quantity in family.quantities.items():
+            yield from entry(key, quantity)
+
+
+def entry(name: str, quantity: Quantity) -> Iterator[str]:
+    yield from (f"({name})=", f"### {name}", "", f"{quantity.long_name[0].upper()}{quantity.long_name[1:]}.", "")
+    formula, rest = split_off(quantity.formula)
+    if formula in LATEX:
+        latex, words = LATEX[formula]
+        yield from ("```{math}", latex, "```", "")
+        yield from (plain(" ".join(filter(None, (words, rest and f"{rest[0].upper()}{rest[1:]}.")))), "")
+    else:
+        yield from (plain(quantity.formula), "")
+    facts = {
+        "dimensions": ", ".join(f"`{dim}`" for dim in quantity.dims) + labels(quantity),
+        "units": {"1": "none", "activation": "those of the activations"}.get(quantity.units, quantity.units),
+        "range": span(*quantity.range),
+        "interval": INTERVAL[quantity.resampling],
+        "source": plain(quantity.source),
+    }
+    yield from (f"- {what}: {value}" for what, value in facts.items())
+    yield ""
+
+
+def split_off(formula: str) -> tuple[str, str]:
+    """The formula, and in words which part of the cloud it is of."""
+    for words in (", of the cloud without", ", without the longest"):
+        before, found, after = formula.partition(words)
+        if found:
+            return before, f"{found.removeprefix(', ')}{after}"
+    return formula, ""
+
+
+def labels(quantity: Quantity) -> str:
+    """What the further dimensions of a quantity are labelled with."""
+    known = coordinates()
+    said = [f"`{dim}` is {', '.join(map(str, known[dim]))}" for dim in quantity.dims if dim in known]
+    return f"; {'; '.join(said)}" if said else ""
+
+
+def span(low: float, high: float) -> str:
+    left = "(−∞" if math.isinf(low) else f"[{low:g}".replace("-", "−")
+    return f"{left}, {'∞)' if math.isinf(high) else f'{high:g}]'}"
+
+
+def plain(words: str) -> str:
+    """Words that hold formulas, with nothing of them read as a sign of Markdown."""
+    return re.sub(r"([\\*_|<>\[\]$^])", r"\\\1", words)
+
+
+def settings() -> Iterator[str]:
+    """A table of each group of settings, for each kind of experiment; what two kinds share stands once."""
+    seen: set[type] = set()
+    for kind in sorted(flags.KINDS, key=lambda kind: list(CONFIGS).index(kind.__name__)):
+        yield from (f"## {CONFIGS[kind.__name__]}", "")
+        yield from group(kind(), "", seen)
+
+
+def group(config: Any, prefix: str, seen: set[type]) -> Iterator[str]:
+    values = {field.name: getattr(config, field.name) for field in dataclasses.fields(config)}
+    groups = {name: value for name, value in values.items() if dataclasses.is_dataclass(value)}
+    single = {name: value for name, value in values.items() if name not in groups and not isinstance(value, dict)}
+    meanings = explained.comments(type(config))
+    if single:
+        yield from ("| setting | default | meaning |", "| --- | --- | --- |")
+        for name, value in single.items():
+            default = f"`{explained.plain(value)}`" if explained.plain(value) else "empty"
+            yield f"| `{prefix}{name}` | {default} | {meanings.get(name, '').replace('|', chr(92) + '|')} |"
+        yield ""
+    for name, inner in groups.items():
+        yield from (f"### {prefix}{name}" if type(inner) not in seen else "", "")
+        if type(inner) in seen:
+            yield from (f"`{prefix}{name}`: as above.", "")
+            continue
+        seen.add(type(inner))
+        yield from group(inner, f"{prefix}{name}.", seen)
+
+
+def command() -> Iterator[str]:
+    yield from ("```text", *options.flags_explained(options.parse(["main.py", "--help"])), "```", "")
+
+
+def listed() -> Iterator[str]:
+    yield from ("| experiment | what it runs | sizes, and what each costs |", "| --- | --- | --- |")
+    for one in entries():
+        cost = "; ".join(f"`{size}`: {words}" if size else words for size, words in one.cost.items())
+        yield f"| `{one.path.stem}` | {plain(one.words)} | {plain(cost)} |"
+    yield ""
+
+
+PAGES: dict[str, Callable[[], Iterator[str]]] = {
+    "quantities": quantities,
+    "settings": settings,
+    "command": command,
+    "experiments": listed,
+}
+
+
+def put_in(app: Sphinx, docname: str, source: list[str]) -> None:
+    source[0] = MARK.sub(lambda found: "\n".join(PAGES[found[1]]()), source[0])
+
+
+def setup(app: Sphinx) -> dict[str, bool]:
+    app.connect("source-read", put_in)
+    return {"parallel_read_safe": True, "parallel_write_safe": True}

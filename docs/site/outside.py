@@ -1,0 +1,27 @@
+"""Links of a page to files of the repository that are no pages, as dev/LOG.md: the site carries a copy of the file."""
+
+import os
+import pathlib
+import re
+
+from sphinx.application import Sphinx
+
+LINK = re.compile(r"(?<!!)\[([^\]]*)\]\(([^)\s#:]+)(?:#[^)\s]*)?\)")
+
+
+def carried(app: Sphinx, docname: str, source: list[str]) -> None:
+    page = pathlib.Path(app.env.doc2path(docname))
+    pages = pathlib.Path(app.srcdir)
+
+    def link(found: re.Match[str]) -> str:
+        target = pathlib.Path(os.path.normpath(page.parent / found[2]))
+        if target.is_relative_to(pages) or not target.is_file():
+            return found[0]
+        return f"{{download}}`{found[1].strip('`')} <{os.path.relpath(target, page.parent)}>`"
+
+    source[0] = LINK.sub(link, source[0])
+
+
+def setup(app: Sphinx) -> dict[str, bool]:
+    app.connect("source-read", carried)
+    return {"parallel_read_safe": True, "parallel_write_safe": True}
