@@ -18,7 +18,7 @@ shifts = np.linspace(0, 24, 9)
 ax = plt.subplots()[1]
 for name, metric, color, marker in (
     ("mean cosine", metrics.mean_cosine, "#0072B2", "o"),
-    ("anisotropy about the origin", metrics.anisotropy_uncentred, "#D55E00", "s"),
+    ("anisotropy about the origin", metrics.anisotropy_uncentred, "#D55E00", "x"),
     ("anisotropy", metrics.anisotropy, "#009E73", "^"),
 ):
     values = [float(metric(cloud + shift * direction)) for shift in shifts]

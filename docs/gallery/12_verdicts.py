@@ -31,7 +31,9 @@ for ax, (quantity, rows) in zip(axes, table.groupby("quantity", sort=False), str
         )
     ax.axvline(0, color="0.5", linewidth=0.8)
     ax.set(
-        xlabel=words[quantity], yticks=range(len(rows)), yticklabels=[one.split("_")[0].upper() for one in rows.after]
+        xlabel=words[quantity],
+        yticks=range(len(rows)),
+        yticklabels=[{"sgd": "SGD", "muon": "Muon"}[one.split("_")[0]] for one in rows.after],
     )
 handles = {label: one for ax in axes for one, label in zip(*ax.get_legend_handles_labels(), strict=True)}
 figure.legend(handles.values(), handles, loc="outside upper center", ncols=3)

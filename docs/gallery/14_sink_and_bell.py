@@ -27,4 +27,4 @@ for run, (words, color, marker) in runs.items():
         ax.plot(values.index / values.index[-1], values, style, color=color, marker=marker, label=label)
 ax.set(xlabel="depth (0: the embedding, 1: the last block)", ylabel="anisotropy", ylim=(0, None))
 ax.set_title("The deep run has the bell, the long run the sink")
-ax.legend()
+ax.figure.legend(loc="outside lower center", ncols=1)

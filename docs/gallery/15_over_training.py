@@ -2,7 +2,7 @@
 Your own network over training
 ==============================
 
-A small network learns to reproduce its input through a narrow layer. Function and metrics are one compiled program,
+A small network learns to reproduce its input. Function and metrics are one compiled program,
 called at every checkpoint.
 """
 
@@ -23,16 +23,17 @@ def layers(params, x):
     return jnp.stack([x, hidden, hidden @ params["out"]])
 
 
-step = jax.jit(
-    lambda params: jax.tree.map(
-        lambda p, g: p - 0.1 * g,
-        params,
-        jax.grad(lambda p: ((layers(p, windows)[-1] - windows) ** 2).mean() * 24)(params),
-    )
-)
-table_of = anisoscope.measure_function(
-    layers, windows, families="spectrum", nulls=(), names=("input", "hidden", "output")
-)
+def loss(params):
+    return 24 * ((layers(params, windows)[-1] - windows) ** 2).mean()
+
+
+@jax.jit
+def step(params):
+    return jax.tree.map(lambda p, g: p - 0.01 * g, params, jax.grad(loss)(params))
+
+
+names = ("input", "hidden", "output")
+table_of = anisoscope.measure_function(layers, windows, families="spectrum", nulls=(), names=names)
 kept, tables = [0, 4, 16, 64, 256], []
 for now in range(kept[-1] + 1):
     if now in kept:
@@ -40,17 +41,11 @@ for now in range(kept[-1] + 1):
     params = step(params)
 
 ax = plt.subplots()[1]
-for layer, color, marker in (("input", "0.4", "o"), ("hidden", "#0072B2", "s"), ("output", "#D55E00", "^")):
+for layer, color, marker in zip(names, ("0.4", "#0072B2", "#D55E00"), "os^", strict=True):
     values = [table.participation_ratio.sel(layer=layer) for table in tables]
     mean, low, high = (np.array([float(one.sel(statistic=end)) for one in values]) for end in ("mean", "low", "high"))
     ax.fill_between(range(len(kept)), low, high, color=color, alpha=0.2, linewidth=0)
     ax.plot(range(len(kept)), mean, color=color, marker=marker, label=layer)
-ax.set(
-    xlabel="step",
-    xticks=range(len(kept)),
-    ylabel="participation ratio",
-    ylim=(1, None),
-    title="The output takes on two dimensions",
-)
+ax.set(xlabel="step", ylabel="participation ratio", ylim=(0, None), title="The output takes on the input's shape")
 ax.set_xticks(range(len(kept)), kept)
 ax.legend()

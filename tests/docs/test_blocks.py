@@ -1,0 +1,68 @@
+"""Every block of code in README and the documents runs and gives what is shown; commands are looked up."""
+
+import contextlib
+import re
+from unittest import SkipTest
+
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+from tests.docs.blocks import DOCUMENTS
+from tests.program import ROOT, main
+
+PAGES = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", *sorted((ROOT / "docs").rglob("*.md"))]
+LANGUAGES = {"python", "sh", "text", "{toctree}", "{eval-rst}", "{math}", "{literalinclude}"}
+# The demo, smaller in all but its steps.
+SMALLER = ("model.width=32", "model.heads=2", "model.context=32", "train.batch_size=4")
+SMALLER += ("measure.points=256", "measure.batches=2", "measure.points_table=True", "evaluate.windows=8")
+
+
+@pytest.fixture(scope="module")
+def checkout(tmp_path_factory):
+    """A folder with all that a checkout has, and a run of the demo; what a block writes stays in it."""
+    folder = tmp_path_factory.mktemp("checkout")
+    for path in ROOT.iterdir():
+        if path.name not in ("runs", ".git"):
+            (folder / path.name).symlink_to(path)
+    run = main(
+        "--config=experiments/quickstart.py",
+        f"--workdir={folder / 'runs' / 'quickstart'}",
+        "--stages=train,measure",
+        *(f"--config.{setting}" for setting in SMALLER),
+    )
+    assert run.returncode == 0, run.stderr
+    return folder
+
+
+def names() -> dict:
+    """What documents call the reader's own things."""
+    rng = np.random.default_rng(0)
+    x = rng.normal(size=(512, 16)).astype(np.float32)
+    queries, keys = rng.normal(size=(2, 2, 2, 16, 8, 4))
+    return {
+        **{"x": x, "y": np.tanh(x), "sentence_of_each": np.arange(512) // 8, "queries": queries, "keys": keys},
+        **{"tokens": rng.integers(0, 9, (16, 32)), "checkpoints": [rng.normal(size=(9, 8))], "texts": ["a text"]},
+        "function": lambda params, tokens: jnp.stack([params[tokens], jnp.tanh(params[tokens])]),
+    }
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("path", PAGES, ids=lambda path: str(path.relative_to(ROOT)))
+def test_blocks(path, checkout, monkeypatch):
+    monkeypatch.chdir(checkout)
+    document = DOCUMENTS.parse(path)
+    document.namespace.update(names())
+    for example in document.examples():
+        with contextlib.suppress(SkipTest):  # each says why, or the test below fails
+            example.evaluate()
+
+
+def test_no_block_escapes():
+    """Each has a language that the test above knows, and each that is left out says why."""
+    for path in PAGES:
+        text = path.read_text()
+        opened = re.findall(r"^ *```(.*)$", text, re.MULTILINE)[::2]
+        assert {fence.partition(" ")[0] for fence in opened} <= LANGUAGES, path
+        assert all(re.fullmatch(r'next ".+"', said) for said in re.findall(r"<!-- skip: (.*?) -->", text)), path
+        assert not re.search(r"^#.*\n\n    \S", text, re.MULTILINE), f"{path}: an indented block"
