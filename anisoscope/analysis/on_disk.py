@@ -29,7 +29,7 @@ Named = dict[str, dict[str, Any]]  # the contrasts that an experiment calls prim
 
 
 def write(folders: dict[str, pathlib.Path], to: pathlib.Path, named: Named) -> list[pathlib.Path]:
-    """runs.nc and runs.csv; contrasts.csv where one setting differs; components.csv where seeds are crossed.
+    """runs.nc, runs.csv and layers.csv; contrasts.csv where settings differ; components.csv where seeds are crossed.
 
     And primary.csv of the contrasts that are prespecified, some of which may be loss-matched.
     """
@@ -43,6 +43,7 @@ def write(folders: dict[str, pathlib.Path], to: pathlib.Path, named: Named) -> l
     paths = [to / "runs.nc"]
     for name, frame in (
         ("runs", runs.rows(tables, joined)),
+        ("layers", runs.layers(tables, joined)),
         ("contrasts", primary.with_roles(contrasts(joined), named, joined, "last")),
         ("components", components(joined)),
         ("primary", primary.table(named, joined, matched)),
@@ -112,7 +113,7 @@ def read_runs(folder: pathlib.Path) -> tuple[pd.DataFrame, pd.DataFrame]:
     """
     texts = dict.fromkeys(("run", "condition", *COLUMNS), str)
     path = folder / "runs.csv"
-    rows = pd.read_csv(path, dtype=texts, keep_default_na=False, na_values=[""]).rename(columns=renamed.QUANTITIES)
+    rows = pd.read_csv(path, dtype=texts, keep_default_na=False, na_values=[""]).rename(columns=renamed.column)
     if "condition" not in rows:
         raise _of_old(path)
     return rows, _read_changes(folder / "contrasts.csv", (*COLUMNS, *Change._fields), (), "measure")

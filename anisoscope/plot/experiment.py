@@ -30,7 +30,16 @@ OTHERS = {
     "test_context_gain": ("context gain (test)", "bits"),
     STEPS: ("steps to the context gain", "steps"),
 }
-CONTRASTED = ("bell", "growth", "cosine_growth", "drift_growth", "expansion", "compression", "sharpening", "sink")
+CONTRASTED = (
+    "bell_blocks",
+    "growth",
+    "cosine_growth",
+    "drift_growth",
+    "expansion",
+    "compression",
+    "sharpening",
+    "sink",
+)
 CONSTANT = {name for name, schedule in SCHEDULES.items() if schedule.constant}
 ACROSS = 4  # panels of contrasts beside each other
 ROW = {"condition": 0.17, "contrast": 0.135}  # inches

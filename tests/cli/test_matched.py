@@ -38,7 +38,9 @@ def of(root):
 
 
 def test_what_is_primary_is_contrasted_and_written_before_the_rest(root, monkeypatch, capsys):
-    named = {"bells": {"quantity": "bell", "before": "sink", "after": "plain", "at": "matched", "margin": 0.1}}
+    named = {
+        "bells": {"quantity": "middle_less_ends", "before": "sink", "after": "plain", "at": "matched", "margin": 0.1}
+    }
     experiment = replace(tiny.config(steps=10), {"primary": named})
     asked = []
 
@@ -74,7 +76,9 @@ def test_contrasts_loss_matched_from_training_to_the_figure(tmp_path, capsys):
     """Of two conditions; the second time nothing is done again."""
     changes = {"measure.families": ("similarity", "spectrum"), "measure.nulls": ("untrained",), "checkpoint.every": 200}
     conditions = {"plain": {"model.sink": False}, "sink": {"model.sink": True}}
-    named = {"bells": {"quantity": "bell", "before": "plain", "after": "sink", "at": "matched", "margin": 0.1}}
+    named = {
+        "bells": {"quantity": "middle_less_ends", "before": "plain", "after": "sink", "at": "matched", "margin": 0.1}
+    }
     experiment = tiny.config(steps=200, schedule="constant", learning_rate=1e-2, dispatch=20, log_every=50)
     experiment = replace(experiment, changes | {"model.layers": 4, "evaluate.every": 40, "variants": conditions})
     experiment = replace(experiment, {"primary": named})
@@ -83,8 +87,8 @@ def test_contrasts_loss_matched_from_training_to_the_figure(tmp_path, capsys):
         training.work(experiment, configs, root, "sinks", ["train", "measure", "matched"])
     assert capsys.readouterr().out.count("trained already") == 2
     found = on_disk.read_loss_matched(root, {name: root / name for name in configs})
-    assert {"bell", "drift_growth", "steps_to_context_gain"} <= set(found.quantity)
-    assert np.isfinite(found[found.quantity == "bell"].change).all()
+    assert {"middle_less_ends", "drift_growth", "steps_to_context_gain"} <= set(found.quantity)
+    assert np.isfinite(found[found.quantity == "middle_less_ends"].change).all()
     first = found[found.role == "primary"].iloc[0]
     told = on_disk.read_primary(root).iloc[0]
     assert (told.change, told.verdict) == (first.change, "no p")  # of a single seed

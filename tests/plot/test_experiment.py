@@ -218,7 +218,7 @@ def test_contrasts_loss_matched_say_so_their_levels_and_who_has_no_value(runs, j
 def test_prespecified_contrasts_have_a_figure_of_their_own(runs, joined):
     pair = {"before": "plain", "after": "sink"}
     named = {
-        "bell": {"quantity": "bell", "margin": 0.5} | pair,
+        "middle_less_ends": {"quantity": "middle_less_ends", "margin": 0.5} | pair,
         "growth": {"quantity": "growth"} | pair,
         "later": {"quantity": "growth", "at": "matched"} | pair,
     }
@@ -240,7 +240,7 @@ def test_prespecified_contrasts_have_a_figure_of_their_own(runs, joined):
         assert mark.get_label() == row.verdict
     assert [tick.get_text() for tick in bell.get_yticklabels()] == ["plain → sink"]
     assert draw.EXPERIMENT["primary_contrasts"](Compared(over_seeds(runs), *joined)) is None
-    quantities = ("bell", "growth", "unevenness", "expansion", "drift_growth")
+    quantities = ("middle_less_ends", "growth", "unevenness", "expansion", "drift_growth")
     table = primary.table({name: {"quantity": name, "margin": 0.5} | pair for name in quantities}, whole, joined[1])
     table["verdict"] = [primary.DIFFERS, primary.BOTH, primary.WITHIN, primary.OPEN, primary.UNTESTED]
     table = table.assign(before="learned_decoder", after="rotary_decoder")  # names that leave the panels less
