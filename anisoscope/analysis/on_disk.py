@@ -18,6 +18,7 @@ from anisoscope.utils.errors import RunError
 from anisoscope.utils.files import read_json, write_json
 
 DIGESTS = "loss_matched.json"
+BY_LEVEL = "contrasts_by_level.csv"
 
 
 def write_run(name: str, folder: pathlib.Path) -> None:
@@ -94,6 +95,28 @@ def write_loss_matched(
         paths.append(to / f"{name}.csv")
     write_json(to / DIGESTS, digests(folders))
     return paths
+
+
+def write_by_level(
+    planned: list[loss_matched.Matched], tables: dict[tuple[str, float], xr.Dataset], to: pathlib.Path
+) -> pathlib.Path:
+    """contrasts_by_level.csv: contrasts at several shares of the gain that all their runs reach."""
+    frames = [
+        loss_matched.contrast(one, {name: tables[name, one.level] for name in one.runs})[0].assign(share=one.share)
+        for one in planned
+    ]
+    files.write_csv(pd.concat(frames, ignore_index=True), to / BY_LEVEL)
+    return to / BY_LEVEL
+
+
+def read_by_level(folder: pathlib.Path, folders: dict[str, pathlib.Path]) -> pd.DataFrame:
+    """contrasts_by_level.csv; without rows where there is none, or where it is of other tables than now."""
+    columns = [*COLUMNS, *Change._fields, *loss_matched.FURTHER, loss_matched.SHARE]
+    if not (folder / BY_LEVEL).exists() or digests(folders) != read_digests(folder):
+        return pd.DataFrame(columns=columns)
+    kinds = dict.fromkeys((*COLUMNS, "without"), str)
+    numbers = {name: [""] for name in columns if name not in kinds}
+    return pd.read_csv(folder / BY_LEVEL, dtype=kinds, keep_default_na=False, na_values=numbers)
 
 
 def read_loss_matched(folder: pathlib.Path, folders: dict[str, pathlib.Path]) -> pd.DataFrame:

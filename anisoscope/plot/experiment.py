@@ -53,6 +53,7 @@ class Compared(NamedTuple):
     changes: pd.DataFrame  # contrasts.csv
     matched: pd.DataFrame | None = None  # contrasts_loss_matched.csv
     primary: pd.DataFrame | None = None  # primary.csv
+    by_level: pd.DataFrame | None = None  # contrasts_by_level.csv
 
 
 def runs_compared(compared: Compared) -> Figure | None:
