@@ -7,6 +7,7 @@ anisoscope.measure_model("gpt2", texts)            the same of a pretrained mode
 anisoscope.open_run("runs/quickstart/decoder")     a trained run
 anisoscope.to_frame(table)                         a pandas DataFrame
 anisoscope.plot.profile(table)                     on Matplotlib axes
+anisoscope.verdicts(["runs/mask_ablations"])       what experiments say of the papers' claims
 """
 
 import importlib
@@ -14,6 +15,7 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from anisoscope import metrics, models, plot
+    from anisoscope.claims.verdicts import verdicts
     from anisoscope.measurement.api import (
         measure,
         measure_attention,
@@ -34,6 +36,7 @@ __all__ = [
     "open_run",
     "plot",
     "to_frame",
+    "verdicts",
 ]
 ROOMS = ("metrics", "models", "plot")
 
@@ -42,6 +45,8 @@ def __getattr__(name: str) -> Any:
     """Imported when it is asked for: the command refuses bad input, and hears a signal, before JAX is loaded."""
     if name in ROOMS:
         return importlib.import_module(f"{__name__}.{name}")
+    if name == "verdicts":
+        return importlib.import_module(f"{__name__}.claims.verdicts").verdicts
     if name in __all__:
         return getattr(importlib.import_module(f"{__name__}.measurement.api"), name)
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

@@ -18,7 +18,7 @@ COST = {
 }
 
 POSITIONS = ("learned", "rotary")
-ASKED = {"bell": 0.05} | {name: margin for name, margin in MARGINS.items() if name != "last_update_rank"}
+ASKED = {"middle_less_ends": 0.05} | {name: margin for name, margin in MARGINS.items() if name != "last_update_rank"}
 PRIMARY = primary({model: tuple(f"{kind}_{model}" for kind in POSITIONS) for model in MATCHED_PAIR}, ASKED)
 
 

@@ -26,6 +26,7 @@ ROOMS = [
     "measurement",
     "tangents",
     "analysis",
+    "claims",
     "plot",
     "cli",
 ]

@@ -5,6 +5,9 @@ that all its runs reach in the constant part of their schedule: in the decay at 
 schedule has no constant part, all steps after the warm-up are taken. A run is read at the step at which it first
 reaches the level. One that never gains anything has no value. Context gain is itself a result of what is varied: a
 loss-matched difference is not caused by what is varied alone.
+
+Nor need its sign be the same at another level: contrasts at SHARES of that gain, a curve over levels, tell. A quarter
+of it may be reached in the warm-up.
 """
 
 from typing import Any, NamedTuple
@@ -20,6 +23,8 @@ from anisoscope.training.replay import Bracket
 
 FURTHER = ("level", "without")  # columns beside those of contrasts.csv: bits, and runs that have no value
 STEPS = "steps_to_context_gain"
+SHARES = (0.25, 0.5, 0.75, 1.0)  # of the smaller of the gains: levels of contrasts_by_level.csv
+SHARE = "share"  # its column
 GAIN = "context_gain_there"  # bits: of the first step with the level, which may lie above it
 
 
@@ -29,10 +34,13 @@ class Matched(NamedTuple):
     level: float  # bits
     runs: list[str]
     without: dict[str, str]  # runs that have no value, and why
+    share: float = 1.0  # of what all of them reach
 
 
-def plan(runs: xr.Dataset, best: dict[str, float | None]) -> list[Matched]:
+def plan(runs: xr.Dataset, best: dict[str, float | None], share: float = 1.0) -> list[Matched]:
     """Of every contrast of settings but the text, its level; `best` is the largest context gain of each run.
+
+    A level is what all runs of the contrast reach, or a share of it.
 
     An experiment of two conditions has one contrast, whatever differs between them.
     """
@@ -44,8 +52,8 @@ def plan(runs: xr.Dataset, best: dict[str, float | None]) -> list[Matched]:
         names = [str(name) for label in one.labels for name in runs.run.values[runs["condition"].values == label]]
         without = {name: why for name in names if (why := _without(best[name]))}
         left = [name for name in names if name not in without]
-        level = min((best[name] for name in left), default=np.nan)
-        planned.append(Matched(one.labels, one.about, level, left, without))
+        level = share * min((best[name] for name in left), default=np.nan)
+        planned.append(Matched(one.labels, one.about, level, left, without, share))
     return planned
 
 

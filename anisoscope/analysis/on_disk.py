@@ -18,6 +18,7 @@ from anisoscope.utils.errors import RunError
 from anisoscope.utils.files import read_json, write_json
 
 DIGESTS = "loss_matched.json"
+BY_LEVEL = "contrasts_by_level.csv"
 
 
 def write_run(name: str, folder: pathlib.Path) -> None:
@@ -29,7 +30,7 @@ Named = dict[str, dict[str, Any]]  # the contrasts that an experiment calls prim
 
 
 def write(folders: dict[str, pathlib.Path], to: pathlib.Path, named: Named) -> list[pathlib.Path]:
-    """runs.nc and runs.csv; contrasts.csv where one setting differs; components.csv where seeds are crossed.
+    """runs.nc, runs.csv and layers.csv; contrasts.csv where settings differ; components.csv where seeds are crossed.
 
     And primary.csv of the contrasts that are prespecified, some of which may be loss-matched.
     """
@@ -43,6 +44,7 @@ def write(folders: dict[str, pathlib.Path], to: pathlib.Path, named: Named) -> l
     paths = [to / "runs.nc"]
     for name, frame in (
         ("runs", runs.rows(tables, joined)),
+        ("layers", runs.layers(tables, joined)),
         ("contrasts", primary.with_roles(contrasts(joined), named, joined, "last")),
         ("components", components(joined)),
         ("primary", primary.table(named, joined, matched)),
@@ -95,6 +97,28 @@ def write_loss_matched(
     return paths
 
 
+def write_by_level(
+    planned: list[loss_matched.Matched], tables: dict[tuple[str, float], xr.Dataset], to: pathlib.Path
+) -> pathlib.Path:
+    """contrasts_by_level.csv: contrasts at several shares of the gain that all their runs reach."""
+    frames = [
+        loss_matched.contrast(one, {name: tables[name, one.level] for name in one.runs})[0].assign(share=one.share)
+        for one in planned
+    ]
+    files.write_csv(pd.concat(frames, ignore_index=True), to / BY_LEVEL)
+    return to / BY_LEVEL
+
+
+def read_by_level(folder: pathlib.Path, folders: dict[str, pathlib.Path]) -> pd.DataFrame:
+    """contrasts_by_level.csv; without rows where there is none, or where it is of other tables than now."""
+    columns = [*COLUMNS, *Change._fields, *loss_matched.FURTHER, loss_matched.SHARE]
+    if not (folder / BY_LEVEL).exists() or digests(folders) != read_digests(folder):
+        return pd.DataFrame(columns=columns)
+    kinds = dict.fromkeys((*COLUMNS, "without"), str)
+    numbers = {name: [""] for name in columns if name not in kinds}
+    return pd.read_csv(folder / BY_LEVEL, dtype=kinds, keep_default_na=False, na_values=numbers)
+
+
 def read_loss_matched(folder: pathlib.Path, folders: dict[str, pathlib.Path]) -> pd.DataFrame:
     """contrasts_loss_matched.csv as `write_loss_matched` left it; without rows where there is none, or of others."""
     path = renamed.place(folder, "contrasts_loss_matched.csv")
@@ -112,7 +136,7 @@ def read_runs(folder: pathlib.Path) -> tuple[pd.DataFrame, pd.DataFrame]:
     """
     texts = dict.fromkeys(("run", "condition", *COLUMNS), str)
     path = folder / "runs.csv"
-    rows = pd.read_csv(path, dtype=texts, keep_default_na=False, na_values=[""]).rename(columns=renamed.QUANTITIES)
+    rows = pd.read_csv(path, dtype=texts, keep_default_na=False, na_values=[""]).rename(columns=renamed.column)
     if "condition" not in rows:
         raise _of_old(path)
     return rows, _read_changes(folder / "contrasts.csv", (*COLUMNS, *Change._fields), (), "measure")

@@ -96,7 +96,7 @@ def table(primary: dict[str, dict[str, Any]], runs: xr.Dataset, matched: pd.Data
     frame["p_holm"] = corrected[: len(frame)]
     frame["p_margin_holm"] = np.nan
     frame.loc[stated, "p_margin_holm"] = corrected[len(frame) :]
-    frame["verdict"] = [_verdict(*row) for row in frame[["change", "p_holm", "p_margin_holm"]].itertuples(index=False)]
+    frame["verdict"] = [verdict(*row) for row in frame[["change", "p_holm", "p_margin_holm"]].itertuples(index=False)]
     return frame[list(READ)]
 
 
@@ -119,7 +119,8 @@ def _tests(change: Change, margin: float, crossed: bool) -> dict[str, float]:
     return {"p": 2 * stats.t.sf(t, change.freedom), "p_margin": stats.t.sf(inside, change.freedom)}
 
 
-def _verdict(change: float, p: float, p_margin: float) -> str:
+def verdict(change: float, p: float, p_margin: float) -> str:
+    """What the corrected p of both tests say."""
     if np.isnan(p):
         return NOTHING if np.isnan(change) else UNTESTED
     differs, within = (one < 1 - LEVEL for one in (p, p_margin))

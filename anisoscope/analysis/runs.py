@@ -11,7 +11,7 @@ import numpy as np
 import pandas as pd
 import xarray as xr
 
-from anisoscope.analysis.shapes import SHAPES, shapes
+from anisoscope.analysis.shapes import SHAPES, shapes, sink_head_share
 from anisoscope.config.variants import seed_name
 from anisoscope.measurement.families.entries import quantities
 from anisoscope.measurement.tables.averages import over_blocks
@@ -25,13 +25,10 @@ WITHOUT_EFFECT = (  # on what a run is, and on any value that is measured of it:
     *(f"measure.{name}" for name in ("families", "nulls", "updates", "hook_points", "points_table")),
 )
 CORPUS = "data.corpus"
+MODEL = ("objective", "model.mask")  # told of every run that was trained, whether they differ or not
+OVER_LAYERS = ("anisotropy", "mean_cosine", "drift", "twonn", "norm_ratio", "leading_by_position")
 SUMMARY = ("anisotropy", "mean_cosine", "drift", "twonn", "attention_entropy", "attention_max", "attention_first")
-SINKS = {  # read where they are largest, of which dimension from which place on
-    "norm_ratio": ("layer", 1),
-    "attention_first": ("block", 0),
-    "sink_heads": ("block", 0),
-    "anisotropy": ("layer", 1),
-}
+THRESHOLDS = (0.1, 0.2, 0.4, 0.5)  # of a sink head, beside the one that is stated
 ENDS = ("mean", "low", "high")
 BITS = {
     "test_bits": "bits per predicted character, test split",
@@ -166,9 +163,8 @@ def rows(tables: dict[str, xr.Dataset], runs: xr.Dataset) -> pd.DataFrame:
 
     `tables` are what results.nc of each run holds. Of the last checkpoint a row has the mean over blocks of some
     quantities, and in columns that end in `_std` its deviation over batches; columns that end in `_without_first` leave
-    position 0 out, the others hold all positions. Columns that begin with `largest_` tell of an attention sink: the
-    layer with the largest norm over the median, the head with the most weight on token 0, the block with the largest
-    share of heads with a sink, and the layer of the largest anisotropy.
+    position 0 out, the others hold all positions. `sink_head_share_0.1` is the share of all heads with a mean attention
+    on token 0 above 0.1, and so on; `sink_head_share` goes by the threshold of the definition.
     """
     about = ["condition", *(name for name in SEEDS if name in runs.coords), *varied(runs)]
     scored = [name for name in BITS if name in runs]
@@ -176,18 +172,34 @@ def rows(tables: dict[str, xr.Dataset], runs: xr.Dataset) -> pd.DataFrame:
     last_values = {}
     for name, table in tables.items():
         last = table.isel(step=-1)
-        last_values[name] = {"step": table.step.values[-1].item()}
+        same = {key: settings(table).get(key) for key in MODEL if key not in frame}
+        last_values[name] = {key: value for key, value in same.items() if value is not None}
+        last_values[name]["step"] = table.step.values[-1].item()
         read = shapes(table)
         for positions in table.positions.values:
             suffix = "" if positions == "all" else f"_{positions}"
-            for quantity, depth in ((name, depth) for name, depth in SINKS.items() if name in table):
-                values = last[quantity].sel(positions=positions, statistic="mean")
-                if values.notnull().any():  # attention is read at all positions alone
-                    largest = values.isel({depth[0]: slice(depth[1], None)}).max(skipna=False)
-                    last_values[name][f"largest_{quantity}{suffix}"] = largest.item()
+            if "attention_first" in table and not suffix:  # attention is read at all positions alone
+                first = table["attention_first"].sel(positions=positions, statistic="mean")
+                last_values[name] |= {
+                    f"sink_head_share_{above}": sink_head_share(first, above).item() for above in THRESHOLDS
+                }
             for quantity in (quantity for quantity in SUMMARY if quantity in table):
                 values = last[over_blocks(quantity)].sel(positions=positions)
                 last_values[name][f"{quantity}{suffix}"] = values.sel(statistic="mean").item()
                 last_values[name][f"{quantity}_std{suffix}"] = values.sel(statistic="std").item()
             last_values[name] |= {f"{key}{suffix}": read[key].sel(positions=positions).item() for key in read}
     return frame.join(pd.DataFrame.from_dict(last_values, orient="index")).reset_index()
+
+
+def layers(tables: dict[str, xr.Dataset], runs: xr.Dataset) -> pd.DataFrame:
+    """A row per run, set of positions and layer, the last checkpoint: what shapes over depth are read off."""
+    conditions, rows = dict(zip(runs.run.values, runs["condition"].values, strict=True)), []
+    for name, table in tables.items():
+        last = table[[one for one in OVER_LAYERS if one in table]].isel(step=-1)
+        for positions in table.positions.values if last.data_vars else ():
+            means = last.sel(positions=positions, statistic="mean").drop_vars(["step", "positions", "statistic"])
+            frame = means.reset_coords(drop=True).to_dataframe().reset_index()
+            rows.append(frame.assign(run=name, condition=conditions[name], positions=positions))
+    frame = pd.concat(rows) if rows else pd.DataFrame(columns=["layer"])
+    about = ["run", "condition", "positions", "layer"]
+    return frame[[*about, *(one for one in frame if one not in about)]] if rows else frame

@@ -71,7 +71,8 @@ def draw_figures(
     paths, named = draw.draw_runs(drawn, to, over), on_disk.read_primary(root)
     if (root / "runs.csv").exists():
         matched = on_disk.read_loss_matched(root, folders)
-        paths += draw.draw(draw.EXPERIMENT, Compared(own, *on_disk.read_runs(root), matched, named), to)
+        by_level = on_disk.read_by_level(root, folders)
+        paths += draw.draw(draw.EXPERIMENT, Compared(own, *on_disk.read_runs(root), matched, named, by_level), to)
     written = page.write(runs, drawn, shown, beside(to, root))
     bits = {name: on_disk.bits(path) for name, path in shown.items()}
     for line in findings.sentences({name: run.results for name, run in runs.items()}, bits):

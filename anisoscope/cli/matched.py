@@ -3,6 +3,8 @@
 import pathlib
 from typing import Any
 
+import xarray as xr
+
 from anisoscope.analysis import loss_matched, on_disk, primary, runs
 from anisoscope.cli.drawing import not_there
 from anisoscope.config.experiment import Config
@@ -22,6 +24,8 @@ def contrast(
 ) -> None:
     """Loss-matched contrasts of finished runs: first what the experiment calls primary, then all of its contrasts.
 
+    At last those that are primary, or all where none is, at several levels.
+
     `texts` holds the text of each run. What is done already is not done again.
     """
     check_several(configs)
@@ -32,12 +36,15 @@ def contrast(
     tables = {name: files.read_table(root / name / "results.nc") for name in configs}
     joined = runs.join(tables, {name: {} for name in tables})
     lines = {name: log.read_log(root / name) if (root / name / "train.jsonl").exists() else [] for name in configs}
-    if not (planned := loss_matched.plan(joined, best_gains(configs, lines))):
+    best = best_gains(configs, lines)
+    if not (planned := loss_matched.plan(joined, best)):
         raise UserError("--stages=matched: no two settings of this experiment differ in one thing; leave it out")
     named = primary.loss_matched(experiment.primary)
     first = [one for one in planned if frozenset(one.labels) in named]
-    for part in (first, planned) if 0 < len(first) < len(planned) else (planned,):
-        print(f"loss-matched: {len(part)} contrasts{' that are primary, first' if part is first else ''}")
+    folders = {name: root / name for name in configs}
+
+    def cut_at(part: list[loss_matched.Matched]) -> dict[tuple[str, float], xr.Dataset]:
+        """The table of each run up to where it has the level of each of these contrasts."""
         cut = {}
         for name, config in configs.items():
             brackets = {one.level: loss_matched.bracket(lines[name], one.level) for one in part if name in one.runs}
@@ -46,11 +53,26 @@ def contrast(
                 for level, end in there.items():
                     whole = join.up_to(root / name, replay.folder(root / name), end.step, config.measure)
                     cut[name, level] = whole.assign_attrs({loss_matched.GAIN: end.context_gain})
+        return cut
+
+    for part in (first, planned) if 0 < len(first) < len(planned) else (planned,):
+        print(f"loss-matched: {len(part)} contrasts{' that are primary, first' if part is first else ''}")
+        cut = cut_at(part)
         if processes.is_first():
-            folders = {name: root / name for name in configs}
             for path in on_disk.write_loss_matched(part, cut, folders, root, joined, experiment.primary):
                 print(path)
             on_disk.write(folders, root, experiment.primary)  # some is read there
+    asked = {one.labels for one in first or planned}
+    levels = [
+        one
+        for share in loss_matched.SHARES
+        for one in loss_matched.plan(joined, best, share)
+        if one.labels in asked and one.runs
+    ]
+    print(f"loss-matched at {len(loss_matched.SHARES)} shares of the gain: {len(levels)} contrasts")
+    cut = cut_at(levels)
+    if processes.is_first() and levels:
+        print(on_disk.write_by_level(levels, cut, root))
 
 
 def check_several(configs: dict[str, Config]) -> None:

@@ -15,7 +15,7 @@ from anisoscope.utils.files import read_small
 
 STAGES = ("train", "measure", "tangents", "figures")  # what is done where none is named
 AXES = ("step", "context_gain")
-FURTHER = ("matched", "export")  # done where it is named
+FURTHER = ("matched", "verdicts", "export")  # done where it is named
 LARGEST_FLAGFILE = 2**20  # bytes
 OF_RUNS = ("config", "stages", "compare", "over", "distributed", "dry_run")  # which --similarity knows nothing of
 
@@ -52,7 +52,8 @@ def parse(words: list[str]) -> flags.FlagValues:
     flags.DEFINE_list(
         "stages",
         list(STAGES),
-        f"Which of {', '.join(STAGES)} to do; also matched: loss-matched contrasts; export: Hugging Face folders.",
+        f"Which of {', '.join(STAGES)} to do; also matched: loss-matched contrasts; verdicts: on the papers' claims; "
+        "export: Hugging Face folders.",
         given,
     )
     flags.DEFINE_bool("distributed", False, "Join the other processes of the cluster (TPU pod, SLURM, MPI).", given)
@@ -120,7 +121,8 @@ def refuse_training(given: flags.FlagValues, what: str, stages: tuple[str, ...])
         if given[name].value != given[name].default:
             raise UserError(f"--{name} is for training runs; leave it out with an experiment on {what}")
     if asked := [stage for stage in FURTHER if stage in given.stages]:
-        raise UserError(f"--stages={asked[0]}: {what} are not trained here; leave it out")
+        advice = "anisoscope.verdicts([folder]) reads their tables" if asked[0] == "verdicts" else "leave it out"
+        raise UserError(f"--stages={asked[0]}: {what} are not trained here; {advice}")
     if given["stages"].present and (asked := [stage for stage in given.stages if stage not in stages]):
         raise UserError(f"--stages={asked[0]}: {what} are not trained; choose from {', '.join(stages)}")
 

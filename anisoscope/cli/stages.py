@@ -6,6 +6,7 @@ from collections.abc import Callable, Iterable
 from typing import Any, NamedTuple
 
 from anisoscope.analysis import on_disk
+from anisoscope.claims import verdicts
 from anisoscope.cli import matched, precompile
 from anisoscope.config import variants
 from anisoscope.config.data import CACHE
@@ -123,6 +124,13 @@ def contrast(work: Work) -> None:
     matched.contrast(work.experiment, configs, texts, work.root, work.stop)
 
 
+def write_verdicts(work: Work) -> None:
+    """What this experiment says of the papers' claims, from its tables alone."""
+    if processes.is_first():
+        for path in verdicts.write(work.root):
+            print(path)
+
+
 def check_export(work: Work) -> None:
     for run in work.runs.values():
         export.check_export(run.config)
@@ -139,6 +147,7 @@ STAGES = (
     Stage("measure", check_measure, measure_runs),
     Stage("tangents", check_tangents, fit_tangents),
     Stage("matched", check_matched, contrast),
+    Stage("verdicts", lambda work: None, write_verdicts),
     Stage("export", check_export, export_folders),
 )  # in this order; figures are drawn of what they leave on disk (drawing.py)
 

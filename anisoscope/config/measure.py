@@ -33,6 +33,7 @@ class MeasureConfig:
     families: tuple[str, ...] = tuple(FAMILIES)  # what is measured: docs/reference/files.md
     nulls: tuple[str, ...] = NULLS  # what every value is compared with
     weighting: str = "none"  # which positions are drawn: any (none), or so that all characters weigh alike (types)
+    masked: bool = False  # a run that predicts masked characters reads them masked, as in training, not as they are
     projected_head: int = 0  # family projection: whose queries and keys are kept, the same head of every block
     hook_points: tuple[str, ...] = ()  # further clouds, in tables beside: attention_out, mlp_out, values
     points_table: bool = False  # a table of single points: token, position, frequency, norm, local dimension

@@ -52,6 +52,8 @@ def check_pretrained(config: PretrainedConfig) -> None:
     at_least("window", config.window, 2)
     at_least("characters", config.characters, 8)
     choose("hidden_states", config.hidden_states, HIDDEN_STATES)
+    if config.measure.masked:
+        raise UserError("measure.masked is for models trained here; leave it out")
     if config.measure.weighting != "none":
         raise UserError(f"measure.weighting={config.measure.weighting} is for models trained here; leave it out")
     if config.measure.updates:

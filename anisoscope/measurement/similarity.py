@@ -34,7 +34,7 @@ from anisoscope.utils.files import read_json
 from anisoscope.utils.progress import bar
 
 Values = dict[str, dict[str, np.ndarray]]  # of the clouds as they are and of permuted ones, by quantity
-SETTINGS = ("points", "batches", "folds", "seed", "weighting")  # of measure: which vectors make up a cloud
+SETTINGS = ("points", "batches", "folds", "seed", "weighting", "masked")  # of measure: which vectors make up a cloud
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -5,12 +5,18 @@ from typing import NamedTuple
 import numpy as np
 from matplotlib.figure import Figure
 
-from anisoscope.analysis.runs import SINKS
 from anisoscope.measurement.families.attention import SINK_FROM
 from anisoscope.plot import scales, style
 from anisoscope.plot.experiment import Compared
 from anisoscope.plot.provenance import caption
 from anisoscope.plot.run import Run, last_step
+
+SINKS = {  # read where they are largest, of which dimension from which place on
+    "norm_ratio": ("layer", 1),
+    "attention_first": ("block", 0),
+    "sink_heads": ("block", 0),
+    "anisotropy": ("layer", 1),
+}
 
 
 class Panel(NamedTuple):

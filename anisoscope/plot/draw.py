@@ -19,6 +19,7 @@ from anisoscope.plot import (
     experiment,
     hook_points,
     layer_similarity,
+    levels,
     model_similarity,
     over_depth,
     over_training,
@@ -62,6 +63,7 @@ EXPERIMENT: dict[str, Callable[[experiment.Compared], Figure | None]] = {
     "runs_compared": experiment.runs_compared,
     "contrasts": experiment.contrasts,
     "contrasts_loss_matched": experiment.contrasts_loss_matched,
+    "contrasts_by_level": levels.build,
     "primary_contrasts": primary.build,
     "attention_sinks": attention_sinks.build,
 }

@@ -30,7 +30,16 @@ OTHERS = {
     "test_context_gain": ("context gain (test)", "bits"),
     STEPS: ("steps to the context gain", "steps"),
 }
-CONTRASTED = ("bell", "growth", "cosine_growth", "drift_growth", "expansion", "compression", "sharpening", "sink")
+CONTRASTED = (
+    "bell_blocks",
+    "growth",
+    "cosine_growth",
+    "drift_growth",
+    "expansion",
+    "compression",
+    "sharpening",
+    "sink",
+)
 CONSTANT = {name for name, schedule in SCHEDULES.items() if schedule.constant}
 ACROSS = 4  # panels of contrasts beside each other
 ROW = {"condition": 0.17, "contrast": 0.135}  # inches
@@ -44,6 +53,7 @@ class Compared(NamedTuple):
     changes: pd.DataFrame  # contrasts.csv
     matched: pd.DataFrame | None = None  # contrasts_loss_matched.csv
     primary: pd.DataFrame | None = None  # primary.csv
+    by_level: pd.DataFrame | None = None  # contrasts_by_level.csv
 
 
 def runs_compared(compared: Compared) -> Figure | None:

@@ -32,6 +32,8 @@ QUANTITIES = {  # of tables and contrasts
     "valid_gain": "valid_context_gain",
     "steps_to_gain": "steps_to_context_gain",
     "gain_there": "context_gain_there",
+    "bell": "middle_less_ends",
+    "largest_sink_heads": "largest_block_sink_heads",
 }
 VERDICTS = {"not decided": "inconclusive", "no change beyond the margin": "equivalent"}  # of primary.csv
 FILES = {
@@ -58,6 +60,12 @@ def settings(values: Any) -> Any:
     return keys(values, SETTINGS) if isinstance(values, dict) else values
 
 
+def column(name: str) -> str:
+    """Of runs.csv, where a quantity may have its set of positions behind it."""
+    quantity = name.removesuffix("_without_first")
+    return QUANTITIES.get(quantity, quantity) + name[len(quantity) :]
+
+
 def place(folder: pathlib.Path, name: str) -> pathlib.Path:
     """folder/name; where it is there under an earlier name alone, that."""
     then = next((folder / then for then, now in FILES.items() if now == name), folder / name)
@@ -70,6 +78,8 @@ def primary(contrasts: dict[str, dict[str, Any]]) -> dict[str, dict[str, Any]]:
     if not (isinstance(contrasts, dict) and all(isinstance(one, dict) for one in contrasts.values())):
         return contrasts  # damaged: who reads it says so
     return {
-        name: {field: names.get(field, {}).get(value, value) for field, value in one.items()}
+        name.replace("bell_", "middle_less_ends_", 1) if name.startswith("bell_") else name: {
+            field: names.get(field, {}).get(value, value) for field, value in one.items()
+        }
         for name, one in contrasts.items()
     }

@@ -17,7 +17,7 @@ def crossed(values_WS: np.ndarray) -> xr.Dataset:
     anisotropy = np.stack([np.full(len(grid), np.nan), values_WS.ravel()])[..., None, None] * [1.0, 3.0]
     variables = {
         "test_bits": ("run", values_WS.ravel()),
-        "bell": (("run", "positions"), 2 * values_WS.ravel()[:, None]),
+        "middle_less_ends": (("run", "positions"), 2 * values_WS.ravel()[:, None]),
     }
     both = np.stack([anisotropy, 2 * anisotropy])  # the lower end of the interval is not to be read
     variables["anisotropy"] = ("statistic", "step", "run", "positions", "layer"), both
@@ -62,9 +62,14 @@ def test_components_of_each_condition_quantity_and_layer():
     values_WS = np.random.default_rng(5).normal(size=(2, 3))
     frame = components(crossed(values_WS))
     rows = {(row.quantity, None if pd.isna(row.layer) else row.layer): row for row in frame.itertuples(index=False)}
-    assert set(rows) == {("test_bits", None), ("bell", None), ("anisotropy", 0), ("anisotropy", 1)}
+    assert set(rows) == {("test_bits", None), ("middle_less_ends", None), ("anisotropy", 0), ("anisotropy", 1)}
     expected = two_way(values_WS)
-    for key, factor in {("test_bits", None): 1, ("bell", None): 2, ("anisotropy", 0): 1, ("anisotropy", 1): 3}.items():
+    for key, factor in {
+        ("test_bits", None): 1,
+        ("middle_less_ends", None): 2,
+        ("anisotropy", 0): 1,
+        ("anisotropy", 1): 3,
+    }.items():
         assert rows[key].weights == pytest.approx(factor**2 * expected.weights)
         assert rows[key].data == pytest.approx(factor**2 * expected.data)
         assert rows[key].weights_share == pytest.approx(expected.weights_share)
@@ -75,8 +80,8 @@ def test_layers_without_a_number_at_any_step_have_no_rows():
     known = grid.assign_coords(condition=("run", ["known"] * 6), run=np.arange(6))
     lacking = grid.assign(anisotropy=np.nan * grid["anisotropy"], run=np.arange(6, 12))
     frame = components(xr.concat([lacking, known], "run"))
-    assert set(frame[frame.condition == "one"].quantity) == {"test_bits", "bell"}
-    assert set(frame[frame.condition == "known"].quantity) == {"test_bits", "bell", "anisotropy"}
+    assert set(frame[frame.condition == "one"].quantity) == {"test_bits", "middle_less_ends"}
+    assert set(frame[frame.condition == "known"].quantity) == {"test_bits", "middle_less_ends", "anisotropy"}
 
 
 def test_seeds_that_are_not_crossed_have_no_components():

@@ -188,7 +188,7 @@ def experiment(conditions: list[dict], seeds: int, effect=lambda condition, seed
     coords |= {"run": [f"{c}_{s}" for c, s in members], "condition": ("run", [f"condition {c}" for c, _ in members])}
     both = np.stack([values, 2 * values], axis=1)
     variables = {
-        "bell": (("run", "positions"), both),
+        "middle_less_ends": (("run", "positions"), both),
         "test_bits": ("run", values + 1),
         "test_context_gain": ("run", -values),
     }
@@ -209,7 +209,7 @@ def test_pairs_differ_in_one_setting_and_a_mask_with_its_own_is_one():
             MASKS, 2, lambda condition, seed: condition["model.window"] + 100 * (condition["objective"] == "next")
         )
     )
-    bell = frame[(frame.quantity == "bell") & (frame.positions == "all")]
+    bell = frame[(frame.quantity == "middle_less_ends") & (frame.positions == "all")]
     pairs = {
         ("model.mask", before, after, held)
         for held, masks in (
@@ -224,7 +224,7 @@ def test_pairs_differ_in_one_setting_and_a_mask_with_its_own_is_one():
     assert change["model.mask", "window 16", "window 64", "next"] == pytest.approx(48)
     assert change["model.mask", "window 64", "bidirectional", "masked"] == pytest.approx(-64)
     np.testing.assert_allclose(change["objective"], -100)
-    twice = frame[(frame.quantity == "bell") & (frame.positions == "without_first")]
+    twice = frame[(frame.quantity == "middle_less_ends") & (frame.positions == "without_first")]
     np.testing.assert_allclose(twice.change.values, 2 * bell.change.values)
     assert set(frame.pairs) == {2}
     assert set(frame.freedom) == {6}
@@ -235,9 +235,13 @@ def test_the_seed_of_a_leak_pairs_runs_only_where_they_differ_in_it_alone():
     noise = np.random.default_rng(13).normal(size=(2, 5))
     runs = experiment([{"model.mask": "causal"}, {"model.mask": "leak"}], 5, lambda c, s: 0.0)
     values = np.array([noise[int(name[0]), int(name[2])] for name in runs.run.values])
-    runs = runs.assign(bell=(("run", "positions"), np.stack([values, values], axis=1)))
+    runs = runs.assign(middle_less_ends=(("run", "positions"), np.stack([values, values], axis=1)))
     leaking = np.where(runs["model.mask"] == "leak", runs["train.seed"], 0)
-    row = contrasts(runs.assign_coords({"model.leak_seed": ("run", leaking)})).query("quantity == 'bell'").iloc[0]
+    row = (
+        contrasts(runs.assign_coords({"model.leak_seed": ("run", leaking)}))
+        .query("quantity == 'middle_less_ends'")
+        .iloc[0]
+    )
     assert row.pairs == 5
     assert row.change == pytest.approx((noise[1] - noise[0]).mean())
     assert np.isfinite(row.low)
@@ -262,8 +266,8 @@ def test_runs_that_differ_in_the_seed_of_a_leak_alone_are_pairs_of_their_own():
 
 def test_bits_of_two_objectives_are_not_compared_but_gains_are():
     frame = contrasts(experiment(MASKS, 2))
-    assert set(frame[frame.setting == "objective"].quantity) == {"bell", "test_context_gain"}
-    assert set(frame[frame.setting == "model.mask"].quantity) == {"bell", "test_bits", "test_context_gain"}
+    assert set(frame[frame.setting == "objective"].quantity) == {"middle_less_ends", "test_context_gain"}
+    assert set(frame[frame.setting == "model.mask"].quantity) == {"middle_less_ends", "test_bits", "test_context_gain"}
 
 
 def test_an_optimizer_and_its_rates_are_one_setting():

@@ -80,15 +80,15 @@ def test_each_run_is_read_where_it_crosses_and_who_never_does_has_an_empty_row(t
     found = on_disk.read_loss_matched(tmp_path, {})
     assert set(found.level) == {2.0}
     assert set(found.without) == {"plain_2"}
-    bell = found[(found.quantity == "bell") & (found.positions == "all")].iloc[0]
-    each = {name: shapes(table).bell.sel(positions="all").item() for (name, _), table in cut.items()}
+    bell = found[(found.quantity == "middle_less_ends") & (found.positions == "all")].iloc[0]
+    each = {name: shapes(table).middle_less_ends.sel(positions="all").item() for (name, _), table in cut.items()}
     pairs = [each[f"sink_{seed}"] - each[f"plain_{seed}"] for seed in (0, 1)]
     assert bell.change == pytest.approx(np.mean(pairs))
     steps = found[found.quantity == "steps_to_context_gain"].iloc[0]
     assert steps.change == pytest.approx(-9)
     rows = on_disk.pd.read_csv(paths[1]).set_index("run")
     assert rows.loc["plain_2", "why_not"] == "it never gains anything"
-    assert np.isnan(rows.loc["plain_2", "bell"])
+    assert np.isnan(rows.loc["plain_2", "middle_less_ends"])
     assert rows.loc["sink_1", "steps_to_context_gain"] == 1
     nobody = loss_matched.plan(joined(tables), dict.fromkeys(tables, 0.0))
     on_disk.write_loss_matched(nobody, {}, {}, tmp_path, joined(tables), {})

@@ -16,7 +16,7 @@ from tests.analysis.test_contrasts import experiment, grid_of_leaks, layout
 
 CONDITIONS = [{"model.mask": mask} for mask in ("causal", "window", "prefix")]
 EMPTY = pd.DataFrame(columns=[*COLUMNS, *Change._fields, "level", "without", "role"])
-ONE = {"quantity": "bell", "before": "condition 0", "after": "condition 1"}
+ONE = {"quantity": "middle_less_ends", "before": "condition 0", "after": "condition 1"}
 
 
 def runs(effect: float, scatter: float, seeds: int = 5) -> xr.Dataset:
@@ -50,7 +50,9 @@ def test_the_p_are_those_of_scipy_for_two_conditions():
     table = runs(0.3, 1.0)
     two = table.isel(run=np.isin(table["condition"], ["condition 0", "condition 1"]))
     (row,) = primary.table({"it": ONE | {"margin": 0.5}}, two, EMPTY).itertuples()
-    before, after = (two.bell.sel(positions="all").values[two["condition"] == f"condition {n}"] for n in (0, 1))
+    before, after = (
+        two.middle_less_ends.sel(positions="all").values[two["condition"] == f"condition {n}"] for n in (0, 1)
+    )
     assert row.p == pytest.approx(stats.ttest_rel(after, before).pvalue)
     above = stats.ttest_rel(after + 0.5, before, alternative="greater").pvalue
     below = stats.ttest_rel(after - 0.5, before, alternative="less").pvalue
@@ -86,7 +88,10 @@ def test_at_equal_gain_the_row_of_the_table_is_read_and_turned_round_where_it_mu
     about = {"setting": "model.mask", "before": "causal", "after": "window", "held": ""}
     change = Change(0.4, 0.3, 0.5, 0.05, 4, 5)
     row = (
-        about | {"quantity": "bell", "positions": "all"} | change._asdict() | {"level": 1.0, "without": "", "role": ""}
+        about
+        | {"quantity": "middle_less_ends", "positions": "all"}
+        | change._asdict()
+        | {"level": 1.0, "without": "", "role": ""}
     )
     named = {
         "one": ONE | {"at": "matched"},
@@ -137,7 +142,9 @@ def test_every_other_contrast_is_exploratory_in_the_table():
     table = runs(1.0, 0.1)
     frame = primary.with_roles(contrasts(table), {"it": ONE}, table, "last")
     first = frame[frame.role == "primary"]
-    assert first[["before", "after", "quantity", "positions"]].values.tolist() == [["causal", "window", "bell", "all"]]
+    assert first[["before", "after", "quantity", "positions"]].values.tolist() == [
+        ["causal", "window", "middle_less_ends", "all"]
+    ]
     assert set(frame[frame.role != "primary"].role) == {"exploratory"}
     assert set(primary.with_roles(frame, {"it": ONE | {"at": "matched"}}, table, "last").role) == {"exploratory"}
 
@@ -162,7 +169,7 @@ def test_what_was_written_is_read(tmp_path):
     ("named", "words"),
     [
         ({f"n{i}": ONE for i in range(17)}, "names 17 contrasts, 16 at most"),
-        ({"x": {"quantity": "bell"}}, r"primary\.x lacks before, after"),
+        ({"x": {"quantity": "middle_less_ends"}}, r"primary\.x lacks before, after"),
         ({"x": ONE | {"quantity": "bel"}}, r"primary\.x\.quantity is 'bel'"),
         (
             {"x": ONE | {"quantity": "test_context_gain", "at": "matched"}},

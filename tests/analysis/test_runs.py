@@ -164,8 +164,8 @@ def test_a_row_per_run_with_the_last_checkpoint_over_blocks(tables):
             deviation = last.anisotropy_over_blocks.sel(positions=positions, statistic="std")
             assert frame.loc[name, f"anisotropy{suffix}"] == pytest.approx(means.item())
             assert frame.loc[name, f"anisotropy_std{suffix}"] == deviation.item()
-            assert frame.loc[name, f"bell{suffix}"] == pytest.approx(
-                shapes(table).bell.sel(positions=positions).item(), nan_ok=True
+            assert frame.loc[name, f"middle_less_ends{suffix}"] == pytest.approx(
+                shapes(table).middle_less_ends.sel(positions=positions).item(), nan_ok=True
             )
     assert list(frame["model.sink"]) == [False, False, True, True]
     assert list(frame.test_bits) == [2.0] * 4
@@ -188,7 +188,7 @@ def test_tables_of_an_experiment_are_written_where_they_say_something(tmp_path):
     where = folders(tables, tmp_path)
     (tmp_path / "sink_1" / "test.json").unlink()
     paths = on_disk.write(where, tmp_path, {})
-    assert [path.name for path in paths] == ["runs.nc", "runs.csv", "contrasts.csv"]
+    assert [path.name for path in paths] == ["runs.nc", "runs.csv", "layers.csv", "contrasts.csv"]
     frame = pd.read_csv(tmp_path / "runs.csv")
     last = tables["sink_0"].isel(step=-1).sel(statistic="mean", positions="without_first")
     row = frame[frame.run == "sink_0"].iloc[0]
@@ -237,21 +237,21 @@ def test_words_that_stand_for_nothing_elsewhere_are_words_here(tmp_path):
     stride = found[found.setting == "evaluate.stride"]
     assert set(stride.before + " -> " + stride.after) == {"None -> 8"}
     assert not found[["setting", "before", "after", "held"]].isna().any(axis=None)
-    assert np.isfinite(stride[stride.quantity == "bell"].change).all()
+    assert np.isfinite(stride[stride.quantity == "middle_less_ends"].change).all()
 
 
 def test_crossed_seeds_have_components_and_no_contrasts(tmp_path):
     tables = {f"weights_{w}_data_{d}": made(w, d) for w in (0, 1) for d in (0, 1)}
     (tmp_path / "contrasts.csv").write_text("of an experiment that had other runs")
     paths = on_disk.write(folders(tables, tmp_path), tmp_path, {})
-    assert [path.name for path in paths] == ["runs.nc", "runs.csv", "components.csv"]
+    assert [path.name for path in paths] == ["runs.nc", "runs.csv", "layers.csv", "components.csv"]
     assert not (tmp_path / "contrasts.csv").exists()
     rows, found = on_disk.read_runs(tmp_path)
     assert len(rows) == 4
     assert found.empty
     assert contrasts(Compared({}, rows, found)) is None  # nothing to draw
     frame = pd.read_csv(paths[-1])
-    assert {"test_bits", "bell", "anisotropy"} <= set(frame.quantity)
+    assert {"test_bits", "middle_less_ends", "anisotropy"} <= set(frame.quantity)
     bits = frame[frame.quantity == "test_bits"].iloc[0]
     assert (bits["mean"], bits.weights_freedom) == (3.5, 1)
     assert bits.weights == pytest.approx(2)  # 2, 3; 4, 5: two apart between weight seeds, one between data seeds
@@ -285,8 +285,11 @@ def test_a_table_that_ends_before_its_training_is_in_no_contrast(tmp_path, capsy
 
 def test_contrasts_loss_matched_of_older_tables_are_not_taken(tmp_path, capsys):
     tables = {f"{kind}_{seed}": made(seed, model__sink=kind == "sink") for kind in ("plain", "sink") for seed in (0, 1)}
-    where, named = folders(tables, tmp_path), {"bell": {"quantity": "bell", "before": "plain", "after": "sink"}}
-    named["bell"] |= {"at": "matched"}
+    where, named = (
+        folders(tables, tmp_path),
+        {"middle_less_ends": {"quantity": "middle_less_ends", "before": "plain", "after": "sink"}},
+    )
+    named["middle_less_ends"] |= {"at": "matched"}
     joined = runs.join(tables, {name: {} for name in tables})
     planned = loss_matched.plan(joined, dict.fromkeys(tables, 1.0))
     on_disk.write_loss_matched(

@@ -4,7 +4,8 @@ import numpy as np
 import pytest
 import xarray as xr
 
-from anisoscope.analysis.shapes import SHAPES, shapes
+from anisoscope.analysis.shapes import DEFINITIONS, SHAPES, shapes, shows, sink_head_share
+from tests.program import ROOT
 
 OPT_125M = (0.978, 0.987, 0.995, 0.995, 0.995, 0.994, 0.992, 0.989, 0.983, 0.973, 0.959)  # hidden states 1 to 11
 
@@ -27,22 +28,58 @@ def profile(*layers: float) -> xr.Dataset:
 
 
 @pytest.mark.parametrize(
-    ("layers", "bell", "unevenness"),
+    ("layers", "bell", "middle", "unevenness"),
     [
-        ((0.2, 0.6, 0.6, 0.2), 0.4, 0.2),
-        ((0.6, 0.2, 0.2, 0.6), -0.4, 0.2),
-        ((0.3, 0.3, 0.3, 0.3), 0.0, 0.0),
-        ((0.1, 0.2, 0.3, 0.4), 0.0, np.std([0.1, 0.2, 0.3, 0.4])),
-        ((0.1, 0.5, 0.3), 0.3, np.std([0.1, 0.5, 0.3])),
-        ((0.1, 0.5), np.nan, 0.2),
-        ((0.1, np.nan, 0.3), np.nan, np.nan),
-        (OPT_125M, np.mean(OPT_125M[1:-1]) - (0.978 + 0.959) / 2, np.std(OPT_125M)),
+        ((0.2, 0.6, 0.6, 0.2), 0.4, 0.4, 0.2),
+        ((0.6, 0.2, 0.2, 0.6), -0.4, -0.4, 0.2),
+        ((0.3, 0.3, 0.3, 0.3), 0.0, 0.0, 0.0),
+        ((0.1, 0.2, 0.3, 0.4), -0.1, 0.0, np.std([0.1, 0.2, 0.3, 0.4])),
+        ((0.1, 0.5, 0.3), 0.2, 0.3, np.std([0.1, 0.5, 0.3])),
+        ((0.1, 0.5), np.nan, np.nan, 0.2),
+        ((0.1, np.nan, 0.3), np.nan, np.nan, np.nan),
+        (OPT_125M, 0.995 - 0.978, np.mean(OPT_125M[1:-1]) - (0.978 + 0.959) / 2, np.std(OPT_125M)),
     ],
 )
-def test_bell_and_unevenness(layers, bell, unevenness):
+def test_bell_and_unevenness(layers, bell, middle, unevenness):
     found = shapes(profile(*layers))
-    np.testing.assert_allclose(found.bell, [bell, bell / 2], atol=1e-15)
+    np.testing.assert_allclose(found.bell_blocks, [bell, bell / 2], atol=1e-15)
+    np.testing.assert_allclose(found.middle_less_ends, [middle, middle / 2], atol=1e-15)
     np.testing.assert_allclose(found.unevenness, [unevenness, unevenness / 2], atol=1e-15)
+
+
+def test_a_peak_in_any_block_but_the_last_is_a_bell_where_the_embedding_is_an_end():
+    """Decoders with learned positions: a peak in block 1 that the middle less the ends puts below 0."""
+    found = shapes(table((0,), anisotropy=[[0.14, 0.62, 0.48, 0.20, 0.25]])).sel(positions="all")
+    assert found.bell_whole == pytest.approx(0.62 - 0.25)
+    assert found.bell_blocks == pytest.approx(0.48 - 0.62)
+    assert found.middle_less_ends == pytest.approx(-0.095)
+
+
+PLANTED = {  # a word -> a table that shows it, one that does not
+    "bell": ({"anisotropy": [[9, 0.1, 0.3, 0.2]]}, {"anisotropy": [[0, 0.4, 0.3, 0.2]]}),
+    "bell with the embedding": ({"anisotropy": [[0.1, 0.4, 0.3, 0.2]]}, {"anisotropy": [[0.5, 0.4, 0.3, 0.2]]}),
+    "sink head": ({"attention_first": [[[0, 0.31], [0, 0]]]}, {"attention_first": [[[0.3, 0.3], [0.3, 0.3]]]}),
+    "sink token": ({"attention_first": [[[0.2, 0.5], [0, 0]]]}, {"attention_first": [[[0.0, 0.5], [0.5, 0]]]}),
+    "massive vector": ({"norm_ratio": [[1, 11, 1]]}, {"norm_ratio": [[11, 9, 9]]}),
+    "growth": ({"anisotropy": [[9, 0.1, 0.1], [9, 0.1, 0.2]]}, {"anisotropy": [[0, 0.2, 0.2], [9, 0.1, 0.2]]}),
+    "expansion": ({"twonn": [[1, 4, 4], [1, 8, 8], [1, 4, 4]]}, {"twonn": [[1, 4, 4], [9, 4.5, 4.5], [9, 1, 1]]}),
+    "contraction": ({"twonn": [[1, 4, 4], [1, 8, 8], [1, 4, 4]]}, {"twonn": [[9, 1, 1], [9, 4, 4], [9, 3.9, 3.9]]}),
+}
+
+
+@pytest.mark.parametrize("word", DEFINITIONS)
+def test_a_word_is_true_of_what_is_planted_and_false_of_what_is_not(word):
+    for values, expected in zip(PLANTED[word], (True, False), strict=True):
+        steps = range(len(next(iter(values.values()))))
+        assert bool(shows(shapes(table(tuple(steps), **values)), word).sel(positions="all")) is expected
+    assert DEFINITIONS[word].sentence in (ROOT / "docs" / "reference" / "glossary.md").read_text()
+
+
+def test_a_sink_head_is_counted_over_all_heads_of_all_blocks_at_any_threshold():
+    """One head of 16 is 1/16, not a quarter of its block."""
+    first = table((0,), attention_first=np.array([[[0.44, 0.1, 0.0, 0.0], *[[0.0] * 4] * 3]])).attention_first
+    values = first.sel(statistic="mean", positions="all")
+    assert [sink_head_share(values, above).item() for above in (0.05, 0.3, 0.5)] == [2 / 16, 1 / 16, 0]
 
 
 def test_growth_fall_and_phases():
@@ -112,5 +149,5 @@ def test_levels_are_of_the_last_checkpoint_over_blocks_and_in_doublings_where_a_
 def test_each_shape_says_what_it_is():
     assert set(shapes(table(twonn=np.ones((3, 3))))) == {"expansion", "compression", "last_dimension"}
     for name, shape in SHAPES.items():
-        assert "this project" in shape.source, name
+        assert shape.source.startswith("this project"), name
         assert shape.formula, name

@@ -38,7 +38,9 @@ def of(root):
 
 
 def test_what_is_primary_is_contrasted_and_written_before_the_rest(root, monkeypatch, capsys):
-    named = {"bells": {"quantity": "bell", "before": "sink", "after": "plain", "at": "matched", "margin": 0.1}}
+    named = {
+        "bells": {"quantity": "middle_less_ends", "before": "sink", "after": "plain", "at": "matched", "margin": 0.1}
+    }
     experiment = replace(tiny.config(steps=10), {"primary": named})
     asked = []
 
@@ -62,10 +64,14 @@ def test_what_is_primary_is_contrasted_and_written_before_the_rest(root, monkeyp
     whole = on_disk.read_loss_matched(root, of(root))
     assert set(whole.setting) == {"model.sink", "model.qk_norm"}
     assert "1 contrasts that are primary, first" in capsys.readouterr().out
+    by_level = on_disk.read_by_level(root, of(root))
+    assert set(by_level.setting) == {"model.sink"}  # what is primary alone
+    assert sorted({*zip(by_level.share, by_level.level, strict=True)}) == [(s, 10 * s) for s in (0.25, 0.5, 0.75, 1)]
     same = whole[whole.setting == "model.sink"].reset_index(drop=True)
     pd.testing.assert_frame_equal(same, first)
     files.write(made(model__sink=True, train__seed=1), root / "sink" / "results.nc")
     assert on_disk.read_loss_matched(root, of(root)).empty
+    assert on_disk.read_by_level(root, of(root)).empty
     assert "of other tables than now" in capsys.readouterr().out
 
 
@@ -74,7 +80,9 @@ def test_contrasts_loss_matched_from_training_to_the_figure(tmp_path, capsys):
     """Of two conditions; the second time nothing is done again."""
     changes = {"measure.families": ("similarity", "spectrum"), "measure.nulls": ("untrained",), "checkpoint.every": 200}
     conditions = {"plain": {"model.sink": False}, "sink": {"model.sink": True}}
-    named = {"bells": {"quantity": "bell", "before": "plain", "after": "sink", "at": "matched", "margin": 0.1}}
+    named = {
+        "bells": {"quantity": "middle_less_ends", "before": "plain", "after": "sink", "at": "matched", "margin": 0.1}
+    }
     experiment = tiny.config(steps=200, schedule="constant", learning_rate=1e-2, dispatch=20, log_every=50)
     experiment = replace(experiment, changes | {"model.layers": 4, "evaluate.every": 40, "variants": conditions})
     experiment = replace(experiment, {"primary": named})
@@ -83,8 +91,8 @@ def test_contrasts_loss_matched_from_training_to_the_figure(tmp_path, capsys):
         training.work(experiment, configs, root, "sinks", ["train", "measure", "matched"])
     assert capsys.readouterr().out.count("trained already") == 2
     found = on_disk.read_loss_matched(root, {name: root / name for name in configs})
-    assert {"bell", "drift_growth", "steps_to_context_gain"} <= set(found.quantity)
-    assert np.isfinite(found[found.quantity == "bell"].change).all()
+    assert {"middle_less_ends", "drift_growth", "steps_to_context_gain"} <= set(found.quantity)
+    assert np.isfinite(found[found.quantity == "middle_less_ends"].change).all()
     first = found[found.role == "primary"].iloc[0]
     told = on_disk.read_primary(root).iloc[0]
     assert (told.change, told.verdict) == (first.change, "no p")  # of a single seed
@@ -93,7 +101,9 @@ def test_contrasts_loss_matched_from_training_to_the_figure(tmp_path, capsys):
     for name in configs:
         gains = {line["step"]: line["context_gain"] for line in log.read_log(root / name) if line["kind"] == "valid"}
         best[name] = max(gain for step, gain in gains.items() if 10 <= step <= 160)  # before the decay
-        ((level, crossing),) = json.loads((root / name / "loss_matched" / "crossings.json").read_text()).items()
+        crossings = json.loads((root / name / "loss_matched" / "crossings.json").read_text())
+        assert len(crossings) == 4  # shares of the gain
+        level, crossing = max(crossings.items(), key=lambda item: float(item[0]))
         assert crossing["step"] == rows.loc[name, "steps_to_context_gain"] <= 160
         assert rows.loc[name, "context_gain_there"] == pytest.approx(crossing["context_gain"])
         assert crossing["context_gain"] >= float(level) == pytest.approx(rows.loc[name, "level"])

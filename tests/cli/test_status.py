@@ -53,7 +53,10 @@ def test_a_finished_experiment_misses_nothing(root):
 
 
 def test_of_several_runs_the_tables_that_compare_them_are_wanted_too(tmp_path):
-    root, named = tmp_path / "pair", {"bell": {"quantity": "bell", "before": "one", "after": "two", "at": "matched"}}
+    root, named = (
+        tmp_path / "pair",
+        {"middle_less_ends": {"quantity": "middle_less_ends", "before": "one", "after": "two", "at": "matched"}},
+    )
     claim(
         root, replace(tiny.config(), {"variants": {"one": {}, "two": {"model.sink": True}}, "primary": named}), new=True
     )

@@ -16,7 +16,7 @@ from anisoscope.utils.settings import filled, from_dict, to_dict
 from tests.analysis.test_runs import folders, made
 from tests.program import ROOT
 
-BELL = {"quantity": "bell", "before": "plain", "after": "sink", "at": "matched", "margin": 0.1}
+BELL = {"quantity": "middle_less_ends", "before": "plain", "after": "sink", "at": "matched", "margin": 0.1}
 
 
 def of_before(text: str) -> str:
@@ -44,8 +44,8 @@ def test_tables_of_an_experiment_are_read_as_they_were_and_give_way_to_those_of_
     where, joined = folders(tables, tmp_path), runs.join(tables, {name: {} for name in tables})
     matched = loss_matched.plan(joined, dict.fromkeys(tables, 1.0))
     cut = {(name, 1.0): table for name, table in tables.items()}
-    written = on_disk.write_loss_matched(matched, cut, where, tmp_path, joined, {"bell": BELL})
-    on_disk.write(where, tmp_path, {"bell": BELL})
+    written = on_disk.write_loss_matched(matched, cut, where, tmp_path, joined, {"it": BELL})
+    on_disk.write(where, tmp_path, {"it": BELL})
 
     def there():
         return [
@@ -65,7 +65,7 @@ def test_tables_of_an_experiment_are_read_as_they_were_and_give_way_to_those_of_
     assert not written[0].exists()
     for then, today in zip(there(), now, strict=True):
         pd.testing.assert_frame_equal(then, today)
-    on_disk.write_loss_matched(matched, cut, where, tmp_path, joined, {"bell": BELL})
+    on_disk.write_loss_matched(matched, cut, where, tmp_path, joined, {"it": BELL})
     assert not list(tmp_path.glob("*equal_gain*"))
 
 
@@ -82,6 +82,9 @@ def test_primary_contrasts_of_a_run_that_has_begun_are_the_same_by_todays_names(
     folder.check_same(tmp_path / "config.json", {"primary": {"steps": now}}, (), "")
     with pytest.raises(UserError, match="holds a run with other settings: primary"):
         folder.check_same(tmp_path / "config.json", {"primary": {"steps": now | {"after": "plain"}}}, (), "")
+    bells = {"primary": {"bell_by_mask": BELL | {"quantity": "bell"}}}
+    (tmp_path / "config.json").write_text(json.dumps(bells))
+    folder.check_same(tmp_path / "config.json", {"primary": {"middle_less_ends_by_mask": BELL}}, (), "")
 
 
 def test_the_glossary_has_each_name_of_before_beside_that_of_today():

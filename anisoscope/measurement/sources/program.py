@@ -26,19 +26,34 @@ from anisoscope.measurement.sources.probe import POSITION_SETS, Probe, make_prob
 from anisoscope.measurement.sources.references import OTHERS, Reference
 from anisoscope.models import transformer
 from anisoscope.models.masks import idle, visible_keys
+from anisoscope.training.objective import OBJECTIVES
 from anisoscope.utils import mesh
 from anisoscope.utils.layout import MeshConfig
+from anisoscope.utils.settings import replace
 
 
 def probe_of(config: Config, corpus: Corpus) -> Probe:
     measure_batches = config.measure
     sizes = measure_batches.points, measure_batches.batches, measure_batches.folds
     probe = make_probe(corpus.valid, config.model.context, *sizes, measure_batches.seed, measure_batches.weighting)
+    if measure_batches.masked and OBJECTIVES[config.objective].drawn:
+        key = jax.random.key(measure_batches.seed)
+        texts = {name: getattr(probe, name) for name in ("tokens_GWT", "shuffled_GWT")}
+        probe = probe._replace(**{name: as_in_training(config, corpus, key, text) for name, text in texts.items()})
     if not config.model.same_first:
         return probe
     return probe._replace(
         **{name: begun_with(corpus.mask_token, getattr(probe, name)) for name in ("tokens_GWT", "shuffled_GWT")}
     )
+
+
+def as_in_training(config: Config, corpus: Corpus, key: jax.Array, tokens_GWT: np.ndarray) -> np.ndarray:
+    """With characters masked as a batch of training has them; each window draws its own, the same at every step."""
+    windows_BT = tokens_GWT.reshape(-1, tokens_GWT.shape[-1])
+    windows_BL = np.concatenate([windows_BT, windows_BT[:, -1:]], axis=1)  # the last is no input
+    examples_B = np.arange(len(windows_BL))
+    batch = OBJECTIVES[config.objective].batch(config.model, windows_BL, key, examples_B, corpus.mask_token)
+    return np.asarray(batch.tokens_BT).reshape(tokens_GWT.shape)
 
 
 def begun_with(token: int, tokens_GWT: np.ndarray) -> np.ndarray:
@@ -87,7 +102,8 @@ def _prepared(
     params = _shapes_of_params(config, corpus)
     probe, shared = probe_of(config, corpus), mesh.measuring_mesh(config.measure.batches, len(POSITION_SETS), apart)
     if any(FAMILIES[family].of_text for family in config.measure.families):
-        probe = with_types(probe, corpus.train, corpus.vocab_size)
+        text = probe_of(replace(config, {"measure.masked": False}), corpus)  # what stands there, masked or not
+        probe = probe._replace(types=with_types(text, corpus.train, corpus.vocab_size).types)
     if shared is not None:
         devices, parts, units = shared, P(mesh.UNITS[0]), P(*mesh.UNITS)
         shardings = jax.tree.map(lambda _: NamedSharding(devices, P()), params)

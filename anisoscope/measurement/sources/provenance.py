@@ -14,6 +14,7 @@ from anisoscope.measurement.sources.probe import POSITION_SETS, evenness
 from anisoscope.measurement.sources.program import probe_of
 from anisoscope.models.description import description
 from anisoscope.training import checkpoint
+from anisoscope.training.objective import OBJECTIVES
 from anisoscope.utils.errors import RunError
 from anisoscope.utils.folder import ANYWHERE
 from anisoscope.utils.settings import flat, to_dict
@@ -21,7 +22,7 @@ from anisoscope.utils.settings import flat, to_dict
 
 def made_by(config: Config, corpus: Corpus) -> dict[str, Any]:
     """What decides which vectors make up a cloud: tables of others are not joined."""
-    names = ["points", "batches", "folds", "seed", "weighting"]
+    names = ["points", "batches", "folds", "seed", "weighting", "masked"]
     names += ["projected_head"] * ("projection" in config.measure.families)
     settings = {f"measure.{name}": getattr(config.measure, name) for name in names}
     return settings | {"corpus_sha256": corpus.sha256, "positions": POSITION_SETS}
@@ -49,13 +50,14 @@ def of_run(config: Config, corpus: Corpus, name: str) -> dict[str, Any]:
 def attributes(config: Config, corpus: Corpus, name: str) -> dict[str, Any]:
     """What every table of clouds says."""
     settings = config.measure
+    read = "masked as in training" if settings.masked and OBJECTIVES[config.objective].drawn else "unmasked"
     return (
         of_run(config, corpus, name)
         | {
             "points": settings.points,
             "batches": settings.batches,
             "folds": settings.folds,
-            "input": "validation windows, unmasked, model applied in float32",
+            "input": f"validation windows, {read}, model applied in float32",
         }
         | ({} if settings.weighting == "none" else {"weighting": evenness(probe_of(config, corpus))})
     )

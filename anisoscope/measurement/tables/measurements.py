@@ -15,6 +15,7 @@ from anisoscope.utils.settings import flat
 
 UNSAID = {
     "measure.weighting": "none",
+    "measure.masked": False,
     "hidden_states": "blocks",
 }  # settings that tables of old do not name, and were made by
 STREAM, POINTS, TANGENTS = "the residual stream", "points", "tangents"  # what tables are of, beside hook points

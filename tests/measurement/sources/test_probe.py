@@ -1,7 +1,7 @@
 import numpy as np
 import pytest
 
-from anisoscope.measurement.sources import program
+from anisoscope.measurement.sources import program, provenance
 from anisoscope.measurement.sources.probe import POSITION_SETS, evenly, evenness, make_probe, with_types
 from anisoscope.utils.errors import UserError
 from anisoscope.utils.settings import replace
@@ -25,6 +25,22 @@ def test_windows_begin_as_a_model_with_the_same_first_token_reads_them():
     types = with_types(begun, corpus.train, corpus.vocab_size).types
     first = np.arange(0, types.log_frequency_LP.shape[-1], config.model.context)
     assert np.isneginf(types.log_frequency_LP[..., 0, first]).all()  # no text has it
+
+
+def test_an_encoder_reads_its_windows_masked_as_in_training_and_a_decoder_never():
+    corpus = tiny.corpus()
+    few = {"measure.points": 14, "measure.batches": 2, "measure.folds": 1}
+    kinds = {"masked": {"objective": "masked", "model.mask": "bidirectional"}, "next": {}}
+    for kind, changes in kinds.items():
+        configs = [replace(tiny.config(), few | changes | {"measure.masked": masked}) for masked in (False, True)]
+        plain, masked = (program.probe_of(config, corpus) for config in configs)
+        np.testing.assert_array_equal(masked.picks_SGP, plain.picks_SGP)
+        hidden = masked.tokens_GWT == corpus.mask_token
+        assert (hidden.mean() > 0.02) == (kind == "masked")
+        changed = (masked.tokens_GWT != plain.tokens_GWT).mean()
+        assert (0.02 < changed < 0.35) if kind == "masked" else changed == 0
+        said = [provenance.attributes(config, corpus, "run")["input"] for config in configs]
+        assert [" masked as in training" in one for one in said] == [False, kind == "masked"]
 
 
 def test_windows_are_aligned_whole_and_drawn_once():

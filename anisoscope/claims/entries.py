@@ -1,0 +1,194 @@
+"""The claims of the three papers that can be tested here, an entry each, with the rule that decides it.
+
+An entry was written down before the code that evaluates it; but most tables of docs/results had been read before, so
+that verdicts on those are a reading by a fixed rule, and only those on later runs a test.
+"""
+
+from typing import NamedTuple
+
+from anisoscope.analysis.shapes import DEFINITIONS
+
+LITERAL, SECOND_HAND, RECONSTRUCTED = "literal", "second-hand", "reconstructed"
+SHAPE, INHERENT, GEOMETRY = "The Shape of Learning", "Anisotropy Is Inherent", "Geometry of Learning Dynamics"
+PAIRED = ("matched_pair_small", "mask_ablations", "optimizer_ablations", "position_ablations")
+TRAINED = (*PAIRED, "interventions_small")
+DECODER, ENCODER = ("next", "causal"), ("masked", "bidirectional")  # objective and mask
+MODELS = {DECODER: "decoder", ENCODER: "encoder"}  # all others: "other"
+PLAIN = {  # what an intervention changes: a model that has another value is none of the papers'
+    **{"model.attention": "softmax", "model.qk_norm": False, "model.centre_queries": False, "model.sink": False},
+    "train.penalty": 0.0,
+}
+BELL = 0.05  # a peak that stands out by less counts as none: what anisotropy of one layer scatters over seeds
+TRUSTED = 3.32  # doublings: no estimator of dimension is to be trusted above 10
+EARLY_DIMENSION = ("last_dimension", TRUSTED, "its dimension is above 10, where no estimator is to be trusted")
+LEARNED = 1.0  # bits of context gain, below which a model has not learned
+
+
+class Claim(NamedTuple):
+    """`quantity` lies `above` (or below) `threshold`: that is the claim, for each model of `models`."""
+
+    paper: str
+    mark: str
+    wording: str
+    table: str  # which reader of evidence.py: runs, pairs, over_models, layers, matched, tangents, untrained, curved
+    quantity: str
+    statistic: str
+    threshold: float = 0.0
+    above: bool = True
+    models: tuple[str, ...] = ("decoder",)
+    seeds: int = 3  # or models, or pairs: fewer decide nothing
+    learned: bool = True  # of models that have not learned it says nothing
+    regime: tuple[str, float, str] | None = (
+        None  # a column of runs.csv, the most it may be, and words for where it is not
+    )
+    experiments: tuple[str, ...] = TRAINED
+
+
+def _shape(mark: str, wording: str, quantity: str, statistic: str, **further) -> Claim:
+    return Claim(SHAPE, mark, wording, "runs", quantity, statistic, **further)
+
+
+BOTH = ("decoder", "encoder")
+LAST, OVER = "mean over seeds, last checkpoint", "mean over seeds, over checkpoints"
+MORE, LESS = DEFINITIONS["expansion"].above, DEFINITIONS["contraction"].above
+CLAIMS = {
+    "decoder_bell": _shape(
+        *(
+            LITERAL,
+            "Decoders' anisotropy over depth is a bell with its peak in the middle layers.",
+            "bell_blocks",
+            LAST,
+        ),
+        threshold=BELL,
+    ),
+    "decoder_bell_with_embedding": _shape(
+        *(LITERAL, "The same, with the embedding as the first end.", "bell_whole", LAST), threshold=BELL
+    ),
+    "flat_encoder": _shape(
+        *(LITERAL, "Encoders' anisotropy is flat over depth.", "unevenness", LAST),
+        **{"threshold": BELL, "above": False, "models": ("encoder",)},
+    ),
+    "growth": _shape(LITERAL, "Anisotropy of decoders grows with training.", "growth", LAST),
+    "stabilisation": _shape(
+        *(LITERAL, "Having grown, anisotropy stabilises: it does not fall again.", "fall", OVER),
+        **{"threshold": BELL, "above": False},
+    ),
+    "expansion_own_rule": _shape(
+        *(LITERAL, "Dimension expands at first, by the paper's own rule.", "expansion_microscope", OVER),
+        **{"threshold": MORE, "regime": EARLY_DIMENSION},
+    ),
+    "compression_own_rule": _shape(
+        *(LITERAL, "Then it is compressed, by the paper's own rule.", "compression_microscope", OVER),
+        **{"threshold": LESS, "regime": EARLY_DIMENSION},
+    ),
+    "expansion_twonn": _shape(
+        *(RECONSTRUCTED, "Dimension expands at first, by TwoNN as usually fitted.", "expansion", OVER),
+        **{"threshold": MORE, "regime": EARLY_DIMENSION},
+    ),
+    "compression_twonn": _shape(
+        *(RECONSTRUCTED, "Then it is compressed, by TwoNN as usually fitted.", "compression", OVER),
+        **{"threshold": LESS, "regime": EARLY_DIMENSION},
+    ),
+    "decoder_more_anisotropic": Claim(
+        *(SHAPE, LITERAL, "Decoders are more anisotropic than encoders."),
+        *("pairs", "last_anisotropy", "decoder less encoder of one seed, mean over blocks, last checkpoint"),
+        experiments=PAIRED,
+    ),
+    "mask_makes_growth": Claim(
+        *(SHAPE, RECONSTRUCTED, "The causal mask makes anisotropy grow: it grows less where the mask is open."),
+        *("matched", "growth", "causal to bidirectional mask, masked characters, loss-matched"),
+        **{"above": False, "experiments": ("mask_ablations",)},
+    ),
+    "objective_makes_growth": Claim(
+        *(SHAPE, RECONSTRUCTED, "Predicting the next token makes it grow: it grows less with masked characters."),
+        *("matched", "growth", "next to masked characters, causal mask, loss-matched"),
+        **{"above": False, "experiments": ("mask_ablations",)},
+    ),
+    "cosine_follows_drift_over_layers": Claim(
+        *(INHERENT, SECOND_HAND, "Mean cosine follows drift over the layers of a model."),
+        *("layers", "mean_cosine,drift", "Spearman's rho over layers, mean over seeds"),
+        models=BOTH,
+    ),
+    "cosine_follows_drift_over_models": Claim(
+        *(INHERENT, SECOND_HAND, "Mean cosine follows drift over models."),
+        *("over_models", "mean_cosine,drift", "Pearson's r over conditions, each the mean of its seeds"),
+        seeds=4,
+    ),
+    "cosine_grows": Claim(
+        *(INHERENT, SECOND_HAND, "Mean cosine grows with training."), *("runs", "cosine_growth", LAST), models=BOTH
+    ),
+    "drift_grows": Claim(
+        *(INHERENT, SECOND_HAND, "Hidden states drift away from the origin with training."),
+        *("runs", "drift_growth", LAST),
+        **{"threshold": 0.5, "models": BOTH},
+    ),
+    "untrained_blocks_pass_on": Claim(
+        *(INHERENT, LITERAL, "An untrained block makes its output more anisotropic than its input."),
+        *("untrained", "cosine_out-cosine_in", "mean cosine out less in, mean over norms of the bias, mean over seeds"),
+        **{"learned": False, "models": ("block",), "experiments": ("untrained_bias",)},
+    ),
+    "bias_raises_score_variance": Claim(
+        *(INHERENT, SECOND_HAND, "A common bias raises the variance of all scores."),
+        *("untrained", "score_std", "doublings from no bias to the largest, mean over seeds"),
+        **{"threshold": 1.0, "learned": False, "models": ("block",), "experiments": ("untrained_bias",)},
+    ),
+    "bias_sharpens_untrained_attention": Claim(
+        *(INHERENT, RECONSTRUCTED, "A common bias sharpens the attention of an untrained block by 0.1 nat or more."),
+        *("untrained", "attention_entropy", "entropy without a bias less that with the largest, mean over seeds"),
+        **{"threshold": 0.1, "learned": False, "models": ("block",), "experiments": ("untrained_bias",)},
+    ),
+    "queries_and_keys_drift_in_parallel": Claim(
+        *(INHERENT, LITERAL, "Along training, query and key distributions drift in parallel directions."),
+        *("runs", "alignment_growth", LAST),
+        models=BOTH,
+    ),
+    "attention_sharpens": Claim(
+        *(INHERENT, SECOND_HAND, "Attention sharpens with training."), *("runs", "sharpening", LAST), models=BOTH
+    ),
+    "sharpening_follows_drift": Claim(
+        *(INHERENT, RECONSTRUCTED, "The more hidden states drift, the sharper attention becomes, over models."),
+        *("over_models", "sharpening,drift_growth", "Pearson's r over conditions, each the mean of its seeds"),
+        seeds=4,
+    ),
+    "common_query_makes_anisotropy": Claim(
+        *(INHERENT, RECONSTRUCTED, "The drift of queries makes anisotropy: it grows less where queries are centred."),
+        *("matched", "growth", "plain to centred queries, decoder, loss-matched"),
+        **{"above": False, "experiments": ("interventions_small",)},
+    ),
+    "gradient_in_activation_subspace": Claim(
+        *(GEOMETRY, LITERAL, "Directions fitted to activations hold more gradient energy than random subspaces."),
+        *("tangents", "energy-control", "energy less that of random subspaces, mean over layers, last checkpoint"),
+        models=BOTH,
+    ),
+    "gradient_beyond_variance": Claim(
+        *(GEOMETRY, RECONSTRUCTED, "They hold more of the gradient's energy than of the activations' variance."),
+        *("tangents", "excess", "e − v, mean over layers, last checkpoint"),
+        models=BOTH,
+    ),
+    "early_gradients_more_concentrated": Claim(
+        *(GEOMETRY, SECOND_HAND, "Early gradients are the more concentrated there."),
+        *("tangents", "energy-late", "energy, largest over checkpoints less last, mean over layers"),
+        models=BOTH,
+        threshold=BELL,
+    ),
+    "subspace_carries_anisotropy": Claim(
+        *(GEOMETRY, LITERAL, "They carry a larger share of the gradient's anisotropy than random subspaces."),
+        *("tangents", "isoscore_gain-normal", "gain of IsoScore* less that of random subspaces, mean over layers"),
+        models=BOTH,
+    ),
+    "frequent_tokens_strongest": Claim(
+        *(GEOMETRY, SECOND_HAND, "Frequent tokens show the strongest enrichment."),
+        *("tangents", "enrichment", "e / v of the most less that of the least frequent quarter, mean over layers"),
+        models=BOTH,
+    ),
+    "normal_gradient_is_second_order": Claim(
+        *(GEOMETRY, SECOND_HAND, "The gradient along the manifold is of first order in the spread, across of second."),
+        *("curved", "slope", "exponent across less exponent along, mean over manifolds and curvatures"),
+        **{"threshold": 0.9, "learned": False, "models": ("manifold",), "experiments": ("curved_manifolds",)},
+    ),
+    "frequency_hides_curvature": Claim(
+        *(GEOMETRY, SECOND_HAND, "Sampling by frequency makes curvature fade from the gradient."),
+        *("curved", "biased", "doublings of the normal share, no bias less the largest, mean over manifolds"),
+        **{"threshold": 1.0, "learned": False, "models": ("manifold",), "experiments": ("curved_manifolds",)},
+    ),
+}

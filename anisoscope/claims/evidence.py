@@ -1,0 +1,213 @@
+"""What the tables in an experiment's folder say to each claim: a number for each model and seed, nothing judged yet.
+
+A row has a claim, a model (a condition of the experiment), its seed, the number, and the context gain in bits. Where a
+table has one number with an error in place of one per seed, as a contrast or a correlation, `error`, `freedom` and `n`
+say so. A folder that holds evidence.csv and no other table is taken by its word.
+"""
+
+import pathlib
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import numpy as np
+import pandas as pd
+import xarray as xr
+from scipy import stats
+
+from anisoscope.analysis import on_disk
+from anisoscope.analysis.correlations import correlate
+from anisoscope.claims.entries import CLAIMS, ENCODER, MODELS, PLAIN, Claim
+from anisoscope.measurement.tables import files
+from anisoscope.utils.errors import UserError
+
+NAME = "evidence.csv"
+COLUMNS = ("claim", "model", "unit", "value", "error", "freedom", "n", "gain", "outside")
+Rows = Iterator[dict[str, Any]]
+MATCHED = {  # of a contrast: the setting, its ends, and what is held
+    "mask_makes_growth": ("model.mask", "causal", "bidirectional", "masked"),
+    "objective_makes_growth": ("objective", "next", "masked", "causal"),
+    "common_query_makes_anisotropy": ("model.centre_queries", "no centre_queries", "centre_queries", ""),
+}
+
+
+def read(folder: pathlib.Path) -> pd.DataFrame:
+    """Of every claim that the folder's tables speak to; UserError, one line, where there is none."""
+    rows = [
+        {"claim": name} | row for name, claim in CLAIMS.items() for row in READERS[claim.table](folder, name, claim)
+    ]
+    if not rows and (folder / NAME).exists():
+        return pd.read_csv(folder / NAME, dtype={"claim": str, "model": str, "unit": str, "outside": str})
+    if not rows:
+        raise UserError(f"{folder} holds no table that speaks to a claim; run --stages=train,measure there first")
+    return pd.DataFrame(rows, columns=list(COLUMNS)).sort_values(["claim", "model"], kind="stable")
+
+
+def rows_of_runs(folder: pathlib.Path, *columns: str) -> pd.DataFrame | None:
+    """runs.csv with the kind of each model; None where it is not there or lacks a column."""
+    if not (folder / "runs.csv").exists():
+        return None
+    rows, _ = on_disk.read_runs(folder)
+    if not {"objective", "model.mask", "train.seed", *columns} <= {*rows}:
+        return None
+    pairs = zip(rows["objective"], rows["model.mask"], strict=True)
+    kinds = np.array([MODELS.get(pair, "other") for pair in pairs], dtype=object)
+    for setting in (one for one in PLAIN if one in rows):
+        kinds[(rows[setting] != PLAIN[setting]).to_numpy()] = "other"
+    return rows.assign(kind=kinds, gain=rows.get("test_context_gain", np.nan))
+
+
+def of_runs(folder: pathlib.Path, name: str, claim: Claim) -> Rows:
+    rows = rows_of_runs(folder, claim.quantity)
+    if rows is None:
+        return
+    for row in rows[rows["kind"].isin(claim.models)].to_dict("records"):
+        outside = claim.regime and row.get(claim.regime[0], -np.inf) > claim.regime[1]
+        yield {
+            **{"model": row["condition"], "unit": row["run"], "value": row[claim.quantity], "gain": row["gain"]},
+            "outside": claim.regime[2] if outside else "",
+        }
+
+
+def of_pairs(folder: pathlib.Path, name: str, claim: Claim) -> Rows:
+    """Decoder less encoder of the same seeds, where the names of conditions differ in the kind alone."""
+    rows = rows_of_runs(folder, claim.quantity)
+    if rows is None:
+        return
+    seeds = ["train.seed", "train.data_seed"]
+    for condition, decoders in rows[rows["kind"] == "decoder"].groupby("condition", sort=False):
+        wanted = {condition.replace("decoder", "encoder"), "_".join(ENCODER[::-1])} - {condition}
+        encoders = rows[(rows["kind"] == "encoder") & rows["condition"].isin(wanted)]
+        both = decoders.merge(encoders, on=seeds, suffixes=("", "_of_encoder"))
+        for row in both.to_dict("records"):
+            yield {
+                **{"model": f"{condition} less encoder", "unit": row["run"], "outside": ""},
+                "value": row[claim.quantity] - row[f"{claim.quantity}_of_encoder"],
+                "gain": min(row["gain"], row["gain_of_encoder"]),
+            }
+
+
+def over_models(folder: pathlib.Path, name: str, claim: Claim) -> Rows:
+    """Fisher's z of r over conditions, 1/sqrt(n - 3) as its error, so that no r is judged by its skewed scatter."""
+    one, other = claim.quantity.split(",")
+    rows = rows_of_runs(folder, one, other)
+    if rows is None or rows["condition"].nunique() < 2:
+        return
+    means = rows.groupby("condition")[[one, other, "gain"]].mean()
+    r = correlate(means[one].values, means[other].values).pearson
+    about = {"error": (len(means) - 3) ** -0.5 if len(means) > 3 else np.nan, "freedom": np.inf, "n": len(means)}
+    yield {
+        "model": "over models",
+        "unit": "z of r",
+        "value": np.arctanh(r),
+        "gain": means["gain"].min(),
+        "outside": "",
+    } | about
+
+
+def over_layers(folder: pathlib.Path, name: str, claim: Claim) -> Rows:
+    rows, one_and_other = rows_of_runs(folder), claim.quantity.split(",")
+    if rows is None or not (folder / "layers.csv").exists():
+        return
+    layers = pd.read_csv(folder / "layers.csv", dtype={"run": str, "condition": str})
+    if not {*one_and_other} <= {*layers}:
+        return
+    about = rows.set_index("run")
+    for run, own in layers[layers["positions"] == "all"].groupby("run", sort=False):
+        if about.loc[run, "kind"] in claim.models:
+            rho = stats.spearmanr(*(own[column] for column in one_and_other)).statistic
+            yield {
+                **{"model": about.loc[run, "condition"], "unit": run, "value": rho, "outside": ""},
+                "gain": about.loc[run, "gain"],
+            }
+
+
+def of_matched(folder: pathlib.Path, name: str, claim: Claim) -> Rows:
+    path = folder / "contrasts_loss_matched.csv"
+    if not path.exists():
+        return
+    rows = pd.read_csv(path, keep_default_na=False, na_values={"change": [""], "error": [""], "level": [""]})
+    where = dict(zip(("setting", "before", "after", "held"), MATCHED[name], strict=True))
+    where |= {"quantity": claim.quantity, "positions": "all"}
+    if "share" in rows:  # of several levels the whole of the smaller gain
+        rows = rows[rows["share"] == 1]
+    for row in rows[(rows[list(where)] == pd.Series(where)).all(axis=1)].to_dict("records"):
+        yield {
+            **{"model": f"{row['before']} → {row['after']}", "unit": "contrast", "value": row["change"], "outside": ""},
+            **{"error": row["error"], "freedom": row["freedom"], "n": row["pairs"], "gain": row["level"]},
+        }
+
+
+def of_tangents(folder: pathlib.Path, name: str, claim: Claim) -> Rows:
+    """The early semi-NMF subspace of the largest rank, raw gradients, as the primary cells have it."""
+    rows = rows_of_runs(folder)
+    for row in [] if rows is None else rows[rows["kind"].isin(claim.models)].to_dict("records"):
+        if (path := folder / row["run"] / "tangents.nc").exists():
+            table = files.read_table(path)
+            value = TANGENTS[claim.quantity](table.sel(fit="early", kind="semi-NMF", rows="raw").isel(rank=-1))
+            yield {
+                **{"model": row["condition"], "unit": row["run"], "gain": row["gain"], "outside": ""},
+                "value": float(value.mean("layer")),
+            }
+
+
+def _energy(table: xr.Dataset) -> xr.DataArray:
+    return table["energy"].sel(statistic="mean")
+
+
+TANGENTS: dict[str, Callable[[xr.Dataset], xr.DataArray]] = {
+    "energy-control": lambda t: (_energy(t) - t["control_energy"].sel(statistic="mean")).isel(step=-1),
+    "excess": lambda t: t["excess"].sel(statistic="mean").isel(step=-1),
+    "energy-late": lambda t: _energy(t).max("step") - _energy(t).isel(step=-1),
+    "isoscore_gain-normal": lambda t: (
+        (t["isoscore_gain"] - t["isoscore_gain_normal"]).sel(statistic="mean").isel(step=-1)
+    ),
+    "enrichment": lambda t: (
+        t["enrichment_in_bin"].sel(statistic="mean").isel(step=-1, bin=-1)
+        - t["enrichment_in_bin"].sel(statistic="mean").isel(step=-1, bin=0)
+    ),
+}
+
+
+def of_untrained(folder: pathlib.Path, name: str, claim: Claim) -> Rows:
+    """The last block under a bidirectional mask, a bias on the embedding, for each place of LayerNorm."""
+    if not (path := folder / "seeds.nc").exists():
+        return
+    table = files.read_table(path).isel(mask=0, embedding=0, target=0, block=-1)
+    least, most = table.isel(relative_norm=0), table.isel(relative_norm=-1)
+    value = {
+        "cosine_out-cosine_in": (table["cosine_out"] - table["cosine_in"]).mean("relative_norm"),
+        "score_std": np.log2(most["score_std"] / least["score_std"]),
+        "attention_entropy": least["attention_entropy"] - most["attention_entropy"],
+    }[claim.quantity]
+    for norm in table["norm_order"].values:
+        for seed in table["seed"].values:
+            about = {"model": f"{norm}-LN block", "unit": f"seed {seed}", "gain": np.nan, "outside": ""}
+            yield about | {"value": float(value.sel(norm_order=norm, seed=seed))}
+
+
+def of_curved(folder: pathlib.Path, name: str, claim: Claim) -> Rows:
+    if not (path := folder / "measurements" / "seeds.nc").exists():
+        return
+    table = files.read_table(path)
+    share = np.log2(table["biased_normal_share"].sel(weighting="none"))
+    value = {
+        "slope": table["slope_normal_norm"] - table["slope_tangent_norm"],
+        "biased": share.isel(bias=0) - share.isel(bias=-1),
+    }[claim.quantity].mean(("manifold", "curvature"))
+    for seed in table["seed"].values:
+        yield {
+            **{"model": "known manifolds", "unit": f"seed {seed}", "gain": np.nan, "outside": ""},
+            "value": float(value.sel(seed=seed)),
+        }
+
+
+READERS: dict[str, Callable[[pathlib.Path, str, Claim], Rows]] = {
+    "runs": of_runs,
+    "pairs": of_pairs,
+    "over_models": over_models,
+    "layers": over_layers,
+    "matched": of_matched,
+    "tangents": of_tangents,
+    "untrained": of_untrained,
+    "curved": of_curved,
+}

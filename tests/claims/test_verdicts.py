@@ -1,0 +1,170 @@
+"""Verdicts on what is planted: every rule in all directions, and what each reader takes from the tables of a folder."""
+
+import numpy as np
+import pandas as pd
+import pytest
+import xarray as xr
+
+import anisoscope
+from anisoscope.analysis import on_disk, primary
+from anisoscope.analysis.shapes import SHAPES
+from anisoscope.claims import evidence
+from anisoscope.claims.entries import CLAIMS, LEARNED
+from anisoscope.claims.verdicts import CONTRADICTED, INCONCLUSIVE, REPRODUCED, TOO_WIDE, corrected, write
+from anisoscope.measurement.tables import files
+from anisoscope.utils.errors import UserError
+from tests.analysis.test_runs import made
+from tests.program import ROOT
+
+SEEDS = np.array([-1.0, 1.0, -0.5, 0.5, 0.0])
+
+
+def plant(folder, shift=1.0, scatter=0.01, seeds=5, gain=LEARNED + 1, outside=""):
+    """Evidence of every claim, `shift` beyond its threshold on the side that it claims."""
+    rows = []
+    for name, claim in CLAIMS.items():
+        value = claim.threshold + (shift if claim.above else -shift)
+        about = {"claim": name, "model": "model", "gain": gain, "outside": outside}
+        if claim.table in ("over_models", "matched"):
+            summed = {"unit": "whole", "value": value, "error": scatter, "freedom": 4.0, "n": seeds}
+            rows.append(about | summed)
+        else:
+            rows += [about | {"unit": str(i), "value": value + scatter * one} for i, one in enumerate(SEEDS[:seeds])]
+    folder.mkdir()
+    pd.DataFrame(rows).reindex(columns=list(evidence.COLUMNS)).to_csv(folder / evidence.NAME, index=False)
+    return folder
+
+
+@pytest.mark.parametrize(
+    ("planted", "verdict", "reason"),
+    [
+        ({}, REPRODUCED, ""),
+        ({"shift": -1.0}, CONTRADICTED, ""),
+        ({"scatter": 10.0}, INCONCLUSIVE, TOO_WIDE),
+        ({"shift": 0.0, "scatter": 0.0}, INCONCLUSIVE, TOO_WIDE),  # on the threshold
+        ({"seeds": 2}, INCONCLUSIVE, "too few"),
+        ({"gain": 0.4}, INCONCLUSIVE, "has not learned"),
+        ({"outside": "too deep"}, INCONCLUSIVE, "outside the claim's regime: too deep"),
+    ],
+)
+def test_every_rule_finds_what_is_planted_on_either_side_and_leaves_open_what_it_must(
+    tmp_path, planted, verdict, reason
+):
+    found = anisoscope.verdicts([plant(tmp_path / "it", **planted)]).set_index("claim")
+    assert set(found.index) == set(CLAIMS)
+    for name, row in found.iterrows():
+        needless = reason == "has not learned" and not CLAIMS[name].learned
+        assert row.verdict == (REPRODUCED if needless else verdict), name
+        assert row.reason.startswith("" if needless else reason), name
+        assert bool(row.reason) == (row.verdict == INCONCLUSIVE)
+
+
+def test_the_correction_is_over_all_folders_beside_that_within_each(tmp_path):
+    folders = [plant(tmp_path / name, scatter=scatter) for name, scatter in (("one", 0.01), ("two", 0.2))]
+    found = anisoscope.verdicts(folders)
+    alone = [anisoscope.verdicts([folder]) for folder in folders]
+    np.testing.assert_allclose(found.p_holm, pd.concat(alone).p_holm)
+    np.testing.assert_allclose(found.p_project, primary.holm(found.p.to_numpy(), len(found)))
+    assert (found.p_project >= found.p_holm).all()
+    assert (found.p_project > found.p_holm).any()
+
+
+def test_of_a_prespecified_contrast_no_change_and_the_margin_are_corrected_with_the_claims():
+    claimed = pd.DataFrame({"p": [0.001, np.nan]})
+    named = pd.DataFrame({"p": [0.01, 0.02], "p_margin": [0.03, np.nan], "margin": [1.0, np.nan]})
+    of_claims, contrasts = corrected(claimed, named)
+    whole = primary.holm(np.array([0.001, 0.01, 0.02, 0.03]), 3)  # true at once: the claim's, one of each contrast
+    np.testing.assert_allclose(of_claims, [whole[0], np.nan])
+    np.testing.assert_allclose(contrasts.p_project, whole[1:3])
+    np.testing.assert_allclose(contrasts.p_margin_project, [whole[3], np.nan])
+
+
+def experiment(folder, **changes):
+    """Three seeds of a decoder with a bell and of a flat encoder, as `measure` leaves them."""
+    tables = {
+        f"{kind}_{seed}": made(
+            seed, layers=4, causal=kind == "decoder", model__mask="causal" if kind == "decoder" else "bidirectional",
+            **changes,
+        )
+        for kind in ("decoder", "encoder") for seed in (0, 1, 2)
+    }  # fmt: skip
+    for name, table in tables.items():
+        files.write(table, folder / name / "results.nc")
+        (folder / name / "test.json").write_text('{"bits_per_character": 2.0, "context_gain": 2.5, "step": 6}')
+    on_disk.write({name: folder / name for name in tables}, folder, {})
+    return tables
+
+
+def test_a_planted_decoder_has_its_bell_and_a_planted_encoder_is_flat(tmp_path):
+    experiment(tmp_path)
+    paths = write(tmp_path)
+    told = pd.read_csv(paths[1])
+    found = told.set_index(["claim", "model"])
+    assert found.loc[("decoder_bell", "decoder"), "verdict"] == REPRODUCED
+    assert found.loc[("flat_encoder", "encoder"), "verdict"] == REPRODUCED
+    assert ("decoder_bell", "encoder") not in found.index
+    pairs = pd.read_csv(paths[0]).query("claim == 'decoder_more_anisotropic'")
+    rows = pd.read_csv(tmp_path / "runs.csv").set_index("run").last_anisotropy
+    np.testing.assert_allclose(pairs.value, [rows[f"decoder_{i}"] - rows[f"encoder_{i}"] for i in range(3)])
+    layers = pd.read_csv(tmp_path / "layers.csv").query("run == 'decoder_1' and positions == 'all'")
+    rho = pd.read_csv(paths[0]).query("claim == 'cosine_follows_drift_over_layers' and unit == 'decoder_1'").value
+    assert rho.item() == pytest.approx(layers.mean_cosine.corr(layers.drift, method="spearman"))
+    assert "| reproduced |" in paths[2].read_text()
+    for path in tmp_path.glob("*.csv"):
+        if path.name != evidence.NAME:
+            path.unlink()
+    alone = anisoscope.verdicts([tmp_path])  # by the word of evidence.csv
+    np.testing.assert_allclose(alone.effect, told.effect)
+
+
+def test_a_decoder_that_was_intervened_on_decides_nothing(tmp_path):
+    experiment(tmp_path, model__attention="sigmoid")
+    rows = pd.read_csv(tmp_path / "runs.csv")
+    rows.assign(**{"model.attention": "sigmoid"}).to_csv(tmp_path / "runs.csv", index=False)
+    assert "decoder_bell" not in set(evidence.read(tmp_path).claim)
+
+
+def tangents() -> xr.Dataset:
+    """Two steps, two layers: energy falls from 0.9 to 0.5, controls have 0.1, e − v is −0.2 …"""
+    where = {"step": [0, 1], "rank": [4, 16], "layer": [0, 1], "fit": ["early", "here"], "kind": ["semi-NMF", "PCA"]}
+    where |= {"rows": ["raw", "unit"]}
+    shape = [len(values) for values in where.values()]
+    by_step = {"energy": (0.9, 0.5), "control_energy": (0.1, 0.1), "excess": (0.3, -0.2)}
+    by_step |= {"isoscore_gain": (0.0, 0.3), "isoscore_gain_normal": (0.0, 0.1)}
+    steps = np.arange(2).reshape(2, *[1] * 5)
+    values = {name: np.broadcast_to(np.choose(steps, ends), shape) for name, ends in by_step.items()}
+    values = {name: (("statistic", *where), np.stack([value] * 3)) for name, value in values.items()}
+    bins = np.broadcast_to(np.array([1.0, 2, 3, 4]), (3, *shape, 4))
+    values["enrichment_in_bin"] = ("statistic", *where, "bin"), bins
+    return xr.Dataset(values, where | {"statistic": ["mean", "low", "high"]})
+
+
+def test_gradients_are_read_of_each_run_at_the_early_subspace(tmp_path):
+    for name in experiment(tmp_path):
+        files.write(tangents(), tmp_path / name / "tangents.nc")
+    found = evidence.read(tmp_path).query("model == 'decoder'").groupby("claim").value.unique()
+    expected = {
+        "gradient_in_activation_subspace": 0.4,
+        "gradient_beyond_variance": -0.2,
+        "early_gradients_more_concentrated": 0.4,
+        "subspace_carries_anisotropy": 0.2,
+        "frequent_tokens_strongest": 3.0,
+    }
+    for claim, value in expected.items():
+        assert found[claim] == pytest.approx([value]), claim
+
+
+def test_what_decides_nothing_is_refused_in_one_line(tmp_path):
+    with pytest.raises(UserError, match="holds no table that speaks to a claim"):
+        anisoscope.verdicts([tmp_path])
+    with pytest.raises(UserError, match="two folders are named it"):
+        anisoscope.verdicts([plant(tmp_path / "it"), tmp_path / "it"])
+
+
+def test_every_entry_names_what_there_is():
+    for name, claim in CLAIMS.items():
+        assert claim.table in evidence.READERS, name
+        assert all((ROOT / "experiments" / f"{one}.py").exists() for one in claim.experiments), name
+        if claim.table in ("runs", "pairs", "matched"):
+            assert claim.quantity in SHAPES, name
+        assert (claim.table == "matched") == (name in evidence.MATCHED), name
