@@ -15,7 +15,7 @@ from anisoscope.measurement.tables import files
 from anisoscope.training import finished, log
 from anisoscope.utils import renamed
 from anisoscope.utils.errors import RunError
-from anisoscope.utils.files import read_json, write_json
+from anisoscope.utils.files import read_json, remove, write_json
 
 DIGESTS = "loss_matched.json"
 BY_LEVEL = "contrasts_by_level.csv"
@@ -51,7 +51,7 @@ def write(folders: dict[str, pathlib.Path], to: pathlib.Path, named: Named) -> l
     ):
         path = to / f"{name}.csv"
         if frame.empty:
-            path.unlink(missing_ok=True)  # of an experiment that had other runs
+            remove(path)  # of an experiment that had other runs
         else:
             files.write_csv(frame, path)
             paths.append(path)
@@ -87,9 +87,9 @@ def write_loss_matched(
     changes, each = (pd.concat(frames, ignore_index=True) for frames in zip(*frames_of_each, strict=True))
     changes = primary.with_roles(changes, named, runs, "matched")
     paths = []
-    (to / DIGESTS).unlink(missing_ok=True)  # it vouches for what is written before it
+    remove(to / DIGESTS)  # it vouches for what is written before it
     for then in ("equal_gain.json", "contrasts_equal_gain.csv", "equal_gain.csv"):  # of an earlier version
-        (to / then).unlink(missing_ok=True)
+        remove(to / then)
     for name, frame in (("contrasts_loss_matched", changes), ("loss_matched", each)):
         files.write_csv(frame, to / f"{name}.csv")
         paths.append(to / f"{name}.csv")

@@ -12,7 +12,7 @@ from anisoscope.plot.report import page
 from anisoscope.plot.run import Run
 from anisoscope.plot.seeds import over_seeds
 from anisoscope.training import finished, log
-from anisoscope.utils import processes
+from anisoscope.utils import keeping, processes
 from anisoscope.utils.errors import UserError, did_you_mean
 from anisoscope.utils.folder import hook_points
 
@@ -73,7 +73,8 @@ def draw_figures(
         matched = on_disk.read_loss_matched(root, folders)
         by_level = on_disk.read_by_level(root, folders)
         paths += draw.draw(draw.EXPERIMENT, Compared(own, *on_disk.read_runs(root), matched, named, by_level), to)
-    written = page.write(runs, drawn, shown, beside(to, root))
+    with keeping.alone(to, beside(to, root) / page.NAME):
+        written = page.write(runs, drawn, shown, beside(to, root))
     bits = {name: on_disk.bits(path) for name, path in shown.items()}
     for line in findings.sentences({name: run.results for name, run in runs.items()}, bits):
         print(line)

@@ -15,7 +15,7 @@ from anisoscope.utils.files import read_small
 
 STAGES = ("train", "measure", "tangents", "figures")  # what is done where none is named
 AXES = ("step", "context_gain")
-FURTHER = ("matched", "verdicts", "export")  # done where it is named
+FURTHER = ("matched", "verdicts", "export", "replay", "verify")  # done where it is named
 LARGEST_FLAGFILE = 2**20  # bytes
 OF_RUNS = ("config", "stages", "compare", "over", "distributed", "dry_run")  # which --similarity knows nothing of
 
@@ -53,9 +53,11 @@ def parse(words: list[str]) -> flags.FlagValues:
         "stages",
         list(STAGES),
         f"Which of {', '.join(STAGES)} to do; also matched: loss-matched contrasts; verdicts: on the papers' claims; "
-        "export: Hugging Face folders.",
+        "export: Hugging Face folders; replay: the checkpoint of any --step; verify: is every file as it was written?",
         given,
     )
+    flags.DEFINE_bool("repair", False, "With --stages=verify: move aside what is damaged, and compute it again.", given)
+    flags.DEFINE_list("step", [], "With --stages=replay: steps to make a checkpoint of, as 300 or 300,301.", given)
     flags.DEFINE_bool("distributed", False, "Join the other processes of the cluster (TPU pod, SLURM, MPI).", given)
     flags.DEFINE_list("compare", [], "Folders of other runs to draw in the same figures.", given)
     flags.DEFINE_string("figures", None, "Folder of the figures; <workdir>/figures where not given.", given)
@@ -101,7 +103,22 @@ def parse(words: list[str]) -> flags.FlagValues:
             raise UserError(
                 f"--stages: {stage!r} is unknown; choose from {', '.join(known)}{did_you_mean(stage, known)}"
             )
+    check_archive(given)
     return given
+
+
+def check_archive(given: flags.FlagValues) -> None:
+    """Raise UserError where flags of the stages `verify` and `replay` do not go together."""
+    if given.repair and "verify" not in given.stages:
+        raise UserError("--repair goes with --stages=verify; add it, or leave --repair out")
+    if "verify" in given.stages and len(given.stages) > 1:
+        raise UserError(f"--stages=verify is done alone; leave out {next(s for s in given.stages if s != 'verify')}")
+    if "verify" in given.stages and given.distributed:
+        raise UserError("--stages=verify is done by one process; leave --distributed out")
+    if bool(given.step) != ("replay" in given.stages):
+        raise UserError("--stages=replay and --step=S go together: name the step, or leave both out")
+    if wrong := [word for word in given.step if not (word.isascii() and word.isdecimal() and len(word) < 10)]:
+        raise UserError(f"--step={wrong[0]}: a whole number is needed, as 300")
 
 
 def check_settings(given: flags.FlagValues, settings: dict[str, str | None]) -> None:

@@ -2,7 +2,7 @@
 
 import contextlib
 import pathlib
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from typing import Any, NamedTuple
 
 from anisoscope.analysis import on_disk
@@ -17,8 +17,9 @@ from anisoscope.measurement import sweep
 from anisoscope.measurement.sources import checkpoints
 from anisoscope.measurement.sources.hub.folders import export
 from anisoscope.tangents import sweep as tangents
-from anisoscope.training import loop, program
+from anisoscope.training import loop, program, replay
 from anisoscope.utils import compiled, processes
+from anisoscope.utils.errors import UserError
 from anisoscope.utils.settings import replace
 from anisoscope.utils.stop import Stop
 
@@ -41,6 +42,7 @@ class Work(NamedTuple):
     title: str
     wanted: list[str]  # names of stages
     stop: Stop
+    replayed: Sequence[int] = ()  # steps that the stage of this name makes a checkpoint of
 
 
 class Stage(NamedTuple):
@@ -142,8 +144,22 @@ def export_folders(work: Work) -> None:
             export.run(run.config, run.folder, run.name)
 
 
+def check_replay(work: Work) -> None:
+    for run in work.runs.values():
+        program.check_program(run.config, run.text)
+        if late := [step for step in work.replayed if step > run.config.train.steps]:
+            raise UserError(f"--step={late[0]}: {run.name} ends at step {run.config.train.steps}")
+
+
+def replay_steps(work: Work) -> None:
+    """A checkpoint of each step, in replayed/; those that are there stay."""
+    for run in work.runs.values():
+        replay.make(run.config, run.text, run.folder, work.replayed, run.name, work.stop)
+
+
 STAGES = (
     Stage("train", check_train, train),
+    Stage("replay", check_replay, replay_steps),
     Stage("measure", check_measure, measure_runs),
     Stage("tangents", check_tangents, fit_tangents),
     Stage("matched", check_matched, contrast),

@@ -4,12 +4,12 @@ import contextlib
 import os
 import pathlib
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
 import jax
 
 from anisoscope.analysis import primary
-from anisoscope.cli import cost, drawing, memory
+from anisoscope.cli import archive, cost, drawing, memory, options, repair
 from anisoscope.cli.options import Request
 from anisoscope.cli.stages import STAGES, Run, Work, keep_compiled, with_tangents
 from anisoscope.config import variants
@@ -27,18 +27,25 @@ from anisoscope.utils.stop import Stop
 
 def run(experiment: Config, request: Request) -> None:
     """All stages that are asked for, in order. What is done already is not done again."""
-    given, root = request.given, request.root
+    given, root, stages, repaired = request.given, request.root, request.given.stages, []
     experiment, configs = prepared(experiment, request)
     keep_compiled(experiment.data.cache)
+    if "verify" in stages:
+        repaired = repair.verify(experiment, configs, root, request.title, given.repair)
+        wanted = {stage for one in repaired for stage in one.stages}
+        stages = [stage for stage in (*options.STAGES, *options.FURTHER) if stage in wanted]
+    else:
+        processes.on_first(lambda: archive.refuse_changed({request.title: root} | {n: root / n for n in configs if n}))
     to = drawing.folder_of(given.figures, root)
     shown = drawing.named(configs, root, request.title, given.compare)
-    if set(given.stages) >= {"train", "figures"} and "measure" not in given.stages:
+    if set(stages) >= {"train", "figures"} and "measure" not in stages:
         drawing.check_measured(configs, root)
-    if set(given.stages) != {"figures"}:
-        work(experiment, configs, root, request.title, given.stages)
-    if "figures" in given.stages:
+    if {*stages} - {"figures"}:
+        work(experiment, configs, root, request.title, stages, [*map(int, given.step)])
+    if "figures" in stages:
         check_folders(experiment, configs, root, False, folder.check_claim)
         drawing.draw_figures(shown, to, root, given.over)
+    repair.compare(repaired)
 
 
 def dry_run(experiment: Config, request: Request) -> None:
@@ -73,7 +80,14 @@ def prepared(experiment: Config, request: Request) -> tuple[Config, dict[str, Co
     }
 
 
-def work(experiment: Config, configs: dict[str, Config], root: pathlib.Path, title: str, wanted: list[str]) -> None:
+def work(
+    experiment: Config,
+    configs: dict[str, Config],
+    root: pathlib.Path,
+    title: str,
+    wanted: list[str],
+    replayed: Sequence[int] = (),
+) -> None:
     """All stages but figures. What can be refused is refused before the first folder is made."""
     wanted = with_tangents(configs.values(), wanted)
     primary.check_primary(experiment.primary, list(configs))
@@ -82,7 +96,7 @@ def work(experiment: Config, configs: dict[str, Config], root: pathlib.Path, tit
         memory.check_memory(group, texts[text_key(group)].vocab_size, wanted)
     runs = {name: Run(name or title, config, texts[text_key(config)], root / name) for name, config in configs.items()}
     with contextlib.ExitStack() as locks, Stop() as stop:
-        asked = Work(experiment, runs, root, title, wanted, stop)
+        asked = Work(experiment, runs, root, title, wanted, stop, replayed)
         stages = [stage for stage in STAGES if stage.name in wanted]
         for stage in stages:
             stage.check(asked)

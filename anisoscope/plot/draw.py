@@ -33,7 +33,7 @@ from anisoscope.plot import (
 )
 from anisoscope.plot.run import Run
 from anisoscope.plot.untrained import attention, in_and_out, stack
-from anisoscope.utils import files
+from anisoscope.utils import files, keeping
 from anisoscope.utils.errors import UserError
 from anisoscope.utils.progress import bar
 
@@ -86,7 +86,8 @@ def draw(figures: dict[str, Callable[[T], Figure | None]], of: T, folder: pathli
     files.remove_begun(folder)  # there is no lock: whoever draws into it at the same time too may have to draw again
     if not (folder / MARK).exists():
         files.write(folder / MARK, "Figures drawn by main.py: drawn again, and removed where they no longer apply.\n")
-    with style.context(), bar(figures.items(), "figures", "figure", leave=False) as shown:
+    shown = bar(figures.items(), "figures", "figure", leave=False)
+    with keeping.alone(folder), style.context(), shown:
         return [path for name, build in shown for path in save(build(of), folder, name)]
 
 
@@ -106,10 +107,11 @@ def draw_runs(runs: dict[str, Run], folder: pathlib.Path, over: str = "step") ->
         for name, build in every.items()
     }
     paths, pooled = draw(figures, runs, folder), folder / "correlations.csv"
-    if len(runs) == 1:
-        pooled.unlink(missing_ok=True)
-        return paths
-    correlations.write({label: run.results for label, run in runs.items()}, pooled)
+    with keeping.alone(folder):
+        if len(runs) == 1:
+            files.remove(pooled)
+            return paths
+        correlations.write({label: run.results for label, run in runs.items()}, pooled)
     return [*paths, pooled]
 
 
@@ -123,7 +125,7 @@ def save(figure: Figure | None, folder: pathlib.Path, name: str) -> list[pathlib
     for kind, metadata in (("png", None), ("pdf", {"CreationDate": None})):
         path = folder / f"{name}.{kind}"
         if figure is None:
-            path.unlink(missing_ok=True)
+            files.remove(path)
             continue
         content = io.BytesIO()
         figure.savefig(content, format=kind, metadata=metadata)
@@ -132,7 +134,7 @@ def save(figure: Figure | None, folder: pathlib.Path, name: str) -> list[pathlib
         paths.append(path)
     caption = folder / f"{name}.txt"
     if figure is None:
-        caption.unlink(missing_ok=True)
+        files.remove(caption)
         return []
     files.write(caption, figure.get_label() + "\n")
     return [*paths, caption]

@@ -15,7 +15,7 @@ import numpy as np
 from jax.experimental import multihost_utils
 from orbax.checkpoint import v1 as ocp
 
-from anisoscope.utils import processes
+from anisoscope.utils import keeping, processes
 from anisoscope.utils.errors import RunError
 from anisoscope.utils.files import from_json, refuse_link
 
@@ -93,10 +93,14 @@ class Checkpoints:
 
     def save(self, step: int, params: Any, train: Any) -> None:
         """Write the checkpoint of `step`, all of it or nothing."""
-        items = {"params": params, "train": train}
-        why = "Orbax declined"
+        items, before = {"params": params, "train": train}, self.steps()
+        leaves, why = digests(items), "Orbax declined"
         try:
-            if self._orbax.save_checkpointables(step, items, force=True, custom_metadata={"sha256": digests(items)}):
+            if self._orbax.save_checkpointables(step, items, force=True, custom_metadata={"sha256": leaves}):
+                passing = self._kept is not None and step not in self._kept
+                keeping.note(self._folder / str(step), passing, one_digest(leaves))
+                for gone in {*before} - {*self.steps()}:
+                    keeping.note(self._folder / str(gone))
                 return
         except Exception as error:  # Orbax raises many kinds
             why = (str(error).splitlines() or [repr(error)])[0][:200]
@@ -137,6 +141,21 @@ class Checkpoints:
             return None
         return hashlib.sha256(json.dumps(params).encode()).hexdigest()
 
+    def check(self, step: int) -> str:
+        """What all leaves digest to; RunError where one has changed, whatever shapes they have."""
+        try:
+            stored = self._orbax.checkpointables_metadata(step)
+            abstract = jax.tree.map(lambda a: np.empty(a.shape, a.dtype), stored.metadata)
+            items = self._orbax.load_checkpointables(step, {name: abstract[name] for name in ("params", "train")})
+            written = stored.custom_metadata["sha256"]
+            if sorted(digests(items).values()) != sorted(written.values()):
+                raise ValueError("a leaf has changed since it was saved")
+            if int(items["train"]["step"]) != step:
+                raise ValueError(f"it was saved at another step than {step}, and has been renamed since")
+        except Exception as error:  # Orbax raises many kinds
+            raise self._damaged(step, error) from error
+        return one_digest(written)
+
     def _verified(self, step: int, abstract: dict[str, Any]) -> dict[str, Any]:
         try:
             items = self._orbax.load_checkpointables(step, abstract)
@@ -167,6 +186,7 @@ class Checkpoints:
         def move() -> None:
             target.parent.mkdir(exist_ok=True)
             (self._folder / str(step)).rename(target)
+            keeping.note(self._folder / str(step))
 
         processes.on_first(move)
         self._open()
@@ -204,8 +224,17 @@ class Beside:
     def digest(self, step: int) -> str | None:
         return self._of(step).digest(step)
 
+    def close(self) -> None:
+        self._scheduled.close()
+        self._others.close()
+
     def _of(self, step: int) -> Checkpoints:
         return self._scheduled if step in self._scheduled.steps() else self._others
+
+
+def one_digest(leaves: dict[str, str]) -> str:
+    """Of all leaves."""
+    return hashlib.sha256(json.dumps(sorted(leaves.items())).encode()).hexdigest()
 
 
 def digests(tree: Any) -> dict[str, str]:

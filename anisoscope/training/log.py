@@ -12,7 +12,7 @@ from tensorboardX.event_file_writer import EventsWriter
 from tensorboardX.proto.event_pb2 import Event, SessionLog
 from tensorboardX.summary import scalar
 
-from anisoscope.utils import renamed
+from anisoscope.utils import keeping, renamed
 from anisoscope.utils.errors import RunError, of_system
 from anisoscope.utils.files import from_json, open_in_place, refuse_link, write
 from anisoscope.utils.processes import is_first
@@ -41,7 +41,8 @@ class Log:
         self._told = max((line["step"] for line in kept), default=-1)
         self._path, self._file = path, os.fdopen(open_in_place(path, os.O_WRONLY | os.O_APPEND), "a")
         # Names carry whole seconds only; with nanoseconds each is a new file, which no link can await.
-        self._events = EventsWriter(str(folder / "events"), f".{time.time_ns()}")
+        self._started = time.time_ns()
+        self._events = EventsWriter(str(folder / "events"), f".{self._started}")
         start = SessionLog(status=SessionLog.START)  # TensorBoard forgets what it has read from this step on
         self._events.write_event(Event(wall_time=time.time(), step=saved + 1, session_log=start))
 
@@ -61,12 +62,15 @@ class Log:
                 self._file.flush()
                 os.fsync(self._file.fileno())  # no checkpoint may outlive the lines that explain it
                 self._events.flush()
+                keeping.note(self._path)
 
     def close(self) -> None:
         self.flush()
         if self._writes:
             self._file.close()
             self._events.close()
+            for path in self._path.parent.glob(f"events.*.{self._started}"):
+                keeping.note(path)
 
     @contextlib.contextmanager
     def _failing_once(self) -> Iterator[None]:
@@ -89,6 +93,8 @@ def set_aside(folder: pathlib.Path) -> pathlib.Path | None:
         return None
     target = next(one for i in range(1000) if not (one := folder / f"train.{i}.jsonl").exists())
     path.rename(target)
+    keeping.note(path)
+    keeping.note(target)
     return target
 
 
@@ -103,6 +109,18 @@ def _single(values: dict[str, float | list[float]]) -> Iterator[tuple[str, float
 def validated(lines: list[dict[str, Any]]) -> set[int]:
     """Steps of which a log has the scores."""
     return {line["step"] for line in lines if line["kind"] == "valid"}
+
+
+def check_order(lines: list[dict[str, Any]], path: pathlib.Path) -> None:
+    """Raise RunError where a line stands twice, or after one of a later step."""
+    seen, newest = set(), -1
+    for number, line in enumerate(lines, 1):
+        one = line["step"], line["kind"]
+        if one in seen or line["step"] < newest:
+            what = "twice" if one in seen else f"after step {newest:,}"
+            raise RunError(f"{path}, line {number}: step {line['step']:,} ({line['kind']}) stands there {what}")
+        seen.add(one)
+        newest = line["step"]
 
 
 def read_log(folder: pathlib.Path) -> list[dict[str, Any]]:

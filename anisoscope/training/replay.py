@@ -6,6 +6,7 @@ What is made so lies apart from the run's own checkpoints, in `loss_matched/`, b
 import contextlib
 import json
 import pathlib
+from collections.abc import Iterable, Iterator
 from typing import NamedTuple
 
 import jax
@@ -21,6 +22,8 @@ from anisoscope.utils.errors import RunError, UserError
 from anisoscope.utils.files import read_json, write_json
 from anisoscope.utils.progress import bar
 from anisoscope.utils.stop import Stop
+
+REPLAYED = "replayed"  # the folder in a run's of steps that it never saved
 
 
 class Bracket(NamedTuple):
@@ -77,6 +80,48 @@ def crossings(
             if processes.is_first():
                 write_json(path, {json.dumps(key): one._asdict() for key, one in reached_at.items()})
     return {gain: reached_at[gain] for gain in brackets}
+
+
+def states(
+    config: RunConfig, corpus: Corpus, run: pathlib.Path, steps: Iterable[int], name: str, stop: Stop
+) -> Iterator[tuple[int, tuple[dict, dict]]]:
+    """What a checkpoint of each of these steps holds, trained again from the nearest sound one before, or from step 0.
+
+    On a CPU that is bitwise what a run has that saves it.
+    """
+    program = make_program(config, corpus)
+    replayed, now, state = _Replay(config, corpus, program, name, stop), -1, None
+    with contextlib.closing(stored(run)) as store:
+        for wanted in sorted(steps):
+            for start in [one for one in reversed(store.readable()) if now < one <= wanted]:
+                with contextlib.suppress(RunError):  # a damaged one is no start
+                    params, train = store.restore(start, *items(program.abstract))
+                    now, state = start, program.stack([step.State(params, train["opt_state"], train["step"])])
+                    break
+            if state is None:
+                now, state = 0, program.create()
+            print(f"{name}: step {wanted:,} is trained again from step {now:,}")
+            now, state = wanted, replayed.advance(state, wanted - now)
+            yield wanted, items(program.of_seed(state, 0))
+
+
+def make(config: RunConfig, corpus: Corpus, run: pathlib.Path, steps: Iterable[int], name: str, stop: Stop) -> None:
+    """Checkpoints of these steps, in replayed/ where the run has none of its own."""
+    with contextlib.closing(stored(run)) as store:
+        missing = {*steps} - {*store.readable()}
+    with contextlib.closing(checkpoint.Checkpoints(run / REPLAYED / "checkpoints", None)) as store:
+        for at, state in states(config, corpus, run, missing, name, stop) if missing else ():
+            store.save(at, *state)
+    for at in sorted(steps):
+        where = run / REPLAYED / "checkpoints" / str(at)
+        print(f"{name}: step {at:,}: {where if where.exists() else run / 'checkpoints' / str(at)}")
+
+
+def stored(run: pathlib.Path) -> checkpoint.Beside:
+    """All that is saved of a run, for reading: on its schedule, and made by a replay."""
+    return checkpoint.Beside(
+        *(checkpoint.Checkpoints(path / "checkpoints", None, True) for path in (run, run / REPLAYED))
+    )
 
 
 def _stands(scheduled: checkpoint.Checkpoints, crossing: Crossing) -> bool:

@@ -11,7 +11,7 @@ import re
 import secrets
 import shutil
 import stat
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import Any, BinaryIO
 
 from anisoscope.utils.errors import UserError
@@ -19,6 +19,8 @@ from anisoscope.utils.errors import UserError
 NO_LINK = getattr(os, "O_NOFOLLOW", 0) | getattr(os, "O_CLOEXEC", 0) | getattr(os, "O_BINARY", 0)
 BEGUN = re.compile(r"\..+\.[0-9a-f]{16}\.tmp")  # as `begun` calls what is being written
 LARGEST_JSON = 2**26  # bytes: beyond them a file is no settings of ours
+# Who is told, before a file takes its place, where that is and where its content lies now; None: it is removed.
+watchers: list[Callable[[pathlib.Path, pathlib.Path | None], None]] = []
 OF_OTHERS = {"checkpoints", "figures"}  # Orbax clears up after itself, and drawing holds no lock
 
 
@@ -32,6 +34,8 @@ def replacing(path: pathlib.Path, synced: bool = True) -> Iterator[BinaryIO]:
             file.flush()
             if synced:
                 os.fsync(file.fileno())
+        for tell in {*watchers}:
+            tell(path, temporary)
         os.replace(temporary, path)
     except OSError as error:
         raise OSError(error.errno, error.strerror or str(error), str(path)) from error
@@ -46,6 +50,14 @@ def write(path: pathlib.Path, content: bytes | str, synced: bool = True) -> None
     """Write the file, all or nothing."""
     with replacing(path, synced) as file:
         file.write(content.encode() if isinstance(content, str) else content)
+
+
+def remove(path: pathlib.Path) -> None:
+    """Where it is there."""
+    if path.exists():
+        for tell in {*watchers}:
+            tell(path, None)
+        path.unlink()
 
 
 def write_json(path: pathlib.Path, values: Any) -> None:

@@ -12,7 +12,8 @@ from typing import Any
 
 import jax
 
-from anisoscope.utils import files, mesh
+import anisoscope
+from anisoscope.utils import files, keeping, mesh
 from anisoscope.utils.errors import UserError
 from anisoscope.utils.files import read_json, write_json
 from anisoscope.utils.settings import filled, flat, to_dict
@@ -20,12 +21,13 @@ from anisoscope.utils.settings import filled, flat, to_dict
 # A run may go on with another layout or a moved corpus (its digest is checked), and with other draws of a validation,
 # whose line tells its error; measurements keep their own record.
 ANYWHERE = ("mesh", "measure", "tangents", "evaluate.draws", "data.path", "data.unpack", "data.cache")
+SETTINGS_GONE = "--stages=verify --repair writes it again, or name another --workdir"
 PACKAGES = ("jax", "jaxlib", "flax", "optax", "orbax-checkpoint", "numpy", "xarray")
 
 
 @contextlib.contextmanager
 def locked(folder: pathlib.Path) -> Iterator[None]:
-    """Hold the folder for this process alone; what one that was killed has left half written there is removed."""
+    """Hold the folder for this process alone, and keep its manifest; what a kill has left half written is removed."""
     with contextlib.ExitStack() as lock:
         try:
             lock.enter_context(files.locked(folder / ".lock"))
@@ -38,6 +40,7 @@ def locked(folder: pathlib.Path) -> Iterator[None]:
             advice = "--stages=figures --figures=DIR draws a finished run elsewhere, --status says what there is"
             raise UserError(f"--workdir {folder} cannot be written ({error.strerror}); {advice}") from error
         files.remove_begun(folder)
+        lock.enter_context(keeping.keeping(folder))
         yield
 
 
@@ -75,7 +78,7 @@ def check_same(
     path: pathlib.Path, now: dict, leave_out: tuple[str, ...], advice: str, defaults: dict | None = None
 ) -> None:
     """Raise UserError, naming the fields, where the settings at `path`, or `defaults` they lack, differ from `now`."""
-    before, now = flat(filled(read_json(path, "name another --workdir"), defaults or {})), flat(now)
+    before, now = flat(filled(read_json(path, SETTINGS_GONE), defaults or {})), flat(now)
     different = [
         f"{name}={before.get(name)!r} there, {now.get(name)!r} now"
         for name in sorted(before.keys() | now.keys())
@@ -126,6 +129,9 @@ def record_environment(folder: pathlib.Path, corpus: dict | None) -> None:
         "device": {"kind": jax.devices()[0].device_kind, "count": len(mesh.devices()), "cpus": os.cpu_count()},
         "commit": _commit(),
     }
+    keeping.of_session(
+        folder, f"{anisoscope.__version__} {session['commit'] or ''}".strip(), (corpus or {}).get("sha256")
+    )
     sessions[:] = [one for one in sessions if one != session] + [session]  # the last is what goes on
     write_json(path, record)
 

@@ -11,6 +11,7 @@ import xarray as xr
 from anisoscope.plot import draw, over_training, style
 from anisoscope.plot.provenance import provenance
 from anisoscope.plot.run import Run, positions, same
+from anisoscope.utils import manifest
 from anisoscope.utils.errors import UserError
 from tests.plot.reading import footer_of, inside, legend_of
 from tests.plot.tables import beside, changed, lacking, make_run, spoiled, under
@@ -34,6 +35,12 @@ ATTENTION = (
 SCALE = ("gride", "plateau", "plateau_first", "plateau_last")
 FREQUENCY = ("frequency_correlation", "centroid_distance", "centroid_distance_by_frequency")
 PROJECTION = ("query_projection", "key_projection")
+
+
+def own(folder):
+    """What lies beside the figures."""
+    return [folder / name for name in (draw.MARK, manifest.NAME, ".lock")]
+
 
 TINY = "one layer, head, batch and checkpoint"
 SIX = "six runs of other depths and lengths, resampling, null models and numbers"
@@ -95,8 +102,8 @@ def test_files_are_whole_and_the_same_twice_whatever_the_users_settings(short, t
     monkeypatch.setitem(style.RC, "savefig.dpi", 40)
     paths = draw.draw_runs({"decoder": short}, tmp_path / "new" / "figures")
     assert [path.name for path in paths] == [f"{name}.{kind}" for name in some for kind in ("png", "pdf", "txt")]
-    mark = paths[0].parent / draw.MARK
-    assert sorted([*paths, mark]) == sorted(paths[0].parent.iterdir())
+    mark = own(paths[0].parent)
+    assert sorted([*paths, *mark]) == sorted(paths[0].parent.iterdir())
     for path in paths:
         content = path.read_bytes()
         assert content.startswith({".png": b"\x89PNG", ".pdf": b"%PDF"}.get(path.suffix, b""))
@@ -120,15 +127,15 @@ def test_runs_drawn_together_are_pooled_and_what_no_longer_applies_is_removed(sh
     monkeypatch.setitem(style.RC, "savefig.dpi", 40)
     paths = draw.draw_runs({"decoder": short, "encoder": under(short, {"train.seed": 1})}, tmp_path)
     assert paths[-1] == tmp_path / "correlations.csv"
-    mark = tmp_path / draw.MARK
-    assert sorted([*paths, mark]) == sorted(tmp_path.iterdir())
+    mark = own(tmp_path)
+    assert sorted([*paths, *mark]) == sorted(tmp_path.iterdir())
     assert set(pd.read_csv(paths[-1]).run) == {"decoder", "encoder", "all"}
     mine = [tmp_path / "notes.txt", tmp_path / "dimension_by_scale_old.txt", tmp_path / "dimension_by_scale_old.png"]
     for path in mine:
         path.write_text("mine")
     paths = draw.draw_runs({"decoder": lacking(short, "gride")}, tmp_path)
     assert [path.name for path in paths] == [f"training_curve.{kind}" for kind in ("png", "pdf", "txt")]
-    assert sorted(tmp_path.iterdir()) == sorted([*paths, *mine, mark])
+    assert sorted(tmp_path.iterdir()) == sorted([*paths, *mine, *mark])
 
 
 @pytest.mark.parametrize("held", draw.OF_A_RUN)

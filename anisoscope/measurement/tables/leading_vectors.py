@@ -12,6 +12,7 @@ import xarray as xr
 
 from anisoscope.measurement.families.leading import LONGEST, VECTORS
 from anisoscope.measurement.tables import files
+from anisoscope.utils.files import remove
 
 NAME = "leading_vectors.csv"
 TOKEN = "leading_token"
@@ -39,7 +40,7 @@ def write(
     """One row per vector of every table that holds some; where none does, no file. `words` names tokens."""
     held = {step: table for step, table in raw.items() if TOKEN in table}
     if not held:
-        (run / NAME).unlink(missing_ok=True)
+        remove(run / NAME)
     else:
         files.write_csv(pd.concat([_rows(step, table, words) for step, table in held.items()]), run / NAME)
 

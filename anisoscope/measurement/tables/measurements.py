@@ -10,6 +10,7 @@ import xarray as xr
 
 from anisoscope.measurement.tables import files
 from anisoscope.measurement.tables.raw import LAYOUT, Missing, merged, missing
+from anisoscope.utils import keeping
 from anisoscope.utils.errors import RunError, UserError
 from anisoscope.utils.settings import flat
 
@@ -141,4 +142,6 @@ def set_aside(folder: pathlib.Path, step: int) -> pathlib.Path:
     while to.exists():
         to, again = to.with_name(f"{step}_{again}.nc"), again + 1
     os.rename(folder / f"{step}.nc", to)
+    for path in (folder / f"{step}.nc", to):
+        keeping.note(path)
     return to
