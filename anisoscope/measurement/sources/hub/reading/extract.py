@@ -162,7 +162,7 @@ def forward(loaded: Loaded, tokens_BT: np.ndarray, of: Any = None, differentiate
         module, given = loaded.part, {name: inputs}
     try:
         with torch.set_grad_enabled(differentiated):
-            return module(**given, **more)
+            return module(**given | more)
     except (AttributeError, TypeError, ValueError) as error:
         if loaded.adapter != UNKNOWN:
             raise
@@ -219,6 +219,15 @@ def activations(
             on_layer(n, x_BTD)
     none, made = np.zeros((inputs, 1, 1, 1, 1, 1), np.float32), caught.made  # none: where no family asks for heads
     return Activations(made["the residual stream"], made.get("queries", none), made.get("keys", none))
+
+
+def residual_of(loaded: Loaded, ids_BT: np.ndarray, more: dict[str, Any]) -> list[Any]:
+    """The residual stream of one batch, layer by layer; `more` is what the model is told of padding."""
+    layers: list[Any] = []
+    with listening(loaded, lambda n, x_BTD: layers.append(x_BTD), lambda n, call: None) as counts:
+        forward(loaded, ids_BT, **more)
+    check_counts(loaded, counts, heads=False)
+    return layers
 
 
 def check_counts(loaded: Loaded, counts: dict[str, int], heads: bool) -> None:
