@@ -1,4 +1,7 @@
-"""One pretrained model in one's own code, by name or in memory: measured as the command does it, without a folder."""
+"""One model in one's own code, by name or in memory: measured as the command does it, without a folder.
+
+Letters: Z inputs of a batch: its windows, and shuffled ones.
+"""
 
 import dataclasses
 import json
@@ -21,7 +24,7 @@ from anisoscope.config.pretrained import ALONE, PretrainedConfig
 from anisoscope.measurement.families.comparison import KINDS
 from anisoscope.measurement.sources import validate
 from anisoscope.measurement.sources.hub import load, separate
-from anisoscope.measurement.sources.hub.adapters import UNKNOWN
+from anisoscope.measurement.sources.hub.adapters import watched
 from anisoscope.measurement.sources.hub.lent import opened, reading
 from anisoscope.measurement.sources.hub.load import Loaded
 from anisoscope.measurement.sources.hub.plan import OF_HEADS, Plan
@@ -78,7 +81,7 @@ def of_model(
                 text = text_of(texts)
                 if modules is not None:
                     return of_modules(loaded, tokenizer, text, config, modules)
-                if "all" in (families, *families) and loaded.adapter == UNKNOWN:
+                if "all" in (families, *families) and not watched(loaded.adapter):
                     wanted = tuple(family for family in config.measure.families if family not in OF_HEADS)
                     config = replace(config, {"measure.families": wanted})
                 found = measured(loaded, tokenizer, text, config)

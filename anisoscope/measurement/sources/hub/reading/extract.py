@@ -116,7 +116,8 @@ def listening(loaded: Loaded, on_layer: Any, on_call: Any, plain: bool = False) 
     hooks = _of_unknown(loaded.base, layer) if adapter == UNKNOWN else _of_blocks(loaded, before, after)
     before_that = loaded.model.config._attn_implementation
     if adapter != UNKNOWN:
-        loaded.model.set_attn_implementation(CAPTURE if adapter.own is None else "eager")
+        told = adapter.own is None and adapter.mixed is None
+        loaded.model.set_attn_implementation(CAPTURE if told else "eager")
     _listener.append((called, plain))
     try:
         with contextlib.nullcontext() if adapter.own is None else Watching(own):

@@ -82,6 +82,8 @@ def attention(loaded: Loaded, tokens_WT: np.ndarray) -> tuple[Seen, str]:
     """
     if loaded.adapter == UNKNOWN:
         raise UserError(f"{type(loaded.model).__name__} has no entry in measurement/sources/hub/adapters.py: {LEAVE}")
+    if loaded.adapter.mixed:
+        raise UserError(f"{type(loaded.model).__name__}: {loaded.adapter.mixed}; {LEAVE}")
     calls: list[Call] = []
     with listening(loaded, lambda n, x_BTD: None, lambda n, call: calls.append(call)) as counts:
         forward(loaded, tokens_WT)
