@@ -6,18 +6,21 @@ Each function imports what it needs when it is called, so that `import anisoscop
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Iterable, Sequence
-from typing import TYPE_CHECKING, TypeVar
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import TYPE_CHECKING, Literal, TypedDict, TypeVar, Unpack
 
 from anisoscope.metrics.scalars import ArrayLike
 
 if TYPE_CHECKING:
     import jax
     import pandas as pd
+    import torch
     import xarray as xr
-    from transformers import PreTrainedModel, PreTrainedTokenizerBase
+    from transformers import PreTrainedTokenizerBase
 
     from anisoscope.measurement.sources.run import OpenRun
+
+    Tokenizer = PreTrainedTokenizerBase | Callable[[str], Sequence[int]]
 
 FIRST_LOOK = ("spectrum", "dimension", "similarity")  # families that are measured where none are named
 Vectors = ArrayLike | Sequence[ArrayLike]
@@ -152,44 +155,62 @@ def measure_function(
     return arrays.of_function(function, tokens, families, nulls, names, folds, seed)
 
 
+class Reading(TypedDict, total=False):
+    """How `measure_model` reads a text: keywords of it."""
+
+    window: int
+    points: int
+    batches: int
+    special_tokens: bool
+    dtype: str
+    batch_size: int
+    padding: Literal["left", "right"]
+    pool: str | Sequence[str]
+
+
 def measure_model(
-    model: str | os.PathLike[str] | PreTrainedModel | tuple[PreTrainedModel, PreTrainedTokenizerBase],
+    model: str | os.PathLike[str] | torch.nn.Module | tuple[torch.nn.Module, Tokenizer],
     texts: str | os.PathLike[str] | Iterable[str],
     *,
-    tokenizer: PreTrainedTokenizerBase | None = None,
-    window: int = 256,
-    points: int = 4096,
-    batches: int = 2,
+    tokenizer: Tokenizer | None = None,
+    hook_points: Sequence[str] | Mapping[str, torch.nn.Module] | None = None,
     families: str | Sequence[str] = FIRST_LOOK,
     nulls: str | Sequence[str] = ("gaussian",),
-    special_tokens: bool = False,
-    dtype: str = "float32",
-    batch_size: int = 8,
     seed: int = 0,
+    **reading: Unpack[Reading],
 ) -> xr.Dataset:
-    """The geometry of a pretrained transformer's residual stream, layer by layer, while it reads a text.
+    """The geometry of a transformer's residual stream, or of named hook points, while it reads a text.
+
+    A model in memory is left as it was: its mode, hooks, gradients, device and caches.
 
     Args:
-        model: a model of the Hugging Face hub, a local folder, a .gguf file, or a model in memory, which is left as it
-            was; or (model, tokenizer). Weights are read from safetensors and GGUF files only, and no code of a model's
-            is run.
-        texts: texts, joined by blank lines, a Dataset of these with a column "text", or the path of a text file in
-            UTF-8. All of it goes through the tokenizer; windows are drawn from it at random.
-        tokenizer: of a model in memory; those of a name or folder come with it.
-        window: tokens that the model reads at a time, without padding.
-        points: vectors of a cloud.
-        batches: clouds, of disjoint windows.
+        model: a model of the Hugging Face hub, a local folder, a .gguf file, a model in memory, or with hook points any
+            torch.nn.Module; or (model, tokenizer). Weights are read from safetensors and GGUF files only, and no code
+            of a model's is run.
+        texts: texts, a column of a Dataset or a Dataset with the column "text", or the path of a text file in UTF-8.
+            They are joined by blank lines, and windows are drawn from all at random.
+        tokenizer: of a model in memory; those of a name or folder come with it. For any module also a function from a
+            text to token ids.
+        hook_points: names of modules, as `model.named_modules()` has them, or {name: module}; else the residual stream.
+            Each gives (batch, tokens, width), or several things of which that is the first.
         families: as for `measure`; "all" adds that of queries and keys (attention), where they are known.
         nulls: "gaussian", and "shuffled": the model reads the same tokens in random order.
-        special_tokens: begin and end every window as the tokenizer begins and ends a text.
-        dtype: that the model computes in: float32, bfloat16 or float16. A model in memory keeps its own.
-        batch_size: windows in one pass of the model.
-        seed: which windows and positions are read.
+        seed: which windows, texts and positions are read.
+        window: tokens that the model reads at a time, 256.
+        points: vectors of a cloud, 4096; of separate texts at most so many.
+        batches: clouds, of disjoint windows (2) or texts (1).
+        special_tokens: begin and end every window or text as the tokenizer begins and ends a text; False.
+        dtype: that the model computes in: "float32", bfloat16 or float16. A model in memory keeps its own. All is
+            measured in float32.
+        batch_size: windows or texts in one pass of the model, 8.
+        padding: "left" or "right": each text is read by itself, cut to the window, in padded batches with an attention
+            mask. Lines of a file are texts. Padding is in no cloud.
+        pool: "mean", "last", "cls" or several of these: a vector of each separate text, beside those of tokens.
 
     Returns:
         A Dataset as of `measure`, with the dimension positions: "all", and "without_first", which leaves out the first
-        token of every window; where windows hold special tokens also "without_special". `.attrs` say which model, text
-        and windows, what was checked of them, and the versions of the libraries.
+        token of every window or text; where there are special tokens also "without_special"; and each of `pool`.
+        `.attrs` say which model, text and windows, what was checked of them, and the versions of the libraries.
 
     Warns:
         UserWarning: the model knows less of the text than the frequencies of its tokens tell, as one that is not
@@ -199,14 +220,17 @@ def measure_model(
         ValueError: what cannot be read or measured; in one line.
         ImportError: torch or transformers is not installed: `pip install "anisoscope[pretrained]"`.
     """
+    if wrong := reading.keys() - Reading.__annotations__.keys():
+        raise TypeError(
+            f"measure_model has no {', '.join(sorted(wrong))}; choose from {', '.join(Reading.__annotations__)}"
+        )
     try:
         from anisoscope.measurement.sources.hub import in_memory
     except ImportError as error:
         raise ImportError(f'measure_model: {error}; pip install "anisoscope[pretrained]"') from error
 
-    return in_memory.of_model(
-        model, texts, tokenizer, window, points, batches, families, nulls, special_tokens, dtype, batch_size, seed
-    )
+    options = in_memory.Options(**reading)
+    return in_memory.of_model(model, texts, tokenizer, hook_points, families, nulls, seed, options)
 
 
 def open_run(folder: str | os.PathLike[str]) -> OpenRun:

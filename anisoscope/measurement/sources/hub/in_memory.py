@@ -1,87 +1,89 @@
-"""One pretrained model in one's own code, by name or in memory: measured as the command does it, without a folder."""
+"""One model in one's own code, by name or in memory: measured as the command does it, without a folder.
 
-import contextlib
-import hashlib
+Letters: Z inputs of a batch: its windows, and shuffled ones.
+"""
+
+import dataclasses
 import json
 import math
-import os
+import numbers
 import pathlib
 import re
 import warnings
-from collections.abc import Iterable, Iterator, Mapping, Sequence
-from typing import Any, NamedTuple
+from collections.abc import Sequence
+from typing import Any
 
+import numpy as np
 import torch
 import transformers
 import xarray as xr
 
 from anisoscope import __version__
-from anisoscope.config import pretrained
+from anisoscope.config.measure import MeasureConfig
 from anisoscope.config.pretrained import ALONE, PretrainedConfig
 from anisoscope.measurement.families.comparison import KINDS
 from anisoscope.measurement.sources import validate
-from anisoscope.measurement.sources.hub import load
-from anisoscope.measurement.sources.hub.adapters import UNKNOWN, adapter_of, kind_of
+from anisoscope.measurement.sources.hub import load, separate
+from anisoscope.measurement.sources.hub.adapters import watched
+from anisoscope.measurement.sources.hub.lent import opened, reading
 from anisoscope.measurement.sources.hub.load import Loaded
 from anisoscope.measurement.sources.hub.plan import OF_HEADS, Plan
-from anisoscope.measurement.sources.hub.reading import guards
+from anisoscope.measurement.sources.hub.reading import guards, named
+from anisoscope.measurement.sources.hub.reading.extract import residual_of
 from anisoscope.measurement.sources.hub.reading.windows import make_windows
 from anisoscope.measurement.sources.hub.residuals import COMPARED, Residuals
-from anisoscope.measurement.sources.hub.revision import guarded, stream
+from anisoscope.measurement.sources.hub.revision import guarded, of_clouds, recorded, stream
 from anisoscope.measurement.sources.hub.revisions import attributes
+from anisoscope.measurement.sources.hub.texts import Text, parts_of, text_of
 from anisoscope.measurement.tables import join
 from anisoscope.utils.errors import UserError
-from anisoscope.utils.settings import replace
+from anisoscope.utils.settings import choose, once, replace
 
 NULLS = ("gaussian", "shuffled")
-MEMORY = "in memory"
-READING = {"use_cache": False, "return_dict": True, "output_attentions": False, "output_hidden_states": False}
-SHOWN = 40  # characters of what is no path
+CALLED = "the text"
 
 
-class Text(NamedTuple):
-    """As much of a corpus as tables record."""
+@dataclasses.dataclass(frozen=True)
+class Options:
+    """`measurement.api.Reading`, with its defaults."""
 
-    name: str
-    content: str
-
-    @property
-    def sha256(self) -> str:
-        return hashlib.sha256(self.content.encode()).hexdigest()
+    window: int = 256
+    points: int = 4096
+    batches: int | None = None
+    special_tokens: bool = False
+    dtype: str = "float32"
+    batch_size: int = 8
+    padding: str | None = None
+    pool: str | Sequence[str] = ()
 
 
 def of_model(
     model: Any,
     texts: Any,
     tokenizer: Any,
-    window: int,
-    points: int,
-    batches: int,
+    hook_points: Any,
     families: str | Sequence[str],
     nulls: str | Sequence[str],
-    special_tokens: bool,
-    dtype: str,
-    batch_size: int,
     seed: int,
+    options: Options,
 ) -> xr.Dataset:
     """`measurement.api.measure_model`."""
-    settings = {"window": window, "special_tokens": special_tokens}
-    settings |= {"pretrained.dtype": str(dtype).removeprefix("torch."), "pretrained.batch_size": batch_size}
-    settings |= {"measure.points": points, "measure.batches": batches, "measure.seed": seed}
-    wanted = validate.chosen(families, (*validate.OF_VECTORS, *validate.OF_HEADS), single=False, what="a model")
-    nulls = (nulls,) if isinstance(nulls, str) else tuple(nulls or ())
-    settings |= {"measure.families": wanted, "measure.nulls": nulls}
     try:
-        for null in nulls:
-            if null not in NULLS:
-                raise UserError(f"nulls: {null!r} cannot be made of a lone model; choose from {', '.join(NULLS)}")
+        pools = pools_of(options)
+        plain = hook_points is None and not options.padding and not pools
+        config = config_of(options, families, nulls, seed, plain)
         with load.settled():
-            config, text = replace(PretrainedConfig(), settings), text_of(texts)
-            loaded, tokenizer = opened(model, tokenizer, config)
-            if "all" in (families, *families) and loaded.adapter == UNKNOWN:
-                wanted = tuple(family for family in wanted if family not in OF_HEADS)
-                config = replace(config, {"measure.families": wanted})
+            loaded, tokenizer = opened(model, tokenizer, config, hook_points is not None)
+            modules = None if hook_points is None else named.modules_of(loaded.model, hook_points)
             with reading(loaded):
+                if options.padding or pools:
+                    return of_texts(loaded, tokenizer, texts, config, modules, options)
+                text = text_of(texts)
+                if modules is not None:
+                    return of_modules(loaded, tokenizer, text, config, modules)
+                if "all" in (families, *families) and not watched(loaded.adapter):
+                    wanted = tuple(family for family in config.measure.families if family not in OF_HEADS)
+                    config = replace(config, {"measure.families": wanted})
                 found = measured(loaded, tokenizer, text, config)
     except UserError as error:
         raise ValueError(in_own_words(str(error))) from error
@@ -95,112 +97,70 @@ def of_model(
     return found
 
 
-def opened(model: Any, tokenizer: Any, config: PretrainedConfig) -> tuple[Loaded, Any]:
-    """The model and its tokenizer, fetched where a name or a path is given; UserError where it reads no text."""
-    if isinstance(model, tuple):
-        if len(model) != 2 or tokenizer is not None:
-            raise UserError("model is a tuple; (model, tokenizer) is needed, and no tokenizer beside it")
-        model, tokenizer = model
-    named = isinstance(model, str | os.PathLike)
-    name = os.fspath(model) if named else MEMORY
-    pretrained.check_pretrained(replace(config, {"pretrained.name": name}))
-    place = load.place_of(name, None) if named else None
-    loaded = load.load(place, config.pretrained) if named else of_memory(model, tokenizer)
-    loaded.about["pretrained"] = name if named else f"{model.name_or_path or type(model).__name__}, {MEMORY}"
-    if not loaded.reads_text:
-        raise UserError(f"{type(loaded.model).__name__} reads {loaded.base.main_input_name}, no text")
-    return loaded, load.tokenizer_of(place) if tokenizer is None else tokenizer
+def pools_of(options: Options) -> tuple[str, ...]:
+    """UserError where one is not known, or texts are to be padded on no side that there is."""
+    if not isinstance(options.points, numbers.Integral):
+        raise UserError(f"points is {options.points!r}; it is the number of vectors: names of modules are hook_points=")
+    pools = (options.pool,) if isinstance(options.pool, str) else tuple(options.pool)
+    for pool in pools:
+        choose("pool", pool, separate.POOLS)
+    once("pool", pools)
+    if options.padding is not None:
+        choose("padding", options.padding, separate.SIDES)
+    if "cls" in pools and not options.special_tokens:
+        raise UserError("pool=cls is the special token that begins a text: pass special_tokens=True")
+    return pools
 
 
-def of_memory(model: Any, tokenizer: Any) -> Loaded:
-    """UserError where it cannot be measured as it is."""
-    name = type(model).__name__
-    if not isinstance(model, transformers.PreTrainedModel):
-        raise UserError(f"model is a {name}; a name, a path, or a PreTrainedModel of transformers is needed")
-    if tokenizer is None:
-        raise UserError(f"a model in memory ({name}) comes without its tokenizer: pass tokenizer=")
-    adapter = adapter_of(kind_of(model.config))
-    if adapter.model not in (None, name):
-        raise UserError(f"model is a {name}; of its kind {adapter.model} is measured: pass one")
-    computed_in = str(model.dtype).removeprefix("torch.")
-    if computed_in not in guards.CLOSE:
-        raise UserError(f"{name} computes in {computed_in}; one of {', '.join(guards.CLOSE)} is needed")
-    load.refuse_not_finite(name, model)
-    weights = model.state_dict()
-    about = {
-        "weights_sha256": digest_of(weights),
-        "weights_file": MEMORY,
-        "weights_type": ", ".join(sorted({str(x.dtype).removeprefix("torch.") for x in weights.values()})),
-        "computed_in": computed_in,
-        "revision": MEMORY,
-    }
-    return Loaded(model, adapter, load.of_libraries(model) | about)
+def config_of(
+    options: Options, families: str | Sequence[str], nulls: str | Sequence[str], seed: int, plain: bool
+) -> PretrainedConfig:
+    """Settings of the command; `plain` where the residual stream of windows is read, with its queries and keys."""
+    apart = bool(options.padding or options.pool)
+    batches = options.batches if options.batches is not None else 1 if apart else 2
+    settings = {"window": options.window, "special_tokens": options.special_tokens}
+    settings |= {"pretrained.dtype": str(options.dtype).removeprefix("torch.")}
+    settings |= {"pretrained.batch_size": options.batch_size}
+    settings |= {"measure.points": options.points, "measure.batches": batches, "measure.seed": seed}
+    heads, what = (validate.OF_HEADS, "a model") if plain else ((), "hook points and separate texts")
+    wanted = validate.chosen(families, (*validate.OF_VECTORS, *heads), single=False, what=what)
+    nulls = (nulls,) if isinstance(nulls, str) else tuple(nulls or ())
+    allowed = ("gaussian",) if apart else NULLS
+    for null in nulls:
+        if null not in allowed:
+            made = "of separate texts" if null in NULLS else "of a lone model"
+            raise UserError(f"nulls: {null!r} cannot be made {made}; choose from {', '.join(allowed)}")
+    return replace(PretrainedConfig(), settings | {"measure.families": wanted, "measure.nulls": nulls})
 
 
-def digest_of(weights: dict[str, Any]) -> str:
-    """sha256 of names, types, shapes and numbers, of a state dict; of weights that are elsewhere none."""
-    found = hashlib.sha256()
-    for name, x in sorted(weights.items()):
-        if x.device.type == "meta":
-            return "not known: weights are offloaded"
-        found.update(f"{name} {x.dtype} {tuple(x.shape)}".encode())
-        found.update(x.detach().cpu().contiguous().reshape(-1).view(torch.uint8).numpy())
-    return found.hexdigest()
+def windows_of(loaded: Loaded, tokenizer: Any, text: Text, config: PretrainedConfig) -> Plan:
+    """Windows of a text, as the command draws them."""
+    rate = loaded.adapter.rate
+    rate = getattr(loaded.model.config, rate) if rate else 1
+    windows = make_windows(text.content, tokenizer, config.window, config.special_tokens, config.measure, rate, CALLED)
+    return Plan(config, windows, "", bar="measure_model")
 
 
-@contextlib.contextmanager
-def reading(loaded: Loaded) -> Iterator[None]:
-    """The model as it reads windows: no dropout, no cache, no gradients; afterwards it is what it was.
-
-    All that modules and settings hold is put back, also hooks that the library leaves behind.
-    """
-    things = [*loaded.model.modules(), *_settings(loaded.model)]
-    before = [
-        (vars(one), dict(vars(one)), {name: dict(x) for name, x in vars(one).items() if isinstance(x, dict)})
-        for one in things
-    ]
-    try:
-        loaded.model.eval()
-        for name, value in READING.items():
-            setattr(loaded.model.config, name, value)
-        if way := load.way_of(loaded.adapter):
-            loaded.model.set_attn_implementation(way)
-        with torch.no_grad():
-            yield
-    finally:
-        for now, own, dicts in before:
-            now.clear()
-            now.update(own)
-            for name, entries in dicts.items():  # the same objects: whoever registered a hook removes it from them
-                now[name].clear()
-                now[name].update(entries)
-
-
-def _settings(model: Any) -> list[Any]:
-    """Of the model and of all its parts, each once."""
-    found: dict[int, Any] = {}
-    todo = [module.config for module in model.modules() if hasattr(module, "config")]
-    while todo:
-        one = todo.pop()
-        if isinstance(one, transformers.PreTrainedConfig) and id(one) not in found:
-            found[id(one)] = one
-            todo += [getattr(one, name, None) for name in one.sub_configs]
-    return list(found.values())
+def made_by(plan: Plan, text: Text) -> dict[str, Any]:
+    """What tables say of text, windows and settings."""
+    config = plan.config
+    about = attributes(config, text, plan.windows, config.pretrained.name)
+    del about["config"]  # names a text that was not read
+    return about | {"seed": config.measure.seed, "window": config.window, "anisoscope": __version__}
 
 
 def measured(loaded: Loaded, tokenizer: Any, text: Text, config: PretrainedConfig) -> xr.Dataset:
     """The tables of the command for a model alone, without its step and what compares it with others."""
-    measure, rate = config.measure, loaded.adapter.rate
-    rate = getattr(loaded.model.config, rate) if rate else 1
-    windows = make_windows(text.content, tokenizer, config.window, config.special_tokens, measure, rate, "the text")
     config = replace(config, {"pretrained.name": loaded.about["pretrained"], "pretrained.most_bits": math.inf})
-    plan = Plan(config, windows, "")
-    about = attributes(config, text, windows, config.pretrained.name)
-    del about["config"]  # names a text that was not read
-    about |= {"seed": measure.seed, "window": config.window, "anisoscope": __version__}
+    plan = windows_of(loaded, tokenizer, text, config)
     alone = Residuals(pathlib.Path(), [ALONE], wanted=False, read=lambda step: [])
-    raw = stream(plan, guarded(plan, loaded), ALONE, last=True, beside=alone, made=about)
-    raw.attrs["bits_bound"] = guards.bound_of(windows)
+    raw = stream(plan, guarded(plan, loaded), ALONE, last=True, beside=alone, made=made_by(plan, text))
+    raw.attrs["bits_bound"] = guards.bound_of(plan.windows)
+    return of_one(raw, config.measure)
+
+
+def of_one(raw: xr.Dataset, measure: MeasureConfig) -> xr.Dataset:
+    """The table of a step, without step and comparisons with others."""
     results, _ = join.joined({ALONE: raw}, measure.families, measure.nulls)
     join.mark_noise(results, json.loads(raw.attrs[join.NOISE]))
     others = [f"{kind}_{name}" for kind in KINDS for name in COMPARED]
@@ -208,28 +168,56 @@ def measured(loaded: Loaded, tokenizer: Any, text: Text, config: PretrainedConfi
     return results.isel(step=0).drop_vars("step")
 
 
-def text_of(texts: Any) -> Text:
-    """All of a file, or of texts one after another; UserError where there is none."""
-    if isinstance(texts, str | os.PathLike):
-        if not os.path.isfile(texts):
-            said = repr(os.fspath(texts)[:SHOWN])
-            raise UserError(f"texts: there is no file {said}; pass a list of texts, or the path of a file")
-        path = pathlib.Path(texts)
-        try:
-            return Text(path.name, path.read_bytes().decode())
-        except UnicodeDecodeError as error:
-            raise UserError(f"texts: {path} is no UTF-8 ({error.reason} at {error.start}); pass a list") from error
-    columns = getattr(texts, "column_names", None)
-    if isinstance(texts, Mapping) or (columns is not None and "text" not in columns):
-        said = ", ".join(map(str, columns if columns is not None else texts))
-        raise UserError(f"texts: there is no column text, but {said[:SHOWN]}; pass a list of texts, or one split")
-    if not isinstance(texts, Iterable):
-        raise UserError(f"texts is a {type(texts).__name__}; pass a list of texts, or the path of a file")
-    parts = list(texts if columns is None else texts["text"])
-    for number, part in enumerate(parts):
-        if not isinstance(part, str):
-            raise UserError(f"texts: number {number} is a {type(part).__name__}, no string")
-    return Text(f"{len(parts)} texts", "\n\n".join(parts))
+def of_modules(loaded: Loaded, tokenizer: Any, text: Text, config: PretrainedConfig, modules: dict) -> xr.Dataset:
+    """Outputs of named modules, of the same windows and points."""
+    config = replace(config, {"pretrained.name": loaded.about["pretrained"]})
+    plan = windows_of(loaded, tokenizer, text, config)
+    if isinstance(loaded.model, transformers.PreTrainedModel):
+        guards.vocabulary(loaded, plan.windows)
+        guards.shape(loaded, config.window, 0)
+
+    def clouds(inputs_ZWT: np.ndarray, size: int, _: bool) -> np.ndarray:
+        return named.of_windows(loaded, inputs_ZWT, size, modules)
+
+    named_ones = {"hook_points": ", ".join(modules), "layer_0": "a hook point, as the others"}
+    about = recorded(loaded.about | made_by(plan, text) | named_ones)
+    found = of_one(of_clouds(plan, clouds, ALONE, last=True, attributes=about), config.measure)
+    return found.assign_coords({dim: [*modules] for dim in ("layer", "other_layer") if dim in found.dims})
+
+
+def of_texts(
+    loaded: Loaded, tokenizer: Any, texts: Any, config: PretrainedConfig, modules: dict | None, options: Options
+) -> xr.Dataset:
+    """Separate texts in padded batches; of modules, or of the residual stream."""
+    measure, pools, side = config.measure, pools_of(options), options.padding or "right"
+    text, parts = parts_of(texts)
+    given = parts, tokenizer, config.window, config.special_tokens
+    tokens = separate.tokens_of(*given, bool(pools), measure)
+    if modules is not None and any(x.ndim == 2 for x in named.read(loaded, modules, tokens.ids[0][None])):
+        tokens = separate.tokens_of(*given, True, measure)  # a vector for each text: as many texts are needed
+    if "cls" in pools and not separate.begins(tokenizer):
+        raise UserError("pool=cls: this tokenizer puts no special token before a text; take mean or last")
+    picks = separate.picks_of(tokens, measure)
+    kept = separate.Kept(tokens, picks, pools)
+    pad = next((one for one in (tokenizer.pad_token_id, tokenizer.eos_token_id) if one is not None), 0)
+
+    def read(ids_BT: np.ndarray, mask_BT: np.ndarray) -> list[torch.Tensor]:
+        if modules is not None:
+            return named.read(loaded, modules, ids_BT, mask_BT)
+        return residual_of(loaded, ids_BT, named.more_of(loaded, mask_BT))
+
+    said = separate.read(tokens, kept, read, options.batch_size, side, pad, loaded.about["computed_in"])
+    found = separate.measured(tokens, kept, picks, None if modules is None else [*modules], measure)
+    about = recorded(loaded.about) | {
+        "corpus": text.name,
+        "corpus_sha256": text.sha256,
+        "texts": f"{len(tokens.ids)} of {len(parts)} texts, each cut to {config.window} tokens, padded on the {side}",
+        "texts_without_tokens": tokens.empty,
+        "padding": said,
+        "window": config.window,
+        "anisoscope": __version__,
+    }
+    return found.assign_attrs(about | ({"hook_points": ", ".join(modules)} if modules else {}))
 
 
 def in_own_words(said: str) -> str:

@@ -223,7 +223,9 @@ def of_libraries(model: Any) -> dict[str, Any]:
 
 def way_of(adapter: Adapter) -> str | None:
     """How attention is computed while nobody listens; None: as the library thinks best."""
-    return None if adapter == UNKNOWN or adapter.maps else "sdpa" if adapter.own is None else "eager"
+    if adapter == UNKNOWN or adapter.maps:
+        return None
+    return "sdpa" if adapter.own is None and adapter.mixed is None else "eager"
 
 
 def bytes_of(model: Any) -> int:

@@ -15,6 +15,7 @@ from anisoscope.measurement.sources.hub import load
 from anisoscope.measurement.sources.hub.reading import guards
 from anisoscope.measurement.sources.hub.reading.windows import Windows
 from anisoscope.measurement.sources.hub.weights import Place
+from anisoscope.utils.progress import bar
 
 OF_HEADS = ("attention", "projection")  # families that read queries and keys
 
@@ -25,6 +26,7 @@ class Plan(NamedTuple):
     config: PretrainedConfig  # with the families and null models to be measured
     windows: Windows  # of a text, or of pictures or sound (measurement/sources/hub/modalities/inputs.py)
     name: str
+    bar: str = ""  # what a progress bar is called; none without it
 
     @property
     def heads(self) -> bool:
@@ -52,9 +54,17 @@ def by_batch(
     That is how far values move when the first batch is read once more, a window at a time and without a fused kernel.
     """
     size, measured, noise = plan.config.pretrained.batch_size, [], {}
-    for g in range(plan.config.measure.batches):
-        measured.append(compute(g, read(g, size, False)))
-        if last and g == 0:
-            again = compute(g, read(g, 1 if size > 1 else 2, True))
-            noise = guards.noise_floor(measured[0].values, again.values)
+    with bar(None, plan.bar, "part", total=2 * (plan.config.measure.batches + last)) as parts:
+
+        def one(g: int, size: int, plain: bool) -> Measured:
+            inputs = read(g, size, plain)
+            parts.update()
+            found = compute(g, inputs)
+            parts.update()
+            return found
+
+        for g in range(plan.config.measure.batches):
+            measured.append(one(g, size, False))
+            if last and g == 0:
+                noise = guards.noise_floor(measured[0].values, one(g, 1 if size > 1 else 2, True).values)
     return extracted.joined(measured), noise

@@ -134,12 +134,27 @@ def _of_stream(
 def hook_point(
     plan: Plan, loaded: load.Loaded, step: int, last: bool, name: str, attributes: dict[str, Any]
 ) -> xr.Dataset:
-    """Every value of one hook point; of the `last` revision the noise floor too."""
+    """Every value of one hook point of the blocks; of the `last` revision the noise floor too."""
+
+    def clouds(inputs_ZWT: np.ndarray, size: int, plain: bool) -> np.ndarray:
+        return inside.of_hook_point(loaded, inputs_ZWT, size, name, plain)
+
+    return of_blocks(of_clouds(plan, clouds, step, last, attributes))
+
+
+def of_clouds(
+    plan: Plan,
+    clouds: Callable[[np.ndarray, int, bool], np.ndarray],
+    step: int,
+    last: bool,
+    attributes: dict[str, Any],
+) -> xr.Dataset:
+    """Every value of clouds(inputs_ZWT, windows at a time, plain), (Z, N, W, T, D)."""
     context = plan.windows.places_GWT.shape[2]
     visible = visible_sets(np.ones((1, context, context), bool), plan.windows)
 
     def read(g: int, size: int, plain: bool) -> Activations:
-        x_ZNWTD = inside.of_hook_point(loaded, plan.inputs(g), size, name, plain)
+        x_ZNWTD = clouds(plan.inputs(g), size, plain)
         none = np.zeros((len(x_ZNWTD), 1, 1, 1, 1, 1), np.float32)
         return Activations(x_ZNWTD, none, none)
 
@@ -149,7 +164,7 @@ def hook_point(
 
     measured, noise = by_batch(plan, last, read, compute)
     attributes = attributes | ({"noise_floor": json.dumps(noise)} if last else {})
-    return of_blocks(raw.table(measured.values, step, plan.windows.positions, attributes))
+    return raw.table(measured.values, step, plan.windows.positions, attributes)
 
 
 def single_points(plan: Plan, loaded: load.Loaded, names: Tokens, attributes: dict[str, Any]) -> xr.Dataset:

@@ -23,7 +23,7 @@ from anisoscope.measurement import sweep
 from anisoscope.measurement.source import Reader, Source, Target, Wanted, check_tables
 from anisoscope.measurement.sources import hook_points
 from anisoscope.measurement.sources.hub import load, revision, weights
-from anisoscope.measurement.sources.hub.adapters import UNKNOWN, adapter_of, kind_of
+from anisoscope.measurement.sources.hub.adapters import adapter_of, kind_of, watched
 from anisoscope.measurement.sources.hub.attributes import GUARDED, OF_STREAM, attributes, in_words, peak, plain
 from anisoscope.measurement.sources.hub.modalities import inputs
 from anisoscope.measurement.sources.hub.plan import OF_HEADS, Plan, place_of
@@ -254,16 +254,19 @@ def claimed(config: PretrainedConfig) -> PretrainedConfig:
     return replace(config, free | {"pretrained.most_bits": None})
 
 
-def known_of(config: PretrainedConfig, model_type: str, name: str) -> PretrainedConfig:
-    """Of a class without an entry queries and keys are not known: what reads them is left out, and a line says so."""
-    if adapter_of(model_type) != UNKNOWN:
+def known_of(config: PretrainedConfig, kind: str, name: str) -> PretrainedConfig:
+    """Where queries and keys do not say what attention is, what reads them is left out, and a line says so."""
+    adapter = adapter_of(kind)
+    if watched(adapter):
         return config
     families = tuple(family for family in config.measure.families if family not in OF_HEADS)
-    unknown = f"models of type {model_type!r} have no entry in measurement/sources/hub/adapters.py"
+    why = f"models of type {kind!r} have no entry in measurement/sources/hub/adapters.py"
+    layers = "layers are its hidden_states, the last of which may have gone through a final norm; "
+    if adapter.mixed:
+        why, layers = f"of models of type {kind!r} {adapter.mixed}", ""
     if not families:
-        raise UserError(f"{unknown}: {' and '.join(OF_HEADS)} cannot be measured; name other measure.families")
-    print(
-        f"{name}: {unknown}: layers are its hidden_states, the last of which may have gone through a final norm; "
-        f"families {' and '.join(OF_HEADS)} are left out"
-    )
+        raise UserError(f"{why}: {' and '.join(OF_HEADS)} cannot be measured; name other measure.families")
+    if adapter.mixed and families == config.measure.families:
+        return config
+    print(f"{name}: {why}: {layers}families {' and '.join(OF_HEADS)} are left out")
     return replace(config, {"measure.families": families})

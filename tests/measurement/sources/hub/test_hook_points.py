@@ -24,7 +24,20 @@ from tests.program import here
 
 MAPS = ("MiT (SegFormer)", "ResNet-18, 34", "ResNet-50 and larger", "EfficientNet", "CvT", "ConvNeXt")
 HERE = {name: row for name, row in (rows.ROWS | modalities.ROWS).items() if row.model and name not in MAPS}
-NORMS_AFTER = {"BERT", "RoBERTa", "ALBERT", "DistilBERT", "ELECTRA", "OPT-350m", "CANINE", "wav2vec 2.0", "HuBERT"}
+NORMS_AFTER = {
+    "BERT",
+    "RoBERTa",
+    "ALBERT",
+    "DistilBERT",
+    "ELECTRA",
+    "OPT-350m",
+    "CANINE",
+    "wav2vec 2.0",
+    "HuBERT",
+    "DeBERTa",
+    "DeBERTa-v3",
+    "WavLM",
+}
 
 
 def read_by(name):
@@ -82,7 +95,7 @@ def test_a_wrong_entry_and_classes_without_one_are_refused():
     with pytest.raises(UserError, match=r"attention_out \+ mlp_out is not the output of a block .they differ by"):
         inside.adds_up(wrong, windows[0])
     for kind, words in (
-        ("gemma", "measurement/sources/hub/adapters.py does not say"),
+        ("stablelm", "measurement/sources/hub/adapters.py does not say"),
         ("resnet", "maps change from stage to stage"),
     ):
         with pytest.raises(UserError, match=rf"measure\.hook_points=values: OfThis has no such clouds \({words}"):

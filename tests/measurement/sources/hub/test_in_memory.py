@@ -13,7 +13,7 @@ import transformers
 import anisoscope
 from anisoscope.config.pretrained import WeightsConfig
 from anisoscope.measurement.sources import hub
-from anisoscope.measurement.sources.hub import in_memory, load, weights
+from anisoscope.measurement.sources.hub import in_memory, load, texts, weights
 from anisoscope.measurement.sources.hub.reading import guards
 from anisoscope.measurement.tables import files
 from anisoscope.utils.errors import UserError
@@ -165,9 +165,9 @@ def test_all_families_of_a_class_that_is_not_known_leave_attention_out(valid):
 
 def test_a_text_is_a_file_or_texts_or_a_column(tmp_path):
     (tmp_path / "text.txt").write_bytes("é\r\n\n\nb".encode())
-    assert in_memory.text_of(tmp_path / "text.txt") == ("text.txt", "é\r\n\n\nb")
-    assert in_memory.text_of(str(tmp_path / "text.txt")).content == "é\r\n\n\nb"
-    assert in_memory.text_of(iter(["a", "b"])) == ("2 texts", "a\n\nb")
+    assert texts.text_of(tmp_path / "text.txt") == ("text.txt", "é\r\n\n\nb")
+    assert texts.text_of(str(tmp_path / "text.txt")).content == "é\r\n\n\nb"
+    assert texts.text_of(iter(["a", "b"])) == ("2 texts", "a\n\nb")
 
     class Rows:  # as datasets.Dataset
         column_names = ("id", "text")
@@ -178,16 +178,16 @@ def test_a_text_is_a_file_or_texts_or_a_column(tmp_path):
         def __getitem__(self, name):
             return [row[name] for row in self]
 
-    assert in_memory.text_of(Rows()).content == "a\n\nb"
+    assert texts.text_of(Rows()).content == "a\n\nb"
     with pytest.raises(UserError, match="there is no column text, but train; pass a list of texts, or one split"):
-        in_memory.text_of({"train": Rows()})
+        texts.text_of({"train": Rows()})
     Rows.column_names = ("id", "body")
     with pytest.raises(UserError, match="there is no column text, but id, body"):
-        in_memory.text_of(Rows())
+        texts.text_of(Rows())
     (tmp_path / "text.txt").write_bytes(b"caf\xe9 ")
     with pytest.raises(UserError, match=r"text\.txt is no UTF-8 \(invalid continuation byte at 3\)"):
-        in_memory.text_of(tmp_path / "text.txt")
-    assert in_memory.text_of(["a"]).sha256 == "ca978112ca1bbdcafac231b39a23dc4da786eff8147c4e72b9807785afee48bb"
+        texts.text_of(tmp_path / "text.txt")
+    assert texts.text_of(["a"]).sha256 == "ca978112ca1bbdcafac231b39a23dc4da786eff8147c4e72b9807785afee48bb"
 
 
 @pytest.mark.parametrize(

@@ -7,14 +7,18 @@ import pytest
 import torch
 import transformers
 
+import anisoscope
 from anisoscope.config.measure import MeasureConfig
+from anisoscope.config.pretrained import PretrainedConfig
 from anisoscope.measurement.panel import MEASURED
 from anisoscope.measurement.sources import extracted
-from anisoscope.measurement.sources.hub.adapters import ADAPTERS, UNKNOWN, Adapter
+from anisoscope.measurement.sources.hub import in_memory
+from anisoscope.measurement.sources.hub.adapters import ADAPTERS, UNKNOWN, Adapter, kind_of
 from anisoscope.measurement.sources.hub.reading import clamp, guards
 from anisoscope.measurement.sources.hub.reading.extract import activations
 from anisoscope.measurement.sources.hub.reading.windows import at_positions
 from anisoscope.measurement.sources.hub.revision import visible_sets
+from anisoscope.measurement.sources.hub.revisions import known_of
 from anisoscope.measurement.tables import files
 from anisoscope.utils.errors import UserError
 from tests.measurement.sources.hub import tiny
@@ -45,7 +49,7 @@ def test_block_outputs_and_attention_are_the_model_s_own(name):
 
 
 def test_every_entry_has_a_row():
-    assert {made(row).model.config.model_type for row in HERE.values()} >= set(ADAPTERS)
+    assert {made(row).model.config.model_type for row in HERE.values()} >= set(ADAPTERS) - {"clip"}  # its tower has
 
 
 def test_the_command_prints_a_line_for_each(capsys):
@@ -81,6 +85,31 @@ def test_a_wrong_entry_is_refused(name, entry, words):
     assert "\n" not in str(error.value)
 
 
+@pytest.mark.parametrize("name", ["Gemma 2", "DeBERTa-v3"])
+def test_scores_that_are_more_than_queries_and_keys_are_told(name, capsys, monkeypatch):
+    """The residual stream is measured; the family attention is refused, and left out of all."""
+    loaded = made(HERE[name])
+    with pytest.raises(UserError, match=r"its scores.*; leave the families attention and projection out"):
+        guards.attention(loaded, read_by(loaded, HERE[name])[:2])
+
+    def measured(loaded, tokenizer, text, config):
+        raise UserError(", ".join(config.measure.families))
+
+    monkeypatch.setattr(in_memory, "measured", measured)
+    with pytest.raises(ValueError, match=r"spectrum, .*comparison$"):
+        anisoscope.measure_model(loaded.model, ["a"], tokenizer=tiny.tokenizer(), families="all")
+    config = PretrainedConfig()
+    left = known_of(config, loaded.model.config.model_type, "here").measure.families
+    assert set(config.measure.families) - set(left) == {"attention", "projection"}
+    assert "families attention and projection are left out" in capsys.readouterr().out
+    assert known_of(config, "llama", "here") == config
+
+
+def test_a_convolution_after_block_1_is_no_entry():
+    assert kind_of(transformers.DebertaV2Config(conv_kernel_size=3)) not in ADAPTERS
+    assert kind_of(transformers.DebertaV2Config()) in ADAPTERS
+
+
 @pytest.mark.parametrize("name", ["Bloom", "ModernBERT, moderncamembert"])
 def test_the_panel_reads_the_model_s_own_patterns(name):
     """With a bias beside the scores, and with keys that differ from block to block."""
@@ -103,8 +132,8 @@ def test_the_panel_reads_the_model_s_own_patterns(name):
 
 def test_of_a_class_without_an_entry_hidden_states_are_taken(tmp_path):
     """From the command line: a line says so, and queries and keys are left out."""
-    sizes = tiny.SIZES | {"num_key_value_heads": 2, "head_dim": 8, "pad_token_id": 0}
-    row = Row("GemmaForCausalLM", sizes)
+    sizes = tiny.SIZES | {"num_key_value_heads": 2, "pad_token_id": 0}
+    row = Row("StableLmForCausalLM", sizes)
     loaded = made(row)
     assert loaded.adapter == UNKNOWN
     tokens_WT = tiny.tokens()
@@ -112,9 +141,9 @@ def test_of_a_class_without_an_entry_hidden_states_are_taken(tmp_path):
     own = guards.by_own_account(loaded, tokens_WT, "hidden_states")
     np.testing.assert_allclose(found, torch.stack(own).detach().numpy(), atol=1e-5)
     assert "it may have gone through a final norm" in guards.final_norm(loaded, tokens_WT[0])
-    with pytest.raises(UserError, match="GemmaForCausalLM has no entry"):
+    with pytest.raises(UserError, match="StableLmForCausalLM has no entry"):
         guards.attention(loaded, tokens_WT)
-    with pytest.raises(UserError, match="blocks of GemmaForCausalLM are not known"):
+    with pytest.raises(UserError, match="blocks of StableLmForCausalLM are not known"):
         clamp.clamp(loaded, 1.0, tokens_WT, 2)
     sizes = {"vocab_size": 40, "d_model": 32, "encoder_attention_heads": 4, "decoder_attention_heads": 4}
     with pytest.raises(UserError, match="0 layers were seen, of 2 blocks and their input; hidden_states does not"):
@@ -135,7 +164,7 @@ def test_of_a_class_without_an_entry_hidden_states_are_taken(tmp_path):
     assert process.returncode == 0, process.stderr
     assert "families attention and projection are left out" in process.stdout
     results = files.read_table(tmp_path / "run" / "results.nc")
-    assert "hidden_states as GemmaForCausalLM gives them" in results.attrs["residual_stream"]
+    assert "hidden_states as StableLmForCausalLM gives them" in results.attrs["residual_stream"]
     assert "attention_entropy" not in results
     assert results.sizes["layer"] == 4
 

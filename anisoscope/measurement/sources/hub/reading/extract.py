@@ -116,7 +116,8 @@ def listening(loaded: Loaded, on_layer: Any, on_call: Any, plain: bool = False) 
     hooks = _of_unknown(loaded.base, layer) if adapter == UNKNOWN else _of_blocks(loaded, before, after)
     before_that = loaded.model.config._attn_implementation
     if adapter != UNKNOWN:
-        loaded.model.set_attn_implementation(CAPTURE if adapter.own is None else "eager")
+        told = adapter.own is None and adapter.mixed is None
+        loaded.model.set_attn_implementation(CAPTURE if told else "eager")
     _listener.append((called, plain))
     try:
         with contextlib.nullcontext() if adapter.own is None else Watching(own):
@@ -162,7 +163,7 @@ def forward(loaded: Loaded, tokens_BT: np.ndarray, of: Any = None, differentiate
         module, given = loaded.part, {name: inputs}
     try:
         with torch.set_grad_enabled(differentiated):
-            return module(**given, **more)
+            return module(**given | more)
     except (AttributeError, TypeError, ValueError) as error:
         if loaded.adapter != UNKNOWN:
             raise
@@ -219,6 +220,15 @@ def activations(
             on_layer(n, x_BTD)
     none, made = np.zeros((inputs, 1, 1, 1, 1, 1), np.float32), caught.made  # none: where no family asks for heads
     return Activations(made["the residual stream"], made.get("queries", none), made.get("keys", none))
+
+
+def residual_of(loaded: Loaded, ids_BT: np.ndarray, more: dict[str, Any]) -> list[Any]:
+    """The residual stream of one batch, layer by layer; `more` is what the model is told of padding."""
+    layers: list[Any] = []
+    with listening(loaded, lambda n, x_BTD: layers.append(x_BTD), lambda n, call: None) as counts:
+        forward(loaded, ids_BT, **more)
+    check_counts(loaded, counts, heads=False)
+    return layers
 
 
 def check_counts(loaded: Loaded, counts: dict[str, int], heads: bool) -> None:

@@ -82,6 +82,8 @@ def attention(loaded: Loaded, tokens_WT: np.ndarray) -> tuple[Seen, str]:
     """
     if loaded.adapter == UNKNOWN:
         raise UserError(f"{type(loaded.model).__name__} has no entry in measurement/sources/hub/adapters.py: {LEAVE}")
+    if loaded.adapter.mixed:
+        raise UserError(f"{type(loaded.model).__name__}: {loaded.adapter.mixed}; {LEAVE}")
     calls: list[Call] = []
     with listening(loaded, lambda n, x_BTD: None, lambda n, call: calls.append(call)) as counts:
         forward(loaded, tokens_WT)
@@ -232,12 +234,12 @@ def positions(loaded: Loaded) -> int | None:
     longest = getattr(config, "max_position_embeddings", None)
     if longest is not None and before:
         longest -= getattr(config, before) + 1
-    elif longest is not None and (table := _of_positions(loaded.base)) is not None:
+    elif longest is not None and (table := table_of_positions(loaded.base)) is not None:
         longest -= table.padding_idx + 1
     return longest if longest is not None and longest > 0 else None  # some say -1 for any number
 
 
-def _of_positions(base: Any) -> Any:
+def table_of_positions(base: Any) -> Any:
     """The table of positions where token 0 comes after that of padding, as in all models of RoBERTa's family."""
     table = getattr(getattr(base, "embeddings", None), "position_embeddings", None)
     return table if getattr(table, "padding_idx", None) is not None else None

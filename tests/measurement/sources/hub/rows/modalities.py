@@ -48,6 +48,12 @@ ROWS = {
     "Whisper": Row("WhisperForConditionalGeneration", WHISPER, "the encoder; the decoder reads text too"),
     "ViT": Row("ViTModel", PATCHES),
     "BEiT": Row("BeitModel", PATCHES | {"use_relative_position_bias": True}, "a bias by distance"),
+    "DINOv2": Row("Dinov2Model", PATCHES | {"mlp_ratio": 2, "layerscale_value": 0.5}),
+    "CLIP, of pictures": Row("CLIPVisionModel", PATCHES | {"initializer_factor": 3.0}),
+    "WavLM": Row("WavLMModel", SPEECH, "a gate on its bias by distance: not in the family attention"),
+    "WavLM, large": Row(
+        "WavLMModel", SPEECH | FIRST, "norms before attention; a gate on its bias: not in the family attention"
+    ),
     "DeiT": Row("DeiTModel", PATCHES, "a class token and a distillation token"),
     "MiT (SegFormer)": Row("SegformerModel", MIT, "keys of a reduced map: not in the family attention"),
     "ResNet-18, 34": Row("ResNetModel", RESNET | {"layer_type": "basic"}),
@@ -108,7 +114,7 @@ def attention(loaded: Loaded, given: np.ndarray) -> float | None:
     """softmax of <q, k>, as each class scales it and with what it adds, against its own weights."""
     if loaded.model.config.model_type == "cvt":
         rebuilt, own = _of_cvt(loaded, given)
-    elif not hasattr(loaded.base, "set_attn_implementation") or not loaded.base._supports_sdpa:
+    elif loaded.adapter.mixed or not hasattr(loaded.base, "set_attn_implementation") or not loaded.base._supports_sdpa:
         return None
     else:
         calls: list[Call] = []

@@ -7,7 +7,7 @@ import numpy as np
 import torch
 import transformers
 
-from anisoscope.measurement.sources.hub.adapters import adapter_of
+from anisoscope.measurement.sources.hub.adapters import adapter_of, kind_of
 from anisoscope.measurement.sources.hub.load import Loaded, way_of
 from anisoscope.measurement.sources.hub.reading import guards
 from anisoscope.measurement.sources.hub.reading.extract import activations
@@ -34,7 +34,7 @@ def made(row: Row) -> Loaded:
     torch.manual_seed(0)
     kind = getattr(transformers, row.model)
     settings = kind.config_class(**row.settings)
-    adapter = adapter_of(settings.model_type)
+    adapter = adapter_of(kind_of(settings))
     model = kind._from_config(settings, attn_implementation=way_of(adapter)).eval()
     return Loaded(model, adapter, {"computed_in": "float32", "model_class": row.model})
 
@@ -43,13 +43,17 @@ def show(row: Row) -> Shown:
     """Read by our code in two passes, and by the model's own account in one."""
     loaded = made(row)
     read = row.reads(loaded.model.config)
-    found = activations(loaded, read[None], 2, heads=True)
+    found = activations(loaded, read[None], 2, heads=loaded.adapter.mixed is None)
     return Shown(loaded.blocks, streams(loaded, found.resid_ZNWTD[0], read), attention(loaded, found, read))
 
 
 def streams(loaded: Loaded, resid_NWTD: np.ndarray, read: np.ndarray) -> float:
     """All layers but the last are the model's hidden states; the last one, through the final norm, its last state."""
+    lasts: list[Any] = []
+    hook = loaded.part.register_forward_hook(lambda module, args, found: lasts.append(found.last_hidden_state))
     own = [state.detach().numpy() for state in guards.by_own_account(loaded, read, "hidden_states")]
+    hook.remove()
+    own[-1] = lasts[0].detach().numpy()  # of which hidden_states has the one before the norm in some classes
     with torch.no_grad():
         last = loaded.finished(torch.from_numpy(resid_NWTD[-1])).numpy()
     return max(
@@ -58,8 +62,10 @@ def streams(loaded: Loaded, resid_NWTD: np.ndarray, read: np.ndarray) -> float:
     )
 
 
-def attention(loaded: Loaded, found: Any, read: np.ndarray) -> float:
+def attention(loaded: Loaded, found: Any, read: np.ndarray) -> float | None:
     """softmax of <q, k>/sqrt(K), with the bias and mask that were found in two windows, against all windows' own."""
+    if loaded.adapter.mixed:
+        return None
     seen, _ = guards.attention(loaded, read[:2])
     q_NWTHK, k_NWTHK = found.q_ZNWTHK[0], found.k_ZNWTHK[0]
     scores_NWHTT = np.einsum("nwqhk,nwshk->nwhqs", q_NWTHK, k_NWTHK) / np.sqrt(q_NWTHK.shape[-1])

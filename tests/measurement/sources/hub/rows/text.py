@@ -71,4 +71,34 @@ ROWS = {
     ),
     "ByT5": Row("T5EncoderModel", T5, "the encoder; a bias by distance, scores are not divided"),
     "MANTa-LM": Row(None, said="its own code: bytes joined by a network, then T5"),
+    "Gemma": Row("GemmaForCausalLM", GROUPED | {"head_dim": 8}, "embeddings times the root of the width"),
+    "Gemma 2": Row(
+        "Gemma2ForCausalLM",
+        GROUPED | {"head_dim": 8, "sliding_window": 5, "attn_logit_softcapping": 2.0},
+        "a cap on the scores: not in the family attention",
+    ),
+    "Gemma 3, of text": Row(
+        "Gemma3ForCausalLM",
+        GROUPED | {"head_dim": 8, "sliding_window": 5, "layer_types": ["sliding_attention"] * 2 + ["full_attention"]},
+        "two layers of three see 5 tokens",
+    ),
+    "Qwen3": Row(
+        "Qwen3ForCausalLM", GROUPED | {"head_dim": 16}, "norms of queries and keys; heads wider than the stream"
+    ),
+    "Phi-1, 2": Row("PhiForCausalLM", SIZES),
+    "Phi-3, 4": Row("Phi3ForCausalLM", GROUPED),
+    "DeBERTa": Row(
+        "DebertaModel",
+        SIZES | {"relative_attention": True, "pos_att_type": ["c2p", "p2c"], "max_relative_positions": 64},
+        "contents times relative positions: not in the family attention",
+    ),
+    "DeBERTa-v3": Row(
+        "DebertaV2Model",
+        SIZES
+        | {"relative_attention": True, "pos_att_type": ["p2c", "c2p"], "position_buckets": 8, "share_att_key": True}
+        | {"norm_rel_ebd": "layer_norm", "position_biased_input": False},
+        "contents times relative positions: not in the family attention",
+    ),
+    "CLIP, of text": Row("CLIPTextModel", SIZES | {"initializer_factor": 5.0}),
+    "OLMoE": Row("OlmoeForCausalLM", GROUPED | {"num_experts": 4, "num_experts_per_tok": 2}, "experts"),
 }

@@ -1,0 +1,173 @@
+"""Hook points that somebody names: outputs of modules, caught while a model of any kind reads tokens.
+
+Letters: Z inputs of W windows.
+"""
+
+import contextlib
+import inspect
+import itertools
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+import numpy as np
+import torch
+import transformers
+
+from anisoscope.measurement.sources.hub.load import Loaded
+from anisoscope.measurement.sources.hub.reading.extract import Caught, forward
+from anisoscope.measurement.sources.hub.reading.guards import table_of_positions
+from anisoscope.utils.errors import UserError
+
+SHOWN = 8  # names of modules in a message
+
+
+class Bare:
+    """A function from a text to token ids, asked as tokenizers of transformers are; it knows no special tokens."""
+
+    all_special_ids = ()
+
+    def __init__(self, function: Any):
+        self.function = function
+
+    def __call__(self, text: str, **_: Any) -> dict[str, list[int]]:
+        return {"input_ids": [int(one) for one in self.function(text)]}
+
+    def __getattr__(self, name: str) -> None:
+        if not name.endswith("_token_id"):
+            raise AttributeError(name)
+
+    def convert_ids_to_tokens(self, ids: list[int]) -> list[str]:
+        return [str(one) for one in ids]
+
+
+def modules_of(model: torch.nn.Module, hook_points: Any) -> dict[str, torch.nn.Module]:
+    """{name: module} of names of modules, or of such a dict; UserError where there is none of a name."""
+    if isinstance(hook_points, str):
+        hook_points = [hook_points]
+    if not isinstance(hook_points, Mapping):
+        there = dict(model.named_modules())
+        for name in hook_points:
+            if name not in there or not name:
+                some = ", ".join(itertools.islice(filter(None, there), SHOWN))
+                raise UserError(f"hook_points: {type(model).__name__} has no module {name!r}; it has {some} …")
+        hook_points = {name: there[name] for name in hook_points}
+    if not hook_points:
+        raise UserError("hook_points names none; give names of modules, as model.named_modules() lists them")
+    for name, module in hook_points.items():
+        if not isinstance(name, str) or not isinstance(module, torch.nn.Module):
+            raise UserError(f"hook_points: {name!r} stands for a {type(module).__name__}, no torch.nn.Module")
+    return dict(hook_points)
+
+
+def output_of(name: str, found: Any) -> torch.Tensor:
+    """What a module gave, or the first of several things."""
+    found = next(iter(found.values())) if isinstance(found, Mapping) and found else found
+    found = found[0] if isinstance(found, tuple | list) and found else found
+    if not isinstance(found, torch.Tensor) or not found.is_floating_point() or found.ndim not in (2, 3):
+        what = f"a {type(found).__name__}"
+        if isinstance(found, torch.Tensor):
+            what = f"{str(found.dtype).removeprefix('torch.')} of shape {tuple(found.shape)}"
+        raise UserError(f"hook point {name} gives {what}; vectors (batch, tokens, width) or (batch, width) are needed")
+    return found.detach()
+
+
+@contextlib.contextmanager
+def catching(modules: dict[str, torch.nn.Module]) -> Iterator[dict[str, torch.Tensor]]:
+    """A dict that holds the output of each module once it has run; UserError where one runs twice, or never."""
+    made: dict[str, torch.Tensor] = {}
+
+    def hook(name: str) -> Any:
+        def after(_: Any, args: tuple, found: Any) -> None:
+            if name in made:
+                raise UserError(f"hook point {name} runs more than once in a pass; name modules that run once")
+            made[name] = output_of(name, found)
+
+        return after
+
+    hooks = [module.register_forward_hook(hook(name)) for name, module in modules.items()]
+    try:
+        yield made
+    finally:
+        for one in hooks:
+            one.remove()
+    for name in modules:
+        if name not in made:
+            raise UserError(f"hook point {name} does not run when the model reads tokens; leave it out")
+
+
+def read(
+    loaded: Loaded, modules: dict[str, torch.nn.Module], ids_BT: np.ndarray, mask_BT: np.ndarray | None = None
+) -> list[torch.Tensor]:
+    """What every module gives of a batch, in their order: (B, T, D), or (B, D) of a vector for each row."""
+    with catching(modules) as made:
+        if isinstance(loaded.model, transformers.PreTrainedModel):
+            forward(loaded, ids_BT, loaded.model, **more_of(loaded, mask_BT))
+        else:
+            _call(loaded.model, ids_BT, mask_BT)
+    rows, tokens = ids_BT.shape
+    found = []
+    for name in modules:
+        x = made[name]
+        if x.ndim == 2 and len(x) == rows * tokens != rows:
+            x = x.reshape(rows, tokens, -1)
+        if x.shape[: x.ndim - 1] not in ((rows, tokens), (rows,)):
+            wanted = f"({rows} rows, {tokens} tokens, width) or ({rows} rows, width)"
+            raise UserError(f"hook point {name} gives vectors of shape {tuple(x.shape)}; {wanted} is needed")
+        found.append(x)
+    return found
+
+
+def more_of(loaded: Loaded, mask_BT: np.ndarray | None) -> dict[str, torch.Tensor]:
+    """What a model of transformers is told of padding: where it is, and positions that count from the first token."""
+    if mask_BT is None:
+        return {}
+    given = {"attention_mask": torch.as_tensor(mask_BT, dtype=torch.long, device=loaded.base.device)}
+    named = inspect.signature(loaded.base.forward).parameters
+    own = table_of_positions(loaded.base) is not None  # that counts by itself, from what is no padding
+    if "position_ids" in named and not own and not mask_BT[:, 0].all():
+        given["position_ids"] = (given["attention_mask"].cumsum(1) - 1).clamp(min=0)
+    return given
+
+
+def _call(model: torch.nn.Module, ids_BT: np.ndarray, mask_BT: np.ndarray | None) -> None:
+    """A module of any kind: tokens by name or first, and the mask where it takes one."""
+    device = next((x.device for x in model.parameters()), torch.device("cpu"))
+    ids = torch.as_tensor(np.ascontiguousarray(ids_BT), dtype=torch.long, device=device)
+    named = inspect.signature(model.forward).parameters
+    given = {}
+    if "attention_mask" in named:
+        mask = torch.ones_like(ids) if mask_BT is None else torch.as_tensor(mask_BT, dtype=torch.long, device=device)
+        given["attention_mask"] = mask
+    try:
+        model(input_ids=ids, **given) if "input_ids" in named else model(ids, **given)
+    except UserError:
+        raise
+    except (AttributeError, IndexError, RuntimeError, TypeError, ValueError) as error:
+        first = (str(error).splitlines() or [type(error).__name__])[0].rstrip(".")
+        words = f"{type(model).__name__} cannot read token ids of shape {ids_BT.shape}, up to {ids_BT.max()}"
+        raise UserError(f"{words} ({first})") from error
+
+
+def of_windows(
+    loaded: Loaded, tokens_ZWT: np.ndarray, batch_size: int, modules: dict[str, torch.nn.Module]
+) -> np.ndarray:
+    """(Z, N, W, T, D) of Z inputs, in float32: of N modules. UserError where one gives a vector for a whole window."""
+    inputs, windows = tokens_ZWT.shape[:2]
+    caught = Caught(loaded, inputs, windows)
+    for z, start in itertools.product(range(inputs), range(0, windows, batch_size)):
+        place = z, slice(start, start + batch_size)
+        for n, (name, x) in enumerate(zip(modules, read(loaded, modules, tokens_ZWT[place]), strict=True)):
+            if x.ndim == 2:
+                raise UserError(
+                    f"hook point {name} gives one vector for a window; pass padding= to read separate texts"
+                )
+            check_width(name, x.shape[-1], next(iter(modules)), caught.made.get("hook points", x).shape[-1])
+            caught.put("hook points", n, len(modules), place, x)
+    return caught.made["hook points"]
+
+
+def check_width(name: str, width: int, first: str, wanted: int) -> None:
+    if width != wanted:
+        raise UserError(
+            f"hook point {name} has width {width}, {first} has {wanted}; measure those of one width together"
+        )
