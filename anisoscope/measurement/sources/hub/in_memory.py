@@ -30,6 +30,7 @@ from anisoscope.measurement.sources.hub.residuals import COMPARED, Residuals
 from anisoscope.measurement.sources.hub.revision import guarded, stream
 from anisoscope.measurement.sources.hub.revisions import attributes
 from anisoscope.measurement.tables import join
+from anisoscope.metrics import lapack
 from anisoscope.utils.errors import UserError
 from anisoscope.utils.settings import replace
 
@@ -81,7 +82,8 @@ def of_model(
             if "all" in (families, *families) and loaded.adapter == UNKNOWN:
                 wanted = tuple(family for family in wanted if family not in OF_HEADS)
                 config = replace(config, {"measure.families": wanted})
-            with reading(loaded):
+            rows = min(config.measure.points, loaded.model.config.hidden_size)
+            with reading(loaded), lapack.threads_for(rows):
                 found = measured(loaded, tokenizer, text, config)
     except UserError as error:
         raise ValueError(in_own_words(str(error))) from error
