@@ -9,7 +9,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array
 
-from anisoscope.metrics import comparison, spectrum
+from anisoscope.metrics import comparison, lapack, spectrum
 from anisoscope.metrics.cloud import eigh, of_unit_size
 from anisoscope.metrics.neighbours import Neighbours, nearest_neighbours
 
@@ -47,7 +47,13 @@ def compiled(read: Callable[..., Array]) -> Callable[..., Array]:
         with jax.default_matmul_precision("highest"):
             return read(*matrices, **k)
 
-    return compute
+    def computed(*matrices: Array, **k: int) -> Array:
+        if jax.default_backend() != "cpu" or any(isinstance(one, jax.core.Tracer) for one in matrices):
+            return compute(*matrices, **k)
+        with lapack.threads_for(min(matrices[0].shape)):
+            return jax.block_until_ready(compute(*matrices, **k))
+
+    return computed
 
 
 def of_spectrum(read: Callable[..., Array]) -> Callable[..., Array]:

@@ -33,6 +33,7 @@ from anisoscope.measurement.sources.validate import (
     settings_of,
 )
 from anisoscope.measurement.tables import join, raw
+from anisoscope.metrics import lapack
 from anisoscope.utils.progress import bar
 
 
@@ -110,7 +111,8 @@ def of_function(
         return found, jnp.isfinite(clouds_NPD).all(), jnp.abs(clouds_NPD).max(axis=(1, 2))
 
     def table_of(params: Any) -> xr.Dataset:
-        values, finite, largest_N = jax.device_get(compute(params, tokens))
+        with lapack.threads_for():
+            values, finite, largest_N = jax.device_get(compute(params, tokens))
         if not finite:
             raise ValueError("the function gives vectors that are not finite in float32")
         for number, largest in enumerate(largest_N):

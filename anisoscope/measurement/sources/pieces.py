@@ -24,6 +24,7 @@ from anisoscope.measurement.resamples import Places
 from anisoscope.measurement.sources.degenerate import Seen, counts_in_words
 from anisoscope.measurement.sources.folds import cut, cut_pieces
 from anisoscope.measurement.sources.validate import as_float32, check_size, places_of
+from anisoscope.metrics import lapack
 from anisoscope.utils import memory
 
 LEAST = 4  # times a cloud of many points itself, which no family's program does without
@@ -123,7 +124,8 @@ def _measure(
     if (needs := program.memory_analysis()) is not None:
         takes = needs.temp_size_in_bytes + needs.output_size_in_bytes + needs.argument_size_in_bytes
         check_memory(takes, words, pieces)
-    return jax.device_get(program(*given))
+    with lapack.threads_for(min(sample.clouds_NPD.shape[1:])):
+        return jax.device_get(program(*given))
 
 
 @functools.cache

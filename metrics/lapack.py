@@ -1,0 +1,55 @@
+"""The threads of LAPACK while JAX decomposes on a CPU: of SciPy's OpenBLAS, from which JAX takes it.
+
+OpenBLAS's threads wait busily for one another, and go on for milliseconds after a decomposition. Beside XLA's own
+threads, or where several decompositions run at once, small ones then take up to twenty times as long.
+"""
+
+import contextlib
+import ctypes
+import functools
+import threading
+from collections.abc import Callable, Iterator
+
+LARGE = 2048  # rows from which a matrix that is decomposed alone gains by several threads
+
+_lock = threading.Lock()
+_open: list[int] = []  # how many threads each context now open wants
+_before = 0  # what it was before the first of them
+
+
+@contextlib.contextmanager
+def threads_for(rows: int = 0) -> Iterator[None]:
+    """One thread for matrices of fewer than LARGE rows, else as many as there are; at the end as it was before.
+
+    The number is one of the process: of contexts that are open at once in several threads the least counts.
+    """
+    global _before
+    number = _number()
+    if number is None:
+        yield
+        return
+    get, put = number
+    with _lock:
+        if not _open:
+            _before = get()
+        wanted = 1 if rows < LARGE else _before
+        _open.append(wanted)
+        put(min(_open))
+    try:
+        yield
+    finally:
+        with _lock:
+            _open.remove(wanted)
+            put(min(_open, default=_before))
+
+
+@functools.cache
+def _number() -> tuple[Callable[[], int], Callable[[int], None]] | None:
+    """How to read and set it; None where SciPy has another LAPACK."""
+    import scipy.linalg.cython_lapack as lapack  # late: JAX loads it too, once something is decomposed
+
+    library = ctypes.CDLL(lapack.__file__)  # finds what it is linked with, under the name of wheels or of distributions
+    for prefix in ("scipy_openblas", "openblas"):
+        if hasattr(library, f"{prefix}_set_num_threads"):
+            return getattr(library, f"{prefix}_get_num_threads"), getattr(library, f"{prefix}_set_num_threads")
+    return None

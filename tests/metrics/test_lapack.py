@@ -1,0 +1,86 @@
+"""The threads of LAPACK: few while something is measured, and as many as before afterwards."""
+
+import threading
+
+import jax
+import numpy as np
+import pytest
+
+import anisoscope
+from anisoscope import metrics
+from anisoscope.metrics import lapack
+
+X = np.random.default_rng(0).standard_normal((40, 3)).astype(np.float32)
+
+
+@pytest.fixture
+def threads():
+    """Reads the number, which is 3 before the test."""
+    number = lapack._number()
+    if number is None:
+        pytest.skip("SciPy has another LAPACK than OpenBLAS")
+    get, put = number
+    before = get()
+    put(3)
+    yield get
+    put(before)
+
+
+def test_small_matrices_have_one_thread_and_what_was_before_comes_back(threads):
+    with lapack.threads_for(lapack.LARGE):
+        assert threads() == 3
+        with lapack.threads_for(8):
+            assert threads() == 1
+        assert threads() == 3
+    with pytest.raises(KeyError), lapack.threads_for(8):
+        raise KeyError
+    assert threads() == 3
+
+
+def test_contexts_of_several_threads_end_in_any_order(threads):
+    first_is_open, second_is_open = threading.Event(), threading.Event()
+
+    def first():
+        with lapack.threads_for(8):
+            first_is_open.set()
+            second_is_open.wait()
+
+    one = threading.Thread(target=first)
+    one.start()
+    first_is_open.wait()
+    with lapack.threads_for(8):
+        second_is_open.set()
+        one.join()
+        assert threads() == 1
+    assert threads() == 3
+
+
+def seen_by(measured, monkeypatch, threads):
+    """The numbers of threads at which JAX begins to wait for a program."""
+    seen = []
+    for name in ("device_get", "block_until_ready"):
+        wait = getattr(jax, name)
+        monkeypatch.setattr(jax, name, lambda x, wait=wait: (seen.append(threads()), wait(x))[1])
+    measured()
+    return seen
+
+
+@pytest.mark.parametrize(
+    "measured",
+    [
+        lambda: anisoscope.measure(X, families="spectrum", folds=1),
+        lambda: anisoscope.measure_function(lambda x, _: x, np.zeros((4, 1)), families="spectrum", folds=1)(
+            X.reshape(1, 4, 10, 3)
+        ),
+        lambda: metrics.anisotropy(X),
+    ],
+    ids=["measure", "measure_function", "metrics"],
+)
+def test_whatever_decomposes_in_a_users_process_has_one_thread(measured, monkeypatch, threads):
+    assert 1 in seen_by(measured, monkeypatch, threads)
+    assert threads() == 3
+
+
+def test_in_a_program_of_the_users_own_a_metric_is_still_a_function_of_jax(threads):
+    value = jax.jit(lambda x: metrics.anisotropy(x))(X)
+    np.testing.assert_allclose(value, metrics.anisotropy(X), rtol=1e-5)
