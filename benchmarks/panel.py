@@ -15,10 +15,9 @@ os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")  # as in main.py
 import jax
 
 from anisoscope.config.experiment import Config
-from anisoscope.config.measure import NULLS, MeasureConfig
+from anisoscope.config.measure import DEFAULT, FURTHER, NULLS, MeasureConfig
 from anisoscope.config.model import ModelConfig
 from anisoscope.data.corpus import Corpus
-from anisoscope.measurement.families.entries import FAMILIES
 from anisoscope.measurement.sources.program import make_program
 from anisoscope.measurement.sources.references import OTHERS, Reference
 from anisoscope.models import transformer
@@ -35,8 +34,9 @@ PANELS = {
     "spectrum alone": (("spectrum",), ()),
     f"quick look ({', '.join(QUICK)})": (QUICK, ()),
     "the same with its null models": (QUICK, NULLS),
-    "whole panel, without null models": (tuple(FAMILIES), ()),
-    "whole panel": (tuple(FAMILIES), NULLS),
+    "whole panel, without null models": (DEFAULT, ()),
+    "whole panel": (DEFAULT, NULLS),
+    **{f"{name} alone, without null models": ((name,), ()) for name in FURTHER},
 }
 
 

@@ -13,6 +13,8 @@ import jax.numpy as jnp
 from jaxtyping import Array, Bool, Float, Int, Key
 
 from anisoscope.config.model import ModelConfig
+from anisoscope.metrics.readout import Readout
+from anisoscope.metrics.readout import made as made_readout
 from anisoscope.models import norms
 from anisoscope.models.attention import ATTENTIONS, Sink, attend, centre
 from anisoscope.models.linear import ACTIVATIONS, product
@@ -175,6 +177,15 @@ def build(config: ModelConfig, vocab_size: int, dtype: str | None = None, hook_p
         return transformer.apply({"params": params}, tokens_BT, taps_LBTD, visible_TT, see)
 
     return Model(init, apply)
+
+
+def readout(config: ModelConfig, params: Params) -> Readout:
+    """How the model makes logits of its last residual stream."""
+    head_DV = params["tokens"].T if config.tied else params["head"]
+    if not NORMS[config.norm].final:
+        return made_readout(head_DV)
+    norm = params["norm_final"]
+    return made_readout(head_DV, "layer", norm["scale"], norm.get("bias", 0.0), norms.EPSILON)
 
 
 def count_parameters(params: Params) -> int:

@@ -19,8 +19,12 @@ FAMILIES = {  # by what each is measured of; measurement/families/entries.py has
     "comparison": "layers",
     "attention": "heads",
     "projection": "vectors",
+    "readout": "readout",
 }
+FURTHER = ("readout",)  # measured where they are named, or by "all" of what vectors have
+DEFAULT = tuple(name for name in FAMILIES if name not in FURTHER)
 OF_TEXT = ("frequency",)  # that read which token a point is of
+OF_OWN = ("readout",)  # that read how a model makes its output
 NULLS = ("gaussian", "shuffled", "untrained", "permuted")
 OF_ARRAYS = tuple(name for name, of in FAMILIES.items() if of in ("cloud", "layers") and name not in OF_TEXT)
 
@@ -30,7 +34,7 @@ class MeasureConfig:
     points: int = 4096  # vectors per cloud
     batches: int = 4  # clouds per checkpoint, over disjoint windows
     folds: int = 8  # folds of whole windows in a batch, resampled for the intervals; 1: by batches alone
-    families: tuple[str, ...] = tuple(FAMILIES)  # what is measured: docs/reference/files.md
+    families: tuple[str, ...] = DEFAULT  # what is measured: docs/reference/files.md
     nulls: tuple[str, ...] = NULLS  # what every value is compared with
     weighting: str = "none"  # which positions are drawn: any (none), or so that all characters weigh alike (types)
     masked: bool = False  # a run that predicts masked characters reads them masked, as in training, not as they are

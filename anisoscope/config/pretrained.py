@@ -6,14 +6,15 @@ from dataclasses import dataclass, field
 from anisoscope.config import data as data_config
 from anisoscope.config import measure as panel_config
 from anisoscope.config.data import DataConfig
-from anisoscope.config.measure import FAMILIES, OF_TEXT, MeasureConfig
+from anisoscope.config.measure import DEFAULT, FAMILIES, OF_OWN, OF_TEXT, MeasureConfig
 from anisoscope.config.tangents import TangentsConfig, check_settings
 from anisoscope.utils.errors import UserError
 from anisoscope.utils.settings import at_least, choose
 
 DTYPES = ("float32", "bfloat16", "float16")
 HIDDEN_STATES = ("blocks", "reported")
-OF_MODELS = tuple(name for name in FAMILIES if name not in OF_TEXT)  # what is known of others' models
+OF_MODELS = tuple(name for name in FAMILIES if name not in (*OF_TEXT, *OF_OWN))  # what is known of others' models
+DEFAULT_OF_MODELS = tuple(name for name in OF_MODELS if name in DEFAULT)
 ALONE = 1  # the step of a model whose name tells none; step 0 is the untrained null model, and no model is its own
 
 
@@ -32,7 +33,7 @@ class WeightsConfig:
 class PretrainedConfig:
     pretrained: WeightsConfig = field(default_factory=WeightsConfig)
     data: DataConfig = field(default_factory=DataConfig)
-    measure: MeasureConfig = field(default_factory=lambda: MeasureConfig(batches=2, families=OF_MODELS))
+    measure: MeasureConfig = field(default_factory=lambda: MeasureConfig(batches=2, families=DEFAULT_OF_MODELS))
     tangents: TangentsConfig = field(default_factory=TangentsConfig)
     window: int = 256  # tokens, or frames of speech; a picture has as many positions as the model makes of it
     characters: int | None = None  # of the text in a window, in the mean: the window then follows from the tokenizer
@@ -61,6 +62,7 @@ def check_pretrained(config: PretrainedConfig) -> None:
     for family in config.measure.families:
         if family in FAMILIES and family not in OF_MODELS:
             what = "counts the characters that a model was trained on, which of this one are not known"
+            what = "is for models trained here, and for anisoscope.measure" if family in OF_OWN else what
             raise UserError(f"measure.families: {family} {what}; leave it out")
     if config.tangents.enabled:
         check_settings(config.tangents)

@@ -2,7 +2,7 @@
 
 from dataclasses import dataclass, field
 
-from anisoscope.config.measure import OF_ARRAYS
+from anisoscope.config.measure import DEFAULT, OF_ARRAYS
 from anisoscope.utils.errors import UserError
 from anisoscope.utils.settings import LARGEST_SEED, at_least, choose, once, within
 
@@ -18,7 +18,7 @@ class FileConfig:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FoldsConfig:
-    families: tuple[str, ...] = OF_ARRAYS  # what is measured: docs/reference/files.md
+    families: tuple[str, ...] = tuple(name for name in OF_ARRAYS if name in DEFAULT)  # docs/reference/files.md
     nulls: tuple[str, ...] = ("gaussian",)  # what every value is compared with
     folds: int = 8  # of whole clusters, resampled for the intervals; 1: no intervals
     seed: int = 0  # of the folds and of the null model
@@ -37,10 +37,10 @@ def check_vectors(config: VectorsConfig) -> None:
     at_least("measure.folds", config.measure.folds, 1)
     at_least("vectors.pieces", config.vectors.pieces, 1)
     within("measure.seed", config.measure.seed, 0, LARGEST_SEED)
-    allowed = FoldsConfig()
-    for name in ("families", "nulls"):
+    allowed = {"families": OF_ARRAYS, "nulls": FoldsConfig().nulls}
+    for name, names in allowed.items():
         for value in getattr(config.measure, name):
-            choose(f"measure.{name}", value, getattr(allowed, name))
+            choose(f"measure.{name}", value, names)
         once(f"measure.{name}", getattr(config.measure, name))
     if not config.measure.families:
-        raise UserError(f"measure.families is empty; choose from {', '.join(allowed.families)}")
+        raise UserError(f"measure.families is empty; choose from {', '.join(OF_ARRAYS)}")

@@ -32,6 +32,8 @@ def measure(
     clusters: ArrayLike | Sequence[object] | None = None,
     *,
     positions: ArrayLike | Sequence[int] | None = None,
+    readout: tuple[Mapping[str, object] | None, ArrayLike] | None = None,
+    targets: ArrayLike | Sequence[int] | None = None,
     families: str | Sequence[str] = FIRST_LOOK,
     nulls: str | Sequence[str] = ("gaussian",),
     names: Sequence[str] | None = None,
@@ -56,8 +58,13 @@ def measure(
             along their order only: folds are runs of consecutive points.
         positions: (points,), the place of each point in its cluster, 0 for its first token: the family `leading` says
             how much of a cloud hangs on these.
+        readout: (norm, W), how the model makes logits of its last layer; the family `readout` reads every layer so. W
+            is (vocabulary, width). norm is None, or a dict of `kind` ("layer" or "rms") and, as far as the norm has
+            them, `scale`, `shift` and `epsilon`. The last layer is the output: x should be what the final norm reads.
+        targets: (points,), the number of the token that each point is to predict, below 0 for none.
         families: names of families of quantities, or "all" that vectors have: spectrum, outliers, leading, windows,
-            dimension, scale, similarity, and of several layers comparison.
+            dimension, scale, similarity, of several layers comparison, and the further families of docs/reading.md,
+            which "all" includes: several times the work.
         nulls: "gaussian", a featureless cloud of the same spectrum; () for none.
         names: of the layers; else they are numbered from 0.
         folds: how many parts of whole clusters are resampled, at most; 1 for values without intervals.
@@ -84,7 +91,8 @@ def measure(
     """
     from anisoscope.measurement.sources import arrays
 
-    return arrays.of_vectors(x, clusters, positions, families, nulls, names, folds, pieces, seed)
+    beside = arrays.Beside(clusters, positions, readout, targets)
+    return arrays.of_vectors(x, beside, families, nulls, names, folds, pieces, seed)
 
 
 def measure_attention(

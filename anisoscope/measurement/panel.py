@@ -18,6 +18,7 @@ from anisoscope.measurement.families.entries import FAMILIES
 from anisoscope.measurement.nulls import gaussian
 from anisoscope.measurement.quantity import MEASURED, Family, Values
 from anisoscope.measurement.resamples import Cloud, Places, Searched, Types, search
+from anisoscope.metrics.readout import Readout
 
 Over = Callable[[Callable, Any], Any]  # (work, stacked) -> what work gives of each entry of the first axis, stacked
 
@@ -32,6 +33,8 @@ class Sample(NamedTuple):
     heads: Heads | None = None
     places: Places | None = None
     types: Types | None = None
+    readout: Readout | None = None
+    target_P: Array | None = None  # the token that each point is to predict; below 0: none
 
 
 class Known(NamedTuple):
@@ -117,6 +120,11 @@ def panel_and_nearest(
         heads_Z = _stacked([sample.heads for sample in samples.values()])
         measure = functools.partial(family.measure, folds=settings.folds, over=over)
         _add(values, samples, _if(whole, functools.partial(jax.lax.map, measure, heads_Z)))
+
+    for family in _of(families, "readout"):
+        of = samples[MEASURED]
+        measure = functools.partial(family.measure, of.clouds_NPD, of.readout, of.target_P, settings.folds, over)
+        values[MEASURED].update(_if(whole, measure))
     return Found(values, nearest_N)
 
 

@@ -47,7 +47,8 @@ class Family:
     """Quantities that are measured together, and the function that measures them.
 
     `of` says what `measure` takes: "cloud" (a Cloud: one layer), "layers" (all layers, and others to compare with),
-    "heads" (queries and keys of all blocks), or "vectors" (the same, for vectors that are kept as they are).
+    "heads" (queries and keys of all blocks), "vectors" (the same, for vectors that are kept as they are), or "readout"
+    (all layers, and how a model reads its output off the last).
     """
 
     of: str

@@ -13,6 +13,7 @@ from anisoscope.measurement.families.entries import FAMILIES, coordinates, famil
 from anisoscope.measurement.intervals import KINDS
 from anisoscope.measurement.panel import MEASURED, Sample, panel
 from anisoscope.measurement.resamples import Places, Types
+from anisoscope.metrics.readout import made
 
 PINNED = pathlib.Path(__file__).with_name("pinned.json")  # written by `python -m tests.measurement.test_families`
 WINDOWS, TIME, WIDTH = 8, 16, 12
@@ -38,7 +39,8 @@ def values_on_fixed_clouds() -> dict[str, dict]:
     points = np.float32(points)
     letters = generator.choice(6, picks.size, p=(0.3, 0.25, 0.2, 0.15, 0.06, 0.04))
     types = Types(np.stack([letters, letters // 2, picks]), np.float32([-letters, -letters // 2, -picks]), letters % 4)
-    sample = Sample(points, heads, Places(picks // TIME, picks % TIME), types)
+    read = made(np.float32(generator.normal(size=(WIDTH, 6))), "layer"), letters
+    sample = Sample(points, heads, Places(picks // TIME, picks % TIME), types, *read)
     others = {"previous": points + np.float32(0.1), "last": points[::-1]}
     key = jax.random.key(settings.seed)
     found = jax.jit(lambda sample, others: panel({MEASURED: sample}, others, settings, key))(sample, others)[MEASURED]

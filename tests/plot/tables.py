@@ -12,11 +12,11 @@ import numpy as np
 import xarray as xr
 
 from anisoscope.config.experiment import Config
-from anisoscope.config.measure import MeasureConfig
+from anisoscope.config.measure import DEFAULT, MeasureConfig
 from anisoscope.config.model import ModelConfig
 from anisoscope.config.run import TrainConfig
 from anisoscope.config.variants import expand
-from anisoscope.measurement.families.entries import FAMILIES, coordinates, nulls_of, quantities
+from anisoscope.measurement.families.entries import coordinates, nulls_of, quantities
 from anisoscope.measurement.families.projection import VECTORS
 from anisoscope.measurement.panel import MEASURED
 from anisoscope.measurement.sources.probe import POSITION_SETS
@@ -85,7 +85,7 @@ def make_run(
         if "projection" not in without:
             vectors = drifting([seed, causal, step], np.log1p(step) / np.log1p(1000), layers)
             raw[step] = raw[step].assign(projection.labelled(vectors, np.arange(POINTS), 512, head=0))
-    results, _ = joined(raw, tuple(FAMILIES), nulls)
+    results, _ = joined(raw, DEFAULT, nulls)
     results.attrs = attributes
     results["validation_context_gain"] = (
         "step",

@@ -8,6 +8,7 @@ from anisoscope.measurement.families import (
     leading,
     outliers,
     projection,
+    readout,
     scale,
     similarity,
     spectrum,
@@ -27,6 +28,7 @@ FAMILIES: dict[str, Family] = {
     "comparison": comparison.FAMILY,
     "attention": attention.FAMILY,
     "projection": projection.FAMILY,
+    "readout": readout.FAMILY,
 }
 
 

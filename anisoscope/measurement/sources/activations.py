@@ -21,6 +21,7 @@ from anisoscope.measurement.panel import MEASURED, Found, Known, Over, Sample, p
 from anisoscope.measurement.quantity import Values
 from anisoscope.measurement.resamples import Places, Searched, Types
 from anisoscope.measurement.sources.probe import Probe
+from anisoscope.metrics.readout import Readout
 
 INPUTS = (MEASURED, "shuffled")  # the probe's windows, and their characters in random order
 
@@ -29,6 +30,16 @@ class Measured(NamedTuple):
     values: dict[str, Values]  # {sample: {quantity: (batch, positions, *dims, R)}}
     vectors: Values  # of the first batch, all positions: what is kept as it is
     nearest_GS: Searched | None = None  # of the measured clouds, (batch, positions, layer, …), where others' are known
+
+
+class Read(NamedTuple):
+    """Activations of inputs of a model whose output is read off every layer too."""
+
+    resid_ZLBTD: Array
+    q_ZNBTHK: Array
+    k_ZNBTHK: Array
+    readout: Readout
+    target_ZBT: Array  # the token that each position is to predict; below 0: none
 
 
 class Spec(NamedTuple):
@@ -105,16 +116,32 @@ def _of_positions(
     return panel_and_nearest(samples, others, known, spec.settings, key, spec.over_clouds, permuted)
 
 
-def of_model(apply: Callable[[Any, Array], tuple[Array, Any]], settings: MeasureConfig) -> Callable:
-    """`activate` of a network, `apply(params, tokens_BT) -> (logits, Activations)`, on windows and shuffled ones."""
+def of_model(
+    apply: Callable[[Any, Array], tuple[Array, Any]],
+    settings: MeasureConfig,
+    readout: Callable[[Any], Readout] | None = None,
+    ahead: int = 1,
+) -> Callable:
+    """`activate` of a network, `apply(params, tokens_BT) -> (logits, Activations)`, on windows and shuffled ones.
+
+    Where its output is read off every layer, `readout(params)` says how, and the token to be told is so far `ahead`.
+    """
     inputs = len(inputs_of(settings))
 
     def activate(params: Any, references: dict[str, Any], windows: tuple[Array, Array]) -> tuple[Any, dict[str, Array]]:
         tokens_ZWT = jnp.stack(windows[:inputs])
         activations_Z = jax.lax.map(lambda tokens_WT: apply(params, tokens_WT)[1], tokens_ZWT)
+        if "readout" in settings.families:
+            activations_Z = Read(*activations_Z[:3], readout(params), targets(tokens_ZWT, ahead))
         return activations_Z, {name: apply(other, windows[0])[1].resid_LBTD for name, other in references.items()}
 
     return activate
+
+
+def targets(tokens_ZBT: Array, ahead: int) -> Array:
+    """The token so far ahead in the same window; -1 where the window ends before."""
+    missing = [(0, 0)] * (tokens_ZBT.ndim - 1) + [(0, ahead)]
+    return jnp.pad(tokens_ZBT, missing, constant_values=-1)[..., ahead:]
 
 
 def of_probe(probe: Probe, settings: MeasureConfig, visible_TT: Array, known: Known | None = None) -> Batches:
@@ -146,7 +173,9 @@ def _sample(activations_Z: Any, z: int, picks_P: Array, visible_TT: Array, types
         heads = Heads(q_NBTHK, k_NBTHK, picks_P, visible_TT, getattr(activations_Z, "bias_NHTT", None))
     places = Places(*jnp.divmod(picks_P, resid_LBTD.shape[2]))
     types = jax.tree.map(lambda x_Z: x_Z[z][..., picks_P], types_Z)
-    return Sample(_clouds(resid_LBTD, picks_P), heads, places, types)
+    target_ZBT = getattr(activations_Z, "target_ZBT", None)
+    target_P = None if target_ZBT is None else target_ZBT[z].ravel()[picks_P]
+    return Sample(_clouds(resid_LBTD, picks_P), heads, places, types, getattr(activations_Z, "readout", None), target_P)
 
 
 def _clouds(resid_LBTD: Array, picks_P: Array) -> Array:

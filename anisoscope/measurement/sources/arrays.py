@@ -5,7 +5,7 @@ Letters: M points of a fold.
 
 import numbers
 from collections.abc import Callable, Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -18,6 +18,7 @@ from anisoscope.config.measure import MeasureConfig
 from anisoscope.measurement.panel import Sample
 from anisoscope.measurement.quantity import Values
 from anisoscope.measurement.resamples import Places
+from anisoscope.measurement.sources import readouts
 from anisoscope.measurement.sources.folds import cut_windows
 from anisoscope.measurement.sources.pieces import Piece, of_heads, of_layers, pieces_of, replicated
 from anisoscope.measurement.sources.validate import (
@@ -37,10 +38,18 @@ from anisoscope.metrics import lapack
 from anisoscope.utils.progress import bar
 
 
+class Beside(NamedTuple):
+    """What is known of the points beside their vectors, as it is given; None: nothing."""
+
+    clusters: Any = None
+    positions: Any = None
+    readout: Any = None
+    targets: Any = None
+
+
 def of_vectors(
     x: Any,
-    clusters: Any,
-    positions: Any,
+    beside: Beside,
     families: str | Sequence[str],
     nulls: str | Sequence[str],
     names: Sequence[str] | None,
@@ -49,16 +58,19 @@ def of_vectors(
     seed: int,
 ) -> xr.Dataset:
     """`measurement.api.measure`, with `count` for its pieces."""
-    clusters, positions = aligned(clusters, x, "clusters"), aligned(positions, x, "positions")
+    clusters, positions, targets = (
+        aligned(getattr(beside, name), x, name) for name in ("clusters", "positions", "targets")
+    )
     x = as_arrays(x)
     single = getattr(x, "ndim", None) == 2
-    settings = settings_of(chosen(families, OF_VECTORS, single), nulls, folds, seed)
+    settings = settings_of(readouts.with_readout(families, beside.readout, single), nulls, folds, seed)
     layers = layers_of(x)
+    read = readouts.read_of(beside.readout, targets, *np.shape(layers[0]))
     check_names(names, len(layers))
     pieces = pieces_of(np.shape(layers[0])[0], clusters, positions, count, folds, seed)
     about = {"seed": seed} | described(layers, clusters, pieces)
     whole = f"measure {', '.join(settings.families)}" if families == "all" else ""  # which takes a while: with a bar
-    values, doubtful = of_layers(layers, pieces, settings, lambda work: bar(work, whole, "layer"))
+    values, doubtful = of_layers(layers, pieces, settings, lambda work: bar(work, whole, "layer"), read)
     return labelled(values, settings, about | doubtful, names, single)
 
 

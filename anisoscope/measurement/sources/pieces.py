@@ -23,6 +23,7 @@ from anisoscope.measurement.quantity import Values
 from anisoscope.measurement.resamples import Places
 from anisoscope.measurement.sources.degenerate import Seen, counts_in_words
 from anisoscope.measurement.sources.folds import cut, cut_pieces
+from anisoscope.measurement.sources.readouts import Read
 from anisoscope.measurement.sources.validate import as_float32, check_size, places_of
 from anisoscope.metrics import lapack
 from anisoscope.utils import memory
@@ -66,9 +67,10 @@ def of_layers(
     pieces: list[Piece],
     settings: MeasureConfig,
     progress: Callable[[list], Iterable] = iter,
+    read: Read | None = None,
 ) -> tuple[dict[str, Values], dict[str, str]]:
     """{cloud: {quantity: (piece, layer, …, R)}}, layer by layer unless layers are compared; what is to be told."""
-    together = any(FAMILIES[name].of == "layers" for name in settings.families)
+    together = any(FAMILIES[name].of in ("layers", "readout") for name in settings.families)
     numbers = list(range(len(layers)))
     parts, seen = [], [Seen() for _ in layers]
     for some in progress([numbers] if together else [[number] for number in numbers]):
@@ -85,6 +87,8 @@ def of_layers(
                 for number, cloud_PD in zip(some, clouds_NPD, strict=True):
                     seen[number].add(cloud_PD)
                 sample = Sample(clouds_NPD, places=piece.places)
+                if read is not None:
+                    sample = sample._replace(readout=read.readout, target_P=read.target_P[piece.rows_P])
                 found.append(_measure(sample, piece.index_JM, settings, place, words, len(pieces)))
         parts.append(jax.tree.map(lambda *values: np.stack(values), *found))
     return jax.tree.map(lambda *values: np.concatenate(values, axis=1), *parts), counts_in_words(seen)
@@ -179,9 +183,9 @@ def replicated(sample: Sample, index_JM: Array, key: Array, settings: MeasureCon
 
 def _part(sample: Sample, index_P: Array) -> Sample:
     """These points; of heads, the windows that they make up."""
-    places = jax.tree.map(lambda x_P: x_P[index_P], sample.places)
+    places, target_P = jax.tree.map(lambda x_P: x_P[index_P], (sample.places, sample.target_P))
     if sample.heads is None:
-        return Sample(sample.clouds_NPD[:, index_P], None, places)
+        return Sample(sample.clouds_NPD[:, index_P], None, places, None, sample.readout, target_P)
     q_NBTHK, k_NBTHK = sample.heads.q_NBTHK, sample.heads.k_NBTHK
     window_B = index_P[:: q_NBTHK.shape[2]] // q_NBTHK.shape[2]
     heads = sample.heads._replace(

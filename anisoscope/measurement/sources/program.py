@@ -24,6 +24,7 @@ from anisoscope.measurement.panel import Known, bytes_of_cloud
 from anisoscope.measurement.sources.activations import Measured, Spec, measure_batches, of_model, of_probe
 from anisoscope.measurement.sources.probe import POSITION_SETS, Probe, make_probe, with_types
 from anisoscope.measurement.sources.references import OTHERS, Reference
+from anisoscope.metrics.readout import Readout
 from anisoscope.models import transformer
 from anisoscope.models.masks import idle, visible_keys
 from anisoscope.training.objective import OBJECTIVES
@@ -116,8 +117,8 @@ def _prepared(
     model = dataclasses.replace(config.model, mask="bidirectional")  # whose place the mask takes that is given
     model = dataclasses.replace(model, **{name: getattr(ModelConfig(), name) for name in idle(model)})
     visible_TT = jax.device_put(np.asarray(visible_keys(config.model, config.model.context)), whole)
-    by_units = shared is not None
-    compute = _computation(model, config.measure, corpus.vocab_size, devices, by_units, config.mesh, hook_points)
+    by_units, ahead = shared is not None, 0 if OBJECTIVES[config.objective].drawn else 1
+    compute = _computation(model, config.measure, corpus.vocab_size, devices, by_units, config.mesh, hook_points, ahead)
     sizes = config.measure.batches, len(POSITION_SETS)
     unknown = comparison.nothing_found(sizes, model.layers + 1, config.measure.points, config.measure.folds)
     compared = "comparison" in config.measure.families
@@ -143,6 +144,7 @@ def _computation(
     by_units: bool,
     layout: MeshConfig,
     hook_points: tuple[str, ...],
+    ahead: int,
 ) -> Callable[..., Measured]:
     """Runs of an experiment that share model and settings compile it once, whatever their masks: these are data."""
     network = transformer.build(model, vocab_size, "float32", hook_points)
@@ -155,10 +157,13 @@ def _computation(
             activations = transformer.Activations(of_point_NBTD, None, None)
         return logits_BTV, activations
 
+    def readout(given: tuple) -> Readout:
+        return transformer.readout(model, given[0])
+
     over_clouds = mesh.over_clouds(layout, bytes_of_cloud(settings.points, model.width))
-    spec = Spec(of_model(apply, settings), settings, over_clouds=over_clouds)
+    spec = Spec(of_model(apply, settings, readout, ahead), settings, over_clouds=over_clouds)
     if by_units and devices.size > 1:
-        activate = of_model(mesh.over_windows(devices, apply), settings)
+        activate = of_model(mesh.over_windows(devices, apply), settings, readout, ahead)
         spec = Spec(activate, settings, mesh.over_units(devices), over_clouds)
 
     def measured(

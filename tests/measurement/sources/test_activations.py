@@ -5,7 +5,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from anisoscope.config.measure import NULLS, MeasureConfig
+from anisoscope.config.measure import DEFAULT, NULLS, MeasureConfig
 from anisoscope.config.model import ModelConfig
 from anisoscope.data import frequency
 from anisoscope.measurement.families import dimension, leading
@@ -18,7 +18,7 @@ from anisoscope.measurement.resamples import Cloud, leave_out, search, sections
 from anisoscope.measurement.sources import activations
 from anisoscope.measurement.sources.probe import POSITION_SETS, make_probe, with_types
 from anisoscope.models.masks import visible_keys
-from anisoscope.models.transformer import build
+from anisoscope.models.transformer import build, readout
 from anisoscope.utils import mesh
 from anisoscope.utils.layout import MeshConfig
 from tests import (
@@ -36,8 +36,12 @@ TOKENS, KINDS_OF_TOKENS = np.random.default_rng(0).integers(0, VOCAB, 24 * CONTE
 PROBE = make_probe(TOKENS, CONTEXT, POINTS, BATCHES, FOLDS, 0)
 OF_KINDS = PROBE._replace(tokens_GWT=PROBE.tokens_GWT // 8, shuffled_GWT=PROBE.shuffled_GWT // 8)
 PROBE = PROBE._replace(types=with_types(OF_KINDS, TOKENS // 8, KINDS_OF_TOKENS).types)
-FAMILIES, QUANTITIES, COORDINATES = tuple(families.FAMILIES), families.quantities(), families.coordinates()
-MEASURED = {name for name, quantity in QUANTITIES.items() if not quantity.derived}
+FAMILIES, QUANTITIES, COORDINATES = DEFAULT, families.quantities(), families.coordinates()
+MEASURED = {
+    name for name, quantity in QUANTITIES.items() if not quantity.derived and families.family_of(name) in FAMILIES
+}
+SIZES = {"layer": 3, "other_layer": 3, "block": 2, "head": 2, "batch": BATCHES, "positions": len(POSITION_SETS)}
+SIZES |= {name: len(values) for name, values in COORDINATES.items()} | dict.fromkeys(KINDS, 5)
 SLOW = ("dimension", "scale", "similarity")
 SPECTRAL = {
     "anisotropy": reference_spectrum.anisotropy,
@@ -78,7 +82,8 @@ def program(mask, families=FAMILIES, nulls=NULLS, folds=FOLDS, over_clouds=jax.l
 
 def made(apply, settings, over_clouds=jax.lax.map):
     """measure(params, others, probe, visible_TT)."""
-    spec = activations.Spec(activations.of_model(apply, settings), settings, over_clouds=over_clouds)
+    read = functools.partial(readout, ModelConfig())
+    spec = activations.Spec(activations.of_model(apply, settings, read), settings, over_clouds=over_clouds)
     return lambda params, others, probe, visible_TT: activations.measure_batches(
         spec, params, others, activations.of_probe(probe, settings, visible_TT)
     )
@@ -424,8 +429,6 @@ def test_the_gaussian_null_model_is_measured_like_the_text(name):
 @pytest.mark.slow
 def test_shapes_are_the_declared_dimensions():
     measure, *params = program("causal")
-    sizes = {"layer": 3, "other_layer": 3, "block": 2, "head": 2, "batch": BATCHES, "positions": len(POSITION_SETS)}
-    sizes |= {name: len(values) for name, values in COORDINATES.items()} | dict.fromkeys(KINDS, 5)
     shapes = jax.eval_shape(measure, *params, PROBE, visible("causal"))
     assert {shapes.vectors[name].shape for name in VECTORS} == {(2, POINTS, 8)}
     assert shapes.values["measured"].keys() == MEASURED
@@ -435,7 +438,7 @@ def test_shapes_are_the_declared_dimensions():
         }
         assert own.keys() == wanted
         for name, found in own.items():
-            assert found.shape == tuple(sizes[dim] for dim in QUANTITIES[name].raw_dims), name
+            assert found.shape == tuple(SIZES[dim] for dim in QUANTITIES[name].raw_dims), name
             assert found.dtype == (jnp.int32 if QUANTITIES[name].units == "points" else jnp.float32), name
 
 
@@ -443,15 +446,19 @@ def test_shapes_are_the_declared_dimensions():
     "family",
     [
         pytest.param(
-            name, marks=[pytest.mark.slow] * (name not in ("dimension", "comparison", "attention", "projection"))
+            name,
+            marks=[pytest.mark.slow] * (name not in ("dimension", "comparison", "attention", "projection", "readout")),
         )
-        for name in FAMILIES
+        for name in families.FAMILIES
     ],
 )
 def test_a_family_alone_gives_its_quantities_and_no_others(family):
     measure, *params = program("causal", (family,), ())
     shapes = jax.eval_shape(measure, *params, PROBE, visible("causal"))
-    assert shapes.values["measured"].keys() == families.FAMILIES[family].quantities.keys() & MEASURED
+    own = {name for name, one in families.FAMILIES[family].quantities.items() if not one.derived}
+    assert shapes.values["measured"].keys() == own
+    for name in own:
+        assert shapes.values["measured"][name].shape == tuple(SIZES[dim] for dim in QUANTITIES[name].raw_dims), name
     assert set(shapes.vectors) == set({"projection": VECTORS, "leading": leading.VECTORS}.get(family, ()))
 
 

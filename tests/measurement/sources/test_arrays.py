@@ -15,7 +15,7 @@ from anisoscope.measurement.intervals import summarise
 from anisoscope.measurement.sources import folds, pieces
 from anisoscope.measurement.sources import validate as sources_given
 from anisoscope.utils import memory
-from tests import reference, reference_comparison, reference_leading, reference_spectrum
+from tests import reference, reference_comparison, reference_leading, reference_readout, reference_spectrum
 
 LAYERS, POINTS, WIDTH = 2, 96, 6
 GENERATOR = np.random.default_rng(0)
@@ -507,3 +507,45 @@ def test_out_of_memory_says_what_helps_here(monkeypatch, error):
         measure(CLOUDS[0], families="similarity", pieces=2)
     with pytest.raises(ValueError, match=r"out of memory .* pass pieces=2"):
         measure_attention(HEADS, HEADS, mask="causal")
+
+
+def test_a_readout_beside_arrays_reads_every_layer_as_the_last():
+    unembedding, scale = GENERATOR.normal(size=(11, WIDTH)), GENERATOR.normal(size=WIDTH)
+    targets = GENERATOR.integers(-1, 11, POINTS)
+    norm = {"kind": "rms", "scale": scale, "epsilon": 1e-6}
+    given = {"readout": (norm, unembedding), "targets": targets, "families": "similarity", "folds": 4}
+    table = measure(CLOUDS, UNEQUAL_P, **given)
+    expected = reference_readout.lens(CLOUDS, targets, unembedding.T, "rms", scale, 0.0, 1e-6)
+    named = {"readout_entropy": expected[0], "readout_divergence": expected[1], "readout_rank": expected[3]}
+    for name, value_NP in named.items():
+        np.testing.assert_allclose(value(table, name), np.nanmean(value_NP, axis=1), rtol=1e-4, atol=1e-5)
+        assert (table[name].sel(statistic="low") <= table[name].sel(statistic="high")).all()
+    assert "mean_cosine" in table
+    alone = measure(CLOUDS, readout=(None, unembedding), families="readout", folds=2)
+    assert np.isnan(value(alone, "readout_loss")).all()
+    assert np.isfinite(value(alone, "readout_entropy")).all()
+
+
+@pytest.mark.parametrize(
+    ("given", "words"),
+    [
+        ({"families": "readout"}, r"needs readout=\(norm, W\)"),
+        ({"targets": np.zeros(POINTS, int)}, r"pass readout=\(norm, W\) too"),
+        ({"readout": np.eye(WIDTH)}, r"a pair \(norm, W\) is needed"),
+        ({"readout": (None, np.ones((4, WIDTH + 1)))}, rf"shape \(4, {WIDTH + 1}\); \(vocabulary, {WIDTH}\) is needed"),
+        ({"readout": ({"kind": "batch"}, np.ones((4, WIDTH)))}, "kind is one of layer, rms, none"),
+        ({"readout": ({"kind": "rms", "scale": np.ones(3)}, np.ones((4, WIDTH)))}, r"scale has shape \(3,\)"),
+        (
+            {"readout": (None, np.ones((4, WIDTH))), "targets": np.full(POINTS, 4)},
+            "targets reach 4; readout's W has 4 tok",
+        ),
+        (
+            {"readout": (None, np.ones((4, WIDTH))), "targets": np.ones(POINTS)},
+            "dtype float64; a whole number for each",
+        ),
+    ],
+)
+def test_what_is_no_readout_is_told_in_a_line(given, words):
+    with pytest.raises(ValueError, match=words) as told:
+        measure(CLOUDS, **given)
+    assert "\n" not in str(told.value)

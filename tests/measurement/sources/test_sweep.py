@@ -560,7 +560,8 @@ def test_every_product_of_a_measurement_has_full_float32_precision():
     params, probe = model.init(jax.random.key(0)), program.probe_of(config, corpus)
     visible_TT = visible_keys(config.model, config.model.context)
     settings = dataclasses.replace(config.measure, families=tuple(FAMILIES), nulls=NULLS)
-    spec = activations.Spec(activations.of_model(model.apply, settings), settings)
+    read = functools.partial(transformer.readout, config.model)
+    spec = activations.Spec(activations.of_model(model.apply, settings, read), settings)
     compute = functools.partial(activations.measure_batches, spec)
     batches = activations.of_probe(probe, settings, visible_TT)
     text = str(jax.make_jaxpr(compute)(params, {"previous": params, "last": params}, batches))
@@ -591,6 +592,18 @@ def test_a_checkpoint_beside_the_schedule_is_measured_there(run):
     files.write(whole.assign_attrs(checkpoints=json.dumps({5: "another network's"})), path)
     assert beside() == {5}
     assert files.read_table(path).equals(whole)
+
+
+def test_a_run_has_the_readout_where_it_is_named_beside_the_untrained_model(run):
+    folder, config = run
+    measured(replace(config, {"measure.families": ("readout",), "measure.nulls": ("untrained",)}), folder)
+    results = files.read_table(folder / "results.nc").sel(step=6, positions="all")
+    loss = results.readout_loss.sel(statistic="mean")
+    assert (loss > 0).all()
+    assert float(results.readout_divergence.sel(statistic="mean")[-1]) < 1e-5
+    assert float(results.readout_settled.sel(statistic="mean")[-1]) == 1
+    assert np.isfinite(results.readout_loss_excess.sel(null="untrained", statistic="low")).all()
+    assert results.readout_settled_over_blocks.attrs["long_name"].endswith("mean over blocks 1 to N")
 
 
 def spread(cloud):

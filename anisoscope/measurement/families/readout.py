@@ -1,0 +1,119 @@
+"""Family readout: what a model would say if each layer were its last (the logit lens), and how its answer settles."""
+
+import math
+from collections.abc import Callable
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+from jax import Array
+from jax.lax import Precision
+
+from anisoscope.measurement.quantity import HERE, NOT_NEGATIVE, ONE_OR_MORE, SHARE, Family, Quantity, Values
+from anisoscope.measurement.resamples import leave_out
+from anisoscope.metrics import readout
+from anisoscope.metrics.readout import Lens, Readout
+
+LENS = "nostalgebraist 2020, interpreting GPT: the logit lens"
+TRUE = "y the token that the point is to predict: the next, or of masked characters its own; points without left out"
+
+
+def _readout(
+    read: Callable[[Lens], Array] | None,
+    long_name: str,
+    formula: str,
+    source: str,
+    range: tuple[float, float],
+    units: str = "1",
+) -> Quantity:
+    about = {"long_name": long_name, "formula": formula, "source": source, "range": range, "units": units}
+    return Quantity(read=read, resampling="jackknife", **about)
+
+
+QUANTITIES = {
+    "readout_entropy": _readout(
+        lambda lens: lens.entropy_NP,
+        "entropy of the readout",
+        "mean over points of -sum p_l ln p_l, p_l = softmax(W' norm(x_l)): final norm and unembedding at layer l",
+        LENS,
+        NOT_NEGATIVE,
+        "nat",
+    ),
+    "readout_divergence": _readout(
+        lambda lens: lens.divergence_NP,
+        "divergence of the readout from the output",
+        "mean over points of sum p ln(p / p_l), p that of the last layer",
+        f"{LENS}; Belrose et al. 2023, Eliciting Latent Predictions with the Tuned Lens",
+        NOT_NEGATIVE,
+        "nat",
+    ),
+    "readout_loss": _readout(
+        lambda lens: -lens.log_probability_NP / math.log(2),
+        "loss of the readout",
+        f"mean over points of -log2 p_l(y), {TRUE}",
+        LENS,
+        NOT_NEGATIVE,
+        "bit",
+    ),
+    "readout_probability": _readout(
+        lambda lens: jnp.exp(lens.log_probability_NP),
+        "probability of the true token",
+        f"mean over points of p_l(y), {TRUE}",
+        LENS,
+        SHARE,
+    ),
+    "readout_rank": _readout(
+        lambda lens: lens.rank_NP,
+        "rank of the true token",
+        f"mean over points of 1 + the number of tokens with larger logits than y, {TRUE}",
+        LENS,
+        ONE_OR_MORE,
+    ),
+    "readout_settled": _readout(
+        lambda lens: lens.settled_NP,
+        "share of answers that are settled",
+        "share of points whose largest logit, at this layer and all behind it, is where the output has it; 1 less its "
+        "mean over blocks is the mean share of the blocks before the answer settles",
+        HERE,
+        SHARE,
+    ),
+    "readout_alignment": _readout(
+        None,
+        "alignment with the unembedding",
+        f"|U'W|_F^2 / k, U the k = {readout.DIRECTIONS} leading principal directions of the layer, W those of the "
+        "tokens' unembeddings about their mean, times the norm's scale; k/D by chance",
+        "reconstruction: squared cosines of principal subspaces, this project",
+        SHARE,
+    ),
+}
+OF_POINTS = {name: quantity.read for name, quantity in QUANTITIES.items() if quantity.read}
+
+
+def measure(
+    clouds_NPD: Array,
+    how: Readout,
+    target_P: Array | None,
+    folds: int,
+    over: Callable[[Callable, Any], Any] = jax.lax.map,
+) -> Values:
+    """Every quantity of every layer, arrays (layer, R); without targets what reads the true token is NaN."""
+    points = clouds_NPD.shape[1]
+    keep_RP = leave_out(folds, points)
+    target_P = jnp.full(points, -1) if target_P is None else target_P
+    lens = readout.lens(clouds_NPD, how, target_P)
+
+    def mean(value_NP: Array, counts_P: Array) -> Array:
+        weight_RP = keep_RP * counts_P[None]
+        kept_NP = jnp.where(counts_P[None], value_NP, 0.0)
+        return jnp.matmul(kept_NP, weight_RP.T, precision=Precision.HIGHEST) / weight_RP.sum(axis=1)[None]
+
+    def of_cloud(cloud_PD: Array) -> Array:
+        return jax.lax.map(lambda keep_P: readout.alignment(cloud_PD, how, keep_P), keep_RP)
+
+    every_P, told_P = jnp.ones(points, bool), target_P >= 0
+    told = ("readout_loss", "readout_probability", "readout_rank")
+    values = {name: mean(read(lens), told_P if name in told else every_P) for name, read in OF_POINTS.items()}
+    return values | {"readout_alignment": over(of_cloud, clouds_NPD)}
+
+
+FAMILY = Family(of="readout", measure=measure, quantities=QUANTITIES, nulls=("untrained",))

@@ -1,0 +1,74 @@
+import jax
+import numpy as np
+import pytest
+
+from anisoscope.metrics import readout
+from tests import reference_readout as reference
+from tests.metrics.clouds import rotation
+
+LAYERS, POINTS, WIDTH, VOCABULARY = 4, 50, 16, 23
+GENERATOR = np.random.default_rng(0)
+CLOUDS = GENERATOR.normal(size=(LAYERS, POINTS, WIDTH)).cumsum(axis=0).astype(np.float32)
+UNEMBEDDING = GENERATOR.normal(size=(WIDTH, VOCABULARY)).astype(np.float32)
+SCALE, SHIFT = GENERATOR.normal(size=(2, WIDTH)).astype(np.float32) + 1
+TARGET = GENERATOR.integers(-1, VOCABULARY, POINTS)
+lens, alignment = jax.jit(readout.lens), jax.jit(readout.alignment)
+
+
+@pytest.mark.parametrize("kind", readout.KINDS)
+def test_agrees_with_float64_whatever_the_norm(kind):
+    how = readout.made(UNEMBEDDING, kind, SCALE, SHIFT, 1e-3)
+    expected = reference.lens(CLOUDS, TARGET, UNEMBEDDING, kind, SCALE, SHIFT, 1e-3)
+    for name, one, other in zip(readout.Lens._fields, lens(CLOUDS, how, TARGET), expected, strict=True):
+        np.testing.assert_allclose(one, other, rtol=1e-4, atol=1e-4, err_msg=name)
+    assert 0 < expected[4][0].mean() < 1
+    expected = reference.alignment(CLOUDS[0], UNEMBEDDING, SCALE)
+    np.testing.assert_allclose(alignment(CLOUDS[0], how), expected, rtol=1e-4)
+
+
+def test_in_parts_it_is_the_same_as_at_once(monkeypatch):
+    how = readout.made(UNEMBEDDING, "layer")
+    whole = lens(CLOUDS, how, TARGET)
+    monkeypatch.setattr(readout, "AT_ONCE", 7 * LAYERS * VOCABULARY)  # 50 points are no multiple of 7
+    for one, other in zip(readout.lens(CLOUDS, how, TARGET), whole, strict=True):
+        np.testing.assert_allclose(one, other, rtol=1e-5, atol=1e-5)
+
+
+def test_of_a_model_that_says_every_token_alike_and_of_one_that_is_sure():
+    flat = lens(CLOUDS, readout.made(np.zeros_like(UNEMBEDDING)), TARGET)
+    np.testing.assert_allclose(flat.entropy_NP, np.log(VOCABULARY), rtol=1e-6)
+    np.testing.assert_array_equal(flat.divergence_NP, 0)
+    np.testing.assert_array_equal(flat.settled_NP, 1)
+    np.testing.assert_array_equal(np.asarray(flat.rank_NP)[:, TARGET >= 0], 1)
+    axes = 1e3 * np.eye(WIDTH, dtype=np.float32)
+    sure = lens(axes[None], readout.made(np.eye(WIDTH)), np.arange(WIDTH))
+    np.testing.assert_allclose(sure.entropy_NP, 0, atol=1e-6)
+    np.testing.assert_allclose(sure.log_probability_NP, 0, atol=1e-6)
+
+
+def test_the_last_layer_is_the_output_and_settled_never_falls():
+    found = lens(CLOUDS, readout.made(UNEMBEDDING, "rms"), TARGET)
+    np.testing.assert_allclose(found.divergence_NP[-1], 0, atol=1e-6)
+    assert (np.diff(found.settled_NP, axis=0) >= 0).all()
+    assert (np.asarray(found.settled_NP)[-1] == 1).all()
+
+
+def test_a_turn_of_both_and_a_logit_common_to_all_tokens_change_nothing():
+    turn, common = rotation(WIDTH, 2), GENERATOR.normal(size=(WIDTH, 1))
+    before = lens(CLOUDS, readout.made(UNEMBEDDING), TARGET)
+    moved = readout.made((turn.T @ (UNEMBEDDING + common)).astype(np.float32))
+    for one, other in zip(lens((CLOUDS @ turn).astype(np.float32), moved, TARGET), before, strict=True):
+        np.testing.assert_allclose(one, other, rtol=2e-3, atol=2e-3)
+    np.testing.assert_allclose(
+        alignment(CLOUDS[0] @ turn, moved), alignment(CLOUDS[0], readout.made(UNEMBEDDING)), 1e-3
+    )
+
+
+def test_points_weighed_0_do_not_count_and_nan_is_told():
+    how, keep = readout.made(UNEMBEDDING), np.float32(np.arange(POINTS) < 30)
+    np.testing.assert_allclose(alignment(CLOUDS[0], how, keep), alignment(CLOUDS[0, :30], how), rtol=1e-4)
+    cloud = CLOUDS.copy()
+    cloud[1, 3, 0] = np.nan
+    for value_NP in lens(cloud, how, np.maximum(TARGET, 0)):
+        np.testing.assert_array_equal(np.isnan(value_NP), np.isnan(cloud[:, :, 0]))
+    assert np.isnan(alignment(cloud[1], how))
