@@ -139,11 +139,18 @@ def listed() -> Iterator[str]:
     yield ""
 
 
+def picture() -> Iterator[str]:
+    """One of the gallery, which is drawn before pages are read."""
+    words = "Six clouds in the plane and seven quantities of each"
+    yield f"![{words}](../made/gallery/images/sphx_glr_16_what_each_sees_001.png)"
+
+
 PAGES: dict[str, Callable[[], Iterator[str]]] = {
     "quantities": quantities,
     "settings": settings,
     "command": command,
     "experiments": listed,
+    "picture": picture,
 }
 
 
