@@ -133,11 +133,8 @@ def check_tangents(given: flags.FlagValues, enabled: bool) -> None:
         raise UserError("--stages=tangents: the stage is switched off here; pass --config.tangents.enabled=True")
 
 
-def flags_explained(given: flags.FlagValues) -> Iterator[str]:
-    for name in sorted(given):
-        if name not in ("flagfile", "undefok"):  # absl's own
-            sign = "[no]" if given[name].boolean else ""
-            yield from explanation.beside(f"  --{sign}{name}: ", given[name].help)
+def names(given: flags.FlagValues) -> list[str]:
+    return [name for name in sorted(given) if name not in ("flagfile", "undefok")]  # absl's own
 
 
 def explained(given: flags.FlagValues, settings: dict[str, str | None]) -> Iterator[str]:
@@ -152,7 +149,9 @@ def explained(given: flags.FlagValues, settings: dict[str, str | None]) -> Itera
         known = (PAGE, ALL, *groups)
         hint = did_you_mean(given.help, known) or f"; choose from {', '.join(known)}"
         raise UserError(f"--help={given.help}: there is no such group of settings{hint}")
-    yield from flags_explained(given)
+    for name in names(given):
+        sign = "[no]" if given[name].boolean else ""
+        yield from explanation.beside(f"  --{sign}{name}: ", given[name].help)
     if given.help == ALL:
         yield from ("", f"Settings{where}, with their values:", *explanation.settings(config))
     else:

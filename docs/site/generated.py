@@ -128,7 +128,10 @@ def group(config: Any, prefix: str, seen: set[type]) -> Iterator[str]:
 
 
 def command() -> Iterator[str]:
-    yield from ("```text", *options.flags_explained(options.parse(["main.py", "--help"])), "```", "")
+    known = options.parse(["main.py", "--help"])
+    yield from ("| flag | meaning |", "| --- | --- |")
+    yield from (f"| `--{name}` | {plain(known[name].help)} |" for name in options.names(known))
+    yield ""
 
 
 def listed() -> Iterator[str]:
