@@ -41,7 +41,14 @@ def names() -> dict:
     x = rng.normal(size=(512, 16)).astype(np.float32)
     queries, keys = rng.normal(size=(2, 2, 2, 16, 8, 4))
     return {
-        **{"x": x, "y": np.tanh(x), "sentence_of_each": np.arange(512) // 8, "queries": queries, "keys": keys},
+        **{
+            "x": x,
+            "y": np.tanh(x),
+            "layers": np.stack([x, np.tanh(x)]),
+            "sentence_of_each": np.arange(512) // 8,
+            "queries": queries,
+            "keys": keys,
+        },
         **{"tokens": rng.integers(0, 9, (16, 32)), "checkpoints": [rng.normal(size=(9, 8))], "texts": ["a text"]},
         "function": lambda params, tokens: jnp.stack([params[tokens], jnp.tanh(params[tokens])]),
     }
