@@ -25,6 +25,27 @@ def settings(config: Any, group: str = "") -> Iterator[str]:
         yield from settings(getattr(config, name), f"{group}{name}.")
 
 
+def groups(config: Any) -> dict[str, Any]:
+    values = {field.name: getattr(config, field.name) for field in dataclasses.fields(config)}
+    return {name: value for name, value in values.items() if dataclasses.is_dataclass(value)}
+
+
+def overview(config: Any) -> Iterator[str]:
+    """Lines: the names of the single settings, then those of each group."""
+    names: dict[str, list[str]] = {"": []}
+    for field in dataclasses.fields(config):
+        value = getattr(config, field.name)
+        if dataclasses.is_dataclass(value):
+            names[field.name] = [inner.name for inner in dataclasses.fields(value)]
+        elif not isinstance(value, dict):  # runs of an experiment are set in its file
+            names[""].append(field.name)
+    for group, fields in names.items():
+        if fields:
+            words = textwrap.wrap(", ".join(fields), WIDTH - 24)
+            left = f"  --config.{group}{'.' if group else ''}…"
+            yield from (f"{left:24}{words[0]}", *(f"{'':24}{line}" for line in words[1:]))
+
+
 def comments(kind: type) -> dict[str, str]:
     """What stands behind each field in the source, of the class and of those that it extends."""
     meanings: dict[str, str] = {}

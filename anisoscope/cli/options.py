@@ -17,6 +17,7 @@ STAGES = ("train", "measure", "tangents", "figures")  # what is done where none 
 AXES = ("step", "context_gain")
 FURTHER = ("matched", "verdicts", "export", "replay", "verify")  # done where it is named
 LARGEST_FLAGFILE = 2**20  # bytes
+PAGE, ALL = "page", "all"  # what --help shows
 OF_RUNS = ("config", "stages", "compare", "over", "distributed", "dry_run")  # which --similarity knows nothing of
 
 
@@ -68,9 +69,10 @@ def parse(words: list[str]) -> flags.FlagValues:
     two = "Two runs, as runs/a,runs/b@256: how alike are their layers on the same text? At a step, or the last."
     flags.DEFINE_list("similarity", [], two, given)
     flags.DEFINE_bool("version", False, "Tell the version.", given)
-    flags.DEFINE_bool("help", False, "Show this; with --config, the settings of that experiment.", given)
+    shown = "Show this page; --help=train: a group of settings; --help=all: every setting; --config says of which."
+    flags.DEFINE_string("help", None, shown, given)
     try:
-        left = given(words)
+        left = given([f"--help={PAGE}" if word in ("--help", "-help", "-h") else word for word in words])
     except flags.UnrecognizedFlagError as error:
         hint = did_you_mean(error.flagname, given) or "; see --help"
         raise UserError(f"--{error.flagname} is not a flag{hint}") from error
@@ -150,16 +152,30 @@ def check_tangents(given: flags.FlagValues, enabled: bool) -> None:
         raise UserError("--stages=tangents: the stage is switched off here; pass --config.tangents.enabled=True")
 
 
-def flags_explained(given: flags.FlagValues) -> Iterator[str]:
-    for name in sorted(given):
-        if name not in ("flagfile", "undefok"):  # absl's own
-            sign = "[no]" if given[name].boolean else ""
-            yield from explanation.beside(f"  --{sign}{name}: ", given[name].help)
+def names(given: flags.FlagValues) -> list[str]:
+    return [name for name in sorted(given) if name not in ("flagfile", "undefok")]  # absl's own
 
 
 def explained(given: flags.FlagValues, settings: dict[str, str | None]) -> Iterator[str]:
-    """The flags; then the settings of the experiment given, or the defaults of one that trains."""
-    yield from flags_explained(given)
+    """What --help asks for: settings of the experiment given, or the defaults of one that trains."""
     config = settings_flags.load(given.config) if given.config else Config()
-    yield from ("", f"Settings, with their values in {given.config}:" if given.config else "Settings, with defaults:")
-    yield from explanation.settings(settings_flags.override(config, settings))
+    config, where = settings_flags.override(config, settings), f" of {given.config}" if given.config else ""
+    groups = explanation.groups(config)
+    if given.help in groups:
+        yield from explanation.settings(groups[given.help], f"{given.help}.")
+        return
+    if given.help not in (PAGE, ALL):
+        known = (PAGE, ALL, *groups)
+        hint = did_you_mean(given.help, known) or f"; choose from {', '.join(known)}"
+        raise UserError(f"--help={given.help}: there is no such group of settings{hint}")
+    for name in names(given):
+        sign = "[no]" if given[name].boolean else ""
+        yield from explanation.beside(f"  --{sign}{name}: ", given[name].help)
+    if given.help == ALL:
+        yield from ("", f"Settings{where}, with their values:", *explanation.settings(config))
+    else:
+        yield from (
+            "",
+            f"Settings{where}, in groups (--help={next(iter(groups), ALL)}, --help=all say what each means):",
+        )
+        yield from explanation.overview(config)

@@ -46,6 +46,7 @@ html_static_path = [str(HERE / "static")]
 html_css_files = ["site.css"]
 html_copy_source = False
 html_show_sphinx = False
+html_show_search_summary = False  # a page read from a disk may not fetch others
 
 sphinx_gallery_conf = {
     "examples_dirs": str(HERE.parent / "gallery"),

@@ -128,7 +128,10 @@ def group(config: Any, prefix: str, seen: set[type]) -> Iterator[str]:
 
 
 def command() -> Iterator[str]:
-    yield from ("```text", *options.flags_explained(options.parse(["main.py", "--help"])), "```", "")
+    known = options.parse(["main.py", "--help"])
+    yield from ("| flag | meaning |", "| --- | --- |")
+    yield from (f"| `--{name}` | {plain(known[name].help)} |" for name in options.names(known))
+    yield ""
 
 
 def listed() -> Iterator[str]:
@@ -139,11 +142,18 @@ def listed() -> Iterator[str]:
     yield ""
 
 
+def picture() -> Iterator[str]:
+    """One of the gallery, which is drawn before pages are read."""
+    words = "Six clouds in the plane and seven quantities of each"
+    yield f"![{words}](../made/gallery/images/sphx_glr_16_what_each_sees_001.png)"
+
+
 PAGES: dict[str, Callable[[], Iterator[str]]] = {
     "quantities": quantities,
     "settings": settings,
     "command": command,
     "experiments": listed,
+    "picture": picture,
 }
 
 

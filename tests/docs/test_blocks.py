@@ -20,7 +20,7 @@ SMALLER += ("measure.points=256", "measure.batches=2", "measure.points_table=Tru
 
 @pytest.fixture(scope="module")
 def checkout(tmp_path_factory):
-    """A folder with all that a checkout has, and a run of the demo; what a block writes stays in it."""
+    """A folder with all that a checkout has, a run of the demo, and what it said; what a block writes stays in it."""
     folder = tmp_path_factory.mktemp("checkout")
     for path in ROOT.iterdir():
         if path.name not in ("runs", ".git"):
@@ -28,10 +28,10 @@ def checkout(tmp_path_factory):
     run = main(
         "--config=experiments/quickstart.py",
         f"--workdir={folder / 'runs' / 'quickstart'}",
-        "--stages=train,measure",
         *(f"--config.{setting}" for setting in SMALLER),
     )
     assert run.returncode == 0, run.stderr
+    (folder / "said.txt").write_text(run.stdout)
     return folder
 
 
@@ -41,7 +41,14 @@ def names() -> dict:
     x = rng.normal(size=(512, 16)).astype(np.float32)
     queries, keys = rng.normal(size=(2, 2, 2, 16, 8, 4))
     return {
-        **{"x": x, "y": np.tanh(x), "sentence_of_each": np.arange(512) // 8, "queries": queries, "keys": keys},
+        **{
+            "x": x,
+            "y": np.tanh(x),
+            "layers": np.stack([x, np.tanh(x)]),
+            "sentence_of_each": np.arange(512) // 8,
+            "queries": queries,
+            "keys": keys,
+        },
         **{"tokens": rng.integers(0, 9, (16, 32)), "checkpoints": [rng.normal(size=(9, 8))], "texts": ["a text"]},
         "function": lambda params, tokens: jnp.stack([params[tokens], jnp.tanh(params[tokens])]),
     }
@@ -56,6 +63,19 @@ def test_blocks(path, checkout, monkeypatch):
     for example in document.examples():
         with contextlib.suppress(SkipTest):  # each says why, or the test below fails
             example.evaluate()
+
+
+@pytest.mark.slow
+def test_the_demo_ends_as_its_page_says(checkout):
+    """Line by line, up to the colon: the numbers are those of the whole demo."""
+    page = (ROOT / "docs" / "tutorials" / "demo.md").read_text()
+    shown = re.search(r"## What it says at the end\n\n```text\n(.*?)```", page, re.DOTALL)[1]
+    said = (checkout / "said.txt").read_text()
+    assert labels(said)[-len(labels(shown)) :] == labels(shown)
+
+
+def labels(text: str) -> list[str]:
+    return [line.partition(":")[0] for line in text.strip().splitlines()]
 
 
 def test_no_block_escapes():
