@@ -1,11 +1,14 @@
 """Every number that a document gives as a result is recomputed from the tables in docs/results."""
 
+import math
 import re
 import tomllib
 
 import pandas as pd
 import pytest
 
+import anisoscope
+from dev.verdicts import FOLDERS, once
 from tests.program import ROOT
 
 RESULTS = ROOT / "docs" / "results"
@@ -15,8 +18,10 @@ NUMBER = re.compile(r"[−-]?\d[\d,]*(?:\.\d+)?(?![\w,]*-LN)")
 DECIMAL = re.compile(r"(?<![\w.])[−-]?\d+\.\d+(?![\w.]*\d)")
 FROM = {
     "README.md": ("## What it has found", "## Experiments"),
+    "docs/findings.md": ("# Findings", "The ablation suites in full"),
     "docs/ablations.md": ("## Trained enc", "## Untrained"),
 }
+UNIFORM = math.log(512)  # nat, attention alike on 512 keys
 SINKLESS = ("softmax_one", "sigmoid", "sink")
 
 
@@ -87,10 +92,16 @@ def verdict(experiment: str, claim: str, model: str) -> pd.Series:
     return one(pd.read_csv(RESULTS / "verdicts.csv"), experiment=experiment, claim=claim, model=model)
 
 
-def count(paper: str, word: str) -> int:
+def verdicts_of(paper: str) -> pd.DataFrame:
     rows = pd.read_csv(RESULTS / "verdicts.csv")
-    rows = rows[rows["paper"].eq(paper) if paper else rows["paper"].ne("primary contrast")]
-    return int((rows["verdict"] == word).sum())
+    return rows[rows["paper"] == paper]
+
+
+def effects(claim: str, word: str) -> pd.Series:
+    """Each run counted once."""
+    rows = once(pd.read_csv(RESULTS / "verdicts.csv"))
+    rows = rows[rows["claim"] == claim]
+    return rows[rows["verdict"] == word]["effect"] if word else rows["effect"]
 
 
 def shown(text: str) -> list[str]:
@@ -115,6 +126,15 @@ def check(document: str, text: str, values: list[str]) -> None:
 def test_every_number_of_the_list_is_what_the_tables_have():
     for document, entry in ENTRIES:
         check(document, entry["text"], entry["values"])
+
+
+def test_the_verdicts_are_those_of_the_tables_beside_them():
+    found = anisoscope.verdicts(RESULTS / name for name in FOLDERS)
+    kept = pd.read_csv(RESULTS / "verdicts.csv", keep_default_na=False, na_values={"p_project": [""], "p": [""]})
+    for name in ("experiment", "claim", "model", "verdict", "reason"):
+        assert found[name].tolist() == kept[name].tolist(), name
+    for name in ("effect", "low", "high", "p_project"):
+        assert found[name].to_numpy() == pytest.approx(pd.to_numeric(kept[name]).to_numpy(), nan_ok=True), name
 
 
 def test_a_changed_digit_is_found():
