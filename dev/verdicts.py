@@ -8,6 +8,7 @@ to docs/results under the folder's name.
 
 import pathlib
 import sys
+import tomllib
 
 import numpy as np
 import pandas as pd
@@ -22,48 +23,31 @@ from anisoscope.plot import verdicts as plots
 
 DOCS = pathlib.Path("docs")
 RESULTS = DOCS / "results"
-SUITES = ("mask_ablations", "interventions", "optimizer_ablations", "position_ablations")
-FOLDERS = (*SUITES, "matched_pair_muon", "matched_pair_adamw", "untrained_bias", "curved_manifolds")
-COLUMNS = {
-    "decoder, Muon": [("mask_ablations", "causal_next"), ("matched_pair_muon", "decoder")],
-    "decoder, AdamW": [("optimizer_ablations", "adamw_decoder"), ("matched_pair_adamw", "decoder")],
-    "decoder, SGD": [("optimizer_ablations", "sgd_decoder")],
-    "decoder, learned, positions": [("position_ablations", "learned_decoder")],
-    "encoder, Muon": [("mask_ablations", "bidirectional_masked"), ("matched_pair_muon", "encoder")],
-    "encoder, AdamW": [("optimizer_ablations", "adamw_encoder"), ("matched_pair_adamw", "encoder")],
-    "encoder, SGD": [("optimizer_ablations", "sgd_encoder")],
-    "encoder, learned, positions": [("position_ablations", "learned_encoder")],
-}
-
-
-AGAIN = {  # runs with the settings and seeds of causal_next and bidirectional_masked of mask_ablations
-    ("interventions", "softmax"),
-    *(("optimizer_ablations", f"muon_{kind}") for kind in ("decoder", "encoder", "decoder less encoder")),
-    *(("position_ablations", f"rotary_{kind}") for kind in ("decoder", "encoder", "decoder less encoder")),
-}
+ABOUT = tomllib.loads((RESULTS / "experiments.toml").read_text())
 
 
 def once(frame: pd.DataFrame) -> pd.DataFrame:
     """The verdicts on claims, each run counted once."""
     places = zip(frame["experiment"], frame["model"], strict=True)
-    return frame[np.array([place not in AGAIN for place in places]) & frame["paper"].ne(CONTRAST)]
+    return frame[np.array([[*place] not in ABOUT["again"] for place in places]) & frame["paper"].ne(CONTRAST)]
 
 
 def columns(frame: pd.DataFrame) -> dict[str, list[tuple[str, str]]]:
-    """Model classes; and what is said between models, or of no trained model."""
-    counted = {place for places in COLUMNS.values() for place in places}
+    """Kinds of model; and what is said between models, or of no trained model."""
+    named = {name: [(one, model) for one, model in places] for name, places in ABOUT["columns"].items()}
+    counted = {place for places in named.values() for place in places}
     there = dict.fromkeys(frame[["experiment", "model"]].itertuples(index=False, name=None))
-    return COLUMNS | {"between, models;, untrained": [place for place in there if place not in counted]}
+    return named | {"between, models;, untrained": [place for place in there if place not in counted]}
 
 
 def main(given: list[str]) -> None:
     for path in map(pathlib.Path, given):
         (RESULTS / path.name).mkdir(exist_ok=True)
         files.write_csv(evidence.read(path), RESULTS / path.name / evidence.NAME)
-    frame = anisoscope.verdicts(RESULTS / name for name in FOLDERS)
+    frame = anisoscope.verdicts(RESULTS / name for name in ABOUT["folders"])
     files.write_csv(frame, RESULTS / "verdicts.csv")
     with style.context():
-        for name in SUITES:
+        for name in (name for name in ABOUT["folders"] if (RESULTS / name / "primary.csv").exists()):
             figure = plots.forest(on_disk.read_primary(RESULTS / name))
             figure.savefig(DOCS / "figures" / f"{name}_primary.png", dpi=150)
         plots.matrix(once(frame), columns(once(frame))).savefig(DOCS / "figures" / "verdicts.png", dpi=150)

@@ -8,10 +8,10 @@ import pandas as pd
 import pytest
 
 import anisoscope
-from dev.verdicts import FOLDERS, once
 from tests.program import ROOT
 
 RESULTS = ROOT / "docs" / "results"
+ABOUT = tomllib.loads((RESULTS / "experiments.toml").read_text())
 LIST = tomllib.loads((RESULTS / "numbers.toml").read_text())
 ENTRIES = [(name, one) for name, entries in LIST.items() if name != "unchecked" for one in entries]
 NUMBER = re.compile(r"[−-]?\d[\d,]*(?:\.\d+)?(?![\w,]*-LN)")
@@ -99,8 +99,8 @@ def verdicts_of(paper: str) -> pd.DataFrame:
 
 def effects(claim: str, word: str) -> pd.Series:
     """Each run counted once."""
-    rows = once(pd.read_csv(RESULTS / "verdicts.csv"))
-    rows = rows[rows["claim"] == claim]
+    rows = pd.read_csv(RESULTS / "verdicts.csv").query("claim == @claim")
+    rows = rows[[[*place] not in ABOUT["again"] for place in zip(rows["experiment"], rows["model"], strict=True)]]
     return rows[rows["verdict"] == word]["effect"] if word else rows["effect"]
 
 
@@ -129,7 +129,7 @@ def test_every_number_of_the_list_is_what_the_tables_have():
 
 
 def test_the_verdicts_are_those_of_the_tables_beside_them():
-    found = anisoscope.verdicts(RESULTS / name for name in FOLDERS)
+    found = anisoscope.verdicts(RESULTS / name for name in ABOUT["folders"])
     kept = pd.read_csv(RESULTS / "verdicts.csv", keep_default_na=False, na_values={"p_project": [""], "p": [""]})
     for name in ("experiment", "claim", "model", "verdict", "reason"):
         assert found[name].tolist() == kept[name].tolist(), name
