@@ -23,10 +23,10 @@ from anisoscope.utils.errors import UserError
 NAME = "evidence.csv"
 COLUMNS = ("claim", "model", "unit", "value", "error", "freedom", "n", "gain", "outside")
 Rows = Iterator[dict[str, Any]]
-MATCHED = {  # of a contrast: the setting, its ends, and what is held
+MATCHED = {  # of a contrast: the setting, its ends, and what is held; None: whatever is
     "mask_makes_growth": ("model.mask", "causal", "bidirectional", "masked"),
     "objective_makes_growth": ("objective", "next", "masked", "causal"),
-    "common_query_makes_anisotropy": ("model.centre_queries", "no centre_queries", "centre_queries", ""),
+    "common_query_makes_anisotropy": ("model.centre_queries", "no centre_queries", "centre_queries", None),
 }
 
 
@@ -127,9 +127,8 @@ def of_matched(folder: pathlib.Path, name: str, claim: Claim) -> Rows:
         return
     rows = pd.read_csv(path, keep_default_na=False, na_values={"change": [""], "error": [""], "level": [""]})
     where = dict(zip(("setting", "before", "after", "held"), MATCHED[name], strict=True))
+    where = {name: value for name, value in where.items() if value is not None}
     where |= {"quantity": claim.quantity, "positions": "all"}
-    if "share" in rows:  # of several levels the whole of the smaller gain
-        rows = rows[rows["share"] == 1]
     for row in rows[(rows[list(where)] == pd.Series(where)).all(axis=1)].to_dict("records"):
         yield {
             **{"model": f"{row['before']} → {row['after']}", "unit": "contrast", "value": row["change"], "outside": ""},

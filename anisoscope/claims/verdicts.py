@@ -59,7 +59,8 @@ def verdicts(folders: Iterable[Folder]) -> pd.DataFrame:
         whole.loc[own, "p_holm"], _ = corrected(whole[own], named[named["experiment"] == name])
     whole["verdict"] = [_verdict(row) for row in whole.itertuples()]
     undecided = (whole["verdict"] == INCONCLUSIVE) & (whole["reason"] == "")
-    whole.loc[undecided, "reason"] = TOO_WIDE
+    held = (whole["low"] <= whole["threshold"]) & (whole["threshold"] <= whole["high"])
+    whole.loc[undecided, "reason"] = np.where(held[undecided], TOO_WIDE, f"{TOO_WIDE} once corrected")
     whole = whole[list(COLUMNS)]
     return pd.concat([whole, of_contrasts(named)], ignore_index=True) if len(named) else whole
 

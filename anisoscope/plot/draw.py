@@ -24,11 +24,11 @@ from anisoscope.plot import (
     over_depth,
     over_training,
     papers,
-    primary,
     query_key_projection,
     style,
     tangents,
     training_curve,
+    verdicts,
     watched,
 )
 from anisoscope.plot.run import Run
@@ -64,7 +64,7 @@ EXPERIMENT: dict[str, Callable[[experiment.Compared], Figure | None]] = {
     "contrasts": experiment.contrasts,
     "contrasts_loss_matched": experiment.contrasts_loss_matched,
     "contrasts_by_level": levels.build,
-    "primary_contrasts": primary.build,
+    "primary_contrasts": verdicts.build,
     "attention_sinks": attention_sinks.build,
 }
 UNTRAINED: dict[str, Callable[[xr.Dataset], Figure | None]] = {

@@ -72,6 +72,7 @@ def _facts(results: xr.Dataset) -> list[str]:
         attrs["seeds"] if "seeds" in attrs else seeds_in_words([tables.seeds(results)]),
         attrs.get("sample", f"{attrs['points']:,} points × {attrs.get('batches', 1)} batches"),
         *(["positions drawn so that characters weigh alike"] * ("weighting" in attrs)),
+        *(["reads masked windows"] * ("masked as in training" in attrs.get("input", ""))),
     ]
 
 

@@ -9,7 +9,7 @@ import xarray as xr
 from scipy import stats
 
 from anisoscope.analysis import contrasts as changes
-from anisoscope.analysis import correlations, primary
+from anisoscope.analysis import correlations
 from anisoscope.analysis import runs as tables
 from anisoscope.plot import draw, style
 from anisoscope.plot.draw import RUNS
@@ -213,61 +213,6 @@ def test_contrasts_loss_matched_say_so_their_levels_and_who_has_no_value(runs, j
     )  # one that nobody reached
     assert "warm-up: 1.25 bits" in caption_of(contrasts_loss_matched(Compared(compared.runs, *joined, some)))
     assert contrasts_loss_matched(Compared(compared.runs, *joined, equal.assign(level=np.nan, change=np.nan))) is None
-
-
-def test_prespecified_contrasts_have_a_figure_of_their_own(runs, joined):
-    pair = {"before": "plain", "after": "sink"}
-    named = {
-        "middle_less_ends": {"quantity": "middle_less_ends", "margin": 0.5} | pair,
-        "growth": {"quantity": "growth"} | pair,
-        "later": {"quantity": "growth", "at": "matched"} | pair,
-    }
-    whole = tables.join({name: run.results for name, run in runs.items()}, {name: {} for name in runs})
-    table = primary.table(named, whole, joined[1])
-    table["verdict"] = [primary.WITHIN, primary.DIFFERS, primary.NOTHING]
-    figure = draw.EXPERIMENT["primary_contrasts"](Compared(over_seeds(runs), *joined, None, table))
-    inside(figure, "primary_contrasts")
-    assert title_of(figure) == "Prespecified contrasts, last checkpoint"
-    assert "the 3 contrasts prespecified before any number was seen. Without value: later." in caption_of(figure)
-    assert "Grey: prespecified margin." in footer_of(figure)
-    bell, growth, *_ = figure.axes
-    (band,) = bell.collections
-    assert {abs(x) for x in band.get_paths()[0].vertices[:, 0]} == {0.5}
-    assert not growth.collections
-    for ax, row in zip((bell, growth), table.itertuples(), strict=False):
-        (mark,) = [line for line in ax.lines if line.get_marker() in "os"]
-        assert mark.get_xdata()[0] == row.change
-        assert mark.get_label() == row.verdict
-    assert [tick.get_text() for tick in bell.get_yticklabels()] == ["plain → sink"]
-    assert draw.EXPERIMENT["primary_contrasts"](Compared(over_seeds(runs), *joined)) is None
-    quantities = ("middle_less_ends", "growth", "unevenness", "expansion", "drift_growth")
-    table = primary.table({name: {"quantity": name, "margin": 0.5} | pair for name in quantities}, whole, joined[1])
-    table["verdict"] = [primary.DIFFERS, primary.BOTH, primary.WITHIN, primary.OPEN, primary.UNTESTED]
-    table = table.assign(before="learned_decoder", after="rotary_decoder")  # names that leave the panels less
-    inside(draw.EXPERIMENT["primary_contrasts"](Compared(over_seeds(runs), *joined, None, table)), "every verdict")
-
-
-def test_a_change_over_levels_is_drawn_and_told_where_its_sign_turns(runs, joined):
-    place = {"setting": "model.sink", "before": "no sink", "after": "sink", "held": "", "positions": "all"}
-    rows = [
-        place | {"quantity": quantity, "share": share, "level": 2 * share, "change": change} | ends(change)
-        for quantity, changes in (("growth", (-1, -1, 1, 1)), ("expansion", (1, 2, 3, 4)))
-        for share, change in zip((0.25, 0.5, 0.75, 1.0), changes, strict=True)
-    ]
-    figure = draw.EXPERIMENT["contrasts_by_level"](Compared(over_seeds(runs), *joined, None, None, pd.DataFrame(rows)))
-    inside(figure, "contrasts_by_level")
-    (line,) = [line for line in figure.axes[0].lines if line.get_label() == "no sink → sink"]
-    np.testing.assert_allclose(line.get_xydata(), [(0.5, -1), (1, -1), (1.5, 1), (2, 1)])
-    assert "1 of 2 changes turn" in titles_of(figure)
-    assert draw.EXPERIMENT["contrasts_by_level"](Compared(over_seeds(runs), *joined)) is None
-
-
-def ends(change):
-    return {"low": change - 0.5, "high": change + 0.5}
-
-
-def titles_of(figure):
-    return figure.get_suptitle() + " ".join(text.get_text() for text in figure.texts)
 
 
 def test_signs_of_a_sink_are_those_of_the_layer_block_or_head_where_they_are_largest(runs):
