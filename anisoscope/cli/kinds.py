@@ -50,7 +50,7 @@ def check_experiment(config: Config) -> None:
     from anisoscope.training import limits as training
 
     training.check_run(config)
-    measure.check_measure(config.measure, config.model.heads)
+    measure.check_measure(config.measure, config.model.heads, config.train.steps)
     tangents.check_tangents(config, config.tangents)
 
 

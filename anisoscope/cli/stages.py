@@ -87,6 +87,8 @@ def check_measure(work: Work) -> None:
 def measure_runs(work: Work) -> None:
     """Every checkpoint of every run; then what is read from the tables of all of them."""
     for run in work.runs.values():
+        if steps := [one for one in run.config.measure.steps if not measured(run, one)]:
+            replay.make(run.config, run.text, run.folder, steps, run.name, work.stop)
         with checkpoints.opened(run.config, run.text, run.folder, run.name, work.stop) as source:
             sweep.sweep(source, work.stop)
         if processes.is_first():
@@ -96,6 +98,11 @@ def measure_runs(work: Work) -> None:
         folders = {name: run.folder for name, run in work.runs.items()}
         for path in on_disk.write(folders, work.root, work.experiment.primary):
             print(path)
+
+
+def measured(run: Run, step: int) -> bool:
+    """Whether the residual stream has a table of it."""
+    return (run.folder / "measurements" / f"{step}.nc").exists()
 
 
 def check_tangents(work: Work) -> None:

@@ -7,6 +7,7 @@ import time
 from collections.abc import Iterator
 from typing import Any
 
+from anisoscope.cli import archive
 from anisoscope.config import variants
 from anisoscope.config.experiment import Config
 from anisoscope.config.run import schedule
@@ -40,6 +41,8 @@ def format_status(root: pathlib.Path) -> Iterator[str]:
         drawn = len(list((root / "figures").glob("*.png")))
         yield f"figures: {drawn} in {root / 'figures'}" if drawn else "figures: none yet"
         missing += [] if drawn else ["figures"]
+    for name in {"": None} | runs:
+        yield from (f"damaged: {root / name / what} {why}" for what, why in archive.changed(root / name).items())
     yield f"missing: {'; '.join(missing) if missing else 'nothing'}"
     if missing and (command := last_command(root, runs)):
         yield f"the same command resumes: python {command}"

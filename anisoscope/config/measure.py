@@ -42,11 +42,17 @@ class MeasureConfig:
     hook_points: tuple[str, ...] = ()  # further clouds, in tables beside: attention_out, mlp_out, values
     points_table: bool = False  # a table of single points: token, position, frequency, norm, local dimension
     updates: bool = False  # the spectrum of what the next update adds to each matrix of a block
+    steps: tuple[int, ...] = ()  # further ones, that the run never saved: each is trained again (docs/running.md)
     seed: int = 0  # which validation windows and positions are probed
 
 
-def check_measure(measure: MeasureConfig, heads: int) -> None:
-    """Raise UserError, one line, where this cannot be measured of a model of so many heads."""
+def check_measure(measure: MeasureConfig, heads: int, last: int | None = None) -> None:
+    """Raise UserError, one line, where this cannot be measured of a model of so many heads, trained to step `last`."""
+    if measure.steps and last is None:
+        raise UserError(f"measure.steps={measure.steps[0]} is for what is trained here; leave it out")
+    for step in measure.steps:
+        within("measure.steps", step, 0, last)
+    once("measure.steps", measure.steps)
     for name, least in (("points", 8), ("batches", 1), ("folds", 1)):
         at_least(f"measure.{name}", getattr(measure, name), least)
     within("measure.seed", measure.seed, 0, LARGEST_SEED)

@@ -248,7 +248,8 @@ def open_run(folder: str | os.PathLike[str]) -> OpenRun:
         folder: of one run, as runs/quickstart/decoder.
 
     Returns:
-        An OpenRun: `.config`, `.corpus`, `.steps`, `.params(step)`, `.windows(count)`, `.vectors(params, tokens)`.
+        An OpenRun: `.config`, `.corpus`, `.steps`, `.params(step)`, `.windows(count)`, `.vectors(params, tokens)`. A
+        step that was never saved is trained again from the checkpoint before it, in memory.
 
     Raises:
         UserError: there is no run, or its text has changed since it was trained; in one line.

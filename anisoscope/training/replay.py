@@ -11,10 +11,11 @@ from typing import NamedTuple
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 
 from anisoscope.config.run import RunConfig, schedule
 from anisoscope.data.corpus import Corpus
-from anisoscope.training import checkpoint, evaluate, step
+from anisoscope.training import checkpoint, evaluate, finished, step
 from anisoscope.training.program import Program, make_program
 from anisoscope.training.seed_runs import items
 from anisoscope.utils import processes, renamed
@@ -106,15 +107,35 @@ def states(
 
 
 def make(config: RunConfig, corpus: Corpus, run: pathlib.Path, steps: Iterable[int], name: str, stop: Stop) -> None:
-    """Checkpoints of these steps, in replayed/ where the run has none of its own."""
+    """Checkpoints of these steps, in replayed/ where the run has none of its own; UserError beyond its newest one."""
     with contextlib.closing(stored(run)) as store:
+        check_reached(config, run, store, steps)
         missing = {*steps} - {*store.readable()}
-    with contextlib.closing(checkpoint.Checkpoints(run / REPLAYED / "checkpoints", None)) as store:
-        for at, state in states(config, corpus, run, missing, name, stop) if missing else ():
-            store.save(at, *state)
+    if missing:
+        with contextlib.closing(checkpoint.Checkpoints(run / REPLAYED / "checkpoints", None)) as store:
+            for at, state in states(config, corpus, run, missing, name, stop):
+                store.save(at, *state)
     for at in sorted(steps):
         where = run / REPLAYED / "checkpoints" / str(at)
         print(f"{name}: step {at:,}: {where if where.exists() else run / 'checkpoints' / str(at)}")
+
+
+def check_reached(config: RunConfig, run: pathlib.Path, store: checkpoint.Beside, steps: Iterable[int]) -> None:
+    """Raise UserError where the run has not come to one of these steps."""
+    newest = config.train.steps if finished.is_finished(run) else max(store.readable(), default=-1)
+    if beyond := [step for step in steps if not 0 <= step <= newest]:
+        there = f"is trained to step {newest}" if newest >= 0 else "is not trained yet"
+        raise UserError(f"step {beyond[0]} is asked for, and {run} {there}; name one up to there")
+
+
+def params(config: RunConfig, corpus: Corpus, run: pathlib.Path, wanted: int) -> dict:
+    """The parameters of any step that the run has come to, as NumPy arrays: saved ones, or trained again."""
+    with contextlib.closing(stored(run)) as store:
+        if wanted in store.readable():
+            return store.restore_params(wanted)
+        check_reached(config, run, store, [wanted])
+    _, (found, _) = next(states(config, corpus, run, [wanted], str(run), Stop()))
+    return jax.tree.map(np.asarray, found)
 
 
 def stored(run: pathlib.Path) -> checkpoint.Beside:

@@ -25,7 +25,7 @@ from anisoscope.measurement.sources.references import References
 from anisoscope.measurement.tables import leading_vectors, projection, raw
 from anisoscope.measurement.tables.measurements import POINTS, STREAM, Standing
 from anisoscope.measurement.tables.scores import scores
-from anisoscope.training import checkpoint, log, loop
+from anisoscope.training import checkpoint, log, loop, replay
 from anisoscope.utils import mesh
 from anisoscope.utils.settings import replace
 from anisoscope.utils.stop import Stop
@@ -35,10 +35,10 @@ Store = checkpoint.Checkpoints | checkpoint.Beside
 
 @contextlib.contextmanager
 def opened(config: Config, corpus: Corpus, run: pathlib.Path, name: str, stop: Stop) -> Iterator["Checkpoints"]:
-    """The checkpoints of a run on its schedule, with tables in its folder."""
-    kept = loop.kept_steps(config, run)
-    with contextlib.closing(checkpoint.Checkpoints(run / "checkpoints", kept, True)) as store:
-        yield Checkpoints(config, corpus, run, name, kept, store, stop)
+    """The checkpoints of a run on its schedule, and the replayed ones that are asked for, with tables in its folder."""
+    steps = sorted({*loop.kept_steps(config, run), *config.measure.steps})
+    with contextlib.closing(replay.stored(run)) as store:
+        yield Checkpoints(config, corpus, run, name, steps, store, stop)
 
 
 @contextlib.contextmanager

@@ -14,7 +14,7 @@ from anisoscope.config.experiment import Config
 from anisoscope.data import corpus
 from anisoscope.data.corpus import Corpus
 from anisoscope.models import transformer
-from anisoscope.training.checkpoint import Checkpoints
+from anisoscope.training import replay
 from anisoscope.utils.errors import UserError
 from anisoscope.utils.files import read_json
 from anisoscope.utils.folder import check_corpus
@@ -26,7 +26,7 @@ class OpenRun:
     config: Config
     corpus: Corpus
     steps: list[int]  # of the checkpoints that are there
-    params: Callable[[int], dict]  # step -> parameters as they were saved, their digests checked
+    params: Callable[[int], dict]  # step -> parameters as they were saved, digests checked; of others trained again
 
     def windows(self, count: int, seed: int = 0) -> np.ndarray:
         """So many windows of the validation split that do not overlap, (count, context), int32."""
@@ -57,7 +57,6 @@ def open_run(folder: str | pathlib.Path) -> OpenRun:
     config = from_dict(filled(settings, to_dict(Config())), Config)
     if not (path / "checkpoints").is_dir():
         raise UserError(f"{path} has no checkpoints; name the folder of one run, as runs/quickstart/decoder")
-    store = Checkpoints(path / "checkpoints", kept=[], reading=True)
     text = corpus.load(config.data, config.model.context)
     check_corpus(path, text.record())
-    return OpenRun(config, text, sorted(store.steps()), store.restore_params)
+    return OpenRun(config, text, replay.stored(path).readable(), functools.partial(replay.params, config, text, path))
