@@ -4,6 +4,8 @@ Letters: M points of a fold.
 """
 
 import numbers
+import os
+import pathlib
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -33,6 +35,7 @@ from anisoscope.measurement.sources.validate import (
     settings_of,
 )
 from anisoscope.measurement.tables import join, raw
+from anisoscope.utils.errors import UserError
 from anisoscope.utils.progress import bar
 
 
@@ -48,6 +51,8 @@ def of_vectors(
     seed: int,
 ) -> xr.Dataset:
     """`measurement.api.measure`, with `count` for its pieces."""
+    if isinstance(x, str | os.PathLike):
+        x, clusters, positions = of_file(x, clusters, positions)
     clusters, positions = aligned(clusters, x, "clusters"), aligned(positions, x, "positions")
     x = as_arrays(x)
     single = getattr(x, "ndim", None) == 2
@@ -59,6 +64,19 @@ def of_vectors(
     whole = f"measure {', '.join(settings.families)}" if families == "all" else ""  # which takes a while: with a bar
     values, doubtful = of_layers(layers, pieces, settings, lambda work: bar(work, whole, "layer"))
     return labelled(values, settings, about | doubtful, names, single)
+
+
+def of_file(path: Any, clusters: Any, positions: Any) -> tuple[Any, Any, Any]:
+    """Vectors of a file, with its own clusters and positions where no others are given."""
+    from anisoscope.measurement.sources import vector_files  # which reads files by libraries that the core has not
+
+    try:
+        found = vector_files.load(pathlib.Path(path), (), "", "")
+    except UserError as error:
+        said = str(error).replace("vectors.path ", "", 1).replace("--config.vectors.path=", "the path")
+        raise ValueError(said) from error
+    labels = ((found.cluster_P, clusters), (found.position_P, positions))
+    return found.vectors, *(own if given is None else given for own, given in labels)
 
 
 def of_attention(
