@@ -189,8 +189,7 @@ def test_nothing_is_written_over_and_nothing_is_lost(tmp_path):
 
 
 def test_a_table_a_step_is_read_by_the_figures_over_training(tmp_path):
-    rng, families = np.random.default_rng(0), ("spectrum", "dimension")
-    given = {"families": families, "nulls": ("gaussian",)}
+    rng, given = np.random.default_rng(0), {"families": "spectrum", "nulls": ()}
     for step in (0, 10, 20):
         recorder = anisoscope.record(lambda x: x, points=64)
         for _ in range(5):
@@ -205,10 +204,8 @@ def test_a_table_a_step_is_read_by_the_figures_over_training(tmp_path):
     assert float(table.anisotropy_over_blocks.sel(step=20, statistic="mean", positions="all")) == pytest.approx(
         float(blocks)
     )
-    figures = over_training.figures("step")
-    for name in ("dimension_over_training", "spectrum_over_training"):
-        figure = figures[name]({"mine": Run(table, [])})
-        assert len(figure.axes[0].lines) >= 1
+    figure = over_training.figures("step")["spectrum_over_training"]({"mine": Run(table, [])})
+    assert figure.axes[0].lines[0].get_xdata().tolist() == [0, 10, 20]
     with pytest.raises(ValueError, match="has a table of step 10, and nothing is overwritten"):
         anisoscope.write_table(rng.standard_normal((2, 64, 4)), 10, tmp_path / "mine", **given)
     (tmp_path / "full").mkdir()
