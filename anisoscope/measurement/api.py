@@ -28,7 +28,7 @@ Params = TypeVar("Params")
 
 
 def measure(
-    x: Vectors,
+    x: Vectors | str | os.PathLike[str],
     clusters: ArrayLike | Sequence[object] | None = None,
     *,
     positions: ArrayLike | Sequence[int] | None = None,
@@ -51,8 +51,9 @@ def measure(
 
     Args:
         x: (points, width), or (layers, points, width), or a list of layers: NumPy, JAX or PyTorch arrays, DataFrames or
-            memory-mapped files. They are read in float32, layer by layer: but for the family `comparison` no more than
-            one layer is in memory at once, and of the points x points distances a block.
+            memory-mapped files; or the path of a file of them, as a Recorder writes it. They are read in float32, layer
+            by layer: but for the family `comparison` no more than one layer is in memory at once, and of the points x
+            points distances a block.
         clusters: (points,), a label of the sentence, image or window that each point comes from. Points of one cluster
             are dependent, so whole clusters are resampled. Without labels the points must be independent, or dependent
             along their order only: folds are runs of consecutive points.

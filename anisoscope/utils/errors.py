@@ -1,8 +1,9 @@
 """The errors that speak to the user. The message is one line: what, where, what to do."""
 
+import contextlib
 import difflib
 import errno
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 
 FULL = {errno.ENOSPC, errno.EDQUOT, errno.EFBIG}
 FORBIDDEN = {errno.EACCES, errno.EPERM}
@@ -26,6 +27,15 @@ class RunError(Exception):
 
 class Lost(RunError):
     """Another process of the cluster has ended. Who learns of it ends at once: JAX would wait for that one."""
+
+
+@contextlib.contextmanager
+def as_value_error() -> Iterator[None]:
+    """What the command tells as a UserError is a ValueError in somebody's own code."""
+    try:
+        yield
+    except UserError as error:
+        raise ValueError(str(error)) from error
 
 
 def of_system(error: OSError) -> str:

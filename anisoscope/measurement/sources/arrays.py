@@ -4,6 +4,8 @@ Letters: M points of a fold.
 """
 
 import numbers
+import os
+import pathlib
 from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
@@ -35,6 +37,7 @@ from anisoscope.measurement.sources.validate import (
 )
 from anisoscope.measurement.tables import join, raw
 from anisoscope.metrics import lapack
+from anisoscope.utils.errors import UserError
 from anisoscope.utils.progress import bar
 
 
@@ -58,6 +61,8 @@ def of_vectors(
     seed: int,
 ) -> xr.Dataset:
     """`measurement.api.measure`, with `count` for its pieces."""
+    if isinstance(x, str | os.PathLike):
+        x, beside = of_file(x, beside)
     clusters, positions, targets = (
         aligned(getattr(beside, name), x, name) for name in ("clusters", "positions", "targets")
     )
@@ -72,6 +77,19 @@ def of_vectors(
     whole = f"measure {', '.join(settings.families)}" if families == "all" else ""  # which takes a while: with a bar
     values, doubtful = of_layers(layers, pieces, settings, lambda work: bar(work, whole, "layer"), read)
     return labelled(values, settings, about | doubtful, names, single)
+
+
+def of_file(path: Any, beside: Beside) -> tuple[Any, Beside]:
+    """Vectors of a file, with its own clusters and positions where no others are given."""
+    from anisoscope.measurement.sources import vector_files  # which reads files by libraries that the core has not
+
+    try:
+        found = vector_files.load(pathlib.Path(path), (), "", "")
+    except UserError as error:
+        said = str(error).replace("vectors.path ", "", 1).replace("--config.vectors.path=", "the path")
+        raise ValueError(said) from error
+    own = {"clusters": found.cluster_P, "positions": found.position_P}
+    return found.vectors, beside._replace(**{name: x for name, x in own.items() if getattr(beside, name) is None})
 
 
 def of_attention(

@@ -1,0 +1,1 @@
+"""Samples of activations, kept while somebody's own loop runs, and tables of them a step."""
