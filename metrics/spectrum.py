@@ -48,11 +48,12 @@ def spectrum(cloud_PD: Float[AnyArray, "P D"], folds: int = 1) -> Spectrum:
     points, width = cloud_PD.shape
     x_PD = centred(cloud_PD)
     mean_D = jnp.asarray(cloud_PD, jnp.float32).mean(axis=0)
-    value_E, vector_EE = eigen(x_PD.T if points < width else x_PD)
+    across = points < width
+    value_E, vector_EE, coordinate_PE = eigen(x_PD.T if across else x_PD, coordinates=folds > 1 and not across)
     value_E = resolved(value_E / points)
 
     square_P = jnp.square(x_PD).sum(axis=1)
-    if points < width:
+    if across:
         length_E = jnp.sqrt(points * value_E)  # of the cloud's coordinates along the direction
         along_E = product(product(x_PD, mean_D), vector_EE)
         mean_E = jnp.where(length_E > 0, along_E / jnp.where(length_E > 0, length_E, 1.0), 0.0)
@@ -63,7 +64,7 @@ def spectrum(cloud_PD: Float[AnyArray, "P D"], folds: int = 1) -> Spectrum:
         kurtosis_R = jnp.square(square_P / square_P.mean()).mean()[None]
         value_RE, mean_RE = value_E[None], mean_E[None]
     else:
-        coordinate_PE = vector_EE * length_E[None] if points < width else product(x_PD, vector_EE)
+        coordinate_PE = vector_EE * length_E[None] if across else coordinate_PE
         value_RE, shift_RE, kurtosis_R = _without_each_group(coordinate_PE, square_P, folds)
         value_RE, mean_RE = jax.vmap(resolved)(value_RE), mean_E[None] + shift_RE
     outside_R, width_R, points_R = (jnp.full_like(kurtosis_R, value) for value in (outside, width, points))

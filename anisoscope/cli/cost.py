@@ -5,28 +5,23 @@ were measured on two CPU cores (docs/reference/speed.md, dev/LOG.md); on other m
 """
 
 import os
-import time
 from collections.abc import Iterator
 from typing import NamedTuple
 
 import jax
-import jax.numpy as jnp
 
 from anisoscope.cli import memory
 from anisoscope.config.experiment import Config
 from anisoscope.config.run import schedule
 from anisoscope.data.corpus import Corpus
+from anisoscope.measurement.expected import ATTENTION, CKA, FAMILY, GAUSSIAN, SEARCH, SORTING
 from anisoscope.measurement.nulls import PERMUTATIONS, PERMUTED
 from anisoscope.training.objective import OBJECTIVES
 from anisoscope.utils.memory import available, format_bytes
+from anisoscope.utils.speed import duration, speed
 
 SHARE = 0.32  # of a large product's speed that training reaches
 COMPILING, DRAWING = {"train": 12.0, "measure": 28.0, "tangents": 40.0}, 18.0  # seconds
-# Of a cloud, in products of the cloud with itself; the search for neighbours by how many are wanted.
-FAMILY = {"spectrum": 0.35, "outliers": 1.2, "leading": 0.2, "similarity": 0.4, "frequency": 0.6, "scale": 0.3}
-SEARCH = {"dimension": 1.2, "comparison": 1.3, "scale": 2.6}
-GAUSSIAN, CKA, ATTENTION = 0.9, 0.3, 2.4  # to draw a cloud; each pair of layers; a block of 256 positions
-SORTING = 128  # coordinates that take as long as to sort and select: fewer of them gain nothing
 TABLE = 60_000  # bytes of a layer's values at a checkpoint
 
 
@@ -105,19 +100,6 @@ def _tangents(config: Config, per_token: float) -> float:
     return passes + layers * sum(tangents.ranks) * (factors + controls)
 
 
-def speed() -> float:
-    """Operations per second of a large product on this machine, in a quarter of a second."""
-    n = 1024
-    product, x = jax.jit(jnp.matmul), jnp.ones((n, n))
-    product(x, x).block_until_ready()
-    taken, until = [], time.perf_counter() + 0.25
-    while time.perf_counter() < until:
-        began = time.perf_counter()
-        product(x, x).block_until_ready()
-        taken.append(time.perf_counter() - began)
-    return 2 * n**3 / min(taken)  # what others leave of the machine changes from one to the next
-
-
 def seconds(costs: dict[str, Cost], stages: list[str], units: int, per_second: float) -> dict[str, float]:
     """Of each stage; measuring goes on as many cores as there are units of it."""
     cores = os.cpu_count() or 1
@@ -170,12 +152,3 @@ def format_costs(configs: dict[str, Config], text: Text, stages: list[str], unit
     yield f"disk: about {format_bytes(disk)} for checkpoints, tables and figures"
     yield f"memory: about {format_bytes(most)} at the fullest" + (f", {format_bytes(there)} available" if there else "")
     yield f"time: {summary(costs, stages, units)}"
-
-
-def duration(taken: float) -> str:
-    """In words, as exact as a rough number may be."""
-    for unit, words in ((86400, "days"), (3600, "hours"), (60, "minutes")):
-        if taken >= 2 * unit:
-            return f"{taken / unit:.0f} {words}"
-    whole = max(round(taken), 1)
-    return f"{whole} second{'s' * (whole > 1)}"

@@ -56,3 +56,73 @@ def test_only_finite_matrices_are_decomposed(monkeypatch):
     assert jnp.isfinite(asked[0]).all()
     assert jnp.isnan(value_D).all()
     assert jnp.isnan(vector_DD).all()
+
+
+TAKEN_OUT = {  # spectra of a few directions far above the others, or of a long tail
+    "one of 1e4": (np.r_[1e4, np.ones(511)], 1e-5),
+    "one of 1e8": (np.r_[1e8, np.ones(511)], 1e-4),
+    "three and a tail": (np.r_[1e5, 1e4, 1e3, np.arange(1, 510.0) ** -1], 1e-5),
+    "1/i^3": (np.arange(1, 513.0) ** -3, 1e-4),
+    "nothing but the large": (np.r_[1e3, 30.0, 1.0, np.zeros(509)], 1e-4),
+}
+QUICK = ("three and a tail", "nothing but the large")
+in_folds = jax.jit(spectrum.spectrum, static_argnums=1)
+
+
+@pytest.mark.parametrize(
+    "name", [pytest.param(name, marks=() if name in QUICK else pytest.mark.slow) for name in TAKEN_OUT]
+)
+@pytest.mark.parametrize("points", [520, 640])
+@pytest.mark.parametrize("turned", [True, False])
+def test_leading_directions_are_taken_out_and_put_back(name, points, turned):
+    """Along the coordinates too, where the large one has digits that the others lack."""
+    eigenvalues, rtol = TAKEN_OUT[name]
+    width = 512 if points == 640 else 600
+    eigenvalues = np.pad(eigenvalues, (0, width - 512))
+    normal = np.random.default_rng(0).normal(size=(points, width)) * np.sqrt(eigenvalues)
+    turn = rotation(width) if turned and eigenvalues[0] < 1e8 else np.eye(width)
+    cloud = (normal @ turn).astype(np.float32)
+    x_PD = cloud - cloud.mean(0)
+    x_QE = x_PD.T if points < width else x_PD
+    assert 0 < jax.jit(eigen._leading)(x_QE.T @ x_QE).count < eigen.LEADING
+    exact = reference.eigenvalues(cloud)
+    found = in_folds(cloud, 8)
+    np.testing.assert_allclose(found.eigenvalues_E[0], exact, rtol=rtol, atol=2e-10 * exact[0])
+    axes = jax.jit(eigen.eigen, static_argnums=1)(x_QE, True)
+    np.testing.assert_allclose(axes.vector_EE.T @ axes.vector_EE, np.eye(x_QE.shape[1]), atol=eigen.RESOLUTION**0.5)
+    whole = reference.eigenvalues(cloud, 0.0)
+    square_E = np.square(axes.coordinate_QE).sum(0)[: whole.size] / points
+    np.testing.assert_allclose(square_E, whole[: square_E.size], rtol=2 * rtol, atol=eigen.RESOLUTION * whole[0])
+
+
+@pytest.mark.parametrize("share", [0.1, 0.4, 0.9])
+def test_as_many_of_the_last_columns_as_there_are_small_ones_are_decomposed_again(share):
+    """A quarter of them, half, or all; the replicates with them are those of the full cloud's directions."""
+    small = int(share * 512)
+    cloud = rotated(np.r_[np.linspace(1, 2, 512 - small), np.geomspace(1e-5, 1e-7, small)], 640)
+    exact = reference.eigenvalues(cloud)
+    found = in_folds(cloud, 8).eigenvalues_E
+    np.testing.assert_allclose(found[0], exact, rtol=1e-4, atol=2e-10 * exact[0])
+    x_PD = cloud.astype(np.float64) - cloud.astype(np.float64).mean(0)
+    directions = np.linalg.svd(x_PD, full_matrices=False)[2]
+    kept = x_PD[80:] - x_PD[80:].mean(0)
+    along = np.square(kept @ directions.T).mean(0)
+    for some in (slice(0, 512 - small), slice(512 - small, 512)):  # whose directions mix with equals: their sum
+        assert found[1, some].sum() == pytest.approx(along[some].sum(), rel=1e-4)
+
+
+def test_under_vmap_wide_clouds_are_decomposed_as_alone():
+    clouds = np.stack([rotated(np.r_[1e4, np.ones(511)], 520), rotated(np.ones(512), 520)])
+    together = jax.jit(jax.vmap(spectrum.spectrum))(clouds).eigenvalues_E[:, 0]
+    np.testing.assert_allclose(together, [decompose(cloud).eigenvalues_E[0] for cloud in clouds], rtol=1e-5, atol=1e-6)
+
+
+@pytest.mark.slow
+def test_what_is_taken_out_has_its_gradient():
+    cloud = rotated(TAKEN_OUT["one of 1e4"][0], 640).astype(np.float64) + 0.1
+    along = np.random.default_rng(1).normal(size=cloud.shape)
+    for name in ("anisotropy", "effective_rank", "participation_ratio"):
+        read = lambda x, name=name: getattr(spectrum, name)(jax.tree.map(lambda one: one[0], spectrum.spectrum(x)))  # noqa: E731
+        found = (jax.jit(jax.grad(read))(jnp.float32(cloud)) * along).sum()
+        ends = [getattr(reference, name)(cloud + sign * 1e-4 * along) for sign in (1, -1)]
+        assert found == pytest.approx((ends[0] - ends[1]) / 2e-4, rel=1e-3), name

@@ -16,6 +16,7 @@ import numpy as np
 from jax import Array
 
 from anisoscope.config.measure import MeasureConfig
+from anisoscope.measurement import expected
 from anisoscope.measurement.families.attention import Heads
 from anisoscope.measurement.families.entries import FAMILIES, quantities
 from anisoscope.measurement.panel import MEASURED, Sample, panel
@@ -73,6 +74,7 @@ def of_layers(
     together = any(FAMILIES[name].of in ("layers", "readout") for name in settings.families)
     numbers = list(range(len(layers)))
     parts, seen = [], [Seen() for _ in layers]
+    expected.tell(len(layers), len(pieces), pieces[0].size, np.shape(layers[0])[1], settings)
     for some in progress([numbers] if together else [[number] for number in numbers]):
         found = []
         for place, piece in enumerate(pieces):
