@@ -2,8 +2,8 @@
 
     python -m benchmarks.recorder [--layers 6 --width 256 --context 128 --batch 8] [--rounds 7 --steps 6]
 
-All blocks are hook points. `filling`: the sample has still room, so that all rows are kept. `full`: 20 times as many rows
-as it holds have gone by before.
+All blocks are hook points. `filling`: the sample has still room, so that all rows are kept. `full`: 20 times as many
+rows as it holds have gone by before.
 """
 
 import argparse

@@ -10,6 +10,7 @@ from typing import NamedTuple
 import jax.numpy as jnp
 from jaxtyping import Array, Bool, Float, Int
 
+from anisoscope.metrics.copies import ROUNDING
 from anisoscope.metrics.neighbours import Neighbours
 
 LEAST = 64  # distinct points with a ratio: the error of a dimension from n ratios is d / sqrt(n), here an eighth
@@ -83,16 +84,20 @@ class Microscope(NamedTuple):
 def twonn_microscope(neighbours: Neighbours) -> Microscope:
     """The dimension as LLM-Microscope computes it, flaw included: the slope of `twonn` over other points.
 
-    Copies are neighbours like others. u points are useless or have mu <= 1 + 1e-8 and are dropped, yet still counted
-    in F_j = (u + j)/(n + u), j = 1..n over the n others, sorted; the smallest min(n // 5, n - 1) of these enter.
-    So copies push the result up: 1000 Gaussian points in 8 dimensions give 7.2, with 50 copied rows 15.9, with 200,
-    48.5. Shapes: neighbours of a cloud -> a dimension and two counts. Fewer than 5 ratios: NaN, as in the original.
+    Copies are neighbours like others; where two differ by rounding, a ratio is 1/ROUNDING or 1 + ROUNDING. u points are
+    useless or have mu <= 1 + 1e-8 and are dropped, yet still counted in F_j = (u + j)/(n + u), j = 1..n over the n
+    others, sorted; the smallest min(n // 5, n - 1) of these enter. So copies push the result up: 1000 Gaussian points
+    in 8 dimensions give 7.2, with 50 copied rows 15.9, with 200, 48.5. Shapes: neighbours of a cloud -> a dimension and
+    two counts. Fewer than 5 ratios: NaN, as in the original.
     Source: the published code of Razzhigaev et al. 2024, which works in float64; here float32, where mu <= 1 + 1e-8
     means mu = 1.
     """
-    alone_P = neighbours.copies_P == 1
-    # with copies back in, a point with a copy has r1 = 0, and one whose nearest has a copy has r2 = r1
-    x_P = jnp.where(neighbours.nearest_copies_P == 1, _log_ratios(neighbours), 0.0)
+    alone_P = neighbours.equals_P == 1
+    # with copies back in, a point with an equal has r1 = 0, and one whose nearest has a copy has r2 = r1, or but for
+    # rounding, which is a ratio all the same
+    beside_P = jnp.where(alone_P[neighbours.index_PC[:, 0]], ROUNDING, 0.0)
+    x_P = jnp.where(neighbours.nearest_copies_P == 1, _log_ratios(neighbours), beside_P)
+    x_P = jnp.where(alone_P & (neighbours.copies_P > 1), -jnp.log(ROUNDING), x_P)
     useless_P = ~alone_P | ~(neighbours.r1_P >= 1e-8 * neighbours.mean_norm)
     enters_P = ~useless_P & (x_P > 1e-8) & (x_P < jnp.inf)
     count = enters_P.sum()

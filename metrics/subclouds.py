@@ -9,8 +9,9 @@ from jaxtyping import Array, Bool, Float, Int
 
 from anisoscope.metrics.candidates import FEW, propose_few
 from anisoscope.metrics.cloud import AnyArray, centred
+from anisoscope.metrics.copies import Copies, copies
 from anisoscope.metrics.fast_search import compared_with_all, measured, nearest_of
-from anisoscope.metrics.neighbours import Neighbours, nearest_neighbours, neighbours_of, originals, squares
+from anisoscope.metrics.neighbours import Neighbours, nearest_neighbours, neighbours_of, squares
 
 SPARE = 3  # neighbours from which the two nearest are read when some points are left out
 
@@ -30,20 +31,22 @@ def neighbours_in_subsamples(
 
 
 def _of_one_search(cloud_PD: Float[Array, "P D"], count: int, subsamples: int) -> tuple[Neighbours, Neighbours]:
-    x_PD, originals_2P = centred(cloud_PD), originals(cloud_PD)
+    x_PD, (original_P, copies_P, equal_P) = centred(cloud_PD), copies(cloud_PD)
     square_P, index_P = squares(x_PD), jnp.arange(len(x_PD))
     size = len(x_PD) // subsamples
     part_P, start_P = index_P // size, index_P // size * size
-    own_P = _firsts_of_parts(originals_2P[0], index_P, part_P, subsamples)[originals_2P[0], part_P]
-    own_copies_P = jnp.zeros_like(own_P).at[own_P].add(1)[own_P]
-    proposed, (place_PC, beyond_P) = propose_few(x_PD, square_P, jnp.stack([originals_2P[0], own_P]), count, subsamples)
+    own_P = _firsts_of_parts(original_P, index_P, part_P, subsamples)[original_P, part_P]
+    own_equal_P = _firsts_of_parts(equal_P, index_P, part_P, subsamples)[equal_P, part_P]
+    own_copies_P, own_equals_P = (jnp.zeros_like(of_P).at[of_P].add(1)[of_P] for of_P in (own_P, own_equal_P))
+    proposed, (place_PC, beyond_P) = propose_few(x_PD, square_P, jnp.stack([original_P, own_P]), count, subsamples)
     index_PC = jnp.where(place_PC < size, place_PC + start_P[:, None], len(x_PD))
     fewer = proposed[0].shape[1] - index_PC.shape[1]  # than all points propose, where subsamples are small
     proposed_own = jnp.pad(index_PC, ((0, 0), (0, fewer)), constant_values=len(x_PD)), beyond_P
-    of_all, of_own = (jnp.zeros_like(part_P), originals_2P[0], proposed), (part_P, own_P, proposed_own)
+    of_all, of_own = (jnp.zeros_like(part_P), original_P, proposed), (part_P, own_P, proposed_own)
     both = jax.tree.map(lambda *x: jnp.stack(x), of_all, of_own)  # in a loop, which is compiled once
     nearest_2PC = jax.lax.map(lambda task: measured(cloud_PD, square_P, *task, count), both)
-    whole = neighbours_of(cloud_PD, square_P, originals_2P, jax.tree.map(lambda x: x[0], nearest_2PC))
+    of_copies = Copies(original_P, copies_P, equal_P)
+    whole = neighbours_of(square_P, of_copies, jax.tree.map(lambda x: x[0], nearest_2PC))
 
     def parts(x_P: Array) -> Array:
         return x_P.reshape(subsamples, -1, *x_P.shape[1:])
@@ -51,7 +54,7 @@ def _of_one_search(cloud_PD: Float[Array, "P D"], count: int, subsamples: int) -
     distance_PC, index_PC = (x[1] for x in nearest_2PC)
     index_PC = jnp.where(distance_PC < jnp.inf, index_PC - start_P[:, None], 0)
     about_own_mean_PD = (parts(x_PD) - parts(x_PD).mean(axis=1, keepdims=True)).reshape(x_PD.shape)
-    own = Neighbours(distance_PC, index_PC, own_P - start_P, own_P == index_P, own_copies_P, whole.rounding_P, None)
+    own = Neighbours(distance_PC, index_PC, own_P - start_P, own_P == index_P, own_copies_P, own_equals_P, None)
     mean_norm_S = jnp.sqrt(parts(squares(about_own_mean_PD))).mean(axis=1)
     return whole, jax.tree.map(parts, own)._replace(mean_norm=mean_norm_S)
 
@@ -59,7 +62,7 @@ def _of_one_search(cloud_PD: Float[Array, "P D"], count: int, subsamples: int) -
 def _firsts_of_parts(
     original_P: Int[Array, " P"], index_P: Int[Array, " P"], part_P: Int[Array, " P"], parts: int
 ) -> Int[Array, "P S"]:
-    """Of the points equal to each first of all, the least index in every part, the number of points where none is."""
+    """Of the copies of each first of all, the least index in every part, the number of points where none is."""
     return jnp.full((len(original_P), parts), len(original_P)).at[original_P, part_P].min(index_P)
 
 
@@ -92,7 +95,7 @@ def neighbours_in_subsets(cloud_PD: Float[AnyArray, "P D"], neighbours: Neighbou
     """The two nearest of every point in its own of the disjoint subsets cloud[i::factor], read off those among all.
 
     Shapes: P points of width D, and neighbours of theirs, 2 or more -> arrays (factor, P // factor, ...): the P mod
-    factor last points are of no subset. A duplicate counts where no point equal to it comes before it in the subset.
+    factor last points are of no subset. A duplicate counts where no copy of it comes before it in the subset.
     Indices are those of the whole cloud, and so are the counts of duplicates and the mean norm. Exact: a point of which
     fewer than two neighbours are of its subset is compared with all of that. With 8 neighbours for each subset these
     are one point in 400; with as many as there are subsets, most.

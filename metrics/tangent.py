@@ -13,7 +13,7 @@ from jax.lax import Precision
 from jaxtyping import Array, Float, Key
 
 from anisoscope.metrics.cloud import AnyArray, centred, eigh
-from anisoscope.metrics.neighbours import originals
+from anisoscope.metrics.copies import copies
 
 EPSILON = 1e-9  # added to a denominator of semi-NMF; rows are scaled to a mean square of 1 before
 SINGULAR = 1e-6  # eigenvalues of Z^T Z below this share of the largest are 0 in its pseudo-inverse
@@ -78,7 +78,7 @@ def start(points_PD: Float[AnyArray, "P D"], key: Key[Array, ""], rank: int) -> 
         raise ValueError(f"{rank} concepts of {len(points_PD)} points")
     drawn_P = jax.random.permutation(key, len(points_PD))
     order_P = jnp.zeros_like(drawn_P).at[drawn_P].set(jnp.arange(len(drawn_P)))
-    original_P, _ = originals(points_PD)
+    original_P = copies(points_PD).original_P
     earliest_P = jnp.full_like(order_P, len(order_P)).at[original_P].min(order_P)
     copy_P = earliest_P[original_P] < order_P  # of one that is drawn before it
     chosen_ED = points_PD[drawn_P[jnp.argsort(copy_P[drawn_P])[:rank]]]

@@ -1,6 +1,7 @@
 """Plain NumPy float64 twins of the metrics, written from the formulas: whole distance matrices, loops over rows."""
 
 import numpy as np
+from scipy.sparse.csgraph import connected_components
 from scipy.spatial.distance import cdist
 
 
@@ -21,28 +22,34 @@ def two_distances(x):
     return sorted_distances(x)[:, :2].T
 
 
+def originals(cloud):
+    """The first copy of each point: equal, or at the end of a chain of steps below 2e-6 of the points' norms."""
+    x = float64(cloud)
+    norms = np.linalg.norm(x, axis=1)
+    distances = cdist(x, x)
+    joined = (distances == 0) | (distances < 2e-6 * np.minimum(norms[:, None], norms))
+    _, label = connected_components(joined, directed=False)
+    return np.unique(label, return_index=True)[1][label]
+
+
+def distinct_points(cloud):
+    return float64(cloud)[np.unique(originals(cloud))]
+
+
 def distinct_distances(cloud, count):
     """Each point's distances to the nearest others among the distinct points; inf where there are fewer."""
-    x = float64(cloud)
-    distinct, own = np.unique(x, axis=0, return_inverse=True)
-    nearest = sorted_distances(distinct)[:, :count]
+    first, own = np.unique(originals(cloud), return_inverse=True)
+    nearest = sorted_distances(float64(cloud)[first])[:, :count]
     return np.pad(nearest, ((0, 0), (0, count - nearest.shape[1])), constant_values=np.inf)[own]
 
 
-def is_rounding(distance, x):
-    """Whether the distances of points to their nearest are no more than float32 leaves of equal points."""
-    return distance < 2e-6 * np.linalg.norm(x, axis=1)
-
-
 def log_ratios(cloud):
-    distinct = np.unique(float64(cloud), axis=0)
-    r1, r2 = two_distances(distinct)
-    kept = ~is_rounding(r1, distinct)
-    return np.sort(np.log(r2[kept] / r1[kept]))
+    r1, r2 = two_distances(distinct_points(cloud))
+    return np.sort(np.log(r2 / r1))
 
 
 def twonn_dropped(cloud):
-    return len(np.unique(float64(cloud), axis=0)) - len(log_ratios(cloud))
+    return len(distinct_points(cloud)) - len(log_ratios(cloud))
 
 
 def twonn(cloud, fraction=0.9):
@@ -64,7 +71,7 @@ def twonn_bayes(cloud):
 
 
 def duplicate_points(cloud):
-    return len(cloud) - len(np.unique(float64(cloud), axis=0))
+    return len(cloud) - len(distinct_points(cloud))
 
 
 def twonn_microscope(cloud):

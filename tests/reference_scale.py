@@ -4,15 +4,12 @@ import numpy as np
 from scipy.optimize import minimize_scalar
 from scipy.special import beta
 
-from tests.reference import float64, is_rounding, sorted_distances, twonn
+from tests.reference import distinct_points, float64, sorted_distances, twonn
 
 
 def distances(cloud):
-    """Of every distinct point whose nearest is apart by more than rounding, the sorted distances to all the others."""
-    x = float64(cloud)
-    x = x[np.sort(np.unique(x, axis=0, return_index=True)[1])]
-    found = sorted_distances(x)[:, :-1]
-    return found[~is_rounding(found[:, 0], x)]
+    """Of every distinct point the sorted distances to all the others."""
+    return sorted_distances(distinct_points(cloud))[:, :-1]
 
 
 def gride(near, first):

@@ -64,8 +64,8 @@ def measure(
             them, `scale`, `shift` and `epsilon`. The last layer is the output: x should be what the final norm reads.
         targets: (points,), the number of the token that each point is to predict, below 0 for none.
         families: names of families of quantities, or "all" that vectors have: spectrum, outliers, leading, windows,
-            dimension, scale, similarity, of several layers comparison, and the further families of docs/reference/files.md,
-            which "all" includes: several times the work.
+            dimension, scale, similarity, of several layers comparison, and further families that are chosen by name
+            (docs/reference/files.md), which "all" includes: several times the work.
         nulls: "gaussian", a featureless cloud of the same spectrum; () for none.
         names: of the layers; else they are numbered from 0.
         folds: how many parts of whole clusters are resampled, at most; 1 for values without intervals.

@@ -12,7 +12,7 @@ from jax.lax import Precision
 
 from anisoscope.metrics import spectrum
 from anisoscope.metrics.cloud import centred
-from anisoscope.metrics.neighbours import originals
+from anisoscope.metrics.copies import copies
 
 PERMUTED = "permuted"
 PERMUTATIONS = 1  # of whose values the mean is taken, in each batch
@@ -27,7 +27,7 @@ def gaussian(cloud_PD: Array, key: Array) -> Array:
     depend on how many there are. Rotations and the mean are left out: distances see neither.
     """
     points, width = cloud_PD.shape
-    original_P, _ = originals(cloud_PD)
+    original_P = copies(cloud_PD).original_P
     first_P = original_P == jnp.arange(points)
 
     def of_distinct(x_PE: Array) -> Array:

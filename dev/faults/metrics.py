@@ -47,6 +47,18 @@ FAULTS = [
         "proposed = propose(x_PD, square_P, jnp.arange(len(x_PD)), count)",
     ),
     Fault(
+        "points equal but for rounding are no copies",
+        "metrics/copies.py",
+        "ROUNDING = 2e-6",
+        "ROUNDING = 0.0",
+    ),
+    Fault(
+        "copies that are not next to each other are missed",
+        "metrics/copies.py",
+        "return step + 1, near_GP[0].any() & (step < points - 1), original_P",
+        "return step + 1, jnp.array(False), original_P",
+    ),
+    Fault(
         "duplicates are among the many nearest",
         "metrics/candidates.py",
         "ranked_P[:, None] + (square_P",

@@ -202,20 +202,22 @@ def test_jit_changes_nothing():
     )
 
 
-def test_points_equal_but_for_rounding_have_no_ratio_and_are_counted():
-    """As a network leaves them where two positions have the same history; r2/r1 would be 1e5 and more."""
-    cloud, twins = gaussian(), 12
-    cloud[:twins] = cloud[-twins:] * (1 + 1e-7 * np.random.default_rng(1).normal(size=(twins, WIDTH)))
-    apart = [i for i in range(POINTS) if twins <= i < POINTS - twins]
+@pytest.mark.parametrize("twins", [12, 200])
+def test_points_equal_but_for_rounding_count_as_one(twins):
+    """As a network leaves them where two positions have the same history; r2/r1 would be 1e5 and more, and 1 nearby."""
+    cloud = gaussian()
+    cloud[:twins] = cloud[-twins:]
+    expected = measured(cloud)
+    cloud[:twins] *= 1 + 1e-7 * np.random.default_rng(1).normal(size=(twins, WIDTH))
     dimensions, counts, microscope = measured(cloud)
-    assert counts.tolist() == [0, 2 * twins]
-    expected, useless, _ = reference.twonn_microscope(cloud)  # which knows of no rounding: the rule as it was published
-    assert int(microscope.useless) == useless == 0
-    assert int(microscope.dropped) < twins  # those with a pair of twins as neighbours, where r2/r1 is 1 in float32
-    np.testing.assert_allclose(microscope.dimension, expected, rtol=0.02)
-    ratios = reference.sorted_distances(reference.float64(cloud))[apart, :2]
-    total = np.log(ratios[:, 1] / ratios[:, 0]).sum()
-    np.testing.assert_allclose(dimensions[1], (len(apart) - 1) / total, rtol=1e-4)
+    np.testing.assert_allclose(dimensions, expected[0], rtol=1e-5)
+    np.testing.assert_allclose(dimensions, [reference.twonn(cloud), reference.twonn_mle(cloud)], rtol=1e-4)
+    assert counts.tolist() == expected[1].tolist() == [twins, 0]
     near = cloud.copy()
     near[:twins] = cloud[-twins:] * (1 + 1e-5)  # what is no rounding
     assert measured(near)[1].tolist() == [0, 0]
+    published, useless, dropped = reference.twonn_microscope(cloud)  # which knows of no rounding
+    assert int(microscope.useless) == useless == 0
+    assert int(microscope.dropped) <= dropped < twins / 3  # by chance two of a pair are equally far
+    if twins == 12:  # of many, the published one is read off ratios that are rounding
+        np.testing.assert_allclose(microscope.dimension, published, rtol=0.02)

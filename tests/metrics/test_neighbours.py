@@ -154,16 +154,6 @@ def test_zero_and_minus_zero_are_one_point():
     assert neighbours.copies_P[:4].tolist() == [2, 2, 1, 1 + POINTS - 4]
 
 
-def test_close_points_are_not_copies():
-    cloud = gaussian()
-    cloud[1] = np.nextafter(cloud[0], np.float32(np.inf))
-    neighbours = find(cloud, FEW)
-    assert neighbours.duplicates() == 0
-    assert neighbours.r1_P[0] == neighbours.r1_P[1] > 0
-    assert (~neighbours.usable()).tolist() == [True] * 2 + [False] * (POINTS - 2)  # nothing is read from their distance
-    assert neighbours.dropped() == 2
-
-
 @pytest.mark.parametrize("count", [FEW, MANY])
 @settings(max_examples=5, deadline=None, derandomize=True)
 @given(seed=st.integers(0, 2**16), scale=st.floats(1e-6, 1e6), shift=st.floats(-10, 10))

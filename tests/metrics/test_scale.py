@@ -57,8 +57,7 @@ def at_distances(distance_PC):
     """Distinct points with neighbours at these distances."""
     points = len(distance_PC)
     one_P, index_P, index_PC = np.ones(points, np.int32), np.arange(points), np.zeros(distance_PC.shape, np.int32)
-    rounding_P, mean_norm = np.zeros(points, np.float32), np.float32(1)
-    return Neighbours(distance_PC.astype(np.float32), index_PC, index_P, one_P > 0, one_P, rounding_P, mean_norm)
+    return Neighbours(distance_PC.astype(np.float32), index_PC, index_P, one_P > 0, one_P, one_P, np.float32(1))
 
 
 def poisson(dimension, points=4000, seed=0):

@@ -68,6 +68,7 @@ def _overlap(dims: tuple[str, ...], words: str) -> Quantity:
         formula=f"share of common points among the {NEIGHBOURS} nearest distinct points of each point that is the "
         "first of its copies in both clouds",
         source="Doimo et al. 2020",
+        version=2,
     )
 
 

@@ -28,15 +28,15 @@ def of_enough(values: Values, neighbours: Neighbours) -> Values:
     return {name: jnp.where(dimension.enough(neighbours), value, jnp.nan) for name, value in values.items()}
 
 
-def _dimension(read: Read, long_name: str, formula: str, source: str) -> Quantity:
+def _dimension(read: Read, long_name: str, formula: str, source: str, version: int = 2) -> Quantity:
     long_name = f"intrinsic dimension ({long_name})"
     about = {"long_name": long_name, "formula": formula, "source": source, "range": NOT_NEGATIVE}
-    return Quantity(read=read, resampling="sections", **about)
+    return Quantity(read=read, resampling="sections", version=version, **about)
 
 
-def _count(read: Read, long_name: str, formula: str, source: str) -> Quantity:
+def _count(read: Read, long_name: str, formula: str, source: str, version: int = 1) -> Quantity:
     about = {"long_name": long_name, "formula": formula, "source": source, "range": NOT_NEGATIVE}
-    return Quantity(read=read, units="points", **about)
+    return Quantity(read=read, units="points", version=version, **about)
 
 
 QUANTITIES = {
@@ -69,19 +69,22 @@ QUANTITIES = {
         "LLM-Microscope's 20 % rule",
         "slope through the origin of -ln(1 - (u+j)/(n+u)) on ln(r2/r1), smallest 20 %, u dropped points counted in F",
         SHAPE_OF_LEARNING,
+        version=1,
     ),
     "duplicate_points": _count(
         Neighbours.duplicates,
         "copies of an earlier point",
-        "points equal in every float32 coordinate to an earlier one; left out of every dimension but LLM-Microscope's",
+        "points equal to an earlier one, or but for rounding (chains of distances below 2e-6 |x|); left out of every "
+        "dimension but LLM-Microscope's",
         HERE,
+        version=2,
     ),
     "twonn_dropped": _count(
         Neighbours.dropped,
         "distinct points without a ratio",
-        "distinct points without two finite neighbours, or whose nearest differs by rounding alone (below 2e-6 |x|); "
-        "left out of all but LLM-Microscope's",
+        "distinct points without two finite neighbours; left out of all but LLM-Microscope's",
         HERE,
+        version=2,
     ),
     "microscope_useless": _count(
         lambda neighbours: dimension.twonn_microscope(neighbours).useless,

@@ -4,22 +4,31 @@ Values are as defined all the same: a vector of zeros has no direction and is le
 neighbour. Whoever measures is told how many there are.
 """
 
+import jax
 import numpy as np
+
+from anisoscope.metrics import copies
 
 DEGENERATE = "degenerate"  # an attribute of tables
 FEW = 256  # whole numbers in a row: where vectors have no others, as of int8 or of bits, many distances are equal
+
+
+find_copies = jax.jit(copies.copies)
 
 
 class Seen:
     """Counts of one layer, of which pieces come one after another; copies are counted within a piece."""
 
     def __init__(self) -> None:
-        self.zeros, self.copies, self.whole = 0, 0, True
+        self.zeros, self.copies, self.rounded, self.whole = 0, 0, 0, True
         self.low_D, self.high_D = np.inf, -np.inf
 
     def add(self, cloud_PD: np.ndarray) -> None:
         self.zeros += int((~cloud_PD.any(axis=1)).sum())
-        self.copies += len(cloud_PD) - len({hash((x_D + 0).tobytes()) for x_D in cloud_PD})  # + 0: -0 is 0
+        found = find_copies(cloud_PD)
+        distinct, different = (len(np.unique(of_P)) for of_P in (found.original_P, found.equal_P))
+        self.copies += len(cloud_PD) - distinct
+        self.rounded += different - distinct
         self.low_D = np.minimum(self.low_D, cloud_PD.min(axis=0))
         self.high_D = np.maximum(self.high_D, cloud_PD.max(axis=0))
         self.whole = self.whole and all((np.rint(x_D) == x_D).all() for x_D in cloud_PD)
@@ -27,7 +36,9 @@ class Seen:
     def words(self) -> str:
         constant = int((self.low_D == self.high_D).sum())
         counts = ((self.zeros, "zero row"), (constant, "constant column"), (self.copies, "duplicate"))
+        but = f" ({self.rounded:,} but for rounding)" if self.rounded else ""
         found = [f"{count:,} {name}{'s' * (count > 1)}" for count, name in counts if count]
+        found[-1:] = [found[-1] + but] if found else []
         low, high = np.min(self.low_D), np.max(self.high_D)
         if self.whole and low < high < low + FEW:
             found.append(f"whole numbers from {low:.0f} to {high:.0f} alone (many distances tie)")

@@ -486,6 +486,8 @@ def test_zeros_copies_and_ties_are_counted():
     given = {"families": "similarity", "folds": 1}
     table = measure(np.stack([np.c_[CLOUDS[0], CLOUDS[0, :, :2]], cloud]), **given)
     assert table.attrs["degenerate"] == "3 zero rows, 2 constant columns, 3 duplicates in layer 1"
+    close = np.concatenate([CLOUDS[0], CLOUDS[0, :9] * (1 + 1e-7), CLOUDS[0, :1]])
+    assert measure(close, **given).attrs["degenerate"] == "10 duplicates (9 but for rounding) in layer 0"
     assert measure(cloud, pieces=2, **given).attrs["degenerate"].startswith("3 zero rows, 2 constant columns, ")
     bits = np.repeat((CLOUDS[:1] > 0).astype(np.int8), 2, axis=0)
     assert "whole numbers from 0 to 1 alone (many distances tie) in layers 0, 1" in measure(bits, **given).degenerate

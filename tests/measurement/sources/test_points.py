@@ -15,7 +15,7 @@ from anisoscope.utils.settings import replace
 from anisoscope.utils.stop import Stop
 from tests import reference_scale, tiny
 from tests.measurement.sources.test_sweep import measured, store_of
-from tests.reference import is_rounding, sorted_distances
+from tests.reference import originals, sorted_distances
 
 COUNT = 160
 CHANGES = {"measure.points": COUNT, "measure.batches": 1, "measure.points_table": True}
@@ -55,14 +55,12 @@ def test_a_point_is_what_stands_at_its_place_and_lies_where_its_vector_lies(run)
     for layer, cloud in enumerate(resid_NWTD.reshape(3, -1, 16)[:, probe.picks_SGP[0, 0]]):
         of_layer = table.sel(layer=layer)
         np.testing.assert_allclose(of_layer.norm, np.linalg.norm(cloud, axis=1), rtol=1e-4)
-    first = np.sort(np.unique(cloud, axis=0, return_index=True)[1])  # of the last layer, without copies
+    first = np.unique(originals(cloud))  # of the last layer, without copies
     near = sorted_distances(cloud[first].astype(np.float64))[:, :-1]
-    apart = ~is_rounding(near[:, 0], cloud[first].astype(np.float64))
-    assert near.shape[1] < 128
-    assert apart.sum() > 100
+    assert 100 < near.shape[1] < 128
     for count in (20, 64):
-        local = reference_scale.local_dimensions(near[apart], count)
-        got = of_layer.local_dimension.sel(neighbours=count)[first[apart]]
+        local = reference_scale.local_dimensions(near, count)
+        got = of_layer.local_dimension.sel(neighbours=count)[first]
         np.testing.assert_allclose(got, local, rtol=2e-3)
     assert np.isnan(of_layer.local_dimension.sel(neighbours=128)).all()
 

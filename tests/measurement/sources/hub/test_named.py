@@ -7,7 +7,7 @@ import transformers
 
 import anisoscope
 from anisoscope.config.measure import MeasureConfig
-from anisoscope.measurement.sources.hub import lent, separate
+from anisoscope.measurement.sources.hub import hooked, lent, separate
 from anisoscope.measurement.sources.hub.reading import named
 from anisoscope.utils.errors import UserError
 from tests.measurement.sources.hub import tiny

@@ -1,0 +1,134 @@
+"""Which points of a cloud are copies of one another: equal, or equal but for the rounding of float32.
+
+Copies are found before neighbours are. A chain of points, each less than ROUNDING of its norm from the next, is one
+point, and its first stands for it. The norm is that of the points as given, since that is what float32 has rounded:
+who is whose copy depends neither on order nor on scale, and moving rounded points does not undo their copies.
+
+Here G are the sums over coordinates that tell points apart.
+"""
+
+from typing import NamedTuple
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jaxtyping import Array, Bool, Float, Int, UInt
+
+from anisoscope.metrics.cloud import AnyArray
+
+AT_ONCE = 128  # points: a sum over the whole cloud first writes the squares of it all
+ROUNDING = 2e-6  # of |x|: nearer is rounding. A dozen layers leave up to 1e-6; true neighbours are 1e-3 apart
+SUMS = 4  # over all coordinates, with random signs: one that orders the points, others that tell most pairs apart
+
+
+class Copies(NamedTuple):
+    """Copies of each point, itself included."""
+
+    original_P: Int[Array, " P"]  # the first of them
+    copies_P: Int[Array, " P"]  # how many there are
+    equal_P: Int[Array, " P"]  # the first point equal to this one in every coordinate
+
+
+class Told(NamedTuple):
+    """What is read of every point in one pass over the cloud."""
+
+    hash_P2: UInt[Array, "P 2"]
+    norm_P: Float[Array, " P"]
+    sum_PG: Float[Array, "P G"]
+
+
+def copies(cloud_PD: Float[AnyArray, "P D"]) -> Copies:
+    """The copies of every point, equal or joined by distances that are rounding.
+
+    x_i and x_j are joined where |x_i - x_j| < ROUNDING min(|x_i|, |x_j|). Points that are not finite, or whose squares
+    are beyond float32, are joined with none.
+    """
+    cloud_PD = jnp.asarray(cloud_PD, jnp.float32)
+    told = _told(cloud_PD)
+    equal_P = _equal(told.hash_P2)
+    first_P = (equal_P == jnp.arange(len(equal_P))) & (told.norm_P < jnp.inf)
+    original_P = _joined(cloud_PD, told, first_P)[equal_P]
+    copies_P = jnp.zeros_like(original_P).at[original_P].add(1)
+    return Copies(original_P, copies_P[original_P], equal_P)
+
+
+def _told(cloud_PD: Float[Array, "P D"]) -> Told:
+    points, width = cloud_PD.shape
+    factor_2D = jax.random.bits(jax.random.key(0), (2, width), jnp.uint32)
+    bit_G1 = jnp.arange(SUMS, dtype=jnp.uint32)[:, None]
+    sign_GD = jnp.where((factor_2D[:1] >> bit_G1) & 1 == 1, 1.0, -1.0)
+
+    def of_point(x_D: Array) -> tuple[Array, Array, Array]:
+        bits_D = jax.lax.bitcast_convert_type(jnp.where(x_D == 0, 0.0, x_D), jnp.uint32)  # -0.0 and 0.0 are equal
+        bits_D = (bits_D ^ (bits_D >> 16)) * jnp.uint32(0x7FEB352D)  # carries high bits down: bfloat16 has only those
+        bits_D = bits_D ^ (bits_D >> 15)
+        hash_2 = (bits_D[None] * factor_2D).sum(axis=1, dtype=jnp.uint32)
+        return hash_2, jnp.sqrt(jnp.square(x_D).sum()), (x_D[None] * sign_GD).sum(axis=1)
+
+    return Told(*jax.lax.map(of_point, cloud_PD, batch_size=min(AT_ONCE, points)))
+
+
+def _equal(hash_P2: UInt[Array, "P 2"]) -> Int[Array, " P"]:
+    """For each point the first that is equal to it.
+
+    Equal rows are brought together by sorting 64-bit hashes of their bits: exact where distances are rounded, and
+    without a sort over D columns. Two different rows of a million share a hash with a chance below 1e-7.
+    """
+    points = len(hash_P2)
+    order_P = jnp.lexsort(hash_P2.T)  # stable, so the first of equals has the smallest index
+    sorted_P2 = hash_P2[order_P]
+    starts_P = jnp.concatenate([jnp.ones(1, bool), (sorted_P2[1:] != sorted_P2[:-1]).any(axis=1)])
+    start_P = jax.lax.cummax(jnp.where(starts_P, jnp.arange(points), 0))
+    return jnp.zeros(points, jnp.int32).at[order_P].set(order_P[start_P].astype(jnp.int32))
+
+
+def _joined(cloud_PD: Float[Array, "P D"], told: Told, first_P: Bool[Array, " P"]) -> Int[Array, " P"]:
+    """The first of the copies of each point; pairs are sought among points that are nobody's equal.
+
+    A sum of coordinates with signs differs by at most sqrt(D) times the distance, and the rounding of the sum itself.
+    So the points are ordered by one such sum, and each is compared with the next, with the one after it, and so on,
+    as long as the sums of any pair are that near. Where nothing is near, this is a small part of a search for
+    neighbours. At worst, where all points are near one another, it is P^2 comparisons of SUMS numbers.
+    """
+    points, width = cloud_PD.shape
+    root = width**0.5
+    reach_P = np.float32(root * (ROUNDING + max(root, 4.0) * 2.0**-23)) * told.norm_P
+    order_P = jnp.argsort(jnp.where(first_P, told.sum_PG[:, 0], jnp.inf)).astype(jnp.int32)
+    # ends with points that are near to none, so that every pair has a second
+    sum_GP = jnp.where(first_P[order_P], told.sum_PG[order_P].T, jnp.nan)
+    sum_GP = jnp.pad(sum_GP, ((0, 0), (0, points)), constant_values=jnp.nan)
+    reach_P = reach_P[order_P]
+
+    def compare(state: tuple[Array, Array, Array]) -> tuple[Array, Array, Array]:
+        step, _, original_P = state
+        apart_GP = jnp.abs(jax.lax.dynamic_slice_in_dim(sum_GP, step, points, 1) - sum_GP[:, :points])
+        near_GP = apart_GP <= reach_P[None]
+        other_P = jnp.roll(order_P, -step)
+        open_P = near_GP.all(axis=0) & (original_P[order_P] != original_P[other_P])
+        original_P = _merged(cloud_PD, told.norm_P, order_P, other_P, open_P, original_P)
+        return step + 1, near_GP[0].any() & (step < points - 1), original_P
+
+    start = jnp.int32(1), jnp.array(points > 1), jnp.arange(points, dtype=jnp.int32)
+    return jax.lax.while_loop(lambda state: state[1], compare, start)[2]
+
+
+def _merged(
+    cloud_PD: Float[Array, "P D"],
+    norm_P: Float[Array, " P"],
+    one_P: Int[Array, " P"],
+    other_P: Int[Array, " P"],
+    open_P: Bool[Array, " P"],
+    original_P: Int[Array, " P"],
+) -> Int[Array, " P"]:
+    """The first of the copies of each point, once those of the open pairs are joined that are near by subtraction."""
+
+    def of_pair(state: tuple[Array, Array]) -> tuple[Array, Array]:
+        open_P, original_P = state
+        place = jnp.argmax(open_P)
+        i, j = one_P[place], other_P[place]
+        distance = jnp.sqrt(jnp.square(cloud_PD[i] - cloud_PD[j]).sum())
+        join = distance < ROUNDING * jnp.minimum(norm_P[i], norm_P[j])
+        first, last = (of(original_P[i], original_P[j]) for of in (jnp.minimum, jnp.maximum))
+        return open_P.at[place].set(False), jnp.where(join & (original_P == last), first, original_P)
+
+    return jax.lax.while_loop(lambda state: state[0].any(), of_pair, (open_P, original_P))[1]

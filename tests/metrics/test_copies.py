@@ -1,0 +1,73 @@
+"""Which points are copies: beside the float64 twin, which makes chains of all pairs that are near."""
+
+import jax
+import numpy as np
+import pytest
+
+from anisoscope.metrics.copies import ROUNDING, copies
+from tests import reference
+from tests.metrics.clouds import POINTS, WIDTH, crowded, gaussian, rotation, with_copies
+
+find = jax.jit(copies)
+
+
+def shuffled(cloud):
+    return cloud[np.random.default_rng(2).permutation(len(cloud))]
+
+
+def chain():
+    """Steps below what is rounding, from end to end a hundred times that; and one step that is not."""
+    cloud = gaussian().astype(float)
+    along = rotation(WIDTH)[0] * np.linalg.norm(cloud[0])
+    cloud[:100] = cloud[0] + 0.8 * ROUNDING * np.arange(100)[:, None] * along
+    cloud[60:100] += 0.6 * ROUNDING * along
+    return cloud.astype(np.float32)
+
+
+ALIKE = {
+    "none": gaussian(),
+    "pairs": crowded(gaussian(1 + POINTS // 2), 2, 1e-7)[:POINTS],
+    "equal, or nearly": with_copies(crowded(gaussian(1 + POINTS // 2), 2, 1e-7)[:POINTS]),
+    "crowds": crowded(gaussian(1 + POINTS // 40), 40, 1e-7)[:POINTS],
+    "one crowd": crowded(gaussian(1), POINTS, 1e-7),
+    "chain": chain(),
+    "far from the origin": crowded(gaussian(1 + POINTS // 3), 3, 1e-7)[:POINTS] + np.float32(300),
+    "one point and zeros": np.eye(POINTS, WIDTH, dtype=np.float32),
+    "of two values": np.sign(gaussian()),
+}
+
+
+@pytest.mark.parametrize("name", ALIKE)
+def test_agrees_with_the_float64_twin_in_any_order(name):
+    cloud = shuffled(ALIKE[name])
+    found = find(cloud)
+    original_P = reference.originals(cloud)
+    np.testing.assert_array_equal(found.original_P, original_P)
+    np.testing.assert_array_equal(found.copies_P, np.bincount(original_P)[original_P])
+    _, first, equal = np.unique(cloud, axis=0, return_index=True, return_inverse=True)
+    np.testing.assert_array_equal(found.equal_P, first[equal])
+
+
+def test_a_chain_is_one_point_up_to_its_gap():
+    assert np.unique(find(chain()).original_P[:100]).tolist() == [0, 60]
+
+
+@pytest.mark.parametrize("scale", [1e-12, 2.0**-9, 3e9])
+def test_neither_scale_nor_rotation_matters(scale):
+    cloud = shuffled(ALIKE["crowds"]).astype(float)
+    moved = (cloud @ rotation(WIDTH) * scale).astype(np.float32)
+    np.testing.assert_array_equal(find(moved).original_P, find(cloud).original_P)
+
+
+def test_what_is_not_finite_is_like_none_but_its_equal():
+    cloud = gaussian()
+    cloud[:2], cloud[2:4], cloud[4] = np.inf, 1e30, np.nan
+    cloud[3, 0] = 1.0001e30
+    assert find(cloud).copies_P[:6].tolist() == [2, 2, 1, 1, 1, 1]
+
+
+def test_vmap_changes_nothing():
+    clouds = np.stack([shuffled(ALIKE[name]) for name in ("crowds", "none", "equal, or nearly")])
+    together = jax.jit(jax.vmap(copies))(clouds)
+    for number, cloud in enumerate(clouds):
+        jax.tree.map(lambda all, one: np.testing.assert_array_equal(all[number], one), together, find(cloud))  # noqa: B023
