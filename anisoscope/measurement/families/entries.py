@@ -12,6 +12,7 @@ from anisoscope.measurement.families import (
     scale,
     similarity,
     spectrum,
+    trajectory,
     windows,
 )
 from anisoscope.measurement.quantity import Family, Quantity
@@ -29,6 +30,7 @@ FAMILIES: dict[str, Family] = {
     "attention": attention.FAMILY,
     "projection": projection.FAMILY,
     "readout": readout.FAMILY,
+    "trajectory": trajectory.FAMILY,
 }
 
 
