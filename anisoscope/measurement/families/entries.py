@@ -6,11 +6,13 @@ from anisoscope.measurement.families import (
     dimension,
     frequency,
     leading,
+    massive,
     outliers,
     projection,
     readout,
     scale,
     similarity,
+    sinks,
     spectrum,
     trajectory,
     windows,
@@ -31,6 +33,8 @@ FAMILIES: dict[str, Family] = {
     "projection": projection.FAMILY,
     "readout": readout.FAMILY,
     "trajectory": trajectory.FAMILY,
+    "sinks": sinks.FAMILY,
+    "massive": massive.FAMILY,
 }
 
 
