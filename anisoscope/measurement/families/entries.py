@@ -6,6 +6,7 @@ from anisoscope.measurement.families import (
     dimension,
     frequency,
     leading,
+    linearity,
     massive,
     outliers,
     projection,
@@ -35,6 +36,7 @@ FAMILIES: dict[str, Family] = {
     "trajectory": trajectory.FAMILY,
     "sinks": sinks.FAMILY,
     "massive": massive.FAMILY,
+    "linearity": linearity.FAMILY,
 }
 
 
