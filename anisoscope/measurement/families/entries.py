@@ -5,6 +5,7 @@ from anisoscope.measurement.families import (
     comparison,
     dimension,
     frequency,
+    imbalance,
     leading,
     linearity,
     massive,
@@ -37,6 +38,7 @@ FAMILIES: dict[str, Family] = {
     "sinks": sinks.FAMILY,
     "massive": massive.FAMILY,
     "linearity": linearity.FAMILY,
+    "imbalance": imbalance.FAMILY,
 }
 
 
