@@ -1,6 +1,7 @@
 """Every family of quantities: an entry each. Whoever reads quantities asks here, at each use."""
 
 from anisoscope.measurement.families import (
+    alignment,
     attention,
     comparison,
     dimension,
@@ -39,6 +40,7 @@ FAMILIES: dict[str, Family] = {
     "massive": massive.FAMILY,
     "linearity": linearity.FAMILY,
     "imbalance": imbalance.FAMILY,
+    "alignment": alignment.FAMILY,
 }
 
 
