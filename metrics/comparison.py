@@ -74,12 +74,12 @@ def linear_cka_unbiased(
 
 def ckas(x_PD: Float[AnyArray, "P D"], y_PE: Float[AnyArray, "P E"], folds: int = 1) -> Cka:
     """`linear_cka` and `linear_cka_unbiased` of two clouds, (R,) each."""
-    return Cka(*_beside(_ready(x_PD, folds), _ready(y_PE, folds), folds))
+    return Cka(*_beside(ready_one(x_PD, folds), ready_one(y_PE, folds), folds))
 
 
 def ready(x_NPD: Float[AnyArray, "N P D"], folds: int = 1) -> Ready:
     """What `ckas_of` and `layers_cka` read of N clouds of P points: a copy of them, and one product of each."""
-    return jax.lax.map(lambda x_PD: _ready(x_PD, folds), jnp.asarray(x_NPD))
+    return jax.lax.map(lambda x_PD: ready_one(x_PD, folds), jnp.asarray(x_NPD))
 
 
 def ckas_of(x: Ready, y: Ready, folds: int = 1) -> Cka:
@@ -97,9 +97,9 @@ def layers_cka(x_N: Ready, folds: int = 1, beside_N: Ready | None = None) -> Cka
     y_N = x_N if beside_N is None else beside_N
 
     def of_pair(n: Array, m: Array) -> Array:
-        return _beside(_layer(x_N, n), _layer(y_N, m), folds)
+        return _beside(layer_of(x_N, n), layer_of(y_N, m), folds)
 
-    return _estimators(_over_pairs(of_pair, len(x_N.own_2R)))
+    return _estimators(over_pairs(of_pair, len(x_N.own_2R)))
 
 
 def across_cka(x_NPD: Float[AnyArray, "N P D"], y_MPE: Float[AnyArray, "M P E"], folds: int = 1) -> Cka:
@@ -107,7 +107,7 @@ def across_cka(x_NPD: Float[AnyArray, "N P D"], y_MPE: Float[AnyArray, "M P E"],
     y_M = ready(y_MPE, folds)
 
     def of_layer(x_PD: Array) -> Array:
-        x = _ready(x_PD, folds)
+        x = ready_one(x_PD, folds)
         return jax.lax.map(lambda y: _beside(x, y, folds), y_M)
 
     return _estimators(jax.lax.map(of_layer, jnp.asarray(x_NPD)))
@@ -152,9 +152,9 @@ def layers_overlap(nearest_N: Nearest, beside_N: Nearest | None = None) -> Float
     beside_N = nearest_N if beside_N is None else beside_N
 
     def of_pair(n: Array, m: Array) -> Array:
-        return neighbourhood_overlap(_layer(nearest_N, n), _layer(beside_N, m))
+        return neighbourhood_overlap(layer_of(nearest_N, n), layer_of(beside_N, m))
 
-    return _over_pairs(of_pair, len(nearest_N.usable_P))
+    return over_pairs(of_pair, len(nearest_N.usable_P))
 
 
 def across_overlap(a_N: Nearest, b_M: Nearest) -> Float[Array, "N M"]:
@@ -162,7 +162,7 @@ def across_overlap(a_N: Nearest, b_M: Nearest) -> Float[Array, "N M"]:
     return jax.lax.map(lambda one: jax.lax.map(lambda two: neighbourhood_overlap(one, two), b_M), a_N)
 
 
-def _layer(tree_N: Any, n: Array) -> Any:
+def layer_of(tree_N: Any, n: Array) -> Any:
     return jax.tree.map(lambda leaf_N: leaf_N[n], tree_N)
 
 
@@ -172,20 +172,20 @@ def _scaled(x_PD: Float[Array, "P D"]) -> Float[Array, "P D"]:
     return x_PD / jnp.abs(x_PD).max()
 
 
-def _ready(x_PD: Float[AnyArray, "P D"], folds: int) -> Ready:
+def ready_one(x_PD: Float[AnyArray, "P D"], folds: int) -> Ready:
     x_PD = _scaled(x_PD)
-    biased_R, unbiased_R = _energy(x_PD, x_PD, folds)
+    biased_R, unbiased_R = energy(x_PD, x_PD, folds)
     known_R = unbiased_R > RESIDUE * biased_R
     return Ready(x_PD, jnp.stack([biased_R, jnp.where(known_R, unbiased_R, jnp.nan)]))
 
 
 def _beside(x: Ready, y: Ready, folds: int) -> Float[Array, "2 R"]:
     """Both estimators of two clouds."""
-    shared_2R = _energy(x.x_PD, y.x_PD, folds)
+    shared_2R = energy(x.x_PD, y.x_PD, folds)
     return jnp.clip(shared_2R / jnp.sqrt(x.own_2R * y.own_2R), -1.0, 1.0)  # rounding can leave 1 + 1e-7
 
 
-def _energy(x_PD: Float[Array, "P D"], y_PE: Float[Array, "P E"], folds: int) -> Float[Array, "2 R"]:
+def energy(x_PD: Float[Array, "P D"], y_PE: Float[Array, "P E"], folds: int) -> Float[Array, "2 R"]:
     """|X^T Y|_F^2 of the folds that are kept, centred by their own mean, and n (n - 3) HSIC_1 of them.
 
     x and y are centred as a whole before. X^T Y = sum_j M_j - n a b^T, M_j the product of one fold, a and b the means
@@ -219,7 +219,7 @@ def _estimators(cka_NM2R: Float[Array, "N M 2 R"]) -> Cka:
     return Cka(*jnp.moveaxis(cka_NM2R, (2, 3), (0, 1)))
 
 
-def _over_pairs(of_pair: Callable[[Array, Array], Array], layers: int) -> Float[Array, "N N ..."]:
+def over_pairs(of_pair: Callable[[Array, Array], Array], layers: int) -> Float[Array, "N N ..."]:
     """of_pair(n, m) for n <= m, one pair after another; for n > m what (m, n) gave."""
     row, column = np.triu_indices(layers)
     value_X = jax.lax.map(lambda pair: of_pair(*pair), (jnp.asarray(row), jnp.asarray(column)))

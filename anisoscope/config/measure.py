@@ -20,8 +20,15 @@ FAMILIES = {  # by what each is measured of; measurement/families/entries.py has
     "attention": "heads",
     "projection": "vectors",
     "readout": "readout",
+    "trajectory": "cloud",
+    "sinks": "heads",
+    "massive": "cloud",
+    "linearity": "layers",
+    "imbalance": "layers",
+    "alignment": "layers",
 }
-FURTHER = ("readout",)  # measured where they are named, or by "all" of what vectors have
+# Measured where they are named, or by "all" of what vectors have.
+FURTHER = ("readout", "trajectory", "sinks", "massive", "linearity", "imbalance", "alignment")
 DEFAULT = tuple(name for name in FAMILIES if name not in FURTHER)
 OF_TEXT = ("frequency",)  # that read which token a point is of
 OF_OWN = ("readout",)  # that read how a model makes its output

@@ -1,17 +1,23 @@
 """Every family of quantities: an entry each. Whoever reads quantities asks here, at each use."""
 
 from anisoscope.measurement.families import (
+    alignment,
     attention,
     comparison,
     dimension,
     frequency,
+    imbalance,
     leading,
+    linearity,
+    massive,
     outliers,
     projection,
     readout,
     scale,
     similarity,
+    sinks,
     spectrum,
+    trajectory,
     windows,
 )
 from anisoscope.measurement.quantity import Family, Quantity
@@ -29,6 +35,12 @@ FAMILIES: dict[str, Family] = {
     "attention": attention.FAMILY,
     "projection": projection.FAMILY,
     "readout": readout.FAMILY,
+    "trajectory": trajectory.FAMILY,
+    "sinks": sinks.FAMILY,
+    "massive": massive.FAMILY,
+    "linearity": linearity.FAMILY,
+    "imbalance": imbalance.FAMILY,
+    "alignment": alignment.FAMILY,
 }
 
 

@@ -5,7 +5,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from anisoscope.config.measure import DEFAULT, NULLS, MeasureConfig
+from anisoscope.config.measure import DEFAULT, FURTHER, NULLS, MeasureConfig
 from anisoscope.config.model import ModelConfig
 from anisoscope.data import frequency
 from anisoscope.measurement.families import dimension, leading
@@ -453,9 +453,12 @@ def test_shapes_are_the_declared_dimensions():
     ],
 )
 def test_a_family_alone_gives_its_quantities_and_no_others(family):
-    measure, *params = program("causal", (family,), ())
+    measure, *params = program("causal", (family,), NULLS if family in FURTHER else ())
     shapes = jax.eval_shape(measure, *params, PROBE, visible("causal"))
     own = {name for name, one in families.FAMILIES[family].quantities.items() if not one.derived}
+    assert {cloud for cloud, found in shapes.values.items() if found.keys() == own} - {"measured"} == (
+        {*families.FAMILIES[family].nulls} - {"untrained"} if family in FURTHER else set()
+    )
     assert shapes.values["measured"].keys() == own
     for name in own:
         assert shapes.values["measured"][name].shape == tuple(SIZES[dim] for dim in QUANTITIES[name].raw_dims), name

@@ -1,0 +1,57 @@
+"""Family alignment: layers beside one another by their distances (RSA) and by the best rotation (Procrustes)."""
+
+from collections.abc import Callable
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+from jax import Array
+
+from anisoscope.measurement.nulls import PERMUTED
+from anisoscope.measurement.quantity import COSINE, LAYERS, MEASURED, SHARE, Family, Quantity, Values
+from anisoscope.measurement.resamples import Searched
+from anisoscope.metrics.alignment import Alignment, layers_alignment
+from anisoscope.metrics.comparison import ready
+
+QUANTITIES = {
+    "rsa_layers": Quantity(
+        dims=LAYERS,
+        range=COSINE,
+        resampling="jackknife",
+        long_name="representational similarity of two layers",
+        formula="Pearson's correlation of |x_i - x_j|^2 and |y_i - y_j|^2 over all pairs of points",
+        source="Kriegeskorte et al. 2008; distances and correlation as rsatoolbox's euclidean and corr",
+    ),
+    "procrustes_layers": Quantity(
+        dims=LAYERS,
+        range=SHARE,
+        resampling="jackknife",
+        long_name="orthogonal Procrustes similarity of two layers",
+        formula="max over rotations Q of <X Q, Y> / (|X|_F |Y|_F) = |X^T Y|_* / (|X|_F |Y|_F), centred",
+        source="Schoenemann 1966; Williams et al. 2021, Generalized shape metrics",
+    ),
+}
+
+
+def measure(
+    clouds_NPD: Array,
+    nearest_N: Searched | None,
+    others: dict[str, Array],
+    folds: int,
+    over: Callable[[Callable, Any], Any] = jax.lax.map,
+    permuted: Callable[[Array], Array] | None = None,
+    known: dict[str, Searched] | None = None,
+) -> dict[str, Values]:
+    """Arrays (layer, other layer, R). The null model is the clouds of other windows beside the clouds as they are."""
+    own = ready(clouds_NPD, folds)
+
+    def named(found: Alignment) -> Values:
+        return {f"{name}_layers": jnp.moveaxis(value, 0, -1) for name, value in found._asdict().items()}
+
+    found = {MEASURED: named(layers_alignment(own, folds))}
+    if permuted is not None:
+        found[PERMUTED] = named(layers_alignment(ready(permuted(jnp.array(0)), folds), folds, own))
+    return found
+
+
+FAMILY = Family(of="layers", measure=measure, quantities=QUANTITIES, nulls=(PERMUTED,))

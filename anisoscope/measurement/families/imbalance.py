@@ -1,0 +1,56 @@
+"""Family imbalance: how well nearness in one layer tells nearness in another."""
+
+from collections.abc import Callable
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+from jax import Array
+
+from anisoscope.measurement.families.comparison import NEIGHBOURS, few
+from anisoscope.measurement.nulls import PERMUTED
+from anisoscope.measurement.quantity import LAYERS, MEASURED, Family, Quantity, Values
+from anisoscope.measurement.resamples import Searched, search, sections
+from anisoscope.metrics.imbalance import layers_imbalance
+
+QUANTITIES = {
+    "imbalance_layers": Quantity(
+        dims=LAYERS,
+        range=(0.0, 2.0),
+        resampling="sections",
+        long_name="information imbalance from a layer to another",
+        formula="2/n times the mean rank in `other_layer` of the nearest in `layer`, among the n distinct points; "
+        "1 where they know nothing of one another, near 0 where nearness in `layer` tells that in `other_layer`",
+        source="Glielmo et al. 2022; between layers: arXiv 2405.15471; copies: this project",
+    )
+}
+
+
+def measure(
+    clouds_NPD: Array,
+    nearest_N: Searched,
+    others: dict[str, Array],
+    folds: int,
+    over: Callable[[Callable, Any], Any] = jax.lax.map,
+    permuted: Callable[[Array], Array] | None = None,
+    known: dict[str, Searched] | None = None,
+) -> dict[str, Values]:
+    """Arrays (layer, other layer, R). Of the null model the neighbours are those of other windows."""
+
+    def of(found_N: Searched) -> Values:
+        values = layers_imbalance(found_N.whole, clouds_NPD)[..., None]
+        if found_N.parts is not None:
+            parts = jax.tree.map(lambda x: jnp.swapaxes(x, 0, 1), found_N.parts)
+            of_sections = jax.vmap(lambda cloud_PD: sections(cloud_PD, folds))(clouds_NPD)
+            resampled = jax.lax.map(lambda one: layers_imbalance(*one), (parts, jnp.swapaxes(of_sections, 0, 1)))
+            values = jnp.concatenate([values, jnp.moveaxis(resampled, 0, -1)], axis=-1)
+        return dict.fromkeys(QUANTITIES, values)
+
+    found = {MEASURED: of(nearest_N)}
+    if permuted is not None:
+        null_NPD = permuted(jnp.array(0))
+        found[PERMUTED] = of(over(lambda cloud_PD: few(search(cloud_PD, NEIGHBOURS, folds)), null_NPD))
+    return found
+
+
+FAMILY = Family(of="layers", measure=measure, quantities=QUANTITIES, nulls=(PERMUTED,), neighbours=NEIGHBOURS)

@@ -1,0 +1,74 @@
+"""Family linearity: how much of a layer, and of what a block adds, is a linear function of the layer before."""
+
+import math
+from collections.abc import Callable
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+from jax import Array
+
+from anisoscope.measurement.nulls import PERMUTED
+from anisoscope.measurement.quantity import MEASURED, SHARE, Family, Quantity, Values
+from anisoscope.measurement.resamples import Searched, leave_out
+from anisoscope.metrics import linearity
+
+LINEAR = "Razzhigaev et al. 2024, Your Transformer is Secretly Linear; LLM-Microscope, arXiv 2502.15007"
+ADJUSTED = "1 - (1 - {}) (P - 1) / (P - 1 - r), r the rank of the layer before: 0 on average of unrelated points"
+UP_TO_ONE = (-math.inf, 1.0)
+
+
+def _score(long_name: str, formula: str, source: str, range: tuple[float, float]) -> Quantity:
+    return Quantity(long_name=long_name, formula=formula, source=source, range=range, resampling="jackknife")
+
+
+FIT = "1 - min_A |X A - Y|_F^2, X the layer before and Y {}, both centred and of norm 1; none of layer 0"
+QUANTITIES = {
+    "linearity": _score("linearity of a layer in the one before", FIT.format("the layer"), LINEAR, SHARE),
+    "linearity_adjusted": _score(
+        "linearity of a layer, less what chance gives",
+        ADJUSTED.format("linearity"),
+        f"{LINEAR}; Ezekiel 1930",
+        UP_TO_ONE,
+    ),
+    "linearity_update": _score(
+        "linearity of what a block adds", FIT.format("the layer less the one before"), LINEAR, SHARE
+    ),
+    "linearity_update_adjusted": _score(
+        "linearity of what a block adds, less what chance gives",
+        ADJUSTED.format("linearity_update"),
+        f"{LINEAR}; Ezekiel 1930",
+        UP_TO_ONE,
+    ),
+}
+
+
+def measure(
+    clouds_NPD: Array,
+    nearest_N: Searched | None,
+    others: dict[str, Array],
+    folds: int,
+    over: Callable[[Callable, Any], Any] = jax.lax.map,
+    permuted: Callable[[Array], Array] | None = None,
+    known: dict[str, Searched] | None = None,
+) -> dict[str, Values]:
+    """Arrays (layer, R); of the null model, what the layer before says of other windows explains."""
+    keep_RP = leave_out(folds, clouds_NPD.shape[1])
+
+    def of_layer(layer: tuple[Array, Array, Array]) -> Values:
+        by_PD, before_PD, layer_PD = layer
+        basis, values = linearity.basis(by_PD), {}
+        for name, y_PD in (("linearity", layer_PD), ("linearity_update", layer_PD - before_PD)):
+            found = linearity.explained(basis, y_PD, keep_RP)
+            values |= {name: found.score, f"{name}_adjusted": found.adjusted}
+        return values
+
+    def of_layers(by_NPD: Array) -> Values:
+        found = over(of_layer, (by_NPD[:-1], clouds_NPD[:-1], clouds_NPD[1:]))
+        return {name: jnp.pad(value, ((1, 0), (0, 0)), constant_values=jnp.nan) for name, value in found.items()}
+
+    found = {MEASURED: of_layers(clouds_NPD)}
+    return found if permuted is None else found | {PERMUTED: of_layers(permuted(jnp.array(0)))}
+
+
+FAMILY = Family(of="layers", measure=measure, quantities=QUANTITIES, nulls=(PERMUTED,))

@@ -1,0 +1,58 @@
+"""How well nearness in one representation tells nearness in another: ranks of neighbours."""
+
+import jax
+import jax.numpy as jnp
+from jax.lax import Precision
+from jaxtyping import Array, Bool, Float, Int, UInt
+
+from anisoscope.metrics.cloud import AnyArray, centred, of_unit_size
+from anisoscope.metrics.comparison import Nearest
+from anisoscope.metrics.neighbours import originals
+
+AT_ONCE = 32  # points whose distances to all others exist at once
+
+
+def information_imbalance(
+    nearest_NP: Int[AnyArray, "N P"] | UInt[AnyArray, "N P"],
+    counts_NP: Bool[AnyArray, "N P"],
+    cloud_PD: Float[AnyArray, "P D"],
+) -> Float[Array, " N"]:
+    """Delta(A -> B) = 2/n mean_i r_i, r_i the rank in B of the point that is nearest to point i in A, of N clouds A.
+
+    Shapes: of N clouds A the nearest of each point, and which points count; the cloud B of the same points -> N values.
+    Units: none. Range: 2/n to 2 (n - 1)/n; 1 on average for clouds that know nothing of one another, near 0 where
+    nearness in A tells nearness in B. Not symmetric: a cloud with less of what the other has is told by it, and does
+    not tell it. Ranks are among the n distinct points of B: 1 and the number that are nearer than that one. A point
+    that is equal to i in B has rank 1. The mean is over the points that count in A and are the first of their copies in
+    B; none: NaN. Distances are those of the Gram matrix of the centred cloud, whose rounding moves ranks of points that
+    are equally far to 1e-6 of the largest |x|^2. A coordinate that is not finite: NaN. Source: Glielmo et al. 2022,
+    Ranking the information content of distance measures; between layers of transformers: Acevedo et al. 2024, arXiv
+    2405.15471; without duplicates DADApy's number. The duplicates rule is ours.
+    """
+    cloud_PD = of_unit_size(centred(cloud_PD))
+    points = len(cloud_PD)
+    original_P, _ = originals(cloud_PD)
+    first_P = original_P == jnp.arange(points)
+    square_P = jnp.square(cloud_PD).sum(axis=1)
+    nearest_PN = jnp.asarray(nearest_NP).T.astype(jnp.int32)
+
+    def rank_of_point(i: Int[Array, ""]) -> Float[Array, " N"]:
+        # of all distances of one point |x_i|^2 is common, and left out
+        distance_P = square_P - 2.0 * jnp.matmul(cloud_PD, cloud_PD[i], precision=Precision.HIGHEST)
+        near_N = original_P[nearest_PN[i]]
+        other_P = first_P & (jnp.arange(points) != original_P[i])
+        nearer_NP = other_P[None] & (distance_P[None] < distance_P[near_N][:, None])
+        return 1.0 + jnp.where(near_N == original_P[i], 0, nearer_NP.sum(axis=1))
+
+    rank_PN = jax.lax.map(rank_of_point, jnp.arange(points), batch_size=min(AT_ONCE, points))
+    weight_NP = jnp.asarray(counts_NP) & first_P[None]
+    mean_N = jnp.where(weight_NP, rank_PN.T, 0.0).sum(axis=1) / weight_NP.sum(axis=1)
+    return 2.0 * mean_N / first_P.sum() + 0.0 * square_P.sum()
+
+
+def layers_imbalance(nearest_N: Nearest, clouds_NPD: Float[AnyArray, "N P D"]) -> Float[Array, "N N"]:
+    """`information_imbalance` of every layer (row) to every layer (column)."""
+    nearest_NP = nearest_N.index_PC[..., 0]
+    return jax.lax.map(
+        lambda cloud_PD: information_imbalance(nearest_NP, nearest_N.usable_P, cloud_PD), jnp.asarray(clouds_NPD)
+    ).T

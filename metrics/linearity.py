@@ -1,0 +1,70 @@
+"""How much of one representation is a linear function of another of the same points."""
+
+from typing import NamedTuple
+
+import jax.numpy as jnp
+from jax.lax import Precision
+from jaxtyping import Array, Float
+
+from anisoscope.metrics.cloud import AnyArray, centred, eigh, largest, of_unit_size
+
+SMALLEST = 1e-5  # of the largest singular value, once the coordinates have one size: below it there is rounding alone
+
+
+class Linear(NamedTuple):
+    score: Float[Array, " R"]
+    adjusted: Float[Array, " R"]
+
+
+class Basis(NamedTuple):
+    basis_PD: Float[Array, "P D"]  # zeros in place of directions that the cloud does not have
+    rank: Float[Array, ""]
+
+
+def linearity(
+    x_PD: Float[AnyArray, "P D"], y_PE: Float[AnyArray, "P E"], keep_RP: Float[AnyArray, "R P"] | None = None
+) -> Linear:
+    """Share of the variance of y that the best linear map of x explains: 1 - min_A |X~ A - Y~|_F^2.
+
+    X~ and Y~ are centred and divided by their Frobenius norms, so that the score is R^2 = |U'Y|^2 / |Y|^2, U an
+    orthonormal basis of the columns of X. Of x of rank r, points that know nothing of one another score r / (P - 1) on
+    average: `adjusted` is 1 - (1 - R^2) (P - 1) / (P - 1 - r), 0 for these.
+    Shapes: P points of widths D and E, and weights 1 or 0 of R choices of the points (None: all) -> R values each. The
+    map is that of all points in all of them, which changes the score of a choice to second order only. Units: none.
+    Range: score [0, 1]; adjusted up to 1. r + 1 points or fewer: adjusted NaN. All points equal, or a coordinate that
+    is not finite: NaN. Source: Razzhigaev et al. 2024, Your Transformer is Secretly Linear (the linearity score, in
+    LLM-Microscope too, arXiv 2502.15007), literal; the adjustment is Ezekiel's of 1930.
+    """
+    return explained(basis(x_PD), y_PE, keep_RP)
+
+
+def basis(x_PD: Float[AnyArray, "P D"]) -> Basis:
+    """An orthonormal basis of the columns of the centred cloud."""
+    x_PD = of_unit_size(centred(x_PD))
+    size_D = jnp.linalg.norm(x_PD, axis=0)
+    x_PD = x_PD / jnp.where(size_D == 0, 1.0, size_D)[None]
+    for _ in range(2):  # the small ones of the first are not orthogonal: the squares of X'X have lost their digits
+        x_PD = _product(x_PD, eigh(_product(x_PD.T, x_PD))[1])
+        size_D = jnp.linalg.norm(x_PD, axis=0)
+        there_D = size_D > SMALLEST * largest(size_D)
+        x_PD = jnp.where(there_D[None], x_PD / jnp.where(there_D, size_D, 1.0)[None], 0.0 * x_PD)
+    return Basis(x_PD, there_D.sum() + 0.0 * x_PD[0, 0])
+
+
+def explained(of: Basis, y_PE: Float[AnyArray, "P E"], keep_RP: Float[AnyArray, "R P"] | None = None) -> Linear:
+    """`linearity` of the cloud of this basis: several y share it."""
+    y_PE = of_unit_size(centred(y_PE))
+    keep_RP = jnp.ones((1, len(y_PE))) if keep_RP is None else keep_RP
+    fit_PE = _product(of.basis_PD, _product(of.basis_PD.T, y_PE))
+    count_R = keep_RP.sum(axis=1)
+    error_R = _product(keep_RP, jnp.square(y_PE - fit_PE).sum(axis=1))
+    shift_RE = _product(keep_RP, y_PE)
+    total_R = _product(keep_RP, jnp.square(y_PE).sum(axis=1)) - jnp.square(shift_RE).sum(axis=1) / count_R
+    score_R = jnp.where(of.rank > 0, jnp.maximum(1.0 - error_R / total_R, 0.0), jnp.nan)
+    free_R = count_R - 1 - of.rank
+    adjusted_R = 1.0 - (1.0 - score_R) * (count_R - 1) / jnp.where(free_R > 0, free_R, jnp.nan)
+    return Linear(score_R, adjusted_R)
+
+
+def _product(a: Float[AnyArray, "..."], b: Float[AnyArray, "..."]) -> Float[Array, "..."]:
+    return jnp.matmul(a, b, precision=Precision.HIGHEST)

@@ -1,0 +1,63 @@
+import jax
+import numpy as np
+import pytest
+
+from anisoscope.metrics import imbalance
+from anisoscope.metrics.comparison import nearest
+from anisoscope.metrics.neighbours import nearest_neighbours
+from tests import reference_imbalance as reference
+from tests.metrics.clouds import CLOUDS, POINTS, gaussian, rotation, with_copies
+
+GENERATOR = np.random.default_rng(0)
+
+
+@jax.jit
+def found(a, b):
+    near = nearest(nearest_neighbours(a, 10))
+    return imbalance.information_imbalance(near.index_PC[None, :, 0], near.usable_P[None], b)[0]
+
+
+def relative(cloud, width=9):
+    """Some of a cloud, and noise: another width."""
+    x = np.asarray(cloud, np.float64) - np.mean(cloud, axis=0)
+    x = x @ np.random.default_rng(2).normal(size=(x.shape[1], width))
+    return (x + 0.5 * x.std() * GENERATOR.normal(size=x.shape)).astype(np.float32)
+
+
+@pytest.mark.parametrize("name", CLOUDS)
+def test_agrees_with_float64_in_both_directions(name):
+    cloud, other = CLOUDS[name], relative(CLOUDS[name])
+    for a, b in ((cloud, other), (other, cloud)):
+        expected = reference.information_imbalance(a, b)
+        assert 0.02 < expected < 0.99
+        np.testing.assert_allclose(found(a, b), expected, rtol=2e-3)
+
+
+def test_of_itself_it_is_least_and_of_the_unrelated_1():
+    x = gaussian()
+    np.testing.assert_allclose(found(x, x), 2 / POINTS, rtol=1e-6)
+    np.testing.assert_allclose(found(x, (3 * x @ rotation(64) + 5).astype(np.float32)), 2 / POINTS, rtol=1e-2)
+    np.testing.assert_allclose(found(x, gaussian(seed=7)), 1, atol=0.08)
+
+
+def test_the_whole_tells_a_part_and_not_the_other_way():
+    x = gaussian(width=6)
+    whole, part = x, x[:, :2]
+    assert found(whole, part) < 0.7 * found(part, whole)
+
+
+def test_copies_of_either_count_once():
+    x = with_copies(gaussian())
+    y = with_copies(relative(x))
+    np.testing.assert_allclose(found(x, y), reference.information_imbalance(x, y), rtol=2e-3)
+    np.testing.assert_allclose(found(x, x), 2 / len(np.unique(x, axis=0)), rtol=1e-6)
+
+
+def test_layers_are_compared_in_both_directions_and_nan_is_told():
+    clouds = np.stack([gaussian(), relative(gaussian(), 64), gaussian(seed=3)])
+    near = jax.vmap(lambda cloud: nearest(nearest_neighbours(cloud, 10)))(clouds)
+    table = imbalance.layers_imbalance(near, clouds)
+    for a, b in np.ndindex(3, 3):
+        np.testing.assert_allclose(table[a, b], found(clouds[a], clouds[b]), rtol=1e-5)
+    clouds[1, 0, 0] = np.nan
+    assert np.isnan(found(clouds[0], clouds[1]))
