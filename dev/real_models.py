@@ -1,0 +1,96 @@
+"""The positive control: pretrained models beside ours, docs/results/real_models/layers.csv and docs/figures/real_models.png.
+
+    .venv/bin/python -m dev.real_models [RUN]
+
+RUN is a folder of `experiments/shape_of_learning.py` (docs/findings/pretrained.md has the command); its last tables are
+written to layers.csv first. Our models are those of docs/results/matched_pair_adamw, means over five seeds.
+"""
+
+import pathlib
+import sys
+
+import numpy as np
+import pandas as pd
+import scipy.stats
+import xarray as xr
+from matplotlib.figure import Figure
+
+from anisoscope.measurement.tables import files
+from anisoscope.plot import style
+from anisoscope.utils.files import read_json
+
+RESULTS, FIGURES = pathlib.Path("docs/results"), pathlib.Path("docs/figures")
+TABLE = RESULTS / "real_models" / "layers.csv"
+OURS = RESULTS / "matched_pair_adamw" / "layers.csv"
+SIDES = {"all": "all positions", "without_first": "without position 0"}
+PARTS = ("mean", "low", "high")
+
+
+def read(root: pathlib.Path) -> pd.DataFrame:
+    """A row for each model, set of positions and layer."""
+    rows = []
+    for label, about in read_json(root / "models.json", "name a folder of shape_of_learning.py").items():
+        with xr.open_dataset(root / label / "results.nc") as table:
+            last = table.isel(step=-1).load()
+        for side in SIDES:
+            curves = {part: last.anisotropy.sel(positions=side, statistic=part).values for part in PARTS}
+            longest = last.norm_ratio.sel(positions=side, statistic="mean").values
+            about_side = {"model": label, "kind": about["kind"], "positions": side}
+            own = pd.DataFrame(about_side | {"layer": last.layer.values, "depth": last.depth.values} | curves)
+            rows.append(own.assign(norm_ratio=longest, bits_per_byte=last.attrs["bits_per_byte"]))
+    return pd.concat(rows)
+
+
+def ours() -> pd.DataFrame:
+    """The matched pair: means over seeds, with Student's intervals."""
+    groups = pd.read_csv(OURS).groupby(["condition", "positions", "layer"])["anisotropy"]
+    frame = groups.agg(["mean", "sem", "count"]).reset_index()
+    half = frame["sem"] * scipy.stats.t.ppf(0.975, frame["count"] - 1)
+    frame = frame.assign(low=frame["mean"] - half, high=frame["mean"] + half, depth=frame.layer / frame.layer.max())
+    return frame.assign(kind=frame["condition"], model="our " + frame["condition"] + ", 4 layers")
+
+
+def draw(frame: pd.DataFrame) -> Figure:
+    """Encoders beside decoders on equal scales, with token 0 and without."""
+    frame = frame[frame.positions.isin(SIDES)]
+    looks = style.inks(dict.fromkeys(frame.model))
+    figure = style.new(style.PAGE, 4.6)
+    axes = figure.subplots(len(SIDES), 2, sharex=True, sharey=True)
+    for row, (side, words) in zip(axes, SIDES.items(), strict=True):
+        for ax, kind in zip(row, ("encoder", "decoder"), strict=True):
+            for model, own in frame[(frame.kind == kind) & (frame.positions == side)].groupby("model", sort=False):
+                style.banded(ax, own.depth, own["mean"], own.low, own.high, label=model, **looks[model])
+            ax.set_title(f"{kind}s, {words}")
+        row[0].set_ylabel("anisotropy\n(largest eigenvalue's share)")
+    for ax in axes[-1]:
+        ax.set_xlabel("relative depth (0 = embedding)")
+    axes[0, 0].set_ylim(0, 1.02)
+    style.title(figure, message(frame))
+    style.legend(axes)
+    return figure
+
+
+def message(frame: pd.DataFrame) -> str:
+    real = frame[frame.bits_per_byte.notna() & (frame.positions == "all")]
+    peaks = real.groupby("model", sort=False).agg(kind=("kind", "first"), peak=("mean", "max"))
+    tallest = peaks[peaks.kind == "decoder"].peak
+    flat = peaks[peaks.kind == "encoder"].peak
+    return (
+        f"Pretrained decoders have a bell up to {tallest.max():.2f}, the pretrained encoder stays below "
+        f"{np.ceil(flat.max() * 100) / 100:.2f}"
+    )
+
+
+def main(given: list[str]) -> None:
+    if given:
+        TABLE.parent.mkdir(exist_ok=True)
+        files.write_csv(read(pathlib.Path(given[0])), TABLE)
+    with style.context():
+        figure = draw(pd.concat([pd.read_csv(TABLE), ours()]))
+        figure.savefig(FIGURES / "real_models.png", dpi=150)
+    peaks = pd.read_csv(TABLE)
+    print(peaks.loc[peaks.groupby(["model", "positions"])["mean"].idxmax()].to_string(index=False))
+
+
+if __name__ == "__main__":
+    main(sys.argv[1:])
