@@ -6,6 +6,8 @@ anisoscope.measure_attention(q, k, mask="causal")  the same of queries and keys
 anisoscope.measure_model("gpt2", texts)            the same of a pretrained model
 anisoscope.open_run("runs/quickstart/decoder")     a trained run
 anisoscope.to_frame(table)                         a pandas DataFrame
+anisoscope.to_latex(table, "twonn")                a table for a paper
+anisoscope.report(table, "page.html")              a page for a browser
 anisoscope.plot.profile(table)                     on Matplotlib axes
 """
 
@@ -21,7 +23,9 @@ if TYPE_CHECKING:
         measure_model,
         open_run,
         to_frame,
+        to_latex,
     )
+    from anisoscope.plot.report.of_table import report
 
 __version__ = "0.2.0"
 __all__ = [
@@ -33,9 +37,12 @@ __all__ = [
     "models",
     "open_run",
     "plot",
+    "report",
     "to_frame",
+    "to_latex",
 ]
 ROOMS = ("metrics", "models", "plot")
+ELSEWHERE = {"report": "plot.report.of_table"}
 
 
 def __getattr__(name: str) -> Any:
@@ -43,7 +50,7 @@ def __getattr__(name: str) -> Any:
     if name in ROOMS:
         return importlib.import_module(f"{__name__}.{name}")
     if name in __all__:
-        return getattr(importlib.import_module(f"{__name__}.measurement.api"), name)
+        return getattr(importlib.import_module(f"{__name__}.{ELSEWHERE.get(name, 'measurement.api')}"), name)
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
 
 

@@ -121,7 +121,8 @@ def test_every_public_name_is_there_and_typed_without_any():
     functions += [
         value for name, value in vars(api).items() if inspect.isfunction(value) and name in anisoscope.__all__
     ]
-    assert len(functions) == len(metrics.__all__) + 6
+    functions += [anisoscope.report, *(getattr(anisoscope.plot, name) for name in anisoscope.plot.__all__)]
+    assert len(functions) == len(metrics.__all__) + 7 + 5
     for function in functions:
         for parameter in inspect.signature(function).parameters.values():
             assert parameter.annotation not in (inspect.Parameter.empty, typing.Any, "Any"), function

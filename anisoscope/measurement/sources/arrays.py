@@ -5,7 +5,7 @@ Letters: M points of a fold.
 
 import numbers
 from collections.abc import Callable, Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -36,29 +36,31 @@ from anisoscope.measurement.tables import join, raw
 from anisoscope.utils.progress import bar
 
 
-def of_vectors(
-    x: Any,
-    clusters: Any,
-    positions: Any,
-    families: str | Sequence[str],
-    nulls: str | Sequence[str],
-    names: Sequence[str] | None,
-    folds: int,
-    count: int,
-    seed: int,
-) -> xr.Dataset:
-    """`measurement.api.measure`, with `count` for its pieces."""
+class Options(NamedTuple):
+    """What `measurement.api.measure` takes beside vectors and what is known of each."""
+
+    families: str | Sequence[str]
+    nulls: str | Sequence[str]
+    names: Sequence[str] | None
+    folds: int
+    pieces: int
+    seed: int
+
+
+def of_vectors(x: Any, clusters: Any, positions: Any, options: Options) -> xr.Dataset:
+    """`measurement.api.measure`."""
     clusters, positions = aligned(clusters, x, "clusters"), aligned(positions, x, "positions")
     x = as_arrays(x)
     single = getattr(x, "ndim", None) == 2
-    settings = settings_of(chosen(families, OF_VECTORS, single), nulls, folds, seed)
+    families, seed = options.families, options.seed
+    settings = settings_of(chosen(families, OF_VECTORS, single), options.nulls, options.folds, seed)
     layers = layers_of(x)
-    check_names(names, len(layers))
-    pieces = pieces_of(np.shape(layers[0])[0], clusters, positions, count, folds, seed)
+    check_names(options.names, len(layers))
+    pieces = pieces_of(np.shape(layers[0])[0], clusters, positions, options.pieces, options.folds, seed)
     about = {"seed": seed} | described(layers, clusters, pieces)
     whole = f"measure {', '.join(settings.families)}" if families == "all" else ""  # which takes a while: with a bar
     values, doubtful = of_layers(layers, pieces, settings, lambda work: bar(work, whole, "layer"))
-    return labelled(values, settings, about | doubtful, names, single)
+    return labelled(values, settings, about | doubtful, options.names, single)
 
 
 def of_attention(
