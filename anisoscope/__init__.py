@@ -8,6 +8,8 @@ anisoscope.record(model, ["blocks.0"], to="a.zarr")   a sample of activations wh
 anisoscope.write_table(recorder, step, folder)        a table for each step of your training
 anisoscope.open_run("runs/quickstart/decoder")     a trained run
 anisoscope.to_frame(table)                         a pandas DataFrame
+anisoscope.to_latex(table, "twonn")                a table for a paper
+anisoscope.report(table, "page.html")              a page for a browser
 anisoscope.plot.profile(table)                     on Matplotlib axes
 anisoscope.verdicts(["runs/mask_ablations"])       what experiments say of the papers' claims
 """
@@ -25,8 +27,10 @@ if TYPE_CHECKING:
         measure_model,
         open_run,
         to_frame,
+        to_latex,
     )
     from anisoscope.measurement.recording.api import record, trainer_callback, write_table
+    from anisoscope.plot.report.of_table import report
 
 __version__ = "0.2.0"
 __all__ = [
@@ -39,24 +43,29 @@ __all__ = [
     "open_run",
     "plot",
     "record",
+    "report",
     "to_frame",
+    "to_latex",
     "trainer_callback",
     "verdicts",
     "write_table",
 ]
 ROOMS = ("metrics", "models", "plot")
-RECORDING = ("record", "trainer_callback", "write_table")
+ELSEWHERE = {  # all others stand in measurement/api.py
+    "record": "measurement.recording.api",
+    "report": "plot.report.of_table",
+    "trainer_callback": "measurement.recording.api",
+    "verdicts": "claims.verdicts",
+    "write_table": "measurement.recording.api",
+}
 
 
 def __getattr__(name: str) -> Any:
     """Imported when it is asked for: the command refuses bad input, and hears a signal, before JAX is loaded."""
     if name in ROOMS:
         return importlib.import_module(f"{__name__}.{name}")
-    if name == "verdicts":
-        return importlib.import_module(f"{__name__}.claims.verdicts").verdicts
     if name in __all__:
-        place = "recording.api" if name in RECORDING else "api"
-        return getattr(importlib.import_module(f"{__name__}.measurement.{place}"), name)
+        return getattr(importlib.import_module(f"{__name__}.{ELSEWHERE.get(name, 'measurement.api')}"), name)
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
 
 

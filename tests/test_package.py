@@ -126,7 +126,8 @@ def test_every_public_name_is_there_and_typed_without_any():
         for name, value in vars(module).items()
         if inspect.isfunction(value) and name in anisoscope.__all__
     ]
-    assert len(functions) == len(metrics.__all__) + 9
+    functions += [anisoscope.report, *(getattr(anisoscope.plot, name) for name in anisoscope.plot.__all__)]
+    assert len(functions) == len(metrics.__all__) + 9 + 5
     for function in functions:
         for parameter in inspect.signature(function).parameters.values():
             assert parameter.annotation not in (inspect.Parameter.empty, typing.Any, "Any"), function

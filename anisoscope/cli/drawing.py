@@ -6,7 +6,7 @@ from anisoscope.analysis import findings, on_disk, primary
 from anisoscope.config.experiment import Config
 from anisoscope.measurement.tables import files
 from anisoscope.measurement.tables.excess import values_of
-from anisoscope.plot import draw, over_training
+from anisoscope.plot import draw, while_training
 from anisoscope.plot.experiment import Compared
 from anisoscope.plot.report import page
 from anisoscope.plot.run import Run
@@ -86,7 +86,7 @@ def draw_figures(
 
 def check_axis(runs: dict[str, Run], over: str) -> None:
     """Raise UserError where curves cannot be drawn over it: old logs have no context gain, nor do pretrained models."""
-    variable = over_training.AXES[over].of
+    variable = while_training.AXES[over].of
     if without := [name for name, run in runs.items() if variable not in run.results]:
         advice = "leave --over out, or draw runs that have it; --stages=measure reads it from a newer log"
         raise UserError(f"--over={over}: {', '.join(without)} have no context gain at their checkpoints; {advice}")

@@ -1,5 +1,5 @@
-"""Figures, drawn from tables alone: `profile` on axes of one's own; draw.py has those that the command draws."""
+"""Figures, drawn from tables alone, on axes of one's own; draw.py has those that the command draws."""
 
-from anisoscope.plot.of_table import profile
+from anisoscope.plot.of_table import over_training, profile, scales, spectrum
 
-__all__ = ["profile"]
+__all__ = ["over_training", "profile", "scales", "spectrum"]

@@ -6,7 +6,7 @@ import xarray as xr
 from matplotlib.figure import Figure
 
 from anisoscope.analysis import correlations
-from anisoscope.plot import scales, style
+from anisoscope.plot import rulers, style
 from anisoscope.plot.provenance import caption
 from anisoscope.plot.run import POSITIONS, Run, at_last, bands, embedded, holding, interval, positions, same, words
 
@@ -54,7 +54,7 @@ def sharpness_against_alignment(runs: dict[str, Run]) -> Figure | None:
         return None
     figure = style.new(style.PAGE, 1.0 + 1.5 * len(runs))
     axes = figure.subplots(len(runs), len(SHARPNESS), sharex=True, sharey="col", squeeze=False)
-    colours = scales.block_colours(max(run.results.sizes["block"] for run in runs.values()))
+    colours = rulers.block_colours(max(run.results.sizes["block"] for run in runs.values()))
     for row, (label, run) in zip(axes, runs.items(), strict=True):
         last = every_head(run.results)
         for ax, name in zip(row, SHARPNESS, strict=True):
@@ -69,7 +69,7 @@ def sharpness_against_alignment(runs: dict[str, Run]) -> Figure | None:
     for ax in axes[-1]:
         ax.set_xlabel(style.wrap(words(runs, "query_key_alignment"), 1.3, style.SMALL), fontsize=style.SMALL)
     style.title(figure, f"Sharpness against alignment of each head{at_last(runs)}, all positions")
-    scales.block_bar(figure, colours, axes)
+    rulers.block_bar(figure, colours, axes)
     shown = "A point for each head: how sharp is it, and how far do its queries and keys drift one way?"
     bars = bands(runs, "query_key_alignment", *SHARPNESS, what="bars")
     caption(figure, runs, shown, bars, correlated(runs, SHARPNESS, "all", every))

@@ -6,7 +6,7 @@ import numpy as np
 from matplotlib.figure import Figure
 
 from anisoscope.measurement.families.attention import SINK_FROM
-from anisoscope.plot import scales, style
+from anisoscope.plot import rulers, style
 from anisoscope.plot.experiment import Compared
 from anisoscope.plot.provenance import caption
 from anisoscope.plot.run import Run, last_step
@@ -53,9 +53,9 @@ def build(compared: Compared) -> Figure | None:
         if panel.quantity in ("attention_first", "sink_heads"):
             ax.set_ylim(-0.02, max(0.35, 1.1 * ax.dataLim.y1))
         ax.set_title(panel.title, fontsize=style.SMALL)
-        scales.step_axis(ax, last_step(runs))
+        rulers.step_axis(ax, last_step(runs))
     anisotropies = [ax for ax, panel in zip(axes.flat, panels, strict=False) if panel.quantity == "anisotropy"]
-    scales.fit(anisotropies, zero=True)
+    rulers.fit(anisotropies, zero=True)
     for ax in axes.flat[len(panels) :]:
         ax.set_axis_off()
     for ax in axes[:-1].flat:

@@ -8,7 +8,7 @@ from matplotlib.ticker import MaxNLocator
 
 from anisoscope.data.frequency import BINS
 from anisoscope.measurement.tables.excess import nulls_in
-from anisoscope.plot import scales, style
+from anisoscope.plot import rulers, style
 from anisoscope.plot.provenance import caption
 from anisoscope.plot.run import Run, at_last, bands, holding, interval, layers
 
@@ -28,11 +28,11 @@ def build(runs: dict[str, Run]) -> Figure | None:
         correlation(left, last, label, looks[label])
         distance(right, last, label, looks[label])
     left.axhline(0, color="0.6", linewidth=0.6, zorder=1)
-    left.set(xlabel=layers(runs, scales.LAYER), ylabel="correlation of log frequency\nand distance")
+    left.set(xlabel=layers(runs, rulers.LAYER), ylabel="correlation of log frequency\nand distance")
     left.xaxis.set_major_locator(MaxNLocator(integer=True))
     right.set(xlabel="quarter of the text, by its characters' frequency", ylabel="distance over that\nof all points")
     right.set_xticks(range(len(BINS)), [words.replace(" quarter", "").replace(" ", "\n") for words in BINS])
-    scales.fit([right])
+    rulers.fit([right])
     style.title(figure, f"Frequency and distance to the centroid of the own character{at_last(runs)}")
     style.legend(np.array([left, right]))
     shown = (

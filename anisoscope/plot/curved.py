@@ -8,7 +8,7 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.ticker import MaxNLocator
 
-from anisoscope.plot import scales, style
+from anisoscope.plot import rulers, style
 from anisoscope.tangents.curved.theory import SLOPES, TARGETS
 
 SIDES = {"tangent": style.OKABE_ITO[0], "normal": style.OKABE_ITO[1]}
@@ -72,7 +72,7 @@ def _norms(ax: Axes, table: xr.Dataset) -> None:
             marker=marker,
             label=label,
         )
-    scales.logarithmic(ax.xaxis, ax.yaxis)
+    rulers.logarithmic(ax.xaxis, ax.yaxis)
     ax.set(xlabel="spread t", title=str(table.manifold.values))
 
 
@@ -80,7 +80,7 @@ def _share(ax: Axes, table: xr.Dataset) -> None:
     for (target, (label, marker)), color in zip(CASES.items(), style.OKABE_ITO[2:], strict=False):
         values = table["normal_share"].sel(target=target)
         _line(ax, table.spread.values, values, color=color, marker=marker, label=label)
-    scales.logarithmic(ax.xaxis, ax.yaxis)
+    rulers.logarithmic(ax.xaxis, ax.yaxis)
     ax.set(xlabel="spread t", title=f"normal share of the energy\nby spread ({_which(table)})")
     ax.set_ylim(bottom=ax.get_ylim()[0] / 100)  # room for the key
     ax.legend(loc="lower right")
@@ -90,7 +90,7 @@ def _bias(ax: Axes, table: xr.Dataset) -> None:
     for (weighting, (label, marker)), color in zip(WEIGHTED.items(), (*style.OKABE_ITO[1:2], "0.3"), strict=True):
         values = table["biased_normal_share"].sel(weighting=weighting)
         _line(ax, 1 + table.bias.values, values, color=color, marker=marker, label=label)
-    scales.logarithmic(ax.xaxis, ax.yaxis)
+    rulers.logarithmic(ax.xaxis, ax.yaxis)
     ax.set_xlabel("1 + b, b the bias")
     ax.set_title(f"normal share of the energy\nby frequency ({_which(table)})")
     ax.set_ylim(bottom=ax.get_ylim()[0] / 3)

@@ -7,7 +7,7 @@ from matplotlib.ticker import MaxNLocator
 
 from anisoscope.measurement.families.leading import WITHOUT
 from anisoscope.measurement.tables.excess import nulls_in
-from anisoscope.plot import scales, style
+from anisoscope.plot import rulers, style
 from anisoscope.plot.provenance import caption
 from anisoscope.plot.run import Run, at_last, bands, holding, interval, layers
 
@@ -33,7 +33,7 @@ def build(runs: dict[str, Run]) -> Figure | None:
     places = [(label, name) for label in runs for name in names]
     for ax, (label, name) in zip(grid.flat, places, strict=False):
         panel(ax, runs[label], name)
-        scales.fit([ax], zero=True)
+        rulers.fit([ax], zero=True)
         first = len(runs) == 1 or label == next(iter(runs))
         ax.set_title(NAMES[name] if first else "", fontsize=style.SMALL)
         if len(runs) > 1 and name == names[0]:
@@ -41,7 +41,7 @@ def build(runs: dict[str, Run]) -> Figure | None:
     for ax in grid.flat[len(places) :]:
         ax.set_axis_off()
     for ax in grid.flat[: len(places)][-columns:]:  # below which there is none
-        ax.set_xlabel(layers(runs, scales.LAYER) if columns <= COLUMNS else "layer")
+        ax.set_xlabel(layers(runs, rulers.LAYER) if columns <= COLUMNS else "layer")
         ax.tick_params(labelbottom=True)
     style.title(figure, f"Effect of removing the longest vectors{at_last(runs)}")
     style.legend(grid)

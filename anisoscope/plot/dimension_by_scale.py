@@ -1,5 +1,7 @@
 """Does the intrinsic dimension depend on the scale at which it is looked for? Last checkpoint, beside a null model."""
 
+from collections.abc import Iterable, Sequence
+
 import numpy as np
 import xarray as xr
 from matplotlib.axes import Axes
@@ -8,7 +10,7 @@ from matplotlib.lines import Line2D
 from matplotlib.ticker import LogLocator, NullLocator, ScalarFormatter
 
 from anisoscope.measurement.tables.excess import nulls_in
-from anisoscope.plot import scales, style
+from anisoscope.plot import rulers, style
 from anisoscope.plot.provenance import caption
 from anisoscope.plot.run import Run, at_last, bands, holding, interval, layers
 
@@ -27,11 +29,11 @@ def build(runs: dict[str, Run]) -> Figure | None:
     figure = style.new(style.PAGE if columns > 1 else style.SINGLE, 1.0 + 2.1 * rows)
     strip, grid = style.below_a_strip(figure, rows, columns, 2.1)
     axes = grid.flat[: len(runs)]
-    colours = scales.layer_colours(max(run.results.sizes["layer"] for run in runs.values()))
+    colours = rulers.layer_colours(max(run.results.sizes["layer"] for run in runs.values()))
     for ax, (label, run) in zip(axes, runs.items(), strict=True):
-        _curves(ax, run.results.isel(step=-1).sel(positions="all"), colours.to_rgba)
+        curves(ax, run.results.isel(step=-1).sel(positions="all"), colours.to_rgba)
         ax.set_title(label)
-    _limits(axes)
+    limits(axes)
     for ax in axes:
         ax.set_xticks(ranks := run.results.neighbours.values, [str(rank) for rank in ranks])
     for ax in grid.flat[len(runs) :]:
@@ -40,20 +42,26 @@ def build(runs: dict[str, Run]) -> Figure | None:
         ax.set_ylabel("intrinsic dimension")
     for ax in axes[-columns:]:
         ax.set_xlabel("neighbour rank k (from $r_{2k}/r_k$)", parse_math=True)
-    looks = {"measured": MEASURED, "on a plateau": PLATEAU, "Gaussian cloud, same spectrum": GAUSSIAN}
-    if not any("gaussian" in nulls_in(run.results) for run in runs.values()):
-        looks.popitem()
-    handles = [Line2D([], [], color="0.2", label=label, **look) for label, look in looks.items()]
+    handles = key([run.results for run in runs.values()])
     strip.legend(handles=handles, loc="center", ncols=len(handles), columnspacing=1.2)
     style.title(figure, f"Dimension by scale{at_last(runs)}, all positions")
-    scales.layer_bar(figure, colours, grid, layers(runs, scales.LAYER))
+    rulers.layer_bar(figure, colours, grid, layers(runs, rulers.LAYER))
     shown = "Dimension by GRIDE from the neighbours k and 2k of each point: a line for each layer."
     found = [f"{label}: {plateaus(run.results.isel(step=-1).sel(positions='all'))}." for label, run in runs.items()]
     caption(figure, runs, shown, bands(runs, "gride"), found)
     return figure
 
 
-def _curves(ax: Axes, last: xr.Dataset, colour: object) -> None:
+def key(tables: Iterable[xr.Dataset]) -> list[Line2D]:
+    """What the lines are, for a legend."""
+    looks = {"measured": MEASURED, "on a plateau": PLATEAU, "Gaussian cloud, same spectrum": GAUSSIAN}
+    if not any("gaussian" in nulls_in(table) for table in tables):
+        looks.popitem()
+    return [Line2D([], [], color="0.2", label=label, **look) for label, look in looks.items()]
+
+
+def curves(ax: Axes, last: xr.Dataset, colour: object) -> None:
+    """Of every layer the dimensions by rank; thick on a plateau, dashed of a Gaussian cloud."""
     ranks = last.neighbours.values
     for layer in last.layer.values:
         own, curve = {"color": colour(layer)}, interval(last, "gride", layer=layer)
@@ -71,7 +79,7 @@ def plateaus(last: xr.Dataset) -> str:
     return f"plateau in {found} of {last.sizes['layer']} layers" if found else "no plateau in any layer"
 
 
-def _limits(axes: list[Axes]) -> None:
+def limits(axes: Sequence[Axes]) -> None:
     """One scale for all, on logarithms; the lines decide, since a band may reach down to 0, which has no logarithm."""
     values = np.concatenate([line.get_ydata() for ax in axes for line in ax.lines])
     values = values[np.isfinite(values) & (values > 0)]

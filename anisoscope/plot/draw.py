@@ -22,7 +22,6 @@ from anisoscope.plot import (
     levels,
     model_similarity,
     over_depth,
-    over_training,
     papers,
     query_key_projection,
     style,
@@ -30,6 +29,7 @@ from anisoscope.plot import (
     training_curve,
     verdicts,
     watched,
+    while_training,
 )
 from anisoscope.plot.run import Run
 from anisoscope.plot.untrained import attention, in_and_out, stack
@@ -50,7 +50,7 @@ RUNS: dict[str, Callable[[dict[str, Run]], Figure | None]] = {
     "distance_by_frequency": by_frequency.build,
     "dimension_by_scale": dimension_by_scale.build,
     "layer_similarity": layer_similarity.build,
-    **over_training.figures("step"),
+    **while_training.figures("step"),
     "hook_points": hook_points.build,
     "query_key_projection": query_key_projection.build,
     "sharpness_against_alignment": against.sharpness_against_alignment,
@@ -58,7 +58,7 @@ RUNS: dict[str, Callable[[dict[str, Run]], Figure | None]] = {
     "training_curve": training_curve.build,
     **watched.FIGURES,
 }
-OVER_TRAINING = {"anisotropy_by_checkpoint", *over_training.BY_RUN, *over_training.BY_DEPTH}  # nothing of one step
+OVER_TRAINING = {"anisotropy_by_checkpoint", *while_training.BY_RUN, *while_training.BY_DEPTH}  # nothing of one step
 EXPERIMENT: dict[str, Callable[[experiment.Compared], Figure | None]] = {
     "runs_compared": experiment.runs_compared,
     "contrasts": experiment.contrasts,
@@ -101,7 +101,7 @@ def check_folder(folder: pathlib.Path, root: pathlib.Path | None = None) -> None
 def draw_runs(runs: dict[str, Run], folder: pathlib.Path, over: str = "step") -> list[pathlib.Path]:
     """Compare the runs in each figure, curves `over` steps or gain; of several runs correlations.csv too, pooled."""
     several = any(run.results.sizes["step"] > 1 for run in runs.values())
-    curves, every = over_training.figures(over), RUNS | tangents.FIGURES
+    curves, every = while_training.figures(over), RUNS | tangents.FIGURES
     figures = {
         name: curves.get(name, build) if several or name not in OVER_TRAINING else _none
         for name, build in every.items()

@@ -3,7 +3,7 @@
 from matplotlib.figure import Figure
 from matplotlib.ticker import MaxNLocator
 
-from anisoscope.plot import scales, style
+from anisoscope.plot import rulers, style
 from anisoscope.plot.provenance import caption
 from anisoscope.plot.run import Run, at_last, bands, interval
 
@@ -33,7 +33,7 @@ def build(runs: dict[str, Run]) -> Figure | None:
                 style.banded(
                     ax, last.layer.values, *interval(last, name), label=point.replace("_", " "), **looks[point]
                 )
-            scales.fit([ax], zero=True)
+            rulers.fit([ax], zero=True)
             ax.xaxis.set_major_locator(MaxNLocator(integer=True))
         if len(runs) > 1:
             row[0].set_ylabel(label)

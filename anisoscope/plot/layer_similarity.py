@@ -5,7 +5,7 @@ from matplotlib.figure import Figure
 
 from anisoscope.measurement.nulls import PERMUTED
 from anisoscope.measurement.tables.excess import excess_of, nulls_in
-from anisoscope.plot import scales, style
+from anisoscope.plot import rulers, style
 from anisoscope.plot.provenance import caption
 from anisoscope.plot.run import Run, at_last, holding, interval, layers
 
@@ -22,13 +22,13 @@ def build(runs: dict[str, Run]) -> Figure | None:
     figure = style.new(0.75 * style.PAGE, 0.7 + 2.1 * len(runs))
     axes = figure.subplots(len(runs), len(measures), squeeze=False)
     last = [run.results.isel(step=-1).sel(positions="all") for run in runs.values()]
-    scales.similarities(figure, axes, (interval(one, name)[0] for one in last for name in measures))
+    rulers.similarities(figure, axes, (interval(one, name)[0] for one in last for name in measures))
     for ax, label in zip(axes[:, 0], runs, strict=True):
-        ax.set_ylabel(f"{label}\n{layers(runs, scales.LAYER)}")
+        ax.set_ylabel(f"{label}\n{layers(runs, rulers.LAYER)}")
     for ax, title in zip(axes[0], measures.values(), strict=True):
         ax.set_title(title)
     for ax in axes[-1]:
-        ax.set_xlabel(layers(runs, scales.LAYER))
+        ax.set_xlabel(layers(runs, rulers.LAYER))
     style.title(figure, f"Similarity of layers{at_last(runs)}, all positions")
     shown = "Every layer beside every other, at the last checkpoint: how alike are their clouds?"
     told = filter(None, (_permuted(label, run, measures) for label, run in runs.items()))

@@ -6,7 +6,7 @@ from matplotlib.figure import Figure
 
 from anisoscope.measurement.nulls import PERMUTED
 from anisoscope.measurement.tables.excess import excess_of
-from anisoscope.plot import scales, style
+from anisoscope.plot import rulers, style
 from anisoscope.plot.run import POSITIONS
 
 MEASURES = {"cka_unbiased": "linear CKA without bias", "overlap": "neighbourhood overlap"}
@@ -36,7 +36,7 @@ def build(found: xr.Dataset) -> Figure:
     axes[0, 1].set_title("windows of one\nin another order")
     for ax in axes[-1]:
         ax.set_xlabel(f"{second}: layer")
-    scales.similarities(figure, axes, maps, aspect="auto")
+    rulers.similarities(figure, axes, maps, aspect="auto")
     style.title(
         figure, f"Layers of {first} beside layers of {second}" + ", all positions" * (len(rows) == len(MEASURES))
     )

@@ -7,7 +7,7 @@ from matplotlib.ticker import MaxNLocator
 
 from anisoscope.measurement.families.entries import nulls_of
 from anisoscope.measurement.tables.excess import nulls_in
-from anisoscope.plot import scales, style
+from anisoscope.plot import rulers, style
 from anisoscope.plot.provenance import caption
 from anisoscope.plot.run import (
     NULLS,
@@ -37,14 +37,14 @@ def anisotropy_profile(runs: dict[str, Run]) -> Figure | None:
     sides = positions(runs, "anisotropy")
     figure = style.new(style.PAGE if len(sides) > 1 else style.SINGLE, 2.6)
     axes = figure.subplots(1, len(sides), sharey=True, squeeze=False)[0]
-    depth = layers(runs, scales.DEPTH)
+    depth = layers(runs, rulers.DEPTH)
     depth = depth.replace(" (", "\n(") if len(sides) > 2 else depth
     for ax, side in zip(axes, sides, strict=True):
         for label, run in runs.items():
             last = run.results.isel(step=-1).sel(positions=side)
             style.banded(ax, last.depth.values, *interval(last, "anisotropy"), label=label, **looks[label])
         ax.set(title=POSITIONS[side] if len(sides) > 1 else "", xlabel=depth)
-    scales.fit(axes, zero=True)
+    rulers.fit(axes, zero=True)
     axes[0].set_ylabel(words(runs, "anisotropy") + LARGEST)
     style.title(figure, f"Anisotropy over depth{at_last(runs)}")
     style.legend(axes)
@@ -65,7 +65,7 @@ def anisotropy_by_checkpoint(runs: dict[str, Run]) -> Figure | None:
     rows = -(-len(panels) // columns)
     figure = style.new(style.PAGE if columns > 1 else style.SINGLE, 0.7 + 1.6 * rows)
     grid = figure.subplots(rows, columns, sharex=len(sides) > 1, sharey=True, squeeze=False)
-    colours = scales.step_colours(last_step(runs))
+    colours = rulers.step_colours(last_step(runs))
     for ax, (label, side) in zip(grid.flat, panels, strict=False):
         run = runs[label]
         for step in run.results.step.values:
@@ -74,14 +74,14 @@ def anisotropy_by_checkpoint(runs: dict[str, Run]) -> Figure | None:
         ax.set_title(f"{label}, {POSITIONS[side]}" if len(sides) > 1 else label)
         ax.xaxis.set_major_locator(MaxNLocator(integer=True))
     axes = grid.flat[: len(panels)]
-    scales.fit(axes, zero=True)
+    rulers.fit(axes, zero=True)
     for ax in grid.flat[len(panels) :]:
         ax.set_axis_off()
     for ax in axes[-columns:]:
-        ax.set_xlabel(layers(runs, scales.LAYER))
+        ax.set_xlabel(layers(runs, rulers.LAYER))
     figure.supylabel(words(runs, "anisotropy") + LARGEST, fontsize=style.RC["font.size"], multialignment="center")
     style.title(figure, "Anisotropy over layers while training")
-    scales.step_bar(figure, colours, grid)
+    rulers.step_bar(figure, colours, grid)
     shown = "Share of the largest eigenvalue in the variance of each layer's vectors: a curve for each checkpoint."
     caption(figure, runs, shown, bands(runs, "anisotropy"), same(runs, sides))
     return figure
@@ -107,8 +107,8 @@ def outlier_coordinates(runs: dict[str, Run]) -> Figure | None:
     for top, ax in zip(tops, axes[0], strict=True):
         ax.set_title("top coordinate" if top == 1 else f"top {top} coordinates")
     for row in axes:
-        scales.fit(row, zero=True)
-    axes[1, len(tops) // 2].set_xlabel(layers(runs, scales.DEPTH))
+        rulers.fit(row, zero=True)
+    axes[1, len(tops) // 2].set_xlabel(layers(runs, rulers.DEPTH))
     axes[0, 0].set_ylabel("share of the\nvariance in them")
     axes[1, 0].set_ylabel("anisotropy without them\n(dotted: with them)")
     style.title(figure, f"Coordinates of largest variance{at_last(runs)}, all positions")
@@ -147,7 +147,7 @@ def excess_over_nulls(runs: dict[str, Run]) -> Figure | None:
         *above, lowest = [ax for ax in column if ax.lines] or [column[-1]]
         for ax in above:
             ax.tick_params(labelbottom=False)
-        lowest.set_xlabel(layers(runs, scales.DEPTH).replace(" (", "\n("))
+        lowest.set_xlabel(layers(runs, rulers.DEPTH).replace(" (", "\n("))
     figure.supylabel("excess over the null model", fontsize=style.RC["font.size"])
     style.title(figure, f"Excess over null models{at_last(runs)}, all positions")
     style.legend(axes)
@@ -160,7 +160,7 @@ def excess_over_nulls(runs: dict[str, Run]) -> Figure | None:
 def _ground(ax: Axes, none: str) -> None:
     """With zero; without curves an empty panel that says why."""
     if any(np.isfinite(line.get_ydata()).any() for line in ax.lines):
-        scales.fit([ax], zero=True)
+        rulers.fit([ax], zero=True)
         return
     for line in list(ax.lines):
         line.remove()

@@ -11,7 +11,7 @@ from matplotlib.lines import Line2D
 from matplotlib.ticker import LogLocator, NullFormatter, StrMethodFormatter
 
 from anisoscope.analysis import correlations, modalities
-from anisoscope.plot import over_depth, over_training, scales, style
+from anisoscope.plot import over_depth, rulers, style, while_training
 from anisoscope.plot.provenance import caption
 from anisoscope.plot.run import POSITIONS, Run, at_last, bands, holding, interval, layers, positions, same, words
 
@@ -52,8 +52,8 @@ def anisotropy_over_depth(models: dict[str, Model]) -> Figure | None:
             ax.set_title(KINDS[kind] + f", {POSITIONS[side]}" * (len(sides) > 1))
         row[0].set_ylabel(words(runs, "anisotropy") + over_depth.LARGEST)
     for ax in axes[-1]:
-        ax.set_xlabel(layers(runs, scales.DEPTH))
-    scales.fit(axes.flat, zero=True)
+        ax.set_xlabel(layers(runs, rulers.DEPTH))
+    rulers.fit(axes.flat, zero=True)
     style.title(figure, f"Anisotropy over depth{at_last(runs)}")
     handles, names = [], []
     for ax, kind in zip(axes[0], kinds, strict=True):
@@ -89,10 +89,10 @@ def cosine_and_drift(models: dict[str, Model]) -> Figure | None:
         row[0].set_ylabel(style.wrap(words(runs, "mean_cosine"), LEAST - 0.3, style.RC["font.size"]))
         row[1].set_title(_correlated(table, kind), fontsize=style.SMALL)
         style.legend(row)
-    axes[-1, 0].set_xlabel(layers(runs, scales.DEPTH))
+    axes[-1, 0].set_xlabel(layers(runs, rulers.DEPTH))
     axes[-1, 1].set_xlabel(words(runs, "drift"))
     _decades(axes[-1, 1])
-    scales.fit(axes.flat, zero=True)
+    rulers.fit(axes.flat, zero=True)
     style.title(figure, f"Mean cosine over depth and against drift{at_last(runs)}, all positions")
     shown = (
         "Left, mean cosine of pairs in each layer. Right, the same against the norm of the mean vector: a point for "
@@ -151,7 +151,7 @@ def _lines(table: pd.DataFrame) -> list[str]:
 FIGURES: dict[str, dict[str, Callable[[dict[str, Model]], Figure | None]]] = {
     "shape_of_learning": {
         "anisotropy_over_depth": anisotropy_over_depth,
-        "dimension_over_training": of_training(over_training.figures("step")["dimension_over_training"]),
+        "dimension_over_training": of_training(while_training.figures("step")["dimension_over_training"]),
         "anisotropy_by_checkpoint": of_training(over_depth.anisotropy_by_checkpoint),
     },
     "inherent": {"cosine_and_drift": cosine_and_drift},

@@ -11,7 +11,7 @@ from matplotlib.figure import Figure
 from matplotlib.ticker import MaxNLocator
 
 from anisoscope.measurement.intervals import LEVEL
-from anisoscope.plot import scales, style
+from anisoscope.plot import rulers, style
 from anisoscope.plot.provenance import caption
 from anisoscope.plot.run import ENDS, Run, last_step
 from anisoscope.tangents.written import WRITING
@@ -107,14 +107,14 @@ def grid(
                 ax.set_xlabel("layer")
                 ax.xaxis.set_major_locator(MaxNLocator(3 if most > 2 else "auto", integer=True))
             else:
-                scales.step_axis(ax, last_step(runs))
+                rulers.step_axis(ax, last_step(runs))
             if [*wanted] != above:  # of the first run, and of one that has other layers
                 ax.set_title(name, fontsize=style.SMALL)
         for ax in row[len(wanted) :]:
             ax.set_axis_off()
         above = [*wanted]
         row[0].set_ylabel(label, fontweight="bold")
-    scales.fit(axes.flat, zero=True)
+    rulers.fit(axes.flat, zero=True)
     for ax in axes[:, 1:].flat:
         ax.tick_params(labelleft=False)
     for ax in axes[:-1].flat:
@@ -124,7 +124,7 @@ def grid(
         handles, names = style.entries(axes.flat)
         strip.legend(handles, names, loc="center", ncols=len(names))
     else:
-        scales.layer_bar(figure, layers, axes)
+        rulers.layer_bar(figure, layers, axes)
     return figure
 
 
@@ -173,7 +173,7 @@ def excess(runs: dict[str, Run]) -> Figure | None:
     if not (runs := chosen(runs)):
         return None
     known = {fit: words for fit, words in FITS.items() if any(has(run, fit) for run in runs.values())}
-    colours = scales.layer_colours(max(run.results.sizes["layer"] for run in runs.values()))
+    colours = rulers.layer_colours(max(run.results.sizes["layer"] for run in runs.values()))
 
     def draw(ax: Axes, table: xr.Dataset, fit: str) -> None:
         if axis(table) == "layer":

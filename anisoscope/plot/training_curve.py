@@ -4,7 +4,7 @@ from typing import Any
 
 from matplotlib.figure import Figure
 
-from anisoscope.plot import scales, style
+from anisoscope.plot import rulers, style
 from anisoscope.plot.provenance import caption
 from anisoscope.plot.run import Run
 from anisoscope.training.objective import OBJECTIVES
@@ -34,7 +34,7 @@ def build(runs: dict[str, Run]) -> Figure | None:
             last = max(last, *steps, *marked)
         for level in free_levels:
             ax.axhline(level, color="0.4", linewidth=0.8, linestyle=":", label=FREE)
-        scales.step_axis(ax, last)
+        rulers.step_axis(ax, last)
         ax.set(title=f"predicting {OBJECTIVES[kind].label}", ylabel="bits per predicted character")
     style.legend(axes)
     style.title(figure, "Bits per predicted character while training")

@@ -6,7 +6,7 @@ from typing import Any
 import numpy as np
 from matplotlib.figure import Figure
 
-from anisoscope.plot import scales, style
+from anisoscope.plot import rulers, style
 from anisoscope.plot.provenance import caption
 from anisoscope.plot.run import Run
 from anisoscope.training.watch import BLOCKS, LAYERS, kept
@@ -25,9 +25,9 @@ def build(title: str, names: tuple[str, ...], runs: dict[str, Run]) -> Figure | 
     runs = {label: run for label, run in runs.items() if curves[label]}
     if not runs:
         return None
-    figure, axes = scales.rows_of_runs([*runs], [style.label(*WORDS[name]) for name in names])
+    figure, axes = rulers.rows_of_runs([*runs], [style.label(*WORDS[name]) for name in names])
     most = max(np.shape(curves[label][names[0]][1])[1] for label in runs)
-    colours = scales.layer_colours(most)
+    colours = rulers.layer_colours(most)
     last = max(int(curves[label][names[0]][0][-1]) for label in runs)
     for row, (label, run) in zip(axes, runs.items(), strict=True):
         for ax, name in zip(row, names, strict=True):
@@ -36,10 +36,10 @@ def build(title: str, names: tuple[str, ...], runs: dict[str, Run]) -> Figure | 
                 ax.plot(steps, line, color=colours.to_rgba(place), linewidth=0.8)
             for step in kept(run.log):
                 ax.axvline(step, color="0.4", linewidth=0.8, linestyle=":")
-            scales.step_axis(ax, last)
-    scales.fit_columns(axes)
+            rulers.step_axis(ax, last)
+    rulers.fit_columns(axes)
     style.title(figure, f"{title} of training batches, all positions")
-    scales.layer_bar(figure, colours, axes)
+    rulers.layer_bar(figure, colours, axes)
     caption(figure, runs, f"{title} while training (training/watch.py).", READ)
     return figure
 

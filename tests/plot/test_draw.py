@@ -8,7 +8,7 @@ import pandas as pd
 import pytest
 import xarray as xr
 
-from anisoscope.plot import draw, over_training, style
+from anisoscope.plot import draw, style, while_training
 from anisoscope.plot.provenance import provenance
 from anisoscope.plot.run import Run, positions, same
 from anisoscope.utils import manifest
@@ -44,7 +44,7 @@ def own(folder):
 
 TINY = "one layer, head, batch and checkpoint"
 SIX = "six runs of other depths and lengths, resampling, null models and numbers"
-OVER_TRAINING = {"anisotropy_by_checkpoint", *over_training.BY_RUN, *over_training.BY_DEPTH}
+OVER_TRAINING = {"anisotropy_by_checkpoint", *while_training.BY_RUN, *while_training.BY_DEPTH}
 FIGURES = {  # of cases where the others would be laid out as in another case
     SIX: set(draw.RUNS) - {"spectrum_over_training", "query_key_drift", "query_key_fluctuation"},  # as many panels
     "no numbers": OVER_TRAINING,  # last checkpoints as below

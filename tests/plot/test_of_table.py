@@ -3,10 +3,13 @@
 import numpy as np
 import pandas as pd
 import pytest
+import xarray as xr
 
 import anisoscope
 from anisoscope import plot
 from tests.measurement.tables.made import as_before
+from tests.plot.report.reading import Page
+from tests.plot.tables import make_run
 
 X = np.random.default_rng(0).standard_normal((3, 64, 4))
 
@@ -74,3 +77,95 @@ def test_a_frame_has_a_row_for_each_number(table):
     row = frame[(frame.metric == "drift") & (frame.layer == "second")].iloc[0]
     expected = table.drift.sel(layer="second")
     assert (row["mean"], row.low) == (expected.sel(statistic="mean"), expected.sel(statistic="low"))
+
+
+@pytest.fixture(scope="module")
+def run():
+    return make_run(layers=2, heads=2).results
+
+
+def test_over_training_is_a_line_for_each_layer_and_a_bar_that_names_them(run):
+    axes = plot.over_training(run, "effective_rank")
+    values = run.effective_rank.sel(positions="all")
+    for layer in range(3):
+        np.testing.assert_array_equal(axes.lines[layer].get_ydata(), values.sel(statistic="mean", layer=layer))
+        np.testing.assert_array_equal(axes.lines[layer].get_xdata(), run.step)
+    ends = axes.collections[0].get_paths()[0].vertices[:, 1]
+    low, high = (values.sel(layer=0, statistic=end) for end in ("low", "high"))
+    assert (ends.min(), ends.max()) == (low.min(), high.max())
+    assert [one.get_ylabel() for one in axes.figure.axes] == ["effective rank", "layer"]
+    heads = plot.over_training(run, "query_drift").lines
+    mean = run.query_drift.sel(positions="all", statistic="mean").mean("head")
+    np.testing.assert_array_equal(heads[1].get_ydata(), mean.isel(block=1))
+
+
+def test_tables_of_ones_own_loop_are_joined_along_steps(table):
+    steps = pd.Index([0, 10], name="step")
+    joined = xr.concat([table, table], steps, combine_attrs="override")
+    lines = plot.over_training(joined, "drift").lines
+    assert len(lines) == 3
+    assert lines[0].get_ydata().tolist() == [table.drift.sel(layer="first", statistic="mean")] * 2
+
+
+@pytest.mark.parametrize("of", [{}, {"layer": 0}])
+def test_spectrum_and_scales_are_what_the_table_says(run, of):
+    last = run.isel(step=-1, **of)
+    axes = plot.spectrum(run.isel(of))
+    told = {line.get_label(): np.ravel(line.get_ydata()) for line in axes.lines}
+    for name in ("effective_rank", "participation_ratio"):
+        expected = np.ravel(last[name].sel(positions="all", statistic="mean"))
+        np.testing.assert_array_equal(told[run[name].attrs["long_name"]], expected)
+    assert axes.collections  # intervals; a bar of one layer
+    axes = plot.scales(run.isel(of))
+    gride = last.gride.sel(positions="all", statistic="mean")
+    first = gride.isel(layer=0) if "layer" in gride.dims else gride
+    np.testing.assert_array_equal(axes.lines[0].get_ydata(), first)
+    np.testing.assert_array_equal(axes.lines[0].get_xdata(), run.neighbours)
+
+
+@pytest.mark.parametrize(
+    ("draw", "words"),
+    [
+        (lambda table: plot.over_training(table, "drift"), "drift has the dimensions layer, statistic; step, and"),
+        (plot.spectrum, "the table has no rankme, .*: measure the family spectrum"),
+        (plot.scales, "the table has no gride: measure the family scale"),
+    ],
+)
+def test_what_cannot_be_drawn_is_one_line(table, draw, words):
+    with pytest.raises(ValueError, match=words):
+        draw(table.transpose("layer", "statistic", ...))
+
+
+def test_latex_holds_values_with_their_intervals_and_escapes_names(table):
+    names = table.assign_coords(layer=["a_1", "50 %", r"\x"])
+    lines = anisoscope.to_latex(names, "drift", "mean_cosine").splitlines()
+    assert lines[:2] == [r"\begin{tabular}{lrr}", r"\toprule"]
+    assert [line.split(" & ")[0] for line in lines[4:7]] == [r"a\_1", r"50 \%", r"\textbackslash{}x"]
+    cell = lines[4].split(" & ")[1]
+    values = [float(x) for x in cell.replace("$", " ").replace("[", " ").replace("]", " ").replace(",", " ").split()]
+    expected = table.drift.sel(layer="first", statistic=["mean", "low", "high"])
+    half = float(expected[2] - expected[1]) / 2
+    np.testing.assert_allclose(values, expected, atol=0.06 * half)
+    alone = anisoscope.measure(X[0], families="similarity", nulls=(), folds=1)
+    assert len(anisoscope.to_latex(alone, "drift").splitlines()) == 7
+    with pytest.raises(ValueError, match="name quantities of the table: mean_cosine"):
+        anisoscope.to_latex(table)
+
+
+def test_a_report_of_a_table_is_a_page_and_replaces_nothing_else(table, tmp_path):
+    path = anisoscope.report(table, tmp_path / "page.html")
+    page = Page(path.read_text())
+    assert page.known["title"] == table.attrs["title"]
+    assert [name for name in page.known["runs"][0]["variables"] if name == "drift"]
+    expected = table.drift.sel(statistic=["mean", "low", "high"]).transpose("statistic", "layer")
+    assert page.values(0, "drift").size == expected.size
+    np.testing.assert_array_equal(np.sort(np.ravel(page.values(0, "drift"))), np.sort(np.ravel(expected).astype("f4")))
+    assert "layer 1: second" in path.read_text()
+    assert anisoscope.report(table, path) == path
+    other = tmp_path / "mine.html"
+    other.write_text("mine")
+    with pytest.raises(ValueError, match=r"mine.html is there and is no page of this kind"):
+        anisoscope.report(table, other)
+    assert other.read_text() == "mine"
+    with pytest.raises(ValueError, match="there is no folder"):
+        anisoscope.report(table, tmp_path / "none" / "page.html")

@@ -9,7 +9,7 @@ import xarray as xr
 from anisoscope.measurement.families.entries import nulls_of
 from anisoscope.measurement.families.leading import WITHOUT
 from anisoscope.measurement.tables.excess import excess_of
-from anisoscope.plot import decomposition, over_depth, over_training, scales, style
+from anisoscope.plot import decomposition, over_depth, rulers, style, while_training
 from anisoscope.plot.against import cosine_against_drift
 from anisoscope.plot.run import NULLS
 from tests.plot.reading import edges_are, footer_of, legend_of, title_of
@@ -53,7 +53,7 @@ def test_anisotropy_by_checkpoint(runs):
 )
 def test_the_colour_bar_names_the_last_step(last, ticks):
     figure = style.new(3, 2)
-    scales.step_bar(figure, scales.step_colours(last), figure.subplots(1, 1, squeeze=False))
+    rulers.step_bar(figure, rulers.step_colours(last), figure.subplots(1, 1, squeeze=False))
     found = [tick.get_text() for tick in figure.axes[-1].get_yticklabels()]
     assert found[-1] == ticks[-1]
     assert ticks[0] is ... or found == ticks
@@ -158,33 +158,33 @@ def test_position_0_has_no_panel_of_its_own_where_leaving_it_out_makes_no_differ
 def test_limits_serve_the_lines_and_cut_a_band_that_dwarfs_them():
     ax = style.new(3, 2).subplots()
     style.banded(ax, np.arange(3), np.array([5.0, 6, 5]), np.array([-90.0, 5, 5]), np.array([7.0, 7, 90]), color="k")
-    scales.fit([ax])
+    rulers.fit([ax])
     low, high = ax.get_ylim()
     assert (low, high) == pytest.approx((3 - 0.25, 8 + 0.25))  # twice the span of 1 beyond the lines, and a margin
     assert not [line for line in ax.lines if len(set(line.get_ydata())) == 1]  # zero is far away
-    scales.fit([ax], zero=True)
+    rulers.fit([ax], zero=True)
     assert ax.get_ylim()[0] <= 0
     ax = style.new(3, 2).subplots()
     style.banded(ax, np.arange(2), np.array([5.0, 6]), np.array([4.9, 5.9]), np.array([5.1, 6.1]), color="k")
-    scales.fit([ax])
+    rulers.fit([ax])
     assert ax.get_ylim() == pytest.approx((4.9 - 0.06, 6.1 + 0.06))  # all of a band that does not
     ax.axvline(0)  # from 0 to 1 of the panel
-    scales.fit([ax])
+    rulers.fit([ax])
     assert ax.get_ylim() == pytest.approx((4.9 - 0.06, 6.1 + 0.06))
     ax.axhline(4.6)
-    scales.fit([ax])
+    rulers.fit([ax])
     assert ax.get_ylim()[0] < 4.6
 
 
 def test_small_print_says_what_the_bands_are_and_nothing_where_there_are_none():
     resampled = {"decoder": make_run(batches=1, steps=(0, 1), layers=2, heads=1)}
-    dimension = over_training.figures("step")["dimension_over_training"]
+    dimension = while_training.figures("step")["dimension_over_training"]
     for figure in (over_depth.anisotropy_profile(resampled), dimension(resampled)):
         assert footer_of(figure).startswith("Band: 95 % interval, windows resampled. ")
         assert "interval" not in title_of(figure)
         assert figure.axes[0].collections
     bare = {"decoder": make_run(batches=1, folds=1, steps=(0, 1), layers=2, heads=1)}
-    profile, change = over_depth.anisotropy_profile, over_training.figures("step")["change_over_training"](bare)
+    profile, change = over_depth.anisotropy_profile, while_training.figures("step")["change_over_training"](bare)
     for figure in (profile(bare), over_depth.excess_over_nulls(bare), change):
         assert "interval" not in footer_of(figure)
         assert not any(ax.collections for ax in figure.axes if ax.lines)

@@ -11,7 +11,7 @@ from anisoscope.measurement.sources.untrained import tables
 from anisoscope.measurement.sources.untrained.blocks import kinds
 from anisoscope.measurement.sources.untrained.quantities import MEASURED
 from anisoscope.measurement.sources.untrained.theory import reference_norm
-from anisoscope.plot import draw, scales, style
+from anisoscope.plot import draw, rulers, style
 from tests.plot.reading import footer_of, inside, legend_of
 
 SMALL = UntrainedConfig(width=16, heads=2, vocabulary=50, sequences=2, context=8, norms=(0.0, 0.1, 1.0, 10.0, 1000.0))
@@ -85,7 +85,7 @@ def test_what_is_drawn_is_in_the_table():
 def test_the_numbers_of_a_log_axis_are_plain_text(ends, shown):
     figure = style.new(3, 2)
     ax = figure.subplots()
-    scales.logarithmic(ax.xaxis, ax.yaxis)
+    rulers.logarithmic(ax.xaxis, ax.yaxis)
     ax.set(xlim=ends, ylim=ends)
     figure.draw_without_rendering()
     for axis in (ax.xaxis, ax.yaxis):

@@ -50,17 +50,19 @@ class Beside(NamedTuple):
     targets: Any = None
 
 
-def of_vectors(
-    x: Any,
-    beside: Beside,
-    families: str | Sequence[str],
-    nulls: str | Sequence[str],
-    names: Sequence[str] | None,
-    folds: int,
-    count: int,
-    seed: int,
-) -> xr.Dataset:
-    """`measurement.api.measure`, with `count` for its pieces."""
+class Options(NamedTuple):
+    """What `measurement.api.measure` takes beside vectors and what is known of each."""
+
+    families: str | Sequence[str]
+    nulls: str | Sequence[str]
+    names: Sequence[str] | None
+    folds: int
+    pieces: int
+    seed: int
+
+
+def of_vectors(x: Any, beside: Beside, options: Options) -> xr.Dataset:
+    """`measurement.api.measure`."""
     if isinstance(x, str | os.PathLike):
         x, beside = of_file(x, beside)
     clusters, positions, targets = (
@@ -68,15 +70,16 @@ def of_vectors(
     )
     x = as_arrays(x)
     single = getattr(x, "ndim", None) == 2
-    settings = settings_of(readouts.with_readout(families, beside.readout, single), nulls, folds, seed)
+    families, seed = options.families, options.seed
+    settings = settings_of(readouts.with_readout(families, beside.readout, single), options.nulls, options.folds, seed)
     layers = layers_of(x)
     read = readouts.read_of(beside.readout, targets, *np.shape(layers[0]))
-    check_names(names, len(layers))
-    pieces = pieces_of(np.shape(layers[0])[0], clusters, positions, count, folds, seed)
+    check_names(options.names, len(layers))
+    pieces = pieces_of(np.shape(layers[0])[0], clusters, positions, options.pieces, options.folds, seed)
     about = {"seed": seed} | described(layers, clusters, pieces)
     whole = f"measure {', '.join(settings.families)}" if families == "all" else ""  # which takes a while: with a bar
     values, doubtful = of_layers(layers, pieces, settings, lambda work: bar(work, whole, "layer"), read)
-    return labelled(values, settings, about | doubtful, names, single)
+    return labelled(values, settings, about | doubtful, options.names, single)
 
 
 def of_file(path: Any, beside: Beside) -> tuple[Any, Beside]:

@@ -5,6 +5,7 @@ from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
+import xarray as xr
 
 from anisoscope.config.measure import MeasureConfig
 from anisoscope.measurement.families.attention import Heads
@@ -68,6 +69,8 @@ def as_arrays(vectors: Any) -> Any:
 
     if isinstance(vectors, pd.DataFrame):
         return _of_frame(vectors)
+    if isinstance(vectors, xr.Dataset):
+        raise ValueError(f"vectors are a Dataset; pass one of its arrays: {', '.join(map(str, vectors))}")
     if hasattr(vectors, "toarray"):  # SciPy's sparse ones
         return vectors.toarray()
     if hasattr(vectors, "detach"):
@@ -108,16 +111,18 @@ def _of_tensor(vectors: Any) -> Any:
 
 
 def aligned(given: Any, x: Any, what: str) -> np.ndarray | None:
-    """Labels or positions, in the order of the points: of a Series beside a DataFrame by the index of both."""
+    """Labels or positions, in the order of the points: by the index of both where both have one."""
     if given is None:
         return None
     import pandas as pd
 
     x = x[0] if isinstance(x, list | tuple) and len(x) else x
-    if isinstance(given, pd.Series) and isinstance(x, pd.DataFrame) and not given.index.equals(x.index):
-        if not (x.index.is_unique and given.index.is_unique and x.index.isin(given.index).all()):
-            raise ValueError(f"{what} is a Series whose index is not that of the vectors; pass {what}.to_numpy()")
-        given = given.loc[x.index]
+    own, index = _index(given, 0), _index(x, -2)
+    if own is not None and index is not None and not own.equals(index):
+        if not (index.is_unique and own.is_unique and index.isin(own).all()):
+            kind = type(given).__name__
+            raise ValueError(f"{what} is a {kind} whose index is not that of the vectors; pass {what}.to_numpy()")
+        given = pd.Series(given.to_numpy() if isinstance(given, xr.DataArray) else given, own).loc[index]
     if masked := np.ma.count_masked(given) if isinstance(given, np.ma.MaskedArray) else 0:
         raise ValueError(f"{what}: {masked} of {given.size} are masked; leave their points out")
     found = np.asarray(given)
@@ -126,6 +131,15 @@ def aligned(given: Any, x: Any, what: str) -> np.ndarray | None:
         if len(kinds) > 1 or kinds == {int}:  # of which NumPy makes words, or floats that are equal
             return pd.Series(given, dtype=object).to_numpy()
     return found
+
+
+def _index(of: Any, place: int) -> Any:
+    """The labels of points, of a pandas object or of a DataArray with a coordinate along its dimension `place`."""
+    import pandas as pd
+
+    if isinstance(of, pd.Series | pd.DataFrame):
+        return of.index
+    return of.indexes.get(of.dims[place]) if isinstance(of, xr.DataArray) and of.ndim >= -place else None
 
 
 def layers_of(vectors: Any) -> list[Any]:
@@ -267,5 +281,7 @@ def heads_of(queries: Any, keys: Any, mask: Any, bias: Any) -> Heads:
 
 
 def check_names(names: Sequence[str] | None, layers: int) -> None:
+    if isinstance(names, str):
+        raise ValueError(f"names is {names!r}, one word; pass a list of {layers} names")
     if names is not None and (len(names) != layers or len(set(names)) < layers):
         raise ValueError(f"names are {len(names)}, {len(set(names))} of them different, of {layers} layers")

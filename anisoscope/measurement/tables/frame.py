@@ -1,38 +1,99 @@
-"""A table as a pandas DataFrame: one row for each number."""
+"""A table as others read it: a pandas DataFrame with one row for each number, or rows of LaTeX."""
+
+import itertools
+import math
+import re
+from typing import Any
 
 import pandas as pd
 import xarray as xr
 
 from anisoscope.measurement.tables.earlier import of_before
+from anisoscope.measurement.tables.excess import NULL, excess_name
 from anisoscope.measurement.tables.join import tidy
 
 ALONE = {"step": 0, "positions": "all", "layer": 0}  # dimensions that tables of arrays may not have
 UNUSED = ("run", "corpus", "batches")
+SPECIAL = {letter: rf"\{letter}" for letter in "&%$#_{}"}  # in LaTeX
+SPECIAL |= {"\\": r"\textbackslash{}", "~": r"\textasciitilde{}", "^": r"\textasciicircum{}"}
 
 
-def to_frame(table: xr.Dataset) -> pd.DataFrame:
-    """One row for each number: metric, layer, head …, then mean, std, low, high and the excess over each null model.
-
-    Args:
-        table: of `measure`, `measure_model`, `measure_attention`, or results.nc of a run.
-
-    Returns:
-        A DataFrame; columns that the table has nothing for are left out.
-    """
+def whole(table: xr.Dataset) -> tuple[xr.Dataset, dict[str, list[Any]]]:
+    """A table with the dimensions and attributes of a run's, layers by number; and the names that these had."""
     table = of_before(table)  # as xarray alone opens it
     lacking = {dim: at for dim, at in ALONE.items() if dim not in table.dims}
     if "block" in table.dims:  # which is a layer in a frame
         lacking.pop("layer", None)
-    whole = table.drop_vars([dim for dim in lacking if dim in table.coords]).expand_dims(
+    found = table.drop_vars([dim for dim in lacking if dim in table.coords]).expand_dims(
         {dim: [at] for dim, at in lacking.items()}
     )
     names = {}
-    for dim in ("layer", "block"):
+    for dim in ("layer", "other_layer", "block"):
         if dim in table.dims and table[dim].dtype.kind not in "iu":  # names that a user gave
-            names[dim] = dict(enumerate(table[dim].values.tolist()))
-            whole = whole.assign_coords({dim: list(names[dim])})
-    whole.attrs = {"run": "", "corpus": ""} | whole.attrs
-    frame = tidy(whole, whole.attrs.get("batches", 1)).drop(columns=[*UNUSED, *lacking])
-    for of_layer in names.values():
-        frame["layer"] = frame["layer"].map(of_layer)
+            names[dim] = table[dim].values.tolist()
+            found = found.assign_coords({dim: range(len(names[dim]))})
+    found.attrs = {"run": "", "corpus": ""} | found.attrs
+    return found, names
+
+
+def to_frame(table: xr.Dataset) -> pd.DataFrame:
+    """`measurement.api.to_frame`."""
+    full, names = whole(table)
+    lacking = [dim for dim in ALONE if dim not in table.dims]
+    frame = tidy(full, full.attrs.get("batches", 1)).drop(columns=[*UNUSED, *lacking], errors="ignore")
+    for dim in ("layer", "block"):
+        if dim in names:
+            frame["layer"] = frame["layer"].map(dict(enumerate(names[dim])))
     return frame.dropna(axis=1, how="all")
+
+
+def to_latex(table: xr.Dataset, quantities: tuple[str, ...], null: str | None, where: dict[str, Any]) -> str:
+    """`measurement.api.to_latex`."""
+    table = of_before(table)
+    columns = {name: chosen(table, name, null, where) for name in quantities}
+    first = next(iter(columns.values()))
+    dims = [dim for dim in first.dims if dim != "statistic"]
+    for name, values in columns.items():
+        if {*values.dims} != {*first.dims}:
+            raise ValueError(f"{name} is over {', '.join(values.dims)}, {quantities[0]} over {', '.join(first.dims)}")
+    names = [*dims, *(str(table[name].attrs.get("long_name", name)) for name in quantities)]
+    body = [[_escaped(name) for name in names]]
+    for at in itertools.product(*(first[dim].values.tolist() for dim in dims)):
+        where = dict(zip(dims, at, strict=True))
+        body.append([*(_escaped(str(place)) for place in at), *(_cell(one.sel(where)) for one in columns.values())])
+    head, *rows = (" & ".join(line) + r" \\" for line in body)
+    begin = rf"\begin{{tabular}}{{{'l' * len(dims)}{'r' * len(quantities)}}}"
+    return "\n".join([begin, r"\toprule", head, r"\midrule", *rows, r"\bottomrule", r"\end{tabular}", ""])
+
+
+def _cell(value: xr.DataArray) -> str:
+    """The value and its interval, to two digits of the interval's half width; three digits where there is none."""
+    mean, low, high = (value.sel(statistic=end).item() for end in ("mean", "low", "high"))
+    if not math.isfinite(mean):
+        return "--" if math.isnan(mean) else rf"${'-' * (mean < 0)}\infty$"
+    of, digits = ((high - low) / 2, 2) if math.isfinite(high - low) and high > low else (mean, 3)
+    places = max(0, digits - 1 - math.floor(math.log10(abs(of)))) if of else 0
+    return f"${mean:.{places}f}$" if of is mean else f"${mean:.{places}f}$ $[{low:.{places}f}, {high:.{places}f}]$"
+
+
+def _escaped(text: str) -> str:
+    return re.sub(r"[&%$#_{}\\~^]", lambda found: SPECIAL[found[0]], text)
+
+
+def chosen(table: xr.Dataset, quantity: str, null: str | None, where: dict[str, Any]) -> xr.DataArray:
+    """The quantity, or its excess, at these places, of dimensions that it has; None is the last."""
+    if quantity not in table:
+        raise ValueError(f"the table has no {quantity!r}; it has {', '.join(map(str, table.data_vars))}")
+    values = table[quantity]
+    if null is not None:
+        if excess_name(quantity) not in table:
+            raise ValueError(f"null {null!r}: the table has no null model of {quantity}; leave it out")
+        values, where = table[excess_name(quantity)], where | {NULL: null}
+    for dim, at in where.items():
+        if dim in values.dims:
+            there = values[dim].values.tolist()
+            at = there[-1] if at is None else at
+            if at not in there:
+                raise ValueError(f"{dim} {at!r} is not in the table; choose from {', '.join(map(str, there))}")
+            values = values.sel({dim: at})
+    return values

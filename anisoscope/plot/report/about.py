@@ -23,18 +23,22 @@ def origin(runs: dict[str, Run], drawn: dict[str, Run], folders: dict[str, pathl
     """The lines that stand below every figure; then each run with its text, versions and settings."""
     parts = [f"<p>{escape(line)}</p>" for line in lines(drawn)]
     for label, run in runs.items():
-        rows = "".join(f"<dt>{escape(name)}</dt><dd>{escape(said)}</dd>" for name, said in facts(run, folders[label]))
+        rows = "".join(
+            f"<dt>{escape(name)}</dt><dd>{escape(said)}</dd>" for name, said in facts(run, folders.get(label))
+        )
         settings = json.dumps(json.loads(run.results.attrs["config"]), indent=1)
         more = f"<details><summary>All settings</summary><pre>{escape(settings)}</pre></details>"
         parts.append(f"<details><summary>{escape(label)}</summary><dl>{rows}</dl>{more}</details>")
     return "\n".join(parts)
 
 
-def facts(run: Run, folder: pathlib.Path) -> list[tuple[str, str]]:
-    """In words, as far as the run's folder knows them."""
+def facts(run: Run, folder: pathlib.Path | None) -> list[tuple[str, str]]:
+    """In words, as far as the table and the run's folder know them."""
     attrs = run.results.attrs
     found = [("text", str(attrs["corpus"])), ("sha256 of the text", str(attrs.get("corpus_sha256", "")))]
     found += [("model", str(attrs.get("model", ""))), ("measured on", str(attrs.get("input", "")))]
+    if folder is None:
+        return [(name, said) for name, said in found if said]
     if tested := finished.read_score(folder):
         said = [f"{tested['bits_per_character']:.4f} bits per character"]
         said += [f"{tested['mask_bits']:.4f} under [MASK]"] if "mask_bits" in tested else []

@@ -11,6 +11,7 @@ from anisoscope.utils import files
 HERE = pathlib.Path(__file__).parent
 SCRIPTS = ("data.js", "selection.js", "words.js", "axes.js", "lines.js", "figure.js", "controls.js", "page.js")
 NAME = "report.html"
+MARK = '<script type="application/json" id="known">'  # which no other page has
 
 
 def write(
@@ -22,15 +23,19 @@ def write(
     return path
 
 
-def build(runs: dict[str, Run], drawn: dict[str, Run], folders: dict[str, pathlib.Path], root: pathlib.Path) -> str:
+def build(
+    runs: dict[str, Run], drawn: dict[str, Run], folders: dict[str, pathlib.Path], root: pathlib.Path, title: str = ""
+) -> str:
+    """The page; of tables that are in no folder by the title they have, without links to files."""
     from plotly.offline import get_plotlyjs, get_plotlyjs_version  # where it is needed alone
 
-    title = root.resolve().name
+    heading = title or f"{root.resolve().name}: representations while training"
+    title = title or root.resolve().name
     origin = about.origin(runs, drawn, folders)
     known, blocks = embed.known(runs, drawn, {"title": title, "origin": about.lines(drawn)})
     numbers = (f'<script type="text/plain" id="numbers-{n}">{block}</script>' for n, block in enumerate(blocks))
     parts = {
-        "title": escape(title),
+        "title": escape(heading),
         "style": (HERE / "page.css").read_text(),
         "known": known,
         "numbers": "\n".join(numbers),
@@ -38,6 +43,6 @@ def build(runs: dict[str, Run], drawn: dict[str, Run], folders: dict[str, pathli
         "library_version": escape(get_plotlyjs_version()),
         "scripts": "\n".join((HERE / name).read_text() for name in SCRIPTS),
         "origin": origin,
-        "links": about.links(folders, root),
+        "links": f"<section><h2>Files</h2>\n{about.links(folders, root)}\n</section>" if folders else "",
     }
     return re.sub(r"\{\{(\w+)\}\}", lambda found: parts[found[1]], (HERE / "page.html").read_text())

@@ -5,7 +5,7 @@ import xarray as xr
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
-from anisoscope.plot import scales, style
+from anisoscope.plot import rulers, style
 from anisoscope.plot.untrained.panels import (
     RELATIVE,
     bias_axis,
@@ -65,7 +65,7 @@ def _deviations(ax: Axes, table: xr.Dataset) -> None:
         look = {"color": color, "marker": marker, "linestyle": "none", "markersize": 3}
         measured(ax, norms, table, name, label=label, **look)
     ax.plot([], [], color="0.3", linewidth=0.9, label="closed form")
-    scales.logarithmic(ax.yaxis)
+    rulers.logarithmic(ax.yaxis)
 
 
 def _sharpness(panels: np.ndarray, table: xr.Dataset, keys: np.ndarray) -> None:
@@ -79,7 +79,7 @@ def _sharpness(panels: np.ndarray, table: xr.Dataset, keys: np.ndarray) -> None:
         look = {"color": color, "marker": marker, "markersize": 3}
         measured(panels[1], norms, table / weight, name, label=label, **look)
     if float(values_of(table, "attention_max", "mean").max()) > 3 * weight:
-        scales.logarithmic(panels[1].yaxis)
+        rulers.logarithmic(panels[1].yaxis)
         panels[1].set_ylim(bottom=1e-4)
 
 
@@ -106,7 +106,7 @@ def targets(results: xr.Dataset) -> Figure | None:
         for ax in row:
             bias_axis(ax, norms, "relative norm of the bias" if ax in axes[-1] else "")
         for ax in row[:2]:
-            scales.logarithmic(ax.yaxis)
+            rulers.logarithmic(ax.yaxis)
     for ax, title in zip(axes[0], (*BIASED.values(), "attention entropy (nat)"), strict=True):
         ax.set_title(title)
     axes[0, 0].plot([], [], color="0.3", linewidth=0.9, label="closed form")

@@ -5,7 +5,7 @@ import xarray as xr
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
-from anisoscope.plot import scales, style
+from anisoscope.plot import rulers, style
 from anisoscope.plot.untrained.panels import (
     RELATIVE,
     bias_axis,
@@ -26,7 +26,7 @@ def cosine(results: xr.Dataset) -> Figure | None:
     blocks = results.block.values
     figure = style.new(style.PAGE, 0.5 + 2.2 * len(rows))
     axes = figure.subplots(len(rows), 1 + results.norm_order.size, squeeze=False)
-    colours = scales.block_colours(len(blocks))
+    colours = rulers.block_colours(len(blocks))
     for row, (text, table) in zip(axes, rows, strict=True):
         alike = table.isel(norm_order=0)  # the input is the same for both
         norms = alike.relative_norm.values
@@ -46,7 +46,7 @@ def cosine(results: xr.Dataset) -> Figure | None:
             lowest = float(np.nanmin([0.0, *values_of(kind, "cosine_out", "low").ravel()]))
             ax.set(xlim=(-0.03, 1.03), ylim=(lowest - 0.03, 1.03), aspect="auto")
     if len(blocks) > 1:
-        scales.block_bar(figure, colours, axes)
+        rulers.block_bar(figure, colours, axes)
     depth = "an untrained block" if len(blocks) == 1 else f"1 to {len(blocks)} untrained blocks"
     figure.suptitle(f"Mean cosine before and after {depth}, as a common bias grows")
     caption(figure, results, f"Mean cosine between the rows that enter and that leave {depth}; grey: unchanged.")
@@ -61,7 +61,7 @@ def norm(results: xr.Dataset) -> Figure | None:
     blocks = results.block.values
     figure = style.new(style.PAGE, 0.5 + 2.5 * len(rows))
     axes = figure.subplots(len(rows), results.norm_order.size, squeeze=False)
-    colours = scales.block_colours(len(blocks))
+    colours = rulers.block_colours(len(blocks))
     for row, (text, table) in zip(axes, rows, strict=True):
         for ax, (order, kind) in zip(row, kinds(table, "norm_order"), strict=True):
             norms = values_of(kind, "norm_in", "mean")
@@ -71,12 +71,12 @@ def norm(results: xr.Dataset) -> Figure | None:
                 color = style.OKABE_ITO[1] if len(blocks) == 1 else colours.to_rgba(block)
                 measured(ax, norms, kind.sel(block=block), "norm_out", color=color, marker="o", markersize=3)
             _fixed_point(ax, kind.isel(block=0))
-            scales.logarithmic(ax.xaxis, ax.yaxis)
+            rulers.logarithmic(ax.xaxis, ax.yaxis)
             ax.set(title=f"{order}, {text}".replace("\n", " "))
             ax.set(xlabel=words(results, "norm_in"), ylabel=words(results, "norm_out"))
             ax.legend(loc="upper left")
     if len(blocks) > 1:
-        scales.block_bar(figure, colours, axes)
+        rulers.block_bar(figure, colours, axes)
     depth = "an untrained block" if len(blocks) == 1 else f"1 to {len(blocks)} untrained blocks (star: after one)"
     figure.suptitle(f"Mean norm before and after {depth}, as a common bias grows")
     caption(figure, results, f"Mean norm of the rows that enter and that leave {depth}; grey: unchanged.")

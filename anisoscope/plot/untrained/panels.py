@@ -11,7 +11,7 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
 from anisoscope.measurement.sources.untrained.theory import keys_of_rows
-from anisoscope.plot import scales, style
+from anisoscope.plot import rulers, style
 
 NAMES = {"pre": "pre-LN", "post": "post-LN", "raw": "raw rows", "normed": "layer-normed rows"}
 RELATIVE = "bias norm / input norm"
@@ -38,7 +38,7 @@ def bias_axis(ax: Axes, norms: np.ndarray, label: str = "") -> None:
     first, last = (round(np.log10(value)) for value in (least, most))
     powers = list(range(first, last + 1, max(1, (last - first + 1) // 3)))
     zero = ["0"] * (0 in norms)
-    ax.set_xticks([0.0] * len(zero) + [10.0**power for power in powers], zero + [scales.power(one) for one in powers])
+    ax.set_xticks([0.0] * len(zero) + [10.0**power for power in powers], zero + [rulers.power(one) for one in powers])
     ax.set_xticks([], minor=True)
     ax.set_xlabel(label)
 

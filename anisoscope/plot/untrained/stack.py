@@ -7,7 +7,7 @@ from matplotlib.colors import SymLogNorm
 from matplotlib.figure import Figure
 from matplotlib.ticker import MaxNLocator
 
-from anisoscope.plot import scales, style
+from anisoscope.plot import rulers, style
 from anisoscope.plot.untrained.panels import RELATIVE, caption, choices_of_rows, kinds, measured
 
 COLUMNS = {
@@ -35,14 +35,14 @@ def build(results: xr.Dataset) -> Figure | None:
                 measured(ax, chosen.block.values, chosen, name, color=colours.to_rgba(norm), linewidth=1.1)
             ax.xaxis.set_major_locator(MaxNLocator(integer=True))
             if name in ("norm_out", "score_std_within"):
-                scales.logarithmic(ax.yaxis)
+                rulers.logarithmic(ax.yaxis)
         row[3].set_ylim(0, np.log(choices_of_rows(results, str(table.mask.values))).mean() * 1.08)
         row[0].set_ylabel(words, fontweight="bold")
     for ax, title in zip(axes[0], COLUMNS.values(), strict=True):
         ax.set_title(title)
     for ax in axes[-1]:
         ax.set_xlabel("block")
-    bar = figure.colorbar(colours, ax=axes, label=RELATIVE, aspect=60, fraction=0.03, format=scales.Powers())
+    bar = figure.colorbar(colours, ax=axes, label=RELATIVE, aspect=60, fraction=0.03, format=rulers.Powers())
     bar.outline.set_visible(False)
     figure.suptitle("A common bias through a stack of untrained blocks")
     caption(

@@ -11,7 +11,7 @@ import anisoscope
 from anisoscope.config.vectors import VectorsConfig
 from anisoscope.measurement.recording.reservoir import Reservoir
 from anisoscope.measurement.sources import vector_files
-from anisoscope.plot import over_training
+from anisoscope.plot import while_training
 from anisoscope.plot.run import Run
 
 QUICK = {"families": "similarity", "nulls": ()}
@@ -204,7 +204,7 @@ def test_a_table_a_step_is_read_by_the_figures_over_training(tmp_path):
     assert float(table.anisotropy_over_blocks.sel(step=20, statistic="mean", positions="all")) == pytest.approx(
         float(blocks)
     )
-    figure = over_training.figures("step")["spectrum_over_training"]({"mine": Run(table, [])})
+    figure = while_training.figures("step")["spectrum_over_training"]({"mine": Run(table, [])})
     assert figure.axes[0].lines[0].get_xdata().tolist() == [0, 10, 20]
     with pytest.raises(ValueError, match="has a table of step 10, and nothing is overwritten"):
         anisoscope.write_table(rng.standard_normal((2, 64, 4)), 10, tmp_path / "mine", **given)

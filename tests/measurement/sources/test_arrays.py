@@ -313,6 +313,8 @@ BROKEN[1, 3, 2] = np.nan
         ),
         (CLOUDS, {"clusters": np.arange(96) + 2.0**53}, "clusters are of type float64 and reach 9e.15"),
         (CLOUDS + 1e6, {}, "layer 0: float32 would lose 5e-03 of the spread of float64 numbers"),
+        (CLOUDS, {"names": "ab"}, "names is 'ab', one word; pass a list of 2 names"),
+        (xr.Dataset({"a": ("p", [1.0])}), {}, "vectors are a Dataset; pass one of its arrays: a"),
         (CLOUDS, {"names": ("a",), "families": ("spectrum",)}, "names are 1, 1 of them different, of 2 layers"),
     ],
 )
@@ -469,6 +471,18 @@ def test_labels_of_any_kind_are_told_apart(clusters):
 def test_labels_that_would_be_others_are_refused(clusters, words):
     with pytest.raises(ValueError, match=words):
         measure(CLOUDS[0], clusters)
+
+
+def test_labels_of_a_data_array_follow_its_coordinate():
+    """Of vectors in layers too; without a coordinate, or beside plain arrays, by position."""
+    x = xr.DataArray(CLOUDS, dims=("layer", "token", "width"), coords={"token": np.arange(96) + 5})
+    label = xr.DataArray(UNEQUAL_P, dims="token", coords={"token": x.token})
+    for vectors in (x, x[0], list(x)):
+        np.testing.assert_array_equal(sources_given.aligned(label[::-1], vectors, "clusters"), UNEQUAL_P)
+    for vectors, given in ((x, label[::-1].drop_vars("token")), (x.values, label[::-1])):
+        np.testing.assert_array_equal(sources_given.aligned(given, vectors, "clusters"), UNEQUAL_P[::-1])
+    with pytest.raises(ValueError, match="clusters is a DataArray whose index is not that of the vectors"):
+        sources_given.aligned(label[1:], x, "clusters")
 
 
 def test_positions_follow_the_labels_of_a_frame_and_are_not_masked():

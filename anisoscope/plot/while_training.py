@@ -8,7 +8,7 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
 from anisoscope.measurement.tables.averages import over_blocks, over_heads
-from anisoscope.plot import scales, style
+from anisoscope.plot import rulers, style
 from anisoscope.plot.provenance import caption
 from anisoscope.plot.run import Run, bands, holding, interval, last_step, words
 
@@ -58,7 +58,7 @@ def _gains(ax: Axes, runs: dict[str, Run]) -> None:
 
 
 AXES = {
-    "step": Axis("step", lambda ax, runs: scales.step_axis(ax, last_step(runs))),
+    "step": Axis("step", lambda ax, runs: rulers.step_axis(ax, last_step(runs))),
     "context_gain": Axis(
         "validation_context_gain", _gains, "Context gain: bits less than the best answer without context needs."
     ),
@@ -90,7 +90,7 @@ def by_run(panels: Panels, runs: dict[str, Run], over: Axis) -> Figure | None:
         title = words(runs, name).replace(" (", "\n(").replace(" of the ", "\nof the ")
         ax.set_title(title, fontsize=style.SMALL)
     for group in [axes] if panels.one_scale else [[ax] for ax in axes]:
-        scales.fit(group)
+        rulers.fit(group)
     axes[0].set_ylabel("mean over blocks")
     style.title(figure, f"{panels.title}, all positions")
     style.legend(axes)
@@ -107,9 +107,9 @@ def by_depth(panels: Panels, runs: dict[str, Run], over: Axis) -> Figure | None:
         return None
     depth = "block" if "block" in next(iter(runs.values())).results[names[0]].dims else "layer"
     drawn = [over_heads(name) if depth == "block" else name for name in names]
-    figure, axes = scales.rows_of_runs([*runs], [words(runs, name) for name in names])
+    figure, axes = rulers.rows_of_runs([*runs], [words(runs, name) for name in names])
     most = max(run.results.sizes[depth] for run in runs.values())
-    colours = scales.block_colours(most) if depth == "block" else scales.layer_colours(most)
+    colours = rulers.block_colours(most) if depth == "block" else rulers.layer_colours(most)
     for row, run in zip(axes, runs.values(), strict=True):
         for ax, name in zip(row, drawn, strict=True):
             over.draw(ax, runs)
@@ -117,13 +117,13 @@ def by_depth(panels: Panels, runs: dict[str, Run], over: Axis) -> Figure | None:
                 curve = interval(run.results, name, positions="all", **{depth: place})
                 look = {"color": colours.to_rgba(place), "linewidth": 1.1, "marker": "o", "markersize": 1.8}
                 style.banded(ax, run.results[over.of].values, *curve, **look)
-    scales.fit_columns(axes)
+    rulers.fit_columns(axes)
     if depth == "block":
         style.title(figure, f"{title}, mean over heads, all positions")
-        scales.block_bar(figure, colours, axes)
+        rulers.block_bar(figure, colours, axes)
     else:
         style.title(figure, f"{title}, all positions")
-        scales.layer_bar(figure, colours, axes)
+        rulers.layer_bar(figure, colours, axes)
     lines = "a line for each block, the mean over its heads" if depth == "block" else "a line for each layer"
     caption(figure, runs, f"{title}: {lines}.", f"{bands(runs, *drawn)} {over.words}".strip())
     return figure

@@ -8,7 +8,7 @@ import pytest
 
 from anisoscope.plot import training_curve
 from anisoscope.plot.draw import RUNS
-from anisoscope.plot.over_training import BY_DEPTH, BY_RUN, figures
+from anisoscope.plot.while_training import BY_DEPTH, BY_RUN, figures
 from tests.plot.reading import edges_are, footer_of, legend_of
 from tests.plot.tables import STEPS
 
