@@ -1,12 +1,14 @@
 """The threads of LAPACK while JAX decomposes on a CPU: of SciPy's OpenBLAS, from which JAX takes it.
 
 OpenBLAS's threads wait busily for one another, and go on for milliseconds after a decomposition. Beside XLA's own
-threads, or where several decompositions run at once, small ones then take up to twenty times as long.
+threads, other decompositions or other programs they take up to twenty times as long as one thread would.
 """
 
 import contextlib
 import ctypes
 import functools
+import os
+import pathlib
 import threading
 from collections.abc import Callable, Iterator
 
@@ -19,7 +21,7 @@ _before = 0  # what it was before the first of them
 
 @contextlib.contextmanager
 def threads_for(rows: int = 0) -> Iterator[None]:
-    """One thread for matrices of fewer than LARGE rows, else as many as there are; at the end as it was before.
+    """One thread for matrices of fewer than LARGE rows, else one for each idle core; at the end as it was before.
 
     The number is one of the process: of contexts that are open at once in several threads the least counts.
     """
@@ -32,7 +34,7 @@ def threads_for(rows: int = 0) -> Iterator[None]:
     with _lock:
         if not _open:
             _before = get()
-        wanted = 1 if rows < LARGE else _before
+        wanted = 1 if rows < LARGE else min(_before, idle_cores())
         _open.append(wanted)
         put(min(_open))
     try:
@@ -41,6 +43,15 @@ def threads_for(rows: int = 0) -> Iterator[None]:
         with _lock:
             _open.remove(wanted)
             put(min(_open, default=_before))
+
+
+def idle_cores() -> int:
+    """Cores that nobody but the caller runs on now; 1 where the system does not say."""
+    try:
+        running = pathlib.Path("/proc/loadavg").read_text().split()[3].partition("/")[0]
+        return max((os.cpu_count() or 1) + 1 - max(int(running), 1), 1)
+    except (OSError, IndexError, ValueError):
+        return 1
 
 
 @functools.cache

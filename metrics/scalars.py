@@ -19,11 +19,11 @@ Scalar = Float[Array, ""]
 
 _anisotropy = prepare.of_spectrum(spectrum.anisotropy)
 _anisotropy_uncentred = prepare.compiled(prepare.top_share)
-_participation_ratio = prepare.of_spectrum(spectrum.participation_ratio)
+_participation_ratio = prepare.compiled(spectrum.participation_ratio_of_points)
 _participation_ratio_corrected = prepare.of_spectrum(spectrum.participation_ratio_corrected)
 _effective_rank = prepare.of_spectrum(spectrum.effective_rank)
 _rankme = prepare.of_spectrum(spectrum.rankme)
-_isoscore = prepare.of_spectrum(spectrum.isoscore)
+_isoscore = prepare.compiled(spectrum.isoscore_of_points)
 _alpha_req = prepare.of_spectrum(lambda one: spectrum.alpha_req(one).exponent)
 _twonn = prepare.of_two_neighbours(dimension.twonn)
 _twonn_mle = prepare.of_two_neighbours(dimension.twonn_mle)

@@ -11,7 +11,7 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Float
 
-from anisoscope.metrics.cloud import AnyArray, centred, largest, leave_out
+from anisoscope.metrics.cloud import AnyArray, centred, largest, leave_out, of_unit_size
 from anisoscope.metrics.eigen import eigen, product, resolved
 
 EPSILON = 1e-7  # RankMe's, added to each share of the singular values
@@ -126,6 +126,18 @@ def participation_ratio(spectrum: Spectrum) -> Float[Array, ""]:
     `participation_ratio_corrected`. Source: the inverse participation ratio of physics; Gao et al. 2017 for neurons.
     """
     return 1.0 / jnp.square(_shares(spectrum)).sum()
+
+
+def participation_ratio_of_points(cloud_PD: Float[AnyArray, "P D"]) -> Float[Array, ""]:
+    """`participation_ratio` of a cloud, without its eigenvalues: (tr C)^2 / |C|_F^2. Shapes: (P, D) -> scalar."""
+    x_PD = of_unit_size(centred(cloud_PD))
+    scatter = product(x_PD.T, x_PD) if x_PD.shape[0] >= x_PD.shape[1] else product(x_PD, x_PD.T)
+    return 1.0 / jnp.square(scatter / jnp.trace(scatter)).sum()
+
+
+def isoscore_of_points(cloud_PD: Float[AnyArray, "P D"]) -> Float[Array, ""]:
+    """`isoscore` of a cloud, without its eigenvalues. Shapes: (P, D) -> scalar."""
+    return (participation_ratio_of_points(cloud_PD) - 1.0) / (cloud_PD.shape[1] - 1.0)
 
 
 @_of_each

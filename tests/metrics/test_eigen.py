@@ -8,7 +8,7 @@ import pytest
 from anisoscope.metrics import eigen, spectrum
 from anisoscope.metrics.cloud import eigh
 from tests import reference_spectrum as reference
-from tests.metrics.clouds import EVERY, POINTS, WIDTH, rotation
+from tests.metrics.clouds import EVERY, POINTS, WIDE, WIDTH, rotation
 
 decompose = jax.jit(spectrum.spectrum)
 
@@ -126,3 +126,14 @@ def test_what_is_taken_out_has_its_gradient():
         found = (jax.jit(jax.grad(read))(jnp.float32(cloud)) * along).sum()
         ends = [getattr(reference, name)(cloud + sign * 1e-4 * along) for sign in (1, -1)]
         assert found == pytest.approx((ends[0] - ends[1]) / 2e-4, rel=1e-3), name
+
+
+of_points = jax.jit(lambda x: jnp.stack([spectrum.participation_ratio_of_points(x), spectrum.isoscore_of_points(x)]))
+
+
+@pytest.mark.parametrize("name", [*EVERY, "more dimensions than points"])
+def test_what_needs_no_eigenvalues_is_read_without_them(name):
+    cloud = EVERY.get(name, WIDE)
+    exact = [reference.participation_ratio(cloud), reference.isoscore(cloud)]
+    assert of_points(cloud) == pytest.approx(exact, rel=1e-4)
+    assert np.isnan(of_points(np.full_like(cloud, 0.1))).all()

@@ -26,7 +26,8 @@ def threads():
     put(before)
 
 
-def test_small_matrices_have_one_thread_and_what_was_before_comes_back(threads):
+def test_small_matrices_have_one_thread_and_what_was_before_comes_back(threads, monkeypatch):
+    monkeypatch.setattr(lapack, "idle_cores", lambda: 8)
     with lapack.threads_for(lapack.LARGE):
         assert threads() == 3
         with lapack.threads_for(8):
@@ -35,6 +36,21 @@ def test_small_matrices_have_one_thread_and_what_was_before_comes_back(threads):
     with pytest.raises(KeyError), lapack.threads_for(8):
         raise KeyError
     assert threads() == 3
+
+
+def test_large_matrices_have_no_more_threads_than_cores_are_idle(threads, monkeypatch):
+    monkeypatch.setattr(lapack, "idle_cores", lambda: 2)
+    with lapack.threads_for(lapack.LARGE):
+        assert threads() == 2
+
+
+@pytest.mark.parametrize(
+    ("said", "cores"), [("0.1 0.2 0.3 1/99 7", 4), ("9 9 9 3/99 7", 2), ("9 9 9 30/9 7", 1), ("", 1)]
+)
+def test_idle_cores_are_those_that_no_other_thread_wants(said, cores, monkeypatch):
+    monkeypatch.setattr(lapack.os, "cpu_count", lambda: 4)
+    monkeypatch.setattr(lapack.pathlib.Path, "read_text", lambda path: said)
+    assert lapack.idle_cores() == cores
 
 
 def test_contexts_of_several_threads_end_in_any_order(threads):

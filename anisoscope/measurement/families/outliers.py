@@ -11,6 +11,7 @@ from anisoscope.measurement.quantity import HERE, LAYER, ONE_OR_MORE, SHARE, Fam
 from anisoscope.measurement.resamples import Cloud, over_folds
 from anisoscope.metrics import outliers
 from anisoscope.metrics.cloud import largest
+from anisoscope.metrics.lapack import LARGE
 
 MASSIVE = "after Sun et al. 2024, Massive Activations in Large Language Models; the median of each position"
 BY_TOP = ("layer", "top")
@@ -68,7 +69,6 @@ QUANTITIES = {
         "peak of a vector's coordinates",
         "mean over points i of max_j |x_ij| / median_j |x_ij|, of two medians the lower",
         MASSIVE,
-        lambda cloud_PD, keep_P: (keep_P * outliers.coordinate_peaks(cloud_PD)).sum() / keep_P.sum(),
     ),
     "massive_activation": _outlier(
         "most massive activation",
@@ -85,16 +85,23 @@ def measure(cloud: Cloud) -> Values:
     """Also the spectral quantities without the top coordinates; NaN where no coordinate would be left."""
     cloud_PD, folds = cloud.points_PD, cloud.folds
     points, width = cloud_PD.shape
-    values = over_folds(
-        lambda keep_P: {name: read(cloud_PD, keep_P) for name, read in OF_COORDINATES.items()}, folds, points
-    )
+    peak_P = outliers.coordinate_peaks(cloud_PD)
+
+    def of_kept(keep_P: Array) -> Values:
+        found = {name: read(cloud_PD, keep_P) for name, read in OF_COORDINATES.items()}
+        return found | {"coordinate_peak": (keep_P * peak_P).sum() / keep_P.sum()}
+
+    values = over_folds(of_kept, folds, points)
     values["coordinate_share"] = values["coordinate_share"].T
-    values["massive_activation"] = largest(outliers.coordinate_peaks(cloud_PD))
-    nothing = dict.fromkeys(LEFT_OUT, jnp.full(len(values["coordinate_peak"]), jnp.nan))
-    without = [
-        spectrum.readings(outliers.without_top(cloud_PD, top), folds) if top < width else nothing
-        for top in outliers.TOPS
-    ]
+    values["massive_activation"] = largest(peak_P)
+    without = []
+    for top in outliers.TOPS:
+        if top >= width:
+            without.append(dict.fromkeys(LEFT_OUT, jnp.full(len(values["coordinate_peak"]), jnp.nan)))
+            continue
+        if without and min(points, width) >= LARGE:  # one after another: each takes all cores
+            cloud_PD = jnp.where(without[-1]["anisotropy"][0] > 1.5, 0.0, cloud_PD)  # which never holds
+        without.append(spectrum.readings(outliers.without_top(cloud_PD, top), folds))
     return values | {own: jnp.stack([one[name] for one in without]) for name, (own, _) in LEFT_OUT.items()}
 
 
