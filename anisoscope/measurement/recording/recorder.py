@@ -45,9 +45,9 @@ class Recorder:
             raise ValueError(f"model is a {type(model).__name__}; a torch.nn.Module or a function is needed")
         self.hook_points = hook_points
         if self.of_torch:
-            from anisoscope.measurement.sources.hub.reading import named
+            from anisoscope.measurement.sources.hub import hooked
 
-            self.hook_points = named.modules_of(model, () if hook_points is None else hook_points)
+            self.hook_points = hooked.modules_of(model, () if hook_points is None else hook_points)
         elif not (hook_points is None or callable(hook_points)):
             raise ValueError("hook_points: of a function, pass one that makes {name: array} of its output, or none")
         self.stack = contextlib.ExitStack()

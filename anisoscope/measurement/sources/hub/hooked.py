@@ -1,19 +1,51 @@
-"""Hooks by which a recorder hears of a PyTorch model's passes; the model computes as without them.
+"""Named hook points of PyTorch's modules, and hooks by which a recorder hears of passes; no other library is needed.
 
 Letters: M rows of a pass that are taken.
 """
 
 import contextlib
-from collections.abc import Iterator
+import itertools
+from collections.abc import Iterator, Mapping
 from typing import Any
 
 import torch
 
 from anisoscope.measurement.recording.recorder import Pass, Recorder
-from anisoscope.measurement.sources.hub.reading.named import output_of
-from anisoscope.utils.errors import as_value_error
+from anisoscope.utils.errors import UserError, as_value_error
 
+SHOWN = 8  # names of modules in a message
 MASK = "attention_mask"  # of a pass, by name: where it is 0 there is padding
+
+
+def modules_of(model: torch.nn.Module, hook_points: Any) -> dict[str, torch.nn.Module]:
+    """{name: module} of names of modules, or of such a dict; UserError where there is none of a name."""
+    if isinstance(hook_points, str):
+        hook_points = [hook_points]
+    if not isinstance(hook_points, Mapping):
+        there = dict(model.named_modules())
+        for name in hook_points:
+            if name not in there or not name:
+                some = ", ".join(itertools.islice(filter(None, there), SHOWN))
+                raise UserError(f"hook_points: {type(model).__name__} has no module {name!r}; it has {some} …")
+        hook_points = {name: there[name] for name in hook_points}
+    if not hook_points:
+        raise UserError("hook_points names none; give names of modules, as model.named_modules() lists them")
+    for name, module in hook_points.items():
+        if not isinstance(name, str) or not isinstance(module, torch.nn.Module):
+            raise UserError(f"hook_points: {name!r} stands for a {type(module).__name__}, no torch.nn.Module")
+    return dict(hook_points)
+
+
+def output_of(name: str, found: Any) -> torch.Tensor:
+    """What a module gave, or the first of several things."""
+    found = next(iter(found.values())) if isinstance(found, Mapping) and found else found
+    found = found[0] if isinstance(found, tuple | list) and found else found
+    if not isinstance(found, torch.Tensor) or not found.is_floating_point() or found.ndim not in (2, 3):
+        what = f"a {type(found).__name__}"
+        if isinstance(found, torch.Tensor):
+            what = f"{str(found.dtype).removeprefix('torch.')} of shape {tuple(found.shape)}"
+        raise UserError(f"hook point {name} gives {what}; vectors (batch, tokens, width) or (batch, width) are needed")
+    return found.detach()
 
 
 @contextlib.contextmanager

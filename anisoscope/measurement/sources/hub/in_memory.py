@@ -23,7 +23,7 @@ from anisoscope.config.measure import MeasureConfig
 from anisoscope.config.pretrained import ALONE, PretrainedConfig
 from anisoscope.measurement.families.comparison import KINDS
 from anisoscope.measurement.sources import validate
-from anisoscope.measurement.sources.hub import load, separate
+from anisoscope.measurement.sources.hub import hooked, load, separate
 from anisoscope.measurement.sources.hub.adapters import watched
 from anisoscope.measurement.sources.hub.lent import opened, reading
 from anisoscope.measurement.sources.hub.load import Loaded
@@ -74,7 +74,7 @@ def of_model(
         config = config_of(options, families, nulls, seed, plain)
         with load.settled():
             loaded, tokenizer = opened(model, tokenizer, config, hook_points is not None)
-            modules = None if hook_points is None else named.modules_of(loaded.model, hook_points)
+            modules = None if hook_points is None else hooked.modules_of(loaded.model, hook_points)
             with reading(loaded):
                 if options.padding or pools:
                     return of_texts(loaded, tokenizer, texts, config, modules, options)

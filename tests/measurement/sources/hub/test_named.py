@@ -7,7 +7,7 @@ import transformers
 
 import anisoscope
 from anisoscope.config.measure import MeasureConfig
-from anisoscope.measurement.sources.hub import lent, separate
+from anisoscope.measurement.sources.hub import hooked, lent, separate
 from anisoscope.measurement.sources.hub.reading import named
 from anisoscope.utils.errors import UserError
 from tests.measurement.sources.hub import tiny
@@ -88,21 +88,21 @@ def test_any_module_is_measured_and_stays_what_it_was():
     model = Own().train()
     model.blocks[1].eval()
     modes, seen, states = [one.training for one in model.modules()], model.seen, model.state_dict()
-    hooked = ["blocks.0", "blocks.1", "pair"]
-    found = anisoscope.measure_model(model, [tiny.text()], tokenizer=spelled, hook_points=hooked, **QUICK)
+    named_ones = ["blocks.0", "blocks.1", "pair"]
+    found = anisoscope.measure_model(model, [tiny.text()], tokenizer=spelled, hook_points=named_ones, **QUICK)
     assert found.positions.values.tolist() == ["all", "without_first"]
-    assert found.layer.values.tolist() == hooked
+    assert found.layer.values.tolist() == named_ones
     model.eval()
     made = {}
     hooks = [model.get_submodule(name).register_forward_hook(lambda _, args, x, name=name: made.update({name: x}))
-             for name in hooked]  # fmt: skip
+             for name in named_ones]  # fmt: skip
     ids = np.stack([np.resize(tiny.tokens(1, 16), 16)])
     with torch.no_grad():
         model(torch.as_tensor(ids, dtype=torch.long))
     for hook in hooks:
         hook.remove()
     read = named.of_windows(
-        lent.Loaded(model, lent.UNKNOWN, {"computed_in": "float32"}), ids[None], 1, named.modules_of(model, hooked)
+        lent.Loaded(model, lent.UNKNOWN, {"computed_in": "float32"}), ids[None], 1, hooked.modules_of(model, named_ones)
     )
     own = [made["blocks.0"], made["blocks.1"], made["pair"][0]]
     np.testing.assert_array_equal(read[0], torch.stack(own).numpy())

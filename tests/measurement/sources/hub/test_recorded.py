@@ -6,7 +6,7 @@ import torch
 import transformers
 
 import anisoscope
-from anisoscope.measurement.sources.hub.reading.named import output_of
+from anisoscope.measurement.sources.hub.hooked import output_of
 from anisoscope.measurement.tables import files
 from tests.measurement.sources.hub import tiny
 
