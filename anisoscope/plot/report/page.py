@@ -31,13 +31,13 @@ def build(runs: dict[str, Run], drawn: dict[str, Run], folders: dict[str, pathli
     numbers = (f'<script type="text/plain" id="numbers-{n}">{block}</script>' for n, block in enumerate(blocks))
     parts = {
         "title": escape(title),
-        "style": (HERE / "page.css").read_text(),
+        "style": (HERE / "page.css").read_text("utf-8"),
         "known": known,
         "numbers": "\n".join(numbers),
         "library": embed.packed(get_plotlyjs().encode()),
         "library_version": escape(get_plotlyjs_version()),
-        "scripts": "\n".join((HERE / name).read_text() for name in SCRIPTS),
+        "scripts": "\n".join((HERE / name).read_text("utf-8") for name in SCRIPTS),
         "origin": origin,
         "links": about.links(folders, root),
     }
-    return re.sub(r"\{\{(\w+)\}\}", lambda found: parts[found[1]], (HERE / "page.html").read_text())
+    return re.sub(r"\{\{(\w+)\}\}", lambda found: parts[found[1]], (HERE / "page.html").read_text("utf-8"))
