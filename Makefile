@@ -2,7 +2,7 @@ PYTHON ?= python3
 BIN := .venv/bin
 
 # `make test` in minutes, for all day; `make test-all`, with what is marked slow, before a change is handed over.
-.PHONY: demo about demo-pretrained docs test test-all test-pretrained check types wheel format bench gpu parity coverage
+.PHONY: demo about demo-pretrained docs torture test test-all test-pretrained check types wheel format bench gpu parity coverage
 
 demo: about .venv
 	$(BIN)/python main.py --config=experiments/quickstart.py
@@ -28,6 +28,10 @@ test: .venv
 test-all: .venv
 	sh tests/plot/report/chromium.sh
 	$(BIN)/python -m pytest
+
+# Hours: 300 damages and 200 kills; it goes on where it was stopped, and ends with a table.
+torture: .venv
+	$(BIN)/python -m dev.torture
 
 test-pretrained: .venv-pretrained
 	JAX_DISABLE_MOST_OPTIMIZATIONS=1 .venv-pretrained/bin/python -m pytest tests/measurement/sources/hub

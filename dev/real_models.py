@@ -1,4 +1,4 @@
-"""The positive control, pretrained models beside ours: docs/results/real_models/layers.csv, docs/figures/real_models.png.
+"""The positive control, pretrained models beside ours: results/real_models/layers.csv and figures/real_models.png.
 
     .venv/bin/python -m dev.real_models [RUN]
 

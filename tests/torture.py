@@ -5,6 +5,7 @@ import pathlib
 import random
 import re
 import shutil
+import subprocess
 from collections.abc import Callable
 from typing import NamedTuple
 
@@ -139,7 +140,8 @@ def outcome(command: Callable[..., object], original: pathlib.Path, work: pathli
     if damage.kind in ("swap", "link"):
         found["other"] = damage.other.relative_to(work).as_posix()
     verified = command(f"--workdir={work}", "--stages=verify")
-    found["verify"] = said(verified, 1)
+    unknown = "not in manifest.jsonl before" in words(verified)  # where the manifest is gone
+    found["verify"] = said(verified, *((1, 2) if damage.group == "settings" else (0, 1) if unknown else (1,)))
     found["line"] = next((line for line in words(verified).splitlines() if str(work) in line), "")[:300]
     found["status"] = said(command(f"--status={work}", plain=True), 0, 1, 2)
     repaired = command(f"--workdir={work}", "--stages=verify", "--repair")
@@ -163,3 +165,72 @@ def said(process: object, *codes: int) -> str:
     if process.returncode not in codes:
         return "silent" if process.returncode == 0 else f"exit code {process.returncode}"
     return "as it should"
+
+
+PHASES = {  # what is killed in its middle: from which stage of a run on, and its flags
+    "training": ("", ()),
+    "measuring": ("trained", ()),
+    "drawing": ("measured", ()),
+    "verifying": ("full", ("--stages=verify",)),
+    "repairing": ("full", ("--stages=verify", "--repair")),
+}
+
+
+def make(command: Callable[..., object], root: pathlib.Path) -> None:
+    """A run as it is after each stage."""
+    steps = ("", "trained", "--stages=train"), ("trained", "measured", "--stages=measure"), ("measured", "full", "")
+    for before, name, stages in steps:
+        if before:
+            shutil.copytree(root / before, root / name)
+        process = command(f"--workdir={root / name}", *filter(None, [stages]))
+        assert process.returncode == 0, words(process)
+
+
+def killed(
+    start: Callable[..., subprocess.Popen],
+    command: Callable[..., object],
+    root: pathlib.Path,
+    work: pathlib.Path,
+    draw: random.Random,
+    phase: str,
+    seconds: tuple[float, float],
+) -> dict:
+    """Kill a command at a random moment: nothing is called damaged, and the same command ends with the same numbers."""
+    shutil.rmtree(work, ignore_errors=True)
+    origin, flags = PHASES[phase]
+    if origin:
+        shutil.copytree(root / origin, work)
+    if phase == "repairing":
+        for damaged in ("checkpoints/8/_CHECKPOINT_METADATA", "measurements/2.nc", "test.json"):
+            change(work / damaged, lambda text: text[: len(text) // 2])
+    after = draw.uniform(*seconds)
+    process = start(f"--workdir={work}", *flags)
+    try:
+        process.wait(timeout=after)
+    except subprocess.TimeoutExpired:
+        process.kill()
+        process.wait()
+    found = {"phase": phase, "seconds": round(after, 2), "ended": process.returncode}
+    if phase != "repairing" and (work / "config.json").exists():
+        verified = command(f"--workdir={work}", "--stages=verify")
+        found["verify"] = said(verified, 0)
+        found["words"] = words(verified)[-300:] if found["verify"] != "as it should" else ""
+    if phase == "repairing":
+        repaired = command(f"--workdir={work}", "--stages=verify", "--repair")
+        found["repair"] = said(repaired, 0)
+        found["words"] = words(repaired)[-600:]
+    again = command(f"--workdir={work}")
+    found["again"] = said(again, 0)
+    if found["again"] != "as it should":
+        found["words"] = words(again)[-600:]
+    found["last"] = said(command(f"--workdir={work}", "--stages=verify"), 0)
+    found["equal"] = "equal" if digests(work) == digests(root / "full") else "other"
+    return found
+
+
+def good(found: dict) -> bool:
+    """Whether all of an outcome is as it should be."""
+    return found["equal"] == "equal" and all(
+        found.get(what, "as it should") == "as it should"
+        for what in ("verify", "status", "repair", "after", "again", "last")
+    )

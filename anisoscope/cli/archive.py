@@ -45,7 +45,7 @@ def damaged_lines(found: manifest.Manifest) -> str:
 def refuse_changed(folders: dict[str, pathlib.Path]) -> None:
     """Tell what has changed since it was written; RunError where nothing else would notice before it is used."""
     for name, folder in folders.items():
-        words = changed(folder)
+        words = changed(folder) if folder.is_dir() else {}
         for what in WITHOUT_CHECK:
             if what in words and "is cut after" not in words[what]:
                 raise RunError(f"{folder / what} {words[what]}; {REPAIR}")

@@ -1,5 +1,6 @@
 """The stage `matched`: runs replayed up to the context gain of each of their contrasts, measured there, contrasted."""
 
+import json
 import pathlib
 from typing import Any
 
@@ -16,6 +17,7 @@ from anisoscope.measurement.tables import files, join
 from anisoscope.training import finished, log, optimizer, replay
 from anisoscope.utils import processes
 from anisoscope.utils.errors import UserError
+from anisoscope.utils.settings import to_dict
 from anisoscope.utils.stop import Stop
 
 
@@ -79,6 +81,13 @@ def check_several(configs: dict[str, Config]) -> None:
     """Raise UserError, before any work is done, where there would be nothing to contrast."""
     if len(configs) == 1:
         raise UserError("--stages=matched contrasts runs, and this experiment has one; leave it out")
+    if len({json.dumps(without_seeds(config)) for config in configs.values()}) == 1:
+        raise UserError("--stages=matched contrasts settings, and these runs differ in their seeds alone; leave it out")
+
+
+def without_seeds(config: Config) -> dict[str, Any]:
+    values = to_dict(config)
+    return values | {"train": {name: value for name, value in values["train"].items() if "seed" not in name}}
 
 
 def best_gains(configs: dict[str, Config], lines: dict[str, list[dict[str, Any]]]) -> dict[str, float | None]:

@@ -86,6 +86,8 @@ def parse(words: list[str]) -> flags.FlagValues:
     for name in ("config", "workdir", "figures", "status"):
         if given[name].value == "":
             raise UserError(f"--{name}= names nothing; give a name or leave it out")
+        if not is_text(given[name].value or ""):
+            raise UserError(f"--{name}={given[name].value!r} is no UTF-8, in which checkpoints are named; name another")
     if given["similarity"].present and len(given.similarity) != 2:
         raise UserError("--similarity compares two runs; name two folders, as --similarity=runs/a,runs/b@256")
     if given.help or given.version or given.list or given.status is not None or given.similarity:
@@ -107,6 +109,14 @@ def parse(words: list[str]) -> flags.FlagValues:
             )
     check_archive(given)
     return given
+
+
+def is_text(name: str) -> bool:
+    try:
+        name.encode()
+    except UnicodeEncodeError:
+        return False
+    return True
 
 
 def check_archive(given: flags.FlagValues) -> None:

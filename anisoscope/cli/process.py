@@ -16,6 +16,22 @@ from anisoscope.cli.signals import INTERRUPTED, interruptible
 from anisoscope.utils import memory
 from anisoscope.utils.errors import UNSTOPPABLE, Lost, RunError, Stopped, UserError, of_system
 
+os.environ["MPLBACKEND"] = "Agg"  # figures are files, whatever windows there are
+# What JAX reads at its import and numbers hang on: a run goes on as it began, whoever starts it.
+FIXED = (
+    "JAX_DEFAULT_DTYPE_BITS",
+    "JAX_DEFAULT_MATMUL_PRECISION",
+    "JAX_DEFAULT_PRNG_IMPL",
+    "JAX_DISABLE_JIT",
+    "JAX_ENABLE_X64",
+    "JAX_LEGACY_PRNG_KEY",
+    "JAX_NUMPY_DTYPE_PROMOTION",
+    "JAX_NUMPY_RANK_PROMOTION",
+    "JAX_RANDOM_SEED_OFFSET",
+    "JAX_THREEFRY_PARTITIONABLE",
+)
+unused = {name: os.environ.pop(name) for name in FIXED if name in os.environ}  # none of it is imported yet
+
 
 def start() -> NoReturn:
     """The program `anisoscope`, and main.py."""
@@ -29,9 +45,14 @@ def start() -> NoReturn:
 
 def main(argv: list[str]) -> int:
     """The exit code: 0 done, or stopped when asked to; 1 a run that cannot go on; 2 bad input; 130 interrupted."""
+    for name in ("stdout", "stderr"):  # one that is closed
+        if getattr(sys, name) is None:
+            setattr(sys, name, open(os.devnull, "w"))  # noqa: SIM115 (stays open until the process ends)
     if isinstance(sys.stdout, io.TextIOWrapper):  # of whatever encoding, and for paths that are no text
         sys.stdout.reconfigure(errors="backslashreplace")
     try:
+        for name, value in unused.items():
+            print(f"{name}={value} is not used: numbers would depend on it")
         with interruptible():
             from anisoscope.cli import command  # late: this takes seconds, in which a signal is to be heard
 
@@ -57,6 +78,11 @@ def main(argv: list[str]) -> int:
         return fail(INTERRUPTED, 130)
     except Exception as error:
         why = (str(error).splitlines() or [type(error).__name__])[0][:200]
+        if "Symlink loop" in why:  # Python's own, of a path of whichever flag
+            return fail(f"{why}: links lead to each other; name another folder", 2)
+        if isinstance(error, AssertionError) and os.environ.get("JAX_PLATFORMS"):  # JAX's, without a word
+            platforms = os.environ["JAX_PLATFORMS"]
+            return fail(f"JAX_PLATFORMS={platforms}: there is no such device; name one that is there, or unset it", 2)
         if "Unable to initialize backend" in why:
             return fail(f"{why}: set JAX_PLATFORMS to a device that is there, or unset it", 2)
         if not memory.is_out(error):

@@ -175,11 +175,12 @@ def replay_checkpoints(
 
 def rebuild_settings(run: pathlib.Path, config: Config) -> None:
     """config.json from what the manifest or results.nc carries, where it cannot be read; UserError where none does."""
-    path = run / "config.json"
+    path, known = run / "config.json", keeping.of_folder(run)
     with contextlib.suppress(UserError):
         files.read_json(path, "")
-        return
-    then = keeping.of_folder(run).settings
+        if not manifest.wrong(path, known.states.get(path.name, [manifest.entry_of(path, path.name)]), False):
+            return
+    then = known.settings
     if then is None:
         with contextlib.suppress(RunError, OSError):
             then = files.from_json(tables.read_table(run / "results.nc").attrs["config"])

@@ -12,11 +12,12 @@ from anisoscope.config import variants
 from anisoscope.config.experiment import Config
 from anisoscope.config.run import schedule
 from anisoscope.training import finished, loop
+from anisoscope.training.limits import MOST_CHECKPOINTS, MOST_STEPS
 from anisoscope.utils import renamed
 from anisoscope.utils.errors import UserError, did_you_mean
 from anisoscope.utils.files import read_json
 from anisoscope.utils.folder import hook_points
-from anisoscope.utils.settings import at_least, flat, from_dict, of_today, replace, to_dict
+from anisoscope.utils.settings import at_least, flat, from_dict, of_today, replace, to_dict, within
 
 MOST = 6  # steps that a line names
 
@@ -56,7 +57,9 @@ def expected(values: dict[str, Any]) -> dict[str, Config | None]:
         return {"": None}
     config = replace(Config(), given)  # a setting that a run of an older version lacks had its default
     at_least("checkpoint.every", config.checkpoint.every, 1)
-    at_least("train.steps", config.train.steps, 0)
+    within("train.steps", config.train.steps, 0, MOST_STEPS)
+    if (count := config.train.steps // config.checkpoint.every) > MOST_CHECKPOINTS:
+        raise UserError(f"config.json asks for {count:,} checkpoints; {MOST_CHECKPOINTS:,} at most are ours")
     return variants.expand(from_dict(to_dict(config) | {"variants": values.get("variants", {})}, Config))
 
 

@@ -41,6 +41,8 @@ def as_value_error() -> Iterator[None]:
 def of_system(error: OSError) -> str:
     """What the system says, of which file, and what helps."""
     said = f"{error.filename}: {error.strerror}" if error.filename and error.strerror else error.strerror or str(error)
+    if error.errno == errno.EMFILE:
+        return f"{said}; allow more with ulimit -n 1024, {RESUMES}"
     if error.errno in FULL:
         return f"{said}; make room on the disk, {RESUMES}"
     if error.errno in FORBIDDEN:

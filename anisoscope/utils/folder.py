@@ -21,6 +21,7 @@ from anisoscope.utils.settings import filled, flat, to_dict
 # A run may go on with another layout or a moved corpus (its digest is checked), and with other draws of a validation,
 # whose line tells its error; measurements keep their own record.
 ANYWHERE = ("mesh", "measure", "tangents", "evaluate.draws", "data.path", "data.unpack", "data.cache")
+VARIABLES = ("JAX_", "XLA_")  # of the environment, of which numbers may depend on some
 SETTINGS_GONE = "--stages=verify --repair writes it again, or name another --workdir"
 PACKAGES = ("jax", "jaxlib", "flax", "optax", "orbax-checkpoint", "numpy", "xarray")
 
@@ -127,6 +128,7 @@ def record_environment(folder: pathlib.Path, corpus: dict | None) -> None:
         "command": sys.argv,
         "versions": {"python": platform.python_version(), **{p: metadata.version(p) for p in PACKAGES}},
         "device": {"kind": jax.devices()[0].device_kind, "count": len(mesh.devices()), "cpus": os.cpu_count()},
+        "variables": {name: value for name, value in sorted(os.environ.items()) if name.startswith(VARIABLES)},
         "commit": _commit(),
     }
     keeping.of_session(

@@ -112,7 +112,8 @@ def read(folder: pathlib.Path) -> Manifest:
             _take(found, files.from_json(text))
         except (ValueError, KeyError, TypeError, AttributeError, IndexError):
             found.damaged.append(number)
-    found.ended = found.ended and not rest
+    if found.ended and rest:  # a kill leaves a line cut short where there is no end yet
+        found.damaged.append(len(lines) + 1)
     return found
 
 

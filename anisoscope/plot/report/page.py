@@ -36,13 +36,13 @@ def build(
     numbers = (f'<script type="text/plain" id="numbers-{n}">{block}</script>' for n, block in enumerate(blocks))
     parts = {
         "title": escape(heading),
-        "style": (HERE / "page.css").read_text(),
+        "style": (HERE / "page.css").read_text("utf-8"),
         "known": known,
         "numbers": "\n".join(numbers),
         "library": embed.packed(get_plotlyjs().encode()),
         "library_version": escape(get_plotlyjs_version()),
-        "scripts": "\n".join((HERE / name).read_text() for name in SCRIPTS),
+        "scripts": "\n".join((HERE / name).read_text("utf-8") for name in SCRIPTS),
         "origin": origin,
         "links": f"<section><h2>Files</h2>\n{about.links(folders, root)}\n</section>" if folders else "",
     }
-    return re.sub(r"\{\{(\w+)\}\}", lambda found: parts[found[1]], (HERE / "page.html").read_text())
+    return re.sub(r"\{\{(\w+)\}\}", lambda found: parts[found[1]], (HERE / "page.html").read_text("utf-8"))

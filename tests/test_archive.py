@@ -1,0 +1,172 @@
+"""Is a run whole, and how does it come back: `--stages=verify`, `--repair` and `--stages=replay`."""
+
+import pathlib
+import random
+import shutil
+import subprocess
+import sys
+
+import numpy as np
+import pytest
+
+from anisoscope.measurement.api import open_run
+from anisoscope.measurement.tables import files
+from tests import torture
+from tests.program import ROOT, environment, here
+from tests.test_main import DECODER
+from tests.torture import words
+
+
+def command(*flags, plain=False):
+    return here(*([] if plain else DECODER), *flags)
+
+
+@pytest.fixture(scope="module")
+def root(tmp_path_factory):
+    """A run as it is after each of its stages."""
+    root = tmp_path_factory.mktemp("stages")
+    torture.make(command, root)
+    return root
+
+
+@pytest.fixture
+def run(root, tmp_path):
+    return pathlib.Path(shutil.copytree(root / "full", tmp_path / "run"))
+
+
+def test_a_sound_run_says_so_in_one_line(run):
+    before = sorted(run.rglob("*"))
+    process = command(f"--workdir={run}", "--stages=verify")
+    assert (process.returncode, process.stderr) == (0, "")
+    assert process.stdout.startswith("decoder_small: whole: ")
+    assert len(process.stdout.splitlines()) == 1
+    assert sorted(run.rglob("*")) == before
+    assert "damaged: " not in here(f"--status={run}").stdout
+
+
+def test_what_is_damaged_is_named_and_comes_back_to_the_bit(run, root):
+    """One of each kind: a checkpoint and its table swapped, a score, a table of all steps, a figure, settings."""
+    torture.swap(run / "measurements" / "8.nc", run / "measurements" / "16.nc")
+    (run / "checkpoints" / "8" / "_CHECKPOINT_METADATA").write_text("{")
+    (run / "checkpoints" / "41").mkdir()
+    (run / "test.json").write_text('{"bits_per_character": 0.5}')
+    (run / "results.csv").unlink()
+    (run / "figures" / "training_curve.png").write_bytes(b"")
+    (run / "config.json").write_text("{")
+    command(f"--workdir={run}", "--stages=verify", "--repair")
+    first = command(f"--workdir={run}", "--stages=verify")
+    assert first.returncode == 0, words(first)
+    assert torture.digests(run) == torture.digests(root / "full")
+    moved = {path.relative_to(run).parts[1] for path in run.glob("damaged-*/*")}
+    assert moved == {"checkpoints", "measurements", "test.json", "config.json"}
+
+
+def test_each_line_says_what_is_wrong_and_nothing_is_moved_without_repair(run):
+    torture.swap(run / "measurements" / "8.nc", run / "measurements" / "16.nc")
+    (run / "checkpoints" / "41").mkdir()
+    (run / "checkpoints" / "8" / "commit_success.txt").unlink()
+    shutil.copy(run / "measurements" / "4.nc", run / "measurements" / "7.nc")
+    process = command(f"--workdir={run}", "--stages=verify")
+    assert process.returncode == 1
+    for line in (
+        "measurements/8.nc holds what was written to measurements/16.nc",
+        "checkpoints/8 commit_success.txt is missing",
+        "measurements/7.nc is damaged or not its own (table ",
+        "checkpoints/41 is damaged or not its own",
+    ):
+        assert line in process.stdout
+    assert process.stderr.startswith("error: decoder_small: 5 damaged, missing or not its own")
+    assert not list(run.glob("damaged*"))
+
+
+@pytest.mark.parametrize("name", ["test.json", "train.jsonl", "environment.json"])
+def test_what_nothing_else_checks_is_refused_at_a_start(run, name):
+    path = run / name
+    path.write_text(path.read_text().replace("5", "6", 1))
+    process = command(f"--workdir={run}", "--stages=measure")
+    assert (process.returncode, len(process.stderr.splitlines())) == (1, 1)
+    assert f"{path} has changed" in process.stderr
+    assert f"damaged: {path} has changed" in here(f"--status={run}").stdout
+
+
+def test_a_run_of_before_gets_a_manifest_after_a_check(run):
+    (run / "manifest.jsonl").unlink()
+    process = command(f"--workdir={run}", "--stages=verify")
+    assert process.returncode == 0, words(process)
+    assert "not in manifest.jsonl before, sound by its own checks: " in process.stdout
+    (run / "test.json").write_text('{"bits_per_character": 0.5}')
+    assert command(f"--workdir={run}", "--stages=verify").returncode == 1
+
+
+def test_a_text_that_is_gone_is_told(run, monkeypatch):
+    (run / "checkpoints" / "8" / "commit_success.txt").unlink()
+    from anisoscope.cli import repair
+    from anisoscope.utils.errors import UserError
+
+    def gone(*_):
+        raise UserError("data.path x cannot be read")
+
+    monkeypatch.setattr(repair.corpus, "load", gone)
+    process = command(f"--workdir={run}", "--stages=verify", "--repair")
+    assert "cannot come back, as the text is gone (data.path x cannot be read): checkpoints/8" in process.stdout
+
+
+@pytest.mark.slow
+def test_a_step_that_was_never_saved_is_that_of_a_run_that_saved_it(run, tmp_path):
+    """Parameters and the optimizer's state, by their digests; and measured, beside those of the schedule."""
+    other = tmp_path / "other"
+    steps = [9, 18, 21]
+    assert command(f"--workdir={other}", "--stages=train", "--config.checkpoint.every=3").returncode == 0
+    process = command(f"--workdir={run}", "--stages=replay", f"--step={','.join(map(str, steps))}")
+    assert process.returncode == 0, words(process)
+    there, made = torture.digests(other), torture.digests(run)
+    for step in steps:
+        assert made[f"replayed/checkpoints/{step}"] == there[f"checkpoints/{step}"]
+    process = command(f"--workdir={run}", "--stages=measure", "--config.measure.steps=18")
+    assert process.returncode == 0, words(process)
+    assert 18 in files.read_table(run / "results.nc").step
+    assert command(f"--workdir={run}", "--stages=verify").returncode == 0
+    mine, its = open_run(run), open_run(other)
+    assert {9, 18, 21} <= {*mine.steps}
+    for step in (6, 9):  # trained again, and read
+        np.testing.assert_array_equal(mine.params(step)["tokens"], its.params(step)["tokens"])
+
+
+@pytest.mark.parametrize(
+    ("flags", "said"),
+    [
+        (["--repair"], "--repair goes with --stages=verify"),
+        (["--stages=verify,measure"], "--stages=verify is done alone; leave out measure"),
+        (["--stages=replay"], "--stages=replay and --step=S go together"),
+        (["--stages=replay", "--step=x"], "--step=x: a whole number is needed"),
+        (["--stages=replay", "--step=99"], "--step=99: decoder_small ends at step 24"),
+        (["--config.measure.steps=99"], "measure.steps is 99; it must lie in [0, 24]"),
+    ],
+)
+def test_flags_that_do_not_fit_are_one_line(tmp_path, flags, said):
+    process = command(f"--workdir={tmp_path / 'run'}", *flags)
+    assert (process.returncode, len(process.stderr.splitlines())) == (2, 1)
+    assert said in process.stderr
+
+
+@pytest.mark.slow
+def test_no_damage_is_silent_a_traceback_or_lasting(root, tmp_path):
+    found = [
+        torture.outcome(command, root / "full", tmp_path / "run", random.Random(f"damage {number}"))
+        for number in range(30)
+    ]
+    assert [one for one in found if not torture.good(one)] == []
+
+
+@pytest.mark.slow
+def test_no_kill_is_damage_and_all_go_on_to_the_same_numbers(root, tmp_path):
+    def start(*flags):
+        pipes = {"stdout": subprocess.DEVNULL, "stderr": subprocess.DEVNULL}
+        return subprocess.Popen([sys.executable, "main.py", *DECODER, *flags], cwd=ROOT, env=environment(), **pipes)
+
+    found = [
+        torture.killed(start, command, root, tmp_path / "run", random.Random(number), phase, (2.0, 6.0))
+        for number in range(2)
+        for phase in torture.PHASES
+    ]
+    assert [one for one in found if not torture.good(one)] == []
