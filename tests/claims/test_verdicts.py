@@ -79,12 +79,11 @@ def test_of_a_prespecified_contrast_no_change_and_the_margin_are_corrected_with_
     np.testing.assert_allclose(contrasts.p_margin_project, [whole[3], np.nan])
 
 
-def experiment(folder, **changes):
+def experiment(folder):
     """Three seeds of a decoder with a bell and of a flat encoder, as `measure` leaves them."""
     tables = {
         f"{kind}_{seed}": made(
-            seed, layers=4, causal=kind == "decoder", model__mask="causal" if kind == "decoder" else "bidirectional",
-            **changes,
+            seed, layers=4, causal=kind == "decoder", model__mask="causal" if kind == "decoder" else "bidirectional"
         )
         for kind in ("decoder", "encoder") for seed in (0, 1, 2)
     }  # fmt: skip
@@ -117,9 +116,13 @@ def test_a_planted_decoder_has_its_bell_and_a_planted_encoder_is_flat(tmp_path):
     np.testing.assert_allclose(alone.effect, told.effect)
 
 
-def test_a_decoder_that_was_intervened_on_decides_nothing(tmp_path):
-    experiment(tmp_path, model__attention="sigmoid")
+def test_a_decoder_that_was_intervened_on_decides_nothing_nor_one_outside_of_the_regime(tmp_path):
+    experiment(tmp_path)
     rows = pd.read_csv(tmp_path / "runs.csv")
+    rows.assign(last_dimension=4.0).to_csv(tmp_path / "runs.csv", index=False)  # 16
+    found = evidence.read(tmp_path).set_index("claim")
+    assert found.loc["expansion_twonn", "outside"].str.contains("above 10").all()
+    assert (found.loc["growth", "outside"] == "").all()
     rows.assign(**{"model.attention": "sigmoid"}).to_csv(tmp_path / "runs.csv", index=False)
     assert "decoder_bell" not in set(evidence.read(tmp_path).claim)
 
