@@ -6,12 +6,13 @@ import pytest
 import xarray as xr
 
 import anisoscope
-from anisoscope.analysis import on_disk, primary
+from anisoscope.analysis import on_disk
 from anisoscope.analysis.shapes import SHAPES
 from anisoscope.claims import evidence
 from anisoscope.claims.entries import CLAIMS, LEARNED
 from anisoscope.claims.verdicts import CONTRADICTED, INCONCLUSIVE, REPRODUCED, TOO_WIDE, corrected, write
 from anisoscope.measurement.tables import files
+from anisoscope.measurement.tables.holm import holm_of
 from anisoscope.utils.errors import UserError
 from tests.analysis.test_runs import made
 from tests.program import ROOT
@@ -64,7 +65,7 @@ def test_the_correction_is_over_all_folders_beside_that_within_each(tmp_path):
     found = anisoscope.verdicts(folders)
     alone = [anisoscope.verdicts([folder]) for folder in folders]
     np.testing.assert_allclose(found.p_holm, pd.concat(alone).p_holm)
-    np.testing.assert_allclose(found.p_project, primary.holm(found.p.to_numpy(), len(found)))
+    np.testing.assert_allclose(found.p_project, holm_of(found.p.to_numpy(), len(found)))
     assert (found.p_project >= found.p_holm).all()
     assert (found.p_project > found.p_holm).any()
 
@@ -73,7 +74,7 @@ def test_of_a_prespecified_contrast_no_change_and_the_margin_are_corrected_with_
     claimed = pd.DataFrame({"p": [0.001, np.nan]})
     named = pd.DataFrame({"p": [0.01, 0.02], "p_margin": [0.03, np.nan], "margin": [1.0, np.nan]})
     of_claims, contrasts = corrected(claimed, named)
-    whole = primary.holm(np.array([0.001, 0.01, 0.02, 0.03]), 3)  # true at once: the claim's, one of each contrast
+    whole = holm_of(np.array([0.001, 0.01, 0.02, 0.03]), 3)  # true at once: the claim's, one of each contrast
     np.testing.assert_allclose(of_claims, [whole[0], np.nan])
     np.testing.assert_allclose(contrasts.p_project, whole[1:3])
     np.testing.assert_allclose(contrasts.p_margin_project, [whole[3], np.nan])
