@@ -11,6 +11,7 @@ from anisoscope.analysis.shapes import SHAPES
 from anisoscope.claims import evidence
 from anisoscope.claims.entries import CLAIMS, LEARNED
 from anisoscope.claims.verdicts import CONTRADICTED, INCONCLUSIVE, REPRODUCED, TOO_WIDE, corrected, write
+from anisoscope.cli import stages
 from anisoscope.measurement.tables import files
 from anisoscope.measurement.tables.holm import holm_of
 from anisoscope.utils.errors import UserError
@@ -163,6 +164,16 @@ def test_what_decides_nothing_is_refused_in_one_line(tmp_path):
         anisoscope.verdicts([tmp_path])
     with pytest.raises(UserError, match="two folders are named it"):
         anisoscope.verdicts([plant(tmp_path / "it"), tmp_path / "it"])
+
+
+def test_the_stage_asks_for_seeds_and_tables_before_any_work(tmp_path):
+    one = stages.Work(None, {"": None}, tmp_path, "it", ["verdicts"], None)
+    with pytest.raises(UserError, match="judges over seeds, and this experiment has one run"):
+        stages.check_verdicts(one)
+    two = one._replace(runs={"a": None, "b": None})
+    with pytest.raises(UserError, match=r"runs\.csv does not exist; run --stages=measure first"):
+        stages.check_verdicts(two)
+    stages.check_verdicts(two._replace(wanted=["measure", "verdicts"]))
 
 
 def test_every_entry_names_what_there_is():
