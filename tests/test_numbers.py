@@ -6,8 +6,10 @@ import tomllib
 
 import pandas as pd
 import pytest
+import xarray as xr
 
 import anisoscope
+from anisoscope.analysis.shapes import shapes
 from tests.program import ROOT
 
 RESULTS = ROOT / "docs" / "results"
@@ -135,6 +137,19 @@ def test_the_verdicts_are_those_of_the_tables_beside_them():
         assert found[name].tolist() == kept[name].tolist(), name
     for name in ("effect", "low", "high", "p_project"):
         assert found[name].to_numpy() == pytest.approx(pd.to_numeric(kept[name]).to_numpy(), nan_ok=True), name
+
+
+@pytest.mark.parametrize("name", ["tiny", "together", "found"])
+def test_bells_of_the_sink_search_are_those_of_its_layers(name):
+    for _, row in pd.read_csv(RESULTS / "sink_search" / f"{name}.csv").iterrows():
+        layers = row[[column for column in row.index if re.fullmatch(r"anisotropy_\d+", column)]].dropna()
+        layers = layers.astype(float)[[f"anisotropy_{i}" for i in range(len(layers))]].to_numpy()
+        table = xr.Dataset(
+            {"anisotropy": (("statistic", "step", "positions", "layer"), layers[None, None, None])},
+            {"statistic": ["mean"], "step": [1], "positions": ["all"]},
+        )
+        for shape in ("bell_blocks", "bell_whole"):
+            assert row[shape] == pytest.approx(shapes(table)[shape].item()), row["run"]
 
 
 def test_a_changed_digit_is_found():

@@ -22,6 +22,7 @@ from anisoscope.analysis.loss_matched import STEPS
 from anisoscope.analysis.runs import numbers, pairing
 from anisoscope.analysis.shapes import SHAPES
 from anisoscope.measurement.intervals import LEVEL
+from anisoscope.measurement.tables.holm import holm_of
 from anisoscope.utils import renamed
 from anisoscope.utils.errors import UserError
 from anisoscope.utils.settings import choose
@@ -92,21 +93,12 @@ def table(primary: dict[str, dict[str, Any]], runs: xr.Dataset, matched: pd.Data
     frame = frame.astype({"margin": float})
     stated = frame["margin"].notna()
     both = np.concatenate([frame["p"], frame.loc[stated, "p_margin"]]).astype(float)
-    corrected = holm(both, len(frame))
+    corrected = holm_of(both, len(frame))
     frame["p_holm"] = corrected[: len(frame)]
     frame["p_margin_holm"] = np.nan
     frame.loc[stated, "p_margin_holm"] = corrected[len(frame) :]
     frame["verdict"] = [verdict(*row) for row in frame[["change", "p_holm", "p_margin_holm"]].itertuples(index=False)]
     return frame[list(READ)]
-
-
-def holm(p: np.ndarray, at_once: int) -> np.ndarray:
-    """Holm's correction where at most so many hypotheses are true at once; one without p counts among the tests."""
-    order = np.argsort(np.where(np.isnan(p), 1.0, p), kind="stable")
-    times = np.minimum(np.arange(len(p), 0, -1), at_once)
-    corrected = np.empty(len(p))
-    corrected[order] = np.maximum.accumulate(np.nan_to_num(p[order], nan=1.0) * times).clip(max=1.0)
-    return np.where(np.isnan(p), np.nan, corrected)
 
 
 def _tests(change: Change, margin: float, crossed: bool) -> dict[str, float]:

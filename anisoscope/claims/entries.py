@@ -4,6 +4,7 @@ An entry was written down before the code that evaluates it; but most tables of 
 that verdicts on those are a reading by a fixed rule, and only those on later runs a test.
 """
 
+import math
 from typing import NamedTuple
 
 from anisoscope.analysis.shapes import DEFINITIONS
@@ -20,7 +21,7 @@ PLAIN = {  # what an intervention changes: a model that has another value is non
 }
 BELL = 0.05  # a peak that stands out by less counts as none: what anisotropy of one layer scatters over seeds
 TRUSTED = 3.32  # doublings: no estimator of dimension is to be trusted above 10
-EARLY_DIMENSION = ("last_dimension", TRUSTED, "its dimension is above 10, where no estimator is to be trusted")
+UNTRUSTED = ("last_dimension", -math.inf, TRUSTED, "its dimension is above 10, where no estimator is to be trusted")
 LEARNED = 1.0  # bits of context gain, below which a model has not learned
 
 
@@ -38,9 +39,7 @@ class Claim(NamedTuple):
     models: tuple[str, ...] = ("decoder",)
     seeds: int = 3  # or models, or pairs: fewer decide nothing
     learned: bool = True  # of models that have not learned it says nothing
-    regime: tuple[str, float, str] | None = (
-        None  # a column of runs.csv, the most it may be, and words for where it is not
-    )
+    regime: tuple[str, float, float, str] | None = None  # a column of runs.csv, least, most, and words for outside
     experiments: tuple[str, ...] = TRAINED
 
 
@@ -50,6 +49,7 @@ def _shape(mark: str, wording: str, quantity: str, statistic: str, **further) ->
 
 BOTH = ("decoder", "encoder")
 LAST, OVER = "mean over seeds, last checkpoint", "mean over seeds, over checkpoints"
+NOT_EXPANDED = "it has not expanded by {:g} doublings before"
 MORE, LESS = DEFINITIONS["expansion"].above, DEFINITIONS["contraction"].above
 CLAIMS = {
     "decoder_bell": _shape(
@@ -75,19 +75,19 @@ CLAIMS = {
     ),
     "expansion_own_rule": _shape(
         *(LITERAL, "Dimension expands at first, by the paper's own rule.", "expansion_microscope", OVER),
-        **{"threshold": MORE, "regime": EARLY_DIMENSION},
+        **{"threshold": MORE, "regime": UNTRUSTED},
     ),
     "compression_own_rule": _shape(
         *(LITERAL, "Then it is compressed, by the paper's own rule.", "compression_microscope", OVER),
-        **{"threshold": LESS, "regime": EARLY_DIMENSION},
+        **{"threshold": LESS, "regime": ("expansion_microscope", MORE, math.inf, NOT_EXPANDED.format(MORE))},
     ),
     "expansion_twonn": _shape(
         *(RECONSTRUCTED, "Dimension expands at first, by TwoNN as usually fitted.", "expansion", OVER),
-        **{"threshold": MORE, "regime": EARLY_DIMENSION},
+        **{"threshold": MORE, "regime": UNTRUSTED},
     ),
     "compression_twonn": _shape(
         *(RECONSTRUCTED, "Then it is compressed, by TwoNN as usually fitted.", "compression", OVER),
-        **{"threshold": LESS, "regime": EARLY_DIMENSION},
+        **{"threshold": LESS, "regime": ("expansion", MORE, math.inf, NOT_EXPANDED.format(MORE))},
     ),
     "decoder_more_anisotropic": Claim(
         *(SHAPE, LITERAL, "Decoders are more anisotropic than encoders."),

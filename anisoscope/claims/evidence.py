@@ -61,10 +61,10 @@ def of_runs(folder: pathlib.Path, name: str, claim: Claim) -> Rows:
     if rows is None:
         return
     for row in rows[rows["kind"].isin(claim.models)].to_dict("records"):
-        outside = claim.regime and row.get(claim.regime[0], -np.inf) > claim.regime[1]
+        column, least, most, words = claim.regime or ("", -np.inf, np.inf, "")
         yield {
             **{"model": row["condition"], "unit": row["run"], "value": row[claim.quantity], "gain": row["gain"]},
-            "outside": claim.regime[2] if outside else "",
+            "outside": words if column in row and not least <= row[column] <= most else "",
         }
 
 

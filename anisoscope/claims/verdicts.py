@@ -23,6 +23,7 @@ from anisoscope.claims import evidence
 from anisoscope.claims.entries import CLAIMS, LEARNED, Claim
 from anisoscope.measurement.intervals import LEVEL
 from anisoscope.measurement.tables import files
+from anisoscope.measurement.tables.holm import holm_of
 from anisoscope.utils.errors import UserError
 
 REPRODUCED, CONTRADICTED, INCONCLUSIVE = "reproduced", "contradicted", "inconclusive"
@@ -118,7 +119,7 @@ def corrected(claimed: pd.DataFrame, named: pd.DataFrame) -> tuple[np.ndarray, p
     asked = claimed["p"].notna().to_numpy()
     stated = named["margin"].notna().to_numpy(bool)
     p = np.concatenate([claimed.loc[asked, "p"], named["p"], named.loc[stated, "p_margin"]]).astype(float)
-    parts = np.split(primary.holm(p, asked.sum() + len(named)), np.cumsum([asked.sum(), len(named)]))
+    parts = np.split(holm_of(p, asked.sum() + len(named)), np.cumsum([asked.sum(), len(named)]))
     of_claims, of_margins = np.full(len(claimed), np.nan), np.full(len(named), np.nan)
     of_claims[asked], of_margins[stated] = parts[0], parts[2]
     return of_claims, named.assign(p_project=parts[1], p_margin_project=of_margins)

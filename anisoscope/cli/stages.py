@@ -133,6 +133,13 @@ def contrast(work: Work) -> None:
     matched.contrast(work.experiment, configs, texts, work.root, work.stop)
 
 
+def check_verdicts(work: Work) -> None:
+    if len(work.runs) == 1:
+        raise UserError("--stages=verdicts judges over seeds, and this experiment has one run; leave it out")
+    if "measure" not in work.wanted and not (work.root / "runs.csv").exists():
+        raise UserError(f"--stages=verdicts: {work.root / 'runs.csv'} does not exist; run --stages=measure first")
+
+
 def write_verdicts(work: Work) -> None:
     """What this experiment says of the papers' claims, from its tables alone."""
     if processes.is_first():
@@ -170,7 +177,7 @@ STAGES = (
     Stage("measure", check_measure, measure_runs),
     Stage("tangents", check_tangents, fit_tangents),
     Stage("matched", check_matched, contrast),
-    Stage("verdicts", lambda work: None, write_verdicts),
+    Stage("verdicts", check_verdicts, write_verdicts),
     Stage("export", check_export, export_folders),
 )  # in this order; figures are drawn of what they leave on disk (drawing.py)
 

@@ -10,6 +10,7 @@ from anisoscope.analysis import on_disk, primary
 from anisoscope.analysis.contrasts import COLUMNS, Change, contrasts
 from anisoscope.config.experiment import Config
 from anisoscope.measurement.tables import files
+from anisoscope.measurement.tables.holm import holm_of
 from anisoscope.utils.errors import UserError
 from anisoscope.utils.folder import claim
 from tests.analysis.test_contrasts import experiment, grid_of_leaks, layout
@@ -62,9 +63,9 @@ def test_the_p_are_those_of_scipy_for_two_conditions():
 def test_both_nulls_are_true_for_as_many_as_there_are_and_no_more():
     """Holm's own where there are no margins; with them no p is multiplied by more than the contrasts."""
     p = np.array([0.01, 0.04, 0.03, 0.005])
-    np.testing.assert_allclose(primary.holm(p, 4), [0.03, 0.06, 0.06, 0.02])
-    np.testing.assert_allclose(primary.holm(p, 2), [0.02, 0.06, 0.06, 0.01])
-    gaps = primary.holm(np.array([0.01, np.nan, 0.02]), 3)
+    np.testing.assert_allclose(holm_of(p, 4), [0.03, 0.06, 0.06, 0.02])
+    np.testing.assert_allclose(holm_of(p, 2), [0.02, 0.06, 0.06, 0.01])
+    gaps = holm_of(np.array([0.01, np.nan, 0.02]), 3)
     np.testing.assert_allclose(gaps, [0.03, np.nan, 0.04])  # who has no value counts all the same
 
 
@@ -79,7 +80,7 @@ def test_of_six_contrasts_with_margins_one_conclusion_is_wrong_at_most_as_often_
             2 * stats.t.sf(abs(differences.mean(axis=1)) / error, 4),
             stats.t.sf((margin - abs(differences.mean(axis=1))) / error, 4),
         ]
-        corrected = primary.holm(np.concatenate(both), 6).reshape(2, 6)
+        corrected = holm_of(np.concatenate(both), 6).reshape(2, 6)
         wrong += (corrected[int(truth > 0)] < 0.05).any()
     assert wrong / draws < 0.05 + 3 * np.sqrt(0.05 * 0.95 / draws)
 

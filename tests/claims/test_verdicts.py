@@ -6,12 +6,14 @@ import pytest
 import xarray as xr
 
 import anisoscope
-from anisoscope.analysis import on_disk, primary
+from anisoscope.analysis import on_disk
 from anisoscope.analysis.shapes import SHAPES
 from anisoscope.claims import evidence
 from anisoscope.claims.entries import CLAIMS, LEARNED
 from anisoscope.claims.verdicts import CONTRADICTED, INCONCLUSIVE, REPRODUCED, TOO_WIDE, corrected, write
+from anisoscope.cli import stages
 from anisoscope.measurement.tables import files
+from anisoscope.measurement.tables.holm import holm_of
 from anisoscope.utils.errors import UserError
 from tests.analysis.test_runs import made
 from tests.program import ROOT
@@ -64,7 +66,7 @@ def test_the_correction_is_over_all_folders_beside_that_within_each(tmp_path):
     found = anisoscope.verdicts(folders)
     alone = [anisoscope.verdicts([folder]) for folder in folders]
     np.testing.assert_allclose(found.p_holm, pd.concat(alone).p_holm)
-    np.testing.assert_allclose(found.p_project, primary.holm(found.p.to_numpy(), len(found)))
+    np.testing.assert_allclose(found.p_project, holm_of(found.p.to_numpy(), len(found)))
     assert (found.p_project >= found.p_holm).all()
     assert (found.p_project > found.p_holm).any()
 
@@ -73,18 +75,17 @@ def test_of_a_prespecified_contrast_no_change_and_the_margin_are_corrected_with_
     claimed = pd.DataFrame({"p": [0.001, np.nan]})
     named = pd.DataFrame({"p": [0.01, 0.02], "p_margin": [0.03, np.nan], "margin": [1.0, np.nan]})
     of_claims, contrasts = corrected(claimed, named)
-    whole = primary.holm(np.array([0.001, 0.01, 0.02, 0.03]), 3)  # true at once: the claim's, one of each contrast
+    whole = holm_of(np.array([0.001, 0.01, 0.02, 0.03]), 3)  # true at once: the claim's, one of each contrast
     np.testing.assert_allclose(of_claims, [whole[0], np.nan])
     np.testing.assert_allclose(contrasts.p_project, whole[1:3])
     np.testing.assert_allclose(contrasts.p_margin_project, [whole[3], np.nan])
 
 
-def experiment(folder, **changes):
+def experiment(folder):
     """Three seeds of a decoder with a bell and of a flat encoder, as `measure` leaves them."""
     tables = {
         f"{kind}_{seed}": made(
-            seed, layers=4, causal=kind == "decoder", model__mask="causal" if kind == "decoder" else "bidirectional",
-            **changes,
+            seed, layers=4, causal=kind == "decoder", model__mask="causal" if kind == "decoder" else "bidirectional"
         )
         for kind in ("decoder", "encoder") for seed in (0, 1, 2)
     }  # fmt: skip
@@ -117,9 +118,13 @@ def test_a_planted_decoder_has_its_bell_and_a_planted_encoder_is_flat(tmp_path):
     np.testing.assert_allclose(alone.effect, told.effect)
 
 
-def test_a_decoder_that_was_intervened_on_decides_nothing(tmp_path):
-    experiment(tmp_path, model__attention="sigmoid")
+def test_a_decoder_that_was_intervened_on_decides_nothing_nor_one_outside_of_the_regime(tmp_path):
+    experiment(tmp_path)
     rows = pd.read_csv(tmp_path / "runs.csv")
+    rows.assign(last_dimension=4.0).to_csv(tmp_path / "runs.csv", index=False)  # 16
+    found = evidence.read(tmp_path).set_index("claim")
+    assert found.loc["expansion_twonn", "outside"].str.contains("above 10").all()
+    assert (found.loc["growth", "outside"] == "").all()
     rows.assign(**{"model.attention": "sigmoid"}).to_csv(tmp_path / "runs.csv", index=False)
     assert "decoder_bell" not in set(evidence.read(tmp_path).claim)
 
@@ -159,6 +164,16 @@ def test_what_decides_nothing_is_refused_in_one_line(tmp_path):
         anisoscope.verdicts([tmp_path])
     with pytest.raises(UserError, match="two folders are named it"):
         anisoscope.verdicts([plant(tmp_path / "it"), tmp_path / "it"])
+
+
+def test_the_stage_asks_for_seeds_and_tables_before_any_work(tmp_path):
+    one = stages.Work(None, {"": None}, tmp_path, "it", ["verdicts"], None)
+    with pytest.raises(UserError, match="judges over seeds, and this experiment has one run"):
+        stages.check_verdicts(one)
+    two = one._replace(runs={"a": None, "b": None})
+    with pytest.raises(UserError, match=r"runs\.csv does not exist; run --stages=measure first"):
+        stages.check_verdicts(two)
+    stages.check_verdicts(two._replace(wanted=["measure", "verdicts"]))
 
 
 def test_every_entry_names_what_there_is():
