@@ -5,6 +5,7 @@ from anisoscope.measurement.families import (
     attention,
     comparison,
     dimension,
+    estimators,
     frequency,
     imbalance,
     leading,
@@ -41,6 +42,7 @@ FAMILIES: dict[str, Family] = {
     "linearity": linearity.FAMILY,
     "imbalance": imbalance.FAMILY,
     "alignment": alignment.FAMILY,
+    "estimators": estimators.FAMILY,
 }
 
 
