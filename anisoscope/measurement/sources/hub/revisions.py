@@ -259,11 +259,12 @@ def known_of(config: PretrainedConfig, model_type: str, name: str) -> Pretrained
     if adapter_of(model_type) != UNKNOWN:
         return config
     families = tuple(family for family in config.measure.families if family not in OF_HEADS)
+    left_out = " and ".join(family for family in config.measure.families if family in OF_HEADS)
     unknown = f"models of type {model_type!r} have no entry in measurement/sources/hub/adapters.py"
     if not families:
-        raise UserError(f"{unknown}: {' and '.join(OF_HEADS)} cannot be measured; name other measure.families")
+        raise UserError(f"{unknown}: {left_out} cannot be measured; name other measure.families")
     print(
         f"{name}: {unknown}: layers are its hidden_states, the last of which may have gone through a final norm; "
-        f"families {' and '.join(OF_HEADS)} are left out"
+        f"families {left_out or 'of queries and keys'} are left out"
     )
     return replace(config, {"measure.families": families})
