@@ -7,6 +7,7 @@ from anisoscope.measurement.families import (
     dimension,
     estimators,
     frequency,
+    hubness,
     imbalance,
     leading,
     linearity,
@@ -43,6 +44,7 @@ FAMILIES: dict[str, Family] = {
     "imbalance": imbalance.FAMILY,
     "alignment": alignment.FAMILY,
     "estimators": estimators.FAMILY,
+    "hubness": hubness.FAMILY,
 }
 
 
