@@ -10,7 +10,7 @@ import jax.numpy as jnp
 from jax.lax import Precision
 from jaxtyping import Array, Float, Int
 
-from anisoscope.metrics.cloud import AnyArray, eigh
+from anisoscope.metrics.cloud import AnyArray, centred, eigh, of_unit_size
 
 KINDS = {"layer": (1.0, 1.0), "rms": (0.0, 1.0), "none": (0.0, 0.0)}  # of norms: centres, divides
 AT_ONCE = 2**24  # logits that exist at once, at least those of a point
@@ -122,6 +122,29 @@ def alignment(
     of_tokens_DC = _leading(scaled_DV - scaled_DV.mean(axis=1, keepdims=True))
     shared_CC = jnp.matmul(of_cloud_DC.T, of_tokens_DC, precision=Precision.HIGHEST)
     return jnp.square(shared_CC).sum() / of_cloud_DC.shape[1]
+
+
+def collapse(
+    cloud_PD: Float[AnyArray, "P D"], target_P: Int[AnyArray, " P"], vocabulary: int, keep_P: Float[AnyArray, " P"]
+) -> Float[Array, ""]:
+    """How far points of one target have collapsed to their mean: 1 - (S_W / (n - K)) / (S_T / (n - 1)).
+
+    S_W and S_T are the sums of squared distances from the means of the K targets and of all n points that have one.
+    Shapes: (P, D), the token that each point is to predict, below 0 for none, of so many, and weights 1 or 0 of the
+    points -> scalar. Units: none. Range: up to 1, where all points of a target are one; 0 on average for targets
+    that say nothing of the points. As many targets as points: NaN. A coordinate that is not finite: NaN. Source: NC1
+    of Papyan, Han and Donoho 2020 with next tokens as classes; by traces, and free of the number of points: ours.
+    """
+    x_PD = of_unit_size(centred(cloud_PD))
+    weight_P = keep_P * (target_P >= 0)
+    class_P = jnp.maximum(jnp.asarray(target_P), 0)
+    count_V = jnp.zeros(vocabulary).at[class_P].add(weight_P)
+    sum_VD = jnp.zeros((vocabulary, x_PD.shape[1])).at[class_P].add(weight_P[:, None] * x_PD)
+    count, sum_D = count_V.sum(), sum_VD.sum(axis=0)
+    square = jnp.matmul(weight_P, jnp.square(x_PD).sum(axis=1), precision=Precision.HIGHEST)
+    within = square - (jnp.square(sum_VD).sum(axis=1) / jnp.maximum(count_V, 1.0)).sum()
+    total, free = square - jnp.square(sum_D).sum() / count, count - (count_V > 0).sum()
+    return 1.0 - within / jnp.where(free > 0, free, jnp.nan) / (total / (count - 1))
 
 
 def _leading(x_DX: Float[Array, "D X"]) -> Float[Array, "D C"]:

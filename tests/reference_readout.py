@@ -39,3 +39,10 @@ def alignment(cloud, unembedding, scale, count=10):
 
     cosines = leading(float64(cloud)) @ leading(float64(unembedding).T * scale).T
     return (cosines**2).sum() / len(cosines)
+
+
+def collapse(cloud, target):
+    kept = np.asarray(target) >= 0
+    x, classes = float64(cloud)[kept], np.asarray(target)[kept]
+    within = sum(((x[classes == one] - x[classes == one].mean(0)) ** 2).sum() for one in set(classes))
+    return 1 - within / (len(x) - len(set(classes))) / (((x - x.mean(0)) ** 2).sum() / (len(x) - 1))

@@ -26,9 +26,11 @@ FAMILIES = {  # by what each is measured of; measurement/families/entries.py has
     "linearity": "layers",
     "imbalance": "layers",
     "alignment": "layers",
+    "estimators": "cloud",
+    "hubness": "cloud",
 }
 # Measured where they are named, or by "all" of what vectors have.
-FURTHER = ("readout", "trajectory", "sinks", "massive", "linearity", "imbalance", "alignment")
+FURTHER = ("readout", "trajectory", "sinks", "massive", "linearity", "imbalance", "alignment", "estimators", "hubness")
 DEFAULT = tuple(name for name in FAMILIES if name not in FURTHER)
 OF_TEXT = ("frequency",)  # that read which token a point is of
 OF_OWN = ("readout",)  # that read how a model makes its output

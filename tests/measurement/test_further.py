@@ -13,7 +13,8 @@ from anisoscope.measurement.resamples import Cloud, Places, search
 FOLDS, WINDOWS, TIME, WIDTH = 4, 8, 20, 10
 GENERATOR = np.random.default_rng(0)
 CLOUD = GENERATOR.normal(size=(WINDOWS * TIME, WIDTH)).astype(np.float32) * np.float32(0.8) ** np.arange(WIDTH)
-APPROXIMATE = ("turning_angle_of_walk", "long_points")  # another draw; the median of the whole
+# Another draw; the median of the whole; the eigenvalues to first order.
+APPROXIMATE = ("turning_angle_of_walk", "long_points", "marchenko_pastur_rank", "gavish_donoho_rank")
 OF_CLOUD = [name for name in FURTHER if FAMILIES[name].of == "cloud"]
 
 

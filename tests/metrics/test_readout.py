@@ -72,3 +72,20 @@ def test_points_weighed_0_do_not_count_and_nan_is_told():
     for value_NP in lens(cloud, how, np.maximum(TARGET, 0)):
         np.testing.assert_array_equal(np.isnan(value_NP), np.isnan(cloud[:, :, 0]))
     assert np.isnan(alignment(cloud[1], how))
+
+
+def test_collapse_is_1_for_points_that_are_their_targets_and_nothing_for_what_is_unrelated():
+    read, every = jax.jit(readout.collapse, static_argnums=2), np.ones(POINTS, np.float32)
+    means = GENERATOR.normal(size=(VOCABULARY, WIDTH))[TARGET]
+    for noise in (0.3, 3.0):
+        cloud = (means + noise * GENERATOR.normal(size=means.shape)).astype(np.float32)
+        for moved in (cloud, 1e-9 * cloud, cloud + 100):
+            found = read(moved, TARGET, VOCABULARY, every)
+            np.testing.assert_allclose(found, reference.collapse(cloud, TARGET), rtol=1e-3, atol=1e-3)
+        part = read(cloud, TARGET, VOCABULARY, np.float32(np.arange(POINTS) < 40))
+        np.testing.assert_allclose(part, reference.collapse(cloud[:40], TARGET[:40]), rtol=1e-3, atol=1e-4)
+    np.testing.assert_allclose(read(means.astype(np.float32), TARGET, VOCABULARY, every), 1, atol=1e-5)
+    unrelated = GENERATOR.normal(size=(POINTS, 2000)).astype(np.float32)
+    np.testing.assert_allclose(read(unrelated, TARGET, VOCABULARY, every), 0, atol=0.01)
+    assert np.isnan(read(cloud, np.full(POINTS, -1), VOCABULARY, every))
+    assert np.isnan(read(cloud, np.arange(POINTS), POINTS, every))

@@ -5,7 +5,9 @@ from anisoscope.measurement.families import (
     attention,
     comparison,
     dimension,
+    estimators,
     frequency,
+    hubness,
     imbalance,
     leading,
     linearity,
@@ -41,6 +43,8 @@ FAMILIES: dict[str, Family] = {
     "linearity": linearity.FAMILY,
     "imbalance": imbalance.FAMILY,
     "alignment": alignment.FAMILY,
+    "estimators": estimators.FAMILY,
+    "hubness": hubness.FAMILY,
 }
 
 

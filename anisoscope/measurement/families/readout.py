@@ -85,6 +85,14 @@ QUANTITIES = {
         "reconstruction: squared cosines of principal subspaces, this project",
         SHARE,
     ),
+    "readout_collapse": _readout(
+        None,
+        "collapse of the points of one true token",
+        "1 - (S_W / (n - K)) / (S_T / (n - 1)), S_W and S_T the squared distances from the means of the K true tokens "
+        f"and of all n points, {TRUE}; 0 where tokens say nothing of the points",
+        "reconstruction: NC1 of Papyan, Han and Donoho 2020 with tokens as classes, by traces",
+        (-math.inf, 1.0),
+    ),
 }
 OF_POINTS = {name: quantity.read for name, quantity in QUANTITIES.items() if quantity.read}
 
@@ -107,13 +115,17 @@ def measure(
         kept_NP = jnp.where(counts_P[None], value_NP, 0.0)
         return jnp.matmul(kept_NP, weight_RP.T, precision=Precision.HIGHEST) / weight_RP.sum(axis=1)[None]
 
-    def of_cloud(cloud_PD: Array) -> Array:
-        return jax.lax.map(lambda keep_P: readout.alignment(cloud_PD, how, keep_P), keep_RP)
+    def of_cloud(cloud_PD: Array) -> Values:
+        def read(keep_P: Array) -> Values:
+            collapse = readout.collapse(cloud_PD, target_P, how.unembedding_DV.shape[1], keep_P)
+            return {"readout_alignment": readout.alignment(cloud_PD, how, keep_P), "readout_collapse": collapse}
+
+        return jax.lax.map(read, keep_RP)
 
     every_P, told_P = jnp.ones(points, bool), target_P >= 0
     told = ("readout_loss", "readout_probability", "readout_rank")
     values = {name: mean(read(lens), told_P if name in told else every_P) for name, read in OF_POINTS.items()}
-    return values | {"readout_alignment": over(of_cloud, clouds_NPD)}
+    return values | over(of_cloud, clouds_NPD)
 
 
 FAMILY = Family(of="readout", measure=measure, quantities=QUANTITIES, nulls=("untrained",))

@@ -106,7 +106,7 @@ def of_attention(
     seed: int,
 ) -> xr.Dataset:
     """`measurement.api.measure_attention`."""
-    settings = settings_of(chosen("all", OF_HEADS, single=False), (), folds, seed)
+    settings = settings_of(chosen("attention", OF_HEADS, single=False), (), folds, seed)
     heads = heads_of(queries, keys, mask, bias)
     windows, context = heads.q_NBTHK.shape[1:3]
     if not isinstance(pieces, numbers.Integral) or not 1 <= pieces <= windows:

@@ -8,6 +8,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from anisoscope.config.measure import FAMILIES
 from anisoscope.config.pretrained import PretrainedConfig, steps
 from anisoscope.measurement.sources import extracted
 from anisoscope.measurement.sources.activations import Measured, inputs_of
@@ -17,7 +18,7 @@ from anisoscope.measurement.sources.hub.reading.windows import Windows
 from anisoscope.measurement.sources.hub.weights import Place
 from anisoscope.utils.progress import bar
 
-OF_HEADS = ("attention", "projection")  # families that read queries and keys
+OF_HEADS = tuple(name for name, of in FAMILIES.items() if of in ("heads", "vectors"))  # that read queries and keys
 
 
 class Plan(NamedTuple):

@@ -1,0 +1,78 @@
+"""Family estimators: dimensions by other means than the nearest neighbours: pairs, trees, and ranks above noise."""
+
+import jax
+import jax.numpy as jnp
+from jax import Array
+
+from anisoscope.measurement.families.dimension import FEW, NULLS, of_enough
+from anisoscope.measurement.quantity import NOT_NEGATIVE, Family, Quantity, Values
+from anisoscope.measurement.resamples import Cloud, sections
+from anisoscope.metrics import estimators
+from anisoscope.metrics.neighbours import Neighbours
+from anisoscope.metrics.spectrum import spectrum
+
+NOISE = "s^2 the noise whose Marchenko-Pastur median the median eigenvalue is; NaN of fewer points than dimensions"
+
+
+def _quantity(long_name: str, formula: str, source: str, resampling: str) -> Quantity:
+    about = {"long_name": long_name, "formula": formula, "source": source, "resampling": resampling}
+    return Quantity(range=NOT_NEGATIVE, **about)
+
+
+QUANTITIES = {
+    "correlation_dimension": _quantity(
+        "correlation dimension",
+        f"ln(C(r2)/C(r1)) / ln(r2/r1), C(r) the share of pairs nearer than r, r1 and r2 the medians of the distances "
+        f"to the {estimators.NEAR}th and {estimators.FAR}th neighbour{FEW}",
+        "Grassberger and Procaccia 1983, radii as scikit-dimension's CorrInt",
+        "sections",
+    ),
+    "tree_dimension": _quantity(
+        "dimension of the minimum spanning tree",
+        f"1/(1 - s), s the slope of ln of the tree's length on ln n, n = P/8, P/4, P/2, P distinct points{FEW}",
+        "Steele 1988; Schweinhart 2020; sizes and fit: this project",
+        "sections",
+    ),
+    "marchenko_pastur_rank": _quantity(
+        "principal directions above the Marchenko-Pastur edge",
+        f"number of eigenvalues above s^2 (1 + sqrt(D/P))^2, {NOISE}",
+        "Marchenko and Pastur 1967",
+        "jackknife",
+    ),
+    "gavish_donoho_rank": _quantity(
+        "principal directions above Gavish and Donoho's threshold",
+        f"number of singular values above the optimal hard threshold of unknown noise, {NOISE}",
+        "Gavish and Donoho 2014",
+        "jackknife",
+    ),
+}
+
+
+def measure(cloud: Cloud) -> Values:
+    """Arrays (R,). Ranks without a fold are of the eigenvalues without it, to first order."""
+
+    def read(cloud_PD: Array, neighbours: Neighbours) -> Values:
+        return {
+            "correlation_dimension": estimators.correlation_dimension(cloud_PD, neighbours),
+            "tree_dimension": estimators.tree_dimension(cloud_PD),
+        }
+
+    values = {name: value[None] for name, value in read(cloud.points_PD, cloud.searched.whole).items()}
+    if cloud.searched.parts is not None:
+        parts = jax.lax.map(lambda one: read(*one), (sections(cloud.points_PD, cloud.folds), cloud.searched.parts))
+        values = {name: jnp.concatenate([value, parts[name]]) for name, value in values.items()}
+    values = of_enough(values, cloud.searched.whole)
+    points, width = cloud.points_PD.shape
+    if points < width:
+        return values | dict.fromkeys(RANKS, jnp.full(1 + cloud.folds * (cloud.folds > 1), jnp.nan))
+    eigenvalues_RE = spectrum(cloud.points_PD, cloud.folds).eigenvalues_E
+    return values | {
+        name: jax.vmap(lambda value_E, rank=rank: rank(value_E, points))(eigenvalues_RE) for name, rank in RANKS.items()
+    }
+
+
+RANKS = {
+    "marchenko_pastur_rank": estimators.marchenko_pastur_rank,
+    "gavish_donoho_rank": estimators.gavish_donoho_rank,
+}
+FAMILY = Family(of="cloud", measure=measure, quantities=QUANTITIES, nulls=NULLS, neighbours=estimators.FAR)

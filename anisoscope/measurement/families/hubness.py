@@ -1,0 +1,36 @@
+"""Family hubness: how unevenly points occur among the nearest neighbours of others."""
+
+import math
+
+from anisoscope.measurement.families.dimension import NULLS, of_enough
+from anisoscope.measurement.quantity import NOT_NEGATIVE, SHARE, Family, Quantity, Values
+from anisoscope.measurement.resamples import Cloud, over_sections
+from anisoscope.metrics import hubness
+
+HUBS = "Radovanovic, Nanopoulos and Ivanovic 2010, Hubs in Space"
+OF = f"N of how many distinct points a point is one of the {hubness.COUNT} nearest, over the distinct points"
+
+
+def _hubs(long_name: str, formula: str, range: tuple[float, float], resampling: str = "sections") -> Quantity:
+    about = {"long_name": long_name, "formula": f"{formula}, {OF}", "source": HUBS}
+    return Quantity(resampling=resampling, range=range, **about)
+
+
+QUANTITIES = {
+    "hub_skewness": _hubs(
+        "skewness of the occurrences as a neighbour", "E (N - E N)^3 / sd(N)^3", (-math.inf, math.inf)
+    ),
+    "hub_never": _hubs("share of points that are nobody's neighbour", "share with N = 0", SHARE, "share_sections"),
+    "hub_most": _hubs("occurrences of the largest hub", f"max N / {hubness.COUNT}", NOT_NEGATIVE),
+}
+
+
+def measure(cloud: Cloud) -> Values:
+    values = over_sections(
+        lambda one: dict(zip(QUANTITIES, hubness.hubs(one), strict=True)),
+        cloud.searched,
+    )
+    return of_enough(values, cloud.searched.whole)
+
+
+FAMILY = Family(of="cloud", measure=measure, quantities=QUANTITIES, nulls=NULLS, neighbours=hubness.COUNT)

@@ -1,0 +1,139 @@
+"""Dimensions of a cloud beside those of metrics/dimension.py and metrics/scale.py: pairs, trees and eigenvalues.
+
+Here X are the points of a subcloud, Y sizes of subclouds, E eigenvalues.
+"""
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jax.lax import Precision
+from jaxtyping import Array, Float, Int
+
+from anisoscope.metrics.cloud import AnyArray, centred, of_unit_size
+from anisoscope.metrics.neighbours import Neighbours, originals
+
+NEAR, FAR = 10, 20  # neighbours whose median distances are the two radii of the correlation integral
+SIZES = (8, 4, 2, 1)  # shares 1/f of the points whose trees are grown
+AT_ONCE = 64  # points whose distances to all others exist at once
+
+
+def correlation_dimension(cloud_PD: Float[AnyArray, "P D"], neighbours: Neighbours) -> Float[Array, ""]:
+    """Growth of the correlation integral: ln(C(r2)/C(r1)) / ln(r2/r1), C(r) the share of pairs nearer than r.
+
+    r1 and r2 are the medians over points of the distances to the 10th and to the 20th neighbour. Pairs are of distinct
+    points. Shapes: a cloud and its neighbours, searched to 20 at least -> scalar. Units: none. Range: >= 0. Biased low
+    in many dimensions, as every count of pairs is. Fewer than 21 distinct points: NaN. A coordinate that is not finite:
+    NaN. Source: Grassberger and Procaccia 1983, with the two radii of scikit-dimension's CorrInt.
+    """
+    neighbours.check_searched(FAR)
+    first_P = neighbours.first_P
+    distance_P2 = neighbours.distance_PC[:, jnp.array([NEAR - 1, FAR - 1])]
+    radius_2 = jnp.nanmedian(jnp.where(first_P[:, None], distance_P2, jnp.nan), axis=0)
+    x_PD = centred(cloud_PD)
+    square_P = jnp.square(x_PD).sum(axis=1)
+    points = len(x_PD)
+
+    def counts(i: Array) -> Float[Array, "2"]:
+        square_of_P = square_P + square_P[i] - 2 * jnp.matmul(x_PD, x_PD[i], precision=Precision.HIGHEST)
+        other_P = first_P & (jnp.arange(points) != i)
+        near_2P = other_P[None] & (square_of_P[None] < jnp.square(radius_2)[:, None])
+        return jnp.where(first_P[i], near_2P.sum(axis=1), 0).astype(jnp.float32)
+
+    pairs_2 = jax.lax.map(counts, jnp.arange(points), batch_size=min(AT_ONCE, points)).sum(axis=0)
+    found = jnp.log(pairs_2[1] / pairs_2[0]) / jnp.log(radius_2[1] / radius_2[0])
+    return jnp.where(jnp.isfinite(radius_2).all() & jnp.isfinite(square_P).all(), found, jnp.nan)
+
+
+def tree_dimension(cloud_PD: Float[AnyArray, "P D"]) -> Float[Array, ""]:
+    """Dimension from the growth of the minimum spanning tree: 1 / (1 - s), s the slope of ln L on ln n, n = P/8 to P.
+
+    The length L of the tree of n points that fill d dimensions grows as n^(1 - 1/d). It is the persistent homology of
+    degree 0: its edges are the deaths of components. n counts distinct points. Shapes: P points of width D -> scalar,
+    by the P x P distances. Units: none. Range: above 0; noisy, and biased low in many dimensions. A slope of 1 or
+    above: inf. Fewer than 64 points, or a coordinate that is not finite: NaN. Source: Steele 1988 (growth); Birdal et
+    al. 2021 and Schweinhart 2020 (dimension); least squares over our four sizes, one thinning of each: reconstruction.
+    """
+    if len(cloud_PD) < 8 * SIZES[0]:
+        return jnp.full((), jnp.nan)
+    original_P, _ = originals(cloud_PD)
+    distance_PP = _distances(cloud_PD, original_P)
+    size_Y = jnp.stack([_distinct(original_P[::factor]) for factor in SIZES])
+    length_Y = jnp.log(jnp.stack([_tree_length(distance_PP[::factor, ::factor]) for factor in SIZES]))
+    log_Y = jnp.log(size_Y) - jnp.log(size_Y).mean()
+    slope = (log_Y * length_Y).sum() / jnp.square(log_Y).sum()
+    return jnp.where(slope < 1, 1 / (1 - slope), jnp.where(jnp.isnan(slope), jnp.nan, jnp.inf))
+
+
+def marchenko_pastur_rank(eigenvalues_E: Float[AnyArray, " E"], points: int) -> Float[Array, ""]:
+    """Eigenvalues of the covariance above the edge of noise, s^2 (1 + sqrt(g))^2, g = D/P.
+
+    s^2 is the variance of noise for which the median eigenvalue is that of the Marchenko-Pastur law. Shapes: the D
+    eigenvalues of P points' covariance, in any order -> scalar. Units: none. Range: [0, D]. It asks for as many points
+    as dimensions at least, and for noise alike in all directions: where variances fall smoothly, as in a network, it
+    counts those that stand out of the lower half. Fewer points than dimensions, or a median of 0: NaN. Source:
+    Marchenko and Pastur 1967.
+    """
+    width = eigenvalues_E.shape[-1]
+    if points < width:
+        return jnp.full((), jnp.nan)
+    noise = jnp.median(eigenvalues_E) / marchenko_pastur_median(width / points)
+    edge = noise * (1 + (width / points) ** 0.5) ** 2
+    return jnp.where(noise > 0, (jnp.asarray(eigenvalues_E) > edge).sum().astype(jnp.float32), jnp.nan)
+
+
+def gavish_donoho_rank(eigenvalues_E: Float[AnyArray, " E"], points: int) -> Float[Array, ""]:
+    """Singular values above Gavish and Donoho's optimal hard threshold, the noise unknown.
+
+    The threshold is t(g) / sqrt(m) times the median singular value, t(g) = sqrt(2 (g + 1) + 8 g / (g + 1 +
+    sqrt(g^2 + 14 g + 1))), m the median of the Marchenko-Pastur law of ratio g = D/P. Shapes, range and bad input:
+    those of `marchenko_pastur_rank`, above whose edge the threshold lies. Source: Gavish and Donoho 2014, The optimal
+    hard threshold for singular values is 4/sqrt(3).
+    """
+    width = eigenvalues_E.shape[-1]
+    if points < width:
+        return jnp.full((), jnp.nan)
+    ratio = width / points
+    squared = 2 * (ratio + 1) + 8 * ratio / (ratio + 1 + (ratio**2 + 14 * ratio + 1) ** 0.5)
+    median = jnp.median(eigenvalues_E)
+    threshold = squared / marchenko_pastur_median(ratio) * median
+    return jnp.where(median > 0, (jnp.asarray(eigenvalues_E) > threshold).sum().astype(jnp.float32), jnp.nan)
+
+
+def marchenko_pastur_median(ratio: float) -> float:
+    """Median of the eigenvalues of a covariance of unit noise, D/P = ratio in (0, 1], of many points: to 1e-6."""
+    low, high = (1 - ratio**0.5) ** 2, (1 + ratio**0.5) ** 2
+    angle = (np.arange(200_000) + 0.5) / 200_000 * np.pi  # x = middle - half cos(angle): a smooth integrand
+    x = (low + high) / 2 - (high - low) / 2 * np.cos(angle)
+    mass = np.cumsum(np.sin(angle) ** 2 / x)
+    return float(np.interp(0.5 * mass[-1], mass, x))
+
+
+def _distinct(original_X: Int[Array, " X"]) -> Float[Array, ""]:
+    """How many different numbers there are."""
+    sorted_X = jnp.sort(original_X)
+    return 1.0 + (sorted_X[1:] != sorted_X[:-1]).sum()
+
+
+def _distances(cloud_PD: Float[AnyArray, "P D"], original_P: Int[Array, " P"]) -> Float[Array, "P P"]:
+    """All of them, by the Gram matrix; 0 between copies; NaN where a coordinate is not finite."""
+    x_PD = of_unit_size(centred(cloud_PD))
+    square_P = jnp.square(x_PD).sum(axis=1)
+    square_PP = square_P[:, None] + square_P[None] - 2 * jnp.matmul(x_PD, x_PD.T, precision=Precision.HIGHEST)
+    copies_PP = original_P[:, None] == original_P[None]
+    return jnp.sqrt(jnp.where(copies_PP, 0.0, jnp.maximum(square_PP, 0.0))) + 0.0 * square_P.sum()
+
+
+def _tree_length(distance_XX: Float[Array, "X X"]) -> Float[Array, ""]:
+    """Of the minimum spanning tree, by Prim's algorithm: from the first point on, always the nearest that is left."""
+
+    def join(_: Array, state: tuple[Array, Array, Array, Array]) -> tuple[Array, Array, Array, Array]:
+        near_X, left_X, last, length = state
+        near_X, left_X = jnp.minimum(near_X, distance_XX[last]), left_X.at[last].set(False)
+        open_X = jnp.where(left_X, near_X, jnp.inf)
+        nearest = open_X.argmin()
+        return near_X, left_X, nearest, length + open_X[nearest]
+
+    points = len(distance_XX)
+    start = jnp.full(points, jnp.inf), jnp.ones(points, bool), jnp.array(0), jnp.zeros(())
+    length = jax.lax.fori_loop(0, points - 1, join, start)[3]
+    return length + 0.0 * distance_XX[0, 0]
