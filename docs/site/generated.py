@@ -76,10 +76,10 @@ def entry(name: str, quantity: Quantity) -> Iterator[str]:
 
 def split_off(formula: str) -> tuple[str, str]:
     """The formula, and in words which part of the cloud it is of."""
-    for words in (", of the cloud without", ", without the longest"):
+    for words in (" of the cloud without", " without the longest"):
         before, found, after = formula.partition(words)
         if found:
-            return before, f"{found.removeprefix(', ')}{after}"
+            return before.removesuffix(","), f"{found.strip()}{after}"
     return formula, ""
 
 
