@@ -1,8 +1,9 @@
 """
-What a recipe learns
-====================
+Equal loss, unequal length
+==========================
 
-Bits of the validation text against characters read, of three recipes on as many characters. One seed each.
+Bits of the validation text against characters read, of three recipes, one seed each. A loss-matched contrast reads each
+run where it first reaches the level that all of them reach, in place of its last step.
 """
 
 import pathlib
@@ -12,11 +13,19 @@ import pandas as pd
 
 results = next(one for one in pathlib.Path.cwd().parents if (one / "docs").is_dir()) / "docs" / "results"
 table = pd.read_csv(results / "learning" / "learning.csv")
+table = table[table.characters >= 1e5]
+level = table.groupby("recipe").valid_bits.min().max()
 
 ax = plt.subplots()[1]
-for (recipe, rows), color in zip(table.groupby("recipe", sort=False), ("#0072B2", "#D55E00", "#009E73"), strict=False):
-    late = rows[rows.characters >= 1e5]
-    ax.plot(late.characters, late.valid_bits, color=color, label=recipe)
+looks = zip(table.groupby("recipe", sort=False), ("#0072B2", "#D55E00", "#009E73"), "os^", strict=True)
+for (recipe, rows), color, marker in looks:
+    there = rows[rows.valid_bits <= level].iloc[0]
+    ax.plot(rows.characters, rows.valid_bits, color=color, label=recipe)
+    ax.plot(there.characters, there.valid_bits, color=color, marker=marker, markersize=7)
+    ax.plot([there.characters] * 2, [1.5, there.valid_bits], color=color, linestyle=":")
+ax.axhline(level, color="0.5", linewidth=0.8)
+ax.text(1.1e5, level + 0.05, f"the level: {level:.2f} bits", color="0.3")
 ax.set_xscale("log")
-ax.set(xlabel="characters read", ylabel="validation bits per character", title="Muon learns most of a character")
+ax.set(xlabel="characters read", ylabel="validation bits per character", ylim=(1.5, None))
+ax.set_title("Each run is read where it is marked")
 ax.legend()

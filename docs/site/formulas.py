@@ -183,4 +183,26 @@ LATEX: dict[str, tuple[str, str]] = {
         "Over the points whose last n characters (n: ngram) occur at 20 points of the cloud or more, and in the training split; m with an"
         " index is the mean of a type. By chance (K − 1)/(n − 1) of K types of n points.",
     ),
+    "share of the total variance in the `top` coordinates of largest variance": (
+        r"\frac{\sum_{j \le \text{top}} v_{(j)}}{\sum_j v_j}",
+        "v is the variance of each coordinate, largest first.",
+    ),
+    "maximum likelihood from r_2k/r_k, k = `neighbours`; NaN below 64 distinct points, or half of a cloud of fewer than 128": (
+        r"\operatorname{argmax}_d \prod_i f\left(\frac{r_{2k,i}}{r_{k,i}} \,\middle|\, d\right), \qquad k = \text{neighbours}",
+        f"f is the density of the ratio of two distances to neighbours, in Denti et al. 2022. {FEWER}",
+    ),
+    "quantile over distinct points of (20 - 2) / sum_{j < 20} ln(r_20/r_j), interpolated in 1/d; NaN below 64 distinct points, or half of a"
+    " cloud of fewer than 128": (
+        r"d_i = \frac{20 - 2}{\sum_{j < 20} \ln (r_{20,i} / r_{j,i})}",
+        f"Quantiles over the distinct points, interpolated in 1/d. {FEWER}",
+    ),
+    "mean_cosine - mean_cosine_drift": (r"\text{mean\_cosine} - \text{mean\_cosine\_drift}", ""),
+    "slope through the origin of -ln(1 - (u+j)/(n+u)) on ln(r2/r1), smallest 20 %, u dropped points counted in F": (
+        r"-\ln\left(1 - \frac{u + j}{n + u}\right) = d\, \ln \frac{r_{2,(j)}}{r_{1,(j)}}",
+        "d is the slope of a line through the origin, of the smallest 20 % of the ratios; u dropped points are counted.",
+    ),
+    "share of common points among the 10 nearest distinct points of each point that is the first of its copies in both clouds": (
+        r"\frac{1}{n} \sum_i \frac{\left| N_{10}^X(i) \cap N_{10}^Y(i) \right|}{10}",
+        "N are the 10 nearest distinct points in each cloud, of each point that is the first of its copies in both.",
+    ),
 }

@@ -16,6 +16,7 @@ from anisoscope.measurement.quantity import Quantity
 from formulas import LATEX
 
 MARK = re.compile(r"<!-- generated: (\w+) -->")
+PICTURE = re.compile(r"<!-- picture: (\w+), (.+) -->")  # of the gallery, which is drawn before pages are read
 CLOUD_OF = {
     "cloud": "the points of each layer",
     "layers": "all layers together",
@@ -75,10 +76,10 @@ def entry(name: str, quantity: Quantity) -> Iterator[str]:
 
 def split_off(formula: str) -> tuple[str, str]:
     """The formula, and in words which part of the cloud it is of."""
-    for words in (", of the cloud without", ", without the longest"):
+    for words in (" of the cloud without", " without the longest"):
         before, found, after = formula.partition(words)
         if found:
-            return before, f"{found.removeprefix(', ')}{after}"
+            return before.removesuffix(","), f"{found.strip()}{after}"
     return formula, ""
 
 
@@ -142,23 +143,17 @@ def listed() -> Iterator[str]:
     yield ""
 
 
-def picture() -> Iterator[str]:
-    """One of the gallery, which is drawn before pages are read."""
-    words = "Six clouds in the plane and seven quantities of each"
-    yield f"![{words}](../made/gallery/images/sphx_glr_16_what_each_sees_001.png)"
-
-
 PAGES: dict[str, Callable[[], Iterator[str]]] = {
     "quantities": quantities,
     "settings": settings,
     "command": command,
     "experiments": listed,
-    "picture": picture,
 }
 
 
 def put_in(app: Sphinx, docname: str, source: list[str]) -> None:
-    source[0] = MARK.sub(lambda found: "\n".join(PAGES[found[1]]()), source[0])
+    text = PICTURE.sub(r"![\2](/made/gallery/images/sphx_glr_\1_001.png)", source[0])
+    source[0] = MARK.sub(lambda found: "\n".join(PAGES[found[1]]()), text)
 
 
 def setup(app: Sphinx) -> dict[str, bool]:
