@@ -10,7 +10,8 @@ from jax.lax import Precision
 from jaxtyping import Array, Float, Int
 
 from anisoscope.metrics.cloud import AnyArray, centred, of_unit_size
-from anisoscope.metrics.neighbours import Neighbours, originals
+from anisoscope.metrics.copies import copies
+from anisoscope.metrics.neighbours import Neighbours
 
 NEAR, FAR = 10, 20  # neighbours whose median distances are the two radii of the correlation integral
 SIZES = (8, 4, 2, 1)  # shares 1/f of the points whose trees are grown
@@ -55,7 +56,7 @@ def tree_dimension(cloud_PD: Float[AnyArray, "P D"]) -> Float[Array, ""]:
     """
     if len(cloud_PD) < 8 * SIZES[0]:
         return jnp.full((), jnp.nan)
-    original_P, _ = originals(cloud_PD)
+    original_P = copies(cloud_PD).original_P
     distance_PP = _distances(cloud_PD, original_P)
     size_Y = jnp.stack([_distinct(original_P[::factor]) for factor in SIZES])
     length_Y = jnp.log(jnp.stack([_tree_length(distance_PP[::factor, ::factor]) for factor in SIZES]))

@@ -7,7 +7,7 @@ from jaxtyping import Array, Bool, Float, Int, UInt
 
 from anisoscope.metrics.cloud import AnyArray, centred, of_unit_size
 from anisoscope.metrics.comparison import Nearest
-from anisoscope.metrics.neighbours import originals
+from anisoscope.metrics.copies import copies
 
 AT_ONCE = 32  # points whose distances to all others exist at once
 
@@ -31,7 +31,7 @@ def information_imbalance(
     """
     cloud_PD = of_unit_size(centred(cloud_PD))
     points = len(cloud_PD)
-    original_P, _ = originals(cloud_PD)
+    original_P = copies(cloud_PD).original_P
     first_P = original_P == jnp.arange(points)
     square_P = jnp.square(cloud_PD).sum(axis=1)
     nearest_PN = jnp.asarray(nearest_NP).T.astype(jnp.int32)
