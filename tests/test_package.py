@@ -127,7 +127,7 @@ def test_every_public_name_is_there_and_typed_without_any():
         if inspect.isfunction(value) and name in anisoscope.__all__
     ]
     functions += [anisoscope.report, *(getattr(anisoscope.plot, name) for name in anisoscope.plot.__all__)]
-    assert len(functions) == len(metrics.__all__) + 9 + 5
+    assert len(functions) == len(metrics.__all__) + 10 + 5
     for function in functions:
         for parameter in inspect.signature(function).parameters.values():
             assert parameter.annotation not in (inspect.Parameter.empty, typing.Any, "Any"), function
