@@ -39,7 +39,7 @@ def changed(folder: pathlib.Path) -> dict[str, str]:
 def damaged_lines(found: manifest.Manifest) -> str:
     lines = found.damaged
     some = ", ".join(map(str, lines[:MOST])) + (f" and {len(lines) - MOST} more" if len(lines) > MOST else "")
-    return f"is damaged in line{'s' * (len(lines) > 1)} {some}" if lines != [0] else "cannot be read"
+    return f"is damaged in line{'s' * (len(lines) > 1)} {some}" if lines != [0] else "is a link, or cannot be read"
 
 
 def refuse_changed(folders: dict[str, pathlib.Path]) -> None:

@@ -53,6 +53,14 @@ def verify(
                 files.read_json(path / "config.json", folder.SETTINGS_GONE)
             except UserError as error:
                 raise RunError(str(error)) from error
+            known = manifest.read(path)
+            what = (
+                manifest.wrong(path / "config.json", states, False)
+                if (states := known.states.get("config.json"))
+                else ""
+            )
+            if what:
+                raise RunError(f"{path / 'config.json'} {what}; {folder.SETTINGS_GONE}")
         folder.check_claim(path, configs[name] if name else experiment, new=False)
     with contextlib.ExitStack() as locks, Stop() as stop:
         for path in folders.values():

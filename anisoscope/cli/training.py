@@ -8,6 +8,7 @@ from collections.abc import Callable, Sequence
 
 import jax
 
+import anisoscope
 from anisoscope.analysis import primary
 from anisoscope.cli import archive, cost, drawing, memory, options, repair
 from anisoscope.cli.options import Request
@@ -18,7 +19,7 @@ from anisoscope.data import corpus
 from anisoscope.measurement.sources.probe import POSITION_SETS
 from anisoscope.models.transformer import compute_type
 from anisoscope.training import program
-from anisoscope.utils import folder, mesh, processes
+from anisoscope.utils import folder, keeping, mesh, processes
 from anisoscope.utils.errors import UserError
 from anisoscope.utils.files import read_json
 from anisoscope.utils.settings import replace
@@ -127,6 +128,8 @@ def claim(asked: Work, configs: dict[str, Config], locks: contextlib.ExitStack) 
     check_folders(
         asked.experiment, configs, asked.root, False, folder.check_claim
     )  # another start may have been quicker
+    if "" not in asked.runs:
+        keeping.of_session(asked.root, anisoscope.__version__, None)
     for run in asked.runs.values():
         folder.record_environment(run.folder, run.text.record())
 

@@ -53,11 +53,10 @@ def write(path: pathlib.Path, content: bytes | str, synced: bool = True) -> None
 
 
 def remove(path: pathlib.Path) -> None:
-    """Where it is there."""
-    if path.exists():
-        for tell in {*watchers}:
-            tell(path, None)
-        path.unlink()
+    """Where it is there; who is told knows then that it need not be."""
+    for tell in {*watchers}:
+        tell(path, None)
+    path.unlink(missing_ok=True)
 
 
 def write_json(path: pathlib.Path, values: Any) -> None:

@@ -16,7 +16,7 @@ from anisoscope.utils import files
 
 NAME = "manifest.jsonl"
 DIGITS = 16
-LINES = 64  # of a log, in a block with a digest of its own
+LINES = 16  # of a log, in a block with a digest of its own
 LARGEST = 2**28  # bytes of a manifest
 ASIDE = "damaged"  # how folders begin of what was set aside; they do not count, nor does what is written
 CHECKPOINTS = "checkpoints"
@@ -94,6 +94,8 @@ def read(folder: pathlib.Path) -> Manifest:
     """Lines that are damaged are left out, and told by number. One cut short by a kill is no damage."""
     found = Manifest()
     try:
+        if (folder / NAME).is_symlink():
+            raise ValueError("it is a link")
         content = files.read_small(folder / NAME, LARGEST)
     except FileNotFoundError:
         return found

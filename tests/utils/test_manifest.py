@@ -43,8 +43,8 @@ def test_what_has_changed_is_named(folder, damage, words):
 @pytest.mark.parametrize(
     ("how", "words"),
     [
-        (lambda lines: [*lines[:70], lines[70].replace(b"70", b"71"), *lines[71:]], "has changed in lines 65 to 128"),
-        (lambda lines: [*lines[:3], *lines[2:]], "has changed in lines 1 to 64, and 3 more blocks"),
+        (lambda lines: [*lines[:70], lines[70].replace(b"70", b"71"), *lines[71:]], "has changed in lines 65 to 80"),
+        (lambda lines: [*lines[:3], *lines[2:]], "has changed in lines 1 to 16, and 12 more blocks"),
         (lambda lines: lines[:128], "is cut after line 128"),
         (lambda lines: [*lines, b"more\n"], "has 5 bytes more than were written"),
     ],
@@ -65,9 +65,9 @@ def test_a_log_grows_while_a_session_lasts_and_only_its_new_lines_are_read(folde
             file.write(b'{"step": 201}\n{"st')
         assert wrong(folder) == {}  # those of a session that is not over
         last = json.loads((folder / manifest.NAME).read_bytes().splitlines()[-1].partition(b"\t")[0])
-        assert (last["from"], len(last["blocks"])) == (3, 1)
+        assert (last["from"], len(last["blocks"])) == (12, 1)
         path.write_bytes(path.read_bytes().replace(b'{"step": 7}', b'{"step": 8}'))
-        assert wrong(folder) == {"train.jsonl": "has changed in lines 1 to 64"}
+        assert wrong(folder) == {"train.jsonl": "has changed in lines 1 to 16"}
 
 
 @pytest.mark.parametrize("moment", ["before the file takes its place", "after it"])

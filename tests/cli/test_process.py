@@ -1,0 +1,54 @@
+"""Whatever surrounds the command: variables, links, closed output, names. One line each, before any work is done."""
+
+import json
+import sys
+
+import pytest
+
+from anisoscope.cli import process
+from tests.program import here, main
+from tests.test_main import DECODER
+
+
+def test_what_jax_reads_of_the_environment_changes_no_number():
+    """Nor ends the command where JAX would not have it."""
+    done = main("--version", JAX_ENABLE_X64="maybe", JAX_DEFAULT_PRNG_IMPL="rbg", MPLBACKEND="junk")
+    assert done.returncode == 0, done.stderr
+    for name in ("JAX_ENABLE_X64=maybe", "JAX_DEFAULT_PRNG_IMPL=rbg"):
+        assert f"{name} is not used: numbers would depend on it" in done.stdout.splitlines()
+
+
+def test_output_that_is_closed_is_no_traceback(monkeypatch):
+    monkeypatch.setattr(sys, "stdout", None)
+    monkeypatch.setattr(sys, "stderr", None)
+    assert process.main(["main.py", "--version"]) == 0
+    assert process.main(["main.py", "--wrkdir"]) == 2
+
+
+def test_links_that_lead_to_each_other_are_one_line(tmp_path):
+    (tmp_path / "a").symlink_to("b")
+    (tmp_path / "b").symlink_to("a")
+    done = here(*DECODER, f"--workdir={tmp_path / 'a'}")
+    assert (done.returncode, len(done.stderr.splitlines())) == (2, 1)
+    assert "links lead to each other; name another folder" in done.stderr
+
+
+@pytest.mark.parametrize(
+    ("flags", "words"),
+    [
+        (["--workdir=\udcff"], "is no UTF-8, in which checkpoints are named; name another"),
+        (["--config.train.num_seeds=2", "--stages=train,matched"], "these runs differ in their seeds alone; leave"),
+    ],
+)
+def test_what_would_fail_later_is_refused_at_once(tmp_path, flags, words):
+    done = here(*DECODER, f"--workdir={tmp_path / 'run'}", *flags)
+    assert (done.returncode, len(done.stderr.splitlines())) == (2, 1)
+    assert words in done.stderr
+
+
+def test_a_status_of_steps_beyond_number_is_one_line(tmp_path):
+    (tmp_path / "config.json").write_text(json.dumps({"train": {"steps": 10**12}, "checkpoint": {"every": 1}}))
+    done = here(f"--status={tmp_path}")
+    assert (done.returncode, len(done.stderr.splitlines())) == (2, 1)
+    (tmp_path / "config.json").write_text(json.dumps({"train": {"steps": 10**9}, "checkpoint": {"every": 1}}))
+    assert "asks for 1,000,000,000 checkpoints" in here(f"--status={tmp_path}").stderr
