@@ -62,7 +62,7 @@ DECODER = ["--config=experiments/decoder_small.py", *TINY]  # the decoder of the
         ([DECODER[0], "--figures=README.md"], "--figures=README.md is no folder; name one that is empty or new"),
         (
             [DECODER[0], "--stages=trian"],
-            "'trian' is unknown; choose from train, measure, tangents, figures, matched, export",
+            "'trian' is unknown; choose from train, measure, tangents, figures, matched, verdicts, export",
         ),
         ([DECODER[0], "--over=contxt_gain"], "choose from step, context_gain; did you mean 'context_gain'"),
         ([DECODER[0], "--over=gain"], "--over: 'gain' is called 'context_gain' now"),

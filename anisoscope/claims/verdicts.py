@@ -108,8 +108,8 @@ def _why_not(group: pd.DataFrame, claim: Claim, n: int, effect: float) -> str:
         return "no value"
     if n < claim.seeds:
         return f"too few {'models' if claim.table == 'over_models' else 'seeds'} ({n} of {claim.seeds})"
-    if claim.learned and not group["gain"].mean() >= LEARNED:
-        return f"has not learned (context gain {group['gain'].mean():.2f} bits, {LEARNED:g} asked)"
+    if claim.learned and not (least := group["gain"].min(skipna=False)) >= LEARNED:
+        return f"has not learned in every seed (context gain {least:.2f} bits at least, {LEARNED:g} asked)"
     outside = [str(one) for one in group["outside"].dropna() if one]
     return f"outside the claim's regime: {outside[0]}" if outside else ""
 
