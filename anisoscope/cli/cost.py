@@ -24,8 +24,10 @@ SHARE = 0.32  # of a large product's speed that training reaches
 COMPILING, DRAWING = {"train": 12.0, "measure": 28.0, "tangents": 40.0}, 18.0  # seconds
 # Of a cloud, in products of the cloud with itself; the search for neighbours by how many are wanted.
 FAMILY = {"spectrum": 0.35, "outliers": 1.2, "leading": 0.2, "similarity": 0.4, "frequency": 0.6, "scale": 0.3}
-SEARCH = {"dimension": 1.2, "comparison": 1.3, "scale": 2.6}
-GAUSSIAN, CKA, ATTENTION = 0.9, 0.3, 2.4  # to draw a cloud; each pair of layers; a block of 256 positions
+SEARCH = {"dimension": 1.2, "comparison": 1.3, "scale": 2.6, "imbalance": 1.3, "hubness": 1.3, "estimators": 1.4}
+MEASURED = {"readout": 1.9, "linearity": 0.7}  # of the clouds as measured alone; for each pair of layers:
+PAIRS = {"comparison": 0.3, "alignment": 0.4, "imbalance": 1.0}
+GAUSSIAN, ATTENTION = 0.9, 2.4  # to draw a cloud; a block of 256 positions
 SORTING = 128  # coordinates that take as long as to sort and select: fewer of them gain nothing
 TABLE = 60_000  # bytes of a layer's values at a checkpoint
 
@@ -89,8 +91,11 @@ def _checkpoint(config: Config) -> float:
     layers = model.layers + 1
     compared = 1 + PERMUTATIONS * (PERMUTED in measure.nulls)
     searches = SEARCH["comparison"] * (compared - 1) * layers
-    products += (layers**2 * CKA * compared + searches) * ("comparison" in measure.families)
-    products += model.layers * inputs * ATTENTION * model.context / 256 * ("attention" in measure.families)
+    products += layers**2 * compared * sum(PAIRS.get(family, 0.0) for family in measure.families)
+    products += searches * ("comparison" in measure.families)
+    products += layers * sum(MEASURED.get(family, 0.0) for family in measure.families)
+    of_heads = sum(family in measure.families for family in ("attention", "sinks"))
+    products += model.layers * inputs * ATTENTION * model.context / 256 * of_heads
     return (
         2 * measure.batches * products * 2 * measure.points**2 * max(model.width, SORTING)
     )  # twice: with and without token 0
