@@ -14,7 +14,7 @@ from anisoscope.cli import memory
 from anisoscope.config.experiment import Config
 from anisoscope.config.run import schedule
 from anisoscope.data.corpus import Corpus
-from anisoscope.measurement.expected import ATTENTION, CKA, FAMILY, GAUSSIAN, SEARCH, SORTING
+from anisoscope.measurement.expected import ATTENTION, FAMILY, GAUSSIAN, MEASURED, PAIRS, SEARCH, SORTING
 from anisoscope.measurement.nulls import PERMUTATIONS, PERMUTED
 from anisoscope.training.objective import OBJECTIVES
 from anisoscope.utils.memory import available, format_bytes
@@ -84,8 +84,11 @@ def _checkpoint(config: Config) -> float:
     layers = model.layers + 1
     compared = 1 + PERMUTATIONS * (PERMUTED in measure.nulls)
     searches = SEARCH["comparison"] * (compared - 1) * layers
-    products += (layers**2 * CKA * compared + searches) * ("comparison" in measure.families)
-    products += model.layers * inputs * ATTENTION * model.context / 256 * ("attention" in measure.families)
+    products += layers**2 * compared * sum(PAIRS.get(family, 0.0) for family in measure.families)
+    products += searches * ("comparison" in measure.families)
+    products += layers * sum(MEASURED.get(family, 0.0) for family in measure.families)
+    of_heads = sum(family in measure.families for family in ("attention", "sinks"))
+    products += model.layers * inputs * ATTENTION * model.context / 256 * of_heads
     return (
         2 * measure.batches * products * 2 * measure.points**2 * max(model.width, SORTING)
     )  # twice: with and without token 0

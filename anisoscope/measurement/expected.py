@@ -1,7 +1,7 @@
 """What measuring clouds will take, told before long work.
 
-The time is floating-point operations over a speed that is measured here in a fraction of a second. Weights were
-measured on two CPU cores (docs/speed.md); on other machines they are a guess.
+The time is floating-point operations over a speed that is measured here in a fraction of a second. Weights come from
+timings of each part on two CPU cores; on other machines they are a guess.
 """
 
 import sys
@@ -14,8 +14,10 @@ from anisoscope.utils.speed import duration, speed
 
 # Of a cloud, in products of the cloud with itself; the search for neighbours by how many are wanted.
 FAMILY = {"spectrum": 0.35, "outliers": 1.2, "leading": 0.2, "similarity": 0.4, "frequency": 0.6, "scale": 0.3}
-SEARCH = {"dimension": 1.2, "comparison": 1.3, "scale": 2.6}
-GAUSSIAN, CKA, ATTENTION = 0.9, 0.3, 2.4  # to draw a cloud; each pair of layers; a block of 256 positions
+SEARCH = {"dimension": 1.2, "comparison": 1.3, "scale": 2.6, "imbalance": 1.3, "hubness": 1.3, "estimators": 1.4}
+MEASURED = {"readout": 1.9, "linearity": 0.7}  # of the clouds as measured alone; for each pair of layers:
+PAIRS = {"comparison": 0.3, "alignment": 0.4, "imbalance": 1.0}
+GAUSSIAN, ATTENTION = 0.9, 2.4  # to draw a cloud; a block of 256 positions
 SORTING = 128  # coordinates that take as long as to sort and select: fewer of them gain nothing
 # Of a cloud, in products points x width x the smaller of both; the last is a Gaussian cloud.
 DECOMPOSED = {"spectrum": 12.0, "outliers": 40.0, "leading": 16.0, "gaussian": 16.0}
@@ -33,7 +35,8 @@ def operations(layers: int, points: int, width: int, settings: MeasureConfig) ->
         return sum(DECOMPOSED.get(name, FAMILY.get(name, 0.0) * points / narrow) for name in names)
 
     searched = max((SEARCH.get(name, 0.0) for name in families), default=0.0)
-    of_pairs = (1 + drawn) * searched + layers * CKA * ("comparison" in families)
+    of_pairs = (1 + drawn) * searched + layers * sum(PAIRS.get(name, 0.0) for name in families)
+    of_pairs += sum(MEASURED.get(name, 0.0) for name in families)
     alone = own(families) + drawn * (DECOMPOSED["gaussian"] + own(with_null))
     return 2.0 * layers * points * (points * max(width, SORTING) * of_pairs + width * narrow * alone)
 
