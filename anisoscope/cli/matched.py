@@ -81,6 +81,10 @@ def check_several(configs: dict[str, Config]) -> None:
     """Raise UserError, before any work is done, where there would be nothing to contrast."""
     if len(configs) == 1:
         raise UserError("--stages=matched contrasts runs, and this experiment has one; leave it out")
+
+
+def check_differ(configs: dict[str, Config]) -> None:
+    """Raise UserError where runs differ in their seeds alone: no setting could be contrasted."""
     if len({json.dumps(without_seeds(config)) for config in configs.values()}) == 1:
         raise UserError("--stages=matched contrasts settings, and these runs differ in their seeds alone; leave it out")
 

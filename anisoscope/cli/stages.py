@@ -123,7 +123,9 @@ def fit_tangents(work: Work) -> None:
 
 
 def check_matched(work: Work) -> None:
-    matched.check_several({name: run.config for name, run in work.runs.items()})
+    configs = {name: run.config for name, run in work.runs.items()}
+    matched.check_several(configs)
+    matched.check_differ(configs)
 
 
 def contrast(work: Work) -> None:
