@@ -14,6 +14,7 @@ from anisoscope.utils.speed import duration, speed
 
 # Of a cloud, in products of the cloud with itself; the search for neighbours by how many are wanted.
 FAMILY = {"spectrum": 0.35, "outliers": 1.2, "leading": 0.2, "similarity": 0.4, "frequency": 0.6, "scale": 0.3}
+FAMILY |= {"trajectory": 0.1, "massive": 0.1, "estimators": 15.0}  # further families, on cores that were busy
 SEARCH = {"dimension": 1.2, "comparison": 1.3, "scale": 2.6, "imbalance": 1.3, "hubness": 1.3, "estimators": 1.4}
 MEASURED = {"readout": 1.9, "linearity": 0.7}  # of the clouds as measured alone; for each pair of layers:
 PAIRS = {"comparison": 0.3, "alignment": 0.4, "imbalance": 1.0}
