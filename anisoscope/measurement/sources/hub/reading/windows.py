@@ -71,18 +71,12 @@ def make_windows(
     """
     if window % rate or window < 2 * rate:
         raise UserError(f"window is {window}; this model joins {rate} tokens, so it must be a multiple of {rate}")
-    ids_N = np.asarray(tokenizer(text, add_special_tokens=False, verbose=False)["input_ids"], np.int32)
     before, after = frame(tokenizer) if special else ([], [])
     inner = window - len(before) - len(after)
     if inner < 2:
         raise UserError(f"window is {window}; with special tokens it must be at least {2 + window - inner}")
     unknown = unknown_of(tokenizer)
-    share = float((ids_N == unknown).mean()) if unknown is not None and ids_N.size else 0.0
-    if share > UNKNOWN:
-        raise UserError(
-            f"{share:.0%} of the text are unknown to the tokenizer, at most {UNKNOWN:.0%} may be: "
-            "this text is not the model's, or this tokenizer is not"
-        )
+    ids_N, share = _known_tokens(text, tokenizer, unknown)
     rows_NT = ids_N[: ids_N.size // inner * inner].reshape(-1, inner)
     rows_NT = np.concatenate([np.broadcast_to(before, (len(rows_NT), len(before))), rows_NT,
                               np.broadcast_to(after, (len(rows_NT), len(after)))], axis=1).astype(np.int32)  # fmt: skip
@@ -118,6 +112,18 @@ def make_windows(
     }
     density, mask = ids_N.size / text_bytes, tokenizer.mask_token_id
     return Windows(probe, positions, fixed_T, rate, counts_V, density, mask, about, rows_NT)
+
+
+def _known_tokens(text: str, tokenizer: Any, unknown: int | None) -> tuple[np.ndarray, float]:
+    """The tokens of a text, and which share of them the tokenizer does not know; UserError where that is too large."""
+    ids_N = np.asarray(tokenizer(text, add_special_tokens=False, verbose=False)["input_ids"], np.int32)
+    share = float((ids_N == unknown).mean()) if unknown is not None and ids_N.size else 0.0
+    if share > UNKNOWN:
+        raise UserError(
+            f"{share:.0%} of the text are unknown to the tokenizer, at most {UNKNOWN:.0%} may be: "
+            "this text is not the model's, or this tokenizer is not"
+        )
+    return ids_N, share
 
 
 def at_positions(tokens_T: np.ndarray, rate: int) -> np.ndarray:
