@@ -73,12 +73,9 @@ def draw(frame: pd.DataFrame) -> Figure:
 def message(frame: pd.DataFrame) -> str:
     real = frame[frame.bits_per_byte.notna() & (frame.positions == "all")]
     peaks = real.groupby("model", sort=False).agg(kind=("kind", "first"), peak=("mean", "max"))
-    tallest = peaks[peaks.kind == "decoder"].peak
-    flat = peaks[peaks.kind == "encoder"].peak
-    return (
-        f"Pretrained decoders have a bell up to {tallest.max():.2f}, the pretrained encoder stays below "
-        f"{np.ceil(flat.max() * 100) / 100:.2f}"
-    )
+    tallest = " and ".join(f"{peak:.3f}" for peak in peaks[peaks.kind == "decoder"].peak)
+    flat = np.ceil(peaks[peaks.kind == "encoder"].peak.max() * 100) / 100
+    return f"Pretrained decoders peak at {tallest}; the pretrained encoder stays below {flat:.2f}"
 
 
 def main(given: list[str]) -> None:

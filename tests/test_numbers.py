@@ -19,7 +19,8 @@ ENTRIES = [(name, one) for name, entries in LIST.items() if name != "unchecked" 
 NUMBER = re.compile(r"[−-]?\d[\d,]*(?:\.\d+)?(?![\w,]*-LN)")
 DECIMAL = re.compile(r"(?<![\w.])[−-]?\d+\.\d+(?![\w.]*\d)")
 FROM = {
-    "README.md": ("## What it has found", "## Experiments"),
+    "README.md": ("## Three papers", "## Train and measure"),
+    "docs/findings/pretrained.md": ("## The positive control", "```sh"),
     "docs/findings/index.md": ("# Findings", "The ablation suites in full"),
     "docs/findings/ablations.md": ("## Trained enc", "## Untrained"),
 }
@@ -99,10 +100,20 @@ def verdicts_of(paper: str) -> pd.DataFrame:
     return rows[rows["paper"] == paper]
 
 
+def real(model: str, positions: str = "all") -> pd.Series:
+    """Anisotropy of a pretrained model by layer."""
+    rows = pd.read_csv(RESULTS / "real_models" / "layers.csv").query("model == @model and positions == @positions")
+    return rows.set_index("layer")["mean"]
+
+
+def once_all() -> pd.DataFrame:
+    """Verdicts on claims, each run counted once."""
+    rows = pd.read_csv(RESULTS / "verdicts.csv").query("paper != 'primary contrast'").set_index("claim")
+    return rows[[[*place] not in ABOUT["again"] for place in zip(rows["experiment"], rows["model"], strict=True)]]
+
+
 def effects(claim: str, word: str) -> pd.Series:
-    """Each run counted once."""
-    rows = pd.read_csv(RESULTS / "verdicts.csv").query("claim == @claim")
-    rows = rows[[[*place] not in ABOUT["again"] for place in zip(rows["experiment"], rows["model"], strict=True)]]
+    rows = once_all().loc[[claim]]
     return rows[rows["verdict"] == word]["effect"] if word else rows["effect"]
 
 
