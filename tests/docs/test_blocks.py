@@ -48,6 +48,8 @@ def names() -> dict:
             "sentence_of_each": np.arange(512) // 8,
             "queries": queries,
             "keys": keys,
+            "batch": rng.normal(size=(8, 16, 4)).astype(np.float32),
+            "mask": np.ones((8, 16), bool),
         },
         **{"tokens": rng.integers(0, 9, (16, 32)), "checkpoints": [rng.normal(size=(9, 8))], "texts": ["a text"]},
         "function": lambda params, tokens: jnp.stack([params[tokens], jnp.tanh(params[tokens])]),
