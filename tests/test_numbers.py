@@ -19,7 +19,7 @@ ENTRIES = [(name, one) for name, entries in LIST.items() if name != "unchecked" 
 NUMBER = re.compile(r"[−-]?\d[\d,]*(?:\.\d+)?(?![\w,]*-LN)")
 DECIMAL = re.compile(r"(?<![\w.])[−-]?\d+\.\d+(?![\w.]*\d)")
 FROM = {
-    "README.md": ("## Three papers", "## Train and measure"),
+    "README.md": ("## What it has found", "## Experiments"),
     "docs/findings/index.md": ("# Findings", "The ablation suites in full"),
     "docs/findings/ablations.md": ("## Trained enc", "## Untrained"),
 }
@@ -104,13 +104,6 @@ def effects(claim: str, word: str) -> pd.Series:
     rows = pd.read_csv(RESULTS / "verdicts.csv").query("claim == @claim")
     rows = rows[[[*place] not in ABOUT["again"] for place in zip(rows["experiment"], rows["model"], strict=True)]]
     return rows[rows["verdict"] == word]["effect"] if word else rows["effect"]
-
-
-def counted(word: str) -> int:
-    """Verdicts on claims, each run counted once; "" counts all."""
-    rows = pd.read_csv(RESULTS / "verdicts.csv").query("paper != 'primary contrast'")
-    once = [[*place] not in ABOUT["again"] for place in zip(rows["experiment"], rows["model"], strict=True)]
-    return int((rows[once]["verdict"] == word).sum() if word else sum(once))
 
 
 def flat(text: str) -> str:
