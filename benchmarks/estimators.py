@@ -2,7 +2,7 @@
 
     .venv-bench/bin/python -m benchmarks.estimators [--points 1024 4096 --draws 2 --manifolds M1_Sphere M9_Affine]
 
-Each number is the mean over the draws. The table is that of docs/statistics.md.
+Each number is the mean over the draws. The table is that of docs/explanation/statistics.md.
 """
 
 import argparse

@@ -1,6 +1,6 @@
 """A source of one's own: a folder of step_<n>.npy, activations (layers, windows, T, width) of each step of a training.
 
-    python examples/folder_of_arrays.py ARRAYS TABLES
+    python -m examples.folder_of_arrays ARRAYS TABLES
 
 measures every step into TABLES/measurements and joins them: results.nc, results.csv. What is there already stays.
 """

@@ -51,7 +51,7 @@ class MeasureConfig:
     hook_points: tuple[str, ...] = ()  # further clouds, in tables beside: attention_out, mlp_out, values
     points_table: bool = False  # a table of single points: token, position, frequency, norm, local dimension
     updates: bool = False  # the spectrum of what the next update adds to each matrix of a block
-    steps: tuple[int, ...] = ()  # further ones, that the run never saved: each is trained again (docs/running.md)
+    steps: tuple[int, ...] = ()  # further ones, that the run never saved: each is trained again (docs/howto/running.md)
     seed: int = 0  # which validation windows and positions are probed
 
 

@@ -5,6 +5,10 @@ A formula that is not here is shown in its own words. One that no quantity has i
 
 FEWER = "NaN below 64 distinct points, or half of a cloud of fewer than 128."
 OVER = ", E over the cloud's points"
+TRUE = "y the token that the point is to predict: the next, or of masked characters its own; points without left out"
+TRUE_TOKEN = "y is the token that the point is to predict: the next, or of masked characters its own. Points without are left out."
+OCCURS = "N of how many distinct points a point is one of the 10 nearest, over the distinct points"
+OCCURRENCES = "N is of how many distinct points a point is one of the 10 nearest; over the distinct points."
 
 LATEX: dict[str, tuple[str, str]] = {
     "max(lambda) / sum(lambda)": (
@@ -196,11 +200,88 @@ LATEX: dict[str, tuple[str, str]] = {
         r"d_i = \frac{20 - 2}{\sum_{j < 20} \ln (r_{20,i} / r_{j,i})}",
         f"Quantiles over the distinct points, interpolated in 1/d. {FEWER}",
     ),
-    "mean_cosine - mean_cosine_drift": (r"\text{mean\_cosine} - \text{mean\_cosine\_drift}", ""),
+    "mean_cosine - mean_cosine_drift": (r"\text{mean_cosine} - \text{mean_cosine_drift}", ""),
     "slope through the origin of -ln(1 - (u+j)/(n+u)) on ln(r2/r1), smallest 20 %, u dropped points counted in F": (
         r"-\ln\left(1 - \frac{u + j}{n + u}\right) = d\, \ln \frac{r_{2,(j)}}{r_{1,(j)}}",
         "d is the slope of a line through the origin, of the smallest 20 % of the ratios; u dropped points are counted.",
     ),
+    "mean over points of -sum p_l ln p_l, p_l = softmax(W' norm(x_l)): final norm and unembedding at layer l": (
+        r"\left\langle -\sum_v p_{l,v} \ln p_{l,v} \right\rangle, \qquad p_l = \operatorname{softmax}(W^{\top} \operatorname{norm}(x_l))",
+        "The final norm and the unembedding at layer l; the mean is over points.",
+    ),
+    "mean over points of sum p ln(p / p_l), p that of the last layer": (
+        r"\left\langle \sum_v p_v \ln \frac{p_v}{p_{l,v}} \right\rangle",
+        "p is that of the last layer; the mean is over points.",
+    ),
+    f"mean over points of -log2 p_l(y), {TRUE}": (r"\left\langle -\log_2 p_l(y) \right\rangle", TRUE_TOKEN),
+    f"mean over points of p_l(y), {TRUE}": (r"\left\langle p_l(y) \right\rangle", TRUE_TOKEN),
+    "|U'W|_F^2 / k, U the k = 10 leading principal directions of the layer, W those of the tokens' unembeddings about their mean, times the"
+    " norm's scale; k/D by chance": (
+        r"\frac{\left\| U^{\top} W \right\|_F^2}{k}, \qquad k = 10",
+        "U are the leading principal directions of the layer, W those of the tokens' unembeddings about their mean, times the norm's scale. k/D"
+        " by chance.",
+    ),
+    f"1 - (S_W / (n - K)) / (S_T / (n - 1)), S_W and S_T the squared distances from the means of the K true tokens and of all n points, {TRUE};"
+    " 0 where tokens say nothing of the points": (
+        r"1 - \frac{S_W / (n - K)}{S_T / (n - 1)}",
+        f"The sums are the squared distances from the means of the K true tokens, and of all n points. {TRUE_TOKEN} 0 where tokens say nothing"
+        " of the points.",
+    ),
+    "mean of arccos <v, w> / (|v| |w|), v = x_t - x_(t-1), w = x_(t+1) - x_t, at the points of the cloud whose neighbours in the window are in"
+    " it too; 0 of a straight path, pi/2 of independent steps, 2 pi/3 of independent points": (
+        r"\left\langle \arccos \frac{\langle v, w \rangle}{|v|\, |w|} \right\rangle, \qquad v = x_t - x_{t-1}, \quad w = x_{t+1} - x_t",
+        "At the points of the cloud whose neighbours in the window are in it too. 0 of a straight path, π/2 of independent steps, 2π/3 of"
+        " independent points.",
+    ),
+    **{
+        f"1 - min_A |X A - Y|_F^2, X the layer before and Y {what}, both centred and of norm 1; none of layer 0": (
+            r"1 - \min_A \left\| X A - Y \right\|_F^2",
+            f"X is the layer before and Y {what}, both centred and of norm 1. None of layer 0.",
+        )
+        for what in ("the layer", "the layer less the one before")
+    },
+    **{
+        f"1 - (1 - {name}) (P - 1) / (P - 1 - r), r the rank of the layer before: 0 on average of unrelated points": (
+            r"1 - (1 - \ell)\, \frac{P - 1}{P - 1 - r}",
+            f"ℓ is {name} and r the rank of the layer before: 0 on average of unrelated points.",
+        )
+        for name in ("linearity", "linearity_update")
+    },
+    "2/n times the mean rank in `other_layer` of the nearest in `layer`, among the n distinct points; 1 where they know nothing of one another,"
+    " near 0 where nearness in `layer` tells that in `other_layer`": (
+        r"\frac{2}{n} \left\langle \operatorname{rank}_i^{\text{other}}(j) \right\rangle_i, \qquad j \text{ nearest to } i \text{ in the layer}",
+        "Among the n distinct points. 1 where the two layers know nothing of one another, near 0 where nearness in the layer tells that in the"
+        " other one.",
+    ),
+    "Pearson's correlation of |x_i - x_j|^2 and |y_i - y_j|^2 over all pairs of points": (
+        r"\operatorname{corr}_{i < j}\left(|x_i - x_j|^2,\; |y_i - y_j|^2\right)",
+        "Pearson's, over all pairs of points.",
+    ),
+    "max over rotations Q of <X Q, Y> / (|X|_F |Y|_F) = |X^T Y|_* / (|X|_F |Y|_F), centred": (
+        r"\max_Q \frac{\langle X Q, Y \rangle}{\left\| X \right\|_F \left\| Y \right\|_F}"
+        r" = \frac{\left\| X^{\top} Y \right\|_*}{\left\| X \right\|_F \left\| Y \right\|_F}",
+        "Over rotations Q, both clouds centred; the norm with a star is the sum of the singular values.",
+    ),
+    "ln(C(r2)/C(r1)) / ln(r2/r1), C(r) the share of pairs nearer than r, r1 and r2 the medians of the distances to the 10th and 20th neighbour;"
+    " NaN below 64 distinct points, or half of a cloud of fewer than 128": (
+        r"\frac{\ln (C(r_2) / C(r_1))}{\ln (r_2 / r_1)}",
+        f"C(r) is the share of pairs nearer than r; r₁ and r₂ are the medians of the distances to the 10th and 20th neighbour. {FEWER}",
+    ),
+    "1/(1 - s), s the slope of ln of the tree's length on ln n, n = P/8, P/4, P/2, P distinct points; NaN below 64 distinct points, or half of a"
+    " cloud of fewer than 128": (
+        r"\frac{1}{1 - s}, \qquad \text{length}(n) \sim n^s",
+        f"s is the slope of the logarithm of the tree's length over ln n, for P/8, P/4, P/2 and P distinct points. {FEWER}",
+    ),
+    "number of eigenvalues above s^2 (1 + sqrt(D/P))^2, s^2 the noise whose Marchenko-Pastur median the median eigenvalue is; NaN of fewer points"
+    " than dimensions": (
+        r"\#\left\{ i : \lambda_i > s^2 \left(1 + \sqrt{D / P}\right)^2 \right\}",
+        "s² is the noise whose Marchenko–Pastur median the median eigenvalue is. NaN of fewer points than dimensions.",
+    ),
+    f"E (N - E N)^3 / sd(N)^3, {OCCURS}": (
+        r"\frac{\mathrm{E}\, (N - \mathrm{E}\, N)^3}{\left(\mathrm{E}\, (N - \mathrm{E}\, N)^2\right)^{3/2}}",
+        OCCURRENCES,
+    ),
+    f"max N / 10, {OCCURS}": (r"\frac{\max N}{10}", OCCURRENCES),
     "share of common points among the 10 nearest distinct points of each point that is the first of its copies in both clouds": (
         r"\frac{1}{n} \sum_i \frac{\left| N_{10}^X(i) \cap N_{10}^Y(i) \right|}{10}",
         "N are the 10 nearest distinct points in each cloud, of each point that is the first of its copies in both.",

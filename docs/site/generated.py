@@ -22,6 +22,7 @@ CLOUD_OF = {
     "layers": "all layers together",
     "heads": "queries and keys of each head",
     "vectors": "queries and keys of one head of each block, kept as they are",
+    "readout": "all layers together, and how the model makes its output of the last",
 }
 INTERVAL = {
     "": "the batches are the sample",

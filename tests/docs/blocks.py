@@ -20,6 +20,7 @@ from tests.program import ROOT
 PRINTED = "printed by the block before"
 SAVED = re.compile(r"Save this as `([\w.]+)`:\s*$")
 COMMENT = re.compile(r"(?<!\S)#.*$")
+VARIABLES = re.compile(r"^(\w+=\S* )+")
 PYTHON = re.compile(r"(\.venv[\w-]*/bin/)?python")
 
 
@@ -44,7 +45,7 @@ def lines(text: str) -> list[str]:
 
 def shell(example: Example) -> None:
     for line in example.parsed.replace("\\\n", " ").splitlines():
-        if words := shlex.split(COMMENT.sub("", line)):
+        if words := shlex.split(VARIABLES.sub("", COMMENT.sub("", line))):
             look_up(words)
 
 

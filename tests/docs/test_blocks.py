@@ -1,6 +1,7 @@
 """Every block of code in README and the documents runs and gives what is shown; commands are looked up."""
 
 import contextlib
+import importlib.util
 import re
 from unittest import SkipTest
 
@@ -48,6 +49,8 @@ def names() -> dict:
             "sentence_of_each": np.arange(512) // 8,
             "queries": queries,
             "keys": keys,
+            "batch": rng.normal(size=(8, 16, 4)).astype(np.float32),
+            "mask": np.ones((8, 16), bool),
         },
         **{"tokens": rng.integers(0, 9, (16, 32)), "checkpoints": [rng.normal(size=(9, 8))], "texts": ["a text"]},
         "function": lambda params, tokens: jnp.stack([params[tokens], jnp.tanh(params[tokens])]),
@@ -86,3 +89,12 @@ def test_no_block_escapes():
         assert {fence.partition(" ")[0] for fence in opened} <= LANGUAGES, path
         assert all(re.fullmatch(r'next ".+"', said) for said in re.findall(r"<!-- skip: (.*?) -->", text)), path
         assert not re.search(r"^#.*\n\n    \S", text, re.MULTILINE), f"{path}: an indented block"
+
+
+@pytest.mark.parametrize("path", PAGES, ids=lambda path: str(path.relative_to(ROOT)))
+def test_links_lead_to_files_and_commands_to_modules(path):
+    """In sentences too, which `make docs` does not read for commands."""
+    text = path.read_text()
+    links = [link for link in re.findall(r"\]\(([^)\s#:]+)(?:#[^)\s]*)?\)", text) if not link.startswith("/made/")]
+    assert [link for link in links if not (path.parent / link).exists()] == []
+    assert [name for name in re.findall(r"python -m ([\w.]+)", text) if not importlib.util.find_spec(name)] == []
