@@ -110,8 +110,8 @@ def swapped(folder: pathlib.Path, wrong: dict[str, str], known: manifest.Manifes
     found = dict(wrong)
     for one in wrong:
         path = folder / one
-        if one in known.states and path.is_file() and not path.is_symlink():
-            with contextlib.suppress(OSError):
+        with contextlib.suppress(OSError):
+            if one in known.states and path.is_file() and not path.is_symlink():
                 other = by_digest.get(manifest.entry_of(path, one).sha256)
                 found[one] = f"holds what was written to {other}" if other else wrong[one]
     return found
