@@ -76,9 +76,10 @@ def examine(folder: pathlib.Path, config: Config | None) -> Report:
             one = manifest.unit(path)
             wrong.setdefault(one, what if one == path else f"{path.removeprefix(one + '/')} {what}")
     units, sizes = {manifest.unit(path) for path in known.states}, []
+    passing = {manifest.unit(path) for path, states in known.states.items() if states[-1].passing}
     adopted, others = [], []
     new = {}
-    for path in [*manifest.listed(folder), *empty(folder)]:
+    for path in [*manifest.listed(folder), *(one for one in empty(folder) if one not in passing)]:
         with contextlib.suppress(OSError):
             sizes.append((folder / path).lstat().st_size)
         if path not in known.states:

@@ -49,7 +49,7 @@ def run(argv: list[str]) -> None:
         if given.dry_run:
             kind.dry_run(experiment, request)
         else:
-            run_it = kind.load()
+            run_it = (kind.verify if "verify" in given.stages else kind.load)()
             begin_writing()
             run_it(experiment, request)
 

@@ -8,8 +8,10 @@ import pytest
 from jax.sharding import NamedSharding
 from jax.sharding import PartitionSpec as P
 
+from anisoscope.cli import archive
 from anisoscope.config.run import schedule
 from anisoscope.training import checkpoint
+from anisoscope.utils import folder, manifest
 from anisoscope.utils.errors import RunError, UserError
 
 KEPT = [0, 1, 2, 4, 8]
@@ -155,3 +157,23 @@ def test_the_digest_of_a_checkpoint_is_that_of_its_parameters_and_needs_no_resto
     assert store.digest(8) is None
     (tmp_path / "checkpoints" / "2" / "_CHECKPOINT_METADATA").write_text("{}")
     assert store.digest(2) is None
+
+
+def test_an_archive_is_whole_with_one_that_was_kept_at_a_turn_and_one_that_has_gone(tmp_path):
+    """Also where a kill came while the one that passes was being removed, or before its line."""
+    kept = [0]
+    with folder.locked(tmp_path):
+        store = checkpoint.Checkpoints(tmp_path / "checkpoints", kept)
+        for step in range(5):
+            kept += [step] * (step == 2)  # a turn is seen
+            store.save(step, *items(step))
+        store.close()
+    assert checkpoint.saved(tmp_path / "checkpoints") == [0, 2, 4]
+    found = manifest.read(tmp_path)
+    assert {manifest.step_of(path) for path in found.states} == {0, 2, 4}
+    assert archive.examine(tmp_path, None).wrong == {}
+    shutil.rmtree(tmp_path / "checkpoints" / "4")
+    (tmp_path / "checkpoints" / "4").mkdir()
+    assert archive.examine(tmp_path, None).wrong == {}
+    shutil.rmtree(tmp_path / "checkpoints" / "2")
+    assert [*archive.examine(tmp_path, None).wrong] == ["checkpoints/2"]
