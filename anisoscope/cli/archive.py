@@ -14,7 +14,7 @@ from anisoscope.measurement.tables import measurements
 from anisoscope.measurement.tables.measurements import POINTS, STREAM, TANGENTS
 from anisoscope.training import checkpoint, finished, log
 from anisoscope.utils import files, keeping, manifest
-from anisoscope.utils.errors import RunError, UserError
+from anisoscope.utils.errors import EXHAUSTED, RunError, UserError
 from anisoscope.utils.memory import format_bytes
 
 SMALL = 2**16  # bytes: files that the quick look reads
@@ -93,6 +93,8 @@ def examine(folder: pathlib.Path, config: Config | None) -> Report:
             try:
                 (adopted if adopt(folder, one, config) else others).append(one)
             except (RunError, UserError, OSError, ValueError) as error:
+                if isinstance(error, OSError) and error.errno in EXHAUSTED:
+                    raise
                 wrong[one] = f"is damaged or not its own ({error})"
     return Report(folder, swapped(folder, wrong, known), adopted, others, len(sizes), sum(sizes))
 

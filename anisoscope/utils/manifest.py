@@ -13,6 +13,7 @@ from collections.abc import Iterator, Sequence
 from typing import Any, NamedTuple
 
 from anisoscope.utils import files
+from anisoscope.utils.errors import EXHAUSTED
 
 NAME = "manifest.jsonl"
 DIGITS = 16
@@ -101,7 +102,9 @@ def read(folder: pathlib.Path) -> Manifest:
         content = files.read_small(folder / NAME, LARGEST)
     except FileNotFoundError:
         return found
-    except (OSError, ValueError):
+    except (OSError, ValueError) as error:
+        if isinstance(error, OSError) and error.errno in EXHAUSTED:
+            raise
         found.damaged, found.there, found.ended = [0], True, False
         return found
     *lines, rest = content.split(b"\n")
@@ -230,6 +233,8 @@ def wrong(path: pathlib.Path, states: Sequence[Entry], grows: bool, deep: bool =
         if last.blocks:
             return lines_changed(path, last)
     except OSError as error:
+        if error.errno in EXHAUSTED:
+            raise
         return f"cannot be read ({error.strerror})"
     if status.st_size != last.bytes:
         return f"holds {status.st_size:,} bytes, not {last.bytes:,}"

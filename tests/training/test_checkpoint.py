@@ -1,3 +1,5 @@
+import errno
+import os
 import pathlib
 import shutil
 
@@ -157,6 +159,21 @@ def test_the_digest_of_a_checkpoint_is_that_of_its_parameters_and_needs_no_resto
     assert store.digest(8) is None
     (tmp_path / "checkpoints" / "2" / "_CHECKPOINT_METADATA").write_text("{}")
     assert store.digest(2) is None
+
+
+@pytest.mark.parametrize("code", [errno.EMFILE, errno.EIO])
+def test_too_many_open_files_are_no_damage_of_what_is_read(store, monkeypatch, code):
+    """A damaged checkpoint is moved aside when training goes on; a sound one must not be."""
+    store.save(0, *items())
+
+    def fails(*_):
+        raise OSError(code, os.strerror(code))
+
+    monkeypatch.setattr(store._orbax, "load_checkpointables", fails)
+    kind, words = (OSError, "Too many open files") if code == errno.EMFILE else (RunError, "is damaged: .*rror")
+    for read in (lambda: store.restore(0, *map(abstract, items())), lambda: store.check(0)):
+        with pytest.raises(kind, match=words):
+            read()
 
 
 def test_an_archive_is_whole_with_one_that_was_kept_at_a_turn_and_one_that_has_gone(tmp_path):

@@ -1,5 +1,6 @@
 """A folder that knows what it holds: nothing damaged is taken for sound, and nothing that a kill left for damage."""
 
+import errno
 import json
 import os
 import sys
@@ -200,6 +201,18 @@ def test_a_line_that_a_full_disk_cut_short_is_written_anew(folder, monkeypatch):
         assert manifest.read(folder).damaged == []
         assert wrong(folder) == {}
     assert (manifest.read(folder).damaged, wrong(folder)) == ([], {})
+
+
+def test_too_many_open_files_are_no_damage(folder, monkeypatch):
+    def fails(*_):
+        raise OSError(errno.EMFILE, os.strerror(errno.EMFILE))
+
+    monkeypatch.setattr(manifest, "entry_of", fails)
+    with pytest.raises(OSError, match="Too many open files"):
+        wrong(folder)
+    monkeypatch.setattr(files, "read_small", fails)
+    with pytest.raises(OSError, match="Too many open files"):
+        manifest.read(folder)
 
 
 def test_figures_are_drawn_where_a_system_has_no_locks(tmp_path, monkeypatch):
