@@ -22,16 +22,23 @@ def command(*flags, plain=False):
 
 
 @pytest.fixture(scope="module")
-def root(tmp_path_factory):
-    """A run as it is after each of its stages."""
+def measured(tmp_path_factory):
+    """A run that is trained and measured; drawing would take as long again."""
     root = tmp_path_factory.mktemp("stages")
-    torture.make(command, root)
-    return root
+    torture.make(command, root, ("trained", "measured"))
+    return root / "measured"
+
+
+@pytest.fixture(scope="module")
+def root(measured):
+    """One after each of its stages, with figures too."""
+    torture.make(command, measured.parent, ("full",))
+    return measured.parent
 
 
 @pytest.fixture
-def run(root, tmp_path):
-    return pathlib.Path(shutil.copytree(root / "full", tmp_path / "run"))
+def run(measured, tmp_path):
+    return pathlib.Path(shutil.copytree(measured, tmp_path / "run"))
 
 
 def test_a_sound_run_says_so_in_one_line(run):
@@ -44,19 +51,18 @@ def test_a_sound_run_says_so_in_one_line(run):
     assert "damaged: " not in here(f"--status={run}").stdout
 
 
-def test_what_is_damaged_is_named_and_comes_back_to_the_bit(run, root):
-    """One of each kind: a checkpoint and its table swapped, a score, a table of all steps, a figure, settings."""
+def test_what_is_damaged_is_named_and_comes_back_to_the_bit(run, measured):
+    """One of each kind: a checkpoint, two tables swapped, a score, a table of all steps, settings."""
     torture.swap(run / "measurements" / "8.nc", run / "measurements" / "16.nc")
     (run / "checkpoints" / "8" / "_CHECKPOINT_METADATA").write_text("{")
     (run / "checkpoints" / "41").mkdir()
     (run / "test.json").write_text('{"bits_per_character": 0.5}')
     (run / "results.csv").unlink()
-    (run / "figures" / "training_curve.png").write_bytes(b"")
     (run / "config.json").write_text("{")
     command(f"--workdir={run}", "--stages=verify", "--repair")
     first = command(f"--workdir={run}", "--stages=verify")
     assert first.returncode == 0, words(first)
-    assert torture.digests(run) == torture.digests(root / "full")
+    assert torture.digests(run) == torture.digests(measured)
     moved = {path.relative_to(run).parts[1] for path in run.glob("damaged-*/*")}
     assert moved == {"checkpoints", "measurements", "test.json", "config.json"}
 
@@ -109,6 +115,20 @@ def test_a_text_that_is_gone_is_told(run, monkeypatch):
     monkeypatch.setattr(repair.corpus, "load", gone)
     process = command(f"--workdir={run}", "--stages=verify", "--repair")
     assert "cannot come back, as the text is gone (data.path x cannot be read): checkpoints/8" in process.stdout
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", ["figures/manifest.jsonl", "config.json", "checkpoints/8/params/_sharding"])
+def test_a_manifest_that_is_swapped_with_another_file_comes_back_with_it(root, tmp_path, name):
+    """That of figures is a sound one, of another folder."""
+    run = pathlib.Path(shutil.copytree(root / "full", tmp_path / "run"))
+    torture.swap(run / "manifest.jsonl", run / name)
+    process = command(f"--workdir={run}", "--stages=verify", "--repair")
+    assert process.returncode == 0, words(process)
+    after = command(f"--workdir={run}", "--stages=verify")
+    assert after.returncode == 0, words(after)
+    assert torture.digests(run) == torture.digests(root / "full")
+    assert (run / "figures" / "training_curve.png").stat().st_size > 0
 
 
 @pytest.mark.slow

@@ -6,7 +6,7 @@ import random
 import re
 import shutil
 import subprocess
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from typing import NamedTuple
 
 from anisoscope.utils import manifest
@@ -176,13 +176,20 @@ PHASES = {  # what is killed in its middle: from which stage of a run on, and it
 }
 
 
-def make(command: Callable[..., object], root: pathlib.Path) -> None:
-    """A run as it is after each stage."""
-    steps = ("", "trained", "--stages=train"), ("trained", "measured", "--stages=measure"), ("measured", "full", "")
-    for before, name, stages in steps:
+STAGES = {  # of a run, by name: which one it goes on from, and with which stage
+    "trained": ("", "train"),
+    "measured": ("trained", "measure"),
+    "full": ("measured", "figures"),
+}
+
+
+def make(command: Callable[..., object], root: pathlib.Path, names: Iterable[str] = tuple(STAGES)) -> None:
+    """A run as it is after each of these stages; those before them are there."""
+    for name in names:
+        before, stage = STAGES[name]
         if before:
             shutil.copytree(root / before, root / name)
-        process = command(f"--workdir={root / name}", *filter(None, [stages]))
+        process = command(f"--workdir={root / name}", f"--stages={stage}")
         assert process.returncode == 0, words(process)
 
 

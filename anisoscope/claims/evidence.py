@@ -19,6 +19,9 @@ from anisoscope.analysis.correlations import correlate
 from anisoscope.claims.entries import CLAIMS, ENCODER, MODELS, PLAIN, Claim
 from anisoscope.measurement.tables import files
 from anisoscope.utils.errors import UserError
+from anisoscope.utils.files import read_json
+from anisoscope.utils.folder import SETTINGS_GONE
+from anisoscope.utils.settings import flat
 
 NAME = "evidence.csv"
 COLUMNS = ("claim", "model", "unit", "value", "error", "freedom", "n", "gain", "outside")
@@ -36,10 +39,19 @@ def read(folder: pathlib.Path) -> pd.DataFrame:
         {"claim": name} | row for name, claim in CLAIMS.items() for row in READERS[claim.table](folder, name, claim)
     ]
     if not rows and (folder / NAME).exists():
-        return pd.read_csv(folder / NAME, dtype={"claim": str, "model": str, "unit": str, "outside": str})
+        return _by_its_word(folder / NAME)
     if not rows:
         raise UserError(f"{folder} holds no table that speaks to a claim; run --stages=train,measure there first")
     return pd.DataFrame(rows, columns=list(COLUMNS)).sort_values(["claim", "model"], kind="stable")
+
+
+def _by_its_word(path: pathlib.Path) -> pd.DataFrame:
+    texts = dict.fromkeys(("claim", "model", "unit", "outside"), str)
+    found = pd.read_csv(path, dtype=texts, keep_default_na=False, na_values=[""])
+    if list(found) != list(COLUMNS) or (unknown := sorted({*found["claim"]} - {*CLAIMS})):
+        what = f"a claim that is not known, {unknown[0]!r}" if list(found) == list(COLUMNS) else "other columns"
+        raise UserError(f"{path} has {what}; --stages=verdicts, where its tables are, writes it again")
+    return found
 
 
 def rows_of_runs(folder: pathlib.Path, *columns: str) -> pd.DataFrame | None:
@@ -53,7 +65,14 @@ def rows_of_runs(folder: pathlib.Path, *columns: str) -> pd.DataFrame | None:
     kinds = np.array([MODELS.get(pair, "other") for pair in pairs], dtype=object)
     for setting in (one for one in PLAIN if one in rows):
         kinds[(rows[setting] != PLAIN[setting]).to_numpy()] = "other"
+    kinds[[not _is_plain(folder / run / "config.json") for run in rows["run"]]] = "other"
     return rows.assign(kind=kinds, gain=rows.get("test_context_gain", np.nan))
+
+
+def _is_plain(path: pathlib.Path) -> bool:
+    """Whether a run's settings, where they are there, are the papers': runs.csv has those alone that differ."""
+    settings = flat(read_json(path, SETTINGS_GONE)) if path.exists() else {}
+    return all(settings.get(name, value) == value for name, value in PLAIN.items())
 
 
 def of_runs(folder: pathlib.Path, name: str, claim: Claim) -> Rows:
@@ -70,10 +89,10 @@ def of_runs(folder: pathlib.Path, name: str, claim: Claim) -> Rows:
 
 def of_pairs(folder: pathlib.Path, name: str, claim: Claim) -> Rows:
     """Decoder less encoder of the same seeds, where the names of conditions differ in the kind alone."""
-    rows = rows_of_runs(folder, claim.quantity)
+    seeds = ["train.seed", "train.data_seed"]
+    rows = rows_of_runs(folder, claim.quantity, *seeds)
     if rows is None:
         return
-    seeds = ["train.seed", "train.data_seed"]
     for condition, decoders in rows[rows["kind"] == "decoder"].groupby("condition", sort=False):
         wanted = {condition.replace("decoder", "encoder"), "_".join(ENCODER[::-1])} - {condition}
         encoders = rows[(rows["kind"] == "encoder") & rows["condition"].isin(wanted)]
@@ -92,14 +111,16 @@ def over_models(folder: pathlib.Path, name: str, claim: Claim) -> Rows:
     rows = rows_of_runs(folder, one, other)
     if rows is None or rows["condition"].nunique() < 2:
         return
-    means = rows.groupby("condition")[[one, other, "gain"]].mean()
+    rows = rows[np.isfinite(rows[[one, other]]).all(axis=1)]
+    by_condition = rows.groupby("condition")
+    means = by_condition[[one, other]].mean().assign(gain=by_condition["gain"].agg(lambda one: one.mean(skipna=False)))
     r = correlate(means[one].values, means[other].values).pearson
     about = {"error": (len(means) - 3) ** -0.5 if len(means) > 3 else np.nan, "freedom": np.inf, "n": len(means)}
     yield {
         "model": "over models",
         "unit": "z of r",
         "value": np.arctanh(r),
-        "gain": means["gain"].min(),
+        "gain": means["gain"].min(skipna=False),
         "outside": "",
     } | about
 
@@ -108,7 +129,8 @@ def over_layers(folder: pathlib.Path, name: str, claim: Claim) -> Rows:
     rows, one_and_other = rows_of_runs(folder), claim.quantity.split(",")
     if rows is None or not (folder / "layers.csv").exists():
         return
-    layers = pd.read_csv(folder / "layers.csv", dtype={"run": str, "condition": str})
+    texts = {"run": str, "condition": str}
+    layers = pd.read_csv(folder / "layers.csv", dtype=texts, keep_default_na=False, na_values=[""])
     if not {*one_and_other} <= {*layers}:
         return
     about = rows.set_index("run")
@@ -129,11 +151,25 @@ def of_matched(folder: pathlib.Path, name: str, claim: Claim) -> Rows:
     where = dict(zip(("setting", "before", "after", "held"), MATCHED[name], strict=True))
     where = {name: value for name, value in where.items() if value is not None}
     where |= {"quantity": claim.quantity, "positions": "all"}
-    for row in rows[(rows[list(where)] == pd.Series(where)).all(axis=1)].to_dict("records"):
+    found = rows[(rows[list(where)] == pd.Series(where)).all(axis=1)].to_dict("records")
+    if found and _of_other_tables(folder):
+        print(f"{path} is of other tables than now, and says nothing of {name}: --stages=matched reads them again")
+        return
+    for row in found:
+        held = f" ({row['held']})" if len(found) > 1 else ""
+        about = {"model": f"{row['before']} → {row['after']}{held}", "unit": "contrast", "outside": ""}
         yield {
-            **{"model": f"{row['before']} → {row['after']}", "unit": "contrast", "value": row["change"], "outside": ""},
+            **about | {"value": row["change"]},
             **{"error": row["error"], "freedom": row["freedom"], "n": row["pairs"], "gain": row["level"]},
         }
+
+
+def _of_other_tables(folder: pathlib.Path) -> bool:
+    """Whether loss-matched contrasts were read from other tables than lie there now; not where there is none."""
+    names = on_disk.read_runs(folder)[0]["run"] if (folder / "runs.csv").exists() else ()
+    folders = {run: folder / run for run in names}
+    there = bool(folders) and all((path / "results.nc").exists() for path in folders.values())
+    return there and on_disk.digests(folders) != on_disk.read_digests(folder)
 
 
 def of_tangents(folder: pathlib.Path, name: str, claim: Claim) -> Rows:

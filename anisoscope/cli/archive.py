@@ -14,7 +14,7 @@ from anisoscope.measurement.tables import measurements
 from anisoscope.measurement.tables.measurements import POINTS, STREAM, TANGENTS
 from anisoscope.training import checkpoint, finished, log
 from anisoscope.utils import files, keeping, manifest
-from anisoscope.utils.errors import RunError, UserError
+from anisoscope.utils.errors import EXHAUSTED, RunError, UserError
 from anisoscope.utils.memory import format_bytes
 
 SMALL = 2**16  # bytes: files that the quick look reads
@@ -76,9 +76,10 @@ def examine(folder: pathlib.Path, config: Config | None) -> Report:
             one = manifest.unit(path)
             wrong.setdefault(one, what if one == path else f"{path.removeprefix(one + '/')} {what}")
     units, sizes = {manifest.unit(path) for path in known.states}, []
+    passing = {manifest.unit(path) for path, states in known.states.items() if states[-1].passing}
     adopted, others = [], []
     new = {}
-    for path in [*manifest.listed(folder), *empty(folder)]:
+    for path in [*manifest.listed(folder), *(one for one in empty(folder) if one not in passing)]:
         with contextlib.suppress(OSError):
             sizes.append((folder / path).lstat().st_size)
         if path not in known.states:
@@ -92,6 +93,8 @@ def examine(folder: pathlib.Path, config: Config | None) -> Report:
             try:
                 (adopted if adopt(folder, one, config) else others).append(one)
             except (RunError, UserError, OSError, ValueError) as error:
+                if isinstance(error, OSError) and error.errno in EXHAUSTED:
+                    raise
                 wrong[one] = f"is damaged or not its own ({error})"
     return Report(folder, swapped(folder, wrong, known), adopted, others, len(sizes), sum(sizes))
 
@@ -110,8 +113,8 @@ def swapped(folder: pathlib.Path, wrong: dict[str, str], known: manifest.Manifes
     found = dict(wrong)
     for one in wrong:
         path = folder / one
-        if one in known.states and path.is_file() and not path.is_symlink():
-            with contextlib.suppress(OSError):
+        with contextlib.suppress(OSError):
+            if one in known.states and path.is_file() and not path.is_symlink():
                 other = by_digest.get(manifest.entry_of(path, one).sha256)
                 found[one] = f"holds what was written to {other}" if other else wrong[one]
     return found

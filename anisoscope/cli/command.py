@@ -3,6 +3,7 @@
 import logging
 import pathlib
 import re
+import warnings
 from collections.abc import Iterable
 
 import absl.logging
@@ -19,6 +20,7 @@ USAGE = "Train, measure and draw: anisoscope --config=decoder_small [--config.tr
 def run(argv: list[str]) -> None:
     absl.logging.set_verbosity(absl.logging.FATAL)  # Orbax logs tracebacks of what is told in one line here
     logging.getLogger().setLevel(logging.CRITICAL)
+    warnings.filterwarnings("ignore", "coroutine .* was never awaited", RuntimeWarning)  # nor what it broke off then
     words, settings = flags.split(argv)
     given = options.parse(words)
     options.check_settings(given, settings)
@@ -49,7 +51,7 @@ def run(argv: list[str]) -> None:
         if given.dry_run:
             kind.dry_run(experiment, request)
         else:
-            run_it = kind.load()
+            run_it = (kind.verify if "verify" in given.stages else kind.load)()
             begin_writing()
             run_it(experiment, request)
 

@@ -25,6 +25,7 @@ class Kind(NamedTuple):
     check: Runs  # UserError, one line, where it cannot be run so
     dry_run: Runs  # --dry_run: prints what would be done, and does nothing
     load: Callable[[], Runs]  # imports what runs it, which takes seconds, and gives that
+    verify: Callable[[], Runs]  # the same for the stage of this name
 
 
 def late(module: str, name: str) -> Callable[[], Runs]:
@@ -69,7 +70,7 @@ def without_training(
         if "tangents" in stages:
             options.check_tangents(request.given, experiment.tangents.enabled)
 
-    return Kind(config, checked, dry_run_untrained, load)
+    return Kind(config, checked, dry_run_untrained, load, late("untrained", "verify"))
 
 
 def dry_run_untrained(experiment: Any, request: Request) -> None:
@@ -88,7 +89,7 @@ KINDS = (
         Config,
         check_training,
         lambda experiment, request: late("training", "dry_run")()(experiment, request),
-        late("training", "run"),
+        *[late("training", "run")] * 2,
     ),
     without_training(
         UntrainedConfig, "untrained blocks", untrained.check_untrained, late("untrained", "untrained_blocks")

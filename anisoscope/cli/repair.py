@@ -79,7 +79,8 @@ def verify(
                 set_right(name or title, report, configs.get(name), configs[name] if name else experiment, stop)
             )
         if drawn.wrong:
-            away(title, drawn)
+            with keeping.alone(drawn.folder):  # what is not drawn any more is forgotten
+                away(title, drawn)
             repaired.append(Repaired(title, drawn.folder, {}, {"figures"}))
         return repaired
 

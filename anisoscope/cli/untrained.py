@@ -6,6 +6,7 @@ from collections.abc import Callable, Iterator
 from typing import Any
 
 from anisoscope.analysis import modalities, on_disk
+from anisoscope.cli import archive
 from anisoscope.cli.drawing import beside, draw_figures, folder_of, format_figures, load, not_there
 from anisoscope.cli.options import Request
 from anisoscope.cli.stages import keep_compiled, with_tangents
@@ -23,7 +24,7 @@ from anisoscope.plot import draw, papers
 from anisoscope.plot.report import page
 from anisoscope.tangents.curved import tables as curved
 from anisoscope.utils import folder, mesh
-from anisoscope.utils.errors import UserError
+from anisoscope.utils.errors import RunError, UserError
 from anisoscope.utils.files import read_json
 from anisoscope.utils.stop import Stop
 
@@ -150,6 +151,21 @@ def draw_models(
         files.write_csv(correlated, to / "correlations_by_modality.csv")
     print(format_figures(paths, to))
     print(f"page:    {page.write(runs, runs, shown, beside(to, root))}")
+
+
+def verify(config: Any, request: Request) -> None:
+    """Is the folder whole, and of a list of models each of theirs?"""
+    root, title = request.root, request.title
+    if not (root / "config.json").exists():
+        raise not_there(root, "config.json", "measure")
+    folders = {title: root} | {path.parent.name: path.parent for path in sorted(root.glob("*/config.json"))}
+    found = len(archive.figures(root, title).wrong)
+    for name, path in folders.items():
+        with folder.locked(path):
+            found += len(archive.verify(name, path, None).wrong)
+    if found:
+        advice = "move them elsewhere, and --stages=measure,figures writes them again"
+        raise RunError(f"{title}: {found} damaged, missing or not its own, as said above; {advice}")
 
 
 def begun(request: Request) -> tuple[pathlib.Path, list[str], pathlib.Path]:

@@ -5,8 +5,10 @@ every leaf, checked at each restore, because Orbax restores flipped bits without
 """
 
 import contextlib
+import errno
 import hashlib
 import json
+import os
 import pathlib
 from typing import Any, NamedTuple
 
@@ -172,6 +174,8 @@ class Checkpoints:
 
     def _damaged(self, step: int, why: Any) -> RunError:
         why = (str(getattr(why, "__cause__", None) or why).splitlines() or [repr(why)])[0]
+        if (said := os.strerror(errno.EMFILE)) in why:  # what is sound must not be moved aside for it
+            raise OSError(errno.EMFILE, said, str(self._folder / str(step)))
         return RunError(f"checkpoint {self._folder / str(step)} is damaged: {why[:200]}")
 
     def set_aside(self, step: int) -> pathlib.Path:

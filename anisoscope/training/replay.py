@@ -134,8 +134,26 @@ def params(config: RunConfig, corpus: Corpus, run: pathlib.Path, wanted: int) ->
         if wanted in store.readable():
             return store.restore_params(wanted)
         check_reached(config, run, store, [wanted])
-    _, (found, _) = next(states(config, corpus, run, [wanted], str(run), Stop()))
-    return jax.tree.map(np.asarray, found)
+    with as_the_command_trains():
+        _, (found, _) = next(states(config, corpus, run, [wanted], str(run), Stop()))
+        return jax.tree.map(np.asarray, found)
+
+
+@contextlib.contextmanager
+def as_the_command_trains() -> Iterator[None]:
+    """JAX's own settings in this thread, whatever the process that asks has set: numbers depend on them."""
+    if jax.config.jax_random_seed_offset:
+        raise UserError("jax_random_seed_offset is set, and other numbers would come out; unset JAX_RANDOM_SEED_OFFSET")
+    with (
+        jax.enable_x64(False),
+        jax.default_prng_impl("threefry2x32"),
+        jax.threefry_partitionable(True),
+        jax.default_matmul_precision(None),
+        jax.numpy_dtype_promotion("standard"),
+        jax.numpy_rank_promotion("allow"),
+        jax.disable_jit(False),
+    ):
+        yield
 
 
 def stored(run: pathlib.Path) -> checkpoint.Beside:

@@ -6,6 +6,7 @@ import errno
 from collections.abc import Iterable, Iterator
 
 FULL = {errno.ENOSPC, errno.EDQUOT, errno.EFBIG}
+EXHAUSTED = {errno.EMFILE, errno.ENFILE}  # files open at once: says nothing of the file that is read
 FORBIDDEN = {errno.EACCES, errno.EPERM}
 RESUMES = "and the same command resumes there"
 
@@ -41,7 +42,7 @@ def as_value_error() -> Iterator[None]:
 def of_system(error: OSError) -> str:
     """What the system says, of which file, and what helps."""
     said = f"{error.filename}: {error.strerror}" if error.filename and error.strerror else error.strerror or str(error)
-    if error.errno == errno.EMFILE:
+    if error.errno in EXHAUSTED:
         return f"{said}; allow more with ulimit -n 1024, {RESUMES}"
     if error.errno in FULL:
         return f"{said}; make room on the disk, {RESUMES}"

@@ -1,6 +1,7 @@
 """Who writes a manifest (utils/manifest.py): the one process that holds a folder, whenever it writes a file there."""
 
 import contextlib
+import errno
 import itertools
 import json
 import os
@@ -40,12 +41,17 @@ class _Keeper:
             lines += self.line(manifest.of_entry(entry, same))
             self.manifest.add(entry)
         if lines:
-            file = files.open_in_place(self.folder / manifest.NAME, os.O_WRONLY | os.O_APPEND)
             try:
-                os.write(file, lines)
-                os.fsync(file)
-            finally:
-                os.close(file)
+                self.append(lines)
+            except OSError:
+                self.begun = False  # a line may be cut short, and no other may come behind it
+                raise
+
+    def append(self, lines: bytes) -> None:
+        with open(files.open_in_place(self.folder / manifest.NAME, os.O_WRONLY | os.O_APPEND), "ab", 0) as file:
+            if file.write(lines) != len(lines):
+                raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC), str(self.folder / manifest.NAME))
+            os.fsync(file.fileno())
 
     def line(self, values: dict[str, Any]) -> bytes:
         text = json.dumps(values).encode()
@@ -108,7 +114,7 @@ def alone(folder: pathlib.Path, beside: pathlib.Path | None = None) -> Iterator[
     A file `beside` the folder may be written too: it is in the manifest by its path from there.
     """
     with contextlib.ExitStack() as stack:
-        with contextlib.suppress(OSError):
+        with contextlib.suppress(OSError, ImportError):  # a system may have no such locks
             stack.enter_context(files.locked(folder / ".lock", wait=True))
             stack.enter_context(keeping(folder))
             if beside:

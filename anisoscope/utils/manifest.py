@@ -13,6 +13,7 @@ from collections.abc import Iterator, Sequence
 from typing import Any, NamedTuple
 
 from anisoscope.utils import files
+from anisoscope.utils.errors import EXHAUSTED
 
 NAME = "manifest.jsonl"
 DIGITS = 16
@@ -20,6 +21,8 @@ LINES = 16  # of a log, in a block with a digest of its own
 LARGEST = 2**28  # bytes of a manifest
 ASIDE = "damaged"  # how folders begin of what was set aside; they do not count, nor does what is written
 CHECKPOINTS = "checkpoints"
+BESIDE = "../report.html"  # the one file that may lie outside: the page of figures
+MOST_SESSIONS = 2**20
 
 
 class Entry(NamedTuple):
@@ -99,7 +102,9 @@ def read(folder: pathlib.Path) -> Manifest:
         content = files.read_small(folder / NAME, LARGEST)
     except FileNotFoundError:
         return found
-    except (OSError, ValueError):
+    except (OSError, ValueError) as error:
+        if isinstance(error, OSError) and error.errno in EXHAUSTED:
+            raise
         found.damaged, found.there, found.ended = [0], True, False
         return found
     *lines, rest = content.split(b"\n")
@@ -123,13 +128,35 @@ def _take(found: Manifest, values: dict[str, Any]) -> None:
     found.ended = "end" in values
     if "session" in values and "path" not in values:
         number = values.pop("session")
+        if not (_whole(number) and number < MOST_SESSIONS and isinstance(values.get("settings", {}), dict)):
+            raise ValueError("it is no session")
+        if not all(isinstance(values.get(name) or "", str) for name in ("program", "text")):
+            raise ValueError("it is no session")
         found.sessions += [{}] * (number + 1 - len(found.sessions))
         found.sessions[number] = values
     elif "path" in values:
         first, before = values.pop("from", 0), found.states.get(values["path"], [Entry("", 0, "")])[-1]
         values.pop("step", None)
         blocks = (*before.blocks[:first], *map(tuple, values.pop("blocks", ())))
-        found.add(Entry(**{"sha256": ""} | values, blocks=blocks))
+        found.add(_sound(Entry(**{"sha256": ""} | values, blocks=blocks)))
+
+
+def _sound(entry: Entry) -> Entry:
+    """ValueError where it is of no file of this folder, as in a manifest that somebody else has made."""
+    path = pathlib.PurePosixPath(entry.path)
+    inside = entry.path == BESIDE or not (path.is_absolute() or ".." in path.parts)
+    if not (inside and path.parts and "\0" not in entry.path and str(path) == entry.path):
+        raise ValueError("it is no path below the folder")
+    ends = [0, *(end for end, _ in entry.blocks)]
+    if not (entry.bytes is None or _whole(entry.bytes)) or not all(map(_whole, ends)) or ends != sorted(ends):
+        raise ValueError("it has no size")
+    if not all(isinstance(one, str) for one in (entry.sha256, entry.about, *(digest for _, digest in entry.blocks))):
+        raise ValueError("it has no digest")
+    return entry
+
+
+def _whole(number: Any) -> bool:
+    return type(number) is int and number >= 0
 
 
 def guard(before: str, text: bytes) -> str:
@@ -206,6 +233,8 @@ def wrong(path: pathlib.Path, states: Sequence[Entry], grows: bool, deep: bool =
         if last.blocks:
             return lines_changed(path, last)
     except OSError as error:
+        if error.errno in EXHAUSTED:
+            raise
         return f"cannot be read ({error.strerror})"
     if status.st_size != last.bytes:
         return f"holds {status.st_size:,} bytes, not {last.bytes:,}"

@@ -1,5 +1,7 @@
 """Verdicts on what is planted: every rule in all directions, and what each reader takes from the tables of a folder."""
 
+import json
+
 import numpy as np
 import pandas as pd
 import pytest
@@ -127,6 +129,73 @@ def test_a_decoder_that_was_intervened_on_decides_nothing_nor_one_outside_of_the
     assert (found.loc["growth", "outside"] == "").all()
     rows.assign(**{"model.attention": "sigmoid"}).to_csv(tmp_path / "runs.csv", index=False)
     assert "decoder_bell" not in set(evidence.read(tmp_path).claim)
+
+
+def test_a_decoder_whose_own_settings_are_an_interventions_decides_nothing(tmp_path):
+    """runs.csv has the settings that differ between runs, and these do not."""
+    for name in experiment(tmp_path):
+        (tmp_path / name / "config.json").write_text('{"model": {"sink": true}}')
+    assert "decoder_bell" not in set(evidence.read(tmp_path).claim)
+
+
+def test_over_models_n_counts_the_conditions_that_have_both_numbers(tmp_path):
+    drawn = np.random.default_rng(0).standard_normal((2, 12))
+    rows = pd.DataFrame({"mean_cosine": drawn[0], "drift": drawn[1], "test_context_gain": 2.0})
+    rows["condition"], rows["run"] = [f"c{i // 2}" for i in range(12)], [f"c{i // 2}_{i % 2}" for i in range(12)]
+    rows = rows.assign(**{"objective": "next", "model.mask": "causal", "train.seed": [0, 1] * 6})
+    rows.loc[rows.condition == "c5", "drift"] = np.nan
+    on_disk.files.write_csv(rows, tmp_path / "runs.csv")
+    found = evidence.read(tmp_path).query("claim == 'cosine_follows_drift_over_models'").iloc[0]
+    means = rows.groupby("condition")[["mean_cosine", "drift"]].mean().dropna()
+    assert (found.n, found.error) == (5, 2**-0.5)
+    assert np.tanh(found.value) == pytest.approx(means.mean_cosine.corr(means.drift))
+    rows.loc[0, "test_context_gain"] = np.nan  # whether it has learned is not known
+    on_disk.files.write_csv(rows, tmp_path / "runs.csv")
+    found = anisoscope.verdicts([tmp_path]).query("claim == 'cosine_follows_drift_over_models'").iloc[0]
+    assert found.reason.startswith("has not learned")
+
+
+def matched(folder, *held):
+    """Loss-matched contrasts of growth, as many as there are words for what is held."""
+    about = {"setting": "model.centre_queries", "before": "no centre_queries", "after": "centre_queries"}
+    about |= {"quantity": "growth", "positions": "all", "error": 0.01, "freedom": 4, "pairs": 5, "level": 1.5}
+    frame = pd.DataFrame([about | {"held": one, "change": -0.1 * (i + 1)} for i, one in enumerate(held)])
+    on_disk.files.write_csv(frame, folder / "contrasts_loss_matched.csv")
+
+
+def test_contrasts_of_one_claim_that_hold_other_things_are_two(tmp_path):
+    matched(tmp_path, "causal")
+    assert evidence.read(tmp_path).model.tolist() == ["no centre_queries → centre_queries"]
+    matched(tmp_path, "causal", "window 16")
+    found = anisoscope.verdicts([tmp_path])
+    assert found.effect.tolist() == pytest.approx([-0.1, -0.2])
+    assert found.model.str.endswith((" (causal)", " (window 16)")).all()
+
+
+def test_loss_matched_contrasts_of_other_tables_than_now_are_no_evidence(tmp_path, capsys):
+    names = experiment(tmp_path)
+    matched(tmp_path, "causal")
+    digests = on_disk.digests({name: tmp_path / name for name in names})
+    (tmp_path / on_disk.DIGESTS).write_text(json.dumps(digests))
+    claim = "common_query_makes_anisotropy"
+    assert claim in set(evidence.read(tmp_path).claim)
+    (tmp_path / on_disk.DIGESTS).write_text(json.dumps(digests | {"decoder_0": "of before"}))
+    assert claim not in set(evidence.read(tmp_path).claim)
+    assert f"says nothing of {claim}: --stages=matched reads them again" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize(
+    ("change", "words"),
+    [
+        (lambda frame: frame.assign(claim="of_tomorrow"), "has a claim that is not known, 'of_tomorrow'"),
+        (lambda frame: frame.drop(columns="n"), "has other columns"),
+    ],
+)
+def test_evidence_of_another_version_is_refused_in_one_line(tmp_path, change, words):
+    path = plant(tmp_path / "it") / evidence.NAME
+    change(pd.read_csv(path)).to_csv(path, index=False)
+    with pytest.raises(UserError, match=words):
+        anisoscope.verdicts([tmp_path / "it"])
 
 
 def tangents() -> xr.Dataset:

@@ -1,3 +1,5 @@
+import errno
+import os
 import pathlib
 import shutil
 
@@ -8,8 +10,10 @@ import pytest
 from jax.sharding import NamedSharding
 from jax.sharding import PartitionSpec as P
 
+from anisoscope.cli import archive
 from anisoscope.config.run import schedule
 from anisoscope.training import checkpoint
+from anisoscope.utils import folder, manifest
 from anisoscope.utils.errors import RunError, UserError
 
 KEPT = [0, 1, 2, 4, 8]
@@ -155,3 +159,38 @@ def test_the_digest_of_a_checkpoint_is_that_of_its_parameters_and_needs_no_resto
     assert store.digest(8) is None
     (tmp_path / "checkpoints" / "2" / "_CHECKPOINT_METADATA").write_text("{}")
     assert store.digest(2) is None
+
+
+@pytest.mark.parametrize("code", [errno.EMFILE, errno.EIO])
+def test_too_many_open_files_are_no_damage_of_what_is_read(store, monkeypatch, code):
+    """A damaged checkpoint is moved aside when training goes on; a sound one must not be."""
+    store.save(0, *items())
+
+    def fails(*_):
+        raise OSError(code, os.strerror(code))
+
+    monkeypatch.setattr(store._orbax, "load_checkpointables", fails)
+    kind, words = (OSError, "Too many open files") if code == errno.EMFILE else (RunError, "is damaged: .*rror")
+    for read in (lambda: store.restore(0, *map(abstract, items())), lambda: store.check(0)):
+        with pytest.raises(kind, match=words):
+            read()
+
+
+def test_an_archive_is_whole_with_one_that_was_kept_at_a_turn_and_one_that_has_gone(tmp_path):
+    """Also where a kill came while the one that passes was being removed, or before its line."""
+    kept = [0]
+    with folder.locked(tmp_path):
+        store = checkpoint.Checkpoints(tmp_path / "checkpoints", kept)
+        for step in range(5):
+            kept += [step] * (step == 2)  # a turn is seen
+            store.save(step, *items(step))
+        store.close()
+    assert checkpoint.saved(tmp_path / "checkpoints") == [0, 2, 4]
+    found = manifest.read(tmp_path)
+    assert {manifest.step_of(path) for path in found.states} == {0, 2, 4}
+    assert archive.examine(tmp_path, None).wrong == {}
+    shutil.rmtree(tmp_path / "checkpoints" / "4")
+    (tmp_path / "checkpoints" / "4").mkdir()
+    assert archive.examine(tmp_path, None).wrong == {}
+    shutil.rmtree(tmp_path / "checkpoints" / "2")
+    assert [*archive.examine(tmp_path, None).wrong] == ["checkpoints/2"]

@@ -3,6 +3,7 @@
 import json
 import types
 
+import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
@@ -82,6 +83,24 @@ def test_it_ends_at_the_first_step_with_that_gain_and_is_the_run_there_bitwise(f
     record.write_text(json.dumps(other))  # as if the run had been trained anew, with another result
     assert retrain(folder, dict.fromkeys(levels, replay.Bracket(1, 12))) == found
     assert len(list((folder / "loss_matched" / "damaged_checkpoints").iterdir())) == len(made)
+
+
+def test_parameters_trained_again_are_the_same_whatever_the_process_has_set(folder):
+    """Windows and masks are drawn by JAX's keys, and float64 or another generator would draw others."""
+    expected = replay.params(CONFIG, tiny.corpus(), folder, 3)
+    with jax.enable_x64(True), jax.default_prng_impl("rbg"), jax.threefry_partitionable(False):
+        found = replay.params(CONFIG, tiny.corpus(), folder, 3)
+        assert jax.random.key(0).dtype != jax.random.key(0, impl="threefry2x32").dtype  # it is as it was
+    jax.tree.map(np.testing.assert_array_equal, found, expected)
+
+
+def test_an_offset_of_seeds_is_refused(tmp_path):
+    jax.config.update("jax_random_seed_offset", 1)
+    try:
+        with pytest.raises(UserError, match="unset JAX_RANDOM_SEED_OFFSET"), replay.as_the_command_trains():
+            pass
+    finally:
+        jax.config.update("jax_random_seed_offset", 0)
 
 
 def test_bisection_ends_at_the_first_step_with_that_gain():

@@ -1,7 +1,9 @@
 """A folder that knows what it holds: nothing damaged is taken for sound, and nothing that a kill left for damage."""
 
+import errno
 import json
 import os
+import sys
 
 import pytest
 
@@ -141,3 +143,80 @@ def test_nothing_is_written_where_nothing_is_new(folder):
     with keeping.keeping(folder):
         files.write(folder / "a.csv", "of a.csv")
     assert (folder / manifest.NAME).stat().st_mtime_ns == before
+
+
+def signed(*values):
+    """Lines as who knows how they are guarded can write them."""
+    before, lines = "", b""
+    for one in values:
+        text = json.dumps(one).encode()
+        before = manifest.guard(before, text)
+        lines += text + b"\t" + before.encode() + b"\n"
+    return lines
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        *({"path": path, "bytes": 1} for path in ("../other", "/etc/passwd", "a/../../b", "", "a//b", "a\0", None, 3)),
+        *({"path": "a.csv", "bytes": size} for size in (-1, "8", 1.5, {})),
+        *(
+            {"path": "a.csv", "bytes": 8, "blocks": blocks}
+            for blocks in ([[9, "a"], [3, "b"]], [["9", "a"]], [[9, 3]], [3])
+        ),
+        {"path": "a.csv", "bytes": 8, "sha256": 3},
+        {"path": "a.csv", "bytes": 8, "unknown": 3},
+        *({"session": number} for number in (-1, 10**12, "a", None)),
+        {"session": 0, "settings": "a"},
+        {"session": 0, "text": ["a"]},
+    ],
+)
+def test_a_line_of_nothing_in_the_folder_is_damaged_and_no_more(tmp_path, line):
+    """A folder may come from anywhere: a repair moves what its manifest names."""
+    (tmp_path / manifest.NAME).write_bytes(signed(line, {"path": "b.csv", "bytes": 1}))
+    found = manifest.read(tmp_path)
+    assert (found.damaged, [*found.states]) == ([1], ["b.csv"])
+
+
+def test_the_page_beside_figures_is_known(tmp_path):
+    (tmp_path / "figures").mkdir()
+    with keeping.alone(tmp_path / "figures", tmp_path / "report.html"):
+        files.write(tmp_path / "report.html", "page")
+    found = manifest.read(tmp_path / "figures")
+    assert (found.damaged, [*found.states]) == ([], [manifest.BESIDE])
+
+
+def test_a_line_that_a_full_disk_cut_short_is_written_anew(folder, monkeypatch):
+    def short(keeper, lines, whole=keeping._Keeper.append):
+        whole(keeper, lines[:20])
+        raise OSError(28, "No space left on device")
+
+    with keeping.keeping(folder):
+        files.write(folder / "c.csv", "c")
+        with monkeypatch.context() as patch:
+            patch.setattr(keeping._Keeper, "append", short)
+            with pytest.raises(OSError, match="No space"):
+                files.write(folder / "a.csv", "new")
+        files.write(folder / "d.csv", "d")
+        assert manifest.read(folder).damaged == []
+        assert wrong(folder) == {}
+    assert (manifest.read(folder).damaged, wrong(folder)) == ([], {})
+
+
+def test_too_many_open_files_are_no_damage(folder, monkeypatch):
+    def fails(*_):
+        raise OSError(errno.EMFILE, os.strerror(errno.EMFILE))
+
+    monkeypatch.setattr(manifest, "entry_of", fails)
+    with pytest.raises(OSError, match="Too many open files"):
+        wrong(folder)
+    monkeypatch.setattr(files, "read_small", fails)
+    with pytest.raises(OSError, match="Too many open files"):
+        manifest.read(folder)
+
+
+def test_figures_are_drawn_where_a_system_has_no_locks(tmp_path, monkeypatch):
+    monkeypatch.setitem(sys.modules, "fcntl", None)
+    with keeping.alone(tmp_path):
+        files.write(tmp_path / "a.csv", "a")
+    assert (tmp_path / "a.csv").read_text() == "a"

@@ -102,6 +102,22 @@ def test_what_is_measured_stays_and_layers_have_names(tmp_path):
     assert "was measured on other clouds: sha256" in other.stderr
 
 
+def test_a_folder_without_training_is_verified(tmp_path):
+    np.savez(tmp_path / "a.npz", vectors=VECTORS)
+    flags = [CONFIG, f"--config.vectors.path={tmp_path / 'a.npz'}", f"--workdir={tmp_path / 'run'}"]
+    refuse(tmp_path / "run", "config.json does not exist; run --stages=measure first", *flags[:2], "--stages=verify")
+    assert here(*QUICK, *flags[1:]).returncode == 0
+    whole = here(*flags, "--stages=verify")
+    assert (whole.returncode, whole.stderr) == (0, "")
+    assert ": whole: " in whole.stdout
+    refused = here(*flags, "--stages=verify", "--repair")
+    assert (refused.returncode, refused.stderr.count("\n")) == (2, 1)
+    (tmp_path / "run" / "results.nc").write_bytes(b"other")
+    damaged = here(*flags, "--stages=verify")
+    assert (damaged.returncode, damaged.stderr.count("\n")) == (1, 1)
+    assert f"{tmp_path / 'run' / 'results.nc'} holds 5 bytes, not " in damaged.stdout
+
+
 def test_what_cannot_be_measured_is_one_line(tmp_path):
     path, workdir = tmp_path / "a.npz", tmp_path / "run"
     given = f"--config.vectors.path={path}"
