@@ -88,7 +88,8 @@ def _joined(cloud_PD: Float[Array, "P D"], told: Told, first_P: Bool[Array, " P"
     A sum of coordinates with signs differs by at most sqrt(D) times the distance, and the rounding of the sum itself.
     So the points are ordered by one such sum, and each is compared with the next, with the one after it, and so on,
     as long as the sums of any pair are that near. Where nothing is near, this is a small part of a search for
-    neighbours. At worst, where all points are near one another, it is P^2 comparisons of SUMS numbers.
+    neighbours. At worst, where all points are near one another, it is P^2 / 2 comparisons of SUMS numbers, and as many
+    subtractions of D where they are not near enough to be joined.
     """
     points, width = cloud_PD.shape
     root = width**0.5
@@ -120,15 +121,30 @@ def _merged(
     open_P: Bool[Array, " P"],
     original_P: Int[Array, " P"],
 ) -> Int[Array, " P"]:
-    """The first of the copies of each point, once those of the open pairs are joined that are near by subtraction."""
+    """The first of the copies of each point, once those of the open pairs are joined that are near by subtraction.
 
-    def of_pair(state: tuple[Array, Array]) -> tuple[Array, Array]:
-        open_P, original_P = state
-        place = jnp.argmax(open_P)
-        i, j = one_P[place], other_P[place]
-        distance = jnp.sqrt(jnp.square(cloud_PD[i] - cloud_PD[j]).sum())
-        join = distance < ROUNDING * jnp.minimum(norm_P[i], norm_P[j])
-        first, last = (of(original_P[i], original_P[j]) for of in (jnp.minimum, jnp.maximum))
-        return open_P.at[place].set(False), jnp.where(join & (original_P == last), first, original_P)
+    Open pairs are subtracted AT_ONCE by AT_ONCE. Joining costs a pass over all points, and is done P - 1 times at most.
+    """
+    points = len(one_P)
+    many = min(AT_ONCE, points)
 
-    return jax.lax.while_loop(lambda state: state[0].any(), of_pair, (open_P, original_P))[1]
+    def subtract(state: tuple[Array, Array]) -> tuple[Array, Array]:
+        open_P, near_P = state
+        place_X = jnp.minimum(jnp.argmax(open_P), points - many) + jnp.arange(many)
+        i_X, j_X = one_P[place_X], other_P[place_X]
+        distance_X = jnp.sqrt(jnp.square(cloud_PD[i_X] - cloud_PD[j_X]).sum(axis=1))
+        near_X = open_P[place_X] & (distance_X < ROUNDING * jnp.minimum(norm_P[i_X], norm_P[j_X]))
+        return open_P.at[place_X].set(False), near_P.at[place_X].set(near_X | near_P[place_X])
+
+    def join(state: tuple[Array, Array]) -> tuple[Array, Array]:
+        near_P, original_P = state
+        place = jnp.argmax(near_P)
+        one, other = original_P[one_P[place]], original_P[other_P[place]]
+        original_P = jnp.where(original_P == jnp.maximum(one, other), jnp.minimum(one, other), original_P)
+        return near_P & (original_P[one_P] != original_P[other_P]), original_P
+
+    def some(state: tuple[Array, Array]) -> Array:
+        return state[0].any()
+
+    near_P = jax.lax.while_loop(some, subtract, (open_P, jnp.zeros_like(open_P)))[1]
+    return jax.lax.while_loop(some, join, (near_P, original_P))[1]

@@ -52,8 +52,8 @@ def measure(
     Args:
         x: (points, width), or (layers, points, width), or a list of layers: NumPy, JAX or PyTorch arrays, DataFrames or
             memory-mapped files; or the path of a file of them, as a Recorder writes it. They are read in float32, layer
-            by layer: but for the family `comparison` no more than one layer is in memory at once, and of the points x
-            points distances a block.
+            by layer: no more than one is in memory at once, but for families that compare layers and for `readout`. Of
+            the points x points distances a block is there at once, but for `estimators`, which holds them all.
         clusters: (points,), a label of the sentence, image or window that each point comes from. Points of one cluster
             are dependent, so whole clusters are resampled. Without labels the points must be independent, or dependent
             along their order only: folds are runs of consecutive points.

@@ -4,7 +4,7 @@ Arrays carry the letters of `models`, and Z named samples, R replicates (see mea
 """
 
 import functools
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from typing import Any, NamedTuple
 
 import jax
@@ -49,9 +49,10 @@ class Found(NamedTuple):
     nearest_N: Searched | None  # the few of every point of the measured clouds that comparisons read; None without them
 
 
-def bytes_of_cloud(points: int, width: int) -> int:
+def bytes_of_cloud(points: int, width: int, families: Iterable[str]) -> int:
     """What one more cloud at once takes: a fifth above what XLA says of 1,024 × 64 and 4,096 × 256 on a CPU."""
-    return 4 * points * (8 * width + 2048)
+    distances = max((FAMILIES[name].distances for name in families), default=0) * points
+    return 4 * points * (8 * width + 2048 + distances)
 
 
 def panel(

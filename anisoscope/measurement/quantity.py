@@ -56,5 +56,6 @@ class Family:
     quantities: dict[str, Quantity]
     nulls: tuple[str, ...] = ("shuffled", "untrained")  # the null models that have these quantities
     neighbours: int = 0  # how many nearest of each point it reads
+    distances: int = 0  # arrays of points x points that its program holds at once; others make blocks of rows
     of_text: bool = False  # whether it reads the types of points, which sources of a text alone know
     coordinates: dict[str, tuple] = field(default_factory=dict)  # labels of its further dimensions

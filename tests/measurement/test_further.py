@@ -8,7 +8,9 @@ from anisoscope.config.measure import DEFAULT, FURTHER
 from anisoscope.measurement.families import attention, massive, sinks
 from anisoscope.measurement.families.attention import Heads
 from anisoscope.measurement.families.entries import FAMILIES
+from anisoscope.measurement.panel import bytes_of_cloud
 from anisoscope.measurement.resamples import Cloud, Places, search
+from anisoscope.metrics.estimators import tree_dimension
 
 FOLDS, WINDOWS, TIME, WIDTH = 4, 8, 20, 10
 GENERATOR = np.random.default_rng(0)
@@ -27,6 +29,15 @@ def measured(name, kept=slice(None), folds=1):
         return family.measure(Cloud(points, folds, search(points, family.neighbours, folds), places))
 
     return jax.tree.map(np.asarray, jax.jit(measure)(cloud))
+
+
+def test_what_a_cloud_takes_counts_the_distances_that_are_held_at_once():
+    points, width = 4096, 16
+    cloud = jax.ShapeDtypeStruct((points, width), "float32")
+    takes = jax.jit(tree_dimension).lower(cloud).compile().memory_analysis().temp_size_in_bytes
+    assert (
+        bytes_of_cloud(points, width, ["spectrum"]) < takes < bytes_of_cloud(points, width, ["spectrum", "estimators"])
+    )
 
 
 @pytest.mark.parametrize("name", OF_CLOUD)

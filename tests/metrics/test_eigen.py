@@ -66,7 +66,13 @@ TAKEN_OUT = {  # spectra of a few directions far above the others, or of a long 
     "nothing but the large": (np.r_[1e3, 30.0, 1.0, np.zeros(509)], 1e-4),
 }
 QUICK = ("three and a tail", "nothing but the large")
-in_folds = jax.jit(spectrum.spectrum, static_argnums=1)
+in_folds = jax.jit(lambda cloud, folds: spectrum.spectrum(cloud, folds), static_argnums=1)
+
+
+@pytest.fixture
+def wide(monkeypatch):
+    """What is done of many eigenvalues, done of fewer: in seconds."""
+    monkeypatch.setattr(eigen, "WIDE", 512)
 
 
 @pytest.mark.parametrize(
@@ -74,7 +80,7 @@ in_folds = jax.jit(spectrum.spectrum, static_argnums=1)
 )
 @pytest.mark.parametrize("points", [520, 640])
 @pytest.mark.parametrize("turned", [True, False])
-def test_leading_directions_are_taken_out_and_put_back(name, points, turned):
+def test_leading_directions_are_taken_out_and_put_back(wide, name, points, turned):
     """Along the coordinates too, where the large one has digits that the others lack."""
     eigenvalues, rtol = TAKEN_OUT[name]
     width = 512 if points == 640 else 600
@@ -96,7 +102,7 @@ def test_leading_directions_are_taken_out_and_put_back(name, points, turned):
 
 
 @pytest.mark.parametrize("share", [0.1, 0.4, 0.9])
-def test_as_many_of_the_last_columns_as_there_are_small_ones_are_decomposed_again(share):
+def test_as_many_of_the_last_columns_as_there_are_small_ones_are_decomposed_again(wide, share):
     """A quarter of them, half, or all; the replicates with them are those of the full cloud's directions."""
     small = int(share * 512)
     cloud = rotated(np.r_[np.linspace(1, 2, 512 - small), np.geomspace(1e-5, 1e-7, small)], 640)
@@ -111,14 +117,15 @@ def test_as_many_of_the_last_columns_as_there_are_small_ones_are_decomposed_agai
         assert found[1, some].sum() == pytest.approx(along[some].sum(), rel=1e-4)
 
 
-def test_under_vmap_wide_clouds_are_decomposed_as_alone():
+def test_under_vmap_wide_clouds_are_decomposed_as_alone(wide):
     clouds = np.stack([rotated(np.r_[1e4, np.ones(511)], 520), rotated(np.ones(512), 520)])
-    together = jax.jit(jax.vmap(spectrum.spectrum))(clouds).eigenvalues_E[:, 0]
-    np.testing.assert_allclose(together, [decompose(cloud).eigenvalues_E[0] for cloud in clouds], rtol=1e-5, atol=1e-6)
+    together = jax.jit(jax.vmap(lambda cloud: spectrum.spectrum(cloud)))(clouds).eigenvalues_E[:, 0]
+    alone = [in_folds(cloud, 1).eigenvalues_E[0] for cloud in clouds]
+    np.testing.assert_allclose(together, alone, rtol=1e-5, atol=1e-6)
 
 
 @pytest.mark.slow
-def test_what_is_taken_out_has_its_gradient():
+def test_what_is_taken_out_has_its_gradient(wide):
     cloud = rotated(TAKEN_OUT["one of 1e4"][0], 640).astype(np.float64) + 0.1
     along = np.random.default_rng(1).normal(size=cloud.shape)
     for name in ("anisotropy", "effective_rank", "participation_ratio"):

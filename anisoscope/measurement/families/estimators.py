@@ -75,4 +75,4 @@ RANKS = {
     "marchenko_pastur_rank": estimators.marchenko_pastur_rank,
     "gavish_donoho_rank": estimators.gavish_donoho_rank,
 }
-FAMILY = Family(of="cloud", measure=measure, quantities=QUANTITIES, nulls=NULLS, neighbours=estimators.FAR)
+FAMILY = Family(of="cloud", measure=measure, quantities=QUANTITIES, nulls=NULLS, neighbours=estimators.FAR, distances=3)

@@ -56,7 +56,9 @@ def measure_batch(
     windows, width = tuple(None if x_ZN is None else x_ZN[None] for x_ZN in inputs), inputs[0].shape[-1]
     one = Batches(windows, keys(settings)[batch : batch + 1], picks_SP[:, None], visible_STT)
     given = jax.device_put((bias_NHTT, others, one), NamedSharding(devices, P()))
-    return jax.device_get(_computation(settings, devices, bytes_of_cloud(settings.points, width))(*given))
+    return jax.device_get(
+        _computation(settings, devices, bytes_of_cloud(settings.points, width, settings.families))(*given)
+    )
 
 
 def _check(inputs: Arrays, picks_SP: np.ndarray, settings: MeasureConfig) -> None:

@@ -160,7 +160,7 @@ def _computation(
     def readout(given: tuple) -> Readout:
         return transformer.readout(model, given[0])
 
-    over_clouds = mesh.over_clouds(layout, bytes_of_cloud(settings.points, model.width))
+    over_clouds = mesh.over_clouds(layout, bytes_of_cloud(settings.points, model.width, settings.families))
     spec = Spec(of_model(apply, settings, readout, ahead), settings, over_clouds=over_clouds)
     if by_units and devices.size > 1:
         activate = of_model(mesh.over_windows(devices, apply), settings, readout, ahead)

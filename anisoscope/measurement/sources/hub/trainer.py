@@ -35,20 +35,17 @@ class Tables(transformers.TrainerCallback):
                 f"folder: {self.folder} has a table of step {min(later)}, and training begins at {state.global_step}: "
                 "name another folder"
             )
+        self.stack.close()  # of a training that broke off
         self.recorder = Recorder(model, self.hook_points, None, self.points, self.options["seed"])
-        self.recorder.active = False
-        self.stack.enter_context(self.recorder)
 
     def on_step_begin(self, args: Any, state: Any, control: Any, **_: Any) -> None:
-        if self.recorder is not None:
-            self.recorder.active = self.on == "step" and state.global_step % self.every == 0
-            self.step = state.global_step
+        self.step = state.global_step
+        self._listen(self.on == "step" and self.step % self.every == 0)
 
     def on_step_end(self, args: Any, state: Any, control: Any, **_: Any) -> None:
-        if self.recorder is not None and self.recorder.active:
+        if self.recorder is not None and self.on == "step" and self.step % self.every == 0:
             self._write(self.step)  # which no update of this step had changed
-        if self.recorder is not None:
-            self.recorder.active = self.on == "evaluate"
+        self._listen(self.on == "evaluate")
 
     def on_evaluate(self, args: Any, state: Any, control: Any, **_: Any) -> None:
         if self.recorder is not None and self.on == "evaluate":
@@ -58,9 +55,15 @@ class Tables(transformers.TrainerCallback):
         self.stack.close()
         self.recorder = None
 
+    def _listen(self, wanted: bool) -> None:
+        """Hooks are in place only while passes are recorded: nobody tells of a training that breaks off."""
+        self.stack.close()
+        if wanted and self.recorder is not None:
+            self.stack.enter_context(self.recorder)
+
     def _write(self, step: int) -> None:
         """A training is not stopped by what cannot be measured."""
-        self.recorder.active = False
+        self._listen(False)
         try:
             steps.write_table(self.recorder, step, self.folder, None, None, **self.options)
         except ValueError as error:

@@ -39,8 +39,10 @@ LAYER_NORM_FIRST = {
     "Bloom",
     "Pythia",
     "OLMo",
+    "Phi-1, 2",
 }
-MISSING = {"ALBERT": set(written.MATRICES), "OPT-350m": {"embedding"}}
+OF_BLOCKS = {"attention", "attention_out", "mlp", "mlp_out"}
+MISSING = {"ALBERT": set(written.MATRICES), "OPT-350m": {"embedding"}, "OLMoE": OF_BLOCKS}
 
 
 def windows_of(vocabulary, length=12, count=8, folds=4, points=32, seed=0):

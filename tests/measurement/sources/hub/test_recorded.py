@@ -80,28 +80,56 @@ def test_a_pass_that_raises_leaves_nothing_and_checkpointing_counts_once():
         model.transformer(input_ids=torch.ones((2, 5), dtype=torch.long))
 
 
-@pytest.mark.parametrize("on", ["step", "evaluate"])
-def test_a_callback_of_the_trainer_writes_a_table_a_step(tmp_path, on):
-    torch.manual_seed(0)
-    model = tiny.model("gpt2")
-    rows = [{"input_ids": torch.as_tensor(ids, dtype=torch.long), "labels": torch.as_tensor(ids, dtype=torch.long)}
-            for ids in tiny.tokens(64, 16)]  # fmt: skip
+def rows():
+    all_ids = [torch.as_tensor(ids, dtype=torch.long) for ids in tiny.tokens(64, 16)]
+    return [{"input_ids": ids, "labels": ids} for ids in all_ids]
+
+
+def training(tmp_path, callback, rows, evaluated):
     settings = transformers.TrainingArguments(
         output_dir=str(tmp_path / "theirs"), max_steps=6, per_device_train_batch_size=8, report_to=[], use_cpu=True,
         save_strategy="no", eval_strategy="steps", eval_steps=3, disable_tqdm=True, logging_steps=100,
     )  # fmt: skip
+    model = tiny.model("gpt2")
+    return transformers.Trainer(model, settings, train_dataset=rows, eval_dataset=evaluated, callbacks=[callback])
+
+
+def hooks_of(model):
+    return [one for one in model.modules() if one._forward_hooks or one._forward_pre_hooks]
+
+
+class BreaksOff(transformers.TrainerCallback):
+    def on_step_begin(self, args, state, control, **_):
+        if state.global_step == 3:
+            raise KeyboardInterrupt
+
+
+@pytest.mark.parametrize("on", ["step", "evaluate"])
+def test_a_training_that_breaks_off_between_tables_leaves_no_hook(tmp_path, on):
     callback = anisoscope.trainer_callback(BLOCKS, tmp_path / "tables", every=2, on=on, points=128, **QUICK)
-    trainer = transformers.Trainer(model, settings, train_dataset=rows, eval_dataset=rows[:16], callbacks=[callback])
+    trainer = training(tmp_path, callback, rows(), rows()[:16])
+    trainer.add_callback(BreaksOff())
+    with pytest.raises(KeyboardInterrupt):
+        trainer.train()
+    assert not hooks_of(trainer.model)
+
+
+@pytest.mark.parametrize("on", ["step", "evaluate"])
+def test_a_callback_of_the_trainer_writes_a_table_a_step(tmp_path, on):
+    torch.manual_seed(0)
+    callback = anisoscope.trainer_callback(BLOCKS, tmp_path / "tables", every=2, on=on, points=128, **QUICK)
+    trainer = training(tmp_path, callback, rows(), rows()[:16])
     trainer.train()
     table = files.read_table(tmp_path / "tables" / "results.nc")
     assert table.step.values.tolist() == ([0, 2, 4] if on == "step" else [3, 6])
     assert table.sizes["layer"] == 2
     assert np.ptp(table.drift.sel(statistic="mean", positions="all").values, axis=0).min() > 0  # it learns
-    assert not any(one._forward_hooks for one in model.modules())
+    model = trainer.model
+    assert not hooks_of(model)
     if on == "evaluate":
         model.eval()
         with anisoscope.record(model, BLOCKS, points=256) as recorder, torch.no_grad():
-            model(input_ids=torch.stack([row["input_ids"] for row in rows[:16]]))
+            model(input_ids=torch.stack([row["input_ids"] for row in rows()[:16]]))
         own = recorder.measure(**QUICK)
         assert float(table.drift.sel(step=6, statistic="mean", positions="all", layer=0)) == pytest.approx(
             float(own.drift.sel(statistic="mean").isel(layer=0)), rel=0.05

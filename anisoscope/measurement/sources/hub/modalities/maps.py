@@ -187,14 +187,18 @@ def measure_batch(
         for width in dict.fromkeys(cloud.shape[2] for cloud in clouds_N):
             numbers = [n for n, cloud in enumerate(clouds_N) if cloud.shape[2] == width]
             clouds_ZNPD = np.stack([clouds_N[n] for n in numbers], axis=1)
-            compute = _computation(names, _only(settings, of["cloud"]), bytes_of_cloud(settings.points, width))
+            compute = _computation(
+                names, _only(settings, of["cloud"]), bytes_of_cloud(settings.points, width, of["cloud"])
+            )
             found = jax.device_get(compute(clouds_ZNPD, {}, places, key))
             for place, n in enumerate(numbers):
                 parts[n] = jax.tree.map(lambda x, place=place: x[place], found)
         values = jax.tree.map(lambda *layers: np.stack(layers), *parts)
     if of["layers"]:
         clouds_ZNPD = padded(clouds_N)[:1]
-        compute = _computation((MEASURED,), _only(settings, of["layers"]), bytes_of_cloud(settings.points, 1))
+        compute = _computation(
+            (MEASURED,), _only(settings, of["layers"]), bytes_of_cloud(settings.points, 1, of["layers"])
+        )
         found = jax.device_get(compute(clouds_ZNPD, {name: np.asarray(x) for name, x in others.items()}, places, key))
         values.setdefault(MEASURED, {}).update(found[MEASURED])
     return jax.tree.map(lambda x: np.asarray(x)[None, None], values)
