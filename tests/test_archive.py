@@ -115,6 +115,9 @@ def test_a_text_that_is_gone_is_told(run, monkeypatch):
     monkeypatch.setattr(repair.corpus, "load", gone)
     process = command(f"--workdir={run}", "--stages=verify", "--repair")
     assert "cannot come back, as the text is gone (data.path x cannot be read): checkpoints/8" in process.stdout
+    again = command(f"--workdir={run}", "--stages=verify")  # as after a kill before it was trained again
+    assert again.returncode == 1
+    assert "checkpoints/8 " in again.stdout
 
 
 @pytest.mark.slow

@@ -92,7 +92,8 @@ def away(name: str, report: Report) -> None:
         to = keeping.set_aside(report.folder, there)
         print(f"{name}: moved to {to}: {archive.some(there)}")
     for one in report.wrong:
-        keeping.note(report.folder / one)
+        if not one.startswith(f"{CHECKPOINTS}/"):
+            keeping.note(report.folder / one)
     if lost := [one for one in report.wrong if one.startswith(GONE) and one != log.NAME]:
         print(f"{name}: there is no second copy of {archive.some(lost)}")
 
@@ -121,6 +122,9 @@ def set_right(name: str, report: Report, config: Config | None, settings: Config
         print(f"{name}: {run / log.NAME}: {lost[1]}; of what is lost there is no second copy")
     wanted = {stage_of(one) for one in report.wrong} - {""}
     steps = steps_of(config, run, report.wrong) if config else []
+    for one in report.wrong:  # those that are to come back are missed until they are there, whatever kills this
+        if one.startswith(f"{CHECKPOINTS}/") and one not in {f"{CHECKPOINTS}/{step}" for step in steps}:
+            keeping.note(run / one)
     if config and (steps or "environment.json" in report.wrong):
         try:
             text = text_of(config, known)
