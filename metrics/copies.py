@@ -4,7 +4,7 @@ Copies are found before neighbours are. A chain of points, each less than ROUNDI
 point, and its first stands for it. The norm is that of the points as given, since that is what float32 has rounded:
 who is whose copy depends neither on order nor on scale, and moving rounded points does not undo their copies.
 
-Here G are the sums over coordinates that tell points apart.
+Here G are the sums over coordinates that tell points apart, and X pairs of points that are subtracted at once.
 """
 
 from typing import NamedTuple

@@ -48,7 +48,7 @@ class _Keeper:
                 raise
 
     def append(self, lines: bytes) -> None:
-        with open(files.open_in_place(self.folder / manifest.NAME, os.O_WRONLY | os.O_APPEND), "ab", 0) as file:
+        with os.fdopen(files.open_in_place(self.folder / manifest.NAME, os.O_WRONLY | os.O_APPEND), "ab", 0) as file:
             if file.write(lines) != len(lines):
                 raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC), str(self.folder / manifest.NAME))
             os.fsync(file.fileno())
