@@ -74,6 +74,7 @@ def test_every_window_gives_way_to_another_and_positions_stay():
     assert nulls.permuted(PICKS[:4] % TIME, 1, TIME, KEY, 1).tolist() == (PICKS[:4] % TIME).tolist()
 
 
+@pytest.mark.slow
 def test_the_null_model_is_the_mean_over_permutations_of_the_float64_twins():
     first, second = normal(0) + by_position(1), normal(0) @ normal(2, WIDTH, WIDTH) + by_position(3)
     values = found(first, second)

@@ -2,12 +2,14 @@
 
 import jax
 import numpy as np
+import pytest
 
 from anisoscope.measurement.families import outliers
 from anisoscope.measurement.resamples import Cloud
 from tests.metrics.clouds import gaussian
 
 
+@pytest.mark.slow
 def test_spectra_one_after_another_are_those_of_all_at_once(monkeypatch):
     cloud = gaussian(64, 24) * np.arange(1, 25, dtype=np.float32)
     at_once = jax.jit(lambda cloud_PD: outliers.measure(Cloud(cloud_PD, 4, None)))(cloud)

@@ -40,6 +40,7 @@ def test_of_itself_it_is_least_and_of_the_unrelated_1():
     np.testing.assert_allclose(found(x, gaussian(seed=7)), 1, atol=0.08)
 
 
+@pytest.mark.slow
 def test_the_whole_tells_a_part_and_not_the_other_way():
     x = gaussian(width=6)
     whole, part = x, x[:, :2]
@@ -53,6 +54,7 @@ def test_copies_of_either_count_once():
     np.testing.assert_allclose(found(x, x), 2 / len(np.unique(x, axis=0)), rtol=1e-6)
 
 
+@pytest.mark.slow
 def test_layers_are_compared_in_both_directions_and_nan_is_told():
     clouds = np.stack([gaussian(), relative(gaussian(), 64), gaussian(seed=3)])
     near = jax.vmap(lambda cloud: nearest(nearest_neighbours(cloud, 10)))(clouds)

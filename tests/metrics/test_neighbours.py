@@ -33,7 +33,7 @@ def test_the_plain_search_agrees_with_the_float64_twin(name):
     assert_neighbours(find_plain(CLOUDS[name], MANY), CLOUDS[name], rtol=1e-5)
 
 
-@pytest.mark.parametrize("count", [FEW, 8, 128])
+@pytest.mark.parametrize("count", [FEW, *(pytest.param(count, marks=pytest.mark.slow) for count in (8, 128))])
 @settings(max_examples=8, deadline=None, derandomize=True)
 @given(seed=st.integers(0, 2**16), offset=st.sampled_from([0, 10, 1000]), copied=st.sampled_from([0, 0.2, 0.45]))
 def test_the_fast_search_finds_what_the_plain_one_finds(count, seed, offset, copied):

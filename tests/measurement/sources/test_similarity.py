@@ -108,6 +108,7 @@ def test_other_positions_are_refused(compare, changes, words):
         compare(planted(0), planted(0, config=replace(CONFIG, changes)))
 
 
+@pytest.mark.slow
 def test_one_window_alone_has_no_other_to_be_permuted_with(compare):
     one = replace(CONFIG, {"model.context": 64, "measure.points": 32, "measure.folds": 1})
     table = compare(planted(0, config=one), planted(0, config=one))
