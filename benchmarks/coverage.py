@@ -54,6 +54,7 @@ SPECTRAL = {  # with what reads it off the spectrum of a population, which needs
 DIMENSIONS = ("twonn", "twonn_mle", "gride 1", "gride 8", "gride 64", "levina_bickel")
 EXCESS = ("twonn excess", "gride 8 excess")  # over a Gaussian cloud of the same spectrum
 FAMILIES = tuple(name for name, family in families.FAMILIES.items() if family.of not in ("vectors", "readout"))
+UNREAD = {name for family in families.FAMILIES.values() if family.of == "readout" for name in family.quantities}
 SETTINGS = MeasureConfig(folds=FOLDS, families=FAMILIES, nulls=("gaussian",))
 SHOWN = {
     "neighbours": (1, 8, 64),
@@ -73,11 +74,11 @@ def parts_of(quantity: str) -> dict[str, tuple[int, ...]]:
     return {quantity: ()}
 
 
-METRICS = (  # all that have resamples
+METRICS = (  # all that have resamples, and need no unembedding
     *(
         name
         for quantity, about in quantities().items()
-        if about.resampling and quantity not in SAME
+        if about.resampling and quantity not in SAME | UNREAD
         for name in parts_of(quantity)
     ),
     *EXCESS,

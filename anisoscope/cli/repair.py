@@ -81,6 +81,8 @@ def verify(
         if drawn.wrong:
             with keeping.alone(drawn.folder):  # what is not drawn any more is forgotten
                 away(title, drawn)
+                for one in drawn.wrong:
+                    keeping.note(drawn.folder / one)
             repaired.append(Repaired(title, drawn.folder, {}, {"figures"}))
         return repaired
 
