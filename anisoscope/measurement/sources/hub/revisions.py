@@ -260,14 +260,16 @@ def known_of(config: PretrainedConfig, kind: str, name: str) -> PretrainedConfig
     if watched(adapter):
         return config
     families = tuple(family for family in config.measure.families if family not in OF_HEADS)
-    left_out = " and ".join(family for family in config.measure.families if family in OF_HEADS)
+    named = [family for family in config.measure.families if family in OF_HEADS]
+    left_out = f"families {' and '.join(named) or 'of queries and keys'} are"
+    left_out = f"family {named[0]} is" if len(named) == 1 else left_out
     why = f"models of type {kind!r} have no entry in measurement/sources/hub/adapters.py"
     layers = "layers are its hidden_states, the last of which may have gone through a final norm; "
     if adapter.mixed:
         why, layers = f"of models of type {kind!r} {adapter.mixed}", ""
     if not families:
-        raise UserError(f"{why}: {left_out} cannot be measured; name other measure.families")
+        raise UserError(f"{why}: {' and '.join(named)} cannot be measured; name other measure.families")
     if adapter.mixed and families == config.measure.families:
         return config
-    print(f"{name}: {why}: {layers}families {left_out or 'of queries and keys'} are left out")
+    print(f"{name}: {why}: {layers}{left_out} left out")
     return replace(config, {"measure.families": families})
