@@ -126,6 +126,7 @@ def _wide(x_QE: Float[Array, "Q E"], coordinates: bool) -> Axes:
     value_E, vector_EE = (jnp.roll(one[..., ::-1], leading.count, axis=-1) for one in (ascending_E, ascending_EE))
     large_E = jnp.arange(value_E.size) < leading.count
     others = ((0, 0), (0, value_E.size - LEADING))
+    vector_EE = vector_EE - product(out_EK, product(out_EK.T, vector_EE))  # rounding leaves some of them in the others
     vector_EE = jnp.where(large_E[None], jnp.pad(out_EK, others), vector_EE)
     largest_left = value_E[leading.count]
     small_E = ~large_E & (value_E < GRADED * largest_left)

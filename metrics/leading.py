@@ -123,13 +123,17 @@ def first_direction(
     weight_RP = weight_RP / weight_RP.sum(axis=1, keepdims=True)
     score_RP = score_P[None] - jnp.matmul(weight_RP, score_P, precision=Precision.HIGHEST)[:, None]
     variance_R = (weight_RP * jnp.square(score_RP)).sum(axis=1)
-    shift_RD = jnp.matmul(weight_RP, x_PD, precision=Precision.HIGHEST)
-    square_R = jnp.matmul(weight_RP, jnp.square(x_PD).sum(axis=1), precision=Precision.HIGHEST)
-    total_R = square_R - jnp.square(shift_RD).sum(axis=1)
     scaled_RP = score_RP / jnp.sqrt(variance_R)[:, None]
     label_P = jnp.zeros(len(x_PD), jnp.int32) if label_P is None else jnp.asarray(label_P)
     between_R = _between(scaled_RP, weight_RP, label_P)
-    return Direction(variance_R / total_R, (weight_RP * scaled_RP**4).sum(axis=1), between_R)
+    return Direction(variance_R / scatter(x_PD, weight_RP), (weight_RP * scaled_RP**4).sum(axis=1), between_R)
+
+
+def scatter(x_PD: Float[Array, "P D"], weight_RP: Float[Array, "R P"]) -> Float[Array, " R"]:
+    """tr C of the points under each set of weights, which add up to 1: E |x|^2 - |E x|^2."""
+    mean_RD = jnp.matmul(weight_RP, x_PD, precision=Precision.HIGHEST)
+    square_R = jnp.matmul(weight_RP, jnp.square(x_PD).sum(axis=1), precision=Precision.HIGHEST)
+    return square_R - jnp.square(mean_RD).sum(axis=1)
 
 
 def _between(scaled_RP: Float[Array, "R P"], weight_RP: Float[Array, "R P"], label_P: Int[Array, " P"]) -> Array:

@@ -6,6 +6,8 @@ from jax.lax import Precision
 from jaxtyping import Array, Float, Int
 
 from anisoscope.metrics.cloud import AnyArray, centred, largest
+from anisoscope.metrics.eigen import product
+from anisoscope.metrics.leading import scatter, top_direction
 
 TOPS = (1, 3, 10)  # how many of the largest coordinates
 AT_ONCE = 128  # points whose medians are sought together
@@ -70,16 +72,35 @@ def coordinate_peaks(cloud_PD: Float[AnyArray, "P D"]) -> Float[Array, " P"]:
     return largest(size_PD) / _order_statistic(size_PD, (size_PD.shape[1] - 1) // 2)
 
 
-def without_top(cloud_PD: Float[AnyArray, "P D"], top: int) -> Float[Array, "P E"]:
-    """The cloud without its `top` coordinates of largest variance, the others in their order: (P, max(D - top, 0))."""
-    cloud_PD = jnp.asarray(cloud_PD)
-    kept_E = jnp.sort(jnp.argsort(-jnp.square(centred(cloud_PD)).sum(axis=0))[top:])
-    left_E, count = kept_E - jnp.arange(kept_E.size), kept_E.size  # how many before each are left out
-    # not cloud_PD[:, kept_E]: a gather of columns takes ten times as long on a CPU
-    without_PE = cloud_PD[:, :count]
-    for shift in range(1, top + 1):
-        without_PE = jnp.where(left_E[None] == shift, cloud_PD[:, shift : shift + count], without_PE)
-    return without_PE
+def anisotropy_left_out(cloud_PD: Float[AnyArray, "P D"], keep_RP: Float[AnyArray, "R P"]) -> Float[Array, "3 R"]:
+    """`metrics.spectrum.anisotropy` of the cloud without its top 1, 3 and 10 coordinates of largest variance.
+
+    Shapes: P points of width D, weights 1 or 0 for R resamples, the first of which keeps all -> (3, R). The direction
+    is that of all points in every resample: right to first order, as in `metrics.spectrum`. Units: none. Range:
+    [1/(D - top), 1]. Nothing that varies is left: NaN. Source: as `coordinate_share`; this measure is ours.
+    """
+    x_PD = centred(cloud_PD)
+    points, width = x_PD.shape
+    across = points < width
+    weight_RP = keep_RP / keep_RP.sum(axis=1, keepdims=True)
+    order_D = jnp.argsort(-jnp.square(x_PD).sum(axis=0))
+    rank_D = jnp.argsort(order_D)
+    gram = product(x_PD, x_PD.T) if across else product(x_PD.T, x_PD)
+
+    def without(top: int) -> Float[Array, " R"]:
+        left_D = rank_D >= top
+        left_PD = jnp.where(left_D[None], x_PD, 0.0)
+        if across:
+            out_PT = x_PD[:, order_D[:top]]
+            score_P = top_direction(gram - product(out_PT, out_PT.T))
+            direction_D = product(score_P, left_PD)
+            direction_D = direction_D / jnp.linalg.norm(direction_D)
+        else:
+            direction_D = top_direction(jnp.where(left_D[:, None] & left_D[None], gram, 0.0))
+        score_P1 = product(left_PD, direction_D)[:, None]
+        return scatter(score_P1, weight_RP) / scatter(left_PD, weight_RP)
+
+    return jnp.stack([without(top) for top in TOPS])
 
 
 def _moments(

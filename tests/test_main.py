@@ -95,6 +95,7 @@ def test_a_flag_without_its_value_is_one_line():
     assert (process.returncode, process.stderr) == (2, "error: Missing value for flag --stages; see --help\n")
 
 
+@pytest.mark.slow
 def test_a_cluster_that_is_not_there_is_refused_by_the_process(tmp_path):
     refuse(tmp_path / "run", "--distributed finds no cluster", *DECODER, "--distributed", start=main)
 

@@ -76,6 +76,7 @@ def test_what_is_not_finite_is_like_none_but_its_equal():
     assert find(cloud).copies_P[:6].tolist() == [2, 2, 1, 1, 1, 1]
 
 
+@pytest.mark.slow
 def test_near_pairs_that_are_not_joined_cost_some_times_their_distances():
     """One pass over all points for each took 70 times as long as the distances; of 20,000 points that is an hour."""
     cloud = edge(2048, 4e-6)

@@ -186,6 +186,7 @@ def test_copies_change_nothing_but_their_count():
     assert measured(some)[1].tolist() == measured(many)[1].tolist() == [82, 0]
 
 
+@pytest.mark.slow
 def test_vmap_changes_nothing():
     searches = [find(with_copies(gaussian(31, 5, seed)), FEW) for seed in range(3)]
     one_by_one = [read(neighbours) for neighbours in searches]

@@ -52,7 +52,7 @@ def test_a_point_is_compared_with_all_only_where_rounding_could_hide_a_neighbour
 
 @pytest.mark.parametrize(
     ("points", "count"),
-    [(97, FEW), (640, FEW), *(pytest.param(points, MANY, marks=pytest.mark.slow) for points in (97, 640))],
+    [(97, FEW), *(pytest.param(*of, marks=pytest.mark.slow) for of in ((640, FEW), (97, MANY), (640, MANY)))],
 )
 def test_neighbours_are_the_same_in_smaller_chunks(monkeypatch, points, count):
     monkeypatch.setattr(candidates, "CHUNK", 32)
@@ -122,7 +122,8 @@ def test_vmap_and_map_change_nothing(many, count):
     jax.tree.map(lambda all, *ones: np.testing.assert_allclose(all, ones, rtol=1e-6), at_once, *one_by_one)
 
 
-@pytest.mark.parametrize("count", [FEW, pytest.param(MANY, marks=pytest.mark.slow)])
+@pytest.mark.slow
+@pytest.mark.parametrize("count", [FEW, MANY])
 def test_jit_changes_nothing(count):
     for cloud in crowds_and_none():
         jax.tree.map(

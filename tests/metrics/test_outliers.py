@@ -8,11 +8,12 @@ from hypothesis import strategies as st
 from anisoscope.metrics.outliers import (
     TOPS,
     activation_kurtosis,
+    anisotropy_left_out,
     coordinate_kurtosis,
     coordinate_peaks,
     coordinate_share,
-    without_top,
 )
+from tests import reference_leading
 from tests import reference_spectrum as reference
 from tests.metrics.clouds import EVERY, POINTS, WIDE, WIDTH, gaussian
 
@@ -24,7 +25,7 @@ def readings(cloud_PD, keep_P=None):
 
 read = jax.jit(readings)
 peaks_of = jax.jit(coordinate_peaks)
-without = jax.jit(without_top, static_argnums=1)
+left_out = jax.jit(anisotropy_left_out)
 
 
 def measured(cloud):
@@ -68,8 +69,8 @@ def test_peaks_of_vectors_of_zeros_and_of_what_is_not_finite():
 def test_left_out_points_do_not_count():
     cloud = gaussian(48, 12) * np.arange(1, 13, dtype=np.float32) + 5
     keep_RP = 1.0 - np.repeat(np.eye(4, dtype=np.float32), 12, axis=1)
-    left_out = jax.jit(jax.vmap(readings, in_axes=(None, 0)))(cloud, keep_RP)
-    for keep_P, values in zip(keep_RP, left_out, strict=True):
+    kept = jax.jit(jax.vmap(readings, in_axes=(None, 0)))(cloud, keep_RP)
+    for keep_P, values in zip(keep_RP, kept, strict=True):
         np.testing.assert_allclose(values, expected(cloud[keep_P > 0]), rtol=1e-4)
 
 
@@ -124,16 +125,32 @@ def test_does_not_see_order_scale_or_translation(seed, scale, shift):
     np.testing.assert_allclose(measured(moved.astype(np.float32)), measured(cloud), rtol=1e-3)
 
 
-@pytest.mark.parametrize("top", [0, 1, 3])
-def test_the_largest_coordinates_are_left_out_and_the_others_keep_their_order(top):
-    scale = np.array([1, 50, 2, 30, 3, 40, 4], np.float32)
-    cloud = gaussian(60, 7) * scale + 1000
-    kept = {0: [0, 1, 2, 3, 4, 5, 6], 1: [0, 2, 3, 4, 5, 6], 3: [0, 2, 4, 6]}[top]
-    np.testing.assert_array_equal(without(cloud, top), cloud[:, kept])
+@pytest.mark.parametrize("points", [96, 20])
+def test_the_largest_coordinates_are_left_out(points):
+    """In every resample, to first order: along the direction of all points; few points take the other side."""
+    cloud = gaussian(points, 24) * np.geomspace(40, 1, 24, dtype=np.float32) + 1000
+    keep_RP = np.concatenate([np.ones((1, points)), 1.0 - np.repeat(np.eye(4), points // 4, axis=1)])
+    values = left_out(cloud, keep_RP.astype(np.float32))
+    order = np.argsort(-cloud.astype(np.float64).var(0))
+    for top, of_top in zip(TOPS, values, strict=True):
+        part = np.delete(cloud, order[:top], axis=1)
+        share, *_ = reference_leading.first_direction(part, np.ones(points, bool), keep_RP > 0)
+        np.testing.assert_allclose(of_top, share, rtol=1e-4)
+        assert of_top[0] == pytest.approx(reference.anisotropy(part), rel=1e-4)
+
+
+def test_an_outlier_leaves_the_digits_of_the_others():
+    cloud = gaussian(200, 12)
+    cloud[:, 3] *= 1e6
+    values = left_out(cloud, np.ones((1, 200), np.float32))
+    assert values[0, 0] == pytest.approx(reference.anisotropy(np.delete(cloud, 3, axis=1)), rel=1e-4)
+    cloud[3, 1] = np.nan
+    assert np.isnan(left_out(cloud, np.ones((1, 200), np.float32))).all()
 
 
 def test_nothing_is_left_of_a_cloud_without_all_its_coordinates():
-    assert without(gaussian(8, 3), 10).shape == (8, 0)
+    values = left_out(gaussian(8, 3), np.ones((1, 8), np.float32))
+    np.testing.assert_array_equal(np.isnan(values[:, 0]), [False, True, True])
 
 
 def test_a_coordinate_that_only_a_left_out_fold_varies_is_left_out_with_it():

@@ -63,6 +63,7 @@ def test_places_come_in_nearly_the_order_of_their_keys():
     np.testing.assert_allclose(kept_AC, np.sort(square_PA.T, axis=1)[:, :40], rtol=2**-16)
 
 
+@pytest.mark.slow
 def test_a_threshold_is_found_in_few_passes_where_most_keys_are_far_from_it(monkeypatch):
     """Each row has a massive vector's distance, and near copies: halving alone would take thirty."""
     square_PA = np.random.default_rng(0).random((4096, ROWS)).astype(np.float32)

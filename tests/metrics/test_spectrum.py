@@ -275,6 +275,7 @@ def test_does_not_see_rotation_scale_order_or_translation(seed, scale, shift):
         assert after[name][0] == pytest.approx(float(before[name][0]), rel=1e-3), name
 
 
+@pytest.mark.slow
 def test_vmap_changes_nothing():
     clouds = jnp.stack([gaussian(*SMALL, seed) for seed in range(3)])
 

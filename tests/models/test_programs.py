@@ -20,7 +20,13 @@ def assert_trees_close(left, right, atol):
     jax.tree.map(lambda a, b: np.testing.assert_allclose(a, b, atol=atol), left, right)
 
 
-@pytest.mark.parametrize("name", ["bidirectional_sigmoid", "window_softmax_one", "prefix_softmax"])
+@pytest.mark.parametrize(
+    "name",
+    [
+        "bidirectional_sigmoid",
+        *(pytest.param(name, marks=pytest.mark.slow) for name in ("window_softmax_one", "prefix_softmax")),
+    ],
+)
 def test_variants_start_from_the_same_parameters_and_an_intervention_only_adds_some(name):
     """Whatever the mask, the attention variant and what is done to queries and keys."""
     kinds = ("mask", "prefix", "window", "leak", "attention", "qk_norm", "centre_queries", "sink")
@@ -73,6 +79,7 @@ def test_initial_values_are_those_of_gpt2():
         assert not norm["bias"].any()
 
 
+@pytest.mark.slow
 def test_jit_changes_nothing():
     case = made("causal_softmax")
     with jax.disable_jit():

@@ -52,7 +52,7 @@ def test_a_window_shorter_than_the_context(name):
     np.testing.assert_allclose(short, case.logits_BTV[:, :5], atol=1e-5)
 
 
-@pytest.mark.parametrize("name", ["gpt2", "leak_softmax"])
+@pytest.mark.parametrize("name", [pytest.param("gpt2", marks=pytest.mark.slow), "leak_softmax"])
 def test_taps_give_the_gradient_at_every_layer(name):
     """One jax.grad against central differences of the NumPy twin, along a random direction per layer."""
     case = made(name)
@@ -96,7 +96,14 @@ def test_an_output_depends_on_what_a_path_of_that_many_steps_reaches(name):
     np.testing.assert_array_equal(masks.dependence(case.config), reached(case.config))
 
 
-@pytest.mark.parametrize("name", ["gpt2", "leak_sigmoid", "window_softmax_one"])
+@pytest.mark.parametrize(
+    "name",
+    [
+        "leak_sigmoid",
+        pytest.param("gpt2", marks=pytest.mark.slow),
+        pytest.param("window_softmax_one", marks=pytest.mark.slow),
+    ],
+)
 def test_gradients_flow_along_the_same_paths(name):
     """From the logits of each position back to the embedding sums, through every rewritten backward pass."""
     case = made(name)

@@ -163,6 +163,7 @@ def test_the_error_over_windows_is_that_of_a_ratio():
     assert scorer(config)(jnp.zeros(1), tokens_N, one)[0].error_windows is None
 
 
+@pytest.mark.slow
 def test_draws_in_turns_select_every_character_once_before_any_is_selected_again():
     config = masked_config(windows=3, draws=12)
     windows = evaluate.valid_windows(config, 200)

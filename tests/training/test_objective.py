@@ -73,10 +73,18 @@ MASKS = {
 }
 
 
+QUICK = (("causal", 2), ("leak", 2), ("leak_with_all", 2))
 DEPTHS = {"causal": [2], "bidirectional": [1], "prefix": [1, 3], "window": [3], "leak": [1, 2, 4], "leak_with_all": [2]}
 
 
-@pytest.mark.parametrize(("mask", "layers"), [(mask, layers) for mask in MASKS for layers in DEPTHS[mask]])
+@pytest.mark.parametrize(
+    ("mask", "layers"),
+    [
+        pytest.param(mask, layers, marks=[pytest.mark.slow] * ((mask, layers) not in QUICK))
+        for mask in MASKS
+        for layers in DEPTHS[mask]
+    ],
+)
 def test_exactly_the_logits_that_the_target_cannot_change_are_scored(mask, layers):
     """Another character in the target's place leaves a scored logit bitwise alone, and moves one that is not scored."""
     model_config = ModelConfig(layers=layers, width=16, heads=2, context=10, dtype="float32", **MASKS[mask])

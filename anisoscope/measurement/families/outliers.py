@@ -1,17 +1,13 @@
-"""Family outliers: coordinates that carry far more than their share, and the spectrum without them."""
+"""Family outliers: coordinates that carry far more than their share, and the anisotropy without them."""
 
-import dataclasses
 from collections.abc import Callable
 
-import jax.numpy as jnp
 from jax import Array
 
-from anisoscope.measurement.families import spectrum
 from anisoscope.measurement.quantity import HERE, LAYER, ONE_OR_MORE, SHARE, Family, Quantity, Values
-from anisoscope.measurement.resamples import Cloud, over_folds
+from anisoscope.measurement.resamples import Cloud, leave_out, over_folds
 from anisoscope.metrics import outliers
 from anisoscope.metrics.cloud import largest
-from anisoscope.metrics.lapack import LARGE
 
 MASSIVE = "after Sun et al. 2024, Massive Activations in Large Language Models; the median of each position"
 BY_TOP = ("layer", "top")
@@ -31,19 +27,6 @@ def _outlier(
     return Quantity(read=read, dims=dims, resampling=resampling, **about)
 
 
-LEFT_OUT = {  # the spectral quantity -> the same of the cloud without its top coordinates
-    name: (
-        f"{name}_left_out",
-        dataclasses.replace(
-            quantity,
-            read=None,
-            dims=BY_TOP,
-            long_name=f"{quantity.long_name}, top coordinates left out",
-            formula=f"{quantity.formula}, of the cloud without its `top` coordinates of largest variance",
-        ),
-    )
-    for name, quantity in spectrum.QUANTITIES.items()
-}
 QUANTITIES = {
     "coordinate_share": _outlier(
         "variance in the top coordinates",
@@ -76,33 +59,31 @@ QUANTITIES = {
         MASSIVE,
         resampling="",
     ),
-    **dict(LEFT_OUT.values()),
+    "anisotropy_left_out": _outlier(
+        "anisotropy, top coordinates left out",
+        "max(lambda) / sum(lambda), of the cloud without its `top` coordinates of largest variance",
+        HERE,
+        dims=BY_TOP,
+        range=SHARE,
+    ),
 }
 OF_COORDINATES = {name: quantity.read for name, quantity in QUANTITIES.items() if quantity.read}
 
 
 def measure(cloud: Cloud) -> Values:
-    """Also the spectral quantities without the top coordinates; NaN where no coordinate would be left."""
+    """Also the anisotropy without the top coordinates; NaN where no coordinate would be left."""
     cloud_PD, folds = cloud.points_PD, cloud.folds
-    points, width = cloud_PD.shape
+    points = len(cloud_PD)
     peak_P = outliers.coordinate_peaks(cloud_PD)
 
     def of_kept(keep_P: Array) -> Values:
-        found = {name: read(cloud_PD, keep_P) for name, read in OF_COORDINATES.items()}
-        return found | {"coordinate_peak": (keep_P * peak_P).sum() / keep_P.sum()}
+        values = {name: read(cloud_PD, keep_P) for name, read in OF_COORDINATES.items()}
+        return values | {"coordinate_peak": (keep_P * peak_P).sum() / keep_P.sum()}
 
     values = over_folds(of_kept, folds, points)
     values["coordinate_share"] = values["coordinate_share"].T
     values["massive_activation"] = largest(peak_P)
-    without = []
-    for top in outliers.TOPS:
-        if top >= width:
-            without.append(dict.fromkeys(LEFT_OUT, jnp.full(len(values["coordinate_peak"]), jnp.nan)))
-            continue
-        if without and min(points, width) >= LARGE:  # one after another: each takes all cores
-            cloud_PD = jnp.where(without[-1]["anisotropy"][0] > 1.5, 0.0, cloud_PD)  # which never holds
-        without.append(spectrum.readings(outliers.without_top(cloud_PD, top), folds))
-    return values | {own: jnp.stack([one[name] for one in without]) for name, (own, _) in LEFT_OUT.items()}
+    return values | {"anisotropy_left_out": outliers.anisotropy_left_out(cloud_PD, leave_out(folds, points))}
 
 
 FAMILY = Family(of="cloud", measure=measure, quantities=QUANTITIES, coordinates={"top": outliers.TOPS})

@@ -114,6 +114,7 @@ def test_a_program_compiled_ahead_is_the_one_that_measures(run, caplog):
     assert compiled not in caplog.text
 
 
+@pytest.mark.slow
 def test_another_mask_is_data_of_the_same_program(run, tmp_path, monkeypatch):
     """One run's parameters, measured under three masks: each cloud is that of the model with this mask."""
     folder, config = run[0], replace(run[1], {"measure.families": ("similarity", "attention"), "measure.nulls": ()})
@@ -516,7 +517,7 @@ def test_a_damaged_checkpoint_is_named_never_measured(run):
 @pytest.mark.parametrize(
     ("devices", "batches", "shared"),
     [
-        (2, 1, (1, 2)),
+        pytest.param(2, 1, (1, 2), marks=SLOW),
         pytest.param(2, 2, (2, 1), marks=SLOW),
         pytest.param(4, 2, (2, 2), marks=SLOW),
         pytest.param(8, 2, None, marks=SLOW),
@@ -553,6 +554,7 @@ def test_weighted_tables_say_how_even_they_are_and_are_not_joined_with_others(ru
         measured(replace(weighted, {"measure.weighting": "none"}), folder)
 
 
+@pytest.mark.slow
 def test_every_product_of_a_measurement_has_full_float32_precision():
     """On an accelerator a product without it rounds its factors to TF32 or bfloat16; a CPU cannot show that."""
     config, corpus = tiny.config(), tiny.corpus()
@@ -594,6 +596,7 @@ def test_a_checkpoint_beside_the_schedule_is_measured_there(run):
     assert files.read_table(path).equals(whole)
 
 
+@pytest.mark.slow
 def test_a_run_has_the_readout_where_it_is_named_beside_the_untrained_model(run):
     folder, config = run
     measured(replace(config, {"measure.families": ("readout",), "measure.nulls": ("untrained",)}), folder)
