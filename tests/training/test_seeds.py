@@ -99,7 +99,7 @@ def test_vmapped_members_differ_by_rounding_only(at_once):
 
 
 @pytest.mark.parametrize(("data", "fsdp", "at_once"), [(8, 1, 2), (2, 4, 1), (2, 4, 2)])
-@pytest.mark.slow  # the quick one: measuring on many devices, in tests/measurement/sources/test_sweep.py
+@pytest.mark.slow  # the quick one: measuring on many devices, in tests/measurement/sources/test_sweep_programs.py
 @pytest.mark.usefixtures("eight_devices")
 def test_eight_devices_equal_one(data, fsdp, at_once):
     settings, corpus = config(num_data_seeds=1), tiny.corpus()

@@ -12,7 +12,8 @@ from anisoscope.utils.errors import UserError
 from anisoscope.utils.settings import replace
 from anisoscope.utils.stop import Stop
 from tests import reference, tiny
-from tests.measurement.sources.test_sweep import measured, store_of
+from tests.measurement.sources.swept import measured
+from tests.training.test_loop import store_of
 
 HOOK_POINTS = ("mlp_out", "values")
 CHANGES = {

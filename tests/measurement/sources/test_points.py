@@ -14,8 +14,9 @@ from anisoscope.utils.errors import UserError
 from anisoscope.utils.settings import replace
 from anisoscope.utils.stop import Stop
 from tests import reference_scale, tiny
-from tests.measurement.sources.test_sweep import measured, store_of
+from tests.measurement.sources.swept import measured
 from tests.reference import originals, sorted_distances
+from tests.training.test_loop import store_of
 
 COUNT = 160
 CHANGES = {"measure.points": COUNT, "measure.batches": 1, "measure.points_table": True}

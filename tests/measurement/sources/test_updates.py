@@ -11,7 +11,7 @@ from anisoscope.training import loop
 from anisoscope.utils.settings import replace
 from anisoscope.utils.stop import Stop
 from tests import tiny
-from tests.measurement.sources.test_sweep import measured
+from tests.measurement.sources.swept import measured
 from tests.plot.tables import make_run
 from tests.training.test_loop import store_of
 

@@ -1,0 +1,139 @@
+import dataclasses
+import shutil
+
+import jax
+import numpy as np
+import pandas as pd
+import pytest
+
+from anisoscope.measurement.families.entries import FAMILIES
+from anisoscope.measurement.sources import program, references
+from anisoscope.measurement.tables import files, projection
+from anisoscope.measurement.tables.averages import averages
+from anisoscope.models import transformer
+from anisoscope.utils.errors import UserError
+from anisoscope.utils.settings import replace
+from tests import tiny
+from tests.measurement.sources.swept import VALUE, exchanged, measured, projecting
+from tests.training.test_loop import store_of
+
+SLOW = pytest.mark.slow
+
+
+def comparing(config):
+    return dataclasses.replace(config, measure=dataclasses.replace(config.measure, families=("comparison",), nulls=()))
+
+
+def test_checkpoints_are_compared_with_the_one_before_and_the_last(run):
+    folder, config = run
+    measured(comparing(config), folder)
+    table = files.read_table(folder / "results.nc")
+    for name in ("cka", "overlap"):
+        last, previous = (table[f"{name}_{which}"].sel(VALUE) for which in ("last", "previous"))
+        np.testing.assert_allclose(last.sel(step=6), 1.0, rtol=1e-5)
+        np.testing.assert_allclose(last.sel(step=5), previous.sel(step=6), rtol=1e-6)  # symmetric but for rounding
+        assert np.isnan(previous.sel(step=0)).all()
+        assert np.isfinite(previous.sel(step=[1, 2, 4, 5, 6])).all()
+        assert (last.sel(step=0) < 0.999).any()
+    assert (table.overlap_last.sel(VALUE).sel(step=6) == 1).all()
+
+
+def test_neighbours_found_before_are_those_that_a_search_alone_finds(run, monkeypatch):
+    """Of a run that never stops all but the last checkpoint's are found before; of one that goes on, none."""
+    folder, config = run
+    searched, search = [], references.References._searched
+    monkeypatch.setattr(references.References, "_searched", lambda of, step: searched.append(step) or search(of, step))
+    measured(comparing(config), folder)
+    assert searched == [6]
+    whole = {path.name: path.read_bytes() for path in folder.rglob("*.nc")}
+    for name in ("0.nc", "2.nc", "6.nc"):
+        (folder / "measurements" / name).unlink()
+    measured(comparing(config), folder)
+    assert searched == [6, 6, 1, 5]
+    assert {path.name: path.read_bytes() for path in folder.rglob("*.nc")} == whole
+
+
+def test_a_comparison_tells_which_checkpoint_was_before(run):
+    folder, config = run
+    shutil.rmtree(folder / "checkpoints" / "2")
+    measured(comparing(config), folder)
+    table = files.read_table(folder / "results.nc")
+    assert dict(zip(table.step.values.tolist(), table.previous_step.values.tolist(), strict=True)) == {
+        **{0: -1, 1: 0, 4: 1, 5: 4, 6: 5}
+    }
+
+
+@pytest.mark.slow
+def test_the_projection_is_that_of_the_vectors_of_all_tables(run):
+    folder, config = run
+    measured(projecting(config), folder)
+    table, steps = files.read_table(folder / "results.nc"), [0, 1, 2, 4, 5, 6]
+    raw = [files.read_table(folder / "measurements" / f"{step}.nc") for step in steps]
+    for block in (1, 2):
+        vectors = np.stack([[one[name].sel(block=block) for name in ("query_vectors", "key_vectors")] for one in raw])
+        found = projection.common_axes(vectors)
+        for index, kind in enumerate(("query", "key")):
+            np.testing.assert_allclose(
+                table[f"{kind}_projection"].sel(block=block), found.projection[:, index], rtol=1e-6
+            )
+        np.testing.assert_allclose(table.projection_share.sel(block=block), found.share)
+        np.testing.assert_allclose(table.projection_kept.sel(block=block), found.kept)
+    assert not np.array_equal(raw[0].query_vectors, raw[-1].query_vectors)
+    picks_P = program.probe_of(config, tiny.corpus()).picks_SGP[0, 0]
+    np.testing.assert_array_equal(table.window * 8 + table.position_in_window, picks_P)
+    own = FAMILIES["attention"].quantities
+    assert set(pd.read_csv(folder / "results.csv").metric) == {*own, *(name for one in own for name in averages(one))}
+
+
+@pytest.mark.slow
+def test_the_longest_vectors_stand_in_a_table_by_window_position_and_token(run):
+    folder, config = run[0], replace(run[1], {"measure.families": ("leading",), "measure.nulls": ()})
+    measured(config, folder)
+    frame = pd.read_csv(folder / "leading_vectors.csv")
+    assert sorted(set(frame.step)) == [0, 1, 2, 4, 5, 6]
+    tokens_WT = program.probe_of(config, tiny.corpus()).tokens_GWT[0]
+    params = store_of(folder, config).restore_params(6)
+    network = transformer.build(config.model, tiny.corpus().vocab_size, "float32")
+    resid_NWTD = np.asarray(jax.jit(network.apply)(params, tokens_WT)[1].resid_LBTD, np.float64)
+    norm_NWT = np.linalg.norm(resid_NWTD, axis=-1)
+    for layer, rows in frame[frame.step == 6].groupby("layer"):
+        places = tuple(rows[["window", "position"]].values.T)
+        np.testing.assert_allclose(rows.norm, norm_NWT[layer][places], rtol=1e-4)
+        np.testing.assert_allclose(rows.norm, np.sort(norm_NWT[layer].ravel())[::-1][:16], rtol=1e-4)
+        assert list(rows.token) == [chr(97 + token) for token in tokens_WT[places]]
+        assert (rows.share_of_first_direction.between(0, 1)).all()
+
+
+def test_vectors_of_another_head_are_refused(run):
+    folder, config = run
+    measured(projecting(config), folder)
+    with pytest.raises(UserError, match=r"measure\.projected_head=0 there, 1 now"):
+        measured(projecting(config, head=1), folder)
+
+
+def test_a_comparison_needs_the_last_checkpoint(run):
+    folder, config = run
+    shutil.rmtree(folder / "checkpoints" / "6")
+    with pytest.raises(UserError, match="needs the checkpoint of the last step, 6"):
+        measured(comparing(config), folder)
+    measured(config, folder)
+
+
+@pytest.mark.slow
+def test_comparisons_are_measured_again_when_what_they_compare_with_has_changed(run, capsys):
+    folder, config = run
+    config = comparing(config)
+    measured(config, folder)
+    exchanged(folder, 2, 1)
+    measured(config, folder)
+    assert "measured again, since a checkpoint has changed: steps 2, 4\n" in capsys.readouterr().out
+    for step in (0, 4):
+        shutil.rmtree(folder / "checkpoints" / str(step))
+    exchanged(folder, 6, 5)
+    measured(config, folder)
+    said = capsys.readouterr().out
+    assert "run: measured again, since a checkpoint has changed: steps 1, 2, 5, 6\n" in said
+    assert "run: compared with a checkpoint that has changed; its own is gone: steps 0, 4\n" in said
+    table = files.read_table(folder / "results.nc")
+    np.testing.assert_allclose(table.cka_last.sel(VALUE).sel(step=5), 1.0, rtol=1e-5)
+    assert dict(zip(table.step.values.tolist(), table.previous_step.values.tolist(), strict=True))[5] == 2
