@@ -11,7 +11,7 @@ import xarray as xr
 import anisoscope
 from anisoscope.config.measure import MeasureConfig
 from anisoscope.measurement.recording.recorder import Recorder
-from anisoscope.measurement.sources import arrays, validate
+from anisoscope.measurement.sources import arrays, convert, validate
 from anisoscope.measurement.sources.pieces import of_layers, pieces_of
 from anisoscope.measurement.tables import files, join
 from anisoscope.measurement.tables.averages import BLOCK
@@ -54,7 +54,7 @@ def measured(
     x: Any, step: int, clusters: Any, positions: Any, names: Sequence[str] | None, settings: MeasureConfig
 ) -> xr.Dataset:
     """The raw table of one step; layers are those of blocks: an average over them is one over all that are given."""
-    layers = validate.layers_of(validate.as_arrays(x))
+    layers = validate.layers_of(convert.as_arrays(x))
     validate.check_names(names, len(layers))
     pieces = pieces_of(np.shape(layers[0])[0], clusters, positions, 1, settings.folds, settings.seed)
     values, doubtful = of_layers(layers, pieces, settings)

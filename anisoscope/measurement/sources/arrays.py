@@ -21,15 +21,14 @@ from anisoscope.measurement.panel import Sample
 from anisoscope.measurement.quantity import Values
 from anisoscope.measurement.resamples import Places
 from anisoscope.measurement.sources import readouts
+from anisoscope.measurement.sources.convert import as_arrays, check_size
 from anisoscope.measurement.sources.folds import cut_windows
 from anisoscope.measurement.sources.pieces import Piece, of_heads, of_layers, pieces_of, replicated
 from anisoscope.measurement.sources.validate import (
     OF_HEADS,
     OF_VECTORS,
     aligned,
-    as_arrays,
     check_names,
-    check_size,
     chosen,
     heads_of,
     layers_of,

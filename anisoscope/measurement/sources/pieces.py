@@ -22,10 +22,11 @@ from anisoscope.measurement.families.entries import FAMILIES, quantities
 from anisoscope.measurement.panel import MEASURED, Sample, panel
 from anisoscope.measurement.quantity import Values
 from anisoscope.measurement.resamples import Places
+from anisoscope.measurement.sources.convert import as_float32, check_size
 from anisoscope.measurement.sources.degenerate import Seen, counts_in_words
 from anisoscope.measurement.sources.folds import cut, cut_pieces
 from anisoscope.measurement.sources.readouts import Read
-from anisoscope.measurement.sources.validate import as_float32, check_size, places_of
+from anisoscope.measurement.sources.validate import places_of
 from anisoscope.metrics import lapack
 from anisoscope.utils import memory
 

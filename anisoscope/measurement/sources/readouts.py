@@ -5,7 +5,8 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from anisoscope.measurement.sources.validate import OF_VECTORS, as_float32, chosen
+from anisoscope.measurement.sources.convert import as_float32
+from anisoscope.measurement.sources.validate import OF_VECTORS, chosen
 from anisoscope.metrics.readout import KINDS, Readout, made
 
 FAMILY = "readout"

@@ -24,6 +24,8 @@ LABELS = {"clusters": ("clusters", "groups"), "positions": ("positions",)}  # ar
 
 def npy(path: pathlib.Path) -> dict[str, Stored]:
     array = np.load(path, mmap_mode="r", allow_pickle=False)
+    if behind := path.stat().st_size - array.offset - array.nbytes:
+        raise ValueError(f"{behind:,} bytes stand behind its array, as where two are saved in one file; save an .npz")
     return {VECTORS: Stored(array.shape, array.nbytes, 0, lambda: array)}
 
 

@@ -12,7 +12,7 @@ from scipy import sparse, stats
 
 from anisoscope import measure, measure_attention, measure_function
 from anisoscope.measurement.intervals import summarise
-from anisoscope.measurement.sources import folds, pieces
+from anisoscope.measurement.sources import convert, folds, pieces
 from anisoscope.measurement.sources import validate as sources_given
 from anisoscope.utils import memory
 from tests import reference, reference_comparison, reference_leading, reference_readout, reference_spectrum
@@ -261,7 +261,7 @@ BROKEN[1, 3, 2] = np.nan
         (CLOUDS[0, 0], {}, r"\(layers, points, width\) is needed"),
         (CLOUDS[:, :7], {}, "7 points; at least 8"),
         (BROKEN, {}, "layer 1: 1 of 576 numbers are not finite"),
-        (CLOUDS * 1e39, {}, "not finite in float32"),
+        (CLOUDS * 1e39, {}, "the largest coordinate is 2e.40"),
         (CLOUDS * 1e18, {}, "the largest coordinate is 2e.19, and values hold between 1e-16 and 1e.16; multiply"),
         (CLOUDS * 1e-21, {}, "layer 0: the largest coordinate is 2e-20"),
         (np.ma.masked_less(CLOUDS, -9), {}, "of 576 numbers are not finite"),
@@ -279,6 +279,11 @@ BROKEN[1, 3, 2] = np.nan
             CLOUDS,
             {"clusters": np.arange(96), "positions": np.full(96, np.nan)},
             r"positions: nan is no whole number below 2\^31, as 96 of 96",
+        ),
+        (
+            CLOUDS,
+            {"clusters": np.arange(96) // 8, "positions": np.arange(96) % 8 - 8},
+            "positions: -8 is below 0, the first token",
         ),
         (CLOUDS, {"clusters": np.arange(95)}, r"clusters have shape \(95,\)"),
         (CLOUDS, {"clusters": np.zeros(96)}, "of one cluster"),
@@ -400,7 +405,7 @@ class Quantised(Tensor):
 )
 @pytest.mark.filterwarnings("ignore:the matrix subclass")
 def test_the_same_numbers_in_other_clothes_are_the_same(given, means):
-    read_ = sources_given.as_float32(sources_given.layers_of(sources_given.as_arrays(given))[0], "vectors")
+    read_ = convert.as_float32(sources_given.layers_of(convert.as_arrays(given))[0], "vectors")
     np.testing.assert_array_equal(read_, np.float32(means))
 
 
@@ -424,8 +429,14 @@ def test_the_same_numbers_in_other_clothes_are_the_same(given, means):
         ([[1.0] * (5 + (row == 3)) for row in range(96)], "lists of numbers must be of one length"),
         (np.zeros(96, [("a", "f4")]), r"vectors have shape \(96,\)"),
         (np.zeros((0, 6)), r"vectors have shape \(0, 6\)"),
+        (FRAME.reset_index(), "column 'index' counts the rows; leave it out"),
+        (pd.DataFrame({"embedding": list(CLOUDS[0])}), r"is of type object, .*; of vectors, pass list\(column\)"),
+        (xr.DataArray(CLOUDS[0].T, dims=("embedding", "sample")), "dimensions embedding, sample; transpose them"),
+        ({"layer 0": CLOUDS[0]}, "vectors are a dict; pass a list of arrays, and names="),
+        ((row for row in CLOUDS[0]), "vectors are a generator; pass a list"),
+        (CLOUDS[0].astype(np.float64) * 1e-60, "the largest coordinate is 2e-59, and values hold between"),
     ],
-    ids=range(17),
+    ids=range(23),
 )
 def test_numbers_that_would_be_others_are_refused(vectors, words):
     with pytest.raises(ValueError, match=words) as error:

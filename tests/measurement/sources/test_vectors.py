@@ -14,7 +14,7 @@ from safetensors.flax import save_file as save_jax
 from safetensors.numpy import save_file
 
 from anisoscope import measure
-from anisoscope.measurement.sources import pieces, validate, vector_files
+from anisoscope.measurement.sources import convert, pieces, vector_files
 from anisoscope.measurement.tables import files
 from anisoscope.utils import memory
 from anisoscope.utils.errors import UserError
@@ -142,6 +142,15 @@ def test_what_cannot_be_measured_is_one_line(tmp_path):
     refuse(workdir, "measure.nulls is 'untrained'", CONFIG, given, "--config.measure.nulls=untrained")
 
 
+def test_a_second_array_in_one_file_is_not_passed_over(tmp_path):
+    with open(tmp_path / "a.npy", "wb") as file:
+        np.save(file, VECTORS)
+        np.save(file, VECTORS)
+    with pytest.raises(ValueError, match="bytes stand behind its array, as where two are saved") as error:
+        measure(tmp_path / "a.npy")
+    assert "\n" not in str(error.value)
+
+
 def test_labels_keep_all_their_bits(tmp_path):
     label_P, place_P = LABELS << 32, (np.arange(96) % 8) + 2**32
     save_file({"groups": label_P, "positions": place_P, "vectors": VECTORS}, tmp_path / "a.safetensors")
@@ -154,7 +163,7 @@ def test_bfloat16_is_read(tmp_path):
     vectors = jnp.asarray(VECTORS, jnp.bfloat16)
     save_jax({"vectors": vectors}, tmp_path / "a.safetensors")
     found = vector_files.load(tmp_path / "a.safetensors", (), "", "")
-    np.testing.assert_array_equal(validate.as_float32(found.vectors, "vectors"), np.asarray(vectors, np.float32))
+    np.testing.assert_array_equal(convert.as_float32(found.vectors, "vectors"), np.asarray(vectors, np.float32))
 
 
 CHUNKED = {
@@ -320,7 +329,7 @@ def test_rows_of_a_store_are_read_without_the_others(tmp_path):
     stored(tmp_path / "b.zarr", "zarr3", {}, VECTORS[0].astype(jnp.bfloat16))
     vectors = vector_files.load(tmp_path / "b.zarr", (), "", "").vectors
     np.testing.assert_array_equal(
-        validate.as_float32(vectors, "vectors"), VECTORS[0].astype(jnp.bfloat16).astype(np.float32)
+        convert.as_float32(vectors, "vectors"), VECTORS[0].astype(jnp.bfloat16).astype(np.float32)
     )
 
 
