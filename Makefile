@@ -1,10 +1,13 @@
 PYTHON ?= python3
-BIN := .venv/bin
+# Another Python, or the newest releases in place of the pinned ones, in an environment of its own:
+# make test VENV=.venv-3.13 PYTHON=python3.13, with NEWEST=1 for the newest.
+VENV ?= .venv
+BIN := $(VENV)/bin
 
 # `make test` in minutes, for all day; `make test-all`, with what is marked slow, before a change is handed over.
 .PHONY: demo about demo-pretrained docs torture test test-all test-pretrained check types wheel format bench gpu parity coverage
 
-demo: about .venv
+demo: about $(VENV)
 	$(BIN)/python main.py --config=experiments/quickstart.py
 
 about:
@@ -22,15 +25,15 @@ demo-pretrained: .venv-pretrained
 		'--config.measure.families=("spectrum", "similarity")'
 
 # Half of the quick suite's time is XLA's; it optimises less here, and as for users in the whole suite.
-test: .venv
+test: $(VENV)
 	JAX_DISABLE_MOST_OPTIMIZATIONS=1 $(BIN)/python -m pytest -m "not slow"
 
-test-all: .venv
+test-all: $(VENV)
 	sh tests/plot/report/chromium.sh
 	$(BIN)/python -m pytest
 
 # Hours: 300 damages and 200 kills; it goes on where it was stopped, and ends with a table.
-torture: .venv
+torture: $(VENV)
 	$(BIN)/python -m dev.torture
 
 test-pretrained: .venv-pretrained
@@ -43,7 +46,7 @@ docs: .venv-docs
 	.venv-docs/bin/python docs/site/check.py _site
 	@echo "the site is _site/index.html"
 
-check: .venv
+check: $(VENV)
 	$(BIN)/ruff format --check .
 	$(BIN)/ruff check .
 
@@ -51,10 +54,10 @@ check: .venv
 types: .venv-pretrained
 	.venv-pretrained/bin/basedpyright --pythonpath .venv-pretrained/bin/python
 
-wheel: .venv
+wheel: $(VENV)
 	$(BIN)/python -m build
 
-format: .venv
+format: $(VENV)
 	$(BIN)/ruff format .
 	$(BIN)/ruff check --fix .
 
@@ -76,16 +79,18 @@ gpu: .venv-gpu .venv-bench
 parity: .venv-bench .venv-dadapy
 	.venv-bench/bin/python -m benchmarks.parity
 
-coverage: .venv
+coverage: $(VENV)
 	$(BIN)/python -m benchmarks.coverage
 
-.venv: .venv/installed
+$(VENV): $(VENV)/installed
 
-.venv/installed: requirements.txt constraints.txt tests/requirements.txt
+REQUIRED = requirements.txt tests/requirements.txt
+$(VENV)/installed: constraints.txt $(REQUIRED)
 	$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11) and "Python 3.11 or newer is needed; set PYTHON=...")'
-	@echo "installing the pinned requirements into .venv"
-	$(PYTHON) -m venv .venv
-	$(BIN)/python -m pip install --disable-pip-version-check -q -r requirements.txt -r tests/requirements.txt
+	@echo "installing the $(if $(NEWEST),newest,pinned) requirements into $(VENV)"
+	$(PYTHON) -m venv $(VENV)
+	$(if $(NEWEST),sed '/^-c/d' $(REQUIRED) >$(VENV)/newest.txt)
+	$(BIN)/python -m pip install --disable-pip-version-check -q $(if $(NEWEST),-r $(VENV)/newest.txt,$(REQUIRED:%=-r %))
 	touch $@
 
 .venv-bench: .venv-bench/installed
