@@ -67,9 +67,10 @@ def _is_number(word: str) -> bool:
 
 
 def file_of(path: str) -> pathlib.Path:
-    """The file of this path, or of an experiment that comes with the package by its name: decoder_small."""
-    own = EXPERIMENTS / f"{path}.py"
-    return own if path.isidentifier() and own.is_file() and not pathlib.Path(path).is_file() else pathlib.Path(path)
+    """The file of this path, or of the package: decoder_small, or experiments/decoder_small.py as in a checkout."""
+    name = path.removeprefix("experiments/").removesuffix(".py") if path.startswith("experiments/") else path
+    own = EXPERIMENTS / f"{name}.py"
+    return own if name.isidentifier() and own.is_file() and not pathlib.Path(path).is_file() else pathlib.Path(path)
 
 
 def load(given: str) -> Config | UntrainedConfig | CurvedConfig | VectorsConfig | PretrainedConfig:
