@@ -86,7 +86,8 @@ def load(given: str) -> Config | UntrainedConfig | CurvedConfig | VectorsConfig 
             hint = f", with --workdir=runs/{then} for a run of before"
             raise UserError(f"{where}: {then} is called {now} now; pass --config={words}{hint}")
         files = map(str, pathlib.Path(path).parent.glob("*.py"))
-        near = did_you_mean(path, (*files, *(one.stem for one in EXPERIMENTS.glob("*.py"))))
+        own = (one.stem for one in EXPERIMENTS.glob("*.py"))
+        near = did_you_mean(path, files) or did_you_mean(pathlib.Path(path).stem, own)
         raise UserError(f"{where}: there is no file {path}{near or '; --list names the experiments'}")
     spec = importlib.util.spec_from_file_location(f"experiment_{pathlib.Path(path).stem}", path)
     if spec is None or spec.loader is None:
