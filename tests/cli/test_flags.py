@@ -126,7 +126,7 @@ def test_experiments_of_the_package_have_their_name_everywhere_and_files_come_fi
         assert flags.file_of(name) == flags.EXPERIMENTS / "quickstart.py"
     for name in ("quickstart.py", "elsewhere/quickstart.py", "experiments/none.py", "experiments/../quickstart.py"):
         assert flags.file_of(name) == pathlib.Path(name)
-    with pytest.raises(UserError, match="there is no file experiments/decoder_smal.py; did you mean 'decoder_small'"):
+    with pytest.raises(UserError, match=r"there is no file experiments/decoder_smal\.py; did you mean 'decoder_small'"):
         flags.load("experiments/decoder_smal.py:tiny")
     (tmp_path / "experiments").mkdir()
     (tmp_path / "experiments" / "quickstart.py").touch()
