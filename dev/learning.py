@@ -39,7 +39,11 @@ LABELS = {
 }
 # README of pszemraj/megalodon-enwik8-jax at 9b2c2c8: 1,200 steps of 16 windows of 512, of enwik8, 12.49M parameters,
 # bfloat16, AdamW 4e-4, another validation. At steps 1,000 and 1,100 it says 2.17 and 2.18.
-PUBLISHED = {"label": "megalodon-enwik8-jax, Llama 12.5M (published)", "characters": 9.8e6, "bits": 2.21}
+PUBLISHED = {
+    "label": "published: a Llama of 12.5M, other validation text (megalodon-enwik8-jax)",
+    "characters": 9.8e6,
+    "bits": 2.21,
+}
 SETTINGS = {"train.schedule": "constant", "train.log_every": "1"}  # of ours; of nanoGPT's only sizes and the text count
 # Settings that all recipes share; of the rest each has its own, and PyTorch's model has no other sizes.
 SHARED = ("data.", "evaluate.", "train.batch_size", "train.seed")
@@ -184,8 +188,8 @@ def draw(found: dict[str, dict[str, Any]], path: pathlib.Path) -> pathlib.Path:
         axes[1].set(xlabel="minutes of training")
         least = min(one["curve"][-1][2] for one in found.values())
         axes[0].set_ylim(least - 0.1, least + 2.5)  # the first steps are the same for all
-        axes[1].legend(*style.entries(axes), loc="upper right")
-        style.title(figure, "What is learned: one seed, one shape, the same text")
+        figure.legend(*style.entries(axes), loc="outside lower center", ncols=2)
+        style.title(figure, "Muon learns most from equally many characters (one seed; curves: one shape, one text)")
         content = io.BytesIO()
         figure.savefig(content, format=path.suffix[1:])
         files.write(path, content.getvalue())

@@ -28,6 +28,10 @@ def run(argv: list[str]) -> None:
         print_lines((f"anisoscope {anisoscope.__version__}",))
     elif given.help:
         print_lines((USAGE, "", *options.explained(given, settings)))
+    elif given.completion:
+        from anisoscope.cli import completion
+
+        print(completion.script(given.completion))
     elif given.list:
         from anisoscope.cli import listing
 

@@ -67,9 +67,10 @@ def _is_number(word: str) -> bool:
 
 
 def file_of(path: str) -> pathlib.Path:
-    """The file of this path, or of an experiment that comes with the package by its name: decoder_small."""
-    own = EXPERIMENTS / f"{path}.py"
-    return own if path.isidentifier() and own.is_file() and not pathlib.Path(path).is_file() else pathlib.Path(path)
+    """The file of this path, or of the package: decoder_small, or experiments/decoder_small.py as in a checkout."""
+    name = path.removeprefix("experiments/").removesuffix(".py") if path.startswith("experiments/") else path
+    own = EXPERIMENTS / f"{name}.py"
+    return own if name.isidentifier() and own.is_file() and not pathlib.Path(path).is_file() else pathlib.Path(path)
 
 
 def load(given: str) -> Config | UntrainedConfig | CurvedConfig | VectorsConfig | PretrainedConfig:
@@ -85,7 +86,8 @@ def load(given: str) -> Config | UntrainedConfig | CurvedConfig | VectorsConfig 
             hint = f", with --workdir=runs/{then} for a run of before"
             raise UserError(f"{where}: {then} is called {now} now; pass --config={words}{hint}")
         files = map(str, pathlib.Path(path).parent.glob("*.py"))
-        near = did_you_mean(path, (*files, *(one.stem for one in EXPERIMENTS.glob("*.py"))))
+        own = (one.stem for one in EXPERIMENTS.glob("*.py"))
+        near = did_you_mean(path, files) or did_you_mean(pathlib.Path(path).stem, own)
         raise UserError(f"{where}: there is no file {path}{near or '; --list names the experiments'}")
     spec = importlib.util.spec_from_file_location(f"experiment_{pathlib.Path(path).stem}", path)
     if spec is None or spec.loader is None:

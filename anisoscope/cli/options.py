@@ -15,6 +15,7 @@ from anisoscope.utils.files import read_small
 
 STAGES = ("train", "measure", "tangents", "figures")  # what is done where none is named
 AXES = ("step", "context_gain")
+SHELLS = ("bash", "zsh", "fish")
 FURTHER = ("matched", "verdicts", "export", "replay", "verify")  # done where it is named
 LARGEST_FLAGFILE = 2**20  # bytes
 PAGE, ALL = "page", "all"  # what --help shows
@@ -45,8 +46,8 @@ class Request(NamedTuple):
     title: str
 
 
-def parse(words: list[str]) -> flags.FlagValues:
-    """The flags beside the experiment's settings; UserError, one line, where they are wrong."""
+def defined() -> Flags:
+    """Every flag with its default and its line of --help."""
     given = Flags()
     flags.DEFINE_string("config", None, "Experiment file, as experiments/decoder_small.py or …:tiny.", given)
     flags.DEFINE_string("workdir", None, "Folder of the run; runs/<experiment> where not given.", given)
@@ -69,8 +70,16 @@ def parse(words: list[str]) -> flags.FlagValues:
     two = "Two runs, as runs/a,runs/b@256: how alike are their layers on the same text? At a step, or the last."
     flags.DEFINE_list("similarity", [], two, given)
     flags.DEFINE_bool("version", False, "Tell the version.", given)
+    shells = ", ".join(SHELLS)
+    flags.DEFINE_string("completion", None, f"Print a script that completes this command in a shell: {shells}.", given)
     shown = "Show this page; --help=train: a group of settings; --help=all: every setting; --config says of which."
     flags.DEFINE_string("help", None, shown, given)
+    return given
+
+
+def parse(words: list[str]) -> flags.FlagValues:
+    """The flags beside the experiment's settings; UserError, one line, where they are wrong."""
+    given = defined()
     try:
         left = given([f"--help={PAGE}" if word in ("--help", "-help", "-h") else word for word in words])
     except flags.UnrecognizedFlagError as error:
@@ -90,7 +99,11 @@ def parse(words: list[str]) -> flags.FlagValues:
             raise UserError(f"--{name}={given[name].value!r} is no UTF-8, in which checkpoints are named; name another")
     if given["similarity"].present and len(given.similarity) != 2:
         raise UserError("--similarity compares two runs; name two folders, as --similarity=runs/a,runs/b@256")
-    if given.help or given.version or given.list or given.status is not None or given.similarity:
+    if given.completion not in (None, *SHELLS):
+        hint = did_you_mean(given.completion, SHELLS)
+        raise UserError(f"--completion: {given.completion!r} is unknown; choose from {', '.join(SHELLS)}{hint}")
+    alone = (given.help, given.version, given.completion, given.list, given.similarity)
+    if any(alone) or given.status is not None:
         return given
     if given.config is None:
         raise UserError("no experiment given; pass --config=experiments/quickstart.py, say, or see --list")

@@ -29,6 +29,7 @@ myst_enable_extensions = ["dollarmath", "colon_fence", "attrs_inline"]
 myst_heading_anchors = 4
 nitpicky = False
 math_renderer = html_math_renderer = "mathml"
+smartquotes_action = "qe"  # two dashes begin a flag
 
 autodoc_member_order = "bysource"
 autodoc_typehints = "none"  # of arrays they are unions as long as a line; docstrings say the shapes
@@ -59,6 +60,7 @@ sphinx_gallery_conf = {
     "min_reported_time": 1e9,
     "show_signature": False,
     "show_memory": False,
+    "ignore_repr_types": "matplotlib",  # that a last line happens to give
     "remove_config_comments": True,
     "plot_gallery": True,
     "write_computation_times": False,

@@ -1,3 +1,4 @@
+import pathlib
 import subprocess
 import sys
 from dataclasses import dataclass, field
@@ -117,6 +118,19 @@ def test_an_experiment_is_loaded_from_its_file_and_size(monkeypatch):
     monkeypatch.chdir(FILES)
     assert flags.load("decoder_small.py:tiny").model.width == 128
     assert isinstance(flags.load("untrained_bias.py:tiny"), UntrainedConfig)
+
+
+def test_experiments_of_the_package_have_their_name_everywhere_and_files_come_first(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    for name in ("quickstart", "experiments/quickstart.py"):
+        assert flags.file_of(name) == flags.EXPERIMENTS / "quickstart.py"
+    for name in ("quickstart.py", "elsewhere/quickstart.py", "experiments/none.py", "experiments/../quickstart.py"):
+        assert flags.file_of(name) == pathlib.Path(name)
+    with pytest.raises(UserError, match=r"there is no file experiments/decoder_smal\.py; did you mean 'decoder_small'"):
+        flags.load("experiments/decoder_smal.py:tiny")
+    (tmp_path / "experiments").mkdir()
+    (tmp_path / "experiments" / "quickstart.py").touch()
+    assert flags.file_of("experiments/quickstart.py") == pathlib.Path("experiments/quickstart.py")
 
 
 OWN = """

@@ -9,6 +9,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
+from tests import notebooks
 from tests.docs.blocks import DOCUMENTS
 from tests.program import ROOT, main
 
@@ -75,6 +76,21 @@ def test_the_demo_ends_as_its_page_says(checkout):
     shown = re.search(r"## What it says at the end\n\n```text\n(.*?)```", page, re.DOTALL)[1]
     said = (checkout / "said.txt").read_text()
     assert labels(said)[-len(labels(shown)) :] == labels(shown)
+
+
+@pytest.mark.slow
+def test_every_cell_of_the_notebook_over_training_runs(checkout, monkeypatch):
+    monkeypatch.chdir(checkout)
+    space = notebooks.run("training.ipynb")
+    assert list(space["gains"]) == ["decoder", "encoder"]
+    assert all(gain.iloc[-1] > gain.iloc[0] for gain in space["gains"].values())
+    assert space["rank"].sizes == {"layer": 5}
+
+
+def test_notebooks_store_no_error_and_no_large_figure():
+    for path in sorted((ROOT / "examples").glob("*.ipynb")):
+        sizes = [len(one) for one in notebooks.figures(path.name)]
+        assert all(size <= notebooks.LARGEST for size in sizes), path.name
 
 
 def labels(text: str) -> list[str]:

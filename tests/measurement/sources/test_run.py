@@ -1,10 +1,6 @@
 """A trained run in one's own code; and the notebook that shows it."""
 
-import json
-import pathlib
-
 import jax
-import matplotlib.pyplot as plt
 import numpy as np
 import pytest
 
@@ -16,7 +12,7 @@ from anisoscope.training import loop
 from anisoscope.utils import folder
 from anisoscope.utils.errors import UserError
 from anisoscope.utils.stop import Stop
-from tests import tiny
+from tests import notebooks, tiny
 from tests.program import ROOT
 
 
@@ -71,15 +67,8 @@ def test_every_cell_of_the_notebook_runs(trained, monkeypatch, capsys):
     monkeypatch.setenv("ANISOSCOPE_RUN", str(trained))
     monkeypatch.setattr(run.OpenRun, "windows", lambda self, count, of=run.OpenRun.windows: of(self, 8))
     monkeypatch.chdir(ROOT)
-    cells = json.loads(pathlib.Path("examples/measure.ipynb").read_text())["cells"]
-    assert len(cells) == 12
-    space = {}
-    for cell in cells:
-        if cell["cell_type"] == "code":
-            assert cell["outputs"] == []
-            exec("".join(cell["source"]), space)
+    space = notebooks.run("measure.ipynb")
     assert space["tables"].keys() == {0, 6}
     assert "anisotropy" in space["table"]
     assert space["recorder"].seen == 20 * 8 * 16
     assert [line.get_label() for line in space["ax"].lines] == ["step 0", "step 6"]
-    plt.close("all")

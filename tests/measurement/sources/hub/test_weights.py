@@ -22,6 +22,7 @@ from anisoscope.measurement.sources.hub.reading.extract import activations
 from anisoscope.measurement.sources.hub.reading.windows import make_windows, text_of
 from anisoscope.measurement.tables import files
 from anisoscope.utils.errors import UserError
+from tests import notebooks
 from tests.program import here
 
 MEASURE = MeasureConfig(points=1024, batches=1)
@@ -40,6 +41,14 @@ def share(cloud_PD):
     """Largest eigenvalue over their sum, in float64."""
     eigenvalues = np.linalg.eigvalsh(np.cov(cloud_PD.astype(np.float64).T))
     return eigenvalues[-1] / eigenvalues.sum()
+
+
+@pytest.mark.slow
+def test_every_cell_of_the_notebook_runs():
+    space = notebooks.run("pretrained.ipynb")
+    assert space["table"].sizes["layer"] == 7
+    assert float(space["table"].anisotropy.sel(statistic="mean").max()) < 0.2
+    assert "mean" in space["pooled"].positions
 
 
 def test_an_encoder_from_the_command_line_to_the_tables(tmp_path):
