@@ -17,7 +17,7 @@ from anisoscope.measurement.families.attention import Heads
 from anisoscope.measurement.families.entries import FAMILIES
 from anisoscope.measurement.nulls import gaussian
 from anisoscope.measurement.quantity import MEASURED, Family, Values
-from anisoscope.measurement.resamples import Cloud, Places, Searched, Types, search
+from anisoscope.measurement.resamples import Cloud, Clouds, Places, Searched, Types, search
 from anisoscope.metrics.readout import Readout
 
 Over = Callable[[Callable, Any], Any]  # (work, stacked) -> what work gives of each entry of the first axis, stacked
@@ -111,10 +111,10 @@ def panel_and_nearest(
         found, nearest_ZN = _over_clouds(clouds_ZNPD, places, types_Z, *of_clouds)
         _add(values, names, found)
         nearest_N = jax.tree.map(lambda x: x[0], nearest_ZN)
+        nearest = None if known is None else known.nearest
+        clouds = Clouds(clouds_ZNPD[0], settings.folds, nearest_N, others, over, permuted, nearest)
         for family in _of(families, "layers"):
-            compared_with = others, settings.folds, over, permuted, None if known is None else known.nearest
-            measure = functools.partial(family.measure, clouds_ZNPD[0], nearest_N, *compared_with)
-            for name, own in _if(whole, measure).items():
+            for name, own in _if(whole, functools.partial(family.measure, clouds)).items():
                 values.setdefault(name, {}).update(own)
 
     for family in _of(families, "heads"):

@@ -5,7 +5,7 @@ fold-major: P/J points of each of J folds of windows, one fold after another.
 """
 
 from collections.abc import Callable
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -46,6 +46,18 @@ class Cloud(NamedTuple):
     searched: Searched | None  # None where no family asks for neighbours
     places: Places | None = None  # None where the points have none
     types: Types | None = None  # None where they are not known
+
+
+class Clouds(NamedTuple):
+    """What a family that compares layers is given."""
+
+    points_NPD: Array
+    folds: int
+    nearest_N: Searched | None  # of each layer; None where no family asks for neighbours
+    others: dict[str, Array]  # clouds of the same points, to compare with: (layers, points, width)
+    over: Callable[[Callable, Any], Any] = jax.lax.map  # layers, or layers on devices
+    permuted: Callable[[Array], Array] | None = None  # the number of a permutation -> its clouds (N, P, D)
+    known: dict[str, Searched] | None = None  # neighbours in `others`; None: not searched yet
 
 
 def search(cloud_PD: Array, count: int, folds: int) -> Searched | None:

@@ -1,15 +1,10 @@
 """Family alignment: layers beside one another by their distances (RSA) and by the best rotation (Procrustes)."""
 
-from collections.abc import Callable
-from typing import Any
-
-import jax
 import jax.numpy as jnp
-from jax import Array
 
 from anisoscope.measurement.nulls import PERMUTED
 from anisoscope.measurement.quantity import COSINE, LAYERS, MEASURED, SHARE, Family, Quantity, Values
-from anisoscope.measurement.resamples import Searched
+from anisoscope.measurement.resamples import Clouds
 from anisoscope.metrics.alignment import Alignment, layers_alignment
 from anisoscope.metrics.comparison import ready
 
@@ -33,24 +28,17 @@ QUANTITIES = {
 }
 
 
-def measure(
-    clouds_NPD: Array,
-    nearest_N: Searched | None,
-    others: dict[str, Array],
-    folds: int,
-    over: Callable[[Callable, Any], Any] = jax.lax.map,
-    permuted: Callable[[Array], Array] | None = None,
-    known: dict[str, Searched] | None = None,
-) -> dict[str, Values]:
+def measure(given: Clouds) -> dict[str, Values]:
     """Arrays (layer, other layer, R). The null model is the clouds of other windows beside the clouds as they are."""
-    own = ready(clouds_NPD, folds)
+    own = ready(given.points_NPD, given.folds)
 
     def named(found: Alignment) -> Values:
         return {f"{name}_layers": jnp.moveaxis(value, 0, -1) for name, value in found._asdict().items()}
 
-    found = {MEASURED: named(layers_alignment(own, folds))}
-    if permuted is not None:
-        found[PERMUTED] = named(layers_alignment(ready(permuted(jnp.array(0)), folds), folds, own))
+    found = {MEASURED: named(layers_alignment(own, given.folds))}
+    if given.permuted is not None:
+        null_N = ready(given.permuted(jnp.array(0)), given.folds)
+        found[PERMUTED] = named(layers_alignment(null_N, given.folds, own))
     return found
 
 

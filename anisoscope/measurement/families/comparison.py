@@ -13,7 +13,7 @@ from jax import Array
 
 from anisoscope.measurement.nulls import PERMUTATIONS, PERMUTED
 from anisoscope.measurement.quantity import COSINE, LAYER, LAYERS, MEASURED, SHARE, Family, Quantity, Values
-from anisoscope.measurement.resamples import Searched, over_sections, search, section_count
+from anisoscope.measurement.resamples import Clouds, Searched, over_sections, search, section_count
 from anisoscope.metrics.comparison import (
     Cka,
     Nearest,
@@ -100,21 +100,13 @@ class Layers(NamedTuple):
     nearest_N: Searched
 
 
-def measure(
-    clouds_NPD: Array,
-    nearest_N: Searched,
-    others: dict[str, Array],
-    folds: int,
-    over: Callable[[Callable, Any], Any] = jax.lax.map,
-    permuted: Callable[[Array], Array] | None = None,
-    known: dict[str, Searched] | None = None,
-) -> dict[str, Values]:
+def measure(given: Clouds) -> dict[str, Values]:
     """Every layer with every other, and with the same layer of each of the `others`; arrays (layer, …, R).
 
-    `known` is what `few` gave of the others when these were measured; None: they are searched. Of the clouds
-    themselves, "measured"; and where it is known how to permute their windows, the mean over a few
-    permutations of what the permuted clouds give beside the clouds as they are. permuted(number) -> clouds (N, P, D).
+    Of the clouds themselves, "measured"; and where it is known how to permute their windows, the mean over a few
+    permutations of what the permuted clouds give beside the clouds as they are. What is `known` is what `few` gave.
     """
+    others, folds, over, permuted, known = given.others, given.folds, given.over, given.permuted, given.known
 
     def layers(z_NPD: Array, nearest_N: Searched | None = None) -> Layers:
         if nearest_N is None:
@@ -124,7 +116,7 @@ def measure(
     def stacked(trees: list) -> Any:
         return jax.tree.map(lambda *leaves: jnp.stack(leaves), *trees)
 
-    own, others_O = layers(clouds_NPD, nearest_N), None
+    own, others_O = layers(given.points_NPD, given.nearest_N), None
     if others:
         known_O = None if known is None else stacked([known[name] for name in others])
         others_O = jax.lax.map(lambda one: layers(*one), (stacked(list(others.values())), known_O))

@@ -1,16 +1,12 @@
 """Family imbalance: how well nearness in one layer tells nearness in another."""
 
-from collections.abc import Callable
-from typing import Any
-
 import jax
 import jax.numpy as jnp
-from jax import Array
 
 from anisoscope.measurement.families.comparison import NEIGHBOURS, few
 from anisoscope.measurement.nulls import PERMUTED
 from anisoscope.measurement.quantity import LAYERS, MEASURED, Family, Quantity, Values
-from anisoscope.measurement.resamples import Searched, search, sections
+from anisoscope.measurement.resamples import Clouds, Searched, search, sections
 from anisoscope.metrics.imbalance import layers_imbalance
 
 QUANTITIES = {
@@ -26,30 +22,22 @@ QUANTITIES = {
 }
 
 
-def measure(
-    clouds_NPD: Array,
-    nearest_N: Searched,
-    others: dict[str, Array],
-    folds: int,
-    over: Callable[[Callable, Any], Any] = jax.lax.map,
-    permuted: Callable[[Array], Array] | None = None,
-    known: dict[str, Searched] | None = None,
-) -> dict[str, Values]:
+def measure(given: Clouds) -> dict[str, Values]:
     """Arrays (layer, other layer, R). Of the null model the neighbours are those of other windows."""
 
     def of(found_N: Searched) -> Values:
-        values = layers_imbalance(found_N.whole, clouds_NPD)[..., None]
+        values = layers_imbalance(found_N.whole, given.points_NPD)[..., None]
         if found_N.parts is not None:
             parts = jax.tree.map(lambda x: jnp.swapaxes(x, 0, 1), found_N.parts)
-            of_sections = jax.vmap(lambda cloud_PD: sections(cloud_PD, folds))(clouds_NPD)
+            of_sections = jax.vmap(lambda cloud_PD: sections(cloud_PD, given.folds))(given.points_NPD)
             resampled = jax.lax.map(lambda one: layers_imbalance(*one), (parts, jnp.swapaxes(of_sections, 0, 1)))
             values = jnp.concatenate([values, jnp.moveaxis(resampled, 0, -1)], axis=-1)
         return dict.fromkeys(QUANTITIES, values)
 
-    found = {MEASURED: of(nearest_N)}
-    if permuted is not None:
-        null_NPD = permuted(jnp.array(0))
-        found[PERMUTED] = of(over(lambda cloud_PD: few(search(cloud_PD, NEIGHBOURS, folds)), null_NPD))
+    found = {MEASURED: of(given.nearest_N)}
+    if given.permuted is not None:
+        null_NPD = given.permuted(jnp.array(0))
+        found[PERMUTED] = of(given.over(lambda cloud_PD: few(search(cloud_PD, NEIGHBOURS, given.folds)), null_NPD))
     return found
 
 

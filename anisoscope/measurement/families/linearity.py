@@ -1,16 +1,13 @@
 """Family linearity: how much of a layer, and of what a block adds, is a linear function of the layer before."""
 
 import math
-from collections.abc import Callable
-from typing import Any
 
-import jax
 import jax.numpy as jnp
 from jax import Array
 
 from anisoscope.measurement.nulls import PERMUTED
 from anisoscope.measurement.quantity import MEASURED, SHARE, Family, Quantity, Values
-from anisoscope.measurement.resamples import Searched, leave_out
+from anisoscope.measurement.resamples import Clouds, leave_out
 from anisoscope.metrics import linearity
 
 LINEAR = "Razzhigaev et al. 2024, Your Transformer is Secretly Linear; LLM-Microscope, arXiv 2502.15007"
@@ -43,17 +40,10 @@ QUANTITIES = {
 }
 
 
-def measure(
-    clouds_NPD: Array,
-    nearest_N: Searched | None,
-    others: dict[str, Array],
-    folds: int,
-    over: Callable[[Callable, Any], Any] = jax.lax.map,
-    permuted: Callable[[Array], Array] | None = None,
-    known: dict[str, Searched] | None = None,
-) -> dict[str, Values]:
+def measure(given: Clouds) -> dict[str, Values]:
     """Arrays (layer, R); of the null model, what the layer before says of other windows explains."""
-    keep_RP = leave_out(folds, clouds_NPD.shape[1])
+    clouds_NPD, permuted = given.points_NPD, given.permuted
+    keep_RP = leave_out(given.folds, clouds_NPD.shape[1])
 
     def of_layer(layer: tuple[Array, Array, Array]) -> Values:
         by_PD, before_PD, layer_PD = layer
@@ -64,7 +54,7 @@ def measure(
         return values
 
     def of_layers(by_NPD: Array) -> Values:
-        found = over(of_layer, (by_NPD[:-1], clouds_NPD[:-1], clouds_NPD[1:]))
+        found = given.over(of_layer, (by_NPD[:-1], clouds_NPD[:-1], clouds_NPD[1:]))
         return {name: jnp.pad(value, ((1, 0), (0, 0)), constant_values=jnp.nan) for name, value in found.items()}
 
     found = {MEASURED: of_layers(clouds_NPD)}
