@@ -27,6 +27,7 @@ from tests import kills, torture
 from tests.program import here
 from tests.test_main import DECODER, MATCHED_PAIR
 
+SEEDS = ("--config.train.num_seeds=2", "--config.train.num_data_seeds=1")
 LIGHT = ("--config.train.steps=12", "--config.measure.families=similarity", "--config.measure.nulls=gaussian")
 SMALL = (
     "--config.window=16",
@@ -60,7 +61,7 @@ def kinds(root: pathlib.Path) -> dict[str, Kind]:
     return {
         "run": Kind((*DECODER, *LIGHT)),
         "pair": Kind((*MATCHED_PAIR, *LIGHT)),
-        "seeds": Kind((*DECODER, *LIGHT, "--config.train.num_seeds=2")),
+        "seeds": Kind((*DECODER, *LIGHT, *SEEDS)),
         "pretrained": Kind(pretrained, kills.UNTRAINED, "torch", make_models),
     }
 

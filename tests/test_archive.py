@@ -194,7 +194,11 @@ def start(said, flags):
 @pytest.mark.slow
 @pytest.mark.parametrize(
     ("flags", "damages"),
-    [(DECODER, 20), (MATCHED_PAIR, 5), ([*DECODER, "--config.train.num_seeds=2"], 5)],
+    [
+        (DECODER, 20),
+        (MATCHED_PAIR, 5),
+        ([*DECODER, "--config.train.num_seeds=2", "--config.train.num_data_seeds=1"], 5),
+    ],
     ids=["run", "pair", "seeds"],
 )
 def test_no_damage_is_lasting_and_no_kill_is_damage(flags, damages, tmp_path):
