@@ -210,8 +210,8 @@ class _Session:
         last = max((step for step in store.steps() if step <= good), default="none")
         raise RunError(
             f"{name}: not finite at step {now} ({what}); last finite loss {self.losses[index]:.4f}, last good "
-            f"checkpoint: {last}; try a lower --config.train.learning_rate or --config.train.skip_nonfinite=16 in a new "
-            "--workdir"
+            f"checkpoint: {last}; in a new --workdir, try a lower --config.train.learning_rate or "
+            "--config.train.skip_nonfinite=16"
         )
 
     def summary(self) -> str:
