@@ -73,7 +73,7 @@ def wait_to_kill(process: Process, work: pathlib.Path, draw: random.Random, name
     """Until a random moment of a phase that takes so long; of saving, one after a checkpoint is begun. What it was."""
     began = time.perf_counter()
     if name == "saving":
-        wanted = draw.randint(1, 8)
+        wanted = draw.randint(1, 5)
         while process.poll() is None and len(begun(work)) < wanted:
             time.sleep(0.002)
         seconds = draw.uniform(0.0, 0.1)
