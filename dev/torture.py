@@ -2,7 +2,8 @@
 
 Of small runs of each kind every damage is done to a copy, which is then verified, looked at, repaired and verified
 again; a kill ends a command at a random moment, and the same command goes on. A line of runs/torture/found.jsonl is an
-outcome; what stands there is not done again. The tables at the end count them.
+outcome; what stands there is not done again. The tables at the end count them. After a change of the code, begin in
+another --folder: its runs are those that the code of then has made.
 """
 
 import argparse
@@ -72,7 +73,10 @@ def command(flags: Sequence[str]) -> Callable[..., object]:
     def run(*more: str, plain: bool = False) -> object:
         try:
             with limited(kills.HANG):
-                return here(*([] if plain else flags), *more)
+                ended = here(*([] if plain else flags), *more)
+            if ended.returncode == 130 or "the same command resumes there" in ended.stdout:
+                sys.exit("stopped; the same command goes on")  # a signal to this process
+            return ended
         except Hang:
             return types.SimpleNamespace(returncode="hang", stdout="", stderr="")
         except Exception:

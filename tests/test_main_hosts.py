@@ -166,7 +166,7 @@ def test_a_kill_in_training_or_saving_ends_the_other_and_the_same_command_goes_o
 
 
 def test_a_run_goes_on_with_another_number_of_devices(never_killed, tmp_path):
-    """Sums are in another order, and so the last digits are others: 1e-5 of the largest number of a leaf here."""
+    """Sums are in another order, and so the last digits are others: by less than a thousandth of the learning rate."""
     workdir = tmp_path / "run"
     process = main(*DECODER, "--stages=train", f"--workdir={workdir}", XLA_FLAGS=two_devices())
     assert process.returncode == 0, process.stderr
@@ -179,4 +179,4 @@ def test_a_run_goes_on_with_another_number_of_devices(never_killed, tmp_path):
     assert "on 1 × cpu, from step 8" in process.stdout
     mine, its = (open_run(one).params(24) for one in (workdir, never_killed))
     for one, other in zip(*map(jax.tree.leaves, (mine, its)), strict=True):
-        np.testing.assert_allclose(one, other, rtol=0, atol=1e-5 * np.abs(other).max())
+        np.testing.assert_allclose(one, other, rtol=0, atol=2e-6)

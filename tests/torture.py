@@ -218,6 +218,7 @@ def make(command: Callable[..., object], root: pathlib.Path, names: Iterable[str
     """Folders root/<name>/run, as a run is after each of these stages; after those before, where there are any."""
     for name in names:
         before, stage = STAGES[name]
+        shutil.rmtree(root / name, ignore_errors=True)  # of a start that was stopped
         if (root / before / "run").exists() and before:
             shutil.copytree(root / before / "run", root / name / "run")
         process = command(f"--workdir={root / name / 'run'}", f"--stages={stage}")
