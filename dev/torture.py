@@ -85,23 +85,24 @@ def command(flags: Sequence[str]) -> Callable[..., object]:
     return run
 
 
-def prepare(root: pathlib.Path, kind: Kind, run: Callable[..., object], start: Callable) -> dict[str, float]:
-    """The run after each of its stages, and how many seconds each phase takes; once."""
-    told = root / "seconds.json"
-    if told.exists():
-        return json.loads(told.read_text())
+def prepare(root: pathlib.Path, kind: Kind, run: Callable[..., object]) -> None:
+    """The run after each of its stages, once."""
     if not (root / "stages" / "full" / "run" / "report.html").exists():
         names = [name for name in torture.STAGES if name != "trained" or "training" in kind.phases]
         torture.make(run, root / "stages", names)
-    seconds, draw = {}, random.Random(0)
-    for name, phase in kind.phases.items():
-        kills.begin(root / "stages", root / "whole" / "run", draw, name, phase)
+
+
+def seconds_of(root: pathlib.Path, name: str, phase: kills.Phase, start: Callable) -> float:
+    """How long a phase takes that nobody kills, measured once."""
+    told = root / "seconds.json"
+    seconds = json.loads(told.read_text()) if told.exists() else {}
+    if name not in seconds:
+        kills.begin(root / "stages", root / "whole" / "run", random.Random(0), name, phase)
         began = time.perf_counter()
         process, said = start(f"--workdir={root / 'whole' / 'run'}", *phase.flags)
         assert process.wait(kills.HANG) == 0, said.read_text()
-        seconds[name] = time.perf_counter() - began
-    files.write_json(told, seconds)
-    return seconds
+        files.write_json(told, seconds | {name: time.perf_counter() - began})
+    return json.loads(told.read_text())[name]
 
 
 def main() -> None:
@@ -140,16 +141,19 @@ def attempt(root: pathlib.Path, name: str, kind: Kind, what: str, number: int) -
         kind.make(root / "models")
     place, run, start = root / name, command(kind.flags), Command(kind.flags, root / "said.txt").start
     place.mkdir(exist_ok=True)
-    seconds = prepare(place, kind, run, start)
+    prepare(place, kind, run)
     draw, began = random.Random(f"{what} {number}"), time.perf_counter()
     if what == "damage":
         one = torture.outcome(run, place / "stages" / "full" / "run", place / "damaged" / "run", draw)
     else:
         phase = draw.choice([*kind.phases])
-        where = place / "stages", place / "killed" / "run"
-        one = kills.killed(start, run, *where, draw, phase, kind.phases[phase], seconds[phase])
-        if one["outcome"] == "ended before":  # so much less does it take now
-            files.write_json(place / "seconds.json", seconds | {phase: min(one["seconds"], seconds[phase])})
+        where, seconds = (place / "stages", place / "killed" / "run"), 0.0
+        if phase != "saving":
+            seconds = seconds_of(place, phase, kind.phases[phase], start)
+        one = kills.killed(start, run, *where, draw, phase, kind.phases[phase], seconds)
+        if one["outcome"] == "ended before" and seconds:  # so much less does it take now
+            told = json.loads((place / "seconds.json").read_text())
+            files.write_json(place / "seconds.json", told | {phase: min(one["seconds"], seconds)})
     return {"took": round(time.perf_counter() - began, 1), **one}
 
 
