@@ -66,6 +66,7 @@ bench: .venv-bench .venv-dadapy
 	.venv-bench/bin/python -m benchmarks.panel
 	.venv-bench/bin/python -m benchmarks.cloud
 	.venv-bench/bin/python -m benchmarks.recorder
+	.venv-bench/bin/python -m benchmarks.archive
 
 # On an accelerator; `make gpu JAX=tpu` on a TPU, `make gpu JAX=cpu SIZE=--small` tries the script where there is none.
 # PyTorch is a process of another environment: its CUDA libraries and those of JAX need not be of one version.
