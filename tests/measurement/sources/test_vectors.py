@@ -112,13 +112,13 @@ def test_a_folder_without_training_is_verified(tmp_path):
     assert ": whole: " in whole.stdout
     before = (tmp_path / "run" / "results.nc").read_bytes()
     (tmp_path / "run" / "results.nc").write_bytes(b"other")
-    (tmp_path / "run" / "config.json").unlink()
     damaged = here(*flags, "--stages=verify")
     assert (damaged.returncode, damaged.stderr.count("\n")) == (1, 1)
     assert f"{tmp_path / 'run' / 'results.nc'} holds 5 bytes, not " in damaged.stdout
+    (tmp_path / "run" / "config.json").unlink()
     repaired = here(*QUICK, *flags[1:], "--stages=verify", "--repair")
     assert (repaired.returncode, repaired.stderr) == (0, "")
-    assert "run: computed again: 1, of which 1 have the digests of before" in repaired.stdout
+    assert "vectors: computed again: 1, of which 1 have the digests of before" in repaired.stdout
     assert (tmp_path / "run" / "results.nc").read_bytes() == before
     assert here(*flags, "--stages=verify").returncode == 0
 
