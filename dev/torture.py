@@ -23,8 +23,8 @@ from typing import NamedTuple
 os.environ |= {"JAX_PLATFORMS": "cpu", "XLA_FLAGS": "--xla_force_host_platform_device_count=1"}
 
 from anisoscope.utils import files
-from dev.forked import Command, Hang, limited
 from tests import kills, torture
+from tests.forked import Command, Hang, limited
 from tests.program import here
 from tests.test_main import DECODER, MATCHED_PAIR
 
