@@ -32,9 +32,9 @@ test-all: $(VENV)
 	sh tests/plot/report/chromium.sh
 	$(BIN)/python -m pytest
 
-# Hours: 300 damages and 200 kills; it goes on where it was stopped, and ends with a table.
-torture: $(VENV)
-	$(BIN)/python -m dev.torture
+# Hours: 320 damages and 220 kills of runs of every kind; it goes on where it was stopped, and ends with two tables.
+torture: .venv-pretrained
+	.venv-pretrained/bin/python -m dev.torture
 
 test-pretrained: .venv-pretrained
 	JAX_DISABLE_MOST_OPTIMIZATIONS=1 .venv-pretrained/bin/python -m pytest tests/measurement/sources/hub
@@ -69,6 +69,7 @@ bench: .venv-bench .venv-dadapy
 	.venv-bench/bin/python -m benchmarks.panel
 	.venv-bench/bin/python -m benchmarks.cloud
 	.venv-bench/bin/python -m benchmarks.recorder
+	.venv-bench/bin/python -m benchmarks.archive
 
 # On an accelerator; `make gpu JAX=tpu` on a TPU, `make gpu JAX=cpu SIZE=--small` tries the script where there is none.
 # PyTorch is a process of another environment: its CUDA libraries and those of JAX need not be of one version.

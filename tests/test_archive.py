@@ -11,9 +11,9 @@ import pytest
 
 from anisoscope.measurement.api import open_run
 from anisoscope.measurement.tables import files
-from tests import torture
+from tests import kills, torture
 from tests.program import ROOT, here
-from tests.test_main import DECODER
+from tests.test_main import DECODER, MATCHED_PAIR
 from tests.torture import words
 
 ON_ONE_DEVICE = """
@@ -34,14 +34,14 @@ def measured(tmp_path_factory):
     """A run that is trained and measured; drawing would take as long again."""
     root = tmp_path_factory.mktemp("stages")
     torture.make(command, root, ("trained", "measured"))
-    return root / "measured"
+    return root / "measured" / "run"
 
 
 @pytest.fixture(scope="module")
 def root(measured):
     """One after each of its stages, with figures too."""
-    torture.make(command, measured.parent, ("full",))
-    return measured.parent
+    torture.make(command, measured.parent.parent, ("full",))
+    return measured.parent.parent
 
 
 @pytest.fixture
@@ -132,13 +132,13 @@ def test_a_text_that_is_gone_is_told(run, monkeypatch):
 @pytest.mark.parametrize("name", ["figures/manifest.jsonl", "config.json", "checkpoints/8/params/_sharding"])
 def test_a_manifest_that_is_swapped_with_another_file_comes_back_with_it(root, tmp_path, name):
     """That of figures is a sound one, of another folder."""
-    run = pathlib.Path(shutil.copytree(root / "full", tmp_path / "run"))
+    run = pathlib.Path(shutil.copytree(root / "full" / "run", tmp_path / "run"))
     torture.swap(run / "manifest.jsonl", run / name)
     process = command(f"--workdir={run}", "--stages=verify", "--repair")
     assert process.returncode == 0, words(process)
     after = command(f"--workdir={run}", "--stages=verify")
     assert after.returncode == 0, words(after)
-    assert torture.digests(run) == torture.digests(root / "full")
+    assert torture.digests(run) == torture.digests(root / "full" / "run")
     assert (run / "figures" / "training_curve.png").stat().st_size > 0
 
 
@@ -180,25 +180,41 @@ def test_flags_that_do_not_fit_are_one_line(tmp_path, flags, said):
     assert said in process.stderr
 
 
-@pytest.mark.slow
-def test_no_damage_is_silent_a_traceback_or_lasting(root, tmp_path):
-    found = [
-        torture.outcome(command, root / "full", tmp_path / "run", random.Random(f"damage {number}"))
-        for number in range(30)
-    ]
-    assert [one for one in found if not torture.good(one)] == []
+def start(said, flags):
+    """A process on one of the devices that this one has: on another number the last digits differ."""
+
+    def begin(*more):
+        with open(said, "wb") as file:
+            pipes = {"stdout": file, "stderr": file, "cwd": ROOT}
+            return subprocess.Popen([sys.executable, "-c", ON_ONE_DEVICE, *flags, *more], **pipes), said
+
+    return begin
 
 
 @pytest.mark.slow
-def test_no_kill_is_damage_and_all_go_on_to_the_same_numbers(root, tmp_path):
-    def start(*flags):
-        """A process on one of the devices that this one has: on another number the last digits differ."""
-        pipes = {"stdout": subprocess.DEVNULL, "stderr": subprocess.DEVNULL}
-        return subprocess.Popen([sys.executable, "-c", ON_ONE_DEVICE, *DECODER, *flags], cwd=ROOT, **pipes)
+@pytest.mark.parametrize(
+    ("flags", "damages"),
+    [
+        (DECODER, 20),
+        (MATCHED_PAIR, 5),
+        ([*DECODER, "--config.train.num_seeds=2", "--config.train.num_data_seeds=1"], 5),
+    ],
+    ids=["run", "pair", "seeds"],
+)
+def test_no_damage_is_lasting_and_no_kill_is_damage(flags, damages, tmp_path):
+    """Few of those of `make torture`: none is silent, a traceback or lasting; after a kill all numbers are the same."""
 
+    def command(*more, plain=False):
+        return here(*([] if plain else flags), *more)
+
+    torture.make(command, tmp_path)
     found = [
-        torture.killed(start, command, root, tmp_path / "run", random.Random(number), phase, (2.0, 6.0))
-        for number in range(2)
-        for phase in torture.PHASES
+        torture.outcome(
+            command, tmp_path / "full" / "run", tmp_path / "work" / "run", random.Random(f"damage {number}")
+        )
+        for number in range(damages)
     ]
+    for number, (name, phase) in enumerate(kills.PHASES.items()):
+        draw, where = random.Random(number), (tmp_path, tmp_path / "work" / "run")
+        found.append(kills.killed(start(tmp_path / "said.txt", flags), command, *where, draw, name, phase, 8.0))
     assert [one for one in found if not torture.good(one)] == []

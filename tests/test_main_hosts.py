@@ -1,10 +1,15 @@
-"""Two processes that share the checkpoints of a run out: their tables are those of one, also when one is killed."""
+"""Two processes of one run: numbers are those of one, also when one is killed while they train, save or measure."""
 
 import re
 import shutil
+import time
 
+import jax
+import numpy as np
 import pytest
 
+from anisoscope.measurement.api import open_run
+from anisoscope.utils import manifest
 from tests import cluster
 from tests.program import main
 from tests.test_main import DECODER, STEPS
@@ -34,6 +39,29 @@ measurements.keep = keep
 sys.exit(process.main(["main.py", *sys.argv[2:]]))
 """
 DEVICES = 4
+TRAIN = """
+import os, signal, sys, time
+from anisoscope.cli import process
+from anisoscope.training import checkpoint, loop
+of, count = sys.argv[1].split(":")
+
+def dies(work):
+    left = [int(count)]
+    def wrapped(*given, **named):
+        left[0] -= 1
+        if left[0] == 0:
+            print(f"killed at {time.time()}", file=sys.stderr, flush=True)
+            os.kill(os.getpid(), signal.SIGKILL)
+        return work(*given, **named)
+    return wrapped
+
+if of == "training":
+    loop._Session.log_steps = dies(loop._Session.log_steps)
+if of == "saving":
+    checkpoint.Checkpoints.save = dies(checkpoint.Checkpoints.save)
+process.end(process.main(["main.py", *sys.argv[2:]]))
+"""
+SECONDS = 30  # until the others have ended; docs/howto/cluster.md
 
 
 def measured(workdir, *flags, killed_at=-1):
@@ -91,3 +119,64 @@ def test_a_killed_process_ends_the_others_and_the_same_command_goes_on(trained, 
     assert [process.returncode for process in ended] == [0, 0], [process.stderr[-2000:] for process in ended]
     assert f"{len(STEPS)} checkpoints measured ({len(STEPS)} now)" in ended[0].stdout  # their updates were missing
     assert tables(workdir) == by_one
+
+
+def trained_by_two(workdir, *killed):
+    """Each with one device; `killed` says of each where it is."""
+    commands = [["-c", TRAIN, of, *DECODER, "--stages=train", "--distributed", f"--workdir={workdir}"] for of in killed]
+    return cluster.run(*commands, devices=1)
+
+
+def leaves(workdir):
+    """Digests of all of every checkpoint, as they were when they were saved."""
+    states = manifest.read(workdir).states.values()
+    return {one[-1].path.split("/")[1]: one[-1].about for one in states if one[-1].about}
+
+
+@pytest.fixture(scope="module")
+def never_killed(tmp_path_factory):
+    """By one process with two devices."""
+    workdir = tmp_path_factory.mktemp("never_killed") / "run"
+    process = main(*DECODER, "--stages=train", f"--workdir={workdir}", XLA_FLAGS=two_devices())
+    assert process.returncode == 0, process.stderr
+    return workdir
+
+
+def two_devices():
+    return "--xla_force_host_platform_device_count=2"
+
+
+@pytest.mark.parametrize(
+    "killed", [("none:0", "training:4"), ("none:0", "saving:5"), ("training:4", "none:0")], ids=" ".join
+)
+def test_a_kill_in_training_or_saving_ends_the_other_and_the_same_command_goes_on(never_killed, tmp_path, killed):
+    ended = trained_by_two(tmp_path / "run", *killed)
+    gone, left = sorted(ended, key=lambda process: process.returncode != -9)
+    assert (gone.returncode, left.returncode) == (-9, 1), left.stderr[-2000:]
+    assert time.time() - float(re.search(r"killed at (\S+)", gone.stderr)[1]) < SECONDS
+    last = [line for line in left.stderr.splitlines() if line.startswith("error: ")]
+    assert len(last) == 1
+    assert last[0].startswith("error: another process has ended (")
+    assert last[0].endswith("; the same command, started on every host, resumes from what is saved")
+    assert "Traceback" not in left.stderr
+    again = trained_by_two(tmp_path / "run", "none:0", "none:0")
+    assert [process.returncode for process in again] == [0, 0], [process.stderr[-2000:] for process in again]
+    assert leaves(tmp_path / "run") == leaves(never_killed)
+    assert not list(tmp_path.glob("run/damaged*"))
+
+
+def test_a_run_goes_on_with_another_number_of_devices(never_killed, tmp_path):
+    """Sums are in another order, and so the last digits are others: by less than a thousandth of the learning rate."""
+    workdir = tmp_path / "run"
+    process = main(*DECODER, "--stages=train", f"--workdir={workdir}", XLA_FLAGS=two_devices())
+    assert process.returncode == 0, process.stderr
+    for path in (workdir / "checkpoints").iterdir():
+        if int(path.name) > 8:
+            shutil.rmtree(path)
+    (workdir / "test.json").unlink()
+    process = main(*DECODER, "--stages=train", f"--workdir={workdir}")
+    assert process.returncode == 0, process.stderr
+    assert "on 1 × cpu, from step 8" in process.stdout
+    mine, its = (open_run(one).params(24) for one in (workdir, never_killed))
+    for one, other in zip(*map(jax.tree.leaves, (mine, its)), strict=True):
+        np.testing.assert_allclose(one, other, rtol=0, atol=2e-6)

@@ -1,12 +1,11 @@
-"""Damages to a run's folder, at random: what kinds there are, and what comes of one."""
+"""Damages to a run's folder, at random: what kinds there are, and what comes of one. tests/kills.py kills."""
 
 import os
 import pathlib
 import random
 import re
 import shutil
-import subprocess
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
 from typing import NamedTuple
 
 from anisoscope.utils import manifest
@@ -26,9 +25,9 @@ KINDS: dict[str, Callable[[random.Random, pathlib.Path, pathlib.Path], None]] = 
     "deep": lambda draw, path, other: path.write_bytes(b"[" * 200_000),
 }
 OF_LINES = ("double a line", "swap two lines")
-GROUPS = {  # places, of which each is damaged as often as the others
+GROUPS = {  # places below a run or what holds runs, of which each is damaged as often as the others
     "checkpoint": "checkpoints/*/**/*",
-    "table": "**/measurements/*.nc",
+    "table": "measurements/*.nc",
     "joined": "*.nc",
     "csv": "*.csv",
     "log": "train.jsonl",
@@ -87,12 +86,23 @@ def link(path: pathlib.Path, other: pathlib.Path) -> None:
     path.symlink_to(kept.name if other == path else os.path.relpath(other, path.parent))
 
 
-def draw_damage(draw: random.Random, run: pathlib.Path) -> Damage:
-    """Of a run's folder, with the same chance for every kind of file."""
+def folders(root: pathlib.Path) -> Iterator[pathlib.Path]:
+    """Of an experiment: its own, and those of its runs."""
+    yield root
+    yield from sorted(path.parent for path in root.glob("*/config.json") if (path.parent / ".lock").exists())
+
+
+def places(root: pathlib.Path, group: str) -> list[pathlib.Path]:
+    """Files of a group that can be damaged."""
+    found = (path for run in folders(root) for path in run.glob(GROUPS[group]))
+    return sorted(path for path in found if path.is_file() and path.stat().st_size > 1)
+
+
+def draw_damage(draw: random.Random, root: pathlib.Path, groups: Iterable[str] = tuple(GROUPS)) -> Damage:
+    """Of an experiment's folders, with the same chance for every kind of file."""
     while True:
-        group = draw.choice([*GROUPS])
-        there = sorted(path for path in run.glob(GROUPS[group]) if path.is_file() and path.stat().st_size > 1)
-        kind = draw.choice([*KINDS])
+        group = draw.choice([*groups])
+        there, kind = places(root, group), draw.choice([*KINDS])
         if not there or (kind in OF_LINES and group not in ("log", "manifest")):
             continue
         if kind == "deep" and group not in ("score", "environment", "settings"):
@@ -100,7 +110,7 @@ def draw_damage(draw: random.Random, run: pathlib.Path) -> Damage:
         if kind == "rights" and os.geteuid() == 0:  # root may read it all the same
             continue
         path = draw.choice(there)
-        alike = sorted(one for one in run.glob(draw.choice([GROUPS[group], "**/*"])) if one.is_file())
+        alike = sorted(one for one in draw.choice([there, [*root.glob("**/*")]]) if one.is_file())
         others = [one for one in alike if one != path and one.name != ".lock"]
         other = draw.choice(others or [path])
         if kind == "swap" and (other == path or other.read_bytes() == path.read_bytes()):
@@ -115,18 +125,23 @@ def wound(draw: random.Random, damage: Damage) -> None:
         change(damage.path, lambda text: flipped(draw, text))  # as two equal lines
 
 
-def digests(run: pathlib.Path) -> dict[str, str]:
-    """Of what a run is there for: numbers, and the leaves of its checkpoints as the manifest has them."""
-    found = {
-        path.relative_to(run).as_posix(): manifest.entry_of(path, path.name).sha256
-        for pattern in ("**/*.nc", "**/*.csv", "test.json")
-        for path in run.glob(pattern)
-        if manifest.counts(path.relative_to(run).as_posix())
-    }
-    leaves = {
-        manifest.unit(path): states[-1].about for path, states in manifest.read(run).states.items() if states[-1].about
-    }
-    return found | leaves
+def digests(root: pathlib.Path) -> dict[str, str]:
+    """Of what runs are there for: numbers, the leaves of checkpoints as the manifests have them; and which figures."""
+    found = {path.relative_to(root).as_posix(): "there" for path in root.glob("figures/*.png")}
+    for folder in folders(root):
+        place = folder.relative_to(root)
+        for name in manifest.listed(folder):
+            if name.endswith((".nc", ".csv", "test.json")):
+                found[(place / name).as_posix()] = manifest.entry_of(folder / name, name).sha256
+        for name, states in manifest.read(folder).states.items():
+            if about := states[-1].about:
+                found[(place / manifest.unit(name)).as_posix()] = about
+    return found
+
+
+def differ(now: dict[str, str], truth: dict[str, str]) -> str:
+    others = sorted(name for name in {*now, *truth} if now.get(name) != truth.get(name))
+    return f"other: {', '.join(others[:4])}" if others else "equal"
 
 
 def outcome(command: Callable[..., object], original: pathlib.Path, work: pathlib.Path, draw: random.Random) -> dict:
@@ -135,8 +150,7 @@ def outcome(command: Callable[..., object], original: pathlib.Path, work: pathli
     shutil.copytree(original, work, symlinks=True)
     damage, truth = draw_damage(draw, work), digests(original)
     wound(draw, damage)
-    name = damage.path.relative_to(work).as_posix()
-    found = {"group": damage.group, "kind": damage.kind, "path": name}
+    found = {"group": damage.group, "kind": damage.kind, "path": damage.path.relative_to(work).as_posix()}
     if damage.kind in ("swap", "link"):
         found["other"] = damage.other.relative_to(work).as_posix()
     verified = command(f"--workdir={work}", "--stages=verify")
@@ -148,11 +162,30 @@ def outcome(command: Callable[..., object], original: pathlib.Path, work: pathli
     found["repair"] = said(repaired, 0)
     after = command(f"--workdir={work}", "--stages=verify")
     found["after"] = said(after, 0)
-    if found["repair"] != "as it should" or found["after"] != "as it should":
-        found["words"] = (words(repaired) + words(after))[-600:]
-    now = digests(work)
-    found["equal"] = "equal" if now == truth else f"other: {sorted(k for k in truth if now.get(k) != truth[k])[:4]}"
-    return found
+    found["equal"] = differ(digests(work), truth)
+    if not good(found):
+        found["words"] = (words(verified) + words(repaired) + words(after))[-900:]
+    return found | {"outcome": in_a_word(found, verified.returncode == 0, words(repaired))}
+
+
+LOST = ("there is no second copy", "is begun anew")
+
+
+def in_a_word(found: dict, unseen: bool, repaired: str) -> str:
+    """Told: named, and no second copy to bring it back from; harmless: nothing to be told, and nothing was lost."""
+    bad = {found[name] for name in STEPS if name in found} - {FINE}
+    if unseen and found["equal"] != "equal":
+        bad.add("silent")
+    for word in ("hang", "traceback", "silent"):
+        if word in bad:
+            return word
+    if bad or found["equal"] != "equal":
+        return "not repaired"
+    return "harmless" if unseen else "told" if any(one in repaired for one in LOST) else "repaired"
+
+
+STEPS = ("signal", "verify", "status", "repair", "after", "again", "last")  # of what is tried, those that are judged
+FINE = "as it should"
 
 
 def words(process: object) -> str:
@@ -160,20 +193,18 @@ def words(process: object) -> str:
 
 
 def said(process: object, *codes: int) -> str:
+    if process.returncode == "hang":
+        return "hang"
     if TRACE.search(words(process)):
         return "traceback"
     if process.returncode not in codes:
         return "silent" if process.returncode == 0 else f"exit code {process.returncode}"
-    return "as it should"
+    return FINE
 
 
-PHASES = {  # what is killed in its middle: from which stage of a run on, and its flags
-    "training": ("", ()),
-    "measuring": ("trained", ()),
-    "drawing": ("measured", ()),
-    "verifying": ("full", ("--stages=verify",)),
-    "repairing": ("full", ("--stages=verify", "--repair")),
-}
+def good(found: dict) -> bool:
+    """Whether all of an outcome is as it should be."""
+    return found["equal"] == "equal" and all(found.get(step, FINE) == FINE for step in STEPS)
 
 
 STAGES = {  # of a run, by name: which one it goes on from, and with which stage
@@ -184,60 +215,11 @@ STAGES = {  # of a run, by name: which one it goes on from, and with which stage
 
 
 def make(command: Callable[..., object], root: pathlib.Path, names: Iterable[str] = tuple(STAGES)) -> None:
-    """A run as it is after each of these stages; those before them are there."""
+    """Folders root/<name>/run, as a run is after each of these stages; after those before, where there are any."""
     for name in names:
         before, stage = STAGES[name]
-        if before:
-            shutil.copytree(root / before, root / name)
-        process = command(f"--workdir={root / name}", f"--stages={stage}")
+        shutil.rmtree(root / name, ignore_errors=True)  # of a start that was stopped
+        if (root / before / "run").exists() and before:
+            shutil.copytree(root / before / "run", root / name / "run")
+        process = command(f"--workdir={root / name / 'run'}", f"--stages={stage}")
         assert process.returncode == 0, words(process)
-
-
-def killed(
-    start: Callable[..., subprocess.Popen],
-    command: Callable[..., object],
-    root: pathlib.Path,
-    work: pathlib.Path,
-    draw: random.Random,
-    phase: str,
-    seconds: tuple[float, float],
-) -> dict:
-    """Kill a command at a random moment: nothing is called damaged, and the same command ends with the same numbers."""
-    shutil.rmtree(work, ignore_errors=True)
-    origin, flags = PHASES[phase]
-    if origin:
-        shutil.copytree(root / origin, work)
-    if phase == "repairing":
-        for damaged in ("checkpoints/8/_CHECKPOINT_METADATA", "measurements/2.nc", "test.json"):
-            change(work / damaged, lambda text: text[: len(text) // 2])
-    after = draw.uniform(*seconds)
-    process = start(f"--workdir={work}", *flags)
-    try:
-        process.wait(timeout=after)
-    except subprocess.TimeoutExpired:
-        process.kill()
-        process.wait()
-    found = {"phase": phase, "seconds": round(after, 2), "ended": process.returncode}
-    if phase != "repairing" and (work / "config.json").exists():
-        verified = command(f"--workdir={work}", "--stages=verify")
-        found["verify"] = said(verified, 0)
-        found["words"] = words(verified)[-300:] if found["verify"] != "as it should" else ""
-    if phase == "repairing":
-        repaired = command(f"--workdir={work}", "--stages=verify", "--repair")
-        found["repair"] = said(repaired, 0)
-        found["words"] = words(repaired)[-600:]
-    again = command(f"--workdir={work}")
-    found["again"] = said(again, 0)
-    if found["again"] != "as it should":
-        found["words"] = words(again)[-600:]
-    found["last"] = said(command(f"--workdir={work}", "--stages=verify"), 0)
-    found["equal"] = "equal" if digests(work) == digests(root / "full") else "other"
-    return found
-
-
-def good(found: dict) -> bool:
-    """Whether all of an outcome is as it should be."""
-    return found["equal"] == "equal" and all(
-        found.get(what, "as it should") == "as it should"
-        for what in ("verify", "status", "repair", "after", "again", "last")
-    )

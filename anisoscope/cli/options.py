@@ -162,10 +162,6 @@ def refuse_training(given: flags.FlagValues, what: str, stages: tuple[str, ...])
     for name in ("compare", "distributed", "over"):
         if given[name].value != given[name].default:
             raise UserError(f"--{name} is for training runs; leave it out with an experiment on {what}")
-    if given.repair:
-        raise UserError(
-            "--repair is for training runs; move aside what is damaged, and --stages=measure writes it again"
-        )
     stages = (*stages, "verify")
     if asked := [stage for stage in FURTHER if stage in given.stages and stage not in stages]:
         advice = "anisoscope.verdicts([folder]) reads their tables" if asked[0] == "verdicts" else "leave it out"

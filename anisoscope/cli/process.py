@@ -85,6 +85,12 @@ def main(argv: list[str]) -> int:
             return fail(f"JAX_PLATFORMS={platforms}: there is no such device; name one that is there, or unset it", 2)
         if "Unable to initialize backend" in why:
             return fail(f"{why}: set JAX_PLATFORMS to a device that is there, or unset it", 2)
+        if "jax" in sys.modules:
+            from anisoscope.utils import processes  # late: it takes seconds
+
+            if lost := processes.lost(error):
+                sys.stdout.flush()
+                os._exit(fail(lost, 1))
         if not memory.is_out(error):
             raise
         advice = "lower train.batch_size, measure.points or model.width; the same command resumes from what is saved"

@@ -79,12 +79,16 @@ def verify(
                 set_right(name or title, report, configs.get(name), configs[name] if name else experiment, stop)
             )
         if drawn.wrong:
-            with keeping.alone(drawn.folder):  # what is not drawn any more is forgotten
-                away(title, drawn)
-                for one in drawn.wrong:
-                    keeping.note(drawn.folder / one)
-            repaired.append(Repaired(title, drawn.folder, {}, {"figures"}))
+            repaired.append(away_with_figures(title, drawn))
         return repaired
+
+
+def away_with_figures(title: str, drawn: Report) -> Repaired:
+    with keeping.alone(drawn.folder):  # what is not drawn any more is forgotten
+        away(title, drawn)
+        for one in drawn.wrong:
+            keeping.note(drawn.folder / one)
+    return Repaired(title, drawn.folder, {}, {"figures"})
 
 
 def away(name: str, report: Report) -> None:
@@ -106,10 +110,9 @@ def exists(path: pathlib.Path) -> bool:
     return True
 
 
-def set_right(name: str, report: Report, config: Config | None, settings: Config, stop: Stop) -> Repaired:
-    """Move aside what is damaged; put back at once what later stages start from. `config` is that of a run."""
+def moved(name: str, report: Report, settings: Config | None) -> dict[str, Entry]:
+    """Move aside what is damaged, and write settings again; what there was, where something can write it again."""
     run, known = report.folder, keeping.of_folder(report.folder)
-    lost = log_lines(run, known) if log.NAME in report.wrong else None
     before = {
         path: states[-1]
         for path, states in known.states.items()
@@ -119,6 +122,14 @@ def set_right(name: str, report: Report, config: Config | None, settings: Config
     keeping.begin(run)
     if not exists(run / "config.json"):
         rebuild_settings(run, settings)
+    return before
+
+
+def set_right(name: str, report: Report, config: Config | None, settings: Config, stop: Stop) -> Repaired:
+    """Move aside what is damaged; put back at once what later stages start from. `config` is that of a run."""
+    run, known = report.folder, keeping.of_folder(report.folder)
+    lost = log_lines(run, known) if log.NAME in report.wrong else None
+    before = moved(name, report, settings)
     if lost is not None:
         files.write(run / log.NAME, lost[0])
         print(f"{name}: {run / log.NAME}: {lost[1]}; of what is lost there is no second copy")
@@ -188,8 +199,11 @@ def replay_checkpoints(
             store.save(step, *state)
 
 
-def rebuild_settings(run: pathlib.Path, config: Config) -> None:
-    """config.json from what the manifest or results.nc carries, where it cannot be read; UserError where none does."""
+def rebuild_settings(run: pathlib.Path, config: Config | None) -> None:
+    """config.json from what the manifest or results.nc carries, where it cannot be read; UserError where none does.
+
+    And where that is of another config; None: who claims the folder compares.
+    """
     path, known = run / "config.json", keeping.of_folder(run)
     with contextlib.suppress(UserError):
         files.read_json(path, "")
@@ -203,18 +217,22 @@ def rebuild_settings(run: pathlib.Path, config: Config) -> None:
         return  # there is no run, which is told elsewhere
     if then is None:
         raise UserError(f"{path} is damaged, and neither {manifest.NAME} nor results.nc says what it held; write it")
-    defaults = to_dict(type(config)())
-    before, now = flat(filled(then, defaults)), flat(to_dict(config))
+    if config:
+        refuse_other(path, then, config)
+    if exists(path):
+        keeping.set_aside(run, ["config.json"])
+    files.write_json(path, then)
+    print(f"{path} is written again, from what {manifest.NAME} or results.nc says that it held")
+
+
+def refuse_other(path: pathlib.Path, then: dict, config: Config) -> None:
+    before, now = flat(filled(then, to_dict(type(config)()))), flat(to_dict(config))
     if other := [
         field
         for field in sorted(before.keys() | now.keys())
         if not field.startswith(folder.ANYWHERE) and before.get(field) != now.get(field)
     ]:
         raise UserError(f"{path} is damaged, and held other settings than these: {', '.join(other[:3])}")
-    if exists(path):
-        keeping.set_aside(run, ["config.json"])
-    files.write_json(path, then)
-    print(f"{path} is written again, from what {manifest.NAME} or results.nc says that it held")
 
 
 def compare(repaired: list[Repaired]) -> None:

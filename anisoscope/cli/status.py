@@ -11,10 +11,10 @@ from anisoscope.cli import archive
 from anisoscope.config import variants
 from anisoscope.config.experiment import Config
 from anisoscope.config.run import schedule
-from anisoscope.training import finished, loop
+from anisoscope.training import finished, log, loop, trouble
 from anisoscope.training.limits import MOST_CHECKPOINTS, MOST_STEPS
 from anisoscope.utils import renamed
-from anisoscope.utils.errors import UserError, did_you_mean
+from anisoscope.utils.errors import RunError, UserError, did_you_mean
 from anisoscope.utils.files import read_json
 from anisoscope.utils.folder import hook_points
 from anisoscope.utils.settings import at_least, flat, from_dict, of_today, replace, to_dict, within
@@ -92,6 +92,9 @@ def of_run(folder: pathlib.Path, config: Config | None) -> Iterator[tuple[str, s
     if done:
         words += f", {finished.read_score(folder)['bits_per_character']:.4f} bits per character on the test split"
     yield words, lacks
+    with contextlib.suppress(RunError, OSError):  # a damaged log is told below
+        if troubles := trouble.words(log.read_log(folder)):
+            yield troubles, ""
     absent = [step for step in kept if step not in tables]
     lacks = f"tables of step{'s' * (len(absent) > 1)} {some(absent)}" if absent else "" if joined else "results.nc"
     yield f"{len(tables.intersection(kept))} of {len(kept)} checkpoints measured", lacks

@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterator
 from typing import Any
 
 from anisoscope.analysis import modalities, on_disk
-from anisoscope.cli import archive
+from anisoscope.cli import archive, kinds, repair
 from anisoscope.cli.drawing import beside, draw_figures, folder_of, format_figures, load, not_there
 from anisoscope.cli.options import Request
 from anisoscope.cli.stages import keep_compiled, with_tangents
@@ -154,18 +154,31 @@ def draw_models(
 
 
 def verify(config: Any, request: Request) -> None:
-    """Is the folder whole, and of a list of models each of theirs?"""
-    root, title = request.root, request.title
+    """Is the folder whole, and of a list of models each of theirs? With --repair what is not is written again."""
+    root, title, heal = request.root, request.title, request.given.repair
+    if heal and root.is_dir():
+        repair.rebuild_settings(root, None)
     if not (root / "config.json").exists():
         raise not_there(root, "config.json", "measure")
     folders = {title: root} | {path.parent.name: path.parent for path in sorted(root.glob("*/config.json"))}
-    found = len(archive.figures(root, title).wrong)
+    drawn, repaired = archive.figures(root, title), []
+    found = len(drawn.wrong)
     for name, path in folders.items():
         with folder.locked(path):
-            found += len(archive.verify(name, path, None).wrong)
-    if found:
-        advice = "move them elsewhere, and --stages=measure,figures writes them again"
+            report = archive.verify(name, path, None)
+            found += len(report.wrong)
+            if heal and report.wrong:
+                repaired.append(repair.Repaired(name, path, repair.moved(name, report, None), {"measure", "tangents"}))
+    if found and not heal:
+        advice = "--stages=verify --repair moves them aside and measures them again"
         raise RunError(f"{title}: {found} damaged, missing or not its own, as said above; {advice}")
+    if drawn.wrong:
+        repaired.append(repair.away_with_figures(title, drawn))
+    if repaired:
+        wanted = {stage for one in repaired for stage in one.stages}
+        request.given.stages = [stage for stage in ("measure", "tangents", "figures") if stage in wanted]
+        kinds.kind_of(config).load()(config, request)
+        repair.compare(repaired)
 
 
 def begun(request: Request) -> tuple[pathlib.Path, list[str], pathlib.Path]:

@@ -28,6 +28,7 @@ class TrainConfig:
     penalty: float = 0.0  # weight of 1 - IsoScore* of the residual stream in the training loss; < 0 rewards anisotropy
     penalty_layers: tuple[int, ...] = ()  # 0 is the embedding, l is after block l; none given: after every block
     accumulate: int = 1  # micro-batches per step
+    skip_nonfinite: int = 0  # updates in a row that may be left out as not finite; 0: the first one ends the run
     dispatch: int = 32  # at most this many steps per call to the device
     log_every: int = 10  # steps between lines of the log
     seed: int = 0  # initial parameters

@@ -4,6 +4,7 @@ A checkpoint holds the items `params` and `train` (optimizer state, step) and, i
 every leaf, checked at each restore, because Orbax restores flipped bits without a word.
 """
 
+import concurrent.futures
 import contextlib
 import errno
 import hashlib
@@ -105,6 +106,8 @@ class Checkpoints:
                     keeping.note(self._folder / str(gone))
                 return
         except Exception as error:  # Orbax raises many kinds
+            if gone := processes.lost(error):
+                raise gone from error
             why = (str(error).splitlines() or [repr(error)])[0][:200]
         self._failed = True
         raise RunError(
@@ -172,7 +175,9 @@ class Checkpoints:
                 raise self._damaged(step, f"{leaf} has changed since it was saved")
         return items
 
-    def _damaged(self, step: int, why: Any) -> RunError:
+    def _damaged(self, step: int, why: Any) -> Exception:
+        if isinstance(why, Exception) and (gone := processes.lost(why)):
+            return gone
         why = (str(getattr(why, "__cause__", None) or why).splitlines() or [repr(why)])[0]
         if (said := os.strerror(errno.EMFILE)) in why:  # what is sound must not be moved aside for it
             raise OSError(errno.EMFILE, said, str(self._folder / str(step)))
@@ -242,12 +247,18 @@ def one_digest(leaves: dict[str, str]) -> str:
 
 
 def digests(tree: Any) -> dict[str, str]:
-    """{path of leaf: sha256 of its type, shape and bytes}."""
+    """{path of leaf: sha256 of its type, shape and bytes}; leaves side by side, as hashing lets other threads work."""
+
+    def whole(leaf: Any) -> Any:
+        apart = isinstance(leaf, jax.Array) and not leaf.is_fully_addressable
+        return multihost_utils.process_allgather(leaf, tiled=True) if apart else leaf
 
     def digest(leaf: Any) -> str:
-        if isinstance(leaf, jax.Array) and not leaf.is_fully_addressable:
-            leaf = multihost_utils.process_allgather(leaf, tiled=True)
         array = np.ascontiguousarray(leaf)
-        return hashlib.sha256(f"{array.dtype}{array.shape}".encode() + array.tobytes()).hexdigest()
+        found = hashlib.sha256(f"{array.dtype}{array.shape}".encode())
+        found.update(array.view(np.uint8))
+        return found.hexdigest()
 
-    return {jax.tree_util.keystr(path): digest(leaf) for path, leaf in jax.tree_util.tree_leaves_with_path(tree)}
+    leaves = {jax.tree_util.keystr(path): whole(leaf) for path, leaf in jax.tree_util.tree_leaves_with_path(tree)}
+    with concurrent.futures.ThreadPoolExecutor() as pool:
+        return dict(zip(leaves, pool.map(digest, leaves.values()), strict=True))

@@ -45,6 +45,7 @@ def _check_train(config: RunConfig) -> None:
             "raise the second"
         )
     within("train.dispatch", train.dispatch, 1, MOST_DISPATCHED)
+    within("train.skip_nonfinite", train.skip_nonfinite, 0, MOST_STEPS)
     for name in ("batch_size", "accumulate", "log_every"):
         at_least(f"train.{name}", getattr(train, name), 1)
     for name, low, high in (

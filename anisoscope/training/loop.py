@@ -16,7 +16,7 @@ import numpy as np
 from anisoscope.config.run import RunConfig, schedule
 from anisoscope.data.corpus import Corpus
 from anisoscope.models import transformer
-from anisoscope.training import checkpoint, evaluate, finished, log, optimizer, step, watch
+from anisoscope.training import checkpoint, evaluate, finished, log, optimizer, step, trouble, watch
 from anisoscope.training.program import Program, make_program
 from anisoscope.training.seed_runs import SeedRuns
 from anisoscope.utils import processes
@@ -79,19 +79,20 @@ class _Session:
         self.rate = optimizer.schedule(config.train)
         part = optimizer.constant_part(config.train)
         self.peak_ends = config.train.steps if part is None else part[1]  # so much is gained at a constant rate
-        self.losses = self.valid_bits = [math.nan] * len(runs.folders)
+        self.losses, self.valid_bits = [math.nan] * len(runs.folders), [math.nan] * len(runs.folders)
         self.seconds = math.inf  # per step of all seeds
         self.stopping = False
         self.turning_points = watch.TurningPoints(config.watch.keep_share)  # of what watch.keep watches
+        self.troubles: list[trouble.Troubles] = []  # of each seed
 
     def run(self, state: step.State) -> step.State:
         last, now = self.config.train.steps, int(state.step[0])
+        lines = [self.logged(path, now) for path in self.runs.folders.values()]
+        self.troubles = [trouble.Troubles(self.config.train, one) for one in lines]
         if self.config.watch.keep and now:  # the decision is one of the log alone, so that a restart makes it again
-            lines = log.read_log(next(iter(self.runs.folders.values())))
-            looks = watch.curve(lines, self.config.watch.keep)
+            looks = watch.curve(lines[0], self.config.watch.keep)
             for at in sorted(looks):
-                if at <= now:
-                    self.turning_points.look(looks[at])
+                self.turning_points.look(looks[at])
         with bar(None, self.name, "step", total=last, initial=now) as shown:
             self.arrive(state, now)
             while now < last and not self.stopping:
@@ -106,6 +107,12 @@ class _Session:
                 shown.set_postfix_str(self.summary(), refresh=False)
                 shown.update(count)
         return state
+
+    @staticmethod
+    def logged(folder: pathlib.Path, now: int) -> list[dict]:
+        """Lines of the log up to this step."""
+        there = log.read_log(folder) if (folder / log.NAME).exists() else []
+        return [line for line in there if line["step"] <= now]
 
     def next_count(self, now: int) -> int:
         """How many steps to run together: never past a checkpoint or a validation, nor for much over a second."""
@@ -132,23 +139,41 @@ class _Session:
             self.runs.save(now, state, self.program)
 
     def log_steps(self, first: int, count: int, metrics: step.StepMetrics) -> None:
-        """Log the steps just done, or raise at the first one that is not finite."""
+        """Log the steps just done, or raise at the first one that is not finite and may not be left out."""
         for now in range(first + 1, first + count + 1):
-            at = now - first - 1
-            done = [self.at(metrics, i, at) for i in range(len(self.losses))]
+            done = [self.at(metrics, i, now - first - 1) for i in range(len(self.losses))]
             for i, one in enumerate(done):
-                if not (math.isfinite(one.loss) and math.isfinite(one.gradient_norm)):
-                    # The loss of update `now` is that of the parameters at step now - 1.
-                    good = now - 1 if math.isfinite(one.loss) else now - 2
-                    self.fail(i, now, f"loss {one.loss}, gradient norm {one.gradient_norm}", good)
-            self.losses = [one.loss if one.scored else last for one, last in zip(done, self.losses, strict=True)]
-            if now % self.config.train.log_every == 0 or now == 1:
-                for into, one in zip(self.runs.logs.values(), done, strict=True):
-                    into.write(now, "train" if one.scored else "unscored", **self.line(now, one))
+                if math.isfinite(one.loss) and math.isfinite(one.gradient_norm):
+                    self.log_step(i, now, one)
+                else:
+                    self.skip(i, now, one)
             if self.config.watch.every and (now - 1) % self.config.watch.every == 0:
                 for into, one in zip(self.runs.logs.values(), done, strict=True):
                     into.write(now, "watch", **one.watch)
                 self.keep_at_turn(now, done[0].watch)
+
+    def log_step(self, index: int, now: int, done: step.StepMetrics) -> None:
+        """Of one seed, a step whose numbers are finite."""
+        into, troubles = [*self.runs.logs.values()][index], self.troubles[index]
+        if done.scored:
+            self.losses[index] = done.loss
+            if spike := troubles.spike(now, done.loss):
+                into.write(now, trouble.SPIKE, **spike)
+        if now % self.config.train.log_every == 0 or now == 1:
+            into.write(now, "train" if done.scored else "unscored", **self.line(now, done, troubles.skipped))
+            if done.scored:
+                troubles.take(done.loss)
+
+    def skip(self, index: int, now: int, done: step.StepMetrics) -> None:
+        """Of one seed, a step whose numbers are not finite: nothing has changed by it, or the run ends."""
+        troubles, most = self.troubles[index], self.config.train.skip_nonfinite
+        troubles.skip(now)
+        if troubles.in_a_row > most:
+            # The loss of an update is that of the parameters before it; none of the row has changed them.
+            good = now - troubles.in_a_row - (not math.isfinite(done.loss))
+            row = f", {troubles.in_a_row} updates in a row" if most else ""
+            self.fail(index, now, f"loss {done.loss}, gradient norm {done.gradient_norm}{row}", good)
+        [*self.runs.logs.values()][index].write(now, trouble.SKIPPED, updates=troubles.skipped)
 
     @staticmethod
     def at(metrics: step.StepMetrics, index: int, at: int) -> step.StepMetrics:
@@ -164,12 +189,15 @@ class _Session:
                 for one in self.runs.logs.values():
                     one.write(now, "turn", **{name: value})
 
-    def line(self, now: int, metrics: step.StepMetrics) -> dict[str, float]:
-        """What the log says of a step; a batch without a character to predict has no loss."""
+    def line(self, now: int, metrics: step.StepMetrics, skipped: int) -> dict[str, float]:
+        """What the log says of a step; a batch without a character to predict has no loss.
+
+        The schedule of the learning rate counts updates that were made.
+        """
         loss = {"loss": metrics.loss, "bits_per_character": metrics.loss / math.log(2)}
         return {
             **(loss if metrics.scored else {}),
-            "learning_rate": float(self.rate(now - 1)),
+            "learning_rate": float(self.rate(now - 1 - skipped)),
             "gradient_norm": metrics.gradient_norm,
             **({"penalty": metrics.penalty} if self.config.train.penalty else {}),
             "characters_per_second": self.characters_per_second(),
@@ -182,7 +210,8 @@ class _Session:
         last = max((step for step in store.steps() if step <= good), default="none")
         raise RunError(
             f"{name}: not finite at step {now} ({what}); last finite loss {self.losses[index]:.4f}, last good "
-            f"checkpoint: {last}; try a lower --config.train.learning_rate in a new --workdir"
+            f"checkpoint: {last}; in a new --workdir, try a lower --config.train.learning_rate or "
+            "--config.train.skip_nonfinite=16"
         )
 
     def summary(self) -> str:

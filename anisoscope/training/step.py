@@ -90,11 +90,14 @@ def make_step(
         else:
             values, grads = _accumulated(loss, state.params, batch, config.train.accumulate, shard)
         updates, opt_state = optimizer.update(grads, state.opt_state, state.params)
-        params = optax.apply_updates(state.params, updates)
-        nats, penalty, seen = values
+        new = optax.apply_updates(state.params, updates), opt_state
+        (nats, penalty, seen), norm = values, optax.tree.norm(grads)
+        if config.train.skip_nonfinite:  # optax.apply_if_finite would change what a checkpoint holds
+            finite = jnp.isfinite(nats) & jnp.isfinite(norm)
+            new = jax.tree.map(lambda after, before: jnp.where(finite, after, before), new, state[:2])
         geometry = looked(state.step, *seen, grads) if every else {}
-        metrics = StepMetrics(nats, optax.tree.norm(grads), penalty, batch.weights_BT.any(), geometry)
-        return State(params, opt_state, state.step + 1), metrics
+        metrics = StepMetrics(nats, norm, penalty, batch.weights_BT.any(), geometry)
+        return State(*new, state.step + 1), metrics
 
     return step
 

@@ -26,8 +26,11 @@ class RunError(Exception):
     """A run that cannot go on: exit code 1."""
 
 
-class Lost(RunError):
-    """Another process of the cluster has ended. Who learns of it ends at once: JAX would wait for that one."""
+class Lost(Exception):
+    """Another process of the cluster has ended: exit code 1, at once, as JAX would wait for that one.
+
+    No RunError, by which a checkpoint is known to be damaged.
+    """
 
 
 @contextlib.contextmanager

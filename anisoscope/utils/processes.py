@@ -1,5 +1,6 @@
 """Several processes, one run: what each does for itself, what the first does for all, and how they agree."""
 
+import re
 import zlib
 from collections.abc import Callable
 from typing import Any, TypeVar
@@ -12,6 +13,7 @@ from anisoscope.utils.errors import Lost, RunError, UserError
 
 T = TypeVar("T")
 WHOLE = 2**24  # float32, in which processes tell each other numbers, holds all whole ones below
+BROKEN = re.compile(r"gloo|nccl|coordination service|barrier|heartbeat|connection|socket closed", re.IGNORECASE)
 SHARED = "--workdir must lie on a file system that all hosts see"
 
 
@@ -26,9 +28,21 @@ def largest(*values: float) -> list[float]:
     try:
         return multihost_utils.process_allgather(np.asarray(values, np.float32)).max(0).tolist()
     except (jax.errors.JaxRuntimeError, ValueError) as error:  # of a connection that broke
-        why = str(error).splitlines()[0][:200]
-        advice = "the same command, started on every host, resumes from what is saved"
-        raise Lost(f"another process has ended ({why}); {advice}") from error
+        raise _lost(error) from error
+
+
+def lost(error: BaseException) -> Lost | None:
+    """What an error means that came up in the middle of work with other processes, where one of them has ended."""
+    if isinstance(error, Lost):
+        return error
+    return _lost(error) if BROKEN.search(str(error)) and jax.process_count() > 1 else None
+
+
+def _lost(error: BaseException) -> Lost:
+    why = str(error).splitlines()[0][:200]
+    return Lost(
+        f"another process has ended ({why}); the same command, started on every host, resumes from what is saved"
+    )
 
 
 def on_each(work: Callable[[], T]) -> T:

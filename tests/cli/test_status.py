@@ -95,6 +95,16 @@ def test_what_is_missing_is_named_while_the_run_goes_on(root):
     assert sorted(root.rglob("*")) == before
 
 
+def test_updates_left_out_and_spikes_are_counted(root):
+    run(root / "one", [0, 1, 2])
+    lines = [{"step": 1, "kind": "skipped", "updates": 1}, {"step": 2, "kind": "spike", "loss": 9.0}]
+    (root / "one" / "train.jsonl").write_text("".join(json.dumps(line) + "\n" for line in lines))
+    said = "one: updates were left out as not finite: 1, the last at step 1; spikes of the loss: 1, the last at step 2"
+    assert said in list(status.format_status(root))
+    (root / "one" / "train.jsonl").write_text("{\n")
+    assert not any("left out" in line for line in status.format_status(root))
+
+
 def test_a_run_of_an_experiment_and_one_of_an_older_version(root):
     one = root / "one"
     claim(one, tiny.config(), new=True)

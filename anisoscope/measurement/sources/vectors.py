@@ -16,7 +16,7 @@ from anisoscope.measurement.families.comparison import OF_OTHERS
 from anisoscope.measurement.sources import arrays, validate, vector_files
 from anisoscope.measurement.sources.degenerate import DEGENERATE
 from anisoscope.measurement.sources.pieces import Piece, of_layers, pieces_of
-from anisoscope.measurement.tables import join, measurements, raw
+from anisoscope.measurement.tables import files, join, measurements, raw
 from anisoscope.utils.errors import UserError
 from anisoscope.utils.progress import bar
 
@@ -57,7 +57,8 @@ def run(config: VectorsConfig, of: Opened, root: pathlib.Path, name: str) -> Non
     table = standing.table
     if missing:
         found = _measured(config, of, missing, about | {"made_by": json.dumps(made_by)}, name)
-        table = measurements.keep(found, STEP, standing._replace(missing=missing), tables)
+        measurements.keep(found, STEP, standing._replace(missing=missing), tables)
+        table = files.read_table(tables / f"{STEP}.nc")  # as it is joined the next time, to the bit
     join.write(root, {STEP: table}, settings.families, settings.nulls, table.attrs | about)
     if DEGENERATE in table.attrs:
         print(f"{name}: {table.attrs[DEGENERATE]}")

@@ -5,6 +5,8 @@ from typing import Any
 import numpy as np
 import xarray as xr
 
+from anisoscope.training import trouble
+
 OF_LINE = {  # name in a line of train.jsonl: name in a table, in words
     "bits_per_character": ("validation_bits", "bits per predicted character, validation windows"),
     "context_free_bits": (
@@ -35,4 +37,8 @@ def scores(lines: list[dict[str, Any]], steps: list[int]) -> xr.Dataset:
         values = [float(valid.get(step, {}).get(key, np.nan)) for step in steps]
         if np.isfinite(values).any():
             found[name] = ("step", values, {"long_name": words, "units": "bit"})
+    if skipped := [line["step"] for line in lines if line["kind"] == trouble.SKIPPED]:
+        counts = [sum(one <= step for one in skipped) for step in steps]
+        words = "updates up to this step that were left out, as loss or gradient was not finite"
+        found["skipped_updates"] = ("step", counts, {"long_name": words, "units": "1"})
     return xr.Dataset(found, {"step": list(steps)})

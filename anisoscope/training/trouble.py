@@ -1,0 +1,57 @@
+"""Bad numbers while training: updates that are left out, and spikes of the loss. Both follow from the log alone."""
+
+import statistics
+from collections.abc import Iterable
+from typing import Any
+
+from anisoscope.config.run import TrainConfig
+
+SKIPPED, SPIKE = "skipped", "spike"  # kinds of lines
+LOSSES = 20  # logged ones, that a loss is compared with
+DEVIATIONS = 8.0  # above their median, of 1.4826 × the median distance from it
+LEAST = 0.01  # of the median: the smallest such deviation
+
+
+class Troubles:
+    """Of one run, up to where it stands; from the lines of its log, so that a restart goes on with the same."""
+
+    def __init__(self, train: TrainConfig, lines: Iterable[dict[str, Any]]):
+        self.every, self.losses = train.log_every, []
+        self.skipped = self.in_a_row = 0
+        self.spiked = self._last = -1  # steps: of the last spike, and of the last update that was left out
+        for line in lines:
+            if line["kind"] == "train":
+                self.take(line["loss"])
+            elif line["kind"] == SKIPPED:
+                self.skip(line["step"])
+            elif line["kind"] == SPIKE:
+                self.spiked = line["step"]
+
+    def skip(self, now: int) -> None:
+        """The update of this step is left out."""
+        self.in_a_row = self.in_a_row + 1 if self._last == now - 1 else 1
+        self.skipped, self._last = self.skipped + 1, now
+
+    def take(self, loss: float) -> None:
+        """A loss that is logged."""
+        self.losses = [*self.losses, loss][-LOSSES:]
+
+    def spike(self, now: int, loss: float) -> dict[str, float] | None:
+        """What the log says where the loss of this step is a spike, the first between two lines; else None."""
+        if len(self.losses) < LOSSES or (self.spiked - 1) // self.every == (now - 1) // self.every:
+            return None
+        usual = statistics.median(self.losses)
+        deviation = max(1.4826 * statistics.median(abs(one - usual) for one in self.losses), LEAST * usual)
+        if loss <= usual + DEVIATIONS * deviation:
+            return None
+        self.spiked = now
+        return {"loss": loss, "median": usual, "deviations": (loss - usual) / deviation}
+
+
+def words(lines: Iterable[dict[str, Any]]) -> str:
+    """What a status says of them; nothing: ""."""
+    lines, found = [*lines], []
+    for kind, what in ((SKIPPED, "updates were left out as not finite"), (SPIKE, "spikes of the loss")):
+        steps = [line["step"] for line in lines if line["kind"] == kind]
+        found += [f"{what}: {len(steps):,}, the last at step {steps[-1]:,}"] if steps else []
+    return "; ".join(found)
