@@ -15,7 +15,7 @@ from anisoscope.utils.errors import UserError
 from anisoscope.utils.settings import replace
 from tests import reference_readout as reference
 from tests.measurement.sources.hub import tiny
-from tests.measurement.sources.hub.rows import ROWS
+from tests.measurement.sources.hub.rows.__main__ import ROWS
 from tests.measurement.sources.hub.rows.row import Row, made
 
 DECODERS = [name for name, row in ROWS.items() if row.model and guards.predicts(row.model) == guards.NEXT]
