@@ -187,15 +187,15 @@ def single_points(plan: Plan, loaded: load.Loaded, names: Tokens, attributes: di
     """Of the first batch, all positions."""
     probe, size = plan.windows.probe, plan.config.pretrained.batch_size
     resid_NWTD = activations(loaded, probe.tokens_GWT[:1], size, False, reported=plan.reported).resid_ZNWTD[0]
-    clouds_NPD = resid_NWTD.reshape(len(resid_NWTD), -1, resid_NWTD.shape[-1])[:, probe.picks_SGP[0, 0]]
     with jax.default_matmul_precision("highest"):
-        values = jax.device_get(_of_points()(clouds_NPD))
+        values = jax.device_get(_of_points()(resid_NWTD, probe.picks_SGP[0, 0]))
+    values |= logits.said(loaded, probe.tokens_GWT[0], plan.windows.fixed_T, probe.picks_SGP[0, 0], size)
     return points.table(values, token_positions(plan.windows, names), attributes)
 
 
 @functools.cache
 def _of_points() -> Any:
-    return jax.jit(points.of_clouds)
+    return jax.jit(points.of_windows)
 
 
 def token_positions(windows: Windows, names: Tokens) -> dict[str, Any]:
