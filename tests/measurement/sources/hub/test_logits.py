@@ -7,6 +7,7 @@ import transformers
 
 import anisoscope
 from anisoscope.config.pretrained import PretrainedConfig
+from anisoscope.measurement.sources import extracted
 from anisoscope.measurement.sources.hub import in_memory
 from anisoscope.measurement.sources.hub.adapters import ADAPTERS, UNKNOWN
 from anisoscope.measurement.sources.hub.reading import guards, logits
@@ -48,15 +49,12 @@ def test_of_every_decoder_the_last_layer_is_read_as_the_model_s_own_logits(name)
             logits.same_logits(loaded, one, tokens_T)
 
 
-@pytest.mark.parametrize("special", [False, True])
-def test_every_layer_is_read_so_and_told_the_next_token(special, monkeypatch):
+def test_every_layer_is_read_so_and_told_the_next_token(monkeypatch):
+    """Of windows that special tokens begin and end: none of these is told."""
     loaded, kept = scattered(ROWS["SmolLM2"]), []
-    batch = in_memory.measured.__globals__["stream"].__globals__["extracted"].measure_batch
-    monkeypatch.setattr(
-        "anisoscope.measurement.sources.extracted.measure_batch", lambda *given: kept.append(given) or batch(*given)
-    )
-    loaded.model.config.max_position_embeddings = 64
-    given = SMALL | {"special_tokens": special}
+    batch = extracted.measure_batch
+    monkeypatch.setattr(extracted, "measure_batch", lambda *given: kept.append(given) or batch(*given))
+    given = SMALL | {"special_tokens": True}
     with pytest.warns(UserWarning, match="bits a byte"):
         table = anisoscope.measure_model(loaded.model, [tiny.text()], tokenizer=tiny.tokenizer(framed=True), **given)
     (_, inputs, _, picks_SP, _, _, beside), *_ = kept
@@ -68,9 +66,8 @@ def test_every_layer_is_read_so_and_told_the_next_token(special, monkeypatch):
     for name, value_NP in zip(("entropy", "divergence", "loss", "rank", "settled"), expected, strict=True):
         value_NP = -value_NP / np.log(2) if name == "loss" else value_NP
         np.testing.assert_allclose(own[f"readout_{name}"], np.nanmean(value_NP, axis=1), rtol=1e-4, atol=1e-5)
-    ends = 2 if special else 1  # and the token that ends every window
-    assert (beside.target_ZWT[0][:, -ends:] == -1).all()
-    assert (beside.target_ZWT[0][:, :-ends] >= 0).all()
+    assert (beside.target_ZWT[0][:, -2:] == -1).all()
+    assert (beside.target_ZWT[0][:, :-2] >= 0).all()
     assert "own logits" in table.attrs["readout"]
     assert own.readout_divergence.isel(layer=-1) == 0
 
