@@ -21,6 +21,7 @@ DECIMAL = re.compile(r"(?<![\w.])[−-]?\d+\.\d+(?![\w.]*\d)")
 FROM = {
     "README.md": ("## Three papers", "## Train and measure"),
     "docs/findings/pretrained.md": ("## The positive control", "```sh"),
+    "docs/findings/families.md": ("# What the further", "## Commands"),
     "docs/findings/index.md": ("# Findings", "The ablation suites in full"),
     "docs/findings/ablations.md": ("## Trained enc", "## Untrained"),
 }
@@ -104,6 +105,20 @@ def real(model: str, positions: str = "all") -> pd.Series:
     """Anisotropy of a pretrained model by layer."""
     rows = pd.read_csv(RESULTS / "real_models" / "layers.csv").query("model == @model and positions == @positions")
     return rows.set_index("layer")["mean"]
+
+
+def further(model: str, quantity: str, at: object = None, positions: str = "all", step: int = -1) -> pd.Series:
+    """A quantity of a further family by layer, at the first or last step that was kept."""
+    rows = pd.read_csv(RESULTS / "families" / "layers.csv", dtype={"at": str})
+    rows = rows.query("model == @model and quantity == @quantity and positions == @positions")
+    rows = rows[rows["step"] == sorted(set(rows["step"]))[step]]
+    return (rows if at is None else rows[rows["at"] == str(at)]).set_index("layer")["mean"]
+
+
+def alike(state: str, layer: int, quantity: str = "cka_unbiased", permuted: str = "windows") -> pd.Series:
+    """A row of calibrated.csv."""
+    rows = pd.read_csv(RESULTS / "families" / "calibrated.csv")
+    return one(rows, state=state, layer=layer, quantity=quantity, permuted=permuted)
 
 
 def once_all() -> pd.DataFrame:
