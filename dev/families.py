@@ -6,6 +6,7 @@ RUN is a folder that the commands of docs/findings/families.md have measured, NA
 step are written to layers.csv first; other models stay there as they are.
 """
 
+import math
 import pathlib
 import sys
 from collections.abc import Callable
@@ -15,6 +16,7 @@ import pandas as pd
 import xarray as xr
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
+from matplotlib.ticker import NullLocator
 
 from anisoscope.config.measure import FURTHER
 from anisoscope.measurement.families.entries import FAMILIES
@@ -53,7 +55,8 @@ def _rows(table: xr.Dataset, name: str) -> pd.DataFrame:
         parts.append(of.sel(statistic=[one for one in REST if one in of.statistic.values]))
     wide = xr.concat(parts, "statistic")
     if "other_layer" in wide.dims:
-        wide = xr.concat([_beside(wide, by) for by in ACROSS.values()], pd.Index(list(ACROSS), name="at"))
+        beside = [_beside(wide, by) for by in ACROSS.values()]
+        wide = xr.concat(beside, pd.Index(list(ACROSS), name="at"), join="outer")
     wide = wide.rename({dim: "at" for dim in AT if dim in wide.dims})
     wide = wide.rename({"block": "layer"} if "block" in wide.dims else {})
     frame = wide.to_series().unstack("statistic").reset_index()
@@ -125,6 +128,8 @@ def of_panel(frame: pd.DataFrame, panel: Panel, model: str, positions: str = "al
 def draw_panel(ax: Axes, frame: pd.DataFrame, panel: Panel, models: tuple[str, ...], trained_here: bool) -> None:
     said = []
     for model, color in zip(models, style.OKABE_ITO, strict=False):
+        if of_panel(frame, panel, model).empty:
+            continue
         thin = {"step": "first"} if trained_here else {"positions": "without_first"}
         for more, look in (({}, {"lw": 1.4}), (thin, {"lw": 0.8, "ls": "--"})):
             own = of_panel(frame, panel, model, **more)
@@ -136,25 +141,32 @@ def draw_panel(ax: Axes, frame: pd.DataFrame, panel: Panel, models: tuple[str, .
             if not more and not panel.over and panel.null:
                 ax.plot(x, own["mean"] - own[panel.null], color=color, lw=0.8, ls=":")
         own = of_panel(frame, panel, model)
-        said.append(f"{model} {panel.says(own)}")
-    ax.set_title(style.wrap(f"{panel.family}: " + "; ".join(said), 2.3, 6.5), fontsize=6.5, loc="left")
+        said.append(f"{model} {panel.says(own)}" if len(models) > 1 else panel.says(own))
+    ax.set_title(style.wrap(f"{panel.family}: " + "; ".join(said), 2.1, 7), fontsize=7, loc="left")
     ax.set_ylabel(panel.axis, fontsize=style.SMALL)
     across = {"sinks": "weight on token 0 above", "massive": "largest over median coordinate above"}
     ax.set_xlabel(across.get(panel.family, "relative depth"), fontsize=style.SMALL)
     if panel.log:
         ax.set_xscale("log")
         ax.set_yscale("symlog", linthresh=1e-3)
+        ax.set_ylim(0, 1.3)
+        for axis, ticks in ((ax.xaxis, (10, 100, 1000)), (ax.yaxis, (0, 0.001, 0.01, 0.1, 1))):
+            axis.set_ticks(ticks, [f"{tick:,}" for tick in ticks])
+            axis.set_minor_locator(NullLocator())
 
 
 def draw(frame: pd.DataFrame, models: tuple[str, ...], trained_here: bool) -> Figure:
-    figure = style.new(style.PAGE, 7.2)
-    axes = figure.subplots(3, 3)
-    for ax, panel in zip(axes.flat, PANELS, strict=True):
+    panels = [panel for panel in PANELS if any(not of_panel(frame, panel, model).empty for model in models)]
+    figure = style.new(style.PAGE, 0.4 + 2.3 * math.ceil(len(panels) / 3))
+    axes = figure.subplots(math.ceil(len(panels) / 3), 3, squeeze=False)
+    for ax in axes.flat[len(panels) :]:
+        ax.set_axis_off()
+    for ax, panel in zip(axes.flat, panels, strict=False):
         draw_panel(ax, frame, panel, models, trained_here)
-    for model, color, y in zip(models, style.OKABE_ITO, (0.95, 0.83), strict=False):  # direct labels
+    for model, color, y in zip(models, style.OKABE_ITO, (0.95, 0.83), strict=False) if len(models) > 1 else ():
         axes[0, 0].text(0.97, y, model, color=color, fontsize=style.SMALL, ha="right", transform=axes[0, 0].transAxes)
     dashed = "before training" if trained_here else "without position 0 of each window"
-    style.title(figure, f"Nine further families: {', '.join(models)}")
+    style.title(figure, f"Further families, {' and '.join(models)}")
     said = (
         f"Dashed: {dashed}; dotted: the null model gaussian. Bands: 95 % intervals by windows; sinks and massive: means"
     )
@@ -179,7 +191,8 @@ def main(given: list[str]) -> None:
                 draw(kept, there, trained_here=name == "families_demo").savefig(FIGURES / f"{name}.png", dpi=150)
     for panel in PANELS:
         for model in dict.fromkeys(kept.model):
-            print(f"{panel.family}: {model} {panel.says(of_panel(kept, panel, model))}")
+            if not (own := of_panel(kept, panel, model)).empty:
+                print(f"{panel.family}: {model} {panel.says(own)}")
 
 
 if __name__ == "__main__":

@@ -107,18 +107,20 @@ def real(model: str, positions: str = "all") -> pd.Series:
     return rows.set_index("layer")["mean"]
 
 
-def further(model: str, quantity: str, at: object = None, positions: str = "all", step: int = -1) -> pd.Series:
-    """A quantity of a further family by layer, at the first or last step that was kept."""
+def further(
+    model: str, quantity: str, at: str | None = None, positions: str = "all", column: str = "mean"
+) -> pd.Series:
+    """A quantity of a further family by layer, at the last step."""
     rows = pd.read_csv(RESULTS / "families" / "layers.csv", dtype={"at": str})
     rows = rows.query("model == @model and quantity == @quantity and positions == @positions")
-    rows = rows[rows["step"] == sorted(set(rows["step"]))[step]]
-    return (rows if at is None else rows[rows["at"] == str(at)]).set_index("layer")["mean"]
+    rows = rows[rows["step"] == rows["step"].max()]
+    return (rows if at is None else rows[rows["at"] == at]).set_index("layer")[column]
 
 
-def alike(state: str, layer: int, quantity: str = "cka_unbiased", permuted: str = "windows") -> pd.Series:
-    """A row of calibrated.csv."""
+def alike(layer: int, quantity: str = "cka_unbiased", permuted: str = "windows") -> pd.Series:
+    """A row of calibrated.csv: two untrained networks."""
     rows = pd.read_csv(RESULTS / "families" / "calibrated.csv")
-    return one(rows, state=state, layer=layer, quantity=quantity, permuted=permuted)
+    return one(rows, layer=layer, quantity=quantity, permuted=permuted)
 
 
 def once_all() -> pd.DataFrame:
