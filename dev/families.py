@@ -81,41 +81,39 @@ class Panel(NamedTuple):
     log: bool = False
 
 
-def lowest(frame: pd.DataFrame) -> str:
-    row = frame.loc[frame["mean"].idxmin()]
-    return f"least {row['mean']:.2f} rad, in layer {row['layer']:.0f}"
-
-
 def ends(frame: pd.DataFrame) -> str:
     return f"{frame['mean'].iloc[0]:.1f} → {frame['mean'].iloc[-1]:.1f} bits"
 
 
-def above(threshold: float, digits: int, of: str) -> Callable[[pd.DataFrame], str]:
+def above(threshold: float, of: str) -> Callable[[pd.DataFrame], str]:
     def says(frame: pd.DataFrame) -> str:
-        own = frame[frame["at"].astype(float) == threshold]["mean"]
-        return f"{own.mean():.{digits}f} of {of} above {threshold:g}"
+        return f"{frame[frame['at'].astype(float) == threshold]['mean'].mean():.1%} of {of} above {threshold:g}"
 
     return says
 
 
-def least(digits: int) -> Callable[[pd.DataFrame], str]:
-    return lambda frame: f"least {frame['mean'].min():.{digits}f}"
+def extreme(place: str, digits: int, unit: str = "", first: int = 0) -> Callable[[pd.DataFrame], str]:
+    """The least or most from a layer on, and where it is."""
 
+    def says(frame: pd.DataFrame) -> str:
+        later = frame[frame["layer"] >= first]
+        row = later.loc[getattr(later["mean"], {"least": "idxmin", "most": "idxmax"}[place])()]
+        said = f"{place} {row['mean']:.{digits}f}{unit} in layer {row['layer']:.0f}"
+        return said if not first else f"{frame['mean'].iloc[0]:.{digits}f}{unit} in the embedding, later {said}"
 
-def most(digits: int) -> Callable[[pd.DataFrame], str]:
-    return lambda frame: f"most {frame['mean'].max():.{digits}f}"
+    return says
 
 
 PANELS = (
     Panel("readout", "readout_loss", ends, "loss of the readout (bits)"),
-    Panel("trajectory", "turning_angle", lowest, "turning angle (rad)"),
-    Panel("sinks", "sink_rate", above(0.3, 2, "heads"), "share of heads", over=True),
-    Panel("massive", "massive_points", above(100, 4, "points"), "share of points", over=True, log=True),
-    Panel("linearity", "linearity_update_adjusted", least(2), "linearity of what a block adds"),
-    Panel("imbalance", "imbalance_layers", most(3), "imbalance to the next layer", at="next"),
-    Panel("alignment", "procrustes_layers", least(2), "Procrustes with the next layer", at="next"),
-    Panel("estimators", "correlation_dimension", most(1), "correlation dimension", null="gaussian"),
-    Panel("hubness", "hub_skewness", most(1), "skewness of occurrences", null="gaussian"),
+    Panel("trajectory", "turning_angle", extreme("least", 2, " rad"), "turning angle (rad)"),
+    Panel("sinks", "sink_rate", above(0.3, "heads"), "share of heads", over=True),
+    Panel("massive", "massive_points", above(100, "points"), "share of points", over=True, log=True),
+    Panel("linearity", "linearity_update_adjusted", extreme("least", 2), "linearity of what a block adds"),
+    Panel("imbalance", "imbalance_layers", extreme("most", 3, first=1), "imbalance to the next layer", at="next"),
+    Panel("alignment", "procrustes_layers", extreme("least", 2), "Procrustes with the next layer", at="next"),
+    Panel("estimators", "correlation_dimension", extreme("most", 1, first=1), "correlation dimension", null="gaussian"),
+    Panel("hubness", "hub_skewness", extreme("most", 1), "skewness of occurrences", null="gaussian"),
 )
 
 
@@ -144,7 +142,7 @@ def draw_panel(ax: Axes, frame: pd.DataFrame, panel: Panel, models: tuple[str, .
         said.append(f"{model} {panel.says(own)}" if len(models) > 1 else panel.says(own))
     ax.set_title(style.wrap(f"{panel.family}: " + "; ".join(said), 2.1, 7), fontsize=7, loc="left")
     ax.set_ylabel(panel.axis, fontsize=style.SMALL)
-    across = {"sinks": "weight on token 0 above", "massive": "largest over median coordinate above"}
+    across = {"sinks": "weight on token 0 above", "massive": "largest / median coordinate above"}
     ax.set_xlabel(across.get(panel.family, "relative depth"), fontsize=style.SMALL)
     if panel.log:
         ax.set_xscale("log")
