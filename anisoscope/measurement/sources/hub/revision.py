@@ -261,6 +261,7 @@ def print_summary(plan: Plan, loaded: load.Loaded, seen: guards.Seen, about: dic
         *([f"clamped: {about['clamped']}"] if "clamped" in about else []),
         f"residual stream: {about['residual_stream']}",
         f"attention: {about.get('attention', 'not asked for')}",
+        *([f"readout: {about['readout']}"] if "readout" in about else []),
         f"{'bits per byte of the text' if loaded.reads_text else 'loss'}: {said}",
         f"memory: weights {weights / 1e9:.2f} GB, vectors of a batch {vectors / 1e9:.2f} GB, "
         f"about {(weights + (1 + WORK) * vectors + BASE) / 1e9:.0f} GB in all",
