@@ -1,4 +1,4 @@
-"""The further families on pretrained models and on the demo: results/families/layers.csv, and two figures.
+"""The further families on pretrained models and on the demo: results/families/layers.csv, loss.csv, and two figures.
 
     .venv/bin/python -m dev.families [NAME=RUN ...]
 
@@ -18,12 +18,14 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.ticker import NullLocator
 
+from anisoscope.analysis import loss_geometry
 from anisoscope.config.measure import FURTHER
 from anisoscope.measurement.families.entries import FAMILIES
 from anisoscope.measurement.tables import files
 from anisoscope.plot import style
 
 TABLE, FIGURES = pathlib.Path("docs/results/families/layers.csv"), pathlib.Path("docs/figures")
+LOSSES = TABLE.with_name("loss.csv")
 PARTS = ["mean", "low", "high"]
 NAMES = tuple(name for family in FURTHER for name in FAMILIES[family].quantities)
 ACROSS = {"next": 1, "before": -1}  # of layers by pairs: the other layer is the next one, or the one before
@@ -87,7 +89,8 @@ def ends(frame: pd.DataFrame) -> str:
 
 def above(threshold: float, of: str) -> Callable[[pd.DataFrame], str]:
     def says(frame: pd.DataFrame) -> str:
-        return f"{frame[frame['at'].astype(float) == threshold]['mean'].mean():.1%} of {of} above {threshold:g}"
+        share = frame[frame["at"].astype(float) == threshold]["mean"].mean()
+        return f"{100 * share:.1f} % of {of} above {threshold:g}"
 
     return says
 
@@ -140,7 +143,7 @@ def draw_panel(ax: Axes, frame: pd.DataFrame, panel: Panel, models: tuple[str, .
                 ax.plot(x, own["mean"] - own[panel.null], color=color, lw=0.8, ls=":")
         own = of_panel(frame, panel, model)
         said.append(f"{model} {panel.says(own)}" if len(models) > 1 else panel.says(own))
-    ax.set_title(style.wrap(f"{panel.family}: " + "; ".join(said), 2.1, 7), fontsize=7, loc="left")
+    ax.set_title(style.wrap(f"{panel.family}: " + "; ".join(said), 2.0, 7), fontsize=7, loc="left")
     ax.set_ylabel(panel.axis, fontsize=style.SMALL)
     across = {"sinks": "weight on token 0 above", "massive": "largest / median coordinate above"}
     ax.set_xlabel(across.get(panel.family, "relative depth"), fontsize=style.SMALL)
@@ -181,6 +184,8 @@ def main(given: list[str]) -> None:
         TABLE.parent.mkdir(parents=True, exist_ok=True)
         rounded = kept.assign(**{part: kept[part].map(lambda x: float(f"{x:.{DIGITS}g}")) for part in [*REST, "depth"]})
         files.write_csv(rounded, TABLE)
+        if (pathlib.Path(root) / "points").exists():
+            files.write_csv(loss_geometry.of_run(root).assign(model=name).round(3), LOSSES)
     kept = pd.read_csv(TABLE)
     for name, models in FIGURES_OF.items():
         there = tuple(model for model in models if model in set(kept.model))

@@ -117,6 +117,12 @@ def further(
     return (rows if at is None else rows[rows["at"] == at]).set_index("layer")[column]
 
 
+def beside_loss(quantity: str, column: str, level: str = "token") -> pd.Series:
+    """By layer, of families/loss.csv."""
+    rows = pd.read_csv(RESULTS / "families" / "loss.csv").query("quantity == @quantity and level == @level")
+    return rows.set_index("layer")[column]
+
+
 def alike(layer: int, quantity: str = "cka_unbiased", permuted: str = "windows") -> pd.Series:
     """A row of calibrated.csv: two untrained networks."""
     rows = pd.read_csv(RESULTS / "families" / "calibrated.csv")
