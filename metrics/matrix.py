@@ -34,3 +34,13 @@ def effective_rank(values_E: Float[AnyArray, " E"]) -> Float[Array, ""]:
     return jnp.exp(
         -jnp.where(share_E > 0, share_E * jnp.log(jnp.where(share_E > 0, share_E, 1.0)), 0.0 * share_E).sum()
     )
+
+
+def spectral_distance(values_E: Float[AnyArray, " E"], other_E: Float[AnyArray, " E"]) -> Float[Array, ""]:
+    """Half of sum_e |p_e - q_e|, p and q the shares sigma / sum sigma of two matrices, each largest first.
+
+    The total variation of two normalised spectra: the same for a matrix times a number, or turned. Shapes: (E,), (E,)
+    -> scalar. Units: none. Range: [0, 1). All zero: NaN. Source: reconstruction, by shares of singular values.
+    """
+    p_E, q_E = (jnp.asarray(one_E) / jnp.sum(one_E) for one_E in (values_E, other_E))
+    return jnp.abs(p_E - q_E).sum() / 2

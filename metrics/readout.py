@@ -20,7 +20,8 @@ DIRECTIONS = 10  # that span the principal subspaces of a layer and of the unemb
 class Readout(NamedTuple):
     """How logits are read off a vector: a norm, then a matrix. Arrays all: models of one shape are one program.
 
-    logits = W'(scale z + shift), z = y / sqrt(mean(y^2) + epsilon) where it divides, y = x - mean(x) where it centres.
+    logits = W'(scale z + shift) + bias, z = y / sqrt(mean(y^2) + epsilon) where it divides, y = x - mean(x) where it
+    centres; with a cap c they are c tanh(logits / c).
     """
 
     unembedding_DV: Float[Array, "D V"]
@@ -29,6 +30,8 @@ class Readout(NamedTuple):
     centres: Float[Array, ""]
     divides: Float[Array, ""]
     epsilon: Float[Array, ""]
+    bias_V: Float[Array, " V"] | None = None
+    cap: Float[Array, ""] | None = None
 
 
 class Lens(NamedTuple):
@@ -47,12 +50,15 @@ def made(
     scale: Float[AnyArray, " D"] | float = 1.0,
     shift: Float[AnyArray, " D"] | float = 0.0,
     epsilon: float = 1e-5,
+    bias: Float[AnyArray, " V"] | None = None,
+    cap: float | None = None,
 ) -> Readout:
     """A readout whose norm is of a kind: "layer" (LayerNorm), "rms" (RMSNorm) or "none"."""
     width = len(unembedding_DV)
     scale_D, shift_D = (jnp.broadcast_to(jnp.asarray(value, jnp.float32), (width,)) for value in (scale, shift))
     numbers = (jnp.float32(number) for number in (*KINDS[kind], epsilon))
-    return Readout(jnp.asarray(unembedding_DV, jnp.float32), scale_D, shift_D, *numbers)
+    bias_V, cap = (None if value is None else jnp.asarray(value, jnp.float32) for value in (bias, cap))
+    return Readout(jnp.asarray(unembedding_DV, jnp.float32), scale_D, shift_D, *numbers, bias_V, cap)
 
 
 def logits(x_PD: Float[AnyArray, "P D"], readout: Readout) -> Float[Array, "P V"]:
@@ -62,7 +68,9 @@ def logits(x_PD: Float[AnyArray, "P D"], readout: Readout) -> Float[Array, "P V"
     size_P1 = jnp.sqrt(jnp.square(x_PD).mean(axis=1, keepdims=True) + readout.epsilon)
     x_PD = x_PD / (readout.divides * size_P1 + 1.0 - readout.divides)
     x_PD = x_PD * readout.scale_D[None] + readout.shift_D[None]
-    return jnp.matmul(x_PD, readout.unembedding_DV, precision=Precision.HIGHEST)
+    logits_PV = jnp.matmul(x_PD, readout.unembedding_DV, precision=Precision.HIGHEST)
+    logits_PV = logits_PV if readout.bias_V is None else logits_PV + readout.bias_V[None]
+    return logits_PV if readout.cap is None else readout.cap * jnp.tanh(logits_PV / readout.cap)
 
 
 def lens(clouds_NPD: Float[AnyArray, "N P D"], readout: Readout, target_P: Int[AnyArray, " P"]) -> Lens:
@@ -104,22 +112,31 @@ def lens(clouds_NPD: Float[AnyArray, "N P D"], readout: Readout, target_P: Int[A
     return Lens(*(value_PN.T for value_PN in found_PN))
 
 
+def token_directions(readout: Readout) -> Float[Array, "D C"]:
+    """The k = 10 (or D) leading principal directions of the unembedding times the norm's scale.
+
+    The tokens' mean is left out: a softmax does not see it.
+    """
+    scaled_DV = readout.unembedding_DV * readout.scale_D[:, None]
+    return _leading(scaled_DV - scaled_DV.mean(axis=1, keepdims=True))
+
+
 def alignment(
-    cloud_PD: Float[AnyArray, "P D"], readout: Readout, keep_P: Float[AnyArray, " P"] | None = None
+    cloud_PD: Float[AnyArray, "P D"],
+    of_tokens_DC: Float[AnyArray, "D C"],
+    keep_P: Float[AnyArray, " P"] | None = None,
 ) -> Float[Array, ""]:
     """Share of the k leading principal directions of a cloud in those of the unembedding: |U'W|_F^2 / k, k = 10 or D.
 
-    U are the leading eigenvectors of the cloud's covariance, W those of the unembedding times the norm's scale, its
-    tokens' mean left out: a softmax does not see it. Shapes: (P, D), and weights 1 or 0 of the points -> scalar. Units:
-    none. Range: [0, 1]; k/D for directions that know nothing of one another. A coordinate that is not finite: NaN.
+    U are the leading eigenvectors of the cloud's covariance, W the `token_directions`. Shapes: (P, D), (D, k), and
+    weights 1 or 0 of the points -> scalar. Units: none. Range: [0, 1]; k/D for directions that know nothing of one
+    another. A coordinate that is not finite: NaN.
     Source: reconstruction, the idea that layers turn towards the unembedding; its squared cosines are ours.
     """
     cloud_PD = jnp.asarray(cloud_PD, jnp.float32)
     keep_P = jnp.ones(len(cloud_PD)) if keep_P is None else keep_P
-    scaled_DV = readout.unembedding_DV * readout.scale_D[:, None]
     about_PD = cloud_PD - (jnp.matmul(keep_P, cloud_PD, precision=Precision.HIGHEST) / keep_P.sum())[None]
     of_cloud_DC = _leading(about_PD.T * keep_P[None])
-    of_tokens_DC = _leading(scaled_DV - scaled_DV.mean(axis=1, keepdims=True))
     shared_CC = jnp.matmul(of_cloud_DC.T, of_tokens_DC, precision=Precision.HIGHEST)
     return jnp.square(shared_CC).sum() / of_cloud_DC.shape[1]
 
@@ -138,6 +155,9 @@ def collapse(
     x_PD = of_unit_size(centred(cloud_PD))
     weight_P = keep_P * (target_P >= 0)
     class_P = jnp.maximum(jnp.asarray(target_P), 0)
+    if vocabulary > len(class_P):  # no more classes than points: sums of all tokens could be larger than the model
+        class_P = jnp.unique(class_P, return_inverse=True, size=len(class_P))[1]
+        vocabulary = len(class_P)
     count_V = jnp.zeros(vocabulary).at[class_P].add(weight_P)
     sum_VD = jnp.zeros((vocabulary, x_PD.shape[1])).at[class_P].add(weight_P[:, None] * x_PD)
     count, sum_D = count_V.sum(), sum_VD.sum(axis=0)

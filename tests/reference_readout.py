@@ -6,13 +6,14 @@ from scipy.special import log_softmax, rel_entr
 from tests.reference import float64
 
 
-def logits(x, unembedding, kind, scale, shift, epsilon):
+def logits(x, unembedding, kind, scale, shift, epsilon, bias=0.0, cap=None):
     x = float64(x)
     if kind == "layer":
         x = (x - x.mean()) / np.sqrt(x.var() + epsilon)
     if kind == "rms":
         x = x / np.sqrt((x**2).mean() + epsilon)
-    return (x * scale + shift) @ float64(unembedding)
+    found = (x * scale + shift) @ float64(unembedding) + bias
+    return found if cap is None else cap * np.tanh(found / cap)
 
 
 def lens(clouds, target, *readout):

@@ -21,6 +21,7 @@ DECIMAL = re.compile(r"(?<![\w.])[−-]?\d+\.\d+(?![\w.]*\d)")
 FROM = {
     "README.md": ("## Three papers", "## Train and measure"),
     "docs/findings/pretrained.md": ("## The positive control", "```sh"),
+    "docs/findings/families.md": ("# What the further", "## Commands"),
     "docs/findings/index.md": ("# Findings", "The ablation suites in full"),
     "docs/findings/ablations.md": ("## Trained enc", "## Untrained"),
 }
@@ -104,6 +105,28 @@ def real(model: str, positions: str = "all") -> pd.Series:
     """Anisotropy of a pretrained model by layer."""
     rows = pd.read_csv(RESULTS / "real_models" / "layers.csv").query("model == @model and positions == @positions")
     return rows.set_index("layer")["mean"]
+
+
+def further(
+    model: str, quantity: str, at: str | None = None, positions: str = "all", column: str = "mean"
+) -> pd.Series:
+    """A quantity of a further family by layer, at the last step."""
+    rows = pd.read_csv(RESULTS / "families" / "layers.csv", dtype={"at": str})
+    rows = rows.query("model == @model and quantity == @quantity and positions == @positions")
+    rows = rows[rows["step"] == rows["step"].max()]
+    return (rows if at is None else rows[rows["at"] == at]).set_index("layer")[column]
+
+
+def beside_loss(quantity: str, column: str, level: str = "token") -> pd.Series:
+    """By layer, of families/loss.csv."""
+    rows = pd.read_csv(RESULTS / "families" / "loss.csv").query("quantity == @quantity and level == @level")
+    return rows.set_index("layer")[column]
+
+
+def alike(layer: int, quantity: str = "cka_unbiased", permuted: str = "windows") -> pd.Series:
+    """A row of calibrated.csv: two untrained networks."""
+    rows = pd.read_csv(RESULTS / "families" / "calibrated.csv")
+    return one(rows, layer=layer, quantity=quantity, permuted=permuted)
 
 
 def once_all() -> pd.DataFrame:

@@ -33,7 +33,6 @@ FAMILIES = {  # by what each is measured of; measurement/families/entries.py has
 FURTHER = ("readout", "trajectory", "sinks", "massive", "linearity", "imbalance", "alignment", "estimators", "hubness")
 DEFAULT = tuple(name for name in FAMILIES if name not in FURTHER)
 OF_TEXT = ("frequency",)  # that read which token a point is of
-OF_OWN = ("readout",)  # that read how a model makes its output
 NULLS = ("gaussian", "shuffled", "untrained", "permuted")
 OF_ARRAYS = tuple(name for name, of in FAMILIES.items() if of in ("cloud", "layers") and name not in OF_TEXT)
 

@@ -6,14 +6,14 @@ from dataclasses import dataclass, field
 from anisoscope.config import data as data_config
 from anisoscope.config import measure as panel_config
 from anisoscope.config.data import DataConfig
-from anisoscope.config.measure import DEFAULT, FAMILIES, OF_OWN, OF_TEXT, MeasureConfig
+from anisoscope.config.measure import DEFAULT, FAMILIES, OF_TEXT, MeasureConfig
 from anisoscope.config.tangents import TangentsConfig, check_settings
 from anisoscope.utils.errors import UserError
 from anisoscope.utils.settings import at_least, choose
 
 DTYPES = ("float32", "bfloat16", "float16")
 HIDDEN_STATES = ("blocks", "reported")
-OF_MODELS = tuple(name for name in FAMILIES if name not in (*OF_TEXT, *OF_OWN))  # what is known of others' models
+OF_MODELS = tuple(name for name in FAMILIES if name not in OF_TEXT)  # what is known of others' models
 DEFAULT_OF_MODELS = tuple(name for name in OF_MODELS if name in DEFAULT)
 ALONE = 1  # the step of a model whose name tells none; step 0 is the untrained null model, and no model is its own
 
@@ -61,9 +61,12 @@ def check_pretrained(config: PretrainedConfig) -> None:
         raise UserError("measure.updates=True is for models trained here; leave it out")
     for family in config.measure.families:
         if family in FAMILIES and family not in OF_MODELS:
-            what = "counts the characters that a model was trained on, which of this one are not known"
-            what = "is for models trained here, and for anisoscope.measure" if family in OF_OWN else what
-            raise UserError(f"measure.families: {family} {what}; leave it out")
+            raise UserError(
+                f"measure.families: {family} counts the characters that a model was trained on, which of this one are "
+                "not known; leave it out"
+            )
+    if "readout" in config.measure.families and config.hidden_states != "blocks":
+        raise UserError("measure.families: readout reads outputs of blocks; leave hidden_states out")
     if config.tangents.enabled:
         check_settings(config.tangents)
         if config.hidden_states != "blocks":

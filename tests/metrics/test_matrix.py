@@ -33,3 +33,17 @@ def test_neither_turn_nor_scale_nor_transposition_changes_them_and_float64_says_
     ):
         for other in (x, x.T, turn @ x, 1e-6 * x):
             assert read(values(other)) == pytest.approx(expected, rel=1e-4)
+
+
+def test_the_distance_of_two_spectra_sees_neither_turn_nor_scale():
+    rng = np.random.default_rng(2)
+    x, y = rng.normal(size=(2, 12, 7)) * rng.exponential(size=7)
+    y[:, 0] *= 9
+    p, q = (sigma / sigma.sum() for sigma in (np.linalg.svd(one, compute_uv=False) for one in (x, y)))
+    turn = np.linalg.qr(rng.normal(size=(12, 12)))[0]
+    for other in (x, 1e-6 * turn @ x):
+        np.testing.assert_allclose(
+            matrix.spectral_distance(values(other), values(y)), np.abs(p - q).sum() / 2, rtol=1e-4
+        )
+    np.testing.assert_allclose(matrix.spectral_distance(values(x), values(turn @ x)), 0, atol=1e-6)
+    assert np.isnan(matrix.spectral_distance(values(x), values(0 * x)))

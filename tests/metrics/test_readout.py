@@ -12,13 +12,21 @@ CLOUDS = GENERATOR.normal(size=(LAYERS, POINTS, WIDTH)).cumsum(axis=0).astype(np
 UNEMBEDDING = GENERATOR.normal(size=(WIDTH, VOCABULARY)).astype(np.float32)
 SCALE, SHIFT = GENERATOR.normal(size=(2, WIDTH)).astype(np.float32) + 1
 TARGET = GENERATOR.integers(-1, VOCABULARY, POINTS)
-lens, alignment = jax.jit(readout.lens), jax.jit(readout.alignment)
+lens = jax.jit(readout.lens)
 
 
-@pytest.mark.parametrize("kind", readout.KINDS)
-def test_agrees_with_float64_whatever_the_norm(kind):
-    how = readout.made(UNEMBEDDING, kind, SCALE, SHIFT, 1e-3)
-    expected = reference.lens(CLOUDS, TARGET, UNEMBEDDING, kind, SCALE, SHIFT, 1e-3)
+@jax.jit
+def alignment(cloud, how, keep=None):
+    return readout.alignment(cloud, readout.token_directions(how), keep)
+
+
+BIAS = GENERATOR.normal(size=VOCABULARY).astype(np.float32)
+
+
+@pytest.mark.parametrize(("kind", "more"), [*((kind, ()) for kind in readout.KINDS), ("rms", (BIAS, 20.0))])
+def test_agrees_with_float64_whatever_the_norm(kind, more):
+    how = readout.made(UNEMBEDDING, kind, SCALE, SHIFT, 1e-3, *more)
+    expected = reference.lens(CLOUDS, TARGET, UNEMBEDDING, kind, SCALE, SHIFT, 1e-3, *more)
     for name, one, other in zip(readout.Lens._fields, lens(CLOUDS, how, TARGET), expected, strict=True):
         np.testing.assert_allclose(one, other, rtol=1e-4, atol=1e-4, err_msg=name)
     assert 0 < expected[4][0].mean() < 1
@@ -87,5 +95,8 @@ def test_collapse_is_1_for_points_that_are_their_targets_and_nothing_for_what_is
     np.testing.assert_allclose(read(means.astype(np.float32), TARGET, VOCABULARY, every), 1, atol=1e-5)
     unrelated = GENERATOR.normal(size=(POINTS, 2000)).astype(np.float32)
     np.testing.assert_allclose(read(unrelated, TARGET, VOCABULARY, every), 0, atol=0.01)
+    scattered = np.where(TARGET < 0, -1, 1000 * TARGET + 7)  # of more tokens than points
+    found = read(cloud, scattered, 1000 * VOCABULARY, every)
+    np.testing.assert_allclose(found, read(cloud, TARGET, VOCABULARY, every), rtol=1e-5)
     assert np.isnan(read(cloud, np.full(POINTS, -1), VOCABULARY, every))
     assert np.isnan(read(cloud, np.arange(POINTS), POINTS, every))

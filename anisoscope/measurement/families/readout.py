@@ -108,7 +108,7 @@ def measure(
     points = clouds_NPD.shape[1]
     keep_RP = leave_out(folds, points)
     target_P = jnp.full(points, -1) if target_P is None else target_P
-    lens = readout.lens(clouds_NPD, how, target_P)
+    lens, tokens_DC = readout.lens(clouds_NPD, how, target_P), readout.token_directions(how)
 
     def mean(value_NP: Array, counts_P: Array) -> Array:
         weight_RP = keep_RP * counts_P[None]
@@ -118,7 +118,7 @@ def measure(
     def of_cloud(cloud_PD: Array) -> Values:
         def read(keep_P: Array) -> Values:
             collapse = readout.collapse(cloud_PD, target_P, how.unembedding_DV.shape[1], keep_P)
-            return {"readout_alignment": readout.alignment(cloud_PD, how, keep_P), "readout_collapse": collapse}
+            return {"readout_alignment": readout.alignment(cloud_PD, tokens_DC, keep_P), "readout_collapse": collapse}
 
         return jax.lax.map(read, keep_RP)
 

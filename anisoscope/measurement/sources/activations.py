@@ -33,13 +33,14 @@ class Measured(NamedTuple):
 
 
 class Read(NamedTuple):
-    """Activations of inputs of a model whose output is read off every layer too."""
+    """Activations of inputs, and what else a model has."""
 
     resid_ZLBTD: Array
-    q_ZNBTHK: Array
-    k_ZNBTHK: Array
-    readout: Readout
-    target_ZBT: Array  # the token that each position is to predict; below 0: none
+    q_ZNBTHK: Array | None
+    k_ZNBTHK: Array | None
+    readout: Readout | None = None  # how its output is read off every layer
+    target_ZBT: Array | None = None  # the token that each position is to predict; below 0: none
+    bias_NHTT: Array | None = None  # added to its scores, in every window alike
 
 
 class Spec(NamedTuple):

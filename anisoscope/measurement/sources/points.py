@@ -5,6 +5,7 @@ points/<step>.nc in the folder of a run holds the points of the first batch, all
 Letters: G probe batches, S sets of positions.
 """
 
+import math
 from collections.abc import Callable
 from typing import Any
 
@@ -17,13 +18,17 @@ from jax import Array
 from anisoscope.config.experiment import Config
 from anisoscope.data import frequency
 from anisoscope.data.corpus import Corpus
+from anisoscope.measurement.families.trajectory import STRAIGHTEN
 from anisoscope.measurement.quantity import HERE, INHERENT, SHAPE_OF_LEARNING
+from anisoscope.measurement.sources.activations import targets
 from anisoscope.measurement.sources.probe import Probe
 from anisoscope.measurement.sources.program import probe_of
 from anisoscope.metrics.neighbours import nearest_neighbours
 from anisoscope.metrics.points import of_points
 from anisoscope.metrics.scale import local_dimensions
+from anisoscope.metrics.trajectory import turns
 from anisoscope.models import transformer
+from anisoscope.training.objective import OBJECTIVES
 
 NEIGHBOURS = (20, 64, 128)  # of a local dimension: more of them see a larger scale, and have less noise
 VARIABLES = {  # what is read of each point: name, units, formula, source
@@ -42,14 +47,23 @@ VARIABLES = {  # what is read of each point: name, units, formula, source
         "<x - m, v>, v the first principal direction, turned so that the third moment of the scores is positive",
         f"{SHAPE_OF_LEARNING}; the sign: {HERE}",
     ),
+    "turning_angle": (
+        "turning angle at the token",
+        "rad",
+        "arccos <v, w> / (|v| |w|), v = x_t - x_(t-1), w = x_(t+1) - x_t; NaN at both ends of a window",
+        STRAIGHTEN,
+    ),
+    "loss": ("loss of the model", "bit", "-log2 p(y), y the token that the point is to predict; NaN: none", HERE),
+    "entropy": ("entropy of the model's output", "bit", "-sum p log2 p; NaN: it predicts no tokens", HERE),
 }
+DIMS = {"local_dimension": ("layer", "neighbours", "point"), "loss": ("point",), "entropy": ("point",)}
 
 
 def table(values: dict[str, np.ndarray], places: dict[str, Any], attributes: dict[str, Any]) -> xr.Dataset:
-    """Arrays (layer, point), and of local dimensions (layer, neighbours, point)."""
+    """Arrays (layer, point), of local dimensions (layer, neighbours, point), of loss and entropy (point,)."""
     variables = {}
     for name, (long_name, units, formula, source) in VARIABLES.items():
-        dims = ("layer", "neighbours", "point") if name == "local_dimension" else ("layer", "point")
+        dims = DIMS.get(name, ("layer", "point"))
         words = {"long_name": long_name, "units": units, "formula": formula, "source": source}
         variables[name] = dims, values[name], words
     layers, points = values["norm"].shape
@@ -83,14 +97,39 @@ def program(config: Config, corpus: Corpus) -> Callable[[dict, dict], xr.Dataset
     network, probe = transformer.build(config.model, corpus.vocab_size, "float32"), probe_of(config, corpus)
     tokens_WT, picks_P = jnp.asarray(probe.tokens_GWT[0]), probe.picks_SGP[0, 0]
     places = places_of(probe, corpus)
+    target_WT = targets(tokens_WT, 0 if OBJECTIVES[config.objective].drawn else 1)
 
     @jax.jit
     @jax.default_matmul_precision("highest")
     def read(params: dict) -> dict[str, Array]:
-        resid_NWTD = network.apply(params, tokens_WT)[1].resid_LBTD
-        return of_clouds(resid_NWTD.reshape(len(resid_NWTD), -1, resid_NWTD.shape[-1])[:, picks_P])
+        logits_WTV, activations = network.apply(params, tokens_WT)
+        logits_PV, target_P = logits_WTV.reshape(-1, logits_WTV.shape[-1])[picks_P], target_WT.ravel()[picks_P]
+        return of_windows(activations.resid_LBTD, picks_P) | of_logits(logits_PV, target_P)
 
     return lambda params, attributes: table(jax.device_get(read(params)), places, attributes)
+
+
+def of_windows(resid_NWTD: Array, picks_P: Array) -> dict[str, Array]:
+    """What VARIABLES name of vectors, at these places of the windows."""
+    layers, windows, context, width = resid_NWTD.shape
+    stream_NMD = resid_NWTD.reshape(layers, -1, width)
+    window_M, time_M = jnp.divmod(jnp.arange(windows * context), context)
+
+    def angles(stream_MD: Array) -> Array:
+        found = turns(stream_MD, window_M, time_M)
+        return jnp.where(found.there_P, found.angle_P, jnp.nan)[picks_P]
+
+    return of_clouds(stream_NMD[:, picks_P]) | {"turning_angle": jax.lax.map(angles, stream_NMD)}
+
+
+def of_logits(logits_PV: Array, target_P: Array) -> dict[str, Array]:
+    """In bits; no loss where the target is below 0."""
+    log_p_PV = jax.nn.log_softmax(logits_PV, axis=1) / math.log(2)
+    loss_P = -jnp.take_along_axis(log_p_PV, jnp.maximum(target_P, 0)[:, None], axis=1)[:, 0]
+    return {
+        "loss": jnp.where(target_P >= 0, loss_P, jnp.nan),
+        "entropy": -(jnp.exp2(log_p_PV) * log_p_PV).sum(axis=1),
+    }
 
 
 def of_clouds(clouds_NPD: Array) -> dict[str, Array]:

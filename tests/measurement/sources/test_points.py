@@ -3,6 +3,7 @@
 import jax
 import numpy as np
 import pytest
+from scipy.special import log_softmax
 
 from anisoscope.data import frequency
 from anisoscope.measurement.sources import points
@@ -13,7 +14,7 @@ from anisoscope.training import loop
 from anisoscope.utils.errors import UserError
 from anisoscope.utils.settings import replace
 from anisoscope.utils.stop import Stop
-from tests import reference_scale, tiny
+from tests import reference_scale, reference_trajectory, tiny
 from tests.measurement.sources.swept import measured
 from tests.reference import originals, sorted_distances
 from tests.training.test_loop import store_of
@@ -52,7 +53,20 @@ def test_a_point_is_what_stands_at_its_place_and_lies_where_its_vector_lies(run)
 
     params = store_of(folder, config).restore_params(1)
     model = transformer.build(config.model, text.vocab_size, "float32")
-    resid_NWTD = np.asarray(jax.jit(model.apply)(params, tokens_WT)[1].resid_LBTD)
+    logits_WTV, activations = jax.jit(model.apply)(params, tokens_WT)
+    resid_NWTD = np.asarray(activations.resid_LBTD)
+    inside = np.flatnonzero((table.position > 0) & (table.position < 7))
+    step_NWTD = np.diff(resid_NWTD.astype(np.float64), axis=2)
+    places = zip(table.window.values[inside], table.position.values[inside], strict=True)
+    angle_NQ = [[reference_trajectory.angle(x[w, t - 1], x[w, t]) for w, t in [*places]] for x in step_NWTD[:1]]
+    np.testing.assert_allclose(table.turning_angle[:1, inside], angle_NQ, rtol=1e-3)
+    assert np.isnan(table.turning_angle[:, ~np.isin(np.arange(COUNT), inside)]).all()
+    log_p_WTV = log_softmax(np.asarray(logits_WTV, np.float64), axis=-1)[table.window, table.position] / np.log(2)
+    np.testing.assert_allclose(table.entropy, -(2**log_p_WTV * log_p_WTV).sum(-1), rtol=1e-4)
+    for point in range(COUNT):
+        window, place = table.window[point].item(), table.position[point].item()
+        own = -log_p_WTV[point, tokens_WT[window, place + 1]] if place < 7 else np.nan
+        np.testing.assert_allclose(table.loss[point], own, rtol=1e-4)
     for layer, cloud in enumerate(resid_NWTD.reshape(3, -1, 16)[:, probe.picks_SGP[0, 0]]):
         of_layer = table.sel(layer=layer)
         np.testing.assert_allclose(of_layer.norm, np.linalg.norm(cloud, axis=1), rtol=1e-4)

@@ -28,7 +28,7 @@ from anisoscope.measurement.sources.hub.adapters import watched
 from anisoscope.measurement.sources.hub.lent import opened, reading
 from anisoscope.measurement.sources.hub.load import Loaded
 from anisoscope.measurement.sources.hub.plan import OF_HEADS, Plan
-from anisoscope.measurement.sources.hub.reading import guards, named
+from anisoscope.measurement.sources.hub.reading import guards, logits, named
 from anisoscope.measurement.sources.hub.reading.extract import residual_of
 from anisoscope.measurement.sources.hub.reading.windows import make_windows
 from anisoscope.measurement.sources.hub.residuals import COMPARED, Residuals
@@ -83,9 +83,8 @@ def of_model(
                 text = text_of(texts)
                 if modules is not None:
                     return of_modules(loaded, tokenizer, text, config, modules)
-                if "all" in (families, *families) and not watched(loaded.adapter):
-                    wanted = tuple(family for family in config.measure.families if family not in OF_HEADS)
-                    config = replace(config, {"measure.families": wanted})
+                if "all" in (families, *families):
+                    config = replace(config, {"measure.families": there(loaded, config.measure.families)})
                 found = measured(loaded, tokenizer, text, config)
     except UserError as error:
         raise ValueError(in_own_words(str(error))) from error
@@ -97,6 +96,14 @@ def of_model(
             stacklevel=3,
         )
     return found
+
+
+def there(loaded: Loaded, families: tuple[str, ...]) -> tuple[str, ...]:
+    """Those of all that this model has."""
+    without = () if watched(loaded.adapter) else OF_HEADS
+    if logits.lacking(loaded.adapter, type(loaded.model).__name__):
+        without = (*without, logits.FAMILY)
+    return tuple(family for family in families if family not in without)
 
 
 def pools_of(options: Options) -> tuple[str, ...]:
@@ -124,7 +131,7 @@ def config_of(
     settings |= {"pretrained.dtype": str(options.dtype).removeprefix("torch.")}
     settings |= {"pretrained.batch_size": options.batch_size}
     settings |= {"measure.points": options.points, "measure.batches": batches, "measure.seed": seed}
-    heads, what = (validate.OF_HEADS, "a model") if plain else ((), "hook points and separate texts")
+    heads, what = ((*validate.OF_HEADS, logits.FAMILY), "a model") if plain else ((), "hook points and separate texts")
     wanted = validate.chosen(families, (*validate.OF_VECTORS, *heads), single=False, what=what)
     nulls = (nulls,) if isinstance(nulls, str) else tuple(nulls or ())
     allowed = ("gaussian",) if apart else NULLS

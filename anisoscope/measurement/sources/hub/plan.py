@@ -13,7 +13,7 @@ from anisoscope.config.pretrained import PretrainedConfig, steps
 from anisoscope.measurement.sources import extracted
 from anisoscope.measurement.sources.activations import Measured, inputs_of
 from anisoscope.measurement.sources.hub import load
-from anisoscope.measurement.sources.hub.reading import guards
+from anisoscope.measurement.sources.hub.reading import guards, logits
 from anisoscope.measurement.sources.hub.reading.windows import Windows
 from anisoscope.measurement.sources.hub.weights import Place
 from anisoscope.utils.progress import bar
@@ -32,6 +32,10 @@ class Plan(NamedTuple):
     @property
     def heads(self) -> bool:
         return any(family in self.config.measure.families for family in OF_HEADS)
+
+    @property
+    def readout(self) -> bool:
+        return logits.FAMILY in self.config.measure.families
 
     @property
     def reported(self) -> bool:

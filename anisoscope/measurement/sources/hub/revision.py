@@ -21,7 +21,7 @@ from anisoscope.measurement.sources.hub.adapters import UNKNOWN
 from anisoscope.measurement.sources.hub.modalities import maps, of_maps
 from anisoscope.measurement.sources.hub.modalities.inputs import NO_LOSS
 from anisoscope.measurement.sources.hub.plan import Plan, by_batch, place_of
-from anisoscope.measurement.sources.hub.reading import guards, hidden_states, inside
+from anisoscope.measurement.sources.hub.reading import guards, hidden_states, inside, logits
 from anisoscope.measurement.sources.hub.reading.clamp import clamp
 from anisoscope.measurement.sources.hub.reading.extract import Activations, activations
 from anisoscope.measurement.sources.hub.reading.windows import Windows, at_positions
@@ -54,7 +54,10 @@ def guarded(plan: Plan, loaded: load.Loaded) -> load.Loaded:
         guards.vocabulary(loaded, plan.windows)
     if plan.heads or loaded.reads_text:
         guards.shape(loaded, plan.config.window, plan.config.measure.projected_head)
-    inside.known(loaded.adapter, type(loaded.model).__name__, plan.config.measure.hook_points)
+    name = type(loaded.model).__name__
+    if plan.readout and (why := logits.lacking(loaded.adapter, name)):
+        raise UserError(f"measure.families: {why}; leave {logits.FAMILY} out")
+    inside.known(loaded.adapter, name, plan.config.measure.hook_points)
     if plan.reported and loaded.adapter.maps:
         raise UserError("hidden_states=reported is for models whose blocks all have one width: leave it out")
     return loaded
@@ -85,13 +88,18 @@ def stream(plan: Plan, loaded: load.Loaded, step: int, last: bool, beside: Resid
     if plan.heads:
         seen, about["attention"] = guards.attention(loaded, windows.probe.tokens_GWT[0, :2])
     most = weights.most_bits if last else np.inf  # early revisions of a training know nothing yet
+    readout = None
+    if plan.readout:
+        readout = logits.readout_of(loaded)
+        about["readout"] = logits.same_logits(loaded, readout, tokens_T)
     about |= guards.bits_per_byte(loaded, windows, weights.batch_size, most) if loaded.reads_text else NO_LOSS
     if last and plan.name:
         print_summary(plan, loaded, seen, about)
+    visible, model = visible_sets(seen.visible_NTT, windows), extracted.Beside(seen.bias_NHTT, readout)
     if loaded.adapter.maps:
         measured, noise = of_maps.measured(plan, loaded, step, last, beside)
     else:
-        measured, noise = _of_stream(plan, loaded, step, seen, last, beside)
+        measured, noise = _of_stream(plan, loaded, step, visible, model, last, beside)
     about |= {"noise_floor": json.dumps(noise)} if noise else {}
     values = beside.without_itself(step, measured.values)
     table = raw.table(
@@ -113,10 +121,15 @@ def recorded(about: dict[str, Any]) -> dict[str, Any]:
 
 
 def _of_stream(
-    plan: Plan, loaded: load.Loaded, step: int, seen: guards.Seen, last: bool, beside: Residuals
+    plan: Plan,
+    loaded: load.Loaded,
+    step: int,
+    visible: np.ndarray,
+    model: extracted.Beside,
+    last: bool,
+    beside: Residuals,
 ) -> tuple[Measured, dict[str, float]]:
     settings, probe = plan.config.measure, plan.windows.probe
-    visible = visible_sets(seen.visible_NTT, plan.windows)
 
     def read(g: int, size: int, plain: bool) -> Activations:
         inputs = activations(loaded, plan.inputs(g), size, plan.heads, plain, plan.reported)
@@ -126,7 +139,10 @@ def _of_stream(
 
     def compute(g: int, inputs: Activations) -> Measured:
         others = beside.beside(step, g)
-        return extracted.measure_batch(g, inputs, others, probe.picks_SGP[:, g], visible, settings, seen.bias_NHTT)
+        of = model
+        if model.readout is not None:
+            of = model._replace(target_ZWT=logits.targets(plan.inputs(g), plan.windows.fixed_T))
+        return extracted.measure_batch(g, inputs, others, probe.picks_SGP[:, g], visible, settings, of)
 
     return by_batch(plan, last, read, compute)
 
@@ -171,15 +187,15 @@ def single_points(plan: Plan, loaded: load.Loaded, names: Tokens, attributes: di
     """Of the first batch, all positions."""
     probe, size = plan.windows.probe, plan.config.pretrained.batch_size
     resid_NWTD = activations(loaded, probe.tokens_GWT[:1], size, False, reported=plan.reported).resid_ZNWTD[0]
-    clouds_NPD = resid_NWTD.reshape(len(resid_NWTD), -1, resid_NWTD.shape[-1])[:, probe.picks_SGP[0, 0]]
     with jax.default_matmul_precision("highest"):
-        values = jax.device_get(_of_points()(clouds_NPD))
+        values = jax.device_get(_of_points()(resid_NWTD, probe.picks_SGP[0, 0]))
+    values |= logits.said(loaded, probe.tokens_GWT[0], plan.windows.fixed_T, probe.picks_SGP[0, 0], size)
     return points.table(values, token_positions(plan.windows, names), attributes)
 
 
 @functools.cache
 def _of_points() -> Any:
-    return jax.jit(points.of_clouds)
+    return jax.jit(points.of_windows)
 
 
 def token_positions(windows: Windows, names: Tokens) -> dict[str, Any]:
@@ -245,6 +261,7 @@ def print_summary(plan: Plan, loaded: load.Loaded, seen: guards.Seen, about: dic
         *([f"clamped: {about['clamped']}"] if "clamped" in about else []),
         f"residual stream: {about['residual_stream']}",
         f"attention: {about.get('attention', 'not asked for')}",
+        *([f"readout: {about['readout']}"] if "readout" in about else []),
         f"{'bits per byte of the text' if loaded.reads_text else 'loss'}: {said}",
         f"memory: weights {weights / 1e9:.2f} GB, vectors of a batch {vectors / 1e9:.2f} GB, "
         f"about {(weights + (1 + WORK) * vectors + BASE) / 1e9:.0f} GB in all",

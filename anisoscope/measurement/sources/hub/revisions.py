@@ -23,11 +23,11 @@ from anisoscope.measurement import sweep
 from anisoscope.measurement.source import Reader, Source, Target, Wanted, check_tables
 from anisoscope.measurement.sources import hook_points
 from anisoscope.measurement.sources.hub import load, revision, weights
-from anisoscope.measurement.sources.hub.adapters import adapter_of, kind_of, watched
+from anisoscope.measurement.sources.hub.adapters import Adapter, adapter_of, kind_of, watched
 from anisoscope.measurement.sources.hub.attributes import GUARDED, OF_STREAM, attributes, in_words, peak, plain
 from anisoscope.measurement.sources.hub.modalities import inputs
 from anisoscope.measurement.sources.hub.plan import OF_HEADS, Plan, place_of
-from anisoscope.measurement.sources.hub.reading import guards, inside
+from anisoscope.measurement.sources.hub.reading import guards, inside, logits
 from anisoscope.measurement.sources.hub.reading.windows import Windows, make_windows, text_of, tokens_of
 from anisoscope.measurement.sources.hub.residuals import Residuals, before, clear, compared_with
 from anisoscope.measurement.sources.hub.revision import Tokens
@@ -64,6 +64,7 @@ def opened(config: PretrainedConfig, root: pathlib.Path, title: str, corpus: Cor
         inside.known(adapter, (settings.architectures or [settings.model_type])[0], config.measure.hook_points)
         takes, rate = load.takes(settings), getattr(settings, adapter.rate) if adapter.rate else 1
         config = known_of(config, kind_of(settings), title)
+        config = headed_of(config, adapter, load.class_of(settings, adapter, False).__name__, title)
     read = opened_text(config, last, rate, corpus) if takes == load.TOKENS else opened_files(config, last)
     corpus, windows, names, fitted = read
     print(f"corpus: {corpus.name}, from {corpus.origin}")
@@ -272,4 +273,16 @@ def known_of(config: PretrainedConfig, kind: str, name: str) -> PretrainedConfig
     if adapter.mixed and families == config.measure.families:
         return config
     print(f"{name}: {why}: {layers}{left_out} left out")
+    return replace(config, {"measure.families": families})
+
+
+def headed_of(config: PretrainedConfig, adapter: Adapter, named: str, name: str) -> PretrainedConfig:
+    """Where a class of this name makes no logits of its last layer, readout is left out, and a line says so."""
+    why = logits.lacking(adapter, named)
+    if why is None or logits.FAMILY not in config.measure.families:
+        return config
+    families = tuple(family for family in config.measure.families if family != logits.FAMILY)
+    if not families:
+        raise UserError(f"{why}: {logits.FAMILY} cannot be measured; name other measure.families")
+    print(f"{name}: {why}: family {logits.FAMILY} is left out")
     return replace(config, {"measure.families": families})

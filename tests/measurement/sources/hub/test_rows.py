@@ -120,7 +120,9 @@ def test_the_panel_reads_the_model_s_own_patterns(name):
     windows = tiny.windows_of(tokens_WT)
     settings = MeasureConfig(points=64, batches=1, folds=2, families=("attention",), nulls=())
     read, visible = activations(loaded, tokens_WT[None], 2, heads=True), visible_sets(seen.visible_NTT, windows)
-    values = extracted.measure_batch(0, read, {}, windows.probe.picks_SGP[:, 0], visible, settings, seen.bias_NHTT)
+    values = extracted.measure_batch(
+        0, read, {}, windows.probe.picks_SGP[:, 0], visible, settings, extracted.Beside(seen.bias_NHTT)
+    )
     own = torch.stack(guards.by_own_account(loaded, tokens_WT, "attentions")).numpy().astype(np.float64)
     entropy_NWHT = -np.where(own > 0, own * np.log(np.where(own > 0, own, 1)), 0).sum(-1)
     chooses_NT = seen.visible_NTT.sum(-1) >= 2

@@ -1,0 +1,51 @@
+"""CKA of two untrained networks that read one text, calibrated by permutations: results/families/calibrated.csv.
+
+    .venv/bin/python -m dev.calibrated
+
+Layer l of one beside layer l of the other: the decoder of the demo, two seeds, windows of `pydoc`. Windows change
+places as wholes ("windows"), or each point by itself ("alone"), which takes a common text for likeness.
+"""
+
+import pathlib
+
+import jax
+import numpy as np
+import pandas as pd
+
+from anisoscope.data import corpus
+from anisoscope.experiments import quickstart
+from anisoscope.measurement.tables import files
+from anisoscope.metrics.calibration import calibrated_cka
+from anisoscope.models import transformer
+
+TABLE = pathlib.Path("docs/results/families/calibrated.csv")
+WINDOWS = 32
+
+
+def clouds_of(seed: int) -> np.ndarray:
+    """(layers, points, width), window after window."""
+    config = quickstart.get_config()
+    text = corpus.load(config.data, config.model.context)
+    network = transformer.build(config.model, text.vocab_size, "float32")
+    tokens_WT = text.valid[: WINDOWS * config.model.context].reshape(WINDOWS, -1)
+    resid_LWTD = jax.jit(network.apply)(network.init(jax.random.key(seed)), tokens_WT)[1].resid_LBTD
+    return np.asarray(resid_LWTD).reshape(len(resid_LWTD), -1, config.model.width)
+
+
+def main() -> None:
+    clouds, rows = [clouds_of(seed) for seed in (0, 1)], []
+    read = jax.jit(calibrated_cka, static_argnums=3)
+    for layer, pair in enumerate(zip(*clouds, strict=True)):
+        for how, together in (("windows", len(pair[0]) // WINDOWS), ("alone", 1)):
+            found = read(*pair, jax.random.key(0), together)
+            for quantity, one in (("cka", found.biased), ("cka_unbiased", found.unbiased)):
+                numbers = {name: float(value) for name, value in one._asdict().items()}
+                rows.append({"layer": layer, "permuted": how, "quantity": quantity} | numbers)
+    frame = pd.DataFrame(rows).round(4)
+    TABLE.parent.mkdir(parents=True, exist_ok=True)
+    files.write_csv(frame, TABLE)
+    print(frame.to_string(index=False))
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,71 @@
+"""A similarity beside what it is of points that have nothing to do with one another: its score, and how rare it is.
+
+Here K are permutations.
+"""
+
+import math
+from typing import NamedTuple
+
+import jax
+import jax.numpy as jnp
+from jaxtyping import Array, Float
+
+from anisoscope.metrics.cloud import AnyArray
+from anisoscope.metrics.comparison import Cka, energy, ready_one
+
+PERMUTATIONS, LEVEL = 200, 0.05  # those of Gröger, Wen and Brbić
+
+
+class Calibrated(NamedTuple):
+    value: Float[Array, ""]
+    score: Float[Array, ""]
+    p: Float[Array, ""]
+    null_mean: Float[Array, ""]
+
+
+def calibrated(value: Float[AnyArray, ""], null_K: Float[AnyArray, " K"], level: float = LEVEL) -> Calibrated:
+    """A similarity of at most 1, and what K permutations give of it.
+
+    score: max(0, (s - t) / (1 - t)), t the ceil((1 - level) (K + 1))-th smallest of the value s and the K together:
+    0 for all but a share `level` of unrelated clouds, 1 where s is 1. p: (1 + number of the K that reach s) / (K + 1).
+    Units: none. Range: score [0, 1], p [1/(K + 1), 1]. A value that is not finite: NaN. Source: Gröger, Wen and Brbić
+    2026, Revisiting the Platonic Representation Hypothesis (arXiv 2602.14486), as their package calibrated_similarity.
+    """
+    null_K = jnp.asarray(null_K)
+    rank = math.ceil((1 - level) * (len(null_K) + 1) - 1e-9)
+    threshold = jnp.sort(jnp.append(null_K, value))[rank - 1]
+    known = value * 0 + null_K.sum() * 0  # NaN where there is one; comparisons would hide it
+    score = jnp.clip((value - threshold) / (1 - threshold), 0.0, 1.0)
+    reached = (null_K >= value).sum()
+    return Calibrated(value, score + known, (1 + reached) / (len(null_K) + 1) + known, null_K.mean())
+
+
+def calibrated_cka(
+    x_PD: Float[AnyArray, "P D"],
+    y_PE: Float[AnyArray, "P E"],
+    key: Array,
+    together: int = 1,
+    permutations: int = PERMUTATIONS,
+) -> Cka:
+    """Linear CKA of two clouds, biased and unbiased, each `calibrated`: points of y stand beside others of x.
+
+    `together` consecutive points, as those of a window, change places as one: points of a window are dependent, and
+    permuted one by one they would make any two networks that read one text seem alike. Shapes: (P, D), (P, E), P a
+    multiple of `together` -> a struct of scalars each. Memory: a product of D x E. All points of a cloud equal, or a
+    coordinate that is not finite: NaN. Source: the estimators as in metrics/comparison.py; Murphy, Zylberberg and Fyshe
+    2024 (arXiv 2405.01012) for what the biased one is of unrelated clouds; whole windows: this project.
+    """
+    if len(x_PD) % together:
+        raise ValueError(f"{len(x_PD)} points are no whole number of runs of {together}")
+    x, y = (ready_one(jnp.asarray(cloud), 1) for cloud in (x_PD, y_PE))
+    places_WT = jnp.arange(len(x_PD)).reshape(-1, together)
+
+    def beside(y_PE: Array) -> Array:
+        shared_2 = energy(x.x_PD, y_PE, 1)[:, 0]
+        return jnp.clip(shared_2 / jnp.sqrt(x.own_2R * y.own_2R)[:, 0], -1.0, 1.0)
+
+    def of_permutation(key: Array) -> Array:
+        return beside(y.x_PD[jax.random.permutation(key, places_WT).ravel()])
+
+    null_K2 = jax.lax.map(of_permutation, jax.random.split(key, permutations))
+    return Cka(*map(calibrated, beside(y.x_PD), null_K2.T))
