@@ -5,6 +5,7 @@ import random
 import shutil
 import subprocess
 import sys
+import time
 
 import numpy as np
 import pytest
@@ -17,7 +18,12 @@ from tests.test_main import DECODER, MATCHED_PAIR
 from tests.torture import words
 
 ON_ONE_DEVICE = """
-import sys, jax
+import signal, sys
+from anisoscope.cli import signals
+for one in signals.SIGNALS:  # as main.py has it from its first moment
+    signal.signal(one, signals.leave)
+print("begun", flush=True)
+import jax
 from anisoscope.utils import mesh
 mesh.devices = lambda: jax.devices()[:1]
 from anisoscope.cli import process
@@ -186,7 +192,10 @@ def start(said, flags):
     def begin(*more):
         with open(said, "wb") as file:
             pipes = {"stdout": file, "stderr": file, "cwd": ROOT}
-            return subprocess.Popen([sys.executable, "-c", ON_ONE_DEVICE, *flags, *more], **pipes), said
+            process = subprocess.Popen([sys.executable, "-c", ON_ONE_DEVICE, *flags, *more], **pipes)
+        while process.poll() is None and not said.stat().st_size:
+            time.sleep(0.01)
+        return process, said
 
     return begin
 
