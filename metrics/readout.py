@@ -113,12 +113,13 @@ def lens(clouds_NPD: Float[AnyArray, "N P D"], readout: Readout, target_P: Int[A
 
 
 def token_directions(readout: Readout) -> Float[Array, "D C"]:
-    """The k = 10 (or D) leading principal directions of the unembedding times the norm's scale.
+    """The k leading principal directions of the unembedding times the norm's scale, k the least of 10, D, V - 1.
 
-    The tokens' mean is left out: a softmax does not see it.
+    The tokens' mean is left out: a softmax does not see it. Of V tokens that leaves V - 1 directions.
     """
     scaled_DV = readout.unembedding_DV * readout.scale_D[:, None]
-    return _leading(scaled_DV - scaled_DV.mean(axis=1, keepdims=True))
+    count = min(DIRECTIONS, max(scaled_DV.shape[1] - 1, 1))
+    return _leading(scaled_DV - scaled_DV.mean(axis=1, keepdims=True), count)
 
 
 def alignment(
@@ -126,7 +127,7 @@ def alignment(
     of_tokens_DC: Float[AnyArray, "D C"],
     keep_P: Float[AnyArray, " P"] | None = None,
 ) -> Float[Array, ""]:
-    """Share of the k leading principal directions of a cloud in those of the unembedding: |U'W|_F^2 / k, k = 10 or D.
+    """Share of the k leading principal directions of a cloud in those of the unembedding: |U'W|_F^2 / k.
 
     U are the leading eigenvectors of the cloud's covariance, W the `token_directions`. Shapes: (P, D), (D, k), and
     weights 1 or 0 of the points -> scalar. Units: none. Range: [0, 1]; k/D for directions that know nothing of one
@@ -136,7 +137,7 @@ def alignment(
     cloud_PD = jnp.asarray(cloud_PD, jnp.float32)
     keep_P = jnp.ones(len(cloud_PD)) if keep_P is None else keep_P
     about_PD = cloud_PD - (jnp.matmul(keep_P, cloud_PD, precision=Precision.HIGHEST) / keep_P.sum())[None]
-    of_cloud_DC = _leading(about_PD.T * keep_P[None])
+    of_cloud_DC = _leading(about_PD.T * keep_P[None], of_tokens_DC.shape[1])
     shared_CC = jnp.matmul(of_cloud_DC.T, of_tokens_DC, precision=Precision.HIGHEST)
     return jnp.square(shared_CC).sum() / of_cloud_DC.shape[1]
 
@@ -167,7 +168,7 @@ def collapse(
     return 1.0 - within / jnp.where(free > 0, free, jnp.nan) / (total / (count - 1))
 
 
-def _leading(x_DX: Float[Array, "D X"]) -> Float[Array, "D C"]:
-    """The leading left singular vectors."""
+def _leading(x_DX: Float[Array, "D X"], count: int) -> Float[Array, "D C"]:
+    """So many leading left singular vectors, as far as there are."""
     x_DX = x_DX / jnp.abs(x_DX).max()  # squares stay in float32
-    return eigh(jnp.matmul(x_DX, x_DX.T, precision=Precision.HIGHEST))[1][:, -DIRECTIONS:]
+    return eigh(jnp.matmul(x_DX, x_DX.T, precision=Precision.HIGHEST))[1][:, -count:]

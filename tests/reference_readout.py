@@ -34,7 +34,9 @@ def lens(clouds, target, *readout):
     return found
 
 
-def alignment(cloud, unembedding, scale, count=10):
+def alignment(cloud, unembedding, scale):
+    count = min(10, np.shape(unembedding)[1] - 1)
+
     def leading(rows):
         return np.linalg.svd(rows - rows.mean(0), full_matrices=False)[2][:count]
 

@@ -202,8 +202,7 @@ def measure_model(
             text to token ids.
         hook_points: names of modules, as `model.named_modules()` has them, or {name: module}; else the residual stream.
             Each gives (batch, tokens, width), or several things of which that is the first.
-        families: as for `measure`; "all" adds those of queries and keys (attention, sinks) where these are known, and
-            of decoders the logit lens (readout).
+        families: as for `measure`; "all" adds attention, sinks and readout, where queries, keys and logits are known.
         nulls: "gaussian", and "shuffled": the model reads the same tokens in random order.
         seed: which windows, texts and positions are read.
         window: tokens that the model reads at a time, 256.

@@ -25,9 +25,10 @@ def _readout(
     source: str,
     range: tuple[float, float],
     units: str = "1",
+    version: int = 1,
 ) -> Quantity:
     about = {"long_name": long_name, "formula": formula, "source": source, "range": range, "units": units}
-    return Quantity(read=read, resampling="jackknife", **about)
+    return Quantity(read=read, resampling="jackknife", version=version, **about)
 
 
 QUANTITIES = {
@@ -81,9 +82,10 @@ QUANTITIES = {
         None,
         "alignment with the unembedding",
         f"|U'W|_F^2 / k, U the k = {readout.DIRECTIONS} leading principal directions of the layer, W those of the "
-        "tokens' unembeddings about their mean, times the norm's scale; k/D by chance",
+        "tokens' unembeddings about their mean, times the norm's scale, k at most the tokens less one; k/D by chance",
         "reconstruction: squared cosines of principal subspaces, this project",
         SHARE,
+        version=2,
     ),
     "readout_collapse": _readout(
         None,
