@@ -143,7 +143,7 @@ def draw_panel(ax: Axes, frame: pd.DataFrame, panel: Panel, models: tuple[str, .
                 ax.plot(x, own["mean"] - own[panel.null], color=color, lw=0.8, ls=":")
         own = of_panel(frame, panel, model)
         said.append(f"{model} {panel.says(own)}" if len(models) > 1 else panel.says(own))
-    ax.set_title(style.wrap(f"{panel.family}: " + "; ".join(said), 2.0, 7), fontsize=7, loc="left")
+    ax.set_title(style.wrap(f"{panel.family}: " + "; ".join(said), 1.8, 7), fontsize=7, loc="left")
     ax.set_ylabel(panel.axis, fontsize=style.SMALL)
     across = {"sinks": "weight on token 0 above", "massive": "largest / median coordinate above"}
     ax.set_xlabel(across.get(panel.family, "relative depth"), fontsize=style.SMALL)
@@ -169,7 +169,7 @@ def draw(frame: pd.DataFrame, models: tuple[str, ...], trained_here: bool) -> Fi
     dashed = "before training" if trained_here else "without position 0 of each window"
     style.title(figure, f"Further families, {' and '.join(models)}")
     said = (
-        f"Dashed: {dashed}; dotted: the null model gaussian. Bands: 95 % intervals by windows; sinks and massive: means"
+        f"Dashed: {dashed}; dotted: the Gaussian null model. Bands: 95 % intervals by windows; sinks and massive: means"
     )
     style.small_print(figure, [f"{said} over layers. Linearity: less what chance gives."])
     return figure
