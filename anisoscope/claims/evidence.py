@@ -80,11 +80,16 @@ def of_runs(folder: pathlib.Path, name: str, claim: Claim) -> Rows:
     if rows is None:
         return
     for row in rows[rows["kind"].isin(claim.models)].to_dict("records"):
-        column, least, most, words = claim.regime or ("", -np.inf, np.inf, "")
         yield {
             **{"model": row["condition"], "unit": row["run"], "value": row[claim.quantity], "gain": row["gain"]},
-            "outside": words if column in row and not least <= row[column] <= most else "",
+            "outside": _outside(row, claim),
         }
+
+
+def _outside(row: dict[str, Any], claim: Claim) -> str:
+    columns, least, most, words = claim.regime or ("", -np.inf, np.inf, "")
+    names = columns.split(" + ")
+    return words if {*names} <= {*row} and not least <= sum(row[name] for name in names) <= most else ""
 
 
 def of_pairs(folder: pathlib.Path, name: str, claim: Claim) -> Rows:
@@ -112,15 +117,14 @@ def over_models(folder: pathlib.Path, name: str, claim: Claim) -> Rows:
     if rows is None or rows["condition"].nunique() < 2:
         return
     rows = rows[np.isfinite(rows[[one, other]]).all(axis=1)]
-    by_condition = rows.groupby("condition")
-    means = by_condition[[one, other]].mean().assign(gain=by_condition["gain"].agg(lambda one: one.mean(skipna=False)))
+    means = rows.groupby("condition")[[one, other]].mean()
     r = correlate(means[one].values, means[other].values).pearson
     about = {"error": (len(means) - 3) ** -0.5 if len(means) > 3 else np.nan, "freedom": np.inf, "n": len(means)}
     yield {
         "model": "over models",
         "unit": "z of r",
         "value": np.arctanh(r),
-        "gain": means["gain"].min(skipna=False),
+        "gain": rows["gain"].min(skipna=False),  # of the seed that has learned least
         "outside": "",
     } | about
 
