@@ -206,7 +206,7 @@ def tangents() -> xr.Dataset:
     where = {"step": [0, 1], "rank": [4, 16], "layer": [0, 1], "fit": ["early", "here"], "kind": ["semi-NMF", "PCA"]}
     where |= {"rows": ["raw", "unit"]}
     shape = [len(values) for values in where.values()]
-    by_step = {"energy": (0.9, 0.5), "control_energy": (0.1, 0.1), "excess": (0.3, -0.2)}
+    by_step = {"energy": (0.9, 0.5), "control_energy": (0.1, 0.1), "excess": (0.3, -0.2), "variance": (0.6, 0.7)}
     by_step |= {"isoscore_gain": (0.0, 0.3), "isoscore_gain_normal": (0.0, 0.1)}
     steps = np.arange(2).reshape(2, *[1] * 5)
     values = {name: np.broadcast_to(np.choose(steps, ends), shape) for name, ends in by_step.items()}
@@ -217,8 +217,10 @@ def tangents() -> xr.Dataset:
 
 
 def test_gradients_are_read_of_each_run_at_the_early_subspace(tmp_path):
-    for name in experiment(tmp_path):
-        files.write(tangents(), tmp_path / name / "tangents.nc")
+    folders = {name: tmp_path / name for name in experiment(tmp_path)}
+    for folder in folders.values():
+        files.write(tangents(), folder / "tangents.nc")
+    on_disk.write_tangents(folders, tmp_path)
     found = evidence.read(tmp_path).query("model == 'decoder'").groupby("claim").value.unique()
     expected = {
         "gradient_in_activation_subspace": 0.4,
