@@ -67,7 +67,7 @@ def write_tangents(folders: dict[str, pathlib.Path], to: pathlib.Path) -> pathli
     for name, folder in folders.items():
         table = files.read_table(folder / "tangents.nc").isel(rank=-1).sel(statistic="mean")
         table = table.sel(fit="early", kind="semi-NMF", rows="raw")
-        quarters = {column: table["enrichment_in_bin"].isel(bin=i) for i, column in enumerate(ENRICHMENT)}
+        quarters = {column: table["enrichment_in_bin"].isel(bin=i, drop=True) for i, column in enumerate(ENRICHMENT)}
         columns = xr.Dataset({one: table[one] for one in OF_TANGENTS}).assign(quarters).reset_coords(drop=True)
         frames.append(columns.to_dataframe().reset_index().assign(run=name))
     frame = pd.concat(frames, ignore_index=True)

@@ -213,7 +213,9 @@ def tangents() -> xr.Dataset:
     values = {name: (("statistic", *where), np.stack([value] * 3)) for name, value in values.items()}
     bins = np.broadcast_to(np.array([1.0, 2, 3, 4]), (3, *shape, 4))
     values["enrichment_in_bin"] = ("statistic", *where, "bin"), bins
-    return xr.Dataset(values, where | {"statistic": ["mean", "low", "high"]})
+    return xr.Dataset(
+        values, where | {"statistic": ["mean", "low", "high"], "bin": ["rare", "second", "third", "common"]}
+    )
 
 
 def test_gradients_are_read_of_each_run_at_the_early_subspace(tmp_path):
