@@ -106,8 +106,8 @@ def main(given: list[str]) -> None:
     frame = pd.read_csv(TABLE)
     with style.context():
         figure = draw(frame)
-        said = "Windows of 256 tokens (ours: 128 characters). Bands: 95 % intervals by windows; of ours over seeds. Dashed: "
-        said += f"{SINK_FROM}, from which a head counts as a sink elsewhere."
+        said = "Windows of 256 tokens (ours: 128 characters). Bands: 95 % intervals by windows; of ours over seeds. "
+        said += f"Dashed: {SINK_FROM}, from which a head counts as a sink elsewhere."
         style.small_print(figure, [said])
         figure.savefig(FIGURES / "sink_curve.png", dpi=150)
     print(frame.pivot_table(index="threshold", columns=["place", "model"], values="mean").round(3).to_string())

@@ -149,3 +149,23 @@ def once_all() -> pd.DataFrame:
 def effects(claim: str, word: str) -> pd.Series:
     rows = once_all().loc[[claim]]
     return rows[rows["verdict"] == word]["effect"] if word else rows["effect"]
+
+
+def tangents(column: str, condition: str, step: int | None = None) -> pd.Series:
+    """Of the pair with gradients by layer, means over seeds, at a step; left out: the last."""
+    rows = pd.read_csv(RESULTS / "matched_pair_gradients" / "tangents.csv")
+    rows = rows[
+        (rows["step"] == (rows["step"].max() if step is None else step)) & rows["run"].str.startswith(condition)
+    ]
+    return rows.groupby("layer")[column].mean()
+
+
+def sink_share(model: str, threshold: float, place: str = "position 0") -> float:
+    rows = pd.read_csv(RESULTS / "sink_curve" / "curve.csv").round({"threshold": 6})
+    return one(rows, model=model, threshold=threshold, place=place)["mean"]
+
+
+def by_level(quantity: str, share: float) -> pd.Series:
+    """The pair with gradients, decoder to encoder, at a share of the smaller gain."""
+    rows = table("matched_pair_gradients/contrasts_by_level.csv")
+    return one(rows, quantity=quantity, positions="all", share=share)
