@@ -2,12 +2,14 @@
 
     .venv-pretrained/bin/python -m dev.bell_by_window MODEL TEXT [--windows 32 256 1024] [--layers 12 20 28]
 
-All vectors of the windows are measured, which hold the same text however it is cut. A table in Markdown.
+All vectors of the windows are measured, which hold the same text however it is cut. A table in Markdown, and
+docs/results/real_models/bell_by_window.csv.
 """
 
 import argparse
 
 import numpy as np
+import pandas as pd
 
 from anisoscope.config.data import DataConfig
 from anisoscope.config.pretrained import WeightsConfig
@@ -17,7 +19,11 @@ from anisoscope.measurement.sources.hub import load
 from anisoscope.measurement.sources.hub.reading import guards
 from anisoscope.measurement.sources.hub.reading.extract import activations
 from anisoscope.measurement.sources.hub.reading.windows import text_of
+from anisoscope.measurement.tables import files
+from dev.real_models import RESULTS
 
+TABLE = RESULTS / "real_models" / "bell_by_window.csv"
+ENDS = ("mean", "low", "high")
 COLUMNS = {  # heading -> quantity, and which vectors are left out
     "anisotropy": ("anisotropy", None),
     "token 0 against the rest": ("first_share", None),
@@ -37,9 +43,11 @@ def main() -> None:
     tokens_P = np.asarray(tokenizer(text, add_special_tokens=False, verbose=False)["input_ids"])[: given.tokens]
     print("| window | layer |", " | ".join(COLUMNS), "|")
     print("| --- | --- |", " | ".join(["---"] * len(COLUMNS)), "|")
+    rows = []
     for length in given.windows:
         guards.shape(loaded, length, 0)
-        row(loaded, tokens_P[: len(tokens_P) // length * length].reshape(-1, length), given.layers)
+        rows += measured(loaded, tokens_P[: len(tokens_P) // length * length].reshape(-1, length), given.layers)
+    files.write_csv(pd.DataFrame(rows), TABLE)
 
 
 def arguments() -> argparse.Namespace:
@@ -52,7 +60,8 @@ def arguments() -> argparse.Namespace:
     return parser.parse_args()
 
 
-def row(loaded: load.Loaded, tokens_WT: np.ndarray, layers: list[int]) -> None:
+def measured(loaded: load.Loaded, tokens_WT: np.ndarray, layers: list[int]) -> list[dict[str, float]]:
+    """A row for each layer, which is printed too."""
     windows, length = tokens_WT.shape
     streams = activations(loaded, tokens_WT[None], max(1, 2048 // length), heads=False).resid_ZNWTD[0]
     window_P, position_P = np.divmod(np.arange(windows * length), length)
@@ -64,17 +73,22 @@ def row(loaded: load.Loaded, tokens_WT: np.ndarray, layers: list[int]) -> None:
         nulls=(),
         names=[str(layer) for layer in layers],
     )
+    rows = []
     for layer in layers:
-        at = table.sel(layer=str(layer))
-        print(f"| {length} | {layer} |", " | ".join(said(at, *column) for column in COLUMNS.values()), "|", flush=True)
+        row = {"window": length, "layer": layer}
+        for words, (name, without) in COLUMNS.items():
+            values = table[name].sel(layer=str(layer), **({} if without is None else {"without": without}))
+            row |= {f"{words}, {end}": float(values.sel(statistic=end)) for end in ENDS}
+        print(f"| {length} | {layer} |", " | ".join(cell(row, words) for words in COLUMNS), "|", flush=True)
+        rows.append(row)
+    return rows
 
 
-def said(at, name: str, without: str | None) -> str:
-    """A value, and its interval where it has one."""
-    values = at[name] if without is None else at[name].sel(without=without)
-    mean, low, high = (float(values.sel(statistic=end)) for end in ("mean", "low", "high"))
+def cell(row: dict[str, float], words: str) -> str:
+    """A value with its interval."""
+    mean, low, high = (row[f"{words}, {end}"] for end in ENDS)
     digits = ".0f" if mean > 10 else ".3f"
-    return f"{mean:{digits}}" + (f" [{low:{digits}}, {high:{digits}}]" if np.isfinite(low) else "")
+    return f"{mean:{digits}} [{low:{digits}}, {high:{digits}}]"
 
 
 if __name__ == "__main__":

@@ -1,14 +1,15 @@
 """A pretrained decoder as it is, and with its massive coordinates clamped while it runs: bell, sinks and loss.
 
-    .venv-pretrained/bin/python -m dev.clamped MODEL TEXT [--clamp 1200] [--windows 8] [--length 256]
+    .venv-pretrained/bin/python -m dev.clamped MODEL TEXT [--clamp 1200 600 200] [--windows 8] [--length 256]
 
 All vectors of the windows, in float64: one sample, without intervals. `--config.pretrained.clamp` of
-experiments/pretrained.py gives these and all other quantities, with intervals. A table in Markdown.
+experiments/pretrained.py gives these and all other quantities, with intervals. docs/results/real_models/clamped.csv.
 """
 
 import argparse
 
 import numpy as np
+import pandas as pd
 
 from anisoscope.config.data import DataConfig
 from anisoscope.config.measure import MeasureConfig
@@ -20,39 +21,41 @@ from anisoscope.measurement.sources.hub.reading import guards
 from anisoscope.measurement.sources.hub.reading.clamp import clamp
 from anisoscope.measurement.sources.hub.reading.extract import activations
 from anisoscope.measurement.sources.hub.reading.windows import Windows, make_windows, text_of
+from anisoscope.measurement.tables import files
+from dev.real_models import RESULTS
+
+TABLE = RESULTS / "real_models" / "clamped.csv"
 
 
 def main() -> None:
     given = arguments()
     place = load.place_of(given.model, None)
-    loaded, tokenizer = load.load(place, WeightsConfig(name=given.model)), load.tokenizer_of(place)
+    tokenizer = load.tokenizer_of(place)
     text = text_of(corpus.load(DataConfig(path=given.text), given.length))
     probe = MeasureConfig(points=given.windows * (given.length - 1), batches=1, folds=1)
     windows = make_windows(text, tokenizer, given.length, False, probe)
-    before = found(loaded, windows)
-    print(clamp(loaded, given.clamp, windows.probe.tokens_GWT[0], given.windows))
-    after = found(loaded, windows)
-    print(f"bits per byte: {before['bits']:.3f}, clamped {after['bits']:.3f}")
-    print("| layer | anisotropy | clamped | heads with a sink | clamped | mean weight on token 0 | clamped |")
-    print("| --- | --- | --- | --- | --- | --- | --- |")
-    for layer in range(loaded.blocks + 1):
-        cells = [f"{one['anisotropy'][layer]:.3f}" for one in (before, after)]
-        for name in ("sinks", "weight"):
-            cells += [f"{one[name][layer - 1]:.2f}" if layer else "" for one in (before, after)]
-        print(f"| {layer} |", " | ".join(cells), "|")
+    frames = []
+    for most in (np.inf, *given.clamp):
+        loaded = load.load(place, WeightsConfig(name=given.model))
+        if np.isfinite(most):
+            print(clamp(loaded, most, windows.probe.tokens_GWT[0], given.windows))
+        frames.append(found(loaded, windows).assign(clamp=most))
+    frame = pd.concat(frames)
+    files.write_csv(frame, TABLE)
+    print(frame.to_string(index=False))
 
 
 def arguments() -> argparse.Namespace:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("model", help="a folder, a .gguf file, or a name of the hub")
     parser.add_argument("text", help="a text file, as --config.data.path takes it")
-    parser.add_argument("--clamp", type=float, default=1200.0, help="largest |coordinate| after a block")
+    parser.add_argument("--clamp", nargs="+", type=float, default=[1200.0], help="largest |coordinate| after a block")
     parser.add_argument("--windows", type=int, default=8)
     parser.add_argument("--length", type=int, default=256, help="tokens of a window")
     return parser.parse_args()
 
 
-def found(loaded: load.Loaded, windows: Windows) -> dict:
+def found(loaded: load.Loaded, windows: Windows) -> pd.DataFrame:
     """Anisotropy of every layer; of every block the share of heads with a sink, and the weight on token 0; the loss."""
     tokens_WT = windows.probe.tokens_GWT[0]
     read = activations(loaded, tokens_WT[None], len(tokens_WT), heads=True)
@@ -60,12 +63,13 @@ def found(loaded: load.Loaded, windows: Windows) -> dict:
     bias_N = np.zeros(loaded.blocks) if seen.bias_NHTT is None else seen.bias_NHTT
     blocks = zip(read.q_ZNWTHK[0], read.k_ZNWTHK[0], seen.visible_NTT, bias_N, strict=True)
     weight_NH = [on_first(*block) for block in blocks]
-    return {
+    columns = {
         "anisotropy": [anisotropy(x_WTD.reshape(-1, x_WTD.shape[-1])) for x_WTD in read.resid_ZNWTD[0]],
-        "sinks": [float((weight_H > SINK_FROM).mean()) for weight_H in weight_NH],
-        "weight": [float(weight_H.mean()) for weight_H in weight_NH],
-        "bits": guards.bits_per_byte(loaded, windows, len(tokens_WT), np.inf)["bits_per_byte"],
+        "sinks": [np.nan, *((weight_H > SINK_FROM).mean() for weight_H in weight_NH)],
+        "weight": [np.nan, *(weight_H.mean() for weight_H in weight_NH)],
+        "bits_per_byte": guards.bits_per_byte(loaded, windows, len(tokens_WT), np.inf)["bits_per_byte"],
     }
+    return pd.DataFrame({"layer": range(loaded.blocks + 1)} | columns)
 
 
 def anisotropy(cloud_PD: np.ndarray) -> float:

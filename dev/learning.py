@@ -169,29 +169,35 @@ def report(found: dict[str, dict[str, Any]], out: pathlib.Path) -> None:
         print(f"{LABELS[recipe]:30} {characters:12,.0f} {seconds:8.0f} {valid:10.3f} {one['test']:7.3f}")
     print(f"{PUBLISHED['label']}: {PUBLISHED['bits']} bits after {PUBLISHED['characters']:,.0f} characters")
     rows = [(recipe, *point) for recipe, one in found.items() for point in one["curve"]]
-    write_csv(pd.DataFrame(rows, columns=["recipe", "characters", "seconds", "valid_bits"]), out / "learning.csv")
-    print(out / "learning.csv", draw(found, out / "learning.png"), sep="\n")
+    frame = pd.DataFrame(rows, columns=["recipe", "characters", "seconds", "valid_bits"])
+    write_csv(frame, out / "learning.csv")
+    print(out / "learning.csv", draw(frame, out / "learning.png"), sep="\n")
 
 
-def draw(found: dict[str, dict[str, Any]], path: pathlib.Path) -> pathlib.Path:
+def draw(frame: Any, path: pathlib.Path) -> pathlib.Path:
+    """Of learning.csv."""
     from anisoscope.plot import style
 
+    curves = dict(tuple(frame[frame["characters"] > 0].groupby("recipe", sort=False)))
+    last = {recipe: curve.iloc[-1] for recipe, curve in curves.items()}
     with style.context():
-        figure = style.new(style.PAGE, 3.0)
-        axes = figure.subplots(1, 2, sharey=True)
-        for (recipe, one), look in zip(found.items(), style.inks(found).values(), strict=True):
-            curve = np.array([point for point in one["curve"] if point[0] > 0])
-            for ax, place, unit in zip(axes, (0, 1), (1e6, 60), strict=True):
-                ax.plot(curve[:, place] / unit, curve[:, 2], label=LABELS[recipe], markersize=3, **look)
-        axes[0].plot(PUBLISHED["characters"] / 1e6, PUBLISHED["bits"], "k*", label=PUBLISHED["label"])
-        axes[0].set(xlabel="characters seen (millions)", ylabel="bits per character, validation")
-        axes[1].set(xlabel="minutes of training")
-        least = min(one["curve"][-1][2] for one in found.values())
-        axes[0].set_ylim(least - 0.1, least + 2.5)  # the first steps are the same for all
-        figure.legend(*style.entries(axes), loc="outside lower center", ncols=2)
-        style.title(figure, "Muon learns most from equally many characters (one seed; curves: one shape, one text)")
+        figure = style.new(style.PAGE, 3.2)
+        strip, axes = style.below_a_strip(figure, 1, 2, 2.6)
+        for (recipe, curve), look in zip(curves.items(), style.inks(curves).values(), strict=True):
+            for ax, column, unit in zip(axes[0], ("characters", "seconds"), (1e6, 60), strict=True):
+                ax.plot(curve[column] / unit, curve["valid_bits"], label=LABELS[recipe], markersize=3, **look)
+        axes[0, 0].plot(PUBLISHED["characters"] / 1e6, PUBLISHED["bits"], "k*", label=PUBLISHED["label"])
+        axes[0, 0].set(xlabel="characters seen (millions)", ylabel="bits per character, validation")
+        axes[0, 1].set(xlabel="minutes of training")
+        least = min(one["valid_bits"] for one in last.values())
+        for ax in axes[0]:
+            ax.set_ylim(least - 0.1, least + 2.5)  # the first steps are the same for all
+        strip.legend(*style.entries(axes.flat), loc="center", ncols=2)
+        bits = ", ".join(f"{one['valid_bits']:.2f} ({LABELS[recipe].split(' (')[0]})" for recipe, one in last.items())
+        characters = max(one["characters"] for one in last.values())
+        style.title(figure, f"Bits after {characters / 1e6:.3g} million characters, one seed: {bits}")
         content = io.BytesIO()
-        figure.savefig(content, format=path.suffix[1:])
+        figure.savefig(content, format=path.suffix[1:], dpi=150)
         files.write(path, content.getvalue())
     return path
 
@@ -205,7 +211,13 @@ def main() -> None:
     parser.add_argument("--recipes", default=f"muon,rotary,{THEIRS}", help=f"of {', '.join(LABELS)}")
     parser.add_argument("--characters", type=int, default=7_000_000, help="that each of them trains on")
     parser.add_argument("--out", type=pathlib.Path, default=pathlib.Path("runs/learning"))
+    parser.add_argument("--table", type=pathlib.Path, help="a learning.csv, of which the figure alone is drawn")
     options = parser.parse_args(words)
+    if options.table:
+        import pandas as pd
+
+        print(draw(pd.read_csv(options.table), options.out / "learning.png"))
+        return
     recipes = options.recipes.split(",")
     if unknown := [recipe for recipe in recipes if recipe not in LABELS]:
         parser.error(f"{unknown[0]!r} is no recipe; choose from {', '.join(LABELS)}")

@@ -50,6 +50,10 @@ def ours() -> pd.DataFrame:
     return frame.assign(kind=frame["condition"], model="our " + frame["condition"] + ", 4 layers")
 
 
+def all_models() -> pd.DataFrame:
+    return pd.concat([pd.read_csv(TABLE), ours()])
+
+
 def draw(frame: pd.DataFrame) -> Figure:
     """Encoders beside decoders on equal scales, with token 0 and without."""
     frame = frame[frame.positions.isin(SIDES)]
@@ -83,7 +87,7 @@ def main(given: list[str]) -> None:
         TABLE.parent.mkdir(exist_ok=True)
         files.write_csv(read(pathlib.Path(given[0])), TABLE)
     with style.context():
-        figure = draw(pd.concat([pd.read_csv(TABLE), ours()]))
+        figure = draw(all_models())
         figure.savefig(FIGURES / "real_models.png", dpi=150)
     peaks = pd.read_csv(TABLE)
     print(peaks.loc[peaks.groupby(["model", "positions"])["mean"].idxmax()].to_string(index=False))

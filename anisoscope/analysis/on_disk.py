@@ -19,6 +19,9 @@ from anisoscope.utils.files import read_json, remove, write_json
 
 DIGESTS = "loss_matched.json"
 BY_LEVEL = "contrasts_by_level.csv"
+TANGENTS = "tangents.csv"
+OF_TANGENTS = ("energy", "variance", "excess", "control_energy", "isoscore_gain", "isoscore_gain_normal")
+ENRICHMENT = tuple(f"enrichment_{i}" for i in range(1, 5))  # columns, from the least frequent quarter to the most
 
 
 def write_run(name: str, folder: pathlib.Path) -> None:
@@ -56,6 +59,20 @@ def write(folders: dict[str, pathlib.Path], to: pathlib.Path, named: Named) -> l
             files.write_csv(frame, path)
             paths.append(path)
     return paths
+
+
+def write_tangents(folders: dict[str, pathlib.Path], to: pathlib.Path) -> pathlib.Path:
+    """tangents.csv: means by run, step and layer, of the early semi-NMF subspace of the largest rank, raw gradients."""
+    frames = []
+    for name, folder in folders.items():
+        table = files.read_table(folder / "tangents.nc").isel(rank=-1).sel(statistic="mean")
+        table = table.sel(fit="early", kind="semi-NMF", rows="raw")
+        quarters = {column: table["enrichment_in_bin"].isel(bin=i, drop=True) for i, column in enumerate(ENRICHMENT)}
+        columns = xr.Dataset({one: table[one] for one in OF_TANGENTS}).assign(quarters).reset_coords(drop=True)
+        frames.append(columns.to_dataframe().reset_index().assign(run=name))
+    frame = pd.concat(frames, ignore_index=True)
+    files.write_csv(frame[["run", "step", "layer", *OF_TANGENTS, *ENRICHMENT]], to / TANGENTS)
+    return to / TANGENTS
 
 
 def digests(folders: dict[str, pathlib.Path]) -> dict[str, str]:
@@ -110,9 +127,9 @@ def write_by_level(
 
 
 def read_by_level(folder: pathlib.Path, folders: dict[str, pathlib.Path]) -> pd.DataFrame:
-    """contrasts_by_level.csv; without rows where there is none, or where it is of other tables than now."""
+    """contrasts_by_level.csv; without rows where there is none, or where it is of other tables than these folders'."""
     columns = [*COLUMNS, *Change._fields, *loss_matched.FURTHER, loss_matched.SHARE]
-    if not (folder / BY_LEVEL).exists() or digests(folders) != read_digests(folder):
+    if not (folder / BY_LEVEL).exists() or (folders and digests(folders) != read_digests(folder)):
         return pd.DataFrame(columns=columns)
     kinds = dict.fromkeys((*COLUMNS, "without"), str)
     numbers = {name: [""] for name in columns if name not in kinds}

@@ -21,7 +21,8 @@ PLAIN = {  # what an intervention changes: a model that has another value is non
 }
 BELL = 0.05  # a peak that stands out by less counts as none: what anisotropy of one layer scatters over seeds
 TRUSTED = 3.32  # doublings: no estimator of dimension is to be trusted above 10
-UNTRUSTED = ("last_dimension", -math.inf, TRUSTED, "its dimension is above 10, where no estimator is to be trusted")
+LARGEST = "last_dimension + compression"  # log2 of the largest over checkpoints
+UNTRUSTED = (LARGEST, -math.inf, TRUSTED, "its dimension exceeds 10, above which no estimator is to be trusted")
 LEARNED = 1.0  # bits of context gain, below which a model has not learned
 
 
@@ -39,7 +40,7 @@ class Claim(NamedTuple):
     models: tuple[str, ...] = ("decoder",)
     seeds: int = 3  # or models, or pairs: fewer decide nothing
     learned: bool = True  # of models that have not learned it says nothing
-    regime: tuple[str, float, float, str] | None = None  # a column of runs.csv, least, most, and words for outside
+    regime: tuple[str, float, float, str] | None = None  # columns of runs.csv, added; least, most, words for outside
     experiments: tuple[str, ...] = TRAINED
 
 

@@ -11,7 +11,6 @@ from typing import Any
 
 import numpy as np
 import pandas as pd
-import xarray as xr
 from scipy import stats
 
 from anisoscope.analysis import on_disk
@@ -80,11 +79,16 @@ def of_runs(folder: pathlib.Path, name: str, claim: Claim) -> Rows:
     if rows is None:
         return
     for row in rows[rows["kind"].isin(claim.models)].to_dict("records"):
-        column, least, most, words = claim.regime or ("", -np.inf, np.inf, "")
         yield {
             **{"model": row["condition"], "unit": row["run"], "value": row[claim.quantity], "gain": row["gain"]},
-            "outside": words if column in row and not least <= row[column] <= most else "",
+            "outside": _outside(row, claim),
         }
+
+
+def _outside(row: dict[str, Any], claim: Claim) -> str:
+    columns, least, most, words = claim.regime or ("", -np.inf, np.inf, "")
+    names = columns.split(" + ")
+    return words if {*names} <= {*row} and not least <= sum(row[name] for name in names) <= most else ""
 
 
 def of_pairs(folder: pathlib.Path, name: str, claim: Claim) -> Rows:
@@ -112,15 +116,14 @@ def over_models(folder: pathlib.Path, name: str, claim: Claim) -> Rows:
     if rows is None or rows["condition"].nunique() < 2:
         return
     rows = rows[np.isfinite(rows[[one, other]]).all(axis=1)]
-    by_condition = rows.groupby("condition")
-    means = by_condition[[one, other]].mean().assign(gain=by_condition["gain"].agg(lambda one: one.mean(skipna=False)))
+    means = rows.groupby("condition")[[one, other]].mean()
     r = correlate(means[one].values, means[other].values).pearson
     about = {"error": (len(means) - 3) ** -0.5 if len(means) > 3 else np.nan, "freedom": np.inf, "n": len(means)}
     yield {
         "model": "over models",
         "unit": "z of r",
         "value": np.arctanh(r),
-        "gain": means["gain"].min(skipna=False),
+        "gain": rows["gain"].min(skipna=False),  # of the seed that has learned least
         "outside": "",
     } | about
 
@@ -175,31 +178,24 @@ def _of_other_tables(folder: pathlib.Path) -> bool:
 def of_tangents(folder: pathlib.Path, name: str, claim: Claim) -> Rows:
     """The early semi-NMF subspace of the largest rank, raw gradients, as the primary cells have it."""
     rows = rows_of_runs(folder)
-    for row in [] if rows is None else rows[rows["kind"].isin(claim.models)].to_dict("records"):
-        if (path := folder / row["run"] / "tangents.nc").exists():
-            table = files.read_table(path)
-            value = TANGENTS[claim.quantity](table.sel(fit="early", kind="semi-NMF", rows="raw").isel(rank=-1))
-            yield {
-                **{"model": row["condition"], "unit": row["run"], "gain": row["gain"], "outside": ""},
-                "value": float(value.mean("layer")),
-            }
+    if rows is None or not (folder / on_disk.TANGENTS).exists():
+        return
+    tables = dict(tuple(pd.read_csv(folder / on_disk.TANGENTS, dtype={"run": str}).groupby("run")))
+    for row in rows[rows["kind"].isin(claim.models) & rows["run"].isin(tables)].to_dict("records"):
+        table = tables[row["run"]].set_index(["layer", "step"]).sort_index()
+        last = table.xs(table.index.get_level_values("step").max(), level="step")
+        yield {
+            **{"model": row["condition"], "unit": row["run"], "gain": row["gain"], "outside": ""},
+            "value": float(TANGENTS[claim.quantity](last, table.groupby("layer").max()).mean()),
+        }
 
 
-def _energy(table: xr.Dataset) -> xr.DataArray:
-    return table["energy"].sel(statistic="mean")
-
-
-TANGENTS: dict[str, Callable[[xr.Dataset], xr.DataArray]] = {
-    "energy-control": lambda t: (_energy(t) - t["control_energy"].sel(statistic="mean")).isel(step=-1),
-    "excess": lambda t: t["excess"].sel(statistic="mean").isel(step=-1),
-    "energy-late": lambda t: _energy(t).max("step") - _energy(t).isel(step=-1),
-    "isoscore_gain-normal": lambda t: (
-        (t["isoscore_gain"] - t["isoscore_gain_normal"]).sel(statistic="mean").isel(step=-1)
-    ),
-    "enrichment": lambda t: (
-        t["enrichment_in_bin"].sel(statistic="mean").isel(step=-1, bin=-1)
-        - t["enrichment_in_bin"].sel(statistic="mean").isel(step=-1, bin=0)
-    ),
+TANGENTS: dict[str, Callable[[pd.DataFrame, pd.DataFrame], pd.Series]] = {  # by layer, of the last step and the largest
+    "energy-control": lambda last, largest: last["energy"] - last["control_energy"],
+    "excess": lambda last, largest: last["excess"],
+    "energy-late": lambda last, largest: largest["energy"] - last["energy"],
+    "isoscore_gain-normal": lambda last, largest: last["isoscore_gain"] - last["isoscore_gain_normal"],
+    "enrichment": lambda last, largest: last[on_disk.ENRICHMENT[-1]] - last[on_disk.ENRICHMENT[0]],
 }
 
 

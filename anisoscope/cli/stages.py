@@ -120,6 +120,8 @@ def fit_tangents(work: Work) -> None:
         beside = None if other is None else work.root / other
         tangents.sweep(run.config, run.text, run.folder, run.name, work.stop, beside)
         work.stop.check(f"{run.name}: stopped when tangents were done")
+    if len(work.runs) > 1 and processes.is_first():
+        print(on_disk.write_tangents({name: run.folder for name, run in work.runs.items()}, work.root))
 
 
 def check_matched(work: Work) -> None:

@@ -11,15 +11,23 @@ from anisoscope.plot.experiment import ACROSS, CONTRASTED, Compared, named
 from anisoscope.plot.provenance import caption
 
 PAIR = ["setting", "before", "after", "held"]
+READ = f"Bands: {LEVEL * 100:.0f} % interval, not corrected. A sign turns where intervals on both sides leave 0 out."
 
 
 def build(compared: Compared) -> Figure | None:
-    """A panel per quantity, a curve per contrast over the context gain at which it is read."""
-    table = compared.by_level
-    if table is None or table.empty:
-        return None
+    """The curves, with the caption of their experiment."""
+    table, primary = compared.by_level, compared.primary
+    figure = None if table is None else curves(table, set() if primary is None else {*primary["quantity"]})
+    if figure is not None:
+        shares = ", ".join(f"{100 * share:g}" for share in SHARES)
+        shown = f"Loss-matched contrasts at {shares} % of the gain that all runs of the contrast reach."
+        caption(figure, compared.runs, shown, READ)
+    return figure
+
+
+def curves(table: pd.DataFrame, asked: set[str]) -> Figure | None:
+    """A panel per quantity that is asked for, a curve per contrast over the context gain at which it is read."""
     table = table[(table["positions"] == "all") & np.isfinite(table["change"].astype(float))]
-    asked = set(compared.primary["quantity"]) if compared.primary is not None and len(compared.primary) else set()
     quantities = [name for name in dict.fromkeys(table["quantity"]) if name in (asked or CONTRASTED)]
     if not quantities:
         return None
@@ -44,12 +52,6 @@ def build(compared: Compared) -> Figure | None:
     strip.legend(*style.entries(axes.flat), loc="center", ncols=min(len(pairs), 2))
     turned = turning(table, quantities)
     style.title(figure, f"{turned} of {len(pairs) * len(quantities)} changes turn their sign with the context gain")
-    shares = ", ".join(f"{100 * share:g}" for share in SHARES)
-    shown = f"Loss-matched contrasts at {shares} % of the gain that all runs of the contrast reach."
-    read = (
-        f"Bands: {LEVEL * 100:.0f} % interval, not corrected. A sign turns where intervals on both sides leave 0 out."
-    )
-    caption(figure, compared.runs, shown, read)
     return figure
 
 

@@ -123,10 +123,11 @@ def test_a_planted_decoder_has_its_bell_and_a_planted_encoder_is_flat(tmp_path):
 def test_a_decoder_that_was_intervened_on_decides_nothing_nor_one_outside_of_the_regime(tmp_path):
     experiment(tmp_path)
     rows = pd.read_csv(tmp_path / "runs.csv")
-    rows.assign(last_dimension=4.0).to_csv(tmp_path / "runs.csv", index=False)  # 16
-    found = evidence.read(tmp_path).set_index("claim")
-    assert found.loc["expansion_twonn", "outside"].str.contains("above 10").all()
-    assert (found.loc["growth", "outside"] == "").all()
+    for last, fallen, outside in ((4.0, 0.0, True), (3.0, 0.5, True), (3.0, 0.2, False), (2.0, np.nan, True)):
+        rows.assign(last_dimension=last, compression=fallen).to_csv(tmp_path / "runs.csv", index=False)
+        found = evidence.read(tmp_path).set_index("claim")
+        assert (found.loc["expansion_twonn", "outside"] != "").eq(outside).all()  # its largest exceeds 10
+        assert (found.loc["growth", "outside"] == "").all()
     rows.assign(**{"model.attention": "sigmoid"}).to_csv(tmp_path / "runs.csv", index=False)
     assert "decoder_bell" not in set(evidence.read(tmp_path).claim)
 
@@ -149,10 +150,12 @@ def test_over_models_n_counts_the_conditions_that_have_both_numbers(tmp_path):
     means = rows.groupby("condition")[["mean_cosine", "drift"]].mean().dropna()
     assert (found.n, found.error) == (5, 2**-0.5)
     assert np.tanh(found.value) == pytest.approx(means.mean_cosine.corr(means.drift))
-    rows.loc[0, "test_context_gain"] = np.nan  # whether it has learned is not known
-    on_disk.files.write_csv(rows, tmp_path / "runs.csv")
-    found = anisoscope.verdicts([tmp_path]).query("claim == 'cosine_follows_drift_over_models'").iloc[0]
-    assert found.reason.startswith("has not learned")
+    for gain, learned in ((LEARNED - 0.1, False), (LEARNED + 0.1, True), (np.nan, False)):  # of one of two seeds
+        rows.loc[0, "test_context_gain"] = gain
+        on_disk.files.write_csv(rows, tmp_path / "runs.csv")
+        found = anisoscope.verdicts([tmp_path]).query("claim == 'cosine_follows_drift_over_models'").iloc[0]
+        assert found.reason.startswith("has not learned") != learned
+        assert np.isfinite(found.p) == learned
 
 
 def matched(folder, *held):
@@ -203,19 +206,23 @@ def tangents() -> xr.Dataset:
     where = {"step": [0, 1], "rank": [4, 16], "layer": [0, 1], "fit": ["early", "here"], "kind": ["semi-NMF", "PCA"]}
     where |= {"rows": ["raw", "unit"]}
     shape = [len(values) for values in where.values()]
-    by_step = {"energy": (0.9, 0.5), "control_energy": (0.1, 0.1), "excess": (0.3, -0.2)}
+    by_step = {"energy": (0.9, 0.5), "control_energy": (0.1, 0.1), "excess": (0.3, -0.2), "variance": (0.6, 0.7)}
     by_step |= {"isoscore_gain": (0.0, 0.3), "isoscore_gain_normal": (0.0, 0.1)}
     steps = np.arange(2).reshape(2, *[1] * 5)
     values = {name: np.broadcast_to(np.choose(steps, ends), shape) for name, ends in by_step.items()}
     values = {name: (("statistic", *where), np.stack([value] * 3)) for name, value in values.items()}
     bins = np.broadcast_to(np.array([1.0, 2, 3, 4]), (3, *shape, 4))
     values["enrichment_in_bin"] = ("statistic", *where, "bin"), bins
-    return xr.Dataset(values, where | {"statistic": ["mean", "low", "high"]})
+    return xr.Dataset(
+        values, where | {"statistic": ["mean", "low", "high"], "bin": ["rare", "second", "third", "common"]}
+    )
 
 
 def test_gradients_are_read_of_each_run_at_the_early_subspace(tmp_path):
-    for name in experiment(tmp_path):
-        files.write(tangents(), tmp_path / name / "tangents.nc")
+    folders = {name: tmp_path / name for name in experiment(tmp_path)}
+    for folder in folders.values():
+        files.write(tangents(), folder / "tangents.nc")
+    on_disk.write_tangents(folders, tmp_path)
     found = evidence.read(tmp_path).query("model == 'decoder'").groupby("claim").value.unique()
     expected = {
         "gradient_in_activation_subspace": 0.4,
