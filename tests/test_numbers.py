@@ -132,9 +132,14 @@ def test_a_changed_digit_is_found():
                 (text.index(rows_below(text, entry["header"])[0]), None) if "header" in entry else part(text, entry)
             )
             found = next(DECIMAL.finditer(text, start, *([end] if end else [])))
-            changed = str((int(found.group()[-1]) + 5) % 10)
-            with pytest.raises(AssertionError):
-                asked(text[: found.end() - 1] + changed + text[found.end() :], entry)
+            at, quiet = found.end() - 1, 0
+            for digit in {*"0123456789"} - {found.group()[-1]}:
+                try:
+                    asked(text[:at] + digit + text[at + 1 :], entry)
+                    quiet += 1  # the log may have that number too
+                except AssertionError:
+                    pass
+            assert quiet <= (5 if asked is check_logged else 0), entry
 
 
 @pytest.mark.parametrize("document", FROM)
