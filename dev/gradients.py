@@ -31,8 +31,8 @@ def draw(frame: pd.DataFrame) -> Figure:
     conditions, layers = list(dict.fromkeys(frame["condition"])), sorted({*frame["layer"]})
     figure = style.new(style.PAGE, 0.7 + 1.6 * len(conditions))
     strip, axes = style.below_a_strip(figure, len(conditions), len(layers), 1.6)
-    for row, condition in zip(axes, conditions, strict=True):
-        for ax, layer in zip(row, layers, strict=True):
+    for place, condition in enumerate(conditions):
+        for ax, layer in zip(axes[place], layers, strict=True):
             own = frame[(frame["condition"] == condition) & (frame["layer"] == layer)].groupby("step")
             for column, (words, look) in LINES.items():
                 parts = own[column].agg(["mean", "sem", "count"])
@@ -41,10 +41,11 @@ def draw(frame: pd.DataFrame) -> Figure:
                 style.banded(ax, parts.index, parts["mean"], parts["mean"] - half, parts["mean"] + half, **about)
             rulers.step_axis(ax, int(frame["step"].max()))
             ax.set_ylim(0, 1)
-            ax.tick_params(labelleft=ax is row[0], labelbottom=row is axes[-1])
-            if row is axes[0]:
+            ax.tick_params(labelleft=layer == layers[0])
+            if place == 0:
+                ax.set_xlabel("")
                 ax.set_title(f"layer {layer}" + " (embedding)" * (layer == 0), fontsize=style.SMALL)
-        row[0].set_ylabel(f"{condition}s: share", fontsize=style.SMALL)
+        axes[place, 0].set_ylabel(f"{condition}s: share", fontsize=style.SMALL)
     strip.legend(*style.entries(axes.flat), loc="center", ncols=len(LINES))
     style.title(figure, message(frame))
     return figure

@@ -41,6 +41,7 @@ def rates(path: pathlib.Path) -> pd.DataFrame:
 
 def of_models(root: pathlib.Path) -> pd.DataFrame:
     labels = read_json(root / "models.json", "name a folder of shape_of_learning.py")
+    labels = [label for label in labels if (root / label / "results.nc").exists()]
     return pd.concat([rates(root / label / "results.nc").assign(model=label, n=1) for label in labels])
 
 

@@ -128,10 +128,19 @@ def test_a_changed_digit_is_found():
     for asked, entries in ((check_table, LIST["tables"]), (check_logged, LIST["logged"])):
         for entry in entries:
             text = (ROOT / entry["in"]).read_text()
-            at = text.index(entry["header"] if "header" in entry else entry["from"])
-            *_, last = DECIMAL.finditer(text, at, text.find("\n\n", at) % len(text))
-            with pytest.raises(AssertionError):
-                asked(text[: last.end() - 1] + str((int(text[last.end() - 1]) + 5) % 10) + text[last.end() :], entry)
+            text = text if "header" in entry else flat(text)
+            start, end = (
+                (text.index(rows_below(text, entry["header"])[0]), None) if "header" in entry else part(text, entry)
+            )
+            found = next(DECIMAL.finditer(text, start, *([end] if end else [])))
+            at, quiet = found.end() - 1, 0
+            for digit in {*"0123456789"} - {found.group()[-1]}:
+                try:
+                    asked(text[:at] + digit + text[at + 1 :], entry)
+                    quiet += 1  # the log may have that number too
+                except AssertionError:
+                    pass
+            assert quiet <= (5 if asked is check_logged else 0), entry
 
 
 @pytest.mark.parametrize("document", FROM)
