@@ -1,4 +1,7 @@
-"""How a decoder makes its logits of the last block's output, in arrays: the family readout reads every layer so."""
+"""How a decoder makes its logits of the last block's output, in arrays: the family readout reads every layer so.
+
+Letters: Z batches.
+"""
 
 import copy
 from typing import Any
