@@ -21,9 +21,10 @@ def _outlier(
     dims: tuple[str, ...] = LAYER,
     resampling: str = "jackknife",
     range: tuple[float, float] = ONE_OR_MORE,
+    version: int = 1,
 ) -> Quantity:
     """`read` takes the cloud and weights 1 or 0 of its points."""
-    about = {"long_name": long_name, "formula": formula, "source": source, "range": range}
+    about = {"long_name": long_name, "formula": formula, "source": source, "range": range, "version": version}
     return Quantity(read=read, dims=dims, resampling=resampling, **about)
 
 
@@ -65,6 +66,7 @@ QUANTITIES = {
         HERE,
         dims=BY_TOP,
         range=SHARE,
+        version=2,  # replicates lie along the first direction of all points
     ),
 }
 OF_COORDINATES = {name: quantity.read for name, quantity in QUANTITIES.items() if quantity.read}
