@@ -70,9 +70,10 @@ def test_the_early_proxies_of_all_runs_come_first_since_each_is_the_control_of_a
     monkeypatch.setattr(
         sweep, "sweep", lambda config, corpus, run, name, stop, other: done.append((run.name, other.name))
     )
+    monkeypatch.setattr(stages.on_disk, "write_tangents", lambda folders, to: done.append((*folders, to)))
     with stages.Stop() as stop:
         stages.fit_tangents(stages.Work(config(), runs, root, "title", ["tangents"], stop))
-    assert done == [("early", "a"), ("early", "b"), ("a", "b"), ("b", "a")]
+    assert done == [("early", "a"), ("early", "b"), ("a", "b"), ("b", "a"), ("a", "b", root)]
 
 
 @pytest.mark.parametrize("name", ["tangents.points", "tangents.windows"])
