@@ -66,7 +66,7 @@ def as_trained(leaf: jax.Array) -> jax.Array:
 
 def saved(config: Config, run: pathlib.Path, count: int) -> tuple[dict[str, list[float]], int]:
     """Seconds of parts of a save, and the bytes of a state."""
-    parts = ("digests", "manifest", "all of a save")
+    parts = ("digests", "manifest", "what training waits for", "all of a save")
     seconds = {f"{part}{clock}": [] for part in parts for clock in ("", ", by the clock")}
     state = program.make_program(config, text()).create()
     state = jax.block_until_ready(jax.tree.map(lambda leaf: as_trained(leaf[0]), state))
@@ -76,6 +76,7 @@ def saved(config: Config, run: pathlib.Path, count: int) -> tuple[dict[str, list
         for name, module, function in (
             ("digests", checkpoint, "digests"),
             ("manifest", keeping, "note"),
+            ("what training waits for", store, "begin"),
             ("all of a save", store, "save"),
         ):
             stack.enter_context(counted(seconds, name, module, function))

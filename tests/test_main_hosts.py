@@ -58,7 +58,7 @@ def dies(work):
 if of == "training":
     loop._Session.log_steps = dies(loop._Session.log_steps)
 if of == "saving":
-    checkpoint.Checkpoints.save = dies(checkpoint.Checkpoints.save)
+    checkpoint.Checkpoints.begin = dies(checkpoint.Checkpoints.begin)
 process.end(process.main(["main.py", *sys.argv[2:]]))
 """
 SECONDS = 30  # until the others have ended; docs/howto/cluster.md

@@ -11,6 +11,7 @@ import hashlib
 import json
 import os
 import pathlib
+from collections.abc import Iterator
 from typing import Any, NamedTuple
 
 import jax
@@ -37,6 +38,15 @@ class _Kept(policies.PreservationPolicy):
 
 class _Found(NamedTuple):
     step: int
+
+
+class _Pending(NamedTuple):
+    """A checkpoint that is being written: Orbax's promise, one digest of it, and what was there before."""
+
+    step: int
+    response: Any
+    digest: str
+    before: list[int]
 
 
 def saved(folder: pathlib.Path) -> list[int]:
@@ -74,6 +84,7 @@ class Checkpoints:
         self._reading = reading
         self._folder = folder.absolute()
         self._failed = False
+        self._pending: list[_Pending] = []  # one at most
         self._open()
 
     def _open(self) -> None:
@@ -92,28 +103,65 @@ class Checkpoints:
         )
 
     def steps(self) -> list[int]:
+        """Of all that are saved, or being saved."""
+        return sorted({*self._written(), *(pending.step for pending in self._pending)})
+
+    def _written(self) -> list[int]:
         return [checkpoint.step for checkpoint in self._orbax.checkpoints]
 
     def save(self, step: int, params: Any, train: Any) -> None:
         """Write the checkpoint of `step`, all of it or nothing."""
-        items, before = {"params": params, "train": train}, self.steps()
-        leaves, why = digests(items), "Orbax declined"
+        self.begin(step, params, train)
+        self.wait()
+
+    def begin(self, step: int, params: Any, train: Any) -> None:
+        """As `save`, while training goes on: the items are copied and may change; `wait` raises what fails.
+
+        Several processes wait for it at once: one that is lost while Orbax waits for it would hold up the others.
+        """
+        self.wait()
+        items, before = {"params": params, "train": train}, self._written()
+        leaves = digests(items)
+        with self._saving(step):
+            response = self._orbax.save_checkpointables_async(
+                step, items, force=True, custom_metadata={"sha256": leaves}
+            )
+            if response is None:
+                raise RuntimeError("Orbax declined")
+            self._pending = [_Pending(step, response, one_digest(leaves), before)]
+        if jax.process_count() > 1:
+            self.wait()
+
+    def settle(self) -> None:
+        """Take in what is written by now, without waiting for more."""
+        if any((self._folder / str(pending.step)).exists() for pending in self._pending):
+            self.wait()
+
+    def wait(self) -> None:
+        """Until everything is on the disk, and in the manifest."""
+        pending, self._pending = self._pending, []
+        for step, response, digest, before in pending:
+            with self._saving(step):
+                if not response.result():
+                    raise RuntimeError("Orbax declined")
+            passing = self._kept is not None and step not in self._kept
+            keeping.note(self._folder / str(step), passing, digest)
+            for gone in {*before} - {*self._written()}:
+                keeping.note(self._folder / str(gone))
+
+    @contextlib.contextmanager
+    def _saving(self, step: int) -> Iterator[None]:
         try:
-            if self._orbax.save_checkpointables(step, items, force=True, custom_metadata={"sha256": leaves}):
-                passing = self._kept is not None and step not in self._kept
-                keeping.note(self._folder / str(step), passing, one_digest(leaves))
-                for gone in {*before} - {*self.steps()}:
-                    keeping.note(self._folder / str(gone))
-                return
+            yield
         except Exception as error:  # Orbax raises many kinds
             if gone := processes.lost(error):
                 raise gone from error
+            self._failed = True
             why = (str(error).splitlines() or [repr(error)])[0][:200]
-        self._failed = True
-        raise RunError(
-            f"checkpoint {self._folder / str(step)} could not be saved ({why}): make room on the disk or check "
-            "its rights; the same command resumes from the checkpoint before"
-        )
+            raise RunError(
+                f"checkpoint {self._folder / str(step)} could not be saved ({why}): make room on the disk or check "
+                "its rights; the same command resumes from the checkpoint before"
+            ) from error
 
     def holds(self, step: int, params: Any, train: Any) -> bool:
         """Whether the checkpoint of `step` is whole and these items bit for bit."""
@@ -162,6 +210,7 @@ class Checkpoints:
         return one_digest(written)
 
     def _verified(self, step: int, abstract: dict[str, Any]) -> dict[str, Any]:
+        self.wait()
         try:
             items = self._orbax.load_checkpointables(step, abstract)
             written = self._orbax.checkpointables_metadata(step).custom_metadata["sha256"]
@@ -185,6 +234,7 @@ class Checkpoints:
 
     def set_aside(self, step: int) -> pathlib.Path:
         """Rename a damaged checkpoint so that its step can be saved again; nothing is deleted."""
+        self.wait()
         self._orbax.close()
         target = next(
             path
@@ -206,8 +256,11 @@ class Checkpoints:
         return self.steps()
 
     def close(self) -> None:
-        with contextlib.suppress(Exception) if self._failed else contextlib.nullcontext():
-            self._orbax.close()  # raises the error of a failed save once more
+        try:
+            self.wait()
+        finally:
+            with contextlib.suppress(Exception) if self._failed else contextlib.nullcontext():
+                self._orbax.close()  # raises the error of a failed save once more
 
 
 class Beside:

@@ -106,6 +106,8 @@ class _Session:
                 self.arrive(state, now)
                 shown.set_postfix_str(self.summary(), refresh=False)
                 shown.update(count)
+                self.runs.settle()
+        self.runs.wait()
         return state
 
     @staticmethod

@@ -61,7 +61,7 @@ class SeedRuns:
         return states, damaged
 
     def save(self, now: int, states: step.State, program: Program) -> None:
-        """Write what is not there yet, logs first; a checkpoint of a seed ahead that differs now is set aside."""
+        """Begin to write what is not there yet, logs first; of a seed ahead, what differs now is set aside."""
         self.flush()
         for i, (name, store) in enumerate(self.stores.items()):
             saved = items(program.of_seed(states, i))
@@ -69,7 +69,17 @@ class SeedRuns:
                 if store.holds(now, *saved):
                     continue
                 print(f"{name}: step {now} now comes out otherwise; moved to {store.set_aside(now)}", file=sys.stderr)
-            store.save(now, *saved)
+            store.begin(now, *saved)
+
+    def settle(self) -> None:
+        """Take in what is written by now."""
+        for store in self.stores.values():
+            store.settle()
+
+    def wait(self) -> None:
+        """Until all is written."""
+        for store in self.stores.values():
+            store.wait()
 
     def open_logs(self) -> None:
         """Each resumes from its own newest step, which a seed that is ahead of the others has not to do again."""

@@ -124,8 +124,8 @@ FAULTS = [
     Fault(
         "the largest coordinates are kept and the smallest left out",
         "metrics/outliers.py",
-        "jnp.argsort(-jnp.square(centred(cloud_PD)).sum(axis=0))",
-        "jnp.argsort(jnp.square(centred(cloud_PD)).sum(axis=0))",
+        "jnp.argsort(-jnp.square(x_PD).sum(axis=0))",
+        "jnp.argsort(jnp.square(x_PD).sum(axis=0))",
     ),
     Fault(
         "a NaN is passed over",
@@ -211,8 +211,8 @@ FAULTS = [
     Fault(
         "of layers beside others the lower triangle is read",
         "metrics/comparison.py",
-        "return _beside(_layer(x_N, n), _layer(y_N, m), folds)",
-        "return _beside(_layer(x_N, m), _layer(y_N, n), folds)",
+        "return _beside(layer_of(x_N, n), layer_of(y_N, m), folds)",
+        "return _beside(layer_of(x_N, m), layer_of(y_N, n), folds)",
     ),
     Fault(
         "the score on the first direction has the sign of the eigenvector",

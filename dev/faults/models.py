@@ -114,8 +114,8 @@ FAULTS = [
     Fault(
         "the digest of the optimizer's state is lost",
         "anisoscope/training/checkpoint.py",
-        'custom_metadata={"sha256": digests(items)}',
-        'custom_metadata={"sha256": digests({"params": params})}',
+        "leaves = digests(items)",
+        'leaves = digests({"params": params})',
     ),
     Fault(
         "a checkpoint under the name of another step is read",

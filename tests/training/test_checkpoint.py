@@ -1,7 +1,9 @@
+import contextlib
 import errno
 import os
 import pathlib
 import shutil
+import time
 
 import jax
 import jax.numpy as jnp
@@ -55,6 +57,43 @@ def test_what_is_saved_comes_back_to_the_bit(store):
     assert store.steps() == [0, 1, 2]
     assert_same(store.restore(1, *map(abstract, items())), items(1))
     assert_same(store.restore_params(2), items(2)[0])
+
+
+def test_what_is_being_saved_may_change_and_is_told_once_it_is_whole(tmp_path):
+    """The state that is trained on is given away to the next step, and takes its memory."""
+    step = jax.jit(lambda tree: jax.tree.map(lambda a: a * 2 + 1, tree), donate_argnums=0)
+    large = {"kernel": jax.random.normal(jax.random.key(0), (2**22,)), "small": jnp.arange(8.0)}
+    train = {"opt_state": {}, "step": jnp.int32(3)}
+    expected = jax.tree.map(lambda a: np.array(a, copy=True), large)
+    with folder.locked(tmp_path), contextlib.closing(checkpoint.Checkpoints(tmp_path / "checkpoints", None)) as store:
+        store.begin(3, large, train)
+        assert store.steps() == [3]
+        assert not any("checkpoints/3" in path for path in manifest.read(tmp_path).states)
+        state = step(large)
+        for _ in range(8):
+            state = step(state)
+        jax.block_until_ready(state)
+        store.wait()
+        assert_same(store.restore_params(3), expected)
+        store.begin(4, expected, train | {"step": jnp.int32(4)})
+        deadline = time.monotonic() + 60
+        while not any("checkpoints/4" in path for path in manifest.read(tmp_path).states):
+            assert time.monotonic() < deadline
+            store.settle()
+    assert archive.examine(tmp_path, None).wrong == {}
+
+
+def test_a_save_that_fails_in_the_background_is_one_line_when_it_is_waited_for(store, tmp_path, monkeypatch):
+    store.save(0, *items())
+    store.begin(1, *items(1))
+
+    def full(*_):
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+    monkeypatch.setattr(type(store._pending[0].response), "result", full)
+    with pytest.raises(RunError, match=r"checkpoints/1 could not be saved \(.*No space left on device\): make room"):
+        store.begin(2, *items(2))
+    monkeypatch.undo()
 
 
 def test_an_interruption_is_kept_only_until_the_next_save(store):

@@ -132,7 +132,7 @@ def test_a_log_that_was_cut_is_told_and_keeps_what_it_has(tmp_path, capsys, left
 
 
 def test_the_log_is_on_the_disk_before_the_checkpoint(tmp_path, monkeypatch):
-    done, save, sync = [], checkpoint.Checkpoints.save, os.fsync
+    done, save, sync = [], checkpoint.Checkpoints.begin, os.fsync
 
     def synced(number):
         if pathlib.Path(f"/proc/self/fd/{number}").resolve() == tmp_path / "train.jsonl":
@@ -144,7 +144,7 @@ def test_the_log_is_on_the_disk_before_the_checkpoint(tmp_path, monkeypatch):
         return save(store, step, *items)
 
     monkeypatch.setattr(os, "fsync", synced)
-    monkeypatch.setattr(checkpoint.Checkpoints, "save", saved)
+    monkeypatch.setattr(checkpoint.Checkpoints, "begin", saved)
     train(tiny.config(steps=2), tmp_path)
     expected = [(what, step) for step in (0, 1, 2) for what in ("log", "checkpoint")]
     assert done[: len(expected)] == expected
