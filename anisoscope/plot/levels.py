@@ -45,20 +45,21 @@ def curves(table: pd.DataFrame, asked: set[str]) -> Figure | None:
             ax.fill_between(own["level"], own["low"], own["high"], color=look["color"], alpha=0.15, linewidth=0)
         ax.axhline(0, color="0.5", linewidth=0.8, zorder=1)
         ax.set_title(named(quantity), fontsize=style.SMALL)
-    for ax in axes[-1]:
+    for ax in axes.flat[: len(quantities)][-columns:]:  # the lowest of each column
         ax.set_xlabel("context gain (bits)", fontsize=style.SMALL)
     for ax in axes.flat[len(quantities) :]:
         ax.set_axis_off()
     strip.legend(*style.entries(axes.flat), loc="center", ncols=min(len(pairs), 2))
-    turned = turning(table, quantities)
-    style.title(figure, f"{turned} of {len(pairs) * len(quantities)} changes turn their sign with the context gain")
+    turned, of = turning(table, quantities), f"of {len(pairs) * len(quantities)} contrasts"
+    which = f" ({named(turned[0])})" if len(turned) == 1 else ""
+    style.title(figure, f"{len(turned)} {of}{which} change{'s' * (len(turned) == 1)} sign with the context gain")
     return figure
 
 
-def turning(table: pd.DataFrame, quantities: list[str]) -> int:
-    """Contrasts with an interval above 0 at one level and one below it at another."""
+def turning(table: pd.DataFrame, quantities: list[str]) -> list[str]:
+    """Quantities of contrasts with an interval above 0 at one level and one below it at another."""
     groups = table[table["quantity"].isin(quantities)].groupby(["quantity", *PAIR])
-    return sum(bool((own["low"] > 0).any() and (own["high"] < 0).any()) for _, own in groups)
+    return [name for (name, *_), own in groups if (own["low"] > 0).any() and (own["high"] < 0).any()]
 
 
 def words(pair: tuple[str, ...]) -> str:

@@ -3,6 +3,8 @@
 A formula that is not here is shown in its own words. One that no quantity has is an error when the site is built.
 """
 
+from collections.abc import Iterable
+
 FEWER = "NaN below 64 distinct points, or half of a cloud of fewer than 128."
 OVER = ", E over the cloud's points"
 TRUE = "y the token that the point is to predict: the next, or of masked characters its own; points without left out"
@@ -216,10 +218,10 @@ LATEX: dict[str, tuple[str, str]] = {
     f"mean over points of -log2 p_l(y), {TRUE}": (r"\left\langle -\log_2 p_l(y) \right\rangle", TRUE_TOKEN),
     f"mean over points of p_l(y), {TRUE}": (r"\left\langle p_l(y) \right\rangle", TRUE_TOKEN),
     "|U'W|_F^2 / k, U the k = 10 leading principal directions of the layer, W those of the tokens' unembeddings about their mean, times the"
-    " norm's scale; k/D by chance": (
+    " norm's scale, k at most the tokens less one; k/D by chance": (
         r"\frac{\left\| U^{\top} W \right\|_F^2}{k}, \qquad k = 10",
-        "U are the leading principal directions of the layer, W those of the tokens' unembeddings about their mean, times the norm's scale. k/D"
-        " by chance.",
+        "U are the leading principal directions of the layer, W those of the tokens' unembeddings about their mean, times the norm's scale. k is"
+        " less where there are fewer tokens. k/D by chance.",
     ),
     f"1 - (S_W / (n - K)) / (S_T / (n - 1)), S_W and S_T the squared distances from the means of the K true tokens and of all n points, {TRUE};"
     " 0 where tokens say nothing of the points": (
@@ -287,3 +289,17 @@ LATEX: dict[str, tuple[str, str]] = {
         "N are the 10 nearest distinct points in each cloud, of each point that is the first of its copies in both.",
     ),
 }
+
+
+def split_off(formula: str) -> tuple[str, str]:
+    """The formula, and in words which part of the cloud it is of."""
+    for words in (" of the cloud without", " without the longest"):
+        before, found, after = formula.partition(words)
+        if found:
+            return before.removesuffix(","), f"{found.strip()}{after}"
+    return formula, ""
+
+
+def stale(formulas: Iterable[str]) -> list[str]:
+    """What is typeset here and is no formula of these."""
+    return sorted({*LATEX} - {split_off(formula)[0] for formula in formulas})

@@ -13,7 +13,7 @@ from anisoscope.cli import explained, flags, options
 from anisoscope.cli.listing import entries
 from anisoscope.measurement.families.entries import FAMILIES, coordinates
 from anisoscope.measurement.quantity import Quantity
-from formulas import LATEX
+from formulas import LATEX, split_off, stale
 
 MARK = re.compile(r"<!-- generated: (\w+) -->")
 PICTURE = re.compile(r"<!-- picture: (\w+), (.+) -->")  # of the gallery, which is drawn before pages are read
@@ -42,10 +42,8 @@ CONFIGS = {
 
 def quantities() -> Iterator[str]:
     """A section for each family, and in it an entry for each quantity."""
-    if stale := set(LATEX) - {
-        split_off(one.formula)[0] for family in FAMILIES.values() for one in family.quantities.values()
-    }:
-        raise ExtensionError(f"docs/site/formulas.py typesets what is no quantity's formula: {sorted(stale)}")
+    if typeset := stale(one.formula for family in FAMILIES.values() for one in family.quantities.values()):
+        raise ExtensionError(f"docs/site/formulas.py typesets what is no quantity's formula: {typeset}")
     for name, family in FAMILIES.items():
         nulls = ", ".join(f"`{null}`" for null in family.nulls) or "none"
         yield from (f"## {name}", "", f"Measured of {CLOUD_OF[family.of]}. Null models: {nulls}.", "")
@@ -73,15 +71,6 @@ def entry(name: str, quantity: Quantity) -> Iterator[str]:
     }
     yield from (f"- {what}: {value}" for what, value in facts.items())
     yield ""
-
-
-def split_off(formula: str) -> tuple[str, str]:
-    """The formula, and in words which part of the cloud it is of."""
-    for words in (" of the cloud without", " without the longest"):
-        before, found, after = formula.partition(words)
-        if found:
-            return before.removesuffix(","), f"{found.strip()}{after}"
-    return formula, ""
 
 
 def labels(quantity: Quantity) -> str:

@@ -84,5 +84,5 @@ def test_a_change_over_levels_is_drawn_and_told_where_its_sign_turns(runs):
     inside(figure, "contrasts_by_level")
     (line,) = [line for line in figure.axes[0].lines if line.get_label() == "no sink → sink"]
     np.testing.assert_allclose(line.get_xydata(), [(0.5, -1), (1, -1), (1.5, 1), (2, 1)])
-    assert "1 of 2 changes turn" in title_of(figure)
+    assert "1 of 2 contrasts (growth of anisotropy) changes sign" in title_of(figure)
     assert draw.EXPERIMENT["contrasts_by_level"](Compared(runs, None, None)) is None
