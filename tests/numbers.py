@@ -111,6 +111,12 @@ def by_window(column: str, window: int | None = None) -> pd.Series:
     return rows[column] if window is None else rows[rows["window"] == window][column]
 
 
+def each_window() -> pd.DataFrame:
+    """All columns of that table by window and layer."""
+    rows = pd.read_csv(RESULTS / "real_models" / "bell_by_window.csv", dtype={"window": str, "layer": str})
+    return rows.set_index(rows.pop("window") + " " + rows.pop("layer"))
+
+
 def bits_per_byte(model: str) -> float:
     rows = pd.read_csv(RESULTS / "real_models" / "layers.csv").query("model == @model")
     return float(rows["bits_per_byte"].iloc[0])
