@@ -148,6 +148,19 @@ def test_a_manifest_that_is_swapped_with_another_file_comes_back_with_it(root, t
     assert (run / "figures" / "training_curve.png").stat().st_size > 0
 
 
+def test_a_manifest_of_another_folder_is_told_from_settings_that_were_changed(run, tmp_path):
+    """Those of two runs are exchanged: config.json, which is as it was asked for, must stay."""
+    other = command(f"--workdir={tmp_path / 'other'}", "--config.train.steps=1", "--stages=train")
+    assert other.returncode == 0, words(other)
+    settings = (run / "config.json").read_bytes()
+    torture.swap(run / "manifest.jsonl", tmp_path / "other" / "manifest.jsonl")
+    process = command(f"--workdir={run}", "--stages=verify", "--repair")
+    assert process.returncode == 0, words(process)
+    assert "manifest.jsonl is that of another folder; moved to " in process.stdout
+    assert (run / "config.json").read_bytes() == settings
+    assert command(f"--workdir={run}", "--stages=verify").returncode == 0
+
+
 @pytest.mark.slow
 def test_a_step_that_was_never_saved_is_that_of_a_run_that_saved_it(run, tmp_path):
     """Parameters and the optimizer's state, by their digests; and measured, beside those of the schedule."""

@@ -195,9 +195,9 @@ def layers(tables: dict[str, xr.Dataset], runs: xr.Dataset) -> pd.DataFrame:
     """A row per run, set of positions and layer, the last checkpoint: what shapes over depth are read off."""
     conditions, rows = dict(zip(runs.run.values, runs["condition"].values, strict=True)), []
     for name, table in tables.items():
-        last = table[[one for one in OVER_LAYERS if one in table]].isel(step=-1)
-        for positions in table.positions.values if last.data_vars else ():
-            means = last.sel(positions=positions, statistic="mean").drop_vars(["step", "positions", "statistic"])
+        there = [one for one in OVER_LAYERS if one in table]
+        for positions in table.positions.values if there else ():
+            means = table[there].isel(step=-1).sel(positions=positions, statistic="mean", drop=True)
             frame = means.reset_coords(drop=True).to_dataframe().reset_index()
             rows.append(frame.assign(run=name, condition=conditions[name], positions=positions))
     frame = pd.concat(rows) if rows else pd.DataFrame(columns=["layer"])

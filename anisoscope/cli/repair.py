@@ -202,12 +202,18 @@ def replay_checkpoints(
 def rebuild_settings(run: pathlib.Path, config: Config | None) -> None:
     """config.json from what the manifest or results.nc carries, where it cannot be read; UserError where none does.
 
-    And where that is of another config; None: who claims the folder compares.
+    And where that is of another config; None: who claims the folder compares. A manifest of other settings beside a
+    config.json of these is the one of another folder.
     """
     path, known = run / "config.json", keeping.of_folder(run)
     with contextlib.suppress(UserError):
-        files.read_json(path, "")
+        there = files.read_json(path, "")
         if not manifest.wrong(path, known.states.get(path.name, [manifest.entry_of(path, path.name)]), False):
+            return
+        if config and known.settings and differing(known.settings, config) and not differing(there, config):
+            print(
+                f"{run / manifest.NAME} is that of another folder; moved to {keeping.set_aside(run, [manifest.NAME])}"
+            )
             return
     then = known.settings
     if then is None:
@@ -217,22 +223,22 @@ def rebuild_settings(run: pathlib.Path, config: Config | None) -> None:
         return  # there is no run, which is told elsewhere
     if then is None:
         raise UserError(f"{path} is damaged, and neither {manifest.NAME} nor results.nc says what it held; write it")
-    if config:
-        refuse_other(path, then, config)
+    if config and (other := differing(then, config)):
+        raise UserError(f"{path} is damaged, and held other settings than these: {', '.join(other[:3])}")
     if exists(path):
         keeping.set_aside(run, ["config.json"])
     files.write_json(path, then)
     print(f"{path} is written again, from what {manifest.NAME} or results.nc says that it held")
 
 
-def refuse_other(path: pathlib.Path, then: dict, config: Config) -> None:
+def differing(then: dict, config: Config) -> list[str]:
+    """Names of the settings that are not those of the config."""
     before, now = flat(filled(then, to_dict(type(config)()))), flat(to_dict(config))
-    if other := [
+    return [
         field
         for field in sorted(before.keys() | now.keys())
         if not field.startswith(folder.ANYWHERE) and before.get(field) != now.get(field)
-    ]:
-        raise UserError(f"{path} is damaged, and held other settings than these: {', '.join(other[:3])}")
+    ]
 
 
 def compare(repaired: list[Repaired]) -> None:

@@ -3,20 +3,25 @@
 import contextlib
 import os
 import signal
+import sys
+import threading
 from collections.abc import Iterator
 from types import FrameType
+from typing import Any
 
 SIGNALS = (signal.SIGINT, signal.SIGTERM)
 INTERRUPTED = "interrupted; the same command resumes from the last checkpoint"
+LATER = 0.05  # seconds
 
 
 @contextlib.contextmanager
 def interruptible() -> Iterator[None]:
     """SIGINT and SIGTERM are heard from the beginning; `begin_writing` and utils/stop.py say how later on."""
-    before = {one: signal.signal(one, leave) for one in SIGNALS}
+    before, hook = {one: signal.signal(one, leave) for one in SIGNALS}, sys.unraisablehook
     try:
         yield
     finally:
+        sys.unraisablehook = hook
         for one, handler in before.items():
             signal.signal(one, handler)
 
@@ -31,3 +36,14 @@ def begin_writing() -> None:
     """Files are written from here on: a signal is an exception, so that whatever is half written is removed."""
     for one in SIGNALS:
         signal.signal(one, signal.default_int_handler)
+    sys.unraisablehook = once_more
+
+
+def once_more(unraisable: Any) -> None:
+    """An interruption where nothing can be raised, as while memory is collected, comes again a moment later."""
+    if not issubclass(unraisable.exc_type, KeyboardInterrupt):
+        sys.__unraisablehook__(unraisable)
+        return
+    timer = threading.Timer(LATER, os.kill, (os.getpid(), signal.SIGINT))
+    timer.daemon = True
+    timer.start()

@@ -23,7 +23,7 @@ from anisoscope.measurement.tables import files
 from anisoscope.plot import draw, papers
 from anisoscope.plot.report import page
 from anisoscope.tangents.curved import tables as curved
-from anisoscope.utils import folder, mesh
+from anisoscope.utils import folder, keeping, mesh
 from anisoscope.utils.errors import RunError, UserError
 from anisoscope.utils.files import read_json
 from anisoscope.utils.stop import Stop
@@ -93,11 +93,17 @@ def pretrained_model(config: PretrainedConfig, request: Request) -> None:
         with Stop() as stop:
             if "measure" in wanted:
                 revisions.run(source, stop)
-                on_disk.write_run(title, root)
+                correlate(title, root)
             if prepared:
                 tangents.run(prepared, stop)
     if "figures" in wanted:
         draw_measured(title, root, to)
+
+
+def correlate(name: str, root: pathlib.Path) -> None:
+    """correlations.csv of a model, whose folder nobody holds any more, and its line in the manifest."""
+    with keeping.alone(root):
+        on_disk.write_run(name, root)
 
 
 def similarity_of_runs(first: str, second: str, workdir: str | None, figures: str | None) -> None:
@@ -127,7 +133,7 @@ def pretrained_models(config: ModelsConfig, request: Request) -> None:
         with needing_torch():
             from anisoscope.measurement.sources.hub import several
         with Stop() as stop:
-            several.run(config, root, stop, on_disk.write_run)
+            several.run(config, root, stop, correlate)
     if "figures" in wanted:
         path = root / models.TABLE
         if not path.exists():
@@ -145,12 +151,14 @@ def draw_models(
     runs = {label: load(path) for label, path in shown.items()}
     drawn = {label: papers.Model(run, about[label]["modality"], about[label]["kind"]) for label, run in runs.items()}
     paths = draw.draw(draw.MODELS[paper], drawn, to)
-    if paper == "inherent":
-        modality = {label: one["modality"] for label, one in about.items()}
-        correlated = modalities.correlations({label: run.results for label, run in runs.items()}, modality)
-        files.write_csv(correlated, to / "correlations_by_modality.csv")
+    with keeping.alone(to, beside(to, root) / page.NAME):
+        if paper == "inherent":
+            modality = {label: one["modality"] for label, one in about.items()}
+            correlated = modalities.correlations({label: run.results for label, run in runs.items()}, modality)
+            files.write_csv(correlated, to / "correlations_by_modality.csv")
+        written = page.write(runs, runs, shown, beside(to, root))
     print(format_figures(paths, to))
-    print(f"page:    {page.write(runs, runs, shown, beside(to, root))}")
+    print(f"page:    {written}")
 
 
 def verify(config: Any, request: Request) -> None:

@@ -213,6 +213,12 @@ def test_tables_of_an_experiment_are_written_where_they_say_something(tmp_path):
         on_disk.read_runs(tmp_path)
 
 
+def test_runs_measured_without_the_spectrum_have_no_table_by_layer(tmp_path):
+    tables = {f"run_{seed}": made(seed)[["gride"]].assign_attrs(made(seed).attrs) for seed in (0, 1)}
+    paths = on_disk.write(folders(tables, tmp_path), tmp_path, {})
+    assert [path.name for path in paths] == ["runs.nc", "runs.csv"]
+
+
 def test_words_that_stand_for_nothing_elsewhere_are_words_here(tmp_path):
     """Variants named null and nan, a setting that is None in one of them, and a number that is missing."""
     tables = {f"{kind}_{seed}": made(seed) for kind in ("null", "nan") for seed in (0, 1)} | {

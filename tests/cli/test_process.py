@@ -1,12 +1,13 @@
 """Whatever surrounds the command: variables, links, closed output, names. One line each, before any work is done."""
 
 import json
+import subprocess
 import sys
 
 import pytest
 
 from anisoscope.cli import process
-from tests.program import here, main
+from tests.program import ROOT, here, main
 from tests.test_main import DECODER
 
 
@@ -23,6 +24,33 @@ def test_output_that_is_closed_is_no_traceback(monkeypatch):
     monkeypatch.setattr(sys, "stderr", None)
     assert process.main(["main.py", "--version"]) == 0
     assert process.main(["main.py", "--wrkdir"]) == 2
+
+
+INTERRUPTED_WHILE_COLLECTING = """
+import gc, os, signal, time
+from anisoscope.cli import signals
+
+def asked(phase, _):
+    gc.callbacks.clear()
+    os.kill(os.getpid(), signal.SIGTERM)
+
+with signals.interruptible():
+    signals.begin_writing()
+    gc.callbacks.append(asked)
+    try:
+        gc.collect()
+        time.sleep(30)
+    except KeyboardInterrupt:
+        print("heard")
+"""
+
+
+def test_an_interruption_while_memory_is_collected_is_not_lost():
+    """Python drops what a callback raises, with a traceback."""
+    done = subprocess.run(
+        [sys.executable, "-c", INTERRUPTED_WHILE_COLLECTING], cwd=ROOT, capture_output=True, text=True
+    )
+    assert (done.stdout, done.stderr) == ("heard\n", "")
 
 
 def test_links_that_lead_to_each_other_are_one_line(tmp_path):

@@ -1,6 +1,7 @@
 """The program as its users start it, on three checkpoints of a tiny training in local folders."""
 
 import json
+import os
 import shutil
 import subprocess
 
@@ -12,6 +13,8 @@ import torch
 
 from anisoscope.measurement.sources.hub import revision
 from anisoscope.measurement.tables import files
+from anisoscope.plot import draw
+from anisoscope.utils import manifest
 from anisoscope.utils.files import begun
 from tests.measurement.sources.hub import tiny
 from tests.program import ROOT, command, environment, here, refuse
@@ -41,6 +44,21 @@ def swept(training, tmp_path_factory):
     process = measure(training, workdir, "step0", "step20", "step60", stages="measure,figures")
     assert process.returncode == 0, process.stderr
     return workdir, process
+
+
+def test_all_that_it_writes_is_in_its_manifest(training, swept):
+    """What is not would be lost without a word."""
+    workdir, _ = swept
+    process = measure(training, workdir, "step0", "step20", "step60", stages="verify")
+    assert (process.returncode, len(process.stdout.splitlines())) == (0, 1), process.stdout
+    written = {path.relative_to(workdir).as_posix() for path in workdir.rglob("*") if path.is_file()}
+    own, figures = (manifest.read(folder).states for folder in (workdir, workdir / "figures"))
+    known = {*own} | {os.path.normpath(f"figures/{name}") for name in figures}
+    assert written - known == {
+        ".lock",
+        manifest.NAME,
+        *(f"figures/{name}" for name in (".lock", manifest.NAME, draw.MARK)),
+    }
 
 
 def test_revisions_are_steps_of_one_run(swept):
