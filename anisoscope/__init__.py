@@ -32,7 +32,7 @@ if TYPE_CHECKING:
     from anisoscope.measurement.recording.api import record, trainer_callback, write_table
     from anisoscope.plot.report.of_table import report
 
-__version__ = "0.4.0"
+__version__ = "0.4.1"
 __all__ = [
     "measure",
     "measure_attention",

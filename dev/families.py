@@ -1,9 +1,9 @@
-"""The further families on pretrained models and on the demo: results/families/layers.csv, loss.csv, and two figures.
+"""The further families on pretrained models and a pair of ours: results/families/layers.csv, loss.csv, two figures.
 
     .venv/bin/python -m dev.families [NAME=RUN ...]
 
-RUN is a folder that the commands of docs/findings/families.md have measured, NAME what it is called. Its first and last
-step are written to layers.csv first; other models stay there as they are.
+RUN is a folder that the commands of docs/findings/families.md have measured, or how the names of several seeds begin;
+NAME what it is called. Its first and last step are written to layers.csv first; other models stay there as they are.
 """
 
 import math
@@ -13,6 +13,7 @@ from collections.abc import Callable
 from typing import NamedTuple
 
 import pandas as pd
+import scipy.stats
 import xarray as xr
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
@@ -30,12 +31,23 @@ PARTS = ["mean", "low", "high"]
 NAMES = tuple(name for family in FURTHER for name in FAMILIES[family].quantities)
 ACROSS = {"next": 1, "before": -1}  # of layers by pairs: the other layer is the next one, or the one before
 AT = ("threshold", "ratio", "from_position")
-FIGURES_OF = {"families_pretrained": ("SmolLM2-135M", "Gemma 3 270M"), "families_demo": ("decoder", "encoder")}
+FIGURES_OF = {"families_pretrained": ("SmolLM2-135M", "Gemma 3 270M"), "families_pair": ("decoder", "encoder")}
 DIGITS = 4
 
 
 def read(name: str, root: pathlib.Path) -> pd.DataFrame:
-    """A row for each step, set of positions, quantity and layer."""
+    """A row for each step, set of positions, quantity and layer; of several seeds means, with Student's intervals."""
+    if (root / "results.nc").exists():
+        return read_one(name, root)
+    keys = ["model", "step", "positions", "quantity", "layer", "depth", "at"]
+    each = pd.concat(read_one(name, path.parent) for path in sorted(root.parent.glob(f"{root.name}*/results.nc")))
+    groups = each.assign(error=each["mean"]).groupby(keys, dropna=False, sort=False)
+    frame = groups.agg({**dict.fromkeys(["mean", "gaussian", "permuted"], "mean"), "error": "sem"})
+    half = frame["error"] * scipy.stats.t.ppf(0.975, groups.size() - 1)
+    return frame.assign(low=frame["mean"] - half, high=frame["mean"] + half).reset_index()[[*keys, *REST]]
+
+
+def read_one(name: str, root: pathlib.Path) -> pd.DataFrame:
     table = files.read_table(root / "results.nc")
     made = [_rows(table, one) for one in NAMES if one in table]
     frame = pd.concat(made).dropna(subset="mean")
@@ -191,7 +203,7 @@ def main(given: list[str]) -> None:
         there = tuple(model for model in models if model in set(kept.model))
         if there:
             with style.context():
-                draw(kept, there, trained_here=name == "families_demo").savefig(FIGURES / f"{name}.png", dpi=150)
+                draw(kept, there, trained_here=name == "families_pair").savefig(FIGURES / f"{name}.png", dpi=150)
     for panel in PANELS:
         for model in dict.fromkeys(kept.model):
             if not (own := of_panel(kept, panel, model)).empty:

@@ -55,6 +55,7 @@ QUANTITIES = {
         LENS,
         NOT_NEGATIVE,
         "bit",
+        version=2,
     ),
     "readout_probability": _readout(
         lambda lens: jnp.exp(lens.log_probability_NP),
@@ -62,6 +63,7 @@ QUANTITIES = {
         f"mean over points of p_l(y), {TRUE}",
         LENS,
         SHARE,
+        version=2,
     ),
     "readout_rank": _readout(
         lambda lens: lens.rank_NP,
@@ -69,6 +71,7 @@ QUANTITIES = {
         f"mean over points of 1 + the number of tokens with larger logits than y, {TRUE}",
         LENS,
         ONE_OR_MORE,
+        version=2,
     ),
     "readout_settled": _readout(
         lambda lens: lens.settled_NP,
@@ -94,6 +97,7 @@ QUANTITIES = {
         f"and of all n points, {TRUE}; 0 where tokens say nothing of the points",
         "reconstruction: NC1 of Papyan, Han and Donoho 2020 with tokens as classes, by traces",
         (-math.inf, 1.0),
+        version=2,
     ),
 }
 OF_POINTS = {name: quantity.read for name, quantity in QUANTITIES.items() if quantity.read}

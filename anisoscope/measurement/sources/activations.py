@@ -121,28 +121,29 @@ def of_model(
     apply: Callable[[Any, Array], tuple[Array, Any]],
     settings: MeasureConfig,
     readout: Callable[[Any], Readout] | None = None,
-    ahead: int = 1,
 ) -> Callable:
     """`activate` of a network, `apply(params, tokens_BT) -> (logits, Activations)`, on windows and shuffled ones.
 
-    Where its output is read off every layer, `readout(params)` says how, and the token to be told is so far `ahead`.
+    Where its output is read off every layer, `readout(params)` says how; the token to be told is the next one, unless
+    the windows come with others.
     """
     inputs = len(inputs_of(settings))
 
-    def activate(params: Any, references: dict[str, Any], windows: tuple[Array, Array]) -> tuple[Any, dict[str, Array]]:
+    def activate(params: Any, references: dict[str, Any], windows: tuple[Array, ...]) -> tuple[Any, dict[str, Array]]:
         tokens_ZWT = jnp.stack(windows[:inputs])
         activations_Z = jax.lax.map(lambda tokens_WT: apply(params, tokens_WT)[1], tokens_ZWT)
         if "readout" in settings.families:
-            activations_Z = Read(*activations_Z[:3], readout(params), targets(tokens_ZWT, ahead))
+            target_ZWT = windows[2][:inputs] if len(windows) > 2 else next_tokens(tokens_ZWT)
+            activations_Z = Read(*activations_Z[:3], readout(params), target_ZWT)
         return activations_Z, {name: apply(other, windows[0])[1].resid_LBTD for name, other in references.items()}
 
     return activate
 
 
-def targets(tokens_ZBT: Array, ahead: int) -> Array:
-    """The token so far ahead in the same window; -1 where the window ends before."""
-    missing = [(0, 0)] * (tokens_ZBT.ndim - 1) + [(0, ahead)]
-    return jnp.pad(tokens_ZBT, missing, constant_values=-1)[..., ahead:]
+def next_tokens(tokens_ZBT: Array) -> Array:
+    """The next token of the same window; -1 at its end."""
+    missing = [(0, 0)] * (tokens_ZBT.ndim - 1) + [(0, 1)]
+    return jnp.pad(tokens_ZBT, missing, constant_values=-1)[..., 1:]
 
 
 def of_probe(probe: Probe, settings: MeasureConfig, visible_TT: Array, known: Known | None = None) -> Batches:
@@ -152,7 +153,7 @@ def of_probe(probe: Probe, settings: MeasureConfig, visible_TT: Array, known: Kn
     the softmax over the other keys tells what sharpness there is apart from a sink on the first token.
     """
     visible_STT = jnp.stack([visible_TT, visible_TT.at[0].set(False).at[:, 0].set(False)])
-    windows = probe.tokens_GWT, probe.shuffled_GWT
+    windows = probe.tokens_GWT, probe.shuffled_GWT, *(() if probe.target_GZWT is None else (probe.target_GZWT,))
     return Batches(windows, keys(settings), probe.picks_SGP, visible_STT, probe.types, known)
 
 

@@ -20,7 +20,7 @@ from anisoscope.data import frequency
 from anisoscope.data.corpus import Corpus
 from anisoscope.measurement.families.trajectory import STRAIGHTEN
 from anisoscope.measurement.quantity import HERE, INHERENT, SHAPE_OF_LEARNING
-from anisoscope.measurement.sources.activations import targets
+from anisoscope.measurement.sources.activations import next_tokens
 from anisoscope.measurement.sources.probe import Probe
 from anisoscope.measurement.sources.program import probe_of
 from anisoscope.metrics.neighbours import nearest_neighbours
@@ -28,7 +28,6 @@ from anisoscope.metrics.points import of_points
 from anisoscope.metrics.scale import local_dimensions
 from anisoscope.metrics.trajectory import turns
 from anisoscope.models import transformer
-from anisoscope.training.objective import OBJECTIVES
 
 NEIGHBOURS = (20, 64, 128)  # of a local dimension: more of them see a larger scale, and have less noise
 VARIABLES = {  # what is read of each point: name, units, formula, source
@@ -97,7 +96,7 @@ def program(config: Config, corpus: Corpus) -> Callable[[dict, dict], xr.Dataset
     network, probe = transformer.build(config.model, corpus.vocab_size, "float32"), probe_of(config, corpus)
     tokens_WT, picks_P = jnp.asarray(probe.tokens_GWT[0]), probe.picks_SGP[0, 0]
     places = places_of(probe, corpus)
-    target_WT = targets(tokens_WT, 0 if OBJECTIVES[config.objective].drawn else 1)
+    target_WT = next_tokens(tokens_WT) if probe.target_GZWT is None else jnp.asarray(probe.target_GZWT[0, 0])
 
     @jax.jit
     @jax.default_matmul_precision("highest")

@@ -26,6 +26,8 @@ class Probe(NamedTuple):
     shuffled_GWT: np.ndarray  # the characters of a batch in random order: the null model of meaningless input
     picks_SGP: np.ndarray  # int32, indices into the W*T positions of a batch; S as in POSITION_SETS
     types: Types | None = None  # of all positions, (G, input, …): of the text, then of the shuffled one
+    # int32, the token that each position is to predict, -1: none; left out: the next one of the window
+    target_GZWT: np.ndarray | None = None
 
 
 def make_probe(

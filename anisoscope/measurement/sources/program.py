@@ -37,10 +37,13 @@ def probe_of(config: Config, corpus: Corpus) -> Probe:
     measure_batches = config.measure
     sizes = measure_batches.points, measure_batches.batches, measure_batches.folds
     probe = make_probe(corpus.valid, config.model.context, *sizes, measure_batches.seed, measure_batches.weighting)
-    if measure_batches.masked and OBJECTIVES[config.objective].drawn:
-        key = jax.random.key(measure_batches.seed)
-        texts = {name: getattr(probe, name) for name in ("tokens_GWT", "shuffled_GWT")}
-        probe = probe._replace(**{name: as_in_training(config, corpus, key, text) for name, text in texts.items()})
+    if OBJECTIVES[config.objective].drawn:
+        texts, key = np.stack([probe.tokens_GWT, probe.shuffled_GWT], axis=1), jax.random.key(measure_batches.seed)
+        target_GZWT = np.full_like(texts, -1)
+        if measure_batches.masked:
+            for z in range(texts.shape[1]):
+                texts[:, z], target_GZWT[:, z] = as_in_training(config, corpus, key, texts[:, z])
+        probe = probe._replace(tokens_GWT=texts[:, 0], shuffled_GWT=texts[:, 1], target_GZWT=target_GZWT)
     if not config.model.same_first:
         return probe
     return probe._replace(
@@ -48,13 +51,19 @@ def probe_of(config: Config, corpus: Corpus) -> Probe:
     )
 
 
-def as_in_training(config: Config, corpus: Corpus, key: jax.Array, tokens_GWT: np.ndarray) -> np.ndarray:
-    """With characters masked as a batch of training has them; each window draws its own, the same at every step."""
+def as_in_training(
+    config: Config, corpus: Corpus, key: jax.Array, tokens_GWT: np.ndarray
+) -> tuple[np.ndarray, np.ndarray]:
+    """With characters masked as a batch of training has them, and what these are, -1 where none is asked for.
+
+    Each window draws its own, the same at every step.
+    """
     windows_BT = tokens_GWT.reshape(-1, tokens_GWT.shape[-1])
     windows_BL = np.concatenate([windows_BT, windows_BT[:, -1:]], axis=1)  # the last is no input
     examples_B = np.arange(len(windows_BL))
     batch = OBJECTIVES[config.objective].batch(config.model, windows_BL, key, examples_B, corpus.mask_token)
-    return np.asarray(batch.tokens_BT).reshape(tokens_GWT.shape)
+    asked_BT = np.where(np.asarray(batch.weights_BT) > 0, batch.targets_BT, -1)
+    return np.asarray(batch.tokens_BT).reshape(tokens_GWT.shape), asked_BT.reshape(tokens_GWT.shape)
 
 
 def begun_with(token: int, tokens_GWT: np.ndarray) -> np.ndarray:
@@ -113,12 +122,14 @@ def _prepared(
         parts, units = P(None, mesh.AXES) if probe.tokens_GWT.shape[1] % devices.size == 0 else P(), P()
         shardings = mesh.parameter_sharding(devices, params)
     split, whole = NamedSharding(devices, parts), NamedSharding(devices, P())
-    probe = jax.device_put(probe, Probe(tokens_GWT=split, shuffled_GWT=split, picks_SGP=whole, types=whole))
+    probe = jax.device_put(
+        probe, Probe(tokens_GWT=split, shuffled_GWT=split, picks_SGP=whole, types=whole, target_GZWT=whole)
+    )
     model = dataclasses.replace(config.model, mask="bidirectional")  # whose place the mask takes that is given
     model = dataclasses.replace(model, **{name: getattr(ModelConfig(), name) for name in idle(model)})
     visible_TT = jax.device_put(np.asarray(visible_keys(config.model, config.model.context)), whole)
-    by_units, ahead = shared is not None, 0 if OBJECTIVES[config.objective].drawn else 1
-    compute = _computation(model, config.measure, corpus.vocab_size, devices, by_units, config.mesh, hook_points, ahead)
+    by_units = shared is not None
+    compute = _computation(model, config.measure, corpus.vocab_size, devices, by_units, config.mesh, hook_points)
     sizes = config.measure.batches, len(POSITION_SETS)
     unknown = comparison.nothing_found(sizes, model.layers + 1, config.measure.points, config.measure.folds)
     compared = "comparison" in config.measure.families
@@ -144,7 +155,6 @@ def _computation(
     by_units: bool,
     layout: MeshConfig,
     hook_points: tuple[str, ...],
-    ahead: int,
 ) -> Callable[..., Measured]:
     """Runs of an experiment that share model and settings compile it once, whatever their masks: these are data."""
     network = transformer.build(model, vocab_size, "float32", hook_points)
@@ -161,9 +171,9 @@ def _computation(
         return transformer.readout(model, given[0])
 
     over_clouds = mesh.over_clouds(layout, bytes_of_cloud(settings.points, model.width, settings.families))
-    spec = Spec(of_model(apply, settings, readout, ahead), settings, over_clouds=over_clouds)
+    spec = Spec(of_model(apply, settings, readout), settings, over_clouds=over_clouds)
     if by_units and devices.size > 1:
-        activate = of_model(mesh.over_windows(devices, apply), settings, readout, ahead)
+        activate = of_model(mesh.over_windows(devices, apply), settings, readout)
         spec = Spec(activate, settings, mesh.over_units(devices), over_clouds)
 
     def measured(

@@ -41,6 +41,14 @@ def test_an_encoder_reads_its_windows_masked_as_in_training_and_a_decoder_never(
         assert (0.02 < changed < 0.35) if kind == "masked" else changed == 0
         said = [provenance.attributes(config, corpus, "run")["input"] for config in configs]
         assert [" masked as in training" in one for one in said] == [False, kind == "masked"]
+        if kind == "next":
+            assert plain.target_GZWT is masked.target_GZWT is None
+            continue
+        assert (plain.target_GZWT == -1).all()  # of text that is all there, nothing is asked
+        target_GWT = masked.target_GZWT[:, 0]
+        assert (target_GWT[hidden] >= 0).all()
+        np.testing.assert_array_equal(target_GWT[target_GWT >= 0], plain.tokens_GWT[target_GWT >= 0])
+        assert (masked.tokens_GWT != plain.tokens_GWT)[target_GWT < 0].sum() == 0
 
 
 def test_windows_are_aligned_whole_and_drawn_once():
