@@ -2,7 +2,7 @@
 
 points/<step>.nc in the folder of a run holds the points of the first batch, all positions: those of the first cloud.
 
-Letters: G probe batches, M all positions of the windows, S sets of positions.
+Letters: G probe batches, M all positions of the windows, S sets of positions, Z inputs of a batch.
 """
 
 import math
