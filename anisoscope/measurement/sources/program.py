@@ -1,6 +1,6 @@
 """The program that measures the checkpoints of a run: compiled once for all of them, and spread over the devices.
 
-Letters: G probe batches, S sets of positions.
+Letters: G probe batches, S sets of positions, Z inputs of a batch.
 """
 
 import dataclasses
