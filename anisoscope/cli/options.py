@@ -1,5 +1,7 @@
 """The flags beside an experiment's settings: what they are, what they may be, and the words of --help."""
 
+import errno
+import os
 import pathlib
 from collections.abc import Iterator
 from typing import Any, NamedTuple
@@ -77,6 +79,15 @@ def defined() -> Flags:
     return given
 
 
+def leads_nowhere(path: str) -> bool:
+    """Whether its links go round in a circle."""
+    try:
+        os.stat(path)
+    except OSError as error:
+        return error.errno == errno.ELOOP
+    return False
+
+
 def parse(words: list[str]) -> flags.FlagValues:
     """The flags beside the experiment's settings; UserError, one line, where they are wrong."""
     given = defined()
@@ -97,6 +108,8 @@ def parse(words: list[str]) -> flags.FlagValues:
             raise UserError(f"--{name}= names nothing; give a name or leave it out")
         if not is_text(given[name].value or ""):
             raise UserError(f"--{name}={given[name].value!r} is no UTF-8, in which checkpoints are named; name another")
+        if leads_nowhere(given[name].value or ""):
+            raise UserError(f"--{name}={given[name].value}: links lead to each other; name another")
     if given["similarity"].present and len(given.similarity) != 2:
         raise UserError("--similarity compares two runs; name two folders, as --similarity=runs/a,runs/b@256")
     if given.completion not in (None, *SHELLS):
