@@ -179,10 +179,10 @@ def draw(frame: pd.DataFrame, models: tuple[str, ...], trained_here: bool) -> Fi
     for model, color, y in zip(models, style.OKABE_ITO, (0.95, 0.83), strict=False) if len(models) > 1 else ():
         axes[0, 0].text(0.97, y, model, color=color, fontsize=style.SMALL, ha="right", transform=axes[0, 0].transAxes)
     dashed = "before training" if trained_here else "without position 0 of each window"
-    style.title(figure, f"Further families, {' and '.join(models)}")
-    said = (
-        f"Dashed: {dashed}; dotted: the Gaussian null model. Bands: 95 % intervals by windows; sinks and massive: means"
-    )
+    ours = "Further families, five decoders and five encoders of 4 layers"
+    style.title(figure, ours if trained_here else f"Further families, {' and '.join(models)}")
+    by = "over seeds" if trained_here else "by windows"
+    said = f"Dashed: {dashed}; dotted: the Gaussian null model. Bands: 95 % intervals {by}; sinks and massive: means"
     style.small_print(figure, [f"{said} over layers. Linearity: less what chance gives."])
     return figure
 

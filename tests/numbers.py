@@ -178,12 +178,17 @@ def by_level(quantity: str, share: float) -> pd.Series:
 
 
 def further(
-    model: str, quantity: str, at: str | None = None, positions: str = "all", column: str = "mean"
+    model: str,
+    quantity: str,
+    at: str | None = None,
+    positions: str = "all",
+    column: str = "mean",
+    step: int | None = None,
 ) -> pd.Series:
-    """A quantity of a further family by layer, at the last step."""
+    """A quantity of a further family by layer, at a step; left out: the last."""
     rows = pd.read_csv(RESULTS / "families" / "layers.csv", dtype={"at": str})
     rows = rows.query("model == @model and quantity == @quantity and positions == @positions")
-    rows = rows[rows["step"] == rows["step"].max()]
+    rows = rows[rows["step"] == (rows["step"].max() if step is None else step)]
     return (rows if at is None else rows[rows["at"] == at]).set_index("layer")[column]
 
 
