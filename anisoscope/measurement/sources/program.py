@@ -39,7 +39,7 @@ def probe_of(config: Config, corpus: Corpus) -> Probe:
     probe = make_probe(corpus.valid, config.model.context, *sizes, measure_batches.seed, measure_batches.weighting)
     if OBJECTIVES[config.objective].drawn:
         texts, key = np.stack([probe.tokens_GWT, probe.shuffled_GWT], axis=1), jax.random.key(measure_batches.seed)
-        target_GZWT = np.full_like(texts, -1)
+        target_GZWT = texts.copy()  # of text that is all there, what stands at the position
         if measure_batches.masked:
             for z in range(texts.shape[1]):
                 texts[:, z], target_GZWT[:, z] = as_in_training(config, corpus, key, texts[:, z])
