@@ -192,7 +192,7 @@ def test_of_an_encoder_the_readout_tells_what_was_masked_or_where_nothing_is_all
     own_WT = -np.take_along_axis(log_p_WTV, text_WT[..., None], -1)[..., 0] / np.log(2)
     picks_P = probe.picks_SGP[0, 0]
     asked_P = probe.target_GZWT[0, 0].ravel()[picks_P] >= 0
-    assert 0 < asked_P.sum()
+    assert asked_P.sum() > 0
     assert (asked_P.sum() == len(asked_P)) == (not masked)
     np.testing.assert_allclose(loss, own_WT.ravel()[picks_P][asked_P].mean(), rtol=1e-5)
 
