@@ -47,7 +47,7 @@ def pairs() -> Figure:
             )
         ax.set(title=words, xlabel="layer (0 = embedding)", xticks=groups.index)
     axes[0].set(ylabel="anisotropy", ylim=(0, None))
-    style.title(figure, "Small decoders: a valley under Muon, and a rise that is no bell under AdamW")
+    style.title(figure, "Small decoders: a valley under Muon, a low peak in block 2 under AdamW")
     style.small_print(
         figure, ["4 layers, D=64, rotary positions, last checkpoint. Bands: 95 % intervals over five seeds."]
     )
@@ -58,6 +58,7 @@ def search() -> Figure:
     """Sinks and bells of all runs, and the profiles of those that have something to show."""
     rows = pd.concat([pd.read_csv(RESULTS / "sink_search" / f"{name}.csv") for name in SEARCH])
     rows = rows.drop_duplicates("run").set_index("run").drop(["long", "together_deep"])  # there twice, by another name
+    rows = rows[~rows.index.str.endswith("_masked")]  # encoders
     figure = style.new(style.PAGE, 3.2)
     left, right = figure.subplots(1, 2)
     looks = style.inks(TOLD)
@@ -84,8 +85,8 @@ def search() -> Figure:
     style.title(
         figure, f"A sink, a bell and a massive vector come apart: {both} of {len(rows)} runs have sink and bell"
     )
-    said = "Decoders on characters, one seed each, last checkpoint; 4 blocks and learned positions unless named "
-    said += "otherwise; colours are those of the left panel. "
+    said = "Decoders on characters, last checkpoint, one seed each but the rotary one of 12 blocks; those named have 4 "
+    said += "blocks and learned positions, unless they say otherwise. Grey: all others. Colours are of the left panel. "
     said += f"Dashed: {SINK_FROM} of attention, and a peak {BELL} above both ends."
     style.small_print(figure, [said])
     return figure

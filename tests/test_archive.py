@@ -1,5 +1,6 @@
 """Is a run whole, and how does it come back: `--stages=verify`, `--repair` and `--stages=replay`."""
 
+import json
 import pathlib
 import random
 import shutil
@@ -159,6 +160,17 @@ def test_a_manifest_of_another_folder_is_told_from_settings_that_were_changed(ru
     assert "manifest.jsonl is that of another folder; moved to " in process.stdout
     assert (run / "config.json").read_bytes() == settings
     assert command(f"--workdir={run}", "--stages=verify").returncode == 0
+
+
+def test_settings_that_were_changed_are_refused_whoever_asks_for_them(run):
+    there = json.loads((run / "config.json").read_text())
+    there["train"]["steps"] += 1
+    (run / "config.json").write_text(json.dumps(there))
+    process = command(
+        f"--workdir={run}", "--stages=verify", "--repair", f"--config.train.steps={there['train']['steps']}"
+    )
+    assert process.returncode == 2
+    assert "config.json is damaged, and held other settings than these: train.steps" in process.stderr
 
 
 @pytest.mark.slow

@@ -210,7 +210,7 @@ def rebuild_settings(run: pathlib.Path, config: Config | None) -> None:
         there = files.read_json(path, "")
         if not manifest.wrong(path, known.states.get(path.name, [manifest.entry_of(path, path.name)]), False):
             return
-        if config and known.settings and differing(known.settings, config) and not differing(there, config):
+        if config and not differing(there, config) and foreign(run, known, config):
             print(
                 f"{run / manifest.NAME} is that of another folder; moved to {keeping.set_aside(run, [manifest.NAME])}"
             )
@@ -229,6 +229,14 @@ def rebuild_settings(run: pathlib.Path, config: Config | None) -> None:
         keeping.set_aside(run, ["config.json"])
     files.write_json(path, then)
     print(f"{path} is written again, from what {manifest.NAME} or results.nc says that it held")
+
+
+def foreign(run: pathlib.Path, known: manifest.Manifest, config: Config) -> bool:
+    """Whether a manifest is that of another folder: of other settings, and of other files than most that lie here."""
+    if not (known.settings and differing(known.settings, config)):
+        return False
+    others = {path: states for path, states in known.states.items() if path != "config.json"}
+    return 2 * sum(bool(manifest.wrong(run / path, states, False)) for path, states in others.items()) > len(others)
 
 
 def differing(then: dict, config: Config) -> list[str]:

@@ -11,6 +11,7 @@ import hashlib
 import json
 import os
 import pathlib
+import sys
 from collections.abc import Iterator
 from typing import Any, NamedTuple
 
@@ -133,8 +134,8 @@ class Checkpoints:
             self.wait()
 
     def settle(self) -> None:
-        """Take in what is written by now, without waiting for more."""
-        if any((self._folder / str(pending.step)).exists() for pending in self._pending):
+        """Take in what is written by now, or raise what failed, without waiting for more."""
+        if self._pending and not self._orbax.is_saving_in_progress():
             self.wait()
 
     def wait(self) -> None:
@@ -144,10 +145,10 @@ class Checkpoints:
             with self._saving(step):
                 if not response.result():
                     raise RuntimeError("Orbax declined")
-            passing = self._kept is not None and step not in self._kept
-            keeping.note(self._folder / str(step), passing, digest)
-            for gone in {*before} - {*self._written()}:
-                keeping.note(self._folder / str(gone))
+                passing = self._kept is not None and step not in self._kept
+                keeping.note(self._folder / str(step), passing, digest)
+                for gone in {*before} - {*self._written()}:
+                    keeping.note(self._folder / str(gone))
 
     @contextlib.contextmanager
     def _saving(self, step: int) -> Iterator[None]:
@@ -165,6 +166,7 @@ class Checkpoints:
 
     def holds(self, step: int, params: Any, train: Any) -> bool:
         """Whether the checkpoint of `step` is whole and these items bit for bit."""
+        self.wait()
         items = {"params": params, "train": train}
         try:
             return digests(self._verified(step, items)) == digests(items)
@@ -178,6 +180,7 @@ class Checkpoints:
 
     def restore_params(self, step: int) -> Any:
         """Parameters alone, as NumPy arrays, with no model or optimizer at hand."""
+        self.wait()
         try:
             stored = self._orbax.checkpointables_metadata(step).metadata["params"]
         except Exception as error:  # Orbax raises many kinds, a bare Exception among them
@@ -256,8 +259,10 @@ class Checkpoints:
         return self.steps()
 
     def close(self) -> None:
+        failing = sys.exc_info()[0] is not None  # that is told, and not what came of it
         try:
-            self.wait()
+            with contextlib.suppress(RunError) if failing else contextlib.nullcontext():
+                self.wait()
         finally:
             with contextlib.suppress(Exception) if self._failed else contextlib.nullcontext():
                 self._orbax.close()  # raises the error of a failed save once more

@@ -23,6 +23,7 @@ from anisoscope.measurement.quantity import HERE, INHERENT, SHAPE_OF_LEARNING
 from anisoscope.measurement.sources.activations import next_tokens
 from anisoscope.measurement.sources.probe import Probe
 from anisoscope.measurement.sources.program import probe_of
+from anisoscope.measurement.tables.measurements import POINTS_VERSION
 from anisoscope.metrics.neighbours import nearest_neighbours
 from anisoscope.metrics.points import of_points
 from anisoscope.metrics.scale import local_dimensions
@@ -67,7 +68,7 @@ def table(values: dict[str, np.ndarray], places: dict[str, Any], attributes: dic
         variables[name] = dims, values[name], words
     layers, points = values["norm"].shape
     labels = {"layer": np.arange(layers), "neighbours": list(NEIGHBOURS), "point": np.arange(points)}
-    return xr.Dataset(variables, labels | places, attributes)
+    return xr.Dataset(variables, labels | places, attributes | {"version": POINTS_VERSION})
 
 
 def places_of(probe: Probe, corpus: Corpus) -> dict[str, Any]:

@@ -46,6 +46,8 @@ def probe_of(config: Config, corpus: Corpus) -> Probe:
         probe = probe._replace(tokens_GWT=texts[:, 0], shuffled_GWT=texts[:, 1], target_GZWT=target_GZWT)
     if not config.model.same_first:
         return probe
+    if probe.target_GZWT is not None:  # what stands there is never told
+        probe.target_GZWT[..., 0] = -1
     return probe._replace(
         **{name: begun_with(corpus.mask_token, getattr(probe, name)) for name in ("tokens_GWT", "shuffled_GWT")}
     )

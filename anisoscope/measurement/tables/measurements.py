@@ -20,6 +20,7 @@ UNSAID = {
     "hidden_states": "blocks",
 }  # settings that tables of old do not name, and were made by
 STREAM, POINTS, TANGENTS = "the residual stream", "points", "tangents"  # what tables are of, beside hook points
+POINTS_VERSION = 2  # of tables of single points: raised when values change in substance
 ASIDE = "older_layout"  # the folder beside the tables that takes those that cannot be read
 
 
@@ -61,7 +62,7 @@ def plan(
 def _missing(table: xr.Dataset | None, families: tuple[str, ...], nulls: tuple[str, ...], of: str) -> Missing:
     """Of a table; one of single points is there as a whole, or not at all."""
     if of == POINTS:
-        return {POINTS: ()} if table is None else {}
+        return {POINTS: ()} if table is None or table.attrs.get("version") != POINTS_VERSION else {}
     return missing(table, families, nulls)
 
 
