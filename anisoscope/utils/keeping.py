@@ -69,10 +69,19 @@ class _Keeper:
             both = (states[:1], states[-1:]) if len(states) > 1 else ()
             if [bool(manifest.wrong(self.folder / name, one, True)) for one in both] == [False, True]:
                 self.manifest.states[name] = states[:1]
+            self._take_in_what_has_grown(name)
         if not self.manifest.sessions or self.manifest.sessions[-1] != self.about:
             self.manifest.sessions.append(self.about)
         self.session = len(self.manifest.sessions) - 1
         self.compact(ended=False)
+
+    def _take_in_what_has_grown(self, name: str) -> None:
+        """Lines of a log that a kill came after, before they were written down here."""
+        path, last = self.folder / name, self.manifest.states[name][-1]
+        if self.manifest.ended or not last.blocks or not manifest.wrong(path, [last], False):
+            return
+        if not manifest.wrong(path, [last], True):
+            self.manifest.states[name] = [manifest.entry_of(path, name, last)._replace(session=last.session)]
 
     def compact(self, ended: bool = True) -> None:
         """Write it anew, shortest."""
@@ -102,9 +111,8 @@ def keeping(folder: pathlib.Path) -> Iterator[None]:
     finally:
         files.watchers.remove(_written)
         del _keepers[folder]
-        if keeper.begun:
-            with contextlib.nullcontext() if ended else contextlib.suppress(OSError):
-                keeper.compact(ended)
+        if keeper.begun and ended:  # after an interruption, of a file may hold what was before its last line
+            keeper.compact()
 
 
 @contextlib.contextmanager

@@ -220,3 +220,40 @@ def test_figures_are_drawn_where_a_system_has_no_locks(tmp_path, monkeypatch):
     with keeping.alone(tmp_path):
         files.write(tmp_path / "a.csv", "a")
     assert (tmp_path / "a.csv").read_text() == "a"
+
+
+def test_an_interruption_between_a_line_and_its_file_is_no_damage(folder, monkeypatch):
+    """The line is on the disk first; then the file is as it was, or gone."""
+
+    def interrupted(*_):
+        raise KeyboardInterrupt
+
+    def draw_again():
+        with keeping.keeping(folder), monkeypatch.context() as patch:
+            files.remove(folder / "a.csv")
+            patch.setattr(os, "replace", interrupted)
+            patch.setattr(os, "rename", interrupted)
+            files.write(folder / "a.csv", "anew")
+
+    with pytest.raises(KeyboardInterrupt):
+        draw_again()
+    assert not (folder / "a.csv").exists()
+    assert wrong(folder) == {}
+    with keeping.keeping(folder):
+        files.write(folder / "c.csv", "of c.csv")
+    assert wrong(folder) == {}
+
+
+def test_lines_that_a_kill_came_after_are_taken_in_by_the_next_session(folder):
+    lines = (folder / manifest.NAME).read_bytes().splitlines(keepends=True)
+    (folder / manifest.NAME).write_bytes(b"".join(line for line in lines if b'"end"' not in line))
+    with open(folder / "train.jsonl", "a") as log:
+        log.write('{"step": 200}\n')
+    assert wrong(folder) == {}
+    with keeping.keeping(folder):
+        keeping.begin(folder)
+    assert manifest.read(folder).ended
+    assert wrong(folder) == {}
+    with open(folder / "train.jsonl", "a") as log:
+        log.write('{"step": 201}\n')
+    assert [*wrong(folder)] == ["train.jsonl"]
