@@ -2,8 +2,9 @@
 
 A line is JSON, a tab and the first digits of a sha256: of those of the line before, and the JSON. So a line that is
 changed, lost or moved shows. It is on the disk before its file is. A kill between the two leaves the file as it was,
-and so the line before the last one of a path holds too, until the next session has looked. What has no line (a
-checkpoint that a kill came after, a run of an earlier version) is not known yet, and no damage.
+and so the line before the last one of a path holds too, until the next session has looked; of a new file, that it was
+not there. What has no line (a checkpoint that a kill came after, a run of an earlier version) is not known yet, and no
+damage.
 """
 
 import hashlib
@@ -109,6 +110,7 @@ def read(folder: pathlib.Path) -> Manifest:
         return found
     *lines, rest = content.split(b"\n")
     found.there, found.ended = True, False
+    newest = None
     for number, line in enumerate(lines, 1):
         text, _, digits = line.rpartition(b"\t")
         good = digits.decode(errors="replace") == guard(found.guard, text)
@@ -116,15 +118,20 @@ def read(folder: pathlib.Path) -> Manifest:
         try:
             if not good:
                 raise ValueError("it has changed")
-            _take(found, files.from_json(text))
+            newest = _take(found, files.from_json(text))
         except (ValueError, KeyError, TypeError, AttributeError, IndexError):
             found.damaged.append(number)
     if found.ended and rest:  # a kill leaves a line cut short where there is no end yet
         found.damaged.append(len(lines) + 1)
+    if (
+        not found.ended and len(states := found.states.get(newest or "", ())) == 1
+    ):  # a kill may have come before the file
+        found.states[newest] = [Entry(newest, None, ""), *states]
     return found
 
 
-def _take(found: Manifest, values: dict[str, Any]) -> None:
+def _take(found: Manifest, values: dict[str, Any]) -> str | None:
+    """The path that a line is of."""
     found.ended = "end" in values
     if "session" in values and "path" not in values:
         number = values.pop("session")
@@ -138,7 +145,9 @@ def _take(found: Manifest, values: dict[str, Any]) -> None:
         first, before = values.pop("from", 0), found.states.get(values["path"], [Entry("", 0, "")])[-1]
         values.pop("step", None)
         blocks = (*before.blocks[:first], *map(tuple, values.pop("blocks", ())))
-        found.add(_sound(Entry(**{"sha256": ""} | values, blocks=blocks)))
+        found.add(entry := _sound(Entry(**{"sha256": ""} | values, blocks=blocks)))
+        return entry.path
+    return None
 
 
 def _sound(entry: Entry) -> Entry:

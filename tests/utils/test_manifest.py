@@ -222,7 +222,8 @@ def test_figures_are_drawn_where_a_system_has_no_locks(tmp_path, monkeypatch):
     assert (tmp_path / "a.csv").read_text() == "a"
 
 
-def test_an_interruption_between_a_line_and_its_file_is_no_damage(folder, monkeypatch):
+@pytest.mark.parametrize("name", ["a.csv", "new.csv"])
+def test_an_interruption_between_a_line_and_its_file_is_no_damage(folder, monkeypatch, name):
     """The line is on the disk first; then the file is as it was, or gone."""
 
     def interrupted(*_):
@@ -230,14 +231,14 @@ def test_an_interruption_between_a_line_and_its_file_is_no_damage(folder, monkey
 
     def draw_again():
         with keeping.keeping(folder), monkeypatch.context() as patch:
-            files.remove(folder / "a.csv")
+            files.remove(folder / name)
             patch.setattr(os, "replace", interrupted)
             patch.setattr(os, "rename", interrupted)
-            files.write(folder / "a.csv", "anew")
+            files.write(folder / name, "anew")
 
     with pytest.raises(KeyboardInterrupt):
         draw_again()
-    assert not (folder / "a.csv").exists()
+    assert not (folder / name).exists()
     assert wrong(folder) == {}
     with keeping.keeping(folder):
         files.write(folder / "c.csv", "of c.csv")
