@@ -231,6 +231,7 @@ def test_an_interruption_between_a_line_and_its_file_is_no_damage(folder, monkey
 
     def draw_again():
         with keeping.keeping(folder), monkeypatch.context() as patch:
+            keeping.begin(folder)
             files.remove(folder / name)
             patch.setattr(os, "replace", interrupted)
             patch.setattr(os, "rename", interrupted)
