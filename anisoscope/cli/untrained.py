@@ -33,7 +33,8 @@ def untrained_blocks(config: UntrainedConfig, request: Request) -> None:
     """Measure and draw untrained blocks under bias: one folder, with neither text nor training."""
 
     def measure() -> None:
-        with Stop() as stop:
+        with Stop() as stop:  # a request is heard from before the folder has its first file
+            folder.record_environment(request.root, None)
             untrained.run(config, request.root, request.title, stop)
 
     without_text(config, request, draw.UNTRAINED, measure)
@@ -41,7 +42,12 @@ def untrained_blocks(config: UntrainedConfig, request: Request) -> None:
 
 def curved_manifolds(config: CurvedConfig, request: Request) -> None:
     """Measure and draw a probe's gradients on curved manifolds, likewise."""
-    without_text(config, request, draw.CURVED, lambda: curved.run(config, request.root, request.title))
+
+    def measure() -> None:
+        folder.record_environment(request.root, None)
+        curved.run(config, request.root, request.title)
+
+    without_text(config, request, draw.CURVED, measure)
 
 
 def without_text(config: Any, request: Request, figures: dict, measure: Callable[[], None]) -> None:
@@ -51,7 +57,6 @@ def without_text(config: Any, request: Request, figures: dict, measure: Callable
     if "measure" in wanted:
         folder.claim(root, config, new=True)
         with folder.locked(root):
-            folder.record_environment(root, None)
             measure()
     if "figures" in wanted:
         if not (root / "results.nc").exists():
