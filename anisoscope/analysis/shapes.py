@@ -22,6 +22,9 @@ from anisoscope.measurement.quantity import HERE, INHERENT, SHAPE_OF_LEARNING
 
 READING_SHAPE, READING_INHERENT = f"this project, reading {SHAPE_OF_LEARNING}", f"this project, reading {INHERENT}"
 
+READING_STRAIGHTENING = f"{HERE}, reading Hosseini and Fedorenko 2023"
+READING_LINEAR = f"{HERE}, reading Razzhigaev et al. 2024, Your Transformer is Secretly Linear"
+
 
 @dataclass(frozen=True, slots=True)
 class Shape:
@@ -86,6 +89,11 @@ def _sink_token(values: xr.DataArray) -> xr.DataArray:
 
 def _unevenness(values: xr.DataArray) -> xr.DataArray:
     return values.isel(step=-1, layer=slice(1, None), drop=True).std("layer", skipna=False)
+
+
+def _straightening(values: xr.DataArray, first: int) -> xr.DataArray:
+    last = values.isel(step=-1, drop=True)
+    return last.isel(layer=first, drop=True) - last.isel(layer=-1, drop=True)
 
 
 def _growth(values: xr.DataArray) -> xr.DataArray:
@@ -206,6 +214,25 @@ SHAPES = {
     "last_query_drift": _level("query_drift", "drift of queries"),
     "last_key_drift": _level("key_drift", "drift of keys"),
     "last_update_rank": _level("update_effective_rank", "effective rank of an update"),
+    "straightening_blocks": Shape(
+        *("turning_angle", lambda v: _straightening(v, 1), "straightening of trajectories from block to block", "rad"),
+        *("last: turning angle of block 1 less that of block N", READING_STRAIGHTENING),
+    ),
+    "straightening_whole": Shape(
+        *("turning_angle", lambda v: _straightening(v, 0), "straightening of trajectories from the embedding", "rad"),
+        *("last: turning angle of the embedding less that of block N", READING_STRAIGHTENING),
+    ),
+    "last_linearity": Shape(
+        *("linearity", _last, "linearity of a layer in the one before", "1", "last, over blocks", READING_LINEAR)
+    ),
+    "last_linearity_update": Shape(
+        *("linearity_update", _last, "linearity of what a block adds", "1", "last, over blocks", READING_LINEAR)
+    ),
+    "entropy_valley": Shape(
+        *("window_entropy", _inner_against_ends(1, "min", "min"), "inner entropy of windows less that of the ends"),
+        *("nat", "last: least of blocks 2 .. N-1 less the lesser of blocks 1 and N; a valley gives < 0"),
+        f"{HERE}, reading Skean et al. 2025",
+    ),
 }
 
 

@@ -1,4 +1,4 @@
-"""The claims of the three papers that can be tested here, an entry each, with the rule that decides it.
+"""The claims of the three papers, and of later ones, that can be tested here: an entry each, with its rule.
 
 An entry was written down before the code that evaluates it; but most tables of docs/results had been read before, so
 that verdicts on those are a reading by a fixed rule, and only those on later runs a test.
@@ -11,6 +11,9 @@ from anisoscope.analysis.shapes import DEFINITIONS
 
 LITERAL, SECOND_HAND, RECONSTRUCTED = "literal", "second-hand", "reconstructed"
 SHAPE, INHERENT, GEOMETRY = "The Shape of Learning", "Anisotropy Is Inherent", "Geometry of Learning Dynamics"
+STRAIGHTEN, LAYERS = "Straightening (Hosseini and Fedorenko 2023)", "Layer by Layer (Skean et al. 2025)"
+LINEAR = "Your Transformer is Secretly Linear (Razzhigaev et al. 2024)"
+LATER = (STRAIGHTEN, LINEAR, LAYERS)  # entered when the three papers had verdicts: a correction of their own
 PAIRED = ("matched_pair_small", "mask_ablations", "optimizer_ablations", "position_ablations")
 TRAINED = (*PAIRED, "interventions_small")
 DECODER, ENCODER = ("next", "causal"), ("masked", "bidirectional")  # objective and mask
@@ -191,5 +194,27 @@ CLAIMS = {
         *(GEOMETRY, SECOND_HAND, "Sampling by frequency makes curvature fade from the gradient."),
         *("curved", "biased", "doublings of the normal share, no bias less the largest, mean over manifolds"),
         **{"threshold": 1.0, "learned": False, "models": ("manifold",), "experiments": ("curved_manifolds",)},
+    ),
+    "trajectories_straighten": Claim(
+        *(STRAIGHTEN, LITERAL, "In trained decoders trajectories straighten from the early to the deeper layers."),
+        *("runs", "straightening_blocks", LAST),
+    ),
+    "trajectories_straighten_from_embedding": Claim(
+        *(STRAIGHTEN, RECONSTRUCTED, "The same, with the embedding as the first of the layers."),
+        *("runs", "straightening_whole", LAST),
+    ),
+    "layers_are_nearly_linear": Claim(
+        *(LINEAR, RECONSTRUCTED, "In decoders each layer is nearly linear in the one before (0.99; here 0.95)."),
+        *("runs", "last_linearity", LAST),
+        threshold=0.95,
+    ),
+    "residual_makes_linear": Claim(
+        *(LINEAR, LITERAL, "Linearity decreases where the residual is taken out."),
+        *("runs", "last_linearity - last_linearity_update", LAST),
+    ),
+    "entropy_has_a_valley": Claim(
+        *(LAYERS, SECOND_HAND, "In decoders the entropy of a window is lowest in the middle layers."),
+        *("runs", "entropy_valley", LAST),
+        above=False,
     ),
 }

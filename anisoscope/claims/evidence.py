@@ -75,12 +75,14 @@ def _is_plain(path: pathlib.Path) -> bool:
 
 
 def of_runs(folder: pathlib.Path, name: str, claim: Claim) -> Rows:
-    rows = rows_of_runs(folder, claim.quantity)
+    columns = claim.quantity.split(" - ")  # of two, the first less the second
+    rows = rows_of_runs(folder, *columns)
     if rows is None:
         return
     for row in rows[rows["kind"].isin(claim.models)].to_dict("records"):
+        value = row[columns[0]] - sum(row[other] for other in columns[1:])
         yield {
-            **{"model": row["condition"], "unit": row["run"], "value": row[claim.quantity], "gain": row["gain"]},
+            **{"model": row["condition"], "unit": row["run"], "value": value, "gain": row["gain"]},
             "outside": _outside(row, claim),
         }
 

@@ -4,7 +4,7 @@ A claim says that a number lies above (or below) a threshold. Its test is Studen
 two-sided, of the number being the threshold; a contrast or a correlation brings its own error. Holm's correction is
 over all tests of claims and all primary contrasts of all folders (`p_project`), and over those of each folder alone
 (`p_holm`). Of a primary contrast no change and a change as large as the margin are two tests, of which one is true at
-most.
+most. Claims of later papers than the three are corrected apart from all else, over one another.
 
 reproduced: p_project below 0.05, and the number on the claimed side of the threshold; contradicted: on the other side;
 inconclusive otherwise, and where there are too few seeds, where a model has not learned or lies outside of the claim's
@@ -20,10 +20,10 @@ from scipy import stats
 
 from anisoscope.analysis import on_disk, primary
 from anisoscope.claims import evidence
-from anisoscope.claims.entries import CLAIMS, LEARNED, Claim
+from anisoscope.claims.entries import CLAIMS, LATER, LEARNED, Claim
 from anisoscope.measurement.intervals import LEVEL
 from anisoscope.measurement.tables import files
-from anisoscope.measurement.tables.holm import holm_of
+from anisoscope.measurement.tables.holm import holm, holm_of
 from anisoscope.utils.errors import UserError
 
 REPRODUCED, CONTRADICTED, INCONCLUSIVE = "reproduced", "contradicted", "inconclusive"
@@ -116,12 +116,14 @@ def _why_not(group: pd.DataFrame, claim: Claim, n: int, effect: float) -> str:
 
 def corrected(claimed: pd.DataFrame, named: pd.DataFrame) -> tuple[np.ndarray, pd.DataFrame]:
     """Holm's p of the claims; the contrasts with theirs as p_project and p_margin_project."""
-    asked = claimed["p"].notna().to_numpy()
+    later = claimed["paper"].isin(LATER).to_numpy()
+    asked = claimed["p"].notna().to_numpy() & ~later
     stated = named["margin"].notna().to_numpy(bool)
     p = np.concatenate([claimed.loc[asked, "p"], named["p"], named.loc[stated, "p_margin"]]).astype(float)
     parts = np.split(holm_of(p, asked.sum() + len(named)), np.cumsum([asked.sum(), len(named)]))
     of_claims, of_margins = np.full(len(claimed), np.nan), np.full(len(named), np.nan)
     of_claims[asked], of_margins[stated] = parts[0], parts[2]
+    of_claims[later] = holm(claimed.loc[later, "p"])
     return of_claims, named.assign(p_project=parts[1], p_margin_project=of_margins)
 
 

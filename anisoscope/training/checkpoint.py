@@ -199,6 +199,7 @@ class Checkpoints:
 
     def check(self, step: int) -> str:
         """What all leaves digest to; RunError where one has changed, whatever shapes they have."""
+        self.wait()
         try:
             stored = self._orbax.checkpointables_metadata(step)
             abstract = jax.tree.map(lambda a: np.empty(a.shape, a.dtype), stored.metadata)

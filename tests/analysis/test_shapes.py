@@ -55,6 +55,16 @@ def test_a_peak_in_any_block_but_the_last_is_a_bell_where_the_embedding_is_an_en
     assert found.middle_less_ends == pytest.approx(-0.095)
 
 
+def test_straightening_valley_and_linearity_are_of_the_last_checkpoint_and_of_blocks():
+    angle, entropy, linear = [[0] * 5, [2.1, 2.0, 1.5, 1.8, 1.9]], [[0] * 5, [0.1, 2.0, 1.5, 1.8, 1.9]], [0.9, 0.8, 1.0, 0.9]
+    given = {"turning_angle": angle, "window_entropy": entropy, "linearity": [[0] * 5, [np.nan, *linear]]}
+    found = shapes(table((0, 10), **given)).sel(positions="all")
+    assert found.straightening_blocks == pytest.approx(2.0 - 1.9)
+    assert found.straightening_whole == pytest.approx(2.1 - 1.9)
+    assert found.entropy_valley == pytest.approx(1.5 - 1.9)
+    assert found.last_linearity == pytest.approx(0.9)
+
+
 PLANTED = {  # a word -> a table that shows it, one that does not
     "bell": ({"anisotropy": [[9, 0.1, 0.3, 0.2]]}, {"anisotropy": [[0, 0.4, 0.3, 0.2]]}),
     "bell with the embedding": ({"anisotropy": [[0.1, 0.4, 0.3, 0.2]]}, {"anisotropy": [[0.5, 0.4, 0.3, 0.2]]}),
