@@ -26,10 +26,9 @@ if TYPE_CHECKING:
         measure_function,
         measure_model,
         open_run,
-        to_frame,
-        to_latex,
     )
     from anisoscope.measurement.recording.api import record, trainer_callback, write_table
+    from anisoscope.measurement.tables.frame import to_frame, to_latex
     from anisoscope.plot.report.of_table import report
 
 __version__ = "0.4.1"
@@ -54,6 +53,8 @@ ROOMS = ("metrics", "models", "plot")
 ELSEWHERE = {  # all others stand in measurement/api.py
     "record": "measurement.recording.api",
     "report": "plot.report.of_table",
+    "to_frame": "measurement.tables.frame",
+    "to_latex": "measurement.tables.frame",
     "trainer_callback": "measurement.recording.api",
     "verdicts": "claims.verdicts",
     "write_table": "measurement.recording.api",

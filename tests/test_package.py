@@ -128,7 +128,8 @@ def test_every_public_name_is_there_and_typed_without_any():
         for name, value in vars(module).items()
         if inspect.isfunction(value) and name in anisoscope.__all__
     ]
-    functions += [anisoscope.report, *(getattr(anisoscope.plot, name) for name in anisoscope.plot.__all__)]
+    functions += [anisoscope.report, anisoscope.to_frame, anisoscope.to_latex]
+    functions += [*(getattr(anisoscope.plot, name) for name in anisoscope.plot.__all__)]
     assert len(functions) == len(metrics.__all__) + 10 + 5
     for function in functions:
         for parameter in inspect.signature(function).parameters.values():
@@ -139,10 +140,10 @@ def test_every_public_name_is_there_and_typed_without_any():
 
 
 @pytest.mark.parametrize(
-    "name", ["anisoscope.metrics.scalars", "anisoscope.measurement.api", "anisoscope.measurement.recording.api"]
+    "name", ["metrics.scalars", "measurement.api", "measurement.recording.api", "measurement.tables.frame"]
 )
 def test_the_examples_of_the_docstrings_give_what_they_say(name):
-    result = doctest.testmod(importlib.import_module(name))
+    result = doctest.testmod(importlib.import_module(f"anisoscope.{name}"))
     assert result.failed == 0
     assert result.attempted >= 3
 

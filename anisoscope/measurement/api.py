@@ -13,7 +13,6 @@ from anisoscope.metrics.scalars import ArrayLike
 
 if TYPE_CHECKING:
     import jax
-    import pandas as pd
     import torch
     import xarray as xr
     from transformers import PreTrainedTokenizerBase
@@ -258,59 +257,3 @@ def open_run(folder: str | os.PathLike[str]) -> OpenRun:
     from anisoscope.measurement.sources import run
 
     return run.open_run(folder)
-
-
-def to_frame(table: xr.Dataset) -> pd.DataFrame:
-    """A table as a DataFrame: one row for each number.
-
-    Args:
-        table: of `measure`, `measure_model`, `measure_attention`, or results.nc of a run.
-
-    Returns:
-        Columns metric, layer, head and so on, then mean, std, low, high, and the excess over each null model with the
-        ends of its interval. Columns that the table has nothing for are left out.
-
-    >>> import numpy as np
-    >>> table = measure(np.random.default_rng(0).standard_normal((2, 128, 4)), families="similarity", nulls=())
-    >>> to_frame(table).query("metric == 'drift'")[["layer", "mean"]].round(1).values.tolist()
-    [[0, 0.2], [1, 0.2]]
-    """
-    from anisoscope.measurement.tables import frame
-
-    return frame.to_frame(table)
-
-
-def to_latex(
-    table: xr.Dataset,
-    *quantities: str,
-    null: str | None = None,
-    positions: str = "all",
-    step: int | None = None,
-) -> str:
-    """Quantities by layer as a LaTeX table (package booktabs): each value with its 95 % interval.
-
-    Values have as many digits as their interval allows: two of its half width.
-
-    Args:
-        table: of `measure`, `measure_model`, `measure_attention`, or results.nc of a run.
-        quantities: variables of the table over the same dimensions; a column each.
-        null: a null model, for the excess over it; None for the value itself.
-        positions: the set of token positions, where the table has several.
-        step: the training step, where the table has several; None for the last.
-
-    Returns:
-        The lines of a `tabular`; a value that is not known is "--".
-
-    Raises:
-        ValueError: no quantity, or one that the table does not have so; in one line.
-
-    >>> import numpy as np
-    >>> table = measure(np.random.default_rng(0).standard_normal((2, 128, 4)), families="similarity", nulls=())
-    >>> to_latex(table, "drift").count("&")  # its head and two layers
-    3
-    """
-    from anisoscope.measurement.tables import frame
-
-    if not quantities:
-        raise ValueError(f"name quantities of the table: {', '.join(map(str, table.data_vars))}")
-    return frame.to_latex(table, quantities, null, {"positions": positions, "step": step})

@@ -4,7 +4,6 @@ A checkpoint holds the items `params` and `train` (optimizer state, step) and, i
 every leaf, checked at each restore, because Orbax restores flipped bits without a word.
 """
 
-import concurrent.futures
 import contextlib
 import errno
 import hashlib
@@ -17,9 +16,9 @@ from typing import Any, NamedTuple
 
 import jax
 import numpy as np
-from jax.experimental import multihost_utils
 from orbax.checkpoint import v1 as ocp
 
+from anisoscope.training.digests import digests, one_digest
 from anisoscope.utils import keeping, processes
 from anisoscope.utils.errors import RunError
 from anisoscope.utils.files import from_json, refuse_link
@@ -298,26 +297,3 @@ class Beside:
 
     def _of(self, step: int) -> Checkpoints:
         return self._scheduled if step in self._scheduled.steps() else self._others
-
-
-def one_digest(leaves: dict[str, str]) -> str:
-    """Of all leaves."""
-    return hashlib.sha256(json.dumps(sorted(leaves.items())).encode()).hexdigest()
-
-
-def digests(tree: Any) -> dict[str, str]:
-    """{path of leaf: sha256 of its type, shape and bytes}; leaves side by side, as hashing lets other threads work."""
-
-    def whole(leaf: Any) -> Any:
-        apart = isinstance(leaf, jax.Array) and not leaf.is_fully_addressable
-        return multihost_utils.process_allgather(leaf, tiled=True) if apart else leaf
-
-    def digest(leaf: Any) -> str:
-        array = np.ascontiguousarray(leaf)
-        found = hashlib.sha256(f"{array.dtype}{array.shape}".encode())
-        found.update(array.view(np.uint8))
-        return found.hexdigest()
-
-    leaves = {jax.tree_util.keystr(path): whole(leaf) for path, leaf in jax.tree_util.tree_leaves_with_path(tree)}
-    with concurrent.futures.ThreadPoolExecutor() as pool:
-        return dict(zip(leaves, pool.map(digest, leaves.values()), strict=True))

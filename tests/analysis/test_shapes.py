@@ -56,9 +56,12 @@ def test_a_peak_in_any_block_but_the_last_is_a_bell_where_the_embedding_is_an_en
 
 
 def test_straightening_valley_and_linearity_are_of_the_last_checkpoint_and_of_blocks():
-    angle, entropy, linear = [[0] * 5, [2.1, 2.0, 1.5, 1.8, 1.9]], [[0] * 5, [0.1, 2.0, 1.5, 1.8, 1.9]], [0.9, 0.8, 1.0, 0.9]
-    given = {"turning_angle": angle, "window_entropy": entropy, "linearity": [[0] * 5, [np.nan, *linear]]}
-    found = shapes(table((0, 10), **given)).sel(positions="all")
+    last = {
+        "turning_angle": [2.1, 2.0, 1.5, 1.8, 1.9],
+        "window_entropy": [0.1, 2.0, 1.5, 1.8, 1.9],
+        "linearity": [np.nan, 0.9, 0.8, 1.0, 0.9],
+    }
+    found = shapes(table((0, 10), **{name: [[0] * 5, one] for name, one in last.items()})).sel(positions="all")
     assert found.straightening_blocks == pytest.approx(2.0 - 1.9)
     assert found.straightening_whole == pytest.approx(2.1 - 1.9)
     assert found.entropy_valley == pytest.approx(1.5 - 1.9)

@@ -9,6 +9,7 @@ import pytest
 
 from anisoscope.config.run import schedule
 from anisoscope.training import checkpoint, evaluate, log, loop, program
+from anisoscope.training.digests import digests
 from anisoscope.training.seed_runs import items
 from anisoscope.utils.errors import RunError, Stopped, UserError
 from anisoscope.utils.settings import replace
@@ -32,7 +33,7 @@ def everything(folder, config):
     store = store_of(folder, config)
     found = {}
     for step in store.steps():
-        found[step] = checkpoint.digests(store.restore(step, *items(state)))
+        found[step] = digests(store.restore(step, *items(state)))
     store.close()
     return found
 
