@@ -10,7 +10,6 @@ import jax.numpy as jnp
 from jax import Array
 from jax.lax import Precision
 
-from anisoscope.metrics import spectrum
 from anisoscope.metrics.cloud import centred
 from anisoscope.metrics.copies import copies
 
@@ -19,26 +18,26 @@ PERMUTATIONS = 1  # of whose values the mean is taken, in each batch
 
 
 def gaussian(cloud_PD: Array, key: Array) -> Array:
-    """A featureless cloud of the same spectrum: normal points, decorrelated, then stretched along the coordinates.
+    """A featureless cloud of the same spectrum: normal points, decorrelated, then stretched as the cloud is.
 
     Shapes: (P, D) -> (P, D). Its distinct points have covariance eigenvalues exactly, not on average, those of the
     cloud's distinct points: a cloud drawn from a sample's spectrum would be sampled twice, and a normal cloud would
     seem to exceed its own null model. It has copies where the cloud has: dimensions are read off distinct points, and
-    depend on how many there are. Rotations and the mean are left out: distances see neither.
+    depend on how many there are. With x = q r of the distinct points about their mean, and n the decorrelated normal
+    points, it is n r, as (n r)^T n r = x^T x. Its directions are arbitrary and its mean is 0: distances see neither.
     """
-    points, width = cloud_PD.shape
     original_P = copies(cloud_PD).original_P
-    first_P = original_P == jnp.arange(points)
+    first_P = original_P == jnp.arange(len(cloud_PD))
 
-    def of_distinct(x_PE: Array) -> Array:
+    def of_distinct(x_PD: Array) -> Array:
         """Centred on the mean of the distinct points; 0 for copies."""
-        kept_PE = jnp.where(first_P[:, None], x_PE, 0.0)
-        return jnp.where(first_P[:, None], x_PE - kept_PE.sum(axis=0, keepdims=True) / first_P.sum(), 0.0)
+        kept_PD = jnp.where(first_P[:, None], x_PD, 0.0)
+        return jnp.where(first_P[:, None], x_PD - kept_PD.sum(axis=0, keepdims=True) / first_P.sum(), 0.0)
 
-    eigenvalues_E = spectrum.spectrum(of_distinct(centred(cloud_PD))).eigenvalues_E[0]
-    normal_PE = of_distinct(jax.random.normal(key, (points, eigenvalues_E.size)))
-    null_PE = _decorrelated(normal_PE, first_P.sum()) * jnp.sqrt(points * eigenvalues_E)[None]
-    return jnp.pad(null_PE, ((0, 0), (0, width - eigenvalues_E.size)))[original_P]
+    factor_ED = jnp.linalg.qr(of_distinct(centred(cloud_PD)), mode="r")
+    normal_PE = of_distinct(jax.random.normal(key, (len(cloud_PD), len(factor_ED))))
+    null_PD = jnp.matmul(_decorrelated(normal_PE, first_P.sum()), factor_ED, precision=Precision.HIGHEST)
+    return null_PD[original_P]
 
 
 def _decorrelated(x_PE: Array, distinct: Array) -> Array:
