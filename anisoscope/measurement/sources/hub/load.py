@@ -217,7 +217,7 @@ def load(place: Place, weights: WeightsConfig) -> Loaded:
 
 def of_libraries(model: Any) -> dict[str, Any]:
     """What is recorded of any model."""
-    versions = {"torch": torch.__version__, "transformers": transformers.__version__}
+    versions = {"torch": str(torch.__version__), "transformers": transformers.__version__}
     return {"model_class": type(model).__name__} | versions
 
 

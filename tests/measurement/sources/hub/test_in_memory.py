@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 import torch
 import transformers
+import xarray as xr
 
 import anisoscope
 from anisoscope.config.pretrained import WeightsConfig
@@ -49,7 +50,7 @@ def of_step60(training):
 
 
 @pytest.mark.parametrize("how", ["folder", "memory"])
-def test_numbers_are_those_of_the_command(training, valid, commanded, how, capsys):
+def test_numbers_are_those_of_the_command(training, valid, commanded, how, capsys, tmp_path):
     model = training / "step60"
     model = model if how == "folder" else (of_step60(training).train(), tiny.tokenizer())
     capsys.readouterr()
@@ -71,6 +72,8 @@ def test_numbers_are_those_of_the_command(training, valid, commanded, how, capsy
     assert (found.attrs["weights_sha256"] == digest) == (how == "folder")
     assert found.attrs["weights_file"] == ("safetensors" if how == "folder" else "in memory")
     assert found.attrs["anisoscope"] == anisoscope.__version__
+    found.to_netcdf(tmp_path / "table.nc")
+    xr.testing.assert_identical(xr.load_dataset(tmp_path / "table.nc"), found)
 
 
 def parts(model):
