@@ -12,6 +12,7 @@ class Adds(NamedTuple):
     attention: str
     mlp: str  # the same module twice: what it gives first, and then
     norms: tuple[str, str] | None = None  # of blocks that take a norm after each of the two is added
+    times: str | None = None  # a setting by which what they give is multiplied
 
 
 class Adapter(NamedTuple):
@@ -40,6 +41,7 @@ OF_SPEECH = Adds("attention", "feed_forward", ("layer_norm", "final_layer_norm")
 NORMED = Adds("post_attention_layernorm", "post_feedforward_layernorm")  # what is added is normed first
 DISENTANGLED = "its scores also hold products of contents and relative positions"
 CAPPED = "a cap (attn_logit_softcapping) bounds its scores"
+SINK = "a learned sink takes a share of each row"
 GATED_BIAS = "contents gate its bias by distance"
 
 ADAPTERS = {
@@ -48,11 +50,13 @@ ADAPTERS = {
     "bloom": Adapter(
         "BloomBlock", "ln_f", own=0.5, adds=Adds("self_attention.dense", "mlp.dense_4h_to_h"), kernels=kernels.BLOOM
     ),
+    "camembert": Adapter("CamembertLayer", before="pad_token_id", adds=OF_BERT, kernels=kernels.BERT),
     "canine": Adapter(
         "CanineLayer", part="encoder", own=0.5, rate="downsampling_rate", adds=OF_BERT
     ),  # of its three stages the deep
     "clip": Adapter("CLIPEncoderLayer", "final_layer_norm", model="CLIPTextModel", adds=PLAIN, kernels=kernels.CLIP),
     "clip_text_model": Adapter("CLIPEncoderLayer", "final_layer_norm", adds=PLAIN, kernels=kernels.CLIP),
+    "cohere": Adapter("CohereDecoderLayer", "norm", adds=PLAIN, kernels=kernels.GATED),
     "deberta": Adapter("DebertaLayer", adds=OF_BERT, kernels=kernels.DEBERTA, mixed=DISENTANGLED),
     "deberta-v2": Adapter("DebertaV2Layer", adds=OF_BERT, kernels=kernels.DEBERTA_V2, mixed=DISENTANGLED),
     "distilbert": Adapter(
@@ -69,10 +73,25 @@ ADAPTERS = {
     "gpt2": Adapter("GPT2Block", "ln_f", adds=Adds("attn", "mlp"), kernels=kernels.GPT2),
     "gpt_neo": Adapter("GPTNeoBlock", "ln_f", own=0.0, adds=Adds("attn", "mlp"), kernels=kernels.GPT_NEO),
     "gpt_neox": Adapter("GPTNeoXLayer", "final_layer_norm", adds=Adds("attention", "mlp"), kernels=kernels.GPT_NEOX),
+    "gpt_oss": Adapter("GptOssDecoderLayer", "norm", adds=PLAIN, mixed=SINK),
     "gptj": Adapter("GPTJBlock", "ln_f", own=0.5, adds=Adds("attn", "mlp"), kernels=kernels.GPTJ),
+    "granite": Adapter(
+        "GraniteDecoderLayer",
+        "norm",
+        adds=Adds("self_attn", "mlp", times="residual_multiplier"),
+        kernels=kernels.GATED,
+    ),
     "llama": Adapter("LlamaDecoderLayer", "norm", adds=PLAIN, kernels=kernels.GATED),
     "mistral": Adapter("MistralDecoderLayer", "norm", adds=PLAIN, kernels=kernels.GATED),
+    "mixtral": Adapter("MixtralDecoderLayer", "norm", adds=PLAIN),  # the matrices of its experts are no modules
     "modernbert": Adapter("ModernBertEncoderLayer", "final_norm", adds=Adds("attn", "mlp"), kernels=kernels.MODERNBERT),
+    "mpnet": Adapter(
+        "MPNetLayer",
+        own=0.5,
+        before="pad_token_id",
+        adds=Adds("attention.attn", "output.dense", ("attention.LayerNorm", "output.LayerNorm")),
+        kernels=kernels.MPNET,
+    ),
     "olmo": Adapter("OlmoDecoderLayer", "norm", adds=PLAIN, kernels=kernels.GATED),
     "olmo2": Adapter(
         "Olmo2DecoderLayer",
@@ -80,6 +99,7 @@ ADAPTERS = {
         adds=NORMED,
         kernels=kernels.GATED,
     ),
+    "olmo3": Adapter("Olmo3DecoderLayer", "norm", adds=NORMED, kernels=kernels.GATED),
     "olmoe": Adapter("OlmoeDecoderLayer", "norm", adds=PLAIN),  # the matrices of its experts are no modules
     "opt": Adapter(
         "OPTDecoderLayer", "decoder.final_layer_norm", after="decoder.project_out", adds=OF_OPT, kernels=kernels.OPT
@@ -88,7 +108,11 @@ ADAPTERS = {
     "phi3": Adapter("Phi3DecoderLayer", "norm", adds=PLAIN, kernels=kernels.PHI3),
     "qwen2": Adapter("Qwen2DecoderLayer", "norm", adds=PLAIN, kernels=kernels.GATED),
     "qwen3": Adapter("Qwen3DecoderLayer", "norm", adds=PLAIN, kernels=kernels.GATED),
+    "qwen3_moe": Adapter("Qwen3MoeDecoderLayer", "norm", adds=PLAIN),
     "roberta": Adapter("RobertaLayer", before="pad_token_id", adds=OF_BERT, kernels=kernels.BERT),
+    "smollm3": Adapter("SmolLM3DecoderLayer", "norm", adds=PLAIN, kernels=kernels.GATED),
+    "stablelm": Adapter("StableLmDecoderLayer", "norm", adds=PLAIN, kernels=kernels.GATED),
+    "starcoder2": Adapter("Starcoder2DecoderLayer", "norm", adds=PLAIN, kernels=kernels.STARCODER2),
     "t5": Adapter(
         "T5Block",
         "encoder.final_layer_norm",
@@ -96,6 +120,7 @@ ADAPTERS = {
         model="T5EncoderModel",
         adds=Adds("layer.0.SelfAttention", "layer.1.DenseReluDense"),
     ),
+    "xlm-roberta": Adapter("XLMRobertaLayer", before="pad_token_id", adds=OF_BERT, kernels=kernels.BERT),
 }
 UNKNOWN = Adapter(None)  # of it `hidden_states` is taken as it comes, and no queries and keys
 

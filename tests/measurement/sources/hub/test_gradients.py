@@ -37,12 +37,16 @@ LAYER_NORM_FIRST = {
     "Falcon-7B",
     "Falcon-RW",
     "Bloom",
+    "StarCoder2",
+    "StableLM",
+    "Command R",
     "Pythia",
     "OLMo",
     "Phi-1, 2",
 }
 OF_BLOCKS = {"attention", "attention_out", "mlp", "mlp_out"}
-MISSING = {"ALBERT": set(written.MATRICES), "OPT-350m": {"embedding"}, "OLMoE": OF_BLOCKS}
+MISSING = {"ALBERT": set(written.MATRICES), "OPT-350m": {"embedding"}}
+MISSING |= dict.fromkeys(("OLMoE", "Mixtral", "Qwen3, experts", "gpt-oss"), OF_BLOCKS)
 
 
 def windows_of(vocabulary, length=12, count=8, folds=4, points=32, seed=0):

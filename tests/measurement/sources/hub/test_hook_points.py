@@ -37,6 +37,9 @@ NORMS_AFTER = {
     "DeBERTa",
     "DeBERTa-v3",
     "WavLM",
+    "CamemBERT",
+    "XLM-RoBERTa",
+    "MPNet",
 }
 
 

@@ -35,6 +35,7 @@ def known(adapter: Adapter, name: str, hook_points: tuple[str, ...]) -> None:
 def adding(loaded: Loaded, on_added: Any) -> Iterator[None]:
     """Tells on_added(hook_point, n, x_BTD) of what block n, from 0, adds to the stream."""
     n, shape, calls, adds, hooks = -1, (), itertools.count(), loaded.adapter.adds, []
+    times = getattr(loaded.model.config, adds.times) if adds.times else 1
 
     def before(_: Any, args: tuple, given: dict) -> None:
         nonlocal n, shape, calls
@@ -42,9 +43,9 @@ def adding(loaded: Loaded, on_added: Any) -> Iterator[None]:
         shape = (args[0] if args else given["hidden_states"]).shape
 
     def hook(hook_points: list[str]) -> Any:
-        def after(_: Any, args: tuple, found: Any) -> None:
+        def after(_: Any, args: tuple, output: Any) -> None:
             hook_point = hook_points[next(calls) % len(hook_points)]
-            on_added(hook_point, n, (found[0] if isinstance(found, tuple) else found).reshape(shape))
+            on_added(hook_point, n, (output[0] if isinstance(output, tuple) else output).reshape(shape) * times)
 
         return after
 
@@ -123,12 +124,12 @@ def adds_up(loaded: Loaded, tokens_T: np.ndarray, most: float | None = None) -> 
 
 
 def _ways(loaded: Loaded) -> dict[str, Any]:
-    found = {"stream + attention_out + mlp_out": lambda block, x, one, other: x + one + other}
+    ways = {"stream + attention_out + mlp_out": lambda block, x, one, other: x + one + other}
     if norms := loaded.adapter.adds.norms:
 
         def after(block: Any, x: Any, one: Any, other: Any) -> Any:
             first, second = map(block.get_submodule, norms)
             return second(first(x + one) + other)
 
-        found["norm(norm(stream + attention_out) + mlp_out)"] = after
-    return found
+        ways["norm(norm(stream + attention_out) + mlp_out)"] = after
+    return ways

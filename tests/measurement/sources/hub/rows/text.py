@@ -101,4 +101,30 @@ ROWS = {
     ),
     "CLIP, of text": Row("CLIPTextModel", SIZES | {"initializer_factor": 5.0}),
     "OLMoE": Row("OlmoeForCausalLM", GROUPED | {"num_experts": 4, "num_experts_per_tok": 2}, "experts"),
+    "CamemBERT": Row("CamembertForMaskedLM", SIZES),
+    "XLM-RoBERTa": Row("XLMRobertaForMaskedLM", SIZES),
+    "MPNet": Row("MPNetForMaskedLM", SIZES, "a bias by distance"),
+    "Mixtral": Row("MixtralForCausalLM", GROUPED | {"num_local_experts": 4}, "experts"),
+    "Qwen3, experts": Row(
+        "Qwen3MoeForCausalLM",
+        GROUPED | {"head_dim": 16, "num_experts": 4, "num_experts_per_tok": 2, "moe_intermediate_size": 24},
+        "experts",
+    ),
+    "gpt-oss": Row(
+        "GptOssForCausalLM",
+        GROUPED | {"head_dim": 8, "num_local_experts": 4, "num_experts_per_tok": 2, "sliding_window": 5},
+        "experts; a learned sink: not in the family attention",
+    ),
+    "Granite": Row(
+        "GraniteForCausalLM",
+        GROUPED | {"attention_multiplier": 0.5, "residual_multiplier": 0.5, "embedding_multiplier": 3.0},
+        "scores and what is added have factors of their own",
+    ),
+    "SmolLM3": Row("SmolLM3ForCausalLM", GROUPED | {"num_hidden_layers": 4}, "every fourth layer without rotation"),
+    "OLMo 3": Row(
+        "Olmo3ForCausalLM", GROUPED | {"num_hidden_layers": 4, "sliding_window": 5}, "three layers of four see 5 tokens"
+    ),
+    "StarCoder2": Row("Starcoder2ForCausalLM", GROUPED | {"sliding_window": 5}),
+    "StableLM": Row("StableLmForCausalLM", GROUPED),
+    "Command R": Row("CohereForCausalLM", GROUPED, "attention and MLP side by side"),
 }
