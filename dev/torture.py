@@ -25,8 +25,7 @@ os.environ |= {"JAX_PLATFORMS": "cpu", "XLA_FLAGS": "--xla_force_host_platform_d
 from anisoscope.utils import files
 from tests import kills, torture
 from tests.forked import Command, Hang, limited
-from tests.program import here
-from tests.test_main import DECODER, MATCHED_PAIR
+from tests.program import DECODER, MATCHED_PAIR, here
 
 SEEDS = ("--config.train.num_seeds=2", "--config.train.num_data_seeds=1")
 LIGHT = ("--config.train.steps=12", "--config.measure.families=similarity", "--config.measure.nulls=gaussian")

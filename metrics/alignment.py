@@ -41,8 +41,8 @@ def layers_alignment(x_N: Ready, folds: int = 1, beside_N: Ready | None = None) 
     With other clouds beside them, of layer n of `x_N` and layer m >= n of `beside_N`, as `comparison.layers_cka`.
     """
     y_N = x_N if beside_N is None else beside_N
-    found_NN2R = over_pairs(lambda n, m: _beside(layer_of(x_N, n), layer_of(y_N, m), folds), len(x_N.own_2R))
-    return Alignment(*jnp.moveaxis(found_NN2R, (2, 3), (0, 1)))
+    values_NN2R = over_pairs(lambda n, m: _beside(layer_of(x_N, n), layer_of(y_N, m), folds), len(x_N.own_2R))
+    return Alignment(*jnp.moveaxis(values_NN2R, (2, 3), (0, 1)))
 
 
 def _beside(x: Ready, y: Ready, folds: int) -> Float[Array, "2 R"]:

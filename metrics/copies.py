@@ -44,15 +44,15 @@ def copies(cloud_PD: Float[AnyArray, "P D"]) -> Copies:
     are beyond float32, are joined with none.
     """
     cloud_PD = jnp.asarray(cloud_PD, jnp.float32)
-    told = _told(cloud_PD)
-    equal_P = _equal(told.hash_P2)
-    first_P = (equal_P == jnp.arange(len(equal_P))) & (told.norm_P < jnp.inf)
-    original_P = _joined(cloud_PD, told, first_P)[equal_P]
+    summary = _summarise(cloud_PD)
+    equal_P = _equal(summary.hash_P2)
+    first_P = (equal_P == jnp.arange(len(equal_P))) & (summary.norm_P < jnp.inf)
+    original_P = _joined(cloud_PD, summary, first_P)[equal_P]
     copies_P = jnp.zeros_like(original_P).at[original_P].add(1)
     return Copies(original_P, copies_P[original_P], equal_P)
 
 
-def _told(cloud_PD: Float[Array, "P D"]) -> Told:
+def _summarise(cloud_PD: Float[Array, "P D"]) -> Told:
     points, width = cloud_PD.shape
     factor_2D = jax.random.bits(jax.random.key(0), (2, width), jnp.uint32)
     bit_G1 = jnp.arange(SUMS, dtype=jnp.uint32)[:, None]
@@ -82,7 +82,7 @@ def _equal(hash_P2: UInt[Array, "P 2"]) -> Int[Array, " P"]:
     return jnp.zeros(points, jnp.int32).at[order_P].set(order_P[start_P].astype(jnp.int32))
 
 
-def _joined(cloud_PD: Float[Array, "P D"], told: Told, first_P: Bool[Array, " P"]) -> Int[Array, " P"]:
+def _joined(cloud_PD: Float[Array, "P D"], summary: Told, first_P: Bool[Array, " P"]) -> Int[Array, " P"]:
     """The first of the copies of each point; pairs are sought among points that are nobody's equal.
 
     A sum of coordinates with signs differs by at most sqrt(D) times the distance, and the rounding of the sum itself.
@@ -93,10 +93,10 @@ def _joined(cloud_PD: Float[Array, "P D"], told: Told, first_P: Bool[Array, " P"
     """
     points, width = cloud_PD.shape
     root = width**0.5
-    reach_P = np.float32(root * (ROUNDING + max(root, 4.0) * 2.0**-23)) * told.norm_P
-    order_P = jnp.argsort(jnp.where(first_P, told.sum_PG[:, 0], jnp.inf)).astype(jnp.int32)
+    reach_P = np.float32(root * (ROUNDING + max(root, 4.0) * 2.0**-23)) * summary.norm_P
+    order_P = jnp.argsort(jnp.where(first_P, summary.sum_PG[:, 0], jnp.inf)).astype(jnp.int32)
     # ends with points that are near to none, so that every pair has a second
-    sum_GP = jnp.where(first_P[order_P], told.sum_PG[order_P].T, jnp.nan)
+    sum_GP = jnp.where(first_P[order_P], summary.sum_PG[order_P].T, jnp.nan)
     sum_GP = jnp.pad(sum_GP, ((0, 0), (0, points)), constant_values=jnp.nan)
     reach_P = reach_P[order_P]
 
@@ -106,7 +106,7 @@ def _joined(cloud_PD: Float[Array, "P D"], told: Told, first_P: Bool[Array, " P"
         near_GP = apart_GP <= reach_P[None]
         other_P = jnp.roll(order_P, -step)
         open_P = near_GP.all(axis=0) & (original_P[order_P] != original_P[other_P])
-        original_P = _merged(cloud_PD, told.norm_P, order_P, other_P, open_P, original_P)
+        original_P = _merged(cloud_PD, summary.norm_P, order_P, other_P, open_P, original_P)
         return step + 1, near_GP[0].any() & (step < points - 1), original_P
 
     start = jnp.int32(1), jnp.array(points > 1), jnp.arange(points, dtype=jnp.int32)

@@ -41,8 +41,8 @@ def correlation_dimension(cloud_PD: Float[AnyArray, "P D"], neighbours: Neighbou
         return jnp.where(first_P[i], near_2P.sum(axis=1), 0).astype(jnp.float32)
 
     pairs_2 = jax.lax.map(counts, jnp.arange(points), batch_size=min(AT_ONCE, points)).sum(axis=0)
-    found = jnp.log(pairs_2[1] / pairs_2[0]) / jnp.log(radius_2[1] / radius_2[0])
-    return jnp.where(jnp.isfinite(radius_2).all() & jnp.isfinite(square_P).all(), found, jnp.nan)
+    dimension = jnp.log(pairs_2[1] / pairs_2[0]) / jnp.log(radius_2[1] / radius_2[0])
+    return jnp.where(jnp.isfinite(radius_2).all() & jnp.isfinite(square_P).all(), dimension, jnp.nan)
 
 
 def tree_dimension(cloud_PD: Float[AnyArray, "P D"]) -> Float[Array, ""]:

@@ -94,8 +94,8 @@ def plain_neighbours(cloud_PD: Float[AnyArray, "P D"], count: int = 2) -> Neighb
         negative_C, index_C = jax.lax.top_k(-jnp.where(among_P, distance_P, jnp.inf), min(count, len(cloud_PD)))
         return -negative_C, index_C
 
-    found = jax.lax.map(of_point, index_P, batch_size=min(ROWS, len(cloud_PD)))
-    distance_PC, index_PC = (x_PC[original_P] for x_PC in found)
+    neighbours = jax.lax.map(of_point, index_P, batch_size=min(ROWS, len(cloud_PD)))
+    distance_PC, index_PC = (x_PC[original_P] for x_PC in neighbours)
     missing = ((0, 0), (0, max(count - len(cloud_PD), 0)))
     nearest = jnp.pad(distance_PC, missing, constant_values=jnp.inf), jnp.pad(index_PC, missing)
     return neighbours_of(square_P, of_copies, nearest)

@@ -94,22 +94,22 @@ def lens(clouds_NPD: Float[AnyArray, "N P D"], readout: Readout, target_P: Int[A
         log_p_NV = jax.nn.log_softmax(logits_NV, axis=1)
         output_V, p_NV = log_p_NV[-1], jnp.exp(log_p_NV)
         divergence_N = (p_NV[-1][None] * (output_V[None] - log_p_NV)).sum(axis=1)
-        told_N = logits_NV[:, jnp.maximum(target, 0)]
+        target_logit_N = logits_NV[:, jnp.maximum(target, 0)]
         answer_N = logits_NV.argmax(axis=1)
         settled_N = jax.lax.cummin((answer_N == answer_N[-1]).astype(jnp.float32), reverse=True)
-        found_N = log_p_NV.sum(axis=1) * 0.0  # NaN where there is one; comparisons would hide it
-        known_N = found_N + jnp.where(target >= 0, 0.0, jnp.nan)
+        finite_N = log_p_NV.sum(axis=1) * 0.0  # NaN where there is one; comparisons would hide it
+        known_N = finite_N + jnp.where(target >= 0, 0.0, jnp.nan)
         return (
             -(p_NV * log_p_NV).sum(axis=1),
             jnp.maximum(divergence_N, 0.0),
             log_p_NV[:, jnp.maximum(target, 0)] + known_N,
-            1.0 + (logits_NV > told_N[:, None]).sum(axis=1) + known_N,
-            settled_N + found_N,
+            1.0 + (logits_NV > target_logit_N[:, None]).sum(axis=1) + known_N,
+            settled_N + finite_N,
         )
 
     at_once = max(1, min(len(clouds_PND), AT_ONCE // (layers * vocabulary)))
-    found_PN = jax.lax.map(of_point, (clouds_PND, jnp.asarray(target_P)), batch_size=at_once)
-    return Lens(*(value_PN.T for value_PN in found_PN))
+    values_PN = jax.lax.map(of_point, (clouds_PND, jnp.asarray(target_P)), batch_size=at_once)
+    return Lens(*(value_PN.T for value_PN in values_PN))
 
 
 def token_directions(readout: Readout) -> Float[Array, "D C"]:

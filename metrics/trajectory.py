@@ -46,9 +46,9 @@ def turns(cloud_PD: Float[AnyArray, "P D"], window_P: Int[AnyArray, " P"], time_
     before_QD, there_Q = jnp.roll(unit_QD, 1, axis=0), jnp.roll(moves_Q, 1) & moves_Q
     there_Q = there_Q.at[0].set(False)
     drawn_Q = _shuffled(there_Q)
-    found = [jnp.zeros(len(x_QD)).at[order_Q].set(_angles(v, unit_QD)) for v in (before_QD, before_QD[drawn_Q])]
+    angles = [jnp.zeros(len(x_QD)).at[order_Q].set(_angles(v, unit_QD)) for v in (before_QD, before_QD[drawn_Q])]
     finite = jnp.where(jnp.isfinite(cloud_PD).all(), 0.0, jnp.nan)
-    return Turns(*(angle_P + finite for angle_P in found), jnp.zeros(len(x_QD), bool).at[order_Q].set(there_Q))
+    return Turns(*(angle_P + finite for angle_P in angles), jnp.zeros(len(x_QD), bool).at[order_Q].set(there_Q))
 
 
 def by_stretch(

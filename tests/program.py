@@ -1,4 +1,6 @@
-"""The program as its users start it, a process; or called here, which is quicker and enough where it refuses."""
+"""The program as its users start it, a process; or called here, which is quicker and enough where it refuses; and tiny
+experiments for it.
+"""
 
 import contextlib
 import io
@@ -16,6 +18,30 @@ from anisoscope.cli import process as program
 from anisoscope.cli.options import Request
 
 ROOT = pathlib.Path(__file__).parent.parent
+TINY = [
+    "--config.data.source=pydoc",
+    "--config.model.layers=2",
+    "--config.model.width=16",
+    "--config.model.heads=2",
+    "--config.model.context=16",
+    "--config.model.positions=learned",
+    "--config.train.steps=24",
+    "--config.train.batch_size=16",
+    "--config.train.optimizer=adamw",
+    "--config.train.learning_rate=2e-3",
+    "--config.train.dispatch=4",
+    "--config.evaluate.stride=16",
+    "--config.evaluate.every=10",
+    "--config.evaluate.windows=64",
+    "--config.checkpoint.every=20",
+    "--config.measure.points=64",
+    "--config.measure.batches=2",
+    "--config.measure.families=spectrum,similarity",
+    "--config.measure.nulls=untrained",
+]
+STEPS = [0, 1, 2, 4, 8, 16, 20, 24]  # of its checkpoints
+MATCHED_PAIR = ["--config=experiments/quickstart.py", *TINY]
+DECODER = ["--config=experiments/decoder_small.py", *TINY]  # the decoder of the pair alone
 
 
 def command(*flags):
@@ -30,6 +56,10 @@ def environment():
 def main(*flags, **variables):
     env = environment() | variables
     return subprocess.run(command(*flags), cwd=ROOT, env=env, capture_output=True, text=True, timeout=900)
+
+
+def start(*flags, **options):
+    return subprocess.Popen(command(*flags), cwd=ROOT, stdout=subprocess.PIPE, text=True, **options)
 
 
 def here(*flags):

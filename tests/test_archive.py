@@ -14,8 +14,7 @@ import pytest
 from anisoscope.measurement.api import open_run
 from anisoscope.measurement.tables import files
 from tests import kills, torture
-from tests.program import ROOT, here
-from tests.test_main import DECODER, MATCHED_PAIR
+from tests.program import DECODER, MATCHED_PAIR, ROOT, here
 from tests.torture import words
 
 ON_ONE_DEVICE = """

@@ -55,7 +55,7 @@ def _row(frame: pd.DataFrame) -> dict[str, float]:
     held = [name for name in ("position", "frequency") if name in frame]
     rows, window = frame[["value", "loss", *held]].to_numpy(), frame["window"].to_numpy()
     windows = np.unique(window)
-    found = {"n": len(rows), "windows": len(windows)}
+    row = {"n": len(rows), "windows": len(windows)}
     for name, read in (("spearman", spearman), ("partial", partial)):
         whole, without = np.nan, [np.nan] * 2
         if len(rows) >= FEWEST and len(windows) > 1:
@@ -64,8 +64,8 @@ def _row(frame: pd.DataFrame) -> dict[str, float]:
             middle, moved = np.arctanh(whole), np.arctanh(without)
             error = (len(moved) - 1) ** 0.5 * moved.std()
         reach = stats.t.ppf((1 + LEVEL) / 2, len(moved) - 1) * error
-        found |= {name: whole, f"{name}_low": np.tanh(middle - reach), f"{name}_high": np.tanh(middle + reach)}
-    return found
+        row |= {name: whole, f"{name}_low": np.tanh(middle - reach), f"{name}_high": np.tanh(middle + reach)}
+    return row
 
 
 def spearman(rows: np.ndarray) -> float:

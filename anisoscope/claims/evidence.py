@@ -46,11 +46,11 @@ def read(folder: pathlib.Path) -> pd.DataFrame:
 
 def _by_its_word(path: pathlib.Path) -> pd.DataFrame:
     texts = dict.fromkeys(("claim", "model", "unit", "outside"), str)
-    found = pd.read_csv(path, dtype=texts, keep_default_na=False, na_values=[""])
-    if list(found) != list(COLUMNS) or (unknown := sorted({*found["claim"]} - {*CLAIMS})):
-        what = f"a claim that is not known, {unknown[0]!r}" if list(found) == list(COLUMNS) else "other columns"
+    table = pd.read_csv(path, dtype=texts, keep_default_na=False, na_values=[""])
+    if list(table) != list(COLUMNS) or (unknown := sorted({*table["claim"]} - {*CLAIMS})):
+        what = f"a claim that is not known, {unknown[0]!r}" if list(table) == list(COLUMNS) else "other columns"
         raise UserError(f"{path} has {what}; --stages=verdicts, where its tables are, writes it again")
-    return found
+    return table
 
 
 def rows_of_runs(folder: pathlib.Path, *columns: str) -> pd.DataFrame | None:
@@ -156,12 +156,12 @@ def of_matched(folder: pathlib.Path, name: str, claim: Claim) -> Rows:
     where = dict(zip(("setting", "before", "after", "held"), MATCHED[name], strict=True))
     where = {name: value for name, value in where.items() if value is not None}
     where |= {"quantity": claim.quantity, "positions": "all"}
-    found = rows[(rows[list(where)] == pd.Series(where)).all(axis=1)].to_dict("records")
-    if found and _of_other_tables(folder):
+    records = rows[(rows[list(where)] == pd.Series(where)).all(axis=1)].to_dict("records")
+    if records and _of_other_tables(folder):
         print(f"{path} is of other tables than now, and says nothing of {name}: --stages=matched reads them again")
         return
-    for row in found:
-        held = f" ({row['held']})" if len(found) > 1 else ""
+    for row in records:
+        held = f" ({row['held']})" if len(records) > 1 else ""
         about = {"model": f"{row['before']} → {row['after']}{held}", "unit": "contrast", "outside": ""}
         yield {
             **about | {"value": row["change"]},

@@ -25,13 +25,13 @@ REPAIR = "--stages=verify names all, and with --repair moves it aside and comput
 
 def changed(folder: pathlib.Path) -> dict[str, str]:
     """What sizes, small files and logs tell: {what: what is wrong}. What is merely missing is told by who needs it."""
-    found = manifest.read(folder)
+    known = manifest.read(folder)
     words = {}
-    if found.damaged:
-        words[manifest.NAME] = damaged_lines(found)
-    for path, states in found.states.items():
+    if known.damaged:
+        words[manifest.NAME] = damaged_lines(known)
+    for path, states in known.states.items():
         deep = (states[-1].bytes or 0) <= SMALL and manifest.unit(path) == path
-        if (what := manifest.wrong(folder / path, states, not found.ended, deep)) not in ("", "is missing"):
+        if (what := manifest.wrong(folder / path, states, not known.ended, deep)) not in ("", "is missing"):
             words.setdefault(manifest.unit(path), what if manifest.unit(path) == path else f"{path} {what}")
     return words
 
@@ -110,14 +110,14 @@ def empty(folder: pathlib.Path) -> Iterator[str]:
 def swapped(folder: pathlib.Path, wrong: dict[str, str], known: manifest.Manifest) -> dict[str, str]:
     """Where a file has what another one had, say so."""
     by_digest = {states[-1].sha256: path for path, states in known.states.items() if states[-1].sha256}
-    found = dict(wrong)
+    reasons = dict(wrong)
     for one in wrong:
         path = folder / one
         with contextlib.suppress(OSError):
             if one in known.states and path.is_file() and not path.is_symlink():
                 other = by_digest.get(manifest.entry_of(path, one).sha256)
-                found[one] = f"holds what was written to {other}" if other else wrong[one]
-    return found
+                reasons[one] = f"holds what was written to {other}" if other else wrong[one]
+    return reasons
 
 
 def adopt(folder: pathlib.Path, name: str, config: Config | None) -> bool:

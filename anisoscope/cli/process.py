@@ -98,7 +98,8 @@ def main(argv: list[str]) -> int:
 
 
 def fail(error: Exception | str, code: int) -> int:
-    print(f"error: {' '.join(str(error).split()) or type(error).__name__}", file=sys.stderr)
+    line = " ".join(str(error).split()) or type(error).__name__
+    print(f"error: {line}\n", end="", file=sys.stderr)  # in one piece: JAX's own threads write there too
     return code
 
 

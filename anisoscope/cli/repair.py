@@ -67,12 +67,12 @@ def verify(
             locks.enter_context(folder.locked(path))
         reports = {name: archive.verify(name or title, path, configs.get(name)) for name, path in folders.items()}
         drawn = archive.figures(root, title)
-        found = sum(len(report.wrong) for report in (*reports.values(), drawn))
-        if not found:
+        damages = sum(len(report.wrong) for report in (*reports.values(), drawn))
+        if not damages:
             return []
         if not repair:
             advice = "--stages=verify --repair moves them aside and computes them again"
-            raise RunError(f"{title}: {found} damaged, missing or not its own, as said above; {advice}")
+            raise RunError(f"{title}: {damages} damaged, missing or not its own, as said above; {advice}")
         repaired = []
         for name, report in reports.items():
             repaired.append(

@@ -175,16 +175,16 @@ def verify(config: Any, request: Request) -> None:
         raise not_there(root, "config.json", "measure")
     folders = {title: root} | {path.parent.name: path.parent for path in sorted(root.glob("*/config.json"))}
     drawn, repaired = archive.figures(root, title), []
-    found = len(drawn.wrong)
+    damages = len(drawn.wrong)
     for name, path in folders.items():
         with folder.locked(path):
             report = archive.verify(name, path, None)
-            found += len(report.wrong)
+            damages += len(report.wrong)
             if heal and report.wrong:
                 repaired.append(repair.Repaired(name, path, repair.moved(name, report, None), {"measure", "tangents"}))
-    if found and not heal:
+    if damages and not heal:
         advice = "--stages=verify --repair moves them aside and measures them again"
-        raise RunError(f"{title}: {found} damaged, missing or not its own, as said above; {advice}")
+        raise RunError(f"{title}: {damages} damaged, missing or not its own, as said above; {advice}")
     if drawn.wrong:
         repaired.append(repair.away_with_figures(title, drawn))
     if repaired:

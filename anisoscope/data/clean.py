@@ -106,8 +106,8 @@ def _cut(buffer: bytes, start: int) -> int:
         return 0
     if (blank := buffer.rfind(b"\n\n", start, limit)) >= 0:
         return blank + 2
-    found = {end: buffer.find(end, limit - len(end) + 1) for end in (b"\n\n", _PAGE_END)}
-    return min((at + len(end) for end, at in found.items() if at >= 0), default=0)
+    places = {end: buffer.find(end, limit - len(end) + 1) for end in (b"\n\n", _PAGE_END)}
+    return min((at + len(end) for end, at in places.items() if at >= 0), default=0)
 
 
 def _readable(unit: bytes) -> bytes:

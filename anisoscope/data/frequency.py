@@ -21,13 +21,13 @@ def types(tokens_WT: np.ndarray, length: int, vocab_size: int) -> np.ndarray:
     """
     tokens_WT = np.asarray(tokens_WT, np.int32)
     context = tokens_WT.shape[-1]
-    found = np.full(tokens_WT.shape, NONE, np.int32)
+    numbers = np.full(tokens_WT.shape, NONE, np.int32)
     if context >= length:
         code = np.zeros((*tokens_WT.shape[:-1], context - length + 1), np.int32)
         for offset in range(length):
             code = code * vocab_size + tokens_WT[..., offset : offset + code.shape[-1]]
-        found[..., length - 1 :] = code
-    return found
+        numbers[..., length - 1 :] = code
+    return numbers
 
 
 def log_frequency(tokens_N: np.ndarray, length: int, vocab_size: int) -> np.ndarray:
@@ -56,6 +56,6 @@ def bins(log_frequency_C: np.ndarray, count: int = len(BINS)) -> np.ndarray:
     level_L, level_S = np.unique(log_frequency_C[seen_C], return_inverse=True)
     share_L = np.bincount(level_S, minlength=level_L.size) * np.exp(np.float64(level_L))
     middle_L = np.cumsum(share_L) - share_L / 2
-    found_C = np.zeros(np.shape(log_frequency_C), np.int32)
-    found_C[seen_C] = np.minimum(middle_L * count, count - 1).astype(np.int32)[level_S]
-    return found_C
+    bin_C = np.zeros(np.shape(log_frequency_C), np.int32)
+    bin_C[seen_C] = np.minimum(middle_L * count, count - 1).astype(np.int32)[level_S]
+    return bin_C

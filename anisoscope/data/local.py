@@ -72,10 +72,10 @@ def _of_folder(path: Path, most: int | None, longest: int) -> bytes:
             f"data.path {path} is a folder without texts (*.txt, or packed as *.txt.gz, say): "
             "name a text with --config.data.path="
         )
-    found = []
+    contents = []
     for one in texts:
-        found.append(read_text(one, most, longest - sum(map(len, found))))
-    return b"\n\n".join(found)
+        contents.append(read_text(one, most, longest - sum(map(len, contents))))
+    return b"\n\n".join(contents)
 
 
 def _too_long(path: Path, longest: int) -> str:
@@ -119,14 +119,16 @@ def _of_zip(file: BinaryIO, path: Path, most: int) -> bytes:
         file.seek(-len(archive.comment) - 22, os.SEEK_END)  # the directory's end is 22 bytes and a comment
         if file.read(4) != b"PK\x05\x06":
             raise zipfile.BadZipFile("there are other bytes behind it")
-        found = [info for info in archive.infolist() if not info.is_dir() and not info.filename.startswith("__MACOSX/")]
-        named = [info for info in found if PurePosixPath(info.filename).name == "enwik8"]
-        if len(found) != 1 and len(named) != 1:
+        members = [
+            info for info in archive.infolist() if not info.is_dir() and not info.filename.startswith("__MACOSX/")
+        ]
+        named = [info for info in members if PurePosixPath(info.filename).name == "enwik8"]
+        if len(members) != 1 and len(named) != 1:
             raise UserError(
-                f"data.path {path} holds {len(found)} files and not one alone called enwik8: "
+                f"data.path {path} holds {len(members)} files and not one alone called enwik8: "
                 "unpack it and name the text with --config.data.path="
             )
-        with archive.open(found[0] if len(found) == 1 else named[0]) as unpacked:
+        with archive.open(members[0] if len(members) == 1 else named[0]) as unpacked:
             return unpacked.read(most + 1)
 
 

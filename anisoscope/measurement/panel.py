@@ -96,8 +96,8 @@ def panel_and_nearest(
     whole, nearest_N = None if known is None else known.whole, None
 
     plain, with_null = _of_cloud(families)
-    found, _ = _over_clouds(clouds_ZNPD, places, types_Z, plain, settings.folds, 0, over, whole)
-    _add(values, samples, found)
+    values_ZN, _ = _over_clouds(clouds_ZNPD, places, types_Z, plain, settings.folds, 0, over, whole)
+    _add(values, samples, values_ZN)
 
     if with_null or _of(families, "layers"):
         names = list(samples) if with_null else [MEASURED]
@@ -108,8 +108,8 @@ def panel_and_nearest(
             types_Z = jax.tree.map(lambda x_Z: jnp.concatenate([x_Z, x_Z[:1]]), types_Z)
         compared = max((family.neighbours for family in _of(families, "layers")), default=0)
         of_clouds = with_null, settings.folds, compared, over, whole
-        found, nearest_ZN = _over_clouds(clouds_ZNPD, places, types_Z, *of_clouds)
-        _add(values, names, found)
+        values_ZN, nearest_ZN = _over_clouds(clouds_ZNPD, places, types_Z, *of_clouds)
+        _add(values, names, values_ZN)
         nearest_N = jax.tree.map(lambda x: x[0], nearest_ZN)
         nearest = None if known is None else known.nearest
         clouds = Clouds(clouds_ZNPD[0], settings.folds, nearest_N, others, over, permuted, nearest)
@@ -185,15 +185,15 @@ def _over_clouds(
         lambda x_Z: jnp.repeat(x_Z, layers, axis=0), types_Z
     )  # all layers of a sample have its types
     stacked = clouds_ZNPD.reshape(-1, *clouds_ZNPD.shape[2:]), types_ZN, jnp.arange(samples * layers)
-    found = over(lambda one: of_cloud(*one), stacked)
-    return jax.tree.map(lambda x: x.reshape(samples, layers, *x.shape[1:]), found)
+    results = over(lambda one: of_cloud(*one), stacked)
+    return jax.tree.map(lambda x: x.reshape(samples, layers, *x.shape[1:]), results)
 
 
 def _stacked(trees: list[Any]) -> Any:
     return jax.tree.map(lambda *leaves: jnp.stack(leaves), *trees)
 
 
-def _add(values: dict[str, Values], names: Any, found_Z: Values) -> None:
+def _add(values: dict[str, Values], names: Any, values_Z: Values) -> None:
     """Put what was found of the named samples, stacked on the first axis, under their names."""
     for z, name in enumerate(names):
-        values.setdefault(name, {}).update({quantity: value[z] for quantity, value in found_Z.items()})
+        values.setdefault(name, {}).update({quantity: value[z] for quantity, value in values_Z.items()})

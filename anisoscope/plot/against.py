@@ -40,9 +40,9 @@ def cosine_against_drift(runs: dict[str, Run]) -> Figure | None:
     axes[0].set_ylabel(words(runs, "mean_cosine"))
     style.title(figure, f"Mean cosine against drift{at_last(runs)}")
     style.legend(axes)
-    found = [line for side in sides for line in correlated(runs, ("mean_cosine",), side, every)]
+    lines = [line for side in sides for line in correlated(runs, ("mean_cosine",), side, every)]
     shown = f"A point for each layer; hollow: the {first}."
-    further = [*same(runs, sides), *found]
+    further = [*same(runs, sides), *lines]
     caption(figure, runs, shown, bands(runs, "drift", "mean_cosine", what="bars"), further)
     return figure
 
@@ -87,11 +87,11 @@ def correlated(runs: dict[str, Run], names: tuple[str, ...], side: str, every: d
         tables[label] = held.sel(step=held.step.isin([*last.values()]), positions=held.positions == side)
     table = correlations.correlations(tables)
     table = table[table.over.isin(["layers", "heads"])].set_index(["run", "step", "y"])
-    found = {(label, name): table.loc[(label, last[label], name)] for label in runs for name in names}
-    tests = {row.tests for row in found.values()}
-    told = {key: f" (of {row.tests})" * (len(tests) > 1) for key, row in found.items()}
+    rows = {(label, name): table.loc[(label, last[label], name)] for label in runs for name in names}
+    tests = {row.tests for row in rows.values()}
+    notes = {key: f" (of {row.tests})" * (len(tests) > 1) for key, row in rows.items()}
     about = CAUTION.format(f"the {max(tests)} {OF_KIND}" if len(tests) == 1 else f"as many {OF_KIND} as each line says")
-    lines = [f"{key[0]}, {words(runs, key[1])}{told[key]}: {correlations.words(row)}" for key, row in found.items()]
+    lines = [f"{key[0]}, {words(runs, key[1])}{notes[key]}: {correlations.words(row)}" for key, row in rows.items()]
     return [f"{POSITIONS[side].capitalize()}. {about}", *lines]
 
 

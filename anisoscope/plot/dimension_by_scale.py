@@ -47,8 +47,8 @@ def build(runs: dict[str, Run]) -> Figure | None:
     style.title(figure, f"Dimension by scale{at_last(runs)}, all positions")
     rulers.layer_bar(figure, colours, grid, layers(runs, rulers.LAYER))
     shown = "Dimension by GRIDE from the neighbours k and 2k of each point: a line for each layer."
-    found = [f"{label}: {plateaus(run.results.isel(step=-1).sel(positions='all'))}." for label, run in runs.items()]
-    caption(figure, runs, shown, bands(runs, "gride"), found)
+    sentences = [f"{label}: {plateaus(run.results.isel(step=-1).sel(positions='all'))}." for label, run in runs.items()]
+    caption(figure, runs, shown, bands(runs, "gride"), sentences)
     return figure
 
 
@@ -75,8 +75,8 @@ def curves(ax: Axes, last: xr.Dataset, colour: object) -> None:
 
 
 def plateaus(last: xr.Dataset) -> str:
-    found = int(np.isfinite(last["plateau_first"].values).sum())
-    return f"plateau in {found} of {last.sizes['layer']} layers" if found else "no plateau in any layer"
+    count = int(np.isfinite(last["plateau_first"].values).sum())
+    return f"plateau in {count} of {last.sizes['layer']} layers" if count else "no plateau in any layer"
 
 
 def limits(axes: Sequence[Axes]) -> None:

@@ -114,12 +114,12 @@ def contrasts_loss_matched(compared: Compared) -> Figure | None:
     levels = _drawn(compared.matched)["level"]
     if levels.empty:  # no run of any contrast has a value
         return None
-    told = f"{levels.min():.2f} to {levels.max():.2f}" if levels.nunique() > 1 else f"{levels.iloc[0]:.2f}"
+    span = f"{levels.min():.2f} to {levels.max():.2f}" if levels.nunique() > 1 else f"{levels.iloc[0]:.2f}"
     names = dict.fromkeys(name for names in compared.matched.without if names for name in names.split(", "))
     left_out = f" Without value: {', '.join(names)}." if names else ""
     schedules = {json.loads(run.results.attrs["config"])["train"]["schedule"] for run in compared.runs.values()}
     part = "in the constant part of the schedule" if schedules <= CONSTANT else "after the warm-up"
-    further = f"Each contrast at the best context gain that all its runs reach {part}: {told} bits.{left_out}"
+    further = f"Each contrast at the best context gain that all its runs reach {part}: {span} bits.{left_out}"
     return _contrasts(compared.runs, compared.matched, "loss-matched", further, "variance of its own runs")
 
 

@@ -19,16 +19,16 @@ RESIDUAL = "residual stream"
 def build(runs: dict[str, Run]) -> Figure | None:
     runs = {label: run for label, run in runs.items() if run.hook_points}
     tables = {label: {RESIDUAL: run.results} | run.hook_points for label, run in runs.items()}
-    every = [table for found in tables.values() for table in found.values()]
+    every = [table for hook_points in tables.values() for table in hook_points.values()]
     names = [name for name in NAMES if every and all(name in table for table in every)]
     if not names:
         return None
-    looks = style.inks(dict.fromkeys(name for found in tables.values() for name in found))
+    looks = style.inks(dict.fromkeys(name for hook_points in tables.values() for name in hook_points))
     figure = style.new(style.PAGE, 0.7 + 1.7 * len(runs))
     grid = figure.subplots(len(runs), len(names), sharex=True, squeeze=False)
-    for row, (label, found) in zip(grid, tables.items(), strict=True):
+    for row, (label, hook_points) in zip(grid, tables.items(), strict=True):
         for ax, name in zip(row, names, strict=True):
-            for point, table in found.items():
+            for point, table in hook_points.items():
                 last = table.isel(step=-1).sel(positions="all")
                 style.banded(
                     ax, last.layer.values, *interval(last, name), label=point.replace("_", " "), **looks[point]

@@ -31,8 +31,8 @@ def build(runs: dict[str, Run]) -> Figure | None:
         ax.set_xlabel(layers(runs, rulers.LAYER))
     style.title(figure, f"Similarity of layers{at_last(runs)}, all positions")
     shown = "Every layer beside every other, at the last checkpoint: how alike are their clouds?"
-    told = filter(None, (_permuted(label, run, measures) for label, run in runs.items()))
-    caption(figure, runs, shown, further=list(told))
+    sentences = filter(None, (_permuted(label, run, measures) for label, run in runs.items()))
+    caption(figure, runs, shown, further=list(sentences))
     return figure
 
 
@@ -40,10 +40,10 @@ def _permuted(label: str, run: Run, measures: dict[str, str]) -> str:
     """The most that two different layers have in common with the windows of one in another order."""
     if PERMUTED not in nulls_in(run.results):
         return ""
-    found = []
+    parts = []
     for name, said in measures.items():
         null = run.results[name] - excess_of(run.results, name, PERMUTED)
         null = null.isel(step=-1).sel(positions="all", statistic="mean").values
         null = null[~np.eye(len(null), dtype=bool) & np.isfinite(null)]
-        found += [f"{said} {null.max():.2f}"] if null.size else []
-    return f"{label}, windows of one layer in another order, at most: {', '.join(found)}." * bool(found)
+        parts += [f"{said} {null.max():.2f}"] if null.size else []
+    return f"{label}, windows of one layer in another order, at most: {', '.join(parts)}." * bool(parts)

@@ -13,20 +13,20 @@ MEASURES = {"cka_unbiased": "linear CKA without bias", "overlap": "neighbourhood
 SEEN = 0.1
 
 
-def build(found: xr.Dataset) -> Figure:
+def build(table: xr.Dataset) -> Figure:
     """A row for each measure: the two models, then windows of the first in another order, on one scale.
 
     Without position 0 once more, where that changes what is seen: one massive vector can hide all others from CKA.
     """
-    first, second = found.attrs["first"], found.attrs["second"]
-    rows = [(name, side) for name in MEASURES for side in _sides(found[name])]
+    first, second = table.attrs["first"], table.attrs["second"]
+    rows = [(name, side) for name in MEASURES for side in _sides(table[name])]
     figure = style.new(0.75 * style.PAGE, 0.8 + 2.2 * len(rows))
     axes = figure.subplots(len(rows), 2, squeeze=False)
     widest, maps = {name: [] for name in MEASURES}, []
     for row, (name, side) in zip(axes, rows, strict=True):
-        values = found[name].sel(positions=side)
+        values = table[name].sel(positions=side)
         mean = values.sel(statistic="mean")
-        null = mean - excess_of(found, name, PERMUTED).sel(positions=side, statistic="mean")
+        null = mean - excess_of(table, name, PERMUTED).sel(positions=side, statistic="mean")
         high, low = (values.sel(statistic=end) for end in ("high", "low"))
         widest[name].append((high - low).max().item() / 2)
         maps += mean, null
@@ -40,7 +40,7 @@ def build(found: xr.Dataset) -> Figure:
     style.title(
         figure, f"Layers of {first} beside layers of {second}" + ", all positions" * (len(rows) == len(MEASURES))
     )
-    about = found.attrs
+    about = table.attrs
     facts = [f"{about['corpus']}; {about['measure.points']:,} points × {about['measure.batches']} batches"]
     facts += [f"{about[place]}: {about[f'{place}_model']}" for place in ("first", "second")]
     style.small_print(figure, facts)

@@ -108,7 +108,7 @@ def over_training(
         style.banded(ax, table.step.values, *curve, **look, label=label)
     rulers.step_axis(ax, int(table.step.values.max()))
     ax.set_ylabel(_words(table, quantity, null))
-    _told(ax, colours, values, along, label)
+    _explain_colours(ax, colours, values, along, label)
     return ax
 
 
@@ -180,7 +180,7 @@ def scales(table: xr.Dataset, *, positions: str = "all", step: int | None = None
     ax.set_xticks(ranks := at.neighbours.values, [str(rank) for rank in ranks])
     ax.set(xlabel="neighbour rank k (from r_2k / r_k)", ylabel="intrinsic dimension (GRIDE)")
     ax.legend(handles=dimension_by_scale.key([at]), fontsize="small")
-    _told(ax, colours, values, "layer", None)
+    _explain_colours(ax, colours, values, "layer", None)
     return ax
 
 
@@ -219,7 +219,9 @@ def _shaded(values: xr.DataArray, along: str | None) -> tuple[list[xr.DataArray]
     return lines, rulers.layer_colours(len(lines))
 
 
-def _told(ax: Axes, colours: ScalarMappable, values: xr.DataArray, along: str | None, label: str | None) -> None:
+def _explain_colours(
+    ax: Axes, colours: ScalarMappable, values: xr.DataArray, along: str | None, label: str | None
+) -> None:
     """Which layer is which colour; one layer alone is told by its label, if it has one."""
     count = 1 if along is None else values.sizes[along]
     if count > 1:

@@ -46,9 +46,11 @@ def provenance(runs: dict[str, Run]) -> tuple[str, list[str]]:
 
 def _settings(results: xr.Dataset) -> dict[str, Any]:
     """The settings of a run by dotted name, but for those that `_facts` tells in words."""
-    found = tables.settings(results)
-    told = {*TOLD, *(f"model.{name}" for name in description.described_fields())}
-    return {name: value for name, value in found.items() if name not in told and not name.startswith("data.")}
+    settings = tables.settings(results)
+    names_in_facts = {*TOLD, *(f"model.{name}" for name in description.described_fields())}
+    return {
+        name: value for name, value in settings.items() if name not in names_in_facts and not name.startswith("data.")
+    }
 
 
 def _differing(label: str, settings: dict[str, dict[str, Any]]) -> dict[str, Any]:

@@ -68,9 +68,9 @@ def bands(runs: dict[str, Run], *names: str, what: str = "band") -> str:
     noise = [values.attrs["noise_floor"] for values in shown if "noise_floor" in values.attrs]
     said = [f"{LEVEL * 100:.0f} % interval, {intervals}"] * bool(intervals)
     said += ["range of seeds"] * ("seeds" in ways)
-    told = [f"{what.capitalize()}: {'; or '.join(said)}."] * bool(said)
-    told += [f"Batch size and kernels move no value by more than {max(noise, default=0):.1g}."] * bool(noise)
-    return " ".join(told)
+    sentences = [f"{what.capitalize()}: {'; or '.join(said)}."] * bool(said)
+    sentences += [f"Batch size and kernels move no value by more than {max(noise, default=0):.1g}."] * bool(noise)
+    return " ".join(sentences)
 
 
 def at_last(runs: dict[str, Run]) -> str:

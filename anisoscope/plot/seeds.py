@@ -53,9 +53,9 @@ def _together(members: list[Run]) -> Run:
     joined = xr.concat(parts, "seed", join="inner", data_vars="all", combine_attrs="override")
     values, of_heads = joined[names], [name for name in names if "head" in joined[name].dims]
     means = values.sel(statistic="mean", drop=True)
-    found = _range(means.drop_vars(of_heads)).assign({name: joined[name] for name in of_heads})
+    table = _range(means.drop_vars(of_heads)).assign({name: joined[name] for name in of_heads})
     learned = [name for name, _ in OF_LINE.values() if name in shared]
-    found = found.assign(
+    table = table.assign(
         xr.concat([run.results[learned] for run in members], "seed", join="inner").mean(
             "seed", skipna=False, keep_attrs=True
         )
@@ -65,11 +65,11 @@ def _together(members: list[Run]) -> Run:
             joined["plateau_first"].max("seed", skipna=False),
             joined["plateau_last"].min("seed", skipna=False),
         )
-        found = found.assign(plateau_first=first.where(first <= last), plateau_last=last.where(first <= last))
+        table = table.assign(plateau_first=first.where(first <= last), plateau_last=last.where(first <= last))
     pairs = [tables.seeds(run.results) for run in members]
     attrs = joined.attrs | {"seeds": f"{seeds_in_words(pairs)} together"}
     tangents = _tangents([run.tangents for run in members], attrs["seeds"])
-    return Run(found.assign_attrs(attrs), _logs(members), tangents)
+    return Run(table.assign_attrs(attrs), _logs(members), tangents)
 
 
 def _tangents(tables: list[xr.Dataset | None], seeds: str) -> xr.Dataset | None:
@@ -77,29 +77,29 @@ def _tangents(tables: list[xr.Dataset | None], seeds: str) -> xr.Dataset | None:
     if any(table is None for table in tables):
         return None
     joined = xr.concat(tables, "seed", join="inner", data_vars="all", combine_attrs="override")
-    labels, found = xr.DataArray(list(ENDS), dims="statistic", name="statistic"), {}
+    labels, arrays = xr.DataArray(list(ENDS), dims="statistic", name="statistic"), {}
     for name, values in joined.items():
         if "statistic" not in values.dims:
-            found[name] = values.mean("seed", skipna=False, keep_attrs=True)
+            arrays[name] = values.mean("seed", skipna=False, keep_attrs=True)
             continue
         mean, low, high = (values.sel(statistic=end, drop=True) for end in ENDS)
         if values.attrs["resampling"] != "none":
             low = high = mean
         parts = mean.mean("seed", skipna=False), low.min("seed", skipna=False), high.max("seed", skipna=False)
-        found[name] = xr.concat(parts, labels).assign_attrs(values.attrs)
-    return xr.Dataset(found, attrs=joined.attrs | {"seeds": seeds})
+        arrays[name] = xr.concat(parts, labels).assign_attrs(values.attrs)
+    return xr.Dataset(arrays, attrs=joined.attrs | {"seeds": seeds})
 
 
 def _range(means: xr.Dataset) -> xr.Dataset:
     """The statistics of values over seeds: mean, deviation and, for an interval, the least and the greatest."""
-    found = {
+    statistics = {
         "mean": means.mean("seed", skipna=False),
         "std": means.std("seed", ddof=1),
         "low": means.min("seed", skipna=False),
         "high": means.max("seed", skipna=False),
     }
     labels = xr.DataArray(np.array(STATISTICS), dims="statistic", name="statistic")
-    return xr.concat([found[statistic] for statistic in STATISTICS], labels, combine_attrs="override")
+    return xr.concat([statistics[statistic] for statistic in STATISTICS], labels, combine_attrs="override")
 
 
 def _logs(members: list[Run]) -> list[dict[str, Any]]:
@@ -109,13 +109,13 @@ def _logs(members: list[Run]) -> list[dict[str, Any]]:
         for line in run.log:  # of a step that was run twice the later line counts
             lines[line["step"], line["kind"]][number] = line
     return [
-        {"step": step, "kind": kind} | {name: _mean(found, name) for name in AVERAGED if _told(found, name)}
-        for (step, kind), found in sorted(lines.items())
-        if len(found) == len(members)
+        {"step": step, "kind": kind} | {name: _mean(by_member, name) for name in AVERAGED if _all_have(by_member, name)}
+        for (step, kind), by_member in sorted(lines.items())
+        if len(by_member) == len(members)
     ]
 
 
-def _told(lines: dict[int, dict[str, Any]], name: str) -> bool:
+def _all_have(lines: dict[int, dict[str, Any]], name: str) -> bool:
     return all(name in line for line in lines.values())
 
 

@@ -32,12 +32,12 @@ SUBSPACES = {"early": "the early activation subspace", "here": "the activation s
 
 def chosen(runs: dict[str, Run]) -> dict[str, Run]:
     """The runs that have tables of tangents, these in the place of their results: the largest rank, raw gradients."""
-    found = {}
+    selection = {}
     for label, run in runs.items():
         if run.tangents is not None:
             rank = int(run.tangents["rank"].values[-1])
-            found[label] = Run(run.tangents.sel(rank=rank, kind=KIND, rows=ROWS), [])
-    return found
+            selection[label] = Run(run.tangents.sel(rank=rank, kind=KIND, rows=ROWS), [])
+    return selection
 
 
 def subspace(runs: dict[str, Run]) -> str:

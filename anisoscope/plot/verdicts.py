@@ -158,9 +158,9 @@ def matrix(frame: pd.DataFrame, columns: dict[str, list[tuple[str, str]]]) -> Fi
     ax.tick_params(length=0)
     for side in ax.spines.values():
         side.set_visible(False)
-    told = frame[frame["paper"] != CONTRAST]["verdict"].value_counts()
-    parts = (f"{told.get(one, 0)} {one}" for one in (REPRODUCED, CONTRADICTED, INCONCLUSIVE))
-    style.title(figure, f"Of {told.sum()} verdicts on the papers' claims {', '.join(parts)}")
+    counts = frame[frame["paper"] != CONTRAST]["verdict"].value_counts()
+    parts = (f"{counts.get(one, 0)} {one}" for one in (REPRODUCED, CONTRADICTED, INCONCLUSIVE))
+    style.title(figure, f"Of {counts.sum()} verdicts on the papers' claims {', '.join(parts)}")
     return figure
 
 

@@ -68,13 +68,13 @@ def of_rank(
 
         def of(frame_DE: Array) -> dict[str, Array]:
             others_UDE = tangent.random_frames(frame_DE, key, tangents.controls)
-            found = of_frame(frame_DE, others_UDE, points_PD, rows_GPD, keep_RP, key)
-            return found | of_matrices(frame_DE, others_UDE, matrix_MDD)
+            measures = of_frame(frame_DE, others_UDE, points_PD, rows_GPD, keep_RP, key)
+            return measures | of_matrices(frame_DE, others_UDE, matrix_MDD)
 
         # one after another: on a CPU, decompositions of many matrices at once can wait for each other for ever
-        found = jax.lax.map(of, frames_XDE)
+        values = jax.lax.map(of, frames_XDE)
         binned = jax.vmap(lambda frame_DE: of_bins(frame_DE, points_PD, gradient_PD, keep_RP, in_bin_IP))(frames_XDE)
-        return found | binned
+        return values | binned
 
     return jax.lax.map(of_layer, (read_now.points_NPD, read_now.gradient_NPD, matrix_NMDD, frames_NXDE))
 
@@ -153,8 +153,10 @@ def of_local(read_now: Read, cloud_NPD: Array, tangents: TangentsConfig) -> dict
 
     def of_layer(given: tuple[Array, Array, Array]) -> dict[str, Array]:
         points_PD, gradient_PD, among_PD = some(given[0]), some(given[1]), given[2]
-        found = tangent.local_tangent(points_PD, gradient_PD, among_PD, tangents.neighbours, tangents.ranks[-1])
-        inside_PA, share_PA = found.inside_PE[:, at], found.share_PE[:, at]
+        local_tangents = tangent.local_tangent(
+            points_PD, gradient_PD, among_PD, tangents.neighbours, tangents.ranks[-1]
+        )
+        inside_PA, share_PA = local_tangents.inside_PE[:, at], local_tangents.share_PE[:, at]
         square_P = jnp.square(gradient_PD).sum(axis=1)
         weight_GP = jnp.stack([square_P, (square_P > 0).astype(jnp.float32)])
         inside_GPA = jnp.stack([inside_PA, inside_PA / jnp.where(square_P > 0, square_P, 1.0)[:, None]])
@@ -164,8 +166,8 @@ def of_local(read_now: Read, cloud_NPD: Array, tangents: TangentsConfig) -> dict
             "local_variance": jnp.einsum("rp,gp,pa->agr", keep_RP, weight_GP, share_PA) / total_GR[None],
         }
 
-    found = jax.lax.map(of_layer, (read_now.points_NPD, read_now.gradient_NPD, cloud_NPD))
-    return {name: jnp.swapaxes(value, 0, 1) for name, value in found.items()}  # (rank, layer, rows, R)
+    values = jax.lax.map(of_layer, (read_now.points_NPD, read_now.gradient_NPD, cloud_NPD))
+    return {name: jnp.swapaxes(value, 0, 1) for name, value in values.items()}  # (rank, layer, rows, R)
 
 
 def gradient_panel(read_now: Read, windows: Windows, tangents: TangentsConfig) -> dict[str, dict[str, Array]]:
@@ -186,5 +188,5 @@ def gradient_panel(read_now: Read, windows: Windows, tangents: TangentsConfig) -
     places = Places(window_P, windows.time_P)
     clouds = dict(zip(ROWS, (read_now.gradient_NPD, jax.vmap(unit)(read_now.gradient_NPD)), strict=True))
     samples = {"measured": Sample(clouds["raw"], places=places), "unit": Sample(clouds["unit"], places=places)}
-    found = panel(samples, {}, settings, jax.random.key(tangents.seed))
-    return {"raw": found["measured"], "unit": found["unit"]}
+    panels = panel(samples, {}, settings, jax.random.key(tangents.seed))
+    return {"raw": panels["measured"], "unit": panels["unit"]}

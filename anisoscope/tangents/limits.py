@@ -14,12 +14,12 @@ def check_tangents(config: RunConfig, tangents: TangentsConfig) -> None:
     if not tangents.enabled:
         return
     check_settings(tangents, width_of(config.model), f"model.width={config.model.width}")
-    steps, found = config.train.steps, early_steps(config, tangents)
-    if len(found) < LEAST_EARLY or found[-1] == steps:
+    steps, checkpoints = config.train.steps, early_steps(config, tangents)
+    if len(checkpoints) < LEAST_EARLY or checkpoints[-1] == steps:
         last = int(tangents.early_fraction * steps)
         raise UserError(
-            f"tangents.early_fraction={tangents.early_fraction:g} of {steps} steps: {len(found)} checkpoints lie in "
-            f"steps 1 to {last}; {LEAST_EARLY} are needed, and a later one: train longer, or set another fraction"
+            f"tangents.early_fraction={tangents.early_fraction:g} of {steps} steps: {len(checkpoints)} checkpoints lie "
+            f"in steps 1 to {last}; {LEAST_EARLY} are needed, and a later one: train longer, or set another fraction"
         )
 
 

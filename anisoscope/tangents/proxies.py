@@ -30,12 +30,12 @@ class Fitted(NamedTuple):
 def fit(points_NPD: Array, tangents: TangentsConfig) -> Fitted:
     """Pure and un-jitted. Layers and restarts go one after another."""
     keys_A = jax.random.split(jax.random.key(tangents.seed), tangents.restarts)
-    found = [
+    fits = [
         jax.lax.map(lambda x_PD, k=rank: _of_layer(x_PD, keys_A, k, tangents.rounds), points_NPD)
         for rank in tangents.ranks
     ]
-    frames = {rank: jnp.swapaxes(one[0], 0, 1) for rank, one in zip(tangents.ranks, found, strict=True)}
-    return Fitted(frames, *(jnp.stack(parts) for parts in list(zip(*found, strict=True))[1:]))
+    frames = {rank: jnp.swapaxes(one[0], 0, 1) for rank, one in zip(tangents.ranks, fits, strict=True)}
+    return Fitted(frames, *(jnp.stack(parts) for parts in list(zip(*fits, strict=True))[1:]))
 
 
 def _of_layer(x_PD: Array, keys_A: Array, rank: int, rounds: int) -> tuple[Array, Array, Array, Array]:

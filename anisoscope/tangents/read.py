@@ -47,8 +47,8 @@ def states_and_gradients(
         shape = jax.eval_shape(lambda: model.apply(params, tokens_WT, None, visible_TT)[1].resid_LBTD).shape
 
         def loss(taps_LBTD: Array, matrices: written.Rows) -> tuple[Array, tuple[Array, Array]]:
-            logits_WTV, found = model.apply(written.put(params, matrices), tokens_WT, taps_LBTD, visible_TT)
-            return objective.nats(logits_WTV, batch), (logits_WTV, found.resid_LBTD)
+            logits_WTV, states = model.apply(written.put(params, matrices), tokens_WT, taps_LBTD, visible_TT)
+            return objective.nats(logits_WTV, batch), (logits_WTV, states.resid_LBTD)
 
         both = jax.grad(loss, argnums=(0, 1), has_aux=True)
         (gradient_NBTD, slope), (logits_WTV, resid_LBTD) = both(jnp.zeros(shape), written.take(params))
@@ -57,7 +57,7 @@ def states_and_gradients(
         state_NQD, gradient_NQD = _picked(resid_LBTD, picks_Q), _picked(gradient_NBTD, picks_Q)
         state_NQD = state_NQD - state_NQD.mean(axis=2, keepdims=True)
         state_NQD = state_NQD / jnp.linalg.norm(state_NQD, axis=2, keepdims=True)
-        found = (
+        values = (
             _picked(resid_LBTD, picks_Q) @ basis_DD,
             gradient_NQD @ basis_DD,
             loss_WT.reshape(-1)[picks_Q],
@@ -67,11 +67,11 @@ def states_and_gradients(
             jnp.square((gradient_NQD * state_NQD).sum(axis=2)).sum(axis=1),
             jnp.square(gradient_NQD).sum(axis=(1, 2)),
         )
-        return jax.tree.map(jnp.add, summed, slope), found
+        return jax.tree.map(jnp.add, summed, slope), values
 
     zero = jax.tree.map(jnp.zeros_like, written.take(params))
-    slope, found_J = jax.lax.scan(of_fold, zero, windows[:4])
-    points_JNQD, gradient_JNQD, loss_JQ, *rest = found_J
+    slope, values_J = jax.lax.scan(of_fold, zero, windows[:4])
+    points_JNQD, gradient_JNQD, loss_JQ, *rest = values_J
     return Read(_joined(points_JNQD), _joined(gradient_JNQD), loss_JQ.ravel(), *rest, written.rows(slope))
 
 

@@ -102,43 +102,43 @@ def sweep(fitting: Fitting, tangents: TangentsConfig, stop: Stop, other: pathlib
     early = {"early": fitting.folder / EARLY if fitting.early else None, "other seed": other}
     early = {fit: None if path is None else files.read_table(path) for fit, path in early.items()}
     early_digests = {fit: _digest(table, tangents) for fit, table in early.items()}
-    stored, found, todo = fitting.source.stored(), {}, []
+    stored, step_tables, todo = fitting.source.stored(), {}, []
     for step in fitting.steps:
         path = fitting.folder / f"{step}.nc"
         table = read_tangents(path, fitting.source.of_run) if path.exists() else None
-        before = max((*found, *todo), default=-1)
+        before = max((*step_tables, *todo), default=-1)
         if table is not None and not (step in stored and _stale(table, fitting, early_digests, todo, before)):
-            found[step] = table
+            step_tables[step] = table
         elif step in stored:
             todo.append(step)
-    if not todo and not found:
+    if not todo and not step_tables:
         raise UserError(f"{fitting.where} holds no checkpoint to read; run --stages=train first")
-    if unknown := [step for step in fitting.steps if step not in found and step not in todo]:
+    if unknown := [step for step in fitting.steps if step not in step_tables and step not in todo]:
         print(f"{fitting.name}: neither checkpoint nor table of tangents: step{'s' * (len(unknown) > 1)} {unknown}")
     for step in bar(todo, f"{fitting.name}: tangents", "checkpoint"):
         stop.check(f"{fitting.name}: stopped before the tangents of step {step}")
-        found[step] = _at(fitting, tangents, step, found, early, early_digests)
+        step_tables[step] = _at(fitting, tangents, step, step_tables, early, early_digests)
         if processes.is_first():
-            files.write(found[step], fitting.folder / f"{step}.nc")
+            files.write(step_tables[step], fitting.folder / f"{step}.nc")
     root, fit = fitting.source.root, "early" if fitting.early else "here"
     if processes.is_first():
-        raw = {step: read_tangents(fitting.folder / f"{step}.nc") for step in sorted(found)}
+        raw = {step: read_tangents(fitting.folder / f"{step}.nc") for step in sorted(step_tables)}
         cells = tables.primary_cells(raw, fitting.cells, fitting.name, fit)
         tables.write(root, raw, fitting.attributes | {"primary_fit": fit}, cells)
-    print(f"{fitting.name}: tangents of {len(found)} checkpoints ({len(todo)} now): {root / 'tangents.nc'}")
+    print(f"{fitting.name}: tangents of {len(step_tables)} checkpoints ({len(todo)} now): {root / 'tangents.nc'}")
 
 
 def _at(
     fitting: Fitting,
     tangents: TangentsConfig,
     step: int,
-    found: dict[int, xr.Dataset],
+    step_tables: dict[int, xr.Dataset],
     early: dict[str, xr.Dataset | None],
     early_digests: dict[str, str],
 ) -> xr.Dataset:
     """The table of one checkpoint."""
-    before = max((one for one in found if one < step), default=None)
-    given = early | {"previous": None if before is None else found[before], "untrained": found.get(0)}
+    before = max((one for one in step_tables if one < step), default=None)
+    given = early | {"previous": None if before is None else step_tables[before], "untrained": step_tables.get(0)}
     frames = {fit: _frames(given[fit], fitting, tangents) for fit in GIVEN if fit in fitting.fits}
     tested = fitting.test(step, before, frames)
     digests = {one: fitting.source.digest(one) for one in {step, before} - {None} if one in fitting.source.stored()}

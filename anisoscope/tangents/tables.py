@@ -90,7 +90,7 @@ def write(run: pathlib.Path, raw: dict[int, xr.Dataset], attributes: dict, prima
 
 def summary(table: xr.Dataset) -> xr.Dataset:
     """Mean and 95 % interval of what is resampled; of control frames the mean, the least and the greatest."""
-    found = {}
+    variables = {}
     for name, array in _with_derived(table).items():
         if name.startswith("proxy_"):
             continue
@@ -101,14 +101,14 @@ def summary(table: xr.Dataset) -> xr.Dataset:
             one = within(summarise(values, replicates), *quantity.range)
             stacked = np.stack([one.mean, one.low, one.high])
             dims = tuple(dim for dim in array.dims if dim != replicates)
-            found[name] = ("statistic", *dims), stacked, array.attrs
+            variables[name] = ("statistic", *dims), stacked, array.attrs
         elif "control" in array.dims:
             ends = [getattr(array, how)("control").values for how in ("mean", "min", "max")]
             dims = tuple(dim for dim in array.dims if dim != "control")
-            found[name] = ("statistic", *dims), np.stack(ends), array.attrs
+            variables[name] = ("statistic", *dims), np.stack(ends), array.attrs
         else:
-            found[name] = array.variable
-    dataset = xr.Dataset(found, {"statistic": list(STATISTICS)})
+            variables[name] = array.variable
+    dataset = xr.Dataset(variables, {"statistic": list(STATISTICS)})
     here = {name: one for name, one in table.coords.items() if {*one.dims} <= {*dataset.dims}}
     return dataset.assign_coords(here).expand_dims("step").drop_vars("control", errors="ignore")
 
@@ -120,12 +120,12 @@ def _quantity(name: str) -> Quantity | None:
 
 
 def _with_derived(table: xr.Dataset) -> dict[str, xr.DataArray]:
-    found = {str(name): array for name, array in table.data_vars.items()}
+    arrays = {str(name): array for name, array in table.data_vars.items()}
     for name, (quantity, read) in DERIVED.items():
         value = read(table.__getitem__)
         dims = (*quantity.dims, quantity.resampling)
-        found[name] = value.transpose(*dims).assign_attrs(about(quantity))
-    return found
+        arrays[name] = value.transpose(*dims).assign_attrs(about(quantity))
+    return arrays
 
 
 def primary_cells(

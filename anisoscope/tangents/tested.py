@@ -45,7 +45,7 @@ def test(
         frames_NXDE = jnp.moveaxis(jnp.stack([every[fit][rank] for fit in FITS if fit in every]), 2, 0)
         frames_NXDE = frames_NXDE.reshape(len(frames_NXDE), -1, *frames_NXDE.shape[3:])
         by_rank.append(against.of_rank(read_now, frames_NXDE, matrix_NMDD, windows.bins_P, tangents))
-    values = {name: jnp.stack([found[name] for found in by_rank]) for name in by_rank[0]}
+    values = {name: jnp.stack([arrays[name] for arrays in by_rank]) for name in by_rank[0]}
     values |= against.of_gradients(read_now, windows.bins_P, tangents)
     values |= against.of_local(read_now, cloud_NPD, tangents)
     return Tested(values, against.gradient_panel(read_now, windows, tangents), fitted)

@@ -40,8 +40,9 @@ def put(params: Any, matrices: Rows) -> Any:
 
 def rows(matrices: Rows) -> Rows:
     """With the width last: the tokens' rows (1, V, D), and (N, …, D) of kernels, a row for each unit beyond."""
-    found = {name: jnp.swapaxes(matrices[name], 1, 2) for name in READING} | {name: matrices[name] for name in WRITING}
-    return {"embedding": matrices["embedding"][None]} | found
+    kernels = {name: jnp.swapaxes(matrices[name], 1, 2) for name in READING}
+    kernels |= {name: matrices[name] for name in WRITING}
+    return {"embedding": matrices["embedding"][None]} | kernels
 
 
 def change(before: Any, after: Any) -> Rows:
@@ -57,11 +58,11 @@ def short(matrices: dict[str, Rows], basis_DD: np.ndarray, layers: int) -> Array
         padded_OD = jnp.pad(rows_OD, ((0, max(width - len(rows_OD), 0)), (0, 0)))  # of a small table
         return jnp.linalg.qr(padded_OD @ basis_DD, mode="r")
 
-    found = []
+    factors = []
     for of in OF:
         for name in MATRICES:
             short_MDD = jax.lax.map(of_one, matrices[of][name])
             first = int(name in WRITING)  # the layer after the first block
             missing = ((first, layers - len(short_MDD) - first), (0, 0), (0, 0))
-            found.append(jnp.pad(short_MDD, missing, constant_values=jnp.nan))
-    return jnp.stack(found, axis=1)
+            factors.append(jnp.pad(short_MDD, missing, constant_values=jnp.nan))
+    return jnp.stack(factors, axis=1)

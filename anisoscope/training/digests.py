@@ -24,9 +24,9 @@ def digests(tree: Any) -> dict[str, str]:
 
     def digest(leaf: Any) -> str:
         array = np.ascontiguousarray(leaf)
-        found = hashlib.sha256(f"{array.dtype}{array.shape}".encode())
-        found.update(array.view(np.uint8))
-        return found.hexdigest()
+        hasher = hashlib.sha256(f"{array.dtype}{array.shape}".encode())
+        hasher.update(array.view(np.uint8))
+        return hasher.hexdigest()
 
     leaves = {jax.tree_util.keystr(path): whole(leaf) for path, leaf in jax.tree_util.tree_leaves_with_path(tree)}
     with concurrent.futures.ThreadPoolExecutor() as pool:

@@ -90,8 +90,8 @@ def masked_character(
         chosen_T = (place_T if turn is None else (place_T + MASKED_SHARE * turn) % 1.0) < MASKED_SHARE
         u_T = jax.random.uniform(how, target_T.shape)
         random_T = jax.random.randint(what, target_T.shape, 0, mask_token, target_T.dtype)
-        told_T = jnp.where(u_T < 1 - KEPT, random_T, target_T)
-        new_T = jnp.where(u_T < 1 - KEPT - REPLACED, jnp.asarray(mask_token, target_T.dtype), told_T)
+        unmasked_T = jnp.where(u_T < 1 - KEPT, random_T, target_T)
+        new_T = jnp.where(u_T < 1 - KEPT - REPLACED, jnp.asarray(mask_token, target_T.dtype), unmasked_T)
         return jnp.where(chosen_T, new_T, target_T), chosen_T.astype(jnp.float32)
 
     tokens_BT, weights_BT = jax.vmap(corrupt, in_axes=(0, 0, None if turns_B is None else 0))(
@@ -128,8 +128,8 @@ def masked_context_free(frequencies_V: np.ndarray, batch: Batch, mask_token: int
     """
     tokens_BT, targets_BT = np.asarray(batch.tokens_BT), np.asarray(batch.targets_BT)
     chance = REPLACED / mask_token
-    told_BT = frequencies_V[np.minimum(tokens_BT, mask_token - 1)]
-    share_BT = (KEPT * (tokens_BT == targets_BT) + chance) / (KEPT * told_BT + chance)
+    frequency_BT = frequencies_V[np.minimum(tokens_BT, mask_token - 1)]
+    share_BT = (KEPT * (tokens_BT == targets_BT) + chance) / (KEPT * frequency_BT + chance)
     share_BT = np.where(tokens_BT == mask_token, 1.0, share_BT)
     with np.errstate(divide="ignore"):
         return -np.log(frequencies_V[targets_BT] * share_BT)

@@ -135,8 +135,8 @@ def params(config: RunConfig, corpus: Corpus, run: pathlib.Path, wanted: int) ->
             return store.restore_params(wanted)
         check_reached(config, run, store, [wanted])
     with as_the_command_trains():
-        _, (found, _) = next(states(config, corpus, run, [wanted], str(run), Stop()))
-        return jax.tree.map(np.asarray, found)
+        _, (parameters, _) = next(states(config, corpus, run, [wanted], str(run), Stop()))
+        return jax.tree.map(np.asarray, parameters)
 
 
 @contextlib.contextmanager

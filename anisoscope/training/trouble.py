@@ -50,8 +50,8 @@ class Troubles:
 
 def words(lines: Iterable[dict[str, Any]]) -> str:
     """What a status says of them; nothing: ""."""
-    lines, found = [*lines], []
+    lines, phrases = [*lines], []
     for kind, what in ((SKIPPED, "updates were left out as not finite"), (SPIKE, "spikes of the loss")):
         steps = [line["step"] for line in lines if line["kind"] == kind]
-        found += [f"{what}: {len(steps):,}, the last at step {steps[-1]:,}"] if steps else []
-    return "; ".join(found)
+        phrases += [f"{what}: {len(steps):,}, the last at step {steps[-1]:,}"] if steps else []
+    return "; ".join(phrases)

@@ -69,13 +69,13 @@ def _machine(jaxlib: str) -> str:
 
 def _trim(folder: pathlib.Path, limit: int) -> None:
     """Delete what was not used for longest, in folders that `_machine` names, until `limit` bytes are left."""
-    found = []
+    programs = []
     for path in folder.glob(f"{'[0-9a-f]' * DIGITS}/*"):
         with contextlib.suppress(OSError):  # deleted by another process
             status = path.stat()
-            found.append((max(status.st_atime, status.st_mtime), status.st_size, path))
-    size = sum(size for _, size, _ in found)
-    for _, freed, path in sorted(found):
+            programs.append((max(status.st_atime, status.st_mtime), status.st_size, path))
+    size = sum(size for _, size, _ in programs)
+    for _, freed, path in sorted(programs):
         if size <= limit:
             break
         with contextlib.suppress(OSError):

@@ -92,12 +92,12 @@ def from_json(text: bytes | str) -> Any:
 def read_json(path: pathlib.Path, advice: str) -> dict[str, Any]:
     """The object in a JSON file; UserError, which ends with the advice, where there is none to be read."""
     try:
-        found = from_json(read_small(path, LARGEST_JSON))
-        if not isinstance(found, dict):
-            raise ValueError(f"it holds a {type(found).__name__}, not an object")
+        content = from_json(read_small(path, LARGEST_JSON))
+        if not isinstance(content, dict):
+            raise ValueError(f"it holds a {type(content).__name__}, not an object")
     except (OSError, ValueError) as error:
         raise UserError(f"{path} cannot be read ({error}); {advice}") from error
-    return found
+    return content
 
 
 def refuse_link(path: pathlib.Path) -> None:

@@ -185,13 +185,13 @@ def note(path: pathlib.Path, passing: bool = False, about: str = "") -> None:
     there = (
         [name] if path.is_file() else [f"{name}/{inner}" for inner in manifest.listed(path)] if path.is_dir() else []
     )
-    found = []
+    entries = []
     for one in filter(manifest.counts, there):
         entry = manifest.entry_of(keeper.folder / one, one, keeper.last(one))
         of_all = about if one.endswith("_CHECKPOINT_METADATA") else ""
-        found.append(entry._replace(passing=passing, about=of_all))
+        entries.append(entry._replace(passing=passing, about=of_all))
     before = (one for one in keeper.manifest.states if one == name or one.startswith(f"{name}/"))
-    keeper.write(*found, *(manifest.Entry(one, None, "") for one in {*before} - {*there}))
+    keeper.write(*entries, *(manifest.Entry(one, None, "") for one in {*before} - {*there}))
 
 
 def set_aside(folder: pathlib.Path, names: Sequence[str]) -> pathlib.Path:

@@ -96,56 +96,56 @@ def unit(path: str) -> str:
 
 def read(folder: pathlib.Path) -> Manifest:
     """Lines that are damaged are left out, and told by number. One cut short by a kill is no damage."""
-    found = Manifest()
+    manifest = Manifest()
     try:
         if (folder / NAME).is_symlink():
             raise ValueError("it is a link")
         content = files.read_small(folder / NAME, LARGEST)
     except FileNotFoundError:
-        return found
+        return manifest
     except (OSError, ValueError) as error:
         if isinstance(error, OSError) and error.errno in EXHAUSTED:
             raise
-        found.damaged, found.there, found.ended = [0], True, False
-        return found
+        manifest.damaged, manifest.there, manifest.ended = [0], True, False
+        return manifest
     *lines, rest = content.split(b"\n")
-    found.there, found.ended = True, False
+    manifest.there, manifest.ended = True, False
     newest = None
     for number, line in enumerate(lines, 1):
         text, _, digits = line.rpartition(b"\t")
-        good = digits.decode(errors="replace") == guard(found.guard, text)
-        found.guard = digits.decode(errors="replace")
+        good = digits.decode(errors="replace") == guard(manifest.guard, text)
+        manifest.guard = digits.decode(errors="replace")
         try:
             if not good:
                 raise ValueError("it has changed")
-            newest = _take(found, files.from_json(text))
+            newest = _take(manifest, files.from_json(text))
         except (ValueError, KeyError, TypeError, AttributeError, IndexError):
-            found.damaged.append(number)
-    if found.ended and rest:  # a kill leaves a line cut short where there is no end yet
-        found.damaged.append(len(lines) + 1)
+            manifest.damaged.append(number)
+    if manifest.ended and rest:  # a kill leaves a line cut short where there is no end yet
+        manifest.damaged.append(len(lines) + 1)
     if (
-        not found.ended and len(states := found.states.get(newest or "", ())) == 1
+        not manifest.ended and len(states := manifest.states.get(newest or "", ())) == 1
     ):  # a kill may have come before the file
-        found.states[newest] = [Entry(newest, None, ""), *states]
-    return found
+        manifest.states[newest] = [Entry(newest, None, ""), *states]
+    return manifest
 
 
-def _take(found: Manifest, values: dict[str, Any]) -> str | None:
+def _take(manifest: Manifest, values: dict[str, Any]) -> str | None:
     """The path that a line is of."""
-    found.ended = "end" in values
+    manifest.ended = "end" in values
     if "session" in values and "path" not in values:
         number = values.pop("session")
         if not (_whole(number) and number < MOST_SESSIONS and isinstance(values.get("settings", {}), dict)):
             raise ValueError("it is no session")
         if not all(isinstance(values.get(name) or "", str) for name in ("program", "text")):
             raise ValueError("it is no session")
-        found.sessions += [{}] * (number + 1 - len(found.sessions))
-        found.sessions[number] = values
+        manifest.sessions += [{}] * (number + 1 - len(manifest.sessions))
+        manifest.sessions[number] = values
     elif "path" in values:
-        first, before = values.pop("from", 0), found.states.get(values["path"], [Entry("", 0, "")])[-1]
+        first, before = values.pop("from", 0), manifest.states.get(values["path"], [Entry("", 0, "")])[-1]
         values.pop("step", None)
         blocks = (*before.blocks[:first], *map(tuple, values.pop("blocks", ())))
-        found.add(entry := _sound(Entry(**{"sha256": ""} | values, blocks=blocks)))
+        manifest.add(entry := _sound(Entry(**{"sha256": ""} | values, blocks=blocks)))
         return entry.path
     return None
 

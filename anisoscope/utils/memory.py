@@ -15,16 +15,16 @@ def available() -> int | None:
 
 def of_machine() -> int | None:
     """Bytes for a program on this machine, beside any accelerator."""
-    found = []
+    sizes = []
     try:
         lines = pathlib.Path("/proc/meminfo").read_text().splitlines()
-        found += [1024 * int(line.split()[1]) for line in lines if line.startswith("MemAvailable:")]
+        sizes += [1024 * int(line.split()[1]) for line in lines if line.startswith("MemAvailable:")]
         limit = pathlib.Path("/sys/fs/cgroup/memory.max")
-        found += [int(limit.read_text())] if limit.exists() and limit.read_text().strip() != "max" else []
-        found = found or [os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")]
+        sizes += [int(limit.read_text())] if limit.exists() and limit.read_text().strip() != "max" else []
+        sizes = sizes or [os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")]
     except (OSError, ValueError):
         return None
-    return min(found)
+    return min(sizes)
 
 
 def format_bytes(count: float) -> str:

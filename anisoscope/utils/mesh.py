@@ -40,9 +40,9 @@ def devices() -> list[jax.Device]:
     return jax.devices()[: 1 if _cores else None]
 
 
-def own(found: list[jax.Device]) -> list[jax.Device]:
+def own(devices: list[jax.Device]) -> list[jax.Device]:
     """Those of this process."""
-    return [device for device in found if device.process_index == jax.process_index()]
+    return [device for device in devices if device.process_index == jax.process_index()]
 
 
 def measures_apart(config: MeshConfig) -> bool:
@@ -54,22 +54,24 @@ def make_mesh(config: MeshConfig, apart: bool = False) -> jax.sharding.Mesh:
     """Of all devices; of a process that works `apart`, of its own."""
     if (config.clouds or 1) > 1 and jax.default_backend() == "cpu":
         raise UserError(f"mesh.clouds is {config.clouds}; on a CPU clouds are measured one after another: leave it out")
-    found = own(devices()) if apart else devices()
-    data = len(found) // config.fsdp if config.data == -1 or apart else config.data
-    if data * config.fsdp != len(found):
-        raise UserError(f"mesh.data={config.data} × mesh.fsdp={config.fsdp} does not use all of {len(found)} devices")
-    return jax.make_mesh((data, config.fsdp), AXES, axis_types=(AxisType.Auto,) * 2, devices=found)
+    mesh_devices = own(devices()) if apart else devices()
+    data = len(mesh_devices) // config.fsdp if config.data == -1 or apart else config.data
+    if data * config.fsdp != len(mesh_devices):
+        raise UserError(
+            f"mesh.data={config.data} × mesh.fsdp={config.fsdp} does not use all of {len(mesh_devices)} devices"
+        )
+    return jax.make_mesh((data, config.fsdp), AXES, axis_types=(AxisType.Auto,) * 2, devices=mesh_devices)
 
 
 def measuring_mesh(batches: int, sets: int, apart: bool = False) -> jax.sharding.Mesh | None:
     """Of devices that share batches and sets of positions out evenly: as many cores as can; of others all, or None."""
-    found = jax.devices() if _cores else devices()
-    found = own(found) if apart else found
+    candidates = jax.devices() if _cores else devices()
+    candidates = own(candidates) if apart else candidates
     shapes = [(b, s) for b in range(1, batches + 1) for s in range(1, sets + 1) if batches % b == 0 == sets % s]
-    shape = max((shape for shape in shapes if math.prod(shape) <= len(found)), key=lambda s: (math.prod(s), s))
-    if math.prod(shape) < len(found) and not _cores:
+    shape = max((shape for shape in shapes if math.prod(shape) <= len(candidates)), key=lambda s: (math.prod(s), s))
+    if math.prod(shape) < len(candidates) and not _cores:
         return None
-    return jax.make_mesh(shape, UNITS, axis_types=(AxisType.Auto,) * 2, devices=found[: math.prod(shape)])
+    return jax.make_mesh(shape, UNITS, axis_types=(AxisType.Auto,) * 2, devices=candidates[: math.prod(shape)])
 
 
 def parameter_sharding(mesh: jax.sharding.Mesh, tree: Any) -> Any:

@@ -65,9 +65,9 @@ def on_first(work: Callable[[], None]) -> None:
     on_each(lambda: work() if is_first() else None)
 
 
-def agree(found: Any, what: str) -> None:
+def agree(content: Any, what: str) -> None:
     """Raise UserError unless all processes have found the same on their disks."""
-    seen = fingerprint(repr(found).encode())
+    seen = fingerprint(repr(content).encode())
     most, least = largest(seen, -seen)
     if most != -least:
         raise UserError(f"processes find different {what}; {SHARED}")

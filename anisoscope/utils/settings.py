@@ -58,10 +58,10 @@ def of_today(values: dict[str, Any]) -> dict[str, Any]:
 
 def flat(values: dict[str, Any], prefix: str = "") -> dict[str, Any]:
     """Nested settings by dotted name; a group without any is a value itself, as a variant that changes nothing."""
-    found = {}
+    settings = {}
     for name, value in values.items():
-        found |= flat(value, f"{prefix}{name}.") if isinstance(value, dict) and value else {prefix + name: value}
-    return found
+        settings |= flat(value, f"{prefix}{name}.") if isinstance(value, dict) and value else {prefix + name: value}
+    return settings
 
 
 def from_dict(values: dict[str, Any], kind: type, where: str = "") -> Any:

@@ -37,8 +37,8 @@ def each(
     Where processes go `apart`, each of them does and writes its own part; else all do every step, and the first writes.
     They meet between any two steps: there all stop if one is asked to, and all fail if one has failed.
     """
-    found = [(step, [path.name for path in paths]) for step, paths in written.items()]
-    processes.agree(found, f"checkpoints or tables of {name}")
+    listing = [(step, [path.name for path in paths]) for step, paths in written.items()]
+    processes.agree(listing, f"checkpoints or tables of {name}")
     if not written:
         return
     share = parts(list(written), jax.process_count() if apart else 1)
@@ -49,9 +49,9 @@ def each(
 
     def turn(number: int) -> None:
         if number < len(mine):
-            found = of_step()(mine[number])
+            result = of_step()(mine[number])
             if writes:
-                keep(mine[number], found)
+                keep(mine[number], result)
 
     for number in bar(range(len(share[0])), f"{name}: {what[0]}", "checkpoint"):
         now = [part[number] for part in share if number < len(part)]

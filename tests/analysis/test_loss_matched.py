@@ -5,7 +5,7 @@ import pytest
 
 from anisoscope.analysis import loss_matched, on_disk, runs
 from anisoscope.analysis.shapes import shapes
-from tests.analysis.test_runs import made
+from tests.analysis.tables import made
 
 
 def lines(*gains, every=10):

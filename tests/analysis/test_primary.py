@@ -13,7 +13,7 @@ from anisoscope.measurement.tables import files
 from anisoscope.measurement.tables.holm import holm_of
 from anisoscope.utils.errors import UserError
 from anisoscope.utils.folder import claim
-from tests.analysis.test_contrasts import experiment, grid_of_leaks, layout
+from tests.analysis.layouts import experiment, grid_of_leaks, layout
 
 CONDITIONS = [{"model.mask": mask} for mask in ("causal", "window", "prefix")]
 EMPTY = pd.DataFrame(columns=[*COLUMNS, *Change._fields, "level", "without", "role"])

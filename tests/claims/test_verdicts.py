@@ -17,7 +17,7 @@ from anisoscope.cli import stages
 from anisoscope.measurement.tables import files
 from anisoscope.measurement.tables.holm import holm_of
 from anisoscope.utils.errors import UserError
-from tests.analysis.test_runs import made
+from tests.analysis.tables import made
 from tests.program import ROOT
 
 SEEDS = np.array([-1.0, 1.0, -0.5, 0.5, 0.0])

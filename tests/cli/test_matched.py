@@ -14,7 +14,7 @@ from anisoscope.training import finished, log, replay
 from anisoscope.utils.errors import Stopped, UserError
 from anisoscope.utils.settings import replace
 from tests import tiny
-from tests.analysis.test_runs import made
+from tests.analysis.tables import made
 
 KINDS = {"plain": {}, "sink": {"model__sink": True}, "norm": {"model__qk_norm": True}}
 

@@ -7,8 +7,7 @@ import sys
 import pytest
 
 from anisoscope.cli import process
-from tests.program import ROOT, here, main
-from tests.test_main import DECODER
+from tests.program import DECODER, ROOT, here, main
 
 
 def test_what_jax_reads_of_the_environment_changes_no_number():

@@ -15,7 +15,7 @@ from anisoscope.utils.folder import claim
 from anisoscope.utils.settings import replace
 from tests import tiny
 from tests.program import refuse
-from tests.tangents.test_sweep import config
+from tests.tangents.settings import config
 
 DECODER = ("--config=experiments/decoder_small.py:tiny", "--config.data.source=pydoc")
 

@@ -13,7 +13,7 @@ from anisoscope.training import finished, log, replay
 from anisoscope.utils import folder, renamed
 from anisoscope.utils.errors import UserError
 from anisoscope.utils.settings import filled, from_dict, to_dict
-from tests.analysis.test_runs import folders, made
+from tests.analysis.tables import folders, made
 from tests.program import ROOT
 
 BELL = {"quantity": "middle_less_ends", "before": "plain", "after": "sink", "at": "matched", "margin": 0.1}

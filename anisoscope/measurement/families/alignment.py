@@ -32,14 +32,14 @@ def measure(given: Clouds) -> dict[str, Values]:
     """Arrays (layer, other layer, R). The null model is the clouds of other windows beside the clouds as they are."""
     own = ready(given.points_NPD, given.folds)
 
-    def named(found: Alignment) -> Values:
-        return {f"{name}_layers": jnp.moveaxis(value, 0, -1) for name, value in found._asdict().items()}
+    def named(alignment: Alignment) -> Values:
+        return {f"{name}_layers": jnp.moveaxis(value, 0, -1) for name, value in alignment._asdict().items()}
 
-    found = {MEASURED: named(layers_alignment(own, given.folds))}
+    by_cloud = {MEASURED: named(layers_alignment(own, given.folds))}
     if given.permuted is not None:
         null_N = ready(given.permuted(jnp.array(0)), given.folds)
-        found[PERMUTED] = named(layers_alignment(null_N, given.folds, own))
-    return found
+        by_cloud[PERMUTED] = named(layers_alignment(null_N, given.folds, own))
+    return by_cloud
 
 
 FAMILY = Family(of="layers", measure=measure, quantities=QUANTITIES, nulls=(PERMUTED,))

@@ -81,7 +81,7 @@ OF_PREVIOUS = {f"{kind}_previous" for kind in KINDS}
 
 def few(searched: Searched) -> Searched:
     """Of neighbours that were found for other purposes too, what is compared."""
-    return Searched(*(None if found is None else nearest(found, NEIGHBOURS) for found in searched))
+    return Searched(*(None if neighbours is None else nearest(neighbours, NEIGHBOURS) for neighbours in searched))
 
 
 def nothing_found(units: tuple[int, ...], layers: int, points: int, folds: int) -> Searched:
@@ -120,15 +120,15 @@ def measure(given: Clouds) -> dict[str, Values]:
     if others:
         known_O = None if known is None else stacked([known[name] for name in others])
         others_O = jax.lax.map(lambda one: layers(*one), (stacked(list(others.values())), known_O))
-    found = {MEASURED: _beside(own, own, others_O, list(others), folds, over)}
+    by_cloud = {MEASURED: _beside(own, own, others_O, list(others), folds, over)}
     if permuted is not None:
 
         def of_permutation(number: Array) -> Values:
             return _beside(layers(permuted(number)), own, others_O, list(others), folds, over)
 
-        found_K = jax.lax.map(of_permutation, jnp.arange(PERMUTATIONS))
-        found[PERMUTED] = {name: value_K.mean(axis=0) for name, value_K in found_K.items()}
-    return found
+        values_K = jax.lax.map(of_permutation, jnp.arange(PERMUTATIONS))
+        by_cloud[PERMUTED] = {name: value_K.mean(axis=0) for name, value_K in values_K.items()}
+    return by_cloud
 
 
 def across(
@@ -139,14 +139,16 @@ def across(
     As `measure`, but for the clouds that `permuted(number)` gives: those of the first model.
     """
 
-    def found(z_NPD: Array) -> Searched:
+    def find_neighbours(z_NPD: Array) -> Searched:
         return _sections_first(over(lambda cloud_PD: few(search(cloud_PD, NEIGHBOURS, folds)), z_NPD))
 
-    b_found = found(b_MPE)
+    b_neighbours = find_neighbours(b_MPE)
 
     def beside(z_NPD: Array) -> Values:
         values = {kind: jnp.moveaxis(value, 0, -1) for kind, value in _named(across_cka(z_NPD, b_MPE, folds)).items()}
-        return values | over_sections(lambda a, b: {"overlap": across_overlap(a, b)}, found(z_NPD), b_found)
+        return values | over_sections(
+            lambda a, b: {"overlap": across_overlap(a, b)}, find_neighbours(z_NPD), b_neighbours
+        )
 
     null_K = jax.lax.map(lambda number: beside(permuted(number)), jnp.arange(PERMUTATIONS))
     return {MEASURED: beside(a_NPD), PERMUTED: {name: value_K.mean(axis=0) for name, value_K in null_K.items()}}
@@ -169,8 +171,8 @@ def _beside(
         overlap = over_sections(lambda a, b: {"overlap": neighbourhood_overlap(a, b)}, *both)
         return overlap | _named(ckas_of(layer.ready_N, other.ready_N, folds))
 
-    found = jax.lax.map(lambda other: over(of_layer, (layers, other)), others_O)
-    return values | {f"{kind}_{name}": value[i] for kind, value in found.items() for i, name in enumerate(names)}
+    values_O = jax.lax.map(lambda other: over(of_layer, (layers, other)), others_O)
+    return values | {f"{kind}_{name}": value[i] for kind, value in values_O.items() for i, name in enumerate(names)}
 
 
 def _named(cka: Cka) -> Values:

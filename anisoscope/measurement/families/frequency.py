@@ -101,10 +101,10 @@ def measure(cloud: Cloud) -> Values:
     def of_length(of: tuple[Array, Array]) -> Values:
         type_P, log_frequency_P = of
         number_P = frequency.frequent(jnp.where(jnp.isfinite(log_frequency_P), type_P, -1))
-        found = frequency.of_types(cloud_PD, number_P, log_frequency_P, folds)
+        statistics = frequency.of_types(cloud_PD, number_P, log_frequency_P, folds)
         few = len(cloud_PD) // LEAST  # the number of every other point
-        return dict(zip(OF_TYPES, found[:4], strict=True)) | {
-            "distances": found.distances,
+        return dict(zip(OF_TYPES, statistics[:4], strict=True)) | {
+            "distances": statistics.distances,
             "frequent_points": (number_P < few).sum(dtype=jnp.int32),
             "frequent_types": jnp.where(number_P < few, number_P + 1, 0).max().astype(jnp.float32),
         }

@@ -25,20 +25,20 @@ QUANTITIES = {
 def measure(given: Clouds) -> dict[str, Values]:
     """Arrays (layer, other layer, R). Of the null model the neighbours are those of other windows."""
 
-    def of(found_N: Searched) -> Values:
-        values = layers_imbalance(found_N.whole, given.points_NPD)[..., None]
-        if found_N.parts is not None:
-            parts = jax.tree.map(lambda x: jnp.swapaxes(x, 0, 1), found_N.parts)
+    def of(nearest_N: Searched) -> Values:
+        values = layers_imbalance(nearest_N.whole, given.points_NPD)[..., None]
+        if nearest_N.parts is not None:
+            parts = jax.tree.map(lambda x: jnp.swapaxes(x, 0, 1), nearest_N.parts)
             of_sections = jax.vmap(lambda cloud_PD: sections(cloud_PD, given.folds))(given.points_NPD)
             resampled = jax.lax.map(lambda one: layers_imbalance(*one), (parts, jnp.swapaxes(of_sections, 0, 1)))
             values = jnp.concatenate([values, jnp.moveaxis(resampled, 0, -1)], axis=-1)
         return dict.fromkeys(QUANTITIES, values)
 
-    found = {MEASURED: of(given.nearest_N)}
+    by_cloud = {MEASURED: of(given.nearest_N)}
     if given.permuted is not None:
         null_NPD = given.permuted(jnp.array(0))
-        found[PERMUTED] = of(given.over(lambda cloud_PD: few(search(cloud_PD, NEIGHBOURS, given.folds)), null_NPD))
-    return found
+        by_cloud[PERMUTED] = of(given.over(lambda cloud_PD: few(search(cloud_PD, NEIGHBOURS, given.folds)), null_NPD))
+    return by_cloud
 
 
 FAMILY = Family(of="layers", measure=measure, quantities=QUANTITIES, nulls=(PERMUTED,), neighbours=NEIGHBOURS)

@@ -100,8 +100,8 @@ def left(cloud: Cloud) -> Array:
 def vectors(resid_NWTD: Array) -> Values:
     """What is kept as it is: the longest vectors of every layer, of all positions of the windows, (layer, rank)."""
     clouds_NPD = resid_NWTD.reshape(len(resid_NWTD), -1, resid_NWTD.shape[-1])
-    found = jax.lax.map(lambda cloud_PD: leading.longest_points(cloud_PD, LONGEST), clouds_NPD)
-    return dict(zip(VECTORS, found, strict=True))
+    longest = jax.lax.map(lambda cloud_PD: leading.longest_points(cloud_PD, LONGEST), clouds_NPD)
+    return dict(zip(VECTORS, longest, strict=True))
 
 
 def measure(cloud: Cloud) -> Values:
@@ -120,12 +120,12 @@ def measure(cloud: Cloud) -> Values:
     keep_RP = leave_out(folds, points)
     left_3P = jnp.concatenate([jnp.ones((1, points), bool), left_2P])
     time_P = None if places is None else places.time_P
-    found_3 = jax.lax.map(lambda left_P: leading.first_direction(cloud_PD, left_P, keep_RP, time_P), left_3P)
+    direction_3 = jax.lax.map(lambda left_P: leading.first_direction(cloud_PD, left_P, keep_RP, time_P), left_3P)
     return values | {
-        "leading_kurtosis": found_3.kurtosis[0],
-        "leading_by_position": found_3.between[0],
+        "leading_kurtosis": direction_3.kurtosis[0],
+        "leading_by_position": direction_3.between[0],
         "norm_ratio": leading.norm_ratio(cloud_PD),
-        "anisotropy_without": found_3.share[1:],
+        "anisotropy_without": direction_3.share[1:],
     }
 
 

@@ -49,16 +49,16 @@ def measure(given: Clouds) -> dict[str, Values]:
         by_PD, before_PD, layer_PD = layer
         basis, values = linearity.basis(by_PD), {}
         for name, y_PD in (("linearity", layer_PD), ("linearity_update", layer_PD - before_PD)):
-            found = linearity.explained(basis, y_PD, keep_RP)
-            values |= {name: found.score, f"{name}_adjusted": found.adjusted}
+            fit = linearity.explained(basis, y_PD, keep_RP)
+            values |= {name: fit.score, f"{name}_adjusted": fit.adjusted}
         return values
 
     def of_layers(by_NPD: Array) -> Values:
-        found = given.over(of_layer, (by_NPD[:-1], clouds_NPD[:-1], clouds_NPD[1:]))
-        return {name: jnp.pad(value, ((1, 0), (0, 0)), constant_values=jnp.nan) for name, value in found.items()}
+        scores = given.over(of_layer, (by_NPD[:-1], clouds_NPD[:-1], clouds_NPD[1:]))
+        return {name: jnp.pad(value, ((1, 0), (0, 0)), constant_values=jnp.nan) for name, value in scores.items()}
 
-    found = {MEASURED: of_layers(clouds_NPD)}
-    return found if permuted is None else found | {PERMUTED: of_layers(permuted(jnp.array(0)))}
+    by_cloud = {MEASURED: of_layers(clouds_NPD)}
+    return by_cloud if permuted is None else by_cloud | {PERMUTED: of_layers(permuted(jnp.array(0)))}
 
 
 FAMILY = Family(of="layers", measure=measure, quantities=QUANTITIES, nulls=(PERMUTED,))

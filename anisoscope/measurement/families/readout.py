@@ -128,9 +128,9 @@ def measure(
 
         return jax.lax.map(read, keep_RP)
 
-    every_P, told_P = jnp.ones(points, bool), target_P >= 0
-    told = ("readout_loss", "readout_probability", "readout_rank")
-    values = {name: mean(read(lens), told_P if name in told else every_P) for name, read in OF_POINTS.items()}
+    every_P, known_P = jnp.ones(points, bool), target_P >= 0
+    of_target = ("readout_loss", "readout_probability", "readout_rank")
+    values = {name: mean(read(lens), known_P if name in of_target else every_P) for name, read in OF_POINTS.items()}
     return values | over(of_cloud, clouds_NPD)
 
 

@@ -34,14 +34,14 @@ QUANTITIES = {
 
 def measure(heads: Heads, folds: int, over: Callable[[Callable, Any], Any] = jax.lax.map) -> Values:
     """Arrays (block, threshold, R); NaN where a head has no such weight. What is not read here XLA leaves out."""
-    found = attention.measure(heads, folds, over)
+    values = attention.measure(heads, folds, over)
 
     def rate(weight_NHR: Array) -> Array:
         known_N1R = jnp.isfinite(weight_NHR).all(axis=1)[:, None]
         above = weight_NHR[:, :, None] > jnp.array(THRESHOLDS)[None, None, :, None]
         return jnp.where(known_N1R, above.mean(axis=1), jnp.nan)
 
-    return {name: rate(found[of]) for name, of in OF.items()}
+    return {name: rate(values[of]) for name, of in OF.items()}
 
 
 FAMILY = Family(of="heads", measure=measure, quantities=QUANTITIES, coordinates={"threshold": THRESHOLDS})

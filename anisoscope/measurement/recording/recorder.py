@@ -116,22 +116,22 @@ class Recorder:
         if not self.seen:
             raise ValueError("nothing was recorded: call the model, or the recorder, inside of `with`")
         groups = list(dict.fromkeys(self.groups.values()))
-        found: dict[str, np.ndarray] = {}
+        arrays: dict[str, np.ndarray] = {}
         for number, group in enumerate(groups):
             order, end = group.order_S, f"_{number}" if number else ""
-            found |= {f"clusters{end}": group.cluster_S[order], f"positions{end}": group.position_S[order]}
-            found |= {name: x_SD[order] for name, x_SD in group.made.items()}
+            arrays |= {f"clusters{end}": group.cluster_S[order], f"positions{end}": group.position_S[order]}
+            arrays |= {name: x_SD[order] for name, x_SD in group.made.items()}
         if len(groups) == 1 and len({x_SD.shape for x_SD in groups[0].made.values()}) == 1:
-            found = {"vectors": np.stack([found.pop(name) for name in groups[0].made])} | found
-        return found
+            arrays = {"vectors": np.stack([arrays.pop(name) for name in groups[0].made])} | arrays
+        return arrays
 
     def measure(self, **options: Any) -> xr.Dataset:
         """`anisoscope.measure` of the sample, which must be of one width."""
-        found = self.sample()
-        if "vectors" not in found:
+        sample = self.sample()
+        if "vectors" not in sample:
             raise ValueError("hook points differ in width or positions; measure the arrays of sample() one by one")
-        given = {"clusters": found["clusters"], "positions": found["positions"], "names": [*self.groups]}
-        return anisoscope.measure(found["vectors"], **given | options)
+        given = {"clusters": sample["clusters"], "positions": sample["positions"], "names": [*self.groups]}
+        return anisoscope.measure(sample["vectors"], **given | options)
 
     def write(self, to: str | os.PathLike[str] | None = None) -> None:
         """The sample as a .zarr folder, which must not exist yet."""

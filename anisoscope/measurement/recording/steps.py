@@ -36,10 +36,10 @@ def write_table(
         raise ValueError(f"step is {step!r}; a whole number from 0 on is needed")
     refuse(root, int(step))
     if recorder is not None:
-        found = recorder.sample()
-        if "vectors" not in found:
+        sample = recorder.sample()
+        if "vectors" not in sample:
             raise ValueError("hook points differ in width or positions; record those of one kind together")
-        x, clusters, positions, names = found["vectors"], found["clusters"], found["positions"], [*recorder.groups]
+        x, clusters, positions, names = sample["vectors"], sample["clusters"], sample["positions"], [*recorder.groups]
     settings = validate.settings_of(validate.chosen(families, validate.OF_VECTORS, False), nulls, 8, seed)
     raw = measured(x, int(step), validate.aligned(clusters, x, "clusters"), positions, names, settings)
     raw.attrs |= {"run": root.name, "corpus": "a training of one's own", "made_by": json.dumps({"by": MADE_BY})}

@@ -76,9 +76,9 @@ def measure_batches(spec: Spec, params: Any, references: dict[str, Any], batches
     each = batches.windows_G, batches.picks_SGP[0], batches.keys_G, batches.types_GZ
     units_GS = jnp.swapaxes(batches.picks_SGP, 0, 1), batches.known
     work = spec.over_units(functools.partial(_of_batches, spec))
-    found, vectors = work(params, references, each, units_GS, batches.visible_STT)
-    nearest_GS = None if batches.known is None else found.nearest_N
-    return Measured(found.values, jax.tree.map(lambda x: x[0], vectors), nearest_GS)
+    results_GS, vectors = work(params, references, each, units_GS, batches.visible_STT)
+    nearest_GS = None if batches.known is None else results_GS.nearest_N
+    return Measured(results_GS.values, jax.tree.map(lambda x: x[0], vectors), nearest_GS)
 
 
 # Accelerators round the factors of float32 products to TF32 or bfloat16 unless told not to.
@@ -96,13 +96,13 @@ def _of_batch(
     (windows, all_P, key, types_Z), units_S = batch
     activations_Z, resid = spec.activate(params, references, windows)
     of_positions = functools.partial(_of_positions, spec, activations_Z, resid, key, types_Z)
-    found = jax.lax.map(of_positions, (units_S, visible_STT))
+    results_S = jax.lax.map(of_positions, (units_S, visible_STT))
     vectors = leading.vectors(activations_Z[0][0]) if "leading" in spec.settings.families else {}
     for family in map(FAMILIES.__getitem__, spec.settings.families):
         if family.of == "vectors":
             heads = _sample(activations_Z, 0, all_P, visible_STT[0]).heads
             vectors |= family.measure(heads, spec.settings.projected_head)
-    return found, vectors
+    return results_S, vectors
 
 
 def _of_positions(

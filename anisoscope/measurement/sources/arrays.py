@@ -86,12 +86,12 @@ def of_file(path: Any, beside: Beside) -> tuple[Any, Beside]:
     from anisoscope.measurement.sources import vector_files  # which reads files by libraries that the core has not
 
     try:
-        found = vector_files.load(pathlib.Path(path), (), "", "")
+        arrays = vector_files.load(pathlib.Path(path), (), "", "")
     except UserError as error:
         said = str(error).replace("vectors.path ", "", 1).replace("--config.vectors.path=", "the path")
         raise ValueError(said) from error
-    own = {"clusters": found.cluster_P, "positions": found.position_P}
-    return found.vectors, beside._replace(**{name: x for name, x in own.items() if getattr(beside, name) is None})
+    own = {"clusters": arrays.cluster_P, "positions": arrays.position_P}
+    return arrays.vectors, beside._replace(**{name: x for name, x in own.items() if getattr(beside, name) is None})
 
 
 def of_attention(
@@ -139,8 +139,8 @@ def of_function(
         clouds_NPD = vectors.reshape(len(vectors), -1, vectors.shape[-1]).astype(jnp.float32)
         index_JM = cut_windows(*vectors.shape[1:3], folds)
         places = Places(*jnp.divmod(jnp.arange(clouds_NPD.shape[1]), vectors.shape[2]))
-        found = replicated(Sample(clouds_NPD, places=places), index_JM, key, settings)
-        return found, jnp.isfinite(clouds_NPD).all(), jnp.abs(clouds_NPD).max(axis=(1, 2))
+        values = replicated(Sample(clouds_NPD, places=places), index_JM, key, settings)
+        return values, jnp.isfinite(clouds_NPD).all(), jnp.abs(clouds_NPD).max(axis=(1, 2))
 
     def table_of(params: Any) -> xr.Dataset:
         with lapack.threads_for():

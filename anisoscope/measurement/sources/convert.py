@@ -87,16 +87,18 @@ def as_float32(array: Any, what: str) -> np.ndarray:
             array = getattr(array, name)() if hasattr(array, name) else array
         array = array.cpu().numpy()
     with np.errstate(over="ignore"):  # told below
-        found = np.ma.filled(array.astype(float), np.nan) if isinstance(array, np.ma.MaskedArray) else np.asarray(array)
-        if found.dtype.kind in "cOSUMm" or found.dtype.type is np.void:
-            hint = HINTS.get(found.dtype.kind, "")
-            raise ValueError(f"{what}: numbers of type {found.dtype} are no real ones{hint}")
-        check_held(found, what)
-        found = found.astype(np.float32)
-    if not np.isfinite(found).all():
-        count = int((~np.isfinite(found)).sum())
-        raise ValueError(f"{what}: {count} of {found.size} numbers are not finite in float32; leave their points out")
-    return found
+        numbers = (
+            np.ma.filled(array.astype(float), np.nan) if isinstance(array, np.ma.MaskedArray) else np.asarray(array)
+        )
+        if numbers.dtype.kind in "cOSUMm" or numbers.dtype.type is np.void:
+            hint = HINTS.get(numbers.dtype.kind, "")
+            raise ValueError(f"{what}: numbers of type {numbers.dtype} are no real ones{hint}")
+        check_held(numbers, what)
+        numbers = numbers.astype(np.float32)
+    if not np.isfinite(numbers).all():
+        count = int((~np.isfinite(numbers)).sum())
+        raise ValueError(f"{what}: {count} of {numbers.size} numbers are not finite in float32; leave their points out")
+    return numbers
 
 
 def check_held(array: np.ndarray, what: str) -> None:

@@ -25,8 +25,8 @@ class Seen:
 
     def add(self, cloud_PD: np.ndarray) -> None:
         self.zeros += int((~cloud_PD.any(axis=1)).sum())
-        found = find_copies(cloud_PD)
-        distinct, different = (len(np.unique(of_P)) for of_P in (found.original_P, found.equal_P))
+        matches = find_copies(cloud_PD)
+        distinct, different = (len(np.unique(of_P)) for of_P in (matches.original_P, matches.equal_P))
         self.copies += len(cloud_PD) - distinct
         self.rounded += different - distinct
         self.low_D = np.minimum(self.low_D, cloud_PD.min(axis=0))
@@ -37,12 +37,12 @@ class Seen:
         constant = int((self.low_D == self.high_D).sum())
         counts = ((self.zeros, "zero row"), (constant, "constant column"), (self.copies, "duplicate"))
         but = f" ({self.rounded:,} but for rounding)" if self.rounded else ""
-        found = [f"{count:,} {name}{'s' * (count > 1)}" for count, name in counts if count]
-        found[-1:] = [found[-1] + but] if found else []
+        parts = [f"{count:,} {name}{'s' * (count > 1)}" for count, name in counts if count]
+        parts[-1:] = [parts[-1] + but] if parts else []
         low, high = np.min(self.low_D), np.max(self.high_D)
         if self.whole and low < high < low + FEW:
-            found.append(f"whole numbers from {low:.0f} to {high:.0f} alone (many distances tie)")
-        return ", ".join(found)
+            parts.append(f"whole numbers from {low:.0f} to {high:.0f} alone (many distances tie)")
+        return ", ".join(parts)
 
 
 def counts_in_words(seen: list[Seen]) -> dict[str, str]:

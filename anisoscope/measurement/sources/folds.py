@@ -33,10 +33,10 @@ def cut(points: int, clusters: Sequence | None, folds: int, seed: int) -> np.nda
     best = np.empty((0, 0), int)
     for count in range(min(folds, len(names)), 1, -1):
         fold_P = (middle_L * count // points).astype(int)[number_P]
-        found = _thinned([np.flatnonzero(fold_P == fold) for fold in range(count)], seed)
-        best = max(best, found, key=np.size)
-        if found.size >= KEPT * points:
-            return found
+        index_JM = _thinned([np.flatnonzero(fold_P == fold) for fold in range(count)], seed)
+        best = max(best, index_JM, key=np.size)
+        if index_JM.size >= KEPT * points:
+            return index_JM
     if best.size < LEAST * points:
         largest = size_L.argmax()
         raise ValueError(
@@ -57,13 +57,13 @@ def cut_pieces(points: int, clusters: Sequence | None, count: int, seed: int) ->
         raise ValueError(f"pieces is {count}; it must be a whole number from 1 to {most}, {FEWEST} points each")
     if count == 1:
         return np.arange(points)[None]
-    found = cut(points, clusters, count, seed)
-    if len(found) < count or found.size < KEPT * points:
+    index_JM = cut(points, clusters, count, seed)
+    if len(index_JM) < count or index_JM.size < KEPT * points:
         raise ValueError(
             f"pieces is {count}, and whole clusters do not make as many of about one size: the largest holds "
             f"{np.bincount(number_P).max()} of {points} points; pass fewer pieces"
         )
-    return found
+    return index_JM
 
 
 def cut_windows(windows: int, context: int, folds: int) -> np.ndarray:

@@ -47,13 +47,13 @@ def pieces_of(
 ) -> list[Piece]:
     """ValueError, one line, where clusters and positions do not fit the points, or make no such pieces or folds."""
     places_of(points, clusters, positions)  # refused as a whole
-    found = []
+    pieces = []
     for rows_P in cut_pieces(points, clusters, count, seed):
         label_P, position_P = (None if given is None else np.asarray(given)[rows_P] for given in (clusters, positions))
         index_JM = cut(rows_P.size, label_P, folds, seed)
         places = places_of(rows_P.size, label_P, position_P)
-        found.append(Piece(rows_P if count > 1 else slice(None), rows_P.size, places, index_JM))
-    folds, least = (min(sizes) for sizes in zip(*(piece.index_JM.shape for piece in found), strict=True))
+        pieces.append(Piece(rows_P if count > 1 else slice(None), rows_P.size, places, index_JM))
+    folds, least = (min(sizes) for sizes in zip(*(piece.index_JM.shape for piece in pieces), strict=True))
     generator = np.random.default_rng(seed)
 
     def alike(index_JM: np.ndarray) -> np.ndarray:
@@ -61,7 +61,7 @@ def pieces_of(
         kept_M = np.sort(generator.choice(index_JM.shape[1], least, replace=False))
         return index_JM[:folds, kept_M]
 
-    return [piece._replace(index_JM=alike(piece.index_JM)) for piece in found]
+    return [piece._replace(index_JM=alike(piece.index_JM)) for piece in pieces]
 
 
 def of_layers(
@@ -77,7 +77,7 @@ def of_layers(
     parts, seen = [], [Seen() for _ in layers]
     expected.tell(len(layers), len(pieces), pieces[0].size, np.shape(layers[0])[1], settings)
     for some in progress([numbers] if together else [[number] for number in numbers]):
-        found = []
+        panels = []
         for place, piece in enumerate(pieces):
             points, width = piece.size, np.shape(layers[0])[1]
             words = f"{points:,} points of width {width}"
@@ -92,8 +92,8 @@ def of_layers(
                 sample = Sample(clouds_NPD, places=piece.places)
                 if read is not None:
                     sample = sample._replace(readout=read.readout, target_P=read.target_P[piece.rows_P])
-                found.append(_measure(sample, piece.index_JM, settings, place, words, len(pieces)))
-        parts.append(jax.tree.map(lambda *values: np.stack(values), *found))
+                panels.append(_measure(sample, piece.index_JM, settings, place, words, len(pieces)))
+        parts.append(jax.tree.map(lambda *values: np.stack(values), *panels))
     return jax.tree.map(lambda *values: np.concatenate(values, axis=1), *parts), counts_in_words(seen)
 
 
@@ -106,15 +106,15 @@ def _read(array: Any, what: str) -> np.ndarray:
 def of_heads(heads: Heads, index_JM: np.ndarray, pieces: int, settings: MeasureConfig) -> dict[str, Values]:
     """The quantities of every head: {cloud: {quantity: (piece, block, head, …, R)}}; pieces of whole windows."""
     blocks, windows, context, count, width = heads.q_NBTHK.shape
-    size, found = windows // pieces, []
+    size, panels = windows // pieces, []
     words = f"queries and keys of width {width}, of {blocks * count:,} heads at {size * context:,} positions,"
     cloud_NPD = np.zeros((blocks, size * context, 1), np.float32)
     for start in range(0, size * pieces, size):
         q_NBTHK, k_NBTHK = (x[:, start : start + size] for x in (heads.q_NBTHK, heads.k_NBTHK))
         part = heads._replace(q_NBTHK=q_NBTHK, k_NBTHK=k_NBTHK, picks_P=np.arange(size * context))
         with _fitting(words, pieces):
-            found.append(_measure(Sample(cloud_NPD, part), index_JM, settings, start // size, words, pieces))
-    return jax.tree.map(lambda *values: np.stack(values), *found)
+            panels.append(_measure(Sample(cloud_NPD, part), index_JM, settings, start // size, words, pieces))
+    return jax.tree.map(lambda *values: np.stack(values), *panels)
 
 
 def _measure(
@@ -170,16 +170,16 @@ def _fitting(words: str, pieces: int) -> Iterator[None]:
 def replicated(sample: Sample, index_JM: Array, key: Array, settings: MeasureConfig) -> dict[str, Values]:
     """The panel's values of all points, and its resamples of the folds, which may leave some points out."""
     folds = dataclasses.replace(settings, folds=len(index_JM))
-    found = panel({MEASURED: _part(sample, index_JM.ravel())}, {}, folds, key)
+    replicates = panel({MEASURED: _part(sample, index_JM.ravel())}, {}, folds, key)
     if index_JM.size == sample.clouds_NPD.shape[1]:
-        return found
+        return replicates
     whole = panel({MEASURED: sample}, {}, dataclasses.replace(settings, folds=1), key)
 
     def both(name: str, value: Array, resampled: Array) -> Array:
         return jnp.concatenate([value, resampled[..., 1:]], -1) if quantities()[name].resampling else value
 
     return {
-        cloud: {name: both(name, value, found[cloud][name]) for name, value in values.items()}
+        cloud: {name: both(name, value, replicates[cloud][name]) for name, value in values.items()}
         for cloud, values in whole.items()
     }
 

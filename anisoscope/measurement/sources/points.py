@@ -116,8 +116,8 @@ def of_windows(resid_NWTD: Array, picks_P: Array) -> dict[str, Array]:
     window_M, time_M = jnp.divmod(jnp.arange(windows * context), context)
 
     def angles(stream_MD: Array) -> Array:
-        found = turns(stream_MD, window_M, time_M)
-        return jnp.where(found.there_P, found.angle_P, jnp.nan)[picks_P]
+        turning = turns(stream_MD, window_M, time_M)
+        return jnp.where(turning.there_P, turning.angle_P, jnp.nan)[picks_P]
 
     return of_clouds(stream_NMD[:, picks_P]) | {"turning_angle": jax.lax.map(angles, stream_NMD)}
 

@@ -85,8 +85,8 @@ def make_program(
     compute, arguments = _prepared(config, corpus, hook_points, apart)
 
     def measured(params: dict, references: dict[str, Reference], hook_point: int = 0) -> Measured:
-        found = compute(*arguments(params, references, jax.device_put, hook_point))
-        return jax.device_get(found._replace(nearest_GS=None))._replace(nearest_GS=found.nearest_GS)
+        result = compute(*arguments(params, references, jax.device_put, hook_point))
+        return jax.device_get(result._replace(nearest_GS=None))._replace(nearest_GS=result.nearest_GS)
 
     return measured
 

@@ -54,13 +54,13 @@ def _norm(norm: Any, width: int) -> dict[str, Any]:
             f"readout's norm is {norm if isinstance(norm, Mapping) else type(norm).__name__}; pass None, or a dict of "
             f"{', '.join(WORDS)}, whose kind is one of {', '.join(KINDS)}"
         )
-    found = dict(norm)
+    fields = dict(norm)
     for name in ("scale", "shift"):
-        if found.get(name) is not None:
-            found[name] = as_float32(found[name], f"readout's {name}")
-            if found[name].shape not in ((), (width,)):
-                raise ValueError(f"readout's {name} has shape {found[name].shape}; ({width},) is needed")
-    return {name: value for name, value in found.items() if value is not None}
+        if fields.get(name) is not None:
+            fields[name] = as_float32(fields[name], f"readout's {name}")
+            if fields[name].shape not in ((), (width,)):
+                raise ValueError(f"readout's {name} has shape {fields[name].shape}; ({width},) is needed")
+    return {name: value for name, value in fields.items() if value is not None}
 
 
 def _targets(targets: Any, points: int, vocabulary: int) -> np.ndarray:

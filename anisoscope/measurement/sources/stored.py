@@ -38,8 +38,8 @@ class Stored(NamedTuple):
 
 
 def netcdf(path: pathlib.Path) -> dict[str, Stored]:
-    found = xr.open_dataset(path, decode_cf=False).variables
-    return {name: _of_netcdf(path, name, variable) for name, variable in found.items()}
+    variables = xr.open_dataset(path, decode_cf=False).variables
+    return {name: _of_netcdf(path, name, variable) for name, variable in variables.items()}
 
 
 def _of_netcdf(path: pathlib.Path, name: str, variable: xr.Variable) -> Stored:
@@ -76,8 +76,8 @@ def _labels(variable: xr.Variable) -> np.ndarray:
     """Whole numbers as they stand: beside a fill value xarray makes them float64, where large ones are equal."""
     if any(name in variable.attrs for name in SCALES):
         return np.asarray(_vectors(variable))
-    found = xr.conventions.decode_cf_variable("labels", variable, mask_and_scale=False, decode_times=False)
-    label_P = np.asarray(found)
+    labels = xr.conventions.decode_cf_variable("labels", variable, mask_and_scale=False, decode_times=False)
+    label_P = np.asarray(labels)
     for name in FILLS:
         if name in variable.attrs and (missing := int(np.isin(label_P, variable.attrs[name]).sum())):
             raise ValueError(f"{missing} of {label_P.size} labels are missing ({name}): leave their points out")
@@ -107,8 +107,8 @@ def zarr(path: pathlib.Path) -> dict[str, Stored]:
 def _described(folder: pathlib.Path) -> dict[str, Any]:
     """What an array's folder says of it; of anything else nothing."""
     name = next((name for name in NAMES if (folder / name).is_file()), None)
-    found = read_json(folder / name, "write the vectors again") if name else {}
-    return found if found.get("node_type", "array") == "array" else {}
+    about = read_json(folder / name, "write the vectors again") if name else {}
+    return about if about.get("node_type", "array") == "array" else {}
 
 
 def _array(folder: pathlib.Path) -> Stored:

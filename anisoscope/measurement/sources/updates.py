@@ -54,8 +54,8 @@ def add(
 
 def spectra(blocks: dict) -> dict[str, np.ndarray]:
     """Of the change of the blocks' parameters: {quantity: (block, kernel)}."""
-    found = [_of_blocks(blocks[where]["kernel"]) for where in KERNELS.values()]
-    return {name: np.stack([np.asarray(one[name]) for one in found], axis=1) for name in QUANTITIES}
+    of_kernels = [_of_blocks(blocks[where]["kernel"]) for where in KERNELS.values()]
+    return {name: np.stack([np.asarray(one[name]) for one in of_kernels], axis=1) for name in QUANTITIES}
 
 
 @jax.jit

@@ -71,12 +71,12 @@ def aligned(given: Any, x: Any, what: str) -> np.ndarray | None:
         given = pd.Series(given.to_numpy() if isinstance(given, xr.DataArray) else given, own).loc[index]
     if masked := np.ma.count_masked(given) if isinstance(given, np.ma.MaskedArray) else 0:
         raise ValueError(f"{what}: {masked} of {given.size} are masked; leave their points out")
-    found = np.asarray(given)
-    if what == "clusters" and isinstance(given, list | tuple) and found.dtype.kind in "fUS":
+    array = np.asarray(given)
+    if what == "clusters" and isinstance(given, list | tuple) and array.dtype.kind in "fUS":
         kinds = {type(one) for one in given}
         if len(kinds) > 1 or kinds == {int}:  # of which NumPy makes words, or floats that are equal
             return pd.Series(given, dtype=object).to_numpy()
-    return found
+    return array
 
 
 def _index(of: Any, place: int) -> Any:

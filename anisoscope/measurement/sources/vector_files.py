@@ -36,13 +36,13 @@ def npz(path: pathlib.Path) -> dict[str, Stored]:
         with archive.open(name) as file:
             return np.lib.format.read_array(file, allow_pickle=False)
 
-    found = {}
+    arrays = {}
     for name in archive.namelist():
         with archive.open(name) as file:
             shape, dtype = _header(file)
         size = math.prod(shape) * dtype.itemsize
-        found[name.removesuffix(".npy")] = Stored(shape, size, size, functools.partial(whole, name))
-    return found
+        arrays[name.removesuffix(".npy")] = Stored(shape, size, size, functools.partial(whole, name))
+    return arrays
 
 
 def _header(file: IO[bytes]) -> tuple[tuple[int, ...], np.dtype]:
@@ -59,13 +59,13 @@ def safetensors(path: pathlib.Path) -> dict[str, Stored]:
     from safetensors import safe_open
 
     file = safe_open(path, "np")  # JAX's would cut labels to 32 bits
-    found = {}
+    arrays = {}
     for name in file.keys():  # noqa: SIM118, it is no dictionary
         part = file.get_slice(name)
         bits = re.search(r"\d+", part.get_dtype())
         size = math.prod(part.get_shape()) * (int(bits[0]) if bits else 8) // 8
-        found[name] = Stored(tuple(part.get_shape()), size, size, functools.partial(file.get_tensor, name))
-    return found
+        arrays[name] = Stored(tuple(part.get_shape()), size, size, functools.partial(file.get_tensor, name))
+    return arrays
 
 
 READERS: dict[str, Callable[[pathlib.Path], dict[str, Stored]]] = {
@@ -116,35 +116,35 @@ def _loaded(path: pathlib.Path, layers: tuple[str, ...], clusters: str, position
                     raise ValueError("it is empty")
             except ValueError as error:
                 raise UserError(f"vectors.path {file}: {error}; name a regular file that holds arrays") from error
-    found = READERS[path.suffix.lower()](path)
+    arrays = READERS[path.suffix.lower()](path)
     labels = {
-        what: name or next((one for one in LABELS[what] if one in found), "")
+        what: name or next((one for one in LABELS[what] if one in arrays), "")
         for what, name in (("clusters", clusters), ("positions", positions))
     }
-    others = [name for name, one in found.items() if len(one.shape) in (2, 3)]
-    if not layers and VECTORS not in found and len(others) != 1:
+    others = [name for name, one in arrays.items() if len(one.shape) in (2, 3)]
+    if not layers and VECTORS not in arrays and len(others) != 1:
         raise UserError(
-            f"vectors.path {path} holds {_listed(found)}; name those to measure, as --config.vectors.layers=a,b"
+            f"vectors.path {path} holds {_listed(arrays)}; name those to measure, as --config.vectors.layers=a,b"
         )
-    names = layers or (VECTORS if VECTORS in found else others[0],)
+    names = layers or (VECTORS if VECTORS in arrays else others[0],)
     for name in (*labels.values(), *names):
-        if name and name not in found:
-            raise UserError(f"vectors.path {path} has no array {name!r}; it holds {_listed(found)}")
-    takes = sum(found[name].at_once for name in names) + sum(found[name].size for name in labels.values() if name)
+        if name and name not in arrays:
+            raise UserError(f"vectors.path {path} has no array {name!r}; it holds {_listed(arrays)}")
+    takes = sum(arrays[name].at_once for name in names) + sum(arrays[name].size for name in labels.values() if name)
     there = memory.of_machine()
     if there is not None and takes > there:
         raise UserError(
             f"vectors.path {path} takes {memory.format_bytes(takes)} to read, and {memory.format_bytes(there)} are "
             "available: save it as .npy, or as .zarr in small chunks, which are read layer by layer"
         )
-    vectors = [found[name].vectors() for name in names]
-    label_Ps = (np.asarray(found[name].as_labels()) if name else None for name in labels.values())
+    vectors = [arrays[name].vectors() for name in names]
+    label_Ps = (np.asarray(arrays[name].as_labels()) if name else None for name in labels.values())
     return Found(vectors if layers else vectors[0], *label_Ps)
 
 
-def _listed(found: dict[str, Stored]) -> str:
-    shown = [f"{name} {one.shape}" for name, one in list(found.items())[:8]]
-    return ", ".join(shown + ["…"] * (len(found) > 8)) or "no array"
+def _listed(arrays: dict[str, Stored]) -> str:
+    shown = [f"{name} {one.shape}" for name, one in list(arrays.items())[:8]]
+    return ", ".join(shown + ["…"] * (len(arrays) > 8)) or "no array"
 
 
 def _first_line(error: Exception) -> str:

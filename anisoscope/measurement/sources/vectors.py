@@ -56,8 +56,8 @@ def run(config: VectorsConfig, of: Opened, root: pathlib.Path, name: str) -> Non
     about["provenance"] = f"{about['corpus']}; {sizes}"
     table = standing.table
     if missing:
-        found = _measured(config, of, missing, about | {"made_by": json.dumps(made_by)}, name)
-        measurements.keep(found, STEP, standing._replace(missing=missing), tables)
+        dataset = _measured(config, of, missing, about | {"made_by": json.dumps(made_by)}, name)
+        measurements.keep(dataset, STEP, standing._replace(missing=missing), tables)
         table = files.read_table(tables / f"{STEP}.nc")  # as it is joined the next time, to the bit
     join.write(root, {STEP: table}, settings.families, settings.nulls, table.attrs | about)
     if DEGENERATE in table.attrs:

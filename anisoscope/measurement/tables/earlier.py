@@ -27,11 +27,11 @@ def of_before(table: xr.Dataset) -> xr.Dataset:
 
 def _attributes(attrs: dict[str, Any]) -> dict[str, Any]:
     names = ATTRIBUTES | ({"folds": "folds_in_words"} if "groups" in attrs else {})
-    found = {names.get(name, name): value for name, value in attrs.items()}
+    attributes = {names.get(name, name): value for name, value in attrs.items()}
     for name, rename in (("config", of_today), ("made_by", _made_by)):
-        if name in found and (now := rename(before := json.loads(found[name]))) != before:
-            found[name] = json.dumps(now)
-    return found
+        if name in attributes and (now := rename(before := json.loads(attributes[name]))) != before:
+            attributes[name] = json.dumps(now)
+    return attributes
 
 
 def _with_excess(table: xr.Dataset) -> xr.Dataset:
@@ -39,17 +39,17 @@ def _with_excess(table: xr.Dataset) -> xr.Dataset:
 
     A quantity that no null model has was NaN along it; it has no excess.
     """
-    found = {}
+    variables = {}
     for name, array in table.data_vars.items():
         if LESS not in array.dims:
-            found[name] = array
+            variables[name] = array
             continue
-        found[name] = array.sel({LESS: NOTHING}, drop=True)
+        variables[name] = array.sel({LESS: NOTHING}, drop=True)
         excess = array.drop_sel({LESS: NOTHING}).rename({LESS: NULL})
         if excess.notnull().any():
             excess.attrs = about_excess(str(name), array.attrs)
-            found[excess_name(str(name))] = excess
-    apart = xr.Dataset(found)
+            variables[excess_name(str(name))] = excess
+    apart = xr.Dataset(variables)
     if NULL in apart.coords:
         apart[NULL].attrs = {"long_name": NULL_WORDS}
     return apart.assign_coords({name: array for name, array in table.coords.items() if LESS not in array.dims})

@@ -38,9 +38,9 @@ def write_csv(frame: pd.DataFrame, path: pathlib.Path) -> None:
 def read_table(path: pathlib.Path) -> xr.Dataset:
     """The Dataset that was written; RunError where it is damaged. A table of old, without digest, is not checked."""
     content = path.read_bytes()
-    if found := DIGEST.search(content):
-        blank = content[: found.start(1)] + UNKNOWN + content[found.end(1) :]
-        if hashlib.sha256(blank).hexdigest().encode() != found[1]:
+    if match := DIGEST.search(content):
+        blank = content[: match.start(1)] + UNKNOWN + content[match.end(1) :]
+        if hashlib.sha256(blank).hexdigest().encode() != match[1]:
             raise _damaged(path, "its content has changed since it was written")
     try:  # from memory: scipy leaves a damaged file open and mapped
         with warnings.catch_warnings(action="ignore"), xr.open_dataset(io.BytesIO(content), engine="scipy") as dataset:

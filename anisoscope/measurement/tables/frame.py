@@ -24,16 +24,16 @@ def whole(table: xr.Dataset) -> tuple[xr.Dataset, dict[str, list[Any]]]:
     lacking = {dim: at for dim, at in ALONE.items() if dim not in table.dims}
     if "block" in table.dims:  # which is a layer in a frame
         lacking.pop("layer", None)
-    found = table.drop_vars([dim for dim in lacking if dim in table.coords]).expand_dims(
+    dataset = table.drop_vars([dim for dim in lacking if dim in table.coords]).expand_dims(
         {dim: [at] for dim, at in lacking.items()}
     )
     names = {}
     for dim in ("layer", "other_layer", "block"):
         if dim in table.dims and table[dim].dtype.kind not in "iu":  # names that a user gave
             names[dim] = table[dim].values.tolist()
-            found = found.assign_coords({dim: range(len(names[dim]))})
-    found.attrs = {"run": "", "corpus": ""} | found.attrs
-    return found, names
+            dataset = dataset.assign_coords({dim: range(len(names[dim]))})
+    dataset.attrs = {"run": "", "corpus": ""} | dataset.attrs
+    return dataset, names
 
 
 def to_frame(table: xr.Dataset) -> pd.DataFrame:
@@ -122,7 +122,7 @@ def _cell(value: xr.DataArray) -> str:
 
 
 def _escaped(text: str) -> str:
-    return re.sub(r"[&%$#_{}\\~^]", lambda found: SPECIAL[found[0]], text)
+    return re.sub(r"[&%$#_{}\\~^]", lambda match: SPECIAL[match[0]], text)
 
 
 def chosen(table: xr.Dataset, quantity: str, null: str | None, where: dict[str, Any]) -> xr.DataArray:

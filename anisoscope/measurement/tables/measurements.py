@@ -47,7 +47,7 @@ def plan(
     `made_by`), and one that was made by others must not be joined with what is measured now. `run` and `of` are those
     of `read`.
     """
-    found = {}
+    standings = {}
     for step in steps:
         path = folder / f"{step}.nc"
         table = read_step(path, of, run) if path.exists() else None
@@ -55,8 +55,8 @@ def plan(
         if table is not None and not older:
             _refuse_others(path, table, made_by)
         table = None if older else table
-        found[step] = Standing(table, older, _missing(table, families, nulls, of))
-    return found
+        standings[step] = Standing(table, older, _missing(table, families, nulls, of))
+    return standings
 
 
 def _missing(table: xr.Dataset | None, families: tuple[str, ...], nulls: tuple[str, ...], of: str) -> Missing:

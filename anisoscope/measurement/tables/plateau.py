@@ -67,8 +67,8 @@ def interval(gride_GRSLK: np.ndarray, null_GRSLK: np.ndarray | None = None) -> t
 
 def _inside(curve: np.ndarray) -> np.ndarray:
     """Which scales, the last axis, are on the plateau of each curve."""
-    found = _plateaus(jnp.asarray(curve, jnp.float32).reshape(-1, curve.shape[-1]))
-    first, last = (np.asarray(end).reshape(curve.shape[:-1])[..., None] for end in (found.first, found.last))
+    plateaus = _plateaus(jnp.asarray(curve, jnp.float32).reshape(-1, curve.shape[-1]))
+    first, last = (np.asarray(end).reshape(curve.shape[:-1])[..., None] for end in (plateaus.first, plateaus.last))
     index_K = np.arange(curve.shape[-1])
     return (index_K >= first) & (index_K <= last)
 

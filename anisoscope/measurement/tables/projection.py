@@ -24,7 +24,7 @@ class CommonAxes(NamedTuple):
 def labelled(vectors: dict[str, np.ndarray], picks_P: np.ndarray, context: int, head: int) -> dict[str, xr.DataArray]:
     """Variables of the table of one checkpoint, which say where each vector was found."""
     places = np.asarray(chosen(picks_P))
-    found = {
+    coords = {
         "window": ("vector", places // context, {"long_name": "window of the first batch"}),
         "position_in_window": ("vector", places % context, {"long_name": "position in its window"}),
     }
@@ -33,7 +33,7 @@ def labelled(vectors: dict[str, np.ndarray], picks_P: np.ndarray, context: int, 
         name: xr.DataArray(
             values,
             dims=("block", "vector", "component"),
-            coords={"block": np.arange(1, len(values) + 1), **found},
+            coords={"block": np.arange(1, len(values) + 1), **coords},
             attrs={"long_name": f"{VECTORS[name]} vectors", **about},
         )
         for name, values in vectors.items()
@@ -74,7 +74,7 @@ def over_training(tables: dict[int, xr.Dataset]) -> dict[str, xr.DataArray]:
     if not VECTORS.keys() <= one.keys():
         return {}
     vectors = np.stack([[table[name].values for name in VECTORS] for table in tables.values()])
-    found = [common_axes(vectors[:, :, block]) for block in range(one.sizes["block"])]
+    by_block = [common_axes(vectors[:, :, block]) for block in range(one.sizes["block"])]
     like = one[next(iter(VECTORS))]
     about = {"head": like.attrs["head"], "source": SOURCE}
     formula = "coordinates on the first two axes of the SVD of all queries and keys of the head, not centred"
@@ -82,13 +82,13 @@ def over_training(tables: dict[int, xr.Dataset]) -> dict[str, xr.DataArray]:
     steps, axes = {"step": list(tables)}, {"axis": [1, 2]}
     variables = {
         "projection_share": xr.DataArray(
-            np.stack([of_block.share for of_block in found]),
+            np.stack([of_block.share for of_block in by_block]),
             {"block": like.block} | axes,
             ("block", "axis"),
             attrs={"long_name": "share of the sum of squares of all steps on the axis", "units": "1", **about},
         ),
         "projection_kept": xr.DataArray(
-            np.stack([of_block.kept for of_block in found], axis=1),
+            np.stack([of_block.kept for of_block in by_block], axis=1),
             {"block": like.block} | steps,
             ("step", "block"),
             attrs={"long_name": "share of the sum of squares of the step on both axes", "units": "1", **about},
@@ -96,7 +96,7 @@ def over_training(tables: dict[int, xr.Dataset]) -> dict[str, xr.DataArray]:
     }
     for index, kind in enumerate(VECTORS.values()):
         variables[f"{kind}_projection"] = xr.DataArray(
-            np.stack([of_block.projection[:, index] for of_block in found], axis=1).astype(np.float32),
+            np.stack([of_block.projection[:, index] for of_block in by_block], axis=1).astype(np.float32),
             places | steps | axes,
             ("step", "block", "vector", "axis"),
             attrs={"long_name": f"{kind} vectors, projected", "units": "activation", "formula": formula, **about},

@@ -47,14 +47,14 @@ def table(values: dict[str, Arrays], step: int, positions: tuple[str, ...], attr
 
 def places(sizes: dict[str, int]) -> dict:
     """Labels along the dimensions of a value: layers and their depth, blocks, heads, and those of single quantities."""
-    found = {name: np.arange(sizes[name]) for name in ("batch", "head") if name in sizes}
-    found |= {name: list(labels) for name, labels in coordinates().items()}
+    coords = {name: np.arange(sizes[name]) for name in ("batch", "head") if name in sizes}
+    coords |= {name: list(labels) for name, labels in coordinates().items()}
     if "layer" in sizes:
-        layers = found["layer"] = found["other_layer"] = np.arange(sizes["layer"])
-        found["depth"] = "layer", layers / max(layers[-1], 1)
+        layers = coords["layer"] = coords["other_layer"] = np.arange(sizes["layer"])
+        coords["depth"] = "layer", layers / max(layers[-1], 1)
     if "block" in sizes:
-        found["block"] = np.arange(1, sizes["block"] + 1)
-    return found
+        coords["block"] = np.arange(1, sizes["block"] + 1)
+    return coords
 
 
 def about(name: str) -> dict[str, str | int]:
@@ -141,18 +141,18 @@ def with_clouds(old: xr.DataArray, new: xr.DataArray, clouds: tuple[str, ...]) -
     return both.assign_attrs(clouds=",".join(_ordered((*kept, *clouds))))
 
 
-def _arranged(found: xr.Dataset) -> xr.Dataset:
+def _arranged(dataset: xr.Dataset) -> xr.Dataset:
     """The same in an order of its own, so that equal tables are equal files whatever was measured first."""
-    names = [name for name in quantities() if name in found]
-    names += sorted(found.data_vars.keys() - names)
-    bare = xr.Dataset({name: found[name].variable for name in names}, attrs=found.attrs)
-    return bare.assign_coords({name: found.coords[name].variable for name in sorted(found.coords)}).drop_encoding()
+    names = [name for name in quantities() if name in dataset]
+    names += sorted(dataset.data_vars.keys() - names)
+    bare = xr.Dataset({name: dataset[name].variable for name in names}, attrs=dataset.attrs)
+    return bare.assign_coords({name: dataset.coords[name].variable for name in sorted(dataset.coords)}).drop_encoding()
 
 
 def _ordered(clouds: Iterable[str]) -> list[str]:
     """Each once, those of `CLOUDS` first and in that order."""
-    found = dict.fromkeys(map(str, clouds))
-    return [cloud for cloud in dict.fromkeys((*CLOUDS, *found)) if cloud in found]
+    names = dict.fromkeys(map(str, clouds))
+    return [cloud for cloud in dict.fromkeys((*CLOUDS, *names)) if cloud in names]
 
 
 def _both(old: xr.Dataset, new: xr.Dataset, name: str) -> str:

@@ -32,13 +32,13 @@ OF_LINE = {  # name in a line of train.jsonl: name in a table, in words
 def scores(lines: list[dict[str, Any]], steps: list[int]) -> xr.Dataset:
     """Of these steps; NaN where none was validated, and no variable that no line has, as in logs of old."""
     valid = {line["step"]: line for line in lines if line["kind"] == "valid"}
-    found = {}
+    variables = {}
     for key, (name, words) in OF_LINE.items():
         values = [float(valid.get(step, {}).get(key, np.nan)) for step in steps]
         if np.isfinite(values).any():
-            found[name] = ("step", values, {"long_name": words, "units": "bit"})
+            variables[name] = ("step", values, {"long_name": words, "units": "bit"})
     if skipped := [line["step"] for line in lines if line["kind"] == trouble.SKIPPED]:
         counts = [sum(one <= step for one in skipped) for step in steps]
         words = "updates up to this step that were left out, as loss or gradient was not finite"
-        found["skipped_updates"] = ("step", counts, {"long_name": words, "units": "1"})
-    return xr.Dataset(found, {"step": list(steps)})
+        variables["skipped_updates"] = ("step", counts, {"long_name": words, "units": "1"})
+    return xr.Dataset(variables, {"step": list(steps)})

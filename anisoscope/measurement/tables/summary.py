@@ -55,12 +55,12 @@ def _value_and_excess(
     """Of a quantity, or of an average of it: the value, and beside any null models the excess, NaN over None."""
     value = _moments(name, own, None, average)
     dims = ("statistic", "positions", *(average.dims if average else quantities()[name].dims))
-    found = {variable: (dims, value, words)}
+    variables = {variable: (dims, value, words)}
     if models:
         nothing = np.full_like(value, np.nan)
         excess = [nothing if model is None else _moments(name, own, model, average) for model in models]
-        found[excess_name(variable)] = (NULL, *dims), np.stack(excess), about_excess(variable, words)
-    return found
+        variables[excess_name(variable)] = (NULL, *dims), np.stack(excess), about_excess(variable, words)
+    return variables
 
 
 def _moments(name: str, own: Cloud, null: Cloud | None, average: Average | None) -> np.ndarray:
@@ -73,12 +73,12 @@ def _moments(name: str, own: Cloud, null: Cloud | None, average: Average | None)
         return _values(own, name), None if null is None else _values(null, name)
 
     value, model = values(name)
-    found = summarise(value, quantities()[name].resampling, model, average.take if average else np.asarray)
+    moments = summarise(value, quantities()[name].resampling, model, average.take if average else np.asarray)
     if name == plateau.NAME:
-        found = plateau.with_choice(found, *values("gride"))
+        moments = plateau.with_choice(moments, *values("gride"))
     if null is None:
-        found = within(found, *quantities()[name].range)
-    return np.stack([getattr(found, statistic) for statistic in STATISTICS])
+        moments = within(moments, *quantities()[name].range)
+    return np.stack([getattr(moments, statistic) for statistic in STATISTICS])
 
 
 def _null_model(raw: xr.Dataset, untrained: xr.Dataset | None, name: str, null: str) -> Cloud | None:
@@ -100,13 +100,13 @@ def _values(cloud: Cloud, name: str) -> np.ndarray:
 
 
 def _ends_of_plateau(ends: tuple[xr.DataArray, xr.DataArray]) -> dict:
-    found = {}
+    variables = {}
     for end, said, ranks in zip(("first", "last"), ("least", "greatest"), ends, strict=True):
         formula = f"{said} k of that run, of the mean curve over batches"
         words = about(plateau.NAME)["long_name"] + f", {said} k on it"
         said = {"long_name": words, "units": "neighbours", "formula": formula, "resampling": "none"}
-        found[f"plateau_{end}"] = ranks.dims, ranks.values, about(plateau.NAME) | said
-    return found
+        variables[f"plateau_{end}"] = ranks.dims, ranks.values, about(plateau.NAME) | said
+    return variables
 
 
 def _labelled(variables: dict, raw: xr.Dataset, labels: dict) -> xr.Dataset:

@@ -54,10 +54,10 @@ def over_training(raw: dict[int, xr.Dataset]) -> xr.Dataset:
     if not held:
         return xr.Dataset()
     like = held[0]
-    found = [
+    tables = [
         table[list(QUANTITIES)].reset_coords(drop=True)
         if {*QUANTITIES} <= {*table.data_vars}
         else xr.full_like(like, np.nan).reset_coords(drop=True)
         for table in raw.values()
     ]
-    return xr.concat(found, "step", combine_attrs="override").assign_coords(step=list(raw))
+    return xr.concat(tables, "step", combine_attrs="override").assign_coords(step=list(raw))

@@ -35,10 +35,10 @@ def origin(runs: dict[str, Run], drawn: dict[str, Run], folders: dict[str, pathl
 def facts(run: Run, folder: pathlib.Path | None) -> list[tuple[str, str]]:
     """In words, as far as the table and the run's folder know them."""
     attrs = run.results.attrs
-    found = [("text", str(attrs["corpus"])), ("sha256 of the text", str(attrs.get("corpus_sha256", "")))]
-    found += [("model", str(attrs.get("model", ""))), ("measured on", str(attrs.get("input", "")))]
+    pairs = [("text", str(attrs["corpus"])), ("sha256 of the text", str(attrs.get("corpus_sha256", "")))]
+    pairs += [("model", str(attrs.get("model", ""))), ("measured on", str(attrs.get("input", "")))]
     if folder is None:
-        return [(name, said) for name, said in found if said]
+        return [(name, said) for name, said in pairs if said]
     if tested := finished.read_score(folder):
         said = [f"{tested['bits_per_character']:.4f} bits per character"]
         said += [f"{tested['mask_bits']:.4f} under [MASK]"] if "mask_bits" in tested else []
@@ -46,14 +46,14 @@ def facts(run: Run, folder: pathlib.Path | None) -> list[tuple[str, str]]:
             said.append(
                 f"context gain {tested['context_gain']:.4f} over {tested['context_free_bits']:.4f} without context"
             )
-        found.append(("test split", "; ".join([*said, tested["protocol"]])))
+        pairs.append(("test split", "; ".join([*said, tested["protocol"]])))
     for number, session in enumerate(_read(folder / "environment.json").get("sessions", []), 1):
         versions = ", ".join(f"{name} {version}" for name, version in session.get("versions", {}).items())
         device = ", ".join(f"{name} {value}" for name, value in session.get("device", {}).items())
         commit = session.get("commit")
         said = [" ".join(session.get("command", [])), versions, device, f"commit {commit}" if commit else ""]
-        found.append((f"session {number}", "; ".join(filter(None, said))))
-    return [(name, said) for name, said in found if said]
+        pairs.append((f"session {number}", "; ".join(filter(None, said))))
+    return [(name, said) for name, said in pairs if said]
 
 
 def _read(path: pathlib.Path) -> dict[str, Any]:
@@ -69,8 +69,8 @@ def links(folders: dict[str, pathlib.Path], root: pathlib.Path) -> str:
         tables += [path for path in (folder / "results.csv", folder / "results.nc") if path.exists()]
     parts = []
     for name, paths in (("Figures", figures), ("Tables", dict.fromkeys(tables))):
-        found = "".join(f"<li>{link(path, root)}</li>" for path in paths)
-        parts.append(f"<h3>{name}</h3><ul>{found}</ul>" if found else "")
+        items = "".join(f"<li>{link(path, root)}</li>" for path in paths)
+        parts.append(f"<h3>{name}</h3><ul>{items}</ul>" if items else "")
     return "\n".join(parts)
 
 

@@ -29,15 +29,15 @@ def entries(runs: dict[str, Run], drawn: dict[str, Run]) -> list[dict[str, Any]]
     alone = {label for label, run in drawn.items() if runs.get(label) is run}
     seeds = iter(conditions({label: run.results for label, run in runs.items() if label not in alone}).values())
     dark = dict(zip(style.INKS, INKS_ON_DARK, strict=True))
-    found = []
+    switches = []
     for label, look in style.inks(drawn).items():
         own = {"group": label, "ink": look["color"], "ink_on_dark": dark[look["color"]]}
         members = [] if label in alone else next(seeds)  # in the order of `drawn`; labels may be others among fewer
         name = f"{label}, {len(members)} seeds together" if members else label
-        found.append(own | {"label": name, "symbol": SYMBOLS[look["marker"]], "on": True, "run": drawn[label]})
+        switches.append(own | {"label": name, "symbol": SYMBOLS[look["marker"]], "on": True, "run": drawn[label]})
         for member, symbol in zip(members, _symbols(len(members)), strict=True):
-            found.append(own | {"label": member, "symbol": symbol, "on": False, "run": runs[member]})
-    return found
+            switches.append(own | {"label": member, "symbol": symbol, "on": False, "run": runs[member]})
+    return switches
 
 
 def _symbols(count: int) -> list[str]:
@@ -54,28 +54,28 @@ def variables(run: Run) -> dict[str, xr.DataArray]:
     """
     order, results = {name: place for place, name in enumerate(quantities())}, run.results
     names = [name for name, values in results.data_vars.items() if not is_excess(values)]
-    found = {}
+    arrays = {}
     for name in sorted(names, key=lambda name: order.get(name, len(order))):
         values = results[name]
         drawable = free(values) and "seed" not in values.dims and np.issubdtype(values.dtype, np.number)
         if drawable and ("vector" not in values.dims or name in VECTORS):
-            found[name] = values.sel(statistic=list(ENDS)) if "statistic" in values.dims else values
+            arrays[name] = values.sel(statistic=list(ENDS)) if "statistic" in values.dims else values
     if run.tangents is not None:
         for name, values in run.tangents.reindex(step=results["step"].values).items():
             about = {"family": CLOUDS if name.startswith(GRADIENT) else TANGENTS, "file": "tangents.nc"}
-            found[name] = values.assign_attrs(about)
-    return found
+            arrays[name] = values.assign_attrs(about)
+    return arrays
 
 
 def band(run: Run, name: str, values: xr.DataArray) -> str:
     """What lies between low and high."""
     if values.attrs.get("file") is None:
-        told = bands({"": run}, name)
+        sentence = bands({"": run}, name)
     elif values.attrs["resampling"] == "none":
         return "least and greatest of the random subspaces"
     else:
-        told = bands({"": Run(run.tangents, [])}, name)
-    return told.removeprefix("Band: ").removesuffix(".")
+        sentence = bands({"": Run(run.tangents, [])}, name)
+    return sentence.removeprefix("Band: ").removesuffix(".")
 
 
 def free(values: xr.DataArray) -> list[str]:
@@ -89,22 +89,22 @@ def numbers(run: Run) -> tuple[dict[str, Any], bytes]:
 
     After a quantity come, null model by null model, what it exceeds those by that have it.
     """
-    found, labels, blocks, offset = {}, {}, [], 0
+    layout, labels, blocks, offset = {}, {}, [], 0
     for name, values in variables(run).items():
         labels |= {dim: values[dim].values.tolist() for dim in values.dims if dim not in labels}
-        found[name] = {"dims": list(values.dims), "offset": offset}
+        layout[name] = {"dims": list(values.dims), "offset": offset}
         if "statistic" in values.dims:
-            found[name]["band"] = band(run, name, values)
+            layout[name]["band"] = band(run, name, values)
         blocks.append(_float32(values))
         offset += len(blocks[-1])
         if (excess := run.results.get(excess_name(name))) is not None:
             excess = excess.sel(statistic=list(ENDS)).transpose(NULL, *values.dims)
             measured = [null for null in nulls_in(run.results) if np.isfinite(excess.sel({NULL: null})).any()]
-            found[name] |= {"nulls": measured, "excess": offset}
+            layout[name] |= {"nulls": measured, "excess": offset}
             blocks.append(_float32(excess.sel({NULL: measured})))
             offset += len(blocks[-1])
     labels["statistic"] = list(ENDS)
-    return {"labels": labels, "variables": found}, b"".join(blocks)
+    return {"labels": labels, "variables": layout}, b"".join(blocks)
 
 
 @np.errstate(over="ignore")
@@ -114,7 +114,7 @@ def _float32(values: xr.DataArray) -> bytes:
 
 def words(runs: list[Run]) -> list[dict[str, Any]]:
     """Of each quantity that some run has: what it is called, its formula, source and axes."""
-    found = {}
+    descriptions = {}
     for run in runs:
         for name, values in variables(run).items():
             about = {key: str(values.attrs.get(key, "")) for key in ("formula", "source", "resampling")}
@@ -127,14 +127,14 @@ def words(runs: list[Run]) -> list[dict[str, Any]]:
                 "family": values.attrs.get("family", "further"),
                 "dims": free(values),
             }
-            found.setdefault(name, about)
-    if all(name in found for name in VECTORS):
-        query = found[VECTORS[0]]
-        found[VECTORS[0]] = query | {"long_name": "queries and keys, projected", "plane": list(VECTORS)}
+            descriptions.setdefault(name, about)
+    if all(name in descriptions for name in VECTORS):
+        query = descriptions[VECTORS[0]]
+        descriptions[VECTORS[0]] = query | {"long_name": "queries and keys, projected", "plane": list(VECTORS)}
     for name in VECTORS:  # neither can be drawn without the other
-        if "plane" not in found.get(name, {}):
-            found.pop(name, None)
-    return list(found.values())
+        if "plane" not in descriptions.get(name, {}):
+            descriptions.pop(name, None)
+    return list(descriptions.values())
 
 
 def known(runs: dict[str, Run], drawn: dict[str, Run], about: dict[str, Any]) -> tuple[str, list[str]]:

@@ -32,8 +32,8 @@ def report(table: xr.Dataset, to: str | os.PathLike[str] = page.NAME) -> pathlib
     results, names = whole(table)
     title = str(results.attrs.get("title", "")) or path.stem
     said = [title] + [f"{dim} {place}: {name}" for dim, of_dim in names.items() for place, name in enumerate(of_dim)]
-    told = {"provenance": "; ".join(said), "config": "{}", "points": 0, "batches": 1, "folds": 1}
-    results.attrs = told | results.attrs | ({"corpus": title} if not results.attrs["corpus"] else {})
+    defaults = {"provenance": "; ".join(said), "config": "{}", "points": 0, "batches": 1, "folds": 1}
+    results.attrs = defaults | results.attrs | ({"corpus": title} if not results.attrs["corpus"] else {})
     runs = {title: Run(results, [])}
     files.write(path, page.build(runs, runs, {}, path, title))
     return path

@@ -45,4 +45,4 @@ def build(
         "origin": origin,
         "links": f"<section><h2>Files</h2>\n{about.links(folders, root)}\n</section>" if folders else "",
     }
-    return re.sub(r"\{\{(\w+)\}\}", lambda found: parts[found[1]], (HERE / "page.html").read_text("utf-8"))
+    return re.sub(r"\{\{(\w+)\}\}", lambda match: parts[match[1]], (HERE / "page.html").read_text("utf-8"))

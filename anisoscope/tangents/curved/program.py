@@ -55,11 +55,11 @@ def energies(config: CurvedConfig) -> dict[str, np.ndarray]:
 
     @jax.jit
     def program(draws: list[Draw]) -> Values:
-        found = [
+        values = [
             jax.vmap(functools.partial(of_cell, SURFACES[manifold]))(drawn, curvatures)
             for manifold, drawn in zip(config.manifolds, draws, strict=True)
         ]
-        return jax.tree.map(lambda *of_manifolds: jnp.stack(of_manifolds), *found)
+        return jax.tree.map(lambda *of_manifolds: jnp.stack(of_manifolds), *values)
 
     def of_seed(seed: int) -> Values:
         """One seed after another: so much memory is that of one."""

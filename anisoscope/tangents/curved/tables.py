@@ -74,16 +74,16 @@ def _slopes(values: xr.DataArray) -> xr.DataArray:
 
 def summary(config: CurvedConfig, seeds: xr.Dataset) -> xr.Dataset:
     """Of every quantity the mean over seeds, the ends of its interval, and the closed form."""
-    found, words = {}, f"Student's t interval of {LEVEL * 100:.0f} % over {seeds.sizes['seed']} seeds"
+    variables, words = {}, f"Student's t interval of {LEVEL * 100:.0f} % over {seeds.sizes['seed']} seeds"
     for name, quantity in QUANTITIES.items():
         values = seeds[name].transpose("seed", "manifold", "curvature", ...)
         alike = values.isel(seed=0, drop=True)
         mean, _, low, high = within(summarise(values.values[:, None], ""), *quantity.range)
         about = {key: getattr(quantity, key) for key in ("long_name", "units", "formula", "source", "version")}
         stacked = np.stack([mean, low, high, _predicted(config, name, alike)])
-        found[name] = ("statistic", *alike.dims), stacked, about | {"interval": words}
+        variables[name] = ("statistic", *alike.dims), stacked, about | {"interval": words}
     coordinates = {name: value for name, value in seeds.coords.items() if name != "seed"}
-    whole = xr.Dataset(found, coords=coordinates | {"statistic": list(STATISTICS)})
+    whole = xr.Dataset(variables, coords=coordinates | {"statistic": list(STATISTICS)})
     return whole.assign_attrs(seeds.attrs, description=words_of(config), seeds=seeds.sizes["seed"])
 
 

@@ -61,13 +61,13 @@ def gradients(loaded: Loaded, windows: Windows, basis_DD: np.ndarray, batch_size
         for weight in weights:
             weight.requires_grad_(True)
         for part in parts(windows, batch_size):
-            with _torch_told(loaded):
+            with _explain_torch_errors(loaded):
                 streams, loss_BT = _forward(loaded, windows, part)
-                found = _backward(loaded, streams, loss_BT, _there(windows.weights_JWT, part, loss_BT), weights)
-            for weight, slope in zip(weights, found[layers:], strict=True):
+                derivatives = _backward(loaded, streams, loss_BT, _there(windows.weights_JWT, part, loss_BT), weights)
+            for weight, slope in zip(weights, derivatives[layers:], strict=True):
                 slopes[weight] += slope
             loss_JQ[part.fold, part.points_O] = _array(loss_BT).ravel()[part.places_O]
-            for n, (x_BTD, slope_BTD) in enumerate(zip(streams, found, strict=False)):
+            for n, (x_BTD, slope_BTD) in enumerate(zip(streams, derivatives, strict=False)):
                 kept.put("the residual stream", n, part, x_BTD)
                 kept.put("the gradient", n, part, slope_BTD)
                 norm_BT = slope_BTD.float().norm(dim=-1)
@@ -116,19 +116,20 @@ def _forward(loaded: Loaded, windows: Windows, part: Part) -> tuple[list[Any], A
 
 
 def _backward(loaded: Loaded, streams: list[Any], loss_BT: Any, weights_BT: Any, weights: list[Any]) -> list[Any]:
-    found = torch.autograd.grad((loss_BT * weights_BT).sum(), [*streams, *weights], allow_unused=True)
-    if unused := [n for n, slope in enumerate(found[: len(streams)]) if slope is None]:
+    derivatives = torch.autograd.grad((loss_BT * weights_BT).sum(), [*streams, *weights], allow_unused=True)
+    if unused := [n for n, slope in enumerate(derivatives[: len(streams)]) if slope is None]:
         raise UserError(
             f"{type(loaded.model).__name__}: the loss does not hang on layer {unused[0]} as torch follows it: "
             f"its gradient cannot be had; {LEAVE}"
         )
     return [
-        torch.zeros_like(x) if slope is None else slope for x, slope in zip([*streams, *weights], found, strict=True)
+        torch.zeros_like(x) if slope is None else slope
+        for x, slope in zip([*streams, *weights], derivatives, strict=True)
     ]
 
 
 @contextlib.contextmanager
-def _torch_told(loaded: Loaded) -> Iterator[None]:
+def _explain_torch_errors(loaded: Loaded) -> Iterator[None]:
     """What torch cannot differentiate, in one line."""
     try:
         yield

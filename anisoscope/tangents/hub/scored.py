@@ -53,6 +53,6 @@ def _masked(
     chosen_WT = (rng.random(text_WT.shape) < MASKED_SHARE) & ~windows.fixed_T
     other_WT = rng.choice(np.flatnonzero(windows.counts_V), text_WT.shape).astype(text_WT.dtype)
     how_WT = rng.random(text_WT.shape)
-    told_WT = np.where(how_WT < 1 - KEPT, other_WT, text_WT)
-    told_WT = np.where(how_WT < 1 - KEPT - REPLACED, windows.mask_token, told_WT)
-    return np.where(chosen_WT, told_WT, text_WT).astype(np.int32), text_WT, chosen_WT.astype(np.float32)
+    input_WT = np.where(how_WT < 1 - KEPT, other_WT, text_WT)
+    input_WT = np.where(how_WT < 1 - KEPT - REPLACED, windows.mask_token, input_WT)
+    return np.where(chosen_WT, input_WT, text_WT).astype(np.int32), text_WT, chosen_WT.astype(np.float32)

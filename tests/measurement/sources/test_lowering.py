@@ -12,7 +12,7 @@ from anisoscope.config.measure import NULLS
 from anisoscope.training import program as training_program
 from anisoscope.utils.settings import replace
 from tests import tiny
-from tests.measurement.sources.test_activations import FAMILIES, PROBE, program, visible
+from tests.measurement.sources.activated import FAMILIES, PROBE, program, visible
 from tests.program import ROOT, environment
 
 PLATFORMS = ("cuda", "tpu")

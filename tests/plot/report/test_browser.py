@@ -1,120 +1,15 @@
-"""report.html in a real browser: what it shows are the numbers of results.nc, and it needs nothing but itself."""
+"""report.html in a real browser: what it shows are the numbers of results.nc."""
 
 import json
-import os
-import urllib.parse
-import xml.etree.ElementTree
 
 import numpy as np
 import pytest
 
-from anisoscope.cli import drawing
-from anisoscope.measurement.tables import files
 from anisoscope.plot.report import page
-from anisoscope.plot.seeds import over_seeds
-from tests.plot.report.browser import Browser, find
+from tests.plot.report.shown import CURVES, NASTY, STEPS, choose, curves, number, same, table, tick
 from tests.plot.tables import make_run
 
-STEPS = (0, 1, 8, 64)
-NASTY = '</script><script>window.harm = 1</script><img src=x onerror="window.harm = 1">'
-RUNS = {
-    "decoder_0": {"seed": 0},
-    "decoder_1": {"seed": 1},
-    NASTY: {"causal": False, "layers": 3, "heads": 3},
-}
-CURVES = "Array.from(document.getElementById('plot').data).filter((one) => !one.meta.band && one.meta.run)"
-
 pytestmark = pytest.mark.slow
-
-
-@pytest.fixture(scope="module")
-def browser(tmp_path_factory):
-    if (binary := find()) is None:
-        if "ANISOSCOPE_NEEDS_BROWSER" in os.environ:
-            pytest.fail("there is no Chromium, and ANISOSCOPE_NEEDS_BROWSER is set")
-        pytest.skip("there is no Chromium: sh tests/plot/report/chromium.sh says how to get one")
-    opened = Browser(binary, tmp_path_factory.mktemp("profile"))
-    yield opened
-    opened.close()
-
-
-@pytest.fixture(scope="module")
-def root(tmp_path_factory):
-    root = tmp_path_factory.mktemp("runs") / "made"
-    folders = {label: root / f"run_{number}" for number, label in enumerate(RUNS)}
-    for label, about in RUNS.items():
-        run = make_run(**{"steps": STEPS, "layers": 4, "heads": 2, "batches": 2} | about)
-        files.write(run.results, folders[label] / "results.nc")
-        (folders[label] / "train.jsonl").write_text("".join(json.dumps(line) + "\n" for line in run.log))
-    runs = {label: drawing.load(path) for label, path in folders.items()}
-    page.write(runs, over_seeds(runs), folders, root)
-    return root
-
-
-@pytest.fixture
-def opened(browser, root):
-    """Opens the page with these words in its address; afterwards nothing was fetched and nobody complained."""
-    browser.requests.clear()
-    browser.complaints.clear()
-    address = (root / "report.html").as_uri()
-
-    def open_at(**words):
-        browser.open(f"{address}#{urllib.parse.urlencode(words, doseq=True)}")
-        return browser
-
-    yield open_at
-    browser.ask("new Promise((done) => setTimeout(done, 100))")
-    loaded = {request.partition("#")[0] for request in browser.requests if not request.startswith(("data:", "blob:"))}
-    assert loaded <= {address, "about:blank"}
-    assert browser.complaints == []
-    assert browser.ask("window.harm") is None
-
-
-@pytest.fixture(scope="module")
-def results(root):
-    return {label: files.read_table(root / f"run_{number}" / "results.nc") for number, label in enumerate(RUNS)}
-
-
-def curves(browser):
-    """What Plotly has been given: run -> its curves, each with its meta and numbers."""
-    found = {}
-    for one in json.loads(browser.ask(f"JSON.stringify({CURVES}.map(({{ meta, x, y, z }}) => [meta, x, y, z]))")):
-        found.setdefault(one[0]["run"], []).append(one)
-    return found
-
-
-def same(shown, values):
-    """JSON has no NaN, and doubles hold any float32."""
-    shown = np.array(shown, dtype=object)
-    shown = np.where(shown == None, np.nan, shown).astype(np.float64)  # noqa: E711
-    np.testing.assert_array_equal(shown, np.asarray(values, np.float32).astype(np.float64))
-
-
-def choose(browser, name, value):
-    browser.ask(f"$('{name}').value = {json.dumps(value)}; $('{name}').dispatchEvent(new Event('change'))")
-
-
-def tick(browser, words):
-    found = f"[...document.querySelectorAll('label')].find((one) => one.textContent.trim() === {json.dumps(words)})"
-    browser.ask(f"{found}.querySelector('input').click()")
-
-
-def table(browser):
-    browser.ask("$('numbers').open = true; render()")
-    rows = "[...$('numbers').querySelectorAll('tbody tr')].map((row) => [...row.cells].map((cell) => cell.textContent))"
-    return browser.ask(rows)
-
-
-def number(text):
-    return float(text.replace("−", "-").replace("∞", "inf").replace("–", "nan"))
-
-
-def test_a_fetch_and_an_error_would_be_noticed(browser, tmp_path):
-    (tmp_path / "page.html").write_text('<body><img src="http://127.0.0.1:9/x.png"><script>nothing()</script></body>')
-    browser.call("Page.navigate", url=(tmp_path / "page.html").as_uri())
-    browser.wait("document.readyState === 'complete'")
-    assert "http://127.0.0.1:9/x.png" in browser.requests
-    assert any("nothing is not defined" in complaint for complaint in browser.complaints)
 
 
 def test_the_slider_moves_the_curve_by_keyboard_and_the_numbers_are_those_of_the_table(opened, results):
@@ -238,90 +133,6 @@ def test_a_point_under_the_mouse_says_value_interval_formula_and_source(opened, 
         assert f"{float(np.float32(values.sel(statistic=statistic))):.4g}" in said
     for words in ("decoder_0", "step 64", "max(lambda) / sum(lambda)", "Razzhigaev et al. 2024"):
         assert words in said
-
-
-def test_what_is_shown_is_saved_as_svg_with_its_title_and_origin(opened, tmp_path):
-    browser = opened(quantity="anisotropy", step=64)
-    browser.call("Browser.setDownloadBehavior", behavior="allow", downloadPath=str(tmp_path))
-    browser.ask("$('save').click()")
-    browser.wait("true")
-    for _ in range(200):
-        if found := [path for path in tmp_path.iterdir() if path.suffix == ".svg"]:
-            break
-        browser.ask("new Promise((done) => setTimeout(done, 50))")
-    assert [path.name for path in found] == ["made_anisotropy_over_layer_step_64.svg"]
-    drawing = xml.etree.ElementTree.parse(found[0]).getroot()
-    assert drawing.tag == "{http://www.w3.org/2000/svg}svg"
-    words = " ".join(text.strip() for text in drawing.itertext())
-    assert "Anisotropy over layers, step 64, all positions" in words
-    assert "enwik8, first 4,154,399 bytes" in words
-    assert len(list(drawing.iter("{http://www.w3.org/2000/svg}path"))) > 10
-
-
-def test_the_address_keeps_what_is_shown(opened):
-    browser = opened()
-    choose(browser, "quantity", "gride")
-    choose(browser, "view", "over neighbours")
-    tick(browser, "2")
-    address, title = browser.ask("location.href"), browser.ask("$('title').textContent")
-    before = curves(browser)
-    browser.open(address)
-    assert browser.ask("$('title').textContent") == title
-    assert curves(browser) == before
-
-
-def test_every_quantity_is_drawn_in_every_view(opened):
-    browser = opened(nulls=1)
-    count = browser.ask(
-        "(() => { let count = 0; for (const quantity of known.quantities) for (const { key } of views(quantity)) {"
-        "change(() => Object.assign(state, { quantity: quantity.name, view: key }));"
-        "if (selection.view.key !== key || !$('plot').data.length) throw Error(`${quantity.name} ${key}`); count++; }"
-        "return count; })()"
-    )
-    assert count > 100
-
-
-@pytest.mark.parametrize("dark", [False, True])
-def test_a_phone_needs_no_scrolling_sideways_and_colours_follow_the_system(opened, dark):
-    browser = opened()
-    try:
-        browser.call("Emulation.setDeviceMetricsOverride", width=390, height=800, deviceScaleFactor=1, mobile=True)
-        scheme = {"name": "prefers-color-scheme", "value": "dark" if dark else "light"}
-        browser.call("Emulation.setEmulatedMedia", features=[scheme])
-        browser.wait("$('plot').layout.width < 390")
-        assert browser.ask("document.documentElement.scrollWidth") <= 390
-        paper = browser.ask("getComputedStyle(document.body).backgroundColor")
-        assert paper == ("rgb(20, 23, 26)" if dark else "rgb(255, 255, 255)")
-        browser.wait(f"$('plot').layout.paper_bgcolor === '{'#14171a' if dark else '#ffffff'}'")
-    finally:
-        browser.call("Emulation.clearDeviceMetricsOverride")
-        browser.call("Emulation.setEmulatedMedia", features=[])
-
-
-def test_every_control_has_a_name_and_is_reached_by_the_tabulator(opened):
-    browser = opened(quantity="coordinate_share", view="over layer")
-    unnamed = (
-        "[...document.querySelectorAll('main input, main select, main button')]"
-        ".filter((one) => !(one.labels?.length || one.textContent.trim())).length"
-    )
-    assert browser.ask(unnamed) == 0
-    browser.ask("$('quantity').focus()")
-    reached = set()
-    for _ in range(40):
-        reached.add(browser.ask("document.activeElement.id || document.activeElement.type"))
-        browser.press("Tab")
-    assert {
-        "quantity",
-        "view",
-        "positions",
-        "null",
-        "bands",
-        "nulls",
-        "embedding",
-        "checkbox",
-        "button",
-        "save",
-    } <= reached
 
 
 def test_one_step_one_layer_one_batch(browser, tmp_path):

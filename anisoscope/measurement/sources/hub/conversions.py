@@ -22,8 +22,10 @@ def _proposed(name: str) -> str | None:
     try:
         if any(file.endswith(".safetensors") for file in api.list_repo_files(name)):
             return None
-        found = api.get_repo_discussions(name, discussion_type="pull_request", discussion_status="open")
-        return next((one.git_reference for one in found if one.author == BOT and "safetensors" in one.title), None)
+        discussions = api.get_repo_discussions(name, discussion_type="pull_request", discussion_status="open")
+        return next(
+            (one.git_reference for one in discussions if one.author == BOT and "safetensors" in one.title), None
+        )
     except (HfHubHTTPError, OSError, ValueError):  # unknown, gated …: whoever reads the model says so
         return None
 

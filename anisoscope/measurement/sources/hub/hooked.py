@@ -60,15 +60,15 @@ def attached(recorder: Recorder) -> Iterator[None]:
             two = isinstance(mask, torch.Tensor) and mask.ndim == 2
             passes.append(Pass(recorder, mask.detach().cpu().numpy() != 0 if two else None))
 
-    def end(_: Any, args: tuple, found: Any) -> None:
+    def end(_: Any, args: tuple, output: Any) -> None:
         if passes:
             passes.pop().end()
 
     def hook(name: str) -> Any:
-        def after(_: Any, args: tuple, found: Any) -> None:
+        def after(_: Any, args: tuple, output: Any) -> None:
             if passes:
                 with as_value_error():
-                    x = output_of(name, found)
+                    x = output_of(name, output)
                 rows_M = passes[-1].drawn(name, tuple(x.shape[:-1])).rows_M
                 index = torch.as_tensor(rows_M, device=x.device)
                 passes[-1].rows[name] = x.reshape(-1, x.shape[-1]).index_select(0, index)

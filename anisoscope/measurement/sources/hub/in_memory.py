@@ -85,17 +85,17 @@ def of_model(
                     return of_modules(loaded, tokenizer, text, config, modules)
                 if "all" in (families, *families):
                     config = replace(config, {"measure.families": there(loaded, config.measure.families)})
-                found = measured(loaded, tokenizer, text, config)
+                table = measured(loaded, tokenizer, text, config)
     except UserError as error:
         raise ValueError(in_own_words(str(error))) from error
-    bits, bound = found.attrs["bits_per_byte"], found.attrs["bits_bound"]
+    bits, bound = table.attrs["bits_per_byte"], table.attrs["bits_bound"]
     if not isinstance(bits, str) and not bits < bound:
         warnings.warn(
             f"the model needs {bits:.2f} bits a byte of this text, and the frequencies of the text's tokens need "
             f"{bound:.2f}: it is not trained, or has another tokenizer or other weights, or does not know such a text",
             stacklevel=3,
         )
-    return found
+    return table
 
 
 def there(loaded: Loaded, families: tuple[str, ...]) -> tuple[str, ...]:
@@ -190,8 +190,8 @@ def of_modules(loaded: Loaded, tokenizer: Any, text: Text, config: PretrainedCon
 
     named_ones = {"hook_points": ", ".join(modules), "layer_0": "a hook point, as the others"}
     about = recorded(loaded.about | made_by(plan, text) | named_ones)
-    found = of_one(of_clouds(plan, clouds, ALONE, last=True, attributes=about), config.measure)
-    return found.assign_coords({dim: [*modules] for dim in ("layer", "other_layer") if dim in found.dims})
+    table = of_one(of_clouds(plan, clouds, ALONE, last=True, attributes=about), config.measure)
+    return table.assign_coords({dim: [*modules] for dim in ("layer", "other_layer") if dim in table.dims})
 
 
 def of_texts(
@@ -216,7 +216,7 @@ def of_texts(
         return residual_of(loaded, ids_BT, named.more_of(loaded, mask_BT))
 
     said = separate.read(tokens, kept, read, options.batch_size, side, pad, loaded.about["computed_in"])
-    found = separate.measured(tokens, kept, picks, None if modules is None else [*modules], measure)
+    table = separate.measured(tokens, kept, picks, None if modules is None else [*modules], measure)
     about = recorded(loaded.about) | {
         "corpus": text.name,
         "corpus_sha256": text.sha256,
@@ -226,7 +226,7 @@ def of_texts(
         "window": config.window,
         "anisoscope": __version__,
     }
-    return found.assign_attrs(about | ({"hook_points": ", ".join(modules)} if modules else {}))
+    return table.assign_attrs(about | ({"hook_points": ", ".join(modules)} if modules else {}))
 
 
 def in_own_words(said: str) -> str:

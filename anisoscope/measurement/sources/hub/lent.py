@@ -78,13 +78,13 @@ def of_memory(model: Any, tokenizer: Any, any_module: bool) -> Loaded:
 
 def digest_of(weights: dict[str, Any]) -> str:
     """sha256 of names, types, shapes and numbers, of a state dict; of weights that are elsewhere none."""
-    found = hashlib.sha256()
+    digest = hashlib.sha256()
     for name, x in sorted(weights.items()):
         if x.device.type == "meta":
             return "not known: weights are offloaded"
-        found.update(f"{name} {x.dtype} {tuple(x.shape)}".encode())
-        found.update(x.detach().cpu().contiguous().reshape(-1).view(torch.uint8).numpy())
-    return found.hexdigest()
+        digest.update(f"{name} {x.dtype} {tuple(x.shape)}".encode())
+        digest.update(x.detach().cpu().contiguous().reshape(-1).view(torch.uint8).numpy())
+    return digest.hexdigest()
 
 
 @contextlib.contextmanager
@@ -118,11 +118,11 @@ def reading(loaded: Loaded) -> Iterator[None]:
 
 def _settings(model: Any) -> list[Any]:
     """Of the model and of all its parts, each once."""
-    found: dict[int, Any] = {}
+    configs: dict[int, Any] = {}
     todo = [module.config for module in model.modules() if hasattr(module, "config")]
     while todo:
         one = todo.pop()
-        if isinstance(one, transformers.PreTrainedConfig) and id(one) not in found:
-            found[id(one)] = one
+        if isinstance(one, transformers.PreTrainedConfig) and id(one) not in configs:
+            configs[id(one)] = one
             todo += [getattr(one, name, None) for name in one.sub_configs]
-    return list(found.values())
+    return list(configs.values())

@@ -146,7 +146,7 @@ def _answers() -> bool:
 
 def settings_of(place: Place) -> Any:
     """The model's own settings, without its weights; UserError where these are not all, or quantised."""
-    settings = _told(place, lambda: transformers.AutoConfig.from_pretrained(place.name, **place.given, **_safe()))
+    settings = _attempt(place, lambda: transformers.AutoConfig.from_pretrained(place.name, **place.given, **_safe()))
     if "gguf_file" in place.given:
         return settings
     if quantised := getattr(settings, "quantization_config", None):
@@ -155,7 +155,7 @@ def settings_of(place: Place) -> Any:
             f"{place.name}: its weights are quantised ({method}); of quantised weights only a .gguf file is read: "
             "name one, or the weights from before they were quantised"
         )
-    if _told(place, lambda: transformers.utils.find_adapter_config_file(place.name, **place.given)):
+    if _attempt(place, lambda: transformers.utils.find_adapter_config_file(place.name, **place.given)):
         raise UserError(
             f"{place.name} holds an adapter (adapter_config.json) beside the weights, which would be left out: "
             "merge it with merge_and_unload() of peft, and name what save_pretrained writes"
@@ -164,7 +164,7 @@ def settings_of(place: Place) -> Any:
 
 
 def tokenizer_of(place: Place) -> Any:
-    return _told(place, lambda: transformers.AutoTokenizer.from_pretrained(place.name, **place.given, **_safe()))
+    return _attempt(place, lambda: transformers.AutoTokenizer.from_pretrained(place.name, **place.given, **_safe()))
 
 
 def takes(settings: Any) -> str:
@@ -181,7 +181,7 @@ def processor_of(place: Place, kind: str) -> Any:
             f"{place.name} holds no {PROCESSORS[0]}, which says how its inputs are made; "
             "save it there with the save_pretrained of the model's own processor"
         )
-    return _told(place, lambda: getattr(transformers, kind).from_pretrained(place.name, **place.given, **_safe()))
+    return _attempt(place, lambda: getattr(transformers, kind).from_pretrained(place.name, **place.given, **_safe()))
 
 
 def load(place: Place, weights: WeightsConfig) -> Loaded:
@@ -194,12 +194,12 @@ def load(place: Place, weights: WeightsConfig) -> Loaded:
     options |= {} if gguf else {"use_safetensors": True}
     options |= {"device_map": weights.device_map} if weights.device_map else {}
     kind = class_of(settings, adapter, gguf)
-    model, found = _told(place, lambda: kind.from_pretrained(place.name, **place.given, **_safe(), **options))
+    model, info = _attempt(place, lambda: kind.from_pretrained(place.name, **place.given, **_safe(), **options))
     model.eval().requires_grad_(False)
     model.config.use_cache = False
-    missing = sorted(name for name in found["missing_keys"] if "pooler" not in name)
-    if missing or found["mismatched_keys"]:
-        names = ", ".join([*missing, *(str(key[0]) for key in found["mismatched_keys"])][:3])
+    missing = sorted(name for name in info["missing_keys"] if "pooler" not in name)
+    if missing or info["mismatched_keys"]:
+        names = ", ".join([*missing, *(str(key[0]) for key in info["mismatched_keys"])][:3])
         raise UserError(f"{place.name}: the file lacks weights of {type(model).__name__}, or has others: {names} …")
     refuse_not_finite(place.name, model)
     digest, kinds, revision = files_of(place)
@@ -209,7 +209,7 @@ def load(place: Place, weights: WeightsConfig) -> Loaded:
         "weights_file": kinds,
         "weights_type": types,
         "computed_in": weights.dtype,
-        "not_read": len(found["unexpected_keys"]),
+        "not_read": len(info["unexpected_keys"]),
         "revision": revision,
     }
     return Loaded(model, adapter, about)
@@ -244,7 +244,7 @@ def _safe() -> dict[str, Any]:
     return {"trust_remote_code": False}
 
 
-def _told(place: Place, work: Any) -> Any:
+def _attempt(place: Place, work: Any) -> Any:
     """What the libraries raise, as one line: no network, an unknown or a gated name, a broken file."""
     settle()
     revision = f" ({place.given['revision']})" if "revision" in place.given else ""

@@ -64,9 +64,9 @@ def by_batch(
         def one(g: int, size: int, plain: bool) -> Measured:
             inputs = read(g, size, plain)
             parts.update()
-            found = compute(g, inputs)
+            result = compute(g, inputs)
             parts.update()
-            return found
+            return result
 
         for g in range(plan.config.measure.batches):
             measured.append(one(g, size, False))

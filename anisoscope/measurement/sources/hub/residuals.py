@@ -46,13 +46,13 @@ class Residuals:
         """Those to compare with; the first revision has none before it, and stands in its own place."""
         if not self.wanted:
             return {}
-        found = {}
+        residuals = {}
         for name, other in zip(COMPARED, (before(self.steps, step, step), self.steps[-1]), strict=True):
             if not self._path(other, batch).exists():
                 for number, resid_NWTD in enumerate(self.read(other)):
                     self.keep(other, number, resid_NWTD)
-            found[name] = np.load(self._path(other, batch), mmap_mode="r")
-        return found
+            residuals[name] = np.load(self._path(other, batch), mmap_mode="r")
+        return residuals
 
     def without_itself(self, step: int, values: dict[str, Values]) -> dict[str, Values]:
         """NaN where there is no other revision: for a model alone, and for the first of a sweep before it."""

@@ -48,11 +48,11 @@ def tokens_of(
     """Texts in random order, cut to the window, until there are enough tokens, or texts where these are pooled."""
     wanted, ids, empty, held = measure.points * measure.batches, [], 0, 0
     for number in np.random.default_rng(measure.seed).permutation(len(parts)):
-        found = tokenizer(parts[number], add_special_tokens=special, verbose=False)["input_ids"][:window]
-        empty += not found
-        if found:
-            ids.append(np.asarray(found, np.int32))
-            held += len(found)
+        tokens = tokenizer(parts[number], add_special_tokens=special, verbose=False)["input_ids"][:window]
+        empty += not tokens
+        if tokens:
+            ids.append(np.asarray(tokens, np.int32))
+            held += len(tokens)
         if held >= OFFERED * wanted and not (pooled and len(ids) < wanted):
             break
     if not ids:
@@ -122,12 +122,12 @@ class Kept:
         """{set of positions: its vectors (layer, point, D), and their places among all tokens, None of whole texts}."""
         if "tokens" in self.made and "all" in self.made:
             raise UserError("some hook points give a vector for a token, some for a text; measure these apart")
-        found = {name: (x[:, :count], None) for name, x in self.made.items() if name != "tokens"}
+        clouds = {name: (x[:, :count], None) for name, x in self.made.items() if name != "tokens"}
         if "tokens" in self.made:
             of_tokens = self.made["tokens"]
             places = {name: np.searchsorted(self.rows_M, row_M) for name, row_M in picks.items()}
-            found = {name: (of_tokens[:, places[name]], row_M) for name, row_M in picks.items()} | found
-        return found
+            clouds = {name: (of_tokens[:, places[name]], row_M) for name, row_M in picks.items()} | clouds
+        return clouds
 
 
 def read(tokens: Tokens, kept: Kept, reader: Reader, batch_size: int, side: str, pad: int, dtype: str) -> str:

@@ -38,17 +38,17 @@ def run(config: ModelsConfig, root: pathlib.Path, stop: Stop, finish: Callable[[
 
     UserError where there is none.
     """
-    found: dict[str, dict[str, str]] = {}
+    models: dict[str, dict[str, str]] = {}
     left: dict[str, str] = {}
     for label, name in called(config.models).items():  # all of them before the long part begins
         with _leaving_out(label, left):
-            found[label] = _about(config, label, name)
-    if found:
-        corpus = _text(config, found)
+            models[label] = _about(config, label, name)
+    if models:
+        corpus = _text(config, models)
         folder.claim(root, replace(config, FREE), new=True)
         with folder.locked(root):
             known = {label: about for label, about in _known(root).items() if label not in left}
-            for label, about in found.items():
+            for label, about in models.items():
                 stop.check(f"stopped before {label}")
                 known.pop(label, None)
                 with _leaving_out(label, left):
@@ -73,9 +73,9 @@ def _leaving_out(label: str, left: dict[str, str]) -> Iterator[None]:
         print(f"left out: {label}: {left[label]}", flush=True)
 
 
-def _text(config: ModelsConfig, found: dict[str, dict[str, str]]) -> Corpus | None:
+def _text(config: ModelsConfig, models: dict[str, dict[str, str]]) -> Corpus | None:
     """Read once for all models of text."""
-    wanted = any(about["modality"] in OF_TEXT for about in found.values())
+    wanted = any(about["modality"] in OF_TEXT for about in models.values())
     return texts.load(config.data, config.window) if wanted else None
 
 
@@ -106,14 +106,14 @@ def _about(config: ModelsConfig, label: str, name: str) -> dict[str, str]:
     place = place_of(own, max(steps(weights)))
     listed = {key: config.listed.get(name, {}).get(key) for key in ("modality", "kind")}
     if "gguf_file" in place.given:  # whose settings take long to read
-        found = {"modality": "text", "kind": "decoder"}
+        traits = {"modality": "text", "kind": "decoder"}
     else:
         settings = load.settings_of(place)
         shape = _shape(settings)
         if shape is not None and weights.device_map is None:
             _refuse_too_large(name, shape, weights.dtype)
-        found = {"modality": _modality(settings, shape), "kind": _kind(settings)}
-    return {"name": name} | found | {key: value for key, value in listed.items() if value}
+        traits = {"modality": _modality(settings, shape), "kind": _kind(settings)}
+    return {"name": name} | traits | {key: value for key, value in listed.items() if value}
 
 
 def _shape(settings: Any) -> Any:

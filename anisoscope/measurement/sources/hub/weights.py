@@ -36,11 +36,11 @@ def files_of(place: Place) -> tuple[str, str, str]:
 
 def types_of(paths: list[pathlib.Path]) -> set[str]:
     """Of the numbers in the files: F32, BF16, F16, …"""
-    found = set()
+    types = set()
     for path in paths:
         with safetensors.safe_open(path, "pt") as file:
-            found |= {file.get_slice(name).get_dtype() for name in file.keys()}  # noqa: SIM118 (no dict)
-    return found
+            types |= {file.get_slice(name).get_dtype() for name in file.keys()}  # noqa: SIM118 (no dict)
+    return types
 
 
 def paths_of(place: Place) -> tuple[list[pathlib.Path], str]:

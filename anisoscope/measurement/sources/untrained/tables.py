@@ -50,15 +50,15 @@ def join(config: UntrainedConfig, paths: list[pathlib.Path], root: pathlib.Path)
 
 def _each_once(paths: list[pathlib.Path]) -> list[xr.Dataset]:
     """The tables, to be joined by what they say they are of; RunError where one does not, or two say the same."""
-    found = {}
+    entries = {}
     for path in paths:
         table = files.read_table(path)
         of = tuple(str(label) for name in (*KIND, NORM) if name in table.coords for label in table[name].values.ravel())
-        if len(of) != len((*KIND, NORM)) or of in found:
-            why = f"says that it is what {found[of][0]} is" if of in found else "is not that of one kind and norm"
+        if len(of) != len((*KIND, NORM)) or of in entries:
+            why = f"says that it is what {entries[of][0]} is" if of in entries else "is not that of one kind and norm"
             raise RunError(f"table {path} {why}; move it away and run the same command again")
-        found[of] = path, table
-    return [table for _, table in found.values()]
+        entries[of] = path, table
+    return [table for _, table in entries.values()]
 
 
 def combine(config: UntrainedConfig, tables: list[xr.Dataset]) -> xr.Dataset:
@@ -94,7 +94,7 @@ def _about(quantity: Quantity) -> dict[str, str | int]:
 
 def summary(config: UntrainedConfig, seeds: xr.Dataset) -> xr.Dataset:
     """Of every quantity the mean over seeds, the ends of its interval and, where there is one, the closed form."""
-    found, words = {}, f"Student's t interval of {LEVEL * 100:.0f} % over {seeds.sizes['seed']} seeds"
+    variables, words = {}, f"Student's t interval of {LEVEL * 100:.0f} % over {seeds.sizes['seed']} seeds"
     predicted = predictions(config, seeds)
     for name in QUANTITIES:
         values = seeds[name].transpose("seed", ...)
@@ -102,9 +102,9 @@ def summary(config: UntrainedConfig, seeds: xr.Dataset) -> xr.Dataset:
         alike = values.isel(seed=0, drop=True)
         closed = predicted.get(name, xr.full_like(alike, np.nan)).transpose(*alike.dims)
         about = values.attrs | {"interval": words} | closed.attrs
-        found[name] = ("statistic", *alike.dims), np.stack([mean, low, high, closed]), about
+        variables[name] = ("statistic", *alike.dims), np.stack([mean, low, high, closed]), about
     coordinates = {name: value for name, value in seeds.coords.items() if name != "seed"}
-    whole = xr.Dataset(found, coords=coordinates | {"statistic": list(STATISTICS)})
+    whole = xr.Dataset(variables, coords=coordinates | {"statistic": list(STATISTICS)})
     return whole.assign(bias_norm=seeds.bias_norm).assign_attrs(seeds.attrs, seeds=seeds.sizes["seed"])
 
 

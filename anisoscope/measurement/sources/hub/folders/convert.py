@@ -61,25 +61,27 @@ def write(folder: pathlib.Path, model: ModelConfig, params: dict, vocabulary: by
 
 
 def _weights(of: Class, model: ModelConfig, params: dict) -> dict[str, np.ndarray]:
-    found = {}
+    weights = {}
 
     def put(name: str, layer: str, leaves: dict) -> None:
         parts = {NAMES[leaf]: np.asarray(value, np.float32) for leaf, value in leaves.items()}
         parts.setdefault("bias", np.zeros(parts["weight"].shape[-1], np.float32))
-        found.update({f"{of.prefix}{name}.{part}": of.out(layer, value, model.heads) for part, value in parts.items()})
+        weights.update(
+            {f"{of.prefix}{name}.{part}": of.out(layer, value, model.heads) for part, value in parts.items()}
+        )
 
     for ours, theirs in of.whole.items():
         if isinstance(params[ours], dict):
             put(theirs, ours, params[ours])
         else:
-            found[of.prefix + theirs] = np.asarray(params[ours], np.float32)
+            weights[of.prefix + theirs] = np.asarray(params[ours], np.float32)
     for layer, theirs in of.block.items():
         for i in range(model.layers):
             leaves = {leaf: value[i] for leaf, value in params["blocks"][layer].items()}
             put(f"{of.of_block}.{i}.{theirs}", layer, leaves)
     if not model.tied:
-        found[of.head] = np.asarray(params["head"], np.float32).T
-    return {name: np.ascontiguousarray(value) for name, value in found.items()}
+        weights[of.head] = np.asarray(params["head"], np.float32).T
+    return {name: np.ascontiguousarray(value) for name, value in weights.items()}
 
 
 def read_folder(folder: str | pathlib.Path) -> tuple[ModelConfig, dict, dict[str, Any]]:

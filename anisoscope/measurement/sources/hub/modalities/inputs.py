@@ -165,7 +165,7 @@ def _windows(
 
 def _words(shapes: list[maps.Shape], context: int, special: list[str]) -> str:
     if shapes:
-        told = ", ".join(f"{height} × {width}" for height, width, _ in dict.fromkeys(shapes))
-        return f"maps of {told}; a point is a cell of the coarsest, and in finer ones a cell below it"
+        sizes = ", ".join(f"{height} × {width}" for height, width, _ in dict.fromkeys(shapes))
+        return f"maps of {sizes}; a point is a cell of the coarsest, and in finer ones a cell below it"
     named = " and ".join(FIRST[name] for name in special)
     return f"{context} positions each, in front {named or 'the first frame'}"

@@ -63,8 +63,8 @@ def listening(loaded: Loaded, on_map: Any) -> Iterator[None]:
         if count == 0:
             tell(args[0], args)
 
-    def after(_: Any, args: tuple, found: Any) -> None:
-        tell(found, args)
+    def after(_: Any, args: tuple, output: Any) -> None:
+        tell(output, args)
 
     handles = [block.register_forward_pre_hook(before) for block in loaded.block_modules]
     handles += [block.register_forward_hook(after) for block in loaded.block_modules]
@@ -77,15 +77,15 @@ def listening(loaded: Loaded, on_map: Any) -> Iterator[None]:
 
 def shapes_of(loaded: Loaded, inputs_BCHW: np.ndarray) -> list[Shape]:
     """Of the map of every layer, the first block's input included."""
-    found: list[Shape] = []
-    with listening(loaded, lambda n, x_BHWD: found.append(tuple(x_BHWD.shape[1:]))):
+    shapes: list[Shape] = []
+    with listening(loaded, lambda n, x_BHWD: shapes.append(tuple(x_BHWD.shape[1:]))):
         forward(loaded, inputs_BCHW)
-    if len(found) != loaded.blocks + 1:
+    if len(shapes) != loaded.blocks + 1:
         raise UserError(
-            f"{type(loaded.model).__name__}: {len(found)} layers were seen, of {loaded.blocks} blocks and their input; "
-            "its entry in measurement/sources/hub/adapters.py does not fit"
+            f"{type(loaded.model).__name__}: {len(shapes)} layers were seen, of {loaded.blocks} blocks and their "
+            "input; its entry in measurement/sources/hub/adapters.py does not fit"
         )
-    return found
+    return shapes
 
 
 def same_as_own(loaded: Loaded, inputs_CHW: np.ndarray) -> str:
@@ -133,20 +133,20 @@ def picked(picks_P: np.ndarray, sizes: list[Size], seed: int) -> Picked:
     coarse = min(sizes, key=np.prod)
     window_P, cell_P = np.divmod(picks_P, coarse[0] * coarse[1])
     cells_P = np.divmod(cell_P, coarse[1])
-    rng, found = np.random.default_rng(seed), {}
+    rng, by_size = np.random.default_rng(seed), {}
     for size in dict.fromkeys(sizes):
         places = []
         for cell, few, many in zip(cells_P, coarse, size, strict=True):
             low, high = cell * many // few, (cell + 1) * many // few
             places.append(low + (rng.random(len(cell)) * (high - low)).astype(int))
-        found[size] = tuple(places)
-    return Picked(window_P, found)
+        by_size[size] = tuple(places)
+    return Picked(window_P, by_size)
 
 
 def clouds(loaded: Loaded, inputs_ZW: np.ndarray, at: Picked, batch_size: int) -> list[np.ndarray]:
     """The points of every layer, (Z, P, D) each, in float32; UserError where one is not finite."""
     inputs, windows = inputs_ZW.shape[:2]
-    found: list[np.ndarray | None] = [None] * (loaded.blocks + 1)
+    clouds_N: list[np.ndarray | None] = [None] * (loaded.blocks + 1)
     for z, start in np.ndindex(inputs, -(-windows // batch_size)):
         first = start * batch_size
         here_P = np.flatnonzero((at.window_P >= first) & (at.window_P < first + batch_size))
@@ -159,13 +159,13 @@ def clouds(loaded: Loaded, inputs_ZW: np.ndarray, at: Picked, batch_size: int) -
             points_PD = x_BHWD.detach()[index].to("cpu", torch.float32).numpy()
             if not np.isfinite(points_PD).all():
                 raise UserError(f"the map of layer {n} holds numbers that are not finite")
-            if found[n] is None:
-                found[n] = np.empty((inputs, len(at.window_P), points_PD.shape[1]), np.float32)
-            found[n][z, here_P] = points_PD
+            if clouds_N[n] is None:
+                clouds_N[n] = np.empty((inputs, len(at.window_P), points_PD.shape[1]), np.float32)
+            clouds_N[n][z, here_P] = points_PD
 
         with listening(loaded, on_map):
             forward(loaded, inputs_ZW[z, first : first + batch_size])
-    return found
+    return clouds_N
 
 
 def padded(clouds_N: list[np.ndarray]) -> np.ndarray:
@@ -190,17 +190,19 @@ def measure_batch(
             compute = _computation(
                 names, _only(settings, of["cloud"]), bytes_of_cloud(settings.points, width, of["cloud"])
             )
-            found = jax.device_get(compute(clouds_ZNPD, {}, places, key))
+            of_width = jax.device_get(compute(clouds_ZNPD, {}, places, key))
             for place, n in enumerate(numbers):
-                parts[n] = jax.tree.map(lambda x, place=place: x[place], found)
+                parts[n] = jax.tree.map(lambda x, place=place: x[place], of_width)
         values = jax.tree.map(lambda *layers: np.stack(layers), *parts)
     if of["layers"]:
         clouds_ZNPD = padded(clouds_N)[:1]
         compute = _computation(
             (MEASURED,), _only(settings, of["layers"]), bytes_of_cloud(settings.points, 1, of["layers"])
         )
-        found = jax.device_get(compute(clouds_ZNPD, {name: np.asarray(x) for name, x in others.items()}, places, key))
-        values.setdefault(MEASURED, {}).update(found[MEASURED])
+        of_layers = jax.device_get(
+            compute(clouds_ZNPD, {name: np.asarray(x) for name, x in others.items()}, places, key)
+        )
+        values.setdefault(MEASURED, {}).update(of_layers[MEASURED])
     return jax.tree.map(lambda x: np.asarray(x)[None, None], values)
 
 

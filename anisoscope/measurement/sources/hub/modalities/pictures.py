@@ -67,10 +67,10 @@ def _picture(file: pathlib.Path, mode: str) -> Image.Image:
         with warnings.catch_warnings(action="ignore"), Image.open(file) as picture:  # of palettes, and of large ones
             if picture.mode[0] not in "IF":
                 return picture.convert(mode)
-            found = picture.mode
+            own_mode = picture.mode
     except Exception as error:  # Pillow's, or those of its formats
         raise UserError(f"data.path: {file} is no picture that can be read ({_first(error)}); move it away") from error
-    raise UserError(f"data.path: {file} has pixels of mode {found}, more than 8 bits a colour; save it with 8 bits")
+    raise UserError(f"data.path: {file} has pixels of mode {own_mode}, more than 8 bits a colour; save it with 8 bits")
 
 
 def _first(error: Exception) -> str:

@@ -19,9 +19,9 @@ def clamp(loaded: Loaded, most: float, tokens_WT: np.ndarray, batch_size: int, n
     vectors_N, first_N, largest_N, seen_N = (np.zeros(loaded.blocks) for _ in range(4))
     calls = 0
 
-    def after(_: Any, args: tuple, found: Any) -> Any:
+    def after(_: Any, args: tuple, output: Any) -> Any:
         nonlocal calls
-        x_BTD = found[0] if isinstance(found, tuple) else found
+        x_BTD = output[0] if isinstance(output, tuple) else output
         n, calls = calls % loaded.blocks, calls + 1  # one module may be many blocks
         over_BT = x_BTD.abs().amax(-1) > most
         vectors_N[n] += int(over_BT.sum())
@@ -29,7 +29,7 @@ def clamp(loaded: Loaded, most: float, tokens_WT: np.ndarray, batch_size: int, n
         first_N[n] += int(over_BT[:, 0].sum())
         largest_N[n] = max(largest_N[n], float(x_BTD.abs().max()))
         limited_BTD = x_BTD.clamp(-most, most)
-        return (limited_BTD, *found[1:]) if isinstance(found, tuple) else limited_BTD
+        return (limited_BTD, *output[1:]) if isinstance(output, tuple) else limited_BTD
 
     if loaded.adapter == UNKNOWN:
         raise UserError(

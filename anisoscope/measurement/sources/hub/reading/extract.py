@@ -50,14 +50,14 @@ def _capture(
 ) -> tuple[Any, None]:
     if not _listener:
         return sdpa_attention_forward(module, query, key, value, attention_mask, scaling=scaling, **more)
-    told, plain = _listener[-1]
+    listener, plain = _listener[-1]
     width, shared = query.shape[-1], query.shape[1] // key.shape[1]
     by = width**-0.5 if scaling is None else scaling
     scores = tuple(name for name in ("s_aux", "softcap") if more.get(name) is not None)
     parts = [x for x in (attention_mask, more.get("position_bias")) if x is not None]
     added = _added(sum(parts), query.dtype) if parts else None
     call = Call(query * (by * width**0.5), key.repeat_interleave(shared, dim=1), added, scores, value)
-    told(call)
+    listener(call)
     if not plain:
         return sdpa_attention_forward(module, query, key, value, attention_mask, scaling=scaling, **more)
     scores_BHTT = scores_of(call)
@@ -97,9 +97,9 @@ def listening(loaded: Loaded, on_layer: Any, on_call: Any, plain: bool = False) 
         if counts["layers"] == 0:
             layer(args[0] if args else given["hidden_states"])
 
-    def after(_: Any, args: tuple, found: Any) -> None:
+    def after(_: Any, args: tuple, output: Any) -> None:
         inside.pop()
-        layer(found[0] if isinstance(found, tuple) else found)
+        layer(output[0] if isinstance(output, tuple) else output)
 
     def called(call: Call) -> None:
         if inside:
@@ -116,8 +116,8 @@ def listening(loaded: Loaded, on_layer: Any, on_call: Any, plain: bool = False) 
     hooks = _of_unknown(loaded.base, layer) if adapter == UNKNOWN else _of_blocks(loaded, before, after)
     before_that = loaded.model.config._attn_implementation
     if adapter != UNKNOWN:
-        told = adapter.own is None and adapter.mixed is None
-        loaded.model.set_attn_implementation(CAPTURE if told else "eager")
+        capturable = adapter.own is None and adapter.mixed is None
+        loaded.model.set_attn_implementation(CAPTURE if capturable else "eager")
     _listener.append((called, plain))
     try:
         with contextlib.nullcontext() if adapter.own is None else Watching(own):
@@ -141,8 +141,8 @@ def _of_unknown(base: Any, layer: Any) -> list[Any]:
     def asked(_: Any, args: tuple, given: dict) -> tuple[tuple, dict]:
         return args, given | {"output_hidden_states": True}
 
-    def after(_: Any, args: tuple, found: Any) -> None:
-        for x_BTD in getattr(found, "hidden_states", None) or ():
+    def after(_: Any, args: tuple, output: Any) -> None:
+        for x_BTD in getattr(output, "hidden_states", None) or ():
             layer(x_BTD)
 
     return [base.register_forward_pre_hook(asked, with_kwargs=True), base.register_forward_hook(after)]
@@ -214,9 +214,9 @@ def activations(
                 caught.put("keys", n, layers - 1, place, call.k_BHTK.transpose(1, 2))
 
         with listening(loaded, on_layer, on_call, plain) as counts:
-            found = forward(loaded, tokens_ZWT[place], **({"output_hidden_states": True} if reported else {}))
+            output = forward(loaded, tokens_ZWT[place], **({"output_hidden_states": True} if reported else {}))
         check_counts(loaded, counts, heads)
-        for n, x_BTD in enumerate(found.hidden_states if reported else ()):
+        for n, x_BTD in enumerate(output.hidden_states if reported else ()):
             on_layer(n, x_BTD)
     none, made = np.zeros((inputs, 1, 1, 1, 1, 1), np.float32), caught.made  # none: where no family asks for heads
     return Activations(made["the residual stream"], made.get("queries", none), made.get("keys", none))

@@ -45,7 +45,7 @@ def final_norm(loaded: Loaded, tokens_T: np.ndarray) -> str:
     """
     streams: dict[int, Any] = {}
     lasts: list[Any] = []
-    hook = loaded.part.register_forward_hook(lambda module, args, found: lasts.append(found.last_hidden_state))
+    hook = loaded.part.register_forward_hook(lambda module, args, output: lasts.append(output.last_hidden_state))
     with listening(loaded, lambda n, x_BTD: streams.update({n: x_BTD}), lambda n, call: None) as counts:
         forward(loaded, tokens_T[None])
     hook.remove()
@@ -99,8 +99,8 @@ def attention(loaded: Loaded, tokens_WT: np.ndarray) -> tuple[Seen, str]:
         if seen.bias_NHTT is not None:
             scores_BHTT = scores_BHTT + torch.as_tensor(seen.bias_NHTT[n], device=scores_BHTT.device)
         visible_TT = torch.as_tensor(seen.visible_NTT[n], device=scores_BHTT.device)
-        found = scores_BHTT.masked_fill(~visible_TT, -torch.inf).softmax(-1)
-        furthest = max(furthest, float((found - weights_BHTT.float()).abs().max()))
+        softmax_BHTT = scores_BHTT.masked_fill(~visible_TT, -torch.inf).softmax(-1)
+        furthest = max(furthest, float((softmax_BHTT - weights_BHTT.float()).abs().max()))
     if furthest > close:
         computed_in = loaded.about["computed_in"]
         rounded = "" if computed_in == "float32" else f", or it is the rounding of {computed_in}: try float32"
@@ -115,7 +115,7 @@ def attention(loaded: Loaded, tokens_WT: np.ndarray) -> tuple[Seen, str]:
 def by_own_account(loaded: Loaded, tokens_WT: np.ndarray, name: str) -> tuple[Any, ...]:
     """The model's own `attentions` or `hidden_states`, of the stage that holds the blocks, without a fused kernel."""
     said: list[Any] = []
-    hook = loaded.part.register_forward_hook(lambda module, args, found: said.append(getattr(found, name, None)))
+    hook = loaded.part.register_forward_hook(lambda module, args, output: said.append(getattr(output, name, None)))
     before = loaded.model.config._attn_implementation
     loaded.model.set_attn_implementation("eager")
     try:
@@ -159,14 +159,14 @@ def bits_per_byte(loaded: Loaded, windows: Windows, batch_size: int, most: float
     if task is None:
         return {"bits_per_byte": "not checked: the file has no head that predicts tokens", "bits_bound": bound}
     bits = task(loaded, windows, batch_size) * windows.tokens_per_byte
-    found = {"bits_per_byte": bits, "bits_bound": bound, "bits_of": task.__doc__}
+    about = {"bits_per_byte": bits, "bits_bound": bound, "bits_of": task.__doc__}
     if not bits < bound:
         said = "the frequencies of the text's tokens" if most is None else "pretrained.most_bits"
         raise UserError(
             f"the model needs {bits:.2f} bits a byte of this text, and {said} {bound:.2f}: wrong tokenizer, wrong "
             f"weights, or a text it does not know; --config.pretrained.most_bits={np.ceil(bits):.0f} measures it anyway"
         )
-    return found
+    return about
 
 
 def bound_of(windows: Windows) -> float:

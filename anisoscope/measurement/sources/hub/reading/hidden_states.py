@@ -15,9 +15,9 @@ def reported(loaded: Loaded, tokens_T: np.ndarray) -> str:
     """Which of the model's `hidden_states` are outputs of blocks, in words; UserError where they are not alike."""
     streams: dict[int, Any] = {}
     with listening(loaded, lambda n, x_BTD: streams.update({n: x_BTD}), lambda n, call: None) as counts:
-        found = forward(loaded, tokens_T[None], output_hidden_states=True)
+        output = forward(loaded, tokens_T[None], output_hidden_states=True)
     check_counts(loaded, counts, heads=False)
-    states = getattr(found, "hidden_states", None) or ()
+    states = getattr(output, "hidden_states", None) or ()
     if [state.shape for state in states] != [streams[n].shape for n in range(loaded.blocks + 1)]:
         raise UserError(
             f"{type(loaded.model).__name__} reports {len(states)} hidden states, not one like the output of each of "
@@ -25,7 +25,7 @@ def reported(loaded: Loaded, tokens_T: np.ndarray) -> str:
         )
     others = [str(n) for n, state in enumerate(states) if not _same(state, streams[n])]
     words = f"all outputs of blocks but that of layer {', '.join(others)}" if others else "all outputs of blocks"
-    last = "the last hidden state" if _same(states[-1], found.last_hidden_state) else "not the last hidden state"
+    last = "the last hidden state" if _same(states[-1], output.last_hidden_state) else "not the last hidden state"
     return f"hidden states as transformers reports them: {words}; the last one is {last}"
 
 

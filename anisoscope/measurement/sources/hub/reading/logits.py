@@ -70,15 +70,15 @@ def said(
     """Loss and entropy of the model's output in bits, at these places; NaN where it does not predict the next token."""
     if predicts(type(loaded.model).__name__) != NEXT:
         return dict.fromkeys(("loss", "entropy"), np.full(len(picks_P), np.nan, np.float32))
-    found = []
+    parts = []
     for start in range(0, len(tokens_WT), batch_size):
         rows_WT = tokens_WT[start : start + batch_size]
         target_WT = torch.as_tensor(targets(rows_WT, fixed_T), dtype=torch.long)
         log_p_WTV = forward(loaded, rows_WT, loaded.model).logits.float().log_softmax(-1).cpu() / np.log(2)
         loss_WT = -log_p_WTV.gather(-1, target_WT.clamp(min=0)[..., None])[..., 0]
         entropy_WT = -(log_p_WTV.exp2() * log_p_WTV).sum(-1)
-        found.append(torch.stack([loss_WT.masked_fill(target_WT < 0, torch.nan), entropy_WT]).flatten(1))
-    loss_P, entropy_P = torch.cat(found, dim=1)[:, picks_P].numpy()
+        parts.append(torch.stack([loss_WT.masked_fill(target_WT < 0, torch.nan), entropy_WT]).flatten(1))
+    loss_P, entropy_P = torch.cat(parts, dim=1)[:, picks_P].numpy()
     return {"loss": loss_P, "entropy": entropy_P}
 
 

@@ -45,10 +45,10 @@ def catching(modules: dict[str, torch.nn.Module]) -> Iterator[dict[str, torch.Te
     made: dict[str, torch.Tensor] = {}
 
     def hook(name: str) -> Any:
-        def after(_: Any, args: tuple, found: Any) -> None:
+        def after(_: Any, args: tuple, output: Any) -> None:
             if name in made:
                 raise UserError(f"hook point {name} runs more than once in a pass; name modules that run once")
-            made[name] = output_of(name, found)
+            made[name] = output_of(name, output)
 
         return after
 
@@ -73,7 +73,7 @@ def read(
         else:
             _call(loaded.model, ids_BT, mask_BT)
     rows, tokens = ids_BT.shape
-    found = []
+    outputs = []
     for name in modules:
         x = made[name]
         if x.ndim == 2 and len(x) == rows * tokens != rows:
@@ -81,8 +81,8 @@ def read(
         if x.shape[: x.ndim - 1] not in ((rows, tokens), (rows,)):
             wanted = f"({rows} rows, {tokens} tokens, width) or ({rows} rows, width)"
             raise UserError(f"hook point {name} gives vectors of shape {tuple(x.shape)}; {wanted} is needed")
-        found.append(x)
-    return found
+        outputs.append(x)
+    return outputs
 
 
 def more_of(loaded: Loaded, mask_BT: np.ndarray | None) -> dict[str, torch.Tensor]:

@@ -50,9 +50,9 @@ def common(pieces: Iterator[bytes], ends: tuple[Ends, Ends], measure: MeasureCon
     """
     rng = np.random.default_rng((measure.seed, batch))
     share = measure.points // measure.folds
-    taken, found, picks = [], [], [[] for _ in POSITION_SETS]
+    taken, rows, picks = [], [], [[] for _ in POSITION_SETS]
     for _ in range(measure.folds):
-        before, fold = sum(len(one) for one in found), []
+        before, fold = sum(len(one) for one in rows), []
         while _without_first(fold) < share or len(taken) < 2:
             piece = next(pieces, None)
             if piece is None:
@@ -63,12 +63,12 @@ def common(pieces: Iterator[bytes], ends: tuple[Ends, Ends], measure: MeasureCon
             places_M2 = shared(ends[0](piece), ends[1](piece))
             fold.append(np.column_stack([np.full(len(places_M2), len(taken)), places_M2]))
             taken.append(piece)
-        found += fold
+        rows += fold
         rows_M3 = np.concatenate(fold)
         order = rng.permutation(len(rows_M3))
         for chosen, allowed in zip(picks, (order, order[(rows_M3[order, 1:] > 0).all(1)]), strict=True):
             chosen.append(before + allowed[:share])
-    rows_M3 = np.concatenate(found)
+    rows_M3 = np.concatenate(rows)
     picks_SP = np.stack([np.concatenate(one) for one in picks])
     others_KM = np.stack([elsewhere(rows_M3[:, 0], rows_M3[:, 1], rng, number) for number in range(PERMUTATIONS)])
     return Common(taken, rows_M3[:, 0], rows_M3[:, 1:].T, picks_SP, others_KM)
@@ -84,12 +84,12 @@ def ends_of(text: str, offsets: list[tuple[int, int]], names: list[str]) -> np.n
     byte-level tokenizers leave out of what they tell.
     """
     after_C = np.cumsum([0, *(len(character.encode()) for character in text)])
-    found, following = [], len(text)
+    ends, following = [], len(text)
     for (start, end), name in zip(reversed(offsets), reversed(names), strict=True):
         known = start < end <= following and not name.endswith(SPACE)
-        found.append(after_C[end] if known else 0)
+        ends.append(after_C[end] if known else 0)
         following = start if start < end else following
-    return np.array(found[::-1])
+    return np.array(ends[::-1])
 
 
 def shared(first_A: np.ndarray, second_B: np.ndarray) -> np.ndarray:
@@ -111,12 +111,12 @@ def elsewhere(piece_M: np.ndarray, place_M: np.ndarray, rng: np.random.Generator
     by = np.empty(count, int)
     by[order] = np.roll(order, -1 - number % (count - 1))
     of_piece = [np.flatnonzero(piece_M == piece) for piece in range(count)]
-    found_M = np.empty(len(piece_M), int)
+    other_M = np.empty(len(piece_M), int)
     for here, there in zip(of_piece, (of_piece[other] for other in by), strict=True):
         if not len(there):  # a piece without a point: any other that has one
             there = np.flatnonzero(piece_M != piece_M[here[0]]) if len(here) else there
         if len(here):
             apart = np.abs(place_M[there][None] - place_M[here][:, None])
             unlike = (place_M[there] == 0)[None] != (place_M[here] == 0)[:, None]
-            found_M[here] = there[(apart + FAR * unlike).argmin(1)]
-    return found_M
+            other_M[here] = there[(apart + FAR * unlike).argmin(1)]
+    return other_M

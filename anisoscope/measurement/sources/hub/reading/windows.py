@@ -188,8 +188,8 @@ def picks_without(special_GWT: np.ndarray, measure: MeasureConfig) -> np.ndarray
     return picks.reshape(len(special_GWT), -1)
 
 
-def _words(found: int, size: int, fixed_T: np.ndarray) -> str:
-    if not found:
+def _words(count: int, size: int, fixed_T: np.ndarray) -> str:
+    if not count:
         return "none in any window: there is no set of positions without them"
     where = f"; {int(fixed_T.sum())} begin and end every window" if fixed_T.any() else ""
-    return f"{found} of {size} positions{where}"
+    return f"{count} of {size} positions{where}"

@@ -1,0 +1,41 @@
+"""What tests of several runs share: tables with other settings and seeds, and a run's folder of each."""
+
+import functools
+import json
+
+import xarray as xr
+
+from anisoscope.measurement.tables import files
+from anisoscope.plot.run import Run
+from tests.plot.tables import make_run
+
+BITS = {"test_bits": 2.0, "valid_bits": 2.5}
+
+
+@functools.cache
+def plain(causal: bool, steps: tuple[int, ...], layers: int, seed: int) -> Run:
+    return make_run(causal, steps, layers=layers, heads=2, batches=2, seed=seed, nulls=("gaussian",))
+
+
+def made(seed=0, data_seed=None, corpus="digest", steps=(0, 1, 10), layers=3, causal=True, **changes) -> xr.Dataset:
+    """A table, with settings changed by dotted name ("model__qk_norm"), data_seed as the config holds it."""
+    table = plain(causal, steps, layers, seed).results.copy()
+    config = json.loads(table.attrs["config"])
+    config["train"] |= {"data_seed": data_seed}
+    for name, value in changes.items():
+        group, _, leaf = name.partition("__")
+        config[group][leaf] = value
+    table.attrs |= {"config": json.dumps(config), "corpus_sha256": corpus}
+    return table
+
+
+def folders(tables, to):
+    for number, (name, table) in enumerate(tables.items()):
+        files.write(table, to / name / "results.nc")
+        lines = [
+            {"step": s, "kind": k, "bits_per_character": b}
+            for s, k, b in ((0, "valid", 7), (5, "valid", 3), (6, "train", 1))
+        ]
+        (to / name / "train.jsonl").write_text("".join(json.dumps(line) + "\n" for line in lines))
+        (to / name / "test.json").write_text(json.dumps({"bits_per_character": 2.0 + number, "step": 6}))
+    return {name: to / name for name in tables}

@@ -1,0 +1,171 @@
+"""A change between two conditions: its error by paired and crossed seeds, and how often its interval holds."""
+
+import numpy as np
+import pytest
+from scipy import stats
+
+from anisoscope.analysis.contrasts import change_between
+from tests.analysis.layouts import layout
+
+DRAWS = 400
+
+
+def test_with_complete_seeds_the_change_is_the_mean_of_paired_differences_and_the_error_that_of_the_additive_model():
+    values_CS = np.random.default_rng(0).normal(size=(4, 3)) + np.array([[0], [5], [2], [1]])
+    found = change_between(values_CS.ravel(), *layout(4, 3), 1, 3)
+    assert found.change == pytest.approx((values_CS[3] - values_CS[1]).mean())
+    residual = values_CS - values_CS.mean(0) - values_CS.mean(1, keepdims=True) + values_CS.mean()
+    error = np.sqrt(np.square(residual).sum() / 6 * 2 / 3)
+    assert found.error == pytest.approx(error)
+    assert found.high - found.low == pytest.approx(2 * stats.t.ppf(0.975, 6) * error)
+    assert (found.low + found.high) / 2 == pytest.approx(found.change)
+    assert (found.freedom, found.pairs) == (6, 3)
+
+
+def test_two_conditions_are_scipys_paired_t_test():
+    values_CS = np.random.default_rng(2).normal(size=(2, 5))
+    found = change_between(values_CS.ravel(), *layout(2, 5), 0, 1)
+    interval = stats.ttest_rel(values_CS[1], values_CS[0]).confidence_interval(0.95)
+    np.testing.assert_allclose((found.low, found.high), interval, rtol=1e-9)
+
+
+def test_one_seed_has_no_interval_and_conditions_without_a_common_seed_no_change():
+    found = change_between(np.array([1.0, 4.0, 9.0]), *layout(3, 1), 0, 2)
+    assert found.change == pytest.approx(8)
+    assert np.isnan([found.low, found.high, found.error]).all()
+    apart = change_between(np.array([1.0, 4.0]), np.array([0, 1]), np.array([[0, 0], [1, 1]]), 0, 1)
+    assert np.isnan(apart.change)
+    assert apart.pairs == 0
+
+
+def test_a_run_without_a_number_is_left_out_and_a_missing_condition_is_nan():
+    values = np.array([1.0, 2.0, 5.0, np.nan, 3.0, 4.0])
+    found = change_between(values, *layout(3, 2), 0, 1)
+    assert found.pairs == 1
+    without = [0, 1, 2, 4, 5]
+    condition, seeds = layout(3, 2)
+    np.testing.assert_array_equal(found, change_between(values[without], condition[without], seeds[without], 0, 1))
+    assert found.freedom == 1
+    assert np.isnan(change_between(np.array([1.0, 2.0, np.nan, np.nan]), *layout(2, 2), 0, 1).change)
+    assert np.isnan(change_between(np.full(4, np.nan), *layout(2, 2), 0, 1).change)
+
+
+@pytest.mark.parametrize("missing", [[], [0, 5]], ids=["complete", "two runs missing"])
+def test_the_interval_covers_the_truth_as_often_as_it_says(missing):
+    """Within three deviations of a binomial count of 400 draws at 95 %: 3 x 1.1 %."""
+    rng, hits = np.random.default_rng(3), 0
+    condition, seeds = (np.delete(index, missing, axis=0) for index in layout(9, 2))
+    truth = np.linspace(0, 3, 9)
+    for _ in range(DRAWS):
+        values = truth[condition] + 5 * rng.normal(size=2)[seeds[:, 0]] + rng.normal(size=len(condition))
+        found = change_between(values, condition, seeds, 0, 4)
+        hits += found.low <= truth[4] - truth[0] <= found.high
+    assert abs(hits / DRAWS - 0.95) < 3 * np.sqrt(0.95 * 0.05 / DRAWS)
+
+
+@pytest.mark.parametrize("deviations", [(1, 1, 1, 1), (0.02, 0.04, 1, 1), (1, 1, 0.02, 0.02)])
+def test_the_interval_of_four_seeds_or_more_covers_the_truth_whatever_other_conditions_do(deviations):
+    rng, hits = np.random.default_rng(4), 0
+    condition, seeds = layout(4, 4)
+    for _ in range(DRAWS):
+        noise = np.array(deviations)[condition] * rng.normal(size=len(condition))
+        found = change_between(5 * rng.normal(size=4)[seeds[:, 0]] + noise, condition, seeds, 0, 1)
+        hits += found.low <= 0 <= found.high
+    assert found.freedom == 3
+    assert abs(hits / DRAWS - 0.95) < 3 * np.sqrt(0.95 * 0.05 / DRAWS)
+
+
+def drawn(rng: np.random.Generator, shape: tuple[int, int, int], deviations: tuple[float, float, float]) -> np.ndarray:
+    """Values of conditions x weights x data: in each noise of the weights, the data and the rest, and 5 in common."""
+    conditions, weights, data = shape
+    parts = zip(((conditions, weights, 1), (conditions, 1, data), shape), deviations, strict=True)
+    return sum(by * rng.normal(size=size) for size, by in parts) + 5 * rng.normal(size=shape[1:])
+
+
+MIXES = ((1, 1, 0.5), (1, 0.2, 0.2), (0.2, 1, 0.2), (0, 1, 0.5))
+
+
+def coverage(shape: tuple[int, int, int], deviations: tuple[float, float, float]) -> float:
+    rng, hits, layouts = np.random.default_rng(7), 0, layout(*shape)
+    for _ in range(DRAWS):
+        found = change_between(drawn(rng, shape, deviations).ravel(), *layouts, 0, 1)
+        hits += found.low <= 0 <= found.high
+    return hits / DRAWS
+
+
+@pytest.mark.parametrize("deviations", MIXES)
+@pytest.mark.parametrize("seeds", [(2, 2), (4, 2)])
+def test_the_interval_covers_the_truth_as_often_as_it_says_where_seeds_are_crossed(seeds, deviations):
+    assert abs(coverage((9, *seeds), deviations) - 0.95) < 3 * np.sqrt(0.95 * 0.05 / DRAWS)
+
+
+@pytest.mark.parametrize("deviations", [*MIXES, (0, 0, 1)])
+@pytest.mark.parametrize("seeds", [(2, 2), (4, 2), (4, 4)])
+def test_the_interval_of_two_conditions_covers_the_truth_at_least_as_often_as_it_says(seeds, deviations):
+    assert coverage((2, *seeds), deviations) > 0.95 - 3 * np.sqrt(0.95 * 0.05 / DRAWS)
+
+
+def test_crossed_seeds_are_a_table_of_paired_differences():
+    """Of two conditions: weights -2, 1, 1 and data -3, 3 beside e."""
+    a, b, e = np.array([-2.0, 1, 1]), np.array([-3.0, 3]), np.array([[0.5, -0.5], [-1, 1], [0.5, -0.5]])
+    common = np.random.default_rng(8).normal(size=(3, 2))
+    found = change_between(np.stack([common, common + 10 + a[:, None] + b + e]).ravel(), *layout(2, 3, 2), 0, 1)
+    weights, data, rest = 2 * 6 / 2, 3 * 18 / 1, 3 / 2  # mean squares of the differences
+    assert found.change == pytest.approx(10)
+    assert found.error == pytest.approx(np.sqrt((weights + data - rest) / 6))
+    two, one = stats.t.ppf(0.975, [2, 1]) ** 2
+    half = np.sqrt((two * weights + one * data - two * rest) / 6)
+    assert (found.low, found.high) == pytest.approx((10 - half, 10 + half))
+    assert (found.freedom, found.pairs) == (1, 6)
+
+
+def test_the_variance_is_never_less_than_that_of_the_rest_alone():
+    e = np.array([[1.0, -1], [-1, 1]])
+    found = change_between(np.stack([0 * e, 3 + e]).ravel(), *layout(2, 2, 2), 0, 1)
+    assert found.error == pytest.approx(1)  # mean squares 0, 0 and 4 of the four differences
+    assert found.high - 3 == pytest.approx(stats.t.ppf(0.975, 1))
+    still = change_between(np.stack([0 * e, 3 + 0 * e]).ravel(), *layout(2, 2, 2), 0, 1)
+    assert (still.low, still.high) == (3, 3)
+
+
+def test_noise_of_crossed_seeds_is_pooled_over_the_conditions_that_have_the_whole_grid():
+    values_CP = drawn(np.random.default_rng(9), (4, 2, 2), (1, 1, 1)).reshape(4, 4)
+    condition, seeds = layout(4, 2, 2)
+    values_CP[3, 1] = np.nan  # one run of the last condition is missing
+    three = change_between(values_CP[:3].ravel(), condition[:12], seeds[:12], 0, 2)
+    np.testing.assert_array_equal(change_between(values_CP.ravel(), condition, seeds, 0, 2), three)
+    assert three.freedom == 2
+    assert not np.allclose(three[1:], change_between(values_CP[[0, 2]].ravel(), *layout(2, 2, 2), 0, 1)[1:])
+    torn = change_between(values_CP.ravel(), condition, seeds, 0, 3)
+    assert torn.change == pytest.approx((values_CP[3] - values_CP[0])[[0, 2, 3]].mean())
+    assert np.isnan([torn.low, torn.high, torn.error]).all()
+    assert (torn.freedom, torn.pairs) == (0, 3)
+
+
+def test_seeds_that_share_but_make_no_grid_have_no_interval():
+    rng = np.random.default_rng(10)
+    for pairs in (
+        [(0, 0), (1, 0), (2, 1)],
+        [(0, 0), (0, 1), (1, 2), (1, 3)],
+        [(0, 0, 0), (0, 0, 1), (0, 1, 0), (1, 0, 0)],
+    ):
+        found = change_between(
+            rng.normal(size=2 * len(pairs)), np.repeat([0, 1], len(pairs)), np.tile(pairs, (2, 1)), 0, 1
+        )
+        assert np.isfinite(found.change)
+        assert np.isnan(found.error)
+    apart = change_between(rng.normal(size=4), np.array([0, 0, 1, 1]), np.array([[0, 0], [0, 1], [1, 0], [1, 1]]), 0, 1)
+    assert np.isnan(apart.change)
+
+
+def test_data_of_one_seed_are_held_and_leaks_go_with_the_weights():
+    values = np.random.default_rng(11).normal(size=6)
+    own = change_between(values, *layout(2, 3), 0, 1)
+    for seeds in ([(0, 5), (1, 5), (2, 5)], [(5, 0), (5, 1), (5, 2)], [(0, 9), (1, 3), (2, 4)]):
+        np.testing.assert_array_equal(change_between(values, np.repeat([0, 1], 3), np.tile(seeds, (2, 1)), 0, 1), own)
+    values = np.random.default_rng(12).normal(size=8)
+    condition, seeds = layout(2, 2, 2)
+    leaking = np.concatenate([seeds, 7 - seeds[:, :1]], axis=1)
+    np.testing.assert_allclose(
+        change_between(values, condition, leaking, 0, 1), change_between(values, condition, seeds, 0, 1)
+    )

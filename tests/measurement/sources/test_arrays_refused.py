@@ -1,0 +1,160 @@
+"""What cannot be measured of arrays, queries and keys, and readouts is refused in a line that says what helps."""
+
+import re
+
+import numpy as np
+import pandas as pd
+import pytest
+import xarray as xr
+
+from anisoscope import measure, measure_attention
+from anisoscope.measurement.sources import pieces
+from anisoscope.utils import memory
+from tests.measurement.sources.clouds import CLOUDS, HEADS, POINTS, WIDTH, measured
+
+
+@pytest.mark.parametrize("there", [2_000, 12_000])
+def test_what_would_not_fit_is_refused_with_what_it_takes(monkeypatch, there):
+    """Before it is read, where no program could do with so little, or as the compiled program says."""
+    expected = measured(CLOUDS[0], families="similarity")
+    monkeypatch.setattr(memory, "available", lambda: there)
+    with pytest.raises(ValueError, match=r"96 points of width 6 take \d+ kB to measure, and \d+ kB are") as error:
+        measured(CLOUDS[0], families="similarity")
+    assert re.search(r"name fewer families, or pass pieces=\d+, whose values", str(error.value))
+    monkeypatch.setattr(memory, "available", lambda: 2_000)
+    with pytest.raises(ValueError, match=r"queries and keys of width 5, of 2 heads at 12 positions, take \d+ kB"):
+        measure_attention(HEADS, HEADS, mask="causal", folds=1)
+    monkeypatch.setattr(memory, "available", lambda: 10**9)
+    xr.testing.assert_identical(measured(CLOUDS[0], families="similarity"), expected)
+
+
+BROKEN = CLOUDS.copy()
+BROKEN[1, 3, 2] = np.nan
+
+
+@pytest.mark.parametrize(
+    ("vectors", "given", "words"),
+    [
+        (CLOUDS[0, 0], {}, r"\(layers, points, width\) is needed"),
+        (CLOUDS[:, :7], {}, "7 points; at least 8"),
+        (BROKEN, {}, "layer 1: 1 of 576 numbers are not finite"),
+        (CLOUDS * 1e39, {}, "the largest coordinate is 2e.40"),
+        (CLOUDS * 1e18, {}, "the largest coordinate is 2e.19, and values hold between 1e-16 and 1e.16; multiply"),
+        (CLOUDS * 1e-21, {}, "layer 0: the largest coordinate is 2e-20"),
+        (np.ma.masked_less(CLOUDS, -9), {}, "of 576 numbers are not finite"),
+        (
+            CLOUDS,
+            {"clusters": pd.Series([None, *"ab" * 47, "b"], dtype="string")},
+            "clusters: 1 of 96 labels are missing",
+        ),
+        (CLOUDS, {"seed": 1.5}, "seed is 1.5; it must be a whole number from 0"),
+        (CLOUDS, {"seed": -1}, "seed is -1; it must be a whole number from 0"),
+        (CLOUDS, {"nulls": None}, r"nulls is None; pass \(\) for no null model"),
+        (CLOUDS + 1j, {}, "layer 0: numbers of type complex128 are no real ones"),
+        (CLOUDS.astype(np.float16).view("V2"), {}, "NumPy keeps no bfloat16: save float32, or a .safetensors file"),
+        (
+            CLOUDS,
+            {"clusters": np.arange(96), "positions": np.full(96, np.nan)},
+            r"positions: nan is no whole number below 2\^31, as 96 of 96",
+        ),
+        (
+            CLOUDS,
+            {"clusters": np.arange(96) // 8, "positions": np.arange(96) % 8 - 8},
+            "positions: -8 is below 0, the first token",
+        ),
+        (CLOUDS, {"clusters": np.arange(95)}, r"clusters have shape \(95,\)"),
+        (CLOUDS, {"clusters": np.zeros(96)}, "of one cluster"),
+        (CLOUDS, {"clusters": np.maximum(np.arange(96), 80)}, "holds 81 of 96 points"),
+        (CLOUDS, {"positions": np.arange(96)}, "one for each of 96 points is needed, and clusters"),
+        (CLOUDS, {"families": ("attention",)}, "'attention' cannot be measured of these arrays"),
+        (CLOUDS, {"families": ("frequency",)}, "'frequency' cannot be measured of these arrays"),
+        (CLOUDS[0], {"families": ("comparison",)}, "'comparison' cannot be measured"),
+        (CLOUDS, {"families": "spectra"}, "'spectra' cannot be measured"),
+        (CLOUDS, {"nulls": ("shuffled",)}, "'shuffled' cannot be made of arrays alone"),
+        (CLOUDS, {"clusters": np.arange(96), "positions": np.full(96, "a")}, "positions are of type <U1"),
+        (CLOUDS, {"clusters": np.arange(96), "positions": np.arange(96) / 2}, "0.5 is no whole number"),
+        (CLOUDS, {"clusters": [None, *"ab" * 47, "b"]}, "clusters: 1 of 96 labels are missing"),
+        (CLOUDS, {"clusters": np.array([np.nan, *range(95)])}, "clusters: 1 of 96 labels are missing"),
+        (CLOUDS, {"clusters": np.array([1, "a"] * 48, object)}, "labels are of several kinds"),
+        (CLOUDS, {"families": ()}, "families: none is named"),
+        (CLOUDS, {"families": ("spectrum", "spectrum")}, "families are spectrum, spectrum; name each once"),
+        (CLOUDS, {"nulls": ("gaussian", "gaussian")}, "nulls are gaussian, gaussian; name each once"),
+        (CLOUDS, {"folds": 0}, "folds is 0"),
+        (CLOUDS, {"folds": 2.5}, "folds is 2.5; it must be a whole number"),
+        (CLOUDS, {"pieces": 0}, "pieces is 0; it must be a whole number from 1 to 12, 8 points each"),
+        (CLOUDS, {"pieces": 13}, "pieces is 13; it must be a whole number from 1 to 12"),
+        (
+            CLOUDS,
+            {"pieces": 3, "clusters": np.arange(96) // 60},
+            "the largest holds 60 of 96 points; pass fewer pieces",
+        ),
+        (
+            pd.DataFrame(CLOUDS[0]),
+            {"clusters": pd.Series(np.arange(96), index=np.arange(1, 97))},
+            "clusters is a Series whose index is not that of the vectors",
+        ),
+        (CLOUDS, {"clusters": np.arange(96) + 2.0**53}, "clusters are of type float64 and reach 9e.15"),
+        (CLOUDS + 1e6, {}, "layer 0: float32 would lose 5e-03 of the spread of float64 numbers"),
+        (CLOUDS, {"names": "ab"}, "names is 'ab', one word; pass a list of 2 names"),
+        (xr.Dataset({"a": ("p", [1.0])}), {}, "vectors are a Dataset; pass one of its arrays: a"),
+        (CLOUDS, {"names": ("a",), "families": ("spectrum",)}, "names are 1, 1 of them different, of 2 layers"),
+    ],
+)
+def test_arrays_that_cannot_be_measured_are_refused(vectors, given, words):
+    with pytest.raises(ValueError, match=words) as error:
+        measure(vectors, **given)
+    assert "\n" not in str(error.value)
+
+
+@pytest.mark.parametrize(
+    ("keys", "given", "words"),
+    [
+        (HEADS, {"mask": "causal", "pieces": 1.5}, "pieces is 1.5; of 3 windows"),
+        (HEADS, {"mask": "causal", "pieces": 4}, "of 3 windows it must be a whole number from 1 to 3"),
+        (HEADS[:, :1], {"mask": "causal"}, "repeat keys that several heads share"),
+        (HEADS, {"mask": np.ones(3)}, "pass causal, bidirectional, or booleans"),
+        (HEADS, {"mask": "causal", "bias": np.ones(3)}, r"bias has shape \(3,\)"),
+    ],
+)
+def test_queries_and_keys_that_cannot_be_measured_are_refused(keys, given, words):
+    with pytest.raises(ValueError, match=words) as error:
+        measure_attention(HEADS, keys, **given)
+    assert "\n" not in str(error.value)
+
+
+@pytest.mark.parametrize("error", [MemoryError("Unable to allocate 3 GiB"), RuntimeError("RESOURCE_EXHAUSTED: all")])
+def test_out_of_memory_says_what_helps_here(monkeypatch, error):
+    def fails(*given):
+        raise error
+
+    monkeypatch.setattr(pieces, "_measure", fails)
+    words = r"out of memory \(.*\) at .* points of width 6: name fewer families, or pass pieces=4,"
+    with pytest.raises(ValueError, match=words):
+        measure(CLOUDS[0], families="similarity", pieces=2)
+    with pytest.raises(ValueError, match=r"out of memory .* pass pieces=2"):
+        measure_attention(HEADS, HEADS, mask="causal")
+
+
+@pytest.mark.parametrize(
+    ("given", "words"),
+    [
+        ({"families": "readout"}, r"needs readout=\(norm, W\)"),
+        ({"targets": np.zeros(POINTS, int)}, r"pass readout=\(norm, W\) too"),
+        ({"readout": np.eye(WIDTH)}, r"a pair \(norm, W\) is needed"),
+        ({"readout": (None, np.ones((4, WIDTH + 1)))}, rf"shape \(4, {WIDTH + 1}\); \(vocabulary, {WIDTH}\) is needed"),
+        ({"readout": ({"kind": "batch"}, np.ones((4, WIDTH)))}, "kind is one of layer, rms, none"),
+        ({"readout": ({"kind": "rms", "scale": np.ones(3)}, np.ones((4, WIDTH)))}, r"scale has shape \(3,\)"),
+        (
+            {"readout": (None, np.ones((4, WIDTH))), "targets": np.full(POINTS, 4)},
+            "targets reach 4; readout's W has 4 tok",
+        ),
+        (
+            {"readout": (None, np.ones((4, WIDTH))), "targets": np.ones(POINTS)},
+            "dtype float64; a whole number for each",
+        ),
+    ],
+)
+def test_what_is_no_readout_is_told_in_a_line(given, words):
+    with pytest.raises(ValueError, match=words) as told:
+        measure(CLOUDS, **given)
+    assert "\n" not in str(told.value)

@@ -1,0 +1,212 @@
+"""What is read of a file of vectors: chunks, packed numbers, labels to the last bit, and nothing that is not there."""
+
+import json
+import os
+import tracemalloc
+
+import h5netcdf
+import jax.numpy as jnp
+import numpy as np
+import pytest
+import tensorstore
+import xarray as xr
+from safetensors.flax import save_file as save_jax
+from safetensors.numpy import save_file
+
+from anisoscope import measure
+from anisoscope.measurement.sources import convert, vector_files
+from anisoscope.utils import memory
+from anisoscope.utils.errors import UserError
+from tests.measurement.sources.test_vectors import CONFIG, LABELS, VECTORS
+from tests.program import refuse
+
+
+def test_a_second_array_in_one_file_is_not_passed_over(tmp_path):
+    with open(tmp_path / "a.npy", "wb") as file:
+        np.save(file, VECTORS)
+        np.save(file, VECTORS)
+    with pytest.raises(ValueError, match="bytes stand behind its array, as where two are saved") as error:
+        measure(tmp_path / "a.npy")
+    assert "\n" not in str(error.value)
+
+
+def test_labels_keep_all_their_bits(tmp_path):
+    label_P, place_P = LABELS << 32, (np.arange(96) % 8) + 2**32
+    save_file({"groups": label_P, "positions": place_P, "vectors": VECTORS}, tmp_path / "a.safetensors")
+    found = vector_files.load(tmp_path / "a.safetensors", (), "", "")
+    np.testing.assert_array_equal(found.cluster_P, label_P)
+    np.testing.assert_array_equal(found.position_P, place_P)
+
+
+def test_bfloat16_is_read(tmp_path):
+    vectors = jnp.asarray(VECTORS, jnp.bfloat16)
+    save_jax({"vectors": vectors}, tmp_path / "a.safetensors")
+    found = vector_files.load(tmp_path / "a.safetensors", (), "", "")
+    np.testing.assert_array_equal(convert.as_float32(found.vectors, "vectors"), np.asarray(vectors, np.float32))
+
+
+CHUNKED = {
+    "two.zarr": ("zarr", {"chunks": [32, 6]}),
+    "slashes.zarr": ("zarr", {"chunks": [32, 6], "dimension_separator": "/"}),
+    "filled.zarr": ("zarr", {"chunks": [32, 6], "fill_value": 5.0}),
+    "three.zarr": (
+        "zarr3",
+        {"chunk_grid": {"name": "regular", "configuration": {"chunk_shape": [32, 6]}}, "fill_value": 5.0},
+    ),
+    "sharded.zarr": (
+        "zarr3",
+        {
+            "chunk_grid": {"name": "regular", "configuration": {"chunk_shape": [96, 6]}},
+            "codecs": [{"name": "sharding_indexed", "configuration": {"chunk_shape": [32, 6]}}],
+        },
+    ),
+}
+
+
+def stored(path, driver, metadata, array, written=slice(None)):
+    metadata = metadata | ({"dtype": array.dtype.str} if driver == "zarr" else {"data_type": array.dtype.name})
+    spec = {"driver": driver, "kvstore": {"driver": "file", "path": str(path)}, "metadata": metadata}
+    store = tensorstore.open(spec, create=True, dtype=array.dtype, shape=array.shape).result()
+    store[written] = array[written]
+
+
+def loaded(path, **names):
+    found = vector_files.load(path, **{"layers": (), "clusters": "", "positions": ""} | names)
+    return found._replace(vectors=np.asarray(found.vectors))
+
+
+@pytest.mark.parametrize("inside", ["", "layer"])
+@pytest.mark.parametrize("name", CHUNKED)
+def test_a_chunk_that_is_missing_is_no_chunk_of_zeros(name, inside, tmp_path):
+    stored(tmp_path / name / inside, *CHUNKED[name], VECTORS[0])
+    np.testing.assert_array_equal(loaded(tmp_path / name).vectors, VECTORS[0])
+    lacking = tmp_path / f"lacking_{name}"
+    stored(lacking / inside, *CHUNKED[name], VECTORS[0], slice(64))
+    words = f"chunk 2.0 of {inside or lacking.name} is missing"
+    refuse(tmp_path / "run", words, CONFIG, f"--config.vectors.path={lacking}")
+
+
+PACKED = {"scale_factor": 0.001, "add_offset": 3.0}
+SMALL = np.rint(VECTORS[0] * 1000).astype(np.int16)
+
+
+@pytest.mark.parametrize("name", ["a.nc", "two.zarr", "three.zarr"])
+def test_packed_numbers_are_those_that_their_attributes_say(name, tmp_path):
+    if name == "a.nc":
+        xr.Dataset({"vectors": (("p", "d"), SMALL, PACKED | {"_FillValue": np.int16(-9)})}).to_netcdf(tmp_path / name)
+    else:
+        driver, metadata = CHUNKED[name]
+        three = driver == "zarr3"
+        fill = {"attributes": PACKED | {"_FillValue": -9}} if three else {"fill_value": -9}  # as xarray writes them
+        stored(tmp_path / name, driver, metadata | fill, SMALL)
+        if not three:
+            (tmp_path / name / ".zattrs").write_text(json.dumps(PACKED | {"_ARRAY_DIMENSIONS": ["p", "d"]}))
+    expected = np.where(SMALL == -9, np.nan, SMALL * 0.001 + 3)
+    np.testing.assert_allclose(loaded(tmp_path / name).vectors, expected, rtol=1e-6)
+
+
+def test_fill_values_of_floats_are_read_as_xarray_writes_them(tmp_path):
+    rounded = VECTORS[0].round()
+    for fill, value in (("NaN", np.nan), ("AAAAAAAAFEA=", 5)):
+        path = tmp_path / f"{value}.zarr"
+        stored(path, "zarr3", CHUNKED["three.zarr"][1] | {"attributes": {"_FillValue": fill}}, rounded)
+        np.testing.assert_array_equal(loaded(path).vectors, np.where(rounded == value, np.nan, rounded))
+
+
+@pytest.mark.parametrize("name", ["a.nc", "a.zarr"])
+def test_labels_beside_a_fill_value_keep_all_their_bits(name, tmp_path):
+    """As float64, in which xarray reads them, every second one is another's."""
+    label_P, attrs = LABELS + 2**53, {"_FillValue": -1}
+    for missing in (0, 1):
+        path = tmp_path / f"{missing}_{name}"
+        label_P[:missing] = -1
+        if name == "a.nc":
+            arrays = {"clusters": ("p", label_P, attrs), "vectors": (("p", "d"), VECTORS[0])}
+            xr.Dataset(arrays).to_netcdf(path, engine="h5netcdf")
+        else:
+            stored(path / "clusters", "zarr3", {"attributes": attrs}, label_P)
+            stored(path / "vectors", *CHUNKED["three.zarr"], VECTORS[0])
+        if missing:
+            refuse(tmp_path / "run", "1 of 96 labels are missing (_FillValue)", CONFIG, f"--config.vectors.path={path}")
+        else:
+            np.testing.assert_array_equal(loaded(path).cluster_P, label_P)
+            assert loaded(path).cluster_P.dtype == int
+
+
+def test_labels_that_float64_cannot_tell_apart_are_refused(tmp_path):
+    np.savez(tmp_path / "a.npz", vectors=VECTORS, clusters=LABELS + 2.0**53)
+    refuse(tmp_path / "run", "pass integers: some are equal", CONFIG, f"--config.vectors.path={tmp_path / 'a.npz'}")
+
+
+def test_words_are_labels_where_they_can_be_read(tmp_path):
+    word_P = np.array(["one", "three"]).astype("S")[LABELS % 2]
+    xr.Dataset({"clusters": ("p", word_P), "vectors": (("p", "d"), VECTORS[0])}).to_netcdf(tmp_path / "a.nc")
+    np.testing.assert_array_equal(loaded(tmp_path / "a.nc").cluster_P, word_P)
+    stored(tmp_path / "a.zarr" / "vectors", *CHUNKED["two.zarr"], VECTORS[0])
+    (tmp_path / "a.zarr" / "clusters").mkdir()
+    about = {"zarr_format": 2, "shape": [96], "chunks": [96], "dtype": "|S5", "compressor": None, "filters": None}
+    (tmp_path / "a.zarr" / "clusters" / ".zarray").write_text(json.dumps(about | {"fill_value": None, "order": "C"}))
+    (tmp_path / "a.zarr" / "clusters" / "0").write_bytes(word_P.tobytes())
+    refuse(tmp_path / "run", "clusters holds words", CONFIG, f"--config.vectors.path={tmp_path / 'a.zarr'}")
+
+
+@pytest.mark.parametrize("name", ["a.npy", "a.npz", "a.safetensors", "a.nc", "a.zarr"])
+def test_a_pipe_is_refused_before_it_is_opened(name, tmp_path):
+    (tmp_path / "a.zarr").mkdir()
+    os.mkfifo(tmp_path / name / "0.0" if name == "a.zarr" else tmp_path / name)
+    refuse(tmp_path / "run", "it is no regular file", CONFIG, f"--config.vectors.path={tmp_path / name}")
+    (tmp_path / f"of_proc_{name}").symlink_to("/proc/version")
+    if name != "a.zarr":
+        refuse(tmp_path / "run", "it is empty", CONFIG, f"--config.vectors.path={tmp_path / f'of_proc_{name}'}")
+
+
+def test_what_memory_does_not_hold_is_refused_before_it_is_read(tmp_path, monkeypatch):
+    """Of an archive that is small on the disk, and of chunks; a .npy file is read as it is needed."""
+    large = np.zeros((2000, 500), np.float32)
+    np.savez_compressed(tmp_path / "a.npz", vectors=large)
+    save_file({"vectors": large}, tmp_path / "a.safetensors")
+    stored(tmp_path / "a.zarr", "zarr", {"chunks": [2000, 500], "fill_value": 1.0}, large)
+    np.save(tmp_path / "a.npy", large)
+    assert (tmp_path / "a.npz").stat().st_size < 50_000
+    monkeypatch.setattr(memory, "of_machine", lambda: 3_999_999)
+    names = ("a.npz", "a.safetensors", "a.zarr")
+    for name in names:
+        refuse(tmp_path / "run", "takes 4.0 MB", CONFIG, f"--config.vectors.path={tmp_path / name}")
+    tracemalloc.start()  # without what the command itself takes, as for its cache of programs
+    for name in names:
+        with pytest.raises(UserError, match=r"takes 4\.0 MB"):
+            vector_files.load(tmp_path / name, (), "", "")
+    assert tracemalloc.get_traced_memory()[1] < 2_000_000
+    tracemalloc.stop()
+    assert isinstance(vector_files.load(tmp_path / "a.npy", (), "", "").vectors, np.memmap)
+
+
+def test_a_group_may_hold_what_is_not_asked_for(tmp_path):
+    stored(tmp_path / "a.zarr" / "vectors", *CHUNKED["three.zarr"], VECTORS[0])
+    for name, about in (("group", {"node_type": "group"}), ("times", {"node_type": "array", "shape": [96]})):
+        (tmp_path / "a.zarr" / name).mkdir()
+        (tmp_path / "a.zarr" / name / "zarr.json").write_text(json.dumps({"zarr_format": 3} | about))
+    np.testing.assert_array_equal(loaded(tmp_path / "a.zarr").vectors, VECTORS[0])
+
+
+@pytest.mark.parametrize("chunks", [None, (32, 6)])
+def test_what_of_a_netcdf_was_never_written_is_no_zeros(chunks, tmp_path):
+    """As of a process that was killed."""
+    with h5netcdf.File(tmp_path / "a.nc", "w") as file:
+        file.dimensions = {"point": 96, "width": 6}
+        array = file.create_variable("vectors", ("point", "width"), "f4", chunks=chunks)
+        if chunks:
+            array[:64] = VECTORS[0, :64]
+    words = "2 of 3 chunks of vectors" if chunks else "0 of 1 chunks of vectors"
+    refuse(tmp_path / "run", words, CONFIG, f"--config.vectors.path={tmp_path / 'a.nc'}")
+
+
+def test_rows_of_a_store_are_read_without_the_others(tmp_path):
+    stored(tmp_path / "a.zarr", *CHUNKED["two.zarr"], VECTORS[0])
+    found, rows_P = vector_files.load(tmp_path / "a.zarr", (), "", "").vectors, np.array([3, 40, 95])
+    np.testing.assert_array_equal(found[rows_P], VECTORS[0, rows_P])
+    stored(tmp_path / "b.zarr", "zarr3", {}, VECTORS[0].astype(jnp.bfloat16))
+    vectors = vector_files.load(tmp_path / "b.zarr", (), "", "").vectors
+    np.testing.assert_array_equal(
+        convert.as_float32(vectors, "vectors"), VECTORS[0].astype(jnp.bfloat16).astype(np.float32)
+    )

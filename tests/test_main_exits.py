@@ -1,0 +1,160 @@
+"""How the program ends: one line and an exit code, whatever it is that ends it."""
+
+import re
+import signal
+import subprocess
+
+import jax
+import pytest
+
+from anisoscope.cli import drawing, training
+from anisoscope.utils.errors import RunError, Stopped, UserError
+from tests.program import DECODER, ROOT, command, environment, here, main, refuse, start
+
+
+@pytest.mark.parametrize(
+    ("flags", "words"),
+    [
+        ([], "no experiment given"),
+        (["--config=twins_small:tiny"], "twins_small is called matched_pair_small now"),
+        ([DECODER[0] + ":huge"], "choose small or tiny"),
+        (["--wrkdir=x"], "--wrkdir is not a flag; did you mean 'workdir'?"),
+        ([DECODER[0], "now"], "'now' is not a flag"),
+        ([DECODER[0], "--distributed=x"], "--distributed=x: true or false is needed"),
+        ([DECODER[0], "--figures="], "--figures= names nothing; give a name or leave it out"),
+        (["--config=experiments/quikstart.py"], "did you mean 'experiments/quickstart.py'?"),
+        (["--similarity=runs/a"], "--similarity compares two runs; name two folders"),
+        (["--similarity=runs/nothing,runs/none"], "runs/nothing/config.json"),
+        (["--list", "--config.train.steps=3"], "--list runs no experiment and has no settings; leave out"),
+        ([DECODER[0], "--figures=docs"], "--figures=docs is not empty and holds no figures drawn here; name another"),
+        ([DECODER[0], "--figures=README.md"], "--figures=README.md is no folder; name one that is empty or new"),
+        (
+            [DECODER[0], "--stages=trian"],
+            "'trian' is unknown; choose from train, measure, tangents, figures, matched, verdicts, export",
+        ),
+        ([DECODER[0], "--over=contxt_gain"], "choose from step, context_gain; did you mean 'context_gain'"),
+        ([DECODER[0], "--over=gain"], "--over: 'gain' is called 'context_gain' now"),
+        ([DECODER[0], "--stages=train,equal"], "--stages: 'equal' is called 'matched' now"),
+        ([DECODER[0], "--stages="], "names no stage"),
+        (["--config=experiments/quickstart.py:"], "nothing stands after ':'; leave it out too"),
+        (["--config=experiments/decoder_small.py:tiny,"], "recipe '' is unknown; choose one of gpt2, rotary"),
+        ([DECODER[0], "--config.data.cache="], "data.cache is empty; name a folder, or leave it out"),
+        ([*DECODER, "--stages=train,figures"], "figures are drawn from tables, which the stage measure writes; add it"),
+        ([DECODER[0], "--config.model.width=10000000000000"], "model.width is 10000000000000; it must be below 2^31"),
+        (
+            [*DECODER, "--dry_run", "--config.train.batch_size=100000000"],
+            "available: lower train.batch_size (100000000), model.l",
+        ),
+        ([DECODER[0], "--compare=runs/nothing"], "runs/nothing/train.jsonl does not exist"),
+        ([*DECODER, "--config.mesh.fsdp=3"], "mesh.fsdp=3 does not use all of 1 devices"),
+        ([*DECODER, "--stages=figures"], "--stages=train first"),
+        ([DECODER[0], "--config.train.steps=20000", "--config.checkpoint.every=1"], "would keep 20,000 checkpoints"),
+        ([*DECODER, "--config.train.batch_size=100000000"], "available: lower train.batch_size (100000000), model.l"),
+        ([*DECODER, "--stages=train,matched"], "--stages=matched contrasts runs, and this experiment has one"),
+        ([DECODER[0], "--config.data.path=/nowhere/enwik8"], "data.path /nowhere/enwik8 cannot be read"),
+    ],
+)
+def test_bad_input_is_one_line_and_exit_code_2(flags, words, tmp_path):
+    refuse(tmp_path / "run", words, *flags)
+
+
+def test_a_flag_without_its_value_is_one_line():
+    process = here("--stages")
+    assert (process.returncode, process.stderr) == (2, "error: Missing value for flag --stages; see --help\n")
+
+
+@pytest.mark.slow
+def test_a_cluster_that_is_not_there_is_refused_by_the_process(tmp_path):
+    refuse(tmp_path / "run", "--distributed finds no cluster", *DECODER, "--distributed", start=main)
+
+
+@pytest.mark.parametrize(
+    ("error", "code", "words"),
+    [
+        (UserError("two\nlines"), 2, "error: two lines\n"),
+        (RunError("the loss is not finite"), 1, "error: the loss is not finite\n"),
+        (
+            OSError(28, "No space left on device", "a/b"),
+            1,
+            "error: a/b: No space left on device; make room on the disk, and the same command resumes there\n",
+        ),
+        (
+            OSError(30, "Read-only file system", "a/b"),
+            1,
+            "error: a/b: Read-only file system; name a folder on another disk with --workdir= or --figures=\n",
+        ),
+        (
+            MemoryError("Unable to allocate 3 GiB\nfor an array"),
+            1,
+            "error: out of memory (Unable to allocate 3 GiB): lower train.batch_size, measure.points or model.width; "
+            "the same command resumes from what is saved\n",
+        ),
+        (
+            jax.errors.JaxRuntimeError("RESOURCE_EXHAUSTED: Out of memory"),
+            1,
+            "error: out of memory (RESOURCE_EXHAUSTED: Out of memory): lower train.batch_size, measure.points or "
+            "model.width; the same command resumes from what is saved\n",
+        ),
+        (
+            RuntimeError("Unable to initialize backend 'tpu': no such device\nand more"),
+            2,
+            "error: Unable to initialize backend 'tpu': no such device: set JAX_PLATFORMS to a device that is there, "
+            "or unset it\n",
+        ),
+        (KeyboardInterrupt(), 130, "error: interrupted; the same command resumes from the last checkpoint\n"),
+        (Stopped("stopped at step 3"), 0, "stopped at step 3; the same command resumes there\n"),
+    ],
+)
+def test_what_ends_a_run_is_one_line_and_an_exit_code(monkeypatch, tmp_path, error, code, words):
+    def work(*_):
+        raise error
+
+    monkeypatch.setattr(training, "work", work)
+    process = here(*DECODER, f"--workdir={tmp_path / 'run'}")
+    said = (words, "") if code == 0 else ("", words)
+    assert (process.returncode, process.stdout, process.stderr) == (code, *said)
+
+
+@pytest.mark.parametrize("signum", [signal.SIGINT, signal.SIGTERM])
+def test_a_signal_while_figures_are_drawn_is_one_line(monkeypatch, tmp_path, signum):
+    before = [signal.getsignal(one) for one in (signal.SIGINT, signal.SIGTERM)]
+    monkeypatch.setattr(training, "work", lambda *_: None)
+    monkeypatch.setattr(training, "check_folders", lambda *_, **__: None)
+    monkeypatch.setattr(drawing, "draw_figures", lambda *_: signal.raise_signal(signum))
+    process = here(*DECODER, f"--workdir={tmp_path / 'run'}")
+    assert (process.returncode, process.stdout) == (130, "")
+    assert process.stderr == "error: interrupted; the same command resumes from the last checkpoint\n"
+    assert [signal.getsignal(one) for one in (signal.SIGINT, signal.SIGTERM)] == before
+
+
+@pytest.mark.parametrize("signum", [pytest.param(signal.SIGINT, marks=pytest.mark.slow), signal.SIGTERM])
+def test_a_signal_at_the_start_is_one_line(tmp_path, signum):
+    """While libraries are loaded, which fail in many words where an exception comes between."""
+    pipes = {"env": environment() | {"PYTHONVERBOSE": "1"}, "stderr": subprocess.PIPE}  # tells what is imported
+    with start(*DECODER, f"--workdir={tmp_path / 'run'}", **pipes) as process:
+        for line in process.stderr:
+            if line.startswith("import 'jaxlib"):
+                break
+        process.send_signal(signum)
+        _, errors = process.communicate(timeout=300)
+    assert process.returncode == 130
+    assert "error: interrupted; the same command resumes from the last checkpoint\n" in errors
+    assert "Traceback" not in errors
+
+
+def test_what_nobody_foresaw_is_not_hidden(monkeypatch, tmp_path):
+    monkeypatch.setattr(training, "work", lambda *_: 1 / 0)
+    with pytest.raises(ZeroDivisionError):
+        here(*DECODER, f"--workdir={tmp_path / 'run'}")
+
+
+@pytest.mark.slow
+def test_a_checkpoint_that_cannot_be_written_is_one_line(tmp_path):
+    """No file may grow over 8 blocks of 1 KiB, as on a full disk. In a process: Orbax leaves coroutines behind."""
+    program = " ".join(command(*DECODER, "--stages=train", f"--workdir={tmp_path / 'run'}"))
+    limited = ["bash", "-c", f"ulimit -f 8; exec {program}"]
+    process = subprocess.run(limited, cwd=ROOT, env=environment(), capture_output=True, text=True, timeout=900)
+    assert process.returncode == 1
+    lines = [line for line in process.stderr.splitlines() if line.strip() and "step/s" not in line]
+    assert len(lines) == 1
+    assert re.search(r"checkpoints/0 could not be saved .*the same command resumes", lines[0])
