@@ -197,7 +197,8 @@ def main(given: list[str]) -> None:
         rounded = kept.assign(**{part: kept[part].map(lambda x: float(f"{x:.{DIGITS}g}")) for part in [*REST, "depth"]})
         files.write_csv(rounded, TABLE)
         if (pathlib.Path(root) / "points").exists():
-            files.write_csv(loss_geometry.of_run(root).assign(model=name).round(3), LOSSES)
+            others = [pd.read_csv(LOSSES).query("model != @name")] if LOSSES.exists() else []
+            files.write_csv(pd.concat([*others, loss_geometry.of_run(root).assign(model=name).round(3)]), LOSSES)
     kept = pd.read_csv(TABLE)
     for name, models in FIGURES_OF.items():
         there = tuple(model for model in models if model in set(kept.model))

@@ -192,9 +192,11 @@ def further(
     return (rows if at is None else rows[rows["at"] == at]).set_index("layer")[column]
 
 
-def beside_loss(quantity: str, column: str, level: str = "token") -> pd.Series:
+def beside_loss(quantity: str, column: str, level: str = "token", model: str = "SmolLM2-135M") -> pd.Series:
     """By layer, of families/loss.csv."""
-    rows = pd.read_csv(RESULTS / "families" / "loss.csv").query("quantity == @quantity and level == @level")
+    rows = pd.read_csv(RESULTS / "families" / "loss.csv").query(
+        "quantity == @quantity and level == @level and model == @model"
+    )
     return rows.set_index("layer")[column]
 
 

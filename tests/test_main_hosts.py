@@ -126,7 +126,8 @@ def test_a_killed_process_ends_the_others_and_the_same_command_goes_on(trained, 
     there = [*workdir.rglob("measurements/*.nc")]
     steps = {int(path.stem) for path in there}
     assert steps - {STEPS[6]} == {*STEPS[:3], *STEPS[4:6]} - {killed_at}  # the second may have begun its third
-    assert len(there) == 2 * len(steps)  # of the residual stream and of the values
+    half = killed_at == STEPS[2]  # of the last one: JAX can end the second host between two files
+    assert 2 * len(steps) - half <= len(there) <= 2 * len(steps)  # of the residual stream and of the values
     ended = measured(workdir, "--distributed")
     assert [process.returncode for process in ended] == [0, 0], [process.stderr[-2000:] for process in ended]
     assert f"{len(STEPS)} checkpoints measured ({len(STEPS)} now)" in ended[0].stdout  # their updates were missing
