@@ -98,7 +98,7 @@ def test_a_wrong_entry_and_classes_without_one_are_refused():
     with pytest.raises(UserError, match=r"attention_out \+ mlp_out is not the output of a block .they differ by"):
         inside.adds_up(wrong, windows[0])
     for kind, words in (
-        ("stablelm", "measurement/sources/hub/adapters.py does not say"),
+        ("helium", "measurement/sources/hub/adapters.py does not say"),
         ("resnet", "maps change from stage to stage"),
     ):
         with pytest.raises(UserError, match=rf"measure\.hook_points=values: OfThis has no such clouds \({words}"):

@@ -161,7 +161,7 @@ def test_all_families_of_a_class_that_is_not_known_leave_attention_out(valid, mo
     monkeypatch.setattr(validate, "FAMILIES", few)
     sizes = tiny.SIZES | {"num_hidden_layers": 2, "max_position_embeddings": 64}
     torch.manual_seed(0)
-    model = transformers.XLMRobertaModel(transformers.XLMRobertaConfig(**sizes))
+    model = transformers.ErnieModel(transformers.ErnieConfig(**sizes))
     found = anisoscope.measure_model((model, tiny.tokenizer()), [valid], **QUICK | {"families": "all"})
     families = {values.attrs["family"] for values in found.data_vars.values() if "family" in values.attrs}
     assert families == {"spectrum"}

@@ -81,7 +81,7 @@ def test_what_has_no_such_head_is_left_out_of_all_and_refused_by_name(capsys):
     config = replace(PretrainedConfig(), {"measure.families": ("spectrum", "readout")})
     assert headed_of(config, ADAPTERS["bert"], "BertForMaskedLM", "here").measure.families == ("spectrum",)
     assert capsys.readouterr().out.endswith("that predicts the next token: family readout is left out\n")
-    assert headed_of(config, UNKNOWN, "StableLmForCausalLM", "here").measure.families == ("spectrum",)
+    assert headed_of(config, UNKNOWN, "HeliumForCausalLM", "here").measure.families == ("spectrum",)
     assert headed_of(config, ADAPTERS["llama"], "LlamaForCausalLM", "here") == config
 
 

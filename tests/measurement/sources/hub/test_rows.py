@@ -134,8 +134,8 @@ def test_the_panel_reads_the_model_s_own_patterns(name):
 
 def test_of_a_class_without_an_entry_hidden_states_are_taken(tmp_path):
     """From the command line: a line says so, and queries and keys are left out."""
-    sizes = tiny.SIZES | {"num_key_value_heads": 2, "pad_token_id": 0}
-    row = Row("StableLmForCausalLM", sizes)
+    sizes = tiny.SIZES | {"num_key_value_heads": 2, "pad_token_id": 0, "head_dim": 8}
+    row = Row("HeliumForCausalLM", sizes)
     loaded = made(row)
     assert loaded.adapter == UNKNOWN
     tokens_WT = tiny.tokens()
@@ -143,9 +143,9 @@ def test_of_a_class_without_an_entry_hidden_states_are_taken(tmp_path):
     own = guards.by_own_account(loaded, tokens_WT, "hidden_states")
     np.testing.assert_allclose(found, torch.stack(own).detach().numpy(), atol=1e-5)
     assert "it may have gone through a final norm" in guards.final_norm(loaded, tokens_WT[0])
-    with pytest.raises(UserError, match="StableLmForCausalLM has no entry"):
+    with pytest.raises(UserError, match="HeliumForCausalLM has no entry"):
         guards.attention(loaded, tokens_WT)
-    with pytest.raises(UserError, match="blocks of StableLmForCausalLM are not known"):
+    with pytest.raises(UserError, match="blocks of HeliumForCausalLM are not known"):
         clamp.clamp(loaded, 1.0, tokens_WT, 2)
     sizes = {"vocab_size": 40, "d_model": 32, "encoder_attention_heads": 4, "decoder_attention_heads": 4}
     with pytest.raises(UserError, match="0 layers were seen, of 2 blocks and their input; hidden_states does not"):
@@ -166,7 +166,7 @@ def test_of_a_class_without_an_entry_hidden_states_are_taken(tmp_path):
     assert process.returncode == 0, process.stderr
     assert "family attention is left out" in process.stdout
     results = files.read_table(tmp_path / "run" / "results.nc")
-    assert "hidden_states as StableLmForCausalLM gives them" in results.attrs["residual_stream"]
+    assert "hidden_states as HeliumForCausalLM gives them" in results.attrs["residual_stream"]
     assert "attention_entropy" not in results
     assert results.sizes["layer"] == 4
 

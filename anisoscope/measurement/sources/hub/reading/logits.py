@@ -38,8 +38,11 @@ def readout_of(loaded: Loaded) -> Readout:
             bias_V = unembedding_VD @ _numbers(after.bias) + (0.0 if bias_V is None else bias_V)
         unembedding_VD = unembedding_VD @ _numbers(after.weight)
     norm = _norm(below(loaded.base, loaded.adapter.final_norm), unembedding_VD.shape[1])
-    cap = getattr(loaded.model.config, "final_logit_softcapping", None)
-    return made(unembedding_VD.T, **norm, bias=bias_V, cap=cap)
+    settings = loaded.model.config
+    times = (getattr(settings, "logit_scale", None) or 1.0) / (getattr(settings, "logits_scaling", None) or 1.0)
+    bias_V = None if bias_V is None else bias_V * times
+    cap = getattr(settings, "final_logit_softcapping", None)
+    return made(unembedding_VD.T * np.float32(times), **norm, bias=bias_V, cap=cap)
 
 
 def same_logits(loaded: Loaded, readout: Readout, tokens_T: np.ndarray) -> str:

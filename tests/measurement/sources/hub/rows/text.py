@@ -117,8 +117,10 @@ ROWS = {
     ),
     "Granite": Row(
         "GraniteForCausalLM",
-        GROUPED | {"attention_multiplier": 0.5, "residual_multiplier": 0.5, "embedding_multiplier": 3.0},
-        "scores and what is added have factors of their own",
+        GROUPED
+        | {"attention_multiplier": 0.5, "residual_multiplier": 0.5, "embedding_multiplier": 3.0}
+        | {"logits_scaling": 4.0},
+        "scores, logits and what is added have factors of their own",
     ),
     "SmolLM3": Row("SmolLM3ForCausalLM", GROUPED | {"num_hidden_layers": 4}, "every fourth layer without rotation"),
     "OLMo 3": Row(
@@ -126,5 +128,5 @@ ROWS = {
     ),
     "StarCoder2": Row("Starcoder2ForCausalLM", GROUPED | {"sliding_window": 5}),
     "StableLM": Row("StableLmForCausalLM", GROUPED),
-    "Command R": Row("CohereForCausalLM", GROUPED, "attention and MLP side by side"),
+    "Command R": Row("CohereForCausalLM", GROUPED, "attention and MLP side by side; logits have a factor"),
 }
