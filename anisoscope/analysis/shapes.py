@@ -93,7 +93,8 @@ def _unevenness(values: xr.DataArray) -> xr.DataArray:
 
 def _straightening(values: xr.DataArray, first: int) -> xr.DataArray:
     last = values.isel(step=-1, drop=True)
-    return last.isel(layer=first, drop=True) - last.isel(layer=-1, drop=True)
+    fewer = last.isel(layer=first, drop=True) - last.isel(layer=-1, drop=True)
+    return fewer.where(last.sizes["layer"] > first + 1)
 
 
 def _growth(values: xr.DataArray) -> xr.DataArray:

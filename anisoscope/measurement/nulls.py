@@ -20,24 +20,37 @@ PERMUTATIONS = 1  # of whose values the mean is taken, in each batch
 def gaussian(cloud_PD: Array, key: Array) -> Array:
     """A featureless cloud of the same spectrum: normal points, decorrelated, then stretched as the cloud is.
 
-    Shapes: (P, D) -> (P, D). Its distinct points have covariance eigenvalues exactly, not on average, those of the
-    cloud's distinct points: a cloud drawn from a sample's spectrum would be sampled twice, and a normal cloud would
-    seem to exceed its own null model. It has copies where the cloud has: dimensions are read off distinct points, and
-    depend on how many there are. With x = q r of the distinct points about their mean, and n the decorrelated normal
-    points, it is n r, as (n r)^T n r = x^T x. Its directions are arbitrary and its mean is 0: distances see neither.
+    Shapes: (P, D) -> (P, D). Its distinct points have the covariance of the cloud's distinct points exactly, not on
+    average: a cloud drawn from a sample's spectrum would be sampled twice, and a normal cloud would seem to exceed its
+    own null model. It has copies where the cloud has: dimensions are read off distinct points, and depend on how many
+    there are. The mean of its distinct points is 0: distances do not see it.
+
+    With x the distinct points about their mean, and n the decorrelated normal points, it is n f for a factor f with
+    f^T f = x^T x: the triangular one of x, or, where the points span fewer directions than n has columns, q^T x, q a
+    basis of these directions.
     """
     original_P = copies(cloud_PD).original_P
     first_P = original_P == jnp.arange(len(cloud_PD))
+    distinct, columns = first_P.sum(), min(cloud_PD.shape)
 
     def of_distinct(x_PD: Array) -> Array:
         """Centred on the mean of the distinct points; 0 for copies."""
         kept_PD = jnp.where(first_P[:, None], x_PD, 0.0)
-        return jnp.where(first_P[:, None], x_PD - kept_PD.sum(axis=0, keepdims=True) / first_P.sum(), 0.0)
+        return jnp.where(first_P[:, None], x_PD - kept_PD.sum(axis=0, keepdims=True) / distinct, 0.0)
 
-    factor_ED = jnp.linalg.qr(of_distinct(centred(cloud_PD)), mode="r")
-    normal_PE = of_distinct(jax.random.normal(key, (len(cloud_PD), len(factor_ED))))
-    null_PD = jnp.matmul(_decorrelated(normal_PE, first_P.sum()), factor_ED, precision=Precision.HIGHEST)
-    return null_PD[original_P]
+    def normal(key: Array) -> Array:
+        return _decorrelated(of_distinct(jax.random.normal(key, (len(cloud_PD), columns))), distinct)
+
+    def triangular(x_PD: Array) -> Array:
+        return jnp.linalg.qr(x_PD, mode="r")
+
+    def of_few(x_PD: Array) -> Array:
+        spanned_E = jnp.arange(columns) < distinct - 1  # the other columns of a basis are arbitrary
+        basis_PE = normal(jax.random.fold_in(key, 1))
+        return jnp.where(spanned_E[:, None], jnp.matmul(basis_PE.T, x_PD, precision=Precision.HIGHEST), 0.0)
+
+    factor_ED = jax.lax.cond(distinct > columns, triangular, of_few, of_distinct(centred(cloud_PD)))
+    return jnp.matmul(normal(key), factor_ED, precision=Precision.HIGHEST)[original_P]
 
 
 def _decorrelated(x_PE: Array, distinct: Array) -> Array:

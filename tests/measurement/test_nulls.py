@@ -9,9 +9,7 @@ from anisoscope.measurement.families import dimension
 from anisoscope.measurement.intervals import summarise
 from anisoscope.measurement.nulls import gaussian
 from anisoscope.measurement.resamples import Cloud, search
-from tests import (
-    reference_spectrum,
-)
+from tests import reference_spectrum
 
 
 @pytest.mark.parametrize("points", [pytest.param(4096, marks=pytest.mark.slow), 4])
@@ -36,6 +34,27 @@ def test_a_gaussian_cloud_has_the_copies_and_the_spectrum_of_the_distinct_points
     np.testing.assert_array_equal((null[:, None] == null[None]).all(-1), same)
     found, expected = (reference_spectrum.eigenvalues(x[first])[: len(first) - 1] for x in (null, cloud))
     np.testing.assert_allclose(found, expected, rtol=2e-5)
+
+
+@pytest.mark.parametrize("points", [48, 200])
+@pytest.mark.parametrize(
+    "degenerate",
+    [
+        lambda x: x,
+        lambda x: np.where(np.arange(96) < 10, 3.0, x),  # constant coordinates
+        lambda x: x[:, np.arange(96) // 2],  # each coordinate twice
+        lambda x: x[np.arange(len(x)) % 30] * (np.arange(96) > 20),  # 30 distinct points
+        lambda x: x[:, :1] * np.ones(96),  # on a line
+    ],
+    ids=["plain", "constant", "twice", "copies", "line"],
+)
+def test_a_gaussian_cloud_has_the_covariance_of_the_distinct_points_whatever_their_rank(points, degenerate):
+    cloud = degenerate(np.random.default_rng(0).standard_normal((points, 96)).astype(np.float32)).astype(np.float32)
+    null = np.asarray(gaussian(jnp.asarray(cloud), jax.random.key(0)), np.float64)
+    first = np.unique(cloud, axis=0, return_index=True)[1]
+    np.testing.assert_allclose(null[first].mean(0), 0, atol=1e-5)
+    covariances = [np.cov(x[first].T.astype(np.float64), bias=True) for x in (null, cloud)]
+    np.testing.assert_allclose(*covariances, atol=2e-6 * covariances[1].max())
 
 
 def codebook(generator, distinct, width, points):

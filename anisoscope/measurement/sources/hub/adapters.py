@@ -88,7 +88,6 @@ ADAPTERS = {
     "mpnet": Adapter(
         "MPNetLayer",
         own=0.5,
-        before="pad_token_id",
         adds=Adds("attention.attn", "output.dense", ("attention.LayerNorm", "output.LayerNorm")),
         kernels=kernels.MPNET,
     ),
