@@ -41,7 +41,8 @@ def verdicts(folders: Iterable[Folder]) -> pd.DataFrame:
         folders: of experiments, as runs/mask_ablations, with the tables that the stage `measure` writes.
 
     Returns:
-        A DataFrame with claim, model, effect with its 95 % interval, n, p, and p corrected by Holm over all tests.
+        A DataFrame with claim, model, effect with its 95 % interval, n, p, and p corrected by Holm over all tests
+        (claims of later papers than the three: over one another).
 
     Raises:
         UserError: a folder holds no table that speaks to a claim, or two folders have one name.
@@ -169,6 +170,7 @@ def format_lines(frame: pd.DataFrame) -> list[str]:
             lines.append("| " + " | ".join(cells) + " |")
         lines.append("")
     said = (
-        "Effect with its 95 % interval, not corrected; p after Holm over all prespecified tests that are read together."
+        "Effect with its 95 % interval, not corrected; p after Holm over all prespecified tests read together; "
+        "claims of later papers than the three over one another."
     )
     return [*lines, said]

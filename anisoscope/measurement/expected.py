@@ -21,7 +21,7 @@ PAIRS = {"comparison": 0.3, "alignment": 0.4, "imbalance": 1.0}
 GAUSSIAN, ATTENTION = 0.9, 2.4  # to draw a cloud; a block of 256 positions
 SORTING = 128  # coordinates that take as long as to sort and select: fewer of them gain nothing
 # Of a cloud, in products points x width x the smaller of both; the last is a Gaussian cloud.
-DECOMPOSED = {"spectrum": 12.0, "outliers": 12.0, "leading": 16.0, "gaussian": 16.0}
+DECOMPOSED = {"spectrum": 12.0, "outliers": 12.0, "leading": 16.0, "gaussian": 10.0}
 LONG = 60.0  # seconds that are told beforehand
 SLOW = 1e10  # operations per second that every machine has
 
