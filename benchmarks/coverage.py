@@ -1,6 +1,6 @@
 """How often the product's 95 % intervals hold the truth, and how far its estimates lie from it: `make coverage`.
 
-    python -m benchmarks.coverage [--draws 200] [--points 1024] [--clouds TEXT]
+    python -m benchmarks.coverage [--draws 200] [--points 1024] [--clouds TEXT] [--families NAME …]
 
 Each draw is a data set as a checkpoint gives it: G batches of P points in J folds, measured and summarised by the
 product's own functions. Two coverages: of the truth, which a biased estimator misses, and of the estimator's own
@@ -63,7 +63,13 @@ SHOWN = {
     "without": WITHOUT,
     "ngram": LENGTHS[:1],
     "frequency": BINS[-1:],
+    "threshold": (0.1, 0.3),
+    "ratio": (3,),
+    "from_position": (1, 4),
 }  # of the coordinates of a quantity
+OF_TWO = {  # read of a second layer, the cloud under noise
+    name for family in ("linearity", "imbalance", "alignment") for name in families.FAMILIES[family].quantities
+}
 SAME = {f"{kind}_{beside}" for kind in comparison.KINDS for beside in ("layers", "previous")}  # as `_last`
 
 
@@ -122,8 +128,10 @@ def measure(cloud_GPD: jax.Array, key: jax.Array, metrics: tuple[str, ...]) -> d
     """The quantities of every batch, (G, R): what is not asked for here is not computed. Of gride all scales too.
 
     The cloud is one layer, compared with itself under noise, as one checkpoint with another; its first coordinates are
-    queries, the next ones keys, in windows of consecutive points under a causal mask.
+    queries, the next ones keys, in windows of consecutive points under a causal mask. Of OF_TWO the cloud under noise
+    is a second layer.
     """
+    layers = 2 if OF_TWO & set(metrics) else 1
 
     def of_batch(batch: tuple[jax.Array, jax.Array]) -> dict[str, jax.Array]:
         cloud_PD, key = batch[0].astype(jnp.float32), batch[1]
@@ -131,8 +139,9 @@ def measure(cloud_GPD: jax.Array, key: jax.Array, metrics: tuple[str, ...]) -> d
         q, k = (cloud_PD[:, part * HEAD : (part + 1) * HEAD].reshape(1, -1, WINDOW, 1, HEAD) for part in (0, 1))
         heads = Heads(q, k, jnp.arange(len(cloud_PD)), jnp.tril(jnp.ones((WINDOW, WINDOW), bool)))
         places = Places(*jnp.divmod(jnp.arange(len(cloud_PD)), WINDOW))
-        sample = Sample(cloud_PD[None], heads, places, types_of(len(cloud_PD)))
-        found = panel({MEASURED: sample}, {"last": (cloud_PD + noise_PD)[None]}, SETTINGS, key)
+        clouds_LPD = jnp.stack([cloud_PD, cloud_PD + noise_PD])
+        sample = Sample(clouds_LPD[:layers], heads, places, types_of(len(cloud_PD)))
+        found = panel({MEASURED: sample}, {"last": clouds_LPD[1:].repeat(layers, axis=0)}, SETTINGS, key)
         values = {name: flat(name, value) for name, value in found[MEASURED].items()}
         null = {f"{name} null": value for name, value in apart(found["gaussian"]).items()}
         known = apart(found[MEASURED]) | null
@@ -151,9 +160,11 @@ def types_of(points: int) -> Types:
 
 
 def flat(quantity: str, value: jax.Array) -> jax.Array:
-    """Without its layer, or its block and head: there is one of each."""
+    """Without its layer, or its block and head: there is one of each. Of OF_TWO it is the last, or the first and it."""
     sides = {"layer", "other_layer", "block", "head"} & set(quantities()[quantity].dims)
-    return value.reshape(value.shape[len(sides) :])
+    if quantity in OF_TWO:
+        return value[0, -1] if "other_layer" in sides else value[-1]
+    return value[(0,) * len(sides)]
 
 
 def apart(values: dict[str, jax.Array]) -> dict[str, jax.Array]:
@@ -213,7 +224,9 @@ def run(name: str, member: Member, metrics: tuple[str, ...], points: int, draws:
     def of_draw(draw: int) -> dict[str, np.ndarray]:
         generator = np.random.default_rng(draw)
         cloud_GPD = np.stack([member.draw(generator, points) for _ in range(BATCHES)])
-        return jax.tree.map(np.asarray, measure(cloud_GPD, jax.random.key(draw), metrics))
+        apart = [tuple(name for name in metrics if (name in OF_TWO) == two) for two in (False, True)]
+        values = [measure(cloud_GPD, jax.random.key(draw), names) for names in apart if names]
+        return jax.tree.map(np.asarray, functools.reduce(dict.__or__, values))
 
     with ThreadPoolExecutor(os.cpu_count()) as pool:  # most of a search for many neighbours runs on one core
         found = list(tqdm(pool.map(of_draw, range(draws)), f"{name}, {points} points", draws, leave=False))
@@ -266,18 +279,22 @@ def main() -> None:
     parser.add_argument("--draws", type=int, default=200, help="data sets for each cloud")
     parser.add_argument("--points", type=int, default=1024, help="of a batch of the zoo")
     parser.add_argument("--clouds", default="", help="only those whose name has this text, as '64', 'copies'")
+    parser.add_argument("--families", nargs="+", choices=FAMILIES, default=FAMILIES, help="only quantities of these")
     options = parser.parse_args()
+    asked = {name for family in options.families for name in families.FAMILIES[family].quantities}
+    chosen = tuple(name for name in METRICS if name.split()[0] in asked)
     begin = time.perf_counter()
     members = {name: member for name, member in ZOO.items() if options.clouds in name}
     growth = {name: of for name, of in GROWTH.items() if options.clouds in name}
     if not members | growth:
         parser.error(f"--clouds: no cloud has {options.clouds!r} in its name; there are {', '.join(ZOO | GROWTH)}")
-    zoo = [row for name, member in members.items() for row in run(name, member, METRICS, options.points, options.draws)]
+    zoo = [row for name, member in members.items() for row in run(name, member, chosen, options.points, options.draws)]
     grown = [
         row
         for name, (member, metrics) in growth.items()
+        if (kept := tuple(metric for metric in metrics if metric in chosen))
         for points in GROWTH_POINTS
-        for row in run(name, member, metrics, points, max(options.draws // 4, 1))
+        for row in run(name, member, kept, points, max(options.draws // 4, 1))
     ]
     seconds, machine = time.perf_counter() - begin, hardware(jax.devices()[0].device_kind)
     print(f"Nominal {LEVEL:.0%}, {BATCHES} batches in {FOLDS} folds, {options.draws} draws of each cloud of the zoo")

@@ -93,7 +93,7 @@ def _narrow(x_QE: Float[Array, "Q E"]) -> tuple[Float[Array, " E"], Float[Array,
         gram_EE = product(coordinate_QE.T, coordinate_QE)
         square_E = jnp.diagonal(gram_EE)
         # keeps the large ones out of the turn
-        last_E = jnp.where(small_E, 0.0, -jnp.where(small_E, square_E, 0.0).sum())
+        last_E = jnp.where(small_E, 0.0, -jnp.where(small_E, square_E, 0.0).max())
         small_EE = jnp.where(small_E[:, None] & small_E[None], gram_EE, 0.0) + jnp.diag(last_E)
         small_value_E, turn_EE = eigh(small_EE)
         behind_large = (~small_E).sum()

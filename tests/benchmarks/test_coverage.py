@@ -107,3 +107,18 @@ def test_draws_without_a_value_are_left_out_and_told():
     assert row.mean == pytest.approx(10, abs=0.05)
     assert row.of_truth == pytest.approx(0.95, abs=0.015)
     assert row.verdict == "(50% of the draws have one)"
+
+
+def test_each_coordinate_is_shown_apart():
+    """Else whole curves would be taken for replicates."""
+    sides = {"layer", "other_layer", "block", "head"}
+    for metric in coverage.METRICS:
+        assert set(quantities()[metric.split()[0]].dims) - sides <= set(coverage.SHOWN), metric
+
+
+def test_a_second_layer_is_there_for_what_compares_two():
+    rows = coverage.run("gaussian 8 in 64", ZOO["gaussian 8 in 64"], ("linearity", "rsa_layers", "drift"), 256, 2)
+    values = {row.metric: row.mean for row in rows}
+    assert 0.5 < values["linearity"] < 1
+    assert 0.5 < values["rsa_layers"] < 0.999
+    assert values["drift"] < 0.5

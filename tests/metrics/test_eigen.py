@@ -37,6 +37,16 @@ def test_small_eigenvalues_of_a_spectrum_without_a_gap_keep_their_digits(decay):
     np.testing.assert_allclose(values[small], exact[small], rtol=1e-4, atol=2e-10 * exact[0])
 
 
+def test_the_small_are_decomposed_at_their_own_scale(monkeypatch):
+    """Rounding is a share of the norm of what is decomposed, by cuSOLVER of a GPU more than by LAPACK."""
+    norms, eigh_of_eigen = [], eigen.eigh
+    monkeypatch.setattr(eigen, "eigh", lambda x: norms.append(np.linalg.norm(x, 2)) or eigh_of_eigen(x))
+    with jax.disable_jit():
+        eigen.eigen(jnp.asarray(rotated(np.arange(1, 129.0) ** -3, 640)))
+    of_all, of_small = norms
+    assert of_small <= eigen.GRADED * of_all
+
+
 def test_what_rounding_drowns_is_worth_as_little_as_is_said():
     """A quarter of the spectrum lies below RESOLUTION: the roots of RankMe see it, the other readings do not."""
     cloud = rotated(np.logspace(0, -12, WIDTH), POINTS)

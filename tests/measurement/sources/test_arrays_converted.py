@@ -171,7 +171,7 @@ def test_labels_of_any_kind_are_told_apart(clusters):
         (np.ma.masked_equal(TWELVE, 3), "clusters: 8 of 96 are masked"),
         (["a", np.nan] * 48, "clusters: 48 of 96 labels are missing"),
         ([1, "1"] * 48, "labels are of several kinds"),
-        (np.where(TWELVE == 1, np.datetime64("NaT"), np.datetime64("2020-01-01")), "8 of 96 labels are missing"),
+        (np.where(TWELVE == 1, np.datetime64("NaT", "D"), np.datetime64("2020-01-01")), "8 of 96 labels are missing"),
         (TWELVE + 1j, "clusters are of type complex128"),
     ],
     ids=range(8),
