@@ -67,10 +67,10 @@ def verdicts(folders: Iterable[Folder]) -> pd.DataFrame:
     return pd.concat([whole, of_contrasts(named)], ignore_index=True) if len(named) else whole
 
 
-def judged(found: pd.DataFrame, experiment: str) -> pd.DataFrame:
+def judged(given: pd.DataFrame, experiment: str) -> pd.DataFrame:
     """Effect, interval and p of each claim and model; no p, and the reason, where nothing is tested."""
     rows = []
-    for (name, model), group in found.groupby(["claim", "model"], sort=False):
+    for (name, model), group in given.groupby(["claim", "model"], sort=False):
         claim = CLAIMS[name]
         about = {"experiment": experiment, "claim": name, "model": model} | claim._asdict()
         about |= {"side": "above" if claim.above else "below"}

@@ -36,8 +36,8 @@ def changed(folder: pathlib.Path) -> dict[str, str]:
     return words
 
 
-def damaged_lines(found: manifest.Manifest) -> str:
-    lines = found.damaged
+def damaged_lines(known: manifest.Manifest) -> str:
+    lines = known.damaged
     some = ", ".join(map(str, lines[:MOST])) + (f" and {len(lines) - MOST} more" if len(lines) > MOST else "")
     return f"is damaged in line{'s' * (len(lines) > 1)} {some}" if lines != [0] else "is a link, or cannot be read"
 

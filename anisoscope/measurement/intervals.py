@@ -62,10 +62,10 @@ def summarise(
     return Summary(mean, std, mean - half, mean + half)
 
 
-def within(found: Summary, least: float, most: float) -> Summary:
+def within(summary: Summary, least: float, most: float) -> Summary:
     """The same, its interval cut at the ends of the range of values; rounding may leave the mean itself outside."""
-    low, high = np.maximum(found.low, least), np.minimum(found.high, most)
-    return found._replace(low=np.minimum(low, found.mean), high=np.maximum(high, found.mean))
+    low, high = np.maximum(summary.low, least), np.minimum(summary.high, most)
+    return summary._replace(low=np.minimum(low, summary.mean), high=np.maximum(high, summary.mean))
 
 
 def _comparable(values: np.ndarray, kind: str) -> np.ndarray:

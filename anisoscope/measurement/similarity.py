@@ -139,22 +139,22 @@ def summarised(values: list[Values], about: dict[str, Any]) -> xr.Dataset:
     return xr.Dataset(variables, labels, about)
 
 
-def write(found: xr.Dataset, labels: tuple[str, str], root: pathlib.Path) -> None:
+def write(table: xr.Dataset, labels: tuple[str, str], root: pathlib.Path) -> None:
     """similarity.nc and similarity.csv: a row for each pair of layers and quantity."""
-    found.attrs["config"] = json.dumps({"runs": labels})
-    files.write(found, root / "similarity.nc")
-    files.write_csv(rows(found), root / "similarity.csv")
+    table.attrs["config"] = json.dumps({"runs": labels})
+    files.write(table, root / "similarity.nc")
+    files.write_csv(rows(table), root / "similarity.csv")
     print(f"{' beside '.join(labels)}: {root / 'similarity.nc'}, {root / 'similarity.csv'}")
 
 
-def rows(found: xr.Dataset) -> pd.DataFrame:
+def rows(table: xr.Dataset) -> pd.DataFrame:
     """mean, std, low, high of the value; the same of its excess over the permuted null model."""
     parts = []
     for name in comparison.ACROSS:
         columns = [
             values.sel(statistic=statistic, drop=True).to_series().rename(f"{before}{statistic}")
-            for values, before in ((found[name], ""), (excess_of(found, name, PERMUTED), "excess_permuted_"))
+            for values, before in ((table[name], ""), (excess_of(table, name, PERMUTED), "excess_permuted_"))
             for statistic in STATISTICS
         ]
         parts.append(pd.concat(columns, axis=1).reset_index().assign(metric=name))
-    return pd.concat(parts, ignore_index=True).assign(first=found.attrs["first"], second=found.attrs["second"])
+    return pd.concat(parts, ignore_index=True).assign(first=table.attrs["first"], second=table.attrs["second"])

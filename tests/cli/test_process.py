@@ -52,10 +52,12 @@ def test_an_interruption_while_memory_is_collected_is_not_lost():
     assert (done.stdout, done.stderr) == ("heard\n", "")
 
 
-def test_links_that_lead_to_each_other_are_one_line(tmp_path):
+@pytest.mark.parametrize("flag", ["workdir={}", "compare={},{}", "similarity={},{}@8"])
+def test_links_that_lead_to_each_other_are_one_line(flag, tmp_path):
     (tmp_path / "a").symlink_to("b")
     (tmp_path / "b").symlink_to("a")
-    done = here(*DECODER, f"--workdir={tmp_path / 'a'}")
+    given = [] if "similarity" in flag else DECODER
+    done = here(*given, f"--{flag.format(tmp_path / 'a', tmp_path / 'b')}")
     assert (done.returncode, len(done.stderr.splitlines())) == (2, 1)
     assert "links lead to each other; name another" in done.stderr
 

@@ -37,10 +37,10 @@ def with_verdict(raw: xr.Dataset, inside: xr.DataArray) -> xr.Dataset:
     return raw.assign({NAME: over.assign_attrs(gride.attrs)})
 
 
-def with_choice(found: Summary, gride_GRSLK: np.ndarray, null_GRSLK: np.ndarray | None = None) -> Summary:
+def with_choice(summary: Summary, gride_GRSLK: np.ndarray, null_GRSLK: np.ndarray | None = None) -> Summary:
     """The moments of what `read` adds, or of its excess, with `interval`, which is made to hold the mean."""
     low, high = interval(gride_GRSLK, null_GRSLK)
-    return found._replace(low=np.minimum(low, found.mean), high=np.maximum(high, found.mean))
+    return summary._replace(low=np.minimum(low, summary.mean), high=np.maximum(high, summary.mean))
 
 
 @np.errstate(invalid="ignore")  # an infinite dimension has no interval

@@ -77,15 +77,15 @@ def clouds_of(array: xr.DataArray) -> list[str]:
     return array.attrs["clouds"].split(",")
 
 
-def holds(found: xr.Dataset, name: str) -> bool:
+def holds(table: xr.Dataset, name: str) -> bool:
     """Whether a table has this quantity as it is measured today; other words for it make no difference."""
-    if name not in found or name not in quantities() or found[name].attrs.get("version") != quantities()[name].version:
+    if name not in table or name not in quantities() or table[name].attrs.get("version") != quantities()[name].version:
         return False
     labels = {dim: list(labels) for dim, labels in coordinates().items() if dim in quantities()[name].dims}
-    return found[name].dims == _dims(name) and all(list(found[dim].values) == labels[dim] for dim in labels)
+    return table[name].dims == _dims(name) and all(list(table[dim].values) == labels[dim] for dim in labels)
 
 
-def missing(found: xr.Dataset | None, families: tuple[str, ...], nulls: tuple[str, ...]) -> Missing:
+def missing(table: xr.Dataset | None, families: tuple[str, ...], nulls: tuple[str, ...]) -> Missing:
     """What has to be measured before a table (None: there is none) holds all that is asked for.
 
     Of a quantity that the table has in another version, or by other labels or resamples, all clouds; of one that it
@@ -95,10 +95,10 @@ def missing(found: xr.Dataset | None, families: tuple[str, ...], nulls: tuple[st
     for name, quantity in quantities().items():
         if family_of(name) in families and not quantity.derived:
             wanted = (MEASURED, *(null for null in CLOUDS if null in nulls and null in nulls_of(name)))
-            there = clouds_of(found[name]) if found is not None and holds(found, name) else ()
+            there = clouds_of(table[name]) if table is not None and holds(table, name) else ()
             left[name] = tuple(cloud for cloud in wanted if cloud not in there)
     if "projection" in families:  # no quantities: vectors of one cloud
-        versions = {name: found[name].attrs.get("version") for name in VECTORS if found is not None and name in found}
+        versions = {name: table[name].attrs.get("version") for name in VECTORS if table is not None and name in table}
         left |= {name: (MEASURED,) for name in VECTORS if versions.get(name) != projection.VERSION}
     return {name: clouds for name, clouds in left.items() if clouds}
 

@@ -36,16 +36,16 @@ def modules_of(model: torch.nn.Module, hook_points: Any) -> dict[str, torch.nn.M
     return dict(hook_points)
 
 
-def output_of(name: str, found: Any) -> torch.Tensor:
+def output_of(name: str, output: Any) -> torch.Tensor:
     """What a module gave, or the first of several things."""
-    found = next(iter(found.values())) if isinstance(found, Mapping) and found else found
-    found = found[0] if isinstance(found, tuple | list) and found else found
-    if not isinstance(found, torch.Tensor) or not found.is_floating_point() or found.ndim not in (2, 3):
-        what = f"a {type(found).__name__}"
-        if isinstance(found, torch.Tensor):
-            what = f"{str(found.dtype).removeprefix('torch.')} of shape {tuple(found.shape)}"
+    output = next(iter(output.values())) if isinstance(output, Mapping) and output else output
+    output = output[0] if isinstance(output, tuple | list) and output else output
+    if not isinstance(output, torch.Tensor) or not output.is_floating_point() or output.ndim not in (2, 3):
+        what = f"a {type(output).__name__}"
+        if isinstance(output, torch.Tensor):
+            what = f"{str(output.dtype).removeprefix('torch.')} of shape {tuple(output.shape)}"
         raise UserError(f"hook point {name} gives {what}; vectors (batch, tokens, width) or (batch, width) are needed")
-    return found.detach()
+    return output.detach()
 
 
 @contextlib.contextmanager

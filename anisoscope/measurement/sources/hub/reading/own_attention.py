@@ -13,9 +13,9 @@ class Watching(TorchFunctionMode):
     """Tells of every softmax over (B, H, T, T) the queries and keys of the last product before it, its input, and the
     values of the first product after it."""
 
-    def __init__(self, told: Callable[[Any, Any, Any, Any], None]):
+    def __init__(self, tell: Callable[[Any, Any, Any, Any], None]):
         super().__init__()
-        self.told = told
+        self.tell = tell
         self.factors: list[Any] = []
         self.before: tuple[Any, ...] = ()  # what is known at the softmax, until the values are
 
@@ -26,7 +26,7 @@ class Watching(TorchFunctionMode):
             self.factors = given[-2:]
             if self.before:
                 (windows, _, tokens, _), values = self.before[-1].shape, given[-1]
-                self.told(*self.before, values.reshape(windows, -1, tokens, values.shape[-1]))
+                self.tell(*self.before, values.reshape(windows, -1, tokens, values.shape[-1]))
                 self.before = ()
         if name == "softmax" and self.factors and given[0].ndim == 4:
             self.before = (*_heads(*self.factors, given[0]), given[0])
