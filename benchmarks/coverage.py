@@ -299,9 +299,10 @@ def main() -> None:
     seconds, machine = time.perf_counter() - begin, hardware(jax.devices()[0].device_kind)
     print(f"Nominal {LEVEL:.0%}, {BATCHES} batches in {FOLDS} folds, {options.draws} draws of each cloud of the zoo")
     print(f"(a quarter as many of the others), {seconds:.0f} s on {machine}\n")
-    print(overview(zoo), "By dimension and number of points:", sep="\n\n", end="\n\n")
-    print(table(sorted(grown, key=lambda row: METRICS.index(row.metric))), "The zoo:", sep="\n\n", end="\n\n")
-    print(table(sorted(zoo, key=lambda row: METRICS.index(row.metric))))
+    print(overview(zoo))
+    for words, rows in (("By dimension and number of points", grown), ("The zoo", zoo)):
+        if rows:
+            print(f"\n{words}:\n\n{table(sorted(rows, key=lambda row: METRICS.index(row.metric)))}")
 
 
 if __name__ == "__main__":

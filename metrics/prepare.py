@@ -10,8 +10,9 @@ import numpy as np
 from jaxtyping import Array
 
 from anisoscope.metrics import comparison, lapack, spectrum
-from anisoscope.metrics.cloud import eigh, of_unit_size
+from anisoscope.metrics.cloud import of_unit_size
 from anisoscope.metrics.neighbours import Neighbours, nearest_neighbours
+from anisoscope.metrics.top import top_eigenvalue
 
 
 @runtime_checkable
@@ -65,10 +66,10 @@ def of_two_neighbours(read: Callable[..., Array]) -> Callable[..., Array]:
 
 
 def top_share(x_PD: Array) -> Array:
-    """As `spectrum.anisotropy_uncentred`, whose bisection has no gradient, from a decomposition of its own."""
+    """Of the uncentred scatter; `spectrum.anisotropy_uncentred` has a bisection, which has no gradient."""
     x_PD = of_unit_size(x_PD)
     square = x_PD.T @ x_PD if x_PD.shape[0] >= x_PD.shape[1] else x_PD @ x_PD.T
-    return eigh(square)[0][-1] / jnp.trace(square)
+    return top_eigenvalue(square) / jnp.trace(square)
 
 
 def overlap(x_PD: Array, y_PE: Array, k: int) -> Array:

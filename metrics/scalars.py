@@ -13,11 +13,12 @@ Metrics that do not depend on the origin subtract the mean of a float64 matrix i
 from jaxtyping import Array, Float
 
 from anisoscope.metrics import comparison, dimension, prepare, scale, similarity, spectrum
+from anisoscope.metrics.cloud import centred
 from anisoscope.metrics.prepare import ArrayLike
 
 Scalar = Float[Array, ""]
 
-_anisotropy = prepare.of_spectrum(spectrum.anisotropy)
+_anisotropy = prepare.compiled(lambda x_PD: prepare.top_share(centred(x_PD)))
 _anisotropy_uncentred = prepare.compiled(prepare.top_share)
 _participation_ratio = prepare.compiled(spectrum.participation_ratio_of_points)
 _participation_ratio_corrected = prepare.of_spectrum(spectrum.participation_ratio_corrected)

@@ -9,7 +9,7 @@ import contextlib
 import numbers
 import os
 import pathlib
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -203,6 +203,3 @@ def as_numpy(x: Any) -> np.ndarray:
 
 def _dims(name: str, count: int) -> tuple[str, ...]:
     return {1: ("point",), 2: ("point", f"width_of_{name}"), 3: ("hook_point", "point", "width")}[count]
-
-
-HookPoints = Sequence[str] | Mapping[str, Any] | Callable[[Any], Mapping[str, Any]]
