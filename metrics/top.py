@@ -30,7 +30,7 @@ def top_eigenvalue(square_EE: Float[Array, "E E"]) -> Float[Array, ""]:
     """The largest eigenvalue of a symmetric matrix without negative ones; NaN where an entry is not finite.
 
     Subspace iteration until a bound says that theta_1, the largest Ritz value, is less than ERROR of itself too small.
-    With the first s Ritz values theta_i, their residuals r_i = |A q_i - theta_i q_i| and rho^2 = r_1^2 + … + r_s^2, what
+    With the first s Ritz values theta_i, r_i = |A q_i - theta_i q_i| and rho^2 = r_1^2 + … + r_s^2, what
     is orthogonal to these q has no eigenvalue above beta = (|A|_F^2 - sum theta_i^2 - 2 rho^2)^(1/2), and where
     beta < theta_1 no eigenvalue of A is above theta_1 + rho^2/(theta_1 - beta). Where no s gives such a bound, as of
     spectra without a leading direction, the matrix is decomposed. So it is wherever there is a derivative.
