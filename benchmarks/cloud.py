@@ -62,7 +62,7 @@ def operations(points: int, width: int, folds: int, layers: int) -> Iterator[Ope
 
     def of_family(module: Any, count: int, found: Searched | None = None) -> Operation:
         name = module.__name__.removeprefix("panel.") + (", from neighbours" if found else "")
-        work = lambda x_PD, found: module.FAMILY.measure(Cloud(x_PD, folds, found, places, types))  # noqa: E731
+        work = lambda x_PD, found: module.FAMILY.compute(Cloud(x_PD, folds, found, places, types))  # noqa: E731
         return Operation(name, count, work, (x_PD, found))
 
     def searching(count: int, of_layer: float) -> Operation:

@@ -83,7 +83,7 @@ def of_ours(x_PD: np.ndarray) -> dict[str, Callable[[], Any]]:
 
     return {
         "spectrum": task(lambda x_PD: spectrum.readings(x_PD, FOLDS)),
-        "outliers": task(lambda x_PD: outliers.measure(Cloud(x_PD, FOLDS, None))),
+        "outliers": task(lambda x_PD: outliers.compute(Cloud(x_PD, FOLDS, None))),
         "TwoNN": task(lambda x_PD: twonn(nearest_neighbours(x_PD))),
     }
 

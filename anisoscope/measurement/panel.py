@@ -114,17 +114,17 @@ def panel_and_nearest(
         nearest = None if known is None else known.nearest
         clouds = Clouds(clouds_ZNPD[0], settings.folds, nearest_N, others, over, permuted, nearest)
         for family in _of(families, "layers"):
-            for name, own in _if(whole, functools.partial(family.measure, clouds)).items():
+            for name, own in _if(whole, functools.partial(family.compute, clouds)).items():
                 values.setdefault(name, {}).update(own)
 
     for family in _of(families, "heads"):
         heads_Z = _stacked([sample.heads for sample in samples.values()])
-        measure = functools.partial(family.measure, folds=settings.folds, over=over)
+        measure = functools.partial(family.compute, folds=settings.folds, over=over)
         _add(values, samples, _if(whole, functools.partial(jax.lax.map, measure, heads_Z)))
 
     for family in _of(families, "readout"):
         of = samples[MEASURED]
-        measure = functools.partial(family.measure, of.clouds_NPD, of.readout, of.target_P, settings.folds, over)
+        measure = functools.partial(family.compute, of.clouds_NPD, of.readout, of.target_P, settings.folds, over)
         values[MEASURED].update(_if(whole, measure))
     return Found(values, nearest_N)
 
@@ -176,7 +176,7 @@ def _over_clouds(
         def of_families() -> Values:
             values: Values = {}
             for family in families:
-                values |= family.measure(Cloud(cloud_PD, folds, searched, places, types))
+                values |= family.compute(Cloud(cloud_PD, folds, searched, places, types))
             return values
 
         return _if(whole, of_families), comparison.few(searched) if compared else None

@@ -46,13 +46,13 @@ class Quantity:
 class Family:
     """Quantities that are measured together, and the function that measures them.
 
-    `of` says what `measure` takes: "cloud" (a Cloud: one layer), "layers" (all layers, and others to compare with),
+    `of` says what `compute` takes: "cloud" (a Cloud: one layer), "layers" (all layers, and others to compare with),
     "heads" (queries and keys of all blocks), "vectors" (the same, for vectors that are kept as they are), or "readout"
     (all layers, and how a model reads its output off the last).
     """
 
     of: str
-    measure: Callable[..., Values]
+    compute: Callable[..., Values]
     quantities: dict[str, Quantity]
     nulls: tuple[str, ...] = ("shuffled", "untrained")  # the null models that have these quantities
     neighbours: int = 0  # how many nearest of each point it reads

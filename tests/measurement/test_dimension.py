@@ -13,7 +13,7 @@ DIMENSIONS = ("twonn", "twonn_mle", "twonn_bayes", "gride", "levina_bickel", "lo
 @functools.partial(jax.jit, static_argnums=1)
 def measured(cloud_PD, folds):
     cloud = Cloud(cloud_PD, folds, search(cloud_PD, scale.FAMILY.neighbours, folds))
-    return dimension.measure(cloud) | scale.measure(cloud)
+    return dimension.compute(cloud) | scale.compute(cloud)
 
 
 def cloud(points, distinct):

@@ -27,7 +27,7 @@ def measured(name, kept=slice(None), folds=1):
 
     def measure(points):
         places = Places(place // TIME, place % TIME)
-        return family.measure(Cloud(points, folds, search(points, family.neighbours, folds), places))
+        return family.compute(Cloud(points, folds, search(points, family.neighbours, folds), places))
 
     return jax.tree.map(np.asarray, jax.jit(measure)(cloud))
 
@@ -63,7 +63,7 @@ def test_sinks_and_massive_activations_are_counted_above_each_threshold():
     q, k = generator.normal(size=(2, 2, 3, TIME, 4, 5)).astype(np.float32)  # blocks, windows, T, heads, K
     k[:, :, 0] += 2 * q.mean(axis=2)
     heads = Heads(q, k, np.arange(3 * TIME), np.tril(np.ones((TIME, TIME), bool)))
-    rates, first = (jax.jit(family.measure, static_argnums=1)(heads, 1) for family in (sinks.FAMILY, attention.FAMILY))
+    rates, first = (jax.jit(family.compute, static_argnums=1)(heads, 1) for family in (sinks.FAMILY, attention.FAMILY))
     for number, threshold in enumerate(sinks.THRESHOLDS):
         for name, of in sinks.OF.items():
             np.testing.assert_allclose(rates[name][:, number], (np.asarray(first[of]) > threshold).mean(axis=1))
@@ -71,7 +71,7 @@ def test_sinks_and_massive_activations_are_counted_above_each_threshold():
 
     cloud = CLOUD.copy()
     cloud[:3, 4] += np.float32([50, 500, 5000])
-    found = jax.jit(lambda points: massive.measure(Cloud(points, 1, None)))(cloud)
+    found = jax.jit(lambda points: massive.compute(Cloud(points, 1, None)))(cloud)
     x = np.sort(np.abs(cloud.astype(np.float64)), axis=1)
     norm = np.linalg.norm(x, axis=1)
     for number, ratio in enumerate(massive.RATIOS):
@@ -80,4 +80,4 @@ def test_sinks_and_massive_activations_are_counted_above_each_threshold():
         np.testing.assert_allclose(found["long_points"][number], (norm > ratio * np.median(norm)).mean(), rtol=1e-6)
     assert float(found["long_points"][3, 0]) > 0
     cloud[7, 7] = np.nan
-    assert np.isnan(massive.measure(Cloud(cloud, 1, None))["long_points"]).all()
+    assert np.isnan(massive.compute(Cloud(cloud, 1, None))["long_points"]).all()

@@ -72,7 +72,7 @@ def test_a_gaussian_cloud_does_not_exceed_its_null_model(copies):
     """
     excess = []
     read = jax.jit(
-        lambda cloud_PD: dimension.measure(Cloud(cloud_PD, 8, search(cloud_PD, dimension.FAMILY.neighbours, 8)))
+        lambda cloud_PD: dimension.compute(Cloud(cloud_PD, 8, search(cloud_PD, dimension.FAMILY.neighbours, 8)))
     )
     null_of = jax.jit(gaussian)
     for seed in range(40):

@@ -28,7 +28,7 @@ QUANTITIES = {
 }
 
 
-def measure(given: Clouds) -> dict[str, Values]:
+def compute(given: Clouds) -> dict[str, Values]:
     """Arrays (layer, other layer, R). The null model is the clouds of other windows beside the clouds as they are."""
     own = ready(given.points_NPD, given.folds)
 
@@ -42,4 +42,4 @@ def measure(given: Clouds) -> dict[str, Values]:
     return by_cloud
 
 
-FAMILY = Family(of="layers", measure=measure, quantities=QUANTITIES, nulls=(PERMUTED,))
+FAMILY = Family(of="layers", compute=compute, quantities=QUANTITIES, nulls=(PERMUTED,))

@@ -190,7 +190,7 @@ QUANTITIES = {
 OF_HEAD = {name: quantity.read for name, quantity in QUANTITIES.items() if quantity.read}
 
 
-def measure(heads: Heads, folds: int, over: Callable[[Callable, Any], Any] = jax.lax.map) -> Values:
+def compute(heads: Heads, folds: int, over: Callable[[Callable, Any], Any] = jax.lax.map) -> Values:
     """Every quantity of every head, arrays (block, head, R), and of every block. `over` the heads, block by block."""
     keep_RP, keep_RB = leave_out(folds, heads.picks_P.size), leave_out(folds, heads.q_NBTHK.shape[1])
 
@@ -216,4 +216,4 @@ def measure(heads: Heads, folds: int, over: Callable[[Callable, Any], Any] = jax
     return values | {"sink_heads": jnp.where(known_N, (first_NH > SINK_FROM).mean(axis=1), jnp.nan)}
 
 
-FAMILY = Family(of="heads", measure=measure, quantities=QUANTITIES)
+FAMILY = Family(of="heads", compute=compute, quantities=QUANTITIES)

@@ -100,7 +100,7 @@ class Layers(NamedTuple):
     nearest_N: Searched
 
 
-def measure(given: Clouds) -> dict[str, Values]:
+def compute(given: Clouds) -> dict[str, Values]:
     """Every layer with every other, and with the same layer of each of the `others`; arrays (layer, …, R).
 
     Of the clouds themselves, "measured"; and where it is known how to permute their windows, the mean over a few
@@ -136,7 +136,7 @@ def across(
 ) -> dict[str, Values]:
     """Every layer of one model beside every layer of another, of the same points; arrays (layer, other layer, R).
 
-    As `measure`, but for the clouds that `permuted(number)` gives: those of the first model.
+    As `compute`, but for the clouds that `permuted(number)` gives: those of the first model.
     """
 
     def find_neighbours(z_NPD: Array) -> Searched:
@@ -183,4 +183,4 @@ def _sections_first(nearest_N: Searched) -> Searched:
     return Searched(nearest_N.whole, jax.tree.map(lambda x: jnp.swapaxes(x, 0, 1), nearest_N.parts))
 
 
-FAMILY = Family(of="layers", measure=measure, quantities=QUANTITIES, nulls=(PERMUTED,), neighbours=NEIGHBOURS)
+FAMILY = Family(of="layers", compute=compute, quantities=QUANTITIES, nulls=(PERMUTED,), neighbours=NEIGHBOURS)

@@ -105,7 +105,7 @@ COUNTS = {name: quantity.read for name, quantity in QUANTITIES.items() if not qu
 QUANTITIES[WITHOUT] = OF_LEFT
 
 
-def measure(cloud: Cloud) -> Values:
+def compute(cloud: Cloud) -> Values:
     values = over_sections(lambda one: {name: read(one) for name, read in RESAMPLED.items()}, cloud.searched)
     values = of_enough(values, cloud.searched.whole) | {PUBLISHED: values[PUBLISHED]}
     values |= {name: read(cloud.searched.whole) for name, read in COUNTS.items()}
@@ -123,4 +123,4 @@ def of_left(cloud: Cloud, left_P: Array) -> Values:
     return of_enough(values, whole)
 
 
-FAMILY = Family(of="cloud", measure=measure, quantities=QUANTITIES, nulls=NULLS, neighbours=SPARE)
+FAMILY = Family(of="cloud", compute=compute, quantities=QUANTITIES, nulls=NULLS, neighbours=SPARE)

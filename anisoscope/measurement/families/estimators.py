@@ -48,7 +48,7 @@ QUANTITIES = {
 }
 
 
-def measure(cloud: Cloud) -> Values:
+def compute(cloud: Cloud) -> Values:
     """Arrays (R,). Ranks without a fold are of the eigenvalues without it, to first order."""
 
     def read(cloud_PD: Array, neighbours: Neighbours) -> Values:
@@ -75,4 +75,4 @@ RANKS = {
     "marchenko_pastur_rank": estimators.marchenko_pastur_rank,
     "gavish_donoho_rank": estimators.gavish_donoho_rank,
 }
-FAMILY = Family(of="cloud", measure=measure, quantities=QUANTITIES, nulls=NULLS, neighbours=estimators.FAR, distances=3)
+FAMILY = Family(of="cloud", compute=compute, quantities=QUANTITIES, nulls=NULLS, neighbours=estimators.FAR, distances=3)

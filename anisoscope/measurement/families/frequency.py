@@ -90,7 +90,7 @@ QUANTITIES = {
 }
 
 
-def measure(cloud: Cloud) -> Values:
+def compute(cloud: Cloud) -> Values:
     """NaN, and no points, where types of the points are not known."""
     cloud_PD, folds, types, count = cloud.points_PD, cloud.folds, cloud.types, len(LENGTHS)
     if types is None:
@@ -134,7 +134,7 @@ OF_BINS = ("norm_by_frequency", "centroid_distance_by_frequency")
 
 FAMILY = Family(
     of="cloud",
-    measure=measure,
+    compute=compute,
     quantities=QUANTITIES,
     nulls=("gaussian", "shuffled", "untrained"),
     of_text=True,

@@ -25,7 +25,7 @@ QUANTITIES = {
 }
 
 
-def measure(cloud: Cloud) -> Values:
+def compute(cloud: Cloud) -> Values:
     values = over_sections(
         lambda one: dict(zip(QUANTITIES, hubness.hubs(one), strict=True)),
         cloud.searched,
@@ -33,4 +33,4 @@ def measure(cloud: Cloud) -> Values:
     return of_enough(values, cloud.searched.whole)
 
 
-FAMILY = Family(of="cloud", measure=measure, quantities=QUANTITIES, nulls=NULLS, neighbours=hubness.COUNT)
+FAMILY = Family(of="cloud", compute=compute, quantities=QUANTITIES, nulls=NULLS, neighbours=hubness.COUNT)

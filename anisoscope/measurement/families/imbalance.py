@@ -22,7 +22,7 @@ QUANTITIES = {
 }
 
 
-def measure(given: Clouds) -> dict[str, Values]:
+def compute(given: Clouds) -> dict[str, Values]:
     """Arrays (layer, other layer, R). Of the null model the neighbours are those of other windows."""
 
     def of(nearest_N: Searched) -> Values:
@@ -41,4 +41,4 @@ def measure(given: Clouds) -> dict[str, Values]:
     return by_cloud
 
 
-FAMILY = Family(of="layers", measure=measure, quantities=QUANTITIES, nulls=(PERMUTED,), neighbours=NEIGHBOURS)
+FAMILY = Family(of="layers", compute=compute, quantities=QUANTITIES, nulls=(PERMUTED,), neighbours=NEIGHBOURS)

@@ -104,7 +104,7 @@ def vectors(resid_NWTD: Array) -> Values:
     return dict(zip(VECTORS, longest, strict=True))
 
 
-def measure(cloud: Cloud) -> Values:
+def compute(cloud: Cloud) -> Values:
     """Of a cloud without tokens 0, or of whose points the places in a window are not known, what reads them is NaN."""
     cloud_PD, folds, places = cloud.points_PD, cloud.folds, cloud.places
     points = len(cloud_PD)
@@ -131,7 +131,7 @@ def measure(cloud: Cloud) -> Values:
 
 FAMILY = Family(
     of="cloud",
-    measure=measure,
+    compute=compute,
     quantities=QUANTITIES,
     nulls=("gaussian", "shuffled", "untrained"),
     coordinates={"without": WITHOUT},

@@ -40,7 +40,7 @@ QUANTITIES = {
 }
 
 
-def measure(given: Clouds) -> dict[str, Values]:
+def compute(given: Clouds) -> dict[str, Values]:
     """Arrays (layer, R); of the null model, what the layer before says of other windows explains."""
     clouds_NPD, permuted = given.points_NPD, given.permuted
     keep_RP = leave_out(given.folds, clouds_NPD.shape[1])
@@ -61,4 +61,4 @@ def measure(given: Clouds) -> dict[str, Values]:
     return by_cloud if permuted is None else by_cloud | {PERMUTED: of_layers(permuted(jnp.array(0)))}
 
 
-FAMILY = Family(of="layers", measure=measure, quantities=QUANTITIES, nulls=(PERMUTED,))
+FAMILY = Family(of="layers", compute=compute, quantities=QUANTITIES, nulls=(PERMUTED,))

@@ -33,7 +33,7 @@ QUANTITIES = {
 }
 
 
-def measure(cloud: Cloud) -> Values:
+def compute(cloud: Cloud) -> Values:
     """Arrays (ratio, R). The median norm is that of the whole cloud; a coordinate that is not finite: NaN."""
     keep_RP = leave_out(cloud.folds, len(cloud.points_PD))
     norm_P = jnp.linalg.norm(jnp.asarray(cloud.points_PD, jnp.float32), axis=1)
@@ -48,4 +48,4 @@ def measure(cloud: Cloud) -> Values:
     }
 
 
-FAMILY = Family(of="cloud", measure=measure, quantities=QUANTITIES, coordinates={"ratio": RATIOS})
+FAMILY = Family(of="cloud", compute=compute, quantities=QUANTITIES, coordinates={"ratio": RATIOS})

@@ -72,7 +72,7 @@ QUANTITIES = {
 OF_COORDINATES = {name: quantity.read for name, quantity in QUANTITIES.items() if quantity.read}
 
 
-def measure(cloud: Cloud) -> Values:
+def compute(cloud: Cloud) -> Values:
     """Also the anisotropy without the top coordinates; NaN where no coordinate would be left."""
     cloud_PD, folds = cloud.points_PD, cloud.folds
     points = len(cloud_PD)
@@ -88,4 +88,4 @@ def measure(cloud: Cloud) -> Values:
     return values | {"anisotropy_left_out": outliers.anisotropy_left_out(cloud_PD, leave_out(folds, points))}
 
 
-FAMILY = Family(of="cloud", measure=measure, quantities=QUANTITIES, coordinates={"top": outliers.TOPS})
+FAMILY = Family(of="cloud", compute=compute, quantities=QUANTITIES, coordinates={"top": outliers.TOPS})

@@ -24,4 +24,4 @@ def head_vectors(heads: Heads, head: int) -> Values:
     return {name: x_NBTK.reshape(len(x_NBTK), -1, x_NBTK.shape[-1])[:, picked] for name, x_NBTK in of_head}
 
 
-FAMILY = Family(of="vectors", measure=head_vectors, quantities={}, nulls=())
+FAMILY = Family(of="vectors", compute=head_vectors, quantities={}, nulls=())

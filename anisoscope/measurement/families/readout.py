@@ -103,7 +103,7 @@ QUANTITIES = {
 OF_POINTS = {name: quantity.read for name, quantity in QUANTITIES.items() if quantity.read}
 
 
-def measure(
+def compute(
     clouds_NPD: Array,
     how: Readout,
     target_P: Array | None,
@@ -134,4 +134,4 @@ def measure(
     return values | over(of_cloud, clouds_NPD)
 
 
-FAMILY = Family(of="readout", measure=measure, quantities=QUANTITIES, nulls=("untrained",))
+FAMILY = Family(of="readout", compute=compute, quantities=QUANTITIES, nulls=("untrained",))

@@ -57,7 +57,7 @@ QUANTITIES = {
 RESAMPLED = {name: quantity.read for name, quantity in QUANTITIES.items() if quantity.read}
 
 
-def measure(cloud: Cloud) -> Values:
+def compute(cloud: Cloud) -> Values:
     values = over_sections(lambda one: {name: read(one) for name, read in RESAMPLED.items()}, cloud.searched)
     values["decimation"] = scale.decimation(cloud.points_PD, cloud.searched.whole)
     return of_enough(values, cloud.searched.whole)
@@ -65,7 +65,7 @@ def measure(cloud: Cloud) -> Values:
 
 FAMILY = Family(
     of="cloud",
-    measure=measure,
+    compute=compute,
     quantities=QUANTITIES,
     nulls=NULLS,
     neighbours=2 * scale.SCALES[-1],

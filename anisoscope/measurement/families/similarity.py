@@ -68,7 +68,7 @@ WITHOUT = {  # the quantity -> the same without the longest vectors
 QUANTITIES |= dict(WITHOUT.values())
 
 
-def measure(cloud: Cloud) -> Values:
+def compute(cloud: Cloud) -> Values:
     cloud_PD, folds = cloud.points_PD, cloud.folds
     values = over_folds(
         lambda keep_P: {name: read(cloud_PD, keep_P) for name, read in OF_KEPT.items()}, folds, cloud_PD.shape[0]
@@ -84,4 +84,4 @@ def measure(cloud: Cloud) -> Values:
     return values | {"log_partition_isotropy": similarity.log_partition_isotropy(cloud_PD, folds)}
 
 
-FAMILY = Family(of="cloud", measure=measure, quantities=QUANTITIES)
+FAMILY = Family(of="cloud", compute=compute, quantities=QUANTITIES)

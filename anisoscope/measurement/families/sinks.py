@@ -32,9 +32,9 @@ QUANTITIES = {
 }
 
 
-def measure(heads: Heads, folds: int, over: Callable[[Callable, Any], Any] = jax.lax.map) -> Values:
+def compute(heads: Heads, folds: int, over: Callable[[Callable, Any], Any] = jax.lax.map) -> Values:
     """Arrays (block, threshold, R); NaN where a head has no such weight. What is not read here XLA leaves out."""
-    values = attention.measure(heads, folds, over)
+    values = attention.compute(heads, folds, over)
 
     def rate(weight_NHR: Array) -> Array:
         known_N1R = jnp.isfinite(weight_NHR).all(axis=1)[:, None]
@@ -44,4 +44,4 @@ def measure(heads: Heads, folds: int, over: Callable[[Callable, Any], Any] = jax
     return {name: rate(values[of]) for name, of in OF.items()}
 
 
-FAMILY = Family(of="heads", measure=measure, quantities=QUANTITIES, coordinates={"threshold": THRESHOLDS})
+FAMILY = Family(of="heads", compute=compute, quantities=QUANTITIES, coordinates={"threshold": THRESHOLDS})

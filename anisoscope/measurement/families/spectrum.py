@@ -100,8 +100,8 @@ def readings(cloud_PD: Array, folds: int) -> Values:
     )
 
 
-def measure(cloud: Cloud) -> Values:
+def compute(cloud: Cloud) -> Values:
     return readings(cloud.points_PD, cloud.folds)
 
 
-FAMILY = Family(of="cloud", measure=measure, quantities=QUANTITIES)
+FAMILY = Family(of="cloud", compute=compute, quantities=QUANTITIES)

@@ -51,7 +51,7 @@ QUANTITIES = {
 }
 
 
-def measure(cloud: Cloud) -> Values:
+def compute(cloud: Cloud) -> Values:
     """Means over points, (R,); NaN where their places are not known."""
     points = len(cloud.points_PD)
     if cloud.places is None:
@@ -79,7 +79,7 @@ def measure(cloud: Cloud) -> Values:
 
 FAMILY = Family(
     of="cloud",
-    measure=measure,
+    compute=compute,
     quantities=QUANTITIES,
     coordinates={"from_position": trajectory.STRETCHES},
 )

@@ -20,7 +20,7 @@ QUANTITIES = {
 }
 
 
-def measure(cloud: Cloud) -> Values:
+def compute(cloud: Cloud) -> Values:
     """Its mean over windows, (R,); NaN where it is not known which window a point is of."""
     keep_RP = leave_out(cloud.folds, len(cloud.points_PD))
     if cloud.places is None:
@@ -31,4 +31,4 @@ def measure(cloud: Cloud) -> Values:
     return dict.fromkeys(QUANTITIES, mean_R)
 
 
-FAMILY = Family(of="cloud", measure=measure, quantities=QUANTITIES)
+FAMILY = Family(of="cloud", compute=compute, quantities=QUANTITIES)

@@ -101,7 +101,7 @@ def _of_batch(
     for family in map(FAMILIES.__getitem__, spec.settings.families):
         if family.of == "vectors":
             heads = _sample(activations_Z, 0, all_P, visible_STT[0]).heads
-            vectors |= family.measure(heads, spec.settings.projected_head)
+            vectors |= family.compute(heads, spec.settings.projected_head)
     return results_S, vectors
 
 

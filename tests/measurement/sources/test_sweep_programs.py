@@ -216,7 +216,7 @@ def test_a_family_from_outside_is_in_the_results_beside_what_was_measured_before
     old = {step: files.read_table(folder / "measurements" / f"{step}.nc").anisotropy for step in (0, 6)}
     words = {"long_name": "spread", "units": "activation^2", "formula": "E |x - E x|^2", "source": "a test"}
     quantity = Quantity(**words, resampling="jackknife")
-    family = Family(of="cloud", measure=spread, quantities={"spread": quantity}, nulls=of_cloud)
+    family = Family(of="cloud", compute=spread, quantities={"spread": quantity}, nulls=of_cloud)
     monkeypatch.setitem(FAMILIES, "toy", family)
     measured(replace(config, {"measure.families": ("spectrum", "toy"), "measure.nulls": of_cloud}), folder)
 

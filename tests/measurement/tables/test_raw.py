@@ -262,7 +262,7 @@ def test_a_merged_table_says_of_which_checkpoints_it_was_made():
 def test_a_family_that_is_added_is_measured_and_kept(monkeypatch):
     """Of another dimension, from outside: one entry is all that tables need to know."""
     quantity = Quantity(long_name="made up", formula="0", source="here", dims=("layer", "colour"))
-    family = Family(of="cloud", measure=dict, quantities={"made_up": quantity}, coordinates={"colour": ("red", "blue")})
+    family = Family(of="cloud", compute=dict, quantities={"made_up": quantity}, coordinates={"colour": ("red", "blue")})
     old = complete()
     monkeypatch.setitem(FAMILIES, "another", family)
     families = (*FAMILY_OF_NAMES, "another")
