@@ -21,16 +21,16 @@ QUANTITIES = {
         "skewness of the occurrences as a neighbour", "E (N - E N)^3 / sd(N)^3", (-math.inf, math.inf)
     ),
     "hub_never": _hubs("share of points that are nobody's neighbour", "share with N = 0", SHARE, "share_sections"),
-    "hub_most": _hubs("occurrences of the largest hub", f"max N / {hubness.COUNT}", NOT_NEGATIVE),
+    # no replicates: the largest of a section says nothing of how far that of the whole varies
+    "hub_most": _hubs("occurrences of the largest hub", f"max N / {hubness.COUNT}", NOT_NEGATIVE, ""),
 }
 
 
 def compute(cloud: Cloud) -> Values:
-    values = over_sections(
-        lambda one: dict(zip(QUANTITIES, hubness.hubs(one), strict=True)),
-        cloud.searched,
-    )
-    return of_enough(values, cloud.searched.whole)
+    """Arrays (R,), and of the largest hub a number."""
+    values = over_sections(lambda one: dict(zip(QUANTITIES, hubness.hubs(one), strict=True)), cloud.searched)
+    values = of_enough(values, cloud.searched.whole)
+    return values | {"hub_most": values["hub_most"][0]}
 
 
 FAMILY = Family(of="cloud", compute=compute, quantities=QUANTITIES, nulls=NULLS, neighbours=hubness.COUNT)
