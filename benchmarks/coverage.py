@@ -33,6 +33,7 @@ from anisoscope.measurement.panel import MEASURED, Sample, panel
 from anisoscope.measurement.resamples import Places, Types
 from anisoscope.measurement.tables import plateau
 from anisoscope.metrics import spectrum as spectral
+from anisoscope.metrics.readout import made
 from anisoscope.metrics.spectrum import Spectrum
 from anisoscope.utils.compiled import keep
 from benchmarks.rounds import hardware
@@ -53,8 +54,7 @@ SPECTRAL = {  # with what reads it off the spectrum of a population, which needs
 }
 DIMENSIONS = ("twonn", "twonn_mle", "gride 1", "gride 8", "gride 64", "levina_bickel")
 EXCESS = ("twonn excess", "gride 8 excess")  # over a Gaussian cloud of the same spectrum
-FAMILIES = tuple(name for name, family in families.FAMILIES.items() if family.of not in ("vectors", "readout"))
-UNREAD = {name for family in families.FAMILIES.values() if family.of == "readout" for name in family.quantities}
+FAMILIES = tuple(name for name, family in families.FAMILIES.items() if family.of != "vectors")
 SETTINGS = MeasureConfig(folds=FOLDS, families=FAMILIES, nulls=("gaussian",))
 SHOWN = {
     "neighbours": (1, 8, 64),
@@ -67,6 +67,7 @@ SHOWN = {
     "ratio": (3,),
     "from_position": (1, 4),
 }  # of the coordinates of a quantity
+READOUT = set(families.FAMILIES["readout"].quantities)  # of the cloud, where the output is the cloud under noise
 OF_TWO = {  # read of a second layer, the cloud under noise
     name for family in ("linearity", "imbalance", "alignment") for name in families.FAMILIES[family].quantities
 }
@@ -80,11 +81,11 @@ def parts_of(quantity: str) -> dict[str, tuple[int, ...]]:
     return {quantity: ()}
 
 
-METRICS = (  # all that have resamples, and need no unembedding
+METRICS = (  # all that have resamples
     *(
         name
         for quantity, about in quantities().items()
-        if about.resampling and quantity not in SAME | UNREAD
+        if about.resampling and quantity not in SAME
         for name in parts_of(quantity)
     ),
     *EXCESS,
@@ -128,10 +129,12 @@ def measure(cloud_GPD: jax.Array, key: jax.Array, metrics: tuple[str, ...]) -> d
     """The quantities of every batch, (G, R): what is not asked for here is not computed. Of gride all scales too.
 
     The cloud is one layer, compared with itself under noise, as one checkpoint with another; its first coordinates are
-    queries, the next ones keys, in windows of consecutive points under a causal mask. Of OF_TWO the cloud under noise
-    is a second layer.
+    queries, the next ones keys, in windows of consecutive points under a causal mask. Of OF_TWO and
+    READOUT the cloud under noise is a second layer, and an unembedding for LETTERS is drawn once.
     """
-    layers = 2 if OF_TWO & set(metrics) else 1
+    layers = 2 if (OF_TWO | READOUT) & set(metrics) else 1
+    unembedding_DV = np.random.default_rng(0).standard_normal((cloud_GPD.shape[-1], LETTERS.size))
+    read = made(unembedding_DV, "layer")
 
     def of_batch(batch: tuple[jax.Array, jax.Array]) -> dict[str, jax.Array]:
         cloud_PD, key = batch[0].astype(jnp.float32), batch[1]
@@ -140,7 +143,8 @@ def measure(cloud_GPD: jax.Array, key: jax.Array, metrics: tuple[str, ...]) -> d
         heads = Heads(q, k, jnp.arange(len(cloud_PD)), jnp.tril(jnp.ones((WINDOW, WINDOW), bool)))
         places = Places(*jnp.divmod(jnp.arange(len(cloud_PD)), WINDOW))
         clouds_LPD = jnp.stack([cloud_PD, cloud_PD + noise_PD])
-        sample = Sample(clouds_LPD[:layers], heads, places, types_of(len(cloud_PD)))
+        types = types_of(len(cloud_PD))
+        sample = Sample(clouds_LPD[:layers], heads, places, types, read, types.type_LP[0])
         found = panel({MEASURED: sample}, {"last": clouds_LPD[1:].repeat(layers, axis=0)}, SETTINGS, key)
         values = {name: flat(name, value) for name, value in found[MEASURED].items()}
         null = {f"{name} null": value for name, value in apart(found["gaussian"]).items()}
@@ -224,7 +228,7 @@ def run(name: str, member: Member, metrics: tuple[str, ...], points: int, draws:
     def of_draw(draw: int) -> dict[str, np.ndarray]:
         generator = np.random.default_rng(draw)
         cloud_GPD = np.stack([member.draw(generator, points) for _ in range(BATCHES)])
-        apart = [tuple(name for name in metrics if (name in OF_TWO) == two) for two in (False, True)]
+        apart = [tuple(name for name in metrics if (name in OF_TWO | READOUT) == two) for two in (False, True)]
         values = [measure(cloud_GPD, jax.random.key(draw), names) for names in apart if names]
         return jax.tree.map(np.asarray, functools.reduce(dict.__or__, values))
 

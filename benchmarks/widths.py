@@ -1,4 +1,4 @@
-"""Seconds by width: the spectrum with its jackknife, the outliers and TwoNN, beside NumPy and PyTorch.
+"""Seconds by width: the spectrum with its jackknife, outliers, TwoNN, anisotropy alone, beside NumPy and PyTorch.
 
     python -m benchmarks.widths [--points 4096] [--widths 256 1024 4096] [--rounds 3] [--cloud flat]
 
@@ -27,6 +27,7 @@ RATIOS = (  # ours, then what it is compared with
     ("spectrum", "PyTorch", "svdvals"),
     ("outliers", "ours", "spectrum"),
     ("TwoNN", "PyTorch", "cdist, topk"),
+    ("anisotropy alone", "NumPy", "eigvalsh"),
 )
 
 
@@ -64,6 +65,7 @@ def of_torch(x_PD: np.ndarray) -> dict[str, Callable[[], Any]]:
 def of_ours(x_PD: np.ndarray) -> dict[str, Callable[[], Any]]:
     import jax
 
+    from anisoscope import metrics
     from anisoscope.measurement.families import outliers, spectrum
     from anisoscope.measurement.resamples import Cloud
     from anisoscope.metrics import lapack
@@ -85,6 +87,7 @@ def of_ours(x_PD: np.ndarray) -> dict[str, Callable[[], Any]]:
         "spectrum": task(lambda x_PD: spectrum.readings(x_PD, FOLDS)),
         "outliers": task(lambda x_PD: outliers.compute(Cloud(x_PD, FOLDS, None))),
         "TwoNN": task(lambda x_PD: twonn(nearest_neighbours(x_PD))),
+        "anisotropy alone": lambda: float(metrics.anisotropy(on_device)),
     }
 
 

@@ -78,8 +78,7 @@ def test_every_quantity_with_resamples_is_asked_for():
     asked = {name.split()[0] for name in coverage.METRICS}
     left = {name for name, quantity in quantities().items() if quantity.resampling} - asked
     compared = {f"{kind}_{which}" for kind in comparison.KINDS for which in ("layers", "previous")}
-    assert left - compared == coverage.UNREAD  # which need an unembedding
-    assert compared <= left
+    assert left == compared
 
 
 def test_parts_are_where_their_names_say():
@@ -117,8 +116,11 @@ def test_each_coordinate_is_shown_apart():
 
 
 def test_a_second_layer_is_there_for_what_compares_two():
-    rows = coverage.run("gaussian 8 in 64", ZOO["gaussian 8 in 64"], ("linearity", "rsa_layers", "drift"), 256, 2)
+    rows = coverage.run(
+        "gaussian 8 in 64", ZOO["gaussian 8 in 64"], ("linearity", "rsa_layers", "readout_divergence", "drift"), 256, 2
+    )
     values = {row.metric: row.mean for row in rows}
     assert 0.5 < values["linearity"] < 1
     assert 0.5 < values["rsa_layers"] < 0.999
+    assert 0.01 < values["readout_divergence"] < 10
     assert values["drift"] < 0.5
