@@ -143,8 +143,8 @@ def measure(cloud_GPD: jax.Array, key: jax.Array, metrics: tuple[str, ...]) -> d
         heads = Heads(q, k, jnp.arange(len(cloud_PD)), jnp.tril(jnp.ones((WINDOW, WINDOW), bool)))
         places = Places(*jnp.divmod(jnp.arange(len(cloud_PD)), WINDOW))
         clouds_LPD = jnp.stack([cloud_PD, cloud_PD + noise_PD])
-        types = types_of(len(cloud_PD))
-        sample = Sample(clouds_LPD[:layers], heads, places, types, read, types.type_LP[0])
+        target_P = jax.random.choice(jax.random.fold_in(key, 1), LETTERS.size, (len(cloud_PD),), p=LETTERS)
+        sample = Sample(clouds_LPD[:layers], heads, places, types_of(len(cloud_PD)), read, target_P)
         found = panel({MEASURED: sample}, {"last": clouds_LPD[1:].repeat(layers, axis=0)}, SETTINGS, key)
         values = {name: flat(name, value) for name, value in found[MEASURED].items()}
         null = {f"{name} null": value for name, value in apart(found["gaussian"]).items()}
@@ -164,7 +164,7 @@ def types_of(points: int) -> Types:
 
 
 def flat(quantity: str, value: jax.Array) -> jax.Array:
-    """Without its layer, or its block and head: there is one of each. Of OF_TWO it is the last, or the first and it."""
+    """Without its layer, or block and head, of which there is one. OF_TWO: at the second layer, or from the first on."""
     sides = {"layer", "other_layer", "block", "head"} & set(quantities()[quantity].dims)
     if quantity in OF_TWO:
         return value[0, -1] if "other_layer" in sides else value[-1]
@@ -228,8 +228,8 @@ def run(name: str, member: Member, metrics: tuple[str, ...], points: int, draws:
     def of_draw(draw: int) -> dict[str, np.ndarray]:
         generator = np.random.default_rng(draw)
         cloud_GPD = np.stack([member.draw(generator, points) for _ in range(BATCHES)])
-        apart = [tuple(name for name in metrics if (name in OF_TWO | READOUT) == two) for two in (False, True)]
-        values = [measure(cloud_GPD, jax.random.key(draw), names) for names in apart if names]
+        programs = [tuple(name for name in metrics if (name in OF_TWO | READOUT) == two) for two in (False, True)]
+        values = [measure(cloud_GPD, jax.random.key(draw), names) for names in programs if names]
         return jax.tree.map(np.asarray, functools.reduce(dict.__or__, values))
 
     with ThreadPoolExecutor(os.cpu_count()) as pool:  # most of a search for many neighbours runs on one core

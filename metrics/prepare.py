@@ -69,7 +69,7 @@ def top_share(x_PD: Array) -> Array:
     """Of the uncentred scatter; `spectrum.anisotropy_uncentred` has a bisection, which has no gradient."""
     x_PD = of_unit_size(x_PD)
     square = x_PD.T @ x_PD if x_PD.shape[0] >= x_PD.shape[1] else x_PD @ x_PD.T
-    return top_eigenvalue(square) / jnp.trace(square)
+    return jnp.minimum(top_eigenvalue(square) / jnp.trace(square), 1.0)  # rounding
 
 
 def overlap(x_PD: Array, y_PE: Array, k: int) -> Array:

@@ -21,7 +21,7 @@ SHELLS = ("bash", "zsh", "fish")
 FURTHER = ("matched", "verdicts", "export", "replay", "verify")  # done where it is named
 LARGEST_FLAGFILE = 2**20  # bytes
 PAGE, ALL = "page", "all"  # what --help shows
-PATHS = ("config", "workdir", "figures", "status", "compare", "similarity")
+PATHS = {"config": ":", "workdir": "", "figures": "", "status": "", "compare": "", "similarity": "@"}  # what ends them
 OF_RUNS = ("config", "stages", "compare", "over", "distributed", "dry_run")  # which --similarity knows nothing of
 
 
@@ -111,8 +111,8 @@ def parse(words: list[str]) -> flags.FlagValues:
             raise UserError(f"--{name}={given[name].value!r} is no UTF-8, in which checkpoints are named; name another")
     for name in PATHS:
         value = given[name].value or ""
-        for path in [value] if isinstance(value, str) else [one.partition("@")[0] for one in value]:
-            if leads_nowhere(path):
+        for path in [value] if isinstance(value, str) else value:
+            if leads_nowhere(path.partition(PATHS[name])[0] if PATHS[name] else path):
                 raise UserError(f"--{name}={path}: links lead to each other; name another")
     if given["similarity"].present and len(given.similarity) != 2:
         raise UserError("--similarity compares two runs; name two folders, as --similarity=runs/a,runs/b@256")

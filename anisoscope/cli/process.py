@@ -78,6 +78,8 @@ def main(argv: list[str]) -> int:
         return fail(INTERRUPTED, 130)
     except Exception as error:
         why = (str(error).splitlines() or [type(error).__name__])[0][:200]
+        if "Symlink loop" in why:  # Python's own before 3.13, of a link inside of a folder
+            return fail(f"{why}: links lead to each other; name another folder", 2)
         if isinstance(error, AssertionError) and os.environ.get("JAX_PLATFORMS"):  # JAX's, without a word
             platforms = os.environ["JAX_PLATFORMS"]
             return fail(f"JAX_PLATFORMS={platforms}: there is no such device; name one that is there, or unset it", 2)

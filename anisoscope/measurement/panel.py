@@ -119,13 +119,13 @@ def panel_and_nearest(
 
     for family in _of(families, "heads"):
         heads_Z = _stacked([sample.heads for sample in samples.values()])
-        measure = functools.partial(family.compute, folds=settings.folds, over=over)
-        _add(values, samples, _if(whole, functools.partial(jax.lax.map, measure, heads_Z)))
+        compute = functools.partial(family.compute, folds=settings.folds, over=over)
+        _add(values, samples, _if(whole, functools.partial(jax.lax.map, compute, heads_Z)))
 
     for family in _of(families, "readout"):
         of = samples[MEASURED]
-        measure = functools.partial(family.compute, of.clouds_NPD, of.readout, of.target_P, settings.folds, over)
-        values[MEASURED].update(_if(whole, measure))
+        compute = functools.partial(family.compute, of.clouds_NPD, of.readout, of.target_P, settings.folds, over)
+        values[MEASURED].update(_if(whole, compute))
     return Found(values, nearest_N)
 
 

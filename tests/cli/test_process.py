@@ -52,7 +52,7 @@ def test_an_interruption_while_memory_is_collected_is_not_lost():
     assert (done.stdout, done.stderr) == ("heard\n", "")
 
 
-@pytest.mark.parametrize("flag", ["workdir={}", "compare={},{}", "similarity={},{}@8"])
+@pytest.mark.parametrize("flag", ["workdir={}", "compare={},{}", "similarity={},{}@8", "config={}:tiny"])
 def test_links_that_lead_to_each_other_are_one_line(flag, tmp_path):
     (tmp_path / "a").symlink_to("b")
     (tmp_path / "b").symlink_to("a")

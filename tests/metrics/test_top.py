@@ -40,7 +40,7 @@ def test_agrees_with_float64_and_decomposes_only_what_has_no_bound(name, decompo
     eigenvalues, bounded = SPECTRA[name]
     square = of_spectrum(eigenvalues)
     with jax.disable_jit():
-        value = top.top_eigenvalue(jnp.asarray(square, jnp.float32))
+        value = top._bounded(jnp.asarray(square, jnp.float32))
     np.testing.assert_allclose(value, np.linalg.eigvalsh(square)[-1], rtol=2e-6, atol=1e-30)
     assert (WIDTH not in decompositions) == bounded
 
@@ -50,7 +50,7 @@ def test_a_direction_that_the_iteration_never_sees_is_no_secret_to_the_bound(dec
     kept = np.linalg.qr(np.c_[start, np.random.default_rng(0).normal(size=(WIDTH, 1))])[0]
     square = 0.9 * np.outer(kept[:, 0], kept[:, 0]) + np.outer(kept[:, -1], kept[:, -1])
     with jax.disable_jit():
-        value = top.top_eigenvalue(jnp.asarray(square, jnp.float32))
+        value = top._bounded(jnp.asarray(square, jnp.float32))
     assert value == pytest.approx(1.0, rel=1e-6)
 
 
@@ -75,3 +75,22 @@ def test_anisotropy_of_a_wide_cloud_is_that_of_its_spectrum():
     x = (np.random.default_rng(0).normal(size=(600, WIDTH)) / RANK**0.5).astype(np.float32)
     eigenvalues = np.linalg.eigvalsh(np.cov(x.T.astype(np.float64)))
     assert metrics.anisotropy(x) == pytest.approx(eigenvalues[-1] / eigenvalues.sum(), rel=2e-6)
+
+
+def test_of_values_whose_squares_vanish_nothing_is_certified(decompositions):
+    square = 1e-25 * of_spectrum(1 / RANK)
+    with jax.disable_jit():
+        value = top._bounded(jnp.asarray(square, jnp.float32))
+    assert value == pytest.approx(1e-25, rel=1e-5)
+
+
+def test_in_float64_too():
+    with jax.enable_x64(True):
+        square = jnp.asarray(of_spectrum(1 / RANK))
+        assert top.top_eigenvalue(square) == pytest.approx(1.0, rel=1e-6)
+        assert top.top_eigenvalue(square.astype(jnp.float32)) == pytest.approx(1.0, rel=1e-6)
+
+
+def test_a_share_is_at_most_one():
+    line = np.random.default_rng(0).normal(size=(600, 1)) * np.random.default_rng(1).normal(size=WIDTH)
+    assert 1 - 1e-6 < metrics.anisotropy(line) <= 1
