@@ -164,7 +164,7 @@ def types_of(points: int) -> Types:
 
 
 def flat(quantity: str, value: jax.Array) -> jax.Array:
-    """Without its layer, or block and head, of which there is one. OF_TWO: at the second layer, or from the first on."""
+    """Without its layer, or block and head, of which there is one. OF_TWO: at the second layer, from the first on."""
     sides = {"layer", "other_layer", "block", "head"} & set(quantities()[quantity].dims)
     if quantity in OF_TWO:
         return value[0, -1] if "other_layer" in sides else value[-1]
