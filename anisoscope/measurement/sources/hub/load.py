@@ -191,7 +191,7 @@ def load(place: Place, weights: WeightsConfig) -> Loaded:
     gguf = "gguf_file" in place.given
     options = {"dtype": getattr(torch, weights.dtype), "output_loading_info": True}
     options["attn_implementation"] = way_of(adapter)
-    options |= {} if gguf else {"use_safetensors": True}
+    options |= {"config": settings} if gguf else {"use_safetensors": True}  # not parsed again, which takes seconds
     options |= {"device_map": weights.device_map} if weights.device_map else {}
     kind = class_of(settings, adapter, gguf)
     model, info = _attempt(place, lambda: kind.from_pretrained(place.name, **place.given, **_safe(), **options))

@@ -3,12 +3,13 @@
 Letters: G probe batches.
 """
 
+import dataclasses
 from collections.abc import Callable
 from typing import Any, NamedTuple
 
 import numpy as np
 
-from anisoscope.config.measure import FAMILIES
+from anisoscope.config.measure import FAMILIES, MeasureConfig
 from anisoscope.config.pretrained import PretrainedConfig, steps
 from anisoscope.measurement.sources import extracted
 from anisoscope.measurement.sources.activations import Measured, inputs_of
@@ -41,10 +42,14 @@ class Plan(NamedTuple):
     def reported(self) -> bool:
         return self.config.hidden_states == "reported"
 
-    def inputs(self, g: int) -> np.ndarray:
+    def settings(self, again: bool) -> MeasureConfig:
+        """What is measured of a batch; read `again`, for the noise floor, without null models."""
+        return dataclasses.replace(self.config.measure, nulls=()) if again else self.config.measure
+
+    def inputs(self, g: int, again: bool = False) -> np.ndarray:
         """The windows of a batch, and shuffled ones where they are a null model, (Z, W, T)."""
         probe = self.windows.probe
-        return np.stack([probe.tokens_GWT[g], probe.shuffled_GWT[g]][: len(inputs_of(self.config.measure))])
+        return np.stack([probe.tokens_GWT[g], probe.shuffled_GWT[g]][: len(inputs_of(self.settings(again)))])
 
 
 def place_of(config: PretrainedConfig, step: int) -> Place:
@@ -52,19 +57,20 @@ def place_of(config: PretrainedConfig, step: int) -> Place:
 
 
 def by_batch(
-    plan: Plan, last: bool, read: Callable[[int, int, bool], Any], compute: Callable[[int, Any], Measured]
+    plan: Plan, last: bool, read: Callable[[int, int, bool], Any], compute: Callable[[int, Any, bool], Measured]
 ) -> tuple[Measured, dict[str, float]]:
-    """compute(g, read(g, windows at a time, plain)) of every batch; of the `last` revision also the noise floor.
+    """compute(g, read(g, windows at a time, again), again) of every batch; of the `last` revision also the noise floor.
 
-    That is how far values move when the first batch is read once more, a window at a time and without a fused kernel.
+    That is how far values move when the first batch is read again, a window at a time and without a fused kernel: those
+    of all positions, without null models.
     """
     size, measured, noise = plan.config.pretrained.batch_size, [], {}
     with bar(None, plan.bar, "part", total=2 * (plan.config.measure.batches + last)) as parts:
 
-        def one(g: int, size: int, plain: bool) -> Measured:
-            inputs = read(g, size, plain)
+        def one(g: int, size: int, again: bool) -> Measured:
+            inputs = read(g, size, again)
             parts.update()
-            result = compute(g, inputs)
+            result = compute(g, inputs, again)
             parts.update()
             return result
 

@@ -129,20 +129,19 @@ def _of_stream(
     last: bool,
     beside: Residuals,
 ) -> tuple[Measured, dict[str, float]]:
-    settings, probe = plan.config.measure, plan.windows.probe
-
-    def read(g: int, size: int, plain: bool) -> Activations:
-        inputs = activations(loaded, plan.inputs(g), size, plan.heads, plain, plan.reported)
-        if not plain:
+    def read(g: int, size: int, again: bool) -> Activations:
+        inputs = activations(loaded, plan.inputs(g, again), size, plan.heads, again, plan.reported)
+        if not again:
             beside.keep(step, g, inputs.resid_ZNWTD[0])
         return inputs
 
-    def compute(g: int, inputs: Activations) -> Measured:
-        others = beside.beside(step, g)
+    def compute(g: int, inputs: Activations, again: bool) -> Measured:
+        others, sets = beside.beside(step, g), slice(1 if again else None)
         of = model
         if model.readout is not None:
-            of = model._replace(target_ZWT=logits.targets(plan.inputs(g), plan.windows.fixed_T))
-        return extracted.measure_batch(g, inputs, others, probe.picks_SGP[:, g], visible, settings, of)
+            of = model._replace(target_ZWT=logits.targets(plan.inputs(g, again), plan.windows.fixed_T))
+        picks_SP, settings = plan.windows.probe.picks_SGP[sets, g], plan.settings(again)
+        return extracted.measure_batch(g, inputs, others, picks_SP, visible[sets], settings, of)
 
     return by_batch(plan, last, read, compute)
 
@@ -169,14 +168,15 @@ def of_clouds(
     context = plan.windows.places_GWT.shape[2]
     visible = visible_sets(np.ones((1, context, context), bool), plan.windows)
 
-    def read(g: int, size: int, plain: bool) -> Activations:
-        x_ZNWTD = clouds(plan.inputs(g), size, plain)
+    def read(g: int, size: int, again: bool) -> Activations:
+        x_ZNWTD = clouds(plan.inputs(g, again), size, again)
         none = np.zeros((len(x_ZNWTD), 1, 1, 1, 1, 1), np.float32)
         return Activations(x_ZNWTD, none, none)
 
-    def compute(g: int, inputs: Activations) -> Measured:
-        picks_SP = plan.windows.probe.picks_SGP[:, g]
-        return extracted.measure_batch(g, inputs, {}, picks_SP, visible, plan.config.measure)
+    def compute(g: int, inputs: Activations, again: bool) -> Measured:
+        sets = slice(1 if again else None)
+        picks_SP = plan.windows.probe.picks_SGP[sets, g]
+        return extracted.measure_batch(g, inputs, {}, picks_SP, visible[sets], plan.settings(again))
 
     measured, noise = by_batch(plan, last, read, compute)
     attributes = attributes | ({"noise_floor": json.dumps(noise)} if last else {})

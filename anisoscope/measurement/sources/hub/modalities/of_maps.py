@@ -16,17 +16,17 @@ from anisoscope.measurement.sources.hub.residuals import Residuals
 
 
 def measured(plan: Plan, loaded: Loaded, step: int, last: bool, beside: Residuals) -> tuple[Measured, dict[str, float]]:
-    settings = plan.config.measure
+    seed = plan.config.measure.seed
 
-    def read(g: int, size: int, plain: bool) -> list[np.ndarray]:
-        clouds_N = maps.clouds(loaded, plan.inputs(g), picked(plan.windows, settings.seed, g), size)
-        if not plain:
+    def read(g: int, size: int, again: bool) -> list[np.ndarray]:
+        clouds_N = maps.clouds(loaded, plan.inputs(g, again), picked(plan.windows, seed, g), size)
+        if not again:
             beside.keep(step, g, maps.padded(clouds_N)[0])
         return clouds_N
 
-    def compute(g: int, clouds_N: list[np.ndarray]) -> Measured:
-        at = picked(plan.windows, settings.seed, g)
-        return Measured(maps.measure_batch(g, clouds_N, beside.beside(step, g), at, settings), {})
+    def compute(g: int, clouds_N: list[np.ndarray], again: bool) -> Measured:
+        at = picked(plan.windows, seed, g)
+        return Measured(maps.measure_batch(g, clouds_N, beside.beside(step, g), at, plan.settings(again)), {})
 
     return by_batch(plan, last, read, compute)
 
