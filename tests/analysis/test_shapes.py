@@ -68,6 +68,12 @@ def test_straightening_valley_and_linearity_are_of_the_last_checkpoint_and_of_bl
     assert found.last_linearity == pytest.approx(0.9)
 
 
+def test_a_single_block_straightens_nothing_between_blocks():
+    found = shapes(table((0, 10), turning_angle=[[0, 0], [2.1, 1.9]])).sel(positions="all")
+    assert np.isnan(found.straightening_blocks)
+    assert found.straightening_whole == pytest.approx(2.1 - 1.9)
+
+
 PLANTED = {  # a word -> a table that shows it, one that does not
     "bell": ({"anisotropy": [[9, 0.1, 0.3, 0.2]]}, {"anisotropy": [[0, 0.4, 0.3, 0.2]]}),
     "bell with the embedding": ({"anisotropy": [[0.1, 0.4, 0.3, 0.2]]}, {"anisotropy": [[0.5, 0.4, 0.3, 0.2]]}),

@@ -3,6 +3,7 @@
 import json
 import subprocess
 import sys
+from types import SimpleNamespace
 
 import pytest
 
@@ -23,6 +24,14 @@ def test_output_that_is_closed_is_no_traceback(monkeypatch):
     monkeypatch.setattr(sys, "stderr", None)
     assert process.main(["main.py", "--version"]) == 0
     assert process.main(["main.py", "--wrkdir"]) == 2
+
+
+def test_the_line_of_an_error_is_written_in_one_piece(monkeypatch):
+    """Threads of JAX write to the same stream."""
+    pieces = []
+    monkeypatch.setattr(sys, "stderr", SimpleNamespace(write=pieces.append, flush=lambda: None))
+    assert process.fail("two\nlines", 2) == 2
+    assert [piece for piece in pieces if piece] == ["error: two lines\n"]
 
 
 INTERRUPTED_WHILE_COLLECTING = """

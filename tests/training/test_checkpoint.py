@@ -76,8 +76,10 @@ def test_what_is_being_saved_may_change_and_is_told_once_it_is_whole(tmp_path):
         store.wait()
         assert_same(store.restore_params(3), expected)
         store.begin(4, expected, train | {"step": jnp.int32(4)})
+        assert len(store.check(4)) == 64  # which waits for what is being written
+        store.begin(5, expected, train | {"step": jnp.int32(5)})
         deadline = time.monotonic() + 60
-        while not any("checkpoints/4" in path for path in manifest.read(tmp_path).states):
+        while not any("checkpoints/5" in path for path in manifest.read(tmp_path).states):
             assert time.monotonic() < deadline
             store.settle()
     assert archive.examine(tmp_path, None).wrong == {}
