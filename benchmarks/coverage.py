@@ -8,7 +8,6 @@ expectation (its mean over all draws), which an honest interval holds whatever t
 """
 
 import argparse
-import dataclasses
 import functools
 import os
 import time
@@ -36,11 +35,11 @@ from anisoscope.metrics import spectrum as spectral
 from anisoscope.metrics.readout import made
 from anisoscope.metrics.spectrum import Spectrum
 from anisoscope.utils.compiled import keep
+from benchmarks.coverage_rows import Row, overview, row_of, table
 from benchmarks.rounds import hardware
 from tests.zoo import WINDOW, ZOO, Member, gaussian
 
 BATCHES, FOLDS = 4, 8
-LOW, HIGH = 0.92, 0.98  # what a nominal 95 % may measure
 SPECTRAL = {  # with what reads it off the spectrum of a population, which needs no correction
     "anisotropy": spectral.anisotropy,
     "participation_ratio": spectral.participation_ratio,
@@ -97,31 +96,6 @@ GROWTH = {  # with dimension and number of points
     **{name: (ZOO[name], tuple(SPECTRAL)) for name in ("gaussian 8 in 64", "power law in 64")},
 }
 GROWTH_POINTS = (512, 4096)
-
-
-@dataclasses.dataclass(frozen=True)
-class Row:
-    metric: str
-    cloud: str
-    points: int
-    truth: float  # NaN where unknown
-    mean: float  # over draws: the expectation
-    of_truth: float  # share of the draws whose interval holds it
-    of_expectation: float
-    half_width: float  # mean over draws
-    found: float = 1.0  # share of the draws that have a value
-
-    @property
-    def bias(self) -> float:
-        """Relative to the truth; NaN where that is unknown or zero but for rounding."""
-        return self.mean / self.truth - 1 if abs(self.truth) > 1e-6 else np.nan
-
-    @property
-    def verdict(self) -> str:
-        if np.isnan(self.of_expectation):
-            return "no value"
-        words = "too narrow" if self.of_expectation < LOW else "too wide" if self.of_expectation > HIGH else ""
-        return words if self.found == 1 else f"{words} ({self.found:.0%} of the draws have one)".strip()
 
 
 @functools.partial(jax.jit, static_argnames="metrics")
@@ -206,22 +180,6 @@ def score(
     return row_of(metric, cloud, truth, summary, points)
 
 
-def row_of(metric: str, cloud: str, truth: float, summary: Summary, points: int) -> Row:
-    found_N = ~np.isnan(summary.mean)  # not every draw has a plateau
-    mean_N, low_N, high_N = (value_N[found_N] for value_N in (summary.mean, summary.low, summary.high))
-    if not found_N.any():
-        return Row(metric, cloud, points, truth, *[np.nan] * 4, 0.0)
-    expectation = float(mean_N.mean())
-
-    def share(value: float) -> float:
-        if np.isnan(value) or np.isnan(low_N).any():
-            return np.nan
-        return float(((low_N <= value) & (value <= high_N)).mean())
-
-    half_width = float((high_N - low_N).mean() / 2)
-    return Row(metric, cloud, points, truth, expectation, share(truth), share(expectation), half_width, found_N.mean())
-
-
 def run(name: str, member: Member, metrics: tuple[str, ...], points: int, draws: int) -> list[Row]:
     """Rows of one cloud; draw n is a function of n alone."""
 
@@ -250,32 +208,6 @@ def run(name: str, member: Member, metrics: tuple[str, ...], points: int, draws:
         values = all_draws(metric.removesuffix(" excess"))
         rows.append(score(metric, name, known.get(metric, np.nan), values, points, null))
     return rows
-
-
-def table(rows: list[Row]) -> str:
-    lines = [
-        "| metric | cloud | points | truth | mean estimate | bias | covers the truth | expectation | half-width | |",
-        "|---|---|---|---|---|---|---|---|---|---|",
-    ]
-    for row in rows:
-        values = [f"{row.truth:.4g}", f"{row.mean:.4g}", f"{row.bias:+.1%}", f"{row.of_truth:.0%}"]
-        values += [f"{row.of_expectation:.1%}", f"{row.half_width:.2g}", row.verdict]
-        shown = ["" if value.strip("+%") == "nan" else value for value in values]
-        lines.append("| " + " | ".join([row.metric, row.cloud, str(row.points), *shown]) + " |")
-    return "\n".join(lines)
-
-
-def overview(rows: list[Row]) -> str:
-    """Of each metric: the coverages of its expectation over the clouds, and its bias where the truth is known."""
-    lines = ["| metric | covers its expectation | on clouds within 92-98 % | bias |", "|---|---|---|---|"]
-    for metric in dict.fromkeys(row.metric for row in rows):
-        mine = [row for row in rows if row.metric == metric]
-        covers = [row.of_expectation for row in mine if not np.isnan(row.of_expectation)]
-        bias = [row.bias for row in mine if not np.isnan(row.bias)]
-        spans = [f"{min(values):.1%} to {max(values):.1%}" if values else "" for values in (covers, bias)]
-        within = sum(LOW <= value <= HIGH for value in covers)
-        lines.append(f"| {metric} | {spans[0]} | {within} of {len(covers)} | {spans[1]} |")
-    return "\n".join(lines)
 
 
 def main() -> None:
