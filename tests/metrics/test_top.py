@@ -91,6 +91,8 @@ def test_in_float64_too():
         assert top.top_eigenvalue(square.astype(jnp.float32)) == pytest.approx(1.0, rel=1e-6)
 
 
-def test_a_share_is_at_most_one():
-    line = np.random.default_rng(0).normal(size=(600, 1)) * np.random.default_rng(1).normal(size=WIDTH)
+@pytest.mark.parametrize("seed", range(3))
+def test_a_share_is_at_most_one(seed):
+    """Of a line rounding puts it above for some."""
+    line = np.random.default_rng(seed).normal(size=(600, 1)) * np.random.default_rng(seed + 1).normal(size=WIDTH)
     assert 1 - 1e-6 < metrics.anisotropy(line) <= 1
