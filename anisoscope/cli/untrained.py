@@ -17,13 +17,12 @@ from anisoscope.config.pretrained_models import ModelsConfig
 from anisoscope.config.untrained import UntrainedConfig
 from anisoscope.measurement import similarity
 from anisoscope.measurement.sources import two_runs, vectors
-from anisoscope.measurement.sources.probe import POSITION_SETS
 from anisoscope.measurement.sources.untrained import blocks as untrained
 from anisoscope.measurement.tables import files
 from anisoscope.plot import draw, papers
 from anisoscope.plot.report import page
 from anisoscope.tangents.curved import tables as curved
-from anisoscope.utils import folder, keeping, mesh
+from anisoscope.utils import folder, keeping
 from anisoscope.utils.errors import RunError, UserError
 from anisoscope.utils.files import read_json
 from anisoscope.utils.stop import Stop
@@ -83,7 +82,6 @@ def vectors_of_file(config: vectors.VectorsConfig, request: Request) -> None:
 def pretrained_model(config: PretrainedConfig, request: Request) -> None:
     """Measure and draw a pretrained model: one folder, without a log of a training, whose name it bears."""
     root, wanted, to = begun(request)
-    mesh.take_cores_for_devices(len(POSITION_SETS))
     keep_compiled(config.data.cache)
     title = root.name or request.title
     wanted = with_tangents([config], wanted)
@@ -132,7 +130,6 @@ def similarity_of_runs(first: str, second: str, workdir: str | None, figures: st
 def pretrained_models(config: ModelsConfig, request: Request) -> None:
     """Measure and draw a list of them: a folder for each, and the figures of a paper of all that are measured."""
     root, wanted, to = begun(request)
-    mesh.take_cores_for_devices(len(POSITION_SETS))
     keep_compiled(config.data.cache)
     if "measure" in wanted:
         with needing_torch():

@@ -4,6 +4,7 @@ A CPU is one device, whose cores XLA keeps busy in products and element-wise wor
 measuring consists, it uses one of them. So measuring takes every core for a device of its own, and training does not.
 """
 
+import concurrent.futures
 import math
 import os
 from collections.abc import Callable
@@ -30,8 +31,7 @@ def take_cores_for_devices(most: int) -> None:
     if _cores or "xla_force_host_platform_device_count" in flags:
         return
     os.environ["XLA_FLAGS"] = f"{PATIENT} {flags}"  # of the same flag twice XLA takes the last
-    here = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
-    jax.config.update("jax_num_cpu_devices", min(here, most))
+    jax.config.update("jax_num_cpu_devices", min(cores(), most))
     _cores = jax.default_backend() == "cpu"
 
 
@@ -90,6 +90,24 @@ def parameter_sharding(mesh: jax.sharding.Mesh, tree: Any) -> Any:
 
 def batch_sharding(mesh: jax.sharding.Mesh) -> NamedSharding:
     return NamedSharding(mesh, P(AXES))
+
+
+def share_out(work: Callable[[int, Any], Any], given: Any, count: int) -> list[Any]:
+    """work(number, given) of every number below `count`, in NumPy.
+
+    As many at once as there are devices, each with its copy of what is given, or as a CPU has cores, of one copy.
+    """
+    places = own(devices())[:count]
+    if jax.default_backend() == "cpu":
+        places = places[:1] * min(cores(), count)
+    copies = {place: jax.device_put(given, place) for place in places}
+    with concurrent.futures.ThreadPoolExecutor(len(places)) as threads:
+        return list(threads.map(lambda n: jax.device_get(work(n, copies[places[n % len(places)]])), range(count)))
+
+
+def cores() -> int:
+    """That this process may use."""
+    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 
 
 def over_units(mesh: jax.sharding.Mesh) -> Callable[[Callable], Callable]:

@@ -9,18 +9,16 @@ from typing import Any, NamedTuple
 
 import jax
 import numpy as np
-from jax.sharding import NamedSharding
-from jax.sharding import PartitionSpec as P
 
 from anisoscope.config.measure import MeasureConfig
 from anisoscope.measurement.families.entries import FAMILIES
 from anisoscope.measurement.panel import bytes_of_cloud
 from anisoscope.measurement.sources.activations import Batches, Measured, Read, Spec, inputs_of, keys, measure_batches
+from anisoscope.metrics import lapack
 from anisoscope.metrics.readout import Readout
 from anisoscope.utils import mesh
 from anisoscope.utils.layout import MeshConfig
 
-COPIED = 1 << 30  # bytes of vectors: up to so many each device holds a copy, and takes sets of positions of its own
 # resid_ZNWTD, q_ZNWTHK, k_ZNWTHK; None: no family reads queries and keys
 Arrays = tuple[np.ndarray, np.ndarray | None, np.ndarray | None]
 
@@ -54,15 +52,15 @@ def measure_batch(
     shape, are one program. ValueError where these do not fit together.
     """
     _check(inputs, picks_SP, settings, beside)
-    devices = mesh.make_mesh(MeshConfig())
-    if sum(x_ZN.nbytes for x_ZN in inputs if x_ZN is not None) + beside.nbytes <= COPIED:
-        devices = mesh.measuring_mesh(1, len(picks_SP)) or devices
     windows, width = tuple(None if x_ZN is None else x_ZN[None] for x_ZN in inputs), inputs[0].shape[-1]
-    one = Batches(windows, keys(settings)[batch : batch + 1], picks_SP[:, None], visible_STT)
-    given = jax.device_put((beside, others, one), NamedSharding(devices, P()))
-    return jax.device_get(
-        _computation(settings, devices, bytes_of_cloud(settings.points, width, settings.families))(*given)
-    )
+    program = _computation(settings, bytes_of_cloud(settings.points, width, settings.families))
+
+    def of_set(s: int, given: tuple) -> Measured:
+        return program(*given, picks_SP[s], visible_STT[s])
+
+    given, sets = (beside, others, windows, keys(settings)[batch : batch + 1]), len(picks_SP)
+    with lapack.threads_for(0 if sets > 1 else min(settings.points, width)):
+        return _side_by_side(mesh.share_out(of_set, given, sets), axis=1)
 
 
 def _check(inputs: Arrays, picks_SP: np.ndarray, settings: MeasureConfig, beside: Beside) -> None:
@@ -84,19 +82,24 @@ def _check(inputs: Arrays, picks_SP: np.ndarray, settings: MeasureConfig, beside
 
 def joined(batches: list[Measured]) -> Measured:
     """Of all batches: values side by side, vectors of the first."""
-    return Measured(
-        jax.tree.map(lambda *values: np.concatenate(values), *(one.values for one in batches)), batches[0].vectors
-    )
+    return _side_by_side(batches, axis=0)
+
+
+def _side_by_side(parts: list[Measured], axis: int) -> Measured:
+    values = jax.tree.map(lambda *values: np.concatenate(values, axis), *(one.values for one in parts))
+    return Measured(values, parts[0].vectors)
 
 
 @functools.cache
-def _computation(settings: MeasureConfig, devices: jax.sharding.Mesh, bytes_of_one: int) -> Callable[..., Measured]:
-    over_units = mesh.over_units(devices) if devices.axis_names == mesh.UNITS else lambda work: work
-    over_clouds = mesh.over_clouds(MeshConfig(), bytes_of_one)
+def _computation(settings: MeasureConfig, bytes_of_one: int) -> Callable[..., Measured]:
+    """Of one batch and one set of positions."""
 
     def activate(beside: Beside, others: Any, activations_Z: Any) -> tuple:
         return Read(*activations_Z, beside.readout, beside.target_ZWT, beside.bias_NHTT), others
 
-    spec = Spec(activate, settings, over_units, over_clouds)
-    # Values stay where they are made: to gather them, devices would wait for one another.
-    return jax.jit(functools.partial(measure_batches, spec))
+    spec = Spec(activate, settings, over_clouds=mesh.over_clouds(MeshConfig(), bytes_of_one))
+
+    def measure(beside: Beside, others: Any, windows: tuple, key_G: Any, picks_P: Any, visible_TT: Any) -> Measured:
+        return measure_batches(spec, beside, others, Batches(windows, key_G, picks_P[None, None], visible_TT[None]))
+
+    return jax.jit(measure)

@@ -36,7 +36,6 @@ from anisoscope.measurement.sources.hub.revision import guarded, of_clouds, reco
 from anisoscope.measurement.sources.hub.revisions import attributes
 from anisoscope.measurement.sources.hub.texts import Text, parts_of, text_of
 from anisoscope.measurement.tables import join
-from anisoscope.metrics import lapack
 from anisoscope.utils.errors import UserError
 from anisoscope.utils.settings import choose, once, replace
 
@@ -76,8 +75,7 @@ def of_model(
         with load.settled():
             loaded, tokenizer = opened(model, tokenizer, config, hook_points is not None)
             modules = None if hook_points is None else hooked.modules_of(loaded.model, hook_points)
-            rows = min(options.points, getattr(getattr(loaded.model, "config", None), "hidden_size", 0))
-            with reading(loaded), lapack.threads_for(rows):
+            with reading(loaded):
                 if options.padding or pools:
                     return of_texts(loaded, tokenizer, texts, config, modules, options)
                 text = text_of(texts)
