@@ -30,10 +30,6 @@ class Beside(NamedTuple):
     readout: Readout | None = None
     target_ZWT: np.ndarray | None = None
 
-    @property
-    def nbytes(self) -> int:
-        return sum(x.nbytes for x in jax.tree.leaves(self))
-
 
 def measure_batch(
     batch: int,
@@ -48,8 +44,8 @@ def measure_batch(
 
     `inputs` are the activations of what `inputs_of(settings)` names, in that order; `others` the residual streams
     (N, W, T, D) of the same windows to compare with. `picks_SP` are places in the windows: fold after fold of whole
-    windows, as many of each. Sets of positions are shared out to the devices; all batches, and all models of one
-    shape, are one program. ValueError where these do not fit together.
+    windows, as many of each. Sets of positions are shared out to cores or devices; all batches, and all models
+    of one shape, are one program. ValueError where these do not fit together.
     """
     _check(inputs, picks_SP, settings, beside)
     windows, width = tuple(None if x_ZN is None else x_ZN[None] for x_ZN in inputs), inputs[0].shape[-1]
