@@ -35,17 +35,15 @@ def check_program(config: RunConfig, corpus: Corpus) -> tuple[jax.sharding.Mesh,
     devices = mesh.make_mesh(config.mesh)
     rows = config.train.batch_size // config.train.accumulate
     if rows % devices.size:
-        raise UserError(
-            f"train.batch_size / train.accumulate gives micro-batches of {rows} windows; "
-            f"it must be a multiple of the {devices.size} devices"
-        )
+        words = f"micro-batches of {rows} windows; it must be a multiple of the {devices.size} devices"
+        raise UserError(f"train.batch_size / train.accumulate gives {words}")
     evaluate.check_evaluation(config, corpus, rows)
     return devices, rows
 
 
 def make_program(config: RunConfig, corpus: Corpus) -> Program:
     devices, rows = check_program(config, corpus)
-    by_batch, everywhere = mesh.batch_sharding(devices), NamedSharding(devices, P())
+    by_batch, everywhere = NamedSharding(devices, P(mesh.AXES)), NamedSharding(devices, P())
 
     # One seed: how its state begins and where it lies, and its next `count` steps.
     model = transformer.build(config.model, corpus.vocab_size)
@@ -65,7 +63,7 @@ def make_program(config: RunConfig, corpus: Corpus) -> Program:
 
     # All seeds: their states on a new first axis, each lying as it would alone.
     weights, data = zip(*seeds(config.train), strict=True)
-    stacked = mesh.stacked_sharding(alone)
+    stacked = jax.tree.map(lambda one: NamedSharding(one.mesh, P(None, *one.spec)), alone)
     stack = jax.jit(lambda states: jax.tree.map(lambda *leaves: jnp.stack(leaves), *states), out_shardings=stacked)
 
     def together(work: Callable) -> Callable:

@@ -9,8 +9,6 @@ FULL = {errno.ENOSPC, errno.EDQUOT, errno.EFBIG}
 EXHAUSTED = {errno.EMFILE, errno.ENFILE}  # files open at once: says nothing of the file that is read
 FORBIDDEN = {errno.EACCES, errno.EPERM}
 RESUMES = "and the same command resumes there"
-
-
 UNSTOPPABLE = "unstoppable"  # name of a thread in the middle of a compilation: a process ends without it
 
 

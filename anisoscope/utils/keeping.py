@@ -30,9 +30,8 @@ class _Keeper:
         lines = b""
         for entry in entries:
             last = self.last(entry.path)
-            if entry._replace(session=0) == (
-                last._replace(session=0) if last else manifest.Entry(entry.path, None, "")
-            ):
+            known = (last or manifest.Entry(entry.path, None, ""))._replace(session=0)
+            if entry._replace(session=0) == known:
                 continue
             self.begin()
             entry = entry._replace(session=self.session)
@@ -84,7 +83,6 @@ class _Keeper:
             self.manifest.states[name] = [manifest.entry_of(path, name, last)._replace(session=last.session)]
 
     def compact(self, ended: bool = True) -> None:
-        """Write it anew, shortest."""
         self.manifest.guard, lines = "", []
         for values in self.manifest.lines():
             if ended or "end" not in values:

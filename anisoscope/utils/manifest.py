@@ -47,7 +47,6 @@ class Manifest:
         self.ended = True  # whether the last session was not killed
         self.damaged: list[int] = []  # lines
         self.guard = ""  # of the last line
-        self.there = False
 
     def add(self, entry: Entry) -> None:
         self.states[entry.path] = [*self.states.get(entry.path, []), entry][-2:]
@@ -106,11 +105,10 @@ def read(folder: pathlib.Path) -> Manifest:
     except (OSError, ValueError) as error:
         if isinstance(error, OSError) and error.errno in EXHAUSTED:
             raise
-        manifest.damaged, manifest.there, manifest.ended = [0], True, False
+        manifest.damaged, manifest.ended = [0], False
         return manifest
     *lines, rest = content.split(b"\n")
-    manifest.there, manifest.ended = True, False
-    newest = None
+    manifest.ended, newest = False, None
     for number, line in enumerate(lines, 1):
         text, _, digits = line.rpartition(b"\t")
         good = digits.decode(errors="replace") == guard(manifest.guard, text)
@@ -123,9 +121,8 @@ def read(folder: pathlib.Path) -> Manifest:
             manifest.damaged.append(number)
     if manifest.ended and rest:  # a kill leaves a line cut short where there is no end yet
         manifest.damaged.append(len(lines) + 1)
-    if (
-        not manifest.ended and len(states := manifest.states.get(newest or "", ())) == 1
-    ):  # a kill may have come before the file
+    states = manifest.states.get(newest or "", ())
+    if not manifest.ended and len(states) == 1:  # a kill may have come before the file
         manifest.states[newest] = [Entry(newest, None, ""), *states]
     return manifest
 
@@ -135,9 +132,8 @@ def _take(manifest: Manifest, values: dict[str, Any]) -> str | None:
     manifest.ended = "end" in values
     if "session" in values and "path" not in values:
         number = values.pop("session")
-        if not (_whole(number) and number < MOST_SESSIONS and isinstance(values.get("settings", {}), dict)):
-            raise ValueError("it is no session")
-        if not all(isinstance(values.get(name) or "", str) for name in ("program", "text")):
+        known = _whole(number) and number < MOST_SESSIONS and isinstance(values.get("settings", {}), dict)
+        if not known or not all(isinstance(values.get(name) or "", str) for name in ("program", "text")):
             raise ValueError("it is no session")
         manifest.sessions += [{}] * (number + 1 - len(manifest.sessions))
         manifest.sessions[number] = values
@@ -193,11 +189,8 @@ def listed(folder: pathlib.Path) -> Iterator[str]:
             path = (here / name).relative_to(folder).as_posix()
             if counts(path):
                 yield path
-        folders[:] = [
-            name
-            for name in sorted(folders)
-            if name not in links and not (here == folder and (here / name / ".lock").exists())
-        ]
+        runs = [name for name in folders if here == folder and (here / name / ".lock").exists()]
+        folders[:] = sorted({*folders} - {*links} - {*runs})
 
 
 def entry_of(path: pathlib.Path, name: str, before: Entry | None = None) -> Entry:
@@ -207,9 +200,10 @@ def entry_of(path: pathlib.Path, name: str, before: Entry | None = None) -> Entr
             digest = hashlib.file_digest(file, "sha256").hexdigest()
             return Entry(name, file.tell(), digest)
     known = before.blocks[:-1] if before else ()
+    start = known[-1][0] if known else 0
     with open(path, "rb") as file:
-        file.seek(known[-1][0] if known else 0)
-        blocks = tuple(_blocks(file.read(), file_start=known[-1][0] if known else 0))
+        file.seek(start)
+        blocks = tuple(_blocks(file.read(), start))
     return Entry(name, blocks[-1][0] if blocks else 0, "", (*known, *blocks))
 
 
@@ -254,13 +248,10 @@ KINDS = {"is_symlink": "a link", "is_dir": "a folder", "is_fifo": "a pipe", "is_
 
 
 def _matches(path: pathlib.Path, size: int, entry: Entry, grows: bool, deep: bool) -> bool:
-    if size != entry.bytes and not (entry.blocks and grows and size > entry.bytes):
-        return False
-    if not deep and not entry.blocks:
-        return True
-    if not entry.blocks:
-        return entry_of(path, entry.path).sha256 == entry.sha256
-    return next(bad_blocks(path, entry), None) is None
+    if entry.blocks:
+        whole = size == entry.bytes or (grows and size > entry.bytes)
+        return whole and next(bad_blocks(path, entry), None) is None
+    return size == entry.bytes and (not deep or entry_of(path, entry.path).sha256 == entry.sha256)
 
 
 def bad_blocks(path: pathlib.Path, entry: Entry) -> Iterator[int]:
@@ -280,6 +271,5 @@ def lines_changed(path: pathlib.Path, entry: Entry) -> str:
         return f"has {size - entry.bytes:,} bytes more than were written"
     if size < entry.bytes and size == (entry.blocks[bad[0] - 1][0] if bad[0] else 0):
         return f"is cut after line {bad[0] * LINES:,}"
-    return f"has changed in lines {bad[0] * LINES + 1:,} to {(bad[0] + 1) * LINES:,}" + (
-        f", and {len(bad) - 1} more blocks" if len(bad) > 1 else ""
-    )
+    more = f", and {len(bad) - 1} more blocks" if len(bad) > 1 else ""
+    return f"has changed in lines {bad[0] * LINES + 1:,} to {(bad[0] + 1) * LINES:,}{more}"

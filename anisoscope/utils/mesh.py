@@ -57,9 +57,8 @@ def make_mesh(config: MeshConfig, apart: bool = False) -> jax.sharding.Mesh:
     mesh_devices = own(devices()) if apart else devices()
     data = len(mesh_devices) // config.fsdp if config.data == -1 or apart else config.data
     if data * config.fsdp != len(mesh_devices):
-        raise UserError(
-            f"mesh.data={config.data} × mesh.fsdp={config.fsdp} does not use all of {len(mesh_devices)} devices"
-        )
+        words = f"does not use all of {len(mesh_devices)} devices"
+        raise UserError(f"mesh.data={config.data} × mesh.fsdp={config.fsdp} {words}")
     return jax.make_mesh((data, config.fsdp), AXES, axis_types=(AxisType.Auto,) * 2, devices=mesh_devices)
 
 
@@ -86,10 +85,6 @@ def parameter_sharding(mesh: jax.sharding.Mesh, tree: Any) -> Any:
         return NamedSharding(mesh, P(*(("fsdp" if i == widest else None) for i in range(len(leaf.shape)))))
 
     return jax.tree.map(place, tree)
-
-
-def batch_sharding(mesh: jax.sharding.Mesh) -> NamedSharding:
-    return NamedSharding(mesh, P(AXES))
 
 
 def share_out(work: Callable[[int, Any], Any], given: Any, count: int) -> list[Any]:
@@ -154,11 +149,6 @@ def over_clouds(config: MeshConfig, bytes_of_one: int) -> Callable[[Callable, An
         return jax.lax.map(work, stacked, batch_size=None if at_once == 1 else at_once)
 
     return over
-
-
-def stacked_sharding(shardings: Any) -> Any:
-    """Of states stacked on a new first axis: each seed lies as it would alone."""
-    return jax.tree.map(lambda one: NamedSharding(one.mesh, P(None, *one.spec)), shardings)
 
 
 def over_seeds(work: Callable, config: MeshConfig, count: int) -> Callable:
