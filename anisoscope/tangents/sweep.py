@@ -23,8 +23,8 @@ from anisoscope.tangents.proxies import Frames
 from anisoscope.tangents.stage import EARLY
 from anisoscope.tangents.tested import FITS, Tested
 from anisoscope.training import checkpoint
-from anisoscope.training.next_step import NextStep
 from anisoscope.training.objective import OBJECTIVES
+from anisoscope.training.replay import NextStep
 from anisoscope.utils.settings import to_dict
 from anisoscope.utils.stop import Stop
 

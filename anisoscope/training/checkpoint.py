@@ -11,6 +11,7 @@ import json
 import os
 import pathlib
 import sys
+import types
 from collections.abc import Iterator
 from typing import Any, NamedTuple
 
@@ -27,17 +28,13 @@ policies = ocp.training.preservation_policies
 
 
 class _Kept(policies.PreservationPolicy):
-    """Orbax's CustomSteps, but of a list that may grow."""
+    """Orbax's CustomSteps, but of a list that may grow; None: all steps."""
 
-    def __init__(self, steps: list[int]):
+    def __init__(self, steps: list[int] | None):
         self.steps = steps
 
     def should_preserve(self, checkpoints: Any, *, context: Any) -> list[bool]:
-        return [checkpoint.step in self.steps for checkpoint in checkpoints]
-
-
-class _Found(NamedTuple):
-    step: int
+        return [self.steps is None or checkpoint.step in self.steps for checkpoint in checkpoints]
 
 
 class _Pending(NamedTuple):
@@ -59,7 +56,7 @@ class _Reader:
 
     def __init__(self, folder: pathlib.Path):
         self._folder = folder
-        self.checkpoints = [_Found(step) for step in saved(folder)]
+        self.checkpoints = [types.SimpleNamespace(step=step) for step in saved(folder)]
         self._alone, here = ocp.Context(), jax.process_index()
         self._alone.multiprocessing.primary_host = here
         self._alone.multiprocessing.active_processes = {here}
@@ -96,9 +93,7 @@ class Checkpoints:
         self._orbax = ocp.training.Checkpointer(
             self._folder,
             save_decision_policy=ocp.training.save_decision_policies.FixedIntervalPolicy(1),
-            preservation_policy=policies.PreserveAll()
-            if self._kept is None
-            else policies.AnyPreservationPolicy([_Kept(self._kept), policies.LatestN(1)]),
+            preservation_policy=policies.AnyPreservationPolicy([_Kept(self._kept), policies.LatestN(1)]),
             cleanup_tmp_directories=True,
         )
 

@@ -11,7 +11,6 @@ from jax.experimental import multihost_utils
 
 
 def one_digest(leaves: dict[str, str]) -> str:
-    """Of all leaves."""
     return hashlib.sha256(json.dumps(sorted(leaves.items())).encode()).hexdigest()
 
 

@@ -20,8 +20,8 @@ def check_run(config: RunConfig) -> None:
     data_config.check_data(config.data)
     model_limits.check_model(config.model)
     layout.check_mesh(config.mesh)
-    for name, value in (("evaluate.every", config.evaluate.every), ("evaluate.windows", config.evaluate.windows)):
-        at_least(name, value, 1)
+    at_least("evaluate.every", config.evaluate.every, 1)
+    at_least("evaluate.windows", config.evaluate.windows, 1)
     within("evaluate.draws", config.evaluate.draws, 1, 1000)
     if config.evaluate.draws > 1 and config.evaluate.draws % 2:
         raise UserError(f"evaluate.draws is {config.evaluate.draws}; two halves are compared: 1 or an even number")
@@ -38,39 +38,29 @@ def _check_train(config: RunConfig) -> None:
     choose("train.optimizer", train.optimizer, OPTIMIZERS)
     choose("train.schedule", train.schedule, SCHEDULES)
     within("train.steps", train.steps, 0, MOST_STEPS)
-    if train.steps // config.checkpoint.every > MOST_CHECKPOINTS:
-        raise UserError(
-            f"train.steps={train.steps} and checkpoint.every={config.checkpoint.every} would keep "
-            f"{train.steps // config.checkpoint.every:,} checkpoints, {MOST_CHECKPOINTS:,} at most: lower the first or "
-            "raise the second"
-        )
+    if (count := train.steps // config.checkpoint.every) > MOST_CHECKPOINTS:
+        words = f"would keep {count:,} checkpoints, {MOST_CHECKPOINTS:,} at most: lower the first or raise the second"
+        raise UserError(f"train.steps={train.steps} and checkpoint.every={config.checkpoint.every} {words}")
     within("train.dispatch", train.dispatch, 1, MOST_DISPATCHED)
     within("train.skip_nonfinite", train.skip_nonfinite, 0, MOST_STEPS)
     for name in ("batch_size", "accumulate", "log_every"):
         at_least(f"train.{name}", getattr(train, name), 1)
-    for name, low, high in (
-        ("learning_rate", 0.0, 1e30),
-        ("rest_learning_rate", 0.0, 1e30),
-        ("warmup_fraction", 0.0, 1.0),
-        ("decay_fraction", 0.0, 1.0),
-        ("final_fraction", 0.0, 1.0),
-        ("weight_decay", 0.0, 1e30),
-        ("beta1", 0.0, 0.999999),
-        ("beta2", 0.0, 0.999999),
-        ("clip_norm", 0.0, 1e30),
-        ("penalty", -1e30, 1e30),
-        ("seed", 0, LARGEST_SEED),
-        ("data_seed", 0, LARGEST_SEED),
+    for names, low, high in (
+        (("learning_rate", "rest_learning_rate", "weight_decay", "clip_norm"), 0.0, 1e30),
+        (("warmup_fraction", "decay_fraction", "final_fraction"), 0.0, 1.0),
+        (("beta1", "beta2"), 0.0, 0.999999),
+        (("penalty",), -1e30, 1e30),
+        (("seed", "data_seed"), 0, LARGEST_SEED),
     ):
-        within(f"train.{name}", getattr(train, name), low, high)
+        for name in names:
+            within(f"train.{name}", getattr(train, name), low, high)
     if train.rest_learning_rate is not None and not train.learning_rate:
         raise UserError("train.learning_rate is 0, and train.rest_learning_rate is given; set the first above 0")
     if train.batch_size % train.accumulate:
         raise UserError(f"train.accumulate is {train.accumulate}; it must divide train.batch_size ({train.batch_size})")
     if train.penalty and train.accumulate > 1:
-        raise UserError(
-            f"train.penalty scores the whole batch; it does not go with train.accumulate={train.accumulate}"
-        )
+        words = f"it does not go with train.accumulate={train.accumulate}"
+        raise UserError(f"train.penalty scores the whole batch; {words}")
     if train.penalty and config.model.width < 2:
         raise UserError("train.penalty needs directions to compare: model.width is 1")
     if train.penalty_layers and not train.penalty:

@@ -107,7 +107,6 @@ def _single(values: dict[str, float | list[float]]) -> Iterator[tuple[str, float
 
 
 def validated(lines: list[dict[str, Any]]) -> set[int]:
-    """Steps of which a log has the scores."""
     return {line["step"] for line in lines if line["kind"] == "valid"}
 
 

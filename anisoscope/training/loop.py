@@ -87,7 +87,8 @@ class _Session:
 
     def run(self, state: step.State) -> step.State:
         last, now = self.config.train.steps, int(state.step[0])
-        lines = [self.logged(path, now) for path in self.runs.folders.values()]
+        logs = [log.read_log(path) if (path / log.NAME).exists() else [] for path in self.runs.folders.values()]
+        lines = [[line for line in whole if line["step"] <= now] for whole in logs]
         self.troubles = [trouble.Troubles(self.config.train, one) for one in lines]
         if self.config.watch.keep and now:  # the decision is one of the log alone, so that a restart makes it again
             looks = watch.curve(lines[0], self.config.watch.keep)
@@ -110,12 +111,6 @@ class _Session:
         self.runs.wait()
         return state
 
-    @staticmethod
-    def logged(folder: pathlib.Path, now: int) -> list[dict]:
-        """Lines of the log up to this step."""
-        there = log.read_log(folder) if (folder / log.NAME).exists() else []
-        return [line for line in there if line["step"] <= now]
-
     def next_count(self, now: int) -> int:
         """How many steps to run together: never past a checkpoint or a validation, nor for much over a second."""
         every, fixed = self.config.evaluate.every, (*self.runs.kept, self.peak_ends)
@@ -126,7 +121,6 @@ class _Session:
         return min(most, boundary - now)
 
     def arrive(self, state: step.State, now: int) -> None:
-        """Validate and save where the schedule says so."""
         if now in self.runs.steps():
             return
         if now % self.config.evaluate.every == 0 or now in (*self.runs.kept, self.peak_ends):
@@ -184,12 +178,10 @@ class _Session:
     def keep_at_turn(self, now: int, looked: dict[str, list[float]]) -> None:
         """By the rule of training/watch.py; seeds that are trained together have none."""
         name = self.config.watch.keep
-        if name:
-            value = watch.over_blocks(name, looked[name])
-            if self.turning_points.look(value):
-                self.runs.kept.append(now)
-                for one in self.runs.logs.values():
-                    one.write(now, "turn", **{name: value})
+        if name and self.turning_points.look(value := watch.over_blocks(name, looked[name])):
+            self.runs.kept.append(now)
+            for one in self.runs.logs.values():
+                one.write(now, "turn", **{name: value})
 
     def line(self, now: int, metrics: step.StepMetrics, skipped: int) -> dict[str, float]:
         """What the log says of a step; a batch without a character to predict has no loss.

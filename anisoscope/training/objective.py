@@ -32,15 +32,13 @@ class Objective(NamedTuple):
     """A kind of task. Which positions can be asked for depends on what the mask lets the model see."""
 
     label: str  # what is predicted, in the words of a figure
-    batch: Callable[
-        ..., Batch
-    ]  # model, windows_BL, key, examples_B, mask_token (and turns_B where it is drawn) -> Batch
+    # model, windows_BL, key, examples_B, mask_token (and turns_B where it is drawn) -> Batch
+    batch: Callable[..., Batch]
     scored: Callable[[ModelConfig], np.ndarray]  # see `scored_positions`
     # the setting evaluate.stride -> characters from one test window to the next, and the protocol in words
     test_stride: Callable[[ModelConfig, int | None], tuple[int, str]]
-    check: Callable[
-        [ModelConfig, int | None], None
-    ]  # UserError where the mask, or the setting evaluate.stride, leaves no task
+    # UserError where the mask, or the setting evaluate.stride, leaves no task
+    check: Callable[[ModelConfig, int | None], None]
     # frequencies_V, batch, mask_token -> nats_BT: what the best answer costs that knows the frequencies of characters,
     # and of the window no more than what stands in the place that it is asked for; NumPy, float64
     context_free: Callable[[np.ndarray, Batch, int], np.ndarray]
@@ -60,12 +58,8 @@ def next_positions(model: ModelConfig) -> np.ndarray:
 def next_batch(
     model: ModelConfig, windows_BL: jax.Array, key: jax.Array, examples_B: jax.Array, mask_token: int
 ) -> Batch:
-    return next_character(windows_BL, next_positions(model))
-
-
-def next_character(windows_BL: jax.Array, scored_T: np.ndarray) -> Batch:
     """Every position t < L-1 predicts the character at t + 1; only the scored ones count."""
-    weights_BT = jnp.broadcast_to(jnp.asarray(scored_T)[None], windows_BL[:, 1:].shape)
+    weights_BT = jnp.broadcast_to(jnp.asarray(next_positions(model))[None], windows_BL[:, 1:].shape)
     return Batch(windows_BL[:, :-1], windows_BL[:, 1:], weights_BT)
 
 
@@ -75,14 +69,21 @@ def next_context_free(frequencies_V: np.ndarray, batch: Batch, mask_token: int) 
         return -np.log(frequencies_V)[np.asarray(batch.targets_BT)]
 
 
-def masked_character(
-    windows_BL: jax.Array, keys_B: jax.Array, mask_token: int, turns_B: jax.Array | None = None
+def masked_batch(
+    model: ModelConfig,
+    windows_BL: jax.Array,
+    key: jax.Array,
+    examples_B: jax.Array,
+    mask_token: int,
+    turns_B: jax.Array | None = None,
 ) -> Batch:
     """BERT's rule on the first L - 1 characters: only selected positions are predicted, whatever stands there.
 
-    Windows of one key and of turns 0, 1, 2 … have positions selected that are not selected again before all were.
+    An example's masks depend on (key, its global index, its turn) alone. Windows of one example and of turns 0, 1, 2 …
+    have positions selected that are not selected again before all were.
     """
     targets_BT = windows_BL[:, :-1]
+    keys_B = jax.vmap(jax.random.fold_in, in_axes=(None, 0))(key, examples_B)
 
     def corrupt(key: jax.Array, target_T: jax.Array, turn: jax.Array | None) -> tuple[jax.Array, jax.Array]:
         select, how, what = jax.random.split(key, 3)
@@ -97,21 +98,7 @@ def masked_character(
     tokens_BT, weights_BT = jax.vmap(corrupt, in_axes=(0, 0, None if turns_B is None else 0))(
         keys_B, targets_BT, turns_B
     )
-    return Batch(tokens_BT, targets_BT, weights_BT)
-
-
-def masked_batch(
-    model: ModelConfig,
-    windows_BL: jax.Array,
-    key: jax.Array,
-    examples_B: jax.Array,
-    mask_token: int,
-    turns_B: jax.Array | None = None,
-) -> Batch:
-    """An example's masks depend on (key, its global index, its turn) alone."""
-    keys_B = jax.vmap(jax.random.fold_in, in_axes=(None, 0))(key, examples_B)
-    batch = masked_character(windows_BL, keys_B, mask_token, turns_B)
-    return batch._replace(weights_BT=batch.weights_BT * masked_positions(model)[None])
+    return Batch(tokens_BT, targets_BT, weights_BT * masked_positions(model)[None])
 
 
 def masked_positions(model: ModelConfig) -> np.ndarray:
@@ -169,10 +156,10 @@ OBJECTIVES = {
     "masked": Objective(
         "masked characters",
         masked_batch,
-        scored=masked_positions,
-        test_stride=masked_stride,
-        check=lambda model, stride: None,
-        context_free=masked_context_free,
+        masked_positions,
+        masked_stride,
+        lambda model, stride: None,
+        masked_context_free,
         drawn=True,
     ),
 }
@@ -186,7 +173,6 @@ def scored_positions(config: RunConfig) -> np.ndarray:
 def make_batch(
     config: RunConfig, windows_BL: jax.Array, key: jax.Array, examples_B: jax.Array, mask_token: int, **drawn: jax.Array
 ) -> Batch:
-    """The batch of the configuration's objective."""
     return OBJECTIVES[config.objective].batch(config.model, windows_BL, key, examples_B, mask_token, **drawn)
 
 

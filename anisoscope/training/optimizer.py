@@ -14,8 +14,8 @@ REST = 0.1  # the learning rate of what is no matrix of a block, as a share of t
 
 def cosine(config: TrainConfig, peak: float, warmup: int) -> optax.Schedule:
     """Down from the end of the warm-up to the end of the run."""
-    end = peak * config.final_fraction
-    return optax.warmup_cosine_decay_schedule(0.0 if warmup else peak, peak, warmup, max(config.steps, 1), end)
+    begin, end = 0.0 if warmup else peak, peak * config.final_fraction
+    return optax.warmup_cosine_decay_schedule(begin, peak, warmup, max(config.steps, 1), end)
 
 
 def constant(config: TrainConfig, peak: float, warmup: int) -> optax.Schedule:
@@ -126,24 +126,16 @@ OPTIMIZERS = {
 }
 
 
-def on_all(config: TrainConfig) -> optax.GradientTransformation:
-    """Without the clipping."""
+def make_optimizer(config: TrainConfig) -> optax.GradientTransformation:
+    clip = optax.clip_by_global_norm(config.clip_norm) if config.clip_norm > 0 else optax.identity()
     kind = OPTIMIZERS[config.optimizer]
     share = kind.rest if config.rest_learning_rate is None else config.rest_learning_rate / config.learning_rate
     if config.optimizer == "adamw" and share == 1.0:
-        return adamw(config)
-
+        return optax.chain(clip, adamw(config))
     own, others = config.optimizer, "rest" if config.optimizer == "adamw" else "adamw"  # their names in a checkpoint
 
     def of(path: tuple[Any, ...], leaf: jax.Array) -> str:
         return own if path[0].key == "blocks" and is_matrix(path, leaf) else others
 
-    return optax.partition(
-        {own: kind.matrices(config, share), others: adamw(config, share)},
-        lambda params: jax.tree_util.tree_map_with_path(of, params),
-    )
-
-
-def make_optimizer(config: TrainConfig) -> optax.GradientTransformation:
-    clip = optax.clip_by_global_norm(config.clip_norm) if config.clip_norm > 0 else optax.identity()
-    return optax.chain(clip, on_all(config))
+    kinds = {own: kind.matrices(config, share), others: adamw(config, share)}
+    return optax.chain(clip, optax.partition(kinds, lambda params: jax.tree_util.tree_map_with_path(of, params)))

@@ -72,12 +72,10 @@ class SeedRuns:
             store.begin(now, *saved)
 
     def settle(self) -> None:
-        """Take in what is written by now."""
         for store in self.stores.values():
             store.settle()
 
     def wait(self) -> None:
-        """Until all is written."""
         for store in self.stores.values():
             store.wait()
 

@@ -28,12 +28,10 @@ class Troubles:
                 self.spiked = line["step"]
 
     def skip(self, now: int) -> None:
-        """The update of this step is left out."""
         self.in_a_row = self.in_a_row + 1 if self._last == now - 1 else 1
         self.skipped, self._last = self.skipped + 1, now
 
     def take(self, loss: float) -> None:
-        """A loss that is logged."""
         self.losses = [*self.losses, loss][-LOSSES:]
 
     def spike(self, now: int, loss: float) -> dict[str, float] | None:

@@ -30,11 +30,8 @@ LAYERS = {
 BLOCKS = {"attention_first": ("attention on position 0", "1"), "gradient_norm": ("norm of the gradient", "1")}
 ITERATIONS = 32  # of the power method: 1 % of an eigenvalue whose neighbour is 0.95 of it
 WINDOWS = 2  # of a batch, whose attention is looked at
-SMOOTHED, FIRST, MOST = (
-    3,
-    4,
-    16,
-)  # looks that a mean is taken of; that come before any turning point; points that are kept
+# Looks that a mean is taken of; that come before any turning point; points that are kept.
+SMOOTHED, FIRST, MOST = 3, 4, 16
 
 
 class Seen(NamedTuple):

@@ -14,7 +14,7 @@ from anisoscope.measurement.tables import files
 from anisoscope.models import transformer
 from anisoscope.tangents import program, read, rows, sweep, written
 from anisoscope.training import loop, objective
-from anisoscope.training.next_step import NextStep
+from anisoscope.training.replay import NextStep
 from anisoscope.utils.errors import RunError, Stopped, UserError
 from anisoscope.utils.settings import replace
 from anisoscope.utils.stop import Stop

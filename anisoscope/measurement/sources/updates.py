@@ -15,7 +15,7 @@ from anisoscope.measurement.tables.measurements import read_step
 from anisoscope.measurement.tables.updates import QUANTITIES, labelled
 from anisoscope.metrics import matrix
 from anisoscope.training.checkpoint import Beside, Checkpoints
-from anisoscope.training.next_step import NextStep
+from anisoscope.training.replay import NextStep
 from anisoscope.utils import shares
 from anisoscope.utils.stop import Stop
 
