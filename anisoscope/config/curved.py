@@ -3,7 +3,7 @@
 from dataclasses import dataclass
 
 from anisoscope.utils.errors import UserError, did_you_mean
-from anisoscope.utils.settings import LARGEST_SEED
+from anisoscope.utils.settings import LARGEST_SEED, at_least, within
 
 MANIFOLDS = ("paraboloid", "sphere", "torus")
 FLAT = 0.1  # largest spread times curvature where leading orders in the spread are fitted
@@ -29,21 +29,18 @@ class CurvedConfig:
 def check_curved(config: CurvedConfig) -> None:
     """Raise UserError, one line, where the experiment cannot be run."""
     for name, least in (("dimension", 1), ("types", 16), ("draws", 16), ("seeds", 1)):
-        if getattr(config, name) < least:
-            raise UserError(f"{name} is {getattr(config, name)}; it must be at least {least}")
+        at_least(name, getattr(config, name), least)
     if config.types % 2:
         raise UserError(f"types is {config.types}; it must be even, since they come in pairs")
     if config.width <= config.dimension:
         raise UserError(f"width is {config.width}; it must exceed dimension ({config.dimension})")
-    if not 0 <= config.seed <= LARGEST_SEED - config.seeds:
-        raise UserError(f"seed is {config.seed}; it must lie in [0, {LARGEST_SEED - config.seeds}]")
+    within("seed", config.seed, 0, LARGEST_SEED - config.seeds)
     if not config.manifolds:
         raise UserError(f"manifolds is empty; choose from {', '.join(MANIFOLDS)}")
     for name in config.manifolds:
         if name not in MANIFOLDS:
-            raise UserError(
-                f"manifolds: {name!r} is unknown; choose from {', '.join(MANIFOLDS)}{did_you_mean(name, MANIFOLDS)}"
-            )
+            words = f"choose from {', '.join(MANIFOLDS)}{did_you_mean(name, MANIFOLDS)}"
+            raise UserError(f"manifolds: {name!r} is unknown; {words}")
     if "torus" in config.manifolds and config.dimension != 2:
         raise UserError(f"manifolds: torus has dimension 2, not {config.dimension}; leave it out or set dimension=2")
     for name in ("manifolds", "curvatures", "spreads", "biases"):
@@ -54,8 +51,7 @@ def check_curved(config: CurvedConfig) -> None:
         for value in getattr(config, name):
             if isinstance(value, bool) or not isinstance(value, int | float) or not least <= value <= 1e3:
                 raise UserError(f"{name}: {value!r} must be a number in [{least:g}, 1000]")
-    if not 1e-3 <= config.biased_spread <= 1e3:
-        raise UserError(f"biased_spread is {config.biased_spread}; it must lie in [0.001, 1000]")
+    within("biased_spread", config.biased_spread, 1e-3, 1000)
     for curvature in config.curvatures:
         if sum(spread * curvature <= FLAT for spread in config.spreads) < 3:
             words = f"fewer than 3 spreads are at most {FLAT / curvature:g}, which a slope needs"

@@ -61,8 +61,9 @@ def check_measure(measure: MeasureConfig, heads: int, last: int | None = None) -
     for step in measure.steps:
         within("measure.steps", step, 0, last)
     once("measure.steps", measure.steps)
-    for name, least in (("points", 8), ("batches", 1), ("folds", 1)):
-        at_least(f"measure.{name}", getattr(measure, name), least)
+    at_least("measure.points", measure.points, 8)
+    at_least("measure.batches", measure.batches, 1)
+    at_least("measure.folds", measure.folds, 1)
     within("measure.seed", measure.seed, 0, LARGEST_SEED)
     choose("measure.weighting", measure.weighting, WEIGHTINGS)
     listed = {"families": FAMILIES, "nulls": NULLS, "hook_points": HOOK_POINTS}
@@ -76,9 +77,8 @@ def check_measure(measure: MeasureConfig, heads: int, last: int | None = None) -
     if all(FAMILIES[family] == "vectors" for family in measure.families):
         raise UserError(f"measure.families={measure.families[0]} keeps vectors and no numbers; name another beside it")
     if measure.hook_points and not any(FAMILIES[family] == "cloud" for family in measure.families):
-        raise UserError(
-            f"measure.hook_points={measure.hook_points[0]} is a cloud; name a family of clouds, as spectrum"
-        )
+        first = measure.hook_points[0]
+        raise UserError(f"measure.hook_points={first} is a cloud; name a family of clouds, as spectrum")
     if not 0 <= measure.projected_head < heads:
         raise UserError(f"measure.projected_head is {measure.projected_head}; model.heads={heads}, from 0 on")
     if measure.points % measure.folds:

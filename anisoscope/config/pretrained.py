@@ -61,10 +61,8 @@ def check_pretrained(config: PretrainedConfig) -> None:
         raise UserError("measure.updates=True is for models trained here; leave it out")
     for family in config.measure.families:
         if family in FAMILIES and family not in OF_MODELS:
-            raise UserError(
-                f"measure.families: {family} counts the characters that a model was trained on, which of this one are "
-                "not known; leave it out"
-            )
+            words = "counts the characters that a model was trained on, which of this one are not known"
+            raise UserError(f"measure.families: {family} {words}; leave it out")
     if "readout" in config.measure.families and config.hidden_states != "blocks":
         raise UserError("measure.families: readout reads outputs of blocks; leave hidden_states out")
     if config.tangents.enabled:

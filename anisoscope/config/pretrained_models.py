@@ -58,7 +58,6 @@ def called(models: tuple[str, ...]) -> dict[str, str]:
 
 
 def of_model(config: ModelsConfig, label: str) -> PretrainedConfig:
-    """How the one that is called so is measured."""
     name = called(config.models)[label]
     plain = PretrainedConfig(**{one.name: getattr(config, one.name) for one in fields(PretrainedConfig)})
     known = config.listed.get(name, {})
@@ -80,8 +79,7 @@ def sized(argument: str, kinds: dict[str, dict[str, Any]]) -> dict[str, Any]:
     changes: dict[str, Any] = {}
     for word in filter(None, argument.split(",")):
         if word not in kinds:
-            raise UserError(
-                f"experiment size {word!r} is unknown; choose {' or '.join(kinds)}{did_you_mean(word, kinds)}"
-            )
+            hint = did_you_mean(word, kinds)
+            raise UserError(f"experiment size {word!r} is unknown; choose {' or '.join(kinds)}{hint}")
         changes |= kinds[word]
     return changes

@@ -26,9 +26,8 @@ def sized(argument: str, sizes: dict[str, Config], default: str = DEFAULT) -> Co
     size, comma, recipe = argument.partition(",")
     config = chosen(size, sizes)
     if comma and recipe not in RECIPES:
-        raise UserError(
-            f"recipe {recipe!r} is unknown; choose one of {', '.join(RECIPES)}{did_you_mean(recipe, RECIPES)}"
-        )
+        hint = did_you_mean(recipe, RECIPES)
+        raise UserError(f"recipe {recipe!r} is unknown; choose one of {', '.join(RECIPES)}{hint}")
     return replace(config, RECIPES[recipe or default])
 
 

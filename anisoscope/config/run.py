@@ -62,7 +62,7 @@ class WatchConfig:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RunConfig:
-    """One training run; `experiments.config.Config` adds what is measured of it."""
+    """One training run; `anisoscope.config.experiment.Config` adds what is measured of it."""
 
     data: DataConfig = field(default_factory=DataConfig)
     model: ModelConfig = field(default_factory=ModelConfig)

@@ -34,8 +34,7 @@ def check_settings(tangents: TangentsConfig, width: int | None = None, words: st
     within("tangents.seed", tangents.seed, 0, LARGEST_SEED)
     _check_ranks(tangents, width, words)
     for name in ("windows", "points", "local_points"):
-        if getattr(tangents, name) % tangents.folds:
-            value = getattr(tangents, name)
+        if (value := getattr(tangents, name)) % tangents.folds:
             raise UserError(f"tangents.folds is {tangents.folds}; it must divide tangents.{name} ({value})")
     if tangents.local_points > tangents.points:
         raise UserError(f"tangents.local_points is {tangents.local_points}; tangents.points={tangents.points} at most")
@@ -51,10 +50,8 @@ def _check_ranks(tangents: TangentsConfig, width: int | None, words: str) -> Non
         why = "random subspaces of equal energy need three times the rank"
         raise UserError(f"tangents.ranks has {ranks[-1]}; {words} leaves {width // 3} at most ({why})")
     if not ranks[-1] < tangents.neighbours <= tangents.points:
-        raise UserError(
-            f"tangents.neighbours is {tangents.neighbours}; above the largest of tangents.ranks ({ranks[-1]}) and up "
-            f"to tangents.points ({tangents.points})"
-        )
+        words = f"above the largest of tangents.ranks ({ranks[-1]}) and up to tangents.points ({tangents.points})"
+        raise UserError(f"tangents.neighbours is {tangents.neighbours}; {words}")
     if ranks[-1] > tangents.points // tangents.folds:
         raise UserError(f"tangents.points is {tangents.points}; {ranks[-1]} × tangents.folds at least, for that rank")
 

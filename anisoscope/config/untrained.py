@@ -7,7 +7,7 @@ An experiment file defines `get_config()` and returns an `UntrainedConfig`; its 
 from dataclasses import dataclass
 
 from anisoscope.utils.errors import UserError, did_you_mean
-from anisoscope.utils.settings import once
+from anisoscope.utils.settings import at_least, once, within
 
 CHOICES = {
     "norm_orders": ("pre", "post"),
@@ -41,33 +41,21 @@ class UntrainedConfig:
 
 def check_untrained(config: UntrainedConfig) -> None:
     """Raise UserError, one line, where the experiment cannot be run."""
-    for name, least in (
-        ("width", 1),
-        ("heads", 1),
-        ("expansion", 1),
-        ("blocks", 1),
-        ("vocabulary", 2),
-        ("sequences", 1),
-        ("context", 2),
-        ("seeds", 1),
-    ):
-        if getattr(config, name) < least:
-            raise UserError(f"{name} is {getattr(config, name)}; it must be at least {least}")
+    for name in ("width", "heads", "expansion", "blocks", "vocabulary", "sequences", "context", "seeds"):
+        at_least(name, getattr(config, name), 2 if name in ("vocabulary", "context") else 1)
     if config.width % config.heads:
         raise UserError(f"heads is {config.heads}; it must divide width ({config.width})")
     if not 0 < config.sigma <= 1:
         raise UserError(f"sigma is {config.sigma}; it must lie in (0, 1]")
-    if not 0 <= config.seed <= 2**31 - config.seeds:
-        raise UserError(f"seed is {config.seed}; it must lie in [0, {2**31 - config.seeds}]")
+    within("seed", config.seed, 0, 2**31 - config.seeds)
     for name, allowed in CHOICES.items():
         chosen = getattr(config, name)
         if not chosen:
             raise UserError(f"{name} is empty; choose from {', '.join(allowed)}")
         for value in chosen:
             if value not in allowed:
-                raise UserError(
-                    f"{name}: {value!r} is unknown; choose from {', '.join(allowed)}{did_you_mean(value, allowed)}"
-                )
+                words = f"choose from {', '.join(allowed)}{did_you_mean(value, allowed)}"
+                raise UserError(f"{name}: {value!r} is unknown; {words}")
         once(name, chosen)
     if not config.norms:
         raise UserError("norms is empty; give some, as (0, 1, 10)")

@@ -45,7 +45,6 @@ def of_seeds(config: Config) -> dict[str, Config]:
 
 
 def seed_name(weights: int, data: int) -> str:
-    """The name of the one with these seeds."""
     return f"weights_{weights}_data_{data}"
 
 
@@ -73,7 +72,6 @@ def groups(config: Config, overridden: Iterable[str] = ()) -> dict[str, Config]:
         for count in ("num_seeds", "num_data_seeds"):
             given = getattr(configs[name].train, count)
             if SEEDS & changes.keys() and f"train.{count}" not in changes and given is not None and given > 1:
-                raise UserError(
-                    f"train.{count} is {given}, but variant {name!r} sets its own seed; leave one of them out"
-                )
+                words = f"but variant {name!r} sets its own seed; leave one of them out"
+                raise UserError(f"train.{count} is {given}, {words}")
     return configs
