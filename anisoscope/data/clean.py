@@ -71,7 +71,6 @@ _OPENS = {b"]]": b"[[", b"}}": b"{{", b"|}": b"{|", b"</": b"<t"}  # the partner
 
 
 def clean(text: bytes) -> bytes:
-    """The whole text at once."""
     return b"".join(stream([text]))
 
 

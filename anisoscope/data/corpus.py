@@ -47,7 +47,6 @@ class Corpus:
         return [MASK if token == self.mask_token else repr(bytes([self.vocabulary[token]]))[2:-1] for token in token_C]
 
     def record(self) -> dict:
-        """What a run says of its text."""
         return {
             "name": self.name,
             "origin": self.origin,
@@ -69,24 +68,24 @@ def load(config: DataConfig, context: int) -> Corpus:
     train, valid, test = np.split(tokens_N, [len(text) * 90 // 100, len(text) * 95 // 100])
     for split, split_N in (("train", train), ("valid", valid), ("test", test)):
         if len(split_N) < context + 1:
-            raise UserError(
-                f"{name} ({origin}): its {split} split has {len(split_N):,} characters, one window needs "
-                f"{context + 1:,} (model.context + 1): take a longer text or a smaller --config.model.context="
-            )
+            words = f"has {len(split_N):,} characters, one window needs {context + 1:,} (model.context + 1)"
+            advice = "take a longer text or a smaller --config.model.context="
+            raise UserError(f"{name} ({origin}): its {split} split {words}: {advice}")
     if len(train) > LARGEST:
-        raise UserError(
-            f"{name} ({origin}): its training split has {len(train):,} characters, {LARGEST:,} at most: take a part"
-        )
+        words = f"has {len(train):,} characters, {LARGEST:,} at most: take a part"
+        raise UserError(f"{name} ({origin}): its training split {words}")
     digest = hashlib.sha256(text).hexdigest()
     return Corpus(name=name, vocabulary=vocabulary, train=train, valid=valid, test=test, sha256=digest, origin=origin)
 
 
-def _read(config: DataConfig) -> tuple[bytes | bytearray, str, str]:
-    """Text, name and origin."""
+def _read(config: DataConfig) -> tuple[bytes | bytearray, str, str]:  # text, name and origin
     if config.source == "pydoc":
         if config.path is not None:
             raise UserError("data.source=pydoc takes no data.path: leave one of the two out")
-        return _pydoc(), f"pydoc (Python {platform.python_version()})", f"Python {platform.python_version()}"
+        from pydoc_data.topics import topics
+
+        text = "\n\n".join(topics[topic] for topic in sorted(topics)).encode()
+        return text, f"pydoc (Python {platform.python_version()})", f"Python {platform.python_version()}"
     if config.path is None:
         return prepare.read_enwik8(_expanded(config.cache)), "enwik8", enwik8_dataset_builder.URL
     path = _expanded(config.path)
@@ -99,12 +98,6 @@ def _expanded(path: str) -> Path:
         return Path(path).expanduser()
     except RuntimeError as error:  # of a user without a home folder, or of nobody
         raise UserError(f"{path}: what ~ stands for is not known here: write the path out") from error
-
-
-def _pydoc() -> bytes:
-    from pydoc_data.topics import topics
-
-    return "\n\n".join(topics[topic] for topic in sorted(topics)).encode()
 
 
 def _identified(text: bytes, path: Path) -> str:

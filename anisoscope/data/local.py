@@ -35,9 +35,8 @@ _DAMAGED = (EOFError, OSError, RuntimeError, ValueError, zipfile.BadZipFile, zli
 def read_text(path: Path, most: int | None = None, longest: int | None = None) -> bytes:
     """The uncompressed text, of `longest` bytes and unpacked to `most` at most; UserError where something is wrong."""
     there = memory.of_machine()
-    longest = min(
-        (count for count in (longest, there and there // COPIES) if count is not None), default=sys.maxsize - 1
-    )
+    limits = [longest, None if there is None else there // COPIES]
+    longest = min((limit for limit in limits if limit is not None), default=sys.maxsize - 1)
     try:
         if path.is_dir():
             return _of_folder(path, most, longest)
@@ -68,10 +67,8 @@ def _of_folder(path: Path, most: int | None, longest: int) -> bytes:
     """Its texts in the order of their names, an empty line between two."""
     texts = sorted(one for one in path.iterdir() if _NAMED.search(one.name) and not one.is_dir())
     if not texts:
-        raise UserError(
-            f"data.path {path} is a folder without texts (*.txt, or packed as *.txt.gz, say): "
-            "name a text with --config.data.path="
-        )
+        words = "is a folder without texts (*.txt, or packed as *.txt.gz, say)"
+        raise UserError(f"data.path {path} {words}: name a text with --config.data.path=")
     contents = []
     for one in texts:
         contents.append(read_text(one, most, longest - sum(map(len, contents))))
@@ -89,9 +86,8 @@ def _unpacked(file: BinaryIO, path: Path, size: int, most: int) -> bytes:
     kind = next((kind for kind, begins in _PACKED.items() if re.match(begins, head)), None)
     if kind is None:
         if head and path.suffix.lower() in _PACKED:
-            raise UserError(
-                f"data.path {path} is no {path.suffix} file: copy it again, or rename it if it is plain text"
-            )
+            advice = "copy it again, or rename it if it is plain text"
+            raise UserError(f"data.path {path} is no {path.suffix} file: {advice}")
         _expect_text(head, path)  # before the whole of it is read
         return file.read(size)
     if kind == ".zip":
@@ -107,10 +103,8 @@ def _unpacked(file: BinaryIO, path: Path, size: int, most: int) -> bytes:
 
 def _expect_text(head: bytes, path: Path) -> None:
     if _BINARY.search(head) or any(re.match(begins, head) for begins in _PACKED.values()):
-        raise UserError(
-            f"data.path {path} holds binary data where the text should begin: unpack it, or convert it to UTF-8, "
-            "and name the text with --config.data.path="
-        )
+        advice = "unpack it, or convert it to UTF-8, and name the text with --config.data.path="
+        raise UserError(f"data.path {path} holds binary data where the text should begin: {advice}")
 
 
 def _of_zip(file: BinaryIO, path: Path, most: int) -> bytes:
@@ -119,16 +113,14 @@ def _of_zip(file: BinaryIO, path: Path, most: int) -> bytes:
         file.seek(-len(archive.comment) - 22, os.SEEK_END)  # the directory's end is 22 bytes and a comment
         if file.read(4) != b"PK\x05\x06":
             raise zipfile.BadZipFile("there are other bytes behind it")
-        members = [
-            info for info in archive.infolist() if not info.is_dir() and not info.filename.startswith("__MACOSX/")
-        ]
+        files = [info for info in archive.infolist() if not info.is_dir()]
+        members = [info for info in files if not info.filename.startswith("__MACOSX/")]
         named = [info for info in members if PurePosixPath(info.filename).name == "enwik8"]
-        if len(members) != 1 and len(named) != 1:
-            raise UserError(
-                f"data.path {path} holds {len(members)} files and not one alone called enwik8: "
-                "unpack it and name the text with --config.data.path="
-            )
-        with archive.open(members[0] if len(members) == 1 else named[0]) as unpacked:
+        chosen = members if len(members) == 1 else named
+        if len(chosen) != 1:
+            words = f"holds {len(members)} files and not one alone called enwik8"
+            raise UserError(f"data.path {path} {words}: unpack it and name the text with --config.data.path=")
+        with archive.open(chosen[0]) as unpacked:
             return unpacked.read(most + 1)
 
 

@@ -84,7 +84,6 @@ def _prepare(cache: Path) -> bytearray:
 
 
 def _convert(cache: Path, work: Path) -> None:
-    """Have TFDS download and prepare inside `work`."""
     given = cache / FILE
     config = tfds.download.DownloadConfig(manual_dir=cache, force_checksums_validation=True, try_download_gcs=False)
     try:
