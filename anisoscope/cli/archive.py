@@ -4,7 +4,7 @@ import contextlib
 import os
 import pathlib
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from typing import NamedTuple
 
 from anisoscope.config.experiment import Config
@@ -37,9 +37,9 @@ def changed(folder: pathlib.Path) -> dict[str, str]:
 
 
 def damaged_lines(known: manifest.Manifest) -> str:
-    lines = known.damaged
-    some = ", ".join(map(str, lines[:MOST])) + (f" and {len(lines) - MOST} more" if len(lines) > MOST else "")
-    return f"is damaged in line{'s' * (len(lines) > 1)} {some}" if lines != [0] else "is a link, or cannot be read"
+    if known.damaged == [0]:
+        return "is a link, or cannot be read"
+    return f"is damaged in line{'s' * (len(known.damaged) > 1)} {some(known.damaged)}"
 
 
 def refuse_changed(folders: dict[str, pathlib.Path]) -> None:
@@ -70,15 +70,10 @@ class Report(NamedTuple):
 def examine(folder: pathlib.Path, config: Config | None) -> Report:
     """Every byte of a folder that is locked, against its manifest; what that does not know, against its own checks."""
     known = keeping.of_folder(folder)
-    wrong = {manifest.NAME: damaged_lines(known)} if known.damaged else {}
-    for path, states in known.states.items():
-        if what := manifest.wrong(folder / path, states, not known.ended):
-            one = manifest.unit(path)
-            wrong.setdefault(one, what if one == path else f"{path.removeprefix(one + '/')} {what}")
+    wrong = wrong_of(folder, known)
     units, sizes = {manifest.unit(path) for path in known.states}, []
     passing = {manifest.unit(path) for path, states in known.states.items() if states[-1].passing}
-    adopted, others = [], []
-    new = {}
+    adopted, others, new = [], [], {}
     for path in [*manifest.listed(folder), *(one for one in empty(folder) if one not in passing)]:
         with contextlib.suppress(OSError):
             sizes.append((folder / path).lstat().st_size)
@@ -97,6 +92,16 @@ def examine(folder: pathlib.Path, config: Config | None) -> Report:
                     raise
                 wrong[one] = f"is damaged or not its own ({error})"
     return Report(folder, swapped(folder, wrong, known), adopted, others, len(sizes), sum(sizes))
+
+
+def wrong_of(folder: pathlib.Path, known: manifest.Manifest) -> dict[str, str]:
+    """What its manifest tells, every byte read: {what: what is wrong}."""
+    wrong = {manifest.NAME: damaged_lines(known)} if known.damaged else {}
+    for path, states in known.states.items():
+        if what := manifest.wrong(folder / path, states, not known.ended):
+            one = manifest.unit(path)
+            wrong.setdefault(one, what if one == path else f"{path.removeprefix(one + '/')} {what}")
+    return wrong
 
 
 def empty(folder: pathlib.Path) -> Iterator[str]:
@@ -122,12 +127,11 @@ def swapped(folder: pathlib.Path, wrong: dict[str, str], known: manifest.Manifes
 
 def adopt(folder: pathlib.Path, name: str, config: Config | None) -> bool:
     """Take in what the manifest lacks, where its own checks find nothing; False where its kind is unknown."""
-    about, path = "", folder / name
+    path = folder / name
     check = next((check for pattern, check in CHECKS.items() if path.match(pattern)), None)
     if check is None:
         return False
-    about = check(folder, path, config) or ""
-    keeping.note(path, about=about)
+    keeping.note(path, about=check(folder, path, config) or "")
     return True
 
 
@@ -152,10 +156,6 @@ def of_score(folder: pathlib.Path, path: pathlib.Path, config: Config | None) ->
         raise RunError(f"it is of step {score['step']}, and the run ends at {config.train.steps}")
 
 
-def of_log(folder: pathlib.Path, path: pathlib.Path, config: Config | None) -> None:
-    log.check_order(log.read_log(folder), path)
-
-
 def of_json(folder: pathlib.Path, path: pathlib.Path, config: Config | None) -> None:
     files.read_json(path, "")
 
@@ -170,7 +170,7 @@ CHECKS: dict[str, Callable[[pathlib.Path, pathlib.Path, Config | None], str | No
     "checkpoints/*": of_checkpoint,
     "*.nc": of_table,
     "test.json": of_score,
-    "train.jsonl": of_log,
+    "train.jsonl": lambda folder, path, _: log.check_order(log.read_log(folder), path),
     "*.json": of_json,
     "*.csv": of_any,
     "train.*.jsonl": of_any,
@@ -199,14 +199,11 @@ def figures(root: pathlib.Path, title: str) -> Report:
     """Figures and page, which have a manifest of their own."""
     folder = root / "figures"
     known = manifest.read(folder)
-    wrong = {manifest.NAME: damaged_lines(known)} if known.damaged else {}
-    for path, states in known.states.items():
-        if what := manifest.wrong(folder / path, states, not known.ended):
-            wrong[path] = what
+    wrong = wrong_of(folder, known)
     for one, what in wrong.items():
         print(f"{title}: {os.path.normpath(folder / one)} {what}")
     return Report(folder, wrong, [], [], len(known.states), 0)
 
 
-def some(names: list[str]) -> str:
-    return ", ".join(names[:MOST]) + (f" and {len(names) - MOST:,} more" if len(names) > MOST else "")
+def some(names: Sequence[str | int]) -> str:
+    return ", ".join(map(str, names[:MOST])) + (f" and {len(names) - MOST:,} more" if len(names) > MOST else "")

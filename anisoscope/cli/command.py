@@ -9,7 +9,7 @@ from collections.abc import Iterable
 import absl.logging
 
 import anisoscope
-from anisoscope.cli import flags, options
+from anisoscope.cli import explained, flags, options
 from anisoscope.cli.kinds import kind_of
 from anisoscope.cli.options import Request
 from anisoscope.cli.signals import begin_writing
@@ -33,9 +33,7 @@ def run(argv: list[str]) -> None:
 
         print(completion.script(given.completion))
     elif given.list:
-        from anisoscope.cli import listing
-
-        print_lines(listing.format_experiments())
+        print_lines(explained.format_experiments())
     elif given.status is not None:
         from anisoscope.cli import status  # late, as what is below: it takes seconds
 

@@ -5,7 +5,7 @@ import shlex
 from collections.abc import Callable, Iterator
 from typing import Any, NamedTuple
 
-from anisoscope.cli import explained, flags, listing, options
+from anisoscope.cli import explained, flags, options
 from anisoscope.config.experiment import Config
 
 
@@ -22,7 +22,7 @@ class Word(NamedTuple):
 def words() -> list[Word]:
     """Flags, then the settings of all kinds of experiments."""
     given = options.defined()
-    sizes = [(one.path.stem, size) for one in listing.entries() for size in one.cost or [""]]
+    sizes = [(one.path.stem, size) for one in explained.entries() for size in one.cost or [""]]
     values = {
         "config": tuple(":".join(filter(None, pair)) for pair in sizes),
         "stages": (*options.STAGES, *options.FURTHER),

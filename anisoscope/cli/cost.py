@@ -47,7 +47,6 @@ class Cost(NamedTuple):
 
 
 def of_run(config: Config, text: Text) -> Cost:
-    """Of a single run."""
     model, train = config.model, config.train
     params, state = memory.state_bytes(config, text.vocabulary)
     saved, objective = schedule(train.steps, config.checkpoint.every), OBJECTIVES[config.objective]
@@ -60,9 +59,8 @@ def of_run(config: Config, text: Text) -> Cost:
     scored = validated + text.test // stride * model.context  # forward alone: a third
     tokens = train.steps * train.batch_size * model.context * (4 / 3 if model.remat else 1) + scored / 3
     block = (4 + 2 * model.expansion) * model.width**2
-    per_token = (
-        6 * (model.layers * block + model.width * text.vocabulary) + 12 * model.layers * model.context * model.width
-    )
+    per_token = 6 * (model.layers * block + model.width * text.vocabulary)
+    per_token += 12 * model.layers * model.context * model.width
     tables = kept * (model.layers + 1) * len(config.measure.families) * TABLE
     needed = [memory.training(config, text.vocabulary), memory.measuring(config)]
     needed += [memory.tangents(config, text.vocabulary)] * config.tangents.enabled
@@ -89,9 +87,8 @@ def _checkpoint(config: Config) -> float:
     products += layers * sum(MEASURED.get(family, 0.0) for family in measure.families)
     of_heads = sum(family in measure.families for family in ("attention", "sinks"))
     products += model.layers * inputs * ATTENTION * model.context / 256 * of_heads
-    return (
-        2 * measure.batches * products * 2 * measure.points**2 * max(model.width, SORTING)
-    )  # twice: with and without token 0
+    clouds = 2 * measure.batches  # twice: with and without token 0
+    return clouds * products * 2 * measure.points**2 * max(model.width, SORTING)
 
 
 def _tangents(config: Config, per_token: float) -> float:
@@ -118,7 +115,6 @@ def seconds(costs: dict[str, Cost], stages: list[str], units: int, per_second: f
 
 
 def summary(costs: dict[str, Cost], stages: list[str], units: int) -> str:
-    """In a line."""
     each = seconds(costs, stages, units, speed())
     if not each:
         return "not known beforehand"
@@ -127,7 +123,6 @@ def summary(costs: dict[str, Cost], stages: list[str], units: int) -> str:
 
 
 def plan(configs: dict[str, Config], costs: dict[str, Cost], stages: list[str]) -> str:
-    """What will be done, in a line."""
     first, one = next(iter(configs.values())), next(iter(costs.values()))
     count = first.train.steps
     steps = len({config.train.steps for config in configs.values()}) == 1 and f"{count:,} step{'s' * (count != 1)}"
@@ -143,7 +138,6 @@ def plan(configs: dict[str, Config], costs: dict[str, Cost], stages: list[str]) 
 
 
 def format_costs(configs: dict[str, Config], text: Text, stages: list[str], units: int) -> Iterator[str]:
-    """All that is known before a run."""
     costs = {name: of_run(config, text) for name, config in configs.items()}
     yield f"plan: {plan(configs, costs, stages)}"
     for name, one in costs.items():

@@ -5,6 +5,7 @@ import dataclasses
 import importlib.util
 import inspect
 import pathlib
+import re
 import sys
 from typing import Any, get_args, get_origin, get_type_hints
 
@@ -40,7 +41,7 @@ def split(argv: list[str]) -> tuple[list[str], dict[str, str | None]]:
     for word in argv:
         flag, equals, text = word.partition("=")
         name = flag.lstrip("-") if flag.startswith("-") else ""
-        if waiting is not None and (not flag.startswith("-") or _is_number(word)):
+        if waiting is not None and (not flag.startswith("-") or re.match(r"-[\d.]", word)):  # numbers
             given[waiting], waiting = word, None
         elif name.startswith("config."):
             path = name.removeprefix("config.")
@@ -58,14 +59,6 @@ def joined(settings: dict[str, Any]) -> list[str]:
     return [f"--config.{name}" if value is None else f"--config.{name}={value}" for name, value in settings.items()]
 
 
-def _is_number(word: str) -> bool:
-    try:
-        float(word)
-    except ValueError:
-        return False
-    return True
-
-
 def file_of(path: str) -> pathlib.Path:
     """The file of this path, or of the package: decoder_small, or experiments/decoder_small.py as in a checkout."""
     name = path.removeprefix("experiments/").removesuffix(".py") if path.startswith("experiments/") else path
@@ -79,17 +72,15 @@ def load(given: str) -> Config | UntrainedConfig | CurvedConfig | VectorsConfig 
     path, where = str(file_of(path)), f"--config={given}"
     if colon and not size:
         raise UserError(f"{where}: nothing stands after ':'; leave it out too, or see --list")
+    stem = pathlib.Path(path).stem
     if not pathlib.Path(path).is_file():
-        if now := renamed.EXPERIMENTS.get(pathlib.Path(path).stem):
-            words = given.replace(pathlib.Path(path).stem, now, 1)
-            then = pathlib.Path(path).stem
-            hint = f", with --workdir=runs/{then} for a run of before"
-            raise UserError(f"{where}: {then} is called {now} now; pass --config={words}{hint}")
+        if now := renamed.EXPERIMENTS.get(stem):
+            hint = f"--config={given.replace(stem, now, 1)}, with --workdir=runs/{stem} for a run of before"
+            raise UserError(f"{where}: {stem} is called {now} now; pass {hint}")
         files = map(str, pathlib.Path(path).parent.glob("*.py"))
-        own = (one.stem for one in EXPERIMENTS.glob("*.py"))
-        near = did_you_mean(path, files) or did_you_mean(pathlib.Path(path).stem, own)
+        near = did_you_mean(path, files) or did_you_mean(stem, (one.stem for one in EXPERIMENTS.glob("*.py")))
         raise UserError(f"{where}: there is no file {path}{near or '; --list names the experiments'}")
-    spec = importlib.util.spec_from_file_location(f"experiment_{pathlib.Path(path).stem}", path)
+    spec = importlib.util.spec_from_file_location(f"experiment_{stem}", path)
     if spec is None or spec.loader is None:
         raise UserError(f"{where}: {path} is no Python file; --list names the experiments")
     module = sys.modules[spec.name] = importlib.util.module_from_spec(spec)  # where dataclasses look for it
@@ -97,9 +88,8 @@ def load(given: str) -> Config | UntrainedConfig | CurvedConfig | VectorsConfig 
         spec.loader.exec_module(module)
         get_config = getattr(module, "get_config", None)
         if get_config is None:
-            raise UserError(
-                f"{where}: {path} is no experiment, it defines no get_config(); --list names those there are"
-            )
+            words = "is no experiment, it defines no get_config(); --list names those there are"
+            raise UserError(f"{where}: {path} {words}")
         if size and not inspect.signature(get_config).parameters:
             raise UserError(f"{where}: this experiment takes no size after ':'")
         config = get_config(size) if size else get_config()
@@ -108,11 +98,10 @@ def load(given: str) -> Config | UntrainedConfig | CurvedConfig | VectorsConfig 
     except SyntaxError as error:
         at = f"{error.filename}, line {error.lineno}" if error.lineno else path
         raise UserError(f"{where}: {at}: {error.msg}") from error
-    except ModuleNotFoundError as error:
-        moved = f"; it is {MOVED[error.name]} now" if error.name in MOVED else ""
-        raise UserError(f"{where}: {type(error).__name__}: {error}{moved}") from error
     except (Exception, SystemExit) as error:  # whatever a file of the user's may raise
-        raise UserError(f"{where}: {type(error).__name__}: {' '.join(str(error).split())}") from error
+        known = isinstance(error, ModuleNotFoundError) and error.name in MOVED
+        moved = f"; it is {MOVED[error.name]} now" if known else ""
+        raise UserError(f"{where}: {type(error).__name__}: {' '.join(str(error).split())}{moved}") from error
     if not isinstance(config, KINDS):
         kinds = " or ".join(kind.__name__ for kind in KINDS)
         raise UserError(f"{where}: get_config() gives a {type(config).__name__}, no {kinds}")
@@ -150,7 +139,6 @@ def hint(config: Any, path: str) -> Any:
 
 
 def parse_value(path: str, text: str | None, kind: Any) -> Any:
-    """A setting's value from its text."""
     if type(None) in get_args(kind):  # as in `int | None`
         if text in ("None", "none", ""):
             return None

@@ -7,7 +7,7 @@ import importlib
 from collections.abc import Callable
 from typing import Any, NamedTuple
 
-from anisoscope.cli import explained, flags, listing, options
+from anisoscope.cli import explained, flags, options
 from anisoscope.cli.options import Request
 from anisoscope.config import curved, measure, pretrained, pretrained_models, untrained, variants, vectors
 from anisoscope.config.curved import CurvedConfig
@@ -59,10 +59,10 @@ def without_training(
     config: type,
     words: str,
     check: Callable[[Any], None],
-    load: Callable[[], Runs],
+    run: str,
     stages: tuple[str, ...] = ("measure", "figures"),
 ) -> Kind:
-    """A kind that trains nothing: in words, what its settings may be, and which stages work on it."""
+    """A kind that trains nothing: in words, what its settings may be, who runs it, and which stages work on it."""
 
     def checked(experiment: Any, request: Request) -> None:
         check(experiment)
@@ -70,14 +70,14 @@ def without_training(
         if "tangents" in stages:
             options.check_tangents(request.given, experiment.tangents.enabled)
 
-    return Kind(config, checked, dry_run_untrained, load, late("untrained", "verify"))
+    return Kind(config, checked, dry_run_untrained, late("untrained", run), late("untrained", "verify"))
 
 
 def dry_run_untrained(experiment: Any, request: Request) -> None:
     """Where it would work, what the experiment's file says of its cost, and the settings."""
     print(f"folder: {request.root}")
     path = flags.file_of(request.given.config.partition(":")[0])
-    for entry in listing.entries(path.parent):
+    for entry in explained.entries(path.parent):
         if entry.path.name == path.name:
             for size, what in entry.cost.items():
                 print(f"cost: {size + ': ' if size else ''}{what}")
@@ -91,19 +91,15 @@ KINDS = (
         lambda experiment, request: late("training", "dry_run")()(experiment, request),
         *[late("training", "run")] * 2,
     ),
-    without_training(
-        UntrainedConfig, "untrained blocks", untrained.check_untrained, late("untrained", "untrained_blocks")
-    ),
-    without_training(CurvedConfig, "curved manifolds", curved.check_curved, late("untrained", "curved_manifolds")),
-    without_training(VectorsConfig, "vectors of a file", vectors.check_vectors, late("untrained", "vectors_of_file")),
+    without_training(UntrainedConfig, "untrained blocks", untrained.check_untrained, "untrained_blocks"),
+    without_training(CurvedConfig, "curved manifolds", curved.check_curved, "curved_manifolds"),
+    without_training(VectorsConfig, "vectors of a file", vectors.check_vectors, "vectors_of_file"),
     without_training(
         PretrainedConfig,
         "pretrained models",
         pretrained.check_pretrained,
-        late("untrained", "pretrained_model"),
+        "pretrained_model",
         ("measure", "tangents", "figures"),
     ),
-    without_training(
-        ModelsConfig, "pretrained models", pretrained_models.check_models, late("untrained", "pretrained_models")
-    ),
+    without_training(ModelsConfig, "pretrained models", pretrained_models.check_models, "pretrained_models"),
 )

@@ -1,6 +1,5 @@
 """The stage `matched`: runs replayed up to the context gain of each of their contrasts, measured there, contrasted."""
 
-import json
 import pathlib
 from typing import Any
 
@@ -17,7 +16,7 @@ from anisoscope.measurement.tables import files, join
 from anisoscope.training import finished, log, optimizer, replay
 from anisoscope.utils import processes
 from anisoscope.utils.errors import UserError
-from anisoscope.utils.settings import to_dict
+from anisoscope.utils.settings import flat, to_dict
 from anisoscope.utils.stop import Stop
 
 
@@ -30,7 +29,6 @@ def contrast(
 
     `texts` holds the text of each run. What is done already is not done again.
     """
-    check_several(configs)
     for name in configs:
         for what, stage in ((finished.NAME, "train"), ("results.nc", "measure")):
             if not (root / name / what).exists():
@@ -77,21 +75,16 @@ def contrast(
         print(on_disk.write_by_level(levels, cut, root))
 
 
-def check_several(configs: dict[str, Config]) -> None:
-    """Raise UserError, before any work is done, where there would be nothing to contrast."""
+def check(configs: list[Config]) -> None:
+    """Raise UserError, before any work is done, where there is one run, or runs that differ in their seeds alone."""
     if len(configs) == 1:
         raise UserError("--stages=matched contrasts runs, and this experiment has one; leave it out")
-
-
-def check_differ(configs: dict[str, Config]) -> None:
-    """Raise UserError where runs differ in their seeds alone: no setting could be contrasted."""
-    if len({json.dumps(without_seeds(config)) for config in configs.values()}) == 1:
+    settings = [flat(to_dict(config)) for config in configs]
+    for values in settings:
+        for name in [name for name in values if name.startswith("train.") and "seed" in name]:
+            del values[name]
+    if all(values == settings[0] for values in settings):
         raise UserError("--stages=matched contrasts settings, and these runs differ in their seeds alone; leave it out")
-
-
-def without_seeds(config: Config) -> dict[str, Any]:
-    values = to_dict(config)
-    return values | {"train": {name: value for name, value in values["train"].items() if "seed" not in name}}
 
 
 def best_gains(configs: dict[str, Config], lines: dict[str, list[dict[str, Any]]]) -> dict[str, float | None]:

@@ -1,10 +1,9 @@
 """The flags beside an experiment's settings: what they are, what they may be, and the words of --help."""
 
-import errno
-import os
 import pathlib
+import re
 from collections.abc import Iterator
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 from absl import flags
 
@@ -13,31 +12,13 @@ from anisoscope.cli import flags as settings_flags
 from anisoscope.config.experiment import Config
 from anisoscope.utils import renamed
 from anisoscope.utils.errors import UserError, did_you_mean
-from anisoscope.utils.files import read_small
 
 STAGES = ("train", "measure", "tangents", "figures")  # what is done where none is named
 AXES = ("step", "context_gain")
 SHELLS = ("bash", "zsh", "fish")
 FURTHER = ("matched", "verdicts", "export", "replay", "verify")  # done where it is named
-LARGEST_FLAGFILE = 2**20  # bytes
 PAGE, ALL = "page", "all"  # what --help shows
-PATHS = {"config": ":", "workdir": "", "figures": "", "status": "", "compare": "", "similarity": "@"}  # what ends them
 OF_RUNS = ("config", "stages", "compare", "over", "distributed", "dry_run")  # which --similarity knows nothing of
-
-
-class Flags(flags.FlagValues):
-    """absl's own, which reads a --flagfile of whatever kind to its end."""
-
-    def _get_flag_file_lines(self, filename: str, parsed_file_stack: list[str] | None = None) -> Any:
-        try:
-            content = read_small(pathlib.Path(filename), LARGEST_FLAGFILE) if filename else b""
-            if b"\0" in content:
-                raise ValueError("it is no text")
-            content.decode()
-        except (OSError, ValueError) as error:
-            advice = "name a text with a flag on each line"
-            raise UserError(f"--flagfile={filename} cannot be read ({error}); {advice}") from error
-        return super()._get_flag_file_lines(filename, parsed_file_stack)
 
 
 class Request(NamedTuple):
@@ -49,9 +30,9 @@ class Request(NamedTuple):
     title: str
 
 
-def defined() -> Flags:
+def defined() -> flags.FlagValues:
     """Every flag with its default and its line of --help."""
-    given = Flags()
+    given = flags.FlagValues()
     flags.DEFINE_string("config", None, "Experiment file, as experiments/decoder_small.py or …:tiny.", given)
     flags.DEFINE_string("workdir", None, "Folder of the run; runs/<experiment> where not given.", given)
     flags.DEFINE_list(
@@ -80,15 +61,6 @@ def defined() -> Flags:
     return given
 
 
-def leads_nowhere(path: str) -> bool:
-    """Whether its links go round in a circle."""
-    try:
-        os.stat(path)
-    except OSError as error:
-        return error.errno == errno.ELOOP
-    return False
-
-
 def parse(words: list[str]) -> flags.FlagValues:
     """The flags beside the experiment's settings; UserError, one line, where they are wrong."""
     given = defined()
@@ -100,53 +72,39 @@ def parse(words: list[str]) -> flags.FlagValues:
     except flags.IllegalFlagValueError as error:
         what = str(error).removeprefix("flag ").partition(": ")[0]
         raise UserError(f"{what}: true or false is needed") from error
-    except flags.Error as error:
+    except (flags.Error, UnicodeDecodeError) as error:  # the latter of a --flagfile
         raise UserError(f"{error}; see --help") from error
     if len(left) > 1:
         raise UserError(f"{left[1]!r} is not a flag; see --help")
     for name in ("config", "workdir", "figures", "status"):
         if given[name].value == "":
             raise UserError(f"--{name}= names nothing; give a name or leave it out")
-        if not is_text(given[name].value or ""):
+        if re.search("[\ud800-\udfff]", given[name].value or ""):
             raise UserError(f"--{name}={given[name].value!r} is no UTF-8, in which checkpoints are named; name another")
-    for name in PATHS:
-        value = given[name].value or ""
-        for path in [value] if isinstance(value, str) else value:
-            if leads_nowhere(path.partition(PATHS[name])[0] if PATHS[name] else path):
-                raise UserError(f"--{name}={path}: links lead to each other; name another")
     if given["similarity"].present and len(given.similarity) != 2:
         raise UserError("--similarity compares two runs; name two folders, as --similarity=runs/a,runs/b@256")
-    if given.completion not in (None, *SHELLS):
-        hint = did_you_mean(given.completion, SHELLS)
-        raise UserError(f"--completion: {given.completion!r} is unknown; choose from {', '.join(SHELLS)}{hint}")
+    if given.completion is not None:
+        choose("completion", given.completion, SHELLS)
     alone = (given.help, given.version, given.completion, given.list, given.similarity)
     if any(alone) or given.status is not None:
         return given
     if given.config is None:
         raise UserError("no experiment given; pass --config=experiments/quickstart.py, say, or see --list")
     renamed.refuse("--over", given.over, renamed.AXES)
-    if given.over not in AXES:
-        raise UserError(
-            f"--over: {given.over!r} is unknown; choose from {', '.join(AXES)}{did_you_mean(given.over, AXES)}"
-        )
+    choose("over", given.over, AXES)
     if not given.stages:
         raise UserError(f"--stages names no stage; choose from {', '.join(STAGES)}")
     for stage in given.stages:
         renamed.refuse("--stages", stage, renamed.STAGES)
-        if stage not in (known := (*STAGES, *FURTHER)):
-            raise UserError(
-                f"--stages: {stage!r} is unknown; choose from {', '.join(known)}{did_you_mean(stage, known)}"
-            )
+        choose("stages", stage, (*STAGES, *FURTHER))
     check_archive(given)
     return given
 
 
-def is_text(name: str) -> bool:
-    try:
-        name.encode()
-    except UnicodeEncodeError:
-        return False
-    return True
+def choose(flag: str, word: str, known: tuple[str, ...]) -> None:
+    if word not in known:
+        hint = did_you_mean(word, known)
+        raise UserError(f"--{flag}: {word!r} is unknown; choose from {', '.join(known)}{hint}")
 
 
 def check_archive(given: flags.FlagValues) -> None:
@@ -215,8 +173,6 @@ def explained(given: flags.FlagValues, settings: dict[str, str | None]) -> Itera
     if given.help == ALL:
         yield from ("", f"Settings{where}, with their values:", *explanation.settings(config))
     else:
-        yield from (
-            "",
-            f"Settings{where}, in groups (--help={next(iter(groups), ALL)}, --help=all say what each means):",
-        )
+        first = next(iter(groups), ALL)
+        yield from ("", f"Settings{where}, in groups (--help={first}, --help=all say what each means):")
         yield from explanation.overview(config)

@@ -1,6 +1,7 @@
 """The stage `verify`: what of an experiment's folders is whole, and with --repair how the rest comes back."""
 
 import contextlib
+import os
 import pathlib
 from typing import NamedTuple
 
@@ -48,18 +49,13 @@ def verify(
         for name, path in folders.items():
             rebuild_settings(path, configs[name] if name else experiment)
     for name, path in folders.items():
-        if exists(path / "config.json"):
+        if os.path.lexists(path / "config.json"):
             try:
                 files.read_json(path / "config.json", folder.SETTINGS_GONE)
             except UserError as error:
                 raise RunError(str(error)) from error
-            known = manifest.read(path)
-            what = (
-                manifest.wrong(path / "config.json", states, False)
-                if (states := known.states.get("config.json"))
-                else ""
-            )
-            if what:
+            states = manifest.read(path).states.get("config.json")
+            if states and (what := manifest.wrong(path / "config.json", states, False)):
                 raise RunError(f"{path / 'config.json'} {what}; {folder.SETTINGS_GONE}")
         folder.check_claim(path, configs[name] if name else experiment, new=False)
     with contextlib.ExitStack() as locks, Stop() as stop:
@@ -73,14 +69,11 @@ def verify(
         if not repair:
             advice = "--stages=verify --repair moves them aside and computes them again"
             raise RunError(f"{title}: {damages} damaged, missing or not its own, as said above; {advice}")
-        repaired = []
-        for name, report in reports.items():
-            repaired.append(
-                set_right(name or title, report, configs.get(name), configs[name] if name else experiment, stop)
-            )
-        if drawn.wrong:
-            repaired.append(away_with_figures(title, drawn))
-        return repaired
+        repaired = [
+            set_right(name or title, report, configs.get(name), configs[name] if name else experiment, stop)
+            for name, report in reports.items()
+        ]
+        return repaired + ([away_with_figures(title, drawn)] if drawn.wrong else [])
 
 
 def away_with_figures(title: str, drawn: Report) -> Repaired:
@@ -93,7 +86,7 @@ def away_with_figures(title: str, drawn: Report) -> Repaired:
 
 def away(name: str, report: Report) -> None:
     """What is damaged goes to a folder of its own."""
-    there = [one for one in report.wrong if exists(report.folder / one)]
+    there = [one for one in report.wrong if os.path.lexists(report.folder / one)]
     if there:
         to = keeping.set_aside(report.folder, there)
         print(f"{name}: moved to {to}: {archive.some(there)}")
@@ -102,12 +95,6 @@ def away(name: str, report: Report) -> None:
             keeping.note(report.folder / one)
     if lost := [one for one in report.wrong if one.startswith(GONE) and one != log.NAME]:
         print(f"{name}: there is no second copy of {archive.some(lost)}")
-
-
-def exists(path: pathlib.Path) -> bool:
-    with contextlib.suppress(OSError):
-        return path.exists() or path.is_symlink()
-    return True
 
 
 def moved(name: str, report: Report, settings: Config | None) -> dict[str, Entry]:
@@ -120,7 +107,7 @@ def moved(name: str, report: Report, settings: Config | None) -> dict[str, Entry
     }
     away(name, report)
     keeping.begin(run)
-    if not exists(run / "config.json"):
+    if not os.path.lexists(run / "config.json"):
         rebuild_settings(run, settings)
     return before
 
@@ -211,21 +198,20 @@ def rebuild_settings(run: pathlib.Path, config: Config | None) -> None:
         if not manifest.wrong(path, known.states.get(path.name, [manifest.entry_of(path, path.name)]), False):
             return
         if config and not differing(there, config) and foreign(run, known, config):
-            print(
-                f"{run / manifest.NAME} is that of another folder; moved to {keeping.set_aside(run, [manifest.NAME])}"
-            )
+            to = keeping.set_aside(run, [manifest.NAME])
+            print(f"{run / manifest.NAME} is that of another folder; moved to {to}")
             return
     then = known.settings
     if then is None:
         with contextlib.suppress(RunError, OSError):
             then = files.from_json(tables.read_table(run / "results.nc").attrs["config"])
-    if then is None and not exists(path):
-        return  # there is no run, which is told elsewhere
     if then is None:
+        if not os.path.lexists(path):
+            return  # there is no run, which is told elsewhere
         raise UserError(f"{path} is damaged, and neither {manifest.NAME} nor results.nc says what it held; write it")
     if config and (other := differing(then, config)):
         raise UserError(f"{path} is damaged, and held other settings than these: {', '.join(other[:3])}")
-    if exists(path):
+    if os.path.lexists(path):
         keeping.set_aside(run, ["config.json"])
     files.write_json(path, then)
     print(f"{path} is written again, from what {manifest.NAME} or results.nc says that it held")
@@ -252,18 +238,15 @@ def differing(then: dict, config: Config) -> list[str]:
 def compare(repaired: list[Repaired]) -> None:
     """What came out of the repair, beside what was there before: equal to the bit, or not."""
     for name, run, before, _ in repaired:
-        now = manifest.read(run)
-        units: dict[str, list[bool]] = {}
+        now, same = manifest.read(run), {}
         for path, entry in before.items():
-            after = now.states[path][-1] if path in now.states else None
-            of_all = entry.about or "_CHECKPOINT" not in path
-            if manifest.unit(path) != path:  # files of Orbax have other names each time: the leaves count
-                if entry.about:
-                    units[manifest.unit(path)] = [after is not None and after.about == entry.about]
-            elif of_all and path not in ("config.json", "environment.json"):
-                units[path] = [after is not None and after.sha256 == entry.sha256]
-        same = [one for one, equal in units.items() if all(equal)]
-        if units:
-            print(f"{name}: computed again: {len(units)}, of which {len(same)} have the digests of before")
-        if others := sorted({*units} - {*same}):
+            after = now.states[path][-1] if path in now.states else Entry(path, None, "")
+            unit = manifest.unit(path)
+            if unit != path and entry.about:  # files of Orbax have other names each time: the leaves count
+                same[unit] = after.about == entry.about
+            elif unit == path and path not in ("config.json", "environment.json"):
+                same[path] = after.sha256 == entry.sha256
+        if same:
+            print(f"{name}: computed again: {len(same)}, of which {sum(same.values())} have the digests of before")
+        if others := sorted(one for one, equal in same.items() if not equal):
             print(f"{name}: not as before, or not there: {archive.some(others)}")

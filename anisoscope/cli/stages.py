@@ -2,12 +2,15 @@
 
 import contextlib
 import pathlib
-from collections.abc import Callable, Iterable, Sequence
+import threading
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any, NamedTuple
+
+import jax
 
 from anisoscope.analysis import on_disk
 from anisoscope.claims import verdicts
-from anisoscope.cli import matched, precompile
+from anisoscope.cli import matched
 from anisoscope.config import variants
 from anisoscope.config.data import CACHE
 from anisoscope.config.experiment import Config
@@ -17,16 +20,14 @@ from anisoscope.measurement import sweep
 from anisoscope.measurement.sources import checkpoints
 from anisoscope.measurement.sources.hub.folders import export
 from anisoscope.tangents import sweep as tangents
-from anisoscope.training import loop, program, replay
+from anisoscope.training import finished, loop, program, replay
 from anisoscope.utils import compiled, processes
-from anisoscope.utils.errors import UserError
+from anisoscope.utils.errors import UNSTOPPABLE, UserError
 from anisoscope.utils.settings import replace
 from anisoscope.utils.stop import Stop
 
 
 class Run(NamedTuple):
-    """A run of an experiment."""
-
     name: str  # its variant and seeds; the experiment's title where it has one run
     config: Config
     text: Corpus
@@ -34,8 +35,6 @@ class Run(NamedTuple):
 
 
 class Work(NamedTuple):
-    """What the stages work on."""
-
     experiment: Config
     runs: dict[str, Run]  # by the name of the folder inside the experiment's, '' where it has one run
     root: pathlib.Path
@@ -51,22 +50,49 @@ class Stage(NamedTuple):
     run: Callable[[Work], None]
 
 
-def check_train(work: Work) -> None:
-    for run in work.runs.values():
-        program.check_program(run.config, run.text)
+def of_each(check: Callable[[Run], Any]) -> Callable[[Work], None]:
+    """The check of every run."""
+
+    def checked(work: Work) -> None:
+        for run in work.runs.values():
+            check(run)
+
+    return checked
 
 
 def train(work: Work) -> None:
     """Variant by variant; runs that differ in seeds alone together. What measures is compiled meanwhile."""
     first = next(iter(work.runs.values()))
-    beside = precompile.compiling(first.config, first.text, first.folder, work.stop)
+    beside = compiling(first.config, first.text, first.folder, work.stop)
     with beside if "measure" in work.wanted else contextlib.nullcontext():
         for variant, group in variants.groups(work.experiment).items():
             train_together(work, variant, group)
 
 
+@contextlib.contextmanager
+def compiling(config: Config, corpus: Corpus, run: pathlib.Path, stop: Stop) -> Iterator[None]:
+    """The program that measures is compiled while one process trains on a CPU, all of whose cores but one are idle.
+
+    At its end the compiler is waited for, unless a stop is asked for.
+    """
+    if finished.is_finished(run) or jax.process_count() > 1 or jax.default_backend() != "cpu":
+        yield
+        return
+
+    def work() -> None:
+        with contextlib.suppress(Exception):  # it is raised again where the program is used
+            checkpoints.precompile(config, corpus)
+
+    thread = threading.Thread(target=work, name=UNSTOPPABLE, daemon=True)
+    thread.start()
+    yield  # where this raises, the process ends without the compiler: process.py
+    if thread.is_alive():
+        print("waiting for the program that measures: it is being compiled")
+    while thread.is_alive() and not stop.asked:
+        thread.join(0.1)
+
+
 def train_together(work: Work, variant: str, group: Config) -> None:
-    """The seeds of a variant."""
     names = variants.run_names(variant, variants.of_seeds(group))
     first = work.runs[next(iter(names))]
     group = replace(group, {"model.dtype": first.config.model.dtype})  # what "auto" means
@@ -79,15 +105,11 @@ def train_together(work: Work, variant: str, group: Config) -> None:
     work.stop.check(f"{name}: stopped when train was done")
 
 
-def check_measure(work: Work) -> None:
-    for run in work.runs.values():
-        checkpoints.check_run(run.config, run.text, run.folder)
-
-
 def measure_runs(work: Work) -> None:
     """Every checkpoint of every run; then what is read from the tables of all of them."""
     for run in work.runs.values():
-        if steps := [one for one in run.config.measure.steps if not measured(run, one)]:
+        tables = run.folder / "measurements"
+        if steps := [step for step in run.config.measure.steps if not (tables / f"{step}.nc").exists()]:
             replay.make(run.config, run.text, run.folder, steps, run.name, work.stop)
         with checkpoints.opened(run.config, run.text, run.folder, run.name, work.stop) as source:
             sweep.sweep(source, work.stop)
@@ -98,16 +120,6 @@ def measure_runs(work: Work) -> None:
         folders = {name: run.folder for name, run in work.runs.items()}
         for path in on_disk.write(folders, work.root, work.experiment.primary):
             print(path)
-
-
-def measured(run: Run, step: int) -> bool:
-    """Whether the residual stream has a table of it."""
-    return (run.folder / "measurements" / f"{step}.nc").exists()
-
-
-def check_tangents(work: Work) -> None:
-    for run in work.runs.values():
-        tangents.check_windows_and_tables(run.config, run.text, run.folder)
 
 
 def fit_tangents(work: Work) -> None:
@@ -124,14 +136,7 @@ def fit_tangents(work: Work) -> None:
         print(on_disk.write_tangents({name: run.folder for name, run in work.runs.items()}, work.root))
 
 
-def check_matched(work: Work) -> None:
-    configs = {name: run.config for name, run in work.runs.items()}
-    matched.check_several(configs)
-    matched.check_differ(configs)
-
-
 def contrast(work: Work) -> None:
-    """Loss-matched."""
     configs = {name: run.config for name, run in work.runs.items()}
     texts = {name: run.text for name, run in work.runs.items()}
     matched.contrast(work.experiment, configs, texts, work.root, work.stop)
@@ -151,11 +156,6 @@ def write_verdicts(work: Work) -> None:
             print(path)
 
 
-def check_export(work: Work) -> None:
-    for run in work.runs.values():
-        export.check_export(run.config)
-
-
 def export_folders(work: Work) -> None:
     if processes.is_first():
         for run in work.runs.values():
@@ -170,19 +170,23 @@ def check_replay(work: Work) -> None:
 
 
 def replay_steps(work: Work) -> None:
-    """A checkpoint of each step, in replayed/; those that are there stay."""
+    """In replayed/; those that are there stay."""
     for run in work.runs.values():
         replay.make(run.config, run.text, run.folder, work.replayed, run.name, work.stop)
 
 
 STAGES = (
-    Stage("train", check_train, train),
+    Stage("train", of_each(lambda run: program.check_program(run.config, run.text)), train),
     Stage("replay", check_replay, replay_steps),
-    Stage("measure", check_measure, measure_runs),
-    Stage("tangents", check_tangents, fit_tangents),
-    Stage("matched", check_matched, contrast),
+    Stage("measure", of_each(lambda run: checkpoints.check_run(run.config, run.text, run.folder)), measure_runs),
+    Stage(
+        "tangents",
+        of_each(lambda run: tangents.check_windows_and_tables(run.config, run.text, run.folder)),
+        fit_tangents,
+    ),
+    Stage("matched", lambda work: matched.check([run.config for run in work.runs.values()]), contrast),
     Stage("verdicts", check_verdicts, write_verdicts),
-    Stage("export", check_export, export_folders),
+    Stage("export", of_each(lambda run: export.check_export(run.config)), export_folders),
 )  # in this order; figures are drawn of what they leave on disk (drawing.py)
 
 

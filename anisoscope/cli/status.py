@@ -19,25 +19,24 @@ from anisoscope.utils.files import read_json
 from anisoscope.utils.folder import hook_points
 from anisoscope.utils.settings import at_least, flat, from_dict, of_today, replace, to_dict, within
 
-MOST = 6  # steps that a line names
-
 
 def format_status(root: pathlib.Path) -> Iterator[str]:
     """Lines; UserError where there is no run. Nothing is written, so that a run may go on meanwhile."""
+    inner = sorted(path.parent.name for path in root.glob("*/config.json"))
     if not (root / "config.json").is_file():
-        inner = sorted(path.parent.name for path in root.glob("*/config.json"))
         words = did_you_mean(root.name, (path.name for path in root.parent.glob("*/"))) if not root.exists() else ""
         words = f"; it holds the runs {', '.join(inner)}: name one of them" if inner else words
         raise UserError(f"--status={root}: there is no run (no config.json){words}")
     values = of_today(read_json(root / "config.json", "name another folder with --status="))
-    runs = listed(root) if "listed" in values else expected(values)
+    several = "listed" in values  # pretrained models, of which those are told that are begun: more may be added
+    runs = (dict.fromkeys(inner) or {"": None}) if several else expected(values)
     yield f"{root}: {f'{len(runs)} runs' if len(runs) > 1 else 'a run'}, last written {ago(root)}"
     missing = []
     for name, config in runs.items():
         for words, lacks in of_run(root / name, config):
             yield f"{name}: {words}" if name else words
             missing += [f"{name}: {lacks}" if name else lacks] if lacks else []
-    missing += of_several(root, values) if len(runs) > 1 and not missing else []
+    missing += of_several(root, values) if len(runs) > 1 and not several and not missing else []
     if not (root.parent / "config.json").is_file():  # those of an experiment's run are drawn with the others
         drawn = len(list((root / "figures").glob("*.png")))
         yield f"figures: {drawn} in {root / 'figures'}" if drawn else "figures: none yet"
@@ -52,7 +51,7 @@ def format_status(root: pathlib.Path) -> Iterator[str]:
 def expected(values: dict[str, Any]) -> dict[str, Config | None]:
     """The runs that these settings ask for; of what is no training run, one without a config."""
     known = flat(to_dict(Config()))
-    given = {name: value for name, value in flat(of_today(values)).items() if name in known}
+    given = {name: value for name, value in flat(values).items() if name in known}
     if "train.steps" not in given:
         return {"": None}
     config = replace(Config(), given)  # a setting that a run of an older version lacks had its default
@@ -61,11 +60,6 @@ def expected(values: dict[str, Any]) -> dict[str, Config | None]:
     if (count := config.train.steps // config.checkpoint.every) > MOST_CHECKPOINTS:
         raise UserError(f"config.json asks for {count:,} checkpoints; {MOST_CHECKPOINTS:,} at most are ours")
     return variants.expand(from_dict(to_dict(config) | {"variants": values.get("variants", {})}, Config))
-
-
-def listed(root: pathlib.Path) -> dict[str, None]:
-    """Of a list of pretrained models, those that are begun: models may be added at any time."""
-    return dict.fromkeys(sorted(path.parent.name for path in root.glob("*/config.json"))) or {"": None}
 
 
 def of_run(folder: pathlib.Path, config: Config | None) -> Iterator[tuple[str, str]]:
@@ -96,30 +90,27 @@ def of_run(folder: pathlib.Path, config: Config | None) -> Iterator[tuple[str, s
         if troubles := trouble.words(log.read_log(folder)):
             yield troubles, ""
     absent = [step for step in kept if step not in tables]
-    lacks = f"tables of step{'s' * (len(absent) > 1)} {some(absent)}" if absent else "" if joined else "results.nc"
+    lacks = "" if joined else "results.nc"
+    lacks = f"tables of step{'s' * (len(absent) > 1)} {archive.some(absent)}" if absent else lacks
     yield f"{len(tables.intersection(kept))} of {len(kept)} checkpoints measured", lacks
     if config.tangents.enabled or (folder / "tangents").exists():  # switched on later, say
         there = steps_in(folder / "tangents", "*.nc").intersection(scheduled)
         done = (folder / "tangents.nc").exists() and len(there) == len(scheduled)
-        yield (
-            f"tangents of {len(there)} of {len(scheduled)} checkpoints",
-            "" if done else "tangents of some checkpoints",
-        )
+        lacks = "" if done else "tangents of some checkpoints"
+        yield f"tangents of {len(there)} of {len(scheduled)} checkpoints", lacks
     inner = hook_points(folder)
-    for hook_point in sorted({*config.measure.hook_points, *(path.name for path in inner.glob("*"))}):
-        there = steps_in(inner / hook_point / "measurements", "*.nc").intersection(kept)
-        lacks = "" if len(there) == len(kept) else f"{hook_point} of some checkpoints"
-        yield f"{hook_point} of {len(there)} of {len(kept)} checkpoints", lacks
+    named = sorted({*config.measure.hook_points, *(path.name for path in inner.glob("*"))})
+    places = {hook_point: inner / hook_point / "measurements" for hook_point in named}
     if config.measure.points_table or (folder / "points").exists():
-        there = steps_in(folder / "points", "*.nc").intersection(kept)
-        lacks = "" if len(there) == len(kept) else "points of some checkpoints"
-        yield f"points of {len(there)} of {len(kept)} checkpoints", lacks
+        places["points"] = folder / "points"
+    for what, place in places.items():
+        there = steps_in(place, "*.nc").intersection(kept)
+        lacks = "" if len(there) == len(kept) else f"{what} of some checkpoints"
+        yield f"{what} of {len(there)} of {len(kept)} checkpoints", lacks
 
 
 def of_several(root: pathlib.Path, values: dict[str, Any]) -> list[str]:
     """What is missing of the tables that join or contrast an experiment's runs, when these are done."""
-    if "listed" in values:
-        return []
     loss_matched = any(one.get("at") == "matched" for one in values.get("primary", {}).values())
     wanted = {"runs.csv": "measure"} | ({"contrasts_loss_matched.csv": "matched"} if loss_matched else {})
     return [f"{name} (--stages={stage})" for name, stage in wanted.items() if not renamed.place(root, name).exists()]
@@ -128,10 +119,6 @@ def of_several(root: pathlib.Path, values: dict[str, Any]) -> list[str]:
 def steps_in(folder: pathlib.Path, pattern: str) -> set[int]:
     """Those that files or folders are named after; what is being written has another name."""
     return {int(path.stem) for path in folder.glob(pattern) if path.stem.isdecimal() and path.suffix in ("", ".nc")}
-
-
-def some(steps: list[int]) -> str:
-    return ", ".join(map(str, steps[:MOST])) + (f" and {len(steps) - MOST:,} more" if len(steps) > MOST else "")
 
 
 def ago(root: pathlib.Path) -> str:

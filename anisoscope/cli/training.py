@@ -75,10 +75,9 @@ def prepared(experiment: Config, request: Request) -> tuple[Config, dict[str, Co
         join_cluster()
     else:
         mesh.take_cores_for_devices(units(experiment))
-    configs = variants.expand(experiment, request.settings)
-    return resolved(experiment, request.root), {
-        name: resolved(config, request.root / name) for name, config in configs.items()
-    }
+    runs = variants.expand(experiment, request.settings)
+    configs = {name: resolved(config, request.root / name) for name, config in runs.items()}
+    return resolved(experiment, request.root), configs
 
 
 def work(
@@ -125,9 +124,8 @@ def claim(asked: Work, configs: dict[str, Config], locks: contextlib.ExitStack) 
     check_folders(asked.experiment, configs, asked.root, "train" in asked.wanted, folder.claim)
     for path in {asked.root, *(run.folder for run in asked.runs.values())}:
         locks.enter_context(folder.locked(path))
-    check_folders(
-        asked.experiment, configs, asked.root, False, folder.check_claim
-    )  # another start may have been quicker
+    # Another start may have been quicker.
+    check_folders(asked.experiment, configs, asked.root, False, folder.check_claim)
     if "" not in asked.runs:
         keeping.of_session(asked.root, anisoscope.__version__, None)
     for run in asked.runs.values():

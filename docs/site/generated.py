@@ -10,7 +10,7 @@ from sphinx.application import Sphinx
 from sphinx.errors import ExtensionError
 
 from anisoscope.cli import explained, flags, options
-from anisoscope.cli.listing import entries
+from anisoscope.cli.explained import entries
 from anisoscope.measurement.families.entries import FAMILIES, coordinates
 from anisoscope.measurement.quantity import Quantity
 from formulas import LATEX, split_off, stale

@@ -2,18 +2,21 @@ import json
 import os
 import pathlib
 import sys
+import threading
 
 import jax
 import pytest
 
-from anisoscope.cli import drawing, stages, training
+from anisoscope.cli import drawing, process, stages, training
 from anisoscope.config import variants
+from anisoscope.measurement.sources import checkpoints
 from anisoscope.measurement.tables import files
 from anisoscope.plot.report import embed
 from anisoscope.training import loop
-from anisoscope.utils.errors import Stopped, UserError
+from anisoscope.utils.errors import UNSTOPPABLE, RunError, Stopped, UserError
 from anisoscope.utils.folder import claim
 from anisoscope.utils.settings import replace
+from anisoscope.utils.stop import Stop
 from tests import tiny
 from tests.plot.tables import make_run, under
 
@@ -90,13 +93,14 @@ def test_the_page_lies_with_the_run_however_its_folder_of_figures_is_written(tmp
     for to in (root / "figures", tmp_path / "run" / "figures", root / ".." / "run" / "figures"):
         assert drawing.beside(to, root) == root
     assert drawing.beside(tmp_path / "elsewhere", root) == tmp_path / "elsewhere"
+    with pytest.raises(UserError, match="--figures=run is the folder of a run"):  # of one that begins, at once
+        drawing.folder_of("run", tmp_path / "run")
+    assert drawing.folder_of("beside", tmp_path / "run") == pathlib.Path("beside")
 
 
 def test_curves_over_context_gain_need_runs_that_have_it(folder):
     files.write(files.read_table(folder / "results.nc").drop_vars("validation_context_gain"), folder / "results.nc")
-    with pytest.raises(
-        UserError, match=r"--over=context_gain: run have no context gain at their checkpoints; leave --over out"
-    ):
+    with pytest.raises(UserError, match=r"--over=context_gain: run have no context gain .*; leave --over out"):
         drawing.draw_figures({"run": folder}, folder, folder, "context_gain")
 
 
@@ -112,9 +116,7 @@ def test_runs_that_differ_in_seeds_are_trained_together_into_a_folder_each(tmp_p
     both = {"decoder": {}, "encoder": {"model.mask": "bidirectional", "objective": "masked"}}
     experiment = replace(tiny.config(), seeds | {"variants": both})
     configs, trained = variants.expand(experiment), []
-    monkeypatch.setattr(
-        loop, "train", lambda config, text, folders, name, stop: trained.append((name, config, folders))
-    )
+    monkeypatch.setattr(loop, "train", lambda config, _, folders, name, __: trained.append((name, config, folders)))
     training.work(experiment, configs, tmp_path / "pair", "pair", ["train"])
     runs = {model: [f"{model}_weights_{weights}_data_7" for weights in (0, 1)] for model in both}
     assert list(configs) == [*runs["decoder"], *runs["encoder"]]
@@ -146,8 +148,7 @@ def test_who_asks_to_stop_between_two_variants_is_heard(tmp_path, monkeypatch):
 @pytest.mark.parametrize(
     ("error", "words"),
     [
-        (ValueError("invalid literal for int() with base 10: 'x'"), "SLURM_JOB_ID, are damaged or incomplete: invalid"),
-        (KeyError("SLURM_STEP_NODELIST"), "are damaged or incomplete: 'SLURM_STEP_NODELIST'"),
+        (KeyError("SLURM_STEP_NODELIST"), "SLURM_JOB_ID, are damaged or incomplete: 'SLURM_STEP_NODELIST'"),
         (RuntimeError("no coordinator\nat all"), r"finds no cluster \(no coordinator\)"),
     ],
 )
@@ -185,8 +186,65 @@ def test_a_cache_that_is_not_the_users_alone_is_one_line(tmp_path, monkeypatch, 
     assert not os.listdir(tmp_path / "compiled")
 
 
-def test_the_folder_of_the_run_that_begins_is_refused_at_once(tmp_path, monkeypatch):
-    monkeypatch.chdir(tmp_path)
-    with pytest.raises(UserError, match="--figures=new is the folder of a run"):
-        drawing.folder_of("new", tmp_path / "new")
-    assert drawing.folder_of("beside", tmp_path / "new") == pathlib.Path("beside")
+@pytest.fixture
+def compiler(monkeypatch):
+    """Compiles until `done` is set; `begun` holds what it was asked for."""
+    ended()  # also those of tests before
+    done, begun = threading.Event(), []
+    monkeypatch.setattr(checkpoints, "precompile", lambda *asked: (begun.append(asked), done.wait(60)))
+    yield begun, done
+    done.set()
+    ended()
+
+
+def ended():
+    for thread in threading.enumerate():
+        if thread.name == UNSTOPPABLE:
+            thread.join()
+
+
+def running():
+    return any(thread.name == UNSTOPPABLE for thread in threading.enumerate())
+
+
+def test_what_compiles_is_waited_for_at_the_end(compiler, tmp_path, capsys):
+    begun, done = compiler
+    config, corpus = tiny.config(), tiny.corpus()
+    with stages.compiling(config, corpus, tmp_path, Stop()):
+        threading.Timer(0.3, done.set).start()
+    assert begun == [(config, corpus)]
+    assert not running()
+    assert "waiting for the program that measures" in capsys.readouterr().out
+
+
+def test_an_error_and_a_stop_do_not_wait_for_what_compiles(compiler, tmp_path):
+    with pytest.raises(RunError), stages.compiling(tiny.config(), tiny.corpus(), tmp_path, Stop()):
+        raise RunError("not finite")
+    assert running()
+    stop = Stop()
+    with stages.compiling(tiny.config(), tiny.corpus(), tmp_path, stop):
+        stop.asked = True
+    assert running()
+
+
+def test_a_run_that_is_trained_compiles_nothing(compiler, tmp_path):
+    (tmp_path / "test.json").write_text("{}")
+    with stages.compiling(tiny.config(), tiny.corpus(), tmp_path, Stop()):
+        assert not compiler[0]
+
+
+def test_a_process_ends_without_a_compiler_that_is_at_work(compiler, tmp_path, monkeypatch):
+    codes = []
+    monkeypatch.setattr(process.os, "_exit", codes.append)
+    with pytest.raises(SystemExit, match="2"):
+        process.end(2)
+    assert not codes
+    for code in (1, 130):  # threads that a failed save left behind; an interruption
+        with pytest.raises(SystemExit):
+            process.end(code)  # `os._exit` does not return where it is not replaced
+    stop = Stop()
+    with stages.compiling(tiny.config(), tiny.corpus(), tmp_path, stop):
+        stop.asked = True
+    with pytest.raises(SystemExit):
+        process.end(0)
+    assert codes == [1, 130, 0]
