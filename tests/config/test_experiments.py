@@ -11,23 +11,25 @@ from anisoscope.analysis import primary
 from anisoscope.cli.kinds import check_experiment
 from anisoscope.config import recipes, variants
 from anisoscope.config.experiment import Config
-from anisoscope.experiments import mask_ablations
 from anisoscope.utils.errors import UserError
-from anisoscope.utils.settings import from_dict, replace, to_dict
+from anisoscope.utils.settings import flat, from_dict, replace, to_dict
 
 FILES = sorted(  # of trained runs
     path.stem
     for path in pathlib.Path(experiments.__file__).parent.glob("*.py")
     if "def get_config(" in path.read_text() and "-> Config:" in path.read_text()
 )
-WITH_RECIPES = sorted(
-    {"decoder_small", "encoder_small", "matched_pair_small", "interventions_small", "mask_ablations", "norm_ablations"}
-)
+WITH_RECIPES = ["decoder_small", "encoder_small", "interventions_small", "mask_ablations", "matched_pair_small"]
+WITH_RECIPES += ["norm_ablations"]
+
+
+def of(name):
+    return importlib.import_module(f"anisoscope.experiments.{name}")
 
 
 def configs():
     for name in FILES:
-        get_config = importlib.import_module(f"anisoscope.experiments.{name}").get_config
+        get_config = of(name).get_config
         yield name, get_config()
         if inspect.signature(get_config).parameters:
             yield f"{name}:tiny", get_config("tiny")
@@ -50,11 +52,9 @@ def test_every_experiment_validates_and_round_trips_through_json(name, config):
 
 def test_the_matched_pair_differs_in_mask_and_objective_only():
     for decoder, encoder in (
-        [importlib.import_module(f"anisoscope.experiments.{n}_small").get_config() for n in ("decoder", "encoder")],
-        list(
-            variants.expand(importlib.import_module("anisoscope.experiments.matched_pair_small").get_config()).values()
-        ),
-        list(variants.expand(importlib.import_module("anisoscope.experiments.quickstart").get_config()).values()),
+        (of("decoder_small").get_config(), of("encoder_small").get_config()),
+        variants.expand(of("matched_pair_small").get_config()).values(),
+        variants.expand(of("quickstart").get_config()).values(),
     ):
         assert (decoder.model.mask, decoder.objective) == ("causal", "next")
         assert (encoder.model.mask, encoder.objective) == ("bidirectional", "masked")
@@ -66,17 +66,14 @@ def test_the_matched_pair_differs_in_mask_and_objective_only():
 @pytest.mark.parametrize("name", WITH_RECIPES)
 def test_a_recipe_is_the_optimizer_and_positions_and_nothing_else(name, size):
     """No rate of one optimizer is left to another; what is not named is as without a recipe."""
-    get_config = importlib.import_module(f"anisoscope.experiments.{name}").get_config
+    get_config = of(name).get_config
     default = get_config(size)
     for recipe, settings in recipes.RECIPES.items():
         config = get_config(f"{size},{recipe}")
         rate = config.train.learning_rate
         assert rate <= 3e-3 if recipe in ("gpt2", "rotary") else rate == settings["train.learning_rate"]
         named = [f"train.{name}" for name in ("optimizer", "learning_rate", "rest_learning_rate", "schedule")]
-        values = {
-            path: getattr(getattr(config, path.split(".")[0]), path.split(".")[1])
-            for path in (*named, "model.positions")
-        }
+        values = {path: flat(to_dict(config))[path] for path in (*named, "model.positions")}
         assert values.items() >= settings.items()
         assert replace(default, values) == config
 
@@ -84,14 +81,14 @@ def test_a_recipe_is_the_optimizer_and_positions_and_nothing_else(name, size):
 def test_an_unknown_size_or_recipe_is_refused():
     for argument, words in (("huge", "choose small or tiny"), ("tiny,sdg", "choose one of gpt2, rotary, muon, sgd")):
         with pytest.raises(UserError, match=words):
-            importlib.import_module("anisoscope.experiments.matched_pair_small").get_config(argument)
+            of("matched_pair_small").get_config(argument)
 
 
 @pytest.mark.parametrize("size", ["small", "tiny"])
 def test_runs_of_the_mask_ablations_differ_in_mask_objective_and_seed_only(size):
-    runs = variants.expand(importlib.import_module("anisoscope.experiments.mask_ablations").get_config(size))
+    runs = variants.expand(of("mask_ablations").get_config(size))
     cells = {name.rpartition("_")[0] for name in runs}
-    assert {f"{cell}_{seed}" for cell in cells for seed in mask_ablations.SEEDS} == set(runs)
+    assert {f"{cell}_{seed}" for cell in cells for seed in of("mask_ablations").SEEDS} == set(runs)
     assert len({(run.model.mask, run.model.leak, run.objective) for run in runs.values()}) == len(cells) == 9
     for name, run in runs.items():
         assert name == f"{name.rpartition('_')[0]}_{run.train.seed}"
@@ -102,25 +99,22 @@ def test_runs_of_the_mask_ablations_differ_in_mask_objective_and_seed_only(size)
 
 @pytest.mark.parametrize("size", ["small", "tiny"])
 def test_each_intervention_changes_one_setting_of_the_plain_run_of_its_seed(size):
-    runs = variants.expand(importlib.import_module("anisoscope.experiments.interventions_small").get_config(size))
+    runs = variants.expand(of("interventions_small").get_config(size))
     seeds = {name: int(name.rpartition("_")[2]) for name in runs}
-    assert set(seeds.values()) == {*mask_ablations.SEEDS}
+    assert set(seeds.values()) == {*of("mask_ablations").SEEDS}
     for name, run in runs.items():
-        plain = to_dict(runs[f"softmax_{seeds[name]}"])
-        run, same = to_dict(run), {"train", "model"} ^ set(plain)
-        assert all(run[group] == plain[group] for group in same)
-        changed = [
-            field for group in ("model", "train") for field in run[group] if run[group][field] != plain[group][field]
-        ]
-        assert len(changed) == (not name.startswith(f"softmax_{seeds[name]}"))
-        assert run["train"]["seed"] == seeds[name]
+        plain, changed = flat(to_dict(runs[f"softmax_{seeds[name]}"])), flat(to_dict(run))
+        different = {field for field in plain if plain[field] != changed[field]}
+        assert len(different) == (not name.startswith(f"softmax_{seeds[name]}"))
+        assert all(field.startswith(("model.", "train.")) for field in different)
+        assert run.train.seed == seeds[name]
     assert len({str(to_dict(run)) for run in runs.values()}) == len(runs) == 40
 
 
 @pytest.mark.parametrize("size", ["small", "tiny"])
 def test_optimizers_differ_on_the_matrices_of_blocks_alone(size):
     """Of one model and seed, in the name of the optimizer and its rate; positions in positions alone."""
-    runs = variants.expand(importlib.import_module("anisoscope.experiments.optimizer_ablations").get_config(size))
+    runs = variants.expand(of("optimizer_ablations").get_config(size))
     assert len(runs) == 30
     for name, run in runs.items():
         optimizer, model, seed = name.split("_")
@@ -128,7 +122,7 @@ def test_optimizers_differ_on_the_matrices_of_blocks_alone(size):
         plain = runs[f"adamw_{model}_{seed}"]
         alike = {"train.optimizer": "adamw", "train.learning_rate": plain.train.learning_rate}
         assert replace(run, alike) == plain
-    runs = variants.expand(importlib.import_module("anisoscope.experiments.position_ablations").get_config(size))
+    runs = variants.expand(of("position_ablations").get_config(size))
     assert len(runs) == 20
     for name, run in runs.items():
         assert name.startswith(run.model.positions)
@@ -138,11 +132,10 @@ def test_optimizers_differ_on_the_matrices_of_blocks_alone(size):
 
 def test_rates_of_each_optimizer_are_tried_on_both_sides_of_the_chosen_one():
     """Four at least: more where the best of four was the first or the last."""
-    suite = importlib.import_module("anisoscope.experiments.optimizer_ablations")
+    suite = of("optimizer_ablations")
     for name, rate in suite.RATES.items():
-        tried = suite.TRIED[name]
-        assert len(tried) >= 4
-        assert rate in sorted(tried)[1:-1]
+        assert len(suite.TRIED[name]) >= 4
+        assert rate in sorted(suite.TRIED[name])[1:-1]
     runs = variants.expand(suite.get_config("rates"))
     tried = {(run.train.optimizer, run.train.learning_rate, run.objective) for run in runs.values()}
     assert len(tried) == 2 * sum(map(len, suite.TRIED.values()))
@@ -150,17 +143,15 @@ def test_rates_of_each_optimizer_are_tried_on_both_sides_of_the_chosen_one():
 
 
 def test_the_search_for_a_sink_changes_one_thing_at_a_time_and_then_adds_to_all_of_them():
-    search = importlib.import_module("anisoscope.experiments.sink_search")
+    search = of("sink_search")
     for size, first in (("tiny", "plain"), ("together", "together")):
         config = search.get_config(size)
         assert next(iter(config.variants)) == first
         for name, run in variants.expand(config).items():
             assert run == replace(variants.expand(config)[first], config.variants[name])
-    assert variants.expand(search.get_config("together"))["together"] == replace(
-        variants.expand(search.get_config("tiny"))["plain"], search.ALL
-    )
+    tiny, together, found = (variants.expand(search.get_config(size)) for size in ("tiny", "together", "found"))
+    assert together["together"] == replace(tiny["plain"], search.ALL)
     assert len(search.ALL) == len(search.ALONE) - 1
-    together, found = (variants.expand(search.get_config(size)) for size in ("together", "found"))
     assert (found["long"], found["deep"]) == (together["together_long"], together["together_deep"])
     for name, first in {name: "deep" if "deep" in name else "long" for name in found}.items():
         base = search.FOUND[first]

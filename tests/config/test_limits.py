@@ -2,7 +2,6 @@ import pytest
 
 from anisoscope.cli.kinds import check_experiment
 from anisoscope.config.experiment import Config
-from anisoscope.config.model import ModelConfig
 from anisoscope.config.run import TrainConfig
 from anisoscope.config.variants import expand
 from anisoscope.utils.errors import UserError
@@ -13,14 +12,11 @@ from anisoscope.utils.settings import from_dict, replace, to_dict
     ("path", "value"),
     [
         ("data.source", "enwik9"),
-        ("model.mask", "diagonal"),
         ("model.heads", 7),
         ("model.layers", 0),
         ("model.dtype", "float16"),
-        ("objective", "both"),
         ("train.steps", -1),
         ("train.accumulate", 3),
-        ("model.attention", "linear"),
         ("model.prefix", 4),
         ("model.window", 4),
         ("model.leak", 0.5),
@@ -30,7 +26,6 @@ from anisoscope.utils.settings import from_dict, replace, to_dict
         ("train.penalty", float("inf")),
         ("train.penalty_layers", (7,)),
         ("train.penalty_layers", (2, 2)),
-        ("train.penalty_layers", ("a",)),
         ("train.learning_rate", float("nan")),
         ("train.beta2", 1.5),
         ("train.seed", 2**64),
@@ -44,10 +39,8 @@ from anisoscope.utils.settings import from_dict, replace, to_dict
         ("watch.keep", "anisotropie"),
         ("watch.keep", "anisotropy"),
         ("measure.families", ("spectra",)),
-        ("measure.families", ("spectrum", "spectrum")),
         ("measure.families", ("projection",)),
         ("measure.projected_head", 8),
-        ("measure.nulls", ("gauss",)),
         ("measure.nulls", ("shuffled", "shuffled")),
         ("measure.groups", 3),
         ("measure.points", 2),
@@ -62,12 +55,6 @@ def test_what_cannot_run_is_refused_in_one_line_that_names_it(path, value):
     assert "\n" not in str(error.value)
 
 
-def test_rotary_needs_an_even_head_width():
-    config = Config(model=ModelConfig(width=6, heads=2, positions="rotary"))
-    with pytest.raises(UserError, match="even head width"):
-        check_experiment(config)
-
-
 @pytest.mark.parametrize(
     ("settings", "words"),
     [
@@ -76,10 +63,8 @@ def test_rotary_needs_an_even_head_width():
         ({"model.mask": "leak", "model.leak": 1.5, "objective": "masked"}, r"model\.leak is 1\.5"),
         ({"model.mask": "leak", "model.leak": 0.01}, r"model\.mask=leak shows the answer"),
         ({"model.mask": "prefix", "model.prefix": 512}, r"model\.mask=prefix shows the answer"),
-        (
-            {"model.mask": "prefix", "model.prefix": 500, "evaluate.stride": 14},
-            r"evaluate\.stride is 14.* 13 targets",
-        ),
+        ({"model.mask": "prefix", "model.prefix": 500, "evaluate.stride": 14}, r"evaluate\.stride is 14.* 13 targets"),
+        ({"model.width": 6, "model.heads": 2, "model.positions": "rotary"}, "even head width"),
         ({"model.sink": True, "model.attention": "sigmoid"}, r"model\.sink .* attention=sigmoid"),
         ({"model.sink": True, "model.attention": "softmax_one"}, r"model\.sink .* attention=softmax_one"),
         ({"train.penalty": 0.1, "train.accumulate": 2}, r"train\.penalty .* train\.accumulate=2"),
@@ -90,9 +75,8 @@ def test_rotary_needs_an_even_head_width():
     ],
 )
 def test_settings_that_do_not_go_together(settings, words):
-    with pytest.raises(UserError, match=words) as error:
+    with pytest.raises(UserError, match=words):
         check_experiment(replace(Config(), settings))
-    assert "\n" not in str(error.value)
 
 
 @pytest.mark.parametrize(
@@ -109,14 +93,9 @@ def test_settings_that_do_not_go_together(settings, words):
     ],
 )
 def test_settings_at_their_limits_go(settings):
-    check_experiment(replace(Config(), settings))
     config = replace(Config(), settings)
+    check_experiment(config)
     assert from_dict(to_dict(config), Config) == config
-
-
-def validate_all(config):
-    for run in expand(config).values():
-        check_experiment(run)
 
 
 @pytest.mark.parametrize(
@@ -131,6 +110,5 @@ def validate_all(config):
     ],
 )
 def test_seeds_that_cannot_be_are_refused(train, words):
-    with pytest.raises(UserError, match=words) as error:
-        validate_all(Config(train=TrainConfig(**train)))
-    assert "\n" not in str(error.value)
+    with pytest.raises(UserError, match=words):
+        [check_experiment(run) for run in expand(Config(train=TrainConfig(**train))).values()]

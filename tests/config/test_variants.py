@@ -47,36 +47,20 @@ def test_variants_and_members_are_runs_named_by_both():
     assert list(runs) == ["a", "b_weights_0_data_0", "b_weights_1_data_0"]
     assert [(run.objective, run.train.seed) for run in runs.values()] == [("masked", 0), ("next", 0), ("next", 1)]
     assert list(variants.groups(config)) == ["a", "b"]
-    assert list(variants.expand(Config(train=TrainConfig(num_data_seeds=2)))) == [
-        "weights_0_data_0",
-        "weights_0_data_1",
-    ]
+    alone = Config(train=TrainConfig(num_data_seeds=2))
+    assert list(variants.expand(alone)) == ["weights_0_data_0", "weights_0_data_1"]
 
 
 @pytest.mark.parametrize("field", ["train.seed", "train.data_seed"])
-@pytest.mark.parametrize(
-    ("count", "words"), [("num_seeds", "train.num_seeds is 2"), ("num_data_seeds", "train.num_data_seeds is 2")]
-)
-def test_seeds_are_set_or_counted_and_not_both(field, count, words):
+@pytest.mark.parametrize("count", ["train.num_seeds", "train.num_data_seeds"])
+def test_seeds_are_set_or_counted_and_not_both(field, count):
     """Seeds 0 and 1, two of each, would be 0, 1 and 1, 2."""
-    grid = {
-        f"{name}_{seed}": {field: seed, "model.sink": name == "sink"} for name in ("plain", "sink") for seed in (0, 1)
-    }
-    config = Config(variants=grid)
-    assert len(variants.expand(config)) == 4
-    config = replace(config, {"train": TrainConfig(**{count: 2})})
-    with pytest.raises(UserError, match=rf"{words}, but variant 'plain_0' sets its own seed; leave one of them out"):
-        variants.expand(config)
-    config = replace(config, {"train": TrainConfig()})
-    config = replace(
-        config, {"variants": {"low": {field: 0, f"train.{count}": 2}, "high": {field: 7, f"train.{count}": 2}}}
-    )
-    assert len(variants.expand(config)) == 4 * (1 + (count == "num_seeds"))
-
-
-def test_a_variant_is_not_called_as_the_folder_of_figures_is():
-    with pytest.raises(UserError, match="variant 'figures'"):
-        variants.expand(Config(variants={"figures": {}}))
+    config = Config(variants={f"plain_{seed}": {field: seed} for seed in (0, 1)})
+    assert len(variants.expand(config)) == 2
+    with pytest.raises(UserError, match=rf"{count} is 2, but variant 'plain_0' sets its own seed; leave one of them"):
+        variants.expand(replace(config, {count: 2}))
+    config = Config(variants={"low": {field: 0, count: 2}, "high": {field: 7, count: 2}})
+    assert len(variants.expand(config)) == 4 * (1 + (count == "train.num_seeds"))
 
 
 def test_two_runs_of_one_name_are_refused():
@@ -92,6 +76,7 @@ def test_an_experiment_with_an_unknown_or_ill_typed_variant_is_refused():
         ("a", {"modle.mask": "causal"}, "no config field modle.mask"),
         ("a", {"objective.x": 1}, "no config field objective.x"),
         ("../a", {}, "becomes a folder"),
+        ("figures", {}, "variant 'figures'"),
     ):
         with pytest.raises(UserError, match=words):
             variants.expand(Config(variants={name: changes}))
