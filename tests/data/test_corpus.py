@@ -35,10 +35,6 @@ def test_tokens_stand_for_the_bytes_in_use(tmp_path):
     assert [len(split) for split in (loaded.train, loaded.valid, loaded.test)] == [4050, 225, 225]
     assert loaded.train.dtype == np.uint8
     assert decoded(loaded) == TEXT
-
-
-def test_all_256_bytes(tmp_path):
-    path = tmp_path / "bytes"
     path.write_bytes(TEXT + random.Random(0).randbytes(20_000))
     loaded = corpus.load(DataConfig(path=str(path)), context=16)
     assert loaded.vocab_size == 257
@@ -50,9 +46,7 @@ def test_split_of_the_whole_enwik8(monkeypatch):
     monkeypatch.setattr(local, "read_text", lambda *_: text)
     monkeypatch.setattr(enwik8, "SHA256", hashlib.sha256(text).hexdigest())
     loaded = corpus.load(DataConfig(path="enwik8"), context=512)
-    assert loaded.name == "enwik8"
-    splits = (loaded.train, loaded.valid, loaded.test)
-    assert [len(split) for split in splits] == [90_000_000, 5_000_000, 5_000_000]
+    assert [len(split) for split in (loaded.train, loaded.valid, loaded.test)] == [90_000_000, 5_000_000, 5_000_000]
     assert bytes([loaded.train[-1], loaded.valid[0], loaded.valid[-1], loaded.test[0], loaded.test[-1]]) == b"abbcc"
     assert np.shares_memory(loaded.train.base, loaded.test.base)  # one copy of the text, not three
 
@@ -63,9 +57,7 @@ def test_split_of_the_whole_enwik8(monkeypatch):
 def test_too_short(tmp_path, refused, monkeypatch, size, split, has):
     path = tmp_path / "short.txt"
     monkeypatch.setattr(local, "read_text", lambda *_: TEXT[:size])
-    with refused(
-        "short.txt", str(path), f"{split} split has {has}", "needs 18", "longer text", "--config.model.context="
-    ):
+    with refused(f"short.txt ({path})", f"{split} split has {has}", "needs 18", "--config.model.context="):
         corpus.load(DataConfig(path=str(path)), context=17)
     monkeypatch.setattr(local, "read_text", lambda *_: TEXT[:360])
     assert len(corpus.load(DataConfig(path=str(path)), context=17).test) == 18
@@ -80,16 +72,13 @@ def test_enwik8_from_the_cache(published, tmp_path):
     assert decoded(loaded) == text
 
 
-def test_cache_in_the_home_folder(published, tmp_path, monkeypatch):
+def test_paths_in_the_home_folder(published, tmp_path, monkeypatch, refused):
     monkeypatch.setenv("HOME", str(tmp_path))
     (tmp_path / "kept").mkdir()
     (tmp_path / "kept" / "enwik8.zip").write_bytes(published[1])
     corpus.load(DataConfig(cache="~/kept"), context=512)
     (tmp_path / "whole.zip").write_bytes(published[1])
     assert corpus.load(DataConfig(path="~/whole.zip"), context=512).name == "enwik8"
-
-
-def test_home_folder_that_is_not_known(refused):
     for config in (DataConfig(cache="~nobody knows/kept"), DataConfig(path="~nobody knows/text")):
         with refused("~nobody knows/", "write the path out"):
             corpus.load(config, context=16)
@@ -130,21 +119,18 @@ def test_a_text_that_begins_as_enwik8_is_told_from_others_and_not_taken_for_it(t
         assert corpus.load(DataConfig(path=str(path)), context=16).name == name
 
 
-def test_language_reference():
+def test_language_reference(refused):
     loaded = corpus.load(DataConfig(source="pydoc"), context=512)
     assert loaded.name == f"pydoc (Python {platform.python_version()})"
     assert loaded.origin == f"Python {platform.python_version()}"
     assert b'The "assert" statement' in decoded(loaded)
     assert corpus.load(DataConfig(source="pydoc"), context=512).sha256 == loaded.sha256
     assert 300_000 < len(loaded.train) < 700_000
-
-
-def test_language_reference_takes_no_path(refused):
     with refused("data.source=pydoc", "data.path", "leave one of the two out"):
         corpus.load(DataConfig(source="pydoc", path="enwik8.zip"), context=16)
 
 
-def test_cleaned(tmp_path, monkeypatch, capfd):
+def test_cleaned(tmp_path, monkeypatch, capfd, refused):
     wikitext = b"The ''quick'' [[fox|brown fox]] {{jumps}}over.\n\n" * 200
     path = tmp_path / "fox.txt"
     path.write_bytes(wikitext)
@@ -153,15 +139,9 @@ def test_cleaned(tmp_path, monkeypatch, capfd):
     assert loaded.name == "fox.txt, cleaned"
     assert decoded(loaded) == b"\n\n".join([b"The quick brown fox over."] * 200)
     assert loaded.sha256 == hashlib.sha256(decoded(loaded)).hexdigest()
-    assert b"'" not in loaded.vocabulary
-    assert b"[" not in loaded.vocabulary
     output = capfd.readouterr()
     assert output.out == ""
     assert "cleaning" in output.err
-
-
-def test_nothing_left_after_cleaning(tmp_path, refused):
-    path = tmp_path / "fox.txt"
     path.write_bytes(b"{{fox}}" * 1000)
     with refused("fox.txt, cleaned", "train split has 0"):
         corpus.load(DataConfig(path=str(path), clean=True), context=16)

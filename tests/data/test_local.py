@@ -25,26 +25,24 @@ PACK = {
 PACKED = [kind for kind in PACK if kind != "plain"]
 
 
-def saved(save, *args):
+def saved(save):
     file = io.BytesIO()
-    save(file, *args)
+    save(file)
     return file.getvalue()
 
 
-def tarred():
-    file = io.BytesIO()
+def tarred(file):
     with tarfile.open(fileobj=file, mode="w") as archive:
         archive.add(__file__)
-    return file.getvalue()
 
 
 BINARY = {
-    "tar": tarred(),
+    "tar": saved(tarred),
     "lzma": lzma.compress(TEXT, lzma.FORMAT_ALONE),
     "zst": b"\x28\xb5\x2f\xfd" + bytes(range(256)),
     "7z": b"7z\xbc\xaf\x27\x1c" + bytes(range(256)),
-    "npy": saved(np.save, np.zeros(300)),
-    "npz": saved(np.savez, np.zeros(300)),
+    "npy": saved(lambda file: np.save(file, np.zeros(300))),
+    "npz": saved(lambda file: np.savez(file, np.zeros(300))),
     "pickle": pickle.dumps(list(range(300))),
     "safetensors": (64).to_bytes(8, "little") + b'{"weight":{"dtype":"F32"}}',
     "pdf": b"%PDF-1.7\n" + TEXT,
@@ -59,16 +57,21 @@ def path(tmp_path):
 
 @pytest.mark.parametrize("name", ["text", "text.bin"])
 @pytest.mark.parametrize("kind", PACK)
-def test_compression_is_told_by_content(tmp_path, kind, name):
+def test_compression_is_told_by_content(tmp_path, refused, kind, name):
     (tmp_path / name).write_bytes(PACK[kind](TEXT))
     assert local.read_text(tmp_path / name) == TEXT
+    (tmp_path / name).write_bytes(PACK[kind](b""))
+    with refused(str(tmp_path / name), "is empty", "--config.data.path="):
+        local.read_text(tmp_path / name)
 
 
 @pytest.mark.parametrize("kind", PACKED)
-def test_what_is_damaged_is_refused(path, refused, kind):
+def test_what_is_damaged_or_has_other_bytes_behind_it_is_refused(path, refused, kind):
     packed = bytearray(PACK[kind](os.urandom(5000)))
     flipped = packed[:2500] + bytes([packed[2500] ^ 0xFF]) + packed[2501:]
-    for damaged in (packed[: len(packed) // 2], packed[: int(len(packed) * 0.99)], flipped):
+    cut = packed[: len(packed) // 2], packed[: int(len(packed) * 0.99)]
+    behind = [packed + more for more in (b"x", b"and what follows is no part of it", TEXT)]
+    for damaged in (*cut, flipped, *behind):
         path.write_bytes(damaged)
         with refused(str(path), "cannot be read", "copy it again"):
             local.read_text(path)
@@ -91,20 +94,10 @@ def test_what_is_binary_is_no_text(path, refused, kind):
             local.read_text(path)
 
 
-@pytest.mark.parametrize(
-    "start", [b"BZh1, my friend", b"PK", b"7z", b"Rar!", b"](", b"\x93NUMBER", b"\x1b[1m\t\r\n\x0c"]
-)
+@pytest.mark.parametrize("start", [b"BZh1, my friend", b"PK", b"7z", b"](", b"\x93NUMBER", b"\x1b[1m\t\r\n\x0c"])
 def test_a_text_that_begins_almost_like_a_compressed_one(path, start):
     path.write_bytes(start + TEXT)
     assert local.read_text(path) == start + TEXT
-
-
-@pytest.mark.parametrize("kind", PACKED)
-@pytest.mark.parametrize("behind", [b"x", b"and what follows is no part of it", TEXT])
-def test_bytes_behind_the_compressed_text_are_not_passed_over(path, refused, kind, behind):
-    path.write_bytes(PACK[kind](TEXT) + behind)
-    with refused(str(path), "cannot be read"):
-        local.read_text(path)
 
 
 @pytest.mark.parametrize("kind", PACKED)
@@ -131,13 +124,6 @@ def test_several_streams_are_one_text(path, refused, kind):
     assert local.read_text(path) == TEXT + b"And the end."
     path.write_bytes(both[:-1])
     with refused(str(path), "cannot be read"):
-        local.read_text(path)
-
-
-@pytest.mark.parametrize("kind", PACK)
-def test_empty(path, refused, kind):
-    path.write_bytes(PACK[kind](b""))
-    with refused(str(path), "is empty", "--config.data.path="):
         local.read_text(path)
 
 
@@ -202,11 +188,6 @@ def test_what_is_longer_than_can_be_read_is_refused_before_it_is(path, refused, 
     monkeypatch.setattr(memory, "of_machine", lambda: 3 * len(TEXT) - 1)
     with refused(str(path), f"{len(TEXT) - 1:,} bytes at most can be read here"):
         local.read_text(path)
-
-
-def test_a_file_with_holes_is_not_read(path, refused, monkeypatch):
-    monkeypatch.setattr(memory, "of_machine", lambda: 10**9)
-    with open(path, "wb") as file:
-        file.truncate(10**13)
+    os.truncate(path, 10**13)  # a file with holes
     with refused("is too long"):
         local.read_text(path)
