@@ -34,14 +34,12 @@ def items(step=0):
     return params, {"opt_state": (params, jnp.int32(step)), "step": jnp.int32(step)}
 
 
-def abstract(tree):
-    return jax.tree.map(lambda x: jax.ShapeDtypeStruct(x.shape, x.dtype, sharding=x.sharding), tree)
+def abstract():
+    return jax.tree.map(lambda x: jax.ShapeDtypeStruct(x.shape, x.dtype, sharding=x.sharding), items())
 
 
 def assert_same(a, b):
-    assert jax.tree.structure(a) == jax.tree.structure(b)
-    for x, y in zip(jax.tree.leaves(a), jax.tree.leaves(b), strict=True):
-        np.testing.assert_array_equal(x, y)
+    jax.tree.map(np.testing.assert_array_equal, a, b)
 
 
 def test_schedule_is_the_literal_list():
@@ -51,12 +49,14 @@ def test_schedule_is_the_literal_list():
     assert schedule(0, 10) == [0]
 
 
-def test_what_is_saved_comes_back_to_the_bit(store):
-    for step in (0, 1, 2):
+def test_what_is_saved_comes_back_to_the_bit_and_an_interruption_is_kept_until_the_next_save(store):
+    for step in (0, 1, 2, 3):
         store.save(step, *items(step))
-    assert store.steps() == [0, 1, 2]
-    assert_same(store.restore(1, *map(abstract, items())), items(1))
+    assert store.steps() == [0, 1, 2, 3]
+    assert_same(store.restore(1, *abstract()), items(1))
     assert_same(store.restore_params(2), items(2)[0])
+    store.save(4, *items(4))
+    assert store.steps() == [0, 1, 2, 4]
 
 
 def test_what_is_being_saved_may_change_and_is_told_once_it_is_whole(tmp_path):
@@ -101,39 +101,30 @@ def test_a_save_that_fails_in_the_background_is_one_line_as_soon_as_it_is_known(
     monkeypatch.undo()
 
 
-def test_an_interruption_is_kept_only_until_the_next_save(store):
-    for step in (0, 1, 2, 3):
-        store.save(step, *items(step))
-    assert store.steps() == [0, 1, 2, 3]
-    store.save(4, *items(4))
-    assert store.steps() == [0, 1, 2, 4]
-
-
 def test_parameters_move_between_layouts(store):
     store.save(0, *items())
     mesh = jax.make_mesh((2,), ("fsdp",), (jax.sharding.AxisType.Auto,), devices=jax.devices()[:2])
     split = jax.ShapeDtypeStruct((64, 48), jnp.float32, sharding=NamedSharding(mesh, P("fsdp")))
-    params, rest = map(abstract, items())
+    params, rest = abstract()
     restored, _ = store.restore(0, params | {"blocks": {"kernel": split}}, rest)
     assert restored["blocks"]["kernel"].sharding.spec == P("fsdp")
     np.testing.assert_array_equal(restored["blocks"]["kernel"], items()[0]["blocks"]["kernel"])
 
 
-def largest(folder: pathlib.Path) -> pathlib.Path:
-    return max((p for p in folder.rglob("*") if p.is_file()), key=lambda p: p.stat().st_size)
+def largest(step: pathlib.Path) -> pathlib.Path:
+    """The file that holds the array data."""
+    return max((p for p in (step / "params").rglob("*") if p.is_file()), key=lambda p: p.stat().st_size)
 
 
-def flip(folder):
-    """Flip one bit in the middle of the file that holds the array data."""
-    path = largest(folder)
+def flip(path):
     data = bytearray(path.read_bytes())
     data[len(data) // 2] ^= 1
     path.write_bytes(data)
 
 
 DAMAGE = {
-    "bit flipped": (lambda step: flip(step / "params"), "kernel.* has changed since it was saved"),
-    "truncated": (lambda step: largest(step / "params").write_bytes(b""), ""),
+    "bit flipped": (lambda step: flip(largest(step)), "kernel.* has changed since it was saved"),
+    "truncated": (lambda step: largest(step).write_bytes(b""), ""),
     "item missing": (lambda step: (step / "params").rename(step.parent / "elsewhere"), ""),
     "digests missing": (lambda step: (step / "_CHECKPOINT_METADATA").unlink(), ""),
 }
@@ -144,11 +135,10 @@ def test_damage_is_always_noticed_and_named(store, tmp_path, damage, why):
     for step in (0, 1):
         store.save(step, *items(step))
     damage(tmp_path / "checkpoints" / "1")
-    with pytest.raises(RunError, match=f"checkpoints/1 is damaged: .*{why}") as error:
+    with pytest.raises(RunError, match=f"checkpoints/1 is damaged: .*{why}"):
         store.restore_params(1)
-    assert "\n" not in str(error.value)
     with pytest.raises(RunError):
-        store.restore(1, *map(abstract, items()))
+        store.restore(1, *abstract())
     assert_same(store.restore_params(0), items(0)[0])
 
 
@@ -156,15 +146,13 @@ def test_a_stray_folder_is_no_checkpoint(store, tmp_path):
     store.save(0, *items())
     store.close()
     (tmp_path / "checkpoints" / "10").mkdir()
-    again = checkpoint.Checkpoints(tmp_path / "checkpoints", KEPT)
-    with pytest.raises(RunError):
-        again.restore_params(10)
-    aside = again.set_aside(10)
-    assert aside.is_dir()
-    assert again.steps() == [0]
-    again.save(10, *items(10))
-    assert again.steps() == [0, 10]
-    again.close()
+    with contextlib.closing(checkpoint.Checkpoints(tmp_path / "checkpoints", KEPT)) as again:
+        with pytest.raises(RunError):
+            again.restore_params(10)
+        assert again.set_aside(10).is_dir()
+        assert again.steps() == [0]
+        again.save(10, *items(10))
+        assert again.steps() == [0, 10]
 
 
 def test_a_checkpoint_under_the_name_of_another_is_damaged(store, tmp_path):
@@ -176,7 +164,7 @@ def test_a_checkpoint_under_the_name_of_another_is_damaged(store, tmp_path):
         with pytest.raises(RunError, match=f"checkpoints/{step} is damaged: it was saved at another step than {step}"):
             store.restore_params(step)
         with pytest.raises(RunError, match=f"checkpoints/{step} is damaged"):
-            store.restore(step, *map(abstract, items()))
+            store.restore(step, *abstract())
         assert not store.holds(step, *items(3 - step))
     assert_same(store.restore_params(0), items(0)[0])
 
@@ -215,7 +203,7 @@ def test_too_many_open_files_are_no_damage_of_what_is_read(store, monkeypatch, c
 
     monkeypatch.setattr(store._orbax, "load_checkpointables", fails)
     kind, words = (OSError, "Too many open files") if code == errno.EMFILE else (RunError, "is damaged: .*rror")
-    for read in (lambda: store.restore(0, *map(abstract, items())), lambda: store.check(0)):
+    for read in (lambda: store.restore(0, *abstract()), lambda: store.check(0)):
         with pytest.raises(kind, match=words):
             read()
 

@@ -22,36 +22,29 @@ def scored_characters(config, characters, rows=3):
     return windows, counts, protocol
 
 
+PREFIX = {prefix: {"model.mask": "prefix", "model.prefix": prefix} for prefix in (1, 3, 7)}
+
+
+@pytest.mark.parametrize(
+    ("prefix", "stride"),
+    [*((0, stride) for stride in (None, 1, 3, 8)), *((prefix, stride) for prefix in PREFIX for stride in (None, 1, 2))],
+)
 @pytest.mark.parametrize("characters", [9, 10, 16, 17, 23, 100])
-@pytest.mark.parametrize("stride", [None, 1, 3, 8])
-def test_every_character_but_the_first_is_scored_once(characters, stride):
-    config = tiny.config()
-    config = replace(config, {"evaluate.stride": stride})
+def test_every_character_after_the_first_or_the_prefix_is_scored_once(characters, prefix, stride):
+    config = replace(tiny.config(), PREFIX.get(prefix, {}) | {"evaluate.stride": stride})
     windows, counts, protocol = scored_characters(config, characters)
-    assert counts[0] == 0
-    assert (counts[1:] == 1).all()
-    assert f"stride {stride or 4}" in protocol
-    assert (windows.fresh_M[1:-1] == (stride or 4)).all()
-
-
-@pytest.mark.parametrize("prefix", [1, 3, 7])
-@pytest.mark.parametrize("stride", [None, 1, 2])
-@pytest.mark.parametrize("characters", [9, 16, 100])
-def test_under_a_prefix_every_later_character_is_scored_once(characters, stride, prefix):
-    config = tiny.config()
-    config = replace(config, {"model.mask": "prefix", "model.prefix": prefix, "evaluate.stride": stride})
-    _, counts, protocol = scored_characters(config, characters)
-    assert (counts[:prefix] == 0).all()
-    assert (counts[prefix:] == 1).all()
+    assert (counts[: max(prefix, 1)] == 0).all()
+    assert (counts[max(prefix, 1) :] == 1).all()
     assert (f"but for its first {prefix} characters" in protocol) == (prefix > 1)
+    assert f"stride {stride or min(4, 9 - prefix)}" in protocol
+    assert (windows.fresh_M[1:-1] == (stride or min(4, 9 - prefix))).all()
     windows = evaluate.valid_windows(config, characters)
     (batch,) = evaluate.batches(config, np.arange(characters), windows, 1000, len(windows.starts_M))
     np.testing.assert_array_equal(batch.weights_BT, np.tile(np.arange(8) >= prefix - 1, (len(windows.starts_M), 1)))
 
 
 def test_masked_windows_overlap_only_where_nothing_is_counted_twice():
-    config = tiny.config()
-    config = replace(config, {"objective": "masked", "model.mask": "bidirectional"})
+    config = replace(tiny.config(), {"objective": "masked", "model.mask": "bidirectional"})
     _, counts, protocol = scored_characters(config, 999)
     assert counts.max() == 1
     assert 0.05 < counts.mean() < 0.25
@@ -180,8 +173,7 @@ def test_draws_in_turns_select_every_character_once_before_any_is_selected_again
 
 
 def test_masks_of_an_evaluation_do_not_depend_on_the_batch_size():
-    config = tiny.config()
-    config = replace(config, {"objective": "masked", "model.mask": "bidirectional"})
+    config = replace(tiny.config(), {"objective": "masked", "model.mask": "bidirectional"})
     windows, _ = evaluate.test_windows(config, 100)
     whole, parts = (
         np.concatenate([b.tokens_BT for b in evaluate.batches(config, np.arange(100), windows, 1000, rows)])

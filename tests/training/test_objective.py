@@ -23,12 +23,15 @@ def config(kind: str, context: int) -> Config:
     return Config(model=ModelConfig(context=context), objective=kind)
 
 
-def test_next_character_shifts_by_one_and_counts_every_position():
-    windows_BL = windows(2, 5)
-    batch = make_batch(config("next", 4), windows_BL, jax.random.key(0), np.arange(2), MASK)
-    np.testing.assert_array_equal(batch.tokens_BT, windows_BL[:, :4])
+@pytest.mark.parametrize("prefix", [0, 3])
+def test_next_character_shifts_by_one_and_counts_every_position_after_a_prefix(prefix):
+    settings = {"mask": "prefix", "prefix": prefix} if prefix else {}
+    config, windows_BL = Config(model=ModelConfig(context=8, **settings)), windows(2, 9)
+    batch = make_batch(config, windows_BL, jax.random.key(0), np.arange(2), MASK)
+    np.testing.assert_array_equal(batch.tokens_BT, windows_BL[:, :-1])
     np.testing.assert_array_equal(batch.targets_BT, windows_BL[:, 1:])
-    assert (batch.weights_BT == 1).all()
+    np.testing.assert_array_equal(batch.weights_BT, [np.arange(8) >= prefix - 1] * 2)
+    assert (objective.scored_positions(dataclasses.replace(config, objective="masked")) == 1).all()
 
 
 def test_masked_character_follows_the_rule_15_80_10_10():
@@ -63,31 +66,20 @@ def test_unselected_positions_cannot_move_the_loss():
     assert (np.abs(grads[np.asarray(batch.weights_BT) == 1]).sum(-1) > 0).all()
 
 
-MASKS = {
-    "causal": {"mask": "causal"},
-    "bidirectional": {"mask": "bidirectional"},
-    "prefix": {"mask": "prefix", "prefix": 4},
-    "window": {"mask": "window", "window": 3},
-    "leak": {"mask": "leak", "leak": 0.05, "leak_seed": 3},
-    "leak_with_all": {"mask": "leak", "leak": 0.05, "centre_queries": True, "qk_norm": True, "sink": True},
-}
-
-
-QUICK = (("causal", 2), ("leak", 2), ("leak_with_all", 2))
-DEPTHS = {"causal": [2], "bidirectional": [1], "prefix": [1, 3], "window": [3], "leak": [1, 2, 4], "leak_with_all": [2]}
+LEAK = {"mask": "leak", "leak": 0.05}
+QUICK = [(2, {"mask": "causal"}), (2, LEAK | {"leak_seed": 3})]
+QUICK += [(2, LEAK | {"centre_queries": True, "qk_norm": True, "sink": True})]
+SLOW = [(1, {"mask": "bidirectional"}), (3, {"mask": "window", "window": 3})]
+SLOW += [(layers, {"mask": "prefix", "prefix": 4}) for layers in (1, 3)]
+SLOW += [(layers, LEAK | {"leak_seed": 3}) for layers in (1, 4)]
 
 
 @pytest.mark.parametrize(
-    ("mask", "layers"),
-    [
-        pytest.param(mask, layers, marks=[pytest.mark.slow] * ((mask, layers) not in QUICK))
-        for mask in MASKS
-        for layers in DEPTHS[mask]
-    ],
+    ("layers", "mask"), [*QUICK, *(pytest.param(*one, marks=pytest.mark.slow) for one in SLOW)], ids=str
 )
-def test_exactly_the_logits_that_the_target_cannot_change_are_scored(mask, layers):
+def test_exactly_the_logits_that_the_target_cannot_change_are_scored(layers, mask):
     """Another character in the target's place leaves a scored logit bitwise alone, and moves one that is not scored."""
-    model_config = ModelConfig(layers=layers, width=16, heads=2, context=10, dtype="float32", **MASKS[mask])
+    model_config = ModelConfig(layers=layers, width=16, heads=2, context=10, dtype="float32", **mask)
     model = transformer.build(model_config, MASK)
 
     @jax.jit
@@ -102,14 +94,6 @@ def test_exactly_the_logits_that_the_target_cannot_change_are_scored(mask, layer
     scored_T = objective.scored_positions(Config(model=model_config))
     np.testing.assert_array_equal(scored_T[:-1] == 1, kept_T)
     assert scored_T[-1] == 1  # its target lies outside of the window
-
-
-def test_a_prefix_leaves_the_targets_after_it():
-    config = Config(model=ModelConfig(context=8, mask="prefix", prefix=3))
-    batch = make_batch(config, windows(2, 9), jax.random.key(0), np.arange(2), MASK)
-    np.testing.assert_array_equal(batch.weights_BT, [[0, 0, 1, 1, 1, 1, 1, 1]] * 2)
-    masked = dataclasses.replace(config, objective="masked")
-    assert (objective.scored_positions(masked) == 1).all()
 
 
 def test_a_first_character_that_is_never_read_is_not_asked_for():

@@ -115,9 +115,8 @@ def test_bisection_ends_at_the_first_step_with_that_gain():
     counting = types.SimpleNamespace(steps=steps, score=score, tokens_N=None, data_R=None)
     begin = State(jnp.int32(1), (), jnp.int32(1))
     for level, expected in ((0.55, 6), (0.6, 6), (1.15, 12)):
-        found = replay._Replay(CONFIG, tiny.corpus(), counting, "run", Stop()).until(
-            begin, 1, level, replay.Bracket(1, 12)
-        )
+        replayed = replay._Replay(CONFIG, tiny.corpus(), counting, "run", Stop())
+        found = replayed.until(begin, 1, level, replay.Bracket(1, 12))
         assert (found[0], int(found[1].params), found[2]) == (expected, expected, expected / 10)
 
 
@@ -148,9 +147,7 @@ def test_checkpoints_that_are_gone_are_one_line(tmp_path):
 
 def test_the_constant_part_is_where_the_rate_is_at_its_peak():
     for steps, warmup, decay in ((100, 0.1, 0.2), (40, 0.0, 0.5), (40, 0.0, 0.0)):
-        config = replace(
-            tiny.config(steps=steps, schedule="constant", warmup_fraction=warmup, decay_fraction=decay), {}
-        ).train
+        config = tiny.config(steps=steps, schedule="constant", warmup_fraction=warmup, decay_fraction=decay).train
         rates = np.array([float(program.optimizer.schedule(config)(step - 1)) for step in range(1, steps + 1)])
         first, last = program.optimizer.constant_part(config)
         np.testing.assert_allclose(rates[first - 1 : last], config.learning_rate, rtol=1e-6)

@@ -1,7 +1,6 @@
 """Several seeds, trained together: each is its solo run."""
 
 import contextlib
-import json
 import re
 import shutil
 import signal
@@ -126,9 +125,8 @@ def test_each_device_works_on_its_share_of_the_batch(at_once, monkeypatch):
 
     def operations():
         made = program.make_program(settings, corpus)
-        return (
-            made.steps.lower(made.create(), made.tokens_N, made.data_R, jnp.int32(1)).compile().cost_analysis()["flops"]
-        )
+        lowered = made.steps.lower(made.create(), made.tokens_N, made.data_R, jnp.int32(1))
+        return lowered.compile().cost_analysis()["flops"]
 
     split = operations()
     monkeypatch.setattr(jax.lax, "with_sharding_constraint", lambda batch, sharding: batch)
@@ -202,20 +200,6 @@ def test_what_is_not_finite_names_its_member(tmp_path, monkeypatch):
         return whole._replace(steps=steps)
 
     monkeypatch.setattr(loop, "make_program", make)
-    with pytest.raises(
-        RunError, match=r"weights_4_data_1: not finite at step 1 \(loss nan.*last good checkpoint: none"
-    ):
+    words = r"weights_4_data_1: not finite at step 1 \(loss nan.*last good checkpoint: none"
+    with pytest.raises(RunError, match=words):
         train(config(), tmp_path)
-
-
-@pytest.mark.slow
-def test_a_finished_group_is_left_alone_and_an_unfinished_one_says_how_many(together, copied, capsys):
-    train(config(), copied)
-    assert "group: trained already, 6 steps" in capsys.readouterr().out
-    name = list(together[1])[1]
-    before = (copied / name / "test.json").read_text()
-    (copied / name / "test.json").unlink()
-    train(config(), copied)
-    assert "group: 4 × 6,848 parameters" in capsys.readouterr().out
-    assert (copied / name / "test.json").read_text() == before
-    assert json.loads(before)["step"] == 6

@@ -61,8 +61,7 @@ def assert_close(a, b, **tolerance):
 
 
 def masked(config):
-    config = replace(config, {"objective": "masked", "model.mask": "bidirectional"})
-    return config
+    return replace(config, {"objective": "masked", "model.mask": "bidirectional"})
 
 
 @pytest.mark.slow
@@ -101,6 +100,7 @@ def test_the_batch_is_a_pure_function_of_seed_and_step():
     np.testing.assert_array_equal(found[0], found[1])
     assert not np.array_equal(found[0], found[2])
     assert not np.array_equal(found[0], batch_of(config, 4, data_seed=1).tokens_BT)
+    assert not np.array_equal(*(batch_of(masked(config), s).weights_BT for s in (0, 1)))
 
 
 def test_the_matched_pair_reads_the_same_windows_and_starts_from_the_same_parameters():
@@ -109,31 +109,19 @@ def test_the_matched_pair_reads_the_same_windows_and_starts_from_the_same_parame
     assert_close(forward(decoder.model)[1], forward(encoder.model)[1], rtol=0, atol=0)
 
 
-def test_masks_change_from_step_to_step():
-    assert not np.array_equal(*(batch_of(masked(tiny.config()), s).weights_BT for s in (0, 1)))
+def prefixed(config):
+    return replace(config, {"model.mask": "prefix", "model.prefix": 5})
 
 
-@pytest.mark.parametrize("task", [lambda c: c, masked], ids=["next", "masked"])
+@pytest.mark.parametrize("task", [lambda c: c, masked, prefixed], ids=["next", "masked", "prefix"])
 def test_the_loss_is_nats_per_predicted_character_before_the_update(task):
     config = task(tiny.config())
     (apply, params), batch = forward(config.model), batch_of(config, 0)
     nats_BT = nats(apply(params, batch.tokens_BT)[0], batch.targets_BT)
     assert (batch.weights_BT == 1).sum() > 4
+    assert (batch.weights_BT[:, :4].any(), batch.weights_BT[:, 4:].all()) == (False, True) or task is not prefixed
     _, (metrics,) = trained(config, steps=1)
     np.testing.assert_allclose(metrics.loss, nats_BT[batch.weights_BT == 1].mean(), rtol=1e-5)
-
-
-def prefixed(config):
-    config = replace(config, {"model.mask": "prefix", "model.prefix": 5})
-    return config
-
-
-def test_under_a_prefix_the_loss_counts_scored_positions_only():
-    config = prefixed(tiny.config())
-    (apply, params), batch = forward(config.model), batch_of(config, 0)
-    nats_BT = nats(apply(params, batch.tokens_BT)[0], batch.targets_BT)
-    _, (metrics,) = trained(config, steps=1)
-    np.testing.assert_allclose(metrics.loss, nats_BT[:, 4:].mean(), rtol=1e-5)
 
 
 def test_the_penalty_is_in_the_gradient_and_not_in_the_loss():

@@ -9,7 +9,7 @@ import pytest
 
 from anisoscope.metrics import spectrum
 from anisoscope.metrics.similarity import drift, mean_cosine, mean_norm
-from anisoscope.training import log, loop, watch
+from anisoscope.training import loop, watch
 from anisoscope.utils.errors import Stopped, UserError
 from anisoscope.utils.settings import replace
 from tests import tiny
@@ -126,29 +126,9 @@ def test_a_log_that_tells_of_turns_may_not_be_lost(tmp_path, turning):
         assert 5 in loop.kept_steps(turning, tmp_path)  # though the line of the turn is cut off
     (tmp_path / "train.jsonl").write_text(whole + '{"step": 7, "kind": "turn", "drift": 1.0}\n')
     assert {5, 7} <= {*loop.kept_steps(turning, tmp_path)}
-
-
-def test_the_log_of_a_finished_run_has_all_its_turning_points(tmp_path, turning):
-    """Its checkpoints may be deleted; what is measured at turning points would be left out of its tables."""
-    (tmp_path / "test.json").write_text("{}")
-    for there in (False, True):
-        with pytest.raises(UserError, match=r"train\.jsonl .* kept at turning points of drift"):
-            loop.kept_steps(turning, tmp_path)
-        assert there == (tmp_path / "train.jsonl").exists()
-        (tmp_path / "train.jsonl").write_text("")
-
-
-def test_lists_are_curves_of_their_own_for_tensorboard(tmp_path):
-    from tests.training.test_log import events
-
-    written = log.Log(tmp_path, 0)
-    written.write(1, "watch", drift=[1.5, 2.5])
-    written.close()
-    assert log.read_log(tmp_path) == [{"step": 1, "kind": "watch", "drift": [1.5, 2.5]}]
-    assert [(v.tag, v.simple_value) for e in events(tmp_path) for v in e.summary.value] == [
-        ("watch/drift/0", 1.5),
-        ("watch/drift/1", 2.5),
-    ]
+    (tmp_path / "test.json").write_text("{}")  # the run is finished, and its checkpoints may be deleted
+    with pytest.raises(UserError, match=r"train\.jsonl lacks step 9, though .* kept at turning points of drift"):
+        loop.kept_steps(turning, tmp_path)
 
 
 def turning_points(values, share):
