@@ -26,14 +26,11 @@ def of_before(text: str) -> str:
     return text.replace(",matched,", ",equal,")
 
 
-def test_log_and_score_are_read_by_the_names_of_today(tmp_path):
+def test_log_score_and_table_are_read_by_the_names_of_today(tmp_path):
     (tmp_path / "train.jsonl").write_text('{"step": 4, "kind": "valid", "gain": 1.5}\n')
     (tmp_path / "test.json").write_text('{"bits_per_character": 2.5, "gain": 2.5}')
     assert log.read_log(tmp_path) == [{"step": 4, "kind": "valid", "context_gain": 1.5}]
     assert finished.read_score(tmp_path) == {"bits_per_character": 2.5, "context_gain": 2.5}
-
-
-def test_a_table_is_read_by_the_names_of_today(tmp_path):
     then = xr.Dataset({"validation_gain": ("step", [0.5, 1.5])}, {"step": [0, 4]})
     files.write(then, tmp_path / "results.nc")
     assert files.read_table(tmp_path / "results.nc").validation_context_gain.values.tolist() == [0.5, 1.5]
@@ -48,11 +45,8 @@ def test_tables_of_an_experiment_are_read_as_they_were_and_give_way_to_those_of_
     on_disk.write(where, tmp_path, {"it": BELL})
 
     def there():
-        return [
-            *on_disk.read_runs(tmp_path),
-            on_disk.read_loss_matched(tmp_path, where),
-            on_disk.read_primary(tmp_path),
-        ]
+        matched = on_disk.read_loss_matched(tmp_path, where)
+        return [*on_disk.read_runs(tmp_path), matched, on_disk.read_primary(tmp_path)]
 
     now = there()
     assert "steps_to_context_gain" in set(now[2].quantity)

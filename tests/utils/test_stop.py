@@ -11,6 +11,9 @@ from anisoscope.utils.stop import Stop
 def test_the_first_signal_asks_and_the_second_is_as_before(signum, capfd):
     before = [signal.getsignal(s) for s in (signal.SIGINT, signal.SIGTERM)]
     with Stop() as stop:
+        assert [signal.getsignal(s) for s in (signal.SIGINT, signal.SIGTERM)] != before
+    assert [signal.getsignal(s) for s in (signal.SIGINT, signal.SIGTERM)] == before  # the work is done
+    with Stop() as stop:
         stop.check("not yet")
         os.kill(os.getpid(), signum)
         assert stop.asked
@@ -18,11 +21,3 @@ def test_the_first_signal_asks_and_the_second_is_as_before(signum, capfd):
         with pytest.raises(Stopped, match="at step 3"):
             stop.check("at step 3")
     assert "once more to interrupt" in capfd.readouterr().err
-
-
-def test_signals_are_as_before_when_the_work_is_done():
-    before = [signal.getsignal(s) for s in (signal.SIGINT, signal.SIGTERM)]
-    with Stop() as stop:
-        assert [signal.getsignal(s) for s in (signal.SIGINT, signal.SIGTERM)] != before
-    assert not stop.asked
-    assert [signal.getsignal(s) for s in (signal.SIGINT, signal.SIGTERM)] == before
