@@ -102,8 +102,8 @@ FAULTS = [
     Fault(
         "gradients are not clipped",
         "anisoscope/training/optimizer.py",
-        "return optax.chain(clip, ",
-        "return optax.chain(optax.identity(), ",
+        "optax.clip_by_global_norm(config.clip_norm) if config.clip_norm > 0 else ",
+        "",
     ),
     Fault(
         "everything decays",
