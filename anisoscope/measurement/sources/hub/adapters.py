@@ -2,9 +2,6 @@
 
 from typing import Any, NamedTuple
 
-from anisoscope.measurement.sources.hub import kernels
-from anisoscope.measurement.sources.hub.kernels import Kernels
-
 
 class Adds(NamedTuple):
     """What a block adds to the residual stream: outputs of modules below it."""
@@ -13,6 +10,15 @@ class Adds(NamedTuple):
     mlp: str  # the same module twice: what it gives first, and then
     norms: tuple[str, str] | None = None  # of blocks that take a norm after each of the two is added
     times: str | None = None  # a setting by which what they give is multiplied
+
+
+class Kernels(NamedTuple):
+    """Modules below a block that multiply by a matrix: what reads the residual stream, and what writes to it."""
+
+    attention: tuple[str, ...]  # into queries, keys and values
+    mlp: tuple[str, ...]  # into hidden units, and into gates where there are some
+    attention_out: str
+    mlp_out: str
 
 
 class Adapter(NamedTuple):
@@ -33,6 +39,37 @@ class Adapter(NamedTuple):
     mixed: str | None = None  # what makes its scores more than <q, k> and a bias by position: no queries and keys then
 
 
+def _apart(path: str, names: tuple[str, ...] = ("q", "k", "v")) -> tuple[str, ...]:
+    """A matrix each for queries, keys and values."""
+    return tuple(map(path.format, names))
+
+
+def _fused(attention: str) -> Kernels:
+    """One matrix for all three, and the names of Megatron."""
+    inner, outer = "mlp.dense_h_to_4h", "mlp.dense_4h_to_h"
+    return Kernels((f"{attention}.query_key_value",), (inner,), f"{attention}.dense", outer)
+
+
+SPLIT, WHOLE = _apart("self_attn.{}_proj"), ("query", "key", "value")
+
+DEBERTA = Kernels(("attention.self.in_proj",), ("intermediate.dense",), "attention.output.dense", "output.dense")
+DEBERTA_V2 = DEBERTA._replace(attention=_apart("attention.self.{}_proj", WHOLE))
+BERT = DEBERTA._replace(attention=_apart("attention.self.{}", WHOLE))
+BLOOM = _fused("self_attention")
+DISTILBERT = Kernels(_apart("attention.{}_lin"), ("ffn.lin1",), "attention.out_lin", "ffn.lin2")
+GATED = Kernels(SPLIT, ("mlp.gate_proj", "mlp.up_proj"), "self_attn.o_proj", "mlp.down_proj")
+GPT2 = Kernels(("attn.c_attn",), ("mlp.c_fc",), "attn.c_proj", "mlp.c_proj")
+GPTJ = Kernels(_apart("attn.{}_proj"), ("mlp.fc_in",), "attn.out_proj", "mlp.fc_out")
+GPT_NEO = Kernels(_apart("attn.attention.{}_proj"), ("mlp.c_fc",), "attn.attention.out_proj", "mlp.c_proj")
+GPT_NEOX = _fused("attention")
+MODERNBERT = Kernels(("attn.Wqkv",), ("mlp.Wi",), "attn.Wo", "mlp.Wo")
+MPNET = Kernels(_apart("attention.attn.{}"), ("intermediate.dense",), "attention.attn.o", "output.dense")
+OPT = Kernels(SPLIT, ("fc1",), "self_attn.out_proj", "fc2")
+CLIP = Kernels(SPLIT, ("mlp.fc1",), "self_attn.out_proj", "mlp.fc2")
+PHI = Kernels(SPLIT, ("mlp.fc1",), "self_attn.dense", "mlp.fc2")
+PHI3 = Kernels(("self_attn.qkv_proj",), ("mlp.gate_up_proj",), "self_attn.o_proj", "mlp.down_proj")
+STARCODER2 = Kernels(SPLIT, ("mlp.c_fc",), "self_attn.o_proj", "mlp.c_proj")
+
 PLAIN = Adds("self_attn", "mlp")
 OF_BERT = Adds("attention.output.dense", "output.dense", ("attention.output.LayerNorm", "output.LayerNorm"))
 OF_ALBERT = Adds("attention.dense", "ffn_output", ("attention.LayerNorm", "full_layer_layer_norm"))
@@ -46,72 +83,67 @@ GATED_BIAS = "contents gate its bias by distance"
 
 ADAPTERS = {
     "albert": Adapter("AlbertLayer", inner="inner_group_num", adds=OF_ALBERT),
-    "bert": Adapter("BertLayer", adds=OF_BERT, kernels=kernels.BERT),
+    "bert": Adapter("BertLayer", adds=OF_BERT, kernels=BERT),
     "bloom": Adapter(
-        "BloomBlock", "ln_f", own=0.5, adds=Adds("self_attention.dense", "mlp.dense_4h_to_h"), kernels=kernels.BLOOM
+        "BloomBlock", "ln_f", own=0.5, adds=Adds("self_attention.dense", "mlp.dense_4h_to_h"), kernels=BLOOM
     ),
-    "camembert": Adapter("CamembertLayer", before="pad_token_id", adds=OF_BERT, kernels=kernels.BERT),
+    "camembert": Adapter("CamembertLayer", before="pad_token_id", adds=OF_BERT, kernels=BERT),
     "canine": Adapter(
         "CanineLayer", part="encoder", own=0.5, rate="downsampling_rate", adds=OF_BERT
     ),  # of its three stages the deep
-    "clip": Adapter("CLIPEncoderLayer", "final_layer_norm", model="CLIPTextModel", adds=PLAIN, kernels=kernels.CLIP),
-    "clip_text_model": Adapter("CLIPEncoderLayer", "final_layer_norm", adds=PLAIN, kernels=kernels.CLIP),
-    "cohere": Adapter("CohereDecoderLayer", "norm", adds=PLAIN, kernels=kernels.GATED),
-    "deberta": Adapter("DebertaLayer", adds=OF_BERT, kernels=kernels.DEBERTA, mixed=DISENTANGLED),
-    "deberta-v2": Adapter("DebertaV2Layer", adds=OF_BERT, kernels=kernels.DEBERTA_V2, mixed=DISENTANGLED),
+    "clip": Adapter("CLIPEncoderLayer", "final_layer_norm", model="CLIPTextModel", adds=PLAIN, kernels=CLIP),
+    "clip_text_model": Adapter("CLIPEncoderLayer", "final_layer_norm", adds=PLAIN, kernels=CLIP),
+    "cohere": Adapter("CohereDecoderLayer", "norm", adds=PLAIN, kernels=GATED),
+    "deberta": Adapter("DebertaLayer", adds=OF_BERT, kernels=DEBERTA, mixed=DISENTANGLED),
+    "deberta-v2": Adapter("DebertaV2Layer", adds=OF_BERT, kernels=DEBERTA_V2, mixed=DISENTANGLED),
     "distilbert": Adapter(
         "TransformerBlock",
         adds=Adds("attention", "ffn", ("sa_layer_norm", "output_layer_norm")),
-        kernels=kernels.DISTILBERT,
+        kernels=DISTILBERT,
     ),
-    "electra": Adapter("ElectraLayer", adds=OF_BERT, kernels=kernels.BERT),
-    "eurobert": Adapter("EuroBertDecoderLayer", "norm", adds=PLAIN, kernels=kernels.GATED),
-    "falcon": Adapter("FalconDecoderLayer", "ln_f", own=0.5, adds=Adds("self_attention", "mlp"), kernels=kernels.BLOOM),
-    "gemma": Adapter("GemmaDecoderLayer", "norm", adds=PLAIN, kernels=kernels.GATED),
-    "gemma2": Adapter("Gemma2DecoderLayer", "norm", adds=NORMED, kernels=kernels.GATED, mixed=CAPPED),
-    "gemma3_text": Adapter("Gemma3DecoderLayer", "norm", adds=NORMED, kernels=kernels.GATED),
-    "gpt2": Adapter("GPT2Block", "ln_f", adds=Adds("attn", "mlp"), kernels=kernels.GPT2),
-    "gpt_neo": Adapter("GPTNeoBlock", "ln_f", own=0.0, adds=Adds("attn", "mlp"), kernels=kernels.GPT_NEO),
-    "gpt_neox": Adapter("GPTNeoXLayer", "final_layer_norm", adds=Adds("attention", "mlp"), kernels=kernels.GPT_NEOX),
+    "electra": Adapter("ElectraLayer", adds=OF_BERT, kernels=BERT),
+    "eurobert": Adapter("EuroBertDecoderLayer", "norm", adds=PLAIN, kernels=GATED),
+    "falcon": Adapter("FalconDecoderLayer", "ln_f", own=0.5, adds=Adds("self_attention", "mlp"), kernels=BLOOM),
+    "gemma": Adapter("GemmaDecoderLayer", "norm", adds=PLAIN, kernels=GATED),
+    "gemma2": Adapter("Gemma2DecoderLayer", "norm", adds=NORMED, kernels=GATED, mixed=CAPPED),
+    "gemma3_text": Adapter("Gemma3DecoderLayer", "norm", adds=NORMED, kernels=GATED),
+    "gpt2": Adapter("GPT2Block", "ln_f", adds=Adds("attn", "mlp"), kernels=GPT2),
+    "gpt_neo": Adapter("GPTNeoBlock", "ln_f", own=0.0, adds=Adds("attn", "mlp"), kernels=GPT_NEO),
+    "gpt_neox": Adapter("GPTNeoXLayer", "final_layer_norm", adds=Adds("attention", "mlp"), kernels=GPT_NEOX),
     "gpt_oss": Adapter("GptOssDecoderLayer", "norm", adds=PLAIN, mixed=SINK),
-    "gptj": Adapter("GPTJBlock", "ln_f", own=0.5, adds=Adds("attn", "mlp"), kernels=kernels.GPTJ),
+    "gptj": Adapter("GPTJBlock", "ln_f", own=0.5, adds=Adds("attn", "mlp"), kernels=GPTJ),
     "granite": Adapter(
         "GraniteDecoderLayer",
         "norm",
         adds=Adds("self_attn", "mlp", times="residual_multiplier"),
-        kernels=kernels.GATED,
+        kernels=GATED,
     ),
-    "llama": Adapter("LlamaDecoderLayer", "norm", adds=PLAIN, kernels=kernels.GATED),
-    "mistral": Adapter("MistralDecoderLayer", "norm", adds=PLAIN, kernels=kernels.GATED),
+    "llama": Adapter("LlamaDecoderLayer", "norm", adds=PLAIN, kernels=GATED),
+    "mistral": Adapter("MistralDecoderLayer", "norm", adds=PLAIN, kernels=GATED),
     "mixtral": Adapter("MixtralDecoderLayer", "norm", adds=PLAIN),  # the matrices of its experts are no modules
-    "modernbert": Adapter("ModernBertEncoderLayer", "final_norm", adds=Adds("attn", "mlp"), kernels=kernels.MODERNBERT),
+    "modernbert": Adapter("ModernBertEncoderLayer", "final_norm", adds=Adds("attn", "mlp"), kernels=MODERNBERT),
     "mpnet": Adapter(
         "MPNetLayer",
         own=0.5,
         adds=Adds("attention.attn", "output.dense", ("attention.LayerNorm", "output.LayerNorm")),
-        kernels=kernels.MPNET,
+        kernels=MPNET,
     ),
-    "olmo": Adapter("OlmoDecoderLayer", "norm", adds=PLAIN, kernels=kernels.GATED),
-    "olmo2": Adapter(
-        "Olmo2DecoderLayer",
-        "norm",
-        adds=NORMED,
-        kernels=kernels.GATED,
-    ),
-    "olmo3": Adapter("Olmo3DecoderLayer", "norm", adds=NORMED, kernels=kernels.GATED),
+    "olmo": Adapter("OlmoDecoderLayer", "norm", adds=PLAIN, kernels=GATED),
+    "olmo2": Adapter("Olmo2DecoderLayer", "norm", adds=NORMED, kernels=GATED),
+    "olmo3": Adapter("Olmo3DecoderLayer", "norm", adds=NORMED, kernels=GATED),
     "olmoe": Adapter("OlmoeDecoderLayer", "norm", adds=PLAIN),  # the matrices of its experts are no modules
     "opt": Adapter(
-        "OPTDecoderLayer", "decoder.final_layer_norm", after="decoder.project_out", adds=OF_OPT, kernels=kernels.OPT
+        "OPTDecoderLayer", "decoder.final_layer_norm", after="decoder.project_out", adds=OF_OPT, kernels=OPT
     ),
-    "phi": Adapter("PhiDecoderLayer", "final_layernorm", adds=PLAIN, kernels=kernels.PHI),
-    "phi3": Adapter("Phi3DecoderLayer", "norm", adds=PLAIN, kernels=kernels.PHI3),
-    "qwen2": Adapter("Qwen2DecoderLayer", "norm", adds=PLAIN, kernels=kernels.GATED),
-    "qwen3": Adapter("Qwen3DecoderLayer", "norm", adds=PLAIN, kernels=kernels.GATED),
+    "phi": Adapter("PhiDecoderLayer", "final_layernorm", adds=PLAIN, kernels=PHI),
+    "phi3": Adapter("Phi3DecoderLayer", "norm", adds=PLAIN, kernels=PHI3),
+    "qwen2": Adapter("Qwen2DecoderLayer", "norm", adds=PLAIN, kernels=GATED),
+    "qwen3": Adapter("Qwen3DecoderLayer", "norm", adds=PLAIN, kernels=GATED),
     "qwen3_moe": Adapter("Qwen3MoeDecoderLayer", "norm", adds=PLAIN),
-    "roberta": Adapter("RobertaLayer", before="pad_token_id", adds=OF_BERT, kernels=kernels.BERT),
-    "smollm3": Adapter("SmolLM3DecoderLayer", "norm", adds=PLAIN, kernels=kernels.GATED),
-    "stablelm": Adapter("StableLmDecoderLayer", "norm", adds=PLAIN, kernels=kernels.GATED),
-    "starcoder2": Adapter("Starcoder2DecoderLayer", "norm", adds=PLAIN, kernels=kernels.STARCODER2),
+    "roberta": Adapter("RobertaLayer", before="pad_token_id", adds=OF_BERT, kernels=BERT),
+    "smollm3": Adapter("SmolLM3DecoderLayer", "norm", adds=PLAIN, kernels=GATED),
+    "stablelm": Adapter("StableLmDecoderLayer", "norm", adds=PLAIN, kernels=GATED),
+    "starcoder2": Adapter("Starcoder2DecoderLayer", "norm", adds=PLAIN, kernels=STARCODER2),
     "t5": Adapter(
         "T5Block",
         "encoder.final_layer_norm",
@@ -119,7 +151,7 @@ ADAPTERS = {
         model="T5EncoderModel",
         adds=Adds("layer.0.SelfAttention", "layer.1.DenseReluDense"),
     ),
-    "xlm-roberta": Adapter("XLMRobertaLayer", before="pad_token_id", adds=OF_BERT, kernels=kernels.BERT),
+    "xlm-roberta": Adapter("XLMRobertaLayer", before="pad_token_id", adds=OF_BERT, kernels=BERT),
 }
 UNKNOWN = Adapter(None)  # of it `hidden_states` is taken as it comes, and no queries and keys
 
