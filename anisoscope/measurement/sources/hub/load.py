@@ -15,16 +15,15 @@ import torch
 import transformers
 
 from anisoscope.config.pretrained import WeightsConfig
-from anisoscope.measurement.sources.hub import conversions
 from anisoscope.measurement.sources.hub.adapters import UNKNOWN, Adapter, adapter_of, kind_of
-from anisoscope.measurement.sources.hub.weights import Place, files_of, paths_of, types_of
+from anisoscope.measurement.sources.hub.weights import Place, files_of, paths_of, revision_of, types_of
 from anisoscope.utils.errors import UserError
 
 SECONDS = 10  # after which a hub that does not answer is given up
 PROCESSORS = ("preprocessor_config.json", "processor_config.json")  # of today, and beside a tokenizer
 TOKENS = "input_ids"
-
 LOGGERS = ("httpx", "huggingface_hub")
+SAFE = {"trust_remote_code": False}
 
 os.environ.setdefault("HF_HUB_DISABLE_TELEMETRY", "1")
 
@@ -124,7 +123,7 @@ def place_of(name: str, revision: str | None) -> Place:
         return Place(str(folder), {}, True)
     if name.startswith(("/", ".", "~")) or name.count("/") > 1:
         raise UserError(f"{name}: there is no such folder, and no model of a hub has such a name")
-    revision = revision or conversions.revision_of(name, _answers())
+    revision = revision or revision_of(name, _answers())
     given = {} if revision is None else {"revision": revision}
     return Place(name, given | ({} if _answers() else {"local_files_only": True}), False)
 
@@ -146,7 +145,7 @@ def _answers() -> bool:
 
 def settings_of(place: Place) -> Any:
     """The model's own settings, without its weights; UserError where these are not all, or quantised."""
-    settings = _attempt(place, lambda: transformers.AutoConfig.from_pretrained(place.name, **place.given, **_safe()))
+    settings = _attempt(place, lambda: transformers.AutoConfig.from_pretrained(place.name, **place.given, **SAFE))
     if "gguf_file" in place.given:
         return settings
     if quantised := getattr(settings, "quantization_config", None):
@@ -164,7 +163,7 @@ def settings_of(place: Place) -> Any:
 
 
 def tokenizer_of(place: Place) -> Any:
-    return _attempt(place, lambda: transformers.AutoTokenizer.from_pretrained(place.name, **place.given, **_safe()))
+    return _attempt(place, lambda: transformers.AutoTokenizer.from_pretrained(place.name, **place.given, **SAFE))
 
 
 def takes(settings: Any) -> str:
@@ -181,7 +180,7 @@ def processor_of(place: Place, kind: str) -> Any:
             f"{place.name} holds no {PROCESSORS[0]}, which says how its inputs are made; "
             "save it there with the save_pretrained of the model's own processor"
         )
-    return _attempt(place, lambda: getattr(transformers, kind).from_pretrained(place.name, **place.given, **_safe()))
+    return _attempt(place, lambda: getattr(transformers, kind).from_pretrained(place.name, **place.given, **SAFE))
 
 
 def load(place: Place, weights: WeightsConfig) -> Loaded:
@@ -194,7 +193,7 @@ def load(place: Place, weights: WeightsConfig) -> Loaded:
     options |= {"config": settings} if gguf else {"use_safetensors": True}  # not parsed again, which takes seconds
     options |= {"device_map": weights.device_map} if weights.device_map else {}
     kind = class_of(settings, adapter, gguf)
-    model, info = _attempt(place, lambda: kind.from_pretrained(place.name, **place.given, **_safe(), **options))
+    model, info = _attempt(place, lambda: kind.from_pretrained(place.name, **place.given, **SAFE, **options))
     model.eval().requires_grad_(False)
     model.config.use_cache = False
     missing = sorted(name for name in info["missing_keys"] if "pooler" not in name)
@@ -238,10 +237,6 @@ def class_of(settings: Any, adapter: Adapter, gguf: bool) -> Any:
     if named and named[0] is not None:
         return named[0]
     return transformers.AutoModelForCausalLM if gguf else transformers.AutoModel
-
-
-def _safe() -> dict[str, Any]:
-    return {"trust_remote_code": False}
 
 
 def _attempt(place: Place, work: Any) -> Any:
