@@ -75,11 +75,9 @@ def attached(recorder: Recorder) -> Iterator[None]:
 
         return after
 
-    hooks = [module.register_forward_hook(hook(name)) for name, module in recorder.hook_points.items()]
-    hooks += [recorder.model.register_forward_pre_hook(begin, with_kwargs=True, prepend=True)]
-    hooks += [recorder.model.register_forward_hook(end)]
-    try:
+    with contextlib.ExitStack() as hooks:
+        for name, module in recorder.hook_points.items():
+            hooks.enter_context(module.register_forward_hook(hook(name)))
+        hooks.enter_context(recorder.model.register_forward_pre_hook(begin, with_kwargs=True, prepend=True))
+        hooks.enter_context(recorder.model.register_forward_hook(end))
         yield
-    finally:
-        for one in hooks:
-            one.remove()

@@ -29,8 +29,8 @@ from anisoscope.measurement.sources.hub.lent import opened, reading
 from anisoscope.measurement.sources.hub.load import Loaded
 from anisoscope.measurement.sources.hub.plan import OF_HEADS, Plan
 from anisoscope.measurement.sources.hub.reading import guards, logits, named
-from anisoscope.measurement.sources.hub.reading.extract import residual_of
-from anisoscope.measurement.sources.hub.reading.windows import make_windows
+from anisoscope.measurement.sources.hub.reading.extract import stream_of
+from anisoscope.measurement.sources.hub.reading.windows import frame, make_windows
 from anisoscope.measurement.sources.hub.residuals import COMPARED, Residuals
 from anisoscope.measurement.sources.hub.revision import guarded, of_clouds, recorded, stream
 from anisoscope.measurement.sources.hub.revisions import attributes
@@ -85,7 +85,8 @@ def of_model(
                     config = replace(config, {"measure.families": there(loaded, config.measure.families)})
                 table = measured(loaded, tokenizer, text, config)
     except UserError as error:
-        raise ValueError(in_own_words(str(error))) from error
+        # a message of the command, whose settings are arguments here
+        raise ValueError(re.sub(r"(--config\.)?\b(measure|pretrained)\.(?!py\b)", "", str(error))) from error
     bits, bound = table.attrs["bits_per_byte"], table.attrs["bits_bound"]
     if not isinstance(bits, str) and not bits < bound:
         warnings.warn(
@@ -183,11 +184,12 @@ def of_modules(loaded: Loaded, tokenizer: Any, text: Text, config: PretrainedCon
         guards.vocabulary(loaded, plan.windows)
         guards.shape(loaded, config.window, 0)
 
+    named_ones = {"hook_points": ", ".join(modules), "layer_0": "a hook point, as the others"}
+    about = recorded(loaded.about | made_by(plan, text) | named_ones)
+
     def clouds(inputs_ZWT: np.ndarray, size: int, _: bool) -> np.ndarray:
         return named.of_windows(loaded, inputs_ZWT, size, modules)
 
-    named_ones = {"hook_points": ", ".join(modules), "layer_0": "a hook point, as the others"}
-    about = recorded(loaded.about | made_by(plan, text) | named_ones)
     table = of_one(of_clouds(plan, clouds, ALONE, last=True, attributes=about), config.measure)
     return table.assign_coords({dim: [*modules] for dim in ("layer", "other_layer") if dim in table.dims})
 
@@ -202,7 +204,7 @@ def of_texts(
     tokens = separate.tokens_of(*given, bool(pools), measure)
     if modules is not None and any(x.ndim == 2 for x in named.read(loaded, modules, tokens.ids[0][None])):
         tokens = separate.tokens_of(*given, True, measure)  # a vector for each text: as many texts are needed
-    if "cls" in pools and not separate.begins(tokenizer):
+    if "cls" in pools and not frame(tokenizer)[0]:
         raise UserError("pool=cls: this tokenizer puts no special token before a text; take mean or last")
     picks = separate.picks_of(tokens, measure)
     kept = separate.Kept(tokens, picks, pools)
@@ -211,7 +213,7 @@ def of_texts(
     def read(ids_BT: np.ndarray, mask_BT: np.ndarray) -> list[torch.Tensor]:
         if modules is not None:
             return named.read(loaded, modules, ids_BT, mask_BT)
-        return residual_of(loaded, ids_BT, named.more_of(loaded, mask_BT))
+        return stream_of(loaded, ids_BT, **named.more_of(loaded, mask_BT))[0]
 
     said = separate.read(tokens, kept, read, options.batch_size, side, pad, loaded.about["computed_in"])
     table = separate.measured(tokens, kept, picks, None if modules is None else [*modules], measure)
@@ -225,8 +227,3 @@ def of_texts(
         "anisoscope": __version__,
     }
     return table.assign_attrs(about | ({"hook_points": ", ".join(modules)} if modules else {}))
-
-
-def in_own_words(said: str) -> str:
-    """A message of the command, whose settings are arguments here."""
-    return re.sub(r"(--config\.)?\b(measure|pretrained)\.(?!py\b)", "", said)

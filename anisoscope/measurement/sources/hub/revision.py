@@ -3,7 +3,6 @@
 Letters: G probe batches, S sets of positions, Z inputs of a batch: its windows, and shuffled ones.
 """
 
-import functools
 import json
 from collections.abc import Callable
 from typing import Any
@@ -18,10 +17,10 @@ from anisoscope.measurement.sources.activations import Measured, inputs_of
 from anisoscope.measurement.sources.hook_points import of_blocks
 from anisoscope.measurement.sources.hub import load
 from anisoscope.measurement.sources.hub.adapters import UNKNOWN
-from anisoscope.measurement.sources.hub.modalities import maps, of_maps
+from anisoscope.measurement.sources.hub.modalities import maps
 from anisoscope.measurement.sources.hub.modalities.inputs import NO_LOSS
 from anisoscope.measurement.sources.hub.plan import Plan, by_batch, place_of
-from anisoscope.measurement.sources.hub.reading import guards, hidden_states, inside, logits
+from anisoscope.measurement.sources.hub.reading import guards, inside, logits
 from anisoscope.measurement.sources.hub.reading.clamp import clamp
 from anisoscope.measurement.sources.hub.reading.extract import Activations, activations
 from anisoscope.measurement.sources.hub.reading.windows import Windows, at_positions
@@ -65,13 +64,12 @@ def guarded(plan: Plan, loaded: load.Loaded) -> load.Loaded:
 
 def residuals_of(plan: Plan, loaded: load.Loaded) -> list[np.ndarray]:
     """Of each batch the residual stream alone."""
-    size = plan.config.pretrained.batch_size
-    tokens_GWT = plan.windows.probe.tokens_GWT
     if loaded.adapter.maps:
-        return of_maps.residuals(loaded, plan.windows, plan.config)
+        return maps.residuals(plan, loaded)
+    size = plan.config.pretrained.batch_size
     return [
         activations(loaded, tokens_WT[None], size, heads=False, reported=plan.reported).resid_ZNWTD[0]
-        for tokens_WT in tokens_GWT
+        for tokens_WT in plan.windows.probe.tokens_GWT
     ]
 
 
@@ -82,7 +80,7 @@ def stream(plan: Plan, loaded: load.Loaded, step: int, last: bool, beside: Resid
     same = maps.same_as_own if loaded.adapter.maps else guards.final_norm
     about = loaded.about | {"residual_stream": same(loaded, tokens_T)}
     if plan.reported:
-        about["residual_stream"] = hidden_states.reported(loaded, tokens_T)
+        about["residual_stream"] = guards.reported(loaded, tokens_T)
     context = windows.places_GWT.shape[2]
     seen = guards.Seen(np.ones((1, context, context), bool), None)
     if plan.heads:
@@ -97,7 +95,7 @@ def stream(plan: Plan, loaded: load.Loaded, step: int, last: bool, beside: Resid
         print_summary(plan, loaded, seen, about)
     visible, model = visible_sets(seen.visible_NTT, windows), extracted.Beside(seen.bias_NHTT, readout)
     if loaded.adapter.maps:
-        measured, noise = of_maps.measured(plan, loaded, step, last, beside)
+        measured, noise = maps.of_revision(plan, loaded, step, last, beside)
     else:
         measured, noise = _of_stream(plan, loaded, step, visible, model, last, beside)
     about |= {"noise_floor": json.dumps(noise)} if noise else {}
@@ -188,14 +186,9 @@ def single_points(plan: Plan, loaded: load.Loaded, names: Tokens, attributes: di
     probe, size = plan.windows.probe, plan.config.pretrained.batch_size
     resid_NWTD = activations(loaded, probe.tokens_GWT[:1], size, False, reported=plan.reported).resid_ZNWTD[0]
     with jax.default_matmul_precision("highest"):
-        values = jax.device_get(_of_points()(resid_NWTD, probe.picks_SGP[0, 0]))
+        values = jax.device_get(jax.jit(points.of_windows)(resid_NWTD, probe.picks_SGP[0, 0]))
     values |= logits.said(loaded, probe.tokens_GWT[0], plan.windows.fixed_T, probe.picks_SGP[0, 0], size)
     return points.table(values, token_positions(plan.windows, names), attributes)
-
-
-@functools.cache
-def _of_points() -> Any:
-    return jax.jit(points.of_windows)
 
 
 def token_positions(windows: Windows, names: Tokens) -> dict[str, Any]:
@@ -238,7 +231,8 @@ def visible_sets(visible_NTT: np.ndarray, windows: Windows) -> np.ndarray:
 def words(loaded: load.Loaded, config: PretrainedConfig, windows: Windows) -> str:
     own, adapter = loaded.model.config, loaded.adapter
     if adapter.maps:
-        size = of_maps.words(windows)
+        cells = windows.places_GWT.shape[2]
+        size = f"D={min(windows.widths)} to {max(windows.widths)}, windows of {cells} cells of the coarsest map"
     else:
         heads = f", H={own.num_attention_heads}" if adapter != UNKNOWN else ""
         joined = f" ({getattr(own, adapter.rate)} at a position)" if adapter.rate else ""
@@ -271,7 +265,8 @@ def print_summary(plan: Plan, loaded: load.Loaded, seen: guards.Seen, about: dic
 
 def vectors_of_batch(plan: Plan, loaded: load.Loaded) -> int:
     """Bytes."""
-    if loaded.adapter.maps:
-        return of_maps.bytes_of(plan.windows, plan.config)
-    places = plan.windows.places_GWT[0].size * len(inputs_of(plan.config.measure))
+    windows, inputs = plan.windows, len(inputs_of(plan.config.measure))
+    if loaded.adapter.maps:  # the inputs themselves, and the points of all layers
+        return windows.probe.tokens_GWT[0].nbytes * inputs + 4 * plan.config.measure.points * sum(windows.widths)
+    places = windows.places_GWT[0].size * inputs
     return places * loaded.model.config.hidden_size * 4 * (loaded.blocks + 1 + 2 * loaded.blocks * plan.heads)

@@ -15,7 +15,7 @@ import xarray as xr
 from anisoscope.config.measure import MeasureConfig
 from anisoscope.measurement.sources import arrays
 from anisoscope.measurement.sources.hub.reading.guards import CLOSE
-from anisoscope.measurement.sources.hub.reading.windows import SPECIAL, frame, unknown_of
+from anisoscope.measurement.sources.hub.reading.windows import SPECIAL, unknown_of
 from anisoscope.measurement.sources.probe import POSITION_SETS
 from anisoscope.utils.errors import UserError
 from anisoscope.utils.progress import bar
@@ -23,9 +23,8 @@ from anisoscope.utils.progress import bar
 SIDES = ("left", "right")
 POOLS = ("mean", "last", "cls")  # over all tokens of a text; its last token; its first, which begins every text
 OFFERED = 2  # tokens to draw from, for each that is measured
-Reader = Callable[
-    [np.ndarray, np.ndarray], list[torch.Tensor]
-]  # (ids_BT, mask_BT) -> of each layer (B, T, D) or (B, D)
+# (ids_BT, mask_BT) -> of each layer (B, T, D) or (B, D)
+Reader = Callable[[np.ndarray, np.ndarray], list[torch.Tensor]]
 
 
 class Tokens(NamedTuple):
@@ -176,8 +175,3 @@ def measured(
         tables.values(), xr.Variable("positions", [*tables]), data_vars="all", join="exact", combine_attrs="override"
     )
     return whole.assign_attrs(points_of=", ".join(f"{name} {table.attrs['points']}" for name, table in tables.items()))
-
-
-def begins(tokenizer: Any) -> bool:
-    """Whether every text begins with a special token."""
-    return bool(frame(tokenizer)[0])

@@ -9,7 +9,7 @@ import anisoscope
 from anisoscope.config.measure import MeasureConfig
 from anisoscope.measurement.sources.hub import hooked, lent, separate
 from anisoscope.measurement.sources.hub.reading import named
-from anisoscope.utils.errors import UserError
+from anisoscope.measurement.sources.hub.reading.extract import stream_of
 from tests.measurement.sources.hub import tiny
 from tests.measurement.sources.hub.test_in_memory import parts
 
@@ -101,9 +101,8 @@ def test_any_module_is_measured_and_stays_what_it_was():
         model(torch.as_tensor(ids, dtype=torch.long))
     for hook in hooks:
         hook.remove()
-    read = named.of_windows(
-        lent.Loaded(model, lent.UNKNOWN, {"computed_in": "float32"}), ids[None], 1, hooked.modules_of(model, named_ones)
-    )
+    loaded = lent.Loaded(model, lent.UNKNOWN, {"computed_in": "float32"})
+    read = named.of_windows(loaded, ids[None], 1, hooked.modules_of(model, named_ones))
     own = [made["blocks.0"], made["blocks.1"], made["pair"][0]]
     np.testing.assert_array_equal(read[0], torch.stack(own).numpy())
     model.train()
@@ -143,9 +142,7 @@ def test_padded_batches_give_what_texts_alone_give(kind, side):
 
 
 def separate_stream(loaded, ids_BT, mask_BT):
-    from anisoscope.measurement.sources.hub.reading.extract import residual_of
-
-    return residual_of(loaded, ids_BT, named.more_of(loaded, mask_BT))
+    return stream_of(loaded, ids_BT, **named.more_of(loaded, mask_BT))[0]
 
 
 def test_separate_texts_and_pooled_vectors_in_one_table(tmp_path):
@@ -196,6 +193,7 @@ def test_a_vector_for_each_text_is_measured_by_itself():
         ({"hook_points": ["pair"], "pool": "mean", "nulls": "shuffled"}, "'shuffled' cannot be made of separate texts"),
         ({"hook_points": ["pair"], "tokenizer": lambda text: [99] * len(text)}, "cannot read token ids .* up to 99"),
         ({"hook_points": ["pair"], "tokenizer": 7}, "tokenizer is a int"),
+        ({"hook_points": ["pair"], "padding": "left", "texts": ["", ""]}, "none of 2 texts has a token"),
         ({}, r"model is a Own; .* or hook_points= with names of its modules"),
     ],
 )
@@ -226,13 +224,3 @@ def test_roberta_counts_positions_by_itself():
         padded = separate_stream(loaded, ids, mask)
         alone = model(torch.as_tensor(ids[:1, 2:]), output_hidden_states=True).hidden_states
     np.testing.assert_allclose(padded[-1][0, 2:], alone[-1][0], atol=1e-5)
-
-
-def test_a_column_of_another_name_is_named():
-    class Rows:
-        column_names = ("id", "body")
-
-    with pytest.raises(ValueError, match=r'no column text, but id, body; pass one, as texts\["id"\]'):
-        anisoscope.measure_model(Own(), Rows(), tokenizer=spelled, hook_points=["pair"], **QUICK)
-    with pytest.raises(UserError, match="none of 2 texts has a token"):
-        separate.tokens_of(["", ""], tiny.tokenizer(), 8, False, False, MeasureConfig())

@@ -9,7 +9,7 @@ import pandas as pd
 import pytest
 import torch
 
-from anisoscope.measurement.sources.hub.reading import hidden_states
+from anisoscope.measurement.sources.hub.reading import guards
 from anisoscope.measurement.sources.hub.reading.extract import activations, forward
 from anisoscope.measurement.tables import files
 from anisoscope.utils.errors import UserError
@@ -28,8 +28,7 @@ def saved(training, tmp_path_factory):
     """Folders of tiny models, an encoder, an OPT and the three checkpoints of a training."""
     folder = tmp_path_factory.mktemp("models")
     for kind in ("bert", "opt"):
-        tiny.model(kind).save_pretrained(folder / kind)
-        tiny.tokenizer().save_pretrained(folder / kind)
+        tiny.save(tiny.model(kind), folder / kind)
     shutil.copytree(training, folder / "trained")
     return folder
 
@@ -41,14 +40,9 @@ def flags(training, file, models, run):
 
 def test_models_of_folders_are_measured_and_drawn_together(training, saved, tmp_path):
     run = tmp_path / "run"
-    given = flags(
-        training,
-        "shape_of_learning.py",
-        [saved / "bert", f"llama={saved / 'trained'}", saved / "none"],
-        f"--workdir={run}",
-    )
-    process = here(*given)
-    assert process.returncode == 0, process.stderr
+    models = [saved / "bert", f"llama={saved / 'trained'}", saved / "none"]
+    given = flags(training, "shape_of_learning.py", models, f"--workdir={run}")
+    process = tiny.done(*given)
     (left,) = [line for line in process.stdout.splitlines() if line.startswith("left out")]
     assert left.startswith(f"left out: none: {saved / 'none'}: there is no such folder")
     about = json.loads((run / "models.json").read_text())
@@ -62,29 +56,15 @@ def test_models_of_folders_are_measured_and_drawn_together(training, saved, tmp_
     words = (run / "figures" / "anisotropy_over_depth.txt").read_text()
     assert "outputs of blocks" in words
     assert (run / "report.html").exists()
-    again = here(*given)
-    assert "llama: 3 checkpoints measured (0 now)" in again.stdout
-    drawn = here(*given, "--config.paper=inherent", "--stages=figures")
-    assert drawn.returncode == 0, drawn.stderr
+    assert "llama: 3 checkpoints measured (0 now)" in tiny.done(*given).stdout
+    tiny.done(*given, "--config.paper=inherent", "--stages=figures")
     found = pd.read_csv(run / "figures" / "correlations_by_modality.csv")
     assert set(found.over) == {"layers", "layers, models", "models", "within"}
 
 
-def test_a_damaged_list_of_models_is_one_line(training, saved, tmp_path):
-    run = tmp_path / "run"
-    given = flags(training, "shape_of_learning.py", [saved / "bert"], f"--workdir={run}")
-    assert here(*given, "--stages=measure").returncode == 0
-    (run / "models.json").write_text("{")
-    process = here(*given, "--stages=measure")
-    assert process.returncode == 2, process.stderr
-    assert "models.json cannot be read" in process.stderr.splitlines()[-1]
-
-
 def test_where_no_model_can_be_had_one_line_says_so(training, tmp_path):
     process = here(*flags(training, "inherent.py", ["nowhere/at/all", "none.gguf"], f"--workdir={tmp_path / 'run'}"))
-    assert process.returncode == 2
-    assert len(process.stderr.strip().splitlines()) == 1
-    assert "no model can be measured, of 2; all: nowhere/at/all: there is no such folder" in process.stderr
+    tiny.one_line(process, "no model can be measured, of 2; all: nowhere/at/all: there is no such folder")
     assert [line.split(":")[1] for line in process.stdout.splitlines()] == [" all", " none"]
     assert not (tmp_path / "run").exists()
 
@@ -111,7 +91,7 @@ def test_hidden_states_as_the_papers_have_them():
         np.testing.assert_allclose(stated[:-1], blocks[:-1], atol=1e-6)
         assert np.allclose(stated[-1], blocks[-1], atol=1e-6) == last
         words = "all outputs of blocks;" if last else "all outputs of blocks but that of layer 3;"
-        said = hidden_states.reported(loaded, tokens[0])
+        said = guards.reported(loaded, tokens[0])
         assert words in said
         assert said.endswith("the last one is the last hidden state")
 
@@ -121,15 +101,17 @@ def test_a_model_that_reports_others_is_refused(monkeypatch):
     own = loaded.base.forward
     monkeypatch.setattr(loaded.base, "forward", lambda **given: own(**given | {"output_hidden_states": False}))
     with pytest.raises(UserError, match="BertModel reports 0 hidden states, not one like the output of each of 3"):
-        hidden_states.reported(loaded, tiny.tokens()[0])
+        guards.reported(loaded, tiny.tokens()[0])
 
 
-def test_tables_of_the_two_definitions_are_not_joined(training, saved, tmp_path):
-    given = flags(training, "inherent.py", [saved / "opt"], f"--workdir={tmp_path / 'run'}")
-    assert here(*given, "--stages=measure").returncode == 0
-    process = here(*given, "--stages=measure", "--config.hidden_states=reported")
-    assert process.returncode == 2
-    assert "hidden_states='blocks' there, 'reported' now" in process.stderr
+def test_tables_of_the_two_definitions_are_not_joined_and_a_damaged_list_is_told(training, saved, tmp_path):
+    given = *flags(training, "inherent.py", [saved / "opt"], f"--workdir={tmp_path / 'run'}"), "--stages=measure"
+    tiny.done(*given)
+    tiny.one_line(here(*given, "--config.hidden_states=reported"), "hidden_states='blocks' there, 'reported' now")
+    (tmp_path / "run" / "models.json").write_text("{")
+    process = here(*given)
+    assert process.returncode == 2, process.stderr
+    assert "models.json cannot be read" in process.stderr.splitlines()[-1]
 
 
 def test_models_of_a_hub_are_read_and_others_named(training, saved, tmp_path):

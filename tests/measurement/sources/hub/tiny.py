@@ -12,6 +12,7 @@ from anisoscope.measurement.sources.hub.adapters import adapter_of
 from anisoscope.measurement.sources.hub.load import Loaded
 from anisoscope.measurement.sources.hub.reading.windows import Windows, make_windows
 from anisoscope.measurement.sources.probe import POSITION_SETS, make_probe
+from tests.program import here
 
 LETTERS = string.ascii_lowercase + " .\n"
 SPECIAL = ("<unk>", "<s>", "</s>", "<mask>")
@@ -26,7 +27,6 @@ MODELS = {
     "gpt2": ("GPT2LMHeadModel", {"n_embd": 32, "n_layer": 3, "n_head": 4, "vocab_size": VOCABULARY, "n_positions": 64}),
     "gpt_neox": ("GPTNeoXForCausalLM", SIZES | {"initializer_range": 0.2}),
     "llama": ("LlamaForCausalLM", SIZES | {"num_key_value_heads": 2, "initializer_range": 0.2}),
-    "mistral": ("MistralForCausalLM", SIZES | {"num_key_value_heads": 2, "sliding_window": 5}),
     "opt": ("OPTForCausalLM", SIZES | {"ffn_dim": 48, "word_embed_proj_dim": 32}),
     "qwen2": ("Qwen2ForCausalLM", SIZES | {"num_key_value_heads": 2}),
 }
@@ -63,6 +63,27 @@ def tokenizer(letters=LETTERS, framed=False):
     return transformers.PreTrainedTokenizerFast(tokenizer_object=made, **names)
 
 
+def save(made, folder, spelled=None):
+    """A model with its tokenizer, as a folder."""
+    made.save_pretrained(folder)
+    (spelled or tokenizer()).save_pretrained(folder)
+    return folder
+
+
+def done(*flags):
+    """The program, in this process, which ends well."""
+    process = here(*flags)
+    assert process.returncode == 0, process.stderr
+    return process
+
+
+def one_line(process, words):
+    """The program says what is wrong in one line."""
+    assert process.returncode == 2
+    assert words in process.stderr
+    assert len(process.stderr.strip().splitlines()) == 1
+
+
 def windows(spelled=None, written=None, special=False, rate=1):
     measure = MeasureConfig(points=64, batches=1, folds=2)
     return make_windows(written or text(6000), spelled or tokenizer(), 24, special, measure, rate)
@@ -92,8 +113,7 @@ def train(folder, kept=(0, 20, 60)):
     optimizer = torch.optim.Adam(made.parameters(), 1e-2)
     for step in range(max(kept) + 1):
         if step in kept:
-            made.save_pretrained(folder / f"step{step}")
-            spelled.save_pretrained(folder / f"step{step}")
+            save(made, folder / f"step{step}", spelled)
         batch = torch.stack([ids[start : start + 24] for start in torch.randint(0, 30_000, (16,)).tolist()])
         optimizer.zero_grad()
         made(input_ids=batch, labels=batch).loss.backward()

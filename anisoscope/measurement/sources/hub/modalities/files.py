@@ -45,7 +45,3 @@ def listed(path: pathlib.Path, endings: Collection[str], what: str, seed: int) -
             )
     order = np.random.default_rng(seed).permutation(len(files))
     return [files[place] for place in order[:MOST]]
-
-
-def of_folder(path: pathlib.Path) -> str:
-    return path.resolve().name

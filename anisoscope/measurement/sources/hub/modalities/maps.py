@@ -2,13 +2,14 @@
 
 All clouds have the same number of points. A point is a cell of the coarsest map, drawn at random; in a finer map it is
 one of the cells below that one, drawn at random too, and the same for all maps of that size. So clouds of two layers
-are of the same places, and can be compared. Arrays carry the letters of `models`, and Z inputs, W windows.
+are of the same places, and can be compared. Arrays carry the letters of `models`, and Z inputs, W windows, G probe
+batches, S sets of positions.
 """
 
 import dataclasses
 import functools
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from typing import Any, NamedTuple
 
 import jax
@@ -20,9 +21,11 @@ from anisoscope.measurement.families.entries import FAMILIES
 from anisoscope.measurement.panel import MEASURED, Sample, bytes_of_cloud, panel
 from anisoscope.measurement.quantity import Values
 from anisoscope.measurement.resamples import Places
-from anisoscope.measurement.sources.activations import inputs_of, keys
+from anisoscope.measurement.sources.activations import Measured, inputs_of, keys
 from anisoscope.measurement.sources.hub.load import Loaded
+from anisoscope.measurement.sources.hub.plan import Plan, by_batch
 from anisoscope.measurement.sources.hub.reading.extract import forward
+from anisoscope.measurement.sources.hub.residuals import Residuals
 from anisoscope.utils import mesh
 from anisoscope.utils.errors import UserError
 from anisoscope.utils.layout import MeshConfig
@@ -66,13 +69,11 @@ def listening(loaded: Loaded, on_map: Any) -> Iterator[None]:
     def after(_: Any, args: tuple, output: Any) -> None:
         tell(output, args)
 
-    handles = [block.register_forward_pre_hook(before) for block in loaded.block_modules]
-    handles += [block.register_forward_hook(after) for block in loaded.block_modules]
-    try:
+    with ExitStack() as hooks:
+        for block in loaded.block_modules:
+            hooks.enter_context(block.register_forward_pre_hook(before))
+            hooks.enter_context(block.register_forward_hook(after))
         yield
-    finally:
-        for handle in handles:
-            handle.remove()
 
 
 def shapes_of(loaded: Loaded, inputs_BCHW: np.ndarray) -> list[Shape]:
@@ -111,7 +112,8 @@ def from_own(loaded: Loaded, inputs_BCHW: np.ndarray) -> tuple[int, float]:
     furthest, place = 0.0, -1
     for stage, map_BDHW in enumerate(own):
         theirs_BHWD = map_BDHW.permute(0, 2, 3, 1).float()
-        norm = _below(loaded.base, loaded.adapter.final_norm, stage)
+        path = loaded.adapter.final_norm
+        norm = loaded.base.get_submodule(path.format(stage)) if path else torch.nn.Identity()
         far = {
             n: float((norm(x_BHWD).float() - theirs_BHWD).abs().max() / theirs_BHWD.abs().max())
             for n, x_BHWD in enumerate(caught)
@@ -120,12 +122,6 @@ def from_own(loaded: Loaded, inputs_BCHW: np.ndarray) -> tuple[int, float]:
         place = min(far, key=far.get, default=-1)
         furthest = max(furthest, far.get(place, np.inf))
     return len(own), furthest if place == loaded.blocks else np.inf
-
-
-def _below(base: Any, path: str | None, stage: int) -> Any:
-    if path is None:
-        return lambda x: x
-    return base.get_submodule(path.format(stage))
 
 
 def picked(picks_P: np.ndarray, sizes: list[Size], seed: int) -> Picked:
@@ -182,32 +178,26 @@ def measure_batch(
     of = {kind: tuple(name for name in settings.families if FAMILIES[name].of == kind) for kind in OF}
     places = Places(at.window_P.astype(np.int32), np.full(len(at.window_P), -1, np.int32))  # no place is the first
     values: dict[str, Values] = {}
+
+    def measured(names: tuple[str, ...], kind: str, clouds_ZNPD: np.ndarray, width: int, others: dict) -> Any:
+        only = dataclasses.replace(settings, families=of[kind])
+        compute = _computation(names, only, bytes_of_cloud(settings.points, width, of[kind]))
+        return jax.device_get(compute(clouds_ZNPD, others, places, key))
+
     if of["cloud"]:
         parts: list[Any] = [None] * len(clouds_N)
         for width in dict.fromkeys(cloud.shape[2] for cloud in clouds_N):
             numbers = [n for n, cloud in enumerate(clouds_N) if cloud.shape[2] == width]
             clouds_ZNPD = np.stack([clouds_N[n] for n in numbers], axis=1)
-            compute = _computation(
-                names, _only(settings, of["cloud"]), bytes_of_cloud(settings.points, width, of["cloud"])
-            )
-            of_width = jax.device_get(compute(clouds_ZNPD, {}, places, key))
+            of_width = measured(names, "cloud", clouds_ZNPD, width, {})
             for place, n in enumerate(numbers):
                 parts[n] = jax.tree.map(lambda x, place=place: x[place], of_width)
         values = jax.tree.map(lambda *layers: np.stack(layers), *parts)
     if of["layers"]:
-        clouds_ZNPD = padded(clouds_N)[:1]
-        compute = _computation(
-            (MEASURED,), _only(settings, of["layers"]), bytes_of_cloud(settings.points, 1, of["layers"])
-        )
-        of_layers = jax.device_get(
-            compute(clouds_ZNPD, {name: np.asarray(x) for name, x in others.items()}, places, key)
-        )
+        others = {name: np.asarray(x) for name, x in others.items()}
+        of_layers = measured((MEASURED,), "layers", padded(clouds_N)[:1], 1, others)
         values.setdefault(MEASURED, {}).update(of_layers[MEASURED])
     return jax.tree.map(lambda x: np.asarray(x)[None, None], values)
-
-
-def _only(settings: MeasureConfig, families: tuple[str, ...]) -> MeasureConfig:
-    return dataclasses.replace(settings, families=families)
 
 
 @functools.cache
@@ -219,3 +209,31 @@ def _computation(names: tuple[str, ...], settings: MeasureConfig, bytes_of_one: 
         return panel(samples, others, settings, key, over)
 
     return jax.jit(measure)
+
+
+def of_revision(
+    plan: Plan, loaded: Loaded, step: int, last: bool, beside: Residuals
+) -> tuple[Measured, dict[str, float]]:
+    """Everything that is measured of one revision, batch by batch."""
+
+    def read(g: int, size: int, again: bool) -> list[np.ndarray]:
+        clouds_N = clouds(loaded, plan.inputs(g, again), picked_of(plan, g), size)
+        if not again:
+            beside.keep(step, g, padded(clouds_N)[0])
+        return clouds_N
+
+    def compute(g: int, clouds_N: list[np.ndarray], again: bool) -> Measured:
+        settings = plan.settings(again)
+        return Measured(measure_batch(g, clouds_N, beside.beside(step, g), picked_of(plan, g), settings), {})
+
+    return by_batch(plan, last, read, compute)
+
+
+def residuals(plan: Plan, loaded: Loaded) -> list[np.ndarray]:
+    """Of each batch the clouds alone, as other revisions are compared with them."""
+    size, inputs_GW = plan.config.pretrained.batch_size, plan.windows.probe.tokens_GWT
+    return [padded(clouds(loaded, inputs_W[None], picked_of(plan, g), size))[0] for g, inputs_W in enumerate(inputs_GW)]
+
+
+def picked_of(plan: Plan, g: int) -> Picked:
+    return picked(plan.windows.probe.picks_SGP[0, g], plan.windows.sizes, plan.config.measure.seed)

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 from PIL import Image
 
-from anisoscope.measurement.sources.hub.modalities.files import Material, listed, of_folder
+from anisoscope.measurement.sources.hub.modalities.files import Material, listed
 from anisoscope.utils.errors import UserError
 
 PROCESSOR = "AutoImageProcessor"
@@ -48,7 +48,7 @@ def material(path: pathlib.Path, processor: Any, base: Any, positions: int, seed
         return np.moveaxis(mixed_CN.reshape(np.moveaxis(inputs_WCHW, 1, 0).shape), 0, 1)
 
     return Material(
-        name=f"pictures of {of_folder(path)}",
+        name=f"pictures of {path.resolve().name}",
         what="pictures",
         count=len(files),
         prepared=prepared,
@@ -69,9 +69,6 @@ def _picture(file: pathlib.Path, mode: str) -> Image.Image:
                 return picture.convert(mode)
             own_mode = picture.mode
     except Exception as error:  # Pillow's, or those of its formats
-        raise UserError(f"data.path: {file} is no picture that can be read ({_first(error)}); move it away") from error
+        first = (str(error).splitlines() or [type(error).__name__])[0].split(" '")[0]
+        raise UserError(f"data.path: {file} is no picture that can be read ({first}); move it away") from error
     raise UserError(f"data.path: {file} has pixels of mode {own_mode}, more than 8 bits a colour; save it with 8 bits")
-
-
-def _first(error: Exception) -> str:
-    return (str(error).splitlines() or [type(error).__name__])[0].split(" '")[0]

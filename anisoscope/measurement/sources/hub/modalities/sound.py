@@ -11,7 +11,7 @@ import numpy as np
 from scipy import signal
 from scipy.io import wavfile
 
-from anisoscope.measurement.sources.hub.modalities.files import Material, listed, of_folder
+from anisoscope.measurement.sources.hub.modalities.files import Material, listed
 from anisoscope.utils.errors import UserError
 
 PROCESSOR = "AutoFeatureExtractor"
@@ -60,7 +60,7 @@ def material(path: pathlib.Path, processor: Any, base: Any, positions: int, seed
 
     of_others = sorted(rates - {rate})
     return Material(
-        name=f"recordings of {of_folder(path)}",
+        name=f"recordings of {path.resolve().name}",
         what=f"pieces of {length / rate:.3g} s",
         count=len(pieces),
         prepared=prepared,

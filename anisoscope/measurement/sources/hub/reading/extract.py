@@ -31,7 +31,6 @@ class Call(NamedTuple):
     q_BHTK: Any  # times scaling * sqrt(K), so that scores are <q, k> / sqrt(K) whatever the model divides by
     k_BHTK: Any  # repeated where several heads share them
     added: Any  # to the scores: 0 or a bias where a key is seen, -inf where it is not; None: nothing
-    more: tuple[str, ...]  # names of what else enters the scores
     v_BHTK: Any = None  # as they are mixed; fewer heads where several share them
 
 
@@ -48,21 +47,18 @@ _listener: list[tuple[Any, bool]] = []
 def _capture(
     module: Any, query: Any, key: Any, value: Any, attention_mask: Any = None, scaling: float | None = None, **more: Any
 ) -> tuple[Any, None]:
-    if not _listener:
-        return sdpa_attention_forward(module, query, key, value, attention_mask, scaling=scaling, **more)
-    listener, plain = _listener[-1]
-    width, shared = query.shape[-1], query.shape[1] // key.shape[1]
-    by = width**-0.5 if scaling is None else scaling
-    scores = tuple(name for name in ("s_aux", "softcap") if more.get(name) is not None)
-    parts = [x for x in (attention_mask, more.get("position_bias")) if x is not None]
-    added = _added(sum(parts), query.dtype) if parts else None
-    call = Call(query * (by * width**0.5), key.repeat_interleave(shared, dim=1), added, scores, value)
-    listener(call)
-    if not plain:
-        return sdpa_attention_forward(module, query, key, value, attention_mask, scaling=scaling, **more)
-    scores_BHTT = scores_of(call)
-    mixed_BHTK = scores_BHTT.softmax(-1) @ value.repeat_interleave(shared, dim=1)
-    return mixed_BHTK.transpose(1, 2).contiguous(), None
+    if _listener:
+        listener, plain = _listener[-1]
+        width, shared = query.shape[-1], query.shape[1] // key.shape[1]
+        by = width**-0.5 if scaling is None else scaling
+        parts = [x for x in (attention_mask, more.get("position_bias")) if x is not None]
+        added = _added(sum(parts), query.dtype) if parts else None
+        call = Call(query * (by * width**0.5), key.repeat_interleave(shared, dim=1), added, value)
+        listener(call)
+        if plain:
+            mixed_BHTK = scores_of(call).softmax(-1) @ value.repeat_interleave(shared, dim=1)
+            return mixed_BHTK.transpose(1, 2).contiguous(), None
+    return sdpa_attention_forward(module, query, key, value, attention_mask, scaling=scaling, **more)
 
 
 def _added(added: Any, dtype: Any) -> Any:
@@ -80,8 +76,10 @@ transformers.AttentionMaskInterface.register(CAPTURE, eager_mask)
 
 
 @contextlib.contextmanager
-def listening(loaded: Loaded, on_layer: Any, on_call: Any, plain: bool = False) -> Iterator[dict[str, int]]:
-    """Tells on_layer(n, x_BTD) of the residual stream at every layer and on_call(n, Call) of every attention.
+def listening(
+    loaded: Loaded, on_layer: Any = None, on_call: Any = None, plain: bool = False
+) -> Iterator[dict[str, int]]:
+    """Tells on_layer(n, x_BTD) of the residual stream at every layer and on_call(n, Call) of every attention, if asked.
 
     Yields the counts of layers and calls; `plain` computes attention without a fused kernel. One module may be many
     blocks, as in ALBERT: the order tells them apart. What attends outside of the blocks is not told.
@@ -89,7 +87,8 @@ def listening(loaded: Loaded, on_layer: Any, on_call: Any, plain: bool = False) 
     counts, inside, adapter = {"layers": 0, "calls": 0}, [], loaded.adapter
 
     def layer(x_BTD: Any) -> None:
-        on_layer(counts["layers"], x_BTD)
+        if on_layer:
+            on_layer(counts["layers"], x_BTD)
         counts["layers"] += 1
 
     def before(_: Any, args: tuple, given: dict) -> None:
@@ -103,19 +102,23 @@ def listening(loaded: Loaded, on_layer: Any, on_call: Any, plain: bool = False) 
 
     def called(call: Call) -> None:
         if inside:
-            on_call(counts["calls"], call)
+            if on_call:
+                on_call(counts["calls"], call)
             counts["calls"] += 1
 
     def own(q_BHTK: Any, k_BHTK: Any, scores_BHTT: Any, v_BHTK: Any) -> None:
         if not inside:
             return
         q_BHTK = q_BHTK * q_BHTK.shape[-1] ** (0.5 - adapter.own)
-        scores_BHTT, alone_BHTT = scores_BHTT.float(), scores_of(Call(q_BHTK.float(), k_BHTK.float(), None, ()))
-        called(Call(q_BHTK, k_BHTK, _added(scores_BHTT, loaded.model.dtype) - alone_BHTT, (), v_BHTK))
+        scores_BHTT, alone_BHTT = scores_BHTT.float(), scores_of(Call(q_BHTK.float(), k_BHTK.float(), None))
+        called(Call(q_BHTK, k_BHTK, _added(scores_BHTT, loaded.model.dtype) - alone_BHTT, v_BHTK))
 
-    hooks = _of_unknown(loaded.base, layer) if adapter == UNKNOWN else _of_blocks(loaded, before, after)
     before_that = loaded.model.config._attn_implementation
-    if adapter != UNKNOWN:
+    if adapter == UNKNOWN:
+        hooks = _of_unknown(loaded.base, layer)
+    else:
+        hooks = [block.register_forward_pre_hook(before, with_kwargs=True) for block in loaded.block_modules]
+        hooks += [block.register_forward_hook(after) for block in loaded.block_modules]
         capturable = adapter.own is None and adapter.mixed is None
         loaded.model.set_attn_implementation(CAPTURE if capturable else "eager")
     _listener.append((called, plain))
@@ -128,11 +131,6 @@ def listening(loaded: Loaded, on_layer: Any, on_call: Any, plain: bool = False) 
             hook.remove()
         if adapter != UNKNOWN:
             loaded.model.set_attn_implementation(before_that)
-
-
-def _of_blocks(loaded: Loaded, before: Any, after: Any) -> list[Any]:
-    hooks = [block.register_forward_pre_hook(before, with_kwargs=True) for block in loaded.block_modules]
-    return hooks + [block.register_forward_hook(after) for block in loaded.block_modules]
 
 
 def _of_unknown(base: Any, layer: Any) -> list[Any]:
@@ -182,7 +180,8 @@ class Caught:
         """UserError where a number is not finite, or layers differ in shape."""
         values = values.detach().to("cpu", torch.float32).numpy()
         if not np.isfinite(values).all():
-            raise UserError(f"{name} of layer {n} holds numbers that are not finite, computed in {_dtype(self.loaded)}")
+            dtype = self.loaded.about["computed_in"]
+            raise UserError(f"{name} of layer {n} holds numbers that are not finite, computed in {dtype}")
         if name not in self.made:
             self.made[name] = np.empty((self.inputs, count, self.windows, *values.shape[1:]), np.float32)
         if values.shape[1:] != self.made[name].shape[3:]:
@@ -222,13 +221,13 @@ def activations(
     return Activations(made["the residual stream"], made.get("queries", none), made.get("keys", none))
 
 
-def residual_of(loaded: Loaded, ids_BT: np.ndarray, more: dict[str, Any]) -> list[Any]:
-    """The residual stream of one batch, layer by layer; `more` is what the model is told of padding."""
+def stream_of(loaded: Loaded, tokens_BT: np.ndarray, of: Any = None, **more: Any) -> tuple[list[Any], Any]:
+    """The residual stream of one batch, layer by layer, and what `forward` gives."""
     layers: list[Any] = []
-    with listening(loaded, lambda n, x_BTD: layers.append(x_BTD), lambda n, call: None) as counts:
-        forward(loaded, ids_BT, **more)
+    with listening(loaded, lambda n, x_BTD: layers.append(x_BTD)) as counts:
+        output = forward(loaded, tokens_BT, of, **more)
     check_counts(loaded, counts, heads=False)
-    return layers
+    return layers, output
 
 
 def check_counts(loaded: Loaded, counts: dict[str, int], heads: bool) -> None:
@@ -246,7 +245,3 @@ def check_counts(loaded: Loaded, counts: dict[str, int], heads: bool) -> None:
             f"{type(loaded.model).__name__}: attention was seen {counts['calls']} times in {loaded.blocks} blocks; "
             f"{LEAVE}"
         )
-
-
-def _dtype(loaded: Loaded) -> str:
-    return str(loaded.about["computed_in"])

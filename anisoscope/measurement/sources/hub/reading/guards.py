@@ -22,11 +22,13 @@ from anisoscope.measurement.sources.hub.reading.extract import (
     forward,
     listening,
     scores_of,
+    stream_of,
 )
 from anisoscope.measurement.sources.hub.reading.windows import Windows, order_0
 from anisoscope.utils.errors import UserError
 
 CLOSE = {"float64": 1e-3, "float32": 1e-3, "bfloat16": 0.1, "float16": 0.02}  # relative to the largest number compared
+SAME = 1e-3  # of hidden states, relative to the largest number: float16 may round in another order
 NEXT, MASKED_TOKENS = "next token", "masked tokens"
 MASKED = 0.15  # share of the tokens that a masked model has to name
 
@@ -43,13 +45,9 @@ def final_norm(loaded: Loaded, tokens_T: np.ndarray) -> str:
 
     So the stream is that before the norm, whatever `hidden_states` holds in this model and version.
     """
-    streams: dict[int, Any] = {}
     lasts: list[Any] = []
-    hook = loaded.part.register_forward_hook(lambda module, args, output: lasts.append(output.last_hidden_state))
-    with listening(loaded, lambda n, x_BTD: streams.update({n: x_BTD}), lambda n, call: None) as counts:
-        forward(loaded, tokens_T[None])
-    hook.remove()
-    check_counts(loaded, counts, heads=False)
+    with loaded.part.register_forward_hook(lambda module, args, output: lasts.append(output.last_hidden_state)):
+        streams, _ = stream_of(loaded, tokens_T[None])
     (last,) = lasts
     if loaded.adapter == UNKNOWN:
         again = forward(loaded, tokens_T[None]).last_hidden_state
@@ -58,12 +56,10 @@ def final_norm(loaded: Loaded, tokens_T: np.ndarray) -> str:
                 f"{type(loaded.model).__name__} gives other vectors each time that it reads one window (they differ by "
                 f"{far:.2g}): its passes are random"
             )
-        same = (
-            "it may have gone through a final norm" if _difference(streams[loaded.blocks], last) == 0 else "it is raw"
-        )
+        same = "it may have gone through a final norm" if _difference(streams[-1], last) == 0 else "it is raw"
         return f"hidden_states as {type(loaded.model).__name__} gives them, without an entry; of the last, {same}"
     norm = below(loaded.base, loaded.adapter.final_norm)
-    far = _difference(loaded.finished(streams[loaded.blocks]), last)
+    far = _difference(loaded.finished(streams[-1]), last)
     if far > CLOSE[loaded.about["computed_in"]]:
         words = "the last block" if norm is None else f"{loaded.adapter.final_norm} of the last block"
         raise UserError(
@@ -73,6 +69,25 @@ def final_norm(loaded: Loaded, tokens_T: np.ndarray) -> str:
     words = "no final norm" if norm is None else f"before the final norm ({loaded.adapter.final_norm})"
     part = f" of {loaded.adapter.part}" if loaded.adapter.part else ""
     return f"output of every block{part}, {words}; the last one gives the last hidden state to {far:.0e}"
+
+
+def reported(loaded: Loaded, tokens_T: np.ndarray) -> str:
+    """Which of the model's `hidden_states`, the definition of the papers, are outputs of blocks, in words.
+
+    UserError where they are not alike.
+    """
+    streams, output = stream_of(loaded, tokens_T[None], output_hidden_states=True)
+    states = getattr(output, "hidden_states", None) or ()
+    if [state.shape for state in states] != [stream.shape for stream in streams]:
+        raise UserError(
+            f"{type(loaded.model).__name__} reports {len(states)} hidden states, not one like the output of each of "
+            f"{loaded.blocks} blocks and their input; --config.hidden_states=blocks reads the blocks themselves"
+        )
+    others = [str(n) for n, state in enumerate(states) if not _difference(state, streams[n]) <= SAME]
+    words = f"all outputs of blocks but that of layer {', '.join(others)}" if others else "all outputs of blocks"
+    same = _difference(states[-1], output.last_hidden_state) <= SAME
+    last = "the last hidden state" if same else "not the last hidden state"
+    return f"hidden states as transformers reports them: {words}; the last one is {last}"
 
 
 def attention(loaded: Loaded, tokens_WT: np.ndarray) -> tuple[Seen, str]:
@@ -85,17 +100,14 @@ def attention(loaded: Loaded, tokens_WT: np.ndarray) -> tuple[Seen, str]:
     if loaded.adapter.mixed:
         raise UserError(f"{type(loaded.model).__name__}: {loaded.adapter.mixed}; {LEAVE}")
     calls: list[Call] = []
-    with listening(loaded, lambda n, x_BTD: None, lambda n, call: calls.append(call)) as counts:
+    with listening(loaded, on_call=lambda n, call: calls.append(call)) as counts:
         forward(loaded, tokens_WT)
     check_counts(loaded, counts, heads=True)
-    for call in calls:
-        if call.more:
-            raise UserError(f"{type(loaded.model).__name__}: {', '.join(call.more)} enters the scores; {LEAVE}")
     close = CLOSE[loaded.about["computed_in"]]
     seen = _seen(calls, 0.0 if loaded.adapter.own is None else close / 10)
     furthest = 0.0
     for n, (call, weights_BHTT) in enumerate(zip(calls, by_own_account(loaded, tokens_WT, "attentions"), strict=True)):
-        scores_BHTT = scores_of(Call(call.q_BHTK.float(), call.k_BHTK.float(), None, ()))
+        scores_BHTT = scores_of(Call(call.q_BHTK.float(), call.k_BHTK.float(), None))
         if seen.bias_NHTT is not None:
             scores_BHTT = scores_BHTT + torch.as_tensor(seen.bias_NHTT[n], device=scores_BHTT.device)
         visible_TT = torch.as_tensor(seen.visible_NTT[n], device=scores_BHTT.device)
@@ -155,8 +167,8 @@ def bits_per_byte(loaded: Loaded, windows: Windows, batch_size: int, most: float
     or wrong weights, whatever its geometry looks like.
     """
     bound = bound_of(windows) if most is None else most
-    task = _task(type(loaded.model).__name__, windows)
-    if task is None:
+    tasks = {NEXT: _next, MASKED_TOKENS: _masked if windows.mask_token is not None else None}
+    if (task := tasks.get(predicts(type(loaded.model).__name__))) is None:
         return {"bits_per_byte": "not checked: the file has no head that predicts tokens", "bits_bound": bound}
     bits = task(loaded, windows, batch_size) * windows.tokens_per_byte
     about = {"bits_per_byte": bits, "bits_bound": bound, "bits_of": task.__doc__}
@@ -196,11 +208,6 @@ def _masked(loaded: Loaded, windows: Windows, batch_size: int) -> float:
         logits = forward(loaded, read_WT[rows], loaded.model).logits.float()
         losses.append(_loss(logits, tokens_WT[rows])[hidden_WT[rows]])
     return float(np.concatenate(losses).mean())
-
-
-def _task(name: str, windows: Windows) -> Any:
-    tasks = {NEXT: _next, MASKED_TOKENS: _masked if windows.mask_token is not None else None}
-    return tasks.get(predicts(name))
 
 
 def predicts(name: str) -> str | None:

@@ -12,7 +12,7 @@ import numpy as np
 
 from anisoscope.measurement.sources.hub.adapters import Adapter
 from anisoscope.measurement.sources.hub.load import Loaded
-from anisoscope.measurement.sources.hub.reading.extract import LEAVE, Call, Caught, check_counts, forward, listening
+from anisoscope.measurement.sources.hub.reading import extract
 from anisoscope.measurement.sources.hub.reading.guards import CLOSE
 from anisoscope.utils.errors import UserError
 
@@ -23,18 +23,15 @@ VALUES = "values"
 def known(adapter: Adapter, name: str, hook_points: tuple[str, ...]) -> None:
     """UserError where nothing is known of the inside of the blocks of a class, whose name this is."""
     if hook_points and adapter.adds is None:
-        why = (
-            "maps change from stage to stage"
-            if adapter.maps
-            else "measurement/sources/hub/adapters.py does not say where"
-        )
+        unknown = "measurement/sources/hub/adapters.py does not say where"
+        why = "maps change from stage to stage" if adapter.maps else unknown
         raise UserError(f"measure.hook_points={','.join(hook_points)}: {name} has no such clouds ({why}); leave it out")
 
 
 @contextlib.contextmanager
 def adding(loaded: Loaded, on_added: Any) -> Iterator[None]:
     """Tells on_added(hook_point, n, x_BTD) of what block n, from 0, adds to the stream."""
-    n, shape, calls, adds, hooks = -1, (), itertools.count(), loaded.adapter.adds, []
+    n, shape, calls, adds = -1, (), itertools.count(), loaded.adapter.adds
     times = getattr(loaded.model.config, adds.times) if adds.times else 1
 
     def before(_: Any, args: tuple, given: dict) -> None:
@@ -49,16 +46,13 @@ def adding(loaded: Loaded, on_added: Any) -> Iterator[None]:
 
         return after
 
-    for block in loaded.block_modules:
-        hooks.append(block.register_forward_pre_hook(before, with_kwargs=True))
-        for path in {adds.attention, adds.mlp}:
-            hook_points = [name for name, its in zip(ADDED, (adds.attention, adds.mlp), strict=True) if its == path]
-            hooks.append(block.get_submodule(path).register_forward_hook(hook(hook_points)))
-    try:
+    with contextlib.ExitStack() as hooks:
+        for block in loaded.block_modules:
+            hooks.enter_context(block.register_forward_pre_hook(before, with_kwargs=True))
+            for path in {adds.attention, adds.mlp}:
+                hook_points = [name for name, its in zip(ADDED, (adds.attention, adds.mlp), strict=True) if its == path]
+                hooks.enter_context(block.get_submodule(path).register_forward_hook(hook(hook_points)))
         yield
-    finally:
-        for one in hooks:
-            one.remove()
 
 
 def of_hook_point(
@@ -66,7 +60,7 @@ def of_hook_point(
 ) -> np.ndarray:
     """(Z, N, W, T, D) of Z inputs, in float32: of block n its `hook_point`; `plain` as in `listening`."""
     (inputs, windows), blocks = tokens_ZWT.shape[:2], loaded.blocks
-    caught = Caught(loaded, inputs, windows)
+    caught = extract.Caught(loaded, inputs, windows)
     for z, start in itertools.product(range(inputs), range(0, windows, batch_size)):
         place = z, slice(start, start + batch_size)
 
@@ -74,13 +68,13 @@ def of_hook_point(
             if name == hook_point:
                 caught.put(hook_point, n, blocks, place, x_BTD)
 
-        def on_call(n: int, call: Call, place: tuple[int, slice] = place) -> None:
+        def on_call(n: int, call: Any, place: tuple[int, slice] = place) -> None:
             if hook_point == VALUES:
                 caught.put(hook_point, n, blocks, place, call.v_BHTK.transpose(1, 2).flatten(2))
 
-        with listening(loaded, lambda n, x_BTD: None, on_call, plain) as counts, adding(loaded, on_added):
-            forward(loaded, tokens_ZWT[place])
-        check_counts(loaded, counts, heads=hook_point == VALUES)
+        with extract.listening(loaded, on_call=on_call, plain=plain) as counts, adding(loaded, on_added):
+            extract.forward(loaded, tokens_ZWT[place])
+        extract.check_counts(loaded, counts, heads=hook_point == VALUES)
     return caught.made[hook_point]
 
 
@@ -89,24 +83,21 @@ def adds_up(loaded: Loaded, tokens_T: np.ndarray, most: float | None = None) -> 
 
     `most` is the largest coordinate after a block, where it is clamped. In words; UserError where it is not so.
     """
-    streams: dict[int, Any] = {}
     added: dict[tuple[str, int], Any] = {}
-    caught = added.__setitem__
     blocks: list[Any] = []  # in the order of their calls: one module may be many
     hooks = [one.register_forward_pre_hook(lambda block, args: blocks.append(block)) for one in loaded.block_modules]
-    with (
-        listening(loaded, lambda n, x_BTD: streams.update({n: x_BTD}), lambda n, call: None) as counts,
-        adding(loaded, lambda hook_point, n, x_BTD: caught((hook_point, n), x_BTD.clone())),  # a block may add in place
-    ):
-        forward(loaded, tokens_T[None])
-    check_counts(loaded, counts, heads=False)
+    # a block may add in place
+    with adding(loaded, lambda hook_point, n, x_BTD: added.update({(hook_point, n): x_BTD.clone()})):
+        streams, _ = extract.stream_of(loaded, tokens_T[None])
     furthest = dict.fromkeys(_ways(loaded), 0.0)
     for hook in hooks:
         hook.remove()
     for n, block in enumerate(blocks):
         one, other = (added.get((hook_point, n)) for hook_point in ADDED)
         if one is None or other is None:
-            raise UserError(f"{type(loaded.model).__name__}: block {n + 1} was not seen to add to the stream; {LEAVE}")
+            raise UserError(
+                f"{type(loaded.model).__name__}: block {n + 1} was not seen to add to the stream; {extract.LEAVE}"
+            )
         for words, way in _ways(loaded).items():
             sums = way(block, streams[n], one, other).detach()
             sums = sums if most is None else sums.clamp(-most, most)

@@ -11,7 +11,7 @@ import torch
 
 from anisoscope.measurement.sources.hub.adapters import UNKNOWN, Adapter
 from anisoscope.measurement.sources.hub.load import Loaded, below
-from anisoscope.measurement.sources.hub.reading.extract import check_counts, forward, listening
+from anisoscope.measurement.sources.hub.reading.extract import forward, stream_of
 from anisoscope.measurement.sources.hub.reading.guards import CLOSE, NEXT, predicts
 from anisoscope.metrics.readout import Readout, logits, made
 from anisoscope.utils.errors import UserError
@@ -47,11 +47,9 @@ def readout_of(loaded: Loaded) -> Readout:
 
 def same_logits(loaded: Loaded, readout: Readout, tokens_T: np.ndarray) -> str:
     """The last stream that was caught must be read as the model's own logits. In words; UserError where it is not."""
-    streams: dict[int, Any] = {}
-    with listening(loaded, lambda n, x_BTD: streams.update({n: x_BTD}), lambda n, call: None) as counts:
-        own_TV = _numbers(forward(loaded, tokens_T[None], loaded.model).logits[0])
-    check_counts(loaded, counts, heads=False)
-    far = np.abs(np.asarray(logits(_numbers(streams[loaded.blocks][0]), readout)) - own_TV).max() / np.abs(own_TV).max()
+    streams, output = stream_of(loaded, tokens_T[None], loaded.model)
+    own_TV = _numbers(output.logits[0])
+    far = np.abs(np.asarray(logits(_numbers(streams[-1][0]), readout)) - own_TV).max() / np.abs(own_TV).max()
     if not far <= CLOSE[loaded.about["computed_in"]]:
         raise UserError(
             f"{type(loaded.model).__name__}: final norm and unembedding of the last block are not the model's logits "

@@ -52,12 +52,10 @@ def catching(modules: dict[str, torch.nn.Module]) -> Iterator[dict[str, torch.Te
 
         return after
 
-    hooks = [module.register_forward_hook(hook(name)) for name, module in modules.items()]
-    try:
+    with contextlib.ExitStack() as hooks:
+        for name, module in modules.items():
+            hooks.enter_context(module.register_forward_hook(hook(name)))
         yield made
-    finally:
-        for one in hooks:
-            one.remove()
     for name in modules:
         if name not in made:
             raise UserError(f"hook point {name} does not run when the model reads tokens; leave it out")
@@ -129,13 +127,10 @@ def of_windows(
                 raise UserError(
                     f"hook point {name} gives one vector for a window; pass padding= to read separate texts"
                 )
-            check_width(name, x.shape[-1], next(iter(modules)), caught.made.get("hook points", x).shape[-1])
+            if (wanted := caught.made.get("hook points", x).shape[-1]) != x.shape[-1]:
+                raise UserError(
+                    f"hook point {name} has width {x.shape[-1]}, {next(iter(modules))} has {wanted}; measure those of "
+                    "one width together"
+                )
             caught.put("hook points", n, len(modules), place, x)
     return caught.made["hook points"]
-
-
-def check_width(name: str, width: int, first: str, wanted: int) -> None:
-    if width != wanted:
-        raise UserError(
-            f"hook point {name} has width {width}, {first} has {wanted}; measure those of one width together"
-        )

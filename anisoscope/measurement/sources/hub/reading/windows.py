@@ -99,8 +99,7 @@ def make_windows(
         positions = (*POSITION_SETS, SPECIAL)
         picks_GP = picks_without(at_positions(special_GWT, rate).any(-1), measure)
         probe = probe._replace(picks_SGP=np.concatenate([probe.picks_SGP, picks_GP[None]]))
-    text_bytes = len(text.encode())
-    counts_V = np.bincount(ids_N)
+    density = ids_N.size / len(text.encode())
     about = {
         "windows": f"{probe.tokens_GWT.shape[1]} windows × {probe.tokens_GWT.shape[0]} batches of {window} tokens of "
         f"{called}, packed, without padding",
@@ -108,9 +107,9 @@ def make_windows(
         "twice_first": int((probe.tokens_GWT[:, :, 0] == probe.tokens_GWT[:, :, 1]).sum()),
         "special_tokens": _words(int(special_GWT.sum()), special_GWT.size, fixed_T),
         "unknown_tokens": share,
-        "tokens_per_byte": ids_N.size / text_bytes,
+        "tokens_per_byte": density,
     }
-    density, mask = ids_N.size / text_bytes, tokenizer.mask_token_id
+    counts_V, mask = np.bincount(ids_N), tokenizer.mask_token_id
     return Windows(probe, positions, fixed_T, rate, counts_V, density, mask, about, rows_NT)
 
 
