@@ -186,7 +186,7 @@ def gradient_panel(read_now: Read, windows: Windows, tangents: TangentsConfig) -
     fold_P = np.arange(tangents.points) // share
     window_P = fold_P * windows.tokens_JWT.shape[1] + windows.picks_JQ.reshape(-1) // context
     places = Places(window_P, windows.time_P)
-    clouds = dict(zip(ROWS, (read_now.gradient_NPD, jax.vmap(unit)(read_now.gradient_NPD)), strict=True))
-    samples = {"measured": Sample(clouds["raw"], places=places), "unit": Sample(clouds["unit"], places=places)}
+    clouds = {"measured": read_now.gradient_NPD, "unit": jax.vmap(unit)(read_now.gradient_NPD)}
+    samples = {name: Sample(cloud_NPD, places=places) for name, cloud_NPD in clouds.items()}
     panels = panel(samples, {}, settings, jax.random.key(tangents.seed))
     return {"raw": panels["measured"], "unit": panels["unit"]}

@@ -1,5 +1,6 @@
 """Every number of the stage `tangents`: what it is, where it comes from, which dimensions it has."""
 
+import functools
 import math
 
 from anisoscope.measurement.quantity import HERE, NOT_NEGATIVE, SHARE, Quantity
@@ -15,8 +16,7 @@ def _of(dims: tuple[str, ...], long_name: str, formula: str, source: str = HERE,
     return Quantity(long_name=long_name, formula=formula, source=source, dims=dims, **further)
 
 
-def _resampled(dims: tuple[str, ...], long_name: str, formula: str, source: str = HERE, **further) -> Quantity:
-    return _of(dims, long_name, formula, source, resampling="jackknife", **further)
+_resampled = functools.partial(_of, resampling="jackknife")
 
 
 MEASURED = {

@@ -57,12 +57,8 @@ def of_proxies(fitted: Fitted) -> xr.Dataset:
         "spread": "of the residual over the restarts, largest less least",
     }
     variables = {
-        f"semi_nmf_{name}": (
-            ("rank", "layer"),
-            np.asarray(getattr(fitted, name)),
-            {"long_name": long_name, "units": "1"},
-        )
-        for name, long_name in words.items()
+        f"semi_nmf_{name}": (("rank", "layer"), np.asarray(getattr(fitted, name)), {"long_name": said, "units": "1"})
+        for name, said in words.items()
     }
     for rank, frames in fitted.frames.items():
         variables[f"proxy_{rank}"] = ("kind", "layer", "width", f"column_{rank}"), np.asarray(frames)

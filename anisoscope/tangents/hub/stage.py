@@ -51,7 +51,19 @@ def task_of(config: PretrainedConfig) -> str:
     """What the model is trained to predict; UserError, one line, where no gradients can be had."""
     last = place_of(config, max(steps(config.pretrained)))
     settings = load.settings_of(last)
-    task = _task(config, settings, "gguf_file" in last.given)
+    adapter = adapter_of(kind_of(settings))
+    if adapter == UNKNOWN:
+        why = f"models of type {settings.model_type!r} have no entry in measurement/sources/hub/adapters.py"
+        raise UserError(f"tangents.enabled: {why}, so it is not known what their layers are; leave it out")
+    if load.takes(settings) != load.TOKENS:
+        raise UserError(
+            f"tangents.enabled: {config.pretrained.name} reads no text, and predicts no tokens; leave it out"
+        )
+    name = load.class_of(settings, adapter, "gguf_file" in last.given).__name__
+    if (task := guards.predicts(name)) is None:
+        raise UserError(
+            f"tangents.enabled: {name} has no head that predicts tokens: no loss, no gradient; leave it out"
+        )
     check_settings(config.tangents, settings.hidden_size, WIDTH.format(settings.hidden_size))
     return task
 
@@ -65,24 +77,6 @@ def prepared(source: Revisions) -> Prepared:
     ready = Prepared(source, scored.make_windows(source.windows, source.config.tangents, task), task)
     stage.refuse_others(ready.folder, _made_by(ready))
     return ready
-
-
-def _task(config: PretrainedConfig, settings: Any, gguf: bool) -> str:
-    """What the model is trained to predict; UserError where it has no loss of tokens, or its layers are not known."""
-    adapter = adapter_of(kind_of(settings))
-    if adapter == UNKNOWN:
-        why = f"models of type {settings.model_type!r} have no entry in measurement/sources/hub/adapters.py"
-        raise UserError(f"tangents.enabled: {why}, so it is not known what their layers are; leave it out")
-    if load.takes(settings) != load.TOKENS:
-        raise UserError(
-            f"tangents.enabled: {config.pretrained.name} reads no text, and predicts no tokens; leave it out"
-        )
-    name = load.class_of(settings, adapter, gguf).__name__
-    if (task := guards.predicts(name)) is None:
-        raise UserError(
-            f"tangents.enabled: {name} has no head that predicts tokens: no loss, no gradient; leave it out"
-        )
-    return task
 
 
 def run(ready: Prepared, stop: Stop) -> None:

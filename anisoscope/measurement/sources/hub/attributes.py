@@ -12,17 +12,8 @@ from anisoscope.measurement.sources.hub.reading.windows import Windows
 
 GUARDED = (  # of each revision, in the table of all
     *("revision", "weights_sha256", "weights_file", "weights_type", "computed_in", "not_read", "residual_stream"),
-    *(
-        "attention",
-        "bits_per_byte",
-        "bits_bound",
-        "bits_of",
-        "noise_floor",
-        "clamped",
-        "readout",
-        "torch",
-        "transformers",
-    ),
+    *("attention", "bits_per_byte", "bits_bound", "bits_of", "noise_floor", "clamped"),
+    *("readout", "torch", "transformers"),
 )
 OF_STREAM = (  # what a run says of the residual stream, and not of a hook point
     *("residual_stream", "attention", "readout", "bits_per_byte", "bits_bound", "bits_of", "noise_floor", "revisions"),

@@ -63,9 +63,5 @@ class Residuals:
                 own |= {f"{kind}_{name}": np.full((batch, positions, layer, replicate), np.nan) for name in lacking}
         return values
 
-    def close(self, needed: set[int] = frozenset()) -> None:
-        """Remove what no further revision is compared with."""
-        clear(self.folder, needed)
-
     def _path(self, step: int, batch: int) -> pathlib.Path:
         return self.folder / f"{step}_{batch}.npy"

@@ -40,6 +40,9 @@ from anisoscope.utils.settings import replace
 from anisoscope.utils.stop import Stop
 
 RESIDUALS = "measurements/residuals"  # of revisions that others are compared with, while a sweep runs
+# Settings that may change at any time.
+FREE = {"pretrained.revisions": (), "pretrained.batch_size": 1, "pretrained.device_map": None}
+FREE |= {"pretrained.most_bits": None}
 
 
 def run(source: "Revisions", stop: Stop) -> None:
@@ -137,7 +140,8 @@ class Revisions(Source):
 
     @property
     def of_run(self) -> dict[str, Any]:
-        return named(self.config)
+        """What a table of another model has otherwise."""
+        return {"pretrained.name": self.config.pretrained.name}
 
     def stored(self) -> set[int]:
         return {*self.steps}
@@ -207,19 +211,16 @@ class Revisions(Source):
                 print_once(f"{self.name}: {sums}")
             for target in asked:
                 yield target.name, table(target, loaded, step, sums)
-            beside.close(needed={step, self.last})
+            clear(beside.folder, {step, self.last})
 
         try:
             yield read
         finally:
-            beside.close()
+            clear(beside.folder)
 
     def plan(self, families: tuple[str, ...], nulls: tuple[str, ...]) -> Plan:
         measure = dataclasses.replace(self.measure, families=families, nulls=nulls)
         return Plan(dataclasses.replace(self.config, measure=measure), self.windows, self.name)
-
-    def extend(self, steps: list[int]) -> set[int]:
-        return set()
 
     def attributes(self, target: Target, tables: dict[int, xr.Dataset]) -> dict[str, Any]:
         """What was found of every revision, by step, in JSON; of a hook point what the run says, and which it is."""
@@ -237,22 +238,13 @@ class Revisions(Source):
         about |= of_step[self.last] | {"revisions": json.dumps(of_step)}
         return about | {"provenance": in_words(self.config, about)}
 
-    def scores(self, steps: list[int]) -> None:
-        return None
-
     def token_names(self, ids: np.ndarray) -> list[str]:
         return self.names(ids)
 
 
-def named(config: PretrainedConfig) -> dict[str, Any]:
-    """What a table of another model has otherwise."""
-    return {"pretrained.name": config.pretrained.name}
-
-
 def claimed(config: PretrainedConfig) -> PretrainedConfig:
     """What makes a folder its own. Of one name revisions may be added, and read in other portions, at any time."""
-    free = {"pretrained.revisions": (), "pretrained.batch_size": 1, "pretrained.device_map": None}
-    return replace(config, free | {"pretrained.most_bits": None})
+    return replace(config, FREE)
 
 
 def known_of(config: PretrainedConfig, kind: str, name: str) -> PretrainedConfig:

@@ -11,10 +11,10 @@ import transformers
 from anisoscope.config.pretrained import PretrainedConfig, steps
 from anisoscope.config.pretrained_models import TABLE, ModelsConfig, called, of_model
 from anisoscope.data import corpus as texts
-from anisoscope.data.corpus import Corpus
 from anisoscope.measurement.sources.hub import load, revisions
 from anisoscope.measurement.sources.hub.adapters import adapter_of, kind_of
 from anisoscope.measurement.sources.hub.plan import place_of
+from anisoscope.measurement.sources.hub.reading import guards
 from anisoscope.utils import folder, memory
 from anisoscope.utils.errors import UserError
 from anisoscope.utils.files import read_json, write_json
@@ -25,10 +25,8 @@ OF_TEXT = ("text", "characters")
 CHARACTERS = ("canine", "character_bert", "manta")  # model types; ByT5 is known by its tokenizer
 CONVOLUTIONAL = ("convnext", "convnextv2", "cvt", "efficientnet", "resnet", "van")
 READS = {"pixel_values": "vision", "input_values": "speech", "input_features": "speech"}  # by what a model is given
-DECODERS = ("ForCausalLM", "LMHeadModel")
 # At any time models may be added, and each keeps a record of its own.
-FREE = {"models": (), "listed": {}, "sounds": None, "pictures": None, "pretrained.revisions": ()}
-FREE |= {"pretrained.batch_size": 1, "pretrained.device_map": None, "pretrained.most_bits": None}
+FREE = revisions.FREE | {"models": (), "listed": {}, "sounds": None, "pictures": None}
 
 
 def run(config: ModelsConfig, root: pathlib.Path, stop: Stop, finish: Callable[[str, pathlib.Path], None]) -> None:
@@ -44,10 +42,13 @@ def run(config: ModelsConfig, root: pathlib.Path, stop: Stop, finish: Callable[[
         with _leaving_out(label, left):
             models[label] = _about(config, label, name)
     if models:
-        corpus = _text(config, models)
+        of_text = any(about["modality"] in OF_TEXT for about in models.values())
+        corpus = texts.load(config.data, config.window) if of_text else None  # once for all models of text
         folder.claim(root, replace(config, FREE), new=True)
         with folder.locked(root):
-            known = {label: about for label, about in _known(root).items() if label not in left}
+            path = root / TABLE
+            known = read_json(path, "move it away to name the models again") if path.exists() else {}
+            known = {label: about for label, about in known.items() if label not in left}
             for label, about in models.items():
                 stop.check(f"stopped before {label}")
                 known.pop(label, None)
@@ -57,7 +58,7 @@ def run(config: ModelsConfig, root: pathlib.Path, stop: Stop, finish: Callable[[
                     revisions.run(revisions.opened(own, root / label, label, text), stop)
                     finish(label, root / label)
                     known[label] = about
-                write_json(root / TABLE, known)
+                write_json(path, known)
     if len(left) == len(config.models):
         first, why = next(iter(left.items()))
         raise UserError(f"no model can be measured, of {len(left)}; {first}: {why}")
@@ -73,12 +74,6 @@ def _leaving_out(label: str, left: dict[str, str]) -> Iterator[None]:
         print(f"left out: {label}: {left[label]}", flush=True)
 
 
-def _text(config: ModelsConfig, models: dict[str, dict[str, str]]) -> Corpus | None:
-    """Read once for all models of text."""
-    wanted = any(about["modality"] in OF_TEXT for about in models.values())
-    return texts.load(config.data, config.window) if wanted else None
-
-
 def own_config(config: ModelsConfig, label: str, modality: str) -> PretrainedConfig:
     """How the model that is called so is measured; UserError where nothing is named that it could read."""
     own = of_model(config, label)
@@ -92,11 +87,6 @@ def own_config(config: ModelsConfig, label: str, modality: str) -> PretrainedCon
     if adapter_of(kind_of(load.settings_of(place_of(own, max(steps(own.pretrained)))))).maps:
         changes["hidden_states"] = "blocks"
     return replace(own, changes)
-
-
-def _known(root: pathlib.Path) -> dict[str, dict[str, str]]:
-    path = root / TABLE
-    return read_json(path, "move it away to name the models again") if path.exists() else {}
 
 
 def _about(config: ModelsConfig, label: str, name: str) -> dict[str, str]:
@@ -144,4 +134,4 @@ def _modality(settings: Any, shape: Any) -> str:
 
 
 def _kind(settings: Any) -> str:
-    return "decoder" if any(name.endswith(DECODERS) for name in settings.architectures or ()) else "encoder"
+    return "decoder" if guards.NEXT in map(guards.predicts, settings.architectures or ()) else "encoder"

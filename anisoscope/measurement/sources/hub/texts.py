@@ -25,10 +25,7 @@ class Text(NamedTuple):
 
 def text_of(texts: Any) -> Text:
     """All of a file, or of texts one after another; UserError where there is none."""
-    if isinstance(texts, str | os.PathLike):
-        return _of_file(texts)
-    parts = _parts(texts)
-    return Text(f"{len(parts)} texts", BREAK.join(parts))
+    return parts_of(texts)[0]
 
 
 def parts_of(texts: Any) -> tuple[Text, list[str]]:

@@ -174,7 +174,5 @@ def _readable(sides: tuple[Side, ...], length: int) -> Iterator[bytes]:
 
 def _vectors(side: Side, points: Common, number: int) -> np.ndarray:
     """The vectors of all points of a batch, (N, M, D)."""
-    of_piece = []
-    for place, piece in enumerate(points.pieces):
-        of_piece.append(side.vectors(piece)[:, points.places_2M[number][points.piece_M == place]])
-    return np.concatenate(of_piece, axis=1)
+    at = [points.places_2M[number][points.piece_M == place] for place in range(len(points.pieces))]
+    return np.concatenate([side.vectors(piece)[:, at_A] for piece, at_A in zip(points.pieces, at, strict=True)], axis=1)
