@@ -15,7 +15,6 @@ from tests.tangents.settings import SETTINGS, config, corpus
     ("changes", "words"),
     [
         ({"tangents.ranks": (6,)}, "model.width=16 leaves 5 at most"),
-        ({"tangents.ranks": (16,)}, "tangents.ranks has 16"),
         ({"tangents.ranks": (2, 2)}, "ascending, each once"),
         ({"tangents.ranks": ()}, "name ranks"),
         ({"tangents.early_fraction": 0.3}, "1 checkpoints lie in steps 1 to 1; 2 are needed"),
@@ -47,12 +46,6 @@ def test_an_encoder_is_read_with_its_masked_characters():
         assert (picked[2] == 1).all()
         assert (tokens != targets)[weights == 0].sum() == 0
         assert (tokens == text.mask_token).any()
-    fit, test = rows.make_windows(encoder, encoder.tangents, text)
-    assert (
-        not {one.tobytes() for one in fit.targets_JWT.reshape(-1, 8)}
-        & {one.tobytes() for one in test.targets_JWT.reshape(-1, 8)}
-        or len(text.vocabulary) < 8
-    )  # windows of so regular a text may be alike
 
 
 def test_planted_enrichment_is_found_in_its_bin():
@@ -71,13 +64,8 @@ def test_the_other_seed_is_the_next_run_that_differs_in_seeds_alone():
     def of(seed, **changes):
         return replace(config(), {"train.seed": seed} | changes)
 
-    runs = {
-        "a0": of(0),
-        "a1": of(1),
-        "a2": of(2),
-        "b0": of(0, **{"model.layers": 3}),
-        "b1": of(1, **{"model.layers": 3}),
-    }
+    runs = {f"a{seed}": of(seed) for seed in range(3)}
+    runs |= {f"b{seed}": of(seed, **{"model.layers": 3}) for seed in range(2)}
     found = {name: sweep.other_seed(name, runs) for name in runs}
     assert found == {"a0": "a1", "a1": "a2", "a2": "a0", "b0": "b1", "b1": "b0"}
     assert sweep.other_seed("a", {"a": of(0)}) is None

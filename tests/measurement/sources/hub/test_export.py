@@ -2,6 +2,7 @@
 
 import json
 import shutil
+from unittest import mock
 
 import jax
 import numpy as np
@@ -18,7 +19,7 @@ from anisoscope.utils import folder
 from anisoscope.utils.errors import UserError
 from anisoscope.utils.files import begun
 from tests.measurement.sources.hub import tiny
-from tests.program import here
+from tests.program import here, refuse
 
 TRAINED = (
     *("--config=experiments/decoder_small.py", "--config.model.layers=2", "--config.model.width=24"),
@@ -37,66 +38,45 @@ def test_an_exported_run_is_measured_as_it_was(tmp_path, positions):
     text.write_text(tiny.text(20_000))
     source = f"--config.data.path={text}"
     flags = (*TRAINED, *MEASURED, source, f"--config.model.positions={positions}", f"--workdir={run}")
-    process = here(*flags, "--stages=train,measure,export")
-    assert process.returncode == 0, process.stderr
-    assert str(run / "export") in process.stdout
+    assert str(run / "export") in tiny.done(*flags, "--stages=train,measure,export").stdout
     assert "exported already" in here(*flags, "--stages=export").stdout
 
     theirs = ("--config.window=16", "--config.pretrained.most_bits=99", source, f"--workdir={again}")
-    process = here(f"--config=experiments/pretrained.py:{run / 'export'}", *MEASURED, *theirs, "--stages=measure")
-    assert process.returncode == 0, process.stderr
-    ours, theirs = (
-        files.read_table(run / "results.nc").sel(step=24),
-        files.read_table(again / "results.nc").isel(step=0),
-    )
+    tiny.done(f"--config=experiments/pretrained.py:{run / 'export'}", *MEASURED, *theirs, "--stages=measure")
+    ours, theirs = (files.read_table(folder / "results.nc").isel(step=-1) for folder in (run, again))
     numbers = [name for name in values_of(ours) if name in theirs]
     assert len(numbers) > 30
     for name in numbers:
-        places = {"statistic": "mean"}
-        np.testing.assert_allclose(theirs[name].sel(places), ours[name].sel(places), rtol=1e-3, atol=1e-5, err_msg=name)
+        one, other = (table[name].sel(statistic="mean") for table in (theirs, ours))
+        np.testing.assert_allclose(one, other, rtol=1e-3, atol=1e-5, err_msg=name)
 
     shutil.rmtree(run / "checkpoints")
-    process = here(*flags, "--stages=export")
-    assert process.returncode == 2
-    assert "no checkpoint of the last step, 24; run --stages=train first" in process.stderr
+    tiny.one_line(here(*flags, "--stages=export"), "no checkpoint of the last step, 24; run --stages=train first")
 
 
 def test_what_cannot_be_expressed_is_refused_before_it_is_trained(tmp_path):
-    flags = (*TRAINED, "--config.data.source=pydoc", "--config.model.norm=post", f"--workdir={tmp_path / 'run'}")
-    process = here(*flags, "--stages=train,export")
-    assert process.returncode == 2
-    assert "no class of transformers has the block of this model (model.norm=post)" in process.stderr
-    assert not (tmp_path / "run").exists()
+    words = "no class of transformers has the block of this model (model.norm=post)"
+    flags = (*TRAINED, "--config.data.source=pydoc", "--config.model.norm=post", "--stages=train,export")
+    refuse(tmp_path / "run", words, *flags)
 
 
 SMALL = Config(model=ModelConfig(layers=1, width=4, heads=1, context=4))
 LETTERS = b"abc"
 
 
-class Store:
+def store(*_, **__):
     """Checkpoints of a run whose parameters are all 1."""
-
-    def __init__(self, *_, **__):
-        pass
-
-    def steps(self):
-        return [SMALL.train.steps]
-
-    def digest(self, _):
-        return "digest"
-
-    def restore_params(self, _):
-        shapes = jax.eval_shape(build(SMALL.model, len(LETTERS) + 1, "float32").init, jax.random.key(0))
-        return jax.tree.map(lambda leaf: np.ones(leaf.shape, np.float32), shapes)
-
-    def close(self):
-        pass
+    shapes = jax.eval_shape(build(SMALL.model, len(LETTERS) + 1, "float32").init, jax.random.key(0))
+    params = jax.tree.map(lambda leaf: np.ones(leaf.shape, np.float32), shapes)
+    found = mock.Mock(**{"steps.return_value": [SMALL.train.steps], "digest.return_value": "digest"})
+    found.restore_params.return_value = params
+    return found
 
 
 @pytest.fixture
 def root(tmp_path, monkeypatch):
     """A run that can be exported."""
-    monkeypatch.setattr(export, "Checkpoints", Store)
+    monkeypatch.setattr(export, "Checkpoints", store)
     write_environment(tmp_path, {"name": "text", "sha256": "0", "vocabulary": list(LETTERS)})
     return tmp_path
 
@@ -153,6 +133,6 @@ def test_a_folder_that_is_half_written_is_not_there(root, monkeypatch):
         export.run(SMALL, root, "run")
     assert not (root / "export").exists()
     monkeypatch.undo()
-    monkeypatch.setattr(export, "Checkpoints", Store)
+    monkeypatch.setattr(export, "Checkpoints", store)
     export.run(SMALL, root, "run")
     assert (root / "export" / "config.json").exists()

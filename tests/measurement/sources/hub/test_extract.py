@@ -2,7 +2,6 @@ import numpy as np
 import pytest
 import torch
 
-from anisoscope.measurement.sources.hub.adapters import Adapter
 from anisoscope.measurement.sources.hub.reading.extract import activations
 from anisoscope.utils.errors import UserError
 from tests.measurement.sources.hub import tiny
@@ -19,30 +18,6 @@ def test_batches_and_inputs_are_put_together(kind):
         np.testing.assert_allclose(one, another, atol=1e-5)
         np.testing.assert_allclose(one[1], one[0][:, ::-1], atol=1e-5)
     assert (whole.resid_ZNWTD != plain.resid_ZNWTD).any()
-
-
-@pytest.mark.parametrize(
-    ("adapter", "words"),
-    [
-        (Adapter("NoSuchLayer", None), "0 layers were seen, of 3 blocks"),
-        (Adapter("LlamaDecoderLayer", "norm", inner="num_attention_heads"), "4 layers were seen, of 12 blocks"),
-    ],
-)
-def test_blocks_that_are_not_seen_are_told(adapter, words):
-    with pytest.raises(UserError, match=words):
-        activations(tiny.as_loaded(tiny.model("llama"), adapter), tiny.tokens()[None], 4, heads=False)
-
-
-def test_attention_that_hands_on_nothing_is_told():
-    """Of Bloom transformers computes attention in a way of its own, and says nothing when another is asked for."""
-    import transformers
-
-    settings = {"hidden_size": 32, "n_layer": 2, "n_head": 4, "vocab_size": tiny.VOCABULARY}
-    bloom = transformers.BloomForCausalLM(transformers.BloomConfig(**settings)).eval()
-    loaded = tiny.as_loaded(bloom, Adapter("BloomBlock", "ln_f"))
-    assert activations(loaded, tiny.tokens()[None], 4, heads=False).resid_ZNWTD.shape == (1, 3, 4, 12, 32)
-    with pytest.raises(UserError, match="attention was seen 0 times in 2 blocks"):
-        activations(loaded, tiny.tokens()[None], 4, heads=True)
 
 
 def test_numbers_that_are_not_finite_are_told_with_their_layer():

@@ -20,27 +20,13 @@ from tests.measurement.sources.hub.rows import __main__ as rows
 from tests.measurement.sources.hub.rows import modalities
 from tests.measurement.sources.hub.rows.row import made
 from tests.measurement.sources.hub.test_sweep import flags
-from tests.program import here
 
 MAPS = ("MiT (SegFormer)", "ResNet-18, 34", "ResNet-50 and larger", "EfficientNet", "CvT", "ConvNeXt")
 HERE = {name: row for name, row in (rows.ROWS | modalities.ROWS).items() if row.model and name not in MAPS}
 NORMS_AFTER = {
-    "BERT",
-    "RoBERTa",
-    "ALBERT",
-    "DistilBERT",
-    "ELECTRA",
-    "OPT-350m",
-    "CANINE",
-    "wav2vec 2.0",
-    "HuBERT",
-    "DeBERTa",
-    "DeBERTa-v3",
-    "WavLM",
-    "CamemBERT",
-    "XLM-RoBERTa",
-    "MPNet",
-}
+    "BERT", "RoBERTa", "ALBERT", "DistilBERT", "ELECTRA", "OPT-350m", "CANINE", "wav2vec 2.0", "HuBERT", "DeBERTa",
+    "DeBERTa-v3", "WavLM", "CamemBERT", "XLM-RoBERTa", "MPNet",
+}  # fmt: skip
 
 
 def read_by(name):
@@ -134,15 +120,12 @@ def test_the_table_of_a_hook_point_is_of_its_cloud():
 def test_from_the_command_line(training, tmp_path):
     root, chosen = tmp_path / "run", "--config.measure.families=('similarity',)"
     nulls, where = "--config.measure.nulls=('untrained',)", f"--workdir={root}"
-    given = *flags(training, "step0", "step60"), chosen, nulls, where
-    given = *given, "--config.measure.points_table=true"
-    process = here(*given, "--config.measure.hook_points=mlp_out,values", "--stages=measure,figures")
-    assert process.returncode == 0, process.stderr
+    given = *flags(training, "step0", "step60"), chosen, nulls, where, "--config.measure.points_table=true"
+    process = tiny.done(*given, "--config.measure.hook_points=mlp_out,values", "--stages=measure,figures")
     assert "stream + attention_out + mlp_out is the output of every block to " in process.stdout
     for hook_point in ("mlp_out", "values"):
-        results, batches = (
-            files.read_table(root / "hook_points" / hook_point / f"{name}.nc") for name in ("results", "batches")
-        )
+        folder = root / "hook_points" / hook_point
+        results, batches = (files.read_table(folder / f"{name}.nc") for name in ("results", "batches"))
         assert results.layer.values.tolist() == [1, 2, 3]
         assert results.attrs["hook_point"] == hook_point
         assert results.mean_norm.attrs["noise_floor"] == json.loads(results.attrs["noise_floor"])["mean_norm"] < 1e-3
@@ -155,8 +138,7 @@ def test_from_the_command_line(training, tmp_path):
     assert (root / "figures" / "hook_points.png").exists()
     written = {path: path.read_bytes() for path in root.glob("**/[0-9]*.nc")}
     assert len(written) == 2 + 2 * 2 + 2  # tables of revisions, of hook points, and of points
-    again = here(*given, "--config.measure.hook_points=mlp_out,values,attention_out", "--stages=measure")
-    assert again.returncode == 0, again.stderr
+    tiny.done(*given, "--config.measure.hook_points=mlp_out,values,attention_out", "--stages=measure")
     assert {path: path.read_bytes() for path in written} == written
     assert (root / "hook_points" / "attention_out" / "results.csv").exists()
     points_are_those_of_the_cloud(root, training)

@@ -48,8 +48,7 @@ def world(tmp_path_factory):
                 transformers.ConvNextImageProcessorPil if "crop_pct" in sized else transformers.ViTImageProcessorPil
             )
             processor(**sized).save_pretrained(folder)
-    tiny.model("llama").save_pretrained(root / "Llama")
-    tiny.tokenizer().save_pretrained(root / "Llama")
+    tiny.save(tiny.model("llama"), root / "Llama")
     return root
 
 
@@ -59,8 +58,7 @@ def flags(world, model, data, *more):
 
 
 def measured(world, workdir, model, data, *more):
-    process = here(*flags(world, model, data, *more), f"--workdir={workdir}")
-    assert process.returncode == 0, process.stderr
+    process = tiny.done(*flags(world, model, data, *more), f"--workdir={workdir}")
     return files.read_table(workdir / "results.nc"), process.stdout
 
 
@@ -139,15 +137,6 @@ def test_maps_of_a_convolutional_network_over_its_revisions(world, tmp_path):
     assert (mean.cka_last.sel(step=0).isel(layer=-1) < 0.99).all()
     assert mean.cka_previous.sel(step=0).isnull().all()
     assert "(0 now)" in measured(world, tmp_path / "run", trained, "pictures", *more)[1]
-    with pytest.raises(AssertionError, match=r"pretrained\.clamp is for models whose blocks all have one width"):
-        measured(world, tmp_path / "other", trained / "step9", "pictures", "--config.pretrained.clamp=1")
-    for more, words in (
-        ("hook_points=values", "ResNetModel has no such clouds"),
-        ("points_table=true", "measure.points_table"),
-    ):
-        refuse(
-            tmp_path / "other_still", words, *flags(world, trained / "step9", "pictures"), f"--config.measure.{more}"
-        )
 
 
 def changed(world, to, change):
@@ -173,7 +162,6 @@ def deep(path):
         ("ViT", lambda path: deep(path / "deep.png"), "deep.png has pixels of mode I;16, more than 8 bits a colour"),
         ("ViT", lambda path: [file.unlink() for file in path.glob("*.png")], "holds 8 pictures, 17 positions each"),
         ("wav2vec 2.0", lambda path: None, "is no wav file, which this model reads"),
-        ("Llama", lambda path: None, "with --config.data.path="),  # a text, in whatever words
     ],
 )
 def test_files_that_a_model_cannot_read_are_one_line(world, tmp_path, model, change, words):
@@ -184,7 +172,6 @@ def test_files_that_a_model_cannot_read_are_one_line(world, tmp_path, model, cha
 @pytest.mark.parametrize(
     ("content", "words"),
     [
-        (b"", "is no wav file that can be read"),
         (b"RIFF\x24\x00\x00\x00WAVEfmt ", "is no wav file that can be read"),
         (np.zeros(0, np.int16), "holds no sound"),
         (np.full(9, np.nan, np.float32), "holds numbers that are not finite"),
@@ -199,34 +186,39 @@ def test_recordings_that_cannot_be_used_are_one_line(world, tmp_path, content, w
     refuse(tmp_path / "run", words, *flags(world, "wav2vec 2.0", tmp_path / "a.wav", "--config.window=105"))
 
 
+ONE_WIDTH = "is for models whose blocks all have one width"
+
+
 @pytest.mark.parametrize(
-    ("model", "data", "words"),
+    ("model", "data", "more", "words"),
     [
-        ("ViT", None, "this model reads pictures, and no text: name a folder of them with --config.data.path="),
-        ("wav2vec 2.0", None, "this model reads wav files, and no text"),
-        ("ViT", "nowhere", "does not exist: check --config.data.path="),
-        ("ViT", "sounds", "0.wav is no picture"),
-        ("Llama", "pictures/0.png", "holds binary data where the text"),
-        ("Llama", "pictures/1.jpg", "holds binary data where the text"),
-        ("Llama", "sounds/0.wav", "holds binary data where the text"),
+        ("ViT", None, (), "this model reads pictures, and no text: name a folder of them with --config.data.path="),
+        ("ViT", "nowhere", (), "does not exist: check --config.data.path="),
+        ("ViT", "sounds", (), "0.wav is no picture"),
+        ("Llama", "pictures/1.jpg", (), "holds binary data where the text"),
+        ("ViT", "pictures", ("special_tokens=True",), "special_tokens is for models that read text: leave it out"),
+        ("ViT", "pictures", ("characters=100",), "characters is for models that read text: leave it out"),
+        ("ViT", "pictures", ("data.clean=True",), "data.clean is for models that read text: leave it out"),
+        ("ResNet", "pictures", ("measure.families=('attention',)",), "cannot be measured where maps change from stage"),
+        ("ResNet", "pictures", ("pretrained.clamp=1",), f"pretrained.clamp {ONE_WIDTH}"),
+        ("ResNet", "pictures", ("measure.hook_points=values",), "ResNetModel has no such clouds"),
+        ("ResNet", "pictures", ("measure.points_table=true",), f"measure.points_table {ONE_WIDTH}"),
     ],
 )
-def test_another_kind_of_data_is_one_line(world, tmp_path, model, data, words):
-    refuse(tmp_path / "run", words, *flags(world, model, data))
-
-
-@pytest.mark.parametrize("setting", ["special_tokens=True", "characters=100", "data.clean=True"])
-def test_what_only_texts_have_is_refused(world, tmp_path, setting):
-    words = f"{setting.partition('=')[0]} is for models that read text: leave it out"
-    refuse(tmp_path / "run", words, *flags(world, "ViT", "pictures", f"--config.{setting}"))
+def test_another_kind_of_data_and_what_it_does_not_have_is_one_line(world, tmp_path, model, data, more, words):
+    given = *flags(world, model, data), *(f"--config.{one}" for one in more)
+    if "clamp" in words:  # which is seen when the model is read
+        tiny.one_line(here(*given, f"--workdir={tmp_path / 'run'}"), words)
+    else:
+        refuse(tmp_path / "run", words, *given)
 
 
 def test_the_papers_way_of_reading_takes_models_of_pictures(world, tmp_path):
     """Of a list, what only texts have is not asked of them; and of maps not how transformers reports them."""
     given = [f"--config.models={world / 'ViT'},{world / 'ResNet'}", f"--config.pictures={world / 'pictures'}"]
     run = tmp_path / "run"
-    process = here("--config=experiments/inherent.py:paper", *given, *SMALL[:1], SMALL[2], SMALL[3], f"--workdir={run}")
-    assert process.returncode == 0, process.stderr
+    short = SMALL[0], SMALL[2], SMALL[3]
+    process = tiny.done("--config=experiments/inherent.py:paper", *given, *short, f"--workdir={run}")
     assert "left out" not in process.stdout
     assert json.loads((run / "models.json").read_text()).keys() == {"ViT", "ResNet"}
     states = {name: files.read_table(run / name / "results.nc").attrs["residual_stream"] for name in ("ViT", "ResNet")}
@@ -234,19 +226,16 @@ def test_the_papers_way_of_reading_takes_models_of_pictures(world, tmp_path):
     assert states["ResNet"].startswith("output of every block")
 
 
-def test_attention_alone_of_maps_is_refused(world, tmp_path):
-    words = "measure.families: attention cannot be measured where maps change from stage to stage"
-    refuse(tmp_path / "run", words, *flags(world, "ResNet", "pictures", "--config.measure.families=('attention',)"))
-
-
-def test_a_model_that_says_nothing_of_its_inputs_is_refused(world, tmp_path):
+@pytest.mark.parametrize(
+    ("side", "words"),
+    [
+        (None, "holds no preprocessor_config.json"),
+        (40, "cannot read what its own processor prepares: Input image size (40*40) doesn't match model"),
+    ],
+)
+def test_a_model_whose_inputs_are_not_known_or_do_not_fit_is_refused(world, tmp_path, side, words):
     shutil.copytree(world / "ViT", tmp_path / "model")
     (tmp_path / "model" / "preprocessor_config.json").unlink()
-    refuse(tmp_path / "run", "holds no preprocessor_config.json", *flags(world, tmp_path / "model", "pictures"))
-
-
-def test_inputs_of_another_size_than_the_models_are_refused(world, tmp_path):
-    shutil.copytree(world / "ViT", tmp_path / "model")
-    transformers.ViTImageProcessorPil(size={"height": 40, "width": 40}).save_pretrained(tmp_path / "model")
-    words = "cannot read what its own processor prepares: Input image size (40*40) doesn't match model"
+    if side:
+        transformers.ViTImageProcessorPil(size={"height": side, "width": side}).save_pretrained(tmp_path / "model")
     refuse(tmp_path / "run", words, *flags(world, tmp_path / "model", "pictures"))

@@ -30,7 +30,6 @@ from anisoscope.utils.errors import UserError
 from anisoscope.utils.settings import replace, to_dict
 from tests import reference_comparison
 from tests.measurement.sources.hub import tiny
-from tests.program import here
 from tests.tiny import config as own_config
 
 MEASURE = MeasureConfig(points=64, batches=2, folds=2)
@@ -46,8 +45,8 @@ def world(training, tmp_path_factory):
     names = ["<unk>", " ", "\n", *letters, *(one + other for one in letters for other in letters)]
     made = tokenizers.Tokenizer(tokenizers.models.WordLevel({name: i for i, name in enumerate(names)}, "<unk>"))
     made.pre_tokenizer = tokenizers.pre_tokenizers.Split(tokenizers.Regex(PAIRS), "isolated")
-    transformers.PreTrainedTokenizerFast(tokenizer_object=made, unk_token="<unk>").save_pretrained(root / "pairs")
-    tiny.model("bert", vocab_size=len(names)).save_pretrained(root / "pairs")
+    spelled = transformers.PreTrainedTokenizerFast(tokenizer_object=made, unk_token="<unk>")
+    tiny.save(tiny.model("bert", vocab_size=len(names)), root / "pairs", spelled)
     begin(root, "letters", training / "step60")
     begin(root, "in_pairs", root / "pairs")
     return root
@@ -64,8 +63,7 @@ def begin(root, name, model, text=None, points=64, clamp=None, **changes):
 
 
 def test_a_model_beside_itself_is_the_same(world, tmp_path):
-    process = here(f"--similarity={world / 'letters'},{world / 'letters'}", f"--workdir={tmp_path / 'out'}")
-    assert process.returncode == 0, process.stderr
+    tiny.done(f"--similarity={world / 'letters'},{world / 'letters'}", f"--workdir={tmp_path / 'out'}")
     found = files.read_table(tmp_path / "out" / "similarity.nc")
     value = found.sel(statistic="mean")
     for name in ("cka", "cka_unbiased", "overlap"):
@@ -174,6 +172,9 @@ def test_what_cannot_be_compared_is_refused(world, training, tmp_path):
     with pytest.raises(UserError, match="too few places where tokens of both models end for 2 × 64 points"):
         pieces.common(pieces.pieces_of(b"abc" * 20, 10, 0), ends, MEASURE, 0)
     assert similarity.is_pretrained(letters)
+    (tmp_path / "config.json").write_text(json.dumps({"models": ["a"]}))
+    with pytest.raises(UserError, match="several models; name the folder of one below it"):
+        two_models._pretrained(str(tmp_path))
 
 
 def test_revisions_are_those_that_were_measured(world, training):
@@ -216,23 +217,15 @@ def test_where_tokens_end_and_what_stands_beside():
 
 
 def test_characters_of_a_window_are_no_bytes(tmp_path):
-    tiny.model("llama").save_pretrained(tmp_path / "model")
     letters = "абвгдежзиклмнопрстуфхц"
-    tiny.tokenizer(letters).save_pretrained(tmp_path / "model")
+    tiny.save(tiny.model("llama"), tmp_path / "model", tiny.tokenizer(letters))
     (tmp_path / "text.txt").write_text("".join(np.random.default_rng(0).choice([*letters], 9000)))
     name = begin(tmp_path, "run", tmp_path / "model", characters=20, text=tmp_path / "text.txt")
     assert two_models._pretrained(name).bytes == 40
 
 
-def test_several_models_are_refused(tmp_path):
-    (tmp_path / "config.json").write_text(json.dumps({"models": ["a"]}))
-    with pytest.raises(UserError, match="several models; name the folder of one below it"):
-        two_models._pretrained(str(tmp_path))
-
-
 def test_a_run_s_special_tokens_and_clamp_are_those_of_the_comparison(world, tmp_path):
-    tiny.model("llama").save_pretrained(tmp_path / "model")
-    tiny.tokenizer(framed=True).save_pretrained(tmp_path / "model")
+    tiny.save(tiny.model("llama"), tmp_path / "model", tiny.tokenizer(framed=True))
     texts_of = {"text": world / "text.txt"}
     framed = begin(tmp_path, "framed", tmp_path / "model", special_tokens=True, **texts_of)
     bare = begin(tmp_path, "bare", tmp_path / "model", **texts_of)

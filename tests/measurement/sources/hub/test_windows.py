@@ -38,15 +38,6 @@ def test_windows_begin_and_end_as_a_text_does():
         assert (found.probe.picks_SGP[2, batch].reshape(2, 32) // (3 * 16) == [[0], [1]]).all()  # of their own fold
 
 
-def test_what_frames_a_text_is_special_where_it_is_the_unknown_token_too():
-    """As of OPT."""
-    tokenizer = tiny.tokenizer(framed=True)
-    tokenizer.unk_token = "<s>"
-    found = make_windows(tiny.text(6000), tokenizer, 16, True, MEASURE)
-    assert found.positions[-1] == "without_special"
-    assert (found.probe.picks_SGP[2] % 16 != 0).all()
-
-
 def test_special_tokens_are_known_by_their_ids_wherever_they_are():
     """A text may spell one, as enwik8 spells <s>."""
     text = tiny.text(6000).replace("a", "<s>")
@@ -58,8 +49,13 @@ def test_special_tokens_are_known_by_their_ids_wherever_they_are():
             assert tokens_GWT.reshape(2, -1)[batch][found.probe.picks_SGP[2, batch]].min() >= len(tiny.SPECIAL)
 
 
-def test_a_special_token_that_is_the_unknown_one_too_is_special_where_a_text_spells_it():
-    """As <|endoftext|> of GPT-2."""
+def test_a_special_token_that_is_the_unknown_one_too_is_special_where_it_frames_a_text_or_a_text_spells_it():
+    """As of OPT, and <|endoftext|> of GPT-2."""
+    tokenizer = tiny.tokenizer(framed=True)
+    tokenizer.unk_token = "<s>"
+    found = make_windows(tiny.text(6000), tokenizer, 16, True, MEASURE)
+    assert found.positions[-1] == "without_special"
+    assert (found.probe.picks_SGP[2] % 16 != 0).all()
     tokenizer = tiny.tokenizer()
     tokenizer.unk_token = tokenizer.eos_token = tokenizer.bos_token = "<s>"
     found = make_windows(tiny.text(6000).replace("a", "<s>"), tokenizer, 16, False, MEASURE)

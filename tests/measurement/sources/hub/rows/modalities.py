@@ -10,10 +10,10 @@ import torch
 import transformers
 
 from anisoscope.measurement.sources.hub.adapters import adapter_of, kind_of
-from anisoscope.measurement.sources.hub.load import Loaded, below
+from anisoscope.measurement.sources.hub.load import Loaded
 from anisoscope.measurement.sources.hub.modalities import maps
 from anisoscope.measurement.sources.hub.reading.extract import Call, activations, forward, listening
-from tests.measurement.sources.hub.rows.row import Row, Shown
+from tests.measurement.sources.hub.rows.row import Row, Shown, streams
 
 SMALL = {"hidden_size": 32, "num_hidden_layers": 3, "num_attention_heads": 4, "intermediate_size": 48}
 PATCHES = SMALL | {"image_size": 32, "patch_size": 8, "initializer_range": 0.2}
@@ -95,19 +95,11 @@ def inputs(loaded: Loaded, windows: int = 3) -> np.ndarray:
 def show(row: Row) -> Shown:
     loaded = made(row)
     given = inputs(loaded)
-    streams = maps.from_own(loaded, given)[1] if loaded.adapter.maps else of_streams(loaded, given)
-    return Shown(loaded.blocks, streams, attention(loaded, given))
-
-
-def of_streams(loaded: Loaded, given: np.ndarray) -> float:
-    """All layers but the last are the model's hidden states; the last one, through the final norm, its last state."""
-    resid_NWTD = activations(loaded, given[None], 2, heads=False).resid_ZNWTD[0]
-    own = forward(loaded, given, output_hidden_states=True)
-    norm = below(loaded.base, loaded.adapter.final_norm)
-    last = torch.from_numpy(resid_NWTD[-1])
-    found = [*map(torch.from_numpy, resid_NWTD[:-1]), last if norm is None else norm(last)]
-    states = [*own.hidden_states[:-1], own.last_hidden_state]
-    return max(float((one - other).abs().max() / other.abs().max()) for one, other in zip(found, states, strict=True))
+    if loaded.adapter.maps:
+        differ = maps.from_own(loaded, given)[1]
+    else:
+        differ = streams(loaded, activations(loaded, given[None], 2, heads=False).resid_ZNWTD[0], given)
+    return Shown(loaded.blocks, differ, attention(loaded, given))
 
 
 def attention(loaded: Loaded, given: np.ndarray) -> float | None:

@@ -9,13 +9,8 @@ SIZES = {
 }  # fmt: skip
 GROUPED = SIZES | {"num_key_value_heads": 2}
 OF_GPT2 = {
-    "vocab_size": VOCABULARY,
-    "n_embd": 32,
-    "n_layer": 3,
-    "n_head": 4,
-    "n_positions": 64,
-    "initializer_range": 0.2,
-}
+    "vocab_size": VOCABULARY, "n_embd": 32, "n_layer": 3, "n_head": 4, "n_positions": 64, "initializer_range": 0.2,
+}  # fmt: skip
 BLOOM = {"vocab_size": VOCABULARY, "hidden_size": 32, "n_layer": 3, "n_head": 4, "initializer_range": 0.2}
 FALCON = SIZES | {"new_decoder_architecture": False, "multi_query": False}
 T5 = {
