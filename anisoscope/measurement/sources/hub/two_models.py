@@ -175,4 +175,4 @@ def _readable(sides: tuple[Side, ...], length: int) -> Iterator[bytes]:
 def _vectors(side: Side, points: Common, number: int) -> np.ndarray:
     """The vectors of all points of a batch, (N, M, D)."""
     at = [points.places_2M[number][points.piece_M == place] for place in range(len(points.pieces))]
-    return np.concatenate([side.vectors(piece)[:, at_A] for piece, at_A in zip(points.pieces, at, strict=True)], axis=1)
+    return np.concatenate([side.vectors(piece)[:, at_M] for piece, at_M in zip(points.pieces, at, strict=True)], axis=1)
