@@ -207,8 +207,10 @@ ONE_WIDTH = "is for models whose blocks all have one width"
 )
 def test_another_kind_of_data_and_what_it_does_not_have_is_one_line(world, tmp_path, model, data, more, words):
     given = *flags(world, model, data), *(f"--config.{one}" for one in more)
-    if "clamp" in words:  # which is seen when the model is read
-        tiny.one_line(here(*given, f"--workdir={tmp_path / 'run'}"), words)
+    if "clamp" in words:  # which is seen when the model is read, after other lines
+        process = here(*given, f"--workdir={tmp_path / 'run'}")
+        assert process.returncode == 2
+        assert words in process.stderr
     else:
         refuse(tmp_path / "run", words, *given)
 
