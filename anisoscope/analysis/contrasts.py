@@ -152,10 +152,8 @@ def _crossed(table_CB: np.ndarray, blocks: np.ndarray, before: int, after: int) 
     others = len(values_CB) - 1
     squares = np.array([kind.sum() / others for kind in mean_squares(noise_CWS)])
     freedoms = others * np.array([shape[0] - 1, shape[1] - 1, (shape[0] - 1) * (shape[1] - 1)])
-    sums = [
-        2 / pairs * max(weights + data - rest, rest)
-        for weights, data, rest in (squares, squares * _quantile(freedoms) ** 2)
-    ]
+    both = squares, squares * _quantile(freedoms) ** 2
+    sums = [2 / pairs * max(weights + data - rest, rest) for weights, data, rest in both]
     return _change(change, *sums, int(min(freedoms)), pairs)
 
 

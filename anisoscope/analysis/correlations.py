@@ -107,11 +107,16 @@ def correlations(tables: dict[str, xr.Dataset]) -> pd.DataFrame:
                     rows.append({**own, "over": over, "step": None, **correlation._asdict()})
     columns = ["run", "positions", "x", "y", "networks", "over", "step", *Correlation._fields]
     frame = pd.DataFrame(rows, columns=columns)
-    together = frame.groupby(["positions", "over", "step"], dropna=False)
+    return corrected(frame, "positions", "over", "step").astype({"step": "Int64"})
+
+
+def corrected(frame: pd.DataFrame, *alike: str) -> pd.DataFrame:
+    """With p corrected after Holm for all correlations that have these columns in common, and how many they are."""
+    together = frame.groupby([*alike], dropna=False)
     frame["tests"] = together["pearson_p"].transform("count")
-    for kind in ("pearson", "spearman"):
+    for kind in LETTERS:
         frame[f"{kind}_p_holm"] = together[f"{kind}_p"].transform(holm)
-    return frame.astype({"step": "Int64"})
+    return frame
 
 
 def _means(table: xr.Dataset, name: str, positions: str) -> xr.DataArray:

@@ -43,18 +43,13 @@ def _bits(results: dict[str, xr.Dataset], bits: dict[str, dict[str, float]]) -> 
     """Only runs of one objective are set beside one another."""
     scores = []
     for kind, entry in OBJECTIVES.items():
-        of_kind = _finite(
-            {run: bits[run]["test_bits"] for run in results if results[run].attrs.get("objective") == kind}
-        )
+        members = [run for run in results if results[run].attrs.get("objective") == kind]
+        of_kind, said = _finite({run: bits[run]["test_bits"] for run in members}), f"predicting {entry.label}"
         if len(of_kind) > FEW:
             gains = {run: bits[run]["test_context_gain"] for run in of_kind if "test_context_gain" in bits[run]}
-            scores.append(
-                f"predicting {entry.label}, {_range(of_kind)}" + (f", context gain {_range(gains)}" if gains else "")
-            )
+            scores.append(f"{said}, {_range(of_kind)}" + (f", context gain {_range(gains)}" if gains else ""))
         else:
-            scores += [
-                f"{run} {value:.2f} (predicting {entry.label}{_beside(bits[run])})" for run, value in of_kind.items()
-            ]
+            scores += [f"{run} {value:.2f} ({said}{_beside(bits[run])})" for run, value in of_kind.items()]
     if scores and any("test_context_gain" in own for own in bits.values()):
         scores[-1] += ". Context gain: bits less than the best answer without context needs on the same characters"
     if scores:

@@ -10,9 +10,8 @@ import pandas as pd
 import xarray as xr
 from scipy import stats
 
-from anisoscope.analysis.correlations import Correlation, correlate
+from anisoscope.analysis.correlations import Correlation, corrected, correlate
 from anisoscope.measurement.intervals import LEVEL
-from anisoscope.measurement.tables.holm import holm
 
 X, Y = "drift", "mean_cosine"
 ALL = "all"
@@ -45,11 +44,7 @@ def correlations(tables: dict[str, xr.Dataset], modality: dict[str, str]) -> pd.
             about = {"modality": kind, "positions": positions, "models": len(labels)}
             rows += [about | {"over": over, "model": label} | one._asdict() for over, label, one in of_each]
     frame = pd.DataFrame(rows, columns=["modality", "positions", "over", "model", "models", *Correlation._fields])
-    alike = frame.groupby(["over", "positions"])
-    frame["tests"] = alike["pearson_p"].transform("count")
-    for name in ("pearson", "spearman"):
-        frame[f"{name}_p_holm"] = alike[f"{name}_p"].transform(holm)
-    return frame
+    return corrected(frame, "over", "positions")
 
 
 def within(of_models: list[Correlation]) -> Correlation:

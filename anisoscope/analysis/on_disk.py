@@ -2,6 +2,7 @@
 
 import hashlib
 import pathlib
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -17,6 +18,7 @@ from anisoscope.utils import renamed
 from anisoscope.utils.errors import RunError
 from anisoscope.utils.files import read_json, remove, write_json
 
+Named = dict[str, dict[str, Any]]  # the contrasts that an experiment calls primary
 DIGESTS = "loss_matched.json"
 BY_LEVEL = "contrasts_by_level.csv"
 TANGENTS = "tangents.csv"
@@ -27,9 +29,6 @@ ENRICHMENT = tuple(f"enrichment_{i}" for i in range(1, 5))  # columns, from the 
 def write_run(name: str, folder: pathlib.Path) -> None:
     """correlations.csv of one run."""
     correlations.write({name: files.read_table(folder / "results.nc")}, folder / "correlations.csv")
-
-
-Named = dict[str, dict[str, Any]]  # the contrasts that an experiment calls primary
 
 
 def write(folders: dict[str, pathlib.Path], to: pathlib.Path, named: Named) -> list[pathlib.Path]:
@@ -98,30 +97,29 @@ def write_loss_matched(
 
     `tables` holds the table of each run up to where it has a level: {(run, level): table}; `runs` joins all of them.
     """
-    frames_of_each = [
-        loss_matched.contrast(one, {name: tables[name, one.level] for name in one.runs}) for one in planned
-    ]
-    changes, each = (pd.concat(frames, ignore_index=True) for frames in zip(*frames_of_each, strict=True))
-    changes = primary.with_roles(changes, named, runs, "matched")
-    paths = []
+    changes, each = (pd.concat(frames, ignore_index=True) for frames in zip(*_contrasted(planned, tables), strict=True))
     remove(to / DIGESTS)  # it vouches for what is written before it
     for then in ("equal_gain.json", "contrasts_equal_gain.csv", "equal_gain.csv"):  # of an earlier version
         remove(to / then)
-    for name, frame in (("contrasts_loss_matched", changes), ("loss_matched", each)):
-        files.write_csv(frame, to / f"{name}.csv")
-        paths.append(to / f"{name}.csv")
+    paths = [to / "contrasts_loss_matched.csv", to / "loss_matched.csv"]
+    files.write_csv(primary.with_roles(changes, named, runs, "matched"), paths[0])
+    files.write_csv(each, paths[1])
     write_json(to / DIGESTS, digests(folders))
     return paths
+
+
+def _contrasted(
+    planned: list[loss_matched.Matched], tables: dict[tuple[str, float], xr.Dataset]
+) -> list[tuple[pd.DataFrame, pd.DataFrame]]:
+    return [loss_matched.contrast(one, {name: tables[name, one.level] for name in one.runs}) for one in planned]
 
 
 def write_by_level(
     planned: list[loss_matched.Matched], tables: dict[tuple[str, float], xr.Dataset], to: pathlib.Path
 ) -> pathlib.Path:
     """contrasts_by_level.csv: contrasts at several shares of the gain that all their runs reach."""
-    frames = [
-        loss_matched.contrast(one, {name: tables[name, one.level] for name in one.runs})[0].assign(share=one.share)
-        for one in planned
-    ]
+    contrasted = zip(planned, _contrasted(planned, tables), strict=True)
+    frames = [changes.assign(share=one.share) for one, (changes, _) in contrasted]
     files.write_csv(pd.concat(frames, ignore_index=True), to / BY_LEVEL)
     return to / BY_LEVEL
 
@@ -131,9 +129,14 @@ def read_by_level(folder: pathlib.Path, folders: dict[str, pathlib.Path]) -> pd.
     columns = [*COLUMNS, *Change._fields, *loss_matched.FURTHER, loss_matched.SHARE]
     if not (folder / BY_LEVEL).exists() or (folders and digests(folders) != read_digests(folder)):
         return pd.DataFrame(columns=columns)
-    kinds = dict.fromkeys((*COLUMNS, "without"), str)
-    numbers = {name: [""] for name in columns if name not in kinds}
-    return pd.read_csv(folder / BY_LEVEL, dtype=kinds, keep_default_na=False, na_values=numbers)
+    return _read(folder / BY_LEVEL, columns, ("without",))
+
+
+def _read(path: pathlib.Path, columns: Sequence[str], texts: tuple[str, ...]) -> pd.DataFrame:
+    """Of a table of contrasts: text may be empty, and an empty number is missing."""
+    kinds = dict.fromkeys((*COLUMNS, *texts), str)
+    missing = {name: [""] for name in columns if name not in kinds}
+    return pd.read_csv(path, dtype=kinds, keep_default_na=False, na_values=missing)
 
 
 def read_loss_matched(folder: pathlib.Path, folders: dict[str, pathlib.Path]) -> pd.DataFrame:
@@ -164,9 +167,7 @@ def _read_changes(path: pathlib.Path, columns: tuple[str, ...], texts: tuple[str
     if not path.exists():
         empty = pd.DataFrame(columns=[*columns, primary.ROLE])
         return empty.astype(dict.fromkeys(Change._fields, float))
-    kinds = dict.fromkeys((*COLUMNS, *texts), str)
-    missing = {name: [""] for name in columns if name not in kinds}
-    changes = pd.read_csv(path, dtype=kinds, keep_default_na=False, na_values=missing)  # text may be empty
+    changes = _read(path, columns, texts)
     if primary.ROLE not in changes:
         changes[primary.ROLE] = primary.ROLES[1]
     if list(changes) != [*columns, primary.ROLE]:
@@ -179,9 +180,8 @@ def read_primary(folder: pathlib.Path) -> pd.DataFrame:
     path = folder / "primary.csv"
     if not path.exists():
         return pd.DataFrame(columns=list(primary.READ))
-    frame = pd.read_csv(
-        path, keep_default_na=False, na_values=[""], dtype=dict.fromkeys(("name", "before", "after"), str)
-    )
+    texts = dict.fromkeys(("name", "before", "after"), str)
+    frame = pd.read_csv(path, keep_default_na=False, na_values=[""], dtype=texts)
     if list(frame) != list(primary.READ):
         raise _of_old(path)
     return frame.replace({"quantity": renamed.QUANTITIES, "at": renamed.AT, "verdict": renamed.VERDICTS})
@@ -197,14 +197,9 @@ def bits(folder: pathlib.Path) -> dict[str, float]:
     Bits per character are NaN where there is no score; what a score of old does not tell is left out.
     """
     lines = log.read_log(folder) if (folder / "train.jsonl").exists() else []
-    scores = {
-        "test": finished.read_score(folder),
-        "valid": next((line for line in reversed(lines) if line["kind"] == "valid"), {}),
-    }
+    validations = [line for line in lines if line["kind"] == "valid"]
     values = {}
-    for split, score in scores.items():
-        values[f"{split}_bits"] = score.get("bits_per_character", np.nan)
-        values |= {
-            f"{split}_{name}": score[name] for name in ("mask_bits", "context_gain", "error_masks") if name in score
-        }
-    return {name: value for name, value in values.items() if name in runs.BITS}
+    for split, score in (("test", finished.read_score(folder)), ("valid", validations[-1] if validations else {})):
+        told = {"bits": score.get("bits_per_character", np.nan)} | score
+        values |= {f"{split}_{name}": value for name, value in told.items() if f"{split}_{name}" in runs.BITS}
+    return values

@@ -5,6 +5,7 @@ that verdicts on those are a reading by a fixed rule, and only those on later ru
 """
 
 import math
+from functools import partial
 from typing import NamedTuple
 
 from anisoscope.analysis.shapes import DEFINITIONS
@@ -47,153 +48,142 @@ class Claim(NamedTuple):
     experiments: tuple[str, ...] = TRAINED
 
 
-def _shape(mark: str, wording: str, quantity: str, statistic: str, **further) -> Claim:
-    return Claim(SHAPE, mark, wording, "runs", quantity, statistic, **further)
-
-
-BOTH = ("decoder", "encoder")
+BOTH = {"models": ("decoder", "encoder")}
+_shape, _inherent, _geometry = partial(Claim, SHAPE), partial(Claim, INHERENT), partial(Claim, GEOMETRY, **BOTH)
+BLOCK = {"learned": False, "models": ("block",), "experiments": ("untrained_bias",)}
+MANIFOLD = {"learned": False, "models": ("manifold",), "experiments": ("curved_manifolds",)}
 LAST, OVER = "mean over seeds, last checkpoint", "mean over seeds, over checkpoints"
 NOT_EXPANDED = "it has not expanded by {:g} doublings before"
 MORE, LESS = DEFINITIONS["expansion"].above, DEFINITIONS["contraction"].above
 CLAIMS = {
     "decoder_bell": _shape(
-        *(
-            LITERAL,
-            "Decoders' anisotropy over depth is a bell with its peak in the middle layers.",
-            "bell_blocks",
-            LAST,
-        ),
-        threshold=BELL,
+        *(LITERAL, "Decoders' anisotropy over depth is a bell with its peak in the middle layers."),
+        *("runs", "bell_blocks", LAST, BELL),
     ),
     "decoder_bell_with_embedding": _shape(
-        *(LITERAL, "The same, with the embedding as the first end.", "bell_whole", LAST), threshold=BELL
+        *(LITERAL, "The same, with the embedding as the first end.", "runs", "bell_whole", LAST, BELL)
     ),
     "flat_encoder": _shape(
-        *(LITERAL, "Encoders' anisotropy is flat over depth.", "unevenness", LAST),
-        **{"threshold": BELL, "above": False, "models": ("encoder",)},
+        *(LITERAL, "Encoders' anisotropy is flat over depth.", "runs", "unevenness", LAST, BELL),
+        **{"above": False, "models": ("encoder",)},
     ),
-    "growth": _shape(LITERAL, "Anisotropy of decoders grows with training.", "growth", LAST),
+    "growth": _shape(LITERAL, "Anisotropy of decoders grows with training.", "runs", "growth", LAST),
     "stabilisation": _shape(
-        *(LITERAL, "Having grown, anisotropy stabilises: it does not fall again.", "fall", OVER),
-        **{"threshold": BELL, "above": False},
+        *(LITERAL, "Having grown, anisotropy stabilises: it does not fall again.", "runs", "fall", OVER, BELL),
+        above=False,
     ),
     "expansion_own_rule": _shape(
-        *(LITERAL, "Dimension expands at first, by the paper's own rule.", "expansion_microscope", OVER),
-        **{"threshold": MORE, "regime": UNTRUSTED},
+        *(LITERAL, "Dimension expands at first, by the paper's own rule.", "runs", "expansion_microscope", OVER, MORE),
+        regime=UNTRUSTED,
     ),
     "compression_own_rule": _shape(
-        *(LITERAL, "Then it is compressed, by the paper's own rule.", "compression_microscope", OVER),
-        **{"threshold": LESS, "regime": ("expansion_microscope", MORE, math.inf, NOT_EXPANDED.format(MORE))},
+        *(LITERAL, "Then it is compressed, by the paper's own rule.", "runs", "compression_microscope", OVER, LESS),
+        regime=("expansion_microscope", MORE, math.inf, NOT_EXPANDED.format(MORE)),
     ),
     "expansion_twonn": _shape(
-        *(RECONSTRUCTED, "Dimension expands at first, by TwoNN as usually fitted.", "expansion", OVER),
-        **{"threshold": MORE, "regime": UNTRUSTED},
+        *(RECONSTRUCTED, "Dimension expands at first, by TwoNN as usually fitted.", "runs", "expansion", OVER, MORE),
+        regime=UNTRUSTED,
     ),
     "compression_twonn": _shape(
-        *(RECONSTRUCTED, "Then it is compressed, by TwoNN as usually fitted.", "compression", OVER),
-        **{"threshold": LESS, "regime": ("expansion", MORE, math.inf, NOT_EXPANDED.format(MORE))},
+        *(RECONSTRUCTED, "Then it is compressed, by TwoNN as usually fitted.", "runs", "compression", OVER, LESS),
+        regime=("expansion", MORE, math.inf, NOT_EXPANDED.format(MORE)),
     ),
-    "decoder_more_anisotropic": Claim(
-        *(SHAPE, LITERAL, "Decoders are more anisotropic than encoders."),
+    "decoder_more_anisotropic": _shape(
+        *(LITERAL, "Decoders are more anisotropic than encoders."),
         *("pairs", "last_anisotropy", "decoder less encoder of one seed, mean over blocks, last checkpoint"),
         experiments=PAIRED,
     ),
-    "mask_makes_growth": Claim(
-        *(SHAPE, RECONSTRUCTED, "The causal mask makes anisotropy grow: it grows less where the mask is open."),
+    "mask_makes_growth": _shape(
+        *(RECONSTRUCTED, "The causal mask makes anisotropy grow: it grows less where the mask is open."),
         *("matched", "growth", "causal to bidirectional mask, masked characters, loss-matched"),
         **{"above": False, "experiments": ("mask_ablations",)},
     ),
-    "objective_makes_growth": Claim(
-        *(SHAPE, RECONSTRUCTED, "Predicting the next token makes it grow: it grows less with masked characters."),
+    "objective_makes_growth": _shape(
+        *(RECONSTRUCTED, "Predicting the next token makes it grow: it grows less with masked characters."),
         *("matched", "growth", "next to masked characters, causal mask, loss-matched"),
         **{"above": False, "experiments": ("mask_ablations",)},
     ),
-    "cosine_follows_drift_over_layers": Claim(
-        *(INHERENT, SECOND_HAND, "Mean cosine follows drift over the layers of a model."),
+    "cosine_follows_drift_over_layers": _inherent(
+        *(SECOND_HAND, "Mean cosine follows drift over the layers of a model."),
         *("layers", "mean_cosine,drift", "Spearman's rho over layers, mean over seeds"),
-        models=BOTH,
+        **BOTH,
     ),
-    "cosine_follows_drift_over_models": Claim(
-        *(INHERENT, SECOND_HAND, "Mean cosine follows drift over models."),
+    "cosine_follows_drift_over_models": _inherent(
+        *(SECOND_HAND, "Mean cosine follows drift over models."),
         *("over_models", "mean_cosine,drift", "Pearson's r over conditions, each the mean of its seeds"),
         seeds=4,
     ),
-    "cosine_grows": Claim(
-        *(INHERENT, SECOND_HAND, "Mean cosine grows with training."), *("runs", "cosine_growth", LAST), models=BOTH
+    "cosine_grows": _inherent(
+        *(SECOND_HAND, "Mean cosine grows with training."), *("runs", "cosine_growth", LAST), **BOTH
     ),
-    "drift_grows": Claim(
-        *(INHERENT, SECOND_HAND, "Hidden states drift away from the origin with training."),
+    "drift_grows": _inherent(
+        *(SECOND_HAND, "Hidden states drift away from the origin with training."),
         *("runs", "drift_growth", LAST),
-        **{"threshold": 0.5, "models": BOTH},
+        **{"threshold": 0.5} | BOTH,
     ),
-    "untrained_blocks_pass_on": Claim(
-        *(INHERENT, LITERAL, "An untrained block makes its output more anisotropic than its input."),
+    "untrained_blocks_pass_on": _inherent(
+        *(LITERAL, "An untrained block makes its output more anisotropic than its input."),
         *("untrained", "cosine_out-cosine_in", "mean cosine out less in, mean over norms of the bias, mean over seeds"),
-        **{"learned": False, "models": ("block",), "experiments": ("untrained_bias",)},
+        **BLOCK,
     ),
-    "bias_raises_score_variance": Claim(
-        *(INHERENT, SECOND_HAND, "A common bias raises the variance of all scores."),
+    "bias_raises_score_variance": _inherent(
+        *(SECOND_HAND, "A common bias raises the variance of all scores."),
         *("untrained", "score_std", "doublings from no bias to the largest, mean over seeds"),
-        **{"threshold": 1.0, "learned": False, "models": ("block",), "experiments": ("untrained_bias",)},
+        **{"threshold": 1.0} | BLOCK,
     ),
-    "bias_sharpens_untrained_attention": Claim(
-        *(INHERENT, RECONSTRUCTED, "A common bias sharpens the attention of an untrained block by 0.1 nat or more."),
+    "bias_sharpens_untrained_attention": _inherent(
+        *(RECONSTRUCTED, "A common bias sharpens the attention of an untrained block by 0.1 nat or more."),
         *("untrained", "attention_entropy", "entropy without a bias less that with the largest, mean over seeds"),
-        **{"threshold": 0.1, "learned": False, "models": ("block",), "experiments": ("untrained_bias",)},
+        **{"threshold": 0.1} | BLOCK,
     ),
-    "queries_and_keys_drift_in_parallel": Claim(
-        *(INHERENT, LITERAL, "Along training, query and key distributions drift in parallel directions."),
+    "queries_and_keys_drift_in_parallel": _inherent(
+        *(LITERAL, "Along training, query and key distributions drift in parallel directions."),
         *("runs", "alignment_growth", LAST),
-        models=BOTH,
+        **BOTH,
     ),
-    "attention_sharpens": Claim(
-        *(INHERENT, SECOND_HAND, "Attention sharpens with training."), *("runs", "sharpening", LAST), models=BOTH
+    "attention_sharpens": _inherent(
+        *(SECOND_HAND, "Attention sharpens with training."), *("runs", "sharpening", LAST), **BOTH
     ),
-    "sharpening_follows_drift": Claim(
-        *(INHERENT, RECONSTRUCTED, "The more hidden states drift, the sharper attention becomes, over models."),
+    "sharpening_follows_drift": _inherent(
+        *(RECONSTRUCTED, "The more hidden states drift, the sharper attention becomes, over models."),
         *("over_models", "sharpening,drift_growth", "Pearson's r over conditions, each the mean of its seeds"),
         seeds=4,
     ),
-    "common_query_makes_anisotropy": Claim(
-        *(INHERENT, RECONSTRUCTED, "The drift of queries makes anisotropy: it grows less where queries are centred."),
+    "common_query_makes_anisotropy": _inherent(
+        *(RECONSTRUCTED, "The drift of queries makes anisotropy: it grows less where queries are centred."),
         *("matched", "growth", "plain to centred queries, decoder, loss-matched"),
         **{"above": False, "experiments": ("interventions_small",)},
     ),
-    "gradient_in_activation_subspace": Claim(
-        *(GEOMETRY, LITERAL, "Directions fitted to activations hold more gradient energy than random subspaces."),
+    "gradient_in_activation_subspace": _geometry(
+        *(LITERAL, "Directions fitted to activations hold more gradient energy than random subspaces."),
         *("tangents", "energy-control", "energy less that of random subspaces, mean over layers, last checkpoint"),
-        models=BOTH,
     ),
-    "gradient_beyond_variance": Claim(
-        *(GEOMETRY, RECONSTRUCTED, "They hold more of the gradient's energy than of the activations' variance."),
+    "gradient_beyond_variance": _geometry(
+        *(RECONSTRUCTED, "They hold more of the gradient's energy than of the activations' variance."),
         *("tangents", "excess", "e − v, mean over layers, last checkpoint"),
-        models=BOTH,
     ),
-    "early_gradients_more_concentrated": Claim(
-        *(GEOMETRY, SECOND_HAND, "Early gradients are the more concentrated there."),
+    "early_gradients_more_concentrated": _geometry(
+        *(SECOND_HAND, "Early gradients are the more concentrated there."),
         *("tangents", "energy-late", "energy, largest over checkpoints less last, mean over layers"),
-        models=BOTH,
         threshold=BELL,
     ),
-    "subspace_carries_anisotropy": Claim(
-        *(GEOMETRY, LITERAL, "They carry a larger share of the gradient's anisotropy than random subspaces."),
+    "subspace_carries_anisotropy": _geometry(
+        *(LITERAL, "They carry a larger share of the gradient's anisotropy than random subspaces."),
         *("tangents", "isoscore_gain-normal", "gain of IsoScore* less that of random subspaces, mean over layers"),
-        models=BOTH,
     ),
-    "frequent_tokens_strongest": Claim(
-        *(GEOMETRY, SECOND_HAND, "Frequent tokens show the strongest enrichment."),
+    "frequent_tokens_strongest": _geometry(
+        *(SECOND_HAND, "Frequent tokens show the strongest enrichment."),
         *("tangents", "enrichment", "e / v of the most less that of the least frequent quarter, mean over layers"),
-        models=BOTH,
     ),
-    "normal_gradient_is_second_order": Claim(
-        *(GEOMETRY, SECOND_HAND, "The gradient along the manifold is of first order in the spread, across of second."),
+    "normal_gradient_is_second_order": _geometry(
+        *(SECOND_HAND, "The gradient along the manifold is of first order in the spread, across of second."),
         *("curved", "slope", "exponent across less exponent along, mean over manifolds and curvatures"),
-        **{"threshold": 0.9, "learned": False, "models": ("manifold",), "experiments": ("curved_manifolds",)},
+        **{"threshold": 0.9} | MANIFOLD,
     ),
-    "frequency_hides_curvature": Claim(
-        *(GEOMETRY, SECOND_HAND, "Sampling by frequency makes curvature fade from the gradient."),
+    "frequency_hides_curvature": _geometry(
+        *(SECOND_HAND, "Sampling by frequency makes curvature fade from the gradient."),
         *("curved", "biased", "doublings of the normal share, no bias less the largest, mean over manifolds"),
-        **{"threshold": 1.0, "learned": False, "models": ("manifold",), "experiments": ("curved_manifolds",)},
+        **{"threshold": 1.0} | MANIFOLD,
     ),
     "trajectories_straighten": Claim(
         *(STRAIGHTEN, LITERAL, "In trained decoders trajectories straighten from the early to the deeper layers."),

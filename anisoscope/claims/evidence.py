@@ -34,9 +34,9 @@ MATCHED = {  # of a contrast: the setting, its ends, and what is held; None: wha
 
 def read(folder: pathlib.Path) -> pd.DataFrame:
     """Of every claim that the folder's tables speak to; UserError, one line, where there is none."""
-    rows = [
-        {"claim": name} | row for name, claim in CLAIMS.items() for row in READERS[claim.table](folder, name, claim)
-    ]
+    rows = []
+    for name, claim in CLAIMS.items():
+        rows += [{"claim": name, "outside": ""} | row for row in READERS[claim.table](folder, name, claim)]
     if not rows and (folder / NAME).exists():
         return _by_its_word(folder / NAME)
     if not rows:
@@ -81,10 +81,11 @@ def of_runs(folder: pathlib.Path, name: str, claim: Claim) -> Rows:
         return
     for row in rows[rows["kind"].isin(claim.models)].to_dict("records"):
         value = row[columns[0]] - sum(row[other] for other in columns[1:])
-        yield {
-            **{"model": row["condition"], "unit": row["run"], "value": value, "gain": row["gain"]},
-            "outside": _outside(row, claim),
-        }
+        yield _of_run(row, value) | {"outside": _outside(row, claim)}
+
+
+def _of_run(row: Any, value: float) -> dict[str, Any]:
+    return {"model": row["condition"], "unit": row["run"], "value": value, "gain": row["gain"]}
 
 
 def _outside(row: dict[str, Any], claim: Claim) -> str:
@@ -104,11 +105,8 @@ def of_pairs(folder: pathlib.Path, name: str, claim: Claim) -> Rows:
         encoders = rows[(rows["kind"] == "encoder") & rows["condition"].isin(wanted)]
         both = decoders.merge(encoders, on=seeds, suffixes=("", "_of_encoder"))
         for row in both.to_dict("records"):
-            yield {
-                **{"model": f"{condition} less encoder", "unit": row["run"], "outside": ""},
-                "value": row[claim.quantity] - row[f"{claim.quantity}_of_encoder"],
-                "gain": min(row["gain"], row["gain_of_encoder"]),
-            }
+            about = {"model": f"{condition} less encoder", "gain": min(row["gain"], row["gain_of_encoder"])}
+            yield _of_run(row, row[claim.quantity] - row[f"{claim.quantity}_of_encoder"]) | about
 
 
 def over_models(folder: pathlib.Path, name: str, claim: Claim) -> Rows:
@@ -120,14 +118,12 @@ def over_models(folder: pathlib.Path, name: str, claim: Claim) -> Rows:
     rows = rows[np.isfinite(rows[[one, other]]).all(axis=1)]
     means = rows.groupby("condition")[[one, other]].mean()
     r = correlate(means[one].values, means[other].values).pearson
-    about = {"error": (len(means) - 3) ** -0.5 if len(means) > 3 else np.nan, "freedom": np.inf, "n": len(means)}
+    error = (len(means) - 3) ** -0.5 if len(means) > 3 else np.nan
     yield {
-        "model": "over models",
-        "unit": "z of r",
-        "value": np.arctanh(r),
+        **{"model": "over models", "unit": "z of r", "value": np.arctanh(r)},
+        **{"error": error, "freedom": np.inf, "n": len(means)},
         "gain": rows["gain"].min(skipna=False),  # of the seed that has learned least
-        "outside": "",
-    } | about
+    }
 
 
 def over_layers(folder: pathlib.Path, name: str, claim: Claim) -> Rows:
@@ -138,14 +134,11 @@ def over_layers(folder: pathlib.Path, name: str, claim: Claim) -> Rows:
     layers = pd.read_csv(folder / "layers.csv", dtype=texts, keep_default_na=False, na_values=[""])
     if not {*one_and_other} <= {*layers}:
         return
-    about = rows.set_index("run")
+    about = rows.set_index("run", drop=False)
     for run, own in layers[layers["positions"] == "all"].groupby("run", sort=False):
         if about.loc[run, "kind"] in claim.models:
             rho = stats.spearmanr(*(own[column] for column in one_and_other)).statistic
-            yield {
-                **{"model": about.loc[run, "condition"], "unit": run, "value": rho, "outside": ""},
-                "gain": about.loc[run, "gain"],
-            }
+            yield _of_run(about.loc[run], rho)
 
 
 def of_matched(folder: pathlib.Path, name: str, claim: Claim) -> Rows:
@@ -162,9 +155,8 @@ def of_matched(folder: pathlib.Path, name: str, claim: Claim) -> Rows:
         return
     for row in records:
         held = f" ({row['held']})" if len(records) > 1 else ""
-        about = {"model": f"{row['before']} → {row['after']}{held}", "unit": "contrast", "outside": ""}
         yield {
-            **about | {"value": row["change"]},
+            **{"model": f"{row['before']} → {row['after']}{held}", "unit": "contrast", "value": row["change"]},
             **{"error": row["error"], "freedom": row["freedom"], "n": row["pairs"], "gain": row["level"]},
         }
 
@@ -186,10 +178,7 @@ def of_tangents(folder: pathlib.Path, name: str, claim: Claim) -> Rows:
     for row in rows[rows["kind"].isin(claim.models) & rows["run"].isin(tables)].to_dict("records"):
         table = tables[row["run"]].set_index(["layer", "step"]).sort_index()
         last = table.xs(table.index.get_level_values("step").max(), level="step")
-        yield {
-            **{"model": row["condition"], "unit": row["run"], "gain": row["gain"], "outside": ""},
-            "value": float(TANGENTS[claim.quantity](last, table.groupby("layer").max()).mean()),
-        }
+        yield _of_run(row, float(TANGENTS[claim.quantity](last, table.groupby("layer").max()).mean()))
 
 
 TANGENTS: dict[str, Callable[[pd.DataFrame, pd.DataFrame], pd.Series]] = {  # by layer, of the last step and the largest
@@ -214,8 +203,8 @@ def of_untrained(folder: pathlib.Path, name: str, claim: Claim) -> Rows:
     }[claim.quantity]
     for norm in table["norm_order"].values:
         for seed in table["seed"].values:
-            about = {"model": f"{norm}-LN block", "unit": f"seed {seed}", "gain": np.nan, "outside": ""}
-            yield about | {"value": float(value.sel(norm_order=norm, seed=seed))}
+            number = float(value.sel(norm_order=norm, seed=seed))
+            yield {"model": f"{norm}-LN block", "unit": f"seed {seed}", "value": number}
 
 
 def of_curved(folder: pathlib.Path, name: str, claim: Claim) -> Rows:
@@ -228,10 +217,7 @@ def of_curved(folder: pathlib.Path, name: str, claim: Claim) -> Rows:
         "biased": share.isel(bias=0) - share.isel(bias=-1),
     }[claim.quantity].mean(("manifold", "curvature"))
     for seed in table["seed"].values:
-        yield {
-            **{"model": "known manifolds", "unit": f"seed {seed}", "gain": np.nan, "outside": ""},
-            "value": float(value.sel(seed=seed)),
-        }
+        yield {"model": "known manifolds", "unit": f"seed {seed}", "value": float(value.sel(seed=seed))}
 
 
 READERS: dict[str, Callable[[pathlib.Path, str, Claim], Rows]] = {

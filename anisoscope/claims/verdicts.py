@@ -79,16 +79,11 @@ def judged(given: pd.DataFrame, experiment: str) -> pd.DataFrame:
             t = np.float64(abs(effect - claim.threshold)) / error
         half = error * stats.t.ppf(0.5 + LEVEL / 2, freedom) if freedom >= 1 else np.nan
         reason = _why_not(group, claim, n, effect)
-        p = (
-            np.nan
-            if reason or not np.isfinite(error)
-            else 1.0
-            if effect == claim.threshold
-            else 2 * stats.t.sf(t, freedom)
-        )
-        ends = np.tanh([effect, effect - half, effect + half]) if claim.table == "over_models" else None
-        low, high = (effect - half, effect + half) if ends is None else ends[1:]
-        effect = effect if ends is None else ends[0]
+        p = 1.0 if effect == claim.threshold else 2 * stats.t.sf(t, freedom)
+        p = np.nan if reason or not np.isfinite(error) else p
+        effect, low, high = ends = effect, effect - half, effect + half
+        if claim.table == "over_models":
+            effect, low, high = np.tanh(ends)
         rows.append(about | {"effect": effect, "low": low, "high": high, "n": n, "p": p, "reason": reason})
     return pd.DataFrame(rows, columns=[name for name in COLUMNS if name not in ("p_holm", "p_project", "verdict")])
 
