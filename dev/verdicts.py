@@ -18,7 +18,7 @@ from anisoscope.analysis import on_disk
 from anisoscope.claims import evidence
 from anisoscope.claims.verdicts import CONTRAST
 from anisoscope.measurement.tables import files
-from anisoscope.plot import levels, style
+from anisoscope.plot import experiment, style
 from anisoscope.plot import verdicts as plots
 
 DOCS = pathlib.Path("docs")
@@ -52,8 +52,8 @@ def main(given: list[str]) -> None:
             figure.savefig(DOCS / "figures" / f"{name}_primary.png", dpi=150)
         for name in (name for name in ABOUT["folders"] if (RESULTS / name / on_disk.BY_LEVEL).exists()):
             table = on_disk.read_by_level(RESULTS / name, {})
-            figure = levels.curves(table, {*on_disk.read_primary(RESULTS / name)["quantity"]})
-            style.small_print(figure, [levels.READ])
+            figure = experiment.curves_by_level(table, {*on_disk.read_primary(RESULTS / name)["quantity"]})
+            style.small_print(figure, [experiment.OF_LEVELS])
             figure.savefig(DOCS / "figures" / f"{name}_by_level.png", dpi=150)
         plots.matrix(once(frame), columns(once(frame))).savefig(DOCS / "figures" / "verdicts.png", dpi=150)
     told = once(frame).groupby(["paper", "verdict"], sort=False).size()

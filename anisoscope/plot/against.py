@@ -69,7 +69,7 @@ def sharpness_against_alignment(runs: dict[str, Run]) -> Figure | None:
     for ax in axes[-1]:
         ax.set_xlabel(style.wrap(words(runs, "query_key_alignment"), 1.3, style.SMALL), fontsize=style.SMALL)
     style.title(figure, f"Sharpness against alignment of each head{at_last(runs)}, all positions")
-    rulers.block_bar(figure, colours, axes)
+    rulers.patch_bar(figure, colours, axes, "block")
     shown = "A point for each head: how sharp is it, and how far do its queries and keys drift one way?"
     bars = bands(runs, "query_key_alignment", *SHARPNESS, what="bars")
     caption(figure, runs, shown, bars, correlated(runs, SHARPNESS, "all", every))

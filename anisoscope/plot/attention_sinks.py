@@ -65,7 +65,10 @@ def build(compared: Compared) -> Figure | None:
     shown = (
         "Largest over layers, blocks or heads at each checkpoint; a head has a sink where its mean weight on token 0"
     )
-    caption(figure, runs, f"{shown} exceeds {SINK_FROM:g}. The embedding is no block.", seeds(runs))
+    # heads of two seeds are apart in a table, all else is their mean
+    several = any("seeds" in run.results.attrs for run in runs.values())
+    read = "Of several seeds: the mean, of weights on token 0 the largest." if several else ""
+    caption(figure, runs, f"{shown} token 0 exceeds {SINK_FROM:g}. The embedding is no block.", read)
     return figure
 
 
@@ -75,11 +78,4 @@ def largest(run: Run, panel: Panel) -> np.ndarray:
         return values.values
     dim, first = SINKS[panel.quantity]
     values = values.sel(statistic="mean", positions=panel.positions).isel({dim: slice(first, None)})
-    over_seeds = values.max([name for name in values.dims if name not in ("step", "seed")], skipna=False)
-    return (over_seeds.max("seed", skipna=False) if "seed" in over_seeds.dims else over_seeds).values
-
-
-def seeds(runs: dict[str, Run]) -> str:
-    """Heads of two seeds are apart in a table, all else is their mean."""
-    several = any("seeds" in run.results.attrs for run in runs.values())
-    return "Of several seeds: the mean, of weights on token 0 the largest." if several else ""
+    return values.max([name for name in values.dims if name != "step"], skipna=False).values

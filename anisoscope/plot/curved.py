@@ -33,9 +33,8 @@ def build(results: xr.Dataset) -> Figure:
     for ax, manifold in zip(axes[0], manifolds, strict=False):
         _norms(ax, results.sel(manifold=manifold, target=TARGETS[0]))
     ends = np.array([ax.get_ylim() for ax in axes[0, : len(manifolds)]])
-    limits = ends[:, 0].min(), ends[:, 1].max()
     for ax in axes[0, : len(manifolds)]:
-        ax.set_ylim(limits)
+        ax.set_ylim(ends.min(), ends.max())
     for ax in (*axes[0, len(manifolds) :], *axes[1, 3:]):
         ax.set_axis_off()
     axes[0, 0].set_ylabel("norm of the gradient")
@@ -64,14 +63,8 @@ def _norms(ax: Axes, table: xr.Dataset) -> None:
     marks = dict(zip(table.curvature.values, itertools.cycle("osD^"), strict=False))
     for (side, color), (curvature, marker) in itertools.product(SIDES.items(), marks.items()):
         label = f"{side}, curvature {curvature:g}"
-        _line(
-            ax,
-            table.spread.values,
-            table[f"{side}_norm"].sel(curvature=curvature),
-            color=color,
-            marker=marker,
-            label=label,
-        )
+        values = table[f"{side}_norm"].sel(curvature=curvature)
+        _line(ax, table.spread.values, values, color=color, marker=marker, label=label)
     rulers.logarithmic(ax.xaxis, ax.yaxis)
     ax.set(xlabel="spread t", title=str(table.manifold.values))
 
@@ -80,21 +73,23 @@ def _share(ax: Axes, table: xr.Dataset) -> None:
     for (target, (label, marker)), color in zip(CASES.items(), style.OKABE_ITO[2:], strict=False):
         values = table["normal_share"].sel(target=target)
         _line(ax, table.spread.values, values, color=color, marker=marker, label=label)
-    rulers.logarithmic(ax.xaxis, ax.yaxis)
-    ax.set(xlabel="spread t", title=f"normal share of the energy\nby spread ({_which(table)})")
-    ax.set_ylim(bottom=ax.get_ylim()[0] / 100)  # room for the key
-    ax.legend(loc="lower right")
+    _finish(ax, table, "spread t", "by spread", 100, "lower right")
 
 
 def _bias(ax: Axes, table: xr.Dataset) -> None:
     for (weighting, (label, marker)), color in zip(WEIGHTED.items(), (*style.OKABE_ITO[1:2], "0.3"), strict=True):
         values = table["biased_normal_share"].sel(weighting=weighting)
         _line(ax, 1 + table.bias.values, values, color=color, marker=marker, label=label)
+    _finish(ax, table, "1 + b, b the bias", "by frequency", 3, "lower left")
+
+
+def _finish(ax: Axes, table: xr.Dataset, below: str, by: str, room: float, corner: str) -> None:
+    """Axes of a panel of shares, with `room` times the range of its values below them for the key."""
+    which = f"{table.manifold.values} {float(table.curvature):g}"
     rulers.logarithmic(ax.xaxis, ax.yaxis)
-    ax.set_xlabel("1 + b, b the bias")
-    ax.set_title(f"normal share of the energy\nby frequency ({_which(table)})")
-    ax.set_ylim(bottom=ax.get_ylim()[0] / 3)
-    ax.legend(loc="lower left")
+    ax.set(xlabel=below, title=f"normal share of the energy\n{by} ({which})")
+    ax.set_ylim(bottom=ax.get_ylim()[0] / room)
+    ax.legend(loc=corner)
 
 
 def _slopes(ax: Axes, results: xr.Dataset) -> None:
@@ -114,7 +109,3 @@ def _slopes(ax: Axes, results: xr.Dataset) -> None:
     ax.invert_yaxis()
     ax.xaxis.set_major_locator(MaxNLocator(4))
     ax.set(xlabel="slope less predicted", title="slopes\n(tangent 1, normal 2)")
-
-
-def _which(table: xr.Dataset) -> str:
-    return f"{table.manifold.values} {float(table.curvature):g}"

@@ -67,11 +67,10 @@ def panel(ax: Axes, run: Run, name: str) -> None:
     if name == "anisotropy" and np.isfinite(bound).any():
         ax.plot(last.layer.values, bound, color="0.35", linestyle=":", label="token 0 alone\n(lower bound)")
     if "gaussian" in nulls_in(last):
-        null = (
-            curves[f"without the {WITHOUT[-1]}"][0] - interval(everywhere, without, "gaussian", without=WITHOUT[-1])[0]
-        )
+        least = WITHOUT[-1]
+        null = curves[f"without the {least}"][0] - interval(everywhere, without, "gaussian", without=least)[0]
         if np.isfinite(null).any():
-            words = f"Gaussian cloud,\nwithout the {WITHOUT[-1]}"
+            words = f"Gaussian cloud,\nwithout the {least}"
             ax.plot(last.layer.values, null, color="0.35", linestyle="--", linewidth=0.9, label=words)
     ax.xaxis.set_major_locator(MaxNLocator(integer=True))
 

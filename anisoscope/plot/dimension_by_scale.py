@@ -45,7 +45,7 @@ def build(runs: dict[str, Run]) -> Figure | None:
     handles = key([run.results for run in runs.values()])
     strip.legend(handles=handles, loc="center", ncols=len(handles), columnspacing=1.2)
     style.title(figure, f"Dimension by scale{at_last(runs)}, all positions")
-    rulers.layer_bar(figure, colours, grid, layers(runs, rulers.LAYER))
+    rulers.patch_bar(figure, colours, grid, layers(runs, rulers.LAYER))
     shown = "Dimension by GRIDE from the neighbours k and 2k of each point: a line for each layer."
     sentences = [f"{label}: {plateaus(run.results.isel(step=-1).sel(positions='all'))}." for label, run in runs.items()]
     caption(figure, runs, shown, bands(runs, "gride"), sentences)

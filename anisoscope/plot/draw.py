@@ -12,27 +12,21 @@ from anisoscope.analysis import correlations
 from anisoscope.plot import (
     against,
     attention_sinks,
-    by_frequency,
     curved,
     decomposition,
     dimension_by_scale,
     experiment,
-    hook_points,
-    layer_similarity,
-    levels,
-    model_similarity,
     over_depth,
     papers,
     query_key_projection,
+    similarity,
     style,
     tangents,
-    training_curve,
+    untrained,
     verdicts,
-    watched,
     while_training,
 )
 from anisoscope.plot.run import Run
-from anisoscope.plot.untrained import attention, in_and_out, stack
 from anisoscope.utils import files, keeping
 from anisoscope.utils.errors import UserError
 from anisoscope.utils.progress import bar
@@ -47,34 +41,33 @@ RUNS: dict[str, Callable[[dict[str, Run]], Figure | None]] = {
     "outlier_coordinates": over_depth.outlier_coordinates,
     "anisotropy_decomposition": decomposition.build,
     "excess_over_nulls": over_depth.excess_over_nulls,
-    "distance_by_frequency": by_frequency.build,
+    "distance_by_frequency": over_depth.distance_by_frequency,
     "dimension_by_scale": dimension_by_scale.build,
-    "layer_similarity": layer_similarity.build,
+    "layer_similarity": similarity.of_layers,
     **while_training.figures("step"),
-    "hook_points": hook_points.build,
+    "hook_points": over_depth.hook_points,
     "query_key_projection": query_key_projection.build,
     "sharpness_against_alignment": against.sharpness_against_alignment,
     "cosine_against_drift": against.cosine_against_drift,
-    "training_curve": training_curve.build,
-    **watched.FIGURES,
+    **while_training.FROM_LOG,
 }
 OVER_TRAINING = {"anisotropy_by_checkpoint", *while_training.BY_RUN, *while_training.BY_DEPTH}  # nothing of one step
 EXPERIMENT: dict[str, Callable[[experiment.Compared], Figure | None]] = {
     "runs_compared": experiment.runs_compared,
     "contrasts": experiment.contrasts,
     "contrasts_loss_matched": experiment.contrasts_loss_matched,
-    "contrasts_by_level": levels.build,
+    "contrasts_by_level": experiment.contrasts_by_level,
     "primary_contrasts": verdicts.build,
     "attention_sinks": attention_sinks.build,
 }
 UNTRAINED: dict[str, Callable[[xr.Dataset], Figure | None]] = {
-    "untrained_cosine": in_and_out.cosine,
-    "untrained_norm": in_and_out.norm,
-    "untrained_sharpness": attention.sharpness,
-    "untrained_stack": stack.build,
-    "untrained_targets": attention.targets,
+    "untrained_cosine": untrained.cosine,
+    "untrained_norm": untrained.norm,
+    "untrained_sharpness": untrained.sharpness,
+    "untrained_stack": untrained.stack,
+    "untrained_targets": untrained.targets,
 }
-SIMILARITY: dict[str, Callable[[xr.Dataset], Figure | None]] = {"similarity_of_models": model_similarity.build}
+SIMILARITY: dict[str, Callable[[xr.Dataset], Figure | None]] = {"similarity_of_models": similarity.of_models}
 MODELS = papers.FIGURES
 CURVED: dict[str, Callable[[xr.Dataset], Figure | None]] = {"curved_manifolds": curved.build}
 
@@ -102,10 +95,9 @@ def draw_runs(runs: dict[str, Run], folder: pathlib.Path, over: str = "step") ->
     """Compare the runs in each figure, curves `over` steps or gain; of several runs correlations.csv too, pooled."""
     several = any(run.results.sizes["step"] > 1 for run in runs.values())
     curves, every = while_training.figures(over), RUNS | tangents.FIGURES
-    figures = {
-        name: curves.get(name, build) if several or name not in OVER_TRAINING else _none
-        for name, build in every.items()
-    }
+    figures = {name: curves.get(name, build) for name, build in every.items()}
+    if not several:  # what would be over training is removed
+        figures |= dict.fromkeys(OVER_TRAINING & figures.keys(), lambda runs: None)
     paths, pooled = draw(figures, runs, folder), folder / "correlations.csv"
     with keeping.alone(folder):
         if len(runs) == 1:
@@ -115,26 +107,17 @@ def draw_runs(runs: dict[str, Run], folder: pathlib.Path, over: str = "step") ->
     return [*paths, pooled]
 
 
-def _none(_: dict[str, Run]) -> None:
-    """Nothing to draw."""
-
-
 def save(figure: Figure | None, folder: pathlib.Path, name: str) -> list[pathlib.Path]:
     """Write name.png, .pdf and the caption .txt, without a date; remove them where there is nothing to draw."""
-    paths = []
-    for kind, metadata in (("png", None), ("pdf", {"CreationDate": None})):
-        path = folder / f"{name}.{kind}"
-        if figure is None:
+    paths = [folder / f"{name}.{kind}" for kind in ("png", "pdf", "txt")]
+    if figure is None:
+        for path in paths:
             files.remove(path)
-            continue
+        return []
+    for path, metadata in zip(paths, (None, {"CreationDate": None}), strict=False):
         content = io.BytesIO()
-        figure.savefig(content, format=kind, metadata=metadata)
+        figure.savefig(content, format=path.suffix[1:], metadata=metadata)
         figure.set_layout_engine("none")  # laid out once, by the first: both files have the same geometry
         files.write(path, content.getvalue())
-        paths.append(path)
-    caption = folder / f"{name}.txt"
-    if figure is None:
-        files.remove(caption)
-        return []
-    files.write(caption, figure.get_label() + "\n")
-    return [*paths, caption]
+    files.write(paths[-1], figure.get_label() + "\n")
+    return paths

@@ -12,7 +12,7 @@ from matplotlib.figure import Figure
 from matplotlib.ticker import MaxNLocator
 
 from anisoscope.analysis.contrasts import TELLING
-from anisoscope.analysis.loss_matched import STEPS
+from anisoscope.analysis.loss_matched import SHARES, STEPS
 from anisoscope.analysis.primary import ROLE, ROLES
 from anisoscope.analysis.shapes import SHAPES
 from anisoscope.measurement.families import entries as families
@@ -31,18 +31,15 @@ OTHERS = {
     STEPS: ("steps to the context gain", "steps"),
 }
 CONTRASTED = (
-    "bell_blocks",
-    "growth",
-    "cosine_growth",
-    "drift_growth",
-    "expansion",
-    "compression",
-    "sharpening",
-    "sink",
+    *("bell_blocks", "growth", "cosine_growth", "drift_growth"),
+    *("expansion", "compression", "sharpening", "sink"),
 )
 CONSTANT = {name for name, schedule in SCHEDULES.items() if schedule.constant}
 ACROSS = 4  # panels of contrasts beside each other
 ROW = {"condition": 0.17, "contrast": 0.135}  # inches
+PAIR = ["setting", "before", "after", "held"]
+INTERVAL = f"{LEVEL * 100:.0f} % interval"
+OF_LEVELS = f"Bands: {INTERVAL}, not corrected. A sign turns where intervals on both sides leave 0 out."
 
 
 class Compared(NamedTuple):
@@ -153,11 +150,9 @@ def _contrasts(
     sample = _sample(changes, noise)
     style.title(figure, f"Change when one setting changes, {where}, all positions: exploratory")
     shown = f"The change of each shape (analysis/shapes.py) when one setting changes, {where}."
-    first = int((changes.get(ROLE) == ROLES[0]).sum()) if ROLE in changes else 0
-    further = (
-        f"Exploratory{f' but for {first}, which the figure primary_contrasts has' * bool(first)}. {further}".strip()
-    )
-    caption(figure, runs, shown, " ".join(filter(None, (sample, further))))
+    first = int((changes[ROLE] == ROLES[0]).sum()) if ROLE in changes else 0
+    but = f" but for {first}, which the figure primary_contrasts has" * bool(first)
+    caption(figure, runs, shown, f"{sample} Exploratory{but}. {further}".strip())
     return figure
 
 
@@ -205,9 +200,58 @@ def _sample(changes: pd.DataFrame, noise: str) -> str:
     known = np.isfinite(changes.low)
     if not known.any():
         return f"{pairs.capitalize()}; no interval."
-    words = f"{LEVEL * 100:.0f} % interval, {noise}"
     chance = f"chance alone puts {100 * (1 - LEVEL):.0f} % of them off 0"
-    many = f"not corrected for the {known.sum()} comparisons ({chance})"
-    return f"{pairs.capitalize()}. Bars: {words}, {many}. Filled: 0 lies outside." + " Bare: no interval." * (
-        not known.all()
-    )
+    read = f"{INTERVAL}, {noise}, not corrected for the {known.sum()} comparisons ({chance})"
+    bare = "" if known.all() else " Bare: no interval."
+    return f"{pairs.capitalize()}. Bars: {read}. Filled: 0 lies outside.{bare}"
+
+
+def contrasts_by_level(compared: Compared) -> Figure | None:
+    """The curves, with the caption of their experiment."""
+    table, primary = compared.by_level, compared.primary
+    figure = None if table is None else curves_by_level(table, set() if primary is None else {*primary["quantity"]})
+    if figure is not None:
+        shares = ", ".join(f"{100 * share:g}" for share in SHARES)
+        shown = f"Loss-matched contrasts at {shares} % of the gain that all runs of the contrast reach."
+        caption(figure, compared.runs, shown, OF_LEVELS)
+    return figure
+
+
+def curves_by_level(table: pd.DataFrame, asked: set[str]) -> Figure | None:
+    """A panel per quantity that is asked for, a curve per contrast over the context gain at which it is read."""
+    table = table[(table["positions"] == "all") & np.isfinite(table["change"].astype(float))]
+    quantities = [name for name in dict.fromkeys(table["quantity"]) if name in (asked or CONTRASTED)]
+    if not quantities:
+        return None
+    pairs = list(dict.fromkeys(table[PAIR].itertuples(index=False, name=None)))
+    columns, deep = min(ACROSS, len(quantities)), -(-len(quantities) // ACROSS)
+    figure = style.new(style.PAGE, 0.9 + 1.6 * deep)
+    strip, axes = style.below_a_strip(figure, deep, columns, 1.6)
+    for ax, quantity in zip(axes.flat, quantities, strict=False):
+        for number, pair in enumerate(pairs):
+            alike = (table[["quantity", *PAIR]] == pd.Series((quantity, *pair), ["quantity", *PAIR])).all(axis=1)
+            own, color = table[alike].sort_values("level"), style.OKABE_ITO[number % len(style.OKABE_ITO)]
+            ax.plot(own["level"], own["change"], "o-", color=color, linewidth=1.1, markersize=3, label=words(pair))
+            ax.fill_between(own["level"], own["low"], own["high"], color=color, alpha=0.15, linewidth=0)
+        ax.axhline(0, color="0.5", linewidth=0.8, zorder=1)
+        ax.set_title(named(quantity), fontsize=style.SMALL)
+    for ax in axes.flat[: len(quantities)][-columns:]:  # the lowest of each column
+        ax.set_xlabel("context gain (bits)", fontsize=style.SMALL)
+    for ax in axes.flat[len(quantities) :]:
+        ax.set_axis_off()
+    strip.legend(*style.entries(axes.flat), loc="center", ncols=min(len(pairs), 2))
+    turned, of = turning(table, quantities), f"of {len(pairs) * len(quantities)} contrasts"
+    which = f" ({named(turned[0])})" if len(turned) == 1 else ""
+    style.title(figure, f"{len(turned)} {of}{which} change{'s' * (len(turned) == 1)} sign with the context gain")
+    return figure
+
+
+def turning(table: pd.DataFrame, quantities: list[str]) -> list[str]:
+    """Quantities of contrasts with an interval above 0 at one level and one below it at another."""
+    groups = table[table["quantity"].isin(quantities)].groupby(["quantity", *PAIR])
+    return [name for (name, *_), own in groups if (own["low"] > 0).any() and (own["high"] < 0).any()]
+
+
+def words(pair: tuple[str, ...]) -> str:
+    _, before, after, held = pair
+    return f"{before} → {after}" + f" ({held})" * bool(held)

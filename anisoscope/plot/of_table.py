@@ -1,6 +1,6 @@
 """One table, on axes of the user's own."""
 
-from typing import Any
+from typing import Any, TypeVar
 
 import matplotlib.pyplot as plt
 import numpy as np
@@ -12,8 +12,10 @@ from matplotlib.ticker import MaxNLocator
 from anisoscope.measurement.tables.earlier import of_before
 from anisoscope.measurement.tables.frame import chosen, whole
 from anisoscope.plot import dimension_by_scale, rulers, style
+from anisoscope.plot.run import ENDS
 
 DIMS = ("layer", "block")  # over which a profile is drawn
+Table = TypeVar("Table", xr.Dataset, xr.DataArray)
 DIRECTIONS = ("rankme", "effective_rank", "participation_ratio", "stable_rank")  # how many carry the variance
 
 
@@ -55,7 +57,7 @@ def profile(
     x = np.arange(values.sizes[along])
     for i in range(lines.sizes["line"]):
         of_line = lines.isel(line=i)
-        mean, low, high = (of_line.sel(statistic=end).values for end in ("mean", "low", "high"))
+        mean, low, high = (of_line.sel(statistic=end).values for end in ENDS)
         name = label or ", ".join(f"{dim} {of_line[dim].item()}" for dim in others) or None
         (drawn,) = ax.plot(x, mean, marker="o", markersize=4, label=name)
         _interval(ax, x, low, high, drawn.get_color())
@@ -101,9 +103,10 @@ def over_training(
         why = f"the dimensions {', '.join(values.dims)}; step, and layer or block, can be drawn"
         raise ValueError(f"{quantity} has {why}")
     ax = plt.subplots(layout="constrained")[1] if ax is None else ax
-    lines, colours = _shaded(values, along)
-    for place, line in enumerate(lines):
-        curve = [line.sel(statistic=end).values for end in ("mean", "low", "high")]
+    values, along = (values, along) if along else (values.expand_dims("layer"), "layer")
+    colours = rulers.layer_colours(values.sizes[along])
+    for place in range(values.sizes[along]):
+        curve = [values.isel({along: place}).sel(statistic=end).values for end in ENDS]
         look = {"color": colours.to_rgba(place), "marker": "o", "markersize": 3}
         style.banded(ax, table.step.values, *curve, **look, label=label)
     rulers.step_axis(ax, int(table.step.values.max()))
@@ -137,8 +140,8 @@ def spectrum(table: xr.Dataset, *, positions: str = "all", step: int | None = No
     ax = plt.subplots()[1] if ax is None else ax
     for name, look in style.inks(there).items():
         values = chosen(table, name, None, {"positions": positions, "step": step})
-        values = values if "layer" in values.dims else values.drop_vars("layer", errors="ignore").expand_dims("layer")
-        mean, low, high = (values.sel(statistic=end).values for end in ("mean", "low", "high"))
+        values = _with_layers(values)
+        mean, low, high = (values.sel(statistic=end).values for end in ENDS)
         ax.plot(x := np.arange(len(mean)), mean, **look, markersize=4, label=values.long_name)
         _interval(ax, x, low, high, look["color"])
     rulers.logarithmic(ax.yaxis)
@@ -167,7 +170,7 @@ def scales(table: xr.Dataset, *, positions: str = "all", step: int | None = None
         ValueError: the table has no dimensions by scale, set of positions, or step; in one line.
     """
     full, names = whole(table)
-    full = full if "layer" in full.dims else full.drop_vars("layer", errors="ignore").expand_dims(layer=[0])
+    full = _with_layers(full)
     if "gride" not in full:
         raise ValueError("the table has no gride: measure the family scale")
     chosen(full, "gride", None, {"positions": positions, "step": step})
@@ -194,9 +197,13 @@ def _interval(ax: Axes, x: np.ndarray, low: np.ndarray, high: np.ndarray, color:
         ax.fill_between(x, low, high, color=color, alpha=0.2, linewidth=0)
 
 
+def _with_layers(table: Table) -> Table:
+    """Of one layer alone too a dimension."""
+    return table if "layer" in table.dims else table.drop_vars("layer", errors="ignore").expand_dims(layer=[0])
+
+
 def _words(table: xr.Dataset, quantity: str, null: str | None) -> str:
-    about = table[quantity].attrs
-    what = style.label(about.get("long_name", quantity), about.get("units", ""), about.get("symbol", ""))
+    what = style.words(table[quantity])
     return what if null is None else f"{what},\nexcess over {null}"
 
 
@@ -213,20 +220,12 @@ def _depth_axis(ax: Axes, depth: xr.DataArray) -> None:
     ax.set_xlabel(str(depth.name))
 
 
-def _shaded(values: xr.DataArray, along: str | None) -> tuple[list[xr.DataArray], ScalarMappable]:
-    """A line for each layer or block, and its colour by place."""
-    lines = [values] if along is None else [values.isel({along: place}) for place in range(values.sizes[along])]
-    return lines, rulers.layer_colours(len(lines))
-
-
-def _explain_colours(
-    ax: Axes, colours: ScalarMappable, values: xr.DataArray, along: str | None, label: str | None
-) -> None:
+def _explain_colours(ax: Axes, colours: ScalarMappable, values: xr.DataArray, along: str, label: str | None) -> None:
     """Which layer is which colour; one layer alone is told by its label, if it has one."""
-    count = 1 if along is None else values.sizes[along]
+    count = values.sizes[along]
     if count > 1:
         names = [str(name) for name in values[along].values]
         ticks = range(0, count, -(-count // 8))
-        rulers.bar(ax.figure, colours, np.array([ax]), str(along), ticks, [names[tick] for tick in ticks])
+        rulers.bar(ax.figure, colours, np.array([ax]), along, ticks, [names[tick] for tick in ticks])
     elif label:
         ax.legend()

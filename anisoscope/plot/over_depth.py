@@ -1,10 +1,12 @@
 """Figures over the depth of a network: anisotropy, what carries it, and what of a value a null model has too."""
 
 import numpy as np
+import xarray as xr
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.ticker import MaxNLocator
 
+from anisoscope.data.frequency import BINS
 from anisoscope.measurement.families.entries import nulls_of
 from anisoscope.measurement.tables.excess import nulls_in
 from anisoscope.plot import rulers, style
@@ -27,6 +29,14 @@ from anisoscope.plot.run import (
 LARGEST = "\n(largest eigenvalue's share)"
 EXCESS = ("anisotropy", "effective_rank", "twonn", "mean_cosine")
 HEIGHT = 1.3  # inches of a row of excess
+OF_HOOKS = {  # the quantity, and in the words of a panel
+    "anisotropy": "anisotropy",
+    "effective_rank": "effective rank",
+    "mean_cosine": "mean cosine",
+    "twonn": "dimension (TwoNN)",
+}
+CORRELATION, DISTANCE = "frequency_correlation", "centroid_distance_by_frequency"
+SINGLE = 1  # characters of a type
 
 
 def anisotropy_profile(runs: dict[str, Run]) -> Figure | None:
@@ -113,10 +123,8 @@ def outlier_coordinates(runs: dict[str, Run]) -> Figure | None:
     axes[1, 0].set_ylabel("anisotropy without them\n(dotted: with them)")
     style.title(figure, f"Coordinates of largest variance{at_last(runs)}, all positions")
     style.legend(axes)
-    shown = (
-        "Above, how much of the variance lies in the coordinates that have most of it; below, the anisotropy without"
-    )
-    shown += " them."
+    above = "Above, how much of the variance lies in the coordinates that have most of it"
+    shown = f"{above}; below, the anisotropy without them."
     caption(figure, runs, shown, bands(runs, "coordinate_share", "anisotropy_left_out"))
     return figure
 
@@ -155,6 +163,84 @@ def excess_over_nulls(runs: dict[str, Run]) -> Figure | None:
     further = ["A Gaussian cloud of the same spectrum differs in its dimension alone."] * ("gaussian" in models)
     caption(figure, runs, shown, bands(runs, *names), further)
     return figure
+
+
+def hook_points(runs: dict[str, Run]) -> Figure | None:
+    """Where in a block does the shape arise? Outputs of attention and the MLP beside the residual stream."""
+    runs = {label: run for label, run in runs.items() if run.hook_points}
+    tables = {label: {"residual_stream": run.results} | run.hook_points for label, run in runs.items()}
+    every = [table for hook_points in tables.values() for table in hook_points.values()]
+    names = [name for name in OF_HOOKS if every and all(name in table for table in every)]
+    if not names:
+        return None
+    looks = style.inks(dict.fromkeys(name for hook_points in tables.values() for name in hook_points))
+    figure = style.new(style.PAGE, 0.7 + 1.7 * len(runs))
+    grid = figure.subplots(len(runs), len(names), sharex=True, squeeze=False)
+    for row, (label, hook_points) in zip(grid, tables.items(), strict=True):
+        for ax, name in zip(row, names, strict=True):
+            for point, table in hook_points.items():
+                last, label_of_point = table.isel(step=-1).sel(positions="all"), point.replace("_", " ")
+                style.banded(ax, last.layer.values, *interval(last, name), label=label_of_point, **looks[point])
+            rulers.fit([ax], zero=True)
+            ax.xaxis.set_major_locator(MaxNLocator(integer=True))
+        if len(runs) > 1:
+            row[0].set_ylabel(label)
+    for ax, name in zip(grid[0], names, strict=True):
+        ax.set_title(OF_HOOKS[name], fontsize=style.SMALL)
+    for ax in grid[-1]:
+        ax.set_xlabel("layer")
+    style.title(figure, f"Residual stream, and what is added to it{at_last(runs)}, all positions")
+    style.legend(grid)
+    shown = (
+        "The residual stream after every block; what attention and the feed-forward layer add to it, before "
+        "it is added; and the values of all heads side by side. Each is a cloud of the same positions. "
+        "Layer 0 is the embedding."
+    )
+    caption(figure, runs, shown, bands({str(n): Run(table, []) for n, table in enumerate(every)}, *names))
+    return figure
+
+
+def distance_by_frequency(runs: dict[str, Run]) -> Figure | None:
+    """Do points of frequent characters lie nearer to the centroid of their character? (Revisiting Anisotropy)
+
+    Last checkpoint: the correlation over layers, and the distance by quarter of frequency in the last layer.
+    """
+    looks, runs = style.inks(runs), holding(runs, CORRELATION, DISTANCE)
+    if not runs:
+        return None
+    figure = style.new(style.PAGE, 2.6)
+    left, right = figure.subplots(1, 2, squeeze=False)[0]
+    for label, run in runs.items():
+        last = run.results.isel(step=-1).sel(positions="all")
+        _correlation(left, last, label, looks[label])
+        there = last.isel(layer=-1)
+        whole, mean = interval(there, "centroid_distance", ngram=SINGLE)[0], interval(there, DISTANCE)[0]
+        right.plot(np.arange(len(BINS)), mean / whole, label=label, **looks[label])
+    left.axhline(0, color="0.6", linewidth=0.6, zorder=1)
+    left.set(xlabel=layers(runs, rulers.LAYER), ylabel="correlation of log frequency\nand distance")
+    left.xaxis.set_major_locator(MaxNLocator(integer=True))
+    right.set(xlabel="quarter of the text, by its characters' frequency", ylabel="distance over that\nof all points")
+    right.set_xticks(range(len(BINS)), [words.replace(" quarter", "").replace(" ", "\n") for words in BINS])
+    rulers.fit([right])
+    style.title(figure, f"Frequency and distance to the centroid of the own character{at_last(runs)}")
+    style.legend(np.array([left, right]))
+    shown = (
+        "Distance of each point to the mean of the other points of its character. Left: its correlation with the log "
+        "frequency of the character, over points; dashed: of a Gaussian cloud of the same spectrum, which is below 0 "
+        "since centroids of few points lie farther off. Right: mean distance in each quarter of the text, from the "
+        "least frequent characters to the most frequent, in the last layer, over the mean of all points there."
+    )
+    caption(figure, runs, shown, f"{bands(runs, CORRELATION)} Right: means alone.".strip())
+    return figure
+
+
+def _correlation(ax: Axes, last: xr.Dataset, label: str, look: dict[str, str]) -> None:
+    mean, low, high = interval(last, CORRELATION, ngram=SINGLE)
+    style.banded(ax, last.layer.values, mean, low, high, label=label, **look)
+    if "gaussian" in nulls_in(last):
+        null = mean - interval(last, CORRELATION, "gaussian", ngram=SINGLE)[0]
+        if np.isfinite(null).any():
+            ax.plot(last.layer.values, null, color=look["color"], linestyle="--", linewidth=0.9)
 
 
 def _ground(ax: Axes, none: str) -> None:

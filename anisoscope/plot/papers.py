@@ -77,9 +77,8 @@ def cosine_and_drift(models: dict[str, Model]) -> Figure | None:
         return None
     kinds = list(dict.fromkeys(models[label].modality for label in runs))
     members = {kind: [label for label in runs if models[label].modality == kind] for kind in kinds}
-    table = modalities.correlations(
-        {label: run.results for label, run in runs.items()}, {label: models[label].modality for label in runs}
-    )
+    tables = {label: run.results for label, run in runs.items()}
+    table = modalities.correlations(tables, {label: models[label].modality for label in runs})
     heights = [max(LEAST, 0.5 + OF_NAME * len(own)) for own in members.values()]
     figure = style.new(style.PAGE, 0.9 + sum(heights))
     axes = figure.subplots(len(kinds), 2, sharex="col", sharey=True, squeeze=False, height_ratios=heights)

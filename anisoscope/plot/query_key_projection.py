@@ -58,10 +58,8 @@ def build(runs: dict[str, Run]) -> Figure | None:
     words = f"Queries and keys of {which} on the axes of their common SVD"
     omitted = f", {len(rows)} of {len(places)} runs" if len(rows) < len(places) else ""
     style.title(figure, f"{words}{omitted}")
-    shares = (
-        "Percentages are shares of the squared lengths: of an axis over all steps, in the corner of both at that step."
-    )
-    caption(figure, runs, "Queries and keys at several checkpoints, in one plane for each row.", shares)
+    shares = "Percentages are shares of the squared lengths: of an axis over all steps, in the corner of both at that"
+    caption(figure, runs, "Queries and keys at several checkpoints, in one plane for each row.", f"{shares} step.")
     return figure
 
 

@@ -100,20 +100,13 @@ def block_colours(blocks: int) -> ScalarMappable:
     return ScalarMappable(BoundaryNorm(np.arange(blocks + 1) + 0.5, 256), shades())
 
 
-def block_bar(figure: Figure, colours: ScalarMappable, axes: np.ndarray) -> None:
-    _patch_bar(figure, colours, axes, "block")
-
-
 def layer_colours(layers: int) -> ScalarMappable:
     """Layers 0 (the embedding) .. N - 1 as colours, one flat patch each."""
     return ScalarMappable(BoundaryNorm(np.arange(layers + 1) - 0.5, 256), shades())
 
 
-def layer_bar(figure: Figure, colours: ScalarMappable, axes: np.ndarray, words: str = LAYER) -> None:
-    _patch_bar(figure, colours, axes, words)
-
-
-def _patch_bar(figure: Figure, colours: ScalarMappable, axes: np.ndarray, words: str) -> None:
+def patch_bar(figure: Figure, colours: ScalarMappable, axes: np.ndarray, words: str = LAYER) -> None:
+    """Layers, or what `words` says, by their numbers; of many some."""
     patches = (colours.norm.boundaries[:-1] + 0.5).astype(int).tolist()
     ticks = patches[:: math.ceil(len(patches) / 8)]
     bar(figure, colours, axes, words, ticks, [str(tick) for tick in ticks])

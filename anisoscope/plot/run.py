@@ -44,8 +44,7 @@ def holding(runs: dict[str, Run], *variables: str) -> dict[str, Run]:
 
 def words(runs: dict[str, Run], variable: str) -> str:
     """The variable's name, and its symbol or unit, for an axis: from its own attributes."""
-    attrs = next(iter(runs.values())).results[variable].attrs
-    return style.label(attrs["long_name"], attrs["units"], attrs.get("symbol", ""))
+    return style.words(next(iter(runs.values())).results[variable])
 
 
 def interval(results: xr.Dataset, name: str, null: str = "", **where: Any) -> Curve:

@@ -16,14 +16,9 @@ from anisoscope.plot.provenance import seeds_in_words
 from anisoscope.plot.run import ENDS, Run
 from anisoscope.training.watch import BLOCKS, LAYERS
 
-AVERAGED = (
-    "bits_per_character",
-    "context_free_bits",
-    "context_gain",
-    "mask_bits",
-    *LAYERS,
-    *BLOCKS,
-)  # of what a line says
+# Of what a line says.
+AVERAGED = ("bits_per_character", "context_free_bits", "context_gain", "mask_bits", *LAYERS, *BLOCKS)
+CONCAT = {"dim": "seed", "join": "inner"}
 
 
 def over_seeds(runs: dict[str, Run]) -> dict[str, Run]:
@@ -50,21 +45,16 @@ def _together(members: list[Run]) -> Run:
     names = [name for value in values for name in (value, excess_name(value)) if name in shared]
     ends = [name for name in ("plateau_first", "plateau_last") if name in shared]
     parts = [run.results[[*names, *ends]] for run in members]
-    joined = xr.concat(parts, "seed", join="inner", data_vars="all", combine_attrs="override")
+    joined = xr.concat(parts, **CONCAT, data_vars="all", combine_attrs="override")
     values, of_heads = joined[names], [name for name in names if "head" in joined[name].dims]
     means = values.sel(statistic="mean", drop=True)
     table = _range(means.drop_vars(of_heads)).assign({name: joined[name] for name in of_heads})
     learned = [name for name, _ in OF_LINE.values() if name in shared]
-    table = table.assign(
-        xr.concat([run.results[learned] for run in members], "seed", join="inner").mean(
-            "seed", skipna=False, keep_attrs=True
-        )
-    )
+    scores = xr.concat([run.results[learned] for run in members], **CONCAT)
+    table = table.assign(scores.mean("seed", skipna=False, keep_attrs=True))
     if ends:  # the scales that every seed has on its plateau
-        first, last = (
-            joined["plateau_first"].max("seed", skipna=False),
-            joined["plateau_last"].min("seed", skipna=False),
-        )
+        first = joined["plateau_first"].max("seed", skipna=False)
+        last = joined["plateau_last"].min("seed", skipna=False)
         table = table.assign(plateau_first=first.where(first <= last), plateau_last=last.where(first <= last))
     pairs = [tables.seeds(run.results) for run in members]
     attrs = joined.attrs | {"seeds": f"{seeds_in_words(pairs)} together"}
@@ -76,7 +66,7 @@ def _tangents(tables: list[xr.Dataset | None], seeds: str) -> xr.Dataset | None:
     """Means over seeds and their range; of random subspaces the least and the greatest of all seeds."""
     if any(table is None for table in tables):
         return None
-    joined = xr.concat(tables, "seed", join="inner", data_vars="all", combine_attrs="override")
+    joined = xr.concat(tables, **CONCAT, data_vars="all", combine_attrs="override")
     labels, arrays = xr.DataArray(list(ENDS), dims="statistic", name="statistic"), {}
     for name, values in joined.items():
         if "statistic" not in values.dims:
@@ -108,16 +98,11 @@ def _logs(members: list[Run]) -> list[dict[str, Any]]:
     for number, run in enumerate(members):
         for line in run.log:  # of a step that was run twice the later line counts
             lines[line["step"], line["kind"]][number] = line
-    return [
-        {"step": step, "kind": kind} | {name: _mean(by_member, name) for name in AVERAGED if _all_have(by_member, name)}
-        for (step, kind), by_member in sorted(lines.items())
-        if len(by_member) == len(members)
-    ]
-
-
-def _all_have(lines: dict[int, dict[str, Any]], name: str) -> bool:
-    return all(name in line for line in lines.values())
-
-
-def _mean(lines: dict[int, dict[str, Any]], name: str) -> float | list[float]:
-    return np.mean([line[name] for line in lines.values()], axis=0).tolist()
+    averaged = []
+    for (step, kind), by_member in sorted(lines.items()):
+        said = by_member.values()
+        if len(said) == len(members):
+            names = [name for name in AVERAGED if all(name in line for line in said)]
+            means = {name: np.mean([line[name] for line in said], axis=0).tolist() for name in names}
+            averaged.append({"step": step, "kind": kind} | means)
+    return averaged

@@ -9,6 +9,7 @@ from typing import Any
 
 import matplotlib.style
 import numpy as np
+import xarray as xr
 from matplotlib.axes import Axes
 from matplotlib.collections import Collection
 from matplotlib.colors import Colormap, LinearSegmentedColormap
@@ -81,6 +82,12 @@ def label(long_name: str, units: str, symbol: str = "") -> str:
     if symbol:
         return f"{long_name} {symbol}"
     return long_name if units in ("", "1") else f"{long_name} ({units})"
+
+
+def words(values: xr.DataArray) -> str:
+    """The label of a variable of a table, from its attributes."""
+    about = values.attrs
+    return label(about.get("long_name", str(values.name)), about.get("units", ""), about.get("symbol", ""))
 
 
 def title(figure: Figure, what: str) -> None:

@@ -1,6 +1,7 @@
 """Figures of activation subspaces: gradient energy beside controls and activations, by frequency, and of updates."""
 
 from collections.abc import Callable, Iterable
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -13,7 +14,7 @@ from matplotlib.ticker import MaxNLocator
 from anisoscope.measurement.intervals import LEVEL
 from anisoscope.plot import rulers, style
 from anisoscope.plot.provenance import caption
-from anisoscope.plot.run import ENDS, Run, last_step
+from anisoscope.plot.run import Run, interval, last_step
 from anisoscope.tangents.written import WRITING
 
 MOST = 5  # panels beside each other
@@ -51,9 +52,13 @@ def each(words: Iterable[str]) -> str:
     return " or ".join(dict.fromkeys(words))
 
 
+def has(table: xr.Dataset, fit: str) -> bool:
+    return bool(table["energy"].sel(fit=fit).notnull().any())
+
+
 def drawn_fit(table: xr.Dataset) -> str:
     """Early subspaces; where there are none, as of a model without revisions, those fitted at the checkpoint itself."""
-    return "early" if table["energy"].sel(fit="early").notnull().any() else "here"
+    return "early" if has(table, "early") else "here"
 
 
 def in_subspaces(runs: dict[str, Run]) -> str:
@@ -77,10 +82,6 @@ def layers_of(table: xr.Dataset) -> list[int]:
     """All, or some of them, the first and the last among them."""
     every = table.layer.values
     return every[np.unique(np.linspace(0, len(every) - 1, min(MOST, len(every))).round().astype(int))].tolist()
-
-
-def ends(values: xr.DataArray, **where: Any) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    return tuple(values.sel(statistic=end, **where).values for end in ENDS)
 
 
 def grid(
@@ -124,7 +125,7 @@ def grid(
         handles, names = style.entries(axes.flat)
         strip.legend(handles, names, loc="center", ncols=len(names))
     else:
-        rulers.layer_bar(figure, layers, axes)
+        rulers.patch_bar(figure, layers, axes)
     return figure
 
 
@@ -132,47 +133,39 @@ def by_layer(table: xr.Dataset) -> dict[str, dict[str, int]]:
     """A panel each, or all in one that is over layers."""
     if axis(table) == "layer":
         return {"": {}}
-    words = {0: "layer 0 (embedding)"}
-    return {words.get(layer, f"layer {layer}"): {"layer": layer} for layer in layers_of(table)}
+    return {f"layer {layer}" if layer else "layer 0 (embedding)": {"layer": layer} for layer in layers_of(table)}
 
 
 def against_controls(ax: Axes, table: xr.Dataset, names: dict[str, str], at: dict[str, int]) -> None:
     """Random subspaces as grey bands from the least to the greatest."""
     x = table[axis(table)].values
     for (name, label), shade in zip(names.items(), ("0.6", "#E69F00"), strict=False):
-        mean, low, high = ends(table[name], fit=drawn_fit(table), **at)
+        mean, low, high = interval(table, name, fit=drawn_fit(table), **at)
         ax.fill_between(x, low, high, color=shade, alpha=0.35, linewidth=0, label=label)
         ax.plot(x, mean, color=shade, linewidth=0.8)
 
 
 def line(ax: Axes, table: xr.Dataset, name: str, label: str, look: dict[str, Any], **where: Any) -> None:
-    where = {"fit": drawn_fit(table)} | where
-    values = ends(table[name], **where)
-    style.banded(ax, table[axis(table)].values, *values, label=label, **{"linewidth": 1.2} | look)
+    curve = interval(table, name, **{"fit": drawn_fit(table)} | where)
+    style.banded(ax, table[axis(table)].values, *curve, label=label, linewidth=1.2, **look)
 
 
-def energy(runs: dict[str, Run]) -> Figure | None:
+def energy(runs: dict[str, Run]) -> Figure:
     """Does the gradient stay in the early tangent space, more than random directions and more than the activations?"""
-    if not (runs := chosen(runs)):
-        return None
 
     def draw(ax: Axes, table: xr.Dataset, at: dict[str, int]) -> None:
         against_controls(ax, table, {"control_energy": "e of random subspaces"}, at)
         line(ax, table, "variance", "v: variance of the activations", look(1, linestyle="--"), **at)
         line(ax, table, "energy", "e: gradient energy", look(0), **at)
 
-    figure = grid(runs, by_layer, draw)
-    style.title(figure, f"Gradient energy and variance in {in_subspaces(runs)} ({subspace(runs)})")
+    title = f"Gradient energy and variance in {in_subspaces(runs)}"
     shown = f"Share of |G|² (e) and of the activations' variance (v) in {in_subspaces(runs)}."
-    write_title(figure, runs, shown, f"{CONTROLS}.")
-    return figure
+    return write_title(grid(runs, by_layer, draw), runs, title, shown, f"{CONTROLS}.")
 
 
-def excess(runs: dict[str, Run]) -> Figure | None:
+def excess(runs: dict[str, Run]) -> Figure:
     """What is left when what the activations explain by themselves is taken off?"""
-    if not (runs := chosen(runs)):
-        return None
-    known = {fit: words for fit, words in FITS.items() if any(has(run, fit) for run in runs.values())}
+    known = {fit: words for fit, words in FITS.items() if any(has(run.results, fit) for run in runs.values())}
     colours = rulers.layer_colours(max(run.results.sizes["layer"] for run in runs.values()))
 
     def draw(ax: Axes, table: xr.Dataset, fit: str) -> None:
@@ -184,38 +177,26 @@ def excess(runs: dict[str, Run]) -> Figure | None:
             line(ax, table, "excess", "", {"color": colours.to_rgba(layer)}, fit=fit, layer=layer)
 
     panels = {style.wrap(words, 1.2, style.SMALL) if len(known) > 1 else words: fit for fit, words in known.items()}
-    figure = grid(runs, lambda _: panels, draw, None if over_depth(runs) else colours)
-    style.title(figure, f"e − v: gradient energy less variance in activation subspaces ({subspace(runs)})")
+    title = "e − v: gradient energy less variance in activation subspaces"
     shown = "e − v of subspaces by what they were fitted to; 0 where the gradient follows the covariance."
-    write_title(figure, runs, shown)
-    return figure
+    return write_title(grid(runs, lambda _: panels, draw, None if over_depth(runs) else colours), runs, title, shown)
 
 
-def has(run: Run, fit: str) -> bool:
-    return bool(run.results["energy"].sel(fit=fit).notnull().any())
-
-
-def frequency(runs: dict[str, Run]) -> Figure | None:
+def frequency(runs: dict[str, Run]) -> Figure:
     """Are gradients of frequent characters more tangential?"""
-    if not (runs := chosen(runs)):
-        return None
     colours = style.shades()(np.linspace(0, 1, 4))
 
     def draw(ax: Axes, table: xr.Dataset, at: dict[str, int]) -> None:
         for colour, name in zip(colours, table.bin.values, strict=True):
             line(ax, table, "enrichment_in_bin", name, {"color": tuple(colour)}, bin=name, **at)
 
-    figure = grid(runs, by_layer, draw)
-    style.title(figure, f"Tangent enrichment e / v by frequency of the {types(runs)} ({subspace(runs)})")
+    title = f"Tangent enrichment e / v by frequency of the {types(runs)}"
     shown = f"e / v of the positions whose {types(runs)} lies in each quarter of the text by log frequency."
-    write_title(figure, runs, shown)
-    return figure
+    return write_title(grid(runs, by_layer, draw), runs, title, shown)
 
 
-def isoscore(runs: dict[str, Run]) -> Figure | None:
+def isoscore(runs: dict[str, Run]) -> Figure:
     """Does the subspace carry the gradient's anisotropy, beyond what its energy alone does?"""
-    if not (runs := chosen(runs)):
-        return None
     controls = {
         "isoscore_gain_normal": "without random subspaces",
         "isoscore_gain_equal_energy": "without random subspaces of equal energy",
@@ -225,17 +206,14 @@ def isoscore(runs: dict[str, Run]) -> Figure | None:
         against_controls(ax, table, controls, at)
         line(ax, table, "isoscore_gain", "without the subspace", look(0), **at)
 
-    figure = grid(runs, by_layer, draw)
-    style.title(figure, f"Gain of the gradient's IsoScore* when a subspace is removed ({subspace(runs)})")
+    title = "Gain of the gradient's IsoScore* when a subspace is removed"
     shown = "IsoScore* of gradients in the D − k dimensions of a subspace's complement, less that of all gradients."
-    write_title(figure, runs, shown, f"{CONTROLS.replace('Grey', 'Grey and orange')}.")
-    return figure
+    both = f"{CONTROLS.replace('Grey', 'Grey and orange')}."
+    return write_title(grid(runs, by_layer, draw), runs, title, shown, both)
 
 
-def updates(runs: dict[str, Run]) -> Figure | None:
+def updates(runs: dict[str, Run]) -> Figure:
     """Do parameters move along the tangent space that their gradients lie in?"""
-    if not (runs := chosen(runs)):
-        return None
     words = {"gradient": "weight gradient", "step": "one update", "between": "since last checkpoint"}
 
     def draw(ax: Axes, table: xr.Dataset, matrix: str) -> None:
@@ -246,31 +224,31 @@ def updates(runs: dict[str, Run]) -> Figure | None:
         for number, (of, label) in enumerate(words.items()):
             values = table.matrix_energy.sel(of=of, matrix=matrix, fit=fit, **at).values
             if np.isfinite(values).any():
-                ax.plot(x, values, label=label, markersize=2.5, **look(number, marker=True))
+                ax.plot(x, values, label=label, markersize=2.5, **look(number, marker=style.MARKERS[number]))
         ax.plot(x, table.variance.sel(statistic="mean", fit=fit, **at), **look(6, ":"), label="v")
         isotropic = int(table["rank"]) / int(table.attrs["width"])
         ax.axhline(isotropic, color="0.5", linewidth=0.8, label="rank / width")
 
-    block = "" if over_depth(runs) else ", a middle block"
+    block, what = ("", "") if over_depth(runs) else (", a middle block", " and updates")
     titles = {"token table": "embedding", f"into attention{block}": "attention", "into its MLP": "mlp"}
     titles |= {"out of its attention": "attention_out", "out of its MLP": "mlp_out"}
     figure = grid(runs, lambda _: {style.wrap(words, 1.15, style.SMALL): name for words, name in titles.items()}, draw)
-    what = "gradients" if over_depth(runs) else "gradients and updates"
-    style.title(figure, f"Energy of {what} in {in_subspaces(runs)} ({subspace(runs)})")
     shown = (
         f"Share of each matrix's input side in {in_subspaces(runs)} of the layer it reads, or of the output side in "
         "that of the layer it writes to; v: of that layer's activations."
     )
-    write_title(figure, runs, shown, banded=False)
-    return figure
+    return write_title(figure, runs, f"Energy of gradients{what} in {in_subspaces(runs)}", shown, banded=False)
 
 
-def look(number: int, linestyle: str = "-", marker: bool = False) -> dict[str, Any]:
-    marked = {"marker": style.MARKERS[number]} if marker else {}
-    return {"color": style.OKABE_ITO[number], "linestyle": linestyle} | marked
+def look(number: int, linestyle: str = "-", **further: Any) -> dict[str, Any]:
+    return {"color": style.OKABE_ITO[number], "linestyle": linestyle} | further
 
 
-def write_title(figure: Figure, runs: dict[str, Run], shown: str, controls: str = "", banded: bool = True) -> None:
+def write_title(
+    figure: Figure, runs: dict[str, Run], title: str, shown: str, controls: str = "", banded: bool = True
+) -> Figure:
+    """The title, with the subspaces, and the caption; the figure itself is returned."""
+    style.title(figure, f"{title} ({subspace(runs)})")
     about = [run.results.attrs for run in runs.values()]
     ways = {
         "range of seeds" if "seeds" in run.results.attrs else f"{LEVEL * 100:.0f} % interval, windows resampled"
@@ -281,13 +259,16 @@ def write_title(figure: Figure, runs: dict[str, Run], shown: str, controls: str 
     windows = f"Positions: {positions}; windows: {windows}."
     early = each(steps for one in about if (steps := one["early_steps"][1:-1]))
     further = f"{windows} {f'Early: steps {early}.' if early else 'There are no early subspaces.'}"
-    caption(figure, runs, f"{shown} {RECONSTRUCTED}", " ".join(filter(None, (bands, controls))), [further])
+    caption(figure, runs, f"{shown} {RECONSTRUCTED}", f"{bands} {controls}".strip(), [further])
+    return figure
+
+
+def of_chosen(build: Callable[[dict[str, Run]], Figure], runs: dict[str, Run]) -> Figure | None:
+    """The figure of the runs that have tables of tangents, if any."""
+    runs = chosen(runs)
+    return build(runs) if runs else None
 
 
 FIGURES = {
-    "tangent_energy": energy,
-    "tangent_excess": excess,
-    "tangent_frequency": frequency,
-    "tangent_isoscore": isoscore,
-    "tangent_updates": updates,
+    f"tangent_{build.__name__}": partial(of_chosen, build) for build in (energy, excess, frequency, isoscore, updates)
 }

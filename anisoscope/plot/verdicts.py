@@ -62,9 +62,8 @@ def forest(table: pd.DataFrame) -> Figure:
     sizes = table[["change", "low", "high"]].abs().div(table["margin"], axis=0).max(axis=None)
     widest = max(3.0, float(np.nan_to_num(sizes)))
     ax.set_xlim(-1.3 * widest, 1.3 * widest)
-    marks = [tick for tick in (1, 3, 10, 30) if tick < 1.3 * widest]
-    ax.set_xticks([*(-tick for tick in reversed(marks)), 0, *marks])
-    ax.set_xticklabels([f"{tick:g}".replace("-", "−") for tick in ax.get_xticks()])
+    marks = [tick for tick in (-30, -10, -3, -1, 0, 1, 3, 10, 30) if abs(tick) < 1.3 * widest]
+    ax.set_xticks(marks, [f"{tick:g}".replace("-", "−") for tick in marks])
     ax.minorticks_off()
     what = quantity(table["quantity"].iloc[0]) if alone else "change"
     ax.set_xlabel(f"{what}, in units of the margin that counts as none (shaded)", fontsize=style.SMALL)
@@ -76,12 +75,11 @@ def forest(table: pd.DataFrame) -> Figure:
 
 def draw(ax: Axes, row, place: int) -> None:
     """The interval, a mark that is filled where the verdict settles something, and the numbers at the right."""
-    unit = row.margin if np.isfinite(row.margin) else np.nan
-    ax.plot(np.array([row.low, row.high]) / unit, [place, place], color="0.15", linewidth=1.1)
+    ax.plot(np.array([row.low, row.high]) / row.margin, [place, place], color="0.15", linewidth=1.1)
     face = "0.15" if row.verdict in SETTLED else "white"
     marker = "s" if row.verdict == WITHIN else "o"
     look = {"color": "0.15", "markerfacecolor": face, "markersize": 4, "linestyle": "none"}
-    ax.plot(row.change / unit, place, marker=marker, label=row.verdict, **look)
+    ax.plot(row.change / row.margin, place, marker=marker, label=row.verdict, **look)
     where = {"transform": ax.get_yaxis_transform(), "va": "center", "fontsize": style.SMALL_PRINT}
     ax.text(1.02, place, f"{with_interval(row)}  {row.verdict}", **where)
 
@@ -113,7 +111,7 @@ def label(pair: tuple[str, ...], pairs: list[tuple[str, ...]]) -> str:
 def shown(table: pd.DataFrame) -> str:
     without = ", ".join(table.loc[table["verdict"] == NOTHING, "name"])
     said = f"Change from one condition to another: the {len(table)} contrasts prespecified before any number was seen."
-    return f"{said} Without value: {without}." if without else said
+    return said + f" Without value: {without}." * bool(without)
 
 
 def bars(table: pd.DataFrame) -> str:
@@ -140,16 +138,14 @@ def matrix(frame: pd.DataFrame, columns: dict[str, list[tuple[str, str]]]) -> Fi
         for x, members in enumerate(columns.values()):
             verdict, count, of = cell(frame[frame["claim"] == name], members)
             if verdict:
-                ax.add_patch(_box(x, -y, SHADES[verdict]))
+                box = Rectangle((x - 0.47, -y - 0.45), 0.94, 0.9, facecolor=SHADES[verdict], linewidth=0)
+                ax.add_patch(box)
                 ink = "0.25" if verdict == INCONCLUSIVE else "white"
                 ax.text(x, -y, f"{SYMBOLS[verdict]}  {count}/{of}", ha="center", va="center", color=ink, fontsize=6.5)
     ax.set_xlim(-0.5, len(columns) - 0.5)
     ax.set_ylim(-len(claims) + 0.5, 0.5)
-    ax.set_yticks(
-        [-y for y in range(len(claims))],
-        [style.wrap(CLAIMS[name].wording.rstrip("."), 2.4, 6) for name in claims],
-        fontsize=6,
-    )
+    wordings = [style.wrap(CLAIMS[name].wording.rstrip("."), 2.4, 6) for name in claims]
+    ax.set_yticks([-y for y in range(len(claims))], wordings, fontsize=6)
     ax.set_xticks(range(len(columns)), [one.replace(", ", "\n") for one in columns], fontsize=6)
     ax.xaxis.tick_top()
     key = "+ reproduced, − contradicted, ? inconclusive.  1/2: so many of a kind's verdicts are this one."
@@ -166,15 +162,8 @@ def matrix(frame: pd.DataFrame, columns: dict[str, list[tuple[str, str]]]) -> Fi
 
 def cell(rows: pd.DataFrame, members: list[tuple[str, str]]) -> tuple[str, int, int]:
     """The verdict, how many of the members have it, and how many have any."""
-    own = [
-        one
-        for place in members
-        for one in rows[(rows["experiment"] == place[0]) & (rows["model"] == place[1])]["verdict"]
-    ]
+    places = zip(rows["experiment"], rows["model"], strict=True)
+    own = rows["verdict"][[place in members for place in places]].tolist()
     counts = {one: own.count(one) for one in (INCONCLUSIVE, CONTRADICTED, REPRODUCED) if one in own}
     verdict = max(counts, key=counts.get, default="")  # of equal ones the first
     return verdict, counts.get(verdict, 0), len(own)
-
-
-def _box(x: float, y: float, colour: str) -> Rectangle:
-    return Rectangle((x - 0.47, y - 0.45), 0.94, 0.9, facecolor=colour, linewidth=0)

@@ -1,9 +1,13 @@
-"""Figures over training steps: a panel per quantity, with a line per run, or with a line per block or layer."""
+"""Figures over training steps: a panel per quantity, with a line per run, or with a line per block or layer.
+
+From tables of checkpoints; and from the log: the loss, and what was watched, dense in time.
+"""
 
 from collections.abc import Callable
 from functools import partial
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
+import numpy as np
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
@@ -11,6 +15,8 @@ from anisoscope.measurement.tables.averages import over_blocks, over_heads
 from anisoscope.plot import rulers, style
 from anisoscope.plot.provenance import caption
 from anisoscope.plot.run import Run, bands, holding, interval, last_step, words
+from anisoscope.training.objective import OBJECTIVES
+from anisoscope.training.watch import BLOCKS, LAYERS, kept
 
 
 class Panels(NamedTuple):
@@ -42,6 +48,12 @@ BY_DEPTH = {
         "Sharpness of attention", ("score_std_within", "attention_entropy", "attention_max", "attention_first")
     ),
 }
+WORDS = LAYERS | BLOCKS
+WATCHED = {
+    "watched_geometry": ("Geometry", ("anisotropy", "participation_ratio", "mean_cosine", "drift")),
+    "watched_attention": ("Norms and attention", ("mean_norm", "attention_first", "gradient_norm")),
+}
+READ = "Lines: layers, of a batch of the training text, another at each look. Dotted: checkpoints of turning points."
 
 
 class Axis(NamedTuple):
@@ -118,12 +130,83 @@ def by_depth(panels: Panels, runs: dict[str, Run], over: Axis) -> Figure | None:
                 look = {"color": colours.to_rgba(place), "linewidth": 1.1, "marker": "o", "markersize": 1.8}
                 style.banded(ax, run.results[over.of].values, *curve, **look)
     rulers.fit_columns(axes)
-    if depth == "block":
-        style.title(figure, f"{title}, mean over heads, all positions")
-        rulers.block_bar(figure, colours, axes)
-    else:
-        style.title(figure, f"{title}, all positions")
-        rulers.layer_bar(figure, colours, axes)
-    lines = "a line for each block, the mean over its heads" if depth == "block" else "a line for each layer"
+    heads = depth == "block"
+    style.title(figure, f"{title}{', mean over heads' * heads}, all positions")
+    rulers.patch_bar(figure, colours, axes, depth if heads else rulers.LAYER)
+    lines = f"a line for each {depth}{', the mean over its heads' * heads}"
     caption(figure, runs, f"{title}: {lines}.", f"{bands(runs, *drawn)} {over.words}".strip())
     return figure
+
+
+def training_curve(runs: dict[str, Run]) -> Figure | None:
+    looks, runs = style.inks(runs), {label: run for label, run in runs.items() if run.log}
+    if not runs:
+        return None
+    kinds = [kind for kind in OBJECTIVES if any(run.results.attrs["objective"] == kind for run in runs.values())]
+    figure = style.new(style.PAGE * (0.65 if len(kinds) == 1 else 1), 2.6)
+    axes = figure.subplots(1, len(kinds), squeeze=False)[0]
+    for ax, kind in zip(axes, kinds, strict=True):
+        last, free_levels = 0, set()
+        for label, run in runs.items():
+            if run.results.attrs["objective"] != kind:
+                continue
+            color, marker = looks[label]["color"], looks[label]["marker"]
+            steps, bits = curve(run.log, "train")
+            ax.plot(steps, bits, color=color, linewidth=0.6, alpha=0.7)
+            marked, measured = curve(run.log, "valid")
+            ax.plot(marked, measured, color=color, marker=marker, markersize=3, linestyle="none", label=label)
+            if free := [line["context_free_bits"] for line in run.log if "context_free_bits" in line]:
+                free_levels.add(round(free[-1], 3))
+            last = max(last, *steps, *marked)
+        for level in free_levels:
+            ax.axhline(level, color="0.4", linewidth=0.8, linestyle=":", label="without context")
+        rulers.step_axis(ax, last)
+        ax.set(title=f"predicting {OBJECTIVES[kind].label}", ylabel="bits per predicted character")
+    style.legend(axes)
+    style.title(figure, "Bits per predicted character while training")
+    read = "Lines: training batches; marks: validation; dotted: what frequencies of characters alone give."
+    apart = ["Bits of the two objectives are not comparable."] * (len(kinds) > 1)
+    caption(figure, runs, "Loss while training.", " ".join([read, *apart]))
+    return figure
+
+
+def curve(log: list[dict[str, Any]], kind: str) -> tuple[list[int], list[float]]:
+    """Steps and bits per character of one kind of line; of a step that was run twice the later line counts."""
+    bits = {line["step"]: line["bits_per_character"] for line in log if line["kind"] == kind}
+    return sorted(bits), [bits[step] for step in sorted(bits)]
+
+
+def watched(title: str, names: tuple[str, ...], runs: dict[str, Run]) -> Figure | None:
+    """Each column has one scale: rows compare. Runs that were not watched are left out."""
+    curves = {label: curve for label, run in runs.items() if (curve := of_watch(run.log))}
+    runs = {label: runs[label] for label in curves}
+    if not runs:
+        return None
+    figure, axes = rulers.rows_of_runs([*runs], [style.label(*WORDS[name]) for name in names])
+    firsts = [curve[names[0]] for curve in curves.values()]
+    colours = rulers.layer_colours(max(values.shape[1] for _, values in firsts))
+    last = max(int(steps[-1]) for steps, _ in firsts)
+    for row, (label, run) in zip(axes, runs.items(), strict=True):
+        for ax, name in zip(row, names, strict=True):
+            steps, values = curves[label][name]
+            for place, line in enumerate(values.T, start=int(name in BLOCKS)):
+                ax.plot(steps, line, color=colours.to_rgba(place), linewidth=0.8)
+            for step in kept(run.log):
+                ax.axvline(step, color="0.4", linewidth=0.8, linestyle=":")
+            rulers.step_axis(ax, last)
+    rulers.fit_columns(axes)
+    style.title(figure, f"{title} of training batches, all positions")
+    rulers.patch_bar(figure, colours, axes)
+    caption(figure, runs, f"{title} while training (training/watch.py).", READ)
+    return figure
+
+
+def of_watch(log: list[dict[str, Any]]) -> dict[str, tuple[np.ndarray, np.ndarray]]:
+    """{quantity: (steps, values by layer)}; the step is that of the parameters, before the update that a line is of."""
+    lines = {line["step"] - 1: line for line in log if line["kind"] == "watch"}
+    steps = np.array(sorted(lines))
+    return {name: (steps, np.array([lines[step][name] for step in steps])) for name in WORDS} if lines else {}
+
+
+# From the log: the file's name and what draws it.
+FROM_LOG = {"training_curve": training_curve} | {name: partial(watched, *panels) for name, panels in WATCHED.items()}

@@ -6,13 +6,13 @@ import numpy as np
 import pytest
 import xarray as xr
 
-from anisoscope.plot import dimension_by_scale, layer_similarity, model_similarity, query_key_projection
+from anisoscope.plot import dimension_by_scale, query_key_projection, similarity
 from tests.plot.reading import edges_are, legend_of, title_of
 from tests.plot.tables import beside, changed, lacking, with_excess
 
 
 def test_layer_similarity_shows_every_pair_on_one_scale(runs):
-    figure = layer_similarity.build(runs)
+    figure = similarity.of_layers(runs)
     names = ("cka_unbiased_layers", "overlap_layers")
     for ax, (run, name) in zip(figure.axes, itertools.product(runs.values(), names), strict=False):
         (image,) = ax.images
@@ -23,22 +23,21 @@ def test_layer_similarity_shows_every_pair_on_one_scale(runs):
     assert [ax.get_title() for ax in figure.axes[:2]] == ["linear CKA without bias", "neighbourhood overlap"]
     for label, run in runs.items():
         last = run.results.sel(step=1000, positions="all", statistic="mean", null="permuted")
-        null = (
-            (last.cka_unbiased_layers - last.cka_unbiased_layers_excess)
-            .values[~np.eye(last.sizes["layer"], dtype=bool)]
-            .max()
-        )
-        told = f"{label}, windows of one layer in another order, at most: linear CKA without bias {null:.2f}"
+        null = (last.cka_unbiased_layers - last.cka_unbiased_layers_excess).values
+        most = null[~np.eye(len(null), dtype=bool)].max()
+        told = f"{label}, windows of one layer in another order, at most: linear CKA without bias {most:.2f}"
         assert told in figure.get_label()
+    older = {label: lacking(run, "cka_unbiased_layers") for label, run in runs.items()}
+    assert [ax.get_title() for ax in similarity.of_layers(older).axes[:2]] == ["linear CKA", "neighbourhood overlap"]
 
 
 def test_the_caption_tells_no_null_model_without_values(runs):
     lost = changed(runs["decoder"], lambda table: table.copy(deep=True))
     lost.results.cka_unbiased_layers_excess.loc[{"null": "permuted"}] = np.nan
-    (told,) = [line for line in layer_similarity.build({"decoder": lost}).get_label().splitlines() if "at most" in line]
+    (told,) = [line for line in similarity.of_layers({"decoder": lost}).get_label().splitlines() if "at most" in line]
     assert told.startswith("decoder, windows of one layer in another order, at most: neighbourhood overlap 0.")
     one_layer = changed(runs["decoder"], lambda table: table.isel(layer=[0], other_layer=[0]))
-    assert "at most" not in layer_similarity.build({"decoder": one_layer}).get_label()
+    assert "at most" not in similarity.of_layers({"decoder": one_layer}).get_label()
 
 
 def test_similarity_of_models_tells_the_widest_interval_where_there_is_one():
@@ -48,23 +47,16 @@ def test_similarity_of_models_tells_the_widest_interval_where_there_is_one():
     about |= {"measure.points": 64, "measure.batches": 1}
     labels = {"statistic": ["mean", "std", "low", "high"]}
     labels |= {"positions": ["all", "without_first"], "layer": range(3), "other_layer": range(3)}
-    found = xr.Dataset({name: (tuple(labels), values.copy()) for name in model_similarity.MEASURES}, labels, about)
-    found = with_excess(found, "permuted")
-    assert (
-        model_similarity.build(found)
-        .get_label()
-        .splitlines()[0]
-        .endswith("a side: linear CKA without bias 0.10, neighbourhood overlap 0.10.")
-    )
-    found.overlap.loc[{"statistic": ["low", "high"]}] = np.nan
-    assert model_similarity.build(found).get_label().splitlines()[0].endswith("a side: linear CKA without bias 0.10.")
-    found.cka_unbiased.loc[{"statistic": ["low", "high"]}] = np.nan
-    assert "interval" not in model_similarity.build(found).get_label()
-
-
-def test_layer_similarity_of_older_tables_has_the_cka_they_have(runs):
-    older = {label: lacking(run, "cka_unbiased_layers") for label, run in runs.items()}
-    assert [ax.get_title() for ax in layer_similarity.build(older).axes[:2]] == ["linear CKA", "neighbourhood overlap"]
+    found = xr.Dataset({name: (tuple(labels), values.copy()) for name in similarity.MEASURES}, labels, about)
+    found, cka = with_excess(found, "permuted"), "a side: linear CKA without bias 0.10"
+    for lost, said in (
+        ([], f"{cka}, neighbourhood overlap 0.10."),
+        (["overlap"], f"{cka}."),
+        (["cka_unbiased"], "order."),
+    ):
+        for name in lost:
+            found[name].loc[{"statistic": ["low", "high"]}] = np.nan
+        assert similarity.of_models(found).get_label().splitlines()[0].endswith(said)
 
 
 def test_dimension_by_scale_marks_the_plateau_of_each_layer(runs):
@@ -78,15 +70,9 @@ def test_dimension_by_scale_marks_the_plateau_of_each_layer(runs):
         np.testing.assert_array_equal([line.get_ydata() for line in null], own - excess)
         assert {line.get_linestyle() for line in null} == {"--"}
         assert [line.get_color() for line in null] == [line.get_color() for line in thin]
-        null_mean, own_mean = (own - excess).mean().item(), own.mean().item()
-        assert null_mean == pytest.approx(2 * own_mean, rel=0.05)  # as tests/plot/tables.py has it
-        found = 0
-        for line, first, end in zip(thick, last.plateau_first.values, last.plateau_last.values, strict=True):
-            x = line.get_xdata()
-            assert np.isnan(first) == (len(x) == 0)
-            if len(x):
-                assert (x[0], x[-1]) == (first, end)
-                found += 1
+        shown = [(x[0], x[-1]) if len(x := line.get_xdata()) else (np.nan, np.nan) for line in thick]
+        np.testing.assert_array_equal(shown, np.transpose([last.plateau_first, last.plateau_last]))
+        found = int(np.isfinite(last.plateau_first).sum())
         assert 0 < found < len(thin)
         assert f"{label}: plateau in {found} of {len(thin)} layers." in figure.get_label().splitlines()
         assert text.get_title() == label
@@ -112,9 +98,8 @@ def test_projections_are_the_tables_and_means_lie_at_the_end_of_a_line_from_0(ru
     assert len(figure.axes) == len(blocks) * len(steps)
     for ax, (block, step) in zip(figure.axes, itertools.product(blocks, steps), strict=True):
         table = run.results.sel(block=block, step=step)
-        for cloud, line, mean, kind in zip(
-            ax.collections, ax.lines[2::2], ax.lines[3::2], ("query", "key"), strict=True
-        ):
+        drawn = zip(ax.collections, ax.lines[2::2], ax.lines[3::2], ("query", "key"), strict=True)
+        for cloud, line, mean, kind in drawn:
             points = table[f"{kind}_projection"].values
             np.testing.assert_array_equal(cloud.get_offsets(), points)
             np.testing.assert_allclose(line.get_xydata(), [[0, 0], points.mean(0)], atol=1e-6)
@@ -128,11 +113,8 @@ def test_projections_are_the_tables_and_means_lie_at_the_end_of_a_line_from_0(ru
         assert len({(*ax.get_xlim(), *ax.get_ylim()) for ax in panels}) == 1
         left, right, bottom, top = (*panels[0].get_xlim(), *panels[0].get_ylim())
         assert right - left == pytest.approx(top - bottom)
-        points = np.concatenate(
-            [run.results[f"{kind}_projection"].sel(block=block, step=list(steps)) for kind in ("query", "key")]
-        )
-        assert (points >= [left, bottom]).all()
-        assert (points <= [right, top]).all()
+        both = [run.results[f"{kind}_projection"].sel(block=block, step=list(steps)) for kind in ("query", "key")]
+        assert all(((points >= [left, bottom]) & (points <= [right, top])).all() for points in both)
 
 
 def test_of_several_runs_the_middle_block_of_each_is_projected_as_far_as_they_fit(runs):

@@ -4,7 +4,6 @@ import json
 import os
 import pathlib
 from html import escape
-from typing import Any
 from urllib.parse import quote
 
 from anisoscope.plot.provenance import provenance
@@ -23,9 +22,8 @@ def origin(runs: dict[str, Run], drawn: dict[str, Run], folders: dict[str, pathl
     """The lines that stand below every figure; then each run with its text, versions and settings."""
     parts = [f"<p>{escape(line)}</p>" for line in lines(drawn)]
     for label, run in runs.items():
-        rows = "".join(
-            f"<dt>{escape(name)}</dt><dd>{escape(said)}</dd>" for name, said in facts(run, folders.get(label))
-        )
+        told = facts(run, folders.get(label))
+        rows = "".join(f"<dt>{escape(name)}</dt><dd>{escape(said)}</dd>" for name, said in told)
         settings = json.dumps(json.loads(run.results.attrs["config"]), indent=1)
         more = f"<details><summary>All settings</summary><pre>{escape(settings)}</pre></details>"
         parts.append(f"<details><summary>{escape(label)}</summary><dl>{rows}</dl>{more}</details>")
@@ -35,29 +33,25 @@ def origin(runs: dict[str, Run], drawn: dict[str, Run], folders: dict[str, pathl
 def facts(run: Run, folder: pathlib.Path | None) -> list[tuple[str, str]]:
     """In words, as far as the table and the run's folder know them."""
     attrs = run.results.attrs
-    pairs = [("text", str(attrs["corpus"])), ("sha256 of the text", str(attrs.get("corpus_sha256", "")))]
-    pairs += [("model", str(attrs.get("model", ""))), ("measured on", str(attrs.get("input", "")))]
-    if folder is None:
-        return [(name, said) for name, said in pairs if said]
-    if tested := finished.read_score(folder):
+    words = {"text": "corpus", "sha256 of the text": "corpus_sha256", "model": "model", "measured on": "input"}
+    pairs = [(name, str(attrs.get(key, ""))) for name, key in words.items()]
+    if folder is not None and (tested := finished.read_score(folder)):
         said = [f"{tested['bits_per_character']:.4f} bits per character"]
         said += [f"{tested['mask_bits']:.4f} under [MASK]"] if "mask_bits" in tested else []
         if "context_gain" in tested:  # runs of old do not tell it
-            said.append(
-                f"context gain {tested['context_gain']:.4f} over {tested['context_free_bits']:.4f} without context"
-            )
+            gain, free = tested["context_gain"], tested["context_free_bits"]
+            said.append(f"context gain {gain:.4f} over {free:.4f} without context")
         pairs.append(("test split", "; ".join([*said, tested["protocol"]])))
-    for number, session in enumerate(_read(folder / "environment.json").get("sessions", []), 1):
-        versions = ", ".join(f"{name} {version}" for name, version in session.get("versions", {}).items())
-        device = ", ".join(f"{name} {value}" for name, value in session.get("device", {}).items())
-        commit = session.get("commit")
-        said = [" ".join(session.get("command", [])), versions, device, f"commit {commit}" if commit else ""]
-        pairs.append((f"session {number}", "; ".join(filter(None, said))))
+    if folder is not None and (path := folder / "environment.json").exists():
+        for number, session in enumerate(read_json(path, "move it away").get("sessions", []), 1):
+            versions, device = (
+                ", ".join(f"{name} {value}" for name, value in session.get(of, {}).items())
+                for of in ("versions", "device")
+            )
+            commit = f"commit {session['commit']}" if session.get("commit") else ""
+            said = [" ".join(session.get("command", [])), versions, device, commit]
+            pairs.append((f"session {number}", "; ".join(filter(None, said))))
     return [(name, said) for name, said in pairs if said]
-
-
-def _read(path: pathlib.Path) -> dict[str, Any]:
-    return read_json(path, "move it away") if path.exists() else {}
 
 
 def links(folders: dict[str, pathlib.Path], root: pathlib.Path) -> str:

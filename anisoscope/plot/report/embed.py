@@ -2,11 +2,13 @@
 
 import base64
 import gzip
+import itertools
 import json
 from typing import Any
 
 import numpy as np
 import xarray as xr
+from matplotlib.colors import to_hex
 
 from anisoscope.analysis.runs import conditions
 from anisoscope.measurement.families.entries import quantities
@@ -35,13 +37,9 @@ def entries(runs: dict[str, Run], drawn: dict[str, Run]) -> list[dict[str, Any]]
         members = [] if label in alone else next(seeds)  # in the order of `drawn`; labels may be others among fewer
         name = f"{label}, {len(members)} seeds together" if members else label
         switches.append(own | {"label": name, "symbol": SYMBOLS[look["marker"]], "on": True, "run": drawn[label]})
-        for member, symbol in zip(members, _symbols(len(members)), strict=True):
-            switches.append(own | {"label": member, "symbol": symbol, "on": False, "run": runs[member]})
+        for member, symbol in zip(members, itertools.cycle(SYMBOLS.values()), strict=False):
+            switches.append(own | {"label": member, "symbol": f"{symbol}-open", "on": False, "run": runs[member]})
     return switches
-
-
-def _symbols(count: int) -> list[str]:
-    return [f"{list(SYMBOLS.values())[number % len(SYMBOLS)]}-open" for number in range(count)]
 
 
 def variables(run: Run) -> dict[str, xr.DataArray]:
@@ -117,17 +115,12 @@ def words(runs: list[Run]) -> list[dict[str, Any]]:
     descriptions = {}
     for run in runs:
         for name, values in variables(run).items():
-            about = {key: str(values.attrs.get(key, "")) for key in ("formula", "source", "resampling")}
+            usual = {"formula": "", "source": "", "long_name": name, "units": "1"}
+            usual |= {"file": "results.nc", "family": "further"}
+            about = {key: str(values.attrs.get(key, default)) for key, default in usual.items()}
             noise = values.attrs.get("noise_floor")
             about["noise"] = "" if noise is None else f"{noise:.1g}, with batch size and kernels"
-            about |= {"long_name": str(values.attrs.get("long_name", name)), "units": values.attrs.get("units", "1")}
-            about |= {
-                "file": values.attrs.get("file", "results.nc"),
-                "name": name,
-                "family": values.attrs.get("family", "further"),
-                "dims": free(values),
-            }
-            descriptions.setdefault(name, about)
+            descriptions.setdefault(name, about | {"name": name, "dims": free(values)})
     if all(name in descriptions for name in VECTORS):
         query = descriptions[VECTORS[0]]
         descriptions[VECTORS[0]] = query | {"long_name": "queries and keys, projected", "plane": list(VECTORS)}
@@ -144,17 +137,13 @@ def known(runs: dict[str, Run], drawn: dict[str, Run], about: dict[str, Any]) ->
     content = about | {"quantities": words(shown), "runs": listed, "positions": POSITIONS}
     content["embedded"] = embedded(drawn)
     content["nulls"] = {name: " ".join(said.split()) for name, said in NULLS.items()}
-    content["shades"] = [_hex(style.shades()(place)) for place in np.linspace(0, 1, 33)]
+    content["shades"] = [to_hex(style.shades()(place)) for place in np.linspace(0, 1, 33)]
     blocks = []
     for entry, run in zip(listed, shown, strict=True):
         layout, values = numbers(run)
         entry |= layout
         blocks.append(packed(values))
     return as_json(content), blocks
-
-
-def _hex(colour: tuple[float, ...]) -> str:
-    return "#" + "".join(f"{round(255 * part):02x}" for part in colour[:3])
 
 
 def packed(content: bytes) -> str:
