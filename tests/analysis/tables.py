@@ -29,13 +29,16 @@ def made(seed=0, data_seed=None, corpus="digest", steps=(0, 1, 10), layers=3, ca
     return table
 
 
+def sinks(seeds) -> dict[str, xr.Dataset]:
+    """Two conditions that differ in the sink alone."""
+    return {f"{kind}_{seed}": made(seed, model__sink=kind == "sink") for kind in ("plain", "sink") for seed in seeds}
+
+
 def folders(tables, to):
     for number, (name, table) in enumerate(tables.items()):
         files.write(table, to / name / "results.nc")
-        lines = [
-            {"step": s, "kind": k, "bits_per_character": b}
-            for s, k, b in ((0, "valid", 7), (5, "valid", 3), (6, "train", 1))
-        ]
+        lines = zip((0, 5, 6), ("valid", "valid", "train"), (7, 3, 1), strict=True)
+        lines = [dict(zip(("step", "kind", "bits_per_character"), line, strict=True)) for line in lines]
         (to / name / "train.jsonl").write_text("".join(json.dumps(line) + "\n" for line in lines))
         (to / name / "test.json").write_text(json.dumps({"bits_per_character": 2.0 + number, "step": 6}))
     return {name: to / name for name in tables}

@@ -8,6 +8,7 @@ from anisoscope.analysis.contrasts import change_between
 from tests.analysis.layouts import layout
 
 DRAWS = 400
+THREE = 3 * np.sqrt(0.95 * 0.05 / DRAWS)  # deviations of a binomial count at 95 %: 3 x 1.1 %
 
 
 def test_with_complete_seeds_the_change_is_the_mean_of_paired_differences_and_the_error_that_of_the_additive_model():
@@ -46,33 +47,29 @@ def test_a_run_without_a_number_is_left_out_and_a_missing_condition_is_nan():
     condition, seeds = layout(3, 2)
     np.testing.assert_array_equal(found, change_between(values[without], condition[without], seeds[without], 0, 1))
     assert found.freedom == 1
-    assert np.isnan(change_between(np.array([1.0, 2.0, np.nan, np.nan]), *layout(2, 2), 0, 1).change)
-    assert np.isnan(change_between(np.full(4, np.nan), *layout(2, 2), 0, 1).change)
+    for none in ([1.0, 2.0, np.nan, np.nan], [np.nan] * 4):
+        assert np.isnan(change_between(np.array(none), *layout(2, 2), 0, 1).change)
 
 
-@pytest.mark.parametrize("missing", [[], [0, 5]], ids=["complete", "two runs missing"])
-def test_the_interval_covers_the_truth_as_often_as_it_says(missing):
-    """Within three deviations of a binomial count of 400 draws at 95 %: 3 x 1.1 %."""
-    rng, hits = np.random.default_rng(3), 0
-    condition, seeds = (np.delete(index, missing, axis=0) for index in layout(9, 2))
-    truth = np.linspace(0, 3, 9)
+@pytest.mark.parametrize(
+    ("seeds", "deviations", "missing"),
+    [
+        (2, [1] * 9, []),
+        (2, [1] * 9, [0, 5]),
+        *((4, one, []) for one in ([1] * 4, [0.02, 0.04, 1, 1], [1, 1, 0.02, 0.02])),
+    ],
+)
+def test_the_interval_covers_the_truth_as_often_as_it_says(seeds, deviations, missing):
+    """Of two seeds whose noise is pooled, where runs are missing too; of four, whatever other conditions do."""
+    rng, hits, conditions = np.random.default_rng(3), 0, len(deviations)
+    condition, seed = (np.delete(index, missing, axis=0) for index in layout(conditions, seeds))
+    truth, noise = np.linspace(0, 3, conditions), np.array(deviations)[condition]
     for _ in range(DRAWS):
-        values = truth[condition] + 5 * rng.normal(size=2)[seeds[:, 0]] + rng.normal(size=len(condition))
-        found = change_between(values, condition, seeds, 0, 4)
-        hits += found.low <= truth[4] - truth[0] <= found.high
-    assert abs(hits / DRAWS - 0.95) < 3 * np.sqrt(0.95 * 0.05 / DRAWS)
-
-
-@pytest.mark.parametrize("deviations", [(1, 1, 1, 1), (0.02, 0.04, 1, 1), (1, 1, 0.02, 0.02)])
-def test_the_interval_of_four_seeds_or_more_covers_the_truth_whatever_other_conditions_do(deviations):
-    rng, hits = np.random.default_rng(4), 0
-    condition, seeds = layout(4, 4)
-    for _ in range(DRAWS):
-        noise = np.array(deviations)[condition] * rng.normal(size=len(condition))
-        found = change_between(5 * rng.normal(size=4)[seeds[:, 0]] + noise, condition, seeds, 0, 1)
-        hits += found.low <= 0 <= found.high
-    assert found.freedom == 3
-    assert abs(hits / DRAWS - 0.95) < 3 * np.sqrt(0.95 * 0.05 / DRAWS)
+        values = truth[condition] + 5 * rng.normal(size=seeds)[seed[:, 0]] + noise * rng.normal(size=len(condition))
+        found = change_between(values, condition, seed, 0, 1)
+        hits += found.low <= truth[1] - truth[0] <= found.high
+    assert found.freedom == (3 if seeds == 4 else 8 - len(missing))
+    assert abs(hits / DRAWS - 0.95) < THREE
 
 
 def drawn(rng: np.random.Generator, shape: tuple[int, int, int], deviations: tuple[float, float, float]) -> np.ndarray:
@@ -96,13 +93,13 @@ def coverage(shape: tuple[int, int, int], deviations: tuple[float, float, float]
 @pytest.mark.parametrize("deviations", MIXES)
 @pytest.mark.parametrize("seeds", [(2, 2), (4, 2)])
 def test_the_interval_covers_the_truth_as_often_as_it_says_where_seeds_are_crossed(seeds, deviations):
-    assert abs(coverage((9, *seeds), deviations) - 0.95) < 3 * np.sqrt(0.95 * 0.05 / DRAWS)
+    assert abs(coverage((9, *seeds), deviations) - 0.95) < THREE
 
 
 @pytest.mark.parametrize("deviations", [*MIXES, (0, 0, 1)])
 @pytest.mark.parametrize("seeds", [(2, 2), (4, 2), (4, 4)])
 def test_the_interval_of_two_conditions_covers_the_truth_at_least_as_often_as_it_says(seeds, deviations):
-    assert coverage((2, *seeds), deviations) > 0.95 - 3 * np.sqrt(0.95 * 0.05 / DRAWS)
+    assert coverage((2, *seeds), deviations) > 0.95 - THREE
 
 
 def test_crossed_seeds_are_a_table_of_paired_differences():
@@ -143,15 +140,10 @@ def test_noise_of_crossed_seeds_is_pooled_over_the_conditions_that_have_the_whol
 
 
 def test_seeds_that_share_but_make_no_grid_have_no_interval():
-    rng = np.random.default_rng(10)
-    for pairs in (
-        [(0, 0), (1, 0), (2, 1)],
-        [(0, 0), (0, 1), (1, 2), (1, 3)],
-        [(0, 0, 0), (0, 0, 1), (0, 1, 0), (1, 0, 0)],
-    ):
-        found = change_between(
-            rng.normal(size=2 * len(pairs)), np.repeat([0, 1], len(pairs)), np.tile(pairs, (2, 1)), 0, 1
-        )
+    rng, torn = np.random.default_rng(10), [(0, 0, 0), (0, 0, 1), (0, 1, 0), (1, 0, 0)]
+    for pairs in ([(0, 0), (1, 0), (2, 1)], [(0, 0), (0, 1), (1, 2), (1, 3)], torn):
+        condition, seeds = np.repeat([0, 1], len(pairs)), np.tile(pairs, (2, 1))
+        found = change_between(rng.normal(size=len(condition)), condition, seeds, 0, 1)
         assert np.isfinite(found.change)
         assert np.isnan(found.error)
     apart = change_between(rng.normal(size=4), np.array([0, 0, 1, 1]), np.array([[0, 0], [0, 1], [1, 0], [1, 1]]), 0, 1)
@@ -166,6 +158,5 @@ def test_data_of_one_seed_are_held_and_leaks_go_with_the_weights():
     values = np.random.default_rng(12).normal(size=8)
     condition, seeds = layout(2, 2, 2)
     leaking = np.concatenate([seeds, 7 - seeds[:, :1]], axis=1)
-    np.testing.assert_allclose(
-        change_between(values, condition, leaking, 0, 1), change_between(values, condition, seeds, 0, 1)
-    )
+    whole = change_between(values, condition, seeds, 0, 1)
+    np.testing.assert_allclose(change_between(values, condition, leaking, 0, 1), whole)

@@ -62,14 +62,10 @@ def test_components_of_each_condition_quantity_and_layer():
     values_WS = np.random.default_rng(5).normal(size=(2, 3))
     frame = components(crossed(values_WS))
     rows = {(row.quantity, None if pd.isna(row.layer) else row.layer): row for row in frame.itertuples(index=False)}
-    assert set(rows) == {("test_bits", None), ("middle_less_ends", None), ("anisotropy", 0), ("anisotropy", 1)}
+    factors = {("test_bits", None): 1, ("middle_less_ends", None): 2, ("anisotropy", 0): 1, ("anisotropy", 1): 3}
+    assert set(rows) == set(factors)
     expected = two_way(values_WS)
-    for key, factor in {
-        ("test_bits", None): 1,
-        ("middle_less_ends", None): 2,
-        ("anisotropy", 0): 1,
-        ("anisotropy", 1): 3,
-    }.items():
+    for key, factor in factors.items():
         assert rows[key].weights == pytest.approx(factor**2 * expected.weights)
         assert rows[key].data == pytest.approx(factor**2 * expected.data)
         assert rows[key].weights_share == pytest.approx(expected.weights_share)
@@ -87,8 +83,5 @@ def test_layers_without_a_number_at_any_step_have_no_rows():
 def test_seeds_that_are_not_crossed_have_no_components():
     grid = crossed(np.random.default_rng(6).normal(size=(2, 2)))
     assert len(components(grid))
-    assert components(grid.isel(run=[0, 1, 2])).empty
-    assert components(grid.isel(run=[0, 3])).empty
-    assert components(grid.isel(run=[0, 1])).empty
-    twice = grid.isel(run=[0, 0, 3, 3])  # four runs of two seeds each, and no grid
-    assert components(twice).empty
+    for some in ([0, 1, 2], [0, 3], [0, 1], [0, 0, 3, 3]):  # the last: four runs of two seeds each, and no grid
+        assert components(grid.isel(run=some)).empty

@@ -17,20 +17,12 @@ MASKS = [
 
 
 def test_pairs_differ_in_one_setting_and_a_mask_with_its_own_is_one():
-    frame = contrasts(
-        experiment(
-            MASKS, 2, lambda condition, seed: condition["model.window"] + 100 * (condition["objective"] == "next")
-        )
-    )
+    frame = contrasts(experiment(MASKS, 2, lambda of, _: of["model.window"] + 100 * (of["objective"] == "next")))
     bell = frame[(frame.quantity == "middle_less_ends") & (frame.positions == "all")]
-    pairs = {
-        ("model.mask", before, after, held)
-        for held, masks in (
-            ("next", ("causal", "window 16", "window 64")),
-            ("masked", ("causal", "window 16", "window 64", "bidirectional")),
-        )
-        for before, after in itertools.combinations(masks, 2)
-    } | {("objective", "next", "masked", held) for held in ("causal", "window 16", "window 64")}
+    three = ("causal", "window 16", "window 64")
+    pairs = {("model.mask", *pair, "next") for pair in itertools.combinations(three, 2)}
+    pairs |= {("model.mask", *pair, "masked") for pair in itertools.combinations((*three, "bidirectional"), 2)}
+    pairs |= {("objective", "next", "masked", held) for held in three}
     assert set(bell[["setting", "before", "after", "held"]].itertuples(index=False, name=None)) == pairs
     assert len(bell) == len(pairs) == 12
     change = bell.set_index(["setting", "before", "after", "held"]).change
@@ -50,11 +42,8 @@ def test_the_seed_of_a_leak_pairs_runs_only_where_they_differ_in_it_alone():
     values = np.array([noise[int(name[0]), int(name[2])] for name in runs.run.values])
     runs = runs.assign(middle_less_ends=(("run", "positions"), np.stack([values, values], axis=1)))
     leaking = np.where(runs["model.mask"] == "leak", runs["train.seed"], 0)
-    row = (
-        contrasts(runs.assign_coords({"model.leak_seed": ("run", leaking)}))
-        .query("quantity == 'middle_less_ends'")
-        .iloc[0]
-    )
+    frame = contrasts(runs.assign_coords({"model.leak_seed": ("run", leaking)}))
+    row = frame[frame.quantity == "middle_less_ends"].iloc[0]
     assert row.pairs == 5
     assert row.change == pytest.approx((noise[1] - noise[0]).mean())
     assert np.isfinite(row.low)
@@ -81,13 +70,9 @@ def test_an_optimizer_and_its_rates_are_one_setting():
         for kind in ("learned", "rotary")
     ]
     frame = contrasts(experiment(own, 2))
-    pairs = set(frame[["setting", "before", "after", "held"]].itertuples(index=False, name=None))
-    assert pairs == {
-        ("train.optimizer", "adamw", "muon", "learned"),
-        ("train.optimizer", "adamw", "muon", "rotary"),
-        ("model.positions", "learned", "rotary", "adamw"),
-        ("model.positions", "learned", "rotary", "muon"),
-    }
+    pairs = {("train.optimizer", "adamw", "muon", held) for held in ("learned", "rotary")}
+    pairs |= {("model.positions", "learned", "rotary", held) for held in ("adamw", "muon")}
+    assert set(frame[["setting", "before", "after", "held"]].itertuples(index=False, name=None)) == pairs
     several = [{"train.optimizer": "adamw", "train.learning_rate": rate} for rate in (0.001, 0.002)]
     frame = contrasts(experiment([*several, {"train.optimizer": "muon", "train.learning_rate": 0.02}], 2))
     assert set(frame.setting) == {"train.optimizer"}
@@ -97,10 +82,8 @@ def test_an_optimizer_and_its_rates_are_one_setting():
 
 
 def test_conditions_that_differ_in_two_settings_or_in_seeds_only_have_no_contrast():
-    twins = [MASKS[0], MASKS[-1]]
-    assert contrasts(experiment(twins, 2)).empty
-    alone = experiment([{}], 3)
-    assert contrasts(alone).empty
+    assert contrasts(experiment([MASKS[0], MASKS[-1]], 2)).empty
+    assert contrasts(experiment([{}], 3)).empty
 
 
 @pytest.mark.parametrize(

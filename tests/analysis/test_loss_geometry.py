@@ -22,16 +22,13 @@ def table(seed=0):
     variables = {
         "norm": loss + generator.normal(size=WINDOWS * TIME),
         "cosine_to_mean": 0.5 * time + 0.3 * generator.normal(size=WINDOWS * TIME),
-        "turning_angle": generator.normal(size=WINDOWS * TIME),
+        "turning_angle": np.where(time == 0, np.nan, generator.normal(size=WINDOWS * TIME)),
     }
     variables = {name: (("layer", "point"), value[None]) for name, value in variables.items()}
-    variables["turning_angle"][1][:, time == 0] = np.nan
-    local = np.ones((1, 1, WINDOWS * TIME))
-    return xr.Dataset(
-        variables | {"local_dimension": (("layer", "neighbours", "point"), local), "loss": ("point", loss)},
-        {"layer": [0], "ngram": [1], "frequency": (("ngram", "point"), np.exp(log_frequency)[None])}
-        | {"position": ("point", time), "window": ("point", window)},
-    )
+    variables |= {"local_dimension": (("layer", "neighbours", "point"), np.ones((1, 1, WINDOWS * TIME)))}
+    coords = {"layer": [0], "ngram": [1], "frequency": (("ngram", "point"), np.exp(log_frequency)[None])}
+    coords |= {"position": ("point", time), "window": ("point", window)}
+    return xr.Dataset(variables | {"loss": ("point", loss)}, coords)
 
 
 def test_what_is_held_is_taken_out_and_what_is_there_stays():

@@ -5,7 +5,7 @@ import pytest
 
 from anisoscope.analysis import loss_matched, on_disk, runs
 from anisoscope.analysis.shapes import shapes
-from tests.analysis.tables import made
+from tests.analysis.tables import made, sinks
 
 
 def lines(*gains, every=10):
@@ -26,11 +26,14 @@ def joined(tables):
     return runs.join(tables, {name: {} for name in tables})
 
 
+def crossed(tables):
+    """Up to the step at which each has a level of 2 bits."""
+    return {(name, 2.0): table.sel(step=slice(None, 1 if "sink" in name else 10)) for name, table in tables.items()}
+
+
 @pytest.fixture(scope="module")
 def tables():
-    return {
-        f"{kind}_{seed}": made(seed, model__sink=kind == "sink") for kind in ("plain", "sink") for seed in (0, 1, 2)
-    }
+    return sinks((0, 1, 2))
 
 
 def test_the_level_is_what_all_runs_reach_that_learn_anything(tables):
@@ -44,37 +47,29 @@ def test_the_level_is_what_all_runs_reach_that_learn_anything(tables):
 
 def test_a_matched_pair_is_one_contrast_whatever_differs():
     pair = {"decoder": made(0), "encoder": made(0, causal=False)}
-    (one,) = loss_matched.plan(runs.join(pair, {name: {} for name in pair}), {"decoder": 2.0, "encoder": 1.0})
+    (one,) = loss_matched.plan(joined(pair), {"decoder": 2.0, "encoder": 1.0})
     assert one.about["setting"] == "model.mask, objective"
     assert (one.about["before"], one.about["after"]) == ("causal, next", "bidirectional, masked")
     texts = {"one": made(0), "other": made(0, corpus="other")}
-    assert loss_matched.plan(runs.join(texts, {name: {} for name in texts}), {"one": 2.0, "other": 1.0}) == []
+    assert loss_matched.plan(joined(texts), {"one": 2.0, "other": 1.0}) == []
 
 
 @pytest.mark.parametrize("missing", ["plain_0", "sink_0", "plain_2"])
 def test_a_run_without_value_does_not_turn_the_contrast_round(tables, tmp_path, missing):
     """Runs come seed by seed, as in the ablation suites; the sign is that of after less before."""
     by_seed = {name: tables[name] for name in sorted(tables, key=lambda name: name[-1])}
-    planned = loss_matched.plan(joined(by_seed), dict.fromkeys(by_seed, 2.0) | {missing: 0.0})
-    cut = {(name, 2.0): table.sel(step=slice(None, 1 if "sink" in name else 10)) for name, table in by_seed.items()}
+    planned, cut = loss_matched.plan(joined(by_seed), dict.fromkeys(by_seed, 2.0) | {missing: 0.0}), crossed(by_seed)
     on_disk.write_loss_matched(planned, cut, {}, tmp_path, joined(by_seed), {})
     found = on_disk.read_loss_matched(tmp_path, {}).set_index("quantity")
-    assert (found.loc["steps_to_context_gain", "before"], found.loc["steps_to_context_gain", "after"]) == (
-        "no sink",
-        "sink",
-    )
-    assert found.loc["steps_to_context_gain", "change"] == pytest.approx(-9)
-    assert found.loc["steps_to_context_gain", "pairs"] == 2
+    row = found.loc["steps_to_context_gain"]
+    assert (row.before, row.after, row.pairs) == ("no sink", "sink", 2)
+    assert row.change == pytest.approx(-9)
 
 
 def test_each_run_is_read_where_it_crosses_and_who_never_does_has_an_empty_row(tables, tmp_path):
     best = dict.fromkeys(tables, 2.0) | {"plain_2": 0.0}
     planned = loss_matched.plan(joined(tables), best)
-    cut = {
-        (name, 2.0): table.sel(step=slice(None, 1 if "sink" in name else 10))
-        for name, table in tables.items()
-        if name != "plain_2"
-    }
+    cut = crossed({name: table for name, table in tables.items() if name != "plain_2"})
     paths = on_disk.write_loss_matched(planned, cut, {}, tmp_path, joined(tables), {})
     assert [path.name for path in paths] == ["contrasts_loss_matched.csv", "loss_matched.csv"]
     found = on_disk.read_loss_matched(tmp_path, {})
@@ -92,8 +87,6 @@ def test_each_run_is_read_where_it_crosses_and_who_never_does_has_an_empty_row(t
     assert rows.loc["sink_1", "steps_to_context_gain"] == 1
     nobody = loss_matched.plan(joined(tables), dict.fromkeys(tables, 0.0))
     on_disk.write_loss_matched(nobody, {}, {}, tmp_path, joined(tables), {})
-    left = on_disk.read_loss_matched(tmp_path, {})
-    assert len(left) == 1
-    assert np.isnan(left.change[0])
-    assert np.isnan(left.level[0])
-    assert left.without[0].count("_") == 6
+    (left,) = on_disk.read_loss_matched(tmp_path, {}).itertuples()
+    assert np.isnan([left.change, left.level]).all()
+    assert left.without.count("_") == 6

@@ -87,6 +87,5 @@ def test_a_model_without_a_correlation_counts_for_nothing():
 
 def test_other_tables_have_no_row():
     tables = {"a": table(np.arange(4.0), np.arange(4.0)), "b": xr.Dataset()}
-    frame = modalities.correlations(tables, {"a": "text", "b": "speech"})
-    assert set(frame.modality) == {"text"}
+    assert set(modalities.correlations(tables, {"a": "text", "b": "speech"}).modality) == {"text"}
     assert modalities.correlations({}, {}).empty

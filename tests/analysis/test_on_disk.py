@@ -1,7 +1,5 @@
 """Tables of an experiment on the disk: what is written, what comes back, and what is left out of contrasts."""
 
-import json
-
 import numpy as np
 import pandas as pd
 import pytest
@@ -10,21 +8,20 @@ from anisoscope.analysis import loss_matched, on_disk, runs
 from anisoscope.measurement.tables import files
 from anisoscope.plot.experiment import Compared, contrasts
 from anisoscope.utils.errors import RunError
-from tests.analysis.tables import folders, made
+from tests.analysis.tables import folders, made, sinks
 
 
 def test_tables_of_an_experiment_are_written_where_they_say_something(tmp_path):
-    tables = {f"{kind}_{seed}": made(seed, model__sink=kind == "sink") for kind in ("plain", "sink") for seed in (0, 1)}
+    tables = sinks((0, 1))
     where = folders(tables, tmp_path)
     (tmp_path / "sink_1" / "test.json").unlink()
     paths = on_disk.write(where, tmp_path, {})
     assert [path.name for path in paths] == ["runs.nc", "runs.csv", "layers.csv", "contrasts.csv"]
     frame = pd.read_csv(tmp_path / "runs.csv")
-    last = tables["sink_0"].isel(step=-1).sel(statistic="mean", positions="without_first")
-    row = frame[frame.run == "sink_0"].iloc[0]
-    assert row.largest_anisotropy_without_first == pytest.approx(float(last.anisotropy[1:].max()))
-    last = tables["sink_0"].isel(step=-1).sel(statistic="mean", positions="all")
-    assert row.largest_attention_first == pytest.approx(float(last.attention_first.max()))
+    last, row = tables["sink_0"].isel(step=-1).sel(statistic="mean"), frame[frame.run == "sink_0"].iloc[0]
+    without_first = last.anisotropy.sel(positions="without_first")
+    assert row.largest_anisotropy_without_first == pytest.approx(float(without_first[1:].max()))
+    assert row.largest_attention_first == pytest.approx(float(last.attention_first.sel(positions="all").max()))
     np.testing.assert_array_equal(frame.test_bits, [2, 3, 4, np.nan])
     assert list(frame.valid_bits) == [3] * 4
     changes = pd.read_csv(tmp_path / "contrasts.csv")
@@ -51,16 +48,11 @@ def test_runs_measured_without_the_spectrum_have_no_table_by_layer(tmp_path):
 
 def test_words_that_stand_for_nothing_elsewhere_are_words_here(tmp_path):
     """Variants named null and nan, a setting that is None in one of them, and a number that is missing."""
-    tables = {f"{kind}_{seed}": made(seed) for kind in ("null", "nan") for seed in (0, 1)} | {
-        "None": made(2),
-        "NA": made(3),
-    }
-    for name, table in tables.items():
-        config = json.loads(table.attrs["config"])
-        config["evaluate"]["stride"] = 8 if name.startswith("nan") else None
-        config["model"]["qk_norm"] = name == "NA"
-        config["model"]["sink"] = name == "None"
-        table.attrs["config"] = json.dumps(config)
+    seeds = {"null_0": 0, "null_1": 1, "nan_0": 0, "nan_1": 1, "None": 2, "NA": 3}
+    tables = {}
+    for name, seed in seeds.items():
+        stride = 8 if name.startswith("nan") else None
+        tables[name] = made(seed, evaluate__stride=stride, model__qk_norm=name == "NA", model__sink=name == "None")
     where = folders(tables, tmp_path)
     (where["NA"] / "test.json").unlink()
     on_disk.write(where, tmp_path, {})
@@ -95,8 +87,7 @@ def test_crossed_seeds_have_components_and_no_contrasts(tmp_path):
 
 
 def test_a_table_that_ends_before_its_training_is_in_no_contrast(tmp_path, capsys):
-    tables = {f"plain_{seed}": made(seed) for seed in (0, 1, 2)}
-    tables |= {f"sink_{seed}": made(seed, model__sink=True) for seed in (0, 1, 2)}
+    tables = sinks((0, 1, 2))
     tables["sink_1"] = tables["sink_1"].sel(step=slice(None, 1))
     on_disk.write(folders(tables, tmp_path), tmp_path, {})
     assert "left out of contrasts, as they are not measured to their last step: sink_1" in capsys.readouterr().out
@@ -108,17 +99,12 @@ def test_a_table_that_ends_before_its_training_is_in_no_contrast(tmp_path, capsy
 
 
 def test_contrasts_loss_matched_of_older_tables_are_not_taken(tmp_path, capsys):
-    tables = {f"{kind}_{seed}": made(seed, model__sink=kind == "sink") for kind in ("plain", "sink") for seed in (0, 1)}
-    where, named = (
-        folders(tables, tmp_path),
-        {"middle_less_ends": {"quantity": "middle_less_ends", "before": "plain", "after": "sink"}},
-    )
-    named["middle_less_ends"] |= {"at": "matched"}
-    joined = runs.join(tables, {name: {} for name in tables})
+    tables = sinks((0, 1))
+    where, joined = folders(tables, tmp_path), runs.join(tables, {name: {} for name in tables})
+    named = {"it": {"quantity": "middle_less_ends", "before": "plain", "after": "sink", "at": "matched"}}
     planned = loss_matched.plan(joined, dict.fromkeys(tables, 1.0))
-    on_disk.write_loss_matched(
-        planned, {(name, 1.0): table for name, table in tables.items()}, where, tmp_path, joined, named
-    )
+    at_level = {(name, 1.0): table for name, table in tables.items()}
+    on_disk.write_loss_matched(planned, at_level, where, tmp_path, joined, named)
     on_disk.write(where, tmp_path, named)
     assert np.isfinite(on_disk.read_primary(tmp_path).change).all()
     files.write(tables["plain_0"].assign(anisotropy=tables["plain_0"].anisotropy / 2), where["plain_0"] / "results.nc")

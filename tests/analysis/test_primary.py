@@ -13,7 +13,7 @@ from anisoscope.measurement.tables import files
 from anisoscope.measurement.tables.holm import holm_of
 from anisoscope.utils.errors import UserError
 from anisoscope.utils.folder import claim
-from tests.analysis.layouts import experiment, grid_of_leaks, layout
+from tests.analysis.layouts import experiment, grid_of_leaks
 
 CONDITIONS = [{"model.mask": mask} for mask in ("causal", "window", "prefix")]
 EMPTY = pd.DataFrame(columns=[*COLUMNS, *Change._fields, "level", "without", "role"])
@@ -25,7 +25,7 @@ def runs(effect: float, scatter: float, seeds: int = 5) -> xr.Dataset:
     noise = {(mask["model.mask"], seed): rng.normal() for mask in CONDITIONS for seed in range(seeds)}
     planted = {"causal": 0.0, "window": effect, "prefix": 0.0}
     return experiment(
-        CONDITIONS, seeds, lambda of, seed: planted[of["model.mask"]] + scatter * noise[of["model.mask"], seed]
+        CONDITIONS, seeds, lambda of, seed: planted[of["model.mask"]] + scatter * noise[*of.values(), seed]
     )
 
 
@@ -51,9 +51,8 @@ def test_the_p_are_those_of_scipy_for_two_conditions():
     table = runs(0.3, 1.0)
     two = table.isel(run=np.isin(table["condition"], ["condition 0", "condition 1"]))
     (row,) = primary.table({"it": ONE | {"margin": 0.5}}, two, EMPTY).itertuples()
-    before, after = (
-        two.middle_less_ends.sel(positions="all").values[two["condition"] == f"condition {n}"] for n in (0, 1)
-    )
+    values = two.middle_less_ends.sel(positions="all").values
+    before, after = (values[two["condition"] == f"condition {n}"] for n in (0, 1))
     assert row.p == pytest.approx(stats.ttest_rel(after, before).pvalue)
     above = stats.ttest_rel(after + 0.5, before, alternative="greater").pvalue
     below = stats.ttest_rel(after - 0.5, before, alternative="less").pvalue
@@ -76,10 +75,8 @@ def test_of_six_contrasts_with_margins_one_conclusion_is_wrong_at_most_as_often_
     for _ in range(draws):
         differences = truth + rng.normal(size=(6, 5)) * np.array([0.05, 0.1, 0.3, 0.5, 1, 3])[:, None]
         error = differences.std(axis=1, ddof=1) / np.sqrt(5)
-        both = [
-            2 * stats.t.sf(abs(differences.mean(axis=1)) / error, 4),
-            stats.t.sf((margin - abs(differences.mean(axis=1))) / error, 4),
-        ]
+        far = abs(differences.mean(axis=1))
+        both = [2 * stats.t.sf(far / error, 4), stats.t.sf((margin - far) / error, 4)]
         corrected = holm_of(np.concatenate(both), 6).reshape(2, 6)
         wrong += (corrected[int(truth > 0)] < 0.05).any()
     assert wrong / draws < 0.05 + 3 * np.sqrt(0.05 * 0.95 / draws)
@@ -88,18 +85,13 @@ def test_of_six_contrasts_with_margins_one_conclusion_is_wrong_at_most_as_often_
 def test_at_equal_gain_the_row_of_the_table_is_read_and_turned_round_where_it_must_be():
     about = {"setting": "model.mask", "before": "causal", "after": "window", "held": ""}
     change = Change(0.4, 0.3, 0.5, 0.05, 4, 5)
-    row = (
-        about
-        | {"quantity": "middle_less_ends", "positions": "all"}
-        | change._asdict()
-        | {"level": 1.0, "without": "", "role": ""}
-    )
+    row = about | {"quantity": "middle_less_ends", "positions": "all", "level": 1.0, "without": "", "role": ""}
     named = {
         "one": ONE | {"at": "matched"},
         "turned": ONE | {"at": "matched", "before": "condition 1", "after": "condition 0", "margin": 1},
         "none": ONE | {"at": "matched", "after": "condition 2"},
     }
-    found = primary.table(named, runs(0, 1), pd.DataFrame([row])).set_index("name")
+    found = primary.table(named, runs(0, 1), pd.DataFrame([row | change._asdict()])).set_index("name")
     assert tuple(found.loc["one", ["change", "low", "high"]]) == (0.4, 0.3, 0.5)
     assert tuple(found.loc["turned", ["change", "low", "high"]]) == (-0.4, -0.5, -0.3)
     assert found.loc["one", "p"] == found.loc["turned", "p"] == pytest.approx(2 * stats.t.sf(8, 4))
@@ -109,23 +101,12 @@ def test_at_equal_gain_the_row_of_the_table_is_read_and_turned_round_where_it_mu
 
 
 def test_crossed_seeds_have_an_interval_and_no_p():
-    condition, seeds = layout(2, 2, 2)
-    rng = np.random.default_rng(3)
-    table = xr.Dataset(
-        {"test_context_gain": ("run", rng.normal(size=8))},
-        {
-            "run": np.arange(8),
-            "condition": ("run", np.array(["condition 0", "condition 1"])[condition]),
-            "model.mask": ("run", np.array(["causal", "window"])[condition]),
-            "train.seed": ("run", seeds[:, 0]),
-            "train.data_seed": ("run", seeds[:, 1]),
-        },
-    )
-    labels = {"p": "condition 0", "q": "condition 1"}
-    leaks = grid_of_leaks(rng.normal(size=8))
-    leaks = leaks.assign_coords(condition=("run", [labels[name] for name in leaks["condition"].values]))
-    for crossed in (table, leaks):
-        (row,) = primary.table({"it": ONE | {"quantity": "test_context_gain"}}, crossed, EMPTY).itertuples()
+    """Weights and data; weights and what a mask draws."""
+    leaks = grid_of_leaks(np.random.default_rng(3).normal(size=8))
+    data = leaks.drop_vars("model.leak_seed").assign_coords({"train.data_seed": leaks["model.leak_seed"]})
+    named = {"it": {"quantity": "test_context_gain", "before": "p", "after": "q"}}
+    for crossed in (data, leaks):
+        (row,) = primary.table(named, crossed, EMPTY).itertuples()
         assert np.isfinite([row.low, row.high]).all()
         assert np.isnan(row.p)
         assert row.verdict == primary.UNTESTED
@@ -143,9 +124,8 @@ def test_every_other_contrast_is_exploratory_in_the_table():
     table = runs(1.0, 0.1)
     frame = primary.with_roles(contrasts(table), {"it": ONE}, table, "last")
     first = frame[frame.role == "primary"]
-    assert first[["before", "after", "quantity", "positions"]].values.tolist() == [
-        ["causal", "window", "middle_less_ends", "all"]
-    ]
+    (place,) = first[["before", "after", "quantity", "positions"]].itertuples(index=False, name=None)
+    assert place == ("causal", "window", "middle_less_ends", "all")
     assert set(frame[frame.role != "primary"].role) == {"exploratory"}
     assert set(primary.with_roles(frame, {"it": ONE | {"at": "matched"}}, table, "last").role) == {"exploratory"}
 
@@ -159,50 +139,39 @@ def test_a_run_that_has_begun_refuses_what_is_named_later(tmp_path):
             claim(tmp_path / "run", Config(primary=named), new=True)
 
 
-def test_what_was_written_is_read(tmp_path):
-    found = primary.table({"it": ONE | {"margin": 0.1}}, runs(1.0, 0.1), EMPTY)
+def test_what_was_written_is_read_and_a_name_of_digits_stays_a_name(tmp_path):
+    found = primary.table({"it": ONE | {"margin": 0.1}, "1": ONE}, runs(1.0, 0.1), EMPTY)
     files.write_csv(found, tmp_path / "primary.csv")
     pd.testing.assert_frame_equal(on_disk.read_primary(tmp_path), found, check_dtype=False)
     assert on_disk.read_primary(tmp_path / "nothing").empty
 
 
 @pytest.mark.parametrize(
-    ("named", "words"),
+    ("change", "words"),
     [
-        ({f"n{i}": ONE for i in range(17)}, "names 17 contrasts, 16 at most"),
-        ({"x": {"quantity": "middle_less_ends"}}, r"primary\.x lacks before, after"),
-        ({"x": ONE | {"quantity": "bel"}}, r"primary\.x\.quantity is 'bel'"),
-        (
-            {"x": ONE | {"quantity": "test_context_gain", "at": "matched"}},
-            r"primary\.x\.quantity is 'test_context_gain'",
-        ),
-        ({"x": ONE | {"at": "first"}}, r"primary\.x\.at is 'first'"),
-        ({"x": ONE | {"at": "equal"}}, r"primary\.x\.at: 'equal' is called 'matched' now"),
-        (
-            {"x": ONE | {"quantity": "test_gain"}},
-            r"primary\.x\.quantity: 'test_gain' is called 'test_context_gain' now",
-        ),
-        ({"x": ONE | {"margin": 0}}, r"primary\.x\.margin is 0"),
-        ({"x": ONE | {"margins": 1.0}}, r"a field of primary\.x is 'margins'"),
-        ({"x": ONE | {"positions": "some"}}, r"primary\.x\.positions is 'some'"),
-        (
-            {"x": ONE | {"quantity": "test_context_gain", "positions": "without_first"}},
-            "test_context_gain has no positions",
-        ),
-        ({"x": ONE | {"after": "condition 0"}}, "before and after are both 'condition 0'"),
-        ({"x": ONE | {"after": "condition"}}, None),
-        ({"x": ONE | {"after": "condition 4"}}, r"primary\.x\.after is 'condition 4'; no run"),
+        ({"quantity": "bel"}, r"primary\.x\.quantity is 'bel'"),
+        ({"quantity": "test_context_gain", "at": "matched"}, r"primary\.x\.quantity is 'test_context_gain'"),
+        ({"at": "first"}, r"primary\.x\.at is 'first'"),
+        ({"at": "equal"}, r"primary\.x\.at: 'equal' is called 'matched' now"),
+        ({"quantity": "test_gain"}, r"primary\.x\.quantity: 'test_gain' is called 'test_context_gain' now"),
+        ({"margin": 0}, r"primary\.x\.margin is 0"),
+        ({"margins": 1.0}, r"a field of primary\.x is 'margins'"),
+        ({"positions": "some"}, r"primary\.x\.positions is 'some'"),
+        ({"quantity": "test_context_gain", "positions": "without_first"}, "test_context_gain has no positions"),
+        ({"after": "condition 0"}, "before and after are both 'condition 0'"),
+        ({"after": "condition 4"}, r"primary\.x\.after is 'condition 4'; no run"),
     ],
 )
-def test_what_cannot_be_named_is_refused_in_one_line(named, words):
+def test_what_cannot_be_named_is_refused_in_one_line(change, words):
     names = ["condition 0_0", "condition 1_0", "condition_0"]
-    if words is None:
-        return primary.check_primary(named, names)
+    primary.check_primary({"x": ONE, "y": ONE | {"after": "condition"}}, names)
     with pytest.raises(UserError, match=words) as error:
-        primary.check_primary(named, names)
+        primary.check_primary({"x": ONE | change}, names)
     assert "\n" not in str(error.value)
 
 
-def test_a_name_of_digits_stays_a_name(tmp_path):
-    primary.table({"1": ONE}, runs(1.0, 0.1), EMPTY).to_csv(tmp_path / "primary.csv", index=False)
-    assert on_disk.read_primary(tmp_path)["name"].tolist() == ["1"]
+def test_too_many_contrasts_and_one_that_lacks_a_field_are_refused():
+    with pytest.raises(UserError, match="names 17 contrasts, 16 at most"):
+        primary.check_primary({f"n{i}": ONE for i in range(17)}, [])
+    with pytest.raises(UserError, match=r"primary\.x lacks before, after"):
+        primary.check_primary({"x": {"quantity": "middle_less_ends"}}, [])

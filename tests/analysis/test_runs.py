@@ -14,12 +14,8 @@ from tests.analysis.tables import BITS, made
 @pytest.fixture(scope="module")
 def tables() -> dict[str, xr.Dataset]:
     """Two conditions of two seeds, of other depth and length."""
-    return {
-        "deep_0": made(0),
-        "deep_1": made(1),
-        "shallow_0": made(0, layers=2, steps=(0, 1, 5), causal=False, model__sink=True, model__layers=2),
-        "shallow_1": made(1, layers=2, steps=(0, 1, 5), causal=False, model__sink=True, model__layers=2),
-    }
+    other = {"layers": 2, "steps": (0, 1, 5), "causal": False, "model__sink": True, "model__layers": 2}
+    return {f"deep_{seed}": made(seed) for seed in (0, 1)} | {f"shallow_{seed}": made(seed, **other) for seed in (0, 1)}
 
 
 def test_a_condition_is_what_runs_share_that_differ_in_seeds_only(tables):
@@ -33,24 +29,20 @@ def test_a_condition_is_what_runs_share_that_differ_in_seeds_only(tables):
 
 
 def test_names_are_labels_only():
-    crossed = {f"softmax_weights_{w}_data_{d}": made(w, d) for w in (0, 1) for d in (3, 4)}
-    assert runs.conditions(crossed) == {"softmax": [*crossed]}
-    assert runs.conditions({name.removeprefix("softmax_"): table for name, table in crossed.items()}).keys() == {
-        "all seeds"
-    }
+    crossed = {f"weights_{w}_data_{d}": made(w, d) for w in (0, 1) for d in (3, 4)}
+    assert runs.conditions(crossed) == {"all seeds": [*crossed]}
+    named = {f"softmax_{name}": table for name, table in crossed.items()}
+    assert runs.conditions(named) == {"softmax": [*named]}
     mixed = {"one_0": made(0), "one_sink_0": made(0, model__sink=True), "one_1": made(1)}
     assert runs.conditions(mixed) == {"one": ["one_0", "one_1"], "one_sink_0": ["one_sink_0"]}
     misleading = {"x_0": made(0), "x_1": made(1), "x_2": made(0, model__sink=True), "x_3": made(1, model__sink=True)}
     assert runs.conditions(misleading) == {"x_0": ["x_0", "x_1"], "x_2": ["x_2", "x_3"]}
 
 
-def test_runs_with_the_same_seeds_are_not_averaged():
+def test_runs_with_the_same_seeds_are_not_averaged_and_data_have_that_of_the_run_if_none_of_their_own():
     again = {"first": made(0), "again": made(0), "resolved": made(0, data_seed=0)}
     assert runs.conditions(again) == {name: [name] for name in again}
-
-
-def test_data_have_the_seed_of_the_run_where_they_have_none_of_their_own():
-    assert [runs.settings(made(3, d))["train.data_seed"] for d in (None, 5)] == [3, 5]
+    assert runs.settings(made(3, 5))["train.data_seed"] == 5
 
 
 def test_joined_runs_hold_what_each_held_and_nan_elsewhere(tables, tmp_path):
@@ -114,11 +106,7 @@ def test_seeds_become_dimensions_in_one_line():
     crossed = {f"weights_{w}_data_{d}": made(w, d) for w in (0, 1) for d in (3, 4, 5)}
     joined = runs.join(crossed, dict.fromkeys(crossed, BITS))
     seeds = joined.set_index(run=["condition", "train.seed", "train.data_seed"]).unstack("run")
-    assert {name: seeds.sizes[name] for name in ("condition", "train.seed", "train.data_seed")} == {
-        "condition": 1,
-        "train.seed": 2,
-        "train.data_seed": 3,
-    }
+    assert [seeds.sizes[name] for name in ("condition", "train.seed", "train.data_seed")] == [1, 2, 3]
     place = {"condition": "all seeds", "train.seed": 1, "train.data_seed": 4}
     np.testing.assert_array_equal(
         seeds.anisotropy.sel(place | {"statistic": "low"}).transpose("step", "positions", "layer"),
@@ -138,20 +126,14 @@ def test_a_row_per_run_with_the_last_checkpoint_over_blocks(tables):
             deviation = last.anisotropy_over_blocks.sel(positions=positions, statistic="std")
             assert frame.loc[name, f"anisotropy{suffix}"] == pytest.approx(means.item())
             assert frame.loc[name, f"anisotropy_std{suffix}"] == deviation.item()
-            assert frame.loc[name, f"middle_less_ends{suffix}"] == pytest.approx(
-                shapes(table).middle_less_ends.sel(positions=positions).item(), nan_ok=True
-            )
+            middle = shapes(table).middle_less_ends.sel(positions=positions).item()
+            assert frame.loc[name, f"middle_less_ends{suffix}"] == pytest.approx(middle, nan_ok=True)
     assert list(frame["model.sink"]) == [False, False, True, True]
     assert list(frame.test_bits) == [2.0] * 4
 
 
 def test_what_is_measured_besides_makes_no_condition():
     """As of a run that was measured again with more, and the others not yet."""
-    more = {
-        "measure__updates": True,
-        "measure__families": ["spectrum"],
-        "watch__every": 16,
-        "watch__points": 99,
-        "tangents__enabled": True,
-    }
+    more = {"measure__updates": True, "measure__families": ["spectrum"], "tangents__enabled": True}
+    more |= {"watch__every": 16, "watch__points": 99}
     assert runs.conditions({"plain_0": made(0, **more), "plain_1": made(1)}) == {"plain": ["plain_0", "plain_1"]}

@@ -56,22 +56,16 @@ def test_a_peak_in_any_block_but_the_last_is_a_bell_where_the_embedding_is_an_en
 
 
 def test_straightening_valley_and_linearity_are_of_the_last_checkpoint_and_of_blocks():
-    last = {
-        "turning_angle": [2.1, 2.0, 1.5, 1.8, 1.9],
-        "window_entropy": [0.1, 2.0, 1.5, 1.8, 1.9],
-        "linearity": [np.nan, 0.9, 0.8, 1.0, 0.9],
-    }
+    last = {"turning_angle": [2.1, 2.0, 1.5, 1.8, 1.9], "window_entropy": [0.1, 2.0, 1.5, 1.8, 1.9]}
+    last["linearity"] = [np.nan, 0.9, 0.8, 1.0, 0.9]
     found = shapes(table((0, 10), **{name: [[0] * 5, one] for name, one in last.items()})).sel(positions="all")
     assert found.straightening_blocks == pytest.approx(2.0 - 1.9)
     assert found.straightening_whole == pytest.approx(2.1 - 1.9)
     assert found.entropy_valley == pytest.approx(1.5 - 1.9)
     assert found.last_linearity == pytest.approx(0.9)
-
-
-def test_a_single_block_straightens_nothing_between_blocks():
-    found = shapes(table((0, 10), turning_angle=[[0, 0], [2.1, 1.9]])).sel(positions="all")
-    assert np.isnan(found.straightening_blocks)
-    assert found.straightening_whole == pytest.approx(2.1 - 1.9)
+    single = shapes(table((0, 10), turning_angle=[[0, 0], [2.1, 1.9]])).sel(positions="all")
+    assert np.isnan(single.straightening_blocks)
+    assert single.straightening_whole == pytest.approx(2.1 - 1.9)
 
 
 PLANTED = {  # a word -> a table that shows it, one that does not
@@ -102,15 +96,14 @@ def test_a_sink_head_is_counted_over_all_heads_of_all_blocks_at_any_threshold():
 
 
 def test_growth_fall_and_phases():
-    found = shapes(
-        table(
-            anisotropy=[[5, 0.1, 0.3], [5, 0.8, 0.8], [5, 0.4, 0.6]],
-            mean_cosine=[[5, 0.1, 0.1], [5, 0.9, 0.9], [5, 0.2, 0.6]],
-            drift=[[5, 1, 3], [5, 50, 50], [5, 4, 12]],
-            twonn=[[5, 1, 3], [5, 8, 24], [5, 4, 4]],
-            twonn_microscope=[[5, 8, 8], [5, 2, 2], [5, 1, 1]],
-        )
-    ).sel(positions="all")
+    given = table(
+        anisotropy=[[5, 0.1, 0.3], [5, 0.8, 0.8], [5, 0.4, 0.6]],
+        mean_cosine=[[5, 0.1, 0.1], [5, 0.9, 0.9], [5, 0.2, 0.6]],
+        drift=[[5, 1, 3], [5, 50, 50], [5, 4, 12]],
+        twonn=[[5, 1, 3], [5, 8, 24], [5, 4, 4]],
+        twonn_microscope=[[5, 8, 8], [5, 2, 2], [5, 1, 1]],
+    )
+    found = shapes(given).sel(positions="all")
     expected = {"growth": 0.3, "fall": 0.3, "cosine_growth": 0.3, "drift_growth": 2, "expansion": 3, "compression": 2}
     expected |= {"expansion_microscope": 0, "compression_microscope": 3}
     for name, value in expected.items():
@@ -118,13 +111,8 @@ def test_growth_fall_and_phases():
 
 
 def test_sharpness_is_over_blocks_and_heads_and_against_the_start():
-    found = shapes(
-        table(
-            (0, 5),
-            attention_entropy=[[[4, 2], [4, 2]], [[1, 1], [2, 0]]],
-            attention_first=[[[0] * 2] * 2, [[1, 0]] * 2],
-        )
-    )
+    entropy, first = [[[4, 2], [4, 2]], [[1, 1], [2, 0]]], [[[0] * 2] * 2, [[1, 0]] * 2]
+    found = shapes(table((0, 5), attention_entropy=entropy, attention_first=first))
     np.testing.assert_allclose(found.sharpening, [2, 1])
     np.testing.assert_allclose(found.sink, [0.5, 0.25])
 
@@ -133,19 +121,17 @@ def test_a_checkpoint_without_a_number_is_passed_over_but_first_and_last_are_not
     dimensions = [[1, 2, 2], [1, np.nan, 64], [1, 8, 8], [1, 4, 4]]
     found = shapes(table((0, 1, 2, 3), twonn=dimensions)).sel(positions="all")
     assert (found.expansion.item(), found.compression.item()) == (2, 1)
-    for step, lost in ((0, "expansion"), (-1, "compression")):
+    for step, lost, kept in ((0, "expansion", "compression"), (-1, "compression", "expansion")):
         broken = np.array(dimensions, dtype=float)
         broken[step, 1] = np.nan
-        kept = "compression" if lost == "expansion" else "expansion"
         found = shapes(table((0, 1, 2, 3), twonn=broken)).sel(positions="all")
         assert np.isnan(found[lost])
         assert np.isfinite(found[kept])
 
 
 def test_without_the_first_checkpoint_there_is_no_growth():
-    found = shapes(table((1, 2), anisotropy=[[0, 0.1, 0.1]] * 2, drift=[[0, 0, 0]] * 2))
-    assert np.isnan(found.growth).all()
-    assert np.isnan(found.drift_growth).all()
+    found = shapes(table((1, 2), anisotropy=[[0, 0.1, 0.1]] * 2, drift=[[0, 1, 1]] * 2))
+    assert np.isnan([found.growth, found.drift_growth]).all()
     np.testing.assert_allclose(found.fall, 0)
     assert np.isnan(shapes(table((0, 1), drift=[[0, 0, 0]] * 2)).drift_growth).all()  # 0 / 0
 
