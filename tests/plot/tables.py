@@ -87,11 +87,8 @@ def make_run(
             raw[step] = raw[step].assign(projection.labelled(vectors, np.arange(POINTS), 512, head=0))
     results, _ = joined(raw, DEFAULT, nulls)
     results.attrs = attributes
-    results["validation_context_gain"] = (
-        "step",
-        [4.5 - 5.0 * (1 + step / 10) ** -0.6 for step in steps],
-        {"units": "bit"},
-    )
+    gains = [4.5 - 5.0 * (1 + step / 10) ** -0.6 for step in steps]
+    results["validation_context_gain"] = "step", gains, {"units": "bit"}
     blocks = results.isel(layer=slice(1, None))  # as of hook points, which have no embedding
     hook_points = {"attention_out": blocks, "values": blocks * 0.5} if "hook_points" not in without else {}
     return Run(results, make_log(rng, steps[-1], 2.3 if causal else 1.9, layers), hook_points=hook_points)
@@ -198,9 +195,8 @@ def drifting(seed: list[int], grown: float, layers: int) -> dict[str, np.ndarray
     """Queries and keys of a head that move apart from 0 in opposite directions, further in deeper blocks."""
     far = grown * np.linspace(1, 6, layers)[:, None, None] * np.eye(8)[0]
     noise = np.random.default_rng(seed).standard_normal((2, layers, POINTS, 8))
-    return {
-        name: (sign * far + one).astype(np.float32) for name, sign, one in zip(VECTORS, (1, -0.7), noise, strict=True)
-    }
+    both = (far + noise[0], -0.7 * far + noise[1])
+    return {name: vectors.astype(np.float32) for name, vectors in zip(VECTORS, both, strict=True)}
 
 
 def as_null(shape: np.ndarray, null: str) -> np.ndarray:
@@ -210,17 +206,17 @@ def as_null(shape: np.ndarray, null: str) -> np.ndarray:
 
 def noisy(rng: np.random.Generator, shape: np.ndarray, name: str, batches: int, heads: int, folds: int) -> np.ndarray:
     """Raw values with 4 % of noise between batches, and replicates that agree with it; float32."""
-    values = np.multiply.outer(np.ones((batches, 1)) * [1.0, 0.7], shape)
-    if "head" in quantities()[name].dims:
+    values, about = np.multiply.outer(np.ones((batches, 1)) * [1.0, 0.7], shape), quantities()[name]
+    if "head" in about.dims:
         values = values[..., None] * np.linspace(0.9, 1.1, heads)
     values = values * (1 + 0.04 * rng.standard_normal(values.shape))
-    if quantities()[name].resampling:
+    if about.resampling:
         count, noise = (folds, 0.04 / (folds - 1) * folds**0.5) if folds > 1 else (0, 0.0)
-        if "sections" in quantities()[name].resampling and count:
+        if "sections" in about.resampling and count:
             count, noise = 4, 0.04 * 2
         spread = noise * rng.standard_normal((*values.shape, count))
         values = np.concatenate([values[..., None], values[..., None] * (1 + spread)], axis=-1)
-    if quantities()[name].resampling == "share_sections":
+    if about.resampling == "share_sections":
         values = np.minimum(values, 1.0)
     return values.astype(np.float32)
 

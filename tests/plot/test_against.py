@@ -4,7 +4,6 @@ import itertools
 
 import numpy as np
 import pandas as pd
-import pytest
 from scipy import stats
 
 from anisoscope.analysis import correlations
@@ -21,16 +20,13 @@ def test_sharpness_against_alignment_has_a_point_per_head_and_correlates_them(ru
         last = run.results.sel(step=1000, positions="all")
         mean, low, high = (last.sel(statistic=end) for end in ("mean", "low", "high"))
         x, y = mean.query_key_alignment.values, mean[name].values
-        for block, (points, _, (across, upright)) in zip(last.block.values, ax.containers, strict=True):
+        for block, (points, _, bars) in zip(last.block.values, ax.containers, strict=True):
             np.testing.assert_array_equal(points.get_data(), (x[block - 1], y[block - 1]))
-            ends = np.array(upright.get_segments())[:, :, 1].T
-            np.testing.assert_allclose(ends[0], low[name].sel(block=block), rtol=1e-6)
-            np.testing.assert_allclose(ends[1], high[name].sel(block=block), rtol=1e-6)
-            ends = np.array(across.get_segments())[:, :, 0].T
-            np.testing.assert_allclose(ends[0], low.query_key_alignment.sel(block=block), rtol=1e-6)
+            for axis, (bar, of) in enumerate(zip(bars, ("query_key_alignment", name), strict=True)):
+                ends = np.array(bar.get_segments())[:, :, axis].T
+                np.testing.assert_allclose(ends, [end[of].sel(block=block) for end in (low, high)], rtol=1e-6)
     assert [ax.get_ylabel() for ax in figure.axes[:8:4]] == ["decoder\n48 heads", "encoder\n24 heads"]
     assert [ax.get_title().replace("\n", " ") for ax in figure.axes[:4]] == [words(runs, name) for name in SHARPNESS]
-    assert not [ax.get_title(loc="left") for ax in figure.axes if ax.get_title(loc="left")]
 
 
 def test_vectors_of_a_file_have_a_first_layer_and_no_embedding(runs):
@@ -82,19 +78,13 @@ def test_of_runs_of_other_lengths_p_is_that_of_the_table_and_each_line_says_of_h
             assert f"{label}, {words(shown, name)} (of {row.tests}): {correlations.words(row)}" in told.splitlines()
 
 
-@pytest.mark.parametrize(
-    ("x", "y", "said"),
-    [
+def test_correlations_of_few_layers_in_words():
+    for x, y, said in (
         ([1, 2, 3], [1, 2, 4], "ρ = 1.00 (p = 0.33)"),  # 2 of 6 orderings, where the t approximation says p = 0
-        ([1, 2, 3, 4], [4, 3, 2, 1], "ρ = −1.00 (p = 0.083)"),  # 2 of 24
-        ([1, 2], [1, 2], "n = 2: too few"),
         ([1, 2, np.nan, np.nan], [1, 2, 3, 4], "n = 2: too few"),
-        ([1, 2, 3], [5, 5, 5], "n = 3: constant"),
         ([1, 1 + 1e-7, 1 - 1e-7], [1, 2, 3], "n = 3: constant"),
         ([1, 2, 3, np.nan], [3, 1, 2, 5], "n = 3, r = −0.50 (p"),
-    ],
-)
-def test_correlations_of_few_layers(x, y, said):
-    found = correlations.correlate(np.array(x, np.float32), np.array(y, np.float64))
-    alone = {"pearson_p_holm": found.pearson_p, "spearman_p_holm": found.spearman_p}
-    assert said in correlations.words(pd.Series(found._asdict() | alone))
+    ):
+        found = correlations.correlate(np.array(x, np.float32), np.array(y, np.float64))
+        alone = {"pearson_p_holm": found.pearson_p, "spearman_p_holm": found.spearman_p}
+        assert said in correlations.words(pd.Series(found._asdict() | alone))

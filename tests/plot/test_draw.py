@@ -8,7 +8,7 @@ import pandas as pd
 import pytest
 import xarray as xr
 
-from anisoscope.plot import draw, style, while_training
+from anisoscope.plot import draw, style
 from anisoscope.plot.provenance import provenance
 from anisoscope.plot.run import Run, positions, same
 from anisoscope.utils import manifest
@@ -22,19 +22,14 @@ LEADING = ("first_share", "anisotropy_without")
 COMPARISON = ("cka_layers", "overlap_layers", "cka_previous", "cka_last", "overlap_previous", "overlap_last")
 DIMENSION = ("twonn", "twonn_mle", "twonn_microscope")
 ATTENTION = (
-    "query_drift",
-    "key_drift",
-    "query_key_alignment",
-    "query_key_cosine",
-    "score_std_within",
-    "attention_entropy",
-    "attention_max",
-    "attention_first",
-    "query_fluctuation",
+    *("query_drift", "key_drift", "query_key_alignment", "query_key_cosine", "query_fluctuation"),
+    *("score_std_within", "attention_entropy", "attention_max", "attention_first"),
 )
 SCALE = ("gride", "plateau", "plateau_first", "plateau_last")
 FREQUENCY = ("frequency_correlation", "centroid_distance", "centroid_distance_by_frequency")
 PROJECTION = ("query_projection", "key_projection")
+ANISOTROPY = {"anisotropy_profile", "anisotropy_by_checkpoint", "anisotropy_decomposition"}  # figures
+SHARPNESS = {"attention_sharpness", "sharpness_against_alignment"}
 
 
 def own(folder):
@@ -44,10 +39,9 @@ def own(folder):
 
 TINY = "one layer, head, batch and checkpoint"
 SIX = "six runs of other depths and lengths, resampling, null models and numbers"
-OVER_TRAINING = {"anisotropy_by_checkpoint", *while_training.BY_RUN, *while_training.BY_DEPTH}
 FIGURES = {  # of cases where the others would be laid out as in another case
     SIX: set(draw.RUNS) - {"spectrum_over_training", "query_key_drift", "query_key_fluctuation"},  # as many panels
-    "no numbers": OVER_TRAINING,  # last checkpoints as below
+    "no numbers": draw.OVER_TRAINING,  # last checkpoints as below
 }
 
 
@@ -63,16 +57,14 @@ def short() -> Run:
 
 @pytest.fixture
 def cases(tiny, short, request) -> dict[str, Callable[[], dict[str, Run]]]:
+    def six() -> dict[str, Run]:
+        others = {"point_0": spoiled(short, layer=0), "lost": spoiled(short, step=-1)}
+        others["bare"] = make_run(steps=(0, 5), layers=2, heads=1, folds=1, nulls=("gaussian",))
+        others["some"] = make_run(False, steps=(0, 10), heads=1, batches=1, nulls=("untrained",))
+        return request.getfixturevalue("runs") | others
+
     return {
-        SIX: lambda: (
-            request.getfixturevalue("runs")
-            | {
-                "point_0": spoiled(short, layer=0),
-                "lost": spoiled(short, step=-1),
-                "bare": make_run(steps=(0, 5), layers=2, heads=1, folds=1, nulls=("gaussian",)),
-                "some": make_run(False, steps=(0, 10), heads=1, batches=1, nulls=("untrained",)),
-            }
-        ),
+        SIX: six,
         TINY: lambda: {"tiny": tiny},
         "many layers": lambda: {"deep": make_run(steps=(0, 10), layers=30, heads=2)},
         "no numbers": lambda: {"decoder": spoiled(short)},
@@ -110,10 +102,8 @@ def test_files_are_whole_and_the_same_twice_whatever_the_users_settings(short, t
         if path.suffix == ".txt":
             assert "enwik8, first 4,154,399 bytes; " in content.decode("utf-8")
         if path.suffix == ".pdf":
-            assert b"/CIDFontType2" in content  # TrueType, embedded
-            assert b"/FontFile2" in content
-            assert b"/Type3" not in content
-            assert b"CreationDate" not in content
+            assert all(word in content for word in (b"/CIDFontType2", b"/FontFile2"))  # TrueType, embedded
+            assert not any(word in content for word in (b"/Type3", b"CreationDate"))
     before = dict(matplotlib.rcParams)
     with matplotlib.rc_context({"font.size": 20, "pdf.fonttype": 3, "savefig.bbox": "tight", "axes.grid": False}):
         second = draw.draw(some, {"decoder": short}, tmp_path)
@@ -151,23 +141,18 @@ def test_the_folder_of_a_run_is_not_drawn_into(tiny, tmp_path, monkeypatch, held
 @pytest.mark.filterwarnings("error")  # of a glyph that is not there
 def test_a_name_is_no_mathematics_and_stands_in_the_legend_whatever_it_begins_with(tiny):
     runs = {"a$b_{$": tiny, "_old": tiny, "plain": tiny}
-    figure = draw.RUNS["anisotropy_profile"](runs)
-    figure.draw_without_rendering()
-    assert legend_of(figure, -1) == list(runs)
-    figure = draw.RUNS["dimension_by_scale"](runs)
-    figure.draw_without_rendering()
-    assert [ax.get_xlabel() for ax in figure.axes if ax.xaxis.label.get_parse_math()] == [
-        "neighbour rank k (from $r_{2k}/r_k$)"
-    ] * 2
+    profile, scale = (draw.RUNS[name](runs) for name in ("anisotropy_profile", "dimension_by_scale"))
+    for figure in (profile, scale):
+        figure.draw_without_rendering()
+    assert legend_of(profile, -1) == list(runs)
+    mathematics = [ax.get_xlabel() for ax in scale.axes if ax.xaxis.label.get_parse_math()]
+    assert mathematics == ["neighbour rank k (from $r_{2k}/r_k$)"] * 2
 
 
 @pytest.mark.parametrize(
     ("family", "lost"),
     [
-        (
-            SPECTRUM,
-            {"anisotropy_profile", "anisotropy_by_checkpoint", "spectrum_over_training", "anisotropy_decomposition"},
-        ),
+        (SPECTRUM, ANISOTROPY | {"spectrum_over_training"}),
         (LEADING, {"anisotropy_decomposition"}),
         (OUTLIERS, {"outlier_coordinates"}),
         (SCALE, {"dimension_by_scale"}),
@@ -176,10 +161,7 @@ def test_a_name_is_no_mathematics_and_stands_in_the_legend_whatever_it_begins_wi
         (SIMILARITY, {"cosine_against_drift"}),
         (PROJECTION, {"query_key_projection"}),
         (FREQUENCY, {"distance_by_frequency"}),
-        (
-            ATTENTION,
-            {"query_key_drift", "query_key_fluctuation", "attention_sharpness", "sharpness_against_alignment"},
-        ),
+        (ATTENTION, SHARPNESS | {"query_key_drift", "query_key_fluctuation"}),
     ],
 )
 @pytest.mark.slow
@@ -214,9 +196,7 @@ def test_models_with_other_sets_of_positions_are_drawn_on_those_that_all_have(ti
     special = tiny.results.sel(positions="all").expand_dims(positions=["without_special"])
     more = xr.concat([tiny.results, special], "positions", data_vars="minimal")
     runs = {"encoder": Run(more, tiny.log), "decoder": tiny}
-    assert positions({"encoder": runs["encoder"]}, "anisotropy") == list(
-        more.positions.values
-    )  # the last is as all are
+    assert positions({"encoder": runs["encoder"]}, "anisotropy") == list(more.positions.values)  # the last as all are
     for order in (runs, dict(reversed(runs.items()))):
         assert set(positions(order, "anisotropy")) <= set(tiny.results.positions.values)
     alone = Run(tiny.results.sel(positions=["all"]), tiny.log)
@@ -224,10 +204,10 @@ def test_models_with_other_sets_of_positions_are_drawn_on_those_that_all_have(ti
     assert same({"decoder": tiny, "other": alone}, ["all"]) == []  # nobody has seen that they look the same
 
 
-def test_without_hook_points_there_is_no_figure_of_them(tiny):
-    assert draw.RUNS["hook_points"]({"decoder": dataclasses.replace(tiny, hook_points={})}) is None
-    both = {"decoder": dataclasses.replace(tiny, hook_points={}), "encoder": tiny}
-    (ax, *_) = draw.RUNS["hook_points"](both).axes
+def test_without_hook_points_or_a_log_there_is_no_figure_of_them(tiny):
+    without = {"decoder": dataclasses.replace(tiny, hook_points={}, log=[])}
+    assert draw.RUNS["hook_points"](without) is draw.RUNS["training_curve"](without) is None
+    (ax, *_) = draw.RUNS["hook_points"](without | {"encoder": tiny}).axes
     assert [line.get_label() for line in ax.lines[:3]] == ["residual stream", "attention out", "values"]
     last = tiny.results.anisotropy.isel(step=-1).sel(positions="all", statistic="mean")
     for line, values in zip(ax.lines, (last, last[1:], last[1:] / 2), strict=False):
@@ -235,19 +215,12 @@ def test_without_hook_points_there_is_no_figure_of_them(tiny):
         assert line.get_ydata() == pytest.approx(values.values)
 
 
-def test_without_a_log_there_is_no_training_curve(tiny):
-    assert draw.RUNS["training_curve"]({"decoder": dataclasses.replace(tiny, log=[])}) is None
-
-
 def test_provenance_says_what_is_shared_once_and_what_differs_by_run(runs):
-    assert provenance({"decoder": runs["decoder"], "encoder": make_run(False, steps=(0, 1000), seed=1)}) == (
-        "enwik8, first 4,154,399 bytes; pre-LN; 6 layers; D=512; H=8; T=512; AdamW; 1,000 steps; "
-        "4,096 points × 4 batches",
-        [
-            "decoder: causal; predicts next character; seed 0",
-            "encoder: bidirectional; predicts masked characters; seed 1",
-        ],
-    )
+    shared, own = provenance({"decoder": runs["decoder"], "encoder": make_run(False, steps=(0, 1000), seed=1)})
+    model = "pre-LN; 6 layers; D=512; H=8; T=512"
+    assert shared == f"enwik8, first 4,154,399 bytes; {model}; AdamW; 1,000 steps; 4,096 points × 4 batches"
+    decoder = "decoder: causal; predicts next character; seed 0"
+    assert own == [decoder, "encoder: bidirectional; predicts masked characters; seed 1"]
     unfinished = changed(runs["decoder"], lambda table: table.assign_attrs(steps=2000))
     assert "step 1,000 of 2,000" in provenance({"decoder": unfinished})[0]
 

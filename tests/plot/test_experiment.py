@@ -13,14 +13,7 @@ from anisoscope.analysis import correlations
 from anisoscope.analysis import runs as tables
 from anisoscope.plot import draw, style
 from anisoscope.plot.draw import RUNS
-from anisoscope.plot.experiment import (
-    CONTRASTED,
-    Compared,
-    contrast_rows,
-    contrasts,
-    contrasts_loss_matched,
-    runs_compared,
-)
+from anisoscope.plot.experiment import CONTRASTED, Compared, contrast_rows, contrasts, contrasts_loss_matched
 from anisoscope.plot.provenance import provenance, seeds_in_words
 from anisoscope.plot.run import Run
 from anisoscope.plot.seeds import over_seeds
@@ -41,9 +34,8 @@ def runs() -> dict[str, Run]:
         scale = 1 + 0.1 * seed + (condition == "sink")
         with xr.set_options(keep_attrs=True):
             other = changed(plain, lambda table, scale=scale: table * scale)
-        log = [
-            line | {name: line[name] + seed for name in ("bits_per_character",) if name in line} for line in plain.log
-        ]
+        bits = "bits_per_character"
+        log = [line | ({bits: line[bits] + seed} if bits in line else {}) for line in plain.log]
         made[f"{condition}_{seed}"] = dataclasses.replace(under(other, settings), log=log)
     return made
 
@@ -72,10 +64,8 @@ def test_seeds_are_averaged_and_the_band_is_their_range(runs):
             np.testing.assert_allclose(line["drift"], own["drift"])  # by layer
     assert {line["kind"] for line in averaged} == {"train", "valid", "watch", "turn"}
     np.testing.assert_allclose(mean.validation_context_gain, 1.05 * one.validation_context_gain)
-    lost = changed(
-        runs["plain_1"],
-        lambda table: table.assign(validation_context_gain=table.validation_context_gain.where(table.step != 1)),
-    )
+    gain = "validation_context_gain"
+    lost = changed(runs["plain_1"], lambda table: table.assign({gain: table[gain].where(table.step != 1)}))
     lacks = over_seeds({"plain_0": runs["plain_0"], "plain_1": lost})["plain"].results.validation_context_gain
     assert np.isnan(lacks).values.tolist() == [False, True, False]
 
@@ -95,17 +85,14 @@ def test_heads_of_two_seeds_have_nothing_in_common_and_are_not_averaged(runs):
         drawn = [points.get_data() for ax in figure.axes[:4] for points, _, _ in ax.containers]
         table = correlations.correlations({name: run.results for name, run in together.items()})
         curves = [line.get_ydata() for line in RUNS["attention_sharpness"](together).axes[0].lines[:4]]
-        found.append(
-            (np.sort(drawn), table.drop(columns=["spearman_p", "spearman_p_holm"]), curves)
-        )  # whose orderings are a sample
+        table = table.drop(columns=["spearman_p", "spearman_p_holm"])  # whose orderings are a sample
+        found.append((np.sort(drawn), table, curves))
     np.testing.assert_array_equal(found[0][0], found[1][0])
     pd.testing.assert_frame_equal(found[0][1], found[1][1])
     np.testing.assert_allclose(found[0][2], found[1][2])
     last = {"step": 10, "positions": "all", "statistic": "mean"}
-    x, y = (
-        np.concatenate([runs[run].results[name].sel(last).values.ravel() for run in names])
-        for name in ("query_key_alignment", "attention_max")
-    )
+    values = [[runs[run].results[of].sel(last) for run in names] for of in ("query_key_alignment", "attention_max")]
+    x, y = (np.concatenate(both, axis=None) for both in values)
     last = found[0][1].set_index(["positions", "y", "over", "step"]).loc["all", "attention_max", "heads", 10]
     assert (last.n, last.networks) == (16, 2)
     assert last.pearson == pytest.approx(stats.pearsonr(x, y)[0])
@@ -136,10 +123,7 @@ def test_figures_say_that_bands_are_seeds(runs):
     average = means.isel(layer=slice(1, None)).mean("layer")
     line = dimension(seeds).axes[0].lines[0]
     np.testing.assert_allclose(line.get_ydata(), average)
-
-
-def test_the_footer_names_the_seeds(runs):
-    _, lines = provenance(over_seeds(runs))
+    _, lines = provenance(together)
     assert "seeds 0, 1 together" in lines[0]
     assert "seed 0" in lines[-1]
     assert seeds_in_words([(0, 0)]) == "seed 0"
@@ -184,9 +168,8 @@ def test_contrasts_without_seeds_have_no_interval_and_say_so(runs, joined):
     figure = contrasts(Compared(over_seeds(runs), joined[0], some))
     inside(figure, "contrasts")
     assert footer_of(figure).startswith("1 to 2 pairs of runs. Bars: 95 % interval")
-    known = int(
-        np.isfinite(some[(some.positions == "all") & some.quantity.isin(CONTRASTED)].dropna(subset="change").low).sum()
-    )
+    drawn = some[(some.positions == "all") & some.quantity.isin(CONTRASTED)].dropna(subset="change")
+    known = np.isfinite(drawn.low).sum()
     assert f"not corrected for the {known} comparisons" in footer_of(figure)
     assert "Filled: 0 lies outside. Bare: no interval." in footer_of(figure)
 
@@ -200,55 +183,52 @@ def test_contrasts_loss_matched_say_so_their_levels_and_who_has_no_value(runs, j
     assert "loss-matched" in title_of(figure)
     assert title_of(figure).endswith("exploratory")
     assert "95 % interval, variance of its own runs" in caption_of(figure)
-    first, *others = dict.fromkeys(", ".join(equal.without).split(", "))  # each once, in the order of the table
-    told = f"1.25 to 2.50 bits. Without value: {', '.join([first, *others])}."
+    each = dict.fromkeys(", ".join(equal.without).split(", "))  # once, in the order of the table
+    told = f"1.25 to 2.50 bits. Without value: {', '.join(each)}."
     assert f"all its runs reach after the warm-up: {told}" in caption_of(figure)
     constant = {name: under(run, {"train.schedule": "constant"}) for name, run in compared.runs.items()}
     figure = contrasts_loss_matched(compared._replace(runs=constant))
     assert f"in the constant part of the schedule: {told}" in caption_of(figure)
     assert {line.get_xdata()[0] for line in figure.axes[0].lines if line.get_marker() == "o"} == {7.0}
     assert contrasts_loss_matched(Compared(compared.runs, *joined)) is None
-    some = equal.assign(
-        level=levels.where(levels < 2), change=equal.change.where(levels < 2)
-    )  # one that nobody reached
+    reached = levels < 2  # and one that nobody does
+    some = equal.assign(level=levels.where(reached), change=equal.change.where(reached))
     assert "warm-up: 1.25 bits" in caption_of(contrasts_loss_matched(Compared(compared.runs, *joined, some)))
     assert contrasts_loss_matched(Compared(compared.runs, *joined, equal.assign(level=np.nan, change=np.nan))) is None
 
 
 def test_signs_of_a_sink_are_those_of_the_layer_block_or_head_where_they_are_largest(runs):
     assert draw.EXPERIMENT["attention_sinks"](Compared(runs, None, None)) is None  # not measured
-    further = {
-        "norm_ratio": lambda table: 9 * table.anisotropy,
-        "sink_heads": lambda table: table.attention_first[..., 0],
-    }
+    further = {"norm_ratio": lambda table: 9 * table.anisotropy}
+    further["sink_heads"] = lambda table: table.attention_first[..., 0]
     runs = {name: changed(run, lambda table: table.assign(further)) for name, run in runs.items()}
-    figure = draw.EXPERIMENT["attention_sinks"](Compared(runs, None, None))
+
+    def drawn(runs, label):
+        figure = draw.EXPERIMENT["attention_sinks"](Compared(runs, None, None))
+        return figure, [line.get_ydata() for ax in figure.axes for line in ax.lines if line.get_label() == label]
+
+    figure, values = drawn(runs, "sink_0")
     inside(figure, "attention_sinks")
     table = runs["sink_0"].results.sel(statistic="mean")
+    everywhere, without_first = (table.sel(positions=side) for side in ("all", "without_first"))
     expected = [
-        table.norm_ratio.sel(positions="all")[:, 1:].max("layer"),
-        table.attention_first.sel(positions="all").max(("block", "head")),
-        table.sink_heads.sel(positions="all").max("block"),
-        table.anisotropy.sel(positions="all")[:, 1:].max("layer"),
-        table.anisotropy.sel(positions="without_first")[:, 1:].max("layer"),
+        everywhere.norm_ratio[:, 1:].max("layer"),
+        everywhere.attention_first.max(("block", "head")),
+        everywhere.sink_heads.max("block"),
+        *(table.anisotropy[:, 1:].max("layer") for table in (everywhere, without_first)),
     ]
-    for ax, values in zip(figure.axes, expected, strict=False):
-        (line,) = [line for line in ax.lines if line.get_label() == "sink_0"]
-        np.testing.assert_allclose(line.get_ydata(), values)
+    np.testing.assert_allclose(values[:5], expected)
     lost = changed(runs["sink_0"], lambda table: table.assign(norm_ratio=table.norm_ratio.where(table.layer != 2)))
     lost.results.attention_first[..., 0] = np.nan
-    for ax in draw.EXPERIMENT["attention_sinks"](Compared(runs | {"sink_0": lost}, None, None)).axes[:2]:
-        (line,) = [line for line in ax.lines if line.get_label() == "sink_0"]
-        assert np.isnan(line.get_ydata()).all()  # as where a table has the largest of all
+    assert np.isnan(drawn(runs | {"sink_0": lost}, "sink_0")[1][:2]).all()  # as where a table has the largest of all
     first = next(iter(runs))
     fewer = runs | {first: changed(runs[first], lambda table: table.drop_vars("sink_heads"))}  # all keep their colours
-    for line in draw.EXPERIMENT["attention_sinks"](Compared(fewer, None, None)).axes[0].lines:
+    for line in drawn(fewer, "")[0].axes[0].lines:
         assert line.get_color() == style.inks(runs)[line.get_label()]["color"]
-    together = draw.EXPERIMENT["attention_sinks"](Compared(over_seeds(runs), None, None))
+    together, values = drawn(over_seeds(runs), "sink")
     assert "Of several seeds" in caption_of(together)
     heads = over_seeds(runs)["sink"].results.attention_first.sel(statistic="mean", positions="all")
-    (line,) = [line for line in together.axes[1].lines if line.get_label() == "sink"]
-    np.testing.assert_allclose(line.get_ydata(), heads.max(("block", "head", "seed")))
+    np.testing.assert_allclose(values[1], heads.max(("block", "head", "seed")))
 
 
 def test_what_is_held_is_told_where_it_differs():
@@ -259,7 +239,7 @@ def test_what_is_held_is_told_where_it_differs():
 
 
 def test_each_condition_has_its_seeds_and_their_mean(runs, joined):
-    figure = runs_compared(Compared(over_seeds(runs), *joined))
+    figure = draw.EXPERIMENT["runs_compared"](Compared(over_seeds(runs), *joined))
     inside(figure, "runs_compared")
     assert figure.axes[0].get_window_extent().height / figure.dpi / 3 > 0.12  # inches of a row
     assert [tick.get_text() for tick in figure.axes[0].get_yticklabels()] == ["plain", "sink", "window_0"]

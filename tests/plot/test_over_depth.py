@@ -49,14 +49,12 @@ def test_anisotropy_by_checkpoint(runs):
 
 
 @pytest.mark.parametrize(
-    ("last", "ticks"), [(0, ["0", "1"]), (2, ["0", "2"]), (999, ["0", "1", "10", "100", "999"]), (1500, [..., "1.5k"])]
+    ("last", "ticks"), [(0, "0 1"), (2, "0 2"), (999, "0 1 10 100 999"), (1500, "0 1 10 100 1.5k")]
 )
 def test_the_colour_bar_names_the_last_step(last, ticks):
     figure = style.new(3, 2)
     rulers.step_bar(figure, rulers.step_colours(last), figure.subplots(1, 1, squeeze=False))
-    found = [tick.get_text() for tick in figure.axes[-1].get_yticklabels()]
-    assert found[-1] == ticks[-1]
-    assert ticks[0] is ... or found == ticks
+    assert [tick.get_text() for tick in figure.axes[-1].get_yticklabels()] == ticks.split()
 
 
 def test_anisotropy_decomposition(runs):
@@ -73,9 +71,7 @@ def test_anisotropy_decomposition(runs):
             for line, values in zip(ax.lines, expected, strict=False):
                 np.testing.assert_array_equal(line.get_ydata(), values)
             if name in ("anisotropy", "twonn"):  # a Gaussian cloud lies about the origin
-                excess = run.results[f"{without}_excess"].sel(
-                    step=1000, null="gaussian", statistic="mean", positions="all"
-                )
+                excess = last[f"{without}_excess"].sel(null="gaussian", positions="all")
                 null = expected[3] - excess.sel(without=WITHOUT[1])
                 np.testing.assert_allclose(ax.lines[len(expected)].get_ydata(), null)
     assert legend_of(figure, 3)[:2] == ["all vectors", "without token 0"]
@@ -159,18 +155,15 @@ def test_limits_serve_the_lines_and_cut_a_band_that_dwarfs_them():
     ax = style.new(3, 2).subplots()
     style.banded(ax, np.arange(3), np.array([5.0, 6, 5]), np.array([-90.0, 5, 5]), np.array([7.0, 7, 90]), color="k")
     rulers.fit([ax])
-    low, high = ax.get_ylim()
-    assert (low, high) == pytest.approx((3 - 0.25, 8 + 0.25))  # twice the span of 1 beyond the lines, and a margin
+    assert ax.get_ylim() == pytest.approx((3 - 0.25, 8 + 0.25))  # twice the span of 1 beyond the lines, and a margin
     assert not [line for line in ax.lines if len(set(line.get_ydata())) == 1]  # zero is far away
     rulers.fit([ax], zero=True)
     assert ax.get_ylim()[0] <= 0
     ax = style.new(3, 2).subplots()
     style.banded(ax, np.arange(2), np.array([5.0, 6]), np.array([4.9, 5.9]), np.array([5.1, 6.1]), color="k")
-    rulers.fit([ax])
-    assert ax.get_ylim() == pytest.approx((4.9 - 0.06, 6.1 + 0.06))  # all of a band that does not
     ax.axvline(0)  # from 0 to 1 of the panel
     rulers.fit([ax])
-    assert ax.get_ylim() == pytest.approx((4.9 - 0.06, 6.1 + 0.06))
+    assert ax.get_ylim() == pytest.approx((4.9 - 0.06, 6.1 + 0.06))  # all of a band that does not
     ax.axhline(4.6)
     rulers.fit([ax])
     assert ax.get_ylim()[0] < 4.6

@@ -6,7 +6,7 @@ import pytest
 import xarray as xr
 
 from anisoscope.data.frequency import BINS
-from anisoscope.plot import seeds, style
+from anisoscope.plot import seeds
 from anisoscope.plot.run import Run
 from anisoscope.plot.tangents import FIGURES
 from anisoscope.tangents.against import ROWS
@@ -50,12 +50,6 @@ def runs():
     return {label: Run(one, [], one) for label, one in found.items()}
 
 
-@pytest.fixture(autouse=True)
-def look():
-    with style.context():
-        yield
-
-
 def drawn(figure, label):
     """Of each panel the line with this label, and its band."""
     for ax in figure.axes[:-1]:  # the last is the strip of the key
@@ -73,7 +67,7 @@ def test_everything_lies_on_the_paper_and_says_that_it_is_a_reconstruction(runs,
     said = caption_of(figure)
     assert "reconstructions after Bernas et al. 2026" in said
     assert "steps 1, 2" in said
-    assert "rank 16 of 63" in " ".join(figure.get_suptitle().split())
+    assert "rank 16 of 63" in title_of(figure)
     assert [ax.get_ylabel() for ax in figure.axes if ax.get_ylabel()][:2] == ["decoder", "encoder"]
     assert FIGURES[name]({label: Run(run.results, []) for label, run in runs.items()}) is None
 
@@ -130,7 +124,7 @@ def test_of_one_checkpoint_without_early_proxies_those_fitted_there_are_drawn_ov
         np.testing.assert_array_equal(line.get_ydata(), values.sel(statistic="mean"))
         edges_are(band, line, values)
         assert not more
-        assert "the activation subspace fitted at the checkpoint" in " ".join(figure.get_suptitle().split())
+        assert "the activation subspace fitted at the checkpoint" in title_of(figure)
 
 
 def test_seeds_are_one_curve_with_their_range_and_the_controls_of_all():

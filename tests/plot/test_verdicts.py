@@ -20,18 +20,14 @@ def table() -> pd.DataFrame:
     frame = pd.DataFrame({"quantity": QUANTITIES, "verdict": VERDICTS, "change": np.arange(1.0, 7)})
     frame = frame.assign(name=frame["quantity"], at="matched", before="learned_decoder", after="rotary_decoder")
     frame = frame.assign(positions="all", margin=[0.5, np.nan, *[0.5] * 4], low=frame["change"] - 1, high=8.0, pairs=5)
-    return frame.assign(**dict.fromkeys(primary.TESTS, 0.01))[
-        ["name", *(c for c in frame if c != "name"), *primary.TESTS]
-    ]
+    return frame.assign(**dict.fromkeys(primary.TESTS, 0.01))
 
 
 def test_prespecified_contrasts_are_a_forest_in_units_of_their_margins(runs, table):
     figure = draw.EXPERIMENT["primary_contrasts"](Compared(runs, None, None, None, table))
     inside(figure, "primary_contrasts")
-    assert (
-        title_of(figure)
-        == "Of 5 prespecified changes, loss-matched: 2 differ from 0, 1 equivalent to 0, 2 inconclusive"
-    )
+    told = "Of 5 prespecified changes, loss-matched: 2 differ from 0, 1 equivalent to 0, 2 inconclusive"
+    assert title_of(figure) == told
     assert "the 6 contrasts prespecified before any number was seen. Without value: last_drift." in caption_of(figure)
     assert "Shaded: prespecified margin." in footer_of(figure)
     (ax,) = figure.axes
@@ -53,13 +49,9 @@ def test_where_all_contrasts_are_of_one_quantity_each_row_is_a_pair(table):
 
 
 def test_the_matrix_has_in_each_cell_the_verdict_of_most_and_of_equal_ones_the_less_certain():
-    rows = [
-        ("one", "growth", "a", claims.REPRODUCED),
-        ("one", "growth", "b", claims.REPRODUCED),
-        ("two", "growth", "a", claims.CONTRADICTED),
-        ("one", "stabilisation", "a", claims.CONTRADICTED),
-        ("one", "stabilisation", "b", claims.INCONCLUSIVE),
-    ]
+    rows = [("one", "growth", model, claims.REPRODUCED) for model in ("a", "b")]
+    rows += [(*place, "a", claims.CONTRADICTED) for place in (("two", "growth"), ("one", "stabilisation"))]
+    rows += [("one", "stabilisation", "b", claims.INCONCLUSIVE)]
     frame = pd.DataFrame(rows, columns=["experiment", "claim", "model", "verdict"]).assign(paper="paper")
     columns = {"decoders": [("one", "a"), ("one", "b"), ("two", "a")], "none": [("three", "a")]}
     growth, stable = (frame[frame.claim == name] for name in ("growth", "stabilisation"))
@@ -73,12 +65,8 @@ def test_the_matrix_has_in_each_cell_the_verdict_of_most_and_of_equal_ones_the_l
 
 def test_a_change_over_levels_is_drawn_and_told_where_its_sign_turns(runs):
     place = {"setting": "model.sink", "before": "no sink", "after": "sink", "held": "", "positions": "all"}
-    rows = [
-        place | {"quantity": quantity, "share": share, "level": 2 * share, "change": change}
-        for quantity, changes in (("growth", (-1, -1, 1, 1)), ("expansion", (1, 2, 3, 4)))
-        for share, change in zip((0.25, 0.5, 0.75, 1.0), changes, strict=True)
-    ]
-    frame = pd.DataFrame(rows)
+    frame = pd.DataFrame({"quantity": ["growth"] * 4 + ["expansion"] * 4, "level": [0.5, 1.0, 1.5, 2.0] * 2})
+    frame = frame.assign(**place, change=[-1, -1, 1, 1, 1, 2, 3, 4])
     frame = frame.assign(low=frame["change"] - 0.5, high=frame["change"] + 0.5)
     figure = draw.EXPERIMENT["contrasts_by_level"](Compared(runs, None, None, by_level=frame))
     inside(figure, "contrasts_by_level")
