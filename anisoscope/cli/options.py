@@ -1,9 +1,11 @@
 """The flags beside an experiment's settings: what they are, what they may be, and the words of --help."""
 
+import errno
+import os
 import pathlib
 import re
 from collections.abc import Iterator
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from absl import flags
 
@@ -12,6 +14,7 @@ from anisoscope.cli import flags as settings_flags
 from anisoscope.config.experiment import Config
 from anisoscope.utils import renamed
 from anisoscope.utils.errors import UserError, did_you_mean
+from anisoscope.utils.files import read_small
 
 STAGES = ("train", "measure", "tangents", "figures")  # what is done where none is named
 AXES = ("step", "context_gain")
@@ -19,6 +22,8 @@ SHELLS = ("bash", "zsh", "fish")
 FURTHER = ("matched", "verdicts", "export", "replay", "verify")  # done where it is named
 PAGE, ALL = "page", "all"  # what --help shows
 OF_RUNS = ("config", "stages", "compare", "over", "distributed", "dry_run")  # which --similarity knows nothing of
+LARGEST_FLAGFILE = 2**20  # bytes
+PATHS = {"config": ":", "workdir": "", "figures": "", "status": "", "compare": "", "similarity": "@"}  # what ends them
 
 
 class Request(NamedTuple):
@@ -30,9 +35,24 @@ class Request(NamedTuple):
     title: str
 
 
-def defined() -> flags.FlagValues:
+class Flags(flags.FlagValues):
+    """absl's own, which reads a --flagfile of whatever kind to its end."""
+
+    def _get_flag_file_lines(self, filename: str, parsed_file_stack: list[str] | None = None) -> Any:
+        try:
+            content = read_small(pathlib.Path(filename), LARGEST_FLAGFILE) if filename else b""
+            if b"\0" in content:
+                raise ValueError("it is no text")
+            content.decode()
+        except (OSError, ValueError) as error:
+            advice = "name a text with a flag on each line"
+            raise UserError(f"--flagfile={filename} cannot be read ({error}); {advice}") from error
+        return super()._get_flag_file_lines(filename, parsed_file_stack)
+
+
+def defined() -> Flags:
     """Every flag with its default and its line of --help."""
-    given = flags.FlagValues()
+    given = Flags()
     flags.DEFINE_string("config", None, "Experiment file, as experiments/decoder_small.py or …:tiny.", given)
     flags.DEFINE_string("workdir", None, "Folder of the run; runs/<experiment> where not given.", given)
     flags.DEFINE_list(
@@ -61,6 +81,15 @@ def defined() -> flags.FlagValues:
     return given
 
 
+def leads_nowhere(path: str) -> bool:
+    """Whether its links go round in a circle."""
+    try:
+        os.stat(path)
+    except OSError as error:
+        return error.errno == errno.ELOOP
+    return False
+
+
 def parse(words: list[str]) -> flags.FlagValues:
     """The flags beside the experiment's settings; UserError, one line, where they are wrong."""
     given = defined()
@@ -72,7 +101,7 @@ def parse(words: list[str]) -> flags.FlagValues:
     except flags.IllegalFlagValueError as error:
         what = str(error).removeprefix("flag ").partition(": ")[0]
         raise UserError(f"{what}: true or false is needed") from error
-    except (flags.Error, UnicodeDecodeError) as error:  # the latter of a --flagfile
+    except flags.Error as error:
         raise UserError(f"{error}; see --help") from error
     if len(left) > 1:
         raise UserError(f"{left[1]!r} is not a flag; see --help")
@@ -81,6 +110,11 @@ def parse(words: list[str]) -> flags.FlagValues:
             raise UserError(f"--{name}= names nothing; give a name or leave it out")
         if re.search("[\ud800-\udfff]", given[name].value or ""):
             raise UserError(f"--{name}={given[name].value!r} is no UTF-8, in which checkpoints are named; name another")
+    for name in PATHS:
+        value = given[name].value or ""
+        for path in [value] if isinstance(value, str) else value:
+            if leads_nowhere(path.partition(PATHS[name])[0] if PATHS[name] else path):
+                raise UserError(f"--{name}={path}: links lead to each other; name another")
     if given["similarity"].present and len(given.similarity) != 2:
         raise UserError("--similarity compares two runs; name two folders, as --similarity=runs/a,runs/b@256")
     if given.completion is not None:

@@ -1,10 +1,15 @@
+import os
+
 import pytest
 
 from anisoscope.cli import options
 from anisoscope.utils.errors import UserError
 
 
-@pytest.mark.parametrize("flag", ["--config=a.py", "--stages=measure", "--over=step", "--distributed", "--dry_run"])
+@pytest.mark.parametrize(
+    "flag",
+    ["--config=a.py", "--stages=measure", "--compare=a", "--over=step", "--distributed", "--dry_run"],
+)
 def test_what_a_comparison_knows_nothing_of_is_refused_beside_it(flag):
     given = options.parse(["main.py", "--similarity=a,b", "--workdir=c", "--figures=d"])
     options.check_settings(given, {})
@@ -22,10 +27,16 @@ def test_tangents_are_left_out_where_no_stage_is_named_and_else_refused():
         options.check_tangents(options.parse(["main.py", "--config=a", f"--stages={every}"]), False)
 
 
-def test_a_flagfile_is_a_text(tmp_path):
-    (tmp_path / "flags").write_text("--stages=measure\n# as before\n")
-    assert options.parse(["main.py", "--config=a.py", f"--flagfile={tmp_path / 'flags'}"]).stages == ["measure"]
+def test_a_flagfile_is_a_short_text(tmp_path):
+    path = tmp_path / "flags"
+    path.write_text("--stages=measure\n# as before\n")
+    assert options.parse(["main.py", "--config=a.py", f"--flagfile={path}"]).stages == ["measure"]
+    (tmp_path / "binary").write_bytes(bytes(range(256)))
     (tmp_path / "latin").write_bytes("--workdir=é".encode("latin-1"))
-    for name in ("latin", "none"):
-        with pytest.raises(UserError, match="; see --help"):
+    (tmp_path / "long").write_bytes(b"#" * 2_000_000)
+    os.mkfifo(tmp_path / "pipe")
+    (tmp_path / "outer").write_text(f"--flagfile={tmp_path / 'pipe'}")
+    for name in ("binary", "latin", "long", "pipe", "outer", "none", "/dev/zero"):
+        with pytest.raises(UserError, match=r"--flagfile=.* cannot be read \(.*\); name a text") as error:
             options.parse(["main.py", "--config=a.py", f"--flagfile={tmp_path / name}"])
+        assert "\n" not in str(error.value)

@@ -1,5 +1,6 @@
 """Whatever surrounds the command: variables, links, closed output, names. One line each, before any work is done."""
 
+import json
 import subprocess
 import sys
 from types import SimpleNamespace
@@ -67,7 +68,7 @@ def test_links_that_lead_to_each_other_are_one_line(flag, tmp_path):
     given = [] if "similarity" in flag else DECODER
     done = here(*given, f"--{flag.format(tmp_path / 'a', tmp_path / 'b')}")
     assert (done.returncode, len(done.stderr.splitlines())) == (2, 1)
-    assert done.stderr.startswith("error: ")
+    assert "links lead to each other; name another" in done.stderr
 
 
 @pytest.mark.parametrize(
@@ -81,3 +82,11 @@ def test_what_would_fail_later_is_refused_at_once(tmp_path, flags, words):
     done = here(*DECODER, f"--workdir={tmp_path / 'run'}", *flags)
     assert (done.returncode, len(done.stderr.splitlines())) == (2, 1)
     assert words in done.stderr
+
+
+def test_a_status_of_steps_beyond_number_is_one_line(tmp_path):
+    (tmp_path / "config.json").write_text(json.dumps({"train": {"steps": 10**12}, "checkpoint": {"every": 1}}))
+    done = here(f"--status={tmp_path}")
+    assert (done.returncode, len(done.stderr.splitlines())) == (2, 1)
+    (tmp_path / "config.json").write_text(json.dumps({"train": {"steps": 10**9}, "checkpoint": {"every": 1}}))
+    assert "asks for 1,000,000,000 checkpoints" in here(f"--status={tmp_path}").stderr
