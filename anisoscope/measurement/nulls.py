@@ -41,15 +41,14 @@ def gaussian(cloud_PD: Array, key: Array) -> Array:
     def normal(key: Array) -> Array:
         return _decorrelated(of_distinct(jax.random.normal(key, (len(cloud_PD), columns))), distinct)
 
-    def triangular(x_PD: Array) -> Array:
-        return jnp.linalg.qr(x_PD, mode="r")
-
     def of_few(x_PD: Array) -> Array:
         spanned_E = jnp.arange(columns) < distinct - 1  # the other columns of a basis are arbitrary
         basis_PE = normal(jax.random.fold_in(key, 1))
         return jnp.where(spanned_E[:, None], jnp.matmul(basis_PE.T, x_PD, precision=Precision.HIGHEST), 0.0)
 
-    factor_ED = jax.lax.cond(distinct > columns, triangular, of_few, of_distinct(centred(cloud_PD)))
+    factor_ED = jax.lax.cond(
+        distinct > columns, lambda x_PD: jnp.linalg.qr(x_PD, mode="r"), of_few, of_distinct(centred(cloud_PD))
+    )
     return jnp.matmul(normal(key), factor_ED, precision=Precision.HIGHEST)[original_P]
 
 

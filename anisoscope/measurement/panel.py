@@ -17,7 +17,7 @@ from anisoscope.measurement.families.attention import Heads
 from anisoscope.measurement.families.entries import FAMILIES
 from anisoscope.measurement.nulls import gaussian
 from anisoscope.measurement.quantity import MEASURED, Family, Values
-from anisoscope.measurement.resamples import Cloud, Clouds, Places, Searched, Types, search
+from anisoscope.measurement.resamples import Cloud, Clouds, Places, Searched, Types, search, stacked
 from anisoscope.metrics.readout import Readout
 
 Over = Callable[[Callable, Any], Any]  # (work, stacked) -> what work gives of each entry of the first axis, stacked
@@ -87,45 +87,46 @@ def panel_and_nearest(
     Clouds and heads go one after another, or as many at once as `over(work, stacked)` takes: the memory is that of the
     samples and of so many clouds' work.
     """
-    families = {name: FAMILIES[name] for name in settings.families}
+    families = {kind: [] for kind in ("cloud", "layers", "heads", "readout", "vectors")}
+    for name in settings.families:
+        families[FAMILIES[name].of].append(FAMILIES[name])
     clouds_ZNPD = jnp.stack([sample.clouds_NPD for sample in samples.values()])
     values: dict[str, Values] = {name: {} for name in samples}
     places = next(iter(samples.values())).places
-    types_Z = _stacked([sample.types for sample in samples.values()])
+    types_Z = stacked([sample.types for sample in samples.values()])
 
     whole, nearest_N = None if known is None else known.whole, None
-
-    plain, with_null = _of_cloud(families)
+    plain = [family for family in families["cloud"] if "gaussian" not in family.nulls]
+    with_null = [family for family in families["cloud"] if "gaussian" in family.nulls]  # share clouds and neighbours
     values_ZN, _ = _over_clouds(clouds_ZNPD, places, types_Z, plain, settings.folds, 0, over, whole)
     _add(values, samples, values_ZN)
 
-    if with_null or _of(families, "layers"):
+    if with_null or families["layers"]:
         names = list(samples) if with_null else [MEASURED]
         clouds_ZNPD, types_Z = jax.tree.map(lambda x_Z: x_Z[: len(names)], (clouds_ZNPD, types_Z))
         if with_null and "gaussian" in settings.nulls:
             null_NPD = over(lambda cloud_PD: _if(whole, lambda: gaussian(cloud_PD, key)), clouds_ZNPD[0])
             clouds_ZNPD, names = jnp.concatenate([clouds_ZNPD, null_NPD[None]]), [*names, "gaussian"]
             types_Z = jax.tree.map(lambda x_Z: jnp.concatenate([x_Z, x_Z[:1]]), types_Z)
-        compared = max((family.neighbours for family in _of(families, "layers")), default=0)
+        compared = max((family.neighbours for family in families["layers"]), default=0)
         of_clouds = with_null, settings.folds, compared, over, whole
         values_ZN, nearest_ZN = _over_clouds(clouds_ZNPD, places, types_Z, *of_clouds)
         _add(values, names, values_ZN)
         nearest_N = jax.tree.map(lambda x: x[0], nearest_ZN)
         nearest = None if known is None else known.nearest
         clouds = Clouds(clouds_ZNPD[0], settings.folds, nearest_N, others, over, permuted, nearest)
-        for family in _of(families, "layers"):
+        for family in families["layers"]:
             for name, own in _if(whole, functools.partial(family.compute, clouds)).items():
                 values.setdefault(name, {}).update(own)
 
-    for family in _of(families, "heads"):
-        heads_Z = _stacked([sample.heads for sample in samples.values()])
+    for family in families["heads"]:
+        heads_Z = stacked([sample.heads for sample in samples.values()])
         compute = functools.partial(family.compute, folds=settings.folds, over=over)
         _add(values, samples, _if(whole, functools.partial(jax.lax.map, compute, heads_Z)))
-
-    for family in _of(families, "readout"):
-        of = samples[MEASURED]
-        compute = functools.partial(family.compute, of.clouds_NPD, of.readout, of.target_P, settings.folds, over)
-        values[MEASURED].update(_if(whole, compute))
+    for family in families["readout"]:
+        own = samples[MEASURED]
+        read = own.clouds_NPD, own.readout, own.target_P, settings.folds, over
+        values[MEASURED].update(_if(whole, functools.partial(family.compute, *read)))
     return Found(values, nearest_N)
 
 
@@ -135,19 +136,6 @@ def _if(wanted: Array | None, work: Callable[[], Any]) -> Any:
         return work()
     shapes = jax.eval_shape(work)
     return jax.lax.cond(wanted, work, lambda: jax.tree.map(lambda x: jnp.zeros(x.shape, x.dtype), shapes))
-
-
-def _of(families: dict[str, Family], kind: str) -> list[Family]:
-    return [family for family in families.values() if family.of == kind]
-
-
-def _of_cloud(families: dict[str, Family]) -> tuple[list[Family], list[Family]]:
-    """Those of one cloud without a Gaussian null model, and those with it, which share its clouds and neighbours."""
-    of_cloud = _of(families, "cloud")
-    return (
-        [family for family in of_cloud if "gaussian" not in family.nulls],
-        [family for family in of_cloud if "gaussian" in family.nulls],
-    )
 
 
 def _over_clouds(
@@ -181,16 +169,10 @@ def _over_clouds(
 
         return _if(whole, of_families), comparison.few(searched) if compared else None
 
-    types_ZN = jax.tree.map(
-        lambda x_Z: jnp.repeat(x_Z, layers, axis=0), types_Z
-    )  # all layers of a sample have its types
-    stacked = clouds_ZNPD.reshape(-1, *clouds_ZNPD.shape[2:]), types_ZN, jnp.arange(samples * layers)
-    results = over(lambda one: of_cloud(*one), stacked)
+    types_ZN = jax.tree.map(lambda x_Z: jnp.repeat(x_Z, layers, axis=0), types_Z)  # the same for all layers of a sample
+    given = clouds_ZNPD.reshape(-1, *clouds_ZNPD.shape[2:]), types_ZN, jnp.arange(samples * layers)
+    results = over(lambda one: of_cloud(*one), given)
     return jax.tree.map(lambda x: x.reshape(samples, layers, *x.shape[1:]), results)
-
-
-def _stacked(trees: list[Any]) -> Any:
-    return jax.tree.map(lambda *leaves: jnp.stack(leaves), *trees)
 
 
 def _add(values: dict[str, Values], names: Any, values_Z: Values) -> None:

@@ -1,8 +1,9 @@
 """What a quantity says of itself, and what a family of them is: the one schema of every number that is stored."""
 
+import functools
 import math
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import KW_ONLY, dataclass, field
 from typing import Any
 
 from jax import Array
@@ -22,24 +23,28 @@ HERE = "this project"
 SHARE, COSINE, NOT_NEGATIVE, ONE_OR_MORE = (0.0, 1.0), (-1.0, 1.0), (0.0, math.inf), (1.0, math.inf)  # ranges
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, slots=True)
 class Quantity:
     long_name: str
-    units: str = "1"
     formula: str
     source: str
+    read: Callable[..., Any] | None = None  # what the family applies to get it, where it is one function
+    range: tuple[float, float] = (-math.inf, math.inf)  # that a value cannot leave: its interval ends there
+    _: KW_ONLY
+    units: str = "1"
     dims: tuple[str, ...] = LAYER  # of one value
     resampling: str = ""  # how its interval is made, one of intervals.KINDS; "": the batches alone
-    range: tuple[float, float] = (-math.inf, math.inf)  # that a value cannot leave: its interval ends there
     symbol: str = ""  # on the axes of figures, where the units are those of the model alone: |E x|
     version: int = 1  # raised when its values change in substance; words may change at any time
-    read: Callable[..., Any] | None = None  # what the family applies to get it, where it is one function
     derived: bool = False  # read off the table of all batches, not measured of a cloud
 
     @property
     def raw_dims(self) -> tuple[str, ...]:
         """Of the array that is measured: replicates last."""
         return ("batch", "positions", *self.dims, *([self.resampling] if self.resampling else []))
+
+
+jackknifed = functools.partial(Quantity, resampling="jackknife")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

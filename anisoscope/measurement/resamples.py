@@ -93,6 +93,10 @@ def over_sections(read: Callable[..., Values], *searched: Searched) -> Values:
     return {name: jnp.concatenate([value, jnp.moveaxis(parts[name], 0, -1)], -1) for name, value in whole.items()}
 
 
+def stacked(trees: list[Any]) -> Any:
+    return jax.tree.map(lambda *leaves: jnp.stack(leaves), *trees)
+
+
 def section_count(folds: int) -> int:
     """Sections of equal numbers of whole folds: 4, 3 or 2 where that divides them, else the fewest that do.
 

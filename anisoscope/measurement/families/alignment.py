@@ -3,24 +3,22 @@
 import jax.numpy as jnp
 
 from anisoscope.measurement.nulls import PERMUTED
-from anisoscope.measurement.quantity import COSINE, LAYERS, MEASURED, SHARE, Family, Quantity, Values
+from anisoscope.measurement.quantity import COSINE, LAYERS, MEASURED, SHARE, Family, Values, jackknifed
 from anisoscope.measurement.resamples import Clouds
 from anisoscope.metrics.alignment import Alignment, layers_alignment
 from anisoscope.metrics.comparison import ready
 
 QUANTITIES = {
-    "rsa_layers": Quantity(
+    "rsa_layers": jackknifed(
         dims=LAYERS,
         range=COSINE,
-        resampling="jackknife",
         long_name="representational similarity of two layers",
         formula="Pearson's correlation of |x_i - x_j|^2 and |y_i - y_j|^2 over all pairs of points",
         source="Kriegeskorte et al. 2008; distances and correlation as rsatoolbox's euclidean and corr",
     ),
-    "procrustes_layers": Quantity(
+    "procrustes_layers": jackknifed(
         dims=LAYERS,
         range=SHARE,
-        resampling="jackknife",
         long_name="orthogonal Procrustes similarity of two layers",
         formula="max over rotations Q of <X Q, Y> / (|X|_F |Y|_F) = |X^T Y|_* / (|X|_F |Y|_F), centred",
         source="Schoenemann 1966; Williams et al. 2021, Generalized shape metrics",

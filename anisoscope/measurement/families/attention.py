@@ -1,5 +1,6 @@
 """Family attention: how queries and keys of a head are spread, and how sharp its patterns are."""
 
+import functools
 from collections.abc import Callable
 from typing import Any, NamedTuple
 
@@ -18,6 +19,7 @@ from anisoscope.measurement.quantity import (
     Family,
     Quantity,
     Values,
+    jackknifed,
 )
 from anisoscope.measurement.resamples import leave_out
 from anisoscope.metrics.attention import AttentionStatistics, attention_statistics, attention_sums, share_of_means
@@ -47,15 +49,8 @@ class Head(NamedTuple):
     statistics: AttentionStatistics
 
 
-def _attention(
-    read: Callable[[Head], Array], long_name: str, formula: str, source: str, units: str = "1", **further: Any
-) -> Quantity:
-    about = {"long_name": long_name, "units": units, "formula": formula, "source": source}
-    return Quantity(read=read, dims=HEAD, resampling="jackknife", **about, **further)
-
-
-def _norm(read: Callable[[Head], Array], long_name: str, formula: str, source: str, symbol: str) -> Quantity:
-    return _attention(read, long_name, formula, source, "activation", range=NOT_NEGATIVE, symbol=symbol)
+_attention = functools.partial(jackknifed, dims=HEAD)
+_norm = functools.partial(_attention, units="activation", range=NOT_NEGATIVE)
 
 
 def means(head: Head) -> tuple[Array, Array]:
@@ -70,114 +65,110 @@ def score_of_means(head: Head) -> Array:
 
 QUANTITIES = {
     "query_drift": _norm(
-        lambda head: drift(head.q_PK, head.keep_P), "query drift", f"|E q|, {OVER}", RECONSTRUCTED, "|E q|"
+        "query drift", f"|E q|, {OVER}", RECONSTRUCTED, lambda head: drift(head.q_PK, head.keep_P), symbol="|E q|"
     ),
     "key_drift": _norm(
-        lambda head: drift(head.k_PK, head.keep_P), "key drift", f"|E k|, {OVER}", RECONSTRUCTED, "|E k|"
+        "key drift", f"|E k|, {OVER}", RECONSTRUCTED, lambda head: drift(head.k_PK, head.keep_P), symbol="|E k|"
     ),
     "query_fluctuation": _norm(
-        lambda head: fluctuation(head.q_PK, head.keep_P),
         "fluctuation of queries",
         f"sqrt(E |q - E q|^2), {OVER}",
         HERE,
-        "√E |q − E q|²",
+        lambda head: fluctuation(head.q_PK, head.keep_P),
+        symbol="√E |q − E q|²",
     ),
     "key_fluctuation": _norm(
-        lambda head: fluctuation(head.k_PK, head.keep_P),
         "fluctuation of keys",
         f"sqrt(E |k - E k|^2), {OVER}",
         HERE,
-        "√E |k − E k|²",
+        lambda head: fluctuation(head.k_PK, head.keep_P),
+        symbol="√E |k − E k|²",
     ),
     "query_key_alignment": _attention(
-        lambda head: cosine(*means(head)),
         "alignment of query and key drift",
         f"<E q, E k> / (|E q| |E k|), {OVER}",
         RECONSTRUCTED,
-        range=COSINE,
+        lambda head: cosine(*means(head)),
+        COSINE,
     ),
     "query_cosine": _attention(
-        lambda head: mean_cosine(head.q_PK, head.keep_P),
         "mean cosine of queries",
         "mean_cosine of q at the cloud's points",
         RECONSTRUCTED,
-        range=COSINE,
+        lambda head: mean_cosine(head.q_PK, head.keep_P),
+        COSINE,
     ),
     "key_cosine": _attention(
-        lambda head: mean_cosine(head.k_PK, head.keep_P),
         "mean cosine of keys",
         "mean_cosine of k at the cloud's points",
         RECONSTRUCTED,
-        range=COSINE,
+        lambda head: mean_cosine(head.k_PK, head.keep_P),
+        COSINE,
     ),
     "query_key_cosine": _attention(
-        lambda head: cross_cosine(head.q_PK, head.k_PK, head.keep_P, head.keep_P),
         "mean cosine of queries and keys",
         f"<E q/|q|, E k/|k|> of those that are not 0, {OVER}",
         RECONSTRUCTED,
-        range=COSINE,
+        lambda head: cross_cosine(head.q_PK, head.k_PK, head.keep_P, head.keep_P),
+        COSINE,
     ),
     "score_mean": _attention(
-        lambda head: head.statistics.score_mean,
         "mean score",
         "mean of s_ij = <q_i, k_j>/sqrt(K), all visible pairs",
         INHERENT,
+        lambda head: head.statistics.score_mean,
     ),
     "score_std": _attention(
-        lambda head: head.statistics.score_std,
         "deviation of scores",
         "standard deviation of s_ij, all visible pairs",
         INHERENT,
-        range=NOT_NEGATIVE,
+        lambda head: head.statistics.score_std,
+        NOT_NEGATIVE,
     ),
     "score_std_within": _attention(
-        lambda head: head.statistics.score_std_within,
         "deviation of scores within rows",
         "sqrt(mean_i var_j s_ij), visible pairs, rows of two keys or more",
         HERE,
-        range=NOT_NEGATIVE,
+        lambda head: head.statistics.score_std_within,
+        NOT_NEGATIVE,
     ),
     "score_of_means": _attention(
-        score_of_means, "score of the means", f"c = <E q, E k>/sqrt(K), {OVER}", RECONSTRUCTED
+        "score of the means", f"c = <E q, E k>/sqrt(K), {OVER}", RECONSTRUCTED, score_of_means
     ),
     "score_share_of_means": _attention(
-        lambda head: share_of_means(score_of_means(head), head.statistics),
         "share of the scores that the means explain",
         f"c^2 / (c^2 + mean of (s_ij - c)^2), all visible pairs, c = <E q, E k>/sqrt(K), {OVER}",
         HERE,
-        range=SHARE,
+        lambda head: share_of_means(score_of_means(head), head.statistics),
+        SHARE,
     ),
     "attention_entropy": _attention(
-        lambda head: head.statistics.entropy,
         "attention entropy",
         "mean_i of -sum_j p_ij ln p_ij, p = softmax_j s over the visible keys, whatever the model does with s",
         INHERENT,
-        "nat",
-        range=NOT_NEGATIVE,
+        lambda head: head.statistics.entropy,
+        NOT_NEGATIVE,
+        units="nat",
     ),
     "attention_max": _attention(
-        lambda head: head.statistics.maximum, "largest attention", "mean_i max_j p_ij", INHERENT, range=SHARE
+        "largest attention", "mean_i max_j p_ij", INHERENT, lambda head: head.statistics.maximum, SHARE
     ),
     "attention_min": _attention(
-        lambda head: head.statistics.minimum,
-        "smallest attention",
-        "mean_i min_j p_ij, visible j",
-        INHERENT,
-        range=SHARE,
+        "smallest attention", "mean_i min_j p_ij, visible j", INHERENT, lambda head: head.statistics.minimum, SHARE
     ),
     "attention_first": _attention(
-        lambda head: head.statistics.first,
         "attention on position 0",
         "mean of p_i0 over the rows i that see it",
         SINK,
-        range=SHARE,
+        lambda head: head.statistics.first,
+        SHARE,
     ),
     "attention_most": _attention(
-        lambda head: head.statistics.most,
         "attention on the most attended position",
         "max_j of the mean of p_ij over the rows i that see j",
         HERE,
-        range=SHARE,
+        lambda head: head.statistics.most,
+        SHARE,
     ),
     "sink_heads": Quantity(
         dims=("block",),

@@ -3,8 +3,9 @@
 Letters: M layers of another model, O others to compare with.
 """
 
+import dataclasses
 from collections.abc import Callable
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -12,8 +13,8 @@ import numpy as np
 from jax import Array
 
 from anisoscope.measurement.nulls import PERMUTATIONS, PERMUTED
-from anisoscope.measurement.quantity import COSINE, LAYER, LAYERS, MEASURED, SHARE, Family, Quantity, Values
-from anisoscope.measurement.resamples import Clouds, Searched, over_sections, search, section_count
+from anisoscope.measurement.quantity import COSINE, LAYER, LAYERS, MEASURED, SHARE, Family, Quantity, Values, jackknifed
+from anisoscope.measurement.resamples import Clouds, Searched, over_sections, search, section_count, stacked
 from anisoscope.metrics.comparison import (
     Cka,
     Nearest,
@@ -36,45 +37,35 @@ WITH = {  # what a layer is compared with: dimensions, and words
 }
 
 
-def _cka(dims: tuple[str, ...], words: str) -> Quantity:
-    return Quantity(
-        dims=dims,
-        range=SHARE,
-        resampling="jackknife",
-        long_name=f"linear CKA {words}",
-        formula="|X^T Y|_F^2 / (|X^T X|_F |Y^T Y|_F), centred",
-        source="Kornblith et al. 2019",
-    )
-
-
-def _unbiased(dims: tuple[str, ...], words: str) -> Quantity:
-    return Quantity(
-        dims=dims,
-        range=COSINE,
-        resampling="jackknife",
-        long_name=f"linear CKA without bias {words}",
-        formula="HSIC_1(K, L) / sqrt(HSIC_1(K, K) HSIC_1(L, L)), K = X X^T, L = Y Y^T; HSIC_1 is unbiased for "
+KINDS = {
+    "cka": jackknifed(
+        "linear CKA", "|X^T Y|_F^2 / (|X^T X|_F |Y^T Y|_F), centred", "Kornblith et al. 2019", range=SHARE
+    ),
+    "cka_unbiased": jackknifed(
+        "linear CKA without bias",
+        "HSIC_1(K, L) / sqrt(HSIC_1(K, K) HSIC_1(L, L)), K = X X^T, L = Y Y^T; HSIC_1 is unbiased for "
         "independent points; 0 on average for independent clouds of them",
-        source="Nguyen et al. 2021; HSIC_1: Song et al. 2012",
-    )
-
-
-def _overlap(dims: tuple[str, ...], words: str) -> Quantity:
-    return Quantity(
-        dims=dims,
+        "Nguyen et al. 2021; HSIC_1: Song et al. 2012",
+        range=COSINE,
+    ),
+    "overlap": Quantity(
+        "neighbourhood overlap",
+        f"share of common points among the {NEIGHBOURS} nearest distinct points of each point that is the "
+        "first of its copies in both clouds",
+        "Doimo et al. 2020",
         range=SHARE,
         resampling="share_sections",
-        long_name=f"neighbourhood overlap {words}",
-        formula=f"share of common points among the {NEIGHBOURS} nearest distinct points of each point that is the "
-        "first of its copies in both clouds",
-        source="Doimo et al. 2020",
         version=2,
-    )
+    ),
+}
 
 
-KINDS = {"cka": _cka, "cka_unbiased": _unbiased, "overlap": _overlap}
-ACROSS = {kind: make((*LAYERS,), "of layers of two models") for kind, make in KINDS.items()}
-QUANTITIES = {f"{kind}_{name}": make(*about) for kind, make in KINDS.items() for name, about in WITH.items()}
+def _of(kind: str, dims: tuple[str, ...], words: str) -> Quantity:
+    return dataclasses.replace(KINDS[kind], dims=dims, long_name=f"{KINDS[kind].long_name} {words}")
+
+
+ACROSS = {kind: _of(kind, LAYERS, "of layers of two models") for kind in KINDS}
+QUANTITIES = {f"{kind}_{name}": _of(kind, *about) for kind in KINDS for name, about in WITH.items()}
 OF_OTHERS = {name for name, quantity in QUANTITIES.items() if quantity.dims == LAYER}  # need a second cloud
 OF_PREVIOUS = {f"{kind}_previous" for kind in KINDS}
 
@@ -112,9 +103,6 @@ def compute(given: Clouds) -> dict[str, Values]:
         if nearest_N is None:
             nearest_N = over(lambda cloud_PD: few(search(cloud_PD, NEIGHBOURS, folds)), z_NPD)
         return Layers(ready(z_NPD, folds), nearest_N)
-
-    def stacked(trees: list) -> Any:
-        return jax.tree.map(lambda *leaves: jnp.stack(leaves), *trees)
 
     own, others_O = layers(given.points_NPD, given.nearest_N), None
     if others:

@@ -1,6 +1,6 @@
 """Family dimension: the intrinsic dimension that the two nearest neighbours of every point tell."""
 
-from collections.abc import Callable
+import functools
 
 import jax
 import jax.numpy as jnp
@@ -16,9 +16,6 @@ from anisoscope.metrics.subclouds import SPARE, neighbours_among
 FACCO = "Facco et al. 2017"
 NULLS = ("gaussian", "shuffled", "untrained")
 
-Read = Callable[[Neighbours], Array]
-
-
 FEW = f"; NaN below {dimension.LEAST} distinct points, or half of a cloud of fewer than {2 * dimension.LEAST}"
 PUBLISHED = "twonn_microscope"  # as its authors have it, of however few points
 
@@ -28,75 +25,67 @@ def of_enough(values: Values, neighbours: Neighbours) -> Values:
     return {name: jnp.where(dimension.enough(neighbours), value, jnp.nan) for name, value in values.items()}
 
 
-def _dimension(read: Read, long_name: str, formula: str, source: str, version: int = 2) -> Quantity:
-    long_name = f"intrinsic dimension ({long_name})"
-    about = {"long_name": long_name, "formula": formula, "source": source, "range": NOT_NEGATIVE}
-    return Quantity(read=read, resampling="sections", version=version, **about)
-
-
-def _count(read: Read, long_name: str, formula: str, source: str, version: int = 1) -> Quantity:
-    about = {"long_name": long_name, "formula": formula, "source": source, "range": NOT_NEGATIVE}
-    return Quantity(read=read, units="points", version=version, **about)
-
+_dimension = functools.partial(Quantity, resampling="sections", range=NOT_NEGATIVE, version=2)
+_count = functools.partial(Quantity, units="points", range=NOT_NEGATIVE)
 
 QUANTITIES = {
     "twonn": _dimension(
-        dimension.twonn,
-        "TwoNN, 90 % fit",
+        "intrinsic dimension (TwoNN, 90 % fit)",
         f"slope through the origin of -ln(1 - i/n) on ln(r2/r1), smallest 90 % of the n distinct points{FEW}",
         FACCO,
+        dimension.twonn,
     ),
     "twonn_mle": _dimension(
-        dimension.twonn_mle,
-        "TwoNN, maximum likelihood",
+        "intrinsic dimension (TwoNN, maximum likelihood)",
         f"(n - 1) / sum ln(r2/r1) over the n distinct points{FEW}",
         f"{FACCO}, in DADApy's unbiased form",
+        dimension.twonn_mle,
     ),
     "twonn_bayes": _dimension(
-        lambda neighbours: dimension.twonn_bayes(neighbours).mean,
-        "TwoNN, posterior mean",
+        "intrinsic dimension (TwoNN, posterior mean)",
         f"(2 + n) / (5 + sum ln(r2/r1)), prior Gamma(2, 5){FEW}",
         f"{FACCO}, with DADApy's prior",
+        lambda neighbours: dimension.twonn_bayes(neighbours).mean,
     ),
     "twonn_bayes_deviation": _dimension(
-        lambda neighbours: dimension.twonn_bayes(neighbours).std,
-        "TwoNN, posterior deviation",
+        "intrinsic dimension (TwoNN, posterior deviation)",
         f"sqrt(2 + n) / (5 + sum ln(r2/r1)); takes the ratios for independent, which they are not{FEW}",
         f"{FACCO}, with DADApy's prior",
+        lambda neighbours: dimension.twonn_bayes(neighbours).std,
     ),
     PUBLISHED: _dimension(
-        lambda neighbours: dimension.twonn_microscope(neighbours).dimension,
-        "LLM-Microscope's 20 % rule",
+        "intrinsic dimension (LLM-Microscope's 20 % rule)",
         "slope through the origin of -ln(1 - (u+j)/(n+u)) on ln(r2/r1), smallest 20 %, u dropped points counted in F",
         SHAPE_OF_LEARNING,
+        lambda neighbours: dimension.twonn_microscope(neighbours).dimension,
         version=1,
     ),
     "duplicate_points": _count(
-        Neighbours.duplicates,
         "copies of an earlier point",
         "points equal to an earlier one, or but for rounding (chains of distances below 2e-6 |x|); left out of every "
         "dimension but LLM-Microscope's",
         HERE,
+        Neighbours.duplicates,
         version=2,
     ),
     "twonn_dropped": _count(
-        Neighbours.dropped,
         "distinct points without a ratio",
         "distinct points without two finite neighbours; left out of all but LLM-Microscope's",
         HERE,
+        Neighbours.dropped,
         version=2,
     ),
     "microscope_useless": _count(
-        lambda neighbours: dimension.twonn_microscope(neighbours).useless,
         "useless points (LLM-Microscope)",
         "r1 < 1e-8 mean|x - E x|, copies being neighbours",
         SHAPE_OF_LEARNING,
+        lambda neighbours: dimension.twonn_microscope(neighbours).useless,
     ),
     "microscope_dropped": _count(
-        lambda neighbours: dimension.twonn_microscope(neighbours).dropped,
         "dropped points (LLM-Microscope)",
         "useless points and those with r2/r1 <= 1 + 1e-8; still counted in F",
         SHAPE_OF_LEARNING,
+        lambda neighbours: dimension.twonn_microscope(neighbours).dropped,
     ),
 }
 RESAMPLED = {name: quantity.read for name, quantity in QUANTITIES.items() if quantity.resampling}

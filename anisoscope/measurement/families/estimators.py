@@ -5,7 +5,7 @@ import jax.numpy as jnp
 from jax import Array
 
 from anisoscope.measurement.families.dimension import FEW, NULLS, of_enough
-from anisoscope.measurement.quantity import NOT_NEGATIVE, Family, Quantity, Values
+from anisoscope.measurement.quantity import NOT_NEGATIVE, Family, Quantity, Values, jackknifed
 from anisoscope.measurement.resamples import Cloud, sections
 from anisoscope.metrics import estimators
 from anisoscope.metrics.neighbours import Neighbours
@@ -14,36 +14,33 @@ from anisoscope.metrics.spectrum import spectrum
 NOISE = "s^2 the noise whose Marchenko-Pastur median the median eigenvalue is; NaN of fewer points than dimensions"
 
 
-def _quantity(long_name: str, formula: str, source: str, resampling: str) -> Quantity:
-    about = {"long_name": long_name, "formula": formula, "source": source, "resampling": resampling}
-    return Quantity(range=NOT_NEGATIVE, **about)
-
-
 QUANTITIES = {
-    "correlation_dimension": _quantity(
+    "correlation_dimension": Quantity(
         "correlation dimension",
         f"ln(C(r2)/C(r1)) / ln(r2/r1), C(r) the share of pairs nearer than r, r1 and r2 the medians of the distances "
         f"to the {estimators.NEAR}th and {estimators.FAR}th neighbour{FEW}",
         "Grassberger and Procaccia 1983, radii as scikit-dimension's CorrInt",
-        "sections",
+        range=NOT_NEGATIVE,
+        resampling="sections",
     ),
-    "tree_dimension": _quantity(
+    "tree_dimension": Quantity(
         "dimension of the minimum spanning tree",
         f"1/(1 - s), s the slope of ln of the tree's length on ln n, n = P/8, P/4, P/2, P distinct points{FEW}",
         "Steele 1988; Schweinhart 2020; sizes and fit: this project",
-        "sections",
+        range=NOT_NEGATIVE,
+        resampling="sections",
     ),
-    "marchenko_pastur_rank": _quantity(
+    "marchenko_pastur_rank": jackknifed(
         "principal directions above the Marchenko-Pastur edge",
         f"number of eigenvalues above s^2 (1 + sqrt(D/P))^2, {NOISE}",
         "Marchenko and Pastur 1967",
-        "jackknife",
+        range=NOT_NEGATIVE,
     ),
-    "gavish_donoho_rank": _quantity(
+    "gavish_donoho_rank": jackknifed(
         "principal directions above Gavish and Donoho's threshold",
         f"number of singular values above the optimal hard threshold of unknown noise, {NOISE}",
         "Gavish and Donoho 2014",
-        "jackknife",
+        range=NOT_NEGATIVE,
     ),
 }
 

@@ -1,6 +1,6 @@
 """Family frequency: how a cloud depends on how frequent the characters are that its points stand at."""
 
-from typing import Any
+import functools
 
 import jax
 import jax.numpy as jnp
@@ -20,10 +20,7 @@ FREQUENT = (
 DISTANCE = "d = |x - mean of the other points of the same n characters|"
 
 
-def _of_types(long_name: str, formula: str, source: str, **further: Any) -> Quantity:
-    about = {"long_name": long_name, "formula": formula, "source": source}
-    return Quantity(dims=BY_LENGTH, **about, **further)
-
+_of_types = functools.partial(Quantity, dims=BY_LENGTH)
 
 QUANTITIES = {
     "frequency_correlation": _of_types(

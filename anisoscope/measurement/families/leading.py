@@ -1,8 +1,8 @@
 """Family leading: how few vectors carry the anisotropy of a cloud, token 0 of each window or the longest ones."""
 
 import dataclasses
+import functools
 import math
-from collections.abc import Callable
 
 import jax
 import jax.numpy as jnp
@@ -20,11 +20,9 @@ REMOVED = "without the longest vector of each window, or the longest 1 % of all"
 LONGEST = 16  # vectors of a layer that are kept
 VECTORS = ("leading_index", "leading_norm", "leading_over_median", "leading_share")
 
-Read = Callable[[Array, Array, Array], Array]  # the cloud, who is a member, and weights 1 or 0 of its points
 
-
-def _share(read: Read, long_name: str, formula: str) -> Quantity:
-    return Quantity(read=read, long_name=long_name, formula=formula, source=HERE, resampling="jackknife", range=SHARE)
+# `read` takes the cloud, who is a member, and weights 1 or 0 of its points.
+_share = functools.partial(Quantity, source=HERE, resampling="jackknife", range=SHARE)
 
 
 def without_longest(name: str, whole: Quantity) -> tuple[str, Quantity]:
@@ -40,19 +38,19 @@ def without_longest(name: str, whole: Quantity) -> tuple[str, Quantity]:
 
 QUANTITIES = {
     "first_share": _share(
-        leading.share_between,
         "share of the scatter between token 0 of each window and the rest",
         "f (1 - f) |E x_first - E x_other|^2 / tr C, f the share of tokens 0; a lower bound of the anisotropy",
+        read=leading.share_between,
     ),
     "first_share_by_norm": _share(
-        leading.share_by_norm,
         "that share, expected from the norms alone",
         "f (1 - f) r^2 / (1 + f (1 - f) r^2), r^2 = E |x_first|^2 / E |x_other|^2",
+        read=leading.share_by_norm,
     ),
     "longest_share": _share(
-        leading.share_between,
         "share of the scatter between the longest 1 % of the vectors and the rest",
         "f (1 - f) |E x_long - E x_other|^2 / tr C, f = 1 %; a lower bound of the anisotropy",
+        read=leading.share_between,
     ),
     "leading_kurtosis": Quantity(
         long_name="kurtosis of the scores on the first principal direction",

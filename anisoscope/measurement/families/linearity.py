@@ -6,7 +6,7 @@ import jax.numpy as jnp
 from jax import Array
 
 from anisoscope.measurement.nulls import PERMUTED
-from anisoscope.measurement.quantity import MEASURED, SHARE, Family, Quantity, Values
+from anisoscope.measurement.quantity import MEASURED, SHARE, Family, Values, jackknifed
 from anisoscope.measurement.resamples import Clouds, leave_out
 from anisoscope.metrics import linearity
 
@@ -15,27 +15,23 @@ ADJUSTED = "1 - (1 - {}) (P - 1) / (P - 1 - r), r the rank of the layer before: 
 UP_TO_ONE = (-math.inf, 1.0)
 
 
-def _score(long_name: str, formula: str, source: str, range: tuple[float, float]) -> Quantity:
-    return Quantity(long_name=long_name, formula=formula, source=source, range=range, resampling="jackknife")
-
-
 FIT = "1 - min_A |X A - Y|_F^2, X the layer before and Y {}, both centred and of norm 1; none of layer 0"
 QUANTITIES = {
-    "linearity": _score("linearity of a layer in the one before", FIT.format("the layer"), LINEAR, SHARE),
-    "linearity_adjusted": _score(
+    "linearity": jackknifed("linearity of a layer in the one before", FIT.format("the layer"), LINEAR, range=SHARE),
+    "linearity_adjusted": jackknifed(
         "linearity of a layer, less what chance gives",
         ADJUSTED.format("linearity"),
         f"{LINEAR}; Ezekiel 1930",
-        UP_TO_ONE,
+        range=UP_TO_ONE,
     ),
-    "linearity_update": _score(
-        "linearity of what a block adds", FIT.format("the layer less the one before"), LINEAR, SHARE
+    "linearity_update": jackknifed(
+        "linearity of what a block adds", FIT.format("the layer less the one before"), LINEAR, range=SHARE
     ),
-    "linearity_update_adjusted": _score(
+    "linearity_update_adjusted": jackknifed(
         "linearity of what a block adds, less what chance gives",
         ADJUSTED.format("linearity_update"),
         f"{LINEAR}; Ezekiel 1930",
-        UP_TO_ONE,
+        range=UP_TO_ONE,
     ),
 }
 

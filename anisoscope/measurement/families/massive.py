@@ -4,7 +4,7 @@ import jax.numpy as jnp
 from jax import Array
 from jax.lax import Precision
 
-from anisoscope.measurement.quantity import HERE, SHARE, Family, Quantity, Values
+from anisoscope.measurement.quantity import HERE, SHARE, Family, Quantity, Values, jackknifed
 from anisoscope.measurement.resamples import Cloud, leave_out
 from anisoscope.metrics.outliers import coordinate_peaks
 
@@ -13,9 +13,8 @@ SUN = "Sun et al. 2024, Massive Activations in Large Language Models: about 1,00
 
 
 def _share(long_name: str, what: str, source: str) -> Quantity:
-    return Quantity(
+    return jackknifed(
         dims=("layer", "ratio"),
-        resampling="jackknife",
         long_name=long_name,
         formula=f"share of the points whose {what} by a factor above `ratio`",
         source=source,

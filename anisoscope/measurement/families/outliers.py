@@ -1,10 +1,8 @@
 """Family outliers: coordinates that carry far more than their share, and the anisotropy without them."""
 
-from collections.abc import Callable
-
 from jax import Array
 
-from anisoscope.measurement.quantity import HERE, LAYER, ONE_OR_MORE, SHARE, Family, Quantity, Values
+from anisoscope.measurement.quantity import HERE, ONE_OR_MORE, SHARE, Family, Quantity, Values, jackknifed
 from anisoscope.measurement.resamples import Cloud, leave_out, over_folds
 from anisoscope.metrics import outliers
 from anisoscope.metrics.cloud import largest
@@ -13,59 +11,47 @@ MASSIVE = "after Sun et al. 2024, Massive Activations in Large Language Models; 
 BY_TOP = ("layer", "top")
 
 
-def _outlier(
-    long_name: str,
-    formula: str,
-    source: str,
-    read: Callable[[Array, Array], Array] | None = None,
-    dims: tuple[str, ...] = LAYER,
-    resampling: str = "jackknife",
-    range: tuple[float, float] = ONE_OR_MORE,
-    version: int = 1,
-) -> Quantity:
-    """`read` takes the cloud and weights 1 or 0 of its points."""
-    about = {"long_name": long_name, "formula": formula, "source": source, "range": range, "version": version}
-    return Quantity(read=read, dims=dims, resampling=resampling, **about)
-
-
-QUANTITIES = {
-    "coordinate_share": _outlier(
+QUANTITIES = {  # each reads the cloud, and weights 1 or 0 of its points
+    "coordinate_share": jackknifed(
         "variance in the top coordinates",
         "share of the total variance in the `top` coordinates of largest variance",
         HERE,
         outliers.coordinate_share,
-        BY_TOP,
-        range=SHARE,
+        SHARE,
+        dims=BY_TOP,
     ),
-    "coordinate_kurtosis": _outlier(
+    "coordinate_kurtosis": jackknifed(
         "kurtosis across coordinates",
         "D sum_j v_j^2 / (sum_j v_j)^2, v_j the variance of coordinate j",
         "after He et al. 2024",
         outliers.coordinate_kurtosis,
+        ONE_OR_MORE,
     ),
-    "activation_kurtosis": _outlier(
+    "activation_kurtosis": jackknifed(
         "kurtosis of the activations",
         "mean over coordinates of the kurtosis over points",
         HERE,
         outliers.activation_kurtosis,
+        ONE_OR_MORE,
     ),
-    "coordinate_peak": _outlier(
+    "coordinate_peak": jackknifed(
         "peak of a vector's coordinates",
         "mean over points i of max_j |x_ij| / median_j |x_ij|, of two medians the lower",
         MASSIVE,
+        range=ONE_OR_MORE,
     ),
-    "massive_activation": _outlier(
+    "massive_activation": Quantity(
         "most massive activation",
         "largest over points i of max_j |x_ij| / median_j |x_ij|, of two medians the lower",
         MASSIVE,
-        resampling="",
+        range=ONE_OR_MORE,
     ),
-    "anisotropy_left_out": _outlier(
+    "anisotropy_left_out": jackknifed(
         "anisotropy, top coordinates left out",
         "max(lambda) / sum(lambda), of the cloud without its `top` coordinates of largest variance",
         HERE,
-        dims=BY_TOP,
         range=SHARE,
+        dims=BY_TOP,
         version=2,  # replicates lie along the first direction of all points
     ),
 }

@@ -9,94 +9,79 @@ import jax.numpy as jnp
 from jax import Array
 from jax.lax import Precision
 
-from anisoscope.measurement.quantity import HERE, NOT_NEGATIVE, ONE_OR_MORE, SHARE, Family, Quantity, Values
+from anisoscope.measurement.quantity import HERE, NOT_NEGATIVE, ONE_OR_MORE, SHARE, Family, Values, jackknifed
 from anisoscope.measurement.resamples import leave_out
 from anisoscope.metrics import readout
-from anisoscope.metrics.readout import Lens, Readout
+from anisoscope.metrics.readout import Readout
 
 LENS = "nostalgebraist 2020, interpreting GPT: the logit lens"
 TRUE = "y the token that the point is to predict: the next, or of masked characters its own; points without left out"
 
 
-def _readout(
-    read: Callable[[Lens], Array] | None,
-    long_name: str,
-    formula: str,
-    source: str,
-    range: tuple[float, float],
-    units: str = "1",
-    version: int = 1,
-) -> Quantity:
-    about = {"long_name": long_name, "formula": formula, "source": source, "range": range, "units": units}
-    return Quantity(read=read, resampling="jackknife", version=version, **about)
-
-
 QUANTITIES = {
-    "readout_entropy": _readout(
-        lambda lens: lens.entropy_NP,
+    "readout_entropy": jackknifed(
         "entropy of the readout",
         "mean over points of -sum p_l ln p_l, p_l = softmax(W' norm(x_l)): final norm and unembedding at layer l",
         LENS,
+        lambda lens: lens.entropy_NP,
         NOT_NEGATIVE,
-        "nat",
+        units="nat",
     ),
-    "readout_divergence": _readout(
-        lambda lens: lens.divergence_NP,
+    "readout_divergence": jackknifed(
         "divergence of the readout from the output",
         "mean over points of sum p ln(p / p_l), p that of the last layer",
         f"{LENS}; Belrose et al. 2023, Eliciting Latent Predictions with the Tuned Lens",
+        lambda lens: lens.divergence_NP,
         NOT_NEGATIVE,
-        "nat",
+        units="nat",
     ),
-    "readout_loss": _readout(
-        lambda lens: -lens.log_probability_NP / math.log(2),
+    "readout_loss": jackknifed(
         "loss of the readout",
         f"mean over points of -log2 p_l(y), {TRUE}",
         LENS,
+        lambda lens: -lens.log_probability_NP / math.log(2),
         NOT_NEGATIVE,
-        "bit",
+        units="bit",
         version=2,
     ),
-    "readout_probability": _readout(
-        lambda lens: jnp.exp(lens.log_probability_NP),
+    "readout_probability": jackknifed(
         "probability of the true token",
         f"mean over points of p_l(y), {TRUE}",
         LENS,
+        lambda lens: jnp.exp(lens.log_probability_NP),
         SHARE,
         version=2,
     ),
-    "readout_rank": _readout(
-        lambda lens: lens.rank_NP,
+    "readout_rank": jackknifed(
         "rank of the true token",
         f"mean over points of 1 + the number of tokens with larger logits than y, {TRUE}",
         LENS,
+        lambda lens: lens.rank_NP,
         ONE_OR_MORE,
         version=2,
     ),
-    "readout_settled": _readout(
-        lambda lens: lens.settled_NP,
+    "readout_settled": jackknifed(
         "share of answers that are settled",
         "share of points whose largest logit, at this layer and all behind it, is where the output has it; 1 less its "
         "mean over blocks is the mean share of the blocks before the answer settles",
         HERE,
+        lambda lens: lens.settled_NP,
         SHARE,
     ),
-    "readout_alignment": _readout(
-        None,
+    "readout_alignment": jackknifed(
         "alignment with the unembedding",
         f"|U'W|_F^2 / k, U the k = {readout.DIRECTIONS} leading principal directions of the layer, W those of the "
         "tokens' unembeddings about their mean, times the norm's scale, k at most the tokens less one; k/D by chance",
         "reconstruction: squared cosines of principal subspaces, this project",
-        SHARE,
+        range=SHARE,
         version=2,
     ),
-    "readout_collapse": _readout(
-        None,
+    "readout_collapse": jackknifed(
         "collapse of the points of one true token",
         "1 - (S_W / (n - K)) / (S_T / (n - 1)), S_W and S_T the squared distances from the means of the K true tokens "
         f"and of all n points, {TRUE}; 0 where tokens say nothing of the points",
         "reconstruction: NC1 of Papyan, Han and Donoho 2020 with tokens as classes, by traces",
-        (-math.inf, 1.0),
+        range=(-math.inf, 1.0),
         version=2,
     ),
 }

@@ -2,59 +2,42 @@
 
 import dataclasses
 import math
-from collections.abc import Callable
-from typing import Any
 
 import jax
 from jax import Array
 
 from anisoscope.measurement.families import leading
-from anisoscope.measurement.quantity import COSINE, HERE, INHERENT, NOT_NEGATIVE, Family, Quantity, Values
+from anisoscope.measurement.quantity import COSINE, HERE, INHERENT, NOT_NEGATIVE, Family, Values, jackknifed
 from anisoscope.measurement.resamples import Cloud, over_folds
 from anisoscope.metrics import similarity
 
-Read = Callable[[Array, Array], Array]  # the cloud, and weights 1 or 0 of its points
-
-
-def _similarity(read: Read | None, long_name: str, units: str, formula: str, source: str, **further: Any) -> Quantity:
-    about = {"long_name": long_name, "units": units, "formula": formula, "source": source}
-    return Quantity(read=read, resampling="jackknife", **about, **further)
-
-
-QUANTITIES = {
-    "mean_cosine": _similarity(
-        similarity.mean_cosine,
+QUANTITIES = {  # each reads the cloud, and weights 1 or 0 of its points
+    "mean_cosine": jackknifed(
         "mean cosine of pairs",
-        "1",
         "(|sum_i x_i/|x_i||^2 - P) / (P (P - 1)), all pairs of the P x_i that are not 0",
         INHERENT,
-        range=COSINE,
+        similarity.mean_cosine,
+        COSINE,
     ),
-    "mean_cosine_drift": _similarity(
-        lambda cloud_PD, keep_P: similarity.mean_cosine_parts(cloud_PD, keep_P).drift,
+    "mean_cosine_drift": jackknifed(
         "mean cosine, part of the drift",
-        "1",
         "|E x|^2 mean over pairs of 1/(|x_i| |x_j|)",
         HERE,
-        range=NOT_NEGATIVE,
+        lambda cloud_PD, keep_P: similarity.mean_cosine_parts(cloud_PD, keep_P).drift,
+        NOT_NEGATIVE,
     ),
-    "mean_cosine_residual": _similarity(
-        lambda cloud_PD, keep_P: similarity.mean_cosine_parts(cloud_PD, keep_P).residual,
+    "mean_cosine_residual": jackknifed(
         "mean cosine, residual",
-        "1",
         "mean_cosine - mean_cosine_drift",
         HERE,
+        lambda cloud_PD, keep_P: similarity.mean_cosine_parts(cloud_PD, keep_P).residual,
     ),
-    "drift": _similarity(
-        similarity.drift, "drift", "activation", "|E x|", INHERENT, range=NOT_NEGATIVE, symbol="|E x|"
+    "drift": jackknifed("drift", "|E x|", INHERENT, similarity.drift, NOT_NEGATIVE, units="activation", symbol="|E x|"),
+    "mean_norm": jackknifed(
+        "mean norm", "E |x|", INHERENT, similarity.mean_norm, NOT_NEGATIVE, units="activation", symbol="E |x|"
     ),
-    "mean_norm": _similarity(
-        similarity.mean_norm, "mean norm", "activation", "E |x|", INHERENT, range=NOT_NEGATIVE, symbol="E |x|"
-    ),
-    "log_partition_isotropy": _similarity(
-        None,
+    "log_partition_isotropy": jackknifed(
         "log of the partition function's isotropy",
-        "1",
         "ln(min_c Z(c) / max_c Z(c)), Z(c) = sum_i exp(c.x_i), c = +- the eigenvectors of X^T X",
         "Mu and Viswanath 2018; both signs: this project",
         range=(-math.inf, 0.0),

@@ -9,15 +9,14 @@ from jax import Array
 
 from anisoscope.measurement.families import attention
 from anisoscope.measurement.families.attention import SINK, Heads
-from anisoscope.measurement.quantity import HERE, SHARE, Family, Quantity, Values
+from anisoscope.measurement.quantity import HERE, SHARE, Family, Quantity, Values, jackknifed
 
 THRESHOLDS = (0.1, 0.2, 0.3, 0.4, 0.5, 0.6, 0.7, 0.8, 0.9)
 
 
 def _rate(of: str, long_name: str, source: str) -> Quantity:
-    return Quantity(
+    return jackknifed(
         dims=("block", "threshold"),
-        resampling="jackknife",
         long_name=long_name,
         formula=f"share of the heads of a block whose {of} exceeds `threshold`",
         source=source,

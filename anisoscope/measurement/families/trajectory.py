@@ -6,7 +6,7 @@ import jax.numpy as jnp
 from jax import Array
 from jax.lax import Precision
 
-from anisoscope.measurement.quantity import HERE, NOT_NEGATIVE, Family, Quantity, Values
+from anisoscope.measurement.quantity import HERE, NOT_NEGATIVE, Family, Quantity, Values, jackknifed
 from anisoscope.measurement.resamples import Cloud, leave_out, over_folds
 from anisoscope.metrics import trajectory
 
@@ -15,30 +15,27 @@ AT = "v = x_t - x_(t-1), w = x_(t+1) - x_t, at the points of the cloud whose nei
 ANGLES = (0.0, math.pi)
 
 QUANTITIES = {
-    "turning_angle": Quantity(
+    "turning_angle": jackknifed(
         long_name="turning angle from token to token (contextual curvature)",
         units="rad",
         formula=f"mean of arccos <v, w> / (|v| |w|), {AT}; 0 of a straight path, pi/2 of independent steps, 2 pi/3 of "
         "independent points",
         source=f"{STRAIGHTEN}; by layer as in arXiv 2604.23985, whose formula is reconstructed",
-        resampling="jackknife",
         range=ANGLES,
     ),
-    "turning_angle_of_walk": Quantity(
+    "turning_angle_of_walk": jackknifed(
         long_name="turning angle of a random walk of the same steps",
         units="rad",
         formula="turning_angle with each v that of another point, in random order over all windows",
         source=HERE,
-        resampling="jackknife",
         range=ANGLES,
     ),
-    "turning_angle_by_position": Quantity(
+    "turning_angle_by_position": jackknifed(
         dims=("layer", "from_position"),
         long_name="turning angle by the place in the window",
         units="rad",
         formula="turning_angle at the points from this position of their window up to the next one listed",
         source=HERE,
-        resampling="jackknife",
         range=ANGLES,
     ),
     "turning_points": Quantity(

@@ -3,18 +3,17 @@
 import jax.numpy as jnp
 from jax.lax import Precision
 
-from anisoscope.measurement.quantity import NOT_NEGATIVE, Family, Quantity, Values
+from anisoscope.measurement.quantity import NOT_NEGATIVE, Family, Values, jackknifed
 from anisoscope.measurement.resamples import Cloud, leave_out
 from anisoscope.metrics import windows
 
 QUANTITIES = {
-    "window_entropy": Quantity(
+    "window_entropy": jackknifed(
         long_name="entropy of a window's spectrum",
         units="nat",
         formula="mean over windows of -sum p ln p, p = s^2 / sum(s^2), s the singular values of the n vectors of the "
         "cloud in one window, not centred; at most ln min(n, D)",
         source="Skean et al. 2025, Layer by Layer, order 1; by window as in Queipo-de-Llano et al. 2025",
-        resampling="jackknife",
         range=NOT_NEGATIVE,
     ),
 }
