@@ -113,8 +113,4 @@ def variance(replicates: np.ndarray, kind: str) -> np.ndarray:
 
 def _share(count: int, kind: str) -> float:
     """Of the sum of squared deviations of `count` replicates, what is the variance of the value on the whole."""
-    if kind == "jackknife":
-        return (count - 1) / count
-    if kind in ("sections", "share_sections"):
-        return 1 / (count * (count - 1))
-    raise ValueError(f"kind is {kind!r}; choose one of {', '.join(KINDS)}")
+    return (count - 1) / count if kind == "jackknife" else 1 / (count * (count - 1))

@@ -61,9 +61,9 @@ def spectra(blocks: dict) -> dict[str, np.ndarray]:
 @jax.jit
 def _of_blocks(change_NRC: jax.Array) -> dict[str, jax.Array]:
     """One after another: on a CPU, decompositions of many matrices at once can wait for each other for ever."""
-    return jax.lax.map(_of_matrix, change_NRC)
 
+    def of_matrix(change_RC: jax.Array) -> dict[str, jax.Array]:
+        values_E = matrix.singular_values(change_RC)
+        return {name: quantity.read(values_E) for name, quantity in QUANTITIES.items()}
 
-def _of_matrix(change_RC: jax.Array) -> dict[str, jax.Array]:
-    values_E = matrix.singular_values(change_RC)
-    return {name: getattr(matrix, quantity.read)(values_E) for name, quantity in QUANTITIES.items()}
+    return jax.lax.map(of_matrix, change_NRC)

@@ -13,7 +13,6 @@ from anisoscope.measurement.tables.excess import NULL, excess_name
 from anisoscope.measurement.tables.join import tidy
 
 ALONE = {"step": 0, "positions": "all", "layer": 0}  # dimensions that tables of arrays may not have
-UNUSED = ("run", "corpus", "batches")
 SPECIAL = {letter: rf"\{letter}" for letter in "&%$#_{}"}  # in LaTeX
 SPECIAL |= {"\\": r"\textbackslash{}", "~": r"\textasciitilde{}", "^": r"\textasciicircum{}"}
 
@@ -54,7 +53,9 @@ def to_frame(table: xr.Dataset) -> pd.DataFrame:
     """
     full, names = whole(table)
     lacking = [dim for dim in ALONE if dim not in table.dims]
-    frame = tidy(full, full.attrs.get("batches", 1)).drop(columns=[*UNUSED, *lacking], errors="ignore")
+    frame = tidy(full, full.attrs.get("batches", 1)).drop(
+        columns=["run", "corpus", "batches", *lacking], errors="ignore"
+    )
     for dim in ("layer", "block"):
         if dim in names:
             frame["layer"] = frame["layer"].map(dict(enumerate(names[dim])))

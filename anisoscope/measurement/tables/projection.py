@@ -69,10 +69,8 @@ def common_axes(vectors: np.ndarray) -> CommonAxes:
 
 
 def over_training(tables: dict[int, xr.Dataset]) -> dict[str, xr.DataArray]:
-    """Of the tables of all checkpoints: projections, and what the axes keep; nothing where no vectors were kept."""
+    """Of tables that hold vectors: projections, and what the axes keep."""
     one = next(iter(tables.values()))
-    if not VECTORS.keys() <= one.keys():
-        return {}
     vectors = np.stack([[table[name].values for name in VECTORS] for table in tables.values()])
     by_block = [common_axes(vectors[:, :, block]) for block in range(one.sizes["block"])]
     like = one[next(iter(VECTORS))]

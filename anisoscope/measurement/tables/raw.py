@@ -117,9 +117,7 @@ def merged(old: xr.Dataset | None, new: xr.Dataset, missed: Missing) -> xr.Datas
     if old is None:
         return _arranged(new)
     kept = [name for name in old.data_vars if holds(old, name) and MEASURED not in missed.get(name, ())]
-    if (
-        BEFORE in old and BEFORE in new and int(old[BEFORE]) != int(new[BEFORE])
-    ):  # that one is gone: compared with another
+    if BEFORE in old and BEFORE in new and int(old[BEFORE]) != int(new[BEFORE]):  # gone: compared with another
         kept = [name for name in kept if name not in OF_PREVIOUS or name not in new]
     parts = {name: new[name] for name in new.data_vars} | {name: old[name] for name in kept}
     parts |= {name: with_clouds(old[name], new[name], missed[name]) for name in kept if name in missed}
@@ -129,7 +127,10 @@ def merged(old: xr.Dataset | None, new: xr.Dataset, missed: Missing) -> xr.Datas
     arrays = [array.reindex(cloud=clouds) if "cloud" in array.dims else array for array in parts.values()]
     whole = xr.merge(arrays, join="exact", compat="equals")
     # What only the old table says is of what is kept of it.
-    whole.attrs = old.attrs | new.attrs | {name: _both(old, new, name) for name in BY_KEY if name in new.attrs}
+    whole.attrs = old.attrs | new.attrs
+    for name in (name for name in BY_KEY if name in new.attrs):
+        both = json.loads(old.attrs.get(name, "{}")) | json.loads(new.attrs[name])
+        whole.attrs[name] = json.dumps(both)
     return _arranged(whole)
 
 
@@ -153,11 +154,6 @@ def _ordered(clouds: Iterable[str]) -> list[str]:
     """Each once, those of `CLOUDS` first and in that order."""
     names = dict.fromkeys(map(str, clouds))
     return [cloud for cloud in dict.fromkeys((*CLOUDS, *names)) if cloud in names]
-
-
-def _both(old: xr.Dataset, new: xr.Dataset, name: str) -> str:
-    """An attribute that holds an object in JSON, of two tables."""
-    return json.dumps(json.loads(old.attrs.get(name, "{}")) | json.loads(new.attrs[name]))
 
 
 def _dims(name: str) -> tuple[str, ...]:

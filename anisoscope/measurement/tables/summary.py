@@ -91,9 +91,8 @@ def _null_model(raw: xr.Dataset, untrained: xr.Dataset | None, name: str, null: 
 def _values(cloud: Cloud, name: str) -> np.ndarray:
     """(batch, replicate, positions, …), as `summarise` wants it; one replicate for what is not resampled."""
     quantity, (raw, label) = quantities()[name], cloud
-    array = raw.variables[name].isel(
-        cloud=raw.indexes["cloud"].get_loc(label)
-    )  # without labels, which cost most of the time
+    place = raw.indexes["cloud"].get_loc(label)
+    array = raw.variables[name].isel(cloud=place)  # without labels, which cost most of the time
     replicate = quantity.resampling or "whole"
     array = array if quantity.resampling else array.expand_dims("whole")
     return array.transpose("batch", replicate, "positions", *quantity.dims).values

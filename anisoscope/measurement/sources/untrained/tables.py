@@ -32,7 +32,9 @@ def table(
 ) -> xr.Dataset:
     """The values of every seed, of one kind of block and one norm of the bias."""
     variables = {name: (("seed", *QUANTITIES[name].dims), value) for name, value in values.items()}
-    dataset = xr.Dataset(variables | {"bias_norm": ((), norm)}, attrs={"config": _json(config)})
+    dataset = xr.Dataset(
+        variables | {"bias_norm": ((), norm)}, attrs={"config": json.dumps(dataclasses.asdict(config))}
+    )
     dataset = dataset.assign_coords(seed=config.seed + np.arange(config.seeds), block=np.arange(1, config.blocks + 1))
     return dataset.expand_dims(
         {**dict(zip(KIND, ([value] for value in kind), strict=True)), "relative_norm": [config.norms[index]]}
@@ -148,7 +150,3 @@ def words_of(config: UntrainedConfig) -> str:
         f"F={config.expansion}D; {config.sequences} sequences × {config.context} rows of {config.vocabulary:,}; "
         f"seeds {config.seed}–{config.seed + config.seeds - 1}"
     )
-
-
-def _json(config: UntrainedConfig) -> str:
-    return json.dumps(dataclasses.asdict(config))
