@@ -31,30 +31,30 @@ def earlier_config():
     return values
 
 
-def test_attributes_have_the_names_of_today(tmp_path):
-    attrs = reread(tmp_path, {"run": "a, values", "groups": 2, "site": "values", "site_in_words": "of all heads"})
-    expected = {"run": "a, values", "folds": 2, "hook_point": "values", "hook_point_in_words": "of all heads"}
-    assert list(attrs.items()) == list(expected.items())
-
-
-def test_of_vectors_the_number_of_folds_is_told_from_their_words(tmp_path):
-    attrs = reread(tmp_path, {"folds": "2 of 8 points, whole clusters, of 4", "groups": 2})
-    assert attrs == {"folds_in_words": "2 of 8 points, whole clusters, of 4", "folds": 2}
+@pytest.mark.parametrize(
+    ("attrs", "expected"),
+    [
+        (
+            {"run": "a, values", "groups": 2, "site": "values", "site_in_words": "of all heads"},
+            {"run": "a, values", "folds": 2, "hook_point": "values", "hook_point_in_words": "of all heads"},
+        ),
+        ({"folds": "2 of 8 points, whole", "groups": 2}, {"folds_in_words": "2 of 8 points, whole", "folds": 2}),
+    ],
+    ids=("of a run", "of vectors"),
+)
+def test_attributes_have_the_names_of_today(tmp_path, attrs, expected):
+    assert list(reread(tmp_path, attrs).items()) == list(expected.items())
 
 
 def test_settings_in_json_have_the_names_of_today(tmp_path):
     before = {"config": json.dumps(earlier_config()), "made_by": json.dumps(MADE_BY | {"tangents.groups": 8})}
-    attrs = reread(tmp_path, before)
-    assert json.loads(attrs["config"]) == json.loads(json.dumps(dataclasses.asdict(Config())))
-    made_by = json.loads(attrs["made_by"])
-    assert made_by.pop("measure.folds") == 2
-    assert made_by.pop("tangents.folds") == 8
-    assert made_by == {name: value for name, value in MADE_BY.items() if name != "measure.groups"}
-
-
-def test_labels_of_vectors_are_clusters(tmp_path):
-    made_by = json.loads(reread(tmp_path, {"made_by": json.dumps(OF_VECTORS), "groups": 2})["made_by"])
-    assert made_by == {name: value for name, value in OF_VECTORS.items() if name != "groups"} | {"clusters": "sentence"}
+    attrs = {name: json.loads(text) for name, text in reread(tmp_path, before).items()}
+    assert attrs["config"] == json.loads(json.dumps(dataclasses.asdict(Config())))
+    assert attrs["made_by"] == {name.replace("groups", "folds"): value for name, value in MADE_BY.items()} | {
+        "tangents.folds": 8
+    }
+    of_vectors = json.loads(reread(tmp_path, {"made_by": json.dumps(OF_VECTORS), "groups": 2})["made_by"])
+    assert of_vectors == {{"groups": "clusters"}.get(name, name): value for name, value in OF_VECTORS.items()}
 
 
 @pytest.mark.parametrize("text", ['{"measure": {"folds": 2}}', '{"runs":["a", "b"]}'])

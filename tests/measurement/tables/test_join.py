@@ -144,21 +144,8 @@ def test_tidy_has_one_row_a_number(tables):
     own = {*NAMES, "plateau"}
     assert set(frame.metric) == own | {"query_drift_over_heads", *map(over_blocks, own - {"plateau", "cka_layers"})}
     assert not frame.duplicated(["step", "positions", "metric", "layer", "head", "axis", "at"]).any()
-    columns = [
-        "run",
-        "corpus",
-        "step",
-        "positions",
-        "metric",
-        "layer",
-        "head",
-        "axis",
-        "at",
-        "mean",
-        "std",
-        "low",
-        "high",
-    ]
+    columns = ["run", "corpus", "step", "positions", "metric", "layer", "head", "axis", "at"]
+    columns += ["mean", "std", "low", "high"]
     columns += [f"excess_{null}{end}" for null in NULLS for end in ("", "_low", "_high")]
     assert list(frame) == [*columns, "batches", "units"]
     frame = frame[(frame.positions == "all") & (frame.step == 7)]

@@ -69,35 +69,24 @@ def test_counts_become_numbers_that_may_be_missing():
 
 def test_nothing_is_missing_of_a_table_that_holds_all(tmp_path):
     nulls = ("gaussian", "shuffled", "untrained")
-    assert raw.missing(complete(), FAMILY_OF_NAMES, nulls) == {}
     files.write(complete(), tmp_path / "7.nc")
     assert raw.missing(files.read_table(tmp_path / "7.nc"), FAMILY_OF_NAMES, nulls) == {}
-    assert raw.missing(complete(), ("spectrum",), ()) == {}
     assert raw.missing(complete(families=("scale",)), ("scale",), ()) == {}  # the plateau is not measured
 
 
-def test_of_no_table_all_is_missing_in_every_cloud_that_can_have_it():
+def test_what_a_table_lacks_is_missing_in_every_cloud_that_can_have_it():
+    """All of it, a quantity, a family, or a null model."""
     missed = raw.missing(None, ("dimension", "comparison", "spectrum"), ("shuffled", "gaussian", "untrained"))
-    assert missed["twonn"] == ("measured", "gaussian", "shuffled")
-    assert missed["anisotropy"] == ("measured", "shuffled")
-    assert missed["cka_layers"] == ("measured",)
-    assert raw.families_of(missed, ("dimension", "scale", "comparison", "spectrum")) == (
-        *("dimension", "comparison", "spectrum"),
-    )
-
-
-def test_a_quantity_or_a_family_that_the_table_lacks_is_missing():
+    clouds = {"twonn": ("measured", "gaussian", "shuffled"), "anisotropy": ("measured", "shuffled")}
+    assert {name: missed[name] for name in (*clouds, "cka_layers")} == clouds | {"cka_layers": ("measured",)}
+    asked = ("dimension", "scale", "comparison", "spectrum")
+    assert raw.families_of(missed, asked) == ("dimension", "comparison", "spectrum")
     without = complete().drop_vars("anisotropy")
     assert raw.missing(without, FAMILY_OF_NAMES, ("shuffled",)) == {"anisotropy": ("measured", "shuffled")}
     missed = raw.missing(complete(families=("spectrum",)), ("spectrum", "similarity"), ("shuffled",))
     assert missed.keys() == FAMILIES["similarity"].quantities.keys()
-    assert raw.families_of(missed, ("spectrum", "similarity")) == ("similarity",)
-
-
-def test_a_null_model_is_missing_where_a_quantity_can_have_it():
     missed = raw.missing(complete(nulls=("shuffled",)), FAMILY_OF_NAMES, ("shuffled", "gaussian"))
     assert missed == dict.fromkeys(FAMILIES["dimension"].quantities, ("gaussian",))
-    assert raw.families_of(missed, FAMILY_OF_NAMES) == ("dimension",)
 
 
 def test_another_version_resampling_or_dimension_is_measured_again(monkeypatch):

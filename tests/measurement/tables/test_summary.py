@@ -131,10 +131,14 @@ def test_a_layer_without_a_number_leaves_no_average_and_the_embedding_counts_for
     np.testing.assert_allclose(mean.sel(positions="without_first"), measured[:, 1, 1:, 0].mean(), rtol=1e-6)
 
 
-def test_counts_have_the_interval_of_the_batches(raw):
+def test_counts_have_the_interval_of_the_batches_and_one_batch_has_no_deviation_but_an_interval(raw):
     one = summary(raw, None, ())[0].duplicate_points.sel(statistic="low").values[0, 0, 0]
     found = summarise(values()["measured"]["duplicate_points"][:, 0, :1], "")
     np.testing.assert_allclose(one, np.maximum(found.low, 0))
+    results, batches = summary(raw.isel(batch=[0]), None, ())
+    assert np.isnan(results.anisotropy.sel(statistic="std")).all()
+    assert np.isfinite(results.anisotropy.sel(statistic="low")).all()
+    np.testing.assert_allclose(results.anisotropy.sel(statistic="mean"), batches.anisotropy.sel(batch=0))
 
 
 def test_the_excess_is_that_of_each_replicate_over_its_null_model(raw, untrained):
@@ -267,15 +271,6 @@ def test_a_plateau_is_not_read_where_a_section_or_a_batch_has_no_value():
     assert np.isnan(results.plateau.sel(statistic="low").values[0])
     assert results.plateau_last.values[1] == 32  # of the scales that all batches have
     np.testing.assert_allclose(mean[1:], 5, rtol=1e-6)
-
-
-def test_one_batch_has_no_deviation_but_an_interval():
-    one = {"measured": {"anisotropy": values()["measured"]["anisotropy"][:1]}}
-    results, batches = summary(table(one), None, ())
-    anisotropy = results.anisotropy
-    assert np.isnan(anisotropy.sel(statistic="std")).all()
-    assert np.isfinite(anisotropy.sel(statistic="low")).all()
-    np.testing.assert_allclose(anisotropy.sel(statistic="mean"), batches.anisotropy.sel(batch=0))
 
 
 def test_a_quantity_of_blocks_is_averaged_over_all_and_layers_of_unknown_origin_are_not():
