@@ -2,6 +2,7 @@
 
 import json
 import pathlib
+import textwrap
 
 import jax
 import numpy as np
@@ -97,4 +98,6 @@ def test_every_quantity_says_what_it_is():
 
 
 if __name__ == "__main__":
-    PINNED.write_text(json.dumps(values_on_fixed_clouds(), indent=1) + "\n")
+    rows = [f" {json.dumps(name)}: {json.dumps(one)}" for name, one in values_on_fixed_clouds().items()]
+    rows = [textwrap.fill(row, 119, subsequent_indent="  ", break_on_hyphens=False) for row in rows]
+    PINNED.write_text("{\n" + ",\n".join(rows) + "\n}\n")
