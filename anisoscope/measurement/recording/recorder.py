@@ -97,14 +97,16 @@ class Recorder:
                 raise ValueError(f"{name} is {getattr(x, 'shape', type(x).__name__)}; (batch, tokens, width) is needed")
         one = Pass(self, None if mask is None else np.asarray(mask).astype(bool))
         for name, x in arrays.items():
-            rows_M = one.drawn(name, tuple(x.shape[:-1])).rows_M
-            one.rows[name] = _taken(x, rows_M)
+            one.rows[name] = _taken(x, one.drawn(name, tuple(x.shape[:-1])).rows_M)
         one.end()
 
     @property
     def seen(self) -> int:
         """Rows that were offered so far, at the hook point that has most."""
-        self._wait()
+        if not self.of_torch:
+            import jax
+
+            jax.effects_barrier()  # until what compiled programs have told is here
         return max((group.seen for group in self.groups.values()), default=0)
 
     def sample(self) -> dict[str, np.ndarray]:
@@ -138,16 +140,12 @@ class Recorder:
         to = self.to if to is None else pathlib.Path(to)
         if to is None:
             raise ValueError("to: no place was named; pass write(to=)")
-        arrays = {name: (_dims(name, x.ndim), x) for name, x in self.sample().items()}
+        arrays = {}
+        for name, x in self.sample().items():
+            dims = {1: ("point",), 2: ("point", f"width_of_{name}"), 3: ("hook_point", "point", "width")}
+            arrays[name] = dims[x.ndim], x
         about = {"hook_points": [*self.groups], "seen": self.seen, "seed": self.seed}
         store.write(to, arrays, about | {"anisoscope": anisoscope.__version__})
-
-    def _wait(self) -> None:
-        """Until what compiled programs have told is here."""
-        if not self.of_torch:
-            import jax
-
-            jax.effects_barrier()
 
 
 class Pass:
@@ -199,7 +197,3 @@ def _taken(x: Any, rows_M: np.ndarray) -> Any:
 def as_numpy(x: Any) -> np.ndarray:
     """In float32, of whatever library."""
     return np.asarray(x.detach().float().cpu().numpy() if hasattr(x, "detach") else x, np.float32)
-
-
-def _dims(name: str, count: int) -> tuple[str, ...]:
-    return {1: ("point",), 2: ("point", f"width_of_{name}"), 3: ("hook_point", "point", "width")}[count]
