@@ -34,23 +34,22 @@ from anisoscope.utils.settings import replace
 
 
 def probe_of(config: Config, corpus: Corpus) -> Probe:
-    measure_batches = config.measure
-    sizes = measure_batches.points, measure_batches.batches, measure_batches.folds
-    probe = make_probe(corpus.valid, config.model.context, *sizes, measure_batches.seed, measure_batches.weighting)
+    measure = config.measure
+    sizes = measure.points, measure.batches, measure.folds, measure.seed
+    probe = make_probe(corpus.valid, config.model.context, *sizes, measure.weighting)
     if OBJECTIVES[config.objective].drawn:
-        texts, key = np.stack([probe.tokens_GWT, probe.shuffled_GWT], axis=1), jax.random.key(measure_batches.seed)
+        texts, key = np.stack([probe.tokens_GWT, probe.shuffled_GWT], axis=1), jax.random.key(measure.seed)
         target_GZWT = texts.copy()  # of text that is all there, what stands at the position
-        if measure_batches.masked:
+        if measure.masked:
             for z in range(texts.shape[1]):
                 texts[:, z], target_GZWT[:, z] = as_in_training(config, corpus, key, texts[:, z])
         probe = probe._replace(tokens_GWT=texts[:, 0], shuffled_GWT=texts[:, 1], target_GZWT=target_GZWT)
-    if not config.model.same_first:
-        return probe
-    if probe.target_GZWT is not None:  # what stands there is never told
-        probe.target_GZWT[..., 0] = -1
-    return probe._replace(
-        **{name: begun_with(corpus.mask_token, getattr(probe, name)) for name in ("tokens_GWT", "shuffled_GWT")}
-    )
+    if config.model.same_first:  # as such a model reads them; what stands there is never told
+        for tokens_GWT in (probe.tokens_GWT, probe.shuffled_GWT):
+            tokens_GWT[..., 0] = corpus.mask_token
+        if probe.target_GZWT is not None:
+            probe.target_GZWT[..., 0] = -1
+    return probe
 
 
 def as_in_training(
@@ -66,11 +65,6 @@ def as_in_training(
     batch = OBJECTIVES[config.objective].batch(config.model, windows_BL, key, examples_B, corpus.mask_token)
     asked_BT = np.where(np.asarray(batch.weights_BT) > 0, batch.targets_BT, -1)
     return np.asarray(batch.tokens_BT).reshape(tokens_GWT.shape), asked_BT.reshape(tokens_GWT.shape)
-
-
-def begun_with(token: int, tokens_GWT: np.ndarray) -> np.ndarray:
-    """As a model with `same_first` reads them."""
-    return np.concatenate([np.full_like(tokens_GWT[..., :1], token), tokens_GWT[..., 1:]], axis=-1)
 
 
 def make_program(
