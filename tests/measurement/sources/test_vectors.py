@@ -18,54 +18,35 @@ CONFIG = "--config=experiments/vectors.py"
 QUICK = (CONFIG, "--stages=measure", "--config.measure.families=('similarity',)", "--config.measure.folds=4")
 
 
-def npy(path):
-    np.save(path, VECTORS)
+def zarr(path, driver):
+    for name, array in (("groups", LABELS), ("vectors", VECTORS)):
+        spec = {"driver": driver, "kvstore": {"driver": "file", "path": str(path / name)}}
+        tensorstore.open(spec, create=True, dtype=array.dtype, shape=array.shape).result()[...] = array
 
 
-def npz(path):
-    np.savez(path, groups=LABELS, vectors=VECTORS)
+def netcdf(path, engine):
+    dims = ("layer", "point", "width")
+    xr.Dataset({"groups": ("point", LABELS), "vectors": (dims, VECTORS)}).to_netcdf(path, engine=engine)
 
 
-def safetensors(path):
-    save_file({"groups": LABELS, "vectors": VECTORS}, path)
+WRITERS = {
+    "a.npy": lambda path: np.save(path, VECTORS),  # without labels
+    "a.npz": lambda path: np.savez(path, groups=LABELS, vectors=VECTORS),
+    "a.safetensors": lambda path: save_file({"groups": LABELS, "vectors": VECTORS}, path),
+    "two.zarr": lambda path: zarr(path, "zarr"),
+    "three.zarr": lambda path: zarr(path, "zarr3"),
+    "three.nc": lambda path: netcdf(path, "scipy"),
+    "four.nc": lambda path: netcdf(path, "h5netcdf"),
+}
 
 
-def zarr(driver):
-    def write(path):
-        for name, array in (("groups", LABELS), ("vectors", VECTORS)):
-            store = {"driver": "file", "path": str(path / name)}
-            spec = {"driver": driver, "kvstore": store}
-            tensorstore.open(spec, create=True, dtype=array.dtype, shape=array.shape).result()[...] = array
-
-    return write
-
-
-def netcdf(engine):
-    def write(path):
-        dims = ("layer", "point", "width")
-        xr.Dataset({"groups": ("point", LABELS), "vectors": (dims, VECTORS)}).to_netcdf(path, engine=engine)
-
-    return write
-
-
-@pytest.mark.parametrize(
-    ("name", "write", "labelled"),
-    [
-        ("a.npy", npy, False),
-        ("a.npz", npz, True),
-        ("a.safetensors", safetensors, True),
-        ("two.zarr", zarr("zarr"), True),
-        ("three.zarr", zarr("zarr3"), True),
-        ("three.nc", netcdf("scipy"), True),
-        ("four.nc", netcdf("h5netcdf"), True),
-    ],
-)
-def test_every_format_gives_what_the_array_gives(name, write, labelled, tmp_path):
-    write(tmp_path / name)
+@pytest.mark.parametrize("name", WRITERS)
+def test_every_format_gives_what_the_array_gives(name, tmp_path):
+    WRITERS[name](tmp_path / name)
     done = here(*QUICK, f"--config.vectors.path={tmp_path / name}", f"--workdir={tmp_path / 'run'}")
     assert done.returncode == 0, done.stderr
     found = files.read_table(tmp_path / "run" / "results.nc").isel(step=0, positions=0)
-    expected = measure(VECTORS, LABELS if labelled else None, families="similarity", folds=4)
+    expected = measure(VECTORS, None if name == "a.npy" else LABELS, families="similarity", folds=4)
     for quantity in ("mean_cosine", "drift"):
         np.testing.assert_array_equal(found[quantity], expected[quantity])
     assert found.attrs["resampled_points"] == 96
