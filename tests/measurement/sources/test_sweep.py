@@ -9,15 +9,14 @@ import pytest
 
 from anisoscope.analysis import runs
 from anisoscope.measurement import sweep
-from anisoscope.measurement.families.entries import FAMILIES, quantities
-from anisoscope.measurement.sources import checkpoints, program
+from anisoscope.measurement.sources import checkpoints
 from anisoscope.measurement.tables import files
 from anisoscope.training import loop
 from anisoscope.utils.errors import RunError, Stopped, UserError
 from anisoscope.utils.settings import replace
 from anisoscope.utils.stop import Stop
 from tests import tiny
-from tests.measurement.sources.swept import VALUE, exchanged, measured, projecting
+from tests.measurement.sources.swept import exchanged, measured, projecting
 
 SLOW = pytest.mark.slow
 
@@ -65,39 +64,6 @@ def test_other_settings_are_refused_and_overwrite_nothing(tables):
         measured(other, folder)
     with pytest.raises(UserError, match=words):
         checkpoints.check_run(other, tiny.corpus(), folder)
-
-
-@SLOW  # the quick one: tests/measurement/tables/test_raw.py
-def test_a_formula_in_other_words_changes_nothing_and_another_version_is_measured_anew(tables, monkeypatch, capsys):
-    folder, config = tables
-    whole = files.read_table(folder / "results.nc")
-    reworded = dataclasses.replace(quantities()["anisotropy"], formula="another")
-    monkeypatch.setitem(FAMILIES["spectrum"].quantities, "anisotropy", reworded)
-    measured(config, folder)
-    assert "(0 now)" in capsys.readouterr().out.splitlines()[-1]
-    assert files.read_table(folder / "results.nc").anisotropy.attrs["formula"] == "another"
-    changed = dataclasses.replace(reworded, version=2, read=lambda spectrum: 2 * reworded.read(spectrum))
-    monkeypatch.setitem(FAMILIES["spectrum"].quantities, "anisotropy", changed)
-    program._computation.cache_clear()
-    measured(config, folder)
-    assert "(6 now)" in capsys.readouterr().out.splitlines()[-1]
-    again = files.read_table(folder / "results.nc")
-    np.testing.assert_allclose(again.anisotropy.sel(VALUE), 2 * whole.anisotropy.sel(VALUE), rtol=1e-6)
-    np.testing.assert_array_equal(again.isoscore, whole.isoscore)
-    np.testing.assert_array_equal(again.twonn, whole.twonn)
-    program._computation.cache_clear()
-
-
-@pytest.mark.slow
-def test_settings_bind_only_where_something_was_measured(tmp_path, run):
-    folder, config = run
-    other = tiny.config()
-    other = replace(other, {"measure.points": 24})
-    with pytest.raises(UserError, match="--stages=train first"):
-        measured(other, tmp_path)
-    (folder / "measurements").mkdir()
-    (folder / "measurements" / "config.json").write_text("{}")  # left by a stop before the first table
-    measured(config, folder)
 
 
 def test_tables_outlive_their_checkpoints(tables, capsys):
@@ -168,15 +134,6 @@ def test_steps_still_to_be_trained_go_without_saying(run, capsys):
         shutil.rmtree(folder / "checkpoints" / str(step))
     measured(dataclasses.replace(config, measure=dataclasses.replace(config.measure, families=("spectrum",))), folder)
     assert "neither" not in capsys.readouterr().out
-
-
-def test_a_damaged_table_is_one_line(tables):
-    folder, config = tables
-    table = folder / "measurements" / "4.nc"
-    table.write_bytes(table.read_bytes()[:3000])
-    with pytest.raises(RunError, match=r"table .*4\.nc is damaged .*move it away") as error:
-        measured(config, folder)
-    assert "\n" not in str(error.value)
 
 
 def test_a_table_in_the_place_of_another_is_refused_and_nothing_is_written(tables):

@@ -1,6 +1,5 @@
 import dataclasses
 import functools
-import shutil
 
 import jax
 import jax.numpy as jnp
@@ -25,24 +24,6 @@ from tests.measurement.sources.swept import VALUE, measured, traces
 from tests.training.test_loop import store_of
 
 SLOW = pytest.mark.slow
-
-
-@SLOW  # quick: test_another_mask_is_data_of_the_same_program
-def test_runs_with_the_same_model_and_settings_share_a_program(run, tmp_path, monkeypatch):
-    folder, config = run
-    other = shutil.copytree(folder, tmp_path / "other")
-    count = traces(monkeypatch)
-    measured(config, folder)
-    seeds = {
-        "train": dataclasses.replace(config.train, seed=5),
-        "model": dataclasses.replace(config.model, leak_seed=5),
-    }
-    changed = dataclasses.replace(config, **seeds)
-    measured(changed, other)
-    assert len(count) == 1
-    np.testing.assert_array_equal(
-        files.read_table(folder / "results.nc").twonn, files.read_table(other / "results.nc").twonn
-    )
 
 
 @pytest.mark.slow
