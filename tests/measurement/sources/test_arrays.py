@@ -122,11 +122,8 @@ def test_a_function_and_the_panel_are_one_program_for_all_parameters():
         params = {"table": jax.random.normal(jax.random.key(seed), (9, WIDTH))}
         found = table_of(params)
         assert len(traces) == 1
-        expected = measure(
-            np.asarray(function(params, tokens)).reshape(2, -1, WIDTH),
-            families="similarity",
-            folds=1,
-        )
+        plain = np.asarray(function(params, tokens)).reshape(2, -1, WIDTH)
+        expected = measure(plain, families="similarity", folds=1)
         traces.pop()
         for name in ("drift", "mean_cosine"):
             np.testing.assert_allclose(value(found, name), value(expected, name), rtol=1e-5)

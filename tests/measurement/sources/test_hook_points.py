@@ -4,6 +4,7 @@ import jax
 import numpy as np
 import pytest
 
+from anisoscope.config.measure import check_measure
 from anisoscope.measurement.sources import activations, checkpoints, program
 from anisoscope.measurement.tables import files
 from anisoscope.models import transformer
@@ -94,15 +95,14 @@ def test_what_is_measured_is_not_measured_again_and_a_further_hook_point_is_adde
     assert not (folder / "hook_points").exists()
 
 
-def test_hook_points_need_a_family_of_clouds_and_a_name_that_is_known():
-    from anisoscope.config.measure import check_measure
-
-    for changes, words in (
-        (
-            {"measure.families": ("attention",), "measure.hook_points": ("values",)},
-            "measure.hook_points=values is a cloud",
-        ),
-        ({"measure.hook_points": ("value",)}, "measure.hook_points is 'value'"),
-    ):
-        with pytest.raises(UserError, match=words):
-            check_measure(replace(tiny.config(), changes).measure, 2)
+@pytest.mark.parametrize(
+    ("families", "hook_point", "words"),
+    [
+        (("attention",), "values", "measure.hook_points=values is a cloud"),
+        (("spectrum",), "value", "measure.hook_points is 'value'"),
+    ],
+)
+def test_hook_points_need_a_family_of_clouds_and_a_name_that_is_known(families, hook_point, words):
+    changes = {"measure.families": families, "measure.hook_points": (hook_point,)}
+    with pytest.raises(UserError, match=words):
+        check_measure(replace(tiny.config(), changes).measure, 2)
