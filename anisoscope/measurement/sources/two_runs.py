@@ -50,10 +50,13 @@ def opened(first: str, second: str) -> Pair:
         tokens_WT = probe.tokens_GWT[batch]
         both = [np.asarray(of(tokens_WT)) for of in read]
         first_NXD, second_MXE = (x_NWTD.reshape(len(x_NWTD), -1, x_NWTD.shape[-1]) for x_NWTD in both)
-        return [
-            Clouds(first_NXD[:, picks_P], second_MXE[:, picks_P], _null(first_NXD, tokens_WT, picks_P, key_G[batch]))
-            for picks_P in probe.picks_SGP[:, batch]
-        ]
+
+        def null(picks_P: np.ndarray) -> np.ndarray:
+            numbers = range(nulls.PERMUTATIONS)
+            return np.stack([nulls.permuted_clouds(both[0], picks_P, key_G[batch], number) for number in numbers])
+
+        sets = probe.picks_SGP[:, batch]
+        return [Clouds(first_NXD[:, picks_P], second_MXE[:, picks_P], null(picks_P)) for picks_P in sets]
 
     return Pair(labels, measure, runs[0].corpus, clouds, attributes)
 
@@ -62,15 +65,6 @@ def reader(run: OpenRun, step: int) -> Callable[[np.ndarray], jax.Array]:
     """The residual stream (N, W, T, D) of windows (W, T), by one compiled program."""
     params, vectors = run.params(step), jax.jit(run.vectors)
     return lambda tokens_WT: vectors(params, tokens_WT)
-
-
-def _null(cloud_NXD: np.ndarray, tokens_WT: np.ndarray, picks_P: np.ndarray, key: jax.Array) -> np.ndarray:
-    """The clouds (K, N, P, D) of other windows at the same positions; NaN where there is one window alone."""
-    windows, context = tokens_WT.shape
-    if windows == 1:
-        return np.full((nulls.PERMUTATIONS, len(cloud_NXD), len(picks_P), cloud_NXD.shape[-1]), np.nan, np.float32)
-    order_KP = [nulls.permuted(picks_P, windows, context, key, number) for number in range(nulls.PERMUTATIONS)]
-    return np.stack([cloud_NXD[:, np.asarray(order_P)] for order_P in order_KP])
 
 
 def _text(run: OpenRun, probe: Probe) -> dict[str, Any]:

@@ -63,10 +63,7 @@ def test_rotated_copies_are_the_same_and_independent_clouds_at_the_level_of_the_
     for name, level in {"cka_unbiased": 0.0, "overlap": 10 / (POINTS - 1)}.items():
         value = copies[name].sel(statistic="mean")
         np.testing.assert_allclose(np.diag(value), 1, atol=2e-3)
-        for found in (
-            value.sel(layer=0, other_layer=1),
-            *apart[name].sel(statistic="mean").values.flat,
-        ):
+        for found in (value.sel(layer=0, other_layer=1), *apart[name].sel(statistic="mean").values.flat):
             assert float(found) == pytest.approx(level, abs=0.02)
         null = value - copies[f"{name}_excess"].sel(null="permuted", statistic="mean")
         np.testing.assert_allclose(null, level, atol=0.02)
@@ -95,19 +92,6 @@ def test_values_are_those_of_the_float64_twins_on_the_probe(compare):
     assert found.attrs["second_step"] == 6
 
 
-@pytest.mark.parametrize(
-    ("changes", "words"),
-    [
-        ({"measure.seed": 1}, "measure.seed=0 and 1"),
-        ({"model.context": 16}, "model.context=8 and 16"),
-        ({"measure.points": 128}, "measure.points=256 and 128"),
-    ],
-)
-def test_other_positions_are_refused(compare, changes, words):
-    with pytest.raises(UserError, match=words):
-        compare(planted(0), planted(0, config=replace(CONFIG, changes)))
-
-
 @pytest.mark.slow
 def test_one_window_alone_has_no_other_to_be_permuted_with(compare):
     one = replace(CONFIG, {"model.context": 64, "measure.points": 32, "measure.folds": 1})
@@ -116,18 +100,21 @@ def test_one_window_alone_has_no_other_to_be_permuted_with(compare):
     assert np.isnan(table.overlap_excess.sel(null="permuted", statistic="mean")).all()
 
 
-def test_a_permuted_text_is_refused(compare):
+def test_runs_without_common_points_or_without_the_checkpoint_are_refused(compare):
     text = tiny.corpus(8000)
     order = np.random.default_rng(0).permutation(len(text.valid))
     permuted = dataclasses.replace(text, valid=text.valid[order])  # of the same digest, as if it had been written so
-    with pytest.raises(UserError, match=r"no points in common: tokens_sha256=[0-9a-f]{12} and [0-9a-f]{12}; take two"):
-        compare(planted(0), planted(0, text=permuted))
-    with pytest.raises(UserError, match="corpus_sha256=digest of se and another"):
-        compare(planted(0), planted(0, text=dataclasses.replace(text, sha256="another")))
-    with pytest.raises(UserError, match="no checkpoint of step '3'; it has"):
-        compare(planted(0), planted(0), "runs/a@3", "runs/b")
-    with pytest.raises(UserError, match="no checkpoint of step '²'; it has"):
-        compare(planted(0), planted(0), "runs/a@²", "runs/b")
+    for other, words in (
+        ({"config": replace(CONFIG, {"measure.seed": 1})}, r"measure\.seed=0 and 1"),
+        ({"config": replace(CONFIG, {"model.context": 16})}, r"model\.context=8 and 16"),
+        ({"text": permuted}, r"no points in common: tokens_sha256=[0-9a-f]{12} and [0-9a-f]{12}; take two"),
+        ({"text": dataclasses.replace(text, sha256="another")}, "corpus_sha256=digest of se and another"),
+    ):
+        with pytest.raises(UserError, match=words):
+            compare(planted(0), planted(0, **other))
+    for step in ("3", "²"):
+        with pytest.raises(UserError, match=f"no checkpoint of step '{step}'; it has"):
+            compare(planted(0), planted(0), f"runs/a@{step}", "runs/b")
 
 
 @pytest.mark.slow
@@ -135,14 +122,10 @@ def test_the_files_and_the_figure_say_what_the_table_says(tables, tmp_path):
     copies = tables[0]
     frame = similarity.rows(copies)
     assert len(frame) == 3 * 2 * 2 * 2  # quantities, positions, layers
-    row = (
-        frame[(frame.metric == "overlap") & (frame.positions == "all")].set_index(["layer", "other_layer"]).loc[(0, 1)]
-    )
-    assert row["mean"] == copies.overlap.sel(statistic="mean", positions="all").values[0, 1]
-    assert (
-        row["excess_permuted_mean"]
-        == copies.overlap_excess.sel(null="permuted", statistic="mean", positions="all")[0, 1]
-    )
+    rows = frame[(frame.metric == "overlap") & (frame.positions == "all")].set_index(["layer", "other_layer"])
+    mean = {"statistic": "mean", "positions": "all"}
+    assert rows["mean"][0, 1] == copies.overlap.sel(mean)[0, 1]
+    assert rows["excess_permuted_mean"][0, 1] == copies.overlap_excess.sel(mean | {"null": "permuted"})[0, 1]
     files.write(copies, tmp_path / "similarity.nc")
     figure = draw.SIMILARITY["similarity_of_models"](files.read_table(tmp_path / "similarity.nc"))
     images = [ax.images[0] for ax in figure.axes[:4]]
