@@ -1,6 +1,6 @@
 """Activations that another program computed, as a source: one batch of windows at a time through the same panel.
 
-Letters: S sets of positions, Z inputs of a batch: its windows, and shuffled ones.
+Letters: G batches, S sets of positions, Z inputs of a batch: its windows, and shuffled ones.
 """
 
 import functools
