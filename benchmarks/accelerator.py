@@ -27,9 +27,9 @@ from benchmarks.peers import peer
 from benchmarks.rounds import alternate, processor, ratio
 
 PANEL = tuple(sorted(map(str, pathlib.Path("tests/measurement").glob("test_*.py"))))
-ACTIVATIONS = tuple(f"tests/measurement/sources/test_{name}.py" for name in ("activations", "activation_programs"))
-TESTED = ("tests/metrics", *PANEL, "tests/models", *ACTIVATIONS)
-TESTED_SMALL = (*PANEL, *ACTIVATIONS)
+ACTIVATIONS = "tests/measurement/sources/test_activations.py"
+TESTED = ("tests/metrics", *PANEL, "tests/models", ACTIVATIONS)
+TESTED_SMALL = (*PANEL, ACTIVATIONS)
 SMALL_STEP = {"layers": 2, "width": 64, "heads": 2, "context": 64, "batch": 4}
 SMALL_PANEL = {"layers": 2, "width": 64, "heads": 2, "context": 64, "batches": 1, "points": 512}
 PANELS = ("the same with its null models", "whole panel")

@@ -13,17 +13,8 @@ from tests import (
     reference_similarity,
     reference_spectrum,
 )
-from tests.measurement.sources.activated import (
-    CONTEXT,
-    COORDINATES,
-    FOLDS,
-    KINDS_OF_TOKENS,
-    MEASURED,
-    QUANTITIES,
-    TOKENS,
-)
+from tests.measurement.sources.activated import CONTEXT, COORDINATES, FOLDS, KINDS_OF_TOKENS, MEASURED, TOKENS
 
-SLOW = ("dimension", "scale", "similarity")
 SPECTRAL = {
     "anisotropy": reference_spectrum.anisotropy,
     "anisotropy_uncentred": reference_spectrum.anisotropy_uncentred,
@@ -57,57 +48,62 @@ def cut(x):
     return [x, *by_fold(x)]
 
 
+def stacked(rows):
+    """{name: array (…, R)} of what was read of each resample."""
+    return {name: np.moveaxis(np.array([row[name] for row in rows]), 0, -1) for name in rows[0]}
+
+
+def of_kept(part, cloud):
+    drift, residual = reference_similarity.mean_cosine_parts(part)
+    return {
+        "coordinate_share": [reference_spectrum.coordinate_share(part, top) for top in COORDINATES["top"]],
+        "coordinate_kurtosis": reference_spectrum.coordinate_kurtosis(part),
+        "activation_kurtosis": reference_spectrum.activation_kurtosis(part),
+        "coordinate_peak": reference_spectrum.coordinate_peaks(part).mean(),
+        "log_partition_isotropy": reference_similarity.log_partition_isotropy(part, cloud),
+        "mean_cosine": reference.mean_cosine(part),
+        "mean_cosine_drift": drift,
+        "mean_cosine_residual": residual,
+        "drift": reference.drift(part),
+        "mean_norm": reference.mean_norm(part),
+    }
+
+
+def of_section(part):
+    x, distances = reference.log_ratios(part), reference_scale.distances(part)
+    nearest = min(20, distances.shape[1])
+    inverse = 1 / reference_scale.local_dimensions(distances, nearest)
+    fits = [(first, 2 * first <= distances.shape[1]) for first in COORDINATES["neighbours"]]
+    return {
+        "twonn": reference.twonn(part),
+        "twonn_mle": reference.twonn_mle(part),
+        "twonn_bayes": (2 + len(x)) / (5 + x.sum()),
+        "twonn_bayes_deviation": np.sqrt(2 + len(x)) / (5 + x.sum()),
+        "gride": [reference_scale.gride(distances, first) if fit else np.nan for first, fit in fits],
+        "levina_bickel": reference_scale.levina_bickel(distances, nearest),
+        "local_dimension": [1 / np.quantile(inverse, 1 - q) for q in COORDINATES["quantile"]],
+    }
+
+
 def slow_cloud(cloud):
     """Of the whole cloud and every resample, in float64."""
-    values = {name: [] for name in MEASURED if QUANTITIES[name].resampling and families.family_of(name) in SLOW}
-    values = {name: value for name, value in values.items() if not name.endswith("_without")}  # of `slow_leading`
-    values |= {
-        name: [] for name in ("coordinate_share", "coordinate_kurtosis", "activation_kurtosis", "coordinate_peak")
-    }
-    for part in jackknife(cloud):
-        shares = [reference_spectrum.coordinate_share(part, top) for top in COORDINATES["top"]]
-        values["coordinate_share"].append(shares)
-        values["coordinate_kurtosis"].append(reference_spectrum.coordinate_kurtosis(part))
-        values["activation_kurtosis"].append(reference_spectrum.activation_kurtosis(part))
-        values["coordinate_peak"].append(reference_spectrum.coordinate_peaks(part).mean())
-        values["log_partition_isotropy"].append(reference_similarity.log_partition_isotropy(part, cloud))
-        drift, residual = reference_similarity.mean_cosine_parts(part)
-        values["mean_cosine"].append(reference.mean_cosine(part))
-        values["mean_cosine_drift"].append(drift)
-        values["mean_cosine_residual"].append(residual)
-        values["drift"].append(reference.drift(part))
-        values["mean_norm"].append(reference.mean_norm(part))
-    for part in cut(cloud):
-        x = reference.log_ratios(part)
-        distances = reference_scale.distances(part)
-        values["twonn"].append(reference.twonn(part))
-        values["twonn_mle"].append(reference.twonn_mle(part))
-        values["twonn_bayes"].append((2 + len(x)) / (5 + x.sum()))
-        values["twonn_bayes_deviation"].append(np.sqrt(2 + len(x)) / (5 + x.sum()))
-        values["twonn_microscope"].append(reference.twonn_microscope(part)[0])
-        fits = [2 * first <= distances.shape[1] for first in COORDINATES["neighbours"]]
-        curve = [
-            reference_scale.gride(distances, first) if fit else np.nan
-            for first, fit in zip(COORDINATES["neighbours"], fits, strict=True)
-        ]
-        values["gride"].append(curve)
-        nearest = min(20, distances.shape[1])
-        values["levina_bickel"].append(reference_scale.levina_bickel(distances, nearest))
-        inverse = 1 / reference_scale.local_dimensions(distances, nearest)
-        values["local_dimension"].append([1 / np.quantile(inverse, 1 - q) for q in COORDINATES["quantile"]])
+    values = stacked([of_section(part) for part in cut(cloud)])
     if len(reference.log_ratios(cloud)) < min(64, len(cloud) / 2):
-        for name in ("twonn", "twonn_mle", "twonn_bayes", "twonn_bayes_deviation", "gride", "levina_bickel"):
-            values[name] = np.full_like(values[name], np.nan)
-        values["local_dimension"] = np.full_like(values["local_dimension"], np.nan)
+        values = {name: np.full_like(value, np.nan) for name, value in values.items()}
+    values |= stacked([of_kept(part, cloud) for part in jackknife(cloud)])
     _, useless, dropped = reference.twonn_microscope(cloud)
-    single = {"massive_activation": reference_spectrum.coordinate_peaks(cloud).max()}
-    single |= {"duplicate_points": reference.duplicate_points(cloud), "twonn_dropped": reference.twonn_dropped(cloud)}
-    single |= {"microscope_useless": useless, "microscope_dropped": dropped}
-    single["decimation"] = [
-        reference_scale.decimation(cloud, factor) if np.isfinite(values["twonn"][0]) else np.nan
-        for factor in COORDINATES["factor"]
-    ]
-    return {name: np.moveaxis(np.array(value), 0, -1) for name, value in values.items() if len(value)} | single
+    return values | {
+        "twonn_microscope": np.array([reference.twonn_microscope(part)[0] for part in cut(cloud)]),
+        "massive_activation": reference_spectrum.coordinate_peaks(cloud).max(),
+        "duplicate_points": reference.duplicate_points(cloud),
+        "twonn_dropped": reference.twonn_dropped(cloud),
+        "microscope_useless": useless,
+        "microscope_dropped": dropped,
+        "decimation": [
+            reference_scale.decimation(cloud, factor) if np.isfinite(values["twonn"][0]) else np.nan
+            for factor in COORDINATES["factor"]
+        ],
+    }
 
 
 def slow_spectra(cloud):
@@ -123,11 +119,11 @@ def slow_leading(cloud, picks):
     window, first = picks // CONTEXT, picks % CONTEXT == 0
     points, long = np.arange(len(cloud)), reference_leading.longest(cloud, max(1, len(cloud) // 100))
     kept = [np.isin(points, part) for part in jackknife(points)]
-    values = {name: [] for name in ("first_share", "first_share_by_norm", "longest_share")}
-    for keep in kept:
-        values["first_share"].append(reference_leading.share_between(cloud[keep], first[keep]))
-        values["first_share_by_norm"].append(reference_leading.share_by_norm(cloud[keep], first[keep]))
-        values["longest_share"].append(reference_leading.share_between(cloud[keep], long[keep]))
+    values = {
+        "first_share": [reference_leading.share_between(cloud[keep], first[keep]) for keep in kept],
+        "first_share_by_norm": [reference_leading.share_by_norm(cloud[keep], first[keep]) for keep in kept],
+        "longest_share": [reference_leading.share_between(cloud[keep], long[keep]) for keep in kept],
+    }
     left = [~reference_leading.longest_of_each(cloud, window), ~long]
     without = [reference_leading.first_direction(cloud, one, kept)[0] for one in left]
     _, kurtosis, between = reference_leading.first_direction(cloud, np.ones_like(first), kept, picks % CONTEXT)
@@ -174,21 +170,17 @@ def slow_frequency(cloud, tokens, picks):
 
 
 def slow_head(q, k, picks, visible):
-    values = {name: [] for name in MEASURED if families.family_of(name) == "attention" and QUANTITIES[name].resampling}
     q_clouds, k_clouds = (jackknife(x.reshape(-1, x.shape[-1])[picks]) for x in (q, k))
+    rows = []
     for q_part, k_part, q_cloud, k_cloud in zip(jackknife(q), jackknife(k), q_clouds, k_clouds, strict=True):
-        for name, value in zip(STATISTICS, reference.attention_statistics(q_part, k_part, visible), strict=True):
-            values[name].append(value)
-        values["query_drift"].append(reference.drift(q_cloud))
-        values["key_drift"].append(reference.drift(k_cloud))
-        values["query_fluctuation"].append(reference.fluctuation(q_cloud))
-        values["key_fluctuation"].append(reference.fluctuation(k_cloud))
+        row = dict(zip(STATISTICS, reference.attention_statistics(q_part, k_part, visible), strict=True))
+        for side, cloud in (("query", q_cloud), ("key", k_cloud)):
+            row[f"{side}_drift"] = reference.drift(cloud)
+            row[f"{side}_fluctuation"] = reference.fluctuation(cloud)
+            row[f"{side}_cosine"] = reference.mean_cosine(cloud)
         of_means, share = reference.scores_and_means(q_part, k_part, visible, q_cloud, k_cloud)
-        values["score_of_means"].append(of_means)
-        values["score_share_of_means"].append(share)
-        means = (reference.float64(x).mean(0) for x in (q_cloud, k_cloud))
-        values["query_key_alignment"].append(reference.cosine(*means))
-        values["query_cosine"].append(reference.mean_cosine(q_cloud))
-        values["key_cosine"].append(reference.mean_cosine(k_cloud))
-        values["query_key_cosine"].append(reference.cross_cosine(q_cloud, k_cloud))
-    return values
+        row |= {"score_of_means": of_means, "score_share_of_means": share}
+        row["query_key_alignment"] = reference.cosine(*(reference.float64(x).mean(0) for x in (q_cloud, k_cloud)))
+        row["query_key_cosine"] = reference.cross_cosine(q_cloud, k_cloud)
+        rows.append(row)
+    return stacked(rows)

@@ -1,21 +1,28 @@
-"""The panel of a model's activations: every value and resample is that of slow loops in float64."""
+"""The panel of a model's activations: every value and resample is that of slow loops in float64; and as a program."""
 
 import jax
+import jax.numpy as jnp
 import numpy as np
 import pytest
 
+from anisoscope.config.measure import FURTHER, NULLS, MeasureConfig
 from anisoscope.config.model import ModelConfig
 from anisoscope.measurement.families import entries as families
+from anisoscope.measurement.families import leading
+from anisoscope.measurement.families.projection import VECTORS
 from anisoscope.measurement.nulls import PERMUTATIONS, permuted
+from anisoscope.measurement.resamples import leave_out, sections
 from anisoscope.measurement.sources.probe import POSITION_SETS
 from anisoscope.models.masks import visible_keys
-from tests import (
-    reference_comparison,
-)
+from anisoscope.utils import mesh
+from anisoscope.utils.layout import MeshConfig
+from tests import reference_comparison
+from tests.measurement.sources import activated
 from tests.measurement.sources.activated import (
     BATCHES,
     CONTEXT,
     MEASURED,
+    POINTS,
     PROBE,
     QUANTITIES,
     activations_of,
@@ -23,6 +30,7 @@ from tests.measurement.sources.activated import (
     of,
     program,
     tiny,
+    visible,
 )
 from tests.measurement.sources.loops import (
     cut,
@@ -118,8 +126,7 @@ def test_compares_layers_and_checkpoints(record_property):
     pairs = {("layers", i, j): (own[i], own[j]) for i, j in np.ndindex(3, 3)}
     pairs |= {(name, i): (own[i], clouds(other)[i]) for name, other in others.items() for i in range(3)}
     for (name, *place), pair in pairs.items():
-        resampled = zip(*(jackknife(cloud) for cloud in pair), strict=True)
-        resampled = list(resampled)
+        resampled = list(zip(*(jackknife(cloud) for cloud in pair), strict=True))
         for kind in ("cka", "cka_unbiased"):
             cka = [getattr(reference_comparison, f"linear_{kind}")(*parts) for parts in resampled]
             near(f"{kind}_{name}", found[f"{kind}_{name}"][(1, 0, *place)], cka)
@@ -143,14 +150,6 @@ def test_the_permuted_null_model_reads_other_windows_of_the_same_batch():
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("name", ["twonn", "gride"])
-def test_the_gaussian_null_model_is_measured_like_the_text(name):
-    text, null = (of("causal", cloud)[name] for cloud in ("measured", "gaussian"))
-    assert text.shape == null.shape
-    assert (null != text).any()
-
-
-@pytest.mark.slow
 @pytest.mark.parametrize("chosen", [("dimension",), ("similarity", "comparison")])
 def test_values_do_not_depend_on_the_other_families(chosen):
     """In particular, how many neighbours are searched for."""
@@ -166,3 +165,87 @@ def test_one_fold_is_no_resample():
     for name in ("anisotropy", "twonn", "attention_entropy"):
         whole = of("causal")[name][..., :1]
         np.testing.assert_allclose(found[name], whole, rtol=2e-5, err_msg=name)
+
+
+@pytest.mark.slow
+def test_shapes_are_the_declared_dimensions():
+    measure, *params = program("causal")
+    shapes = jax.eval_shape(measure, *params, PROBE, visible("causal"))
+    assert {shapes.vectors[name].shape for name in VECTORS} == {(2, POINTS, 8)}
+    assert shapes.values["measured"].keys() == MEASURED
+    for cloud, own in shapes.values.items():
+        wanted = {
+            name for name in MEASURED if cloud in ("measured", *families.FAMILIES[families.family_of(name)].nulls)
+        }
+        assert own.keys() == wanted
+        for name, found in own.items():
+            assert found.shape == tuple(activated.SIZES[dim] for dim in QUANTITIES[name].raw_dims), name
+            assert found.dtype == (jnp.int32 if QUANTITIES[name].units == "points" else jnp.float32), name
+
+
+QUICK = ("attention", "projection", "readout")
+
+
+@pytest.mark.parametrize(
+    "family",
+    [pytest.param(name, marks=[pytest.mark.slow] * (name not in QUICK)) for name in families.FAMILIES],
+)
+def test_a_family_alone_gives_its_quantities_and_no_others(family):
+    measure, *params = program("causal", (family,), NULLS if family in FURTHER else ())
+    shapes = jax.eval_shape(measure, *params, PROBE, visible("causal"))
+    own = {name for name, one in families.FAMILIES[family].quantities.items() if not one.derived}
+    assert {cloud for cloud, found in shapes.values.items() if found.keys() == own} - {"measured"} == (
+        {*families.FAMILIES[family].nulls} - {"untrained"} if family in FURTHER else set()
+    )
+    assert shapes.values["measured"].keys() == own
+    for name in own:
+        assert shapes.values["measured"][name].shape == tuple(
+            activated.SIZES[dim] for dim in QUANTITIES[name].raw_dims
+        ), name
+    assert set(shapes.vectors) == set({"projection": VECTORS, "leading": leading.VECTORS}.get(family, ()))
+
+
+def test_one_trace_serves_all_parameters():
+    apply, params = tiny("causal")
+    traces = []
+
+    def counted(params, tokens_BT):
+        traces.append(1)
+        return apply(params, tokens_BT)
+
+    settings = MeasureConfig(points=POINTS, batches=BATCHES, folds=activated.FOLDS, families=("spectrum",), nulls=())
+    measure = jax.jit(activated.made(counted, settings))
+    several = [jax.tree.map(lambda leaf, by=by: leaf * by, params) for by in (1.0, 0.5, 2.0)]
+    found = [measure(one, {}, PROBE, visible("causal")).values for one in several]
+    assert len(traces) == 1
+    assert found[0]["measured"]["anisotropy"].tolist() != found[1]["measured"]["anisotropy"].tolist()
+
+
+UNDECOMPOSED = ("dimension", "scale", "comparison", "attention", "frequency")
+
+
+@pytest.mark.slow
+def test_clouds_at_once_change_nothing():
+    """As on an accelerator: all layers of an input together, all heads of a block. Nothing that is decomposed: on a CPU
+    jaxlib's decompositions of several matrices at once can wait for each other for ever.
+    """
+    settings = UNDECOMPOSED, ("shuffled", "untrained")
+    measure, *params = program("causal", *settings, over_clouds=mesh.over_clouds(MeshConfig(clouds=3), 1))
+    found = jax.jit(measure)(*params, PROBE, visible("causal"))
+    alone = measured("causal", *settings)
+    jax.tree.map(lambda one, two: np.testing.assert_allclose(one, two, rtol=1e-4, atol=1e-5), found, alone)
+
+
+ON_CPU = jax.default_backend() == "cpu"  # else as many at once as fit, where no number is asked for
+
+
+@pytest.mark.parametrize(("asked", "steps"), [(None, 6 if ON_CPU else 1), (1, 6), (3, 2), (4, 2), (9, 1)])
+def test_clouds_at_once_come_in_groups_of_one_size(asked, steps):
+    over = mesh.over_clouds(MeshConfig(clouds=asked), 1)
+    assert f"length={steps}" in str(jax.make_jaxpr(lambda x: over(jnp.sin, x))(jnp.zeros((6, 5))))
+
+
+def test_leaving_out_and_cutting_go_by_whole_folds():
+    np.testing.assert_array_equal(leave_out(2, 4), [[1, 1, 1, 1], [0, 0, 1, 1], [1, 1, 0, 0]])
+    np.testing.assert_array_equal(leave_out(1, 2), [[1, 1]])
+    np.testing.assert_array_equal(sections(jnp.arange(8.0)[:, None], 8)[:, :, 0], [[0, 1], [2, 3], [4, 5], [6, 7]])

@@ -18,9 +18,7 @@ PROBE = make_probe(np.random.default_rng(0).integers(0, VOCAB, 24 * CONTEXT), CO
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize(
-    "families", [("similarity", "projection"), pytest.param(("leading", "attention"), marks=pytest.mark.slow)]
-)
+@pytest.mark.parametrize("families", [("similarity", "projection"), ("leading", "attention")])
 def test_activations_from_elsewhere_are_measured_as_those_of_our_own_models(families):
     """Batch by batch and from arrays, or fused with the model: the same numbers."""
     settings = dataclasses.replace(SETTINGS, families=families)
