@@ -9,7 +9,7 @@ from matplotlib.text import Text
 from anisoscope.config.untrained import CHOICES, UntrainedConfig
 from anisoscope.measurement.sources.untrained import tables
 from anisoscope.measurement.sources.untrained.blocks import kinds
-from anisoscope.measurement.sources.untrained.quantities import MEASURED
+from anisoscope.measurement.sources.untrained.tables import MEASURED
 from anisoscope.measurement.sources.untrained.theory import reference_norm
 from anisoscope.plot import draw, rulers, style
 from tests.plot.reading import footer_of, inside, legend_of

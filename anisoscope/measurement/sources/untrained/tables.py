@@ -1,6 +1,7 @@
 """Tables of untrained blocks: a NetCDF file per kind and norm, joined with intervals, predictions and fixed points."""
 
 import dataclasses
+import functools
 import itertools
 import json
 import pathlib
@@ -11,15 +12,49 @@ import xarray as xr
 
 from anisoscope.config.untrained import UntrainedConfig
 from anisoscope.measurement.intervals import LEVEL, summarise, within
-from anisoscope.measurement.quantity import INHERENT, Quantity
+from anisoscope.measurement.quantity import COSINE, HERE, INHERENT, NOT_NEGATIVE, RECONSTRUCTED, SHARE, Quantity
 from anisoscope.measurement.sources.untrained import theory
-from anisoscope.measurement.sources.untrained.fixed_points import fixed_points
-from anisoscope.measurement.sources.untrained.quantities import MEASURED, QUANTITIES
 from anisoscope.measurement.tables import files
 from anisoscope.utils.errors import RunError
 
 KIND, NORM = ("norm_order", "mask", "embedding", "target"), "relative_norm"
 STATISTICS = ("mean", "low", "high", "predicted")
+
+_quantity = functools.partial(Quantity, range=NOT_NEGATIVE, dims=("block",))
+
+# x: rows of the table; b: the common bias; T: all blocks so far; s_ij = <q_i, k_j>/sqrt(K); p = softmax_j s
+MEASURED = {
+    "cosine_in": _quantity("mean cosine in", "mean cosine of pairs of x + b", INHERENT, dims=(), range=COSINE),
+    "cosine_out": _quantity(
+        "mean cosine out", "mean cosine of pairs of T(x + b), T all blocks so far", INHERENT, range=COSINE
+    ),
+    "norm_in": _quantity("mean norm in", "E |x + b|", INHERENT, units="activation", dims=(), symbol="E |x + b|"),
+    "norm_out": _quantity(
+        "mean norm out", "E |T(x + b)|, T all blocks so far", INHERENT, units="activation", symbol="E |T(x + b)|"
+    ),
+    "score_std": _quantity(
+        "deviation of all scores", "standard deviation of <q_i, k_j>/sqrt(K), all heads together", INHERENT
+    ),
+    "score_std_head": _quantity("deviation of scores within heads", "sqrt(mean over heads of var s_ij)", HERE),
+    "score_std_within": _quantity(
+        "deviation of scores within rows", "sqrt(mean over heads and rows of var_j s_ij)", HERE
+    ),
+    "attention_entropy": _quantity(
+        "attention entropy", "mean of -sum_j p_ij ln p_ij, p = softmax_j s", INHERENT, units="nat"
+    ),
+    "attention_max": _quantity("largest attention", "mean over heads and rows of max_j p_ij", INHERENT, range=SHARE),
+    "attention_min": _quantity("smallest attention", "mean over heads and rows of min_j p_ij", INHERENT, range=SHARE),
+}
+
+FIXED = "E |x + b| where E |T(x + b)| crosses it, interpolated in log N, T all blocks so far; NaN: they do not cross"
+FIXED_POINTS = {  # of the curve over the norms N of the bias
+    "fixed_point": _quantity("fixed point of the norm", FIXED, RECONSTRUCTED, units="activation"),
+    "fixed_point_bias": _quantity(
+        "norm of the bias at the fixed point", "N at fixed_point", RECONSTRUCTED, units="activation"
+    ),
+}
+
+QUANTITIES = MEASURED | FIXED_POINTS
 
 
 def versions() -> dict[str, int]:
@@ -69,6 +104,39 @@ def combine(config: UntrainedConfig, tables: list[xr.Dataset]) -> xr.Dataset:
     whole = whole.drop_encoding()  # the lengths of labels differ between tables
     whole = whole.sel({name: list(getattr(config, f"{name}s")) for name in KIND})
     return described(config, whole.merge(fixed_points(whole)))
+
+
+def fixed_points(whole: xr.Dataset) -> xr.Dataset:
+    """Where norm_out crosses norm_in for the first time, per seed: linear in log N between the norms around it.
+
+    Both are compared as logarithms, which are straight lines in log N for a large bias.
+    """
+    biased = whole.isel(relative_norm=whole.relative_norm.values > 0)
+    order = ("relative_norm", *(dim for dim in biased.norm_out.dims if dim != "relative_norm"))
+    log_in, log_out, log_bias = (
+        np.log(value.broadcast_like(biased.norm_out).transpose(*order).values.astype(np.float64))
+        for value in (biased.norm_in, biased.norm_out, biased.bias_norm)
+    )
+    excess = log_out - log_in
+    sign = np.where(np.abs(excess) > 1e-5, np.sign(excess), 0)  # what is equal but for rounding does not cross
+    later = sign.copy()  # where they are equal, which is larger when they next differ
+    for place in range(len(sign) - 2, -1, -1):
+        later[place] = np.where(sign[place] == 0, later[place + 1], sign[place])
+    crosses = sign[:-1] * later[1:] < 0
+    first = crosses.argmax(0)[None] if len(crosses) else np.zeros((1, *excess.shape[1:]), int)
+
+    def at_crossing(value: np.ndarray) -> np.ndarray:
+        if not len(crosses):
+            return np.full(excess.shape[1:], np.nan)
+        (before,), (after,) = (np.take_along_axis(value, first + step, 0) for step in (0, 1))
+        (left,), (right,) = (np.take_along_axis(excess, first + step, 0) for step in (0, 1))
+        met = crosses.any(0)
+        share = np.where(met, left, 0) / np.where(met, left - right, 1)
+        return np.where(met, np.exp(before + (after - before) * share), np.nan)
+
+    return xr.Dataset(
+        {"fixed_point": (order[1:], at_crossing(log_in)), "fixed_point_bias": (order[1:], at_crossing(log_bias))}
+    )
 
 
 def described(config: UntrainedConfig, dataset: xr.Dataset) -> xr.Dataset:

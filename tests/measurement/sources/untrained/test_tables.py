@@ -12,9 +12,7 @@ from scipy import stats
 from anisoscope.config.untrained import CHOICES, UntrainedConfig
 from anisoscope.measurement.sources.untrained import tables as untrained_results
 from anisoscope.measurement.sources.untrained.blocks import kinds
-from anisoscope.measurement.sources.untrained.fixed_points import fixed_points
-from anisoscope.measurement.sources.untrained.quantities import MEASURED, QUANTITIES
-from anisoscope.measurement.sources.untrained.tables import KIND, STATISTICS
+from anisoscope.measurement.sources.untrained.tables import KIND, MEASURED, QUANTITIES, STATISTICS, fixed_points
 from anisoscope.measurement.sources.untrained.theory import reference_norm
 from anisoscope.measurement.tables import files
 
