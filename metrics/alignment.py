@@ -3,11 +3,11 @@
 from typing import NamedTuple
 
 import jax.numpy as jnp
-from jax.lax import Precision
 from jaxtyping import Array, Float
 
 from anisoscope.metrics.cloud import AnyArray, leave_out
 from anisoscope.metrics.comparison import Ready, energy, layer_of, over_pairs, ready_one
+from anisoscope.metrics.eigen import product
 
 
 class Alignment(NamedTuple):
@@ -61,23 +61,19 @@ def _beside(x: Ready, y: Ready, folds: int) -> Float[Array, "2 R"]:
     own_x_R, own_y_R = (covariance(n, n, z.own_2R[0]) for n, z in ((square_x_RP, x), (square_y_RP, y)))
     rsa_R = jnp.clip(shared_R / jnp.sqrt(own_x_R * own_y_R), -1.0, 1.0)
 
-    product_DE = _product(x.x_PD.T, y.x_PD)
+    product_DE = product(x.x_PD.T, y.x_PD)
     finite = jnp.isfinite(product_DE).all()
     left_DE, _, right_EE = jnp.linalg.svd(jnp.where(finite, product_DE, 0.0), full_matrices=False)
-    rotation_DE = jnp.where(finite, _product(left_DE, right_EE), jnp.nan)
-    turned_P = (_product(x.x_PD, rotation_DE) * y.x_PD).sum(axis=1)
-    of_means_R = (_product(mean_x_RD, rotation_DE) * mean_y_RE).sum(axis=1)
-    nuclear_R = _product(keep_RP, turned_P) - count_R * of_means_R
+    rotation_DE = jnp.where(finite, product(left_DE, right_EE), jnp.nan)
+    turned_P = (product(x.x_PD, rotation_DE) * y.x_PD).sum(axis=1)
+    of_means_R = (product(mean_x_RD, rotation_DE) * mean_y_RE).sum(axis=1)
+    nuclear_R = product(keep_RP, turned_P) - count_R * of_means_R
     procrustes_R = jnp.clip(nuclear_R / jnp.sqrt(sum_x_R * sum_y_R), -1.0, 1.0)
     return jnp.stack([rsa_R, procrustes_R])
 
 
 def _about_mean(x_PD: Float[Array, "P D"], keep_RP: Float[Array, "R P"]) -> tuple[Array, Array]:
     """The mean of the points that are kept, and their squared distances from it; 0 for the others."""
-    mean_RD = _product(keep_RP, x_PD) / keep_RP.sum(axis=1)[:, None]
+    mean_RD = product(keep_RP, x_PD) / keep_RP.sum(axis=1)[:, None]
     square_P, square_R = jnp.square(x_PD).sum(axis=1), jnp.square(mean_RD).sum(axis=1)
-    return mean_RD, keep_RP * (square_P[None] - 2 * _product(mean_RD, x_PD.T) + square_R[:, None])
-
-
-def _product(a: Float[Array, "..."], b: Float[Array, "..."]) -> Float[Array, "..."]:
-    return jnp.matmul(a, b, precision=Precision.HIGHEST)
+    return mean_RD, keep_RP * (square_P[None] - 2 * product(mean_RD, x_PD.T) + square_R[:, None])

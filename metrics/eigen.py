@@ -12,7 +12,7 @@ import jax.numpy as jnp
 from jax.lax import Precision
 from jaxtyping import Array, Bool, Float, Int
 
-from anisoscope.metrics.cloud import eigh
+from anisoscope.metrics.cloud import AnyArray, eigh
 
 RESOLUTION = 1e-9  # an eigenvalue below this share of the largest drowns in the rounding of float32, and is set to 0
 GRADED = 3e-4  # eigenvalues below this share of the largest are decomposed again, on their own
@@ -36,7 +36,7 @@ class Leading(NamedTuple):
     count: Int[Array, ""]
 
 
-def product(a: Float[Array, "..."], b: Float[Array, "..."]) -> Float[Array, "..."]:
+def product(a: Float[AnyArray, "..."], b: Float[AnyArray, "..."]) -> Float[Array, "..."]:
     """In all digits of float32, on every device."""
     return jnp.matmul(a, b, precision=Precision.HIGHEST)
 

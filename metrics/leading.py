@@ -7,7 +7,6 @@ from typing import NamedTuple
 
 import jax
 import jax.numpy as jnp
-from jax.lax import Precision
 from jaxtyping import Array, Bool, Float, Int
 
 from anisoscope.metrics.cloud import AnyArray, centred, eigh, largest
@@ -31,12 +30,12 @@ def share_between(
     member_P = jnp.asarray(member_P)
     weight_2P = keep_P[None] * jnp.stack([~member_P, member_P])
     count_2 = weight_2P.sum(axis=1)
-    mean_2D = jnp.matmul(weight_2P, x_PD, precision=Precision.HIGHEST) / jnp.maximum(count_2, 1.0)[:, None]
+    mean_2D = product(weight_2P, x_PD) / jnp.maximum(count_2, 1.0)[:, None]
     share_2 = count_2 / count_2.sum()
     between = share_2[0] * share_2[1] * jnp.square(mean_2D[1] - mean_2D[0]).sum()
-    mean_D = jnp.matmul(keep_P, x_PD, precision=Precision.HIGHEST) / keep_P.sum()
+    mean_D = product(keep_P, x_PD) / keep_P.sum()
     square_P = jnp.square(x_PD).sum(axis=1)
-    total = jnp.matmul(keep_P, square_P, precision=Precision.HIGHEST) / keep_P.sum() - jnp.square(mean_D).sum()
+    total = product(keep_P, square_P) / keep_P.sum() - jnp.square(mean_D).sum()
     return jnp.minimum(between / total, 1.0)  # rounding can leave 1 + 1e-7
 
 
@@ -57,7 +56,7 @@ def share_by_norm(
     size_P = jnp.abs(cloud_PD).max(axis=1)
     scaled_PD = cloud_PD / largest(jnp.where(keep_P > 0, size_P, 0.0))  # or squares of what is long would overflow
     square_P = jnp.where(keep_P > 0, jnp.square(scaled_PD).sum(axis=1), 0.0)
-    square_2 = jnp.matmul(weight_2P, square_P, precision=Precision.HIGHEST)
+    square_2 = product(weight_2P, square_P)
     # times the norms of the rest on both sides: nothing is divided by the norm of a side that has none
     both = square_2[1] * jnp.square(count_2[0] / count_2.sum())
     return both / (both + square_2[0])
@@ -116,13 +115,13 @@ def first_direction(
     """
     left_P, keep_RP = jnp.asarray(left_P), jnp.asarray(keep_RP, jnp.float32)
     x_PD, weight_P = centred(cloud_PD), left_P.astype(jnp.float32)
-    mean_D = jnp.matmul(weight_P, x_PD, precision=Precision.HIGHEST) / weight_P.sum()
+    mean_D = product(weight_P, x_PD) / weight_P.sum()
     x_PD = jnp.where(left_P[:, None], x_PD - mean_D[None], 0.0)
     direction_D = top_direction(product(x_PD.T, x_PD))
-    score_P = jnp.matmul(x_PD, direction_D, precision=Precision.HIGHEST)
+    score_P = product(x_PD, direction_D)
     weight_RP = keep_RP * weight_P[None]
     weight_RP = weight_RP / weight_RP.sum(axis=1, keepdims=True)
-    score_RP = score_P[None] - jnp.matmul(weight_RP, score_P, precision=Precision.HIGHEST)[:, None]
+    score_RP = score_P[None] - product(weight_RP, score_P)[:, None]
     variance_R = (weight_RP * jnp.square(score_RP)).sum(axis=1)
     scaled_RP = score_RP / jnp.sqrt(variance_R)[:, None]
     label_P = jnp.zeros(len(x_PD), jnp.int32) if label_P is None else jnp.asarray(label_P)
@@ -132,8 +131,8 @@ def first_direction(
 
 def scatter(x_PD: Float[Array, "P D"], weight_RP: Float[Array, "R P"]) -> Float[Array, " R"]:
     """tr C of the points under each set of weights, which add up to 1: E |x|^2 - |E x|^2."""
-    mean_RD = jnp.matmul(weight_RP, x_PD, precision=Precision.HIGHEST)
-    square_R = jnp.matmul(weight_RP, jnp.square(x_PD).sum(axis=1), precision=Precision.HIGHEST)
+    mean_RD = product(weight_RP, x_PD)
+    square_R = product(weight_RP, jnp.square(x_PD).sum(axis=1))
     return square_R - jnp.square(mean_RD).sum(axis=1)
 
 
@@ -173,7 +172,7 @@ def longest_points(cloud_PD: Float[AnyArray, "P D"], count: int) -> Longest:
     norm_P = jnp.linalg.norm(jnp.asarray(cloud_PD, jnp.float32), axis=1)
     norm_C, index_C = jax.lax.top_k(norm_P, min(count, norm_P.size))
     direction_D = top_direction(product(x_PD.T, x_PD))
-    square_P = jnp.square(jnp.matmul(x_PD, direction_D, precision=Precision.HIGHEST))
+    square_P = jnp.square(product(x_PD, direction_D))
     median = jnp.sort(norm_P)[(norm_P.size - 1) // 2]
     return Longest(index_C, norm_C, norm_C / median, square_P[index_C] / square_P.sum())
 

@@ -3,10 +3,10 @@
 from typing import NamedTuple
 
 import jax.numpy as jnp
-from jax.lax import Precision
 from jaxtyping import Array, Float
 
 from anisoscope.metrics.cloud import AnyArray, centred, eigh, largest, of_unit_size
+from anisoscope.metrics.eigen import product
 
 SMALLEST = 1e-5  # of the largest singular value, once the coordinates have one size: below it there is rounding alone
 
@@ -44,7 +44,7 @@ def basis(x_PD: Float[AnyArray, "P D"]) -> Basis:
     size_D = jnp.linalg.norm(x_PD, axis=0)
     x_PD = x_PD / jnp.where(size_D == 0, 1.0, size_D)[None]
     for _ in range(2):  # the small ones of the first are not orthogonal: the squares of X'X have lost their digits
-        x_PD = _product(x_PD, eigh(_product(x_PD.T, x_PD))[1])
+        x_PD = product(x_PD, eigh(product(x_PD.T, x_PD))[1])
         size_D = jnp.linalg.norm(x_PD, axis=0)
         there_D = size_D > SMALLEST * largest(size_D)
         x_PD = jnp.where(there_D[None], x_PD / jnp.where(there_D, size_D, 1.0)[None], 0.0 * x_PD)
@@ -55,16 +55,12 @@ def explained(of: Basis, y_PE: Float[AnyArray, "P E"], keep_RP: Float[AnyArray, 
     """`linearity` of the cloud of this basis: several y share it."""
     y_PE = of_unit_size(centred(y_PE))
     keep_RP = jnp.ones((1, len(y_PE))) if keep_RP is None else keep_RP
-    fit_PE = _product(of.basis_PD, _product(of.basis_PD.T, y_PE))
+    fit_PE = product(of.basis_PD, product(of.basis_PD.T, y_PE))
     count_R = keep_RP.sum(axis=1)
-    error_R = _product(keep_RP, jnp.square(y_PE - fit_PE).sum(axis=1))
-    shift_RE = _product(keep_RP, y_PE)
-    total_R = _product(keep_RP, jnp.square(y_PE).sum(axis=1)) - jnp.square(shift_RE).sum(axis=1) / count_R
+    error_R = product(keep_RP, jnp.square(y_PE - fit_PE).sum(axis=1))
+    shift_RE = product(keep_RP, y_PE)
+    total_R = product(keep_RP, jnp.square(y_PE).sum(axis=1)) - jnp.square(shift_RE).sum(axis=1) / count_R
     score_R = jnp.where(of.rank > 0, jnp.maximum(1.0 - error_R / total_R, 0.0), jnp.nan)
     free_R = count_R - 1 - of.rank
     adjusted_R = 1.0 - (1.0 - score_R) * (count_R - 1) / jnp.where(free_R > 0, free_R, jnp.nan)
     return Linear(score_R, adjusted_R)
-
-
-def _product(a: Float[AnyArray, "..."], b: Float[AnyArray, "..."]) -> Float[Array, "..."]:
-    return jnp.matmul(a, b, precision=Precision.HIGHEST)

@@ -2,7 +2,6 @@
 
 import jax
 import jax.numpy as jnp
-from jax.lax import Precision
 from jaxtyping import Array, Float, Int
 
 from anisoscope.metrics.cloud import AnyArray, centred, largest
@@ -112,7 +111,7 @@ def _moments(
     """
     keep_P = jnp.ones(x_PD.shape[0]) if keep_P is None else keep_P
     weight_P = keep_P / keep_P.sum()
-    raw = [jnp.matmul(weight_P, x_PD**power, precision=Precision.HIGHEST) for power in range(1, order + 1)]
+    raw = [product(weight_P, x_PD**power) for power in range(1, order + 1)]
     mean_D, second_D = raw[:2]
     variance_D = jnp.maximum(second_D - jnp.square(mean_D), 0.0)
     if order == 2:

@@ -4,10 +4,10 @@ from typing import NamedTuple
 
 import jax
 import jax.numpy as jnp
-from jax.lax import Precision
 from jaxtyping import Array, Float
 
 from anisoscope.metrics.cloud import AnyArray, centred
+from anisoscope.metrics.eigen import product
 from anisoscope.metrics.leading import top_direction
 from anisoscope.metrics.similarity import cosine
 
@@ -31,8 +31,8 @@ def of_points(cloud_PD: Float[AnyArray, "P D"]) -> Points:
     x_PD = centred(cloud_PD)
     cloud_PD = jnp.asarray(cloud_PD, jnp.float32)
     mean_D = cloud_PD.mean(axis=0)
-    direction_D = top_direction(jnp.matmul(x_PD.T, x_PD, precision=Precision.HIGHEST))
-    score_P = jnp.matmul(x_PD, direction_D, precision=Precision.HIGHEST)
+    direction_D = top_direction(product(x_PD.T, x_PD))
+    score_P = product(x_PD, direction_D)
     sign = jnp.where(((score_P / jnp.abs(score_P).max()) ** 3).sum() < 0, -1.0, 1.0)
     cosine_P = jax.vmap(cosine, in_axes=(0, None))(cloud_PD, mean_D)
     return Points(jnp.linalg.norm(cloud_PD, axis=1), cosine_P, sign * score_P)

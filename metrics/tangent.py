@@ -9,11 +9,11 @@ from typing import NamedTuple
 
 import jax
 import jax.numpy as jnp
-from jax.lax import Precision
 from jaxtyping import Array, Float, Key
 
 from anisoscope.metrics.cloud import AnyArray, centred, eigh
 from anisoscope.metrics.copies import copies
+from anisoscope.metrics.eigen import product
 
 EPSILON = 1e-9  # added to a denominator of semi-NMF; rows are scaled to a mean square of 1 before
 SINGULAR = 1e-6  # eigenvalues of Z^T Z below this share of the largest are 0 in its pseudo-inverse
@@ -44,16 +44,16 @@ def semi_nmf(points_PD: Float[AnyArray, "P D"], start_PE: Float[AnyArray, "P E"]
 
     def concepts(weight_PE: Array) -> tuple[Array, Array]:
         """The best for these weights, and what they leave of the points."""
-        product_ED = _product(weight_PE.T, x_PD)
-        value_E, vector_EE = eigh(_product(weight_PE.T, weight_PE))
+        product_ED = product(weight_PE.T, x_PD)
+        value_E, vector_EE = eigh(product(weight_PE.T, weight_PE))
         inverse_E = jnp.where(value_E > SINGULAR * value_E[-1], 1.0 / value_E, 0.0)
-        concept_ED = _product(vector_EE, inverse_E[:, None] * _product(vector_EE.T, product_ED))
+        concept_ED = product(vector_EE, inverse_E[:, None] * product(vector_EE.T, product_ED))
         return concept_ED, jnp.maximum(1.0 - (concept_ED * product_ED).sum() / total, 0.0)
 
     def improve(weight_PE: Array, concept_ED: Array) -> Array:
-        cross_PE, gram_EE = _product(x_PD, concept_ED.T), _product(concept_ED, concept_ED.T)
-        up_PE = jnp.maximum(cross_PE, 0.0) + _product(weight_PE, jnp.maximum(-gram_EE, 0.0))
-        down_PE = jnp.maximum(-cross_PE, 0.0) + _product(weight_PE, jnp.maximum(gram_EE, 0.0))
+        cross_PE, gram_EE = product(x_PD, concept_ED.T), product(concept_ED, concept_ED.T)
+        up_PE = jnp.maximum(cross_PE, 0.0) + product(weight_PE, jnp.maximum(-gram_EE, 0.0))
+        down_PE = jnp.maximum(-cross_PE, 0.0) + product(weight_PE, jnp.maximum(gram_EE, 0.0))
         return weight_PE * jnp.sqrt(up_PE / (down_PE + EPSILON))
 
     def step(carry: tuple[Array, Array], _: None) -> tuple[tuple[Array, Array], Array]:
@@ -82,7 +82,7 @@ def start(points_PD: Float[AnyArray, "P D"], key: Key[Array, ""], rank: int) -> 
     earliest_P = jnp.full_like(order_P, len(order_P)).at[original_P].min(order_P)
     copy_P = earliest_P[original_P] < order_P  # of one that is drawn before it
     chosen_ED = points_PD[drawn_P[jnp.argsort(copy_P[drawn_P])[:rank]]]
-    distance_PE = jnp.square(chosen_ED).sum(axis=1)[None] - 2.0 * _product(points_PD, chosen_ED.T)
+    distance_PE = jnp.square(chosen_ED).sum(axis=1)[None] - 2.0 * product(points_PD, chosen_ED.T)
     return jax.nn.one_hot(distance_PE.argmin(axis=1), rank) + 0.2
 
 
@@ -103,7 +103,7 @@ def principal(points_PD: Float[AnyArray, "P D"], rank: int) -> Float[Array, "D E
     et al. 2026.
     """
     x_PD = centred(points_PD)
-    return eigh(_product(x_PD.T, x_PD))[1][:, ::-1][:, :rank]
+    return eigh(product(x_PD.T, x_PD))[1][:, ::-1][:, :rank]
 
 
 def energy(
@@ -115,9 +115,9 @@ def energy(
     E/D for isotropic rows, 1 where they lie in the span. All rows 0: NaN. Source: Bernas et al. 2026 (reconstruction).
     """
     gradient_PD = jnp.asarray(gradient_PD, jnp.float32)
-    keep_P = _all(gradient_PD) if keep_P is None else keep_P
-    inside_P = jnp.square(_product(gradient_PD, frame_DE)).sum(axis=1)
-    return _product(keep_P, inside_P) / _product(keep_P, jnp.square(gradient_PD).sum(axis=1))
+    keep_P = jnp.ones(len(gradient_PD)) if keep_P is None else keep_P
+    inside_P = jnp.square(product(gradient_PD, frame_DE)).sum(axis=1)
+    return product(keep_P, inside_P) / product(keep_P, jnp.square(gradient_PD).sum(axis=1))
 
 
 def variance_share(
@@ -130,12 +130,12 @@ def variance_share(
     other beside the mean of all that rounding may be what is left: NaN. Units: none. Source: this project.
     """
     x_PD = centred(points_PD)
-    keep_P = _all(x_PD) if keep_P is None else keep_P
-    score_PE, count = _product(x_PD, frame_DE), keep_P.sum()
-    inside = _product(keep_P, jnp.square(score_PE).sum(axis=1)) / count
-    inside -= jnp.square(_product(keep_P, score_PE) / count).sum()
-    square = _product(keep_P, jnp.square(x_PD).sum(axis=1)) / count
-    total = square - jnp.square(_product(keep_P, x_PD) / count).sum()
+    keep_P = jnp.ones(len(x_PD)) if keep_P is None else keep_P
+    score_PE, count = product(x_PD, frame_DE), keep_P.sum()
+    inside = product(keep_P, jnp.square(score_PE).sum(axis=1)) / count
+    inside -= jnp.square(product(keep_P, score_PE) / count).sum()
+    square = product(keep_P, jnp.square(x_PD).sum(axis=1)) / count
+    total = square - jnp.square(product(keep_P, x_PD) / count).sum()
     return jnp.where(total < RESIDUE * square, jnp.nan, inside / total)
 
 
@@ -175,9 +175,9 @@ def p_value(own: Float[AnyArray, ""] | float, control_U: Float[AnyArray, " U"]) 
 def covariance(points_PD: Float[AnyArray, "P D"], keep_P: Float[AnyArray, " P"] | None = None) -> Float[Array, "D D"]:
     """Covariance of the kept points about their own mean. Units: those of the points, squared. None kept: NaN."""
     x_PD = centred(points_PD)
-    keep_P = _all(x_PD) if keep_P is None else keep_P
-    mean_D = _product(keep_P, x_PD) / keep_P.sum()
-    return _product((keep_P[:, None] * x_PD).T, x_PD) / keep_P.sum() - mean_D[:, None] * mean_D[None]
+    keep_P = jnp.ones(len(x_PD)) if keep_P is None else keep_P
+    mean_D = product(keep_P, x_PD) / keep_P.sum()
+    return product((keep_P[:, None] * x_PD).T, x_PD) / keep_P.sum() - mean_D[:, None] * mean_D[None]
 
 
 def isoscore_outside(frame_DE: Float[AnyArray, "D E"], covariance_DD: Float[AnyArray, "D D"]) -> Float[Array, ""]:
@@ -214,7 +214,7 @@ def equal_energy_frames(
     both_DE = jnp.concatenate(ends_2DE, axis=1)
 
     def share(one_DE: Array) -> Array:
-        return (one_DE * _product(moment_DD, one_DE)).sum()
+        return (one_DE * product(moment_DD, one_DE)).sum()
 
     wanted, ends_2 = share(frame_DE), jax.vmap(share)(ends_2DE)
 
@@ -225,7 +225,7 @@ def equal_energy_frames(
         there = share(far_DE)
         end = jnp.where(wanted >= there, 0, 1)
         square = jnp.clip((wanted - there) / (ends_2[end] - there), 0.0, 1.0)
-        return jnp.sqrt(square) * _product(ends_2DE[end], turn_EE) + jnp.sqrt(1.0 - square) * far_DE
+        return jnp.sqrt(square) * product(ends_2DE[end], turn_EE) + jnp.sqrt(1.0 - square) * far_DE
 
     return jax.lax.map(draw, jax.random.split(key, count))
 
@@ -255,7 +255,7 @@ def local_tangent(
     """
     origin_1D = jnp.asarray(points_PD, jnp.float32).mean(axis=0, keepdims=True)
     points_PD, among_OD = points_PD - origin_1D, jnp.asarray(among_OD, jnp.float32) - origin_1D
-    distance_PO = jnp.square(among_OD).sum(axis=1)[None] - 2.0 * _product(points_PD, among_OD.T)
+    distance_PO = jnp.square(among_OD).sum(axis=1)[None] - 2.0 * product(points_PD, among_OD.T)
     nearest_PC = jax.lax.top_k(-distance_PO, neighbours)[1]
     covariance_DD = covariance(points_PD)
 
@@ -263,12 +263,12 @@ def local_tangent(
         nearest_C, gradient_D = given
         near_CD = among_OD[nearest_C]
         near_CD = centred(near_CD)
-        value_C, vector_CC = eigh(_product(near_CD, near_CD.T))  # fewer neighbours than dimensions: the smaller matrix
+        value_C, vector_CC = eigh(product(near_CD, near_CD.T))  # fewer neighbours than dimensions: the smaller matrix
         first_EC, value_E = vector_CC[:, ::-1][:, :rank].T, value_C[::-1][:rank]
         length_E = jnp.where(value_E > FLAT * value_E[0], jnp.sqrt(jnp.abs(value_E)), jnp.inf)
-        frame_ED = _product(first_EC, near_CD) / length_E[:, None]
-        share_E = (frame_ED * _product(frame_ED, covariance_DD)).sum(axis=1) / jnp.trace(covariance_DD)
-        return jnp.cumsum(jnp.square(_product(frame_ED, gradient_D))), jnp.cumsum(share_E)
+        frame_ED = product(first_EC, near_CD) / length_E[:, None]
+        share_E = (frame_ED * product(frame_ED, covariance_DD)).sum(axis=1) / jnp.trace(covariance_DD)
+        return jnp.cumsum(jnp.square(product(frame_ED, gradient_D))), jnp.cumsum(share_E)
 
     return Local(*jax.lax.map(of_point, (nearest_PC, jnp.asarray(gradient_PD))))
 
@@ -282,13 +282,5 @@ def _check_room(frame_DE: Array, frames: int) -> None:
 def _outside(frame_DE: Array, x_DX: Array) -> Array:
     """The columns without what lies in the frame; twice, since float32 leaves some of it."""
     for _ in range(2):
-        x_DX = x_DX - _product(frame_DE, _product(frame_DE.T, x_DX))
+        x_DX = x_DX - product(frame_DE, product(frame_DE.T, x_DX))
     return x_DX
-
-
-def _all(x_PD: Array) -> Array:
-    return jnp.ones(len(x_PD))
-
-
-def _product(a: Float[AnyArray, "..."], b: Float[AnyArray, "..."]) -> Float[Array, "..."]:
-    return jnp.matmul(a, b, precision=Precision.HIGHEST)
