@@ -42,6 +42,11 @@ def largest(x: Float[Array, "*X Y"]) -> Float[Array, "*X"]:
     return jnp.where(jnp.isnan(x).any(axis=-1), jnp.nan, x.max(axis=-1))
 
 
+def entropy(share_E: Float[Array, " E"]) -> Float[Array, ""]:
+    """-sum p ln p of shares, in nats, with 0 ln 0 = 0; NaN where one is NaN."""
+    return -jnp.where(share_E == 0, 0.0, share_E * jnp.log(jnp.where(share_E == 0, 1.0, share_E))).sum()
+
+
 def eigh(symmetric_DD: Float[Array, "D D"]) -> tuple[Float[Array, " D"], Float[Array, "D D"]]:
     """Ascending eigenvalues, and eigenvectors; a matrix that is not finite gives NaN (on a TPU, eigh would not end)."""
     finite = jnp.isfinite(symmetric_DD).all()

@@ -11,7 +11,7 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Float
 
-from anisoscope.metrics.cloud import AnyArray, centred, largest, leave_out, of_unit_size
+from anisoscope.metrics.cloud import AnyArray, centred, entropy, largest, leave_out, of_unit_size
 from anisoscope.metrics.eigen import eigen, product, resolved
 
 EPSILON = 1e-7  # RankMe's, added to each share of the singular values
@@ -168,7 +168,7 @@ def effective_rank(spectrum: Spectrum) -> Float[Array, ""]:
     Range: [1, E]. All points equal: NaN. Source: Roy and Vetterli 2007, of the covariance matrix, whose singular
     values are its eigenvalues. Of the data matrix, whose singular values are their roots, it is `rankme`.
     """
-    return _perplexity(_shares(spectrum))
+    return jnp.exp(entropy(_shares(spectrum)))
 
 
 @_of_each
@@ -181,7 +181,7 @@ def rankme(spectrum: Spectrum) -> Float[Array, ""]:
     1 to 5 % too small where one direction has 3e8 times the variance of each other, or more: then leave it out.
     """
     root_E = jnp.sqrt(spectrum.eigenvalues_E)
-    return _perplexity(root_E / root_E.sum() + EPSILON)
+    return jnp.exp(entropy(root_E / root_E.sum() + EPSILON))
 
 
 @_of_each
@@ -276,7 +276,3 @@ def _without_each_group(
 
 def _shares(spectrum: Spectrum) -> Float[Array, " E"]:
     return spectrum.eigenvalues_E / spectrum.eigenvalues_E.sum()
-
-
-def _perplexity(share_E: Float[Array, " E"]) -> Float[Array, ""]:
-    return jnp.exp(-jnp.where(share_E == 0, 0.0, share_E * jnp.log(jnp.where(share_E == 0, 1.0, share_E))).sum())

@@ -7,7 +7,7 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Bool, Float, Int
 
-from anisoscope.metrics.cloud import AnyArray
+from anisoscope.metrics.cloud import AnyArray, entropy
 
 ROWS = 256  # of a window that are decomposed at once; a longer one is folded into a triangle before
 
@@ -58,9 +58,7 @@ def window_entropy(
         start, size = start_P[number], size_P[number]
         value_D = jax.lax.cond(size <= rows, at_once, folded, start, size)
         square_D = jnp.square(value_D / value_D[0])  # or squares of what is small would underflow
-        share_D = square_D / square_D.sum()
-        term_D = jnp.where(share_D == 0, 0.0, share_D * jnp.log(jnp.where(share_D == 0, 1.0, share_D)))
-        return entropy_P.at[number].set(-term_D.sum())
+        return entropy_P.at[number].set(entropy(square_D / square_D.sum()))
 
     entropy_P = jax.lax.fori_loop(0, number_P[-1] + 1, of_window, jnp.zeros(points))
     entropy_P = jnp.zeros(points).at[order_P].set(entropy_P[number_P])
