@@ -74,7 +74,7 @@ def linear_cka_unbiased(
 
 def ckas(x_PD: Float[AnyArray, "P D"], y_PE: Float[AnyArray, "P E"], folds: int = 1) -> Cka:
     """`linear_cka` and `linear_cka_unbiased` of two clouds, (R,) each."""
-    return Cka(*_beside(ready_one(x_PD, folds), ready_one(y_PE, folds), folds))
+    return ckas_of(ready_one(x_PD, folds), ready_one(y_PE, folds), folds)
 
 
 def ready(x_NPD: Float[AnyArray, "N P D"], folds: int = 1) -> Ready:
@@ -166,14 +166,9 @@ def layer_of(tree_N: Any, n: Array) -> Any:
     return jax.tree.map(lambda leaf_N: leaf_N[n], tree_N)
 
 
-def _scaled(x_PD: Float[Array, "P D"]) -> Float[Array, "P D"]:
-    """Centred, and of a size whose fourth power float32 can hold. All points equal: NaN."""
-    x_PD = centred(x_PD)
-    return x_PD / jnp.abs(x_PD).max()
-
-
 def ready_one(x_PD: Float[AnyArray, "P D"], folds: int) -> Ready:
-    x_PD = _scaled(x_PD)
+    x_PD = centred(x_PD)
+    x_PD = x_PD / jnp.abs(x_PD).max()  # float32 holds its fourth power; all points equal: NaN
     biased_R, unbiased_R = energy(x_PD, x_PD, folds)
     known_R = unbiased_R > RESIDUE * biased_R
     return Ready(x_PD, jnp.stack([biased_R, jnp.where(known_R, unbiased_R, jnp.nan)]))

@@ -2,7 +2,7 @@
 
 import functools
 from collections.abc import Callable
-from typing import Any, Protocol, runtime_checkable
+from typing import Protocol, runtime_checkable
 
 import jax
 import jax.numpy as jnp
@@ -25,7 +25,9 @@ class ArrayLike(Protocol):
 def matrix(x: ArrayLike, about_mean: bool) -> Array:
     """In float32, with the mean subtracted in float64 where that changes nothing but the rounding."""
     if not isinstance(x, jax.Array):
-        x = np.asarray(x.detach().float() if hasattr(x, "detach") and str(x.dtype) == "torch.bfloat16" else _plain(x))
+        if hasattr(x, "detach"):  # PyTorch's: without its gradient, and NumPy knows no bfloat16
+            x = x.detach().float() if str(x.dtype) == "torch.bfloat16" else x.detach().cpu()
+        x = np.asarray(x)
         if x.dtype.kind not in "biuf":
             raise ValueError(f"a matrix of real numbers is needed; these are of type {x.dtype}")
         if about_mean and x.dtype == np.float64 and x.ndim == 2:
@@ -33,11 +35,6 @@ def matrix(x: ArrayLike, about_mean: bool) -> Array:
     if x.ndim != 2 or x.shape[0] < 2 or x.shape[1] < 1:
         raise ValueError(f"x has shape {x.shape}; (points, width) with at least two points is needed")
     return jnp.asarray(x, jnp.float32)
-
-
-def _plain(x: Any) -> Any:
-    """A PyTorch tensor without its gradient."""
-    return x.detach().cpu() if hasattr(x, "detach") else x
 
 
 def compiled(read: Callable[..., Array]) -> Callable[..., Array]:

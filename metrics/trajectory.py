@@ -20,9 +20,7 @@ class Turns(NamedTuple):
 
     angle_P: Float[Array, " P"]  # between the step to the point and the step from it
     walk_P: Float[Array, " P"]  # between a step that is drawn from all those to a point, and the step from this one
-    there_P: Bool[
-        Array, " P"
-    ]  # the token before and the token behind are in the cloud too, and both steps have a length
+    there_P: Bool[Array, " P"]  # both neighbouring tokens are in the cloud too, and both steps have a length
 
 
 def turns(cloud_PD: Float[AnyArray, "P D"], window_P: Int[AnyArray, " P"], time_P: Int[AnyArray, " P"]) -> Turns:

@@ -31,8 +31,8 @@ FAULTS = [
     Fault(
         "the cloud is not centred before CKA",
         "metrics/comparison.py",
-        "    x_PD = centred(x_PD)\n    return x_PD / jnp.abs(x_PD).max()",
-        "    return x_PD / jnp.abs(x_PD).max()",
+        "    x_PD = centred(x_PD)\n    x_PD = x_PD / jnp.abs(x_PD).max()",
+        "    x_PD = x_PD / jnp.abs(x_PD).max()",
     ),
     Fault(
         "copies are neighbours in the overlap",
