@@ -8,9 +8,9 @@ from typing import Any
 
 from anisoscope.config import recipes
 from anisoscope.config.experiment import Config
-from anisoscope.config.measure import MeasureConfig
 from anisoscope.config.model import ModelConfig
 from anisoscope.config.run import CheckpointConfig, EvaluateConfig, TrainConfig
+from anisoscope.experiments import mask_ablations
 from anisoscope.utils.settings import replace
 
 COST = {"small": "8 times decoder_small.py", "tiny": "half an hour on two CPU cores"}
@@ -24,12 +24,7 @@ TINY = Config(
     train=TrainConfig(steps=1000, batch_size=16, learning_rate=1e-3, warmup_fraction=0.1),
     evaluate=EvaluateConfig(every=250, windows=64),
     checkpoint=CheckpointConfig(every=500),
-    measure=MeasureConfig(
-        points=2048,
-        batches=2,
-        families=("spectrum", "outliers", "leading", "dimension", "similarity", "attention"),
-        nulls=("gaussian", "untrained"),
-    ),
+    measure=mask_ablations.TINY.measure,
 )
 
 

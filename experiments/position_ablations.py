@@ -12,10 +12,7 @@ from anisoscope.experiments.matched_pair_small import MATCHED_PAIR
 from anisoscope.experiments.optimizer_ablations import MARGINS, RATES, SEEDS, SHARED, primary
 from anisoscope.utils.settings import replace
 
-COST = {
-    "small": "20 times decoder_small.py",
-    "tiny": "an hour on one CPU core, in parts: it resumes where it stopped",
-}
+COST = {"small": "20 times decoder_small.py", "tiny": "an hour on one CPU core, in parts: it resumes where it stopped"}
 
 POSITIONS = ("learned", "rotary")
 ASKED = {"middle_less_ends": 0.05} | {name: margin for name, margin in MARGINS.items() if name != "last_update_rank"}
