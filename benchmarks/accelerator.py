@@ -145,7 +145,7 @@ def checkpoint(options: argparse.Namespace) -> Part:
     at_once = {"one after another": 1}
     if jax.default_backend() != "cpu":
         at_once |= {"several at once": None}
-    config, corpus, rows = panel.config_of(shape), panel.random_corpus(), {}
+    config, corpus, rows = panel.config_of(shape), train_step.random_corpus(), {}
     for words in SMALL_PANELS if options.small else PANELS:
         families, nulls = panel.PANELS[words]
         for how, clouds in at_once.items():

@@ -18,27 +18,16 @@ from unittest import mock
 
 import jax
 import jax.numpy as jnp
-import numpy as np
 
 from anisoscope.cli import archive, flags
 from anisoscope.config.experiment import Config
 from anisoscope.config.run import schedule
-from anisoscope.data.corpus import Corpus
 from anisoscope.training import checkpoint, program
 from anisoscope.training.seed_runs import items
 from anisoscope.utils import files, folder, keeping
 from anisoscope.utils.settings import replace, to_dict
 from benchmarks.rounds import hardware
-
-CHARACTERS = 200
-
-
-def text() -> Corpus:
-    tokens = np.random.default_rng(0).integers(0, CHARACTERS, 1_000_000).astype(np.uint8)
-    parts = {"train": tokens, "valid": tokens[:100_000], "test": tokens[:100_000]}
-    return Corpus(
-        name="random", vocabulary=bytes(range(CHARACTERS)), **parts, sha256="none", origin="benchmarks/archive.py"
-    )
+from benchmarks.train_step import random_corpus
 
 
 @contextlib.contextmanager
@@ -68,7 +57,7 @@ def saved(config: Config, run: pathlib.Path, count: int) -> tuple[dict[str, list
     """Seconds of parts of a save, and the bytes of a state."""
     parts = ("digests", "manifest", "what training waits for", "all of a save")
     seconds = {f"{part}{clock}": [] for part in parts for clock in ("", ", by the clock")}
-    state = program.make_program(config, text()).create()
+    state = program.make_program(config, random_corpus()).create()
     state = jax.block_until_ready(jax.tree.map(lambda leaf: as_trained(leaf[0]), state))
     with folder.locked(run), contextlib.ExitStack() as stack:
         files.write_json(run / "config.json", to_dict(config))
@@ -88,7 +77,7 @@ def saved(config: Config, run: pathlib.Path, count: int) -> tuple[dict[str, list
 def step_seconds(config: Config, windows: int, rounds: int) -> float:
     """Of all cores together."""
     config = replace(config, {"train.batch_size": windows, "train.dispatch": 1, "train.accumulate": 1})
-    made = program.make_program(config, text())
+    made = program.make_program(config, random_corpus())
     state, taken = made.create(), []
     for _ in range(rounds + 1):
         began = time.process_time()

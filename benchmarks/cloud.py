@@ -69,9 +69,8 @@ def operations(points: int, width: int, folds: int, layers: int) -> Iterator[Ope
         name = f"{count} neighbours, of the whole and in sections"
         return Operation(name, of_layer, lambda x_PD: search(x_PD, count, folds), (x_PD,))
 
-    yield Operation(
-        "product P x P x D", 0, lambda x_PD: jnp.matmul(x_PD, x_PD.T, precision="highest"), (x_PD,)
-    )  # the first: the speed of products is read off it
+    # the first: the speed of products is read off it
+    yield Operation("product P x P x D", 0, lambda x_PD: jnp.matmul(x_PD, x_PD.T, precision="highest"), (x_PD,))
     yield searching(FEW, 0)  # of a quick look
     yield searching(NEIGHBOURS, PERMUTATIONS)
     yield searching(FARTHEST, WITH_NULL)

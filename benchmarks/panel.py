@@ -23,7 +23,7 @@ from anisoscope.measurement.sources.references import OTHERS, Reference
 from anisoscope.models import transformer
 from anisoscope.utils import mesh
 from benchmarks.rounds import processor
-from benchmarks.train_step import VOCAB, random_tokens
+from benchmarks.train_step import random_corpus
 
 SHAPES = {
     "cpu": {"layers": 12, "width": 256, "heads": 8, "context": 256, "batches": 8, "points": 4096},
@@ -43,11 +43,6 @@ PANELS = {
 def config_of(shape: dict[str, int]) -> Config:
     model = ModelConfig(**{name: shape[name] for name in ("layers", "width", "heads", "context")})
     return Config(model=model, measure=MeasureConfig(points=shape["points"], batches=shape["batches"]))
-
-
-def random_corpus() -> Corpus:
-    tokens_N = random_tokens()
-    return Corpus("random", bytes(range(VOCAB - 1)), tokens_N, tokens_N, tokens_N, sha256="", origin="")
 
 
 def time_panel(config: Config, corpus: Corpus, rounds: int) -> tuple[float, float]:

@@ -19,6 +19,8 @@ from typing import NamedTuple
 import jax
 import jax.numpy as jnp
 import numpy as np
+from scipy.optimize import brentq
+from scipy.spatial.distance import cdist
 from scipy.special import gammainc
 
 from anisoscope.config.data import CACHE
@@ -27,7 +29,6 @@ from anisoscope.metrics.neighbours import nearest_neighbours
 from anisoscope.metrics.scale import gride
 from anisoscope.metrics.spectrum import anisotropy, isoscore, spectrum
 from anisoscope.utils.compiled import keep
-from benchmarks import conventions
 from benchmarks.peers import peer
 from tests.zoo import ZOO
 
@@ -62,17 +63,46 @@ class Cause(NamedTuple):
     show: Callable[[Row, np.ndarray, dict[str, Values]], tuple[float, float]]  # two values that the cause makes agree
 
 
+def distances(cloud_PD: np.ndarray, count: int) -> np.ndarray:
+    """Of every distinct point to its `count` nearest, ascending."""
+    cloud_PD = np.unique(cloud_PD, axis=0).astype(np.float64)
+    distance_PP = cdist(cloud_PD, cloud_PD)
+    np.fill_diagonal(distance_PP, np.inf)
+    return np.sort(np.partition(distance_PP, count - 1, axis=1)[:, :count], axis=1)
+
+
+def twonn_from_zero(cloud_PD: np.ndarray, fraction: float) -> float:
+    """The line of TwoNN through ratios numbered from 0: F = (i - 1)/n, i = 1..n."""
+    r1_P, r2_P = distances(cloud_PD, 2).T
+    x_P = np.sort(np.log(r2_P / r1_P))[: int(fraction * len(r1_P))]
+    y_P = -np.log1p(-np.arange(len(x_P)) / len(r1_P))
+    return float((x_P * y_P).sum() / np.square(x_P).sum())
+
+
+def gride_of_the_peers(cloud_PD: np.ndarray, first: int) -> float:
+    """The root of GRIDE's score with (n - 1)/d in place of n/d, ratios cut at q50 + 20 (q95 - q50)."""
+    distance_PC = distances(cloud_PD, 2 * first)
+    ratio_P = distance_PC[:, -1] / distance_PC[:, first - 1]
+    middle, high = np.percentile(ratio_P, [50, 95])
+    x_P = np.log(ratio_P[ratio_P < middle + 20 * (high - middle)])
+
+    def score(d: float) -> float:
+        return (len(x_P) - 1) / d + ((first - 1) * x_P / -np.expm1(-d * x_P) - (2 * first - 1) * x_P).sum()
+
+    return float(brentq(score, 1e-3, 1e4, xtol=1e-12))
+
+
 def numbered_from_zero(row: Row, cloud_PD: np.ndarray, theirs: dict[str, Values]) -> tuple[float, float]:
-    return conventions.twonn_from_zero(cloud_PD, 0.95 if row.quantity.endswith("0.95") else 0.9), row.theirs
+    return twonn_from_zero(cloud_PD, 0.95 if row.quantity.endswith("0.95") else 0.9), row.theirs
 
 
-def gride_of_the_peers(row: Row, cloud_PD: np.ndarray, theirs: dict[str, Values]) -> tuple[float, float]:
-    return conventions.gride_of_the_peers(cloud_PD, int(row.quantity.split()[1])), row.theirs
+def cut_off(row: Row, cloud_PD: np.ndarray, theirs: dict[str, Values]) -> tuple[float, float]:
+    return gride_of_the_peers(cloud_PD, int(row.quantity.split()[1])), row.theirs
 
 
 def each_point_once(row: Row, cloud_PD: np.ndarray, theirs: dict[str, Values]) -> tuple[float, float]:
     alone = theirs[row.peer][row.cloud + ONCE][row.quantity]
-    return gride_of_the_peers(row, cloud_PD, theirs)[0] if is_gride(row) else row.ours, alone
+    return cut_off(row, cloud_PD, theirs)[0] if is_gride(row) else row.ours, alone
 
 
 def is_gride(row: Row) -> bool:
@@ -88,7 +118,7 @@ CAUSES = (
     Cause(
         "n - 1 for n in the likelihood, extreme ratios cut off: so does NumPy here, and agrees",
         lambda row, theirs: is_gride(row),
-        gride_of_the_peers,
+        cut_off,
     ),
     Cause(
         "copies are neighbours at distance 0: given each point once, the peer agrees",

@@ -25,32 +25,31 @@ SHAPES = {  # by kind of device
     "gpu": {"layers": 6, "width": 512, "heads": 8, "context": 512, "batch": 64},
 }
 VOCAB = 206  # the bytes of enwik8 and [MASK]
-PEAK_TFLOPS = {
-    "A100": 312,
-    "H100": 989,
-    "H200": 989,
-    "L4": 121,
-}  # dense bfloat16, of the SXM boards; by name of the board
+PEAK_TFLOPS = {"A100": 312, "H100": 989, "H200": 989, "L4": 121}  # dense bfloat16, of the SXM boards, by name
 
 
 def random_tokens() -> np.ndarray:
     return np.random.default_rng(0).integers(0, VOCAB - 1, 2_000_000, np.uint8)
 
 
+def random_corpus():
+    from anisoscope.data.corpus import Corpus
+
+    tokens_N = random_tokens()
+    return Corpus("random", bytes(range(VOCAB - 1)), tokens_N, tokens_N, tokens_N, sha256="", origin="")
+
+
 def jax_side(shape: dict[str, int], steps: int, watch: int = 0):
     """(function that runs `steps` training steps, facts about this side); `watch` is watch.every"""
     import jax
 
-    from anisoscope.data.corpus import Corpus
     from anisoscope.models import transformer
     from anisoscope.training.program import make_program
 
     model = ModelConfig(**{name: shape[name] for name in ("layers", "width", "heads", "context")})
     train = TrainConfig(batch_size=shape["batch"], dispatch=steps)
     config = Config(model=model, train=train, watch=WatchConfig(every=watch))
-    tokens_N = random_tokens()
-    corpus = Corpus("random", bytes(range(VOCAB - 1)), tokens_N, tokens_N, tokens_N, sha256="", origin="")
-    program = make_program(config, corpus)
+    program = make_program(config, random_corpus())
     state = program.create()
     parameters = transformer.count_parameters(state.params)
 

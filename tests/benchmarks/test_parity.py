@@ -5,7 +5,7 @@ import math
 import numpy as np
 import pytest
 
-from benchmarks import conventions, parity
+from benchmarks import parity
 from benchmarks.parity import GOLDEN, LIMIT, ONCE, PUBLISHED, Row, explain
 from benchmarks.peers import peer
 
@@ -20,7 +20,7 @@ def clouds():
 def test_the_golden_cloud_is_the_published_one(clouds):
     for quantity, value in PUBLISHED[GOLDEN].items():
         fraction = 0.95 if "0.95" in quantity else 0.9
-        assert conventions.twonn_from_zero(clouds[GOLDEN], fraction) == pytest.approx(value, abs=1e-5)
+        assert parity.twonn_from_zero(clouds[GOLDEN], fraction) == pytest.approx(value, abs=1e-5)
         row = Row("published", GOLDEN, quantity, 4.5, value)
         assert "numbered" in explain(row, clouds[GOLDEN], NOTHING)
 
@@ -31,7 +31,7 @@ def test_a_small_difference_needs_no_cause(clouds):
 
 def test_a_wrong_number_stays_unexplained(clouds):
     """Where a cause concerns the row and does not show itself, and where none concerns it."""
-    right = conventions.gride_of_the_peers(clouds[GOLDEN], 1)
+    right = parity.gride_of_the_peers(clouds[GOLDEN], 1)
     assert explain(Row("DADApy", GOLDEN, "gride 1", 4.9, right), clouds[GOLDEN], NOTHING) is not None
     assert explain(Row("DADApy", GOLDEN, "gride 1", 4.9, 1.01 * right), clouds[GOLDEN], NOTHING) is None
     assert explain(Row("DADApy", GOLDEN, "twonn", 4.9, 4.7), clouds[GOLDEN], NOTHING) is None
@@ -55,9 +55,9 @@ def test_every_cloud_with_copies_is_asked_about_without_them_too(clouds):
 def test_the_peers_gride_is_twonn_mle_at_the_first_rank(clouds):
     """(n - 1) / sum ln mu, over the ratios that are not cut off."""
     cloud_PD = clouds["sphere 9 in 64"]
-    r1_P, r2_P = conventions.distances(cloud_PD, 2).T
+    r1_P, r2_P = parity.distances(cloud_PD, 2).T
     expected = (len(cloud_PD) - 1) / np.log(r2_P / r1_P).sum()
-    assert conventions.gride_of_the_peers(cloud_PD, 1) == pytest.approx(expected, rel=1e-9)
+    assert parity.gride_of_the_peers(cloud_PD, 1) == pytest.approx(expected, rel=1e-9)
 
 
 def test_ranks_fit_into_the_cloud():
