@@ -1,0 +1,96 @@
+"""The benchmarks' workers take turns, and what they time is the product's."""
+
+import sys
+
+import jax
+import jax.extend
+import jax.numpy as jnp
+import pytest
+
+from anisoscope.config.model import ModelConfig
+from anisoscope.models import transformer
+from benchmarks import cloud, metrics, rounds, train_step
+from benchmarks.peers import peer
+
+WORKER = """
+import time
+from benchmarks.rounds import serve
+def slow():
+    print("a library's noise")
+    time.sleep(0.02)
+serve({"version": "1"}, {"slow": slow, "quick": lambda: None})
+"""
+SHAPE = {"layers": 2, "width": 32, "heads": 4, "context": 16, "batch": 8}
+
+
+def test_seconds_come_by_worker_and_task():
+    commands = {name: [sys.executable, "-c", WORKER] for name in ("one", "two")}
+    facts, seconds = rounds.alternate(commands, 3)
+    assert facts == {"one": {"version": "1"}, "two": {"version": "1"}}
+    for tasks in seconds.values():
+        assert [len(times) for times in tasks.values()] == [3, 3]
+        assert min(tasks["slow"]) >= 0.02  # what a sleep takes at least, on a busy machine too
+
+
+def test_a_dead_worker_is_told():
+    with pytest.raises(SystemExit, match="the worker one ended without an answer"):
+        rounds.alternate({"one": [sys.executable, "-c", "raise SystemExit(3)"]}, 1)
+
+
+def test_ratios_are_taken_round_by_round():
+    assert rounds.ratio([1.0, 2.0, 3.0], [2.0, 2.0, 2.0]) == "1.00 (0.50-1.50)"
+    assert rounds.spread([0.001, 0.003, 0.002]) == "2 (1-3)"
+
+
+@pytest.mark.slow
+def test_the_jax_side_trains():
+    run, facts = train_step.jax_side(SHAPE, steps=2)
+    run()
+    assert facts["parameters"] == 2 * (12 * 32**2 + 13 * 32) + (train_step.VOCAB + 16 + 2) * 32
+
+
+def test_model_flops_are_three_times_those_of_a_forward_pass():
+    """Forward: twice the multiplications of every product in the program of one layer."""
+    sizes = {name: size for name, size in SHAPE.items() if name != "batch"} | {"layers": 1}
+    model = transformer.build(ModelConfig(**sizes), train_step.VOCAB, "float32")
+    params = jax.eval_shape(model.init, jax.random.key(0))
+    tokens_BT = jax.ShapeDtypeStruct((SHAPE["batch"], SHAPE["context"]), jnp.int32)
+    forward = products(jax.make_jaxpr(lambda *inputs: model.apply(*inputs)[0])(params, tokens_BT).jaxpr)
+    assert train_step.model_flops(SHAPE | {"layers": 1}) == 3 * forward
+
+
+def products(jaxpr) -> int:
+    total = 0
+    for equation in jaxpr.eqns:
+        if equation.primitive.name == "dot_general":
+            (contracted, _), _ = equation.params["dimension_numbers"]
+            depth = [equation.invars[0].aval.shape[axis] for axis in contracted]
+            total += 2 * equation.outvars[0].aval.size * depth[0]
+        inner = jax.extend.core.jaxprs_in_params(equation.params)
+        total += sum(products(getattr(closed, "jaxpr", closed)) for closed in inner)
+    return total
+
+
+@pytest.mark.slow
+def test_the_tasks_compute():
+    cloud_PD = jnp.asarray(peer.normal(200, 6))
+    assert float(jax.jit(metrics.search)(cloud_PD)) == pytest.approx(6, rel=0.3)
+    values = jax.jit(metrics.spectrum)(cloud_PD)
+    assert {"anisotropy", "effective_rank", "alpha_req"} <= values.keys()
+    assert metrics.product(cloud_PD).shape == (200, 200)
+
+
+def test_extra_memory_is_less_than_that_of_all_distances():
+    """A few copies of the cloud and blocks of distances, in megabytes."""
+    points = 4096
+    assert 4 * points * 8 / 1e6 < metrics.extra_memory(points, 8) < 4 * points**2 / 1e6 / 2
+
+
+@pytest.mark.slow
+def test_every_operation_has_a_row_of_two_times(monkeypatch, capsys):
+    monkeypatch.setattr(cloud, "on_one_core", lambda: None)  # the tests' process would keep to it
+    cloud.main(["--points=64", "--width=6", "--folds=4", "--layers=2", "--rounds=1"])
+    rows = [line.split("|")[1:-1] for line in capsys.readouterr().out.splitlines() if line.startswith("|")][2:]
+    assert [row[0].strip() for row in rows] == [name for name, *_ in cloud.operations(64, 6, 4, 2)]
+    assert len(rows) == 16
+    assert all(float(row[1]) > 0 and float(row[2]) >= 0 for row in rows)
