@@ -9,26 +9,14 @@ import signal
 import subprocess
 import time
 from collections.abc import Callable
-from typing import NamedTuple, Protocol
+from typing import NamedTuple
 
 from tests import torture
 
 HANG = 1200  # seconds; of a busy machine a start alone takes minutes
 SIGNALS = (signal.SIGKILL, signal.SIGKILL, signal.SIGTERM, signal.SIGINT)
+Process = subprocess.Popen  # or forked.Forked, which is like it; what it says goes to a file
 DAMAGED = ("checkpoint", "table", "score", "csv")  # before a repair is killed
-
-
-class Process(Protocol):
-    """As subprocess.Popen; what it says goes to a file."""
-
-    pid: int
-    returncode: int
-
-    def wait(self, timeout: float) -> int: ...
-
-    def send_signal(self, signum: int) -> None: ...
-
-    def poll(self) -> int | None: ...
 
 
 class Phase(NamedTuple):

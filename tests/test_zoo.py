@@ -4,6 +4,7 @@ import ml_dtypes
 import numpy as np
 import pytest
 
+from tests.reference import twonn_mle
 from tests.zoo import COPIED, WINDOW, ZOO
 
 POINTS = 4000
@@ -11,17 +12,6 @@ POINTS = 4000
 
 def drawn(name, points=POINTS, seed=0):
     return ZOO[name].draw(np.random.default_rng(seed), points)
-
-
-def twonn_mle(cloud_PD):
-    """Of the distinct points, in float64, at full memory."""
-    x_PD = np.unique(cloud_PD, axis=0).astype(np.float64)
-    x_PD -= x_PD.mean(axis=0)
-    square_P = np.square(x_PD).sum(axis=1)
-    squared_PP = square_P[:, None] + square_P[None] - 2 * x_PD @ x_PD.T
-    np.fill_diagonal(squared_PP, np.inf)
-    r1_P, r2_P = np.sqrt(np.partition(squared_PP, 1, axis=1)[:, :2]).T
-    return (len(x_PD) - 1) / np.log(r2_P / r1_P).sum()
 
 
 @pytest.mark.parametrize("name", ZOO)
