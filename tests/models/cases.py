@@ -23,6 +23,7 @@ SHAPES = {
     "one_head": {"heads": 1},
     "odd": {"width": 21, "heads": 3, "expansion": 3},
 }
+MORE = ("untied", "no_bias")
 FLAGS = {
     **{name: {name: True} for name in ("sink", "qk_norm", "centre_queries")},
     **{"untied": {"tied": False}, "no_bias": {"bias": False}},
@@ -46,9 +47,7 @@ CONFIGS = {
             case("causal", "softmax_one", "rotary", "pre", "", "untied", "no_bias"),
             case("causal", "sigmoid", "learned", "post", "one_layer", "qk_norm", "centre_queries", "untied", "no_bias"),
             case("bidirectional", "softmax", "rotary", "pre", "one_head", "sink", "centre_queries", "no_bias"),
-            case(
-                "bidirectional", "softmax_one", "rotary", "post", "", "qk_norm", "centre_queries", "untied", "no_bias"
-            ),
+            case("bidirectional", "softmax_one", "rotary", "post", "", "qk_norm", "centre_queries", *MORE),
             case("bidirectional", "sigmoid", "learned", "post", "odd", "qk_norm"),
             case("prefix", "softmax", "learned", "pre", "odd", "sink", "qk_norm", "centre_queries", "untied"),
             case("prefix", "softmax_one", "rotary", "pre", "one_head", "no_bias"),

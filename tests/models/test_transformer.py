@@ -17,6 +17,7 @@ from anisoscope.models.positions import POSITIONS
 from tests.models import reference
 from tests.models.cases import CONFIGS, SMALL, VOCAB, loss_of, made, parameters
 
+SLOW = pytest.mark.slow
 every_case = pytest.mark.parametrize("name", CONFIGS)
 
 
@@ -52,7 +53,10 @@ def test_a_window_shorter_than_the_context(name):
     np.testing.assert_allclose(short, case.logits_BTV[:, :5], atol=1e-5)
 
 
-@pytest.mark.parametrize("name", [pytest.param("gpt2", marks=pytest.mark.slow), "leak_softmax"])
+@pytest.mark.parametrize(
+    "name",
+    ["leak_softmax", *(pytest.param(name, marks=SLOW) for name in ("gpt2", "prefix_sigmoid", "causal_softmax_one"))],
+)
 def test_taps_give_the_gradient_at_every_layer(name):
     """One jax.grad against central differences of the NumPy twin, along a random direction per layer."""
     case = made(name)
@@ -97,12 +101,7 @@ def test_an_output_depends_on_what_a_path_of_that_many_steps_reaches(name):
 
 
 @pytest.mark.parametrize(
-    "name",
-    [
-        "leak_sigmoid",
-        pytest.param("gpt2", marks=pytest.mark.slow),
-        pytest.param("window_softmax_one", marks=pytest.mark.slow),
-    ],
+    "name", ["leak_sigmoid", *(pytest.param(name, marks=SLOW) for name in ("gpt2", "window_softmax_one"))]
 )
 def test_gradients_flow_along_the_same_paths(name):
     """From the logits of each position back to the embedding sums, through every rewritten backward pass."""
