@@ -92,12 +92,6 @@ def real(model: str, positions: str = "all") -> pd.Series:
     return rows.set_index("layer")["mean"]
 
 
-def by_key(path: str, *keys: str) -> pd.DataFrame:
-    """Rows named by these columns, as a document names them."""
-    rows = pd.read_csv(RESULTS / path)
-    return rows.set_index(rows[[*keys]].astype(str).agg(" ".join, axis=1)).drop(columns=[*keys])
-
-
 def real_sides(model: str) -> pd.DataFrame:
     """Anisotropy by layer with its interval, of all positions and without the first."""
     rows = pd.read_csv(RESULTS / "real_models" / "layers.csv").query("model == @model")
@@ -106,9 +100,8 @@ def real_sides(model: str) -> pd.DataFrame:
     return frame.set_index(frame.index.astype(str))
 
 
-def by_window(column: str, window: int | None = None) -> pd.Series:
-    rows = pd.read_csv(RESULTS / "real_models" / "bell_by_window.csv")
-    return rows[column] if window is None else rows[rows["window"] == window][column]
+def by_window(column: str) -> pd.Series:
+    return pd.read_csv(RESULTS / "real_models" / "bell_by_window.csv")[column]
 
 
 def each_window() -> pd.DataFrame:

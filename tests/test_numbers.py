@@ -129,10 +129,8 @@ def test_a_changed_digit_is_found():
         for entry in entries:
             text = (ROOT / entry["in"]).read_text()
             text = text if "header" in entry else flat(text)
-            start, end = (
-                (text.index(rows_below(text, entry["header"])[0]), None) if "header" in entry else part(text, entry)
-            )
-            found = next(DECIMAL.finditer(text, start, *([end] if end else [])))
+            start = text.index(rows_below(text, entry["header"])[0]) if "header" in entry else part(text, entry)[0]
+            found = DECIMAL.search(text, start)
             at, quiet = found.end() - 1, 0
             for digit in {*"0123456789"} - {found.group()[-1]}:
                 try:

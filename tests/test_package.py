@@ -20,18 +20,8 @@ from dev.planted_faults import why_not
 from tests.program import ROOT
 
 ROOMS = [
-    "utils",
-    "config",
-    "metrics",
-    "models",
-    "data",
-    "training",
-    "measurement",
-    "tangents",
-    "analysis",
-    "claims",
-    "plot",
-    "cli",
+    *("utils", "config", "metrics", "models", "data", "training"),
+    *("measurement", "tangents", "analysis", "claims", "plot", "cli"),
 ]
 LATE = ("jax", "flax", "optax", "orbax", "torch", "matplotlib", "xarray", "pandas", "scipy")
 UNIX = ("fcntl", "resource", "pwd", "grp", "termios")
