@@ -28,17 +28,6 @@ def anisotropy_uncentred(cloud):
     return squares[0] / squares.sum()
 
 
-def power_method(cloud, centre, rounds=100):
-    """Top eigenvalue share by LLM-Microscope's fast form: a vector multiplied by the covariance again and again."""
-    x = float64(cloud)
-    x = x - x.mean(0) if centre else x
-    v = np.random.default_rng(0).normal(size=x.shape[1])
-    for _ in range(rounds):
-        v = x.T @ (x @ v)
-        v = v / np.linalg.norm(v)
-    return np.square(x @ v).sum() / np.square(x).sum()
-
-
 def participation_ratio(cloud):
     values = eigenvalues(cloud)
     return values.sum() ** 2 / np.square(values).sum()

@@ -6,6 +6,7 @@ it by copies and by coordinates that do not vary, wherever neither counts.
 
 import jax
 import numpy as np
+import pytest
 
 from anisoscope.metrics.neighbours import nearest_neighbours, plain_neighbours
 from tests import reference, zoo
@@ -55,6 +56,13 @@ def rogue():
     """One coordinate a hundred times the others."""
     cloud = gaussian(seed=4)
     cloud[:, 5] *= 100
+    return cloud
+
+
+def with_one(value):
+    """A coordinate of this value among those of a Gaussian."""
+    cloud = gaussian()
+    cloud[7, 1] = value
     return cloud
 
 
@@ -115,6 +123,10 @@ CLOUDS = {
     "bfloat16 copies": in_bfloat16(with_copies(gaussian(seed=5))),
 }
 WIDE = gaussian(51, 203)  # more dimensions than points
+TOO_FEW = [  # distinct points, for a ratio of distances
+    *(filled(gaussian(distinct, 3)[np.arange(POINTS) % distinct]) for distinct in (1, 2)),
+    *(gaussian(1, 5), pytest.param(gaussian(2, 5), marks=pytest.mark.slow)),
+]
 
 # the members of the benchmarks' zoo, those of 512 dimensions in the width of the others: they fill 3 and 40 of them
 ZOO = {name: member for name, member in zoo.ZOO.items() if len(member.eigenvalues) == WIDTH} | {

@@ -4,7 +4,7 @@ import pytest
 
 from anisoscope.metrics import alignment as metric
 from anisoscope.metrics.comparison import ready
-from tests import reference_alignment as reference
+from tests import reference_comparison as reference
 from tests.metrics.clouds import CLOUDS, POINTS, gaussian, rotation
 from tests.metrics.test_imbalance import relative
 

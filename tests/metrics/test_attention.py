@@ -136,12 +136,13 @@ def test_rows_without_a_choice_are_left_out():
     np.testing.assert_allclose(rest, [0.75, 0.25, 0.25, 0.75], rtol=1e-6)
 
 
-def test_no_choice_and_no_pair_are_nan():
+def test_no_choice_no_pair_and_no_window_kept_are_nan():
     q, k = heads()
     alone = statistics(q, k, np.eye(TIME, dtype=bool))
     assert np.isfinite(alone[:2]).all()
     assert np.isnan(alone[2:]).all()
     assert np.isnan(statistics(q, k, np.zeros((TIME, TIME), bool))).all()
+    assert np.isnan(statistics(q, k, FULL, np.zeros(WINDOWS, np.float32))).all()
 
 
 def test_what_is_masked_is_not_seen():
@@ -187,25 +188,3 @@ def test_windows_left_out_are_as_if_they_had_not_been(mask, bias):
     np.testing.assert_allclose(values[0], of_all(sums), rtol=1e-6)  # two programs: a processor may add in another order
     differs = np.abs(values[1:] - values[:1]).max(axis=0) > 1e-4 * np.abs(values[0])
     assert (differs | np.isnan(values[0])).all()
-
-
-def test_no_window_kept_is_nan():
-    assert np.isnan(statistics(*heads(), FULL, np.zeros(WINDOWS, np.float32))).all()
-
-
-def test_vmap_changes_nothing():
-    heads_q, heads_k = np.stack([heads(seed) for seed in range(3)], axis=1)
-    keep = np.float32([1, 0, 1, 1])
-    one_by_one = [statistics(*qk, CAUSAL, keep) for qk in zip(heads_q, heads_k, strict=True)]
-    at_once = jax.jit(jax.vmap(of_head, in_axes=(0, 0, None, None)))(heads_q, heads_k, CAUSAL, keep)
-    np.testing.assert_allclose(at_once, one_by_one, rtol=1e-5)
-    eager = attention_statistics(sums_of(heads_q[0], heads_k[0], CAUSAL), jnp.asarray(keep))
-    np.testing.assert_allclose(eager, one_by_one[0], rtol=1e-5)
-
-
-@pytest.mark.slow
-def test_jit_changes_nothing():
-    q, k = heads()
-    keep = np.float32([1, 0, 1, 1])
-    eager = of_head(*map(jnp.asarray, (q, k, CAUSAL, keep)))
-    np.testing.assert_allclose(eager, statistics(q, k, CAUSAL, keep), rtol=1e-5)

@@ -92,10 +92,3 @@ def test_near_pairs_that_are_not_joined_cost_some_times_their_distances():
 
     assert np.unique(find(cloud).original_P).size == 2048
     assert seconds(copies) < 30 * seconds(distances)
-
-
-def test_vmap_changes_nothing():
-    clouds = np.stack([shuffled(ALIKE[name]) for name in ("crowds", "none", "equal, or nearly")])
-    together = jax.jit(jax.vmap(copies))(clouds)
-    for number, cloud in enumerate(clouds):
-        jax.tree.map(lambda all, one: np.testing.assert_array_equal(all[number], one), together, find(cloud))  # noqa: B023

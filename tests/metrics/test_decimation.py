@@ -1,14 +1,13 @@
 """`scale.decimation`: the dimension of every f-th point."""
 
 import jax
-import jax.numpy as jnp
 import numpy as np
 import pytest
 
 from anisoscope.metrics import scale
 from anisoscope.metrics.dimension import twonn
 from tests import reference_scale as reference
-from tests.metrics.clouds import FEW, POINTS, WIDTH, ZOO, filled, find, gaussian, rotation, stacked, with_copies
+from tests.metrics.clouds import FEW, POINTS, TOO_FEW, WIDTH, ZOO, find, gaussian, rotation
 
 FEWER = (31, 5)
 
@@ -53,23 +52,6 @@ def test_decimation_ends_where_subsets_have_fewer_than_three_points():
     assert np.isfinite(decimated(one_subset_of_copies)).tolist() == [True, False, False]
 
 
-@pytest.mark.slow
-def test_jit_vmap_and_map_leave_decimation_as_it_is():
-    clouds = [jnp.asarray(with_copies(gaussian(*FEWER, seed))) for seed in range(3)]  # decimated to 7
-    searches = [find(cloud, FEW) for cloud in clouds]
-    one_by_one = [decimated(cloud) for cloud in clouds]
-    together = stacked(clouds), stacked(searches)
-    np.testing.assert_allclose(jax.jit(jax.vmap(scale.decimation))(*together), one_by_one, rtol=1e-5)
-    mapped = jax.jit(lambda *pairs: jax.lax.map(lambda pair: scale.decimation(*pair), pairs))(*together)
-    np.testing.assert_allclose(mapped, one_by_one, rtol=1e-5)
-    np.testing.assert_allclose(scale.decimation(clouds[0], searches[0]), one_by_one[0], rtol=1e-5)
-
-
-@pytest.mark.parametrize("distinct", [1, 2])
-def test_fewer_than_three_distinct_points_are_nan(distinct):
-    assert np.isnan(decimated(filled(gaussian(distinct, 3)[np.arange(POINTS) % distinct]))).all()
-
-
-@pytest.mark.parametrize("points", [1, pytest.param(2, marks=pytest.mark.slow)])
-def test_fewer_than_three_points_are_nan(points):
-    assert np.isnan(decimated(gaussian(points, 5))).all()
+@pytest.mark.parametrize("cloud", TOO_FEW)
+def test_fewer_than_three_distinct_points_are_nan(cloud):
+    assert np.isnan(decimated(cloud)).all()

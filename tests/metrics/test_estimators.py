@@ -3,7 +3,7 @@ import numpy as np
 import pytest
 
 from anisoscope.metrics import estimators
-from tests import reference_estimators as reference
+from tests import reference_scale as reference
 from tests.metrics.clouds import CLOUDS, POINTS, filled, find, gaussian, rotation
 
 correlation, tree = jax.jit(estimators.correlation_dimension), jax.jit(estimators.tree_dimension)

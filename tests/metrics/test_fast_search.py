@@ -7,19 +7,8 @@ import pytest
 
 from anisoscope.metrics import candidates, fast_search, neighbours
 from anisoscope.metrics.neighbours import nearest_neighbours
-from tests.metrics.clouds import (
-    FEW,
-    MANY,
-    POINTS,
-    WIDTH,
-    assert_neighbours,
-    crowded,
-    filled,
-    find,
-    gaussian,
-    rotation,
-    with_copies,
-)
+from tests.metrics import clouds
+from tests.metrics.clouds import FEW, MANY, POINTS, WIDTH, assert_neighbours, crowded, filled, find, gaussian, rotation
 
 
 def test_neighbours_do_not_depend_on_how_many_are_asked_for():
@@ -60,7 +49,7 @@ def test_neighbours_are_the_same_in_smaller_chunks(monkeypatch, points, count):
     monkeypatch.setattr(candidates, "SIDE", 16)
     monkeypatch.setattr(neighbours, "AT_ONCE", 16)
     monkeypatch.setattr(fast_search, "GATHERED", 1000)
-    cloud = with_copies(gaussian(points, 5))
+    cloud = clouds.with_copies(gaussian(points, 5))
     assert_neighbours(jax.jit(lambda cloud_PD: nearest_neighbours(cloud_PD, count))(cloud), cloud, rtol=1e-5)
 
 
@@ -72,20 +61,13 @@ def on_a_torus(turns, steps):
 
 
 @pytest.mark.parametrize("count", [4, MANY])
-def test_equally_far_points_in_two_chunks_are_different_neighbours(count):
-    cloud = filled(on_a_torus(24, 24))
+@pytest.mark.parametrize("steps", [24, pytest.param(40, marks=pytest.mark.slow)])
+def test_equally_far_points_in_two_chunks_or_more_are_different_neighbours(steps, count):
+    cloud = on_a_torus(steps, steps)
+    cloud = filled(cloud) if steps == 24 else cloud
     nearest = find(cloud, count)
     assert_neighbours(nearest, cloud, rtol=1e-5)
-    np.testing.assert_allclose(nearest.distance_PC[:, :4], 2 * np.sin(np.pi / 24), rtol=1e-5)
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("count", [4, MANY])
-def test_equally_far_points_in_many_chunks_are_different_neighbours(count):
-    cloud = on_a_torus(40, 40)
-    nearest = find(cloud, count)
-    assert_neighbours(nearest, cloud, rtol=1e-5)
-    np.testing.assert_allclose(nearest.distance_PC[:, :4], 2 * np.sin(np.pi / 40), rtol=1e-5)
+    np.testing.assert_allclose(nearest.distance_PC[:, :4], 2 * np.sin(np.pi / steps), rtol=1e-5)
 
 
 def test_equally_far_points_at_one_place_of_two_chunks_are_two_neighbours():
@@ -96,41 +78,6 @@ def test_equally_far_points_at_one_place_of_two_chunks_are_two_neighbours():
     nearest = find(filled(cloud), FEW)
     assert sorted(nearest.index_PC[0].tolist()) == [7, 7 + candidates.CHUNK]
     np.testing.assert_allclose(nearest.distance_PC[0], 1.1, rtol=1e-5)
-
-
-def crowds_and_none():
-    """All of the crowds, and nearly nothing of the other cloud, is compared with all."""
-    plain = with_copies(gaussian(65, 9))
-    return jnp.stack([plain, crowded(gaussian(2, 9), len(plain), apart=1e-4)[: len(plain)]])
-
-
-def mapped(of):
-    return lambda clouds: jax.lax.map(of, clouds)
-
-
-@pytest.mark.parametrize(
-    ("many", "count"),
-    [
-        (jax.vmap, FEW),
-        *(pytest.param(*of, marks=pytest.mark.slow) for of in ((jax.vmap, MANY), (mapped, FEW), (mapped, MANY))),
-    ],
-)
-def test_vmap_and_map_change_nothing(many, count):
-    clouds = crowds_and_none()
-    at_once = jax.jit(many(lambda cloud_PD: nearest_neighbours(cloud_PD, count)))(clouds)
-    one_by_one = [find(cloud, count) for cloud in clouds]
-    jax.tree.map(lambda all, *ones: np.testing.assert_allclose(all, ones, rtol=1e-6), at_once, *one_by_one)
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("count", [FEW, MANY])
-def test_jit_changes_nothing(count):
-    for cloud in crowds_and_none():
-        jax.tree.map(
-            lambda plain, jitted: np.testing.assert_allclose(plain, jitted, rtol=1e-6),
-            nearest_neighbours(cloud, count),
-            find(cloud, count),
-        )
 
 
 @pytest.mark.parametrize("count", [FEW, 128])

@@ -5,7 +5,7 @@ import pytest
 from anisoscope.metrics import imbalance
 from anisoscope.metrics.comparison import nearest
 from anisoscope.metrics.neighbours import nearest_neighbours
-from tests import reference_imbalance as reference
+from tests import reference_comparison as reference
 from tests.metrics.clouds import CLOUDS, POINTS, gaussian, rotation, with_copies
 
 GENERATOR = np.random.default_rng(0)

@@ -3,7 +3,7 @@ import numpy as np
 import pytest
 
 from anisoscope.metrics import linearity as metric
-from tests import reference_linearity as reference
+from tests import reference_comparison as reference
 from tests.metrics.clouds import EVERY, POINTS, gaussian, rotation
 
 GENERATOR = np.random.default_rng(0)

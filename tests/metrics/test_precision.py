@@ -4,23 +4,18 @@ import jax
 import jax.numpy as jnp
 import pytest
 
+from anisoscope.metrics import similarity
 from anisoscope.metrics.attention import attention_statistics, attention_sums
 from anisoscope.metrics.comparison import layers_cka, linear_cka, ready
 from anisoscope.metrics.frequency import mean_by_bin, of_types
 from anisoscope.metrics.neighbours import nearest_neighbours
 from anisoscope.metrics.outliers import activation_kurtosis, coordinate_share
-from anisoscope.metrics.similarity import (
-    cross_cosine,
-    log_partition_isotropy,
-    mean_cosine,
-    mean_cosine_parts,
-    mean_vector,
-)
 from anisoscope.metrics.spectrum import spectrum
 from tests.metrics.clouds import FEW, MANY
 
 TALL, WIDE = jnp.ones((12, 4)), jnp.ones((4, 12))
 TYPES = jnp.arange(12) % 3
+OF_ONE = (similarity.mean_cosine, similarity.mean_cosine_parts, similarity.mean_vector)
 WITH_PRODUCTS = {
     "neighbours by pairs of blocks": lambda: nearest_neighbours(TALL, FEW),
     "neighbours by rows": lambda: nearest_neighbours(TALL, MANY),
@@ -30,8 +25,8 @@ WITH_PRODUCTS = {
     "outliers": lambda: (coordinate_share(TALL), activation_kurtosis(TALL)),
     "frequency": lambda: (of_types(TALL, TYPES, TALL[:, 0], 2, 4), mean_by_bin(TALL[:, 0], TYPES, 3)),
     "cka": lambda: (linear_cka(TALL, TALL, 3), layers_cka(ready(jnp.stack([TALL, TALL])))),
-    "cosines": lambda: (mean_cosine(TALL), mean_cosine_parts(TALL), cross_cosine(TALL, TALL), mean_vector(TALL)),
-    "partition": lambda: log_partition_isotropy(TALL, 3),
+    "cosines": lambda: (similarity.cross_cosine(TALL, TALL), *(read(TALL) for read in OF_ONE)),
+    "partition": lambda: similarity.log_partition_isotropy(TALL, 3),
     "attention": lambda: attention_statistics(attention_sums(TALL[None], TALL[None], jnp.ones((12, 12), bool))),
 }
 

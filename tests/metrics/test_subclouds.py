@@ -11,18 +11,8 @@ from anisoscope.metrics.dimension import twonn
 from anisoscope.metrics.neighbours import nearest_neighbours
 from anisoscope.metrics.subclouds import SPARE, neighbours_among, neighbours_in_subsamples, neighbours_in_subsets
 from tests import reference
-from tests.metrics.clouds import (
-    FEW,
-    MANY,
-    POINTS,
-    assert_neighbours,
-    assert_same,
-    crowded,
-    curve,
-    find,
-    gaussian,
-    with_copies,
-)
+from tests.metrics import clouds
+from tests.metrics.clouds import FEW, MANY, POINTS, assert_neighbours, assert_same, crowded, find, gaussian, with_copies
 
 
 @jax.jit
@@ -31,6 +21,10 @@ def among(cloud, left):
 
 
 in_subsets = jax.jit(neighbours_in_subsets, static_argnums=2)
+KINDS = {
+    **{"gaussian": gaussian(), "copies": with_copies(gaussian()), "curve": clouds.curve()},
+    "near copies": crowded(gaussian(1 + POINTS // 5), 5, apart=1e-4)[:POINTS],
+}
 
 
 @pytest.mark.parametrize("count", [FEW, pytest.param(MANY, marks=pytest.mark.slow)])
@@ -54,14 +48,11 @@ def test_a_cloud_and_its_subsamples_have_the_neighbours_that_each_has_alone(coun
 )
 def test_subsamples_of_any_size_of_a_cloud_of_few_different_points(points, subsamples, monkeypatch):
     """As the embeddings of characters are. Their copies crowd nobody out, so that none is compared with all."""
-    monkeypatch.setattr(
-        fast_search,
-        "compared_with_all",
-        lambda cloud_PD, among_P, unsure_P, distance_PC, index_PC: (
-            jnp.where(unsure_P[:, None], jnp.nan, distance_PC),
-            index_PC,
-        ),
-    )
+
+    def lost(cloud_PD, among_P, unsure_P, distance_PC, index_PC):
+        return jnp.where(unsure_P[:, None], jnp.nan, distance_PC), index_PC
+
+    monkeypatch.setattr(fast_search, "compared_with_all", lost)
     cloud = gaussian(40, 5)[np.random.default_rng(0).integers(40, size=points)]
     whole, parts = jax.jit(neighbours_in_subsamples, static_argnums=(1, 2))(cloud, FEW, subsamples)
     assert_neighbours(whole, cloud, rtol=1e-5)
@@ -69,19 +60,16 @@ def test_subsamples_of_any_size_of_a_cloud_of_few_different_points(points, subsa
         assert_neighbours(jax.tree.map(lambda leaf: leaf[number], parts), subsample, rtol=1e-5)  # noqa: B023
 
 
-@pytest.mark.parametrize("name", ["gaussian", "copies", "near copies", "curve"])
+@pytest.mark.parametrize("name", KINDS)
 def test_neighbours_among_those_left_are_as_if_the_others_had_never_been_there(name):
     """Also where nearly all nearest ones are gone, of which nothing is said in the few that were searched."""
-    clouds = {"gaussian": gaussian(), "copies": with_copies(gaussian()), "curve": curve()}
-    cloud = (clouds | {"near copies": crowded(gaussian(1 + POINTS // 5), 5, apart=1e-4)[:POINTS]})[name]
+    cloud = KINDS[name]
     for share in (0.01, 0.9):
         left = np.random.default_rng(0).random(POINTS) >= share
         neighbours = among(cloud, left)
         inside = np.flatnonzero(left)
         distances = np.asarray(neighbours.distance_PC)[inside]
-        rounding = (
-            ROUNDING * np.linalg.norm(cloud, axis=1).max()
-        )  # a first of copies stands for them, also if it is gone
+        rounding = ROUNDING * np.linalg.norm(cloud, axis=1).max()  # a first of copies stands for them, gone or not
         np.testing.assert_allclose(distances, reference.distinct_distances(cloud[inside], 2), rtol=1e-4, atol=rounding)
         index, first = np.asarray(neighbours.index_PC), np.asarray(neighbours.first_P)
         assert first[index[inside]].all()
@@ -93,15 +81,13 @@ def test_neighbours_among_those_left_are_as_if_the_others_had_never_been_there(n
 @pytest.mark.parametrize("name", ["gaussian", "copies", "near copies"])
 def test_neighbours_in_subsets_are_those_of_each_subset_alone(name, factor):
     """Also where few or none of those searched are of the subset, as here of 16."""
-    clouds = {"gaussian": gaussian(), "copies": with_copies(gaussian())}
-    cloud = (clouds | {"near copies": crowded(gaussian(1 + POINTS // 5), 5, apart=1e-4)[:POINTS]})[name]
+    cloud = KINDS[name]
     neighbours = in_subsets(cloud, find(cloud, MANY), factor)
     kept = POINTS // factor * factor
     for number in range(factor):
         part = cloud[number:kept:factor]
-        distances, index, first = (
-            np.asarray(x)[number] for x in (neighbours.distance_PC, neighbours.index_PC, neighbours.first_P)
-        )
+        of = (neighbours.distance_PC, neighbours.index_PC, neighbours.first_P)
+        distances, index, first = (np.asarray(x)[number] for x in of)
         np.testing.assert_allclose(distances, reference.distinct_distances(part, 2), rtol=1e-4)
         there = np.isfinite(distances)
         assert (index[there] % factor == number).all()

@@ -124,9 +124,8 @@ def test_shares_agree_with_float64_whoever_is_left_out_and_however_they_are_turn
     assert np.isnan(energy(q, np.zeros_like(points)))
     assert np.isnan(variance_share(q, np.ones_like(points)))
     keep = (np.arange(POINTS) < 3).astype(np.float32)
-    alike = np.where(
-        keep[:, None] > 0, points[:1] + np.float32(1e-7) * points, points
-    )  # three that rounding tells apart
+    close = points[:1] + np.float32(1e-7) * points  # told apart by rounding
+    alike = np.where(keep[:, None] > 0, close, points)
     assert np.isnan(variance_share(q, alike, keep))
 
 
