@@ -13,18 +13,7 @@ import pytest
 from anisoscope.measurement.tables import files
 from anisoscope.training import log
 from tests import cluster
-from tests.program import (
-    DECODER,
-    MATCHED_PAIR,
-    ROOT,
-    STEPS,
-    TINY,
-    environment,
-    here,
-    main,
-    start,
-    wait_for,
-)
+from tests.program import DECODER, MATCHED_PAIR, ROOT, STEPS, TINY, environment, here, main, start, wait_for
 
 
 def test_help_names_every_flag():
