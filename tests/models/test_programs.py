@@ -15,6 +15,8 @@ from anisoscope.models.masks import visible_keys
 from anisoscope.models.norms import make_norm
 from tests.models.cases import CONFIGS, SMALL, VOCAB, loss_of, made
 
+SLOW = pytest.mark.slow
+
 
 def assert_trees_close(left, right, atol):
     jax.tree.map(lambda a, b: np.testing.assert_allclose(a, b, atol=atol), left, right)
@@ -22,10 +24,7 @@ def assert_trees_close(left, right, atol):
 
 @pytest.mark.parametrize(
     "name",
-    [
-        "bidirectional_sigmoid",
-        *(pytest.param(name, marks=pytest.mark.slow) for name in ("window_softmax_one", "prefix_softmax")),
-    ],
+    ["bidirectional_sigmoid", *(pytest.param(name, marks=SLOW) for name in ("window_softmax_one", "prefix_softmax"))],
 )
 def test_variants_start_from_the_same_parameters_and_an_intervention_only_adds_some(name):
     """Whatever the mask, the attention variant and what is done to queries and keys."""
@@ -63,12 +62,8 @@ def test_initial_values_are_those_of_gpt2():
     params = initial(ModelConfig(layers=4, width=128, heads=4, context=64), 0)
     blocks = params["blocks"]
     inner, into_residual = 0.02, 0.02 / np.sqrt(8)
-    for name, stddev in {
-        "qkv": inner,
-        "mlp_up": inner,
-        "attention_out": into_residual,
-        "mlp_down": into_residual,
-    }.items():
+    stddevs = {"qkv": inner, "mlp_up": inner, "attention_out": into_residual, "mlp_down": into_residual}
+    for name, stddev in stddevs.items():
         assert not blocks[name]["bias"].any()
         assert all(abs(np.std(kernel) / stddev - 1) < 0.03 for kernel in np.asarray(blocks[name]["kernel"]))
         assert not np.array_equal(blocks[name]["kernel"][0], blocks[name]["kernel"][1])
@@ -124,11 +119,8 @@ def test_bfloat16_computes_near_float32(name):
     case = made(name)
     rough_model = transformer.build(CONFIGS[name], VOCAB, "bfloat16")
     rough, activations = jax.jit(rough_model.apply)(case.params, case.tokens_BT)
-    assert (rough.dtype, activations.resid_LBTD.dtype, activations.q_NBTHK.dtype) == (
-        jnp.float32,
-        jnp.float32,
-        jnp.bfloat16,
-    )
+    assert rough.dtype == activations.resid_LBTD.dtype == jnp.float32
+    assert activations.q_NBTHK.dtype == jnp.bfloat16
     error = np.linalg.norm(rough - case.logits_BTV) / np.linalg.norm(case.logits_BTV)
     assert 1e-4 < error < 3e-2  # eight bits of mantissa, and really used
     gradients = jax.eval_shape(jax.grad(loss_of(rough_model, case.tokens_BT)), case.params)
@@ -192,14 +184,3 @@ def test_layer_norm_far_from_the_origin():
     exact_BTD -= exact_BTD.mean(-1, keepdims=True)
     exact_BTD /= np.sqrt((exact_BTD**2).mean(-1, keepdims=True) + 1e-5)
     np.testing.assert_allclose(out_BTD, exact_BTD, atol=1e-3)
-
-
-def test_many_models_at_once():
-    """vmap over parameters equals a loop; of gradients see tests/training/test_seeds.py."""
-    case = made("gpt2")
-    several = [jax.tree.map(lambda leaf, factor=factor: factor * leaf, case.params) for factor in (1.0, 0.5)]
-    stacked = jax.tree.map(lambda *leaves: np.stack(leaves), *several)
-    apply = jax.jit(case.model.apply)
-    looped = [apply(params, case.tokens_BT) for params in several]
-    found = jax.jit(jax.vmap(case.model.apply, in_axes=(0, None)))(stacked, case.tokens_BT)
-    assert_trees_close(found, jax.tree.map(lambda *leaves: np.stack(leaves), *looped), atol=1e-5)
