@@ -5,19 +5,19 @@ import json
 import pathlib
 
 import numpy as np
-import pandas as pd
 import xarray as xr
 
 from anisoscope.config.curved import FLAT, CurvedConfig
-from anisoscope.measurement.intervals import LEVEL, summarise, within
 from anisoscope.measurement.tables import files
+from anisoscope.measurement.tables.seeds import summarize_seeds, tidy
 from anisoscope.tangents.curved import theory
 from anisoscope.tangents.curved.program import AXES, energies
 from anisoscope.tangents.curved.quantities import BIASED, LAW, QUANTITIES, SLOPE, VERSION
 from anisoscope.tangents.curved.theory import SLOPES, TARGETS, WEIGHTINGS
 from anisoscope.utils import folder
 
-STATISTICS = ("mean", "low", "high", "predicted")
+# Columns of results.csv before the numbers.
+COLUMNS = ("manifold", "curvature", "target", "spread", "weighting", "bias")
 
 
 def run(config: CurvedConfig, root: pathlib.Path, name: str) -> None:
@@ -31,7 +31,7 @@ def run(config: CurvedConfig, root: pathlib.Path, name: str) -> None:
         files.write(of_seeds(config, energies(config)), path)
     whole = summary(config, files.read_table(path))
     files.write(whole, root / "results.nc")
-    files.write_csv(tidy(whole), root / "results.csv")
+    files.write_csv(tidy(whole, QUANTITIES, COLUMNS), root / "results.csv")
     print(f"{name}: {config.seeds} seeds: {root / 'results.nc'}, {root / 'results.csv'}")
     for line in format_lines(whole):
         print(f"{name}: {line}")
@@ -73,44 +73,26 @@ def _slopes(values: xr.DataArray) -> xr.DataArray:
 
 
 def summary(config: CurvedConfig, seeds: xr.Dataset) -> xr.Dataset:
-    """Of every quantity the mean over seeds, the ends of its interval, and the closed form."""
-    variables, words = {}, f"Student's t interval of {LEVEL * 100:.0f} % over {seeds.sizes['seed']} seeds"
-    for name, quantity in QUANTITIES.items():
-        values = seeds[name].transpose("seed", "manifold", "curvature", ...)
-        alike = values.isel(seed=0, drop=True)
-        mean, _, low, high = within(summarise(values.values[:, None], ""), *quantity.range)
-        about = {key: getattr(quantity, key) for key in ("long_name", "units", "formula", "source", "version")}
-        stacked = np.stack([mean, low, high, _predicted(config, name, alike)])
-        variables[name] = ("statistic", *alike.dims), stacked, about | {"interval": words}
-    coordinates = {name: value for name, value in seeds.coords.items() if name != "seed"}
-    whole = xr.Dataset(variables, coords=coordinates | {"statistic": list(STATISTICS)})
-    return whole.assign_attrs(seeds.attrs, description=words_of(config), seeds=seeds.sizes["seed"])
+    """Summarize every quantity over seeds, beside its closed form (tangents/curved/theory.py)."""
+    predicted = {name: _predicted(config, name, seeds[name].isel(seed=0, drop=True)) for name in QUANTITIES}
+    return summarize_seeds(QUANTITIES, seeds, predicted).assign_attrs(description=words_of(config))
 
 
-def _predicted(config: CurvedConfig, name: str, alike: xr.DataArray) -> np.ndarray:
-    """The closed form of every cell (tangents/curved/theory.py)."""
+def _predicted(config: CurvedConfig, name: str, example: xr.DataArray) -> xr.DataArray:
+    """Evaluate the closed form at every cell of `example`."""
+    closed = xr.full_like(example, SLOPES.get(name.removeprefix("slope_"), np.nan), dtype=np.float64)
     if name in SLOPE:
-        return np.full(alike.shape, SLOPES[name.removeprefix("slope_")])
-    closed = np.empty(alike.shape)
-    for at in np.ndindex(alike.shape):
-        place = {dim: alike[dim].values.tolist()[i] for dim, i in zip(alike.dims, at, strict=True)}
-        where = config, place["manifold"], place["curvature"]
+        return closed
+    for index in np.ndindex(example.shape):
+        cell = example[index].coords
+        place = config, cell["manifold"].item(), cell["curvature"].item()
         if name in BIASED:
-            closed[at] = theory.over_bias(*where, place["weighting"], place["bias"])[name.removeprefix("biased_")]
+            point = cell["weighting"].item(), cell["bias"].item()
+            closed[index] = theory.over_bias(*place, *point)[name.removeprefix("biased_")]
         else:
-            closed[at] = theory.over_spread(*where, place["target"], place["spread"])[name]
+            point = cell["target"].item(), cell["spread"].item()
+            closed[index] = theory.over_spread(*place, *point)[name]
     return closed
-
-
-def tidy(whole: xr.Dataset) -> pd.DataFrame:
-    """One row per number: manifold, curvature, target, spread, weighting, bias, metric, mean, low, high, predicted."""
-    parts = []
-    for name in QUANTITIES:
-        columns = {statistic: whole[name].sel(statistic=statistic, drop=True) for statistic in STATISTICS}
-        frame = xr.Dataset(columns).to_dataframe().reset_index()
-        parts.append(frame.assign(metric=name, seeds=whole.attrs["seeds"]))
-    order = ["manifold", "curvature", "target", "spread", "weighting", "bias", "metric", *STATISTICS, "seeds"]
-    return pd.concat(parts, ignore_index=True).reindex(columns=order)
 
 
 def format_lines(whole: xr.Dataset) -> list[str]:

@@ -7,18 +7,17 @@ import json
 import pathlib
 
 import numpy as np
-import pandas as pd
 import xarray as xr
 
 from anisoscope.config.untrained import UntrainedConfig
-from anisoscope.measurement.intervals import LEVEL, summarise, within
 from anisoscope.measurement.quantity import COSINE, HERE, INHERENT, NOT_NEGATIVE, RECONSTRUCTED, SHARE, Quantity
 from anisoscope.measurement.sources.untrained import theory
 from anisoscope.measurement.tables import files
+from anisoscope.measurement.tables.seeds import attributes, summarize_seeds, tidy
 from anisoscope.utils.errors import RunError
 
 KIND, NORM = ("norm_order", "mask", "embedding", "target"), "relative_norm"
-STATISTICS = ("mean", "low", "high", "predicted")
+COLUMNS = (*KIND, NORM, "bias_norm", "block")  # of results.csv, before the numbers
 
 _quantity = functools.partial(Quantity, range=NOT_NEGATIVE, dims=("block",))
 
@@ -82,7 +81,8 @@ def join(config: UntrainedConfig, paths: list[pathlib.Path], root: pathlib.Path)
     whole = summary(config, seeds)
     files.write(seeds, root / "seeds.nc")
     files.write(whole, root / "results.nc")
-    files.write_csv(tidy(whole), root / "results.csv")
+    frame = tidy(whole, QUANTITIES, COLUMNS).astype({"block": "Int64"})
+    files.write_csv(frame, root / "results.csv")
 
 
 def _each_once(paths: list[pathlib.Path]) -> list[xr.Dataset]:
@@ -142,7 +142,7 @@ def fixed_points(whole: xr.Dataset) -> xr.Dataset:
 def described(config: UntrainedConfig, dataset: xr.Dataset) -> xr.Dataset:
     """Its variables say what they are, and the whole what it was made from."""
     for name in (name for name in QUANTITIES if name in dataset):
-        dataset[name].attrs = _about(QUANTITIES[name])
+        dataset[name].attrs = attributes(QUANTITIES[name])
     dataset["bias_norm"].attrs = {
         "long_name": "norm of the bias",
         "units": "activation",
@@ -157,25 +157,10 @@ def described(config: UntrainedConfig, dataset: xr.Dataset) -> xr.Dataset:
     return dataset.assign_attrs(description=words_of(config))
 
 
-def _about(quantity: Quantity) -> dict[str, str | int]:
-    symbol = {"symbol": quantity.symbol} if quantity.symbol else {}
-    return {name: getattr(quantity, name) for name in ("long_name", "units", "formula", "source", "version")} | symbol
-
-
 def summary(config: UntrainedConfig, seeds: xr.Dataset) -> xr.Dataset:
-    """Of every quantity the mean over seeds, the ends of its interval and, where there is one, the closed form."""
-    variables, words = {}, f"Student's t interval of {LEVEL * 100:.0f} % over {seeds.sizes['seed']} seeds"
-    predicted = predictions(config, seeds)
-    for name in QUANTITIES:
-        values = seeds[name].transpose("seed", ...)
-        mean, _, low, high = within(summarise(values.values[:, None], ""), *QUANTITIES[name].range)
-        alike = values.isel(seed=0, drop=True)
-        closed = predicted.get(name, xr.full_like(alike, np.nan)).transpose(*alike.dims)
-        about = values.attrs | {"interval": words} | closed.attrs
-        variables[name] = ("statistic", *alike.dims), np.stack([mean, low, high, closed]), about
-    coordinates = {name: value for name, value in seeds.coords.items() if name != "seed"}
-    whole = xr.Dataset(variables, coords=coordinates | {"statistic": list(STATISTICS)})
-    return whole.assign(bias_norm=seeds.bias_norm).assign_attrs(seeds.attrs, seeds=seeds.sizes["seed"])
+    """Summarize every quantity over seeds, beside its closed form where it has one."""
+    whole = summarize_seeds(QUANTITIES, seeds, predictions(config, seeds))
+    return whole.assign(bias_norm=seeds.bias_norm)
 
 
 def predictions(config: UntrainedConfig, seeds: xr.Dataset) -> dict[str, xr.DataArray]:
@@ -196,19 +181,6 @@ def predictions(config: UntrainedConfig, seeds: xr.Dataset) -> dict[str, xr.Data
         name: value.where(seeds.block == 1) if QUANTITIES[name].dims else value for name, value in predicted.items()
     }
     return {name: value.drop_attrs().assign_attrs(about) for name, value in first.items()}
-
-
-def tidy(whole: xr.Dataset) -> pd.DataFrame:
-    """One row per number: kind, norm of the bias, block, metric, mean, low, high, predicted, seeds, units."""
-    parts = []
-    for name in QUANTITIES:
-        columns = {statistic: whole[name].sel(statistic=statistic, drop=True) for statistic in STATISTICS}
-        if "relative_norm" in whole[name].dims:
-            columns["bias_norm"] = whole.bias_norm
-        frame = xr.Dataset(columns).to_dataframe().reset_index()
-        parts.append(frame.assign(metric=name, units=whole[name].attrs["units"], seeds=whole.attrs["seeds"]))
-    order = [*KIND, "relative_norm", "bias_norm", "block", "metric", *STATISTICS, "seeds", "units"]
-    return pd.concat(parts, ignore_index=True)[order].astype({"block": "Int64"})
 
 
 def words_of(config: UntrainedConfig) -> str:

@@ -12,9 +12,10 @@ from scipy import stats
 from anisoscope.config.untrained import CHOICES, UntrainedConfig
 from anisoscope.measurement.sources.untrained import tables as untrained_results
 from anisoscope.measurement.sources.untrained.blocks import kinds
-from anisoscope.measurement.sources.untrained.tables import KIND, MEASURED, QUANTITIES, STATISTICS, fixed_points
+from anisoscope.measurement.sources.untrained.tables import KIND, MEASURED, QUANTITIES, fixed_points
 from anisoscope.measurement.sources.untrained.theory import reference_norm
 from anisoscope.measurement.tables import files
+from anisoscope.measurement.tables.seeds import STATISTICS
 
 NORMS = (0.0, 0.1, 1.0, 10.0, 100.0)
 CONFIG = UntrainedConfig(width=16, heads=2, blocks=2, vocabulary=50, context=8, norms=NORMS, seeds=3, seed=5, **CHOICES)
