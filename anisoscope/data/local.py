@@ -1,6 +1,7 @@
 """A local text: plain, .zip, .gz, .bz2 or .xz, told apart by content; or a folder of such texts."""
 
 import bz2
+import codecs
 import gzip
 import lzma
 import os
@@ -46,7 +47,7 @@ def read_text(path: Path, most: int | None = None, longest: int | None = None) -
         with open(path, "rb") as file:
             before = os.fstat(file.fileno())
             most = min(longest, most or max(LEAST, TIMES * size))
-            text = _unpacked(file, path, size, most)
+            text = _unpacked(file, path, size, most).removeprefix(codecs.BOM_UTF8)
             after = os.fstat(file.fileno())
         if (after.st_size, after.st_mtime_ns) != (before.st_size, before.st_mtime_ns):
             raise UserError(f"data.path {path} changed while it was read: start again when it is complete")

@@ -1,4 +1,5 @@
 import bz2
+import codecs
 import gzip
 import io
 import lzma
@@ -58,8 +59,9 @@ def path(tmp_path):
 @pytest.mark.parametrize("name", ["text", "text.bin"])
 @pytest.mark.parametrize("kind", PACK)
 def test_compression_is_told_by_content(tmp_path, refused, kind, name):
-    (tmp_path / name).write_bytes(PACK[kind](TEXT))
-    assert local.read_text(tmp_path / name) == TEXT
+    for mark in (b"", codecs.BOM_UTF8):
+        (tmp_path / name).write_bytes(PACK[kind](mark + TEXT))
+        assert local.read_text(tmp_path / name) == TEXT
     (tmp_path / name).write_bytes(PACK[kind](b""))
     with refused(str(tmp_path / name), "is empty", "--config.data.path="):
         local.read_text(tmp_path / name)

@@ -63,7 +63,7 @@ class Options(NamedTuple):
 def of_vectors(x: Any, beside: Beside, options: Options) -> xr.Dataset:
     """`measurement.api.measure`."""
     if isinstance(x, str | os.PathLike):
-        x, beside = of_file(x, beside)
+        x, beside = of_file(x, beside, options.pieces)
     clusters, positions, targets = (
         aligned(getattr(beside, name), x, name) for name in ("clusters", "positions", "targets")
     )
@@ -81,12 +81,12 @@ def of_vectors(x: Any, beside: Beside, options: Options) -> xr.Dataset:
     return labelled(values, settings, about | doubtful, options.names, single)
 
 
-def of_file(path: Any, beside: Beside) -> tuple[Any, Beside]:
+def of_file(path: Any, beside: Beside, pieces: int) -> tuple[Any, Beside]:
     """Vectors of a file, with its own clusters and positions where no others are given."""
     from anisoscope.measurement.sources import vector_files  # which reads files by libraries that the core has not
 
     try:
-        arrays = vector_files.load(pathlib.Path(path), (), "", "")
+        arrays = vector_files.load(pathlib.Path(path), (), "", "", pieces)
     except UserError as error:
         said = str(error).replace("vectors.path ", "", 1).replace("--config.vectors.path=", "the path")
         raise ValueError(said) from error

@@ -10,6 +10,7 @@ import xarray as xr
 LOST = 1e-4  # of the spread, that rounding to float32 may lose
 EXACT = 2**53  # beyond it float64 has no odd numbers
 OF_WIDTH = ("feature", "features", "width", "hidden", "hidden_size", "embedding", "embedding_dim", "d_model", "neuron")
+OF_LAYERS = ("layer", "layers", "block", "blocks", "depth")
 HINTS = {
     "V": "; NumPy keeps no bfloat16: save float32, or a .safetensors file",
     "c": "; pass their real part",
@@ -32,8 +33,9 @@ def as_arrays(vectors: Any) -> Any:
         raise ValueError(
             "vectors are traced; call measure outside of jax.jit, or pass the function to measure_function"
         )
-    if isinstance(vectors, xr.DataArray) and vectors.ndim > 1 and vectors.dims[-2] in OF_WIDTH:
-        raise ValueError(f"vectors have the dimensions {', '.join(vectors.dims)}; transpose them: the width comes last")
+    if isinstance(vectors, xr.DataArray) and vectors.ndim > 1 and vectors.dims[-2] in (*OF_WIDTH, *OF_LAYERS):
+        names = ", ".join(vectors.dims)
+        raise ValueError(f"vectors have the dimensions {names}; transpose them: layers first, width last")
     if hasattr(vectors, "toarray"):  # SciPy's sparse ones
         return vectors.toarray()
     if hasattr(vectors, "detach"):

@@ -28,13 +28,18 @@ class Stored(NamedTuple):
     """An array that is not yet read."""
 
     shape: tuple[int, ...]
-    size: int  # in bytes
-    at_once: int  # bytes that reading any part of it takes
+    dtype: np.dtype | str  # str: a type that NumPy has not
+    at_once: bool  # reading any part of it takes all of it
     vectors: Callable[[], Any]
     labels: Callable[[], Any] | None = None
 
-    def as_labels(self) -> Any:
-        return (self.labels or self.vectors)()
+    @property
+    def size(self) -> int:
+        """Bytes."""
+        return math.prod(self.shape) * self.dtype.itemsize
+
+    def as_labels(self) -> np.ndarray:
+        return np.asarray((self.labels or self.vectors)())
 
 
 def netcdf(path: pathlib.Path) -> dict[str, Stored]:
@@ -50,7 +55,7 @@ def _of_netcdf(path: pathlib.Path, name: str, variable: xr.Variable) -> Stored:
         return of(variable)
 
     vectors, labels = (functools.partial(checked, of) for of in (_vectors, _labels))
-    return Stored(variable.shape, variable.nbytes, 0, vectors, labels)
+    return Stored(variable.shape, variable.dtype, False, vectors, labels)
 
 
 def _check_written(path: pathlib.Path, name: str) -> None:
@@ -68,8 +73,9 @@ def _check_written(path: pathlib.Path, name: str) -> None:
         raise ValueError(f"only {there} of {wanted} chunks of {name} are written, others would be read as a fill value")
 
 
-def _vectors(variable: xr.Variable) -> xr.Variable:
-    return xr.conventions.decode_cf_variable("vectors", variable, decode_times=False)
+def _vectors(variable: xr.Variable) -> xr.DataArray:
+    """With names of dimensions, which tell where the width is."""
+    return xr.DataArray(xr.conventions.decode_cf_variable("vectors", variable, decode_times=False))
 
 
 def _labels(variable: xr.Variable) -> np.ndarray:
@@ -112,10 +118,11 @@ def _described(folder: pathlib.Path) -> dict[str, Any]:
 
 
 def _array(folder: pathlib.Path) -> Stored:
-    shape = tuple(_described(folder)["shape"])
+    about = _described(folder)
     variable = functools.cache(functools.partial(_variable, folder))
     vectors, labels = (lambda of=of: of(variable()) for of in (_vectors, _labels))
-    return Stored(shape, 8 * math.prod(shape), 0, vectors, labels)
+    dtype = np.dtype(about.get("dtype") or about.get("data_type", float))
+    return Stored(tuple(about["shape"]), dtype, False, vectors, labels)
 
 
 def _variable(folder: pathlib.Path) -> xr.Variable:
@@ -134,7 +141,8 @@ def _variable(folder: pathlib.Path) -> xr.Variable:
             attrs["_FillValue"] = about["fill_value"]
     chunks = Chunks(store)
     fills = {name: _fill(attrs[name], chunks.dtype) for name in FILLS if name in attrs}
-    dims = [f"dim_{place}" for place in range(store.ndim)]
+    dims = about.get("dimension_names") or attrs.pop(DIMENSIONS, None) or [None] * store.ndim
+    dims = [name or f"dim_{place}" for place, name in enumerate(dims)]
     return xr.Variable(dims, indexing.LazilyIndexedArray(chunks), attrs | fills)
 
 

@@ -11,6 +11,7 @@ import zipfile
 from collections.abc import Callable
 from typing import IO, Any, NamedTuple
 
+import jax.numpy as jnp
 import numpy as np
 
 from anisoscope.measurement.sources.stored import Stored, netcdf, zarr
@@ -19,14 +20,17 @@ from anisoscope.utils.errors import UserError
 from anisoscope.utils.files import check_regular
 
 VECTORS = "vectors"
-LABELS = {"clusters": ("clusters", "groups"), "positions": ("positions",)}  # arrays of these names need not be named
+LABELS = {"clusters": ("clusters", "groups"), "positions": ("positions",)}  # found by these names
+LONGEST_LABEL = 4096  # bytes of a word
+TYPES = {"F64": "f8", "F32": "f4", "F16": "f2", "BF16": jnp.bfloat16, "BOOL": "?"}  # safetensors
+TYPES |= {f"{kind}{8 * size}": f"{kind.lower()}{size}" for kind in "IU" for size in (1, 2, 4, 8)}
 
 
 def npy(path: pathlib.Path) -> dict[str, Stored]:
     array = np.load(path, mmap_mode="r", allow_pickle=False)
     if behind := path.stat().st_size - array.offset - array.nbytes:
         raise ValueError(f"{behind:,} bytes stand behind its array, as where two are saved in one file; save an .npz")
-    return {VECTORS: Stored(array.shape, array.nbytes, 0, lambda: array)}
+    return {VECTORS: Stored(array.shape, array.dtype, False, lambda: array)}
 
 
 def npz(path: pathlib.Path) -> dict[str, Stored]:
@@ -40,8 +44,8 @@ def npz(path: pathlib.Path) -> dict[str, Stored]:
     for name in archive.namelist():
         with archive.open(name) as file:
             shape, dtype = _header(file)
-        size = math.prod(shape) * dtype.itemsize
-        arrays[name.removesuffix(".npy")] = Stored(shape, size, size, functools.partial(whole, name))
+        part = Stored(shape, dtype, True, functools.partial(whole, name))
+        arrays[name.removesuffix(".npy")] = part
     return arrays
 
 
@@ -62,9 +66,10 @@ def safetensors(path: pathlib.Path) -> dict[str, Stored]:
     arrays = {}
     for name in file.keys():  # noqa: SIM118, it is no dictionary
         part = file.get_slice(name)
-        bits = re.search(r"\d+", part.get_dtype())
-        size = math.prod(part.get_shape()) * (int(bits[0]) if bits else 8) // 8
-        arrays[name] = Stored(tuple(part.get_shape()), size, size, functools.partial(file.get_tensor, name))
+        kind = part.get_dtype()
+        dtype = np.dtype(TYPES[kind]) if kind in TYPES else kind
+        whole = functools.partial(file.get_tensor, name)
+        arrays[name] = Stored(tuple(part.get_shape()), dtype, True, whole)
     return arrays
 
 
@@ -84,7 +89,7 @@ class Found(NamedTuple):
     position_P: np.ndarray | None
 
 
-def load(path: pathlib.Path, layers: tuple[str, ...], clusters: str, positions: str) -> Found:
+def load(path: pathlib.Path, layers: tuple[str, ...], clusters: str, positions: str, pieces: int = 1) -> Found:
     """The arrays of these names, or those called vectors, clusters and positions where they are empty.
 
     The vectors may also be the only array there is. UserError, one line, where that cannot be had.
@@ -92,7 +97,7 @@ def load(path: pathlib.Path, layers: tuple[str, ...], clusters: str, positions: 
     if path.suffix.lower() not in READERS:
         raise UserError(f"vectors.path {path} is none of {', '.join(READERS)}: write the vectors in one of these")
     try:
-        return _loaded(path, layers, clusters, positions)
+        return _loaded(path, layers, clusters, positions, pieces)
     except UserError:
         raise
     except FileNotFoundError as error:
@@ -108,7 +113,7 @@ def load(path: pathlib.Path, layers: tuple[str, ...], clusters: str, positions: 
         raise UserError(f"vectors.path {path} is damaged ({_first_line(error)}): write it again") from error
 
 
-def _loaded(path: pathlib.Path, layers: tuple[str, ...], clusters: str, positions: str) -> Found:
+def _loaded(path: pathlib.Path, layers: tuple[str, ...], clusters: str, positions: str, pieces: int) -> Found:
     for file in path.rglob("*") if path.is_dir() else [path]:
         if not file.is_dir():
             try:
@@ -130,16 +135,41 @@ def _loaded(path: pathlib.Path, layers: tuple[str, ...], clusters: str, position
     for name in (*labels.values(), *names):
         if name and name not in arrays:
             raise UserError(f"vectors.path {path} has no array {name!r}; it holds {_listed(arrays)}")
-    takes = sum(arrays[name].at_once for name in names) + sum(arrays[name].size for name in labels.values() if name)
-    there = memory.of_machine()
-    if there is not None and takes > there:
+    _check_types(path, {name: arrays[name] for name in names}, words=False)
+    told = {what: arrays[name] for what, name in labels.items() if name}
+    _check_types(path, told, words=True)
+    points = arrays[names[0]].shape[-2:-1]
+    for what, one in told.items():
+        if one.shape[:1] != points:
+            raise UserError(
+                f"vectors.path {path}: {what} have shape {one.shape}; one for each point is needed, {points}"
+            )
+    takes, available = sum(one.size for one in told.values()), memory.of_machine()
+    pieces = pieces if pieces in range(1, 2**31) else 1  # others are refused where points are cut
+    for name in names:  # of what is read layer by layer, a piece at a time, the largest is enough
+        one = arrays[name]
+        piece = math.prod(one.shape[-2:]) * max(4, one.dtype.itemsize) // pieces
+        takes = takes + one.size if one.at_once else max(takes, piece)
+    if available is not None and takes > available:
         raise UserError(
-            f"vectors.path {path} takes {memory.format_bytes(takes)} to read, and {memory.format_bytes(there)} are "
-            "available: save it as .npy, or as .zarr in small chunks, which are read layer by layer"
+            f"vectors.path {path} takes {memory.format_bytes(takes)} to read, and "
+            f"{memory.format_bytes(available)} are available: save it as .npy, or as .zarr in small "
+            "chunks, which are read layer by layer, and take pieces=2 or more"
         )
     vectors = [arrays[name].vectors() for name in names]
-    label_Ps = (np.asarray(arrays[name].as_labels()) if name else None for name in labels.values())
-    return Found(vectors if layers else vectors[0], *label_Ps)
+    label_Ps = {what: one.as_labels() for what, one in told.items()}
+    return Found(vectors if layers else vectors[0], *map(label_Ps.get, LABELS))
+
+
+def _check_types(path: pathlib.Path, arrays: dict[str, Stored], words: bool) -> None:
+    """Raise UserError, before they are read, where arrays are not numbers, or short words."""
+    for name, one in arrays.items():
+        if isinstance(one.dtype, str):
+            advice = "save it as float32 or bfloat16"
+            raise UserError(f"vectors.path {path}: {name} has type {one.dtype}, not read; {advice}")
+        if one.dtype.kind in "SU" and (not words or one.dtype.itemsize > LONGEST_LABEL):
+            what = f"words of {one.dtype.itemsize:,} bytes each"
+            raise UserError(f"vectors.path {path}: {name} holds {what}; write numbers in their place")
 
 
 def _listed(arrays: dict[str, Stored]) -> str:

@@ -14,6 +14,7 @@ from anisoscope.config.measure import MeasureConfig
 from anisoscope.config.vectors import VectorsConfig
 from anisoscope.measurement.families.comparison import OF_OTHERS
 from anisoscope.measurement.sources import arrays, validate, vector_files
+from anisoscope.measurement.sources.convert import as_arrays
 from anisoscope.measurement.sources.degenerate import DEGENERATE
 from anisoscope.measurement.sources.pieces import Piece, of_layers, pieces_of
 from anisoscope.measurement.tables import files, join, measurements, raw
@@ -33,9 +34,10 @@ def opened(config: VectorsConfig) -> Opened:
     """The file's vectors and what is resampled of them; UserError, one line, where that cannot be."""
     path = pathlib.Path(config.vectors.path)
     names = config.vectors
-    vectors, cluster_P, position_P = vector_files.load(path, names.layers, names.clusters, names.positions)
+    chosen = names.layers, names.clusters, names.positions, names.pieces
+    vectors, cluster_P, position_P = vector_files.load(path, *chosen)
     try:
-        layers = validate.layers_of(vectors)
+        layers = validate.layers_of(as_arrays(vectors))
         points, settings = np.shape(layers[0])[0], config.measure
         pieces = pieces_of(points, cluster_P, position_P, names.pieces, settings.folds, settings.seed)
     except ValueError as error:
@@ -88,11 +90,13 @@ def _made_by(config: VectorsConfig) -> dict[str, Any]:
             digest.update(str(file.relative_to(path)).encode())
             with open(file, "rb") as content:
                 digest.update(hashlib.file_digest(content, "sha256").digest())
-    chosen = {
-        "layers": config.vectors.layers,
-        "clusters": config.vectors.clusters,
-        "positions": config.vectors.positions,
+    names = config.vectors
+    return {
+        "sha256": digest.hexdigest(),
+        "folds": config.measure.folds,
+        "seed": config.measure.seed,
+        "layers": names.layers,
+        "clusters": names.clusters,
+        "positions": names.positions,
+        "pieces": names.pieces,
     }
-    if config.vectors.pieces > 1:  # tables of earlier versions say nothing of pieces
-        chosen["pieces"] = config.vectors.pieces
-    return {"sha256": digest.hexdigest(), "folds": config.measure.folds, "seed": config.measure.seed} | chosen

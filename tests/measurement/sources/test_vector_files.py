@@ -1,8 +1,11 @@
 """What is read of a file of vectors: chunks, packed numbers, labels to the last bit, and nothing that is not there."""
 
+import io
 import json
 import os
+import struct
 import tracemalloc
+import zipfile
 
 import h5netcdf
 import jax.numpy as jnp
@@ -161,7 +164,7 @@ def test_a_pipe_is_refused_before_it_is_opened(name, tmp_path):
 
 
 def test_what_memory_does_not_hold_is_refused_before_it_is_read(tmp_path, monkeypatch):
-    """Of an archive that is small on the disk, and of chunks; a .npy file is read as it is needed."""
+    """Of an archive that is small on the disk, and of chunks; a .npy file is read in pieces."""
     large = np.zeros((2000, 500), np.float32)
     np.savez_compressed(tmp_path / "a.npz", vectors=large)
     save_file({"vectors": large}, tmp_path / "a.safetensors")
@@ -169,7 +172,7 @@ def test_what_memory_does_not_hold_is_refused_before_it_is_read(tmp_path, monkey
     np.save(tmp_path / "a.npy", large)
     assert (tmp_path / "a.npz").stat().st_size < 50_000
     monkeypatch.setattr(memory, "of_machine", lambda: 3_999_999)
-    names = ("a.npz", "a.safetensors", "a.zarr")
+    names = ("a.npz", "a.safetensors", "a.zarr", "a.npy")
     for name in names:
         refuse(tmp_path / "run", "takes 4.0 MB", CONFIG, f"--config.vectors.path={tmp_path / name}")
     tracemalloc.start()  # without what the command itself takes, as for its cache of programs
@@ -178,7 +181,46 @@ def test_what_memory_does_not_hold_is_refused_before_it_is_read(tmp_path, monkey
             vector_files.load(tmp_path / name, (), "", "")
     assert tracemalloc.get_traced_memory()[1] < 2_000_000
     tracemalloc.stop()
-    assert isinstance(vector_files.load(tmp_path / "a.npy", (), "", "").vectors, np.memmap)
+    assert isinstance(vector_files.load(tmp_path / "a.npy", (), "", "", 2).vectors, np.memmap)
+
+
+def test_words_and_unknown_types_are_refused_by_their_headers(tmp_path):
+    """As of an archive of a few bytes whose header says gigabytes."""
+    cases = {"vectors": ("<U100000000", (400, 8)), "clusters": ("<U100000000", (400,)),
+             "positions": ("<i8", (2**40,))}  # fmt: skip
+    for name, (kind, shape) in cases.items():
+        header = io.BytesIO()
+        about = {"descr": kind, "fortran_order": False, "shape": shape}
+        np.lib.format.write_array_header_2_0(header, about)
+        np.savez(tmp_path / "a.npz", **{"vectors": np.zeros((400, 8))} if name != "vectors" else {})
+        with zipfile.ZipFile(tmp_path / "a.npz", "a") as archive:
+            archive.writestr(f"{name}.npy", header.getvalue() + bytes(64))
+        words = "have shape" if name == "positions" else f"{name} holds words of 400,000,000 bytes"
+        with pytest.raises(UserError, match=words):
+            vector_files.load(tmp_path / "a.npz", (), "", "")
+    about = {"vectors": {"dtype": "F8_E4M3", "shape": [400, 8], "data_offsets": [0, 3200]}}
+    header = json.dumps(about).encode()
+    (tmp_path / "a.safetensors").write_bytes(struct.pack("<Q", len(header)) + header + bytes(3200))
+    with pytest.raises(UserError, match="vectors has type F8_E4M3, not read; save it as float32"):
+        vector_files.load(tmp_path / "a.safetensors", (), "", "")
+
+
+@pytest.mark.parametrize("dims", [("hidden", "token"), ("width", "point"), ("token", "layer", "hidden")])
+@pytest.mark.parametrize("name", ["a.nc", "two.zarr", "three.zarr"])
+def test_dimensions_in_another_order_are_refused(name, dims, tmp_path):
+    array = VECTORS[0] if len(dims) == 2 else VECTORS
+    if name == "a.nc":
+        xr.Dataset({"vectors": (dims, array)}).to_netcdf(tmp_path / name)
+    else:
+        driver = "zarr" if name == "two.zarr" else "zarr3"
+        named = {"dimension_names": dims} if driver == "zarr3" else {}
+        stored(tmp_path / name / "vectors", driver, named, array)
+        if not named:
+            about = json.dumps({"_ARRAY_DIMENSIONS": dims})
+            (tmp_path / name / "vectors" / ".zattrs").write_text(about)
+    with pytest.raises(ValueError, match=f"have the dimensions {', '.join(dims)}; transpose them"):
+        measure(tmp_path / name)
+    refuse(tmp_path / "run", "transpose them", CONFIG, f"--config.vectors.path={tmp_path / name}")
 
 
 def test_a_group_may_hold_what_is_not_asked_for(tmp_path):

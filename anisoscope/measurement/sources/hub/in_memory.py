@@ -34,7 +34,7 @@ from anisoscope.measurement.sources.hub.reading.windows import frame, make_windo
 from anisoscope.measurement.sources.hub.residuals import COMPARED, Residuals
 from anisoscope.measurement.sources.hub.revision import guarded, of_clouds, recorded, stream
 from anisoscope.measurement.sources.hub.revisions import attributes
-from anisoscope.measurement.sources.hub.texts import Text, parts_of, text_of
+from anisoscope.measurement.sources.hub.texts import Text, parts_of
 from anisoscope.measurement.tables import join
 from anisoscope.utils.errors import UserError
 from anisoscope.utils.settings import choose, once, replace
@@ -75,10 +75,12 @@ def of_model(
         with load.settled():
             loaded, tokenizer = opened(model, tokenizer, config, hook_points is not None)
             modules = None if hook_points is None else hooked.modules_of(loaded.model, hook_points)
+            text, parts = parts_of(texts)
+            if options.special_tokens:
+                refuse_framed(tokenizer, parts)
             with reading(loaded):
                 if options.padding or pools:
-                    return of_texts(loaded, tokenizer, texts, config, modules, options)
-                text = text_of(texts)
+                    return of_texts(loaded, tokenizer, text, parts, config, modules, options)
                 if modules is not None:
                     return of_modules(loaded, tokenizer, text, config, modules)
                 if "all" in (families, *families):
@@ -100,7 +102,8 @@ def of_model(
 def there(loaded: Loaded, families: tuple[str, ...]) -> tuple[str, ...]:
     """Those of all that this model has."""
     without = () if watched(loaded.adapter) else OF_HEADS
-    if logits.lacking(loaded.adapter, type(loaded.model).__name__):
+    shown = getattr(loaded.model.config, "is_causal", True) is False
+    if shown or logits.lacking(loaded.adapter, type(loaded.model).__name__):
         without = (*without, logits.FAMILY)
     return tuple(family for family in families if family not in without)
 
@@ -118,6 +121,17 @@ def pools_of(options: Options) -> tuple[str, ...]:
     if "cls" in pools and not options.special_tokens:
         raise UserError("pool=cls is the special token that begins a text: pass special_tokens=True")
     return pools
+
+
+def refuse_framed(tokenizer: Any, parts: list[str]) -> None:
+    """Raise UserError where a text spells the special token that the tokenizer puts before it."""
+    first = tokenizer.convert_ids_to_tokens(frame(tokenizer)[0][:1])
+    for number, part in enumerate(parts):
+        if first and part.lstrip().startswith(first[0]):
+            raise UserError(
+                f"texts: number {number} begins with {first[0]}, which special_tokens=True puts there once more; "
+                "leave special_tokens out, or take it off the texts"
+            )
 
 
 def config_of(
@@ -195,11 +209,16 @@ def of_modules(loaded: Loaded, tokenizer: Any, text: Text, config: PretrainedCon
 
 
 def of_texts(
-    loaded: Loaded, tokenizer: Any, texts: Any, config: PretrainedConfig, modules: dict | None, options: Options
+    loaded: Loaded,
+    tokenizer: Any,
+    text: Text,
+    parts: list[str],
+    config: PretrainedConfig,
+    modules: dict | None,
+    options: Options,
 ) -> xr.Dataset:
     """Separate texts in padded batches; of modules, or of the residual stream."""
     measure, pools, side = config.measure, pools_of(options), options.padding or "right"
-    text, parts = parts_of(texts)
     given = parts, tokenizer, config.window, config.special_tokens
     tokens = separate.tokens_of(*given, bool(pools), measure)
     if modules is not None and any(x.ndim == 2 for x in named.read(loaded, modules, tokens.ids[0][None])):

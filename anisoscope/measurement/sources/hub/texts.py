@@ -1,8 +1,10 @@
 """Texts as somebody gives them: a file, a list, or a column of a Dataset."""
 
+import codecs
 import hashlib
 import os
 import pathlib
+import re
 from collections.abc import Iterable, Mapping
 from typing import Any, NamedTuple
 
@@ -10,6 +12,7 @@ from anisoscope.utils.errors import UserError
 
 SHOWN = 40  # characters of what is no path
 BREAK = "\n\n"  # between texts that are joined
+LINE_ENDS = re.compile(r"\r\n|\r|\n")  # str.splitlines would also split at form feeds and U+2028
 
 
 class Text(NamedTuple):
@@ -23,16 +26,11 @@ class Text(NamedTuple):
         return hashlib.sha256(self.content.encode()).hexdigest()
 
 
-def text_of(texts: Any) -> Text:
-    """All of a file, or of texts one after another; UserError where there is none."""
-    return parts_of(texts)[0]
-
-
 def parts_of(texts: Any) -> tuple[Text, list[str]]:
-    """Each by itself, of a file its lines; and what tables record of all."""
+    """Return all texts as one, as tables record it, and each by itself: of a file its lines."""
     if isinstance(texts, str | os.PathLike):
         text = _of_file(texts)
-        return text, [line for line in text.content.splitlines() if line.strip()]
+        return text, [line for line in LINE_ENDS.split(text.content) if line.strip()]
     parts = _parts(texts)
     return Text(f"{len(parts)} texts", BREAK.join(parts)), parts
 
@@ -43,7 +41,7 @@ def _of_file(texts: Any) -> Text:
         raise UserError(f"texts: there is no file {said}; pass a list of texts, or the path of a file")
     path = pathlib.Path(texts)
     try:
-        return Text(path.name, path.read_bytes().decode())
+        return Text(path.name, path.read_bytes().removeprefix(codecs.BOM_UTF8).decode())
     except UnicodeDecodeError as error:
         raise UserError(f"texts: {path} is no UTF-8 ({error.reason} at {error.start}); pass a list") from error
 
@@ -62,4 +60,11 @@ def _parts(texts: Any) -> list[str]:
     for number, part in enumerate(parts):
         if not isinstance(part, str):
             raise UserError(f"texts: number {number} is a {type(part).__name__}, no string")
+        try:
+            part.encode()
+        except UnicodeEncodeError as error:
+            raise UserError(
+                f"texts: number {number} holds half of a surrogate pair at character {error.start}, "
+                "which is no character; leave it out"
+            ) from error
     return parts

@@ -9,7 +9,7 @@ import transformers
 from anisoscope.config.pretrained import WeightsConfig
 from anisoscope.measurement.sources.hub import load
 from anisoscope.measurement.sources.hub.adapters import UNKNOWN, Adapter
-from anisoscope.measurement.sources.hub.reading import guards
+from anisoscope.measurement.sources.hub.reading import guards, logits
 from anisoscope.utils.errors import UserError
 from tests.measurement.sources.hub import tiny
 from tests.measurement.sources.hub.rows import __main__ as rows
@@ -79,6 +79,14 @@ def test_a_model_that_knows_the_text_passes_and_says_its_bits(training):
     assert found["bits_per_byte"] == pytest.approx(own, rel=1e-4)  # a letter is a byte
     assert found["bits_per_byte"] < 0.8 * found["bits_bound"]
     assert found["bits_bound"] == pytest.approx(4.4, abs=0.4)  # 26 letters, and blanks for a tenth
+
+
+def test_a_decoder_that_sees_its_answer_has_no_loss():
+    full = tiny.loaded("llama", is_causal=False)
+    assert guards.bits_per_byte(full, windows(), 8, None)["bits_per_byte"] == guards.SHOWN
+    assert not guards.sees_later(tiny.loaded("llama"), TOKENS[0])
+    with pytest.raises(UserError, match="sees the tokens that it is to predict"):
+        logits.same_logits(full, logits.readout_of(full), TOKENS[0])
 
 
 def test_a_wrong_tokenizer_is_refused(training):

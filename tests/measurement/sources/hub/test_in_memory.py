@@ -15,7 +15,7 @@ import anisoscope
 from anisoscope.config.pretrained import WeightsConfig
 from anisoscope.measurement.sources import hub
 from anisoscope.measurement.sources.hub import in_memory, load, texts, weights
-from anisoscope.measurement.sources.hub.reading import guards
+from anisoscope.measurement.sources.hub.reading import guards, named
 from anisoscope.measurement.tables import files
 from anisoscope.utils.errors import UserError
 from tests.measurement.sources.hub import tiny
@@ -137,6 +137,14 @@ def test_without_torch_the_line_says_what_to_install(monkeypatch):
         anisoscope.measure_model("gpt2", ["a"])
 
 
+def test_a_tokenizer_may_be_any_function():
+    ids = [3, 4, 5]
+    for given in (ids, np.array(ids), torch.tensor([ids]), {"input_ids": [ids]}):
+        assert named.Bare(lambda text, given=given: given)("a") == {"input_ids": ids}
+    assert named.Bare(tiny.tokenizer().backend_tokenizer.encode)("ab")["input_ids"] == [4, 5]
+    assert named.Bare(lambda text: [])("a") == {"input_ids": []}
+
+
 def test_an_encoder_in_half_precision_with_special_tokens(valid):
     """With settings that give tuples, and every hidden state."""
     model = tiny.model("bert", return_dict=False, output_hidden_states=True).to(torch.bfloat16)
@@ -149,10 +157,11 @@ def test_an_encoder_in_half_precision_with_special_tokens(valid):
 
 
 def test_a_text_is_a_file_or_texts_or_a_column(tmp_path):
-    (tmp_path / "text.txt").write_bytes("é\r\n\n\nb".encode())
-    assert texts.text_of(tmp_path / "text.txt") == ("text.txt", "é\r\n\n\nb")
-    assert texts.text_of(str(tmp_path / "text.txt")).content == "é\r\n\n\nb"
-    assert texts.text_of(iter(["a", "b"])) == ("2 texts", "a\n\nb")
+    content = "é \u2028 \x0c \x85\r\n\n\nb"
+    (tmp_path / "text.txt").write_bytes(b"\xef\xbb\xbf" + content.encode())
+    for path in (tmp_path / "text.txt", str(tmp_path / "text.txt")):
+        assert texts.parts_of(path) == (("text.txt", content), ["é \u2028 \x0c \x85", "b"])
+    assert texts.parts_of(iter(["a", "b"])) == (("2 texts", "a\n\nb"), ["a", "b"])
 
     class Rows:  # as datasets.Dataset
         column_names = ("id", "text")
@@ -163,16 +172,16 @@ def test_a_text_is_a_file_or_texts_or_a_column(tmp_path):
         def __getitem__(self, name):
             return [row[name] for row in self]
 
-    assert texts.text_of(Rows()).content == "a\n\nb"
+    assert texts.parts_of(Rows())[1] == ["a", "b"]
     with pytest.raises(UserError, match="there is no column text, but train; pass a list of texts, or one split"):
-        texts.text_of({"train": Rows()})
+        texts.parts_of({"train": Rows()})
     Rows.column_names = ("id", "body")
     with pytest.raises(UserError, match=r'no column text, but id, body; pass one, as texts\["id"\]'):
-        texts.text_of(Rows())
+        texts.parts_of(Rows())
     (tmp_path / "text.txt").write_bytes(b"caf\xe9 ")
     with pytest.raises(UserError, match=r"text\.txt is no UTF-8 \(invalid continuation byte at 3\)"):
-        texts.text_of(tmp_path / "text.txt")
-    assert texts.text_of(["a"]).sha256 == "ca978112ca1bbdcafac231b39a23dc4da786eff8147c4e72b9807785afee48bb"
+        texts.parts_of(tmp_path / "text.txt")
+    assert texts.parts_of(["a"])[0].sha256 == "ca978112ca1bbdcafac231b39a23dc4da786eff8147c4e72b9807785afee48bb"
 
 
 @pytest.mark.parametrize(
@@ -182,6 +191,12 @@ def test_a_text_is_a_file_or_texts_or_a_column(tmp_path):
         ({"texts": "a" * 5000}, "there is no file 'aaaa"),
         ({"texts": ["a", 7]}, "number 1 is a int, no string"),
         ({"texts": 7}, "texts is a int; pass a list of texts"),
+        ({"texts": ["a", "b\ud83d"]}, "number 1 holds half of a surrogate pair at character 1"),
+        ({"tokenizer": lambda text: "a b"}, "tokenizer gives <U3 of shape .* token ids, or a dict with input_ids"),
+        (
+            {"texts": ["a", "<s>a</s>"], "tokenizer": tiny.tokenizer(framed=True), "special_tokens": True},
+            "number 1 begins with <s>, which special_tokens=True puts there once more",
+        ),
         ({"texts": ["too short"]}, "the text has 0 tokens, 0 windows of 16; points=64 x batches=1"),
         ({"tokenizer": None}, "GPT2LMHeadModel. comes without its tokenizer: pass tokenizer="),
         ({"model": torch.nn.Linear(2, 2)}, "model is a Linear; a name, a path, or a PreTrainedModel"),

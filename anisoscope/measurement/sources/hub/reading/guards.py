@@ -30,6 +30,7 @@ from anisoscope.utils.errors import UserError
 CLOSE = {"float64": 1e-3, "float32": 1e-3, "bfloat16": 0.1, "float16": 0.02}  # relative to the largest number compared
 SAME = 1e-3  # of hidden states, relative to the largest number: float16 may round in another order
 NEXT, MASKED_TOKENS = "next token", "masked tokens"
+SHOWN = "not checked: the model sees the token that it is to predict"
 MASKED = 0.15  # share of the tokens that a masked model has to name
 
 
@@ -170,6 +171,8 @@ def bits_per_byte(loaded: Loaded, windows: Windows, batch_size: int, most: float
     tasks = {NEXT: _next, MASKED_TOKENS: _masked if windows.mask_token is not None else None}
     if (task := tasks.get(predicts(type(loaded.model).__name__))) is None:
         return {"bits_per_byte": "not checked: the file has no head that predicts tokens", "bits_bound": bound}
+    if task is _next and sees_later(loaded, windows.probe.tokens_GWT[0, 0]):
+        return {"bits_per_byte": SHOWN, "bits_of": SHOWN, "bits_bound": bound}
     bits = task(loaded, windows, batch_size) * windows.tokens_per_byte
     about = {"bits_per_byte": bits, "bits_bound": bound, "bits_of": task.__doc__}
     if not bits < bound:
@@ -184,6 +187,14 @@ def bits_per_byte(loaded: Loaded, windows: Windows, batch_size: int, most: float
 def bound_of(windows: Windows) -> float:
     """Bits per byte that a model needs at most which knows its text."""
     return order_0(windows.counts_V) * windows.tokens_per_byte
+
+
+def sees_later(loaded: Loaded, tokens_T: np.ndarray) -> bool:
+    """Return whether logits of the first half of a window change with the tokens of its second half."""
+    half = len(tokens_T) // 2
+    later_T = np.concatenate([tokens_T[:half], np.roll(tokens_T, 1)[half:][::-1]])
+    both = (forward(loaded, x_T[None], loaded.model).logits[:, :half] for x_T in (tokens_T, later_T))
+    return _difference(*both) > CLOSE[loaded.about["computed_in"]] / 10
 
 
 def _next(loaded: Loaded, windows: Windows, batch_size: int) -> float:

@@ -6,7 +6,7 @@ Letters: Z inputs of W windows.
 import contextlib
 import inspect
 import itertools
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from typing import Any
 
 import numpy as np
@@ -29,7 +29,16 @@ class Bare:
         self.function = function
 
     def __call__(self, text: str, **_: Any) -> dict[str, list[int]]:
-        return {"input_ids": [int(one) for one in self.function(text)]}
+        ids = self.function(text)
+        ids = ids["input_ids"] if isinstance(ids, Mapping) else getattr(ids, "ids", ids)
+        ids_T = np.asarray(ids)
+        ids_T = ids_T[0] if ids_T.ndim == 2 and len(ids_T) == 1 else ids_T
+        if ids_T.ndim != 1 or (ids_T.size and ids_T.dtype.kind not in "iu"):
+            raise UserError(
+                f"tokenizer gives {ids_T.dtype} of shape {ids_T.shape} for a text; "
+                "token ids, or a dict with input_ids, are needed"
+            )
+        return {"input_ids": ids_T.tolist()}
 
     def __getattr__(self, name: str) -> None:
         if not name.endswith("_token_id"):
