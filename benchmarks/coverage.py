@@ -16,7 +16,6 @@ from concurrent.futures import ThreadPoolExecutor
 import jax
 import jax.numpy as jnp
 import numpy as np
-import xarray as xr
 from tqdm import tqdm
 
 from anisoscope.config.data import CACHE
@@ -27,10 +26,9 @@ from anisoscope.measurement.families import entries as families
 from anisoscope.measurement.families.attention import Heads
 from anisoscope.measurement.families.entries import coordinates, quantities
 from anisoscope.measurement.families.leading import WITHOUT
-from anisoscope.measurement.intervals import LEVEL, Summary, summarise
+from anisoscope.measurement.intervals import LEVEL, summarise
 from anisoscope.measurement.panel import MEASURED, Sample, panel
 from anisoscope.measurement.resamples import Places, Types
-from anisoscope.measurement.tables import plateau
 from anisoscope.metrics import spectrum as spectral
 from anisoscope.metrics.readout import made
 from anisoscope.metrics.spectrum import Spectrum
@@ -120,12 +118,11 @@ def measure(cloud_GPD: jax.Array, key: jax.Array, metrics: tuple[str, ...]) -> d
         target_P = jax.random.choice(jax.random.fold_in(key, 1), LETTERS.size, (len(cloud_PD),), p=LETTERS)
         sample = Sample(clouds_LPD[:layers], heads, places, types_of(len(cloud_PD)), read, target_P)
         found = panel({MEASURED: sample}, {"last": clouds_LPD[1:].repeat(layers, axis=0)}, SETTINGS, key)
-        values = {name: flat(name, value) for name, value in found[MEASURED].items()}
         null = {f"{name} null": value for name, value in apart(found["gaussian"]).items()}
         known = apart(found[MEASURED]) | null
         nulls = {name.replace("excess", "null") for name in metrics if name in EXCESS}
-        wanted = nulls | {name.removesuffix(" excess") for name in metrics} - {"plateau"}
-        return {name: known[name] for name in wanted} | ({"gride": values["gride"]} if "plateau" in metrics else {})
+        wanted = nulls | {name.removesuffix(" excess") for name in metrics}
+        return {name: known[name] for name in wanted}
 
     return jax.lax.map(of_batch, (cloud_GPD, jax.random.split(key, len(cloud_GPD))))
 
@@ -152,23 +149,13 @@ def apart(values: dict[str, jax.Array]) -> dict[str, jax.Array]:
     }
 
 
-def on_plateau(gride_GSR: np.ndarray) -> Summary:
-    """The product's verdict on one data set: NaN where there is no plateau."""
-    raw = xr.Dataset({"gride": (("batch", "neighbours", "sections"), gride_GSR)}).expand_dims(["positions", "layer"])
-    inside, _ = plateau.verdict(raw["gride"])
-    order = ("batch", "sections", "positions", "layer")
-    found = summarise(plateau.with_verdict(raw, inside)["plateau"].transpose(*order).values, "sections")
-    found = plateau.with_choice(found, raw["gride"].transpose(*order, "neighbours").values)
-    return Summary(*(field[0, 0] for field in found))
-
-
 def truths(member: Member) -> dict[str, float]:
     """Of the population: its spectrum as the product reads it, and its dimension. A similarity's is not known."""
     eigenvalues_D = jnp.asarray(member.eigenvalues, jnp.float32)
     width, unused = jnp.float32(eigenvalues_D.size), jnp.float32(0)
     population = Spectrum(eigenvalues_D, jnp.zeros_like(eigenvalues_D), unused, unused, width, unused)
     known = {name: float(read(population)) for name, read in SPECTRAL.items()}
-    of_dimension = (*DIMENSIONS, "twonn_bayes", "twonn_microscope", "plateau")
+    of_dimension = (*DIMENSIONS, "twonn_bayes", "twonn_microscope")
     return known | dict.fromkeys(of_dimension, member.dimension)
 
 
@@ -199,11 +186,6 @@ def run(name: str, member: Member, metrics: tuple[str, ...], points: int, draws:
 
     rows = []
     for metric in metrics:
-        if metric == "plateau":
-            verdicts = [on_plateau(values["gride"]) for values in found]
-            summary = Summary(*(np.array(field) for field in zip(*verdicts, strict=True)))
-            rows.append(row_of(metric, name, known[metric], summary, points))
-            continue
         null = all_draws(metric.replace("excess", "null")) if metric in EXCESS else None
         values = all_draws(metric.removesuffix(" excess"))
         rows.append(score(metric, name, known.get(metric, np.nan), values, points, null))

@@ -35,7 +35,7 @@ class Row:
 
 
 def row_of(metric: str, cloud: str, truth: float, summary: Summary, points: int) -> Row:
-    found_N = ~np.isnan(summary.mean)  # not every draw has a plateau
+    found_N = ~np.isnan(summary.mean)
     mean_N, low_N, high_N = (value_N[found_N] for value_N in (summary.mean, summary.low, summary.high))
     if not found_N.any():
         return Row(metric, cloud, points, truth, *[np.nan] * 4, 0.0)

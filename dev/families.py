@@ -1,4 +1,4 @@
-"""The further families on pretrained models and a pair of ours: results/families/layers.csv, loss.csv, two figures.
+"""The further families on pretrained models and a pair of ours: results/families/layers.csv, two figures.
 
     .venv/bin/python -m dev.families [NAME=RUN ...]
 
@@ -19,14 +19,12 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.ticker import NullLocator
 
-from anisoscope.analysis import loss_geometry
 from anisoscope.config.measure import FURTHER
 from anisoscope.measurement.families.entries import FAMILIES
 from anisoscope.measurement.tables import files
 from anisoscope.plot import style
 
 TABLE, FIGURES = pathlib.Path("docs/results/families/layers.csv"), pathlib.Path("docs/figures")
-LOSSES = TABLE.with_name("loss.csv")
 PARTS = ["mean", "low", "high"]
 NAMES = tuple(name for family in FURTHER for name in FAMILIES[family].quantities)
 ACROSS = {"next": 1, "before": -1}  # of layers by pairs: the other layer is the next one, or the one before
@@ -196,9 +194,6 @@ def main(given: list[str]) -> None:
         TABLE.parent.mkdir(parents=True, exist_ok=True)
         rounded = kept.assign(**{part: kept[part].map(lambda x: float(f"{x:.{DIGITS}g}")) for part in [*REST, "depth"]})
         files.write_csv(rounded, TABLE)
-        if (pathlib.Path(root) / "points").exists():
-            others = [pd.read_csv(LOSSES).query("model != @name")] if LOSSES.exists() else []
-            files.write_csv(pd.concat([*others, loss_geometry.of_run(root).assign(model=name).round(3)]), LOSSES)
     kept = pd.read_csv(TABLE)
     for name, models in FIGURES_OF.items():
         there = tuple(model for model in models if model in set(kept.model))

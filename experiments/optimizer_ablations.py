@@ -29,23 +29,21 @@ TRIED = {
 }
 RATES = {"adamw": 0.004, "muon": 0.02, "sgd": 0.03}  # the best of these (dev/LOG.md, 2026-11-23)
 # Loss-matched, in the decoder. What would still count as no change: as in mask_ablations.py, and a quarter of a
-# doubling of what is told in doublings. What an optimizer does to the rank of its updates is no question of a margin.
-MARGINS: dict[str, float | None] = {
+# doubling of what is told in doublings.
+MARGINS = {
     "last_anisotropy": 0.05,
     "last_dimension": 0.2,
     "last_drift": 0.5,
     "last_outliers": 0.25,
     "last_query_drift": 0.5,
     "last_key_drift": 0.5,
-    "last_update_rank": None,
 }
 
 
-def primary(pairs: dict[str, tuple[str, str]], margins: dict[str, float | None]) -> dict[str, dict[str, Any]]:
+def primary(pairs: dict[str, tuple[str, str]], margins: dict[str, float]) -> dict[str, dict[str, Any]]:
     return {
         f"{quantity.removeprefix('last_')}_{name}": {
-            **{"quantity": quantity, "before": before, "after": after, "at": "matched"},
-            **({} if margin is None else {"margin": margin}),
+            **{"quantity": quantity, "before": before, "after": after, "at": "matched", "margin": margin},
         }
         for quantity, margin in margins.items()
         for name, (before, after) in pairs.items()
@@ -59,7 +57,7 @@ PRIMARY = primary({name: ("adamw_decoder", f"{name}_decoder") for name in ("muon
 def get_config(size: str = "small") -> Config:
     sizes = {"small": Config(), "tiny": mask_ablations.TINY}
     sizes["rates"] = replace(sizes["tiny"], {"train.steps": 500})
-    config = replace(chosen(size, sizes), SHARED | {"measure.updates": True})
+    config = replace(chosen(size, sizes), SHARED)
     if size == "rates":
         return replace(config, {"variants": trials()})
     return replace(config, {"variants": variants(), "primary": PRIMARY})

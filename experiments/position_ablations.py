@@ -15,13 +15,13 @@ from anisoscope.utils.settings import replace
 COST = {"small": "20 times decoder_small.py", "tiny": "an hour on one CPU core, in parts: it resumes where it stopped"}
 
 POSITIONS = ("learned", "rotary")
-ASKED = {"middle_less_ends": 0.05} | {name: margin for name, margin in MARGINS.items() if name != "last_update_rank"}
+ASKED = {"middle_less_ends": 0.05} | MARGINS
 PRIMARY = primary({model: tuple(f"{kind}_{model}" for kind in POSITIONS) for model in MATCHED_PAIR}, ASKED)
 
 
 def get_config(size: str = "small") -> Config:
     sizes = {"small": Config(), "tiny": mask_ablations.TINY}
-    shared = SHARED | {"train.optimizer": "muon", "train.learning_rate": RATES["muon"], "measure.updates": True}
+    shared = SHARED | {"train.optimizer": "muon", "train.learning_rate": RATES["muon"]}
     variants = {
         f"{kind}_{model}_{seed}": MATCHED_PAIR[model] | {"model.positions": kind, "train.seed": seed}
         for seed in SEEDS

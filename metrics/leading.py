@@ -151,32 +151,6 @@ def _between(scaled_RP: Float[Array, "R P"], weight_RP: Float[Array, "R P"], lab
     return jnp.where(known_R, jnp.minimum(corrected_R, 1.0), jnp.nan)
 
 
-class Longest(NamedTuple):
-    """Points of a cloud, the longest first."""
-
-    index_C: Int[Array, " C"]
-    norm_C: Float[Array, " C"]
-    over_median_C: Float[Array, " C"]  # the norm over the median norm, of two medians the lower
-    share_C: Float[Array, " C"]  # of the scatter along the first principal direction
-
-
-def longest_points(cloud_PD: Float[AnyArray, "P D"], count: int) -> Longest:
-    """The `count` points of largest norm (of equal ones the first), and how much of the first direction each makes.
-
-    Shapes: P points of width D -> four arrays (C,), C = min(count, P). Units: of the norm those of x. share_C:
-    (s_i - E s)^2 / sum_j (s_j - E s)^2 of the scores s on the first principal direction, [0, 1]. All points equal: NaN
-    shares; all 0: NaN ratios too. A coordinate that is not finite: NaN shares. Source: after Sun et al. 2024, Massive
-    Activations in Large Language Models.
-    """
-    x_PD = centred(cloud_PD)
-    norm_P = jnp.linalg.norm(jnp.asarray(cloud_PD, jnp.float32), axis=1)
-    norm_C, index_C = jax.lax.top_k(norm_P, min(count, norm_P.size))
-    direction_D = top_direction(product(x_PD.T, x_PD))
-    square_P = jnp.square(product(x_PD, direction_D))
-    median = jnp.sort(norm_P)[(norm_P.size - 1) // 2]
-    return Longest(index_C, norm_C, norm_C / median, square_P[index_C] / square_P.sum())
-
-
 def top_direction(square_DD: Float[Array, "D D"]) -> Float[Array, " D"]:
     """The eigenvector of the largest eigenvalue, without the others: a third of the time of all of them, or less.
 

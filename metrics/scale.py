@@ -1,14 +1,12 @@
-"""Intrinsic dimension against scale: generalised ratios, decimation, local dimensions, and whether there is a plateau.
+"""Intrinsic dimension against scale: generalised ratios, decimation, local dimensions.
 
 A dimension without a scale means little: noise fills space below its size, curvature and the end of the cloud bend
 the count of neighbours above theirs. All estimators here read neighbours among the *distinct* points, each counted
 once, as in metrics/neighbours.py. What cannot be said of a cloud so small is NaN. Ties have the ratio 1, whose
 logarithm 0 enters the sums like any other: they push dimensions up, to inf where all are ties.
 
-Here Y are scales: ranks of neighbours, or factors of decimation; X are runs of them.
+Here Y are scales: ranks of neighbours, or factors of decimation.
 """
-
-from typing import NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -23,7 +21,6 @@ SCALES = (1, 2, 4, 8, 16, 32, 64)  # ranks n1 of `gride_curve`, each compared wi
 FACTORS = (1, 4, 16)  # shares 1/f of the points in `decimation`
 QUANTILES = (0.05, 0.25, 0.5, 0.75, 0.95)
 NEWTON_ROUNDS = 4  # three reach 1e-13 on the most uneven ratios tried: the start is within a third of the root
-SHORTEST = 3  # scales of a plateau: a factor 4 in the rank of the neighbour
 
 
 def gride(neighbours: Neighbours, first: int) -> Float[Array, ""]:
@@ -134,40 +131,6 @@ def decimation(cloud_PD: Float[AnyArray, "P D"], neighbours: Neighbours) -> Floa
         else:
             curve.append(jax.lax.map(twonn, neighbours_in_subsets(cloud_PD, neighbours, factor)).mean())
     return jnp.stack(curve)
-
-
-class Plateau(NamedTuple):
-    """NaN three times: no plateau."""
-
-    value: Float[Array, ""]  # geometric mean of the dimensions on it
-    first: Float[Array, ""]  # where in the curve it begins
-    last: Float[Array, ""]  # and ends, itself included
-
-
-def plateau(curve_Y: Float[Array, " Y"], tolerance: float = 1.1) -> Plateau:
-    """The longest run of 3 or more consecutive finite values whose largest is at most `tolerance` x the smallest.
-
-    Of equally long runs the flattest, by that ratio; of equally flat ones the first. On a curve over SCALES three
-    values span a factor 4 in the rank of the neighbour. The value is the geometric mean, as the tolerance is a ratio.
-    A plateau says that the estimate hardly moves, not that it is right: 4096 points of a Gaussian of 20 dimensions fall
-    slowly enough, from 17.6 to 13.4, for one of 3 or 4 scales at 16.
-    Shapes: S > 2 values, or ValueError, all > 0 where finite -> three scalars.
-    """
-    scales = curve_Y.size
-    if scales < SHORTEST:
-        raise ValueError(f"{scales} scales; a plateau has {SHORTEST} or more")
-    first_X, last_X = jnp.array(
-        [(first, last) for first in range(scales) for last in range(first + SHORTEST - 1, scales)]
-    ).T
-    scale_Y = jnp.arange(scales)
-    within_XY = (first_X[:, None] <= scale_Y[None]) & (scale_Y[None] <= last_X[:, None])
-    log_Y, finite_Y = jnp.log(curve_Y), jnp.isfinite(curve_Y)
-    spread_X = jnp.where(within_XY, log_Y[None], -jnp.inf).max(1) - jnp.where(within_XY, log_Y[None], jnp.inf).min(1)
-    flat_X = (spread_X <= jnp.log(tolerance)) & (finite_Y[None] | ~within_XY).all(1)  # max may pass over a NaN
-    rank_X = jnp.lexsort((first_X, spread_X, first_X - last_X, ~flat_X))
-    best = rank_X[0]
-    value = jnp.exp(jnp.where(within_XY[best], log_Y, 0.0).sum() / within_XY[best].sum())
-    return Plateau(*(jnp.where(flat_X[best], x, jnp.nan) for x in (value, first_X[best], last_X[best])))
 
 
 def _log_ratio_sums(neighbours: Neighbours, count: int) -> tuple[Float[Array, " P"], Float[Array, " P"]]:

@@ -47,19 +47,6 @@ def decimation(cloud, factor):
     return np.mean([twonn(float64(cloud)[start::factor][:points]) for start in range(factor)])
 
 
-def plateau(curve, tolerance=1.1):
-    """Geometric mean, first and last; run by run, the first of the best."""
-    best = (0, -np.inf), (np.nan, np.nan, np.nan)
-    for first in range(len(curve)):
-        for last in range(first + 2, len(curve)):
-            run = curve[first : last + 1]
-            if np.isfinite(run).all() and run.max() / run.min() <= tolerance:
-                merit = len(run), -run.max() / run.min()
-                if merit > best[0]:
-                    best = merit, (np.exp(np.log(run).mean()), first, last)
-    return best[1]
-
-
 def correlation_dimension(cloud):
     distance = np.sort(cdist(*[_distinct(cloud)] * 2), axis=1)[:, 1:]
     near, far = np.median(distance[:, 9]), np.median(distance[:, 19])

@@ -19,8 +19,6 @@ MEASURE = [
     *DECODER,
     "--config.measure.families=spectrum,similarity,comparison",
     "--config.measure.hook_points=values",
-    "--config.measure.updates=True",
-    "--config.measure.points_table=True",
     "--stages=measure",
 ]
 WORK = """
@@ -111,11 +109,11 @@ def test_two_processes_make_the_tables_of_one(trained, by_one):
     assert [process.returncode for process in ended] == [0, 0], [process.stderr[-2000:] for process in ended]
     half = len(STEPS) // 2
     for process, steps in zip(ended, (STEPS[:half], STEPS[half:]), strict=True):
-        for name in ("by_two", "values", "points"):
+        for name in ("by_two", "values"):
             assert re.findall(rf"{name} (\d+)$", process.stderr, re.MULTILINE) == list(map(str, steps))
     shared = f"checkpoints of each process: {half}, {half}\n"
-    assert ended[0].stdout.count(shared) == 2  # one pass for all tables of a step, and one for updates
-    assert len(by_one) == 3 * len(STEPS) + 4
+    assert ended[0].stdout.count(shared) == 1  # one pass for all tables of a step
+    assert len(by_one) == 2 * len(STEPS) + 4
     assert tables(workdir) == by_one
 
 

@@ -22,7 +22,7 @@ from anisoscope.utils.settings import flat
 SEEDS = ("train.seed", "train.data_seed", *(f"model.{name}" for name in masks.seeds()))
 WITHOUT_EFFECT = (  # on what a run is, and on any value that is measured of it: the corpus says data
     *("mesh.", "data.", "train.num_seeds", "train.num_data_seeds", "tangents.", "watch."),
-    *(f"measure.{name}" for name in ("families", "nulls", "updates", "hook_points", "points_table")),
+    *(f"measure.{name}" for name in ("families", "nulls", "hook_points")),
 )
 CORPUS = "data.corpus"
 MODEL = ("objective", "model.mask")  # told of every run that was trained, whether they differ or not

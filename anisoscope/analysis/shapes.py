@@ -214,7 +214,6 @@ SHAPES = {
     "last_outliers": _level("coordinate_kurtosis", "kurtosis across coordinates"),
     "last_query_drift": _level("query_drift", "drift of queries"),
     "last_key_drift": _level("key_drift", "drift of keys"),
-    "last_update_rank": _level("update_effective_rank", "effective rank of an update"),
     "straightening_blocks": Shape(
         *("turning_angle", lambda v: _straightening(v, 1), "straightening of trajectories from block to block", "rad"),
         *("last: turning angle of block 1 less that of block N", READING_STRAIGHTENING),

@@ -11,7 +11,7 @@ from anisoscope.config.experiment import Config
 from anisoscope.measurement.sources import provenance
 from anisoscope.measurement.tables import files as tables
 from anisoscope.measurement.tables import measurements
-from anisoscope.measurement.tables.measurements import POINTS, STREAM, TANGENTS
+from anisoscope.measurement.tables.measurements import STREAM, TANGENTS
 from anisoscope.training import checkpoint, finished, log
 from anisoscope.utils import files, keeping, manifest
 from anisoscope.utils.errors import EXHAUSTED, RunError, UserError
@@ -142,7 +142,7 @@ def of_checkpoint(folder: pathlib.Path, path: pathlib.Path, config: Config | Non
 
 def of_table(folder: pathlib.Path, path: pathlib.Path, config: Config | None) -> None:
     place = path.relative_to(folder).parts[:-1]
-    kind = {"measurements": STREAM, POINTS: POINTS, "tangents": TANGENTS}.get(place[-1] if place else "")
+    kind = {"measurements": STREAM, "tangents": TANGENTS}.get(place[-1] if place else "")
     if kind is None or not path.stem.isdecimal():
         tables.read_table(path)
         return

@@ -101,8 +101,6 @@ def of_run(folder: pathlib.Path, config: Config | None) -> Iterator[tuple[str, s
     inner = hook_points(folder)
     named = sorted({*config.measure.hook_points, *(path.name for path in inner.glob("*"))})
     places = {hook_point: inner / hook_point / "measurements" for hook_point in named}
-    if config.measure.points_table or (folder / "points").exists():
-        places["points"] = folder / "points"
     for what, place in places.items():
         there = steps_in(place, "*.nc").intersection(kept)
         lacks = "" if len(there) == len(kept) else f"{what} of some checkpoints"

@@ -48,8 +48,6 @@ class MeasureConfig:
     masked: bool = False  # a run that predicts masked characters reads them masked, as in training, not as they are
     projected_head: int = 0  # family projection: whose queries and keys are kept, the same head of every block
     hook_points: tuple[str, ...] = ()  # further clouds, in tables beside: attention_out, mlp_out, values
-    points_table: bool = False  # a table of single points: token, position, frequency, norm, local dimension
-    updates: bool = False  # the spectrum of what the next update adds to each matrix of a block
     steps: tuple[int, ...] = ()  # further ones, that the run never saved: each is trained again (docs/howto/running.md)
     seed: int = 0  # which validation windows and positions are probed
 

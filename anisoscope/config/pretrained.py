@@ -57,8 +57,6 @@ def check_pretrained(config: PretrainedConfig) -> None:
         raise UserError("measure.masked is for models trained here; leave it out")
     if config.measure.weighting != "none":
         raise UserError(f"measure.weighting={config.measure.weighting} is for models trained here; leave it out")
-    if config.measure.updates:
-        raise UserError("measure.updates=True is for models trained here; leave it out")
     for family in config.measure.families:
         if family in FAMILIES and family not in OF_MODELS:
             words = "counts the characters that a model was trained on, which of this one are not known"

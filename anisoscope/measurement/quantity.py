@@ -36,7 +36,6 @@ class Quantity:
     resampling: str = ""  # how its interval is made, one of intervals.KINDS; "": the batches alone
     symbol: str = ""  # on the axes of figures, where the units are those of the model alone: |E x|
     version: int = 1  # raised when its values change in substance; words may change at any time
-    derived: bool = False  # read off the table of all batches, not measured of a cloud
 
     @property
     def raw_dims(self) -> tuple[str, ...]:

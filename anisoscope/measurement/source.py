@@ -7,13 +7,12 @@ from contextlib import AbstractContextManager
 from types import MappingProxyType
 from typing import Any, NamedTuple
 
-import numpy as np
 import xarray as xr
 
 from anisoscope.config.measure import MeasureConfig
 from anisoscope.measurement.families.entries import FAMILIES
 from anisoscope.measurement.tables import measurements
-from anisoscope.measurement.tables.measurements import POINTS, STREAM, Standing
+from anisoscope.measurement.tables.measurements import STREAM, Standing
 from anisoscope.measurement.tables.raw import Missing, families_of
 from anisoscope.utils.folder import hook_points
 
@@ -21,7 +20,7 @@ HEAD = "measure.projected_head"
 
 
 class Target(NamedTuple):
-    """What a step has a table of: the residual stream, a hook point inside the blocks, or single points."""
+    """What a step has a table of: the residual stream, or a hook point inside the blocks."""
 
     name: str
     folder: pathlib.Path  # of <step>.nc; what is joined of them stands beside that folder
@@ -29,7 +28,7 @@ class Target(NamedTuple):
 
     @property
     def is_hook_point(self) -> bool:
-        return self.name not in (STREAM, POINTS)
+        return self.name != STREAM
 
     def made_by(self, settings: dict[str, Any]) -> dict[str, Any]:
         """Those that matter here: a hook point has no head."""
@@ -40,8 +39,7 @@ def targets(measure: MeasureConfig, root: pathlib.Path) -> list[Target]:
     """All that is asked for; the residual stream comes first. Of hook points families of clouds alone."""
     of_clouds = tuple(family for family in measure.families if FAMILIES[family].of == "cloud")
     inside = [Target(name, hook_points(root) / name / "measurements", of_clouds) for name in measure.hook_points]
-    points = [Target(POINTS, root / POINTS, ())] * measure.points_table
-    return [Target(STREAM, root / "measurements", measure.families), *inside, *points]
+    return [Target(STREAM, root / "measurements", measure.families), *inside]
 
 
 def check_tables(targets: Sequence[Target], settings: dict[str, Any]) -> None:
@@ -59,7 +57,7 @@ class Wanted(NamedTuple):
 
 def wanted(target: Target, missing: Sequence[Missing], nulls: tuple[str, ...]) -> Wanted:
     clouds = {cloud for one in missing for clouds in one.values() for cloud in clouds}
-    quantities = {name: () for one in missing for name in one if name != POINTS}
+    quantities = {name: () for one in missing for name in one}
     return Wanted(families_of(quantities, target.families), tuple(null for null in nulls if null in clouds))
 
 
@@ -102,10 +100,6 @@ class Source(abc.ABC):
         """Of the parameters; None: not known. Tangents alone ask for it."""
         return None
 
-    def extend(self, steps: list[int]) -> set[int]:
-        """Add to tables of the residual stream what is no quantity of a cloud; the steps whose tables it changed."""
-        return set()
-
     def attributes(self, target: Target, tables: dict[int, xr.Dataset]) -> dict[str, Any]:
         """What the joined table of these steps says of itself, beside its name."""
         return {}
@@ -113,6 +107,3 @@ class Source(abc.ABC):
     def scores(self, steps: list[int]) -> xr.Dataset | None:
         """What the model had learned at these steps, if that is known."""
         return None
-
-    def token_names(self, ids: np.ndarray) -> list[str]:
-        return [str(number) for number in ids.tolist()]

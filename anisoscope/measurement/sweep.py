@@ -9,8 +9,8 @@ from collections.abc import Callable
 import xarray as xr
 
 from anisoscope.measurement.source import Source, Target, wanted
-from anisoscope.measurement.tables import join, leading_vectors, measurements, raw
-from anisoscope.measurement.tables.measurements import ASIDE, POINTS, STREAM, Standing
+from anisoscope.measurement.tables import join, measurements, raw
+from anisoscope.measurement.tables.measurements import ASIDE, STREAM, Standing
 from anisoscope.utils import keeping, processes, shares
 from anisoscope.utils.errors import UserError
 from anisoscope.utils.stop import Stop
@@ -32,8 +32,7 @@ def sweep(source: Source, stop: Stop) -> None:
         if target.name == STREAM:
             print(f"{source.name}: {count}: {source.root / 'results.nc'}, {source.root / 'results.csv'}")
         else:
-            written = f"{target.folder.parent}/results.nc" if target.is_hook_point else f"{target.folder}/<step>.nc"
-            print(f"{source.name}: {target.name}: {count}: {written}")
+            print(f"{source.name}: {target.name}: {count}: {target.folder.parent}/results.nc")
 
 
 def measure_missing(source: Source, stop: Stop) -> tuple[dict[str, dict[int, xr.Dataset | None]], dict[str, set[int]]]:
@@ -50,9 +49,6 @@ def measure_missing(source: Source, stop: Stop) -> tuple[dict[str, dict[int, xr.
         now[name] = {step for step in todo if standing[name][step].missing}
         old = {step: one.table for step, one in standing[name].items() if one.table is not None}
         there[name] = {step: None if step in now[name] else old[step] for step in sorted({*old} | now[name])}
-    changed = source.extend([step for step in there[STREAM] if step in stored])
-    there[STREAM] |= dict.fromkeys(changed)
-    now[STREAM] |= changed
     return there, now
 
 
@@ -70,7 +66,7 @@ def plan(source: Source, target: Target, stored: set[int]) -> dict[int, Standing
     outdated = source.outdated(target, standing)
     report(source, target, standing, outdated, stored)
     for step in {*outdated} & stored:
-        standing[step] = measurements.nothing(target.families, source.measure.nulls, target.name)
+        standing[step] = measurements.nothing(target.families, source.measure.nulls)
     return standing
 
 
@@ -136,20 +132,18 @@ def measure_steps(source: Source, standing: Standings, todo: list[int], stop: St
 
 def keep(source: Source, target: Target, step: int, table: xr.Dataset, there: Standing) -> None:
     """Write the table; UserError where it lacks what was asked for: that would be measured at every start."""
-    if lacking := [name for name in there.missing if name not in table and name != POINTS]:
+    if lacking := [name for name in there.missing if name not in table]:
         families = raw.families_of(dict.fromkeys(lacking, ()), target.families)
         raise UserError(f"{source.name}: {', '.join(families)} cannot be measured of it; leave out of measure.families")
     made_by = json.dumps(target.made_by(source.made_by))
     table = table.assign_attrs({"layout": raw.LAYOUT, "made_by": made_by} | table.attrs)
-    measurements.keep(table, step, there, target.folder, target.name)
+    measurements.keep(table, step, there, target.folder)
 
 
 def join_tables(source: Source, there: dict[str, dict[int, xr.Dataset | None]]) -> None:
     """results.nc, batches.nc and results.csv of the residual stream and of every hook point."""
     scores = None
     for target in source.targets:
-        if target.name == POINTS:
-            continue
         tables = {
             step: measurements.read_step(target.folder / f"{step}.nc", target.name) if old is None else old
             for step, old in there[target.name].items()
@@ -158,5 +152,3 @@ def join_tables(source: Source, there: dict[str, dict[int, xr.Dataset | None]]) 
         about = {"run": source.name, "corpus": ""} | source.attributes(target, tables)
         scores = source.scores(list(tables)) if target.name == STREAM else scores
         join.write(root, tables, target.families, source.measure.nulls, about, scores)
-        if target.name == STREAM:
-            leading_vectors.write(root, tables, source.token_names)

@@ -15,13 +15,13 @@ from anisoscope.plot.provenance import caption
 from anisoscope.plot.run import Run, at_last, bands, holding, interval, layers
 
 COLUMNS = 2
-MEASURED, PLATEAU = {"linewidth": 0.9}, {"linewidth": 3}
+MEASURED = {"linewidth": 0.9}
 GAUSSIAN = {"linewidth": 0.8, "linestyle": "--"}
 
 
 def build(runs: dict[str, Run]) -> Figure | None:
     """A panel per run: the curve of every layer, and of a Gaussian cloud that has the layer's spectrum."""
-    runs = holding(runs, "gride", "plateau")
+    runs = holding(runs, "gride")
     if not runs:
         return None
     columns = min(COLUMNS, len(runs))
@@ -47,36 +47,27 @@ def build(runs: dict[str, Run]) -> Figure | None:
     style.title(figure, f"Dimension by scale{at_last(runs)}, all positions")
     rulers.patch_bar(figure, colours, grid, layers(runs, rulers.LAYER))
     shown = "Dimension by GRIDE from the neighbours k and 2k of each point: a line for each layer."
-    sentences = [f"{label}: {plateaus(run.results.isel(step=-1).sel(positions='all'))}." for label, run in runs.items()]
-    caption(figure, runs, shown, bands(runs, "gride"), sentences)
+    caption(figure, runs, shown, bands(runs, "gride"))
     return figure
 
 
 def key(tables: Iterable[xr.Dataset]) -> list[Line2D]:
     """What the lines are, for a legend."""
-    looks = {"measured": MEASURED, "on a plateau": PLATEAU, "Gaussian cloud, same spectrum": GAUSSIAN}
+    looks = {"measured": MEASURED, "Gaussian cloud, same spectrum": GAUSSIAN}
     if not any("gaussian" in nulls_in(table) for table in tables):
         looks.popitem()
     return [Line2D([], [], color="0.2", label=label, **look) for label, look in looks.items()]
 
 
 def curves(ax: Axes, last: xr.Dataset, colour: object) -> None:
-    """Of every layer the dimensions by rank; thick on a plateau, dashed of a Gaussian cloud."""
+    """Of every layer the dimensions by rank; dashed of a Gaussian cloud."""
     ranks = last.neighbours.values
     for layer in last.layer.values:
         own, curve = {"color": colour(layer)}, interval(last, "gride", layer=layer)
         style.banded(ax, ranks, *curve, **own, **MEASURED)
-        least, most = (last[f"plateau_{end}"].sel(layer=layer).item() for end in ("first", "last"))
-        on = (ranks >= least) & (ranks <= most)
-        ax.plot(ranks[on], curve[0][on], **own, **PLATEAU)
         if "gaussian" in nulls_in(last):
             excess, _, _ = interval(last, "gride", null="gaussian", layer=layer)
             ax.plot(ranks, curve[0] - excess, **own, **GAUSSIAN)
-
-
-def plateaus(last: xr.Dataset) -> str:
-    count = int(np.isfinite(last["plateau_first"].values).sum())
-    return f"plateau in {count} of {last.sizes['layer']} layers" if count else "no plateau in any layer"
 
 
 def limits(axes: Sequence[Axes]) -> None:

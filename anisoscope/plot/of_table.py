@@ -154,7 +154,7 @@ def spectrum(table: xr.Dataset, *, positions: str = "all", step: int | None = No
 def scales(table: xr.Dataset, *, positions: str = "all", step: int | None = None, ax: Axes | None = None) -> Axes:
     """The intrinsic dimension (GRIDE) against the rank of the neighbours it is read from: a line for each layer.
 
-    Thick where it is on a plateau; bands are 95 % intervals; dashed is a Gaussian cloud of the same spectrum, where it
+    Bands are 95 % intervals; dashed is a Gaussian cloud of the same spectrum, where it
     was measured.
 
     Args:

@@ -43,8 +43,7 @@ def _together(members: list[Run]) -> Run:
     shared = set.intersection(*(set(run.results.data_vars) for run in members))
     values = [one for own in quantities() for one in (own, *averages(own))]
     names = [name for value in values for name in (value, excess_name(value)) if name in shared]
-    ends = [name for name in ("plateau_first", "plateau_last") if name in shared]
-    parts = [run.results[[*names, *ends]] for run in members]
+    parts = [run.results[names] for run in members]
     joined = xr.concat(parts, **CONCAT, data_vars="all", combine_attrs="override")
     values, of_heads = joined[names], [name for name in names if "head" in joined[name].dims]
     means = values.sel(statistic="mean", drop=True)
@@ -52,10 +51,6 @@ def _together(members: list[Run]) -> Run:
     learned = [name for name, _ in OF_LINE.values() if name in shared]
     scores = xr.concat([run.results[learned] for run in members], **CONCAT)
     table = table.assign(scores.mean("seed", skipna=False, keep_attrs=True))
-    if ends:  # the scales that every seed has on its plateau
-        first = joined["plateau_first"].max("seed", skipna=False)
-        last = joined["plateau_last"].min("seed", skipna=False)
-        table = table.assign(plateau_first=first.where(first <= last), plateau_last=last.where(first <= last))
     pairs = [tables.seeds(run.results) for run in members]
     attrs = joined.attrs | {"seeds": f"{seeds_in_words(pairs)} together"}
     tangents = _tangents([run.tangents for run in members], attrs["seeds"])

@@ -215,12 +215,6 @@ FAULTS = [
         "return _beside(layer_of(x_N, m), layer_of(y_N, n), folds)",
     ),
     Fault(
-        "the score on the first direction has the sign of the eigenvector",
-        "metrics/points.py",
-        "return Points(jnp.linalg.norm(cloud_PD, axis=1), cosine_P, sign * score_P)",
-        "return Points(jnp.linalg.norm(cloud_PD, axis=1), cosine_P, score_P)",
-    ),
-    Fault(
         "a bias is added twice",
         "metrics/attention.py",
         "e_TT = e_TT + bias_TT",

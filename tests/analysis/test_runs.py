@@ -134,6 +134,6 @@ def test_a_row_per_run_with_the_last_checkpoint_over_blocks(tables):
 
 def test_what_is_measured_besides_makes_no_condition():
     """As of a run that was measured again with more, and the others not yet."""
-    more = {"measure__updates": True, "measure__families": ["spectrum"], "tangents__enabled": True}
+    more = {"measure__families": ["spectrum"], "tangents__enabled": True}
     more |= {"watch__every": 16, "watch__points": 99}
     assert runs.conditions({"plain_0": made(0, **more), "plain_1": made(1)}) == {"plain": ["plain_0", "plain_1"]}

@@ -87,22 +87,10 @@ def test_parts_are_where_their_names_say():
     assert {name: value[0] for name, value in found.items()} == {"gride 1": 0, "gride 8": 3, "gride 64": 6, "twonn": 5}
 
 
-def test_the_plateau_is_the_products_verdict():
-    """The geometric mean of the scales of the longest flat run, and its interval; none where nothing is flat."""
-    curve_S = np.array([4.0, 4.1, 4.0, 4.2, 8.0, 16.0, 32.0])
-    gride_GSR = curve_S[None, :, None] * np.ones((3, 1, 5))
-    gride_GSR[:, :, 1:] *= [0.9, 1.0, 1.0, 1.1]
-    found, flat = coverage.on_plateau(gride_GSR), np.exp(np.log(curve_S[:4]).mean())
-    assert found.mean == pytest.approx(flat)
-    half = 2.26 * np.sqrt(0.02 / 12 / 3) * flat  # Student's t of 9 degrees
-    np.testing.assert_allclose([found.low, found.high], [flat - half, flat + half], atol=0.1 * half)
-    assert np.isnan(coverage.on_plateau(gride_GSR * 2.0 ** np.arange(7)[None, :, None])).all()
-
-
 def test_draws_without_a_value_are_left_out_and_told():
     values = replicates()
     values[:, :, ::2] = np.nan
-    row = score("plateau", "toy", 10.0, values, 64)
+    row = score("twonn", "toy", 10.0, values, 64)
     assert row.mean == pytest.approx(10, abs=0.05)
     assert row.of_truth == pytest.approx(0.95, abs=0.015)
     assert row.verdict == "(50% of the draws have one)"

@@ -117,12 +117,12 @@ def test_what_a_later_session_asked_for_is_counted(root, hook_points):
     run(one, KEPT, KEPT, test=True, joined=True)
     (one / "figures").mkdir()
     (one / "figures" / "a.png").touch()
-    for folder, steps in (("tangents", KEPT[:1]), (f"{hook_points}/values/measurements", KEPT[:2]), ("points", KEPT)):
+    for folder, steps in (("tangents", KEPT[:1]), (f"{hook_points}/values/measurements", KEPT[:2])):
         (one / folder).mkdir(parents=True)
         for step in steps:
             (one / folder / f"{step}.nc").touch()
     lines = list(status.format_status(one))
-    assert {f"{what} of 6 checkpoints" for what in ("tangents of 1", "values of 2", "points of 6")} < set(lines)
+    assert {f"{what} of 6 checkpoints" for what in ("tangents of 1", "values of 2")} < set(lines)
     assert "missing: tangents of some checkpoints; values of some checkpoints" in lines
 
 
@@ -174,11 +174,9 @@ def test_checkpoints_kept_at_turns_are_counted_as_measuring_counts_them(root):
     run(one, [*KEPT, 3], KEPT, test=True, joined=True)
     looks = [f'{{"step": {step}, "kind": "watch", "drift": [0, 1]}}\n' for step in range(1, 7)]
     (one / "train.jsonl").write_text("".join(looks) + '{"step": 3, "kind": "turn", "drift": 1.0}\n')
-    (one / "points").mkdir()
     lines = list(status.format_status(one))
     assert "6 of 7 checkpoints measured" in lines
     assert "tangents of 0 of 6 checkpoints" in lines
-    assert "points of 0 of 7 checkpoints" in lines
     assert any(line.startswith("missing: tables of step 3; ") for line in lines)
 
 

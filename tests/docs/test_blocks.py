@@ -17,7 +17,7 @@ PAGES = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", *sorted((ROOT / "docs").r
 LANGUAGES = {"python", "sh", "text", "{toctree}", "{eval-rst}", "{math}", "{literalinclude}"}
 # The demo, smaller in all but its steps.
 SMALLER = ("model.width=32", "model.heads=2", "model.context=32", "train.batch_size=4")
-SMALLER += ("measure.points=256", "measure.batches=2", "measure.points_table=True", "evaluate.windows=8")
+SMALLER += ("measure.points=256", "measure.batches=2", "evaluate.windows=8")
 
 
 @pytest.fixture(scope="module")

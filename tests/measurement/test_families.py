@@ -48,7 +48,6 @@ def values_on_fixed_clouds() -> dict[str, dict]:
     return {
         name: {"version": quantity.version, "values": pinned(np.asarray(found[name]), bool(quantity.resampling))}
         for name, quantity in quantities().items()
-        if not quantity.derived
     }
 
 

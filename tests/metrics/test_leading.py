@@ -23,7 +23,6 @@ longest = jax.jit(leading.longest, static_argnums=1)
 longest_of_each = jax.jit(leading.longest_of_each)
 first_direction = jax.jit(leading.first_direction)
 ratio = jax.jit(leading.norm_ratio)
-longest_points = jax.jit(leading.longest_points, static_argnums=1)
 
 
 @pytest.mark.parametrize("name", EVERY)
@@ -125,20 +124,6 @@ def test_a_direction_of_positions_is_between_them_and_one_of_anything_else_is_no
     assert abs(np.mean(chance)) < 4 * np.std(chance) / 60**0.5 < 0.005
     assert np.isnan(between(noise, np.zeros(2000, int)))  # one label, or one for each point
     assert np.isnan(between(noise, np.arange(2000)))
-
-
-@pytest.mark.parametrize("name", ["gaussian", "mean 10 x spread", "rogue coordinate"])
-def test_the_longest_points_and_their_part_of_the_first_direction(name):
-    cloud = EVERY[name]
-    points = longest_points(cloud, 7)
-    x = np.asarray(cloud, np.float64)
-    norm = np.linalg.norm(x, axis=1)
-    np.testing.assert_array_equal(np.sort(points.index_C), np.flatnonzero(reference.longest(cloud, 7)))
-    np.testing.assert_allclose(points.norm_C, np.sort(norm)[::-1][:7], rtol=1e-5)
-    np.testing.assert_allclose(points.over_median_C[0], reference.norm_ratio(cloud), rtol=1e-5)
-    score = (x - x.mean(0)) @ np.linalg.svd(x - x.mean(0), full_matrices=False)[2][0]
-    share = np.square(score)[np.asarray(points.index_C)] / np.square(score).sum()
-    np.testing.assert_allclose(points.share_C, share, rtol=2e-2, atol=1e-5)
 
 
 @settings(max_examples=25, deadline=None)

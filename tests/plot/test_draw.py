@@ -25,7 +25,7 @@ ATTENTION = (
     *("query_drift", "key_drift", "query_key_alignment", "query_key_cosine", "query_fluctuation"),
     *("score_std_within", "attention_entropy", "attention_max", "attention_first"),
 )
-SCALE = ("gride", "plateau", "plateau_first", "plateau_last")
+SCALE = ("gride",)
 FREQUENCY = ("frequency_correlation", "centroid_distance", "centroid_distance_by_frequency")
 PROJECTION = ("query_projection", "key_projection")
 ANISOTROPY = {"anisotropy_profile", "anisotropy_by_checkpoint", "anisotropy_decomposition"}  # figures

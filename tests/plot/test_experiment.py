@@ -100,16 +100,6 @@ def test_heads_of_two_seeds_have_nothing_in_common_and_are_not_averaged(runs):
     assert (set(layers.n), set(layers.networks)) == ({5}, {2})
 
 
-def test_a_plateau_is_what_all_seeds_have():
-    one = make_run(steps=(0, 10), layers=2, heads=1, batches=2)
-    other = under(one, {"train.seed": 1})
-    for run, first, last in ((one, [1, 1, np.nan], [16, 2, np.nan]), (other, [2, 4, 1], [8, 16, 8])):
-        run.results["plateau_first"][:], run.results["plateau_last"][:] = first, last
-    mean = over_seeds({"a_0": one, "a_1": other})["a"].results
-    np.testing.assert_array_equal(mean.plateau_first[0, 0], [2, np.nan, np.nan])
-    np.testing.assert_array_equal(mean.plateau_last[0, 0], [8, np.nan, np.nan])
-
-
 def test_figures_say_that_bands_are_seeds(runs):
     together = over_seeds(runs)
     seeds = {"plain": together["plain"]}

@@ -8,7 +8,7 @@ import xarray as xr
 
 from anisoscope.plot import dimension_by_scale, query_key_projection, similarity
 from tests.plot.reading import edges_are, legend_of, title_of
-from tests.plot.tables import beside, changed, lacking, with_excess
+from tests.plot.tables import changed, lacking, with_excess
 
 
 def test_layer_similarity_shows_every_pair_on_one_scale(runs):
@@ -59,36 +59,21 @@ def test_similarity_of_models_tells_the_widest_interval_where_there_is_one():
         assert similarity.of_models(found).get_label().splitlines()[0].endswith(said)
 
 
-def test_dimension_by_scale_marks_the_plateau_of_each_layer(runs):
+def test_dimension_by_scale_has_a_curve_for_each_layer_and_its_null_model(runs):
     figure = dimension_by_scale.build(runs)
     for i, (label, run) in enumerate(runs.items()):
         text = figure.axes[i]
         last = run.results.sel(step=1000, positions="all")
         own, excess = (x.sel(statistic="mean") for x in (last.gride, last.gride_excess.sel(null="gaussian")))
-        thin, thick, null = text.lines[::3], text.lines[1::3], text.lines[2::3]
+        thin, null = text.lines[::2], text.lines[1::2]
         np.testing.assert_array_equal([line.get_ydata() for line in thin], own)
         np.testing.assert_array_equal([line.get_ydata() for line in null], own - excess)
         assert {line.get_linestyle() for line in null} == {"--"}
         assert [line.get_color() for line in null] == [line.get_color() for line in thin]
-        shown = [(x[0], x[-1]) if len(x := line.get_xdata()) else (np.nan, np.nan) for line in thick]
-        np.testing.assert_array_equal(shown, np.transpose([last.plateau_first, last.plateau_last]))
-        found = int(np.isfinite(last.plateau_first).sum())
-        assert 0 < found < len(thin)
-        assert f"{label}: plateau in {found} of {len(thin)} layers." in figure.get_label().splitlines()
         assert text.get_title() == label
         edges_are(text.collections[3], thin[3], last.gride.sel(layer=3))
     assert figure.axes[0].get_ylim() == figure.axes[1].get_ylim()
-    assert legend_of(figure, 2) == ["measured", "on a plateau", "Gaussian cloud, same spectrum"]
-
-
-def test_a_run_without_plateau_or_null_model_says_so(runs):
-    run = changed(beside(runs["decoder"]), lambda table: table.isel(step=[0]))
-    for name in ("plateau_first", "plateau_last"):
-        run.results[name][:] = np.nan
-    figure = dimension_by_scale.build({"decoder": run})
-    assert "decoder: no plateau in any layer." in figure.get_label()
-    assert legend_of(figure, 1) == ["measured", "on a plateau"]
-    assert not [line for line in figure.axes[0].lines if line.get_linestyle() == "--"]
+    assert legend_of(figure, 2) == ["measured", "Gaussian cloud, same spectrum"]
 
 
 def test_projections_are_the_tables_and_means_lie_at_the_end_of_a_line_from_0(runs):

@@ -17,9 +17,6 @@ WITHOUT = ("longest of each window", "longest 1 %")
 BY_WITHOUT = ("layer", "without")
 REMOVED = "without the longest vector of each window, or the longest 1 % of all"
 
-LONGEST = 16  # vectors of a layer that are kept
-VECTORS = ("leading_index", "leading_norm", "leading_over_median", "leading_share")
-
 
 # `read` takes the cloud, who is a member, and weights 1 or 0 of its points.
 _share = functools.partial(Quantity, source=HERE, resampling="jackknife", range=SHARE)
@@ -93,13 +90,6 @@ def left(cloud: Cloud) -> Array:
     if cloud.places is None:
         return jnp.stack([jnp.zeros(points, bool), ~long_P])
     return ~jnp.stack([leading.longest_of_each(cloud.points_PD, cloud.places.window_P), long_P])
-
-
-def vectors(resid_NWTD: Array) -> Values:
-    """What is kept as it is: the longest vectors of every layer, of all positions of the windows, (layer, rank)."""
-    clouds_NPD = resid_NWTD.reshape(len(resid_NWTD), -1, resid_NWTD.shape[-1])
-    longest = jax.lax.map(lambda cloud_PD: leading.longest_points(cloud_PD, LONGEST), clouds_NPD)
-    return dict(zip(VECTORS, longest, strict=True))
 
 
 def compute(cloud: Cloud) -> Values:

@@ -1,7 +1,7 @@
 """Family scale: the intrinsic dimension as the distance grows at which a cloud is looked at."""
 
 from anisoscope.measurement.families.dimension import FACCO, FEW, NULLS, of_enough
-from anisoscope.measurement.quantity import HERE, NOT_NEGATIVE, Family, Quantity, Values
+from anisoscope.measurement.quantity import NOT_NEGATIVE, Family, Quantity, Values
 from anisoscope.measurement.resamples import Cloud, over_sections
 from anisoscope.metrics import scale
 
@@ -40,16 +40,6 @@ QUANTITIES = {
         long_name="local dimension (20 neighbours), quantile over points",
         formula="quantile over distinct points of (20 - 2) / sum_{j < 20} ln(r_20/r_j), interpolated in 1/d" + FEW,
         source="Levina and Bickel 2004",
-        range=NOT_NEGATIVE,
-        version=2,
-    ),
-    "plateau": Quantity(
-        derived=True,
-        resampling="sections",
-        long_name="intrinsic dimension on the plateau",
-        formula="geometric mean of gride over the longest run of 3 scales or more that agree within 10 % in the mean "
-        "over batches; the same scales for each batch and null model; NaN: no plateau",
-        source=HERE,
         range=NOT_NEGATIVE,
         version=2,
     ),

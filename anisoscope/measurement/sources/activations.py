@@ -13,7 +13,6 @@ from jax import Array
 
 from anisoscope.config.measure import MeasureConfig
 from anisoscope.measurement import nulls
-from anisoscope.measurement.families import leading
 from anisoscope.measurement.families.attention import Heads
 from anisoscope.measurement.families.entries import FAMILIES
 from anisoscope.measurement.nulls import PERMUTED
@@ -97,7 +96,7 @@ def _of_batch(
     activations_Z, resid = spec.activate(params, references, windows)
     of_positions = functools.partial(_of_positions, spec, activations_Z, resid, key, types_Z)
     results_S = jax.lax.map(of_positions, (units_S, visible_STT))
-    vectors = leading.vectors(activations_Z[0][0]) if "leading" in spec.settings.families else {}
+    vectors = {}
     for family in map(FAMILIES.__getitem__, spec.settings.families):
         if family.of == "vectors":
             heads = _sample(activations_Z, 0, all_P, visible_STT[0]).heads

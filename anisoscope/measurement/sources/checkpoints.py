@@ -11,19 +11,18 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-import numpy as np
 import xarray as xr
 
 from anisoscope.config.experiment import Config
 from anisoscope.data.corpus import Corpus
 from anisoscope.measurement.source import Reader, Source, Target, Wanted, check_tables, targets
 from anisoscope.measurement.source import wanted as wanted_of
-from anisoscope.measurement.sources import hook_points, points, provenance, updates
+from anisoscope.measurement.sources import hook_points, provenance
 from anisoscope.measurement.sources.probe import POSITION_SETS
 from anisoscope.measurement.sources.program import compile_program, make_program, probe_of
 from anisoscope.measurement.sources.references import References
-from anisoscope.measurement.tables import leading_vectors, projection, raw
-from anisoscope.measurement.tables.measurements import POINTS, STREAM, Standing
+from anisoscope.measurement.tables import projection, raw
+from anisoscope.measurement.tables.measurements import STREAM, Standing
 from anisoscope.measurement.tables.scores import scores
 from anisoscope.training import checkpoint, log, loop, replay
 from anisoscope.utils import mesh
@@ -46,7 +45,7 @@ def opened_beside(
     config: Config, corpus: Corpus, run: pathlib.Path, folder: str, steps: list[int], name: str, stop: Stop
 ) -> Iterator["Checkpoints"]:
     """Further checkpoints of the run, which lie in <folder>/checkpoints; their tables are of the stream alone."""
-    config = replace(config, {"measure.hook_points": (), "measure.points_table": False})
+    config = replace(config, {"measure.hook_points": ()})
     kept = loop.kept_steps(config, run)
     with contextlib.ExitStack() as stack:
         stores = [checkpoint.Checkpoints(path / "checkpoints", kept, True) for path in (run, run / folder)]
@@ -101,18 +100,15 @@ class Checkpoints(Source):
 
     @contextlib.contextmanager
     def reader(self, wanted: dict[str, Wanted]) -> Iterator[Reader]:
-        inside = [one for name, one in wanted.items() if name not in (STREAM, POINTS)]
+        inside = [one for name, one in wanted.items() if name != STREAM]
         with provenance.advice_on_damage():
             of_stream = self._of_stream(wanted[STREAM]) if STREAM in wanted else None
             of_hook_point = self._of_hook_points(inside[0]) if inside else None
-        of_points = points.program(self.config, self.corpus) if POINTS in wanted else None
 
         @provenance.advice_on_damage()
         def table(step: int, params: dict, target: Target) -> xr.Dataset:
             if target.name == STREAM:
                 return of_stream(step, params)
-            if target.name == POINTS:
-                return of_points(params, self._about(target, step) | {"step": step})
             return of_hook_point(step, params, target)
 
         def read(step: int, asked: Sequence[Target]) -> Iterator[tuple[str, xr.Dataset]]:
@@ -139,7 +135,6 @@ class Checkpoints(Source):
             return raw.table(values, step, POSITION_SETS, about | digests).assign(
                 **references.recorded(step),
                 **projection.labelled(vectors, probe.picks_SGP[0, 0], context, head),
-                **leading_vectors.labelled(vectors, probe.tokens_GWT[0]),
             )
 
         return table
@@ -158,12 +153,6 @@ class Checkpoints(Source):
     def _about(self, target: Target, step: int) -> dict[str, Any]:
         return self.attributes(target, {}) | {"checkpoints": json.dumps({step: self.store.digest(step)})}
 
-    def extend(self, steps: list[int]) -> set[int]:
-        if not self.measure.updates:
-            return set()
-        tables = self.root / "measurements"
-        return updates.add(self.config, self.corpus, self.store, tables, steps, self.name, self.stop)
-
     def attributes(self, target: Target, tables: dict[int, xr.Dataset]) -> dict[str, Any]:
         """As every table says; of a hook point which it is."""
         about = provenance.attributes(self.config, self.corpus, self.name)
@@ -176,9 +165,6 @@ class Checkpoints(Source):
             these = f"step{'s' * (len(lost) > 1)} {', '.join(map(str, lost))}"
             print(f"{self.name}: {self.root / log.NAME} has no scores of {these}, and so have none of the tables")
         return scores(lines, steps)
-
-    def token_names(self, ids: np.ndarray) -> list[str]:
-        return self.corpus.characters(ids)
 
 
 def asking(config: Config, wanted: Wanted) -> Config:

@@ -31,7 +31,7 @@ def over_heads(name: str) -> str:
 
 
 def averages(name: str, layer_0: str = EMBEDDING) -> dict[str, Average]:
-    """Variable -> average of a quantity. The embedding is no block's output. A plateau has none: few blocks share one.
+    """Variable -> average of a quantity. The embedding is no block's output.
 
     Layers of which the first is no embedding have no average: which of them are blocks is not known here. NaN where a
     layer or head has no finite number: where it has one, the average would jump.
@@ -45,7 +45,7 @@ def averages(name: str, layer_0: str = EMBEDDING) -> dict[str, Average]:
     left = quantity.dims[1:]
     if quantity.dims[0] == "block":
         return {over_blocks(name): Average("mean over blocks", left, lambda x: finite(x).mean(3))}
-    if quantity.derived or quantity.dims[:2] == LAYERS or layer_0 not in (EMBEDDING, BLOCK):
+    if quantity.dims[:2] == LAYERS or layer_0 not in (EMBEDDING, BLOCK):
         return {}
     first = int(layer_0 == EMBEDDING)
     return {over_blocks(name): Average("mean over blocks 1 to N", left, lambda x: finite(x[:, :, :, first:]).mean(3))}

@@ -12,7 +12,7 @@ import xarray as xr
 from anisoscope.config.measure import MeasureConfig
 from anisoscope.measurement.families.entries import FAMILIES, family_of, quantities
 from anisoscope.measurement.families.projection import VECTORS
-from anisoscope.measurement.tables import files, measurements, projection, updates
+from anisoscope.measurement.tables import files, measurements, projection
 from anisoscope.measurement.tables.averages import averages
 from anisoscope.measurement.tables.excess import excess_name, excess_of, nulls_in, values_of
 from anisoscope.measurement.tables.raw import CLOUDS, LAYOUT, holds
@@ -66,7 +66,6 @@ def joined(
     if "comparison" in families and compared:
         steps = [int(table.get("previous_step", -1)) for table in raw.values()]
         results["previous_step"] = "step", steps, compared[0].attrs
-    results = results.assign(updates.over_training(raw).data_vars)
     return results, batches
 
 

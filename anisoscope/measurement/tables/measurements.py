@@ -19,8 +19,7 @@ UNSAID = {
     "measure.masked": False,
     "hidden_states": "blocks",
 }  # settings that tables of old do not name, and were made by
-STREAM, POINTS, TANGENTS = "the residual stream", "points", "tangents"  # what tables are of, beside hook points
-POINTS_VERSION = 2  # of tables of single points: raised when values change in substance
+STREAM, TANGENTS = "the residual stream", "tangents"  # what tables are of, beside hook points
 ASIDE = "older_layout"  # the folder beside the tables that takes those that cannot be read
 
 
@@ -55,15 +54,8 @@ def plan(
         if table is not None and not older:
             _refuse_others(path, table, made_by)
         table = None if older else table
-        standings[step] = Standing(table, older, _missing(table, families, nulls, of))
+        standings[step] = Standing(table, older, missing(table, families, nulls))
     return standings
-
-
-def _missing(table: xr.Dataset | None, families: tuple[str, ...], nulls: tuple[str, ...], of: str) -> Missing:
-    """Of a table; one of single points is there as a whole, or not at all."""
-    if of == POINTS:
-        return {POINTS: ()} if table is None or table.attrs.get("version") != POINTS_VERSION else {}
-    return missing(table, families, nulls)
 
 
 def read_step(path: pathlib.Path, of: str = STREAM, run: dict[str, Any] | None = None) -> xr.Dataset:
@@ -95,14 +87,14 @@ def _said(table: xr.Dataset) -> tuple[list[str], str]:
     elif "early_proxies" in table.attrs:
         what = TANGENTS
     else:
-        what = POINTS if "step" in table.attrs else STREAM  # of points alone the step is an attribute
+        what = STREAM
     steps = table.coords["step"].values if "step" in table.coords else table.attrs.get("step", [])
     return [str(step) for step in np.ravel(steps).tolist()], what
 
 
-def nothing(families: tuple[str, ...], nulls: tuple[str, ...], of: str = STREAM) -> Standing:
+def nothing(families: tuple[str, ...], nulls: tuple[str, ...]) -> Standing:
     """Where a table is not to be used, as its checkpoint has changed: all is measured again."""
-    return Standing(None, False, _missing(None, families, nulls, of))
+    return Standing(None, False, missing(None, families, nulls))
 
 
 def check_folder(folder: pathlib.Path, made_by: dict[str, Any]) -> None:
@@ -126,11 +118,11 @@ def _refuse_others(path: pathlib.Path, table: xr.Dataset, made_by: dict[str, Any
         raise UserError(f"{path} was measured on other clouds: {'; '.join(different)}; {advice}")
 
 
-def keep(table: xr.Dataset, step: int, there: Standing, folder: pathlib.Path, of: str = STREAM) -> xr.Dataset:
+def keep(table: xr.Dataset, step: int, there: Standing, folder: pathlib.Path) -> xr.Dataset:
     """Write <folder>/<step>.nc: what is measured now beside what was there; the whole of it."""
     if there.older:
         set_aside(folder, step)
-    whole = table if of == POINTS else merged(there.table, table, there.missing)
+    whole = merged(there.table, table, there.missing)
     files.write(whole, folder / f"{step}.nc")
     return whole
 

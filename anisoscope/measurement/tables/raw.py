@@ -92,8 +92,8 @@ def missing(table: xr.Dataset | None, families: tuple[str, ...], nulls: tuple[st
     has as it is measured today, the clouds that it lacks.
     """
     left = {}
-    for name, quantity in quantities().items():
-        if family_of(name) in families and not quantity.derived:
+    for name in quantities():
+        if family_of(name) in families:
             wanted = (MEASURED, *(null for null in CLOUDS if null in nulls and null in nulls_of(name)))
             there = clouds_of(table[name]) if table is not None and holds(table, name) else ()
             left[name] = tuple(cloud for cloud in wanted if cloud not in there)

@@ -6,7 +6,6 @@ import xarray as xr
 from anisoscope.measurement.families.entries import nulls_of, quantities
 from anisoscope.measurement.intervals import LEVEL, summarise, within
 from anisoscope.measurement.panel import MEASURED
-from anisoscope.measurement.tables import plateau
 from anisoscope.measurement.tables.averages import EMBEDDING, Average, averages
 from anisoscope.measurement.tables.excess import NULL, NULL_WORDS, about_excess, excess_name
 from anisoscope.measurement.tables.raw import UNTRAINED, about, clouds_of
@@ -29,11 +28,6 @@ def summary(raw: xr.Dataset, untrained: xr.Dataset | None, nulls: tuple[str, ...
     no such quantity: a Gaussian cloud has no attention.
     """
     moments, batches, layer_0 = {}, {}, raw.attrs.get("layer_0", EMBEDDING)
-    if "gride" in raw:
-        inside, ends = plateau.verdict(raw["gride"].sel(cloud=MEASURED, drop=True))
-        moments |= _ends_of_plateau(ends)
-        raw = plateau.with_verdict(raw, inside)
-        untrained = None if untrained is None else plateau.with_verdict(untrained, inside)
     for name in (name for name in quantities() if name in raw):
         dims, own = quantities()[name].dims, (raw, MEASURED)
         models = [_null_model(raw, untrained, name, null) for null in nulls]
@@ -69,13 +63,8 @@ def _moments(name: str, own: Cloud, null: Cloud | None, average: Average | None)
     The interval of a value ends where its range does; an excess has no such range.
     """
 
-    def values(name: str) -> tuple[np.ndarray, np.ndarray | None]:
-        return _values(own, name), None if null is None else _values(null, name)
-
-    value, model = values(name)
+    value, model = _values(own, name), None if null is None else _values(null, name)
     moments = summarise(value, quantities()[name].resampling, model, average.take if average else np.asarray)
-    if name == plateau.NAME:
-        moments = plateau.with_choice(moments, *values("gride"))
     if null is None:
         moments = within(moments, *quantities()[name].range)
     return np.stack([getattr(moments, statistic) for statistic in STATISTICS])
@@ -96,16 +85,6 @@ def _values(cloud: Cloud, name: str) -> np.ndarray:
     replicate = quantity.resampling or "whole"
     array = array if quantity.resampling else array.expand_dims("whole")
     return array.transpose("batch", replicate, "positions", *quantity.dims).values
-
-
-def _ends_of_plateau(ends: tuple[xr.DataArray, xr.DataArray]) -> dict:
-    variables = {}
-    for end, said, ranks in zip(("first", "last"), ("least", "greatest"), ends, strict=True):
-        formula = f"{said} k of that run, of the mean curve over batches"
-        words = about(plateau.NAME)["long_name"] + f", {said} k on it"
-        said = {"long_name": words, "units": "neighbours", "formula": formula, "resampling": "none"}
-        variables[f"plateau_{end}"] = ranks.dims, ranks.values, about(plateau.NAME) | said
-    return variables
 
 
 def _labelled(variables: dict, raw: xr.Dataset, labels: dict) -> xr.Dataset:

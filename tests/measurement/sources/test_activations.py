@@ -8,7 +8,6 @@ import pytest
 from anisoscope.config.measure import FURTHER, NULLS, MeasureConfig
 from anisoscope.config.model import ModelConfig
 from anisoscope.measurement.families import entries as families
-from anisoscope.measurement.families import leading
 from anisoscope.measurement.families.projection import VECTORS
 from anisoscope.measurement.nulls import PERMUTATIONS, permuted
 from anisoscope.measurement.resamples import leave_out, sections
@@ -193,7 +192,7 @@ QUICK = ("attention", "projection", "readout")
 def test_a_family_alone_gives_its_quantities_and_no_others(family):
     measure, *params = program("causal", (family,), NULLS if family in FURTHER else ())
     shapes = jax.eval_shape(measure, *params, PROBE, visible("causal"))
-    own = {name for name, one in families.FAMILIES[family].quantities.items() if not one.derived}
+    own = {*families.FAMILIES[family].quantities}
     assert {cloud for cloud, found in shapes.values.items() if found.keys() == own} - {"measured"} == (
         {*families.FAMILIES[family].nulls} - {"untrained"} if family in FURTHER else set()
     )
@@ -202,7 +201,7 @@ def test_a_family_alone_gives_its_quantities_and_no_others(family):
         assert shapes.values["measured"][name].shape == tuple(
             activated.SIZES[dim] for dim in QUANTITIES[name].raw_dims
         ), name
-    assert set(shapes.vectors) == set({"projection": VECTORS, "leading": leading.VECTORS}.get(family, ()))
+    assert set(shapes.vectors) == set(VECTORS if family == "projection" else ())
 
 
 def test_one_trace_serves_all_parameters():

@@ -1,7 +1,6 @@
 import dataclasses
 import shutil
 
-import jax
 import numpy as np
 import pandas as pd
 import pytest
@@ -10,12 +9,9 @@ from anisoscope.measurement.families.entries import FAMILIES
 from anisoscope.measurement.sources import program, references
 from anisoscope.measurement.tables import files, projection
 from anisoscope.measurement.tables.averages import averages
-from anisoscope.models import transformer
 from anisoscope.utils.errors import UserError
-from anisoscope.utils.settings import replace
 from tests import tiny
 from tests.measurement.sources.swept import VALUE, exchanged, measured, projecting
-from tests.training.test_loop import store_of
 
 SLOW = pytest.mark.slow
 
@@ -83,25 +79,6 @@ def test_the_projection_is_that_of_the_vectors_of_all_tables(run):
     np.testing.assert_array_equal(table.window * 8 + table.position_in_window, picks_P)
     own = FAMILIES["attention"].quantities
     assert set(pd.read_csv(folder / "results.csv").metric) == {*own, *(name for one in own for name in averages(one))}
-
-
-@pytest.mark.slow
-def test_the_longest_vectors_stand_in_a_table_by_window_position_and_token(run):
-    folder, config = run[0], replace(run[1], {"measure.families": ("leading",), "measure.nulls": ()})
-    measured(config, folder)
-    frame = pd.read_csv(folder / "leading_vectors.csv")
-    assert sorted(set(frame.step)) == [0, 1, 2, 4, 5, 6]
-    tokens_WT = program.probe_of(config, tiny.corpus()).tokens_GWT[0]
-    params = store_of(folder, config).restore_params(6)
-    network = transformer.build(config.model, tiny.corpus().vocab_size, "float32")
-    resid_NWTD = np.asarray(jax.jit(network.apply)(params, tokens_WT)[1].resid_LBTD, np.float64)
-    norm_NWT = np.linalg.norm(resid_NWTD, axis=-1)
-    for layer, rows in frame[frame.step == 6].groupby("layer"):
-        places = tuple(rows[["window", "position"]].values.T)
-        np.testing.assert_allclose(rows.norm, norm_NWT[layer][places], rtol=1e-4)
-        np.testing.assert_allclose(rows.norm, np.sort(norm_NWT[layer].ravel())[::-1][:16], rtol=1e-4)
-        assert list(rows.token) == [chr(97 + token) for token in tokens_WT[places]]
-        assert (rows.share_of_first_direction.between(0, 1)).all()
 
 
 def test_vectors_of_another_head_are_refused(run):

@@ -82,7 +82,7 @@ def test_value_and_excess_are_apart_that_stood_along_one_dimension(tmp_path):
     files.write(before, tmp_path / "results.nc")
     found = files.read_table(tmp_path / "results.nc")
     assert set(found.data_vars) == set(today.data_vars)
-    assert {"plateau_first", "query_drift_over_heads_excess", "cka_layers_excess"} <= set(found.data_vars)
+    assert {"query_drift_over_heads_excess", "cka_layers_excess"} <= set(found.data_vars)
     for name, array in today.data_vars.items():
         assert found[name].dims == array.dims, name
         np.testing.assert_array_equal(found[name], array, err_msg=name)

@@ -78,7 +78,7 @@ def test_a_step_without_a_quantity_has_nan(tables, monkeypatch):
     part["twonn"] = part["twonn"].where(part["cloud"] != "gaussian").assign_attrs(clouds="measured,shuffled")
     results, batches = joined({0: tables[0], 7: part}, ALL, NULLS)
     whole, of_clouds = joined(tables, ALL, NULLS)
-    for name in ("query_drift", "gride", "plateau"):
+    for name in ("query_drift", "gride"):
         assert np.isnan(results[name].sel(step=7)).all()
         assert np.isnan(batches[name].sel(step=7)).all()
         np.testing.assert_array_equal(results[name].sel(step=0), whole[name].sel(step=0))
@@ -140,9 +140,9 @@ def test_tidy_has_one_row_a_number(tables):
     assert set(frame.corpus) == {"letters"}
     further = 3 * LAYERS + 7 * LAYERS + LAYERS**2
     averages = 3 + 3 + 7 + (BLOCKS + 1)  # of one number a layer, of top, of neighbours, of heads
-    assert len(frame) == 2 * S * (4 * LAYERS + BLOCKS * HEADS + further + averages)  # with the plateau
-    own = {*NAMES, "plateau"}
-    assert set(frame.metric) == own | {"query_drift_over_heads", *map(over_blocks, own - {"plateau", "cka_layers"})}
+    assert len(frame) == 2 * S * (3 * LAYERS + BLOCKS * HEADS + further + averages)
+    averaged = map(over_blocks, {*NAMES} - {"cka_layers"})
+    assert set(frame.metric) == {*NAMES, "query_drift_over_heads", *averaged}
     assert not frame.duplicated(["step", "positions", "metric", "layer", "head", "axis", "at"]).any()
     columns = ["run", "corpus", "step", "positions", "metric", "layer", "head", "axis", "at"]
     columns += ["mean", "std", "low", "high"]

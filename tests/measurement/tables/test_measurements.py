@@ -8,16 +8,16 @@ from anisoscope.measurement.tables import files, measurements, raw
 from anisoscope.utils.errors import RunError, UserError
 from tests.measurement.tables.made import MADE_BY, change_quantity, table, values
 
-FAMILIES, NULLS, NAMES = ("dimension",), ("shuffled",), ("twonn", "twonn_mle", "duplicate_points")
+FAMILIES, NULLS = ("dimension",), ("shuffled",)
+NAMES = tuple(raw.missing(None, FAMILIES, ()))
 
 
 @pytest.fixture
-def folder(tmp_path, monkeypatch):
+def folder(tmp_path):
     """Tables of steps 0 and 4, which hold all but `twonn_mle` of what is asked for."""
-    for name in raw.missing(None, FAMILIES, ()).keys() - set(NAMES):
-        change_quantity(monkeypatch, name, derived=True)  # a family of three quantities
     for step in (0, 4):
-        measured = values(step, dict.fromkeys(("measured", "shuffled"), ("twonn", "duplicate_points")))
+        most = tuple(name for name in NAMES if name != "twonn_mle")
+        measured = values(step, dict.fromkeys(("measured", "shuffled"), most))
         files.write(table(measured, step), tmp_path / f"{step}.nc")
     return tmp_path
 
@@ -91,7 +91,7 @@ def test_a_table_of_an_older_layout_is_never_read_and_never_lost(folder):
 
 
 def test_a_table_must_be_what_its_place_is_for(folder):
-    """Of a hook point, of points and of tangents too; one of old that says no step is taken at its name's word."""
+    """Of a hook point and of tangents too; one of old that says no step is taken at its name's word."""
     (folder / "4.nc").rename(folder / "2.nc")
     with pytest.raises(
         RunError, match=r"2\.nc says that it is of step 4, not of step 2; move it to its place, or away"
@@ -102,7 +102,7 @@ def test_a_table_must_be_what_its_place_is_for(folder):
     for said, of in (({"hook_point": "values"}, "values"), ({"early_proxies": "{}"}, measurements.TANGENTS)):
         files.write(own.assign_attrs(said), folder / "4.nc")
         assert measurements.read_step(folder / "4.nc", of).equals(own)
-        for other in {"mlp_out", measurements.STREAM, measurements.TANGENTS, measurements.POINTS} - {of}:
+        for other in {"mlp_out", measurements.STREAM, measurements.TANGENTS} - {of}:
             with pytest.raises(RunError, match=rf"4\.nc says that it is of {of}, not of {other}; move it"):
                 measurements.read_step(folder / "4.nc", other)
     files.write(own.drop_vars("step"), folder / "4.nc")

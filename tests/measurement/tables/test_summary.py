@@ -4,10 +4,9 @@ from scipy import stats
 
 from anisoscope.measurement.families.entries import quantities
 from anisoscope.measurement.intervals import summarise, within
-from anisoscope.measurement.tables import plateau
 from anisoscope.measurement.tables.averages import averages
 from anisoscope.measurement.tables.summary import summary
-from tests.measurement.tables.made import LAYERS, NAMES, NULLS, G, S, table, values
+from tests.measurement.tables.made import NAMES, NULLS, G, S, table, values
 
 
 @pytest.fixture
@@ -166,111 +165,6 @@ def test_what_a_null_model_does_not_have_is_nan_and_what_none_has_is_not_there(r
     assert "query_drift_excess" not in summary(raw, untrained, ("gaussian",))[0]
     assert "null" not in summary(raw, untrained, ())[0].coords
     assert np.isnan(summary(raw, None, NULLS)[0].twonn_excess.sel(null="untrained")).all()
-
-
-@pytest.mark.parametrize(
-    ("curve", "value", "first", "last"),
-    [
-        ([9, 6, 4, 4.1, 4.2, 4, 2], (4 * 4.1 * 4.2 * 4) ** 0.25, 4, 32),
-        ([64, 32, 16, 8, 4, 2, 1], np.nan, np.nan, np.nan),
-    ],
-)
-def test_the_plateau_is_that_of_the_mean_curve_read_off_every_replicate(curve, value, first, last):
-    noise = np.random.default_rng(0).normal(scale=0.3, size=(G, S, LAYERS, 7, 5))
-    noise[..., 0] -= noise[..., 0].mean(0, keepdims=True)  # single batches have other plateaus, or none
-    gride = (np.array(curve)[:, None] + noise).astype(np.float32)
-    results = summary(table({"measured": {"gride": gride}}), None, ())[0].isel(step=0, positions=0, layer=0)
-    mean = results.plateau.sel(statistic="mean")
-    np.testing.assert_allclose(mean, value, rtol=1e-2)  # geometric mean of noisy batches
-    np.testing.assert_array_equal([results.plateau_first, results.plateau_last], [first, last])
-    if np.isfinite(value):
-        inside = [curve.index(4), 3, 4, 5]
-        found = summarise(np.exp(np.log((np.array(curve)[:, None] + noise)[:, 0, 0, inside]).mean(1)), "sections")
-        np.testing.assert_allclose(mean, found.mean, rtol=1e-5)
-
-
-def bounds(curve, noise_GRK):
-    gride_GRSLK = (np.array(curve) + noise_GRK)[:, :, None, None]
-    return (float(end[0, 0]) for end in plateau.interval(gride_GRSLK)), gride_GRSLK
-
-
-def test_the_interval_of_a_plateau_holds_the_choice_of_its_scales():
-    """Of 4, 4.2, 4.39, 4.62 the first three or the last three agree within 10 %, as chance has it."""
-    noise_GRK = 0.05 * np.random.default_rng(1).normal(size=(G, 5, 7))
-    noise_GRK[:, 0] = 0
-    (low, high), gride_GRSLK = bounds([4, 4.2, 4.39, 4.62, 9, 18, 36], noise_GRK)
-    assert low < (4 * 4.2 * 4.39) ** (1 / 3) < (4.2 * 4.39 * 4.62) ** (1 / 3) < high
-    (low,), (high,) = plateau.interval(gride_GRSLK, gride_GRSLK - 3)  # the same noise: the excess is sure
-    assert low == pytest.approx(3, abs=0.03)
-    assert high == pytest.approx(3, abs=0.03)
-    (low, high), _ = bounds([64, 32, 16, 8, 4, 2, 1], noise_GRK)
-    assert np.isnan([low, high]).all()
-    (low, high), gride_GRSLK = bounds([9, 6, 4, 4.1, 4.2, 4, 2], noise_GRK)  # the choice is sure
-    found = summarise(np.exp(np.log(gride_GRSLK[:, :, 0, 0, 2:6]).mean(2)), "sections")
-    np.testing.assert_allclose([low, high], [found.low, found.high], atol=0.15 * (found.high - found.mean))
-
-
-def test_in_a_table_too_the_interval_of_a_plateau_holds_the_choice_of_its_scales():
-    """Of the value and of its excess over a null model on the same scales."""
-    noise = 0.1 * np.random.default_rng(4).normal(size=(2, G, S, LAYERS, 7, 5))
-    own, null = np.array([4, 4.2, 4.39, 4.62, 9, 18, 36])[:, None] + noise.astype(np.float32)
-    found = summary(table({"measured": {"gride": own}, "gaussian": {"gride": null + 1}}), None, ("gaussian",))[0]
-    order = (0, 4, 1, 2, 3)  # batch, replicate, positions, layer, scale
-    for name, model in (("plateau", None), ("plateau_excess", (null + 1).transpose(order))):
-        low, high = plateau.interval(own.transpose(order), model)
-        ends = (found if model is None else found.sel(null="gaussian"))[name].sel(step=7)
-        np.testing.assert_array_equal(ends.sel(statistic="low"), np.minimum(low, ends.sel(statistic="mean")))
-        np.testing.assert_array_equal(ends.sel(statistic="high"), np.maximum(high, ends.sel(statistic="mean")))
-
-
-def test_a_scale_that_sections_lack_moves_no_interval_of_a_plateau_elsewhere():
-    noise_GRK = 0.02 * np.random.default_rng(3).normal(size=(G, 5, 7))
-    (low, high), _ = bounds([9, 6, 4, 4.1, 4.2, 3, 1], noise_GRK)
-    noise_GRK[:, 1:, 5:] = np.nan  # too few points for the two largest
-    again, _ = bounds([9, 6, 4, 4.1, 4.2, 3, 1], noise_GRK)
-    np.testing.assert_allclose(list(again), [low, high], rtol=1e-3)
-    assert low < (4 * 4.1 * 4.2) ** (1 / 3) < high
-
-
-def test_the_interval_of_a_plateau_without_replicates_is_that_of_the_batches():
-    curve_K = np.array([9, 6, 4, 4.1, 4.2, 4, 2])
-    noise_G1K = 0.02 * np.random.default_rng(2).normal(size=(G, 1, 7))
-    (low, high), gride_GRSLK = bounds(curve_K, noise_G1K)
-    found = summarise(np.exp(np.log(gride_GRSLK[:, :, 0, 0, 2:6]).mean(2)), "sections")
-    np.testing.assert_allclose([low, high], [found.low, found.high], atol=0.15 * (found.high - found.mean))
-    assert np.isnan(plateau.interval(gride_GRSLK[:1])).all()
-    moved = found._replace(mean=found.high + 1)
-    assert plateau.with_choice(moved, gride_GRSLK).high == moved.mean
-
-
-def curves(curve, replicates=5):
-    """Values whose every replicate of every batch is this curve."""
-    values = np.broadcast_to(np.array(curve, np.float32)[:, None], (G, S, LAYERS, 7, replicates))
-    return {"measured": {"gride": values.copy()}}
-
-
-def test_every_cloud_has_its_plateau_on_the_same_scales():
-    """Their own plateaus are elsewhere, and must not be compared with it."""
-    measured, other = curves([30, 20, 15, 5, 5, 5, 5]), curves([10, 10, 10, 10, 20, 30, 40])
-    raw, untrained = table(measured | {"gaussian": other["measured"]}), table(other, 0)
-    results = summary(raw, untrained, NULLS)[0].isel(step=0, positions=0, layer=0)
-    np.testing.assert_array_equal([results.plateau_first, results.plateau_last], [8, 64])
-    mean = results.plateau_excess.sel(statistic="mean")
-    np.testing.assert_allclose(mean.sel(null=["gaussian", "untrained"]), 5 - (10 * 20 * 30 * 40) ** 0.25, rtol=1e-6)
-    assert np.isnan(mean.sel(null="shuffled"))
-
-
-def test_a_plateau_is_not_read_where_a_section_or_a_batch_has_no_value():
-    arrays = curves([30, 20, 15, 5, 5, 5, 5])
-    arrays["measured"]["gride"][:, :, 0, -1, 1:] = np.nan  # sections too small for the largest scale
-    arrays["measured"]["gride"][1, :, 1, -1] = np.nan  # a batch too small
-    results, _ = summary(table(arrays), None, ())
-    results = results.isel(step=0, positions=0)
-    mean = results.plateau.sel(statistic="mean").values
-    assert mean[0] == pytest.approx(5)
-    assert np.isnan(results.plateau.sel(statistic="low").values[0])
-    assert results.plateau_last.values[1] == 32  # of the scales that all batches have
-    np.testing.assert_allclose(mean[1:], 5, rtol=1e-6)
 
 
 def test_a_quantity_of_blocks_is_averaged_over_all_and_layers_of_unknown_origin_are_not():

@@ -7,12 +7,11 @@ import json
 from collections.abc import Callable
 from typing import Any
 
-import jax
 import numpy as np
 import xarray as xr
 
 from anisoscope.config.pretrained import PretrainedConfig, steps
-from anisoscope.measurement.sources import extracted, points
+from anisoscope.measurement.sources import extracted
 from anisoscope.measurement.sources.activations import Measured, inputs_of
 from anisoscope.measurement.sources.hook_points import of_blocks
 from anisoscope.measurement.sources.hub import load
@@ -26,7 +25,7 @@ from anisoscope.measurement.sources.hub.reading.extract import Activations, acti
 from anisoscope.measurement.sources.hub.reading.windows import Windows, at_positions
 from anisoscope.measurement.sources.hub.residuals import Residuals, before, compared_with
 from anisoscope.measurement.sources.hub.weights import Place
-from anisoscope.measurement.tables import leading_vectors, projection, raw
+from anisoscope.measurement.tables import projection, raw
 from anisoscope.utils.errors import UserError
 
 WORK, BASE = 3, 2e9  # memory of measuring: in multiples of the vectors of a batch, and bytes of the programs
@@ -104,7 +103,6 @@ def stream(plan: Plan, loaded: load.Loaded, step: int, last: bool, beside: Resid
         values, step, windows.positions, recorded(about) | {"model": words(loaded, plan.config, windows)} | made
     )
     vectors = projection.labelled(measured.vectors, windows.probe.picks_SGP[0, 0], context, measure.projected_head)
-    vectors |= leading_vectors.labelled(measured.vectors, windows.places_GWT[0])
     if not beside.wanted:
         return table.assign(**vectors)
     table.attrs["compared_with"] = compared_with(beside.steps, step)
@@ -179,40 +177,6 @@ def of_clouds(
     measured, noise = by_batch(plan, last, read, compute)
     attributes = attributes | ({"noise_floor": json.dumps(noise)} if last else {})
     return raw.table(measured.values, step, plan.windows.positions, attributes)
-
-
-def single_points(plan: Plan, loaded: load.Loaded, names: Tokens, attributes: dict[str, Any]) -> xr.Dataset:
-    """Of the first batch, all positions."""
-    probe, size = plan.windows.probe, plan.config.pretrained.batch_size
-    resid_NWTD = activations(loaded, probe.tokens_GWT[:1], size, False, reported=plan.reported).resid_ZNWTD[0]
-    with jax.default_matmul_precision("highest"):
-        values = jax.device_get(jax.jit(points.of_windows)(resid_NWTD, probe.picks_SGP[0, 0]))
-    values |= logits.said(loaded, probe.tokens_GWT[0], plan.windows.fixed_T, probe.picks_SGP[0, 0], size)
-    return points.table(values, token_positions(plan.windows, names), attributes)
-
-
-def token_positions(windows: Windows, names: Tokens) -> dict[str, Any]:
-    """Where every point stands, and what stands there: a token and its frequency, or of no text the window."""
-    picks_P = windows.probe.picks_SGP[0, 0]
-    window_P, time_P = np.divmod(picks_P, windows.places_GWT.shape[2])
-    positions = {"window": ("point", window_P.astype(np.int32)), "position": ("point", time_P.astype(np.int32))}
-    id_P = windows.places_GWT[0].ravel()[picks_P]
-    counts_V = getattr(windows, "counts_V", None)
-    if counts_V is None:
-        return positions | {"token_id": ("point", id_P), "token": ("point", names(id_P))}
-    tokens_PR = at_positions(windows.probe.tokens_GWT[0], windows.rate).reshape(-1, windows.rate)[picks_P]
-    names_PR = np.array(names(tokens_PR.ravel()), object).reshape(tokens_PR.shape)
-    names_P = ["".join(row) if time else row[0] for row, time in zip(names_PR, time_P, strict=True)]
-    counts_P = np.append(counts_V, np.zeros(max(0, id_P.max() + 1 - len(counts_V))))[id_P]
-    alone = (counts_P > 0) & (windows.rate == 1)
-    share_P = np.where(alone, counts_P / counts_V.sum(), np.nan)[None]
-    words = {"long_name": "share of the text", "formula": SHARE}
-    return positions | {
-        "ngram": [1],
-        "token_id": ("point", id_P),
-        "token": ("point", names_P),
-        "frequency": (("ngram", "point"), share_P, words),
-    }
 
 
 def visible_sets(visible_NTT: np.ndarray, windows: Windows) -> np.ndarray:

@@ -12,7 +12,6 @@ import pathlib
 from collections.abc import Iterator, Sequence
 from typing import Any
 
-import numpy as np
 import xarray as xr
 
 from anisoscope.config.measure import MeasureConfig
@@ -32,7 +31,7 @@ from anisoscope.measurement.sources.hub.reading.windows import Windows, make_win
 from anisoscope.measurement.sources.hub.residuals import Residuals, before, clear, compared_with
 from anisoscope.measurement.sources.hub.revision import Tokens
 from anisoscope.measurement.tables import files
-from anisoscope.measurement.tables.measurements import POINTS, STREAM, Standing
+from anisoscope.measurement.tables.measurements import STREAM, Standing
 from anisoscope.measurement.tables.raw import UNTRAINED
 from anisoscope.utils import folder
 from anisoscope.utils.errors import UserError
@@ -73,8 +72,6 @@ def opened(config: PretrainedConfig, root: pathlib.Path, title: str, corpus: Cor
     print(f"corpus: {corpus.name}, from {corpus.origin}")
     if left_out := [name for name in config.measure.families if name not in fitted.measure.families]:
         print(f"{title}: not measured, since maps change from stage to stage: {', '.join(left_out)}")
-    if config.measure.points_table and getattr(windows, "shapes", None):
-        raise UserError("measure.points_table is for models whose blocks all have one width: leave it out")
     config = replace(config, {"window": fitted.window})
     there = 0 in revisions  # the untrained network
     nulls = tuple(null for null in fitted.measure.nulls if null != UNTRAINED or there)
@@ -199,8 +196,6 @@ class Revisions(Source):
                 return revision.stream(plan, loaded, step, last, beside, about)
             own = about | revision.recorded(loaded.about)
             own |= {"model": revision.words(loaded, self.config, self.windows)}
-            if target.name == POINTS:
-                return revision.single_points(plan, loaded, self.names, own | {"step": step})
             own |= {"sum": sums} | hook_points.attributes(self.name, target.name)
             return revision.hook_point(plan, loaded, step, last, target.name, own)
 
@@ -237,9 +232,6 @@ class Revisions(Source):
         about |= {"model": tables[self.last].attrs["model"], "steps": self.last}
         about |= of_step[self.last] | {"revisions": json.dumps(of_step)}
         return about | {"provenance": in_words(self.config, about)}
-
-    def token_names(self, ids: np.ndarray) -> list[str]:
-        return self.names(ids)
 
 
 def claimed(config: PretrainedConfig) -> PretrainedConfig:

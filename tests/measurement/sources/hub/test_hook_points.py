@@ -120,7 +120,7 @@ def test_the_table_of_a_hook_point_is_of_its_cloud():
 def test_from_the_command_line(training, tmp_path):
     root, chosen = tmp_path / "run", "--config.measure.families=('similarity',)"
     nulls, where = "--config.measure.nulls=('untrained',)", f"--workdir={root}"
-    given = *flags(training, "step0", "step60"), chosen, nulls, where, "--config.measure.points_table=true"
+    given = *flags(training, "step0", "step60"), chosen, nulls, where
     process = tiny.done(*given, "--config.measure.hook_points=mlp_out,values", "--stages=measure,figures")
     assert "stream + attention_out + mlp_out is the output of every block to " in process.stdout
     for hook_point in ("mlp_out", "values"):
@@ -137,31 +137,10 @@ def test_from_the_command_line(training, tmp_path):
         assert batches.sizes["batch"] == 2
     assert (root / "figures" / "hook_points.png").exists()
     written = {path: path.read_bytes() for path in root.glob("**/[0-9]*.nc")}
-    assert len(written) == 2 + 2 * 2 + 2  # tables of revisions, of hook points, and of points
+    assert len(written) == 2 + 2 * 2  # tables of revisions and of hook points
     tiny.done(*given, "--config.measure.hook_points=mlp_out,values,attention_out", "--stages=measure")
     assert {path: path.read_bytes() for path in written} == written
     assert (root / "hook_points" / "attention_out" / "results.csv").exists()
-    points_are_those_of_the_cloud(root, training)
-
-
-def points_are_those_of_the_cloud(root, training):
-    """Of the first batch; a letter is a token, and frequencies are those of the validation split."""
-    batches, text = files.read_table(root / "batches.nc"), (training / "text.txt").read_text()
-    text, spelled = text[len(text) * 90 // 100 : len(text) * 95 // 100], tiny.tokenizer()
-    for step in (0, 60):
-        table = files.read_table(root / "points" / f"{step}.nc")
-        norms = batches.mean_norm.sel(step=step, batch=0, positions="all")
-        np.testing.assert_allclose(table.norm.mean("point"), norms, rtol=1e-5)
-        assert table.local_dimension.dims == ("layer", "neighbours", "point")
-        assert set(table.position.values) <= set(range(16))
-        assert spelled.convert_tokens_to_ids(table.token.values.tolist()) == table.token_id.values.tolist()
-        share = {letter: text.count(letter) / len(text) for letter in set(text)}
-        expected = [share[letter] for letter in table.token.values.tolist()]
-        np.testing.assert_allclose(table.frequency.sel(ngram=1), expected, rtol=1e-6)
-        assert np.std(expected) > 0.01
-    one, other = (files.read_table(root / "points" / f"{step}.nc") for step in (0, 60))
-    assert one.attrs["weights_sha256"] != other.attrs["weights_sha256"]
-    assert (one.token == other.token).all()
 
 
 def test_blocks_of_several_groups_are_known_in_the_order_of_their_calls():
@@ -169,15 +148,3 @@ def test_blocks_of_several_groups_are_known_in_the_order_of_their_calls():
     loaded = tiny.loaded("albert", num_hidden_layers=4, num_hidden_groups=2)
     torch.nn.init.constant_(loaded.block_modules[1].full_layer_layer_norm.weight, 2.0)  # else their norms are the same
     assert "is the output of every block" in inside.adds_up(loaded, tiny.tokens()[0])
-
-
-def test_several_tokens_at_a_position_and_special_ones_have_no_frequency():
-    joined = revision.token_positions(tiny.windows(rate=4), tiny.tokenizer().convert_ids_to_tokens)
-    lengths = {len(token) for token, place in zip(joined["token"][1], joined["position"][1], strict=True) if place}
-    assert lengths == {4}
-    assert np.isnan(joined["frequency"][1]).all()
-    spelled = tiny.tokenizer(framed=True)
-    framed = revision.token_positions(tiny.windows(spelled, special=True), spelled.convert_ids_to_tokens)
-    special = np.isin(framed["token"][1], ("<s>", "</s>"))
-    assert special.any()
-    np.testing.assert_array_equal(np.isnan(framed["frequency"][1][0]), special)

@@ -95,22 +95,17 @@ def test_pictures_through_a_vision_transformer(world, tmp_path):
     first = results.attention_first.sel(statistic="mean")
     assert first.sel(positions="all").notnull().all()
     assert first.sel(positions="without_first").isnull().all()
-    longest = (tmp_path / "run" / "leading_vectors.csv").read_text()
-    assert ".png" in longest
     assert results.attrs["windows"] in said
 
 
 def test_speech_in_pieces_of_equal_length(world, tmp_path):
-    inside = "--config.measure.hook_points=mlp_out", "--config.measure.points_table=true"
-    results, said = measured(world, tmp_path / "run", "wav2vec 2.0", "sounds", "--config.window=20", *inside)
+    inside = "--config.measure.hook_points=mlp_out"
+    results, said = measured(world, tmp_path / "run", "wav2vec 2.0", "sounds", "--config.window=20", inside)
     assert results["positions"].values.tolist() == ["all", "without_first"]
     assert results.mean_cosine_excess.sel(null="shuffled", statistic="mean").notnull().all()
     assert "20 positions each, in front the first frame" in said
     assert "4 recordings of 8.0 s in all" in results.attrs["joined"]
     assert files.read_table(tmp_path / "run" / "hook_points" / "mlp_out" / "results.nc").mean_cosine.sizes["layer"] == 3
-    points = files.read_table(tmp_path / "run" / "points" / "1.nc")
-    assert set(points.position.values) <= set(range(20))
-    assert all(name.endswith(" s") for name in points.token.values)
 
 
 def test_maps_of_a_convolutional_network_over_its_revisions(world, tmp_path):
@@ -202,7 +197,6 @@ ONE_WIDTH = "is for models whose blocks all have one width"
         ("ResNet", "pictures", ("measure.families=('attention',)",), "cannot be measured where maps change from stage"),
         ("ResNet", "pictures", ("pretrained.clamp=1",), f"pretrained.clamp {ONE_WIDTH}"),
         ("ResNet", "pictures", ("measure.hook_points=values",), "ResNetModel has no such clouds"),
-        ("ResNet", "pictures", ("measure.points_table=true",), f"measure.points_table {ONE_WIDTH}"),
     ],
 )
 def test_another_kind_of_data_and_what_it_does_not_have_is_one_line(world, tmp_path, model, data, more, words):

@@ -6,7 +6,6 @@ import shutil
 import subprocess
 
 import numpy as np
-import pandas as pd
 import pytest
 import safetensors.torch
 import torch
@@ -82,11 +81,6 @@ def test_revisions_are_steps_of_one_run(swept):
     said = f"Batch size and kernels move no value by more than {noise['anisotropy']:.1g}."
     assert said in (workdir / "figures" / "anisotropy_profile.txt").read_text()
     assert f'"noise": "{noise["anisotropy"]:.1g}, with' in (workdir / "report.html").read_text()
-    longest = pd.read_csv(workdir / "leading_vectors.csv", keep_default_na=False)
-    assert set(longest.step) == {0, 20, 60}
-    assert set(longest.token) <= {*tiny.LETTERS, "<unk>"}
-    top = longest[longest["rank"] == 1].set_index(["step", "layer"]).norm_over_median
-    np.testing.assert_array_less(1, top)
     assert not list((workdir / "measurements").glob("residuals/*"))
     assert "bits per byte of the text" in process.stdout
     assert "special tokens: none" in process.stdout

@@ -11,8 +11,8 @@ import torch
 
 from anisoscope.measurement.sources.hub.adapters import UNKNOWN, Adapter
 from anisoscope.measurement.sources.hub.load import Loaded, below
-from anisoscope.measurement.sources.hub.reading.extract import forward, stream_of
-from anisoscope.measurement.sources.hub.reading.guards import CLOSE, NEXT, predicts, sees_later
+from anisoscope.measurement.sources.hub.reading.extract import stream_of
+from anisoscope.measurement.sources.hub.reading.guards import CLOSE, NEXT, predicts
 from anisoscope.metrics.readout import Readout, logits, made
 from anisoscope.utils.errors import UserError
 
@@ -47,10 +47,6 @@ def readout_of(loaded: Loaded) -> Readout:
 
 def same_logits(loaded: Loaded, readout: Readout, tokens_T: np.ndarray) -> str:
     """The last stream that was caught must be read as the model's own logits. In words; UserError where it is not."""
-    if sees_later(loaded, tokens_T):
-        raise UserError(
-            f"{type(loaded.model).__name__} sees the tokens that it is to predict: leave the family {FAMILY} out"
-        )
     streams, output = stream_of(loaded, tokens_T[None], loaded.model)
     own_TV = _numbers(output.logits[0])
     far = np.abs(np.asarray(logits(_numbers(streams[-1][0]), readout)) - own_TV).max() / np.abs(own_TV).max()
@@ -67,24 +63,6 @@ def targets(tokens_ZWT: np.ndarray, fixed_T: np.ndarray) -> np.ndarray:
     next_ZWT = np.full_like(tokens_ZWT, -1)
     next_ZWT[..., :-1] = np.where(fixed_T[1:], -1, tokens_ZWT[..., 1:])
     return next_ZWT
-
-
-def said(
-    loaded: Loaded, tokens_WT: np.ndarray, fixed_T: np.ndarray, picks_P: np.ndarray, batch_size: int
-) -> dict[str, np.ndarray]:
-    """Loss and entropy of the model's output in bits, at these places; NaN where it does not predict the next token."""
-    if predicts(type(loaded.model).__name__) != NEXT or sees_later(loaded, tokens_WT[0]):
-        return dict.fromkeys(("loss", "entropy"), np.full(len(picks_P), np.nan, np.float32))
-    parts = []
-    for start in range(0, len(tokens_WT), batch_size):
-        rows_WT = tokens_WT[start : start + batch_size]
-        target_WT = torch.as_tensor(targets(rows_WT, fixed_T), dtype=torch.long)
-        log_p_WTV = forward(loaded, rows_WT, loaded.model).logits.float().log_softmax(-1).cpu() / np.log(2)
-        loss_WT = -log_p_WTV.gather(-1, target_WT.clamp(min=0)[..., None])[..., 0]
-        entropy_WT = -(log_p_WTV.exp2() * log_p_WTV).sum(-1)
-        parts.append(torch.stack([loss_WT.masked_fill(target_WT < 0, torch.nan), entropy_WT]).flatten(1))
-    loss_P, entropy_P = torch.cat(parts, dim=1)[:, picks_P].numpy()
-    return {"loss": loss_P, "entropy": entropy_P}
 
 
 def _norm(module: Any, width: int) -> dict[str, Any]:

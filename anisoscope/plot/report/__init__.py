@@ -1,1 +1,0 @@
-"""One self-contained page of all that was measured, drawn from tables alone."""
