@@ -33,7 +33,7 @@ from tests.program import DECODER, ROOT, command, environment, here, main, refus
         (["--config=experiments/quickstart.py:"], "nothing stands after ':'; leave it out too"),
         ([DECODER[0], "--config.data.cache="], "data.cache is empty; name a folder, or leave it out"),
         ([*DECODER, "--stages=train,figures"], "figures are drawn from tables, which the stage measure writes; add it"),
-        ([DECODER[0], "--config.model.width=10000000000000"], "model.width is 10000000000000; it must be below 2^31"),
+        ([DECODER[0], "--config.model.width=10000000000000"], "model.width is 10000000000000; it must lie"),
         ([*DECODER, "--dry_run", "--config.train.batch_size=100000000"], "available: lower train.batch_size (1000000"),
         ([DECODER[0], "--compare=runs/nothing"], "runs/nothing/train.jsonl does not exist"),
         ([*DECODER, "--config.mesh.fsdp=3"], "mesh.fsdp=3 does not use all of 1 devices"),

@@ -60,7 +60,6 @@ def test_a_fresh_environment_in_a_folder_with_decoys(wheel, tmp_path):
     called(*install, f"{wheel}[train,plots]", cwd=tmp_path)
     assert called(bin_ / "anisoscope", "--version", cwd=tmp_path) == f"anisoscope {anisoscope.__version__}\n"
     assert "--config=decoder_small" in called(bin_ / "anisoscope", "--list", cwd=tmp_path)
-    assert "decoder_small" in called(bin_ / "anisoscope", "--completion=bash", cwd=tmp_path)
     flags = ["--config=experiments/decoder_small.py:tiny", "--config.data.source=pydoc", "--config.train.steps=1"]
     flags += ["--config.measure.families=similarity", "--config.measure.nulls=", "--config.measure.batches=1"]
     called(bin_ / "python", "-m", "anisoscope", *flags, cwd=tmp_path)

@@ -28,10 +28,6 @@ def run(argv: list[str]) -> None:
         print_lines((f"anisoscope {anisoscope.__version__}",))
     elif given.help:
         print_lines((USAGE, "", *options.explained(given, settings)))
-    elif given.completion:
-        from anisoscope.cli import completion
-
-        print(completion.script(given.completion))
     elif given.list:
         print_lines(explained.format_experiments())
     elif given.status is not None:

@@ -6,16 +6,13 @@ No file is run for it.
 import ast
 import contextlib
 import dataclasses
-import inspect
 import pathlib
-import re
 import textwrap
 from collections.abc import Iterator
 from typing import Any, NamedTuple
 
 from anisoscope.cli.flags import EXPERIMENTS
 
-COMMENTED = re.compile(r"    (\w+): .*?  # (.+)")
 BESIDE, WIDTH = 46, 120  # columns: where comments begin, where lines end
 
 
@@ -51,15 +48,8 @@ def overview(config: Any) -> Iterator[str]:
 
 
 def comments(kind: type) -> dict[str, str]:
-    """What stands behind each field in the source, of the class and of those that it extends."""
-    meanings: dict[str, str] = {}
-    for one in reversed(kind.__mro__):
-        if dataclasses.is_dataclass(one):
-            try:
-                meanings |= dict(COMMENTED.findall(inspect.getsource(one)))
-            except (OSError, TypeError):  # of a file that is gone
-                continue
-    return meanings
+    """Give what each setting means, {name: help}."""
+    return {field.name: field.metadata.get("help", "") for field in dataclasses.fields(kind)}
 
 
 def plain(value: Any) -> str:

@@ -18,7 +18,6 @@ from anisoscope.utils.files import read_small
 
 STAGES = ("train", "measure", "tangents", "figures")  # what is done where none is named
 AXES = ("step", "context_gain")
-SHELLS = ("bash", "zsh", "fish")
 FURTHER = ("matched", "verdicts", "export", "replay", "verify")  # done where it is named
 PAGE, ALL = "page", "all"  # what --help shows
 OF_RUNS = ("config", "stages", "compare", "over", "distributed", "dry_run")  # which --similarity knows nothing of
@@ -74,8 +73,6 @@ def defined() -> Flags:
     two = "Two runs, as runs/a,runs/b@256: how alike are their layers on the same text? At a step, or the last."
     flags.DEFINE_list("similarity", [], two, given)
     flags.DEFINE_bool("version", False, "Tell the version.", given)
-    shells = ", ".join(SHELLS)
-    flags.DEFINE_string("completion", None, f"Print a script that completes this command in a shell: {shells}.", given)
     shown = "Show this page; --help=train: a group of settings; --help=all: every setting; --config says of which."
     flags.DEFINE_string("help", None, shown, given)
     return given
@@ -117,9 +114,7 @@ def parse(words: list[str]) -> flags.FlagValues:
                 raise UserError(f"--{name}={path}: links lead to each other; name another")
     if given["similarity"].present and len(given.similarity) != 2:
         raise UserError("--similarity compares two runs; name two folders, as --similarity=runs/a,runs/b@256")
-    if given.completion is not None:
-        choose("completion", given.completion, SHELLS)
-    alone = (given.help, given.version, given.completion, given.list, given.similarity)
+    alone = (given.help, given.version, given.list, given.similarity)
     if any(alone) or given.status is not None:
         return given
     if given.config is None:

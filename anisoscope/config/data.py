@@ -3,7 +3,7 @@
 from dataclasses import dataclass
 
 from anisoscope.utils.errors import UserError
-from anisoscope.utils.settings import at_least, choose
+from anisoscope.utils.settings import check_fields, setting
 
 SOURCES = ("enwik8", "pydoc")
 CACHE = "~/.cache/anisoscope"
@@ -11,16 +11,19 @@ CACHE = "~/.cache/anisoscope"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DataConfig:
-    source: str = "enwik8"  # enwik8, or pydoc (the language reference inside every CPython, needs no network)
-    path: str | None = None  # a local enwik8, or any text: plain, .zip, .gz, .bz2 or .xz; of some models a folder
-    unpack: int | None = None  # most bytes that such an archive may hold; left out: 50 times its own, or 100 million
-    clean: bool = False  # strip markup, code and media, as The Shape of Learning does
-    cache: str = CACHE  # where a downloaded enwik8 and compiled programs are kept
+    source: str = setting(
+        "enwik8", "pydoc is the language reference inside CPython", choices=SOURCES
+    )
+    path: str | None = setting(None, "an enwik8, or any text: plain, .zip, .gz, .bz2, .xz")
+    unpack: int | None = setting(
+        None, "most bytes of such an archive; left out: 50 × its own, or 100 MB", low=1
+    )
+    clean: bool = setting(False, "strip markup, code and media, as The Shape of Learning does")
+    cache: str = setting(CACHE, "where a downloaded enwik8 and compiled programs are kept")
 
 
 def check_data(data: DataConfig) -> None:
     """Raise UserError, one line, where a setting cannot be."""
-    choose("data.source", data.source, SOURCES)
-    at_least("data.unpack", data.unpack, 1)
+    check_fields(data, "data.")
     if not data.cache:
         raise UserError("data.cache is empty; name a folder, or leave it out")

@@ -2,28 +2,36 @@
 
 from dataclasses import dataclass
 
+from anisoscope.utils.settings import LARGEST_SEED, setting
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ModelConfig:
-    layers: int = 6  # blocks, one after another
-    width: int = 512  # of the residual stream
-    heads: int = 8  # must divide the width
-    context: int = 512  # characters of a window
-    expansion: int = 4  # feed-forward width / width
-    mask: str = "causal"  # the keys a query sees: causal (decoder), bidirectional (encoder), prefix, window or leak
-    prefix: int = 0  # mask=prefix: causal, and this many first positions are seen by all
-    window: int = 0  # mask=window: causal, but only this many last positions, the query's own among them
-    leak: float = 0.0  # mask=leak: causal, and this fraction of the pairs (query, later key), the same everywhere
-    leak_seed: int = 0  # mask=leak: which pairs
-    attention: str = "softmax"  # softmax; softmax_one, with 1 more in the denominator; or sigmoid, each key for itself
-    qk_norm: bool = False  # LayerNorm of queries and keys over the head width, with a learned scale
-    centre_queries: bool = False  # take from each query the mean query of the positions it sees
-    sink: bool = False  # a learned key and value per head, seen by all, that belong to no position
-    same_first: bool = False  # [MASK] in the place of the first character of each window that the model reads
-    norm: str = "pre"  # LayerNorm before each sublayer (GPT-2) or after the residual sum (BERT)
-    positions: str = "learned"  # learned embeddings or rotary
-    activation: str = "gelu"  # of the feed-forward layer: gelu; or gelu_tanh, the approximation of OpenAI's GPT-2
-    tied: bool = True  # the output head is the embedding table
-    bias: bool = True  # biases in linear layers and LayerNorm
-    remat: bool = False  # recompute activations in the backward pass: less memory, more time
-    dtype: str = "auto"  # compute type; auto: float32 on a CPU, bfloat16 on an accelerator
+    layers: int = setting(6, "blocks, one after another", low=1, high=LARGEST_SEED)
+    width: int = setting(512, "of the residual stream", low=1, high=LARGEST_SEED)
+    heads: int = setting(8, "must divide the width", low=1, high=LARGEST_SEED)
+    context: int = setting(512, "characters of a window", low=2, high=LARGEST_SEED)
+    expansion: int = setting(4, "feed-forward width / width", low=1, high=LARGEST_SEED)
+    mask: str = setting(
+        "causal", "causal (decoder), bidirectional (encoder), prefix, window or leak"
+    )
+    prefix: int = setting(0, "mask=prefix: causal, with this many first positions seen by all")
+    window: int = setting(0, "mask=window: positions that a query sees, its own and earlier")
+    leak: float = setting(0.0, "mask=leak: fraction of the later keys that a query sees")
+    leak_seed: int = setting(0, "mask=leak: which pairs", low=0, high=LARGEST_SEED)
+    attention: str = setting(
+        "softmax", "softmax; softmax_one adds 1 to the denominator; or sigmoid of each key"
+    )
+    qk_norm: bool = setting(False, "LayerNorm of queries and keys over the head width")
+    centre_queries: bool = setting(False, "take from a query the mean query of what it sees")
+    sink: bool = setting(False, "a learned key and value per head, of no position")
+    same_first: bool = setting(False, "[MASK] in place of each window's first character")
+    norm: str = setting("pre", "LayerNorm pre (GPT-2) or post (BERT) each sublayer")
+    positions: str = setting("learned", "learned embeddings, or rotary")
+    activation: str = setting("gelu", "of the feed-forward layer: gelu, or GPT-2's gelu_tanh")
+    tied: bool = setting(True, "the output head is the embedding table")
+    bias: bool = setting(True, "biases in linear layers and LayerNorm")
+    remat: bool = setting(False, "recompute activations in the backward pass")
+    dtype: str = setting(
+        "auto", "auto: float32 on a CPU, else bfloat16", choices=("auto", "float32", "bfloat16")
+    )

@@ -9,16 +9,24 @@ from anisoscope.utils.settings import replace
 # All have a rate that stays, and a decay at the end alone: checkpoints of different steps are in the same phase.
 SCHEDULE = {"train.schedule": "constant"}
 RECIPES: dict[str, dict[str, Any]] = {
-    "gpt2": {"train.optimizer": "adamw", "model.positions": "learned"} | SCHEDULE,  # what the models of the papers had
+    "gpt2": {"train.optimizer": "adamw", "model.positions": "learned"}
+    | SCHEDULE,  # what the models of the papers had
     "rotary": {"train.optimizer": "adamw", "model.positions": "rotary"} | SCHEDULE,
-    "muon": {"train.optimizer": "muon", "train.learning_rate": 0.02, "model.positions": "rotary"} | SCHEDULE,
+    "muon": {"train.optimizer": "muon", "train.learning_rate": 0.02, "model.positions": "rotary"}
+    | SCHEDULE,
     "sgd": {  # the rest at the rate that it has beside Muon
-        **{"train.optimizer": "sgd", "train.learning_rate": 0.03, "train.rest_learning_rate": 0.002},
+        **{
+            "train.optimizer": "sgd",
+            "train.learning_rate": 0.03,
+            "train.rest_learning_rate": 0.002,
+        },
         **{"model.positions": "rotary"} | SCHEDULE,
     },
 }
 Chosen = TypeVar("Chosen")  # the config of a kind of experiment
-DEFAULT = "muon"  # what learned most in 300 steps of a tiny decoder and encoder (dev/LOG.md, 2026-11-22)
+DEFAULT = (
+    "muon"  # what learned most in 300 steps of a tiny decoder and encoder (dev/LOG.md, 2026-11-22)
+)
 
 
 def sized(argument: str, sizes: dict[str, Config], default: str = DEFAULT) -> Config:
@@ -34,6 +42,10 @@ def sized(argument: str, sizes: dict[str, Config], default: str = DEFAULT) -> Co
 def chosen(size: str, sizes: dict[str, Chosen]) -> Chosen:
     """The config of a size without recipes, as where recipes are what varies."""
     if size not in sizes:
-        names = " or ".join(name for name in sizes if name) + (", or leave it out" if "" in sizes else "")
-        raise UserError(f"experiment size {size!r} is unknown; choose {names}{did_you_mean(size, sizes)}")
+        names = " or ".join(name for name in sizes if name) + (
+            ", or leave it out" if "" in sizes else ""
+        )
+        raise UserError(
+            f"experiment size {size!r} is unknown; choose {names}{did_you_mean(size, sizes)}"
+        )
     return sizes[size]

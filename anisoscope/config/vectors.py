@@ -4,24 +4,33 @@ from dataclasses import dataclass, field
 
 from anisoscope.config.measure import DEFAULT, OF_ARRAYS
 from anisoscope.utils.errors import UserError
-from anisoscope.utils.settings import LARGEST_SEED, at_least, choose, once, within
+from anisoscope.utils.settings import LARGEST_SEED, check_fields, setting
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FileConfig:
-    path: str = ""  # .npy, .npz, .safetensors, .zarr or NetCDF
-    layers: tuple[str, ...] = ()  # names of arrays (points, width), in order; (): the array `vectors`, or the only one
-    clusters: str = ""  # name of the array of labels, one for each point; "": `clusters`, if it is there
-    positions: str = ""  # name of the array of places in the cluster, 0 its first token; "": `positions`, if there
-    pieces: int = 1  # in which points are measured that do not fit into memory at once; values are means over them
+    path: str = setting("", ".npy, .npz, .safetensors, .zarr or NetCDF")
+    layers: tuple[str, ...] = setting(
+        (), "names of arrays (points, width); (): `vectors`, or the only one"
+    )
+    clusters: str = setting("", "array of the points' labels; empty: `clusters`, if any")
+    positions: str = setting("", "array of places in the cluster; empty: `positions`, if any")
+    pieces: int = setting(1, "measured one by one; values are means over them", low=1)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FoldsConfig:
-    families: tuple[str, ...] = tuple(name for name in OF_ARRAYS if name in DEFAULT)  # docs/reference/files.md
-    nulls: tuple[str, ...] = ("gaussian",)  # what every value is compared with
-    folds: int = 8  # of whole clusters, resampled for the intervals; 1: no intervals
-    seed: int = 0  # of the folds and of the null model
+    families: tuple[str, ...] = setting(
+        tuple(name for name in OF_ARRAYS if name in DEFAULT),
+        "docs/reference/files.md",
+        choices=OF_ARRAYS,
+        nonempty=True,
+    )
+    nulls: tuple[str, ...] = setting(
+        ("gaussian",), "what values are compared with", choices=("gaussian",)
+    )
+    folds: int = setting(8, "of whole clusters, for the intervals; 1: none", low=1)
+    seed: int = setting(0, "of the folds and of the null model", low=0, high=LARGEST_SEED)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -33,14 +42,7 @@ class VectorsConfig:
 def check_vectors(config: VectorsConfig) -> None:
     """Raise UserError, one line, where nothing can be measured."""
     if not config.vectors.path:
-        raise UserError("no vectors given; pass --config.vectors.path=FILE, .npy, .npz, .safetensors, .zarr or .nc")
-    at_least("measure.folds", config.measure.folds, 1)
-    at_least("vectors.pieces", config.vectors.pieces, 1)
-    within("measure.seed", config.measure.seed, 0, LARGEST_SEED)
-    allowed = {"families": OF_ARRAYS, "nulls": FoldsConfig().nulls}
-    for name, names in allowed.items():
-        for value in getattr(config.measure, name):
-            choose(f"measure.{name}", value, names)
-        once(f"measure.{name}", getattr(config.measure, name))
-    if not config.measure.families:
-        raise UserError(f"measure.families is empty; choose from {', '.join(OF_ARRAYS)}")
+        raise UserError(
+            "no vectors given; pass --config.vectors.path=FILE, .npy, .npz, .safetensors, .zarr or .nc"
+        )
+    check_fields(config)

@@ -8,26 +8,26 @@ from anisoscope.training.optimizer import OPTIMIZERS, SCHEDULES
 from anisoscope.training.watch import BLOCKS, LAYERS
 from anisoscope.utils import layout
 from anisoscope.utils.errors import UserError
-from anisoscope.utils.settings import LARGEST_SEED, at_least, choose, within
+from anisoscope.utils.settings import check_fields, choose, within
 
 MOST_STEPS = 2**31 - 1  # counted in int32
 MOST_CHECKPOINTS = 10_000  # files and folders; each is measured
-MOST_DISPATCHED = 100_000  # steps, whose metrics are kept until the call to the device is done
 
 
 def check_run(config: RunConfig) -> None:
     """Raise UserError, one line, where a run cannot be trained."""
+    check_fields(config)
+    choose("objective", config.objective, OBJECTIVES)
+    choose("train.optimizer", config.train.optimizer, OPTIMIZERS)
+    choose("train.schedule", config.train.schedule, SCHEDULES)
     data_config.check_data(config.data)
     model_limits.check_model(config.model)
     layout.check_mesh(config.mesh)
-    at_least("evaluate.every", config.evaluate.every, 1)
-    at_least("evaluate.windows", config.evaluate.windows, 1)
-    within("evaluate.draws", config.evaluate.draws, 1, 1000)
     if config.evaluate.draws > 1 and config.evaluate.draws % 2:
-        raise UserError(f"evaluate.draws is {config.evaluate.draws}; two halves are compared: 1 or an even number")
+        raise UserError(
+            f"evaluate.draws is {config.evaluate.draws}; two halves are compared: 1 or an even number"
+        )
     within("evaluate.stride", config.evaluate.stride, 1, config.model.context)
-    at_least("checkpoint.every", config.checkpoint.every, 1)
-    choose("objective", config.objective, OBJECTIVES)
     OBJECTIVES[config.objective].check(config.model, config.evaluate.stride)
     _check_train(config)
     _check_watch(config)
@@ -35,51 +35,46 @@ def check_run(config: RunConfig) -> None:
 
 def _check_train(config: RunConfig) -> None:
     train, layers = config.train, config.model.layers
-    choose("train.optimizer", train.optimizer, OPTIMIZERS)
-    choose("train.schedule", train.schedule, SCHEDULES)
-    within("train.steps", train.steps, 0, MOST_STEPS)
     if (count := train.steps // config.checkpoint.every) > MOST_CHECKPOINTS:
         words = f"would keep {count:,} checkpoints, {MOST_CHECKPOINTS:,} at most: lower the first or raise the second"
-        raise UserError(f"train.steps={train.steps} and checkpoint.every={config.checkpoint.every} {words}")
-    within("train.dispatch", train.dispatch, 1, MOST_DISPATCHED)
-    within("train.skip_nonfinite", train.skip_nonfinite, 0, MOST_STEPS)
-    for name in ("batch_size", "accumulate", "log_every"):
-        at_least(f"train.{name}", getattr(train, name), 1)
-    for names, low, high in (
-        (("learning_rate", "rest_learning_rate", "weight_decay", "clip_norm"), 0.0, 1e30),
-        (("warmup_fraction", "decay_fraction", "final_fraction"), 0.0, 1.0),
-        (("beta1", "beta2"), 0.0, 0.999999),
-        (("penalty",), -1e30, 1e30),
-        (("seed", "data_seed"), 0, LARGEST_SEED),
-    ):
-        for name in names:
-            within(f"train.{name}", getattr(train, name), low, high)
+        raise UserError(
+            f"train.steps={train.steps} and checkpoint.every={config.checkpoint.every} {words}"
+        )
     if train.rest_learning_rate is not None and not train.learning_rate:
-        raise UserError("train.learning_rate is 0, and train.rest_learning_rate is given; set the first above 0")
+        raise UserError(
+            "train.learning_rate is 0, and train.rest_learning_rate is given; set the first above 0"
+        )
     if train.batch_size % train.accumulate:
-        raise UserError(f"train.accumulate is {train.accumulate}; it must divide train.batch_size ({train.batch_size})")
+        raise UserError(
+            f"train.accumulate is {train.accumulate}; it must divide train.batch_size ({train.batch_size})"
+        )
     if train.penalty and train.accumulate > 1:
         words = f"it does not go with train.accumulate={train.accumulate}"
         raise UserError(f"train.penalty scores the whole batch; {words}")
     if train.penalty and config.model.width < 2:
         raise UserError("train.penalty needs directions to compare: model.width is 1")
     if train.penalty_layers and not train.penalty:
-        raise UserError("train.penalty_layers does nothing while train.penalty is 0; set that, or leave it out")
+        raise UserError(
+            "train.penalty_layers does nothing while train.penalty is 0; set that, or leave it out"
+        )
     for layer in train.penalty_layers:
         if layer not in range(layers + 1) or train.penalty_layers.count(layer) > 1:
-            raise UserError(f"train.penalty_layers has {layer!r}; give each once, 0 to model.layers={layers}")
+            raise UserError(
+                f"train.penalty_layers has {layer!r}; give each once, 0 to model.layers={layers}"
+            )
 
 
 def _check_watch(config: RunConfig) -> None:
     watch, train = config.watch, config.train
-    within("watch.every", watch.every, 0, MOST_STEPS)
-    within("watch.points", watch.points, 8, 1_000_000)
-    within("watch.keep_share", watch.keep_share, 0.01, 1.0)
     if watch.keep:
         choose("watch.keep", watch.keep, (*LAYERS, *BLOCKS))
     if watch.keep and not watch.every:
         raise UserError(f"watch.keep={watch.keep} needs looks; set watch.every, 16 say")
     if watch.every and train.accumulate > 1:
-        raise UserError(f"watch.every looks at whole batches; it does not go with train.accumulate={train.accumulate}")
+        raise UserError(
+            f"watch.every looks at whole batches; it does not go with train.accumulate={train.accumulate}"
+        )
     if watch.keep and len(seeds(train)) > 1:
-        raise UserError("watch.keep keeps other checkpoints of each seed; give each a run of its own (train.seed)")
+        raise UserError(
+            "watch.keep keeps other checkpoints of each seed; give each a run of its own (train.seed)"
+        )

@@ -1,9 +1,9 @@
-"""Settings as nested frozen dataclasses: as plain values, by dotted name, with fields changed; and what one may be."""
+"""Settings as nested frozen dataclasses: fields with help and limits, JSON, changes by dotted name."""
 
 import dataclasses
 import json
-from collections.abc import Iterable, Sequence
-from typing import Any, get_args, get_origin, get_type_hints
+from collections.abc import Collection, Iterable, Iterator, Sequence
+from typing import Any, NamedTuple, get_args, get_origin, get_type_hints
 
 from anisoscope.utils import renamed
 from anisoscope.utils.errors import UserError, did_you_mean
@@ -11,9 +11,85 @@ from anisoscope.utils.errors import UserError, did_you_mean
 LARGEST_SEED = 2**31 - 1  # a table has no larger number: NetCDF-3
 
 
+def setting(
+    default: Any,
+    help: str,
+    *,
+    low: float | None = None,
+    high: float | None = None,
+    choices: Collection[str] = (),
+    nonempty: bool = False,
+) -> Any:
+    """Make a dataclass field with its meaning, its range (both ends included) and its choices.
+
+    Of a tuple, range and choices hold for each element, and no element may occur twice.
+    """
+    limits = {"low": low, "high": high, "choices": tuple(choices), "nonempty": nonempty}
+    return dataclasses.field(default=default, metadata={"help": help, **limits})
+
+
+class Setting(NamedTuple):
+    """One leaf of a config; `metadata` holds the arguments of `setting`."""
+
+    name: str  # dotted
+    kind: Any  # its type
+    value: Any
+    metadata: Any
+
+
+def settings(config: Any, prefix: str = "") -> Iterator[Setting]:
+    """List all settings, single ones before groups; an experiment's dicts of runs are none."""
+    hints, groups = get_type_hints(type(config)), []
+    for field in dataclasses.fields(config):
+        name, value = f"{prefix}{field.name}", getattr(config, field.name)
+        if dataclasses.is_dataclass(value):
+            groups += settings(value, f"{name}.")
+        elif get_origin(hints[field.name]) is not dict:
+            yield Setting(name, hints[field.name], value, field.metadata)
+    yield from groups
+
+
+def check_fields(config: Any, prefix: str = "") -> None:
+    """Raise UserError, one line, where a setting is outside the limits of its field."""
+    for name, _, value, limits in settings(config, prefix):
+        choices = limits["choices"]
+        if isinstance(value, tuple):
+            once(name, value)
+            if limits["nonempty"] and not value:
+                allowed = f"choose from {', '.join(choices)}" if choices else "name some"
+                raise UserError(f"{name} is empty; {allowed}")
+        for item in value if isinstance(value, tuple) else (value,):
+            if choices:
+                choose(name, item, choices)
+            within(name, item, limits["low"], limits["high"])
+
+
+def format_limits(limits: Any) -> str:
+    """Say what the metadata of a field allow: its choices or its range; empty where it may be anything."""
+    low, high = limits["low"], limits["high"]
+    if limits["choices"]:
+        return ", ".join(limits["choices"])
+    if low is None:
+        return ""
+    return f"at least {low:g}" if high is None or high >= 1e30 else f"{low:g} to {high:g}"
+
+
+def format_value(value: Any) -> str:
+    """Write a value as a flag takes it."""
+    if isinstance(value, tuple):
+        return ",".join(map(format_value, value))
+    return f"{value:g}" if isinstance(value, float) else str(value)
+
+
 def to_dict(config: Any) -> dict[str, Any]:
-    """Nested plain dict, as JSON would hold it (tuples become lists)."""
-    return json.loads(json.dumps(dataclasses.asdict(config)))
+    """Make a nested plain dict, as JSON holds it: tuples are lists, NumPy's and JAX's numbers Python's."""
+    return json.loads(json.dumps(dataclasses.asdict(config), default=_to_python))
+
+
+def _to_python(value: Any) -> Any:
+    if hasattr(value, "tolist"):
+        return value.tolist()
+    raise UserError(f"{value!r} is no value of a setting; use numbers, words, and tuples of them")
 
 
 def replace(config: Any, changes: dict[str, Any]) -> Any:
@@ -52,7 +128,9 @@ def of_today(values: dict[str, Any]) -> dict[str, Any]:
         if isinstance(own := values.get(group), dict) and name in own:
             values = values | {group: renamed.keys(own, {name: now.rpartition(".")[2]})}
     if isinstance(variants := values.get("variants"), dict):  # which name their settings with dots
-        values = values | {"variants": {name: renamed.settings(changes) for name, changes in variants.items()}}
+        values = values | {
+            "variants": {name: renamed.settings(changes) for name, changes in variants.items()}
+        }
     return values | ({"primary": renamed.primary(values["primary"])} if "primary" in values else {})
 
 
@@ -60,7 +138,11 @@ def flat(values: dict[str, Any], prefix: str = "") -> dict[str, Any]:
     """Nested settings by dotted name; a group without any is a value itself, as a variant that changes nothing."""
     settings = {}
     for name, value in values.items():
-        settings |= flat(value, f"{prefix}{name}.") if isinstance(value, dict) and value else {prefix + name: value}
+        settings |= (
+            flat(value, f"{prefix}{name}.")
+            if isinstance(value, dict) and value
+            else {prefix + name: value}
+        )
     return settings
 
 
@@ -68,7 +150,9 @@ def from_dict(values: dict[str, Any], kind: type, where: str = "") -> Any:
     """Rebuild a config dataclass; an unknown, missing or ill-typed field is a UserError."""
     hints = get_type_hints(kind)
     for name in (*values.keys() - hints.keys(), *hints.keys() - values.keys()):
-        raise UserError(f"config field {where}{name} is {'unknown' if name in values else 'missing'}")
+        raise UserError(
+            f"config field {where}{name} is {'unknown' if name in values else 'missing'}"
+        )
     made = {}
     for name, hint in hints.items():
         value = values[name]
@@ -79,7 +163,9 @@ def from_dict(values: dict[str, Any], kind: type, where: str = "") -> Any:
         elif hint is float and type(value) is int:
             value = float(value)
         elif not _has_type(value, hint):
-            raise UserError(f"config field {where}{name} is {value!r}, not {getattr(hint, '__name__', hint)}")
+            raise UserError(
+                f"config field {where}{name} is {value!r}, not {getattr(hint, '__name__', hint)}"
+            )
         made[name] = value
     return kind(**made)
 
@@ -99,7 +185,9 @@ def _has_type(value: Any, hint: Any) -> bool:
 def choose(name: str, value: str, allowed: Iterable[str]) -> None:
     """Raise UserError unless the value of this setting is among those allowed."""
     if value not in allowed:
-        raise UserError(f"{name} is {value!r}; choose one of {', '.join(allowed)}{did_you_mean(value, allowed)}")
+        raise UserError(
+            f"{name} is {value!r}; choose one of {', '.join(allowed)}{did_you_mean(value, allowed)}"
+        )
 
 
 def once(name: str, values: Sequence) -> None:
@@ -114,6 +202,9 @@ def at_least(name: str, value: int | None, least: int) -> None:
         raise UserError(f"{name} is {value}; it must be at least {least}")
 
 
-def within(name: str, value: float | None, low: float, high: float) -> None:
-    if value is not None and not low <= value <= high:
-        raise UserError(f"{name} is {value}; it must lie in [{low}, {high}]")
+def within(name: str, value: float | None, low: float | None, high: float | None) -> None:
+    """Raise UserError where a number is outside [low, high], or is NaN; None is no limit."""
+    if value is None or low is None or (value >= low and (high is None or value <= high)):
+        return
+    limits = f"be at least {low}" if high is None else f"lie in [{low}, {high}]"
+    raise UserError(f"{name} is {value}; it must {limits}")

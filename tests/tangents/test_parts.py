@@ -15,7 +15,7 @@ from tests.tangents.settings import SETTINGS, config, corpus
     ("changes", "words"),
     [
         ({"tangents.ranks": (6,)}, "model.width=16 leaves 5 at most"),
-        ({"tangents.ranks": (2, 2)}, "ascending, each once"),
+        ({"tangents.ranks": (2, 2)}, "names 2 twice; name each once"),
         ({"tangents.ranks": ()}, "name ranks"),
         ({"tangents.early_fraction": 0.3}, "1 checkpoints lie in steps 1 to 1; 2 are needed"),
         ({"tangents.early_fraction": 1.0}, "and a later one"),
