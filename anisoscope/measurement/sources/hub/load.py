@@ -15,6 +15,7 @@ import torch
 import transformers
 
 from anisoscope.config.pretrained import WeightsConfig
+from anisoscope.measurement.sources.hub import gguf_file
 from anisoscope.measurement.sources.hub.adapters import UNKNOWN, Adapter, adapter_of, kind_of
 from anisoscope.measurement.sources.hub.weights import Place, files_of, paths_of, revision_of, types_of
 from anisoscope.utils.errors import UserError
@@ -187,13 +188,18 @@ def load(place: Place, weights: WeightsConfig) -> Loaded:
     """In the type asked for, not in that of the file; UserError where a weight is missing or not finite."""
     settings = settings_of(place)
     adapter = adapter_of(kind_of(settings))
-    gguf = "gguf_file" in place.given
+    gguf, header = "gguf_file" in place.given, None
+    if gguf:
+        header = _attempt(place, lambda: gguf_file.read_header(paths_of(place)[0][0]))
+        gguf_file.complete_settings(header, settings)
     options = {"dtype": getattr(torch, weights.dtype), "output_loading_info": True}
     options["attn_implementation"] = way_of(adapter)
     options |= {"config": settings} if gguf else {"use_safetensors": True}  # not parsed again, which takes seconds
     options |= {"device_map": weights.device_map} if weights.device_map else {}
     kind = class_of(settings, adapter, gguf)
     model, info = _attempt(place, lambda: kind.from_pretrained(place.name, **place.given, **SAFE, **options))
+    if header:
+        gguf_file.complete_model(header, model)
     model.eval().requires_grad_(False)
     model.config.use_cache = False
     missing = sorted(name for name in info["missing_keys"] if "pooler" not in name)
@@ -202,11 +208,11 @@ def load(place: Place, weights: WeightsConfig) -> Loaded:
         raise UserError(f"{place.name}: the file lacks weights of {type(model).__name__}, or has others: {names} …")
     refuse_not_finite(place.name, model)
     digest, kinds, revision = files_of(place)
-    types = "quantised" if gguf else ", ".join(sorted(types_of(paths_of(place)[0])))
+    types = set(header.tensors.values()) if header else types_of(paths_of(place)[0])
     about = of_libraries(model) | {
         "weights_sha256": digest,
         "weights_file": kinds,
-        "weights_type": types,
+        "weights_type": ", ".join(sorted(types)),
         "computed_in": weights.dtype,
         "not_read": len(info["unexpected_keys"]),
         "revision": revision,

@@ -15,7 +15,7 @@ from huggingface_hub import constants
 from huggingface_hub.errors import HfHubHTTPError
 from huggingface_hub.file_download import repo_folder_name
 
-KINDS = {".safetensors": "safetensors", ".gguf": "GGUF, quantised"}
+KINDS = {".safetensors": "safetensors", ".gguf": "GGUF"}
 BOT = "SFconvertbot"  # nobody else's proposals are read
 
 

