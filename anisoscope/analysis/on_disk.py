@@ -14,7 +14,6 @@ from anisoscope.analysis.components import components
 from anisoscope.analysis.contrasts import COLUMNS, Change, contrasts
 from anisoscope.measurement.tables import files
 from anisoscope.training import finished, log
-from anisoscope.utils import renamed
 from anisoscope.utils.errors import RunError
 from anisoscope.utils.files import read_json, remove, write_json
 
@@ -80,8 +79,8 @@ def digests(folders: dict[str, pathlib.Path]) -> dict[str, str]:
 
 
 def read_digests(folder: pathlib.Path) -> dict[str, str]:
-    """Those of the tables that loss-matched contrasts were read from; tables of old have none."""
-    path = renamed.place(folder, DIGESTS)
+    """Those of the tables that loss-matched contrasts were read from; none where there are none."""
+    path = folder / DIGESTS
     return read_json(path, "run --stages=matched again") if path.exists() else {}
 
 
@@ -99,8 +98,6 @@ def write_loss_matched(
     """
     changes, each = (pd.concat(frames, ignore_index=True) for frames in zip(*_contrasted(planned, tables), strict=True))
     remove(to / DIGESTS)  # it vouches for what is written before it
-    for then in ("equal_gain.json", "contrasts_equal_gain.csv", "equal_gain.csv"):  # of an earlier version
-        remove(to / then)
     paths = [to / "contrasts_loss_matched.csv", to / "loss_matched.csv"]
     files.write_csv(primary.with_roles(changes, named, runs, "matched"), paths[0])
     files.write_csv(each, paths[1])
@@ -141,7 +138,7 @@ def _read(path: pathlib.Path, columns: Sequence[str], texts: tuple[str, ...]) ->
 
 def read_loss_matched(folder: pathlib.Path, folders: dict[str, pathlib.Path]) -> pd.DataFrame:
     """contrasts_loss_matched.csv as `write_loss_matched` left it; without rows where there is none, or of others."""
-    path = renamed.place(folder, "contrasts_loss_matched.csv")
+    path = folder / "contrasts_loss_matched.csv"
     matched = _read_changes(path, (*COLUMNS, *Change._fields, *loss_matched.FURTHER), ("without",), "matched")
     if matched.empty or digests(folders) == read_digests(folder):
         return matched
@@ -156,23 +153,18 @@ def read_runs(folder: pathlib.Path) -> tuple[pd.DataFrame, pd.DataFrame]:
     """
     texts = dict.fromkeys(("run", "condition", *COLUMNS), str)
     path = folder / "runs.csv"
-    rows = pd.read_csv(path, dtype=texts, keep_default_na=False, na_values=[""]).rename(columns=renamed.column)
-    if "condition" not in rows:
-        raise _of_old(path)
+    rows = pd.read_csv(path, dtype=texts, keep_default_na=False, na_values=[""])
     return rows, _read_changes(folder / "contrasts.csv", (*COLUMNS, *Change._fields), (), "measure")
 
 
 def _read_changes(path: pathlib.Path, columns: tuple[str, ...], texts: tuple[str, ...], stage: str) -> pd.DataFrame:
-    """Tables of old have no roles: nothing was prespecified."""
     if not path.exists():
         empty = pd.DataFrame(columns=[*columns, primary.ROLE])
         return empty.astype(dict.fromkeys(Change._fields, float))
     changes = _read(path, columns, texts)
-    if primary.ROLE not in changes:
-        changes[primary.ROLE] = primary.ROLES[1]
     if list(changes) != [*columns, primary.ROLE]:
-        raise _of_old(path, stage)
-    return changes.replace({"quantity": renamed.QUANTITIES})
+        raise _other_columns(path, stage)
+    return changes
 
 
 def read_primary(folder: pathlib.Path) -> pd.DataFrame:
@@ -183,11 +175,11 @@ def read_primary(folder: pathlib.Path) -> pd.DataFrame:
     texts = dict.fromkeys(("name", "before", "after"), str)
     frame = pd.read_csv(path, keep_default_na=False, na_values=[""], dtype=texts)
     if list(frame) != list(primary.READ):
-        raise _of_old(path)
-    return frame.replace({"quantity": renamed.QUANTITIES, "at": renamed.AT, "verdict": renamed.VERDICTS})
+        raise _other_columns(path)
+    return frame
 
 
-def _of_old(path: pathlib.Path, stage: str = "measure") -> RunError:
+def _other_columns(path: pathlib.Path, stage: str = "measure") -> RunError:
     return RunError(f"{path} has other columns than are written now; --stages={stage} writes it again")
 
 

@@ -23,7 +23,6 @@ from anisoscope.analysis.runs import numbers, pairing
 from anisoscope.analysis.shapes import SHAPES
 from anisoscope.measurement.intervals import LEVEL
 from anisoscope.measurement.tables.holm import holm_of
-from anisoscope.utils import renamed
 from anisoscope.utils.errors import UserError
 from anisoscope.utils.settings import choose
 
@@ -56,8 +55,6 @@ def check_primary(primary: dict[str, dict[str, Any]], runs: list[str]) -> None:
         for field in one:
             choose(f"a field of {where}", field, (*NEEDED, *FURTHER))
         at = one.get("at", AT[0])
-        renamed.refuse(f"{where}.at", at, renamed.AT)
-        renamed.refuse(f"{where}.quantity", one["quantity"], renamed.QUANTITIES)
         choose(f"{where}.at", at, AT)
         choose(f"{where}.quantity", one["quantity"], (*SHAPES, *(AT_LAST if at == "last" else (STEPS,))))
         choose(f"{where}.positions", one.get("positions", POSITIONS[0]), POSITIONS)

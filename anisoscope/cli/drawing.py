@@ -5,7 +5,6 @@ import pathlib
 from anisoscope.analysis import findings, on_disk, primary
 from anisoscope.config.experiment import Config
 from anisoscope.measurement.tables import files
-from anisoscope.measurement.tables.excess import values_of
 from anisoscope.plot import draw, while_training
 from anisoscope.plot.experiment import Compared
 from anisoscope.plot.report import page
@@ -14,7 +13,6 @@ from anisoscope.plot.seeds import over_seeds
 from anisoscope.training import finished, log
 from anisoscope.utils import keeping, processes
 from anisoscope.utils.errors import UserError, did_you_mean
-from anisoscope.utils.folder import hook_points
 
 
 def named(configs: dict[str, Config], root: pathlib.Path, title: str, compare: list[str]) -> dict[str, pathlib.Path]:
@@ -104,8 +102,6 @@ def load(path: pathlib.Path) -> Run:
     if not (path / "results.nc").exists():
         raise not_there(path, *(("results.nc", "measure") if begun else ("train.jsonl", "train")))
     results, lines = files.read_table(path / "results.nc"), []
-    if not all("range" in results[name].attrs for name in values_of(results)):
-        raise UserError(f"{path / 'results.nc'} is older than averages over blocks; run --stages=measure again")
     if (path / "train.jsonl").exists():
         lines = log.read_log(path)
     elif "provenance" not in results.attrs:  # trained here
@@ -114,7 +110,7 @@ def load(path: pathlib.Path) -> Run:
         if processes.is_first():
             print(f"{path / 'train.jsonl'} does not exist: figures have no training curve of this run")
     directions = path / "tangents.nc"
-    beside = {table.parent.name: files.read_table(table) for table in sorted(hook_points(path).glob("*/results.nc"))}
+    beside = {table.parent.name: files.read_table(table) for table in sorted(path.glob("hook_points/*/results.nc"))}
     return Run(results, lines, files.read_table(directions) if directions.exists() else None, beside)
 
 

@@ -16,19 +16,9 @@ from anisoscope.config.pretrained import PretrainedConfig
 from anisoscope.config.pretrained_models import ModelsConfig
 from anisoscope.config.untrained import UntrainedConfig
 from anisoscope.config.vectors import VectorsConfig
-from anisoscope.utils import renamed
 from anisoscope.utils.errors import UserError, did_you_mean
 from anisoscope.utils.settings import replace
 
-MOVED = {  # what experiment files import, in versions before 0.2.0 and now
-    "experiments.config": "anisoscope.config.experiment",
-    "experiments.recipes": "anisoscope.config.recipes",
-    "data": "anisoscope.config.data, of what data.config was,",
-    "panel": "anisoscope.config.measure, of what panel.config was,",
-    "training": "anisoscope.config.run, of what training.config was,",
-    "workdir": "anisoscope.utils",
-    **{f"anisoscope.experiments.{then}": f"anisoscope.experiments.{now}" for then, now in renamed.EXPERIMENTS.items()},
-}
 KINDS = (Config, UntrainedConfig, CurvedConfig, VectorsConfig, PretrainedConfig, ModelsConfig)
 EXPERIMENTS = pathlib.Path(anisoscope.__file__).parent / "experiments"
 BOOLEANS = {"true": True, "t": True, "1": True, "false": False, "f": False, "0": False}
@@ -74,9 +64,6 @@ def load(given: str) -> Config | UntrainedConfig | CurvedConfig | VectorsConfig 
         raise UserError(f"{where}: nothing stands after ':'; leave it out too, or see --list")
     stem = pathlib.Path(path).stem
     if not pathlib.Path(path).is_file():
-        if now := renamed.EXPERIMENTS.get(stem):
-            hint = f"--config={given.replace(stem, now, 1)}, with --workdir=runs/{stem} for a run of before"
-            raise UserError(f"{where}: {stem} is called {now} now; pass {hint}")
         files = map(str, pathlib.Path(path).parent.glob("*.py"))
         near = did_you_mean(path, files) or did_you_mean(stem, (one.stem for one in EXPERIMENTS.glob("*.py")))
         raise UserError(f"{where}: there is no file {path}{near or '; --list names the experiments'}")
@@ -99,9 +86,7 @@ def load(given: str) -> Config | UntrainedConfig | CurvedConfig | VectorsConfig 
         at = f"{error.filename}, line {error.lineno}" if error.lineno else path
         raise UserError(f"{where}: {at}: {error.msg}") from error
     except (Exception, SystemExit) as error:  # whatever a file of the user's may raise
-        known = isinstance(error, ModuleNotFoundError) and error.name in MOVED
-        moved = f"; it is {MOVED[error.name]} now" if known else ""
-        raise UserError(f"{where}: {type(error).__name__}: {' '.join(str(error).split())}{moved}") from error
+        raise UserError(f"{where}: {type(error).__name__}: {' '.join(str(error).split())}") from error
     if not isinstance(config, KINDS):
         kinds = " or ".join(kind.__name__ for kind in KINDS)
         raise UserError(f"{where}: get_config() gives a {type(config).__name__}, no {kinds}")
@@ -115,8 +100,6 @@ def override(config: Any, given: dict[str, str | None]) -> Any:
 
 def hint(config: Any, path: str) -> Any:
     """The type of the setting that a dotted name leads to."""
-    if path in renamed.SETTINGS:
-        raise UserError(f"--config.{path} is called --config.{renamed.SETTINGS[path]} now")
     kind = type(config)
     for name in path.split("."):
         if get_origin(kind) is dict:

@@ -51,7 +51,7 @@ def contrast(
             there = measured(config, texts[name], root / name, brackets, name, stop)
             if processes.is_first():
                 for level, end in there.items():
-                    whole = join.up_to(root / name, replay.folder(root / name), end.step, config.measure)
+                    whole = join.up_to(root / name, replay.LOSS_MATCHED, end.step, config.measure)
                     cut[name, level] = whole.assign_attrs({loss_matched.GAIN: end.context_gain})
         return cut
 
@@ -107,7 +107,7 @@ def measured(
     on_schedule = schedule(config.train.steps, config.checkpoint.every)
     steps = sorted({crossing.step for crossing in reached.values()}.difference(on_schedule))
     if steps:
-        with checkpoints.opened_beside(config, text, run, replay.folder(run), steps, name, stop) as source:
+        with checkpoints.opened_beside(config, text, run, replay.LOSS_MATCHED, steps, name, stop) as source:
             sweep.measure_missing(source, stop)
     stop.check(f"{name}: stopped when it was measured for loss-matched contrasts")
     return reached

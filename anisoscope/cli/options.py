@@ -12,7 +12,6 @@ from absl import flags
 from anisoscope.cli import explained as explanation
 from anisoscope.cli import flags as settings_flags
 from anisoscope.config.experiment import Config
-from anisoscope.utils import renamed
 from anisoscope.utils.errors import UserError, did_you_mean
 from anisoscope.utils.files import read_small
 
@@ -119,12 +118,10 @@ def parse(words: list[str]) -> flags.FlagValues:
         return given
     if given.config is None:
         raise UserError("no experiment given; pass --config=experiments/quickstart.py, say, or see --list")
-    renamed.refuse("--over", given.over, renamed.AXES)
     choose("over", given.over, AXES)
     if not given.stages:
         raise UserError(f"--stages names no stage; choose from {', '.join(STAGES)}")
     for stage in given.stages:
-        renamed.refuse("--stages", stage, renamed.STAGES)
         choose("stages", stage, (*STAGES, *FURTHER))
     check_archive(given)
     return given

@@ -8,14 +8,15 @@ from typing import NamedTuple
 from anisoscope.cli import archive
 from anisoscope.cli.archive import Report
 from anisoscope.config.experiment import Config
+from anisoscope.config.run import schedule
 from anisoscope.data import corpus
 from anisoscope.data.corpus import Corpus
 from anisoscope.measurement.tables import files as tables
-from anisoscope.training import checkpoint, log, loop, replay
+from anisoscope.training import checkpoint, log, replay
 from anisoscope.utils import files, folder, keeping, manifest
 from anisoscope.utils.errors import RunError, UserError
 from anisoscope.utils.manifest import CHECKPOINTS, Entry
-from anisoscope.utils.settings import filled, flat, to_dict
+from anisoscope.utils.settings import flat, to_dict
 from anisoscope.utils.stop import Stop
 
 STAGE_OF = {  # by how a path below a run begins: what writes it again
@@ -142,7 +143,7 @@ def set_right(name: str, report: Report, config: Config | None, settings: Config
 def steps_of(config: Config, run: pathlib.Path, wrong: dict[str, str]) -> list[int]:
     """Of checkpoints that are to be there."""
     there = {int(word) for one in wrong if (word := one.removeprefix(f"{CHECKPOINTS}/")).isdecimal()}
-    return sorted(there & {*loop.kept_steps(config, run)})
+    return sorted(there & {*schedule(config.train.steps, config.checkpoint.every)})
 
 
 def stage_of(one: str) -> str:
@@ -180,7 +181,7 @@ def replay_checkpoints(
     """Train again to these steps, from the nearest sound checkpoint before, and save them where they were."""
     if not steps:
         return
-    kept = loop.kept_steps(config, run)
+    kept = schedule(config.train.steps, config.checkpoint.every)
     with contextlib.closing(checkpoint.Checkpoints(run / CHECKPOINTS, kept)) as store:
         for step, state in replay.states(config, text, run, steps, name, stop):
             store.save(step, *state)
@@ -227,7 +228,7 @@ def foreign(run: pathlib.Path, known: manifest.Manifest, config: Config) -> bool
 
 def differing(then: dict, config: Config) -> list[str]:
     """Names of the settings that are not those of the config."""
-    before, now = flat(filled(then, to_dict(type(config)()))), flat(to_dict(config))
+    before, now = flat(then), flat(to_dict(config))
     return [
         field
         for field in sorted(before.keys() | now.keys())

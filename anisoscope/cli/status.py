@@ -11,13 +11,11 @@ from anisoscope.cli import archive
 from anisoscope.config import variants
 from anisoscope.config.experiment import Config
 from anisoscope.config.run import schedule
-from anisoscope.training import finished, log, loop, trouble
+from anisoscope.training import finished, log, trouble
 from anisoscope.training.limits import MOST_CHECKPOINTS, MOST_STEPS
-from anisoscope.utils import renamed
 from anisoscope.utils.errors import RunError, UserError, did_you_mean
 from anisoscope.utils.files import read_json
-from anisoscope.utils.folder import hook_points
-from anisoscope.utils.settings import at_least, flat, from_dict, of_today, replace, to_dict, within
+from anisoscope.utils.settings import at_least, flat, from_dict, replace, to_dict, within
 
 
 def format_status(root: pathlib.Path) -> Iterator[str]:
@@ -27,7 +25,7 @@ def format_status(root: pathlib.Path) -> Iterator[str]:
         words = did_you_mean(root.name, (path.name for path in root.parent.glob("*/"))) if not root.exists() else ""
         words = f"; it holds the runs {', '.join(inner)}: name one of them" if inner else words
         raise UserError(f"--status={root}: there is no run (no config.json){words}")
-    values = of_today(read_json(root / "config.json", "name another folder with --status="))
+    values = read_json(root / "config.json", "name another folder with --status=")
     several = "listed" in values  # pretrained models, of which those are told that are begun: more may be added
     runs = (dict.fromkeys(inner) or {"": None}) if several else expected(values)
     yield f"{root}: {f'{len(runs)} runs' if len(runs) > 1 else 'a run'}, last written {ago(root)}"
@@ -54,7 +52,7 @@ def expected(values: dict[str, Any]) -> dict[str, Config | None]:
     given = {name: value for name, value in flat(values).items() if name in known}
     if "train.steps" not in given:
         return {"": None}
-    config = replace(Config(), given)  # a setting that a run of an older version lacks had its default
+    config = replace(Config(), given)
     at_least("checkpoint.every", config.checkpoint.every, 1)
     within("train.steps", config.train.steps, 0, MOST_STEPS)
     if (count := config.train.steps // config.checkpoint.every) > MOST_CHECKPOINTS:
@@ -73,8 +71,7 @@ def of_run(folder: pathlib.Path, config: Config | None) -> Iterator[tuple[str, s
         count = len(list((folder / "measurements").glob("*.nc")))
         yield f"{count} tables measured", "" if joined else "results.nc (--stages=measure)"
         return
-    scheduled = schedule(config.train.steps, config.checkpoint.every)
-    kept = loop.kept_steps(config, folder)
+    kept = schedule(config.train.steps, config.checkpoint.every)
     saved = steps_in(folder / "checkpoints", "*")
     done = finished.is_finished(folder)
     newest = config.train.steps if done else max(saved, default=None)
@@ -94,11 +91,11 @@ def of_run(folder: pathlib.Path, config: Config | None) -> Iterator[tuple[str, s
     lacks = f"tables of step{'s' * (len(absent) > 1)} {archive.some(absent)}" if absent else lacks
     yield f"{len(tables.intersection(kept))} of {len(kept)} checkpoints measured", lacks
     if config.tangents.enabled or (folder / "tangents").exists():  # switched on later, say
-        there = steps_in(folder / "tangents", "*.nc").intersection(scheduled)
-        done = (folder / "tangents.nc").exists() and len(there) == len(scheduled)
+        there = steps_in(folder / "tangents", "*.nc").intersection(kept)
+        done = (folder / "tangents.nc").exists() and len(there) == len(kept)
         lacks = "" if done else "tangents of some checkpoints"
-        yield f"tangents of {len(there)} of {len(scheduled)} checkpoints", lacks
-    inner = hook_points(folder)
+        yield f"tangents of {len(there)} of {len(kept)} checkpoints", lacks
+    inner = folder / "hook_points"
     named = sorted({*config.measure.hook_points, *(path.name for path in inner.glob("*"))})
     places = {hook_point: inner / hook_point / "measurements" for hook_point in named}
     for what, place in places.items():
@@ -111,7 +108,7 @@ def of_several(root: pathlib.Path, values: dict[str, Any]) -> list[str]:
     """What is missing of the tables that join or contrast an experiment's runs, when these are done."""
     loss_matched = any(one.get("at") == "matched" for one in values.get("primary", {}).values())
     wanted = {"runs.csv": "measure"} | ({"contrasts_loss_matched.csv": "matched"} if loss_matched else {})
-    return [f"{name} (--stages={stage})" for name, stage in wanted.items() if not renamed.place(root, name).exists()]
+    return [f"{name} (--stages={stage})" for name, stage in wanted.items() if not (root / name).exists()]
 
 
 def steps_in(folder: pathlib.Path, pattern: str) -> set[int]:

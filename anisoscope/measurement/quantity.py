@@ -35,7 +35,6 @@ class Quantity:
     dims: tuple[str, ...] = LAYER  # of one value
     resampling: str = ""  # how its interval is made, one of intervals.KINDS; "": the batches alone
     symbol: str = ""  # on the axes of figures, where the units are those of the model alone: |E x|
-    version: int = 1  # raised when its values change in substance; words may change at any time
 
     @property
     def raw_dims(self) -> tuple[str, ...]:

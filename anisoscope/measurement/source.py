@@ -14,7 +14,6 @@ from anisoscope.measurement.families.entries import FAMILIES
 from anisoscope.measurement.tables import measurements
 from anisoscope.measurement.tables.measurements import STREAM, Standing
 from anisoscope.measurement.tables.raw import Missing, families_of
-from anisoscope.utils.folder import hook_points
 
 HEAD = "measure.projected_head"
 
@@ -38,7 +37,7 @@ class Target(NamedTuple):
 def targets(measure: MeasureConfig, root: pathlib.Path) -> list[Target]:
     """All that is asked for; the residual stream comes first. Of hook points families of clouds alone."""
     of_clouds = tuple(family for family in measure.families if FAMILIES[family].of == "cloud")
-    inside = [Target(name, hook_points(root) / name / "measurements", of_clouds) for name in measure.hook_points]
+    inside = [Target(name, root / "hook_points" / name / "measurements", of_clouds) for name in measure.hook_points]
     return [Target(STREAM, root / "measurements", measure.families), *inside]
 
 

@@ -10,7 +10,7 @@ import xarray as xr
 
 from anisoscope.measurement.source import Source, Target, wanted
 from anisoscope.measurement.tables import join, measurements, raw
-from anisoscope.measurement.tables.measurements import ASIDE, STREAM, Standing
+from anisoscope.measurement.tables.measurements import STREAM, Standing
 from anisoscope.utils import keeping, processes, shares
 from anisoscope.utils.errors import UserError
 from anisoscope.utils.stop import Stop
@@ -76,17 +76,14 @@ def report(
     """What a reader of the tables should know before they are made."""
     name = source.name if target.name == STREAM else f"{source.name}, {target.name}"
     tables = {step for step, one in standing.items() if one.table is not None}
-    older = {step for step, one in standing.items() if one.older}
     last = max({*tables, *stored}, default=0)
-    unknown = {step for step in standing if step < last} - tables - older - stored
+    unknown = {step for step in standing if step < last} - tables - stored
     again = {}
     for step in sorted({*outdated} & stored):
         again.setdefault(f"measured again, since {outdated[step]}", set()).add(step)
     for what, steps in (
         *again.items(),
         ("compared with a checkpoint that has changed; its own is gone", {*outdated} - stored),
-        (f"measured again; the table, of an older layout, is moved to {ASIDE}", older & stored),
-        ("left out: the table is of an older layout, and its checkpoint is gone", older - stored),
         (
             "some quantities cannot be measured, since the checkpoint is gone",
             {step for step in tables - stored if standing[step].missing},
@@ -136,8 +133,7 @@ def keep(source: Source, target: Target, step: int, table: xr.Dataset, there: St
         families = raw.families_of(dict.fromkeys(lacking, ()), target.families)
         raise UserError(f"{source.name}: {', '.join(families)} cannot be measured of it; leave out of measure.families")
     made_by = json.dumps(target.made_by(source.made_by))
-    table = table.assign_attrs({"layout": raw.LAYOUT, "made_by": made_by} | table.attrs)
-    measurements.keep(table, step, there, target.folder)
+    measurements.keep(table.assign_attrs({"made_by": made_by} | table.attrs), step, there, target.folder)
 
 
 def join_tables(source: Source, there: dict[str, dict[int, xr.Dataset | None]]) -> None:

@@ -9,7 +9,6 @@ from matplotlib.axes import Axes
 from matplotlib.cm import ScalarMappable
 from matplotlib.ticker import MaxNLocator
 
-from anisoscope.measurement.tables.earlier import of_before
 from anisoscope.measurement.tables.frame import chosen, whole
 from anisoscope.plot import dimension_by_scale, rulers, style
 from anisoscope.plot.run import ENDS
@@ -46,7 +45,6 @@ def profile(
     Raises:
         ValueError: the table has no such quantity, null model, set of positions, step, or layers; in one line.
     """
-    table = of_before(table)  # as xarray alone opens it
     values = chosen(table, quantity, null, {"positions": positions, "step": step})
     along = next((dim for dim in DIMS if dim in values.dims), None)
     if along is None:
@@ -93,7 +91,6 @@ def over_training(
     Raises:
         ValueError: the table has no such quantity, null model or set of positions, or no steps; in one line.
     """
-    table = of_before(table)
     values = chosen(table, quantity, null, {"positions": positions})
     if "head" in values.dims:
         values = values.mean("head").where(values.statistic == "mean")
@@ -133,7 +130,6 @@ def spectrum(table: xr.Dataset, *, positions: str = "all", step: int | None = No
     Raises:
         ValueError: the table has no spectrum, set of positions, or step; in one line.
     """
-    table = of_before(table)
     there = [name for name in DIRECTIONS if name in table]
     if not there:
         raise ValueError(f"the table has no {', '.join(DIRECTIONS)}: measure the family spectrum")

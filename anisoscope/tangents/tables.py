@@ -22,7 +22,6 @@ from anisoscope.tangents.quantities import DERIVED, GRADIENT, MEASURED, about
 from anisoscope.tangents.tested import FITS, Tested
 from anisoscope.tangents.written import MATRICES, OF
 
-LAYOUT = 2
 STATISTICS = ("mean", "low", "high")
 
 
@@ -45,7 +44,7 @@ def of_checkpoint(
         units = quantity.units.replace("activation", "nats / activation (rows=unit: 1)")
         words = about(quantity) | {"long_name": f"{quantity.long_name}, of gradients", "units": units}
         variables[GRADIENT + name] = dims, stacked, words
-    table = xr.Dataset(variables, attrs={"layout": LAYOUT} | attributes)
+    table = xr.Dataset(variables, attrs=attributes)
     table = _labelled(table, tangents, fits).reindex(fit=list(FITS)).assign_coords(step=step)
     return table.assign(of_proxies(tested.fitted).data_vars)
 
@@ -79,7 +78,7 @@ def _labelled(table: xr.Dataset, tangents: TangentsConfig, fits: tuple[str, ...]
 def write(run: pathlib.Path, raw: dict[int, xr.Dataset], attributes: dict, primary: pd.DataFrame) -> None:
     """tangents.nc, and tangents_primary.csv."""
     joined = xr.concat([summary(table) for table in raw.values()], "step", data_vars="all", combine_attrs="override")
-    joined.attrs = {"layout": LAYOUT} | attributes
+    joined.attrs = attributes
     files.write(joined, run / "tangents.nc")
     files.write_csv(primary, run / "tangents_primary.csv")
 
@@ -162,4 +161,4 @@ def sampled(tangents: TangentsConfig) -> dict[str, Any]:
 def made_by(tangents: TangentsConfig, corpus_sha256: str) -> str:
     """What tables must have in common to be joined."""
     settings = {f"tangents.{name}": getattr(tangents, name) for name in tangents.__slots__ if name != "enabled"}
-    return json.dumps(settings | {"corpus_sha256": corpus_sha256, "layout": LAYOUT})
+    return json.dumps(settings | {"corpus_sha256": corpus_sha256})

@@ -3,7 +3,6 @@
 import pathlib
 from typing import Any
 
-from anisoscope.utils import renamed
 from anisoscope.utils.errors import UserError
 from anisoscope.utils.files import read_json, write_json
 
@@ -26,4 +25,4 @@ def read_score(folder: pathlib.Path) -> dict[str, Any]:
     score = read_json(path, advice)
     if not isinstance(score.get("bits_per_character"), float):
         raise UserError(f"{path} has no bits_per_character; {advice}")
-    return renamed.keys(score, renamed.SCORES)
+    return score

@@ -12,7 +12,7 @@ from tensorboardX.event_file_writer import EventsWriter
 from tensorboardX.proto.event_pb2 import Event, SessionLog
 from tensorboardX.summary import scalar
 
-from anisoscope.utils import keeping, renamed
+from anisoscope.utils import keeping
 from anisoscope.utils.errors import RunError, of_system
 from anisoscope.utils.files import from_json, open_in_place, refuse_link, write
 from anisoscope.utils.processes import is_first
@@ -134,5 +134,5 @@ def read_log(folder: pathlib.Path) -> list[dict[str, Any]]:
             raise RunError(
                 f"{path}, line {number} is damaged ({text[:40].decode(errors='replace')!r}…); remove that line"
             )
-        entries.append(renamed.keys(line, renamed.SCORES))
+        entries.append(line)
     return entries

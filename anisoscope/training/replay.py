@@ -19,13 +19,14 @@ from anisoscope.models import transformer
 from anisoscope.training import checkpoint, evaluate, finished, optimizer, step
 from anisoscope.training.program import Program, make_program
 from anisoscope.training.seed_runs import items
-from anisoscope.utils import processes, renamed
+from anisoscope.utils import processes
 from anisoscope.utils.errors import RunError, UserError
 from anisoscope.utils.files import read_json, write_json
 from anisoscope.utils.progress import bar
 from anisoscope.utils.stop import Stop
 
 REPLAYED = "replayed"  # the folder in a run's of steps that it never saved
+LOSS_MATCHED = "loss_matched"  # of steps where it reaches a context gain
 
 
 class Bracket(NamedTuple):
@@ -38,22 +39,17 @@ class Bracket(NamedTuple):
 class Crossing(NamedTuple):
     step: int  # the first one, between those of the bracket, at which bisection finds so much gained
     context_gain: float
-    after: dict[str, str | None] | None = None  # {step: digest} of the run's checkpoint before it; of old ones unknown
-
-
-def folder(run: pathlib.Path) -> str:
-    """Its name in the run's folder, which a run of an earlier version goes on with."""
-    return renamed.place(run, "loss_matched").name
+    after: dict[str, str | None] | None  # {step: digest} of the run's checkpoint before it, if there is one
 
 
 def crossings(
     config: RunConfig, corpus: Corpus, run: pathlib.Path, brackets: dict[float, Bracket], name: str, stop: Stop
 ) -> dict[float, Crossing]:
     """Of each context gain, where a finished run reaches it; its checkpoint is there, on the schedule or made now."""
-    place = run / folder(run)
+    place = run / LOSS_MATCHED
     path, kept = place / "crossings.json", schedule(config.train.steps, config.checkpoint.every)
     known = read_json(path, "move it elsewhere") if path.exists() else {}
-    reached_at = {float(gain): Crossing(**renamed.keys(one, renamed.SCORES)) for gain, one in known.items()}
+    reached_at = {float(gain): Crossing(**one) for gain, one in known.items()}
     with contextlib.ExitStack() as stack:
         scheduled = stack.enter_context(contextlib.closing(checkpoint.Checkpoints(run / "checkpoints", kept, True)))
         others = stack.enter_context(contextlib.closing(checkpoint.Checkpoints(place / "checkpoints", None)))

@@ -16,7 +16,7 @@ import anisoscope
 from anisoscope.utils import files, keeping, mesh
 from anisoscope.utils.errors import UserError
 from anisoscope.utils.files import read_json, write_json
-from anisoscope.utils.settings import filled, flat, to_dict
+from anisoscope.utils.settings import flat, to_dict
 
 # A run may go on with another layout or a moved corpus (its digest is checked), and with other draws of a validation,
 # whose line tells its error; measurements keep their own record.
@@ -45,12 +45,6 @@ def locked(folder: pathlib.Path) -> Iterator[None]:
         yield
 
 
-def hook_points(run: pathlib.Path) -> pathlib.Path:
-    """Where the tables of a run's hook points lie: a run of before 0.2.0 has them in sites/, and goes on there."""
-    earlier = run / "sites"
-    return earlier if earlier.is_dir() else run / "hook_points"
-
-
 def claim(folder: pathlib.Path, config: Any, new: bool) -> None:
     """Make the folder this config's own: check that it holds the same run, or, where `new` is allowed, begin one."""
     try:
@@ -63,11 +57,10 @@ def claim(folder: pathlib.Path, config: Any, new: bool) -> None:
 
 
 def check_claim(folder: pathlib.Path, config: Any, new: bool) -> None:
-    """Raise UserError where the folder cannot become this config's; a setting that its record lacks had its default."""
+    """Raise UserError where the folder cannot become this config's."""
     path = folder / "config.json"
     if path.exists():
-        advice, defaults = "name another --workdir, or pass the same settings", to_dict(type(config)())
-        check_same(path, to_dict(config), ANYWHERE, advice, defaults)
+        check_same(path, to_dict(config))
     elif not new:
         words = "run --stages=train first, or name another --workdir"
         raise UserError(f"{folder} holds no run (no config.json); {words}")
@@ -75,25 +68,20 @@ def check_claim(folder: pathlib.Path, config: Any, new: bool) -> None:
         raise UserError(f"--workdir {folder} is not empty and holds no run (no config.json); name another folder")
 
 
-def check_same(
-    path: pathlib.Path, now: dict, leave_out: tuple[str, ...], advice: str, defaults: dict | None = None
-) -> None:
-    """Raise UserError, naming the fields, where the settings at `path`, or `defaults` they lack, differ from `now`."""
-    before, now = flat(filled(read_json(path, SETTINGS_GONE), defaults or {})), flat(now)
+def check_same(path: pathlib.Path, now: dict) -> None:
+    """Raise UserError, naming the fields, where the settings at `path` differ from `now`."""
+    before, now = flat(read_json(path, SETTINGS_GONE)), flat(now)
     different = [
         f"{name}={before.get(name)!r} there, {now.get(name)!r} now"
         for name in sorted(before.keys() | now.keys())
-        if not name.startswith(leave_out) and before.get(name) != now.get(name)
+        if not name.startswith(ANYWHERE) and before.get(name) != now.get(name)
     ]
     if different:
         more = f" and {len(different) - 3} more" if len(different) > 3 else ""
-        raise UserError(f"{path.parent} holds a run with other settings: {'; '.join(different[:3])}{more}; {advice}")
-
-
-def record_tables(tables: pathlib.Path, settings: dict) -> None:
-    """Write down what all tables of the folder have in common, before the first of them."""
-    tables.mkdir(parents=True, exist_ok=True)
-    write_json(tables / "config.json", settings)
+        raise UserError(
+            f"{path.parent} holds a run with other settings: {'; '.join(different[:3])}{more}; "
+            "name another --workdir, or pass the same settings"
+        )
 
 
 def check_corpus(folder: pathlib.Path, corpus: dict | None) -> dict[str, Any]:

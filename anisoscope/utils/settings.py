@@ -5,7 +5,6 @@ import json
 from collections.abc import Collection, Iterable, Iterator, Sequence
 from typing import Any, NamedTuple, get_args, get_origin, get_type_hints
 
-from anisoscope.utils import renamed
 from anisoscope.utils.errors import UserError, did_you_mean
 
 LARGEST_SEED = 2**31 - 1  # a table has no larger number: NetCDF-3
@@ -104,34 +103,6 @@ def replace(config: Any, changes: dict[str, Any]) -> Any:
             raise UserError(f"there is no config field {path}")
         target[leaf] = value
     return from_dict(values, type(config))
-
-
-def filled(values: dict[str, Any], defaults: dict[str, Any]) -> dict[str, Any]:
-    """By today's names, with the default of every setting that a run of an older version lacks."""
-    return _filled(of_today(values), defaults)
-
-
-def _filled(values: dict[str, Any], defaults: dict[str, Any]) -> dict[str, Any]:
-    both = {name: (default, values.get(name, default)) for name, default in defaults.items()}
-    groups = {
-        name: _filled(own, default)
-        for name, (default, own) in both.items()
-        if isinstance(default, dict) and default and isinstance(own, dict)
-    }
-    return values | {name: own for name, (_, own) in both.items()} | groups
-
-
-def of_today(values: dict[str, Any]) -> dict[str, Any]:
-    """Settings of an earlier version under the names of this one."""
-    for before, now in renamed.SETTINGS.items():
-        group, _, name = before.rpartition(".")
-        if isinstance(own := values.get(group), dict) and name in own:
-            values = values | {group: renamed.keys(own, {name: now.rpartition(".")[2]})}
-    if isinstance(variants := values.get("variants"), dict):  # which name their settings with dots
-        values = values | {
-            "variants": {name: renamed.settings(changes) for name, changes in variants.items()}
-        }
-    return values | ({"primary": renamed.primary(values["primary"])} if "primary" in values else {})
 
 
 def flat(values: dict[str, Any], prefix: str = "") -> dict[str, Any]:

@@ -152,8 +152,6 @@ def test_what_was_written_is_read_and_a_name_of_digits_stays_a_name(tmp_path):
         ({"quantity": "bel"}, r"primary\.x\.quantity is 'bel'"),
         ({"quantity": "test_context_gain", "at": "matched"}, r"primary\.x\.quantity is 'test_context_gain'"),
         ({"at": "first"}, r"primary\.x\.at is 'first'"),
-        ({"at": "equal"}, r"primary\.x\.at: 'equal' is called 'matched' now"),
-        ({"quantity": "test_gain"}, r"primary\.x\.quantity: 'test_gain' is called 'test_context_gain' now"),
         ({"margin": 0}, r"primary\.x\.margin is 0"),
         ({"margins": 1.0}, r"a field of primary\.x is 'margins'"),
         ({"positions": "some"}, r"primary\.x\.positions is 'some'"),

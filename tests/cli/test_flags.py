@@ -8,7 +8,6 @@ import pytest
 from anisoscope.cli import flags
 from anisoscope.config.experiment import Config
 from anisoscope.config.untrained import UntrainedConfig
-from anisoscope.utils import renamed
 from anisoscope.utils.errors import UserError
 
 FILES = flags.EXPERIMENTS
@@ -79,7 +78,6 @@ def test_what_is_no_setting_is_left_to_others():
     [
         ("modle.layers", "4", "--config.modle.layers: there is no config field 'modle'; did you mean 'model'?"),
         ("measure.families[0]", "scale", "there is no config field 'families[0]'; did you mean 'families'?"),
-        ("measure.groups", "4", "--config.measure.groups is called --config.measure.folds now"),
         ("colour", "red", "--config.colour: there is no config field 'colour'; choose from data, model, objective"),
         ("", "3", "--config.= names no setting; as in --config.train.steps=100"),
         ("train.steps.x", "5", "--config.train.steps.x: what stands before 'x' is a single setting, it has no fields"),
@@ -164,19 +162,6 @@ def test_a_file_of_ones_own_may_hold_what_python_may(tmp_path):
     for name in ("nothing.py", "", "notes.txt"):
         with pytest.raises(UserError, match=rf"there is no file {tmp_path}|notes.txt is no Python file"):
             flags.load(str(tmp_path / name))
-
-
-@pytest.mark.parametrize("then", renamed.EXPERIMENTS)
-def test_an_experiment_of_before_is_answered_with_its_name_of_today(then, tmp_path):
-    now = renamed.EXPERIMENTS[then]
-    for given in (f"experiments/{then}.py:tiny,gpt2", f"{then}:tiny"):
-        answer = f"pass --config={given.replace(then, now)}, with --workdir=runs/{then} for"
-        with pytest.raises(UserError, match=f"{then} is called {now} now; {answer}"):
-            flags.load(given)
-    assert flags.file_of(now).is_file()
-    (tmp_path / "own.py").write_text(f"from anisoscope.experiments.{then} import get_config")
-    with pytest.raises(UserError, match=f"it is anisoscope.experiments.{now} now"):
-        flags.load(str(tmp_path / "own.py"))
 
 
 @pytest.mark.parametrize(("text", "value"), [("(1, 2)", (1.0, 2.0)), ("None", None), ("()", ())])

@@ -58,16 +58,6 @@ def test_a_run_to_compare_with_does_not_take_the_place_of_a_condition(tmp_path, 
     assert [entry["label"] for entry in listed] == ["plain, 2 seeds together", "plain_0", "plain_1", other]
 
 
-def test_a_table_without_averages_is_joined_again_first(folder):
-    results = files.read_table(folder / "results.nc")
-    results = results.drop_vars([name for name in results if "_over_" in name])
-    for values in results.values():
-        values.attrs.pop("range", None)  # came with them
-    files.write(results, folder / "results.nc")
-    with pytest.raises(UserError, match="is older than averages over blocks; run --stages=measure again"):
-        drawing.load(folder)
-
-
 def test_a_finished_run_without_its_log_is_drawn_all_the_same(folder, capsys):
     (folder / "train.jsonl").unlink()
     with pytest.raises(UserError, match=r"train\.jsonl does not exist; run --stages=train first"):

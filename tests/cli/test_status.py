@@ -7,7 +7,7 @@ from anisoscope.config.run import schedule
 from anisoscope.config.untrained import UntrainedConfig
 from anisoscope.utils.errors import UserError
 from anisoscope.utils.folder import claim
-from anisoscope.utils.settings import replace, to_dict
+from anisoscope.utils.settings import replace
 from tests import tiny
 
 KEPT = [0, 1, 2, 4, 5, 6]
@@ -17,7 +17,7 @@ def run(folder, saved=(), tables=(), test=False, joined=False):
     """A run's folder as far as its names go."""
     for step in saved:
         (folder / "checkpoints" / str(step)).mkdir(parents=True)
-    (folder / "measurements" / "older_layout").mkdir(parents=True)
+    (folder / "measurements").mkdir(parents=True)
     for step in tables:
         (folder / "measurements" / f"{step}.nc").touch()
     if test:
@@ -94,30 +94,14 @@ def test_updates_left_out_and_spikes_are_counted(root):
     assert not any("left out" in line for line in status.format_status(root))
 
 
-def test_a_run_of_an_experiment_and_one_of_an_older_version(root):
-    one = root / "one"
-    claim(one, tiny.config(), new=True)
-    run(one, KEPT, KEPT, test=True)
-    record = to_dict(tiny.config())
-    del record["train"]["num_seeds"]
-    record["gone"] = 3
-    (one / "config.json").write_text(json.dumps(record))
-    assert list(status.format_status(one))[1:] == [
-        "trained to step 6 of 6, 6 of 6 checkpoints there, 2.5000 bits per character on the test split",
-        "6 of 6 checkpoints measured",
-        "missing: results.nc",
-    ]
-
-
-@pytest.mark.parametrize("hook_points", ["hook_points", "sites"])
-def test_what_a_later_session_asked_for_is_counted(root, hook_points):
-    """The settings of the folder are those that the run began with; one of before has `sites`."""
+def test_what_a_later_session_asked_for_is_counted(root):
+    """The settings of the folder are those that the run began with."""
     one = root / "one"
     claim(one, tiny.config(), new=True)
     run(one, KEPT, KEPT, test=True, joined=True)
     (one / "figures").mkdir()
     (one / "figures" / "a.png").touch()
-    for folder, steps in (("tangents", KEPT[:1]), (f"{hook_points}/values/measurements", KEPT[:2])):
+    for folder, steps in (("tangents", KEPT[:1]), ("hook_points/values/measurements", KEPT[:2])):
         (one / folder).mkdir(parents=True)
         for step in steps:
             (one / folder / f"{step}.nc").touch()

@@ -9,7 +9,6 @@ import xarray as xr
 
 import anisoscope
 from anisoscope import plot
-from tests.measurement.tables.made import as_before
 from tests.plot.reading import edges_are, legend_of
 from tests.plot.report.reading import Page
 from tests.plot.tables import make_run
@@ -43,9 +42,6 @@ def test_with_a_null_model_the_profile_is_the_excess(table):
         plot.profile(beside, "twonn", null="shuffled")
     frame = anisoscope.to_frame(beside)
     np.testing.assert_array_equal(frame[frame.metric == "twonn"].excess_gaussian, excess)
-    before = as_before(beside)  # as xarray alone opens it
-    np.testing.assert_array_equal(plot.profile(before, "twonn", null="gaussian").lines[0].get_ydata(), excess)
-    pd.testing.assert_frame_equal(anisoscope.to_frame(before), frame)
 
 
 def test_heads_are_lines():

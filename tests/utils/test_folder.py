@@ -31,17 +31,6 @@ def test_a_variant_that_changes_nothing_is_a_run_too(tmp_path):
         folder.claim(tmp_path / "run", Config(variants=variants | {"plain": {}}), new=True)
 
 
-def test_a_setting_that_the_record_lacks_had_its_default(tmp_path):
-    folder.claim(tmp_path / "run", tiny.config(), new=True)
-    path = tmp_path / "run" / "config.json"
-    record = json.loads(path.read_text())
-    del record["train"]["num_seeds"]
-    path.write_text(json.dumps(record))
-    folder.claim(tmp_path / "run", tiny.config(), new=False)
-    with pytest.raises(UserError, match=r"train\.num_seeds=1 there, 2 now"):
-        folder.claim(tmp_path / "run", tiny.config(num_seeds=2), new=False)
-
-
 @pytest.mark.parametrize(
     ("place", "new", "words"),
     [

@@ -55,7 +55,6 @@ KINDS = {
         "Doimo et al. 2020",
         range=SHARE,
         resampling="share_sections",
-        version=2,
     ),
 }
 

@@ -25,7 +25,7 @@ def of_enough(values: Values, neighbours: Neighbours) -> Values:
     return {name: jnp.where(dimension.enough(neighbours), value, jnp.nan) for name, value in values.items()}
 
 
-_dimension = functools.partial(Quantity, resampling="sections", range=NOT_NEGATIVE, version=2)
+_dimension = functools.partial(Quantity, resampling="sections", range=NOT_NEGATIVE)
 _count = functools.partial(Quantity, units="points", range=NOT_NEGATIVE)
 
 QUANTITIES = {
@@ -58,7 +58,6 @@ QUANTITIES = {
         "slope through the origin of -ln(1 - (u+j)/(n+u)) on ln(r2/r1), smallest 20 %, u dropped points counted in F",
         SHAPE_OF_LEARNING,
         lambda neighbours: dimension.twonn_microscope(neighbours).dimension,
-        version=1,
     ),
     "duplicate_points": _count(
         "copies of an earlier point",
@@ -66,14 +65,12 @@ QUANTITIES = {
         "dimension but LLM-Microscope's",
         HERE,
         Neighbours.duplicates,
-        version=2,
     ),
     "twonn_dropped": _count(
         "distinct points without a ratio",
         "distinct points without two finite neighbours; left out of all but LLM-Microscope's",
         HERE,
         Neighbours.dropped,
-        version=2,
     ),
     "microscope_useless": _count(
         "useless points (LLM-Microscope)",

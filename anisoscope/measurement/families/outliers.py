@@ -52,7 +52,6 @@ QUANTITIES = {  # each reads the cloud, and weights 1 or 0 of its points
         HERE,
         range=SHARE,
         dims=BY_TOP,
-        version=2,  # replicates lie along the first direction of all points
     ),
 }
 OF_COORDINATES = {name: quantity.read for name, quantity in QUANTITIES.items() if quantity.read}

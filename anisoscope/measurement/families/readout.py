@@ -42,7 +42,6 @@ QUANTITIES = {
         lambda lens: -lens.log_probability_NP / math.log(2),
         NOT_NEGATIVE,
         units="bit",
-        version=2,
     ),
     "readout_probability": jackknifed(
         "probability of the true token",
@@ -50,7 +49,6 @@ QUANTITIES = {
         LENS,
         lambda lens: jnp.exp(lens.log_probability_NP),
         SHARE,
-        version=2,
     ),
     "readout_rank": jackknifed(
         "rank of the true token",
@@ -58,7 +56,6 @@ QUANTITIES = {
         LENS,
         lambda lens: lens.rank_NP,
         ONE_OR_MORE,
-        version=2,
     ),
     "readout_settled": jackknifed(
         "share of answers that are settled",
@@ -74,7 +71,6 @@ QUANTITIES = {
         "tokens' unembeddings about their mean, times the norm's scale, k at most the tokens less one; k/D by chance",
         "reconstruction: squared cosines of principal subspaces, this project",
         range=SHARE,
-        version=2,
     ),
     "readout_collapse": jackknifed(
         "collapse of the points of one true token",
@@ -82,7 +78,6 @@ QUANTITIES = {
         f"and of all n points, {TRUE}; 0 where tokens say nothing of the points",
         "reconstruction: NC1 of Papyan, Han and Donoho 2020 with tokens as classes, by traces",
         range=(-math.inf, 1.0),
-        version=2,
     ),
 }
 OF_POINTS = {name: quantity.read for name, quantity in QUANTITIES.items() if quantity.read}

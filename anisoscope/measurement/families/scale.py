@@ -14,7 +14,6 @@ QUANTITIES = {
         formula=f"maximum likelihood from r_2k/r_k, k = `neighbours`{FEW}",
         source="Denti et al. 2022, The generalized ratios intrinsic dimension estimator",
         range=NOT_NEGATIVE,
-        version=2,
     ),
     "decimation": Quantity(
         dims=("layer", "factor"),
@@ -22,7 +21,6 @@ QUANTITIES = {
         formula=f"twonn of every f-th point, mean over the f disjoint subsets, f = `factor`{FEW}",
         source=FACCO,
         range=NOT_NEGATIVE,
-        version=2,
     ),
     "levina_bickel": Quantity(
         read=scale.levina_bickel,
@@ -31,7 +29,6 @@ QUANTITIES = {
         formula=f"inverse of the mean over points of the mean over j < 20 of ln(r_20/r_j){FEW}",
         source="Levina and Bickel 2004, averaged as MacKay and Ghahramani 2005",
         range=NOT_NEGATIVE,
-        version=2,
     ),
     "local_dimension": Quantity(
         read=scale.local_quantiles,
@@ -41,7 +38,6 @@ QUANTITIES = {
         formula="quantile over distinct points of (20 - 2) / sum_{j < 20} ln(r_20/r_j), interpolated in 1/d" + FEW,
         source="Levina and Bickel 2004",
         range=NOT_NEGATIVE,
-        version=2,
     ),
 }
 RESAMPLED = {name: quantity.read for name, quantity in QUANTITIES.items() if quantity.read}

@@ -18,7 +18,7 @@ from anisoscope.training import replay
 from anisoscope.utils.errors import UserError
 from anisoscope.utils.files import read_json
 from anisoscope.utils.folder import check_corpus
-from anisoscope.utils.settings import filled, from_dict, to_dict
+from anisoscope.utils.settings import from_dict
 
 
 @dataclass(frozen=True)
@@ -54,7 +54,7 @@ def open_run(folder: str | pathlib.Path) -> OpenRun:
     """
     path = pathlib.Path(folder)
     settings: dict[str, Any] = read_json(path / "config.json", "name the folder of a trained run")
-    config = from_dict(filled(settings, to_dict(Config())), Config)
+    config = from_dict(settings, Config)
     if not (path / "checkpoints").is_dir():
         raise UserError(f"{path} has no checkpoints; name the folder of one run, as runs/quickstart/decoder")
     text = corpus.load(config.data, config.model.context)

@@ -17,7 +17,7 @@ def excess_name(name: str) -> str:
 def about_excess(name: str, about: dict[str, Any]) -> dict[str, Any]:
     """The attributes of that variable, from those of the value. An excess has no range of its own."""
     words = {"long_name": f"{about.get('long_name', name)}, excess over a null model", "units": about.get("units", "1")}
-    kept = {key: about[key] for key in ("family", "resampling", "version") if key in about}
+    kept = {key: about[key] for key in ("family", "resampling") if key in about}
     return words | {"formula": "value minus that of the null model", "excess_of": name} | kept
 
 

@@ -8,7 +8,6 @@ from typing import Any
 import pandas as pd
 import xarray as xr
 
-from anisoscope.measurement.tables.earlier import of_before
 from anisoscope.measurement.tables.excess import NULL, excess_name
 from anisoscope.measurement.tables.join import tidy
 
@@ -19,7 +18,6 @@ SPECIAL |= {"\\": r"\textbackslash{}", "~": r"\textasciitilde{}", "^": r"\textas
 
 def whole(table: xr.Dataset) -> tuple[xr.Dataset, dict[str, list[Any]]]:
     """A table with the dimensions and attributes of a run's, layers by number; and the names that these had."""
-    table = of_before(table)  # as xarray alone opens it
     lacking = {dim: at for dim, at in ALONE.items() if dim not in table.dims}
     if "block" in table.dims:  # which is a layer in a frame
         lacking.pop("layer", None)
@@ -95,7 +93,6 @@ def to_latex(
     if not quantities:
         raise ValueError(f"name quantities of the table: {', '.join(map(str, table.data_vars))}")
     where: dict[str, Any] = {"positions": positions, "step": step}
-    table = of_before(table)
     columns = {name: chosen(table, name, null, where) for name in quantities}
     first = next(iter(columns.values()))
     dims = [dim for dim in first.dims if dim != "statistic"]

@@ -15,7 +15,7 @@ from anisoscope.measurement.families.projection import VECTORS
 from anisoscope.measurement.tables import files, measurements, projection
 from anisoscope.measurement.tables.averages import averages
 from anisoscope.measurement.tables.excess import excess_name, excess_of, nulls_in, values_of
-from anisoscope.measurement.tables.raw import CLOUDS, LAYOUT, holds
+from anisoscope.measurement.tables.raw import CLOUDS
 from anisoscope.measurement.tables.summary import STATISTICS, summary
 from anisoscope.utils.errors import UserError
 
@@ -36,7 +36,7 @@ def write(
     """
     results, batches = joined(raw, families, nulls)
     results = results if beside is None else results.merge(beside, join="left")
-    results.attrs = batches.attrs = {"layout": LAYOUT} | about
+    results.attrs = batches.attrs = about
     mark_noise(results, json.loads(about.get(NOISE, "{}")))
     files.write(results, run / "results.nc")
     files.write(batches, run / "batches.nc")
@@ -48,8 +48,7 @@ def joined(
 ) -> tuple[xr.Dataset, xr.Dataset]:
     """What results.nc and batches.nc hold: the families asked for; NaN at steps where one was not measured.
 
-    What a table has of other families, or in a version that is no longer measured, is left out; so is a null model that
-    none of the families has.
+    What a table has of other families is left out; so is a null model that none of the families has.
     """
     nulls = tuple(null for null in nulls if any(null in FAMILIES[family].nulls for family in families))
     raw = _alike({step: _asked_for(table, families) for step, table in raw.items()})
@@ -93,7 +92,7 @@ def mark_noise(results: xr.Dataset, noise: dict[str, float]) -> None:
 
 def _asked_for(table: xr.Dataset, families: tuple[str, ...]) -> xr.Dataset:
     own = [name for name in table.data_vars if name in quantities()]
-    return table.drop_vars([name for name in own if family_of(name) not in families or not holds(table, name)])
+    return table.drop_vars([name for name in own if family_of(name) not in families])
 
 
 def _alike(tables: dict[int, xr.Dataset]) -> dict[int, xr.Dataset]:

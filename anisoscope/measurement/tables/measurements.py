@@ -1,7 +1,6 @@
 """The folder measurements/ of a run: which tables stand there, what of them holds today, and what is missing."""
 
 import json
-import os
 import pathlib
 from typing import Any, NamedTuple
 
@@ -9,25 +8,17 @@ import numpy as np
 import xarray as xr
 
 from anisoscope.measurement.tables import files
-from anisoscope.measurement.tables.raw import LAYOUT, Missing, merged, missing
-from anisoscope.utils import keeping
+from anisoscope.measurement.tables.raw import Missing, merged, missing
 from anisoscope.utils.errors import RunError, UserError
 from anisoscope.utils.settings import flat
 
-UNSAID = {
-    "measure.weighting": "none",
-    "measure.masked": False,
-    "hidden_states": "blocks",
-}  # settings that tables of old do not name, and were made by
 STREAM, TANGENTS = "the residual stream", "tangents"  # what tables are of, beside hook points
-ASIDE = "older_layout"  # the folder beside the tables that takes those that cannot be read
 
 
 class Standing(NamedTuple):
     """What there is of one checkpoint, and what is asked for beyond that."""
 
-    table: xr.Dataset | None  # None: none, or one of an older layout
-    older: bool  # a table of an older layout lies there
+    table: xr.Dataset | None
     missing: Missing  # what has to be measured of the checkpoint; {}: nothing
 
 
@@ -50,11 +41,9 @@ def plan(
     for step in steps:
         path = folder / f"{step}.nc"
         table = read_step(path, of, run) if path.exists() else None
-        older = table is not None and table.attrs.get("layout") != LAYOUT
-        if table is not None and not older:
+        if table is not None:
             _refuse_others(path, table, made_by)
-        table = None if older else table
-        standings[step] = Standing(table, older, missing(table, families, nulls))
+        standings[step] = Standing(table, missing(table, families, nulls))
     return standings
 
 
@@ -69,19 +58,19 @@ def read_step(path: pathlib.Path, of: str = STREAM, run: dict[str, Any] | None =
     others = [f"{name}={there[name]!r}" for name, value in (run or {}).items() if there.get(name, value) != value]
     if what != of:
         wrong = f"of {what}, not of {of}"
-    elif steps not in ([], [path.stem]):
-        wrong = f"of step {', '.join(steps[:3])}, not of step {path.stem}"
+    elif steps != [path.stem]:
+        wrong = f"of step {', '.join(steps[:3]) or '?'}, not of step {path.stem}"
     elif others:
         wrong = f"of another run, with {', '.join(others[:3])}"
     else:
         return table
     raise RunError(
-        f"table {path} says that it is {wrong}; move it to its place, or away, and run the same command again"
+        f"table {path} says that it is {wrong}; move it to its place, or delete it, and the same command measures again"
     )
 
 
 def _said(table: xr.Dataset) -> tuple[list[str], str]:
-    """Of which steps a table says that it is, and of what; tables of old may say no step."""
+    """Of which steps a table says that it is, and of what."""
     if "hook_point" in table.attrs:
         what = table.attrs["hook_point"]
     elif "early_proxies" in table.attrs:
@@ -94,20 +83,17 @@ def _said(table: xr.Dataset) -> tuple[list[str], str]:
 
 def nothing(families: tuple[str, ...], nulls: tuple[str, ...]) -> Standing:
     """Where a table is not to be used, as its checkpoint has changed: all is measured again."""
-    return Standing(None, False, missing(None, families, nulls))
+    return Standing(None, missing(None, families, nulls))
 
 
 def check_folder(folder: pathlib.Path, made_by: dict[str, Any]) -> None:
     """Raise UserError where tables in the folder are of other clouds; one is read, since all of them agree."""
-    for path in sorted(folder.glob("*.nc")):
-        table = files.read_table(path)
-        if table.attrs.get("layout") == LAYOUT:
-            _refuse_others(path, table, made_by)
-            return
+    if path := min(folder.glob("*.nc"), default=None):
+        _refuse_others(path, files.read_table(path), made_by)
 
 
 def _refuse_others(path: pathlib.Path, table: xr.Dataset, made_by: dict[str, Any]) -> None:
-    there, now = UNSAID | json.loads(table.attrs.get("made_by", "{}")), json.loads(json.dumps(made_by))
+    there, now = json.loads(table.attrs.get("made_by", "{}")), json.loads(json.dumps(made_by))
     different = [
         f"{name}={there[name]!r} there, {now[name]!r} now"
         for name in sorted(there.keys() & now.keys())
@@ -120,21 +106,6 @@ def _refuse_others(path: pathlib.Path, table: xr.Dataset, made_by: dict[str, Any
 
 def keep(table: xr.Dataset, step: int, there: Standing, folder: pathlib.Path) -> xr.Dataset:
     """Write <folder>/<step>.nc: what is measured now beside what was there; the whole of it."""
-    if there.older:
-        set_aside(folder, step)
     whole = merged(there.table, table, there.missing)
     files.write(whole, folder / f"{step}.nc")
     return whole
-
-
-def set_aside(folder: pathlib.Path, step: int) -> pathlib.Path:
-    """Move the table of an older layout to a folder of its own, beside any that lies there; where it is now."""
-    to = folder / ASIDE / f"{step}.nc"
-    to.parent.mkdir(exist_ok=True)
-    again = 2
-    while to.exists():
-        to, again = to.with_name(f"{step}_{again}.nc"), again + 1
-    os.rename(folder / f"{step}.nc", to)
-    for path in (folder / f"{step}.nc", to):
-        keeping.note(path)
-    return to

@@ -11,7 +11,6 @@ import xarray as xr
 
 from anisoscope.measurement.families.projection import CHOICE, VECTORS, chosen
 
-VERSION = 1  # of the vectors: raised when others are kept, not when words change
 SOURCE = "reconstruction after Godey et al. 2024, Anisotropy Is Inherent to Self-Attention in Transformers"
 
 
@@ -28,7 +27,7 @@ def labelled(vectors: dict[str, np.ndarray], picks_P: np.ndarray, context: int, 
         "window": ("vector", places // context, {"long_name": "window of the first batch"}),
         "position_in_window": ("vector", places % context, {"long_name": "position in its window"}),
     }
-    about = {"units": "activation", "head": head, "chosen": CHOICE, "version": VERSION}
+    about = {"units": "activation", "head": head, "chosen": CHOICE}
     return {
         name: xr.DataArray(
             values,

@@ -1,8 +1,8 @@
-"""The table of one checkpoint: every value of every cloud, with all its replicates, valid quantity by quantity.
+"""The table of one checkpoint: every value of every cloud, with all its replicates.
 
 A variable has its quantity's plain name and the dimensions (cloud, positions, batch, …, replicate). The clouds are
 "measured", which is the text's, and those of null models; NaN where one has no such quantity. What a variable was made
-by stands in its attributes: `version` of the quantity, `resampling`, and `clouds`, which were measured of it.
+by stands in its attributes: `resampling`, and `clouds`, which were measured of it.
 """
 
 import json
@@ -16,12 +16,10 @@ from anisoscope.measurement.families.entries import coordinates, family_of, null
 from anisoscope.measurement.families.projection import VECTORS
 from anisoscope.measurement.nulls import PERMUTED
 from anisoscope.measurement.panel import MEASURED
-from anisoscope.measurement.tables import projection
 
 Arrays = dict[str, np.ndarray]  # of one cloud, by quantity
 Missing = dict[str, tuple[str, ...]]  # quantity -> clouds that have to be measured of it
 
-LAYOUT = 2  # tables without this attribute, or with another, are never read as these
 UNTRAINED = "untrained"  # a null model that is no cloud: the table of step 0
 BEFORE = "previous_step"  # which checkpoint was compared with
 CLOUDS = (MEASURED, "gaussian", "shuffled", PERMUTED)  # in this order, whatever was measured first
@@ -39,7 +37,7 @@ def table(values: dict[str, Arrays], step: int, positions: tuple[str, ...], attr
         kind = np.result_type(*there.values(), np.float32)  # counts too: a cloud without any is NaN
         filled = [there.get(cloud, np.full(shape, np.nan)).astype(kind).swapaxes(0, 1) for cloud in clouds]
         variables[name] = _dims(name), np.stack(filled), about(name) | {"clouds": ",".join(there)}
-    dataset = xr.Dataset(variables, attrs={"layout": LAYOUT} | attributes)
+    dataset = xr.Dataset(variables, attrs=attributes)
     labels = {"step": step, "cloud": clouds, "positions": list(positions)} | places(dataset.sizes)
     present = ("step", "depth", *dataset.sizes)
     return dataset.assign_coords({name: values for name, values in labels.items() if name in present})
@@ -68,7 +66,6 @@ def about(name: str) -> dict[str, str | int]:
         "source": quantity.source,
         "family": family_of(name),
         "resampling": quantity.resampling or "batches",
-        "version": quantity.version,
     } | ({"symbol": quantity.symbol} if quantity.symbol else {})
 
 
@@ -77,29 +74,19 @@ def clouds_of(array: xr.DataArray) -> list[str]:
     return array.attrs["clouds"].split(",")
 
 
-def holds(table: xr.Dataset, name: str) -> bool:
-    """Whether a table has this quantity as it is measured today; other words for it make no difference."""
-    if name not in table or name not in quantities() or table[name].attrs.get("version") != quantities()[name].version:
-        return False
-    labels = {dim: list(labels) for dim, labels in coordinates().items() if dim in quantities()[name].dims}
-    return table[name].dims == _dims(name) and all(list(table[dim].values) == labels[dim] for dim in labels)
-
-
 def missing(table: xr.Dataset | None, families: tuple[str, ...], nulls: tuple[str, ...]) -> Missing:
     """What has to be measured before a table (None: there is none) holds all that is asked for.
 
-    Of a quantity that the table has in another version, or by other labels or resamples, all clouds; of one that it
-    has as it is measured today, the clouds that it lacks.
+    Of a quantity that it has, the clouds that it lacks.
     """
     left = {}
     for name in quantities():
         if family_of(name) in families:
             wanted = (MEASURED, *(null for null in CLOUDS if null in nulls and null in nulls_of(name)))
-            there = clouds_of(table[name]) if table is not None and holds(table, name) else ()
+            there = clouds_of(table[name]) if table is not None and name in table else ()
             left[name] = tuple(cloud for cloud in wanted if cloud not in there)
     if "projection" in families:  # no quantities: vectors of one cloud
-        versions = {name: table[name].attrs.get("version") for name in VECTORS if table is not None and name in table}
-        left |= {name: (MEASURED,) for name in VECTORS if versions.get(name) != projection.VERSION}
+        left |= {name: (MEASURED,) for name in VECTORS if table is None or name not in table}
     return {name: clouds for name, clouds in left.items() if clouds}
 
 
@@ -112,11 +99,11 @@ def families_of(missed: Missing, families: tuple[str, ...]) -> tuple[str, ...]:
 def merged(old: xr.Dataset | None, new: xr.Dataset, missed: Missing) -> xr.Dataset:
     """The old table with what was missing of it taken from the new one; all else stays as it was, bit for bit.
 
-    What the old table has beyond what was asked for stays too, as long as it is what is measured today.
+    What the old table has beyond what was asked for stays too.
     """
     if old is None:
         return _arranged(new)
-    kept = [name for name in old.data_vars if holds(old, name) and MEASURED not in missed.get(name, ())]
+    kept = [name for name in old.data_vars if name in quantities() and MEASURED not in missed.get(name, ())]
     if BEFORE in old and BEFORE in new and int(old[BEFORE]) != int(new[BEFORE]):  # gone: compared with another
         kept = [name for name in kept if name not in OF_PREVIOUS or name not in new]
     parts = {name: new[name] for name in new.data_vars} | {name: old[name] for name in kept}

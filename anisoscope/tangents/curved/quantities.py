@@ -39,4 +39,3 @@ SLOPE = {
     for name in SLOPES
 }
 QUANTITIES = LAW | BIASED | SLOPE
-VERSION = 1  # raised when values change in substance

@@ -12,9 +12,8 @@ from anisoscope.measurement.tables import files
 from anisoscope.measurement.tables.seeds import summarize_seeds, tidy
 from anisoscope.tangents.curved import theory
 from anisoscope.tangents.curved.program import AXES, energies
-from anisoscope.tangents.curved.quantities import BIASED, LAW, QUANTITIES, SLOPE, VERSION
+from anisoscope.tangents.curved.quantities import BIASED, LAW, QUANTITIES, SLOPE
 from anisoscope.tangents.curved.theory import SLOPES, TARGETS, WEIGHTINGS
-from anisoscope.utils import folder
 
 # Columns of results.csv before the numbers.
 COLUMNS = ("manifold", "curvature", "target", "spread", "weighting", "bias")
@@ -23,11 +22,7 @@ COLUMNS = ("manifold", "curvature", "target", "spread", "weighting", "bias")
 def run(config: CurvedConfig, root: pathlib.Path, name: str) -> None:
     """Write measurements/seeds.nc unless it is there, then results.nc and results.csv."""
     path = root / "measurements" / "seeds.nc"
-    if path.exists():
-        advice = f"move {path.parent} away to measure again"
-        folder.check_same(path.parent / "config.json", {"version": VERSION}, (), advice)
-    else:
-        folder.record_tables(path.parent, {"version": VERSION})
+    if not path.exists():
         files.write(of_seeds(config, energies(config)), path)
     whole = summary(config, files.read_table(path))
     files.write(whole, root / "results.nc")

@@ -87,12 +87,6 @@ def test_what_is_measured_is_not_measured_again_and_a_further_hook_point_is_adde
     assert now == [2] * 3
     assert {path: path.read_bytes() for path in written} == written
     assert (folder / "hook_points" / "attention_out" / "results.csv").exists()
-    (folder / "hook_points").rename(folder / "sites")  # where a run of before has them
-    (folder / "sites" / "values" / "measurements" / "2.nc").unlink()
-    measured(more, folder)
-    assert now == [2] * 3 + [1]
-    assert (folder / "sites" / "values" / "measurements" / "2.nc").exists()
-    assert not (folder / "hook_points").exists()
 
 
 @pytest.mark.parametrize(

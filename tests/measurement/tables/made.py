@@ -55,18 +55,3 @@ def change_labels(monkeypatch: pytest.MonkeyPatch, dim: str, labels: tuple) -> N
     (name,) = (name for name, family in FAMILIES.items() if dim in family.coordinates)
     family = FAMILIES[name]
     monkeypatch.setitem(FAMILIES, name, dataclasses.replace(family, coordinates=family.coordinates | {dim: labels}))
-
-
-def as_before(table):
-    """A table of today in the layout of before: the inverse of what files.read does."""
-    nulls, found = table["null"].values.tolist(), {}
-    for name in [name for name, array in table.data_vars.items() if "excess_of" not in array.attrs]:
-        array = table[name]
-        if "statistic" in array.dims:
-            lacks = xr.full_like(array, np.nan).expand_dims(null=nulls)
-            excess = table.get(f"{name}_excess", lacks).rename(null="less")
-            array = xr.concat([array.expand_dims(less=["nothing"]), excess], "less", combine_attrs="override")
-            array = array.transpose(*(["step"] if "step" in array.dims else []), "less", ...)
-            array.attrs = table[name].attrs
-        found[name] = array
-    return xr.Dataset(found, attrs=table.attrs)

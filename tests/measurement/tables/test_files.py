@@ -1,5 +1,3 @@
-import contextlib
-
 import numpy as np
 import pytest
 import xarray as xr
@@ -29,30 +27,26 @@ def test_a_table_survives_the_disk_and_nothing_half_written_stays(raw, tmp_path)
 def test_a_flipped_byte_is_never_read_as_other_numbers(raw, tmp_path):
     path = tmp_path / "7.nc"
     files.write(raw[["anisotropy", "twonn"]], path)
-    content, whole = path.read_bytes(), files.read_table(path)
+    content = path.read_bytes()
     rng = np.random.default_rng(0)
     name = content.index(b"table_sha256")
-    unchecked = range(name, name + 12)  # spelt otherwise, a table has no digest; nothing else has changed in it
+    unnamed = range(name, name + 12)  # spelt otherwise, a table has no digest
     header = range(0, content.index(b"anisotropy"), 5)
-    for place in (*unchecked, *header, *rng.integers(len(content), size=100)):
+    for place in (*unnamed, *header, *rng.integers(len(content), size=100)):
         path.write_bytes(content[:place] + bytes([content[place] ^ rng.integers(1, 256)]) + content[place + 1 :])
-        if place not in unchecked:
-            with pytest.raises(RunError, match=r"table .*7\.nc is damaged \(.*move it away"):
-                files.read_table(path)
-        else:
-            with contextlib.suppress(RunError):
-                xr.testing.assert_equal(files.read_table(path), whole)
+        with pytest.raises(RunError, match=r"table .*7\.nc is damaged \(.*delete it"):
+            files.read_table(path)
 
 
-def test_a_changed_attribute_is_damage_and_a_table_of_old_has_no_digest(raw, tmp_path):
+def test_a_changed_attribute_is_damage_and_so_is_a_table_without_digest(raw, tmp_path):
     path = tmp_path / "7.nc"
     files.write(raw, path)
     path.write_bytes(path.read_bytes().replace(b"letters", b"lettres"))
-    advice = "move it away and run the same command again"
-    with pytest.raises(RunError, match=rf"has changed since it was written\); {advice}$"):
+    with pytest.raises(RunError, match=r"has changed since it was written\); delete it"):
         files.read_table(path)
     raw.to_netcdf(path, engine="scipy", format="NETCDF3_64BIT")
-    xr.testing.assert_equal(files.read_table(path), raw)
+    with pytest.raises(RunError, match="has no digest"):
+        files.read_table(path)
 
 
 def test_a_table_holds_the_largest_seed(tmp_path):

@@ -1,7 +1,5 @@
 """What stands in the folder of a run's tables, and what is done about it."""
 
-import json
-
 import pytest
 
 from anisoscope.measurement.tables import files, measurements, raw
@@ -33,7 +31,6 @@ def test_of_every_step_what_stands_there_and_what_is_missing(folder):
     assert found[4].table.step == 4
     assert found[2].table is None
     assert found[2].missing.keys() == set(NAMES)
-    assert not any(one.older for one in found.values())
     assert plan(folder, nulls=("gaussian",))[0].missing["twonn"] == ("gaussian",)
 
 
@@ -41,8 +38,6 @@ def test_other_words_are_no_reason_to_measure(folder, monkeypatch):
     before = plan(folder)
     change_quantity(monkeypatch, "twonn", formula="in other words", long_name="another", source="elsewhere")
     assert [one.missing for one in plan(folder).values()] == [one.missing for one in before.values()]
-    change_quantity(monkeypatch, "twonn", version=99)
-    assert plan(folder)[0].missing["twonn"] == ("measured", "shuffled")
 
 
 def test_tables_of_other_clouds_are_refused_in_one_line(folder):
@@ -55,46 +50,22 @@ def test_tables_of_other_clouds_are_refused_in_one_line(folder):
         assert "\n" not in str(error.value)
         with pytest.raises(UserError, match="corpus_sha256='digest' there, 'another' now"):
             refuse(folder, MADE_BY | {"corpus_sha256": "another"})
-        with pytest.raises(UserError, match=r"measure\.weighting='none' there, 'types' now"):  # which it does not say
-            refuse(folder, MADE_BY | {"measure.weighting": "types"})
-        refuse(folder, MADE_BY | {"measure.weighting": "none"})
         refuse(folder, MADE_BY)
         refuse(folder, MADE_BY | {"measure.projected_head": 1})  # nothing was measured by it
     assert sorted(path.name for path in folder.iterdir()) == ["0.nc", "4.nc"]
 
 
-def older(folder, step, seed=0):
-    """A table as it was laid out before: no attribute `layout`, and the null model in the name."""
-    old = table(values(seed), step).isel(cloud=0, drop=True).rename(twonn="twonn_shuffled")
-    old.attrs = {"run": "old"} if step else {"layout": 1, "made_by": json.dumps({"measure.points": 99})}
-    files.write(old, folder / f"{step}.nc")
-    return (folder / f"{step}.nc").read_bytes()
-
-
-def test_a_table_of_an_older_layout_is_never_read_and_never_lost(folder):
-    contents = {step: older(folder, step) for step in (0, 2)}
-    found = plan(folder)
-    assert [found[step].older for step in found] == [True, True, False]
-    assert found[0].table is None
-    assert found[0].missing.keys() == set(NAMES)
-    measurements.check_folder(folder, MADE_BY)
-    for step, content in contents.items():
-        to = measurements.set_aside(folder, step)
-        assert to == folder / "older_layout" / f"{step}.nc"
-        assert to.read_bytes() == content
-        assert not (folder / f"{step}.nc").exists()
-    again = older(folder, 2, seed=1)
-    assert measurements.set_aside(folder, 2).read_bytes() == again
-    assert (folder / "older_layout" / "2.nc").read_bytes() == contents[2]
-    assert sorted(path.name for path in folder.iterdir()) == ["4.nc", "older_layout"]
-    assert not any(one.older for one in plan(folder).values())
+def test_a_table_of_another_schema_is_one_line(folder, monkeypatch):
+    monkeypatch.setattr(files, "SCHEMA", files.SCHEMA + 1)
+    with pytest.raises(RunError, match=r"0\.nc has schema \d+, and \d+ is read; delete it, .* measures again$"):
+        plan(folder)
 
 
 def test_a_table_must_be_what_its_place_is_for(folder):
-    """Of a hook point and of tangents too; one of old that says no step is taken at its name's word."""
+    """Of a hook point and of tangents too."""
     (folder / "4.nc").rename(folder / "2.nc")
     with pytest.raises(
-        RunError, match=r"2\.nc says that it is of step 4, not of step 2; move it to its place, or away"
+        RunError, match=r"2\.nc says that it is of step 4, not of step 2; move it to its place, or delete it"
     ):
         plan(folder)
     (folder / "2.nc").rename(folder / "4.nc")
@@ -106,11 +77,12 @@ def test_a_table_must_be_what_its_place_is_for(folder):
             with pytest.raises(RunError, match=rf"4\.nc says that it is of {of}, not of {other}; move it"):
                 measurements.read_step(folder / "4.nc", other)
     files.write(own.drop_vars("step"), folder / "4.nc")
-    assert plan(folder)[4].table is not None
+    with pytest.raises(RunError, match=r"4\.nc says that it is of step \?, not of step 4"):
+        plan(folder)
 
 
 def test_a_damaged_table_is_one_line(folder):
     path = folder / "4.nc"
     path.write_bytes(path.read_bytes()[:300])
-    with pytest.raises(RunError, match=r"4\.nc is damaged .*move it away"):
+    with pytest.raises(RunError, match=r"4\.nc is damaged .*delete it"):
         plan(folder)

@@ -1,6 +1,5 @@
 """The table of one checkpoint: its layout, what of it still holds, and how it is completed."""
 
-import dataclasses
 import json
 
 import numpy as np
@@ -13,8 +12,8 @@ from anisoscope.measurement.families.comparison import OF_PREVIOUS
 from anisoscope.measurement.families.entries import FAMILIES, quantities
 from anisoscope.measurement.families.projection import VECTORS
 from anisoscope.measurement.quantity import Family, Quantity
-from anisoscope.measurement.tables import files, projection, raw
-from tests.measurement.tables.made import CLOUDS, G, change_labels, change_quantity, table, values
+from anisoscope.measurement.tables import files, raw
+from tests.measurement.tables.made import CLOUDS, G, table, values
 
 FAMILY_OF_NAMES = ("spectrum", "dimension", "comparison")
 
@@ -47,7 +46,6 @@ def test_a_table_labels_every_value_of_every_cloud(old):
     assert list(old.block.values) == [1, 2, 3]
     assert list(old.top.values) == [1, 3, 10]
     np.testing.assert_allclose(old.depth, [0, 1 / 3, 2 / 3, 1])
-    assert old.attrs["layout"] == raw.LAYOUT
     for cloud, names in CLOUDS.items():
         for name in quantities():
             if name in old:
@@ -55,7 +53,7 @@ def test_a_table_labels_every_value_of_every_cloud(old):
                 expected = values()[cloud][name][2, 1] if name in names else np.nan
                 np.testing.assert_array_equal(one, np.broadcast_to(expected, one.shape), err_msg=name)
                 assert (cloud in raw.clouds_of(old[name])) == (name in names)
-    about = {"long_name", "units", "range", "formula", "source", "family", "resampling", "version", "clouds"}
+    about = {"long_name", "units", "range", "formula", "source", "family", "resampling", "clouds"}
     assert all(old[name].attrs.keys() - {"symbol"} == about for name in old.data_vars)
     assert (old.duplicate_points.attrs["resampling"], old.twonn.attrs["resampling"]) == ("batches", "sections")
 
@@ -88,31 +86,11 @@ def test_what_a_table_lacks_is_missing_in_every_cloud_that_can_have_it():
     assert missed == dict.fromkeys(FAMILIES["dimension"].quantities, ("gaussian",))
 
 
-def test_another_version_resampling_or_dimension_is_measured_again(monkeypatch):
-    found = complete()
-    for changes in ({"version": 2}, {"resampling": "sections"}, {"dims": ("layer", "top")}):
-        with monkeypatch.context() as patch:
-            change_quantity(patch, "anisotropy", **changes)
-            assert raw.missing(found, FAMILY_OF_NAMES, ()) == {"anisotropy": ("measured",)}, changes
-    change_quantity(monkeypatch, "anisotropy", formula="the same in other words", long_name="x", source="y", units="z")
-    assert raw.missing(found, FAMILY_OF_NAMES, ()) == {}
-
-
-def test_other_labels_are_measured_again_and_nothing_else(monkeypatch):
-    found = complete(families=("spectrum", "scale"))
-    change_labels(monkeypatch, "factor", (1, 2, 16))
-    assert raw.missing(found, ("spectrum", "scale"), ("shuffled",)) == {"decimation": ("measured", "shuffled")}
-    change_labels(monkeypatch, "quantile", (0.5,))
-    assert raw.missing(found, ("spectrum", "scale"), ()).keys() == {"decimation", "local_dimension"}
-
-
 def test_vectors_that_are_kept_as_they_are_are_missing_where_they_are_not_there(old):
     assert raw.missing(old, ("projection",), ()) == dict.fromkeys(VECTORS, ("measured",))
     assert raw.families_of(raw.missing(old, ("projection",), ()), ("spectrum", "projection")) == ("projection",)
     with_vectors = old.assign(vectors(0))
     assert raw.missing(with_vectors, ("projection",), ()) == {}
-    other = with_vectors.assign(query_vectors=with_vectors.query_vectors.assign_attrs(version=0))
-    assert raw.missing(other, ("projection",), ()) == {"query_vectors": ("measured",)}
 
 
 def vectors(seed):
@@ -122,7 +100,7 @@ def vectors(seed):
             array,
             dims=("block", "vector", "component"),
             coords={"block": [1, 2, 3], "window": ("vector", np.arange(5))},
-            attrs={"head": 0, "version": projection.VERSION},
+            attrs={"head": 0},
         )
         for name, array in zip(VECTORS, arrays, strict=True)
     }
@@ -219,25 +197,6 @@ def test_a_value_and_its_null_model_are_beside_one_checkpoint():
         np.testing.assert_array_equal(whole.anisotropy.sel(cloud="measured"), old.anisotropy.sel(cloud="measured"))
 
 
-def test_what_was_not_asked_for_stays_as_long_as_it_is_measured_so_today(monkeypatch):
-    old, new = complete(families=("spectrum", "scale")), complete(1, ("similarity",))
-    change_quantity(monkeypatch, "anisotropy", version=2)
-    change_labels(monkeypatch, "factor", (1, 2, 16))
-    whole = raw.merged(old, new, raw.missing(old, ("similarity",), ("gaussian", "shuffled")))
-    assert {"rankme", "gride", "drift"} <= whole.keys()
-    assert not {"anisotropy", "decimation"} & whole.keys()
-
-
-def test_other_labels_replace_those_that_were_there(monkeypatch):
-    old = complete(families=("scale",), nulls=())
-    change_labels(monkeypatch, "factor", (1, 2))
-    new = complete(1, ("scale",), ())
-    whole = raw.merged(old, new, raw.missing(old, ("scale",), ()))
-    assert list(whole.factor.values) == [1, 2]
-    np.testing.assert_array_equal(whole.decimation, new.decimation)
-    np.testing.assert_array_equal(whole.gride, old.gride)
-
-
 def test_a_merged_table_says_of_which_checkpoints_it_was_made():
     digests = [{"1": "a", "7": "b"}, {"7": "b", "9": "c"}]
     old, new = (complete(families=("spectrum",)).assign_attrs(checkpoints=json.dumps(one)) for one in digests)
@@ -260,5 +219,3 @@ def test_a_family_that_is_added_is_measured_and_kept(monkeypatch):
     whole = raw.merged(old, new, missed)
     assert raw.missing(whole, families, ("gaussian", "shuffled")) == {}
     assert list(whole.colour.values) == ["red", "blue"]
-    monkeypatch.setitem(FAMILIES, "another", dataclasses.replace(family, coordinates={"colour": ("red", "green")}))
-    assert raw.missing(whole, families, ()) == {"made_up": ("measured",)}

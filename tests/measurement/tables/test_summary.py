@@ -37,7 +37,7 @@ def test_results_hold_moments_and_intervals_and_batches_one_value_per_cloud(raw)
         assert one.sel(statistic=statistic).item() == getattr(found, statistic)
     np.testing.assert_allclose(one.sel(statistic="mean"), measured[:, 0].mean(), rtol=1e-6)
     for name in NAMES:
-        about = {"long_name", "units", "formula", "source", "resampling", "family", "version", "range"}
+        about = {"long_name", "units", "formula", "source", "resampling", "family", "range"}
         assert about == results[name].attrs.keys() - {"symbol"} == batches[name].attrs.keys() - {"symbol"}
         assert results[name].attrs["long_name"] == quantities()[name].long_name
         low, mean, high = (results[name].sel(statistic=statistic) for statistic in ("low", "mean", "high"))

@@ -31,7 +31,7 @@ from anisoscope.measurement.tables import files
 from anisoscope.models.description import description
 from anisoscope.utils.errors import UserError
 from anisoscope.utils.files import read_json
-from anisoscope.utils.settings import filled, from_dict, replace, to_dict
+from anisoscope.utils.settings import from_dict, replace
 
 
 class Side(NamedTuple):
@@ -121,7 +121,7 @@ def _pretrained(word: str) -> Side:
         raise UserError(f"--similarity={word}: several models; name the folder of one below it")
     if (path / "results.nc").exists():  # which revisions were measured, only the tables say
         settings = json.loads(files.read_table(path / "results.nc").attrs["config"])
-    config = from_dict(filled(settings, to_dict(PretrainedConfig())), PretrainedConfig)
+    config = from_dict(settings, PretrainedConfig)
     revisions = steps(config.pretrained)
     step = similarity.step_of(word, list(revisions))
     loaded = load.load(place := load.place_of(config.pretrained.name, revisions[step]), config.pretrained)

@@ -22,7 +22,6 @@ from anisoscope.metrics.attention import attention_statistics, attention_sums
 from anisoscope.metrics.similarity import mean_cosine, mean_norm
 from anisoscope.models.block import bias_queries_and_keys, layer_norm, make_block
 from anisoscope.models.masks import visible_keys
-from anisoscope.utils import folder
 from anisoscope.utils.progress import bar
 from anisoscope.utils.stop import Stop
 
@@ -52,7 +51,6 @@ def run(config: UntrainedConfig, root: pathlib.Path, name: str, stop: Stop) -> N
     Every table is written whole or not at all; raises Stopped between two of them.
     """
     tables = root / "measurements"
-    claim(tables)
     units = [(kind, index) for kind in kinds(config) for index in range(len(config.norms))]
     paths = {unit: tables / f"{'_'.join(unit[0])}_{unit[1]}.nc" for unit in units}
     todo = [unit for unit in units if not paths[unit].exists()]
@@ -65,15 +63,6 @@ def run(config: UntrainedConfig, root: pathlib.Path, name: str, stop: Stop) -> N
             files.write(untrained_results.table(config, kind, index, norm, values), paths[kind, index])
     untrained_results.join(config, list(paths.values()), root)
     print(f"{name}: {len(units)} tables ({len(todo)} now): {root / 'results.nc'}, {root / 'results.csv'}")
-
-
-def claim(tables: pathlib.Path) -> None:
-    """Raise UserError where the tables in a folder were measured by other versions of the quantities."""
-    now, old = untrained_results.versions(), dict.fromkeys(untrained_results.versions(), 1)
-    if any(tables.glob("*.nc")):  # tables of old say the words of the formulas, of what is version 1
-        advice = f"move {tables} away to measure again"
-        folder.check_same(tables / "config.json", {"versions": now}, ("formulas",), advice, {"versions": old})
-    folder.record_tables(tables, {"versions": now})
 
 
 def make_programs(config: UntrainedConfig) -> tuple[Callable, Callable]:

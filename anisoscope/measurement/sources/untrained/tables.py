@@ -56,11 +56,6 @@ FIXED_POINTS = {  # of the curve over the norms N of the bias
 QUANTITIES = MEASURED | FIXED_POINTS
 
 
-def versions() -> dict[str, int]:
-    """What tables that are joined must have in common, beside the settings of the experiment."""
-    return {name: quantity.version for name, quantity in MEASURED.items()}
-
-
 def table(
     config: UntrainedConfig, kind: tuple[str, ...], index: int, norm: float, values: dict[str, np.ndarray]
 ) -> xr.Dataset:

@@ -13,11 +13,9 @@ from anisoscope.config.untrained import CHOICES, UntrainedConfig
 from anisoscope.experiments import untrained_bias
 from anisoscope.measurement.sources.untrained import blocks as untrained
 from anisoscope.measurement.sources.untrained.blocks import Kind
-from anisoscope.measurement.sources.untrained.tables import MEASURED
 from anisoscope.measurement.sources.untrained.theory import cosine_in, deviation, reference_norm, score_deviations
 from anisoscope.measurement.tables import files
-from anisoscope.utils.errors import RunError, Stopped, UserError
-from anisoscope.utils.files import write_json
+from anisoscope.utils.errors import RunError, Stopped
 from anisoscope.utils.stop import Stop
 
 SMALL = UntrainedConfig(
@@ -158,7 +156,7 @@ def test_stopped_and_resumed_is_never_stopped(tmp_path, monkeypatch):
     untrained.run(SMALL, parts, "parts", Stop())
     assert files_of(parts) == after
     for name in joined:
-        for lose in (pathlib.Path.unlink, lambda path: path.write_bytes(b"older")):
+        for lose in (pathlib.Path.unlink, lambda path: path.write_bytes(b"other")):
             lose(parts / name)
             untrained.run(SMALL, parts, "parts", Stop())
             assert (parts / name).read_bytes() == (whole / name).read_bytes()
@@ -178,19 +176,3 @@ def test_a_table_under_the_name_of_another_is_one_line(tmp_path):
         untrained.run(config, tmp_path, "blocks", Stop())
     other.write_bytes(content)
     untrained.run(config, tmp_path, "blocks", Stop())
-
-
-def test_tables_of_another_version_are_not_joined_and_those_of_other_words_are(tmp_path, monkeypatch):
-    config = dataclasses.replace(SMALL, norms=(0.0,), norm_orders=("post",))
-    untrained.run(config, tmp_path, "blocks", Stop())
-    before = files_of(tmp_path)
-    own = MEASURED["cosine_in"]
-    monkeypatch.setitem(MEASURED, "cosine_in", dataclasses.replace(own, formula="in other words"))
-    untrained.run(config, tmp_path, "blocks", Stop())
-    write_json(tmp_path / "measurements" / "config.json", {"formulas": {"cosine_in": "as before there were versions"}})
-    untrained.run(config, tmp_path, "blocks", Stop())
-    assert files_of(tmp_path) == before
-    monkeypatch.setitem(MEASURED, "cosine_in", dataclasses.replace(own, version=2))
-    with pytest.raises(UserError, match=r"versions\.cosine_in=1 there, 2 now; move .* again"):
-        untrained.run(config, tmp_path, "blocks", Stop())
-    assert files_of(tmp_path) == before
