@@ -14,7 +14,7 @@ STATISTICS = ("mean", "low", "high", "predicted")
 
 def attributes(quantity: Quantity) -> dict[str, str | int]:
     """Return what a variable of a seed table says of its quantity."""
-    names = ("long_name", "units", "formula", "source", "version")
+    names = ("long_name", "units", "formula", "source")
     symbol = {"symbol": quantity.symbol} if quantity.symbol else {}
     return {name: getattr(quantity, name) for name in names} | symbol
 
