@@ -152,18 +152,6 @@ def test_no_run_is_one_line(root):
             list(status.format_status(root.parent / folder))
 
 
-def test_checkpoints_kept_at_turns_are_counted_as_measuring_counts_them(root):
-    one = root / "one"
-    claim(one, replace(tiny.config(), {"watch.every": 1, "watch.keep": "drift", "tangents.enabled": True}), new=True)
-    run(one, [*KEPT, 3], KEPT, test=True, joined=True)
-    looks = [f'{{"step": {step}, "kind": "watch", "drift": [0, 1]}}\n' for step in range(1, 7)]
-    (one / "train.jsonl").write_text("".join(looks) + '{"step": 3, "kind": "turn", "drift": 1.0}\n')
-    lines = list(status.format_status(one))
-    assert "6 of 7 checkpoints measured" in lines
-    assert "tangents of 0 of 6 checkpoints" in lines
-    assert any(line.startswith("missing: tables of step 3; ") for line in lines)
-
-
 @pytest.mark.parametrize("words", [["--stages=train,tangents"], ["--stages", "train"], ["-stages=train"]])
 def test_the_command_that_goes_on_does_all_stages(root, words):
     command = ["main.py", *words, "--config=a.py", "--workdir=b"]
