@@ -32,7 +32,6 @@ test: $(VENV)
 	$(LIGHT) $(BIN)/python -m pytest -m "not slow"
 
 test-all: $(VENV)
-	sh tests/plot/report/chromium.sh
 	$(BIN)/python -m pytest $(NUMERICS)
 	$(LIGHT) $(BIN)/python -m pytest -m "not slow" $(NUMERICS:%=--ignore=%)
 	$(BIN)/python -m pytest -m slow $(NUMERICS:%=--ignore=%)

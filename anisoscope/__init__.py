@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     )
     from anisoscope.measurement.recording.api import record, trainer_callback, write_table
     from anisoscope.measurement.tables.frame import to_frame, to_latex
-    from anisoscope.plot.report.page import report
+    from anisoscope.plot.report import report
 
 __version__ = "0.5.2"
 __all__ = [
@@ -52,7 +52,7 @@ __all__ = [
 ROOMS = ("metrics", "models", "plot")
 ELSEWHERE = {  # all others stand in measurement/api.py
     "record": "measurement.recording.api",
-    "report": "plot.report.page",
+    "report": "plot.report",
     "to_frame": "measurement.tables.frame",
     "to_latex": "measurement.tables.frame",
     "trainer_callback": "measurement.recording.api",

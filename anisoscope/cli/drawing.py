@@ -5,14 +5,14 @@ import pathlib
 from anisoscope.analysis import findings, on_disk, primary
 from anisoscope.config.experiment import Config
 from anisoscope.measurement.tables import files
-from anisoscope.plot import draw, while_training
+from anisoscope.plot import draw, report, while_training
 from anisoscope.plot.experiment import Compared
-from anisoscope.plot.report import page
 from anisoscope.plot.run import Run
 from anisoscope.plot.seeds import over_seeds
 from anisoscope.training import finished, log
 from anisoscope.utils import keeping, processes
 from anisoscope.utils.errors import UserError, did_you_mean
+from anisoscope.utils.files import write
 
 
 def named(configs: dict[str, Config], root: pathlib.Path, title: str, compare: list[str]) -> dict[str, pathlib.Path]:
@@ -71,8 +71,7 @@ def draw_figures(
         matched = on_disk.read_loss_matched(root, folders)
         by_level = on_disk.read_by_level(root, folders)
         paths += draw.draw(draw.EXPERIMENT, Compared(own, *on_disk.read_runs(root), matched, named, by_level), to)
-    with keeping.alone(to, beside(to, root) / page.NAME):
-        written = page.write(runs, drawn, shown, beside(to, root))
+    written = write_page(drawn, beside(to, root))
     bits = {name: on_disk.bits(path) for name, path in shown.items()}
     for line in findings.sentences({name: run.results for name, run in runs.items()}, bits):
         print(line)
@@ -80,6 +79,13 @@ def draw_figures(
         print(line)
     print(format_figures(paths, to))
     print(f"page:    {written}")
+
+
+def write_page(runs: dict[str, Run], folder: pathlib.Path) -> pathlib.Path:
+    path = folder / report.NAME
+    with keeping.alone(folder, path):
+        write(path, report.page(runs, folder.resolve().name))
+    return path
 
 
 def check_axis(runs: dict[str, Run], over: str) -> None:

@@ -7,7 +7,7 @@ from typing import Any
 
 from anisoscope.analysis import modalities, on_disk
 from anisoscope.cli import archive, kinds, repair
-from anisoscope.cli.drawing import beside, draw_figures, folder_of, format_figures, load, not_there
+from anisoscope.cli.drawing import beside, draw_figures, folder_of, format_figures, load, not_there, write_page
 from anisoscope.cli.options import Request
 from anisoscope.cli.stages import keep_compiled, with_tangents
 from anisoscope.config import pretrained_models as models
@@ -20,7 +20,6 @@ from anisoscope.measurement.sources import two_runs, vectors
 from anisoscope.measurement.sources.untrained import blocks as untrained
 from anisoscope.measurement.tables import files
 from anisoscope.plot import draw, papers
-from anisoscope.plot.report import page
 from anisoscope.tangents.curved import tables as curved
 from anisoscope.utils import folder, keeping
 from anisoscope.utils.errors import RunError, UserError
@@ -153,14 +152,13 @@ def draw_models(
     runs = {label: load(path) for label, path in shown.items()}
     drawn = {label: papers.Model(run, about[label]["modality"], about[label]["kind"]) for label, run in runs.items()}
     paths = draw.draw(draw.MODELS[paper], drawn, to)
-    with keeping.alone(to, beside(to, root) / page.NAME):
+    with keeping.alone(to):
         if paper == "inherent":
             modality = {label: one["modality"] for label, one in about.items()}
             correlated = modalities.correlations({label: run.results for label, run in runs.items()}, modality)
             files.write_csv(correlated, to / "correlations_by_modality.csv")
-        written = page.write(runs, runs, shown, beside(to, root))
     print(format_figures(paths, to))
-    print(f"page:    {written}")
+    print(f"page:    {write_page(runs, beside(to, root))}")
 
 
 def verify(config: Any, request: Request) -> None:

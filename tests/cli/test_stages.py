@@ -11,7 +11,6 @@ from anisoscope.cli import drawing, process, stages, training
 from anisoscope.config import variants
 from anisoscope.measurement.sources import checkpoints
 from anisoscope.measurement.tables import files
-from anisoscope.plot.report import embed
 from anisoscope.training import loop
 from anisoscope.utils.errors import UNSTOPPABLE, RunError, Stopped, UserError
 from anisoscope.utils.folder import claim
@@ -48,14 +47,12 @@ def test_a_run_to_compare_with_does_not_take_the_place_of_a_condition(tmp_path, 
         (path / "train.jsonl").write_text("".join(json.dumps(line) + "\n" for line in one.log))
     seen = {}
     monkeypatch.setattr(drawing.draw, "draw_runs", lambda drawn, *_: (seen.update(drawn=drawn), [])[1])
-    monkeypatch.setattr(drawing.page, "write", lambda runs, drawn, shown, _: seen.update(runs=runs, shown=shown))
+    monkeypatch.setattr(drawing, "write_page", lambda drawn, _: seen.update(page=drawn))
     drawing.draw_figures(paths, tmp_path / "own" / "figures")
     other = str(paths["plain"])
     assert [*seen["drawn"]] == ["plain", other]
     assert "seeds" in seen["drawn"]["plain"].results.attrs
-    assert [*seen["runs"]] == [*seen["shown"]] == ["plain_0", "plain_1", other]
-    listed = embed.entries(seen["runs"], seen["drawn"])
-    assert [entry["label"] for entry in listed] == ["plain, 2 seeds together", "plain_0", "plain_1", other]
+    assert [*seen["page"]] == ["plain", other]
 
 
 def test_a_finished_run_without_its_log_is_drawn_all_the_same(folder, capsys):

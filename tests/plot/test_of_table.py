@@ -10,7 +10,6 @@ import xarray as xr
 import anisoscope
 from anisoscope import plot
 from tests.plot.reading import edges_are, legend_of
-from tests.plot.report.reading import Page
 from tests.plot.tables import make_run
 
 X = np.random.default_rng(0).standard_normal((3, 64, 4))
@@ -130,20 +129,3 @@ def test_latex_holds_values_with_their_intervals_and_escapes_names(table):
     assert len(anisoscope.to_latex(alone, "drift").splitlines()) == 7
     with pytest.raises(ValueError, match="name quantities of the table: mean_cosine"):
         anisoscope.to_latex(table)
-
-
-def test_a_report_of_a_table_is_a_page_and_replaces_nothing_else(table, tmp_path):
-    path = anisoscope.report(table, tmp_path / "page.html")
-    page = Page(path.read_text())
-    assert page.known["title"] == table.attrs["title"]
-    expected = np.ravel(table.drift.sel(statistic=["mean", "low", "high"])).astype("f4")
-    np.testing.assert_array_equal(np.sort(np.ravel(page.values(0, "drift"))), np.sort(expected))
-    assert "layer 1: second" in path.read_text()
-    assert anisoscope.report(table, path) == path
-    other = tmp_path / "mine.html"
-    other.write_text("mine")
-    with pytest.raises(ValueError, match=r"mine.html is there and is no page of this kind"):
-        anisoscope.report(table, other)
-    assert other.read_text() == "mine"
-    with pytest.raises(ValueError, match="there is no folder"):
-        anisoscope.report(table, tmp_path / "none" / "page.html")
