@@ -79,8 +79,6 @@ class WatchConfig:
 
     every: int = setting(0, "steps from one look to the next; 0: none", low=0, high=LARGEST_SEED)
     points: int = setting(256, "positions of the batch that make up a cloud", low=8, high=1_000_000)
-    keep: str = setting("", "a watched quantity: a checkpoint is kept where it turns")
-    keep_share: float = setting(0.2, "share of its range that is a turn", low=0.01, high=1)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

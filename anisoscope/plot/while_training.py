@@ -16,7 +16,7 @@ from anisoscope.plot import rulers, style
 from anisoscope.plot.provenance import caption
 from anisoscope.plot.run import Run, bands, holding, interval, last_step, words
 from anisoscope.training.objective import OBJECTIVES
-from anisoscope.training.watch import BLOCKS, LAYERS, kept
+from anisoscope.training.watch import BLOCKS, LAYERS
 
 
 class Panels(NamedTuple):
@@ -53,7 +53,7 @@ WATCHED = {
     "watched_geometry": ("Geometry", ("anisotropy", "participation_ratio", "mean_cosine", "drift")),
     "watched_attention": ("Norms and attention", ("mean_norm", "attention_first", "gradient_norm")),
 }
-READ = "Lines: layers, of a batch of the training text, another at each look. Dotted: checkpoints of turning points."
+READ = "Lines: layers, of a batch of the training text, another at each look."
 
 
 class Axis(NamedTuple):
@@ -186,13 +186,11 @@ def watched(title: str, names: tuple[str, ...], runs: dict[str, Run]) -> Figure 
     firsts = [curve[names[0]] for curve in curves.values()]
     colours = rulers.layer_colours(max(values.shape[1] for _, values in firsts))
     last = max(int(steps[-1]) for steps, _ in firsts)
-    for row, (label, run) in zip(axes, runs.items(), strict=True):
+    for row, label in zip(axes, runs, strict=True):
         for ax, name in zip(row, names, strict=True):
             steps, values = curves[label][name]
             for place, line in enumerate(values.T, start=int(name in BLOCKS)):
                 ax.plot(steps, line, color=colours.to_rgba(place), linewidth=0.8)
-            for step in kept(run.log):
-                ax.axvline(step, color="0.4", linewidth=0.8, linestyle=":")
             rulers.step_axis(ax, last)
     rulers.fit_columns(axes)
     style.title(figure, f"{title} of training batches, all positions")

@@ -27,16 +27,6 @@ from anisoscope.utils.files import from_json, refuse_link
 policies = ocp.training.preservation_policies
 
 
-class _Kept(policies.PreservationPolicy):
-    """Orbax's CustomSteps, but of a list that may grow; None: all steps."""
-
-    def __init__(self, steps: list[int] | None):
-        self.steps = steps
-
-    def should_preserve(self, checkpoints: Any, *, context: Any) -> list[bool]:
-        return [self.steps is None or checkpoint.step in self.steps for checkpoint in checkpoints]
-
-
 class _Pending(NamedTuple):
     """A checkpoint that is being written: Orbax's promise, one digest of it, and what was there before."""
 
@@ -90,10 +80,11 @@ class Checkpoints:
             return
         for path in self._folder.glob("*[!0-9]*"):  # among them what Orbax writes to, by names that can be foreseen
             refuse_link(path)
+        kept = policies.PreserveAll() if self._kept is None else policies.CustomSteps(self._kept)
         self._orbax = ocp.training.Checkpointer(
             self._folder,
             save_decision_policy=ocp.training.save_decision_policies.FixedIntervalPolicy(1),
-            preservation_policy=policies.AnyPreservationPolicy([_Kept(self._kept), policies.LatestN(1)]),
+            preservation_policy=policies.AnyPreservationPolicy([kept, policies.LatestN(1)]),
             cleanup_tmp_directories=True,
         )
 

@@ -1,11 +1,10 @@
 """What the settings of a training run may be. Of an objective or an optimizer, their entry is asked."""
 
 from anisoscope.config import data as data_config
-from anisoscope.config.run import RunConfig, seeds
+from anisoscope.config.run import RunConfig
 from anisoscope.models import limits as model_limits
 from anisoscope.training.objective import OBJECTIVES
 from anisoscope.training.optimizer import OPTIMIZERS, SCHEDULES
-from anisoscope.training.watch import BLOCKS, LAYERS
 from anisoscope.utils import layout
 from anisoscope.utils.errors import UserError
 from anisoscope.utils.settings import check_fields, choose, within
@@ -66,15 +65,7 @@ def _check_train(config: RunConfig) -> None:
 
 def _check_watch(config: RunConfig) -> None:
     watch, train = config.watch, config.train
-    if watch.keep:
-        choose("watch.keep", watch.keep, (*LAYERS, *BLOCKS))
-    if watch.keep and not watch.every:
-        raise UserError(f"watch.keep={watch.keep} needs looks; set watch.every, 16 say")
     if watch.every and train.accumulate > 1:
         raise UserError(
             f"watch.every looks at whole batches; it does not go with train.accumulate={train.accumulate}"
-        )
-    if watch.keep and len(seeds(train)) > 1:
-        raise UserError(
-            "watch.keep keeps other checkpoints of each seed; give each a run of its own (train.seed)"
         )

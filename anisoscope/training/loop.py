@@ -16,11 +16,11 @@ import numpy as np
 from anisoscope.config.run import RunConfig, schedule
 from anisoscope.data.corpus import Corpus
 from anisoscope.models import transformer
-from anisoscope.training import checkpoint, evaluate, finished, log, optimizer, step, trouble, watch
+from anisoscope.training import evaluate, finished, log, optimizer, step, trouble
 from anisoscope.training.program import Program, make_program
 from anisoscope.training.seed_runs import SeedRuns
 from anisoscope.utils import processes
-from anisoscope.utils.errors import RunError, UserError
+from anisoscope.utils.errors import RunError
 from anisoscope.utils.progress import bar
 from anisoscope.utils.stop import Stop
 
@@ -29,7 +29,7 @@ DISPATCH_SECONDS = 1.0  # steps are run together up to about this long, so that 
 
 def train(config: RunConfig, corpus: Corpus, folders: dict[str, pathlib.Path], name: str, stop: Stop) -> None:
     """Train all seeds, {name: folder} in the order of their seeds, in one program, and score them; or Stopped."""
-    kept = kept_steps(config, *folders.values())
+    kept = schedule(config.train.steps, config.checkpoint.every)
     with contextlib.closing(SeedRuns(folders, kept)) as runs:
         if all(finished.is_finished(path) for path in folders.values()):  # its checkpoints may be deleted
             for path in folders.values():
@@ -52,24 +52,6 @@ def train(config: RunConfig, corpus: Corpus, folders: dict[str, pathlib.Path], n
         _test(config, corpus, program, state, runs, name, stop)
 
 
-def kept_steps(config: RunConfig, *folders: pathlib.Path) -> list[int]:
-    """Those of the schedule, and those kept at turns by these logs; UserError where a log lacks a look before one."""
-    turned: set[int] = set()
-    for path in folders if config.watch.keep else ():
-        there = (path / log.NAME).exists()
-        lines = log.read_log(path) if there else []
-        saved = max(checkpoint.saved(path / "checkpoints"), default=0)
-        saved = config.train.steps if finished.is_finished(path) else saved  # its checkpoints may be deleted
-        if lost := watch.unseen(config.watch.every, lines, saved):
-            what = f"lacks step {lost[0]:,}, though the run was saved at step {saved:,}" if there else "is gone"
-            raise UserError(
-                f"{path / log.NAME} {what}, and with it which checkpoints were kept at turning points of "
-                f"{config.watch.keep}; put it back, or name another --workdir"
-            )
-        turned.update(watch.kept(lines), watch.seen_again(config.watch.keep, config.watch.keep_share, lines))
-    return sorted({*schedule(config.train.steps, config.checkpoint.every), *turned})
-
-
 class _Session:
     """One stretch of training, from the seeds' states to the last step or to a request to stop."""
 
@@ -82,7 +64,6 @@ class _Session:
         self.losses, self.valid_bits = [math.nan] * len(runs.folders), [math.nan] * len(runs.folders)
         self.seconds = math.inf  # per step of all seeds
         self.stopping = False
-        self.turning_points = watch.TurningPoints(config.watch.keep_share)  # of what watch.keep watches
         self.troubles: list[trouble.Troubles] = []  # of each seed
 
     def run(self, state: step.State) -> step.State:
@@ -90,10 +71,6 @@ class _Session:
         logs = [log.read_log(path) if (path / log.NAME).exists() else [] for path in self.runs.folders.values()]
         lines = [[line for line in whole if line["step"] <= now] for whole in logs]
         self.troubles = [trouble.Troubles(self.config.train, one) for one in lines]
-        if self.config.watch.keep and now:  # the decision is one of the log alone, so that a restart makes it again
-            looks = watch.curve(lines[0], self.config.watch.keep)
-            for at in sorted(looks):
-                self.turning_points.look(looks[at])
         with bar(None, self.name, "step", total=last, initial=now) as shown:
             self.arrive(state, now)
             while now < last and not self.stopping:
@@ -115,8 +92,6 @@ class _Session:
         """How many steps to run together: never past a checkpoint or a validation, nor for much over a second."""
         every, fixed = self.config.evaluate.every, (*self.runs.kept, self.peak_ends)
         boundary = min((now // every + 1) * every, *(step for step in fixed if step > now))
-        if self.config.watch.keep:  # a turn is kept where it is seen, whatever the timing
-            boundary = min(boundary, now + 1 + -now % self.config.watch.every)
         most = max(1, min(self.config.train.dispatch, int(DISPATCH_SECONDS / self.seconds)))
         return min(most, boundary - now)
 
@@ -146,7 +121,6 @@ class _Session:
             if self.config.watch.every and (now - 1) % self.config.watch.every == 0:
                 for into, one in zip(self.runs.logs.values(), done, strict=True):
                     into.write(now, "watch", **one.watch)
-                self.keep_at_turn(now, done[0].watch)
 
     def log_step(self, index: int, now: int, done: step.StepMetrics) -> None:
         """Of one seed, a step whose numbers are finite."""
@@ -174,14 +148,6 @@ class _Session:
     @staticmethod
     def at(metrics: step.StepMetrics, index: int, at: int) -> step.StepMetrics:
         return jax.tree.map(lambda part_RS: part_RS[index, at].tolist(), metrics)
-
-    def keep_at_turn(self, now: int, looked: dict[str, list[float]]) -> None:
-        """By the rule of training/watch.py; seeds that are trained together have none."""
-        name = self.config.watch.keep
-        if name and self.turning_points.look(value := watch.over_blocks(name, looked[name])):
-            self.runs.kept.append(now)
-            for one in self.runs.logs.values():
-                one.write(now, "turn", **{name: value})
 
     def line(self, now: int, metrics: step.StepMetrics, skipped: int) -> dict[str, float]:
         """What the log says of a step; a batch without a character to predict has no loss.

@@ -1,13 +1,10 @@
-"""Cheap geometry of a training batch, inside of the program of a step; and checkpoints kept at its turning points.
+"""Cheap geometry of a training batch, inside of the program of a step.
 
 What is looked at are the activations that the step has anyway: a fixed choice of positions of its batch, whose text (of
 an encoder masked) is another at every look. So a curve is dense in time and noisy, where the panel's is neither.
 """
 
-import bisect
-import math
-import statistics
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from typing import Any, NamedTuple
 
 import jax
@@ -30,8 +27,6 @@ LAYERS = {
 BLOCKS = {"attention_first": ("attention on position 0", "1"), "gradient_norm": ("norm of the gradient", "1")}
 ITERATIONS = 32  # of the power method: 1 % of an eigenvalue whose neighbour is 0.95 of it
 WINDOWS = 2  # of a batch, whose attention is looked at
-# Looks that a mean is taken of; that come before any turning point; points that are kept.
-SMOOTHED, FIRST, MOST = 3, 4, 16
 
 
 class Seen(NamedTuple):
@@ -98,68 +93,3 @@ def attention_first(config: RunConfig, q_NBTHK: jax.Array, k_NBTHK: jax.Array) -
         return jnp.where(counted_T, weights_BHTT[..., 0], 0.0).mean((0, 1)).sum() / counted_T.sum()
 
     return jax.lax.map(of_block, (q_NBTHK, k_NBTHK))
-
-
-class TurningPoints:
-    """Where a curve is seen to have turned, look by look.
-
-    Its mean over SMOOTHED looks has come back from its farthest point by this share of its whole range so far, and by
-    twice what it usually moves from look to look (the median): noise is no turning point. One is known only then,
-    some looks after the farthest point. Which way the curve goes at first is seen after FIRST looks. There are MOST at
-    most.
-    """
-
-    def __init__(self, share: float):
-        self.share, self.seen, self.way, self.farthest = share, 0, 0, 0.0
-        self.last: list[float] = []  # SMOOTHED looks at most
-        self.moves: list[float] = []  # from look to look, without sign, ascending
-        self.looks, self.first, self.low, self.high = 0, 0.0, math.inf, -math.inf  # of the smoothed curve
-
-    def look(self, value: float) -> bool:
-        """Whether the curve is seen to have turned, now that it has this value too; not finite: it is no look."""
-        if not math.isfinite(value):
-            return False
-        if self.last:
-            bisect.insort(self.moves, abs(value - self.last[-1]))
-        self.last = [*self.last, value][-SMOOTHED:]
-        smooth = float(np.mean(self.last))
-        self.first = self.first if self.looks else smooth
-        self.low, self.high = min(self.low, smooth), max(self.high, smooth)
-        usual = statistics.median(self.moves) if self.moves else 0.0
-        back = max(self.share * (self.high - self.low), 2 * usual)
-        self.looks += 1
-        if not self.way:
-            self.way = int(np.sign(smooth - self.first)) if self.looks > FIRST else 0
-            self.farthest = self.high if self.way > 0 else self.low
-        elif self.way * (smooth - self.farthest) > 0:
-            self.farthest = smooth
-        elif self.way * (self.farthest - smooth) > back and self.seen < MOST:
-            self.seen, self.way, self.farthest = self.seen + 1, -self.way, smooth
-            return True
-        return False
-
-
-def curve(lines: list[dict[str, Any]], name: str) -> dict[int, float]:
-    """{step of the line: mean over the blocks} of one quantity in a log."""
-    return {line["step"]: over_blocks(name, line[name]) for line in lines if line["kind"] == "watch"}
-
-
-def over_blocks(name: str, values: Sequence[float]) -> float:
-    """The embedding is no block."""
-    return float(np.mean(np.asarray(values[1:] if name in LAYERS else values, np.float64)))
-
-
-def unseen(every: int, lines: list[dict[str, Any]], saved: int) -> list[int]:
-    """Steps up to `saved` that were looked at, whose look a log lacks."""
-    return sorted({*range(1, saved + 1, every)} - {line["step"] for line in lines if line["kind"] == "watch"})
-
-
-def kept(lines: list[dict[str, Any]]) -> list[int]:
-    """Steps whose checkpoint was kept at a turning point."""
-    return [line["step"] for line in lines if line["kind"] == "turn"]
-
-
-def seen_again(name: str, share: float, lines: list[dict[str, Any]]) -> list[int]:
-    """The same from the looks of a log: it may be cut between a look and the line of the turn that was seen in it."""
-    looks, points = curve(lines, name), TurningPoints(share)
-    return [step for step in sorted(looks) if points.look(looks[step])]

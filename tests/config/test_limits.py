@@ -35,9 +35,6 @@ from anisoscope.utils.settings import from_dict, replace, to_dict
         ("evaluate.draws", 3),
         ("watch.every", -1),
         ("watch.points", 4),
-        ("watch.keep_share", 0.0),
-        ("watch.keep", "anisotropie"),
-        ("watch.keep", "anisotropy"),
         ("measure.families", ("spectra",)),
         ("measure.families", ("projection",)),
         ("measure.projected_head", 8),
@@ -71,7 +68,6 @@ def test_what_cannot_run_is_refused_in_one_line_that_names_it(path, value):
         ({"train.penalty": 0.1, "model.width": 1, "model.heads": 1}, r"train\.penalty .* model\.width is 1"),
         ({"watch.every": 2**31}, r"watch\.every is 2147483648"),
         ({"watch.every": 16, "train.accumulate": 2}, r"watch\.every .* train\.accumulate=2"),
-        ({"watch.every": 16, "watch.keep": "drift", "train.num_seeds": 2}, r"watch\.keep .* each a run of its own"),
     ],
 )
 def test_settings_that_do_not_go_together(settings, words):
@@ -89,7 +85,7 @@ def test_settings_that_do_not_go_together(settings, words):
         {"model.mask": "leak"},
         {"model.mask": "leak", "model.leak": 1.0, "objective": "masked"},
         {"train.penalty": -1.0, "train.penalty_layers": (0, 6)},
-        {"watch.every": 1, "watch.keep": "gradient_norm", "evaluate.draws": 1},
+        {"watch.every": 1, "evaluate.draws": 1},
     ],
 )
 def test_settings_at_their_limits_go(settings):

@@ -233,4 +233,4 @@ def make_log(rng: np.random.Generator, last: int, floor: float, layers: int) -> 
         of_layers = dict(zip(LAYERS, values.tolist(), strict=True))
         of_blocks = {name: (0.1 * rng.random(layers)).tolist() for name in BLOCKS}
         lines.append({"step": step, "kind": "watch"} | of_layers | of_blocks)
-    return [*lines, {"step": last // 2, "kind": "turn", "anisotropy": 0.2}]
+    return lines

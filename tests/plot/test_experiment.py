@@ -62,7 +62,7 @@ def test_seeds_are_averaged_and_the_band_is_their_range(runs):
             assert line["bits_per_character"] == pytest.approx(own["bits_per_character"] + 0.5)
         elif line["kind"] == "watch":
             np.testing.assert_allclose(line["drift"], own["drift"])  # by layer
-    assert {line["kind"] for line in averaged} == {"train", "valid", "watch", "turn"}
+    assert {line["kind"] for line in averaged} == {"train", "valid", "watch"}
     np.testing.assert_allclose(mean.validation_context_gain, 1.05 * one.validation_context_gain)
     gain = "validation_context_gain"
     lost = changed(runs["plain_1"], lambda table: table.assign({gain: table[gain].where(table.step != 1)}))

@@ -206,23 +206,3 @@ def test_too_many_open_files_are_no_damage_of_what_is_read(store, monkeypatch, c
     for read in (lambda: store.restore(0, *abstract()), lambda: store.check(0)):
         with pytest.raises(kind, match=words):
             read()
-
-
-def test_an_archive_is_whole_with_one_that_was_kept_at_a_turn_and_one_that_has_gone(tmp_path):
-    """Also where a kill came while the one that passes was being removed, or before its line."""
-    kept = [0]
-    with folder.locked(tmp_path):
-        store = checkpoint.Checkpoints(tmp_path / "checkpoints", kept)
-        for step in range(5):
-            kept += [step] * (step == 2)  # a turn is seen
-            store.save(step, *items(step))
-        store.close()
-    assert checkpoint.saved(tmp_path / "checkpoints") == [0, 2, 4]
-    found = manifest.read(tmp_path)
-    assert {manifest.step_of(path) for path in found.states} == {0, 2, 4}
-    assert archive.examine(tmp_path, None).wrong == {}
-    shutil.rmtree(tmp_path / "checkpoints" / "4")
-    (tmp_path / "checkpoints" / "4").mkdir()
-    assert archive.examine(tmp_path, None).wrong == {}
-    shutil.rmtree(tmp_path / "checkpoints" / "2")
-    assert [*archive.examine(tmp_path, None).wrong] == ["checkpoints/2"]

@@ -14,6 +14,7 @@ from typing import Any
 import xarray as xr
 
 from anisoscope.config.experiment import Config
+from anisoscope.config.run import schedule
 from anisoscope.data.corpus import Corpus
 from anisoscope.measurement.source import Reader, Source, Target, Wanted, check_tables, targets
 from anisoscope.measurement.source import wanted as wanted_of
@@ -24,7 +25,7 @@ from anisoscope.measurement.sources.references import References
 from anisoscope.measurement.tables import projection, raw
 from anisoscope.measurement.tables.measurements import STREAM, Standing
 from anisoscope.measurement.tables.scores import scores
-from anisoscope.training import checkpoint, log, loop, replay
+from anisoscope.training import checkpoint, log, replay
 from anisoscope.utils import mesh
 from anisoscope.utils.settings import replace
 from anisoscope.utils.stop import Stop
@@ -35,7 +36,7 @@ Store = checkpoint.Checkpoints | checkpoint.Beside
 @contextlib.contextmanager
 def opened(config: Config, corpus: Corpus, run: pathlib.Path, name: str, stop: Stop) -> Iterator["Checkpoints"]:
     """The checkpoints of a run on its schedule, and the replayed ones that are asked for, with tables in its folder."""
-    steps = sorted({*loop.kept_steps(config, run), *config.measure.steps})
+    steps = sorted({*schedule(config.train.steps, config.checkpoint.every), *config.measure.steps})
     with contextlib.closing(replay.stored(run)) as store:
         yield Checkpoints(config, corpus, run, name, steps, store, stop)
 
@@ -46,7 +47,7 @@ def opened_beside(
 ) -> Iterator["Checkpoints"]:
     """Further checkpoints of the run, which lie in <folder>/checkpoints; their tables are of the stream alone."""
     config = replace(config, {"measure.hook_points": ()})
-    kept = loop.kept_steps(config, run)
+    kept = schedule(config.train.steps, config.checkpoint.every)
     with contextlib.ExitStack() as stack:
         stores = [checkpoint.Checkpoints(path / "checkpoints", kept, True) for path in (run, run / folder)]
         for store in stores:
